@@ -1,0 +1,1 @@
+//! Benches of bespoke's host side.

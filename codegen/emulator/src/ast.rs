@@ -1,0 +1,208 @@
+//! What the parser makes of the text: names resolved to registers, nothing decoded yet.
+
+use std::collections::HashMap;
+
+use crate::types::Ty;
+
+/// A register of one function: an index into [`Function::registers`].
+pub(crate) type RegId = u32;
+
+/// One component of a special register, such as `%tid.x`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Special {
+    Tid(u8),
+    Ntid(u8),
+    Ctaid(u8),
+    Nctaid(u8),
+    Laneid,
+    Warpid,
+    Nwarpid,
+    LanemaskEq,
+    LanemaskLe,
+    LanemaskLt,
+    LanemaskGe,
+    LanemaskGt,
+    Smid,
+    Nsmid,
+    Gridid,
+    DynamicSharedSize,
+    TotalSharedSize,
+    ClusterCtarank,
+    ClusterNctarank,
+    Clock,
+    Clock64,
+    GlobalTimer,
+    WarpSize,
+}
+
+impl Special {
+    /// The special register of that name and component, if there is one.
+    pub(crate) fn parse(name: &str, component: Option<&str>) -> Option<Special> {
+        let axis = match component {
+            None => None,
+            Some("x") => Some(0),
+            Some("y") => Some(1),
+            Some("z") => Some(2),
+            Some(_) => return None,
+        };
+        Some(match (name, axis) {
+            ("%tid", Some(axis)) => Special::Tid(axis),
+            ("%ntid", Some(axis)) => Special::Ntid(axis),
+            ("%ctaid", Some(axis)) => Special::Ctaid(axis),
+            ("%nctaid", Some(axis)) => Special::Nctaid(axis),
+            ("%laneid", None) => Special::Laneid,
+            ("%warpid", None) => Special::Warpid,
+            ("%nwarpid", None) => Special::Nwarpid,
+            ("%lanemask_eq", None) => Special::LanemaskEq,
+            ("%lanemask_le", None) => Special::LanemaskLe,
+            ("%lanemask_lt", None) => Special::LanemaskLt,
+            ("%lanemask_ge", None) => Special::LanemaskGe,
+            ("%lanemask_gt", None) => Special::LanemaskGt,
+            ("%smid", None) => Special::Smid,
+            ("%nsmid", None) => Special::Nsmid,
+            ("%gridid", None) => Special::Gridid,
+            ("%dynamic_smem_size", None) => Special::DynamicSharedSize,
+            ("%total_smem_size", None) => Special::TotalSharedSize,
+            ("%cluster_ctarank", None) => Special::ClusterCtarank,
+            ("%cluster_nctarank", None) => Special::ClusterNctarank,
+            ("%clock" | "%clock_hi", None) => Special::Clock,
+            ("%clock64", None) => Special::Clock64,
+            ("%globaltimer" | "%globaltimer_lo", None) => Special::GlobalTimer,
+            ("WARP_SZ", None) => Special::WarpSize,
+            _ => return None,
+        })
+    }
+
+    /// Whether the value changes while the kernel runs.
+    pub(crate) fn is_volatile(self) -> bool {
+        matches!(self, Special::Clock | Special::Clock64 | Special::GlobalTimer)
+    }
+}
+
+/// An operand as written.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Operand {
+    Reg(RegId),
+    Special(Special),
+    /// A variable, parameter or label, plus a byte offset.
+    Symbol(String, i64),
+    Int(u64),
+    F32(u32),
+    F64(u64),
+    /// `{a, b}`.
+    Vector(Vec<Operand>),
+    /// `[base + offset]`.
+    Address(Box<Operand>, i64),
+    /// `p|q`.
+    Pair(Box<Operand>, Box<Operand>),
+    /// `!p`.
+    Not(Box<Operand>),
+    /// `_`: a result nobody wants.
+    Sink,
+}
+
+/// `@p` or `@!p`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Guard {
+    pub(crate) register: RegId,
+    pub(crate) negated: bool,
+}
+
+/// One instruction, with what is needed to name it in a message.
+#[derive(Clone, Debug)]
+pub(crate) struct Instruction {
+    pub(crate) guard: Option<Guard>,
+    pub(crate) opcode: String,
+    pub(crate) modifiers: Vec<String>,
+    pub(crate) operands: Vec<Operand>,
+    pub(crate) line: u32,
+    pub(crate) column: u32,
+    /// (`.file` index, line) of the last `.loc`.
+    pub(crate) source: Option<(u32, u32)>,
+    /// The `{ }` scope that its labels are looked up from.
+    pub(crate) scope: usize,
+}
+
+/// A variable in a memory space.
+#[derive(Clone, Debug)]
+pub(crate) struct Variable {
+    pub(crate) name: String,
+    pub(crate) bytes: u64,
+    pub(crate) align: u32,
+    /// Initial bytes; empty for zeros.
+    pub(crate) init: Vec<u8>,
+    /// `.extern .shared name[]`: sized by the launch.
+    pub(crate) dynamic: bool,
+}
+
+/// One kernel parameter.
+#[derive(Clone, Debug)]
+pub(crate) struct ParamDecl {
+    pub(crate) name: String,
+    pub(crate) bytes: u32,
+    pub(crate) align: u32,
+}
+
+/// A register declaration that was used.
+#[derive(Clone, Debug)]
+pub(crate) struct Register {
+    pub(crate) name: String,
+    pub(crate) ty: Ty,
+}
+
+/// One `.entry`.
+#[derive(Debug, Default)]
+pub(crate) struct Function {
+    pub(crate) name: String,
+    pub(crate) params: Vec<ParamDecl>,
+    pub(crate) reqntid: Option<[u32; 3]>,
+    pub(crate) maxntid: Option<[u32; 3]>,
+    pub(crate) registers: Vec<Register>,
+    pub(crate) shared: Vec<Variable>,
+    pub(crate) body: Vec<Instruction>,
+    /// Parent of each scope; scope 0 is the function's own.
+    pub(crate) scopes: Vec<usize>,
+    pub(crate) labels: HashMap<(usize, String), usize>,
+}
+
+impl Function {
+    /// Offset of each parameter in the parameter block: in order, each aligned.
+    pub(crate) fn param_offsets(&self) -> Vec<u32> {
+        let mut end = 0u32;
+        let place = |param: &ParamDecl| {
+            let offset = end.next_multiple_of(param.align.max(1));
+            end = offset + param.bytes;
+            offset
+        };
+        self.params.iter().map(place).collect()
+    }
+
+    /// Bytes of the parameter block.
+    pub(crate) fn param_bytes(&self) -> u32 {
+        let last = self.params.last().zip(self.param_offsets().pop());
+        last.map_or(0, |(param, offset)| offset + param.bytes)
+    }
+
+    /// The index of the instruction that `name`, seen from `scope`, labels.
+    pub(crate) fn label(&self, mut scope: usize, name: &str) -> Option<usize> {
+        loop {
+            if let Some(&at) = self.labels.get(&(scope, name.to_string())) {
+                return Some(at);
+            }
+            if scope == 0 {
+                return None;
+            }
+            scope = self.scopes[scope];
+        }
+    }
+}
+
+/// A parsed module.
+#[derive(Debug, Default)]
+pub(crate) struct Ast {
+    pub(crate) files: HashMap<u32, String>,
+    pub(crate) shared: Vec<Variable>,
+    /// `.global` and `.const` variables.
+    pub(crate) globals: Vec<Variable>,
+    pub(crate) functions: Vec<Function>,
+}

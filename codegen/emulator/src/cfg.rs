@@ -1,0 +1,155 @@
+//! The control-flow graph of a function and where diverged lanes meet again.
+
+use crate::ast::Function;
+
+/// Basic blocks in the order of the text.
+#[derive(Debug)]
+pub(crate) struct Cfg {
+    pub(crate) blocks: Vec<Block>,
+    /// The block of each instruction.
+    pub(crate) block_of: Vec<u32>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Block {
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+    pub(crate) successors: Vec<u32>,
+    pub(crate) predecessors: Vec<u32>,
+    /// The instruction at which lanes that part at this block's end meet again; `None` if only at exit.
+    pub(crate) reconvergence: Option<usize>,
+}
+
+/// How an instruction ends a block.
+fn leaves(opcode: &str) -> bool {
+    matches!(opcode, "ret" | "exit" | "trap")
+}
+
+impl Cfg {
+    /// `targets[i]` is where instruction `i` branches to, if it is a branch.
+    pub(crate) fn build(function: &Function, targets: &[Option<usize>]) -> Cfg {
+        let body = &function.body;
+        let mut leader = vec![false; body.len() + 1];
+        leader[0] = true;
+        for (at, target) in targets.iter().enumerate() {
+            let ends = target.is_some() || leaves(&body[at].opcode) && body[at].guard.is_none();
+            leader[at + 1] |= ends;
+            if let Some(target) = target {
+                leader[*target] = true;
+            }
+        }
+        let mut blocks: Vec<Block> = Vec::new();
+        let mut block_of = Vec::with_capacity(body.len());
+        for at in 0..body.len() {
+            if leader[at] {
+                blocks.push(Block {
+                    start: at,
+                    end: at,
+                    successors: Vec::new(),
+                    predecessors: Vec::new(),
+                    reconvergence: None,
+                });
+            }
+            let last = blocks.len() - 1;
+            blocks[last].end = at + 1;
+            block_of.push(last as u32);
+        }
+        for index in 0..blocks.len() {
+            let last = blocks[index].end - 1;
+            let unguarded = body[last].guard.is_none();
+            let mut successors = Vec::new();
+            if let Some(target) = targets[last] {
+                successors.push(block_of[target]);
+            }
+            let falls_through = !(unguarded && (targets[last].is_some() || leaves(&body[last].opcode)));
+            if falls_through && index + 1 < blocks.len() && !successors.contains(&(index as u32 + 1)) {
+                successors.push(index as u32 + 1);
+            }
+            for &successor in &successors {
+                blocks[successor as usize].predecessors.push(index as u32);
+            }
+            blocks[index].successors = successors;
+        }
+        let mut cfg = Cfg { blocks, block_of };
+        cfg.find_reconvergence();
+        cfg
+    }
+
+    /// Immediate post-dominators. Lanes that leave the kernel early need not be waited for, so of
+    /// several exits only the main one counts: a branch of which one side returns reconverges where
+    /// the lanes that stay meet.
+    fn find_reconvergence(&mut self) {
+        let exits: Vec<usize> =
+            (0..self.blocks.len()).filter(|&index| self.blocks[index].successors.is_empty()).collect();
+        let Some(main) = exits.into_iter().max_by_key(|&exit| (self.reach_backwards(exit).len(), exit))
+        else {
+            return;
+        };
+        // Post-order of the reversed graph from the main exit.
+        let order = self.reach_backwards(main);
+        let mut rank = vec![usize::MAX; self.blocks.len()];
+        for (position, &block) in order.iter().enumerate() {
+            rank[block] = position;
+        }
+        let mut idom = vec![usize::MAX; self.blocks.len()];
+        idom[main] = main;
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for &block in order.iter().rev().filter(|&&block| block != main) {
+                let mut new = usize::MAX;
+                for &successor in &self.blocks[block].successors {
+                    let successor = successor as usize;
+                    if idom[successor] == usize::MAX {
+                        continue;
+                    }
+                    new = if new == usize::MAX { successor } else { meet(new, successor, &idom, &rank) };
+                }
+                if new != usize::MAX && idom[block] != new {
+                    idom[block] = new;
+                    changed = true;
+                }
+            }
+        }
+        for (block, &idom) in idom.iter().enumerate() {
+            if block != main && idom != usize::MAX {
+                self.blocks[block].reconvergence = Some(self.blocks[idom].start);
+            }
+        }
+    }
+
+    /// The blocks from which `exit` can be reached, in post-order of the reversed graph.
+    fn reach_backwards(&self, exit: usize) -> Vec<usize> {
+        let mut seen = vec![false; self.blocks.len()];
+        let mut order = Vec::new();
+        let mut stack = vec![(exit, 0)];
+        seen[exit] = true;
+        while let Some((block, next)) = stack.pop() {
+            match self.blocks[block].predecessors.get(next) {
+                Some(&predecessor) => {
+                    stack.push((block, next + 1));
+                    let predecessor = predecessor as usize;
+                    if !seen[predecessor] {
+                        seen[predecessor] = true;
+                        stack.push((predecessor, 0));
+                    }
+                }
+                None => order.push(block),
+            }
+        }
+        order
+    }
+}
+
+/// The closest common post-dominator (Cooper, Harvey and Kennedy's intersection).
+fn meet(mut a: usize, mut b: usize, idom: &[usize], rank: &[usize]) -> usize {
+    while a != b {
+        while rank[a] < rank[b] {
+            a = idom[a];
+        }
+        while rank[b] < rank[a] {
+            b = idom[b];
+        }
+    }
+    a
+}

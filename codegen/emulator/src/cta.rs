@@ -1,0 +1,169 @@
+//! What the warps of one CTA share: shared memory and barriers.
+
+use crate::exec::Launch;
+use crate::finding::Neighbour;
+use crate::memory::{InitMap, Zeroed};
+
+/// `bar.red`'s operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reduction {
+    Popc,
+    And,
+    Or,
+}
+
+impl Reduction {
+    pub(crate) const NAMES: [(&'static str, Reduction); 3] =
+        [("popc", Reduction::Popc), ("and", Reduction::And), ("or", Reduction::Or)];
+
+    /// Never 0.
+    pub(crate) fn code(self) -> u64 {
+        self as u64 + 1
+    }
+
+    pub(crate) fn from_code(code: u64) -> Option<Reduction> {
+        Reduction::NAMES.iter().map(|&(_, reduction)| reduction).find(|reduction| reduction.code() == code)
+    }
+}
+
+/// A warp at a barrier.
+pub(crate) struct Arrival {
+    pub(crate) warp: usize,
+    pub(crate) waits: bool,
+    /// How many warps the barrier is for.
+    pub(crate) warps: u32,
+    /// Threads whose predicate holds, and whose does not.
+    pub(crate) trues: u32,
+    pub(crate) falses: u32,
+    /// Where the result of a reduction goes.
+    pub(crate) result: Option<(Reduction, u32)>,
+}
+
+#[derive(Default)]
+struct Barrier {
+    warps: u32,
+    arrived: Vec<usize>,
+    waiting: Vec<(usize, Option<(Reduction, u32)>)>,
+    trues: u32,
+    falses: u32,
+}
+
+/// A warp that a completed barrier lets go, and what its reduction's destination gets.
+pub(crate) struct Release {
+    pub(crate) warp: usize,
+    pub(crate) result: Option<(Reduction, u32, u32)>,
+}
+
+/// A CTA's shared memory.
+pub(crate) struct Shared {
+    pub(crate) bytes: u64,
+    data: Zeroed,
+    pub(crate) map: InitMap,
+}
+
+impl Shared {
+    #[inline(always)]
+    pub(crate) fn pointer(&self, address: u64) -> *mut u8 {
+        self.data.pointer().wrapping_add(address as usize)
+    }
+}
+
+/// One CTA, its warps apart.
+pub(crate) struct CtaState {
+    /// `%ctaid`, and its position in the grid's order.
+    pub(crate) at: [u32; 3],
+    pub(crate) index: u64,
+    pub(crate) warps: usize,
+    pub(crate) shared: Shared,
+    barriers: [Barrier; 16],
+    pub(crate) released: Vec<Release>,
+}
+
+impl CtaState {
+    pub(crate) fn new(warps: usize, shared_bytes: u64) -> CtaState {
+        CtaState {
+            at: [0; 3],
+            index: 0,
+            warps,
+            shared: Shared {
+                bytes: shared_bytes,
+                data: Zeroed::new(shared_bytes as usize),
+                map: InitMap::new(shared_bytes),
+            },
+            barriers: Default::default(),
+            released: Vec::new(),
+        }
+    }
+
+    pub(crate) fn reset(&mut self, index: u64, at: [u32; 3]) {
+        (self.index, self.at) = (index, at);
+        self.shared.map.clear();
+        self.barriers = Default::default();
+        self.released.clear();
+    }
+
+    /// A warp arrives. When it is the last, all that wait are put on `released`.
+    pub(crate) fn arrive(&mut self, id: usize, arrival: Arrival) -> Result<(), String> {
+        let barrier = &mut self.barriers[id];
+        if barrier.arrived.is_empty() {
+            barrier.warps = arrival.warps;
+        } else if barrier.warps != arrival.warps {
+            return Err(format!(
+                "barrier {id} is for {} threads here and for {} where warp {} arrived",
+                arrival.warps * 32,
+                barrier.warps * 32,
+                barrier.arrived[0]
+            ));
+        }
+        barrier.arrived.push(arrival.warp);
+        barrier.trues += arrival.trues;
+        barrier.falses += arrival.falses;
+        if arrival.waits {
+            barrier.waiting.push((arrival.warp, arrival.result));
+        }
+        if barrier.arrived.len() < barrier.warps as usize {
+            return Ok(());
+        }
+        let done = std::mem::take(barrier);
+        self.released.extend(done.waiting.into_iter().map(|(warp, result)| Release {
+            warp,
+            result: result.map(|(reduction, slot)| {
+                let value = match reduction {
+                    Reduction::Popc => done.trues,
+                    Reduction::And => (done.falses == 0) as u32,
+                    Reduction::Or => (done.trues != 0) as u32,
+                };
+                (reduction, slot, value)
+            }),
+        }));
+        Ok(())
+    }
+
+    /// The barrier that a warp waits at, the threads it is for, and how many have arrived.
+    pub(crate) fn waits_at(&self, warp: usize) -> Option<(usize, u32, usize)> {
+        self.barriers.iter().enumerate().find_map(|(id, barrier)| {
+            let waits = barrier.waiting.iter().any(|&(waiting, _)| waiting == warp);
+            waits.then_some((id, barrier.warps * 32, barrier.arrived.len() * 32))
+        })
+    }
+
+    /// The shared variable closest to an access.
+    pub(crate) fn nearest_shared(&self, launch: &Launch<'_>, address: u64, bytes: u64) -> Option<Neighbour> {
+        let variables = launch.kernel.shared_variables(launch.dynamic_shared);
+        variables
+            .into_iter()
+            .map(|(name, base, size)| Neighbour {
+                name,
+                base,
+                bytes: size,
+                outside: if address < base {
+                    -((base - address) as i64)
+                } else {
+                    address.wrapping_add(bytes).saturating_sub(base + size) as i64
+                },
+                access: bytes,
+                freed: false,
+            })
+            .min_by_key(|neighbour| neighbour.outside.unsigned_abs())
+    }
+}

@@ -1,0 +1,180 @@
+//! Which registers may be read before they are written, and which can share a slot.
+
+use crate::ast::RegId;
+use crate::cfg::Cfg;
+use crate::types::Width;
+
+/// The registers that one instruction reads and writes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Effects {
+    pub(crate) reads: Vec<RegId>,
+    pub(crate) writes: Vec<RegId>,
+    /// A guarded write may leave the old value.
+    pub(crate) guarded: bool,
+}
+
+/// A set of registers.
+#[derive(Clone, PartialEq)]
+struct Set(Vec<u64>);
+
+impl Set {
+    fn empty(registers: usize) -> Set {
+        Set(vec![0; registers.div_ceil(64)])
+    }
+
+    fn full(registers: usize) -> Set {
+        Set(vec![u64::MAX; registers.div_ceil(64)])
+    }
+
+    fn insert(&mut self, register: RegId) {
+        self.0[register as usize / 64] |= 1 << (register % 64);
+    }
+
+    fn remove(&mut self, register: RegId) {
+        self.0[register as usize / 64] &= !(1 << (register % 64));
+    }
+
+    fn contains(&self, register: RegId) -> bool {
+        self.0[register as usize / 64] >> (register % 64) & 1 != 0
+    }
+
+    fn iter(&self) -> impl Iterator<Item = RegId> {
+        self.0.iter().enumerate().flat_map(|(index, &word)| {
+            (0..64).filter(move |bit| word >> bit & 1 != 0).map(move |bit| (index * 64 + bit) as RegId)
+        })
+    }
+}
+
+/// The registers that some path reads before any write: forward, "assigned on every path".
+pub(crate) fn maybe_unassigned(cfg: &Cfg, effects: &[Effects], registers: usize) -> Vec<bool> {
+    let transfer = |block: usize, set: &mut Set| {
+        for effect in &effects[cfg.blocks[block].start..cfg.blocks[block].end] {
+            if !effect.guarded {
+                effect.writes.iter().for_each(|&register| set.insert(register));
+            }
+        }
+    };
+    let mut out = vec![Set::full(registers); cfg.blocks.len()];
+    let mut changed = true;
+    let entry_set = |block: usize, out: &[Set]| {
+        // The function's entry is one more predecessor of block 0, with nothing assigned.
+        let mut set = if block == 0 { Set::empty(registers) } else { Set::full(registers) };
+        for &predecessor in &cfg.blocks[block].predecessors {
+            for (word, other) in set.0.iter_mut().zip(&out[predecessor as usize].0) {
+                *word &= other;
+            }
+        }
+        set
+    };
+    while changed {
+        changed = false;
+        for block in 0..cfg.blocks.len() {
+            let mut set = entry_set(block, &out);
+            transfer(block, &mut set);
+            if set != out[block] {
+                out[block] = set;
+                changed = true;
+            }
+        }
+    }
+    let mut unassigned = vec![false; registers];
+    for block in 0..cfg.blocks.len() {
+        let mut set = entry_set(block, &out);
+        for effect in &effects[cfg.blocks[block].start..cfg.blocks[block].end] {
+            for &register in &effect.reads {
+                unassigned[register as usize] |= !set.contains(register);
+            }
+            if !effect.guarded {
+                effect.writes.iter().for_each(|&register| set.insert(register));
+            }
+        }
+    }
+    unassigned
+}
+
+/// Gives every register a slot (a byte offset), sharing slots between registers that are never live
+/// at the same instruction. Returns the slots and the bytes they take.
+///
+/// A register is taken to be live over one interval of the text, which is exact enough for code whose
+/// loops are contiguous. Registers of `pinned` get a slot of their own.
+pub(crate) fn allocate(cfg: &Cfg, effects: &[Effects], widths: &[Width], pinned: &[bool]) -> (Vec<u32>, u32) {
+    let mut intervals = live_intervals(cfg, effects, widths.len());
+    for (interval, &pinned) in intervals.iter_mut().zip(pinned) {
+        if pinned {
+            *interval = (0, usize::MAX);
+        }
+    }
+    let mut slots = vec![0; widths.len()];
+    let mut next = 0u32;
+    for width in [Width::Predicate, Width::W16, Width::W32, Width::W64] {
+        let mut members: Vec<usize> =
+            (0..widths.len()).filter(|&register| widths[register] == width).collect();
+        members.sort_by_key(|&register| intervals[register].0);
+        let mut active = std::collections::BinaryHeap::new();
+        for register in members {
+            let (start, end) = intervals[register];
+            let reuse = match active.peek() {
+                Some(&std::cmp::Reverse((ends, slot))) if ends < start => Some(slot),
+                _ => None,
+            };
+            let slot = match reuse {
+                Some(slot) => {
+                    active.pop();
+                    slot
+                }
+                None => {
+                    next += width.slot_bytes();
+                    next - width.slot_bytes()
+                }
+            };
+            active.push(std::cmp::Reverse((end, slot)));
+            slots[register] = slot;
+        }
+        next = next.next_multiple_of(64);
+    }
+    (slots, next)
+}
+
+/// First and last instruction at which each register is live or touched.
+fn live_intervals(cfg: &Cfg, effects: &[Effects], registers: usize) -> Vec<(usize, usize)> {
+    let mut live_in = vec![Set::empty(registers); cfg.blocks.len()];
+    let live_out = |block: usize, live_in: &[Set]| {
+        let mut set = Set::empty(registers);
+        for &successor in &cfg.blocks[block].successors {
+            for (word, other) in set.0.iter_mut().zip(&live_in[successor as usize].0) {
+                *word |= other;
+            }
+        }
+        set
+    };
+    let mut changed = true;
+    while changed {
+        changed = false;
+        for block in (0..cfg.blocks.len()).rev() {
+            let mut set = live_out(block, &live_in);
+            for effect in effects[cfg.blocks[block].start..cfg.blocks[block].end].iter().rev() {
+                if !effect.guarded {
+                    effect.writes.iter().for_each(|&register| set.remove(register));
+                }
+                effect.reads.iter().for_each(|&register| set.insert(register));
+            }
+            if set != live_in[block] {
+                live_in[block] = set;
+                changed = true;
+            }
+        }
+    }
+    let mut intervals = vec![(usize::MAX, 0); registers];
+    let mut extend = |register: RegId, at: usize| {
+        let interval = &mut intervals[register as usize];
+        *interval = (interval.0.min(at), interval.1.max(at));
+    };
+    for (block, bounds) in cfg.blocks.iter().enumerate() {
+        live_in[block].iter().for_each(|register| extend(register, bounds.start));
+        live_out(block, &live_in).iter().for_each(|register| extend(register, bounds.end - 1));
+        for (at, effect) in effects.iter().enumerate().take(bounds.end).skip(bounds.start) {
+            effect.reads.iter().chain(&effect.writes).for_each(|&register| extend(register, at));
+        }
+    }
+    intervals
+}

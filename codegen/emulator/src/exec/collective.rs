@@ -1,0 +1,273 @@
+//! Instructions in which the lanes of a warp exchange values.
+//!
+//! Every `.sync` form names its members; all of them that have not exited must execute it together.
+
+use super::lanes::LANES;
+use super::{A, B, C, D, Exec, Flow, Inst, Machine, NONE};
+use crate::ast::Operand;
+use crate::decode::Op;
+use crate::finding::FindingKind;
+use crate::module::ParseError;
+use crate::types::{Ty, Width};
+
+/// Slot of the member mask, and of a second destination.
+const MEMBERS: usize = 4;
+const P: usize = 5;
+
+/// The member mask, if the active lanes are exactly the members that live.
+#[inline(always)]
+fn members(m: &mut Machine<'_>, slot: u32) -> Option<u32> {
+    let masks = m.warp.regs.lanes::<u32>(slot);
+    let first = m.active.trailing_zeros();
+    let mask = masks[first as usize];
+    let agree = m.active_lanes().all(|lane| masks[lane] == mask);
+    if agree && m.active & !mask == 0 && mask & m.warp.live & !m.active == 0 {
+        return Some(mask);
+    }
+    mask_fault(m, mask, agree);
+    None
+}
+
+#[cold]
+fn mask_fault(m: &mut Machine<'_>, mask: u32, agree: bool) {
+    let outside = m.active & !mask;
+    let missing = mask & m.warp.live & !m.active;
+    let (lane, detail) = if !agree {
+        (m.active.trailing_zeros(), "its lanes name different member masks".to_string())
+    } else if outside != 0 {
+        let lane = outside.trailing_zeros();
+        (lane, format!("lane {lane} executes it but is not in its member mask {mask:#010x}"))
+    } else {
+        let lane = missing.trailing_zeros();
+        (
+            lane,
+            format!(
+                "lane {lane} is in its member mask {mask:#010x} but has diverged and does not execute it"
+            ),
+        )
+    };
+    m.fault(FindingKind::MemberMask, lane, detail);
+}
+
+pub(crate) fn warp_sync(m: &mut Machine<'_>, i: &Inst) -> Flow {
+    if members(m, i.slots[B]).is_some() { Flow::Next } else { Flow::Fault }
+}
+
+/// The modes of `shfl`, as `imm` has them.
+const SHUFFLES: [(&str, u64); 4] = [("up", 0), ("down", 1), ("bfly", 2), ("idx", 3)];
+
+fn shuffle(m: &mut Machine<'_>, i: &Inst) -> Flow {
+    if members(m, i.slots[MEMBERS]).is_none() {
+        return Flow::Fault;
+    }
+    let values = *m.warp.regs.lanes::<u32>(i.slots[A]);
+    let amounts = m.warp.regs.lanes::<u32>(i.slots[B]);
+    let controls = m.warp.regs.lanes::<u32>(i.slots[C]);
+    let mut d = [0u32; LANES];
+    let mut valid = 0;
+    let mut read = 0;
+    for lane in 0..LANES {
+        let (amount, control) = ((amounts[lane] & 31) as i32, controls[lane]);
+        let (clamp, segment) = ((control & 31) as i32, (control >> 8 & 31) as i32);
+        let own = lane as i32;
+        let last = own & segment | clamp & !segment;
+        let first = own & segment;
+        let (source, inside) = match i.imm {
+            0 => (own - amount, own - amount >= last),
+            1 => (own + amount, own + amount <= last),
+            2 => (own ^ amount, own ^ amount <= last),
+            _ => (first | amount & !segment, (first | amount & !segment) <= last),
+        };
+        let source = if inside { source as usize & 31 } else { lane };
+        valid |= (inside as u32) << lane;
+        d[lane] = values[source];
+        if m.active >> lane & 1 != 0 {
+            read |= 1 << source;
+        }
+    }
+    if m.launch.checks && read & !m.active != 0 {
+        let source = (read & !m.active).trailing_zeros();
+        let state = if m.warp.live >> source & 1 != 0 { "is inactive" } else { "has exited" };
+        let detail = format!("it reads lane {source}, which {state}");
+        return m.fault(FindingKind::ShuffleFromInactiveLane, m.active.trailing_zeros(), detail);
+    }
+    m.warp.regs.write(i.slots[D], &d, m.active);
+    if i.slots[P] != NONE {
+        m.set_mask(i.slots[P], valid);
+    }
+    Flow::Next
+}
+
+/// `imm`: 0 `all`, 1 `any`, 2 `uni`, 3 `ballot`.
+fn vote(m: &mut Machine<'_>, i: &Inst) -> Flow {
+    if members(m, i.slots[MEMBERS]).is_none() {
+        return Flow::Fault;
+    }
+    let votes = m.mask(i.slots[A]) & m.active;
+    let holds = match i.imm {
+        0 => votes == m.active,
+        1 => votes != 0,
+        2 => votes == 0 || votes == m.active,
+        _ => {
+            m.warp.regs.write(i.slots[D], &[votes; LANES], m.active);
+            return Flow::Next;
+        }
+    };
+    m.set_mask(i.slots[D], if holds { u32::MAX } else { 0 });
+    Flow::Next
+}
+
+fn activemask(m: &mut Machine<'_>, i: &Inst) -> Flow {
+    m.warp.regs.write(i.slots[D], &[m.active; LANES], m.active);
+    Flow::Next
+}
+
+/// `imm`: bit 0 for 64-bit values, bit 1 for `match.all`.
+fn match_lanes(m: &mut Machine<'_>, i: &Inst) -> Flow {
+    if members(m, i.slots[MEMBERS]).is_none() {
+        return Flow::Fault;
+    }
+    let values: [u64; LANES] = match i.imm & 1 {
+        0 => m.warp.regs.lanes::<u32>(i.slots[A]).map(u64::from),
+        _ => *m.warp.regs.lanes::<u64>(i.slots[A]),
+    };
+    let equal = |value: u64| {
+        m.active_lanes().filter(|&lane| values[lane] == value).fold(0u32, |mask, lane| mask | 1 << lane)
+    };
+    let d: [u32; LANES] = std::array::from_fn(|lane| equal(values[lane]));
+    if i.imm & 2 == 0 {
+        m.warp.regs.write(i.slots[D], &d, m.active);
+        return Flow::Next;
+    }
+    let all = d[m.active.trailing_zeros() as usize % LANES] == m.active;
+    m.warp.regs.write(i.slots[D], &[if all { m.active } else { 0 }; LANES], m.active);
+    if i.slots[P] != NONE {
+        m.set_mask(i.slots[P], if all { u32::MAX } else { 0 });
+    }
+    Flow::Next
+}
+
+/// The reductions of `redux`, by position.
+const REDUCTIONS: [(&str, Ty, fn(u32, u32) -> u32); 9] = [
+    ("add", Ty::U32, u32::wrapping_add),
+    ("add", Ty::S32, u32::wrapping_add),
+    ("min", Ty::U32, |a, b| a.min(b)),
+    ("max", Ty::U32, |a, b| a.max(b)),
+    ("min", Ty::S32, |a, b| (a as i32).min(b as i32) as u32),
+    ("max", Ty::S32, |a, b| (a as i32).max(b as i32) as u32),
+    ("and", Ty::B32, |a, b| a & b),
+    ("or", Ty::B32, |a, b| a | b),
+    ("xor", Ty::B32, |a, b| a ^ b),
+];
+
+fn reduce(m: &mut Machine<'_>, i: &Inst) -> Flow {
+    if members(m, i.slots[MEMBERS]).is_none() {
+        return Flow::Fault;
+    }
+    let values = m.warp.regs.lanes::<u32>(i.slots[A]);
+    let (_, _, combine) = REDUCTIONS[i.imm as usize % REDUCTIONS.len()];
+    let result = m.active_lanes().map(|lane| values[lane]).reduce(combine).unwrap_or_default();
+    m.warp.regs.write(i.slots[D], &[result; LANES], m.active);
+    Flow::Next
+}
+
+fn elect(m: &mut Machine<'_>, i: &Inst) -> Flow {
+    if members(m, i.slots[MEMBERS]).is_none() {
+        return Flow::Fault;
+    }
+    let leader = m.active.trailing_zeros();
+    if i.slots[D] != NONE {
+        m.warp.regs.write(i.slots[D], &[leader; LANES], m.active);
+    }
+    if i.slots[P] != NONE {
+        m.set_mask(i.slots[P], 1 << leader);
+    }
+    Flow::Next
+}
+
+pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+    let name = op.opcode();
+    if name == "activemask" {
+        op.take("b32");
+        op.slots[D] = op.dst(0, Width::W32)?;
+        return Ok(activemask);
+    }
+    if !op.take("sync") {
+        return Err(op.error(format!("`{}` lacks `.sync`", op.text())));
+    }
+    op.slots[P] = NONE;
+    match name {
+        "shfl" => {
+            let Some(mode) = op.take_any(&SHUFFLES) else { return Err(op.unsupported()) };
+            if op.take_ty()? != Ty::B32 {
+                return Err(op.unsupported());
+            }
+            destinations(op)?;
+            op.slots[A] = op.src(1, Ty::B32)?;
+            op.slots[B] = op.src(2, Ty::B32)?;
+            op.slots[C] = op.src(3, Ty::B32)?;
+            op.slots[MEMBERS] = op.src(4, Ty::B32)?;
+            op.imm = mode;
+            Ok(shuffle)
+        }
+        "vote" => {
+            let modes = [("all", 0), ("any", 1), ("uni", 2), ("ballot", 3)];
+            let Some(mode) = op.take_any(&modes) else { return Err(op.unsupported()) };
+            let ty = op.take_ty()?;
+            if ty != if mode == 3 { Ty::B32 } else { Ty::Pred } {
+                return Err(op.unsupported());
+            }
+            op.slots[D] = op.dst(0, ty.width())?;
+            op.slots[A] = op.src(1, Ty::Pred)?;
+            op.slots[MEMBERS] = op.src(2, Ty::B32)?;
+            op.imm = mode;
+            Ok(vote)
+        }
+        "match" => {
+            let all = op.take("all");
+            if !all && !op.take("any") {
+                return Err(op.unsupported());
+            }
+            let ty = op.take_ty()?;
+            if !matches!(ty, Ty::B32 | Ty::B64) {
+                return Err(op.unsupported());
+            }
+            destinations(op)?;
+            op.slots[A] = op.src(1, ty)?;
+            op.slots[MEMBERS] = op.src(2, Ty::B32)?;
+            op.imm = (ty == Ty::B64) as u64 | (all as u64) << 1;
+            Ok(match_lanes)
+        }
+        "redux" => {
+            let operation = op.take_map(|name| REDUCTIONS.iter().map(|r| r.0).find(|&known| known == name));
+            let ty = op.take_ty()?;
+            let found = REDUCTIONS.iter().position(|&(name, of, _)| Some(name) == operation && of == ty);
+            let Some(found) = found else { return Err(op.unsupported()) };
+            op.unary(Ty::B32, Ty::B32)?;
+            op.slots[MEMBERS] = op.src(2, Ty::B32)?;
+            op.imm = found as u64;
+            Ok(reduce)
+        }
+        _ => {
+            destinations(op)?;
+            op.slots[MEMBERS] = op.src(1, Ty::B32)?;
+            Ok(elect)
+        }
+    }
+}
+
+/// `d` or `d|p`.
+fn destinations(op: &mut Op<'_, '_>) -> Result<(), ParseError> {
+    let Operand::Pair(d, p) = op.operand(0)? else {
+        op.slots[D] = op.dst(0, Width::W32)?;
+        return Ok(());
+    };
+    for (slot, side, width) in [(D, d, Width::W32), (P, p, Width::Predicate)] {
+        op.slots[slot] = match &**side {
+            Operand::Reg(register) => op.write_register(*register, width)?,
+            Operand::Sink => NONE,
+            _ => return Err(op.unsupported()),
+        };
+    }
+    Ok(())
+}

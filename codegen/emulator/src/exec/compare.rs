@@ -1,0 +1,322 @@
+//! `setp`, `set`, `selp`, `slct`.
+
+use std::cmp::Ordering;
+
+use super::lanes::{LANES, Pod, lane_loop, op3, ops};
+use super::rounding::{Bf16, F16, Format, flush};
+use super::{A, B, C, D, Exec, Machine, NONE};
+use crate::ast::Operand;
+use crate::decode::Op;
+use crate::module::ParseError;
+use crate::types::{Ty, Width};
+
+/// A single compared under `.ftz`.
+#[derive(Clone, Copy, Default)]
+#[repr(transparent)]
+pub(crate) struct Flushed(f32);
+/// A half compared by value.
+#[derive(Clone, Copy, Default)]
+#[repr(transparent)]
+pub(crate) struct HalfBits(u16);
+/// See [`HalfBits`].
+#[derive(Clone, Copy, Default)]
+#[repr(transparent)]
+pub(crate) struct BrainBits(u16);
+
+macro_rules! compared {
+    ($($name:ident: $value:ident => $key:expr;)*) => { $(
+        // SAFETY: a transparent wrapper of a primitive number.
+        unsafe impl Pod for $name {}
+        impl PartialEq for $name {
+            #[inline(always)]
+            fn eq(&self, other: &Self) -> bool { self.partial_cmp(other) == Some(Ordering::Equal) }
+        }
+        impl PartialOrd for $name {
+            #[inline(always)]
+            fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+                let key = |$value: &$name| $key;
+                key(self).partial_cmp(&key(other))
+            }
+        }
+    )* };
+}
+compared! {
+    Flushed: x => flush(x.0);
+    HalfBits: x => F16::to_f32(x.0);
+    BrainBits: x => Bf16::to_f32(x.0);
+}
+
+/// A comparison of any ordered type; of integers, those with `u` are the same as those without.
+pub(crate) trait Relation: 'static {
+    fn test<T: PartialOrd>(a: T, b: T) -> bool;
+}
+
+macro_rules! relations {
+    ($($name:ident($a:ident, $b:ident) $test:expr;)*) => { $(
+        pub(crate) struct $name;
+        impl Relation for $name {
+            #[inline(always)]
+            fn test<T: PartialOrd>($a: T, $b: T) -> bool { $test }
+        }
+    )* };
+}
+relations! {
+    Eq(a, b) a == b;
+    // Ordered: false if either is NaN.
+    Ne(a, b) a < b || a > b;
+    Lt(a, b) a < b;
+    Le(a, b) a <= b;
+    Gt(a, b) a > b;
+    Ge(a, b) a >= b;
+    // Unordered: true if either is NaN.
+    Equ(a, b) !(a < b || a > b);
+    Neu(a, b) a != b;
+    Ltu(a, b) !(a >= b);
+    Leu(a, b) !(a > b);
+    Gtu(a, b) !(a <= b);
+    Geu(a, b) !(a < b);
+    Num(a, b) a.partial_cmp(&b).is_some();
+    Nan(a, b) a.partial_cmp(&b).is_none();
+}
+
+/// What combines the comparison with a third operand: `imm` of `setp` and the low bits of `set`'s.
+const COMBINE: [(&str, u64); 3] = [("and", 1), ("or", 2), ("xor", 3)];
+
+#[inline(always)]
+fn combine(m: &Machine<'_>, how: u64, compared: u32, slot: u32) -> u32 {
+    match how & 3 {
+        0 => compared,
+        1 => compared & m.mask(slot),
+        2 => compared | m.mask(slot),
+        _ => compared ^ m.mask(slot),
+    }
+}
+
+/// The slot of the second destination, `p|q`.
+const Q: usize = 4;
+
+lane_loop! {
+    fn setp[R: Relation, T: Pod + PartialOrd][R, T](m, i) {
+        let a = m.warp.regs.lanes::<T>(i.slots[A]);
+        let b = m.warp.regs.lanes::<T>(i.slots[B]);
+        let mut mask = 0;
+        for lane in 0..LANES {
+            mask |= (R::test(a[lane], b[lane]) as u32) << lane;
+        }
+        let p = combine(m, i.imm, mask, i.slots[C]);
+        let q = combine(m, i.imm, !mask, i.slots[C]);
+        if i.slots[D] != NONE {
+            m.set_mask(i.slots[D], p);
+        }
+        if i.slots[Q] != NONE {
+            m.set_mask(i.slots[Q], q);
+        }
+        Flow::Next
+    }
+}
+
+lane_loop! {
+    /// `setp.….f16x2 p|q`: one predicate a half.
+    fn setp_packed[R: Relation, F: Format][R, F](m, i) {
+        let a = m.warp.regs.lanes::<u32>(i.slots[A]);
+        let b = m.warp.regs.lanes::<u32>(i.slots[B]);
+        let (mut low, mut high) = (0, 0);
+        for lane in 0..LANES {
+            let test = |shift: u32| {
+                R::test(F::to_f32((a[lane] >> shift) as u16), F::to_f32((b[lane] >> shift) as u16)) as u32
+            };
+            low |= test(0) << lane;
+            high |= test(16) << lane;
+        }
+        let p = combine(m, i.imm, low, i.slots[C]);
+        let q = combine(m, i.imm, high, i.slots[C]);
+        if i.slots[D] != NONE {
+            m.set_mask(i.slots[D], p);
+        }
+        if i.slots[Q] != NONE {
+            m.set_mask(i.slots[Q], q);
+        }
+        Flow::Next
+    }
+}
+
+lane_loop! {
+    /// `imm`: how to combine, and in the upper half what true is.
+    fn set[R: Relation, T: Pod + PartialOrd][R, T](m, i) {
+        let a = m.warp.regs.lanes::<T>(i.slots[A]);
+        let b = m.warp.regs.lanes::<T>(i.slots[B]);
+        let mut mask = 0;
+        for lane in 0..LANES {
+            mask |= (R::test(a[lane], b[lane]) as u32) << lane;
+        }
+        let mask = combine(m, i.imm, mask, i.slots[C]);
+        let truth = (i.imm >> 32) as u32;
+        let mut d = [0u32; LANES];
+        for (lane, d) in d.iter_mut().enumerate() {
+            *d = if mask >> lane & 1 != 0 { truth } else { 0 };
+        }
+        m.warp.regs.write(i.slots[D], &d, m.active);
+        Flow::Next
+    }
+}
+
+lane_loop! {
+    fn selp[T: Pod][T](m, i) {
+        let a = m.warp.regs.lanes::<T>(i.slots[A]);
+        let b = m.warp.regs.lanes::<T>(i.slots[B]);
+        let mask = m.mask(i.slots[C]);
+        let mut d = [T::default(); LANES];
+        for lane in 0..LANES {
+            d[lane] = if mask >> lane & 1 != 0 { a[lane] } else { b[lane] };
+        }
+        m.warp.regs.write(i.slots[D], &d, m.active);
+        Flow::Next
+    }
+}
+
+fn selp_pred(m: &mut Machine<'_>, i: &crate::exec::Inst) -> crate::exec::Flow {
+    let chosen = m.mask(i.slots[C]);
+    let value = m.mask(i.slots[A]) & chosen | m.mask(i.slots[B]) & !chosen;
+    m.set_mask(i.slots[D], value);
+    crate::exec::Flow::Next
+}
+
+ops! {
+    SlctInt[T: Pod][T](a: T, b: T, c: i32) -> T { if c >= 0 { a } else { b } }
+    SlctFloat[T: Pod][T](a: T, b: T, c: f32; imm) -> T {
+        let c = if imm != 0 { flush(c) } else { c };
+        if c >= 0.0 { a } else { b }
+    }
+}
+
+/// Picks the relation for a type already known.
+macro_rules! by_relation {
+    ($driver:ident, $relation:expr, $second:ty, $float:expr) => {
+        match $relation {
+            "eq" => Some($driver::<Eq, $second>()),
+            "ne" => Some($driver::<Ne, $second>()),
+            "lt" | "lo" => Some($driver::<Lt, $second>()),
+            "le" | "ls" => Some($driver::<Le, $second>()),
+            "gt" | "hi" => Some($driver::<Gt, $second>()),
+            "ge" | "hs" => Some($driver::<Ge, $second>()),
+            _ if !$float => None,
+            "equ" => Some($driver::<Equ, $second>()),
+            "neu" => Some($driver::<Neu, $second>()),
+            "ltu" => Some($driver::<Ltu, $second>()),
+            "leu" => Some($driver::<Leu, $second>()),
+            "gtu" => Some($driver::<Gtu, $second>()),
+            "geu" => Some($driver::<Geu, $second>()),
+            "num" => Some($driver::<Num, $second>()),
+            "nan" => Some($driver::<Nan, $second>()),
+            _ => None,
+        }
+    };
+}
+
+macro_rules! by_compared_type {
+    ($driver:ident, $relation:expr, $ty:expr, $ftz:expr) => {
+        match $ty {
+            Ty::B16 | Ty::U16 => by_relation!($driver, $relation, u16, false),
+            Ty::S16 => by_relation!($driver, $relation, i16, false),
+            Ty::B32 | Ty::U32 => by_relation!($driver, $relation, u32, false),
+            Ty::S32 => by_relation!($driver, $relation, i32, false),
+            Ty::B64 | Ty::U64 => by_relation!($driver, $relation, u64, false),
+            Ty::S64 => by_relation!($driver, $relation, i64, false),
+            Ty::F32 if $ftz => by_relation!($driver, $relation, Flushed, true),
+            Ty::F32 => by_relation!($driver, $relation, f32, true),
+            Ty::F64 => by_relation!($driver, $relation, f64, true),
+            Ty::F16 => by_relation!($driver, $relation, HalfBits, true),
+            Ty::Bf16 => by_relation!($driver, $relation, BrainBits, true),
+            _ => None,
+        }
+    };
+}
+
+pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+    match op.opcode() {
+        "selp" => select(op),
+        "slct" => slct(op),
+        name => comparison(op, name == "set"),
+    }
+}
+
+const RELATIONS: [&str; 18] = [
+    "eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "equ", "neu", "ltu", "leu", "gtu", "geu",
+    "num", "nan",
+];
+
+fn comparison(op: &mut Op<'_, '_>, as_value: bool) -> Result<Exec, ParseError> {
+    let relation = op.take_map(|name| RELATIONS.iter().find(|&&known| known == name).copied());
+    let Some(relation) = relation else {
+        return Err(op.error(format!("`{}` lacks a comparison", op.text())));
+    };
+    let how = op.take_any(&COMBINE);
+    let ftz = op.take("ftz");
+    let result = if as_value { Some(op.take_ty()?) } else { None };
+    let ty = op.take_ty()?;
+    if matches!(ty, Ty::B16 | Ty::B32 | Ty::B64) && !matches!(relation, "eq" | "ne") {
+        return Err(op.unsupported());
+    }
+    op.slots[D] = NONE;
+    op.slots[Q] = NONE;
+    match (result, op.operand(0)?) {
+        (Some(result), _) => {
+            let truth: u64 = match result {
+                Ty::U32 | Ty::S32 => u32::MAX as u64,
+                Ty::F32 => 1.0f32.to_bits() as u64,
+                _ => return Err(op.unsupported()),
+            };
+            op.slots[D] = op.dst(0, Width::W32)?;
+            op.imm = truth << 32;
+        }
+        (None, Operand::Pair(p, q)) => {
+            for (slot, side) in [(D, p), (Q, q)] {
+                op.slots[slot] = match &**side {
+                    Operand::Reg(register) => op.write_register(*register, Width::Predicate)?,
+                    Operand::Sink => NONE,
+                    _ => return Err(op.unsupported()),
+                };
+            }
+        }
+        (None, _) => op.slots[D] = op.dst(0, Width::Predicate)?,
+    }
+    op.slots[A] = op.src(1, ty)?;
+    op.slots[B] = op.src(2, ty)?;
+    if let Some(how) = how {
+        op.imm |= how;
+        op.slots[C] = op.src(3, Ty::Pred)?;
+    }
+    let found = match ty {
+        Ty::F16x2 if !as_value => by_relation!(setp_packed, relation, F16, true),
+        Ty::Bf16x2 if !as_value => by_relation!(setp_packed, relation, Bf16, true),
+        _ if as_value => by_compared_type!(set, relation, ty, ftz),
+        _ => by_compared_type!(setp, relation, ty, ftz),
+    };
+    found.ok_or_else(|| op.unsupported())
+}
+
+fn select(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+    let ty = op.take_ty()?;
+    op.ternary(ty, ty, Ty::Pred)?;
+    Ok(match ty.width() {
+        Width::Predicate => selp_pred,
+        Width::W16 => selp::<u16>(),
+        Width::W32 => selp::<u32>(),
+        Width::W64 => selp::<u64>(),
+    })
+}
+
+fn slct(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+    op.imm = op.take("ftz") as u64;
+    let (ty, by) = (op.take_ty()?, op.take_ty()?);
+    op.ternary(ty, ty, by)?;
+    match (ty.width(), by) {
+        (Width::W16, Ty::S32) => Ok(op3::<SlctInt<u16>>()),
+        (Width::W32, Ty::S32) => Ok(op3::<SlctInt<u32>>()),
+        (Width::W64, Ty::S32) => Ok(op3::<SlctInt<u64>>()),
+        (Width::W16, Ty::F32) => Ok(op3::<SlctFloat<u16>>()),
+        (Width::W32, Ty::F32) => Ok(op3::<SlctFloat<u32>>()),
+        (Width::W64, Ty::F32) => Ok(op3::<SlctFloat<u64>>()),
+        _ => Err(op.unsupported()),
+    }
+}

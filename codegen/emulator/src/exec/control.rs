@@ -1,0 +1,159 @@
+//! Branches, exits and barriers.
+
+use super::lanes::NOP;
+use super::{A, B, C, D, Exec, Flow, Inst, Machine, NONE};
+use crate::cta::{Arrival, Reduction};
+use crate::decode::Op;
+use crate::finding::FindingKind;
+use crate::module::ParseError;
+use crate::types::Ty;
+use crate::warp::NEVER;
+
+/// `imm`: target below, reconvergence point above.
+fn branch(m: &mut Machine<'_>, i: &Inst) -> Flow {
+    m.warp.branch(m.active, i.imm as u32 as usize, (i.imm >> 32) as u32 as usize);
+    Flow::Jump
+}
+
+fn exit(m: &mut Machine<'_>, _: &Inst) -> Flow {
+    let left = m.active == m.warp.mask;
+    if !m.warp.exit(m.active) {
+        return Flow::Done;
+    }
+    if left { Flow::Jump } else { Flow::Next }
+}
+
+fn trap(m: &mut Machine<'_>, _: &Inst) -> Flow {
+    m.fault(FindingKind::Trap, m.active.trailing_zeros(), "the kernel executed `trap`")
+}
+
+fn nanosleep(_: &mut Machine<'_>, _: &Inst) -> Flow {
+    Flow::Yield
+}
+
+/// Bits of `imm` of a barrier; the reduction's code lies above.
+const WAITS: u64 = 1;
+const COUNTED: u64 = 2;
+const REDUCES: u32 = 8;
+
+fn barrier(m: &mut Machine<'_>, i: &Inst) -> Flow {
+    let lane = m.active.trailing_zeros();
+    let id = m.warp.regs.lanes::<u32>(i.slots[A])[lane as usize];
+    if id >= 16 {
+        return m.fault(FindingKind::BarrierDivergence, lane, format!("barrier {id} does not exist"));
+    }
+    let exited = m.warp.launched & !m.warp.live;
+    if m.active != m.warp.live {
+        let missing = (m.warp.live & !m.active).trailing_zeros();
+        let detail = format!(
+            "lane {missing} of the warp does not execute the barrier together with lane {lane}: the warp has \
+             diverged"
+        );
+        return m.fault(FindingKind::BarrierDivergence, missing, detail);
+    }
+    if exited != 0 {
+        let gone = exited.trailing_zeros();
+        let detail = format!("lane {gone} of the warp exited before the barrier that lane {lane} waits at");
+        return m.fault(FindingKind::BarrierDivergence, gone, detail);
+    }
+    let counted = i.imm & COUNTED != 0;
+    let threads = match counted {
+        true => m.warp.regs.lanes::<u32>(i.slots[B])[lane as usize],
+        false => m.cta.warps as u32 * 32,
+    };
+    if counted && (threads == 0 || threads % 32 != 0 || threads > m.cta.warps as u32 * 32) {
+        let detail = format!(
+            "a barrier for {threads} threads: not a multiple of 32 up to the CTA's {} warps",
+            m.cta.warps
+        );
+        return m.fault(FindingKind::BarrierDivergence, lane, detail);
+    }
+    let predicate = if i.slots[C] == NONE { 0 } else { m.mask(i.slots[C]) & m.active };
+    let arrival = Arrival {
+        warp: m.warp.index,
+        waits: i.imm & WAITS != 0,
+        warps: threads / 32,
+        trues: predicate.count_ones(),
+        falses: (m.active & !predicate).count_ones(),
+        result: Reduction::from_code(i.imm >> REDUCES).map(|reduction| (reduction, i.slots[D])),
+    };
+    match m.cta.arrive(id as usize, arrival) {
+        Ok(()) if i.imm & WAITS != 0 => Flow::Wait,
+        Ok(()) => Flow::Next,
+        Err(detail) => m.fault(FindingKind::BarrierDivergence, lane, detail),
+    }
+}
+
+pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+    match op.opcode() {
+        "bra" => {
+            op.take("uni");
+            op.operand(0)?;
+            let Some((target, reconvergence)) = op.branch else { return Err(op.unsupported()) };
+            op.imm = target as u64 | (reconvergence.unwrap_or(NEVER) as u64) << 32;
+            Ok(branch)
+        }
+        "ret" => {
+            op.take("uni");
+            Ok(exit)
+        }
+        "exit" => Ok(exit),
+        "trap" => Ok(trap),
+        "nanosleep" => {
+            op.take_ty()?;
+            op.src(0, Ty::U32)?;
+            Ok(nanosleep)
+        }
+        "griddepcontrol" => {
+            if op.take("wait") || op.take("launch_dependents") {
+                return Ok(NOP);
+            }
+            Err(op.unsupported())
+        }
+        _ => barriers(op),
+    }
+}
+
+fn barriers(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+    op.take("cta");
+    if op.opcode() == "bar" && op.take("warp") {
+        if !op.take("sync") {
+            return Err(op.unsupported());
+        }
+        op.slots[B] = op.src(0, Ty::B32)?;
+        return Ok(super::collective::warp_sync);
+    }
+    let arrive = op.take("arrive");
+    let reduction = if op.take("red") { Some(op.take_any(&Reduction::NAMES)) } else { None };
+    let sync = op.take("sync");
+    op.take("aligned");
+    let first = match reduction {
+        Some(Some(reduction)) => {
+            let ty = op.take_ty()?;
+            let wanted = if reduction == Reduction::Popc { Ty::U32 } else { Ty::Pred };
+            if ty != wanted {
+                return Err(op.unsupported());
+            }
+            op.slots[D] = op.dst(0, ty.width())?;
+            op.imm = reduction.code() << REDUCES;
+            1
+        }
+        Some(None) => return Err(op.unsupported()),
+        None if arrive != sync => 0,
+        None => return Err(op.unsupported()),
+    };
+    op.imm |= if arrive { 0 } else { WAITS };
+    op.slots[A] = op.src(first, Ty::U32)?;
+    let trailing = op.operand_count().saturating_sub(first + 1 + reduction.is_some() as usize);
+    if trailing > 0 {
+        op.slots[B] = op.src(first + 1, Ty::U32)?;
+        op.imm |= COUNTED;
+    } else if arrive {
+        return Err(op.error("an arrival needs a thread count"));
+    }
+    op.slots[C] = NONE;
+    if reduction.is_some() {
+        op.slots[C] = op.src(first + 1 + trailing.min(1), Ty::Pred)?;
+    }
+    Ok(barrier)
+}

@@ -1,0 +1,128 @@
+//! `rcp`, `sqrt`, `rsqrt`, `ex2`, `lg2`, `sin`, `cos`, `tanh`, `copysign`, `testp`.
+//!
+//! The approximate forms are modelled as the single nearest to the double-precision result: at least as
+//! accurate as any device, and not the device's bits.
+
+use super::float::{Ftz, IMM_FTZ, Mode, Plain, directed};
+use super::lanes::{op1, op2, ops};
+use super::rounding::{self, Rounding};
+use super::{A, D, Exec, Flow, Inst, Machine};
+use crate::decode::Op;
+use crate::module::ParseError;
+use crate::types::{Ty, Width};
+
+/// Computes in double precision between `.ftz` and rounding.
+#[inline(always)]
+fn via_double<M: Mode>(a: f32, f: impl Fn(f64) -> f64) -> f32 {
+    M::output(f(M::input(a) as f64) as f32)
+}
+
+ops! {
+    Rcp[M: Mode][M](a: f32) -> f32 { M::output(1.0 / M::input(a)) }
+    Sqrt[M: Mode][M](a: f32) -> f32 { M::output(M::input(a).sqrt()) }
+    Rsqrt[M: Mode][M](a: f32) -> f32 { via_double::<M>(a, |x| 1.0 / x.sqrt()) }
+    Ex2[M: Mode][M](a: f32) -> f32 { via_double::<M>(a, f64::exp2) }
+    Lg2[M: Mode][M](a: f32) -> f32 { via_double::<M>(a, f64::log2) }
+    Sin[M: Mode][M](a: f32) -> f32 { via_double::<M>(a, f64::sin) }
+    Cos[M: Mode][M](a: f32) -> f32 { via_double::<M>(a, f64::cos) }
+    Tanh[M: Mode][M](a: f32) -> f32 { via_double::<M>(a, f64::tanh) }
+    RcpDirected(a: f32; imm) -> f32 { directed(imm, |flush| rounding::div_odd(1.0, flush(a) as f64)) }
+    SqrtDirected(a: f32; imm) -> f32 { directed(imm, |flush| rounding::sqrt_odd(flush(a) as f64)) }
+    RcpDouble(a: f64) -> f64 { 1.0 / a }
+    SqrtDouble(a: f64) -> f64 { a.sqrt() }
+    RsqrtDouble(a: f64) -> f64 { 1.0 / a.sqrt() }
+    // The sign comes from the first operand.
+    Copysign(a: f32, b: f32) -> f32 { b.copysign(a) }
+    CopysignDouble(a: f64, b: f64) -> f64 { b.copysign(a) }
+}
+
+/// The classes of `testp`.
+const TESTS: [(&str, u64); 6] =
+    [("finite", 0), ("infinite", 1), ("number", 2), ("notanumber", 3), ("normal", 4), ("subnormal", 5)];
+
+fn testp(m: &mut Machine<'_>, i: &Inst) -> Flow {
+    let double = i.imm & 8 != 0;
+    let mut mask = 0;
+    for lane in 0..32 {
+        // Narrowing would change classes, so each width classifies itself.
+        let class = if double {
+            m.warp.regs.lanes::<f64>(i.slots[A])[lane].classify()
+        } else {
+            m.warp.regs.lanes::<f32>(i.slots[A])[lane].classify()
+        };
+        use std::num::FpCategory::{Infinite, Nan, Normal, Subnormal};
+        let holds = match i.imm & 7 {
+            0 => !matches!(class, Infinite | Nan),
+            1 => class == Infinite,
+            2 => class != Nan,
+            3 => class == Nan,
+            4 => class == Normal,
+            _ => class == Subnormal,
+        };
+        mask |= (holds as u32) << lane;
+    }
+    m.set_mask(i.slots[D], mask);
+    Flow::Next
+}
+
+pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+    let name = op.opcode();
+    let ty = op.take_ty()?;
+    if !matches!(ty, Ty::F32 | Ty::F64) {
+        return Err(op.unsupported());
+    }
+    let double = ty == Ty::F64;
+    match name {
+        "testp" => {
+            let Some(test) = op.take_any(&TESTS) else { return Err(op.unsupported()) };
+            op.slots[D] = op.dst(0, Width::Predicate)?;
+            op.slots[A] = op.src(1, ty)?;
+            op.imm = test | if double { 8 } else { 0 };
+            return Ok(testp);
+        }
+        "copysign" => {
+            op.binary(ty, ty, ty)?;
+            return Ok(if double { op2::<CopysignDouble>() } else { op2::<Copysign>() });
+        }
+        _ => op.unary(ty, ty)?,
+    }
+    let approx = op.take("approx");
+    let ftz = op.take("ftz");
+    let mode = op.take_any(&Rounding::FLOAT);
+    if approx == mode.is_some() {
+        return Err(op.error(format!("`{}` needs either `.approx` or a rounding mode", op.text())));
+    }
+    if double {
+        return match (name, mode) {
+            ("rcp", Some(Rounding::Nearest)) => Ok(op1::<RcpDouble>()),
+            ("sqrt", Some(Rounding::Nearest)) => Ok(op1::<SqrtDouble>()),
+            ("rcp", None) if ftz => Ok(op1::<RcpDouble>()),
+            ("rsqrt", None) => Ok(op1::<RsqrtDouble>()),
+            _ => Err(op.unsupported()),
+        };
+    }
+    if let Some(mode) = mode.filter(|&mode| mode != Rounding::Nearest) {
+        op.imm = mode as u64 | if ftz { IMM_FTZ } else { 0 };
+        return match name {
+            "rcp" => Ok(op1::<RcpDirected>()),
+            "sqrt" => Ok(op1::<SqrtDirected>()),
+            _ => Err(op.unsupported()),
+        };
+    }
+    macro_rules! by_ftz {
+        ($op:ident) => {
+            if ftz { op1::<$op<Ftz>>() } else { op1::<$op<Plain>>() }
+        };
+    }
+    Ok(match name {
+        "rcp" => by_ftz!(Rcp),
+        "sqrt" => by_ftz!(Sqrt),
+        "rsqrt" if approx => by_ftz!(Rsqrt),
+        "ex2" if approx => by_ftz!(Ex2),
+        "lg2" if approx => by_ftz!(Lg2),
+        "sin" if approx => by_ftz!(Sin),
+        "cos" if approx => by_ftz!(Cos),
+        "tanh" if approx => by_ftz!(Tanh),
+        _ => return Err(op.unsupported()),
+    })
+}

@@ -1,0 +1,338 @@
+//! `ld`, `st`, fences, and the hints about caches.
+
+use std::sync::atomic::{Ordering, fence};
+
+use super::lanes::{LANES, NOP, Pod, lane_loop, op1, ops};
+use super::resolve::{Access, FLAG_NARROW, FLAG_ORDERED, FLAGS, Resolved, StateSpace, resolve};
+use super::{A, D, Exec, Flow, Inst, Machine, NONE};
+use crate::ast::Operand;
+use crate::decode::{AddressWidth, Op};
+use crate::module::ParseError;
+use crate::types::{Ty, Width};
+
+/// The slots of a vector's elements; slot 1 is the address.
+const ELEMENTS: [usize; 4] = [0, 2, 3, 4];
+
+/// An element in memory and its value in a register of at least its width.
+pub(crate) trait Element<R>: Pod {
+    fn extend(self) -> R;
+    fn truncate(register: R) -> Self;
+}
+
+macro_rules! elements {
+    ($($register:ident: $($element:ident)*;)*) => { $( $(
+        impl Element<$register> for $element {
+            #[inline(always)]
+            fn extend(self) -> $register { self as $register }
+            #[inline(always)]
+            fn truncate(register: $register) -> $element { register as $element }
+        }
+    )* )* };
+}
+elements! {
+    u16: u8 i8 u16;
+    u32: u8 i8 u16 i16 u32;
+    u64: u8 i8 u16 i16 u32 i32 u64;
+}
+
+lane_loop! {
+    /// Loads `V` elements a lane.
+    fn load[E: Element<R>, R: Pod, const V: usize][E, R, V](m, i) {
+        let resolved = resolve(m, i, (V * size_of::<E>()) as u64, Access::Load);
+        for element in 0..V {
+            let slot = i.slots[ELEMENTS[element]];
+            if slot == NONE {
+                continue;
+            }
+            let mut d = [R::default(); LANES];
+            match &resolved {
+                Resolved::Run(start) => {
+                    for lane in 0..LANES {
+                        // SAFETY: `resolve` checked all of `32 · V` elements from `start`.
+                        d[lane] = unsafe { start.cast::<E>().add(lane * V + element).read_unaligned() }.extend();
+                    }
+                }
+                Resolved::Same(start) => {
+                    // SAFETY: as above, for `V` elements.
+                    d = [unsafe { start.cast::<E>().add(element).read_unaligned() }.extend(); LANES];
+                }
+                Resolved::Lanes(pointers) => {
+                    for lane in 0..LANES {
+                        if m.active >> lane & 1 != 0 {
+                            // SAFETY: as above; pointers of active lanes are set.
+                            d[lane] = unsafe { pointers[lane].cast::<E>().add(element).read_unaligned() }.extend();
+                        }
+                    }
+                }
+                Resolved::Fault => return Flow::Fault,
+            }
+            m.warp.regs.write(slot, &d, m.active);
+        }
+        m.worker.stats.count_load(&i.slots, m.active, V * size_of::<E>());
+        if i.slots[FLAGS] & FLAG_ORDERED != 0 {
+            fence(Ordering::SeqCst);
+        }
+        Flow::Next
+    }
+}
+
+lane_loop! {
+    /// Stores `V` elements a lane; of lanes that store to one place, the highest wins.
+    fn store[E: Element<R>, R: Pod, const V: usize][E, R, V](m, i) {
+        if i.slots[FLAGS] & FLAG_ORDERED != 0 {
+            fence(Ordering::SeqCst);
+        }
+        let resolved = resolve(m, i, (V * size_of::<E>()) as u64, Access::Store);
+        for element in 0..V {
+            let values = m.warp.regs.lanes::<R>(i.slots[ELEMENTS[element]]);
+            match &resolved {
+                Resolved::Run(start) | Resolved::Same(start) => {
+                    for lane in 0..LANES {
+                        // SAFETY: `resolve` checked all of `32 · V` elements from `start`, and gives
+                        // `Same` to loads only.
+                        unsafe {
+                            let target = start.cast::<E>().add(lane * V + element);
+                            target.write_unaligned(E::truncate(values[lane]));
+                        }
+                    }
+                }
+                Resolved::Lanes(pointers) => {
+                    for lane in 0..LANES {
+                        if m.active >> lane & 1 != 0 {
+                            // SAFETY: as above; pointers of active lanes are set.
+                            unsafe {
+                                let target = pointers[lane].cast::<E>().add(element);
+                                target.write_unaligned(E::truncate(values[lane]));
+                            }
+                        }
+                    }
+                }
+                Resolved::Fault => return Flow::Fault,
+            }
+        }
+        m.worker.stats.count_store(&i.slots, m.active, V * size_of::<E>());
+        Flow::Next
+    }
+}
+
+ops! { Policy(a: u64) -> u64 { a } }
+
+fn fence_all(_: &mut Machine<'_>, _: &Inst) -> Flow {
+    fence(Ordering::SeqCst);
+    Flow::Next
+}
+
+/// Modifiers that choose caches, which the emulator does not have.
+const CACHE: [&str; 8] = ["ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc"];
+/// Modifiers that order an access, and their scopes.
+const ORDER: [&str; 6] = ["volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"];
+const SCOPES: [&str; 4] = ["cta", "cluster", "gpu", "sys"];
+
+/// Takes the state space.
+pub(crate) fn take_space(op: &mut Op<'_, '_>) -> StateSpace {
+    let spaces = [
+        ("global", StateSpace::Global),
+        ("const", StateSpace::Global),
+        ("shared", StateSpace::Shared),
+        ("shared::cta", StateSpace::Shared),
+        ("param", StateSpace::Param),
+        ("param::entry", StateSpace::Param),
+    ];
+    op.take_any(&spaces).unwrap_or(StateSpace::Generic)
+}
+
+/// Takes ordering, scope and cache modifiers; returns the flags and whether a policy operand follows.
+pub(crate) fn take_hints(op: &mut Op<'_, '_>) -> (u32, bool) {
+    let mut flags = 0;
+    op.take("weak");
+    for order in ORDER {
+        flags |= if op.take(order) { FLAG_ORDERED } else { 0 };
+    }
+    for scope in SCOPES {
+        op.take(scope);
+    }
+    for cache in CACHE {
+        op.take(cache);
+    }
+    let policy = op.take("L2::cache_hint");
+    let hint = |name: &str| {
+        let known = name.starts_with("L1::evict_")
+            || name.starts_with("L2::evict_")
+            || matches!(name, "L1::no_allocate" | "L2::64B" | "L2::128B" | "L2::256B");
+        known.then_some(())
+    };
+    while op.take_map(hint).is_some() {}
+    (flags, policy)
+}
+
+/// Fills slot A, `imm` and the flags of an access to operand `index`.
+pub(crate) fn address_operand(
+    op: &mut Op<'_, '_>,
+    index: usize,
+    space: StateSpace,
+    flags: u32,
+) -> Result<(), ParseError> {
+    let (slot, width) = op.address(index)?;
+    op.slots[A] = slot;
+    op.slots[FLAGS] = flags | space as u32;
+    if width == AddressWidth::W32 {
+        if matches!(space, StateSpace::Global | StateSpace::Generic) {
+            return Err(op.error(format!("`{}` needs a 64-bit address", op.text())));
+        }
+        op.slots[FLAGS] |= FLAG_NARROW;
+    }
+    Ok(())
+}
+
+pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+    match op.opcode() {
+        "ld" | "ldu" => load_or_store(op, Access::Load),
+        "st" => load_or_store(op, Access::Store),
+        "fence" | "membar" => {
+            let known = ["sc", "acq_rel", "acquire", "release", "cta", "cluster", "gpu", "gl", "sys"];
+            let proxies =
+                ["proxy", "alias", "async", "async.global", "global", "shared::cta", "mbarrier_init"];
+            for modifier in known.into_iter().chain(proxies) {
+                op.take(modifier);
+            }
+            Ok(fence_all)
+        }
+        "createpolicy" => {
+            let known = |name: &str| {
+                let policy =
+                    matches!(name, "fractional" | "range" | "global") || name.starts_with("L2::evict_");
+                policy.then_some(())
+            };
+            while op.take_map(known).is_some() {}
+            op.take("b64");
+            op.slots[D] = op.dst(0, Width::W64)?;
+            for index in 1..op.operand_count() {
+                op.operand(index)?;
+            }
+            op.slots[A] = op.constant(Width::W64, 0);
+            Ok(op1::<Policy>())
+        }
+        _ => {
+            take_space(op);
+            let level = |name: &str| {
+                let known = matches!(name, "L1" | "L2" | "tensormap") || name.starts_with("L2::evict_");
+                known.then_some(())
+            };
+            while op.take_map(level).is_some() {}
+            op.address(0)?;
+            Ok(NOP)
+        }
+    }
+}
+
+fn load_or_store(op: &mut Op<'_, '_>, access: Access) -> Result<Exec, ParseError> {
+    let space = take_space(op);
+    let (flags, policy) = take_hints(op);
+    let count = op.take_any(&[("v2", 2), ("v4", 4)]).unwrap_or(1);
+    let ty = op.take_ty()?;
+    if matches!(ty, Ty::Pred | Ty::Tf32) || count as u32 * ty.bytes() > 16 {
+        return Err(op.unsupported());
+    }
+    let (data, address) = if access == Access::Load { (0, 1) } else { (1, 0) };
+    let direct = if space == StateSpace::Param { op.param_address(address)? } else { None };
+    match direct {
+        Some(offset) if access == Access::Load => param_operand(op, offset, count as u32 * ty.bytes())?,
+        _ => address_operand(op, address, space, flags)?,
+    }
+    if space == StateSpace::Param && access == Access::Store {
+        return Err(op.error("kernel parameters are read-only"));
+    }
+    if policy {
+        op.src(2, Ty::B64)?;
+    }
+    let single;
+    let elements = match op.operand(data)? {
+        Operand::Vector(elements) => elements.as_slice(),
+        other => {
+            single = [other.clone()];
+            &single
+        }
+    };
+    if elements.len() != count {
+        return Err(op.error(format!("`{}` takes {count} elements", op.text())));
+    }
+    let mut register = ty.width();
+    for element in elements {
+        if let Operand::Reg(id) = element {
+            register = register.max(op.register_ty(*id).width());
+        }
+    }
+    for (index, element) in elements.iter().enumerate() {
+        let slot = match (element, access) {
+            (Operand::Reg(id), Access::Load) => op.write_register(*id, register)?,
+            (Operand::Sink, Access::Load) => NONE,
+            (Operand::Reg(id), _) if op.register_ty(*id).width() == register => op.read_register(*id),
+            (_, Access::Load) => return Err(op.unsupported()),
+            (constant, _) => op.value(constant, ty)?,
+        };
+        op.slots[ELEMENTS[index]] = slot;
+    }
+    if register > ty.width() && ty.is_float() {
+        return Err(op.error(format!("`{}` needs a register of the type's width", op.text())));
+    }
+    let found =
+        if access == Access::Load { load_exec(ty, register, count) } else { store_exec(ty, register, count) };
+    found.ok_or_else(|| op.unsupported())
+}
+
+/// A parameter that the address names: checked here, once.
+fn param_operand(op: &mut Op<'_, '_>, offset: u64, bytes: u32) -> Result<(), ParseError> {
+    if !offset.is_multiple_of(bytes as u64) || offset + bytes as u64 > op.param_bytes() {
+        return Err(op.error("the parameter access is misaligned or outside the parameters"));
+    }
+    op.operand(1)?;
+    op.imm = offset;
+    op.slots[FLAGS] = StateSpace::ParamDirect as u32;
+    Ok(())
+}
+
+macro_rules! by_count {
+    ($function:ident, $element:ty, $register:ty, $count:expr) => {
+        match $count {
+            1 => Some($function::<$element, $register, 1>()),
+            2 => Some($function::<$element, $register, 2>()),
+            _ => Some($function::<$element, $register, 4>()),
+        }
+    };
+}
+
+fn load_exec(ty: Ty, register: Width, count: usize) -> Option<Exec> {
+    match (register, ty.bytes(), ty.is_signed()) {
+        (Width::W16, 1, false) => by_count!(load, u8, u16, count),
+        (Width::W16, 1, true) => by_count!(load, i8, u16, count),
+        (Width::W16, 2, _) => by_count!(load, u16, u16, count),
+        (Width::W32, 1, false) => by_count!(load, u8, u32, count),
+        (Width::W32, 1, true) => by_count!(load, i8, u32, count),
+        (Width::W32, 2, false) => by_count!(load, u16, u32, count),
+        (Width::W32, 2, true) => by_count!(load, i16, u32, count),
+        (Width::W32, 4, _) => by_count!(load, u32, u32, count),
+        (Width::W64, 1, false) => by_count!(load, u8, u64, count),
+        (Width::W64, 1, true) => by_count!(load, i8, u64, count),
+        (Width::W64, 2, false) => by_count!(load, u16, u64, count),
+        (Width::W64, 2, true) => by_count!(load, i16, u64, count),
+        (Width::W64, 4, false) => by_count!(load, u32, u64, count),
+        (Width::W64, 4, true) => by_count!(load, i32, u64, count),
+        (Width::W64, 8, _) => by_count!(load, u64, u64, count),
+        _ => None,
+    }
+}
+
+fn store_exec(ty: Ty, register: Width, count: usize) -> Option<Exec> {
+    match (register, ty.bytes()) {
+        (Width::W16, 1) => by_count!(store, u8, u16, count),
+        (Width::W16, 2) => by_count!(store, u16, u16, count),
+        (Width::W32, 1) => by_count!(store, u8, u32, count),
+        (Width::W32, 2) => by_count!(store, u16, u32, count),
+        (Width::W32, 4) => by_count!(store, u32, u32, count),
+        (Width::W64, 1) => by_count!(store, u8, u64, count),
+        (Width::W64, 2) => by_count!(store, u16, u64, count),
+        (Width::W64, 4) => by_count!(store, u32, u64, count),
+        (Width::W64, 8) => by_count!(store, u64, u64, count),
+        _ => None,
+    }
+}

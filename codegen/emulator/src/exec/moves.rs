@@ -1,0 +1,190 @@
+//! `mov` with packing and unpacking, special registers that change, and `cvta`.
+
+use super::lanes::{LANES, Pod, lane_loop, op1, op2, ops};
+use super::resolve::SHARED_WINDOW;
+use super::{A, D, Exec, Flow, Inst, Machine, NONE};
+use crate::ast::{Operand, Special};
+use crate::decode::Op;
+use crate::module::ParseError;
+use crate::types::{Ty, Width};
+
+ops! {
+    Copy16(a: u16) -> u16 { a }
+    Copy32(a: u32) -> u32 { a }
+    Copy64(a: u64) -> u64 { a }
+    Pack16x2(a: u16, b: u16) -> u32 { a as u32 | (b as u32) << 16 }
+    Pack32x2(a: u32, b: u32) -> u64 { a as u64 | (b as u64) << 32 }
+    ToGeneric64(a: u64) -> u64 { a.wrapping_add(SHARED_WINDOW) }
+    FromGeneric64(a: u64) -> u64 { a.wrapping_sub(SHARED_WINDOW) }
+}
+
+fn copy_pred(m: &mut Machine<'_>, i: &Inst) -> Flow {
+    m.set_mask(i.slots[D], m.mask(i.slots[A]));
+    Flow::Next
+}
+
+lane_loop! {
+    /// The parts of a wider register, lowest first; unwanted ones are [`NONE`].
+    fn unpack[T: Pod, P: Pod + Part<T>][T, P](m, i) {
+        let a = *m.warp.regs.lanes::<T>(i.slots[A]);
+        for part in 0..P::COUNT {
+            let slot = i.slots[2 + part];
+            if slot != NONE {
+                let mut d = [P::default(); LANES];
+                for lane in 0..LANES {
+                    d[lane] = P::part(a[lane], part);
+                }
+                m.warp.regs.write(slot, &d, m.active);
+            }
+        }
+        Flow::Next
+    }
+}
+
+lane_loop! {
+    /// `mov.b64 d, {a, b, c, e}` of 16-bit registers.
+    fn pack16x4[][](m, i) {
+        let mut d = [0u64; LANES];
+        for part in 0..4 {
+            let source = m.warp.regs.lanes::<u16>(i.slots[2 + part]);
+            for lane in 0..LANES {
+                d[lane] |= (source[lane] as u64) << (16 * part);
+            }
+        }
+        m.warp.regs.write(i.slots[D], &d, m.active);
+        Flow::Next
+    }
+}
+
+/// A piece of a wider register.
+pub(crate) trait Part<T> {
+    const COUNT: usize;
+    fn part(whole: T, index: usize) -> Self;
+}
+
+impl Part<u32> for u16 {
+    const COUNT: usize = 2;
+    #[inline(always)]
+    fn part(whole: u32, index: usize) -> u16 {
+        (whole >> (16 * index)) as u16
+    }
+}
+
+impl Part<u64> for u16 {
+    const COUNT: usize = 4;
+    #[inline(always)]
+    fn part(whole: u64, index: usize) -> u16 {
+        (whole >> (16 * index)) as u16
+    }
+}
+
+impl Part<u64> for u32 {
+    const COUNT: usize = 2;
+    #[inline(always)]
+    fn part(whole: u64, index: usize) -> u32 {
+        (whole >> (32 * index)) as u32
+    }
+}
+
+/// `%clock`, `%clock64` (the worker's warp instructions so far) and `%globaltimer` (nanoseconds).
+fn clock(m: &mut Machine<'_>, i: &Inst) -> Flow {
+    let value = if i.imm & 1 != 0 {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        now.map_or(0, |since| since.as_nanos() as u64)
+    } else {
+        m.worker.clock
+    };
+    if i.imm & 2 != 0 {
+        m.warp.regs.write(i.slots[D], &[value; LANES], m.active);
+    } else {
+        m.warp.regs.write(i.slots[D], &[value as u32; LANES], m.active);
+    }
+    Flow::Next
+}
+
+pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+    if op.opcode() == "cvta" {
+        return cvta(op);
+    }
+    let ty = op.take_ty()?;
+    let (target, source) = (op.operand(0)?, op.operand(1)?);
+    match (target, source) {
+        (_, Operand::Special(special)) if special.is_volatile() => {
+            op.slots[D] = op.dst(0, ty.width())?;
+            op.imm = (*special == Special::GlobalTimer) as u64 | ((ty.width() == Width::W64) as u64) << 1;
+            if ty.width() < Width::W32 {
+                return Err(op.unsupported());
+            }
+            Ok(clock)
+        }
+        (Operand::Vector(parts), _) => unpacking(op, ty, parts),
+        (_, Operand::Vector(parts)) => packing(op, ty, parts),
+        _ => {
+            op.unary(ty, ty)?;
+            Ok(match ty.width() {
+                Width::Predicate => copy_pred,
+                Width::W16 => op1::<Copy16>(),
+                Width::W32 => op1::<Copy32>(),
+                Width::W64 => op1::<Copy64>(),
+            })
+        }
+    }
+}
+
+fn part_type(op: &Op<'_, '_>, ty: Ty, parts: usize) -> Result<Ty, ParseError> {
+    match (ty.width(), parts) {
+        (Width::W32, 2) | (Width::W64, 4) => Ok(Ty::B16),
+        (Width::W64, 2) => Ok(Ty::B32),
+        _ => Err(op.unsupported()),
+    }
+}
+
+fn unpacking(op: &mut Op<'_, '_>, ty: Ty, parts: &[Operand]) -> Result<Exec, ParseError> {
+    let part = part_type(op, ty, parts.len())?;
+    op.slots[A] = op.src(1, ty)?;
+    for (index, target) in parts.iter().enumerate() {
+        op.slots[2 + index] = match target {
+            Operand::Reg(register) => op.write_register(*register, part.width())?,
+            Operand::Sink => NONE,
+            _ => return Err(op.unsupported()),
+        };
+    }
+    Ok(match (ty.width(), parts.len()) {
+        (Width::W32, _) => unpack::<u32, u16>(),
+        (_, 2) => unpack::<u64, u32>(),
+        _ => unpack::<u64, u16>(),
+    })
+}
+
+fn packing(op: &mut Op<'_, '_>, ty: Ty, parts: &[Operand]) -> Result<Exec, ParseError> {
+    let part = part_type(op, ty, parts.len())?;
+    op.slots[D] = op.dst(0, ty.width())?;
+    let first = if parts.len() == 4 { 2 } else { A };
+    for (index, source) in parts.iter().enumerate() {
+        op.slots[first + index] = op.value(source, part)?;
+    }
+    Ok(match (ty.width(), parts.len()) {
+        (Width::W32, _) => op2::<Pack16x2>(),
+        (_, 2) => op2::<Pack32x2>(),
+        _ => pack16x4(),
+    })
+}
+
+/// Only shared memory has a window of its own in the generic space.
+fn cvta(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+    let to = op.take("to");
+    let shared = op.take("shared") || op.take("shared::cta");
+    if !shared && !["global", "const", "param"].iter().any(|space| op.take(space)) {
+        return Err(op.unsupported());
+    }
+    let ty = op.take_ty()?;
+    if ty != Ty::U64 {
+        return Err(op.unsupported());
+    }
+    op.unary(ty, ty)?;
+    Ok(match (shared, to) {
+        (false, _) => op1::<Copy64>(),
+        (true, false) => op1::<ToGeneric64>(),
+        (true, true) => op1::<FromGeneric64>(),
+    })
+}

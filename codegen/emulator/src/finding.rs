@@ -1,0 +1,140 @@
+//! What a run reports when it stops a kernel.
+
+use std::fmt;
+
+/// What went wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FindingKind {
+    /// An access outside every allocation, or outside shared memory or the parameters.
+    OutOfBounds,
+    /// An address that is not a multiple of the access's size.
+    Misaligned,
+    /// A read of bytes, or of a register, that nothing wrote.
+    Uninitialised,
+    /// Threads of one CTA, or of one warp, that do not meet at the same barrier.
+    BarrierDivergence,
+    /// Nothing can proceed, or the instruction limit was reached.
+    Deadlock,
+    /// A launch that the kernel does not allow.
+    InvalidLaunch,
+    /// The kernel executed `trap`.
+    Trap,
+    /// A shuffle that reads a lane which does not take part in it.
+    ShuffleFromInactiveLane,
+    /// A `.sync` instruction whose member mask does not name exactly threads that execute it.
+    MemberMask,
+}
+
+/// A line of the kernel's own source, as its `.loc` directives name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceLine {
+    /// Path from the `.file` directive.
+    pub file: String,
+    /// 1-based line.
+    pub line: u32,
+}
+
+/// The address space that a faulty access went to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Space {
+    /// `.global` and `.const`.
+    Global,
+    /// `.shared`.
+    Shared,
+    /// `.param`.
+    Param,
+}
+
+/// The allocation closest to a faulty access.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Neighbour {
+    /// The name given to `Memory::alloc`, or the variable's own.
+    pub name: String,
+    /// Its first address.
+    pub base: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// Bytes that the access starts before the allocation (negative), or that it reaches past its end
+    /// (positive); zero if it lies inside.
+    pub outside: i64,
+    /// Size of the access.
+    pub access: u64,
+    /// Whether it was freed.
+    pub freed: bool,
+}
+
+impl fmt::Display for Neighbour {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Neighbour { name, base, bytes, outside, access, freed } = self;
+        let freed = if *freed { "freed " } else { "" };
+        match outside {
+            0 => write!(f, "inside {freed}`{name}`")?,
+            1.. if *outside as u64 >= *access => {
+                write!(f, "{} bytes past the end of {freed}`{name}`", *outside as u64 - access)?;
+            }
+            1.. => write!(f, "its last {outside} bytes past the end of {freed}`{name}`")?,
+            _ => write!(f, "{} bytes before {freed}`{name}`", outside.unsigned_abs())?,
+        }
+        write!(f, " ({base:#x}, {bytes} bytes)")
+    }
+}
+
+/// Why a run was stopped, and where.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finding {
+    /// What went wrong.
+    pub kind: FindingKind,
+    /// The kernel's name.
+    pub kernel: String,
+    /// One sentence that says what this instance of `kind` is about.
+    pub detail: String,
+    /// The kernel's own source line, if the PTX carries `.loc` directives.
+    pub source: Option<SourceLine>,
+    /// 1-based line of the PTX text; 0 for a launch that never started.
+    pub ptx_line: u32,
+    /// The text of that line.
+    pub ptx_text: String,
+    /// `%ctaid` of the thread.
+    pub cta: [u32; 3],
+    /// `%tid` of the thread.
+    pub thread: [u32; 3],
+    /// The address accessed, for findings about memory.
+    pub address: Option<u64>,
+    /// The space it was accessed in.
+    pub space: Option<Space>,
+    /// The closest allocation, for findings about memory.
+    pub nearest: Option<Neighbour>,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.kind {
+            FindingKind::OutOfBounds => "out of bounds",
+            FindingKind::Misaligned => "misaligned",
+            FindingKind::Uninitialised => "uninitialised",
+            FindingKind::BarrierDivergence => "barrier divergence",
+            FindingKind::Deadlock => "deadlock",
+            FindingKind::InvalidLaunch => "invalid launch",
+            FindingKind::Trap => "trap",
+            FindingKind::ShuffleFromInactiveLane => "shuffle from an inactive lane",
+            FindingKind::MemberMask => "wrong member mask",
+        };
+        write!(f, "{what} in kernel `{}`", self.kernel)?;
+        if let Some(SourceLine { file, line }) = &self.source {
+            write!(f, " at {file}:{line}")?;
+        }
+        if self.ptx_line != 0 {
+            write!(f, " (PTX line {}: `{}`)", self.ptx_line, self.ptx_text)?;
+            let ([cx, cy, cz], [tx, ty, tz]) = (self.cta, self.thread);
+            write!(f, " by thread ({tx}, {ty}, {tz}) of CTA ({cx}, {cy}, {cz})")?;
+        }
+        write!(f, ": {}", self.detail)?;
+        if let Some(nearest) = &self.nearest {
+            write!(f, "; the access is {nearest}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Finding {}

@@ -1,0 +1,293 @@
+//! Running a kernel: CTAs over worker threads, warps within a CTA.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::ast::Special;
+use crate::cta::CtaState;
+use crate::exec::lanes::LANES;
+use crate::exec::{Launch, Worker};
+use crate::finding::{Finding, FindingKind};
+use crate::layout::Uniform;
+use crate::memory::Memory;
+use crate::module::Kernel;
+use crate::schedule::{Cta, Slice};
+
+/// A kernel launch's shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaunchConfig {
+    /// CTAs along x, y and z.
+    pub grid: [u32; 3],
+    /// Threads of a CTA along x, y and z: at most 1024 together.
+    pub block: [u32; 3],
+    /// Bytes of dynamic shared memory.
+    pub dynamic_shared: u32,
+}
+
+impl LaunchConfig {
+    /// A one-dimensional launch without dynamic shared memory.
+    pub fn linear(ctas: u32, threads: u32) -> LaunchConfig {
+        LaunchConfig { grid: [ctas, 1, 1], block: [threads, 1, 1], dynamic_shared: 0 }
+    }
+}
+
+/// How to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Worker threads; 0 for one a core.
+    pub threads: usize,
+    /// Whether to look for reads of memory and registers that nothing wrote, and for shuffles from
+    /// lanes that do not take part. Bounds, alignment, barriers and member masks are always checked.
+    pub checks: bool,
+    /// A CTA that executes more than this many instructions a warp, on average, is taken to hang.
+    pub instruction_limit: u64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { threads: 0, checks: true, instruction_limit: 1 << 30 }
+    }
+}
+
+/// What a run did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Instructions, counted once for every lane that executed them.
+    pub lane_instructions: u64,
+    /// Instructions, counted once a warp.
+    pub warp_instructions: u64,
+    /// Bytes that lanes loaded from global memory.
+    pub global_bytes_loaded: u64,
+    /// Bytes that lanes stored to global memory.
+    pub global_bytes_stored: u64,
+}
+
+impl Stats {
+    fn add(&mut self, other: &Stats) {
+        self.lane_instructions += other.lane_instructions;
+        self.warp_instructions += other.warp_instructions;
+        self.global_bytes_loaded += other.global_bytes_loaded;
+        self.global_bytes_stored += other.global_bytes_stored;
+    }
+}
+
+/// The largest grid and the most shared memory of a CTA, as on all targets from sm_80.
+const MAX_GRID: [u32; 3] = [i32::MAX as u32, 65535, 65535];
+const MAX_SHARED: u64 = 227 * 1024;
+
+/// Runs `kernel` over `memory` to its end.
+///
+/// `params` is the parameter block, laid out as [`Kernel::params`] says. Of several findings the one
+/// in the lowest CTA is returned, whatever the number of threads.
+///
+/// # Errors
+/// The [`Finding`] that stopped the run.
+pub fn run(
+    kernel: &Kernel,
+    memory: &Memory,
+    config: &LaunchConfig,
+    params: &[u8],
+    options: &Options,
+) -> Result<Stats, Box<Finding>> {
+    validate(kernel, config, params)?;
+    let module_base = kernel.module_base(memory);
+    let launch = Launch {
+        kernel,
+        table: memory.snapshot(),
+        params,
+        grid: config.grid,
+        block: config.block,
+        dynamic_shared: config.dynamic_shared,
+        checks: options.checks,
+        instruction_limit: options.instruction_limit,
+        module_base,
+    };
+    let ctas = config.grid.iter().map(|&n| n as u64).product::<u64>();
+    let threads = if options.threads == 0 { rayon::current_num_threads() } else { options.threads };
+    let threads = (threads as u64).min(ctas).max(1);
+    let shared = Shared {
+        launch: &launch,
+        ctas,
+        next: AtomicU64::new(0),
+        limit: AtomicU64::new(u64::MAX),
+        outcome: Mutex::default(),
+    };
+    if threads == 1 {
+        shared.work();
+    } else {
+        rayon::scope(|scope| (0..threads).for_each(|_| scope.spawn(|_| shared.work())));
+    }
+    let outcome = shared.outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
+    match outcome.finding {
+        Some((_, finding)) => Err(finding),
+        None => Ok(outcome.stats),
+    }
+}
+
+fn validate(kernel: &Kernel, config: &LaunchConfig, params: &[u8]) -> Result<(), Box<Finding>> {
+    let LaunchConfig { grid, block, dynamic_shared } = *config;
+    let threads = block.iter().map(|&n| n as u64).product::<u64>();
+    let shared = kernel.static_shared_bytes() + dynamic_shared as u64;
+    let detail = if grid.contains(&0) || block.contains(&0) {
+        format!("grid {grid:?} of blocks {block:?} has no threads")
+    } else if grid.iter().zip(MAX_GRID).any(|(&n, max)| n > max) {
+        format!("grid {grid:?} is larger than {MAX_GRID:?}")
+    } else if threads > 1024 || block[2] > 64 {
+        format!("block {block:?} is larger than 1024 threads, or than 64 along z")
+    } else if kernel.reqntid().is_some_and(|required| required != block) {
+        format!(
+            "block {block:?} is not the {:?} that the kernel requires",
+            kernel.reqntid().unwrap_or_default()
+        )
+    } else if kernel.maxntid().is_some_and(|max| threads > max.iter().map(|&n| n as u64).product()) {
+        format!(
+            "block {block:?} is larger than the {:?} that the kernel allows",
+            kernel.maxntid().unwrap_or_default()
+        )
+    } else if params.len() != kernel.param_bytes() as usize {
+        format!("{} bytes of parameters where the kernel takes {}", params.len(), kernel.param_bytes())
+    } else if shared > MAX_SHARED {
+        format!("{shared} bytes of shared memory are more than {MAX_SHARED}")
+    } else {
+        return Ok(());
+    };
+    Err(Box::new(Finding {
+        kind: FindingKind::InvalidLaunch,
+        kernel: kernel.name().to_string(),
+        detail,
+        source: None,
+        ptx_line: 0,
+        ptx_text: String::new(),
+        cta: [0; 3],
+        thread: [0; 3],
+        address: None,
+        space: None,
+        nearest: None,
+    }))
+}
+
+#[derive(Default)]
+struct Outcome {
+    stats: Stats,
+    /// The finding of the lowest CTA so far.
+    finding: Option<(u64, Box<Finding>)>,
+}
+
+/// What the workers of a launch share.
+struct Shared<'a> {
+    launch: &'a Launch<'a>,
+    ctas: u64,
+    /// The next CTA to start.
+    next: AtomicU64,
+    /// CTAs from here on need not run: one below has a finding.
+    limit: AtomicU64,
+    outcome: Mutex<Outcome>,
+}
+
+impl Shared<'_> {
+    /// Runs CTAs until none is left. A CTA that has run for long makes room for others, so that CTAs
+    /// may wait for one another even with fewer workers than CTAs.
+    fn work(&self) {
+        let mut worker = Worker {
+            hints: vec![0; self.launch.kernel.instruction_count()],
+            fault: None,
+            stats: Stats::default(),
+            clock: 0,
+        };
+        let mut paused = std::collections::VecDeque::new();
+        let mut spare: Option<Cta> = None;
+        loop {
+            let fresh = self.next.load(Ordering::Relaxed) < self.ctas;
+            let mut cta = if fresh && let Some(index) = self.claim() {
+                let mut cta = spare.take().unwrap_or_else(|| Cta::new(self.launch));
+                cta.start(self.launch, index);
+                cta
+            } else if let Some(cta) = paused.pop_front() {
+                cta
+            } else {
+                break;
+            };
+            if cta.state.index >= self.limit.load(Ordering::Relaxed) {
+                continue;
+            }
+            match cta.run(self.launch, &mut worker) {
+                Slice::Finished => spare = Some(cta),
+                Slice::Paused => paused.push_back(cta),
+                Slice::Fault(warp) => self.report(&cta, warp, &mut worker),
+            }
+        }
+        let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        outcome.stats.add(&worker.stats);
+    }
+
+    fn claim(&self) -> Option<u64> {
+        let index = self.next.fetch_add(1, Ordering::Relaxed);
+        (index < self.ctas && index < self.limit.load(Ordering::Relaxed)).then_some(index)
+    }
+
+    fn report(&self, cta: &Cta, warp: usize, worker: &mut Worker) {
+        let Some(fault) = worker.fault.take() else { return };
+        let kernel = self.launch.kernel;
+        let place = kernel.place(fault.pc.unwrap_or(cta.warps[warp].pc));
+        let thread = (warp * LANES) as u32 + fault.lane % LANES as u32;
+        let [x, y, _] = self.launch.block;
+        let finding = Finding {
+            kind: fault.kind,
+            kernel: kernel.name().to_string(),
+            detail: fault.detail,
+            source: kernel.source_line(place),
+            ptx_line: place.line,
+            ptx_text: kernel.line_text(place.line),
+            cta: cta.state.at,
+            thread: [thread % x, thread / x % y, thread / x / y],
+            address: fault.address,
+            space: fault.space,
+            nearest: fault.nearest,
+        };
+        let index = cta.state.index;
+        self.limit.fetch_min(index, Ordering::Relaxed);
+        let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        if outcome.finding.as_ref().is_none_or(|&(known, _)| index < known) {
+            outcome.finding = Some((index, Box::new(finding)));
+        }
+    }
+}
+
+/// The value of a uniform in one lane of a warp.
+pub(crate) fn uniform_value(launch: &Launch<'_>, cta: &CtaState, uniform: Uniform, thread: u32) -> u64 {
+    let [x, y, _] = launch.block;
+    let tid = [thread % x, thread / x % y, thread / x / y];
+    let special = match uniform {
+        Uniform::ModuleAddress(offset) => return launch.module_base.wrapping_add_signed(offset),
+        Uniform::Special(special) => special,
+    };
+    let value = match special {
+        Special::Tid(axis) => tid[axis as usize],
+        Special::Ntid(axis) => launch.block[axis as usize],
+        Special::Ctaid(axis) => cta.at[axis as usize],
+        Special::Nctaid(axis) => launch.grid[axis as usize],
+        Special::Warpid => thread / LANES as u32,
+        Special::Nwarpid => cta.warps as u32,
+        Special::Nsmid | Special::ClusterNctarank => 1,
+        Special::DynamicSharedSize => launch.dynamic_shared,
+        Special::TotalSharedSize => cta.shared.bytes as u32,
+        _ => 0,
+    };
+    value as u64
+}
+
+impl Special {
+    /// Whether the kernel's register image already holds it.
+    pub(crate) fn is_lane_constant(self) -> bool {
+        matches!(
+            self,
+            Special::Laneid
+                | Special::LanemaskEq
+                | Special::LanemaskLe
+                | Special::LanemaskLt
+                | Special::LanemaskGe
+                | Special::LanemaskGt
+                | Special::WarpSize
+        )
+    }
+}

@@ -1,0 +1,123 @@
+//! Where a warp's registers, constants and special registers lie in its register file.
+
+use std::collections::HashMap;
+
+use crate::ast::{RegId, Special};
+use crate::exec::lanes::LANES;
+use crate::types::Width;
+
+/// A value that is the same in all instructions of a warp but not known before the launch.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Uniform {
+    Special(Special),
+    /// An address that many bytes into the module's variables.
+    ModuleAddress(i64),
+}
+
+/// The register file of one kernel: registers first, then constants and uniform values.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    registers: Vec<u32>,
+    image_start: u32,
+    image: Vec<u8>,
+    constants: HashMap<(Width, u64), u32>,
+    uniforms: HashMap<(Uniform, Width), u32>,
+}
+
+impl Layout {
+    /// `registers[r]` is the slot of register `r`; together they take `bytes`.
+    pub(crate) fn new(registers: Vec<u32>, bytes: u32) -> Layout {
+        Layout {
+            registers,
+            image_start: bytes.next_multiple_of(64),
+            image: Vec::new(),
+            constants: HashMap::new(),
+            uniforms: HashMap::new(),
+        }
+    }
+
+    /// A layout that only counts: every register has its own slot.
+    pub(crate) fn unshared(widths: &[Width]) -> Layout {
+        let mut next = 0u32;
+        let slots = widths.iter().map(|width| {
+            let slot = next;
+            next += width.slot_bytes().next_multiple_of(64);
+            slot
+        });
+        let slots = slots.collect();
+        Layout::new(slots, next)
+    }
+
+    pub(crate) fn bytes(&self) -> u32 {
+        self.image_start + self.image.len() as u32
+    }
+
+    /// The bytes that are the same in every warp, and the slot at which they start.
+    pub(crate) fn image(&self) -> (u32, &[u8]) {
+        (self.image_start, &self.image)
+    }
+
+    pub(crate) fn register(&self, register: RegId) -> u32 {
+        self.registers[register as usize]
+    }
+
+    /// The values to fill in for a warp.
+    pub(crate) fn uniforms(&self) -> impl Iterator<Item = (Uniform, Width, u32)> {
+        self.uniforms.iter().map(|(&(uniform, width), &slot)| (uniform, width, slot))
+    }
+
+    /// A slot with `bits` in all lanes.
+    pub(crate) fn constant(&mut self, width: Width, bits: u64) -> u32 {
+        if let Some(&slot) = self.constants.get(&(width, bits)) {
+            return slot;
+        }
+        let slot = self.append(width, |_| bits);
+        self.constants.insert((width, bits), slot);
+        slot
+    }
+
+    /// A slot with a special register; those that depend on the lane alone become constants.
+    pub(crate) fn special(&mut self, special: Special, width: Width) -> u32 {
+        self.uniform_with(Uniform::Special(special), width, |lane| match special {
+            Special::Laneid => lane,
+            Special::LanemaskEq => 1 << lane,
+            Special::LanemaskLe => (2 << lane) - 1,
+            Special::LanemaskLt => (1 << lane) - 1,
+            Special::LanemaskGe => u32::MAX as u64 & !((1 << lane) - 1),
+            Special::LanemaskGt => u32::MAX as u64 & !((2 << lane) - 1),
+            Special::WarpSize => 32,
+            _ => 0,
+        })
+    }
+
+    pub(crate) fn uniform(&mut self, uniform: Uniform, width: Width) -> u32 {
+        self.uniform_with(uniform, width, |_| 0)
+    }
+
+    fn uniform_with(&mut self, uniform: Uniform, width: Width, value: impl Fn(u64) -> u64) -> u32 {
+        if let Some(&slot) = self.uniforms.get(&(uniform, width)) {
+            return slot;
+        }
+        let slot = self.append(width, value);
+        self.uniforms.insert((uniform, width), slot);
+        slot
+    }
+
+    fn append(&mut self, width: Width, value: impl Fn(u64) -> u64) -> u32 {
+        let slot = self.bytes();
+        match width {
+            Width::Predicate => {
+                let mask = if value(0) & 1 != 0 { u32::MAX } else { 0 };
+                self.image.extend_from_slice(&mask.to_le_bytes());
+                self.image.resize(self.image.len().next_multiple_of(64), 0);
+            }
+            _ => {
+                let bytes = width.bits() as usize / 8;
+                for lane in 0..LANES {
+                    self.image.extend_from_slice(&value(lane as u64).to_le_bytes()[..bytes]);
+                }
+            }
+        }
+        slot
+    }
+}

@@ -1,0 +1,79 @@
+//! A PTX emulator that checks what it runs.
+//!
+//! [`Module::parse`] reads PTX *text*, the very text that a driver would load, and decodes every
+//! instruction; [`run`] executes a kernel of it on the CPU over a [`Memory`]. A run that reads or
+//! writes outside an allocation, at a misaligned address, or before anything was written there, or
+//! whose threads do not meet at their barriers, stops with a [`Finding`] that names the kernel, the
+//! line of its source and of the PTX, the thread and the address.
+//!
+//! ```
+//! use bespoke_emulator::{LaunchConfig, Memory, Module, Options, run};
+//!
+//! let module = Module::parse(r#"
+//!     .version 7.0
+//!     .target sm_80
+//!     .address_size 64
+//!     .visible .entry double(.param .u64 data)
+//!     {
+//!         .reg .b32 %r<3>;
+//!         .reg .b64 %rd<3>;
+//!         ld.param.u64 %rd0, [data];
+//!         mov.u32 %r0, %tid.x;
+//!         mul.wide.u32 %rd1, %r0, 4;
+//!         add.s64 %rd2, %rd0, %rd1;
+//!         ld.global.u32 %r1, [%rd2];
+//!         add.u32 %r2, %r1, %r1;
+//!         st.global.u32 [%rd2], %r2;
+//!         ret;
+//!     }
+//! "#)?;
+//! let kernel = module.kernel("double").ok_or("no such kernel")?;
+//!
+//! let memory = Memory::new();
+//! let data = memory.alloc("data", 4 * 32);
+//! memory.write(data, &[3, 0, 0, 0].repeat(32))?;
+//! run(kernel, &memory, &LaunchConfig::linear(1, 32), &data.to_le_bytes(), &Options::default())?;
+//!
+//! let mut first = [0; 4];
+//! memory.read(data, &mut first)?;
+//! assert_eq!(u32::from_le_bytes(first), 6);
+//!
+//! // One thread more than there are elements:
+//! let finding = run(kernel, &memory, &LaunchConfig::linear(1, 33), &data.to_le_bytes(), &Options::default());
+//! assert!(finding.is_err_and(|finding| finding.thread == [32, 0, 0] && finding.address == Some(data + 128)));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What it models
+//!
+//! Warps have 32 lanes, diverge at branches and reconverge where the branch's sides meet; a CTA's
+//! warps take turns; CTAs run in parallel, and one that waits for another makes room for it. Integer
+//! and IEEE arithmetic is exact to the bit, in all rounding modes, with `.ftz`, `.sat` and the canonical
+//! NaN. The approximate instructions (`ex2`, `lg2`, `sin`, `cos`, `tanh`, `rsqrt`, and `.approx` and
+//! `.full` forms of others) return the single nearest to the double-precision result, so they are at
+//! least as accurate as on a device but do not have its bits.
+//!
+//! An instruction, modifier or directive that is not implemented is an error when the module is
+//! loaded, never a surprise while it runs.
+
+mod ast;
+mod cfg;
+mod cta;
+mod dataflow;
+mod decode;
+mod exec;
+mod finding;
+mod launch;
+mod layout;
+mod lexer;
+mod memory;
+mod module;
+mod parser;
+mod schedule;
+mod types;
+mod warp;
+
+pub use finding::{Finding, FindingKind, Neighbour, SourceLine, Space};
+pub use launch::{LaunchConfig, Options, Stats, run};
+pub use memory::{Memory, MemoryError};
+pub use module::{Kernel, Module, Param, ParseError};

@@ -1,0 +1,258 @@
+//! Modules and kernels as loaded.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::ast::{Ast, Function, Operand, ParamDecl, Variable};
+use crate::decode::{self, Code, Place, Symbol};
+use crate::finding::SourceLine;
+use crate::memory::Memory;
+use crate::parser;
+
+/// Why a PTX text cannot be loaded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("PTX line {line}, column {column}: {message}")]
+pub struct ParseError {
+    /// 1-based line of the text.
+    pub line: u32,
+    /// 1-based column.
+    pub column: u32,
+    /// What is wrong there.
+    pub message: String,
+}
+
+/// A loaded PTX module: every instruction is decoded, so that what runs was understood whole.
+#[derive(Debug)]
+pub struct Module {
+    kernels: Vec<Kernel>,
+}
+
+impl Module {
+    /// Loads a PTX text.
+    ///
+    /// # Errors
+    /// [`ParseError`] for a syntax error, and for an instruction, modifier or directive that the
+    /// emulator does not implement.
+    pub fn parse(text: &str) -> Result<Module, ParseError> {
+        let ast = parser::parse(text)?;
+        let mut data = Vec::new();
+        let mut names = HashMap::new();
+        for variable in &ast.globals {
+            data.resize(data.len().next_multiple_of(variable.align.max(1) as usize), 0);
+            names.insert(variable.name.clone(), Symbol::Module(data.len() as u64));
+            let end = data.len() + variable.bytes as usize;
+            data.extend_from_slice(&variable.init);
+            data.resize(end, 0);
+        }
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        let source = Arc::new(Source {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            lines: text.lines().map(str::to_string).collect(),
+            files: ast.files.clone(),
+            data,
+        });
+        let kernels: Result<_, _> =
+            ast.functions.iter().map(|function| Kernel::new(function, &ast, &names, &source)).collect();
+        Ok(Module { kernels: kernels? })
+    }
+
+    /// The kernel of that name.
+    pub fn kernel(&self, name: &str) -> Option<&Kernel> {
+        self.kernels.iter().find(|kernel| kernel.name == name)
+    }
+
+    /// All kernels, in the order of the text.
+    pub fn kernels(&self) -> impl Iterator<Item = &Kernel> {
+        self.kernels.iter()
+    }
+}
+
+/// What all kernels of a module share.
+#[derive(Debug)]
+struct Source {
+    id: u64,
+    lines: Vec<String>,
+    files: HashMap<u32, String>,
+    /// The initial bytes of the `.global` and `.const` variables.
+    data: Vec<u8>,
+}
+
+/// One kernel parameter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Param {
+    /// Its name in the PTX.
+    pub name: String,
+    /// Byte offset in the parameter block.
+    pub offset: u32,
+    /// Bytes.
+    pub size: u32,
+    /// Alignment of the offset.
+    pub align: u32,
+}
+
+/// One loaded kernel.
+#[derive(Debug)]
+pub struct Kernel {
+    name: String,
+    params: Vec<Param>,
+    reqntid: Option<[u32; 3]>,
+    maxntid: Option<[u32; 3]>,
+    static_shared: u64,
+    /// Name, offset and bytes.
+    shared: Vec<(String, u64, u64)>,
+    dynamic_shared: Option<(String, u64)>,
+    pub(crate) code: Code,
+    source: Arc<Source>,
+}
+
+impl Kernel {
+    fn new(
+        function: &Function,
+        ast: &Ast,
+        names: &HashMap<String, Symbol>,
+        source: &Arc<Source>,
+    ) -> Result<Kernel, ParseError> {
+        let mut symbols = names.clone();
+        let params = lay_out_params(function);
+        for param in &params {
+            symbols.insert(param.name.clone(), Symbol::Param(param.offset));
+        }
+        let mut kernel = Kernel {
+            name: function.name.clone(),
+            params,
+            reqntid: function.reqntid,
+            maxntid: function.maxntid,
+            static_shared: 0,
+            shared: Vec::new(),
+            dynamic_shared: None,
+            code: Code::empty(),
+            source: source.clone(),
+        };
+        kernel.lay_out_shared(function, &ast.shared, &mut symbols);
+        kernel.code = decode::decode(function, &symbols)?;
+        Ok(kernel)
+    }
+
+    /// Places the function's own variables and those of the module that it names; dynamic shared
+    /// memory follows, all of its names at one address.
+    fn lay_out_shared(
+        &mut self,
+        function: &Function,
+        module: &[Variable],
+        symbols: &mut HashMap<String, Symbol>,
+    ) {
+        let used = |variable: &&Variable| {
+            function
+                .body
+                .iter()
+                .any(|instruction| instruction.operands.iter().any(|operand| names(operand, &variable.name)))
+        };
+        let variables: Vec<&Variable> = module.iter().filter(used).chain(&function.shared).collect();
+        let mut end = 0u64;
+        for variable in variables.iter().filter(|variable| !variable.dynamic) {
+            let at = end.next_multiple_of(variable.align as u64);
+            symbols.insert(variable.name.clone(), Symbol::Shared(at));
+            self.shared.push((variable.name.clone(), at, variable.bytes));
+            end = at + variable.bytes;
+        }
+        let dynamic = variables.iter().filter(|variable| variable.dynamic);
+        let align = dynamic.clone().map(|variable| variable.align).max().unwrap_or(1);
+        let at = end.next_multiple_of(align as u64);
+        for variable in dynamic {
+            symbols.insert(variable.name.clone(), Symbol::Shared(at));
+            self.dynamic_shared = Some((variable.name.clone(), at));
+        }
+        self.static_shared = if self.dynamic_shared.is_some() { at } else { end };
+    }
+
+    /// The kernel's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its parameters, laid out as the driver does.
+    pub fn params(&self) -> &[Param] {
+        &self.params
+    }
+
+    /// Bytes of the parameter block.
+    pub fn param_bytes(&self) -> u32 {
+        self.params.last().map_or(0, |last| last.offset + last.size)
+    }
+
+    /// The block size that `.reqntid` demands.
+    pub fn reqntid(&self) -> Option<[u32; 3]> {
+        self.reqntid
+    }
+
+    /// The largest block size that `.maxntid` allows.
+    pub fn maxntid(&self) -> Option<[u32; 3]> {
+        self.maxntid
+    }
+
+    /// Bytes of shared memory that the kernel declares.
+    pub fn static_shared_bytes(&self) -> u64 {
+        self.static_shared
+    }
+
+    /// Number of instructions.
+    pub fn instruction_count(&self) -> usize {
+        self.code.insts.len()
+    }
+
+    /// Name, offset and bytes of every shared variable, for a launch with that much dynamic memory.
+    pub(crate) fn shared_variables(&self, dynamic_bytes: u32) -> Vec<(String, u64, u64)> {
+        let dynamic = self.dynamic_shared.clone().map(|(name, at)| (name, at, dynamic_bytes as u64));
+        self.shared.iter().cloned().chain(dynamic).collect()
+    }
+
+    pub(crate) fn place(&self, pc: usize) -> Place {
+        self.code.places[pc.min(self.code.places.len() - 1)]
+    }
+
+    /// The text of a PTX line, trimmed.
+    pub(crate) fn line_text(&self, line: u32) -> String {
+        let index = (line as usize).saturating_sub(1);
+        self.source.lines.get(index).map_or(String::new(), |text| text.trim().to_string())
+    }
+
+    pub(crate) fn source_line(&self, place: Place) -> Option<SourceLine> {
+        let (file, line) = place.source?;
+        let file = self.source.files.get(&file).cloned().unwrap_or_else(|| format!("file {file}"));
+        Some(SourceLine { file, line })
+    }
+
+    /// The address of the module's variables in `memory`, placed there by the first launch.
+    pub(crate) fn module_base(&self, memory: &Memory) -> u64 {
+        if self.source.data.is_empty() {
+            return 0;
+        }
+        memory.module_base(self.source.id, |memory| {
+            let base = memory.alloc("module variables", self.source.data.len() as u64);
+            // The range was allocated just now.
+            let written = memory.write(base, &self.source.data);
+            debug_assert_eq!(written, Ok(()));
+            base
+        })
+    }
+}
+
+fn names(operand: &Operand, name: &str) -> bool {
+    match operand {
+        Operand::Symbol(found, _) => found == name,
+        Operand::Address(base, _) => names(base, name),
+        Operand::Vector(elements) => elements.iter().any(|element| names(element, name)),
+        _ => false,
+    }
+}
+
+fn lay_out_params(function: &Function) -> Vec<Param> {
+    let place = |(param, offset): (&ParamDecl, u32)| Param {
+        name: param.name.clone(),
+        offset,
+        size: param.bytes,
+        align: param.align,
+    };
+    function.params.iter().zip(function.param_offsets()).map(place).collect()
+}

@@ -1,0 +1,309 @@
+//! Function bodies: declarations, labels, scopes and instructions.
+
+use std::collections::HashMap;
+
+use super::{Linking, Parser};
+use crate::ast::{Function, Guard, Instruction, Operand, RegId, Register, Special};
+use crate::lexer::Token;
+use crate::module::ParseError;
+use crate::types::Ty;
+
+/// A function with more registers than this is refused.
+const MAX_REGISTERS: usize = 1 << 20;
+
+/// Registers that one `{ }` scope declares.
+#[derive(Default)]
+struct Scope {
+    id: usize,
+    named: HashMap<String, RegId>,
+    /// `.reg .b32 %r<12>`: prefix to (type, count). Registers are made when first used.
+    ranges: HashMap<String, (Ty, u64)>,
+}
+
+struct Body<'p, 'a> {
+    parser: &'p mut Parser<'a>,
+    function: &'p mut Function,
+    scopes: Vec<Scope>,
+    source: Option<(u32, u32)>,
+}
+
+pub(super) fn parse(parser: &mut Parser<'_>, function: &mut Function) -> Result<(), ParseError> {
+    parser.expect('{')?;
+    function.scopes.push(0);
+    let mut body = Body { parser, function, scopes: vec![Scope::default()], source: None };
+    while !body.scopes.is_empty() {
+        body.statement()?;
+    }
+    let last = &body.parser.tokens[body.parser.at - 1];
+    // Control that falls off the end leaves the kernel.
+    let end = Instruction {
+        guard: None,
+        opcode: "exit".into(),
+        modifiers: Vec::new(),
+        operands: Vec::new(),
+        line: last.line,
+        column: last.column,
+        source: body.source,
+        scope: 0,
+    };
+    function.body.push(end);
+    Ok(())
+}
+
+impl Body<'_, '_> {
+    fn statement(&mut self) -> Result<(), ParseError> {
+        let p = &mut *self.parser;
+        match (p.peek(), p.peek_ahead(1)) {
+            (Token::Punct('{'), _) => {
+                p.at += 1;
+                let parent = self.scopes.last().map_or(0, |scope| scope.id);
+                let id = self.function.scopes.len();
+                self.function.scopes.push(parent);
+                self.scopes.push(Scope { id, ..Scope::default() });
+                Ok(())
+            }
+            (Token::Punct('}'), _) => {
+                p.at += 1;
+                self.scopes.pop();
+                Ok(())
+            }
+            (Token::Punct(';'), _) => {
+                p.at += 1;
+                Ok(())
+            }
+            (Token::Ident(label), Token::Punct(':')) => {
+                let scope = self.scopes.last().map_or(0, |scope| scope.id);
+                let at = self.function.body.len();
+                if self.function.labels.insert((scope, label.to_string()), at).is_some() {
+                    return Err(p.error(format!("label `{label}` is defined twice")));
+                }
+                p.at += 2;
+                Ok(())
+            }
+            (Token::Dot("reg"), _) => self.registers(),
+            (Token::Dot("shared"), _) => {
+                p.at += 1;
+                let variable = p.variable(&Linking::default())?;
+                self.function.shared.push(variable);
+                Ok(())
+            }
+            (Token::Dot("loc"), _) => self.location(),
+            (Token::Dot("pragma"), _) => {
+                p.at += 2;
+                p.expect(';')
+            }
+            (Token::Dot(other), _) => Err(p.error(format!("unsupported directive `.{other}`"))),
+            (Token::Ident(_) | Token::Punct('@'), _) => self.instruction(),
+            _ => p.expected("an instruction, a label or `}`"),
+        }
+    }
+
+    fn registers(&mut self) -> Result<(), ParseError> {
+        let p = &mut *self.parser;
+        p.at += 1;
+        let Token::Dot(word) = p.peek() else { return p.expected("the registers' type") };
+        let Some(ty) = Ty::parse(word) else {
+            return Err(p.error(format!("unsupported register type `.{word}`")));
+        };
+        p.at += 1;
+        loop {
+            let name = self.parser.ident("a register name")?;
+            let Some(scope) = self.scopes.last_mut() else { return self.parser.expected("`}`") };
+            if self.parser.take('<') {
+                let count = self.parser.int("the number of registers")?;
+                self.parser.expect('>')?;
+                scope.ranges.insert(name.to_string(), (ty, count));
+            } else {
+                let id = self.function.registers.len();
+                self.function.registers.push(Register { name: name.to_string(), ty });
+                scope.named.insert(name.to_string(), id as RegId);
+            }
+            if self.function.registers.len() > MAX_REGISTERS {
+                return Err(self.parser.error("too many registers"));
+            }
+            if !self.parser.take(',') {
+                break;
+            }
+        }
+        self.parser.expect(';')
+    }
+
+    /// `.loc file line column [, function_name label [+ n], inlined_at file line column]`.
+    fn location(&mut self) -> Result<(), ParseError> {
+        let p = &mut *self.parser;
+        p.at += 1;
+        let file = p.int_u32("a file index")?;
+        let line = p.int_u32("a line")?;
+        p.int("a column")?;
+        while p.take(',') {
+            match p.ident("`function_name` or `inlined_at`")? {
+                "function_name" => {
+                    p.ident("a label")?;
+                    if p.take('+') {
+                        p.int("an offset")?;
+                    }
+                }
+                "inlined_at" => {
+                    for what in ["a file index", "a line", "a column"] {
+                        p.int(what)?;
+                    }
+                }
+                other => return Err(p.error(format!("unsupported `.loc` attribute `{other}`"))),
+            }
+        }
+        self.source = Some((file, line));
+        Ok(())
+    }
+
+    fn lookup(&mut self, name: &str) -> Option<RegId> {
+        for scope in self.scopes.iter_mut().rev() {
+            if let Some(&id) = scope.named.get(name) {
+                return Some(id);
+            }
+            let prefix = name.trim_end_matches(|c: char| c.is_ascii_digit());
+            let index = name[prefix.len()..].parse::<u64>();
+            if let (Some(&(ty, count)), Ok(index)) = (scope.ranges.get(prefix), index)
+                && index < count
+            {
+                let id = self.function.registers.len() as RegId;
+                self.function.registers.push(Register { name: name.to_string(), ty });
+                scope.named.insert(name.to_string(), id);
+                return Some(id);
+            }
+        }
+        None
+    }
+
+    fn instruction(&mut self) -> Result<(), ParseError> {
+        let guard = if self.parser.take('@') {
+            let negated = self.parser.take('!');
+            let name = self.parser.ident("a predicate")?;
+            match self.lookup(name) {
+                Some(register) if self.function.registers[register as usize].ty == Ty::Pred => {
+                    Some(Guard { register, negated })
+                }
+                _ => return Err(self.parser.error(format!("`{name}` is not a predicate register"))),
+            }
+        } else {
+            None
+        };
+        let position = self.parser.tokens[self.parser.at];
+        let opcode = self.parser.ident("an instruction")?.to_string();
+        let mut modifiers = Vec::new();
+        while let Token::Dot(modifier) = self.parser.peek() {
+            modifiers.push(modifier.to_string());
+            self.parser.at += 1;
+        }
+        let mut operands = Vec::new();
+        if !self.parser.take(';') {
+            loop {
+                operands.push(self.operand()?);
+                if !self.parser.take(',') {
+                    break;
+                }
+            }
+            self.parser.expect(';')?;
+        }
+        if self.function.registers.len() > MAX_REGISTERS {
+            return Err(self.parser.error("too many registers"));
+        }
+        self.function.body.push(Instruction {
+            guard,
+            opcode,
+            modifiers,
+            operands,
+            line: position.line,
+            column: position.column,
+            source: self.source,
+            scope: self.scopes.last().map_or(0, |scope| scope.id),
+        });
+        Ok(())
+    }
+
+    fn operand(&mut self) -> Result<Operand, ParseError> {
+        match self.parser.peek() {
+            Token::Punct('[') => {
+                self.parser.at += 1;
+                let base = match self.simple()? {
+                    Operand::Symbol(name, offset) => (Operand::Symbol(name, 0), offset),
+                    other => (other, 0),
+                };
+                let offset = base.1.wrapping_add(self.offset()?);
+                self.parser.expect(']')?;
+                Ok(Operand::Address(Box::new(base.0), offset))
+            }
+            Token::Punct('{') => {
+                self.parser.at += 1;
+                let mut elements = vec![self.simple()?];
+                while self.parser.take(',') {
+                    elements.push(self.simple()?);
+                }
+                self.parser.expect('}')?;
+                Ok(Operand::Vector(elements))
+            }
+            Token::Punct('!') => {
+                self.parser.at += 1;
+                Ok(Operand::Not(Box::new(self.simple()?)))
+            }
+            _ => {
+                let first = self.simple()?;
+                if self.parser.take('|') {
+                    let second = self.simple()?;
+                    return Ok(Operand::Pair(Box::new(first), Box::new(second)));
+                }
+                Ok(first)
+            }
+        }
+    }
+
+    /// `+4`, `-4`, `+-4` or nothing.
+    fn offset(&mut self) -> Result<i64, ParseError> {
+        let plus = self.parser.take('+');
+        let minus = self.parser.take('-');
+        if !plus && !minus {
+            return Ok(0);
+        }
+        let value = self.parser.int("an offset")? as i64;
+        Ok(if minus { value.wrapping_neg() } else { value })
+    }
+
+    fn simple(&mut self) -> Result<Operand, ParseError> {
+        let negative = self.parser.take('-');
+        let complement = !negative && self.parser.take('~');
+        let constant = match self.parser.peek() {
+            Token::Int(value) if negative => Some(Operand::Int(value.wrapping_neg())),
+            Token::Int(value) if complement => Some(Operand::Int(!value)),
+            Token::Int(value) => Some(Operand::Int(value)),
+            Token::F32(bits) if !complement => Some(Operand::F32(bits ^ (negative as u32) << 31)),
+            Token::F64(bits) if !complement => Some(Operand::F64(bits ^ (negative as u64) << 63)),
+            _ if negative || complement => return self.parser.expected("a constant"),
+            _ => None,
+        };
+        if let Some(constant) = constant {
+            self.parser.at += 1;
+            return Ok(constant);
+        }
+        let name = self.parser.ident("an operand")?;
+        if name == "_" {
+            return Ok(Operand::Sink);
+        }
+        let component = match self.parser.peek() {
+            Token::Dot(component) => Some(component),
+            _ => None,
+        };
+        if let Some(special) = Special::parse(name, component) {
+            self.parser.at += component.is_some() as usize;
+            return Ok(Operand::Special(special));
+        }
+        if let Some(id) = self.lookup(name) {
+            return Ok(Operand::Reg(id));
+        }
+        if name.starts_with('%') {
+            self.parser.at -= 1;
+            let component = component.map(|c| format!(".{c}")).unwrap_or_default();
+            return Err(self.parser.error(format!("unknown register `{name}{component}`")));
+        }
+        let offset = self.offset()?;
+        Ok(Operand::Symbol(name.to_string(), offset))
+    }
+}

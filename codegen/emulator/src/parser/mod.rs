@@ -1,0 +1,384 @@
+//! Tokens to [`Ast`]: directives here, function bodies in [`body`].
+
+mod body;
+
+use crate::ast::{Ast, Function, ParamDecl, Variable};
+use crate::lexer::{Spanned, Token, lex};
+use crate::module::ParseError;
+use crate::types::Ty;
+
+/// The largest alignment and variable that a declaration may ask for.
+const MAX_ALIGN: u64 = 1024;
+const MAX_VARIABLE: u64 = 1 << 32;
+
+pub(crate) fn parse(text: &str) -> Result<Ast, ParseError> {
+    let mut parser = Parser { tokens: lex(text)?, at: 0, ast: Ast::default() };
+    while parser.peek() != Token::End {
+        parser.top_level()?;
+    }
+    Ok(parser.ast)
+}
+
+struct Parser<'a> {
+    tokens: Vec<Spanned<'a>>,
+    at: usize,
+    ast: Ast,
+}
+
+/// What stands before a variable's or function's name.
+#[derive(Default)]
+struct Linking {
+    external: bool,
+}
+
+impl<'a> Parser<'a> {
+    fn peek(&self) -> Token<'a> {
+        self.tokens[self.at].token
+    }
+
+    fn peek_ahead(&self, ahead: usize) -> Token<'a> {
+        self.tokens.get(self.at + ahead).map_or(Token::End, |spanned| spanned.token)
+    }
+
+    fn next(&mut self) -> Token<'a> {
+        let token = self.peek();
+        if token != Token::End {
+            self.at += 1;
+        }
+        token
+    }
+
+    /// An error at the next token.
+    fn error(&self, message: impl Into<String>) -> ParseError {
+        let Spanned { line, column, .. } = self.tokens[self.at];
+        ParseError { line, column, message: message.into() }
+    }
+
+    fn expected<T>(&self, what: &str) -> Result<T, ParseError> {
+        let found = match self.peek() {
+            Token::Ident(name) => format!("`{name}`"),
+            Token::Dot(name) => format!("`.{name}`"),
+            Token::Int(value) => format!("`{value}`"),
+            Token::F32(_) | Token::F64(_) => "a floating-point literal".to_string(),
+            Token::Text(_) => "a string".to_string(),
+            Token::Punct(mark) => format!("`{mark}`"),
+            Token::End => "the end of the text".to_string(),
+        };
+        Err(self.error(format!("expected {what}, found {found}")))
+    }
+
+    fn take(&mut self, mark: char) -> bool {
+        let found = self.peek() == Token::Punct(mark);
+        self.at += found as usize;
+        found
+    }
+
+    fn take_dot(&mut self, name: &str) -> bool {
+        let found = self.peek() == Token::Dot(name);
+        self.at += found as usize;
+        found
+    }
+
+    fn expect(&mut self, mark: char) -> Result<(), ParseError> {
+        if self.take(mark) { Ok(()) } else { self.expected(&format!("`{mark}`")) }
+    }
+
+    fn ident(&mut self, what: &str) -> Result<&'a str, ParseError> {
+        match self.peek() {
+            Token::Ident(name) => {
+                self.at += 1;
+                Ok(name)
+            }
+            _ => self.expected(what),
+        }
+    }
+
+    fn int(&mut self, what: &str) -> Result<u64, ParseError> {
+        match self.peek() {
+            Token::Int(value) => {
+                self.at += 1;
+                Ok(value)
+            }
+            _ => self.expected(what),
+        }
+    }
+
+    fn int_u32(&mut self, what: &str) -> Result<u32, ParseError> {
+        let value = self.int(what)?;
+        u32::try_from(value).map_err(|_| self.error(format!("{value} is too large for {what}")))
+    }
+
+    fn top_level(&mut self) -> Result<(), ParseError> {
+        let Token::Dot(directive) = self.peek() else { return self.expected("a directive") };
+        match directive {
+            "version" => {
+                self.at += 1;
+                self.next();
+            }
+            "target" => {
+                self.at += 1;
+                self.ident("a target")?;
+                while self.take(',') {
+                    self.ident("a target option")?;
+                }
+            }
+            "address_size" => {
+                self.at += 1;
+                if self.int("the address size")? != 64 {
+                    self.at -= 1;
+                    return Err(self.error("only 64-bit addresses are supported"));
+                }
+            }
+            "file" => self.file()?,
+            "section" => self.skip_section()?,
+            "pragma" => {
+                self.at += 1;
+                self.next();
+                self.expect(';')?;
+            }
+            _ => self.declaration()?,
+        }
+        Ok(())
+    }
+
+    fn file(&mut self) -> Result<(), ParseError> {
+        self.at += 1;
+        let index = self.int_u32("a file index")?;
+        let Token::Text(path) = self.peek() else { return self.expected("a path") };
+        self.at += 1;
+        while self.take(',') {
+            self.int("a timestamp or size")?;
+        }
+        self.ast.files.insert(index, path.to_string());
+        Ok(())
+    }
+
+    fn skip_section(&mut self) -> Result<(), ParseError> {
+        self.at += 1;
+        while !matches!(self.peek(), Token::Punct('{') | Token::End) {
+            self.at += 1;
+        }
+        self.expect('{')?;
+        let mut depth = 1;
+        while depth > 0 {
+            match self.next() {
+                Token::Punct('{') => depth += 1,
+                Token::Punct('}') => depth -= 1,
+                Token::End => return self.expected("`}`"),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn declaration(&mut self) -> Result<(), ParseError> {
+        let mut linking = Linking::default();
+        loop {
+            let Token::Dot(directive) = self.peek() else { return self.expected("a declaration") };
+            match directive {
+                "visible" | "weak" | "common" => {}
+                "extern" => linking.external = true,
+                "entry" => {
+                    self.at += 1;
+                    return self.entry();
+                }
+                "shared" => {
+                    self.at += 1;
+                    let variable = self.variable(&linking)?;
+                    self.ast.shared.push(variable);
+                    return Ok(());
+                }
+                "global" | "const" => {
+                    self.at += 1;
+                    if linking.external {
+                        return Err(self.error("an external variable has no definition to load"));
+                    }
+                    let variable = self.variable(&linking)?;
+                    self.ast.globals.push(variable);
+                    return Ok(());
+                }
+                other => return Err(self.error(format!("unsupported directive `.{other}`"))),
+            }
+            self.at += 1;
+        }
+    }
+
+    fn align(&mut self) -> Result<u32, ParseError> {
+        let align = self.int("an alignment")?;
+        if !align.is_power_of_two() || align > MAX_ALIGN {
+            self.at -= 1;
+            return Err(self.error(format!("{align} is not a power of two up to {MAX_ALIGN}")));
+        }
+        Ok(align as u32)
+    }
+
+    /// `.align 16 .b8 name[64] = {…};` after the space.
+    fn variable(&mut self, linking: &Linking) -> Result<Variable, ParseError> {
+        let mut align = None;
+        let mut ty = None;
+        let mut vector = 1;
+        while let Token::Dot(word) = self.peek() {
+            self.at += 1;
+            match word {
+                "align" => align = Some(self.align()?),
+                "v2" => vector = 2,
+                "v4" => vector = 4,
+                _ => match Ty::parse(word) {
+                    Some(found) if found != Ty::Pred => ty = Some(found),
+                    _ => {
+                        self.at -= 1;
+                        return Err(self.error(format!("unsupported attribute `.{word}` of a variable")));
+                    }
+                },
+            }
+        }
+        let Some(ty) = ty else { return self.expected("the variable's type") };
+        let name = self.ident("the variable's name")?.to_string();
+        let element = ty.bytes() as u64 * vector;
+        let mut bytes = Some(element);
+        let mut dynamic = false;
+        while self.take('[') {
+            if self.take(']') {
+                if !linking.external {
+                    return Err(self.error(format!("`{name}` has no size")));
+                }
+                dynamic = true;
+                continue;
+            }
+            let count = self.int("an array size")?;
+            bytes = bytes.and_then(|bytes| bytes.checked_mul(count));
+            self.expect(']')?;
+        }
+        let bytes = match bytes {
+            Some(bytes) if bytes <= MAX_VARIABLE => bytes,
+            _ => return Err(self.error(format!("`{name}` is too large"))),
+        };
+        let init = if self.take('=') { self.initialiser(ty, bytes)? } else { Vec::new() };
+        self.expect(';')?;
+        Ok(Variable {
+            name,
+            bytes: if dynamic { 0 } else { bytes },
+            align: align.unwrap_or(element.next_power_of_two() as u32),
+            init,
+            dynamic,
+        })
+    }
+
+    fn initialiser(&mut self, ty: Ty, bytes: u64) -> Result<Vec<u8>, ParseError> {
+        let mut init = Vec::new();
+        let mut depth = 0;
+        loop {
+            if self.take('{') {
+                depth += 1;
+                continue;
+            }
+            let negative = self.take('-');
+            let bits = match self.peek() {
+                Token::Int(value) if negative => value.wrapping_neg(),
+                Token::Int(value) => value,
+                Token::F32(bits) => bits as u64 ^ (negative as u64) << 31,
+                Token::F64(bits) => {
+                    let value = f64::from_bits(bits ^ (negative as u64) << 63);
+                    if ty == Ty::F32 { (value as f32).to_bits() as u64 } else { value.to_bits() }
+                }
+                _ => return self.expected("a constant"),
+            };
+            self.at += 1;
+            init.extend_from_slice(&bits.to_le_bytes()[..ty.bytes() as usize]);
+            while depth > 0 && self.take('}') {
+                depth -= 1;
+            }
+            if init.len() as u64 > bytes {
+                return Err(self.error("more initial values than elements"));
+            }
+            if depth == 0 {
+                return Ok(init);
+            }
+            self.expect(',')?;
+        }
+    }
+
+    fn entry(&mut self) -> Result<(), ParseError> {
+        let mut function = Function { name: self.ident("a kernel name")?.to_string(), ..Function::default() };
+        if self.take('(') {
+            while !self.take(')') {
+                if !function.params.is_empty() {
+                    self.expect(',')?;
+                }
+                let param = self.param()?;
+                function.params.push(param);
+            }
+        }
+        loop {
+            match self.peek() {
+                Token::Dot("reqntid") => function.reqntid = Some(self.dimensions()?),
+                Token::Dot("maxntid") => function.maxntid = Some(self.dimensions()?),
+                Token::Dot("minnctapersm" | "maxnctapersm" | "maxnreg" | "noreturn") => {
+                    self.at += 1;
+                    if let Token::Int(_) = self.peek() {
+                        self.at += 1;
+                    }
+                }
+                Token::Dot("pragma") => {
+                    self.at += 1;
+                    self.next();
+                    self.expect(';')?;
+                }
+                Token::Dot(other) => return Err(self.error(format!("unsupported directive `.{other}`"))),
+                _ => break,
+            }
+        }
+        body::parse(self, &mut function)?;
+        self.ast.functions.push(function);
+        Ok(())
+    }
+
+    fn dimensions(&mut self) -> Result<[u32; 3], ParseError> {
+        self.at += 1;
+        let mut dimensions = [self.int_u32("a dimension")?, 1, 1];
+        for dimension in &mut dimensions[1..] {
+            if !self.take(',') {
+                break;
+            }
+            *dimension = self.int_u32("a dimension")?;
+        }
+        Ok(dimensions)
+    }
+
+    /// `.param .u64 .ptr .global .align 16 name` or `.param .align 8 .b8 name[64]`.
+    fn param(&mut self) -> Result<ParamDecl, ParseError> {
+        if !self.take_dot("param") {
+            return self.expected("`.param`");
+        }
+        let (mut align, mut ty, mut pointer) = (None, None, false);
+        while let Token::Dot(word) = self.peek() {
+            self.at += 1;
+            match word {
+                // `.ptr … .align` is the alignment of what the pointer points at.
+                "align" if pointer => drop(self.align()?),
+                "align" => align = Some(self.align()?),
+                "ptr" => pointer = true,
+                "global" | "shared" | "const" | "local" if pointer => {}
+                _ => match Ty::parse(word) {
+                    Some(found) if found != Ty::Pred => ty = Some(found),
+                    _ => {
+                        self.at -= 1;
+                        return Err(self.error(format!("unsupported attribute `.{word}` of a parameter")));
+                    }
+                },
+            }
+        }
+        let Some(ty) = ty else { return self.expected("the parameter's type") };
+        let name = self.ident("the parameter's name")?.to_string();
+        let mut bytes = ty.bytes();
+        if self.take('[') {
+            let count = self.int_u32("the parameter's size")?;
+            bytes = match bytes.checked_mul(count) {
+                Some(bytes) if bytes <= 32764 => bytes,
+                _ => return Err(self.error(format!("parameter `{name}` is larger than 32764 bytes"))),
+            };
+            self.expect(']')?;
+        }
+        Ok(ParamDecl { name, bytes, align: align.unwrap_or(ty.bytes()) })
+    }
+}

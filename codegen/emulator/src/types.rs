@@ -1,0 +1,125 @@
+//! The fundamental types of PTX operands.
+
+/// A type suffix such as `.u32` or `.f16x2`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub(crate) enum Ty {
+    B8,
+    B16,
+    B32,
+    B64,
+    U8,
+    U16,
+    U32,
+    U64,
+    S8,
+    S16,
+    S32,
+    S64,
+    F16,
+    F16x2,
+    Bf16,
+    Bf16x2,
+    Tf32,
+    F32,
+    F64,
+    Pred,
+}
+
+impl Ty {
+    /// Reads a suffix without its dot.
+    pub(crate) fn parse(text: &str) -> Option<Ty> {
+        Some(match text {
+            "b8" => Ty::B8,
+            "b16" => Ty::B16,
+            "b32" => Ty::B32,
+            "b64" => Ty::B64,
+            "u8" => Ty::U8,
+            "u16" => Ty::U16,
+            "u32" => Ty::U32,
+            "u64" => Ty::U64,
+            "s8" => Ty::S8,
+            "s16" => Ty::S16,
+            "s32" => Ty::S32,
+            "s64" => Ty::S64,
+            "f16" => Ty::F16,
+            "f16x2" => Ty::F16x2,
+            "bf16" => Ty::Bf16,
+            "bf16x2" => Ty::Bf16x2,
+            "tf32" => Ty::Tf32,
+            "f32" => Ty::F32,
+            "f64" => Ty::F64,
+            "pred" => Ty::Pred,
+            _ => return None,
+        })
+    }
+
+    /// Size in memory; a predicate has none.
+    pub(crate) fn bytes(self) -> u32 {
+        match self {
+            Ty::Pred => 0,
+            Ty::B8 | Ty::U8 | Ty::S8 => 1,
+            Ty::B16 | Ty::U16 | Ty::S16 | Ty::F16 | Ty::Bf16 => 2,
+            Ty::B64 | Ty::U64 | Ty::S64 | Ty::F64 => 8,
+            _ => 4,
+        }
+    }
+
+    pub(crate) fn bits(self) -> u32 {
+        self.bytes() * 8
+    }
+
+    pub(crate) fn is_signed(self) -> bool {
+        matches!(self, Ty::S8 | Ty::S16 | Ty::S32 | Ty::S64)
+    }
+
+    /// Whether the type is `.uN`, `.sN` or `.bN`.
+    pub(crate) fn is_integer(self) -> bool {
+        !self.is_float() && self != Ty::Pred
+    }
+
+    pub(crate) fn is_float(self) -> bool {
+        matches!(self, Ty::F16 | Ty::F16x2 | Ty::Bf16 | Ty::Bf16x2 | Ty::Tf32 | Ty::F32 | Ty::F64)
+    }
+
+    /// The width of the register that holds one value of this type. PTX has no 8-bit registers that
+    /// compute, so 8-bit values live in 16-bit ones.
+    pub(crate) fn width(self) -> Width {
+        match self.bytes() {
+            0 => Width::Predicate,
+            1 | 2 => Width::W16,
+            4 => Width::W32,
+            _ => Width::W64,
+        }
+    }
+}
+
+/// The classes of register that a warp's register file distinguishes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+pub(crate) enum Width {
+    /// One bit a lane: a 32-bit mask.
+    Predicate,
+    W16,
+    W32,
+    W64,
+}
+
+impl Width {
+    /// Bytes of one warp's 32 lanes.
+    pub(crate) fn slot_bytes(self) -> u32 {
+        match self {
+            Width::Predicate => 4,
+            Width::W16 => 64,
+            Width::W32 => 128,
+            Width::W64 => 256,
+        }
+    }
+
+    pub(crate) fn bits(self) -> u32 {
+        match self {
+            Width::Predicate => 1,
+            Width::W16 => 16,
+            Width::W32 => 32,
+            Width::W64 => 64,
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! One seeded fault for each kind of finding, and next to it the same kernel without.
+
+use bespoke_emulator::{Finding, FindingKind, LaunchConfig, Memory, Module, Options, Space, run};
+use expect_test::{Expect, expect};
+
+use crate::harness::{HEADER, kernel, launch, launch_with, words};
+
+/// The finding of a [`kernel`] over 64 words, its `.loc` lines being those of its own text.
+fn finding(body: &str, config: LaunchConfig) -> Box<Finding> {
+    let mut data = words(64, 1);
+    launch(&kernel("", body), config, &mut data).expect_err("the kernel has a fault")
+}
+
+#[track_caller]
+fn clean(body: &str, config: LaunchConfig) {
+    let mut data = words(64, 1);
+    launch(&kernel("", body), config, &mut data).unwrap_or_else(|finding| panic!("{finding}"));
+}
+
+#[track_caller]
+fn reports(body: &str, config: LaunchConfig, expected: Expect) {
+    expected.assert_eq(&finding(body, config).to_string());
+}
+
+const ONE_WARP: LaunchConfig = LaunchConfig { grid: [1; 3], block: [32, 1, 1], dynamic_shared: 0 };
+const TWO_WARPS: LaunchConfig = LaunchConfig { grid: [1; 3], block: [64, 1, 1], dynamic_shared: 0 };
+
+fn store_at(offset: i32) -> String {
+    format!(
+        "    .loc 1 7 3\n    mov.u32 %r0, %tid.x;\n    mad.wide.u32 %x0, %r0, 4, %data;\n    .loc 1 8 5\n    st.global.u32 [%x0+{offset}], %r0;"
+    )
+}
+
+#[test]
+fn global_out_of_bounds() {
+    clean(&store_at(128), ONE_WARP);
+    reports(&store_at(132), ONE_WARP, expect!["out of bounds in kernel `kernel` at gemv.rs:8 (PTX line 17: `st.global.u32 [%x0+132], %r0;`) by thread (31, 0, 0) of CTA (0, 0, 0): 4-byte store to global memory at 0x7f0000000100; the access is 0 bytes past the end of `data` (0x7f0000000000, 256 bytes)"]);
+    let finding = finding(&store_at(-4), ONE_WARP);
+    assert_eq!((finding.kind, finding.thread, finding.cta), (FindingKind::OutOfBounds, [0; 3], [0; 3]));
+    assert_eq!(finding.address, Some(0x7eff_ffff_fffc));
+    assert_eq!(finding.space, Some(Space::Global));
+    assert_eq!(finding.source.map(|source| (source.file, source.line)), Some(("gemv.rs".to_string(), 8)));
+    let nearest = finding.nearest.expect("there is one allocation");
+    assert_eq!((nearest.name.as_str(), nearest.bytes, nearest.outside), ("data", 256, -4));
+}
+
+#[test]
+fn straddling_the_end() {
+    let body = |offset: u32| format!("ld.global.v2.u32 {{%r0, %r1}}, [%data+{offset}];");
+    clean(&body(248), ONE_WARP);
+    let memory = Memory::new();
+    let data = memory.alloc("data", 252);
+    memory.fill(data, 252, 0).expect("inside");
+    let module = Module::parse(&kernel("", &body(248))).expect("loads");
+    let kernel = module.kernel("kernel").expect("declared");
+    let finding =
+        run(kernel, &memory, &ONE_WARP, &data.to_le_bytes(), &Options::default()).expect_err("a fault");
+    expect!["out of bounds in kernel `kernel` (PTX line 13: `ld.global.v2.u32 {%r0, %r1}, [%data+248];`) by thread (0, 0, 0) of CTA (0, 0, 0): 8-byte load from global memory at 0x7f00000000f8; the access is its last 4 bytes past the end of `data` (0x7f0000000000, 252 bytes)"].assert_eq(&finding.to_string());
+}
+
+#[test]
+fn freed_memory() {
+    let memory = Memory::new();
+    let data = memory.alloc("scratch", 256);
+    memory.free(data).expect("allocated");
+    let module = Module::parse(&kernel("", "ld.global.u32 %r0, [%data];")).expect("loads");
+    let kernel = module.kernel("kernel").expect("declared");
+    let finding =
+        run(kernel, &memory, &ONE_WARP, &data.to_le_bytes(), &Options::default()).expect_err("a fault");
+    expect!["out of bounds in kernel `kernel` (PTX line 13: `ld.global.u32 %r0, [%data];`) by thread (0, 0, 0) of CTA (0, 0, 0): 4-byte load from global memory at 0x7f0000000000; the access is inside freed `scratch` (0x7f0000000000, 256 bytes)"].assert_eq(&finding.to_string());
+}
+
+#[test]
+fn misaligned() {
+    let body = |offset: u32| format!("ld.global.v4.u32 {{%r0, %r1, %r2, %r3}}, [%data+{offset}];");
+    clean(&body(16), ONE_WARP);
+    reports(&body(8), ONE_WARP, expect!["misaligned in kernel `kernel` (PTX line 13: `ld.global.v4.u32 {%r0, %r1, %r2, %r3}, [%data+8];`) by thread (0, 0, 0) of CTA (0, 0, 0): 16-byte load from global memory at 0x7f0000000008, which is not a multiple of 16; the access is inside `data` (0x7f0000000000, 256 bytes)"]);
+}
+
+#[test]
+fn uninitialised_global_memory() {
+    let text = kernel("", "mov.u32 %r0, %tid.x; mad.wide.u32 %x0, %r0, 4, %data; ld.global.u32 %r1, [%x0];");
+    let module = Module::parse(&text).expect("loads");
+    let kernel = module.kernel("kernel").expect("declared");
+    let memory = Memory::new();
+    let data = memory.alloc("activations", 128);
+    memory.fill(data, 127, 0).expect("inside");
+    let go = |options: &Options| run(kernel, &memory, &ONE_WARP, &data.to_le_bytes(), options);
+    let finding = go(&Options::default()).expect_err("one byte is missing");
+    expect!["uninitialised in kernel `kernel` (PTX line 13: `mov.u32 %r0, %tid.x; mad.wide.u32 %x0, %r0, 4, %data; ld.global.u32 %r1, [%x0];`) by thread (31, 0, 0) of CTA (0, 0, 0): 4-byte load from global memory at 0x7f000000007c, of which some bytes were never written; the access is inside `activations` (0x7f0000000000, 128 bytes)"].assert_eq(&finding.to_string());
+    go(&Options { checks: false, ..Options::default() }).expect("nobody looks");
+    memory.write(data + 127, &[0]).expect("inside");
+    go(&Options::default()).expect("all bytes are there");
+}
+
+#[test]
+fn kernels_initialise_what_they_store() {
+    let text = kernel(
+        "",
+        "mov.u32 %r0, %tid.x; mad.wide.u32 %x0, %r0, 4, %data; st.global.u16 [%x0], %r0; ld.global.u16 %r1, [%x0]; ld.global.u32 %r2, [%x0];",
+    );
+    let module = Module::parse(&text).expect("loads");
+    let memory = Memory::new();
+    let data = memory.alloc("data", 128);
+    let kernel = module.kernel("kernel").expect("declared");
+    let finding =
+        run(kernel, &memory, &ONE_WARP, &data.to_le_bytes(), &Options::default()).expect_err("upper halves");
+    assert_eq!(finding.kind, FindingKind::Uninitialised);
+    assert!(finding.detail.starts_with("4-byte load"), "{finding}");
+}
+
+#[test]
+fn shared_memory() {
+    let body = |store: u32, load: u32| {
+        format!(
+            ".shared .align 4 .b32 tile[32];\n mov.u32 %r0, %tid.x; mov.u32 %r1, tile; mad.lo.u32 %r1, %r0, 4, %r1;\n st.shared.u32 [%r1+{store}], %r0;\n ld.shared.u32 %r2, [%r1+{load}];"
+        )
+    };
+    clean(&body(0, 0), ONE_WARP);
+    reports(&body(4, 4), ONE_WARP, expect!["out of bounds in kernel `kernel` (PTX line 15: `st.shared.u32 [%r1+4], %r0;`) by thread (31, 0, 0) of CTA (0, 0, 0): 4-byte store to shared memory at 0x80; the access is 0 bytes past the end of `tile` (0x0, 128 bytes)"]);
+    let half = body(0, 0)
+        .replace("mov.u32 %r1, tile;", "mov.u32 %r1, tile; setp.gt.u32 %p, %r0, 4;")
+        .replace(" st.shared", "@%p st.shared");
+    reports(&half, ONE_WARP, expect!["uninitialised in kernel `kernel` (PTX line 16: `ld.shared.u32 %r2, [%r1+0];`) by thread (0, 0, 0) of CTA (0, 0, 0): 4-byte load from shared memory at 0x0, of which some bytes were never written; the access is inside `tile` (0x0, 128 bytes)"]);
+    // Shared memory does not keep its contents from one CTA to the next.
+    let second = body(0, 0)
+        .replace("tile[32];", "tile[32]; mov.u32 %r9, %ctaid.x; setp.eq.u32 %p, %r9, 0;")
+        .replace(" st.shared", "@%p st.shared");
+    let mut data = words(64, 1);
+    let options = Options { threads: 1, ..Options::default() };
+    let finding = launch_with(&kernel("", &second), LaunchConfig::linear(2, 32), &mut data, &options)
+        .expect_err("a fault");
+    assert_eq!((finding.kind, finding.cta), (FindingKind::Uninitialised, [1, 0, 0]));
+}
+
+#[test]
+fn registers() {
+    let body = |limit: u32| {
+        format!(
+            "mov.u32 %r0, %tid.x; setp.lt.u32 %p, %r0, {limit}; @!%p bra SKIP;\n mov.u32 %r1, 5;\n SKIP:\n add.u32 %r2, %r1, 1;"
+        )
+    };
+    clean(&body(32), ONE_WARP);
+    reports(&body(30), ONE_WARP, expect!["uninitialised in kernel `kernel` (PTX line 16: `add.u32 %r2, %r1, 1;`) by thread (30, 0, 0) of CTA (0, 0, 0): register `%r1` is read but nothing has written it"]);
+    clean("mov.u32 %r0, 1; setp.eq.u32 %p, %r0, 1; @%p mov.u32 %r1, 2; @%p add.u32 %r2, %r1, 1;", ONE_WARP);
+    let guard = finding("@%p mov.u32 %r1, 2;", ONE_WARP);
+    assert_eq!(guard.kind, FindingKind::Uninitialised);
+}
+
+#[test]
+fn barriers_not_reached_by_all() {
+    let exits =
+        |limit: u32| format!("mov.u32 %r0, %tid.x;\n setp.ge.u32 %p, %r0, {limit};\n @%p ret;\n bar.sync 0;");
+    clean(&exits(64), TWO_WARPS);
+    reports(&exits(32), TWO_WARPS, expect!["barrier divergence in kernel `kernel` (PTX line 16: `bar.sync 0;`) by thread (0, 0, 0) of CTA (0, 0, 0): warp 0 waits at barrier 0 for 64 threads, of which 32 have arrived; threads 32 to 63 have exited without reaching it"]);
+    reports(&exits(40), TWO_WARPS, expect!["barrier divergence in kernel `kernel` (PTX line 16: `bar.sync 0;`) by thread (40, 0, 0) of CTA (0, 0, 0): lane 8 of the warp exited before the barrier that lane 0 waits at"]);
+    let diverged = "mov.u32 %r0, %tid.x;\n setp.ge.u32 %p, %r0, 16;\n @%p bra ELSE;\n bar.sync 0;\n bra END;\n ELSE: bar.sync 0;\n END: ret;";
+    reports(diverged, ONE_WARP, expect!["barrier divergence in kernel `kernel` (PTX line 18: `ELSE: bar.sync 0;`) by thread (0, 0, 0) of CTA (0, 0, 0): lane 0 of the warp does not execute the barrier together with lane 16: the warp has diverged"]);
+    let different = |id: u32| {
+        format!(
+            "mov.u32 %r0, %tid.x;\n setp.ge.u32 %p, %r0, 32;\n @%p bra ELSE;\n bar.sync 1;\n bra END;\n ELSE: bar.sync {id};\n END: ret;"
+        )
+    };
+    clean(&different(1), TWO_WARPS);
+    reports(&different(2), TWO_WARPS, expect!["barrier divergence in kernel `kernel` (PTX line 16: `bar.sync 1;`) by thread (0, 0, 0) of CTA (0, 0, 0): warp 0 waits at barrier 1 for 64 threads, of which 32 have arrived; threads 32 to 63 wait at barrier 2 instead"]);
+    let counts = "mov.u32 %r0, %warpid; mul.lo.u32 %r0, %r0, 32; add.u32 %r0, %r0, 32;\n bar.sync 1, %r0;";
+    clean(&counts.replace("%warpid", "0"), TWO_WARPS);
+    let mismatch = "mov.u32 %r0, %tid.x;\n setp.ge.u32 %p, %r0, 32;\n @%p bra ELSE;\n bar.sync 1;\n bra END;\n ELSE: bar.arrive 1, 96;\n END: ret;";
+    let three = LaunchConfig::linear(1, 96);
+    assert_eq!(finding(mismatch, TWO_WARPS).kind, FindingKind::BarrierDivergence);
+    assert_eq!(
+        finding(&mismatch.replace("bar.arrive 1, 96", "bar.arrive 1, 64"), three).kind,
+        FindingKind::BarrierDivergence
+    );
+}
+
+#[test]
+fn waiting_forever() {
+    let spin = "SPIN:\n ld.volatile.global.u32 %r0, [%data];\n setp.ne.u32 %p, %r0, 0;\n @%p bra SPIN;";
+    let mut data = words(64, 1);
+    let options = Options { instruction_limit: 100_000, ..Options::default() };
+    let finding = launch_with(&kernel("", spin), TWO_WARPS, &mut data, &options).expect_err("it never ends");
+    assert_eq!(finding.kind, FindingKind::Deadlock);
+    let mut zeros = words(64, 0);
+    launch_with(&kernel("", spin), TWO_WARPS, &mut zeros, &options).expect("it ends at once");
+    let alone = "bar.sync 3, 64;";
+    assert_eq!(self::finding(alone, ONE_WARP).kind, FindingKind::BarrierDivergence);
+    let missing =
+        "mov.u32 %r0, %tid.x; setp.ge.u32 %p, %r0, 32; @%p bra ELSE; bar.sync 1, 64; ELSE: bar.sync 0;";
+    assert_eq!(self::finding(missing, TWO_WARPS).kind, FindingKind::BarrierDivergence);
+}
+
+#[test]
+fn traps() {
+    let body = |limit: u32| format!("mov.u32 %r0, %tid.x; setp.eq.u32 %p, %r0, {limit};\n @%p trap;");
+    clean(&body(32), ONE_WARP);
+    reports(&body(9), ONE_WARP, expect!["trap in kernel `kernel` (PTX line 14: `@%p trap;`) by thread (9, 0, 0) of CTA (0, 0, 0): the kernel executed `trap`"]);
+}
+
+#[test]
+fn shuffles() {
+    let exited = |limit: u32| {
+        format!(
+            "mov.u32 %r0, %laneid; setp.ge.u32 %p, %r0, {limit}; @%p exit;\n shfl.sync.bfly.b32 %r1, %r0, 16, 31, -1;"
+        )
+    };
+    clean(&exited(32), ONE_WARP);
+    reports(&exited(16), ONE_WARP, expect!["shuffle from an inactive lane in kernel `kernel` (PTX line 14: `shfl.sync.bfly.b32 %r1, %r0, 16, 31, -1;`) by thread (0, 0, 0) of CTA (0, 0, 0): it reads lane 16, which has exited"]);
+    let diverged = "mov.u32 %r0, %laneid; setp.ge.u32 %p, %r0, 16; @%p bra END;\n shfl.sync.bfly.b32 %r1, %r0, 1, 31, -1;\n END: ret;";
+    reports(diverged, ONE_WARP, expect!["wrong member mask in kernel `kernel` (PTX line 14: `shfl.sync.bfly.b32 %r1, %r0, 1, 31, -1;`) by thread (16, 0, 0) of CTA (0, 0, 0): lane 16 is in its member mask 0xffffffff but has diverged and does not execute it"]);
+    clean(&diverged.replace("-1;", "0xffff;"), ONE_WARP);
+    let outside = finding("mov.u32 %r0, %laneid; shfl.sync.bfly.b32 %r1, %r0, 1, 31, 0xff;", ONE_WARP);
+    assert_eq!((outside.kind, outside.thread), (FindingKind::MemberMask, [8, 0, 0]));
+}
+
+#[test]
+fn launches() {
+    let text = kernel(" .reqntid 64, 1, 1", "ret;");
+    let mut data = words(1, 0);
+    launch(&text, TWO_WARPS, &mut data).expect("runs");
+    expect!["invalid launch in kernel `kernel`: block [32, 1, 1] is not the [64, 1, 1] that the kernel requires"].assert_eq(&launch(&text, ONE_WARP, &mut data).expect_err("a wrong block").to_string());
+    let text = kernel(" .maxntid 32", "ret;");
+    launch(&text, ONE_WARP, &mut data).expect("runs");
+    assert_eq!(launch(&text, TWO_WARPS, &mut data).expect_err("too large").kind, FindingKind::InvalidLaunch);
+    assert_eq!(
+        launch(&text, LaunchConfig::linear(0, 32), &mut data).expect_err("empty").kind,
+        FindingKind::InvalidLaunch
+    );
+    let module = Module::parse(&format!("{HEADER}.entry k(.param .u64 a) {{ ret; }}")).expect("loads");
+    let memory = Memory::new();
+    let finding =
+        run(module.kernel("k").expect("declared"), &memory, &ONE_WARP, &[0; 4], &Options::default());
+    assert!(finding.is_err_and(|finding| finding.kind == FindingKind::InvalidLaunch));
+}
+
+#[test]
+fn the_lowest_cta_is_reported_whatever_the_threads() {
+    let body = "mov.u32 %r0, %ctaid.x; setp.ge.u32 %p, %r0, 11; @%p trap;";
+    for threads in [1, 2, 7] {
+        let options = Options { threads, ..Options::default() };
+        let mut data = words(1, 0);
+        let finding = launch_with(&kernel("", body), LaunchConfig::linear(64, 32), &mut data, &options);
+        assert_eq!(finding.expect_err("a trap").cta, [11, 0, 0]);
+    }
+}

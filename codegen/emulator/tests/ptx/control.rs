@@ -1,0 +1,141 @@
+//! Divergence and reconvergence.
+
+use bespoke_emulator::LaunchConfig;
+
+use crate::harness::{kernel, launch, words};
+
+/// Runs 32 lanes of a kernel that leaves its result in `%r1`, given the lane in `%r0`.
+#[track_caller]
+fn lanes(body: &str) -> Vec<u32> {
+    let text = kernel(
+        "",
+        &format!(
+            "    mov.u32 %r0, %tid.x;\n    mad.wide.u32 %x0, %r0, 4, %data;\n{body}\n    st.global.u32 [%x0], %r1;\n    ret;"
+        ),
+    );
+    let mut out = words(32, 0xdead);
+    launch(&text, LaunchConfig::linear(1, 32), &mut out).unwrap_or_else(|finding| panic!("{finding}"));
+    out
+}
+
+fn expected(f: impl Fn(u32) -> u32) -> Vec<u32> {
+    (0..32).map(f).collect()
+}
+
+#[test]
+fn both_sides_of_a_branch_meet_again() {
+    let body = "
+        and.b32 %r2, %r0, 1; setp.eq.u32 %p, %r2, 0;
+        @%p bra EVEN;
+        mov.u32 %r1, 100; bra JOIN;
+        EVEN: mov.u32 %r1, 200;
+        JOIN: activemask.b32 %r3; popc.b32 %r3, %r3; add.u32 %r1, %r1, %r3;";
+    assert_eq!(lanes(body), expected(|lane| if lane % 2 == 0 { 232 } else { 132 }));
+}
+
+#[test]
+fn nested_loops_with_lane_dependent_counts() {
+    // r1 = Σ over i < lane of Σ over j ≤ i of 1.
+    let body = "
+        mov.u32 %r1, 0; mov.u32 %r2, 0;
+        OUTER: setp.ge.u32 %p, %r2, %r0; @%p bra DONE;
+        mov.u32 %r3, 0;
+        INNER: add.u32 %r1, %r1, 1; add.u32 %r3, %r3, 1; setp.le.u32 %q, %r3, %r2; @%q bra INNER;
+        add.u32 %r2, %r2, 1; bra OUTER;
+        DONE: activemask.b32 %r4; setp.ne.u32 %p, %r4, -1; @%p trap;";
+    assert_eq!(lanes(body), expected(|lane| lane * (lane + 1) / 2));
+}
+
+#[test]
+fn loops_with_breaks_and_continues() {
+    // Counts odd numbers below 20, and stops at the lane's number.
+    let body = "
+        mov.u32 %r1, 0; mov.u32 %r2, 0;
+        LOOP: setp.ge.u32 %p, %r2, 20; @%p bra DONE;
+        setp.eq.u32 %p, %r2, %r0; @%p bra DONE;
+        and.b32 %r3, %r2, 1; add.u32 %r2, %r2, 1; setp.eq.u32 %p, %r3, 0; @%p bra LOOP;
+        add.u32 %r1, %r1, 1; bra.uni LOOP;
+        DONE: activemask.b32 %r4; setp.ne.u32 %p, %r4, -1; @%p trap;";
+    assert_eq!(lanes(body), expected(|lane| lane.min(20) / 2));
+}
+
+#[test]
+fn early_returns_inside_branches_and_loops() {
+    // Lanes 0..8 return at once; in a nested branch lanes 8..16 store and exit; others count down.
+    let body = "
+        mov.u32 %r1, 7;
+        setp.lt.u32 %p, %r0, 8; @%p ret;
+        setp.lt.u32 %p, %r0, 24; @!%p bra LATE;
+        setp.lt.u32 %q, %r0, 16; @!%q bra MIDDLE;
+        st.global.u32 [%x0], %r0; exit;
+        MIDDLE: add.u32 %r1, %r1, 1;
+        LATE: activemask.b32 %r2;
+        popc.b32 %r2, %r2; add.u32 %r1, %r1, %r2;
+        AGAIN: add.u32 %r0, %r0, -1; setp.eq.u32 %p, %r0, 17; @%p bra END; bra AGAIN;
+        END:";
+    let got =
+        lanes(&body.replace("@%p bra END; bra AGAIN;", "setp.le.or.u32 %p, %r0, 17, %p; @!%p bra AGAIN;"));
+    let want = expected(|lane| match lane {
+        0..8 => 0xdead,
+        8..16 => lane,
+        16..24 => 24,
+        _ => 23,
+    });
+    assert_eq!(got, want);
+}
+
+#[test]
+fn guards_touch_only_their_lanes() {
+    let body = "
+        mov.u32 %r1, 1; setp.lt.u32 %p, %r0, 10;
+        @%p mov.u32 %r1, 2;
+        @!%p add.u32 %r1, %r1, 10;
+        @%p setp.gt.u32 %p, %r0, 4;
+        @%p mov.u32 %r1, 3;";
+    assert_eq!(
+        lanes(body),
+        expected(|lane| if lane >= 10 {
+            11
+        } else if lane > 4 {
+            3
+        } else {
+            2
+        })
+    );
+}
+
+#[test]
+fn short_circuit_conditions_reconverge() {
+    let body = "
+        mov.u32 %r1, 0;
+        setp.lt.u32 %p, %r0, 8; @%p bra YES;
+        setp.gt.u32 %p, %r0, 24; @%p bra YES;
+        bra NO;
+        YES: add.u32 %r1, %r1, 5;
+        NO: vote.sync.ballot.b32 %r2, %p, -1; popc.b32 %r2, %r2; add.u32 %r1, %r1, %r2;";
+    assert_eq!(lanes(body), expected(|lane| 15 + if !(8..=24).contains(&lane) { 5 } else { 0 }));
+}
+
+#[test]
+fn scopes_have_their_own_names() {
+    let body = "
+        mov.u32 %r1, 1;
+        { .reg .b32 %r1; mov.u32 %r1, 5; bra L; L: add.u32 %r0, %r0, %r1; }
+        { .reg .pred %p; setp.gt.u32 %p, %r0, 100; @%p bra L; add.u32 %r1, %r1, %r0; L: }";
+    assert_eq!(lanes(body), expected(|lane| 6 + lane));
+}
+
+#[test]
+fn a_partial_warp_runs_only_its_lanes() {
+    let text = kernel(
+        "",
+        "mov.u32 %r0, %tid.x; mad.wide.u32 %x0, %r0, 4, %data; activemask.b32 %r1; st.global.u32 [%x0], %r1;",
+    );
+    let mut out = words(40, 0);
+    let stats = launch(&text, LaunchConfig::linear(1, 37), &mut out).expect("runs");
+    assert_eq!(out[..32], words(32, u32::MAX));
+    assert_eq!(out[32..], [31, 31, 31, 31, 31, 0, 0, 0]);
+    assert_eq!(stats.lane_instructions, 37 * 6);
+    assert_eq!(stats.warp_instructions, 2 * 6);
+    assert_eq!(stats.global_bytes_stored, 37 * 4);
+}

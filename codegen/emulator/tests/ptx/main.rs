@@ -1,0 +1,17 @@
+//! The emulator's behaviour, one file a family of instructions.
+
+mod bits;
+mod checks;
+mod collective;
+mod compare;
+mod control;
+mod convert;
+mod float;
+mod half;
+mod harness;
+mod integer;
+mod load_store;
+mod loading;
+mod moves;
+mod properties;
+mod sharing;

@@ -1,0 +1,362 @@
+//! The expansions of `if`, the loops and the jumps.
+
+use proc_macro2::{Span, TokenStream};
+use quote::{ToTokens, format_ident, quote_spanned};
+use syn::spanned::Spanned;
+use syn::visit::Visit;
+use syn::{
+    Block, Expr, ExprBlock, ExprBreak, ExprContinue, ExprForLoop, ExprIf, ExprLoop, ExprMethodCall,
+    ExprRange, ExprReturn, ExprWhile, Ident, Label, Lifetime, RangeLimits,
+};
+
+use crate::assigned::iterated_place;
+use crate::rewrite::{Position, Rewriter, is_unsigned_literal};
+use crate::scope::Slot;
+use crate::tail;
+
+/// A loop that encloses the code being rewritten.
+pub struct Loop {
+    /// The label that its author gave it.
+    written: Option<Lifetime>,
+    /// The label that the expansion gives it.
+    label: Lifetime,
+    /// The variable that holds its hook.
+    handle: Ident,
+    /// What it carries.
+    slots: Vec<Slot>,
+    /// Whether it is a `for`, whose `continue` must end the item.
+    counted: bool,
+    /// Whether a jump names the label.
+    jumped: bool,
+}
+
+impl Rewriter<'_> {
+    /// `if`: both branches are recorded, each at most once.
+    pub fn if_(&mut self, branch: ExprIf, position: Position) -> Expr {
+        if says_let(&branch.cond) {
+            return self.plain_if(branch, position);
+        }
+        let ExprIf { attrs, if_token, mut cond, then_branch, else_branch } = branch;
+        let span = if_token.span;
+        self.expression(&mut cond, Position::Operand);
+        let slots = self.region(|assigned| {
+            assigned.visit_block(&then_branch);
+            if let Some((_, other)) = &else_branch {
+                assigned.visit_expr(other);
+            }
+        });
+
+        let else_span = else_branch.as_ref().map_or(span, |(token, _)| token.span);
+        let then_diverges = tail::block_diverges(&then_branch);
+        let else_diverges = else_branch.as_ref().is_some_and(|(_, other)| tail::diverges(other));
+        let value = if else_branch.is_some() { position.of_tail() } else { Position::Statement };
+        // A branch that ends in a jump has no value. Recording goes on after a run-time jump, so where
+        // nobody wants the value, it is `()`.
+        let no_value = match value {
+            Position::Statement => quote_spanned!(span=> ::core::option::Option::Some(())),
+            _ if then_diverges && else_diverges => quote_spanned!(span=> ::core::option::Option::None::<()>),
+            _ => quote_spanned!(span=> ::core::option::Option::None),
+        };
+        let diverges = then_diverges || else_diverges;
+        let branch_value = |rewriter: &mut Self, expression: &mut Expr, jumps: bool, span: Span| {
+            rewriter.expression(expression, if jumps { Position::Statement } else { value });
+            if jumps || (diverges && value == Position::Statement) {
+                quote_spanned!(span=> { #expression #no_value })
+            } else {
+                quote_spanned!(span=> { ::core::option::Option::Some(#expression) })
+            }
+        };
+        let mut then_branch = Expr::Block(ExprBlock { attrs: Vec::new(), label: None, block: then_branch });
+        let then_value = branch_value(self, &mut then_branch, then_diverges, span);
+        let else_value = match else_branch {
+            Some((_, mut other)) => branch_value(self, &mut other, else_diverges, else_span),
+            None => quote_spanned!(span=> { ::core::option::Option::Some(()) }),
+        };
+
+        let number = self.fresh();
+        let [handle, then, other] =
+            ["__if", "__then", "__else"].map(|stem| format_ident!("{stem}{number}", span = span));
+        let list = self.slot_list(None, &slots, span);
+        let else_list = self.slot_list(None, &slots, else_span);
+        let enter_else = quote_spanned!(else_span=> #handle.enter_else(#else_list));
+        let none = quote_spanned!(span=> ::core::option::Option::None);
+        Expr::Verbatim(quote_spanned! {span=> #(#attrs)* {
+            let mut #handle = ::bespoke_codegen::hooks::begin_if(#cond, #list);
+            let #then = if #handle.enter_then() #then_value else { #none };
+            let #other = if #enter_else #else_value else { #none };
+            #handle.finish(#list, #then, #other)
+        }})
+    }
+
+    /// `if let` and let chains decide while recording, so they stay what they are.
+    fn plain_if(&mut self, mut branch: ExprIf, position: Position) -> Expr {
+        let value = position.of_tail();
+        let mark = self.scope.enter();
+        self.chain(&mut branch.cond);
+        self.block(&mut branch.then_branch, value);
+        self.scope.leave(mark);
+        if let Some((_, other)) = &mut branch.else_branch {
+            self.expression(other, value);
+        }
+        Expr::If(branch)
+    }
+
+    /// `while`.
+    pub fn while_(&mut self, repeat: ExprWhile) -> Expr {
+        let ExprWhile { attrs, label, while_token, mut cond, mut body } = repeat;
+        let span = while_token.span;
+        let slots = self.region(|assigned| {
+            assigned.visit_expr(&cond);
+            assigned.visit_block(&body);
+        });
+        self.expression(&mut cond, Position::Operand);
+        let list = self.slot_list(None, &slots, span);
+        let (context, label) = self.loop_body(label, slots, &mut body, span, false);
+        let handle = context.handle;
+        // The kind of loop is known by the condition's type before the condition is first evaluated.
+        Expr::Verbatim(quote_spanned! {span=> #(#attrs)* {
+            let mut #handle = ::bespoke_codegen::hooks::begin_while(
+                ::bespoke_codegen::hooks::type_of(|| #cond),
+                #list,
+            );
+            #label loop {
+                if !#handle.test(#cond, #list) { break; }
+                #body
+                if #handle.next(#list) { break; }
+            }
+            #handle.finish(#list);
+        }})
+    }
+
+    /// `loop`: always a run-time loop.
+    pub fn loop_(&mut self, repeat: ExprLoop, position: Position) -> Expr {
+        let ExprLoop { attrs, label, loop_token, mut body } = repeat;
+        let span = loop_token.span;
+        if position != Position::Statement {
+            self.error(
+                span,
+                "a recorded `loop` has no value: `break` out of it, and write the value after it",
+            );
+        }
+        let slots = self.region(|assigned| assigned.visit_block(&body));
+        let list = self.slot_list(None, &slots, span);
+        let (context, label) = self.loop_body(label, slots, &mut body, span, false);
+        let handle = context.handle;
+        Expr::Verbatim(quote_spanned! {span=> #(#attrs)* {
+            let mut #handle = ::bespoke_codegen::hooks::begin_loop(#list);
+            #label loop {
+                #body
+                if #handle.next(#list) { break; }
+            }
+            #handle.finish(#list);
+        }})
+    }
+
+    /// `for`: unrolls a Rust iterator, records a loop over a run-time range.
+    pub fn for_(&mut self, repeat: ExprForLoop) -> Expr {
+        let ExprForLoop { attrs, label, for_token, pat, mut expr, mut body, .. } = repeat;
+        let span = for_token.span;
+        let mark = self.scope.enter();
+        if let Some(place) = iterated_place(&expr) {
+            self.scope.borrow(place);
+        }
+        let slots = self.region(|assigned| assigned.visit_item_body(&pat, &body));
+        let list = self.slot_list(None, &slots, span);
+        self.bind_item(&pat, &expr);
+        let (context, label) = self.loop_body(label, slots, &mut body, span, true);
+        self.scope.leave(mark);
+        let iterated = self.iterated(&mut expr);
+
+        let handle = context.handle;
+        let item = format_ident!("{handle}_item", span = span);
+        Expr::Verbatim(quote_spanned! {span=> #(#attrs)* {
+            let mut #handle = (&::bespoke_codegen::hooks::ForOf::new(#iterated)).for_loop();
+            #label loop {
+                let ::core::option::Option::Some(#item) = #handle.next_item(#list) else { break };
+                { let #pat = #item; #body }
+                #handle.end_item(#list);
+            }
+            #handle.finish(#list);
+        }})
+    }
+
+    /// Rewrites a loop's body; gives back its context, and its label if a jump names it.
+    fn loop_body(
+        &mut self,
+        written: Option<Label>,
+        slots: Vec<Slot>,
+        body: &mut Block,
+        span: Span,
+        counted: bool,
+    ) -> (Loop, Option<TokenStream>) {
+        let handle = format_ident!("__loop{}", self.fresh(), span = span);
+        let label = Lifetime::new(&format!("'{handle}"), span);
+        let written = written.map(|label| label.name);
+        self.loops.push(Loop { written, label, handle, slots, counted, jumped: false });
+        self.block(body, Position::Statement);
+        let context = self.loops.pop().expect("pushed above");
+        let label = context.jumped.then(|| {
+            let label = &context.label;
+            quote_spanned!(span=> #label:)
+        });
+        (context, label)
+    }
+
+    /// What a `for` runs over: a range becomes a hook's, which takes handles as well.
+    fn iterated(&mut self, iterated: &mut Expr) -> TokenStream {
+        match iterated {
+            Expr::Range(range) => {
+                if let Some(tokens) = self.range(range) {
+                    return tokens;
+                }
+            }
+            Expr::MethodCall(ExprMethodCall { receiver, method, args, .. }) if method == "step_by" => {
+                let inner = match &mut **receiver {
+                    Expr::Paren(paren) => &mut *paren.expr,
+                    other => other,
+                };
+                if let Expr::Range(range) = inner
+                    && let Some(range) = self.range(range)
+                {
+                    args.iter_mut().for_each(|argument| self.expression(argument, Position::Operand));
+                    return quote_spanned!(method.span()=> #range.#method(#args));
+                }
+            }
+            _ => {}
+        }
+        self.expression(iterated, Position::Operand);
+        iterated.to_token_stream()
+    }
+
+    /// `a..b` as a hook's range. One between two literals keeps its inferred type, so it stays Rust's.
+    fn range(&mut self, range: &mut ExprRange) -> Option<TokenStream> {
+        let ExprRange { start: Some(start), limits: RangeLimits::HalfOpen(dots), end: Some(end), .. } = range
+        else {
+            return None;
+        };
+        let literal = is_unsigned_literal(start);
+        if literal && matches!(**end, Expr::Lit(_)) {
+            return None;
+        }
+        let hook = Ident::new(if literal { "range_from_literal" } else { "range" }, dots.span());
+        self.expression(start, Position::Operand);
+        self.expression(end, Position::Operand);
+        Some(quote_spanned!(dots.span()=> ::bespoke_codegen::hooks::#hook(#start, #end)))
+    }
+
+    /// `break`.
+    pub fn break_(&mut self, jump: ExprBreak, position: Position) -> Expr {
+        let span = jump.break_token.span;
+        let Some(index) = self.target(jump.label.as_ref(), span, "break") else { return Expr::Break(jump) };
+        let list = self.jump_list(index, span);
+        let (handle, label) = self.landing(index, span);
+        self.jump(
+            span,
+            "break",
+            position,
+            |after| quote_spanned!(span=> { if #handle.break_(#list) { break #label; } #after }),
+        )
+    }
+
+    /// `continue`.
+    pub fn continue_(&mut self, jump: ExprContinue, position: Position) -> Expr {
+        let span = jump.continue_token.span;
+        let Some(index) = self.target(jump.label.as_ref(), span, "continue") else {
+            return Expr::Continue(jump);
+        };
+        let list = self.jump_list(index, span);
+        let (handle, label) = self.landing(index, span);
+        let end = self.loops[index].counted.then(|| quote_spanned!(span=> #handle.end_item(#list);));
+        self.jump(
+            span,
+            "continue",
+            position,
+            |after| quote_spanned!(span=> { if #handle.continue_(#list) { #end continue #label; } #after }),
+        )
+    }
+
+    /// `return`.
+    pub fn return_(&mut self, mut jump: ExprReturn, position: Position) -> Expr {
+        let span = jump.return_token.span;
+        if let Some(value) = &mut jump.expr {
+            self.expression(value, Position::Operand);
+        }
+        let Some(frame) = self.frame.take() else { return Expr::Return(jump) };
+        let value = match &jump.expr {
+            Some(value) => value.to_token_stream(),
+            None => quote_spanned!(span=> ()),
+        };
+        let name = Ident::new("__value", span);
+        let list = self.slot_list(Some(&name), &frame.slots, span);
+        let ascription = &frame.ascription;
+        let jump = self.jump(span, "return", position, |after| {
+            quote_spanned! {span=> {
+                let mut #name #ascription = #value;
+                if __frame.return_(#list) { return #name; }
+                #after
+            }}
+        });
+        self.frame = Some(frame);
+        jump
+    }
+
+    /// The loop that a jump leaves.
+    fn target(&mut self, label: Option<&Lifetime>, span: Span, word: &str) -> Option<usize> {
+        let found = self.loops.iter().rposition(|context| match label {
+            Some(label) => context.written.as_ref().is_some_and(|written| written.ident == label.ident),
+            None => true,
+        });
+        match (found, label) {
+            (Some(index), _) => self.loops[index].jumped = true,
+            (None, Some(label)) if self.block_labels.contains(label) => {}
+            (None, Some(label)) => self.error(label.span(), format!("no loop here has the label `{label}`")),
+            (None, None) => self.error(span, format!("`{word}` outside of a loop")),
+        }
+        found
+    }
+
+    fn jump_list(&mut self, index: usize, span: Span) -> TokenStream {
+        let slots = self.loops[index].slots.clone();
+        self.slot_list(None, &slots, span)
+    }
+
+    /// The hook and the label of an enclosing loop, located at the jump.
+    fn landing(&self, index: usize, span: Span) -> (Ident, Lifetime) {
+        let Loop { handle, label, .. } = &self.loops[index];
+        (Ident::new(&handle.to_string(), span), Lifetime::new(&label.to_string(), span))
+    }
+
+    /// A jump's block. Its parameter is what follows a jump that recording does not take.
+    fn jump(
+        &mut self,
+        span: Span,
+        word: &str,
+        position: Position,
+        block: impl FnOnce(TokenStream) -> TokenStream,
+    ) -> Expr {
+        Expr::Verbatim(match position {
+            Position::Statement => block(TokenStream::new()),
+            // In a `match` arm or an `if let` that gives a value. Taken while recording it never comes
+            // here; recorded as a run-time jump it would need a value to go on with.
+            Position::Value => {
+                let message = format!(
+                    "a run-time `{word}` cannot take the place of a value: make it a statement of its own"
+                );
+                block(quote_spanned!(span=> ::core::panic!(#message)))
+            }
+            Position::Operand => {
+                self.error(span, format!("`{word}` must be a statement of its own"));
+                TokenStream::new()
+            }
+        })
+    }
+}
+
+/// Whether a condition is an `if let` or a let chain.
+fn says_let(condition: &Expr) -> bool {
+    match condition {
+        Expr::Let(_) => true,
+        Expr::Binary(binary) => says_let(&binary.left) || says_let(&binary.right),
+        _ => false,
+    }
+}

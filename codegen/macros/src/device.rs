@@ -1,0 +1,85 @@
+//! `#[device]`: a function of recorded code, inlined where it is called.
+
+use proc_macro2::TokenStream;
+use quote::{quote, quote_spanned};
+use syn::{Attribute, ItemFn, ReturnType, Signature, Visibility};
+
+use crate::diagnose;
+use crate::errors::Errors;
+use crate::rewrite;
+
+/// The expansion of `#[device]`.
+pub fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
+    let function: ItemFn = match syn::parse2(item.clone()) {
+        Ok(function) => function,
+        Err(error) => return not_a_function(error, "#[device]", item),
+    };
+    let mut errors = Errors::default();
+    if let Some(token) = arguments.into_iter().next() {
+        errors.push(token.span(), "`#[device]` takes no arguments");
+    }
+    let ItemFn { attrs, vis, sig, block, .. } = function;
+    diagnose::check_signature(&sig, &mut errors);
+    let body = rewrite::body(&sig, &sig.output, *block, &mut errors);
+    if let Some(errors) = errors.into_tokens() {
+        return with_errors(errors, &attrs, &vis, &sig);
+    }
+
+    let imports = rewrite::imports();
+    let lints = rewrite::allowed_lints();
+    let track_caller = track_caller(&attrs);
+    let name = sig.ident.to_string();
+    let span = sig.ident.span();
+    // In a `#[track_caller]` function every call takes the line of that function's caller; the body needs
+    // its own lines, and in a closure has them. The bound `FnOnce` lets it return what it borrows.
+    let inner = quote_spanned! {span=>
+        let __scope = ::bespoke_codegen::hooks::enter_device(#name, ::core::panic::Location::caller());
+        fn __record<R>(body: impl ::core::ops::FnOnce() -> R) -> R { body() }
+    };
+    let body = match &sig.output {
+        ReturnType::Default => quote!(move || { #body }),
+        output if rewrite::has_impl_trait(output) => quote!(move || #body),
+        output => quote!(move || #output #body),
+    };
+    quote! {
+        #(#attrs)*
+        #track_caller
+        #lints
+        #vis #sig {
+            #imports
+            #inner
+            __record(#body)
+        }
+    }
+}
+
+/// `#[track_caller]`, unless the function has it.
+pub fn track_caller(attrs: &[Attribute]) -> Option<TokenStream> {
+    let present = attrs.iter().any(|attribute| attribute.path().is_ident("track_caller"));
+    (!present).then(|| quote!(#[track_caller]))
+}
+
+/// The errors, and the function with a body that satisfies any caller.
+pub fn with_errors(
+    errors: TokenStream,
+    attrs: &[Attribute],
+    vis: &Visibility,
+    sig: &Signature,
+) -> TokenStream {
+    quote! {
+        #errors
+        #(#attrs)*
+        #[allow(unused_variables, unused_mut, clippy::diverging_sub_expression)]
+        #vis #sig {
+            ::core::unreachable!()
+        }
+    }
+}
+
+/// The error for an attribute on something else, which is left as it was.
+pub fn not_a_function(error: syn::Error, attribute: &str, item: TokenStream) -> TokenStream {
+    let mut error = error;
+    error.combine(syn::Error::new(error.span(), format!("`{attribute}` goes on a function with a body")));
+    let error = error.into_compile_error();
+    quote!(#error #item)
+}

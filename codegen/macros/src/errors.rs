@@ -1,0 +1,27 @@
+//! Collects every error of one function, so that all are reported at once.
+
+use proc_macro2::{Span, TokenStream};
+
+/// The errors found so far, each at its own token.
+#[derive(Default)]
+pub struct Errors(Option<syn::Error>);
+
+impl Errors {
+    /// Adds `message` at `span`.
+    pub fn push(&mut self, span: Span, message: impl std::fmt::Display) {
+        self.add(syn::Error::new(span, message));
+    }
+
+    /// Adds an error that syn made.
+    pub fn add(&mut self, error: syn::Error) {
+        match &mut self.0 {
+            Some(errors) => errors.combine(error),
+            None => self.0 = Some(error),
+        }
+    }
+
+    /// The `compile_error!` calls to emit, or `None` if nothing is wrong.
+    pub fn into_tokens(self) -> Option<TokenStream> {
+        self.0.map(|error| error.into_compile_error())
+    }
+}

@@ -1,0 +1,177 @@
+//! `#[kernel]`: a function that records a kernel.
+
+use proc_macro2::TokenStream;
+use quote::{ToTokens, quote, quote_spanned};
+use syn::parse::Parser;
+use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
+use syn::{Expr, FnArg, ItemFn, PatType, ReturnType, Signature, Type, TypeImplTrait, parse_quote_spanned};
+
+use crate::device::{not_a_function, with_errors};
+use crate::diagnose;
+use crate::errors::Errors;
+use crate::rewrite;
+use crate::scope::is_plain_name;
+
+/// The expansion of `#[kernel]`.
+pub fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
+    let function: ItemFn = match syn::parse2(item.clone()) {
+        Ok(function) => function,
+        Err(error) => return not_a_function(error, "#[kernel]", item),
+    };
+    let mut errors = Errors::default();
+    let threads = options(arguments, &mut errors);
+    let ItemFn { mut attrs, vis, sig, block, .. } = function;
+    check(&sig, &mut errors);
+    let (run_time, outer) = split(&sig);
+    let parameters = parameters(&run_time, &mut errors);
+    let body = rewrite::body(&sig, &ReturnType::Default, *block, &mut errors);
+    attrs.extend(documentation(&run_time));
+    if let Some(errors) = errors.into_tokens() {
+        return with_errors(errors, &attrs, &vis, &outer);
+    }
+
+    let imports = rewrite::imports();
+    let lints = rewrite::allowed_lints();
+    let name = sig.ident.to_string();
+    let threads = match threads {
+        Some(threads) => quote_spanned!(threads.span()=> ::core::option::Option::Some(#threads)),
+        None => quote!(::core::option::Option::None),
+    };
+    let span = sig.ident.span();
+    let options = quote_spanned!(span=> ::bespoke_codegen::hooks::KernelOptions { threads: #threads });
+    // Not `#[track_caller]`: the hook takes the kernel's own line, which is its name's.
+    let call = quote_spanned! {span=>
+        ::bespoke_codegen::hooks::record_kernel(#name, #options, || { #parameters #body })
+    };
+    quote! {
+        #(#attrs)*
+        #lints
+        #vis #outer {
+            #imports
+            #call
+        }
+    }
+}
+
+/// `threads = expr`.
+fn options(arguments: TokenStream, errors: &mut Errors) -> Option<Expr> {
+    let mut threads = None;
+    let parser = syn::meta::parser(|meta| {
+        if !meta.path.is_ident("threads") {
+            let path = meta.path.to_token_stream();
+            return Err(meta.error(format!("`#[kernel]` takes `threads = …`, not `{path}`")));
+        }
+        let value: Expr = meta.value()?.parse()?;
+        if threads.replace(value).is_some() {
+            return Err(meta.error("`threads` is given twice"));
+        }
+        Ok(())
+    });
+    if let Err(error) = parser.parse2(arguments) {
+        errors.add(error);
+    }
+    threads
+}
+
+/// Reports what a kernel's signature cannot say.
+fn check(signature: &Signature, errors: &mut Errors) {
+    diagnose::check_signature(signature, errors);
+    if let ReturnType::Type(_, ty) = &signature.output {
+        errors.push(ty.span(), "a kernel returns nothing: write results through a pointer");
+    }
+    if let Some(receiver) = signature.receiver() {
+        errors.push(receiver.self_token.span, "a kernel has no `self`: make it a function outside of `impl`");
+    }
+}
+
+/// Whether a parameter of this type is the launch's: a handle.
+fn is_run_time(ty: &Type) -> bool {
+    match ty {
+        Type::Path(path) => {
+            path.path.segments.last().is_some_and(|last| last.ident == "Ptr" || last.ident == "Val")
+        }
+        // A type that came through a `macro_rules!` parameter.
+        Type::Group(group) => is_run_time(&group.elem),
+        Type::Paren(paren) => is_run_time(&paren.elem),
+        _ => false,
+    }
+}
+
+/// The run-time parameters, and the signature that is left without them.
+fn split(signature: &Signature) -> (Vec<PatType>, Signature) {
+    let mut outer = signature.clone();
+    let mut run_time = Vec::new();
+    outer.inputs = signature
+        .inputs
+        .iter()
+        .filter(|input| match input {
+            FnArg::Typed(typed) if is_run_time(&typed.ty) => {
+                run_time.push(typed.clone());
+                false
+            }
+            FnArg::Typed(_) => true,
+            FnArg::Receiver(_) => false,
+        })
+        .cloned()
+        .collect();
+    outer.output = parse_quote_spanned!(signature.ident.span()=> -> ::bespoke_codegen::Recorded);
+    (run_time, outer)
+}
+
+/// The `let`s that make the run-time parameters.
+fn parameters(run_time: &[PatType], errors: &mut Errors) -> TokenStream {
+    let mut lets = TokenStream::new();
+    for parameter in run_time {
+        let PatType { attrs, pat, ty, .. } = parameter;
+        if let Some(span) = impl_trait(ty) {
+            errors.push(
+                span,
+                "a run-time parameter cannot be `impl Trait`: name a type, or make the kernel generic over it",
+            );
+        }
+        match is_plain_name(pat) {
+            Some(ident) => {
+                let name = ident.to_string();
+                let parameter = quote_spanned!(ident.span()=> ::bespoke_codegen::hooks::parameter(#name));
+                lets.extend(quote!(#(#attrs)* let #pat: #ty = #parameter;));
+            }
+            None => errors
+                .push(pat.span(), "a run-time parameter is a plain name: the launch passes it by this name"),
+        }
+    }
+    lets
+}
+
+/// Where the type says `impl Trait`.
+fn impl_trait(ty: &Type) -> Option<proc_macro2::Span> {
+    struct Find(Option<proc_macro2::Span>);
+    impl<'ast> Visit<'ast> for Find {
+        fn visit_type_impl_trait(&mut self, ty: &'ast TypeImplTrait) {
+            self.0 = Some(ty.impl_token.span);
+        }
+    }
+    let mut find = Find(None);
+    visit::visit_type(&mut find, ty);
+    find.0
+}
+
+/// Documentation of the parameters that the generated function does not show.
+fn documentation(run_time: &[PatType]) -> Vec<syn::Attribute> {
+    if run_time.is_empty() {
+        return Vec::new();
+    }
+    let parameters: Vec<String> =
+        run_time.iter().map(|parameter| format!("`{}`", spelled(parameter))).collect();
+    let line = format!(" Run-time parameters: {}.", parameters.join(", "));
+    vec![syn::parse_quote!(#[doc = ""]), syn::parse_quote!(#[doc = #line])]
+}
+
+/// A parameter as one writes it: tokens print with a space between any two.
+fn spelled(parameter: &PatType) -> String {
+    let PatType { pat, ty, .. } = parameter;
+    let tokens = quote!(#pat: #ty).to_string();
+    [(" :: ", "::"), (" <", "<"), ("< ", "<"), (" >", ">"), (" ,", ","), (" :", ":"), ("mut ", "")]
+        .iter()
+        .fold(tokens, |text, (from, to)| text.replace(from, to))
+}

@@ -1,0 +1,75 @@
+//! `#[kernel]`, `#[device]` and `#[derive(Carry)]`: the part of the DSL that needs syntax.
+//!
+//! A kernel function *records* IR when it is called. Values known only on the GPU are handles with
+//! overloaded operators; everything else is ordinary Rust, evaluated while recording. These macros
+//! rewrite what Rust cannot overload (`if`, loops, `break`, `continue`, `return`, comparisons, `&&`
+//! and `||`) into calls of `bespoke_codegen::hooks`. The expansion is the same for compile-time and
+//! run-time control flow: the types of the operands decide which of the two a hook performs.
+//!
+//! | module       | its one job                                                          |
+//! |--------------|----------------------------------------------------------------------|
+//! | [`kernel`]   | the function that `#[kernel]` leaves: options, parameters, recording |
+//! | [`device`]   | the same for `#[device]`, which inlines into its caller              |
+//! | [`rewrite`]  | rewrites a body, statement by statement                              |
+//! | [`control`]  | the expansions of `if`, the loops, and the jumps                     |
+//! | [`scope`]    | which name means which variable, and which a jump must carry         |
+//! | [`assigned`] | which places a region of code may assign                             |
+//! | [`tail`]     | where a body ends: tail `return`s, branches that do not come back    |
+//! | [`diagnose`] | constructs that cannot be recorded, each with what to write instead  |
+//! | [`carry`]    | `#[derive(Carry)]`                                                   |
+//!
+//! Two rules hold for every rewritten node. It keeps the span of the token that it came from, because
+//! hooks read the kernel's line from `Location::caller()` and because rustc's errors must point at the
+//! kernel. And it names only absolute paths and numbered identifiers, because the kernel's own names
+//! must not be able to capture it.
+//!
+//! # What is carried
+//!
+//! `let mut x` stays a Rust variable. At every branch and loop the expansion passes to the hook the
+//! places that the region may assign, and the hook makes block parameters of those that hold handles.
+//! The analysis is syntactic and errs on the side of carrying too much: it takes any method call for an
+//! assignment to its receiver. It cannot see through a `&mut` that reached a binding by pattern
+//! matching on something that does not say `&mut` (`if let Some(t) = tiles.get_mut(0) { t.clear() }`
+//! in a run-time branch); assign through it visibly (`*t = …`, `t.sum = …`, `f(&mut *t)`) instead.
+
+mod assigned;
+mod carry;
+mod control;
+mod device;
+mod diagnose;
+mod errors;
+mod kernel;
+mod rewrite;
+mod scope;
+mod tail;
+#[cfg(test)]
+mod tests;
+
+use proc_macro::TokenStream;
+
+/// Turns a function into one that records a GPU kernel when it is called.
+///
+/// Parameters of type `Ptr<…>` and `Val<…>` are the kernel's run-time parameters; all others are
+/// compile-time and remain parameters of the function, which returns a `bespoke_codegen::Recorded`.
+/// `#[kernel(threads = N)]` fixes the number of threads of a CTA; `N` is a `u32` over the compile-time
+/// parameters.
+#[proc_macro_attribute]
+pub fn kernel(arguments: TokenStream, item: TokenStream) -> TokenStream {
+    kernel::expand(arguments.into(), item.into()).into()
+}
+
+/// Lets a function or method hold recorded code; it is inlined where it is called, and the IR keeps the
+/// chain of call sites.
+#[proc_macro_attribute]
+pub fn device(arguments: TokenStream, item: TokenStream) -> TokenStream {
+    device::expand(arguments.into(), item.into()).into()
+}
+
+/// Lets a struct of handles live in a `let mut` that run-time branches and loops assign.
+///
+/// Every field must be `Carry`, except those marked `#[carry(skip)]`, which are compile-time values and
+/// must not change at run time.
+#[proc_macro_derive(Carry, attributes(carry))]
+pub fn derive_carry(item: TokenStream) -> TokenStream {
+    carry::expand(item.into()).into()
+}

@@ -1,0 +1,479 @@
+//! Expansions as text. `UPDATE_EXPECT=1 cargo test -p bespoke-macros` writes the expected ones anew.
+
+use expect_test::{Expect, expect};
+use proc_macro2::TokenStream;
+
+/// The printed expansion, without paths and what is the same in all of them; a slot is its borrow.
+fn printed(tokens: TokenStream) -> String {
+    let text = tokens
+        .to_string()
+        .replace(":: bespoke_codegen :: ", "")
+        .replace(":: core :: option :: Option :: ", "")
+        .replace(":: core :: panic :: ", "")
+        .replace("fn __record < R > (body : impl :: core :: ops :: FnOnce () -> R) -> R { body () }", "");
+    let text = without(&text, "# [allow (unreachable_code", "]");
+    let text = without(&text, "# [allow (unused_imports)]", ";");
+    let mut parts = text.split("(& hooks :: SlotOf :: new (");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (_, borrow_and_rest) = part.split_once(',').expect("a name, then the borrow");
+        text += &borrow_and_rest.replacen(")) . slot ()", "", 1);
+    }
+    let file = syn::parse_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    prettyplease::unparse(&file)
+}
+
+/// `text` without its first part from `start` to `end`.
+fn without(text: &str, start: &str, end: &str) -> String {
+    match text.split_once(start) {
+        Some((before, after)) => before.to_owned() + after.split_once(end).expect("a closed part").1,
+        None => text.to_owned(),
+    }
+}
+
+fn device(source: &str) -> String {
+    printed(crate::device::expand(TokenStream::new(), source.parse().expect("tokens")))
+}
+
+fn check_device(source: &str, expected: Expect) {
+    expected.assert_eq(&device(source));
+}
+
+fn check_kernel(arguments: &str, source: &str, expected: Expect) {
+    let (arguments, source) = (arguments.parse().expect("tokens"), source.parse().expect("tokens"));
+    expected.assert_eq(&printed(crate::kernel::expand(arguments, source)));
+}
+
+fn check_carry(source: &str, expected: Expect) {
+    expected.assert_eq(&printed(crate::carry::expand(source.parse().expect("tokens"))));
+}
+
+/// The slots of the first construct that takes any.
+fn slots(source: &str) -> String {
+    let text = device(source);
+    let (_, list) = text.split_once("&mut [").expect("a construct");
+    let (list, _) = list.split_once(']').expect("a closed list");
+    list.split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
+        .replace("&mut ", "")
+        .trim_end_matches(',')
+        .to_owned()
+}
+
+/// The messages of the errors, one a line.
+fn errors(tokens: TokenStream) -> String {
+    let text = tokens.to_string();
+    text.split("compile_error ! {")
+        .skip(1)
+        .map(|part| part.split_once('}').expect("a closed call").0.trim().trim_matches('"').to_owned() + "\n")
+        .collect()
+}
+
+#[test]
+fn a_kernel_keeps_its_compile_time_parameters() {
+    check_kernel(
+        "threads = 32 * s.warps",
+        "/// Scales.\n pub fn scale<G: Kind>(x: Ptr<Global, f32>, s: Shape, mut n: dsl::Val<u32>) { x.store(n) }",
+        expect![[r#"
+            /// Scales.
+            ///
+            /// Run-time parameters: `x: Ptr<Global, f32>`, `n: dsl::Val<u32>`.
+            pub fn scale<G: Kind>(s: Shape) -> Recorded {
+                hooks::record_kernel(
+                    "scale",
+                    hooks::KernelOptions {
+                        threads: Some(32 * s.warps),
+                    },
+                    || {
+                        let x: Ptr<Global, f32> = hooks::parameter("x");
+                        let mut n: dsl::Val<u32> = hooks::parameter("n");
+                        { x.store(n) }
+                    },
+                )
+            }
+        "#]],
+    );
+}
+
+#[test]
+fn an_if_records_both_branches() {
+    check_device(
+        "fn f(mut x: Val<u32>, y: u32) -> Val<u32> { if y < 3 { x += 1; } else { x = g(x) } x }",
+        expect![[r##"
+            #[track_caller]
+            fn f(mut x: Val<u32>, y: u32) -> Val<u32> {
+                let __scope = hooks::enter_device("f", Location::caller());
+                __record(move || -> Val<u32> {
+                    {
+                        let mut __if1 = hooks::begin_if(
+                            (&hooks::Pair::new(&y, &3)).lt(),
+                            &mut [&mut x],
+                        );
+                        let __then1 = if __if1.enter_then() {
+                            Some({
+                                x += 1;
+                            })
+                        } else {
+                            None
+                        };
+                        let __else1 = if __if1.enter_else(&mut [&mut x]) {
+                            Some({ x = g(x) })
+                        } else {
+                            None
+                        };
+                        __if1.finish(&mut [&mut x], __then1, __else1)
+                    }
+                    x
+                })
+            }
+        "##]],
+    );
+}
+
+#[test]
+fn loops() {
+    check_device(
+        "fn f(n: Val<u32>) { let mut i = val(0); while i != n { i += 1; } loop { i += 2; break; } }",
+        expect![[r##"
+            #[track_caller]
+            fn f(n: Val<u32>) {
+                let __scope = hooks::enter_device("f", Location::caller());
+                __record(move || {
+                    {
+                        let mut i = val(0);
+                        {
+                            let mut __loop1 = hooks::begin_while(
+                                hooks::type_of(|| (&hooks::Pair::new(&i, &n)).ne()),
+                                &mut [&mut i],
+                            );
+                            loop {
+                                if !__loop1.test((&hooks::Pair::new(&i, &n)).ne(), &mut [&mut i]) {
+                                    break;
+                                }
+                                {
+                                    i += 1;
+                                }
+                                if __loop1.next(&mut [&mut i]) {
+                                    break;
+                                }
+                            }
+                            __loop1.finish(&mut [&mut i]);
+                        }
+                        {
+                            let mut __loop2 = hooks::begin_loop(&mut [&mut i]);
+                            '__loop2: loop {
+                                {
+                                    i += 2;
+                                    {
+                                        if __loop2.break_(&mut [&mut i]) {
+                                            break '__loop2;
+                                        }
+                                    };
+                                }
+                                if __loop2.next(&mut [&mut i]) {
+                                    break;
+                                }
+                            }
+                            __loop2.finish(&mut [&mut i]);
+                        }
+                    }
+                })
+            }
+        "##]],
+    );
+    check_device(
+        "fn f(n: Val<u32>) { let mut s = val(0); 'a: for i in 0..n { for j in (i..n).step_by(2) { s += j; continue 'a; } } }",
+        expect![[r##"
+            #[track_caller]
+            fn f(n: Val<u32>) {
+                let __scope = hooks::enter_device("f", Location::caller());
+                __record(move || {
+                    {
+                        let mut s = val(0);
+                        {
+                            let mut __loop1 = (&hooks::ForOf::new(hooks::range_from_literal(0, n)))
+                                .for_loop();
+                            '__loop1: loop {
+                                let Some(__loop1_item) = __loop1.next_item(&mut [&mut s]) else {
+                                    break
+                                };
+                                {
+                                    let i = __loop1_item;
+                                    {
+                                        {
+                                            let mut __loop2 = (&hooks::ForOf::new(
+                                                hooks::range(i, n).step_by(2),
+                                            ))
+                                                .for_loop();
+                                            loop {
+                                                let Some(__loop2_item) = __loop2.next_item(&mut [&mut s])
+                                                else { break };
+                                                {
+                                                    let j = __loop2_item;
+                                                    {
+                                                        s += j;
+                                                        {
+                                                            if __loop1.continue_(&mut [&mut s]) {
+                                                                __loop1.end_item(&mut [&mut s]);
+                                                                continue '__loop1;
+                                                            }
+                                                        };
+                                                    }
+                                                }
+                                                __loop2.end_item(&mut [&mut s]);
+                                            }
+                                            __loop2.finish(&mut [&mut s]);
+                                        }
+                                    }
+                                }
+                                __loop1.end_item(&mut [&mut s]);
+                            }
+                            __loop1.finish(&mut [&mut s]);
+                        }
+                    }
+                })
+            }
+        "##]],
+    );
+}
+
+#[test]
+fn a_return_in_tail_position_needs_no_frame() {
+    check_device(
+        "fn f(c: bool) -> Val<u32> { if c { return a(); } else { return b(); } }",
+        expect![[r##"
+        #[track_caller]
+        fn f(c: bool) -> Val<u32> {
+            let __scope = hooks::enter_device("f", Location::caller());
+            __record(move || -> Val<u32> {
+                {
+                    let mut __if1 = hooks::begin_if(c, &mut []);
+                    let __then1 = if __if1.enter_then() { Some({ a() }) } else { None };
+                    let __else1 = if __if1.enter_else(&mut []) { Some({ b() }) } else { None };
+                    __if1.finish(&mut [], __then1, __else1)
+                }
+            })
+        }
+    "##]],
+    );
+}
+
+#[test]
+fn an_early_return_goes_through_the_frame() {
+    check_device(
+        "fn f(c: Val<bool>, t: &mut Tile) -> Val<u32> { if c { return a(); } t.sum += 1; b() }",
+        expect![[r##"
+            #[track_caller]
+            fn f(c: Val<bool>, t: &mut Tile) -> Val<u32> {
+                let __scope = hooks::enter_device("f", Location::caller());
+                __record(move || -> Val<u32> {
+                    let mut __frame = hooks::Frame::enter();
+                    let mut __result: Val<u32> = {
+                        {
+                            let mut __if1 = hooks::begin_if(c, &mut []);
+                            let __then1 = if __if1.enter_then() {
+                                {
+                                    {
+                                        let mut __value: Val<u32> = a();
+                                        if __frame.return_(&mut [&mut __value, &mut *t]) {
+                                            return __value;
+                                        }
+                                    };
+                                }
+                                Some(())
+                            } else {
+                                None
+                            };
+                            let __else1 = if __if1.enter_else(&mut []) { Some(()) } else { None };
+                            __if1.finish(&mut [], __then1, __else1)
+                        }
+                        t.sum += 1;
+                        b()
+                    };
+                    __frame.finish(&mut [&mut __result, &mut *t]);
+                    __result
+                })
+            }
+        "##]],
+    );
+}
+
+#[test]
+fn operators() {
+    check_device(
+        "fn f() -> bool { let a = 0 < n && -1 != m[i] || x + 1 >= y; let b = 1 < 2; let c = [1; N < 3]; a }",
+        expect![[r##"
+            #[track_caller]
+            fn f() -> bool {
+                let __scope = hooks::enter_device("f", Location::caller());
+                __record(move || -> bool {
+                    let a = hooks::or(
+                        hooks::and(
+                            (&hooks::Pair::new(&n, &0)).gt(),
+                            || (&hooks::Pair::new(&m[i], &-1)).ne(),
+                        ),
+                        || (&hooks::Pair::new(&(x + 1), &y)).ge(),
+                    );
+                    let b = (&hooks::Pair::new(&1, &2)).lt();
+                    let c = [1; N < 3];
+                    a
+                })
+            }
+        "##]],
+    );
+}
+
+#[test]
+fn what_a_region_carries() {
+    let check = |body: &str, expected: &str| {
+        let source =
+            format!("fn f(&mut self, t: &mut Tile, p: Plain) {{ let mut x = a; let mut y = b; {body} }}");
+        assert_eq!(slots(&source), expected, "{body}");
+    };
+    check("if c { x = 1; }", "x");
+    check("if c { (x, y) = (y, x); }", "x, y");
+    check("if c { y += x; }", "y");
+    check("if c { x[3].y = 1; }", "x");
+    check("if c { x.a.b = 1; x.a.c += 1; }", "x.a.b, x.a.c");
+    check("if c { x.a.b = 1; x.a = d; }", "x.a");
+    check("if c { x.push(1); }", "x");
+    check("if c { x.f().g(); }", "x");
+    check("if c { x.len(); g(x); h(&x) }", "");
+    check("if c { g(&mut x); }", "x");
+    check("if c { assert!(x.ok()); }", "x");
+    check("if c { } else if d { x = 1; }", "x");
+    check("if c { let mut x = 1; x = 2; }", "");
+    check("if c { match d { Some(x) => x.set(), None => y = 1 } }", "y");
+    // Through references.
+    check("if c { g(t); }", "*t");
+    check("if c { g(t.rows); }", "");
+    check("if c { *t = d; }", "*t");
+    check("if c { t.rows[0] += 1; self.n = 1; }", "t.rows, self.n");
+    check("if c { self.add(); }", "*self");
+    check("let r = &mut x; if c { r.add(); }", "*r");
+    check("let (q, r) = pair(); if c { *q = 1; r[0] = 2; q.add(); }", "*q, *r");
+    check("if c { p.at(0).store(1); }", "");
+    // What an iterator keeps borrowed cannot change, and cannot be borrowed again.
+    check("for z in x.iter() { y += x.get(z); }", "y");
+    check("while x.next() { y = 1; }", "x, y");
+    check("for x in d { x.f(); }", "");
+}
+
+#[test]
+fn everything_unsupported_is_reported_at_once() {
+    let source = "async fn f(x: &mut T) -> Val<u32> {
+        let y;
+        let Some(z) = w else { return val(0) };
+        let mut a = 0;
+        while let Some(b) = c.next() { unsafe { d() }; e?; }
+        'block: { println!(\"{}\", a); }
+        let g = |h| { a = h; return 1; };
+        static S: u32 = 0;
+        const { 1 };
+        let k = loop { break 3; };
+        m(return val(1));
+        if c { let x = 1; return n; }
+        break;
+        x && { a = 1; true }
+    }";
+    expect![[r#"
+        `#[device]` takes no arguments
+        a recorded function cannot be `async`: the GPU runs it to its end
+        `let` without a value cannot be recorded: write `let mut x = val(0)`, and assign to it
+        `let … else` cannot be recorded: use `match`, or `if let` around what follows
+        `while let` cannot be recorded: use `for` over a Rust iterator, or `while` with a condition
+        `unsafe` has no use in recorded code: read and write GPU memory through `Ptr`, and compute compile-time values outside of the kernel
+        `?` cannot be recorded, a kernel has no error to return: check compile-time values with `expect` or `match`
+        labelled blocks cannot be recorded: use `if` and `else`, or a `#[device]` function with `return`
+        `println!` could hide code that has to be recorded: write a `#[device]` function, or compute the compile-time value outside of the kernel
+        `return` in a closure cannot be recorded: end the closure with its value, or write a `#[device]` function
+        a `static` is memory of the host, which the GPU does not see: use `const`, or `shared_array`
+        inline `const` cannot stand in recorded code: declare a `const` item, or a `let` of the compile-time value
+        a recorded loop has no value: assign to a `let mut` variable, then `break`
+        a closure cannot assign `a` of the function around it: return the new value, or write a `#[device]` function that takes `&mut a`
+        a recorded `loop` has no value: `break` out of it, and write the value after it
+        `return` must be a statement of its own
+        this `x` hides the one that a jump out of here carries: rename one of them
+        `break` outside of a loop
+        the right side of `&&` and `||` cannot assign `a`: use `if`
+    "#]].assert_eq(&errors(crate::device::expand("inline".parse().unwrap(), source.parse().unwrap())));
+    let source = "impl fn f() {}";
+    expect![[r#"
+        expected `fn`
+        `#[device]` goes on a function with a body
+    "#]]
+    .assert_eq(&errors(crate::device::expand(TokenStream::new(), source.parse().unwrap())));
+}
+
+#[test]
+fn kernel_signatures() {
+    let source =
+        "pub const unsafe extern \"C\" fn f(&self, (a, b): Val<u32>, w: Ptr<impl Space, u8>) -> u32 {}";
+    expect![[r#"
+        `#[kernel]` takes `threads = …`, not `warps`
+        a recorded function cannot be `const`: recording it has an effect
+        a recorded function has no ABI: remove `extern`
+        a recorded function cannot be `unsafe`: recording it touches no memory
+        a kernel returns nothing: write results through a pointer
+        a kernel has no `self`: make it a function outside of `impl`
+        a run-time parameter is a plain name: the launch passes it by this name
+        a run-time parameter cannot be `impl Trait`: name a type, or make the kernel generic over it
+    "#]]
+    .assert_eq(&errors(crate::kernel::expand("warps = 3".parse().unwrap(), source.parse().unwrap())));
+}
+
+#[test]
+fn carry() {
+    check_carry(
+        "struct Tile<T: Scalar, const N: usize> { sums: [Val<T>; N], #[carry(skip)] stride: u32, row: Row<T> }",
+        expect![[r#"
+            #[automatically_derived]
+            impl<T: Scalar, const N: usize> Carry for Tile<T, N>
+            where
+                [Val<T>; N]: Carry,
+                Row<T>: Carry,
+            {
+                #[allow(unused_variables)]
+                fn leaves(&self, out: &mut ::std::vec::Vec<ir::Value>) {
+                    Carry::leaves(&self.sums, out);
+                    Carry::leaves(&self.row, out);
+                }
+                #[allow(unused_variables)]
+                fn restore(&mut self, values: &mut dyn ::core::iter::Iterator<Item = ir::Value>) {
+                    Carry::restore(&mut self.sums, values);
+                    Carry::restore(&mut self.row, values);
+                }
+            }
+        "#]],
+    );
+    check_carry(
+        "struct Pair(Val<u32>, #[carry(skip)] u32, Val<f32>);",
+        expect![[r#"
+        #[automatically_derived]
+        impl Carry for Pair
+        where
+            Val<u32>: Carry,
+            Val<f32>: Carry,
+        {
+            #[allow(unused_variables)]
+            fn leaves(&self, out: &mut ::std::vec::Vec<ir::Value>) {
+                Carry::leaves(&self.0, out);
+                Carry::leaves(&self.2, out);
+            }
+            #[allow(unused_variables)]
+            fn restore(&mut self, values: &mut dyn ::core::iter::Iterator<Item = ir::Value>) {
+                Carry::restore(&mut self.0, values);
+                Carry::restore(&mut self.2, values);
+            }
+        }
+    "#]],
+    );
+    expect![[r#"
+        `Carry` is for structs: a run-time branch cannot choose between variants; use a struct with a `Val` that says which
+    "#]].assert_eq(&errors(crate::carry::expand("enum E { A }".parse().unwrap())));
+    expect![[r#"
+        `#[carry]` takes `skip` only
+    "#]]
+    .assert_eq(&errors(crate::carry::expand("struct S { #[carry(deep)] a: A }".parse().unwrap())));
+}

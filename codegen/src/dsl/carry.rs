@@ -1,0 +1,82 @@
+//! Values that hold handles, and so can be carried through run-time control flow.
+
+use super::pointer::{Ptr, Space};
+use super::scalar::Scalar;
+use super::value::Val;
+use crate::ir;
+
+/// A Rust value made of handles: a handle, an array, a tuple or a struct of them (`#[derive(Carry)]`).
+///
+/// A run-time branch or loop turns the handles of every such variable that it may assign into block parameters.
+#[diagnostic::on_unimplemented(
+    message = "a compile-time `{Self}` cannot depend on a run-time condition",
+    label = "this value is fixed while the kernel is recorded, but the condition is known only on the GPU",
+    note = "make it a run-time value with `val(...)`, or the condition a compile-time one; a struct of handles needs `#[derive(Carry)]`, in which `#[carry(skip)]` marks a compile-time field"
+)]
+pub trait Carry {
+    /// Appends the SSA values of every handle, in a fixed order.
+    fn leaves(&self, out: &mut Vec<ir::Value>);
+    /// Replaces the handles, in the same order. `values` holds at least as many as [`Carry::leaves`] gave.
+    fn restore(&mut self, values: &mut dyn Iterator<Item = ir::Value>);
+}
+
+impl<T: Scalar> Carry for Val<T> {
+    fn leaves(&self, out: &mut Vec<ir::Value>) {
+        out.push(self.id);
+    }
+    fn restore(&mut self, values: &mut dyn Iterator<Item = ir::Value>) {
+        self.id = values.next().expect("one value a leaf");
+    }
+}
+
+impl<S: Space, T> Carry for Ptr<S, T> {
+    fn leaves(&self, out: &mut Vec<ir::Value>) {
+        out.push(self.id);
+    }
+    fn restore(&mut self, values: &mut dyn Iterator<Item = ir::Value>) {
+        self.id = values.next().expect("one value a leaf");
+    }
+}
+
+macro_rules! carry_each {
+    ($([$($generics:tt)*] $ty:ty;)*) => {
+        $(impl<$($generics)*> Carry for $ty {
+            fn leaves(&self, out: &mut Vec<ir::Value>) {
+                self.iter().for_each(|item| item.leaves(out));
+            }
+            fn restore(&mut self, values: &mut dyn Iterator<Item = ir::Value>) {
+                self.iter_mut().for_each(|item| item.restore(values));
+            }
+        })*
+    };
+}
+carry_each! {
+    [C: Carry, const N: usize] [C; N];
+    [C: Carry] [C];
+    [C: Carry] Vec<C>;
+    [C: Carry] Option<C>;
+}
+
+macro_rules! carry_tuple {
+    ($($name:ident)*) => {
+        impl<$($name: Carry),*> Carry for ($($name,)*) {
+            #[allow(non_snake_case, unused_variables)]
+            fn leaves(&self, out: &mut Vec<ir::Value>) {
+                let ($($name,)*) = self;
+                $($name.leaves(out);)*
+            }
+            #[allow(non_snake_case, unused_variables)]
+            fn restore(&mut self, values: &mut dyn Iterator<Item = ir::Value>) {
+                let ($($name,)*) = self;
+                $($name.restore(values);)*
+            }
+        }
+    };
+}
+carry_tuple!();
+carry_tuple!(A);
+carry_tuple!(A B);
+carry_tuple!(A B C);
+carry_tuple!(A B C D);
+carry_tuple!(A B C D E);
+carry_tuple!(A B C D E F);

@@ -1,0 +1,266 @@
+//! `if`, `&&` and `||`.
+
+use std::panic::Location;
+
+use super::slot::{Saved, Slot, leaves, save, set_leaves};
+use crate::dsl::carry::Carry;
+use crate::dsl::record::{Site, emit1, fail, with};
+use crate::dsl::value::{Val, val};
+use crate::ir::{Binary, Block, BlockCall, Op, Type, Value};
+
+/// A condition of `if` or `while`: `bool`, decided while recording, or `Val<bool>`, decided on the GPU.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a condition",
+    label = "expected `bool` or `Val<bool>`; compare a number with something, for example `x != 0`"
+)]
+pub trait Condition: Sized {
+    /// The `if` over such a condition.
+    type If;
+    /// The `while` over such a condition.
+    type While;
+    /// Starts an `if`.
+    fn begin_if(self, slots: &mut [Slot<'_>], site: &'static Location<'static>) -> Self::If;
+    /// Starts a `while`.
+    fn begin_while(slots: &mut [Slot<'_>], site: &'static Location<'static>) -> Self::While;
+}
+
+impl Condition for bool {
+    type If = StaticIf;
+    type While = super::StaticWhile;
+    fn begin_if(self, _: &mut [Slot<'_>], _: Site) -> StaticIf {
+        StaticIf(self)
+    }
+    fn begin_while(_: &mut [Slot<'_>], _: Site) -> super::StaticWhile {
+        super::StaticWhile::new()
+    }
+}
+
+impl Condition for Val<bool> {
+    type If = DynIf;
+    type While = super::DynLoop;
+    fn begin_if(self, slots: &mut [Slot<'_>], site: Site) -> DynIf {
+        DynIf::new(self, slots, site)
+    }
+    fn begin_while(slots: &mut [Slot<'_>], site: Site) -> super::DynLoop {
+        super::DynLoop::new(slots, site)
+    }
+}
+
+/// Starts an `if`.
+#[track_caller]
+pub fn begin_if<C: Condition>(condition: C, slots: &mut [Slot<'_>]) -> C::If {
+    condition.begin_if(slots, Location::caller())
+}
+
+/// An `if` decided while recording.
+pub struct StaticIf(bool);
+
+impl StaticIf {
+    /// Whether to record the first branch.
+    pub fn enter_then(&mut self) -> bool {
+        self.0
+    }
+    /// Whether to record the second branch.
+    pub fn enter_else(&mut self, _: &mut [Slot<'_>]) -> bool {
+        !self.0
+    }
+    /// The value of the branch that was recorded.
+    #[track_caller]
+    pub fn finish<T>(self, _: &mut [Slot<'_>], then: Option<T>, otherwise: Option<T>) -> T {
+        let site = Location::caller();
+        then.or(otherwise).unwrap_or_else(|| {
+            fail(
+                site,
+                "here `break`, `continue` or `return` is a run-time jump and cannot take the place of a value: make \
+                 it a statement of its own",
+            )
+        })
+    }
+}
+
+/// An `if` that becomes a branch: both sides are recorded.
+pub struct DynIf {
+    site: Site,
+    otherwise: Block,
+    before: Vec<Saved>,
+    then_leaves: Vec<Value>,
+    then_end: Option<Block>,
+}
+
+impl DynIf {
+    fn new(condition: Val<bool>, slots: &mut [Slot<'_>], site: Site) -> DynIf {
+        let otherwise = with(|r| {
+            let (then, otherwise) = (r.func.create_block(), r.func.create_block());
+            let call = |block| BlockCall { block, args: Vec::new() };
+            r.branch(condition.id, call(then), call(otherwise), site);
+            r.switch_to(then);
+            r.depth += 1;
+            otherwise
+        });
+        DynIf { site, otherwise, before: save(slots), then_leaves: Vec::new(), then_end: None }
+    }
+
+    /// Both branches are recorded.
+    pub fn enter_then(&mut self) -> bool {
+        true
+    }
+
+    /// Puts the variables back to what they were and goes on with the second branch.
+    pub fn enter_else(&mut self, slots: &mut [Slot<'_>]) -> bool {
+        self.check(slots);
+        self.then_leaves = leaves(slots);
+        for (slot, saved) in slots.iter_mut().zip(&self.before) {
+            slot.load(saved);
+        }
+        self.then_end = Some(with(|r| {
+            let end = r.block;
+            r.switch_to(self.otherwise);
+            end
+        }));
+        true
+    }
+
+    fn check(&self, slots: &[Slot<'_>]) {
+        for (slot, saved) in slots.iter().zip(&self.before) {
+            slot.require_unchanged(saved, "branch", self.site);
+        }
+    }
+
+    /// Joins the branches: variables and the value get a block parameter each.
+    pub fn finish<T: Carry>(self, slots: &mut [Slot<'_>], then: Option<T>, otherwise: Option<T>) -> T {
+        self.check(slots);
+        let (mut from_then, mut from_else) = (self.then_leaves.clone(), leaves(slots));
+        let carried = from_else.len();
+        if let (Some(then), Some(otherwise)) = (&then, &otherwise) {
+            then.leaves(&mut from_then);
+            otherwise.leaves(&mut from_else);
+        }
+        let params = with(|r| {
+            r.depth -= 1;
+            let (join, params) = r.block_like(&from_else);
+            r.jump(join, from_else, self.site);
+            // The first branch ended in its own block, left open until now.
+            let dead = std::mem::replace(&mut r.block, self.then_end.expect("enter_else came first"));
+            r.jump(join, from_then, self.site);
+            r.block = dead;
+            r.switch_to(join);
+            params
+        });
+        set_leaves(slots, &params[..carried]);
+        match (then, otherwise) {
+            (Some(mut value), Some(_)) => {
+                value.restore(&mut params[carried..].iter().copied());
+                value
+            }
+            // A branch without a value left the function or the loop: only the other one arrives here.
+            (Some(value), None) | (None, Some(value)) => value,
+            (None, None) => unreachable!("the macro gives at least one branch a value"),
+        }
+    }
+}
+
+/// `left && right()`; `right` is evaluated only if `left` holds.
+#[track_caller]
+pub fn and<A: Logic<B>, B>(left: A, right: impl FnOnce() -> B) -> A::Output {
+    left.and(right, Location::caller())
+}
+
+/// `left || right()`; `right` is evaluated only if `left` does not hold.
+#[track_caller]
+pub fn or<A: Logic<B>, B>(left: A, right: impl FnOnce() -> B) -> A::Output {
+    left.or(right, Location::caller())
+}
+
+/// The operands of `&&` and `||`.
+#[diagnostic::on_unimplemented(message = "`{Self}` and `{B}` cannot be combined with `&&` or `||`")]
+pub trait Logic<B> {
+    /// `bool` if both sides are, else `Val<bool>`.
+    type Output;
+    /// Conjunction.
+    fn and(self, right: impl FnOnce() -> B, site: &'static Location<'static>) -> Self::Output;
+    /// Disjunction.
+    fn or(self, right: impl FnOnce() -> B, site: &'static Location<'static>) -> Self::Output;
+}
+
+impl Logic<bool> for bool {
+    type Output = bool;
+    fn and(self, right: impl FnOnce() -> bool, _: Site) -> bool {
+        self && right()
+    }
+    fn or(self, right: impl FnOnce() -> bool, _: Site) -> bool {
+        self || right()
+    }
+}
+
+impl Logic<Val<bool>> for bool {
+    type Output = Val<bool>;
+    fn and(self, right: impl FnOnce() -> Val<bool>, site: Site) -> Val<bool> {
+        if self { right() } else { Val::constant(false, site) }
+    }
+    fn or(self, right: impl FnOnce() -> Val<bool>, site: Site) -> Val<bool> {
+        if self { Val::constant(true, site) } else { right() }
+    }
+}
+
+impl Logic<bool> for Val<bool> {
+    type Output = Val<bool>;
+    fn and(self, right: impl FnOnce() -> bool, site: Site) -> Val<bool> {
+        if right() { self } else { Val::constant(false, site) }
+    }
+    fn or(self, right: impl FnOnce() -> bool, site: Site) -> Val<bool> {
+        if right() { Val::constant(true, site) } else { self }
+    }
+}
+
+impl Logic<Val<bool>> for Val<bool> {
+    type Output = Val<bool>;
+    fn and(self, right: impl FnOnce() -> Val<bool>, site: Site) -> Val<bool> {
+        short_circuit(self, right, true, site)
+    }
+    fn or(self, right: impl FnOnce() -> Val<bool>, site: Site) -> Val<bool> {
+        short_circuit(self, right, false, site)
+    }
+}
+
+/// Evaluates `right` only where `left == go_on`. A right side without memory accesses or effects is evaluated
+/// everywhere instead: one logic instruction is cheaper than a branch.
+fn short_circuit(left: Val<bool>, right: impl FnOnce() -> Val<bool>, go_on: bool, site: Site) -> Val<bool> {
+    let (start, body) = with(|r| {
+        let body = r.func.create_block();
+        let start = r.block;
+        r.reach(body);
+        r.switch_to(body);
+        r.depth += 1;
+        (start, body)
+    });
+    let right = right();
+    let pure = with(|r| {
+        r.depth -= 1;
+        let insts = &r.func.block(body).insts;
+        let pure = r.block == body && insts.iter().all(|&inst| r.func.inst(inst).op.is_pure());
+        if pure {
+            let insts = std::mem::take(&mut r.func.block_mut(body).insts);
+            r.func.block_mut(start).insts.extend(insts);
+            r.func.layout.retain(|&block| block != body);
+            r.block = start;
+        }
+        pure
+    });
+    if pure {
+        let op = Op::Binary(if go_on { Binary::And } else { Binary::Or });
+        return Val::from_id(emit1(op, Type::Pred, &[left.id, right.id], site));
+    }
+    let decided = with(|r| std::mem::replace(&mut r.block, start));
+    let constant = val(!go_on);
+    with(|r| {
+        let (join, params) = r.block_like(&[right.id]);
+        let call = |block, args| BlockCall { block, args };
+        let (yes, no) = (call(body, Vec::new()), call(join, vec![constant.id]));
+        let (then, otherwise) = if go_on { (yes, no) } else { (no, yes) };
+        r.branch(left.id, then, otherwise, site);
+        r.block = decided;
+        r.jump(join, vec![right.id], site);
+        r.switch_to(join);
+        Val::from_id(params[0])
+    })
+}

@@ -1,0 +1,61 @@
+//! Inlined `#[device]` functions and early `return`.
+
+use std::panic::Location;
+
+use super::exit::Exit;
+use super::slot::Slot;
+use crate::dsl::record::with;
+
+/// Keeps the call site of the `#[device]` function being inlined; dropped at its end.
+pub struct InlinedScope(());
+
+/// Enters a `#[device]` function called at `site`.
+pub fn enter_device(_name: &'static str, site: &'static Location<'static>) -> InlinedScope {
+    with(|r| {
+        let loc = r.loc(site);
+        r.calls.push(Some(loc));
+    });
+    InlinedScope(())
+}
+
+impl Drop for InlinedScope {
+    fn drop(&mut self) {
+        // While unwinding out of a failed recording the recorder is still there; nothing else may hold it.
+        with(|r| {
+            r.calls.pop();
+        });
+    }
+}
+
+/// A function body with early returns.
+pub struct Frame {
+    depth: u32,
+    exit: Exit,
+}
+
+impl Frame {
+    /// Enters the body.
+    #[allow(clippy::new_without_default)]
+    pub fn enter() -> Frame {
+        Frame { depth: with(|r| r.depth), exit: Exit::default() }
+    }
+
+    /// Records a `return`; the slots are the result and what else the caller sees. True if the function is to be
+    /// left at recording time.
+    #[track_caller]
+    pub fn return_(&mut self, slots: &mut [Slot<'_>]) -> bool {
+        let leaves_now = with(|r| r.depth) == self.depth;
+        if leaves_now {
+            self.exit.arrive(slots, Location::caller());
+        } else {
+            self.exit.jump(slots, Location::caller());
+        }
+        leaves_now
+    }
+
+    /// Reaches the end of the body: the slots become what the paths that arrive here gave them.
+    #[track_caller]
+    pub fn finish(mut self, slots: &mut [Slot<'_>]) {
+        self.exit.arrive(slots, Location::caller());
+    }
+}

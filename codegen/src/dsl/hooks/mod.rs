@@ -1,0 +1,23 @@
+//! What `#[kernel]` and `#[device]` expand to.
+//!
+//! Not for direct use, but for [`range`]. Static and run-time control flow expand alike; the types of conditions
+//! and iterators decide which of the hooks' implementations runs. A *slot* is a mutable Rust variable that a
+//! region may assign: one that holds handles becomes block parameters, one that does not must come out of a
+//! run-time region as it went in.
+
+mod branch;
+mod compare;
+mod exit;
+mod frame;
+mod loops;
+mod slot;
+
+pub use super::record::{KernelOptions, KernelParam, parameter, record_kernel};
+pub use branch::{Condition, DynIf, StaticIf, and, begin_if, or};
+pub use compare::{CompareDyn, CompareStatic, Pair};
+pub use frame::{Frame, InlinedScope, enter_device};
+pub use loops::{
+    DynFor, DynLoop, DynRange, ForDyn, ForOf, ForStatic, RangeEnd, StaticFor, StaticWhile, begin_loop, begin_while,
+    range, range_from_literal, type_of,
+};
+pub use slot::{Slot, SlotOf, ViaCarry, ViaStatic};

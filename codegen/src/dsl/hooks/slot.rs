@@ -1,0 +1,178 @@
+//! Mutable variables as run-time control flow sees them.
+
+use std::any::Any;
+use std::cell::RefCell;
+
+use crate::dsl::carry::Carry;
+use crate::dsl::record::{Site, fail};
+use crate::ir::Value;
+
+/// What a slot held at some point.
+pub(super) enum Saved {
+    Leaves(Vec<Value>),
+    Static(Box<dyn Any>),
+}
+
+trait Access {
+    fn save(&self) -> Saved;
+    fn load(&mut self, saved: &Saved);
+    /// Whether a compile-time variable still is what was saved, and as many handles are held as then.
+    fn unchanged(&self, saved: &Saved) -> bool;
+}
+
+/// A mutable variable, by reference.
+pub struct Slot<'a> {
+    name: &'static str,
+    access: Box<dyn Access + 'a>,
+}
+
+impl Slot<'_> {
+    pub(super) fn save(&self) -> Saved {
+        self.access.save()
+    }
+
+    pub(super) fn load(&mut self, saved: &Saved) {
+        self.access.load(saved);
+    }
+
+    /// Fails unless a compile-time variable is what it was before this run-time `region`.
+    pub(super) fn require_unchanged(&self, saved: &Saved, region: &str, site: Site) {
+        if !self.access.unchanged(saved) {
+            self.fail(site, &format!("this run-time {region} changes"));
+        }
+    }
+
+    /// Fails unless a compile-time variable is what it was on another path to the same point.
+    pub(super) fn require_same(&self, saved: &Saved, site: Site) {
+        if !self.access.unchanged(saved) {
+            self.fail(site, "the run-time paths that meet here differ in");
+        }
+    }
+
+    fn fail(&self, site: Site, what: &str) -> ! {
+        let name = self.name;
+        match self.access.save() {
+            Saved::Static(_) => fail(
+                site,
+                format!(
+                    "`{name}` is a compile-time variable, and {what} it; make it a run-time value with `val(…)`, or \
+                     the condition a compile-time one"
+                ),
+            ),
+            Saved::Leaves(_) => fail(
+                site,
+                format!("how many handles `{name}` holds is fixed while recording, and {what} their number"),
+            ),
+        }
+    }
+}
+
+/// The handles of all slots, in order.
+pub(super) fn leaves(slots: &[Slot<'_>]) -> Vec<Value> {
+    let mut all = Vec::new();
+    for slot in slots {
+        if let Saved::Leaves(values) = slot.save() {
+            all.extend(values);
+        }
+    }
+    all
+}
+
+/// Gives all slots the handles `values`, in the order of [`leaves`].
+pub(super) fn set_leaves(slots: &mut [Slot<'_>], values: &[Value]) {
+    let mut rest = values;
+    for slot in slots {
+        if let Saved::Leaves(own) = slot.save() {
+            let (head, tail) = rest.split_at(own.len());
+            slot.load(&Saved::Leaves(head.to_vec()));
+            rest = tail;
+        }
+    }
+}
+
+/// What every slot holds now.
+pub(super) fn save(slots: &[Slot<'_>]) -> Vec<Saved> {
+    slots.iter().map(Slot::save).collect()
+}
+
+struct Handles<'a, T: ?Sized>(&'a mut T);
+
+impl<T: Carry + ?Sized> Access for Handles<'_, T> {
+    fn save(&self) -> Saved {
+        let mut out = Vec::new();
+        self.0.leaves(&mut out);
+        Saved::Leaves(out)
+    }
+    fn load(&mut self, saved: &Saved) {
+        if let Saved::Leaves(values) = saved {
+            self.0.restore(&mut values.iter().copied());
+        }
+    }
+    fn unchanged(&self, saved: &Saved) -> bool {
+        let mut now = Vec::new();
+        self.0.leaves(&mut now);
+        matches!(saved, Saved::Leaves(then) if then.len() == now.len())
+    }
+}
+
+struct Plain<'a, T>(&'a mut T);
+
+impl<T: Clone + PartialEq + 'static> Access for Plain<'_, T> {
+    fn save(&self) -> Saved {
+        Saved::Static(Box::new(self.0.clone()))
+    }
+    fn load(&mut self, saved: &Saved) {
+        if let Saved::Static(value) = saved
+            && let Some(value) = value.downcast_ref::<T>()
+        {
+            *self.0 = value.clone();
+        }
+    }
+    fn unchanged(&self, saved: &Saved) -> bool {
+        match saved {
+            Saved::Static(value) => value.downcast_ref::<T>() == Some(self.0),
+            Saved::Leaves(_) => true,
+        }
+    }
+}
+
+/// A variable about to become a [`Slot`]; its type decides how.
+pub struct SlotOf<'a, T: ?Sized> {
+    name: &'static str,
+    variable: RefCell<Option<&'a mut T>>,
+}
+
+impl<'a, T: ?Sized> SlotOf<'a, T> {
+    /// The variable `name`.
+    pub fn new(name: &'static str, variable: &'a mut T) -> SlotOf<'a, T> {
+        SlotOf { name, variable: RefCell::new(Some(variable)) }
+    }
+
+    fn take(&self) -> &'a mut T {
+        self.variable.take().expect("a slot is made once")
+    }
+}
+
+/// Slots of variables that hold handles; found before [`ViaStatic`].
+pub trait ViaCarry<'a> {
+    /// The slot.
+    fn slot(&self) -> Slot<'a>;
+}
+
+impl<'a, T: Carry + ?Sized> ViaCarry<'a> for SlotOf<'a, T> {
+    fn slot(&self) -> Slot<'a> {
+        Slot { name: self.name, access: Box::new(Handles(self.take())) }
+    }
+}
+
+/// Slots of compile-time variables.
+pub trait ViaStatic<'a> {
+    /// The slot.
+    fn slot(&self) -> Slot<'a>;
+}
+
+impl<'a, T: Clone + PartialEq + 'static> ViaStatic<'a> for &SlotOf<'a, T> {
+    fn slot(&self) -> Slot<'a> {
+        Slot { name: self.name, access: Box::new(Plain(self.take())) }
+    }
+}

@@ -1,0 +1,26 @@
+//! The language of kernels: handles, their operators and the intrinsics.
+//!
+//! A handle ([`Val`], [`Ptr`]) is a small `Copy` id of an SSA value in the kernel being recorded on this thread,
+//! with its type as a phantom. Operators and methods append instructions to that kernel; each takes the source
+//! line of its caller.
+
+mod carry;
+pub mod hooks;
+mod intrinsics;
+mod math;
+mod ops;
+mod pointer;
+pub(crate) mod record;
+mod reduce;
+mod scalar;
+mod value;
+
+pub use carry::Carry;
+pub use hooks::range;
+pub use intrinsics::*;
+pub use math::*;
+pub use pointer::{Global, Ptr, Shared, Space, dynamic_shared, shared_array};
+pub use record::{RecordError, Recorded};
+pub use reduce::*;
+pub use scalar::{Bits, F16x2, Float, Int, Number, Scalar, Word};
+pub use value::{IntoVal, Val, val};

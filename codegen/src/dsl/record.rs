@@ -1,0 +1,261 @@
+//! The kernel being recorded on this thread, and how instructions are appended to it.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::panic::Location;
+
+use cranelift_entity::EntitySet;
+use smallvec::SmallVec;
+
+use crate::ir::{Block, BlockCall, Function, InstData, Loc, Op, Param, SourceLoc, Type, Value};
+use crate::kernel::Kernel;
+
+/// A line of Rust that appends an instruction.
+pub(crate) type Site = &'static Location<'static>;
+
+/// What recording a kernel gives.
+pub type Recorded = Result<Kernel, RecordError>;
+
+/// A kernel that cannot be recorded, and the line that says so.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("kernel {kernel}: {message}\n  --> {file}:{line}:{column}")]
+pub struct RecordError {
+    /// The kernel's name.
+    pub kernel: String,
+    /// What is wrong and what to write instead.
+    pub message: String,
+    /// Rust source file.
+    pub file: String,
+    /// Line, from 1.
+    pub line: u32,
+    /// Column, from 1.
+    pub column: u32,
+}
+
+pub(crate) struct Recorder {
+    pub func: Function,
+    /// Where instructions go. Always open: after a jump it is a fresh block that nothing reaches.
+    pub block: Block,
+    /// How many run-time branches and loops enclose the present point.
+    pub depth: u32,
+    /// Call sites of the `#[device]` functions that enclose the present point.
+    pub calls: Vec<Option<Loc>>,
+    /// Blocks with an edge from a block that is itself reached.
+    reached: EntitySet<Block>,
+    locs: HashMap<SourceLoc, Loc>,
+}
+
+thread_local! {
+    static RECORDER: RefCell<Option<Recorder>> = const { RefCell::new(None) };
+}
+
+/// Runs `f` on the kernel being recorded.
+///
+/// # Panics
+/// If none is: handles exist only inside kernels.
+pub(crate) fn with<R>(f: impl FnOnce(&mut Recorder) -> R) -> R {
+    RECORDER.with_borrow_mut(|slot| {
+        f(slot.as_mut().expect("handles and intrinsics may be used only inside a #[kernel] function"))
+    })
+}
+
+/// Unwinds out of the kernel being recorded with an error at `site`.
+pub(crate) fn fail(site: Site, message: impl Into<String>) -> ! {
+    let kernel = with(|r| r.func.name.clone());
+    std::panic::resume_unwind(Box::new(RecordError {
+        kernel,
+        message: message.into(),
+        file: site.file().to_owned(),
+        line: site.line(),
+        column: site.column(),
+    }))
+}
+
+impl Recorder {
+    fn new(name: &str) -> Recorder {
+        let mut func = Function::new(name);
+        let entry = func.create_block();
+        func.layout.push(entry);
+        let mut reached = EntitySet::new();
+        reached.insert(entry);
+        Recorder { func, block: entry, depth: 0, calls: Vec::new(), reached, locs: HashMap::new() }
+    }
+
+    pub fn loc(&mut self, site: Site) -> Loc {
+        let loc = SourceLoc {
+            file: site.file().replace('\\', "/"),
+            line: site.line(),
+            column: site.column(),
+            inlined_at: self.calls.last().copied().flatten(),
+        };
+        if let Some(&known) = self.locs.get(&loc) {
+            return known;
+        }
+        let id = self.func.locs.push(loc.clone());
+        self.locs.insert(loc, id);
+        id
+    }
+
+    pub fn append(&mut self, op: Op, ty: Type, args: &[Value], site: Site) -> Result<SmallVec<[Value; 2]>, String> {
+        let (_, results) = op.signature(ty)?;
+        let loc = self.loc(site);
+        let data = InstData {
+            op,
+            ty,
+            args: SmallVec::from_slice(args),
+            dests: Vec::new(),
+            results: SmallVec::new(),
+            loc: Some(loc),
+        };
+        let inst = self.func.create_inst(data, &results);
+        self.func.block_mut(self.block).insts.push(inst);
+        Ok(self.func.inst(inst).results.clone())
+    }
+
+    /// Whether something reaches the present point: not so after a jump.
+    pub fn is_live(&self) -> bool {
+        self.reached.contains(self.block)
+    }
+
+    /// Says that the present block reaches `block`.
+    pub fn reach(&mut self, block: Block) {
+        if self.is_live() {
+            self.reached.insert(block);
+        }
+    }
+
+    fn terminate(&mut self, op: Op, args: &[Value], dests: Vec<BlockCall>, site: Site) {
+        dests.iter().for_each(|dest| self.reach(dest.block));
+        let loc = self.loc(site);
+        let data = InstData {
+            op,
+            ty: Type::U32,
+            args: SmallVec::from_slice(args),
+            dests,
+            results: SmallVec::new(),
+            loc: Some(loc),
+        };
+        let inst = self.func.create_inst(data, &[]);
+        self.func.block_mut(self.block).insts.push(inst);
+    }
+
+    /// Ends the present block with a jump and goes on in a block that nothing reaches.
+    pub fn jump(&mut self, block: Block, args: Vec<Value>, site: Site) {
+        self.terminate(Op::Jump, &[], vec![BlockCall { block, args }], site);
+        let dead = self.func.create_block();
+        self.switch_to(dead);
+    }
+
+    /// Ends the present block with a branch; the caller switches to one of the targets.
+    pub fn branch(&mut self, condition: Value, then: BlockCall, otherwise: BlockCall, site: Site) {
+        self.terminate(Op::Branch, &[condition], vec![then, otherwise], site);
+    }
+
+    /// Goes on in `block`, which is put at the end of the layout.
+    pub fn switch_to(&mut self, block: Block) {
+        self.func.layout.push(block);
+        self.block = block;
+    }
+
+    /// A new block with a parameter of the type of each of `values`.
+    pub fn block_like(&mut self, values: &[Value]) -> (Block, Vec<Value>) {
+        let block = self.func.create_block();
+        let params = values
+            .iter()
+            .map(|&value| {
+                let ty = self.func.value_type(value);
+                self.func.append_block_param(block, ty)
+            })
+            .collect();
+        (block, params)
+    }
+}
+
+/// Appends an instruction; its results.
+pub(crate) fn emit(op: Op, ty: Type, args: &[Value], site: Site) -> SmallVec<[Value; 2]> {
+    match with(|r| r.append(op, ty, args, site)) {
+        Ok(results) => results,
+        Err(message) => fail(site, message),
+    }
+}
+
+/// Appends an instruction with one result.
+pub(crate) fn emit1(op: Op, ty: Type, args: &[Value], site: Site) -> Value {
+    emit(op, ty, args, site)[0]
+}
+
+/// What `#[kernel(…)]` says.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KernelOptions {
+    /// Threads a CTA, if fixed.
+    pub threads: Option<u32>,
+}
+
+struct Reset(Option<Recorder>);
+
+impl Drop for Reset {
+    fn drop(&mut self) {
+        RECORDER.set(self.0.take());
+    }
+}
+
+/// Records the kernel whose body is `body`; what `#[kernel]` expands to.
+#[track_caller]
+pub fn record_kernel(name: &str, options: KernelOptions, body: impl FnOnce()) -> Recorded {
+    let site = Location::caller();
+    let mut recorder = Recorder::new(name);
+    recorder.func.threads = options.threads;
+    let reset = Reset(RECORDER.replace(Some(recorder)));
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+    let recorded = RECORDER.take().expect("the recorder stays for the whole body");
+    drop(reset);
+    let mut recorder = recorded;
+    match outcome {
+        Ok(()) => {
+            recorder.terminate(Op::Return, &[], Vec::new(), site);
+            Ok(Kernel::new(recorder.func))
+        }
+        Err(payload) => match payload.downcast::<RecordError>() {
+            Ok(error) => Err(*error),
+            Err(payload) => {
+                let message = payload
+                    .downcast_ref::<String>()
+                    .cloned()
+                    .or_else(|| payload.downcast_ref::<&str>().map(|text| text.to_string()))
+                    .unwrap_or_else(|| "the kernel panicked while it was recorded".into());
+                Err(RecordError {
+                    kernel: name.to_owned(),
+                    message,
+                    file: site.file().to_owned(),
+                    line: site.line(),
+                    column: site.column(),
+                })
+            }
+        },
+    }
+}
+
+/// A kernel's run-time parameter: a scalar or a global pointer.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a kernel's run-time parameter",
+    note = "use `Val<T>` of a scalar, or `Ptr<Global, T>`"
+)]
+pub trait KernelParam: Sized {
+    /// How the kernel's signature declares it.
+    fn declare(name: &str) -> Param;
+    /// Its handle.
+    fn from_value(value: Value) -> Self;
+}
+
+/// Declares the next run-time parameter of the kernel being recorded.
+#[track_caller]
+pub fn parameter<P: KernelParam>(name: &str) -> P {
+    let site = Location::caller();
+    let param = P::declare(name);
+    let ty = param.ty;
+    let index = with(|r| {
+        r.func.params.push(param);
+        r.func.params.len() as u32 - 1
+    });
+    P::from_value(emit1(Op::Param(index), ty, &[], site))
+}

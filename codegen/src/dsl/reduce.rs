@@ -1,0 +1,61 @@
+//! Reductions over a warp and over a CTA, written in the DSL.
+
+use super::*;
+use crate::device;
+
+/// The sum over the 32 lanes, in every lane: five butterfly steps, in the same order in every lane.
+#[device]
+pub fn warp_sum<T: Word + Number>(value: Val<T>) -> Val<T> {
+    let mut sum = value;
+    for step in [16, 8, 4, 2, 1] {
+        sum += shuffle_xor(sum, step);
+    }
+    sum
+}
+
+/// The largest value of the 32 lanes, in every lane.
+#[device]
+pub fn warp_max<T: Word + Number>(value: Val<T>) -> Val<T> {
+    let mut largest = value;
+    for step in [16, 8, 4, 2, 1] {
+        largest = largest.max(shuffle_xor(largest, step));
+    }
+    largest
+}
+
+/// The sum over a CTA of `warps` warps, in every thread and in the same order in every thread. `scratch` is a
+/// shared array of at least `warps` elements; it may be used again after the next barrier.
+#[device]
+pub fn block_sum(value: Val<f32>, scratch: Ptr<Shared, f32>, warps: u32) -> Val<f32> {
+    let partial = warp_sum(value);
+    if warps == 1 {
+        return partial;
+    }
+    if lane() == 0 {
+        scratch.at(warp_index()).store(partial);
+    }
+    barrier();
+    let mut total = scratch.load();
+    for warp in 1..warps {
+        total += scratch.at(warp).load();
+    }
+    total
+}
+
+/// The largest value of a CTA of `warps` warps, in every thread. `scratch` as for [`block_sum`].
+#[device]
+pub fn block_max(value: Val<f32>, scratch: Ptr<Shared, f32>, warps: u32) -> Val<f32> {
+    let partial = warp_max(value);
+    if warps == 1 {
+        return partial;
+    }
+    if lane() == 0 {
+        scratch.at(warp_index()).store(partial);
+    }
+    barrier();
+    let mut largest = scratch.load();
+    for warp in 1..warps {
+        largest = largest.max(scratch.at(warp).load());
+    }
+    largest
+}

@@ -1,0 +1,72 @@
+//! Which Rust types name run-time types, and what can be done with them.
+
+use half::{bf16, f16};
+
+use crate::ir::Type;
+
+/// Two binary16 values in one 32-bit register; the first is in the low half.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct F16x2(pub f16, pub f16);
+
+/// A Rust type that names the type of a run-time value.
+pub trait Scalar: Copy + 'static {
+    /// The IR's type.
+    const TYPE: Type;
+    /// Raw bits in the low end, as the IR's constants hold them.
+    fn bits(self) -> u64;
+}
+
+/// Scalars with `+ - *`, `min` and `max`.
+pub trait Number: Scalar {}
+
+/// Integers.
+pub trait Int: Number {}
+
+/// Floating-point scalars, packed ones included.
+pub trait Float: Number {}
+
+/// Scalars with `& | ^ !`: integers and `bool`.
+pub trait Bits: Scalar {}
+
+/// 32-bit scalars: what a shuffle moves.
+pub trait Word: Scalar {}
+
+macro_rules! scalar {
+    ($($ty:ty => $ir:ident, |$v:ident| $bits:expr;)*) => {
+        $(impl Scalar for $ty {
+            const TYPE: Type = Type::$ir;
+            fn bits(self) -> u64 {
+                let $v = self;
+                $bits
+            }
+        })*
+    };
+}
+
+scalar! {
+    bool => Pred, |v| u64::from(v);
+    u8 => U8, |v| u64::from(v);
+    u16 => U16, |v| u64::from(v);
+    u32 => U32, |v| u64::from(v);
+    u64 => U64, |v| v;
+    i8 => I8, |v| u64::from(v as u8);
+    i16 => I16, |v| u64::from(v as u16);
+    i32 => I32, |v| u64::from(v as u32);
+    i64 => I64, |v| v as u64;
+    f16 => F16, |v| u64::from(v.to_bits());
+    bf16 => Bf16, |v| u64::from(v.to_bits());
+    f32 => F32, |v| u64::from(v.to_bits());
+    F16x2 => F16x2, |v| u64::from(v.0.to_bits()) | u64::from(v.1.to_bits()) << 16;
+}
+
+macro_rules! mark {
+    ($($marker:ident: $($ty:ty)*;)*) => { $($(impl $marker for $ty {})*)* };
+}
+
+mark! {
+    Number: u8 u16 u32 u64 i8 i16 i32 i64 f16 bf16 f32 F16x2;
+    Int: u8 u16 u32 u64 i8 i16 i32 i64;
+    Float: f16 bf16 f32 F16x2;
+    Bits: bool u8 u16 u32 u64 i8 i16 i32 i64;
+    Word: u32 i32 f32 F16x2;
+}

@@ -1,0 +1,73 @@
+//! Handles of run-time scalars.
+
+use std::marker::PhantomData;
+use std::panic::Location;
+
+use super::record::{Site, emit1};
+use super::scalar::Scalar;
+use crate::ir::{self, Op};
+
+/// A value known only on the GPU: a handle of an SSA value of type `T` in the kernel being recorded.
+pub struct Val<T> {
+    pub(crate) id: ir::Value,
+    kind: PhantomData<T>,
+}
+
+impl<T> Clone for Val<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Val<T> {}
+
+impl<T> std::fmt::Debug for Val<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.id)
+    }
+}
+
+impl<T: Scalar> Val<T> {
+    pub(crate) fn from_id(id: ir::Value) -> Val<T> {
+        Val { id, kind: PhantomData }
+    }
+
+    /// A constant.
+    pub(crate) fn constant(value: T, site: Site) -> Val<T> {
+        Val::from_id(emit1(Op::Const(value.bits()), T::TYPE, &[], site))
+    }
+}
+
+/// A run-time value from a compile-time one.
+#[track_caller]
+pub fn val<T: Scalar>(value: T) -> Val<T> {
+    Val::constant(value, Location::caller())
+}
+
+/// What may stand where a run-time `T` is wanted: a handle, or a compile-time value that becomes a constant.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be used as a run-time `{T}`",
+    label = "expected `Val<{T}>` or `{T}`",
+    note = "convert a handle with `.cast::<{T}>()`, a compile-time number with `as {T}`"
+)]
+pub trait IntoVal<T: Scalar>: Copy {
+    /// The handle; constants are recorded at the caller's line.
+    #[track_caller]
+    fn into_val(self) -> Val<T>;
+}
+
+impl<T: Scalar> IntoVal<T> for Val<T> {
+    fn into_val(self) -> Val<T> {
+        self
+    }
+}
+
+macro_rules! into_val {
+    ($($ty:ty)*) => {
+        $(impl IntoVal<$ty> for $ty {
+            #[track_caller]
+            fn into_val(self) -> Val<$ty> { val(self) }
+        })*
+    };
+}
+into_val!(bool u8 u16 u32 u64 i8 i16 i32 i64 half::f16 half::bf16 f32 super::scalar::F16x2);

@@ -1,0 +1,213 @@
+//! The dominator tree of the reachable blocks, by the iteration of Cooper, Harvey and Kennedy, "A Simple, Fast
+//! Dominance Algorithm" (2001).
+
+use cranelift_entity::SecondaryMap;
+
+use super::{Block, Def, Function, Value};
+
+#[derive(Clone, Copy, Default)]
+struct Node {
+    /// Position in reverse postorder, from 1; 0 for blocks that are not reachable.
+    order: u32,
+    /// Position in reverse postorder of the immediate dominator; the entry's is its own.
+    idom: u32,
+    /// Entry and exit times of a depth-first walk of the tree: a block dominates those whose interval it encloses.
+    enter: u32,
+    exit: u32,
+}
+
+/// The dominator tree of a function's reachable blocks.
+pub struct Dominators {
+    nodes: SecondaryMap<Block, Node>,
+    rpo: Vec<Block>,
+    preorder: Vec<Block>,
+}
+
+impl Dominators {
+    /// Computes the tree. A function without blocks has an empty one.
+    pub fn new(function: &Function) -> Dominators {
+        let rpo = reverse_postorder(function);
+        let mut nodes: SecondaryMap<Block, Node> = SecondaryMap::new();
+        for (index, &block) in rpo.iter().enumerate() {
+            nodes[block].order = index as u32 + 1;
+        }
+        let preds = function.predecessors();
+        let mut idom = vec![0u32; rpo.len() + 1];
+        if !rpo.is_empty() {
+            idom[1] = 1;
+        }
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for (index, &block) in rpo.iter().enumerate().skip(1) {
+                let known =
+                    preds[block].iter().map(|&pred| nodes[pred].order).filter(|&p| idom[p as usize] != 0);
+                let new = known.reduce(|a, b| intersect(&idom, a, b)).unwrap_or(0);
+                if idom[index + 1] != new {
+                    idom[index + 1] = new;
+                    changed = true;
+                }
+            }
+        }
+        let mut children = vec![Vec::new(); rpo.len() + 1];
+        for (index, &block) in rpo.iter().enumerate() {
+            nodes[block].idom = idom[index + 1];
+            if index > 0 {
+                children[idom[index + 1] as usize].push(index as u32 + 1);
+            }
+        }
+        let preorder = number(&mut nodes, &rpo, &children);
+        Dominators { nodes, rpo, preorder }
+    }
+
+    /// The reachable blocks in reverse postorder, the entry first.
+    pub fn reverse_postorder(&self) -> &[Block] {
+        &self.rpo
+    }
+
+    /// The reachable blocks in a depth-first preorder of the tree: every block's subtree is contiguous.
+    pub fn preorder(&self) -> &[Block] {
+        &self.preorder
+    }
+
+    /// Whether the entry leads to the block.
+    pub fn is_reachable(&self, block: Block) -> bool {
+        self.nodes[block].order != 0
+    }
+
+    /// The block's position in reverse postorder, from 1; 0 for blocks that are not reachable.
+    pub fn order(&self, block: Block) -> u32 {
+        self.nodes[block].order
+    }
+
+    /// The closest strict dominator; none for the entry and for unreachable blocks.
+    pub fn immediate(&self, block: Block) -> Option<Block> {
+        let node = self.nodes[block];
+        (node.order > 1).then(|| self.rpo[node.idom as usize - 1])
+    }
+
+    /// Whether every path from the entry to `b` goes through `a`; a block dominates itself.
+    pub fn dominates(&self, a: Block, b: Block) -> bool {
+        let (outer, inner) = (self.nodes[a], self.nodes[b]);
+        outer.order != 0 && inner.order != 0 && outer.enter <= inner.enter && inner.exit <= outer.exit
+    }
+}
+
+/// The block that a value is defined in, if its definition is attached to `blocks`.
+pub fn defining_block(function: &Function, blocks: &InstBlocks, value: Value) -> Option<Block> {
+    match function.value_def(value) {
+        Def::Param(block, _) => Some(block),
+        Def::Result(inst, _) => blocks[inst],
+    }
+}
+
+/// The block that each instruction is in.
+pub type InstBlocks = SecondaryMap<super::Inst, Option<Block>>;
+
+/// The block that each instruction of the layout is in.
+pub fn inst_blocks(function: &Function) -> InstBlocks {
+    let mut blocks = SecondaryMap::new();
+    for &block in &function.layout {
+        for &inst in &function.block(block).insts {
+            blocks[inst] = Some(block);
+        }
+    }
+    blocks
+}
+
+fn intersect(idom: &[u32], mut a: u32, mut b: u32) -> u32 {
+    while a != b {
+        if a > b {
+            a = idom[a as usize];
+        } else {
+            b = idom[b as usize];
+        }
+    }
+    a
+}
+
+fn reverse_postorder(function: &Function) -> Vec<Block> {
+    let Some(&entry) = function.layout.first() else { return Vec::new() };
+    let mut seen: SecondaryMap<Block, bool> = SecondaryMap::new();
+    let mut post = Vec::new();
+    let mut stack = vec![(entry, 0)];
+    seen[entry] = true;
+    while let Some((block, next)) = stack.last_mut() {
+        let successor = function.successors(*block).nth(*next);
+        *next += 1;
+        match successor {
+            Some(successor) if !seen[successor] => {
+                seen[successor] = true;
+                stack.push((successor, 0));
+            }
+            Some(_) => {}
+            None => {
+                post.push(*block);
+                stack.pop();
+            }
+        }
+    }
+    post.reverse();
+    post
+}
+
+/// Sets every node's interval and gives the preorder.
+fn number(nodes: &mut SecondaryMap<Block, Node>, rpo: &[Block], children: &[Vec<u32>]) -> Vec<Block> {
+    let mut preorder = Vec::with_capacity(rpo.len());
+    let mut time = 0;
+    let mut stack: Vec<(u32, usize)> = Vec::new();
+    if !rpo.is_empty() {
+        stack.push((1, 0));
+    }
+    while let Some((order, next)) = stack.last_mut() {
+        let block = rpo[*order as usize - 1];
+        if *next == 0 {
+            preorder.push(block);
+            nodes[block].enter = time;
+            time += 1;
+        }
+        match children[*order as usize].get(*next) {
+            Some(&child) => {
+                *next += 1;
+                stack.push((child, 0));
+            }
+            None => {
+                nodes[block].exit = time;
+                stack.pop();
+            }
+        }
+    }
+    preorder
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::parse::parse;
+
+    #[test]
+    fn a_loop_with_a_diamond() {
+        let text = "kernel @k() {
+block0:
+  jump block1
+block1:
+  v0 = const.pred true
+  branch v0, block2, block5
+block2:
+  branch v0, block3, block4
+block3:
+  jump block4
+block4:
+  jump block1
+block5:
+  return
+}";
+        let function = parse(text).unwrap();
+        let doms = Dominators::new(&function);
+        let block = |n| Block::from_u32(n);
+        let idoms: Vec<_> = (0..6).map(|n| doms.immediate(block(n)).map(|b| b.as_u32())).collect();
+        assert_eq!(idoms, [None, Some(0), Some(1), Some(2), Some(2), Some(1)]);
+        assert!(doms.dominates(block(1), block(4)) && doms.dominates(block(4), block(4)));
+        assert!(!doms.dominates(block(3), block(4)) && !doms.dominates(block(2), block(5)));
+    }
+}

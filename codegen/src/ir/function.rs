@@ -1,0 +1,286 @@
+//! A kernel as typed SSA in entity arenas.
+
+use cranelift_entity::{PrimaryMap, SecondaryMap};
+use smallvec::SmallVec;
+
+use super::entities::{Block, Inst, Loc, SharedVar, Value};
+use super::op::Op;
+use super::types::Type;
+
+/// A place in a kernel's Rust source.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SourceLoc {
+    /// The file as rustc names it, relative to the workspace's root.
+    pub file: String,
+    /// Line, from 1.
+    pub line: u32,
+    /// Column, from 1.
+    pub column: u32,
+    /// Where the `#[device]` function that contains this place was called, if it was inlined.
+    pub inlined_at: Option<Loc>,
+}
+
+/// A kernel parameter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Param {
+    /// Its name in the Rust source.
+    pub name: String,
+    /// `Type::Global` for pointers, else the scalar's type.
+    pub ty: Type,
+    /// What a pointer points at, for launch stubs; none for scalars.
+    pub element: Option<Type>,
+}
+
+/// A static shared-memory variable: `count` elements.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shared {
+    /// Element type.
+    pub element: Type,
+    /// Number of elements.
+    pub count: u32,
+    /// Alignment in bytes, a power of two.
+    pub align: u32,
+}
+
+/// A jump's target and the values of its parameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockCall {
+    /// The target.
+    pub block: Block,
+    /// One value for each of its parameters.
+    pub args: Vec<Value>,
+}
+
+/// An instruction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstData {
+    /// What it does.
+    pub op: Op,
+    /// The type it does it at; see [`Op::signature`]. `Type::U32` where the operation has no type.
+    pub ty: Type,
+    /// Operands.
+    pub args: SmallVec<[Value; 4]>,
+    /// Targets, of terminators.
+    pub dests: Vec<BlockCall>,
+    /// Results.
+    pub results: SmallVec<[Value; 2]>,
+    /// Where in the Rust source it comes from.
+    pub loc: Option<Loc>,
+}
+
+/// Where a value comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Def {
+    /// Result `.1` of an instruction.
+    Result(Inst, u32),
+    /// Parameter `.1` of a block.
+    Param(Block, u32),
+}
+
+#[derive(Clone, Debug)]
+struct ValueData {
+    ty: Type,
+    def: Def,
+}
+
+/// A basic block: parameters, then instructions of which the last is a terminator.
+#[derive(Clone, Debug, Default)]
+pub struct BlockData {
+    /// Parameters.
+    pub params: Vec<Value>,
+    /// Instructions in order.
+    pub insts: Vec<Inst>,
+}
+
+/// A kernel.
+#[derive(Clone, Debug)]
+pub struct Function {
+    /// The kernel's name, which is its entry point's in PTX.
+    pub name: String,
+    /// Parameters.
+    pub params: Vec<Param>,
+    /// Threads a CTA, if fixed (`.reqntid`).
+    pub threads: Option<u32>,
+    /// Static shared memory.
+    pub shared: PrimaryMap<SharedVar, Shared>,
+    /// Source locations.
+    pub locs: PrimaryMap<Loc, SourceLoc>,
+    /// Blocks in the order they are printed; the first is the entry and has no parameters.
+    pub layout: Vec<Block>,
+    blocks: PrimaryMap<Block, BlockData>,
+    insts: PrimaryMap<Inst, InstData>,
+    values: PrimaryMap<Value, ValueData>,
+}
+
+impl Function {
+    /// An empty kernel.
+    pub fn new(name: impl Into<String>) -> Function {
+        Function {
+            name: name.into(),
+            params: Vec::new(),
+            threads: None,
+            shared: PrimaryMap::new(),
+            locs: PrimaryMap::new(),
+            layout: Vec::new(),
+            blocks: PrimaryMap::new(),
+            insts: PrimaryMap::new(),
+            values: PrimaryMap::new(),
+        }
+    }
+
+    /// A new empty block, not yet in the layout.
+    pub fn create_block(&mut self) -> Block {
+        self.blocks.push(BlockData::default())
+    }
+
+    /// The block's parameters and instructions.
+    pub fn block(&self, block: Block) -> &BlockData {
+        &self.blocks[block]
+    }
+
+    /// The block's parameters and instructions.
+    pub fn block_mut(&mut self, block: Block) -> &mut BlockData {
+        &mut self.blocks[block]
+    }
+
+    /// How many blocks were ever created, in the layout or not.
+    pub fn block_count(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// How many values were ever created.
+    pub fn value_count(&self) -> usize {
+        self.values.len()
+    }
+
+    /// How many instructions were ever created.
+    pub fn inst_count(&self) -> usize {
+        self.insts.len()
+    }
+
+    /// How many instructions the blocks of the layout hold.
+    pub fn size(&self) -> usize {
+        self.layout.iter().map(|&block| self.blocks[block].insts.len()).sum()
+    }
+
+    /// The instruction.
+    pub fn inst(&self, inst: Inst) -> &InstData {
+        &self.insts[inst]
+    }
+
+    /// The instruction.
+    pub fn inst_mut(&mut self, inst: Inst) -> &mut InstData {
+        &mut self.insts[inst]
+    }
+
+    /// Appends a parameter of type `ty` to `block`.
+    pub fn append_block_param(&mut self, block: Block, ty: Type) -> Value {
+        let index = self.blocks[block].params.len() as u32;
+        let value = self.values.push(ValueData { ty, def: Def::Param(block, index) });
+        self.blocks[block].params.push(value);
+        value
+    }
+
+    /// Removes the block's parameters for which `keep` is false, and the corresponding arguments of every jump
+    /// to it. The removed values must have no uses left.
+    pub fn retain_block_params(&mut self, block: Block, keep: &[bool]) {
+        let mut index = 0;
+        let mut params = std::mem::take(&mut self.blocks[block].params);
+        params.retain(|_| {
+            index += 1;
+            keep[index - 1]
+        });
+        for (index, &param) in params.iter().enumerate() {
+            self.values[param].def = Def::Param(block, index as u32);
+        }
+        self.blocks[block].params = params;
+        for &from in &self.layout {
+            let Some(&last) = self.blocks[from].insts.last() else { continue };
+            for dest in &mut self.insts[last].dests {
+                if dest.block == block {
+                    let mut index = 0;
+                    dest.args.retain(|_| {
+                        index += 1;
+                        keep[index - 1]
+                    });
+                }
+            }
+        }
+    }
+
+    /// A new instruction with fresh results of the types given, in no block.
+    pub fn create_inst(&mut self, mut data: InstData, results: &[Type]) -> Inst {
+        data.results.clear();
+        let inst = self.insts.push(data);
+        for (index, &ty) in results.iter().enumerate() {
+            let value = self.values.push(ValueData { ty, def: Def::Result(inst, index as u32) });
+            self.insts[inst].results.push(value);
+        }
+        inst
+    }
+
+    /// The value's type.
+    pub fn value_type(&self, value: Value) -> Type {
+        self.values[value].ty
+    }
+
+    /// Where the value comes from.
+    pub fn value_def(&self, value: Value) -> Def {
+        self.values[value].def
+    }
+
+    /// The instruction that gives the value, if one does.
+    pub fn defining_inst(&self, value: Value) -> Option<&InstData> {
+        match self.values[value].def {
+            Def::Result(inst, _) => Some(&self.insts[inst]),
+            Def::Param(..) => None,
+        }
+    }
+
+    /// The value's raw bits if it is a constant.
+    pub fn constant(&self, value: Value) -> Option<u64> {
+        match self.defining_inst(value)?.op {
+            Op::Const(bits) => Some(bits),
+            _ => None,
+        }
+    }
+
+    /// The block's terminator.
+    ///
+    /// # Panics
+    /// If the block is empty, which the verifier excludes.
+    pub fn terminator(&self, block: Block) -> &InstData {
+        let last = self.blocks[block].insts.last().expect("a verified block has a terminator");
+        &self.insts[*last]
+    }
+
+    /// The blocks that `block` may go to.
+    pub fn successors(&self, block: Block) -> impl Iterator<Item = Block> + '_ {
+        let last = self.blocks[block].insts.last();
+        last.into_iter().flat_map(|&inst| self.insts[inst].dests.iter().map(|dest| dest.block))
+    }
+
+    /// For every block, the blocks in the layout that go to it, in layout order, each once an edge.
+    pub fn predecessors(&self) -> SecondaryMap<Block, Vec<Block>> {
+        let mut preds: SecondaryMap<Block, Vec<Block>> = SecondaryMap::new();
+        for &block in &self.layout {
+            for succ in self.successors(block) {
+                preds[succ].push(block);
+            }
+        }
+        preds
+    }
+
+    /// Replaces every use of a value by `map(value)`, in operands and in block arguments.
+    pub fn rewrite_uses(&mut self, map: impl Fn(Value) -> Value) {
+        for &block in &self.layout {
+            for &inst in &self.blocks[block].insts {
+                let data = &mut self.insts[inst];
+                data.args.iter_mut().for_each(|value| *value = map(*value));
+                for dest in &mut data.dests {
+                    dest.args.iter_mut().for_each(|value| *value = map(*value));
+                }
+            }
+        }
+    }
+}

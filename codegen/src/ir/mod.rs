@@ -1,0 +1,25 @@
+//! The intermediate representation: typed SSA in entity arenas.
+//!
+//! A [`Function`] is one kernel. Its blocks have parameters instead of phi nodes; a jump passes arguments. Every
+//! instruction is an [`Op`] at a [`Type`], with operands, results and the source location it came from;
+//! [`Op::signature`] is the one table of what operands an operation takes and what results it gives. Values are
+//! defined once and used only where their definition dominates. Blocks outside [`Function::layout`] do not exist
+//! for any pass.
+//!
+//! The text form ([`print`], [`parse`]) round-trips: printing what was parsed gives the same text, and parsing
+//! what was printed gives the same function up to the numbering of entities.
+
+pub mod dominators;
+pub mod entities;
+mod function;
+mod names;
+mod op;
+pub mod parse;
+pub mod print;
+mod types;
+pub mod verify;
+
+pub use entities::{Block, Inst, Loc, SharedVar, Value};
+pub use function::{BlockCall, BlockData, Def, Function, InstData, Param, Shared, SourceLoc};
+pub use op::{Access, Atomic, Binary, Cache, Compare, Expect, Op, Rounding, Scope, Shuffle, Unary, Vote};
+pub use types::{Special, Type};

@@ -1,0 +1,186 @@
+//! Makes a function of a kernel as written.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{InstText, Kernel, Name, ParseError};
+use crate::ir::{Block, BlockCall, Function, Inst, InstData, Loc, Op, SourceLoc, Type, Value};
+
+/// The function, with the numbers that the text gives.
+pub(super) fn function(kernel: Kernel) -> Result<Function, ParseError> {
+    let mut function = Function::new(kernel.name.as_str());
+    function.params = kernel.params.clone();
+    function.threads = kernel.threads;
+    for shared in &kernel.shared {
+        function.shared.push(shared.clone());
+    }
+    let mut builder =
+        Builder { function, blocks: HashSet::new(), defined: HashMap::new(), locs: HashMap::new() };
+    builder.blocks(&kernel)?;
+    let insts = builder.definitions(&kernel)?;
+    builder.uses(&kernel, &insts)?;
+    Ok(builder.function)
+}
+
+struct Builder {
+    function: Function,
+    blocks: HashSet<Block>,
+    /// What each value number is, as the values are created in the order of their numbers.
+    defined: HashMap<u32, Value>,
+    locs: HashMap<SourceLoc, Loc>,
+}
+
+/// One or more consecutive values to create: a block's parameter or an instruction with its results.
+enum Definition<'a> {
+    Param(Block, Type),
+    Inst(usize, &'a InstText),
+}
+
+impl Builder {
+    fn blocks(&mut self, kernel: &Kernel) -> Result<(), ParseError> {
+        for block in &kernel.blocks {
+            let id = Block::from_u32(block.name.number);
+            if !self.blocks.insert(id) {
+                return Err(block.name.error(format!("block{} is defined twice", block.name.number)));
+            }
+            while self.function.block_count() <= block.name.number as usize {
+                self.function.create_block();
+            }
+            self.function.layout.push(id);
+        }
+        Ok(())
+    }
+
+    /// Creates all values in the order of their numbers; gives the instructions in the order of the text.
+    fn definitions(&mut self, kernel: &Kernel) -> Result<Vec<Inst>, ParseError> {
+        let mut definitions: Vec<(Name, Definition)> = Vec::new();
+        let mut insts = Vec::new();
+        for block in &kernel.blocks {
+            let id = Block::from_u32(block.name.number);
+            definitions.extend(block.params.iter().map(|&(name, ty)| (name, Definition::Param(id, ty))));
+            for text in &block.insts {
+                match text.results.first() {
+                    Some(&name) => {
+                        let consecutive =
+                            text.results.iter().zip(name.number..).find(|(r, n)| r.number != *n);
+                        if let Some((result, _)) = consecutive {
+                            return Err(
+                                result.error("the results of an instruction are numbered consecutively")
+                            );
+                        }
+                        definitions.push((name, Definition::Inst(insts.len(), text)));
+                        insts.push(None);
+                    }
+                    None => insts.push(Some(self.inst(text))),
+                }
+            }
+        }
+        // Stable, so that of two definitions of one value the later one in the text is the error.
+        definitions.sort_by_key(|(name, _)| name.number);
+        for (name, definition) in definitions {
+            if self.function.value_count() > name.number as usize {
+                return Err(name.error(format!("v{} is defined twice", name.number)));
+            }
+            self.skip_to(name.number);
+            match definition {
+                Definition::Param(block, ty) => {
+                    let value = self.function.append_block_param(block, ty);
+                    self.defined.insert(name.number, value);
+                }
+                Definition::Inst(index, text) => {
+                    let inst = self.inst(text);
+                    for &value in &self.function.inst(inst).results {
+                        self.defined.insert(value.as_u32(), value);
+                    }
+                    insts[index] = Some(inst);
+                }
+            }
+        }
+        self.order_params(kernel)?;
+        Ok(insts.into_iter().flatten().collect())
+    }
+
+    /// Parameters were appended in the order of their numbers, which must be that of the text.
+    fn order_params(&self, kernel: &Kernel) -> Result<(), ParseError> {
+        for block in &kernel.blocks {
+            let ascending = block.params.windows(2).find(|pair| pair[0].0.number > pair[1].0.number);
+            if let Some(pair) = ascending {
+                return Err(pair[1].0.error("the parameters of a block are numbered in ascending order"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills the numbers below `number` with values of an instruction that is in no block.
+    fn skip_to(&mut self, number: u32) {
+        let missing = number as usize - self.function.value_count();
+        if missing > 0 {
+            let hole = InstData {
+                op: Op::Const(0),
+                ty: Type::U32,
+                args: Default::default(),
+                dests: Vec::new(),
+                results: Default::default(),
+                loc: None,
+            };
+            self.function.create_inst(hole, &vec![Type::U32; missing]);
+        }
+    }
+
+    /// The instruction without its operands.
+    fn inst(&mut self, text: &InstText) -> Inst {
+        let mut loc = None;
+        for place in text.locs.iter().rev() {
+            let place = SourceLoc { inlined_at: loc, ..place.clone() };
+            loc = Some(match self.locs.get(&place) {
+                Some(&loc) => loc,
+                None => {
+                    let new = self.function.locs.push(place.clone());
+                    self.locs.insert(place, new);
+                    new
+                }
+            });
+        }
+        let mut types = text.op.signature(text.ty).map(|(_, results)| results).unwrap_or_default();
+        types.resize(text.results.len(), text.ty);
+        let data = InstData {
+            op: text.op,
+            ty: text.ty,
+            args: Default::default(),
+            dests: Vec::new(),
+            results: Default::default(),
+            loc,
+        };
+        self.function.create_inst(data, &types)
+    }
+
+    /// Puts the instructions into their blocks and sets their operands, now that every value exists.
+    fn uses(&mut self, kernel: &Kernel, insts: &[Inst]) -> Result<(), ParseError> {
+        let mut insts = insts.iter();
+        for block in &kernel.blocks {
+            for (text, &inst) in block.insts.iter().zip(&mut insts) {
+                let args = self.values(&text.args)?;
+                let mut dests = Vec::new();
+                for (target, args) in &text.dests {
+                    let block = Block::from_u32(target.number);
+                    if !self.blocks.contains(&block) {
+                        return Err(target.error(format!("block{} is not defined", target.number)));
+                    }
+                    dests.push(BlockCall { block, args: self.values(args)? });
+                }
+                let data = self.function.inst_mut(inst);
+                data.args = args.into();
+                data.dests = dests;
+                self.function.block_mut(Block::from_u32(block.name.number)).insts.push(inst);
+            }
+        }
+        Ok(())
+    }
+
+    fn values(&self, names: &[Name]) -> Result<Vec<Value>, ParseError> {
+        let value = |name: &Name| {
+            let value = self.defined.get(&name.number).copied();
+            value.ok_or_else(|| name.error(format!("v{} is not defined", name.number)))
+        };
+        names.iter().map(value).collect()
+    }
+}

@@ -1,0 +1,240 @@
+use super::*;
+use crate::ir::{
+    Access, Atomic, Binary, Block, BlockCall, Cache, Compare, Expect, InstData, Rounding, Scope, SharedVar,
+    Shuffle, Special, Unary, Value, Vote, print, verify,
+};
+
+/// Every operation, with payloads that differ from each other where that can matter.
+fn every_op() -> Vec<Op> {
+    let mut ops = vec![
+        Op::Const(0),
+        Op::Const(1),
+        Op::Const(0x7e),
+        Op::Const(0x8001),
+        Op::Const(0xff80_0000),
+        Op::Const(0x3dcc_cccd),
+        Op::Const(0x8000_0000),
+        Op::Const(1 << 63),
+        Op::Param(0),
+        Op::Param(1),
+        Op::SharedAddress(SharedVar::from_u32(0)),
+        Op::DynamicShared,
+        Op::MulWide,
+        Op::MulAdd,
+        Op::Select,
+        Op::Bitcast,
+        Op::Lop3(0x96),
+        Op::Lop3(0x0a),
+        Op::Prmt,
+        Op::BitField,
+        Op::Pack,
+        Op::Unpack,
+        Op::PtrAdd,
+        Op::Barrier { id: 0, threads: 0 },
+        Op::Barrier { id: 3, threads: 96 },
+        Op::WarpBarrier,
+        Op::WaitForDependencies,
+        Op::LaunchDependents,
+        Op::Jump,
+        Op::Branch,
+        Op::Return,
+    ];
+    ops.extend(Special::ALL.iter().map(|&s| Op::Special(s)));
+    ops.extend(Unary::ALL.iter().map(|&u| Op::Unary(u)));
+    ops.extend(Binary::ALL.iter().map(|&b| Op::Binary(b)));
+    ops.extend(Compare::ALL.iter().map(|&c| Op::Compare(c)));
+    ops.extend(Scope::ALL.iter().map(|&s| Op::Fence(s)));
+    ops.extend(Shuffle::ALL.iter().map(|&s| Op::Shuffle(s)));
+    ops.extend(Vote::ALL.iter().map(|&v| Op::Vote(v)));
+    for saturate in [false, true] {
+        ops.extend(Rounding::ALL.iter().map(|&rounding| Op::Convert { rounding, saturate }));
+        ops.push(Op::Funnel { left: saturate });
+        for b_signed in [false, true] {
+            ops.push(Op::Dp4a { a_signed: saturate, b_signed });
+            ops.extend([false, true].map(|high| Op::Dp2a { a_signed: saturate, b_signed, high }));
+        }
+    }
+    for (vector, offset) in [(1, 0), (2, 48), (4, -64), (1, i32::MIN), (1, i32::MAX)] {
+        for &cache in Cache::ALL {
+            ops.push(Op::Load(Access { vector, offset, cache }));
+            ops.push(Op::Store(Access { vector, offset, cache }));
+        }
+        for &op in Atomic::ALL {
+            ops.extend(Scope::ALL.iter().map(|&scope| Op::Atomic { op, scope, offset }));
+        }
+    }
+    ops
+}
+
+/// A function whose second block does only this, on the second block's parameters.
+fn function_of(op: Op, ty: Type) -> Option<Function> {
+    let (expected, results) = op.signature(ty).ok()?;
+    let mut function = Function::new("k");
+    let param = Param { name: "p".into(), ty: Type::Global, element: Some(Type::F16) };
+    function.params = vec![param, Param { name: "n".into(), ty: Type::I16, element: None }];
+    function.threads = Some(64);
+    function.shared.push(Shared { element: Type::F32, count: 4, align: 16 });
+    let blocks: Vec<Block> = (0..3).map(|_| function.create_block()).collect();
+    function.layout = vec![blocks[0], blocks[2], blocks[1]];
+    let types = expected.into_iter().map(|expect| match expect {
+        Expect::Is(ty) => ty,
+        Expect::Pointer => Type::Global,
+        Expect::Data if ty.bits() == 16 => Type::Bf16,
+        Expect::Data if ty.bits() == 64 => Type::U64,
+        Expect::Data if ty.bits() == 8 => Type::I8,
+        Expect::Data => Type::F32,
+        Expect::Offset => Type::I64,
+    });
+    let args: Vec<Value> = types.map(|ty| function.append_block_param(blocks[1], ty)).collect();
+    let outer =
+        function.locs.push(SourceLoc { file: "a b\"\\.rs".into(), line: 7, column: 1, inlined_at: None });
+    let loc = function.locs.push(SourceLoc {
+        file: "dsl.rs".into(),
+        line: 12,
+        column: 40,
+        inlined_at: Some(outer),
+    });
+    let to = |block: usize, args: &[Value]| BlockCall { block: blocks[block], args: args.to_vec() };
+    let dests = match op {
+        Op::Jump => vec![to(2, &args)],
+        Op::Branch => vec![to(2, &[]), to(1, &args)],
+        _ => vec![],
+    };
+    let data = InstData { op, ty, args: args.into(), dests, results: Default::default(), loc: Some(loc) };
+    let inst = function.create_inst(data, &results);
+    function.block_mut(blocks[1]).insts.push(inst);
+    Some(function)
+}
+
+#[test]
+fn every_operation_round_trips_at_every_type_it_has() {
+    let mut count = 0;
+    for op in every_op() {
+        for &ty in Type::ALL.iter().filter(|&&ty| op.is_typed() || ty == Type::U32) {
+            let Some(function) = function_of(op, ty) else { continue };
+            let text = function.to_string();
+            let back = parse(&text).unwrap_or_else(|error| panic!("{error} in\n{text}"));
+            assert_eq!(back.to_string(), text);
+            let inst = |f: &Function| f.inst(f.block(Block::from_u32(1)).insts[0]).clone();
+            assert_eq!((inst(&back).op, inst(&back).ty), (op, ty), "{text}");
+            count += 1;
+        }
+    }
+    assert!(count > 1000, "only {count} combinations");
+}
+
+const KERNEL: &str = r#"kernel @gemv(w: global u8, n: u32) threads 256 {
+  shared0 = f32 x 32 align 16
+  shared1 = u8 x 7 align 1
+block0:
+  v0 = param.global 0 @ "kernels-gen/src/gemv.rs":12:5
+  v1 = special.u32 tid.x @ "codegen/src/dsl/lib.rs":3:9 < "kernels-gen/src/gemv.rs":14:20 < "x.rs":1:2
+  v2 = const.u32 5 @ "codegen/src/dsl/lib.rs":3:9 < "kernels-gen/src/gemv.rs":15:20
+  v4, v5 = load.u32 x2 nc v0 + 16 @ "kernels-gen/src/gemv.rs":12:5
+  v9 = lt.u32 v1, v2 @ "kernels-gen/src/gemv.rs":12:5
+  branch v9, block7(v4), block2 @ "kernels-gen/src/gemv.rs":12:5
+block7(v10: u32):
+  v11 = convert.f32 rn v10 @ "kernels-gen/src/gemv.rs":12:5
+  store.f32 cs v0 - 4, v11 @ "kernels-gen/src/gemv.rs":12:5
+  jump block2 @ "kernels-gen/src/gemv.rs":12:5
+block2:
+  return @ "kernels-gen/src/gemv.rs":12:5
+}
+"#;
+
+#[test]
+fn a_kernel_round_trips_with_its_numbers_and_locations() {
+    let function = parse(KERNEL).unwrap();
+    assert_eq!(verify::verify(&function), Ok(()));
+    assert_eq!(function.to_string(), KERNEL);
+    let bare = print::without_locs(&function).to_string();
+    assert_eq!(parse(&bare).unwrap().to_string(), bare);
+    assert!(!bare.contains('@') || bare.matches('@').count() == 1);
+}
+
+#[test]
+fn comments_blanks_and_empty_lines_do_not_matter() {
+    let text = "; a comment\n\nkernel @k ( ) {  ; more\n\nblock0 :\n   v0=const.f32 1e-7;tiny\n\treturn\n\n}\n\n; end";
+    let expected = "kernel @k() {\nblock0:\n  v0 = const.f32 1e-7\n  return\n}\n";
+    assert_eq!(parse(text).unwrap().to_string(), expected);
+}
+
+#[test]
+fn constants_are_exact() {
+    let cases = [
+        ("f32 0.1", 0x3dcc_cccd),
+        ("f32 -0.0", 0x8000_0000),
+        ("f32 1e-45", 1),
+        ("f32 0x7fc00001", 0x7fc0_0001),
+        ("f16 0.5", 0x3800),
+        ("f16 0x7c00", 0x7c00),
+        ("bf16 1.5", 0x3fc0),
+        ("f16x2 0x3c003800", 0x3c00_3800),
+        ("i8 -128", 0x80),
+        ("i64 -9223372036854775808", 1 << 63),
+        ("u64 18446744073709551615", u64::MAX),
+        ("pred true", 1),
+    ];
+    for (text, bits) in cases {
+        let function = parse(&format!("kernel @k() {{\nblock0:\n  v0 = const.{text}\n  return\n}}")).unwrap();
+        assert_eq!(function.constant(Value::from_u32(0)), Some(bits), "{text}");
+        assert!(function.to_string().contains(&format!("const.{text}\n")), "{function}");
+    }
+}
+
+#[test]
+fn errors_say_where_and_what() {
+    let body = |inst: &str| format!("kernel @k() {{\nblock0:\n  {inst}\n}}");
+    let cases = [
+        ("".into(), "1:1: expected `kernel`"),
+        ("kernel k".into(), "1:8: expected `@`"),
+        ("kernel @k(a: u33) {".into(), "1:14: `u33` is not a type"),
+        ("kernel @k() threads -1 {".into(), "1:21: expected a number of threads"),
+        (
+            "kernel @k() {\nshared1 = f32 x 1 align 4\n}".into(),
+            "2:1: shared variables are numbered in order: expected shared0",
+        ),
+        ("kernel @k() {\nblock0:\n  return".into(), "3:9: expected an operation"),
+        ("kernel @k() {\n}\nblock0:".into(), "3:1: expected nothing after the kernel's closing brace"),
+        ("kernel @k() {\nblock0:\nblock0:\n}".into(), "3:1: block0 is defined twice"),
+        (
+            "kernel @k() {\nblock0(v1: u32, v0: u32):\n}".into(),
+            "2:17: the parameters of a block are numbered in ascending order",
+        ),
+        (body("v0 = frob.u32"), "3:8: `frob` is not an operation"),
+        (body("v0 = add.u31 v1"), "3:8: `u31` is not a type"),
+        (body("v0 = add v1, v1"), "3:8: `add` needs a type"),
+        (body("return.u32"), "3:3: `return` has no type"),
+        (body("v0 = add.u32 v1, v0"), "3:16: v1 is not defined"),
+        (body("v01 = const.u32 1"), "3:3: expected a name of the form v0"),
+        (body("v99999999 = const.u32 1"), "3:3: the number is larger than 4194304"),
+        (body("v0, v2 = unpack.f16 v0"), "3:7: the results of an instruction are numbered consecutively"),
+        (body("v0 = const.u8 256"), "3:17: `256` is not a constant of type u8"),
+        (body("v0 = const.f16 0.1"), "3:18: `0.1` is not a constant of type f16"),
+        (body("v0 = const.f32 inf"), "3:18: `inf` is not a constant of type f32"),
+        (body("v0 = convert.f32 up v0"), "3:20: expected one of rn, rz, rm, rp"),
+        (body("v0 = load.u32 v0 + 2147483648"), "3:22: the offset does not fit i32"),
+        (body("jump block1"), "3:8: block1 is not defined"),
+        (body("return @ foo.rs:1:2"), "3:12: expected a file name in quotation marks"),
+        (body("return @ \"foo"), "3:12: a file name without its closing quotation mark"),
+        (body("v0 = const.u32 1\nv0 = const.u32 2"), "4:1: v0 is defined twice"),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(parse(&text).map(|f| f.to_string()).unwrap_err().to_string(), expected, "{text}");
+    }
+}
+
+#[test]
+fn no_text_panics() {
+    for end in (0..KERNEL.len()).filter(|&end| KERNEL.is_char_boundary(end)) {
+        let _ = parse(&KERNEL[..end]).map(|f| verify::verify(&f));
+    }
+    let words: Vec<&str> = KERNEL.split_inclusive([' ', '\n', ',', '.']).collect();
+    for (index, _) in words.iter().enumerate() {
+        let mut cut = words.clone();
+        cut.remove(index);
+        let _ = parse(&cut.concat()).map(|f| verify::verify(&f));
+        cut.insert(index / 2, words[index]);
+        let _ = parse(&cut.concat()).map(|f| verify::verify(&f));
+    }
+}

@@ -1,0 +1,138 @@
+//! The types of IR values.
+
+use super::names::named_enum;
+
+named_enum! {
+    /// The type of an SSA value.
+    ///
+    /// Integers carry their signedness, so that an instruction's meaning follows from its type alone. Pointers
+    /// carry their address space; what they point at is a property of each access.
+    pub enum Type {
+        /// A predicate (one bit, a PTX `.pred` register).
+        Pred = "pred",
+        /// Unsigned 8-bit integer.
+        U8 = "u8",
+        /// Unsigned 16-bit integer.
+        U16 = "u16",
+        /// Unsigned 32-bit integer.
+        U32 = "u32",
+        /// Unsigned 64-bit integer.
+        U64 = "u64",
+        /// Signed 8-bit integer.
+        I8 = "i8",
+        /// Signed 16-bit integer.
+        I16 = "i16",
+        /// Signed 32-bit integer.
+        I32 = "i32",
+        /// Signed 64-bit integer.
+        I64 = "i64",
+        /// IEEE binary16.
+        F16 = "f16",
+        /// bfloat16.
+        Bf16 = "bf16",
+        /// Two binary16 in 32 bits, the first in the low half.
+        F16x2 = "f16x2",
+        /// IEEE binary32.
+        F32 = "f32",
+        /// A 64-bit address in the global window.
+        Global = "global",
+        /// A 32-bit address in the CTA's shared window.
+        Shared = "shared",
+    }
+}
+
+impl Type {
+    /// Size in memory, in bytes; a predicate has none and counts as one.
+    pub fn bytes(self) -> u32 {
+        match self {
+            Type::Pred | Type::U8 | Type::I8 => 1,
+            Type::U16 | Type::I16 | Type::F16 | Type::Bf16 => 2,
+            Type::U32 | Type::I32 | Type::F16x2 | Type::F32 | Type::Shared => 4,
+            Type::U64 | Type::I64 | Type::Global => 8,
+        }
+    }
+
+    /// Width in bits of the value's meaning (1 for a predicate).
+    pub fn bits(self) -> u32 {
+        if self == Type::Pred { 1 } else { self.bytes() * 8 }
+    }
+
+    /// The low bits that hold a value of this type, set.
+    pub fn mask(self) -> u64 {
+        u64::MAX >> (64 - self.bits())
+    }
+
+    /// Raw bits of this type as a signed number of the same width.
+    pub fn sign_extend(self, bits: u64) -> i64 {
+        let unused = 64 - self.bits();
+        ((bits << unused) as i64) >> unused
+    }
+
+    /// An integer of any width and sign.
+    pub fn is_int(self) -> bool {
+        self.is_signed() || self.is_unsigned()
+    }
+
+    /// A signed integer.
+    pub fn is_signed(self) -> bool {
+        matches!(self, Type::I8 | Type::I16 | Type::I32 | Type::I64)
+    }
+
+    /// An unsigned integer.
+    pub fn is_unsigned(self) -> bool {
+        matches!(self, Type::U8 | Type::U16 | Type::U32 | Type::U64)
+    }
+
+    /// A scalar or packed floating-point type.
+    pub fn is_float(self) -> bool {
+        matches!(self, Type::F16 | Type::Bf16 | Type::F16x2 | Type::F32)
+    }
+
+    /// A pointer into a memory space.
+    pub fn is_pointer(self) -> bool {
+        matches!(self, Type::Global | Type::Shared)
+    }
+}
+
+named_enum! {
+    /// A special register.
+    pub enum Special {
+        /// Thread index in the CTA, x.
+        TidX = "tid.x",
+        /// Thread index in the CTA, y.
+        TidY = "tid.y",
+        /// Thread index in the CTA, z.
+        TidZ = "tid.z",
+        /// Threads a CTA, x.
+        NtidX = "ntid.x",
+        /// Threads a CTA, y.
+        NtidY = "ntid.y",
+        /// Threads a CTA, z.
+        NtidZ = "ntid.z",
+        /// CTA index in the grid, x.
+        CtaidX = "ctaid.x",
+        /// CTA index in the grid, y.
+        CtaidY = "ctaid.y",
+        /// CTA index in the grid, z.
+        CtaidZ = "ctaid.z",
+        /// CTAs in the grid, x.
+        NctaidX = "nctaid.x",
+        /// CTAs in the grid, y.
+        NctaidY = "nctaid.y",
+        /// CTAs in the grid, z.
+        NctaidZ = "nctaid.z",
+        /// Lane in the warp, 0 to 31.
+        LaneId = "laneid",
+        /// The multiprocessor that runs this CTA.
+        SmId = "smid",
+        /// The low 32 bits of the multiprocessor's cycle counter.
+        Clock = "clock",
+    }
+}
+
+impl Special {
+    /// Reading it twice may give two values, so it is neither merged nor moved.
+    pub fn is_volatile(self) -> bool {
+        matches!(self, Special::Clock | Special::SmId)
+    }
+}

@@ -1,0 +1,269 @@
+//! Checks that a function is well formed. A pass or a back end that is given a verified function need not check
+//! any of this again.
+//!
+//! The kernel:
+//! - Its name and its parameters' names are identifiers; the parameters' names differ.
+//! - A parameter is a global pointer with or without an element type, or a scalar other than a predicate without
+//!   one.
+//! - `threads`, if fixed, is from 1 to 1024.
+//! - A shared variable has at least one element, of a scalar type other than a predicate, and its alignment is a
+//!   power of two that is no less than the element's size.
+//! - A source location's `inlined_at` is a location that was recorded before it.
+//!
+//! Blocks:
+//! - The layout holds at least one block, none twice, and all of them can be reached from the first.
+//! - The entry block has neither parameters nor predecessors.
+//! - A block ends in a terminator and holds no other.
+//!
+//! Values:
+//! - An instruction stands in one place. What it and its block say of a value's definition agrees with the value.
+//! - The definition of every operand and block argument dominates its use.
+//!
+//! Instructions:
+//! - Operand count and types, and result count and types, are those of [`Op::signature`]; an operation without a
+//!   type has `Type::U32`.
+//! - A jump has one target, a branch two, any other instruction none; targets are in the layout, and the arguments
+//!   are as many as the target's parameters and of their types.
+//! - `param` names a parameter and has its type; `shared_address` names a shared variable.
+//! - A conversion's operand is a scalar number; a bit cast's operand and result are equally wide and not predicates.
+//! - Only an access of global memory says how to cache, other than `volatile`.
+//! - An access at a constant offset from a shared variable is aligned to its own size. (It may be out of bounds:
+//!   that is where folding leads in code that a condition keeps from running.)
+//! - If any source location is recorded, every instruction has one.
+
+mod inst;
+
+use std::collections::HashSet;
+use std::fmt;
+
+use cranelift_entity::{EntitySet, SecondaryMap};
+
+use super::dominators::{Dominators, InstBlocks};
+use super::{Block, Def, Function, Inst, Op, Type, Value, print};
+
+/// A broken rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VerifyError {
+    /// The block concerned.
+    pub block: Option<Block>,
+    /// The text of the instruction concerned.
+    pub inst: Option<String>,
+    /// The place in the kernel's source that the instruction comes from, with the chain of inlined calls.
+    pub source: Option<String>,
+    /// What is wrong.
+    pub message: String,
+}
+
+impl std::error::Error for VerifyError {}
+
+impl fmt::Display for VerifyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(block) = self.block {
+            write!(f, "{block}: ")?;
+        }
+        if let Some(inst) = &self.inst {
+            write!(f, "`{inst}`: ")?;
+        }
+        f.write_str(&self.message)?;
+        if let Some(source) = &self.source {
+            write!(f, " (at {source})")?;
+        }
+        Ok(())
+    }
+}
+
+/// Checks every rule; gives all errors found. Rules that only make sense once others hold are skipped otherwise.
+pub fn verify(function: &Function) -> Result<(), Vec<VerifyError>> {
+    let mut verifier = Verifier { function, errors: Vec::new() };
+    verifier.header();
+    verifier.locations();
+    verifier.layout();
+    let insts = verifier.definitions();
+    if verifier.errors.is_empty() {
+        verifier.blocks(&insts);
+    }
+    if verifier.errors.is_empty() { Ok(()) } else { Err(verifier.errors) }
+}
+
+struct Verifier<'a> {
+    function: &'a Function,
+    errors: Vec<VerifyError>,
+}
+
+impl Verifier<'_> {
+    fn report(&mut self, message: impl Into<String>) {
+        self.errors.push(VerifyError { block: None, inst: None, source: None, message: message.into() });
+    }
+
+    fn report_block(&mut self, block: Block, message: impl Into<String>) {
+        self.errors.push(VerifyError {
+            block: Some(block),
+            inst: None,
+            source: None,
+            message: message.into(),
+        });
+    }
+
+    fn report_inst(&mut self, block: Block, inst: Inst, message: impl Into<String>) {
+        let loc = self.function.inst(inst).loc.filter(|&loc| self.function.locs.is_valid(loc));
+        self.errors.push(VerifyError {
+            block: Some(block),
+            inst: Some(print::instruction(self.function, inst).to_string()),
+            source: loc.map(|loc| print::location(self.function, loc).to_string()),
+            message: message.into(),
+        });
+    }
+
+    fn header(&mut self) {
+        let function = self.function;
+        if !is_identifier(&function.name) {
+            self.report(format!("the kernel's name `{}` is not an identifier", function.name));
+        }
+        let mut names = HashSet::new();
+        for param in &function.params {
+            let name = &param.name;
+            if !is_identifier(name) {
+                self.report(format!("the parameter's name `{name}` is not an identifier"));
+            }
+            if !names.insert(name) {
+                self.report(format!("two parameters are called {name}"));
+            }
+            if matches!(param.ty, Type::Pred | Type::Shared) {
+                self.report(format!("parameter {name} cannot be of type {}", param.ty));
+            }
+            if param.ty != Type::Global && param.element.is_some() {
+                self.report(format!("parameter {name} is no pointer but has an element type"));
+            }
+        }
+        if let Some(threads) = function.threads.filter(|threads| !(1..=1024).contains(threads)) {
+            self.report(format!("{threads} threads a CTA, not 1 to 1024"));
+        }
+        for (var, shared) in function.shared.iter() {
+            if shared.element == Type::Pred || shared.element.is_pointer() || shared.count == 0 {
+                self.report(format!("{var} holds {} x {}", shared.element, shared.count));
+            }
+            if !shared.align.is_power_of_two() || shared.align < shared.element.bytes() {
+                self.report(format!("{var} of {} cannot be aligned to {}", shared.element, shared.align));
+            }
+        }
+    }
+
+    fn locations(&mut self) {
+        for (loc, place) in self.function.locs.iter() {
+            if place.inlined_at.is_some_and(|outer| outer >= loc) {
+                self.report(format!("{loc} was inlined at a location that is not recorded before it"));
+            }
+        }
+    }
+
+    fn layout(&mut self) {
+        let function = self.function;
+        let Some(&entry) = function.layout.first() else {
+            return self.report("the kernel has no blocks");
+        };
+        let mut seen = EntitySet::new();
+        for &block in &function.layout {
+            if !seen.insert(block) {
+                self.report_block(block, "the block is in the layout twice");
+            }
+        }
+        if !function.block(entry).params.is_empty() {
+            self.report_block(entry, "the entry block has parameters");
+        }
+        for &block in &function.layout {
+            self.block_shape(block);
+            for target in function.successors(block) {
+                if !seen.contains(target) {
+                    self.report_block(block, format!("{target} is a target but not in the layout"));
+                }
+                if target == entry {
+                    self.report_block(block, "the entry block is a target");
+                }
+            }
+        }
+        if self.errors.is_empty() {
+            let doms = Dominators::new(function);
+            for &block in function.layout.iter().filter(|&&block| !doms.is_reachable(block)) {
+                self.report_block(block, "the block cannot be reached");
+            }
+        }
+    }
+
+    fn block_shape(&mut self, block: Block) {
+        let function = self.function;
+        let Some((&last, rest)) = function.block(block).insts.split_last() else {
+            return self.report_block(block, "the block is empty");
+        };
+        if !function.inst(last).op.is_terminator() {
+            self.report_inst(block, last, "the block does not end in a terminator");
+        }
+        for &inst in rest.iter().filter(|&&inst| function.inst(inst).op.is_terminator()) {
+            self.report_inst(block, inst, "a terminator before the end of its block");
+        }
+        for &inst in &function.block(block).insts {
+            let data = function.inst(inst);
+            let count = match data.op {
+                Op::Jump => 1,
+                Op::Branch => 2,
+                _ => 0,
+            };
+            if data.dests.len() != count {
+                self.report_inst(block, inst, format!("has {} targets, not {count}", data.dests.len()));
+            }
+        }
+    }
+
+    /// Checks that values and their definitions agree; gives the block of each instruction.
+    fn definitions(&mut self) -> InstBlocks {
+        let function = self.function;
+        let mut blocks: InstBlocks = SecondaryMap::new();
+        for &block in &function.layout {
+            let data = function.block(block);
+            for (index, &param) in data.params.iter().enumerate() {
+                if function.value_def(param) != Def::Param(block, index as u32) {
+                    self.report_block(
+                        block,
+                        format!("{param} is not defined as parameter {index} of this block"),
+                    );
+                }
+            }
+            for &inst in &data.insts {
+                if let Some(first) = blocks[inst].replace(block) {
+                    self.report_inst(block, inst, format!("the instruction is also in {first}"));
+                }
+                for (index, &result) in function.inst(inst).results.iter().enumerate() {
+                    if function.value_def(result) != Def::Result(inst, index as u32) {
+                        self.report_inst(block, inst, format!("{result} is not defined by this instruction"));
+                    }
+                }
+            }
+        }
+        blocks
+    }
+
+    fn blocks(&mut self, insts: &InstBlocks) {
+        let doms = Dominators::new(self.function);
+        let mut context = inst::Context { doms: &doms, insts, placed: EntitySet::new() };
+        for &block in &self.function.layout {
+            for &inst in &self.function.block(block).insts {
+                for message in context.check(self.function, block, inst) {
+                    self.report_inst(block, inst, message);
+                }
+                context.placed.insert(inst);
+            }
+        }
+    }
+}
+
+fn is_identifier(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// A value with its type, for messages.
+fn typed(function: &Function, value: Value) -> String {
+    format!("{value} of type {}", function.value_type(value))
+}
+
+#[cfg(test)]
+mod tests;

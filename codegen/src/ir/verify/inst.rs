@@ -1,0 +1,189 @@
+//! The rules on one instruction.
+
+use cranelift_entity::EntitySet;
+
+use super::typed;
+use crate::ir::dominators::{Dominators, InstBlocks};
+use crate::ir::{Block, Cache, Def, Expect, Function, Inst, InstData, Op, Type, Value};
+
+/// What the rules need besides the function.
+pub(super) struct Context<'a> {
+    pub doms: &'a Dominators,
+    pub insts: &'a InstBlocks,
+    /// The instructions checked so far; those of the same block come before the one being checked.
+    pub placed: EntitySet<Inst>,
+}
+
+impl Context<'_> {
+    /// What is wrong with the instruction.
+    pub(super) fn check(&self, function: &Function, block: Block, inst: Inst) -> Vec<String> {
+        let data = function.inst(inst);
+        let mut errors = Vec::new();
+        self.dominance(function, block, data, &mut errors);
+        signature(function, data, &mut errors);
+        targets(function, data, &mut errors);
+        entities(function, data, &mut errors);
+        if errors.is_empty() {
+            casts(function, data, &mut errors);
+            memory(function, data, &mut errors);
+        }
+        match data.loc {
+            Some(loc) if !function.locs.is_valid(loc) => errors.push("has an unknown source location".into()),
+            None if !function.locs.is_empty() => errors.push("has no source location".into()),
+            _ => {}
+        }
+        errors
+    }
+
+    fn dominance(&self, function: &Function, block: Block, data: &InstData, errors: &mut Vec<String>) {
+        for &value in data.args.iter().chain(data.dests.iter().flat_map(|dest| &dest.args)) {
+            let dominates = match function.value_def(value) {
+                Def::Param(home, index) => {
+                    function.block(home).params.get(index as usize) == Some(&value)
+                        && self.doms.dominates(home, block)
+                }
+                Def::Result(def, _) => match self.insts[def] {
+                    Some(home) if home == block => self.placed.contains(def),
+                    Some(home) => self.doms.dominates(home, block),
+                    None => false,
+                },
+            };
+            if !dominates {
+                errors.push(format!("the definition of {value} does not dominate this use"));
+            }
+        }
+    }
+}
+
+fn signature(function: &Function, data: &InstData, errors: &mut Vec<String>) {
+    let (expected, results) = match data.op.signature(data.ty) {
+        Ok(signature) => signature,
+        Err(message) => return errors.push(message),
+    };
+    if !data.op.is_typed() && data.ty != Type::U32 {
+        errors.push(format!("the operation has no type but is given {}", data.ty));
+    }
+    if data.args.len() != expected.len() {
+        errors.push(format!("has {} operands, not {}", data.args.len(), expected.len()));
+    }
+    for (&arg, &expect) in data.args.iter().zip(&expected) {
+        if !accepts(expect, function.value_type(arg)) {
+            errors.push(format!("{} is not {}", typed(function, arg), description(expect)));
+        }
+    }
+    if data.results.len() != results.len() {
+        errors.push(format!("has {} results, not {}", data.results.len(), results.len()));
+    }
+    for (&result, &ty) in data.results.iter().zip(&results) {
+        if function.value_type(result) != ty {
+            errors.push(format!("the result {} is not of type {ty}", typed(function, result)));
+        }
+    }
+}
+
+fn accepts(expect: Expect, ty: Type) -> bool {
+    match expect {
+        Expect::Is(expected) => ty == expected,
+        Expect::Pointer => ty.is_pointer(),
+        Expect::Data => ty != Type::Pred,
+        Expect::Offset => ty.is_int() && ty.bits() >= 32,
+    }
+}
+
+fn description(expect: Expect) -> String {
+    match expect {
+        Expect::Is(ty) => format!("of type {ty}"),
+        Expect::Pointer => "a pointer".into(),
+        Expect::Data => "data in a register".into(),
+        Expect::Offset => "an offset of 32 or 64 bits".into(),
+    }
+}
+
+fn targets(function: &Function, data: &InstData, errors: &mut Vec<String>) {
+    for dest in &data.dests {
+        let params = &function.block(dest.block).params;
+        if dest.args.len() != params.len() {
+            errors.push(format!(
+                "passes {} arguments to {}, not {}",
+                dest.args.len(),
+                dest.block,
+                params.len()
+            ));
+        }
+        for (&arg, &param) in dest.args.iter().zip(params) {
+            if function.value_type(arg) != function.value_type(param) {
+                errors.push(format!("{} is passed to {}", typed(function, arg), typed(function, param)));
+            }
+        }
+    }
+}
+
+fn entities(function: &Function, data: &InstData, errors: &mut Vec<String>) {
+    match data.op {
+        Op::Param(index) => match function.params.get(index as usize) {
+            None => errors.push(format!("the kernel has no parameter {index}")),
+            Some(param) if param.ty != data.ty => {
+                errors.push(format!("parameter {} is of type {}, not {}", param.name, param.ty, data.ty));
+            }
+            Some(_) => {}
+        },
+        Op::SharedAddress(var) if !function.shared.is_valid(var) => {
+            errors.push(format!("the kernel has no {var}"));
+        }
+        _ => {}
+    }
+}
+
+fn casts(function: &Function, data: &InstData, errors: &mut Vec<String>) {
+    let Some(&arg) = data.args.first() else { return };
+    let from = function.value_type(arg);
+    match data.op {
+        Op::Convert { .. } if from.is_pointer() || from == Type::F16x2 => {
+            errors.push(format!("{} is not a scalar number", typed(function, arg)));
+        }
+        Op::Bitcast if from.bits() != data.ty.bits() || data.ty == Type::Pred => {
+            errors.push(format!("{} has not the width of {}", typed(function, arg), data.ty));
+        }
+        _ => {}
+    }
+}
+
+fn memory(function: &Function, data: &InstData, errors: &mut Vec<String>) {
+    let Some(offset) = data.op.offset() else { return };
+    let pointer = data.args[0];
+    let mut elements = 1;
+    if let Op::Load(access) | Op::Store(access) = data.op {
+        elements = u32::from(access.vector);
+        let plain = matches!(access.cache, Cache::Default | Cache::Volatile);
+        if !plain && function.value_type(pointer) != Type::Global {
+            errors.push(format!("{} access of {}", access.cache, typed(function, pointer)));
+        }
+    }
+    let Some((align, at)) = shared_place(function, pointer) else { return };
+    let (size, begin) = (i64::from(elements * data.ty.bytes()), at.wrapping_add(i64::from(offset)));
+    if align % size != 0 || begin % size != 0 {
+        errors.push(format!("accesses {size} bytes at byte {begin} of a variable aligned to {align}"));
+    }
+}
+
+/// The alignment of the shared variable that the pointer points into and the constant offset from its beginning,
+/// in bytes; none if the offset is not constant.
+fn shared_place(function: &Function, pointer: Value) -> Option<(i64, i64)> {
+    let (mut pointer, mut at) = (pointer, 0i64);
+    // As yet unchecked instructions may form a cycle, which is longer than any chain of all values.
+    for _ in 0..function.value_count() {
+        let data = function.defining_inst(pointer)?;
+        match data.op {
+            Op::SharedAddress(var) => {
+                return Some((i64::from(function.shared.get(var)?.align), at));
+            }
+            Op::PtrAdd => {
+                let (&base, &offset) = (data.args.first()?, data.args.get(1)?);
+                at = at.wrapping_add(i64::from(function.constant(offset)? as i32));
+                pointer = base;
+            }
+            _ => return None,
+        }
+    }
+    None
+}

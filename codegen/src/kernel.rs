@@ -1,0 +1,143 @@
+//! A recorded kernel and its way to PTX.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ir::verify::verify;
+use crate::ir::{Function, Op, Param, Type};
+use crate::passes::{self, OptLevel};
+use crate::ptx::{self, Target, Unsupported};
+
+/// A recorded kernel.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    function: Function,
+}
+
+/// Why a kernel does not become PTX.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum CompileError {
+    /// The target lacks an instruction.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
+    /// The IR breaks a rule: a bug in the compiler or in a pass.
+    #[error("kernel {kernel}: invalid IR (a bug in bespoke-codegen):\n{errors}")]
+    Invalid {
+        /// The kernel.
+        kernel: String,
+        /// The rules broken.
+        errors: String,
+    },
+}
+
+/// PTX and what is known of it without an assembler.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    /// The kernel's name: the entry point.
+    pub name: String,
+    /// The target it is for.
+    pub target: Target,
+    /// The module's text.
+    pub ptx: String,
+    /// The IR it was printed from.
+    pub function: Function,
+    /// Counts.
+    pub report: Report,
+    /// What each pass did.
+    pub passes: passes::Report,
+}
+
+/// What a kernel is made of.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// Lines of PTX.
+    pub ptx_lines: usize,
+    /// IR instructions, constants left out.
+    pub instructions: usize,
+    /// IR instructions by kind.
+    pub mix: BTreeMap<String, usize>,
+    /// Static shared memory, in bytes.
+    pub static_shared: u32,
+}
+
+impl Kernel {
+    pub(crate) fn new(function: Function) -> Kernel {
+        Kernel { function }
+    }
+
+    /// The kernel's name.
+    pub fn name(&self) -> &str {
+        &self.function.name
+    }
+
+    /// The same kernel under another name: a specialisation's, say. Names are PTX identifiers: letters, digits and
+    /// underscores.
+    #[must_use]
+    pub fn named(mut self, name: impl Into<String>) -> Kernel {
+        self.function.name = name.into();
+        self
+    }
+
+    /// The run-time parameters, in order.
+    pub fn params(&self) -> &[Param] {
+        &self.function.params
+    }
+
+    /// Threads a CTA, if fixed.
+    pub fn threads(&self) -> Option<u32> {
+        self.function.threads
+    }
+
+    /// The IR as recorded, before any pass.
+    pub fn function(&self) -> &Function {
+        &self.function
+    }
+
+    /// Optimises and prints the kernel for `target`.
+    pub fn compile(&self, target: Target) -> Result<Compiled, CompileError> {
+        self.compile_at(target, OptLevel::Default)
+    }
+
+    /// As [`Kernel::compile`], at the optimisation level given.
+    pub fn compile_at(&self, target: Target, level: OptLevel) -> Result<Compiled, CompileError> {
+        let mut function = self.function.clone();
+        let passes = passes::optimize(&mut function, level);
+        verify(&function).map_err(|errors| CompileError::Invalid {
+            kernel: self.name().to_owned(),
+            errors: errors.iter().map(|error| format!("  {error}\n")).collect(),
+        })?;
+        let text = ptx::print(&function, target)?;
+        let report = Report::of(&function, &text);
+        Ok(Compiled { name: self.name().to_owned(), target, ptx: text, function, report, passes })
+    }
+}
+
+impl Report {
+    fn of(function: &Function, ptx: &str) -> Report {
+        let mut report = Report { ptx_lines: ptx.lines().count(), ..Report::default() };
+        for &block in &function.layout {
+            for &inst in &function.block(block).insts {
+                let data = function.inst(inst);
+                let kind = match data.op {
+                    Op::Const(_) => continue,
+                    Op::Load(_) if function.value_type(data.args[0]) == Type::Global => "global loads",
+                    Op::Load(_) => "shared loads",
+                    Op::Store(_) if function.value_type(data.args[0]) == Type::Global => "global stores",
+                    Op::Store(_) => "shared stores",
+                    Op::Atomic { .. } => "atomics",
+                    Op::Dp4a { .. } | Op::Dp2a { .. } => "dot products",
+                    Op::Barrier { .. } | Op::WarpBarrier | Op::Fence(_) => "barriers",
+                    Op::Shuffle(_) | Op::Vote(_) => "warp exchange",
+                    Op::Jump | Op::Branch | Op::Return => "control",
+                    _ if data.ty.is_float() => "float arithmetic",
+                    _ => "integer arithmetic",
+                };
+                report.instructions += 1;
+                *report.mix.entry(kind.to_owned()).or_default() += 1;
+            }
+        }
+        report.static_shared = function.shared.values().map(|shared| shared.count * shared.element.bytes()).sum();
+        report
+    }
+}

@@ -1,0 +1,150 @@
+//! Constant parts of addresses go into the accesses, so that what unrolled iterations load shares one base register.
+//!
+//! ```text
+//!   v3 = add.u32 v2, 64           v3 = convert.u64 v2
+//!   v4 = convert.u64 v3      →    v4 = ptr_add.global v0, v3
+//!   v5 = ptr_add.global v0, v4    v6 = load.u8 v4 + 64
+//!   v6 = load.u8 v5
+//! ```
+//!
+//! A product that is exact is computed in 64 bits at once, instead of converting it.
+//!
+//! Constants leave a 32-bit offset only where [`Ranges`] proves that the sum does not wrap, since 64-bit addresses
+//! would not wrap with it; an address in shared memory has 32 bits itself.
+
+use super::Pass;
+use super::analysis::ranges::Ranges;
+use super::edit::{Editor, Rewrite, rewrite};
+use crate::ir::{Binary, Function, InstData, Op, Type, Value};
+
+/// See the module.
+pub struct Address;
+
+impl Pass for Address {
+    fn name(&self) -> &'static str {
+        "address"
+    }
+
+    fn run(&self, function: &mut Function) -> bool {
+        let ranges = Ranges::new(function);
+        rewrite(function, |editor, data| visit(editor, &ranges, data).unwrap_or(Rewrite::Keep))
+    }
+}
+
+const ADD: Op = Op::Binary(Binary::Add);
+
+fn visit(editor: &mut Editor<'_>, ranges: &Ranges, data: &InstData) -> Option<Rewrite> {
+    match data.op {
+        Op::Convert { saturate: false, .. } if data.ty.is_int() && data.ty.bits() == 64 => {
+            let Some((x, c)) = exact_sum(editor, ranges, data.args[0]) else {
+                return widen(editor, ranges, data);
+            };
+            let wide = editor.insert(data.op, data.ty, &[x]);
+            Some(wide_sum(editor, data.ty, wide, c))
+        }
+        Op::MulWide => {
+            let (x, c) = exact_sum(editor, ranges, data.args[0])?;
+            let factor = editor.function.constant(data.args[1])?;
+            let factor = if data.ty.is_signed() { data.ty.sign_extend(factor) } else { factor as i64 };
+            let product = editor.insert(Op::MulWide, data.ty, &[x, data.args[1]]);
+            let wide = editor.function.value_type(product);
+            Some(wide_sum(editor, wide, product, c.wrapping_mul(factor)))
+        }
+        Op::PtrAdd => pointer(editor, ranges, data),
+        op => {
+            let offset = op.offset()?;
+            let (base, c) = constant_step(editor, data.args[0])?;
+            let offset = i32::try_from(c.checked_add(offset.into())?).ok()?;
+            let mut args = data.args.clone();
+            args[0] = base;
+            Some(Rewrite::Into(op.with_offset(offset), data.ty, args))
+        }
+    }
+}
+
+/// The conversion of an exact product is the wide product, which is one instruction.
+fn widen(editor: &mut Editor<'_>, ranges: &Ranges, data: &InstData) -> Option<Rewrite> {
+    let product = editor.function.defining_inst(data.args[0])?.clone();
+    let [a, b] = product.args[..] else { return None };
+    // The wide product has the operands' signedness, and the conversion keeps their number.
+    if !matches!((product.ty, data.ty), (Type::U32, Type::U64) | (Type::I32, Type::I64)) {
+        return None;
+    }
+    let b = match product.op {
+        Op::Binary(Binary::Mul) => b,
+        Op::Binary(Binary::Shl) => {
+            let amount = editor.function.constant(b).filter(|&amount| amount < 31)?;
+            editor.constant(product.ty, 1 << amount)
+        }
+        _ => return None,
+    };
+    let exact = ranges.exact_product(editor.function, editor.block, [a, b]);
+    exact.then(|| Rewrite::into(Op::MulWide, product.ty, &[a, b]))
+}
+
+/// Constants go to the last of a chain of `ptr_add`, and become one there.
+fn pointer(editor: &mut Editor<'_>, ranges: &Ranges, data: &InstData) -> Option<Rewrite> {
+    let (ty, base, offset) = (data.ty, data.args[0], data.args[1]);
+    let inner = constant_step(editor, base);
+    if let Some(outer) = constant_offset(editor, ty, offset) {
+        let (base, inner) = inner?;
+        let both = offset_constant(editor, ty, inner.wrapping_add(outer));
+        return Some(Rewrite::into(Op::PtrAdd, ty, &[base, both]));
+    }
+    let (base, x, c) = match inner {
+        Some((base, c)) => (base, offset, c),
+        None => {
+            let wraps_alike = editor.function.value_type(offset).bits() == 64 || ty == Type::Shared;
+            let (x, c) =
+                if wraps_alike { any_sum(editor, offset) } else { exact_sum(editor, ranges, offset) }?;
+            (base, x, c)
+        }
+    };
+    let variable = editor.insert(Op::PtrAdd, ty, &[base, x]);
+    let c = offset_constant(editor, ty, c);
+    Some(Rewrite::into(Op::PtrAdd, ty, &[variable, c]))
+}
+
+/// `(p, c)` if the pointer is p plus the constant c.
+fn constant_step(editor: &Editor<'_>, pointer: Value) -> Option<(Value, i64)> {
+    let data = editor.function.defining_inst(pointer).filter(|data| data.op == Op::PtrAdd)?;
+    Some((data.args[0], constant_offset(editor, data.ty, data.args[1])?))
+}
+
+/// The number of bytes that a constant offset moves a pointer by.
+fn constant_offset(editor: &Editor<'_>, pointer: Type, offset: Value) -> Option<i64> {
+    let bits = editor.function.constant(offset)?;
+    let ty = editor.function.value_type(offset);
+    Some(match pointer {
+        Type::Shared => i64::from(bits as i32),
+        _ if ty.is_signed() => ty.sign_extend(bits),
+        _ => bits as i64,
+    })
+}
+
+fn offset_constant(editor: &mut Editor<'_>, pointer: Type, bytes: i64) -> Value {
+    let ty = if pointer == Type::Shared { Type::I32 } else { Type::I64 };
+    editor.constant(ty, bytes as u64)
+}
+
+fn wide_sum(editor: &mut Editor<'_>, ty: Type, variable: Value, c: i64) -> Rewrite {
+    let c = editor.constant(ty, c as u64);
+    Rewrite::into(ADD, ty, &[variable, c])
+}
+
+/// `(x, c)` if the value is `x + c` modulo two to its width, c as a signed number.
+fn any_sum(editor: &Editor<'_>, value: Value) -> Option<(Value, i64)> {
+    let data = editor.function.defining_inst(value).filter(|data| data.op == ADD)?;
+    let c = editor.function.constant(data.args[1])?;
+    // A sum of constants is for folding.
+    let variable = editor.function.constant(data.args[0]).is_none();
+    variable.then(|| (data.args[0], data.ty.sign_extend(c)))
+}
+
+/// `(x, c)` if the value is exactly the sum of the numbers x and c.
+fn exact_sum(editor: &Editor<'_>, ranges: &Ranges, value: Value) -> Option<(Value, i64)> {
+    let (x, c) = any_sum(editor, value)?;
+    let ty = editor.function.value_type(value);
+    let c = ranges.exact_summand(editor.function, editor.block, (x, ty.mask() & c as u64))?;
+    Some((x, c))
+}

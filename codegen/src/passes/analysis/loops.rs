@@ -1,0 +1,38 @@
+//! Natural loops.
+
+use std::collections::HashSet;
+
+use super::Dominators;
+use crate::ir::{Block, Function};
+
+/// A natural loop: a header that dominates all of its blocks, and an edge back to it.
+#[derive(Clone, Debug)]
+pub struct Loop {
+    /// The one block through which the loop is entered.
+    pub header: Block,
+    /// All blocks, the header and those of inner loops included.
+    pub blocks: HashSet<Block>,
+}
+
+/// The function's natural loops, inner loops before those that contain them. Loops of one header are one loop.
+pub fn loops(function: &Function, doms: &Dominators) -> Vec<Loop> {
+    let preds = function.predecessors();
+    let mut loops = Vec::new();
+    for &header in doms.reverse_postorder() {
+        let mut work: Vec<Block> =
+            preds[header].iter().copied().filter(|&latch| doms.dominates(header, latch)).collect();
+        if work.is_empty() {
+            continue;
+        }
+        let mut blocks = HashSet::from([header]);
+        while let Some(block) = work.pop() {
+            if blocks.insert(block) {
+                work.extend(&preds[block]);
+            }
+        }
+        loops.push(Loop { header, blocks });
+    }
+    // An inner loop has fewer blocks than any loop around it.
+    loops.sort_by_key(|l| l.blocks.len());
+    loops
+}

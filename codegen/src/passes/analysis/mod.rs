@@ -1,0 +1,7 @@
+//! What passes want to know of a function. An analysis is computed once and is valid until the function changes.
+
+pub mod loops;
+pub mod ranges;
+pub mod uses;
+
+pub use crate::ir::dominators::{Dominators, InstBlocks, defining_block, inst_blocks};

@@ -1,0 +1,19 @@
+//! How often values are used.
+
+use cranelift_entity::SecondaryMap;
+
+use crate::ir::{Function, Value};
+
+/// For every value, in how many operands and block arguments it occurs in the layout.
+pub fn use_counts(function: &Function) -> SecondaryMap<Value, u32> {
+    let mut counts = SecondaryMap::new();
+    for &block in &function.layout {
+        for &inst in &function.block(block).insts {
+            let data = function.inst(inst);
+            for &value in data.args.iter().chain(data.dests.iter().flat_map(|dest| &dest.args)) {
+                counts[value] += 1;
+            }
+        }
+    }
+    counts
+}

@@ -1,0 +1,269 @@
+//! Cleans up the control flow: what the recorder leaves and what other passes make superfluous.
+//!
+//! - Blocks that cannot be reached go.
+//! - A block parameter that is given the same value by every jump, or is given only itself besides, is that value; one
+//!   that is given the same constant by every jump is that constant.
+//! - A branch on a constant, or to one target with one list of arguments, is a jump; a branch on `not p` is a branch on
+//!   p.
+//! - A jump to a block that only jumps on goes where that goes.
+//! - A block that is only jumped to from one place becomes part of the block that jumps.
+
+use std::collections::{HashMap, HashSet};
+
+use super::Pass;
+use super::analysis::Dominators;
+use super::analysis::uses::use_counts;
+use super::edit::Aliases;
+use crate::ir::{Block, BlockCall, Def, Function, Inst, InstData, Op, Type, Unary, Value};
+
+/// Removes unreachable blocks, and does nothing else.
+pub struct Unreachable;
+
+impl Pass for Unreachable {
+    fn name(&self) -> &'static str {
+        "unreachable"
+    }
+
+    fn run(&self, function: &mut Function) -> bool {
+        let doms = Dominators::new(function);
+        let before = function.layout.len();
+        function.layout.retain(|&block| doms.is_reachable(block));
+        function.layout.len() != before
+    }
+}
+
+/// See the module.
+pub struct Cleanup;
+
+impl Pass for Cleanup {
+    fn name(&self) -> &'static str {
+        "cleanup"
+    }
+
+    fn run(&self, function: &mut Function) -> bool {
+        /// More than any chain of blocks needs; an endless loop of empty blocks has no end to thread to.
+        const MAX_ROUNDS: usize = 64;
+        let mut changed = false;
+        for _ in 0..MAX_ROUNDS {
+            let mut again = simplify_branches(function);
+            again |= Unreachable.run(function);
+            again |= redundant_params(function);
+            again |= thread_jumps(function);
+            again |= Unreachable.run(function);
+            again |= merge_blocks(function);
+            if !again {
+                break;
+            }
+            changed = true;
+        }
+        changed
+    }
+}
+
+/// The terminator of a block that has one.
+fn last(function: &Function, block: Block) -> Option<Inst> {
+    function.block(block).insts.last().copied()
+}
+
+fn simplify_branches(function: &mut Function) -> bool {
+    let mut changed = false;
+    for block in function.layout.clone() {
+        let Some(inst) = last(function, block) else { continue };
+        while function.inst(inst).op == Op::Branch {
+            let data = function.inst(inst);
+            let condition = data.args[0];
+            let negated = function.defining_inst(condition).filter(|d| d.op == Op::Unary(Unary::Not));
+            let taken = match function.constant(condition) {
+                Some(bits) => Some(usize::from(bits == 0)),
+                None => (data.dests[0] == data.dests[1]).then_some(0),
+            };
+            if let Some(taken) = taken {
+                let data = function.inst_mut(inst);
+                data.op = Op::Jump;
+                data.args.clear();
+                data.dests.swap(0, taken);
+                data.dests.truncate(1);
+            } else if let Some(positive) = negated.map(|not| not.args[0]) {
+                let data = function.inst_mut(inst);
+                data.args[0] = positive;
+                data.dests.swap(0, 1);
+            } else {
+                break;
+            }
+            changed = true;
+        }
+    }
+    changed
+}
+
+/// The jumps to each block, as pairs of the jump and the target's index in it.
+fn jumps(function: &Function) -> HashMap<Block, Vec<(Inst, usize)>> {
+    let mut jumps: HashMap<Block, Vec<(Inst, usize)>> = HashMap::new();
+    for &block in &function.layout {
+        let Some(inst) = last(function, block) else { continue };
+        for (index, dest) in function.inst(inst).dests.iter().enumerate() {
+            jumps.entry(dest.block).or_default().push((inst, index));
+        }
+    }
+    jumps
+}
+
+fn redundant_params(function: &mut Function) -> bool {
+    let jumps = jumps(function);
+    let mut aliases = Aliases::default();
+    let mut keep: HashMap<Block, Vec<bool>> = function
+        .layout
+        .iter()
+        .map(|&block| (block, vec![true; function.block(block).params.len()]))
+        .collect();
+    let mut again = true;
+    while again {
+        again = false;
+        for &block in &function.layout.clone() {
+            for index in 0..function.block(block).params.len() {
+                if !keep[&block][index] {
+                    continue;
+                }
+                let param = function.block(block).params[index];
+                let incoming = jumps.get(&block).into_iter().flatten();
+                let incoming = incoming.map(|&(inst, dest)| function.inst(inst).dests[dest].args[index]);
+                let value = match sole(function, incoming.map(|value| aliases.resolve(value)), param) {
+                    Sole::Value(value) => value,
+                    Sole::Constant(bits) => constant(function, block, function.value_type(param), bits),
+                    Sole::None => continue,
+                };
+                aliases.replace(param, value);
+                keep.entry(block).and_modify(|keep| keep[index] = false);
+                again = true;
+            }
+        }
+    }
+    aliases.apply(function);
+    let mut changed = false;
+    for (block, keep) in keep {
+        if keep.contains(&false) {
+            function.retain_block_params(block, &keep);
+            changed = true;
+        }
+    }
+    changed
+}
+
+/// What all incoming values of a parameter have in common.
+enum Sole {
+    Value(Value),
+    Constant(u64),
+    None,
+}
+
+fn sole(function: &Function, incoming: impl Iterator<Item = Value>, param: Value) -> Sole {
+    let mut found = Sole::None;
+    for value in incoming.filter(|&value| value != param) {
+        found = match found {
+            Sole::None => Sole::Value(value),
+            Sole::Value(first) if first == value => Sole::Value(value),
+            Sole::Value(first) => match (function.constant(first), function.constant(value)) {
+                (Some(a), Some(b)) if a == b => Sole::Constant(a),
+                _ => return Sole::None,
+            },
+            Sole::Constant(bits) if function.constant(value) == Some(bits) => found,
+            Sole::Constant(_) => return Sole::None,
+        };
+    }
+    found
+}
+
+/// A constant at the beginning of the block.
+fn constant(function: &mut Function, block: Block, ty: Type, bits: u64) -> Value {
+    let loc = last(function, block).and_then(|inst| function.inst(inst).loc);
+    let data = InstData {
+        op: Op::Const(bits),
+        ty,
+        args: Default::default(),
+        dests: Vec::new(),
+        results: Default::default(),
+        loc,
+    };
+    let inst = function.create_inst(data, &[ty]);
+    function.block_mut(block).insts.insert(0, inst);
+    function.inst(inst).results[0]
+}
+
+/// Whether the jump leads through a block that only jumps on, to where the arguments are then known.
+fn forwarded(function: &Function, call: &BlockCall, escapes: &dyn Fn(Block) -> bool) -> Option<BlockCall> {
+    let data = function.block(call.block);
+    let &[only] = &data.insts[..] else { return None };
+    let jump = function.inst(only);
+    if jump.op != Op::Jump || jump.dests[0].block == call.block || escapes(call.block) {
+        return None;
+    }
+    let substitute = |value: &Value| match function.value_def(*value) {
+        Def::Param(block, index) if block == call.block => call.args[index as usize],
+        _ => *value,
+    };
+    let dest = &jump.dests[0];
+    Some(BlockCall { block: dest.block, args: dest.args.iter().map(substitute).collect() })
+}
+
+fn thread_jumps(function: &mut Function) -> bool {
+    let counts = use_counts(function);
+    // A parameter that is used beyond the block's own jump must still be defined there.
+    let escapes = |function: &Function, block: Block| {
+        let data = function.block(block);
+        let own = |param: Value| {
+            let dests = data.insts.iter().flat_map(|&inst| &function.inst(inst).dests);
+            dests.flat_map(|dest| &dest.args).filter(|&&arg| arg == param).count() as u32
+        };
+        data.params.iter().any(|&param| counts[param] != own(param))
+    };
+    let mut changed = false;
+    for block in function.layout.clone() {
+        let Some(inst) = last(function, block) else { continue };
+        let is_branch = function.inst(inst).op == Op::Branch;
+        for index in 0..function.inst(inst).dests.len() {
+            let dest = &function.inst(inst).dests[index];
+            let Some(next) = forwarded(function, dest, &|block| escapes(function, block)) else { continue };
+            // A branch cannot move values on one of its ways, so the block in between does that.
+            if next.block == block || (is_branch && !next.args.is_empty()) {
+                continue;
+            }
+            function.inst_mut(inst).dests[index] = next;
+            changed = true;
+        }
+    }
+    changed
+}
+
+fn merge_blocks(function: &mut Function) -> bool {
+    let mut counts: HashMap<Block, usize> = HashMap::new();
+    for &block in &function.layout {
+        for target in function.successors(block) {
+            *counts.entry(target).or_default() += 1;
+        }
+    }
+    let mut aliases = Aliases::default();
+    let mut gone = HashSet::new();
+    for block in function.layout.clone() {
+        if gone.contains(&block) {
+            continue;
+        }
+        while let Some(inst) = last(function, block) {
+            let data = function.inst(inst);
+            let Some(dest) = data.dests.first().filter(|_| data.op == Op::Jump).cloned() else { break };
+            if counts[&dest.block] != 1 || dest.block == block || dest.block == function.layout[0] {
+                break;
+            }
+            for (&param, &arg) in function.block(dest.block).params.iter().zip(&dest.args) {
+                aliases.replace(param, arg);
+            }
+            let insts = std::mem::take(&mut function.block_mut(dest.block).insts);
+            let into = &mut function.block_mut(block).insts;
+            into.pop();
+            into.extend(insts);
+            gone.insert(dest.block);
+        }
+    }
+    function.layout.retain(|block| !gone.contains(block));
+    aliases.apply(function);
+    !gone.is_empty()
+}

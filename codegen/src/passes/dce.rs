@@ -1,0 +1,81 @@
+//! Dead code: instructions without effect whose results nobody needs, and block parameters likewise, also where they
+//! only feed each other around a loop.
+
+use std::collections::HashMap;
+
+use cranelift_entity::EntitySet;
+
+use super::Pass;
+use crate::ir::{Block, Def, Function, Inst, Value};
+
+/// See the module.
+pub struct DeadCode;
+
+impl Pass for DeadCode {
+    fn name(&self) -> &'static str {
+        "dce"
+    }
+
+    fn run(&self, function: &mut Function) -> bool {
+        let live = Live::of(function);
+        let mut changed = false;
+        for block in function.layout.clone() {
+            let insts = &mut function.block_mut(block).insts;
+            let before = insts.len();
+            insts.retain(|&inst| live.insts.contains(inst));
+            changed |= insts.len() != before;
+            let keep: Vec<bool> =
+                function.block(block).params.iter().map(|&param| live.values.contains(param)).collect();
+            if keep.contains(&false) {
+                function.retain_block_params(block, &keep);
+                changed = true;
+            }
+        }
+        changed
+    }
+}
+
+struct Live {
+    insts: EntitySet<Inst>,
+    values: EntitySet<Value>,
+}
+
+impl Live {
+    fn of(function: &Function) -> Live {
+        // The jumps to each block, as pairs of the jump and the target's index in it.
+        let mut jumps: HashMap<Block, Vec<(Inst, usize)>> = HashMap::new();
+        let mut live = Live { insts: EntitySet::new(), values: EntitySet::new() };
+        let mut work = Vec::new();
+        for &block in &function.layout {
+            for &inst in &function.block(block).insts {
+                let data = function.inst(inst);
+                for (index, dest) in data.dests.iter().enumerate() {
+                    jumps.entry(dest.block).or_default().push((inst, index));
+                }
+                if data.op.has_effect() {
+                    live.insts.insert(inst);
+                    work.extend(&data.args);
+                }
+            }
+        }
+        while let Some(value) = work.pop() {
+            if !live.values.insert(value) {
+                continue;
+            }
+            match function.value_def(value) {
+                Def::Result(inst, _) => {
+                    if live.insts.insert(inst) {
+                        work.extend(&function.inst(inst).args);
+                    }
+                }
+                Def::Param(block, index) => {
+                    let jumps = jumps.get(&block).into_iter().flatten();
+                    work.extend(
+                        jumps.map(|&(inst, dest)| function.inst(inst).dests[dest].args[index as usize]),
+                    );
+                }
+            }
+        }
+        live
+    }
+}

@@ -1,0 +1,151 @@
+//! Replacing instructions while walking over a function once.
+
+use std::collections::HashMap;
+
+use smallvec::SmallVec;
+
+use super::analysis::Dominators;
+use crate::ir::{Block, Function, Inst, InstData, Loc, Op, Type, Value};
+
+/// Values that have been replaced by others.
+#[derive(Default)]
+pub(super) struct Aliases(HashMap<Value, Value>);
+
+impl Aliases {
+    /// What the value was replaced by in the end, or the value itself.
+    pub fn resolve(&self, mut value: Value) -> Value {
+        while let Some(&next) = self.0.get(&value) {
+            value = next;
+        }
+        value
+    }
+
+    /// Replaces a value by another one that is not (or no longer) itself replaced by it.
+    pub fn replace(&mut self, from: Value, to: Value) {
+        let to = self.resolve(to);
+        debug_assert_ne!(from, to, "a value cannot replace itself");
+        self.0.insert(from, to);
+    }
+
+    /// Rewrites all uses of replaced values.
+    pub fn apply(&self, function: &mut Function) {
+        if !self.0.is_empty() {
+            function.rewrite_uses(|value| self.resolve(value));
+        }
+    }
+}
+
+/// What becomes of an instruction.
+pub(super) enum Rewrite {
+    /// It stays.
+    Keep,
+    /// These values take the place of its results, and it goes.
+    Values(SmallVec<[Value; 2]>),
+    /// It does something else; its results keep their types.
+    Into(Op, Type, SmallVec<[Value; 4]>),
+}
+
+impl Rewrite {
+    /// One value takes the place of the only result.
+    pub fn value(value: Value) -> Rewrite {
+        Rewrite::Values(SmallVec::from_slice(&[value]))
+    }
+
+    /// Another operation on these operands.
+    pub fn into(op: Op, ty: Type, args: &[Value]) -> Rewrite {
+        Rewrite::Into(op, ty, SmallVec::from_slice(args))
+    }
+
+    /// A constant.
+    pub fn constant(ty: Type, bits: u64) -> Rewrite {
+        Rewrite::into(Op::Const(bits), ty, &[])
+    }
+}
+
+/// The function during a walk, at one instruction.
+pub(super) struct Editor<'a> {
+    pub function: &'a mut Function,
+    /// The block that the walk is in.
+    pub block: Block,
+    loc: Option<Loc>,
+    before: Vec<Inst>,
+}
+
+impl Editor<'_> {
+    /// The only result of a new instruction before the current one, at the current one's source location.
+    pub fn insert(&mut self, op: Op, ty: Type, args: &[Value]) -> Value {
+        let result = match op {
+            Op::MulWide if ty == Type::U32 => Type::U64,
+            Op::MulWide => Type::I64,
+            Op::Compare(_) => Type::Pred,
+            _ => ty,
+        };
+        let data = InstData {
+            op,
+            ty,
+            args: SmallVec::from_slice(args),
+            dests: Vec::new(),
+            results: SmallVec::new(),
+            loc: self.loc,
+        };
+        let inst = self.function.create_inst(data, &[result]);
+        self.before.push(inst);
+        self.function.inst(inst).results[0]
+    }
+
+    /// A constant, defined before the current instruction.
+    pub fn constant(&mut self, ty: Type, bits: u64) -> Value {
+        self.insert(Op::Const(bits & ty.mask()), ty, &[])
+    }
+}
+
+/// Shows every instruction to `visit` and does what it says; again for an instruction that it turned into another.
+/// Definitions come before their uses, except around loops. Tells whether anything changed.
+pub(super) fn rewrite(
+    function: &mut Function,
+    mut visit: impl FnMut(&mut Editor<'_>, &InstData) -> Rewrite,
+) -> bool {
+    /// An instruction that keeps turning into others is left as it is after this many times.
+    const MAX_STEPS: usize = 16;
+    let order = Dominators::new(function).reverse_postorder().to_vec();
+    let mut aliases = Aliases::default();
+    let mut changed = false;
+    for block in order {
+        // The block keeps its instructions until the end, for analyses that look at its terminator meanwhile.
+        let insts = function.block(block).insts.clone();
+        let mut editor = Editor { function, block, loc: None, before: Vec::with_capacity(insts.len()) };
+        for inst in insts {
+            let data = editor.function.inst_mut(inst);
+            data.args.iter_mut().for_each(|value| *value = aliases.resolve(*value));
+            editor.loc = data.loc;
+            let mut gone = false;
+            for _ in 0..MAX_STEPS {
+                let data = editor.function.inst(inst).clone();
+                match visit(&mut editor, &data) {
+                    Rewrite::Keep => break,
+                    Rewrite::Values(values) => {
+                        for (&from, &to) in data.results.iter().zip(&values) {
+                            aliases.replace(from, to);
+                        }
+                        gone = true;
+                    }
+                    Rewrite::Into(op, ty, args) => {
+                        let data = editor.function.inst_mut(inst);
+                        (data.op, data.ty, data.args) = (op, ty, args);
+                    }
+                }
+                changed = true;
+                if gone {
+                    break;
+                }
+            }
+            if !gone {
+                editor.before.push(inst);
+            }
+        }
+        let insts = editor.before;
+        function.block_mut(block).insts = insts;
+    }
+    aliases.apply(function);
+    changed
+}

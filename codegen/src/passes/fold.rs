@@ -1,0 +1,88 @@
+//! Constant folding and algebraic simplification.
+//!
+//! Every rule is exact: integers wrap as the operations do, and a rule for floats holds for signed zeros, infinities
+//! and NaN alike (`x + -0.0` is `x`, `x + 0.0` is not). Constants go to the right of commutative operations, and
+//! constant summands go outwards through integer sums, products and shifts, so that what unrolled iterations compute
+//! differs only in a last addition, which [`super::Address`] puts into the access.
+
+mod eval;
+mod float;
+mod identities;
+mod sums;
+
+use smallvec::SmallVec;
+
+use super::Pass;
+use super::edit::{Editor, Rewrite, rewrite};
+use crate::ir::{Function, InstData, Op, Type, Value};
+
+/// See the module.
+pub struct Fold;
+
+impl Pass for Fold {
+    fn name(&self) -> &'static str {
+        "fold"
+    }
+
+    fn run(&self, function: &mut Function) -> bool {
+        rewrite(function, visit)
+    }
+}
+
+fn visit(editor: &mut Editor<'_>, data: &InstData) -> Rewrite {
+    if !data.op.is_pure() || matches!(data.op, Op::Const(_)) {
+        return Rewrite::Keep;
+    }
+    let rules = [constants, to_the_right, identities::simplify, sums::outwards];
+    for rule in rules {
+        if let Some(rewrite) = rule(editor, data) {
+            return rewrite;
+        }
+    }
+    Rewrite::Keep
+}
+
+/// An operation on constants is its value.
+fn constants(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewrite> {
+    let function = &*editor.function;
+    let constant = |&arg: &Value| Some((function.value_type(arg), function.constant(arg)?));
+    let args: SmallVec<[(Type, u64); 4]> = data.args.iter().map(constant).collect::<Option<_>>()?;
+    if args.is_empty() {
+        return None;
+    }
+    let bits = eval::evaluate(data.op, data.ty, &args)?;
+    let types: SmallVec<[Type; 2]> = data.results.iter().map(|&result| function.value_type(result)).collect();
+    if let [bits] = bits[..] {
+        return Some(Rewrite::constant(types[0], bits));
+    }
+    Some(Rewrite::Values(types.iter().zip(bits).map(|(&ty, bits)| editor.constant(ty, bits)).collect()))
+}
+
+/// A constant left of another operand changes places with it.
+fn to_the_right(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewrite> {
+    let &[a, b, ..] = &data.args[..] else { return None };
+    let op = match data.op {
+        Op::Compare(compare) => Op::Compare(compare.swapped()),
+        op if op.is_commutative() => op,
+        _ => return None,
+    };
+    let constant = |value| editor.function.constant(value).is_some();
+    if !constant(a) || constant(b) {
+        return None;
+    }
+    let mut args = data.args.clone();
+    args.swap(0, 1);
+    Some(Rewrite::Into(op, data.ty, args))
+}
+
+/// The operands of the value's definition, if that is `op` at the value's own type.
+fn operands(editor: &Editor<'_>, value: Value, op: Op) -> Option<SmallVec<[Value; 4]>> {
+    let data = editor.function.defining_inst(value)?;
+    (data.op == op).then(|| data.args.clone())
+}
+
+/// `(x, c)` if the value is `op` of x and the constant c.
+fn with_constant(editor: &Editor<'_>, value: Value, op: Op) -> Option<(Value, u64)> {
+    let args = operands(editor, value, op)?;
+    Some((args[0], editor.function.constant(*args.get(1)?)?))
+}

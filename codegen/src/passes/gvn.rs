@@ -1,0 +1,109 @@
+//! Global value numbering: an instruction that computes what a dominating one has computed is replaced by it.
+//!
+//! Only pure instructions are merged, and loads through the read-only path within one block as long as nothing lies
+//! between that waits for other threads or kernels.
+
+use std::collections::HashMap;
+
+use smallvec::SmallVec;
+
+use super::Pass;
+use super::analysis::Dominators;
+use super::edit::Aliases;
+use crate::ir::{Block, Cache, Function, Inst, InstData, Op, Type, Value};
+
+/// See the module.
+pub struct ValueNumbering;
+
+impl Pass for ValueNumbering {
+    fn name(&self) -> &'static str {
+        "gvn"
+    }
+
+    fn run(&self, function: &mut Function) -> bool {
+        let doms = Dominators::new(function);
+        let mut aliases = Aliases::default();
+        let mut table = Table { doms: &doms, pure: HashMap::new(), loads: HashMap::new() };
+        let mut changed = false;
+        // In preorder of the dominator tree an entry that does not dominate the block that is visited dominates no
+        // later one either, so one table does for all scopes.
+        for &block in doms.preorder() {
+            table.loads.clear();
+            let insts = std::mem::take(&mut function.block_mut(block).insts);
+            let mut kept = Vec::with_capacity(insts.len());
+            for inst in insts {
+                let data = function.inst_mut(inst);
+                data.args.iter_mut().for_each(|value| *value = aliases.resolve(*value));
+                let Some(earlier) = table.find_or_enter(block, inst, data) else {
+                    kept.push(inst);
+                    continue;
+                };
+                let results = function.inst(earlier).results.clone();
+                for (&from, &to) in function.inst(inst).results.iter().zip(&results) {
+                    aliases.replace(from, to);
+                }
+                changed = true;
+            }
+            function.block_mut(block).insts = kept;
+        }
+        aliases.apply(function);
+        changed
+    }
+}
+
+type Key = (Op, Type, SmallVec<[Value; 4]>);
+
+struct Table<'a> {
+    doms: &'a Dominators,
+    pure: HashMap<Key, (Block, Inst)>,
+    /// Read-only loads of the block so far.
+    loads: HashMap<Key, Inst>,
+}
+
+impl Table<'_> {
+    /// A dominating instruction that computes the same; otherwise this one is entered.
+    fn find_or_enter(&mut self, block: Block, inst: Inst, data: &InstData) -> Option<Inst> {
+        if let Op::Load(access) = data.op
+            && matches!(access.cache, Cache::ReadOnly | Cache::ReadOnlyStreaming)
+        {
+            let earlier = *self.loads.entry(key(data)).or_insert(inst);
+            return (earlier != inst).then_some(earlier);
+        }
+        if is_wait(data.op) {
+            self.loads.clear();
+        }
+        if !data.op.is_pure() {
+            return None;
+        }
+        let entry = self.pure.entry(key(data)).or_insert((block, inst));
+        if self.doms.dominates(entry.0, block) {
+            return (entry.1 != inst).then_some(entry.1);
+        }
+        *entry = (block, inst);
+        None
+    }
+}
+
+/// Equal for instructions that compute the same.
+fn key(data: &InstData) -> Key {
+    let mut args = data.args.clone();
+    let mut op = data.op;
+    if let [a, b, ..] = args[..]
+        && a > b
+    {
+        match op {
+            Op::Compare(compare) => {
+                op = Op::Compare(compare.swapped());
+                args.swap(0, 1);
+            }
+            op if op.is_commutative() => args.swap(0, 1),
+            _ => {}
+        }
+    }
+    (op, data.ty, args)
+}
+
+/// What other threads or kernels wrote before may be visible only after this.
+fn is_wait(op: Op) -> bool {
+    op.has_effect() && !matches!(op, Op::Store(_) | Op::Shuffle(_) | Op::Vote(_) | Op::Special(_))
+}

@@ -1,0 +1,116 @@
+//! Passes over the IR and the pipeline that [`optimize`] runs.
+//!
+//! A pass is a value of a type that implements [`Pass`], in a file of its own that says what it does. Passes are
+//! given verified functions and give verified functions back; debug builds check after every one. They may leave
+//! values and blocks behind that nothing refers to any more, but not blocks in the layout that cannot be reached.
+
+mod address;
+pub mod analysis;
+mod bounds;
+mod cleanup;
+mod dce;
+mod edit;
+mod fold;
+mod gvn;
+mod ifconvert;
+mod licm;
+
+use crate::ir::Function;
+use crate::ir::verify::verify;
+
+pub use address::Address;
+pub use bounds::Bounds;
+pub use cleanup::{Cleanup, Unreachable};
+pub use dce::DeadCode;
+pub use fold::Fold;
+pub use gvn::ValueNumbering;
+pub use ifconvert::IfConvert;
+pub use licm::InvariantMotion;
+
+/// A transformation of a function that keeps what it does.
+pub trait Pass: Sync {
+    /// The name in reports and test files.
+    fn name(&self) -> &'static str;
+
+    /// Runs the pass; tells whether anything changed.
+    fn run(&self, function: &mut Function) -> bool;
+}
+
+/// How much to optimise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OptLevel {
+    /// Only what makes the function well formed.
+    None,
+    /// The whole pipeline.
+    #[default]
+    Default,
+}
+
+/// What one run of one pass did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The pass.
+    pub pass: &'static str,
+    /// Instructions in the layout before.
+    pub before: usize,
+    /// Instructions in the layout after.
+    pub after: usize,
+    /// Whether the pass changed anything.
+    pub changed: bool,
+}
+
+/// What the passes did, in the order in which they ran.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// One entry a run of a pass.
+    pub steps: Vec<Step>,
+}
+
+/// Every pass, in the order of one round of the pipeline.
+pub const ROUND: &[&dyn Pass] =
+    &[&Cleanup, &Fold, &ValueNumbering, &Bounds, &Address, &IfConvert, &InvariantMotion, &DeadCode];
+
+/// Rounds after which the pipeline stops even if something still changes.
+const MAX_ROUNDS: usize = 8;
+
+/// Optimises the function: rounds of all passes until none finds anything to do.
+///
+/// # Panics
+/// In debug builds, if a pass leaves a function that the verifier rejects.
+pub fn optimize(function: &mut Function, level: OptLevel) -> Report {
+    let mut manager = PassManager { function, report: Report::default() };
+    manager.run(&Unreachable);
+    if level == OptLevel::Default {
+        for _ in 0..MAX_ROUNDS {
+            let mut changed = false;
+            for &pass in ROUND {
+                changed |= manager.run(pass);
+            }
+            if !changed {
+                break;
+            }
+        }
+    }
+    manager.report
+}
+
+struct PassManager<'a> {
+    function: &'a mut Function,
+    report: Report,
+}
+
+impl PassManager<'_> {
+    fn run(&mut self, pass: &dyn Pass) -> bool {
+        let before = self.function.size();
+        let changed = pass.run(self.function);
+        let after = self.function.size();
+        self.report.steps.push(Step { pass: pass.name(), before, after, changed });
+        if cfg!(debug_assertions)
+            && let Err(errors) = verify(self.function)
+        {
+            let errors: Vec<_> = errors.iter().map(|error| error.to_string()).collect();
+            panic!("after {}: {}\nin {}", pass.name(), errors.join("\n"), self.function);
+        }
+        changed
+    }
+}

@@ -1,0 +1,348 @@
+//! One IR instruction as PTX.
+
+use super::operand::{Class, Register, arithmetic, bits, memory};
+use super::printer::{Printer, param_name};
+use crate::ir::{
+    Access, Atomic, Binary, Cache, Compare, InstData, Op, Rounding, Scope, Type, Unary, Value, Vote,
+};
+
+impl Printer<'_> {
+    pub(super) fn instruction(&mut self, data: &InstData) {
+        match data.op {
+            Op::Param(index) => self.param(index as usize, data),
+            Op::Special(special) => self.simple(data, &format!("mov.u32 {{}}, %{special}")),
+            Op::SharedAddress(variable) => self.simple(data, &format!("mov.u32 {{}}, {variable}")),
+            Op::DynamicShared => {
+                self.dynamic_shared = true;
+                self.simple(data, "mov.u32 {}, dynamic_shared");
+            }
+            Op::Unary(unary) => self.unary(unary, data),
+            Op::Binary(binary) => self.binary(binary, data),
+            Op::MulWide => self.operation(data, &format!("mul.wide.{}", arithmetic(data.ty))),
+            Op::MulAdd if data.ty.is_float() => self.operation(data, &format!("fma.rn.{}", arithmetic(data.ty))),
+            Op::MulAdd => self.operation(data, &format!("mad.lo.{}", arithmetic(data.ty))),
+            Op::Compare(compare) => self.compare(compare, data),
+            Op::Select => self.select(data),
+            Op::Convert { rounding, saturate } => self.convert(rounding, saturate, data),
+            Op::Bitcast => {
+                let (to, from) = (self.register(data.results[0]), self.register(data.args[0]));
+                self.line(format_args!("mov.{} {to}, {from};", bits(data.ty)));
+                self.wrap(to, data.ty);
+            }
+            Op::Lop3(table) => {
+                let [a, b, c] = self.operands(data);
+                let to = self.register(data.results[0]);
+                self.line(format_args!("lop3.b32 {to}, {a}, {b}, {c}, {table};"));
+            }
+            Op::Prmt => self.operation(data, "prmt.b32"),
+            Op::BitField => self.operation(data, &format!("bfe.{}", arithmetic(data.ty))),
+            Op::Funnel { left } => self.operation(data, if left { "shf.l.wrap.b32" } else { "shf.r.wrap.b32" }),
+            Op::Dp4a { a_signed, b_signed } => {
+                self.operation(data, &format!("dp4a.{}.{}", word(a_signed), word(b_signed)));
+            }
+            Op::Dp2a { a_signed, b_signed, high } => {
+                let half = if high { "hi" } else { "lo" };
+                self.operation(data, &format!("dp2a.{half}.{}.{}", word(a_signed), word(b_signed)));
+            }
+            Op::Pack => {
+                let (low, high) = (self.register(data.args[0]), self.register(data.args[1]));
+                let to = self.register(data.results[0]);
+                self.line(format_args!("mov.{} {to}, {{{low}, {high}}};", bits(data.ty)));
+            }
+            Op::Unpack => {
+                let from = self.register(data.args[0]);
+                let (low, high) = (self.register(data.results[0]), self.register(data.results[1]));
+                let whole = if data.ty == Type::U32 { "b64" } else { "b32" };
+                self.line(format_args!("mov.{whole} {{{low}, {high}}}, {from};"));
+            }
+            Op::PtrAdd => self.pointer_add(data),
+            Op::Load(access) => self.load(access, data),
+            Op::Store(access) => self.store(access, data),
+            Op::Atomic { op, scope, offset } => self.atomic(op, scope, offset, data),
+            Op::Barrier { id, threads: 0 } => self.line(format_args!("bar.sync {id};")),
+            Op::Barrier { id, threads } => self.line(format_args!("bar.sync {id}, {threads};")),
+            Op::WarpBarrier => {
+                let mask = self.operand(data.args[0]);
+                self.line(format_args!("bar.warp.sync {mask};"));
+            }
+            Op::Fence(scope) => self.line(format_args!("fence.acq_rel.{scope};")),
+            Op::Shuffle(mode) => {
+                let from = self.register(data.args[0]);
+                let rest: Vec<String> = data.args[1..].iter().map(|&arg| self.operand(arg)).collect();
+                let to = self.register(data.results[0]);
+                self.line(format_args!("shfl.sync.{mode}.b32 {to}, {from}, {};", rest.join(", ")));
+            }
+            Op::Vote(vote) => {
+                let kind = if vote == Vote::Ballot { "b32" } else { "pred" };
+                let (condition, mask) = (self.register(data.args[0]), self.operand(data.args[1]));
+                let to = self.register(data.results[0]);
+                self.line(format_args!("vote.sync.{vote}.{kind} {to}, {condition}, {mask};"));
+            }
+            Op::WaitForDependencies => self.line(format_args!("griddepcontrol.wait;")),
+            Op::LaunchDependents => self.line(format_args!("griddepcontrol.launch_dependents;")),
+            Op::Const(_) | Op::Jump | Op::Branch | Op::Return => {
+                unreachable!("constants are operands and the printer writes terminators")
+            }
+        }
+    }
+
+    fn simple(&mut self, data: &InstData, pattern: &str) {
+        let to = self.register(data.results[0]).to_string();
+        self.line(format_args!("{};", pattern.replace("{}", &to)));
+    }
+
+    fn operands<const N: usize>(&mut self, data: &InstData) -> [String; N] {
+        std::array::from_fn(|i| self.operand(data.args[i]))
+    }
+
+    /// `name to, operands…`
+    fn operation(&mut self, data: &InstData, name: &str) {
+        let operands: Vec<String> = data.args.iter().map(|&arg| self.operand(arg)).collect();
+        let to = self.register(data.results[0]);
+        self.line(format_args!("{name} {to}, {};", operands.join(", ")));
+    }
+
+    /// Brings an 8-bit result back into its range.
+    fn wrap(&mut self, register: Register, ty: Type) {
+        match ty {
+            Type::U8 => self.line(format_args!("and.b32 {register}, {register}, 255;")),
+            Type::I8 => self.line(format_args!("cvt.s32.s8 {register}, {register};")),
+            _ => {}
+        }
+    }
+
+    fn param(&mut self, index: usize, data: &InstData) {
+        let name = param_name(self.function, index);
+        let to = self.register(data.results[0]);
+        self.line(format_args!("ld.param.{} {to}, [{name}];", memory(data.ty)));
+        if data.ty == Type::Global {
+            self.line(format_args!("cvta.to.global.u64 {to}, {to};"));
+        }
+    }
+
+    fn unary(&mut self, unary: Unary, data: &InstData) {
+        let ty = data.ty;
+        let signed = if ty.is_int() { format!("s{}", ty.bits().max(if ty.bits() == 8 { 32 } else { 16 })) } else { arithmetic(ty).into() };
+        let name = match unary {
+            Unary::Neg => format!("neg.{signed}"),
+            Unary::Abs => format!("abs.{signed}"),
+            Unary::Not => format!("not.{}", bits(ty)),
+            Unary::Popc => format!("popc.{}", bits(ty)),
+            Unary::Clz => format!("clz.{}", bits(ty)),
+            Unary::Brev => format!("brev.{}", bits(ty)),
+            Unary::Rcp => "rcp.rn.f32".into(),
+            Unary::RcpApprox => "rcp.approx.f32".into(),
+            Unary::Sqrt => "sqrt.rn.f32".into(),
+            Unary::SqrtApprox => "sqrt.approx.f32".into(),
+            Unary::Rsqrt => "rsqrt.approx.f32".into(),
+            Unary::Exp2 => format!("ex2.approx.{}", arithmetic(ty)),
+            Unary::Log2 => "lg2.approx.f32".into(),
+            Unary::Sin => "sin.approx.f32".into(),
+            Unary::Cos => "cos.approx.f32".into(),
+            Unary::Tanh => format!("tanh.approx.{}", arithmetic(ty)),
+        };
+        let (from, to) = (self.register(data.args[0]), self.register(data.results[0]));
+        self.line(format_args!("{name} {to}, {from};"));
+        if matches!(unary, Unary::Neg | Unary::Not | Unary::Abs) {
+            self.wrap(to, ty);
+        }
+    }
+
+    fn binary(&mut self, binary: Binary, data: &InstData) {
+        let ty = data.ty;
+        let (float, kind) = (ty.is_float(), arithmetic(ty));
+        let rounded = if float { ".rn" } else { "" };
+        let name = match binary {
+            Binary::Add => format!("add{rounded}.{kind}"),
+            Binary::Sub => format!("sub{rounded}.{kind}"),
+            Binary::Mul if float => format!("mul.rn.{kind}"),
+            Binary::Mul => format!("mul.lo.{kind}"),
+            Binary::MulHi => format!("mul.hi.{kind}"),
+            Binary::Div if float => "div.rn.f32".into(),
+            Binary::Div => format!("div.{kind}"),
+            Binary::DivApprox => "div.approx.f32".into(),
+            Binary::Rem => format!("rem.{kind}"),
+            Binary::Min => format!("min.{kind}"),
+            Binary::Max => format!("max.{kind}"),
+            Binary::And => format!("and.{}", bits(ty)),
+            Binary::Or => format!("or.{}", bits(ty)),
+            Binary::Xor => format!("xor.{}", bits(ty)),
+            Binary::Shl => format!("shl.{}", bits(ty)),
+            Binary::Shr => format!("shr.{kind}"),
+        };
+        self.operation(data, &name);
+        if matches!(
+            binary,
+            Binary::Add | Binary::Sub | Binary::Mul | Binary::Div | Binary::Shl
+        ) {
+            let to = self.register(data.results[0]);
+            self.wrap(to, ty);
+        }
+    }
+
+    fn compare(&mut self, compare: Compare, data: &InstData) {
+        // `ne` of a NaN is true, which is PTX's unordered comparison.
+        let relation = if compare == Compare::Ne && data.ty.is_float() { "neu" } else { compare.name() };
+        self.operation(data, &format!("setp.{relation}.{}", arithmetic(data.ty)));
+    }
+
+    fn select(&mut self, data: &InstData) {
+        let [condition, a, b] = [data.args[0], data.args[1], data.args[2]];
+        let condition = self.register(condition);
+        let to = self.register(data.results[0]);
+        if data.ty == Type::Pred {
+            let (a, b) = (self.register(a), self.register(b));
+            let (yes, no) = (self.fresh(Class::Pred), self.fresh(Class::Pred));
+            self.line(format_args!("and.pred {yes}, {condition}, {a};"));
+            self.line(format_args!("not.pred {no}, {condition};"));
+            self.line(format_args!("and.pred {no}, {no}, {b};"));
+            self.line(format_args!("or.pred {to}, {yes}, {no};"));
+        } else {
+            let kind = if data.ty == Type::F32 { "f32" } else { bits(data.ty) };
+            let (a, b) = (self.operand(a), self.operand(b));
+            self.line(format_args!("selp.{kind} {to}, {a}, {b}, {condition};"));
+        }
+    }
+
+    fn convert(&mut self, rounding: Rounding, saturate: bool, data: &InstData) {
+        let (mut from_type, to_type) = (self.function.value_type(data.args[0]), data.ty);
+        let mut from = self.register(data.args[0]);
+        let to = self.register(data.results[0]);
+        if from_type == to_type {
+            self.line(format_args!("mov.{} {to}, {from};", Class::of(to_type).declared()));
+            return;
+        }
+        if from_type == Type::Bf16 {
+            // A bfloat16 is the upper half of the binary32 of the same value.
+            let (wide, value) = (self.fresh(Class::Word), self.fresh(Class::Float));
+            self.line(format_args!("cvt.u32.u16 {wide}, {from};"));
+            self.line(format_args!("shl.b32 {wide}, {wide}, 16;"));
+            let result = if to_type == Type::F32 { to } else { value };
+            self.line(format_args!("mov.b32 {result}, {wide};"));
+            if to_type == Type::F32 {
+                return;
+            }
+            (from, from_type) = (value, Type::F32);
+        }
+        let name = |ty: Type| if ty.is_float() { arithmetic(ty) } else { memory(ty) };
+        let round = match (from_type.is_float(), to_type.is_float()) {
+            (false, false) => String::new(),
+            (true, false) => format!(".{rounding}i"),
+            (true, true) if to_type == Type::F32 => String::new(),
+            _ => format!(".{rounding}"),
+        };
+        let saturate = if saturate { ".sat" } else { "" };
+        self.line(format_args!("cvt{round}{saturate}.{}.{} {to}, {from};", name(to_type), name(from_type)));
+    }
+
+    fn pointer_add(&mut self, data: &InstData) {
+        let offset = data.args[1];
+        let wide = self.function.value_type(offset).bits() == 64;
+        let base = self.operand(data.args[0]);
+        let to = self.register(data.results[0]);
+        if data.ty == Type::Global {
+            let offset = match (wide, self.function.constant(offset)) {
+                (true, _) | (_, Some(_)) => self.operand(offset),
+                (false, None) => {
+                    let extended = self.fresh(Class::Long);
+                    let sign = if self.function.value_type(offset).is_signed() { "s" } else { "u" };
+                    let narrow = self.register(offset);
+                    self.line(format_args!("cvt.{sign}64.{sign}32 {extended}, {narrow};"));
+                    extended.to_string()
+                }
+            };
+            self.line(format_args!("add.s64 {to}, {base}, {offset};"));
+        } else {
+            let offset = match (wide, self.function.constant(offset)) {
+                (true, Some(bits)) => (bits as i32).to_string(),
+                (true, None) => {
+                    let narrowed = self.fresh(Class::Word);
+                    let long = self.register(offset);
+                    self.line(format_args!("cvt.u32.u64 {narrowed}, {long};"));
+                    narrowed.to_string()
+                }
+                (false, _) => self.operand(offset),
+            };
+            self.line(format_args!("add.s32 {to}, {base}, {offset};"));
+        }
+    }
+
+    fn address(&mut self, pointer: Value, offset: i32) -> String {
+        let pointer = self.register(pointer);
+        match offset {
+            0 => format!("[{pointer}]"),
+            _ => format!("[{pointer}+{offset}]"),
+        }
+    }
+
+    fn space(&self, pointer: Value) -> &'static str {
+        if self.function.value_type(pointer) == Type::Global { "global" } else { "shared" }
+    }
+
+    fn load(&mut self, access: Access, data: &InstData) {
+        let space = self.space(data.args[0]);
+        let cache = match (space, access.cache) {
+            ("shared", Cache::Volatile) | (_, Cache::Volatile) => return self.load_as(data, access, &format!("ld.volatile.{space}")),
+            ("shared", _) | (_, Cache::Default) => "",
+            (_, Cache::L2) => ".cg",
+            (_, Cache::Streaming) => ".cs",
+            (_, Cache::ReadOnly) => ".nc",
+            (_, Cache::ReadOnlyStreaming) => ".nc.L1::no_allocate",
+        };
+        self.load_as(data, access, &format!("ld.{space}{cache}"));
+    }
+
+    fn load_as(&mut self, data: &InstData, access: Access, name: &str) {
+        let address = self.address(data.args[0], access.offset);
+        let registers: Vec<String> = data.results.iter().map(|&value| self.register(value).to_string()).collect();
+        let kind = memory(data.ty);
+        match access.vector {
+            1 => self.line(format_args!("{name}.{kind} {}, {address};", registers[0])),
+            n => self.line(format_args!("{name}.v{n}.{kind} {{{}}}, {address};", registers.join(", "))),
+        }
+    }
+
+    fn store(&mut self, access: Access, data: &InstData) {
+        let space = self.space(data.args[0]);
+        let name = match (space, access.cache) {
+            (_, Cache::Volatile) => format!("st.volatile.{space}"),
+            ("global", Cache::L2) => "st.global.cg".into(),
+            ("global", Cache::Streaming) => "st.global.cs".into(),
+            _ => format!("st.{space}"),
+        };
+        let address = self.address(data.args[0], access.offset);
+        let kind = memory(data.ty);
+        if access.vector == 1 {
+            let value = self.operand(data.args[1]);
+            self.line(format_args!("{name}.{kind} {address}, {value};"));
+        } else {
+            let values: Vec<String> = data.args[1..].iter().map(|&value| self.register(value).to_string()).collect();
+            self.line(format_args!("{name}.v{}.{kind} {address}, {{{}}};", access.vector, values.join(", ")));
+        }
+    }
+
+    fn atomic(&mut self, op: Atomic, scope: Scope, offset: i32, data: &InstData) {
+        let space = self.space(data.args[0]);
+        let kind = match op {
+            Atomic::And | Atomic::Or | Atomic::Xor | Atomic::Exch | Atomic::Cas => bits(data.ty),
+            // Addition wraps, so its sign does not matter, and there is none for s64.
+            Atomic::Add if data.ty == Type::I64 => "u64",
+            _ => arithmetic(data.ty),
+        };
+        let address = self.address(data.args[0], offset);
+        let values: Vec<String> = data.args[1..].iter().map(|&value| self.operand(value)).collect();
+        let values = values.join(", ");
+        let reducible = !matches!(op, Atomic::Exch | Atomic::Cas);
+        if reducible && !self.used.contains(&data.results[0]) {
+            self.line(format_args!("red.relaxed.{scope}.{space}.{op}.{kind} {address}, {values};"));
+        } else {
+            let to = self.register(data.results[0]);
+            self.line(format_args!("atom.relaxed.{scope}.{space}.{op}.{kind} {to}, {address}, {values};"));
+        }
+    }
+}
+
+/// The PTX type of a packed word by its sign.
+fn word(signed: bool) -> &'static str {
+    if signed { "s32" } else { "u32" }
+}

@@ -1,0 +1,20 @@
+//! From IR to PTX text.
+//!
+//! [`print`] writes one module with one entry point. Each SSA value gets a virtual register of its class; ptxas
+//! allocates the real ones. Block parameters are assigned by moves at the end of the predecessors. Constants
+//! stand as immediates wherever PTX takes them. Floating-point arithmetic is always written with its rounding, so
+//! that ptxas cannot contract it and every device gives the same bits.
+//!
+//! 8-bit integers live in 32-bit registers, extended by their sign; arithmetic on them is done in 32 bits and
+//! wrapped. `.loc` lines point into the kernel's Rust source: the innermost place of an inlining chain.
+
+mod inst;
+mod moves;
+mod operand;
+mod printer;
+mod requirement;
+mod target;
+
+pub use printer::print;
+pub use requirement::Unsupported;
+pub use target::{IsaVersion, Target, UnknownTarget};

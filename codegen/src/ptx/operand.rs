@@ -1,0 +1,122 @@
+//! Registers, immediates and the spelling of types.
+
+use crate::ir::Type;
+
+/// A class of virtual registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Class {
+    Pred,
+    Half,
+    Word,
+    Float,
+    Long,
+}
+
+impl Class {
+    pub const ALL: [Class; 5] = [Class::Pred, Class::Half, Class::Word, Class::Float, Class::Long];
+
+    /// The class that holds values of a type.
+    pub fn of(ty: Type) -> Class {
+        match ty {
+            Type::Pred => Class::Pred,
+            Type::U16 | Type::I16 | Type::F16 | Type::Bf16 => Class::Half,
+            Type::U8 | Type::I8 | Type::U32 | Type::I32 | Type::F16x2 | Type::Shared => Class::Word,
+            Type::F32 => Class::Float,
+            Type::U64 | Type::I64 | Type::Global => Class::Long,
+        }
+    }
+
+    /// The prefix of its registers' names.
+    pub fn prefix(self) -> &'static str {
+        match self {
+            Class::Pred => "%p",
+            Class::Half => "%h",
+            Class::Word => "%r",
+            Class::Float => "%f",
+            Class::Long => "%rd",
+        }
+    }
+
+    /// The type its registers are declared with, which `mov` takes too.
+    pub fn declared(self) -> &'static str {
+        match self {
+            Class::Pred => "pred",
+            Class::Half => "b16",
+            Class::Word => "b32",
+            Class::Float => "f32",
+            Class::Long => "b64",
+        }
+    }
+}
+
+/// A virtual register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Register {
+    pub class: Class,
+    pub number: u32,
+}
+
+impl std::fmt::Display for Register {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}{}", self.class.prefix(), self.number)
+    }
+}
+
+/// Whether constants of the type can stand as immediates.
+pub(super) fn immediate_allowed(ty: Type) -> bool {
+    !matches!(ty, Type::Pred | Type::F16 | Type::Bf16 | Type::F16x2)
+}
+
+/// A constant as PTX spells it. Halves are spelled as their bits, for `mov.b16` and `mov.b32`.
+pub(super) fn immediate(ty: Type, bits: u64) -> String {
+    match ty {
+        Type::F32 => format!("0f{bits:08X}"),
+        Type::I8 => (bits as u8 as i8).to_string(),
+        Type::I16 => (bits as u16 as i16).to_string(),
+        Type::I32 => (bits as u32 as i32).to_string(),
+        Type::I64 => (bits as i64).to_string(),
+        Type::F16 | Type::Bf16 => format!("0x{bits:04X}"),
+        Type::F16x2 => format!("0x{bits:08X}"),
+        _ => bits.to_string(),
+    }
+}
+
+/// The type in arithmetic: 8-bit integers are computed with in 32 bits.
+pub(super) fn arithmetic(ty: Type) -> &'static str {
+    match ty {
+        Type::U8 | Type::U32 => "u32",
+        Type::I8 | Type::I32 => "s32",
+        Type::U16 => "u16",
+        Type::I16 => "s16",
+        Type::U64 => "u64",
+        Type::I64 => "s64",
+        Type::F16 => "f16",
+        Type::Bf16 => "bf16",
+        Type::F16x2 => "f16x2",
+        Type::F32 => "f32",
+        Type::Pred => "pred",
+        Type::Global => "u64",
+        Type::Shared => "u32",
+    }
+}
+
+/// The type in `cvt` and in memory accesses, where 8-bit types have names.
+pub(super) fn memory(ty: Type) -> &'static str {
+    match ty {
+        Type::U8 => "u8",
+        Type::I8 => "s8",
+        Type::F16 | Type::Bf16 => "b16",
+        Type::F16x2 => "b32",
+        _ => arithmetic(ty),
+    }
+}
+
+/// The untyped bits that hold the type in a register.
+pub(super) fn bits(ty: Type) -> &'static str {
+    match Class::of(ty) {
+        Class::Pred => "pred",
+        Class::Half => "b16",
+        Class::Word | Class::Float => "b32",
+        Class::Long => "b64",
+    }
+}

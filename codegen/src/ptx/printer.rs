@@ -1,0 +1,291 @@
+//! The module around the instructions: header, declarations, blocks and the moves between them.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt::Write;
+
+use cranelift_entity::SecondaryMap;
+
+use super::moves::{Move, sequence};
+use super::operand::{Class, Register, bits, immediate, immediate_allowed};
+use super::requirement::{Unsupported, requirement};
+use super::target::{IsaVersion, Target};
+use crate::ir::{Block, BlockCall, Function, InstData, Loc, Op, Type, Value};
+
+/// Prints `function`, which the verifier accepts, as a PTX module for `target`.
+///
+/// The module's `.version` is the lowest that the target and the instructions need, so that older drivers load
+/// what they can run.
+pub fn print(function: &Function, target: Target) -> Result<String, Unsupported> {
+    let isa = check(function, target)?;
+    let mut printer = Printer::new(function);
+    printer.body();
+    Ok(printer.module(target, isa))
+}
+
+fn check(function: &Function, target: Target) -> Result<IsaVersion, Unsupported> {
+    let mut isa = target.isa();
+    for &block in &function.layout {
+        for &inst in &function.block(block).insts {
+            let data = function.inst(inst);
+            let source = data.args.first().map(|&arg| function.value_type(arg));
+            let Some(needed) = requirement(data, source) else { continue };
+            if needed.target > target {
+                let place = data.loc.map(|loc| &function.locs[loc]);
+                return Err(Unsupported {
+                    kernel: function.name.clone(),
+                    instruction: needed.name.to_owned(),
+                    needs: format!("{} or later", needed.target),
+                    target,
+                    place: place.map_or(String::new(), |at| format!(" ({}:{}:{})", at.file, at.line, at.column)),
+                });
+            }
+            isa = isa.max(needed.isa);
+        }
+    }
+    Ok(isa)
+}
+
+/// Writes the body of one entry point.
+pub(super) struct Printer<'a> {
+    pub function: &'a Function,
+    pub text: String,
+    registers: SecondaryMap<Value, Option<Register>>,
+    counts: HashMap<Class, u32>,
+    /// Source files in the order of their numbers, from 1.
+    files: Vec<&'a str>,
+    place: Option<(usize, u32, u32)>,
+    pub dynamic_shared: bool,
+    /// Values that are used at all: the result of an atomic that is not makes it a `red`.
+    pub used: BTreeSet<Value>,
+}
+
+impl<'a> Printer<'a> {
+    fn new(function: &'a Function) -> Printer<'a> {
+        let mut used = BTreeSet::new();
+        for &block in &function.layout {
+            for &inst in &function.block(block).insts {
+                let data = function.inst(inst);
+                used.extend(data.args.iter().copied());
+                used.extend(data.dests.iter().flat_map(|dest| dest.args.iter().copied()));
+            }
+        }
+        Printer {
+            function,
+            text: String::new(),
+            registers: SecondaryMap::new(),
+            counts: HashMap::new(),
+            files: Vec::new(),
+            place: None,
+            dynamic_shared: false,
+            used,
+        }
+    }
+
+    /// A new register.
+    pub fn fresh(&mut self, class: Class) -> Register {
+        let count = self.counts.entry(class).or_insert(0);
+        *count += 1;
+        Register { class, number: *count }
+    }
+
+    /// The value's register. A constant's is written just before its use.
+    pub fn register(&mut self, value: Value) -> Register {
+        if let Some(register) = self.registers[value] {
+            return register;
+        }
+        let ty = self.function.value_type(value);
+        let register = self.fresh(Class::of(ty));
+        match self.function.constant(value) {
+            // Not remembered: another use may not be dominated by this one.
+            Some(constant) => self.load_constant(register, ty, constant),
+            None => self.registers[value] = Some(register),
+        }
+        register
+    }
+
+    fn load_constant(&mut self, to: Register, ty: Type, constant: u64) {
+        if ty == Type::Pred {
+            self.line(format_args!("setp.ne.u32 {to}, {constant}, 0;"));
+        } else {
+            let move_type = if ty == Type::F32 { "f32" } else { bits(ty) };
+            self.line(format_args!("mov.{move_type} {to}, {};", immediate(ty, constant)));
+        }
+    }
+
+    /// The value as an operand: an immediate if it is a constant that can be one, else its register.
+    pub fn operand(&mut self, value: Value) -> String {
+        let ty = self.function.value_type(value);
+        match self.function.constant(value) {
+            Some(constant) if immediate_allowed(ty) => immediate(ty, constant),
+            _ => self.register(value).to_string(),
+        }
+    }
+
+    /// Writes an indented line.
+    pub fn line(&mut self, text: std::fmt::Arguments<'_>) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.text, "\t{text}");
+    }
+
+    fn locate(&mut self, loc: Option<Loc>) {
+        let Some(loc) = loc else { return };
+        let at = &self.function.locs[loc];
+        let file = match self.files.iter().position(|&file| file == at.file) {
+            Some(index) => index + 1,
+            None => {
+                self.files.push(&at.file);
+                self.files.len()
+            }
+        };
+        let place = (file, at.line, at.column);
+        if self.place != Some(place) {
+            self.place = Some(place);
+            self.line(format_args!(".loc {} {} {}", place.0, place.1, place.2));
+        }
+    }
+
+    fn body(&mut self) {
+        let function = self.function;
+        for (index, &block) in function.layout.iter().enumerate() {
+            let next = function.layout.get(index + 1).copied();
+            if index > 0 {
+                let _ = writeln!(self.text, "{}:", label(block));
+            }
+            for &inst in &function.block(block).insts {
+                let data = function.inst(inst);
+                if matches!(data.op, Op::Const(_)) {
+                    continue;
+                }
+                self.locate(data.loc);
+                match data.op {
+                    Op::Jump => self.jump(&data.dests[0], next),
+                    Op::Branch => self.branch(data, next),
+                    Op::Return => self.line(format_args!("ret;")),
+                    _ => self.instruction(data),
+                }
+            }
+        }
+    }
+
+    fn jump(&mut self, dest: &BlockCall, next: Option<Block>) {
+        self.assign(dest);
+        if next != Some(dest.block) {
+            self.line(format_args!("bra {};", label(dest.block)));
+        }
+    }
+
+    fn branch(&mut self, data: &InstData, next: Option<Block>) {
+        let condition = self.register(data.args[0]);
+        let (then, otherwise) = (&data.dests[0], &data.dests[1]);
+        if then.args.is_empty() && next != Some(then.block) {
+            self.line(format_args!("@{condition} bra {};", label(then.block)));
+            self.jump(otherwise, next);
+        } else if otherwise.args.is_empty() {
+            self.line(format_args!("@!{condition} bra {};", label(otherwise.block)));
+            self.jump(then, next);
+        } else {
+            // Both edges may move values: the second one gets a block of its own.
+            let edge = format!("{}_{}", label(otherwise.block), condition.number);
+            self.line(format_args!("@!{condition} bra {edge};"));
+            self.jump(then, None);
+            let _ = writeln!(self.text, "{edge}:");
+            self.jump(otherwise, next);
+        }
+    }
+
+    /// Gives the parameters of a block their values.
+    fn assign(&mut self, dest: &BlockCall) {
+        let function = self.function;
+        let mut assignments: Vec<(Register, Value)> = Vec::new();
+        for (&param, &arg) in function.block(dest.block).params.iter().zip(&dest.args) {
+            assignments.push((self.register(param), arg));
+        }
+        let mut sources: HashMap<Value, Register> = HashMap::new();
+        for &(_, arg) in &assignments {
+            if function.constant(arg).is_none() {
+                sources.insert(arg, self.register(arg));
+            }
+        }
+        for class in Class::ALL {
+            let group: Vec<_> = assignments.iter().copied().filter(|(to, _)| to.class == class).collect();
+            let mut scratch = None;
+            for step in sequence(&group, |value| sources.get(&value).copied()) {
+                let declared = class.declared();
+                match step {
+                    Move::Copy(to, from) => match function.constant(from) {
+                        Some(constant) => self.load_constant(to, function.value_type(from), constant),
+                        None => self.line(format_args!("mov.{declared} {to}, {};", sources[&from])),
+                    },
+                    Move::Save(from) => {
+                        let to = *scratch.get_or_insert_with(|| self.fresh(class));
+                        self.line(format_args!("mov.{declared} {to}, {from};"));
+                    }
+                    Move::Restore(to) => {
+                        if let Some(from) = scratch {
+                            self.line(format_args!("mov.{declared} {to}, {from};"));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn module(self, target: Target, isa: IsaVersion) -> String {
+        let function = self.function;
+        let mut out = String::with_capacity(self.text.len() + 1024);
+        let mut line = |text: std::fmt::Arguments<'_>| {
+            let _ = writeln!(out, "{text}");
+        };
+        line(format_args!(".version {}.{}", isa.0, isa.1));
+        line(format_args!(".target {target}"));
+        line(format_args!(".address_size 64"));
+        line(format_args!(""));
+        if self.dynamic_shared {
+            line(format_args!(".extern .shared .align 128 .b8 dynamic_shared[];"));
+            line(format_args!(""));
+        }
+        line(format_args!(".visible .entry {}(", function.name));
+        for (index, param) in function.params.iter().enumerate() {
+            let comma = if index + 1 < function.params.len() { "," } else { "" };
+            let kind = if matches!(Class::of(param.ty), Class::Half) {
+                bits(param.ty)
+            } else {
+                super::operand::memory(param.ty)
+            };
+            line(format_args!("\t.param .{kind} {}{comma}", param_name(function, index)));
+        }
+        line(format_args!(")"));
+        if let Some(threads) = function.threads {
+            line(format_args!(".reqntid {threads}, 1, 1"));
+        }
+        line(format_args!("{{"));
+        for class in Class::ALL {
+            if let Some(count) = self.counts.get(&class) {
+                line(format_args!("\t.reg .{} {}<{}>;", class.declared(), class.prefix(), count + 1));
+            }
+        }
+        for (variable, shared) in &function.shared {
+            let bytes = shared.count * shared.element.bytes();
+            line(format_args!("\t.shared .align {} .b8 {variable}[{bytes}];", shared.align));
+        }
+        out.push_str(&self.text);
+        out.push_str("}\n");
+        if !self.files.is_empty() {
+            out.push('\n');
+        }
+        for (index, file) in self.files.iter().enumerate() {
+            let _ = writeln!(out, ".file {} \"{file}\"", index + 1);
+        }
+        out
+    }
+}
+
+/// The label of a block.
+fn label(block: Block) -> String {
+    format!("$L_{block}")
+}
+
+/// The name of a parameter, which shares a name space with the module's symbols.
+pub(super) fn param_name(function: &Function, index: usize) -> String {
+    format!("{}_param_{}", function.name, function.params[index].name)
+}

@@ -1,0 +1,5 @@
+//! The language of kernels: `#[kernel]`, `#[device]` and `#[derive(Carry)]` on whole programs.
+
+mod interpret;
+mod programs;
+mod staging;

@@ -1,0 +1,302 @@
+//! What happens while recording: what is decided then, what becomes of structs, methods and generics, which lines
+//! the instructions carry, and what recording refuses.
+
+use bespoke_codegen::ir::{Function, Op};
+use bespoke_codegen::prelude::*;
+
+use crate::interpret;
+
+fn count(function: &Function, wanted: impl Fn(&Op) -> bool) -> usize {
+    let insts = function.layout.iter().flat_map(|&block| &function.block(block).insts);
+    insts.filter(|&&inst| wanted(&function.inst(inst).op)).count()
+}
+
+fn is_store(op: &Op) -> bool {
+    matches!(op, Op::Store(_))
+}
+
+fn is_branch(op: &Op) -> bool {
+    matches!(op, Op::Branch)
+}
+
+/// What the kernel leaves in `out[0]`; its parameters are `out` and then `arguments`.
+fn result(kernel: Recorded, arguments: &[u32]) -> u32 {
+    let kernel = kernel.unwrap_or_else(|error| panic!("{error}"));
+    let mut memory = [0; 16];
+    interpret::run(kernel.function(), &[&[0], arguments].concat(), &mut memory);
+    memory[0]
+}
+
+#[kernel(threads = rows * 32)]
+fn decided_while_recording(out: Ptr<Global, u32>, mut n: Val<u32>, rows: u32, twice: bool) {
+    for row in 0..rows {
+        n += 1;
+        if row == 1 && !twice {
+            continue;
+        }
+        out.at(row).store(n);
+    }
+    if twice {
+        out.store(n * 2);
+    }
+}
+
+#[test]
+fn compile_time_control_flow_leaves_no_branch() {
+    let kernel = decided_while_recording(3, false).unwrap();
+    assert_eq!(count(kernel.function(), is_store), 2);
+    assert_eq!(count(kernel.function(), is_branch), 0);
+    assert_eq!(count(decided_while_recording(5, true).unwrap().function(), is_store), 6);
+}
+
+#[test]
+fn a_kernel_knows_its_name_threads_and_parameters() {
+    let kernel = decided_while_recording(3, false).unwrap();
+    assert_eq!(kernel.name(), "decided_while_recording");
+    assert_eq!(kernel.threads(), Some(96));
+    let names: Vec<&str> = kernel.params().iter().map(|parameter| parameter.name.as_str()).collect();
+    assert_eq!(names, ["out", "n"]);
+}
+
+#[kernel]
+fn run_time_range(out: Ptr<Global, u32>, n: Val<u32>) {
+    for i in 0..n {
+        out.at(i).store(i);
+    }
+}
+
+#[test]
+fn a_run_time_range_is_recorded_once() {
+    let kernel = run_time_range().unwrap();
+    assert_eq!(count(kernel.function(), is_store), 1);
+    assert_eq!(count(kernel.function(), is_branch), 1);
+}
+
+/// Sums by row and a count, all run-time.
+#[derive(Clone, Copy, Carry)]
+struct Tile<T: Scalar, const N: usize> {
+    sums: [Val<T>; N],
+    last: Step,
+}
+
+#[derive(Clone, Copy, Carry)]
+struct Step(Val<u32>, #[carry(skip)] u32);
+
+trait Accumulate {
+    fn add(&mut self, row: usize, amount: Val<u32>) -> Val<bool>;
+    fn total(&self) -> Val<u32>;
+}
+
+impl<const N: usize> Accumulate for Tile<u32, N> {
+    #[device]
+    fn add(&mut self, row: usize, amount: Val<u32>) -> Val<bool> {
+        if amount > 5 {
+            return val(false);
+        }
+        self.sums[row] += amount * self.last.1;
+        self.last.0 = amount;
+        amount == 5
+    }
+
+    #[device]
+    fn total(&self) -> Val<u32> {
+        let mut total = self.last.0;
+        for sum in self.sums {
+            total = total * 100 + sum;
+        }
+        total
+    }
+}
+
+impl<T: Scalar, const N: usize> Tile<T, N> {
+    /// A device function may return what it borrows.
+    #[device]
+    fn first(&mut self) -> &mut Val<T> {
+        &mut self.sums[0]
+    }
+}
+
+/// Calls `step` with 0, 1, … until it says that it has had enough.
+#[device]
+fn repeat<F>(tile: &mut Tile<u32, 2>, n: Val<u32>, step: F)
+where
+    F: Fn(&mut Tile<u32, 2>, Val<u32>) -> Val<bool>,
+{
+    for i in 0..n {
+        if step(tile, i) {
+            break;
+        }
+    }
+}
+
+#[kernel]
+fn structs(out: Ptr<Global, u32>, n: Val<u32>) {
+    let mut tile = Tile { sums: [val(0); 2], last: Step(val(9), 3) };
+    repeat(&mut tile, n, |tile, i| tile.add(0, i) | tile.add(1, i * 2));
+    *tile.first() += 1;
+    out.store(tile.total());
+}
+
+#[test]
+fn structs_are_carried_by_field() {
+    let host = |n: u32| {
+        let (mut sums, mut last) = ([0, 0], 9);
+        for i in 0..n {
+            let mut enough = false;
+            for (sum, amount) in sums.iter_mut().zip([i, i * 2]).filter(|(_, amount)| *amount <= 5) {
+                *sum += amount * 3;
+                last = amount;
+                enough |= amount == 5;
+            }
+            if enough {
+                break;
+            }
+        }
+        (last * 100 + sums[0] + 1) * 100 + sums[1]
+    };
+    for n in 0..9 {
+        assert_eq!(result(structs(), &[n]), host(n), "{n}");
+    }
+}
+
+#[device]
+fn clear_above(xs: &mut [Val<u32>], limit: Val<u32>) {
+    for x in xs.iter_mut() {
+        if *x > limit {
+            *x = val(0);
+        }
+    }
+    if limit == 4 {
+        xs[0] += 10;
+    }
+}
+
+#[kernel]
+fn slices(out: Ptr<Global, u32>, a: Val<u32>, b: Val<u32>) {
+    let mut xs = vec![a, b, a + b];
+    clear_above(&mut xs, val(4));
+    if a > 1 {
+        clear_above(&mut xs[1..], a);
+    }
+    out.store(xs[0] * 100 + xs[1] * 10 + xs[2]);
+}
+
+#[test]
+fn slices_are_carried() {
+    assert_eq!(result(slices(), &[1, 2]), 1123);
+    assert_eq!(result(slices(), &[2, 3]), 1200);
+    assert_eq!(result(slices(), &[3, 1]), 1310);
+}
+
+const FIRST_LINE: u32 = line!();
+#[device]
+fn doubled(x: Val<u32>) -> Val<u32> {
+    let sum = x
+        + x;
+    if sum != 6 {
+        sum * 1
+    } else {
+        val(6)
+    }
+}
+#[kernel]
+fn lines(out: Ptr<Global, u32>, x: Val<u32>) {
+    for _ in 0..x {
+        out.store(doubled(x));
+    }
+}
+
+/// The lines of the instructions for which `wanted`, counted from [`FIRST_LINE`], innermost first.
+fn lines_of(function: &Function, wanted: impl Fn(&Op) -> bool) -> Vec<Vec<u32>> {
+    let insts = function.layout.iter().flat_map(|&block| &function.block(block).insts);
+    insts
+        .map(|&inst| function.inst(inst))
+        .filter(|data| wanted(&data.op))
+        .map(|data| {
+            let mut next = data.loc;
+            let mut chain = Vec::new();
+            while let Some(loc) = next {
+                assert!(function.locs[loc].file.ends_with("language/staging.rs"));
+                chain.push(function.locs[loc].line - FIRST_LINE);
+                next = function.locs[loc].inlined_at;
+            }
+            chain
+        })
+        .collect()
+}
+
+#[test]
+#[rustfmt::skip]
+fn instructions_carry_their_own_line_and_the_call_above() {
+    let kernel = lines().unwrap();
+    let function = kernel.function();
+    use bespoke_codegen::ir::{Binary, Compare};
+    assert_eq!(lines_of(function, |op| *op == Op::Binary(Binary::Mul)), [[6, 14]]);
+    assert_eq!(lines_of(function, |op| *op == Op::Compare(Compare::Ne)), [[5, 14]]);
+    assert_eq!(lines_of(function, |op| *op == Op::Compare(Compare::Lt)), [[13]]);
+    assert_eq!(lines_of(function, is_store), [[14]]);
+    assert_eq!(lines_of(function, |op| *op == Op::Return), [[12]]);
+    assert_eq!(lines_of(function, is_branch), [vec![13], vec![5, 14]]);
+}
+
+/// Checks that recording fails at the line of `// here` above, and says `message`.
+macro_rules! refuses {
+    ($($name:ident($($parameters:tt)*) $body:block says $message:literal)*) => { $(
+        #[test]
+        fn $name() {
+            #[kernel]
+            fn refused($($parameters)*) $body
+            let error = refused().expect_err("recording must fail");
+            assert!(error.message.contains($message), "{error}");
+            assert!(error.file.ends_with("language/staging.rs"), "{error}");
+        }
+    )* };
+}
+
+refuses! {
+    a_compile_time_variable_in_a_run_time_branch(out: Ptr<Global, u32>, n: Val<u32>) {
+        let mut count = 0u32;
+        if n == 3 { count += 1; }
+        out.store(count);
+    } says "`count` is a compile-time variable, and this run-time branch changes it"
+
+    a_compile_time_variable_in_a_run_time_loop(out: Ptr<Global, u32>, n: Val<u32>) {
+        let mut count = 0u32;
+        for i in 0..n { out.at(i).store(count); count += 1; }
+    } says "`count` is a compile-time variable, and this run-time loop changes it"
+
+    a_compile_time_variable_after_a_run_time_continue(out: Ptr<Global, u32>, n: Val<u32>) {
+        let mut count = 0u32;
+        for i in 0..4u32 {
+            if n == i { continue; }
+            count += 1;
+        }
+        out.store(count);
+    } says "`count` is a compile-time variable, and the run-time paths that meet here differ in it"
+
+    a_compile_time_variable_after_a_run_time_break(out: Ptr<Global, u32>, n: Val<u32>) {
+        let mut count = 0u32;
+        while count < 4 {
+            if n == count { break; }
+            count += 1;
+        }
+        out.store(count);
+    } says "`count` is a compile-time variable, and the run-time paths that meet here differ in it"
+
+    a_list_that_grows_in_a_run_time_branch(out: Ptr<Global, u32>, n: Val<u32>) {
+        let mut list = vec![n];
+        if n > 2 { list.push(n + 1); }
+        out.store(list[0]);
+    } says "how many handles `list` holds is fixed while recording, and this run-time branch changes their number"
+
+    a_run_time_jump_in_place_of_a_value(out: Ptr<Global, u32>, n: Val<u32>) {
+        for kind in [None, Some(2u32)] {
+            if n > 3 { let k = match kind { Some(k) => k, None => continue }; out.store(k); }
+        }
+    } says "a run-time `continue` cannot take the place of a value"
+
+    a_panic(out: Ptr<Global, u32>, n: Val<u32>) {
+        out.store(n);
+        assert!(size_of::<u32>() == 5, "five bytes");
+    } says "five bytes"
+}

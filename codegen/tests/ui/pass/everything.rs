@@ -1,0 +1,78 @@
+//! No warning, and no name but the prelude's: what the macros expand to is clean.
+#![deny(warnings)]
+#![deny(unused)]
+
+use bespoke_codegen::prelude::*;
+
+mod shapes {
+    pub struct Shape {
+        pub rows: u32,
+        pub bias: Option<f32>,
+    }
+}
+
+#[derive(Clone, Copy, Carry)]
+struct Acc<T: Scalar> {
+    sum: Val<T>,
+    #[carry(skip)]
+    _rows: u32,
+}
+
+/// The sum of a row, without what is negative.
+#[device]
+pub(crate) fn positive_sum<S: Space>(x: Ptr<S, f32>, n: Val<u32>, most: Val<f32>) -> Val<f32> {
+    let mut acc = Acc { sum: val(0.0f32), _rows: 1 };
+    'items: for i in 0..n {
+        let item = x.at(i).load();
+        if item < 0.0 {
+            continue;
+        } else if item == 0.0 && i > 3 {
+            break 'items;
+        }
+        acc.sum += item;
+        if acc.sum > most {
+            return most;
+        }
+    }
+    acc.sum
+}
+
+/// y = sums of x.
+#[kernel(threads = 32 * shape.rows)]
+pub fn sums(x: Ptr<Global, f32>, mut y: Ptr<Global, f32>, n: Val<u32>, shape: &shapes::Shape, flags: [bool; 2]) {
+    let mut row = thread_index();
+    while row < shape.rows {
+        let mut sum = positive_sum(x.at(row * n), n, val(1e3));
+        if let Some(bias) = shape.bias {
+            sum += bias;
+        }
+        for flag in flags {
+            match (flag, shape.rows) {
+                (true, rows) if rows > 3 => sum *= 2.0,
+                (true, _) => continue,
+                (false, _) => {}
+            }
+        }
+        if !flags[0] || flags[1] {
+            y.store(sum);
+        }
+        y = y.at(1);
+        row += 32 * shape.rows;
+    }
+    if row == 7 {
+        return;
+    }
+    loop {
+        row += 1;
+        if row > 99 {
+            break;
+        }
+    }
+    y.store(row.cast::<f32>());
+}
+
+fn main() {
+    let shape = shapes::Shape { rows: 4, bias: Some(0.5) };
+    let kernel = sums(&shape, [true, false]).unwrap();
+    assert_eq!(kernel.threads(), Some(128));
+}

@@ -1,0 +1,64 @@
+//! A bounds-checked walk over little-endian bytes.
+
+use crate::Error;
+
+/// A position in a file's bytes. Every read checks that its bytes exist and names what it was reading if not.
+#[derive(Clone, Copy)]
+pub(crate) struct Cursor<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    /// A cursor over a whole file.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    /// The offset in the file.
+    pub fn offset(&self) -> u64 {
+        self.at as u64
+    }
+
+    /// Bytes not read yet.
+    pub fn remaining(&self) -> u64 {
+        (self.bytes.len() - self.at) as u64
+    }
+
+    /// The next `count` bytes.
+    pub fn take(&mut self, count: u64, what: &'static str) -> Result<&'a [u8], Error> {
+        if count > self.remaining() {
+            return Err(Error::Truncated {
+                at: self.offset(),
+                what,
+                need: count,
+                len: self.bytes.len() as u64,
+            });
+        }
+        let start = self.at;
+        self.at += count as usize;
+        Ok(&self.bytes[start..self.at])
+    }
+
+    /// The next `N` bytes.
+    pub fn fixed<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], Error> {
+        let mut out = [0; N];
+        out.copy_from_slice(self.take(N as u64, what)?);
+        Ok(out)
+    }
+
+    pub fn u32(&mut self, what: &'static str) -> Result<u32, Error> {
+        self.fixed(what).map(u32::from_le_bytes)
+    }
+
+    pub fn u64(&mut self, what: &'static str) -> Result<u64, Error> {
+        self.fixed(what).map(u64::from_le_bytes)
+    }
+
+    /// A length-prefixed UTF-8 string.
+    pub fn string(&mut self, what: &'static str) -> Result<&'a str, Error> {
+        let length = self.u64(what)?;
+        let at = self.offset();
+        std::str::from_utf8(self.take(length, what)?).map_err(|_| Error::Utf8 { at, what })
+    }
+}

@@ -1,0 +1,98 @@
+//! What can be wrong with a file, one sentence each.
+
+use crate::GgmlType;
+use std::path::PathBuf;
+
+/// Why a GGUF file could not be read, or a value in it not used.
+///
+/// Offsets are bytes from the start of the file.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs)] // the fields are what the messages show
+pub enum Error {
+    #[error("cannot read {}: {source}", path.display())]
+    Io { path: PathBuf, source: std::io::Error },
+
+    // The header.
+    #[error("not a GGUF file: it starts with \"{found}\", not \"GGUF\"")]
+    Magic { found: String },
+    #[error(
+        "the file is big endian (its version field reads {version:#010x}); convert it to little endian first"
+    )]
+    BigEndian { version: u32 },
+    #[error("GGUF version {version} is not supported (versions 2 and 3 are){}", version_hint(*version))]
+    Version { version: u32 },
+    #[error(
+        "byte {at}: {what} needs {need} more bytes but the file has {len} bytes in all (truncated download?)"
+    )]
+    Truncated { at: u64, what: &'static str, need: u64, len: u64 },
+    #[error("the header announces {count} {what}, more than the file's {len} bytes can hold")]
+    Count { what: &'static str, count: u64, len: u64 },
+    #[error("byte {at}: {what} is not UTF-8")]
+    Utf8 { at: u64, what: &'static str },
+
+    // Metadata.
+    #[error("metadata key {key}: {source}")]
+    InKey { key: String, source: Box<Error> },
+    #[error("metadata key {key} appears twice (again at byte {at})")]
+    DuplicateKey { key: String, at: u64 },
+    #[error("byte {at}: there is no metadata value kind {number} (kinds are 0 to 12)")]
+    Kind { at: u64, number: u32 },
+    #[error("byte {at}: arrays of arrays are not supported")]
+    NestedArray { at: u64 },
+    #[error("byte {at}: a bool must be 0 or 1, not {byte}")]
+    Bool { at: u64, byte: u8 },
+    #[error("metadata key general.alignment is {value}, which is no power of two")]
+    Alignment { value: u64 },
+    #[error("metadata key {key} is missing")]
+    MissingKey { key: String },
+    #[error("metadata key {key}: expected {expected}, found {found}")]
+    WrongKind { key: String, expected: &'static str, found: String },
+
+    // Tensors.
+    #[error("tensor {index} of the directory: {source}")]
+    InDirectory { index: u64, source: Box<Error> },
+    #[error("tensor {name} appears twice (again at byte {at})")]
+    DuplicateTensor { name: String, at: u64 },
+    #[error("tensor {name}: {rank} dimensions at byte {at}, where GGUF allows at most 4")]
+    Rank { name: String, rank: u32, at: u64 },
+    #[error("tensor {name}: dimension {index} is zero")]
+    ZeroDimension { name: String, index: usize },
+    #[error(
+        "tensor {name}: ggml type {number} at byte {at} is unknown (retired, or newer than this program)"
+    )]
+    UnknownType { name: String, number: u32, at: u64 },
+    #[error("tensor {name}: dimensions {dims:?} of {ty} overflow the address space")]
+    TooLarge { name: String, dims: Vec<u64>, ty: GgmlType },
+    #[error("tensor {name}: rows of {cols} elements are no whole number of {ty}'s blocks of {}", ty.block_elements())]
+    PartialBlock { name: String, cols: u64, ty: GgmlType },
+    #[error("tensor {name}: offset {offset} is no multiple of the alignment {alignment}")]
+    Misaligned { name: String, offset: u64, alignment: u64 },
+    #[error("tensor {name}: data ends at byte {end} but the file has {len} bytes (truncated download?)")]
+    DataBeyondEnd { name: String, end: u128, len: u64 },
+    #[error("tensors {first} and {second} overlap at byte {at}")]
+    Overlap { first: String, second: String, at: u64 },
+    #[error("tensor {name} is missing")]
+    MissingTensor { name: String },
+
+    // Values.
+    #[error("no exact values are implemented for the type {ty}")]
+    NotDequantizable { ty: GgmlType },
+    #[error("{bytes} bytes of {ty} are not {elements} elements")]
+    DequantizeLength { ty: GgmlType, bytes: usize, elements: usize },
+}
+
+impl Error {
+    /// Wraps an error that occurred inside the value of metadata key `key`.
+    pub(crate) fn in_key(key: &str) -> impl FnOnce(Error) -> Error + '_ {
+        move |source| Error::InKey { key: key.into(), source: Box::new(source) }
+    }
+
+    pub(crate) fn wrong_kind(key: &str, expected: &'static str, found: impl ToString) -> Error {
+        Error::WrongKind { key: key.into(), expected, found: found.to_string() }
+    }
+}
+
+fn version_hint(version: u32) -> &'static str {
+    if version == 1 { "; re-convert the model with a current llama.cpp" } else { "" }
+}

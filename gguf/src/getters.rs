@@ -1,0 +1,131 @@
+//! Typed access to metadata; every error names the key.
+//!
+//! Exporters differ in the width of integers, so a getter takes any integer that fits its type.
+
+use crate::{Array, Error, Gguf, Value};
+
+impl Gguf {
+    /// A string.
+    pub fn str(&self, key: &str) -> Result<&str, Error> {
+        required(key, self.opt_str(key)?)
+    }
+
+    /// A string, or `None` when the key is missing.
+    pub fn opt_str(&self, key: &str) -> Result<Option<&str>, Error> {
+        self.convert(key, "a string", as_str)
+    }
+
+    /// An integer of any kind that fits `u32`.
+    pub fn u32(&self, key: &str) -> Result<u32, Error> {
+        required(key, self.opt_u32(key)?)
+    }
+
+    /// An integer of any kind that fits `u32`, or `None` when the key is missing.
+    pub fn opt_u32(&self, key: &str) -> Result<Option<u32>, Error> {
+        self.convert(key, "an unsigned 32-bit integer", as_u32)
+    }
+
+    /// A float.
+    pub fn f32(&self, key: &str) -> Result<f32, Error> {
+        required(key, self.opt_f32(key)?)
+    }
+
+    /// A float, or `None` when the key is missing.
+    pub fn opt_f32(&self, key: &str) -> Result<Option<f32>, Error> {
+        self.convert(key, "a float", as_f32)
+    }
+
+    /// A bool.
+    pub fn bool(&self, key: &str) -> Result<bool, Error> {
+        required(key, self.opt_bool(key)?)
+    }
+
+    /// A bool, or `None` when the key is missing.
+    pub fn opt_bool(&self, key: &str) -> Result<Option<bool>, Error> {
+        self.convert(key, "a bool", as_bool)
+    }
+
+    /// An array of strings.
+    pub fn strings(&self, key: &str) -> Result<Vec<&str>, Error> {
+        required(key, self.opt_strings(key)?)
+    }
+
+    /// An array of strings, or `None` when the key is missing.
+    pub fn opt_strings(&self, key: &str) -> Result<Option<Vec<&str>>, Error> {
+        self.convert(key, "an array of strings", |value| elements(value, as_str))
+    }
+
+    /// An array of floats.
+    pub fn f32s(&self, key: &str) -> Result<Vec<f32>, Error> {
+        required(key, self.opt_f32s(key)?)
+    }
+
+    /// An array of floats, or `None` when the key is missing.
+    pub fn opt_f32s(&self, key: &str) -> Result<Option<Vec<f32>>, Error> {
+        self.convert(key, "an array of floats", |value| elements(value, as_f32))
+    }
+
+    /// An array of integers that fit `i32`.
+    pub fn i32s(&self, key: &str) -> Result<Vec<i32>, Error> {
+        required(key, self.opt_i32s(key)?)
+    }
+
+    /// An array of integers that fit `i32`, or `None` when the key is missing.
+    pub fn opt_i32s(&self, key: &str) -> Result<Option<Vec<i32>>, Error> {
+        self.convert(key, "an array of 32-bit integers", |value| elements(value, as_i32))
+    }
+
+    fn convert<'a, T>(
+        &'a self,
+        key: &str,
+        expected: &'static str,
+        convert: impl Fn(Value<'a>) -> Option<T>,
+    ) -> Result<Option<T>, Error> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        convert(value).map(Some).ok_or_else(|| Error::wrong_kind(key, expected, describe(&value)))
+    }
+}
+
+fn required<T>(key: &str, value: Option<T>) -> Result<T, Error> {
+    value.ok_or_else(|| Error::MissingKey { key: key.into() })
+}
+
+fn as_str(value: Value<'_>) -> Option<&str> {
+    if let Value::String(text) = value { Some(text) } else { None }
+}
+
+fn as_u32(value: Value<'_>) -> Option<u32> {
+    value.as_integer()?.try_into().ok()
+}
+
+fn as_i32(value: Value<'_>) -> Option<i32> {
+    value.as_integer()?.try_into().ok()
+}
+
+fn as_f32(value: Value<'_>) -> Option<f32> {
+    match value {
+        Value::F32(v) => Some(v),
+        Value::F64(v) => Some(v as f32),
+        _ => None,
+    }
+}
+
+fn as_bool(value: Value<'_>) -> Option<bool> {
+    if let Value::Bool(v) = value { Some(v) } else { None }
+}
+
+/// The elements of an array, if it is one and all of them convert.
+fn elements<'a, T>(value: Value<'a>, convert: fn(Value<'a>) -> Option<T>) -> Option<Vec<T>> {
+    let Value::Array(array) = value else { return None };
+    let converted: Vec<T> = Array::iter(&array).map(convert).collect::<Option<_>>()?;
+    (converted.len() == array.len()).then_some(converted)
+}
+
+/// A found value for a message: its kind, and itself where it is short.
+fn describe(value: &Value<'_>) -> String {
+    match value {
+        Value::String(_) => "a string".into(),
+        Value::Array(array) => format!("an array of {} {}s", array.len(), array.kind().name()),
+        short => format!("the {} {short}", short.kind().name()),
+    }
+}

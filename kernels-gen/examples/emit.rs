@@ -1,0 +1,31 @@
+//! Emits every built-in shape for the targets given (all without one) into a folder: `emit OUT [sm_90 …]`.
+
+use std::path::PathBuf;
+
+use bespoke_codegen::ptx::Target;
+use bespoke_kernels::emit::Emission;
+use bespoke_kernels::kernels::probe::ProbeShape;
+use bespoke_kernels::shape::builtin;
+use bespoke_kernels::spec::KernelSpec;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut args = std::env::args().skip(1);
+    let out = PathBuf::from(args.next().ok_or("usage: emit OUT [TARGET …]")?);
+    let mut targets: Vec<Target> = args.map(|name| name.parse()).collect::<Result<_, _>>()?;
+    if targets.is_empty() {
+        targets = Target::ALL.to_vec();
+    }
+    let mut emission = Emission::new().kernel(KernelSpec::ReadProbe(ProbeShape { grid: 1056, threads: 512 }));
+    for target in targets {
+        emission = emission.target(target);
+    }
+    for file in builtin() {
+        for shape in file.shapes()? {
+            emission = emission.shape(shape);
+        }
+    }
+    let start = std::time::Instant::now();
+    let emitted = emission.write(&out)?;
+    println!("{} kernels in {:.2} s", emitted.len(), start.elapsed().as_secs_f64());
+    Ok(())
+}

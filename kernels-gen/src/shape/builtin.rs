@@ -1,0 +1,115 @@
+//! The shapes in the repository: `shapes/*.toml`.
+
+use serde::Deserialize;
+
+use super::{Architecture, Dimensions, Mix, ModelShape, ShapeError};
+
+/// A shape file, as written: one model, one or more mixes of types.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShapeFile {
+    /// The model's name, in lower case with dashes.
+    pub name: String,
+    /// GGUF's architecture.
+    pub architecture: String,
+    /// Width of the residual stream.
+    pub hidden: u32,
+    /// Layers.
+    pub layers: u32,
+    /// Query heads.
+    pub heads: u32,
+    /// Key and value heads.
+    pub kv_heads: u32,
+    /// Elements a head.
+    pub head_dim: u32,
+    /// Width of the feed-forward network.
+    pub ffn: u32,
+    /// Tokens.
+    pub vocab: u32,
+    /// Longest context.
+    pub context: u32,
+    /// Base frequency of RoPE.
+    pub rope_base: f32,
+    /// The model's files have `rope_freqs.weight`.
+    #[serde(default)]
+    pub rope_factors: bool,
+    /// ε of the norms.
+    pub eps: f32,
+    /// No output matrix of its own.
+    #[serde(default)]
+    pub tied: bool,
+    /// The embedding's type, if the mix does not give it.
+    pub embedding: Option<String>,
+    /// Mixes of types that kernels are built for.
+    pub mixes: Vec<String>,
+}
+
+impl ShapeFile {
+    /// The shape with one of its mixes, named `name` for the first and `name-mix` for the others.
+    pub fn with_mix(&self, mix: &str) -> Result<ModelShape, ShapeError> {
+        let first = self.mixes.first().is_some_and(|first| first == mix);
+        let name = if first { self.name.clone() } else { format!("{}-{mix}", self.name) };
+        let dimensions = Dimensions {
+            hidden: self.hidden,
+            layers: self.layers,
+            heads: self.heads,
+            kv_heads: self.kv_heads,
+            head_dim: self.head_dim,
+            rotated: self.head_dim,
+            ffn: self.ffn,
+            vocab: self.vocab,
+            context: self.context,
+            eps: self.eps,
+        };
+        let architecture = Architecture::named(&self.architecture)?;
+        ModelShape::from_mix(&name, architecture, dimensions, mix.parse::<Mix>()?, self.tied)
+    }
+
+    /// The shape with each of its mixes.
+    pub fn shapes(&self) -> Result<Vec<ModelShape>, ShapeError> {
+        self.mixes.iter().map(|mix| self.with_mix(mix)).collect()
+    }
+}
+
+/// Parses the text of a shape file.
+pub fn parse_shape_file(text: &str) -> Result<ShapeFile, ShapeError> {
+    Ok(toml::from_str(text)?)
+}
+
+macro_rules! files {
+    ($($name:literal)*) => {
+        &[$(include_str!(concat!("../../shapes/", $name, ".toml"))),*]
+    };
+}
+
+/// The shape files in the repository.
+pub fn builtin() -> Vec<ShapeFile> {
+    let files: &[&str] = files!(
+        "llama-3.1-8b" "llama-3.2-1b" "llama-3.2-3b" "mistral-7b" "tinyllama-1.1b"
+        "qwen2.5-0.5b" "qwen2.5-1.5b" "qwen2.5-7b" "qwen3-0.6b" "qwen3-4b" "qwen3-8b"
+    );
+    files.iter().map(|text| parse_shape_file(text).expect("the repository's shape files are valid")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bespoke_codegen::ptx::Target;
+
+    #[test]
+    fn every_shape_in_the_repository_is_valid() {
+        for file in builtin() {
+            for shape in file.shapes().unwrap() {
+                for target in Target::ALL {
+                    shape.check(target).unwrap();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_misspelt_key_is_named() {
+        let error = parse_shape_file("name = 'x'\nhiden = 3").unwrap_err().to_string();
+        assert!(error.contains("hiden"), "{error}");
+    }
+}

@@ -1,0 +1,293 @@
+//! A GPU's primary context and the one stream that all work goes through, with guards for what lives in them.
+
+use std::ffi::{c_uint, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cudarc::driver::sys;
+
+use super::super::{Error, HostMemory, MemoryInfo, Result};
+use super::driver::{Driver, call};
+
+/// The retained primary context of a device.
+pub(super) struct Context {
+    pub driver: &'static Driver,
+    device: sys::CUdevice,
+    raw: sys::CUcontext,
+    stream: Mutex<Stream>,
+}
+
+// SAFETY: driver handles may be used from any thread with the context current, which `enter` sees to; the stream
+// is behind a lock.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+impl Context {
+    /// Retains the context, makes it current and creates the stream.
+    pub fn new(driver: &'static Driver, device: sys::CUdevice) -> Result<Arc<Context>> {
+        let mut raw = ptr::null_mut();
+        call!(driver, cuDevicePrimaryCtxRetain(&mut raw, device), "opening GPU {device}")?;
+        let context =
+            Context { driver, device, raw, stream: Mutex::new(Stream { driver, raw: ptr::null_mut() }) };
+        context.enter()?;
+        *context.stream() = Stream::new(driver)?;
+        Ok(Arc::new(context))
+    }
+
+    /// Makes the context current on this thread, as every call needs.
+    pub fn enter(&self) -> Result<()> {
+        call!(self.driver, cuCtxSetCurrent(self.raw), "making the GPU's context current")
+    }
+
+    /// The stream, held for as long as what is enqueued must not be interleaved with another thread's work.
+    pub fn stream(&self) -> MutexGuard<'_, Stream> {
+        // A panic elsewhere leaves the handle as good as it was.
+        self.stream.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Free and total device memory.
+    pub fn memory(&self) -> Result<MemoryInfo> {
+        self.enter()?;
+        let (mut free, mut total) = (0, 0);
+        call!(self.driver, cuMemGetInfo_v2(&mut free, &mut total), "asking for free memory")?;
+        Ok(MemoryInfo { free: free as u64, total: total as u64 })
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        if self.enter().is_ok() {
+            self.stream().destroy();
+        }
+        // Nothing is left to do about a failure.
+        let _ = call!(self.driver, cuDevicePrimaryCtxRelease_v2(self.device), "closing the GPU");
+    }
+}
+
+/// A stream that does not wait for the legacy default stream.
+pub(super) struct Stream {
+    driver: &'static Driver,
+    raw: sys::CUstream,
+}
+
+impl Stream {
+    fn new(driver: &'static Driver) -> Result<Stream> {
+        let mut raw = ptr::null_mut();
+        let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
+        call!(driver, cuStreamCreate(&mut raw, flags), "creating a stream")?;
+        Ok(Stream { driver, raw })
+    }
+
+    /// The handle, valid while the stream's lock is held.
+    pub fn raw(&self) -> sys::CUstream {
+        self.raw
+    }
+
+    /// Waits for everything enqueued.
+    pub fn wait(&self) -> Result<()> {
+        call!(self.driver, cuStreamSynchronize(self.raw), "waiting for the GPU")
+    }
+
+    /// Replaces the stream, which a failed capture may have left unusable.
+    pub fn recreate(&mut self) -> Result<()> {
+        self.destroy();
+        *self = Stream::new(self.driver)?;
+        Ok(())
+    }
+
+    fn destroy(&mut self) {
+        if !self.raw.is_null() {
+            // Nothing is left to do about a failure.
+            let _ = call!(self.driver, cuStreamDestroy_v2(self.raw), "destroying a stream");
+            self.raw = ptr::null_mut();
+        }
+    }
+}
+
+/// Device memory, freed on drop.
+pub(super) struct DeviceMemory {
+    context: Arc<Context>,
+    pub address: sys::CUdeviceptr,
+}
+
+impl DeviceMemory {
+    /// Allocates at least one byte: the driver refuses none.
+    pub fn new(context: &Arc<Context>, device: &str, name: &str, bytes: u64) -> Result<DeviceMemory> {
+        context.enter()?;
+        let mut address = 0;
+        let needed = bytes.max(1) as usize;
+        // SAFETY: `address` is a place for the result.
+        let status = unsafe { (context.driver.cuMemAlloc_v2)(&mut address, needed) };
+        match status {
+            super::driver::Status::SUCCESS => Ok(DeviceMemory { context: context.clone(), address }),
+            super::driver::Status::OUT_OF_MEMORY => {
+                let MemoryInfo { free, total } = context.memory()?;
+                let (device, name) = (device.to_owned(), name.to_owned());
+                Err(Error::OutOfMemory { device, name, needed: bytes, free, total })
+            }
+            status => Err(context.driver.failure(
+                "cuMemAlloc",
+                status,
+                format!("allocating {bytes} bytes for `{name}`"),
+            )),
+        }
+    }
+}
+
+impl Drop for DeviceMemory {
+    fn drop(&mut self) {
+        if self.context.enter().is_ok() {
+            // Waits for the GPU if need be. Nothing is left to do about a failure.
+            let _ = call!(self.context.driver, cuMemFree_v2(self.address), "freeing GPU memory");
+        }
+    }
+}
+
+/// Page-locked host memory, freed on drop.
+pub(super) struct PinnedMemory {
+    context: Arc<Context>,
+    raw: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: a plain buffer; access to its bytes goes through `&mut` or atomically.
+unsafe impl Send for PinnedMemory {}
+// SAFETY: as above.
+unsafe impl Sync for PinnedMemory {}
+
+impl PinnedMemory {
+    /// Allocates and zeroes; `mapped` memory has a device address as well.
+    pub fn new(context: &Arc<Context>, name: &str, bytes: u64, mapped: bool) -> Result<PinnedMemory> {
+        context.enter()?;
+        // Whole words, so that `read` may go by words.
+        let size = (bytes.max(1) as usize).next_multiple_of(WORD);
+        let flags = if mapped { sys::CU_MEMHOSTALLOC_DEVICEMAP } else { 0 };
+        let mut raw: *mut c_void = ptr::null_mut();
+        call!(
+            context.driver,
+            cuMemHostAlloc(&mut raw, size, flags),
+            "page-locking {size} bytes of host memory for `{name}`"
+        )?;
+        let raw = raw.cast::<u8>();
+        // SAFETY: the driver has just given these bytes to us alone.
+        unsafe { raw.write_bytes(0, size) };
+        Ok(PinnedMemory { context: context.clone(), raw, bytes: size })
+    }
+
+    /// Where kernels find it, if it is mapped.
+    pub fn device_address(&self) -> Result<sys::CUdeviceptr> {
+        let mut address = 0;
+        call!(
+            self.context.driver,
+            cuMemHostGetDevicePointer_v2(&mut address, self.raw.cast(), 0),
+            "mapping host memory into the GPU"
+        )?;
+        Ok(address)
+    }
+
+    pub fn as_ptr(&self) -> *const u8 {
+        self.raw
+    }
+
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.raw
+    }
+
+    /// The bytes, for memory that no copy in flight touches.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: `bytes` initialised bytes that live as long as `self`; the caller holds device writes off.
+        unsafe { std::slice::from_raw_parts(self.raw, self.bytes) }
+    }
+
+    /// The bytes, for memory that no copy in flight touches.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `bytes`, and `&mut self` makes the view the only one.
+        unsafe { std::slice::from_raw_parts_mut(self.raw, self.bytes) }
+    }
+}
+
+impl Drop for PinnedMemory {
+    fn drop(&mut self) {
+        if self.context.enter().is_ok() {
+            // Nothing is left to do about a failure.
+            let _ = call!(self.context.driver, cuMemFreeHost(self.raw.cast()), "freeing host memory");
+        }
+    }
+}
+
+/// Bytes of the atomic loads in [`HostMemory::read`].
+const WORD: usize = size_of::<u32>();
+
+impl HostMemory for PinnedMemory {
+    /// Reads by atomic words, because kernels may be writing at the same time.
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        let (mut at, mut out) = (offset as usize, out);
+        while !out.is_empty() {
+            let within = at % WORD;
+            let count = (WORD - within).min(out.len());
+            // SAFETY: the word is inside the allocation, which is whole words and page-aligned.
+            let word = unsafe { &*self.raw.add(at - within).cast::<AtomicU32>() };
+            let bytes = word.load(Ordering::Relaxed).to_ne_bytes();
+            let (head, tail) = out.split_at_mut(count);
+            head.copy_from_slice(&bytes[within..within + count]);
+            (at, out) = (at + count, tail);
+        }
+        fence(Ordering::Acquire);
+        Ok(())
+    }
+}
+
+/// An event, destroyed on drop.
+pub(super) struct Event {
+    context: Arc<Context>,
+    raw: sys::CUevent,
+}
+
+// SAFETY: driver handles may be used from any thread.
+unsafe impl Send for Event {}
+
+impl Event {
+    /// Creates an event; only one made with `timing` can be measured from.
+    pub fn new(context: &Arc<Context>, timing: bool) -> Result<Event> {
+        context.enter()?;
+        let flags = match timing {
+            true => sys::CUevent_flags::CU_EVENT_DEFAULT,
+            false => sys::CUevent_flags::CU_EVENT_DISABLE_TIMING,
+        };
+        let mut raw = ptr::null_mut();
+        call!(context.driver, cuEventCreate(&mut raw, flags as c_uint), "creating an event")?;
+        Ok(Event { context: context.clone(), raw })
+    }
+
+    /// Marks this point of the stream.
+    pub fn record(&self, stream: &Stream) -> Result<()> {
+        call!(self.context.driver, cuEventRecord(self.raw, stream.raw()), "recording an event")
+    }
+
+    /// Waits until the stream has passed the mark; returns at once if there is none.
+    pub fn wait(&self) -> Result<()> {
+        call!(self.context.driver, cuEventSynchronize(self.raw), "waiting for an event")
+    }
+
+    /// Milliseconds from `start` to here, both passed.
+    pub fn milliseconds_since(&self, start: &Event) -> Result<f64> {
+        let mut milliseconds = 0.0f32;
+        call!(
+            self.context.driver,
+            cuEventElapsedTime(&mut milliseconds, start.raw, self.raw),
+            "reading the time between events"
+        )?;
+        Ok(f64::from(milliseconds))
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        if self.context.enter().is_ok() {
+            // Nothing is left to do about a failure.
+            let _ = call!(self.context.driver, cuEventDestroy_v2(self.raw), "destroying an event");
+        }
+    }
+}

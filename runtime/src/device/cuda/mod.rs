@@ -1,0 +1,231 @@
+//! NVIDIA GPUs. Nothing outside this folder names the driver.
+
+mod context;
+mod driver;
+mod graph;
+mod module;
+mod sequence;
+mod staging;
+
+use std::ffi::{c_char, c_int};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cudarc::driver::sys;
+use cudarc::driver::sys::CUdevice_attribute as Attribute;
+
+use self::context::{Context, DeviceMemory, PinnedMemory};
+use self::driver::{Driver, call};
+use self::sequence::CudaSequence;
+use self::staging::Staging;
+use super::{
+    Address, Allocation, Device, DeviceInfo, Error, HostVisible, Kind, Launch, MemoryInfo, Module, Result,
+    Sequence,
+};
+
+/// The lowest compute capability that kernels are generated for.
+const LOWEST_COMPUTE: (u32, u32) = (8, 0);
+
+/// The GPUs that the driver shows.
+pub(super) fn devices() -> Result<Vec<DeviceInfo>> {
+    let driver = Driver::get()?;
+    (0..count(driver)?).map(|ordinal| describe(driver, ordinal)).collect()
+}
+
+/// An open GPU.
+pub(super) struct CudaDevice {
+    context: Arc<Context>,
+    info: DeviceInfo,
+    /// Made by the first copy.
+    staging: Mutex<Option<Staging>>,
+}
+
+impl CudaDevice {
+    /// Opens the GPU at `ordinal`.
+    pub fn open(ordinal: u32) -> Result<CudaDevice> {
+        let driver = Driver::get()?;
+        let count = count(driver)?;
+        if ordinal >= count {
+            let what = match count {
+                0 => "the NVIDIA driver shows no GPU".to_owned(),
+                1 => format!("there is no GPU cuda:{ordinal}: the driver shows one, cuda:0"),
+                count => format!(
+                    "there is no GPU cuda:{ordinal}: the driver shows {count}, cuda:0 to cuda:{}",
+                    count - 1
+                ),
+            };
+            let help = "check CUDA_VISIBLE_DEVICES and `nvidia-smi`, or use --device emulator".to_owned();
+            return Err(Error::Unavailable { what, help });
+        }
+        let info = describe(driver, ordinal)?;
+        if info.compute < LOWEST_COMPUTE {
+            let (major, minor) = info.compute;
+            return Err(Error::Unavailable {
+                what: format!(
+                    "{} has compute capability {major}.{minor}; kernels need 8.0 or higher",
+                    info.name
+                ),
+                help: "use an Ampere or later GPU, or --device emulator".to_owned(),
+            });
+        }
+        let context = Context::new(driver, handle(driver, ordinal)?)?;
+        Ok(CudaDevice { context, info, staging: Mutex::new(None) })
+    }
+
+    /// Runs a copy through the staging buffers.
+    fn stage(&self, copy: impl FnOnce(&mut Staging, &context::Stream) -> Result<()>) -> Result<()> {
+        self.context.enter()?;
+        // A panic in a copy leaves the buffers usable: each is waited for before it is used.
+        let mut staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
+        let staging = match &mut *staging {
+            Some(staging) => staging,
+            none => none.insert(Staging::new(&self.context)?),
+        };
+        copy(staging, &self.context.stream())
+    }
+}
+
+impl Device for CudaDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn memory(&self) -> Result<MemoryInfo> {
+        self.context.memory()
+    }
+
+    fn alloc(&self, name: &str, bytes: u64) -> Result<Allocation> {
+        let memory = DeviceMemory::new(&self.context, &self.info.name, name, bytes)?;
+        Ok(Allocation::new(Address(memory.address), bytes, memory))
+    }
+
+    fn alloc_host_visible(&self, name: &str, bytes: u64) -> Result<HostVisible> {
+        let memory = PinnedMemory::new(&self.context, name, bytes, true)?;
+        let address = Address(memory.device_address()?);
+        Ok(HostVisible { address, bytes, memory: Box::new(memory) })
+    }
+
+    fn upload(&self, to: Address, bytes: &[u8]) -> Result<()> {
+        self.stage(|staging, stream| staging.upload(stream, to, bytes))
+    }
+
+    fn download(&self, from: Address, out: &mut [u8]) -> Result<()> {
+        self.stage(|staging, stream| staging.download(stream, from, out))
+    }
+
+    fn fill(&self, to: Address, bytes: u64, value: u8) -> Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        self.context.enter()?;
+        let stream = self.context.stream();
+        call!(
+            self.context.driver,
+            cuMemsetD8Async(to.0, value, bytes as usize, stream.raw()),
+            "filling {bytes} bytes at {to} on the GPU"
+        )
+    }
+
+    fn load(&self, name: &str, ptx: &str) -> Result<Module> {
+        module::load(&self.context, name, ptx)
+    }
+
+    fn sequence(&self, launches: Vec<Launch>) -> Result<Box<dyn Sequence>> {
+        Ok(Box::new(CudaSequence::new(&self.context, &self.info, launches)?))
+    }
+
+    fn wait(&self) -> Result<()> {
+        self.context.enter()?;
+        self.context.stream().wait()
+    }
+}
+
+fn count(driver: &Driver) -> Result<u32> {
+    let mut count = 0;
+    call!(driver, cuDeviceGetCount(&mut count), "counting GPUs")?;
+    Ok(count.max(0) as u32)
+}
+
+fn handle(driver: &Driver, ordinal: u32) -> Result<sys::CUdevice> {
+    let mut device = 0;
+    call!(driver, cuDeviceGet(&mut device, ordinal as c_int), "opening cuda:{ordinal}")?;
+    Ok(device)
+}
+
+/// Reads what there is to know about a GPU, without opening a context on it.
+fn describe(driver: &Driver, ordinal: u32) -> Result<DeviceInfo> {
+    let device = handle(driver, ordinal)?;
+    let attribute = |attribute: Attribute| {
+        let mut value = 0;
+        call!(
+            driver,
+            cuDeviceGetAttribute(&mut value, attribute, device),
+            "reading {attribute:?} of cuda:{ordinal}"
+        )?;
+        Ok::<_, Error>(value.max(0) as u32)
+    };
+    let mut name = [0u8; 128];
+    call!(
+        driver,
+        cuDeviceGetName(name.as_mut_ptr().cast::<c_char>(), name.len() as c_int, device),
+        "reading the name of cuda:{ordinal}"
+    )?;
+    let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+    let mut memory = 0;
+    call!(driver, cuDeviceTotalMem_v2(&mut memory, device), "reading the memory of cuda:{ordinal}")?;
+    // Newer drivers may stop telling the clock.
+    let clock = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE).unwrap_or(0);
+    let bus = attribute(Attribute::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH).unwrap_or(0);
+    Ok(DeviceInfo {
+        kind: Kind::Cuda { ordinal },
+        name: String::from_utf8_lossy(&name[..end]).into_owned(),
+        compute: (
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        ),
+        multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+        memory_total: memory as u64,
+        l2_bytes: u64::from(attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?),
+        shared_per_block_optin: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
+        peak_bandwidth: peak_bandwidth(clock, bus),
+        driver: Some(driver_in_words(driver)),
+    })
+}
+
+/// Bytes a second of a double data rate bus of `bus` bits at `clock` kHz; unknown if either is.
+fn peak_bandwidth(clock: u32, bus: u32) -> Option<u64> {
+    let bandwidth = 2 * u64::from(clock) * 1000 * u64::from(bus) / 8;
+    (bandwidth > 0).then_some(bandwidth)
+}
+
+/// The CUDA version that the driver supports and, on Linux, the driver's own.
+fn driver_in_words(driver: &Driver) -> String {
+    let (major, minor) = driver.version();
+    match std::fs::read_to_string("/sys/module/nvidia/version") {
+        Ok(version) => format!("CUDA {major}.{minor}, driver {}", version.trim()),
+        Err(_) => format!("CUDA {major}.{minor}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bandwidth_is_two_transfers_a_clock() {
+        // H200: HBM3e at 3201 MHz on 6144 bits, 4.9 TB/s.
+        assert_eq!(peak_bandwidth(3_201_000, 6144), Some(4_916_736_000_000));
+        assert_eq!(peak_bandwidth(0, 6144), None);
+    }
+
+    /// On a machine without a driver this must be an error and no panic; with one, it must be a list.
+    #[test]
+    fn a_missing_driver_is_an_error_that_says_what_to_do() {
+        match devices() {
+            Ok(devices) => assert!(devices.iter().all(|device| !device.name.is_empty())),
+            Err(error @ Error::Unavailable { .. }) => {
+                assert!(error.advice().is_some_and(|advice| advice.contains("--device emulator")), "{error}");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}

@@ -1,0 +1,499 @@
+//! The project's PTX emulator as a device: the same launches, run on the CPU and checked.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use bespoke_emulator as emulator;
+
+use super::entries::entries;
+use super::{
+    Address, Allocation, Device, DeviceInfo, Error, GraphReport, HostMemory, HostVisible, Kernel, Kind,
+    Launch, MemoryInfo, Module, Result, Sequence, assembly,
+};
+
+/// Kernels are generated for the target that the emulator stands in for: sm_90 has every instruction they use.
+const COMPUTE: (u32, u32) = (9, 0);
+/// Plans size their grids by this. Few blocks keep the emulator's work low, and more than one show what a grid
+/// gets wrong.
+const MULTIPROCESSORS: u32 = 4;
+/// Shared memory a block may have on sm_90: 227 KiB (CUDA C++ Programming Guide, technical specifications).
+const SHARED_PER_BLOCK: u32 = 227 << 10;
+/// Memory assumed where the machine does not tell.
+const ASSUMED_MEMORY: u64 = 8 << 30;
+
+/// What the emulator is as a device.
+pub(super) fn info() -> DeviceInfo {
+    DeviceInfo {
+        kind: Kind::Emulator,
+        name: "bespoke PTX emulator".to_owned(),
+        compute: COMPUTE,
+        multiprocessors: MULTIPROCESSORS,
+        memory_total: host_memory().unwrap_or(ASSUMED_MEMORY) / 2,
+        l2_bytes: 0,
+        shared_per_block_optin: SHARED_PER_BLOCK,
+        peak_bandwidth: None,
+        driver: None,
+    }
+}
+
+/// Bytes of memory that the machine has, where Linux tells.
+fn host_memory() -> Option<u64> {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// The emulator, open.
+pub(super) struct EmulatorDevice {
+    info: DeviceInfo,
+    state: Arc<State>,
+}
+
+/// What allocations and sequences share with the device.
+struct State {
+    memory: emulator::Memory,
+    used: AtomicU64,
+    /// Held while launches run: like a stream, one at a time.
+    running: Mutex<()>,
+}
+
+impl EmulatorDevice {
+    /// An emulator with empty memory.
+    pub fn new() -> EmulatorDevice {
+        EmulatorDevice::with_info(info())
+    }
+
+    fn with_info(info: DeviceInfo) -> EmulatorDevice {
+        let state =
+            State { memory: emulator::Memory::new(), used: AtomicU64::new(0), running: Mutex::new(()) };
+        EmulatorDevice { info, state: Arc::new(state) }
+    }
+
+    fn allocate(&self, name: &str, bytes: u64) -> Result<EmulatedMemory> {
+        let total = self.info.memory_total;
+        let claim = |used: u64| used.checked_add(bytes).filter(|&sum| sum <= total);
+        match self.state.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, claim) {
+            Ok(_) => {
+                let address = self.state.memory.alloc(name, bytes);
+                Ok(EmulatedMemory { state: self.state.clone(), address, bytes })
+            }
+            Err(used) => Err(Error::OutOfMemory {
+                device: self.info.name.clone(),
+                name: name.to_owned(),
+                needed: bytes,
+                free: total.saturating_sub(used),
+                total,
+            }),
+        }
+    }
+}
+
+/// Memory of the emulator, freed on drop.
+struct EmulatedMemory {
+    state: Arc<State>,
+    address: u64,
+    bytes: u64,
+}
+
+impl Drop for EmulatedMemory {
+    fn drop(&mut self) {
+        // Only an address that was not allocated could fail.
+        let _ = self.state.memory.free(self.address);
+        self.state.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl HostMemory for EmulatedMemory {
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.state.memory.read(self.address + offset, out).map_err(access)
+    }
+}
+
+fn access(error: emulator::MemoryError) -> Error {
+    Error::Access(error.to_string())
+}
+
+impl Device for EmulatorDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn memory(&self) -> Result<MemoryInfo> {
+        let total = self.info.memory_total;
+        Ok(MemoryInfo { free: total.saturating_sub(self.state.used.load(Ordering::Relaxed)), total })
+    }
+
+    fn alloc(&self, name: &str, bytes: u64) -> Result<Allocation> {
+        let memory = self.allocate(name, bytes)?;
+        Ok(Allocation::new(Address(memory.address), bytes, memory))
+    }
+
+    fn alloc_host_visible(&self, name: &str, bytes: u64) -> Result<HostVisible> {
+        let memory = self.allocate(name, bytes)?;
+        self.state.memory.fill(memory.address, bytes, 0).map_err(access)?;
+        Ok(HostVisible { address: Address(memory.address), bytes, memory: Box::new(memory) })
+    }
+
+    fn upload(&self, to: Address, bytes: &[u8]) -> Result<()> {
+        self.state.memory.write(to.0, bytes).map_err(access)
+    }
+
+    fn download(&self, from: Address, out: &mut [u8]) -> Result<()> {
+        self.state.memory.read(from.0, out).map_err(access)
+    }
+
+    fn fill(&self, to: Address, bytes: u64, value: u8) -> Result<()> {
+        self.state.memory.fill(to.0, bytes, value).map_err(access)
+    }
+
+    fn load(&self, name: &str, ptx: &str) -> Result<Module> {
+        let refused = |message: String| Error::Assembly { module: name.to_owned(), message, help: None };
+        let parsed = emulator::Module::parse(ptx).map_err(|error| refused(parse_message(&error, ptx)))?;
+        let parsed = Arc::new(parsed);
+        let mut module = Module::new(name, String::new());
+        for entry in entries(ptx).map_err(refused)? {
+            let position = parsed.kernels().position(|kernel| kernel.name() == entry.name);
+            let Some(position) = position else {
+                return Err(refused(format!("the emulator does not see kernel `{}`", entry.name)));
+            };
+            module.add(entry, None, EmulatedKernel { module: parsed.clone(), position });
+        }
+        Ok(module)
+    }
+
+    fn sequence(&self, launches: Vec<Launch>) -> Result<Box<dyn Sequence>> {
+        let bind = |(index, launch)| bind(&self.info, index, launch);
+        let launches = launches.into_iter().enumerate().map(bind).collect::<Result<_>>()?;
+        Ok(Box::new(EmulatorSequence { state: self.state.clone(), launches, captured: false }))
+    }
+
+    fn wait(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// A kernel's handle, as [`Kernel`] carries it.
+struct EmulatedKernel {
+    module: Arc<emulator::Module>,
+    /// Its place among the module's kernels.
+    position: usize,
+}
+
+impl EmulatedKernel {
+    fn get(&self) -> Option<&emulator::Kernel> {
+        self.module.kernels().nth(self.position)
+    }
+}
+
+/// A launch with everything the emulator needs in place.
+struct Bound {
+    kernel: Kernel,
+    config: emulator::LaunchConfig,
+    params: Vec<u8>,
+    programmatic: bool,
+}
+
+/// Checks one launch.
+fn bind(info: &DeviceInfo, index: usize, launch: Launch) -> Result<Bound> {
+    launch.check(index)?;
+    let Some(kernel) = launch.kernel.handle::<EmulatedKernel>().and_then(EmulatedKernel::get) else {
+        return Err(launch.error(index, "the kernel was loaded on another device".to_owned()));
+    };
+    let shared = u64::from(launch.dynamic_shared) + kernel.static_shared_bytes();
+    if shared > u64::from(info.shared_per_block_optin) {
+        let why = format!(
+            "{shared} bytes of shared memory a block ({} dynamic), where {} has {}",
+            launch.dynamic_shared, info.name, info.shared_per_block_optin
+        );
+        return Err(launch.error(index, why));
+    }
+    let mut params = launch.params;
+    params.truncate(launch.kernel.entry().parameter_bytes());
+    let config = emulator::LaunchConfig {
+        grid: launch.grid,
+        block: launch.block,
+        dynamic_shared: launch.dynamic_shared,
+    };
+    Ok(Bound { kernel: launch.kernel, config, params, programmatic: launch.programmatic && index > 0 })
+}
+
+/// Launches in order. They run as they are enqueued, so there is never anything to wait for, and the list itself is
+/// the graph.
+struct EmulatorSequence {
+    state: Arc<State>,
+    launches: Vec<Bound>,
+    captured: bool,
+}
+
+impl EmulatorSequence {
+    fn run(&self, index: usize) -> Result<()> {
+        let launch = &self.launches[index];
+        let fault = |finding: String| {
+            let kernel = launch.kernel.name().to_owned();
+            Error::Fault { index, kernel, finding }
+        };
+        let Some(kernel) = launch.kernel.handle().and_then(EmulatedKernel::get) else {
+            return Err(fault("the kernel was loaded on another device".to_owned()));
+        };
+        let options = emulator::Options::default();
+        emulator::run(kernel, &self.state.memory, &launch.config, &launch.params, &options)
+            .map(|_| ())
+            .map_err(|finding| fault(finding.to_string()))
+    }
+
+    fn run_all(&self) -> Result<()> {
+        let _running = self.state.running.lock().unwrap_or_else(PoisonError::into_inner);
+        (0..self.launches.len()).try_for_each(|index| self.run(index))
+    }
+}
+
+impl Sequence for EmulatorSequence {
+    fn run_eager(&mut self) -> Result<()> {
+        self.run_all()
+    }
+
+    fn capture(&mut self) -> Result<GraphReport> {
+        self.captured = true;
+        Ok(GraphReport {
+            nodes: self.launches.len(),
+            kernels: self.launches.iter().map(|launch| launch.kernel.name().to_owned()).collect(),
+            edges: self.launches.len().saturating_sub(1),
+            programmatic_edges: self.launches.iter().filter(|launch| launch.programmatic).count(),
+        })
+    }
+
+    fn replay(&mut self) -> Result<()> {
+        match self.captured {
+            true => self.run_all(),
+            false => Err(Error::NotCaptured),
+        }
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn profile(&mut self) -> Result<Vec<f64>> {
+        let _running = self.state.running.lock().unwrap_or_else(PoisonError::into_inner);
+        (0..self.launches.len())
+            .map(|index| {
+                let start = Instant::now();
+                self.run(index)?;
+                Ok(start.elapsed().as_secs_f64() * 1e6)
+            })
+            .collect()
+    }
+
+    fn time_replays(&mut self, count: u32) -> Result<f64> {
+        let start = Instant::now();
+        (0..count).try_for_each(|_| self.replay())?;
+        Ok(start.elapsed().as_secs_f64() * 1e3 / f64::from(count.max(1)))
+    }
+}
+
+/// The parser's message with the PTX around the line that it names.
+fn parse_message(error: &emulator::ParseError, ptx: &str) -> String {
+    format!("the emulator cannot read the PTX: {error}{}", assembly::excerpt(ptx, error.line as usize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `sum[i] = a[i] + b[i]` and `data[i] *= 2` for `i < n`; one thread an element.
+    const PTX: &str = include_str!("testdata/vectors.ptx");
+    const N: u32 = 100;
+
+    fn floats(bytes: &[u8]) -> Vec<f32> {
+        bytes.chunks_exact(4).map(|word| f32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect()
+    }
+
+    fn bytes(floats: &[f32]) -> Vec<u8> {
+        floats.iter().flat_map(|float| float.to_le_bytes()).collect()
+    }
+
+    fn params(addresses: &[Address], n: u32) -> Vec<u8> {
+        let mut params: Vec<u8> = addresses.iter().flat_map(|address| address.0.to_le_bytes()).collect();
+        params.extend(n.to_le_bytes());
+        params
+    }
+
+    fn launch(kernel: Kernel, params: Vec<u8>) -> Launch {
+        Launch { kernel, grid: [4, 1, 1], block: [32, 1, 1], dynamic_shared: 0, params, programmatic: false }
+    }
+
+    /// `a`, `b` and `sum` in one device, and `sum = 2 · (a + b)` as two launches.
+    struct Fixture {
+        device: EmulatorDevice,
+        module: Module,
+        buffers: [Allocation; 3],
+    }
+
+    impl Fixture {
+        fn new() -> Fixture {
+            let device = EmulatorDevice::new();
+            let module = device.load("vectors", PTX).expect("the PTX is well-formed");
+            let buffers = ["a", "b", "sum"].map(|name| device.alloc(name, 4 * u64::from(N)).expect("memory"));
+            let fixture = Fixture { device, module, buffers };
+            let a: Vec<f32> = (0..N).map(|i| i as f32).collect();
+            let b: Vec<f32> = (0..N).map(|i| 0.5 * i as f32).collect();
+            fixture.device.upload(fixture.buffers[0].address(), &bytes(&a)).expect("inside");
+            fixture.device.upload(fixture.buffers[1].address(), &bytes(&b)).expect("inside");
+            fixture
+        }
+
+        fn addresses(&self) -> [Address; 3] {
+            [0, 1, 2].map(|buffer: usize| self.buffers[buffer].address())
+        }
+
+        fn sequence(&self) -> Box<dyn Sequence> {
+            let kernel = |name| self.module.kernel(name).expect("it is in the PTX");
+            let [a, b, sum] = self.addresses();
+            let launches = vec![
+                launch(kernel("vector_add"), params(&[a, b, sum], N)),
+                launch(kernel("vector_double"), params(&[sum], N)),
+            ];
+            self.device.sequence(launches).expect("launches that fit")
+        }
+
+        fn sum(&self) -> Vec<f32> {
+            let mut out = vec![0; 4 * N as usize];
+            self.device.download(self.addresses()[2], &mut out).expect("inside");
+            floats(&out)
+        }
+    }
+
+    #[test]
+    fn launches_run_in_order_eagerly_and_as_a_replay() {
+        let fixture = Fixture::new();
+        let mut sequence = fixture.sequence();
+        sequence.run_eager().expect("no finding");
+        sequence.wait().expect("nothing to wait for");
+        let eager = fixture.sum();
+        let expected: Vec<f32> = (0..N).map(|i| 3.0 * i as f32).collect();
+        assert_eq!(eager, expected);
+
+        fixture.device.fill(fixture.addresses()[2], 4 * u64::from(N), 0).expect("inside");
+        assert!(matches!(sequence.replay(), Err(Error::NotCaptured)));
+        let report = sequence.capture().expect("always");
+        assert_eq!(report.kernels, ["vector_add", "vector_double"]);
+        assert_eq!((report.nodes, report.edges, report.programmatic_edges), (2, 1, 0));
+        assert_eq!(sequence.capture().expect("again"), report);
+        sequence.replay().expect("no finding");
+        assert_eq!(fixture.sum(), eager);
+    }
+
+    #[test]
+    fn every_launch_is_timed() {
+        let fixture = Fixture::new();
+        let mut sequence = fixture.sequence();
+        assert_eq!(sequence.profile().expect("no finding").len(), 2);
+        sequence.capture().expect("always");
+        assert!(sequence.time_replays(2).expect("no finding") > 0.0);
+    }
+
+    #[test]
+    fn memory_is_counted_and_runs_out_with_the_numbers() {
+        let device = EmulatorDevice::with_info(DeviceInfo { memory_total: 4096, ..info() });
+        let first = device.alloc("first", 3072).expect("it fits");
+        assert_eq!(device.memory().expect("known"), MemoryInfo { free: 1024, total: 4096 });
+        let error = device.alloc("KV cache", 2048).expect_err("it does not fit");
+        assert_eq!(
+            error.to_string(),
+            "out of memory on bespoke PTX emulator: `KV cache` needs 2.00 KiB, and 1.00 KiB of 4.00 KiB is free"
+        );
+        drop(first);
+        device.alloc("KV cache", 4096).expect("the first one is gone");
+    }
+
+    #[test]
+    fn host_visible_memory_starts_zero_and_is_bounded() {
+        let device = EmulatorDevice::new();
+        let visible = device.alloc_host_visible("tokens", 8).expect("memory");
+        let mut out = [1u8; 8];
+        visible.read(0, &mut out).expect("inside");
+        assert_eq!(out, [0; 8]);
+        device.upload(visible.address(), &[1, 2, 3, 4, 5, 6, 7, 8]).expect("inside");
+        visible.read(5, &mut out[..3]).expect("inside");
+        assert_eq!(out[..3], [6, 7, 8]);
+        let error = visible.read(6, &mut out[..3]).expect_err("past the end");
+        assert_eq!(error.to_string(), "read of 3 bytes at 6 of host-visible memory that has 8");
+    }
+
+    #[test]
+    fn an_unknown_kernel_is_answered_with_those_there_are() {
+        let error = Fixture::new().module.kernel("multiply").expect_err("no such kernel");
+        assert_eq!(
+            error.to_string(),
+            "module `vectors` has no kernel `multiply`; it has `out_of_bounds`, `vector_add`, `vector_double`"
+        );
+    }
+
+    #[test]
+    fn declarations_are_read_as_the_emulator_reads_them() {
+        for ptx in [PTX, include_str!("testdata/chain.ptx")] {
+            let module = emulator::Module::parse(ptx).expect("the PTX is well-formed");
+            for entry in entries(ptx).expect("the PTX is well-formed") {
+                let kernel = module.kernel(&entry.name).expect("the emulator sees it too");
+                let read = kernel.params().iter().map(|param| (param.offset as usize, param.size as usize));
+                assert!(
+                    read.eq(entry.parameters.iter().map(|parameter| (parameter.offset, parameter.bytes)))
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn broken_ptx_is_shown_at_its_line() {
+        let device = EmulatorDevice::new();
+        let broken = PTX.replacen("add.f32", "addd.f32", 1);
+        let error = device.load("broken", &broken).expect_err("no such instruction").to_string();
+        assert!(error.starts_with("module `broken`: "), "{error}");
+        assert!(error.lines().any(|line| line.starts_with("  > ") && line.contains("addd.f32")), "{error}");
+    }
+
+    #[test]
+    fn launches_that_cannot_run_are_refused_before_they_do() {
+        let fixture = Fixture::new();
+        let refuse = |change: fn(&mut Launch)| {
+            let kernel = fixture.module.kernel("vector_double").expect("it is in the PTX");
+            let mut launch = launch(kernel, params(&fixture.addresses()[2..], N));
+            change(&mut launch);
+            fixture.device.sequence(vec![launch]).err().expect("it cannot run").to_string()
+        };
+        assert_eq!(
+            refuse(|launch| launch.params.truncate(8)),
+            "launch 0 (`vector_double`): 8 bytes of parameters for a kernel that declares 12"
+        );
+        assert_eq!(
+            refuse(|launch| launch.grid[1] = 0),
+            "launch 0 (`vector_double`): a grid of [4, 0, 1] of blocks of [32, 1, 1] has no threads"
+        );
+        assert_eq!(
+            refuse(|launch| launch.grid[2] = 65_536),
+            "launch 0 (`vector_double`): a grid of [4, 1, 65536]; [2147483647, 65535, 65535] is the most"
+        );
+        assert_eq!(
+            refuse(|launch| launch.block = [1024, 2, 1]),
+            "launch 0 (`vector_double`): blocks of 2048 threads; 1024 is the most"
+        );
+        assert_eq!(
+            refuse(|launch| launch.dynamic_shared = 232_449),
+            "launch 0 (`vector_double`): 232449 bytes of shared memory a block (232449 dynamic), where bespoke PTX emulator has 232448"
+        );
+    }
+
+    #[test]
+    fn a_finding_says_which_launch_and_what() {
+        let fixture = Fixture::new();
+        let kernel = fixture.module.kernel("out_of_bounds").expect("it is in the PTX");
+        let launch = launch(kernel, params(&fixture.addresses()[2..], N));
+        let mut sequence = fixture.device.sequence(vec![launch]).expect("it fits");
+        let error = sequence.run_eager().expect_err("it writes past the end");
+        let Error::Fault { index: 0, kernel, finding } = error else { panic!("{error}") };
+        assert_eq!(kernel, "out_of_bounds");
+        assert!(finding.contains("sum"), "the finding names the allocation: {finding}");
+    }
+}

@@ -1,0 +1,142 @@
+//! What can go wrong on a device, said so that the reader knows what to do next.
+
+use std::fmt;
+
+use miette::Diagnostic;
+use thiserror::Error;
+
+use super::Bytes;
+
+/// A failure of a device.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The device asked for cannot be opened here.
+    #[error("{what}")]
+    Unavailable {
+        /// What is missing.
+        what: String,
+        /// What to do about it.
+        help: String,
+    },
+    /// An allocation does not fit.
+    #[error(
+        "out of memory on {device}: `{name}` needs {}, and {} of {} is free",
+        Bytes(*needed), Bytes(*free), Bytes(*total)
+    )]
+    OutOfMemory {
+        /// The device's name.
+        device: String,
+        /// What the memory was for.
+        name: String,
+        /// Bytes asked for.
+        needed: u64,
+        /// Bytes free at that moment.
+        free: u64,
+        /// Bytes the device has.
+        total: u64,
+    },
+    /// The device refused a module's PTX.
+    #[error("module `{module}`: {message}")]
+    Assembly {
+        /// The module's name.
+        module: String,
+        /// The assembler's message with the PTX lines it names.
+        message: String,
+        /// What to do about it, where known.
+        help: Option<String>,
+    },
+    /// A module has no kernel of that name.
+    #[error("module `{module}` has no kernel `{kernel}`; it has {}", list(available))]
+    KernelNotFound {
+        /// The module's name.
+        module: String,
+        /// The name asked for.
+        kernel: String,
+        /// The names it has.
+        available: Vec<String>,
+    },
+    /// A launch that the device cannot run, found before it is enqueued.
+    #[error("launch {index} (`{kernel}`): {why}")]
+    Launch {
+        /// Position in the sequence.
+        index: usize,
+        /// The kernel's name.
+        kernel: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A kernel broke a rule that the emulator checks.
+    #[error("launch {index} (`{kernel}`): {finding}")]
+    Fault {
+        /// Position in the sequence.
+        index: usize,
+        /// The kernel's name.
+        kernel: String,
+        /// The finding's text.
+        finding: String,
+    },
+    /// A host access outside device memory, in words.
+    #[error("{0}")]
+    Access(String),
+    /// A sequence was replayed before it was captured.
+    #[error("the sequence was replayed before it was captured")]
+    NotCaptured,
+    /// The launches could not be made a graph; the stream is usable again, so they can still run eagerly.
+    #[error("the launches could not be captured as a graph: {0}")]
+    Capture(Box<Error>),
+    /// A driver call failed.
+    #[error(transparent)]
+    Driver(#[from] Box<DriverFailure>),
+}
+
+/// A driver call that did not return success.
+#[derive(Debug, Error)]
+#[error("{call} failed while {doing}: {name} ({code}): {description}")]
+pub struct DriverFailure {
+    /// The entry point.
+    pub call: &'static str,
+    /// What the runtime was doing.
+    pub doing: String,
+    /// The code's number.
+    pub code: u32,
+    /// The code's name.
+    pub name: String,
+    /// The driver's own description of the code.
+    pub description: String,
+    /// What to do about it, where known.
+    pub help: Option<String>,
+}
+
+impl Error {
+    /// What the reader can do about it, where that is known.
+    pub fn advice(&self) -> Option<&str> {
+        match self {
+            Error::Unavailable { help, .. } => Some(help),
+            Error::OutOfMemory { .. } => Some(
+                "choose a smaller context, fewer slots or a smaller quantisation, or free the device's memory",
+            ),
+            Error::Assembly { help, .. } => help.as_deref(),
+            Error::Capture(cause) => cause.advice(),
+            Error::Driver(failure) => failure.help.as_deref(),
+            Error::KernelNotFound { .. }
+            | Error::Launch { .. }
+            | Error::Fault { .. }
+            | Error::Access(_)
+            | Error::NotCaptured => None,
+        }
+    }
+}
+
+impl Diagnostic for Error {
+    fn help(&self) -> Option<Box<dyn fmt::Display + '_>> {
+        self.advice().map(|advice| Box::new(advice) as Box<dyn fmt::Display>)
+    }
+}
+
+fn list(names: &[String]) -> String {
+    match names {
+        [] => "none".to_owned(),
+        names => names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "),
+    }
+}

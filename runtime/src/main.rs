@@ -1,0 +1,2 @@
+//! The `bespoke` binary.
+fn main() {}

@@ -1,0 +1,166 @@
+//! Which type each weight matrix has.
+
+use super::SynthError;
+use bespoke_gguf::GgmlType;
+use std::fmt;
+use std::str::FromStr;
+
+/// A rule that gives every weight matrix its type, as llama.cpp's `llama-quantize` names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mix {
+    /// `q4_k_m`: Q4_K, with Q6_K for the output and half of `attn_v` and `ffn_down`.
+    Q4KM,
+    /// `q5_k_m`: Q5_K, with Q6_K in the same places.
+    Q5KM,
+    /// One type everywhere.
+    Pure(GgmlType),
+}
+
+/// The types that can be made, with the `general.file_type` of a file of them (`enum llama_ftype`).
+const TYPES: [(GgmlType, u32); 11] = [
+    (GgmlType::F32, 0),
+    (GgmlType::F16, 1),
+    (GgmlType::BF16, 32),
+    (GgmlType::Q4_0, 2),
+    (GgmlType::Q4_1, 3),
+    (GgmlType::Q5_0, 8),
+    (GgmlType::Q5_1, 9),
+    (GgmlType::Q8_0, 7),
+    (GgmlType::Q4_K, 14),
+    (GgmlType::Q5_K, 16),
+    (GgmlType::Q6_K, 18),
+];
+
+/// Which matrix a type is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The output matrix, or the embedding that serves as one.
+    Output,
+    /// `attn_v` or `ffn_down` of a layer: those that suffer most from few bits.
+    Sensitive {
+        /// The layer's number.
+        layer: u32,
+    },
+    /// Any other.
+    Other,
+}
+
+impl Mix {
+    /// The type of a matrix with rows of `cols` elements, in a model of `layers` layers.
+    pub fn ty(self, role: Role, layers: u32, cols: u32) -> GgmlType {
+        let base = match self {
+            Mix::Q4KM => GgmlType::Q4_K,
+            Mix::Q5KM => GgmlType::Q5_K,
+            Mix::Pure(ty) => return fitting(ty, cols),
+        };
+        let more_bits = match role {
+            Role::Output => true,
+            Role::Sensitive { layer } => use_more_bits(layer, layers),
+            Role::Other => false,
+        };
+        fitting(if more_bits { GgmlType::Q6_K } else { base }, cols)
+    }
+
+    /// `general.file_type`.
+    pub fn file_type(self) -> u32 {
+        match self {
+            Mix::Q4KM => 15,
+            Mix::Q5KM => 17,
+            Mix::Pure(ty) => TYPES.iter().find(|(known, _)| *known == ty).map_or(0, |(_, number)| *number),
+        }
+    }
+}
+
+/// Whether synthetic blocks of the type exist.
+pub fn supported(ty: GgmlType) -> bool {
+    TYPES.iter().any(|(known, _)| *known == ty)
+}
+
+/// llama.cpp's rule for the layers that get more bits: the first and last eighth, and every third between.
+fn use_more_bits(layer: u32, layers: u32) -> bool {
+    let eighth = layers / 8;
+    layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2
+}
+
+/// The type that llama.cpp falls back to where rows are no whole number of blocks.
+pub fn fitting(ty: GgmlType, cols: u32) -> GgmlType {
+    let fits = |ty: GgmlType| cols.is_multiple_of(ty.block_elements() as u32);
+    if fits(ty) {
+        return ty;
+    }
+    let fallback = match ty {
+        GgmlType::Q4_K => GgmlType::Q5_0,
+        GgmlType::Q5_K => GgmlType::Q5_1,
+        GgmlType::Q6_K => GgmlType::Q8_0,
+        _ => GgmlType::F16,
+    };
+    if fits(fallback) { fallback } else { GgmlType::F16 }
+}
+
+impl fmt::Display for Mix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Mix::Q4KM => f.pad("q4_k_m"),
+            Mix::Q5KM => f.pad("q5_k_m"),
+            Mix::Pure(ty) => f.pad(&ty.name().to_lowercase()),
+        }
+    }
+}
+
+impl FromStr for Mix {
+    type Err = SynthError;
+
+    fn from_str(name: &str) -> Result<Self, SynthError> {
+        match name.to_lowercase().as_str() {
+            "q4_k_m" => return Ok(Mix::Q4KM),
+            "q5_k_m" => return Ok(Mix::Q5KM),
+            _ => {}
+        }
+        match name.parse::<GgmlType>() {
+            Ok(ty) if supported(ty) => Ok(Mix::Pure(ty)),
+            _ => {
+                let names = TYPES.map(|(ty, _)| ty.name().to_lowercase()).join(", ");
+                Err(SynthError::Spec(format!("mix `{name}` cannot be made (q4_k_m, q5_k_m, {names} can)")))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_with_more_bits() {
+        let layers = |n| (0..n).filter(|&l| use_more_bits(l, n)).collect::<Vec<_>>();
+        // The layers whose attn_v and ffn_down are Q6_K in published Q4_K_M files of these depths.
+        assert_eq!(layers(16), [0, 1, 4, 7, 10, 13, 14, 15]);
+        assert_eq!(layers(32), [0, 1, 2, 3, 6, 9, 12, 15, 18, 21, 24, 27, 28, 29, 30, 31]);
+        assert_eq!(layers(2), [1]);
+    }
+
+    #[test]
+    fn fallbacks() {
+        use GgmlType::*;
+        for (ty, cols, expected) in [
+            (Q4_K, 4096, Q4_K),
+            (Q4_K, 896, Q5_0),
+            (Q5_K, 896, Q5_1),
+            (Q6_K, 4864, Q6_K),
+            (Q6_K, 896, Q8_0),
+            (Q6_K, 100, F16),
+            (Q8_0, 100, F16),
+            (F32, 100, F32),
+        ] {
+            assert_eq!(fitting(ty, cols), expected, "{ty} {cols}");
+        }
+    }
+
+    #[test]
+    fn names_round_trip() {
+        for name in ["q4_k_m", "q5_k_m", "q6_k", "bf16"] {
+            assert_eq!(name.parse::<Mix>().map(|mix| mix.to_string()).ok().as_deref(), Some(name));
+        }
+        assert!("iq4_xs".parse::<Mix>().is_err());
+    }
+}

@@ -1,0 +1,45 @@
+//! Bytes written as characters, so that BPE over text is BPE over bytes.
+
+/// GPT-2's table (`bytes_to_unicode` in its `encoder.py`): printable Latin-1 stands for itself, and the 68 other
+/// bytes take the characters from U+0100 in order, so that a space is `Ġ` and a newline `Ċ`.
+pub const fn byte_to_char(byte: u8) -> char {
+    let code = match byte {
+        b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff => return byte as char,
+        0x00..=0x20 => 0x100 + byte as u32,
+        0x7f..=0xa0 => 0x100 + 0x21 + (byte as u32 - 0x7f),
+        0xad => 0x100 + 0x21 + 0x22,
+    };
+    match char::from_u32(code) {
+        Some(character) => character,
+        None => unreachable!(),
+    }
+}
+
+/// The byte that a character stands for; `None` for characters outside the table.
+pub fn char_to_byte(character: char) -> Option<u8> {
+    match character as u32 {
+        code @ (0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff) => Some(code as u8),
+        code @ 0x100..=0x120 => Some((code - 0x100) as u8),
+        code @ 0x121..=0x142 => Some((code - 0x121 + 0x7f) as u8),
+        0x143 => Some(0xad),
+        _ => None,
+    }
+}
+
+/// Whether a byte can occur in UTF-8.
+pub fn occurs_in_utf8(byte: u8) -> bool {
+    !matches!(byte, 0xc0 | 0xc1 | 0xf5..=0xff)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_gpt2s() {
+        assert_eq!([b' ', b'\n', b'A', 0x7f, 0xad].map(byte_to_char), ['Ġ', 'Ċ', 'A', 'ġ', 'Ń']);
+        for byte in 0..=255 {
+            assert_eq!(char_to_byte(byte_to_char(byte)), Some(byte));
+        }
+    }
+}
