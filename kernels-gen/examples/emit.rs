@@ -1,11 +1,13 @@
-//! Emits every built-in shape for the targets given (all without one) into a folder: `emit OUT [sm_90 …]`.
+//! Emits every built-in shape and every fixture for the targets given (all without one) into a folder:
+//! `emit OUT [sm_90 …]`.
 
 use std::path::PathBuf;
 
 use bespoke_codegen::ptx::Target;
+use bespoke_gguf::Gguf;
 use bespoke_kernels::emit::Emission;
 use bespoke_kernels::kernels::probe::ProbeShape;
-use bespoke_kernels::shape::builtin;
+use bespoke_kernels::shape::{ModelShape, builtin};
 use bespoke_kernels::spec::KernelSpec;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -22,6 +24,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for file in builtin() {
         for shape in file.shapes()? {
             emission = emission.shape(shape);
+        }
+    }
+    for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures"))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "gguf") {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy();
+            emission = emission.shape(ModelShape::from_gguf(&Gguf::open(&path)?, &name)?);
         }
     }
     let start = std::time::Instant::now();

@@ -1,6 +1,13 @@
 //! The runtime of `bespoke`: decodes GGUF language models through kernels generated for one model's shape.
+//!
+//! [`engine`] binds a decode plan and a model's weights to a [`device`]; its kernels are [`builtin`], or made while
+//! loading. [`cli`] is the `bespoke` binary, and the only user of [`selftest`], [`synth`] and [`ptxas`].
 
+pub mod builtin;
+pub mod cli;
+pub mod device;
+pub mod engine;
+pub mod ptxas;
+pub mod selftest;
 pub mod synth;
 pub mod tokenizer;
-
-pub mod device;

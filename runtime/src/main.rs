@@ -1,2 +1,7 @@
 //! The `bespoke` binary.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    bespoke::cli::main()
+}

@@ -40,8 +40,8 @@ impl Cfg {
         }
         let mut blocks: Vec<Block> = Vec::new();
         let mut block_of = Vec::with_capacity(body.len());
-        for at in 0..body.len() {
-            if leader[at] {
+        for (at, &leads) in leader.iter().enumerate().take(body.len()) {
+            if leads {
                 blocks.push(Block {
                     start: at,
                     end: at,

@@ -70,7 +70,8 @@ impl fmt::Display for Neighbour {
         let freed = if *freed { "freed " } else { "" };
         match outside {
             0 => write!(f, "inside {freed}`{name}`")?,
-            1.. if *outside as u64 >= *access => {
+            1.. if *outside as u64 == *access => write!(f, "just past the end of {freed}`{name}`")?,
+            1.. if *outside as u64 > *access => {
                 write!(f, "{} bytes past the end of {freed}`{name}`", *outside as u64 - access)?;
             }
             1.. => write!(f, "its last {outside} bytes past the end of {freed}`{name}`")?,

@@ -100,6 +100,7 @@ pub fn run(
         dynamic_shared: config.dynamic_shared,
         checks: options.checks,
         instruction_limit: options.instruction_limit,
+        resolver: crate::exec::resolve::resolver(),
         module_base,
     };
     let ctas = config.grid.iter().map(|&n| n as u64).product::<u64>();

@@ -185,7 +185,7 @@ pub(crate) struct Allocation {
     pub(crate) base: u64,
     pub(crate) bytes: u64,
     data: Zeroed,
-    map: InitMap,
+    pub(crate) map: InitMap,
 }
 
 impl Allocation {
@@ -255,6 +255,15 @@ impl InitMap {
             return true;
         }
         self.bits_are_set(offset, bytes)
+    }
+
+    /// Whether all of a range is known to be initialised without looking at single bytes.
+    #[inline(always)]
+    pub(crate) fn is_full(&self, offset: u64, bytes: u64) -> bool {
+        // Lanes further apart than this are rare, and looked at one by one.
+        const PAGES: u64 = 16;
+        let (first, last) = (offset / PAGE, (offset + bytes - 1) / PAGE);
+        last - first < PAGES && (first..=last).all(|page| self.page_is_full(page))
     }
 
     fn bits_are_set(&self, offset: u64, bytes: u64) -> bool {

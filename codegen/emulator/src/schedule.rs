@@ -182,7 +182,7 @@ fn run_warp(warp: &mut Warp, cta: &mut CtaState, worker: &mut Worker, launch: &L
     let code = &launch.kernel.code;
     let mut m = Machine { warp, active: 0, cta, worker, launch };
     let mut lanes = 0u64;
-    let mut count = 0u64;
+    let start = m.worker.clock;
     let flow = loop {
         if m.warp.pc == m.warp.reconvergence {
             m.warp.pop();
@@ -191,18 +191,18 @@ fn run_warp(warp: &mut Warp, cta: &mut CtaState, worker: &mut Worker, launch: &L
         let inst = &code.insts[m.warp.pc];
         let mask = m.warp.mask;
         m.active = if inst.guard == NONE { mask } else { mask & m.mask(inst.guard) };
-        count += 1;
-        if count > WARP_TURN {
-            break Flow::Yield;
+        if m.worker.clock - start == WARP_TURN {
+            break Flow::Next;
+        }
+        m.worker.clock += 1;
+        if inst.audit != 0 && !audit(&mut m, inst, mask) {
+            break Flow::Fault;
         }
         if m.active == 0 {
             m.warp.pc += 1;
             continue;
         }
         lanes += m.active.count_ones() as u64;
-        if inst.audit != 0 && !audit(&mut m, inst, mask) {
-            break Flow::Fault;
-        }
         // SAFETY: the decoder laid out the slots for this kernel's register file, which `warp` has, and
         // chose functions that the CPU can run.
         match unsafe { (inst.run)(&mut m, inst) } {
@@ -215,8 +215,7 @@ fn run_warp(warp: &mut Warp, cta: &mut CtaState, worker: &mut Worker, launch: &L
             flow @ (Flow::Done | Flow::Fault) => break flow,
         }
     };
-    m.worker.clock += count;
-    m.worker.stats.warp_instructions += count;
+    m.worker.stats.warp_instructions += m.worker.clock - start;
     m.worker.stats.lane_instructions += lanes;
     flow
 }

@@ -63,14 +63,14 @@ impl Rewriter<'_> {
             if jumps || (diverges && value == Position::Statement) {
                 quote_spanned!(span=> { #expression #no_value })
             } else {
-                quote_spanned!(span=> { ::core::option::Option::Some(#expression) })
+                quote_spanned!(span=> ::core::option::Option::Some(#expression))
             }
         };
         let mut then_branch = Expr::Block(ExprBlock { attrs: Vec::new(), label: None, block: then_branch });
         let then_value = branch_value(self, &mut then_branch, then_diverges, span);
         let else_value = match else_branch {
             Some((_, mut other)) => branch_value(self, &mut other, else_diverges, else_span),
-            None => quote_spanned!(span=> { ::core::option::Option::Some(()) }),
+            None => quote_spanned!(span=> ::core::option::Option::Some(())),
         };
 
         let number = self.fresh();
@@ -80,10 +80,13 @@ impl Rewriter<'_> {
         let else_list = self.slot_list(None, &slots, else_span);
         let enter_else = quote_spanned!(else_span=> #handle.enter_else(#else_list));
         let none = quote_spanned!(span=> ::core::option::Option::None);
+        // The array gives both branches one type before either is checked, so that an error is at the
+        // second branch's value.
         Expr::Verbatim(quote_spanned! {span=> #(#attrs)* {
             let mut #handle = ::bespoke_codegen::hooks::begin_if(#cond, #list);
-            let #then = if #handle.enter_then() #then_value else { #none };
-            let #other = if #enter_else #else_value else { #none };
+            let [mut #then, mut #other] = [#none, #none];
+            if #handle.enter_then() { #then = #then_value; }
+            if #enter_else { #other = #else_value; }
             #handle.finish(#list, #then, #other)
         }})
     }

@@ -20,7 +20,7 @@ pub fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
         Err(error) => return not_a_function(error, "#[kernel]", item),
     };
     let mut errors = Errors::default();
-    let threads = options(arguments, &mut errors);
+    let options = options(arguments, &mut errors);
     let ItemFn { mut attrs, vis, sig, block, .. } = function;
     check(&sig, &mut errors);
     let (run_time, outer) = split(&sig);
@@ -34,12 +34,15 @@ pub fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let imports = rewrite::imports();
     let lints = rewrite::allowed_lints();
     let name = sig.ident.to_string();
-    let threads = match threads {
-        Some(threads) => quote_spanned!(threads.span()=> ::core::option::Option::Some(#threads)),
+    let option = |value: Option<Expr>| match value {
+        Some(value) => quote_spanned!(value.span()=> ::core::option::Option::Some(#value)),
         None => quote!(::core::option::Option::None),
     };
+    let (threads, min_blocks) = (option(options.threads), option(options.min_blocks));
     let span = sig.ident.span();
-    let options = quote_spanned!(span=> ::bespoke_codegen::hooks::KernelOptions { threads: #threads });
+    let options = quote_spanned! {span=>
+        ::bespoke_codegen::hooks::KernelOptions { threads: #threads, min_blocks: #min_blocks }
+    };
     // Not `#[track_caller]`: the hook takes the kernel's own line, which is its name's.
     let call = quote_spanned! {span=>
         ::bespoke_codegen::hooks::record_kernel(#name, #options, || { #parameters #body })
@@ -54,24 +57,35 @@ pub fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
     }
 }
 
-/// `threads = expr`.
-fn options(arguments: TokenStream, errors: &mut Errors) -> Option<Expr> {
-    let mut threads = None;
+/// What stands in `#[kernel(…)]`.
+#[derive(Default)]
+struct Options {
+    threads: Option<Expr>,
+    min_blocks: Option<Expr>,
+}
+
+/// `threads = expr, min_blocks = expr`.
+fn options(arguments: TokenStream, errors: &mut Errors) -> Options {
+    let mut options = Options::default();
     let parser = syn::meta::parser(|meta| {
-        if !meta.path.is_ident("threads") {
+        let (name, slot) = if meta.path.is_ident("threads") {
+            ("threads", &mut options.threads)
+        } else if meta.path.is_ident("min_blocks") {
+            ("min_blocks", &mut options.min_blocks)
+        } else {
             let path = meta.path.to_token_stream();
-            return Err(meta.error(format!("`#[kernel]` takes `threads = …`, not `{path}`")));
-        }
+            return Err(meta.error(format!("`#[kernel]` takes `threads = …` and `min_blocks = …`, not `{path}`")));
+        };
         let value: Expr = meta.value()?.parse()?;
-        if threads.replace(value).is_some() {
-            return Err(meta.error("`threads` is given twice"));
+        if slot.replace(value).is_some() {
+            return Err(meta.error(format!("`{name}` is given twice")));
         }
         Ok(())
     });
     if let Err(error) = parser.parse2(arguments) {
         errors.add(error);
     }
-    threads
+    options
 }
 
 /// Reports what a kernel's signature cannot say.

@@ -6,17 +6,17 @@
 //! and `||`) into calls of `bespoke_codegen::hooks`. The expansion is the same for compile-time and
 //! run-time control flow: the types of the operands decide which of the two a hook performs.
 //!
-//! | module       | its one job                                                          |
-//! |--------------|----------------------------------------------------------------------|
-//! | [`kernel`]   | the function that `#[kernel]` leaves: options, parameters, recording |
-//! | [`device`]   | the same for `#[device]`, which inlines into its caller              |
-//! | [`rewrite`]  | rewrites a body, statement by statement                              |
-//! | [`control`]  | the expansions of `if`, the loops, and the jumps                     |
-//! | [`scope`]    | which name means which variable, and which a jump must carry         |
-//! | [`assigned`] | which places a region of code may assign                             |
-//! | [`tail`]     | where a body ends: tail `return`s, branches that do not come back    |
-//! | [`diagnose`] | constructs that cannot be recorded, each with what to write instead  |
-//! | [`carry`]    | `#[derive(Carry)]`                                                   |
+//! | module     | its one job                                                          |
+//! |------------|----------------------------------------------------------------------|
+//! | `kernel`   | the function that `#[kernel]` leaves: options, parameters, recording |
+//! | `device`   | the same for `#[device]`, which inlines into its caller              |
+//! | `rewrite`  | rewrites a body, statement by statement                              |
+//! | `control`  | the expansions of `if`, the loops, and the jumps                     |
+//! | `scope`    | which name means which variable, and which a jump must carry         |
+//! | `assigned` | which places a region of code may assign                             |
+//! | `tail`     | where a body ends: tail `return`s, branches that do not come back    |
+//! | `diagnose` | constructs that cannot be recorded, each with what to write instead  |
+//! | `carry`    | `#[derive(Carry)]`                                                   |
 //!
 //! Two rules hold for every rewritten node. It keeps the span of the token that it came from, because
 //! hooks read the kernel's line from `Location::caller()` and because rustc's errors must point at the

@@ -195,7 +195,13 @@ impl Rewriter<'_> {
             match statement {
                 Stmt::Local(local) => self.local(local),
                 Stmt::Expr(expression, None) if index == last => self.expression(expression, position),
-                Stmt::Expr(expression, _) => self.expression(expression, Position::Statement),
+                Stmt::Expr(expression, semi) => {
+                    // A jump becomes a block, which needs no semicolon.
+                    if matches!(expression, Expr::Break(_) | Expr::Continue(_) | Expr::Return(_)) {
+                        *semi = None;
+                    }
+                    self.expression(expression, Position::Statement);
+                }
                 Stmt::Item(_) | Stmt::Macro(_) => {}
             }
         }

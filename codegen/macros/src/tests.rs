@@ -84,6 +84,7 @@ fn a_kernel_keeps_its_compile_time_parameters() {
                     "scale",
                     hooks::KernelOptions {
                         threads: Some(32 * s.warps),
+                        min_blocks: None,
                     },
                     || {
                         let x: Ptr<Global, f32> = hooks::parameter("x");
@@ -110,18 +111,15 @@ fn an_if_records_both_branches() {
                             (&hooks::Pair::new(&y, &3)).lt(),
                             &mut [&mut x],
                         );
-                        let __then1 = if __if1.enter_then() {
-                            Some({
+                        let [mut __then1, mut __else1] = [None, None];
+                        if __if1.enter_then() {
+                            __then1 = Some({
                                 x += 1;
-                            })
-                        } else {
-                            None
-                        };
-                        let __else1 = if __if1.enter_else(&mut [&mut x]) {
-                            Some({ x = g(x) })
-                        } else {
-                            None
-                        };
+                            });
+                        }
+                        if __if1.enter_else(&mut [&mut x]) {
+                            __else1 = Some({ x = g(x) });
+                        }
                         __if1.finish(&mut [&mut x], __then1, __else1)
                     }
                     x
@@ -169,7 +167,7 @@ fn loops() {
                                         if __loop2.break_(&mut [&mut i]) {
                                             break '__loop2;
                                         }
-                                    };
+                                    }
                                 }
                                 if __loop2.next(&mut [&mut i]) {
                                     break;
@@ -218,7 +216,7 @@ fn loops() {
                                                                 __loop1.end_item(&mut [&mut s]);
                                                                 continue '__loop1;
                                                             }
-                                                        };
+                                                        }
                                                     }
                                                 }
                                                 __loop2.end_item(&mut [&mut s]);
@@ -243,19 +241,24 @@ fn a_return_in_tail_position_needs_no_frame() {
     check_device(
         "fn f(c: bool) -> Val<u32> { if c { return a(); } else { return b(); } }",
         expect![[r##"
-        #[track_caller]
-        fn f(c: bool) -> Val<u32> {
-            let __scope = hooks::enter_device("f", Location::caller());
-            __record(move || -> Val<u32> {
-                {
-                    let mut __if1 = hooks::begin_if(c, &mut []);
-                    let __then1 = if __if1.enter_then() { Some({ a() }) } else { None };
-                    let __else1 = if __if1.enter_else(&mut []) { Some({ b() }) } else { None };
-                    __if1.finish(&mut [], __then1, __else1)
-                }
-            })
-        }
-    "##]],
+            #[track_caller]
+            fn f(c: bool) -> Val<u32> {
+                let __scope = hooks::enter_device("f", Location::caller());
+                __record(move || -> Val<u32> {
+                    {
+                        let mut __if1 = hooks::begin_if(c, &mut []);
+                        let [mut __then1, mut __else1] = [None, None];
+                        if __if1.enter_then() {
+                            __then1 = Some({ a() });
+                        }
+                        if __if1.enter_else(&mut []) {
+                            __else1 = Some({ b() });
+                        }
+                        __if1.finish(&mut [], __then1, __else1)
+                    }
+                })
+            }
+        "##]],
     );
 }
 
@@ -272,20 +275,23 @@ fn an_early_return_goes_through_the_frame() {
                     let mut __result: Val<u32> = {
                         {
                             let mut __if1 = hooks::begin_if(c, &mut []);
-                            let __then1 = if __if1.enter_then() {
-                                {
+                            let [mut __then1, mut __else1] = [None, None];
+                            if __if1.enter_then() {
+                                __then1 = {
                                     {
-                                        let mut __value: Val<u32> = a();
-                                        if __frame.return_(&mut [&mut __value, &mut *t]) {
-                                            return __value;
+                                        {
+                                            let mut __value: Val<u32> = a();
+                                            if __frame.return_(&mut [&mut __value, &mut *t]) {
+                                                return __value;
+                                            }
                                         }
-                                    };
-                                }
-                                Some(())
-                            } else {
-                                None
-                            };
-                            let __else1 = if __if1.enter_else(&mut []) { Some(()) } else { None };
+                                    }
+                                    Some(())
+                                };
+                            }
+                            if __if1.enter_else(&mut []) {
+                                __else1 = Some(());
+                            }
                             __if1.finish(&mut [], __then1, __else1)
                         }
                         t.sum += 1;
@@ -411,7 +417,7 @@ fn kernel_signatures() {
     let source =
         "pub const unsafe extern \"C\" fn f(&self, (a, b): Val<u32>, w: Ptr<impl Space, u8>) -> u32 {}";
     expect![[r#"
-        `#[kernel]` takes `threads = …`, not `warps`
+        `#[kernel]` takes `threads = …` and `min_blocks = …`, not `warps`
         a recorded function cannot be `const`: recording it has an effect
         a recorded function has no ABI: remove `extern`
         a recorded function cannot be `unsafe`: recording it touches no memory

@@ -189,6 +189,8 @@ pub(crate) fn emit1(op: Op, ty: Type, args: &[Value], site: Site) -> Value {
 pub struct KernelOptions {
     /// Threads a CTA, if fixed.
     pub threads: Option<u32>,
+    /// CTAs that a multiprocessor should hold at a time; registers are allocated accordingly.
+    pub min_blocks: Option<u32>,
 }
 
 struct Reset(Option<Recorder>);
@@ -205,6 +207,7 @@ pub fn record_kernel(name: &str, options: KernelOptions, body: impl FnOnce()) ->
     let site = Location::caller();
     let mut recorder = Recorder::new(name);
     recorder.func.threads = options.threads;
+    recorder.func.min_blocks = options.min_blocks;
     let reset = Reset(RECORDER.replace(Some(recorder)));
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
     let recorded = RECORDER.take().expect("the recorder stays for the whole body");

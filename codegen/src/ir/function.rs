@@ -101,6 +101,8 @@ pub struct Function {
     pub params: Vec<Param>,
     /// Threads a CTA, if fixed (`.reqntid`).
     pub threads: Option<u32>,
+    /// CTAs that a multiprocessor should hold at a time, which bounds the registers (`.minnctapersm`).
+    pub min_blocks: Option<u32>,
     /// Static shared memory.
     pub shared: PrimaryMap<SharedVar, Shared>,
     /// Source locations.
@@ -119,6 +121,7 @@ impl Function {
             name: name.into(),
             params: Vec::new(),
             threads: None,
+            min_blocks: None,
             shared: PrimaryMap::new(),
             locs: PrimaryMap::new(),
             layout: Vec::new(),

@@ -62,6 +62,7 @@ struct Kernel {
     name: String,
     params: Vec<Param>,
     threads: Option<u32>,
+    min_blocks: Option<u32>,
     shared: Vec<Shared>,
     blocks: Vec<BlockText>,
 }
@@ -94,6 +95,8 @@ impl Parser {
         let name = self.word("the kernel's name")?;
         let params = self.kernel_params()?;
         let threads = if self.eat_word("threads") { Some(self.parsed("a number of threads")?) } else { None };
+        let min_blocks =
+            if self.eat_word("min_blocks") { Some(self.parsed("a number of CTAs")?) } else { None };
         self.punct('{')?;
         self.newline()?;
         let mut shared = Vec::new();
@@ -110,7 +113,7 @@ impl Parser {
         if self.kind() != &Kind::End {
             return Err(self.error("expected nothing after the kernel's closing brace"));
         }
-        Ok(Kernel { name, params, threads, shared, blocks })
+        Ok(Kernel { name, params, threads, min_blocks, shared, blocks })
     }
 
     fn kernel_params(&mut self) -> Result<Vec<Param>, ParseError> {

@@ -197,6 +197,9 @@ impl Printer<'_> {
         if let Some(threads) = function.threads {
             write!(f, " threads {threads}")?;
         }
+        if let Some(blocks) = function.min_blocks {
+            write!(f, " min_blocks {blocks}")?;
+        }
         f.write_str(" {\n")?;
         for (var, shared) in function.shared.iter() {
             writeln!(f, "  {var} = {} x {} align {}", shared.element, shared.count, shared.align)?;

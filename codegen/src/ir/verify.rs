@@ -5,7 +5,7 @@
 //! - Its name and its parameters' names are identifiers; the parameters' names differ.
 //! - A parameter is a global pointer with or without an element type, or a scalar other than a predicate without
 //!   one.
-//! - `threads`, if fixed, is from 1 to 1024.
+//! - `threads`, if fixed, is from 1 to 1024; `min_blocks` is from 1 to 32 and stands only beside `threads`.
 //! - A shared variable has at least one element, of a scalar type other than a predicate, and its alignment is a
 //!   power of two that is no less than the element's size.
 //! - A source location's `inlined_at` is a location that was recorded before it.
@@ -137,6 +137,11 @@ impl Verifier<'_> {
         }
         if let Some(threads) = function.threads.filter(|threads| !(1..=1024).contains(threads)) {
             self.report(format!("{threads} threads a CTA, not 1 to 1024"));
+        }
+        if let Some(blocks) = function.min_blocks
+            && (function.threads.is_none() || !(1..=32).contains(&blocks))
+        {
+            self.report(format!("min_blocks {blocks}, not 1 to 32 beside `threads`"));
         }
         for (var, shared) in function.shared.iter() {
             if shared.element == Type::Pred || shared.element.is_pointer() || shared.count == 0 {

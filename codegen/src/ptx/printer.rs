@@ -258,6 +258,9 @@ impl<'a> Printer<'a> {
         if let Some(threads) = function.threads {
             line(format_args!(".reqntid {threads}, 1, 1"));
         }
+        if let Some(blocks) = function.min_blocks {
+            line(format_args!(".minnctapersm {blocks}"));
+        }
         line(format_args!("{{"));
         for class in Class::ALL {
             if let Some(count) = self.counts.get(&class) {

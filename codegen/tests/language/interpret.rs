@@ -1,4 +1,5 @@
-//! Runs recorded IR directly, so that these tests judge the front end alone: no pass, no printer.
+//! Runs IR directly, so that these tests judge the front end alone: as recorded, before any pass; and the passes,
+//! by running what they leave.
 //!
 //! Only what the programs here need: one thread, 32-bit unsigned integers, predicates, and global memory as one
 //! array of words that every pointer parameter points at the start of.
@@ -16,7 +17,9 @@ pub fn run(function: &Function, parameters: &[u32], memory: &mut [u32]) {
     let mut block = function.layout[0];
     let mut fuel = FUEL;
     loop {
-        let Some(next) = run_block(function, block, parameters, memory, &mut values, &mut fuel) else { return };
+        let Some(next) = run_block(function, block, parameters, memory, &mut values, &mut fuel) else {
+            return;
+        };
         block = next;
     }
 }
@@ -44,8 +47,15 @@ fn run_block(
             Op::Unary(Unary::Not) if data.ty == Type::Pred => args[0] ^ 1,
             Op::Unary(Unary::Not) => u64::from(!(args[0] as u32)),
             Op::Binary(op) => binary(op, args[0] as u32, args[1] as u32).into(),
+            Op::MulAdd => (args[0] as u32).wrapping_mul(args[1] as u32).wrapping_add(args[2] as u32).into(),
             Op::Compare(op) => compare(op, args[0] as u32, args[1] as u32).into(),
-            Op::Select => if args[0] == 1 { args[1] } else { args[2] },
+            Op::Select => {
+                if args[0] == 1 {
+                    args[1]
+                } else {
+                    args[2]
+                }
+            }
             Op::PtrAdd => args[0] + args[1],
             Op::Load(Access { vector: 1, offset, .. }) => memory[word(args[0], offset)].into(),
             Op::Store(Access { vector: 1, offset, .. }) => {

@@ -188,25 +188,29 @@ fn slices_are_carried() {
     assert_eq!(result(slices(), &[3, 1]), 1310);
 }
 
-const FIRST_LINE: u32 = line!();
-#[device]
-fn doubled(x: Val<u32>) -> Val<u32> {
-    let sum = x
-        + x;
-    if sum != 6 {
-        sum * 1
-    } else {
-        val(6)
+#[rustfmt::skip]
+mod placed {
+    use super::*;
+    pub const FIRST_LINE: u32 = line!();
+    #[device]
+    pub fn doubled(x: Val<u32>) -> Val<u32> {
+        let sum = x
+            + x;
+        if sum != 6 {
+            sum * 1
+        } else {
+            val(6)
+        }
     }
-}
-#[kernel]
-fn lines(out: Ptr<Global, u32>, x: Val<u32>) {
-    for _ in 0..x {
-        out.store(doubled(x));
+    #[kernel]
+    pub fn lines(out: Ptr<Global, u32>, x: Val<u32>) {
+        for _ in 0..x {
+            out.store(doubled(x));
+        }
     }
 }
 
-/// The lines of the instructions for which `wanted`, counted from [`FIRST_LINE`], innermost first.
+/// The lines of the instructions for which `wanted`, counted from [`placed::FIRST_LINE`], innermost first.
 fn lines_of(function: &Function, wanted: impl Fn(&Op) -> bool) -> Vec<Vec<u32>> {
     let insts = function.layout.iter().flat_map(|&block| &function.block(block).insts);
     insts
@@ -217,7 +221,7 @@ fn lines_of(function: &Function, wanted: impl Fn(&Op) -> bool) -> Vec<Vec<u32>> 
             let mut chain = Vec::new();
             while let Some(loc) = next {
                 assert!(function.locs[loc].file.ends_with("language/staging.rs"));
-                chain.push(function.locs[loc].line - FIRST_LINE);
+                chain.push(function.locs[loc].line - placed::FIRST_LINE);
                 next = function.locs[loc].inlined_at;
             }
             chain
@@ -228,7 +232,7 @@ fn lines_of(function: &Function, wanted: impl Fn(&Op) -> bool) -> Vec<Vec<u32>> 
 #[test]
 #[rustfmt::skip]
 fn instructions_carry_their_own_line_and_the_call_above() {
-    let kernel = lines().unwrap();
+    let kernel = placed::lines().unwrap();
     let function = kernel.function();
     use bespoke_codegen::ir::{Binary, Compare};
     assert_eq!(lines_of(function, |op| *op == Op::Binary(Binary::Mul)), [[6, 14]]);

@@ -24,7 +24,7 @@
 //! | --- | --- |
 //! | `sm_90/NAME.ptx` | one module a kernel, its entry point named like the file |
 //! | `plans/SHAPE.sm_90.json` | the decode plan ([`crate::plan::Plan`]) |
-//! | `kernels.rs` | for every target a module with `KERNELS` (all sources, sorted by name) and a module a kernel with its launch stub |
+//! | `kernels.rs` | `TARGETS`, `kernels(target)`, and for every target a module with `KERNELS` (all sources, sorted by name) and a module a kernel with its launch stub |
 
 mod stubs;
 
@@ -132,29 +132,39 @@ impl Emission {
 
     /// Writes everything below `out`, which is created.
     pub fn write(&self, out: &Path) -> Result<Vec<Emitted>, EmitError> {
-        let mut all = Vec::new();
+        let mut targets = self.targets.clone();
+        targets.sort();
+        targets.dedup();
         let mut modules = Vec::new();
-        for &target in &self.targets {
-            let mut specs: BTreeMap<String, KernelSpec> =
-                self.extra.iter().map(|spec| (spec.name(), spec.clone())).collect();
-            for shape in &self.shapes {
-                let params = PlanParams::single(shape.dimensions.context);
-                let plan = Plan::new(shape, target, params)
-                    .map_err(|source| EmitError::Shape { shape: shape.name.clone(), source })?;
-                specs.extend(plan.kernels.iter().map(|kernel| (kernel.name.clone(), kernel.spec.clone())));
-                let json = serde_json::to_string_pretty(&plan)?;
-                write(&out.join("plans").join(format!("{}.{target}.json", shape.name)), &json)?;
-            }
-            let specs: Vec<KernelSpec> = specs.into_values().collect();
+        for target in targets {
+            let specs = self.plan(target, out)?;
             let emitted = compile(&specs, target)?;
-            for kernel in &emitted {
-                write(&out.join(target.to_string()).join(format!("{}.ptx", kernel.compiled.name)), &kernel.compiled.ptx)?;
-            }
-            modules.push((target, emitted.clone()));
-            all.extend(emitted);
+            let folder = out.join(target.to_string());
+            emitted.par_iter().try_for_each(|kernel| {
+                write(&folder.join(format!("{}.ptx", kernel.compiled.name)), &kernel.compiled.ptx)
+            })?;
+            modules.push((target, emitted));
         }
         write(&out.join("kernels.rs"), &stubs::module(&modules)?)?;
-        Ok(all)
+        Ok(modules.into_iter().flat_map(|(_, emitted)| emitted).collect())
+    }
+
+    /// Writes the plans for `target` and gives the kernels that they and [`Emission::kernel`] name: each once, sorted
+    /// by name.
+    fn plan(&self, target: Target, out: &Path) -> Result<Vec<KernelSpec>, EmitError> {
+        let planned = self.shapes.par_iter().map(|shape| {
+            let params = PlanParams::single(shape.dimensions.context);
+            let plan = Plan::new(shape, target, params)
+                .map_err(|source| EmitError::Shape { shape: shape.name.clone(), source })?;
+            let json = serde_json::to_string_pretty(&plan)?;
+            write(&out.join("plans").join(format!("{}.{target}.json", shape.name)), &json)?;
+            Ok(plan.kernels)
+        });
+        let planned: Vec<_> = planned.collect::<Result<_, EmitError>>()?;
+        let mut specs: BTreeMap<String, KernelSpec> =
+            self.extra.iter().map(|spec| (spec.name(), spec.clone())).collect();
+        specs.extend(planned.into_iter().flatten().map(|kernel| (kernel.name, kernel.spec)));
+        Ok(specs.into_values().collect())
     }
 }
 
@@ -166,4 +176,36 @@ fn write(path: &Path, text: &str) -> Result<(), EmitError> {
         std::fs::write(path, text)
     };
     attempt().map_err(|source| EmitError::Io { path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shape::builtin;
+
+    #[test]
+    fn kernels_do_not_depend_on_the_context() {
+        for file in builtin() {
+            for shape in file.shapes().unwrap() {
+                let kernels = |context| Plan::new(&shape, Target::Sm90, PlanParams::single(context)).unwrap().kernels;
+                assert_eq!(kernels(16), kernels(shape.dimensions.context), "{}", shape.name);
+            }
+        }
+    }
+
+    #[test]
+    fn kernels_of_a_target_are_sorted_and_unique() {
+        let folder = std::env::temp_dir().join(format!("bespoke-emit-{}", std::process::id()));
+        let mut shapes = builtin().into_iter().find(|file| file.name == "llama-3.2-1b").unwrap().shapes().unwrap();
+        shapes.push(shapes[0].clone());
+        let emission = shapes.into_iter().fold(Emission::new(), Emission::shape);
+        let specs = emission.plan(Target::Sm80, &folder).unwrap();
+        let names: Vec<String> = specs.iter().map(KernelSpec::name).collect();
+        assert!(names.is_sorted_by(|a, b| a < b), "{names:?}");
+        let mut plans: Vec<_> =
+            folder.join("plans").read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        plans.sort();
+        assert_eq!(plans, ["llama-3.2-1b-q8_0.sm_80.json", "llama-3.2-1b.sm_80.json"]);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
 }

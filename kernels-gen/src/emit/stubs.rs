@@ -2,12 +2,13 @@
 
 use bespoke_codegen::ir::{Param, Type};
 use bespoke_codegen::ptx::Target;
-use proc_macro2::TokenStream;
+use proc_macro2::{Literal, TokenStream};
 use quote::{format_ident, quote};
 
 use super::{EmitError, Emitted};
 
-/// The text of the module: a module a target, in it `KERNELS` and a module a kernel.
+/// The text of the module: `TARGETS`, `kernels` by target, and a module a target, in it `KERNELS` and a module a
+/// kernel. `targets` come oldest first, each one's kernels sorted by name.
 pub(super) fn module(targets: &[(Target, Vec<Emitted>)]) -> Result<String, EmitError> {
     let modules = targets.iter().map(|(target, kernels)| {
         let name = format_ident!("sm_{}", target.number());
@@ -23,13 +24,32 @@ pub(super) fn module(targets: &[(Target, Vec<Emitted>)]) -> Result<String, EmitE
                 use ::bespoke_codegen::launch::{DevicePointer, KernelSource, LaunchConfig, Launcher, params};
 
                 /// Every kernel, sorted by name.
-                pub const KERNELS: &[KernelSource] = &[#(#sources),*];
+                pub static KERNELS: &[KernelSource] = &[#(#sources),*];
 
                 #(#stubs)*
             }
         }
     });
-    let tokens = quote!(#(#modules)*);
+    let variants: Vec<_> = targets.iter().map(|(target, _)| format_ident!("Sm{}", target.number())).collect();
+    let names = targets.iter().map(|(target, _)| format_ident!("sm_{}", target.number()));
+    let others = (targets.len() < Target::ALL.len()).then(|| quote!(_ => &[],));
+    let tokens = quote! {
+        use ::bespoke_codegen::launch::KernelSource;
+        use ::bespoke_codegen::ptx::Target;
+
+        /// The targets that kernels were emitted for, oldest first.
+        pub const TARGETS: &[Target] = &[#(Target::#variants),*];
+
+        /// Every kernel for `target`, sorted by name.
+        pub fn kernels(target: Target) -> &'static [KernelSource] {
+            match target {
+                #(Target::#variants => #names::KERNELS,)*
+                #others
+            }
+        }
+
+        #(#modules)*
+    };
     Ok(prettyplease::unparse(&syn::parse2(tokens)?))
 }
 
@@ -38,7 +58,9 @@ fn stub(target: Target, kernel: &Emitted) -> TokenStream {
     let module = format_ident!("{name}");
     let path = format!("{target}/{name}.ptx");
     let geometry = kernel.spec.geometry();
-    let (grid, threads, shared) = (geometry.grid, geometry.threads, geometry.dynamic_shared);
+    let number = Literal::u32_unsuffixed;
+    let (grid, threads, shared) =
+        (geometry.grid.map(number), number(geometry.threads), number(geometry.dynamic_shared));
     let summary = format!("{}.", capitalised(kernel.spec.summary()));
     let arguments = kernel.params.iter().map(|param| {
         let (name, ty) = (format_ident!("{}", param.name), argument_type(param));
@@ -98,5 +120,59 @@ fn scalar(ty: Type) -> TokenStream {
         Type::F16x2 => quote!([::bespoke_codegen::launch::f16; 2]),
         Type::F32 => quote!(f32),
         Type::Pred => quote!(bool),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::emit::compile;
+    use crate::kernels::argmax::ArgmaxShape;
+    use crate::kernels::residual_add::ResidualAddShape;
+    use crate::spec::KernelSpec;
+
+    fn generated() -> String {
+        let specs = [
+            KernelSpec::Argmax(ArgmaxShape { vocab: 512, blocks: 2, threads: 64 }),
+            KernelSpec::ResidualAdd(ResidualAddShape { width: 256, threads: 128 }),
+        ];
+        let targets = [Target::Sm80, Target::Sm90].map(|target| (target, compile(&specs, target).unwrap()));
+        module(&targets).unwrap()
+    }
+
+    #[test]
+    fn a_stub_is_typed_like_the_kernel() {
+        let text = generated();
+        for part in [
+            "pub const TARGETS: &[Target] = &[Target::Sm80, Target::Sm90];",
+            "Target::Sm90 => sm_90::KERNELS,",
+            "&[argmax_v512_b2_t64::SOURCE, residual_add_w256_t128::SOURCE]",
+            "ptx: include_str!(\"sm_90/residual_add_w256_t128.ptx\"),",
+            "grid: [2, 1, 1], block: [64, 1, 1], dynamic_shared: 0,",
+            "launcher: &mut L, x: DevicePointer<f32>, y: DevicePointer<f32>, ) -> Result<(), L::Error>",
+            "launcher.launch(&SOURCE, CONFIG, &params(&[&x, &y]))",
+        ] {
+            assert!(words(&text).contains(&words(part)), "{part}\nis not in\n{text}");
+        }
+    }
+
+    /// The text with its line breaks and indentation made spaces, and without commas at a list's end.
+    fn words(text: &str) -> String {
+        text.split_whitespace().collect::<Vec<_>>().join(" ").replace("[ ", "[").replace(", ]", "]").replace(",]", "]")
+    }
+
+    #[test]
+    fn the_module_is_formatted_rust_and_always_the_same() {
+        let text = generated();
+        let parsed = syn::parse_file(&text).unwrap();
+        assert_eq!(prettyplease::unparse(&parsed), text);
+        assert_eq!(generated(), text);
+    }
+
+    #[test]
+    fn without_kernels_it_is_a_module_all_the_same() {
+        let text = module(&[]).unwrap();
+        syn::parse_file(&text).unwrap();
+        assert!(text.contains("pub const TARGETS: &[Target] = &[];"), "{text}");
     }
 }

@@ -65,8 +65,8 @@ pub fn quantise(x: Ptr<Global, f32>, base: Ptr<Shared, u8>, cols: u32, threads: 
         }
         largest = largest.max(shuffle_xor(largest, 1));
         largest = largest.max(shuffle_xor(largest, 2));
-        // A chunk of zeros keeps q = 0: its scale is zero and so is every product.
-        let inverse = select(largest > 0.0, val(32767.0f32) / largest, 0.0f32);
+        // A chunk of zeros keeps q = 0; so does one of numbers too small for their inverse to be one.
+        let inverse = select(largest > 1e-30, 32767.0f32 * largest.rcp_approx(), 0.0f32);
         let mut sum = val(0i32);
         let mut words = Vec::new();
         for pair in 0..4usize {

@@ -81,13 +81,15 @@ pub fn argmax(logits: Ptr<Global, f32>, values: Ptr<Global, f32>, tokens: Ptr<Gl
 
 /// The best of the CTAs' candidates becomes the next token, unless the prompt gives it; then the position advances.
 ///
-/// `values` and `tokens` as [`argmax`] wrote them; `sequence` u32 by position, `state` see [`state`]. One CTA. Of
-/// equal logits the smallest token wins; if all are NaN, token 0.
+/// `values` and `tokens` as [`argmax`] wrote them; `sequence` u32 by position, `state` see [`state`]. `finished` u32
+/// by position is for the host: it gets the next token, given or chosen. One CTA. Of equal logits the smallest token
+/// wins; if all are NaN, token 0.
 #[kernel(threads = s.threads)]
 pub fn choose_greedy(
     values: Ptr<Global, f32>,
     tokens: Ptr<Global, u32>,
     sequence: Ptr<Global, u32>,
+    finished: Ptr<Global, u32>,
     state: Ptr<Global, u32>,
     s: &ArgmaxShape,
 ) {
@@ -96,9 +98,13 @@ pub fn choose_greedy(
     let best = block_best(Candidate { value: values.at(from).load(), token: tokens.at(from).load() }, s.threads);
     if thread_index() == 0 {
         let next = state.at(state::POSITION).load() + 1;
-        if next >= state.at(state::PROMPT).load() {
-            sequence.at(next).store(best.token);
+        let mut token = best.token;
+        if next < state.at(state::PROMPT).load() {
+            token = sequence.at(next).load();
+        } else {
+            sequence.at(next).store(token);
         }
+        finished.at(next).store(token);
         state.at(state::POSITION).store(next);
     }
 }

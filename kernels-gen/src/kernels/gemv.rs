@@ -107,7 +107,7 @@ impl GemvShape {
 /// (quantised to 16 bits for quantised weights, see [`activations`]). Then a group of lanes takes
 /// `rows_per_group` rows at a time: lane l of the group multiplies chunks l, l + lanes, … of each row and the group
 /// adds up by butterfly shuffles, in an order that depends on the shape alone.
-#[kernel(threads = s.threads)]
+#[kernel(threads = s.threads, min_blocks = 1024 / s.threads)]
 pub fn gemv(w: Ptr<Global, u8>, x: Ptr<Global, f32>, y: Ptr<Global, f32>, s: &GemvShape) {
     let shared = dynamic_shared::<u8>();
     let quantised = if s.quantised() { Some(activations::quantise(x, shared, s.cols, s.threads)) } else { None };
@@ -178,25 +178,23 @@ fn dot_quantised(
     let chunks = s.cols / 32;
     let mut sums = vec![val(0.0f32); s.rows_per_group as usize];
     let steps = chunks / s.lanes_per_row;
-    // All loads of an unrolled body are in flight at the same time and live in registers until then; Q6_K has the
-    // most, four a chunk.
-    let most = if layout.ty == WeightType::Q6_K { 4 } else { 8 };
-    let unroll = (1..=most).rev().find(|n| steps % n == 0).unwrap_or(1);
+    // All loads of an unrolled body are in flight at the same time and live in registers until then: 64 bytes of
+    // quants a lane are what fits.
+    let chunk_bytes: u32 = layout.planes.iter().map(|plane| plane.row_bytes).sum::<u32>() / chunks;
+    let unroll = if chunk_bytes > 24 { 2 } else { 4 };
+    let whole = steps / unroll * unroll;
     let mut base = member;
-    if steps > 0 {
-        if steps == unroll {
-            for step in 0..steps {
-                accumulate(w, layout, x, row, member + step * s.lanes_per_row, &mut sums);
+    if whole > unroll {
+        while base < whole * s.lanes_per_row {
+            for step in 0..unroll {
+                accumulate(w, layout, x, row, base + step * s.lanes_per_row, &mut sums);
             }
-        } else {
-            let end = val(steps * s.lanes_per_row);
-            while base < end {
-                for step in 0..unroll {
-                    accumulate(w, layout, x, row, base + step * s.lanes_per_row, &mut sums);
-                }
-                base += unroll * s.lanes_per_row;
-            }
+            base += unroll * s.lanes_per_row;
         }
+    }
+    let rest = if whole > unroll { whole } else { 0 };
+    for step in rest..steps {
+        accumulate(w, layout, x, row, member + step * s.lanes_per_row, &mut sums);
     }
     if chunks % s.lanes_per_row != 0 {
         let chunk = member + steps * s.lanes_per_row;

@@ -12,6 +12,13 @@ pub struct ProbeShape {
     pub threads: u32,
 }
 
+impl Default for ProbeShape {
+    /// Eight CTAs for each of an H200's multiprocessors: plenty on any smaller part.
+    fn default() -> ProbeShape {
+        ProbeShape { grid: 1056, threads: 512 }
+    }
+}
+
 /// Reads `units` × 16 bytes from `data` once, with the whole grid, and keeps the reads alive by writing their
 /// exclusive or to `out` in the one case that it is a magic number.
 ///

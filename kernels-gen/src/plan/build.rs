@@ -62,6 +62,7 @@ struct Memory {
     rope_table: View,
     state: View,
     tokens: View,
+    finished: View,
 }
 
 struct Builder {
@@ -158,6 +159,7 @@ impl Builder {
             state: self.buffer("state", batch * f32s(state::WORDS), BufferKind::State),
             // One more than the context: the token after the last position.
             tokens: self.buffer("tokens", batch * f32s(positions + 1), BufferKind::Tokens),
+            finished: self.buffer("finished", batch * f32s(positions + 1), BufferKind::Finished),
         }
     }
 
@@ -325,6 +327,7 @@ impl Builder {
             memory.best_values.read("values"),
             memory.best_tokens.read("tokens"),
             memory.tokens.read_write("sequence"),
+            memory.finished.write("finished"),
             memory.state.read_write("state"),
         ];
         self.launch("choose", KernelSpec::ChooseGreedy(argmax), args);

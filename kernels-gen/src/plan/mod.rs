@@ -55,8 +55,10 @@ pub enum BufferKind {
     KvCache,
     /// Position and prompt length: see [`crate::kernels::state`].
     State,
-    /// Token ids by position, in memory that the host sees.
+    /// Token ids by position: the prompt, then what was chosen.
     Tokens,
+    /// The same, as they become known, in memory that the host reads.
+    Finished,
 }
 
 /// A named piece of device memory.

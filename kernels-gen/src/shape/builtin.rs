@@ -38,8 +38,6 @@ pub struct ShapeFile {
     /// No output matrix of its own.
     #[serde(default)]
     pub tied: bool,
-    /// The embedding's type, if the mix does not give it.
-    pub embedding: Option<String>,
     /// Mixes of types that kernels are built for.
     pub mixes: Vec<String>,
 }

@@ -1,6 +1,5 @@
 //! Which type each weight matrix has.
 
-
 use bespoke_gguf::GgmlType;
 use std::fmt;
 use std::str::FromStr;
@@ -64,6 +63,12 @@ impl Mix {
             Role::Other => false,
         };
         fitting(if more_bits { GgmlType::Q6_K } else { base }, cols)
+    }
+
+    /// The mix of a file by its `general.file_type`, if it is one of these.
+    pub fn from_file_type(number: u32) -> Option<Mix> {
+        let pure = TYPES.iter().map(|(ty, _)| Mix::Pure(*ty));
+        [Mix::Q4KM, Mix::Q5KM].into_iter().chain(pure).find(|mix| mix.file_type() == number)
     }
 
     /// `general.file_type`.
@@ -164,8 +169,11 @@ mod tests {
     #[test]
     fn names_round_trip() {
         for name in ["q4_k_m", "q5_k_m", "q6_k", "bf16"] {
-            assert_eq!(name.parse::<Mix>().map(|mix| mix.to_string()).ok().as_deref(), Some(name));
+            let mix = name.parse::<Mix>().unwrap();
+            assert_eq!(mix.to_string(), name);
+            assert_eq!(Mix::from_file_type(mix.file_type()), Some(mix));
         }
+        assert_eq!(Mix::from_file_type(1000), None);
         assert!("iq4_xs".parse::<Mix>().is_err());
     }
 }

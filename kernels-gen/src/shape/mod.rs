@@ -2,7 +2,7 @@
 
 mod builtin;
 mod from_gguf;
-mod mix;
+pub mod mix;
 
 use bespoke_codegen::ptx::Target;
 use bespoke_gguf::GgmlType;
@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 pub use crate::kernels::rope::RopeKind;
 use crate::weights::{UnsupportedType, WeightType};
 pub use builtin::{ShapeFile, builtin, parse_shape_file};
-pub use mix::{Mix, MixError, Role};
+pub use mix::{Mix, MixError};
+use mix::Role;
 
 /// Why a model cannot be specialised for.
 #[derive(Debug, thiserror::Error)]

@@ -1,10 +1,10 @@
 //! What a file contains: hyper-parameters and the list of tensors, in the order they are written.
 
 use super::blocks::{self, CHUNK_ELEMENTS};
-use super::mix::{self, Role};
 use super::rng::SplitMix64;
 use super::{Arch, MIN_VOCAB, SynthError, SynthSpec};
 use bespoke_gguf::{GgmlType, Writer};
+use bespoke_kernels::shape::mix::{self, Role};
 
 /// A tensor to be written.
 pub struct Planned {

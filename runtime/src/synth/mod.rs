@@ -4,16 +4,14 @@
 //! and since weights have a sane spread, its logits are numbers that engines can be compared on. Files are a pure
 //! function of the [`SynthSpec`], whatever the number of threads.
 
-mod blocks;
+pub(crate) mod blocks;
 mod content;
-mod mix;
-mod rng;
+pub(crate) mod rng;
 mod vocab;
-
-pub use mix::Mix;
 
 use bespoke_gguf::writer::DataWriter;
 use bespoke_gguf::{GgmlType, Writer};
+use bespoke_kernels::shape::Mix;
 use content::Planned;
 use rayon::prelude::*;
 use std::fs::File;
@@ -210,6 +208,13 @@ fn stream<W: Write + Send>(
 /// Chunks that are generated at once, 9 to 64 MiB.
 const BATCH_CHUNKS: usize = 64;
 
+/// Where [`write`] collects what will be `target`; none if that names no file.
+pub fn partial_path(target: &Path) -> Option<PathBuf> {
+    let mut name = target.file_name()?.to_os_string();
+    name.push(format!(".{}.partial", std::process::id()));
+    Some(target.with_file_name(name))
+}
+
 /// A file under a temporary name beside its final one; removed unless it is renamed.
 struct Partial {
     file: File,
@@ -219,9 +224,7 @@ struct Partial {
 
 impl Partial {
     fn create(target: &Path) -> io::Result<Self> {
-        let mut name = target.file_name().ok_or(io::ErrorKind::InvalidFilename)?.to_os_string();
-        name.push(format!(".{}.partial", std::process::id()));
-        let path = target.with_file_name(name);
+        let path = partial_path(target).ok_or(io::ErrorKind::InvalidFilename)?;
         Ok(Self { file: File::create(&path)?, path, complete: false })
     }
 

@@ -147,8 +147,11 @@ fn match_lanes(m: &mut Machine<'_>, i: &Inst) -> Flow {
     Flow::Next
 }
 
+/// Combines two lanes' values.
+type Combine = fn(u32, u32) -> u32;
+
 /// The reductions of `redux`, by position.
-const REDUCTIONS: [(&str, Ty, fn(u32, u32) -> u32); 9] = [
+const REDUCTIONS: [(&str, Ty, Combine); 9] = [
     ("add", Ty::U32, u32::wrapping_add),
     ("add", Ty::S32, u32::wrapping_add),
     ("min", Ty::U32, |a, b| a.min(b)),

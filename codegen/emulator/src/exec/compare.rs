@@ -56,6 +56,11 @@ macro_rules! relations {
         pub(crate) struct $name;
         impl Relation for $name {
             #[inline(always)]
+            #[allow(
+                clippy::neg_cmp_op_on_partial_ord,
+                clippy::double_comparisons,
+                reason = "NaN tells these apart from the simpler forms"
+            )]
             fn test<T: PartialOrd>($a: T, $b: T) -> bool { $test }
         }
     )* };

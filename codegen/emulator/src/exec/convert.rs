@@ -149,7 +149,7 @@ fn write(value: Value, source: Ty, ty: Ty, imm: u64) -> u64 {
         true => 0.0,
         false => float,
     };
-    let float = if imm & RELU != 0 && (float < 0.0 || float == 0.0) { 0.0 } else { float };
+    let float = if imm & RELU != 0 && float <= 0.0 { 0.0 } else { float };
     match ty {
         Ty::F16 => F16::rounded(float, mode) as u64,
         Ty::Bf16 => Bf16::rounded(float, mode) as u64,

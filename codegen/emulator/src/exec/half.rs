@@ -33,7 +33,7 @@ fn output<F: Format>(bits: u16, imm: u64) -> u16 {
     if imm & SAT != 0 {
         return F::from_f32(rounding::saturate(x));
     }
-    if imm & RELU != 0 && x < 0.0 || imm & RELU != 0 && bits == 0x8000 { 0 } else { bits }
+    if imm & RELU != 0 && (x < 0.0 || bits == 0x8000) { 0 } else { bits }
 }
 
 #[inline(always)]

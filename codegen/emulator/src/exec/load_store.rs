@@ -38,35 +38,40 @@ elements! {
 lane_loop! {
     /// Loads `V` elements a lane.
     fn load[E: Element<R>, R: Pod, const V: usize][E, R, V](m, i) {
-        let resolved = resolve(m, i, (V * size_of::<E>()) as u64, Access::Load);
-        for element in 0..V {
-            let slot = i.slots[ELEMENTS[element]];
-            if slot == NONE {
-                continue;
-            }
-            let mut d = [R::default(); LANES];
-            match &resolved {
-                Resolved::Run(start) => {
-                    for lane in 0..LANES {
-                        // SAFETY: `resolve` checked all of `32 · V` elements from `start`.
-                        d[lane] = unsafe { start.cast::<E>().add(lane * V + element).read_unaligned() }.extend();
+        let mut values = [[R::default(); LANES]; V];
+        match resolve(m, i, (V * size_of::<E>()) as u64, Access::Load) {
+            Resolved::Run(start) => {
+                // SAFETY: `resolve` checked all of `32 · V` elements from `start`.
+                let lanes: [[E; V]; LANES] = unsafe { start.cast::<[[E; V]; LANES]>().read_unaligned() };
+                for lane in 0..LANES {
+                    for element in 0..V {
+                        values[element][lane] = lanes[lane][element].extend();
                     }
                 }
-                Resolved::Same(start) => {
-                    // SAFETY: as above, for `V` elements.
-                    d = [unsafe { start.cast::<E>().add(element).read_unaligned() }.extend(); LANES];
-                }
-                Resolved::Lanes(pointers) => {
-                    for lane in 0..LANES {
-                        if m.active >> lane & 1 != 0 {
-                            // SAFETY: as above; pointers of active lanes are set.
-                            d[lane] = unsafe { pointers[lane].cast::<E>().add(element).read_unaligned() }.extend();
+            }
+            Resolved::Same(start) => {
+                // SAFETY: as above, for `V` elements.
+                let elements: [E; V] = unsafe { start.cast::<[E; V]>().read_unaligned() };
+                values = elements.map(|element| [element.extend(); LANES]);
+            }
+            Resolved::Lanes(pointers) => {
+                for lane in 0..LANES {
+                    if m.active >> lane & 1 != 0 {
+                        // SAFETY: as above, for the pointers of active lanes.
+                        let elements: [E; V] = unsafe { pointers[lane].cast::<[E; V]>().read_unaligned() };
+                        for element in 0..V {
+                            values[element][lane] = elements[element].extend();
                         }
                     }
                 }
-                Resolved::Fault => return Flow::Fault,
             }
-            m.warp.regs.write(slot, &d, m.active);
+            Resolved::Fault => return Flow::Fault,
+        }
+        for element in 0..V {
+            let slot = i.slots[ELEMENTS[element]];
+            if slot != NONE {
+                m.warp.regs.write(slot, &values[element], m.active);
+            }
         }
         m.worker.stats.count_load(&i.slots, m.active, V * size_of::<E>());
         if i.slots[FLAGS] & FLAG_ORDERED != 0 {
@@ -83,32 +88,28 @@ lane_loop! {
             fence(Ordering::SeqCst);
         }
         let resolved = resolve(m, i, (V * size_of::<E>()) as u64, Access::Store);
+        let mut lanes = [[E::default(); V]; LANES];
         for element in 0..V {
             let values = m.warp.regs.lanes::<R>(i.slots[ELEMENTS[element]]);
-            match &resolved {
-                Resolved::Run(start) | Resolved::Same(start) => {
-                    for lane in 0..LANES {
-                        // SAFETY: `resolve` checked all of `32 · V` elements from `start`, and gives
-                        // `Same` to loads only.
-                        unsafe {
-                            let target = start.cast::<E>().add(lane * V + element);
-                            target.write_unaligned(E::truncate(values[lane]));
-                        }
-                    }
-                }
-                Resolved::Lanes(pointers) => {
-                    for lane in 0..LANES {
-                        if m.active >> lane & 1 != 0 {
-                            // SAFETY: as above; pointers of active lanes are set.
-                            unsafe {
-                                let target = pointers[lane].cast::<E>().add(element);
-                                target.write_unaligned(E::truncate(values[lane]));
-                            }
-                        }
-                    }
-                }
-                Resolved::Fault => return Flow::Fault,
+            for lane in 0..LANES {
+                lanes[lane][element] = E::truncate(values[lane]);
             }
+        }
+        match resolved {
+            Resolved::Run(start) | Resolved::Same(start) => {
+                // SAFETY: `resolve` checked all of `32 · V` elements from `start`, and gives `Same` to
+                // loads only.
+                unsafe { start.cast::<[[E; V]; LANES]>().write_unaligned(lanes) };
+            }
+            Resolved::Lanes(pointers) => {
+                for lane in 0..LANES {
+                    if m.active >> lane & 1 != 0 {
+                        // SAFETY: as above, for the pointers of active lanes.
+                        unsafe { pointers[lane].cast::<[E; V]>().write_unaligned(lanes[lane]) };
+                    }
+                }
+            }
+            Resolved::Fault => return Flow::Fault,
         }
         m.worker.stats.count_store(&i.slots, m.active, V * size_of::<E>());
         Flow::Next

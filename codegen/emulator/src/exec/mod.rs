@@ -4,6 +4,8 @@
 //! the table from opcode and modifiers to that function. A function reads and writes the warp's
 //! register file by slot and says through [`Flow`] what the warp does next.
 
+#![allow(clippy::needless_range_loop, reason = "a lane indexes several arrays and a mask at once")]
+
 pub(crate) mod atomic;
 pub(crate) mod bits;
 pub(crate) mod collective;
@@ -88,6 +90,7 @@ pub(crate) struct Launch<'a> {
     pub(crate) dynamic_shared: u32,
     pub(crate) checks: bool,
     pub(crate) instruction_limit: u64,
+    pub(crate) resolver: resolve::Resolver,
     /// Where the module's variables are.
     pub(crate) module_base: u64,
 }

@@ -43,12 +43,13 @@ pub(crate) enum Access {
 }
 
 /// Host pointers of an access.
+#[allow(clippy::large_enum_variant, reason = "it lives for one instruction, on the stack")]
 pub(crate) enum Resolved {
     /// All 32 lanes, one after the other.
     Run(*mut u8),
     /// All lanes at one place.
     Same(*mut u8),
-    /// One pointer a lane; those of inactive lanes are null.
+    /// One pointer a lane; those of inactive lanes are not to be used.
     Lanes([*mut u8; LANES]),
     /// `worker.fault` is set.
     Fault,
@@ -72,16 +73,50 @@ pub(crate) fn addresses(m: &Machine<'_>, i: &Inst) -> [u64; LANES] {
     addresses
 }
 
-/// Resolves an access of `bytes` (a power of two) by each active lane.
+/// Resolves an access of `bytes` (a power of two) by each active lane, in the version that the CPU has.
+///
+/// It is one function for all loads and stores rather than part of each of their loops: there are
+/// many of those, and the call costs little next to the access.
 #[inline(always)]
 pub(crate) fn resolve(m: &mut Machine<'_>, i: &Inst, bytes: u64, access: Access) -> Resolved {
-    let flags = i.slots[FLAGS];
-    if flags & 7 == StateSpace::ParamDirect as u32 {
+    if i.slots[FLAGS] & 7 == StateSpace::ParamDirect as u32 {
         // The loader checked the offset against the parameter block, and the launch its size.
         return Resolved::Same(m.launch.params.as_ptr().wrapping_add(i.imm as usize).cast_mut());
     }
+    let resolver = m.launch.resolver;
+    // SAFETY: the launch took the resolver that this CPU can run.
+    unsafe { resolver(m, i, bytes, access) }
+}
+
+/// A version of the resolver.
+///
+/// # Safety
+/// The CPU must have the features that it was compiled for.
+pub(crate) type Resolver = for<'m, 'a, 'i> unsafe fn(&'m mut Machine<'a>, &'i Inst, u64, Access) -> Resolved;
+
+/// The resolver for this CPU.
+pub(crate) fn resolver() -> Resolver {
+    #[cfg(target_arch = "x86_64")]
+    if super::lanes::wide() {
+        return resolve_wide;
+    }
+    resolve_portable
+}
+
+fn resolve_portable(m: &mut Machine<'_>, i: &Inst, bytes: u64, access: Access) -> Resolved {
+    resolve_lanes(m, i, bytes, access)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
+fn resolve_wide(m: &mut Machine<'_>, i: &Inst, bytes: u64, access: Access) -> Resolved {
+    resolve_lanes(m, i, bytes, access)
+}
+
+#[inline(always)]
+fn resolve_lanes(m: &mut Machine<'_>, i: &Inst, bytes: u64, access: Access) -> Resolved {
     let mut addresses = addresses(m, i);
-    let space = match flags & 7 {
+    let space = match i.slots[FLAGS] & 7 {
         0 => Space::Global,
         1 => Space::Shared,
         2 => Space::Param,
@@ -89,23 +124,81 @@ pub(crate) fn resolve(m: &mut Machine<'_>, i: &Inst, bytes: u64, access: Access)
     };
     let start = addresses[0];
     if m.active == u32::MAX && start & (bytes - 1) == 0 {
-        let mut consecutive = true;
-        let mut equal = true;
-        for lane in 0..LANES {
-            consecutive &= addresses[lane] == start.wrapping_add(lane as u64 * bytes);
-            equal &= addresses[lane] == start;
+        let (mut gaps, mut differences) = (0, 0);
+        for lane in 1..LANES {
+            let step = addresses[lane].wrapping_sub(addresses[lane - 1]);
+            gaps |= step ^ bytes;
+            differences |= step;
         }
-        if consecutive && let Some(pointer) = checked(m, space, start, LANES as u64 * bytes, access) {
+        if gaps == 0
+            && let Some(pointer) = checked(m, space, start, LANES as u64 * bytes, access)
+        {
             return Resolved::Run(pointer);
         }
-        if equal
+        if differences == 0
             && access == Access::Load
             && let Some(pointer) = checked(m, space, start, bytes, access)
         {
             return Resolved::Same(pointer);
         }
     }
-    each(m, &addresses, bytes, (space, access))
+    match gathered(m, &addresses, bytes, (space, access)) {
+        Some(pointers) => Resolved::Lanes(pointers),
+        None => each(m, &addresses, bytes, (space, access)),
+    }
+}
+
+/// The pointers of lanes that all access one allocation, or shared memory, and have nothing to hide.
+#[inline(always)]
+fn gathered(
+    m: &mut Machine<'_>,
+    addresses: &[u64; LANES],
+    bytes: u64,
+    what: (Space, Access),
+) -> Option<[*mut u8; LANES]> {
+    let (space, access) = what;
+    let first = addresses[m.active.trailing_zeros() as usize % LANES];
+    let (base, size, host, map) = match space {
+        Space::Global => {
+            let live = &m.launch.table.live;
+            let hint = m.worker.hints[m.warp.pc] as usize;
+            let index = match live.get(hint) {
+                Some(allocation) if allocation.contains(first, bytes) => hint,
+                _ => m.launch.table.find(first)?,
+            };
+            m.worker.hints[m.warp.pc] = index as u32;
+            let allocation = &live[index];
+            (allocation.base, allocation.bytes, allocation.pointer(allocation.base), &allocation.map)
+        }
+        Space::Shared => (0, m.cta.shared.bytes, m.cta.shared.pointer(0), &m.cta.shared.map),
+        Space::Param => return None,
+    };
+    let limit = size.checked_sub(bytes)?;
+    let mut offsets = [0u64; LANES];
+    let (mut low, mut high, mut all) = (u64::MAX, 0, 0);
+    for lane in 0..LANES {
+        // Inactive lanes follow the first active one.
+        let address = if m.active >> lane & 1 != 0 { addresses[lane] } else { first };
+        let offset = address.wrapping_sub(base);
+        offsets[lane] = offset;
+        low = low.min(offset);
+        high = high.max(offset);
+        all |= address;
+    }
+    if high > limit || all & (bytes - 1) != 0 {
+        return None;
+    }
+    if (m.launch.checks || space == Space::Global) && !map.is_full(low, high + bytes - low) {
+        for lane in lanes_of(m.active) {
+            if access != Access::Store && m.launch.checks && !map.is_initialised(offsets[lane], bytes) {
+                return None;
+            }
+            if access != Access::Load {
+                map.mark(offsets[lane], bytes);
+            }
+        }
+    }
+    Some(offsets.map(|offset| host.wrapping_add(offset as usize)))
 }
 
 /// Generic addresses are shared memory's if the first active lane's is, else global memory's.

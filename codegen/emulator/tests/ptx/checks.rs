@@ -34,7 +34,13 @@ fn store_at(offset: i32) -> String {
 #[test]
 fn global_out_of_bounds() {
     clean(&store_at(128), ONE_WARP);
-    reports(&store_at(132), ONE_WARP, expect!["out of bounds in kernel `kernel` at gemv.rs:8 (PTX line 17: `st.global.u32 [%x0+132], %r0;`) by thread (31, 0, 0) of CTA (0, 0, 0): 4-byte store to global memory at 0x7f0000000100; the access is 0 bytes past the end of `data` (0x7f0000000000, 256 bytes)"]);
+    reports(
+        &store_at(132),
+        ONE_WARP,
+        expect![
+            "out of bounds in kernel `kernel` at gemv.rs:8 (PTX line 17: `st.global.u32 [%x0+132], %r0;`) by thread (31, 0, 0) of CTA (0, 0, 0): 4-byte store to global memory at 0x7f0000000100; the access is just past the end of `data` (0x7f0000000000, 256 bytes)"
+        ],
+    );
     let finding = finding(&store_at(-4), ONE_WARP);
     assert_eq!((finding.kind, finding.thread, finding.cta), (FindingKind::OutOfBounds, [0; 3], [0; 3]));
     assert_eq!(finding.address, Some(0x7eff_ffff_fffc));
@@ -74,7 +80,13 @@ fn freed_memory() {
 fn misaligned() {
     let body = |offset: u32| format!("ld.global.v4.u32 {{%r0, %r1, %r2, %r3}}, [%data+{offset}];");
     clean(&body(16), ONE_WARP);
-    reports(&body(8), ONE_WARP, expect!["misaligned in kernel `kernel` (PTX line 13: `ld.global.v4.u32 {%r0, %r1, %r2, %r3}, [%data+8];`) by thread (0, 0, 0) of CTA (0, 0, 0): 16-byte load from global memory at 0x7f0000000008, which is not a multiple of 16; the access is inside `data` (0x7f0000000000, 256 bytes)"]);
+    reports(
+        &body(8),
+        ONE_WARP,
+        expect![
+            "misaligned in kernel `kernel` (PTX line 13: `ld.global.v4.u32 {%r0, %r1, %r2, %r3}, [%data+8];`) by thread (0, 0, 0) of CTA (0, 0, 0): 16-byte load from global memory at 0x7f0000000008, which is not a multiple of 16; the access is inside `data` (0x7f0000000000, 256 bytes)"
+        ],
+    );
 }
 
 #[test]
@@ -117,11 +129,23 @@ fn shared_memory() {
         )
     };
     clean(&body(0, 0), ONE_WARP);
-    reports(&body(4, 4), ONE_WARP, expect!["out of bounds in kernel `kernel` (PTX line 15: `st.shared.u32 [%r1+4], %r0;`) by thread (31, 0, 0) of CTA (0, 0, 0): 4-byte store to shared memory at 0x80; the access is 0 bytes past the end of `tile` (0x0, 128 bytes)"]);
+    reports(
+        &body(4, 4),
+        ONE_WARP,
+        expect![
+            "out of bounds in kernel `kernel` (PTX line 15: `st.shared.u32 [%r1+4], %r0;`) by thread (31, 0, 0) of CTA (0, 0, 0): 4-byte store to shared memory at 0x80; the access is just past the end of `tile` (0x0, 128 bytes)"
+        ],
+    );
     let half = body(0, 0)
         .replace("mov.u32 %r1, tile;", "mov.u32 %r1, tile; setp.gt.u32 %p, %r0, 4;")
         .replace(" st.shared", "@%p st.shared");
-    reports(&half, ONE_WARP, expect!["uninitialised in kernel `kernel` (PTX line 16: `ld.shared.u32 %r2, [%r1+0];`) by thread (0, 0, 0) of CTA (0, 0, 0): 4-byte load from shared memory at 0x0, of which some bytes were never written; the access is inside `tile` (0x0, 128 bytes)"]);
+    reports(
+        &half,
+        ONE_WARP,
+        expect![
+            "uninitialised in kernel `kernel` (PTX line 16: `ld.shared.u32 %r2, [%r1+0];`) by thread (0, 0, 0) of CTA (0, 0, 0): 4-byte load from shared memory at 0x0, of which some bytes were never written; the access is inside `tile` (0x0, 128 bytes)"
+        ],
+    );
     // Shared memory does not keep its contents from one CTA to the next.
     let second = body(0, 0)
         .replace("tile[32];", "tile[32]; mov.u32 %r9, %ctaid.x; setp.eq.u32 %p, %r9, 0;")
@@ -141,7 +165,13 @@ fn registers() {
         )
     };
     clean(&body(32), ONE_WARP);
-    reports(&body(30), ONE_WARP, expect!["uninitialised in kernel `kernel` (PTX line 16: `add.u32 %r2, %r1, 1;`) by thread (30, 0, 0) of CTA (0, 0, 0): register `%r1` is read but nothing has written it"]);
+    reports(
+        &body(30),
+        ONE_WARP,
+        expect![
+            "uninitialised in kernel `kernel` (PTX line 16: `add.u32 %r2, %r1, 1;`) by thread (30, 0, 0) of CTA (0, 0, 0): register `%r1` is read but nothing has written it"
+        ],
+    );
     clean("mov.u32 %r0, 1; setp.eq.u32 %p, %r0, 1; @%p mov.u32 %r1, 2; @%p add.u32 %r2, %r1, 1;", ONE_WARP);
     let guard = finding("@%p mov.u32 %r1, 2;", ONE_WARP);
     assert_eq!(guard.kind, FindingKind::Uninitialised);
@@ -152,17 +182,41 @@ fn barriers_not_reached_by_all() {
     let exits =
         |limit: u32| format!("mov.u32 %r0, %tid.x;\n setp.ge.u32 %p, %r0, {limit};\n @%p ret;\n bar.sync 0;");
     clean(&exits(64), TWO_WARPS);
-    reports(&exits(32), TWO_WARPS, expect!["barrier divergence in kernel `kernel` (PTX line 16: `bar.sync 0;`) by thread (0, 0, 0) of CTA (0, 0, 0): warp 0 waits at barrier 0 for 64 threads, of which 32 have arrived; threads 32 to 63 have exited without reaching it"]);
-    reports(&exits(40), TWO_WARPS, expect!["barrier divergence in kernel `kernel` (PTX line 16: `bar.sync 0;`) by thread (40, 0, 0) of CTA (0, 0, 0): lane 8 of the warp exited before the barrier that lane 0 waits at"]);
+    reports(
+        &exits(32),
+        TWO_WARPS,
+        expect![
+            "barrier divergence in kernel `kernel` (PTX line 16: `bar.sync 0;`) by thread (0, 0, 0) of CTA (0, 0, 0): warp 0 waits at barrier 0 for 64 threads, of which 32 have arrived; threads 32 to 63 have exited without reaching it"
+        ],
+    );
+    reports(
+        &exits(40),
+        TWO_WARPS,
+        expect![
+            "barrier divergence in kernel `kernel` (PTX line 16: `bar.sync 0;`) by thread (40, 0, 0) of CTA (0, 0, 0): lane 8 of the warp exited before the barrier that lane 0 waits at"
+        ],
+    );
     let diverged = "mov.u32 %r0, %tid.x;\n setp.ge.u32 %p, %r0, 16;\n @%p bra ELSE;\n bar.sync 0;\n bra END;\n ELSE: bar.sync 0;\n END: ret;";
-    reports(diverged, ONE_WARP, expect!["barrier divergence in kernel `kernel` (PTX line 18: `ELSE: bar.sync 0;`) by thread (0, 0, 0) of CTA (0, 0, 0): lane 0 of the warp does not execute the barrier together with lane 16: the warp has diverged"]);
+    reports(
+        diverged,
+        ONE_WARP,
+        expect![
+            "barrier divergence in kernel `kernel` (PTX line 18: `ELSE: bar.sync 0;`) by thread (0, 0, 0) of CTA (0, 0, 0): lane 0 of the warp does not execute the barrier together with lane 16: the warp has diverged"
+        ],
+    );
     let different = |id: u32| {
         format!(
             "mov.u32 %r0, %tid.x;\n setp.ge.u32 %p, %r0, 32;\n @%p bra ELSE;\n bar.sync 1;\n bra END;\n ELSE: bar.sync {id};\n END: ret;"
         )
     };
     clean(&different(1), TWO_WARPS);
-    reports(&different(2), TWO_WARPS, expect!["barrier divergence in kernel `kernel` (PTX line 16: `bar.sync 1;`) by thread (0, 0, 0) of CTA (0, 0, 0): warp 0 waits at barrier 1 for 64 threads, of which 32 have arrived; threads 32 to 63 wait at barrier 2 instead"]);
+    reports(
+        &different(2),
+        TWO_WARPS,
+        expect![
+            "barrier divergence in kernel `kernel` (PTX line 16: `bar.sync 1;`) by thread (0, 0, 0) of CTA (0, 0, 0): warp 0 waits at barrier 1 for 64 threads, of which 32 have arrived; threads 32 to 63 wait at barrier 2 instead"
+        ],
+    );
     let counts = "mov.u32 %r0, %warpid; mul.lo.u32 %r0, %r0, 32; add.u32 %r0, %r0, 32;\n bar.sync 1, %r0;";
     clean(&counts.replace("%warpid", "0"), TWO_WARPS);
     let mismatch = "mov.u32 %r0, %tid.x;\n setp.ge.u32 %p, %r0, 32;\n @%p bra ELSE;\n bar.sync 1;\n bra END;\n ELSE: bar.arrive 1, 96;\n END: ret;";
@@ -194,7 +248,13 @@ fn waiting_forever() {
 fn traps() {
     let body = |limit: u32| format!("mov.u32 %r0, %tid.x; setp.eq.u32 %p, %r0, {limit};\n @%p trap;");
     clean(&body(32), ONE_WARP);
-    reports(&body(9), ONE_WARP, expect!["trap in kernel `kernel` (PTX line 14: `@%p trap;`) by thread (9, 0, 0) of CTA (0, 0, 0): the kernel executed `trap`"]);
+    reports(
+        &body(9),
+        ONE_WARP,
+        expect![
+            "trap in kernel `kernel` (PTX line 14: `@%p trap;`) by thread (9, 0, 0) of CTA (0, 0, 0): the kernel executed `trap`"
+        ],
+    );
 }
 
 #[test]
@@ -205,9 +265,21 @@ fn shuffles() {
         )
     };
     clean(&exited(32), ONE_WARP);
-    reports(&exited(16), ONE_WARP, expect!["shuffle from an inactive lane in kernel `kernel` (PTX line 14: `shfl.sync.bfly.b32 %r1, %r0, 16, 31, -1;`) by thread (0, 0, 0) of CTA (0, 0, 0): it reads lane 16, which has exited"]);
+    reports(
+        &exited(16),
+        ONE_WARP,
+        expect![
+            "shuffle from an inactive lane in kernel `kernel` (PTX line 14: `shfl.sync.bfly.b32 %r1, %r0, 16, 31, -1;`) by thread (0, 0, 0) of CTA (0, 0, 0): it reads lane 16, which has exited"
+        ],
+    );
     let diverged = "mov.u32 %r0, %laneid; setp.ge.u32 %p, %r0, 16; @%p bra END;\n shfl.sync.bfly.b32 %r1, %r0, 1, 31, -1;\n END: ret;";
-    reports(diverged, ONE_WARP, expect!["wrong member mask in kernel `kernel` (PTX line 14: `shfl.sync.bfly.b32 %r1, %r0, 1, 31, -1;`) by thread (16, 0, 0) of CTA (0, 0, 0): lane 16 is in its member mask 0xffffffff but has diverged and does not execute it"]);
+    reports(
+        diverged,
+        ONE_WARP,
+        expect![
+            "wrong member mask in kernel `kernel` (PTX line 14: `shfl.sync.bfly.b32 %r1, %r0, 1, 31, -1;`) by thread (16, 0, 0) of CTA (0, 0, 0): lane 16 is in its member mask 0xffffffff but has diverged and does not execute it"
+        ],
+    );
     clean(&diverged.replace("-1;", "0xffff;"), ONE_WARP);
     let outside = finding("mov.u32 %r0, %laneid; shfl.sync.bfly.b32 %r1, %r0, 1, 31, 0xff;", ONE_WARP);
     assert_eq!((outside.kind, outside.thread), (FindingKind::MemberMask, [8, 0, 0]));
@@ -218,7 +290,10 @@ fn launches() {
     let text = kernel(" .reqntid 64, 1, 1", "ret;");
     let mut data = words(1, 0);
     launch(&text, TWO_WARPS, &mut data).expect("runs");
-    expect!["invalid launch in kernel `kernel`: block [32, 1, 1] is not the [64, 1, 1] that the kernel requires"].assert_eq(&launch(&text, ONE_WARP, &mut data).expect_err("a wrong block").to_string());
+    expect![
+        "invalid launch in kernel `kernel`: block [32, 1, 1] is not the [64, 1, 1] that the kernel requires"
+    ]
+    .assert_eq(&launch(&text, ONE_WARP, &mut data).expect_err("a wrong block").to_string());
     let text = kernel(" .maxntid 32", "ret;");
     launch(&text, ONE_WARP, &mut data).expect("runs");
     assert_eq!(launch(&text, TWO_WARPS, &mut data).expect_err("too large").kind, FindingKind::InvalidLaunch);

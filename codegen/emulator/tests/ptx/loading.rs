@@ -13,9 +13,18 @@ fn refuses(body: &str, expected: Expect) {
 
 #[test]
 fn unknown_names() {
-    refuses("    frobnicate.u32 %r0, %r1;", expect!["PTX line 13, column 5: unknown instruction `frobnicate`"]);
-    refuses("    add.u32.wide %r0, %r1, %r2;", expect!["PTX line 13, column 5: `%r0` has 32 bits where `add.u32.wide` needs 64"]);
-    refuses("    add.rn.u32 %r0, %r1, %r2;", expect!["PTX line 13, column 5: unknown or misplaced modifier `.rn` of `add.rn.u32`"]);
+    refuses(
+        "    frobnicate.u32 %r0, %r1;",
+        expect!["PTX line 13, column 5: unknown instruction `frobnicate`"],
+    );
+    refuses(
+        "    add.u32.wide %r0, %r1, %r2;",
+        expect!["PTX line 13, column 5: `%r0` has 32 bits where `add.u32.wide` needs 64"],
+    );
+    refuses(
+        "    add.rn.u32 %r0, %r1, %r2;",
+        expect!["PTX line 13, column 5: unknown or misplaced modifier `.rn` of `add.rn.u32`"],
+    );
     refuses("    mov.u32 %r0, %r99;", expect!["PTX line 13, column 18: unknown register `%r99`"]);
     refuses("    mov.u32 %r0, nowhere;", expect!["PTX line 13, column 5: unknown name `nowhere`"]);
     refuses("    bra NOWHERE;", expect!["PTX line 13, column 5: unknown label `NOWHERE`"]);
@@ -24,14 +33,29 @@ fn unknown_names() {
 
 #[test]
 fn wrong_operands() {
-    refuses("    add.u32 %r0, %r1, %x0;", expect!["PTX line 13, column 5: `%x0` has 64 bits where `add.u32` needs 32"]);
+    refuses(
+        "    add.u32 %r0, %r1, %x0;",
+        expect!["PTX line 13, column 5: `%x0` has 64 bits where `add.u32` needs 32"],
+    );
     refuses("    add.u32 %r0, %r1;", expect!["PTX line 13, column 5: `add.u32` needs more than 2 operands"]);
     refuses("    add.u32 %r0, %r1, %r2, %r3;", expect!["PTX line 13, column 5: `add.u32` takes 3 operands"]);
-    refuses("    add.u32 5, %r1, %r2;", expect!["PTX line 13, column 5: operand 1 of `add.u32` must be a register"]);
-    refuses("    ld.global.u32 %r0, [%r1];", expect!["PTX line 13, column 5: `ld.global.u32` needs a 64-bit address"]);
-    refuses("    ld.param.u64 %x0, [data+4];", expect!["PTX line 13, column 5: the parameter access is misaligned or outside the parameters"]);
+    refuses(
+        "    add.u32 5, %r1, %r2;",
+        expect!["PTX line 13, column 5: operand 1 of `add.u32` must be a register"],
+    );
+    refuses(
+        "    ld.global.u32 %r0, [%r1];",
+        expect!["PTX line 13, column 5: `ld.global.u32` needs a 64-bit address"],
+    );
+    refuses(
+        "    ld.param.u64 %x0, [data+4];",
+        expect!["PTX line 13, column 5: the parameter access is misaligned or outside the parameters"],
+    );
     refuses("    @%r0 bra NOWHERE;", expect!["PTX line 13, column 10: `%r0` is not a predicate register"]);
-    refuses("    cvt.f16.f32 %h0, %f0;", expect!["PTX line 13, column 5: wrong rounding modifier in `cvt.f16.f32`"]);
+    refuses(
+        "    cvt.f16.f32 %h0, %f0;",
+        expect!["PTX line 13, column 5: wrong rounding modifier in `cvt.f16.f32`"],
+    );
     refuses("    add.f32 %f0, %f1, 2;", expect!["PTX line 13, column 5: integer 2 where a float is needed"]);
 }
 
@@ -39,7 +63,10 @@ fn wrong_operands() {
 fn syntax() {
     refuses("    add.u32 %r0, %r1 %r2;", expect!["PTX line 13, column 22: expected `;`, found `%r2`"]);
     refuses("    mov.u32 %r0, 0x1G;", expect!["PTX line 13, column 22: malformed or too large integer `1G`"]);
-    refuses("    mov.u32 %r0, \"x\";", expect!["PTX line 13, column 18: expected an operand, found a string"]);
+    refuses(
+        "    mov.u32 %r0, \"x\";",
+        expect!["PTX line 13, column 18: expected an operand, found a string"],
+    );
     refuses("    /* open", expect!["PTX line 13, column 5: unterminated comment"]);
     refuses("    A: A: ret;", expect!["PTX line 13, column 8: label `A` is defined twice"]);
     let error = Module::parse(".version 8.0 .target sm_90 .address_size 32").expect_err("32 bits");

@@ -30,7 +30,7 @@ proptest! {
     fn arithmetic_agrees_with_the_host(values in prop::collection::vec(any::<(u32, u32)>(), 100)) {
         agrees("add.u32", &values, u32::wrapping_add);
         agrees("mul.lo.u32", &values, u32::wrapping_mul);
-        agrees("mul.hi.u32", &values, |a, b| (a as u64 * b as u64 >> 32) as u32);
+        agrees("mul.hi.u32", &values, |a, b| ((a as u64 * b as u64) >> 32) as u32);
         agrees("div.u32", &values, |a, b| a.checked_div(b).unwrap_or(u32::MAX));
         agrees("min.s32", &values, |a, b| (a as i32).min(b as i32) as u32);
         agrees("add.rn.f32", &values, float(|a, b| a + b));

@@ -237,12 +237,12 @@ pub trait RangeEnd<Start> {
     type Range;
     /// The range from `start` to `self`.
     #[track_caller]
-    fn from_start(self, start: Start) -> Self::Range;
+    fn starting_at(self, start: Start) -> Self::Range;
 }
 
 impl<T: Int, S: IntoVal<T>> RangeEnd<S> for Val<T> {
     type Range = DynRange<T>;
-    fn from_start(self, start: S) -> DynRange<T> {
+    fn starting_at(self, start: S) -> DynRange<T> {
         DynRange { start: start.into_val(), end: self, step: None }
     }
 }
@@ -251,23 +251,23 @@ macro_rules! static_range {
     ($($ty:ty)*) => {
         $(impl RangeEnd<$ty> for $ty {
             type Range = Range<$ty>;
-            fn from_start(self, start: $ty) -> Range<$ty> { start..self }
+            fn starting_at(self, start: $ty) -> Range<$ty> { start..self }
         }
         impl RangeEnd<Val<$ty>> for $ty {
             type Range = DynRange<$ty>;
-            fn from_start(self, start: Val<$ty>) -> DynRange<$ty> {
+            fn starting_at(self, start: Val<$ty>) -> DynRange<$ty> {
                 DynRange { start, end: self.into_val(), step: None }
             }
         }
         impl LiteralRangeEnd for $ty {
             type Range = Range<$ty>;
-            fn from_literal(self, start: u32) -> Range<$ty> {
+            fn starting_at_literal(self, start: u32) -> Range<$ty> {
                 <$ty>::try_from(start).expect("a range's literal start fits its end's type")..self
             }
         }
         impl LiteralRangeEnd for Val<$ty> {
             type Range = DynRange<$ty>;
-            fn from_literal(self, start: u32) -> DynRange<$ty> {
+            fn starting_at_literal(self, start: u32) -> DynRange<$ty> {
                 let start = <$ty>::try_from(start).expect("a range's literal start fits its end's type");
                 DynRange { start: start.into_val(), end: self, step: None }
             }
@@ -278,14 +278,14 @@ static_range!(u8 u16 u32 u64 i8 i16 i32 i64);
 
 impl RangeEnd<usize> for usize {
     type Range = Range<usize>;
-    fn from_start(self, start: usize) -> Range<usize> {
+    fn starting_at(self, start: usize) -> Range<usize> {
         start..self
     }
 }
 
 impl LiteralRangeEnd for usize {
     type Range = Range<usize>;
-    fn from_literal(self, start: u32) -> Range<usize> {
+    fn starting_at_literal(self, start: u32) -> Range<usize> {
         start as usize..self
     }
 }
@@ -296,19 +296,19 @@ pub trait LiteralRangeEnd {
     type Range;
     /// The range from `start` to `self`.
     #[track_caller]
-    fn from_literal(self, start: u32) -> Self::Range;
+    fn starting_at_literal(self, start: u32) -> Self::Range;
 }
 
 /// `start..end`: run-time if either is a handle.
 #[track_caller]
 pub fn range<S, E: RangeEnd<S>>(start: S, end: E) -> E::Range {
-    end.from_start(start)
+    end.starting_at(start)
 }
 
 /// `start..end` from a literal, which takes the type of `end`.
 #[track_caller]
 pub fn range_from_literal<E: LiteralRangeEnd>(start: u32, end: E) -> E::Range {
-    end.from_literal(start)
+    end.starting_at_literal(start)
 }
 
 /// What a `for` iterates over; its type decides how.

@@ -73,6 +73,7 @@ fn function_of(op: Op, ty: Type) -> Option<Function> {
     let param = Param { name: "p".into(), ty: Type::Global, element: Some(Type::F16) };
     function.params = vec![param, Param { name: "n".into(), ty: Type::I16, element: None }];
     function.threads = Some(64);
+    function.min_blocks = Some(2);
     function.shared.push(Shared { element: Type::F32, count: 4, align: 16 });
     let blocks: Vec<Block> = (0..3).map(|_| function.create_block()).collect();
     function.layout = vec![blocks[0], blocks[2], blocks[1]];

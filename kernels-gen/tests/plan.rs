@@ -1,0 +1,127 @@
+//! The decode plan as data: consistent for every shape and target, and equal after a round trip.
+
+use std::collections::HashSet;
+
+use bespoke_codegen::ptx::Target;
+use bespoke_kernels::plan::{Access, BufferKind, Plan, PlanParams};
+use bespoke_kernels::shape::{ModelShape, builtin};
+use bespoke_kernels::spec::KernelSpec;
+
+fn shapes() -> impl Iterator<Item = ModelShape> {
+    builtin().into_iter().flat_map(|file| file.shapes().unwrap())
+}
+
+fn shape(name: &str) -> ModelShape {
+    shapes().find(|shape| shape.name == name).unwrap()
+}
+
+fn plan(name: &str) -> Plan {
+    Plan::new(&shape(name), Target::Sm90, PlanParams::single(4096)).unwrap()
+}
+
+#[test]
+fn every_shape_has_a_consistent_plan_for_every_target() {
+    for shape in shapes() {
+        for target in [Target::Sm80, Target::Sm90, Target::Sm120] {
+            let plan = Plan::new(&shape, target, PlanParams::single(2048)).unwrap();
+            plan.check().unwrap_or_else(|error| panic!("{} on {target}: {error}", shape.name));
+            let names: HashSet<_> = plan.kernels.iter().map(|kernel| &kernel.name).collect();
+            assert_eq!(names.len(), plan.kernels.len());
+            let buffers: HashSet<_> = plan.buffers.iter().map(|buffer| &buffer.name).collect();
+            assert_eq!(buffers.len(), plan.buffers.len());
+        }
+    }
+}
+
+/// The arguments of every launch are the kernel's parameters, by name and in order.
+#[test]
+fn arguments_are_the_kernels_parameters() {
+    for name in ["llama-3.1-8b", "qwen2.5-1.5b", "qwen3-0.6b"] {
+        let plan = plan(name);
+        for launch in &plan.launches {
+            let kernel = plan.kernels[launch.kernel].spec.record().unwrap();
+            let params: Vec<&str> = kernel.params().iter().map(|param| param.name.as_str()).collect();
+            let args: Vec<&str> = launch.args.iter().map(|arg| arg.param.as_str()).collect();
+            assert_eq!(params, args, "{}", launch.label);
+            assert_eq!(kernel.threads(), Some(launch.threads), "{}", launch.label);
+        }
+    }
+}
+
+#[test]
+fn a_missing_edge_is_found() {
+    let mut plan = plan("llama-3.2-1b");
+    let rope = plan.launches.iter().position(|launch| launch.label == "blk.1.rope").unwrap();
+    plan.launches[rope].after.clear();
+    let error = plan.check().unwrap_err();
+    assert!(error.contains("blk.1.rope") && error.contains("to be over"), "{error}");
+}
+
+#[test]
+fn a_view_past_its_buffer_is_found() {
+    let mut plan = plan("llama-3.2-1b");
+    plan.launches[3].args[0].bytes += 1 << 40;
+    assert!(plan.check().unwrap_err().contains("view past the end"));
+}
+
+#[test]
+fn json_round_trips() {
+    let plan = plan("qwen2.5-7b");
+    let json = serde_json::to_string(&plan).unwrap();
+    assert_eq!(serde_json::from_str::<Plan>(&json).unwrap(), plan);
+}
+
+/// Bytes a token as the project's measurements count them: 4.62 GB for the 8B with Q4_K_M, 7.98 GB with Q8_0.
+#[test]
+fn bytes_a_token_are_those_of_the_weights() {
+    for (name, gigabytes) in
+        [("llama-3.1-8b", 4.62), ("llama-3.1-8b-q8_0", 7.98), ("qwen2.5-7b", 4.37), ("llama-3.2-1b", 0.79)]
+    {
+        let bytes = plan(name).bytes_per_token(0) as f64 / 1e9;
+        assert!((bytes - gigabytes).abs() < 0.01, "{name}: {bytes}");
+    }
+}
+
+#[test]
+fn the_cache_holds_what_the_context_asks_for() {
+    let plan = plan("llama-3.1-8b");
+    let cache = plan.bytes_where(|kind| *kind == BufferKind::KvCache);
+    assert_eq!(cache, plan.shape.kv_bytes() * 4096);
+    assert_eq!(plan.shape.kv_bytes(), 32 * 2 * 8 * 128 * 2);
+}
+
+#[test]
+fn what_plans_are_not_made_for_is_refused() {
+    let refused = |change: fn(&mut ModelShape), params: PlanParams| {
+        let mut shape = shape("llama-3.2-1b");
+        change(&mut shape);
+        Plan::new(&shape, Target::Sm90, params).unwrap_err().to_string()
+    };
+    let single = || PlanParams::single(128);
+    for (error, expected) in [
+        (refused(|_| (), PlanParams { batch: 2, ..single() }), "batch 2: plans are made for 1 so far"),
+        (refused(|_| (), PlanParams::single(0)), "a context of 0 positions"),
+        (refused(|s| s.dimensions.kv_heads = 5, single()), "32 query heads are no multiple of 5 key heads"),
+        (refused(|s| s.dimensions.head_dim = 100, single()), "head dimension 100: multiples of 8 up to 256 are supported"),
+        (refused(|s| s.dimensions.layers = 0, single()), "block_count is 0"),
+    ] {
+        assert_eq!(error, expected);
+    }
+}
+
+/// The state and the sequence are written by the last launch alone: everything before sees one position.
+#[test]
+fn only_the_last_launch_advances_the_state() {
+    let plan = plan("llama-3.1-8b");
+    let (state, tokens) = (plan.buffer("state").unwrap(), plan.buffer("tokens").unwrap());
+    let writers: Vec<usize> = (0..plan.launches.len())
+        .filter(|&index| {
+            let writes = |arg: &bespoke_kernels::plan::Argument| {
+                arg.access != Access::Read && (arg.buffer == state || arg.buffer == tokens)
+            };
+            plan.launches[index].args.iter().any(writes)
+        })
+        .collect();
+    assert_eq!(writers, [plan.launches.len() - 1]);
+    assert!(matches!(plan.kernels[plan.launches[writers[0]].kernel].spec, KernelSpec::ChooseGreedy(_)));
+}

@@ -1,0 +1,103 @@
+//! Emits the kernels that the binary holds: see `bespoke_kernels::emit`.
+//!
+//! By default those of every shape in the repository and of the test fixtures; with `BESPOKE_MODEL` those of one
+//! GGUF file alone. `BESPOKE_TARGETS` names the targets.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use bespoke_codegen::ptx::Target;
+use bespoke_gguf::Gguf;
+use bespoke_kernels::emit::Emission;
+use bespoke_kernels::kernels::probe::ProbeShape;
+use bespoke_kernels::shape::{ModelShape, builtin};
+use bespoke_kernels::spec::KernelSpec;
+
+/// The targets without `BESPOKE_TARGETS`: what every supported GPU can run, and what Hopper and later do better.
+const DEFAULT_TARGETS: &str = "sm_80,sm_90";
+
+/// Where the fixtures' models are, from this package's folder.
+const FIXTURES: &str = "../tests/fixtures";
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-env-changed=BESPOKE_MODEL");
+    println!("cargo::rerun-if-env-changed=BESPOKE_TARGETS");
+    if let Err(message) = emit() {
+        // Cargo takes one line an error.
+        println!("cargo::error={}", message.replace('\n', " "));
+    }
+}
+
+fn emit() -> Result<(), String> {
+    let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
+    let mut emission = Emission::new().kernel(KernelSpec::ReadProbe(ProbeShape::default()));
+    for target in targets()? {
+        emission = emission.target(target);
+    }
+    for shape in shapes()? {
+        emission = emission.shape(shape);
+    }
+    emission.write(&out).map_err(|error| format!("cannot emit kernels: {error}"))?;
+    Ok(())
+}
+
+/// A variable that is set and not empty.
+fn variable(name: &str) -> Result<Option<String>, String> {
+    match env::var(name) {
+        Ok(value) if value.is_empty() => Ok(None),
+        Ok(value) => Ok(Some(value)),
+        Err(env::VarError::NotPresent) => Ok(None),
+        Err(env::VarError::NotUnicode(value)) => Err(format!("{name} is not UTF-8: {}", value.display())),
+    }
+}
+
+fn targets() -> Result<Vec<Target>, String> {
+    let names = variable("BESPOKE_TARGETS")?.unwrap_or_else(|| DEFAULT_TARGETS.to_owned());
+    names.split(',').map(|name| name.trim().parse().map_err(|error| format!("BESPOKE_TARGETS: {error}"))).collect()
+}
+
+fn shapes() -> Result<Vec<ModelShape>, String> {
+    if let Some(model) = variable("BESPOKE_MODEL")? {
+        let path = PathBuf::from(model);
+        if path.is_relative() {
+            return Err(format!("BESPOKE_MODEL: {} is not an absolute path", path.display()));
+        }
+        return Ok(vec![model_shape(&path).map_err(|error| format!("BESPOKE_MODEL: {error}"))?]);
+    }
+    let mut shapes = Vec::new();
+    for file in builtin() {
+        shapes.extend(file.shapes().map_err(|error| format!("shape {}: {error}", file.name))?);
+    }
+    for path in fixtures()? {
+        shapes.push(model_shape(&path)?);
+    }
+    Ok(shapes)
+}
+
+/// The fixtures' models in the order of their names; none where there is no such folder.
+fn fixtures() -> Result<Vec<PathBuf>, String> {
+    let folder = Path::new(FIXTURES);
+    if !folder.is_dir() {
+        return Ok(Vec::new());
+    }
+    println!("cargo::rerun-if-changed={FIXTURES}");
+    let unreadable = |error| format!("{FIXTURES}: {error}");
+    let mut models = Vec::new();
+    for entry in folder.read_dir().map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        if path.extension().is_some_and(|extension| extension == "gguf") {
+            models.push(path);
+        }
+    }
+    models.sort();
+    Ok(models)
+}
+
+/// The shape of a model file, named like the file.
+fn model_shape(path: &Path) -> Result<ModelShape, String> {
+    println!("cargo::rerun-if-changed={}", path.display());
+    let name = path.file_stem().map_or("model".into(), |stem| stem.to_string_lossy().into_owned());
+    let read = || Ok(ModelShape::from_gguf(&Gguf::open(path)?, &name)?);
+    read().map_err(|error: Box<dyn std::error::Error>| format!("{}: {error}", path.display()))
+}

@@ -1,0 +1,63 @@
+//! `bespoke devices`.
+
+use bespoke_codegen::ptx::Target;
+use comfy_table::{Table, presets};
+
+use crate::builtin;
+use crate::device::{self, Bytes, DeviceInfo};
+
+/// List the devices of this machine, with their limits
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:
+  bespoke devices
+  bespoke devices -v")]
+pub struct DevicesArgs {}
+
+/// Prints the table; what keeps GPUs from being used stands below it.
+pub fn execute(_: &DevicesArgs) -> miette::Result<()> {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header([
+        "device", "name", "compute", "target", "SMs", "memory", "L2", "shared/CTA", "peak GB/s", "driver",
+    ]);
+    let mut failures = Vec::new();
+    for device in device::list() {
+        match device {
+            Ok(info) => {
+                table.add_row(row(&info));
+            }
+            Err(error) => failures.push(error),
+        }
+    }
+    println!("{}", table.trim_fmt());
+    for error in failures {
+        println!("\nCUDA is not available: {error}");
+        if let Some(advice) = error.advice() {
+            println!("  help: {advice}");
+        }
+    }
+    let built: Vec<String> = builtin::targets()
+        .iter()
+        .map(|&target| format!("{target} ({} kernels)", builtin::kernel_count(target)))
+        .collect();
+    println!("\nbuilt in: {}", built.join(", "));
+    Ok(())
+}
+
+fn row(info: &DeviceInfo) -> [String; 10] {
+    let (major, minor) = info.compute;
+    let unknown = || "-".to_owned();
+    let target = Target::for_device(major, minor).map_or_else(|| "none".to_owned(), |target| target.to_string());
+    [
+        info.kind.to_string(),
+        info.name.clone(),
+        format!("{major}.{minor}"),
+        target,
+        info.multiprocessors.to_string(),
+        Bytes(info.memory_total).to_string(),
+        if info.l2_bytes == 0 { unknown() } else { Bytes(info.l2_bytes).to_string() },
+        Bytes(info.shared_per_block_optin.into()).to_string(),
+        info.peak_bandwidth.map_or_else(unknown, |bytes| format!("{:.0}", bytes as f64 / 1e9)),
+        info.driver.clone().unwrap_or_else(unknown),
+    ]
+}

@@ -1,0 +1,131 @@
+//! `bespoke logits`: the logits after every position.
+
+use std::path::{Path, PathBuf};
+
+use miette::{IntoDiagnostic, WrapErr};
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+
+use super::progress::Progress;
+use super::session::{self, DecodeArgs};
+
+/// Write the logits after every token of a prompt, or compare them with a reference.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Writes a safetensors file with `tokens` (i32 [tokens]) and `logits` (f32 [tokens, vocab]). A
+reference is such a file; the error is NMSE = Σ(ours - reference)² / Σ reference² over all positions.
+
+Examples:
+  bespoke logits model.gguf --tokens 1,2,3 --out logits.safetensors
+  bespoke logits model.gguf --reference oracle.safetensors --limit 1e-4")]
+pub struct LogitsArgs {
+    /// The model, a GGUF file
+    pub model: PathBuf,
+    /// Token ids [default: those of the reference]
+    #[arg(long, value_delimiter = ',', value_name = "IDS", required_unless_present = "reference")]
+    pub tokens: Option<Vec<u32>>,
+    /// The file to write
+    #[arg(long, short, value_name = "FILE", required_unless_present = "reference")]
+    pub out: Option<PathBuf>,
+    /// Logits to compare with
+    #[arg(long, value_name = "FILE")]
+    pub reference: Option<PathBuf>,
+    /// Fail if the error is above this
+    #[arg(long, value_name = "NMSE", requires = "reference")]
+    pub limit: Option<f64>,
+    #[command(flatten)]
+    pub decode: DecodeArgs,
+}
+
+/// Runs the command.
+pub fn execute(args: &LogitsArgs) -> miette::Result<()> {
+    let (gguf, shape) = session::open_model(&args.model)?;
+    let reference = args.reference.as_deref().map(Reference::read).transpose()?;
+    let tokens = match (&args.tokens, &reference) {
+        (Some(tokens), _) => tokens.clone(),
+        (None, Some(reference)) => reference.tokens.clone(),
+        (None, None) => Vec::new(),
+    };
+    let count = tokens.len();
+    let vocab = shape.dimensions.vocab as usize;
+    let context = (count as u32).max(shape.dimensions.context.min(crate::engine::DEFAULT_CONTEXT));
+    let mut engine = session::load(&gguf, &shape, &args.decode, Some(context))?;
+    engine.start(&tokens).map_err(session::engine_error)?;
+    engine.require_steps(count as u64).map_err(session::engine_error)?;
+    let bar = Progress::count("positions", count as u64);
+    let mut all = Vec::with_capacity(count * vocab);
+    for done in 0..count {
+        engine.step().map_err(session::engine_error)?;
+        all.extend(engine.logits().map_err(session::engine_error)?);
+        bar.set(done as u64 + 1);
+    }
+    bar.finish();
+    if let Some(out) = &args.out {
+        write(out, &tokens, &all, vocab)?;
+        eprintln!("{count} positions x {vocab} logits in {}", out.display());
+    }
+    if let Some(reference) = &reference {
+        let error = nmse(&all, &reference.logits)
+            .ok_or_else(|| miette::miette!("the reference holds {} logits, the model gave {}", reference.logits.len(), all.len()))?;
+        println!("{} NMSE {error:.3e} over {count} positions", session::model_name(&args.model));
+        if let Some(limit) = args.limit
+            && (error > limit || error.is_nan())
+        {
+            miette::bail!("NMSE {error:.3e} is above the limit of {limit:.3e}");
+        }
+    }
+    Ok(())
+}
+
+fn write(out: &Path, tokens: &[u32], logits: &[f32], vocab: usize) -> miette::Result<()> {
+    let count = tokens.len();
+    let tokens: Vec<u8> = tokens.iter().flat_map(|&token| (token as i32).to_le_bytes()).collect();
+    let logits: Vec<u8> = logits.iter().flat_map(|logit| logit.to_le_bytes()).collect();
+    let tensors = [
+        ("tokens", TensorView::new(Dtype::I32, vec![count], &tokens).into_diagnostic()?),
+        ("logits", TensorView::new(Dtype::F32, vec![count, vocab], &logits).into_diagnostic()?),
+    ];
+    safetensors::serialize_to_file(tensors, None, out)
+        .into_diagnostic()
+        .wrap_err_with(|| format!("cannot write {}", out.display()))
+}
+
+/// Tokens and the logits after each.
+pub struct Reference {
+    /// Token ids.
+    pub tokens: Vec<u32>,
+    /// f32 [tokens, vocab].
+    pub logits: Vec<f32>,
+}
+
+impl Reference {
+    /// Reads a safetensors file of the form that this command writes.
+    pub fn read(path: &Path) -> miette::Result<Reference> {
+        let context = || format!("cannot read {}", path.display());
+        let bytes = std::fs::read(path).into_diagnostic().wrap_err_with(context)?;
+        let file = SafeTensors::deserialize(&bytes).into_diagnostic().wrap_err_with(context)?;
+        let words = |name: &str, dtype: Dtype| -> miette::Result<Vec<[u8; 4]>> {
+            let tensor = file.tensor(name).into_diagnostic().wrap_err_with(context)?;
+            if tensor.dtype() != dtype {
+                miette::bail!("{}: `{name}` is {:?}, not {dtype:?}", path.display(), tensor.dtype());
+            }
+            Ok(tensor.data().as_chunks::<4>().0.to_vec())
+        };
+        Ok(Reference {
+            tokens: words("tokens", Dtype::I32)?.into_iter().map(u32::from_le_bytes).collect(),
+            logits: words("logits", Dtype::F32)?.into_iter().map(f32::from_le_bytes).collect(),
+        })
+    }
+}
+
+/// Σ(ours − reference)² / Σ reference² in float64; none if the sizes differ.
+pub fn nmse(ours: &[f32], reference: &[f32]) -> Option<f64> {
+    if ours.len() != reference.len() {
+        return None;
+    }
+    let (mut error, mut energy) = (0.0, 0.0);
+    for (&ours, &reference) in ours.iter().zip(reference) {
+        error += (f64::from(ours) - f64::from(reference)).powi(2);
+        energy += f64::from(reference).powi(2);
+    }
+    Some(error / energy)
+}

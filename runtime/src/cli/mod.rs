@@ -1,0 +1,142 @@
+//! The command line: a file a subcommand, each with its arguments and an `execute`.
+//!
+//! Results go to standard output, everything else to standard error. A command that fails prints one message and
+//! exits with 1; a wrong command line exits with 2.
+
+pub mod bench;
+pub mod devices;
+pub mod inspect;
+pub mod logits;
+mod model;
+mod progress;
+mod report;
+pub mod run;
+pub mod selftest;
+mod session;
+pub mod specialize;
+pub mod synth;
+
+use std::io::{IsTerminal, stderr};
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+/// Decodes GGUF language models through kernels generated for one model's shape.
+#[derive(Parser, Debug)]
+#[command(name = "bespoke", version, arg_required_else_help = false, after_help = "Examples:
+  bespoke run model.gguf --prompt \"The quick brown fox\" -n 64
+  bespoke inspect llama-3.1-8b
+  bespoke synth tiny.gguf && bespoke run tiny.gguf --tokens 1,2,3 -n 8
+
+`bespoke COMMAND --help` has examples of each command.")]
+struct Cli {
+    /// More messages on standard error: -v for debugging, -vv for everything.
+    ///
+    /// BESPOKE_LOG takes precedence: a level, or directives such as `bespoke::engine=trace`.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Run(run::RunArgs),
+    Logits(logits::LogitsArgs),
+    Inspect(inspect::InspectArgs),
+    Specialize(specialize::SpecializeArgs),
+    Synth(synth::SynthArgs),
+    Selftest(selftest::SelftestArgs),
+    Bench(bench::BenchArgs),
+    Devices(devices::DevicesArgs),
+}
+
+/// Parses the command line and runs it.
+pub fn main() -> ExitCode {
+    die_of_broken_pipes();
+    let cli = Cli::parse();
+    match start(&cli).and_then(|()| execute(&cli)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(report) => {
+            eprintln!("{report:?}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn execute(cli: &Cli) -> miette::Result<()> {
+    match &cli.command {
+        Some(Command::Run(args)) => run::execute(args),
+        Some(Command::Logits(args)) => logits::execute(args),
+        Some(Command::Inspect(args)) => inspect::execute(args),
+        Some(Command::Specialize(args)) => specialize::execute(args),
+        Some(Command::Synth(args)) => synth::execute(args),
+        Some(Command::Selftest(args)) => selftest::execute(args),
+        Some(Command::Bench(args)) => bench::execute(args),
+        Some(Command::Devices(args)) => devices::execute(args),
+        None => {
+            // Nothing to do is no mistake.
+            print!("{}", Cli::command().render_help());
+            Ok(())
+        }
+    }
+}
+
+/// Sets up messages: errors through miette, the log on standard error.
+fn start(cli: &Cli) -> miette::Result<()> {
+    let color = stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    miette::set_hook(Box::new(move |_| Box::new(report::Plain { color })))?;
+    let filter = match std::env::var("BESPOKE_LOG") {
+        Ok(text) if !text.is_empty() => EnvFilter::try_new(&text)
+            .map_err(|error| miette::miette!("BESPOKE_LOG: `{text}` is no filter: {error}"))?,
+        _ => EnvFilter::new(match cli.verbose {
+            0 => "warn,bespoke=info",
+            1 => "info,bespoke=debug",
+            _ => "trace",
+        }),
+    };
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(stderr)
+        .with_ansi(color)
+        .with_target(cli.verbose > 0)
+        .without_time()
+        .init();
+    Ok(())
+}
+
+/// Lets a closed pipe end the process, as it ends other commands, where Rust's default is a panic in `println!`.
+fn die_of_broken_pipes() {
+    #[cfg(unix)]
+    {
+        unsafe extern "C" {
+            fn signal(number: i32, handler: usize) -> usize;
+        }
+        /// POSIX's number on every Unix that Rust runs on.
+        const SIGPIPE: i32 = 13;
+        const SIG_DFL: usize = 0;
+        // SAFETY: `signal` with the default disposition installs no handler; no other thread runs yet.
+        unsafe { signal(SIGPIPE, SIG_DFL) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_a_sentence_and_examples() {
+        for command in Cli::command().get_subcommands() {
+            let name = command.get_name();
+            assert!(command.get_about().is_some(), "{name}");
+            let examples = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(examples.contains(&format!("bespoke {name} ")) || examples.contains(&format!("bespoke {name}\n")), "{name}: {examples}");
+        }
+    }
+}

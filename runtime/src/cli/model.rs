@@ -1,0 +1,122 @@
+//! Arguments that name a model: a GGUF file, or a shape in the repository.
+
+use std::path::Path;
+
+use bespoke_kernels::shape::{Mix, ModelShape, ShapeFile, builtin};
+use miette::{IntoDiagnostic, miette};
+
+use super::session;
+
+/// What a `MODEL|SHAPE` argument says about itself in `--help`.
+pub const HELP: &str = "A GGUF file, or a built-in shape: its name, or name and mix as in llama-3.1-8b-q8_0";
+
+/// How different a name may be to be suggested, in edits.
+const NEAR: usize = 4;
+
+/// The shape of a GGUF file or of the repository.
+pub fn resolve(text: &str) -> miette::Result<ModelShape> {
+    let path = Path::new(text);
+    let is_file = path.components().count() > 1 || path.extension().is_some_and(|it| it == "gguf") || path.is_file();
+    if is_file {
+        return session::open_model(path).map(|(_, shape)| shape);
+    }
+    let (file, mix) = builtin_named(text)?;
+    file.with_mix(&mix.to_string()).into_diagnostic()
+}
+
+/// The shape file and the mix that `name` names: `llama-3.1-8b` is the first mix of its file, `llama-3.1-8b-q8_0`
+/// any other.
+pub fn builtin_named(name: &str) -> miette::Result<(ShapeFile, Mix)> {
+    let mut names = Vec::new();
+    for file in builtin() {
+        if name == file.name
+            && let Some(mix) = file.mixes.first()
+        {
+            let mix = mix.parse().into_diagnostic()?;
+            return Ok((file, mix));
+        }
+        let suffix = name.strip_prefix(&file.name).and_then(|rest| rest.strip_prefix('-'));
+        if let Some(mix) = suffix {
+            let mix = mix.parse().map_err(|error| miette!("shape `{name}`: {error}"))?;
+            return Ok((file, mix));
+        }
+        names.push(file.name);
+    }
+    Err(unknown(name, &names))
+}
+
+fn unknown(name: &str, names: &[String]) -> miette::Report {
+    let near: Vec<&str> = near(name, names);
+    let help = match near.as_slice() {
+        [] => format!("built-in shapes: {}", names.join(", ")),
+        near => format!("did you mean {}?", near.join(" or ")),
+    };
+    miette!(help = help, "`{name}` is neither a file nor a built-in shape")
+}
+
+/// The names that contain `name` or are few edits away from it, the nearest first.
+pub fn near<'a>(name: &str, names: &'a [String]) -> Vec<&'a str> {
+    let name = name.to_lowercase();
+    let mut near: Vec<(usize, &str)> = names
+        .iter()
+        .map(|other| (if other.contains(&name) { 0 } else { edits(&name, other) }, other.as_str()))
+        .filter(|(distance, other)| *distance <= NEAR.min(other.len() / 2))
+        .collect();
+    near.sort();
+    near.into_iter().map(|(_, other)| other).take(5).collect()
+}
+
+/// Levenshtein's distance: the fewest insertions, deletions and substitutions of a character.
+fn edits(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, a) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, &b) in b.iter().enumerate() {
+            let substituted = diagonal + usize::from(a != b);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances() {
+        for (a, b, distance) in [("", "", 0), ("", "abc", 3), ("kitten", "sitting", 3), ("flaw", "lawn", 2), ("x", "x", 0)] {
+            assert_eq!(edits(a, b), distance, "{a} {b}");
+            assert_eq!(edits(b, a), distance, "{b} {a}");
+        }
+    }
+
+    #[test]
+    fn names_of_shapes() {
+        for (name, shape) in [
+            ("llama-3.1-8b", "llama-3.1-8b"),
+            ("llama-3.1-8b-q4_k_m", "llama-3.1-8b"),
+            ("llama-3.1-8b-q8_0", "llama-3.1-8b-q8_0"),
+            ("qwen2.5-0.5b-f16", "qwen2.5-0.5b-f16"),
+        ] {
+            assert_eq!(resolve(name).unwrap().name, shape);
+        }
+    }
+
+    #[test]
+    fn unknown_names_bring_suggestions() {
+        for (name, expected) in [
+            ("lama-3.1-8b", "did you mean llama-3.1-8b"),
+            ("Llama-3.2", "did you mean llama-3.2-1b or llama-3.2-3b?"),
+            ("gpt", "built-in shapes: llama-3.1-8b, "),
+        ] {
+            let help = builtin_named(name).unwrap_err().help().map(|help| help.to_string());
+            assert!(help.as_ref().is_some_and(|help| help.starts_with(expected)), "{name}: {help:?}");
+        }
+        let error = builtin_named("llama-3.1-8b-q9").unwrap_err().to_string();
+        assert!(error.contains("mix `q9` cannot be made"), "{error}");
+    }
+}

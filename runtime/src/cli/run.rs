@@ -1,0 +1,211 @@
+//! `bespoke run`: decodes.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::ValueEnum;
+use miette::IntoDiagnostic;
+use serde::Serialize;
+
+use super::session::{self, DecodeArgs};
+use crate::engine::Engine;
+use crate::tokenizer::Tokenizer;
+
+/// Decode a model greedily.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:
+  bespoke run model.gguf --prompt \"The quick brown fox\" -n 64
+  bespoke run model.gguf --tokens 1,2,3 -n 16 --format json
+  bespoke run model.gguf --prompt Hello --device emulator")]
+pub struct RunArgs {
+    /// The model, a GGUF file
+    pub model: PathBuf,
+    /// The prompt as text
+    #[arg(long, short, conflicts_with = "tokens", required_unless_present = "tokens")]
+    pub prompt: Option<String>,
+    /// The prompt as token ids
+    #[arg(long, value_delimiter = ',', value_name = "IDS")]
+    pub tokens: Option<Vec<u32>>,
+    /// Most tokens to generate
+    #[arg(short, long, default_value_t = 128, value_name = "N")]
+    pub n: u32,
+    /// Go on after an end-of-text token
+    #[arg(long)]
+    pub ignore_eos: bool,
+    /// Output: text as it comes, or one JSON object at the end
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+    #[command(flatten)]
+    pub decode: DecodeArgs,
+}
+
+/// How to print.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Streamed.
+    Text,
+    /// One object.
+    Json,
+}
+
+#[derive(Serialize)]
+struct Output {
+    model: String,
+    device: String,
+    prompt_tokens: Vec<u32>,
+    tokens: Vec<u32>,
+    text: Option<String>,
+    timings: Timings,
+}
+
+/// Seconds, and tokens a second.
+#[derive(Serialize)]
+struct Timings {
+    load_seconds: f64,
+    prompt_seconds: f64,
+    decode_seconds: f64,
+    prompt_tokens_per_second: f64,
+    tokens_per_second: f64,
+}
+
+/// Runs the command.
+pub fn execute(args: &RunArgs) -> miette::Result<()> {
+    let start = Instant::now();
+    let (gguf, shape) = session::open_model(&args.model)?;
+    // Token ids need no vocabulary; text does.
+    let tokenizer = match (&args.prompt, Tokenizer::from_gguf(&gguf)) {
+        (_, Ok(tokenizer)) => Some(tokenizer),
+        (Some(_), Err(error)) => return Err(error).into_diagnostic(),
+        (None, Err(_)) => None,
+    };
+    let prompt = match (&args.prompt, &args.tokens, &tokenizer) {
+        (Some(text), _, Some(tokenizer)) => tokenizer.encode(text).into_diagnostic()?,
+        (_, Some(tokens), _) => tokens.clone(),
+        _ => Vec::new(),
+    };
+    let needed = prompt.len() as u32 + args.n;
+    let context = shape.dimensions.context.min(crate::engine::DEFAULT_CONTEXT.max(needed));
+    let mut engine = session::load(&gguf, &shape, &args.decode, Some(context))?;
+    engine.start(&prompt).map_err(session::engine_error)?;
+    engine.require_steps(u64::from(needed) - u64::from(args.n.min(1))).map_err(session::engine_error)?;
+    let load_seconds = start.elapsed().as_secs_f64();
+
+    let mut printer = Printer { tokenizer: tokenizer.as_ref(), as_text: args.prompt.is_some(), first: true, stream: args.format == Format::Text };
+    let generated = generate(&mut engine, &prompt, args, tokenizer.as_ref(), &mut printer)?;
+    let timings = Timings {
+        load_seconds,
+        prompt_seconds: generated.prompt_seconds,
+        decode_seconds: generated.decode_seconds,
+        prompt_tokens_per_second: rate(prompt.len(), generated.prompt_seconds),
+        tokens_per_second: rate(generated.tokens.len().saturating_sub(1), generated.decode_seconds),
+    };
+    match args.format {
+        Format::Text => {
+            eprintln!(
+                "{} tokens at {:.2} tokens/s after a prompt of {} at {:.2} tokens/s on {}",
+                generated.tokens.len(),
+                timings.tokens_per_second,
+                prompt.len(),
+                timings.prompt_tokens_per_second,
+                engine.device().info().name
+            );
+        }
+        Format::Json => {
+            let output = Output {
+                model: session::model_name(&args.model),
+                device: engine.device().info().name.clone(),
+                text: tokenizer.as_ref().map(|tokenizer| tokenizer.decode(&generated.tokens)),
+                prompt_tokens: prompt,
+                tokens: generated.tokens,
+                timings,
+            };
+            println!("{}", serde_json::to_string_pretty(&output).into_diagnostic()?);
+        }
+    }
+    Ok(())
+}
+
+struct Generated {
+    tokens: Vec<u32>,
+    /// Until the first token.
+    prompt_seconds: f64,
+    /// From the first token to the last.
+    decode_seconds: f64,
+}
+
+fn generate(
+    engine: &mut Engine,
+    prompt: &[u32],
+    args: &RunArgs,
+    tokenizer: Option<&Tokenizer>,
+    printer: &mut Printer<'_>,
+) -> miette::Result<Generated> {
+    let start = Instant::now();
+    let mut tokens = Vec::new();
+    let mut stream = tokenizer.map(Tokenizer::decode_stream);
+    // The prompt's steps are queued; the host waits for the first token only.
+    for _ in 1..prompt.len() {
+        engine.step().map_err(session::engine_error)?;
+    }
+    let mut first_token = None;
+    for _ in 0..args.n {
+        engine.step().map_err(session::engine_error)?;
+        engine.wait().map_err(session::engine_error)?;
+        first_token.get_or_insert_with(Instant::now);
+        let token = engine.token(engine.position()).map_err(session::engine_error)?;
+        tokens.push(token);
+        if !args.ignore_eos && tokenizer.is_some_and(|tokenizer| tokenizer.is_end(token)) {
+            break;
+        }
+        printer.token(token, stream.as_mut().map_or("", |stream| stream.push(token))).into_diagnostic()?;
+    }
+    let rest = stream.map_or(String::new(), |stream| stream.finish());
+    printer.end(&rest).into_diagnostic()?;
+    let first_token = first_token.unwrap_or(start);
+    Ok(Generated {
+        tokens,
+        prompt_seconds: (first_token - start).as_secs_f64(),
+        decode_seconds: first_token.elapsed().as_secs_f64(),
+    })
+}
+
+fn rate(tokens: usize, seconds: f64) -> f64 {
+    if seconds > 0.0 { tokens as f64 / seconds } else { 0.0 }
+}
+
+/// Writes tokens to standard output as they come: text after a text prompt, ids after ids.
+struct Printer<'a> {
+    tokenizer: Option<&'a Tokenizer>,
+    as_text: bool,
+    first: bool,
+    stream: bool,
+}
+
+impl Printer<'_> {
+    fn token(&mut self, token: u32, text: &str) -> std::io::Result<()> {
+        if !self.stream {
+            return Ok(());
+        }
+        let mut out = std::io::stdout().lock();
+        if self.as_text && self.tokenizer.is_some() {
+            out.write_all(text.as_bytes())?;
+        } else {
+            let separator = if self.first { "" } else { "," };
+            write!(out, "{separator}{token}")?;
+        }
+        self.first = false;
+        out.flush()
+    }
+
+    fn end(&mut self, rest: &str) -> std::io::Result<()> {
+        if !self.stream {
+            return Ok(());
+        }
+        let mut out = std::io::stdout().lock();
+        if self.as_text {
+            out.write_all(rest.as_bytes())?;
+        }
+        writeln!(out)
+    }
+}

@@ -1,0 +1,189 @@
+//! `bespoke selftest`.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+use bespoke_codegen::ptx::Target;
+use bespoke_gguf::Gguf;
+use bespoke_kernels::shape::{self, ModelShape};
+use bespoke_kernels::spec::KernelSpec;
+use clap::{Args, ValueEnum};
+use comfy_table::{CellAlignment, Table, presets};
+use indicatif::{ProgressBar, ProgressStyle};
+use miette::{IntoDiagnostic, miette};
+
+use crate::device::{self, Device, Kind, Selector};
+use crate::selftest::{self, Report, Row};
+
+/// Tests every kernel on this machine's device against a computation in double precision.
+///
+/// On a GPU: the kernels of every built-in shape as they are, and small ones of every kind and weight type. On the
+/// emulator: the small ones, and those of small models.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  bespoke selftest
+  bespoke selftest --device emulator --filter gemv_q6k
+  bespoke selftest --device cuda:1 --shape llama-3.1-8b --format json
+  bespoke selftest --shape model.gguf")]
+pub struct SelftestArgs {
+    /// The device: auto, cuda, cuda:N or emulator.
+    #[arg(long, default_value = "auto")]
+    device: Selector,
+    /// Only kernels whose name contains this.
+    #[arg(long, value_name = "SUBSTRING")]
+    filter: Option<String>,
+    /// The kernels of these shapes only: names of built-in shapes, or GGUF files.
+    #[arg(long, value_name = "NAME", num_args = 1..)]
+    shape: Vec<String>,
+    /// The kernels of every built-in shape on the emulator too; takes hours there.
+    #[arg(long)]
+    full: bool,
+    /// How the results are written to standard output.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// A table with a line a kernel.
+    Text,
+    /// One JSON object with every output of every case.
+    Json,
+}
+
+/// Runs the self-test and prints its table; an error names what failed.
+pub fn execute(args: &SelftestArgs) -> miette::Result<()> {
+    let opened = device::open(args.device)?;
+    let device = &*opened.device;
+    let info = device.info();
+    tracing::info!("{}: {} ({})", info.kind, info.name, opened.reason);
+    let (major, minor) = info.compute;
+    let target = Target::for_device(major, minor).ok_or_else(|| {
+        miette!("{}: no kernels are made for compute capability {major}.{minor}", info.name)
+    })?;
+
+    let specs = specs(args, info.kind, target)?;
+    let report = run(device, args, &specs)?;
+    match args.format {
+        Format::Json => println!("{}", serde_json::to_string_pretty(&report).into_diagnostic()?),
+        Format::Text => {
+            println!("{}", table(&report));
+            println!("{} on {} ({})", report.summary(), report.device, report.target);
+        }
+    }
+    let failures: Vec<String> = report.failures().map(describe).collect();
+    if failures.is_empty() { Ok(()) } else { Err(miette!("{}:\n{}", report.summary(), failures.join("\n"))) }
+}
+
+/// The kernels asked for, each once.
+fn specs(args: &SelftestArgs, kind: Kind, target: Target) -> miette::Result<Vec<KernelSpec>> {
+    let mut specs = if args.shape.is_empty() { selftest::small() } else { Vec::new() };
+    for shape in shapes(args, kind)? {
+        specs.extend(selftest::of_shape(&shape, target).map_err(|error| miette!("{}: {error}", shape.name))?);
+    }
+    let mut seen = HashSet::new();
+    specs.retain(|spec| {
+        let name = spec.name();
+        args.filter.as_ref().is_none_or(|filter| name.contains(filter)) && seen.insert(name)
+    });
+    Ok(specs)
+}
+
+fn shapes(args: &SelftestArgs, kind: Kind) -> miette::Result<Vec<ModelShape>> {
+    let builtin = || -> miette::Result<Vec<ModelShape>> {
+        let files = shape::builtin();
+        let shapes: Result<Vec<_>, _> = files.iter().map(|file| file.shapes()).collect();
+        Ok(shapes.into_diagnostic()?.into_iter().flatten().collect())
+    };
+    if args.shape.is_empty() {
+        return if args.full || kind != Kind::Emulator { builtin() } else { Ok(selftest::replay_shapes()) };
+    }
+    let known = builtin()?;
+    args.shape
+        .iter()
+        .map(|name| {
+            if let Some(shape) = known.iter().find(|shape| &shape.name == name) {
+                return Ok(shape.clone());
+            }
+            let path = Path::new(name);
+            if !path.exists() {
+                let names: Vec<&str> = known.iter().map(|shape| shape.name.as_str()).collect();
+                return Err(miette!(
+                    "no shape and no file `{name}`; the built-in shapes are {}",
+                    names.join(", ")
+                ));
+            }
+            let gguf = Gguf::open(path).map_err(|error| miette!("{name}: {error}"))?;
+            ModelShape::from_gguf(&gguf, name).map_err(|error| miette!("{name}: {error}"))
+        })
+        .collect()
+}
+
+fn run(device: &dyn Device, args: &SelftestArgs, specs: &[KernelSpec]) -> miette::Result<Report> {
+    let style = ProgressStyle::with_template("{pos} results, {elapsed} {wide_msg}").into_diagnostic()?;
+    let progress = ProgressBar::no_length().with_style(style);
+    let mut show = |row: &Row| {
+        progress.inc(1);
+        progress.set_message(row.kernel.clone());
+        if !row.passed() {
+            progress.println(describe(row));
+        }
+    };
+    let mut report = selftest::run(device, specs, &mut show)?;
+    if args.filter.is_none() {
+        for shape in selftest::replay_shapes() {
+            let row = selftest::replay_equals_eager(device, &shape);
+            show(&row);
+            report.rows.push(row);
+        }
+    }
+    progress.finish_and_clear();
+    Ok(report)
+}
+
+fn describe(row: &Row) -> String {
+    let failure = row.failure.as_deref().unwrap_or("passed");
+    format!("{} ({}), `{}`: {failure}", row.kernel, row.what, row.output)
+}
+
+/// One line a kernel: the worst of its cases.
+fn table(report: &Report) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN);
+    table.set_header(["kernel", "outputs", "NMSE", "limit", "max/RMS", "us", "", "limit because"]);
+    for rows in by_kernel(&report.rows) {
+        let worst = |of: fn(&Row) -> f64| rows.iter().map(|row| of(row)).fold(0.0, f64::max);
+        let number = |value: f64| if value == 0.0 { "0".to_owned() } else { format!("{value:.1e}") };
+        let time = rows.iter().filter_map(|row| row.microseconds).reduce(f64::max);
+        table.add_row([
+            rows[0].kernel.clone(),
+            rows.len().to_string(),
+            number(worst(|row| row.nmse)),
+            number(worst(|row| row.limit)),
+            number(worst(|row| row.max)),
+            time.map_or(String::new(), |time| format!("{time:.1}")),
+            if rows.iter().all(|row| row.passed()) { "ok" } else { "FAILED" }.to_owned(),
+            rows[0].reason.to_owned(),
+        ]);
+    }
+    for column in 1..6 {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+/// The rows of each kernel, kernels in the order in which they were tested.
+fn by_kernel(rows: &[Row]) -> Vec<Vec<&Row>> {
+    let mut groups: Vec<Vec<&Row>> = Vec::new();
+    let mut index: HashMap<&str, usize> = HashMap::new();
+    for row in rows {
+        let group = *index.entry(&row.kernel).or_insert(groups.len());
+        if group == groups.len() {
+            groups.push(Vec::new());
+        }
+        groups[group].push(row);
+    }
+    groups
+}

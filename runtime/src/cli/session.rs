@@ -1,0 +1,82 @@
+//! What `run`, `logits` and `bench` have in common: opening a device and loading a model.
+
+use std::path::{Path, PathBuf};
+
+use bespoke_gguf::Gguf;
+use bespoke_kernels::shape::ModelShape;
+use miette::{IntoDiagnostic, WrapErr};
+
+use super::progress::Progress;
+use crate::device::{self, Selector};
+use crate::engine::{Engine, EngineError, EngineOptions};
+
+/// Arguments of every command that decodes.
+#[derive(clap::Args, Clone, Debug)]
+pub struct DecodeArgs {
+    /// Where to run: auto, cuda, cuda:N or emulator
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub device: Selector,
+    /// Positions in the KV cache [default: the model's context, at most 4096]
+    #[arg(long, value_name = "N")]
+    pub ctx: Option<u32>,
+    /// Launch every kernel by itself instead of replaying a captured graph
+    #[arg(long)]
+    pub eager: bool,
+    /// Fail if a kernel is not built into this binary, instead of making it now
+    #[arg(long)]
+    pub no_jit: bool,
+}
+
+/// Opens a model file and reads its shape.
+pub fn open_model(path: &Path) -> miette::Result<(Gguf, ModelShape)> {
+    let open = || -> Result<_, EngineError> {
+        let gguf = Gguf::open(path)?;
+        let name = path.file_stem().map_or("model".into(), |stem| stem.to_string_lossy().into_owned());
+        let shape = ModelShape::from_gguf(&gguf, &name)?;
+        Ok((gguf, shape))
+    };
+    open().into_diagnostic().wrap_err_with(|| format!("cannot load {}", path.display()))
+}
+
+/// Opens the device and loads the model, with a progress bar and a line that says where it runs.
+pub fn load(gguf: &Gguf, shape: &ModelShape, args: &DecodeArgs, context: Option<u32>) -> miette::Result<Engine> {
+    let opened = device::open(args.device).map_err(device_error)?;
+    tracing::info!("device: {} ({})", opened.device.info().name, opened.reason);
+    let options = EngineOptions { context: args.ctx.or(context), eager: args.eager, no_jit: args.no_jit };
+    let bar = Progress::bytes("loading", 0);
+    let engine = Engine::load(opened.device, gguf, shape, &options, &|done, total| bar.update(done, total));
+    bar.finish();
+    let engine = engine.map_err(engine_error)?;
+    let times = engine.load_times();
+    tracing::info!(
+        "loaded in {:.2} s: kernels {:.2} (driver's JIT {:.2}), weights {:.2}, graph of {} nodes {:.2}",
+        (times.specialise + times.assemble + times.weights + times.capture).as_secs_f64(),
+        (times.specialise + times.assemble).as_secs_f64(),
+        times.assemble.as_secs_f64(),
+        times.weights.as_secs_f64(),
+        engine.graph().map_or(0, |graph| graph.nodes),
+        times.capture.as_secs_f64()
+    );
+    Ok(engine)
+}
+
+/// A device's error with its advice.
+pub fn device_error(error: device::Error) -> miette::Report {
+    match error.advice().map(str::to_owned) {
+        Some(help) => miette::miette!(help = help, "{error}"),
+        None => miette::miette!("{error}"),
+    }
+}
+
+/// An engine's error, with the device's advice where it has some.
+pub fn engine_error(error: EngineError) -> miette::Report {
+    match error {
+        EngineError::Device(error) => device_error(error),
+        error => miette::miette!("{error}"),
+    }
+}
+
+/// The model file's name for tables.
+pub fn model_name(path: &Path) -> String {
+    path.file_stem().map_or_else(|| PathBuf::from(path).display().to_string(), |stem| stem.to_string_lossy().into_owned())
+}

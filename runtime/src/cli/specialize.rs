@@ -1,0 +1,52 @@
+//! `bespoke specialize`.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use bespoke_codegen::ptx::Target;
+use bespoke_kernels::emit::Emission;
+use miette::IntoDiagnostic;
+
+use super::model;
+use crate::device::Bytes;
+
+/// Write a model's kernels as PTX, its decode plan and a Rust module with launch stubs
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:
+  bespoke specialize llama-3.1-8b --target sm_90 --out kernels
+  bespoke specialize model.gguf --target sm_80 --target sm_90 --out kernels")]
+pub struct SpecializeArgs {
+    #[arg(value_name = "MODEL|SHAPE", help = model::HELP)]
+    model: String,
+    /// A target; may be given several times
+    #[arg(long = "target", value_name = "TARGET", required = true)]
+    targets: Vec<Target>,
+    /// The folder to write to, which is made if it is not there
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+}
+
+/// Writes what the build writes for this shape.
+pub fn execute(args: &SpecializeArgs) -> miette::Result<()> {
+    let shape = model::resolve(&args.model)?;
+    let name = shape.name.clone();
+    let start = Instant::now();
+    let emission = args.targets.iter().fold(Emission::new().shape(shape), |emission, target| emission.target(*target));
+    let emitted = emission.write(&args.out).into_diagnostic()?;
+    let seconds = start.elapsed().as_secs_f64();
+    for kernel in &emitted {
+        let compiled = &kernel.compiled;
+        let path = args.out.join(compiled.target.to_string()).join(format!("{}.ptx", compiled.name));
+        println!("{}", path.display());
+    }
+    let mut targets = args.targets.clone();
+    targets.sort();
+    targets.dedup();
+    for target in targets {
+        println!("{}", args.out.join("plans").join(format!("{name}.{target}.json")).display());
+    }
+    println!("{}", args.out.join("kernels.rs").display());
+    let bytes: usize = emitted.iter().map(|kernel| kernel.compiled.ptx.len()).sum();
+    eprintln!("{} kernels for {name}, {} of PTX, in {seconds:.2} s", emitted.len(), Bytes(bytes as u64));
+    Ok(())
+}

@@ -1,0 +1,57 @@
+//! What the device's memory delivers to a plain read: the ceiling that decoding is measured against.
+
+use bespoke_kernels::kernels::probe::ProbeShape;
+use bespoke_kernels::spec::KernelSpec;
+
+use super::{EngineError, target_for};
+use crate::builtin;
+use crate::device::{Device, Kind, Launch};
+
+/// The probe of the built-in kernels: eight CTAs a multiprocessor of the largest part.
+const PROBE: ProbeShape = ProbeShape { grid: 1056, threads: 512 };
+
+/// Passes over the memory that are timed; the median counts.
+const PASSES: usize = 15;
+
+/// Measures the read bandwidth in bytes a second: the median of several passes over memory several times larger than
+/// the second-level cache, timed by the device.
+pub fn read_bandwidth(device: &dyn Device) -> Result<f64, EngineError> {
+    // Much larger than any cache, or small where a CPU does the reading.
+    let (bytes, passes) = match device.info().kind {
+        Kind::Cuda { .. } => ((4u64 << 30).min(device.memory()?.free / 2), PASSES),
+        Kind::Emulator => (16 << 20, 3),
+    };
+    let units = bytes / 16;
+    let spec = KernelSpec::ReadProbe(PROBE);
+    let (target, name) = (target_for(device)?, spec.name());
+    let module = match builtin::ptx(target, &name) {
+        Some(text) => device.load(&name, text)?,
+        None => {
+            let made = bespoke_kernels::emit::compile(std::slice::from_ref(&spec), target)?;
+            device.load(&name, &made[0].compiled.ptx)?
+        }
+    };
+    let data = device.alloc("read probe", units * 16)?;
+    device.fill(data.address(), units * 16, 0x5A)?;
+    let out = device.alloc("read probe result", 4)?;
+    let mut params = data.address().0.to_le_bytes().to_vec();
+    params.extend((units as u32).to_le_bytes());
+    params.extend([0; 4]);
+    params.extend(out.address().0.to_le_bytes());
+    let geometry = spec.geometry();
+    let launch = Launch {
+        kernel: module.kernel(&name)?,
+        grid: geometry.grid,
+        block: [geometry.threads, 1, 1],
+        dynamic_shared: 0,
+        params,
+        programmatic: false,
+    };
+    let mut sequence = device.sequence(vec![launch])?;
+    sequence.run_eager()?;
+    sequence.wait()?;
+    sequence.capture()?;
+    let mut times = (0..passes).map(|_| sequence.time_replays(1)).collect::<Result<Vec<f64>, _>>()?;
+    times.sort_by(f64::total_cmp);
+    Ok((units * 16) as f64 / (times[times.len() / 2] * 1e-3))
+}

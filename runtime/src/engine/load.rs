@@ -1,0 +1,104 @@
+//! Weights from the file to the device.
+//!
+//! One thread repacks (on all of rayon's threads) while another uploads what was repacked before, so that the slower
+//! of the two sets the pace.
+
+use std::sync::mpsc;
+
+use bespoke_gguf::Gguf;
+use bespoke_kernels::kernels::rope;
+use bespoke_kernels::plan::{BufferKind, Part, PartKind, Plan};
+use bespoke_kernels::shape::ShapeError;
+use bespoke_kernels::weights::{Layout, repack};
+
+use super::bind::Memory;
+use super::{EngineError, Progress};
+use crate::device::{Address, Device};
+
+/// Buffers repacked ahead of the upload.
+const AHEAD: usize = 2;
+
+/// Fills the plan's weight buffers and the RoPE table.
+pub(super) fn upload(
+    plan: &Plan,
+    memory: &Memory,
+    gguf: &Gguf,
+    device: &dyn Device,
+    progress: Progress<'_>,
+) -> Result<(), EngineError> {
+    let total = plan.bytes_where(|kind| matches!(kind, BufferKind::Weights { .. }));
+    let weights = plan.buffers.iter().zip(memory.addresses()).filter_map(|(buffer, &address)| match &buffer.kind {
+        BufferKind::Weights { parts } => Some((address, buffer.bytes, parts.as_slice())),
+        _ => None,
+    });
+    std::thread::scope(|scope| {
+        let (sender, receiver) = mpsc::sync_channel::<Result<(Address, Vec<u8>), EngineError>>(AHEAD);
+        scope.spawn(move || {
+            for (address, bytes, parts) in weights {
+                let packed = pack(gguf, bytes, parts).map(|packed| (address, packed));
+                let failed = packed.is_err();
+                // The receiver is gone if an upload failed, which it reports itself.
+                if sender.send(packed).is_err() || failed {
+                    break;
+                }
+            }
+        });
+        let mut done = 0;
+        for packed in receiver {
+            let (address, bytes) = packed?;
+            device.upload(address, &bytes)?;
+            done += bytes.len() as u64;
+            progress(done, total);
+        }
+        Ok::<_, EngineError>(())
+    })?;
+    for (buffer, &address) in plan.buffers.iter().zip(memory.addresses()) {
+        if buffer.kind == BufferKind::RopeTable {
+            let bytes: Vec<u8> = rope_table(plan, gguf)?.iter().flat_map(|value| value.to_le_bytes()).collect();
+            device.upload(address, &bytes)?;
+        }
+    }
+    Ok(())
+}
+
+fn pack(gguf: &Gguf, bytes: u64, parts: &[Part]) -> Result<Vec<u8>, EngineError> {
+    let mut out = vec![0; bytes as usize];
+    for part in parts {
+        let data = gguf.data(gguf.require(&part.tensor)?);
+        let to = &mut out[part.offset as usize..];
+        match part.kind {
+            PartKind::Matrix { ty, rows, cols } => {
+                let layout = Layout::new(ty, rows, cols).expect("the shape was checked against the file");
+                repack(&layout, data, &mut to[..layout.bytes as usize]);
+            }
+            PartKind::Vector { elements } => {
+                let size = elements as usize * 4;
+                to[..size].copy_from_slice(&data[..size]);
+            }
+        }
+    }
+    Ok(out)
+}
+
+fn rope_table(plan: &Plan, gguf: &Gguf) -> Result<Vec<f32>, EngineError> {
+    let key = |name: &str| format!("{}.rope.{name}", plan.shape.architecture.name);
+    let base = gguf.opt_f32(&key("freq_base"))?.unwrap_or(10_000.0);
+    let stretch = match gguf.opt_str(&key("scaling.type"))? {
+        None | Some("none") => 1.0,
+        Some("linear") => gguf.f32(&key("scaling.factor"))?,
+        Some(other) => {
+            let message = format!("RoPE scaling '{other}': none, linear and rope_freqs.weight are supported");
+            return Err(ShapeError::Unsupported(message).into());
+        }
+    };
+    let mut factors: Vec<f32> = match gguf.tensor("rope_freqs.weight") {
+        Some(info) => gguf
+            .data(info)
+            .chunks_exact(4)
+            .map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]]))
+            .collect(),
+        None => vec![1.0; plan.shape.dimensions.rotated as usize / 2],
+    };
+    factors.iter_mut().for_each(|factor| *factor *= stretch);
+    Ok(rope::frequencies(f64::from(base), plan.shape.dimensions.rotated, &factors))
+}

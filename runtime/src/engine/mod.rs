@@ -1,0 +1,380 @@
+//! The decode engine: a plan bound to a device, with a model's weights.
+//!
+//! [`Engine::load`] plans for the model's shape, allocates the plan's buffers, uploads the weights and captures the
+//! step as a graph. From then on a token is one [`Engine::step`]: one graph launch, without allocation, look-up or
+//! waiting. Position, token and sequence live on the device; what was chosen appears in host-visible memory.
+
+mod bind;
+mod ceiling;
+mod kernels;
+mod load;
+
+use std::time::{Duration, Instant};
+
+use bespoke_codegen::ptx::Target;
+use bespoke_gguf::Gguf;
+use bespoke_kernels::kernels::state;
+use bespoke_kernels::plan::{BufferKind, Plan, PlanParams};
+use bespoke_kernels::shape::{ModelShape, ShapeError};
+
+use crate::device::{self, Address, Device, GraphReport, HostVisible, Sequence};
+use bind::Memory;
+pub use ceiling::read_bandwidth;
+pub use kernels::KernelSource;
+
+/// Why a model cannot be decoded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// The file.
+    #[error(transparent)]
+    Gguf(#[from] bespoke_gguf::Error),
+    /// The shape.
+    #[error(transparent)]
+    Shape(#[from] ShapeError),
+    /// The device.
+    #[error(transparent)]
+    Device(#[from] device::Error),
+    /// A kernel that is not built in cannot be made.
+    #[error(transparent)]
+    Specialise(#[from] bespoke_kernels::emit::EmitError),
+    /// The device is older than every target.
+    #[error("{name} has compute capability {major}.{minor}; 8.0 or newer is needed (or --device emulator)")]
+    TooOld {
+        /// The device.
+        name: String,
+        /// Major number.
+        major: u32,
+        /// Minor number.
+        minor: u32,
+    },
+    /// `--no-jit`, and kernels are missing.
+    #[error(
+        "{missing} of {total} kernels for {target} are not built into this binary, and --no-jit forbids making them \
+         now; build for this model with:\n  BESPOKE_MODEL={model} BESPOKE_TARGETS={target} cargo build --release"
+    )]
+    NotBuiltIn {
+        /// Kernels that are missing.
+        missing: usize,
+        /// Kernels in the plan.
+        total: usize,
+        /// The target.
+        target: Target,
+        /// The model's file.
+        model: String,
+    },
+    /// The plan does not fit the device.
+    #[error(
+        "the model does not fit {device}: it needs {needed} (weights {weights}, KV cache for {context} positions \
+         {cache}, activations {activations}), and {free} is free"
+    )]
+    DoesNotFit {
+        /// The device.
+        device: String,
+        /// Bytes of everything, in words.
+        needed: String,
+        /// Of it weights.
+        weights: String,
+        /// Positions.
+        context: u32,
+        /// Of it the cache.
+        cache: String,
+        /// Of it activations and state.
+        activations: String,
+        /// Bytes free, in words.
+        free: String,
+    },
+    /// No position left in the cache.
+    #[error("the context is full: {needed} positions are needed and the cache holds {context}; use --ctx {needed}")]
+    ContextFull {
+        /// Positions needed.
+        needed: u64,
+        /// Positions there are.
+        context: u32,
+    },
+    /// A token that the model does not have.
+    #[error("token {token} is not in the vocabulary of {vocab} tokens")]
+    NoSuchToken {
+        /// The token.
+        token: u32,
+        /// Size of the vocabulary.
+        vocab: u32,
+    },
+    /// Nothing to start from.
+    #[error("the prompt is empty: give at least one token")]
+    EmptyPrompt,
+    /// The captured graph is not the plan.
+    #[error("the captured graph differs from the plan: {0} (a bug; --eager runs without a graph)")]
+    GraphMismatch(String),
+}
+
+/// How to load and run a model.
+#[derive(Clone, Debug, Default)]
+pub struct EngineOptions {
+    /// Positions in the KV cache; by default the model's context, at most [`DEFAULT_CONTEXT`].
+    pub context: Option<u32>,
+    /// Launch every kernel by itself instead of replaying a graph.
+    pub eager: bool,
+    /// Refuse kernels that are not built in.
+    pub no_jit: bool,
+}
+
+/// Positions in the KV cache if nothing else is asked for.
+pub const DEFAULT_CONTEXT: u32 = 4096;
+
+/// Where the time of loading went.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LoadTimes {
+    /// Planning and specialising or finding kernels.
+    pub specialise: Duration,
+    /// Loading PTX into the device: the driver's JIT.
+    pub assemble: Duration,
+    /// Repacking and uploading weights.
+    pub weights: Duration,
+    /// Binding launches and capturing the graph.
+    pub capture: Duration,
+}
+
+/// A plan bound to a device.
+pub struct Engine {
+    plan: Plan,
+    sequence: Box<dyn Sequence>,
+    memory: Memory,
+    device: Box<dyn Device>,
+    graph: Option<GraphReport>,
+    kernels: KernelSource,
+    times: LoadTimes,
+    /// The position that the next step processes.
+    position: u32,
+}
+
+/// Progress of loading: bytes done and in all.
+pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
+
+impl Engine {
+    /// Loads the model `gguf` of shape `shape` onto `device`. `progress` is told of the weights' upload.
+    pub fn load(
+        device: Box<dyn Device>,
+        gguf: &Gguf,
+        shape: &ModelShape,
+        options: &EngineOptions,
+        progress: Progress<'_>,
+    ) -> Result<Engine, EngineError> {
+        let mut times = LoadTimes::default();
+        let start = Instant::now();
+        let target = target_for(&*device)?;
+        let context = options.context.unwrap_or(shape.dimensions.context.min(DEFAULT_CONTEXT));
+        let plan = Plan::new(shape, target, PlanParams::single(context))?;
+        fits(&plan, &*device)?;
+        let sources = kernels::sources(&plan, options.no_jit)?;
+        times.specialise = start.elapsed();
+
+        let start = Instant::now();
+        let loaded = kernels::assemble(&*device, &sources)?;
+        times.assemble = start.elapsed();
+
+        let start = Instant::now();
+        let memory = Memory::allocate(&plan, &*device)?;
+        load::upload(&plan, &memory, gguf, &*device, progress)?;
+        times.weights = start.elapsed();
+
+        let start = Instant::now();
+        let mut sequence = device.sequence(bind::launches(&plan, &memory, &loaded))?;
+        let graph = if options.eager { None } else { capture(&mut *sequence, &plan)? };
+        times.capture = start.elapsed();
+        let kernels = sources.origin;
+        Ok(Engine { plan, sequence, memory, device, graph, kernels, times, position: 0 })
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The device.
+    pub fn device(&self) -> &dyn Device {
+        &*self.device
+    }
+
+    /// The captured graph, if steps are replays.
+    pub fn graph(&self) -> Option<&GraphReport> {
+        self.graph.as_ref()
+    }
+
+    /// Where the kernels came from.
+    pub fn kernels(&self) -> &KernelSource {
+        &self.kernels
+    }
+
+    /// Where the time of loading went.
+    pub fn load_times(&self) -> LoadTimes {
+        self.times
+    }
+
+    /// The sequence of launches, for timing.
+    pub fn sequence(&mut self) -> &mut dyn Sequence {
+        &mut *self.sequence
+    }
+
+    /// Starts a sequence with a prompt; the first [`Engine::step`] processes its first token.
+    pub fn start(&mut self, prompt: &[u32]) -> Result<(), EngineError> {
+        if prompt.is_empty() {
+            return Err(EngineError::EmptyPrompt);
+        }
+        let vocab = self.plan.shape.dimensions.vocab;
+        if let Some(&token) = prompt.iter().find(|&&token| token >= vocab) {
+            return Err(EngineError::NoSuchToken { token, vocab });
+        }
+        self.require_positions(prompt.len() as u64)?;
+        let bytes: Vec<u8> = prompt.iter().flat_map(|token| token.to_le_bytes()).collect();
+        self.device.upload(self.memory.address_of(&BufferKind::Tokens), &bytes)?;
+        self.write_state(0, prompt.len() as u32)
+    }
+
+    /// Starts at position `depth`, as if that many tokens were in the cache, which is filled with small numbers:
+    /// for measuring speed at a depth.
+    pub fn start_at_depth(&mut self, depth: u32) -> Result<(), EngineError> {
+        self.require_positions(u64::from(depth) + 1)?;
+        let mut ranges = Vec::new();
+        for (buffer, address) in self.plan.buffers.iter().zip(self.memory.addresses()) {
+            if buffer.kind == BufferKind::KvCache {
+                let filled = buffer.bytes / u64::from(self.plan.params.context) * u64::from(depth);
+                ranges.push((*address, filled));
+            }
+        }
+        for (address, bytes) in ranges.into_iter().filter(|range| range.1 > 0) {
+            // 0x2C2C is 0.0652 as f16.
+            self.device.fill(address, bytes, 0x2C)?;
+        }
+        let token = self.memory.address_of(&BufferKind::Tokens).offset(u64::from(depth) * 4);
+        self.device.upload(token, &1u32.to_le_bytes())?;
+        self.write_state(depth, depth + 1)
+    }
+
+    fn write_state(&mut self, position: u32, prompt: u32) -> Result<(), EngineError> {
+        let mut words = [0u32; state::WORDS as usize];
+        words[state::POSITION as usize] = position;
+        words[state::PROMPT as usize] = prompt;
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        self.device.upload(self.memory.address_of(&BufferKind::State), &bytes)?;
+        self.position = position;
+        Ok(())
+    }
+
+    fn require_positions(&self, needed: u64) -> Result<(), EngineError> {
+        let context = self.plan.params.context;
+        if needed > u64::from(context) {
+            return Err(EngineError::ContextFull { needed, context });
+        }
+        Ok(())
+    }
+
+    /// Checks that `steps` more steps fit the cache.
+    pub fn require_steps(&self, steps: u64) -> Result<(), EngineError> {
+        self.require_positions(u64::from(self.position) + steps)
+    }
+
+    /// Enqueues one step: the token at the present position goes through the model and the next one is chosen.
+    pub fn step(&mut self) -> Result<(), EngineError> {
+        self.require_positions(u64::from(self.position) + 1)?;
+        match self.graph {
+            Some(_) => self.sequence.replay()?,
+            None => self.sequence.run_eager()?,
+        }
+        self.position += 1;
+        Ok(())
+    }
+
+    /// Waits for the steps enqueued.
+    pub fn wait(&mut self) -> Result<(), EngineError> {
+        Ok(self.sequence.wait()?)
+    }
+
+    /// The position that the next step processes: as many tokens are in the cache.
+    pub fn position(&self) -> u32 {
+        self.position
+    }
+
+    /// The token at `position`, which a step that was waited for has made known; positions of the prompt but the
+    /// first included.
+    pub fn token(&self, position: u32) -> Result<u32, EngineError> {
+        let mut bytes = [0; 4];
+        self.finished().read(u64::from(position) * 4, &mut bytes)?;
+        Ok(u32::from_le_bytes(bytes))
+    }
+
+    fn finished(&self) -> &HostVisible {
+        self.memory.finished()
+    }
+
+    /// The logits of the last step, f32 [vocab]. Waits for it.
+    pub fn logits(&self) -> Result<Vec<f32>, EngineError> {
+        let vocab = self.plan.shape.dimensions.vocab as usize;
+        let mut bytes = vec![0; vocab * 4];
+        self.device.download(self.buffer_address("logits"), &mut bytes)?;
+        Ok(bytes.chunks_exact(4).map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]])).collect())
+    }
+
+    fn buffer_address(&self, name: &str) -> Address {
+        let index = self.plan.buffer(name).expect("every plan has this buffer");
+        self.memory.addresses()[index]
+    }
+}
+
+/// The newest target that the device runs.
+pub fn target_for(device: &dyn Device) -> Result<Target, EngineError> {
+    let (major, minor) = device.info().compute;
+    // The binary holds kernels for some targets; others are made while loading. An older built-in target beats
+    // making kernels, except where the newer one can do more.
+    let newest = Target::for_device(major, minor).ok_or_else(|| EngineError::TooOld {
+        name: device.info().name.clone(),
+        major,
+        minor,
+    })?;
+    let best = crate::builtin::targets().iter().copied().filter(|target| *target <= newest).max();
+    Ok(best.unwrap_or(newest))
+}
+
+fn fits(plan: &Plan, device: &dyn Device) -> Result<(), EngineError> {
+    let free = device.memory()?.free;
+    let needed = plan.total_bytes();
+    if needed <= free {
+        return Ok(());
+    }
+    let words = |bytes| device::Bytes(bytes).to_string();
+    let weights = plan.bytes_where(|kind| matches!(kind, BufferKind::Weights { .. }));
+    let cache = plan.bytes_where(|kind| *kind == BufferKind::KvCache);
+    Err(EngineError::DoesNotFit {
+        device: device.info().name.clone(),
+        needed: words(needed),
+        weights: words(weights),
+        context: plan.params.context,
+        cache: words(cache),
+        activations: words(needed - weights - cache),
+        free: words(free),
+    })
+}
+
+/// Captures the sequence and compares the graph with the plan; none, with a warning, if it cannot be captured.
+fn capture(sequence: &mut dyn Sequence, plan: &Plan) -> Result<Option<GraphReport>, EngineError> {
+    let report = match sequence.capture() {
+        Ok(report) => report,
+        Err(error @ device::Error::Capture(_)) => {
+            tracing::warn!("{error}; launching kernels one by one instead");
+            return Ok(None);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let planned: Vec<&str> =
+        plan.launches.iter().map(|launch| plan.kernels[launch.kernel].name.as_str()).collect();
+    if report.nodes != planned.len() {
+        return Err(EngineError::GraphMismatch(format!("{} nodes for {} launches", report.nodes, planned.len())));
+    }
+    match report.kernels.iter().zip(&planned).position(|(node, kernel)| node != kernel) {
+        None => Ok(Some(report)),
+        Some(index) => Err(EngineError::GraphMismatch(format!(
+            "node {index} is {}, launch {index} is {}",
+            report.kernels[index], planned[index]
+        ))),
+    }
+}

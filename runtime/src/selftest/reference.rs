@@ -1,0 +1,153 @@
+//! The kernels' formulas in double precision.
+
+use bespoke_kernels::kernels::attention::AttentionShape;
+use bespoke_kernels::kernels::rms_norm::RmsNormShape;
+use bespoke_kernels::kernels::rope::{RopeKind, RopeShape};
+use half::f16;
+use rayon::prelude::*;
+
+use super::inputs::Matrix;
+
+/// y[r, i] = x[r, i]·w[i] / √(Σ x[r, j]²/cols + ε).
+pub(super) fn rms_norm(x: &[f32], w: &[f32], s: &RmsNormShape) -> Vec<f64> {
+    x.chunks_exact(s.cols as usize)
+        .flat_map(|row| {
+            let energy: f64 = row.iter().map(|&value| f64::from(value).powi(2)).sum();
+            let scale = 1.0 / (energy / f64::from(s.cols) + f64::from(s.eps)).sqrt();
+            row.iter().zip(w).map(move |(&x, &w)| f64::from(x) * scale * f64::from(w)).collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+/// Some outputs of a matrix-vector product.
+pub(super) struct Products {
+    /// The rows, in order.
+    pub rows: Vec<usize>,
+    /// Σ_c W[r, c]·x[c].
+    pub values: Vec<f64>,
+    /// Σ_c (W[r, c]·x[c])²: the size that a sum of such terms has when their signs are random.
+    pub energies: Vec<f64>,
+}
+
+/// Rows that are computed where a matrix is too large to do all of them in a moment.
+const SAMPLED_ROWS: usize = 512;
+/// Weights up to which all rows are computed.
+const ALL_ROWS_UP_TO: usize = 1 << 24;
+
+/// W·x, for all rows or, of a large matrix, for some with the first and the last among them.
+pub(super) fn products(matrix: &Matrix, x: &[f32]) -> Products {
+    let rows: Vec<usize> = if matrix.rows() <= SAMPLED_ROWS || matrix.rows() * matrix.cols() <= ALL_ROWS_UP_TO
+    {
+        (0..matrix.rows()).collect()
+    } else {
+        (0..SAMPLED_ROWS).map(|i| i * (matrix.rows() - 1) / (SAMPLED_ROWS - 1)).collect()
+    };
+    let (values, energies) = rows
+        .par_iter()
+        .map(|&row| {
+            matrix.row(row).iter().zip(x).fold((0.0, 0.0), |(sum, energy), (&w, &x)| {
+                let product = f64::from(w) * f64::from(x);
+                (sum + product, energy + product * product)
+            })
+        })
+        .unzip();
+    Products { rows, values, energies }
+}
+
+/// Where a position's frequencies come from.
+pub(super) struct Rotation<'a> {
+    /// The base frequency.
+    pub base: f64,
+    /// Divisors of the frequencies, or none.
+    pub factors: &'a [f32],
+    /// The position.
+    pub position: u32,
+}
+
+/// (a, b) ← (a·cos θ − b·sin θ, a·sin θ + b·cos θ), θ = position·base^(−2i/rotated)/factors[i].
+pub(super) fn rope(x: &[f32], s: &RopeShape, rotation: &Rotation) -> Vec<f64> {
+    let mut out: Vec<f64> = x.iter().map(|&value| f64::from(value)).collect();
+    let half = (s.rotated / 2) as usize;
+    for head in out.chunks_exact_mut(s.head_dim as usize) {
+        for i in 0..half {
+            let factor = rotation.factors.get(i).map_or(1.0, |&factor| f64::from(factor));
+            let frequency = rotation.base.powf(-2.0 * i as f64 / f64::from(s.rotated)) / factor;
+            let (sin, cos) = (f64::from(rotation.position) * frequency).sin_cos();
+            let (first, second) = match s.kind {
+                RopeKind::Norm => (2 * i, 2 * i + 1),
+                RopeKind::Neox => (i, i + half),
+            };
+            let (a, b) = (head[first], head[second]);
+            head[first] = a * cos - b * sin;
+            head[second] = a * sin + b * cos;
+        }
+    }
+    out
+}
+
+/// y = gate/(1 + e^−gate)·up.
+pub(super) fn swiglu(gate: &[f32], up: &[f32]) -> Vec<f64> {
+    gate.iter()
+        .zip(up)
+        .map(|(&gate, &up)| f64::from(gate) / (1.0 + (-f64::from(gate)).exp()) * f64::from(up))
+        .collect()
+}
+
+/// A query and a cache.
+pub(super) struct Context {
+    /// [heads, head_dim].
+    pub q: Vec<f32>,
+    /// [positions, kv_heads, head_dim].
+    pub keys: Vec<f16>,
+    /// [positions, kv_heads, head_dim].
+    pub values: Vec<f16>,
+    /// Positions that count.
+    pub length: usize,
+}
+
+/// Σ 2^(score − maximum)·v over a run of positions.
+pub(super) struct PartialSum {
+    /// By element.
+    pub numerator: Vec<f64>,
+    /// The largest score, in powers of two.
+    pub largest: f64,
+    /// Σ 2^(score − maximum).
+    pub denominator: f64,
+}
+
+/// The positions of each run that `length` positions are split into.
+pub(super) fn runs(s: &AttentionShape, length: usize) -> Vec<std::ops::Range<usize>> {
+    let run = length.div_ceil(s.splits as usize).max(s.min_run as usize);
+    (0..length).step_by(run).map(|start| start..(start + run).min(length)).collect()
+}
+
+/// Attention of one head over some positions.
+pub(super) fn attend(
+    s: &AttentionShape,
+    context: &Context,
+    head: usize,
+    positions: std::ops::Range<usize>,
+) -> PartialSum {
+    let dim = s.head_dim as usize;
+    let kv_head = head / s.group() as usize;
+    let row = |position: usize| (position * s.kv_heads as usize + kv_head) * dim..;
+    let q = &context.q[head * dim..][..dim];
+    let scale = std::f64::consts::LOG2_E / (dim as f64).sqrt();
+    let scores: Vec<f64> = positions
+        .clone()
+        .map(|position| {
+            let key = &context.keys[row(position)][..dim];
+            q.iter().zip(key).map(|(&q, k)| f64::from(q) * k.to_f64()).sum::<f64>() * scale
+        })
+        .collect();
+    let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let mut sum = PartialSum { numerator: vec![0.0; dim], largest, denominator: 0.0 };
+    for (position, score) in positions.zip(scores) {
+        let weight = (score - largest).exp2();
+        sum.denominator += weight;
+        for (sum, value) in sum.numerator.iter_mut().zip(&context.values[row(position)][..dim]) {
+            *sum += weight * value.to_f64();
+        }
+    }
+    sum
+}

@@ -1,0 +1,298 @@
+//! The command line, by running the binary.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// What a run of the binary gave.
+struct Ran {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bespoke"));
+    command.args(args).env_remove("BESPOKE_LOG").env_remove("BESPOKE_PTXAS").stdin(Stdio::null());
+    command
+}
+
+fn bespoke(args: &[&str]) -> Ran {
+    let Output { status, stdout, stderr } = command(args).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Ran { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
+}
+
+/// Runs what must succeed, and gives its standard output.
+fn output(args: &[&str]) -> String {
+    let ran = bespoke(args);
+    assert_eq!(ran.code, Some(0), "{args:?}\n{}", ran.stderr);
+    ran.stdout
+}
+
+/// Runs what must fail with exit code 1 and nothing on standard output, and gives the message.
+fn error(args: &[&str]) -> String {
+    let ran = bespoke(args);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{args:?}\n{}", ran.stderr);
+    assert!(ran.stderr.starts_with("error: "), "{}", ran.stderr);
+    assert!(!ran.stderr.contains('\x1b') && !ran.stderr.contains("panicked"), "{}", ran.stderr);
+    ran.stderr
+}
+
+fn json(args: &[&str]) -> Value {
+    serde_json::from_str(&output(args)).unwrap()
+}
+
+fn fixture(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures").join(name);
+    assert!(path.is_file(), "{}", path.display());
+    path.to_str().unwrap().to_owned()
+}
+
+/// A folder that is removed, and a path in it.
+fn scratch(name: &str) -> (TempDir, PathBuf, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(name);
+    let text = path.to_str().unwrap().to_owned();
+    (folder, path, text)
+}
+
+#[test]
+fn help_lists_the_commands_and_each_has_examples() {
+    let commands = ["run", "logits", "inspect", "specialize", "synth", "selftest", "bench", "devices"];
+    let (without, with) = (output(&[]), output(&["--help"]));
+    for command in commands {
+        for help in [&without, &with] {
+            assert!(help.contains(&format!("\n  {command} ")), "{command}\n{help}");
+        }
+        let help = output(&[command, "--help"]);
+        assert!(help.contains("Examples:\n") && help.contains(&format!("  bespoke {command}")), "{help}");
+    }
+    assert_eq!(output(&["--version"]), format!("bespoke {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn a_wrong_command_line_exits_with_2() {
+    for args in [
+        &["decode"][..],
+        &["inspect"],
+        &["inspect", "llama-3.1-8b", "--target", "sm_70"],
+        &["synth", "x.gguf", "--mix", "q9"],
+        &["specialize", "llama-3.1-8b", "--out", "x"],
+    ] {
+        let ran = bespoke(args);
+        assert_eq!(ran.code, Some(2), "{args:?}: {}", ran.stderr);
+        assert!(ran.stderr.starts_with("error: "), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn an_unknown_shape_brings_suggestions() {
+    let message = error(&["inspect", "lama-3.1-8b"]);
+    assert!(message.contains("`lama-3.1-8b` is neither a file nor a built-in shape"), "{message}");
+    assert!(message.contains("help: did you mean llama-3.1-8b"), "{message}");
+}
+
+#[test]
+fn what_is_no_model_is_said_in_one_message() {
+    let (_folder, path, text) = scratch("bad.gguf");
+    let message = error(&["inspect", &text]);
+    assert_eq!(message.matches("No such file").count(), 1, "{message}");
+    std::fs::write(&path, "this is not a model").unwrap();
+    for command in ["inspect", "run", "logits", "specialize"] {
+        let args: &[&str] = match command {
+            "inspect" => &["inspect", &text],
+            "run" => &["run", &text, "--tokens", "1"],
+            "logits" => &["logits", &text, "--tokens", "1", "--out", "x.safetensors"],
+            _ => &["specialize", &text, "--target", "sm_90", "--out", "x"],
+        };
+        let message = error(args);
+        assert!(message.contains("bad.gguf") && message.contains("not a GGUF file"), "{message}");
+    }
+    // Cut off in the tensors' data.
+    let whole = std::fs::read(fixture("llama-q4_k_m.gguf")).unwrap();
+    std::fs::write(&path, &whole[..whole.len() - 100]).unwrap();
+    assert!(error(&["inspect", &text]).contains("bad.gguf"));
+}
+
+#[test]
+fn inspect_lists_the_kernels_of_a_model() {
+    let text = output(&["inspect", &fixture("llama-q4_k_m.gguf")]);
+    for part in ["embed_q4k_v512", "launches", "bytes/launch", "argmax_v512", "llama-q4_k_m for sm_90: "] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    let kernels = json(&["inspect", &fixture("llama-q4_k_m.gguf"), "--format", "json", "--target", "sm_80"]);
+    for kernel in kernels.as_array().unwrap() {
+        assert_eq!(kernel["target"], "sm_80");
+        for count in ["launches", "threads", "bytes"] {
+            assert!(kernel[count].as_u64().is_some_and(|count| count > 0), "{count}: {kernel}");
+        }
+        assert!(kernel["report"]["ptx_lines"].as_u64() > Some(10), "{kernel}");
+    }
+}
+
+#[test]
+fn inspect_shows_a_kernel_at_every_stage() {
+    let model = fixture("llama-q8_0.gguf");
+    let ptx = output(&["inspect", &model, "swiglu"]);
+    assert!(ptx.contains(".visible .entry swiglu_w512") && ptx.contains(".target sm_90"), "{ptx}");
+    let ptx = output(&["inspect", &model, "swiglu", "--stage", "ptx", "--target", "sm_80"]);
+    assert!(ptx.contains(".target sm_80"), "{ptx}");
+
+    let (recorded, optimised) =
+        (output(&["inspect", &model, "swiglu", "--stage", "ir0"]), output(&["inspect", &model, "swiglu", "--stage", "ir"]));
+    for ir in [&recorded, &optimised] {
+        assert!(ir.starts_with("kernel @swiglu_w512"), "{ir}");
+    }
+    assert!(optimised.lines().count() < recorded.lines().count());
+
+    let stats = output(&["inspect", &model, "swiglu", "--stage", "stats"]);
+    assert!(stats.contains("launches       4 a token") && stats.contains("PTX lines"), "{stats}");
+
+    let message = error(&["inspect", &model, "gemv"]);
+    assert!(message.contains("`gemv` starts several") && message.contains("\n  gemv_q8_0"), "{message}");
+}
+
+#[test]
+fn inspect_shows_the_plan() {
+    let model = fixture("qwen2-q4_k_m.gguf");
+    let text = output(&["inspect", &model, "--stage", "plan", "--context", "128"]);
+    for part in ["blk.0.attn_qkv", "k=qkv[", "table=rope_table", "blk.0.keys", "KV cache", "(128 positions)"] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    let plan = json(&["inspect", &model, "--stage", "plan", "--context", "128", "--format", "json"]);
+    assert_eq!(plan["params"]["context"], 128);
+    assert_eq!(plan["target"], "sm_90");
+    let launches = plan["launches"].as_array().unwrap().len();
+    assert!(text.contains(&format!(": {launches} launches of ")), "{text}");
+    // Only the launches of one kernel.
+    let text = output(&["inspect", &model, "rope", "--stage", "plan"]);
+    assert!(text.contains("blk.0.rope") && !text.contains("attn_norm"), "{text}");
+}
+
+#[test]
+fn specialize_writes_what_the_build_writes() {
+    let (_folder, path, out) = scratch("kernels");
+    let listed = output(&[
+        "specialize",
+        &fixture("llama-q8_0.gguf"),
+        "--target",
+        "sm_90",
+        "--target",
+        "sm_80",
+        "--out",
+        &out,
+    ]);
+    for file in listed.lines() {
+        assert!(Path::new(file).is_file(), "{file}");
+    }
+    let module = std::fs::read_to_string(path.join("kernels.rs")).unwrap();
+    let plan = std::fs::read_to_string(path.join("plans/llama-q8_0.sm_90.json")).unwrap();
+    let plan: Value = serde_json::from_str(&plan).unwrap();
+    for kernel in plan["kernels"].as_array().unwrap() {
+        let name = kernel["name"].as_str().unwrap();
+        assert!(module.contains(&format!("include_str!(\"sm_90/{name}.ptx\")")), "{name}");
+        let ptx = std::fs::read_to_string(path.join(format!("sm_90/{name}.ptx"))).unwrap();
+        assert!(ptx.contains(&format!(".entry {name}(")), "{ptx}");
+    }
+}
+
+#[test]
+fn synth_writes_models_that_the_others_read() {
+    let (folder, path, text) = scratch("tiny.gguf");
+    let ran = bespoke(&["synth", &text, "--arch", "qwen2", "--layers", "3", "--mix", "q8_0", "--tied"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(ran.stderr.contains("tiny.gguf: ") && !ran.stderr.contains('\x1b'), "{}", ran.stderr);
+    let plan = json(&["inspect", &text, "--stage", "plan", "--format", "json"]);
+    assert_eq!(plan["shape"]["architecture"]["name"], "qwen2");
+    assert_eq!(plan["shape"]["layers"].as_array().unwrap().len(), 3);
+    assert_eq!(plan["shape"]["head"], Value::Null);
+
+    // Not over a file that is there, unless told so; and the same arguments give the same file.
+    let first = std::fs::read(&path).unwrap();
+    let args = ["synth", &text, "--arch", "qwen2", "--layers", "3", "--mix", "q8_0", "--tied"];
+    let message = error(&args);
+    assert!(message.contains("tiny.gguf is there already") && message.contains("help: --force"), "{message}");
+    output(&[&args[..], &["--force"]].concat());
+    assert!(std::fs::read(&path).unwrap() == first);
+    output(&[&args[..], &["--force", "--seed", "2"]].concat());
+    assert!(std::fs::read(&path).unwrap() != first);
+
+    // A model like it has its shape.
+    let twin = folder.path().join("twin.gguf");
+    let twin = twin.to_str().unwrap();
+    output(&["synth", twin, "--like", &text]);
+    let mut shapes = [&text[..], twin].map(|model| {
+        json(&["inspect", model, "--stage", "plan", "--format", "json"])["shape"].clone()
+    });
+    for shape in &mut shapes {
+        shape["name"] = Value::Null;
+    }
+    assert_eq!(shapes[0], shapes[1]);
+    // Nothing but the models is left.
+    assert_eq!(folder.path().read_dir().unwrap().count(), 2);
+}
+
+#[test]
+fn synth_refuses_what_is_no_model() {
+    let (_folder, path, text) = scratch("none.gguf");
+    assert!(error(&["synth", &text, "--heads", "3"]).contains("3 heads cannot share 2 KV heads evenly"));
+    assert!(error(&["synth", &text, "--shape", "llama-9"]).contains("`llama-9` is neither"));
+    assert!(!path.exists());
+}
+
+#[test]
+#[cfg(unix)]
+fn an_interrupted_synth_leaves_nothing() {
+    let (folder, _, text) = scratch("large.gguf");
+    let mut child = command(&["synth", &text, "--shape", "llama-3.1-8b", "--layers", "1", "--mix", "f32"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let files = || folder.path().read_dir().unwrap().count();
+    let start = std::time::Instant::now();
+    while files() == 0 {
+        assert!(start.elapsed().as_secs() < 30, "no partial file appeared");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(files(), 0);
+}
+
+#[test]
+#[cfg(unix)]
+fn a_closed_pipe_is_no_panic() {
+    let mut child = command(&["inspect", "llama-3.1-8b", "--stage", "plan"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let stderr = child.wait_with_output().unwrap().stderr;
+    assert_eq!(String::from_utf8_lossy(&stderr), "");
+}
+
+#[test]
+fn devices_end_with_the_emulator_and_say_what_is_built_in() {
+    let text = output(&["devices"]);
+    assert!(text.contains("emulator  bespoke PTX emulator"), "{text}");
+    assert!(text.contains("\nbuilt in: sm_"), "{text}");
+}
+
+#[test]
+fn the_log_is_filtered_by_the_environment() {
+    let ran = command(&["devices"]).env("BESPOKE_LOG", "=nonsense=").output().unwrap();
+    assert_eq!(ran.status.code(), Some(1));
+    let stderr = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert!(stderr.starts_with("error: BESPOKE_LOG: `=nonsense=` is no filter"), "{stderr}");
+}
+
+#[test]
+fn a_ptxas_that_is_not_there_is_named() {
+    let ran = command(&["inspect", "llama-3.2-1b"]).env("BESPOKE_PTXAS", "/no/such/ptxas").output().unwrap();
+    assert_eq!(ran.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&ran.stderr).contains("BESPOKE_PTXAS: there is no file /no/such/ptxas"));
+}

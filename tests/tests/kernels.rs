@@ -1,0 +1,192 @@
+//! Every kind of kernel at every weight type, on the emulator, against double precision; and that the comparison can
+//! fail.
+
+use bespoke::device::{
+    self, Address, Allocation, Device, DeviceInfo, HostVisible, Launch, MemoryInfo, Module, Selector,
+    Sequence,
+};
+use bespoke::selftest::{self, Report};
+use bespoke_codegen::ptx::Target;
+use bespoke_kernels::spec::KernelSpec;
+use bespoke_kernels::weights::WeightType;
+
+fn emulator() -> Box<dyn Device> {
+    device::open(Selector::Emulator).expect("the emulator is always there").device
+}
+
+fn run(device: &dyn Device, specs: &[KernelSpec]) -> Report {
+    assert!(!specs.is_empty(), "nothing to test");
+    selftest::run(device, specs, &mut |_| {}).expect("a device that kernels are made for")
+}
+
+fn failures(report: &Report) -> Vec<String> {
+    report
+        .failures()
+        .map(|row| {
+            format!("{} ({}), {}: {}", row.kernel, row.what, row.output, row.failure.as_deref().unwrap_or(""))
+        })
+        .collect()
+}
+
+/// Runs the small kernels that `keep` keeps; all must pass.
+fn check(keep: impl Fn(&KernelSpec) -> bool) {
+    let specs: Vec<KernelSpec> = selftest::small().into_iter().filter(keep).collect();
+    let report = run(&*emulator(), &specs);
+    let failures = failures(&report);
+    assert!(failures.is_empty(), "{}:\n{}", report.summary(), failures.join("\n"));
+}
+
+macro_rules! weight_types {
+    ($($name:ident $ty:ident),* $(,)?) => { $(mod $name {
+        use super::*;
+
+        #[test]
+        fn embed() {
+            check(|spec| matches!(spec, KernelSpec::Embed(s) if s.ty == WeightType::$ty));
+        }
+
+        #[test]
+        fn gemv() {
+            check(|spec| match spec {
+                KernelSpec::Gemv(s) => s.segments.len() == 1 && s.segments[0].ty == WeightType::$ty,
+                _ => false,
+            });
+        }
+    })* }
+}
+
+weight_types! {
+    f32 F32, f16 F16, bf16 BF16, q4_0 Q4_0, q4_1 Q4_1, q5_0 Q5_0, q5_1 Q5_1, q8_0 Q8_0, q4_k Q4_K, q5_k Q5_K,
+    q6_k Q6_K,
+}
+
+macro_rules! kinds {
+    ($($name:ident $pattern:pat),* $(,)?) => { $(
+        #[test]
+        fn $name() {
+            check(|spec| matches!(spec, $pattern));
+        }
+    )* }
+}
+
+kinds! {
+    rms_norm KernelSpec::RmsNorm(_),
+    rope KernelSpec::Rope(_),
+    kv_append KernelSpec::KvAppend(_),
+    attention KernelSpec::Attention(_),
+    attention_combine KernelSpec::AttentionCombine(_),
+    swiglu KernelSpec::Swiglu(_),
+    residual_add KernelSpec::ResidualAdd(_),
+    argmax KernelSpec::Argmax(_),
+    choose_greedy KernelSpec::ChooseGreedy(_),
+    read_probe KernelSpec::ReadProbe(_),
+}
+
+#[test]
+fn gemv_of_several_matrices() {
+    check(|spec| matches!(spec, KernelSpec::Gemv(s) if s.segments.len() > 1));
+}
+
+#[test]
+fn every_weight_type_and_kernel_is_among_the_small_ones() {
+    let specs = selftest::small();
+    for ty in WeightType::ALL {
+        assert!(specs.iter().any(|spec| matches!(spec, KernelSpec::Embed(s) if s.ty == ty)), "{ty}");
+        assert!(
+            specs.iter().any(|spec| matches!(spec, KernelSpec::Gemv(s) if s.segments[0].ty == ty)),
+            "{ty}"
+        );
+    }
+    for shape in selftest::replay_shapes() {
+        for spec in selftest::of_shape(&shape, Target::Sm90).expect("a plan") {
+            let kind = std::mem::discriminant(&spec);
+            assert!(specs.iter().any(|small| std::mem::discriminant(small) == kind), "{}", spec.name());
+        }
+    }
+}
+
+#[test]
+fn replay_equals_eager() {
+    let device = emulator();
+    for shape in selftest::replay_shapes() {
+        let row = selftest::replay_equals_eager(&*device, &shape);
+        assert_eq!(row.failure, None, "{}", shape.name);
+    }
+}
+
+/// The emulator with a bit that flips on the way back.
+struct Faulty {
+    device: Box<dyn Device>,
+    /// Flips in downloads of so many bytes.
+    bytes: usize,
+    /// In this byte.
+    at: usize,
+    /// These bits.
+    bits: u8,
+}
+
+impl Device for Faulty {
+    fn info(&self) -> &DeviceInfo {
+        self.device.info()
+    }
+    fn memory(&self) -> device::Result<MemoryInfo> {
+        self.device.memory()
+    }
+    fn alloc(&self, name: &str, bytes: u64) -> device::Result<Allocation> {
+        self.device.alloc(name, bytes)
+    }
+    fn alloc_host_visible(&self, name: &str, bytes: u64) -> device::Result<HostVisible> {
+        self.device.alloc_host_visible(name, bytes)
+    }
+    fn upload(&self, to: Address, bytes: &[u8]) -> device::Result<()> {
+        self.device.upload(to, bytes)
+    }
+    fn download(&self, from: Address, out: &mut [u8]) -> device::Result<()> {
+        self.device.download(from, out)?;
+        if out.len() == self.bytes {
+            out[self.at] ^= self.bits;
+        }
+        Ok(())
+    }
+    fn fill(&self, to: Address, bytes: u64, value: u8) -> device::Result<()> {
+        self.device.fill(to, bytes, value)
+    }
+    fn load(&self, name: &str, ptx: &str) -> device::Result<Module> {
+        self.device.load(name, ptx)
+    }
+    fn sequence(&self, launches: Vec<Launch>) -> device::Result<Box<dyn Sequence>> {
+        self.device.sequence(launches)
+    }
+    fn wait(&self) -> device::Result<()> {
+        self.device.wait()
+    }
+}
+
+/// The failures of the small kernel that `keep` finds first, with bits flipped in one byte of its output.
+fn failures_with(keep: impl Fn(&KernelSpec) -> bool, bytes: usize, at: usize, bits: u8) -> Vec<String> {
+    let spec = selftest::small().into_iter().find(keep).expect("such a kernel");
+    failures(&run(&Faulty { device: emulator(), bytes, at, bits }, &[spec]))
+}
+
+#[test]
+fn a_wrong_product_is_reported_with_its_segment_and_row() {
+    let stack =
+        |spec: &KernelSpec| matches!(spec, KernelSpec::Gemv(s) if s.segments.len() == 3 && s.rows() == 41);
+    // A bit of the mantissa of row 3 of the third matrix: 33 and 3 rows come before it. An error of about a hundredth.
+    let failures = failures_with(stack, 41 * 4, 39 * 4 + 2, 0x02);
+    assert_eq!(failures.len(), 1, "{failures:?}");
+    assert!(failures[0].starts_with("gemv_q80r33b_q80r3b_q50r5b_c96"), "{failures:?}");
+    assert!(failures[0].contains("[39] (segment 2 (Q5_0), row 3)"), "{failures:?}");
+}
+
+#[test]
+fn a_single_wrong_bit_of_an_exact_output_is_reported() {
+    let add = |spec: &KernelSpec| matches!(spec, KernelSpec::ResidualAdd(s) if s.width == 1003);
+    let failures = failures_with(add, 1003 * 4, 1002 * 4, 1);
+    // Also in the input that is read back; the first is the sum's.
+    assert!(
+        failures[0].contains("1 of 1003 elements differ, the first at [1002] (element 1002)"),
+        "{failures:?}"
+    );
+    assert!(failures[1].contains("the input `y` changed at byte 4008"), "{failures:?}");
+}
