@@ -54,14 +54,20 @@ fn variable(name: &str) -> Result<Option<String>, String> {
 
 fn targets() -> Result<Vec<Target>, String> {
     let names = variable("BESPOKE_TARGETS")?.unwrap_or_else(|| DEFAULT_TARGETS.to_owned());
-    names.split(',').map(|name| name.trim().parse().map_err(|error| format!("BESPOKE_TARGETS: {error}"))).collect()
+    names
+        .split(',')
+        .map(|name| name.trim().parse().map_err(|error| format!("BESPOKE_TARGETS: {error}")))
+        .collect()
 }
 
 fn shapes() -> Result<Vec<ModelShape>, String> {
     if let Some(model) = variable("BESPOKE_MODEL")? {
         let path = PathBuf::from(model);
         if path.is_relative() {
-            return Err(format!("BESPOKE_MODEL: {} is not an absolute path", path.display()));
+            return Err(format!(
+                "BESPOKE_MODEL: {} is not an absolute path: the build does not run in your folder",
+                path.display()
+            ));
         }
         return Ok(vec![model_shape(&path).map_err(|error| format!("BESPOKE_MODEL: {error}"))?]);
     }

@@ -137,7 +137,8 @@ impl Report {
                 *report.mix.entry(kind.to_owned()).or_default() += 1;
             }
         }
-        report.static_shared = function.shared.values().map(|shared| shared.count * shared.element.bytes()).sum();
+        report.static_shared =
+            function.shared.values().map(|shared| shared.count * shared.element.bytes()).sum();
         report
     }
 }

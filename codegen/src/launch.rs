@@ -65,7 +65,12 @@ pub trait Launcher {
     /// Why it could not.
     type Error;
     /// Launches `kernel` with its `.param` space as `params`, after the launches before it.
-    fn launch(&mut self, kernel: &KernelSource, config: LaunchConfig, params: &[u8]) -> Result<(), Self::Error>;
+    fn launch(
+        &mut self,
+        kernel: &KernelSource,
+        config: LaunchConfig,
+        params: &[u8],
+    ) -> Result<(), Self::Error>;
 }
 
 /// A value that can be a kernel's argument.

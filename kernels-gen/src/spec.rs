@@ -175,7 +175,9 @@ impl KernelSpec {
             }
             KernelSpec::Rope(s) => 2 * f32s(s.heads * s.head_dim),
             KernelSpec::KvAppend(s) => 2 * (f32s(s.width) + u64::from(s.width) * 2),
-            KernelSpec::Attention(s) => 2 * length * u64::from(s.kv_heads * s.head_dim) * 2 + f32s(s.heads * s.head_dim),
+            KernelSpec::Attention(s) => {
+                2 * length * u64::from(s.kv_heads * s.head_dim) * 2 + f32s(s.heads * s.head_dim)
+            }
             KernelSpec::AttentionCombine(s) => {
                 let runs = length.div_ceil(u64::from(s.min_run)).min(u64::from(s.splits));
                 runs * f32s(s.heads * (s.head_dim + 2)) + f32s(s.heads * s.head_dim)

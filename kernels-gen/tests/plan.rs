@@ -102,7 +102,10 @@ fn what_plans_are_not_made_for_is_refused() {
         (refused(|_| (), PlanParams { batch: 2, ..single() }), "batch 2: plans are made for 1 so far"),
         (refused(|_| (), PlanParams::single(0)), "a context of 0 positions"),
         (refused(|s| s.dimensions.kv_heads = 5, single()), "32 query heads are no multiple of 5 key heads"),
-        (refused(|s| s.dimensions.head_dim = 100, single()), "head dimension 100: multiples of 8 up to 256 are supported"),
+        (
+            refused(|s| s.dimensions.head_dim = 100, single()),
+            "head dimension 100: multiples of 8 up to 256 are supported",
+        ),
         (refused(|s| s.dimensions.layers = 0, single()), "block_count is 0"),
     ] {
         assert_eq!(error, expected);

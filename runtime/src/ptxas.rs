@@ -122,7 +122,8 @@ impl Drop for Scratch {
 
 /// Reads the report of `ptxas -v` on `kernel`: after a line that names it come numbers in words.
 fn parse(text: &str, kernel: &str) -> Option<Usage> {
-    let names_it = |line: &str| line.contains("Compiling entry function") && line.contains(&format!("'{kernel}'"));
+    let names_it =
+        |line: &str| line.contains("Compiling entry function") && line.contains(&format!("'{kernel}'"));
     let report: Vec<&str> = text
         .lines()
         .skip_while(|line| !names_it(line))

@@ -70,7 +70,8 @@ fn greedy_tokens_are_the_largest_logits() {
         engine.step().unwrap();
         engine.wait().unwrap();
         let logits = engine.logits().unwrap();
-        let largest = (0..logits.len()).rev().max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap() as u32;
+        let largest =
+            (0..logits.len()).rev().max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap() as u32;
         if position as usize >= prompt.len() {
             expected.push(largest);
         }
@@ -93,7 +94,10 @@ fn what_does_not_fit_is_an_error() {
     for (prompt, expected) in [
         (vec![], "the prompt is empty: give at least one token"),
         (vec![400], "token 400 is not in the vocabulary of 400 tokens"),
-        (vec![1; 129], "the context is full: 129 positions are needed and the cache holds 128; use --ctx 129"),
+        (
+            vec![1; 129],
+            "the context is full: 129 positions are needed and the cache holds 128; use --ctx 129",
+        ),
     ] {
         assert_eq!(engine.start(&prompt).unwrap_err().to_string(), expected);
     }

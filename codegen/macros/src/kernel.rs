@@ -74,7 +74,9 @@ fn options(arguments: TokenStream, errors: &mut Errors) -> Options {
             ("min_blocks", &mut options.min_blocks)
         } else {
             let path = meta.path.to_token_stream();
-            return Err(meta.error(format!("`#[kernel]` takes `threads = …` and `min_blocks = …`, not `{path}`")));
+            return Err(
+                meta.error(format!("`#[kernel]` takes `threads = …` and `min_blocks = …`, not `{path}`"))
+            );
         };
         let value: Expr = meta.value()?.parse()?;
         if slot.replace(value).is_some() {

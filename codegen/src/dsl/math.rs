@@ -241,14 +241,26 @@ pub fn dp4a<A: Packed, B: Packed>(_: A, a: Val<u32>, _: B, b: Val<u32>, c: impl 
 
 /// c + a₀·b₀ + a₁·b₁ of the 16-bit halves of `a` and the two lower bytes of `b` (`dp2a.lo`).
 #[track_caller]
-pub fn dp2a_low<A: Packed, B: Packed>(_: A, a: Val<u32>, _: B, b: Val<u32>, c: impl IntoVal<i32>) -> Val<i32> {
+pub fn dp2a_low<A: Packed, B: Packed>(
+    _: A,
+    a: Val<u32>,
+    _: B,
+    b: Val<u32>,
+    c: impl IntoVal<i32>,
+) -> Val<i32> {
     let op = Op::Dp2a { a_signed: A::SIGNED, b_signed: B::SIGNED, high: false };
     Val::from_id(emit1(op, Type::I32, &[a.id, b.id, c.into_val().id], Location::caller()))
 }
 
 /// c + a₀·b₂ + a₁·b₃ of the 16-bit halves of `a` and the two upper bytes of `b` (`dp2a.hi`).
 #[track_caller]
-pub fn dp2a_high<A: Packed, B: Packed>(_: A, a: Val<u32>, _: B, b: Val<u32>, c: impl IntoVal<i32>) -> Val<i32> {
+pub fn dp2a_high<A: Packed, B: Packed>(
+    _: A,
+    a: Val<u32>,
+    _: B,
+    b: Val<u32>,
+    c: impl IntoVal<i32>,
+) -> Val<i32> {
     let op = Op::Dp2a { a_signed: A::SIGNED, b_signed: B::SIGNED, high: true };
     Val::from_id(emit1(op, Type::I32, &[a.id, b.id, c.into_val().id], Location::caller()))
 }

@@ -96,7 +96,13 @@ impl Recorder {
         id
     }
 
-    pub fn append(&mut self, op: Op, ty: Type, args: &[Value], site: Site) -> Result<SmallVec<[Value; 2]>, String> {
+    pub fn append(
+        &mut self,
+        op: Op,
+        ty: Type,
+        args: &[Value],
+        site: Site,
+    ) -> Result<SmallVec<[Value; 2]>, String> {
         let (_, results) = op.signature(ty)?;
         let loc = self.loc(site);
         let data = InstData {

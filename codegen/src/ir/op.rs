@@ -463,8 +463,12 @@ impl Op {
                         return Ok((same(1), vec![Type::U32]));
                     }
                     Unary::Brev => require(word, "a 32- or 64-bit integer")?,
-                    Unary::Tanh => require(matches!(ty, Type::F32 | Type::F16 | Type::F16x2), "f32, f16 or f16x2")?,
-                    Unary::Exp2 => require(matches!(ty, Type::F32 | Type::F16 | Type::F16x2), "f32, f16 or f16x2")?,
+                    Unary::Tanh => {
+                        require(matches!(ty, Type::F32 | Type::F16 | Type::F16x2), "f32, f16 or f16x2")?
+                    }
+                    Unary::Exp2 => {
+                        require(matches!(ty, Type::F32 | Type::F16 | Type::F16x2), "f32, f16 or f16x2")?
+                    }
                     _ => require(ty == Type::F32, "f32")?,
                 }
                 (same(1), vec![ty])
@@ -477,7 +481,9 @@ impl Op {
                     Binary::Div => require(ty.is_int() || ty == Type::F32, "an integer or f32")?,
                     Binary::DivApprox => require(ty == Type::F32, "f32")?,
                     Binary::Rem => require(ty.is_int(), "an integer")?,
-                    Binary::MulHi => require(ty.is_int() && ty.bits() >= 16, "an integer of 16 bits or more")?,
+                    Binary::MulHi => {
+                        require(ty.is_int() && ty.bits() >= 16, "an integer of 16 bits or more")?
+                    }
                     Binary::And | Binary::Or | Binary::Xor => {
                         require(ty.is_int() || ty == Type::Pred, "an integer or predicate")?;
                     }
@@ -497,7 +503,10 @@ impl Op {
                 (same(2), vec![wide])
             }
             Op::MulAdd => {
-                require(ty.is_float() || (ty.is_int() && ty.bits() >= 32), "a float or a 32- or 64-bit integer")?;
+                require(
+                    ty.is_float() || (ty.is_int() && ty.bits() >= 32),
+                    "a float or a 32- or 64-bit integer",
+                )?;
                 (same(3), vec![ty])
             }
             Op::Compare(_) => {

@@ -19,7 +19,9 @@ impl Printer<'_> {
             Op::Unary(unary) => self.unary(unary, data),
             Op::Binary(binary) => self.binary(binary, data),
             Op::MulWide => self.operation(data, &format!("mul.wide.{}", arithmetic(data.ty))),
-            Op::MulAdd if data.ty.is_float() => self.operation(data, &format!("fma.rn.{}", arithmetic(data.ty))),
+            Op::MulAdd if data.ty.is_float() => {
+                self.operation(data, &format!("fma.rn.{}", arithmetic(data.ty)))
+            }
             Op::MulAdd => self.operation(data, &format!("mad.lo.{}", arithmetic(data.ty))),
             Op::Compare(compare) => self.compare(compare, data),
             Op::Select => self.select(data),
@@ -36,7 +38,9 @@ impl Printer<'_> {
             }
             Op::Prmt => self.operation(data, "prmt.b32"),
             Op::BitField => self.operation(data, &format!("bfe.{}", arithmetic(data.ty))),
-            Op::Funnel { left } => self.operation(data, if left { "shf.l.wrap.b32" } else { "shf.r.wrap.b32" }),
+            Op::Funnel { left } => {
+                self.operation(data, if left { "shf.l.wrap.b32" } else { "shf.r.wrap.b32" })
+            }
             Op::Dp4a { a_signed, b_signed } => {
                 self.operation(data, &format!("dp4a.{}.{}", word(a_signed), word(b_signed)));
             }
@@ -122,7 +126,11 @@ impl Printer<'_> {
 
     fn unary(&mut self, unary: Unary, data: &InstData) {
         let ty = data.ty;
-        let signed = if ty.is_int() { format!("s{}", ty.bits().max(if ty.bits() == 8 { 32 } else { 16 })) } else { arithmetic(ty).into() };
+        let signed = if ty.is_int() {
+            format!("s{}", ty.bits().max(if ty.bits() == 8 { 32 } else { 16 }))
+        } else {
+            arithmetic(ty).into()
+        };
         let name = match unary {
             Unary::Neg => format!("neg.{signed}"),
             Unary::Abs => format!("abs.{signed}"),
@@ -171,10 +179,7 @@ impl Printer<'_> {
             Binary::Shr => format!("shr.{kind}"),
         };
         self.operation(data, &name);
-        if matches!(
-            binary,
-            Binary::Add | Binary::Sub | Binary::Mul | Binary::Div | Binary::Shl
-        ) {
+        if matches!(binary, Binary::Add | Binary::Sub | Binary::Mul | Binary::Div | Binary::Shl) {
             let to = self.register(data.results[0]);
             self.wrap(to, ty);
         }
@@ -282,7 +287,9 @@ impl Printer<'_> {
     fn load(&mut self, access: Access, data: &InstData) {
         let space = self.space(data.args[0]);
         let cache = match (space, access.cache) {
-            ("shared", Cache::Volatile) | (_, Cache::Volatile) => return self.load_as(data, access, &format!("ld.volatile.{space}")),
+            ("shared", Cache::Volatile) | (_, Cache::Volatile) => {
+                return self.load_as(data, access, &format!("ld.volatile.{space}"));
+            }
             ("shared", _) | (_, Cache::Default) => "",
             (_, Cache::L2) => ".cg",
             (_, Cache::Streaming) => ".cs",
@@ -294,7 +301,8 @@ impl Printer<'_> {
 
     fn load_as(&mut self, data: &InstData, access: Access, name: &str) {
         let address = self.address(data.args[0], access.offset);
-        let registers: Vec<String> = data.results.iter().map(|&value| self.register(value).to_string()).collect();
+        let registers: Vec<String> =
+            data.results.iter().map(|&value| self.register(value).to_string()).collect();
         let kind = memory(data.ty);
         match access.vector {
             1 => self.line(format_args!("{name}.{kind} {}, {address};", registers[0])),
@@ -316,7 +324,8 @@ impl Printer<'_> {
             let value = self.operand(data.args[1]);
             self.line(format_args!("{name}.{kind} {address}, {value};"));
         } else {
-            let values: Vec<String> = data.args[1..].iter().map(|&value| self.register(value).to_string()).collect();
+            let values: Vec<String> =
+                data.args[1..].iter().map(|&value| self.register(value).to_string()).collect();
             self.line(format_args!("{name}.v{}.{kind} {address}, {{{}}};", access.vector, values.join(", ")));
         }
     }

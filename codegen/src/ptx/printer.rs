@@ -36,7 +36,8 @@ fn check(function: &Function, target: Target) -> Result<IsaVersion, Unsupported>
                     instruction: needed.name.to_owned(),
                     needs: format!("{} or later", needed.target),
                     target,
-                    place: place.map_or(String::new(), |at| format!(" ({}:{}:{})", at.file, at.line, at.column)),
+                    place: place
+                        .map_or(String::new(), |at| format!(" ({}:{}:{})", at.file, at.line, at.column)),
                 });
             }
             isa = isa.max(needed.isa);

@@ -41,12 +41,20 @@ pub(super) fn requirement(inst: &InstData, source: Option<Type>) -> Option<Requi
         Op::Binary(Binary::Add) if bf16 => need("add.bf16", Sm90, (7, 8)),
         Op::Binary(Binary::Sub) if bf16 => need("sub.bf16", Sm90, (7, 8)),
         Op::Binary(Binary::Mul) if bf16 => need("mul.bf16", Sm90, (7, 8)),
-        Op::Compare(Compare::Eq | Compare::Ne | Compare::Lt | Compare::Le | Compare::Gt | Compare::Ge) if bf16 => {
+        Op::Compare(Compare::Eq | Compare::Ne | Compare::Lt | Compare::Le | Compare::Gt | Compare::Ge)
+            if bf16 =>
+        {
             need("setp.bf16", Sm90, (7, 8))
         }
-        Op::Convert { .. } if bf16 && source.is_some_and(Type::is_int) => need("cvt.bf16 from an integer", Sm90, (7, 8)),
-        Op::Load(access) if access.cache == Cache::ReadOnlyStreaming => need("ld.L1::no_allocate", Sm80, (7, 4)),
-        Op::Unary(Unary::Tanh | Unary::Exp2) if inst.ty != Type::F32 => need("f16 approximation", Sm80, (7, 0)),
+        Op::Convert { .. } if bf16 && source.is_some_and(Type::is_int) => {
+            need("cvt.bf16 from an integer", Sm90, (7, 8))
+        }
+        Op::Load(access) if access.cache == Cache::ReadOnlyStreaming => {
+            need("ld.L1::no_allocate", Sm80, (7, 4))
+        }
+        Op::Unary(Unary::Tanh | Unary::Exp2) if inst.ty != Type::F32 => {
+            need("f16 approximation", Sm80, (7, 0))
+        }
         _ => return None,
     })
 }

@@ -48,7 +48,7 @@ pub enum EmitError {
         /// Its name.
         shape: String,
         /// Why.
-        source: ShapeError,
+        source: Box<ShapeError>,
     },
     /// A kernel cannot be recorded.
     #[error(transparent)]
@@ -155,7 +155,7 @@ impl Emission {
         let planned = self.shapes.par_iter().map(|shape| {
             let params = PlanParams::single(shape.dimensions.context);
             let plan = Plan::new(shape, target, params)
-                .map_err(|source| EmitError::Shape { shape: shape.name.clone(), source })?;
+                .map_err(|source| EmitError::Shape { shape: shape.name.clone(), source: Box::new(source) })?;
             let json = serde_json::to_string_pretty(&plan)?;
             write(&out.join("plans").join(format!("{}.{target}.json", shape.name)), &json)?;
             Ok(plan.kernels)
@@ -187,7 +187,8 @@ mod tests {
     fn kernels_do_not_depend_on_the_context() {
         for file in builtin() {
             for shape in file.shapes().unwrap() {
-                let kernels = |context| Plan::new(&shape, Target::Sm90, PlanParams::single(context)).unwrap().kernels;
+                let kernels =
+                    |context| Plan::new(&shape, Target::Sm90, PlanParams::single(context)).unwrap().kernels;
                 assert_eq!(kernels(16), kernels(shape.dimensions.context), "{}", shape.name);
             }
         }
@@ -196,7 +197,8 @@ mod tests {
     #[test]
     fn kernels_of_a_target_are_sorted_and_unique() {
         let folder = std::env::temp_dir().join(format!("bespoke-emit-{}", std::process::id()));
-        let mut shapes = builtin().into_iter().find(|file| file.name == "llama-3.2-1b").unwrap().shapes().unwrap();
+        let mut shapes =
+            builtin().into_iter().find(|file| file.name == "llama-3.2-1b").unwrap().shapes().unwrap();
         shapes.push(shapes[0].clone());
         let emission = shapes.into_iter().fold(Emission::new(), Emission::shape);
         let specs = emission.plan(Target::Sm80, &folder).unwrap();

@@ -158,7 +158,12 @@ mod tests {
 
     /// The text with its line breaks and indentation made spaces, and without commas at a list's end.
     fn words(text: &str) -> String {
-        text.split_whitespace().collect::<Vec<_>>().join(" ").replace("[ ", "[").replace(", ]", "]").replace(",]", "]")
+        text.split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
+            .replace("[ ", "[")
+            .replace(", ]", "]")
+            .replace(",]", "]")
     }
 
     #[test]

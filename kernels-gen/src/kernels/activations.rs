@@ -70,8 +70,9 @@ pub fn quantise(x: Ptr<Global, f32>, base: Ptr<Shared, u8>, cols: u32, threads: 
         let mut sum = val(0i32);
         let mut words = Vec::new();
         for pair in 0..4usize {
-            let q: [Val<i32>; 2] =
-                std::array::from_fn(|i| (values[2 * pair + i] * inverse).cast_rounded::<i32>(Rounding::Nearest));
+            let q: [Val<i32>; 2] = std::array::from_fn(|i| {
+                (values[2 * pair + i] * inverse).cast_rounded::<i32>(Rounding::Nearest)
+            });
             sum += q[0] + q[1];
             words.push(permute_bytes(q[0].bitcast::<u32>(), q[1].bitcast::<u32>(), 0x5410u32));
         }

@@ -55,7 +55,10 @@ fn block_best(mine: Candidate, threads: u32) -> Candidate {
 fn warp_best(mine: Candidate) -> Candidate {
     let mut best = mine;
     for step in [16u32, 8, 4, 2, 1] {
-        best = better(best, Candidate { value: shuffle_xor(best.value, step), token: shuffle_xor(best.token, step) });
+        best = better(
+            best,
+            Candidate { value: shuffle_xor(best.value, step), token: shuffle_xor(best.token, step) },
+        );
     }
     best
 }
@@ -95,7 +98,8 @@ pub fn choose_greedy(
 ) {
     let mine = thread_index();
     let from = select(mine < s.blocks, mine, 0u32);
-    let best = block_best(Candidate { value: values.at(from).load(), token: tokens.at(from).load() }, s.threads);
+    let best =
+        block_best(Candidate { value: values.at(from).load(), token: tokens.at(from).load() }, s.threads);
     if thread_index() == 0 {
         let next = state.at(state::POSITION).load() + 1;
         let mut token = best.token;

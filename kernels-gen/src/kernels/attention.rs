@@ -220,7 +220,12 @@ fn halves(at: Ptr<Global, f16>) -> Vec<Val<f32>> {
 /// `partial` as [`attention`] wrote it, `y` f32 [heads, head_dim]. One CTA a head, one thread an element; runs join
 /// in order.
 #[kernel(threads = s.combine_threads)]
-pub fn attention_combine(partial: Ptr<Global, f32>, y: Ptr<Global, f32>, state: Ptr<Global, u32>, s: &AttentionShape) {
+pub fn attention_combine(
+    partial: Ptr<Global, f32>,
+    y: Ptr<Global, f32>,
+    state: Ptr<Global, u32>,
+    s: &AttentionShape,
+) {
     let i = thread_index();
     if i < s.head_dim {
         let (run, length) = run_length(state, s);

@@ -46,7 +46,13 @@ impl EmbedShape {
 /// `w` is the matrix [vocab, cols] in its [`Layout`], `tokens` u32 by position, `state` see [`state`], `x` f32
 /// [cols]. A token outside the vocabulary reads row 0.
 #[kernel(threads = s.threads)]
-pub fn embed(w: Ptr<Global, u8>, tokens: Ptr<Global, u32>, state: Ptr<Global, u32>, x: Ptr<Global, f32>, s: &EmbedShape) {
+pub fn embed(
+    w: Ptr<Global, u8>,
+    tokens: Ptr<Global, u32>,
+    state: Ptr<Global, u32>,
+    x: Ptr<Global, f32>,
+    s: &EmbedShape,
+) {
     let unit = block_index() * s.threads + thread_index();
     let layout = s.layout();
     if unit < s.units() {

@@ -110,7 +110,8 @@ impl GemvShape {
 #[kernel(threads = s.threads, min_blocks = 1024 / s.threads)]
 pub fn gemv(w: Ptr<Global, u8>, x: Ptr<Global, f32>, y: Ptr<Global, f32>, s: &GemvShape) {
     let shared = dynamic_shared::<u8>();
-    let quantised = if s.quantised() { Some(activations::quantise(x, shared, s.cols, s.threads)) } else { None };
+    let quantised =
+        if s.quantised() { Some(activations::quantise(x, shared, s.cols, s.threads)) } else { None };
     let floats = shared.bytes(s.float_offset()).cast::<f32>();
     if s.segments.iter().any(|segment| !segment.ty.is_quantised()) {
         activations::copy(x, floats, s.cols, s.padded_cols(), s.threads);
@@ -133,7 +134,9 @@ pub fn gemv(w: Ptr<Global, u8>, x: Ptr<Global, f32>, y: Ptr<Global, f32>, s: &Ge
                 let local = warp_row - first + row_in_warp;
                 let matrix = w.bytes(offsets.weights);
                 let sums = match &quantised {
-                    Some(x) if segment.ty.is_quantised() => dot_quantised(matrix, &offsets.layout, x, local, member, s),
+                    Some(x) if segment.ty.is_quantised() => {
+                        dot_quantised(matrix, &offsets.layout, x, local, member, s)
+                    }
                     _ => dot_floats(matrix, &offsets.layout, floats, local, member, s),
                 };
                 for (i, sum) in sums.into_iter().enumerate() {
@@ -213,7 +216,7 @@ fn accumulate(
     x: &activations::Activations,
     row: Val<u32>,
     chunk: Val<u32>,
-    sums: &mut Vec<Val<f32>>,
+    sums: &mut [Val<f32>],
 ) {
     let weights: Vec<quants::Chunk> =
         (0..sums.len() as u32).map(|i| quants::load_chunk(w, layout, row + i, chunk)).collect();

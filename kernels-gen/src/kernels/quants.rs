@@ -43,7 +43,13 @@ pub enum Scale {
 
 /// The matrix's plane of a kind, at row `row` and `per_chunk` bytes a chunk.
 #[device]
-fn plane_at(w: Ptr<Global, u8>, layout: &Layout, kind: PlaneKind, row: Val<u32>, offset: Val<u32>) -> Ptr<Global, u8> {
+fn plane_at(
+    w: Ptr<Global, u8>,
+    layout: &Layout,
+    kind: PlaneKind,
+    row: Val<u32>,
+    offset: Val<u32>,
+) -> Ptr<Global, u8> {
     let plane = layout.plane(kind);
     w.bytes(mul_wide(row, plane.row_bytes)).bytes(offset).bytes(plane.offset)
 }
@@ -66,7 +72,8 @@ pub fn load_chunk(w: Ptr<Global, u8>, layout: &Layout, row: Val<u32>, chunk: Val
         }
         WeightType::Q5_0 | WeightType::Q5_1 | WeightType::Q5_K => {
             let low = low_nibbles(w, layout, row, chunk);
-            let bits = plane_at(w, layout, PlaneKind::High1, row, chunk * 4).cast::<u32>().load_cached(WEIGHTS);
+            let bits =
+                plane_at(w, layout, PlaneKind::High1, row, chunk * 4).cast::<u32>().load_cached(WEIGHTS);
             let words = std::array::from_fn(|t| {
                 let fifth = if t < 4 { bits << (4 - t as u32) } else { bits >> (t as u32 - 4) };
                 low[t] | (fifth & 0x1010_1010)

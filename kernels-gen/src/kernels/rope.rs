@@ -90,6 +90,9 @@ mod tests {
             let sum = f64::from(pair[0]) + f64::from(pair[1]);
             assert!((sum / exact - 1.0).abs() < 1e-14, "{i}: {sum} {exact}");
         }
-        assert_eq!(super::frequencies(10_000.0, 4, &[1.0, 8.0])[2], super::frequencies(10_000.0, 4, &[])[2] / 8.0);
+        assert_eq!(
+            super::frequencies(10_000.0, 4, &[1.0, 8.0])[2],
+            super::frequencies(10_000.0, 4, &[])[2] / 8.0
+        );
     }
 }

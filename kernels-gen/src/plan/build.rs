@@ -3,7 +3,9 @@
 use bespoke_codegen::ptx::Target;
 
 use super::weights::stack;
-use super::{Access, Argument, Buffer, BufferKind, Launch, Part, PartKind, Plan, PlanKernel, PlanParams, cost};
+use super::{
+    Access, Argument, Buffer, BufferKind, Launch, Part, PartKind, Plan, PlanKernel, PlanParams, cost,
+};
 use crate::kernels::embed::EmbedShape;
 use crate::kernels::gemv::{GemvShape, Segment};
 use crate::kernels::kv_append::KvAppendShape;
@@ -42,7 +44,13 @@ impl View {
     }
 
     fn argument(self, param: &str, access: Access) -> Argument {
-        Argument { param: param.to_owned(), buffer: self.buffer, offset: self.offset, bytes: self.bytes, access }
+        Argument {
+            param: param.to_owned(),
+            buffer: self.buffer,
+            offset: self.offset,
+            bytes: self.bytes,
+            access,
+        }
     }
 }
 
@@ -129,7 +137,8 @@ impl Builder {
         let d = &shape.dimensions;
         let attention = cost::attention(target, d);
         let argmax = cost::argmax(target, d.vocab);
-        let mut activation = |name: &str, elements: u32| self.buffer(name, batch * f32s(elements), BufferKind::Activation);
+        let mut activation =
+            |name: &str, elements: u32| self.buffer(name, batch * f32s(elements), BufferKind::Activation);
         let qkv_width = shape.q_width() + 2 * shape.kv_width();
         let residual = activation("residual", d.hidden);
         let normed = activation("normed", d.hidden);
@@ -169,8 +178,14 @@ impl Builder {
     }
 
     /// The weights of a stack of matrices, and the stack.
-    fn matrices(&mut self, name: String, cols: u32, members: &[(String, WeightType, u32, bool)]) -> (View, GemvShape) {
-        let segments = members.iter().map(|(_, ty, rows, bias)| Segment { ty: *ty, rows: *rows, bias: *bias }).collect();
+    fn matrices(
+        &mut self,
+        name: String,
+        cols: u32,
+        members: &[(String, WeightType, u32, bool)],
+    ) -> (View, GemvShape) {
+        let segments =
+            members.iter().map(|(_, ty, rows, bias)| Segment { ty: *ty, rows: *rows, bias: *bias }).collect();
         let shape = cost::gemv(self.plan.target, cols, segments);
         let tensors: Vec<String> = members.iter().map(|(tensor, ..)| tensor.clone()).collect();
         let (parts, bytes) = stack(&shape, &tensors);
@@ -223,8 +238,9 @@ impl Builder {
         let w = self.vector(name("attn_norm.weight"), d.hidden);
         self.norm(&name("attn_norm"), 1, d.hidden, [memory.residual, w, memory.normed]);
 
-        let members = [("attn_q", types.q, q_width), ("attn_k", types.k, kv_width), ("attn_v", types.v, kv_width)]
-            .map(|(tensor, ty, rows)| (name(tensor), ty, rows, arch.qkv_bias));
+        let members =
+            [("attn_q", types.q, q_width), ("attn_k", types.k, kv_width), ("attn_v", types.v, kv_width)]
+                .map(|(tensor, ty, rows)| (name(tensor), ty, rows, arch.qkv_bias));
         let (w, gemv) = self.matrices(name("attn_qkv"), d.hidden, &members);
         self.gemv(&name("attn_qkv"), gemv, [w, memory.normed, memory.qkv]);
 
@@ -249,7 +265,8 @@ impl Builder {
         let args = vec![rotated.read_write("x"), memory.rope_table.read("table"), memory.state.read("state")];
         self.launch(name("rope"), KernelSpec::Rope(rope), args);
 
-        let cache_bytes = u64::from(self.plan.params.batch) * u64::from(self.plan.params.context) * u64::from(kv_width) * 2;
+        let cache_bytes =
+            u64::from(self.plan.params.batch) * u64::from(self.plan.params.context) * u64::from(kv_width) * 2;
         let keys = self.buffer(name("keys"), cache_bytes, BufferKind::KvCache);
         let values = self.buffer(name("values"), cache_bytes, BufferKind::KvCache);
         let append = KvAppendShape { width: kv_width, threads: cost::ELEMENTWISE };
@@ -271,7 +288,8 @@ impl Builder {
             memory.state.read("state"),
         ];
         self.launch(name("attention"), KernelSpec::Attention(attention.clone()), args);
-        let args = vec![memory.partial.read("partial"), memory.attended.write("y"), memory.state.read("state")];
+        let args =
+            vec![memory.partial.read("partial"), memory.attended.write("y"), memory.state.read("state")];
         self.launch(name("attention_combine"), KernelSpec::AttentionCombine(attention), args);
 
         let members = [(name("attn_output"), types.output, d.hidden, false)];
@@ -295,7 +313,8 @@ impl Builder {
         let args = vec![memory.gate_up.read("x"), memory.activated.write("y")];
         self.launch(name("swiglu"), KernelSpec::Swiglu(swiglu), args);
 
-        let (w, gemv) = self.matrices(name("ffn_down"), ffn, &[(name("ffn_down"), types.down, hidden, false)]);
+        let (w, gemv) =
+            self.matrices(name("ffn_down"), ffn, &[(name("ffn_down"), types.down, hidden, false)]);
         self.gemv(&name("ffn_down"), gemv, [w, memory.activated, memory.projected]);
         self.residual_add(&name("ffn_residual"), memory);
     }

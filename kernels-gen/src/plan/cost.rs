@@ -34,7 +34,8 @@ pub(super) fn gemv(target: Target, cols: u32, segments: Vec<Segment>) -> GemvSha
     let mut shape = GemvShape { cols, segments, threads: 512, lanes_per_row, rows_per_group: 1, grid: 1 };
     let rows = shape.rows();
     let multiprocessors = target.multiprocessors();
-    while shape.threads > 128 && rows.div_ceil(shape.threads / WARP * shape.rows_per_warp()) < multiprocessors {
+    while shape.threads > 128 && rows.div_ceil(shape.threads / WARP * shape.rows_per_warp()) < multiprocessors
+    {
         shape.threads /= 2;
     }
     let tiles = rows.div_ceil(shape.threads / WARP * shape.rows_per_warp());
@@ -63,7 +64,11 @@ pub(super) fn attention(target: Target, d: &Dimensions) -> AttentionShape {
 /// Divides the search for the largest logit.
 pub(super) fn argmax(target: Target, vocab: u32) -> ArgmaxShape {
     let threads = 256;
-    ArgmaxShape { vocab, blocks: vocab.div_ceil(4 * threads).clamp(1, target.multiprocessors().min(threads)), threads }
+    ArgmaxShape {
+        vocab,
+        blocks: vocab.div_ceil(4 * threads).clamp(1, target.multiprocessors().min(threads)),
+        threads,
+    }
 }
 
 /// Threads for the norm of a row: eight elements each, whole warps, at most 1024.

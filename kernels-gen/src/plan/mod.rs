@@ -240,7 +240,10 @@ impl Plan {
                             && arg.offset < theirs.offset + theirs.bytes
                     });
                     if conflict && !over[earlier] {
-                        return fail(format!("{} needs launch {earlier} ({}) to be over", arg.param, other.label));
+                        return fail(format!(
+                            "{} needs launch {earlier} ({}) to be over",
+                            arg.param, other.label
+                        ));
                     }
                 }
             }

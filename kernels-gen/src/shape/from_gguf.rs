@@ -24,7 +24,10 @@ impl ModelShape {
             expect(tensor, &info.dims, &[size.into()])?;
             match WeightType::from_ggml(info.ty) {
                 Ok(WeightType::F32) => Ok(()),
-                _ => Err(ShapeError::Unsupported(format!("tensor {tensor}: type {}, but norms and biases are F32", info.ty))),
+                _ => Err(ShapeError::Unsupported(format!(
+                    "tensor {tensor}: type {}, but norms and biases are F32",
+                    info.ty
+                ))),
             }
         };
         vector("output_norm.weight", d.hidden)?;
@@ -68,7 +71,11 @@ fn expect(tensor: &str, found: &[u64], expected: &[u64]) -> Result<(), ShapeErro
     if found == expected {
         return Ok(());
     }
-    Err(ShapeError::Dimensions { tensor: tensor.to_owned(), found: found.to_vec(), expected: expected.to_vec() })
+    Err(ShapeError::Dimensions {
+        tensor: tensor.to_owned(),
+        found: found.to_vec(),
+        expected: expected.to_vec(),
+    })
 }
 
 fn dimensions(gguf: &Gguf, arch: &str) -> Result<Dimensions, ShapeError> {

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 pub use crate::kernels::rope::RopeKind;
 use crate::weights::{UnsupportedType, WeightType};
 pub use builtin::{ShapeFile, builtin, parse_shape_file};
-pub use mix::{Mix, MixError};
 use mix::Role;
+pub use mix::{Mix, MixError};
 
 /// Why a model cannot be specialised for.
 #[derive(Debug, thiserror::Error)]
@@ -192,13 +192,21 @@ impl ModelShape {
         let widest = d.hidden.max(d.ffn).max(self.q_width()) * 4;
         let limit = target.shared_memory_per_block() - 1024;
         if widest > limit {
-            return refuse(format!("a vector of {widest} bytes does not fit the {limit} of {target}'s shared memory"));
+            return refuse(format!(
+                "a vector of {widest} bytes does not fit the {limit} of {target}'s shared memory"
+            ));
         }
         Ok(())
     }
 
     /// A shape whose every matrix has the type that `mix` gives it, as `llama-quantize` and `bespoke synth` do.
-    pub fn from_mix(name: &str, architecture: Architecture, dimensions: Dimensions, mix: Mix, tied: bool) -> Result<ModelShape, ShapeError> {
+    pub fn from_mix(
+        name: &str,
+        architecture: Architecture,
+        dimensions: Dimensions,
+        mix: Mix,
+        tied: bool,
+    ) -> Result<ModelShape, ShapeError> {
         let n = dimensions.layers;
         let (hidden, ffn) = (dimensions.hidden, dimensions.ffn);
         let q_width = dimensions.heads * dimensions.head_dim;

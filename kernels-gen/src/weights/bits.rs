@@ -17,13 +17,15 @@ pub(super) fn high1(weights: &[u8; 32]) -> u32 {
 
 /// The inverse of [`high1`], in bit 4.
 pub(super) fn from_high1(word: u32) -> [u8; 32] {
-    std::array::from_fn(|i| (word >> (8 * (i % 4) + i / 4) & 1) as u8) .map(|bit| bit << 4)
+    std::array::from_fn(|i| (word >> (8 * (i % 4) + i / 4) & 1) as u8).map(|bit| bit << 4)
 }
 
 /// Bits 4 and 5 of 32 weights as the `High2` plane holds them.
 pub(super) fn high2(weights: &[u8; 32]) -> [u32; 2] {
     std::array::from_fn(|half| {
-        (0..16).fold(0, |word, i| word | u32::from(weights[16 * half + i] >> 4 & 3) << (8 * (i % 4) + 2 * (i / 4)))
+        (0..16).fold(0, |word, i| {
+            word | u32::from(weights[16 * half + i] >> 4 & 3) << (8 * (i % 4) + 2 * (i / 4))
+        })
     })
 }
 

@@ -53,8 +53,11 @@ struct Rows<'a> {
 
 impl Rows<'_> {
     fn row(&mut self, kind: PlaneKind, index: usize) -> &mut [u8] {
-        let (plane, bytes) =
-            self.planes.iter_mut().find(|(plane, _)| plane.kind == kind).expect("the weight type has this plane");
+        let (plane, bytes) = self
+            .planes
+            .iter_mut()
+            .find(|(plane, _)| plane.kind == kind)
+            .expect("the weight type has this plane");
         let size = plane.row_bytes as usize;
         &mut bytes[index * size..][..size]
     }
@@ -115,7 +118,8 @@ fn pack_row(layout: &Layout, file: &[u8], rows: &mut Rows<'_>, row: usize) {
                 if let Ok(high) = <[u8; 4]>::try_from(high) {
                     let word = u32::from_le_bytes(high);
                     let weights: [u8; 32] = std::array::from_fn(|i| ((word >> i & 1) as u8) << 4);
-                    rows.row(High1, row)[chunk * 4..][..4].copy_from_slice(&bits::high1(&weights).to_le_bytes());
+                    rows.row(High1, row)[chunk * 4..][..4]
+                        .copy_from_slice(&bits::high1(&weights).to_le_bytes());
                 }
             }
         }
@@ -145,8 +149,9 @@ fn pack_row(layout: &Layout, file: &[u8], rows: &mut Rows<'_>, row: usize) {
                 for sub in 0..8 {
                     let chunk = index * 8 + sub;
                     let ((lo, lo_shift), (hi, hi_shift)) = (bits::q6_low(sub), bits::q6_high(sub));
-                    let weights: [u8; 32] =
-                        std::array::from_fn(|i| low[lo + i] >> lo_shift & 15 | (high[hi + i] >> hi_shift & 3) << 4);
+                    let weights: [u8; 32] = std::array::from_fn(|i| {
+                        low[lo + i] >> lo_shift & 15 | (high[hi + i] >> hi_shift & 3) << 4
+                    });
                     rows.row(Low, row)[chunk * 16..][..16].copy_from_slice(&bits::low(&weights));
                     for (half, word) in bits::high2(&weights).into_iter().enumerate() {
                         let at = chunk * 8 + half * 4;

@@ -41,6 +41,7 @@ pub struct BenchArgs {
     /// Time every kernel by itself, eagerly
     #[arg(long)]
     pub profile: bool,
+    /// Device, context and mode.
     #[command(flatten)]
     pub decode: DecodeArgs,
 }
@@ -120,12 +121,12 @@ pub fn execute(args: &BenchArgs) -> miette::Result<()> {
 }
 
 fn bench_model(path: &Path, args: &BenchArgs, results: &mut Results) -> miette::Result<()> {
-    let (gguf, shape) = session::open_model(path)?;
+    let model = session::open_model(path)?;
     let deepest = args.depth.iter().copied().max().unwrap_or(0);
     let context = deepest + args.n + WARM_UP;
-    let mut engine = session::load(&gguf, &shape, &args.decode, Some(context))?;
+    let mut engine = session::load(&model, &args.decode, context)?;
     let ceiling = engine::read_bandwidth(engine.device()).map_err(session::engine_error)?;
-    let parameters = gguf.tensors().iter().map(|tensor| tensor.elements()).sum();
+    let parameters = model.gguf.tensors().iter().map(|tensor| tensor.elements()).sum();
     for &depth in &args.depth {
         let rates = measure(&mut engine, depth, args).map_err(session::engine_error)?;
         let mut sorted = rates.clone();
@@ -138,7 +139,7 @@ fn bench_model(path: &Path, args: &BenchArgs, results: &mut Results) -> miette::
         let info = engine.device().info();
         results.measurements.push(Measurement {
             model: session::model_name(path),
-            model_bytes: gguf.file_bytes(),
+            model_bytes: model.gguf.file_bytes(),
             parameters,
             device: info.name.clone(),
             driver: info.driver.clone(),
@@ -244,7 +245,16 @@ fn markdown() -> Table {
 fn measurements_table(measurements: &[Measurement]) -> Table {
     let mut table = markdown();
     table.set_header([
-        "model", "size", "params", "device", "test", "t/s", "MB/token", "GB/s", "ceiling GB/s", "of ceiling",
+        "model",
+        "size",
+        "params",
+        "device",
+        "test",
+        "t/s",
+        "MB/token",
+        "GB/s",
+        "ceiling GB/s",
+        "of ceiling",
     ]);
     for m in measurements {
         let depth = if m.depth > 0 { format!(" @ d{}", m.depth) } else { String::new() };
@@ -268,7 +278,8 @@ fn kernels_table(kernels: &[KernelTime]) -> Table {
     let mut table = markdown();
     table.set_header(["model", "kernel", "launches", "µs", "share", "MB", "GB/s", "of ceiling"]);
     for k in kernels {
-        let total: f64 = kernels.iter().filter(|other| other.model == k.model).map(|other| other.microseconds).sum();
+        let total: f64 =
+            kernels.iter().filter(|other| other.model == k.model).map(|other| other.microseconds).sum();
         table.add_row([
             k.model.clone(),
             k.kernel.clone(),
@@ -284,7 +295,9 @@ fn kernels_table(kernels: &[KernelTime]) -> Table {
 }
 
 fn print_csv(results: &Results) {
-    println!("model,device,target,mode,tokens,depth,tokens_per_second,standard_deviation,bytes_per_token,bytes_per_second,ceiling_bytes_per_second,fraction_of_ceiling");
+    println!(
+        "model,device,target,mode,tokens,depth,tokens_per_second,standard_deviation,bytes_per_token,bytes_per_second,ceiling_bytes_per_second,fraction_of_ceiling"
+    );
     for m in &results.measurements {
         println!(
             "{},{},{},{},{},{},{:.3},{:.3},{},{:.0},{:.0},{:.4}",

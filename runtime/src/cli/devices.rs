@@ -18,7 +18,16 @@ pub fn execute(_: &DevicesArgs) -> miette::Result<()> {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header([
-        "device", "name", "compute", "target", "SMs", "memory", "L2", "shared/CTA", "peak GB/s", "driver",
+        "device",
+        "name",
+        "compute",
+        "target",
+        "SMs",
+        "memory",
+        "L2",
+        "shared/CTA",
+        "peak GB/s",
+        "driver",
     ]);
     let mut failures = Vec::new();
     for device in device::list() {
@@ -47,7 +56,8 @@ pub fn execute(_: &DevicesArgs) -> miette::Result<()> {
 fn row(info: &DeviceInfo) -> [String; 10] {
     let (major, minor) = info.compute;
     let unknown = || "-".to_owned();
-    let target = Target::for_device(major, minor).map_or_else(|| "none".to_owned(), |target| target.to_string());
+    let target =
+        Target::for_device(major, minor).map_or_else(|| "none".to_owned(), |target| target.to_string());
     [
         info.kind.to_string(),
         info.name.clone(),

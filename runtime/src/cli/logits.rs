@@ -11,12 +11,14 @@ use super::session::{self, DecodeArgs};
 
 /// Write the logits after every token of a prompt, or compare them with a reference.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Writes a safetensors file with `tokens` (i32 [tokens]) and `logits` (f32 [tokens, vocab]). A
+#[command(
+    after_help = "Writes a safetensors file with `tokens` (i32 [tokens]) and `logits` (f32 [tokens, vocab]). A
 reference is such a file; the error is NMSE = Σ(ours - reference)² / Σ reference² over all positions.
 
 Examples:
   bespoke logits model.gguf --tokens 1,2,3 --out logits.safetensors
-  bespoke logits model.gguf --reference oracle.safetensors --limit 1e-4")]
+  bespoke logits model.gguf --reference oracle.safetensors --limit 1e-4"
+)]
 pub struct LogitsArgs {
     /// The model, a GGUF file
     pub model: PathBuf,
@@ -32,13 +34,15 @@ pub struct LogitsArgs {
     /// Fail if the error is above this
     #[arg(long, value_name = "NMSE", requires = "reference")]
     pub limit: Option<f64>,
+    /// Device, context and mode.
     #[command(flatten)]
     pub decode: DecodeArgs,
 }
 
 /// Runs the command.
 pub fn execute(args: &LogitsArgs) -> miette::Result<()> {
-    let (gguf, shape) = session::open_model(&args.model)?;
+    let model = session::open_model(&args.model)?;
+    let shape = &model.shape;
     let reference = args.reference.as_deref().map(Reference::read).transpose()?;
     let tokens = match (&args.tokens, &reference) {
         (Some(tokens), _) => tokens.clone(),
@@ -48,7 +52,7 @@ pub fn execute(args: &LogitsArgs) -> miette::Result<()> {
     let count = tokens.len();
     let vocab = shape.dimensions.vocab as usize;
     let context = (count as u32).max(shape.dimensions.context.min(crate::engine::DEFAULT_CONTEXT));
-    let mut engine = session::load(&gguf, &shape, &args.decode, Some(context))?;
+    let mut engine = session::load(&model, &args.decode, context)?;
     engine.start(&tokens).map_err(session::engine_error)?;
     engine.require_steps(count as u64).map_err(session::engine_error)?;
     let bar = Progress::count("positions", count as u64);
@@ -64,8 +68,13 @@ pub fn execute(args: &LogitsArgs) -> miette::Result<()> {
         eprintln!("{count} positions x {vocab} logits in {}", out.display());
     }
     if let Some(reference) = &reference {
-        let error = nmse(&all, &reference.logits)
-            .ok_or_else(|| miette::miette!("the reference holds {} logits, the model gave {}", reference.logits.len(), all.len()))?;
+        let error = nmse(&all, &reference.logits).ok_or_else(|| {
+            miette::miette!(
+                "the reference holds {} logits, the model gave {}",
+                reference.logits.len(),
+                all.len()
+            )
+        })?;
         println!("{} NMSE {error:.3e} over {count} positions", session::model_name(&args.model));
         if let Some(limit) = args.limit
             && (error > limit || error.is_nan())

@@ -24,12 +24,17 @@ use tracing_subscriber::EnvFilter;
 
 /// Decodes GGUF language models through kernels generated for one model's shape.
 #[derive(Parser, Debug)]
-#[command(name = "bespoke", version, arg_required_else_help = false, after_help = "Examples:
+#[command(
+    name = "bespoke",
+    version,
+    arg_required_else_help = false,
+    after_help = "Examples:
   bespoke run model.gguf --prompt \"The quick brown fox\" -n 64
   bespoke inspect llama-3.1-8b
   bespoke synth tiny.gguf && bespoke run tiny.gguf --tokens 1,2,3 -n 8
 
-`bespoke COMMAND --help` has examples of each command.")]
+`bespoke COMMAND --help` has examples of each command."
+)]
 struct Cli {
     /// More messages on standard error: -v for debugging, -vv for everything.
     ///
@@ -136,7 +141,11 @@ mod tests {
             let name = command.get_name();
             assert!(command.get_about().is_some(), "{name}");
             let examples = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-            assert!(examples.contains(&format!("bespoke {name} ")) || examples.contains(&format!("bespoke {name}\n")), "{name}: {examples}");
+            assert!(
+                examples.contains(&format!("bespoke {name} "))
+                    || examples.contains(&format!("bespoke {name}\n")),
+                "{name}: {examples}"
+            );
         }
     }
 }

@@ -11,14 +11,15 @@ use super::session;
 pub const HELP: &str = "A GGUF file, or a built-in shape: its name, or name and mix as in llama-3.1-8b-q8_0";
 
 /// How different a name may be to be suggested, in edits.
-const NEAR: usize = 4;
+const NEAR: usize = 3;
 
 /// The shape of a GGUF file or of the repository.
 pub fn resolve(text: &str) -> miette::Result<ModelShape> {
     let path = Path::new(text);
-    let is_file = path.components().count() > 1 || path.extension().is_some_and(|it| it == "gguf") || path.is_file();
+    let is_file =
+        path.components().count() > 1 || path.extension().is_some_and(|it| it == "gguf") || path.is_file();
     if is_file {
-        return session::open_model(path).map(|(_, shape)| shape);
+        return session::open_model(path).map(|model| model.shape);
     }
     let (file, mix) = builtin_named(text)?;
     file.with_mix(&mix.to_string()).into_diagnostic()
@@ -46,24 +47,26 @@ pub fn builtin_named(name: &str) -> miette::Result<(ShapeFile, Mix)> {
 }
 
 fn unknown(name: &str, names: &[String]) -> miette::Report {
-    let near: Vec<&str> = near(name, names);
-    let help = match near.as_slice() {
+    let help = match near(name, names).as_slice() {
         [] => format!("built-in shapes: {}", names.join(", ")),
-        near => format!("did you mean {}?", near.join(" or ")),
+        [one] => format!("did you mean {one}?"),
+        [most @ .., last] => format!("did you mean {} or {last}?", most.join(", ")),
     };
     miette!(help = help, "`{name}` is neither a file nor a built-in shape")
 }
 
-/// The names that contain `name` or are few edits away from it, the nearest first.
-pub fn near<'a>(name: &str, names: &'a [String]) -> Vec<&'a str> {
+/// The names that contain `name`; if there are none, those few edits away from it, the nearest first.
+fn near<'a>(name: &str, names: &'a [String]) -> Vec<&'a str> {
     let name = name.to_lowercase();
-    let mut near: Vec<(usize, &str)> = names
-        .iter()
-        .map(|other| (if other.contains(&name) { 0 } else { edits(&name, other) }, other.as_str()))
-        .filter(|(distance, other)| *distance <= NEAR.min(other.len() / 2))
-        .collect();
-    near.sort();
-    near.into_iter().map(|(_, other)| other).take(5).collect()
+    let names = || names.iter().map(String::as_str);
+    let containing: Vec<&str> = names().filter(|other| other.contains(&name)).collect();
+    if !containing.is_empty() {
+        return containing;
+    }
+    let mut near: Vec<(usize, &str)> =
+        names().map(|other| (edits(&name, other), other)).filter(|(distance, _)| *distance <= NEAR).collect();
+    near.sort_unstable();
+    near.into_iter().map(|(_, other)| other).collect()
 }
 
 /// Levenshtein's distance: the fewest insertions, deletions and substitutions of a character.
@@ -88,7 +91,9 @@ mod tests {
 
     #[test]
     fn distances() {
-        for (a, b, distance) in [("", "", 0), ("", "abc", 3), ("kitten", "sitting", 3), ("flaw", "lawn", 2), ("x", "x", 0)] {
+        for (a, b, distance) in
+            [("", "", 0), ("", "abc", 3), ("kitten", "sitting", 3), ("flaw", "lawn", 2), ("x", "x", 0)]
+        {
             assert_eq!(edits(a, b), distance, "{a} {b}");
             assert_eq!(edits(b, a), distance, "{b} {a}");
         }
@@ -109,7 +114,8 @@ mod tests {
     #[test]
     fn unknown_names_bring_suggestions() {
         for (name, expected) in [
-            ("lama-3.1-8b", "did you mean llama-3.1-8b"),
+            ("lama-3.1-8b", "did you mean llama-3.1-8b?"),
+            ("qwen3-06b", "did you mean qwen3-0.6b"),
             ("Llama-3.2", "did you mean llama-3.2-1b or llama-3.2-3b?"),
             ("gpt", "built-in shapes: llama-3.1-8b, "),
         ] {

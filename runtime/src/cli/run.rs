@@ -36,6 +36,7 @@ pub struct RunArgs {
     /// Output: text as it comes, or one JSON object at the end
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
+    /// Device, context and mode.
     #[command(flatten)]
     pub decode: DecodeArgs,
 }
@@ -72,9 +73,9 @@ struct Timings {
 /// Runs the command.
 pub fn execute(args: &RunArgs) -> miette::Result<()> {
     let start = Instant::now();
-    let (gguf, shape) = session::open_model(&args.model)?;
+    let model = session::open_model(&args.model)?;
     // Token ids need no vocabulary; text does.
-    let tokenizer = match (&args.prompt, Tokenizer::from_gguf(&gguf)) {
+    let tokenizer = match (&args.prompt, Tokenizer::from_gguf(&model.gguf)) {
         (_, Ok(tokenizer)) => Some(tokenizer),
         (Some(_), Err(error)) => return Err(error).into_diagnostic(),
         (None, Err(_)) => None,
@@ -85,13 +86,18 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
         _ => Vec::new(),
     };
     let needed = prompt.len() as u32 + args.n;
-    let context = shape.dimensions.context.min(crate::engine::DEFAULT_CONTEXT.max(needed));
-    let mut engine = session::load(&gguf, &shape, &args.decode, Some(context))?;
+    let context = model.shape.dimensions.context.min(crate::engine::DEFAULT_CONTEXT.max(needed));
+    let mut engine = session::load(&model, &args.decode, context)?;
     engine.start(&prompt).map_err(session::engine_error)?;
     engine.require_steps(u64::from(needed) - u64::from(args.n.min(1))).map_err(session::engine_error)?;
     let load_seconds = start.elapsed().as_secs_f64();
 
-    let mut printer = Printer { tokenizer: tokenizer.as_ref(), as_text: args.prompt.is_some(), first: true, stream: args.format == Format::Text };
+    let mut printer = Printer {
+        tokenizer: tokenizer.as_ref(),
+        as_text: args.prompt.is_some(),
+        first: true,
+        stream: args.format == Format::Text,
+    };
     let generated = generate(&mut engine, &prompt, args, tokenizer.as_ref(), &mut printer)?;
     let timings = Timings {
         load_seconds,

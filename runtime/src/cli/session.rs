@@ -27,24 +27,40 @@ pub struct DecodeArgs {
     pub no_jit: bool,
 }
 
+/// A model file that was opened.
+pub struct Model {
+    /// The file.
+    pub gguf: Gguf,
+    /// Its shape.
+    pub shape: ModelShape,
+    path: PathBuf,
+}
+
 /// Opens a model file and reads its shape.
-pub fn open_model(path: &Path) -> miette::Result<(Gguf, ModelShape)> {
+pub fn open_model(path: &Path) -> miette::Result<Model> {
     let open = || -> Result<_, EngineError> {
         let gguf = Gguf::open(path)?;
-        let name = path.file_stem().map_or("model".into(), |stem| stem.to_string_lossy().into_owned());
-        let shape = ModelShape::from_gguf(&gguf, &name)?;
-        Ok((gguf, shape))
+        let shape = ModelShape::from_gguf(&gguf, &model_name(path))?;
+        Ok(Model { gguf, shape, path: path.to_owned() })
     };
     open().into_diagnostic().wrap_err_with(|| format!("cannot load {}", path.display()))
 }
 
-/// Opens the device and loads the model, with a progress bar and a line that says where it runs.
-pub fn load(gguf: &Gguf, shape: &ModelShape, args: &DecodeArgs, context: Option<u32>) -> miette::Result<Engine> {
+/// Opens the device and loads the model, with a progress bar and a line that says where it runs. `context` is the
+/// size of the KV cache if the arguments give none.
+pub fn load(model: &Model, args: &DecodeArgs, context: u32) -> miette::Result<Engine> {
     let opened = device::open(args.device).map_err(device_error)?;
     tracing::info!("device: {} ({})", opened.device.info().name, opened.reason);
-    let options = EngineOptions { context: args.ctx.or(context), eager: args.eager, no_jit: args.no_jit };
+    let options = EngineOptions {
+        context: Some(args.ctx.unwrap_or(context)),
+        eager: args.eager,
+        no_jit: args.no_jit,
+        path: model.path.clone(),
+    };
     let bar = Progress::bytes("loading", 0);
-    let engine = Engine::load(opened.device, gguf, shape, &options, &|done, total| bar.update(done, total));
+    let engine = Engine::load(opened.device, &model.gguf, &model.shape, &options, &|done, total| {
+        bar.update(done, total)
+    });
     bar.finish();
     let engine = engine.map_err(engine_error)?;
     let times = engine.load_times();
@@ -78,5 +94,6 @@ pub fn engine_error(error: EngineError) -> miette::Report {
 
 /// The model file's name for tables.
 pub fn model_name(path: &Path) -> String {
-    path.file_stem().map_or_else(|| PathBuf::from(path).display().to_string(), |stem| stem.to_string_lossy().into_owned())
+    path.file_stem()
+        .map_or_else(|| PathBuf::from(path).display().to_string(), |stem| stem.to_string_lossy().into_owned())
 }

@@ -31,7 +31,8 @@ pub fn execute(args: &SpecializeArgs) -> miette::Result<()> {
     let shape = model::resolve(&args.model)?;
     let name = shape.name.clone();
     let start = Instant::now();
-    let emission = args.targets.iter().fold(Emission::new().shape(shape), |emission, target| emission.target(*target));
+    let emission =
+        args.targets.iter().fold(Emission::new().shape(shape), |emission, target| emission.target(*target));
     let emitted = emission.write(&args.out).into_diagnostic()?;
     let seconds = start.elapsed().as_secs_f64();
     for kernel in &emitted {

@@ -195,8 +195,9 @@ fn from_shape_file(file: &ShapeFile, mix: Mix) -> miette::Result<SynthSpec> {
 /// A spec for a model like the file's. The file says by a number which mix its types are; where single tensors
 /// differ from that mix, the log says so.
 fn like(path: &Path, mix: Option<Mix>) -> miette::Result<SynthSpec> {
-    let (gguf, shape) = session::open_model(path)?;
-    let Dimensions { hidden, layers, heads, kv_heads, head_dim, ffn, vocab, context, eps, .. } = shape.dimensions;
+    let session::Model { gguf, shape, .. } = session::open_model(path)?;
+    let Dimensions { hidden, layers, heads, kv_heads, head_dim, ffn, vocab, context, eps, .. } =
+        shape.dimensions;
     let arch = &shape.architecture.name;
     let mix = match mix {
         Some(mix) => mix,
@@ -240,8 +241,13 @@ fn like(path: &Path, mix: Option<Mix>) -> miette::Result<SynthSpec> {
 fn mix_of(gguf: &Gguf, path: &Path) -> miette::Result<Mix> {
     let number = gguf.opt_u32("general.file_type").into_diagnostic()?;
     number.and_then(Mix::from_file_type).ok_or_else(|| {
-        let number = number.map_or("no general.file_type".to_owned(), |number| format!("general.file_type {number}"));
-        miette!(help = "give one with --mix", "{} has {number}, which is no mix that can be made", path.display())
+        let number =
+            number.map_or("no general.file_type".to_owned(), |number| format!("general.file_type {number}"));
+        miette!(
+            help = "give one with --mix",
+            "{} has {number}, which is no mix that can be made",
+            path.display()
+        )
     })
 }
 

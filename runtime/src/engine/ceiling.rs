@@ -7,9 +7,6 @@ use super::{EngineError, target_for};
 use crate::builtin;
 use crate::device::{Device, Kind, Launch};
 
-/// The probe of the built-in kernels: eight CTAs a multiprocessor of the largest part.
-const PROBE: ProbeShape = ProbeShape { grid: 1056, threads: 512 };
-
 /// Passes over the memory that are timed; the median counts.
 const PASSES: usize = 15;
 
@@ -22,7 +19,7 @@ pub fn read_bandwidth(device: &dyn Device) -> Result<f64, EngineError> {
         Kind::Emulator => (16 << 20, 3),
     };
     let units = bytes / 16;
-    let spec = KernelSpec::ReadProbe(PROBE);
+    let spec = KernelSpec::ReadProbe(ProbeShape::default());
     let (target, name) = (target_for(device)?, spec.name());
     let module = match builtin::ptx(target, &name) {
         Some(text) => device.load(&name, text)?,

@@ -8,7 +8,7 @@ use bespoke_kernels::emit;
 use bespoke_kernels::plan::Plan;
 use rayon::prelude::*;
 
-use super::EngineError;
+use super::{EngineError, EngineOptions};
 use crate::builtin;
 use crate::device::{self, Device, Kernel};
 
@@ -30,7 +30,7 @@ pub(super) struct Sources {
 }
 
 /// Finds or makes every kernel of the plan.
-pub(super) fn sources(plan: &Plan, no_jit: bool) -> Result<Sources, EngineError> {
+pub(super) fn sources(plan: &Plan, options: &EngineOptions) -> Result<Sources, EngineError> {
     let start = Instant::now();
     let missing: Vec<_> = plan
         .kernels
@@ -38,12 +38,12 @@ pub(super) fn sources(plan: &Plan, no_jit: bool) -> Result<Sources, EngineError>
         .filter(|kernel| builtin::ptx(plan.target, &kernel.name).is_none())
         .map(|kernel| kernel.spec.clone())
         .collect();
-    if no_jit && !missing.is_empty() {
+    if options.no_jit && !missing.is_empty() {
         return Err(EngineError::NotBuiltIn {
             missing: missing.len(),
             total: plan.kernels.len(),
             target: plan.target,
-            model: plan.shape.name.clone(),
+            model: std::path::absolute(&options.path).unwrap_or_else(|_| options.path.clone()),
         });
     }
     let mut made: HashMap<String, String> = emit::compile(&missing, plan.target)?

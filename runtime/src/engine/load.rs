@@ -27,10 +27,11 @@ pub(super) fn upload(
     progress: Progress<'_>,
 ) -> Result<(), EngineError> {
     let total = plan.bytes_where(|kind| matches!(kind, BufferKind::Weights { .. }));
-    let weights = plan.buffers.iter().zip(memory.addresses()).filter_map(|(buffer, &address)| match &buffer.kind {
-        BufferKind::Weights { parts } => Some((address, buffer.bytes, parts.as_slice())),
-        _ => None,
-    });
+    let weights =
+        plan.buffers.iter().zip(memory.addresses()).filter_map(|(buffer, &address)| match &buffer.kind {
+            BufferKind::Weights { parts } => Some((address, buffer.bytes, parts.as_slice())),
+            _ => None,
+        });
     std::thread::scope(|scope| {
         let (sender, receiver) = mpsc::sync_channel::<Result<(Address, Vec<u8>), EngineError>>(AHEAD);
         scope.spawn(move || {
@@ -54,7 +55,8 @@ pub(super) fn upload(
     })?;
     for (buffer, &address) in plan.buffers.iter().zip(memory.addresses()) {
         if buffer.kind == BufferKind::RopeTable {
-            let bytes: Vec<u8> = rope_table(plan, gguf)?.iter().flat_map(|value| value.to_le_bytes()).collect();
+            let bytes: Vec<u8> =
+                rope_table(plan, gguf)?.iter().flat_map(|value| value.to_le_bytes()).collect();
             device.upload(address, &bytes)?;
         }
     }

@@ -6,107 +6,24 @@
 
 mod bind;
 mod ceiling;
+mod error;
 mod kernels;
 mod load;
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use bespoke_codegen::ptx::Target;
 use bespoke_gguf::Gguf;
 use bespoke_kernels::kernels::state;
 use bespoke_kernels::plan::{BufferKind, Plan, PlanParams};
-use bespoke_kernels::shape::{ModelShape, ShapeError};
+use bespoke_kernels::shape::ModelShape;
 
 use crate::device::{self, Address, Device, GraphReport, HostVisible, Sequence};
 use bind::Memory;
 pub use ceiling::read_bandwidth;
+pub use error::{DoesNotFit, EngineError};
 pub use kernels::KernelSource;
-
-/// Why a model cannot be decoded.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum EngineError {
-    /// The file.
-    #[error(transparent)]
-    Gguf(#[from] bespoke_gguf::Error),
-    /// The shape.
-    #[error(transparent)]
-    Shape(#[from] ShapeError),
-    /// The device.
-    #[error(transparent)]
-    Device(#[from] device::Error),
-    /// A kernel that is not built in cannot be made.
-    #[error(transparent)]
-    Specialise(#[from] bespoke_kernels::emit::EmitError),
-    /// The device is older than every target.
-    #[error("{name} has compute capability {major}.{minor}; 8.0 or newer is needed (or --device emulator)")]
-    TooOld {
-        /// The device.
-        name: String,
-        /// Major number.
-        major: u32,
-        /// Minor number.
-        minor: u32,
-    },
-    /// `--no-jit`, and kernels are missing.
-    #[error(
-        "{missing} of {total} kernels for {target} are not built into this binary, and --no-jit forbids making them \
-         now; build for this model with:\n  BESPOKE_MODEL={model} BESPOKE_TARGETS={target} cargo build --release"
-    )]
-    NotBuiltIn {
-        /// Kernels that are missing.
-        missing: usize,
-        /// Kernels in the plan.
-        total: usize,
-        /// The target.
-        target: Target,
-        /// The model's file.
-        model: String,
-    },
-    /// The plan does not fit the device.
-    #[error(
-        "the model does not fit {device}: it needs {needed} (weights {weights}, KV cache for {context} positions \
-         {cache}, activations {activations}), and {free} is free"
-    )]
-    DoesNotFit {
-        /// The device.
-        device: String,
-        /// Bytes of everything, in words.
-        needed: String,
-        /// Of it weights.
-        weights: String,
-        /// Positions.
-        context: u32,
-        /// Of it the cache.
-        cache: String,
-        /// Of it activations and state.
-        activations: String,
-        /// Bytes free, in words.
-        free: String,
-    },
-    /// No position left in the cache.
-    #[error("the context is full: {needed} positions are needed and the cache holds {context}; use --ctx {needed}")]
-    ContextFull {
-        /// Positions needed.
-        needed: u64,
-        /// Positions there are.
-        context: u32,
-    },
-    /// A token that the model does not have.
-    #[error("token {token} is not in the vocabulary of {vocab} tokens")]
-    NoSuchToken {
-        /// The token.
-        token: u32,
-        /// Size of the vocabulary.
-        vocab: u32,
-    },
-    /// Nothing to start from.
-    #[error("the prompt is empty: give at least one token")]
-    EmptyPrompt,
-    /// The captured graph is not the plan.
-    #[error("the captured graph differs from the plan: {0} (a bug; --eager runs without a graph)")]
-    GraphMismatch(String),
-}
 
 /// How to load and run a model.
 #[derive(Clone, Debug, Default)]
@@ -117,6 +34,8 @@ pub struct EngineOptions {
     pub eager: bool,
     /// Refuse kernels that are not built in.
     pub no_jit: bool,
+    /// The model's file, for messages.
+    pub path: PathBuf,
 }
 
 /// Positions in the KV cache if nothing else is asked for.
@@ -165,8 +84,8 @@ impl Engine {
         let target = target_for(&*device)?;
         let context = options.context.unwrap_or(shape.dimensions.context.min(DEFAULT_CONTEXT));
         let plan = Plan::new(shape, target, PlanParams::single(context))?;
-        fits(&plan, &*device)?;
-        let sources = kernels::sources(&plan, options.no_jit)?;
+        DoesNotFit::check(&plan, &*device)?;
+        let sources = kernels::sources(&plan, options)?;
         times.specialise = start.elapsed();
 
         let start = Instant::now();
@@ -312,7 +231,10 @@ impl Engine {
         let vocab = self.plan.shape.dimensions.vocab as usize;
         let mut bytes = vec![0; vocab * 4];
         self.device.download(self.buffer_address("logits"), &mut bytes)?;
-        Ok(bytes.chunks_exact(4).map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]])).collect())
+        Ok(bytes
+            .chunks_exact(4)
+            .map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]]))
+            .collect())
     }
 
     fn buffer_address(&self, name: &str) -> Address {
@@ -335,26 +257,6 @@ pub fn target_for(device: &dyn Device) -> Result<Target, EngineError> {
     Ok(best.unwrap_or(newest))
 }
 
-fn fits(plan: &Plan, device: &dyn Device) -> Result<(), EngineError> {
-    let free = device.memory()?.free;
-    let needed = plan.total_bytes();
-    if needed <= free {
-        return Ok(());
-    }
-    let words = |bytes| device::Bytes(bytes).to_string();
-    let weights = plan.bytes_where(|kind| matches!(kind, BufferKind::Weights { .. }));
-    let cache = plan.bytes_where(|kind| *kind == BufferKind::KvCache);
-    Err(EngineError::DoesNotFit {
-        device: device.info().name.clone(),
-        needed: words(needed),
-        weights: words(weights),
-        context: plan.params.context,
-        cache: words(cache),
-        activations: words(needed - weights - cache),
-        free: words(free),
-    })
-}
-
 /// Captures the sequence and compares the graph with the plan; none, with a warning, if it cannot be captured.
 fn capture(sequence: &mut dyn Sequence, plan: &Plan) -> Result<Option<GraphReport>, EngineError> {
     let report = match sequence.capture() {
@@ -368,7 +270,11 @@ fn capture(sequence: &mut dyn Sequence, plan: &Plan) -> Result<Option<GraphRepor
     let planned: Vec<&str> =
         plan.launches.iter().map(|launch| plan.kernels[launch.kernel].name.as_str()).collect();
     if report.nodes != planned.len() {
-        return Err(EngineError::GraphMismatch(format!("{} nodes for {} launches", report.nodes, planned.len())));
+        return Err(EngineError::GraphMismatch(format!(
+            "{} nodes for {} launches",
+            report.nodes,
+            planned.len()
+        )));
     }
     match report.kernels.iter().zip(&planned).position(|(node, kernel)| node != kernel) {
         None => Ok(Some(report)),

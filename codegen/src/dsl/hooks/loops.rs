@@ -487,4 +487,3 @@ impl<T: Int> DynFor<T> {
         set_leaves(slots, &open.exit_params);
     }
 }
-

@@ -17,7 +17,7 @@ pub use branch::{Condition, DynIf, StaticIf, and, begin_if, or};
 pub use compare::{CompareDyn, CompareStatic, Pair};
 pub use frame::{Frame, InlinedScope, enter_device};
 pub use loops::{
-    DynFor, DynLoop, DynRange, ForDyn, ForOf, ForStatic, RangeEnd, StaticFor, StaticWhile, begin_loop, begin_while,
-    range, range_from_literal, type_of,
+    DynFor, DynLoop, DynRange, ForDyn, ForOf, ForStatic, RangeEnd, StaticFor, StaticWhile, begin_loop,
+    begin_while, range, range_from_literal, type_of,
 };
 pub use slot::{Slot, SlotOf, ViaCarry, ViaStatic};

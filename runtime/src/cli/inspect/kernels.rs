@@ -52,13 +52,14 @@ pub(super) fn stats(plan: &Plan, kernels: &[&PlanKernel]) -> miette::Result<Vec<
 
 fn measure(plan: &Plan, Emitted { spec, compiled, params }: Emitted, ptxas: Option<&Ptxas>) -> Stats {
     let geometry = spec.geometry();
-    let usage = ptxas.and_then(|ptxas| match ptxas.assemble(&compiled.name, &compiled.ptx, compiled.target) {
-        Ok(usage) => Some(usage),
-        Err(error) => {
-            tracing::warn!("{}: {error}", compiled.name);
-            None
-        }
-    });
+    let usage =
+        ptxas.and_then(|ptxas| match ptxas.assemble(&compiled.name, &compiled.ptx, compiled.target) {
+            Ok(usage) => Some(usage),
+            Err(error) => {
+                tracing::warn!("{}: {error}", compiled.name);
+                None
+            }
+        });
     let ty = |param: &bespoke_codegen::ir::Param| match param.element {
         Some(element) => format!("{} {element}", param.ty),
         None => param.ty.to_string(),
@@ -67,7 +68,11 @@ fn measure(plan: &Plan, Emitted { spec, compiled, params }: Emitted, ptxas: Opti
     Stats {
         summary: spec.summary(),
         target: compiled.target,
-        launches: plan.launches.iter().filter(|launch| plan.kernels[launch.kernel].name == compiled.name).count(),
+        launches: plan
+            .launches
+            .iter()
+            .filter(|launch| plan.kernels[launch.kernel].name == compiled.name)
+            .count(),
         grid: geometry.grid,
         threads: geometry.threads,
         dynamic_shared: geometry.dynamic_shared,
@@ -85,7 +90,16 @@ pub(super) fn table(plan: &Plan, stats: &[Stats]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header([
-        "kernel", "launches", "grid", "threads", "shared", "registers", "spills", "bytes/launch", "PTX lines", "what",
+        "kernel",
+        "launches",
+        "grid",
+        "threads",
+        "shared",
+        "registers",
+        "spills",
+        "bytes/launch",
+        "PTX lines",
+        "what",
     ]);
     for column in 1..=8 {
         if let Some(column) = table.column_mut(column) {
@@ -93,7 +107,9 @@ pub(super) fn table(plan: &Plan, stats: &[Stats]) -> String {
         }
     }
     for kernel in stats {
-        let usage = |of: fn(&Usage) -> u32| kernel.ptxas.as_ref().map_or("-".to_owned(), |usage| of(usage).to_string());
+        let usage = |of: fn(&Usage) -> u32| {
+            kernel.ptxas.as_ref().map_or("-".to_owned(), |usage| of(usage).to_string())
+        };
         table.add_row([
             kernel.name.clone(),
             kernel.launches.to_string(),
@@ -142,7 +158,10 @@ pub(super) fn describe(stats: &Stats) -> String {
         Some(usage) => {
             lines.push(("registers", usage.registers.to_string()));
             let Usage { spill_stores, spill_loads, stack, .. } = usage;
-            lines.push(("spills", format!("{spill_stores} bytes stored, {spill_loads} loaded; stack {stack} bytes")));
+            lines.push((
+                "spills",
+                format!("{spill_stores} bytes stored, {spill_loads} loaded; stack {stack} bytes"),
+            ));
         }
         None => lines.push(("registers", "unknown without ptxas".to_owned())),
     }

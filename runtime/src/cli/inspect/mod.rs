@@ -167,7 +167,11 @@ mod tests {
     fn what_is_not_clear_lists_the_candidates() {
         let plan = plan();
         let error = find(&plan, "gemv").unwrap_err().to_string();
-        assert!(error.starts_with("`gemv` starts several names of kernels of llama-3.2-1b; choose one of:\n  gemv_"));
+        assert!(
+            error.starts_with(
+                "`gemv` starts several names of kernels of llama-3.2-1b; choose one of:\n  gemv_"
+            )
+        );
         assert!(!error.contains("swiglu"), "{error}");
         let error = find(&plan, "softmax").unwrap_err().to_string();
         assert!(error.starts_with("`softmax` is no kernel of") && error.contains("swiglu"), "{error}");

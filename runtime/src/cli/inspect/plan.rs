@@ -65,12 +65,19 @@ fn buffers(plan: &Plan) -> String {
     let mut table = table(&["buffer", "kind", "bytes", "tensors"], &[2]);
     for buffer in &plan.buffers {
         let tensors = match &buffer.kind {
-            BufferKind::Weights { parts } => {
-                parts.iter().map(|part| format!("{}@{}", part.tensor, part.offset)).collect::<Vec<_>>().join(" ")
-            }
+            BufferKind::Weights { parts } => parts
+                .iter()
+                .map(|part| format!("{}@{}", part.tensor, part.offset))
+                .collect::<Vec<_>>()
+                .join(" "),
             _ => String::new(),
         };
-        table.add_row([buffer.name.clone(), kind(&buffer.kind).to_owned(), buffer.bytes.to_string(), tensors]);
+        table.add_row([
+            buffer.name.clone(),
+            kind(&buffer.kind).to_owned(),
+            buffer.bytes.to_string(),
+            tensors,
+        ]);
     }
     table.trim_fmt()
 }

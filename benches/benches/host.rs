@@ -1,0 +1,71 @@
+//! The host side: specialising, reading headers, repacking weights, emulating.
+
+use std::hint::black_box;
+
+use bespoke::device::{Selector, open};
+use bespoke::engine::{Engine, EngineOptions};
+use bespoke_codegen::ptx::Target;
+use bespoke_gguf::Gguf;
+use bespoke_kernels::emit;
+use bespoke_kernels::plan::{Plan, PlanParams};
+use bespoke_kernels::shape::{ModelShape, builtin};
+use bespoke_kernels::spec::KernelSpec;
+use bespoke_kernels::weights::{Layout, WeightType, repack};
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+
+const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/llama-q4_k_m.gguf");
+
+fn llama_8b() -> ModelShape {
+    builtin().into_iter().find(|file| file.name == "llama-3.1-8b").unwrap().with_mix("q4_k_m").unwrap()
+}
+
+/// Planning the 8B, and recording, optimising and printing all of its kernels.
+fn specialise(c: &mut Criterion) {
+    let shape = llama_8b();
+    let plan = || Plan::new(&shape, Target::Sm90, PlanParams::single(4096)).unwrap();
+    let specs: Vec<KernelSpec> = plan().kernels.into_iter().map(|kernel| kernel.spec).collect();
+    c.bench_function("plan llama-3.1-8b", |b| b.iter(|| black_box(plan())));
+    c.bench_function("compile all kernels of llama-3.1-8b", |b| {
+        b.iter(|| black_box(emit::compile(&specs, Target::Sm90).unwrap()));
+    });
+}
+
+fn gguf(c: &mut Criterion) {
+    c.bench_function("open a GGUF and read its shape", |b| {
+        b.iter(|| ModelShape::from_gguf(&Gguf::open(FIXTURE).unwrap(), "fixture").unwrap());
+    });
+}
+
+/// Bytes of the file a second, on all cores.
+fn repacking(c: &mut Criterion) {
+    let mut group = c.benchmark_group("repack");
+    for ty in [WeightType::Q4_K, WeightType::Q6_K, WeightType::Q8_0] {
+        let layout = Layout::new(ty, 4096, 4096).unwrap();
+        let file = vec![0x5A; layout.file_row_bytes() * 4096];
+        let mut planes = vec![0; layout.bytes as usize];
+        group.throughput(Throughput::Bytes(file.len() as u64));
+        group.bench_function(ty.to_string(), |b| b.iter(|| repack(&layout, &file, &mut planes)));
+    }
+    group.finish();
+}
+
+/// One decode step of a fixture on the emulator.
+fn emulated_step(c: &mut Criterion) {
+    let gguf = Gguf::open(FIXTURE).unwrap();
+    let shape = ModelShape::from_gguf(&gguf, "fixture").unwrap();
+    let device = open(Selector::Emulator).unwrap().device;
+    let options = EngineOptions { context: Some(4096), ..EngineOptions::default() };
+    let mut engine = Engine::load(device, &gguf, &shape, &options, &|_, _| ()).unwrap();
+    engine.start(&[1]).unwrap();
+    c.bench_function("step of llama-q4_k_m (fixture) on the emulator", |b| {
+        b.iter(|| {
+            if engine.require_steps(1).is_err() {
+                engine.start(&[1]).unwrap();
+            }
+            engine.step().unwrap();
+        });
+    });
+}
+
+criterion_group!(benches, specialise, gguf, repacking, emulated_step);
+criterion_main!(benches);

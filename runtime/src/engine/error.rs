@@ -1,0 +1,123 @@
+//! Why a model cannot be decoded.
+
+use std::path::PathBuf;
+
+use bespoke_codegen::ptx::Target;
+use bespoke_kernels::plan::{BufferKind, Plan};
+use bespoke_kernels::shape::ShapeError;
+
+use crate::device::{self, Bytes, Device};
+
+/// Why a model cannot be decoded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// The file.
+    #[error(transparent)]
+    Gguf(#[from] bespoke_gguf::Error),
+    /// The shape.
+    #[error(transparent)]
+    Shape(#[from] ShapeError),
+    /// The device.
+    #[error(transparent)]
+    Device(#[from] device::Error),
+    /// A kernel that is not built in cannot be made.
+    #[error(transparent)]
+    Specialise(#[from] bespoke_kernels::emit::EmitError),
+    /// The device is older than every target.
+    #[error("{name} has compute capability {major}.{minor}; 8.0 or newer is needed (or --device emulator)")]
+    TooOld {
+        /// The device.
+        name: String,
+        /// Major number.
+        major: u32,
+        /// Minor number.
+        minor: u32,
+    },
+    /// `--no-jit`, and kernels are missing.
+    #[error(
+        "{missing} of {total} kernels for {target} are not built into this binary, and --no-jit forbids making them \
+         now; build for this model with:\n  BESPOKE_MODEL={} BESPOKE_TARGETS={target} cargo build --release",
+        model.display()
+    )]
+    NotBuiltIn {
+        /// Kernels that are missing.
+        missing: usize,
+        /// Kernels in the plan.
+        total: usize,
+        /// The target.
+        target: Target,
+        /// The model's file.
+        model: PathBuf,
+    },
+    /// The plan does not fit the device.
+    #[error(transparent)]
+    DoesNotFit(Box<DoesNotFit>),
+    /// No position left in the cache.
+    #[error(
+        "the context is full: {needed} positions are needed and the cache holds {context}; use --ctx {needed}"
+    )]
+    ContextFull {
+        /// Positions needed.
+        needed: u64,
+        /// Positions there are.
+        context: u32,
+    },
+    /// A token that the model does not have.
+    #[error("token {token} is not in the vocabulary of {vocab} tokens")]
+    NoSuchToken {
+        /// The token.
+        token: u32,
+        /// Size of the vocabulary.
+        vocab: u32,
+    },
+    /// Nothing to start from.
+    #[error("the prompt is empty: give at least one token")]
+    EmptyPrompt,
+    /// The captured graph is not the plan.
+    #[error("the captured graph differs from the plan: {0} (a bug; --eager runs without a graph)")]
+    GraphMismatch(String),
+}
+
+/// A plan that is larger than the memory that is free.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the model does not fit {device}: it needs {} (weights {}, KV cache for {context} positions {}, activations {}), \
+     and {} is free; --ctx N with fewer positions needs less",
+    Bytes(*weights + *cache + *activations), Bytes(*weights), Bytes(*cache), Bytes(*activations), Bytes(*free)
+)]
+pub struct DoesNotFit {
+    /// The device.
+    pub device: String,
+    /// Bytes of weights.
+    pub weights: u64,
+    /// Positions of the cache.
+    pub context: u32,
+    /// Bytes of the cache.
+    pub cache: u64,
+    /// Bytes of activations and state.
+    pub activations: u64,
+    /// Bytes free on the device.
+    pub free: u64,
+}
+
+impl DoesNotFit {
+    /// Checks that the plan's buffers fit the memory that is free now.
+    pub(super) fn check(plan: &Plan, device: &dyn Device) -> Result<(), EngineError> {
+        let free = device.memory()?.free;
+        let total = plan.total_bytes();
+        if total <= free {
+            return Ok(());
+        }
+        let weights = plan.bytes_where(|kind| matches!(kind, BufferKind::Weights { .. }));
+        let cache = plan.bytes_where(|kind| *kind == BufferKind::KvCache);
+        Err(EngineError::DoesNotFit(Box::new(DoesNotFit {
+            device: device.info().name.clone(),
+            weights,
+            context: plan.params.context,
+            cache,
+            activations: total - weights - cache,
+            free,
+        })))
+    }
+}
