@@ -9,7 +9,7 @@ shift 2
 steps=("$@")
 [ ${#steps[@]} -gt 0 ] || steps=(devices selftest conformance replay bench)
 fixtures=$(cd "$(dirname "$0")/../tests/fixtures" && pwd)
-models=${BESPOKE_MODELS:-/tmp/bespoke-models}
+models=${BESPOKE_MODELS:-${TMPDIR:-/tmp}/bespoke-models}
 mkdir -p "$out" "$models"
 failed=0
 

@@ -22,7 +22,7 @@ fn plan(name: &str) -> Plan {
 #[test]
 fn every_shape_has_a_consistent_plan_for_every_target() {
     for shape in shapes() {
-        for target in [Target::Sm80, Target::Sm90, Target::Sm120] {
+        for target in Target::ALL {
             let plan = Plan::new(&shape, target, PlanParams::single(2048)).unwrap();
             plan.check().unwrap_or_else(|error| panic!("{} on {target}: {error}", shape.name));
             let names: HashSet<_> = plan.kernels.iter().map(|kernel| &kernel.name).collect();
@@ -100,13 +100,17 @@ fn what_plans_are_not_made_for_is_refused() {
     let single = || PlanParams::single(128);
     for (error, expected) in [
         (refused(|_| (), PlanParams { batch: 2, ..single() }), "batch 2: plans are made for 1 so far"),
-        (refused(|_| (), PlanParams::single(0)), "a context of 0 positions"),
+        (refused(|_| (), PlanParams::single(0)), "a context of 0 positions; 1 to 16777216 are supported"),
         (refused(|s| s.dimensions.kv_heads = 5, single()), "32 query heads are no multiple of 5 key heads"),
         (
             refused(|s| s.dimensions.head_dim = 100, single()),
             "head dimension 100: multiples of 8 up to 256 are supported",
         ),
-        (refused(|s| s.dimensions.layers = 0, single()), "block_count is 0"),
+        (
+            refused(|s| s.dimensions.ffn = 1 << 20, single()),
+            "blk.0.ffn_down needs 2490368 bytes of shared memory; a CTA of sm_90 has 232448",
+        ),
+        (refused(|s| s.dimensions.layers = 0, single()), "block_count is 0; 1 to 16777216 are supported"),
     ] {
         assert_eq!(error, expected);
     }

@@ -1,18 +1,15 @@
 //! Every kind of kernel at every weight type, on the emulator, against double precision; and that the comparison can
 //! fail.
 
-use bespoke::device::{
-    self, Address, Allocation, Device, DeviceInfo, HostVisible, Launch, MemoryInfo, Module, Selector,
-    Sequence,
-};
+mod hooked;
+
+use bespoke::device::Device;
 use bespoke::selftest::{self, Report};
 use bespoke_codegen::ptx::Target;
+use bespoke_kernels::kernels::probe::ProbeShape;
 use bespoke_kernels::spec::KernelSpec;
 use bespoke_kernels::weights::WeightType;
-
-fn emulator() -> Box<dyn Device> {
-    device::open(Selector::Emulator).expect("the emulator is always there").device
-}
+use hooked::{Hooked, Hooks, emulator};
 
 fn run(device: &dyn Device, specs: &[KernelSpec]) -> Report {
     assert!(!specs.is_empty(), "nothing to test");
@@ -114,10 +111,25 @@ fn replay_equals_eager() {
     }
 }
 
-/// The emulator with a bit that flips on the way back.
-struct Faulty {
-    device: Box<dyn Device>,
-    /// Flips in downloads of so many bytes.
+/// Kernels that the binary holds are tested as they are, others are made for the test.
+#[test]
+fn what_is_built_in_is_what_is_tested() {
+    let built_in = KernelSpec::ReadProbe(ProbeShape::default());
+    let made = KernelSpec::ReadProbe(ProbeShape { grid: 3, threads: 64 });
+    for (specs, expected) in [
+        (vec![built_in.clone()], "1 kernels, 1 of them built in"),
+        (vec![made.clone()], "1 kernels, 0 of them built in"),
+        (vec![built_in, made], "2 kernels, 1 of them built in"),
+    ] {
+        let report = run(&*emulator(), &specs);
+        assert_eq!(report.origin(), expected);
+        assert_eq!(failures(&report), Vec::<String>::new());
+    }
+}
+
+/// A bit that flips on the way back.
+struct Flip {
+    /// In downloads of so many bytes.
     bytes: usize,
     /// In this byte.
     at: usize,
@@ -125,47 +137,18 @@ struct Faulty {
     bits: u8,
 }
 
-impl Device for Faulty {
-    fn info(&self) -> &DeviceInfo {
-        self.device.info()
-    }
-    fn memory(&self) -> device::Result<MemoryInfo> {
-        self.device.memory()
-    }
-    fn alloc(&self, name: &str, bytes: u64) -> device::Result<Allocation> {
-        self.device.alloc(name, bytes)
-    }
-    fn alloc_host_visible(&self, name: &str, bytes: u64) -> device::Result<HostVisible> {
-        self.device.alloc_host_visible(name, bytes)
-    }
-    fn upload(&self, to: Address, bytes: &[u8]) -> device::Result<()> {
-        self.device.upload(to, bytes)
-    }
-    fn download(&self, from: Address, out: &mut [u8]) -> device::Result<()> {
-        self.device.download(from, out)?;
+impl Hooks for Flip {
+    fn downloaded(&self, out: &mut [u8]) {
         if out.len() == self.bytes {
             out[self.at] ^= self.bits;
         }
-        Ok(())
-    }
-    fn fill(&self, to: Address, bytes: u64, value: u8) -> device::Result<()> {
-        self.device.fill(to, bytes, value)
-    }
-    fn load(&self, name: &str, ptx: &str) -> device::Result<Module> {
-        self.device.load(name, ptx)
-    }
-    fn sequence(&self, launches: Vec<Launch>) -> device::Result<Box<dyn Sequence>> {
-        self.device.sequence(launches)
-    }
-    fn wait(&self) -> device::Result<()> {
-        self.device.wait()
     }
 }
 
 /// The failures of the small kernel that `keep` finds first, with bits flipped in one byte of its output.
 fn failures_with(keep: impl Fn(&KernelSpec) -> bool, bytes: usize, at: usize, bits: u8) -> Vec<String> {
     let spec = selftest::small().into_iter().find(keep).expect("such a kernel");
-    failures(&run(&Faulty { device: emulator(), bytes, at, bits }, &[spec]))
+    failures(&run(&Hooked::new(Flip { bytes, at, bits }), &[spec]))
 }
 
 #[test]

@@ -229,6 +229,12 @@ impl Printer<'_> {
             }
             (from, from_type) = (value, Type::F32);
         }
+        if (from_type, to_type) == (Type::F16, Type::Bf16) {
+            // Not every target converts between the two halves; binary32 holds both exactly.
+            let value = self.fresh(Class::Float);
+            self.line(format_args!("cvt.f32.f16 {value}, {from};"));
+            (from, from_type) = (value, Type::F32);
+        }
         let name = |ty: Type| if ty.is_float() { arithmetic(ty) } else { memory(ty) };
         let round = match (from_type.is_float(), to_type.is_float()) {
             (false, false) => String::new(),

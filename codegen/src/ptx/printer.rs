@@ -56,6 +56,8 @@ pub(super) struct Printer<'a> {
     files: Vec<&'a str>,
     place: Option<(usize, u32, u32)>,
     pub dynamic_shared: bool,
+    /// Edges that have a label of their own so far.
+    edges: u32,
     /// Values that are used at all: the result of an atomic that is not makes it a `red`.
     pub used: BTreeSet<Value>,
 }
@@ -78,6 +80,7 @@ impl<'a> Printer<'a> {
             files: Vec::new(),
             place: None,
             dynamic_shared: false,
+            edges: 0,
             used,
         }
     }
@@ -186,7 +189,8 @@ impl<'a> Printer<'a> {
             self.jump(then, next);
         } else {
             // Both edges may move values: the second one gets a block of its own.
-            let edge = format!("{}_{}", label(otherwise.block), condition.number);
+            self.edges += 1;
+            let edge = format!("{}_edge{}", label(otherwise.block), self.edges);
             self.line(format_args!("@!{condition} bra {edge};"));
             self.jump(then, None);
             let _ = writeln!(self.text, "{edge}:");

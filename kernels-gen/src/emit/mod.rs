@@ -153,7 +153,7 @@ impl Emission {
     /// by name.
     fn plan(&self, target: Target, out: &Path) -> Result<Vec<KernelSpec>, EmitError> {
         let planned = self.shapes.par_iter().map(|shape| {
-            let params = PlanParams::single(shape.dimensions.context);
+            let params = PlanParams::single(shape.dimensions.context.min(PlanParams::MAX_CONTEXT));
             let plan = Plan::new(shape, target, params)
                 .map_err(|source| EmitError::Shape { shape: shape.name.clone(), source: Box::new(source) })?;
             let json = serde_json::to_string_pretty(&plan)?;

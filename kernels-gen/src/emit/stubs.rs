@@ -20,6 +20,7 @@ pub(super) fn module(targets: &[(Target, Vec<Emitted>)]) -> Result<String, EmitE
         let stubs = kernels.iter().map(|kernel| stub(*target, kernel));
         quote! {
             #[doc = #doc]
+            #[allow(dead_code)]
             pub mod #name {
                 use ::bespoke_codegen::launch::{DevicePointer, KernelSource, LaunchConfig, Launcher, params};
 
@@ -38,9 +39,11 @@ pub(super) fn module(targets: &[(Target, Vec<Emitted>)]) -> Result<String, EmitE
         use ::bespoke_codegen::ptx::Target;
 
         /// The targets that kernels were emitted for, oldest first.
+        #[allow(dead_code)]
         pub const TARGETS: &[Target] = &[#(Target::#variants),*];
 
         /// Every kernel for `target`, sorted by name.
+        #[allow(dead_code)]
         pub fn kernels(target: Target) -> &'static [KernelSource] {
             match target {
                 #(Target::#variants => #names::KERNELS,)*

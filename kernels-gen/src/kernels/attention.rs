@@ -1,7 +1,7 @@
 //! Decode attention: one query against the cache, split over the context.
 //!
 //! Flash-decoding in two launches. [`attention`] gives every CTA one key head and a run of positions, and computes
-//! for each query head of the group the softmax numerator over its run with its own maximum; [`combine`] joins the
+//! for each query head of the group the softmax numerator over its run with its own maximum; [`attention_combine`] joins the
 //! runs of each head. Which positions a CTA takes depends on the length alone, so results are the same bits on
 //! every run.
 
@@ -27,7 +27,7 @@ pub struct AttentionShape {
     pub min_run: u32,
     /// Threads a CTA of [`attention`].
     pub threads: u32,
-    /// Threads a CTA of [`combine`]: covers the head dimension.
+    /// Threads a CTA of [`attention_combine`]: covers the head dimension.
     pub combine_threads: u32,
 }
 

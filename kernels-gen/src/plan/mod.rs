@@ -32,6 +32,9 @@ pub struct PlanParams {
 }
 
 impl PlanParams {
+    /// Most positions that a cache may hold: a position is exact as f32 up to here.
+    pub const MAX_CONTEXT: u32 = 1 << 24;
+
     /// One sequence, one token, one shard.
     pub fn single(context: u32) -> PlanParams {
         PlanParams { batch: 1, tokens: 1, shards: 1, context }
@@ -151,16 +154,28 @@ pub struct Plan {
 impl Plan {
     /// Plans one decode step.
     pub fn new(shape: &ModelShape, target: Target, params: PlanParams) -> Result<Plan, ShapeError> {
-        shape.check(target)?;
+        shape.dimensions.check()?;
         for (what, value) in [("batch", params.batch), ("tokens", params.tokens), ("shards", params.shards)] {
             if value != 1 {
                 return Err(ShapeError::Unsupported(format!("{what} {value}: plans are made for 1 so far")));
             }
         }
-        if params.context == 0 {
-            return Err(ShapeError::Unsupported("a context of 0 positions".into()));
+        if params.context == 0 || params.context > PlanParams::MAX_CONTEXT {
+            return Err(ShapeError::Unsupported(format!(
+                "a context of {} positions; 1 to {} are supported",
+                params.context,
+                PlanParams::MAX_CONTEXT
+            )));
         }
-        Ok(build::build(shape, target, params))
+        let plan = build::build(shape, target, params);
+        let limit = target.shared_memory_per_block();
+        if let Some(launch) = plan.launches.iter().find(|launch| launch.dynamic_shared > limit) {
+            return Err(ShapeError::Unsupported(format!(
+                "{} needs {} bytes of shared memory; a CTA of {target} has {limit}",
+                launch.label, launch.dynamic_shared
+            )));
+        }
+        Ok(plan)
     }
 
     /// Index of the buffer `name`.

@@ -1,26 +1,37 @@
 //! A shape from a GGUF's header.
 
+use std::cell::RefCell;
+use std::collections::HashSet;
+
 use bespoke_gguf::Gguf;
 
 use super::{Architecture, Dimensions, LayerTypes, ModelShape, ShapeError};
+use crate::kernels::rope::frequencies;
 use crate::weights::WeightType;
 
 impl ModelShape {
     /// Reads the shape of a model from its header, and checks that every tensor that decoding needs is there with
-    /// the size that the metadata gives and a type that kernels exist for.
+    /// the size that the metadata gives and a type that kernels exist for, and that there is no other: a tensor that
+    /// is not known here would be left out of the computation.
     pub fn from_gguf(gguf: &Gguf, name: &str) -> Result<ModelShape, ShapeError> {
-        let architecture = Architecture::named(gguf.architecture()?)?;
+        let mut architecture = Architecture::named(gguf.architecture()?)?;
+        // Llama-shaped models with biases on Q, K and V exist under both names.
+        architecture.qkv_bias |= gguf.tensor("blk.0.attn_q.bias").is_some();
         let dimensions = dimensions(gguf, &architecture.name)?;
         let d = &dimensions;
+        d.check()?;
+        let known = RefCell::new(HashSet::new());
         let (q_width, kv_width) = (d.heads * d.head_dim, d.kv_heads * d.head_dim);
         let matrix = |tensor: &str, rows: u32, cols: u32| -> Result<WeightType, ShapeError> {
             let info = gguf.require(tensor)?;
+            known.borrow_mut().insert(tensor.to_owned());
             expect(tensor, &info.dims, &[cols.into(), rows.into()])?;
             WeightType::from_ggml(info.ty)
                 .map_err(|source| ShapeError::Type { tensor: tensor.to_owned(), source })
         };
         let vector = |tensor: &str, size: u32| -> Result<(), ShapeError> {
             let info = gguf.require(tensor)?;
+            known.borrow_mut().insert(tensor.to_owned());
             expect(tensor, &info.dims, &[size.into()])?;
             match WeightType::from_ggml(info.ty) {
                 Ok(WeightType::F32) => Ok(()),
@@ -63,8 +74,48 @@ impl ModelShape {
             Some(_) => Some(matrix("output.weight", d.vocab, d.hidden)?),
             None => None,
         };
-        Ok(ModelShape { name: name.to_owned(), architecture, dimensions, embedding, head, layers })
+        let known = known.into_inner();
+        if let Some(other) = gguf.tensors().iter().find(|tensor| !known.contains(&tensor.name)) {
+            return Err(ShapeError::Unsupported(format!(
+                "tensor {}: decoding a {} model does not use it so far, and leaving it out would give wrong results",
+                other.name, architecture.name
+            )));
+        }
+        let shape = ModelShape { name: name.to_owned(), architecture, dimensions, embedding, head, layers };
+        rope_table(gguf, &shape)?;
+        Ok(shape)
     }
+}
+
+/// The table of frequencies for [`crate::kernels::rope::rope`] from a model's metadata and `rope_freqs.weight`.
+///
+/// Linear scaling divides every frequency by its factor; `rope_freqs.weight` holds a divisor for each (Llama 3.1).
+pub fn rope_table(gguf: &Gguf, shape: &ModelShape) -> Result<Vec<f32>, ShapeError> {
+    let key = |name: &str| format!("{}.rope.{name}", shape.architecture.name);
+    let base = gguf.opt_f32(&key("freq_base"))?.unwrap_or(10_000.0);
+    let stretch = match gguf.opt_str(&key("scaling.type"))? {
+        None | Some("none") => 1.0,
+        Some("linear") => gguf.f32(&key("scaling.factor"))?,
+        Some(other) => {
+            return Err(ShapeError::Unsupported(format!(
+                "RoPE scaling '{other}': none, linear and rope_freqs.weight are supported"
+            )));
+        }
+    };
+    let mut factors: Vec<f32> = match gguf.tensor("rope_freqs.weight") {
+        Some(info) => {
+            gguf.data(info).as_chunks::<4>().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect()
+        }
+        None => vec![1.0; shape.dimensions.rotated as usize / 2],
+    };
+    factors.iter_mut().for_each(|factor| *factor *= stretch);
+    let positive = |value: f32| value.is_finite() && value > 0.0;
+    if !positive(base) || !factors.iter().all(|&factor| positive(factor)) {
+        return Err(ShapeError::Unsupported(
+            "RoPE's base frequency, factor and rope_freqs must be positive".into(),
+        ));
+    }
+    Ok(frequencies(f64::from(base), shape.dimensions.rotated, &factors))
 }
 
 fn expect(tensor: &str, found: &[u64], expected: &[u64]) -> Result<(), ShapeError> {
@@ -82,6 +133,9 @@ fn dimensions(gguf: &Gguf, arch: &str) -> Result<Dimensions, ShapeError> {
     let key = |name: &str| format!("{arch}.{name}");
     let need = |name: &str| gguf.u32(&key(name));
     let maybe = |name: &str| gguf.opt_u32(&key(name));
+    if maybe("expert_count")?.unwrap_or(0) > 0 {
+        return Err(ShapeError::Unsupported("a mixture of experts: only dense models are supported".into()));
+    }
     let hidden = need("embedding_length")?;
     let heads = need("attention.head_count")?;
     if heads == 0 {

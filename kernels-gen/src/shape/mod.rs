@@ -4,13 +4,13 @@ mod builtin;
 mod from_gguf;
 pub mod mix;
 
-use bespoke_codegen::ptx::Target;
 use bespoke_gguf::GgmlType;
 use serde::{Deserialize, Serialize};
 
 pub use crate::kernels::rope::RopeKind;
 use crate::weights::{UnsupportedType, WeightType};
 pub use builtin::{ShapeFile, builtin, parse_shape_file};
+pub use from_gguf::rope_table;
 use mix::Role;
 pub use mix::{Mix, MixError};
 
@@ -103,6 +103,60 @@ pub struct Dimensions {
     pub eps: f32,
 }
 
+/// Most elements of a vector, and most heads, layers or positions: far above any model, far below overflow. A position
+/// is exact as f32 up to here.
+const LIMIT: u32 = 1 << 24;
+
+impl Dimensions {
+    /// Checks that no dimension is absurd and that the kernels' divisions go without remainder.
+    pub fn check(&self) -> Result<(), ShapeError> {
+        let refuse = |message: String| Err(ShapeError::Unsupported(message));
+        let widths = u64::from(self.heads) * u64::from(self.head_dim);
+        for (name, value) in [
+            ("embedding_length", self.hidden.into()),
+            ("block_count", self.layers.into()),
+            ("attention.head_count", self.heads.into()),
+            ("attention.head_count_kv", self.kv_heads.into()),
+            ("attention.key_length", self.head_dim.into()),
+            ("attention.head_count × key_length", widths),
+            ("feed_forward_length", self.ffn.into()),
+            ("vocab_size", self.vocab.into()),
+        ] {
+            if value == 0 || value > u64::from(LIMIT) {
+                return refuse(format!("{name} is {value}; 1 to {LIMIT} are supported"));
+            }
+        }
+        if self.context == 0 {
+            return refuse("context_length is 0".into());
+        }
+        if !self.heads.is_multiple_of(self.kv_heads) {
+            return refuse(format!(
+                "{} query heads are no multiple of {} key heads",
+                self.heads, self.kv_heads
+            ));
+        }
+        if !self.head_dim.is_multiple_of(8) || self.head_dim > 256 {
+            return refuse(format!(
+                "head dimension {}: multiples of 8 up to 256 are supported",
+                self.head_dim
+            ));
+        }
+        if !self.rotated.is_multiple_of(2) || self.rotated == 0 || self.rotated > self.head_dim {
+            return refuse(format!("RoPE over {} of {} elements", self.rotated, self.head_dim));
+        }
+        if !self.hidden.is_multiple_of(4) || !self.ffn.is_multiple_of(4) {
+            return refuse(format!(
+                "hidden {} and ffn {}: multiples of 4 are supported",
+                self.hidden, self.ffn
+            ));
+        }
+        if !(self.eps.is_finite() && self.eps >= 0.0) {
+            return refuse(format!("attention.layer_norm_rms_epsilon is {}", self.eps));
+        }
+        Ok(())
+    }
+}
+
 /// The types of one layer's matrices.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayerTypes {
@@ -158,45 +212,6 @@ impl ModelShape {
     /// Bytes of the KV cache a position: f16 keys and values of every layer.
     pub fn kv_bytes(&self) -> u64 {
         u64::from(self.dimensions.layers) * u64::from(self.kv_width()) * 2 * 2
-    }
-
-    /// Checks what the kernels rely on, and that one CTA of `target` can hold the widest vector.
-    pub fn check(&self, target: Target) -> Result<(), ShapeError> {
-        let d = &self.dimensions;
-        let refuse = |message: String| Err(ShapeError::Unsupported(message));
-        for (name, value) in [
-            ("embedding_length", d.hidden),
-            ("block_count", d.layers),
-            ("attention.head_count", d.heads),
-            ("attention.head_count_kv", d.kv_heads),
-            ("feed_forward_length", d.ffn),
-            ("vocab_size", d.vocab),
-            ("context_length", d.context),
-        ] {
-            if value == 0 {
-                return refuse(format!("{name} is 0"));
-            }
-        }
-        if !d.heads.is_multiple_of(d.kv_heads) {
-            return refuse(format!("{} query heads are no multiple of {} key heads", d.heads, d.kv_heads));
-        }
-        if !d.head_dim.is_multiple_of(8) || d.head_dim == 0 || d.head_dim > 256 {
-            return refuse(format!("head dimension {}: multiples of 8 up to 256 are supported", d.head_dim));
-        }
-        if !d.rotated.is_multiple_of(2) || d.rotated == 0 || d.rotated > d.head_dim {
-            return refuse(format!("RoPE over {} of {} elements", d.rotated, d.head_dim));
-        }
-        if !d.hidden.is_multiple_of(4) || !d.ffn.is_multiple_of(4) {
-            return refuse(format!("hidden {} and ffn {}: multiples of 4 are supported", d.hidden, d.ffn));
-        }
-        let widest = d.hidden.max(d.ffn).max(self.q_width()) * 4;
-        let limit = target.shared_memory_per_block() - 1024;
-        if widest > limit {
-            return refuse(format!(
-                "a vector of {widest} bytes does not fit the {limit} of {target}'s shared memory"
-            ));
-        }
-        Ok(())
     }
 
     /// A shape whose every matrix has the type that `mix` gives it, as `llama-quantize` and `bespoke synth` do.

@@ -123,7 +123,7 @@ pub fn execute(args: &BenchArgs) -> miette::Result<()> {
 fn bench_model(path: &Path, args: &BenchArgs, results: &mut Results) -> miette::Result<()> {
     let model = session::open_model(path)?;
     let deepest = args.depth.iter().copied().max().unwrap_or(0);
-    let context = deepest + args.n + WARM_UP;
+    let context = deepest.saturating_add(args.n).saturating_add(WARM_UP);
     let mut engine = session::load(&model, &args.decode, context)?;
     let ceiling = engine::read_bandwidth(engine.device()).map_err(session::engine_error)?;
     let parameters = model.gguf.tensors().iter().map(|tensor| tensor.elements()).sum();

@@ -56,7 +56,10 @@ pub fn execute(args: &LogitsArgs) -> miette::Result<()> {
     engine.start(&tokens).map_err(session::engine_error)?;
     engine.require_steps(count as u64).map_err(session::engine_error)?;
     let bar = Progress::count("positions", count as u64);
-    let mut all = Vec::with_capacity(count * vocab);
+    let mut all = Vec::new();
+    all.try_reserve_exact(count * vocab).map_err(|_| {
+        miette::miette!("{count} x {vocab} logits do not fit this machine's memory; use fewer tokens")
+    })?;
     for done in 0..count {
         engine.step().map_err(session::engine_error)?;
         all.extend(engine.logits().map_err(session::engine_error)?);

@@ -9,7 +9,7 @@ use miette::IntoDiagnostic;
 use serde::Serialize;
 
 use super::session::{self, DecodeArgs};
-use crate::engine::Engine;
+use crate::engine::{self, Engine};
 use crate::tokenizer::Tokenizer;
 
 /// Decode a model greedily.
@@ -27,9 +27,9 @@ pub struct RunArgs {
     /// The prompt as token ids
     #[arg(long, value_delimiter = ',', value_name = "IDS")]
     pub tokens: Option<Vec<u32>>,
-    /// Most tokens to generate
-    #[arg(short, long, default_value_t = 128, value_name = "N")]
-    pub n: u32,
+    /// Tokens to generate [default: 128, or what the context has room for]
+    #[arg(short, long, value_name = "N")]
+    pub n: Option<u32>,
     /// Go on after an end-of-text token
     #[arg(long)]
     pub ignore_eos: bool,
@@ -70,6 +70,9 @@ struct Timings {
     tokens_per_second: f64,
 }
 
+/// Tokens generated if nothing else is asked for.
+const DEFAULT_TOKENS: u32 = 128;
+
 /// Runs the command.
 pub fn execute(args: &RunArgs) -> miette::Result<()> {
     let start = Instant::now();
@@ -85,11 +88,20 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
         (_, Some(tokens), _) => tokens.clone(),
         _ => Vec::new(),
     };
-    let needed = prompt.len() as u32 + args.n;
-    let context = model.shape.dimensions.context.min(crate::engine::DEFAULT_CONTEXT.max(needed));
+    let wanted = prompt.len() as u64 + u64::from(args.n.unwrap_or(DEFAULT_TOKENS));
+    let context =
+        u64::from(model.shape.dimensions.context).min(wanted.max(engine::DEFAULT_CONTEXT.into())) as u32;
     let mut engine = session::load(&model, &args.decode, context)?;
     engine.start(&prompt).map_err(session::engine_error)?;
-    engine.require_steps(u64::from(needed) - u64::from(args.n.min(1))).map_err(session::engine_error)?;
+    // The last token generated needs no position of its own: nothing follows it.
+    let room = u64::from(engine.plan().params.context) + 1 - prompt.len() as u64;
+    let n = match args.n {
+        Some(n) => n,
+        None => room.min(DEFAULT_TOKENS.into()) as u32,
+    };
+    engine
+        .require_steps((prompt.len() as u64 + u64::from(n)).saturating_sub(1))
+        .map_err(session::engine_error)?;
     let load_seconds = start.elapsed().as_secs_f64();
 
     let mut printer = Printer {
@@ -98,7 +110,7 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
         first: true,
         stream: args.format == Format::Text,
     };
-    let generated = generate(&mut engine, &prompt, args, tokenizer.as_ref(), &mut printer)?;
+    let generated = generate(&mut engine, &prompt, n, args, tokenizer.as_ref(), &mut printer)?;
     let timings = Timings {
         load_seconds,
         prompt_seconds: generated.prompt_seconds,
@@ -143,6 +155,7 @@ struct Generated {
 fn generate(
     engine: &mut Engine,
     prompt: &[u32],
+    n: u32,
     args: &RunArgs,
     tokenizer: Option<&Tokenizer>,
     printer: &mut Printer<'_>,
@@ -155,16 +168,19 @@ fn generate(
         engine.step().map_err(session::engine_error)?;
     }
     let mut first_token = None;
-    for _ in 0..args.n {
+    for _ in 0..n {
         engine.step().map_err(session::engine_error)?;
         engine.wait().map_err(session::engine_error)?;
         first_token.get_or_insert_with(Instant::now);
         let token = engine.token(engine.position()).map_err(session::engine_error)?;
         tokens.push(token);
-        if !args.ignore_eos && tokenizer.is_some_and(|tokenizer| tokenizer.is_end(token)) {
+        let end = !args.ignore_eos && tokenizer.is_some_and(|tokenizer| tokenizer.is_end(token));
+        // The end token is one of the ids, but no text.
+        let text = if end { "" } else { stream.as_mut().map_or("", |stream| stream.push(token)) };
+        printer.token(token, text).into_diagnostic()?;
+        if end {
             break;
         }
-        printer.token(token, stream.as_mut().map_or("", |stream| stream.push(token))).into_diagnostic()?;
     }
     let rest = stream.map_or(String::new(), |stream| stream.finish());
     printer.end(&rest).into_diagnostic()?;

@@ -12,7 +12,9 @@ use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use miette::{IntoDiagnostic, miette};
 
+use super::session;
 use crate::device::{self, Device, Kind, Selector};
+use crate::engine::target_for;
 use crate::selftest::{self, Report, Row};
 
 /// Tests every kernel on this machine's device against a computation in double precision.
@@ -57,10 +59,7 @@ pub fn execute(args: &SelftestArgs) -> miette::Result<()> {
     let device = &*opened.device;
     let info = device.info();
     tracing::info!("{}: {} ({})", info.kind, info.name, opened.reason);
-    let (major, minor) = info.compute;
-    let target = Target::for_device(major, minor).ok_or_else(|| {
-        miette!("{}: no kernels are made for compute capability {major}.{minor}", info.name)
-    })?;
+    let target = target_for(device).map_err(session::engine_error)?;
 
     let specs = specs(args, info.kind, target)?;
     let report = run(device, args, &specs)?;
@@ -68,7 +67,13 @@ pub fn execute(args: &SelftestArgs) -> miette::Result<()> {
         Format::Json => println!("{}", serde_json::to_string_pretty(&report).into_diagnostic()?),
         Format::Text => {
             println!("{}", table(&report));
-            println!("{} on {} ({})", report.summary(), report.device, report.target);
+            println!(
+                "{} on {} ({}): {}",
+                report.summary(),
+                report.device,
+                report.target,
+                report.origin()
+            );
         }
     }
     let failures: Vec<String> = report.failures().map(describe).collect();
@@ -129,7 +134,7 @@ fn run(device: &dyn Device, args: &SelftestArgs, specs: &[KernelSpec]) -> miette
             progress.println(describe(row));
         }
     };
-    let mut report = selftest::run(device, specs, &mut show)?;
+    let mut report = selftest::run(device, specs, &mut show).map_err(session::engine_error)?;
     if args.filter.is_none() {
         for shape in selftest::replay_shapes() {
             let row = selftest::replay_equals_eager(device, &shape);

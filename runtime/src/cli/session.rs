@@ -16,7 +16,7 @@ pub struct DecodeArgs {
     /// Where to run: auto, cuda, cuda:N or emulator
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub device: Selector,
-    /// Positions in the KV cache [default: the model's context, at most 4096]
+    /// Positions in the KV cache [default: 4096 or what the command needs, at most the model's context]
     #[arg(long, value_name = "N")]
     pub ctx: Option<u32>,
     /// Launch every kernel by itself instead of replaying a captured graph
@@ -51,8 +51,15 @@ pub fn open_model(path: &Path) -> miette::Result<Model> {
 pub fn load(model: &Model, args: &DecodeArgs, context: u32) -> miette::Result<Engine> {
     let opened = device::open(args.device).map_err(device_error)?;
     tracing::info!("device: {} ({})", opened.device.info().name, opened.reason);
+    let context = args.ctx.unwrap_or(context);
+    if context > model.shape.dimensions.context {
+        tracing::warn!(
+            "a context of {context} positions; the model was made for {}, and beyond that its output degrades",
+            model.shape.dimensions.context
+        );
+    }
     let options = EngineOptions {
-        context: Some(args.ctx.unwrap_or(context)),
+        context: Some(context),
         eager: args.eager,
         no_jit: args.no_jit,
         path: model.path.clone(),
@@ -84,11 +91,11 @@ pub fn device_error(error: device::Error) -> miette::Report {
     }
 }
 
-/// An engine's error, with the device's advice where it has some.
+/// An engine's error with its advice.
 pub fn engine_error(error: EngineError) -> miette::Report {
-    match error {
-        EngineError::Device(error) => device_error(error),
-        error => miette::miette!("{error}"),
+    match error.advice().map(str::to_owned) {
+        Some(help) => miette::miette!(help = help, "{error}"),
+        None => miette::miette!("{error}"),
     }
 }
 

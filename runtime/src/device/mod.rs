@@ -15,6 +15,7 @@ mod entries;
 mod error;
 mod launch;
 mod selector;
+mod stubs;
 
 use std::fmt;
 
@@ -22,6 +23,7 @@ pub use entries::{Entry, Parameter};
 pub use error::{DriverFailure, Error};
 pub use launch::{GraphReport, Kernel, Launch, Module, Resources, Sequence};
 pub use selector::{Opened, Selector, SelectorError, list, open};
+pub use stubs::StubLauncher;
 
 /// What a device's calls return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -5,7 +5,7 @@ use bespoke_kernels::plan::{BufferKind, Plan};
 use crate::device::{self, Address, Allocation, Device, HostVisible, Kernel, Launch};
 
 /// The plan's buffers.
-pub(super) struct Memory {
+pub(crate) struct Memory {
     addresses: Vec<Address>,
     state: Address,
     tokens: Address,
@@ -56,7 +56,7 @@ impl Memory {
 }
 
 /// The plan's launches with the addresses of their arguments; `kernels` in the order of the plan's.
-pub(super) fn launches(plan: &Plan, memory: &Memory, kernels: &[Kernel]) -> Vec<Launch> {
+pub(crate) fn launches(plan: &Plan, memory: &Memory, kernels: &[Kernel]) -> Vec<Launch> {
     plan.launches
         .iter()
         .map(|launch| Launch {

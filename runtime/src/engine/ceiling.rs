@@ -5,7 +5,7 @@ use bespoke_kernels::spec::KernelSpec;
 
 use super::{EngineError, target_for};
 use crate::builtin;
-use crate::device::{Device, Kind, Launch};
+use crate::device::{Bytes, Device, Kind, Launch};
 
 /// Passes over the memory that are timed; the median counts.
 const PASSES: usize = 15;
@@ -18,6 +18,9 @@ pub fn read_bandwidth(device: &dyn Device) -> Result<f64, EngineError> {
         Kind::Cuda { .. } => ((4u64 << 30).min(device.memory()?.free / 2), PASSES),
         Kind::Emulator => (16 << 20, 3),
     };
+    if bytes < 4 * device.info().l2_bytes.max(1 << 20) {
+        return Err(EngineError::NoRoomForProbe { free: Bytes(device.memory()?.free).to_string() });
+    }
     let units = bytes / 16;
     let spec = KernelSpec::ReadProbe(ProbeShape::default());
     let (target, name) = (target_for(device)?, spec.name());

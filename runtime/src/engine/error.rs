@@ -71,6 +71,24 @@ pub enum EngineError {
         /// Size of the vocabulary.
         vocab: u32,
     },
+    /// Too little memory to measure the bandwidth of.
+    #[error("{free} of device memory is free: too little to measure its bandwidth past the caches")]
+    NoRoomForProbe {
+        /// What is free, in words.
+        free: String,
+    },
+    /// A launch that no CTA of the device can hold.
+    #[error("{label} needs {needed} bytes of shared memory a CTA, and {device} has {limit}")]
+    SharedMemory {
+        /// The launch.
+        label: String,
+        /// Bytes it needs.
+        needed: u32,
+        /// The device.
+        device: String,
+        /// Bytes that a CTA may have.
+        limit: u32,
+    },
     /// Nothing to start from.
     #[error("the prompt is empty: give at least one token")]
     EmptyPrompt,
@@ -79,11 +97,33 @@ pub enum EngineError {
     GraphMismatch(String),
 }
 
+impl EngineError {
+    /// What the reader can do about it, where that is known.
+    pub fn advice(&self) -> Option<&str> {
+        match self {
+            EngineError::Device(error) => error.advice(),
+            EngineError::DoesNotFit(_) => {
+                Some("choose a smaller --ctx or a smaller quantisation, or free the device's memory")
+            }
+            EngineError::SharedMemory { .. } => {
+                Some("use --device emulator, or a device with more shared memory a CTA")
+            }
+            EngineError::Shape(ShapeError::Architecture(_)) => {
+                Some("`bespoke inspect` lists the shapes that kernels exist for")
+            }
+            EngineError::Shape(ShapeError::Dimensions { .. }) => {
+                Some("the file is inconsistent: convert or download it again")
+            }
+            _ => None,
+        }
+    }
+}
+
 /// A plan that is larger than the memory that is free.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the model does not fit {device}: it needs {} (weights {}, KV cache for {context} positions {}, activations {}), \
-     and {} is free; --ctx N with fewer positions needs less",
+     and {} is free",
     Bytes(*weights + *cache + *activations), Bytes(*weights), Bytes(*cache), Bytes(*activations), Bytes(*free)
 )]
 pub struct DoesNotFit {

@@ -6,9 +6,8 @@
 use std::sync::mpsc;
 
 use bespoke_gguf::Gguf;
-use bespoke_kernels::kernels::rope;
 use bespoke_kernels::plan::{BufferKind, Part, PartKind, Plan};
-use bespoke_kernels::shape::ShapeError;
+use bespoke_kernels::shape::rope_table;
 use bespoke_kernels::weights::{Layout, repack};
 
 use super::bind::Memory;
@@ -56,7 +55,7 @@ pub(super) fn upload(
     for (buffer, &address) in plan.buffers.iter().zip(memory.addresses()) {
         if buffer.kind == BufferKind::RopeTable {
             let bytes: Vec<u8> =
-                rope_table(plan, gguf)?.iter().flat_map(|value| value.to_le_bytes()).collect();
+                rope_table(gguf, &plan.shape)?.iter().flat_map(|value| value.to_le_bytes()).collect();
             device.upload(address, &bytes)?;
         }
     }
@@ -80,27 +79,4 @@ fn pack(gguf: &Gguf, bytes: u64, parts: &[Part]) -> Result<Vec<u8>, EngineError>
         }
     }
     Ok(out)
-}
-
-fn rope_table(plan: &Plan, gguf: &Gguf) -> Result<Vec<f32>, EngineError> {
-    let key = |name: &str| format!("{}.rope.{name}", plan.shape.architecture.name);
-    let base = gguf.opt_f32(&key("freq_base"))?.unwrap_or(10_000.0);
-    let stretch = match gguf.opt_str(&key("scaling.type"))? {
-        None | Some("none") => 1.0,
-        Some("linear") => gguf.f32(&key("scaling.factor"))?,
-        Some(other) => {
-            let message = format!("RoPE scaling '{other}': none, linear and rope_freqs.weight are supported");
-            return Err(ShapeError::Unsupported(message).into());
-        }
-    };
-    let mut factors: Vec<f32> = match gguf.tensor("rope_freqs.weight") {
-        Some(info) => gguf
-            .data(info)
-            .chunks_exact(4)
-            .map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]]))
-            .collect(),
-        None => vec![1.0; plan.shape.dimensions.rotated as usize / 2],
-    };
-    factors.iter_mut().for_each(|factor| *factor *= stretch);
-    Ok(rope::frequencies(f64::from(base), plan.shape.dimensions.rotated, &factors))
 }

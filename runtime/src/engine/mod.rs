@@ -4,7 +4,7 @@
 //! step as a graph. From then on a token is one [`Engine::step`]: one graph launch, without allocation, look-up or
 //! waiting. Position, token and sequence live on the device; what was chosen appears in host-visible memory.
 
-mod bind;
+pub(crate) mod bind;
 mod ceiling;
 mod error;
 mod kernels;
@@ -85,6 +85,7 @@ impl Engine {
         let context = options.context.unwrap_or(shape.dimensions.context.min(DEFAULT_CONTEXT));
         let plan = Plan::new(shape, target, PlanParams::single(context))?;
         DoesNotFit::check(&plan, &*device)?;
+        check_shared_memory(&plan, &*device)?;
         let sources = kernels::sources(&plan, options)?;
         times.specialise = start.elapsed();
 
@@ -255,6 +256,20 @@ pub fn target_for(device: &dyn Device) -> Result<Target, EngineError> {
     })?;
     let best = crate::builtin::targets().iter().copied().filter(|target| *target <= newest).max();
     Ok(best.unwrap_or(newest))
+}
+
+/// The plan was cut for a target; the device may have less shared memory than the largest part of that target.
+fn check_shared_memory(plan: &Plan, device: &dyn Device) -> Result<(), EngineError> {
+    let limit = device.info().shared_per_block_optin;
+    match plan.launches.iter().find(|launch| launch.dynamic_shared > limit) {
+        None => Ok(()),
+        Some(launch) => Err(EngineError::SharedMemory {
+            label: launch.label.clone(),
+            needed: launch.dynamic_shared,
+            device: device.info().name.clone(),
+            limit,
+        }),
+    }
 }
 
 /// Captures the sequence and compares the graph with the plan; none, with a warning, if it cannot be captured.

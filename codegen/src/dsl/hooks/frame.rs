@@ -35,7 +35,6 @@ pub struct Frame {
 
 impl Frame {
     /// Enters the body.
-    #[allow(clippy::new_without_default)]
     pub fn enter() -> Frame {
         Frame { depth: with(|r| r.depth), exit: Exit::default() }
     }

@@ -1,0 +1,191 @@
+//! What the engine does when the device does not do what it should.
+
+mod hooked;
+
+use std::path::PathBuf;
+
+use bespoke::device::{self, Device, Error, GraphReport, MemoryInfo, Sequence};
+use bespoke::engine::{Engine, EngineError, EngineOptions};
+use bespoke_gguf::Gguf;
+use bespoke_kernels::shape::ModelShape;
+use hooked::{Hooked, Hooks, emulator};
+
+fn load_on(device: Box<dyn Device>) -> Result<Engine, EngineError> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures/llama-q8_0.gguf");
+    let gguf = Gguf::open(path).unwrap();
+    let shape = ModelShape::from_gguf(&gguf, "fixture").unwrap();
+    let options = EngineOptions { context: Some(64), ..EngineOptions::default() };
+    Engine::load(device, &gguf, &shape, &options, &|_, _| ())
+}
+
+fn load(hooks: impl Hooks + 'static) -> Result<Engine, EngineError> {
+    load_on(Box::new(Hooked::new(hooks)))
+}
+
+/// Loading must fail.
+fn failure(hooks: impl Hooks + 'static) -> EngineError {
+    load(hooks).err().expect("loading succeeded")
+}
+
+/// Tokens of a short prompt and what is chosen after it, and the last logits.
+fn decode(engine: &mut Engine) -> (Vec<u32>, Vec<f32>) {
+    engine.start(&[5, 17, 300]).unwrap();
+    for _ in 0..10 {
+        engine.step().unwrap();
+    }
+    engine.wait().unwrap();
+    ((1..=10).map(|position| engine.token(position).unwrap()).collect(), engine.logits().unwrap())
+}
+
+/// A sequence whose graph `change` has its hands on.
+struct Recaptured<F> {
+    real: Box<dyn Sequence>,
+    change: F,
+}
+
+impl<F: Fn(GraphReport) -> device::Result<GraphReport> + Send> Sequence for Recaptured<F> {
+    fn run_eager(&mut self) -> device::Result<()> {
+        self.real.run_eager()
+    }
+    fn capture(&mut self) -> device::Result<GraphReport> {
+        let report = self.real.capture()?;
+        (self.change)(report)
+    }
+    fn replay(&mut self) -> device::Result<()> {
+        // Where the change fails there is no graph: an engine that replays all the same must not get away with it.
+        let report = self.real.capture()?;
+        (self.change)(report)?;
+        self.real.replay()
+    }
+    fn wait(&mut self) -> device::Result<()> {
+        self.real.wait()
+    }
+    fn profile(&mut self) -> device::Result<Vec<f64>> {
+        self.real.profile()
+    }
+    fn time_replays(&mut self, count: u32) -> device::Result<f64> {
+        self.real.time_replays(count)
+    }
+}
+
+/// Every sequence's graph goes through this.
+struct Graph(fn(GraphReport) -> device::Result<GraphReport>);
+
+impl Hooks for Graph {
+    fn sequence(&self, real: Box<dyn Sequence>) -> Box<dyn Sequence> {
+        Box::new(Recaptured { real, change: self.0 })
+    }
+}
+
+#[test]
+fn without_a_graph_the_same_tokens_come_from_eager_launches() {
+    let mut replaying = load_on(emulator()).unwrap();
+    assert!(replaying.graph().is_some());
+    let mut eager = load(Graph(|_| Err(Error::Capture(Box::new(Error::NotCaptured))))).unwrap();
+    assert!(eager.graph().is_none());
+    assert!(decode(&mut replaying) == decode(&mut eager), "other tokens or logits");
+}
+
+#[test]
+fn other_failures_of_capture_are_errors() {
+    let error = failure(Graph(|_| Err(Error::Access("the device is gone".to_owned()))));
+    assert!(matches!(&error, EngineError::Device(Error::Access(_))), "{error}");
+    assert_eq!(error.to_string(), "the device is gone");
+}
+
+/// The plan's fourth launch, and how many there are.
+fn fourth_launch() -> (String, usize) {
+    let engine = load_on(emulator()).unwrap();
+    let plan = engine.plan();
+    (plan.kernels[plan.launches[3].kernel].name.clone(), plan.launches.len())
+}
+
+#[test]
+fn a_graph_with_a_node_too_few_is_refused() {
+    let error = failure(Graph(|mut report| {
+        report.kernels.remove(3);
+        report.nodes -= 1;
+        Ok(report)
+    }));
+    assert!(matches!(error, EngineError::GraphMismatch(_)), "{error}");
+    let (_, launches) = fourth_launch();
+    let (error, expected) = (error.to_string(), format!("{} nodes for {launches} launches", launches - 1));
+    assert!(error.contains(&expected) && error.contains("--eager"), "{error}");
+}
+
+#[test]
+fn a_graph_with_another_kernel_is_refused() {
+    let error = failure(Graph(|mut report| {
+        report.kernels[3] = "(memcpy)".to_owned();
+        Ok(report)
+    }));
+    assert!(matches!(error, EngineError::GraphMismatch(_)), "{error}");
+    let (kernel, _) = fourth_launch();
+    let (error, expected) = (error.to_string(), format!("node 3 is (memcpy), launch 3 is {kernel}"));
+    assert!(error.contains(&expected), "{error}");
+}
+
+/// Refuses the allocation of that name.
+struct Full(&'static str);
+
+impl Hooks for Full {
+    fn alloc(&self, name: &str, needed: u64) -> device::Result<()> {
+        if name != self.0 {
+            return Ok(());
+        }
+        let (device, name) = ("a full device".to_owned(), name.to_owned());
+        Err(Error::OutOfMemory { device, name, needed, free: 1 << 10, total: 1 << 20 })
+    }
+}
+
+#[test]
+fn an_allocation_that_fails_is_named() {
+    // The last of the ordinary buffers that are read back, and the host-visible one.
+    for name in ["logits", "finished"] {
+        let error = failure(Full(name));
+        assert!(matches!(&error, EngineError::Device(Error::OutOfMemory { .. })), "{error}");
+        let text = error.to_string();
+        assert!(text.starts_with(&format!("out of memory on a full device: `{name}` needs ")), "{text}");
+        assert!(text.ends_with("and 1.00 KiB of 1.00 MiB is free"), "{text}");
+    }
+}
+
+/// Says that so many bytes are free.
+struct Free(u64);
+
+impl Hooks for Free {
+    fn memory(&self, real: MemoryInfo) -> MemoryInfo {
+        MemoryInfo { free: self.0, ..real }
+    }
+    fn alloc(&self, name: &str, _: u64) -> device::Result<()> {
+        panic!("`{name}` was allocated on a device that is too small");
+    }
+}
+
+#[test]
+fn a_model_that_does_not_fit_is_refused_before_anything_is_allocated() {
+    let bytes = load_on(emulator()).unwrap().plan().total_bytes();
+    let error = failure(Free(bytes - 1));
+    let EngineError::DoesNotFit(error) = error else { panic!("{error}") };
+    assert_eq!(error.weights + error.cache + error.activations, bytes);
+    assert_eq!((error.free, error.context), (bytes - 1, 64));
+    let (text, needed) = (error.to_string(), device::Bytes(bytes));
+    for part in [format!("it needs {needed} (weights "), format!("{} is free", device::Bytes(bytes - 1))] {
+        assert!(text.contains(&part), "no {part:?} in: {text}");
+    }
+}
+
+/// So many bytes are free, and allocations are real.
+struct JustEnough(u64);
+
+impl Hooks for JustEnough {
+    fn memory(&self, real: MemoryInfo) -> MemoryInfo {
+        MemoryInfo { free: self.0, ..real }
+    }
+}
+
+#[test]
+fn a_model_that_just_fits_is_loaded() {
+    let bytes = load_on(emulator()).unwrap().plan().total_bytes();
+    assert!(load(JustEnough(bytes)).is_ok());
+}
