@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 use crate::ir::verify::verify;
-use crate::ir::{Function, Op, Param, Type};
+use crate::ir::{Function, InstData, Op, Param, Type};
 use crate::passes::{self, OptLevel};
 use crate::ptx::{self, Target, Unsupported};
 
@@ -76,6 +77,27 @@ impl Kernel {
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Kernel {
         self.function.name = name.into();
+        self
+    }
+
+    /// The same kernel for a programmatic launch: it first lets the next kernel start, then waits until the ones
+    /// before are complete (`griddepcontrol`, sm_90). Launched without a programmatic edge it runs as before.
+    #[must_use]
+    pub fn programmatic(mut self) -> Kernel {
+        let entry = self.function.layout[0];
+        let loc = self.function.block(entry).insts.first().and_then(|&inst| self.function.inst(inst).loc);
+        let start = [Op::LaunchDependents, Op::WaitForDependencies].map(|op| {
+            let data = InstData {
+                op,
+                ty: Type::U32,
+                args: SmallVec::new(),
+                dests: Vec::new(),
+                results: SmallVec::new(),
+                loc,
+            };
+            self.function.create_inst(data, &[])
+        });
+        self.function.block_mut(entry).insts.splice(0..0, start);
         self
     }
 

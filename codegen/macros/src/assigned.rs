@@ -121,10 +121,18 @@ impl Assigned {
     }
 
     fn names_in(&mut self, tokens: TokenStream) {
+        // How many dots stand before the token: after one, but not after `..`, it names a field or a method.
+        let mut dots = 0;
         for token in tokens {
+            let is_member = dots == 1;
+            dots = if matches!(&token, TokenTree::Punct(punct) if punct.as_char() == '.') {
+                dots + 1
+            } else {
+                0
+            };
             match token {
                 TokenTree::Group(group) => self.names_in(group.stream()),
-                TokenTree::Ident(root) if !self.locals.contains(&root) => {
+                TokenTree::Ident(root) if !is_member && !self.locals.contains(&root) => {
                     let place = Place { root, fields: Vec::new(), deref: false };
                     self.assignments.push(Assignment { place, how: How::Perhaps, through: false });
                 }
@@ -249,20 +257,6 @@ impl<'ast> Visit<'ast> for Assigned {
 
     fn visit_item(&mut self, _: &'ast Item) {}
     fn visit_type(&mut self, _: &'ast syn::Type) {}
-}
-
-/// The assignments of one expression's own operator, not of its parts: for the check at closures.
-pub fn direct_assignments(expression: &Expr) -> Vec<Assignment> {
-    let mut found = Assigned::default();
-    match expression {
-        Expr::Assign(assign) => found.target(&assign.left),
-        Expr::Binary(binary) if is_compound_assignment(&binary.op) => found.add(&binary.left, How::Assign),
-        Expr::Reference(reference) if reference.mutability.is_some() => {
-            found.add(&reference.expr, How::Assign);
-        }
-        _ => {}
-    }
-    found.assignments
 }
 
 /// The place that a `for` keeps borrowed while it runs over `iterated`, if it can be told.

@@ -1,12 +1,12 @@
-//! The expansions of `if`, the loops and the jumps.
+//! The expansions of `if`, `&&` and `||`, the loops and the jumps.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, format_ident, quote_spanned};
 use syn::spanned::Spanned;
 use syn::visit::Visit;
 use syn::{
-    Block, Expr, ExprBlock, ExprBreak, ExprContinue, ExprForLoop, ExprIf, ExprLoop, ExprMethodCall,
-    ExprRange, ExprReturn, ExprWhile, Ident, Label, Lifetime, RangeLimits,
+    Block, Expr, ExprBinary, ExprBlock, ExprBreak, ExprContinue, ExprForLoop, ExprIf, ExprLoop,
+    ExprMethodCall, ExprRange, ExprReturn, ExprWhile, Ident, Label, Lifetime, RangeLimits,
 };
 
 use crate::assigned::iterated_place;
@@ -102,6 +102,25 @@ impl Rewriter<'_> {
             self.expression(other, value);
         }
         Expr::If(branch)
+    }
+
+    /// `&&` and `||`: an `if` without a second branch, and with a value.
+    pub fn short_circuit(&mut self, binary: ExprBinary, stem: &str) -> Expr {
+        let span = binary.op.span();
+        let ExprBinary { attrs, mut left, mut right, .. } = binary;
+        self.expression(&mut left, Position::Operand);
+        let slots = self.region(|assigned| assigned.visit_expr(&right));
+        self.expression(&mut right, Position::Operand);
+        let number = self.fresh();
+        let begin = format_ident!("begin_{stem}", span = span);
+        let handle = format_ident!("__{stem}{number}", span = span);
+        let value = format_ident!("__right{number}", span = span);
+        let list = self.slot_list(None, &slots, span);
+        Expr::Verbatim(quote_spanned! {span=> #(#attrs)* {
+            let #handle = ::bespoke_codegen::hooks::#begin(#left, #list);
+            let #value = if #handle.enter() { #handle.right(#right) } else { ::core::option::Option::None };
+            #handle.finish(#list, #value)
+        }})
     }
 
     /// `while`.

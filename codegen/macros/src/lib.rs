@@ -11,7 +11,7 @@
 //! | `kernel`   | the function that `#[kernel]` leaves: options, parameters, recording |
 //! | `device`   | the same for `#[device]`, which inlines into its caller              |
 //! | `rewrite`  | rewrites a body, statement by statement                              |
-//! | `control`  | the expansions of `if`, the loops, and the jumps                     |
+//! | `control`  | the expansions of `if`, `&&`, the loops, and the jumps               |
 //! | `scope`    | which name means which variable, and which a jump must carry         |
 //! | `assigned` | which places a region of code may assign                             |
 //! | `tail`     | where a body ends: tail `return`s, branches that do not come back    |
@@ -25,8 +25,11 @@
 //!
 //! # What is carried
 //!
-//! `let mut x` stays a Rust variable. At every branch and loop the expansion passes to the hook the
-//! places that the region may assign, and the hook makes block parameters of those that hold handles.
+//! `let mut x` stays a Rust variable. At every branch, right side of `&&` or `||`, and loop the expansion
+//! passes to the hook the places that the region may assign, and the hook makes block parameters of those
+//! that hold handles. A closure runs where it is called, and what it assigns cannot be seen there: one that
+//! may assign a variable of the function around it is an error.
+//!
 //! The analysis is syntactic and errs on the side of carrying too much: it takes any method call for an
 //! assignment to its receiver. It cannot see through a `&mut` that reached a binding by pattern
 //! matching on something that does not say `&mut` (`if let Some(t) = tiles.get_mut(0) { t.clear() }`

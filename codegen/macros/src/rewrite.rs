@@ -3,16 +3,17 @@
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
+use syn::visit::Visit;
 use syn::visit_mut::{self, VisitMut};
 use syn::{
     BinOp, Block, Expr, ExprBinary, ExprClosure, ExprMatch, Ident, Lifetime, Lit, Local, Pat, ReturnType,
     Signature, Stmt, Type, UnOp,
 };
 
-use crate::assigned::{Assigned, direct_assignments};
+use crate::assigned::{Assigned, Assignment, How};
 use crate::control::Loop;
 use crate::errors::Errors;
-use crate::scope::{Barrier, Scope, Slot, is_mut_borrow};
+use crate::scope::{Scope, Slot, is_mut_borrow};
 use crate::{diagnose, tail};
 
 /// What becomes of an expression's value.
@@ -222,7 +223,6 @@ impl Rewriter<'_> {
 
     /// Rewrites an expression.
     pub fn expression(&mut self, expression: &mut Expr, position: Position) {
-        self.check_outer_assignment(expression);
         let taken = match expression {
             Expr::Match(choice) => return self.match_(choice, position),
             Expr::Block(block) => {
@@ -273,9 +273,10 @@ impl Rewriter<'_> {
     }
 
     fn closure(&mut self, closure: &mut ExprClosure) {
+        self.check_captures(closure);
         let (loops, frame) = (std::mem::take(&mut self.loops), self.frame.take());
         let mark = self.scope.enter();
-        self.scope.bar(Barrier::Closure);
+        self.scope.enter_closure();
         for input in &closure.inputs {
             self.scope.bind_pattern(input, false);
         }
@@ -285,20 +286,27 @@ impl Rewriter<'_> {
     }
 
     /// A closure's assignments happen when it is called, where nothing can carry them.
-    fn check_outer_assignment(&mut self, expression: &Expr) {
-        for assignment in direct_assignments(expression) {
-            let name = &assignment.place.root;
-            let message = match self.scope.crosses(&assignment) {
-                Some(Barrier::Closure) => format!(
+    fn check_captures(&mut self, closure: &ExprClosure) {
+        let mut assigned = Assigned::default();
+        assigned.visit_expr_closure(closure);
+        let mut reported: Vec<Ident> = Vec::new();
+        for Assignment { place, how, .. } in self.scope.assigned(assigned.assignments) {
+            let name = place.root;
+            if reported.contains(&name) {
+                continue;
+            }
+            let what = match how {
+                How::Assign => format!(
                     "a closure cannot assign `{name}` of the function around it: return the new value, or write a \
                      `#[device]` function that takes `&mut {name}`"
                 ),
-                Some(Barrier::ShortCircuit) => {
-                    format!("the right side of `&&` and `||` cannot assign `{name}`: use `if`")
-                }
-                None => continue,
+                How::Perhaps | How::Mention => format!(
+                    "this may change `{name}` of the function around the closure: write a `#[device]` function that \
+                     takes `&mut {name}`, or, if the closure only reads it, `let {name} = &{name};` before"
+                ),
             };
-            self.errors.push(name.span(), message);
+            self.errors.push(name.span(), what);
+            reported.push(name);
         }
     }
 
@@ -306,26 +314,15 @@ impl Rewriter<'_> {
         if let Some(method) = comparison(&binary.op) {
             return self.comparison(binary, method);
         }
-        let hook = match binary.op {
-            BinOp::And(_) => "and",
-            BinOp::Or(_) => "or",
+        match binary.op {
+            BinOp::And(_) => self.short_circuit(binary, "and"),
+            BinOp::Or(_) => self.short_circuit(binary, "or"),
             _ => {
                 self.expression(&mut binary.left, Position::Operand);
                 self.expression(&mut binary.right, Position::Operand);
-                return Expr::Binary(binary);
+                Expr::Binary(binary)
             }
-        };
-        let span = binary.op.span();
-        let hook = Ident::new(hook, span);
-        let ExprBinary { attrs, mut left, mut right, .. } = binary;
-        self.expression(&mut left, Position::Operand);
-        let mark = self.scope.enter();
-        self.scope.bar(Barrier::ShortCircuit);
-        let (loops, frame) = (std::mem::take(&mut self.loops), self.frame.take());
-        self.expression(&mut right, Position::Operand);
-        (self.loops, self.frame) = (loops, frame);
-        self.scope.leave(mark);
-        Expr::Verbatim(quote_spanned!(span=> #(#attrs)* ::bespoke_codegen::hooks::#hook(#left, || #right)))
+        }
     }
 
     fn comparison(&mut self, binary: ExprBinary, (method, mirrored): (&str, &str)) -> Expr {

@@ -29,18 +29,10 @@ struct Binding {
     id: BindingId,
 }
 
-/// What separates a body from the variables outside it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Barrier {
-    /// A closure that the kernel's author wrote.
-    Closure,
-    /// The right side of `&&` or `||`, which becomes a closure.
-    ShortCircuit,
-}
-
 enum Entry {
     Binding(Binding),
-    Barrier(Barrier),
+    /// The closure whose body follows: what is outside it cannot be carried.
+    Closure,
     /// A place that an enclosing `for`'s iterator keeps borrowed.
     Borrowed(Place),
 }
@@ -74,9 +66,9 @@ impl Scope {
         self.entries.truncate(mark.0);
     }
 
-    /// Separates what follows from the variables so far.
-    pub fn bar(&mut self, barrier: Barrier) {
-        self.entries.push(Entry::Barrier(barrier));
+    /// Separates the body of a closure, which follows, from the variables so far.
+    pub fn enter_closure(&mut self) {
+        self.entries.push(Entry::Closure);
     }
 
     /// Says that an iterator borrows `place` until the scope ends.
@@ -110,38 +102,39 @@ impl Scope {
         slots
     }
 
-    fn find(&self, name: &Ident) -> Option<(&Binding, Option<Barrier>)> {
-        let mut crossed = None;
+    /// What `name` means here, and whether it is a variable outside of the present closure.
+    fn find(&self, name: &Ident) -> Option<(&Binding, bool)> {
+        let mut captured = false;
         for entry in self.entries.iter().rev() {
             match entry {
-                Entry::Binding(binding) if binding.name == *name => return Some((binding, crossed)),
-                Entry::Barrier(barrier) => crossed = crossed.or(Some(*barrier)),
+                Entry::Binding(binding) if binding.name == *name => return Some((binding, captured)),
+                Entry::Closure => captured = true,
                 _ => {}
             }
         }
         None
     }
 
-    /// The barrier, if any, between this point and the variable that `assignment` writes.
-    pub fn crosses(&self, assignment: &Assignment) -> Option<Barrier> {
-        let (binding, barrier) = self.find(&assignment.place.root)?;
-        barrier.filter(|_| may_assign(binding.kind, assignment))
-    }
-
     fn is_borrowed(&self, place: &Place) -> bool {
         self.entries.iter().any(|entry| matches!(entry, Entry::Borrowed(other) if other.overlaps(place)))
+    }
+
+    /// Those of `assignments`, of a region that starts here, that may change a variable of the present function or
+    /// closure.
+    pub fn assigned(&self, assignments: Vec<Assignment>) -> Vec<Assignment> {
+        let may_change = |assignment: &Assignment| {
+            let Some((binding, false)) = self.find(&assignment.place.root) else { return false };
+            let certain = matches!(assignment.how, How::Assign);
+            may_assign(binding.kind, assignment) && (certain || !self.is_borrowed(&assignment.place))
+        };
+        assignments.into_iter().filter(may_change).collect()
     }
 
     /// The slots of a region that starts here and makes `assignments`: no two of them overlap.
     pub fn slots(&self, assignments: Vec<Assignment>) -> Vec<Slot> {
         let mut slots: Vec<Slot> = Vec::new();
-        for assignment in assignments {
-            let Some((binding, None)) = self.find(&assignment.place.root) else { continue };
-            let certain = matches!(assignment.how, How::Assign);
-            if !may_assign(binding.kind, &assignment) || (!certain && self.is_borrowed(&assignment.place)) {
-                continue;
-            }
-            let mut place = assignment.place;
+        for Assignment { mut place, .. } in self.assigned(assignments) {
+            let Some((binding, _)) = self.find(&place.root) else { continue };
             if binding.kind != Kind::Owned && place.fields.is_empty() {
                 place.deref = true;
             }

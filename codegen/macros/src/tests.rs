@@ -314,13 +314,29 @@ fn operators() {
             fn f() -> bool {
                 let __scope = hooks::enter_device("f", Location::caller());
                 __record(move || -> bool {
-                    let a = hooks::or(
-                        hooks::and(
-                            (&hooks::Pair::new(&n, &0)).gt(),
-                            || (&hooks::Pair::new(&m[i], &-1)).ne(),
-                        ),
-                        || (&hooks::Pair::new(&(x + 1), &y)).ge(),
-                    );
+                    let a = {
+                        let __or2 = hooks::begin_or(
+                            {
+                                let __and1 = hooks::begin_and(
+                                    (&hooks::Pair::new(&n, &0)).gt(),
+                                    &mut [],
+                                );
+                                let __right1 = if __and1.enter() {
+                                    __and1.right((&hooks::Pair::new(&m[i], &-1)).ne())
+                                } else {
+                                    None
+                                };
+                                __and1.finish(&mut [], __right1)
+                            },
+                            &mut [],
+                        );
+                        let __right2 = if __or2.enter() {
+                            __or2.right((&hooks::Pair::new(&(x + 1), &y)).ge())
+                        } else {
+                            None
+                        };
+                        __or2.finish(&mut [], __right2)
+                    };
                     let b = (&hooks::Pair::new(&1, &2)).lt();
                     let c = [1; N < 3];
                     a
@@ -328,6 +344,50 @@ fn operators() {
             }
         "##]],
     );
+}
+
+#[test]
+fn a_right_side_carries_what_it_may_assign() {
+    check_device(
+        "fn f(c: Val<bool>, t: &mut Tile) -> Val<bool> { c && t.full() }",
+        expect![[r##"
+            #[track_caller]
+            fn f(c: Val<bool>, t: &mut Tile) -> Val<bool> {
+                let __scope = hooks::enter_device("f", Location::caller());
+                __record(move || -> Val<bool> {
+                    {
+                        let __and1 = hooks::begin_and(c, &mut [&mut *t]);
+                        let __right1 = if __and1.enter() { __and1.right(t.full()) } else { None };
+                        __and1.finish(&mut [&mut *t], __right1)
+                    }
+                })
+            }
+        "##]],
+    );
+}
+
+#[test]
+fn what_a_closure_may_not_do() {
+    let check = |closure: &str, names: &[&str]| {
+        let source =
+            format!("fn f(t: &mut Tile, p: Plain) {{ let mut x = a; let y = b; let g = {closure}; }}");
+        let found = errors(crate::device::expand(TokenStream::new(), source.parse().expect("tokens")));
+        let refused: Vec<&str> = found.lines().filter_map(|line| line.split('`').nth(1)).collect();
+        assert_eq!(refused, names, "{closure}: {found}");
+    };
+    check("|z| x += z", &["x"]);
+    check("|| x.bump()", &["x"]);
+    check("|| t.bump() + t.bump()", &["t"]);
+    check("|| h(t)", &["t"]);
+    check("|| h(&mut x)", &["x"]);
+    check("|| vec![x; 3]", &["x"]);
+    check("|z| move || h(x.f(z), t.f())", &["x", "t"]);
+    check("|z| { let mut w = z; let v = || w.bump(); v() }", &["w"]);
+    // Nothing outside of it changes.
+    check("|z| x + h(x, &x) + x.clone() + x[z.f()] + x.rows", &[]);
+    check("|z| y.f() + h(y) + p.f() + t.rows[z] + *t", &[]);
+    check("|x| { x.bump(); let mut t = y; t.bump(); t = x; }", &[]);
+    check("|z| if z { let x = &x; x.f() } else { z }", &[]);
 }
 
 #[test]
@@ -348,6 +408,7 @@ fn what_a_region_carries() {
     check("if c { x.len(); g(x); h(&x) }", "");
     check("if c { g(&mut x); }", "x");
     check("if c { assert!(x.ok()); }", "x");
+    check("if c { assert!(a.x().y == (0..x).len()); }", "x");
     check("if c { } else if d { x = 1; }", "x");
     check("if c { let mut x = 1; x = 2; }", "");
     check("if c { match d { Some(x) => x.set(), None => y = 1 } }", "y");
@@ -363,6 +424,10 @@ fn what_a_region_carries() {
     // What an iterator keeps borrowed cannot change, and cannot be borrowed again.
     check("for z in x.iter() { y += x.get(z); }", "y");
     check("while x.next() { y = 1; }", "x, y");
+    check("c && { x = 1; y > x };", "x");
+    check("c || x.f(y);", "x");
+    check("c && g(t);", "*t");
+    check("c && g(x) && y.len() > t.rows;", "");
     check("for x in d { x.f(); }", "");
 }
 
@@ -381,7 +446,7 @@ fn everything_unsupported_is_reported_at_once() {
         m(return val(1));
         if c { let x = 1; return n; }
         break;
-        x && { a = 1; true }
+        let o = |p: u32| a.at(p).load() + m(x) + q.len();
     }";
     expect![[r#"
         `#[device]` takes no arguments
@@ -402,7 +467,8 @@ fn everything_unsupported_is_reported_at_once() {
         `return` must be a statement of its own
         this `x` hides the one that a jump out of here carries: rename one of them
         `break` outside of a loop
-        the right side of `&&` and `||` cannot assign `a`: use `if`
+        this may change `a` of the function around the closure: write a `#[device]` function that takes `&mut a`, or, if the closure only reads it, `let a = &a;` before
+        this may change `x` of the function around the closure: write a `#[device]` function that takes `&mut x`, or, if the closure only reads it, `let x = &x;` before
     "#]].assert_eq(&errors(crate::device::expand("inline".parse().unwrap(), source.parse().unwrap())));
     let source = "impl fn f() {}";
     expect![[r#"

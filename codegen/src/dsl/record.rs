@@ -7,6 +7,7 @@ use std::panic::Location;
 use cranelift_entity::EntitySet;
 use smallvec::SmallVec;
 
+use crate::ir::verify::misuse;
 use crate::ir::{Block, BlockCall, Function, InstData, Loc, Op, Param, SourceLoc, Type, Value};
 use crate::kernel::Kernel;
 
@@ -113,6 +114,9 @@ impl Recorder {
             results: SmallVec::new(),
             loc: Some(loc),
         };
+        if let Some(message) = misuse(&self.func, &data) {
+            return Err(message);
+        }
         let inst = self.func.create_inst(data, &results);
         self.func.block_mut(self.block).insts.push(inst);
         Ok(self.func.inst(inst).results.clone())

@@ -6,7 +6,7 @@
 //! defined once and used only where their definition dominates. Blocks outside [`Function::layout`] do not exist
 //! for any pass.
 //!
-//! The text form ([`print`], [`parse`]) round-trips: printing what was parsed gives the same text, and parsing
+//! The text form ([`mod@print`], [`mod@parse`]) round-trips: printing what was parsed gives the same text, and parsing
 //! what was printed gives the same function up to the numbering of entities.
 
 pub mod dominators;

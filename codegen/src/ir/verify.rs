@@ -39,7 +39,7 @@ use std::fmt;
 use cranelift_entity::{EntitySet, SecondaryMap};
 
 use super::dominators::{Dominators, InstBlocks};
-use super::{Block, Def, Function, Inst, Op, Type, Value, print};
+use super::{Block, Def, Function, Inst, InstData, Op, Type, Value, print};
 
 /// A broken rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,6 +70,12 @@ impl fmt::Display for VerifyError {
         }
         Ok(())
     }
+}
+
+/// What is wrong with the operands of an instruction that fits its signature, if anything: what can be said while
+/// a kernel is recorded.
+pub(crate) fn misuse(function: &Function, data: &InstData) -> Option<String> {
+    inst::misuses(function, data).into_iter().next()
 }
 
 /// Checks every rule; gives all errors found. Rules that only make sense once others hold are skipped otherwise.

@@ -235,14 +235,20 @@ impl Printer<'_> {
             self.line(format_args!("cvt.f32.f16 {value}, {from};"));
             (from, from_type) = (value, Type::F32);
         }
-        let name = |ty: Type| if ty.is_float() { arithmetic(ty) } else { memory(ty) };
+        // `cvt` to bfloat16 takes no 8-bit integers; their registers hold them extended to 32 bits.
+        let name = |ty: Type| match ty {
+            Type::U8 | Type::I8 if to_type == Type::Bf16 => arithmetic(ty),
+            _ if ty.is_float() => arithmetic(ty),
+            _ => memory(ty),
+        };
         let round = match (from_type.is_float(), to_type.is_float()) {
             (false, false) => String::new(),
             (true, false) => format!(".{rounding}i"),
             (true, true) if to_type == Type::F32 => String::new(),
             _ => format!(".{rounding}"),
         };
-        let saturate = if saturate { ".sat" } else { "" };
+        // `.sat` may stand only where there is something to clamp.
+        let saturate = if saturate && !always_fits(from_type, to_type) { ".sat" } else { "" };
         self.line(format_args!("cvt{round}{saturate}.{}.{} {to}, {from};", name(to_type), name(from_type)));
     }
 
@@ -355,6 +361,12 @@ impl Printer<'_> {
             self.line(format_args!("atom.relaxed.{scope}.{space}.{op}.{kind} {to}, {address}, {values};"));
         }
     }
+}
+
+/// Whether every integer of type `from` is one of type `to`.
+fn always_fits(from: Type, to: Type) -> bool {
+    let same_sign = from.is_signed() == to.is_signed();
+    from.is_int() && to.bits() > from.bits() && (same_sign || to.is_signed())
 }
 
 /// The PTX type of a packed word by its sign.

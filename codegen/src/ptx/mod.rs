@@ -1,6 +1,6 @@
 //! From IR to PTX text.
 //!
-//! [`print`] writes one module with one entry point. Each SSA value gets a virtual register of its class; ptxas
+//! [`print()`] writes one module with one entry point. Each SSA value gets a virtual register of its class; ptxas
 //! allocates the real ones. Block parameters are assigned by moves at the end of the predecessors. Constants
 //! stand as immediates wherever PTX takes them. Floating-point arithmetic is always written with its rounding, so
 //! that ptxas cannot contract it and every device gives the same bits.

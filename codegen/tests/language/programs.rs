@@ -11,6 +11,8 @@ use crate::interpret;
 mod host_types {
     /// A run-time number.
     pub type U = u32;
+    /// A run-time condition.
+    pub type B = bool;
     /// A run-time number with this value.
     pub fn val(value: u32) -> U {
         value
@@ -22,18 +24,38 @@ mod host_types {
         pub high: U,
         pub weight: u32,
     }
+    impl Pair {
+        pub fn raise(&mut self, by: U) -> B {
+            self.low += by;
+            if self.low > 12 {
+                self.high += 1;
+            }
+            self.low > 5
+        }
+    }
 }
 
 /// What they mean on the GPU.
 mod gpu_types {
     pub use bespoke_codegen::prelude::{Carry, Val, device, val};
     pub type U = Val<u32>;
+    pub type B = Val<bool>;
     #[derive(Clone, Copy, Carry)]
     pub struct Pair {
         pub low: U,
         pub high: U,
         #[carry(skip)]
         pub weight: u32,
+    }
+    impl Pair {
+        #[device]
+        pub fn raise(&mut self, by: U) -> B {
+            self.low += by;
+            if self.low > 12 {
+                self.high += 1;
+            }
+            self.low > 5
+        }
     }
 }
 
@@ -117,6 +139,7 @@ programs! {
     unrolled_in_loop loop_in_unrolled
     early_return early_return_in_loops return_from_unrolled_loop return_writes_through calls returns_in_every_arm
     comparisons short_circuit guarded_division
+    right_sides_assign right_sides_write_through right_sides_in_loops right_sides_jump right_sides_call_methods
     fields arrays tuples references_to_locals references_by_pattern iterated_references
     chosen_at_compile_time closures shadowing
 }
@@ -494,6 +517,62 @@ both! {
         let mut s = val(0);
         if b != 0 && a / b > 1 { s = a / b; }
         s
+    }
+
+    fn right_sides_assign(a: U, b: U) -> U {
+        let mut x = b;
+        let mut y = val(0);
+        // One that computes only, one that branches, and one that is always true.
+        let first = a > 2 && { x += 1; x > 4 };
+        let second = b == 3 || { if x > a { y = x; x = val(0); } y > 2 };
+        let third = a < 6 && { y += 10; true };
+        let mut s = x * 1000 + y * 10;
+        if first { s += 1; }
+        if second && !third { s += 2; }
+        s
+    }
+
+    fn take_one(x: &mut U) -> B {
+        *x -= 1;
+        *x > 3
+    }
+
+    fn right_sides_write_through(a: U, b: U) -> U {
+        let mut x = a + 20;
+        let mut y = b + 30;
+        let r = &mut x;
+        let mut s = val(0);
+        if a > 4 && take_one(r) || b < 3 && take_one(&mut y) && take_one(r) { s += 1; }
+        if true && take_one(r) || take_one(&mut y) { s += 2; }
+        s + x * 10 + y * 1000
+    }
+
+    fn right_sides_in_loops(a: U, b: U) -> U {
+        let mut left = a + 4;
+        let mut n = val(0);
+        while n < b && { left -= 1; left > 2 } { n += 1; }
+        for k in 0..3u32 {
+            if k != 1 && b > k && take_one(&mut left) { n += 100; }
+        }
+        n * 10 + left
+    }
+
+    fn right_sides_jump(a: U, b: U) -> U {
+        let mut s = val(0);
+        for i in 0..a {
+            if i > 1 && { if i == b { break; } s += 1; i != 5 } { s += 10; }
+            if i == 7 && { if b == 8 { return s; } true } { continue; }
+            s += 100;
+        }
+        s
+    }
+
+    fn right_sides_call_methods(a: U, b: U) -> U {
+        let mut p = Pair { low: a, high: val(0), weight: 3 };
+        let mut s = val(0);
+        if b > 2 && p.raise(b) { s += 1; }
+        if a == b || p.raise(a) && p.raise(val(1)) { s += 2; }
+        s + p.low * 10 + p.high * 1000
     }
 
     fn fields(a: U, b: U) -> U {

@@ -58,6 +58,58 @@ fn a_kernel_knows_its_name_threads_and_parameters() {
     assert_eq!(names, ["out", "n"]);
 }
 
+/// `count` is how many right sides were evaluated, while recording.
+#[kernel]
+fn right_sides_of_compile_time_operands(out: Ptr<Global, u32>, n: Val<u32>, flag: bool) {
+    let mut count = 0u32;
+    let both = flag && {
+        count += 1;
+        n > 3
+    };
+    let either = flag || {
+        count += 10;
+        n < 3
+    };
+    let neither = !flag && {
+        count += 100;
+        true
+    };
+    if both {
+        out.at(1).store(1);
+    }
+    if either {
+        out.at(2).store(1);
+    }
+    if neither {
+        out.at(3).store(1);
+    }
+    out.store(count);
+}
+
+#[test]
+fn compile_time_operands_decide_while_recording_whether_the_right_side_is_evaluated() {
+    assert_eq!(result(right_sides_of_compile_time_operands(true), &[7]), 1);
+    assert_eq!(result(right_sides_of_compile_time_operands(false), &[7]), 110);
+}
+
+/// The right side is a compile-time value, but recording it stores.
+#[kernel]
+fn store_on_a_right_side(out: Ptr<Global, u32>, n: Val<u32>) {
+    let stored = n > 3 && {
+        out.store(n);
+        true
+    };
+    if !stored {
+        out.store(100);
+    }
+}
+
+#[test]
+fn a_right_side_acts_only_where_the_left_one_holds() {
+    assert_eq!(result(store_on_a_right_side(), &[7]), 7);
+    assert_eq!(result(store_on_a_right_side(), &[2]), 100);
+}
+
 #[kernel]
 fn run_time_range(out: Ptr<Global, u32>, n: Val<u32>) {
     for i in 0..n {
@@ -263,6 +315,11 @@ refuses! {
         if n == 3 { count += 1; }
         out.store(count);
     } says "`count` is a compile-time variable, and this run-time branch changes it"
+
+    a_compile_time_variable_right_of_a_run_time_operand(out: Ptr<Global, u32>, n: Val<u32>) {
+        let mut count = 0u32;
+        if n == 3 || { count += 1; n == 4 } { out.store(count); }
+    } says "`count` is a compile-time variable, and this run-time `||` changes it"
 
     a_compile_time_variable_in_a_run_time_loop(out: Ptr<Global, u32>, n: Val<u32>) {
         let mut count = 0u32;

@@ -9,6 +9,9 @@ fn odd(n: Val<u32>) -> Val<u32> {
     while x {
         x -= 1;
     }
+    if n > 3 && n & 1 {
+        x += 1;
+    }
     x
 }
 

@@ -1,12 +1,12 @@
-//! `if`, `&&` and `||`.
+//! `if`.
 
 use std::panic::Location;
 
 use super::slot::{Saved, Slot, leaves, save, set_leaves};
 use crate::dsl::carry::Carry;
-use crate::dsl::record::{Site, emit1, fail, with};
-use crate::dsl::value::{Val, val};
-use crate::ir::{Binary, Block, BlockCall, Op, Type, Value};
+use crate::dsl::record::{Site, fail, with};
+use crate::dsl::value::Val;
+use crate::ir::{Block, BlockCall, Value};
 
 /// A condition of `if` or `while`: `bool`, decided while recording, or `Val<bool>`, decided on the GPU.
 #[diagnostic::on_unimplemented(
@@ -157,110 +157,4 @@ impl DynIf {
             (None, None) => unreachable!("the macro gives at least one branch a value"),
         }
     }
-}
-
-/// `left && right()`; `right` is evaluated only if `left` holds.
-#[track_caller]
-pub fn and<A: Logic<B>, B>(left: A, right: impl FnOnce() -> B) -> A::Output {
-    left.and(right, Location::caller())
-}
-
-/// `left || right()`; `right` is evaluated only if `left` does not hold.
-#[track_caller]
-pub fn or<A: Logic<B>, B>(left: A, right: impl FnOnce() -> B) -> A::Output {
-    left.or(right, Location::caller())
-}
-
-/// The operands of `&&` and `||`.
-#[diagnostic::on_unimplemented(message = "`{Self}` and `{B}` cannot be combined with `&&` or `||`")]
-pub trait Logic<B> {
-    /// `bool` if both sides are, else `Val<bool>`.
-    type Output;
-    /// Conjunction.
-    fn and(self, right: impl FnOnce() -> B, site: &'static Location<'static>) -> Self::Output;
-    /// Disjunction.
-    fn or(self, right: impl FnOnce() -> B, site: &'static Location<'static>) -> Self::Output;
-}
-
-impl Logic<bool> for bool {
-    type Output = bool;
-    fn and(self, right: impl FnOnce() -> bool, _: Site) -> bool {
-        self && right()
-    }
-    fn or(self, right: impl FnOnce() -> bool, _: Site) -> bool {
-        self || right()
-    }
-}
-
-impl Logic<Val<bool>> for bool {
-    type Output = Val<bool>;
-    fn and(self, right: impl FnOnce() -> Val<bool>, site: Site) -> Val<bool> {
-        if self { right() } else { Val::constant(false, site) }
-    }
-    fn or(self, right: impl FnOnce() -> Val<bool>, site: Site) -> Val<bool> {
-        if self { Val::constant(true, site) } else { right() }
-    }
-}
-
-impl Logic<bool> for Val<bool> {
-    type Output = Val<bool>;
-    fn and(self, right: impl FnOnce() -> bool, site: Site) -> Val<bool> {
-        if right() { self } else { Val::constant(false, site) }
-    }
-    fn or(self, right: impl FnOnce() -> bool, site: Site) -> Val<bool> {
-        if right() { Val::constant(true, site) } else { self }
-    }
-}
-
-impl Logic<Val<bool>> for Val<bool> {
-    type Output = Val<bool>;
-    fn and(self, right: impl FnOnce() -> Val<bool>, site: Site) -> Val<bool> {
-        short_circuit(self, right, true, site)
-    }
-    fn or(self, right: impl FnOnce() -> Val<bool>, site: Site) -> Val<bool> {
-        short_circuit(self, right, false, site)
-    }
-}
-
-/// Evaluates `right` only where `left == go_on`. A right side without memory accesses or effects is evaluated
-/// everywhere instead: one logic instruction is cheaper than a branch.
-fn short_circuit(left: Val<bool>, right: impl FnOnce() -> Val<bool>, go_on: bool, site: Site) -> Val<bool> {
-    let (start, body) = with(|r| {
-        let body = r.func.create_block();
-        let start = r.block;
-        r.reach(body);
-        r.switch_to(body);
-        r.depth += 1;
-        (start, body)
-    });
-    let right = right();
-    let pure = with(|r| {
-        r.depth -= 1;
-        let insts = &r.func.block(body).insts;
-        let pure = r.block == body && insts.iter().all(|&inst| r.func.inst(inst).op.is_pure());
-        if pure {
-            let insts = std::mem::take(&mut r.func.block_mut(body).insts);
-            r.func.block_mut(start).insts.extend(insts);
-            r.func.layout.retain(|&block| block != body);
-            r.block = start;
-        }
-        pure
-    });
-    if pure {
-        let op = Op::Binary(if go_on { Binary::And } else { Binary::Or });
-        return Val::from_id(emit1(op, Type::Pred, &[left.id, right.id], site));
-    }
-    let decided = with(|r| std::mem::replace(&mut r.block, start));
-    let constant = val(!go_on);
-    with(|r| {
-        let (join, params) = r.block_like(&[right.id]);
-        let call = |block, args| BlockCall { block, args };
-        let (yes, no) = (call(body, Vec::new()), call(join, vec![constant.id]));
-        let (then, otherwise) = if go_on { (yes, no) } else { (no, yes) };
-        r.branch(left.id, then, otherwise, site);
-        r.block = decided;
-        r.jump(join, vec![right.id], site);
-        r.switch_to(join);
-        Val::from_id(params[0])
-    })
 }

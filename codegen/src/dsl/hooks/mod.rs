@@ -9,13 +9,15 @@ mod branch;
 mod compare;
 mod exit;
 mod frame;
+mod logic;
 mod loops;
 mod slot;
 
 pub use super::record::{KernelOptions, KernelParam, parameter, record_kernel};
-pub use branch::{Condition, DynIf, StaticIf, and, begin_if, or};
+pub use branch::{Condition, DynIf, StaticIf, begin_if};
 pub use compare::{CompareDyn, CompareStatic, Pair};
 pub use frame::{Frame, InlinedScope, enter_device};
+pub use logic::{DynLogic, Operand, StaticLogic, begin_and, begin_or};
 pub use loops::{
     DynFor, DynLoop, DynRange, ForDyn, ForOf, ForStatic, RangeEnd, StaticFor, StaticWhile, begin_loop,
     begin_while, range, range_from_literal, type_of,

@@ -14,6 +14,14 @@ pub(super) struct Context<'a> {
     pub placed: EntitySet<Inst>,
 }
 
+/// What is wrong with the operands of an instruction, beyond their number and types.
+pub(super) fn misuses(function: &Function, data: &InstData) -> Vec<String> {
+    let mut errors = Vec::new();
+    casts(function, data, &mut errors);
+    memory(function, data, &mut errors);
+    errors
+}
+
 impl Context<'_> {
     /// What is wrong with the instruction.
     pub(super) fn check(&self, function: &Function, block: Block, inst: Inst) -> Vec<String> {
@@ -24,8 +32,7 @@ impl Context<'_> {
         targets(function, data, &mut errors);
         entities(function, data, &mut errors);
         if errors.is_empty() {
-            casts(function, data, &mut errors);
-            memory(function, data, &mut errors);
+            errors = misuses(function, data);
         }
         match data.loc {
             Some(loc) if !function.locs.is_valid(loc) => errors.push("has an unknown source location".into()),

@@ -15,6 +15,8 @@ pub(super) fn simplify(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewri
         Op::Unary(unary) => unary_rule(editor, data, unary),
         Op::Binary(_) if data.ty.is_float() => float_binary(editor, data),
         Op::Binary(binary) => same_operands(data, binary).or_else(|| int_binary(editor, data, binary)),
+        // Targets have fused bfloat16 arithmetic before they have any other.
+        Op::MulAdd if data.ty == Type::Bf16 => None,
         Op::MulAdd if data.ty.is_float() => float_mul_add(editor, data),
         Op::MulAdd => int_mul_add(editor, data),
         Op::MulWide => mul_wide(editor, data),

@@ -1,0 +1,150 @@
+//! `&&` and `||`: the right side is a region like a branch of an `if`, and may assign variables.
+
+use std::panic::Location;
+
+use super::slot::{Saved, Slot, leaves, save, set_leaves};
+use crate::dsl::record::{Site, with};
+use crate::dsl::value::Val;
+use crate::ir::{Block, BlockCall, Value};
+
+/// An operand of `&&` and `||`: `bool`, decided while recording, or `Val<bool>`, decided on the GPU.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be an operand of `&&` or `||`",
+    label = "expected `bool` or `Val<bool>`; compare a number with something, for example `x != 0`"
+)]
+pub trait Operand: Sized {
+    /// The operator with such a left side.
+    type Logic;
+    /// Starts `self && …` if `go_on` is true, `self || …` if it is false.
+    fn begin(self, go_on: bool, slots: &mut [Slot<'_>], site: &'static Location<'static>) -> Self::Logic;
+    /// The operand that always is `value`.
+    fn constant(value: bool, site: &'static Location<'static>) -> Self;
+    /// Its handle.
+    fn handle(self, site: &'static Location<'static>) -> Val<bool>;
+}
+
+impl Operand for bool {
+    type Logic = StaticLogic;
+    fn begin(self, go_on: bool, _: &mut [Slot<'_>], site: Site) -> StaticLogic {
+        StaticLogic { left: self, go_on, site }
+    }
+    fn constant(value: bool, _: Site) -> bool {
+        value
+    }
+    fn handle(self, site: Site) -> Val<bool> {
+        Val::constant(self, site)
+    }
+}
+
+impl Operand for Val<bool> {
+    type Logic = DynLogic;
+    fn begin(self, go_on: bool, slots: &mut [Slot<'_>], site: Site) -> DynLogic {
+        DynLogic::new(self, go_on, slots, site)
+    }
+    fn constant(value: bool, site: Site) -> Val<bool> {
+        Val::constant(value, site)
+    }
+    fn handle(self, _: Site) -> Val<bool> {
+        self
+    }
+}
+
+/// Starts `left && …`, whose right side may assign `slots`.
+#[track_caller]
+pub fn begin_and<L: Operand>(left: L, slots: &mut [Slot<'_>]) -> L::Logic {
+    left.begin(true, slots, Location::caller())
+}
+
+/// Starts `left || …`, whose right side may assign `slots`.
+#[track_caller]
+pub fn begin_or<L: Operand>(left: L, slots: &mut [Slot<'_>]) -> L::Logic {
+    left.begin(false, slots, Location::caller())
+}
+
+/// `&&` or `||` whose left side is known while recording.
+pub struct StaticLogic {
+    left: bool,
+    go_on: bool,
+    site: Site,
+}
+
+impl StaticLogic {
+    /// Whether to record the right side.
+    pub fn enter(&self) -> bool {
+        self.left == self.go_on
+    }
+    /// The right side's value.
+    pub fn right<B: Operand>(&self, value: B) -> Option<B> {
+        Some(value)
+    }
+    /// The right side, or what the left side decided.
+    pub fn finish<B: Operand>(self, _: &mut [Slot<'_>], right: Option<B>) -> B {
+        right.unwrap_or_else(|| B::constant(self.left, self.site))
+    }
+}
+
+/// `&&` or `||` that becomes a branch around the right side. If-conversion makes one logic instruction of it where
+/// the right side is cheap.
+pub struct DynLogic {
+    left: Val<bool>,
+    go_on: bool,
+    site: Site,
+    start: Block,
+    body: Block,
+    before: Vec<Saved>,
+    before_leaves: Vec<Value>,
+}
+
+impl DynLogic {
+    fn new(left: Val<bool>, go_on: bool, slots: &[Slot<'_>], site: Site) -> DynLogic {
+        let (start, body) = with(|r| {
+            let (start, body) = (r.block, r.func.create_block());
+            r.reach(body);
+            r.switch_to(body);
+            r.depth += 1;
+            (start, body)
+        });
+        DynLogic { left, go_on, site, start, body, before: save(slots), before_leaves: leaves(slots) }
+    }
+
+    /// The right side is recorded.
+    pub fn enter(&self) -> bool {
+        true
+    }
+
+    /// The right side's value, as a handle made where the right side ends.
+    pub fn right<B: Operand>(&self, value: B) -> Option<Val<bool>> {
+        Some(value.handle(self.site))
+    }
+
+    /// Joins the way through the right side and the one past it: variables and the value get a block parameter each.
+    pub fn finish(self, slots: &mut [Slot<'_>], right: Option<Val<bool>>) -> Val<bool> {
+        let operator = if self.go_on { "`&&`" } else { "`||`" };
+        for (slot, saved) in slots.iter().zip(&self.before) {
+            slot.require_unchanged(saved, operator, self.site);
+        }
+        let right = right.expect("the right side is recorded");
+        let (mut through, mut past) = (leaves(slots), self.before_leaves);
+        let end = with(|r| {
+            r.depth -= 1;
+            std::mem::replace(&mut r.block, self.start)
+        });
+        // Past the right side, the left side decided.
+        through.push(right.id);
+        past.push(Val::constant(!self.go_on, self.site).id);
+        let mut params = with(|r| {
+            let (join, params) = r.block_like(&through);
+            let (yes, no) =
+                (BlockCall { block: self.body, args: Vec::new() }, BlockCall { block: join, args: past });
+            let (then, otherwise) = if self.go_on { (yes, no) } else { (no, yes) };
+            r.branch(self.left.id, then, otherwise, self.site);
+            r.block = end;
+            r.jump(join, through, self.site);
+            r.switch_to(join);
+            params
+        });
+        let value = params.pop().expect("pushed above");
+        set_leaves(slots, &params);
+        Val::from_id(value)
+    }
+}

@@ -1,0 +1,158 @@
+//! Operations on bits and bytes.
+
+use bespoke_codegen::prelude::*;
+
+use crate::host::Host;
+use crate::table::{Table, edges};
+
+macro_rules! words {
+    ($($name:ident $ty:ident $signed:literal;)*) => { $(
+        #[test]
+        fn $name() {
+            type T = $ty;
+            let rows = || T::edges().into_iter().map(|x| (x, 0, 0)).collect();
+            Table::<T, u32, u32, u32>::new(rows())
+                .unary("count_ones", |x| x.count_ones(), |x| x.count_ones())
+                .unary("leading_zeros", |x| x.leading_zeros(), |x| x.leading_zeros())
+                .check();
+            Table::<T, u32, u32, T>::new(rows())
+                .unary("reverse_bits", |x| x.reverse_bits(), |x| x.reverse_bits())
+                .check();
+
+            let places = [(0, 0), (0, 1), (3, 5), (8, 24), (28, 8), (31, 1), (0, 32), (32, 32), (60, 9), (200, 3)];
+            let rows = T::edges().into_iter().flat_map(|x| places.map(|(at, length)| (x, at, length)));
+            Table::<T, u32, u32, T>::new(rows.collect())
+                .ternary("bit_field", |x, at, length| x.bit_field(at, length), |x, at, length| {
+                    // The value, sign-extended without end, cut at `length` bits; past its end a field has the
+                    // value's sign.
+                    let endless = i128::from(x) >> at.min(T::BITS);
+                    let shift = 128 - length.min(T::BITS - at.min(T::BITS)).max(u32::from($signed && length > 0));
+                    let cut = if length == 0 { 0 } else if $signed {
+                        endless << shift >> shift
+                    } else if shift == 128 { 0 } else {
+                        ((endless as u128) << shift >> shift) as i128
+                    };
+                    cut as T
+                })
+                .check();
+        }
+    )* };
+}
+words! {
+    words_u32 u32 false;
+    words_u64 u64 false;
+    words_i32 i32 true;
+    words_i64 i64 true;
+}
+
+#[test]
+fn three_words() {
+    let shifts = || {
+        let pairs = edges::<u32, u32, u32>().into_iter();
+        pairs.flat_map(|(a, b, _)| [0, 1, 13, 31, 32, 45].map(|by| (a, b, by))).collect::<Vec<_>>()
+    };
+    let pair = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
+    Table::<u32, u32, u32, u32>::new(edges())
+        .ternary("and-or", |a, b, c| lop3(a, b, c, (0xf0 & 0xcc) | 0xaa), |a, b, c| (a & b) | c)
+        .ternary("parity", |a, b, c| lop3(a, b, c, 0xf0 ^ 0xcc ^ 0xaa), |a, b, c| a ^ b ^ c)
+        .ternary("not a, and not c", |a, b, c| lop3(a, b, c, !0xf0 & !0xaa), |a, _, c| !a & !c)
+        .ternary("choose", |a, b, c| lop3(a, b, c, 0xca), |a, b, c| (a & b) | (!a & c))
+        .check();
+    Table::<u32, u32, u32, u32>::new(shifts())
+        .ternary(
+            "funnel_left",
+            |a, b, c| funnel_left(a, b, c),
+            move |a, b, c| (pair(a, b) << (c & 31) >> 32) as u32,
+        )
+        .ternary(
+            "funnel_right",
+            |a, b, c| funnel_right(a, b, c),
+            move |a, b, c| (pair(a, b) >> (c & 31)) as u32,
+        )
+        .check();
+}
+
+#[test]
+fn permuted_bytes() {
+    let selectors = [0x3210, 0x7654, 0x0123, 0x5410, 0xfba9, 0x8c3d, 0x0000];
+    let words = edges::<u32, u32, u32>().into_iter();
+    let rows = words.flat_map(|(a, b, _)| selectors.map(|selector| (a, b, selector)));
+    Table::<u32, u32, u32, u32>::new(rows.collect())
+        .ternary(
+            "permute_bytes",
+            |a, b, c| permute_bytes(a, b, c),
+            |a, b, c| {
+                let bytes = [a.to_le_bytes(), b.to_le_bytes()].concat();
+                u32::from_le_bytes(std::array::from_fn(|i| {
+                    let nibble = c >> (4 * i) & 15;
+                    let byte = bytes[nibble as usize & 7];
+                    if nibble & 8 == 0 { byte } else { ((byte as i8) >> 7) as u8 }
+                }))
+            },
+        )
+        .check();
+}
+
+fn byte(word: u32, i: usize, signed: bool) -> i32 {
+    let byte = word.to_le_bytes()[i];
+    if signed { (byte as i8).into() } else { byte.into() }
+}
+
+fn half(word: u32, i: usize, signed: bool) -> i32 {
+    let half = (word >> (16 * i)) as u16;
+    if signed { (half as i16).into() } else { half.into() }
+}
+
+fn dot4(a: u32, b: u32, c: i32, signed: (bool, bool)) -> i32 {
+    (0..4).fold(c, |sum, i| sum.wrapping_add(byte(a, i, signed.0) * byte(b, i, signed.1)))
+}
+
+fn dot2(a: u32, b: u32, c: i32, signed: (bool, bool), first: usize) -> i32 {
+    (0..2).fold(c, |sum, i| sum.wrapping_add(half(a, i, signed.0) * byte(b, first + i, signed.1)))
+}
+
+#[test]
+fn dot_products() {
+    let mut table = Table::<u32, u32, i32, i32>::new(edges());
+    macro_rules! signs {
+        ($($a:ident $b:ident;)*) => { $(
+            let signed = (<$a as Packed>::SIGNED, <$b as Packed>::SIGNED);
+            let name = |what| format!("{what} {} {}", stringify!($a), stringify!($b));
+            table = table
+                .ternary(name("dp4a"), |a, b, c| dp4a($a, a, $b, b, c), move |a, b, c| dot4(a, b, c, signed))
+                .ternary(name("dp2a_low"), |a, b, c| dp2a_low($a, a, $b, b, c), move |a, b, c| dot2(a, b, c, signed, 0))
+                .ternary(name("dp2a_high"), |a, b, c| dp2a_high($a, a, $b, b, c), move |a, b, c| dot2(a, b, c, signed, 2));
+        )* };
+    }
+    signs! {
+        Signed Signed;
+        Signed Unsigned;
+        Unsigned Signed;
+        Unsigned Unsigned;
+    }
+    table.check();
+}
+
+#[test]
+fn packed_words() {
+    Table::<u16, u16, u16, u32>::new(edges())
+        .binary(
+            "pack_u16",
+            |low, high| pack_u16(low, high),
+            |low, high| u32::from(high) << 16 | u32::from(low),
+        )
+        .check();
+    Table::<u32, u32, u32, u16>::new(edges())
+        .unary("low half", |x| x.unpack_u16()[0], |x| x as u16)
+        .unary("high half", |x| x.unpack_u16()[1], |x| (x >> 16) as u16)
+        .check();
+    Table::<f16, f16, f16, u32>::new(
+        edges::<f16, f16, f16>().into_iter().filter(|r| !(r.0.is_nan() || r.1.is_nan())).collect(),
+    )
+    .binary(
+        "pack_half2",
+        |low, high| pack_half2(low, high).bitcast::<u32>(),
+        |low, high| u32::from(high.to_bits()) << 16 | u32::from(low.to_bits()),
+    )
+    .check();
+}

@@ -1,0 +1,128 @@
+//! Conversions between every two types of numbers.
+
+use bespoke_codegen::prelude::*;
+
+use crate::host::{Host, HostNumber, convert, same, saturate};
+use crate::table::Table;
+
+fn column<A: Host>() -> Vec<(A, u32, u32)> {
+    A::edges().into_iter().map(|x| (x, 0, 0)).collect()
+}
+
+fn default_rounding<A: Scalar, R: Scalar>() -> Rounding {
+    if A::TYPE.is_float() && R::TYPE.is_int() { Rounding::Zero } else { Rounding::Nearest }
+}
+
+/// The bits of a number as the low end of a word.
+fn raw<R: Scalar>(x: Val<R>) -> Val<u64> {
+    match R::TYPE.bits() {
+        8 => x.bitcast::<u8>().cast(),
+        16 => x.bitcast::<u16>().cast(),
+        32 => x.bitcast::<u32>().cast(),
+        _ => x.bitcast(),
+    }
+}
+
+/// What is wrong with these bits as the number expected.
+fn judge<R: Host>(found: u64, expected: R) -> Option<String> {
+    let fits = found & !R::TYPE.mask() == 0 && same(R::from_bits(found), expected);
+    (!fits).then(|| format!("{expected:?} ({:#x})", expected.bits()))
+}
+
+/// Conversions from one type.
+struct Casts<A>(Table<A, u32, u32, u64>);
+
+impl<A: HostNumber> Casts<A> {
+    fn new(oldest: Target) -> Casts<A> {
+        Casts(Table::new(column()).needs(oldest))
+    }
+
+    fn rounded<R: HostNumber>(self, mode: Rounding) -> Casts<A> {
+        let name = format!("{} as {} by {mode}", A::TYPE, R::TYPE);
+        let gpu = move |x: Val<A>, _, _| raw(x.cast_rounded::<R>(mode));
+        Casts(self.0.judged(name, gpu, move |(x, ..), found| judge(found, convert::<R>(x.exact(), mode))))
+    }
+
+    fn default<R: HostNumber>(self) -> Casts<A> {
+        let mode = default_rounding::<A, R>();
+        let name = format!("{} as {}", A::TYPE, R::TYPE);
+        let gpu = |x: Val<A>, _, _| raw(x.cast::<R>());
+        Casts(self.0.judged(name, gpu, move |(x, ..), found| judge(found, convert::<R>(x.exact(), mode))))
+    }
+
+    fn saturating<R: HostNumber + Int>(self) -> Casts<A>
+    where
+        A: Int,
+    {
+        let name = format!("{} as {}, saturating", A::TYPE, R::TYPE);
+        let gpu = |x: Val<A>, _, _| raw(x.saturating_cast::<R>());
+        Casts(self.0.judged(name, gpu, |(x, ..), found| judge(found, saturate::<R>(x.exact()))))
+    }
+}
+
+macro_rules! integers {
+    ($($from:ident)*) => { $(
+        #[test]
+        fn $from() {
+            let casts = Casts::<$from>::new(Target::Sm80);
+            let wrapping = casts
+                .default::<u8>().default::<u16>().default::<u32>().default::<u64>()
+                .default::<i8>().default::<i16>().default::<i32>().default::<i64>();
+            let saturating = wrapping
+                .saturating::<u8>().saturating::<u16>().saturating::<u32>().saturating::<u64>()
+                .saturating::<i8>().saturating::<i16>().saturating::<i32>().saturating::<i64>();
+            let floats = Rounding::ALL.iter().fold(saturating.default::<f32>().default::<f16>(), |casts, &mode| {
+                casts.rounded::<f32>(mode).rounded::<f16>(mode)
+            });
+            floats.0.check();
+            let casts = Casts::<$from>::new(Target::Sm90).default::<bf16>();
+            Rounding::ALL.iter().fold(casts, |casts, &mode| casts.rounded::<bf16>(mode)).0.check();
+        }
+    )* };
+}
+integers!(u8 u16 u32 u64 i8 i16 i32 i64);
+
+macro_rules! floats {
+    ($($from:ident)*) => { $(
+        #[test]
+        fn $from() {
+            let casts = Casts::<$from>::new(Target::Sm80)
+                .default::<u8>().default::<u16>().default::<u32>().default::<u64>()
+                .default::<i8>().default::<i16>().default::<i32>().default::<i64>()
+                .default::<f16>().default::<bf16>().default::<f32>();
+            Rounding::ALL.iter().fold(casts, |casts, &mode| {
+                casts
+                    .rounded::<u8>(mode).rounded::<u16>(mode).rounded::<u32>(mode).rounded::<u64>(mode)
+                    .rounded::<i8>(mode).rounded::<i16>(mode).rounded::<i32>(mode).rounded::<i64>(mode)
+                    .rounded::<f16>(mode).rounded::<bf16>(mode).rounded::<f32>(mode)
+            }).0.check();
+        }
+    )* };
+}
+floats!(f16 bf16 f32);
+
+fn bitcast<A: Host, R: Host>() {
+    let name = format!("bits of {} as {}", A::TYPE, R::TYPE);
+    // Only bits that are not a NaN's have one spelling.
+    let rows = column::<A>().into_iter().filter(|row| !row.0.is_nan()).collect();
+    Table::<A, u32, u32, R>::new(rows).unary(name, |x| x.bitcast::<R>(), |x| R::from_bits(x.bits())).check();
+}
+
+#[test]
+fn bitcasts() {
+    bitcast::<u8, i8>();
+    bitcast::<i8, u8>();
+    bitcast::<u16, i16>();
+    bitcast::<u16, f16>();
+    bitcast::<f16, i16>();
+    bitcast::<bf16, u16>();
+    bitcast::<u16, bf16>();
+    bitcast::<u32, i32>();
+    bitcast::<f32, u32>();
+    bitcast::<i32, f32>();
+    bitcast::<u32, F16x2>();
+    bitcast::<F16x2, f32>();
+    bitcast::<u64, i64>();
+    bitcast::<i64, u64>();
+    bitcast::<f32, f32>();
+}

@@ -1,0 +1,142 @@
+//! Compiles a kernel with and without the optimiser, assembles it for several targets and runs it.
+
+use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use bespoke_codegen::dsl::{Recorded, Scalar};
+use bespoke_codegen::launch::{Argument, DevicePointer, params};
+use bespoke_codegen::passes::OptLevel;
+use bespoke_codegen::ptx::Target;
+use bespoke_emulator::{LaunchConfig, Memory, Module, Options, run};
+
+use crate::host::Host;
+
+/// Global memory that a kernel gets a pointer to.
+pub enum Buffer {
+    /// With this in it.
+    Holding(Vec<u8>),
+    /// Of this many bytes, which the kernel must write before it reads them.
+    Empty(usize),
+}
+
+/// The bytes of values in memory.
+pub fn bytes<T: Scalar>(values: &[T]) -> Vec<u8> {
+    let size = T::TYPE.bytes() as usize;
+    values.iter().flat_map(|value| value.bits().to_le_bytes()[..size].to_vec()).collect()
+}
+
+/// The values in memory.
+pub fn values<T: Host>(bytes: &[u8]) -> Vec<T> {
+    let element = |chunk: &[u8]| chunk.iter().rev().fold(0, |bits, &byte| bits << 8 | u64::from(byte));
+    bytes.chunks_exact(T::TYPE.bytes() as usize).map(|chunk| T::from_bits(element(chunk))).collect()
+}
+
+/// A kernel with what it is launched on.
+pub struct Launch<'a> {
+    /// The first target that has all its instructions.
+    pub oldest: Target,
+    pub config: LaunchConfig,
+    /// Its first parameters.
+    pub buffers: &'a [Buffer],
+    /// The rest of them.
+    pub scalars: &'a [&'a dyn Argument],
+}
+
+/// Targets that every kernel is assembled for, as far as they have its instructions.
+const TARGETS: [Target; 3] = [Target::Sm80, Target::Sm90, Target::Sm120];
+
+/// Runs the kernel at both optimisation levels and gives what `check` needs to judge each: what all buffers hold
+/// afterwards, and the PTX.
+pub fn execute(recorded: Recorded, launch: &Launch<'_>, mut check: impl FnMut(&[Vec<u8>], &str)) {
+    let kernel = recorded.unwrap_or_else(|error| panic!("{error}"));
+    for level in [OptLevel::None, OptLevel::Default] {
+        for target in TARGETS.into_iter().filter(|&target| target >= launch.oldest) {
+            let first = target == TARGETS[0].max(launch.oldest);
+            // Without the optimiser the text depends on the target in its header alone.
+            if level == OptLevel::None && !first {
+                continue;
+            }
+            let compiled = kernel.compile_at(target, level).unwrap_or_else(|error| panic!("{error}"));
+            assemble(&compiled.ptx, target);
+            if first {
+                let after = emulate(kernel.name(), &compiled.ptx, launch)
+                    .unwrap_or_else(|error| panic!("{}: {error}\n{}", kernel.name(), compiled.ptx));
+                check(&after, &compiled.ptx);
+            }
+        }
+    }
+}
+
+fn emulate(name: &str, ptx: &str, launch: &Launch<'_>) -> Result<Vec<Vec<u8>>, Box<dyn std::error::Error>> {
+    let module = Module::parse(ptx)?;
+    let kernel = module.kernel(name).ok_or("no such kernel")?;
+    let memory = Memory::new();
+    let mut buffers = Vec::new();
+    for (index, buffer) in launch.buffers.iter().enumerate() {
+        let length = match buffer {
+            Buffer::Holding(bytes) => bytes.len(),
+            Buffer::Empty(length) => *length,
+        };
+        let address = memory.alloc(&format!("buffer {index}"), length as u64);
+        if let Buffer::Holding(bytes) = buffer {
+            memory.write(address, bytes)?;
+        }
+        buffers.push((DevicePointer::<u8>::new(address), length));
+    }
+    let pointers = buffers.iter().map(|(pointer, _)| pointer as &dyn Argument);
+    let arguments: Vec<_> = pointers.chain(launch.scalars.iter().copied()).collect();
+    run(kernel, &memory, &launch.config, &params(&arguments), &Options::default())?;
+    let mut after = Vec::new();
+    for (pointer, length) in buffers {
+        let mut bytes = vec![0; length];
+        memory.read(pointer.address(), &mut bytes)?;
+        after.push(bytes);
+    }
+    Ok(after)
+}
+
+/// Requires that `ptxas` takes the text, if there is one.
+pub fn assemble(ptx: &str, target: Target) {
+    static SEEN: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
+    let Some(ptxas) = ptxas() else { return };
+    let mut hasher = DefaultHasher::new();
+    ptx.hash(&mut hasher);
+    let number = hasher.finish();
+    if !SEEN.lock().unwrap_or_else(PoisonError::into_inner).insert(number) {
+        return;
+    }
+    let stem = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{number:x}", std::process::id()));
+    let (source, object) = (stem.with_extension("ptx"), stem.with_extension("cubin"));
+    std::fs::write(&source, ptx).expect("the build's own folder is writable");
+    let output = Command::new(ptxas)
+        .arg(format!("-arch={target}"))
+        .args(["-O0", "-o"])
+        .args([&object, &source])
+        .output()
+        .expect("ptxas starts");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "ptxas -arch={target}:\n{message}\n{ptx}");
+    for file in [source, object] {
+        std::fs::remove_file(file).expect("ptxas left the files it was given");
+    }
+}
+
+fn ptxas() -> Option<&'static PathBuf> {
+    static PTXAS: OnceLock<Option<PathBuf>> = OnceLock::new();
+    PTXAS
+        .get_or_init(|| {
+            let named = std::env::var_os("BESPOKE_PTXAS").map(PathBuf::from);
+            let path = std::env::var_os("PATH").unwrap_or_default();
+            let on_path =
+                || std::env::split_paths(&path).map(|folder| folder.join("ptxas")).find(|f| f.is_file());
+            let found = named.or_else(on_path);
+            if found.is_none() {
+                eprintln!("note: no ptxas on the PATH or in BESPOKE_PTXAS, so no PTX is assembled here");
+            }
+            found
+        })
+        .as_ref()
+}

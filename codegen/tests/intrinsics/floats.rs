@@ -1,0 +1,211 @@
+//! Arithmetic and comparisons of floats, exact; and the approximate functions, within their documented errors.
+
+use bespoke_codegen::prelude::*;
+
+use crate::host::{Exact, HostNumber, convert};
+use crate::integers::{compared, compared_on_host};
+use crate::table::{Table, edges};
+
+fn exact<T: HostNumber>(x: T) -> f64 {
+    match x.exact() {
+        Exact::Float(x) => x,
+        Exact::Int(_) => unreachable!("floats only"),
+    }
+}
+
+/// The exact result of two 16-bit operands, or its f64, rounded once.
+fn rounded<T: HostNumber>(x: f64) -> T {
+    convert(Exact::Float(x), Rounding::Nearest)
+}
+
+/// The smaller or larger: a NaN loses, and minus zero is less than zero.
+fn extreme<T: HostNumber>(a: T, b: T, larger: bool) -> T {
+    let (x, y) = (exact(a), exact(b));
+    if x.is_nan() || y.is_nan() {
+        return if x.is_nan() { b } else { a };
+    }
+    if x.total_cmp(&y).is_gt() == larger { a } else { b }
+}
+
+macro_rules! arithmetic {
+    ($($ty:ident $arithmetic:ident $comparisons:ident;)*) => { $(
+        #[test]
+        fn $ty() {
+            type T = $ty;
+            Table::<T, T, T, T>::new(edges())
+                .needs(Target::$arithmetic)
+                .binary("add", |a, b| a + b, |a, b| rounded(exact(a) + exact(b)))
+                .binary("sub", |a, b| a - b, |a, b| rounded(exact(a) - exact(b)))
+                .binary("mul", |a, b| a * b, |a, b| rounded(exact(a) * exact(b)))
+                .check();
+            Table::<T, T, T, T>::new(edges())
+                .binary("min", |a, b| a.min(b), |a, b| extreme(a, b, false))
+                .binary("max", |a, b| a.max(b), |a, b| extreme(a, b, true))
+                .unary("neg", |a| -a, |a| -a)
+                .unary("abs", |a| a.abs(), |a| if a.is_sign_negative() { -a } else { a })
+                .ternary("fma", |a, b, c| fma::<T>(a, b, c), |a, b, c| fused(a, b, c))
+                .ternary("select", |a, b, _| select(always(thread_index()), b, a), |_, b, _| b)
+                .check();
+            Table::<T, T, T, u32>::new(edges())
+                .needs(Target::$comparisons)
+                .binary("compared", compared, compared_on_host)
+                .check();
+        }
+    )* };
+}
+arithmetic! {
+    f16 Sm80 Sm80;
+    bf16 Sm90 Sm90;
+}
+
+/// True of every thread's index.
+#[device]
+fn always(index: Val<u32>) -> Val<bool> {
+    index < 1024
+}
+
+fn fused<T: HostNumber>(a: T, b: T, c: T) -> T {
+    // The product of two 16-bit floats is exact, and so is the sum unless it is far from any tie.
+    rounded(exact(a).mul_add(exact(b), exact(c)))
+}
+
+#[test]
+fn f16x2() {
+    type P = F16x2;
+    fn both(a: P, b: P, scalar: impl Fn(f16, f16) -> f16) -> P {
+        F16x2(scalar(a.0, b.0), scalar(a.1, b.1))
+    }
+    Table::<P, P, P, P>::new(edges())
+        .binary("add", |a, b| a + b, |a, b| both(a, b, |a, b| rounded(exact(a) + exact(b))))
+        .binary("sub", |a, b| a - b, |a, b| both(a, b, |a, b| rounded(exact(a) - exact(b))))
+        .binary("mul", |a, b| a * b, |a, b| both(a, b, |a, b| rounded(exact(a) * exact(b))))
+        .binary("min", |a, b| a.min(b), |a, b| both(a, b, |a, b| extreme(a, b, false)))
+        .binary("max", |a, b| a.max(b), |a, b| both(a, b, |a, b| extreme(a, b, true)))
+        .unary("neg", |a| -a, |a| F16x2(-a.0, -a.1))
+        .unary("abs", |a| a.abs(), |a| both(a, a, |a, _| if a.is_sign_negative() { -a } else { a }))
+        .ternary(
+            "fma",
+            |a, b, c| fma::<P>(a, b, c),
+            |a, b, c| F16x2(fused(a.0, b.0, c.0), fused(a.1, b.1, c.1)),
+        )
+        .unary(
+            "halves exchanged",
+            |a| {
+                let [low, high] = a.unpack();
+                pack_half2(high, low)
+            },
+            |a| F16x2(a.1, a.0),
+        )
+        .check();
+}
+
+#[test]
+fn f32() {
+    type T = f32;
+    Table::<T, T, T, T>::new(edges())
+        .binary("add", |a, b| a + b, |a, b| a + b)
+        .binary("sub", |a, b| a - b, |a, b| a - b)
+        .binary("mul", |a, b| a * b, |a, b| a * b)
+        .binary("div", |a, b| a / b, |a, b| a / b)
+        .binary("min", |a, b| a.min(b), |a, b| extreme(a, b, false))
+        .binary("max", |a, b| a.max(b), |a, b| extreme(a, b, true))
+        .ternary("fma", |a, b, c| fma::<T>(a, b, c), |a, b, c| a.mul_add(b, c))
+        .ternary("not contracted", |a, b, c| a * b + c, |a, b, c| a * b + c)
+        .unary("neg", |a| -a, |a| -a)
+        .unary("abs", |a| a.abs(), |a| a.abs())
+        .unary("rcp", |a| a.rcp(), |a| 1.0 / a)
+        .unary("sqrt", |a| a.sqrt(), |a| a.sqrt())
+        .unary("constant over a value", |a| 3.0f32 / a, |a| 3.0 / a)
+        .check();
+    Table::<T, T, T, u32>::new(edges()).binary("compared", compared, compared_on_host).check();
+}
+
+/// The error that an approximation may have.
+#[derive(Clone, Copy)]
+enum Error {
+    /// Of the result, a power of two.
+    Relative(i32),
+    /// Of any result, a power of two.
+    Absolute(i32),
+}
+
+type Approximation = (&'static str, fn(Val<f32>) -> Val<f32>, fn(f64) -> f64, Error, [f32; 6]);
+
+#[test]
+fn approximations() {
+    use Error::{Absolute, Relative};
+    let positive = [1e-37, 1e-3, 0.7, 1.0, 3.0, 1e37];
+    let angles = [-std::f32::consts::PI, -1.5, -0.0, 1e-3, 0.5, 3.1];
+    let functions: [Approximation; 10] = [
+        ("rcp_approx", |x| x.rcp_approx(), |x| 1.0 / x, Relative(-23), [-3.0, 1e-37, 0.3, 1.0, 7.0, 1e37]),
+        ("sqrt_approx", |x| x.sqrt_approx(), f64::sqrt, Relative(-22), positive),
+        ("rsqrt", |x| x.rsqrt(), |x| 1.0 / x.sqrt(), Relative(-22), positive),
+        ("exp2", |x| x.exp2(), f64::exp2, Relative(-22), [-125.5, -2.25, -0.0, 0.3, 10.7, 127.0]),
+        ("exp", |x| x.exp(), f64::exp, Relative(-17), [-80.0, -2.25, -0.0, 0.3, 10.7, 80.0]),
+        ("log2", |x| x.log2(), f64::log2, Relative(-22), [1e-37, 0.1, 0.4, 2.5, 1000.0, 1e37]),
+        ("log2 near 1", |x| x.log2(), f64::log2, Absolute(-22), [0.51, 0.8, 0.999, 1.0, 1.001, 1.9]),
+        ("sin", |x| x.sin(), f64::sin, Absolute(-20), angles),
+        ("cos", |x| x.cos(), f64::cos, Absolute(-20), angles),
+        ("tanh", |x| x.tanh(), f64::tanh, Relative(-11), [-20.0, -1.0, -0.01, 0.2, 0.9, 3.0]),
+    ];
+    for (name, gpu, host, error, inputs) in functions {
+        let rows = inputs.iter().map(|&x| (x, 0, 0)).collect();
+        Table::<f32, u32, u32, f32>::new(rows)
+            .judged(
+                name,
+                move |x, _, _| gpu(x),
+                move |(x, ..), found| {
+                    let expected = host(x.into());
+                    let allowed = match error {
+                        Relative(power) => expected.abs() * 2f64.powi(power),
+                        Absolute(power) => 2f64.powi(power),
+                    };
+                    ((f64::from(found) - expected).abs() > allowed)
+                        .then(|| format!("{expected} ± {allowed:e}"))
+                },
+            )
+            .check();
+    }
+}
+
+/// A function with arguments and their results.
+type AtEnds = (&'static str, fn(Val<f32>) -> Val<f32>, Vec<(f32, f32)>);
+
+#[test]
+fn approximations_at_their_ends() {
+    let inf = f32::INFINITY;
+    let functions: [AtEnds; 8] = [
+        ("rcp_approx", |x| x.rcp_approx(), vec![(0.0, inf), (-0.0, -inf), (inf, 0.0), (-inf, -0.0)]),
+        ("sqrt_approx", |x| x.sqrt_approx(), vec![(0.0, 0.0), (-0.0, -0.0), (inf, inf), (-1.0, f32::NAN)]),
+        ("rsqrt", |x| x.rsqrt(), vec![(0.0, inf), (-0.0, -inf), (inf, 0.0), (-1.0, f32::NAN)]),
+        ("exp2", |x| x.exp2(), vec![(-inf, 0.0), (inf, inf), (0.0, 1.0), (200.0, inf), (f32::NAN, f32::NAN)]),
+        ("exp", |x| x.exp(), vec![(-inf, 0.0), (inf, inf), (0.0, 1.0), (100.0, inf), (-1e30, 0.0)]),
+        ("log2", |x| x.log2(), vec![(0.0, -inf), (-0.0, -inf), (inf, inf), (-1.0, f32::NAN), (1.0, 0.0)]),
+        ("tanh", |x| x.tanh(), vec![(0.0, 0.0), (inf, 1.0), (-inf, -1.0), (f32::NAN, f32::NAN)]),
+        ("sin", |x| x.sin(), vec![(0.0, 0.0), (-0.0, -0.0), (inf, f32::NAN)]),
+    ];
+    for (name, gpu, rows) in functions {
+        Table::<f32, f32, u32, f32>::new(rows.into_iter().map(|(x, y)| (x, y, 0)).collect())
+            .ternary(name, move |x, _, _| gpu(x), |_, y, _| y)
+            .check();
+    }
+}
+
+#[test]
+fn approximate_quotients() {
+    let numbers = [1.0f32, -7.5, 0.3, 1e20, 1e-20];
+    let rows = numbers.iter().flat_map(|&a| numbers.map(|b| (a, b, 0)));
+    Table::<f32, f32, u32, f32>::new(rows.collect())
+        .judged(
+            "div_approx",
+            |a, b, _| a.div_approx(b),
+            |(a, b, _), found| {
+                let expected = f64::from(a) / f64::from(b);
+                // A quotient beyond f32 is infinite or nothing.
+                let in_range = (1e-38..3e38).contains(&expected.abs());
+                let far = (f64::from(found) - expected).abs() > expected.abs() * 2f64.powi(-22);
+                (in_range && far).then(|| format!("{expected} within 2 ulp"))
+            },
+        )
+        .check();
+}

@@ -1,0 +1,230 @@
+//! The DSL's scalars as the host holds them, and conversions computed from their exact values.
+
+use std::fmt::Debug;
+
+use bespoke_codegen::dsl::{F16x2, Number, Scalar};
+use bespoke_codegen::ir::{Rounding, Type};
+use half::{bf16, f16};
+
+/// A scalar that can lie in memory.
+pub trait Host: Scalar + Debug {
+    /// The value with these bits.
+    fn from_bits(bits: u64) -> Self;
+    /// Not a number, in any part.
+    fn is_nan(self) -> bool {
+        false
+    }
+    /// Values at which operations go wrong if they do.
+    fn edges() -> Vec<Self>;
+}
+
+/// A number of one part.
+pub trait HostNumber: Host + Number {
+    /// The value, exactly.
+    fn exact(self) -> Exact;
+}
+
+/// A value of any type.
+#[derive(Clone, Copy, Debug)]
+pub enum Exact {
+    /// An integer.
+    Int(i128),
+    /// A float of at most 32 bits.
+    Float(f64),
+}
+
+macro_rules! integers {
+    ($($ty:ident)*) => { $(
+        impl Host for $ty {
+            fn from_bits(bits: u64) -> $ty {
+                bits as $ty
+            }
+            fn edges() -> Vec<$ty> {
+                let pattern = 0x9e37_79b9_7f4a_7c15_u64 as $ty;
+                vec![0, 1, 2, 7, <$ty>::MAX, <$ty>::MAX - 1, <$ty>::MIN, <$ty>::MIN + 1, <$ty>::MAX / 3, pattern, !0]
+            }
+        }
+        impl HostNumber for $ty {
+            fn exact(self) -> Exact {
+                Exact::Int(self.into())
+            }
+        }
+    )* };
+}
+integers!(u8 u16 u32 u64 i8 i16 i32 i64);
+
+macro_rules! floats {
+    ($($ty:ident $bits:ident: $least:literal, $least_normal:literal, $above_one:literal;)*) => { $(
+        impl Host for $ty {
+            fn from_bits(bits: u64) -> $ty {
+                $ty::from_bits(bits as $bits)
+            }
+            fn is_nan(self) -> bool {
+                f64::from(self).is_nan()
+            }
+            fn edges() -> Vec<$ty> {
+                let patterns = [$least, $least_normal - 1, $least_normal, $above_one];
+                let positive = patterns.map($ty::from_bits).into_iter().chain(
+                    [0.0, 0.1, 0.5, 1.0, 1.5, 2.5, 127.5, 255.9, 4095.0, 65504.0].map(|x| small(x)),
+                );
+                let signed = positive.chain([$ty::MAX, $ty::INFINITY]).flat_map(|x| [x, -x]);
+                signed.chain([$ty::NAN]).collect()
+            }
+        }
+        impl HostNumber for $ty {
+            fn exact(self) -> Exact {
+                Exact::Float(self.into())
+            }
+        }
+    )* };
+}
+floats! {
+    f16 u16: 1, 0x400, 0x3c01;
+    bf16 u16: 1, 0x80, 0x3f81;
+    f32 u32: 1, 0x0080_0000, 0x3f80_0001;
+}
+
+/// The nearest number of a float type.
+fn small<T: HostNumber>(x: f64) -> T {
+    convert(Exact::Float(x), Rounding::Nearest)
+}
+
+impl Host for F16x2 {
+    fn from_bits(bits: u64) -> F16x2 {
+        F16x2(f16::from_bits(bits as u16), f16::from_bits((bits >> 16) as u16))
+    }
+    fn is_nan(self) -> bool {
+        self.0.is_nan() || self.1.is_nan()
+    }
+    fn edges() -> Vec<F16x2> {
+        let halves = f16::edges();
+        halves.iter().zip(halves.iter().rev()).map(|(&low, &high)| F16x2(low, high)).collect()
+    }
+}
+
+/// Equal to the bit, or both not a number: their payload is the device's choice.
+pub fn same<T: Host>(a: T, b: T) -> bool {
+    let part = |bits: u64| f16::from_bits(bits as u16);
+    let equal = |a: f16, b: f16| a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan());
+    match T::TYPE {
+        Type::F16x2 => {
+            equal(part(a.bits()), part(b.bits())) && equal(part(a.bits() >> 16), part(b.bits() >> 16))
+        }
+        _ => a.bits() == b.bits() || (a.is_nan() && b.is_nan()),
+    }
+}
+
+/// What `cvt` makes of a value: integers wrap; floats to integers are rounded and clamped, a NaN being zero, or
+/// the top bit alone in 64 bits (PTX ISA, `cvt`); anything to a float is rounded once.
+pub fn convert<T: HostNumber>(value: Exact, rounding: Rounding) -> T {
+    let ty = T::TYPE;
+    match value {
+        Exact::Int(value) if ty.is_int() => T::from_bits(value as u64 & ty.mask()),
+        Exact::Float(value) if ty.is_int() => {
+            let whole = match rounding {
+                Rounding::Nearest => value.round_ties_even(),
+                Rounding::Zero => value.trunc(),
+                Rounding::Down => value.floor(),
+                Rounding::Up => value.ceil(),
+            };
+            let nan = if ty.bits() == 64 { 1 << 63 } else { 0 };
+            T::from_bits(if value.is_nan() { nan } else { clamp(ty, whole as i128) })
+        }
+        Exact::Int(value) => float(value < 0, value.unsigned_abs(), 0, rounding),
+        Exact::Float(value) if value.is_nan() => T::from_bits(not_a_number(ty)),
+        Exact::Float(value) if value.is_infinite() => T::from_bits(sign(ty, value < 0.0) | infinity(ty)),
+        Exact::Float(value) => {
+            let bits = value.to_bits();
+            let (biased, fraction) = (bits >> 52 & 0x7ff, bits & ((1 << 52) - 1));
+            let mantissa = if biased == 0 { fraction } else { fraction | 1 << 52 };
+            float(value.is_sign_negative(), mantissa.into(), biased.max(1) as i32 - 1075, rounding)
+        }
+    }
+}
+
+/// What `cvt.sat` makes of an integer.
+pub fn saturate<T: HostNumber>(value: Exact) -> T {
+    match value {
+        Exact::Int(value) => T::from_bits(clamp(T::TYPE, value)),
+        Exact::Float(_) => unreachable!("integers only"),
+    }
+}
+
+/// The bits of the integer of type `ty` nearest to `value`.
+fn clamp(ty: Type, value: i128) -> u64 {
+    let least = if ty.is_signed() { -(1i128 << (ty.bits() - 1)) } else { 0 };
+    let greatest = (1i128 << (ty.bits() - u32::from(ty.is_signed()))) - 1;
+    value.clamp(least, greatest) as u64 & ty.mask()
+}
+
+/// Bits of the fraction of a float type.
+fn fraction_bits(ty: Type) -> u32 {
+    match ty {
+        Type::F16 => 10,
+        Type::Bf16 => 7,
+        _ => 23,
+    }
+}
+
+fn sign(ty: Type, negative: bool) -> u64 {
+    u64::from(negative) << (ty.bits() - 1)
+}
+
+fn infinity(ty: Type) -> u64 {
+    let exponent_bits = ty.bits() - 1 - fraction_bits(ty);
+    ((1 << exponent_bits) - 1) << fraction_bits(ty)
+}
+
+fn not_a_number(ty: Type) -> u64 {
+    infinity(ty) | 1
+}
+
+/// ±mantissa · 2^exponent, rounded.
+fn float<T: HostNumber>(negative: bool, mantissa: u128, exponent: i32, rounding: Rounding) -> T {
+    let ty = T::TYPE;
+    let fraction = fraction_bits(ty) as i32;
+    let bias = (1 << (ty.bits() as i32 - 2 - fraction)) - 1;
+    // The exponent of the last bit that the result keeps: that of subnormals at the least.
+    let top = 128 - mantissa.leading_zeros() as i32 + exponent;
+    let last = (top - 1 - fraction).max(1 - bias - fraction);
+    let (kept, rest) = match last - exponent {
+        cut @ 1..=127 => (mantissa >> cut, mantissa << (128 - cut)),
+        cut if cut > 127 => (0, u128::from(mantissa != 0)),
+        cut => (mantissa << -cut, 0),
+    };
+    let half = 1u128 << 127;
+    let up = match rounding {
+        Rounding::Nearest => rest > half || (rest == half && kept & 1 == 1),
+        Rounding::Zero => false,
+        Rounding::Down => negative && rest != 0,
+        Rounding::Up => !negative && rest != 0,
+    };
+    // The carry of an increment goes into the exponent as it should.
+    let biased = if kept >> fraction == 0 { 0 } else { (last + fraction + bias) as u64 };
+    let hidden = if biased == 0 { 0 } else { 1u64 << fraction };
+    let magnitude = (biased << fraction) + (kept as u64 - hidden) + u64::from(up);
+    let outwards = match rounding {
+        Rounding::Nearest => true,
+        Rounding::Zero => false,
+        Rounding::Down => negative,
+        Rounding::Up => !negative,
+    };
+    let limit = if outwards { infinity(ty) } else { infinity(ty) - 1 };
+    T::from_bits(sign(ty, negative) | magnitude.min(limit))
+}
+
+#[test]
+fn conversions_of_the_host_agree_with_the_language() {
+    for &x in f32::edges().iter() {
+        let once: f16 = convert(x.exact(), Rounding::Nearest);
+        assert!(same(once, f16::from_f32(x)), "{x}: {once}");
+        let once: bf16 = convert(x.exact(), Rounding::Nearest);
+        assert!(same(once, bf16::from_f32(x)), "{x}: {once}");
+        assert!(same(convert::<f32>(x.exact(), Rounding::Up), x));
+        assert_eq!(convert::<i32>(x.exact(), Rounding::Zero), x as i32);
+    }
+    for x in i64::edges() {
+        assert_eq!(convert::<f32>(x.exact(), Rounding::Nearest), x as f32);
+        assert_eq!(convert::<u8>(x.exact(), Rounding::Nearest), x as u8);
+    }
+}

@@ -1,0 +1,15 @@
+//! Every type and every intrinsic of the DSL, executed: each is recorded in a kernel, compiled with and without
+//! the optimiser, run on the emulator and compared with what the host computes; and each kernel's PTX is given to
+//! `ptxas` if one is here (on the PATH, or as `BESPOKE_PTXAS`).
+
+mod atomics;
+mod bits;
+mod casts;
+mod device;
+mod floats;
+mod host;
+mod integers;
+mod memory;
+mod table;
+mod targets;
+mod threads;

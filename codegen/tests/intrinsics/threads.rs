@@ -1,0 +1,292 @@
+//! Indices, barriers, and exchange among the lanes of a warp and the threads of a CTA.
+
+use bespoke_codegen::prelude::*;
+use bespoke_emulator::LaunchConfig;
+
+use crate::device::{Buffer, Launch, bytes, execute, values};
+use crate::host::Host;
+
+/// The thread's place in the launch, and what it reads of it.
+#[kernel]
+fn places(out: Ptr<Global, u32>, block: [u32; 3]) {
+    let [width, height, depth] = block;
+    let thread = thread_index() + thread_index_y() * width + thread_index_z() * (width * height);
+    let cta = block_index() + grid_size() * (block_index_y() + grid_size_y() * block_index_z());
+    let found = [
+        thread_index(),
+        thread_index_y(),
+        thread_index_z(),
+        block_index(),
+        block_index_y(),
+        block_index_z(),
+        block_size(),
+        grid_size(),
+        grid_size_y(),
+        lane(),
+    ];
+    for (i, value) in found.iter().enumerate() {
+        out.at((cta * (width * height * depth) + thread) * 10 + i as u32).store(*value);
+    }
+}
+
+#[test]
+fn indices_in_three_dimensions() {
+    let (block, grid) = ([4u32, 3, 5], [2u32, 3, 2]);
+    let mut expected = Vec::new();
+    for cta in 0..12 {
+        for thread in 0..60 {
+            let [x, y, z] = [thread % 4, thread / 4 % 3, thread / 12];
+            expected.extend([x, y, z, cta % 2, cta / 2 % 3, cta / 6, 4, 2, 3, thread % 32]);
+        }
+    }
+    let buffers = [Buffer::Empty(4 * expected.len())];
+    let config = LaunchConfig { grid, block, dynamic_shared: 0 };
+    let launch = Launch { oldest: Target::Sm80, config, buffers: &buffers, scalars: &[] };
+    execute(places(block), &launch, |after, _| assert_eq!(values::<u32>(&after[0]), expected));
+}
+
+#[kernel(threads = 32)]
+fn clocks(out: Ptr<Global, u32>) {
+    let before = clock();
+    out.at(thread_index()).store(multiprocessor() + (clock() - before));
+    out.at(thread_index() + 32).store(warp_index());
+}
+
+#[test]
+fn special_registers_are_there() {
+    let buffers = [Buffer::Empty(256)];
+    let config = LaunchConfig::linear(1, 32);
+    let launch = Launch { oldest: Target::Sm80, config, buffers: &buffers, scalars: &[] };
+    execute(clocks(), &launch, |after, ptx| {
+        assert_eq!(values::<u32>(&after[0])[32..], [0; 32]);
+        assert_eq!(ptx.matches("%clock").count(), 2, "the counter is read where the source reads it");
+    });
+}
+
+/// An exchange among lanes, as the GPU does it and as the value of lane i of 32.
+struct Exchange<T> {
+    name: &'static str,
+    gpu: fn(Val<T>, Val<u32>) -> Val<T>,
+    host: fn(&[T], usize) -> T,
+}
+
+/// Applies every exchange to a value a lane; the amount 3 is a run-time value.
+#[kernel(threads = 32)]
+fn exchanged<T: Scalar>(
+    from: Ptr<Global, T>,
+    out: Ptr<Global, T>,
+    three: Val<u32>,
+    exchanges: &[Exchange<T>],
+) {
+    let value = from.at(lane()).load();
+    for (i, exchange) in exchanges.iter().enumerate() {
+        let gpu = exchange.gpu;
+        out.at(i * 32).at(lane()).store(gpu(value, three));
+    }
+}
+
+fn check_exchanges<T: Host>(input: &[T], exchanges: &[Exchange<T>]) {
+    let buffers = [Buffer::Holding(bytes(input)), Buffer::Empty(bytes(input).len() * exchanges.len())];
+    let config = LaunchConfig::linear(1, 32);
+    let launch = Launch { oldest: Target::Sm80, config, buffers: &buffers, scalars: &[&3u32] };
+    execute(exchanged(exchanges), &launch, |after, ptx| {
+        let found: Vec<T> = values(&after[1]);
+        for (exchange, found) in exchanges.iter().zip(found.chunks_exact(32)) {
+            let expected: Vec<T> = (0..32).map(|lane| (exchange.host)(input, lane)).collect();
+            assert_eq!(bytes(found), bytes(&expected), "{} of {}:\n{ptx}", exchange.name, T::TYPE);
+        }
+    });
+}
+
+fn shuffles<T: Host + Word>() {
+    let input: Vec<T> = T::edges().into_iter().cycle().take(32).collect();
+    check_exchanges::<T>(
+        &input,
+        &[
+            Exchange { name: "xor", gpu: |x, by| shuffle_xor(x, by), host: |all, i| all[i ^ 3] },
+            Exchange { name: "xor 16", gpu: |x, _| shuffle_xor(x, 16), host: |all, i| all[i ^ 16] },
+            Exchange { name: "lane", gpu: |x, at| shuffle_lane(x, at), host: |all, _| all[3] },
+            Exchange {
+                name: "reversed",
+                gpu: |x, _| shuffle_lane(x, lane() ^ 31),
+                host: |all, i| all[31 - i],
+            },
+            Exchange {
+                name: "down",
+                gpu: |x, by| shuffle_down(x, by),
+                host: |all, i| all[if i + 3 < 32 { i + 3 } else { i }],
+            },
+            Exchange {
+                name: "up",
+                gpu: |x, by| shuffle_up(x, by),
+                host: |all, i| all[if i >= 3 { i - 3 } else { i }],
+            },
+            Exchange {
+                name: "of a constant",
+                gpu: |x, by| shuffle_up(shuffle_down(x, 0), by - 3),
+                host: |all, i| all[i],
+            },
+        ],
+    );
+}
+
+#[test]
+fn shuffled_words() {
+    shuffles::<u32>();
+    shuffles::<i32>();
+    shuffles::<f32>();
+    shuffles::<F16x2>();
+}
+
+#[device]
+fn votes(value: Val<u32>, three: Val<u32>) -> Val<u32> {
+    let odd = ballot(value % 2 == 1);
+    let all = select(vote_all(value >= three), 1, 0);
+    let none = select(vote_all(value < three), 2, 0);
+    let any = select(vote_any(value == three), 4, 0);
+    let never = select(vote_any(value > 1_000_000), 8, 0);
+    let constant = ballot(lane() < 32) ^ ballot(val(false));
+    (odd ^ constant) & 0xffff_fff0 | all | none | any | never
+}
+
+#[test]
+fn votes_and_ballots() {
+    let input: Vec<u32> = (0..32).map(|i| i * i + 3).collect();
+    let host = |all: &[u32], _: usize| {
+        let odd: u32 = (0..32).map(|i| (all[i] % 2) << i).sum();
+        !odd & 0xffff_fff0 | 1 | 4
+    };
+    check_exchanges::<u32>(&input, &[Exchange { name: "votes", gpu: votes, host }]);
+}
+
+#[test]
+fn warp_reductions() {
+    let input: Vec<u32> = (0..32).map(|i| i * 0x0801_0003 + 5).collect();
+    check_exchanges::<u32>(
+        &input,
+        &[
+            Exchange {
+                name: "warp_sum",
+                gpu: |x, _| warp_sum(x),
+                host: |all, _| all.iter().fold(0, |s, x| s.wrapping_add(*x)),
+            },
+            Exchange {
+                name: "warp_max",
+                gpu: |x, _| warp_max(x),
+                host: |all, _| *all.iter().max().unwrap_or(&0),
+            },
+        ],
+    );
+    let input: Vec<i32> = (0..32).map(|i| 7 - i * 3).collect();
+    check_exchanges::<i32>(
+        &input,
+        &[
+            Exchange { name: "warp_sum", gpu: |x, _| warp_sum(x), host: |all, _| all.iter().sum() },
+            Exchange {
+                name: "warp_max",
+                gpu: |x, _| warp_max(x),
+                host: |all, _| *all.iter().max().unwrap_or(&0),
+            },
+        ],
+    );
+    let input: Vec<f32> = (0..32).map(|i| 0.25 * i as f32 - 3.0).collect();
+    check_exchanges::<f32>(
+        &input,
+        &[
+            Exchange { name: "warp_sum", gpu: |x, _| warp_sum(x), host: |all, _| all.iter().sum() },
+            Exchange {
+                name: "warp_max",
+                gpu: |x, _| warp_max(x),
+                host: |all, _| all.iter().copied().fold(f32::MIN, f32::max),
+            },
+        ],
+    );
+    let input = vec![F16x2(f16::from_f32(0.5), f16::from_f32(-2.0)); 32];
+    let sum = |_: &[F16x2], _: usize| F16x2(f16::from_f32(16.0), f16::from_f32(-64.0));
+    check_exchanges::<F16x2>(&input, &[Exchange { name: "warp_sum", gpu: |x, _| warp_sum(x), host: sum }]);
+}
+
+#[kernel(threads = 32 * warps)]
+fn reduced(from: Ptr<Global, f32>, out: Ptr<Global, f32>, warps: u32) {
+    let scratch = shared_array::<f32>(warps);
+    let i = thread_index();
+    let value = from.at(i).load();
+    let sum = block_sum(value, scratch, warps);
+    barrier();
+    let largest = block_max(value, scratch, warps);
+    out.at(i).store(sum);
+    out.at(i + 32 * warps).store(largest);
+}
+
+#[test]
+fn block_reductions() {
+    for warps in [1, 2, 7, 32] {
+        let threads = 32 * warps as usize;
+        let input: Vec<f32> = (0..threads).map(|i| (i * 37 % 101) as f32 - 60.0).collect();
+        let sum: f32 = input.iter().sum();
+        let largest = input.iter().copied().fold(f32::MIN, f32::max);
+        let buffers = [Buffer::Holding(bytes(&input)), Buffer::Empty(8 * threads)];
+        let config = LaunchConfig::linear(1, 32 * warps);
+        let launch = Launch { oldest: Target::Sm80, config, buffers: &buffers, scalars: &[] };
+        execute(reduced(warps), &launch, |after, _| {
+            let found: Vec<f32> = values(&after[1]);
+            assert_eq!(found[..threads], vec![sum; threads], "sum of {warps} warps");
+            assert_eq!(found[threads..], vec![largest; threads], "maximum of {warps} warps");
+        });
+    }
+}
+
+/// Two producer warps and two consumer warps meet at a barrier of each pair; lanes exchange through shared memory.
+#[kernel(threads = 128)]
+fn handed_over(out: Ptr<Global, u32>) {
+    let slots = shared_array::<u32>(64);
+    let total = shared_array::<u32>(1);
+    let (warp, i) = (warp_index(), thread_index() & 63);
+    if warp < 2 {
+        slots.at(i).store(i * 5);
+        fence(Scope::Cta);
+        if warp == 0 {
+            named_barrier(1, 64);
+        } else {
+            named_barrier(2, 64);
+        }
+    } else {
+        if warp == 2 {
+            named_barrier(1, 64);
+        } else {
+            named_barrier(2, 64);
+        }
+        out.at(i).store(slots.at(i).load());
+    }
+    barrier();
+    slots.at(i).store(i + 1);
+    if thread_index() == 0 {
+        total.store(0);
+    }
+    barrier();
+    if lane() < 16 {
+        let theirs = slots.at(i ^ 1).load();
+        warp_barrier(0xffff);
+        if warp < 2 {
+            slots.at(i).store(theirs);
+        }
+        total.atomic_add(theirs, Scope::Cta);
+    }
+    fence(Scope::Gpu);
+    fence(Scope::Sys);
+    barrier();
+    if thread_index() == 0 {
+        out.at(64u32).store(total.load());
+    }
+}
+
+#[test]
+fn barriers() {
+    let buffers = [Buffer::Empty(4 * 65)];
+    let config = LaunchConfig::linear(1, 128);
+    let launch = Launch { oldest: Target::Sm80, config, buffers: &buffers, scalars: &[] };
+    // Lanes 0 to 15 of two warps, twice.
+    let total = 2 * (1..=16u32).chain(33..=48).sum::<u32>();
+    let expected: Vec<u32> = (0..64).map(|i| i * 5).chain([total]).collect();
+    execute(handed_over(), &launch, |after, _| assert_eq!(values::<u32>(&after[0]), expected));
+}
