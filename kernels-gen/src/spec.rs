@@ -1,6 +1,7 @@
 //! A kernel with its compile-time parameters: the unit of specialisation.
 
 use bespoke_codegen::Recorded;
+use bespoke_codegen::ptx::Target;
 use serde::{Deserialize, Serialize};
 
 use crate::kernels::argmax::{self, ArgmaxShape};
@@ -136,6 +137,13 @@ impl KernelSpec {
             KernelSpec::ReadProbe(s) => probe::read_probe(s),
         }?;
         Ok(kernel.named(self.name()))
+    }
+
+    /// The kernel as `target` launches it: where kernels can start before their predecessors end, it waits for them
+    /// itself.
+    pub fn kernel(&self, target: Target) -> Recorded {
+        let kernel = self.record()?;
+        Ok(if target.has_programmatic_launch() { kernel.programmatic() } else { kernel })
     }
 
     /// Grid, CTA and dynamic shared memory.

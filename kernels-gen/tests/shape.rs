@@ -98,9 +98,18 @@ fn what_cannot_be_decoded_is_refused_by_name() {
             |h| h.tensors.push(("blk.0.attn_output.bias".into(), vec![64], GgmlType::F32)),
             &["blk.0.attn_output.bias", "wrong results"],
         ),
-        (|h| h.tensor("blk.0.ffn_up.weight").2 = GgmlType::Q8_1, &["blk.0.ffn_up.weight", "Q8_1", "no kernel"]),
-        (|h| h.tensor("blk.0.ffn_up.weight").1 = vec![64, 97], &["blk.0.ffn_up.weight", "[64, 97]", "[64, 96]"]),
-        (|h| h.tensor("blk.0.ffn_norm.weight").2 = GgmlType::F16, &["blk.0.ffn_norm.weight", "F16", "norms and biases are F32"]),
+        (
+            |h| h.tensor("blk.0.ffn_up.weight").2 = GgmlType::Q8_1,
+            &["blk.0.ffn_up.weight", "Q8_1", "no kernel"],
+        ),
+        (
+            |h| h.tensor("blk.0.ffn_up.weight").1 = vec![64, 97],
+            &["blk.0.ffn_up.weight", "[64, 97]", "[64, 96]"],
+        ),
+        (
+            |h| h.tensor("blk.0.ffn_norm.weight").2 = GgmlType::F16,
+            &["blk.0.ffn_norm.weight", "F16", "norms and biases are F32"],
+        ),
         (|h| h.tensors.retain(|tensor| tensor.0 != "blk.0.attn_k.weight"), &["blk.0.attn_k.weight"]),
         (|h| h.set("llama.attention.head_count", 0x1000_0001), &["head_count", "are supported"]),
         (|h| h.set("llama.attention.head_count", 0), &["head_count is 0"]),

@@ -36,9 +36,12 @@ fn output(args: &[&str]) -> String {
 fn error(args: &[&str]) -> String {
     let ran = bespoke(args);
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{args:?}\n{}", ran.stderr);
-    assert!(ran.stderr.starts_with("error: "), "{}", ran.stderr);
     assert!(!ran.stderr.contains('\x1b') && !ran.stderr.contains("panicked"), "{}", ran.stderr);
-    ran.stderr
+    // What was done before it went wrong is in the log.
+    let log = |line: &&str| line.starts_with(" INFO ");
+    let message: String = ran.stderr.split_inclusive('\n').skip_while(log).collect();
+    assert!(message.starts_with("error: "), "{}", ran.stderr);
+    message
 }
 
 fn json(args: &[&str]) -> Value {
@@ -297,4 +300,135 @@ fn a_ptxas_that_is_not_there_is_named() {
     let ran = command(&["inspect", "llama-3.2-1b"]).env("BESPOKE_PTXAS", "/no/such/ptxas").output().unwrap();
     assert_eq!(ran.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&ran.stderr).contains("BESPOKE_PTXAS: there is no file /no/such/ptxas"));
+}
+
+/// Token ids of a `run --format json`.
+fn ids(output: &Value) -> Vec<u64> {
+    output["tokens"].as_array().unwrap().iter().map(|id| id.as_u64().unwrap()).collect()
+}
+
+#[test]
+fn run_gives_the_same_tokens_in_every_form_and_mode() {
+    let model = fixture("llama-q8_0.gguf");
+    let args = ["run", &model, "--device", "emulator", "--tokens", "5,17,300", "-n", "6", "--ignore-eos"];
+    let with = |more: &[&'static str]| -> Vec<&str> { args.iter().chain(more).copied().collect() };
+    let object = json(&with(&["--format", "json"]));
+    let tokens = ids(&object);
+    assert_eq!(tokens.len(), 6);
+    assert_eq!(object["prompt_tokens"], serde_json::json!([5, 17, 300]));
+    assert!(object["device"].as_str().unwrap().contains("emulator"), "{object}");
+    let text = tokens.iter().map(u64::to_string).collect::<Vec<_>>().join(",") + "\n";
+    assert_eq!(output(&args), text);
+    assert_eq!(output(&with(&["--eager"])), text);
+    // The fixtures' kernels are built in.
+    assert_eq!(output(&with(&["--no-jit"])), text);
+}
+
+/// A small model that no kernels were built in for.
+fn odd_model() -> (TempDir, String) {
+    let (folder, _, text) = scratch("odd.gguf");
+    let dimensions = ["--layers", "1", "--ffn", "768", "--vocab", "521"];
+    output(&[&["synth", &text, "--mix", "q8_0"], &dimensions[..]].concat());
+    (folder, text)
+}
+
+#[test]
+fn run_continues_a_text() {
+    let (_folder, model) = odd_model();
+    let args = ["run", &model, "--device", "emulator", "--prompt", "Hello", "-n", "4", "--ignore-eos"];
+    let object = json(&[&args[..], &["--format", "json"]].concat());
+    assert!(!object["prompt_tokens"].as_array().unwrap().is_empty(), "{object}");
+    assert_eq!(ids(&object).len(), 4);
+    assert_eq!(output(&args), format!("{}\n", object["text"].as_str().unwrap()));
+}
+
+#[test]
+fn no_jit_says_how_to_build_the_kernels_in() {
+    let (_folder, model) = odd_model();
+    let message = error(&["run", &model, "--device", "emulator", "--tokens", "1", "-n", "1", "--no-jit"]);
+    assert!(message.contains("kernels for sm_90 are not built into this binary"), "{message}");
+    let command = format!("BESPOKE_MODEL={model} BESPOKE_TARGETS=sm_90 cargo build --release");
+    assert!(message.contains(&command), "{message}");
+}
+
+#[test]
+fn a_full_context_is_an_error_that_says_what_is_needed() {
+    let model = fixture("llama-q8_0.gguf");
+    for (ctx, tokens, needed) in [("4", "1,2,3,4,5", 5), ("6", "1,2,3", 7)] {
+        let message =
+            error(&["run", &model, "--device", "emulator", "--ctx", ctx, "--tokens", tokens, "-n", "5"]);
+        // The last token generated needs no position.
+        assert!(
+            message.contains(&format!("the context is full: {needed} positions are needed")),
+            "{message}"
+        );
+        assert!(message.contains(&format!("the cache holds {ctx}; use --ctx {needed}")), "{message}");
+    }
+}
+
+#[test]
+fn a_gpu_that_is_not_there_is_an_error_with_advice() {
+    if output(&["devices"]).contains("cuda:0") {
+        println!("not tested: there is a GPU here");
+        return;
+    }
+    let message =
+        error(&["run", &fixture("llama-q8_0.gguf"), "--device", "cuda", "--tokens", "1", "-n", "1"]);
+    assert!(message.contains("\n  help: ") || message.contains("\nhelp: "), "{message}");
+}
+
+#[test]
+fn logits_compare_with_what_they_wrote() {
+    let (_folder, _, reference) = scratch("logits.safetensors");
+    let model = fixture("llama-q4_0.gguf");
+    let on = ["--device", "emulator"];
+    output(&[&["logits", &model, "--tokens", "7,8,9,10", "--out", &reference], &on[..]].concat());
+    let compare = ["logits", &model, "--reference", &reference, "--limit", "1e-9"];
+    let text = output(&[&compare[..], &on[..]].concat());
+    assert_eq!(text, "llama-q4_0 NMSE 0.000e0 over 4 positions\n");
+    // Other tokens give other logits.
+    let ran = bespoke(&[&compare[..], &["--tokens", "7,8,9,11"], &on[..]].concat());
+    assert_eq!(ran.code, Some(1), "{}", ran.stdout);
+    assert!(ran.stderr.contains("is above the limit of 1.000e-9"), "{}", ran.stderr);
+    // Fewer tokens have none to compare with.
+    let message = error(&[&compare[..], &["--tokens", "7,8"], &on[..]].concat());
+    assert!(message.contains("the reference holds 1600 logits, the model gave 800"), "{message}");
+}
+
+#[test]
+fn bench_measures_in_three_formats() {
+    let model = fixture("llama-q8_0.gguf");
+    let bench = |format| {
+        output(&["bench", &model, "--device", "emulator", "-n", "4", "-r", "1", "-d", "0,8", "-o", format])
+    };
+    let results: Value = serde_json::from_str(&bench("json")).unwrap();
+    let measurements = results["measurements"].as_array().unwrap();
+    assert_eq!(measurements.len(), 2);
+    for (measurement, depth) in measurements.iter().zip([0, 8]) {
+        assert_eq!((&measurement["depth"], &measurement["tokens"]), (&depth.into(), &4.into()));
+        assert_eq!(measurement["mode"], "graph");
+        for number in ["tokens_per_second", "bytes_per_token", "ceiling_bytes_per_second"] {
+            assert!(measurement[number].as_f64().is_some_and(|number| number > 0.0), "{measurement}");
+        }
+    }
+    let csv = bench("csv");
+    let columns: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!(columns.len(), 3, "{csv}");
+    assert!(columns.iter().all(|line| line.len() == columns[0].len()), "{csv}");
+    assert_eq!((columns[0][0], columns[1][0]), ("model", "llama-q8_0"));
+    let table = bench("md");
+    for part in ["| model ", "| llama-q8_0 ", "| tg4 ", "| tg4 @ d8 "] {
+        assert!(table.contains(part), "{part}\n{table}");
+    }
+}
+
+#[test]
+fn selftest_passes_for_one_kind_of_kernel() {
+    let text = output(&["selftest", "--device", "emulator", "--filter", "swiglu"]);
+    assert!(text.contains("| swiglu_w1003") && !text.contains("rms_norm"), "{text}");
+    let last = text.lines().last().unwrap();
+    assert!(last.contains(" passed, 0 failed on ") && last.contains(" of them built in"), "{last}");
+    let report = json(&["selftest", "--device", "emulator", "--filter", "swiglu", "--format", "json"]);
+    assert!(report["rows"].as_array().is_some_and(|rows| !rows.is_empty()), "{report}");
+    assert!(report["kernels"].as_u64() >= report["built_in"].as_u64(), "{report}");
 }

@@ -3,7 +3,9 @@
 
 mod hooked;
 
-use bespoke::device::Device;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bespoke::device::{self, Device, GraphReport, Sequence};
 use bespoke::selftest::{self, Report};
 use bespoke_codegen::ptx::Target;
 use bespoke_kernels::kernels::probe::ProbeShape;
@@ -109,6 +111,44 @@ fn replay_equals_eager() {
         let row = selftest::replay_equals_eager(&*device, &shape);
         assert_eq!(row.failure, None, "{}", shape.name);
     }
+}
+
+/// A device that leaves out its `skipped`th replay.
+struct Forgetful {
+    skipped: usize,
+    replays: AtomicUsize,
+}
+
+impl Hooks for Forgetful {
+    fn replay(&self, real: &mut dyn Sequence) -> device::Result<()> {
+        let number = self.replays.fetch_add(1, Ordering::Relaxed);
+        if number == self.skipped { Ok(()) } else { real.replay() }
+    }
+}
+
+/// A device that leaves out a node when it captures.
+struct Lossy;
+
+impl Hooks for Lossy {
+    fn captured(&self, mut report: GraphReport) -> device::Result<GraphReport> {
+        report.kernels.pop();
+        Ok(report)
+    }
+}
+
+#[test]
+fn a_replay_that_differs_is_reported() {
+    let shape = &selftest::replay_shapes()[0];
+    let failure =
+        |device: &dyn Device| selftest::replay_equals_eager(device, shape).failure.expect("a failure");
+    let forgetful = |skipped| Hooked::new(Forgetful { skipped, replays: AtomicUsize::new(0) });
+    let waiting = failure(&forgetful(5));
+    assert!(waiting.starts_with("Replay: `logits after token 5` differs at byte "), "{waiting}");
+    let steps = (0..).take_while(|&skipped| failure(&forgetful(skipped)).starts_with("Replay")).count();
+    let queued = failure(&forgetful(steps));
+    assert!(queued.starts_with("Queued: `") && queued.contains("` differs at byte "), "{queued}");
+    let lossy = failure(&Hooked::new(Lossy));
+    assert!(lossy.starts_with("the graph runs [\"embed_"), "{lossy}");
 }
 
 /// Kernels that the binary holds are tested as they are, others are made for the test.

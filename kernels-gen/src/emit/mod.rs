@@ -88,7 +88,7 @@ pub fn compile(specs: &[KernelSpec], target: Target) -> Result<Vec<Emitted>, Emi
     specs
         .par_iter()
         .map(|spec| {
-            let kernel = spec.record()?;
+            let kernel = spec.kernel(target)?;
             let compiled = kernel.compile(target)?;
             Ok(Emitted { spec: spec.clone(), compiled, params: kernel.params().to_vec() })
         })

@@ -1,4 +1,4 @@
-//! x = E[token]: a row of the embedding matrix.
+//! A row of the embedding matrix: `x = E[token]`.
 
 use bespoke_codegen::prelude::*;
 use serde::{Deserialize, Serialize};

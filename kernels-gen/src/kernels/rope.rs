@@ -67,7 +67,7 @@ pub fn rope(x: Ptr<Global, f32>, table: Ptr<Global, f32>, state: Ptr<Global, u32
     }
 }
 
-/// The table of [`rope`] for base frequency `base`: frequency(i) = base^(−2i/rotated) / factors[i], over 2π, as
+/// The table of [`rope`] for base frequency `base`: `frequency(i) = base^(−2i/rotated) / factors[i]`, over 2π, as
 /// (high, low) f32 pairs. `factors` holds rotated/2 divisors (GGUF's `rope_freqs.weight`) or is empty.
 pub fn frequencies(base: f64, rotated: u32, factors: &[f32]) -> Vec<f32> {
     (0..rotated / 2)

@@ -127,7 +127,7 @@ impl Builder {
             dynamic_shared: geometry.dynamic_shared,
             args,
             after,
-            programmatic: false,
+            programmatic: self.plan.target.has_programmatic_launch() && !self.plan.launches.is_empty(),
         });
     }
 

@@ -67,13 +67,7 @@ pub fn execute(args: &SelftestArgs) -> miette::Result<()> {
         Format::Json => println!("{}", serde_json::to_string_pretty(&report).into_diagnostic()?),
         Format::Text => {
             println!("{}", table(&report));
-            println!(
-                "{} on {} ({}): {}",
-                report.summary(),
-                report.device,
-                report.target,
-                report.origin()
-            );
+            println!("{} on {} ({}): {}", report.summary(), report.device, report.target, report.origin());
         }
     }
     let failures: Vec<String> = report.failures().map(describe).collect();

@@ -227,7 +227,7 @@ impl Engine {
         self.memory.finished()
     }
 
-    /// The logits of the last step, f32 [vocab]. Waits for it.
+    /// The logits of the last step, `f32 [vocab]`. Waits for it.
     pub fn logits(&self) -> Result<Vec<f32>, EngineError> {
         let vocab = self.plan.shape.dimensions.vocab as usize;
         let mut bytes = vec![0; vocab * 4];

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use super::inputs::Matrix;
 
-/// y[r, i] = x[r, i]·w[i] / √(Σ x[r, j]²/cols + ε).
+/// `y[r, i] = x[r, i]·w[i] / √(Σ x[r, j]²/cols + ε)`.
 pub(super) fn rms_norm(x: &[f32], w: &[f32], s: &RmsNormShape) -> Vec<f64> {
     x.chunks_exact(s.cols as usize)
         .flat_map(|row| {
@@ -23,9 +23,9 @@ pub(super) fn rms_norm(x: &[f32], w: &[f32], s: &RmsNormShape) -> Vec<f64> {
 pub(super) struct Products {
     /// The rows, in order.
     pub rows: Vec<usize>,
-    /// Σ_c W[r, c]·x[c].
+    /// `Σ_c W[r, c]·x[c]`.
     pub values: Vec<f64>,
-    /// Σ_c (W[r, c]·x[c])²: the size that a sum of such terms has when their signs are random.
+    /// `Σ_c (W[r, c]·x[c])²`: the size that a sum of such terms has when their signs are random.
     pub energies: Vec<f64>,
 }
 
@@ -64,7 +64,7 @@ pub(super) struct Rotation<'a> {
     pub position: u32,
 }
 
-/// (a, b) ← (a·cos θ − b·sin θ, a·sin θ + b·cos θ), θ = position·base^(−2i/rotated)/factors[i].
+/// (a, b) ← (a·cos θ − b·sin θ, a·sin θ + b·cos θ), `θ = position·base^(−2i/rotated)/factors[i]`.
 pub(super) fn rope(x: &[f32], s: &RopeShape, rotation: &Rotation) -> Vec<f64> {
     let mut out: Vec<f64> = x.iter().map(|&value| f64::from(value)).collect();
     let half = (s.rotated / 2) as usize;

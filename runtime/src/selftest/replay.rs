@@ -1,23 +1,23 @@
 //! A captured graph against the same launches one by one.
 
-use std::collections::HashMap;
-
 use bespoke_kernels::kernels::rope::frequencies;
-use bespoke_kernels::plan::{Buffer, BufferKind, PartKind, Plan, PlanParams};
+use bespoke_kernels::plan::{BufferKind, PartKind, Plan, PlanParams};
 use bespoke_kernels::shape::{Architecture, Dimensions, Mix, ModelShape};
 use bespoke_kernels::weights::Layout;
 
 use super::inputs::{Noise, f32s, state_record, u32s};
 use super::report::Row;
-use super::runner::{ptx_of, target_of};
-use crate::device::{Allocation, Device, Launch};
+use super::runner::ptx_of;
+use crate::device::{Device, Kernel, Kind};
+use crate::engine::bind::{Memory, launches};
+use crate::engine::target_for;
 
-/// Positions that the model's cache has.
-const CONTEXT: u32 = 24;
+/// Positions that the model's cache has, and tokens that a GPU processes: several runs of every split of attention.
+const CONTEXT: u32 = 256;
+/// Tokens that the emulator processes: the prompt, and some that are chosen after it.
+const EMULATED_STEPS: u32 = 8;
 /// The prompt.
 const PROMPT: [u32; 3] = [1, 2, 3];
-/// Tokens that are processed: the prompt, and what is chosen after it.
-const STEPS: usize = 12;
 
 /// Models of two layers, small enough for the emulator: biases and a tied head of Q8_0, and norms of queries and keys
 /// with mixed K-quants.
@@ -46,15 +46,17 @@ pub fn replay_shapes() -> Vec<ModelShape> {
     .into()
 }
 
-/// Decodes some tokens with random weights, launch by launch and then by replaying the captured graph, and compares
-/// every buffer bit for bit; also the graph's kernels with the plan's.
+/// Decodes some tokens with random weights launch by launch, by replaying the captured graph, and by replays that are
+/// queued without waiting; compares tokens, logits and every other buffer bit for bit, and the graph's kernels with
+/// the plan's.
 pub fn replay_equals_eager(device: &dyn Device, shape: &ModelShape) -> Row {
-    let what = format!("{STEPS} tokens, replay against eager");
-    match decode_twice(device, shape) {
+    let steps = if device.info().kind == Kind::Emulator { EMULATED_STEPS } else { CONTEXT };
+    let what = format!("{steps} tokens, replay against eager");
+    match decode_each_way(device, shape, steps) {
         Ok(()) => Row {
             kernel: shape.name.clone(),
             what,
-            output: "all buffers".to_owned(),
+            output: "tokens, logits, all buffers".to_owned(),
             nmse: 0.0,
             max: 0.0,
             limit: 0.0,
@@ -66,69 +68,133 @@ pub fn replay_equals_eager(device: &dyn Device, shape: &ModelShape) -> Row {
     }
 }
 
-fn decode_twice(device: &dyn Device, shape: &ModelShape) -> Result<(), String> {
-    let words = |error: crate::device::Error| error.to_string();
-    let target = target_of(device).map_err(words)?;
-    let plan = Plan::new(shape, target, PlanParams::single(CONTEXT)).map_err(|error| error.to_string())?;
-    let mut kernels = HashMap::new();
-    for kernel in &plan.kernels {
-        let module = device.load(&kernel.name, &ptx_of(&kernel.spec, target)?).map_err(words)?;
-        kernels.insert(kernel.name.clone(), module.kernel(&kernel.name).map_err(words)?);
-    }
-    let mut buffers = Vec::new();
-    for buffer in &plan.buffers {
-        buffers.push(device.alloc(&buffer.name, buffer.bytes).map_err(words)?);
-    }
-    let launches = plan.launches.iter().map(|launch| Launch {
-        kernel: kernels[&plan.kernels[launch.kernel].name].clone(),
-        grid: launch.grid,
-        block: [launch.threads, 1, 1],
-        dynamic_shared: launch.dynamic_shared,
-        params: launch
-            .args
-            .iter()
-            .flat_map(|arg| buffers[arg.buffer].address().offset(arg.offset).0.to_le_bytes())
-            .collect(),
-        programmatic: launch.programmatic,
-    });
-    let mut sequence = device.sequence(launches.collect()).map_err(words)?;
+/// How a step is enqueued.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    /// Launch by launch.
+    Eager,
+    /// By one graph launch.
+    Replay,
+    /// By one graph launch, and the next without waiting.
+    Queued,
+}
 
-    fill(device, &plan.buffers, &buffers)?;
-    for _ in 0..STEPS {
-        sequence.run_eager().map_err(words)?;
-    }
-    let eager = contents(device, &buffers)?;
+/// What decoding left behind.
+struct Outcome {
+    /// The logits after each step; none if steps were queued.
+    logits: Vec<Vec<u8>>,
+    /// Every buffer after the last step, in the plan's order.
+    buffers: Vec<Vec<u8>>,
+}
 
-    fill(device, &plan.buffers, &buffers)?;
-    let graph = sequence.capture().map_err(words)?;
-    let planned: Vec<&String> =
-        plan.launches.iter().map(|launch| &plan.kernels[launch.kernel].name).collect();
-    if graph.kernels.iter().ne(planned.iter().copied()) {
-        return Err(format!("the graph runs {:?} where the plan has {planned:?}", graph.kernels));
-    }
-    for _ in 0..STEPS {
-        sequence.replay().map_err(words)?;
-    }
-    let replayed = contents(device, &buffers)?;
+/// A plan with its kernels, and what its buffers hold at first.
+struct Model<'a> {
+    device: &'a dyn Device,
+    plan: Plan,
+    kernels: Vec<Kernel>,
+    content: Vec<Vec<u8>>,
+    logits: usize,
+}
 
-    for ((buffer, eager), replayed) in plan.buffers.iter().zip(&eager).zip(&replayed) {
-        if let Some(at) = (0..eager.len()).find(|&at| eager[at] != replayed[at]) {
-            return Err(format!(
-                "`{}` differs at byte {at}: {} and {}",
-                buffer.name, eager[at], replayed[at]
-            ));
+fn decode_each_way(device: &dyn Device, shape: &ModelShape, steps: u32) -> Result<(), String> {
+    let model = Model::new(device, shape)?;
+    let eager = model.decode(Way::Eager, steps)?;
+    for way in [Way::Replay, Way::Queued] {
+        let other = model.decode(way, steps)?;
+        for (step, (eager, other)) in eager.logits.iter().zip(&other.logits).enumerate() {
+            same(&format!("logits after token {step}"), way, eager, other)?;
+        }
+        for (buffer, (eager, other)) in
+            model.plan.buffers.iter().zip(eager.buffers.iter().zip(&other.buffers))
+        {
+            same(&buffer.name, way, eager, other)?;
         }
     }
-    let position = plan.buffer("state").map(|state| eager[state][..4].to_vec());
-    if position != Some((STEPS as u32).to_le_bytes().to_vec()) {
-        return Err(format!("the position is {position:?} after {STEPS} tokens"));
+    let position = model.plan.buffer("state").map(|state| &eager.buffers[state][..4]);
+    if position != Some(&steps.to_le_bytes()[..]) {
+        return Err(format!("the position is {position:?} after {steps} tokens"));
     }
     Ok(())
 }
 
-/// Random weights; an empty cache; the prompt.
-fn fill(device: &dyn Device, plan: &[Buffer], buffers: &[Allocation]) -> Result<(), String> {
-    for (buffer, allocation) in plan.iter().zip(buffers) {
+fn same(what: &str, way: Way, eager: &[u8], other: &[u8]) -> Result<(), String> {
+    match eager.iter().zip(other).position(|(eager, other)| eager != other) {
+        None => Ok(()),
+        Some(at) => {
+            let (eager, other) = (eager[at], other[at]);
+            Err(format!("{way:?}: `{what}` differs at byte {at}: {eager} eagerly, now {other}"))
+        }
+    }
+}
+
+impl Model<'_> {
+    fn new<'a>(device: &'a dyn Device, shape: &ModelShape) -> Result<Model<'a>, String> {
+        let target = target_for(device).map_err(words)?;
+        let plan = Plan::new(shape, target, PlanParams::single(CONTEXT)).map_err(words)?;
+        let kernels = plan.kernels.iter().map(|kernel| {
+            let module = device.load(&kernel.name, &ptx_of(&kernel.spec, target)?).map_err(words)?;
+            module.kernel(&kernel.name).map_err(words)
+        });
+        let kernels = kernels.collect::<Result<_, String>>()?;
+        let content = content(&plan)?;
+        let logits = plan.buffer("logits").ok_or("a plan without logits")?;
+        Ok(Model { device, plan, kernels, content, logits })
+    }
+
+    /// Decodes `steps` tokens in memory of its own.
+    fn decode(&self, way: Way, steps: u32) -> Result<Outcome, String> {
+        let memory = Memory::allocate(&self.plan, self.device).map_err(words)?;
+        for (content, &address) in self.content.iter().zip(memory.addresses()) {
+            if !content.is_empty() {
+                self.device.upload(address, content).map_err(words)?;
+            }
+        }
+        let mut sequence =
+            self.device.sequence(launches(&self.plan, &memory, &self.kernels)).map_err(words)?;
+        if way != Way::Eager {
+            let graph = sequence.capture().map_err(words)?;
+            let kernels = &self.plan.kernels;
+            let planned = self.plan.launches.iter().map(|launch| &kernels[launch.kernel].name);
+            if graph.kernels.iter().ne(planned.clone()) {
+                let planned: Vec<&String> = planned.collect();
+                return Err(format!("the graph runs {:?} where the plan has {planned:?}", graph.kernels));
+            }
+        }
+        let mut logits = Vec::new();
+        for _ in 0..steps {
+            match way {
+                Way::Eager => sequence.run_eager().map_err(words)?,
+                Way::Replay | Way::Queued => sequence.replay().map_err(words)?,
+            }
+            if way != Way::Queued {
+                logits.push(self.read(&memory, self.logits)?);
+            }
+        }
+        sequence.wait().map_err(words)?;
+        let buffers = (0..self.plan.buffers.len()).map(|index| self.read(&memory, index));
+        Ok(Outcome { logits, buffers: buffers.collect::<Result<_, String>>()? })
+    }
+
+    fn read(&self, memory: &Memory, index: usize) -> Result<Vec<u8>, String> {
+        let buffer = &self.plan.buffers[index];
+        let mut out = vec![0; buffer.bytes as usize];
+        match buffer.kind {
+            BufferKind::Finished => memory.finished().read(0, &mut out),
+            _ => self.device.download(memory.addresses()[index], &mut out),
+        }
+        .map_err(words)?;
+        Ok(out)
+    }
+}
+
+fn words(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// What each buffer holds at first: random weights, an empty cache, the prompt. No bytes for what the device clears by
+/// itself.
+fn content(plan: &Plan) -> Result<Vec<Vec<u8>>, String> {
+    let content = plan.buffers.iter().map(|buffer| {
         let mut bytes = vec![0; buffer.bytes as usize];
         let mut noise = Noise::new(&buffer.name);
         match &buffer.kind {
@@ -151,20 +217,10 @@ fn fill(device: &dyn Device, plan: &[Buffer], buffers: &[Allocation]) -> Result<
             BufferKind::RopeTable => bytes = f32s(&frequencies(1e6, (buffer.bytes / 4) as u32, &[])),
             BufferKind::State => bytes = state_record(0, PROMPT.len() as u32),
             BufferKind::Tokens => bytes[..4 * PROMPT.len()].copy_from_slice(&u32s(&PROMPT)),
-            BufferKind::Activation | BufferKind::KvCache | BufferKind::Finished => {}
+            BufferKind::Finished => bytes.clear(),
+            BufferKind::Activation | BufferKind::KvCache => {}
         }
-        device.upload(allocation.address(), &bytes).map_err(|error| error.to_string())?;
-    }
-    Ok(())
-}
-
-fn contents(device: &dyn Device, buffers: &[Allocation]) -> Result<Vec<Vec<u8>>, String> {
-    buffers
-        .iter()
-        .map(|buffer| {
-            let mut out = vec![0; buffer.bytes() as usize];
-            device.download(buffer.address(), &mut out).map_err(|error| error.to_string())?;
-            Ok(out)
-        })
-        .collect()
+        Ok(bytes)
+    });
+    content.collect()
 }

@@ -54,6 +54,10 @@ pub struct Report {
     pub device: String,
     /// The target that kernels were compiled for.
     pub target: String,
+    /// Kernels that were tested.
+    pub kernels: usize,
+    /// How many of them were built into this binary; the others were made for the test.
+    pub built_in: usize,
     /// What was compared.
     pub rows: Vec<Row>,
 }
@@ -68,5 +72,10 @@ impl Report {
     pub fn summary(&self) -> String {
         let failed = self.failures().count();
         format!("{} passed, {failed} failed", self.rows.len() - failed)
+    }
+
+    /// Where the kernels came from: `N kernels, M of them built in`.
+    pub fn origin(&self) -> String {
+        format!("{} kernels, {} of them built in", self.kernels, self.built_in)
     }
 }

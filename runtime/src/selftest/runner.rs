@@ -1,8 +1,11 @@
 //! Cases on a device.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::slice;
 
 use bespoke_codegen::ptx::Target;
+use bespoke_kernels::emit;
 use bespoke_kernels::spec::KernelSpec;
 use rayon::prelude::*;
 
@@ -10,7 +13,9 @@ use super::case::{Arg, Case, Content, POISON};
 use super::cases::cases;
 use super::compare::compare;
 use super::report::{Report, Row};
-use crate::device::{self, Allocation, Device, Error, Kernel, Kind, Launch, Sequence};
+use crate::builtin;
+use crate::device::{Allocation, Device, Error, Kernel, Kind, Launch, Sequence};
+use crate::engine::{EngineError, target_for};
 
 /// Bytes behind each buffer that nothing may write. The emulator checks bounds by itself.
 const GUARD: usize = 4096;
@@ -20,53 +25,41 @@ const READ_BACK: usize = 16 << 20;
 /// Runs every case of every kernel, telling `on_row` of each result, and stops early only when the device is lost.
 ///
 /// # Errors
-/// If no kernel can be compiled for the device at all.
+/// If no target runs on the device.
 pub fn run(
     device: &dyn Device,
     specs: &[KernelSpec],
     on_row: &mut dyn FnMut(&Row),
-) -> device::Result<Report> {
-    let mut runner = Runner::new(device)?;
-    runner.compile(specs);
-    let mut report =
-        Report { device: device.info().name.clone(), target: runner.target.to_string(), rows: Vec::new() };
-    for (index, spec) in specs.iter().enumerate() {
-        for case in cases(spec) {
-            let (mut rows, lost) = runner.rows(&case);
-            if lost && index + 1 < specs.len() {
-                let rest = specs.len() - index - 1;
-                let text = format!("not tested: the device is of no use after {}", spec.name());
-                rows.push(Row::failed(format!("{rest} more kernels"), "-".to_owned(), text));
-            }
-            rows.iter().for_each(&mut *on_row);
-            report.rows.extend(rows);
-            if lost {
-                return Ok(report);
-            }
-        }
-    }
-    Ok(report)
-}
-
-/// The target that a device runs.
-pub(super) fn target_of(device: &dyn Device) -> device::Result<Target> {
-    let (major, minor) = device.info().compute;
-    Target::for_device(major, minor).ok_or_else(|| Error::Unavailable {
-        what: format!("{} has compute capability {major}.{minor}", device.info().name),
-        help: "kernels are made for compute capability 8.0 and newer".to_owned(),
+) -> Result<Report, EngineError> {
+    let mut runner = Runner::new(device, target_for(device)?);
+    runner.find(specs);
+    let rows = runner.all_rows(specs, on_row);
+    let built_in = runner.ptx.values().filter(|text| matches!(text, Ok(Cow::Borrowed(_)))).count();
+    Ok(Report {
+        device: device.info().name.clone(),
+        target: runner.target.to_string(),
+        kernels: runner.ptx.len(),
+        built_in,
+        rows,
     })
 }
 
-/// Records and compiles a kernel.
-pub(super) fn ptx_of(spec: &KernelSpec, target: Target) -> Result<String, String> {
-    let kernel = spec.record().map_err(|error| error.to_string())?;
-    kernel.compile(target).map(|compiled| compiled.ptx).map_err(|error| error.to_string())
+/// A kernel's text, or why there is none.
+type Text = Result<Cow<'static, str>, String>;
+
+/// A kernel's PTX as the engine takes it: what is built in, and otherwise what the compiler makes now.
+pub(super) fn ptx_of(spec: &KernelSpec, target: Target) -> Text {
+    if let Some(text) = builtin::ptx(target, &spec.name()) {
+        return Ok(Cow::Borrowed(text));
+    }
+    let made = emit::compile(slice::from_ref(spec), target).map_err(|error| error.to_string())?;
+    made.into_iter().next().map(|kernel| Cow::Owned(kernel.compiled.ptx)).ok_or_else(|| "no PTX".to_owned())
 }
 
 struct Runner<'a> {
     device: &'a dyn Device,
     target: Target,
-    ptx: HashMap<String, Result<String, String>>,
+    ptx: HashMap<String, Text>,
     kernels: HashMap<String, Kernel>,
 }
 
@@ -85,13 +78,35 @@ impl From<Error> for Failure {
 }
 
 impl<'a> Runner<'a> {
-    fn new(device: &'a dyn Device) -> device::Result<Runner<'a>> {
-        Ok(Runner { device, target: target_of(device)?, ptx: HashMap::new(), kernels: HashMap::new() })
+    fn new(device: &'a dyn Device, target: Target) -> Runner<'a> {
+        Runner { device, target, ptx: HashMap::new(), kernels: HashMap::new() }
     }
 
-    fn compile(&mut self, specs: &[KernelSpec]) {
+    /// Finds or makes kernels, on all threads.
+    fn find(&mut self, specs: &[KernelSpec]) {
         let target = self.target;
         self.ptx.par_extend(specs.par_iter().map(|spec| (spec.name(), ptx_of(spec, target))));
+    }
+
+    /// Every case of every kernel; stops early when the device is lost.
+    fn all_rows(&mut self, specs: &[KernelSpec], on_row: &mut dyn FnMut(&Row)) -> Vec<Row> {
+        let mut all = Vec::new();
+        for (index, spec) in specs.iter().enumerate() {
+            for case in cases(spec) {
+                let (mut rows, lost) = self.rows(&case);
+                if lost && index + 1 < specs.len() {
+                    let rest = specs.len() - index - 1;
+                    let text = format!("not tested: the device is of no use after {}", spec.name());
+                    rows.push(Row::failed(format!("{rest} more kernels"), "-".to_owned(), text));
+                }
+                rows.iter().for_each(&mut *on_row);
+                all.extend(rows);
+                if lost {
+                    return all;
+                }
+            }
+        }
+        all
     }
 
     fn kernel(&mut self, spec: &KernelSpec) -> Result<Kernel, Failure> {

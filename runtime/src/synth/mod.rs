@@ -208,7 +208,7 @@ fn stream<W: Write + Send>(
 /// Chunks that are generated at once, 9 to 64 MiB.
 const BATCH_CHUNKS: usize = 64;
 
-/// Where [`write`] collects what will be `target`; none if that names no file.
+/// Where [`write()`] collects what will be `target`; none if that names no file.
 pub fn partial_path(target: &Path) -> Option<PathBuf> {
     let mut name = target.file_name()?.to_os_string();
     name.push(format!(".{}.partial", std::process::id()));

@@ -1,8 +1,10 @@
 //! The emulator with a test's hands on it.
 
+use std::sync::Arc;
+
 use bespoke::device::{
-    self, Address, Allocation, Device, DeviceInfo, HostVisible, Launch, MemoryInfo, Module, Selector,
-    Sequence,
+    self, Address, Allocation, Device, DeviceInfo, GraphReport, HostVisible, Launch, MemoryInfo, Module,
+    Selector, Sequence,
 };
 
 /// What a test changes; by default nothing.
@@ -17,21 +19,25 @@ pub trait Hooks: Send + Sync {
     }
     /// Changes what a download brought.
     fn downloaded(&self, _out: &mut [u8]) {}
-    /// Puts something in a sequence's place.
-    fn sequence(&self, real: Box<dyn Sequence>) -> Box<dyn Sequence> {
-        real
+    /// Changes the graph that was captured, or refuses it.
+    fn captured(&self, report: GraphReport) -> device::Result<GraphReport> {
+        Ok(report)
+    }
+    /// Replays.
+    fn replay(&self, real: &mut dyn Sequence) -> device::Result<()> {
+        real.replay()
     }
 }
 
 /// The emulator, hooked.
 pub struct Hooked<H> {
     device: Box<dyn Device>,
-    hooks: H,
+    hooks: Arc<H>,
 }
 
-impl<H: Hooks> Hooked<H> {
+impl<H: Hooks + 'static> Hooked<H> {
     pub fn new(hooks: H) -> Hooked<H> {
-        Hooked { device: emulator(), hooks }
+        Hooked { device: emulator(), hooks: Arc::new(hooks) }
     }
 }
 
@@ -39,7 +45,7 @@ pub fn emulator() -> Box<dyn Device> {
     device::open(Selector::Emulator).expect("the emulator is always there").device
 }
 
-impl<H: Hooks> Device for Hooked<H> {
+impl<H: Hooks + 'static> Device for Hooked<H> {
     fn info(&self) -> &DeviceInfo {
         self.device.info()
     }
@@ -69,9 +75,35 @@ impl<H: Hooks> Device for Hooked<H> {
         self.device.load(name, ptx)
     }
     fn sequence(&self, launches: Vec<Launch>) -> device::Result<Box<dyn Sequence>> {
-        Ok(self.hooks.sequence(self.device.sequence(launches)?))
+        Ok(Box::new(HookedSequence { real: self.device.sequence(launches)?, hooks: self.hooks.clone() }))
     }
     fn wait(&self) -> device::Result<()> {
         self.device.wait()
+    }
+}
+
+struct HookedSequence<H> {
+    real: Box<dyn Sequence>,
+    hooks: Arc<H>,
+}
+
+impl<H: Hooks> Sequence for HookedSequence<H> {
+    fn run_eager(&mut self) -> device::Result<()> {
+        self.real.run_eager()
+    }
+    fn capture(&mut self) -> device::Result<GraphReport> {
+        self.hooks.captured(self.real.capture()?)
+    }
+    fn replay(&mut self) -> device::Result<()> {
+        self.hooks.replay(&mut *self.real)
+    }
+    fn wait(&mut self) -> device::Result<()> {
+        self.real.wait()
+    }
+    fn profile(&mut self) -> device::Result<Vec<f64>> {
+        self.real.profile()
+    }
+    fn time_replays(&mut self, count: u32) -> device::Result<f64> {
+        self.real.time_replays(count)
     }
 }

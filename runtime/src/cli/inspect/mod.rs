@@ -112,7 +112,7 @@ fn print_json(value: &impl serde::Serialize) -> miette::Result<()> {
 
 /// A kernel's text at a stage.
 fn text(kernel: &PlanKernel, stage: Stage, target: Target) -> miette::Result<String> {
-    let recorded = kernel.spec.record().into_diagnostic()?;
+    let recorded = kernel.spec.kernel(target).into_diagnostic()?;
     if stage == Stage::Ir0 {
         return Ok(recorded.function().to_string());
     }
