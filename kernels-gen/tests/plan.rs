@@ -116,6 +116,24 @@ fn what_plans_are_not_made_for_is_refused() {
     }
 }
 
+/// Where edges are programmatic, every kernel waits before its first access of device memory; elsewhere none does.
+#[test]
+fn kernels_wait_where_edges_are_programmatic() {
+    for target in Target::ALL {
+        let plan = Plan::new(&shape("llama-3.2-1b"), target, PlanParams::single(4096)).unwrap();
+        let early = target >= Target::Sm90;
+        let edges: Vec<bool> = plan.launches.iter().map(|launch| launch.programmatic).collect();
+        assert!(!edges[0] && edges[1..].iter().all(|&programmatic| programmatic == early), "{target}");
+        for kernel in &plan.kernels {
+            let ptx = kernel.spec.kernel(target).unwrap().compile(target).unwrap().ptx;
+            let first = |text: &str| ptx.find(text).unwrap_or(usize::MAX);
+            let wait = first("griddepcontrol.wait;");
+            assert_eq!(wait < usize::MAX, early, "{} for {target}", kernel.name);
+            assert!(!early || wait < first("ld.global").min(first("st.global")), "{} for {target}", kernel.name);
+        }
+    }
+}
+
 /// The state and the sequence are written by the last launch alone: everything before sees one position.
 #[test]
 fn only_the_last_launch_advances_the_state() {
