@@ -129,7 +129,11 @@ fn kernels_wait_where_edges_are_programmatic() {
             let first = |text: &str| ptx.find(text).unwrap_or(usize::MAX);
             let wait = first("griddepcontrol.wait;");
             assert_eq!(wait < usize::MAX, early, "{} for {target}", kernel.name);
-            assert!(!early || wait < first("ld.global").min(first("st.global")), "{} for {target}", kernel.name);
+            assert!(
+                !early || wait < first("ld.global").min(first("st.global")),
+                "{} for {target}",
+                kernel.name
+            );
         }
     }
 }
