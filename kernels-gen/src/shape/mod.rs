@@ -194,11 +194,6 @@ pub struct ModelShape {
 }
 
 impl ModelShape {
-    /// The type of the output matrix.
-    pub fn head_type(&self) -> WeightType {
-        self.head.unwrap_or(self.embedding)
-    }
-
     /// Width of the queries: heads × head dimension.
     pub fn q_width(&self) -> u32 {
         self.dimensions.heads * self.dimensions.head_dim

@@ -34,7 +34,9 @@ fn launches(plan: &Plan, kernel: Option<usize>) -> String {
         if kernel.is_some_and(|kernel| kernel != launch.kernel) {
             continue;
         }
-        let after: Vec<String> = launch.after.iter().map(usize::to_string).collect();
+        // `~` marks a programmatic edge: the launch may start before the other ends.
+        let mark = if launch.programmatic { "~" } else { "" };
+        let after: Vec<String> = launch.after.iter().map(|other| format!("{mark}{other}")).collect();
         let args: Vec<String> = launch.args.iter().map(|arg| argument(plan, arg)).collect();
         table.add_row([
             index.to_string(),
