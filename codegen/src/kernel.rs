@@ -149,7 +149,14 @@ impl Report {
                     Op::Store(_) => "shared stores",
                     Op::Atomic { .. } => "atomics",
                     Op::Dp4a { .. } | Op::Dp2a { .. } => "dot products",
-                    Op::Barrier { .. } | Op::WarpBarrier | Op::Fence(_) => "barriers",
+                    Op::Mma(_) => "matrix products",
+                    Op::Transfer(_) => "asynchronous copies",
+                    Op::Barrier { .. }
+                    | Op::BarrierArrive { .. }
+                    | Op::WarpBarrier
+                    | Op::Mbarrier(_)
+                    | Op::Fence(_)
+                    | Op::FenceFor(_) => "barriers",
                     Op::Shuffle(_) | Op::Vote(_) => "warp exchange",
                     Op::Jump | Op::Branch | Op::Return => "control",
                     _ if data.ty.is_float() => "float arithmetic",

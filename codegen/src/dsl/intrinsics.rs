@@ -67,6 +67,13 @@ pub fn named_barrier(id: u8, threads: u32) {
     emit(Op::Barrier { id, threads }, Type::U32, &[], Location::caller());
 }
 
+/// Arrives at barrier `id` (0 to 15) without waiting at it; `threads`, a multiple of 32, counts those that arrive and
+/// those that wait in [`named_barrier`] (`bar.arrive id, threads`).
+#[track_caller]
+pub fn arrive_at_barrier(id: u8, threads: u32) {
+    emit(Op::BarrierArrive { id, threads }, Type::U32, &[], Location::caller());
+}
+
 /// Waits for the lanes of `mask` and orders their accesses (`bar.warp.sync`).
 #[track_caller]
 pub fn warp_barrier(mask: impl IntoVal<u32>) {

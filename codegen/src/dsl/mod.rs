@@ -4,10 +4,13 @@
 //! with its type as a phantom. Operators and methods append instructions to that kernel; each takes the source
 //! line of its caller.
 
+mod async_copy;
 mod carry;
 pub mod hooks;
 mod intrinsics;
 mod math;
+mod mbarrier;
+mod mma;
 mod ops;
 mod pointer;
 pub(crate) mod record;
@@ -15,10 +18,13 @@ mod reduce;
 mod scalar;
 mod value;
 
+pub use async_copy::*;
 pub use carry::Carry;
 pub use hooks::range;
 pub use intrinsics::*;
 pub use math::*;
+pub use mbarrier::{Mbarrier, MbarrierArray, Wait, fence_mbarrier_init, mbarrier_array};
+pub use mma::*;
 pub use pointer::{Global, Ptr, Shared, Space, dynamic_shared, shared_array};
 pub use record::{RecordError, Recorded};
 pub use reduce::*;

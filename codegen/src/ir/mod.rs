@@ -12,14 +12,22 @@
 pub mod dominators;
 pub mod entities;
 mod function;
+mod kinds;
+mod matrix;
 mod names;
 mod op;
 pub mod parse;
 pub mod print;
+mod signature;
+mod transfer;
 mod types;
 pub mod verify;
 
 pub use entities::{Block, Inst, Loc, SharedVar, Value};
 pub use function::{BlockCall, BlockData, Def, Function, InstData, Param, Shared, SourceLoc};
-pub use op::{Access, Atomic, Binary, Cache, Compare, Expect, Op, Rounding, Scope, Shuffle, Unary, Vote};
+pub use kinds::{Access, Atomic, Binary, Cache, Compare, Rounding, Scope, Shuffle, Unary, Vote};
+pub use matrix::{Mma, MmaElement, MmaShape};
+pub use op::Op;
+pub use signature::Expect;
+pub use transfer::{Eviction, FenceFor, Mbarrier, Transfer};
 pub use types::{Special, Type};

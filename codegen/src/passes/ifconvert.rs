@@ -115,7 +115,7 @@ fn through(function: &Function, dest: &BlockCall) -> Option<Arm> {
     Some(Arm { block: Some(dest.block), insts: insts.to_vec(), dest: jump.dests[0].clone() })
 }
 
-/// Pure and a matter of a few cycles, at most.
+/// Movable and a matter of a few cycles, at most.
 fn is_cheap(data: &InstData) -> bool {
     let slow = match data.op {
         Op::Binary(Binary::Div | Binary::DivApprox | Binary::Rem) => true,
@@ -124,7 +124,7 @@ fn is_cheap(data: &InstData) -> bool {
         }
         _ => false,
     };
-    data.op.is_pure() && !slow
+    data.op.is_movable() && !slow
 }
 
 struct Builder<'a> {

@@ -1,4 +1,5 @@
-//! Loop-invariant motion: pure instructions whose operands do not change in a loop move in front of it.
+//! Loop-invariant motion: pure instructions whose operands do not change in a loop move in front of it,
+//! except those that a warp runs together.
 //!
 //! Loads stay: memory may change, and an address that is only valid under a condition must not be read. Constants,
 //! parameters and the like cost nothing where they are and move only with an instruction that needs them.
@@ -55,7 +56,7 @@ impl<'a> Invariants<'a> {
         for block in doms.reverse_postorder().iter().filter(|block| this.blocks.contains(block)) {
             for &inst in &function.block(*block).insts {
                 let data = function.inst(inst);
-                let candidate = data.op.is_pure() && !data.args.is_empty();
+                let candidate = data.op.is_movable() && !data.args.is_empty();
                 if candidate && data.args.iter().all(|&arg| invariant.is_outside(function, arg)) {
                     invariant.take(function, inst);
                 }
@@ -80,7 +81,7 @@ impl<'a> Invariants<'a> {
         let crate::ir::Def::Result(inst, _) = function.value_def(value) else { return None };
         let data = function.inst(inst);
         let inside = self.blocks[inst].is_some_and(|block| self.this.blocks.contains(&block));
-        (inside && data.op.is_pure() && data.args.is_empty()).then_some(inst)
+        (inside && data.op.is_movable() && data.args.is_empty()).then_some(inst)
     }
 
     fn take(&mut self, function: &Function, inst: Inst) {

@@ -65,6 +65,14 @@ impl Printer<'_> {
             Op::Atomic { op, scope, offset } => self.atomic(op, scope, offset, data),
             Op::Barrier { id, threads: 0 } => self.line(format_args!("bar.sync {id};")),
             Op::Barrier { id, threads } => self.line(format_args!("bar.sync {id}, {threads};")),
+            Op::BarrierArrive { id, threads } => self.line(format_args!("bar.arrive {id}, {threads};")),
+            Op::FenceFor(purpose) => self.fence_for(purpose),
+            Op::Mbarrier(operation) => self.mbarrier(operation, data),
+            Op::Transfer(transfer) => self.transfer(transfer, data),
+            Op::CachePolicy(eviction) => {
+                self.simple(data, &format!("createpolicy.fractional.L2::{eviction}.b64 {{}}, 1.0"));
+            }
+            Op::Mma(mma) => self.mma(mma, data),
             Op::WarpBarrier => {
                 let mask = self.operand(data.args[0]);
                 self.line(format_args!("bar.warp.sync {mask};"));

@@ -8,7 +8,9 @@
 //! 8-bit integers live in 32-bit registers, extended by their sign; arithmetic on them is done in 32 bits and
 //! wrapped. `.loc` lines point into the kernel's Rust source: the innermost place of an inlining chain.
 
+mod asynchronous;
 mod inst;
+mod matrix;
 mod moves;
 mod operand;
 mod printer;

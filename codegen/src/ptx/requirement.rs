@@ -1,7 +1,7 @@
 //! Which target and ISA version an instruction needs.
 
 use super::target::{IsaVersion, Target};
-use crate::ir::{Binary, Cache, Compare, InstData, Op, Type, Unary};
+use crate::ir::{Binary, Cache, Compare, FenceFor, InstData, Mbarrier, Op, Transfer, Type, Unary};
 
 /// An instruction that the target lacks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,6 +49,10 @@ pub(super) fn requirement(inst: &InstData, source: Option<Type>) -> Option<Requi
         Op::Convert { .. } if bf16 && source.is_some_and(Type::is_int) => {
             need("cvt.bf16 from an integer", Sm90, (7, 8))
         }
+        Op::Mbarrier(operation) => mbarrier(operation),
+        Op::Transfer(transfer) => return self::transfer(transfer),
+        Op::FenceFor(FenceFor::MbarrierInit) => need("fence.mbarrier_init", Sm90, (8, 0)),
+        Op::CachePolicy(_) => need("createpolicy", Sm80, (7, 4)),
         Op::Load(access) if access.cache == Cache::ReadOnlyStreaming => {
             need("ld.L1::no_allocate", Sm80, (7, 4))
         }
@@ -56,5 +60,32 @@ pub(super) fn requirement(inst: &InstData, source: Option<Type>) -> Option<Requi
             need("f16 approximation", Sm80, (7, 0))
         }
         _ => return None,
+    })
+}
+
+fn mbarrier(operation: Mbarrier) -> Requirement {
+    use Target::{Sm80, Sm90};
+    match operation {
+        Mbarrier::Init => need("mbarrier.init", Sm80, (7, 0)),
+        Mbarrier::Invalidate => need("mbarrier.inval", Sm80, (7, 0)),
+        // With its state thrown away.
+        Mbarrier::Arrive => need("mbarrier.arrive", Sm80, (7, 1)),
+        Mbarrier::ArriveExpect => need("mbarrier.arrive.expect_tx", Sm90, (8, 0)),
+        Mbarrier::Expect => need("mbarrier.expect_tx", Sm90, (8, 0)),
+        Mbarrier::TestWait => need("mbarrier.test_wait.parity", Sm80, (7, 1)),
+        Mbarrier::TryWait => need("mbarrier.try_wait.parity", Sm90, (7, 8)),
+        Mbarrier::ArriveAfterCopies => need("cp.async.mbarrier.arrive", Sm80, (7, 0)),
+    }
+}
+
+fn transfer(transfer: Transfer) -> Option<Requirement> {
+    use Target::{Sm80, Sm90};
+    Some(match transfer {
+        Transfer::Async { hinted: true, .. } => need("cp.async.L2::cache_hint", Sm80, (7, 4)),
+        Transfer::Bulk { .. } => need("cp.async.bulk", Sm90, (8, 0)),
+        Transfer::PrefetchBulk => need("cp.async.bulk.prefetch", Sm90, (8, 0)),
+        Transfer::Async { .. } | Transfer::Commit | Transfer::Wait { .. } | Transfer::Prefetch => {
+            return None;
+        }
     })
 }

@@ -98,6 +98,30 @@ fn emulate(name: &str, ptx: &str, launch: &Launch<'_>) -> Result<Vec<Vec<u8>>, B
     Ok(after)
 }
 
+/// Requires that the kernel compiles and assembles, at both optimisation levels, for `oldest` and every later target
+/// and for no earlier one; gives its optimised instructions for `oldest`, a line each.
+pub fn listing(recorded: Recorded, oldest: Target) -> String {
+    let kernel = recorded.unwrap_or_else(|error| panic!("{error}"));
+    for target in Target::ALL {
+        for level in [OptLevel::None, OptLevel::Default] {
+            match kernel.compile_at(target, level) {
+                Ok(compiled) if target >= oldest => assemble(&compiled.ptx, target),
+                Ok(_) => panic!("{} compiles for {target}, before {oldest}", kernel.name()),
+                Err(error) if target >= oldest => panic!("{error}"),
+                Err(error) => assert!(error.to_string().contains(" needs "), "{error}"),
+            }
+        }
+    }
+    let compiled = kernel.compile(oldest).unwrap_or_else(|error| panic!("{error}"));
+    let version = compiled.ptx.lines().next().unwrap_or_default();
+    let body = compiled.ptx.lines().filter(|line| {
+        let text = line.trim_start();
+        let code = line.starts_with('\t') && !text.starts_with('.') || line.starts_with('$');
+        code && !text.starts_with("ld.param") && !text.starts_with("cvta")
+    });
+    std::iter::once(version).chain(body).flat_map(|line| [line, "\n"]).collect()
+}
+
 /// Requires that `ptxas` takes the text, if there is one.
 pub fn assemble(ptx: &str, target: Target) {
     static SEEN: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());

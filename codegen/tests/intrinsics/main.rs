@@ -2,6 +2,7 @@
 //! the optimiser, run on the emulator and compared with what the host computes; and each kernel's PTX is given to
 //! `ptxas` if one is here (on the PATH, or as `BESPOKE_PTXAS`).
 
+mod asynchronous;
 mod atomics;
 mod bits;
 mod casts;
@@ -9,6 +10,7 @@ mod device;
 mod floats;
 mod host;
 mod integers;
+mod matrices;
 mod memory;
 mod table;
 mod targets;

@@ -4,8 +4,8 @@ use half::{bf16, f16};
 
 use super::{ParseError, Parser};
 use crate::ir::{
-    Access, Atomic, Binary, Cache, Compare, Op, Rounding, Scope, SharedVar, Shuffle, Special, Type, Unary,
-    Vote,
+    Access, Atomic, Binary, Cache, Compare, Eviction, FenceFor, Mbarrier, Mma, MmaElement, MmaShape, Op,
+    Rounding, Scope, SharedVar, Shuffle, Special, Transfer, Type, Unary, Vote,
 };
 
 const SIGNS_8: &[(&str, bool)] = &[("u8", false), ("i8", true)];
@@ -76,6 +76,20 @@ impl Parser {
                 let threads = if self.eat_word("threads") { self.parsed("a number of threads")? } else { 0 };
                 Op::Barrier { id, threads }
             }
+            "barrier_arrive" => {
+                let id = self.parsed("a barrier's number")?;
+                self.keyword("threads")?;
+                Op::BarrierArrive { id, threads: self.parsed("a number of threads")? }
+            }
+            "fence_for" => Op::FenceFor(self.named(FenceFor::ALL)?),
+            "mbarrier" => Op::Mbarrier(self.named(Mbarrier::ALL)?),
+            "transfer" => Op::Transfer(self.transfer()?),
+            "cache_policy" => Op::CachePolicy(self.named(Eviction::ALL)?),
+            "mma" => Op::Mma(Mma {
+                shape: self.named(MmaShape::ALL)?,
+                a: self.named(MmaElement::ALL)?,
+                b: self.named(MmaElement::ALL)?,
+            }),
             "warp_barrier" => Op::WarpBarrier,
             "fence" => Op::Fence(self.named(Scope::ALL)?),
             "shuffle" => Op::Shuffle(self.named(Shuffle::ALL)?),
@@ -86,6 +100,22 @@ impl Parser {
             "branch" => Op::Branch,
             "return" => Op::Return,
             _ => return Err(self.error_before(format!("`{name}` is not an operation"))),
+        })
+    }
+
+    fn transfer(&mut self) -> Result<Transfer, ParseError> {
+        let kind = self.word("a transfer")?;
+        Ok(match kind.as_str() {
+            "async" => {
+                let bytes = self.parsed("a number of bytes")?;
+                Transfer::Async { bytes, hinted: self.eat_word("hinted") }
+            }
+            "commit" => Transfer::Commit,
+            "wait" => Transfer::Wait { pending: self.parsed("a number of groups")? },
+            "bulk" => Transfer::Bulk { hinted: self.eat_word("hinted") },
+            "prefetch" => Transfer::Prefetch,
+            "prefetch_bulk" => Transfer::PrefetchBulk,
+            _ => return Err(self.error_before(format!("`{kind}` is not a transfer"))),
         })
     }
 

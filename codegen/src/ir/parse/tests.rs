@@ -1,7 +1,8 @@
 use super::*;
 use crate::ir::{
-    Access, Atomic, Binary, Block, BlockCall, Cache, Compare, Expect, InstData, Rounding, Scope, SharedVar,
-    Shuffle, Special, Unary, Value, Vote, print, verify,
+    Access, Atomic, Binary, Block, BlockCall, Cache, Compare, Eviction, Expect, FenceFor, InstData, Mbarrier,
+    Mma, MmaElement, MmaShape, Rounding, Scope, SharedVar, Shuffle, Special, Transfer, Unary, Value, Vote,
+    print, verify,
 };
 
 /// Every operation, with payloads that differ from each other where that can matter.
@@ -32,7 +33,12 @@ fn every_op() -> Vec<Op> {
         Op::PtrAdd,
         Op::Barrier { id: 0, threads: 0 },
         Op::Barrier { id: 3, threads: 96 },
+        Op::BarrierArrive { id: 3, threads: 96 },
         Op::WarpBarrier,
+        Op::Transfer(Transfer::Commit),
+        Op::Transfer(Transfer::Wait { pending: 2 }),
+        Op::Transfer(Transfer::Prefetch),
+        Op::Transfer(Transfer::PrefetchBulk),
         Op::WaitForDependencies,
         Op::LaunchDependents,
         Op::Jump,
@@ -46,6 +52,18 @@ fn every_op() -> Vec<Op> {
     ops.extend(Scope::ALL.iter().map(|&s| Op::Fence(s)));
     ops.extend(Shuffle::ALL.iter().map(|&s| Op::Shuffle(s)));
     ops.extend(Vote::ALL.iter().map(|&v| Op::Vote(v)));
+    ops.extend(FenceFor::ALL.iter().map(|&f| Op::FenceFor(f)));
+    ops.extend(Mbarrier::ALL.iter().map(|&m| Op::Mbarrier(m)));
+    ops.extend(Eviction::ALL.iter().map(|&e| Op::CachePolicy(e)));
+    for hinted in [false, true] {
+        ops.push(Op::Transfer(Transfer::Bulk { hinted }));
+        ops.extend([4, 8, 16].map(|bytes| Op::Transfer(Transfer::Async { bytes, hinted })));
+    }
+    for &shape in MmaShape::ALL {
+        for &a in MmaElement::ALL {
+            ops.extend(MmaElement::ALL.iter().map(|&b| Op::Mma(Mma { shape, a, b })));
+        }
+    }
     for saturate in [false, true] {
         ops.extend(Rounding::ALL.iter().map(|&rounding| Op::Convert { rounding, saturate }));
         ops.push(Op::Funnel { left: saturate });

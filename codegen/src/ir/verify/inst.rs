@@ -4,7 +4,7 @@ use cranelift_entity::EntitySet;
 
 use super::typed;
 use crate::ir::dominators::{Dominators, InstBlocks};
-use crate::ir::{Block, Cache, Def, Expect, Function, Inst, InstData, Op, Type, Value};
+use crate::ir::{Block, Cache, Def, Expect, Function, Inst, InstData, Op, Transfer, Type, Value};
 
 /// What the rules need besides the function.
 pub(super) struct Context<'a> {
@@ -19,6 +19,7 @@ pub(super) fn misuses(function: &Function, data: &InstData) -> Vec<String> {
     let mut errors = Vec::new();
     casts(function, data, &mut errors);
     memory(function, data, &mut errors);
+    transfers(function, data, &mut errors);
     errors
 }
 
@@ -166,11 +167,36 @@ fn memory(function: &Function, data: &InstData, errors: &mut Vec<String>) {
             errors.push(format!("{} access of {}", access.cache, typed(function, pointer)));
         }
     }
-    let Some((align, at)) = shared_place(function, pointer) else { return };
-    let (size, begin) = (i64::from(elements * data.ty.bytes()), at.wrapping_add(i64::from(offset)));
-    if align % size != 0 || begin % size != 0 {
-        errors.push(format!("accesses {size} bytes at byte {begin} of a variable aligned to {align}"));
+    errors.extend(misaligned(function, pointer, offset, elements * data.ty.bytes()));
+}
+
+/// Alignment and sizes of what asynchronous copies and mbarriers refer to.
+fn transfers(function: &Function, data: &InstData, errors: &mut Vec<String>) {
+    let aligned = |operand: usize, size: u32| misaligned(function, data.args[operand], 0, size);
+    match data.op {
+        Op::Mbarrier(_) => errors.extend(aligned(0, 8)),
+        Op::Transfer(Transfer::Async { bytes, .. }) => errors.extend(aligned(0, bytes.into())),
+        Op::Transfer(Transfer::Bulk { .. }) => {
+            errors.extend(aligned(0, 16));
+            errors.extend(aligned(3, 8));
+            errors.extend(sixteenths(function, data.args[2]));
+        }
+        Op::Transfer(Transfer::PrefetchBulk) => errors.extend(sixteenths(function, data.args[1])),
+        _ => {}
     }
+}
+
+fn sixteenths(function: &Function, bytes: Value) -> Option<String> {
+    let bytes = function.constant(bytes).filter(|bytes| bytes % 16 != 0)?;
+    Some(format!("moves {bytes} bytes, not a multiple of 16"))
+}
+
+/// What is wrong with accessing `size` bytes at the pointer plus offset, if it points into a shared variable.
+fn misaligned(function: &Function, pointer: Value, offset: i32, size: u32) -> Option<String> {
+    let (align, at) = shared_place(function, pointer)?;
+    let (size, begin) = (i64::from(size), at.wrapping_add(i64::from(offset)));
+    let wrong = align % size != 0 || begin % size != 0;
+    wrong.then(|| format!("accesses {size} bytes at byte {begin} of a variable aligned to {align}"))
 }
 
 /// The alignment of the shared variable that the pointer points into and the constant offset from its beginning,

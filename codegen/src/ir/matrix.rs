@@ -1,0 +1,81 @@
+//! Products of small matrices by a warp.
+
+use std::fmt;
+
+use super::names::named_enum;
+use super::signature::Expect;
+use super::types::Type;
+
+named_enum! {
+    /// Rows, columns and inner dimension of a product: A is m×k, B is k×n, C and D are m×n.
+    pub enum MmaShape {
+        /// 16 × 8 × 32.
+        M16N8K32 = "m16n8k32",
+    }
+}
+
+named_enum! {
+    /// The elements of A or B.
+    pub enum MmaElement {
+        /// Unsigned bytes.
+        U8 = "u8",
+        /// Signed bytes.
+        I8 = "i8",
+    }
+}
+
+/// D = A·B + C, each matrix spread over the registers of the 32 lanes. Operands: A's registers, B's (u32 each), then
+/// C's; the results are D's registers, of the instruction's type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Mma {
+    /// The dimensions.
+    pub shape: MmaShape,
+    /// The elements of A.
+    pub a: MmaElement,
+    /// The elements of B.
+    pub b: MmaElement,
+}
+
+impl MmaShape {
+    /// m, n and k.
+    pub fn dimensions(self) -> [u32; 3] {
+        match self {
+            MmaShape::M16N8K32 => [16, 8, 32],
+        }
+    }
+}
+
+impl MmaElement {
+    /// Width.
+    pub fn bits(self) -> u32 {
+        match self {
+            MmaElement::U8 | MmaElement::I8 => 8,
+        }
+    }
+}
+
+impl Mma {
+    /// How many 32-bit registers of a lane hold its part of A, of B, and of C (or D).
+    pub fn registers(self) -> [usize; 3] {
+        let [m, n, k] = self.shape.dimensions();
+        let registers = |elements: u32, bits: u32| (elements * bits / (32 * 32)) as usize;
+        [registers(m * k, self.a.bits()), registers(k * n, self.b.bits()), registers(m * n, 32)]
+    }
+
+    /// Operands and results at type `ty`, or why there is no such product.
+    pub(super) fn signature(self, ty: Type) -> Result<(Vec<Expect>, Vec<Type>), String> {
+        if ty != Type::I32 {
+            return Err(format!("the sums of a product of {} and {} are i32, not {ty}", self.a, self.b));
+        }
+        let [a, b, c] = self.registers();
+        let operands = [vec![Expect::Is(Type::U32); a + b], vec![Expect::Is(ty); c]].concat();
+        Ok((operands, vec![ty; c]))
+    }
+}
+
+/// As in the IR's text form, after `mma`.
+impl fmt::Display for Mma {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.shape, self.a, self.b)
+    }
+}

@@ -1,0 +1,131 @@
+//! Copies that go on beside the thread that starts them, and the barriers that say when they are done.
+
+use std::fmt;
+
+use super::names::named_enum;
+use super::signature::Expect;
+use super::types::Type;
+
+named_enum! {
+    /// Operations on an mbarrier: 8 bytes of shared memory that count the arrivals, and from sm_90 on the bytes,
+    /// that a phase still waits for. The first operand is its address.
+    pub enum Mbarrier {
+        /// Makes it: its phases end after as many arrivals as the second operand says.
+        Init = "init",
+        /// Ends its life, so that the memory may hold something else.
+        Invalidate = "invalidate",
+        /// Arrives.
+        Arrive = "arrive",
+        /// Arrives, after making the phase wait for as many bytes more as the second operand says.
+        ArriveExpect = "arrive_expect",
+        /// Makes the phase wait for as many bytes more as the second operand says.
+        Expect = "expect",
+        /// Whether the phase of the parity given by the second operand has ended.
+        TestWait = "test_wait",
+        /// The same; the thread may sleep for a while before it is told no.
+        TryWait = "try_wait",
+        /// Arrives when all of the thread's `cp.async` so far are done; the arrival is one of those expected.
+        ArriveAfterCopies = "arrive_after_copies",
+    }
+}
+
+impl Mbarrier {
+    /// Operands and results.
+    pub(super) fn signature(self) -> (Vec<Expect>, Vec<Type>) {
+        let barrier = Expect::Is(Type::Shared);
+        match self {
+            Mbarrier::Arrive | Mbarrier::ArriveAfterCopies | Mbarrier::Invalidate => (vec![barrier], vec![]),
+            Mbarrier::Init | Mbarrier::ArriveExpect | Mbarrier::Expect => {
+                (vec![barrier, Expect::Is(Type::U32)], vec![])
+            }
+            Mbarrier::TestWait | Mbarrier::TryWait => {
+                (vec![barrier, Expect::Is(Type::U32)], vec![Type::Pred])
+            }
+        }
+    }
+}
+
+named_enum! {
+    /// Fences for one purpose.
+    pub enum FenceFor {
+        /// Makes mbarriers that were initialised visible to the cluster and to the engine of bulk copies.
+        MbarrierInit = "mbarrier_init",
+    }
+}
+
+/// A movement of bytes that the thread does not wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Transfer {
+    /// `cp.async`: operands shared destination, global source, and the L2 policy (u64) if `hinted`. Past the first
+    /// level for 16 bytes.
+    Async {
+        /// 4, 8 or 16; both addresses are aligned to it.
+        bytes: u8,
+        /// There is a policy.
+        hinted: bool,
+    },
+    /// Makes a group of the thread's copies since the last one.
+    Commit,
+    /// Waits until all groups of the thread are done but the newest `pending`.
+    Wait {
+        /// Groups that may be under way still.
+        pending: u32,
+    },
+    /// `cp.async.bulk`: operands shared destination, global source, bytes (u32, a multiple of 16), the mbarrier that
+    /// the bytes are counted at, and the L2 policy (u64) if `hinted`. Both addresses are aligned to 16 bytes.
+    Bulk {
+        /// There is a policy.
+        hinted: bool,
+    },
+    /// Brings the line of a global address into the second level.
+    Prefetch,
+    /// Brings bytes (u32, a multiple of 16) from a global address, aligned to 16 bytes, into the second level.
+    PrefetchBulk,
+}
+
+impl Transfer {
+    /// Operands, or why there is no such transfer.
+    pub(super) fn signature(self) -> Result<Vec<Expect>, String> {
+        let [shared, global, bytes, policy] =
+            [Type::Shared, Type::Global, Type::U32, Type::U64].map(Expect::Is);
+        let mut operands = match self {
+            Transfer::Async { bytes: 4 | 8 | 16, .. } => vec![shared, global],
+            Transfer::Async { bytes, .. } => {
+                return Err(format!("asynchronous copies are of 4, 8 or 16 bytes, not {bytes}"));
+            }
+            Transfer::Commit | Transfer::Wait { .. } => vec![],
+            Transfer::Bulk { .. } => vec![shared, global, bytes, shared],
+            Transfer::Prefetch => vec![global],
+            Transfer::PrefetchBulk => vec![global, bytes],
+        };
+        if let Transfer::Async { hinted: true, .. } | Transfer::Bulk { hinted: true } = self {
+            operands.push(policy);
+        }
+        Ok(operands)
+    }
+}
+
+/// As in the IR's text form, after `transfer`.
+impl fmt::Display for Transfer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hint = |hinted: bool| if hinted { " hinted" } else { "" };
+        match *self {
+            Transfer::Async { bytes, hinted } => write!(f, "async {bytes}{}", hint(hinted)),
+            Transfer::Commit => f.write_str("commit"),
+            Transfer::Wait { pending } => write!(f, "wait {pending}"),
+            Transfer::Bulk { hinted } => write!(f, "bulk{}", hint(hinted)),
+            Transfer::Prefetch => f.write_str("prefetch"),
+            Transfer::PrefetchBulk => f.write_str("prefetch_bulk"),
+        }
+    }
+}
+
+named_enum! {
+    /// Which lines the second level evicts first.
+    pub enum Eviction {
+        /// These before others.
+        First = "evict_first",
+        /// These after others.
+        Last = "evict_last",
+    }
+}

@@ -1,0 +1,78 @@
+//! Asynchronous copies and their barriers as PTX.
+
+use super::printer::Printer;
+use crate::ir::{FenceFor, InstData, Mbarrier, Transfer};
+
+impl Printer<'_> {
+    pub(super) fn fence_for(&mut self, purpose: FenceFor) {
+        match purpose {
+            FenceFor::MbarrierInit => self.line(format_args!("fence.mbarrier_init.release.cluster;")),
+        }
+    }
+
+    pub(super) fn mbarrier(&mut self, operation: Mbarrier, data: &InstData) {
+        let barrier = self.register(data.args[0]);
+        // sm_80 knows no `.shared::cta`; the two are the same.
+        let name = match operation {
+            Mbarrier::Init => "mbarrier.init.shared.b64",
+            Mbarrier::Invalidate => "mbarrier.inval.shared.b64",
+            Mbarrier::Arrive => "mbarrier.arrive.shared.b64",
+            Mbarrier::ArriveExpect => "mbarrier.arrive.expect_tx.shared::cta.b64",
+            Mbarrier::Expect => "mbarrier.expect_tx.relaxed.cta.shared::cta.b64",
+            Mbarrier::TestWait => "mbarrier.test_wait.parity.shared.b64",
+            Mbarrier::TryWait => "mbarrier.try_wait.parity.shared::cta.b64",
+            Mbarrier::ArriveAfterCopies => "cp.async.mbarrier.arrive.noinc.shared.b64",
+        };
+        let to = match operation {
+            Mbarrier::Arrive | Mbarrier::ArriveExpect => "_, ".to_owned(),
+            Mbarrier::TestWait | Mbarrier::TryWait => format!("{}, ", self.register(data.results[0])),
+            _ => String::new(),
+        };
+        let rest: String = data.args[1..].iter().map(|&arg| format!(", {}", self.operand(arg))).collect();
+        self.line(format_args!("{name} {to}[{barrier}]{rest};"));
+    }
+
+    pub(super) fn transfer(&mut self, transfer: Transfer, data: &InstData) {
+        let hint = |hinted: bool| if hinted { ".L2::cache_hint" } else { "" };
+        match transfer {
+            Transfer::Async { bytes, hinted } => {
+                // Only whole lines may pass the first level by.
+                let cache = if bytes == 16 { "cg" } else { "ca" };
+                let (to, from) = (self.register(data.args[0]), self.register(data.args[1]));
+                let policy = self.policy(hinted, data);
+                let hint = hint(hinted);
+                self.line(format_args!(
+                    "cp.async.{cache}.shared.global{hint} [{to}], [{from}], {bytes}{policy};"
+                ));
+            }
+            Transfer::Commit => self.line(format_args!("cp.async.commit_group;")),
+            Transfer::Wait { pending } => self.line(format_args!("cp.async.wait_group {pending};")),
+            Transfer::Bulk { hinted } => {
+                let (to, from) = (self.register(data.args[0]), self.register(data.args[1]));
+                let (bytes, done) = (self.operand(data.args[2]), self.register(data.args[3]));
+                let policy = self.policy(hinted, data);
+                // The CTA's own window is part of the cluster's; `.shared::cta` as destination came later.
+                self.line(format_args!(
+                    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes{} [{to}], [{from}], {bytes}, [{done}]{policy};",
+                    hint(hinted)
+                ));
+            }
+            Transfer::Prefetch => {
+                let from = self.register(data.args[0]);
+                self.line(format_args!("prefetch.global.L2 [{from}];"));
+            }
+            Transfer::PrefetchBulk => {
+                let (from, bytes) = (self.register(data.args[0]), self.operand(data.args[1]));
+                self.line(format_args!("cp.async.bulk.prefetch.L2.global [{from}], {bytes};"));
+            }
+        }
+    }
+
+    /// The last operand of an access with a cache policy.
+    fn policy(&mut self, hinted: bool, data: &InstData) -> String {
+        match data.args.last() {
+            Some(&policy) if hinted => format!(", {}", self.register(policy)),
+            _ => String::new(),
+        }
+    }
+}

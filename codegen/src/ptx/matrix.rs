@@ -1,0 +1,30 @@
+//! Matrix products as PTX.
+
+use super::printer::Printer;
+use crate::ir::{InstData, Mma, MmaElement, Value};
+
+impl Printer<'_> {
+    pub(super) fn mma(&mut self, mma: Mma, data: &InstData) {
+        let [a, b, _] = mma.registers();
+        let name = |element: MmaElement| match element {
+            MmaElement::U8 => "u8",
+            MmaElement::I8 => "s8",
+        };
+        let sum = super::operand::arithmetic(data.ty);
+        let (left, rest) = data.args.split_at(a);
+        let (right, sums) = rest.split_at(b);
+        let [to, left, right, sums] = [&data.results[..], left, right, sums].map(|values| self.tuple(values));
+        self.line(format_args!(
+            "mma.sync.aligned.{}.row.col.{sum}.{}.{}.{sum} {to}, {left}, {right}, {sums};",
+            mma.shape,
+            name(mma.a),
+            name(mma.b)
+        ));
+    }
+
+    /// `{%r1, %r2, …}`
+    fn tuple(&mut self, values: &[Value]) -> String {
+        let registers: Vec<String> = values.iter().map(|&value| self.register(value).to_string()).collect();
+        format!("{{{}}}", registers.join(", "))
+    }
+}

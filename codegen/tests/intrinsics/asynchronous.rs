@@ -1,0 +1,264 @@
+//! Asynchronous copies and mbarriers: the text that they become, and the targets that have them.
+
+use bespoke_codegen::prelude::*;
+use expect_test::expect;
+
+use crate::device::listing;
+
+/// A tile through shared memory by `cp.async`, waited for at an mbarrier.
+#[kernel(threads = 32)]
+fn by_async_copies(from: Ptr<Global, u8>, to: Ptr<Global, u32>, parity: Val<u32>) {
+    let tile = shared_array::<u32>(128);
+    let barriers = mbarrier_array(2);
+    let full = barriers.at(1);
+    let i = thread_index();
+    if i == 0 {
+        full.init(32);
+    }
+    barrier();
+    copy_async::<16>(tile.cast().bytes(i * 16), from.bytes(i * 16));
+    copy_async::<8>(tile.cast(), from);
+    copy_async::<4>(tile.cast(), from);
+    full.arrive_after_copies();
+    full.wait(parity, Wait::Test);
+    to.at(i).store(tile.at(i).load());
+    full.invalidate();
+}
+
+#[test]
+fn async_copies_and_a_barrier() {
+    expect![[r#"
+        .version 7.1
+        	mov.u32 %r2, shared0;
+        	mov.u32 %r3, shared1;
+        	add.s32 %r4, %r3, 8;
+        	mov.u32 %r5, %tid.x;
+        	setp.eq.u32 %p1, %r5, 0;
+        	@!%p1 bra $L_block3;
+        $L_block1:
+        	mbarrier.init.shared.b64 [%r4], 32;
+        $L_block3:
+        	bar.sync 0;
+        	shl.b32 %r6, %r5, 4;
+        	add.s32 %r7, %r2, %r6;
+        	mul.wide.u32 %rd3, %r5, 16;
+        	add.s64 %rd4, %rd1, %rd3;
+        	cp.async.cg.shared.global [%r7], [%rd4], 16;
+        	cp.async.ca.shared.global [%r2], [%rd1], 8;
+        	cp.async.ca.shared.global [%r2], [%rd1], 4;
+        	cp.async.mbarrier.arrive.noinc.shared.b64 [%r4];
+        $L_block6:
+        	mbarrier.test_wait.parity.shared.b64 %p2, [%r4], %r1;
+        	@!%p2 bra $L_block6;
+        $L_block8:
+        	mul.wide.u32 %rd5, %r5, 4;
+        	add.s64 %rd6, %rd2, %rd5;
+        	shl.b32 %r8, %r5, 2;
+        	add.s32 %r9, %r2, %r8;
+        	ld.shared.u32 %r10, [%r9];
+        	st.global.u32 [%rd6], %r10;
+        	mbarrier.inval.shared.b64 [%r4];
+        	ret;
+    "#]]
+    .assert_eq(&listing(by_async_copies(), Target::Sm80));
+}
+
+#[kernel(threads = 64)]
+fn by_groups(from: Ptr<Global, u8>, to: Ptr<Global, u32>) {
+    let tile = shared_array::<u32>(64);
+    let policy = CachePolicy::evict_first();
+    prefetch_l2(from.bytes(4096));
+    copy_async_with::<4>(tile.cast().bytes(thread_index() * 4), from, policy);
+    commit_copies();
+    copy_async_with::<16>(tile.cast(), from, CachePolicy::evict_last());
+    commit_copies();
+    wait_copies(1);
+    arrive_at_barrier(3, 64);
+    to.store(tile.load());
+}
+
+#[test]
+fn groups_and_policies() {
+    expect![[r#"
+        .version 7.4
+        	mov.u32 %r1, shared0;
+        	createpolicy.fractional.L2::evict_first.b64 %rd3, 1.0;
+        	add.s64 %rd4, %rd1, 4096;
+        	prefetch.global.L2 [%rd4];
+        	mov.u32 %r2, %tid.x;
+        	shl.b32 %r3, %r2, 2;
+        	add.s32 %r4, %r1, %r3;
+        	cp.async.ca.shared.global.L2::cache_hint [%r4], [%rd1], 4, %rd3;
+        	cp.async.commit_group;
+        	createpolicy.fractional.L2::evict_last.b64 %rd5, 1.0;
+        	cp.async.cg.shared.global.L2::cache_hint [%r1], [%rd1], 16, %rd5;
+        	cp.async.commit_group;
+        	cp.async.wait_group 1;
+        	bar.arrive 3, 64;
+        	ld.shared.u32 %r5, [%r1];
+        	st.global.u32 [%rd2], %r5;
+        	ret;
+    "#]]
+    .assert_eq(&listing(by_groups(), Target::Sm80));
+}
+
+/// A tile by one bulk copy a phase.
+#[kernel(threads = 32)]
+fn by_bulk_copies(from: Ptr<Global, u8>, to: Ptr<Global, u32>, tiles: Val<u32>) {
+    let tile = shared_array::<u32>(32);
+    let full = mbarrier_array(1).at(0);
+    if thread_index() == 0 {
+        full.init(1);
+        fence_mbarrier_init();
+    }
+    barrier();
+    let mut i = val(0);
+    while i < tiles {
+        if thread_index() == 0 {
+            full.arrive_expect(128);
+            copy_bulk(tile.cast(), from.bytes(i * 128), 128, full, None);
+        }
+        full.wait(i & 1, Wait::Try);
+        to.at(i * 32 + thread_index()).store(tile.at(thread_index()).load());
+        barrier();
+        i += 1;
+    }
+}
+
+#[test]
+fn bulk_copies_and_a_barrier() {
+    expect![[r#"
+        .version 8.0
+        	mov.u32 %r2, shared0;
+        	mov.u32 %r3, shared1;
+        	mov.u32 %r4, %tid.x;
+        	setp.eq.u32 %p1, %r4, 0;
+        	@!%p1 bra $L_block3;
+        $L_block1:
+        	mbarrier.init.shared.b64 [%r3], 1;
+        	fence.mbarrier_init.release.cluster;
+        $L_block3:
+        	bar.sync 0;
+        	shl.b32 %r5, %r4, 2;
+        	add.s32 %r6, %r2, %r5;
+        	mov.b32 %r7, 0;
+        $L_block6:
+        	setp.lt.u32 %p2, %r7, %r1;
+        	@!%p2 bra $L_block7;
+        $L_block9:
+        	@!%p1 bra $L_block12;
+        $L_block10:
+        	mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r3], 128;
+        	shl.b32 %r8, %r7, 7;
+        	cvt.u64.u32 %rd3, %r8;
+        	add.s64 %rd4, %rd1, %rd3;
+        	cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2], [%rd4], 128, [%r3];
+        $L_block12:
+        	and.b32 %r9, %r7, 1;
+        $L_block15:
+        	mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r3], %r9;
+        	@!%p3 bra $L_block15;
+        $L_block17:
+        	shl.b32 %r10, %r7, 5;
+        	add.u32 %r11, %r10, %r4;
+        	mul.wide.u32 %rd5, %r11, 4;
+        	add.s64 %rd6, %rd2, %rd5;
+        	ld.shared.u32 %r12, [%r6];
+        	st.global.u32 [%rd6], %r12;
+        	bar.sync 0;
+        	add.u32 %r13, %r7, 1;
+        	mov.b32 %r7, %r13;
+        	bra $L_block6;
+        $L_block7:
+        	ret;
+    "#]]
+    .assert_eq(&listing(by_bulk_copies(), Target::Sm90));
+}
+
+#[kernel(threads = 32)]
+fn pieces(from: Ptr<Global, u8>, to: Ptr<Global, u32>, bytes: Val<u32>) {
+    let tile = shared_array::<u32>(32);
+    let full = mbarrier_array(1).at(0);
+    full.init(2);
+    full.expect(bytes);
+    prefetch_bulk_l2(from, 4096);
+    prefetch_bulk_l2(from, bytes);
+    copy_bulk(tile.cast(), from, bytes, full, Some(CachePolicy::evict_first()));
+    full.arrive();
+    if full.test_wait(0) && full.try_wait(bytes) {
+        to.store(tile.load());
+    }
+}
+
+#[test]
+fn everything_else_of_sm_90() {
+    expect![[r#"
+        .version 8.0
+        	mov.u32 %r2, shared0;
+        	mov.u32 %r3, shared1;
+        	mbarrier.init.shared.b64 [%r3], 2;
+        	mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r3], %r1;
+        	cp.async.bulk.prefetch.L2.global [%rd1], 4096;
+        	cp.async.bulk.prefetch.L2.global [%rd1], %r1;
+        	createpolicy.fractional.L2::evict_first.b64 %rd3, 1.0;
+        	cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%r2], [%rd1], %r1, [%r3], %rd3;
+        	mbarrier.arrive.shared.b64 _, [%r3];
+        	mbarrier.test_wait.parity.shared.b64 %p1, [%r3], 0;
+        	@!%p1 bra $L_block2_edge1;
+        	bra $L_block1;
+        $L_block2_edge1:
+        	setp.ne.u32 %p2, 0, 0;
+        	bra $L_block2;
+        $L_block1:
+        	mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r3], %r1;
+        	mov.pred %p2, %p3;
+        $L_block2:
+        	@!%p2 bra $L_block6;
+        $L_block4:
+        	ld.shared.u32 %r4, [%r2];
+        	st.global.u32 [%rd2], %r4;
+        $L_block6:
+        	ret;
+    "#]].assert_eq(&listing(pieces(), Target::Sm90));
+}
+
+/// What the loads read may change at each wait, and the condition is worth nothing after one.
+#[kernel(threads = 32)]
+fn reads_around_a_wait(from: Ptr<Global, u32>, to: Ptr<Global, u32>) {
+    let full = mbarrier_array(1).at(0);
+    let before = from.load_cached(Cache::ReadOnly);
+    full.wait(0, Wait::Test);
+    let middle = from.load_cached(Cache::ReadOnly);
+    full.arrive();
+    if full.test_wait(1) || full.test_wait(1) {
+        to.store(before + middle);
+    }
+}
+
+#[test]
+fn loads_and_tests_are_not_merged_across_waits() {
+    let text = listing(reads_around_a_wait(), Target::Sm80);
+    assert_eq!(text.matches("ld.global.nc").count(), 2, "{text}");
+    assert_eq!(text.matches("mbarrier.test_wait").count(), 3, "{text}");
+}
+
+#[kernel]
+fn misplaced(from: Ptr<Global, u8>, to: u32, bytes: u32, barrier: u32) {
+    let memory = shared_array::<u8>(256);
+    let done = MbarrierArray::from_pointer(memory.bytes(barrier).cast()).at(0);
+    done.init(1);
+    copy_bulk(memory.bytes(to), from, bytes, done, None);
+}
+
+#[test]
+fn alignment_is_checked_while_recording() {
+    assert!(misplaced(16, 32, 8).is_ok());
+    for (kernel, message) in [
+        (misplaced(8, 32, 0), "accesses 16 bytes at byte 8"),
+        (misplaced(0, 24, 0), "moves 24 bytes, not a multiple of 16"),
+        (misplaced(0, 32, 4), "accesses 8 bytes at byte 4"),
+    ] {
+        let error = kernel.expect_err(message).to_string();
+        assert!(error.contains(message), "no {message:?} in: {error}");
+    }
+}
