@@ -1,0 +1,347 @@
+//! A ring of stages in shared memory between threads that fill them and threads that use them.
+//!
+//! ```text
+//! producers:  acquire → copy … → commit → advance          consumers:  wait → data … → release → advance
+//! ```
+//!
+//! Each stage has two mbarriers. *Full* ends a phase when a stage's bytes are there, *empty* when its consumers have
+//! released it. A [`Producer`] and a [`Consumer`] know the stage that their threads are at and the parity to wait for,
+//! and are carried around run-time loops like any handle. The producers are one thread that starts bulk copies (sm_90),
+//! or some threads that start `cp.async` each for its part (sm_80): a compile-time choice ([`Engine`]) that the code of
+//! a kernel does not show.
+//!
+//! ```
+//! use bespoke_codegen::prelude::*;
+//!
+//! /// Copies `tiles` tiles of 2 KiB through a ring: warp 0 fills it, warps 1 to 4 use it.
+//! #[kernel(threads = 160)]
+//! fn through_a_ring(from: Ptr<Global, u8>, to: Ptr<Global, u32>, tiles: Val<u32>, copy: Engine) {
+//!     let shape = PipelineShape { stages: 4, stage_bytes: 2048, consumers: 4, copy };
+//!     let ring = Pipeline::new(shape, dynamic_shared(), mbarrier_array(shape.barriers()));
+//!     let thread = thread_index();
+//!     if thread == 0 {
+//!         ring.init();
+//!     }
+//!     barrier();
+//!     if thread < shape.producers() {
+//!         let mut producer = ring.producer(thread);
+//!         for tile in 0..tiles {
+//!             producer.acquire(2048);
+//!             producer.copy(0, from.bytes(tile * 2048), 2048, None);
+//!             producer.commit();
+//!             producer.advance();
+//!         }
+//!     }
+//!     if thread >= 32 {
+//!         let mut consumer = ring.consumer();
+//!         for tile in 0..tiles {
+//!             consumer.wait();
+//!             let words = consumer.data().cast::<u32>().at((thread - 32) * 4).load_vector::<4>();
+//!             consumer.release_by_warp();
+//!             consumer.advance();
+//!             to.at(tile * 512 + (thread - 32) * 4).store_vector(words);
+//!         }
+//!     }
+//! }
+//!
+//! assert!(through_a_ring(Engine::Bulk).unwrap().compile(Target::Sm90).is_ok());
+//! assert!(through_a_ring(Engine::Async { threads: 32 }).unwrap().compile(Target::Sm80).is_ok());
+//! ```
+
+use std::panic::Location;
+
+use super::record::{fail, with};
+use super::*;
+use crate::{Carry, device};
+
+/// What moves the bytes of a pipeline's stages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Engine {
+    /// Bulk copies that one thread starts (sm_90).
+    Bulk,
+    /// `cp.async` of 16 bytes by each of some threads (sm_80).
+    Async {
+        /// How many.
+        threads: u32,
+    },
+}
+
+/// A pipeline as it is known while the kernel is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PipelineShape {
+    /// Stages, at least one.
+    pub stages: u32,
+    /// Bytes a stage, a multiple of 16.
+    pub stage_bytes: u32,
+    /// Arrivals that free a stage: threads that [`Pipeline::release`] it, or warps that
+    /// [`Pipeline::release_by_warp`] it.
+    pub consumers: u32,
+    /// Who copies, and how.
+    pub copy: Engine,
+}
+
+impl PipelineShape {
+    /// The shared memory of all stages, in bytes.
+    pub const fn bytes(self) -> u32 {
+        self.stages * self.stage_bytes
+    }
+
+    /// The mbarriers of all stages.
+    pub const fn barriers(self) -> u32 {
+        2 * self.stages
+    }
+
+    /// The threads that fill a stage together.
+    pub const fn producers(self) -> u32 {
+        match self.copy {
+            Engine::Bulk => 1,
+            Engine::Async { threads } => threads,
+        }
+    }
+
+    /// How its threads wait: as the oldest target with the engine can.
+    const fn how(self) -> Wait {
+        match self.copy {
+            Engine::Bulk => Wait::Try,
+            Engine::Async { .. } => Wait::Test,
+        }
+    }
+}
+
+/// A ring of stages with its barriers.
+#[derive(Clone, Copy, Debug, Carry)]
+pub struct Pipeline {
+    #[carry(skip)]
+    shape: PipelineShape,
+    memory: Ptr<Shared, u8>,
+    /// Full of stage 0, 1, …, then empty of stage 0, 1, …
+    barriers: MbarrierArray,
+}
+
+/// Where in the ring some threads are.
+#[derive(Clone, Copy, Debug, Carry)]
+struct Cursor {
+    /// The stage, from 0.
+    slot: Val<u32>,
+    /// The parity of the phase to wait for: it changes with each round.
+    parity: Val<u32>,
+}
+
+/// A thread that fills stages.
+#[derive(Clone, Copy, Debug, Carry)]
+pub struct Producer {
+    ring: Pipeline,
+    at: Cursor,
+    worker: Val<u32>,
+}
+
+/// A thread that uses stages.
+#[derive(Clone, Copy, Debug, Carry)]
+pub struct Consumer {
+    ring: Pipeline,
+    at: Cursor,
+}
+
+impl Pipeline {
+    /// A pipeline with its stages at `memory`, [`PipelineShape::bytes`] bytes aligned to 16 (128 is better), and its
+    /// [`PipelineShape::barriers`] mbarriers.
+    #[track_caller]
+    pub fn new(shape: PipelineShape, memory: Ptr<Shared, u8>, barriers: MbarrierArray) -> Pipeline {
+        let PipelineShape { stages, stage_bytes, .. } = shape;
+        if stages == 0 || stage_bytes % 16 != 0 {
+            let what =
+                format!("no pipeline of {stages} stages of {stage_bytes} bytes: sizes are multiples of 16");
+            fail(Location::caller(), what);
+        }
+        Pipeline { shape, memory, barriers }
+    }
+
+    /// What it was made as.
+    pub fn shape(self) -> PipelineShape {
+        self.shape
+    }
+
+    /// Initialises the barriers; by one thread, before a barrier of all threads that use the pipeline.
+    #[track_caller]
+    pub fn init(self) {
+        let PipelineShape { stages, consumers, .. } = self.shape;
+        for stage in 0..stages {
+            self.barriers.at(stage).init(self.shape.producers());
+            self.barriers.at(stages + stage).init(consumers);
+        }
+        if self.shape.copy == Engine::Bulk {
+            fence_mbarrier_init();
+        }
+    }
+
+    /// Producer number `worker` of [`PipelineShape::producers`], at the first stage, which is free.
+    #[track_caller]
+    pub fn producer(self, worker: impl IntoVal<u32>) -> Producer {
+        // As if the phase before the first one had freed the stages.
+        Producer { ring: self, at: Cursor { slot: val(0), parity: val(1) }, worker: worker.into_val() }
+    }
+
+    /// A consumer at the first stage.
+    #[track_caller]
+    pub fn consumer(self) -> Consumer {
+        Consumer { ring: self, at: Cursor { slot: val(0), parity: val(0) } }
+    }
+
+    #[track_caller]
+    fn data(self, at: Cursor) -> Ptr<Shared, u8> {
+        self.memory.bytes(at.slot * self.shape.stage_bytes)
+    }
+
+    #[track_caller]
+    fn full(self, at: Cursor) -> Mbarrier {
+        self.barriers.at(at.slot)
+    }
+
+    #[track_caller]
+    fn empty(self, at: Cursor) -> Mbarrier {
+        self.barriers.at(at.slot + self.shape.stages)
+    }
+}
+
+impl Producer {
+    /// Waits until the stage is free, and says how many bytes will be copied into it in all.
+    #[track_caller]
+    pub fn acquire(&self, bytes: impl IntoVal<u32>) {
+        let shape = self.ring.shape;
+        self.ring.empty(self.at).wait(self.at.parity, shape.how());
+        if shape.copy == Engine::Bulk {
+            self.ring.full(self.at).arrive_expect(bytes);
+        }
+    }
+
+    /// Starts copying `bytes` bytes, a multiple of 16, to byte `to` of the stage; all addresses are aligned to 16.
+    #[track_caller]
+    pub fn copy(
+        &self,
+        to: u32,
+        from: Ptr<Global, u8>,
+        bytes: impl IntoVal<u32>,
+        policy: Option<CachePolicy>,
+    ) {
+        let (to, bytes) = (self.ring.data(self.at).bytes(to), bytes.into_val());
+        match self.ring.shape.copy {
+            Engine::Bulk => copy_bulk(to, from, bytes, self.ring.full(self.at), policy),
+            Engine::Async { threads } => {
+                let share = Share { to, from, worker: self.worker, threads, policy };
+                match with(|r| r.func.constant(bytes.id)) {
+                    Some(bytes) => copy_share(share, bytes as u32),
+                    None => copy_share_of(share, bytes),
+                }
+            }
+        }
+    }
+
+    /// Says that this thread has started all of its copies into the stage.
+    #[track_caller]
+    pub fn commit(&self) {
+        if let Engine::Async { .. } = self.ring.shape.copy {
+            self.ring.full(self.at).arrive_after_copies();
+        }
+    }
+
+    /// Goes to the next stage.
+    #[track_caller]
+    pub fn advance(&mut self) {
+        self.at = following(self.at, self.ring.shape.stages);
+    }
+}
+
+impl Consumer {
+    /// Waits until the stage is full.
+    #[track_caller]
+    pub fn wait(&self) {
+        self.ring.full(self.at).wait(self.at.parity, self.ring.shape.how());
+    }
+
+    /// The stage's bytes.
+    #[track_caller]
+    pub fn data(&self) -> Ptr<Shared, u8> {
+        self.ring.data(self.at)
+    }
+
+    /// Says that this thread has read all it needs of the stage.
+    #[track_caller]
+    pub fn release(&self) {
+        self.ring.empty(self.at).arrive();
+    }
+
+    /// Says, once for the whole warp, that its lanes have read all they need of the stage.
+    #[track_caller]
+    pub fn release_by_warp(&self) {
+        arrive_by_warp(self.ring.empty(self.at));
+    }
+
+    /// Goes to the next stage.
+    #[track_caller]
+    pub fn advance(&mut self) {
+        self.at = following(self.at, self.ring.shape.stages);
+    }
+}
+
+#[device]
+fn following(at: Cursor, stages: u32) -> Cursor {
+    let mut next = at;
+    next.slot += 1;
+    if next.slot == stages {
+        next.slot = val(0);
+        next.parity ^= 1;
+    }
+    next
+}
+
+/// What thread `worker` of `threads` copies: every `threads`-th 16 bytes.
+#[derive(Clone, Copy)]
+struct Share {
+    to: Ptr<Shared, u8>,
+    from: Ptr<Global, u8>,
+    worker: Val<u32>,
+    threads: u32,
+    policy: Option<CachePolicy>,
+}
+
+impl Share {
+    #[track_caller]
+    fn copy(self, at: impl pointer::Index) {
+        let (to, from) = (self.to.bytes(at), self.from.bytes(at));
+        match self.policy {
+            Some(policy) => copy_async_with::<16>(to, from, policy),
+            None => copy_async::<16>(to, from),
+        }
+    }
+}
+
+#[device]
+fn copy_share(share: Share, bytes: u32) {
+    let round = share.threads * 16;
+    let first = share.worker * 16;
+    let own = Share { to: share.to.bytes(first), from: share.from.bytes(first), ..share };
+    for i in 0..bytes / round {
+        own.copy(i * round);
+    }
+    let rest = bytes % round;
+    if rest > 0 {
+        if first < rest {
+            own.copy(bytes - rest);
+        }
+    }
+}
+
+#[device]
+fn copy_share_of(share: Share, bytes: Val<u32>) {
+    for at in range(share.worker * 16, bytes).step_by(share.threads * 16) {
+        share.copy(at);
+    }
+}
+
+#[device]
+fn arrive_by_warp(barrier: Mbarrier) {
+    warp_barrier(ALL_LANES);
+    if lane() == 0 {
+        barrier.arrive();
+    }
+}
