@@ -156,6 +156,7 @@ impl Report {
                     | Op::WarpBarrier
                     | Op::Mbarrier(_)
                     | Op::Fence(_)
+                    | Op::SequentialFence(_)
                     | Op::FenceFor(_) => "barriers",
                     Op::Shuffle(_) | Op::Vote(_) => "warp exchange",
                     Op::Jump | Op::Branch | Op::Return => "control",

@@ -38,7 +38,7 @@ pub use kernel::{CompileError, Compiled, Kernel};
 /// What a file of kernels imports.
 pub mod prelude {
     pub use crate::dsl::*;
-    pub use crate::ir::{Cache, Rounding, Scope};
+    pub use crate::ir::{Cache, Order, Rounding, Scope};
     pub use crate::ptx::Target;
     pub use crate::{Kernel, Recorded};
     pub use bespoke_macros::{Carry, device, kernel};

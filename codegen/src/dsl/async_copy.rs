@@ -6,35 +6,12 @@
 
 use std::panic::Location;
 
+use super::cache_policy::CachePolicy;
 use super::mbarrier::Mbarrier;
 use super::pointer::{Global, Ptr, Shared};
-use super::record::{emit, emit1};
-use super::value::{IntoVal, Val};
-use crate::Carry;
-use crate::ir::{self, Eviction, Op, Transfer, Type};
-
-/// By which the L2 cache evicts the lines of the copies that name it; ISA 7.4.
-#[derive(Clone, Copy, Debug, Carry)]
-pub struct CachePolicy(Val<u64>);
-
-impl CachePolicy {
-    #[track_caller]
-    fn of(eviction: Eviction) -> CachePolicy {
-        CachePolicy(Val::from_id(emit1(Op::CachePolicy(eviction), Type::U64, &[], Location::caller())))
-    }
-
-    /// Before others: for what is read once (`createpolicy.fractional.L2::evict_first.b64`).
-    #[track_caller]
-    pub fn evict_first() -> CachePolicy {
-        CachePolicy::of(Eviction::First)
-    }
-
-    /// After others: for what is read again (`createpolicy.fractional.L2::evict_last.b64`).
-    #[track_caller]
-    pub fn evict_last() -> CachePolicy {
-        CachePolicy::of(Eviction::Last)
-    }
-}
+use super::record::emit;
+use super::value::IntoVal;
+use crate::ir::{self, Op, Transfer, Type};
 
 #[track_caller]
 fn transfer(transfer: Transfer, operands: &[ir::Value]) {
@@ -57,7 +34,7 @@ pub fn copy_async<const BYTES: usize>(to: Ptr<Shared, u8>, from: Ptr<Global, u8>
 /// As [`copy_async`], with a policy of the second-level cache (`.L2::cache_hint`).
 #[track_caller]
 pub fn copy_async_with<const BYTES: usize>(to: Ptr<Shared, u8>, from: Ptr<Global, u8>, policy: CachePolicy) {
-    transfer(Transfer::Async { bytes: size::<BYTES>(), hinted: true }, &[to.id, from.id, policy.0.id]);
+    transfer(Transfer::Async { bytes: size::<BYTES>(), hinted: true }, &[to.id, from.id, policy.id()]);
 }
 
 /// Makes a group of the copies that this thread has started since the last group (`cp.async.commit_group`).
@@ -84,7 +61,7 @@ pub fn copy_bulk(
     policy: Option<CachePolicy>,
 ) {
     let mut operands = vec![to.id, from.id, bytes.into_val().id, done.address()];
-    operands.extend(policy.map(|policy| policy.0.id));
+    operands.extend(policy.map(|policy| policy.id()));
     transfer(Transfer::Bulk { hinted: policy.is_some() }, &operands);
 }
 

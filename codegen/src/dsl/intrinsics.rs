@@ -14,11 +14,14 @@ pub const WARP: u32 = 32;
 pub const ALL_LANES: u32 = u32::MAX;
 
 macro_rules! special {
-    ($($(#[$doc:meta])* $name:ident => $register:ident;)*) => {
+    (@) => { u32 };
+    (@ $ty:ty) => { $ty };
+    ($($(#[$doc:meta])* $name:ident => $register:ident $(: $ty:ty)?;)*) => {
         $($(#[$doc])*
         #[track_caller]
-        pub fn $name() -> Val<u32> {
-            Val::from_id(emit1(Op::Special(Special::$register), Type::U32, &[], Location::caller()))
+        pub fn $name() -> Val<special!(@ $($ty)?)> {
+            let register = Special::$register;
+            Val::from_id(emit1(Op::Special(register), register.ty(), &[], Location::caller()))
         })*
     };
 }
@@ -47,6 +50,10 @@ special! {
     multiprocessor => SmId;
     /// The multiprocessor's cycle counter, 32 bits (`%clock`).
     clock => Clock;
+    /// The multiprocessor's cycle counter (`%clock64`).
+    clock64 => Clock64: u64;
+    /// Nanoseconds of a clock that all multiprocessors share, which moves about every microsecond (`%globaltimer`).
+    global_timer => GlobalTimer: u64;
 }
 
 /// The thread's warp in its CTA: its index over 32.

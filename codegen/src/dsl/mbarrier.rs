@@ -138,6 +138,19 @@ pub fn fence_mbarrier_init() {
     emit(Op::FenceFor(FenceFor::MbarrierInit), Type::U32, &[], Location::caller());
 }
 
+/// Orders this thread's accesses of the CTA's shared memory with bulk copies from and to it, which do not go the way
+/// that instructions go (`fence.proxy.async.shared::cta`, sm_90). Before a bulk copy overwrites what instructions wrote.
+#[track_caller]
+pub fn fence_async_shared() {
+    emit(Op::FenceFor(FenceFor::AsyncShared), Type::U32, &[], Location::caller());
+}
+
+/// As [`fence_async_shared`], of all memory (`fence.proxy.async`, sm_90).
+#[track_caller]
+pub fn fence_async() {
+    emit(Op::FenceFor(FenceFor::Async), Type::U32, &[], Location::caller());
+}
+
 /// Records a loop of nothing but its condition.
 fn repeat_until(condition: impl FnOnce() -> Val<bool>, site: Site) {
     let header = with(|r| {

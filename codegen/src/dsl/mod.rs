@@ -5,6 +5,7 @@
 //! line of its caller.
 
 mod async_copy;
+mod cache_policy;
 mod carry;
 pub mod hooks;
 mod intrinsics;
@@ -12,6 +13,7 @@ mod math;
 mod mbarrier;
 mod mma;
 mod ops;
+mod ordered;
 mod pipeline;
 mod pointer;
 pub(crate) mod record;
@@ -20,12 +22,14 @@ mod scalar;
 mod value;
 
 pub use async_copy::*;
+pub use cache_policy::CachePolicy;
 pub use carry::Carry;
 pub use hooks::range;
 pub use intrinsics::*;
 pub use math::*;
-pub use mbarrier::{Mbarrier, MbarrierArray, Wait, fence_mbarrier_init, mbarrier_array};
+pub use mbarrier::*;
 pub use mma::*;
+pub use ordered::*;
 pub use pipeline::{Consumer, Engine, Pipeline, PipelineShape, Producer};
 pub use pointer::{Global, Ptr, Shared, Space, dynamic_shared, shared_array};
 pub use record::{RecordError, Recorded};

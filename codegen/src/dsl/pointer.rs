@@ -6,7 +6,7 @@ use std::panic::Location;
 use super::record::{KernelParam, Site, emit, emit1, with};
 use super::scalar::{Int, Scalar};
 use super::value::{IntoVal, Val};
-use crate::ir::{self, Access, Atomic, Binary, Cache, Op, Param, Rounding, Scope, Type};
+use crate::ir::{self, Access, Atomic, Binary, Cache, Op, Ordering, Param, Rounding, Type};
 
 /// A memory space.
 pub trait Space: Copy + 'static {
@@ -200,15 +200,22 @@ impl<S: Space, T: Scalar> Ptr<S, T> {
     /// Stores `N` (2 or 4, at most 16 bytes) consecutive elements in one access, aligned to its size.
     #[track_caller]
     pub fn store_vector<const N: usize>(self, values: [Val<T>; N]) {
-        let access = Access { vector: N as u8, ..Access::SCALAR };
+        self.store_vector_cached(values, Cache::Default)
+    }
+
+    /// As [`Ptr::store_vector`], with a cache hint.
+    #[track_caller]
+    pub fn store_vector_cached<const N: usize>(self, values: [Val<T>; N], cache: Cache) {
+        let access = Access { vector: N as u8, cache, ..Access::SCALAR };
         let args: Vec<_> = std::iter::once(self.id).chain(values.iter().map(|value| value.id)).collect();
         emit(Op::Store(access), T::TYPE, &args, Location::caller());
     }
 
-    /// Adds to the element atomically and gives the old value (`atom.add`). Sums of floats depend on timing.
+    /// Adds to the element atomically and gives the old value (`atom.add`; `red.add` where that is not used). Sums of
+    /// floats depend on timing. A scope alone stands for a relaxed order among its threads.
     #[track_caller]
-    pub fn atomic_add(self, value: impl IntoVal<T>, scope: Scope) -> Val<T> {
-        let op = Op::Atomic { op: Atomic::Add, scope, offset: 0 };
+    pub fn atomic_add(self, value: impl IntoVal<T>, ordering: impl Into<Ordering>) -> Val<T> {
+        let op = Op::Atomic { op: Atomic::Add, ordering: ordering.into(), offset: 0 };
         Val::from_id(emit1(op, T::TYPE, &[self.id, value.into_val().id], Location::caller()))
     }
 }
@@ -218,15 +225,15 @@ macro_rules! atomics {
         impl<S: Space, T: Int> Ptr<S, T> {
             $($(#[$doc])*
             #[track_caller]
-            pub fn $name(self, value: impl IntoVal<T>, scope: Scope) -> Val<T> {
-                let op = Op::Atomic { op: Atomic::$op, scope, offset: 0 };
+            pub fn $name(self, value: impl IntoVal<T>, ordering: impl Into<Ordering>) -> Val<T> {
+                let op = Op::Atomic { op: Atomic::$op, ordering: ordering.into(), offset: 0 };
                 Val::from_id(emit1(op, T::TYPE, &[self.id, value.into_val().id], Location::caller()))
             })*
 
             /// Writes `new` if the element equals `expected`, atomically; gives the old value (`atom.cas`).
             #[track_caller]
-            pub fn atomic_cas(self, expected: impl IntoVal<T>, new: impl IntoVal<T>, scope: Scope) -> Val<T> {
-                let op = Op::Atomic { op: Atomic::Cas, scope, offset: 0 };
+            pub fn atomic_cas(self, expected: impl IntoVal<T>, new: impl IntoVal<T>, ordering: impl Into<Ordering>) -> Val<T> {
+                let op = Op::Atomic { op: Atomic::Cas, ordering: ordering.into(), offset: 0 };
                 let args = [self.id, expected.into_val().id, new.into_val().id];
                 Val::from_id(emit1(op, T::TYPE, &args, Location::caller()))
             }

@@ -184,6 +184,49 @@ named_enum! {
 }
 
 named_enum! {
+    /// How an atomic or an access is ordered with the thread's other accesses.
+    pub enum Order {
+        /// Not at all.
+        Relaxed = "relaxed",
+        /// Before what follows it: sees what was written before the release that it reads from.
+        Acquire = "acquire",
+        /// After what precedes it.
+        Release = "release",
+        /// Both.
+        AcqRel = "acq_rel",
+    }
+}
+
+/// An order and the threads among which it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ordering {
+    /// The order.
+    pub order: Order,
+    /// The threads.
+    pub scope: Scope,
+}
+
+impl Order {
+    /// This order among the threads of a scope.
+    pub const fn among(self, scope: Scope) -> Ordering {
+        Ordering { order: self, scope }
+    }
+}
+
+/// Relaxed.
+impl From<Scope> for Ordering {
+    fn from(scope: Scope) -> Ordering {
+        Order::Relaxed.among(scope)
+    }
+}
+
+impl std::fmt::Display for Ordering {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.order, self.scope)
+    }
+}
+
+named_enum! {
     /// Which lane a shuffle reads.
     pub enum Shuffle {
         /// The lane named by the operand.
@@ -218,9 +261,14 @@ pub struct Access {
     pub offset: i32,
     /// Caching.
     pub cache: Cache,
+    /// The last operand is a policy of the second-level cache (u64).
+    pub hinted: bool,
+    /// How the access is ordered with those of other threads, if they may access the element at the same time.
+    pub ordering: Option<Ordering>,
 }
 
 impl Access {
     /// One element at the pointer, default caching.
-    pub const SCALAR: Access = Access { vector: 1, offset: 0, cache: Cache::Default };
+    pub const SCALAR: Access =
+        Access { vector: 1, offset: 0, cache: Cache::Default, hinted: false, ordering: None };
 }

@@ -14,7 +14,7 @@ pub enum Op {
     Const(u64),
     /// The kernel's parameter of this index.
     Param(u32),
-    /// A special register (u32).
+    /// A special register, of its own type.
     Special(Special),
     /// The address of a static shared variable.
     SharedAddress(SharedVar),
@@ -85,8 +85,8 @@ pub enum Op {
     Atomic {
         /// The operation.
         op: Atomic,
-        /// The threads it is atomic among.
-        scope: Scope,
+        /// The threads it is atomic among, and its order.
+        ordering: Ordering,
         /// Constant byte offset.
         offset: i32,
     },
@@ -108,6 +108,8 @@ pub enum Op {
     WarpBarrier,
     /// Makes earlier writes visible in the scope before later ones.
     Fence(Scope),
+    /// The same, and all such fences are in one order that all threads agree on.
+    SequentialFence(Scope),
     /// Orders what one purpose needs ordered.
     FenceFor(FenceFor),
     /// An operation on a barrier in shared memory.
@@ -143,7 +145,7 @@ impl Op {
     /// Has an effect besides its results, or depends on when it runs; never removed, merged or moved.
     pub fn has_effect(self) -> bool {
         match self {
-            Op::Load(access) => access.cache == Cache::Volatile,
+            Op::Load(access) => access.cache == Cache::Volatile || access.ordering.is_some(),
             Op::Special(special) => special.is_volatile(),
             Op::Store(_)
             | Op::Atomic { .. }
@@ -151,6 +153,7 @@ impl Op {
             | Op::BarrierArrive { .. }
             | Op::WarpBarrier
             | Op::Fence(_)
+            | Op::SequentialFence(_)
             | Op::FenceFor(_)
             | Op::Mbarrier(_)
             | Op::Transfer(_)
@@ -201,6 +204,7 @@ impl Op {
                     | Op::BarrierArrive { .. }
                     | Op::WarpBarrier
                     | Op::Fence(_)
+                    | Op::SequentialFence(_)
                     | Op::FenceFor(_)
                     | Op::Mbarrier(_)
                     | Op::Transfer(_)
@@ -223,7 +227,7 @@ impl Op {
         match self {
             Op::Load(access) => Op::Load(Access { offset, ..access }),
             Op::Store(access) => Op::Store(Access { offset, ..access }),
-            Op::Atomic { op, scope, .. } => Op::Atomic { op, scope, offset },
+            Op::Atomic { op, ordering, .. } => Op::Atomic { op, ordering, offset },
             op => op,
         }
     }

@@ -21,7 +21,7 @@ use std::fmt::{self, Display, Formatter, Write};
 
 use half::{bf16, f16};
 
-use super::{Block, BlockCall, Cache, Function, Inst, Loc, Op, Type};
+use super::{Block, BlockCall, Cache, Function, Inst, Loc, Op, Order, Type};
 
 impl Display for Function {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -106,6 +106,7 @@ pub fn mnemonic(op: Op) -> &'static str {
         Op::BarrierArrive { .. } => "barrier_arrive",
         Op::WarpBarrier => "warp_barrier",
         Op::Fence(_) => "fence",
+        Op::SequentialFence(_) => "sequential_fence",
         Op::FenceFor(_) => "fence_for",
         Op::Mbarrier(_) => "mbarrier",
         Op::Transfer(_) => "transfer",
@@ -144,9 +145,18 @@ fn modifiers(f: &mut Formatter<'_>, op: Op, ty: Type) -> fmt::Result {
             if access.cache != Cache::Default {
                 write!(f, "{} ", access.cache)?;
             }
+            if access.hinted {
+                f.write_str("hinted ")?;
+            }
+            if let Some(ordering) = access.ordering {
+                write!(f, "{ordering} ")?;
+            }
             Ok(())
         }
-        Op::Atomic { op, scope, .. } => write!(f, "{op} {scope} "),
+        Op::Atomic { op, ordering, .. } if ordering.order == Order::Relaxed => {
+            write!(f, "{op} {} ", ordering.scope)
+        }
+        Op::Atomic { op, ordering, .. } => write!(f, "{op} {ordering} "),
         Op::Barrier { id, threads: 0 } => write!(f, "{id} "),
         Op::Barrier { id, threads } => write!(f, "{id} threads {threads} "),
         Op::BarrierArrive { id, threads } => write!(f, "{id} threads {threads} "),
@@ -155,7 +165,7 @@ fn modifiers(f: &mut Formatter<'_>, op: Op, ty: Type) -> fmt::Result {
         Op::Transfer(transfer) => write!(f, "{transfer} "),
         Op::CachePolicy(eviction) => write!(f, "{eviction} "),
         Op::Mma(mma) => write!(f, "{mma} "),
-        Op::Fence(scope) => write!(f, "{scope} "),
+        Op::Fence(scope) | Op::SequentialFence(scope) => write!(f, "{scope} "),
         Op::Shuffle(shuffle) => write!(f, "{shuffle} "),
         Op::Vote(vote) => write!(f, "{vote} "),
         _ => Ok(()),

@@ -38,8 +38,8 @@ impl Op {
                 require(!matches!(ty, Type::Pred | Type::Shared), "a parameter type")?;
                 (vec![], vec![ty])
             }
-            Op::Special(_) => {
-                require(ty == Type::U32, "u32")?;
+            Op::Special(special) => {
+                require(ty == special.ty(), special.ty().name())?;
                 (vec![], vec![ty])
             }
             Op::SharedAddress(_) | Op::DynamicShared => {
@@ -157,14 +157,25 @@ impl Op {
                 if !matches!(n, 1 | 2 | 4) || n as u32 * ty.bytes() > 16 {
                     return Err(format!("no access of {n} elements of {ty}"));
                 }
-                if matches!(self, Op::Load(_)) {
-                    (vec![Pointer], vec![ty; n])
-                } else {
-                    if matches!(access.cache, Cache::ReadOnly | Cache::ReadOnlyStreaming) {
-                        return Err("a store cannot be read-only".into());
-                    }
-                    ([vec![Pointer], same(n)].concat(), vec![])
+                let load = matches!(self, Op::Load(_));
+                if !load && matches!(access.cache, Cache::ReadOnly | Cache::ReadOnlyStreaming) {
+                    return Err("a store cannot be read-only".into());
                 }
+                if access.cache == Cache::Volatile && access.hinted {
+                    return Err("a volatile access has no cache policy".into());
+                }
+                if let Some(Ordering { order, .. }) = access.ordering {
+                    let other = if load { Order::Acquire } else { Order::Release };
+                    if order != Order::Relaxed && order != other {
+                        return Err(format!("no {} is {order}", if load { "load" } else { "store" }));
+                    }
+                    if access.cache != Cache::Default || access.hinted {
+                        return Err("an ordered access has no cache hint".into());
+                    }
+                }
+                let (values, results) = if load { (vec![], vec![ty; n]) } else { (same(n), vec![]) };
+                let policy = vec![Is(Type::U64); usize::from(access.hinted)];
+                ([vec![Pointer], values, policy].concat(), results)
             }
             Op::Atomic { op, .. } => {
                 let word = ty.is_int() && ty.bits() >= 32;
@@ -206,6 +217,7 @@ impl Op {
             }
             Op::Branch => (vec![Is(Type::Pred)], vec![]),
             Op::Fence(_)
+            | Op::SequentialFence(_)
             | Op::FenceFor(_)
             | Op::WaitForDependencies
             | Op::LaunchDependents

@@ -50,6 +50,10 @@ named_enum! {
     pub enum FenceFor {
         /// Makes mbarriers that were initialised visible to the cluster and to the engine of bulk copies.
         MbarrierInit = "mbarrier_init",
+        /// Orders accesses of the CTA's shared memory by instructions with those by bulk copies, which go another way.
+        AsyncShared = "async_shared",
+        /// The same for all memory.
+        Async = "async",
     }
 }
 

@@ -127,12 +127,21 @@ named_enum! {
         SmId = "smid",
         /// The low 32 bits of the multiprocessor's cycle counter.
         Clock = "clock",
+        /// The multiprocessor's cycle counter (u64).
+        Clock64 = "clock64",
+        /// Nanoseconds of a clock that all multiprocessors share, updated about every microsecond (u64).
+        GlobalTimer = "globaltimer",
     }
 }
 
 impl Special {
     /// Reading it twice may give two values, so it is neither merged nor moved.
     pub fn is_volatile(self) -> bool {
-        matches!(self, Special::Clock | Special::SmId)
+        matches!(self, Special::Clock | Special::Clock64 | Special::GlobalTimer | Special::SmId)
+    }
+
+    /// The register's type.
+    pub fn ty(self) -> Type {
+        if matches!(self, Special::Clock64 | Special::GlobalTimer) { Type::U64 } else { Type::U32 }
     }
 }

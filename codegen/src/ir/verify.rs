@@ -26,7 +26,7 @@
 //!   are as many as the target's parameters and of their types.
 //! - `param` names a parameter and has its type; `shared_address` names a shared variable.
 //! - A conversion's operand is a scalar number; a bit cast's operand and result are equally wide and not predicates.
-//! - Only an access of global memory says how to cache, other than `volatile`.
+//! - Only an access of global memory says how to cache, other than `volatile`, or has a cache policy.
 //! - An access at a constant offset from a shared variable is aligned to its own size. (It may be out of bounds:
 //!   that is where folding leads in code that a condition keeps from running.)
 //! - So is what an asynchronous copy writes and an mbarrier; a constant number of bytes in a bulk copy or prefetch is

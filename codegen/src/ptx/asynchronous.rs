@@ -7,6 +7,8 @@ impl Printer<'_> {
     pub(super) fn fence_for(&mut self, purpose: FenceFor) {
         match purpose {
             FenceFor::MbarrierInit => self.line(format_args!("fence.mbarrier_init.release.cluster;")),
+            FenceFor::AsyncShared => self.line(format_args!("fence.proxy.async.shared::cta;")),
+            FenceFor::Async => self.line(format_args!("fence.proxy.async;")),
         }
     }
 
@@ -65,14 +67,6 @@ impl Printer<'_> {
                 let (from, bytes) = (self.register(data.args[0]), self.operand(data.args[1]));
                 self.line(format_args!("cp.async.bulk.prefetch.L2.global [{from}], {bytes};"));
             }
-        }
-    }
-
-    /// The last operand of an access with a cache policy.
-    fn policy(&mut self, hinted: bool, data: &InstData) -> String {
-        match data.args.last() {
-            Some(&policy) if hinted => format!(", {}", self.register(policy)),
-            _ => String::new(),
         }
     }
 }

@@ -2,15 +2,15 @@
 
 use super::operand::{Class, Register, arithmetic, bits, memory};
 use super::printer::{Printer, param_name};
-use crate::ir::{
-    Access, Atomic, Binary, Cache, Compare, InstData, Op, Rounding, Scope, Type, Unary, Value, Vote,
-};
+use crate::ir::{Binary, Compare, InstData, Op, Rounding, Type, Unary, Vote};
 
 impl Printer<'_> {
     pub(super) fn instruction(&mut self, data: &InstData) {
         match data.op {
             Op::Param(index) => self.param(index as usize, data),
-            Op::Special(special) => self.simple(data, &format!("mov.u32 {{}}, %{special}")),
+            Op::Special(special) => {
+                self.simple(data, &format!("mov.{} {{}}, %{special}", arithmetic(special.ty())));
+            }
             Op::SharedAddress(variable) => self.simple(data, &format!("mov.u32 {{}}, {variable}")),
             Op::DynamicShared => {
                 self.dynamic_shared = true;
@@ -62,10 +62,11 @@ impl Printer<'_> {
             Op::PtrAdd => self.pointer_add(data),
             Op::Load(access) => self.load(access, data),
             Op::Store(access) => self.store(access, data),
-            Op::Atomic { op, scope, offset } => self.atomic(op, scope, offset, data),
+            Op::Atomic { op, ordering, offset } => self.atomic(op, ordering, offset, data),
             Op::Barrier { id, threads: 0 } => self.line(format_args!("bar.sync {id};")),
             Op::Barrier { id, threads } => self.line(format_args!("bar.sync {id}, {threads};")),
             Op::BarrierArrive { id, threads } => self.line(format_args!("bar.arrive {id}, {threads};")),
+            Op::SequentialFence(scope) => self.line(format_args!("fence.sc.{scope};")),
             Op::FenceFor(purpose) => self.fence_for(purpose),
             Op::Mbarrier(operation) => self.mbarrier(operation, data),
             Op::Transfer(transfer) => self.transfer(transfer, data),
@@ -289,84 +290,6 @@ impl Printer<'_> {
                 (false, _) => self.operand(offset),
             };
             self.line(format_args!("add.s32 {to}, {base}, {offset};"));
-        }
-    }
-
-    fn address(&mut self, pointer: Value, offset: i32) -> String {
-        let pointer = self.register(pointer);
-        match offset {
-            0 => format!("[{pointer}]"),
-            _ => format!("[{pointer}+{offset}]"),
-        }
-    }
-
-    fn space(&self, pointer: Value) -> &'static str {
-        if self.function.value_type(pointer) == Type::Global { "global" } else { "shared" }
-    }
-
-    fn load(&mut self, access: Access, data: &InstData) {
-        let space = self.space(data.args[0]);
-        let cache = match (space, access.cache) {
-            ("shared", Cache::Volatile) | (_, Cache::Volatile) => {
-                return self.load_as(data, access, &format!("ld.volatile.{space}"));
-            }
-            ("shared", _) | (_, Cache::Default) => "",
-            (_, Cache::L2) => ".cg",
-            (_, Cache::Streaming) => ".cs",
-            (_, Cache::ReadOnly) => ".nc",
-            (_, Cache::ReadOnlyStreaming) => ".nc.L1::no_allocate",
-        };
-        self.load_as(data, access, &format!("ld.{space}{cache}"));
-    }
-
-    fn load_as(&mut self, data: &InstData, access: Access, name: &str) {
-        let address = self.address(data.args[0], access.offset);
-        let registers: Vec<String> =
-            data.results.iter().map(|&value| self.register(value).to_string()).collect();
-        let kind = memory(data.ty);
-        match access.vector {
-            1 => self.line(format_args!("{name}.{kind} {}, {address};", registers[0])),
-            n => self.line(format_args!("{name}.v{n}.{kind} {{{}}}, {address};", registers.join(", "))),
-        }
-    }
-
-    fn store(&mut self, access: Access, data: &InstData) {
-        let space = self.space(data.args[0]);
-        let name = match (space, access.cache) {
-            (_, Cache::Volatile) => format!("st.volatile.{space}"),
-            ("global", Cache::L2) => "st.global.cg".into(),
-            ("global", Cache::Streaming) => "st.global.cs".into(),
-            _ => format!("st.{space}"),
-        };
-        let address = self.address(data.args[0], access.offset);
-        let kind = memory(data.ty);
-        if access.vector == 1 {
-            let value = self.operand(data.args[1]);
-            self.line(format_args!("{name}.{kind} {address}, {value};"));
-        } else {
-            let values: Vec<String> =
-                data.args[1..].iter().map(|&value| self.register(value).to_string()).collect();
-            self.line(format_args!("{name}.v{}.{kind} {address}, {{{}}};", access.vector, values.join(", ")));
-        }
-    }
-
-    fn atomic(&mut self, op: Atomic, scope: Scope, offset: i32, data: &InstData) {
-        let space = self.space(data.args[0]);
-        let kind = match op {
-            Atomic::And | Atomic::Or | Atomic::Xor | Atomic::Exch | Atomic::Cas => bits(data.ty),
-            // Addition wraps, so its sign does not matter, and there is none for s64.
-            Atomic::Add if data.ty == Type::I64 => "u64",
-            _ => arithmetic(data.ty),
-        };
-        let address = self.address(data.args[0], offset);
-        let values: Vec<String> = data.args[1..].iter().map(|&value| self.operand(value)).collect();
-        let values = values.join(", ");
-        let reducible = !matches!(op, Atomic::Exch | Atomic::Cas);
-        if reducible && !self.used.contains(&data.results[0]) {
-            self.line(format_args!("red.relaxed.{scope}.{space}.{op}.{kind} {address}, {values};"));
-        } else {
-            let to = self.register(data.results[0]);
-            self.line(format_args!("atom.relaxed.{scope}.{space}.{op}.{kind} {to}, {address}, {values};"));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Matrix products as PTX.
 
 use super::printer::Printer;
-use crate::ir::{InstData, Mma, MmaElement, Value};
+use crate::ir::{InstData, Mma, MmaElement};
 
 impl Printer<'_> {
     pub(super) fn mma(&mut self, mma: Mma, data: &InstData) {
@@ -20,11 +20,5 @@ impl Printer<'_> {
             name(mma.a),
             name(mma.b)
         ));
-    }
-
-    /// `{%r1, %r2, …}`
-    fn tuple(&mut self, values: &[Value]) -> String {
-        let registers: Vec<String> = values.iter().map(|&value| self.register(value).to_string()).collect();
-        format!("{{{}}}", registers.join(", "))
     }
 }

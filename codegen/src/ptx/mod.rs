@@ -11,6 +11,7 @@
 mod asynchronous;
 mod inst;
 mod matrix;
+mod memory;
 mod moves;
 mod operand;
 mod printer;

@@ -52,7 +52,9 @@ pub(super) fn requirement(inst: &InstData, source: Option<Type>) -> Option<Requi
         Op::Mbarrier(operation) => mbarrier(operation),
         Op::Transfer(transfer) => return self::transfer(transfer),
         Op::FenceFor(FenceFor::MbarrierInit) => need("fence.mbarrier_init", Sm90, (8, 0)),
+        Op::FenceFor(FenceFor::AsyncShared | FenceFor::Async) => need("fence.proxy.async", Sm90, (8, 0)),
         Op::CachePolicy(_) => need("createpolicy", Sm80, (7, 4)),
+        Op::Load(access) | Op::Store(access) if access.hinted => need("L2::cache_hint", Sm80, (7, 4)),
         Op::Load(access) if access.cache == Cache::ReadOnlyStreaming => {
             need("ld.L1::no_allocate", Sm80, (7, 4))
         }

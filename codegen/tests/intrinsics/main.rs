@@ -12,6 +12,7 @@ mod host;
 mod integers;
 mod matrices;
 mod memory;
+mod ordered;
 mod pipelines;
 mod table;
 mod targets;

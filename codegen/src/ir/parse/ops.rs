@@ -5,7 +5,7 @@ use half::{bf16, f16};
 use super::{ParseError, Parser};
 use crate::ir::{
     Access, Atomic, Binary, Cache, Compare, Eviction, FenceFor, Mbarrier, Mma, MmaElement, MmaShape, Op,
-    Rounding, Scope, SharedVar, Shuffle, Special, Transfer, Type, Unary, Vote,
+    Order, Rounding, Scope, SharedVar, Shuffle, Special, Transfer, Type, Unary, Vote,
 };
 
 const SIGNS_8: &[(&str, bool)] = &[("u8", false), ("i8", true)];
@@ -69,7 +69,9 @@ impl Parser {
             "load" => Op::Load(self.access()?),
             "store" => Op::Store(self.access()?),
             "atomic" => {
-                Op::Atomic { op: self.named(Atomic::ALL)?, scope: self.named(Scope::ALL)?, offset: 0 }
+                let op = self.named(Atomic::ALL)?;
+                let order = self.order().unwrap_or(Order::Relaxed);
+                Op::Atomic { op, ordering: order.among(self.named(Scope::ALL)?), offset: 0 }
             }
             "barrier" => {
                 let id = self.parsed("a barrier's number")?;
@@ -91,6 +93,7 @@ impl Parser {
                 b: self.named(MmaElement::ALL)?,
             }),
             "warp_barrier" => Op::WarpBarrier,
+            "sequential_fence" => Op::SequentialFence(self.named(Scope::ALL)?),
             "fence" => Op::Fence(self.named(Scope::ALL)?),
             "shuffle" => Op::Shuffle(self.named(Shuffle::ALL)?),
             "vote" => Op::Vote(self.named(Vote::ALL)?),
@@ -130,7 +133,17 @@ impl Parser {
             access.cache = cache;
             self.at += 1;
         }
+        access.hinted = self.eat_word("hinted");
+        if let Some(order) = self.order() {
+            access.ordering = Some(order.among(self.named(Scope::ALL)?));
+        }
         Ok(access)
+    }
+
+    fn order(&mut self) -> Option<Order> {
+        let order = self.peek_word()?.parse().ok()?;
+        self.at += 1;
+        Some(order)
     }
 
     fn hex_byte(&mut self) -> Result<u8, ParseError> {

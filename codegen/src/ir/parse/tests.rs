@@ -1,8 +1,8 @@
 use super::*;
 use crate::ir::{
     Access, Atomic, Binary, Block, BlockCall, Cache, Compare, Eviction, Expect, FenceFor, InstData, Mbarrier,
-    Mma, MmaElement, MmaShape, Rounding, Scope, SharedVar, Shuffle, Special, Transfer, Unary, Value, Vote,
-    print, verify,
+    Mma, MmaElement, MmaShape, Order, Ordering, Rounding, Scope, SharedVar, Shuffle, Special, Transfer,
+    Unary, Value, Vote, print, verify,
 };
 
 /// Every operation, with payloads that differ from each other where that can matter.
@@ -49,7 +49,7 @@ fn every_op() -> Vec<Op> {
     ops.extend(Unary::ALL.iter().map(|&u| Op::Unary(u)));
     ops.extend(Binary::ALL.iter().map(|&b| Op::Binary(b)));
     ops.extend(Compare::ALL.iter().map(|&c| Op::Compare(c)));
-    ops.extend(Scope::ALL.iter().map(|&s| Op::Fence(s)));
+    ops.extend(Scope::ALL.iter().flat_map(|&s| [Op::Fence(s), Op::SequentialFence(s)]));
     ops.extend(Shuffle::ALL.iter().map(|&s| Op::Shuffle(s)));
     ops.extend(Vote::ALL.iter().map(|&v| Op::Vote(v)));
     ops.extend(FenceFor::ALL.iter().map(|&f| Op::FenceFor(f)));
@@ -72,13 +72,21 @@ fn every_op() -> Vec<Op> {
             ops.extend([false, true].map(|high| Op::Dp2a { a_signed: saturate, b_signed, high }));
         }
     }
+    let orderings: Vec<Ordering> =
+        Order::ALL.iter().flat_map(|&order| Scope::ALL.iter().map(move |&s| order.among(s))).collect();
     for (vector, offset) in [(1, 0), (2, 48), (4, -64), (1, i32::MIN), (1, i32::MAX)] {
         for &cache in Cache::ALL {
-            ops.push(Op::Load(Access { vector, offset, cache }));
-            ops.push(Op::Store(Access { vector, offset, cache }));
+            for hinted in [false, true] {
+                let access = Access { vector, offset, cache, hinted, ordering: None };
+                ops.extend([Op::Load(access), Op::Store(access)]);
+            }
         }
         for &op in Atomic::ALL {
-            ops.extend(Scope::ALL.iter().map(|&scope| Op::Atomic { op, scope, offset }));
+            ops.extend(orderings.iter().map(|&ordering| Op::Atomic { op, ordering, offset }));
+        }
+        for &ordering in &orderings {
+            let access = Access { vector, offset, ordering: Some(ordering), ..Access::SCALAR };
+            ops.extend([Op::Load(access), Op::Store(access)]);
         }
     }
     ops

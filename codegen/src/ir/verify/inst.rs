@@ -162,9 +162,10 @@ fn memory(function: &Function, data: &InstData, errors: &mut Vec<String>) {
     let mut elements = 1;
     if let Op::Load(access) | Op::Store(access) = data.op {
         elements = u32::from(access.vector);
-        let plain = matches!(access.cache, Cache::Default | Cache::Volatile);
+        let plain = matches!(access.cache, Cache::Default | Cache::Volatile) && !access.hinted;
         if !plain && function.value_type(pointer) != Type::Global {
-            errors.push(format!("{} access of {}", access.cache, typed(function, pointer)));
+            let hint = if access.hinted { "hinted" } else { access.cache.name() };
+            errors.push(format!("{hint} access of {}", typed(function, pointer)));
         }
     }
     errors.extend(misaligned(function, pointer, offset, elements * data.ty.bytes()));

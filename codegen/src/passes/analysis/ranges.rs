@@ -214,7 +214,7 @@ impl Query<'_> {
             Special::CtaidY | Special::CtaidZ => 65534,
             Special::NctaidY | Special::NctaidZ => 65535,
             Special::LaneId => 31,
-            Special::SmId | Special::Clock => return None,
+            Special::SmId | Special::Clock | Special::Clock64 | Special::GlobalTimer => return None,
         })
     }
 

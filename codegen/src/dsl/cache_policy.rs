@@ -1,0 +1,72 @@
+//! Policies of the second-level cache, and the accesses of global memory that name one.
+
+use std::panic::Location;
+
+use super::pointer::{Global, Ptr};
+use super::record::{emit, emit1};
+use super::scalar::Scalar;
+use super::value::{IntoVal, Val};
+use crate::Carry;
+use crate::ir::{self, Access, Cache, Eviction, Op, Type};
+
+/// By which the second-level cache evicts the lines of the accesses that name it.
+#[derive(Clone, Copy, Debug, Carry)]
+pub struct CachePolicy(Val<u64>);
+
+impl CachePolicy {
+    #[track_caller]
+    fn of(eviction: Eviction) -> CachePolicy {
+        CachePolicy(Val::from_id(emit1(Op::CachePolicy(eviction), Type::U64, &[], Location::caller())))
+    }
+
+    /// Before others: for what is read once (`createpolicy.fractional.L2::evict_first.b64`).
+    #[track_caller]
+    pub fn evict_first() -> CachePolicy {
+        CachePolicy::of(Eviction::First)
+    }
+
+    /// After others: for what is read again (`createpolicy.fractional.L2::evict_last.b64`).
+    #[track_caller]
+    pub fn evict_last() -> CachePolicy {
+        CachePolicy::of(Eviction::Last)
+    }
+
+    pub(super) fn id(self) -> ir::Value {
+        self.0.id
+    }
+}
+
+fn hinted(vector: usize, cache: Cache) -> Access {
+    Access { vector: vector as u8, cache, hinted: true, ..Access::SCALAR }
+}
+
+impl<T: Scalar> Ptr<Global, T> {
+    /// Loads the element with a cache hint and a policy (`ld.global.L2::cache_hint`).
+    #[track_caller]
+    pub fn load_with(self, cache: Cache, policy: CachePolicy) -> Val<T> {
+        let op = Op::Load(hinted(1, cache));
+        Val::from_id(emit1(op, T::TYPE, &[self.id, policy.id()], Location::caller()))
+    }
+
+    /// As [`Ptr::load_vector`], with a cache hint and a policy.
+    #[track_caller]
+    pub fn load_vector_with<const N: usize>(self, cache: Cache, policy: CachePolicy) -> [Val<T>; N] {
+        let values = emit(Op::Load(hinted(N, cache)), T::TYPE, &[self.id, policy.id()], Location::caller());
+        std::array::from_fn(|i| Val::from_id(values[i]))
+    }
+
+    /// Stores an element with a cache hint and a policy (`st.global.L2::cache_hint`).
+    #[track_caller]
+    pub fn store_with(self, value: impl IntoVal<T>, cache: Cache, policy: CachePolicy) {
+        let args = [self.id, value.into_val().id, policy.id()];
+        emit(Op::Store(hinted(1, cache)), T::TYPE, &args, Location::caller());
+    }
+
+    /// As [`Ptr::store_vector`], with a cache hint and a policy.
+    #[track_caller]
+    pub fn store_vector_with<const N: usize>(self, values: [Val<T>; N], cache: Cache, policy: CachePolicy) {
+        let values = values.iter().map(|value| value.id);
+        let args: Vec<_> = std::iter::once(self.id).chain(values).chain([policy.id()]).collect();
+        emit(Op::Store(hinted(N, cache)), T::TYPE, &args, Location::caller());
+    }
+}

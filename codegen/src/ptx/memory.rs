@@ -1,0 +1,103 @@
+//! Loads, stores and atomics as PTX.
+
+use super::operand::{arithmetic, bits, memory};
+use super::printer::Printer;
+use crate::ir::{Access, Atomic, Cache, InstData, Order, Ordering, Type, Value};
+
+impl Printer<'_> {
+    fn address(&mut self, pointer: Value, offset: i32) -> String {
+        let pointer = self.register(pointer);
+        match offset {
+            0 => format!("[{pointer}]"),
+            _ => format!("[{pointer}+{offset}]"),
+        }
+    }
+
+    fn space(&self, pointer: Value) -> &'static str {
+        if self.function.value_type(pointer) == Type::Global { "global" } else { "shared" }
+    }
+
+    pub(super) fn load(&mut self, access: Access, data: &InstData) {
+        let cache = match access.cache {
+            Cache::Default | Cache::Volatile => "",
+            Cache::L2 => ".cg",
+            Cache::Streaming => ".cs",
+            Cache::ReadOnly => ".nc",
+            Cache::ReadOnlyStreaming => ".nc.L1::no_allocate",
+        };
+        let name = self.access("ld", cache, access, data);
+        let address = self.address(data.args[0], access.offset);
+        let to = match data.results[..] {
+            [one] => self.register(one).to_string(),
+            _ => self.tuple(&data.results),
+        };
+        let policy = self.policy(access.hinted, data);
+        self.line(format_args!("{name} {to}, {address}{policy};"));
+    }
+
+    pub(super) fn store(&mut self, access: Access, data: &InstData) {
+        let cache = match access.cache {
+            Cache::L2 => ".cg",
+            Cache::Streaming => ".cs",
+            _ => "",
+        };
+        let name = self.access("st", cache, access, data);
+        let address = self.address(data.args[0], access.offset);
+        let values = match data.args[1..=usize::from(access.vector)] {
+            [one] => self.operand(one),
+            ref several => self.tuple(several),
+        };
+        let policy = self.policy(access.hinted, data);
+        self.line(format_args!("{name} {address}, {values}{policy};"));
+    }
+
+    /// The instruction's name up to its operands.
+    fn access(&self, name: &str, cache: &str, access: Access, data: &InstData) -> String {
+        let order = match access.ordering {
+            Some(Ordering { order, scope }) => format!(".{order}.{scope}"),
+            None if access.cache == Cache::Volatile => ".volatile".into(),
+            None => String::new(),
+        };
+        let hint = if access.hinted { ".L2::cache_hint" } else { "" };
+        let vector = if access.vector == 1 { String::new() } else { format!(".v{}", access.vector) };
+        format!("{name}{order}.{}{cache}{hint}{vector}.{}", self.space(data.args[0]), memory(data.ty))
+    }
+
+    /// The last operand of an access with a cache policy, if it has one.
+    pub(super) fn policy(&mut self, hinted: bool, data: &InstData) -> String {
+        match data.args.last() {
+            Some(&policy) if hinted => format!(", {}", self.register(policy)),
+            _ => String::new(),
+        }
+    }
+
+    /// `{%r1, %r2, …}`
+    pub(super) fn tuple(&mut self, values: &[Value]) -> String {
+        let registers: Vec<String> = values.iter().map(|&value| self.register(value).to_string()).collect();
+        format!("{{{}}}", registers.join(", "))
+    }
+
+    pub(super) fn atomic(&mut self, op: Atomic, ordering: Ordering, offset: i32, data: &InstData) {
+        let space = self.space(data.args[0]);
+        let kind = match op {
+            Atomic::And | Atomic::Or | Atomic::Xor | Atomic::Exch | Atomic::Cas => bits(data.ty),
+            // Addition wraps, so its sign does not matter, and there is none for s64.
+            Atomic::Add if data.ty == Type::I64 => "u64",
+            _ => arithmetic(data.ty),
+        };
+        let address = self.address(data.args[0], offset);
+        let values: Vec<String> = data.args[1..].iter().map(|&value| self.operand(value)).collect();
+        let values = values.join(", ");
+        let Ordering { order, scope } = ordering;
+        // A reduction reads nothing that it could acquire.
+        let reducible = !matches!(op, Atomic::Exch | Atomic::Cas)
+            && matches!(order, Order::Relaxed | Order::Release)
+            && !self.used.contains(&data.results[0]);
+        if reducible {
+            self.line(format_args!("red.{order}.{scope}.{space}.{op}.{kind} {address}, {values};"));
+        } else {
+            let to = self.register(data.results[0]);
+            self.line(format_args!("atom.{order}.{scope}.{space}.{op}.{kind} {to}, {address}, {values};"));
+        }
+    }
+}
