@@ -144,7 +144,7 @@ impl Report {
                 let kind = match data.op {
                     Op::Const(_) => continue,
                     Op::Load(_) if function.value_type(data.args[0]) == Type::Global => "global loads",
-                    Op::Load(_) => "shared loads",
+                    Op::Load(_) | Op::LoadMatrix { .. } => "shared loads",
                     Op::Store(_) if function.value_type(data.args[0]) == Type::Global => "global stores",
                     Op::Store(_) => "shared stores",
                     Op::Atomic { .. } => "atomics",

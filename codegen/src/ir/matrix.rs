@@ -9,6 +9,10 @@ use super::types::Type;
 named_enum! {
     /// Rows, columns and inner dimension of a product: A is m×k, B is k×n, C and D are m×n.
     pub enum MmaShape {
+        /// 16 × 8 × 8.
+        M16N8K8 = "m16n8k8",
+        /// 16 × 8 × 16.
+        M16N8K16 = "m16n8k16",
         /// 16 × 8 × 32.
         M16N8K32 = "m16n8k32",
     }
@@ -21,6 +25,10 @@ named_enum! {
         U8 = "u8",
         /// Signed bytes.
         I8 = "i8",
+        /// IEEE binary16.
+        F16 = "f16",
+        /// bfloat16.
+        Bf16 = "bf16",
     }
 }
 
@@ -40,6 +48,8 @@ impl MmaShape {
     /// m, n and k.
     pub fn dimensions(self) -> [u32; 3] {
         match self {
+            MmaShape::M16N8K8 => [16, 8, 8],
+            MmaShape::M16N8K16 => [16, 8, 16],
             MmaShape::M16N8K32 => [16, 8, 32],
         }
     }
@@ -50,6 +60,15 @@ impl MmaElement {
     pub fn bits(self) -> u32 {
         match self {
             MmaElement::U8 | MmaElement::I8 => 8,
+            MmaElement::F16 | MmaElement::Bf16 => 16,
+        }
+    }
+
+    /// The type of sums of products.
+    pub fn sum(self) -> Type {
+        match self {
+            MmaElement::U8 | MmaElement::I8 => Type::I32,
+            MmaElement::F16 | MmaElement::Bf16 => Type::F32,
         }
     }
 }
@@ -64,8 +83,17 @@ impl Mma {
 
     /// Operands and results at type `ty`, or why there is no such product.
     pub(super) fn signature(self, ty: Type) -> Result<(Vec<Expect>, Vec<Type>), String> {
-        if ty != Type::I32 {
-            return Err(format!("the sums of a product of {} and {} are i32, not {ty}", self.a, self.b));
+        let Mma { shape, a, b } = self;
+        let bytes = a.sum() == Type::I32 && b.sum() == Type::I32;
+        if !bytes && a != b {
+            return Err(format!("no product of {a} and {b}"));
+        }
+        if ty != a.sum() {
+            return Err(format!("the sums of a product of {a} and {b} are {}, not {ty}", a.sum()));
+        }
+        // A row of A is 16 or 32 bytes.
+        if !matches!(shape.dimensions()[2] * a.bits(), 128 | 256) {
+            return Err(format!("no {shape} product of {a}"));
         }
         let [a, b, c] = self.registers();
         let operands = [vec![Expect::Is(Type::U32); a + b], vec![Expect::Is(ty); c]].concat();

@@ -118,6 +118,15 @@ pub enum Op {
     Transfer(Transfer),
     /// A policy (u64) by which the second level evicts the lines of the accesses that name it.
     CachePolicy(Eviction),
+    /// A load of 1, 2 or 4 matrices of 8 rows of 16 bytes from shared memory by the whole warp, which must be converged;
+    /// lane i gives the address of row i mod 8 of matrix i / 8. A result holds, of its matrix, the lane's four bytes: those
+    /// at 4·(lane mod 4) of row lane / 4, as u32.
+    LoadMatrix {
+        /// How many: the number of results.
+        matrices: u8,
+        /// Exchanges the rows and columns of the matrices' 16-bit elements.
+        transposed: bool,
+    },
     /// A product of matrices by the whole warp, which must be converged.
     Mma(Mma),
     /// A value from another lane: operands value, lane/delta/mask, clamp, member mask (u32).
@@ -167,14 +176,19 @@ impl Op {
 
     /// Computes its results from its operands alone, so that equal instructions may be merged.
     pub fn is_pure(self) -> bool {
-        !self.has_effect() && !matches!(self, Op::Load(_))
+        !self.has_effect() && !matches!(self, Op::Load(_) | Op::LoadMatrix { .. })
     }
 
     /// Every lane of the warp has to run it together, so that it stays under the conditions it is under.
     pub fn is_convergent(self) -> bool {
         matches!(
             self,
-            Op::Mma(_) | Op::Shuffle(_) | Op::Vote(_) | Op::Barrier { .. } | Op::BarrierArrive { .. }
+            Op::Mma(_)
+                | Op::LoadMatrix { .. }
+                | Op::Shuffle(_)
+                | Op::Vote(_)
+                | Op::Barrier { .. }
+                | Op::BarrierArrive { .. }
         )
     }
 
@@ -208,6 +222,7 @@ impl Op {
                     | Op::FenceFor(_)
                     | Op::Mbarrier(_)
                     | Op::Transfer(_)
+                    | Op::LoadMatrix { .. }
                     | Op::WaitForDependencies
                     | Op::LaunchDependents
             )

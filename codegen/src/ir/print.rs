@@ -111,6 +111,7 @@ pub fn mnemonic(op: Op) -> &'static str {
         Op::Mbarrier(_) => "mbarrier",
         Op::Transfer(_) => "transfer",
         Op::CachePolicy(_) => "cache_policy",
+        Op::LoadMatrix { .. } => "load_matrix",
         Op::Mma(_) => "mma",
         Op::Shuffle(_) => "shuffle",
         Op::Vote(_) => "vote",
@@ -164,6 +165,9 @@ fn modifiers(f: &mut Formatter<'_>, op: Op, ty: Type) -> fmt::Result {
         Op::Mbarrier(operation) => write!(f, "{operation} "),
         Op::Transfer(transfer) => write!(f, "{transfer} "),
         Op::CachePolicy(eviction) => write!(f, "{eviction} "),
+        Op::LoadMatrix { matrices, transposed } => {
+            write!(f, "x{matrices} {}", if transposed { "transposed " } else { "" })
+        }
         Op::Mma(mma) => write!(f, "{mma} "),
         Op::Fence(scope) | Op::SequentialFence(scope) => write!(f, "{scope} "),
         Op::Shuffle(shuffle) => write!(f, "{shuffle} "),

@@ -204,6 +204,12 @@ impl Op {
                 require(ty == Type::U64, "u64")?;
                 (vec![], vec![ty])
             }
+            Op::LoadMatrix { matrices, .. } => {
+                if !matches!(matrices, 1 | 2 | 4) {
+                    return Err(format!("no load of {matrices} matrices"));
+                }
+                (vec![Is(Type::Shared)], vec![Type::U32; matrices.into()])
+            }
             Op::Mma(mma) => mma.signature(ty)?,
             Op::WarpBarrier => (vec![Is(Type::U32)], vec![]),
             Op::Shuffle(_) => {

@@ -74,6 +74,7 @@ impl Printer<'_> {
                 self.simple(data, &format!("createpolicy.fractional.L2::{eviction}.b64 {{}}, 1.0"));
             }
             Op::Mma(mma) => self.mma(mma, data),
+            Op::LoadMatrix { matrices, transposed } => self.load_matrix(matrices, transposed, data),
             Op::WarpBarrier => {
                 let mask = self.operand(data.args[0]);
                 self.line(format_args!("bar.warp.sync {mask};"));

@@ -9,6 +9,8 @@ impl Printer<'_> {
         let name = |element: MmaElement| match element {
             MmaElement::U8 => "u8",
             MmaElement::I8 => "s8",
+            MmaElement::F16 => "f16",
+            MmaElement::Bf16 => "bf16",
         };
         let sum = super::operand::arithmetic(data.ty);
         let (left, rest) = data.args.split_at(a);
@@ -19,6 +21,15 @@ impl Printer<'_> {
             mma.shape,
             name(mma.a),
             name(mma.b)
+        ));
+    }
+
+    pub(super) fn load_matrix(&mut self, matrices: u8, transposed: bool, data: &InstData) {
+        let from = self.register(data.args[0]);
+        let to = self.tuple(&data.results);
+        let transposed = if transposed { ".trans" } else { "" };
+        self.line(format_args!(
+            "ldmatrix.sync.aligned.m8n8.x{matrices}{transposed}.shared.b16 {to}, [{from}];"
         ));
     }
 }

@@ -87,6 +87,10 @@ impl Parser {
             "mbarrier" => Op::Mbarrier(self.named(Mbarrier::ALL)?),
             "transfer" => Op::Transfer(self.transfer()?),
             "cache_policy" => Op::CachePolicy(self.named(Eviction::ALL)?),
+            "load_matrix" => {
+                let matrices = self.choice(&[("x1", 1), ("x2", 2), ("x4", 4)])?;
+                Op::LoadMatrix { matrices, transposed: self.eat_word("transposed") }
+            }
             "mma" => Op::Mma(Mma {
                 shape: self.named(MmaShape::ALL)?,
                 a: self.named(MmaElement::ALL)?,

@@ -59,6 +59,9 @@ fn every_op() -> Vec<Op> {
         ops.push(Op::Transfer(Transfer::Bulk { hinted }));
         ops.extend([4, 8, 16].map(|bytes| Op::Transfer(Transfer::Async { bytes, hinted })));
     }
+    for matrices in [1, 2, 4] {
+        ops.extend([false, true].map(|transposed| Op::LoadMatrix { matrices, transposed }));
+    }
     for &shape in MmaShape::ALL {
         for &a in MmaElement::ALL {
             ops.extend(MmaElement::ALL.iter().map(|&b| Op::Mma(Mma { shape, a, b })));

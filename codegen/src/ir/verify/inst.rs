@@ -176,6 +176,7 @@ fn transfers(function: &Function, data: &InstData, errors: &mut Vec<String>) {
     let aligned = |operand: usize, size: u32| misaligned(function, data.args[operand], 0, size);
     match data.op {
         Op::Mbarrier(_) => errors.extend(aligned(0, 8)),
+        Op::LoadMatrix { .. } => errors.extend(aligned(0, 16)),
         Op::Transfer(Transfer::Async { bytes, .. }) => errors.extend(aligned(0, bytes.into())),
         Op::Transfer(Transfer::Bulk { .. }) => {
             errors.extend(aligned(0, 16));
