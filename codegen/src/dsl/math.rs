@@ -3,10 +3,9 @@
 use std::panic::Location;
 
 use super::record::{emit, emit1};
-use super::scalar::{F16x2, Float, Int, Number, Scalar};
+use super::scalar::{Float, Int, Number, Scalar};
 use super::value::{IntoVal, Val};
 use crate::ir::{Binary, Op, Rounding, Type, Unary};
-use half::f16;
 
 impl<T: Scalar> Val<T> {
     /// Converts the value: integers wrap or extend, integers to floats and narrower floats round to nearest even,
@@ -265,25 +264,10 @@ pub fn dp2a_high<A: Packed, B: Packed>(
     Val::from_id(emit1(op, Type::I32, &[a.id, b.id, c.into_val().id], Location::caller()))
 }
 
-/// A packed pair of halves, the first in the low half (`mov.b32`).
-#[track_caller]
-pub fn pack_half2(low: Val<f16>, high: Val<f16>) -> Val<F16x2> {
-    Val::from_id(emit1(Op::Pack, Type::F16x2, &[low.id, high.id], Location::caller()))
-}
-
 /// Two halves of a word, the first in the low half (`mov.b32`).
 #[track_caller]
 pub fn pack_u16(low: Val<u16>, high: Val<u16>) -> Val<u32> {
     Val::from_id(emit1(Op::Pack, Type::U32, &[low.id, high.id], Location::caller()))
-}
-
-impl Val<F16x2> {
-    /// The low and the high half (`mov.b32`).
-    #[track_caller]
-    pub fn unpack(self) -> [Val<f16>; 2] {
-        let halves = emit(Op::Unpack, Type::F16, &[self.id], Location::caller());
-        [Val::from_id(halves[0]), Val::from_id(halves[1])]
-    }
 }
 
 impl Val<u32> {

@@ -7,6 +7,7 @@
 mod async_copy;
 mod cache_policy;
 mod carry;
+
 pub mod hooks;
 mod intrinsics;
 mod math;
@@ -14,6 +15,7 @@ mod mbarrier;
 mod mma;
 mod ops;
 mod ordered;
+mod packed;
 mod pipeline;
 mod pointer;
 pub(crate) mod record;
@@ -30,9 +32,10 @@ pub use math::*;
 pub use mbarrier::*;
 pub use mma::*;
 pub use ordered::*;
+pub use packed::*;
 pub use pipeline::{Consumer, Engine, Pipeline, PipelineShape, Producer};
 pub use pointer::{Global, Ptr, Shared, Space, dynamic_shared, shared_array};
 pub use record::{RecordError, Recorded};
 pub use reduce::*;
-pub use scalar::{Bits, F16x2, Float, Int, Number, Scalar, Word};
+pub use scalar::{Bf16x2, Bits, F16x2, Float, Int, Number, Scalar, Word};
 pub use value::{IntoVal, Val, val};

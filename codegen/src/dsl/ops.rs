@@ -4,7 +4,7 @@ use std::ops::*;
 use std::panic::Location;
 
 use super::record::emit1;
-use super::scalar::{Bits, F16x2, Int, Number, Scalar};
+use super::scalar::{Bf16x2, Bits, F16x2, Int, Number, Scalar};
 use super::value::{IntoVal, Val};
 use crate::ir::{Binary, Op, Unary};
 
@@ -55,9 +55,9 @@ macro_rules! left_constant {
     };
 }
 left_constant! {
-    Add add: u8 u16 u32 u64 i8 i16 i32 i64 half::f16 half::bf16 f32 F16x2;
-    Sub sub: u8 u16 u32 u64 i8 i16 i32 i64 half::f16 half::bf16 f32 F16x2;
-    Mul mul: u8 u16 u32 u64 i8 i16 i32 i64 half::f16 half::bf16 f32 F16x2;
+    Add add: u8 u16 u32 u64 i8 i16 i32 i64 half::f16 half::bf16 f32 F16x2 Bf16x2;
+    Sub sub: u8 u16 u32 u64 i8 i16 i32 i64 half::f16 half::bf16 f32 F16x2 Bf16x2;
+    Mul mul: u8 u16 u32 u64 i8 i16 i32 i64 half::f16 half::bf16 f32 F16x2 Bf16x2;
     Div div: u8 u16 u32 u64 i8 i16 i32 i64 f32;
     Rem rem: u8 u16 u32 u64 i8 i16 i32 i64;
     BitAnd bitand: bool u8 u16 u32 u64 i8 i16 i32 i64;

@@ -8,6 +8,10 @@ use crate::ir::Type;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct F16x2(pub f16, pub f16);
 
+/// Two bfloat16 values in one 32-bit register; the first is in the low half.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bf16x2(pub bf16, pub bf16);
+
 /// A Rust type that names the type of a run-time value.
 pub trait Scalar: Copy + 'static {
     /// The IR's type.
@@ -57,6 +61,7 @@ scalar! {
     bf16 => Bf16, |v| u64::from(v.to_bits());
     f32 => F32, |v| u64::from(v.to_bits());
     F16x2 => F16x2, |v| u64::from(v.0.to_bits()) | u64::from(v.1.to_bits()) << 16;
+    Bf16x2 => Bf16x2, |v| u64::from(v.0.to_bits()) | u64::from(v.1.to_bits()) << 16;
 }
 
 macro_rules! mark {
@@ -64,9 +69,9 @@ macro_rules! mark {
 }
 
 mark! {
-    Number: u8 u16 u32 u64 i8 i16 i32 i64 f16 bf16 f32 F16x2;
+    Number: u8 u16 u32 u64 i8 i16 i32 i64 f16 bf16 f32 F16x2 Bf16x2;
     Int: u8 u16 u32 u64 i8 i16 i32 i64;
-    Float: f16 bf16 f32 F16x2;
+    Float: f16 bf16 f32 F16x2 Bf16x2;
     Bits: bool u8 u16 u32 u64 i8 i16 i32 i64;
-    Word: u32 i32 f32 F16x2;
+    Word: u32 i32 f32 F16x2 Bf16x2;
 }

@@ -70,4 +70,4 @@ macro_rules! into_val {
         })*
     };
 }
-into_val!(bool u8 u16 u32 u64 i8 i16 i32 i64 half::f16 half::bf16 f32 super::scalar::F16x2);
+into_val!(bool u8 u16 u32 u64 i8 i16 i32 i64 half::f16 half::bf16 f32 super::scalar::F16x2 super::scalar::Bf16x2);

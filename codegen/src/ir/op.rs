@@ -70,9 +70,11 @@ pub enum Op {
         /// Use the upper two bytes of `b`, else the lower two.
         high: bool,
     },
-    /// Two values as the low and high half of one twice as wide: (f16, f16) → f16x2, (u16, u16) → u32,
-    /// (u32, u32) → u64.
+    /// Two values as the low and high half of one twice as wide: (f16, f16) → f16x2, (bf16, bf16) → bf16x2,
+    /// (u16, u16) → u32, (u32, u32) → u64.
     Pack,
+    /// Two f32, rounded to nearest, as the low and high half of the instruction's type.
+    ConvertPack,
     /// The low and the high half: the inverse of `pack`; the instruction's type is the halves'.
     Unpack,
     /// A pointer (the instruction's type) plus a byte offset (u32, i32, u64 or i64).

@@ -67,7 +67,7 @@ pub fn literal(ty: Type, bits: u64) -> impl Display {
             Type::F32 => finite(f, f32::from_bits(bits as u32)),
             Type::F16 => finite(f, f16::from_bits(bits as u16).to_f32()),
             Type::Bf16 => finite(f, bf16::from_bits(bits as u16).to_f32()),
-            Type::F16x2 => write!(f, "{bits:#010x}"),
+            Type::F16x2 | Type::Bf16x2 => write!(f, "{bits:#010x}"),
             _ if ty.is_signed() => write!(f, "{}", ty.sign_extend(bits)),
             _ => write!(f, "{bits}"),
         }
@@ -97,6 +97,7 @@ pub fn mnemonic(op: Op) -> &'static str {
         Op::Dp4a { .. } => "dp4a",
         Op::Dp2a { .. } => "dp2a",
         Op::Pack => "pack",
+        Op::ConvertPack => "convert_pack",
         Op::Unpack => "unpack",
         Op::PtrAdd => "ptr_add",
         Op::Load(_) => "load",

@@ -109,7 +109,7 @@ impl Op {
             }
             Op::Select => (vec![Is(Type::Pred), Is(ty), Is(ty)], vec![ty]),
             Op::Convert { .. } => {
-                require(ty.is_int() || (ty.is_float() && ty != Type::F16x2), "a scalar number")?;
+                require(ty.is_int() || (ty.is_float() && ty.half().is_none()), "a scalar number")?;
                 (vec![Data], vec![ty])
             }
             Op::Bitcast => (vec![Data], vec![ty]),
@@ -132,18 +132,24 @@ impl Op {
             Op::Pack => {
                 let half = match ty {
                     Type::F16x2 => Type::F16,
+                    Type::Bf16x2 => Type::Bf16,
                     Type::U32 => Type::U16,
                     Type::U64 => Type::U32,
-                    _ => return Err(format!("pack needs f16x2, u32 or u64, not {ty}")),
+                    _ => return Err(format!("pack needs f16x2, bf16x2, u32 or u64, not {ty}")),
                 };
                 (vec![Is(half); 2], vec![ty])
+            }
+            Op::ConvertPack => {
+                require(ty.half().is_some(), "f16x2 or bf16x2")?;
+                (vec![Is(Type::F32); 2], vec![ty])
             }
             Op::Unpack => {
                 let whole = match ty {
                     Type::F16 => Type::F16x2,
+                    Type::Bf16 => Type::Bf16x2,
                     Type::U16 => Type::U32,
                     Type::U32 => Type::U64,
-                    _ => return Err(format!("unpack needs f16, u16 or u32, not {ty}")),
+                    _ => return Err(format!("unpack needs f16, bf16, u16 or u32, not {ty}")),
                 };
                 (vec![Is(whole)], vec![ty; 2])
             }

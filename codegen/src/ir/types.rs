@@ -32,6 +32,8 @@ named_enum! {
         Bf16 = "bf16",
         /// Two binary16 in 32 bits, the first in the low half.
         F16x2 = "f16x2",
+        /// Two bfloat16 in 32 bits, the first in the low half.
+        Bf16x2 = "bf16x2",
         /// IEEE binary32.
         F32 = "f32",
         /// A 64-bit address in the global window.
@@ -47,7 +49,7 @@ impl Type {
         match self {
             Type::Pred | Type::U8 | Type::I8 => 1,
             Type::U16 | Type::I16 | Type::F16 | Type::Bf16 => 2,
-            Type::U32 | Type::I32 | Type::F16x2 | Type::F32 | Type::Shared => 4,
+            Type::U32 | Type::I32 | Type::F16x2 | Type::Bf16x2 | Type::F32 | Type::Shared => 4,
             Type::U64 | Type::I64 | Type::Global => 8,
         }
     }
@@ -85,7 +87,16 @@ impl Type {
 
     /// A scalar or packed floating-point type.
     pub fn is_float(self) -> bool {
-        matches!(self, Type::F16 | Type::Bf16 | Type::F16x2 | Type::F32)
+        matches!(self, Type::F16 | Type::Bf16 | Type::F32) || self.half().is_some()
+    }
+
+    /// The type of each half of a packed type.
+    pub fn half(self) -> Option<Type> {
+        match self {
+            Type::F16x2 => Some(Type::F16),
+            Type::Bf16x2 => Some(Type::Bf16),
+            _ => None,
+        }
     }
 
     /// A pointer into a memory space.

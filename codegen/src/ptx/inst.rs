@@ -53,6 +53,11 @@ impl Printer<'_> {
                 let to = self.register(data.results[0]);
                 self.line(format_args!("mov.{} {to}, {{{low}, {high}}};", bits(data.ty)));
             }
+            Op::ConvertPack => {
+                let (low, high) = (self.register(data.args[0]), self.register(data.args[1]));
+                let to = self.register(data.results[0]);
+                self.line(format_args!("cvt.rn.{}.f32 {to}, {high}, {low};", arithmetic(data.ty)));
+            }
             Op::Unpack => {
                 let from = self.register(data.args[0]);
                 let (low, high) = (self.register(data.results[0]), self.register(data.results[1]));

@@ -20,7 +20,9 @@ impl Class {
         match ty {
             Type::Pred => Class::Pred,
             Type::U16 | Type::I16 | Type::F16 | Type::Bf16 => Class::Half,
-            Type::U8 | Type::I8 | Type::U32 | Type::I32 | Type::F16x2 | Type::Shared => Class::Word,
+            Type::U8 | Type::I8 | Type::U32 | Type::I32 | Type::F16x2 | Type::Bf16x2 | Type::Shared => {
+                Class::Word
+            }
             Type::F32 => Class::Float,
             Type::U64 | Type::I64 | Type::Global => Class::Long,
         }
@@ -64,7 +66,7 @@ impl std::fmt::Display for Register {
 
 /// Whether constants of the type can stand as immediates.
 pub(super) fn immediate_allowed(ty: Type) -> bool {
-    !matches!(ty, Type::Pred | Type::F16 | Type::Bf16 | Type::F16x2)
+    !matches!(ty, Type::Pred | Type::F16 | Type::Bf16) && ty.half().is_none()
 }
 
 /// A constant as PTX spells it. Halves are spelled as their bits, for `mov.b16` and `mov.b32`.
@@ -76,7 +78,7 @@ pub(super) fn immediate(ty: Type, bits: u64) -> String {
         Type::I32 => (bits as u32 as i32).to_string(),
         Type::I64 => (bits as i64).to_string(),
         Type::F16 | Type::Bf16 => format!("0x{bits:04X}"),
-        Type::F16x2 => format!("0x{bits:08X}"),
+        Type::F16x2 | Type::Bf16x2 => format!("0x{bits:08X}"),
         _ => bits.to_string(),
     }
 }
@@ -93,6 +95,7 @@ pub(super) fn arithmetic(ty: Type) -> &'static str {
         Type::F16 => "f16",
         Type::Bf16 => "bf16",
         Type::F16x2 => "f16x2",
+        Type::Bf16x2 => "bf16x2",
         Type::F32 => "f32",
         Type::Pred => "pred",
         Type::Global => "u64",
@@ -106,7 +109,7 @@ pub(super) fn memory(ty: Type) -> &'static str {
         Type::U8 => "u8",
         Type::I8 => "s8",
         Type::F16 | Type::Bf16 => "b16",
-        Type::F16x2 => "b32",
+        Type::F16x2 | Type::Bf16x2 => "b32",
         _ => arithmetic(ty),
     }
 }

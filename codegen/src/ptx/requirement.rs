@@ -41,6 +41,9 @@ pub(super) fn requirement(inst: &InstData, source: Option<Type>) -> Option<Requi
         Op::Binary(Binary::Add) if bf16 => need("add.bf16", Sm90, (7, 8)),
         Op::Binary(Binary::Sub) if bf16 => need("sub.bf16", Sm90, (7, 8)),
         Op::Binary(Binary::Mul) if bf16 => need("mul.bf16", Sm90, (7, 8)),
+        Op::Binary(Binary::Add) if inst.ty == Type::Bf16x2 => need("add.bf16x2", Sm90, (7, 8)),
+        Op::Binary(Binary::Sub) if inst.ty == Type::Bf16x2 => need("sub.bf16x2", Sm90, (7, 8)),
+        Op::Binary(Binary::Mul) if inst.ty == Type::Bf16x2 => need("mul.bf16x2", Sm90, (7, 8)),
         Op::Compare(Compare::Eq | Compare::Ne | Compare::Lt | Compare::Le | Compare::Gt | Compare::Ge)
             if bf16 =>
         {

@@ -13,6 +13,7 @@ mod integers;
 mod matrices;
 mod memory;
 mod ordered;
+mod pairs;
 mod pipelines;
 mod table;
 mod targets;

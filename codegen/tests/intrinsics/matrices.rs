@@ -194,7 +194,8 @@ fn loads_of_matrices() {
         	st.global.u32 [%rd3+640], %r21;
         	st.global.u32 [%rd3], %r22;
         	ret;
-    "#]].assert_eq(&listing(loads(), Target::Sm80));
+    "#]]
+    .assert_eq(&listing(loads(), Target::Sm80));
 }
 
 #[kernel(threads = 32)]

@@ -121,6 +121,7 @@ fn scalar(ty: Type) -> TokenStream {
         Type::F16 => quote!(::bespoke_codegen::launch::f16),
         Type::Bf16 => quote!(::bespoke_codegen::launch::bf16),
         Type::F16x2 => quote!([::bespoke_codegen::launch::f16; 2]),
+        Type::Bf16x2 => quote!([::bespoke_codegen::launch::bf16; 2]),
         Type::F32 => quote!(f32),
         Type::Pred => quote!(bool),
     }

@@ -64,6 +64,7 @@ impl Parser {
                 high: self.choice(&[("low", false), ("high", true)])?,
             },
             "pack" => Op::Pack,
+            "convert_pack" => Op::ConvertPack,
             "unpack" => Op::Unpack,
             "ptr_add" => Op::PtrAdd,
             "load" => Op::Load(self.access()?),

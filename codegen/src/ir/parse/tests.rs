@@ -29,6 +29,7 @@ fn every_op() -> Vec<Op> {
         Op::Prmt,
         Op::BitField,
         Op::Pack,
+        Op::ConvertPack,
         Op::Unpack,
         Op::PtrAdd,
         Op::Barrier { id: 0, threads: 0 },

@@ -146,7 +146,7 @@ fn casts(function: &Function, data: &InstData, errors: &mut Vec<String>) {
     let Some(&arg) = data.args.first() else { return };
     let from = function.value_type(arg);
     match data.op {
-        Op::Convert { .. } if from.is_pointer() || from == Type::F16x2 => {
+        Op::Convert { .. } if from.is_pointer() || from.half().is_some() => {
             errors.push(format!("{} is not a scalar number", typed(function, arg)));
         }
         Op::Bitcast if from.bits() != data.ty.bits() || data.ty == Type::Pred => {

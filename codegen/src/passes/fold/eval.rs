@@ -47,6 +47,10 @@ pub(super) fn evaluate(op: Op, ty: Type, args: &[(Type, u64)]) -> Option<Bits> {
             let dot = (0..2).map(|i| half(a, i, a_signed) * byte(b, first + i, b_signed)).sum::<i64>();
             arg(2)?.wrapping_add(dot as u64) & ty.mask()
         }
+        Op::ConvertPack => {
+            let round = |bits| float::of_float(ty.half()?, Type::F32, bits, Rounding::Nearest);
+            round(arg(1)?)? << 16 | round(arg(0)?)?
+        }
         Op::Pack => arg(1)? << (ty.bits() / 2) | arg(0)?,
         Op::Unpack => return Some(smallvec![arg(0)? & ty.mask(), arg(0)? >> ty.bits()]),
         _ => return None,

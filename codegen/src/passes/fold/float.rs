@@ -59,8 +59,8 @@ fn packed<const N: usize>(args: [u64; N], scalar: impl Fn([u64; N]) -> Option<u6
 }
 
 pub(super) fn unary(unary: Unary, ty: Type, a: u64) -> Option<u64> {
-    if ty == Type::F16x2 {
-        return packed([a], |[a]| self::unary(unary, Type::F16, a));
+    if let Some(half) = ty.half() {
+        return packed([a], |[a]| self::unary(unary, half, a));
     }
     let sign = 1 << (ty.bits() - 1);
     if value(ty, a).is_nan() {
@@ -80,8 +80,8 @@ fn finite_f32(value: f32) -> Option<u64> {
 }
 
 pub(super) fn binary(binary: Binary, ty: Type, a: u64, b: u64) -> Option<u64> {
-    if ty == Type::F16x2 {
-        return packed([a, b], |[a, b]| self::binary(binary, Type::F16, a, b));
+    if let Some(half) = ty.half() {
+        return packed([a, b], |[a, b]| self::binary(binary, half, a, b));
     }
     let (x, y) = (value(ty, a), value(ty, b));
     match binary {
@@ -107,8 +107,10 @@ fn extreme(smaller: bool, (x, a): (f64, u64), (y, b): (f64, u64)) -> Option<u64>
 }
 
 pub(super) fn mul_add(ty: Type, a: u64, b: u64, c: u64) -> Option<u64> {
+    if let Some(half) = ty.half() {
+        return packed([a, b, c], |[a, b, c]| mul_add(half, a, b, c));
+    }
     match ty {
-        Type::F16x2 => packed([a, b, c], |[a, b, c]| mul_add(Type::F16, a, b, c)),
         Type::F32 => {
             let [x, y, z] = [a, b, c].map(|bits| f32::from_bits(bits as u32));
             let result = x.mul_add(y, z);

@@ -16,7 +16,7 @@ pub(super) fn simplify(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewri
         Op::Binary(_) if data.ty.is_float() => float_binary(editor, data),
         Op::Binary(binary) => same_operands(data, binary).or_else(|| int_binary(editor, data, binary)),
         // Targets have fused bfloat16 arithmetic before they have any other.
-        Op::MulAdd if data.ty == Type::Bf16 => None,
+        Op::MulAdd if matches!(data.ty, Type::Bf16 | Type::Bf16x2) => None,
         Op::MulAdd if data.ty.is_float() => float_mul_add(editor, data),
         Op::MulAdd => int_mul_add(editor, data),
         Op::MulWide => mul_wide(editor, data),
@@ -140,13 +140,14 @@ fn one(ty: Type) -> Option<u64> {
         Type::F16 => Some(0x3c00),
         Type::Bf16 => Some(0x3f80),
         Type::F16x2 => Some(0x3c00_3c00),
+        Type::Bf16x2 => Some(0x3f80_3f80),
         _ => None,
     }
 }
 
 fn minus_zero(ty: Type) -> Option<u64> {
     match ty {
-        Type::F16x2 => Some(0x8000_8000),
+        Type::F16x2 | Type::Bf16x2 => Some(0x8000_8000),
         _ if ty.is_float() => Some(1 << (ty.bits() - 1)),
         _ => None,
     }

@@ -1,0 +1,56 @@
+//! Pairs of 16-bit floats in one register: [`F16x2`] and [`Bf16x2`].
+//!
+//! The operators, [`super::fma`], `min`, `max`, negation and `abs` work on both halves at once, each rounded as the
+//! scalar is (`add.rn.f16x2`, `fma.rn.bf16x2` and so on). Sums, differences and products of [`Bf16x2`] need sm_90; on
+//! sm_80 there are `fma`, `min`, `max`, negation and `abs`.
+
+use std::panic::Location;
+
+use half::{bf16, f16};
+
+use super::record::{emit, emit1};
+use super::scalar::{Bf16x2, F16x2, Float, Number, Scalar};
+use super::value::{IntoVal, Val};
+use crate::ir::Op;
+
+/// Two 16-bit floats in one register.
+pub trait FloatPair: Float {
+    /// Each of them.
+    type Half: Number;
+}
+
+impl FloatPair for F16x2 {
+    type Half = f16;
+}
+
+impl FloatPair for Bf16x2 {
+    type Half = bf16;
+}
+
+impl<P: FloatPair> Val<P> {
+    /// A pair, the first in the low half (`mov.b32`).
+    #[track_caller]
+    pub fn pack(low: Val<P::Half>, high: Val<P::Half>) -> Val<P> {
+        Val::from_id(emit1(Op::Pack, P::TYPE, &[low.id, high.id], Location::caller()))
+    }
+
+    /// The low and the high half (`mov.b32`).
+    #[track_caller]
+    pub fn unpack(self) -> [Val<P::Half>; 2] {
+        let halves = emit(Op::Unpack, P::Half::TYPE, &[self.id], Location::caller());
+        [Val::from_id(halves[0]), Val::from_id(halves[1])]
+    }
+}
+
+/// Two f32, each rounded to the nearest half, the first in the low half (`cvt.rn.f16x2.f32`, `cvt.rn.bf16x2.f32`).
+#[track_caller]
+pub fn pack_rounded<P: FloatPair>(low: impl IntoVal<f32>, high: impl IntoVal<f32>) -> Val<P> {
+    let args = [low.into_val().id, high.into_val().id];
+    Val::from_id(emit1(Op::ConvertPack, P::TYPE, &args, Location::caller()))
+}
+
+/// A packed pair of binary16, the first in the low half (`mov.b32`).
+#[track_caller]
+pub fn pack_half2(low: Val<f16>, high: Val<f16>) -> Val<F16x2> {
+    Val::pack(low, high)
+}
