@@ -1,14 +1,15 @@
 //! Asynchronous copies and mbarriers: the text that they become, and the targets that have them.
 
 use bespoke_codegen::prelude::*;
+use bespoke_emulator::LaunchConfig;
 use expect_test::expect;
 
-use crate::device::listing;
+use crate::device::{Buffer, Launch, bytes, execute, listing, values};
 
-/// A tile through shared memory by `cp.async`, waited for at an mbarrier.
+/// 28 bytes a thread through shared memory by `cp.async`, waited for at an mbarrier.
 #[kernel(threads = 32)]
 fn by_async_copies(from: Ptr<Global, u8>, to: Ptr<Global, u32>, parity: Val<u32>) {
-    let tile = shared_array::<u32>(128);
+    let tile = shared_array::<u32>(224);
     let barriers = mbarrier_array(2);
     let full = barriers.at(1);
     let i = thread_index();
@@ -17,12 +18,17 @@ fn by_async_copies(from: Ptr<Global, u8>, to: Ptr<Global, u32>, parity: Val<u32>
     }
     barrier();
     copy_async::<16>(tile.cast().bytes(i * 16), from.bytes(i * 16));
-    copy_async::<8>(tile.cast(), from);
-    copy_async::<4>(tile.cast(), from);
+    copy_async::<8>(tile.cast().bytes(i * 8 + 512), from.bytes(i * 8 + 512));
+    copy_async::<4>(tile.cast().bytes(i * 4 + 768), from.bytes(i * 4 + 768));
     full.arrive_after_copies();
     full.wait(parity, Wait::Test);
-    to.at(i).store(tile.at(i).load());
-    full.invalidate();
+    for part in 0..7u32 {
+        to.at(part * 32 + i).store(tile.at(part * 32 + (i ^ 1)).load());
+    }
+    barrier();
+    if i == 0 {
+        full.invalidate();
+    }
 }
 
 #[test]
@@ -44,23 +50,63 @@ fn async_copies_and_a_barrier() {
         	mul.wide.u32 %rd3, %r5, 16;
         	add.s64 %rd4, %rd1, %rd3;
         	cp.async.cg.shared.global [%r7], [%rd4], 16;
-        	cp.async.ca.shared.global [%r2], [%rd1], 8;
-        	cp.async.ca.shared.global [%r2], [%rd1], 4;
+        	shl.b32 %r8, %r5, 3;
+        	add.s32 %r9, %r2, %r8;
+        	add.s32 %r10, %r9, 512;
+        	mul.wide.u32 %rd5, %r5, 8;
+        	add.s64 %rd6, %rd1, %rd5;
+        	add.s64 %rd7, %rd6, 512;
+        	cp.async.ca.shared.global [%r10], [%rd7], 8;
+        	shl.b32 %r11, %r5, 2;
+        	add.s32 %r12, %r2, %r11;
+        	add.s32 %r13, %r12, 768;
+        	mul.wide.u32 %rd8, %r5, 4;
+        	add.s64 %rd9, %rd1, %rd8;
+        	add.s64 %rd10, %rd9, 768;
+        	cp.async.ca.shared.global [%r13], [%rd10], 4;
         	cp.async.mbarrier.arrive.noinc.shared.b64 [%r4];
         $L_block6:
         	mbarrier.test_wait.parity.shared.b64 %p2, [%r4], %r1;
         	@!%p2 bra $L_block6;
         $L_block8:
-        	mul.wide.u32 %rd5, %r5, 4;
-        	add.s64 %rd6, %rd2, %rd5;
-        	shl.b32 %r8, %r5, 2;
-        	add.s32 %r9, %r2, %r8;
-        	ld.shared.u32 %r10, [%r9];
-        	st.global.u32 [%rd6], %r10;
+        	add.s64 %rd11, %rd2, %rd8;
+        	xor.b32 %r14, %r5, 1;
+        	shl.b32 %r15, %r14, 2;
+        	add.s32 %r16, %r2, %r15;
+        	ld.shared.u32 %r17, [%r16];
+        	st.global.u32 [%rd11], %r17;
+        	ld.shared.u32 %r18, [%r16+128];
+        	st.global.u32 [%rd11+128], %r18;
+        	ld.shared.u32 %r19, [%r16+256];
+        	st.global.u32 [%rd11+256], %r19;
+        	ld.shared.u32 %r20, [%r16+384];
+        	st.global.u32 [%rd11+384], %r20;
+        	ld.shared.u32 %r21, [%r16+512];
+        	st.global.u32 [%rd11+512], %r21;
+        	ld.shared.u32 %r22, [%r16+640];
+        	st.global.u32 [%rd11+640], %r22;
+        	ld.shared.u32 %r23, [%r16+768];
+        	st.global.u32 [%rd11+768], %r23;
+        	bar.sync 0;
+        	@!%p1 bra $L_block11;
+        $L_block9:
         	mbarrier.inval.shared.b64 [%r4];
+        $L_block11:
         	ret;
-    "#]]
-    .assert_eq(&listing(by_async_copies(), Target::Sm80));
+    "#]].assert_eq(&listing(by_async_copies(), Target::Sm80));
+    copies(by_async_copies(), Target::Sm80, 0, 224);
+}
+
+/// Requires that the kernel copies `words` words of its first buffer to the second, with neighbours exchanged.
+fn copies(kernel: Recorded, oldest: Target, scalar: u32, words: usize) {
+    let from: Vec<u32> = (0..words as u32).map(|i| i.wrapping_mul(0x9e37_79b9)).collect();
+    let buffers = [Buffer::Holding(bytes(&from)), Buffer::Empty(4 * words)];
+    let config = LaunchConfig::linear(1, 32);
+    let launch = Launch { oldest, config, buffers: &buffers, scalars: &[&scalar] };
+    execute(kernel, &launch, |after, ptx| {
+        let expected: Vec<u32> = (0..words).map(|i| from[i ^ 1]).collect();
+        assert_eq!(values::<u32>(&after[1]), expected, "{ptx}");
+    });
 }
 
 #[kernel(threads = 64)]
@@ -119,7 +165,7 @@ fn by_bulk_copies(from: Ptr<Global, u8>, to: Ptr<Global, u32>, tiles: Val<u32>) 
             copy_bulk(tile.cast(), from.bytes(i * 128), 128, full, None);
         }
         full.wait(i & 1, Wait::Try);
-        to.at(i * 32 + thread_index()).store(tile.at(thread_index()).load());
+        to.at(i * 32 + thread_index()).store(tile.at(thread_index() ^ 1).load());
         barrier();
         i += 1;
     }
@@ -139,40 +185,42 @@ fn bulk_copies_and_a_barrier() {
         	fence.mbarrier_init.release.cluster;
         $L_block3:
         	bar.sync 0;
-        	shl.b32 %r5, %r4, 2;
-        	add.s32 %r6, %r2, %r5;
-        	mov.b32 %r7, 0;
+        	xor.b32 %r5, %r4, 1;
+        	shl.b32 %r6, %r5, 2;
+        	add.s32 %r7, %r2, %r6;
+        	mov.b32 %r8, 0;
         $L_block6:
-        	setp.lt.u32 %p2, %r7, %r1;
+        	setp.lt.u32 %p2, %r8, %r1;
         	@!%p2 bra $L_block7;
         $L_block9:
         	@!%p1 bra $L_block12;
         $L_block10:
         	mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r3], 128;
-        	shl.b32 %r8, %r7, 7;
-        	cvt.u64.u32 %rd3, %r8;
+        	shl.b32 %r9, %r8, 7;
+        	cvt.u64.u32 %rd3, %r9;
         	add.s64 %rd4, %rd1, %rd3;
         	cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2], [%rd4], 128, [%r3];
         $L_block12:
-        	and.b32 %r9, %r7, 1;
+        	and.b32 %r10, %r8, 1;
         $L_block15:
-        	mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r3], %r9;
+        	mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r3], %r10;
         	@!%p3 bra $L_block15;
         $L_block17:
-        	shl.b32 %r10, %r7, 5;
-        	add.u32 %r11, %r10, %r4;
-        	mul.wide.u32 %rd5, %r11, 4;
+        	shl.b32 %r11, %r8, 5;
+        	add.u32 %r12, %r11, %r4;
+        	mul.wide.u32 %rd5, %r12, 4;
         	add.s64 %rd6, %rd2, %rd5;
-        	ld.shared.u32 %r12, [%r6];
-        	st.global.u32 [%rd6], %r12;
+        	ld.shared.u32 %r13, [%r7];
+        	st.global.u32 [%rd6], %r13;
         	bar.sync 0;
-        	add.u32 %r13, %r7, 1;
-        	mov.b32 %r7, %r13;
+        	add.u32 %r14, %r8, 1;
+        	mov.b32 %r8, %r14;
         	bra $L_block6;
         $L_block7:
         	ret;
     "#]]
     .assert_eq(&listing(by_bulk_copies(), Target::Sm90));
+    copies(by_bulk_copies(), Target::Sm90, 5, 160);
 }
 
 #[kernel(threads = 32)]

@@ -69,34 +69,48 @@ fn fused<T: HostNumber>(a: T, b: T, c: T) -> T {
     rounded(exact(a).mul_add(exact(b), exact(c)))
 }
 
-#[test]
-fn f16x2() {
-    type P = F16x2;
-    fn both(a: P, b: P, scalar: impl Fn(f16, f16) -> f16) -> P {
-        F16x2(scalar(a.0, b.0), scalar(a.1, b.1))
-    }
-    Table::<P, P, P, P>::new(edges())
-        .binary("add", |a, b| a + b, |a, b| both(a, b, |a, b| rounded(exact(a) + exact(b))))
-        .binary("sub", |a, b| a - b, |a, b| both(a, b, |a, b| rounded(exact(a) - exact(b))))
-        .binary("mul", |a, b| a * b, |a, b| both(a, b, |a, b| rounded(exact(a) * exact(b))))
-        .binary("min", |a, b| a.min(b), |a, b| both(a, b, |a, b| extreme(a, b, false)))
-        .binary("max", |a, b| a.max(b), |a, b| both(a, b, |a, b| extreme(a, b, true)))
-        .unary("neg", |a| -a, |a| F16x2(-a.0, -a.1))
-        .unary("abs", |a| a.abs(), |a| both(a, a, |a, _| if a.is_sign_negative() { -a } else { a }))
-        .ternary(
-            "fma",
-            |a, b, c| fma::<P>(a, b, c),
-            |a, b, c| F16x2(fused(a.0, b.0, c.0), fused(a.1, b.1, c.1)),
-        )
-        .unary(
-            "halves exchanged",
-            |a| {
-                let [low, high] = a.unpack();
-                pack_half2(high, low)
-            },
-            |a| F16x2(a.1, a.0),
-        )
-        .check();
+macro_rules! pairs {
+    ($($name:ident $pair:ident $half:ident $sums:ident;)*) => { $(
+        #[test]
+        fn $name() {
+            type P = $pair;
+            fn both(a: P, b: P, scalar: impl Fn($half, $half) -> $half) -> P {
+                $pair(scalar(a.0, b.0), scalar(a.1, b.1))
+            }
+            Table::<P, P, P, P>::new(edges())
+                .needs(Target::$sums)
+                .binary("add", |a, b| a + b, |a, b| both(a, b, |a, b| rounded(exact(a) + exact(b))))
+                .binary("sub", |a, b| a - b, |a, b| both(a, b, |a, b| rounded(exact(a) - exact(b))))
+                .binary("mul", |a, b| a * b, |a, b| both(a, b, |a, b| rounded(exact(a) * exact(b))))
+                .check();
+            Table::<P, P, P, P>::new(edges())
+                .binary("min", |a, b| a.min(b), |a, b| both(a, b, |a, b| extreme(a, b, false)))
+                .binary("max", |a, b| a.max(b), |a, b| both(a, b, |a, b| extreme(a, b, true)))
+                .unary("neg", |a| -a, |a| $pair(-a.0, -a.1))
+                .unary("abs", |a| a.abs(), |a| both(a, a, |a, _| if a.is_sign_negative() { -a } else { a }))
+                .ternary(
+                    "fma",
+                    |a, b, c| fma::<P>(a, b, c),
+                    |a, b, c| $pair(fused(a.0, b.0, c.0), fused(a.1, b.1, c.1)),
+                )
+                .unary(
+                    "halves exchanged",
+                    |a| {
+                        let [low, high] = a.unpack();
+                        Val::<P>::pack(high, low)
+                    },
+                    |a| $pair(a.1, a.0),
+                )
+                .check();
+            Table::<f32, f32, u32, P>::new(edges())
+                .binary("rounded", |a, b| pack_rounded::<P>(a, b), |a, b| $pair($half::from_f32(a), $half::from_f32(b)))
+                .check();
+        }
+    )* };
+}
+pairs! {
+    f16x2 F16x2 f16 Sm80;
+    bf16x2 Bf16x2 bf16 Sm90;
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use bespoke_codegen::dsl::{F16x2, Number, Scalar};
+use bespoke_codegen::dsl::{Bf16x2, F16x2, Number, Scalar};
 use bespoke_codegen::ir::{Rounding, Type};
 use half::{bf16, f16};
 
@@ -89,27 +89,36 @@ fn small<T: HostNumber>(x: f64) -> T {
     convert(Exact::Float(x), Rounding::Nearest)
 }
 
-impl Host for F16x2 {
-    fn from_bits(bits: u64) -> F16x2 {
-        F16x2(f16::from_bits(bits as u16), f16::from_bits((bits >> 16) as u16))
-    }
-    fn is_nan(self) -> bool {
-        self.0.is_nan() || self.1.is_nan()
-    }
-    fn edges() -> Vec<F16x2> {
-        let halves = f16::edges();
-        halves.iter().zip(halves.iter().rev()).map(|(&low, &high)| F16x2(low, high)).collect()
-    }
+macro_rules! pairs {
+    ($($pair:ident $half:ident;)*) => { $(
+        impl Host for $pair {
+            fn from_bits(bits: u64) -> $pair {
+                $pair($half::from_bits(bits as u16), $half::from_bits((bits >> 16) as u16))
+            }
+            fn is_nan(self) -> bool {
+                self.0.is_nan() || self.1.is_nan()
+            }
+            fn edges() -> Vec<$pair> {
+                let halves = $half::edges();
+                halves.iter().zip(halves.iter().rev()).map(|(&low, &high)| $pair(low, high)).collect()
+            }
+        }
+    )* };
+}
+pairs! {
+    F16x2 f16;
+    Bf16x2 bf16;
 }
 
 /// Equal to the bit, or both not a number: their payload is the device's choice.
 pub fn same<T: Host>(a: T, b: T) -> bool {
-    let part = |bits: u64| f16::from_bits(bits as u16);
-    let equal = |a: f16, b: f16| a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan());
+    fn halves<H: Host>(a: u64, b: u64) -> bool {
+        same(H::from_bits(a & 0xffff), H::from_bits(b & 0xffff))
+            && same(H::from_bits(a >> 16), H::from_bits(b >> 16))
+    }
     match T::TYPE {
-        Type::F16x2 => {
-            equal(part(a.bits()), part(b.bits())) && equal(part(a.bits() >> 16), part(b.bits() >> 16))
-        }
+        Type::F16x2 => halves::<f16>(a.bits(), b.bits()),
+        Type::Bf16x2 => halves::<bf16>(a.bits(), b.bits()),
         _ => a.bits() == b.bits() || (a.is_nan() && b.is_nan()),
     }
 }

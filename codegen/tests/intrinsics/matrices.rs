@@ -1,9 +1,11 @@
 //! Matrix products by a warp: the text that they become, and what passes do with them.
 
 use bespoke_codegen::prelude::*;
+use bespoke_emulator::LaunchConfig;
 use expect_test::expect;
 
-use crate::device::listing;
+use crate::device::{Buffer, Launch, bytes, execute, listing, values};
+use crate::host::{Exact, HostNumber, convert};
 
 #[kernel(threads = 32)]
 fn bytes_by_bytes(
@@ -75,127 +77,144 @@ fn products_are_merged_and_removed_but_not_moved() {
     assert!(text[..last].contains("setp.eq"), "a product moved out of its condition:\n{text}");
 }
 
-/// C += A·B of one tile through shared memory; A's rows and B's columns are 4·`RA` and 8·`RB` words.
+/// C += A·B of one tile that goes through shared memory, where A's rows and B's columns lie `pitch` bytes apart.
 #[kernel(threads = 32)]
-fn through_shared<A, B, const RA: usize, const RB: usize>(c: Ptr<Global, A::Sum>, pitch: u32)
-where
+fn through_shared<A, B, const RA: usize, const RB: usize>(
+    a: Ptr<Global, A>,
+    b: Ptr<Global, B>,
+    c: Ptr<Global, A::Sum>,
+    pitch: u32,
+) where
     A: MmaWith<B>,
     B: MmaElement<Sum = A::Sum>,
 {
+    let depth = RB as u32 * 16 / A::TYPE.bytes();
     let (left, right) = (shared_array::<A>(1024), shared_array::<B>(1024));
+    for i in 0..depth / 2 {
+        let (row, column) = ((lane() + i * 32) / depth, (lane() + i * 32) % depth);
+        left.bytes(row * pitch).at(column).store(a.at(lane() + i * 32).load());
+    }
+    for i in 0..depth / 4 {
+        let (column, row) = ((lane() + i * 32) / depth, (lane() + i * 32) % depth);
+        right.bytes(column * pitch).at(row).store(b.at(lane() + i * 32).load());
+    }
+    warp_barrier(ALL_LANES);
     let mut sums = FragmentC::<A::Sum>::zero();
-    for i in 0..4u32 {
-        sums.0[i as usize] = c.at(FragmentC::<A::Sum>::row(i) * 8 + FragmentC::<A::Sum>::column(i)).load();
+    for (i, sum) in sums.0.iter_mut().enumerate() {
+        *sum = sum_at(c, i as u32).load();
     }
-    let (a, b) = (FragmentA::<A, RA>::load(left, pitch), FragmentB::<B, RB>::load(right, pitch));
-    sums = mma(a, b, sums);
-    for i in 0..4u32 {
-        c.at(FragmentC::<A::Sum>::row(i) * 8 + FragmentC::<A::Sum>::column(i)).store(sums.0[i as usize]);
+    let (left, right) = (FragmentA::<A, RA>::load(left, pitch), FragmentB::<B, RB>::load(right, pitch));
+    sums = mma(left, right, sums);
+    for (i, sum) in sums.0.iter().enumerate() {
+        sum_at(c, i as u32).store(*sum);
     }
+}
+
+/// Where the lane's sum number `i` is in a matrix with 8 columns.
+#[device]
+fn sum_at<S: Scalar + Default>(c: Ptr<Global, S>, i: u32) -> Ptr<Global, S> {
+    c.at(FragmentC::<S>::row(i) * 8 + FragmentC::<S>::column(i))
+}
+
+/// Small numbers of every sign that the type has, so that sums are exact.
+fn numbers<T: HostNumber>(count: usize, seed: usize) -> Vec<T> {
+    let low = if T::TYPE.is_unsigned() { 0 } else { -7 };
+    let number = |i: usize| (i * i * 31 + i * 7 + seed) % 15;
+    (0..count).map(|i| convert(Exact::Int(low + number(i) as i128), Rounding::Nearest)).collect()
+}
+
+fn whole<T: HostNumber>(value: T) -> i128 {
+    match value.exact() {
+        Exact::Int(value) => value,
+        Exact::Float(value) => value as i128,
+    }
+}
+
+fn check<A, B, const RA: usize, const RB: usize>(pitch: u32)
+where
+    A: MmaWith<B> + HostNumber,
+    B: MmaElement<Sum = A::Sum> + HostNumber,
+    A::Sum: HostNumber,
+{
+    let depth = RB * 16 / A::TYPE.bytes() as usize;
+    let (a, b) = (numbers::<A>(16 * depth, 3), numbers::<B>(8 * depth, 5));
+    let c: Vec<A::Sum> = numbers(128, 1);
+    let buffers = [&bytes(&a), &bytes(&b), &bytes(&c)].map(|bytes| Buffer::Holding(bytes.clone()));
+    let config = LaunchConfig::linear(1, 32);
+    let launch = Launch { oldest: Target::Sm80, config, buffers: &buffers, scalars: &[] };
+    execute(through_shared::<A, B, RA, RB>(pitch), &launch, |after, ptx| {
+        let found: Vec<A::Sum> = values(&after[2]);
+        for (i, (&found, &before)) in found.iter().zip(&c).enumerate() {
+            let (row, column) = (&a[i / 8 * depth..][..depth], &b[i % 8 * depth..][..depth]);
+            let products = row.iter().zip(column).map(|(&x, &y)| whole(x) * whole(y));
+            let expected = whole(before) + products.sum::<i128>();
+            assert_eq!(whole(found), expected, "row {} column {}\n{ptx}", i / 8, i % 8);
+        }
+    });
 }
 
 #[test]
 fn products_of_fragments() {
-    for (kernel, name) in [
-        (through_shared::<u8, i8, 2, 1>(16), "m16n8k16.row.col.s32.u8.s8.s32"),
-        (through_shared::<i8, i8, 4, 2>(48), "m16n8k32.row.col.s32.s8.s8.s32"),
-        (through_shared::<f16, f16, 2, 1>(16), "m16n8k8.row.col.f32.f16.f16.f32"),
-        (through_shared::<f16, f16, 4, 2>(48), "m16n8k16.row.col.f32.f16.f16.f32"),
-        (through_shared::<bf16, bf16, 2, 1>(16), "m16n8k8.row.col.f32.bf16.bf16.f32"),
-    ] {
-        let text = listing(kernel, Target::Sm80);
-        assert_eq!(text.matches(name).count(), 1, "no {name} in {text}");
-    }
-    let kernel = through_shared::<bf16, bf16, 4, 2>(48);
-    expect![[r#"
-        .version 7.0
-        	mov.u32 %r1, shared0;
-        	mov.u32 %r2, shared1;
-        	mov.u32 %r3, %laneid;
-        	shr.u32 %r4, %r3, 2;
-        	shl.b32 %r5, %r4, 3;
-        	and.b32 %r6, %r3, 3;
-        	shl.b32 %r7, %r6, 1;
-        	add.u32 %r8, %r5, %r7;
-        	mul.wide.u32 %rd2, %r8, 4;
-        	add.s64 %rd3, %rd1, %rd2;
-        	ld.global.f32 %f1, [%rd3];
-        	ld.global.f32 %f2, [%rd3+4];
-        	ld.global.f32 %f3, [%rd3+256];
-        	ld.global.f32 %f4, [%rd3+260];
-        	and.b32 %r9, %r3, 15;
-        	mul.lo.u32 %r10, %r9, 48;
-        	add.s32 %r11, %r1, %r10;
-        	shr.u32 %r12, %r3, 4;
-        	shl.b32 %r13, %r12, 4;
-        	add.s32 %r14, %r11, %r13;
-        	ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r15, %r16, %r17, %r18}, [%r14];
-        	and.b32 %r19, %r3, 7;
-        	mul.lo.u32 %r20, %r19, 48;
-        	add.s32 %r21, %r2, %r20;
-        	shr.u32 %r22, %r3, 3;
-        	and.b32 %r23, %r22, 1;
-        	shl.b32 %r24, %r23, 4;
-        	add.s32 %r25, %r21, %r24;
-        	ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%r26, %r27}, [%r25];
-        	mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f5, %f6, %f7, %f8}, {%r15, %r16, %r17, %r18}, {%r26, %r27}, {%f1, %f2, %f3, %f4};
-        	st.global.f32 [%rd3], %f5;
-        	st.global.f32 [%rd3+4], %f6;
-        	st.global.f32 [%rd3+256], %f7;
-        	st.global.f32 [%rd3+260], %f8;
-        	ret;
-    "#]].assert_eq(&listing(kernel, Target::Sm80));
-}
-
-#[kernel(threads = 32)]
-fn loads(out: Ptr<Global, u32>) {
-    let tile = shared_array::<f16>(1024);
-    let [first, second] = FragmentB::load_pair(tile, 80);
-    let third = FragmentB::load_transposed(tile, 16);
-    let [one] = load_matrices_transposed(tile.cast());
-    for (i, word) in
-        first.registers().into_iter().chain(second.registers()).chain(third.registers()).enumerate()
-    {
-        out.at(i as u32 * 32 + lane()).store(word);
-    }
-    out.at(lane()).store(one);
-    let _ = FragmentA::<f16, 4>::load(tile, 64);
+    check::<u8, i8, 2, 1>(16);
+    check::<i8, u8, 2, 1>(48);
+    check::<u8, u8, 4, 2>(32);
+    check::<i8, i8, 4, 2>(48);
+    check::<f16, f16, 2, 1>(16);
+    check::<f16, f16, 4, 2>(48);
+    check::<bf16, bf16, 2, 1>(16);
+    check::<bf16, bf16, 4, 2>(80);
 }
 
 #[test]
-fn loads_of_matrices() {
-    expect![[r#"
-        .version 7.0
-        	mov.u32 %r1, shared0;
-        	mov.u32 %r2, %laneid;
-        	and.b32 %r3, %r2, 7;
-        	shr.u32 %r4, %r2, 4;
-        	shl.b32 %r5, %r4, 3;
-        	add.u32 %r6, %r3, %r5;
-        	mul.lo.u32 %r7, %r6, 80;
-        	add.s32 %r8, %r1, %r7;
-        	shr.u32 %r9, %r2, 3;
-        	and.b32 %r10, %r9, 1;
-        	shl.b32 %r11, %r10, 4;
-        	add.s32 %r12, %r8, %r11;
-        	ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r13, %r14, %r15, %r16}, [%r12];
-        	and.b32 %r17, %r2, 15;
-        	shl.b32 %r18, %r17, 4;
-        	add.s32 %r19, %r1, %r18;
-        	ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%r20, %r21}, [%r19];
-        	ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%r22}, [%r1];
-        	mul.wide.u32 %rd2, %r2, 4;
-        	add.s64 %rd3, %rd1, %rd2;
-        	st.global.u32 [%rd3], %r13;
-        	st.global.u32 [%rd3+128], %r14;
-        	st.global.u32 [%rd3+256], %r15;
-        	st.global.u32 [%rd3+384], %r16;
-        	st.global.u32 [%rd3+512], %r20;
-        	st.global.u32 [%rd3+640], %r21;
-        	st.global.u32 [%rd3], %r22;
-        	ret;
-    "#]]
-    .assert_eq(&listing(loads(), Target::Sm80));
+fn text_of_a_product() {
+    let text = listing(through_shared::<bf16, bf16, 4, 2>(48), Target::Sm80);
+    for name in [
+        "ldmatrix.sync.aligned.m8n8.x4.shared.b16",
+        "ldmatrix.sync.aligned.m8n8.x2.shared.b16",
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",
+    ] {
+        assert_eq!(text.matches(name).count(), 1, "no {name} in {text}");
+    }
+}
+
+/// B's registers for two times eight columns, from columns that lie apart and from rows that do.
+#[kernel(threads = 32)]
+fn loaded(from: Ptr<Global, f16>, by_columns: Ptr<Global, u32>, by_rows: Ptr<Global, u32>) {
+    let tile = shared_array::<f16>(256);
+    for i in 0..8u32 {
+        tile.at(lane() + i * 32).store(from.at(lane() + i * 32).load());
+    }
+    warp_barrier(ALL_LANES);
+    let [first, second] = FragmentB::load_pair(tile, 32);
+    for (i, word) in first.registers().into_iter().chain(second.registers()).enumerate() {
+        by_columns.at(lane() * 4 + i as u32).store(word);
+    }
+    let (first, second) =
+        (FragmentB::load_transposed(tile, 32), FragmentB::load_transposed(tile.at(8u32), 32));
+    for (i, word) in first.registers().into_iter().chain(second.registers()).enumerate() {
+        by_rows.at(lane() * 4 + i as u32).store(word);
+    }
+}
+
+#[test]
+fn columns_from_rows() {
+    // The matrix and its transpose, each with what the fragments make of the other.
+    let tile: Vec<u16> = (0..256).collect();
+    let buffers = [Buffer::Holding(bytes(&tile)), Buffer::Empty(512), Buffer::Empty(512)];
+    let config = LaunchConfig::linear(1, 32);
+    let launch = Launch { oldest: Target::Sm80, config, buffers: &buffers, scalars: &[] };
+    let expected = |element: fn(u16, u16) -> u16| -> Vec<u16> {
+        let lanes = (0..32).flat_map(|lane| (0..4).map(move |word| (lane, word)));
+        let pairs = lanes.flat_map(|(lane, word)| [0, 1].map(|half| (lane, word, half)));
+        let place = |(lane, word, half): (u16, u16, u16)| {
+            (lane / 4 + word / 2 * 8, lane % 4 * 2 + word % 2 * 8 + half)
+        };
+        pairs.map(place).map(|(column, row)| element(row, column)).collect()
+    };
+    execute(loaded(), &launch, |after, ptx| {
+        assert_eq!(values::<u16>(&after[1]), expected(|row, column| column * 16 + row), "{ptx}");
+        assert_eq!(values::<u16>(&after[2]), expected(|row, column| row * 16 + column), "{ptx}");
+    });
 }
 
 #[kernel(threads = 32)]

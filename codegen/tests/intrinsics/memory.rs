@@ -112,6 +112,7 @@ accesses! {
     accesses_bf16 bf16: 2 4;
     accesses_f32 f32: 2 4;
     accesses_f16x2 F16x2: 2 4;
+    accesses_bf16x2 Bf16x2: 2 4;
 }
 
 #[kernel(threads = 1)]

@@ -1,9 +1,10 @@
 //! Ordered accesses and atomics, fences, cache policies and clocks: the text that they become.
 
 use bespoke_codegen::prelude::*;
+use bespoke_emulator::LaunchConfig;
 use expect_test::expect;
 
-use crate::device::listing;
+use crate::device::{Buffer, Launch, execute, listing, values};
 
 /// A ticket, data behind a flag, and a counter, in one kernel.
 #[kernel(threads = 32)]
@@ -23,6 +24,30 @@ fn flags(flag: Ptr<Global, u32>, data: Ptr<Global, u64>) {
     fence(Scope::Gpu);
     sequential_fence(Scope::Sys);
     data.store(old.cast());
+}
+
+/// Each CTA adds its number to what the one before it left, once that one has released it.
+#[kernel(threads = 32)]
+fn passed_on(flag: Ptr<Global, u32>, sums: Ptr<Global, u32>) {
+    if thread_index() == 0 {
+        let mut before = val(0);
+        if block_index() > 0 {
+            while flag.at(block_index() - 1).load_acquire(Scope::Gpu) == 0 {}
+            before = sums.at(block_index() - 1).load_relaxed(Scope::Gpu);
+        }
+        sums.at(block_index()).store(before + block_index());
+        flag.at(block_index()).store_release(1, Scope::Gpu);
+    }
+}
+
+#[test]
+fn a_chain_of_releases() {
+    let buffers = [Buffer::Holding(vec![0; 64]), Buffer::Empty(64)];
+    let config = LaunchConfig::linear(16, 32);
+    let launch = Launch { oldest: Target::Sm80, config, buffers: &buffers, scalars: &[] };
+    execute(passed_on(), &launch, |after, _| {
+        assert_eq!(values::<u32>(&after[1]), (0..16).map(|i| i * (i + 1) / 2).collect::<Vec<u32>>());
+    });
 }
 
 #[test]

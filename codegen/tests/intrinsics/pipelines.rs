@@ -1,9 +1,10 @@
 //! Rings of stages between producers and consumers.
 
 use bespoke_codegen::prelude::*;
+use bespoke_emulator::LaunchConfig;
 use expect_test::expect;
 
-use crate::device::listing;
+use crate::device::{Buffer, Launch, bytes, execute, listing};
 
 /// Copies tiles of 1 KiB through a ring: warp 0 fills it, warps 1 and 2 use it.
 #[kernel(threads = 96)]
@@ -44,6 +45,25 @@ fn through_a_ring(
 
 fn shape(stages: u32, copy: Engine) -> PipelineShape {
     PipelineShape { stages, stage_bytes: 1024, consumers: 2, copy }
+}
+
+/// The ring gives each consumer what the producer read, whether tiles wrap around it or do not even fill it.
+#[test]
+fn tiles_arrive_in_order() {
+    for (copy, oldest) in [(Engine::Bulk, Target::Sm90), (Engine::Async { threads: 24 }, Target::Sm80)] {
+        for stages in [1, 2, 3] {
+            for tiles in [0u32, 1, 3, 7] {
+                let words: Vec<u32> = (0..256 * tiles).map(|i| i.wrapping_mul(0x9e37_79b9)).collect();
+                let shape = shape(stages, copy);
+                let buffers = [Buffer::Holding(bytes(&words)), Buffer::Empty(4 * words.len())];
+                let config = LaunchConfig { dynamic_shared: shape.bytes(), ..LaunchConfig::linear(1, 96) };
+                let launch = Launch { oldest, config, buffers: &buffers, scalars: &[&tiles] };
+                execute(through_a_ring(shape, tiles % 2 == 1), &launch, |after, ptx| {
+                    assert_eq!(after[1], after[0], "{tiles} tiles, {shape:?}\n{ptx}");
+                });
+            }
+        }
+    }
 }
 
 #[test]
@@ -307,6 +327,15 @@ fn sizes_may_be_run_time_values() {
     assert_eq!(bulk.matches("cp.async.bulk").count(), 1, "{bulk}");
     let several = listing(of_any_size(Engine::Async { threads: 32 }), Target::Sm80);
     assert_eq!(several.matches("cp.async.cg").count(), 1, "{several}");
+    let words: Vec<u32> = (0..1024).map(|i| i * i).collect();
+    for (copy, oldest) in [(Engine::Bulk, Target::Sm90), (Engine::Async { threads: 32 }, Target::Sm80)] {
+        for size in [128u32, 1040, 4096] {
+            let buffers = [Buffer::Holding(bytes(&words)), Buffer::Empty(128)];
+            let config = LaunchConfig::linear(1, 32);
+            let launch = Launch { oldest, config, buffers: &buffers, scalars: &[&size] };
+            execute(of_any_size(copy), &launch, |after, _| assert_eq!(after[1], after[0][..128]));
+        }
+    }
 }
 
 #[test]
