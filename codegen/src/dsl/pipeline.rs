@@ -73,8 +73,8 @@ pub struct PipelineShape {
     pub stages: u32,
     /// Bytes a stage, a multiple of 16.
     pub stage_bytes: u32,
-    /// Arrivals that free a stage: threads that [`Pipeline::release`] it, or warps that
-    /// [`Pipeline::release_by_warp`] it.
+    /// Arrivals that free a stage: threads that [`Consumer::release`] it, or warps that
+    /// [`Consumer::release_by_warp`] it.
     pub consumers: u32,
     /// Who copies, and how.
     pub copy: Engine,
