@@ -93,7 +93,8 @@ fn async_copies_and_a_barrier() {
         	mbarrier.inval.shared.b64 [%r4];
         $L_block11:
         	ret;
-    "#]].assert_eq(&listing(by_async_copies(), Target::Sm80));
+    "#]]
+    .assert_eq(&listing(by_async_copies(), Target::Sm80));
     copies(by_async_copies(), Target::Sm80, 0, 224);
 }
 
