@@ -154,6 +154,7 @@ impl Report {
                     Op::Barrier { .. }
                     | Op::BarrierArrive { .. }
                     | Op::WarpBarrier
+                    | Op::ClusterBarrier(_)
                     | Op::Mbarrier(_)
                     | Op::Fence(_)
                     | Op::SequentialFence(_)

@@ -39,9 +39,10 @@ pub fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
         None => quote!(::core::option::Option::None),
     };
     let (threads, min_blocks) = (option(options.threads), option(options.min_blocks));
+    let cluster = option(options.cluster);
     let span = sig.ident.span();
     let options = quote_spanned! {span=>
-        ::bespoke_codegen::hooks::KernelOptions { threads: #threads, min_blocks: #min_blocks }
+        ::bespoke_codegen::hooks::KernelOptions { threads: #threads, min_blocks: #min_blocks, cluster: #cluster }
     };
     // Not `#[track_caller]`: the hook takes the kernel's own line, which is its name's.
     let call = quote_spanned! {span=>
@@ -62,9 +63,10 @@ pub fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
 struct Options {
     threads: Option<Expr>,
     min_blocks: Option<Expr>,
+    cluster: Option<Expr>,
 }
 
-/// `threads = expr, min_blocks = expr`.
+/// `threads = expr, min_blocks = expr, cluster = expr`.
 fn options(arguments: TokenStream, errors: &mut Errors) -> Options {
     let mut options = Options::default();
     let parser = syn::meta::parser(|meta| {
@@ -72,11 +74,13 @@ fn options(arguments: TokenStream, errors: &mut Errors) -> Options {
             ("threads", &mut options.threads)
         } else if meta.path.is_ident("min_blocks") {
             ("min_blocks", &mut options.min_blocks)
+        } else if meta.path.is_ident("cluster") {
+            ("cluster", &mut options.cluster)
         } else {
             let path = meta.path.to_token_stream();
-            return Err(
-                meta.error(format!("`#[kernel]` takes `threads = …` and `min_blocks = …`, not `{path}`"))
-            );
+            return Err(meta.error(format!(
+                "`#[kernel]` takes `threads = …`, `min_blocks = …` and `cluster = …`, not `{path}`"
+            )));
         };
         let value: Expr = meta.value()?.parse()?;
         if slot.replace(value).is_some() {

@@ -22,12 +22,20 @@ pub struct Global;
 #[derive(Clone, Copy, Debug)]
 pub struct Shared;
 
+/// The shared memory of the CTAs of a cluster (sm_90). Addresses have 32 bits.
+#[derive(Clone, Copy, Debug)]
+pub struct Cluster;
+
 impl Space for Global {
     const POINTER: Type = Type::Global;
 }
 
 impl Space for Shared {
     const POINTER: Type = Type::Shared;
+}
+
+impl Space for Cluster {
+    const POINTER: Type = Type::Cluster;
 }
 
 /// A pointer to elements of type `T` in space `S`.
@@ -101,7 +109,7 @@ macro_rules! dynamic_index {
             fn scaled(self, size: u32, pointer: Type, site: Site) -> Option<ir::Value> {
                 let narrow = <$ty as Scalar>::TYPE;
                 let constant = |ty| emit1(Op::Const(u64::from(size)), ty, &[], site);
-                Some(if narrow.bits() == 64 || pointer == Type::Shared {
+                Some(if narrow.bits() == 64 || pointer.bits() == 32 {
                     if size == 1 {
                         return Some(self.id);
                     }

@@ -201,6 +201,8 @@ pub struct KernelOptions {
     pub threads: Option<u32>,
     /// CTAs that a multiprocessor should hold at a time; registers are allocated accordingly.
     pub min_blocks: Option<u32>,
+    /// CTAs along x that form a cluster (sm_90).
+    pub cluster: Option<u32>,
 }
 
 struct Reset(Option<Recorder>);
@@ -218,6 +220,7 @@ pub fn record_kernel(name: &str, options: KernelOptions, body: impl FnOnce()) ->
     let mut recorder = Recorder::new(name);
     recorder.func.threads = options.threads;
     recorder.func.min_blocks = options.min_blocks;
+    recorder.func.cluster = options.cluster;
     let reset = Reset(RECORDER.replace(Some(recorder)));
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
     let recorded = RECORDER.take().expect("the recorder stays for the whole body");

@@ -103,6 +103,9 @@ pub struct Function {
     pub threads: Option<u32>,
     /// CTAs that a multiprocessor should hold at a time, which bounds the registers (`.minnctapersm`).
     pub min_blocks: Option<u32>,
+    /// CTAs along x that form a cluster: they run at the same time and see each other's shared memory
+    /// (`.reqnctapercluster`). The grid is a multiple of it.
+    pub cluster: Option<u32>,
     /// Static shared memory.
     pub shared: PrimaryMap<SharedVar, Shared>,
     /// Source locations.
@@ -122,6 +125,7 @@ impl Function {
             params: Vec::new(),
             threads: None,
             min_blocks: None,
+            cluster: None,
             shared: PrimaryMap::new(),
             locs: PrimaryMap::new(),
             layout: Vec::new(),

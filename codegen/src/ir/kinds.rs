@@ -184,6 +184,16 @@ named_enum! {
 }
 
 named_enum! {
+    /// The parts of a barrier among all threads of a cluster.
+    pub enum ClusterBarrier {
+        /// Arrives, after what precedes it.
+        Arrive = "arrive",
+        /// Waits until all threads have arrived; what they wrote before is visible then.
+        Wait = "wait",
+    }
+}
+
+named_enum! {
     /// How an atomic or an access is ordered with the thread's other accesses.
     pub enum Order {
         /// Not at all.

@@ -114,6 +114,10 @@ pub enum Op {
     SequentialFence(Scope),
     /// Orders what one purpose needs ordered.
     FenceFor(FenceFor),
+    /// The address in another CTA of the cluster that corresponds to one in this: operands address, rank (u32).
+    MapShared,
+    /// A part of the barrier among all threads of the cluster.
+    ClusterBarrier(ClusterBarrier),
     /// An operation on a barrier in shared memory.
     Mbarrier(Mbarrier),
     /// A copy or prefetch that the thread does not wait for, or a wait for such.
@@ -166,6 +170,7 @@ impl Op {
             | Op::Fence(_)
             | Op::SequentialFence(_)
             | Op::FenceFor(_)
+            | Op::ClusterBarrier(_)
             | Op::Mbarrier(_)
             | Op::Transfer(_)
             | Op::Shuffle(_)
@@ -222,6 +227,7 @@ impl Op {
                     | Op::Fence(_)
                     | Op::SequentialFence(_)
                     | Op::FenceFor(_)
+                    | Op::ClusterBarrier(_)
                     | Op::Mbarrier(_)
                     | Op::Transfer(_)
                     | Op::LoadMatrix { .. }

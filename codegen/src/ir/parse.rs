@@ -63,6 +63,7 @@ struct Kernel {
     params: Vec<Param>,
     threads: Option<u32>,
     min_blocks: Option<u32>,
+    cluster: Option<u32>,
     shared: Vec<Shared>,
     blocks: Vec<BlockText>,
 }
@@ -97,6 +98,7 @@ impl Parser {
         let threads = if self.eat_word("threads") { Some(self.parsed("a number of threads")?) } else { None };
         let min_blocks =
             if self.eat_word("min_blocks") { Some(self.parsed("a number of CTAs")?) } else { None };
+        let cluster = if self.eat_word("cluster") { Some(self.parsed("a number of CTAs")?) } else { None };
         self.punct('{')?;
         self.newline()?;
         let mut shared = Vec::new();
@@ -113,7 +115,7 @@ impl Parser {
         if self.kind() != &Kind::End {
             return Err(self.error("expected nothing after the kernel's closing brace"));
         }
-        Ok(Kernel { name, params, threads, min_blocks, shared, blocks })
+        Ok(Kernel { name, params, threads, min_blocks, cluster, shared, blocks })
     }
 
     fn kernel_params(&mut self) -> Result<Vec<Param>, ParseError> {

@@ -109,6 +109,8 @@ pub fn mnemonic(op: Op) -> &'static str {
         Op::Fence(_) => "fence",
         Op::SequentialFence(_) => "sequential_fence",
         Op::FenceFor(_) => "fence_for",
+        Op::MapShared => "map_shared",
+        Op::ClusterBarrier(_) => "cluster_barrier",
         Op::Mbarrier(_) => "mbarrier",
         Op::Transfer(_) => "transfer",
         Op::CachePolicy(_) => "cache_policy",
@@ -163,6 +165,7 @@ fn modifiers(f: &mut Formatter<'_>, op: Op, ty: Type) -> fmt::Result {
         Op::Barrier { id, threads } => write!(f, "{id} threads {threads} "),
         Op::BarrierArrive { id, threads } => write!(f, "{id} threads {threads} "),
         Op::FenceFor(purpose) => write!(f, "{purpose} "),
+        Op::ClusterBarrier(part) => write!(f, "{part} "),
         Op::Mbarrier(operation) => write!(f, "{operation} "),
         Op::Transfer(transfer) => write!(f, "{transfer} "),
         Op::CachePolicy(eviction) => write!(f, "{eviction} "),
@@ -226,6 +229,9 @@ impl Printer<'_> {
         }
         if let Some(blocks) = function.min_blocks {
             write!(f, " min_blocks {blocks}")?;
+        }
+        if let Some(blocks) = function.cluster {
+            write!(f, " cluster {blocks}")?;
         }
         f.write_str(" {\n")?;
         for (var, shared) in function.shared.iter() {

@@ -35,7 +35,7 @@ impl Op {
                 (vec![], vec![ty])
             }
             Op::Param(_) => {
-                require(!matches!(ty, Type::Pred | Type::Shared), "a parameter type")?;
+                require(!matches!(ty, Type::Pred | Type::Shared | Type::Cluster), "a parameter type")?;
                 (vec![], vec![ty])
             }
             Op::Special(special) => {
@@ -210,6 +210,11 @@ impl Op {
                 require(ty == Type::U64, "u64")?;
                 (vec![], vec![ty])
             }
+            Op::MapShared => {
+                require(ty == Type::Cluster, "cluster")?;
+                (vec![Is(Type::Shared), Is(Type::U32)], vec![ty])
+            }
+            Op::ClusterBarrier(_) => (vec![], vec![]),
             Op::LoadMatrix { matrices, .. } => {
                 if !matches!(matrices, 1 | 2 | 4) {
                     return Err(format!("no load of {matrices} matrices"));

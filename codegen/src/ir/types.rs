@@ -40,6 +40,8 @@ named_enum! {
         Global = "global",
         /// A 32-bit address in the CTA's shared window.
         Shared = "shared",
+        /// A 32-bit address in the shared windows of the CTA's cluster.
+        Cluster = "cluster",
     }
 }
 
@@ -49,7 +51,9 @@ impl Type {
         match self {
             Type::Pred | Type::U8 | Type::I8 => 1,
             Type::U16 | Type::I16 | Type::F16 | Type::Bf16 => 2,
-            Type::U32 | Type::I32 | Type::F16x2 | Type::Bf16x2 | Type::F32 | Type::Shared => 4,
+            Type::U32 | Type::I32 | Type::F16x2 | Type::Bf16x2 | Type::F32 | Type::Shared | Type::Cluster => {
+                4
+            }
             Type::U64 | Type::I64 | Type::Global => 8,
         }
     }
@@ -101,7 +105,7 @@ impl Type {
 
     /// A pointer into a memory space.
     pub fn is_pointer(self) -> bool {
-        matches!(self, Type::Global | Type::Shared)
+        matches!(self, Type::Global | Type::Shared | Type::Cluster)
     }
 }
 
@@ -136,6 +140,10 @@ named_enum! {
         LaneId = "laneid",
         /// The multiprocessor that runs this CTA.
         SmId = "smid",
+        /// The CTA's rank in its cluster.
+        ClusterRank = "cluster_ctarank",
+        /// CTAs in the cluster.
+        ClusterSize = "cluster_nctarank",
         /// The low 32 bits of the multiprocessor's cycle counter.
         Clock = "clock",
         /// The multiprocessor's cycle counter (u64).

@@ -5,7 +5,8 @@
 //! - Its name and its parameters' names are identifiers; the parameters' names differ.
 //! - A parameter is a global pointer with or without an element type, or a scalar other than a predicate without
 //!   one.
-//! - `threads`, if fixed, is from 1 to 1024; `min_blocks` is from 1 to 32 and stands only beside `threads`.
+//! - `threads`, if fixed, is from 1 to 1024; `min_blocks` is from 1 to 32 and stands only beside `threads`;
+//!   `cluster` is from 1 to 8.
 //! - A shared variable has at least one element, of a scalar type other than a predicate, and its alignment is a
 //!   power of two that is no less than the element's size.
 //! - A source location's `inlined_at` is a location that was recorded before it.
@@ -136,7 +137,7 @@ impl Verifier<'_> {
             if !names.insert(name) {
                 self.report(format!("two parameters are called {name}"));
             }
-            if matches!(param.ty, Type::Pred | Type::Shared) {
+            if matches!(param.ty, Type::Pred | Type::Shared | Type::Cluster) {
                 self.report(format!("parameter {name} cannot be of type {}", param.ty));
             }
             if param.ty != Type::Global && param.element.is_some() {
@@ -150,6 +151,9 @@ impl Verifier<'_> {
             && (function.threads.is_none() || !(1..=32).contains(&blocks))
         {
             self.report(format!("min_blocks {blocks}, not 1 to 32 beside `threads`"));
+        }
+        if let Some(blocks) = function.cluster.filter(|blocks| !(1..=8).contains(blocks)) {
+            self.report(format!("{blocks} CTAs a cluster, not 1 to 8"));
         }
         for (var, shared) in function.shared.iter() {
             if shared.element == Type::Pred || shared.element.is_pointer() || shared.count == 0 {

@@ -94,7 +94,7 @@ fn pointer(editor: &mut Editor<'_>, ranges: &Ranges, data: &InstData) -> Option<
     let (base, x, c) = match inner {
         Some((base, c)) => (base, offset, c),
         None => {
-            let wraps_alike = editor.function.value_type(offset).bits() == 64 || ty == Type::Shared;
+            let wraps_alike = editor.function.value_type(offset).bits() == 64 || ty.bits() == 32;
             let (x, c) =
                 if wraps_alike { any_sum(editor, offset) } else { exact_sum(editor, ranges, offset) }?;
             (base, x, c)
@@ -116,14 +116,14 @@ fn constant_offset(editor: &Editor<'_>, pointer: Type, offset: Value) -> Option<
     let bits = editor.function.constant(offset)?;
     let ty = editor.function.value_type(offset);
     Some(match pointer {
-        Type::Shared => i64::from(bits as i32),
+        Type::Shared | Type::Cluster => i64::from(bits as i32),
         _ if ty.is_signed() => ty.sign_extend(bits),
         _ => bits as i64,
     })
 }
 
 fn offset_constant(editor: &mut Editor<'_>, pointer: Type, bytes: i64) -> Value {
-    let ty = if pointer == Type::Shared { Type::I32 } else { Type::I64 };
+    let ty = if pointer.bits() == 32 { Type::I32 } else { Type::I64 };
     editor.constant(ty, bytes as u64)
 }
 

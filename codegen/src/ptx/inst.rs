@@ -2,7 +2,7 @@
 
 use super::operand::{Class, Register, arithmetic, bits, memory};
 use super::printer::{Printer, param_name};
-use crate::ir::{Binary, Compare, InstData, Op, Rounding, Type, Unary, Vote};
+use crate::ir::{Binary, ClusterBarrier, Compare, InstData, Op, Rounding, Type, Unary, Vote};
 
 impl Printer<'_> {
     pub(super) fn instruction(&mut self, data: &InstData) {
@@ -72,6 +72,13 @@ impl Printer<'_> {
             Op::Barrier { id, threads } => self.line(format_args!("bar.sync {id}, {threads};")),
             Op::BarrierArrive { id, threads } => self.line(format_args!("bar.arrive {id}, {threads};")),
             Op::SequentialFence(scope) => self.line(format_args!("fence.sc.{scope};")),
+            Op::MapShared => self.operation(data, "mapa.shared::cluster.u32"),
+            Op::ClusterBarrier(ClusterBarrier::Arrive) => {
+                self.line(format_args!("barrier.cluster.arrive.release;"));
+            }
+            Op::ClusterBarrier(ClusterBarrier::Wait) => {
+                self.line(format_args!("barrier.cluster.wait.acquire;"));
+            }
             Op::FenceFor(purpose) => self.fence_for(purpose),
             Op::Mbarrier(operation) => self.mbarrier(operation, data),
             Op::Transfer(transfer) => self.transfer(transfer, data),

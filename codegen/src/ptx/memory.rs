@@ -14,7 +14,11 @@ impl Printer<'_> {
     }
 
     fn space(&self, pointer: Value) -> &'static str {
-        if self.function.value_type(pointer) == Type::Global { "global" } else { "shared" }
+        match self.function.value_type(pointer) {
+            Type::Global => "global",
+            Type::Cluster => "shared::cluster",
+            _ => "shared",
+        }
     }
 
     pub(super) fn load(&mut self, access: Access, data: &InstData) {

@@ -20,9 +20,8 @@ impl Class {
         match ty {
             Type::Pred => Class::Pred,
             Type::U16 | Type::I16 | Type::F16 | Type::Bf16 => Class::Half,
-            Type::U8 | Type::I8 | Type::U32 | Type::I32 | Type::F16x2 | Type::Bf16x2 | Type::Shared => {
-                Class::Word
-            }
+            Type::U8 | Type::I8 | Type::U32 | Type::I32 | Type::F16x2 | Type::Bf16x2 => Class::Word,
+            Type::Shared | Type::Cluster => Class::Word,
             Type::F32 => Class::Float,
             Type::U64 | Type::I64 | Type::Global => Class::Long,
         }
@@ -99,7 +98,7 @@ pub(super) fn arithmetic(ty: Type) -> &'static str {
         Type::F32 => "f32",
         Type::Pred => "pred",
         Type::Global => "u64",
-        Type::Shared => "u32",
+        Type::Shared | Type::Cluster => "u32",
     }
 }
 

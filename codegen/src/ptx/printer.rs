@@ -24,6 +24,18 @@ pub fn print(function: &Function, target: Target) -> Result<String, Unsupported>
 
 fn check(function: &Function, target: Target) -> Result<IsaVersion, Unsupported> {
     let mut isa = target.isa();
+    if function.cluster.is_some() {
+        if target < Target::Sm90 {
+            return Err(Unsupported {
+                kernel: function.name.clone(),
+                instruction: "a cluster of CTAs".into(),
+                needs: "sm_90 or later".into(),
+                target,
+                place: String::new(),
+            });
+        }
+        isa = isa.max((7, 8));
+    }
     for &block in &function.layout {
         for &inst in &function.block(block).insts {
             let data = function.inst(inst);
@@ -265,6 +277,9 @@ impl<'a> Printer<'a> {
         }
         if let Some(blocks) = function.min_blocks {
             line(format_args!(".minnctapersm {blocks}"));
+        }
+        if let Some(blocks) = function.cluster {
+            line(format_args!(".reqnctapercluster {blocks}, 1, 1"));
         }
         line(format_args!("{{"));
         for class in Class::ALL {

@@ -1,7 +1,7 @@
 //! Which target and ISA version an instruction needs.
 
 use super::target::{IsaVersion, Target};
-use crate::ir::{Binary, Cache, Compare, FenceFor, InstData, Mbarrier, Op, Transfer, Type, Unary};
+use crate::ir::{Binary, Cache, Compare, FenceFor, InstData, Mbarrier, Op, Special, Transfer, Type, Unary};
 
 /// An instruction that the target lacks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,6 +56,10 @@ pub(super) fn requirement(inst: &InstData, source: Option<Type>) -> Option<Requi
         Op::Transfer(transfer) => return self::transfer(transfer),
         Op::FenceFor(FenceFor::MbarrierInit) => need("fence.mbarrier_init", Sm90, (8, 0)),
         Op::FenceFor(FenceFor::AsyncShared | FenceFor::Async) => need("fence.proxy.async", Sm90, (8, 0)),
+        Op::Special(Special::ClusterRank) => need("%cluster_ctarank", Sm90, (7, 8)),
+        Op::Special(Special::ClusterSize) => need("%cluster_nctarank", Sm90, (7, 8)),
+        Op::MapShared => need("mapa", Sm90, (7, 8)),
+        Op::ClusterBarrier(_) => need("barrier.cluster", Sm90, (8, 0)),
         Op::CachePolicy(_) => need("createpolicy", Sm80, (7, 4)),
         Op::Load(access) | Op::Store(access) if access.hinted => need("L2::cache_hint", Sm80, (7, 4)),
         Op::Load(access) if access.cache == Cache::ReadOnlyStreaming => {

@@ -6,6 +6,7 @@ mod asynchronous;
 mod atomics;
 mod bits;
 mod casts;
+mod clusters;
 mod device;
 mod floats;
 mod host;

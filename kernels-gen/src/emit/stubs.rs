@@ -112,7 +112,7 @@ fn scalar(ty: Type) -> TokenStream {
     match ty {
         Type::U8 => quote!(u8),
         Type::U16 => quote!(u16),
-        Type::U32 | Type::Shared => quote!(u32),
+        Type::U32 | Type::Shared | Type::Cluster => quote!(u32),
         Type::U64 | Type::Global => quote!(u64),
         Type::I8 => quote!(i8),
         Type::I16 => quote!(i16),

@@ -11,6 +11,7 @@ pub(super) fn function(kernel: Kernel) -> Result<Function, ParseError> {
     function.params = kernel.params.clone();
     function.threads = kernel.threads;
     function.min_blocks = kernel.min_blocks;
+    function.cluster = kernel.cluster;
     for shared in &kernel.shared {
         function.shared.push(shared.clone());
     }

@@ -4,8 +4,8 @@ use half::{bf16, f16};
 
 use super::{ParseError, Parser};
 use crate::ir::{
-    Access, Atomic, Binary, Cache, Compare, Eviction, FenceFor, Mbarrier, Mma, MmaElement, MmaShape, Op,
-    Order, Rounding, Scope, SharedVar, Shuffle, Special, Transfer, Type, Unary, Vote,
+    Access, Atomic, Binary, Cache, ClusterBarrier, Compare, Eviction, FenceFor, Mbarrier, Mma, MmaElement,
+    MmaShape, Op, Order, Rounding, Scope, SharedVar, Shuffle, Special, Transfer, Type, Unary, Vote,
 };
 
 const SIGNS_8: &[(&str, bool)] = &[("u8", false), ("i8", true)];
@@ -85,6 +85,8 @@ impl Parser {
                 Op::BarrierArrive { id, threads: self.parsed("a number of threads")? }
             }
             "fence_for" => Op::FenceFor(self.named(FenceFor::ALL)?),
+            "map_shared" => Op::MapShared,
+            "cluster_barrier" => Op::ClusterBarrier(self.named(ClusterBarrier::ALL)?),
             "mbarrier" => Op::Mbarrier(self.named(Mbarrier::ALL)?),
             "transfer" => Op::Transfer(self.transfer()?),
             "cache_policy" => Op::CachePolicy(self.named(Eviction::ALL)?),

@@ -1,8 +1,8 @@
 use super::*;
 use crate::ir::{
-    Access, Atomic, Binary, Block, BlockCall, Cache, Compare, Eviction, Expect, FenceFor, InstData, Mbarrier,
-    Mma, MmaElement, MmaShape, Order, Ordering, Rounding, Scope, SharedVar, Shuffle, Special, Transfer,
-    Unary, Value, Vote, print, verify,
+    Access, Atomic, Binary, Block, BlockCall, Cache, ClusterBarrier, Compare, Eviction, Expect, FenceFor,
+    InstData, Mbarrier, Mma, MmaElement, MmaShape, Order, Ordering, Rounding, Scope, SharedVar, Shuffle,
+    Special, Transfer, Unary, Value, Vote, print, verify,
 };
 
 /// Every operation, with payloads that differ from each other where that can matter.
@@ -32,6 +32,7 @@ fn every_op() -> Vec<Op> {
         Op::ConvertPack,
         Op::Unpack,
         Op::PtrAdd,
+        Op::MapShared,
         Op::Barrier { id: 0, threads: 0 },
         Op::Barrier { id: 3, threads: 96 },
         Op::BarrierArrive { id: 3, threads: 96 },
@@ -54,6 +55,7 @@ fn every_op() -> Vec<Op> {
     ops.extend(Shuffle::ALL.iter().map(|&s| Op::Shuffle(s)));
     ops.extend(Vote::ALL.iter().map(|&v| Op::Vote(v)));
     ops.extend(FenceFor::ALL.iter().map(|&f| Op::FenceFor(f)));
+    ops.extend(ClusterBarrier::ALL.iter().map(|&c| Op::ClusterBarrier(c)));
     ops.extend(Mbarrier::ALL.iter().map(|&m| Op::Mbarrier(m)));
     ops.extend(Eviction::ALL.iter().map(|&e| Op::CachePolicy(e)));
     for hinted in [false, true] {
@@ -104,6 +106,7 @@ fn function_of(op: Op, ty: Type) -> Option<Function> {
     function.params = vec![param, Param { name: "n".into(), ty: Type::I16, element: None }];
     function.threads = Some(64);
     function.min_blocks = Some(2);
+    function.cluster = Some(4);
     function.shared.push(Shared { element: Type::F32, count: 4, align: 16 });
     let blocks: Vec<Block> = (0..3).map(|_| function.create_block()).collect();
     function.layout = vec![blocks[0], blocks[2], blocks[1]];

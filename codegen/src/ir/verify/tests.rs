@@ -18,6 +18,8 @@ fn the_header() {
         ("@k(a: u32 u8) ", "parameter a is no pointer but has an element type"),
         ("@k() threads 0 ", "0 threads a CTA, not 1 to 1024"),
         ("@k() threads 1025 ", "1025 threads a CTA, not 1 to 1024"),
+        ("@k() cluster 9 ", "9 CTAs a cluster, not 1 to 8"),
+        ("@k(a: cluster) ", "parameter a cannot be of type cluster"),
         ("@k() min_blocks 2 ", "min_blocks 2, not 1 to 32 beside `threads`"),
         ("@k() threads 32 min_blocks 33 ", "min_blocks 33, not 1 to 32 beside `threads`"),
     ];

@@ -204,6 +204,7 @@ impl Query<'_> {
     /// The greatest value of a special register: the limits of a launch.
     fn limit(&self, special: Special) -> Option<i128> {
         let threads = i128::from(self.function.threads.unwrap_or(1024));
+        let cluster = i128::from(self.function.cluster.unwrap_or(16));
         Some(match special {
             Special::TidX | Special::TidY => threads - 1,
             Special::TidZ => threads.min(64) - 1,
@@ -214,6 +215,8 @@ impl Query<'_> {
             Special::CtaidY | Special::CtaidZ => 65534,
             Special::NctaidY | Special::NctaidZ => 65535,
             Special::LaneId => 31,
+            Special::ClusterRank => cluster - 1,
+            Special::ClusterSize => cluster,
             Special::SmId | Special::Clock | Special::Clock64 | Special::GlobalTimer => return None,
         })
     }

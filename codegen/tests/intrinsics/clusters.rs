@@ -1,0 +1,80 @@
+//! CTAs that see each other's shared memory: the text that they become.
+
+use bespoke_codegen::prelude::*;
+use expect_test::expect;
+
+use crate::device::listing;
+
+/// Each CTA of a cluster gets the sum of what all of them have.
+#[kernel(threads = 32, cluster = blocks)]
+fn sums(data: Ptr<Global, u32>, blocks: u32) {
+    let own = shared_array::<u32>(96);
+    let place = own.at(thread_index() + 32);
+    own.at(thread_index()).store(0);
+    place.store(data.at(block_index() * 32 + thread_index()).load());
+    cluster_barrier();
+    let mut sum = val(0);
+    for rank in 0..blocks {
+        sum += place.of_block(rank).load();
+    }
+    let next = own.at(thread_index()).of_block((cluster_rank() + 1) % cluster_size());
+    let _ = next.atomic_add(sum, Scope::Gpu);
+    next.at(64u32).store(sum);
+    arrive_at_cluster_barrier();
+    wait_at_cluster_barrier();
+    data.at(block_index() * 32 + thread_index()).store(sum + own.at(thread_index()).load());
+}
+
+#[test]
+fn sums_over_a_cluster() {
+    let kernel = sums(2).unwrap_or_else(|error| panic!("{error}"));
+    let compiled = kernel.compile(Target::Sm90).unwrap_or_else(|error| panic!("{error}"));
+    assert!(compiled.ptx.contains("\n.reqnctapercluster 2, 1, 1\n"), "{}", compiled.ptx);
+    expect![[r#"
+        .version 8.0
+        	mov.u32 %r1, shared0;
+        	mov.u32 %r2, %tid.x;
+        	shl.b32 %r3, %r2, 2;
+        	add.s32 %r4, %r1, %r3;
+        	add.s32 %r5, %r4, 128;
+        	st.shared.u32 [%r4], 0;
+        	mov.u32 %r6, %ctaid.x;
+        	shl.b32 %r7, %r6, 5;
+        	add.u32 %r8, %r7, %r2;
+        	mul.wide.u32 %rd2, %r8, 4;
+        	add.s64 %rd3, %rd1, %rd2;
+        	ld.global.u32 %r9, [%rd3];
+        	st.shared.u32 [%r4+128], %r9;
+        	barrier.cluster.arrive.release;
+        	barrier.cluster.wait.acquire;
+        	mapa.shared::cluster.u32 %r10, %r5, 0;
+        	ld.shared::cluster.u32 %r11, [%r10];
+        	mapa.shared::cluster.u32 %r12, %r5, 1;
+        	ld.shared::cluster.u32 %r13, [%r12];
+        	add.u32 %r14, %r11, %r13;
+        	mov.u32 %r15, %cluster_ctarank;
+        	add.u32 %r16, %r15, 1;
+        	mov.u32 %r17, %cluster_nctarank;
+        	rem.u32 %r18, %r16, %r17;
+        	mapa.shared::cluster.u32 %r19, %r4, %r18;
+        	red.relaxed.gpu.shared::cluster.add.u32 [%r19], %r14;
+        	st.shared::cluster.u32 [%r19+256], %r14;
+        	barrier.cluster.arrive.release;
+        	barrier.cluster.wait.acquire;
+        	ld.shared.u32 %r20, [%r4];
+        	add.u32 %r21, %r14, %r20;
+        	st.global.u32 [%rd3], %r21;
+        	ret;
+    "#]]
+    .assert_eq(&listing(Ok(kernel), Target::Sm90));
+}
+
+#[kernel(threads = 32, cluster = 2)]
+fn nothing() {}
+
+#[test]
+fn clusters_need_a_target_that_has_them() {
+    let kernel = nothing().unwrap_or_else(|error| panic!("{error}"));
+    let error = kernel.compile(Target::Sm89).expect_err("no clusters").to_string();
+    assert!(error.contains("a cluster of CTAs needs sm_90 or later"), "{error}");
+}
