@@ -55,7 +55,8 @@ use proc_macro::TokenStream;
 /// Parameters of type `Ptr<…>` and `Val<…>` are the kernel's run-time parameters; all others are
 /// compile-time and remain parameters of the function, which returns a `bespoke_codegen::Recorded`.
 /// `#[kernel(threads = N)]` fixes the number of threads of a CTA; `N` is a `u32` over the compile-time
-/// parameters.
+/// parameters. So are `min_blocks = N`, the CTAs that a multiprocessor should hold at a time, and
+/// `cluster = N`, the CTAs along x that form a cluster (sm_90).
 #[proc_macro_attribute]
 pub fn kernel(arguments: TokenStream, item: TokenStream) -> TokenStream {
     kernel::expand(arguments.into(), item.into()).into()
