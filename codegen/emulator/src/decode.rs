@@ -31,6 +31,8 @@ pub(crate) struct Code {
     pub(crate) insts: Vec<Inst>,
     pub(crate) places: Vec<Place>,
     pub(crate) audits: Vec<Audit>,
+    /// Operands of the instructions that have more than fit into [`Inst::slots`].
+    lists: Vec<Box<[u32]>>,
     /// How many registers have a dynamic initialisation mask.
     pub(crate) tracked: usize,
     pub(crate) layout: Layout,
@@ -44,10 +46,17 @@ impl Code {
             insts: Vec::new(),
             places: Vec::new(),
             audits: Vec::new(),
+            lists: Vec::new(),
             tracked: 0,
             layout: Layout::new(Vec::new(), 0),
             register_names: Vec::new(),
         }
+    }
+
+    /// The operands that [`Op::list`] put away as number `index`.
+    #[inline(always)]
+    pub(crate) fn list(&self, index: u64) -> &[u32] {
+        &self.lists[index as usize]
     }
 
     /// Whether `register` is the instruction's guard.
@@ -86,6 +95,7 @@ pub(crate) fn decode(function: &Function, symbols: &HashMap<String, Symbol>) -> 
         cfg: &cfg,
         layout: Layout::unshared(&widths),
         effects: Vec::new(),
+        lists: Vec::new(),
     };
     // The first pass is for the effects, which the register allocation of the second needs.
     decoder.instructions()?;
@@ -93,6 +103,7 @@ pub(crate) fn decode(function: &Function, symbols: &HashMap<String, Symbol>) -> 
     let suspects = dataflow::maybe_unassigned(&cfg, &effects, widths.len());
     let (slots, bytes) = dataflow::allocate(&cfg, &effects, &widths, &suspects);
     decoder.layout = Layout::new(slots, bytes);
+    decoder.lists.clear();
     let mut insts = decoder.instructions()?;
     let (audits, tracked) = audits(&mut insts, &effects, &suspects);
     Ok(Code {
@@ -103,6 +114,7 @@ pub(crate) fn decode(function: &Function, symbols: &HashMap<String, Symbol>) -> 
             .map(|instruction| Place { line: instruction.line, source: instruction.source })
             .collect(),
         audits,
+        lists: decoder.lists,
         tracked,
         layout: decoder.layout,
         register_names: function.registers.iter().map(|register| register.name.clone()).collect(),
@@ -154,6 +166,7 @@ struct Decoder<'f> {
     cfg: &'f Cfg,
     layout: Layout,
     effects: Vec<Effects>,
+    lists: Vec<Box<[u32]>>,
 }
 
 impl<'f> Decoder<'f> {
@@ -229,6 +242,7 @@ fn dispatch(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
             exec::control::decode(op)
         }
         "shfl" | "vote" | "match" | "redux" | "activemask" | "elect" => exec::collective::decode(op),
+        "mma" | "ldmatrix" => exec::matrix::decode(op),
         other => Err(op.error(format!("unknown instruction `{other}`"))),
     }
 }
@@ -409,6 +423,12 @@ impl<'f> Op<'_, 'f> {
             Some(_) => Err(self.error(format!("the address of `{name}` does not fit the register"))),
             None => Err(self.error(format!("unknown name `{name}`"))),
         }
+    }
+
+    /// Puts operands away for [`Code::list`]; returns their number.
+    pub(crate) fn list(&mut self, operands: Vec<u32>) -> u64 {
+        self.decoder.lists.push(operands.into());
+        self.decoder.lists.len() as u64 - 1
     }
 
     pub(crate) fn constant(&mut self, width: Width, bits: u64) -> u32 {

@@ -18,6 +18,7 @@ pub(crate) mod half;
 pub(crate) mod integer;
 pub(crate) mod lanes;
 pub(crate) mod load_store;
+pub(crate) mod matrix;
 pub(crate) mod moves;
 pub(crate) mod resolve;
 pub(crate) mod rounding;

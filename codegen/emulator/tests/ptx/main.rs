@@ -12,6 +12,7 @@ mod harness;
 mod integer;
 mod load_store;
 mod loading;
+mod matrix;
 mod moves;
 mod properties;
 mod sharing;

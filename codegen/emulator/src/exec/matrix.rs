@@ -1,0 +1,381 @@
+//! `mma` and `ldmatrix`: what the 32 lanes of a warp compute together on small matrices.
+//!
+//! All fragments have one shape. With `e` elements in a 32-bit register (4, 2 or 1), lane `l` holds, in
+//! register `r` of `A`, row `l / 4 + 8 · (r mod 2)` and columns `4e · (r / 2) + e · (l mod 4) ..+ e`; in
+//! register `r` of `B`, column `l / 4` and rows `4e · r + e · (l mod 4) ..+ e`. Of the 16 × 8
+//! accumulators it holds rows `l / 4` and `l / 4 + 8`, columns `2 · (l mod 4)` and the next.
+//!
+//! Integer sums are exact. Floating-point sums are those of the exact products and the accumulator in
+//! double precision, rounded once to the result's type; a device adds in an order and a precision of
+//! its own.
+
+use super::lanes::{LANES, lane_loop};
+use super::load_store::{address_operand, take_space};
+use super::resolve::{Access, Resolved, StateSpace, resolve};
+use super::rounding::{Bf16, F16, Format, canonical};
+use super::{D, Exec, Inst, Machine};
+use crate::ast::Operand;
+use crate::decode::Op;
+use crate::finding::FindingKind;
+use crate::module::ParseError;
+use crate::types::{Ty, Width};
+
+const ROWS: usize = 16;
+const COLUMNS: usize = 8;
+/// Registers of an integer or single-precision accumulator.
+const ACCUMULATORS: usize = 4;
+/// `imm` is the position of the slots in the list; this bit asks for `.satfinite`.
+const SATURATES: u64 = 1 << 63;
+
+/// Faults unless the whole warp executes the instruction.
+#[inline(always)]
+fn whole_warp(m: &mut Machine<'_>) -> bool {
+    m.active == u32::MAX || lanes_missing(m)
+}
+
+#[cold]
+fn lanes_missing(m: &mut Machine<'_>) -> bool {
+    let missing = (!m.active).trailing_zeros();
+    let why = match (m.warp.launched >> missing & 1 != 0, m.warp.live >> missing & 1 != 0) {
+        (true, true) => "has diverged and does not execute it",
+        (true, false) => "has exited",
+        (false, _) => "does not exist",
+    };
+    let detail = format!("all 32 lanes of the warp must execute it together, but lane {missing} {why}");
+    m.fault(FindingKind::MemberMask, m.active.trailing_zeros(), detail);
+    false
+}
+
+/// How the elements of `A` and `B` lie in a register.
+pub(crate) trait Element: 'static {
+    /// Elements of a register.
+    const COUNT: usize;
+    /// Type in which products are exact.
+    type Value: Copy + Default;
+    fn get(register: u32, index: usize) -> Self::Value;
+}
+
+macro_rules! elements {
+    ($($name:ident $count:literal $value:ty: ($register:ident, $index:ident) $get:expr;)*) => { $(
+        pub(crate) struct $name;
+        impl Element for $name {
+            const COUNT: usize = $count;
+            type Value = $value;
+            #[inline(always)]
+            fn get($register: u32, $index: usize) -> $value { $get }
+        }
+    )* };
+}
+elements! {
+    Signed8 4 i32: (register, index) (register >> (8 * index)) as i8 as i32;
+    Unsigned8 4 i32: (register, index) (register >> (8 * index)) as u8 as i32;
+    Half 2 f64: (register, index) F16::to_f32((register >> (16 * index)) as u16) as f64;
+    Brain 2 f64: (register, index) Bf16::to_f32((register >> (16 * index)) as u16) as f64;
+    // The lower bits are not looked at.
+    Tf32 1 f64: (register, _index) f32::from_bits(register & !0x1fff) as f64;
+}
+
+/// The largest `k` of a shape.
+const MAX_DEPTH: usize = 32;
+
+/// `A` by rows, of `registers` registers a lane.
+#[inline(always)]
+fn gather_a<E: Element>(m: &Machine<'_>, slots: &[u32]) -> [[E::Value; MAX_DEPTH]; ROWS] {
+    let mut a = [[E::Value::default(); MAX_DEPTH]; ROWS];
+    for (r, &slot) in slots.iter().enumerate() {
+        let values = m.warp.regs.lanes::<u32>(slot);
+        for group in 0..8 {
+            let row = &mut a[group + 8 * (r & 1)];
+            for t in 0..4 {
+                for element in 0..E::COUNT {
+                    row[E::COUNT * (4 * (r >> 1) + t) + element] = E::get(values[4 * group + t], element);
+                }
+            }
+        }
+    }
+    a
+}
+
+/// `B` by rows.
+#[inline(always)]
+fn gather_b<E: Element>(m: &Machine<'_>, slots: &[u32]) -> [[E::Value; COLUMNS]; MAX_DEPTH] {
+    let mut b = [[E::Value::default(); COLUMNS]; MAX_DEPTH];
+    for (r, &slot) in slots.iter().enumerate() {
+        let values = m.warp.regs.lanes::<u32>(slot);
+        for t in 0..4 {
+            for element in 0..E::COUNT {
+                let row = &mut b[E::COUNT * (4 * r + t) + element];
+                for column in 0..COLUMNS {
+                    row[column] = E::get(values[4 * column + t], element);
+                }
+            }
+        }
+    }
+    b
+}
+
+/// Row and column of accumulator `index` of a lane.
+#[inline(always)]
+fn place(lane: usize, index: usize) -> (usize, usize) {
+    (lane / 4 + 8 * (index >> 1), 2 * (lane % 4) + (index & 1))
+}
+
+lane_loop! {
+    /// `D = A · B + C` of 8-bit integers; `RA` registers of `A` a lane and half as many of `B`.
+    fn integer_mma[EA: Element<Value = i32>, EB: Element<Value = i32>, const RA: usize][EA, EB, RA](m, i) {
+        if !whole_warp(m) {
+            return Flow::Fault;
+        }
+        let list = m.launch.kernel.code.list(i.imm & !SATURATES);
+        let a = gather_a::<EA>(m, &list[ACCUMULATORS..ACCUMULATORS + RA]);
+        let b = gather_b::<EB>(m, &list[ACCUMULATORS + RA..ACCUMULATORS + RA + RA / 2]);
+        let c = &list[ACCUMULATORS + RA + RA / 2..][..ACCUMULATORS];
+        // A sum of 32 products of bytes is far from overflow; only the accumulator may wrap.
+        let mut sums = [[0i32; COLUMNS]; ROWS];
+        for row in 0..ROWS {
+            for k in 0..EA::COUNT * 2 * RA {
+                for column in 0..COLUMNS {
+                    sums[row][column] += a[row][k] * b[k][column];
+                }
+            }
+        }
+        let saturates = i.imm & SATURATES != 0;
+        let mut d = [[0u32; LANES]; ACCUMULATORS];
+        for index in 0..ACCUMULATORS {
+            let c = m.warp.regs.lanes::<u32>(c[index]);
+            for lane in 0..LANES {
+                let (row, column) = place(lane, index);
+                let (c, sum) = (c[lane] as i32, sums[row][column]);
+                let total = if saturates { c.saturating_add(sum) } else { c.wrapping_add(sum) };
+                d[index][lane] = total as u32;
+            }
+        }
+        for index in 0..ACCUMULATORS {
+            *m.warp.regs.lanes_mut(list[index]) = d[index];
+        }
+        Flow::Next
+    }
+}
+
+/// `A · B` of floating-point operands, plus `c` by row and column.
+#[inline(always)]
+fn float_sums<E: Element<Value = f64>>(
+    m: &Machine<'_>,
+    (a, b): (&[u32], &[u32]),
+    mut sums: [[f64; COLUMNS]; ROWS],
+) -> [[f64; COLUMNS]; ROWS] {
+    let depth = E::COUNT * 2 * a.len();
+    let (a, b) = (gather_a::<E>(m, a), gather_b::<E>(m, b));
+    for row in 0..ROWS {
+        for k in 0..depth {
+            for column in 0..COLUMNS {
+                sums[row][column] += a[row][k] * b[k][column];
+            }
+        }
+    }
+    sums
+}
+
+lane_loop! {
+    /// `D = A · B + C` with single-precision accumulators.
+    fn single_mma[E: Element<Value = f64>, const RA: usize][E, RA](m, i) {
+        if !whole_warp(m) {
+            return Flow::Fault;
+        }
+        let list = m.launch.kernel.code.list(i.imm);
+        let (d, rest) = list.split_at(ACCUMULATORS);
+        let (a, rest) = rest.split_at(RA);
+        let (b, c) = rest.split_at(RA / 2);
+        let mut sums = [[0.0; COLUMNS]; ROWS];
+        for index in 0..ACCUMULATORS {
+            let values = m.warp.regs.lanes::<f32>(c[index]);
+            for lane in 0..LANES {
+                let (row, column) = place(lane, index);
+                sums[row][column] = values[lane] as f64;
+            }
+        }
+        let sums = float_sums::<E>(m, (a, b), sums);
+        for index in 0..ACCUMULATORS {
+            let values = m.warp.regs.lanes_mut::<f32>(d[index]);
+            for lane in 0..LANES {
+                let (row, column) = place(lane, index);
+                values[lane] = canonical(sums[row][column] as f32);
+            }
+        }
+        Flow::Next
+    }
+}
+
+lane_loop! {
+    /// `D = A · B + C` of halves throughout: two accumulators share a register.
+    fn half_mma[const RA: usize][RA](m, i) {
+        if !whole_warp(m) {
+            return Flow::Fault;
+        }
+        let list = m.launch.kernel.code.list(i.imm);
+        let (d, rest) = list.split_at(ACCUMULATORS / 2);
+        let (a, rest) = rest.split_at(RA);
+        let (b, c) = rest.split_at(RA / 2);
+        let mut sums = [[0.0; COLUMNS]; ROWS];
+        for index in 0..ACCUMULATORS {
+            let values = m.warp.regs.lanes::<u32>(c[index / 2]);
+            for lane in 0..LANES {
+                let (row, column) = place(lane, index);
+                sums[row][column] = Half::get(values[lane], index & 1);
+            }
+        }
+        let sums = float_sums::<Half>(m, (a, b), sums);
+        for half in 0..ACCUMULATORS / 2 {
+            let values = m.warp.regs.lanes_mut::<u32>(d[half]);
+            for lane in 0..LANES {
+                let (row, column) = place(lane, 2 * half);
+                let bits = |column: usize| F16::from_f64(sums[row][column]) as u32;
+                values[lane] = bits(column) | bits(column + 1) << 16;
+            }
+        }
+        Flow::Next
+    }
+}
+
+/// The slots of a matrix's destinations; slot 1 is the address.
+const ELEMENTS: [usize; 4] = [0, 2, 3, 4];
+/// Rows of the 8 × 8 matrices that `ldmatrix` loads, each of that many bytes.
+const MATRIX_ROWS: usize = 8;
+const ROW_BYTES: u64 = 16;
+
+lane_loop! {
+    /// Loads `N` matrices of 8 × 8 halves: lane `8n + r` names row `r` of matrix `n`, and lane `l` gets
+    /// elements `2 · (l mod 4)` and the next of row `l / 4` — of column `l / 4` if `imm` has bit 63.
+    fn load_matrix[const N: usize][N](m, i) {
+        if !whole_warp(m) {
+            return Flow::Fault;
+        }
+        let plain = Inst { imm: i.imm & !TRANSPOSED, ..*i };
+        m.active = u32::MAX >> (LANES - N * MATRIX_ROWS);
+        let resolved = resolve(m, &plain, ROW_BYTES, Access::Load);
+        m.active = u32::MAX;
+        let pointers: [*mut u8; LANES] = match resolved {
+            Resolved::Run(start) => {
+                std::array::from_fn(|lane| start.wrapping_add(lane * ROW_BYTES as usize))
+            }
+            Resolved::Same(start) => [start; LANES],
+            Resolved::Lanes(pointers) => pointers,
+            Resolved::Fault => return Flow::Fault,
+        };
+        for matrix in 0..N {
+            let mut rows = [[0u16; MATRIX_ROWS]; MATRIX_ROWS];
+            for row in 0..MATRIX_ROWS {
+                // SAFETY: `resolve` checked 16 bytes at the pointer of each of the first `8 N` lanes.
+                rows[row] = unsafe { pointers[matrix * MATRIX_ROWS + row].cast::<[u16; 8]>().read_unaligned() };
+            }
+            let mut d = [0u32; LANES];
+            for lane in 0..LANES {
+                let (outer, inner) = (lane / 4, 2 * (lane % 4));
+                let (low, high) = if i.imm & TRANSPOSED != 0 {
+                    (rows[inner][outer], rows[inner + 1][outer])
+                } else {
+                    (rows[outer][inner], rows[outer][inner + 1])
+                };
+                d[lane] = super::half::pack(low, high);
+            }
+            *m.warp.regs.lanes_mut(i.slots[ELEMENTS[matrix]]) = d;
+        }
+        Flow::Next
+    }
+}
+
+/// Set in `imm` of a transposing `ldmatrix`; shared addresses do not reach it.
+const TRANSPOSED: u64 = 1 << 63;
+
+pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+    if !op.take("sync") || !op.take("aligned") {
+        return Err(op.unsupported());
+    }
+    if op.opcode() == "ldmatrix" { decode_load(op) } else { decode_mma(op) }
+}
+
+fn decode_load(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+    let shape = op.take("m8n8");
+    let count = op.take_any(&[("x1", 1), ("x2", 2), ("x4", 4)]);
+    let transposed = op.take("trans");
+    let space = take_space(op);
+    let half = op.take_ty()? == Ty::B16;
+    let (true, Some(count), true) = (shape, count, half) else { return Err(op.unsupported()) };
+    if !matches!(space, StateSpace::Shared | StateSpace::Generic) {
+        return Err(op.unsupported());
+    }
+    let registers = vector(op, 0)?;
+    if registers.len() != count {
+        return Err(op.error(format!("`{}` takes {count} destinations", op.text())));
+    }
+    for (index, register) in registers.iter().enumerate() {
+        let Operand::Reg(register) = register else { return Err(op.unsupported()) };
+        op.slots[ELEMENTS[index]] = op.write_register(*register, Width::W32)?;
+    }
+    address_operand(op, 1, space, 0)?;
+    op.imm = op.imm & !TRANSPOSED | if transposed { TRANSPOSED } else { 0 };
+    Ok(match count {
+        1 => load_matrix::<1>(),
+        2 => load_matrix::<2>(),
+        _ => load_matrix::<4>(),
+    })
+}
+
+/// The elements of `{a, b}`, or a single operand.
+fn vector<'f>(op: &mut Op<'_, 'f>, index: usize) -> Result<&'f [Operand], ParseError> {
+    Ok(match op.operand(index)? {
+        Operand::Vector(elements) => elements,
+        single => std::slice::from_ref(single),
+    })
+}
+
+fn decode_mma(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+    let shapes = [("m16n8k4", 4), ("m16n8k8", 8), ("m16n8k16", 16), ("m16n8k32", 32)];
+    let depth = op.take_any(&shapes);
+    let (true, true, Some(depth)) = (op.take("row"), op.take("col"), depth) else {
+        return Err(op.unsupported());
+    };
+    let saturates = op.take("satfinite");
+    let types = [op.take_ty()?, op.take_ty()?, op.take_ty()?, op.take_ty()?];
+    use Ty::{Bf16, F16, F32, S8, S32, U8};
+    let (exec, registers, accumulators) = match (depth, types) {
+        (32, [S32, S8, S8, S32]) => (integer_mma::<Signed8, Signed8, 4>(), 4, 4),
+        (32, [S32, S8, U8, S32]) => (integer_mma::<Signed8, Unsigned8, 4>(), 4, 4),
+        (32, [S32, U8, S8, S32]) => (integer_mma::<Unsigned8, Signed8, 4>(), 4, 4),
+        (32, [S32, U8, U8, S32]) => (integer_mma::<Unsigned8, Unsigned8, 4>(), 4, 4),
+        (16, [S32, S8, S8, S32]) => (integer_mma::<Signed8, Signed8, 2>(), 2, 4),
+        (16, [S32, S8, U8, S32]) => (integer_mma::<Signed8, Unsigned8, 2>(), 2, 4),
+        (16, [S32, U8, S8, S32]) => (integer_mma::<Unsigned8, Signed8, 2>(), 2, 4),
+        (16, [S32, U8, U8, S32]) => (integer_mma::<Unsigned8, Unsigned8, 2>(), 2, 4),
+        (16, [F32, F16, F16, F32]) => (single_mma::<Half, 4>(), 4, 4),
+        (8, [F32, F16, F16, F32]) => (single_mma::<Half, 2>(), 2, 4),
+        (16, [F32, Bf16, Bf16, F32]) => (single_mma::<Brain, 4>(), 4, 4),
+        (8, [F32, Bf16, Bf16, F32]) => (single_mma::<Brain, 2>(), 2, 4),
+        (8, [F32, Ty::Tf32, Ty::Tf32, F32]) => (single_mma::<Tf32, 4>(), 4, 4),
+        (4, [F32, Ty::Tf32, Ty::Tf32, F32]) => (single_mma::<Tf32, 2>(), 2, 4),
+        (16, [F16, F16, F16, F16]) => (half_mma::<4>(), 4, 2),
+        (8, [F16, F16, F16, F16]) => (half_mma::<2>(), 2, 2),
+        _ => return Err(op.unsupported()),
+    };
+    if saturates && types[0] != S32 {
+        return Err(op.unsupported());
+    }
+    let mut list = Vec::new();
+    let counts = [accumulators, registers, registers / 2, accumulators];
+    for (index, count) in counts.into_iter().enumerate() {
+        let elements = vector(op, index)?;
+        if elements.len() != count {
+            return Err(op.error(format!("operand {} of `{}` has {count} registers", index + 1, op.text())));
+        }
+        for element in elements {
+            let slot = match element {
+                Operand::Reg(register) if index == D => op.write_register(*register, Width::W32)?,
+                _ if index == D => return Err(op.unsupported()),
+                value => op.value(value, Ty::B32)?,
+            };
+            list.push(slot);
+        }
+    }
+    op.imm = op.list(list) | if saturates { SATURATES } else { 0 };
+    Ok(exec)
+}
