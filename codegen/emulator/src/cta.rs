@@ -1,5 +1,6 @@
 //! What the warps of one CTA share: shared memory and barriers.
 
+use crate::asynchronous::{Asynchronous, Reservations, Reserved};
 use crate::exec::Launch;
 use crate::finding::Neighbour;
 use crate::memory::{InitMap, Zeroed};
@@ -59,6 +60,8 @@ pub(crate) struct Shared {
     pub(crate) bytes: u64,
     data: Zeroed,
     pub(crate) map: InitMap,
+    /// What mbarriers and copies in flight occupy.
+    pub(crate) reservations: Reservations,
 }
 
 impl Shared {
@@ -76,6 +79,7 @@ pub(crate) struct CtaState {
     pub(crate) warps: usize,
     pub(crate) shared: Shared,
     barriers: [Barrier; 16],
+    pub(crate) asynchronous: Asynchronous,
     pub(crate) released: Vec<Release>,
 }
 
@@ -89,8 +93,10 @@ impl CtaState {
                 bytes: shared_bytes,
                 data: Zeroed::new(shared_bytes as usize),
                 map: InitMap::new(shared_bytes),
+                reservations: Reservations::default(),
             },
             barriers: Default::default(),
+            asynchronous: Asynchronous::default(),
             released: Vec::new(),
         }
     }
@@ -98,8 +104,16 @@ impl CtaState {
     pub(crate) fn reset(&mut self, index: u64, at: [u32; 3]) {
         (self.index, self.at) = (index, at);
         self.shared.map.clear();
+        self.shared.reservations.clear();
+        self.asynchronous.reset();
         self.barriers = Default::default();
         self.released.clear();
+    }
+
+    /// What is under way, and the shared memory that it concerns.
+    pub(crate) fn under_way(&mut self, checks: bool) -> (&mut Asynchronous, Reserved<'_>) {
+        let Shared { bytes, map, reservations, .. } = &mut self.shared;
+        (&mut self.asynchronous, Reserved { bytes: *bytes, map, reservations, checks })
     }
 
     /// A warp arrives. When it is the last, all that wait are put on `released`.
@@ -145,6 +159,16 @@ impl CtaState {
             let waits = barrier.waiting.iter().any(|&(waiting, _)| waiting == warp);
             waits.then_some((id, barrier.warps * 32, barrier.arrived.len() * 32))
         })
+    }
+
+    /// An address of shared memory with the variable that it lies in.
+    pub(crate) fn shared_name(&self, launch: &Launch<'_>, address: u64) -> String {
+        let variables = launch.kernel.shared_variables(launch.dynamic_shared);
+        match variables.iter().find(|(_, base, size)| address.wrapping_sub(*base) < *size) {
+            Some((name, base, _)) if *base == address => format!("{address:#x} (`{name}`)"),
+            Some((name, base, _)) => format!("{address:#x} (`{name}` + {})", address - base),
+            None => format!("{address:#x}"),
+        }
     }
 
     /// The shared variable closest to an access.

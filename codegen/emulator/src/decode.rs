@@ -242,6 +242,8 @@ fn dispatch(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
             exec::control::decode(op)
         }
         "shfl" | "vote" | "match" | "redux" | "activemask" | "elect" => exec::collective::decode(op),
+        "mbarrier" => exec::mbarrier::decode(op),
+        "cp" => exec::copy::decode(op),
         "mma" | "ldmatrix" => exec::matrix::decode(op),
         other => Err(op.error(format!("unknown instruction `{other}`"))),
     }

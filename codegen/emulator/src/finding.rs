@@ -22,8 +22,14 @@ pub enum FindingKind {
     Trap,
     /// A shuffle that reads a lane which does not take part in it.
     ShuffleFromInactiveLane,
-    /// A `.sync` instruction whose member mask does not name exactly threads that execute it.
+    /// A `.sync` instruction whose members (those of its mask, or all of the warp) do not execute it
+    /// together.
     MemberMask,
+    /// Memory that an asynchronous copy in flight writes or reads is used before the copy was waited
+    /// for, or a CTA ends before its copies do.
+    AsyncCopy,
+    /// An mbarrier used in a way that has no meaning, or its memory used as anything else.
+    Mbarrier,
 }
 
 /// A line of the kernel's own source, as its `.loc` directives name it.
@@ -120,6 +126,8 @@ impl fmt::Display for Finding {
             FindingKind::Trap => "trap",
             FindingKind::ShuffleFromInactiveLane => "shuffle from an inactive lane",
             FindingKind::MemberMask => "wrong member mask",
+            FindingKind::AsyncCopy => "copy in flight",
+            FindingKind::Mbarrier => "misused mbarrier",
         };
         write!(f, "{what} in kernel `{}`", self.kernel)?;
         if let Some(SourceLine { file, line }) = &self.source {

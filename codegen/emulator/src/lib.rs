@@ -57,6 +57,7 @@
 //! loaded, never a surprise while it runs.
 
 mod ast;
+mod asynchronous;
 mod cfg;
 mod cta;
 mod dataflow;

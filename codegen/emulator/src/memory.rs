@@ -281,6 +281,20 @@ impl InitMap {
         }
     }
 
+    /// Forgets that a range was written. Nobody else may use the map meanwhile.
+    pub(crate) fn unmark(&self, offset: u64, bytes: u64) {
+        for page in offset / PAGE..(offset + bytes).div_ceil(PAGE) {
+            if self.page_is_full(page) {
+                let start = page * PAGE;
+                self.mark_bits(start, PAGE.min(self.bytes - start));
+                self.pages.word(page / 64).fetch_and(!(1 << (page % 64)), Relaxed);
+            }
+        }
+        for (word, mask) in words(offset, bytes) {
+            self.bits.word(word).fetch_and(!mask, Relaxed);
+        }
+    }
+
     fn mark_slowly(&self, offset: u64, bytes: u64) {
         let end = offset + bytes;
         let first = offset.div_ceil(PAGE);

@@ -1,10 +1,11 @@
 //! One CTA's warps taking turns.
 
+use crate::asynchronous::Awaited;
 use crate::cta::{CtaState, Reduction};
 use crate::exec::lanes::LANES;
 use crate::exec::resolve::FLAGS;
 use crate::exec::{Fault, Flow, Inst, Launch, Machine, NONE, Worker};
-use crate::finding::FindingKind;
+use crate::finding::{FindingKind, Space};
 use crate::launch::{Stats, uniform_value};
 use crate::layout::Uniform;
 use crate::types::Width;
@@ -13,6 +14,13 @@ use crate::warp::Warp;
 /// Warp instructions after which another warp gets its turn, and after which another CTA does.
 const WARP_TURN: u64 = 1 << 16;
 const CTA_TURN: u64 = 1 << 20;
+
+/// A warp that does no more than this between two failed waits for an mbarrier is in a loop of nothing
+/// else, and hangs if it fails this often while no other warp gets anywhere.
+const WAIT_LOOP: u64 = 16;
+const WAITS_IN_VAIN: u32 = 64;
+/// A finding about them names this many.
+const LISTED_WAITS: usize = 6;
 
 /// A CTA with its warps.
 pub(crate) struct Cta {
@@ -74,30 +82,43 @@ impl Cta {
     pub(crate) fn run(&mut self, launch: &Launch<'_>, worker: &mut Worker) -> Slice {
         let mut turn = 0;
         loop {
-            let (mut ran, mut idle) = (false, true);
+            let (mut ran, mut idle, mut yielded) = (false, true, false);
             for index in 0..self.warps.len() {
                 if self.warps[index].live == 0 || self.warps[index].waiting {
                     continue;
                 }
                 ran = true;
-                let before = worker.clock;
+                let (before, loaded) = (worker.clock, worker.stats.global_bytes_loaded);
                 let flow = run_warp(&mut self.warps[index], &mut self.state, worker, launch);
-                turn += worker.clock - before;
-                idle &= flow == Flow::Yield;
+                let executed = worker.clock - before;
+                turn += executed;
+                idle &= matches!(flow, Flow::Yield | Flow::Stall);
+                yielded |= flow == Flow::Yield;
+                let warp = &mut self.warps[index];
+                let polls = executed <= WAIT_LOOP && worker.stats.global_bytes_loaded == loaded;
+                warp.stalls = if flow == Flow::Stall && polls { warp.stalls + 1 } else { 0 };
                 match flow {
                     Flow::Fault => return Slice::Fault(index),
-                    Flow::Wait => self.warps[index].waiting = true,
+                    Flow::Wait => warp.waiting = true,
                     _ => {}
                 }
                 self.release();
             }
             if self.warps.iter().all(|warp| warp.live == 0) {
-                return Slice::Finished;
+                return match self.state.asynchronous.in_flight() {
+                    None => Slice::Finished,
+                    Some(copy) => Slice::Fault(self.explain_in_flight(copy, worker)),
+                };
+            }
+            if self.warps.iter().all(|warp| warp.live == 0 || warp.waiting || warp.stalls > WAITS_IN_VAIN)
+                && self.warps.iter().any(|warp| warp.live != 0 && !warp.waiting)
+            {
+                return Slice::Fault(self.explain_stall(launch, worker));
             }
             if !ran {
                 return Slice::Fault(self.explain_hang(worker));
             }
-            if turn > CTA_TURN || idle {
+            if turn > CTA_TURN || idle && yielded {
                 self.executed += turn;
                 if self.executed / self.warps.len() as u64 > launch.instruction_limit {
                     return Slice::Fault(self.explain_limit(launch, worker));
@@ -161,6 +182,66 @@ impl Cta {
         waiting
     }
 
+    /// Every warp waits, some of them for mbarriers that nothing in flight will complete.
+    fn explain_stall(&mut self, launch: &Launch<'_>, worker: &mut Worker) -> usize {
+        let mut waits: Vec<String> = Vec::new();
+        let mut first = None;
+        for warp in self.warps.iter().filter(|warp| warp.live != 0) {
+            let index = warp.index;
+            if warp.waiting {
+                if let Some((id, threads, arrived)) = self.state.waits_at(index) {
+                    waits.push(format!(
+                        "warp {index} waits at barrier {id}, where {arrived} of {threads} threads are"
+                    ));
+                }
+                continue;
+            }
+            let Some(stalled) = warp.stalled else { continue };
+            let place = self.state.shared_name(launch, stalled.address);
+            let Some(mbarrier) = self.state.asynchronous.mbarrier(stalled.address) else { continue };
+            let wanted = match stalled.awaited {
+                Awaited::Parity(parity) => format!("the phase of parity {parity}"),
+                Awaited::State(state) => format!("phase {}", state >> 20),
+            };
+            let (phase, pending, bytes) = (mbarrier.phase, mbarrier.pending, mbarrier.transactions);
+            waits.push(format!(
+                "warp {index} waits for {wanted} of the mbarrier at shared {place}, which is in phase {phase} with {pending} arrivals and {bytes} bytes pending"
+            ));
+            first.get_or_insert((index, stalled));
+        }
+        let Some((index, stalled)) = first else { return self.explain_hang(worker) };
+        // Warps in step say the same.
+        let more = waits.len().saturating_sub(LISTED_WAITS);
+        waits.truncate(LISTED_WAITS);
+        if more > 0 {
+            waits.push(format!("{more} more warps wait"));
+        }
+        worker.fault = Some(Box::new(Fault {
+            kind: FindingKind::Deadlock,
+            lane: stalled.lane,
+            detail: waits.join("; "),
+            address: Some(stalled.address),
+            space: Some(Space::Shared),
+            nearest: None,
+            pc: Some(stalled.pc),
+        }));
+        index
+    }
+
+    /// The CTA has ended before a copy, or an arrival after copies, was waited for.
+    fn explain_in_flight(&self, (warp, lane, pc): (usize, u32, usize), worker: &mut Worker) -> usize {
+        worker.fault = Some(Box::new(Fault {
+            kind: FindingKind::AsyncCopy,
+            lane,
+            detail: "the CTA ends before anything has waited for this".to_string(),
+            address: None,
+            space: None,
+            nearest: None,
+            pc: Some(pc),
+        }));
+        warp
+    }
+
     fn explain_limit(&self, launch: &Launch<'_>, worker: &mut Worker) -> usize {
         let index = self.warps.iter().position(|warp| warp.live != 0 && !warp.waiting).unwrap_or(0);
         let limit = launch.instruction_limit;
@@ -208,7 +289,7 @@ fn run_warp(warp: &mut Warp, cta: &mut CtaState, worker: &mut Worker, launch: &L
         match unsafe { (inst.run)(&mut m, inst) } {
             Flow::Next => m.warp.pc += 1,
             Flow::Jump => {}
-            flow @ (Flow::Yield | Flow::Wait) => {
+            flow @ (Flow::Yield | Flow::Stall | Flow::Wait) => {
                 m.warp.pc += 1;
                 break flow;
             }

@@ -1,5 +1,6 @@
 //! One warp's state and its divergence stack.
 
+use crate::asynchronous::Awaited;
 use crate::exec::lanes::RegisterFile;
 
 /// A reconvergence point that is never reached: lanes meet only by exiting.
@@ -12,6 +13,15 @@ struct Entry {
     pc: usize,
     /// Where these lanes hand over to the entry below.
     reconvergence: usize,
+}
+
+/// A wait for an mbarrier that failed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stalled {
+    pub(crate) address: u64,
+    pub(crate) awaited: Awaited,
+    pub(crate) lane: u32,
+    pub(crate) pc: usize,
 }
 
 /// One warp. The lanes of `mask` execute at `pc`; when they get to `reconvergence` the entry on top of
@@ -31,6 +41,9 @@ pub(crate) struct Warp {
     pub(crate) reconvergence: usize,
     stack: Vec<Entry>,
     pub(crate) waiting: bool,
+    /// The last wait for an mbarrier that failed, and how often in a row that was all the warp did.
+    pub(crate) stalled: Option<Stalled>,
+    pub(crate) stalls: u32,
     /// The instruction at which the warp's last lanes exited.
     pub(crate) exited_at: usize,
 }
@@ -49,6 +62,8 @@ impl Warp {
             reconvergence: NEVER,
             stack: Vec::new(),
             waiting: false,
+            stalled: None,
+            stalls: 0,
             exited_at: 0,
         }
     }
@@ -64,6 +79,7 @@ impl Warp {
         self.reconvergence = NEVER;
         self.stack.clear();
         self.waiting = false;
+        (self.stalled, self.stalls) = (None, 0);
     }
 
     /// The lanes of `taken` go to `target`, the others on; they meet at `reconvergence`.

@@ -13,7 +13,7 @@ use super::lanes::{LANES, lane_loop};
 use super::load_store::{address_operand, take_space};
 use super::resolve::{Access, Resolved, StateSpace, resolve};
 use super::rounding::{Bf16, F16, Format, canonical};
-use super::{D, Exec, Inst, Machine};
+use super::{D, Exec, Machine};
 use crate::ast::Operand;
 use crate::decode::Op;
 use crate::finding::FindingKind;

@@ -12,6 +12,7 @@ pub(crate) mod collective;
 pub(crate) mod compare;
 pub(crate) mod control;
 pub(crate) mod convert;
+pub(crate) mod copy;
 pub(crate) mod float;
 pub(crate) mod float_special;
 pub(crate) mod half;
@@ -19,6 +20,7 @@ pub(crate) mod integer;
 pub(crate) mod lanes;
 pub(crate) mod load_store;
 pub(crate) mod matrix;
+pub(crate) mod mbarrier;
 pub(crate) mod moves;
 pub(crate) mod resolve;
 pub(crate) mod rounding;
@@ -40,6 +42,8 @@ pub(crate) enum Flow {
     Jump,
     /// Lets other warps run first, then goes on with the next instruction.
     Yield,
+    /// Has waited for an mbarrier in vain; lets other warps run, then goes on with the next instruction.
+    Stall,
     /// Waits at a barrier; goes on with the next instruction once released.
     Wait,
     /// Has no thread left.

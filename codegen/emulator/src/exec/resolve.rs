@@ -5,6 +5,7 @@
 
 use super::lanes::LANES;
 use super::{A, Fault, Flow, Inst, Machine, lanes_of};
+use crate::asynchronous::Holder;
 use crate::finding::{FindingKind, Neighbour, Space};
 
 /// Where a CTA's shared memory lies in the generic address space.
@@ -40,6 +41,8 @@ pub(crate) enum Access {
     Load,
     Store,
     Atomic,
+    /// A hint: neither reads nor writes.
+    Prefetch,
 }
 
 /// Host pointers of an access.
@@ -71,6 +74,15 @@ pub(crate) fn addresses(m: &Machine<'_>, i: &Inst) -> [u64; LANES] {
         }
     }
     addresses
+}
+
+/// The lanes' addresses in shared memory, of an instruction that has no other operands there.
+pub(crate) fn shared_addresses(m: &Machine<'_>, i: &Inst) -> [u64; LANES] {
+    let addresses = addresses(m, i);
+    match i.slots[FLAGS] & 7 == StateSpace::Generic as u32 {
+        true => addresses.map(|address| address.wrapping_sub(SHARED_WINDOW)),
+        false => addresses,
+    }
 }
 
 /// Resolves an access of `bytes` (a power of two) by each active lane, in the version that the CPU has.
@@ -188,6 +200,14 @@ fn gathered(
     if high > limit || all & (bytes - 1) != 0 {
         return None;
     }
+    let reservations = &m.cta.shared.reservations;
+    if space == Space::Shared
+        && access != Access::Load
+        && !reservations.unused()
+        && lanes_of(m.active).any(|lane| reservations.any(offsets[lane], bytes))
+    {
+        return None;
+    }
     if (m.launch.checks || space == Space::Global) && !map.is_full(low, high + bytes - low) {
         for lane in lanes_of(m.active) {
             if access != Access::Store && m.launch.checks && !map.is_initialised(offsets[lane], bytes) {
@@ -235,6 +255,9 @@ fn checked(m: &mut Machine<'_>, space: Space, address: u64, bytes: u64, access: 
                 }
             };
             let offset = address - allocation.base;
+            if access == Access::Prefetch {
+                return Some(allocation.pointer(address));
+            }
             if access != Access::Store && checks && !allocation.is_initialised(offset, bytes) {
                 return None;
             }
@@ -253,6 +276,9 @@ fn checked(m: &mut Machine<'_>, space: Space, address: u64, bytes: u64, access: 
                     return None;
                 }
                 if access != Access::Load {
+                    if shared.reservations.any(address, bytes) {
+                        return None;
+                    }
                     shared.map.mark(address, bytes);
                 }
             }
@@ -269,6 +295,23 @@ fn checked(m: &mut Machine<'_>, space: Space, address: u64, bytes: u64, access: 
     }
 }
 
+/// One lane's access to a range of any length that starts at a multiple of `alignment`.
+pub(crate) fn range(
+    m: &mut Machine<'_>,
+    lane: usize,
+    what: (Space, Access),
+    (address, bytes): (u64, u64),
+    alignment: u64,
+) -> Option<*mut u8> {
+    let found = checked(m, what.0, address, bytes, what.1);
+    if found.is_none() || !address.is_multiple_of(alignment) {
+        let kind = if found.is_some() { FindingKind::Misaligned } else { FindingKind::OutOfBounds };
+        explain(m, kind, Refused { lane, address, bytes, alignment }, what);
+        return None;
+    }
+    found
+}
+
 #[inline(never)]
 fn each(m: &mut Machine<'_>, addresses: &[u64; LANES], bytes: u64, what: (Space, Access)) -> Resolved {
     let mut pointers = [std::ptr::null_mut(); LANES];
@@ -279,7 +322,7 @@ fn each(m: &mut Machine<'_>, addresses: &[u64; LANES], bytes: u64, what: (Space,
             Some(pointer) if aligned => pointers[lane] = pointer,
             found => {
                 let kind = if found.is_some() { FindingKind::Misaligned } else { FindingKind::OutOfBounds };
-                explain(m, kind, (lane, address, bytes), what);
+                explain(m, kind, Refused { lane, address, bytes, alignment: bytes }, what);
                 return Resolved::Fault;
             }
         }
@@ -287,10 +330,18 @@ fn each(m: &mut Machine<'_>, addresses: &[u64; LANES], bytes: u64, what: (Space,
     Resolved::Lanes(pointers)
 }
 
+/// An access that is not allowed.
+struct Refused {
+    lane: usize,
+    address: u64,
+    bytes: u64,
+    alignment: u64,
+}
+
 /// Sets the fault of a refused access. `kind` is `OutOfBounds` for any reason but alignment.
 #[cold]
-fn explain(m: &mut Machine<'_>, kind: FindingKind, access: (usize, u64, u64), what: (Space, Access)) -> Flow {
-    let (lane, address, bytes) = access;
+fn explain(m: &mut Machine<'_>, kind: FindingKind, refused: Refused, what: (Space, Access)) -> Flow {
+    let Refused { lane, address, bytes, alignment } = refused;
     let (space, verb) = what;
     let nearest = match space {
         Space::Global => m.launch.table.nearest(address, bytes),
@@ -313,23 +364,40 @@ fn explain(m: &mut Machine<'_>, kind: FindingKind, access: (usize, u64, u64), wh
         Space::Shared => address.checked_add(bytes).is_some_and(|end| end <= m.cta.shared.bytes),
         Space::Param => verb != Access::Load,
     };
-    let kind = match kind {
-        FindingKind::OutOfBounds if inside && space != Space::Param => FindingKind::Uninitialised,
-        kind => kind,
+    let holder = match space {
+        Space::Shared if inside && m.cta.shared.reservations.any(address, bytes) => {
+            m.cta.asynchronous.holder(address, bytes)
+        }
+        _ => None,
+    };
+    let kind = match (kind, holder) {
+        (FindingKind::OutOfBounds, Some(Holder::Mbarrier)) => FindingKind::Mbarrier,
+        (FindingKind::OutOfBounds, Some(_)) => FindingKind::AsyncCopy,
+        (FindingKind::OutOfBounds, None) if inside && space != Space::Param => FindingKind::Uninitialised,
+        (kind, _) => kind,
     };
     let verb = match verb {
         Access::Load => "load from",
         Access::Store => "store to",
         Access::Atomic => "atomic operation on",
+        Access::Prefetch => "prefetch from",
     };
     let place = match space {
         Space::Global => "global",
         Space::Shared => "shared",
         Space::Param => "parameter",
     };
-    let why = match kind {
-        FindingKind::Misaligned => format!(", which is not a multiple of {bytes}"),
-        FindingKind::Uninitialised => ", of which some bytes were never written".to_string(),
+    let line = |pc| m.launch.kernel.place(pc).line;
+    let why = match (kind, holder) {
+        (FindingKind::Misaligned, _) => format!(", which is not a multiple of {alignment}"),
+        (_, Some(Holder::Mbarrier)) => ", which holds an mbarrier".to_string(),
+        (_, Some(Holder::Target(pc))) => {
+            format!(", which the copy of PTX line {} writes: nothing has waited for it yet", line(pc))
+        }
+        (_, Some(Holder::Source(pc))) => {
+            format!(", which the copy of PTX line {} reads: nothing has waited for it yet", line(pc))
+        }
+        (FindingKind::Uninitialised, None) => ", of which some bytes were never written".to_string(),
         _ => String::new(),
     };
     m.worker.fault = Some(Box::new(Fault {

@@ -1,5 +1,6 @@
 //! The emulator's behaviour, one file a family of instructions.
 
+mod asynchronous;
 mod bits;
 mod checks;
 mod collective;

@@ -1,0 +1,330 @@
+//! `cp.async` and `cp.async.bulk`: copies that complete when they are waited for.
+
+use super::lanes::LANES;
+use super::load_store::{address_operand, take_space};
+use super::mbarrier::{misuse, no_mbarrier};
+use super::resolve::{Access, StateSpace, range, shared_addresses};
+use super::{Exec, Flow, Inst, Machine, NONE, lanes_of};
+use crate::ast::Operand;
+use crate::asynchronous::{Arrival, Copy, Signal};
+use crate::decode::{AddressWidth, Op};
+use crate::finding::{FindingKind, Space};
+use crate::module::ParseError;
+use crate::types::Ty;
+
+/// Words of an address in an operand list: slot, width, offset.
+const ADDRESS: usize = 4;
+const BULK_ALIGNMENT: u64 = 16;
+
+/// Puts an address operand on a list.
+fn push_address(
+    op: &mut Op<'_, '_>,
+    index: usize,
+    list: &mut Vec<u32>,
+    shared: bool,
+) -> Result<(), ParseError> {
+    let (slot, width) = op.address(index)?;
+    if !shared && width == AddressWidth::W32 {
+        return Err(op.error(format!("`{}` needs a 64-bit address", op.text())));
+    }
+    list.extend([slot, (width == AddressWidth::W32) as u32, op.imm as u32, (op.imm >> 32) as u32]);
+    Ok(())
+}
+
+/// The lanes' addresses of the operand at the start of `list`.
+fn listed(m: &Machine<'_>, list: &[u32]) -> [u64; LANES] {
+    let offset = list[2] as u64 | (list[3] as u64) << 32;
+    match list[1] {
+        0 => m.warp.regs.lanes::<u64>(list[0]).map(|base| base.wrapping_add(offset)),
+        _ => m.warp.regs.lanes::<u32>(list[0]).map(|base| base.wrapping_add(offset as u32) as u64),
+    }
+}
+
+/// The list: target, source, bytes, slot of the bytes to read, slot of the predicate to read none.
+fn copy(m: &mut Machine<'_>, i: &Inst) -> Flow {
+    let list = m.launch.kernel.code.list(i.imm);
+    let (targets, sources) = (listed(m, list), listed(m, &list[ADDRESS..]));
+    let [bytes, partial, ignored] = [list[2 * ADDRESS], list[2 * ADDRESS + 1], list[2 * ADDRESS + 2]];
+    let counts = if partial == NONE { [bytes; LANES] } else { *m.warp.regs.lanes::<u32>(partial) };
+    let ignored = if ignored == NONE { 0 } else { m.mask(ignored) };
+    for lane in m.active_lanes() {
+        let copied = if ignored >> lane & 1 != 0 { 0 } else { counts[lane] };
+        if copied > bytes {
+            let detail = format!("a copy of {bytes} bytes that reads {copied}");
+            return m.fault(FindingKind::OutOfBounds, lane as u32, detail);
+        }
+        let alignment = bytes as u64;
+        let from = (sources[lane], copied as u64);
+        let source = match copied {
+            0 => Some(std::ptr::null_mut()),
+            _ => range(m, lane, (Space::Global, Access::Load), from, alignment),
+        };
+        let to = (targets[lane], bytes as u64);
+        let Some(source) = source else { return Flow::Fault };
+        let Some(target) = range(m, lane, (Space::Shared, Access::Store), to, alignment) else {
+            return Flow::Fault;
+        };
+        let (warp, pc) = (m.warp.index, m.warp.pc);
+        m.worker.stats.global_bytes_loaded += copied as u64;
+        let (under_way, mut shared) = m.cta.under_way(m.launch.checks);
+        shared.reserve(targets[lane], bytes as u64, true);
+        under_way.groups(warp, false).issue(Copy {
+            warp,
+            lane: lane as u32,
+            pc,
+            serial: 0,
+            signal: Signal::Group(0),
+            source: if copied == 0 { target } else { source },
+            target,
+            shared: targets[lane],
+            bytes,
+            copied,
+            into_shared: true,
+            ripe: false,
+        });
+    }
+    Flow::Next
+}
+
+/// The list: target, source, slot of the bytes, and the mbarrier of a copy into shared memory.
+fn bulk_copy(m: &mut Machine<'_>, i: &Inst) -> Flow {
+    let list = m.launch.kernel.code.list(i.imm);
+    let (targets, sources) = (listed(m, list), listed(m, &list[ADDRESS..]));
+    let sizes = *m.warp.regs.lanes::<u32>(list[2 * ADDRESS]);
+    let mbarriers = list.get(2 * ADDRESS + 1..).filter(|rest| !rest.is_empty()).map(|rest| listed(m, rest));
+    let into_shared = mbarriers.is_some();
+    let spaces = if into_shared { [Space::Shared, Space::Global] } else { [Space::Global, Space::Shared] };
+    for lane in m.active_lanes() {
+        let size = sizes[lane] as u64;
+        if size == 0 || !size.is_multiple_of(BULK_ALIGNMENT) {
+            let detail = format!("a bulk copy of {size} bytes, which is not a positive multiple of 16");
+            return m.fault(FindingKind::Misaligned, lane as u32, detail);
+        }
+        let from = (sources[lane], size);
+        let Some(source) = range(m, lane, (spaces[1], Access::Load), from, BULK_ALIGNMENT) else {
+            return Flow::Fault;
+        };
+        let Some(target) = range(m, lane, (spaces[0], Access::Store), (targets[lane], size), BULK_ALIGNMENT)
+        else {
+            return Flow::Fault;
+        };
+        if let Some(mbarriers) = mbarriers
+            && m.cta.asynchronous.mbarrier(mbarriers[lane]).is_none()
+        {
+            return no_mbarrier(m, lane, mbarriers[lane]);
+        }
+        let (warp, pc) = (m.warp.index, m.warp.pc);
+        let moved = match into_shared {
+            true => &mut m.worker.stats.global_bytes_loaded,
+            false => &mut m.worker.stats.global_bytes_stored,
+        };
+        *moved += size;
+        let (under_way, mut shared) = m.cta.under_way(m.launch.checks);
+        let within = if into_shared { targets[lane] } else { sources[lane] };
+        shared.reserve(within, size, into_shared);
+        let copy = Copy {
+            warp,
+            lane: lane as u32,
+            pc,
+            serial: 0,
+            signal: mbarriers.map_or(Signal::Group(0), |mbarriers| Signal::Mbarrier(mbarriers[lane])),
+            source,
+            target,
+            shared: within,
+            bytes: size as u32,
+            copied: size as u32,
+            into_shared,
+            ripe: false,
+        };
+        match into_shared {
+            true => under_way.signalling.push(copy),
+            false => under_way.groups(warp, true).issue(copy),
+        }
+    }
+    Flow::Next
+}
+
+/// Bits of `imm` of a commit or a wait; the groups that may stay in flight lie above.
+const BULK: u64 = 1;
+/// `wait_all`: commits first.
+const ALL: u64 = 2;
+const ALLOWED: u32 = 8;
+
+fn commit(m: &mut Machine<'_>, i: &Inst) -> Flow {
+    let groups = m.cta.asynchronous.groups(m.warp.index, i.imm & BULK != 0);
+    for lane in lanes_of(m.active) {
+        groups.committed[lane] += 1;
+    }
+    Flow::Next
+}
+
+fn wait_group(m: &mut Machine<'_>, i: &Inst) -> Flow {
+    if i.imm & ALL != 0 {
+        commit(m, i);
+    }
+    let allowed = (i.imm >> ALLOWED).min(u32::MAX as u64) as u32;
+    let (warp, bulk, active) = (m.warp.index, i.imm & BULK != 0, m.active);
+    let (under_way, mut shared) = m.cta.under_way(m.launch.checks);
+    let committed = under_way.groups(warp, bulk).committed;
+    under_way.wait_groups(&mut shared, (warp, bulk), |lane| match active >> lane & 1 {
+        0 => 0,
+        _ => committed[lane as usize].saturating_sub(allowed),
+    });
+    Flow::Next
+}
+
+/// `cp.async.mbarrier.arrive`.
+fn arrive_on(m: &mut Machine<'_>, i: &Inst) -> Flow {
+    let counted = i.slots[NO_INCREMENT] == 0;
+    let addresses = shared_addresses(m, i);
+    for lane in m.active_lanes() {
+        let (warp, pc, address) = (m.warp.index, m.warp.pc, addresses[lane]);
+        let serial = m.cta.asynchronous.groups(warp, false).issued;
+        let Some(mbarrier) = m.cta.asynchronous.mbarrier(address) else {
+            return no_mbarrier(m, lane, address);
+        };
+        if counted && let Err(detail) = mbarrier.expect_one_more() {
+            return misuse(m, lane, address, detail);
+        }
+        let arrival = Arrival { warp, lane: lane as u32, pc, mbarrier: address, serial, ripe: false };
+        m.cta.asynchronous.arrivals.push(arrival);
+    }
+    Flow::Next
+}
+
+/// Slot of `.noinc`.
+const NO_INCREMENT: usize = 5;
+
+/// `cp.async.bulk.prefetch.L2`: changes nothing, but the range must be there.
+fn bulk_prefetch(m: &mut Machine<'_>, i: &Inst) -> Flow {
+    let list = m.launch.kernel.code.list(i.imm);
+    let addresses = listed(m, list);
+    let sizes = *m.warp.regs.lanes::<u32>(list[ADDRESS]);
+    for lane in m.active_lanes() {
+        let size = sizes[lane] as u64;
+        if !size.is_multiple_of(BULK_ALIGNMENT) {
+            let detail = format!("a bulk prefetch of {size} bytes, which is not a multiple of 16");
+            return m.fault(FindingKind::Misaligned, lane as u32, detail);
+        }
+        let what = (Space::Global, Access::Prefetch);
+        if size > 0 && range(m, lane, what, (addresses[lane], size), BULK_ALIGNMENT).is_none() {
+            return Flow::Fault;
+        }
+    }
+    Flow::Next
+}
+
+pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+    if !op.take("async") {
+        return Err(op.unsupported());
+    }
+    let bulk = op.take("bulk");
+    op.imm = if bulk { BULK } else { 0 };
+    if op.take("commit_group") {
+        return Ok(commit);
+    }
+    if op.take("wait_group") {
+        if bulk {
+            op.take("read");
+        }
+        op.imm |= op.constant_operand(0)? << ALLOWED;
+        return Ok(wait_group);
+    }
+    if !bulk && op.take("wait_all") {
+        op.imm |= ALL;
+        return Ok(wait_group);
+    }
+    match bulk {
+        true => decode_bulk(op),
+        false if op.take("mbarrier") => decode_arrival(op),
+        false => decode_copy(op),
+    }
+}
+
+fn decode_arrival(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+    if !op.take("arrive") || op.take_ty()? != Ty::B64 {
+        return Err(op.unsupported());
+    }
+    op.slots[NO_INCREMENT] = op.take("noinc") as u32;
+    let space = take_space(op);
+    if !matches!(space, StateSpace::Shared | StateSpace::Generic) {
+        return Err(op.unsupported());
+    }
+    address_operand(op, 0, space, 0)?;
+    Ok(arrive_on)
+}
+
+/// Takes the cache hints; returns whether a policy operand follows.
+fn take_cache(op: &mut Op<'_, '_>) -> bool {
+    op.take_any(&[("L2::64B", ()), ("L2::128B", ()), ("L2::256B", ())]);
+    op.take("L2::cache_hint")
+}
+
+fn decode_copy(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+    let level = op.take_any(&[("ca", false), ("cg", true)]);
+    let spaces = (op.take("shared") || op.take("shared::cta")) && op.take("global");
+    let policy = take_cache(op);
+    let (Some(only_whole), true) = (level, spaces) else { return Err(op.unsupported()) };
+    let mut list = Vec::new();
+    push_address(op, 0, &mut list, true)?;
+    push_address(op, 1, &mut list, false)?;
+    let bytes = op.constant_operand(2)?;
+    if !matches!((only_whole, bytes), (_, 16) | (false, 4 | 8)) {
+        return Err(op.error(format!("`{}` does not copy {bytes} bytes", op.text())));
+    }
+    let extra = op.operand_count().saturating_sub(3 + policy as usize);
+    let (mut partial, mut ignored) = (NONE, NONE);
+    if extra > 0 {
+        let predicate = match op.operand(3)? {
+            Operand::Reg(register) => op.register_ty(*register) == Ty::Pred,
+            Operand::Not(_) => true,
+            _ => false,
+        };
+        match predicate {
+            true => ignored = op.src(3, Ty::Pred)?,
+            false => partial = op.src(3, Ty::U32)?,
+        }
+    }
+    if policy {
+        op.src(3 + extra, Ty::B64)?;
+    }
+    list.extend([bytes as u32, partial, ignored]);
+    op.imm = op.list(list);
+    Ok(copy)
+}
+
+fn decode_bulk(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+    let mut list = Vec::new();
+    if op.take("prefetch") {
+        if !op.take("L2") || !op.take("global") {
+            return Err(op.unsupported());
+        }
+        let policy = take_cache(op);
+        push_address(op, 0, &mut list, false)?;
+        list.push(op.src(1, Ty::U32)?);
+        if policy {
+            op.src(2, Ty::B64)?;
+        }
+        op.imm = op.list(list);
+        return Ok(bulk_prefetch);
+    }
+    let policy = take_cache(op);
+    let (cluster, cta) = (op.take("shared::cluster"), op.take("shared::cta"));
+    let grouped = op.take("bulk_group");
+    let signals = op.take("mbarrier::complete_tx::bytes");
+    // A copy to global memory is one of the CTA's own; a copy from it may name the cluster's.
+    if !op.take("global") || cluster == cta || grouped == signals || grouped && cluster {
+        return Err(op.unsupported());
+    }
+    push_address(op, 0, &mut list, signals)?;
+    push_address(op, 1, &mut list, grouped)?;
+    list.push(op.src(2, Ty::U32)?);
+    if signals {
+        push_address(op, 3, &mut list, true)?;
+    }
+    if policy {
+        op.src(3 + signals as usize, Ty::B64)?;
+    }
+    op.imm = op.list(list);
+    Ok(bulk_copy)
+}

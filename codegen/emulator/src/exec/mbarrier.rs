@@ -1,0 +1,252 @@
+//! `mbarrier`: arrivals, transactions and waits, one lane after the other.
+//!
+//! A wait for a phase that is not complete fails at once, however long the instruction may wait: the
+//! warp makes room for others, and its loop tries again.
+
+use super::load_store::{address_operand, take_hints, take_space};
+use super::resolve::{Access, StateSpace, range, shared_addresses};
+use super::{A, B, D, Exec, Flow, Inst, Machine, NONE, lanes_of};
+use crate::ast::Operand;
+use crate::asynchronous::{Awaited, MAX_COUNT, MBARRIER_BYTES, Mbarrier};
+use crate::decode::Op;
+use crate::finding::{FindingKind, Space};
+use crate::module::ParseError;
+use crate::types::{Ty, Width};
+use crate::warp::Stalled;
+
+/// Slot of the options: what an operation does besides its name.
+const OPTIONS: usize = 5;
+const EXPECTS: u32 = 1;
+const DROPS: u32 = 2;
+const NO_COMPLETE: u32 = 4;
+const PARITY: u32 = 8;
+const COMPLETES: u32 = 16;
+
+fn init(m: &mut Machine<'_>, i: &Inst) -> Flow {
+    let addresses = shared_addresses(m, i);
+    let counts = *m.warp.regs.lanes::<u32>(i.slots[B]);
+    for lane in m.active_lanes() {
+        let (address, count) = (addresses[lane], counts[lane]);
+        if m.cta.asynchronous.mbarrier(address).is_some() {
+            return misuse(m, lane, address, "`mbarrier.init` where a valid mbarrier is already".to_string());
+        }
+        let bytes = (address, MBARRIER_BYTES);
+        if range(m, lane, (Space::Shared, Access::Store), bytes, MBARRIER_BYTES).is_none() {
+            return Flow::Fault;
+        }
+        if !(1..=MAX_COUNT).contains(&count) {
+            let detail = format!("an mbarrier for {count} arrivals: not from 1 to {MAX_COUNT}");
+            return misuse(m, lane, address, detail);
+        }
+        let (under_way, mut shared) = m.cta.under_way(m.launch.checks);
+        under_way.init(address, count);
+        shared.reserve(address, MBARRIER_BYTES, true);
+    }
+    Flow::Next
+}
+
+fn invalidate(m: &mut Machine<'_>, i: &Inst) -> Flow {
+    let addresses = shared_addresses(m, i);
+    for lane in m.active_lanes() {
+        let address = addresses[lane];
+        if find(m, address).is_none() {
+            return no_mbarrier(m, lane, address);
+        }
+        if m.cta.asynchronous.signals(address) {
+            let detail = "`mbarrier.inval` while copies in flight signal the mbarrier".to_string();
+            return misuse(m, lane, address, detail);
+        }
+        let (under_way, mut shared) = m.cta.under_way(m.launch.checks);
+        under_way.mbarriers.retain(|mbarrier| mbarrier.address != address);
+        shared.release(address, MBARRIER_BYTES, false);
+    }
+    Flow::Next
+}
+
+fn find<'m>(m: &'m mut Machine<'_>, address: u64) -> Option<&'m mut Mbarrier> {
+    m.cta.asynchronous.mbarrier(address)
+}
+
+#[cold]
+pub(crate) fn misuse(m: &mut Machine<'_>, lane: usize, address: u64, detail: String) -> Flow {
+    let place = m.cta.shared_name(m.launch, address);
+    m.fault(FindingKind::Mbarrier, lane as u32, format!("{detail}; it is at shared {place}"));
+    if let Some(fault) = &mut m.worker.fault {
+        (fault.address, fault.space) = (Some(address), Some(Space::Shared));
+    }
+    Flow::Fault
+}
+
+#[cold]
+pub(crate) fn no_mbarrier(m: &mut Machine<'_>, lane: usize, address: u64) -> Flow {
+    misuse(m, lane, address, "no mbarrier has been initialised here".to_string())
+}
+
+/// `arrive` and `arrive_drop`. B is the count, or the bytes to expect besides one arrival.
+fn arrive(m: &mut Machine<'_>, i: &Inst) -> Flow {
+    let addresses = shared_addresses(m, i);
+    let operands = *m.warp.regs.lanes::<u32>(i.slots[B]);
+    let mut states = [0u64; 32];
+    let options = i.slots[OPTIONS];
+    for lane in m.active_lanes() {
+        let address = addresses[lane];
+        let Some(mbarrier) = find(m, address) else { return no_mbarrier(m, lane, address) };
+        states[lane] = mbarrier.state();
+        let (count, expected) = match options & EXPECTS {
+            0 => (operands[lane], 0),
+            _ => (1, operands[lane] as i64),
+        };
+        if options & NO_COMPLETE != 0 && mbarrier.would_complete(count) {
+            let detail = "an arrival with `.noComplete` would complete the phase".to_string();
+            return misuse(m, lane, address, detail);
+        }
+        let outcome = mbarrier.transact(expected).and_then(|()| mbarrier.arrive(count, options & DROPS != 0));
+        if let Err(detail) = outcome {
+            return misuse(m, lane, address, detail);
+        }
+    }
+    if i.slots[D] != NONE {
+        m.warp.regs.write(i.slots[D], &states, m.active);
+    }
+    Flow::Next
+}
+
+/// `expect_tx` and `complete_tx`.
+fn transact(m: &mut Machine<'_>, i: &Inst) -> Flow {
+    let addresses = shared_addresses(m, i);
+    let operands = *m.warp.regs.lanes::<u32>(i.slots[B]);
+    for lane in m.active_lanes() {
+        let (address, bytes) = (addresses[lane], operands[lane] as i64);
+        let Some(mbarrier) = find(m, address) else { return no_mbarrier(m, lane, address) };
+        let bytes = if i.slots[OPTIONS] & COMPLETES != 0 { -bytes } else { bytes };
+        if let Err(detail) = mbarrier.transact(bytes) {
+            return misuse(m, lane, address, detail);
+        }
+    }
+    Flow::Next
+}
+
+/// `test_wait` and `try_wait`.
+fn wait(m: &mut Machine<'_>, i: &Inst) -> Flow {
+    let addresses = shared_addresses(m, i);
+    let parity = i.slots[OPTIONS] & PARITY != 0;
+    let mut complete = 0;
+    for lane in m.active_lanes() {
+        let address = addresses[lane];
+        let awaited = match parity {
+            true => Awaited::Parity(m.warp.regs.lanes::<u32>(i.slots[B])[lane]),
+            false => Awaited::State(m.warp.regs.lanes::<u64>(i.slots[B])[lane]),
+        };
+        let (under_way, mut shared) = m.cta.under_way(m.launch.checks);
+        let completed = under_way.complete_ripe(&mut shared, address);
+        let Some(mbarrier) = under_way.mbarrier(address) else { return no_mbarrier(m, lane, address) };
+        match completed.and_then(|()| mbarrier.is_complete(awaited)) {
+            Ok(true) => complete |= 1 << lane,
+            Ok(false) => {
+                m.warp.stalled = Some(Stalled { address, awaited, lane: lane as u32, pc: m.warp.pc });
+            }
+            Err(detail) => return misuse(m, lane, address, detail),
+        }
+    }
+    m.set_mask(i.slots[D], complete);
+    if complete == m.active {
+        return Flow::Next;
+    }
+    // Only now, so that lanes that wait together fail together.
+    for lane in lanes_of(m.active & !complete) {
+        m.cta.asynchronous.ripen(addresses[lane]);
+    }
+    Flow::Stall
+}
+
+fn pending_count(m: &mut Machine<'_>, i: &Inst) -> Flow {
+    let counts = m.warp.regs.lanes::<u64>(i.slots[A]).map(Mbarrier::pending_in);
+    m.warp.regs.write(i.slots[D], &counts, m.active);
+    Flow::Next
+}
+
+const OPERATIONS: [&str; 9] = [
+    "init",
+    "inval",
+    "arrive",
+    "arrive_drop",
+    "expect_tx",
+    "complete_tx",
+    "test_wait",
+    "try_wait",
+    "pending_count",
+];
+
+pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+    let operation = op.take_map(|name| OPERATIONS.iter().find(|&&known| known == name).copied());
+    let Some(operation) = operation else { return Err(op.unsupported()) };
+    // An arrival that expects bytes has both names.
+    let arrives = op.take("arrive") as u32 | (op.take("arrive_drop") as u32) << 1;
+    let operation = match (operation, arrives) {
+        ("expect_tx", 1) => "arrive",
+        ("expect_tx", 2) => "arrive_drop",
+        (name, _) => name,
+    };
+    let expects = arrives != 0 || operation.starts_with("arrive") && op.take("expect_tx");
+    if op.take_ty()? != Ty::B64 {
+        return Err(op.unsupported());
+    }
+    if operation == "pending_count" {
+        op.slots[D] = op.dst(0, Width::W32)?;
+        op.slots[A] = op.src(1, Ty::B64)?;
+        return Ok(pending_count);
+    }
+    let space = match op.take("shared::cluster") {
+        // The cluster is the CTA.
+        true => StateSpace::Shared,
+        false => take_space(op),
+    };
+    if !matches!(space, StateSpace::Shared | StateSpace::Generic) {
+        return Err(op.unsupported());
+    }
+    let (flags, _) = take_hints(op);
+    match operation {
+        "init" => {
+            op.slots[B] = op.src(1, Ty::U32)?;
+            address_operand(op, 0, space, flags)?;
+            Ok(init)
+        }
+        "inval" => {
+            address_operand(op, 0, space, flags)?;
+            Ok(invalidate)
+        }
+        "arrive" | "arrive_drop" => {
+            let no_complete = op.take("noComplete");
+            op.slots[D] = match op.operand(0)? {
+                Operand::Sink => NONE,
+                _ => op.dst(0, Width::W64)?,
+            };
+            op.slots[B] = match op.operand_count() {
+                0..=2 if !expects && !no_complete => op.constant(Width::W32, 1),
+                _ => op.src(2, Ty::U32)?,
+            };
+            op.slots[OPTIONS] = if expects { EXPECTS } else { 0 }
+                | if no_complete { NO_COMPLETE } else { 0 }
+                | if operation == "arrive_drop" { DROPS } else { 0 };
+            address_operand(op, 1, space, flags)?;
+            Ok(arrive)
+        }
+        "expect_tx" | "complete_tx" => {
+            op.slots[OPTIONS] = if operation == "complete_tx" { COMPLETES } else { 0 };
+            op.slots[B] = op.src(1, Ty::U32)?;
+            address_operand(op, 0, space, flags)?;
+            Ok(transact)
+        }
+        _ => {
+            op.slots[D] = op.dst(0, Width::Predicate)?;
+            let parity = op.take("parity");
+            op.slots[OPTIONS] = if parity { PARITY } else { 0 };
+            op.slots[B] = op.src(2, if parity { Ty::U32 } else { Ty::B64 })?;
+            if operation == "try_wait" && op.operand_count() > 3 {
+                op.src(3, Ty::U32)?;
+            }
+            address_operand(op, 1, space, flags)?;
+            Ok(wait)
+        }
+    }
+}

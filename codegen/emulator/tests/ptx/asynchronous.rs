@@ -1,0 +1,387 @@
+//! mbarriers, asynchronous copies and the pipelines made of them; and what happens without the waits.
+
+use bespoke_emulator::{Finding, FindingKind, LaunchConfig};
+use expect_test::{Expect, expect};
+
+use crate::harness::{kernel, launch, words};
+
+/// Runs `body` in one thread, which stores its results to `[%data]` and up.
+#[track_caller]
+fn results<const N: usize>(body: &str) -> [u32; N] {
+    let mut data = words(N, 0xdead);
+    launch(&kernel("", body), LaunchConfig::linear(1, 1), &mut data)
+        .unwrap_or_else(|finding| panic!("{finding}"));
+    data.try_into().expect("N words")
+}
+
+/// The finding of one thread that runs `body` over 256 words.
+fn finding(body: &str) -> Box<Finding> {
+    let mut data = words(256, 1);
+    launch(&kernel("", body), LaunchConfig::linear(1, 1), &mut data).expect_err("the kernel has a fault")
+}
+
+#[track_caller]
+fn misused(body: &str, expected: Expect) {
+    let found = finding(&format!(".shared .align 8 .b64 gate[2];\n{body}"));
+    assert_eq!(found.kind, FindingKind::Mbarrier, "{found}");
+    expected.assert_eq(&found.detail);
+}
+
+#[test]
+fn phases_by_state_and_by_parity() {
+    let body = "
+        .shared .align 8 .b64 gate;
+        mbarrier.init.shared.b64 [gate], 3;
+        mbarrier.test_wait.parity.shared.b64 %p, [gate], 1; selp.u32 %r0, 1, 0, %p;
+        mbarrier.arrive.shared.b64 %x0, [gate];
+        mbarrier.arrive.release.cta.shared::cta.b64 %x1, [gate], 1;
+        mbarrier.pending_count.b64 %r1, %x0; mbarrier.pending_count.b64 %r2, %x1;
+        mbarrier.test_wait.shared.b64 %p, [gate], %x0; selp.u32 %r3, 1, 0, %p;
+        mbarrier.arrive.shared.b64 _, [gate];
+        mbarrier.try_wait.acquire.cta.shared::cta.b64 %p, [gate], %x1, 100; selp.u32 %r4, 1, 0, %p;
+        mbarrier.try_wait.parity.shared.b64 %p, [gate], 0; selp.u32 %r5, 1, 0, %p;
+        mbarrier.try_wait.parity.shared.b64 %p, [gate], 1; selp.u32 %r6, 1, 0, %p;
+        mbarrier.arrive.noComplete.shared.b64 %x2, [gate], 2; mbarrier.pending_count.b64 %r7, %x2;
+        mbarrier.inval.shared.b64 [gate];
+        mbarrier.init.shared.b64 [gate], 1;
+        st.global.v4.u32 [%data], {%r0, %r1, %r2, %r3}; st.global.v4.u32 [%data+16], {%r4, %r5, %r6, %r7};";
+    assert_eq!(results(body), [1, 3, 2, 0, 1, 1, 0, 3]);
+}
+
+#[test]
+fn transactions_hold_the_phase() {
+    let body = "
+        .shared .align 8 .b64 gate;
+        mbarrier.init.shared::cta.b64 [gate], 1;
+        mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [gate], 16;
+        mbarrier.arrive.expect_tx.shared::cta.b64 _, [gate], 32;
+        mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [gate], 40;
+        mbarrier.test_wait.parity.shared.b64 %p, [gate], 0; selp.u32 %r0, 1, 0, %p;
+        mbarrier.complete_tx.shared::cta.b64 [gate], 8;
+        mbarrier.test_wait.parity.shared.b64 %p, [gate], 0; selp.u32 %r1, 1, 0, %p;
+        st.global.v2.u32 [%data], {%r0, %r1};";
+    assert_eq!(results(body), [0, 1]);
+}
+
+#[test]
+fn dropped_arrivals_leave_the_next_phase_too() {
+    let body = "
+        .shared .align 8 .b64 gate;
+        mbarrier.init.shared.b64 [gate], 3;
+        mbarrier.arrive_drop.shared.b64 %x0, [gate], 2; mbarrier.arrive.shared.b64 %x0, [gate];
+        mbarrier.arrive.shared.b64 %x0, [gate]; mbarrier.pending_count.b64 %r0, %x0;
+        mbarrier.test_wait.parity.shared.b64 %p, [gate], 1; selp.u32 %r1, 1, 0, %p;
+        st.global.v2.u32 [%data], {%r0, %r1};";
+    assert_eq!(results(body), [1, 1]);
+}
+
+#[test]
+fn mbarriers_misused() {
+    misused(
+        "mbarrier.arrive.shared.b64 _, [gate];",
+        expect!["no mbarrier has been initialised here; it is at shared 0x0 (`gate`)"],
+    );
+    misused(
+        "mbarrier.init.shared.b64 [gate+8], 1;\nmbarrier.init.shared.b64 [gate+8], 1;",
+        expect!["`mbarrier.init` where a valid mbarrier is already; it is at shared 0x8 (`gate` + 8)"],
+    );
+    misused(
+        "mbarrier.init.shared.b64 [gate], 0;",
+        expect!["an mbarrier for 0 arrivals: not from 1 to 1048575; it is at shared 0x0 (`gate`)"],
+    );
+    misused(
+        "mbarrier.init.shared.b64 [gate], 2;\nmbarrier.arrive.shared.b64 _, [gate], 3;",
+        expect!["3 arrivals at an mbarrier whose phase 0 lacks 2 of 2; it is at shared 0x0 (`gate`)"],
+    );
+    misused(
+        "mbarrier.init.shared.b64 [gate], 1;\nmbarrier.arrive.noComplete.shared.b64 %x0, [gate], 1;",
+        expect!["an arrival with `.noComplete` would complete the phase; it is at shared 0x0 (`gate`)"],
+    );
+    misused(
+        "mbarrier.init.shared.b64 [gate], 1;\nmbarrier.test_wait.parity.shared.b64 %p, [gate], 2;",
+        expect!["a phase parity of 2, which is neither 0 nor 1; it is at shared 0x0 (`gate`)"],
+    );
+    misused(
+        "mbarrier.init.shared.b64 [gate], 1;\nst.shared.u32 [gate+4], %r0;".replace("%r0", "0").as_str(),
+        expect!["4-byte store to shared memory at 0x4, which holds an mbarrier"],
+    );
+    misused(
+        "mbarrier.init.shared.b64 [gate], 1;\nld.shared.u64 %x0, [gate];",
+        expect!["8-byte load from shared memory at 0x0, which holds an mbarrier"],
+    );
+    let odd = finding(".shared .align 8 .b64 gate[2];\nmbarrier.init.shared.b64 [gate+4], 1;");
+    assert_eq!(odd.kind, FindingKind::Misaligned);
+}
+
+const THREAD: LaunchConfig = LaunchConfig { grid: [1; 3], block: [1; 3], dynamic_shared: 0 };
+
+/// A bulk copy of 64 bytes by one thread, and what is done around it.
+fn bulk(before: &str, after: &str) -> String {
+    format!(
+        ".shared .align 16 .b8 tile[128];\n.shared .align 8 .b64 gate;
+        mbarrier.init.shared.b64 [gate], 1; fence.mbarrier_init.release.cluster; fence.proxy.async.shared::cta;
+        {before}
+        mbarrier.arrive.expect_tx.shared::cta.b64 _, [gate], 64;
+        cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [tile], [%data], 64, [gate];
+        {after}"
+    )
+}
+
+const WAIT: &str = "WAIT: mbarrier.try_wait.parity.shared::cta.b64 %p, [gate], 0; @!%p bra WAIT;";
+
+#[test]
+fn bulk_copies_arrive_when_they_are_waited_for() {
+    let body = bulk("", &format!("{WAIT} ld.shared.u32 %r1, [tile+60]; st.global.u32 [%data], %r1;"));
+    let mut data: Vec<u32> = (0..16).collect();
+    launch(&kernel("", &body), THREAD, &mut data).unwrap_or_else(|finding| panic!("{finding}"));
+    assert_eq!(data[0], 15);
+}
+
+#[test]
+fn copies_that_are_not_waited_for() {
+    let read = |wait: &str| {
+        let found = finding(&bulk("", &format!("{wait}\nld.shared.u32 %r1, [tile+60];")));
+        (found.kind, found.detail)
+    };
+    let (kind, detail) = read("");
+    assert_eq!(kind, FindingKind::AsyncCopy);
+    expect!["4-byte load from shared memory at 0x3c, which the copy of PTX line 18 writes: nothing has waited for it yet"].assert_eq(&detail);
+    // A wait that is not repeated until it succeeds.
+    assert_eq!(read(&WAIT[..WAIT.len() - 15]).0, FindingKind::AsyncCopy);
+    let overwritten = finding(&bulk("", &format!("st.shared.u32 [tile], 1;\n{WAIT}")));
+    expect!["copy in flight in kernel `kernel` (PTX line 19: `st.shared.u32 [tile], 1;`) by thread (0, 0, 0) of CTA (0, 0, 0): 4-byte store to shared memory at 0x0, which the copy of PTX line 18 writes: nothing has waited for it yet; the access is inside `tile` (0x0, 128 bytes)"].assert_eq(&overwritten.to_string());
+    let left = finding(&bulk("", "ret;"));
+    expect!["copy in flight in kernel `kernel` (PTX line 18: `cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [tile], [%data], 64, [gate];`) by thread (0, 0, 0) of CTA (0, 0, 0): the CTA ends before anything has waited for this"].assert_eq(&left.to_string());
+    let invalidated = finding(&bulk("", "mbarrier.inval.shared.b64 [gate];"));
+    assert_eq!(invalidated.kind, FindingKind::Mbarrier);
+    // The neighbouring bytes are nobody's.
+    let body = bulk("", &format!("st.shared.u32 [tile+64], 1; ld.shared.u32 %r1, [tile+64];\n{WAIT}"));
+    launch(&kernel("", &body), THREAD, &mut words(16, 1)).expect("no finding");
+}
+
+#[test]
+fn bulk_copies_are_checked_when_they_are_issued() {
+    let kind = |from: &str, to: &str| {
+        let body = bulk("", WAIT).replace(from, to);
+        launch(&kernel("", &body), THREAD, &mut words(64, 1)).err().map(|finding| finding.kind)
+    };
+    assert_eq!(kind("", ""), None);
+    assert_eq!(kind("[tile]", "[tile+8]"), Some(FindingKind::Misaligned));
+    assert_eq!(kind("[%data], 64", "[%data+8], 64"), Some(FindingKind::Misaligned));
+    assert_eq!(kind("[%data], 64", "[%data], 56"), Some(FindingKind::Misaligned));
+    assert_eq!(kind("[%data], 64", "[%data+208], 64"), Some(FindingKind::OutOfBounds));
+    assert_eq!(kind("[tile]", "[tile+96]"), Some(FindingKind::OutOfBounds));
+    assert_eq!(kind("64, [gate]", "64, [gate+8]"), Some(FindingKind::Mbarrier));
+    assert_eq!(kind("_, [gate], 64", "_, [gate], 48"), Some(FindingKind::Deadlock));
+}
+
+#[test]
+fn bulk_copies_to_global_memory() {
+    let body = |wait: &str| {
+        format!(
+            ".shared .align 16 .b32 tile[8];
+            st.shared.u32 [tile], 7; st.shared.u32 [tile+4], 8; st.shared.u32 [tile+8], 9; st.shared.u32 [tile+12], 10;
+            fence.proxy.async.shared::cta;
+            cp.async.bulk.global.shared::cta.bulk_group [%data], [tile], 16;
+            cp.async.bulk.commit_group;
+            {wait}"
+        )
+    };
+    for wait in ["cp.async.bulk.wait_group 0;", "cp.async.bulk.wait_group.read 0; st.shared.u32 [tile], 1;"] {
+        let mut data = words(4, 0);
+        launch(&kernel("", &body(wait)), THREAD, &mut data).unwrap_or_else(|finding| panic!("{finding}"));
+        assert_eq!(data, [7, 8, 9, 10]);
+    }
+    let early = finding(&body("st.shared.u32 [tile], 1; cp.async.bulk.wait_group.read 0;"));
+    assert_eq!(early.kind, FindingKind::AsyncCopy);
+    expect!["4-byte store to shared memory at 0x0, which the copy of PTX line 16 reads: nothing has waited for it yet"].assert_eq(&early.detail);
+    assert_eq!(finding(&body("cp.async.bulk.wait_group 1;")).kind, FindingKind::AsyncCopy);
+}
+
+/// A warp copies two rows of 128 bytes in two groups, waits as it is told, and reads row `row`.
+fn two_groups(wait: &str, row: u32) -> String {
+    format!(
+        ".shared .align 16 .b8 tile[256];
+        mov.u32 %r0, %laneid; mov.u32 %r1, tile; mad.lo.u32 %r1, %r0, 4, %r1; mad.wide.u32 %x0, %r0, 4, %data;
+        cp.async.ca.shared.global [%r1], [%x0], 4; cp.async.commit_group;
+        cp.async.ca.shared::cta.global.L2::128B [%r1+128], [%x0+128], 4; cp.async.commit_group;
+        {wait}
+        ld.shared.u32 %r2, [%r1+{}]; st.global.u32 [%x0], %r2; cp.async.wait_all;",
+        128 * row
+    )
+}
+
+#[test]
+fn groups_complete_in_order() {
+    let outcome = |wait: &str, row: u32| {
+        let mut data: Vec<u32> = (0..64).collect();
+        launch(&kernel("", &two_groups(wait, row)), LaunchConfig::linear(1, 32), &mut data)
+            .map(|_| data[0])
+            .map_err(|finding| finding.kind)
+    };
+    assert_eq!(outcome("cp.async.wait_group 0;", 1), Ok(32));
+    assert_eq!(outcome("cp.async.wait_all;", 1), Ok(32));
+    assert_eq!(outcome("cp.async.wait_group 1;", 0), Ok(0));
+    assert_eq!(outcome("cp.async.wait_group 1;", 1), Err(FindingKind::AsyncCopy));
+    assert_eq!(outcome("cp.async.wait_group 2;", 0), Err(FindingKind::AsyncCopy));
+    assert_eq!(outcome("", 0), Err(FindingKind::AsyncCopy));
+}
+
+#[test]
+fn every_thread_waits_for_its_own_groups() {
+    // Lanes below 16 commit one group more, so their first copy is complete when one may be pending.
+    let body = "
+        .shared .align 16 .b8 tile[128];
+        mov.u32 %r0, %laneid; mov.u32 %r1, tile; mad.lo.u32 %r1, %r0, 4, %r1; mad.wide.u32 %x0, %r0, 4, %data;
+        setp.lt.u32 %p, %r0, 16; cp.async.ca.shared.global [%r1], [%x0], 4; cp.async.commit_group;
+        @%p cp.async.commit_group;
+        cp.async.wait_group 1;
+        @%p ld.shared.u32 %r2, [%r1]; cp.async.wait_all;";
+    launch(&kernel("", body), LaunchConfig::linear(1, 32), &mut words(32, 1))
+        .expect("lanes below 16 may read");
+    let others = body.replace("@%p ld", "@!%p ld");
+    let finding = launch(&kernel("", &others), LaunchConfig::linear(1, 32), &mut words(32, 1));
+    assert_eq!(finding.expect_err("the others may not").thread, [16, 0, 0]);
+}
+
+#[test]
+fn copies_fill_up_with_zeros() {
+    let body = "
+        .shared .align 16 .b8 tile[64];
+        mov.u32 %r0, 8; setp.eq.u32 %p, %r0, 8; createpolicy.fractional.L2::evict_first.b64 %x0, 1.0;
+        cp.async.cg.shared.global [tile], [%data], 16, %r0;
+        cp.async.cg.shared.global.L2::cache_hint [tile+16], [%data], 16, 4, %x0;
+        cp.async.ca.shared.global [tile+32], [%data+4], 4, %p;
+        cp.async.wait_all;
+        ld.shared.v4.u32 {%r1, %r2, %r3, %r4}, [tile]; ld.shared.v2.u32 {%r5, %r6}, [tile+16]; ld.shared.u32 %r7, [tile+32];
+        st.global.v4.u32 [%data], {%r2, %r3, %r4, %r5}; st.global.v2.u32 [%data+16], {%r6, %r7};";
+    assert_eq!(results(body), [0xdead, 0, 0, 0xdead, 0, 0]);
+    let too_many = body.replace("mov.u32 %r0, 8;", "mov.u32 %r0, 17;");
+    assert_eq!(finding(&too_many).kind, FindingKind::OutOfBounds);
+    // A copy that reads nothing may name any source.
+    let nothing = ".shared .align 16 .b8 tile[64];\ncp.async.cg.shared.global [tile], [%data+1000000], 16, 0; cp.async.wait_all;";
+    let mut data = words(4, 0);
+    launch(&kernel("", nothing), THREAD, &mut data).expect("no finding");
+    let something = nothing.replace("16, 0;", "16, 4;");
+    assert_eq!(finding(&something).kind, FindingKind::OutOfBounds);
+    assert_eq!(finding(&nothing.replace("[tile]", "[tile+8]")).kind, FindingKind::Misaligned);
+}
+
+#[test]
+fn copies_arrive_at_an_mbarrier() {
+    // 32 lanes copy; an arrival with `.noinc` is one of the 32 expected, one without is beside the 32.
+    let body = |arrive: &str, wait: &str| {
+        format!(
+            ".shared .align 16 .b8 tile[512];\n.shared .align 8 .b64 gate;
+            mov.u32 %r0, %laneid; setp.eq.u32 %p, %r0, 0; @%p mbarrier.init.shared.b64 [gate], 32; bar.warp.sync -1;
+            mov.u32 %r1, tile; mad.lo.u32 %r1, %r0, 16, %r1; mad.wide.u32 %x0, %r0, 4, %data;
+            cp.async.ca.shared.global [%r1], [%x0], 4;
+            {arrive}
+            {wait}
+            xor.b32 %r2, %r0, 31; mov.u32 %r1, tile; mad.lo.u32 %r1, %r2, 16, %r1; ld.shared.u32 %r3, [%r1];
+            st.global.u32 [%x0], %r3;"
+        )
+    };
+    let outcome = |arrive: &str, wait: &str| {
+        let mut data: Vec<u32> = (0..32).collect();
+        let ran = launch(&kernel("", &body(arrive, wait)), LaunchConfig::linear(1, 32), &mut data);
+        ran.map(|_| data[3]).map_err(|finding| finding.kind)
+    };
+    let plain = "cp.async.mbarrier.arrive.shared.b64 [gate]; mbarrier.arrive.shared.b64 _, [gate];";
+    let early = "mbarrier.arrive.shared.b64 _, [gate]; cp.async.mbarrier.arrive.shared.b64 [gate];";
+    let counted = "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [gate];";
+    assert_eq!(outcome(plain, WAIT), Ok(28));
+    assert_eq!(outcome(counted, WAIT), Ok(28));
+    assert_eq!(outcome(counted, ""), Err(FindingKind::AsyncCopy));
+    // The phase completes before the copies join it, so nothing waits for them.
+    assert_eq!(outcome(early, WAIT), Err(FindingKind::AsyncCopy));
+    assert_eq!(outcome("cp.async.mbarrier.arrive.shared.b64 [gate];", WAIT), Err(FindingKind::Deadlock));
+}
+
+/// Warp 0 fills a ring of two stages with six tiles of 128 words; warp 1 adds them up.
+const RING: &str = "
+    .shared .align 16 .b8 ring[1024];\n.shared .align 8 .b64 full[2];\n.shared .align 8 .b64 empty[2];
+    mov.u32 %r0, %tid.x; setp.ne.u32 %p, %r0, 0; @%p bra READY;
+    mbarrier.init.shared::cta.b64 [full], 1; mbarrier.init.shared::cta.b64 [full+8], 1;
+    mbarrier.init.shared::cta.b64 [empty], 32; mbarrier.init.shared::cta.b64 [empty+8], 32;
+    fence.mbarrier_init.release.cluster;
+    READY: bar.sync 0;
+    mov.u32 %r1, 0; mov.u32 %r9, 0; setp.ge.u32 %p, %r0, 32; @%p bra CONSUME;
+    setp.ne.u32 %p, %r0, 0; @%p bra END;
+    FILL: and.b32 %r2, %r1, 1; shr.u32 %r3, %r1, 1; and.b32 %r3, %r3, 1; xor.b32 %r4, %r3, 1;
+    mov.u32 %r5, empty; mad.lo.u32 %r5, %r2, 8, %r5; mov.u32 %r6, full; mad.lo.u32 %r6, %r2, 8, %r6;
+    mov.u32 %r7, ring; mad.lo.u32 %r7, %r2, 512, %r7; mad.wide.u32 %x0, %r1, 512, %data;
+    EMPTY: mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 %p, [%r5], %r4;
+    @!%p bra EMPTY;
+    mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%r6], 512;
+    cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r7], [%x0], 512, [%r6];
+    add.u32 %r1, %r1, 1; setp.lt.u32 %p, %r1, 6; @%p bra FILL;
+    bra END;
+    CONSUME: sub.u32 %r10, %r0, 32;
+    TAKE: and.b32 %r2, %r1, 1; shr.u32 %r3, %r1, 1; and.b32 %r3, %r3, 1;
+    mov.u32 %r5, empty; mad.lo.u32 %r5, %r2, 8, %r5; mov.u32 %r6, full; mad.lo.u32 %r6, %r2, 8, %r6;
+    mov.u32 %r7, ring; mad.lo.u32 %r7, %r2, 512, %r7; mad.lo.u32 %r7, %r10, 16, %r7;
+    FULL: mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 %p, [%r6], %r3;
+    @!%p bra FULL;
+    ld.shared.v4.u32 {%r12, %r13, %r14, %r15}, [%r7];
+    add.u32 %r9, %r9, %r12; add.u32 %r9, %r9, %r13; add.u32 %r9, %r9, %r14; add.u32 %r9, %r9, %r15;
+    mbarrier.arrive.release.cta.shared::cta.b64 _, [%r5];
+    add.u32 %r1, %r1, 1; setp.lt.u32 %p, %r1, 6; @%p bra TAKE;
+    mad.wide.u32 %x0, %r10, 4, %data; st.global.u32 [%x0+3072], %r9;
+    END: ret;";
+
+fn run_ring(from: &str, to: &str, ctas: u32) -> (Result<(), Box<Finding>>, Vec<u32>) {
+    assert!(RING.contains(from), "{from}");
+    let text = kernel("", &RING.replace(from, to));
+    let mut data: Vec<u32> = (0..6 * 128 + 32).map(|word| if word < 768 { word } else { 0 }).collect();
+    let ran = launch(&text, LaunchConfig::linear(ctas, 64), &mut data).map(|_| ());
+    (ran, data)
+}
+
+#[test]
+fn a_ring_of_bulk_copies() {
+    let (ran, data) = run_ring("", "", 5);
+    ran.unwrap_or_else(|finding| panic!("{finding}"));
+    for lane in 0..32 {
+        let want: u32 = (0..6).flat_map(|tile| (0..4).map(move |word| tile * 128 + lane * 4 + word)).sum();
+        assert_eq!(data[768 + lane as usize], want);
+    }
+}
+
+#[test]
+fn rings_with_a_mistake() {
+    let mutant = |from: &str, to: &str| run_ring(from, to, 2).0.expect_err(from);
+    let kinds = [
+        // The consumer takes a stage before it is full, does not wait, or tries only once.
+        ("[%r6], %r3;", "[%r6], 1;", FindingKind::AsyncCopy),
+        ("FULL: mbarrier", "FULL: setp.eq.u32 %p, 0, 0; @!%p mbarrier", FindingKind::AsyncCopy),
+        ("@!%p bra FULL;", "", FindingKind::AsyncCopy),
+        // The producer refills a stage that nobody has emptied, or waits for the wrong phase.
+        ("@!%p bra EMPTY;", "", FindingKind::Mbarrier),
+        ("[%r5], %r4;", "[%r5], %r3;", FindingKind::Deadlock),
+        // Bytes that never come, bytes that were not announced, and arrivals that are missing.
+        ("[%r6], 512;", "[%r6], 528;", FindingKind::Deadlock),
+        ("[%r6], 512;", "[%r6], 496;", FindingKind::Deadlock),
+        ("[empty], 32", "[empty], 33", FindingKind::Deadlock),
+        ("[full], 1;", "[full], 2;", FindingKind::Deadlock),
+    ];
+    for (from, to, kind) in kinds {
+        let finding = mutant(from, to);
+        assert_eq!(finding.kind, kind, "{to}: {finding}");
+    }
+}
+
+#[test]
+fn deadlocks_say_who_waits_for_what() {
+    let (ran, _) = run_ring("[%r6], 512;", "[%r6], 528;", 1);
+    expect!["deadlock in kernel `kernel` (PTX line 27: `EMPTY: mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 %p, [%r5], %r4;`) by thread (0, 0, 0) of CTA (0, 0, 0): warp 0 waits for the phase of parity 0 of the mbarrier at shared 0x410 (`empty`), which is in phase 0 with 32 arrivals and 0 bytes pending; warp 1 waits for the phase of parity 0 of the mbarrier at shared 0x400 (`full`), which is in phase 0 with 0 arrivals and 16 bytes pending"].assert_eq(&ran.expect_err("16 bytes never come").to_string());
+    let body = "
+        .shared .align 8 .b64 gate;
+        mov.u32 %r0, %tid.x; setp.eq.u32 %p, %r0, 0; @%p mbarrier.init.shared.b64 [gate], 64; bar.sync 0;
+        setp.ge.u32 %p, %r0, 32; @%p bra OTHER;
+        mbarrier.arrive.shared.b64 %x0, [gate];
+        WAIT: mbarrier.test_wait.shared.b64 %p, [gate], %x0; @!%p bra WAIT;
+        OTHER: bar.sync 1;";
+    let finding = launch(&kernel("", body), LaunchConfig::linear(1, 64), &mut words(1, 0));
+    expect!["warp 0 waits for phase 0 of the mbarrier at shared 0x0 (`gate`), which is in phase 0 with 32 arrivals and 0 bytes pending; warp 1 waits at barrier 1, where 32 of 64 threads are"].assert_eq(&finding.expect_err("warp 1 never arrives").detail);
+}
