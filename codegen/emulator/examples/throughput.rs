@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use bespoke_emulator::{LaunchConfig, Memory, Module, Options, run};
 
-/// A chain of fused multiply-adds; a loop over a private part of memory; and the same with `dp4a`.
+/// A chain of fused multiply-adds; a loop over a private part of memory; the same with `dp4a`; and matrix
+/// products of bytes and of halves, one of four instructions.
 const PTX: &str = r#"
 .version 7.0
 .target sm_80
@@ -45,6 +46,24 @@ const PTX: &str = r#"
     ld.global.nc.u16 %h0, [%x0+2]; cvt.f32.f16 %f0, %h0; cvt.rn.f32.s32 %f1, %r7; fma.rn.f32 %f4, %f0, %f1, %f4;
     add.u64 %x0, %x0, 4096; add.u32 %r2, %r2, 1; setp.lt.u32 %p, %r2, 64; @%p bra LOOP;
     shfl.sync.bfly.b32 %r8, %r7, 16, 31, -1; shfl.sync.bfly.b32 %r8, %r8, 8, 31, -1;
+    ret;
+}
+.visible .entry mma_s8(.param .u64 data) {
+    .reg .pred %p; .reg .b32 %r<20>;
+    mov.u32 %r0, %tid.x; mov.u32 %r1, %tid.x; mov.u32 %r2, 0; mov.u32 %r3, 0; mov.u32 %r4, 0; mov.u32 %r5, 0;
+    mov.u32 %r6, 0;
+    LOOP:
+    mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%r2, %r3, %r4, %r5}, {%r0, %r1, %r0, %r1}, {%r0, %r1}, {%r2, %r3, %r4, %r5};
+    add.u32 %r6, %r6, 1; setp.lt.u32 %p, %r6, 16; @%p bra LOOP;
+    ret;
+}
+.visible .entry mma_f16(.param .u64 data) {
+    .reg .pred %p; .reg .b32 %r<20>;
+    mov.u32 %r0, %tid.x; mov.u32 %r1, %tid.x; mov.u32 %r2, 0; mov.u32 %r3, 0; mov.u32 %r4, 0; mov.u32 %r5, 0;
+    mov.u32 %r6, 0;
+    LOOP:
+    mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%r2, %r3, %r4, %r5}, {%r0, %r1, %r0, %r1}, {%r0, %r1}, {%r2, %r3, %r4, %r5};
+    add.u32 %r6, %r6, 1; setp.lt.u32 %p, %r6, 16; @%p bra LOOP;
     ret;
 }
 "#;
