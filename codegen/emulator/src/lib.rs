@@ -53,6 +53,29 @@
 //! `.full` forms of others) return the single nearest to the double-precision result, so they are at
 //! least as accurate as on a device but do not have its bits.
 //!
+//! `mma` multiplies fragments laid out as the ISA says. Integer sums are exact; a floating-point sum is
+//! that of the exact products and the accumulator, rounded once, where a device adds in an order and
+//! with a precision of its own.
+//!
+//! # Asynchronous copies
+//!
+//! `cp.async` and `cp.async.bulk` complete as late as the ISA allows, so that a missing wait shows
+//! however fast a device would have been. Grouped copies complete when the issuing thread executes a
+//! `wait_group` that covers them. Copies that signal an mbarrier complete when something waits for it a
+//! second time: the first `test_wait` or `try_wait` fails, as it may on a device, which finds the kernel
+//! that does not try again. Until then the bytes that a copy writes count as not written, nobody may
+//! write them, and nobody may write the bytes of shared memory that a copy reads: either is a finding
+//! ([`FindingKind::AsyncCopy`]), as is a CTA that ends with copies in flight. A copy that is complete is
+//! so for all threads; that each of them has synchronised with whoever waited is not checked. Neither are
+//! the proxy fences, nor who reads global memory that a bulk copy is about to write.
+//!
+//! mbarriers have phases, pending arrivals and transaction bytes; their misuse is a finding
+//! ([`FindingKind::Mbarrier`]). A warp whose wait fails lets the others run. When all warps of a CTA wait
+//! and nothing in flight can release one, the run stops at once with a [`FindingKind::Deadlock`] that
+//! tells who waits for what.
+//!
+//! # What is refused
+//!
 //! An instruction, modifier or directive that is not implemented is an error when the module is
 //! loaded, never a surprise while it runs.
 

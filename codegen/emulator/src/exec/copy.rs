@@ -215,7 +215,7 @@ fn bulk_prefetch(m: &mut Machine<'_>, i: &Inst) -> Flow {
 }
 
 pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
-    if !op.take("async") {
+    if !op.take("async") || op.take("tensor") || op.take("reduce") {
         return Err(op.unsupported());
     }
     let bulk = op.take("bulk");

@@ -1,9 +1,9 @@
 //! What is refused when a module is loaded, and what is accepted.
 
-use bespoke_emulator::Module;
+use bespoke_emulator::{LaunchConfig, Module};
 use expect_test::{Expect, expect};
 
-use crate::harness::{HEADER, kernel};
+use crate::harness::{HEADER, kernel, launch, words};
 
 #[track_caller]
 fn refuses(body: &str, expected: Expect) {
@@ -98,4 +98,101 @@ fn everything_around_kernels() {
     assert_eq!(first.maxntid(), Some([128, 1, 1]));
     assert_eq!((first.param_bytes(), first.static_shared_bytes(), first.instruction_count()), (20, 0, 5));
     assert!(module.kernel("third").is_none());
+}
+
+/// Forms that hot kernels are written in; all of them assemble for sm_90.
+const SPELLINGS: &str = "
+    .shared .align 16 .b8 tile[256];\n.shared .align 8 .b64 gate;
+    mov.u32 %r0, 0; mov.u32 %r1, 1; mov.u16 %h0, 0; mov.b32 %f0, 0f3F800000; setp.eq.u32 %p, %r0, 0;
+    st.shared::cta.v4.u32 [tile], {%r0, %r0, %r0, %r0};
+    fence.mbarrier_init.release.cluster; fence.proxy.async; fence.proxy.async.global; fence.proxy.async.shared::cta;
+    fence.acq_rel.gpu; fence.acq_rel.cta; fence.sc.sys; fence.sc.cluster; membar.gl;
+    prefetch.global.L1 [%data]; prefetch.global.L2 [%data]; prefetch.global.L2::evict_last [%data];
+    prefetch.global.L2::evict_normal [%data];
+    createpolicy.fractional.L2::evict_first.b64 %x1, 1.0; createpolicy.fractional.L2::evict_last.b64 %x2;
+    createpolicy.fractional.L2::evict_last.L2::evict_unchanged.b64 %x3, 0.25;
+    cp.async.bulk.prefetch.L2.global [%data], 64; cp.async.bulk.prefetch.L2.global.L2::cache_hint [%data], 64, %x1;
+    ld.global.L1::no_allocate.L2::cache_hint.L2::128B.v4.u32 {%r2, %r3, %r4, %r5}, [%data], %x1;
+    ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%r2, %r3, %r4, %r5}, [%data];
+    ld.global.L1::evict_last.u32 %r2, [%data]; ld.global.L2::64B.u32 %r2, [%data];
+    st.global.L1::no_allocate.L2::cache_hint.v2.u32 [%data], {%r0, %r1}, %x1; st.global.L1::evict_first.u32 [%data], %r0;
+    ld.acquire.gpu.global.u32 %r2, [%data]; ld.relaxed.sys.global.u32 %r2, [%data]; ld.acquire.cta.shared.u32 %r2, [tile];
+    st.release.gpu.global.u32 [%data], %r0; st.relaxed.cta.shared::cta.u32 [tile], %r0; ld.volatile.shared.u32 %r2, [tile];
+    atom.acq_rel.gpu.global.add.u32 %r2, [%data], 1; atom.acquire.cta.shared.cas.b32 %r2, [tile], %r0, %r1;
+    atom.release.sys.global.exch.b32 %r2, [%data], %r1; red.release.gpu.global.add.u32 [%data], 1;
+    red.relaxed.cta.shared.add.f32 [tile], %f0; atom.global.add.noftz.f16x2 %r2, [%data], %r0;
+    elect.sync _|%p, -1; elect.sync %r2|%p, -1;
+    add.f16x2 %r2, %r0, %r1; add.rn.ftz.sat.f16x2 %r2, %r0, %r1; sub.rn.f16x2 %r2, %r0, %r1; mul.ftz.f16x2 %r2, %r0, %r1;
+    fma.rn.f16x2 %r2, %r0, %r1, %r0; fma.rn.ftz.relu.f16x2 %r2, %r0, %r1, %r0; fma.rn.ftz.sat.f16x2 %r2, %r0, %r1, %r0;
+    add.bf16x2 %r2, %r0, %r1; add.rn.bf16x2 %r2, %r0, %r1; sub.bf16x2 %r2, %r0, %r1; mul.bf16x2 %r2, %r0, %r1;
+    fma.rn.bf16x2 %r2, %r0, %r1, %r0; fma.rn.relu.bf16x2 %r2, %r0, %r1, %r0;
+    min.f16x2 %r2, %r0, %r1; max.NaN.bf16x2 %r2, %r0, %r1; max.ftz.f16x2 %r2, %r0, %r1; max.NaN.xorsign.abs.f16x2 %r2, %r0, %r1;
+    neg.f16x2 %r2, %r0; neg.bf16x2 %r2, %r0; abs.f16x2 %r2, %r0; abs.bf16x2 %r2, %r0; neg.ftz.f16 %h1, %h0;
+    cvt.rn.f16x2.f32 %r2, %f0, %f0; cvt.rn.bf16x2.f32 %r2, %f0, %f0; cvt.rn.relu.f16x2.f32 %r2, %f0, %f0;
+    cvt.rz.bf16x2.f32 %r2, %f0, %f0; ex2.approx.f16x2 %r2, %r0; tanh.approx.bf16x2 %r2, %r0;
+    mov.u64 %x4, %globaltimer; mov.u64 %x4, %clock64; mov.u32 %r2, %clock; mov.u32 %r2, %globaltimer_lo;
+    bar.sync 0; bar.sync 1, 32; bar.arrive 2, 32; bar.sync %r1; barrier.cta.sync 3; barrier.cta.sync.aligned 4, 32;
+    barrier.cta.arrive 5, 32; barrier.cta.arrive.aligned 6, 32; barrier.sync 7; barrier.sync.aligned 8; bar.cta.sync 9, 32;
+    griddepcontrol.launch_dependents; griddepcontrol.wait; nanosleep.u32 20;
+    cp.async.cg.shared.global.L2::256B [tile], [%data], 16; cp.async.ca.shared::cta.global [tile+16], [%data], 8, 4;
+    cp.async.ca.shared.global.L2::cache_hint.L2::64B [tile+32], [%data], 4, %x1; cp.async.commit_group; cp.async.wait_all;
+    mbarrier.init.shared::cta.b64 [gate], 1;
+    mbarrier.arrive.expect_tx.relaxed.cluster.shared::cta.b64 %x4, [gate], 32;
+    cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [tile+64], [%data], 32, [gate], %x1;
+    WAIT: mbarrier.try_wait.relaxed.cluster.shared::cta.b64 %p, [gate], %x4, 1000; @!%p bra WAIT;
+    mbarrier.inval.shared::cta.b64 [gate];
+    cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%data], [tile+64], 32, %x2;
+    cp.async.bulk.commit_group; cp.async.bulk.wait_group.read 0; cp.async.bulk.wait_group 0;";
+
+#[test]
+fn what_hot_kernels_are_written_in() {
+    let mut data = words(64, 0);
+    let config = LaunchConfig::linear(1, 32);
+    let one = format!("mov.u32 %r10, %tid.x; setp.ne.u32 %p, %r10, 0;\n{SPELLINGS}");
+    // Every lane would copy; the copies are one lane's.
+    let guarded = one.replace(
+        "mbarrier.init.shared::cta",
+        "setp.ne.u32 %p, %r10, 0; @%p bra END; mbarrier.init.shared::cta",
+    );
+    let guarded = guarded.replace("cp.async.cg", "@%q cp.async.cg").replace("cp.async.ca", "@%q cp.async.ca");
+    let text = guarded.replace("mov.u32 %r0, 0;", "mov.u32 %r0, 0; setp.eq.u32 %q, %r10, 0;") + "\nEND: ret;";
+    let text = kernel("", &text).replace(".version 8.0", ".version 8.6");
+    launch(&text, config, &mut data).unwrap_or_else(|finding| panic!("{finding}"));
+}
+
+#[test]
+fn forms_without_a_meaning_are_named() {
+    refuses(
+        "    mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%r0}, {%r0}, {%r0}, {%r0};",
+        expect!["PTX line 13, column 5: unsupported form `mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32`"],
+    );
+    refuses(
+        "    cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%data], [%r0], 16;",
+        expect![
+            "PTX line 13, column 5: unsupported form `cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32`"
+        ],
+    );
+    refuses(
+        "    cp.async.cg.shared.global [%r0], [%data], 8;",
+        expect!["PTX line 13, column 5: `cp.async.cg.shared.global` does not copy 8 bytes"],
+    );
+    refuses(
+        "    cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r0], [%data], [%r1];",
+        expect![
+            "PTX line 13, column 5: unsupported form `cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes`"
+        ],
+    );
+    refuses(
+        "    mbarrier.arrive.shared.b32 _, [%r0];",
+        expect!["PTX line 13, column 5: unsupported form `mbarrier.arrive.shared.b32`"],
+    );
+    refuses(
+        "    mbarrier.park.shared.b64 _, [%r0];",
+        expect!["PTX line 13, column 5: unsupported form `mbarrier.park.shared.b64`"],
+    );
+    refuses(
+        "    ldmatrix.sync.aligned.m16n16.x1.shared.b8 {%r0}, [%r1];",
+        expect!["PTX line 13, column 5: unsupported form `ldmatrix.sync.aligned.m16n16.x1.shared.b8`"],
+    );
+    refuses("    wgmma.fence.sync.aligned;", expect!["PTX line 13, column 5: unknown instruction `wgmma`"]);
 }
