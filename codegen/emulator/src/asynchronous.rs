@@ -252,6 +252,14 @@ impl Asynchronous {
         copy.or_else(|| self.arrivals.first().map(|arrival| (arrival.warp, arrival.lane, arrival.pc)))
     }
 
+    /// A number that changes with the state of any mbarrier.
+    pub(crate) fn digest(&self) -> u64 {
+        self.mbarriers.iter().fold(0, |digest, mbarrier| {
+            let state = mbarrier.state() ^ (mbarrier.transactions as u64).rotate_left(40);
+            (digest ^ state).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23)
+        })
+    }
+
     /// Whether something in flight will signal the mbarrier.
     pub(crate) fn signals(&self, mbarrier: u64) -> bool {
         self.signalling.iter().any(|copy| copy.signal == Signal::Mbarrier(mbarrier))

@@ -15,8 +15,8 @@ use crate::warp::Warp;
 const WARP_TURN: u64 = 1 << 16;
 const CTA_TURN: u64 = 1 << 20;
 
-/// A warp that does no more than this between two failed waits for an mbarrier is in a loop of nothing
-/// else, and hangs if it fails this often while no other warp gets anywhere.
+/// A warp that does no more than this between two failed waits for an mbarrier, and loads nothing from
+/// global memory, is in a loop of nothing else. If all warps are and fail this often, the CTA hangs.
 const WAIT_LOOP: u64 = 16;
 const WAITS_IN_VAIN: u32 = 64;
 /// A finding about them names this many.
@@ -27,6 +27,8 @@ pub(crate) struct Cta {
     pub(crate) state: CtaState,
     pub(crate) warps: Vec<Warp>,
     executed: u64,
+    /// Rounds in a row in which all warps waited for mbarriers in vain, and the state of those then.
+    vain: (u32, u64),
 }
 
 /// How a CTA's turn ended.
@@ -49,13 +51,18 @@ impl Cta {
             warp.regs.load_image(start, image);
             warp
         };
-        Cta { state: CtaState::new(warps, shared), warps: (0..warps).map(warp).collect(), executed: 0 }
+        Cta {
+            state: CtaState::new(warps, shared),
+            warps: (0..warps).map(warp).collect(),
+            executed: 0,
+            vain: (0, 0),
+        }
     }
 
     pub(crate) fn start(&mut self, launch: &Launch<'_>, index: u64) {
         let [x, y, _] = launch.grid.map(u64::from);
         self.state.reset(index, [(index % x) as u32, (index / x % y) as u32, (index / x / y) as u32]);
-        self.executed = 0;
+        (self.executed, self.vain) = (0, (0, 0));
         let threads = launch.block.iter().product::<u32>();
         for (index, warp) in self.warps.iter_mut().enumerate() {
             let first = (index * LANES) as u32;
@@ -82,7 +89,7 @@ impl Cta {
     pub(crate) fn run(&mut self, launch: &Launch<'_>, worker: &mut Worker) -> Slice {
         let mut turn = 0;
         loop {
-            let (mut ran, mut idle, mut yielded) = (false, true, false);
+            let (mut ran, mut yielded, mut idle, mut vain) = (false, false, true, true);
             for index in 0..self.warps.len() {
                 if self.warps[index].live == 0 || self.warps[index].waiting {
                     continue;
@@ -92,14 +99,13 @@ impl Cta {
                 let flow = run_warp(&mut self.warps[index], &mut self.state, worker, launch);
                 let executed = worker.clock - before;
                 turn += executed;
-                idle &= matches!(flow, Flow::Yield | Flow::Stall);
                 yielded |= flow == Flow::Yield;
-                let warp = &mut self.warps[index];
-                let polls = executed <= WAIT_LOOP && worker.stats.global_bytes_loaded == loaded;
-                warp.stalls = if flow == Flow::Stall && polls { warp.stalls + 1 } else { 0 };
+                idle &= matches!(flow, Flow::Yield | Flow::Stall);
+                let polled = worker.stats.global_bytes_loaded != loaded;
+                vain &= flow == Flow::Stall && executed <= WAIT_LOOP && !polled;
                 match flow {
                     Flow::Fault => return Slice::Fault(index),
-                    Flow::Wait => warp.waiting = true,
+                    Flow::Wait => self.warps[index].waiting = true,
                     _ => {}
                 }
                 self.release();
@@ -110,13 +116,11 @@ impl Cta {
                     Some(copy) => Slice::Fault(self.explain_in_flight(copy, worker)),
                 };
             }
-            if self.warps.iter().all(|warp| warp.live == 0 || warp.waiting || warp.stalls > WAITS_IN_VAIN)
-                && self.warps.iter().any(|warp| warp.live != 0 && !warp.waiting)
-            {
-                return Slice::Fault(self.explain_stall(launch, worker));
-            }
             if !ran {
                 return Slice::Fault(self.explain_hang(worker));
+            }
+            if self.hangs(vain) {
+                return Slice::Fault(self.explain_stall(launch, worker));
             }
             if turn > CTA_TURN || idle && yielded {
                 self.executed += turn;
@@ -126,6 +130,18 @@ impl Cta {
                 return Slice::Paused;
             }
         }
+    }
+
+    /// Counts rounds in which every warp that could run waited for an mbarrier in vain; returns whether
+    /// it is clear that more of them would not help.
+    fn hangs(&mut self, vain: bool) -> bool {
+        if !vain {
+            self.vain.0 = 0;
+            return false;
+        }
+        let state = self.state.asynchronous.digest();
+        self.vain = if self.vain.1 == state { (self.vain.0 + 1, state) } else { (0, state) };
+        self.vain.0 > WAITS_IN_VAIN
     }
 
     fn release(&mut self) {

@@ -41,9 +41,8 @@ pub(crate) struct Warp {
     pub(crate) reconvergence: usize,
     stack: Vec<Entry>,
     pub(crate) waiting: bool,
-    /// The last wait for an mbarrier that failed, and how often in a row that was all the warp did.
+    /// The last wait for an mbarrier that failed.
     pub(crate) stalled: Option<Stalled>,
-    pub(crate) stalls: u32,
     /// The instruction at which the warp's last lanes exited.
     pub(crate) exited_at: usize,
 }
@@ -63,7 +62,6 @@ impl Warp {
             stack: Vec::new(),
             waiting: false,
             stalled: None,
-            stalls: 0,
             exited_at: 0,
         }
     }
@@ -79,7 +77,7 @@ impl Warp {
         self.reconvergence = NEVER;
         self.stack.clear();
         self.waiting = false;
-        (self.stalled, self.stalls) = (None, 0);
+        self.stalled = None;
     }
 
     /// The lanes of `taken` go to `target`, the others on; they meet at `reconvergence`.

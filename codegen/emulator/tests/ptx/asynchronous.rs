@@ -385,3 +385,19 @@ fn deadlocks_say_who_waits_for_what() {
     let finding = launch(&kernel("", body), LaunchConfig::linear(1, 64), &mut words(1, 0));
     expect!["warp 0 waits for phase 0 of the mbarrier at shared 0x0 (`gate`), which is in phase 0 with 32 arrivals and 0 bytes pending; warp 1 waits at barrier 1, where 32 of 64 threads are"].assert_eq(&finding.expect_err("warp 1 never arrives").detail);
 }
+
+#[test]
+fn a_long_wait_is_no_deadlock() {
+    // Warp 1 computes for longer than a warp's turn before it arrives; warp 0 polls all the while.
+    let body = "
+        .shared .align 8 .b64 gate;
+        mov.u32 %r0, %tid.x; setp.eq.u32 %p, %r0, 0; @%p mbarrier.init.shared.b64 [gate], 32; bar.sync 0;
+        setp.ge.u32 %p, %r0, 32; @%p bra WORK;
+        WAIT: mbarrier.try_wait.parity.shared.b64 %p, [gate], 0; @!%p bra WAIT;
+        bra END;
+        WORK: mov.u32 %r1, 0;
+        LOOP: add.u32 %r1, %r1, 1; setp.lt.u32 %p, %r1, 400000; @%p bra LOOP;
+        mbarrier.arrive.shared.b64 _, [gate]; bar.sync 1, 32;
+        END: ret;";
+    launch(&kernel("", body), LaunchConfig::linear(1, 64), &mut words(1, 0)).expect("it only takes long");
+}
