@@ -23,6 +23,8 @@ pub(crate) struct Mbarrier {
     pub(crate) pending: u32,
     /// Bytes expected less bytes copied in the current phase.
     pub(crate) transactions: i64,
+    /// Whether a thread that arrived had waited for the launches before this one.
+    pub(crate) waited: bool,
 }
 
 /// What a thread waits for: the completion of which phase.
@@ -227,8 +229,14 @@ impl Asynchronous {
     }
 
     pub(crate) fn init(&mut self, address: u64, count: u32) {
-        let mbarrier = Mbarrier { address, phase: 0, expected: count, pending: count, transactions: 0 };
-        self.mbarriers.push(mbarrier);
+        self.mbarriers.push(Mbarrier {
+            address,
+            phase: 0,
+            expected: count,
+            pending: count,
+            transactions: 0,
+            waited: false,
+        });
     }
 
     /// What holds bytes of a range that is reserved.

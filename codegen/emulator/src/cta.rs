@@ -31,6 +31,8 @@ impl Reduction {
 pub(crate) struct Arrival {
     pub(crate) warp: usize,
     pub(crate) waits: bool,
+    /// Whether a lane of it has waited for the launches before this one.
+    pub(crate) waited: bool,
     /// How many warps the barrier is for.
     pub(crate) warps: u32,
     /// Threads whose predicate holds, and whose does not.
@@ -43,6 +45,7 @@ pub(crate) struct Arrival {
 #[derive(Default)]
 struct Barrier {
     warps: u32,
+    waited: bool,
     arrived: Vec<usize>,
     waiting: Vec<(usize, Option<(Reduction, u32)>)>,
     trues: u32,
@@ -52,6 +55,8 @@ struct Barrier {
 /// A warp that a completed barrier lets go, and what its reduction's destination gets.
 pub(crate) struct Release {
     pub(crate) warp: usize,
+    /// Whether one of those that arrived has waited for the launches before this one.
+    pub(crate) waited: bool,
     pub(crate) result: Option<(Reduction, u32, u32)>,
 }
 
@@ -81,6 +86,10 @@ pub(crate) struct CtaState {
     barriers: [Barrier; 16],
     pub(crate) asynchronous: Asynchronous,
     pub(crate) released: Vec<Release>,
+    /// Whether a thread has waited for the launches before this one, and whether one has let the next
+    /// start.
+    pub(crate) waited: bool,
+    pub(crate) triggered: bool,
 }
 
 impl CtaState {
@@ -98,6 +107,8 @@ impl CtaState {
             barriers: Default::default(),
             asynchronous: Asynchronous::default(),
             released: Vec::new(),
+            waited: false,
+            triggered: false,
         }
     }
 
@@ -108,6 +119,7 @@ impl CtaState {
         self.asynchronous.reset();
         self.barriers = Default::default();
         self.released.clear();
+        (self.waited, self.triggered) = (false, false);
     }
 
     /// What is under way, and the shared memory that it concerns.
@@ -130,6 +142,7 @@ impl CtaState {
             ));
         }
         barrier.arrived.push(arrival.warp);
+        barrier.waited |= arrival.waited;
         barrier.trues += arrival.trues;
         barrier.falses += arrival.falses;
         if arrival.waits {
@@ -141,6 +154,7 @@ impl CtaState {
         let done = std::mem::take(barrier);
         self.released.extend(done.waiting.into_iter().map(|(warp, result)| Release {
             warp,
+            waited: done.waited,
             result: result.map(|(reduction, slot)| {
                 let value = match reduction {
                     Reduction::Popc => done.trues,

@@ -30,6 +30,9 @@ pub enum FindingKind {
     AsyncCopy,
     /// An mbarrier used in a way that has no meaning, or its memory used as anything else.
     Mbarrier,
+    /// A launch in programmatic order that touches what a launch before it may still be using, or that
+    /// never waits for it.
+    ProgrammaticDependency,
 }
 
 /// A line of the kernel's own source, as its `.loc` directives name it.
@@ -128,6 +131,7 @@ impl fmt::Display for Finding {
             FindingKind::MemberMask => "wrong member mask",
             FindingKind::AsyncCopy => "copy in flight",
             FindingKind::Mbarrier => "misused mbarrier",
+            FindingKind::ProgrammaticDependency => "unawaited dependency",
         };
         write!(f, "{what} in kernel `{}`", self.kernel)?;
         if let Some(SourceLine { file, line }) = &self.source {

@@ -11,6 +11,7 @@ use crate::finding::{Finding, FindingKind};
 use crate::layout::Uniform;
 use crate::memory::Memory;
 use crate::module::Kernel;
+use crate::programmatic::Order;
 use crate::schedule::{Cta, Slice};
 
 /// A kernel launch's shape.
@@ -89,6 +90,18 @@ pub fn run(
     params: &[u8],
     options: &Options,
 ) -> Result<Stats, Box<Finding>> {
+    run_in(None, kernel, memory, config, params, options)
+}
+
+/// [`run`], at a place in programmatic order.
+pub(crate) fn run_in<'a>(
+    order: impl Into<Option<&'a Order>>,
+    kernel: &Kernel,
+    memory: &Memory,
+    config: &LaunchConfig,
+    params: &[u8],
+    options: &Options,
+) -> Result<Stats, Box<Finding>> {
     validate(kernel, config, params)?;
     let module_base = kernel.module_base(memory);
     let launch = Launch {
@@ -102,6 +115,7 @@ pub fn run(
         instruction_limit: options.instruction_limit,
         resolver: crate::exec::resolve::resolver(),
         module_base,
+        order: order.into(),
     };
     let ctas = config.grid.iter().map(|&n| n as u64).product::<u64>();
     let threads = if options.threads == 0 { rayon::current_num_threads() } else { options.threads };

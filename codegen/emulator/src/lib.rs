@@ -74,6 +74,12 @@
 //! and nothing in flight can release one, the run stops at once with a [`FindingKind::Deadlock`] that
 //! tells who waits for what.
 //!
+//! # Programmatic dependent launch
+//!
+//! Each [`run`] is complete when it returns, so `griddepcontrol` does nothing in it. [`ProgrammaticOrder`]
+//! runs launches of a sequence and finds those that touch what a launch before may still be using, or do
+//! not wait at all ([`FindingKind::ProgrammaticDependency`]).
+//!
 //! # What is refused
 //!
 //! An instruction, modifier or directive that is not implemented is an error when the module is
@@ -93,6 +99,7 @@ mod lexer;
 mod memory;
 mod module;
 mod parser;
+mod programmatic;
 mod schedule;
 mod types;
 mod warp;
@@ -101,3 +108,4 @@ pub use finding::{Finding, FindingKind, Neighbour, SourceLine, Space};
 pub use launch::{LaunchConfig, Options, Stats, run};
 pub use memory::{Memory, MemoryError};
 pub use module::{Kernel, Module, Param, ParseError};
+pub use programmatic::ProgrammaticOrder;

@@ -3,7 +3,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::collections::HashMap;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::finding::Neighbour;
@@ -366,6 +366,13 @@ impl Zeroed {
     pub(crate) fn clear(&mut self) {
         // SAFETY: the whole allocation is ours, and `&mut self` excludes other users.
         unsafe { self.pointer.as_ptr().write_bytes(0, self.layout.size()) };
+    }
+
+    #[inline(always)]
+    pub(crate) fn word32(&self, index: u64) -> &AtomicU32 {
+        assert!((index as usize) < self.layout.size() / 4);
+        // SAFETY: as in `word`.
+        unsafe { AtomicU32::from_ptr(self.pointer.as_ptr().cast::<u32>().add(index as usize)) }
     }
 
     #[inline(always)]

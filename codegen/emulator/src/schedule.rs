@@ -8,6 +8,7 @@ use crate::exec::{Fault, Flow, Inst, Launch, Machine, NONE, Worker};
 use crate::finding::{FindingKind, Space};
 use crate::launch::{Stats, uniform_value};
 use crate::layout::Uniform;
+use crate::programmatic::Order;
 use crate::types::Width;
 use crate::warp::Warp;
 
@@ -68,6 +69,7 @@ impl Cta {
             let first = (index * LANES) as u32;
             let lanes = (threads - first).min(LANES as u32);
             warp.reset(u32::MAX >> (LANES as u32 - lanes));
+            warp.waited = launch.order.map_or(u32::MAX, Order::waited_at_start);
             for (uniform, width, slot) in launch.kernel.code.layout.uniforms() {
                 if matches!(uniform, Uniform::Special(special) if special.is_lane_constant()) {
                     continue;
@@ -111,9 +113,12 @@ impl Cta {
                 self.release();
             }
             if self.warps.iter().all(|warp| warp.live == 0) {
-                return match self.state.asynchronous.in_flight() {
-                    None => Slice::Finished,
-                    Some(copy) => Slice::Fault(self.explain_in_flight(copy, worker)),
+                if let Some(copy) = self.state.asynchronous.in_flight() {
+                    return Slice::Fault(self.explain_in_flight(copy, worker));
+                }
+                return match launch.order {
+                    Some(order) if !self.end_in(order) => Slice::Fault(self.explain_no_wait(worker)),
+                    _ => Slice::Finished,
                 };
             }
             if !ran {
@@ -148,6 +153,7 @@ impl Cta {
         for release in self.state.released.drain(..) {
             let warp = &mut self.warps[release.warp];
             warp.waiting = false;
+            warp.waited |= if release.waited { u32::MAX } else { 0 };
             match release.result {
                 Some((Reduction::Popc, slot, value)) => warp.regs.write(slot, &[value; LANES], warp.mask),
                 Some((_, slot, value)) => {
@@ -256,6 +262,31 @@ impl Cta {
             pc: Some(pc),
         }));
         warp
+    }
+
+    /// Ends a CTA of a launch in programmatic order; returns whether it may.
+    fn end_in(&self, order: &Order) -> bool {
+        let CtaState { waited, triggered, .. } = self.state;
+        if !triggered {
+            order.let_successor_start(waited);
+        }
+        waited || !order.must_wait()
+    }
+
+    fn explain_no_wait(&self, worker: &mut Worker) -> usize {
+        worker.fault = Some(Box::new(Fault {
+            kind: FindingKind::ProgrammaticDependency,
+            lane: 0,
+            detail:
+                "the CTA ends without `griddepcontrol.wait`: launches after this one cannot know that those \
+                     before it are complete"
+                    .to_string(),
+            address: None,
+            space: None,
+            nearest: None,
+            pc: Some(self.warps[0].exited_at),
+        }));
+        0
     }
 
     fn explain_limit(&self, launch: &Launch<'_>, worker: &mut Worker) -> usize {

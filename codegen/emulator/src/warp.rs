@@ -41,6 +41,8 @@ pub(crate) struct Warp {
     pub(crate) reconvergence: usize,
     stack: Vec<Entry>,
     pub(crate) waiting: bool,
+    /// The lanes for which the launches before this one are complete.
+    pub(crate) waited: u32,
     /// The last wait for an mbarrier that failed.
     pub(crate) stalled: Option<Stalled>,
     /// The instruction at which the warp's last lanes exited.
@@ -61,6 +63,7 @@ impl Warp {
             reconvergence: NEVER,
             stack: Vec::new(),
             waiting: false,
+            waited: 0,
             stalled: None,
             exited_at: 0,
         }

@@ -1,11 +1,11 @@
 //! Branches, exits and barriers.
 
-use super::lanes::NOP;
 use super::{A, B, C, D, Exec, Flow, Inst, Machine, NONE};
 use crate::cta::{Arrival, Reduction};
 use crate::decode::Op;
 use crate::finding::FindingKind;
 use crate::module::ParseError;
+use crate::programmatic;
 use crate::types::Ty;
 use crate::warp::NEVER;
 
@@ -72,6 +72,7 @@ fn barrier(m: &mut Machine<'_>, i: &Inst) -> Flow {
     let arrival = Arrival {
         warp: m.warp.index,
         waits: i.imm & WAITS != 0,
+        waited: m.warp.waited != 0,
         warps: threads / 32,
         trues: predicate.count_ones(),
         falses: (m.active & !predicate).count_ones(),
@@ -105,8 +106,11 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
             Ok(nanosleep)
         }
         "griddepcontrol" => {
-            if op.take("wait") || op.take("launch_dependents") {
-                return Ok(NOP);
+            if op.take("wait") {
+                return Ok(programmatic::wait);
+            }
+            if op.take("launch_dependents") {
+                return Ok(programmatic::launch_dependents);
             }
             Err(op.unsupported())
         }

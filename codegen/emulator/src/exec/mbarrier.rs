@@ -90,7 +90,9 @@ fn arrive(m: &mut Machine<'_>, i: &Inst) -> Flow {
     let options = i.slots[OPTIONS];
     for lane in m.active_lanes() {
         let address = addresses[lane];
+        let waited = m.warp.waited >> lane & 1 != 0;
         let Some(mbarrier) = find(m, address) else { return no_mbarrier(m, lane, address) };
+        mbarrier.waited |= waited;
         states[lane] = mbarrier.state();
         let (count, expected) = match options & EXPECTS {
             0 => (operands[lane], 0),
@@ -141,7 +143,10 @@ fn wait(m: &mut Machine<'_>, i: &Inst) -> Flow {
         let completed = under_way.complete_ripe(&mut shared, address);
         let Some(mbarrier) = under_way.mbarrier(address) else { return no_mbarrier(m, lane, address) };
         match completed.and_then(|()| mbarrier.is_complete(awaited)) {
-            Ok(true) => complete |= 1 << lane,
+            Ok(true) => {
+                complete |= 1 << lane;
+                m.warp.waited |= (mbarrier.waited as u32) << lane;
+            }
             Ok(false) => {
                 m.warp.stalled = Some(Stalled { address, awaited, lane: lane as u32, pc: m.warp.pc });
             }

@@ -31,6 +31,7 @@ use crate::cta::CtaState;
 use crate::finding::{FindingKind, Neighbour, Space};
 use crate::memory::Table;
 use crate::module::Kernel;
+use crate::programmatic::Order;
 use crate::warp::Warp;
 
 /// What a warp does after an instruction.
@@ -98,6 +99,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) resolver: resolve::Resolver,
     /// Where the module's variables are.
     pub(crate) module_base: u64,
+    /// The launch's place among others, if somebody looks at that.
+    pub(crate) order: Option<&'a Order>,
 }
 
 /// What one worker thread keeps between the CTAs that it runs.

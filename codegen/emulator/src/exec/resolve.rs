@@ -7,6 +7,7 @@ use super::lanes::LANES;
 use super::{A, Fault, Flow, Inst, Machine, lanes_of};
 use crate::asynchronous::Holder;
 use crate::finding::{FindingKind, Neighbour, Space};
+use crate::programmatic::{Touch, touch, touch_lanes};
 
 /// Where a CTA's shared memory lies in the generic address space.
 pub(crate) const SHARED_WINDOW: u64 = 0x1_0000_0000;
@@ -145,19 +146,46 @@ fn resolve_lanes(m: &mut Machine<'_>, i: &Inst, bytes: u64, access: Access) -> R
         if gaps == 0
             && let Some(pointer) = checked(m, space, start, LANES as u64 * bytes, access)
         {
+            if space == Space::Global && m.launch.order.is_some() && !touch_run(m, start, bytes, access) {
+                return Resolved::Fault;
+            }
             return Resolved::Run(pointer);
         }
         if differences == 0
             && access == Access::Load
             && let Some(pointer) = checked(m, space, start, bytes, access)
         {
+            if space == Space::Global
+                && m.launch.order.is_some()
+                && !touch_lanes(m, &addresses, bytes, access)
+            {
+                return Resolved::Fault;
+            }
             return Resolved::Same(pointer);
         }
     }
-    match gathered(m, &addresses, bytes, (space, access)) {
+    let resolved = match gathered(m, &addresses, bytes, (space, access)) {
         Some(pointers) => Resolved::Lanes(pointers),
         None => each(m, &addresses, bytes, (space, access)),
+    };
+    if space == Space::Global
+        && m.launch.order.is_some()
+        && matches!(resolved, Resolved::Lanes(_))
+        && !touch_lanes(m, &addresses, bytes, access)
+    {
+        return Resolved::Fault;
     }
+    resolved
+}
+
+/// Tells the launch's place in programmatic order of 32 accesses, one after the other.
+#[inline(never)]
+fn touch_run(m: &mut Machine<'_>, start: u64, bytes: u64, access: Access) -> bool {
+    let all = LANES as u64 * bytes;
+    if m.warp.waited == u32::MAX {
+        return touch(m, Touch { lane: 0, address: start, bytes: all, access });
+    }
+    touch_lanes(m, &std::array::from_fn(|lane| start + lane as u64 * bytes), bytes, access)
 }
 
 /// The pointers of lanes that all access one allocation, or shared memory, and have nothing to hide.
@@ -255,9 +283,6 @@ fn checked(m: &mut Machine<'_>, space: Space, address: u64, bytes: u64, access: 
                 }
             };
             let offset = address - allocation.base;
-            if access == Access::Prefetch {
-                return Some(allocation.pointer(address));
-            }
             if access != Access::Store && checks && !allocation.is_initialised(offset, bytes) {
                 return None;
             }
@@ -303,10 +328,24 @@ pub(crate) fn range(
     (address, bytes): (u64, u64),
     alignment: u64,
 ) -> Option<*mut u8> {
-    let found = checked(m, what.0, address, bytes, what.1);
+    let found = match what {
+        (Space::Global, Access::Prefetch) => {
+            let table = &m.launch.table;
+            let allocation = table.find(address).map(|index| &table.live[index]);
+            allocation.filter(|a| a.contains(address, bytes)).map(|a| a.pointer(address))
+        }
+        (space, access) => checked(m, space, address, bytes, access),
+    };
     if found.is_none() || !address.is_multiple_of(alignment) {
         let kind = if found.is_some() { FindingKind::Misaligned } else { FindingKind::OutOfBounds };
         explain(m, kind, Refused { lane, address, bytes, alignment }, what);
+        return None;
+    }
+    let (space, access) = what;
+    if space == Space::Global
+        && access != Access::Prefetch
+        && !touch(m, Touch { lane, address, bytes, access })
+    {
         return None;
     }
     found

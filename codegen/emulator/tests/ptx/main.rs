@@ -15,5 +15,6 @@ mod load_store;
 mod loading;
 mod matrix;
 mod moves;
+mod programmatic;
 mod properties;
 mod sharing;

@@ -1,0 +1,125 @@
+//! Launches on programmatic edges: what they may touch before they have waited.
+
+use bespoke_emulator::{Finding, FindingKind, LaunchConfig, Memory, Module, Options, ProgrammaticOrder};
+use expect_test::expect;
+
+use crate::harness::kernel;
+
+const WAIT: &str = "griddepcontrol.wait;\n";
+const START: &str = "griddepcontrol.launch_dependents;\n";
+/// Every thread reads or writes its word, or the one 256 bytes on.
+const READ: &str = "ld.global.u32 %r1, [%x0];\n";
+const WRITE: &str = "st.global.u32 [%x0], %r0;\n";
+const WRITE_FAR: &str = "st.global.u32 [%x0+256], %r0;\n";
+const COUNT: &str = "red.global.add.u32 [%data], 1;\n";
+
+#[derive(Clone, Copy, PartialEq)]
+enum Edge {
+    Full,
+    Programmatic,
+}
+use Edge::{Full, Programmatic};
+
+/// Runs kernels of two CTAs of 32 threads one after the other over the same 512 bytes.
+fn run(launches: &[(Edge, &[&str])]) -> Result<(), Box<Finding>> {
+    let memory = Memory::new();
+    let data = memory.alloc("data", 512);
+    memory.fill(data, 512, 0).expect("inside");
+    let mut order = ProgrammaticOrder::new();
+    for (index, (edge, body)) in launches.iter().enumerate() {
+        let body = format!(
+            "mov.u32 %r0, %ctaid.x; mov.u32 %r1, %tid.x; mad.lo.u32 %r0, %r0, 32, %r1; mad.wide.u32 %x0, %r0, 4, %data;\n{}",
+            body.concat()
+        );
+        let text = kernel("", &body).replace(".entry kernel", &format!(".entry step{index}"));
+        let module = Module::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        let kernel = module.kernels().next().expect("one kernel");
+        let (config, params) = (LaunchConfig::linear(2, 32), data.to_le_bytes());
+        let options = Options { threads: 1, ..Options::default() };
+        match edge {
+            Full => order.run(kernel, &memory, &config, &params, &options)?,
+            Programmatic => order.run_programmatic(kernel, &memory, &config, &params, &options)?,
+        };
+    }
+    Ok(())
+}
+
+#[track_caller]
+fn clean(launches: &[(Edge, &[&str])]) {
+    run(launches).unwrap_or_else(|finding| panic!("{finding}"));
+}
+
+#[track_caller]
+fn found(launches: &[(Edge, &[&str])]) -> Box<Finding> {
+    let finding = run(launches).expect_err("a dependency that nothing waits for");
+    assert_eq!(finding.kind, FindingKind::ProgrammaticDependency, "{finding}");
+    finding
+}
+
+#[test]
+fn what_the_launch_before_wrote_is_read_after_the_wait() {
+    clean(&[(Full, &[START, WRITE]), (Programmatic, &[WAIT, READ])]);
+    clean(&[(Full, &[START, WRITE]), (Full, &[READ])]);
+    // What it only read, or did not touch, may be read at once.
+    clean(&[(Full, &[START, READ]), (Programmatic, &[READ, WAIT])]);
+    clean(&[(Full, &[START, WRITE_FAR]), (Programmatic, &[READ, WAIT])]);
+    expect!["unawaited dependency in kernel `step1` (PTX line 14: `ld.global.u32 %r1, [%x0];`) by thread (0, 0, 0) of CTA (0, 0, 0): 4-byte load from global memory at 0x7f0000000000, around which kernel `step0`, the launch before, writes at PTX line 15 and may still run: the thread has not executed `griddepcontrol.wait`; the access is inside `data` (0x7f0000000000, 512 bytes)"].assert_eq(&found(&[(Full, &[START, WRITE]), (Programmatic, &[READ, WAIT])]).to_string());
+    // A launch that does not let its successor start does so as it ends; its stores may still be on their way.
+    found(&[(Full, &[WRITE]), (Programmatic, &[READ, WAIT])]);
+}
+
+#[test]
+fn what_the_launch_before_uses_is_written_after_the_wait() {
+    clean(&[(Full, &[START, READ]), (Programmatic, &[WAIT, WRITE])]);
+    clean(&[(Full, &[START, READ]), (Programmatic, &[WRITE_FAR, WAIT])]);
+    let finding = found(&[(Full, &[START, READ]), (Programmatic, &[WRITE, WAIT])]);
+    expect!["4-byte store to global memory at 0x7f0000000000, around which kernel `step0`, the launch before, reads at PTX line 15 and may still run: the thread has not executed `griddepcontrol.wait`"].assert_eq(&finding.detail);
+    found(&[(Full, &[START, WRITE]), (Programmatic, &[WRITE, WAIT])]);
+    found(&[(Full, &[START, READ]), (Programmatic, &[COUNT, WAIT])]);
+    found(&[(Full, &[START, COUNT]), (Programmatic, &[COUNT, WAIT])]);
+    found(&[(Full, &[START, COUNT]), (Programmatic, &[READ, WAIT])]);
+}
+
+#[test]
+fn every_cta_waits() {
+    clean(&[(Full, &[WRITE])]);
+    expect!["unawaited dependency in kernel `step1` (PTX line 16: `}`) by thread (0, 0, 0) of CTA (0, 0, 0): the CTA ends without `griddepcontrol.wait`: launches after this one cannot know that those before it are complete"].assert_eq(&found(&[(Full, &[START]), (Programmatic, &[START])]).to_string());
+    let one = "mov.u32 %r2, %ctaid.x; setp.eq.u32 %p, %r2, 0; @%p griddepcontrol.wait;\n";
+    assert_eq!(found(&[(Full, &[START]), (Programmatic, &[one])]).cta, [1, 0, 0]);
+}
+
+#[test]
+fn early_launches_reach_back_beyond_one() {
+    // The second launch lets the third start before the first is known to be complete, or after.
+    let third: (Edge, &[&str]) = (Programmatic, &[READ, WAIT]);
+    let finding = found(&[(Full, &[START, WRITE]), (Programmatic, &[START, WAIT, WRITE_FAR]), third]);
+    expect!["4-byte load from global memory at 0x7f0000000000, around which kernel `step0`, 2 launches before, writes at PTX line 15 and may still run: the thread has not executed `griddepcontrol.wait`"].assert_eq(&finding.detail);
+    clean(&[(Full, &[START, WRITE]), (Programmatic, &[WAIT, START, WRITE_FAR]), third]);
+    clean(&[(Full, &[START, WRITE]), (Programmatic, &[WAIT, WRITE_FAR]), third]);
+    clean(&[(Full, &[START, WRITE]), (Full, &[START, WRITE_FAR]), third]);
+    // The wait itself reaches all the way back.
+    let last: (Edge, &[&str]) = (Programmatic, &[START, WAIT, READ]);
+    clean(&[(Full, &[START, WRITE]), (Programmatic, &[START, WAIT, WRITE_FAR]), last, last]);
+}
+
+#[test]
+fn threads_wait_for_each_other() {
+    let by_one = "setp.eq.u32 %p, %r1, 0; @%p griddepcontrol.wait;\n";
+    clean(&[(Full, &[START, WRITE]), (Programmatic, &[by_one, "bar.sync 0;\n", READ])]);
+    let finding = found(&[(Full, &[START, WRITE]), (Programmatic, &[by_one, READ])]);
+    assert_eq!(finding.thread, [1, 0, 0]);
+    let gate = ".shared .align 8 .b64 gate;\nsetp.eq.u32 %p, %r1, 0; @%p mbarrier.init.shared.b64 [gate], 1; bar.sync 0;
+        @%p griddepcontrol.wait; @%p mbarrier.arrive.shared.b64 _, [gate];
+        FULL: mbarrier.try_wait.parity.shared.b64 %q, [gate], 0; @!%q bra FULL;\n";
+    clean(&[(Full, &[START, WRITE]), (Programmatic, &[gate, READ])]);
+}
+
+#[test]
+fn copies_are_looked_at_when_they_are_issued() {
+    let copy = ".shared .align 16 .b8 tile[128]; mov.u32 %r2, tile; mad.lo.u32 %r2, %r1, 4, %r2;
+        cp.async.ca.shared.global [%r2], [%x0], 4;\n";
+    let late = [copy, WAIT, "cp.async.wait_all;\n"];
+    found(&[(Full, &[START, WRITE]), (Programmatic, &late)]);
+    clean(&[(Full, &[START, WRITE]), (Programmatic, &[WAIT, copy, "cp.async.wait_all;\n"])]);
+    clean(&[(Full, &[START, READ]), (Programmatic, &late)]);
+}
