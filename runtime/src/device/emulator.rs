@@ -228,7 +228,8 @@ struct EmulatorSequence {
 }
 
 impl EmulatorSequence {
-    fn run(&self, index: usize) -> Result<()> {
+    /// Runs one launch; `order` checks that it waits for those before it where its edge is programmatic.
+    fn run(&self, index: usize, order: Option<&mut emulator::ProgrammaticOrder>) -> Result<()> {
         let launch = &self.launches[index];
         let fault = |finding: String| {
             let kernel = launch.kernel.name().to_owned();
@@ -238,14 +239,25 @@ impl EmulatorSequence {
             return Err(fault("the kernel was loaded on another device".to_owned()));
         };
         let options = emulator::Options::default();
-        emulator::run(kernel, &self.state.memory, &launch.config, &launch.params, &options)
-            .map(|_| ())
-            .map_err(|finding| fault(finding.to_string()))
+        let (memory, config, params) = (&self.state.memory, &launch.config, &launch.params);
+        let outcome = match order {
+            Some(order) if launch.programmatic => {
+                order.run_programmatic(kernel, memory, config, params, &options)
+            }
+            Some(order) => order.run(kernel, memory, config, params, &options),
+            None => emulator::run(kernel, memory, config, params, &options),
+        };
+        outcome.map(|_| ()).map_err(|finding| fault(finding.to_string()))
     }
 
     fn run_all(&self) -> Result<()> {
         let _running = self.state.running.lock().unwrap_or_else(PoisonError::into_inner);
-        (0..self.launches.len()).try_for_each(|index| self.run(index))
+        let mut order = emulator::ProgrammaticOrder::new();
+        let launches = self.launches.iter().map(|launch| launch.programmatic);
+        let followed = launches.clone().skip(1).chain([false]);
+        // Launches without a programmatic edge on either side have nothing to look at.
+        let ordered = launches.zip(followed).map(|(from, to)| from || to);
+        ordered.enumerate().try_for_each(|(index, ordered)| self.run(index, ordered.then_some(&mut order)))
     }
 }
 
@@ -280,7 +292,7 @@ impl Sequence for EmulatorSequence {
         (0..self.launches.len())
             .map(|index| {
                 let start = Instant::now();
-                self.run(index)?;
+                self.run(index, None)?;
                 Ok(start.elapsed().as_secs_f64() * 1e6)
             })
             .collect()
@@ -383,6 +395,23 @@ mod tests {
         assert_eq!(sequence.capture().expect("again"), report);
         sequence.replay().expect("no finding");
         assert_eq!(fixture.sum(), eager);
+    }
+
+    #[test]
+    fn programmatic_launches_must_wait() {
+        let fixture = Fixture::new();
+        let outcome = |ptx: &str| {
+            let module = fixture.device.load("vectors", ptx).expect("the PTX is well-formed");
+            let kernel = |name| module.kernel(name).expect("it is in the PTX");
+            let [a, b, sum] = fixture.addresses();
+            let first = launch(kernel("vector_add"), params(&[a, b, sum], N));
+            let second = launch(kernel("vector_double"), params(&[sum], N));
+            let launches = vec![first, Launch { programmatic: true, ..second }];
+            fixture.device.sequence(launches).expect("launches that fit").run_eager()
+        };
+        let error = outcome(PTX).expect_err("nothing waits").to_string();
+        assert!(error.contains("unawaited dependency in kernel `vector_double`"), "{error}");
+        outcome(&PTX.replace("ld.param.u32", "griddepcontrol.wait;\n    ld.param.u32")).expect("both wait");
     }
 
     #[test]
