@@ -5,7 +5,8 @@ use std::time::Instant;
 use bespoke_emulator::{LaunchConfig, Memory, Module, Options, run};
 
 /// A chain of fused multiply-adds; a loop over a private part of memory; the same with `dp4a`; and matrix
-/// products of bytes and of halves, one of four instructions.
+/// products of bytes and of halves, one of four instructions;
+/// and a ring of asynchronous copies, one of nine instructions.
 const PTX: &str = r#"
 .version 7.0
 .target sm_80
@@ -64,6 +65,18 @@ const PTX: &str = r#"
     LOOP:
     mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%r2, %r3, %r4, %r5}, {%r0, %r1, %r0, %r1}, {%r0, %r1}, {%r2, %r3, %r4, %r5};
     add.u32 %r6, %r6, 1; setp.lt.u32 %p, %r6, 16; @%p bra LOOP;
+    ret;
+}
+.visible .entry cp_async(.param .u64 data) {
+    .reg .pred %p; .reg .b32 %r<20>; .reg .b64 %x<4>;
+    .shared .align 16 .b8 ring[32768];
+    ld.param.u64 %x0, [data]; mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; shl.b32 %r1, %r1, 18;
+    mad.lo.u32 %r1, %r0, 16, %r1; cvt.u64.u32 %x1, %r1; add.u64 %x0, %x0, %x1; mov.u32 %r2, 0;
+    mov.u32 %r3, ring; mad.lo.u32 %r3, %r0, 16, %r3;
+    LOOP: and.b32 %r4, %r2, 7; mad.lo.u32 %r4, %r4, 4096, %r3;
+    cp.async.cg.shared.global [%r4], [%x0], 16; cp.async.commit_group; cp.async.wait_group 3;
+    add.u64 %x0, %x0, 4096; add.u32 %r2, %r2, 1; setp.lt.u32 %p, %r2, 64; @%p bra LOOP;
+    cp.async.wait_all;
     ret;
 }
 "#;

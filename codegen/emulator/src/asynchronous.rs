@@ -4,6 +4,8 @@
 //! something waits for it. Until then its bytes of shared memory are reserved, so that a kernel that
 //! does not wait is found out however fast a device would have been.
 
+use crate::exec::lanes::LANES;
+use crate::exec::lanes_of;
 use crate::memory::InitMap;
 
 /// Bounds of an mbarrier's count of arrivals and of its transaction count.
@@ -122,11 +124,13 @@ pub(crate) enum Signal {
     Group(u32),
 }
 
-/// A copy that has been issued and is not complete.
+/// A copy that has been issued and is not complete: of one lane, or of lanes that copy equally many bytes
+/// each, one after the other.
+#[derive(Clone)]
 pub(crate) struct Copy {
     /// Who issued it, and where.
     pub(crate) warp: usize,
-    pub(crate) lane: u32,
+    pub(crate) lanes: u32,
     pub(crate) pc: usize,
     /// Position among the warp's copies of its kind.
     pub(crate) serial: u64,
@@ -148,15 +152,33 @@ impl Copy {
     fn overlaps(&self, address: u64, bytes: u64) -> bool {
         self.shared < address + bytes && address < self.shared + self.bytes as u64
     }
+
+    /// The copies of its lanes.
+    fn split(self) -> impl Iterator<Item = Copy> {
+        let count = self.lanes.count_ones();
+        let (bytes, copied) = (self.bytes / count, self.copied / count);
+        (0..).zip(lanes_of(self.lanes)).map(move |(index, lane): (u32, usize)| {
+            let offset = (index * bytes) as usize;
+            Copy {
+                lanes: 1 << lane,
+                source: self.source.wrapping_add(offset),
+                target: self.target.wrapping_add(offset),
+                shared: self.shared + offset as u64,
+                bytes,
+                copied,
+                ..self
+            }
+        })
+    }
 }
 
-/// An arrival at an mbarrier that takes place when the thread's copies so far are complete.
+/// Arrivals at an mbarrier, one a lane, that take place when the lanes' copies so far are complete.
 pub(crate) struct Arrival {
     pub(crate) warp: usize,
-    pub(crate) lane: u32,
+    pub(crate) lanes: u32,
     pub(crate) pc: usize,
     pub(crate) mbarrier: u64,
-    /// It waits for the thread's copies before this one of the warp.
+    /// They wait for the lanes' copies before this one of the warp.
     pub(crate) serial: u64,
     pub(crate) ripe: bool,
 }
@@ -168,27 +190,38 @@ pub(crate) struct WarpCopies {
     /// How many there have been.
     pub(crate) issued: u64,
     /// Groups that each lane has committed; the one that is open has the next number.
-    pub(crate) committed: [u32; 32],
+    pub(crate) committed: [u32; LANES],
 }
 
 impl WarpCopies {
-    /// Adds a copy to its lane's open group.
+    /// Adds a copy to the open group of its lanes, which is the same for all.
     pub(crate) fn issue(&mut self, copy: Copy) {
-        let signal = Signal::Group(self.committed[copy.lane as usize]);
+        let signal = Signal::Group(self.committed[copy.lanes.trailing_zeros() as usize]);
         self.list.push(Copy { serial: self.issued, signal, ..copy });
         self.issued += 1;
     }
 
-    /// Completes the copies that are `done`; returns whether there were any.
-    fn complete(&mut self, shared: &mut Reserved<'_>, done: impl Fn(&Copy) -> bool) -> bool {
+    /// Completes the copies of the lanes that `done` gives for each; returns whether there were any.
+    fn complete(&mut self, shared: &mut Reserved<'_>, done: impl Fn(&Copy) -> u32) -> bool {
         let before = self.list.len();
+        let mut parts = Vec::new();
         self.list.retain(|copy| {
-            let done = done(copy);
-            if done {
+            let done = done(copy) & copy.lanes;
+            if done == copy.lanes {
                 shared.complete(copy);
+            } else if done != 0 {
+                parts.push((copy.clone(), done));
             }
-            !done
+            done == 0
         });
+        for (copy, done) in parts {
+            for part in copy.split() {
+                match part.lanes & done {
+                    0 => self.list.push(part),
+                    _ => shared.complete(&part),
+                }
+            }
+        }
         self.list.len() < before
     }
 }
@@ -256,8 +289,8 @@ impl Asynchronous {
 
     /// Warp, lane and instruction of something that nobody has waited for.
     pub(crate) fn in_flight(&self) -> Option<(usize, u32, usize)> {
-        let copy = self.copies().map(|copy| (copy.warp, copy.lane, copy.pc)).next();
-        copy.or_else(|| self.arrivals.first().map(|arrival| (arrival.warp, arrival.lane, arrival.pc)))
+        let copy = self.copies().map(|copy| (copy.warp, copy.lanes.trailing_zeros(), copy.pc)).next();
+        copy.or_else(|| self.arrivals.first().map(|a| (a.warp, a.lanes.trailing_zeros(), a.pc)))
     }
 
     /// A number that changes with the state of any mbarrier.
@@ -297,10 +330,12 @@ impl Asynchronous {
         let ripe = |arrival: &mut Arrival| arrival.ripe && arrival.mbarrier == address;
         let done: Vec<Arrival> = self.arrivals.extract_if(.., ripe).collect();
         for arrival in done {
-            self.groups(arrival.warp, false)
-                .complete(shared, |copy| copy.lane == arrival.lane && copy.serial < arrival.serial);
-            if let Some(mbarrier) = self.mbarrier(address) {
-                mbarrier.arrive(1, false)?;
+            let earlier = |copy: &Copy| if copy.serial < arrival.serial { arrival.lanes } else { 0 };
+            self.groups(arrival.warp, false).complete(shared, earlier);
+            for _ in lanes_of(arrival.lanes) {
+                if let Some(mbarrier) = self.mbarrier(address) {
+                    mbarrier.arrive(1, false)?;
+                }
             }
         }
         Ok(())
@@ -315,16 +350,18 @@ impl Asynchronous {
         &mut warps[warp]
     }
 
-    /// Completes the copies of a warp's groups below the limit of their lane.
+    /// Completes the copies of a warp's groups below the limit of each lane.
     pub(crate) fn wait_groups(
         &mut self,
         shared: &mut Reserved<'_>,
         (warp, bulk): (usize, bool),
-        limit: impl Fn(u32) -> u32,
+        limits: &[u32; LANES],
     ) {
+        let below =
+            |group: u32| (0..LANES).fold(0, |lanes, lane| lanes | ((group < limits[lane]) as u32) << lane);
         let done = |copy: &Copy| match copy.signal {
-            Signal::Group(group) => group < limit(copy.lane),
-            Signal::Mbarrier(_) => false,
+            Signal::Group(group) => below(group),
+            Signal::Mbarrier(_) => 0,
         };
         let completed = self.groups(warp, bulk).complete(shared, done);
         if bulk && completed {

@@ -40,50 +40,93 @@ fn listed(m: &Machine<'_>, list: &[u32]) -> [u64; LANES] {
     }
 }
 
+/// What lanes copy: each `bytes` bytes, of which `copied` come from its source, one after the other.
+struct Piece {
+    lanes: u32,
+    source: u64,
+    target: u64,
+    bytes: u32,
+    copied: u32,
+}
+
 /// The list: target, source, bytes, slot of the bytes to read, slot of the predicate to read none.
 fn copy(m: &mut Machine<'_>, i: &Inst) -> Flow {
     let list = m.launch.kernel.code.list(i.imm);
     let (targets, sources) = (listed(m, list), listed(m, &list[ADDRESS..]));
     let [bytes, partial, ignored] = [list[2 * ADDRESS], list[2 * ADDRESS + 1], list[2 * ADDRESS + 2]];
-    let counts = if partial == NONE { [bytes; LANES] } else { *m.warp.regs.lanes::<u32>(partial) };
+    let mut counts = if partial == NONE { [bytes; LANES] } else { *m.warp.regs.lanes::<u32>(partial) };
     let ignored = if ignored == NONE { 0 } else { m.mask(ignored) };
-    for lane in m.active_lanes() {
-        let copied = if ignored >> lane & 1 != 0 { 0 } else { counts[lane] };
-        if copied > bytes {
-            let detail = format!("a copy of {bytes} bytes that reads {copied}");
-            return m.fault(FindingKind::OutOfBounds, lane as u32, detail);
+    for lane in lanes_of(m.active & ignored) {
+        counts[lane] = 0;
+    }
+    if let Some(lane) = m.active_lanes().find(|&lane| counts[lane] > bytes) {
+        let detail = format!("a copy of {bytes} bytes that reads {}", counts[lane]);
+        return m.fault(FindingKind::OutOfBounds, lane as u32, detail);
+    }
+    let committed = m.cta.asynchronous.groups(m.warp.index, false).committed;
+    let follows = |lane: usize| {
+        let before = lane - 1;
+        targets[lane] == targets[before].wrapping_add(bytes as u64)
+            && sources[lane] == sources[before].wrapping_add(bytes as u64)
+            && counts[lane] == bytes
+            && committed[lane] == committed[before]
+    };
+    let mut left = m.active;
+    while left != 0 {
+        let first = left.trailing_zeros() as usize;
+        let mut next = first + 1;
+        while counts[first] == bytes && next < LANES && left >> next & 1 != 0 && follows(next) {
+            next += 1;
         }
-        let alignment = bytes as u64;
-        let from = (sources[lane], copied as u64);
-        let source = match copied {
-            0 => Some(std::ptr::null_mut()),
-            _ => range(m, lane, (Space::Global, Access::Load), from, alignment),
-        };
-        let to = (targets[lane], bytes as u64);
-        let Some(source) = source else { return Flow::Fault };
-        let Some(target) = range(m, lane, (Space::Shared, Access::Store), to, alignment) else {
-            return Flow::Fault;
-        };
-        let (warp, pc) = (m.warp.index, m.warp.pc);
-        m.worker.stats.global_bytes_loaded += copied as u64;
-        let (under_way, mut shared) = m.cta.under_way(m.launch.checks);
-        shared.reserve(targets[lane], bytes as u64, true);
-        under_way.groups(warp, false).issue(Copy {
-            warp,
-            lane: lane as u32,
-            pc,
-            serial: 0,
-            signal: Signal::Group(0),
-            source: if copied == 0 { target } else { source },
-            target,
-            shared: targets[lane],
+        let piece = |lanes: std::ops::Range<usize>| Piece {
+            lanes: lanes.clone().fold(0, |mask, lane| mask | 1 << lane),
+            source: sources[lanes.start],
+            target: targets[lanes.start],
             bytes,
-            copied,
-            into_shared: true,
-            ripe: false,
-        });
+            copied: counts[lanes.start],
+        };
+        // What is refused together is looked at lane by lane, to tell which.
+        let together = next > first + 1 && issue(m, piece(first..next));
+        if !together && !(first..next).all(|lane| issue(m, piece(lane..lane + 1))) {
+            return Flow::Fault;
+        }
+        left &= !piece(first..next).lanes;
     }
     Flow::Next
+}
+
+/// Checks and issues a copy; false if there is a finding.
+fn issue(m: &mut Machine<'_>, piece: Piece) -> bool {
+    let Piece { lanes, source, target, bytes, copied } = piece;
+    let (lane, count) = (lanes.trailing_zeros() as usize, lanes.count_ones());
+    let alignment = bytes as u64;
+    let (bytes, copied) = (bytes * count, copied * count);
+    let from = match copied {
+        0 => Some(std::ptr::null_mut()),
+        _ => range(m, lane, (Space::Global, Access::Load), (source, copied as u64), alignment),
+    };
+    let Some(from) = from else { return false };
+    let to = range(m, lane, (Space::Shared, Access::Store), (target, bytes as u64), alignment);
+    let Some(to) = to else { return false };
+    let (warp, pc) = (m.warp.index, m.warp.pc);
+    m.worker.stats.global_bytes_loaded += copied as u64;
+    let (under_way, mut shared) = m.cta.under_way(m.launch.checks);
+    shared.reserve(target, bytes as u64, true);
+    under_way.groups(warp, false).issue(Copy {
+        warp,
+        lanes,
+        pc,
+        serial: 0,
+        signal: Signal::Group(0),
+        source: if copied == 0 { to } else { from },
+        target: to,
+        shared: target,
+        bytes,
+        copied,
+        into_shared: true,
+        ripe: false,
+    });
+    true
 }
 
 /// The list: target, source, slot of the bytes, and the mbarrier of a copy into shared memory.
@@ -124,7 +167,7 @@ fn bulk_copy(m: &mut Machine<'_>, i: &Inst) -> Flow {
         shared.reserve(within, size, into_shared);
         let copy = Copy {
             warp,
-            lane: lane as u32,
+            lanes: 1 << lane,
             pc,
             serial: 0,
             signal: mbarriers.map_or(Signal::Group(0), |mbarriers| Signal::Mbarrier(mbarriers[lane])),
@@ -163,13 +206,13 @@ fn wait_group(m: &mut Machine<'_>, i: &Inst) -> Flow {
         commit(m, i);
     }
     let allowed = (i.imm >> ALLOWED).min(u32::MAX as u64) as u32;
-    let (warp, bulk, active) = (m.warp.index, i.imm & BULK != 0, m.active);
+    let (warp, bulk) = (m.warp.index, i.imm & BULK != 0);
     let (under_way, mut shared) = m.cta.under_way(m.launch.checks);
-    let committed = under_way.groups(warp, bulk).committed;
-    under_way.wait_groups(&mut shared, (warp, bulk), |lane| match active >> lane & 1 {
-        0 => 0,
-        _ => committed[lane as usize].saturating_sub(allowed),
-    });
+    let mut limits = under_way.groups(warp, bulk).committed.map(|groups| groups.saturating_sub(allowed));
+    for lane in lanes_of(!m.active) {
+        limits[lane] = 0;
+    }
+    under_way.wait_groups(&mut shared, (warp, bulk), &limits);
     Flow::Next
 }
 
@@ -177,6 +220,7 @@ fn wait_group(m: &mut Machine<'_>, i: &Inst) -> Flow {
 fn arrive_on(m: &mut Machine<'_>, i: &Inst) -> Flow {
     let counted = i.slots[NO_INCREMENT] == 0;
     let addresses = shared_addresses(m, i);
+    let first = m.active.trailing_zeros() as usize;
     for lane in m.active_lanes() {
         let (warp, pc, address) = (m.warp.index, m.warp.pc, addresses[lane]);
         let serial = m.cta.asynchronous.groups(warp, false).issued;
@@ -186,8 +230,16 @@ fn arrive_on(m: &mut Machine<'_>, i: &Inst) -> Flow {
         if counted && let Err(detail) = mbarrier.expect_one_more() {
             return misuse(m, lane, address, detail);
         }
-        let arrival = Arrival { warp, lane: lane as u32, pc, mbarrier: address, serial, ripe: false };
-        m.cta.asynchronous.arrivals.push(arrival);
+        match m.cta.asynchronous.arrivals.last_mut() {
+            // Lanes of one instruction that arrive at one mbarrier do so together.
+            Some(last) if lane > first && (last.mbarrier, last.pc, last.warp) == (address, pc, warp) => {
+                last.lanes |= 1 << lane;
+            }
+            _ => {
+                let arrival = Arrival { warp, lanes: 1 << lane, pc, mbarrier: address, serial, ripe: false };
+                m.cta.asynchronous.arrivals.push(arrival);
+            }
+        }
     }
     Flow::Next
 }
