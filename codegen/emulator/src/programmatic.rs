@@ -31,8 +31,8 @@ const GRANULE: u64 = 32;
 ///
 /// Launch `k + 1` may run at the same time as `k`. It may run at the same time as the launches before
 /// that which `k` itself could not know to be complete, unless some CTA of `k` lets its successor start
-/// only after having waited. A thread also counts as having waited when it has met one that has at a
-/// barrier or an mbarrier.
+/// only after having waited. A thread also counts as having waited when it has met one that has, at a
+/// barrier, an mbarrier or `bar.warp.sync`.
 #[derive(Default)]
 pub struct ProgrammaticOrder {
     /// The last launch: launches are numbered from 1.

@@ -50,7 +50,13 @@ fn mask_fault(m: &mut Machine<'_>, mask: u32, agree: bool) {
 }
 
 pub(crate) fn warp_sync(m: &mut Machine<'_>, i: &Inst) -> Flow {
-    if members(m, i.slots[B]).is_some() { Flow::Next } else { Flow::Fault }
+    if members(m, i.slots[B]).is_none() {
+        return Flow::Fault;
+    }
+    if m.warp.waited & m.active != 0 {
+        m.warp.waited |= m.active;
+    }
+    Flow::Next
 }
 
 /// The modes of `shfl`, as `imm` has them.

@@ -139,8 +139,8 @@ fn bulk_copy(m: &mut Machine<'_>, i: &Inst) -> Flow {
     let spaces = if into_shared { [Space::Shared, Space::Global] } else { [Space::Global, Space::Shared] };
     for lane in m.active_lanes() {
         let size = sizes[lane] as u64;
-        if size == 0 || !size.is_multiple_of(BULK_ALIGNMENT) {
-            let detail = format!("a bulk copy of {size} bytes, which is not a positive multiple of 16");
+        if !size.is_multiple_of(BULK_ALIGNMENT) {
+            let detail = format!("a bulk copy of {size} bytes, which is not a multiple of 16");
             return m.fault(FindingKind::Misaligned, lane as u32, detail);
         }
         let from = (sources[lane], size);

@@ -46,12 +46,31 @@ fn lanes_missing(m: &mut Machine<'_>) -> bool {
     false
 }
 
+/// Type in which products of elements, and their sums where those are exact, are computed.
+pub(crate) trait Value: Copy + Default + 'static {
+    fn multiply_add(self, a: Self, b: Self) -> Self;
+}
+
+// Not fused, which would be slow where the CPU cannot; the products are exact either way.
+impl Value for f32 {
+    #[inline(always)]
+    fn multiply_add(self, a: f32, b: f32) -> f32 {
+        self + a * b
+    }
+}
+
+impl Value for f64 {
+    #[inline(always)]
+    fn multiply_add(self, a: f64, b: f64) -> f64 {
+        self + a * b
+    }
+}
+
 /// How the elements of `A` and `B` lie in a register.
 pub(crate) trait Element: 'static {
     /// Elements of a register.
     const COUNT: usize;
-    /// Type in which products are exact.
-    type Value: Copy + Default;
+    type Value: Value;
     fn get(register: u32, index: usize) -> Self::Value;
 }
 
@@ -67,8 +86,9 @@ macro_rules! elements {
     )* };
 }
 elements! {
-    Signed8 4 i32: (register, index) (register >> (8 * index)) as i8 as i32;
-    Unsigned8 4 i32: (register, index) (register >> (8 * index)) as u8 as i32;
+    // A sum of 32 products of bytes is below 2^24, so a single holds it.
+    Signed8 4 f32: (register, index) ((register as i32) << (24 - 8 * index) >> 24) as f32;
+    Unsigned8 4 f32: (register, index) (register >> (8 * index) & 0xff) as i32 as f32;
     Half 2 f64: (register, index) F16::to_f32((register >> (16 * index)) as u16) as f64;
     Brain 2 f64: (register, index) Bf16::to_f32((register >> (16 * index)) as u16) as f64;
     // The lower bits are not looked at.
@@ -78,17 +98,21 @@ elements! {
 /// The largest `k` of a shape.
 const MAX_DEPTH: usize = 32;
 
-/// `A` by rows, of `registers` registers a lane.
+/// `A` by columns, of `registers` registers a lane.
 #[inline(always)]
-fn gather_a<E: Element>(m: &Machine<'_>, slots: &[u32]) -> [[E::Value; MAX_DEPTH]; ROWS] {
-    let mut a = [[E::Value::default(); MAX_DEPTH]; ROWS];
-    for (r, &slot) in slots.iter().enumerate() {
-        let values = m.warp.regs.lanes::<u32>(slot);
-        for group in 0..8 {
-            let row = &mut a[group + 8 * (r & 1)];
-            for t in 0..4 {
-                for element in 0..E::COUNT {
-                    row[E::COUNT * (4 * (r >> 1) + t) + element] = E::get(values[4 * group + t], element);
+fn gather_a<E: Element>(m: &Machine<'_>, slots: &[u32]) -> [[E::Value; ROWS]; MAX_DEPTH] {
+    let mut a = [[E::Value::default(); ROWS]; MAX_DEPTH];
+    for (pair, slots) in slots.chunks(2).enumerate() {
+        let [upper, lower] = [0, 1].map(|half| m.warp.regs.lanes::<u32>(slots[half]));
+        for t in 0..4 {
+            let registers: [u32; ROWS] = std::array::from_fn(|row| match row / 8 {
+                0 => upper[4 * row + t],
+                _ => lower[4 * (row - 8) + t],
+            });
+            for element in 0..E::COUNT {
+                let column = &mut a[E::COUNT * (4 * pair + t) + element];
+                for row in 0..ROWS {
+                    column[row] = E::get(registers[row], element);
                 }
             }
         }
@@ -103,15 +127,43 @@ fn gather_b<E: Element>(m: &Machine<'_>, slots: &[u32]) -> [[E::Value; COLUMNS];
     for (r, &slot) in slots.iter().enumerate() {
         let values = m.warp.regs.lanes::<u32>(slot);
         for t in 0..4 {
+            let registers: [u32; COLUMNS] = std::array::from_fn(|column| values[4 * column + t]);
             for element in 0..E::COUNT {
                 let row = &mut b[E::COUNT * (4 * r + t) + element];
                 for column in 0..COLUMNS {
-                    row[column] = E::get(values[4 * column + t], element);
+                    row[column] = E::get(registers[column], element);
                 }
             }
         }
     }
     b
+}
+
+/// `sums + A · B`.
+#[inline(always)]
+fn product<EA: Element<Value = V>, EB: Element<Value = V>, V: Value>(
+    m: &Machine<'_>,
+    (a, b): (&[u32], &[u32]),
+    mut sums: [[V; COLUMNS]; ROWS],
+) -> [[V; COLUMNS]; ROWS] {
+    // Rows whose sums fit into the CPU's registers together.
+    const BLOCK: usize = 8;
+    let depth = EA::COUNT * 2 * a.len();
+    let (a, b) = (gather_a::<EA>(m, a), gather_b::<EB>(m, b));
+    for block in 0..ROWS / BLOCK {
+        let rows: &mut [[V; COLUMNS]] = &mut sums[block * BLOCK..(block + 1) * BLOCK];
+        let mut local: [[V; COLUMNS]; BLOCK] = std::array::from_fn(|row| rows[row]);
+        for k in 0..depth {
+            for row in 0..BLOCK {
+                for column in 0..COLUMNS {
+                    local[row][column] =
+                        local[row][column].multiply_add(a[k][block * BLOCK + row], b[k][column]);
+                }
+            }
+        }
+        rows.copy_from_slice(&local);
+    }
+    sums
 }
 
 /// Row and column of accumulator `index` of a lane.
@@ -122,58 +174,31 @@ fn place(lane: usize, index: usize) -> (usize, usize) {
 
 lane_loop! {
     /// `D = A · B + C` of 8-bit integers; `RA` registers of `A` a lane and half as many of `B`.
-    fn integer_mma[EA: Element<Value = i32>, EB: Element<Value = i32>, const RA: usize][EA, EB, RA](m, i) {
+    fn integer_mma[EA: Element<Value = f32>, EB: Element<Value = f32>, const RA: usize][EA, EB, RA](m, i) {
         if !whole_warp(m) {
             return Flow::Fault;
         }
         let list = m.launch.kernel.code.list(i.imm & !SATURATES);
-        let a = gather_a::<EA>(m, &list[ACCUMULATORS..ACCUMULATORS + RA]);
-        let b = gather_b::<EB>(m, &list[ACCUMULATORS + RA..ACCUMULATORS + RA + RA / 2]);
-        let c = &list[ACCUMULATORS + RA + RA / 2..][..ACCUMULATORS];
-        // A sum of 32 products of bytes is far from overflow; only the accumulator may wrap.
-        let mut sums = [[0i32; COLUMNS]; ROWS];
-        for row in 0..ROWS {
-            for k in 0..EA::COUNT * 2 * RA {
-                for column in 0..COLUMNS {
-                    sums[row][column] += a[row][k] * b[k][column];
-                }
-            }
-        }
+        let (d, rest) = list.split_at(ACCUMULATORS);
+        let (a, rest) = rest.split_at(RA);
+        let (b, c) = rest.split_at(RA / 2);
+        let sums = product::<EA, EB, f32>(m, (a, b), Default::default());
         let saturates = i.imm & SATURATES != 0;
-        let mut d = [[0u32; LANES]; ACCUMULATORS];
+        let mut totals = [[0u32; LANES]; ACCUMULATORS];
         for index in 0..ACCUMULATORS {
             let c = m.warp.regs.lanes::<u32>(c[index]);
             for lane in 0..LANES {
                 let (row, column) = place(lane, index);
-                let (c, sum) = (c[lane] as i32, sums[row][column]);
+                let (c, sum) = (c[lane] as i32, sums[row][column] as i32);
                 let total = if saturates { c.saturating_add(sum) } else { c.wrapping_add(sum) };
-                d[index][lane] = total as u32;
+                totals[index][lane] = total as u32;
             }
         }
         for index in 0..ACCUMULATORS {
-            *m.warp.regs.lanes_mut(list[index]) = d[index];
+            *m.warp.regs.lanes_mut(d[index]) = totals[index];
         }
         Flow::Next
     }
-}
-
-/// `A · B` of floating-point operands, plus `c` by row and column.
-#[inline(always)]
-fn float_sums<E: Element<Value = f64>>(
-    m: &Machine<'_>,
-    (a, b): (&[u32], &[u32]),
-    mut sums: [[f64; COLUMNS]; ROWS],
-) -> [[f64; COLUMNS]; ROWS] {
-    let depth = E::COUNT * 2 * a.len();
-    let (a, b) = (gather_a::<E>(m, a), gather_b::<E>(m, b));
-    for row in 0..ROWS {
-        for k in 0..depth {
-            for column in 0..COLUMNS {
-                sums[row][column] += a[row][k] * b[k][column];
-            }
-        }
-    }
-    sums
 }
 
 lane_loop! {
@@ -194,7 +219,7 @@ lane_loop! {
                 sums[row][column] = values[lane] as f64;
             }
         }
-        let sums = float_sums::<E>(m, (a, b), sums);
+        let sums = product::<E, E, f64>(m, (a, b), sums);
         for index in 0..ACCUMULATORS {
             let values = m.warp.regs.lanes_mut::<f32>(d[index]);
             for lane in 0..LANES {
@@ -224,7 +249,7 @@ lane_loop! {
                 sums[row][column] = Half::get(values[lane], index & 1);
             }
         }
-        let sums = float_sums::<Half>(m, (a, b), sums);
+        let sums = product::<Half, Half, f64>(m, (a, b), sums);
         for half in 0..ACCUMULATORS / 2 {
             let values = m.warp.regs.lanes_mut::<u32>(d[half]);
             for lane in 0..LANES {

@@ -106,6 +106,7 @@ fn early_launches_reach_back_beyond_one() {
 fn threads_wait_for_each_other() {
     let by_one = "setp.eq.u32 %p, %r1, 0; @%p griddepcontrol.wait;\n";
     clean(&[(Full, &[START, WRITE]), (Programmatic, &[by_one, "bar.sync 0;\n", READ])]);
+    clean(&[(Full, &[START, WRITE]), (Programmatic, &[by_one, "bar.warp.sync -1;\n", READ])]);
     let finding = found(&[(Full, &[START, WRITE]), (Programmatic, &[by_one, READ])]);
     assert_eq!(finding.thread, [1, 0, 0]);
     let gate = ".shared .align 8 .b64 gate;\nsetp.eq.u32 %p, %r1, 0; @%p mbarrier.init.shared.b64 [gate], 1; bar.sync 0;
