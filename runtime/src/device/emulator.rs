@@ -166,7 +166,8 @@ impl Device for EmulatorDevice {
     fn sequence(&self, launches: Vec<Launch>) -> Result<Box<dyn Sequence>> {
         let bind = |(index, launch)| bind(&self.info, index, launch);
         let launches = launches.into_iter().enumerate().map(bind).collect::<Result<_>>()?;
-        Ok(Box::new(EmulatorSequence { state: self.state.clone(), launches, captured: false }))
+        let state = self.state.clone();
+        Ok(Box::new(EmulatorSequence { state, launches, order: Mutex::default(), captured: false }))
     }
 
     fn wait(&self) -> Result<()> {
@@ -224,6 +225,8 @@ fn bind(info: &DeviceInfo, index: usize, launch: Launch) -> Result<Bound> {
 struct EmulatorSequence {
     state: Arc<State>,
     launches: Vec<Bound>,
+    /// Finds programmatic launches that do not wait for those before them.
+    order: Mutex<emulator::ProgrammaticOrder>,
     captured: bool,
 }
 
@@ -252,12 +255,12 @@ impl EmulatorSequence {
 
     fn run_all(&self) -> Result<()> {
         let _running = self.state.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut order = emulator::ProgrammaticOrder::new();
+        let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         let launches = self.launches.iter().map(|launch| launch.programmatic);
         let followed = launches.clone().skip(1).chain([false]);
         // Launches without a programmatic edge on either side have nothing to look at.
         let ordered = launches.zip(followed).map(|(from, to)| from || to);
-        ordered.enumerate().try_for_each(|(index, ordered)| self.run(index, ordered.then_some(&mut order)))
+        ordered.enumerate().try_for_each(|(index, ordered)| self.run(index, ordered.then_some(&mut *order)))
     }
 }
 
