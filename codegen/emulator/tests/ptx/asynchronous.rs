@@ -228,6 +228,51 @@ fn groups_complete_in_order() {
 }
 
 #[test]
+fn targets_in_flight_are_nobodys() {
+    let kind = |after: &str| {
+        let body = format!(
+            ".shared .align 16 .b8 tile[64]; mov.u32 %r0, 0;
+            cp.async.cg.shared.global [tile], [%data], 16; cp.async.commit_group;\n{after}"
+        );
+        launch(&kernel("", &body), THREAD, &mut words(64, 1)).err().map(|finding| finding.kind)
+    };
+    assert_eq!(
+        kind("cp.async.wait_all; cp.async.ca.shared.global [tile], [%data], 16; cp.async.wait_all;"),
+        None
+    );
+    assert_eq!(kind("cp.async.ca.shared.global [tile+16], [%data], 8; cp.async.wait_all;"), None);
+    let flight = Some(FindingKind::AsyncCopy);
+    assert_eq!(kind(""), flight);
+    assert_eq!(kind("cp.async.ca.shared.global [tile+8], [%data], 8; cp.async.wait_all;"), flight);
+    assert_eq!(kind("atom.shared.add.u32 %r1, [tile+12], 1; cp.async.wait_all;"), flight);
+    assert_eq!(kind("st.shared.u8 [tile+15], %r0; cp.async.wait_all;"), flight);
+    assert_eq!(kind("st.shared.u8 [tile+16], %r0; cp.async.wait_all;"), None);
+}
+
+#[test]
+fn prefetched_ranges_must_be_there() {
+    let kind = |operands: &str| {
+        let body = format!("cp.async.bulk.prefetch.L2.global {operands};");
+        launch(&kernel("", &body), THREAD, &mut words(64, 1)).err().map(|finding| finding.kind)
+    };
+    assert_eq!(kind("[%data+128], 128"), None);
+    assert_eq!(kind("[%data+128], 144"), Some(FindingKind::OutOfBounds));
+    assert_eq!(kind("[%data+8], 16"), Some(FindingKind::Misaligned));
+    assert_eq!(kind("[%data], 8"), Some(FindingKind::Misaligned));
+}
+
+#[test]
+fn generic_addresses_of_shared_memory() {
+    let body = "
+        .shared .align 8 .b64 gate;
+        mov.u64 %x0, gate; cvta.shared.u64 %x0, %x0; mbarrier.init.b64 [%x0], 1; mbarrier.arrive.b64 %x1, [%x0];
+        mbarrier.test_wait.b64 %p, [%x0], %x1; selp.u32 %r0, 1, 0, %p;
+        mbarrier.test_wait.parity.shared.b64 %p, [gate], 0; selp.u32 %r1, 1, 0, %p;
+        st.global.v2.u32 [%data], {%r0, %r1};";
+    assert_eq!(results(body), [1, 1]);
+}
+
+#[test]
 fn every_thread_waits_for_its_own_groups() {
     // Lanes below 16 commit one group more, so their first copy is complete when one may be pending.
     let body = "

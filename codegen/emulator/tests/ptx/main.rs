@@ -15,6 +15,7 @@ mod load_store;
 mod loading;
 mod matrix;
 mod moves;
+mod pipeline;
 mod programmatic;
 mod properties;
 mod sharing;
