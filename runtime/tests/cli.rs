@@ -1,5 +1,7 @@
 //! The command line, by running the binary.
 
+#[cfg(unix)]
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -364,6 +366,22 @@ fn a_full_context_is_an_error_that_says_what_is_needed() {
         );
         assert!(message.contains(&format!("the cache holds {ctx}; use --ctx {needed}")), "{message}");
     }
+}
+
+#[test]
+#[cfg(unix)]
+fn an_interrupted_run_ends_its_line() {
+    let model = fixture("llama-q8_0.gguf");
+    let args = ["run", &model, "--device", "emulator", "--tokens", "5,17", "-n", "2000", "--ignore-eos"];
+    let mut child = command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut first = [0];
+    child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
+    assert_eq!(status.code(), Some(130));
+    let (rest, stderr) = (String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
+    assert!(rest.ends_with('\n') && rest.trim_end().split(',').count() < 2000, "{rest}");
+    assert!(stderr.contains(" tokens/s after a prompt of 2 "), "{stderr}");
 }
 
 #[test]

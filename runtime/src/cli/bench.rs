@@ -19,7 +19,7 @@ use crate::engine::{self, Engine, EngineError};
   bespoke bench a.gguf b.gguf -n 128 -d 0,4096 -r 5 -o json
   bespoke bench model.gguf --profile
 
-Speed is tokens a second by the host's clock, over N tokens after a warm-up. Bytes a token are all weights (one row of
+Speed is tokens a second by the host's clock, over N tokens read by the host as `run` reads them, after a warm-up. Bytes a token are all weights (one row of
 an embedding of its own) and the keys and values of the positions before. The ceiling is a plain read of device memory,
 measured in the same run.")]
 pub struct BenchArgs {
@@ -178,10 +178,9 @@ fn measure(engine: &mut Engine, depth: u32, args: &BenchArgs) -> Result<Vec<f64>
         engine.start_at_depth(depth)?;
         engine.wait()?;
         let start = Instant::now();
-        for _ in 0..args.n {
-            engine.step()?;
+        for token in engine.generate(args.n)? {
+            token?;
         }
-        engine.wait()?;
         rates.push(f64::from(args.n) / start.elapsed().as_secs_f64());
     }
     Ok(rates)

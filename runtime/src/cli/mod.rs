@@ -1,11 +1,12 @@
 //! The command line: a file a subcommand, each with its arguments and an `execute`.
 //!
 //! Results go to standard output, everything else to standard error. A command that fails prints one message and
-//! exits with 1; a wrong command line exits with 2.
+//! exits with 1; a wrong command line exits with 2; one that Ctrl-C ended exits with 130.
 
 pub mod bench;
 pub mod devices;
 pub mod inspect;
+mod interrupt;
 pub mod logits;
 mod model;
 mod progress;
@@ -62,6 +63,7 @@ pub fn main() -> ExitCode {
     die_of_broken_pipes();
     let cli = Cli::parse();
     match start(&cli).and_then(|()| execute(&cli)) {
+        Ok(()) if interrupt::asked() => ExitCode::from(interrupt::EXIT_CODE),
         Ok(()) => ExitCode::SUCCESS,
         Err(report) => {
             eprintln!("{report:?}");

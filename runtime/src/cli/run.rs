@@ -8,6 +8,7 @@ use clap::ValueEnum;
 use miette::IntoDiagnostic;
 use serde::Serialize;
 
+use super::interrupt;
 use super::session::{self, DecodeArgs};
 use crate::engine::{self, Engine};
 use crate::tokenizer::Tokenizer;
@@ -99,9 +100,6 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
         Some(n) => n,
         None => room.min(DEFAULT_TOKENS.into()) as u32,
     };
-    engine
-        .require_steps((prompt.len() as u64 + u64::from(n)).saturating_sub(1))
-        .map_err(session::engine_error)?;
     let load_seconds = start.elapsed().as_secs_f64();
 
     let mut printer = Printer {
@@ -110,7 +108,7 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
         first: true,
         stream: args.format == Format::Text,
     };
-    let generated = generate(&mut engine, &prompt, n, args, tokenizer.as_ref(), &mut printer)?;
+    let generated = generate(&mut engine, n, args, tokenizer.as_ref(), &mut printer)?;
     let timings = Timings {
         load_seconds,
         prompt_seconds: generated.prompt_seconds,
@@ -154,31 +152,27 @@ struct Generated {
 
 fn generate(
     engine: &mut Engine,
-    prompt: &[u32],
     n: u32,
     args: &RunArgs,
     tokenizer: Option<&Tokenizer>,
     printer: &mut Printer<'_>,
 ) -> miette::Result<Generated> {
     let start = Instant::now();
-    let mut tokens = Vec::new();
     let mut stream = tokenizer.map(Tokenizer::decode_stream);
-    // The prompt's steps are queued; the host waits for the first token only.
-    for _ in 1..prompt.len() {
-        engine.step().map_err(session::engine_error)?;
-    }
     let mut first_token = None;
-    for _ in 0..n {
-        engine.step().map_err(session::engine_error)?;
-        engine.wait().map_err(session::engine_error)?;
+    let chosen = engine.generate(n).map_err(session::engine_error)?;
+    let mut tokens = Vec::with_capacity(n as usize);
+    interrupt::be_gentle();
+    for token in chosen {
+        let token = token.map_err(session::engine_error)?;
         first_token.get_or_insert_with(Instant::now);
-        let token = engine.token(engine.position()).map_err(session::engine_error)?;
         tokens.push(token);
         let end = !args.ignore_eos && tokenizer.is_some_and(|tokenizer| tokenizer.is_end(token));
         // The end token is one of the ids, but no text.
         let text = if end { "" } else { stream.as_mut().map_or("", |stream| stream.push(token)) };
         printer.token(token, text).into_diagnostic()?;
-        if end {
+        // Steps enqueued beyond this one run to their end, unseen.
+        if end || interrupt::asked() {
             break;
         }
     }

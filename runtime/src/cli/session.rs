@@ -6,6 +6,7 @@ use bespoke_gguf::Gguf;
 use bespoke_kernels::shape::ModelShape;
 use miette::{IntoDiagnostic, WrapErr};
 
+use super::interrupt;
 use super::progress::Progress;
 use crate::device::{self, Selector};
 use crate::engine::{Engine, EngineError, EngineOptions};
@@ -49,6 +50,7 @@ pub fn open_model(path: &Path) -> miette::Result<Model> {
 /// Opens the device and loads the model, with a progress bar and a line that says where it runs. `context` is the
 /// size of the KV cache if the arguments give none.
 pub fn load(model: &Model, args: &DecodeArgs, context: u32) -> miette::Result<Engine> {
+    interrupt::catch();
     let opened = device::open(args.device).map_err(device_error)?;
     tracing::info!("device: {} ({})", opened.device.info().name, opened.reason);
     let context = args.ctx.unwrap_or(context);

@@ -1,6 +1,5 @@
 //! `bespoke synth`.
 
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -9,6 +8,7 @@ use bespoke_kernels::shape::{Architecture, Dimensions, Mix, ModelShape, ShapeFil
 use bespoke_kernels::weights::WeightType;
 use miette::{IntoDiagnostic, WrapErr, miette};
 
+use super::interrupt;
 use super::model::builtin_named;
 use super::progress::Progress;
 use super::session;
@@ -144,12 +144,9 @@ fn remove_when_interrupted(out: &Path) -> miette::Result<()> {
     ctrlc::set_handler(move || {
         // Whatever cannot be removed is not there yet; there is nobody to tell otherwise.
         let _ = std::fs::remove_file(&partial);
-        if std::io::stderr().is_terminal() {
-            eprint!("\x1b[?25h\r\x1b[K");
-        }
+        interrupt::clear_line();
         eprintln!("interrupted: nothing was written");
-        // 128 + SIGINT, as shells report it.
-        std::process::exit(130);
+        std::process::exit(interrupt::EXIT_CODE.into());
     })
     .into_diagnostic()
     .wrap_err("cannot catch Ctrl-C")

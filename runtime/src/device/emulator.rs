@@ -173,6 +173,10 @@ impl Device for EmulatorDevice {
     fn wait(&self) -> Result<()> {
         Ok(())
     }
+
+    fn busy(&self) -> Result<bool> {
+        Ok(false)
+    }
 }
 
 /// A kernel's handle, as [`Kernel`] carries it.

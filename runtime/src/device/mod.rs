@@ -197,6 +197,9 @@ pub trait Device: Send + Sync {
 
     /// Waits for all work enqueued so far.
     fn wait(&self) -> Result<()>;
+
+    /// Whether work enqueued is not finished, without waiting for it; an error if a kernel faulted.
+    fn busy(&self) -> Result<bool>;
 }
 
 /// Bytes in words: `4.08 GiB`.

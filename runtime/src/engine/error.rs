@@ -89,6 +89,12 @@ pub enum EngineError {
         /// Bytes that a CTA may have.
         limit: u32,
     },
+    /// The device is done, and a token that it should have made is not there.
+    #[error("the device finished its work without the token at position {position} (a bug)")]
+    NoToken {
+        /// The token's position.
+        position: u32,
+    },
     /// Nothing to start from.
     #[error("the prompt is empty: give at least one token")]
     EmptyPrompt,

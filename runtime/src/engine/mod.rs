@@ -2,13 +2,15 @@
 //!
 //! [`Engine::load`] plans for the model's shape, allocates the plan's buffers, uploads the weights and captures the
 //! step as a graph. From then on a token is one [`Engine::step`]: one graph launch, without allocation, look-up or
-//! waiting. Position, token and sequence live on the device; what was chosen appears in host-visible memory.
+//! waiting. Position, token and sequence live on the device; what was chosen appears in host-visible memory, where
+//! [`Tokens`] finds it while later steps are under way.
 
 pub(crate) mod bind;
 mod ceiling;
 mod error;
 mod kernels;
 mod load;
+mod queue;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -19,11 +21,12 @@ use bespoke_kernels::kernels::state;
 use bespoke_kernels::plan::{BufferKind, Plan, PlanParams};
 use bespoke_kernels::shape::ModelShape;
 
-use crate::device::{self, Address, Device, GraphReport, HostVisible, Sequence};
+use crate::device::{self, Address, Device, GraphReport, Sequence};
 use bind::Memory;
 pub use ceiling::read_bandwidth;
 pub use error::{DoesNotFit, EngineError};
 pub use kernels::KernelSource;
+pub use queue::{AHEAD, Place, Steps, Tokens};
 
 /// How to load and run a model.
 #[derive(Clone, Debug, Default)]
@@ -63,9 +66,11 @@ pub struct Engine {
     graph: Option<GraphReport>,
     kernels: KernelSource,
     times: LoadTimes,
-    /// The position that the next step processes.
-    position: u32,
+    place: Place,
 }
+
+/// What a word of the tokens for the host says before the step that fills it: no vocabulary has this token.
+const UNKNOWN: u32 = u32::MAX;
 
 /// Progress of loading: bytes done and in all.
 pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
@@ -103,7 +108,7 @@ impl Engine {
         let graph = if options.eager { None } else { capture(&mut *sequence, &plan)? };
         times.capture = start.elapsed();
         let kernels = sources.origin;
-        Ok(Engine { plan, sequence, memory, device, graph, kernels, times, position: 0 })
+        Ok(Engine { plan, sequence, memory, device, graph, kernels, times, place: Place::default() })
     }
 
     /// The plan.
@@ -136,7 +141,8 @@ impl Engine {
         &mut *self.sequence
     }
 
-    /// Starts a sequence with a prompt; the first [`Engine::step`] processes its first token.
+    /// Starts a sequence with a prompt; the first step processes its first token. Steps of an earlier sequence that
+    /// are still under way are waited for.
     pub fn start(&mut self, prompt: &[u32]) -> Result<(), EngineError> {
         if prompt.is_empty() {
             return Err(EngineError::EmptyPrompt);
@@ -171,13 +177,16 @@ impl Engine {
         self.write_state(depth, depth + 1)
     }
 
+    /// Waits for all work enqueued, forgets what was known, and writes the state.
     fn write_state(&mut self, position: u32, prompt: u32) -> Result<(), EngineError> {
+        let finished = self.memory.finished();
+        self.device.fill(finished.address(), finished.bytes(), UNKNOWN as u8)?;
         let mut words = [0u32; state::WORDS as usize];
         words[state::POSITION as usize] = position;
         words[state::PROMPT as usize] = prompt;
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         self.device.upload(self.memory.address_of(&BufferKind::State), &bytes)?;
-        self.position = position;
+        self.place = Place { given: prompt, enqueued: position, taken: position };
         Ok(())
     }
 
@@ -191,17 +200,25 @@ impl Engine {
 
     /// Checks that `steps` more steps fit the cache.
     pub fn require_steps(&self, steps: u64) -> Result<(), EngineError> {
-        self.require_positions(u64::from(self.position) + steps)
+        self.require_positions(u64::from(self.place.enqueued) + steps)
+    }
+
+    /// The next `n` tokens after the prompt, or after those taken before, as they become known; steps are enqueued
+    /// ahead of them. `n` must fit the cache.
+    pub fn generate(&mut self, n: u32) -> Result<Tokens<'_>, EngineError> {
+        let first = u64::from(self.place.given.max(self.place.taken + 1));
+        self.require_positions((first + u64::from(n)).saturating_sub(1))?;
+        Ok(Tokens::new(self, n))
     }
 
     /// Enqueues one step: the token at the present position goes through the model and the next one is chosen.
     pub fn step(&mut self) -> Result<(), EngineError> {
-        self.require_positions(u64::from(self.position) + 1)?;
+        self.require_steps(1)?;
         match self.graph {
             Some(_) => self.sequence.replay()?,
             None => self.sequence.run_eager()?,
         }
-        self.position += 1;
+        self.place.enqueued += 1;
         Ok(())
     }
 
@@ -212,19 +229,13 @@ impl Engine {
 
     /// The position that the next step processes: as many tokens are in the cache.
     pub fn position(&self) -> u32 {
-        self.position
+        self.place.enqueued
     }
 
     /// The token at `position`, which a step that was waited for has made known; positions of the prompt but the
     /// first included.
     pub fn token(&self, position: u32) -> Result<u32, EngineError> {
-        let mut bytes = [0; 4];
-        self.finished().read(u64::from(position) * 4, &mut bytes)?;
-        Ok(u32::from_le_bytes(bytes))
-    }
-
-    fn finished(&self) -> &HostVisible {
-        self.memory.finished()
+        self.known(position)?.ok_or(EngineError::NoToken { position })
     }
 
     /// The logits of the last step, `f32 [vocab]`. Waits for it.
@@ -241,6 +252,27 @@ impl Engine {
     fn buffer_address(&self, name: &str) -> Address {
         let index = self.plan.buffer(name).expect("every plan has this buffer");
         self.memory.addresses()[index]
+    }
+}
+
+impl Steps for Engine {
+    fn place(&mut self) -> &mut Place {
+        &mut self.place
+    }
+
+    fn enqueue(&mut self) -> Result<(), EngineError> {
+        self.step()
+    }
+
+    fn known(&self, position: u32) -> Result<Option<u32>, EngineError> {
+        let mut bytes = [0; 4];
+        self.memory.finished().read(u64::from(position) * 4, &mut bytes)?;
+        let token = u32::from_le_bytes(bytes);
+        Ok((token != UNKNOWN).then_some(token))
+    }
+
+    fn busy(&self) -> Result<bool, EngineError> {
+        Ok(self.device.busy()?)
     }
 }
 

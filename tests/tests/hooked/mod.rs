@@ -80,6 +80,9 @@ impl<H: Hooks + 'static> Device for Hooked<H> {
     fn wait(&self) -> device::Result<()> {
         self.device.wait()
     }
+    fn busy(&self) -> device::Result<bool> {
+        self.device.busy()
+    }
 }
 
 struct HookedSequence<H> {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cudarc::driver::sys;
 
 use super::super::{Error, HostMemory, MemoryInfo, Result};
-use super::driver::{Driver, call};
+use super::driver::{Driver, Status, call};
 
 /// The retained primary context of a device.
 pub(super) struct Context {
@@ -90,6 +90,18 @@ impl Stream {
         call!(self.driver, cuStreamSynchronize(self.raw), "waiting for the GPU")
     }
 
+    /// Whether something enqueued is not finished.
+    pub fn busy(&self) -> Result<bool> {
+        // SAFETY: the handle lives as long as `self`.
+        match unsafe { (self.driver.cuStreamQuery)(self.raw) } {
+            Status::SUCCESS => Ok(false),
+            Status::NOT_READY => Ok(true),
+            status => {
+                Err(self.driver.failure("cuStreamQuery", status, "asking whether the GPU is done".to_owned()))
+            }
+        }
+    }
+
     /// Replaces the stream, which a failed capture may have left unusable.
     pub fn recreate(&mut self) -> Result<()> {
         self.destroy();
@@ -121,8 +133,8 @@ impl DeviceMemory {
         // SAFETY: `address` is a place for the result.
         let status = unsafe { (context.driver.cuMemAlloc_v2)(&mut address, needed) };
         match status {
-            super::driver::Status::SUCCESS => Ok(DeviceMemory { context: context.clone(), address }),
-            super::driver::Status::OUT_OF_MEMORY => {
+            Status::SUCCESS => Ok(DeviceMemory { context: context.clone(), address }),
+            Status::OUT_OF_MEMORY => {
                 let MemoryInfo { free, total } = context.memory()?;
                 let (device, name) = (device.to_owned(), name.to_owned());
                 Err(Error::OutOfMemory { device, name, needed: bytes, free, total })

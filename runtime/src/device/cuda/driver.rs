@@ -20,6 +20,7 @@ pub(super) struct Status(c_uint);
 impl Status {
     pub const SUCCESS: Status = Status(0);
     pub const OUT_OF_MEMORY: Status = Status(2);
+    pub const NOT_READY: Status = Status(600);
 }
 
 /// The oldest driver API that has every entry point below; programmatic edges in graphs came with it.
@@ -106,6 +107,7 @@ entry_points! {
         cuStreamCreate(*mut sys::CUstream, c_uint);
         cuStreamDestroy_v2(sys::CUstream);
         cuStreamSynchronize(sys::CUstream);
+        cuStreamQuery(sys::CUstream);
         cuStreamBeginCapture_v2(sys::CUstream, sys::CUstreamCaptureMode);
         cuStreamEndCapture(sys::CUstream, *mut sys::CUgraph);
 

@@ -137,6 +137,11 @@ impl Device for CudaDevice {
         self.context.enter()?;
         self.context.stream().wait()
     }
+
+    fn busy(&self) -> Result<bool> {
+        self.context.enter()?;
+        self.context.stream().busy()
+    }
 }
 
 fn count(driver: &Driver) -> Result<u32> {

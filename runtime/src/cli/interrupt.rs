@@ -1,0 +1,51 @@
+//! Ctrl-C.
+//!
+//! While a command loads or measures, it ends the process, with the progress bar's line removed. While text streams,
+//! the first one asks for an end after the present token, so that the line is finished and the terminal clean; the
+//! second does not wait for that.
+
+use std::io::{IsTerminal, stderr};
+use std::process::exit;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// 128 + SIGINT, as shells report it.
+pub const EXIT_CODE: u8 = 130;
+
+static GENTLE: AtomicBool = AtomicBool::new(false);
+static ASKED: AtomicBool = AtomicBool::new(false);
+
+/// Catches Ctrl-C from now on.
+pub fn catch() {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
+        let caught = ctrlc::set_handler(|| {
+            if GENTLE.load(Ordering::Relaxed) && !ASKED.swap(true, Ordering::Relaxed) {
+                return;
+            }
+            clear_line();
+            exit(EXIT_CODE.into());
+        });
+        // Without it, Ctrl-C ends the process as it ends any other.
+        if let Err(error) = caught {
+            tracing::debug!("cannot catch Ctrl-C: {error}");
+        }
+    });
+}
+
+/// From now on the first Ctrl-C only asks: see [`asked`].
+pub fn be_gentle() {
+    GENTLE.store(true, Ordering::Relaxed);
+}
+
+/// Whether Ctrl-C asked for an end.
+pub fn asked() -> bool {
+    ASKED.load(Ordering::Relaxed)
+}
+
+/// Removes a progress bar's line and shows the cursor again, on a terminal.
+pub fn clear_line() {
+    if stderr().is_terminal() {
+        eprint!("\x1b[?25h\r\x1b[K");
+    }
+}

@@ -1,0 +1,139 @@
+//! Decoding with steps enqueued ahead, on the emulator; and what the host does a token.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use bespoke::device::{Selector, open};
+use bespoke::engine::{Engine, EngineError, EngineOptions, Place, Steps, Tokens};
+use bespoke_gguf::Gguf;
+use bespoke_kernels::shape::ModelShape;
+
+/// Counts what each thread allocates.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: the system's allocator, and a counter that allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller keeps `alloc`'s contract.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps `dealloc`'s contract.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+const CONTEXT: u32 = 32;
+
+fn engine(eager: bool) -> Engine {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/llama-q8_0.gguf");
+    let gguf = Gguf::open(path).unwrap();
+    let shape = ModelShape::from_gguf(&gguf, "fixture").unwrap();
+    let options = EngineOptions { context: Some(CONTEXT), eager, ..EngineOptions::default() };
+    Engine::load(open(Selector::Emulator).unwrap().device, &gguf, &shape, &options, &|_, _| ()).unwrap()
+}
+
+fn generate(engine: &mut Engine, n: u32) -> Vec<u32> {
+    engine.generate(n).unwrap().collect::<Result<_, _>>().unwrap()
+}
+
+/// Step by step, waiting for each.
+fn stepped(engine: &mut Engine, prompt: &[u32], n: u32) -> Vec<u32> {
+    engine.start(prompt).unwrap();
+    for _ in 1..prompt.len() {
+        engine.step().unwrap();
+    }
+    (0..n)
+        .map(|_| {
+            engine.step().unwrap();
+            engine.wait().unwrap();
+            engine.token(engine.position()).unwrap()
+        })
+        .collect()
+}
+
+#[test]
+fn tokens_are_those_of_single_steps() {
+    let mut replayed = engine(false);
+    let prompt = [5, 17, 300];
+    let expected = stepped(&mut replayed, &prompt, 12);
+    for engine in [&mut replayed, &mut engine(true)] {
+        engine.start(&prompt).unwrap();
+        assert_eq!(generate(engine, 12), expected);
+        assert_eq!(engine.position(), 14);
+        // In two halves, the first given up with more than it took enqueued.
+        engine.start(&prompt).unwrap();
+        let first: Vec<u32> = engine.generate(12).unwrap().take(5).map(Result::unwrap).collect();
+        engine.step().unwrap();
+        assert_eq!([first, generate(engine, 7)].concat(), expected);
+    }
+}
+
+#[test]
+fn a_new_start_forgets_what_was_known() {
+    let mut engine = engine(false);
+    let expected = stepped(&mut engine, &[9], 4);
+    engine.start(&[5, 17, 300]).unwrap();
+    generate(&mut engine, 12);
+    engine.start(&[9]).unwrap();
+    let error = engine.token(1).unwrap_err();
+    assert!(matches!(error, EngineError::NoToken { position: 1 }), "{error}");
+    assert_eq!(generate(&mut engine, 4), expected);
+    engine.start_at_depth(20).unwrap();
+    assert_eq!(generate(&mut engine, 3).len(), 3);
+    assert_eq!(engine.position(), 23);
+}
+
+#[test]
+fn the_cache_is_used_to_its_end_and_no_further() {
+    let mut engine = engine(false);
+    engine.start(&[1, 2, 3]).unwrap();
+    let error = engine.generate(CONTEXT - 1).err().unwrap();
+    assert!(matches!(error, EngineError::ContextFull { needed: 33, context: CONTEXT }), "{error}");
+    // The last token needs no position.
+    assert_eq!(generate(&mut engine, CONTEXT - 2).len(), 30);
+    assert!(engine.step().is_err());
+}
+
+/// A device that finishes a step at every third look.
+struct Slow {
+    place: Place,
+    looks: Cell<u32>,
+}
+
+impl Steps for Slow {
+    fn place(&mut self) -> &mut Place {
+        &mut self.place
+    }
+    fn enqueue(&mut self) -> Result<(), EngineError> {
+        self.place.enqueued += 1;
+        Ok(())
+    }
+    fn known(&self, position: u32) -> Result<Option<u32>, EngineError> {
+        self.looks.set(self.looks.get() + 1);
+        let finished = (self.looks.get() / 3).min(self.place.enqueued);
+        Ok((position <= finished).then_some(7))
+    }
+    fn busy(&self) -> Result<bool, EngineError> {
+        Ok(true)
+    }
+}
+
+#[test]
+fn a_token_costs_no_allocation() {
+    let mut steps = Slow { place: Place { given: 3, ..Place::default() }, looks: Cell::new(0) };
+    let before = ALLOCATIONS.get();
+    let count = Tokens::new(&mut steps, 500).map(Result::unwrap).filter(|&token| token == 7).count();
+    let allocated = ALLOCATIONS.get() - before;
+    assert_eq!((count, allocated), (500, 0));
+    drop(std::hint::black_box(Box::new(0)));
+    assert_eq!(ALLOCATIONS.get() - before, 1, "the counter counts");
+}
