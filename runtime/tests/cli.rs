@@ -440,6 +440,78 @@ fn bench_measures_in_three_formats() {
     }
 }
 
+/// Numbers named `key` of every element.
+fn numbers(list: &Value, key: &str) -> Vec<f64> {
+    list.as_array().unwrap().iter().map(|element| element[key].as_f64().unwrap()).collect()
+}
+
+#[test]
+fn bench_profiles_a_token_and_writes_its_trace() {
+    let (_folder, path, trace) = scratch("trace.json");
+    let model = fixture("llama-q4_k_m.gguf");
+    let bench =
+        ["bench", &model, "--device", "emulator", "-n", "2", "-r", "2", "--profile", "--trace", &trace];
+    let text = output(&bench);
+    for part in
+        ["| kernel ", "| ffn_down ", "Q4_K+Q6_K", "\nSum of the kernels ", " as a replay of the graph ("]
+    {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    let events: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let events = events["traceEvents"].as_array().unwrap();
+    let slices = |tid: u64| events.iter().filter(move |e| e["ph"] == "X" && e["tid"] == tid);
+    let span = |e: &Value| (e["ts"].as_f64().unwrap(), e["dur"].as_f64().unwrap());
+    // Launches follow each other without a gap; each has what its row has.
+    let mut at = 0.0;
+    for launch in slices(2) {
+        let (start, duration) = span(launch);
+        assert!((start - at).abs() < 1e-6 && duration > 0.0, "{launch}");
+        at = start + duration;
+        let args = &launch["args"];
+        assert!(args["kernel"].is_string() && args["bytes"].is_u64() && args["GB/s"].is_f64(), "{launch}");
+    }
+    // Every launch of a layer is inside that layer's slice.
+    let layers: Vec<&Value> = slices(1).collect();
+    assert_eq!(layers.len(), 4);
+    for launch in slices(2) {
+        let (label, (start, duration)) = (launch["name"].as_str().unwrap(), span(launch));
+        if let Some(layer) =
+            layers.iter().find(|e| label.starts_with(&format!("{}.", e["name"].as_str().unwrap())))
+        {
+            let (from, length) = span(layer);
+            assert!(from <= start && start + duration <= from + length + 1e-6, "{launch} {layer}");
+        }
+    }
+    assert_eq!(slices(3).count(), 1);
+
+    let results = json(&[&bench[..9], &["--eager", "-o", "json"]].concat());
+    let profile = &results["profiles"][0];
+    assert_eq!(profile["replay_microseconds"], Value::Null);
+    let sum: f64 = numbers(&profile["kernels"], "microseconds").iter().sum();
+    assert!((sum / profile["kernels_microseconds"].as_f64().unwrap() - 1.0).abs() < 1e-6, "{profile}");
+    assert_eq!(numbers(&profile["matrices"], "launches").iter().sum::<f64>(), 4.0 * 4.0 + 1.0);
+}
+
+#[test]
+fn bench_gives_every_matrix_its_ceiling() {
+    let model = fixture("qwen2-q4_k_m.gguf");
+    let bench = ["bench", &model, "--device", "emulator", "-n", "2", "-r", "1", "--ceiling"];
+    let text = output(&bench);
+    for part in
+        ["A plain read: ", "| attn_qkv ", "| output ", "\nAll matrices of a token: ", "build: bespoke "]
+    {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    let results = json(&[&bench[..], &["-o", "json"]].concat());
+    assert_eq!(results["build"]["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(results["device"]["kind"], "emulator");
+    // Clocks are a GPU's.
+    assert_eq!(results["measurements"][0].get("clocks_before"), None);
+    for key in ["microseconds", "bytes", "fraction_of_ceiling", "rotated_bytes", "rows", "cols"] {
+        assert!(numbers(&results["matrices"], key).iter().all(|&number| number > 0.0), "{key}: {results}");
+    }
+}
+
 #[test]
 fn selftest_passes_for_one_kind_of_kernel() {
     let text = output(&["selftest", "--device", "emulator", "--filter", "swiglu"]);

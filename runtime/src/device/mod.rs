@@ -19,6 +19,8 @@ mod stubs;
 
 use std::fmt;
 
+use serde::{Serialize, Serializer};
+
 pub use entries::{Entry, Parameter};
 pub use error::{DriverFailure, Error};
 pub use launch::{GraphReport, Kernel, Launch, Module, Resources, Sequence};
@@ -49,8 +51,15 @@ impl fmt::Display for Kind {
     }
 }
 
+impl Serialize for Kind {
+    /// As the command line names it.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 /// What does not change about a device while it is open.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct DeviceInfo {
     /// Which sort, and which one.
     pub kind: Kind,
@@ -79,6 +88,15 @@ pub struct MemoryInfo {
     pub free: u64,
     /// Bytes there are.
     pub total: u64,
+}
+
+/// The clocks that a device runs at, at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Clocks {
+    /// Of the multiprocessors, in MHz.
+    pub sm_mhz: u32,
+    /// Of the memory, in MHz.
+    pub memory_mhz: u32,
 }
 
 /// An address in device memory.
@@ -200,6 +218,11 @@ pub trait Device: Send + Sync {
 
     /// Whether work enqueued is not finished, without waiting for it; an error if a kernel faulted.
     fn busy(&self) -> Result<bool>;
+
+    /// The clocks now, where there are any and something tells them.
+    fn clocks(&self) -> Option<Clocks> {
+        None
+    }
 }
 
 /// Bytes in words: `4.08 GiB`.

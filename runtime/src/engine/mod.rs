@@ -11,6 +11,7 @@ mod error;
 mod kernels;
 mod load;
 mod queue;
+mod roofline;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -21,12 +22,13 @@ use bespoke_kernels::kernels::state;
 use bespoke_kernels::plan::{BufferKind, Plan, PlanParams};
 use bespoke_kernels::shape::ModelShape;
 
-use crate::device::{self, Address, Device, GraphReport, Sequence};
+use crate::device::{self, Address, Device, GraphReport, Kernel, Sequence};
 use bind::Memory;
 pub use ceiling::read_bandwidth;
 pub use error::{DoesNotFit, EngineError};
 pub use kernels::KernelSource;
 pub use queue::{AHEAD, Place, Steps, Tokens};
+pub use roofline::{Matrix, MatrixRate};
 
 /// How to load and run a model.
 #[derive(Clone, Debug, Default)]
@@ -62,6 +64,8 @@ pub struct Engine {
     plan: Plan,
     sequence: Box<dyn Sequence>,
     memory: Memory,
+    /// The plan's kernels, in its order.
+    loaded: Vec<Kernel>,
     device: Box<dyn Device>,
     graph: Option<GraphReport>,
     kernels: KernelSource,
@@ -108,7 +112,7 @@ impl Engine {
         let graph = if options.eager { None } else { capture(&mut *sequence, &plan)? };
         times.capture = start.elapsed();
         let kernels = sources.origin;
-        Ok(Engine { plan, sequence, memory, device, graph, kernels, times, place: Place::default() })
+        Ok(Engine { plan, sequence, memory, loaded, device, graph, kernels, times, place: Place::default() })
     }
 
     /// The plan.
@@ -220,6 +224,14 @@ impl Engine {
         }
         self.place.enqueued += 1;
         Ok(())
+    }
+
+    /// The mean time of a step from `depth` on as a replay of the graph, in milliseconds by the device's clock, over
+    /// `count` steps or what the cache has room for; none without a graph. [`Engine::start`] again afterwards.
+    pub fn time_replays(&mut self, depth: u32, count: u32) -> Result<Option<f64>, EngineError> {
+        self.start_at_depth(depth)?;
+        let count = count.min(self.plan.params.context - depth);
+        Ok(self.graph.is_some().then(|| self.sequence.time_replays(count)).transpose()?)
     }
 
     /// Waits for the steps enqueued.

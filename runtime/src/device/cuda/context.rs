@@ -1,6 +1,6 @@
 //! A GPU's primary context and the one stream that all work goes through, with guards for what lives in them.
 
-use std::ffi::{c_uint, c_void};
+use std::ffi::{CStr, CString, c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -45,6 +45,18 @@ impl Context {
     pub fn stream(&self) -> MutexGuard<'_, Stream> {
         // A panic elsewhere leaves the handle as good as it was.
         self.stream.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where the GPU sits, as `0000:3B:00.0`, if the driver tells.
+    pub fn pci_bus_id(&self) -> Option<CString> {
+        let mut id = [0u8; 32];
+        call!(
+            self.driver,
+            cuDeviceGetPCIBusId(id.as_mut_ptr().cast(), id.len() as c_int, self.device),
+            "reading the GPU's PCI bus id"
+        )
+        .ok()?;
+        Some(CStr::from_bytes_until_nul(&id).ok()?.to_owned())
     }
 
     /// Free and total device memory.

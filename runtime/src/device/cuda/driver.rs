@@ -80,6 +80,7 @@ entry_points! {
         cuDeviceGet(*mut sys::CUdevice, c_int);
         cuDeviceGetName(*mut c_char, c_int, sys::CUdevice);
         cuDeviceGetAttribute(*mut c_int, sys::CUdevice_attribute, sys::CUdevice);
+        cuDeviceGetPCIBusId(*mut c_char, c_int, sys::CUdevice);
         cuDeviceTotalMem_v2(*mut usize, sys::CUdevice);
         cuDevicePrimaryCtxRetain(*mut sys::CUcontext, sys::CUdevice);
         cuDevicePrimaryCtxRelease_v2(sys::CUdevice);

@@ -4,22 +4,24 @@ mod context;
 mod driver;
 mod graph;
 mod module;
+mod nvml;
 mod sequence;
 mod staging;
 
 use std::ffi::{c_char, c_int};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cudarc::driver::sys;
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 
 use self::context::{Context, DeviceMemory, PinnedMemory};
 use self::driver::{Driver, call};
+use self::nvml::Nvml;
 use self::sequence::CudaSequence;
 use self::staging::Staging;
 use super::{
-    Address, Allocation, Device, DeviceInfo, Error, HostVisible, Kind, Launch, MemoryInfo, Module, Result,
-    Sequence,
+    Address, Allocation, Clocks, Device, DeviceInfo, Error, HostVisible, Kind, Launch, MemoryInfo, Module,
+    Result, Sequence,
 };
 
 /// The lowest compute capability that kernels are generated for.
@@ -37,6 +39,8 @@ pub(super) struct CudaDevice {
     info: DeviceInfo,
     /// Made by the first copy.
     staging: Mutex<Option<Staging>>,
+    /// Opened by the first question for clocks.
+    management: OnceLock<Option<Nvml>>,
 }
 
 impl CudaDevice {
@@ -68,7 +72,7 @@ impl CudaDevice {
             });
         }
         let context = Context::new(driver, handle(driver, ordinal)?)?;
-        Ok(CudaDevice { context, info, staging: Mutex::new(None) })
+        Ok(CudaDevice { context, info, staging: Mutex::new(None), management: OnceLock::new() })
     }
 
     /// Runs a copy through the staging buffers.
@@ -141,6 +145,11 @@ impl Device for CudaDevice {
     fn busy(&self) -> Result<bool> {
         self.context.enter()?;
         self.context.stream().busy()
+    }
+
+    fn clocks(&self) -> Option<Clocks> {
+        let open = || Nvml::open(&self.context.pci_bus_id()?);
+        self.management.get_or_init(open).as_ref()?.clocks()
     }
 }
 

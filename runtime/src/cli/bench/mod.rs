@@ -1,0 +1,158 @@
+//! `bespoke bench`: decode speed, what the memory would allow, and where the time of a token goes.
+
+mod measure;
+mod profile;
+mod tables;
+mod trace;
+
+use std::path::{Path, PathBuf};
+
+use bespoke_codegen::ptx::Target;
+use clap::ValueEnum;
+use miette::{IntoDiagnostic, WrapErr};
+use serde::Serialize;
+
+use self::measure::Measurement;
+use self::profile::{MatrixCeiling, Profile};
+use super::session::{self, DecodeArgs};
+use crate::builtin;
+use crate::device::DeviceInfo;
+use crate::engine::{self, Engine};
+
+/// Measure decode speed.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:
+  bespoke bench model.gguf
+  bespoke bench a.gguf b.gguf -n 128 -d 0,4096 -r 5 -o json
+  bespoke bench model.gguf --profile --trace token.json
+  bespoke bench model.gguf --ceiling
+
+Speed is tokens a second by the host's clock, over N tokens read by the host as `run` reads them, after a warm-up.
+Bytes a token are all weights (one row of an embedding of its own) and the keys and values of the positions before. The
+ceiling is a plain read of device memory, measured in the same run.")]
+pub struct BenchArgs {
+    /// Models, GGUF files
+    #[arg(required = true)]
+    pub models: Vec<PathBuf>,
+    /// Tokens to decode
+    #[arg(short, long, default_value_t = 128, value_name = "N")]
+    pub n: u32,
+    /// Positions in the cache at the start
+    #[arg(short = 'd', long, value_delimiter = ',', default_value = "0", value_name = "DEPTHS")]
+    pub depth: Vec<u32>,
+    /// Repetitions; the median counts
+    #[arg(short, long, default_value_t = 5, value_name = "R")]
+    pub repetitions: u32,
+    /// Output
+    #[arg(short, long, value_enum, default_value_t = Output::Md)]
+    pub output: Output,
+    /// Time every kernel by itself, eagerly, and compare their sum with a replay
+    #[arg(long)]
+    pub profile: bool,
+    /// Write that profile as a trace for Perfetto (ui.perfetto.dev) or chrome://tracing
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// Time every matrix kernel alone, back to back over the layers, with cold caches
+    #[arg(long)]
+    pub ceiling: bool,
+    /// Device, context and mode.
+    #[command(flatten)]
+    pub decode: DecodeArgs,
+}
+
+/// How to print.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// A Markdown table.
+    Md,
+    /// JSON with every repetition.
+    Json,
+    /// Comma-separated values.
+    Csv,
+}
+
+/// All that was measured, as `-o json` prints it. Times are in microseconds, sizes in bytes, rates a second.
+#[derive(Debug, Serialize)]
+struct Results {
+    build: Build,
+    /// The device of the first model; all run on the same.
+    device: Option<DeviceInfo>,
+    measurements: Vec<Measurement>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    profiles: Vec<Profile>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    matrices: Vec<MatrixCeiling>,
+}
+
+/// This binary.
+#[derive(Debug, Serialize)]
+struct Build {
+    version: &'static str,
+    optimised: bool,
+    /// Targets that kernels are built in for.
+    targets: &'static [Target],
+}
+
+/// What the parts of a benchmark have in common: a loaded model.
+struct Subject<'a> {
+    name: String,
+    model: &'a session::Model,
+    engine: Engine,
+    /// Bytes a second of a plain read.
+    ceiling: f64,
+}
+
+/// Runs the command.
+pub fn execute(args: &BenchArgs) -> miette::Result<()> {
+    let build = Build {
+        version: env!("CARGO_PKG_VERSION"),
+        optimised: !cfg!(debug_assertions),
+        targets: builtin::targets(),
+    };
+    let mut results =
+        Results { build, device: None, measurements: Vec::new(), profiles: Vec::new(), matrices: Vec::new() };
+    for path in &args.models {
+        bench_model(path, args, &mut results)?;
+    }
+    if let Some(path) = &args.trace {
+        let text = serde_json::to_string(&trace::trace(&results.profiles)).into_diagnostic()?;
+        std::fs::write(path, text)
+            .into_diagnostic()
+            .wrap_err_with(|| format!("cannot write {}", path.display()))?;
+    }
+    match args.output {
+        Output::Json => println!("{}", serde_json::to_string_pretty(&results).into_diagnostic()?),
+        Output::Md => print!("{}", tables::markdown(&results, args.profile)),
+        Output::Csv => print!("{}", tables::csv(&results.measurements)),
+    }
+    Ok(())
+}
+
+fn bench_model(path: &Path, args: &BenchArgs, results: &mut Results) -> miette::Result<()> {
+    let model = session::open_model(path)?;
+    let deepest = args.depth.iter().copied().max().unwrap_or(0);
+    let context = deepest.saturating_add(args.n).saturating_add(measure::WARM_UP);
+    let engine = session::load(&model, &args.decode, context)?;
+    let ceiling = engine::read_bandwidth(engine.device()).map_err(session::engine_error)?;
+    results.device.get_or_insert_with(|| engine.device().info().clone());
+    let mut subject = Subject { name: session::model_name(path), model: &model, engine, ceiling };
+    for &depth in &args.depth {
+        let measurement = measure::measure(&mut subject, depth, args).map_err(session::engine_error)?;
+        results.measurements.push(measurement);
+        if args.profile || args.trace.is_some() {
+            let profile = profile::profile(&mut subject, depth).map_err(session::engine_error)?;
+            results.profiles.push(profile);
+        }
+    }
+    if args.ceiling {
+        results.matrices.extend(profile::matrix_ceilings(&mut subject).map_err(session::engine_error)?);
+    }
+    Ok(())
+}
+
+/// The value in the middle of the sorted ones.
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}

@@ -1,0 +1,206 @@
+//! How fast the plan's matrix kernels stream their weights when nothing else runs: what decoding could reach if
+//! everything between them cost nothing.
+
+use bespoke_kernels::plan::{Argument, BufferKind, Launch as Planned, PartKind, Plan};
+
+use super::{Engine, EngineError};
+use crate::device::{Allocation, Kind, Launch};
+
+/// A matrix that a launch reads as a whole.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Matrix {
+    /// The launch's label without its layer, as `attn_qkv`.
+    pub name: String,
+    /// Rows, of all matrices that are stacked.
+    pub rows: u64,
+    /// Columns.
+    pub cols: u32,
+    /// The types of the stacked matrices, each named once, in order.
+    pub types: String,
+}
+
+impl Matrix {
+    /// The matrix that a launch streams, if it does; an embedding, of which it reads a row, is none.
+    pub fn of(plan: &Plan, launch: &Planned) -> Option<Matrix> {
+        let streamed: u64 =
+            launch.args.iter().filter(|arg| holds_matrix(plan, arg)).map(|arg| arg.bytes).sum();
+        if streamed == 0 || plan.kernels[launch.kernel].spec.bytes(1) < streamed / 2 {
+            return None;
+        }
+        let name = launch.label.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
+        let mut matrix = Matrix {
+            name: name.map_or(launch.label.as_str(), |(_, name)| name).to_owned(),
+            rows: 0,
+            cols: 0,
+            types: String::new(),
+        };
+        let mut types: Vec<String> = Vec::new();
+        for (ty, rows, cols) in launch.args.iter().flat_map(|arg| matrices(plan, arg)) {
+            matrix.rows += u64::from(rows);
+            matrix.cols = cols;
+            if !types.contains(&ty) {
+                types.push(ty);
+            }
+        }
+        matrix.types = types.join("+");
+        Some(matrix)
+    }
+}
+
+/// Type, rows and columns of the matrices that an argument points at.
+fn matrices<'a>(plan: &'a Plan, arg: &'a Argument) -> impl Iterator<Item = (String, u32, u32)> + 'a {
+    let parts = match &plan.buffers[arg.buffer].kind {
+        BufferKind::Weights { parts } => parts.as_slice(),
+        _ => &[],
+    };
+    let inside = arg.offset..arg.offset + arg.bytes;
+    parts.iter().filter(move |part| inside.contains(&part.offset)).filter_map(|part| match part.kind {
+        PartKind::Matrix { ty, rows, cols } => Some((ty.to_string(), rows, cols)),
+        PartKind::Vector { .. } => None,
+    })
+}
+
+fn holds_matrix(plan: &Plan, arg: &Argument) -> bool {
+    matrices(plan, arg).next().is_some()
+}
+
+/// How fast one kernel of the plan streams one matrix shape.
+#[derive(Clone, Debug)]
+pub struct MatrixRate {
+    /// The matrix; of several that the kernel serves, their names.
+    pub matrix: Matrix,
+    /// The kernel's name.
+    pub kernel: String,
+    /// Launches in a step.
+    pub launches: usize,
+    /// Bytes that a launch must read and write, as [`bespoke_kernels::spec::KernelSpec::bytes`] counts them.
+    pub bytes: u64,
+    /// Microseconds a launch.
+    pub microseconds: f64,
+    /// Bytes of weights that the launches timed went through before they came back to the same ones.
+    pub rotated_bytes: u64,
+}
+
+/// Caches are cold if this many times their size was read in between.
+const COLD: u64 = 4;
+/// Batches that are timed, of which the median counts, and replays in each.
+const BATCHES: usize = 7;
+const REPLAYS: u32 = 8;
+
+impl Engine {
+    /// Times each matrix kernel of the plan by itself: one graph of its launches for all layers, back to back with
+    /// the plan's edges, replayed. Where the layers' weights are too few to keep the caches cold, copies of them join
+    /// in. Overwrites activations; [`Engine::start`] again afterwards.
+    pub fn matrix_rates(&mut self) -> Result<Vec<MatrixRate>, EngineError> {
+        // Every activation has been written once: the emulator would object to reading what was not.
+        self.start_at_depth(0)?;
+        self.step()?;
+        self.wait()?;
+        let bound = super::bind::launches(&self.plan, &self.memory, &self.loaded);
+        let mut rates = Vec::new();
+        for (index, kernel) in self.plan.kernels.iter().enumerate() {
+            let found = self.plan.launches.iter().zip(&bound).filter(|(planned, _)| planned.kernel == index);
+            let found: Vec<_> = found
+                .filter_map(|(planned, launch)| Some((Matrix::of(&self.plan, planned)?, planned, launch)))
+                .collect();
+            let Some((first, planned, _)) = found.first() else { continue };
+            let mut matrix = first.clone();
+            let mut names: Vec<&str> = found.iter().map(|(matrix, ..)| matrix.name.as_str()).collect();
+            names.sort_unstable();
+            names.dedup();
+            matrix.name = names.join(", ");
+
+            let mut launches: Vec<Launch> = found.iter().map(|(_, _, launch)| (*launch).clone()).collect();
+            let count = launches.len();
+            let streamed =
+                planned.args.iter().filter(|arg| holds_matrix(&self.plan, arg)).map(|arg| arg.bytes);
+            let streamed: u64 = streamed.sum();
+            let _copies = self.add_copies(planned, streamed, &mut launches)?;
+            rates.push(MatrixRate {
+                matrix,
+                kernel: kernel.name.clone(),
+                launches: count,
+                bytes: kernel.spec.bytes(1),
+                rotated_bytes: streamed * launches.len() as u64,
+                microseconds: self.time_batch(launches)?,
+            });
+        }
+        Ok(rates)
+    }
+
+    /// Adds launches like the first, on copies of its weights, until the caches cannot hold what all of them read;
+    /// fewer if memory is short.
+    fn add_copies(
+        &self,
+        planned: &Planned,
+        streamed: u64,
+        launches: &mut Vec<Launch>,
+    ) -> Result<Vec<Allocation>, EngineError> {
+        let wanted = (COLD * self.device.info().l2_bytes).div_ceil(streamed);
+        let affordable = self.device.memory()?.free / 2 / streamed;
+        let mut copies = Vec::new();
+        for _ in 0..wanted.saturating_sub(launches.len() as u64).min(affordable) {
+            let mut launch = launches[0].clone();
+            for (position, arg) in planned.args.iter().enumerate() {
+                if !holds_matrix(&self.plan, arg) {
+                    continue;
+                }
+                let copy = self.device.alloc("copy of weights for timing", arg.bytes)?;
+                let mut bytes = vec![0; arg.bytes as usize];
+                self.device.download(self.memory.addresses()[arg.buffer].offset(arg.offset), &mut bytes)?;
+                self.device.upload(copy.address(), &bytes)?;
+                let at = launch.kernel.entry().parameters[position].offset;
+                launch.params[at..at + 8].copy_from_slice(&copy.address().0.to_le_bytes());
+                copies.push(copy);
+            }
+            launches.push(launch);
+        }
+        Ok(copies)
+    }
+
+    /// Microseconds a launch.
+    fn time_batch(&self, launches: Vec<Launch>) -> Result<f64, EngineError> {
+        let (batches, replays) = match self.device.info().kind {
+            Kind::Cuda { .. } => (BATCHES, REPLAYS),
+            Kind::Emulator => (1, 1),
+        };
+        let count = launches.len();
+        let mut sequence = self.device.sequence(launches)?;
+        sequence.capture()?;
+        sequence.time_replays(1)?;
+        let mut times =
+            (0..batches).map(|_| sequence.time_replays(replays)).collect::<Result<Vec<_>, _>>()?;
+        times.sort_by(f64::total_cmp);
+        Ok(times[times.len() / 2] * 1e3 / count as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bespoke_codegen::ptx::Target;
+    use bespoke_kernels::plan::PlanParams;
+    use bespoke_kernels::shape::builtin;
+
+    use super::*;
+
+    /// Whatever launches a plan has, every tensor that is a matrix is streamed once a token, and the embedding only
+    /// as the head of models that share it.
+    #[test]
+    fn all_matrices_are_found_and_the_embedding_is_none() {
+        for (name, mix, tied) in [("llama-3.1-8b", "q4_k_m", false), ("llama-3.2-1b", "q4_k_m", true)] {
+            let file = builtin().into_iter().find(|file| file.name == name).unwrap();
+            let plan = Plan::new(&file.with_mix(mix).unwrap(), Target::Sm90, PlanParams::single(64)).unwrap();
+            let streamed: Vec<Matrix> =
+                plan.launches.iter().filter_map(|launch| Matrix::of(&plan, launch)).collect();
+            let d = &plan.shape.dimensions;
+            let elements: u64 = streamed.iter().map(|matrix| matrix.rows * u64::from(matrix.cols)).sum();
+            let qkv = plan.shape.q_width() + 2 * plan.shape.kv_width();
+            let layer = u64::from(d.hidden) * u64::from(qkv + plan.shape.q_width() + 3 * d.ffn);
+            let head = u64::from(d.hidden) * u64::from(d.vocab);
+            assert_eq!(elements, layer * plan.shape.layers.len() as u64 + head, "{name}");
+            assert!(plan.launches.len() > streamed.len());
+            assert!(streamed.iter().any(|matrix| matrix.types == "Q4_K+Q6_K"), "{streamed:?}");
+            assert_eq!(plan.shape.head.is_none(), tied);
+        }
+    }
+}
