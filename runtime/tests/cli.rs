@@ -166,8 +166,14 @@ fn inspect_shows_a_kernel_at_every_stage() {
 fn inspect_shows_the_plan() {
     let model = fixture("qwen2-q4_k_m.gguf");
     let text = output(&["inspect", &model, "--stage", "plan", "--context", "128"]);
-    for part in ["blk.0.attn_qkv", "k=qkv[", "table=rope_table", "blk.0.keys", "KV cache", "(128 positions)"]
-    {
+    for part in [
+        "blk.0.attn_qkv",
+        "k=qkv[",
+        "table=rope_table",
+        "blk.0.keys",
+        "device memory ",
+        "KV cache for 128 positions ",
+    ] {
         assert!(text.contains(part), "{part}\n{text}");
     }
     let plan = json(&["inspect", &model, "--stage", "plan", "--context", "128", "--format", "json"]);
@@ -365,6 +371,19 @@ fn a_full_context_is_an_error_that_says_what_is_needed() {
             "{message}"
         );
         assert!(message.contains(&format!("the cache holds {ctx}; use --ctx {needed}")), "{message}");
+    }
+}
+
+#[test]
+fn memory_and_load_times_are_said() {
+    let model = fixture("llama-q8_0.gguf");
+    let args = ["run", &model, "--device", "emulator", "--tokens", "1", "-n", "1", "--ctx", "100"];
+    let brief = bespoke(&args).stderr;
+    assert!(brief.contains(" INFO memory: ") && brief.contains(", KV cache for 100 positions "), "{brief}");
+    assert!(brief.contains(" INFO loaded in ") && !brief.contains("DEBUG"), "{brief}");
+    let verbose = bespoke(&[&args[..], &["-v"]].concat()).stderr;
+    for part in ["a position of the cache", "kernels found, 0 made", "weights: repacking ", "first token "] {
+        assert!(verbose.contains(part), "{part}\n{verbose}");
     }
 }
 

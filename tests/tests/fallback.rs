@@ -139,10 +139,13 @@ fn a_model_that_does_not_fit_is_refused_before_anything_is_allocated() {
     let bytes = load_on(emulator()).unwrap().plan().total_bytes();
     let error = failure(Free(bytes - 1));
     let EngineError::DoesNotFit(error) = error else { panic!("{error}") };
-    assert_eq!(error.weights + error.cache + error.activations, bytes);
-    assert_eq!((error.free, error.context), (bytes - 1, 64));
+    assert_eq!(error.needs.total(), bytes);
+    assert_eq!((error.free, error.needs.context, error.fits), (bytes - 1, 64, Some(63)));
     let (text, needed) = (error.to_string(), device::Bytes(bytes));
-    for part in [format!("it needs {needed} (weights "), format!("{} is free", device::Bytes(bytes - 1))] {
+    for part in [
+        format!("it needs {needed} (weights "),
+        format!("{} is free; --ctx 63 would fit", device::Bytes(bytes - 1)),
+    ] {
         assert!(text.contains(&part), "no {part:?} in: {text}");
     }
 }

@@ -109,6 +109,12 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
         stream: args.format == Format::Text,
     };
     let generated = generate(&mut engine, n, args, tokenizer.as_ref(), &mut printer)?;
+    tracing::debug!(
+        "first token {:.3} s after the start: {load_seconds:.3} s for loading, {:.3} s for the prompt of {}",
+        load_seconds + generated.prompt_seconds,
+        generated.prompt_seconds,
+        prompt.len()
+    );
     let timings = Timings {
         load_seconds,
         prompt_seconds: generated.prompt_seconds,

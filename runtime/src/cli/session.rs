@@ -1,6 +1,7 @@
 //! What `run`, `logits` and `bench` have in common: opening a device and loading a model.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use bespoke_gguf::Gguf;
 use bespoke_kernels::shape::ModelShape;
@@ -51,7 +52,9 @@ pub fn open_model(path: &Path) -> miette::Result<Model> {
 /// size of the KV cache if the arguments give none.
 pub fn load(model: &Model, args: &DecodeArgs, context: u32) -> miette::Result<Engine> {
     interrupt::catch();
+    let start = Instant::now();
     let opened = device::open(args.device).map_err(device_error)?;
+    let opening = start.elapsed();
     tracing::info!("device: {} ({})", opened.device.info().name, opened.reason);
     let context = args.ctx.unwrap_or(context);
     if context > model.shape.dimensions.context {
@@ -72,17 +75,35 @@ pub fn load(model: &Model, args: &DecodeArgs, context: u32) -> miette::Result<En
     });
     bar.finish();
     let engine = engine.map_err(engine_error)?;
-    let times = engine.load_times();
     tracing::info!(
-        "loaded in {:.2} s: kernels {:.2} (driver's JIT {:.2}), weights {:.2}, graph of {} nodes {:.2}",
-        (times.specialise + times.assemble + times.weights + times.capture).as_secs_f64(),
-        (times.specialise + times.assemble).as_secs_f64(),
-        times.assemble.as_secs_f64(),
-        times.weights.as_secs_f64(),
-        engine.graph().map_or(0, |graph| graph.nodes),
-        times.capture.as_secs_f64()
+        "loaded in {:.2} s, as a graph of {} nodes",
+        start.elapsed().as_secs_f64(),
+        engine.graph().map_or(0, |graph| graph.nodes)
     );
+    report_times(&engine, opening);
     Ok(engine)
+}
+
+/// Says where the time of loading went, for those who ask for more messages.
+fn report_times(engine: &Engine, opening: Duration) {
+    let times = engine.load_times();
+    let kernels = engine.kernels();
+    let made = format!("planning, {} kernels found, {} made", kernels.built_in, kernels.specialised);
+    let weights = format!(
+        "weights: repacking {:.3} s beside uploading {:.3} s",
+        times.repack.as_secs_f64(),
+        times.upload.as_secs_f64()
+    );
+    for (what, time) in [
+        ("opening the device", opening),
+        (made.as_str(), times.specialise),
+        ("assembling them: the driver's JIT or its cache", times.assemble),
+        ("allocating", times.allocate),
+        (weights.as_str(), times.weights),
+        ("binding launches and capturing the graph", times.capture),
+    ] {
+        tracing::debug!("{:8.3} s  {what}", time.as_secs_f64());
+    }
 }
 
 /// A device's error with its advice.

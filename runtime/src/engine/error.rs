@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use bespoke_codegen::ptx::Target;
-use bespoke_kernels::plan::{BufferKind, Plan};
 use bespoke_kernels::shape::ShapeError;
 
-use crate::device::{self, Bytes, Device};
+use super::needs::MemoryNeeds;
+use crate::device::{self, Bytes};
 
 /// Why a model cannot be decoded.
 #[derive(Debug, thiserror::Error)]
@@ -108,6 +108,9 @@ impl EngineError {
     pub fn advice(&self) -> Option<&str> {
         match self {
             EngineError::Device(error) => error.advice(),
+            EngineError::DoesNotFit(error) if error.fits.is_none() => {
+                Some("choose a smaller quantisation or model, or free the device's memory")
+            }
             EngineError::DoesNotFit(_) => {
                 Some("choose a smaller --ctx or a smaller quantisation, or free the device's memory")
             }
@@ -127,43 +130,21 @@ impl EngineError {
 
 /// A plan that is larger than the memory that is free.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "the model does not fit {device}: it needs {} (weights {}, KV cache for {context} positions {}, activations {}), \
-     and {} is free",
-    Bytes(*weights + *cache + *activations), Bytes(*weights), Bytes(*cache), Bytes(*activations), Bytes(*free)
-)]
+#[error("the model does not fit {device}: it needs {needs}, and {} is free; {}", Bytes(*free), proposal(*fits))]
 pub struct DoesNotFit {
     /// The device.
     pub device: String,
-    /// Bytes of weights.
-    pub weights: u64,
-    /// Positions of the cache.
-    pub context: u32,
-    /// Bytes of the cache.
-    pub cache: u64,
-    /// Bytes of activations and state.
-    pub activations: u64,
+    /// What the plan needs.
+    pub needs: MemoryNeeds,
     /// Bytes free on the device.
     pub free: u64,
+    /// The largest context that would fit, if any does.
+    pub fits: Option<u32>,
 }
 
-impl DoesNotFit {
-    /// Checks that the plan's buffers fit the memory that is free now.
-    pub(super) fn check(plan: &Plan, device: &dyn Device) -> Result<(), EngineError> {
-        let free = device.memory()?.free;
-        let total = plan.total_bytes();
-        if total <= free {
-            return Ok(());
-        }
-        let weights = plan.bytes_where(|kind| matches!(kind, BufferKind::Weights { .. }));
-        let cache = plan.bytes_where(|kind| *kind == BufferKind::KvCache);
-        Err(EngineError::DoesNotFit(Box::new(DoesNotFit {
-            device: device.info().name.clone(),
-            weights,
-            context: plan.params.context,
-            cache,
-            activations: total - weights - cache,
-            free,
-        })))
+fn proposal(fits: Option<u32>) -> String {
+    match fits {
+        Some(context) => format!("--ctx {context} would fit"),
+        None => "no --ctx would fit".to_owned(),
     }
 }

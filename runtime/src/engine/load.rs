@@ -4,6 +4,7 @@
 //! of the two sets the pace.
 
 use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use bespoke_gguf::Gguf;
 use bespoke_kernels::plan::{BufferKind, Part, PartKind, Plan};
@@ -17,6 +18,20 @@ use crate::device::{Address, Device};
 /// Buffers repacked ahead of the upload.
 const AHEAD: usize = 2;
 
+/// How long each of the two was busy; they overlap.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Busy {
+    pub repack: Duration,
+    pub upload: Duration,
+}
+
+/// A weight buffer ready for the device.
+struct Packed {
+    address: Address,
+    bytes: Vec<u8>,
+    time: Duration,
+}
+
 /// Fills the plan's weight buffers and the RoPE table.
 pub(super) fn upload(
     plan: &Plan,
@@ -24,18 +39,21 @@ pub(super) fn upload(
     gguf: &Gguf,
     device: &dyn Device,
     progress: Progress<'_>,
-) -> Result<(), EngineError> {
+) -> Result<Busy, EngineError> {
     let total = plan.bytes_where(|kind| matches!(kind, BufferKind::Weights { .. }));
     let weights =
         plan.buffers.iter().zip(memory.addresses()).filter_map(|(buffer, &address)| match &buffer.kind {
             BufferKind::Weights { parts } => Some((address, buffer.bytes, parts.as_slice())),
             _ => None,
         });
+    let mut busy = Busy::default();
     std::thread::scope(|scope| {
-        let (sender, receiver) = mpsc::sync_channel::<Result<(Address, Vec<u8>), EngineError>>(AHEAD);
+        let (sender, receiver) = mpsc::sync_channel::<Result<Packed, EngineError>>(AHEAD);
         scope.spawn(move || {
             for (address, bytes, parts) in weights {
-                let packed = pack(gguf, bytes, parts).map(|packed| (address, packed));
+                let start = Instant::now();
+                let packed = pack(gguf, bytes, parts);
+                let packed = packed.map(|bytes| Packed { address, bytes, time: start.elapsed() });
                 let failed = packed.is_err();
                 // The receiver is gone if an upload failed, which it reports itself.
                 if sender.send(packed).is_err() || failed {
@@ -45,8 +63,11 @@ pub(super) fn upload(
         });
         let mut done = 0;
         for packed in receiver {
-            let (address, bytes) = packed?;
+            let Packed { address, bytes, time } = packed?;
+            let start = Instant::now();
             device.upload(address, &bytes)?;
+            busy.repack += time;
+            busy.upload += start.elapsed();
             done += bytes.len() as u64;
             progress(done, total);
         }
@@ -59,7 +80,7 @@ pub(super) fn upload(
             device.upload(address, &bytes)?;
         }
     }
-    Ok(())
+    Ok(busy)
 }
 
 fn pack(gguf: &Gguf, bytes: u64, parts: &[Part]) -> Result<Vec<u8>, EngineError> {

@@ -10,6 +10,7 @@ mod ceiling;
 mod error;
 mod kernels;
 mod load;
+mod needs;
 mod queue;
 mod roofline;
 
@@ -27,6 +28,7 @@ use bind::Memory;
 pub use ceiling::read_bandwidth;
 pub use error::{DoesNotFit, EngineError};
 pub use kernels::KernelSource;
+pub use needs::MemoryNeeds;
 pub use queue::{AHEAD, Place, Steps, Tokens};
 pub use roofline::{Matrix, MatrixRate};
 
@@ -53,10 +55,23 @@ pub struct LoadTimes {
     pub specialise: Duration,
     /// Loading PTX into the device: the driver's JIT.
     pub assemble: Duration,
-    /// Repacking and uploading weights.
+    /// Allocating the plan's buffers.
+    pub allocate: Duration,
+    /// Repacking and uploading weights, which overlap.
     pub weights: Duration,
+    /// Of that, how long threads were repacking, reading the file included.
+    pub repack: Duration,
+    /// Of that, how long the upload took.
+    pub upload: Duration,
     /// Binding launches and capturing the graph.
     pub capture: Duration,
+}
+
+impl LoadTimes {
+    /// All of it.
+    pub fn total(&self) -> Duration {
+        self.specialise + self.assemble + self.allocate + self.weights + self.capture
+    }
 }
 
 /// A plan bound to a device.
@@ -93,7 +108,7 @@ impl Engine {
         let target = target_for(&*device)?;
         let context = options.context.unwrap_or(shape.dimensions.context.min(DEFAULT_CONTEXT));
         let plan = Plan::new(shape, target, PlanParams::single(context))?;
-        DoesNotFit::check(&plan, &*device)?;
+        needs::check(&plan, &*device)?;
         check_shared_memory(&plan, &*device)?;
         let sources = kernels::sources(&plan, options)?;
         times.specialise = start.elapsed();
@@ -104,8 +119,12 @@ impl Engine {
 
         let start = Instant::now();
         let memory = Memory::allocate(&plan, &*device)?;
-        load::upload(&plan, &memory, gguf, &*device, progress)?;
+        times.allocate = start.elapsed();
+
+        let start = Instant::now();
+        let busy = load::upload(&plan, &memory, gguf, &*device, progress)?;
         times.weights = start.elapsed();
+        (times.repack, times.upload) = (busy.repack, busy.upload);
 
         let start = Instant::now();
         let mut sequence = device.sequence(bind::launches(&plan, &memory, &loaded))?;

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{BenchArgs, Subject, median};
 use crate::device::Clocks;
-use crate::engine::{Engine, EngineError};
+use crate::engine::{Engine, EngineError, MemoryNeeds};
 
 /// One model at one depth.
 #[derive(Debug, Serialize)]
@@ -19,6 +19,8 @@ pub(super) struct Measurement {
     pub target: String,
     pub mode: &'static str,
     pub nodes: usize,
+    /// What the plan takes of the device's memory.
+    pub memory: MemoryNeeds,
     pub tokens: u32,
     pub depth: u32,
     /// Tokens a second of every repetition.
@@ -75,6 +77,7 @@ pub(super) fn measure(
         target: engine.plan().target.to_string(),
         mode: if engine.graph().is_some() { "graph" } else { "eager" },
         nodes: engine.plan().launches.len(),
+        memory: MemoryNeeds::of(engine.plan()),
         tokens: args.n,
         depth,
         repetitions: rates,

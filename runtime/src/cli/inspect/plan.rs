@@ -4,7 +4,7 @@ use bespoke_kernels::plan::{Argument, BufferKind, Plan};
 use comfy_table::{CellAlignment, Table, presets};
 
 use super::grid;
-use crate::device::Bytes;
+use crate::engine::MemoryNeeds;
 
 /// Launches, all or those of one kernel; then, for all, the buffers and their totals.
 pub(super) fn text(plan: &Plan, kernel: Option<usize>) -> String {
@@ -97,17 +97,12 @@ fn kind(kind: &BufferKind) -> &'static str {
 }
 
 fn totals(plan: &Plan) -> String {
-    let sum = |name| Bytes(plan.bytes_where(|buffer| kind(buffer) == name));
     format!(
-        "{} for {}: {} launches of {} kernels; weights {}, KV cache {} ({} positions), activations {}, all {}\n",
+        "{} for {}: {} launches of {} kernels; device memory {}\n",
         plan.shape.name,
         plan.target,
         plan.launches.len(),
         plan.kernels.len(),
-        sum("weights"),
-        sum("KV cache"),
-        plan.params.context,
-        sum("activation"),
-        Bytes(plan.total_bytes())
+        MemoryNeeds::of(plan)
     )
 }

@@ -1,0 +1,127 @@
+//! What a plan needs of a device's memory, known before anything is allocated.
+
+use std::fmt;
+
+use bespoke_kernels::plan::{BufferKind, Plan, PlanParams};
+use serde::Serialize;
+
+use super::{DoesNotFit, EngineError};
+use crate::device::{Bytes, Device, MemoryInfo};
+
+/// Bytes of device memory by what they are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct MemoryNeeds {
+    /// Weights, repacked.
+    pub weights: u64,
+    /// Keys and values of all positions.
+    pub cache: u64,
+    /// Positions of the cache.
+    pub context: u32,
+    /// Activations, tokens and state.
+    pub activations: u64,
+}
+
+impl MemoryNeeds {
+    /// What `plan` needs.
+    pub fn of(plan: &Plan) -> MemoryNeeds {
+        let weights = plan.bytes_where(|kind| matches!(kind, BufferKind::Weights { .. }));
+        let cache = plan.bytes_where(|kind| *kind == BufferKind::KvCache);
+        let activations = plan.total_bytes() - weights - cache;
+        MemoryNeeds { weights, cache, context: plan.params.context, activations }
+    }
+
+    /// All of it.
+    pub fn total(&self) -> u64 {
+        self.weights + self.cache + self.activations
+    }
+}
+
+impl fmt::Display for MemoryNeeds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} (weights {}, KV cache for {} positions {}, activations {})",
+            Bytes(self.total()),
+            Bytes(self.weights),
+            self.context,
+            Bytes(self.cache),
+            Bytes(self.activations)
+        )
+    }
+}
+
+/// Checks that the plan's buffers fit the memory that is free now, and says how much they take.
+pub(super) fn check(plan: &Plan, device: &dyn Device) -> Result<(), EngineError> {
+    let MemoryInfo { free, total } = device.memory()?;
+    let needs = MemoryNeeds::of(plan);
+    if needs.total() > free {
+        let (device, fits) = (device.info().name.clone(), largest_context(plan, free));
+        return Err(EngineError::DoesNotFit(Box::new(DoesNotFit { device, needs, free, fits })));
+    }
+    tracing::info!("memory: {needs} of {} free", Bytes(free));
+    tracing::debug!(
+        "memory: {} in all, {} a position of the cache, {} left for more",
+        Bytes(total),
+        Bytes(needs.cache / u64::from(needs.context)),
+        Bytes(free - needs.total())
+    );
+    Ok(())
+}
+
+/// Contexts that are proposed are multiples of this, if they are larger: what is free changes by a little.
+const ROUND: u32 = 64;
+
+/// The largest context, below that of `plan`, with which it fits `free` bytes; none if not even one position does.
+fn largest_context(plan: &Plan, free: u64) -> Option<u32> {
+    let fits = |context: u32| {
+        let params = PlanParams { context, ..plan.params.clone() };
+        Plan::new(&plan.shape, plan.target, params).is_ok_and(|plan| plan.total_bytes() <= free)
+    };
+    // The largest for which it holds, by halving: it fits `low` positions and not `high`.
+    let (mut low, mut high) = (0, plan.params.context);
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        *(if fits(middle) { &mut low } else { &mut high }) = middle;
+    }
+    let rounded = if low > ROUND { low / ROUND * ROUND } else { low };
+    (rounded > 0).then_some(rounded)
+}
+
+#[cfg(test)]
+mod tests {
+    use bespoke_codegen::ptx::Target;
+    use bespoke_kernels::shape::{ModelShape, builtin};
+
+    use super::*;
+
+    fn plan(context: u32) -> Plan {
+        let file = builtin().into_iter().find(|file| file.name == "llama-3.2-1b").unwrap();
+        let shape: ModelShape = file.with_mix("q4_k_m").unwrap();
+        Plan::new(&shape, Target::Sm90, PlanParams::single(context)).unwrap()
+    }
+
+    #[test]
+    fn needs_are_all_bytes_of_the_plan() {
+        let plan = plan(4096);
+        let needs = MemoryNeeds::of(&plan);
+        assert_eq!(needs.total(), plan.total_bytes());
+        assert_eq!(needs.cache, plan.shape.kv_bytes() * 4096);
+        assert!(needs.to_string().contains("(weights ") && needs.to_string().contains(" 4096 positions "));
+    }
+
+    #[test]
+    fn the_context_proposed_fits_and_a_larger_one_does_not() {
+        let large = plan(100_000);
+        for fitting in [1, 5, 64, 640, 99_968] {
+            let free = plan(fitting).total_bytes();
+            assert_eq!(largest_context(&large, free), Some(fitting));
+            assert_eq!(
+                largest_context(&large, free - 1),
+                Some(fitting - 1)
+                    .filter(|&c| c > 0)
+                    .map(|c| { if c > ROUND { c / ROUND * ROUND } else { c } })
+            );
+        }
+        assert_eq!(largest_context(&large, 1 << 20), None);
+    }
+}
