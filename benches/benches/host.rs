@@ -1,9 +1,9 @@
-//! The host side: specialising, reading headers, repacking weights, emulating.
+//! The host side: specialising, reading headers, repacking weights, taking tokens, emulating.
 
 use std::hint::black_box;
 
 use bespoke::device::{Selector, open};
-use bespoke::engine::{Engine, EngineOptions};
+use bespoke::engine::{Engine, EngineError, EngineOptions, Place, Steps, Tokens};
 use bespoke_codegen::ptx::Target;
 use bespoke_gguf::Gguf;
 use bespoke_kernels::emit;
@@ -49,6 +49,39 @@ fn repacking(c: &mut Criterion) {
     group.finish();
 }
 
+/// Steps that take no time.
+struct Instant(Place);
+
+impl Steps for Instant {
+    fn place(&mut self) -> &mut Place {
+        &mut self.0
+    }
+    fn enqueue(&mut self) -> Result<(), EngineError> {
+        self.0.enqueued += 1;
+        Ok(())
+    }
+    fn known(&self, position: u32) -> Result<Option<u32>, EngineError> {
+        Ok((position <= self.0.enqueued).then_some(position))
+    }
+    fn busy(&self) -> Result<bool, EngineError> {
+        Ok(false)
+    }
+}
+
+/// What the host does a token, beside the device's own calls.
+fn queue(c: &mut Criterion) {
+    const TOKENS: u32 = 1024;
+    let mut group = c.benchmark_group("queue");
+    group.throughput(Throughput::Elements(TOKENS.into()));
+    group.bench_function("take tokens", |b| {
+        b.iter(|| {
+            let mut steps = Instant(Place { given: 1, ..Place::default() });
+            Tokens::new(&mut steps, TOKENS).map(Result::unwrap).map(u64::from).sum::<u64>()
+        });
+    });
+    group.finish();
+}
+
 /// One decode step of a fixture on the emulator.
 fn emulated_step(c: &mut Criterion) {
     let gguf = Gguf::open(FIXTURE).unwrap();
@@ -67,5 +100,5 @@ fn emulated_step(c: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, specialise, gguf, repacking, emulated_step);
+criterion_group!(benches, specialise, gguf, repacking, queue, emulated_step);
 criterion_main!(benches);
