@@ -5,7 +5,6 @@
 //! second does not wait for that.
 
 use std::io::{IsTerminal, stderr};
-use std::process::exit;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -24,7 +23,7 @@ pub fn catch() {
                 return;
             }
             clear_line();
-            exit(EXIT_CODE.into());
+            leave();
         });
         // Without it, Ctrl-C ends the process as it ends any other.
         if let Err(error) = caught {
@@ -41,6 +40,21 @@ pub fn be_gentle() {
 /// Whether Ctrl-C asked for an end.
 pub fn asked() -> bool {
     ASKED.load(Ordering::Relaxed)
+}
+
+/// Ends the process at once, without destructors: other threads may be inside the driver, which would not survive its
+/// own.
+fn leave() -> ! {
+    #[cfg(unix)]
+    {
+        unsafe extern "C" {
+            fn _exit(code: i32) -> !;
+        }
+        // SAFETY: POSIX's `_exit` can be called at any time, on any thread.
+        unsafe { _exit(EXIT_CODE.into()) }
+    }
+    #[cfg(not(unix))]
+    std::process::exit(EXIT_CODE.into())
 }
 
 /// Removes a progress bar's line and shows the cursor again, on a terminal.

@@ -168,9 +168,9 @@ fn generate(
     let mut first_token = None;
     let chosen = engine.generate(n).map_err(session::engine_error)?;
     let mut tokens = Vec::with_capacity(n as usize);
-    interrupt::be_gentle();
     for token in chosen {
         let token = token.map_err(session::engine_error)?;
+        interrupt::be_gentle();
         first_token.get_or_insert_with(Instant::now);
         tokens.push(token);
         let end = !args.ignore_eos && tokenizer.is_some_and(|tokenizer| tokenizer.is_end(token));

@@ -37,6 +37,14 @@ pub(super) fn info() -> DeviceInfo {
     }
 }
 
+/// An emulator that says other things of itself.
+#[cfg(test)]
+pub(crate) fn with(change: impl FnOnce(&mut DeviceInfo)) -> Box<dyn Device> {
+    let mut info = info();
+    change(&mut info);
+    Box::new(EmulatorDevice::with_info(info))
+}
+
 /// Bytes of memory that the machine has, where Linux tells.
 fn host_memory() -> Option<u64> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;

@@ -21,6 +21,8 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
+#[cfg(test)]
+pub(crate) use emulator::with as emulator_with;
 pub use entries::{Entry, Parameter};
 pub use error::{DriverFailure, Error};
 pub use launch::{GraphReport, Kernel, Launch, Module, Resources, Sequence};

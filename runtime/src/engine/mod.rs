@@ -228,10 +228,13 @@ impl Engine {
 
     /// The next `n` tokens after the prompt, or after those taken before, as they become known; steps are enqueued
     /// ahead of them. `n` must fit the cache.
-    pub fn generate(&mut self, n: u32) -> Result<Tokens<'_>, EngineError> {
+    pub fn generate(
+        &mut self,
+        n: u32,
+    ) -> Result<impl Iterator<Item = Result<u32, EngineError>> + '_, EngineError> {
         let first = u64::from(self.place.given.max(self.place.taken + 1));
         self.require_positions((first + u64::from(n)).saturating_sub(1))?;
-        Ok(Tokens::new(self, n))
+        Ok(Tokens::new(Stepping(self), n))
     }
 
     /// Enqueues one step: the token at the present position goes through the model and the next one is chosen.
@@ -269,6 +272,13 @@ impl Engine {
         self.known(position)?.ok_or(EngineError::NoToken { position })
     }
 
+    fn known(&self, position: u32) -> Result<Option<u32>, EngineError> {
+        let mut bytes = [0; 4];
+        self.memory.finished().read(u64::from(position) * 4, &mut bytes)?;
+        let token = u32::from_le_bytes(bytes);
+        Ok((token != UNKNOWN).then_some(token))
+    }
+
     /// The logits of the last step, `f32 [vocab]`. Waits for it.
     pub fn logits(&self) -> Result<Vec<f32>, EngineError> {
         let vocab = self.plan.shape.dimensions.vocab as usize;
@@ -286,24 +296,21 @@ impl Engine {
     }
 }
 
-impl Steps for Engine {
+/// The engine as what [`Tokens`] drives.
+struct Stepping<'a>(&'a mut Engine);
+
+impl Steps for Stepping<'_> {
     fn place(&mut self) -> &mut Place {
-        &mut self.place
+        &mut self.0.place
     }
-
     fn enqueue(&mut self) -> Result<(), EngineError> {
-        self.step()
+        self.0.step()
     }
-
     fn known(&self, position: u32) -> Result<Option<u32>, EngineError> {
-        let mut bytes = [0; 4];
-        self.memory.finished().read(u64::from(position) * 4, &mut bytes)?;
-        let token = u32::from_le_bytes(bytes);
-        Ok((token != UNKNOWN).then_some(token))
+        self.0.known(position)
     }
-
     fn busy(&self) -> Result<bool, EngineError> {
-        Ok(self.device.busy()?)
+        Ok(self.0.device.busy()?)
     }
 }
 

@@ -93,6 +93,7 @@ mod tests {
     use bespoke_kernels::shape::{ModelShape, builtin};
 
     use super::*;
+    use crate::device::emulator_with;
 
     fn plan(context: u32) -> Plan {
         let file = builtin().into_iter().find(|file| file.name == "llama-3.2-1b").unwrap();
@@ -107,6 +108,23 @@ mod tests {
         assert_eq!(needs.total(), plan.total_bytes());
         assert_eq!(needs.cache, plan.shape.kv_bytes() * 4096);
         assert!(needs.to_string().contains("(weights ") && needs.to_string().contains(" 4096 positions "));
+    }
+
+    #[test]
+    fn a_device_that_is_too_small_is_told_the_context_that_fits() {
+        let (plan, fitting) = (plan(4096), plan(1024).total_bytes());
+        let device = emulator_with(|info| info.memory_total = fitting);
+        let error = check(&plan, &*device).unwrap_err();
+        let text = error.to_string();
+        assert!(text.starts_with("the model does not fit bespoke PTX emulator: it needs "), "{text}");
+        assert!(text.ends_with(&format!("and {} is free; --ctx 1024 would fit", Bytes(fitting))), "{text}");
+        let device = emulator_with(|info| info.memory_total = 1 << 20);
+        let error = check(&plan, &*device).unwrap_err();
+        assert!(error.to_string().ends_with("and 1.00 MiB is free; no --ctx would fit"), "{error}");
+        assert_eq!(
+            error.advice(),
+            Some("choose a smaller quantisation or model, or free the device's memory")
+        );
     }
 
     #[test]

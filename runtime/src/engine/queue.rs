@@ -3,13 +3,13 @@
 //! A step needs nothing from the host, so the device never has to wait for it: up to [`AHEAD`] steps are under way
 //! while the host reads the tokens that became known, prints them and decides whether to stop. It learns of a token
 //! by looking at the word of host-visible memory that the step's last launch writes; no call waits for the device.
-//! Whoever stops early leaves steps behind whose tokens nobody asks for: the next [`Engine::start`] runs after them.
+//! Whoever stops early leaves steps behind whose tokens nobody asks for: the next start of a sequence runs after them.
 
 use std::hint::spin_loop;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::{Engine, EngineError};
+use super::EngineError;
 
 /// Steps that may be under way beyond the last token taken. Enough for the device to go on while the host prints or
 /// is not scheduled for some milliseconds; what a stop wastes is at most this.
@@ -41,17 +41,32 @@ pub trait Steps {
     fn busy(&self) -> Result<bool, EngineError>;
 }
 
-/// The tokens that a model chooses, as they become known. Dropped early, it loses nothing: the next one goes on where
-/// it ended.
-pub struct Tokens<'a, S: Steps = Engine> {
-    steps: &'a mut S,
+impl<S: Steps> Steps for &mut S {
+    fn place(&mut self) -> &mut Place {
+        (**self).place()
+    }
+    fn enqueue(&mut self) -> Result<(), EngineError> {
+        (**self).enqueue()
+    }
+    fn known(&self, position: u32) -> Result<Option<u32>, EngineError> {
+        (**self).known(position)
+    }
+    fn busy(&self) -> Result<bool, EngineError> {
+        (**self).busy()
+    }
+}
+
+/// The tokens that a model chooses, as they become known. Dropped early, it loses nothing: the next one for the same
+/// steps goes on where it ended.
+pub struct Tokens<S> {
+    steps: S,
     /// The position of the last token to take.
     last: u32,
 }
 
-impl<'a, S: Steps> Tokens<'a, S> {
+impl<S: Steps> Tokens<S> {
     /// The next `n` tokens that are chosen, not given. Steps are enqueued by [`Iterator::next`] alone.
-    pub fn new(steps: &'a mut S, n: u32) -> Tokens<'a, S> {
+    pub fn new(mut steps: S, n: u32) -> Tokens<S> {
         let place = steps.place();
         let before_first = place.taken.max(place.given.saturating_sub(1));
         Tokens { steps, last: before_first.saturating_add(n) }
@@ -82,7 +97,7 @@ impl<'a, S: Steps> Tokens<'a, S> {
     /// Looks at the token's word until it is there. A fault of the device is an error, and so is a device that has
     /// nothing left to do and has not written it.
     fn wait_for(&self, position: u32) -> Result<u32, EngineError> {
-        let mut patience = Patience::default();
+        let patience = Patience::new();
         loop {
             if let Some(token) = self.steps.known(position)? {
                 return Ok(token);
@@ -91,12 +106,11 @@ impl<'a, S: Steps> Tokens<'a, S> {
                 // It may have become known between the two questions.
                 return self.steps.known(position)?.ok_or(EngineError::NoToken { position });
             }
-            patience.pause();
         }
     }
 }
 
-impl<S: Steps> Iterator for Tokens<'_, S> {
+impl<S: Steps> Iterator for Tokens<S> {
     type Item = Result<u32, EngineError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -117,31 +131,35 @@ impl<S: Steps> Iterator for Tokens<'_, S> {
 
 /// How long the host has looked for a token: first it only looks again, then it lets other threads run, then it
 /// sleeps between looks, with the device working through its queue meanwhile.
-#[derive(Default)]
 struct Patience {
-    looks: u32,
+    since: Instant,
 }
 
 impl Patience {
-    /// Looks in a row: some microseconds.
-    const SPINS: u32 = 256;
-    /// Looks after which it sleeps: under a millisecond.
-    const YIELDS: u32 = 1024;
-    /// Far less than what [`AHEAD`] steps take.
+    /// Until here it looks again at once: another thread's turn could take longer.
+    const SPIN: Duration = Duration::from_micros(20);
+    /// Until here it gives way to other threads. Most steps take less.
+    const YIELD: Duration = Duration::from_millis(3);
+    /// Between looks from then on; far less than what [`AHEAD`] such steps take.
     const SLEEP: Duration = Duration::from_micros(50);
 
-    /// Whether it is time to ask the device too, which costs more than a look.
-    fn is_over(&self) -> bool {
-        self.looks >= Patience::YIELDS
+    fn new() -> Patience {
+        Patience { since: Instant::now() }
     }
 
-    fn pause(&mut self) {
-        match self.looks {
-            0..Patience::SPINS => spin_loop(),
-            Patience::SPINS..Patience::YIELDS => thread::yield_now(),
-            _ => thread::sleep(Patience::SLEEP),
+    /// Gives the device time. Returns whether it has had so much that it should be asked too, which costs more than a
+    /// look.
+    fn is_over(&self) -> bool {
+        let waited = self.since.elapsed();
+        if waited < Patience::SPIN {
+            spin_loop();
+        } else if waited < Patience::YIELD {
+            thread::yield_now();
+        } else {
+            thread::sleep(Patience::SLEEP);
+            return true;
         }
-        self.looks = self.looks.saturating_add(1);
+        false
     }
 }
 

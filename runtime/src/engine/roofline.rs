@@ -1,7 +1,7 @@
 //! How fast the plan's matrix kernels stream their weights when nothing else runs: what decoding could reach if
 //! everything between them cost nothing.
 
-use bespoke_kernels::plan::{Argument, BufferKind, Launch as Planned, PartKind, Plan};
+use bespoke_kernels::plan::{Access, Argument, BufferKind, Launch as Planned, PartKind, Plan};
 
 use super::{Engine, EngineError};
 use crate::device::{Allocation, Kind, Launch};
@@ -64,6 +64,11 @@ fn holds_matrix(plan: &Plan, arg: &Argument) -> bool {
     matrices(plan, arg).next().is_some()
 }
 
+fn writes_state(plan: &Plan, launch: &Planned) -> bool {
+    let state = |arg: &&Argument| plan.buffers[arg.buffer].kind == BufferKind::State;
+    launch.args.iter().filter(state).any(|arg| arg.access != Access::Read)
+}
+
 /// How fast one kernel of the plan streams one matrix shape.
 #[derive(Clone, Debug)]
 pub struct MatrixRate {
@@ -100,6 +105,8 @@ impl Engine {
         let mut rates = Vec::new();
         for (index, kernel) in self.plan.kernels.iter().enumerate() {
             let found = self.plan.launches.iter().zip(&bound).filter(|(planned, _)| planned.kernel == index);
+            // A launch that advances the state cannot run again and again.
+            let found = found.filter(|(planned, _)| !writes_state(&self.plan, planned));
             let found: Vec<_> = found
                 .filter_map(|(planned, launch)| Some((Matrix::of(&self.plan, planned)?, planned, launch)))
                 .collect();
@@ -138,22 +145,24 @@ impl Engine {
     ) -> Result<Vec<Allocation>, EngineError> {
         let wanted = (COLD * self.device.info().l2_bytes).div_ceil(streamed);
         let affordable = self.device.memory()?.free / 2 / streamed;
+        let originals = launches.len();
+        let missing = wanted.saturating_sub(originals as u64).min(affordable);
+        let first = launches[0].clone();
+        launches.extend((0..missing).map(|_| first.clone()));
         let mut copies = Vec::new();
-        for _ in 0..wanted.saturating_sub(launches.len() as u64).min(affordable) {
-            let mut launch = launches[0].clone();
-            for (position, arg) in planned.args.iter().enumerate() {
-                if !holds_matrix(&self.plan, arg) {
-                    continue;
-                }
+        for (position, arg) in planned.args.iter().enumerate() {
+            if !holds_matrix(&self.plan, arg) || missing == 0 {
+                continue;
+            }
+            let mut bytes = vec![0; arg.bytes as usize];
+            self.device.download(self.memory.addresses()[arg.buffer].offset(arg.offset), &mut bytes)?;
+            for launch in &mut launches[originals..] {
                 let copy = self.device.alloc("copy of weights for timing", arg.bytes)?;
-                let mut bytes = vec![0; arg.bytes as usize];
-                self.device.download(self.memory.addresses()[arg.buffer].offset(arg.offset), &mut bytes)?;
                 self.device.upload(copy.address(), &bytes)?;
-                let at = launch.kernel.entry().parameters[position].offset;
+                let at = first.kernel.entry().parameters[position].offset;
                 launch.params[at..at + 8].copy_from_slice(&copy.address().0.to_le_bytes());
                 copies.push(copy);
             }
-            launches.push(launch);
         }
         Ok(copies)
     }
@@ -178,10 +187,35 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use bespoke_codegen::ptx::Target;
+    use bespoke_gguf::Gguf;
     use bespoke_kernels::plan::PlanParams;
-    use bespoke_kernels::shape::builtin;
+    use bespoke_kernels::shape::{ModelShape, builtin};
 
     use super::*;
+    use crate::device::emulator_with;
+    use crate::engine::EngineOptions;
+
+    #[test]
+    fn copies_join_in_until_the_caches_cannot_hold_all() {
+        const L2: u64 = 100 << 10;
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/llama-q4_k_m.gguf");
+        let gguf = Gguf::open(path).unwrap();
+        let shape = ModelShape::from_gguf(&gguf, "fixture").unwrap();
+        let options = EngineOptions { context: Some(16), ..EngineOptions::default() };
+        let device = emulator_with(|info| info.l2_bytes = L2);
+        let mut engine = Engine::load(device, &gguf, &shape, &options, &|_, _| ()).unwrap();
+        let free = engine.device().memory().unwrap().free;
+        let rates = engine.matrix_rates().unwrap();
+        assert!(rates.len() > 3);
+        for rate in &rates {
+            assert!(rate.rotated_bytes >= COLD * L2 && rate.microseconds > 0.0, "{rate:?}");
+        }
+        // The copies are gone, and the model decodes as before.
+        assert_eq!(engine.device().memory().unwrap().free, free);
+        engine.start(&[1, 2, 3]).unwrap();
+        let tokens: Vec<u32> = engine.generate(4).unwrap().map(Result::unwrap).collect();
+        assert_eq!(tokens, [471, 239, 117, 404]);
+    }
 
     /// Whatever launches a plan has, every tensor that is a matrix is streamed once a token, and the embedding only
     /// as the head of models that share it.
