@@ -503,6 +503,9 @@ fn bench_profiles_a_token_and_writes_its_trace() {
     }
     assert_eq!(slices(3).count(), 1);
 
+    let message = error(&["bench", &model, "--device", "emulator", "--trace", "/no/such/folder/trace.json"]);
+    assert!(message.contains("cannot write /no/such/folder/trace.json"), "{message}");
+
     let results = json(&[&bench[..9], &["--eager", "-o", "json"]].concat());
     let profile = &results["profiles"][0];
     assert_eq!(profile["replay_microseconds"], Value::Null);

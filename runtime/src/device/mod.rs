@@ -206,7 +206,7 @@ pub trait Device: Send + Sync {
     /// Copies from the device, after all work enqueued so far.
     fn download(&self, from: Address, out: &mut [u8]) -> Result<()>;
 
-    /// Sets `bytes` bytes to `value`, after all work enqueued so far.
+    /// Sets `bytes` bytes of device or host-visible memory to `value`, after all work enqueued so far. Does not wait.
     fn fill(&self, to: Address, bytes: u64, value: u8) -> Result<()>;
 
     /// Assembles PTX. `name` stands for the text in messages.

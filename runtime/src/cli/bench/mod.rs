@@ -5,6 +5,8 @@ mod profile;
 mod tables;
 mod trace;
 
+use std::fs::File;
+use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
 use bespoke_codegen::ptx::Target;
@@ -111,14 +113,13 @@ pub fn execute(args: &BenchArgs) -> miette::Result<()> {
     };
     let mut results =
         Results { build, device: None, measurements: Vec::new(), profiles: Vec::new(), matrices: Vec::new() };
+    // Created first: better to fail before minutes of measuring.
+    let trace_file = args.trace.as_deref().map(create).transpose()?;
     for path in &args.models {
         bench_model(path, args, &mut results)?;
     }
-    if let Some(path) = &args.trace {
-        let text = serde_json::to_string(&trace::trace(&results.profiles)).into_diagnostic()?;
-        std::fs::write(path, text)
-            .into_diagnostic()
-            .wrap_err_with(|| format!("cannot write {}", path.display()))?;
+    if let Some(file) = trace_file {
+        serde_json::to_writer(BufWriter::new(file), &trace::trace(&results.profiles)).into_diagnostic()?;
     }
     match args.output {
         Output::Json => println!("{}", serde_json::to_string_pretty(&results).into_diagnostic()?),
@@ -126,6 +127,10 @@ pub fn execute(args: &BenchArgs) -> miette::Result<()> {
         Output::Csv => print!("{}", tables::csv(&results.measurements)),
     }
     Ok(())
+}
+
+fn create(path: &Path) -> miette::Result<File> {
+    File::create(path).into_diagnostic().wrap_err_with(|| format!("cannot write {}", path.display()))
 }
 
 fn bench_model(path: &Path, args: &BenchArgs, results: &mut Results) -> miette::Result<()> {
