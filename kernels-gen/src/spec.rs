@@ -4,16 +4,12 @@ use bespoke_codegen::Recorded;
 use bespoke_codegen::ptx::Target;
 use serde::{Deserialize, Serialize};
 
-use crate::kernels::argmax::{self, ArgmaxShape};
+use crate::kernels::argmax::{self, ChooseShape};
 use crate::kernels::attention::{self, AttentionShape};
 use crate::kernels::embed::{self, EmbedShape};
-use crate::kernels::gemv::{self, GemvShape};
-use crate::kernels::kv_append::{self, KvAppendShape};
+use crate::kernels::gemv::{self, CopyEngine, GemvShape, Input, Output, Trigger};
 use crate::kernels::probe::{self, ProbeShape};
-use crate::kernels::residual_add::{self, ResidualAddShape};
-use crate::kernels::rms_norm::{self, RmsNormShape};
-use crate::kernels::rope::{self, RopeKind, RopeShape};
-use crate::kernels::swiglu::{self, SwigluShape};
+use crate::kernels::rope::RopeKind;
 
 /// A kernel and the values that are constants in it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -21,26 +17,12 @@ use crate::kernels::swiglu::{self, SwigluShape};
 pub enum KernelSpec {
     /// [`embed::embed`].
     Embed(EmbedShape),
-    /// [`rms_norm::rms_norm`].
-    RmsNorm(RmsNormShape),
-    /// [`gemv::gemv`].
+    /// [`gemv::gemv`], [`gemv::gemv_argmax`].
     Gemv(GemvShape),
-    /// [`rope::rope`].
-    Rope(RopeShape),
-    /// [`kv_append::kv_append`].
-    KvAppend(KvAppendShape),
-    /// [`attention::attention`].
+    /// [`attention::attention`], [`attention::attention_qk_norm`].
     Attention(AttentionShape),
-    /// [`attention::attention_combine`].
-    AttentionCombine(AttentionShape),
-    /// [`swiglu::swiglu`].
-    Swiglu(SwigluShape),
-    /// [`residual_add::residual_add`].
-    ResidualAdd(ResidualAddShape),
-    /// [`argmax::argmax`].
-    Argmax(ArgmaxShape),
     /// [`argmax::choose_greedy`].
-    ChooseGreedy(ArgmaxShape),
+    ChooseGreedy(ChooseShape),
     /// [`probe::read_probe`].
     ReadProbe(ProbeShape),
 }
@@ -61,43 +43,9 @@ impl KernelSpec {
     pub fn name(&self) -> String {
         match self {
             KernelSpec::Embed(s) => format!("embed_{}_v{}_c{}_t{}", s.ty.slug(), s.vocab, s.cols, s.threads),
-            KernelSpec::RmsNorm(s) => {
-                format!("rms_norm_r{}_c{}_e{:08x}_t{}", s.rows, s.cols, s.eps.to_bits(), s.threads)
-            }
-            KernelSpec::Gemv(s) => {
-                let segments: String = s
-                    .segments
-                    .iter()
-                    .map(|segment| {
-                        let bias = if segment.bias { "b" } else { "" };
-                        format!("{}r{}{bias}_", segment.ty.slug(), segment.rows)
-                    })
-                    .collect();
-                format!(
-                    "gemv_{segments}c{}_t{}_l{}_n{}_g{}",
-                    s.cols, s.threads, s.lanes_per_row, s.rows_per_group, s.grid
-                )
-            }
-            KernelSpec::Rope(s) => {
-                let kind = match s.kind {
-                    RopeKind::Norm => "norm",
-                    RopeKind::Neox => "neox",
-                };
-                format!("rope_{kind}_h{}_d{}_n{}_t{}", s.heads, s.head_dim, s.rotated, s.threads)
-            }
-            KernelSpec::KvAppend(s) => format!("kv_append_w{}_t{}", s.width, s.threads),
-            KernelSpec::Attention(s) => format!(
-                "attention_h{}_k{}_d{}_b{}_s{}_m{}_t{}",
-                s.heads, s.kv_heads, s.head_dim, s.heads_per_block, s.splits, s.min_run, s.threads
-            ),
-            KernelSpec::AttentionCombine(s) => format!(
-                "attention_combine_h{}_d{}_s{}_m{}_t{}",
-                s.heads, s.head_dim, s.splits, s.min_run, s.combine_threads
-            ),
-            KernelSpec::Swiglu(s) => format!("swiglu_w{}_t{}", s.width, s.threads),
-            KernelSpec::ResidualAdd(s) => format!("residual_add_w{}_t{}", s.width, s.threads),
-            KernelSpec::Argmax(s) => format!("argmax_v{}_b{}_t{}", s.vocab, s.blocks, s.threads),
-            KernelSpec::ChooseGreedy(s) => format!("choose_greedy_b{}_t{}", s.blocks, s.threads),
+            KernelSpec::Gemv(s) => gemv_name(s),
+            KernelSpec::Attention(s) => attention_name(s),
+            KernelSpec::ChooseGreedy(s) => format!("choose_greedy_n{}_t{}", s.candidates, s.threads),
             KernelSpec::ReadProbe(s) => format!("read_probe_g{}_t{}", s.grid, s.threads),
         }
     }
@@ -106,15 +54,8 @@ impl KernelSpec {
     pub fn summary(&self) -> &'static str {
         match self {
             KernelSpec::Embed(_) => "embedding row of the present token",
-            KernelSpec::RmsNorm(_) => "RMSNorm",
-            KernelSpec::Gemv(_) => "matrix-vector product",
-            KernelSpec::Rope(_) => "rotary position embedding",
-            KernelSpec::KvAppend(_) => "key and value into the cache",
-            KernelSpec::Attention(_) => "attention over runs of the context",
-            KernelSpec::AttentionCombine(_) => "joins the runs of attention",
-            KernelSpec::Swiglu(_) => "SwiGLU",
-            KernelSpec::ResidualAdd(_) => "residual connection",
-            KernelSpec::Argmax(_) => "most likely token of each CTA's share",
+            KernelSpec::Gemv(_) => "matrix-vector product, with what comes before and after",
+            KernelSpec::Attention(_) => "attention, with RoPE and the cache's new entry",
             KernelSpec::ChooseGreedy(_) => "next token and position",
             KernelSpec::ReadProbe(_) => "plain read of device memory",
         }
@@ -124,15 +65,10 @@ impl KernelSpec {
     pub fn record(&self) -> Recorded {
         let kernel = match self {
             KernelSpec::Embed(s) => embed::embed(s),
-            KernelSpec::RmsNorm(s) => rms_norm::rms_norm(s),
+            KernelSpec::Gemv(s) if s.output == Output::Argmax => gemv::gemv_argmax(s),
             KernelSpec::Gemv(s) => gemv::gemv(s),
-            KernelSpec::Rope(s) => rope::rope(s),
-            KernelSpec::KvAppend(s) => kv_append::kv_append(s),
+            KernelSpec::Attention(s) if s.qk_norm.is_some() => attention::attention_qk_norm(s),
             KernelSpec::Attention(s) => attention::attention(s),
-            KernelSpec::AttentionCombine(s) => attention::attention_combine(s),
-            KernelSpec::Swiglu(s) => swiglu::swiglu(s),
-            KernelSpec::ResidualAdd(s) => residual_add::residual_add(s),
-            KernelSpec::Argmax(s) => argmax::argmax(s),
             KernelSpec::ChooseGreedy(s) => argmax::choose_greedy(s),
             KernelSpec::ReadProbe(s) => probe::read_probe(s),
         }?;
@@ -143,7 +79,13 @@ impl KernelSpec {
     /// itself.
     pub fn kernel(&self, target: Target) -> Recorded {
         let kernel = self.record()?;
-        Ok(if target.has_programmatic_launch() { kernel.programmatic() } else { kernel })
+        let wait_first = target.has_programmatic_launch() && !self.waits();
+        Ok(if wait_first { kernel.programmatic() } else { kernel })
+    }
+
+    /// The kernel itself says when it waits for the launches before it, and when the next may start.
+    fn waits(&self) -> bool {
+        matches!(self, KernelSpec::Gemv(_) | KernelSpec::Attention(_))
     }
 
     /// Grid, CTA and dynamic shared memory.
@@ -151,15 +93,12 @@ impl KernelSpec {
         let flat = |blocks, threads| Geometry { grid: [blocks, 1, 1], threads, dynamic_shared: 0 };
         match self {
             KernelSpec::Embed(s) => flat(s.grid(), s.threads),
-            KernelSpec::RmsNorm(s) => flat(s.rows, s.threads),
-            KernelSpec::Gemv(s) => Geometry { dynamic_shared: s.shared_bytes(), ..flat(s.grid, s.threads) },
-            KernelSpec::Rope(s) => flat(s.grid(), s.threads),
-            KernelSpec::KvAppend(s) => flat(s.grid(), s.threads),
-            KernelSpec::Attention(s) => Geometry { grid: s.grid(), ..flat(1, s.threads) },
-            KernelSpec::AttentionCombine(s) => flat(s.heads, s.combine_threads),
-            KernelSpec::Swiglu(s) => flat(s.grid(), s.threads),
-            KernelSpec::ResidualAdd(s) => flat(s.grid(), s.threads),
-            KernelSpec::Argmax(s) => flat(s.blocks, s.threads),
+            KernelSpec::Gemv(s) => {
+                Geometry { dynamic_shared: s.shared_bytes(), ..flat(s.schedule.grid, s.threads()) }
+            }
+            KernelSpec::Attention(s) => {
+                Geometry { grid: s.grid(), dynamic_shared: s.shared_bytes(), ..flat(1, s.threads()) }
+            }
             KernelSpec::ChooseGreedy(s) => flat(1, s.threads),
             KernelSpec::ReadProbe(s) => flat(s.grid, s.threads),
         }
@@ -172,29 +111,83 @@ impl KernelSpec {
         let f32s = |n: u32| u64::from(n) * 4;
         match self {
             KernelSpec::Embed(s) => s.layout().file_row_bytes() as u64 + f32s(s.cols),
-            KernelSpec::RmsNorm(s) => 2 * f32s(s.rows) * u64::from(s.cols) + f32s(s.cols),
             KernelSpec::Gemv(s) => {
-                let (offsets, _) = s.offsets();
-                let weights: u64 = offsets
-                    .iter()
-                    .map(|segment| segment.layout.file_row_bytes() as u64 * u64::from(segment.layout.rows))
-                    .sum();
-                weights + f32s(s.cols) + f32s(s.rows())
+                let inputs = if s.normed() { 2 } else { 1 };
+                let outputs = if s.output == Output::Residual { 2 } else { 1 };
+                s.file_bytes() + inputs * f32s(s.cols) + outputs * f32s(s.outputs())
             }
-            KernelSpec::Rope(s) => 2 * f32s(s.heads * s.head_dim),
-            KernelSpec::KvAppend(s) => 2 * (f32s(s.width) + u64::from(s.width) * 2),
             KernelSpec::Attention(s) => {
-                2 * length * u64::from(s.kv_heads * s.head_dim) * 2 + f32s(s.heads * s.head_dim)
+                let cache = 2 * length * u64::from(s.kv_heads * s.head_dim) * 2;
+                cache + f32s((2 * s.heads + 2 * s.kv_heads) * s.head_dim)
             }
-            KernelSpec::AttentionCombine(s) => {
-                let runs = length.div_ceil(u64::from(s.min_run)).min(u64::from(s.splits));
-                runs * f32s(s.heads * (s.head_dim + 2)) + f32s(s.heads * s.head_dim)
-            }
-            KernelSpec::Swiglu(s) => 3 * f32s(s.width),
-            KernelSpec::ResidualAdd(s) => 3 * f32s(s.width),
-            KernelSpec::Argmax(s) => f32s(s.vocab) + 2 * f32s(s.blocks),
-            KernelSpec::ChooseGreedy(s) => 2 * f32s(s.blocks),
+            KernelSpec::ChooseGreedy(s) => 2 * f32s(s.candidates),
             KernelSpec::ReadProbe(_) => 0,
         }
     }
+}
+
+/// A GEMV's name: segments, columns, what comes before and after, and the schedule.
+fn gemv_name(s: &GemvShape) -> String {
+    let segments: String =
+        s.segments.iter().map(|segment| format!("{}r{}_", segment.ty.slug(), segment.rows)).collect();
+    let bias = if s.bias { "b" } else { "" };
+    let input = match s.input {
+        Input::Plain => String::new(),
+        Input::Normed { eps } => format!("_e{:08x}", eps.to_bits()),
+    };
+    let output = match s.output {
+        Output::Store => "",
+        Output::Residual => "_add",
+        Output::Swiglu => "_swiglu",
+        Output::Argmax => "_argmax",
+    };
+    let schedule = &s.schedule;
+    format!(
+        "gemv_{segments}c{}{bias}{input}{output}_g{}_w{}_d{}_i{}_s{}_f{}_m{}_h{}_{}",
+        s.cols,
+        schedule.grid,
+        schedule.warps,
+        schedule.depth,
+        schedule.groups,
+        schedule.stages,
+        schedule.in_flight,
+        schedule.resident,
+        schedule.reserve,
+        launch_name(schedule.copy, schedule.trigger)
+    )
+}
+
+/// Attention's name.
+fn attention_name(s: &AttentionShape) -> String {
+    let kind = match s.rope {
+        RopeKind::Norm => "norm",
+        RopeKind::Neox => "neox",
+    };
+    let norm = s.qk_norm.map_or(String::new(), |eps| format!("_e{:08x}", eps.to_bits()));
+    format!(
+        "attention_h{}_k{}_d{}_{kind}{}{norm}_b{}_r{}_p{}_s{}_{}",
+        s.heads,
+        s.kv_heads,
+        s.head_dim,
+        s.rotated,
+        s.heads_per_block,
+        s.splits,
+        s.min_pages,
+        s.stages,
+        launch_name(s.copy, s.trigger)
+    )
+}
+
+/// How data is loaded, and when the next launch may start.
+fn launch_name(copy: CopyEngine, trigger: Trigger) -> String {
+    let copy = match copy {
+        CopyEngine::Bulk => "b",
+        CopyEngine::Async => "a",
+    };
+    let trigger = match trigger {
+        Trigger::Never => "n",
+        Trigger::AtStart => "s",
+        Trigger::AfterWait => "w",
+    };
+    format!("{copy}{trigger}")
 }

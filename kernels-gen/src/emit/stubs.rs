@@ -131,14 +131,14 @@ fn scalar(ty: Type) -> TokenStream {
 mod tests {
     use super::*;
     use crate::emit::compile;
-    use crate::kernels::argmax::ArgmaxShape;
-    use crate::kernels::residual_add::ResidualAddShape;
+    use crate::kernels::argmax::ChooseShape;
+    use crate::kernels::probe::ProbeShape;
     use crate::spec::KernelSpec;
 
     fn generated() -> String {
         let specs = [
-            KernelSpec::Argmax(ArgmaxShape { vocab: 512, blocks: 2, threads: 64 }),
-            KernelSpec::ResidualAdd(ResidualAddShape { width: 256, threads: 128 }),
+            KernelSpec::ReadProbe(ProbeShape { grid: 2, threads: 64 }),
+            KernelSpec::ChooseGreedy(ChooseShape { candidates: 9, threads: 32 }),
         ];
         let targets = [Target::Sm80, Target::Sm90].map(|target| (target, compile(&specs, target).unwrap()));
         module(&targets).unwrap()
@@ -150,11 +150,11 @@ mod tests {
         for part in [
             "pub const TARGETS: &[Target] = &[Target::Sm80, Target::Sm90];",
             "Target::Sm90 => sm_90::KERNELS,",
-            "&[argmax_v512_b2_t64::SOURCE, residual_add_w256_t128::SOURCE]",
-            "ptx: include_str!(\"sm_90/residual_add_w256_t128.ptx\"),",
+            "&[read_probe_g2_t64::SOURCE, choose_greedy_n9_t32::SOURCE]",
+            "ptx: include_str!(\"sm_90/choose_greedy_n9_t32.ptx\"),",
             "grid: [2, 1, 1], block: [64, 1, 1], dynamic_shared: 0,",
-            "launcher: &mut L, x: DevicePointer<f32>, y: DevicePointer<f32>, ) -> Result<(), L::Error>",
-            "launcher.launch(&SOURCE, CONFIG, &params(&[&x, &y]))",
+            "launcher: &mut L, data: DevicePointer<u32>, units: u32, out: DevicePointer<u32>, ) -> Result<(), L::Error>",
+            "launcher.launch(&SOURCE, CONFIG, &params(&[&data, &units, &out]))",
         ] {
             assert!(words(&text).contains(&words(part)), "{part}\nis not in\n{text}");
         }

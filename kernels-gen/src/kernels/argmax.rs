@@ -1,38 +1,39 @@
 //! The most likely token, and the step to the next position.
+//!
+//! The head's kernel finds the largest logit of each of its CTAs ([`super::gemv::gemv_argmax`]); [`choose_greedy`] joins
+//! them.
 
 use bespoke_codegen::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::state;
 
-/// Argmax' compile-time parameters.
+/// [`choose_greedy`]'s compile-time parameters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct ArgmaxShape {
-    /// Logits.
-    pub vocab: u32,
-    /// CTAs of the first launch, at most `threads`.
-    pub blocks: u32,
-    /// Threads a CTA: a multiple of 32, at most 1024.
+pub struct ChooseShape {
+    /// Candidates, at most `threads`.
+    pub candidates: u32,
+    /// Threads of the CTA: a multiple of 32, at most 1024.
     pub threads: u32,
 }
 
 /// A logit and its token.
 #[derive(Clone, Copy, Carry)]
-struct Candidate {
-    value: Val<f32>,
-    token: Val<u32>,
+pub(crate) struct Candidate {
+    pub value: Val<f32>,
+    pub token: Val<u32>,
 }
 
 /// The larger of two, of equals the one with the smaller token; a NaN never wins.
 #[device]
-fn better(a: Candidate, b: Candidate) -> Candidate {
+pub(crate) fn better(a: Candidate, b: Candidate) -> Candidate {
     let take = b.value > a.value || (b.value == a.value && b.token < a.token);
     Candidate { value: select(take, b.value, a.value), token: select(take, b.token, a.token) }
 }
 
-/// The best candidate of a CTA of `threads` threads, in warp 0.
+/// The best candidate of `threads` threads, in warp 0; they meet at barrier `id`.
 #[device]
-fn block_best(mine: Candidate, threads: u32) -> Candidate {
+pub(crate) fn block_best(mine: Candidate, threads: u32, id: u8) -> Candidate {
     let mut best = warp_best(mine);
     let warps = threads / WARP;
     if warps > 1 {
@@ -42,7 +43,7 @@ fn block_best(mine: Candidate, threads: u32) -> Candidate {
             values.at(warp_index()).store(best.value);
             tokens.at(warp_index()).store(best.token);
         }
-        barrier();
+        named_barrier(id, threads);
         if warp_index() == 0 {
             let from = select(lane() < warps, lane(), 0u32);
             best = warp_best(Candidate { value: values.at(from).load(), token: tokens.at(from).load() });
@@ -63,28 +64,9 @@ fn warp_best(mine: Candidate) -> Candidate {
     best
 }
 
-/// The best logit of each CTA's share: `values[block]`, `tokens[block]`.
-///
-/// `logits` f32 [vocab], `values` f32 and `tokens` u32 [blocks]. CTAs take the logits in turn, a CTA's width at a
-/// time.
-#[kernel(threads = s.threads)]
-pub fn argmax(logits: Ptr<Global, f32>, values: Ptr<Global, f32>, tokens: Ptr<Global, u32>, s: &ArgmaxShape) {
-    let mut best = Candidate { value: val(f32::NEG_INFINITY), token: val(0u32) };
-    let mut token = block_index() * s.threads + thread_index();
-    while token < s.vocab {
-        best = better(best, Candidate { value: logits.at(token).load(), token });
-        token += s.blocks * s.threads;
-    }
-    let best = block_best(best, s.threads);
-    if thread_index() == 0 {
-        values.at(block_index()).store(best.value);
-        tokens.at(block_index()).store(best.token);
-    }
-}
-
 /// The best of the CTAs' candidates becomes the next token, unless the prompt gives it; then the position advances.
 ///
-/// `values` and `tokens` as [`argmax`] wrote them; `sequence` u32 by position, `state` see [`state`]. `finished` u32
+/// `values` and `tokens` as the head wrote them; `sequence` u32 by position, `state` see [`state`]. `finished` u32
 /// by position is for the host: it gets the next token, given or chosen. One CTA. Of equal logits the smallest token
 /// wins; if all are NaN, token 0.
 #[kernel(threads = s.threads)]
@@ -94,12 +76,12 @@ pub fn choose_greedy(
     sequence: Ptr<Global, u32>,
     finished: Ptr<Global, u32>,
     state: Ptr<Global, u32>,
-    s: &ArgmaxShape,
+    s: &ChooseShape,
 ) {
     let mine = thread_index();
-    let from = select(mine < s.blocks, mine, 0u32);
+    let from = select(mine < s.candidates, mine, 0u32);
     let best =
-        block_best(Candidate { value: values.at(from).load(), token: tokens.at(from).load() }, s.threads);
+        block_best(Candidate { value: values.at(from).load(), token: tokens.at(from).load() }, s.threads, 0);
     if thread_index() == 0 {
         let next = state.at(state::POSITION).load() + 1;
         let mut token = best.token;

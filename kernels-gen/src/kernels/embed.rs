@@ -3,10 +3,9 @@
 use bespoke_codegen::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::gemv::float_weights;
-use super::quants;
+use super::rows;
 use super::state;
-use crate::weights::{Layout, PlaneKind, WeightType};
+use crate::weights::{Layout, WeightType};
 
 /// The embedding's compile-time parameters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -22,7 +21,7 @@ pub struct EmbedShape {
 }
 
 impl EmbedShape {
-    /// Where the matrix' planes lie.
+    /// How the matrix lies.
     ///
     /// # Panics
     /// If the type's blocks do not divide the width; a plan checks that first.
@@ -30,9 +29,9 @@ impl EmbedShape {
         Layout::new(self.ty, self.vocab, self.cols).expect("whole blocks a row")
     }
 
-    /// Threads that have work: one for each chunk of 32 weights, or each 16 bytes of floats.
+    /// Threads that have work: one for each eight columns.
     fn units(&self) -> u32 {
-        if self.ty.is_quantised() { self.cols / 32 } else { self.layout().planes[0].row_bytes / 16 }
+        self.cols.div_ceil(32) * 4
     }
 
     /// CTAs.
@@ -58,21 +57,17 @@ pub fn embed(
     if unit < s.units() {
         let token = tokens.at(state::position(state)).load();
         let row = select(token < s.vocab, token, 0u32);
-        if s.ty.is_quantised() {
-            let chunk = quants::load_chunk(w, &layout, row, unit);
-            let out = x.at(unit * 32);
-            let values = quants::values(&chunk);
-            for (i, four) in values.chunks_exact(4).enumerate() {
-                out.at(4 * i).store_vector([four[0], four[1], four[2], four[3]]);
-            }
-        } else {
-            let plane = layout.plane(PlaneKind::Floats);
-            let values = float_weights(w.bytes(mul_wide(row, plane.row_bytes)).bytes(unit * 16), s.ty);
-            let first = unit * values.len() as u32;
-            for (i, value) in values.into_iter().enumerate() {
-                let column = first + i as u32;
-                if column < s.cols {
-                    x.at(column).store(value);
+        let (chunk, quarter) = (unit >> 2, unit & 3);
+        let eight = rows::eighth(w, &layout, row, chunk, quarter);
+        for (column, values) in eight.columns.into_iter().zip(eight.values) {
+            let column = chunk * 32 + column;
+            if s.cols % 32 == 0 {
+                x.at(column).store_vector(values);
+            } else {
+                for (i, value) in (0u32..).zip(values) {
+                    if column + i < s.cols {
+                        x.at(column + i).store(value);
+                    }
                 }
             }
         }

@@ -1,9 +1,8 @@
-//! Rotary position embedding of queries and keys.
+//! Rotary position embedding: (a, b) ← (a·cos θ − b·sin θ, a·sin θ + b·cos θ), θ = position · frequency(i), for every
+//! pair i of a head.
 
 use bespoke_codegen::prelude::*;
 use serde::{Deserialize, Serialize};
-
-use super::state;
 
 /// Which elements of a head are rotated together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -15,59 +14,23 @@ pub enum RopeKind {
     Neox,
 }
 
-/// The rotation's compile-time parameters.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct RopeShape {
-    /// Heads, one after the other: those of the queries, then those of the keys.
-    pub heads: u32,
-    /// Elements a head.
-    pub head_dim: u32,
-    /// Elements of a head that are rotated: the first ones; even.
-    pub rotated: u32,
-    /// Which are rotated together.
-    pub kind: RopeKind,
-    /// Threads a CTA; the grid covers every pair once.
-    pub threads: u32,
-}
-
-impl RopeShape {
-    /// CTAs.
-    pub fn grid(&self) -> u32 {
-        (self.heads * self.rotated / 2).div_ceil(self.threads)
-    }
-}
-
-/// (a, b) ← (a·cos θ − b·sin θ, a·sin θ + b·cos θ), θ = position · frequency(i), in place, for every pair i of
-/// every head.
+/// sin θ and cos θ, θ = position · frequency(`pair`).
 ///
-/// `x` f32 [heads, head_dim]; `table` f32 [rotated/2, 2]: frequency(i)/2π as the sum of two f32, made by
-/// [`frequencies`]. Turns are reduced before they become an angle, so the angle stays exact to about 2^-22 at any
-/// position, where position · frequency in f32 would lose a bit a doubling.
-#[kernel(threads = s.threads)]
-pub fn rope(x: Ptr<Global, f32>, table: Ptr<Global, f32>, state: Ptr<Global, u32>, s: &RopeShape) {
-    let half = s.rotated / 2;
-    let index = block_index() * s.threads + thread_index();
-    if index < s.heads * half {
-        let (head, pair) = (index / half, index % half);
-        let position = state::position(state).cast::<f32>();
-        let [high, low] = table.at(pair * 2).load_vector::<2>();
-        let turns = position * high;
-        let rest = fma(position, low, fma(position, high, -turns));
-        let nearest = turns.cast_rounded::<i32>(Rounding::Nearest).cast::<f32>();
-        let angle = (turns - nearest + rest) * std::f32::consts::TAU;
-        let (sin, cos) = (angle.sin(), angle.cos());
-        let base = x.at(head * s.head_dim);
-        let (first, second) = match s.kind {
-            RopeKind::Norm => (base.at(pair * 2), base.at(pair * 2).at(1)),
-            RopeKind::Neox => (base.at(pair), base.at(pair).at(half)),
-        };
-        let (a, b) = (first.load(), second.load());
-        first.store(a * cos - b * sin);
-        second.store(a * sin + b * cos);
-    }
+/// `table` f32 [rotated/2, 2]: frequency(i)/2π as the sum of two f32, made by [`frequencies`]. Turns are reduced
+/// before they become an angle, so the angle stays exact to about 2^-22 at any position, where position · frequency in
+/// f32 would lose a bit a doubling.
+#[device]
+pub(crate) fn turn(table: Ptr<Global, f32>, pair: Val<u32>, position: Val<u32>) -> [Val<f32>; 2] {
+    let position = position.cast::<f32>();
+    let [high, low] = table.at(pair * 2).load_vector::<2>();
+    let turns = position * high;
+    let rest = fma(position, low, fma(position, high, -turns));
+    let nearest = turns.cast_rounded::<i32>(Rounding::Nearest).cast::<f32>();
+    let angle = (turns - nearest + rest) * std::f32::consts::TAU;
+    [angle.sin(), angle.cos()]
 }
 
-/// The table of [`rope`] for base frequency `base`: `frequency(i) = base^(−2i/rotated) / factors[i]`, over 2π, as
+/// The table of frequencies for base frequency `base`: `frequency(i) = base^(−2i/rotated) / factors[i]`, over 2π, as
 /// (high, low) f32 pairs. `factors` holds rotated/2 divisors (GGUF's `rope_freqs.weight`) or is empty.
 pub fn frequencies(base: f64, rotated: u32, factors: &[f32]) -> Vec<f32> {
     (0..rotated / 2)

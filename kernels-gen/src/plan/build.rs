@@ -2,21 +2,15 @@
 
 use bespoke_codegen::ptx::Target;
 
-use super::weights::stack;
+use super::weights::{Member, segments, stack};
 use super::{
     Access, Argument, Buffer, BufferKind, Launch, Part, PartKind, Plan, PlanKernel, PlanParams, cost,
 };
 use crate::kernels::embed::EmbedShape;
-use crate::kernels::gemv::{GemvShape, Segment};
-use crate::kernels::kv_append::KvAppendShape;
-use crate::kernels::residual_add::ResidualAddShape;
-use crate::kernels::rms_norm::RmsNormShape;
-use crate::kernels::rope::RopeShape;
+use crate::kernels::gemv::{GemvShape, Input, Output, Schedule, Trigger};
 use crate::kernels::state;
-use crate::kernels::swiglu::SwigluShape;
 use crate::shape::{LayerTypes, ModelShape};
 use crate::spec::KernelSpec;
-use crate::weights::WeightType;
 
 /// A view into a buffer of the plan being built.
 #[derive(Clone, Copy)]
@@ -57,12 +51,10 @@ impl View {
 /// Activations that live within a step, and what lives longer.
 struct Memory {
     residual: View,
-    normed: View,
     qkv: View,
     partial: View,
+    counters: View,
     attended: View,
-    projected: View,
-    gate_up: View,
     activated: View,
     logits: View,
     best_values: View,
@@ -135,31 +127,27 @@ impl Builder {
         let shape = self.plan.shape.clone();
         let (target, batch) = (self.plan.target, u64::from(self.plan.params.batch));
         let d = &shape.dimensions;
-        let attention = cost::attention(target, d);
-        let argmax = cost::argmax(target, d.vocab);
+        let attention = cost::attention(target, &shape);
+        // One for each CTA of the head.
+        let candidates = target.multiprocessors();
         let mut activation =
             |name: &str, elements: u32| self.buffer(name, batch * f32s(elements), BufferKind::Activation);
         let qkv_width = shape.q_width() + 2 * shape.kv_width();
         let residual = activation("residual", d.hidden);
-        let normed = activation("normed", d.hidden);
         let qkv = activation("qkv", qkv_width);
         let partial = activation("attention_partial", attention.workspace());
         let attended = activation("attended", shape.q_width());
-        let projected = activation("projected", d.hidden);
-        let gate_up = activation("gate_up", 2 * d.ffn);
         let activated = activation("activated", d.ffn);
         let logits = activation("logits", d.vocab);
-        let best_values = activation("best_values", argmax.blocks);
-        let best_tokens = activation("best_tokens", argmax.blocks);
+        let best_values = activation("best_values", candidates);
+        let best_tokens = activation("best_tokens", candidates);
         let positions = self.plan.params.context;
         Memory {
             residual,
-            normed,
             qkv,
             partial,
+            counters: self.buffer("attention_counters", batch * f32s(attention.counters()), BufferKind::Counters),
             attended,
-            projected,
-            gate_up,
             activated,
             logits,
             best_values,
@@ -177,47 +165,44 @@ impl Builder {
         self.buffer(tensor, f32s(elements), BufferKind::Weights { parts })
     }
 
-    /// The weights of a stack of matrices, and the stack.
-    fn matrices(
-        &mut self,
-        name: String,
-        cols: u32,
-        members: &[(String, WeightType, u32, bool)],
-    ) -> (View, GemvShape) {
-        let segments =
-            members.iter().map(|(_, ty, rows, bias)| Segment { ty: *ty, rows: *rows, bias: *bias }).collect();
-        let shape = cost::gemv(self.plan.target, cols, segments);
-        let tensors: Vec<String> = members.iter().map(|(tensor, ..)| tensor.clone()).collect();
-        let (parts, bytes) = stack(&shape, &tensors);
-        (self.buffer(name, bytes, BufferKind::Weights { parts }), shape)
+    /// Divides a stack of matrices and places its weights.
+    fn matrices(&mut self, stack_of: Stack<'_>) -> (View, GemvShape) {
+        let shape = self.divided(&stack_of);
+        let (parts, bytes) = stack(&shape, stack_of.members, stack_of.norm);
+        (self.buffer(stack_of.name, bytes, BufferKind::Weights { parts }), shape)
     }
 
-    fn norm(&mut self, label: &str, rows: u32, cols: u32, [x, w, y]: [View; 3]) {
-        let eps = self.plan.shape.dimensions.eps;
-        let spec = RmsNormShape { rows, cols, eps, threads: cost::norm_threads(cols) };
-        let arguments = if (x.buffer, x.offset) == (y.buffer, y.offset) {
-            vec![x.read_write("x"), w.read("w"), y.read_write("y")]
-        } else {
-            vec![x.read("x"), w.read("w"), y.write("y")]
+    fn divided(&self, stack: &Stack<'_>) -> GemvShape {
+        let shape = GemvShape {
+            cols: stack.cols,
+            segments: segments(stack.members, stack.output == Output::Swiglu),
+            bias: stack.bias,
+            input: match stack.norm {
+                Some(_) => Input::Normed { eps: self.plan.shape.dimensions.eps },
+                None => Input::Plain,
+            },
+            output: stack.output,
+            schedule: Schedule::MINIMAL,
         };
-        self.launch(label, KernelSpec::RmsNorm(spec), arguments);
+        cost::gemv(self.plan.target, shape, stack.trigger)
     }
 
-    fn gemv(&mut self, label: &str, shape: GemvShape, [w, x, y]: [View; 3]) {
-        self.launch(label, KernelSpec::Gemv(shape), vec![w.read("w"), x.read("x"), y.write("y")]);
-    }
-
-    fn residual_add(&mut self, label: &str, memory: &Memory) {
-        let spec = ResidualAddShape { width: self.plan.shape.dimensions.hidden, threads: cost::ELEMENTWISE };
-        let args = vec![memory.residual.read_write("x"), memory.projected.read("y")];
-        self.launch(label, KernelSpec::ResidualAdd(spec), args);
+    /// A GEMV over `x` to `y`.
+    fn gemv(&mut self, stack: Stack<'_>, x: View, y: View) {
+        let label = stack.name.clone();
+        let residual = stack.output == Output::Residual;
+        let (w, shape) = self.matrices(stack);
+        let y = if residual { y.read_write("y") } else { y.write("y") };
+        self.launch(label, KernelSpec::Gemv(shape), vec![w.read("w"), x.read("x"), y]);
     }
 
     fn embed(&mut self, memory: &Memory) -> View {
         let shape = &self.plan.shape;
         let (vocab, hidden, ty) = (shape.dimensions.vocab, shape.dimensions.hidden, shape.embedding);
-        let name = "token_embd".to_owned();
-        let (weights, _) = self.matrices(name.clone(), hidden, &[(name, ty, vocab, false)]);
+        let members = [Member { tensor: "token_embd".into(), ty, rows: vocab }];
+        // Where it is the output matrix as well, it lies as that one's stack does.
+        let norm = shape.head.is_none().then(|| "output_norm.weight".to_owned());
+        let (weights, _) = self.matrices(Stack { norm, ..Stack::plain("token_embd".into(), hidden, &members) });
         let spec = EmbedShape { ty, vocab, cols: hidden, threads: cost::ELEMENTWISE };
         let args = vec![
             weights.read("w"),
@@ -235,120 +220,117 @@ impl Builder {
         let (q_width, kv_width) = (shape.q_width(), shape.kv_width());
         let name = |part: &str| format!("blk.{layer}.{part}");
 
-        let w = self.vector(name("attn_norm.weight"), d.hidden);
-        self.norm(&name("attn_norm"), 1, d.hidden, [memory.residual, w, memory.normed]);
-
-        let members =
-            [("attn_q", types.q, q_width), ("attn_k", types.k, kv_width), ("attn_v", types.v, kv_width)]
-                .map(|(tensor, ty, rows)| (name(tensor), ty, rows, arch.qkv_bias));
-        let (w, gemv) = self.matrices(name("attn_qkv"), d.hidden, &members);
-        self.gemv(&name("attn_qkv"), gemv, [w, memory.normed, memory.qkv]);
-
-        let q = memory.qkv.part(0, f32s(q_width));
-        let k = memory.qkv.part(f32s(q_width), f32s(kv_width));
-        let v = memory.qkv.part(f32s(q_width + kv_width), f32s(kv_width));
-        if arch.qk_norm {
-            for (part, heads, view) in [("attn_q_norm", d.heads, q), ("attn_k_norm", d.kv_heads, k)] {
-                let w = self.vector(name(&format!("{part}.weight")), d.head_dim);
-                self.norm(&name(part), heads, d.head_dim, [view, w, view]);
-            }
-        }
-
-        let rope = RopeShape {
-            heads: d.heads + d.kv_heads,
-            head_dim: d.head_dim,
-            rotated: d.rotated,
-            kind: arch.rope,
-            threads: cost::ELEMENTWISE,
+        let members = [("attn_q", types.q, q_width), ("attn_k", types.k, kv_width), ("attn_v", types.v, kv_width)]
+            .map(|(tensor, ty, rows)| Member { tensor: name(tensor), ty, rows });
+        let stack = Stack {
+            norm: Some(name("attn_norm.weight")),
+            bias: arch.qkv_bias,
+            // Attention reads the position, and earlier keys and values, before it waits.
+            trigger: Trigger::AfterWait,
+            ..Stack::plain(name("attn_qkv"), d.hidden, &members)
         };
-        let rotated = memory.qkv.part(0, f32s(q_width + kv_width));
-        let args = vec![rotated.read_write("x"), memory.rope_table.read("table"), memory.state.read("state")];
-        self.launch(name("rope"), KernelSpec::Rope(rope), args);
+        self.gemv(stack, memory.residual, memory.qkv);
 
-        let cache_bytes =
-            u64::from(self.plan.params.batch) * u64::from(self.plan.params.context) * u64::from(kv_width) * 2;
+        let attention = cost::attention(self.plan.target, &shape);
+        let cache_bytes = u64::from(self.plan.params.batch) * attention.cache_bytes(self.plan.params.context);
         let keys = self.buffer(name("keys"), cache_bytes, BufferKind::KvCache);
         let values = self.buffer(name("values"), cache_bytes, BufferKind::KvCache);
-        let append = KvAppendShape { width: kv_width, threads: cost::ELEMENTWISE };
-        let args = vec![
-            k.read("k"),
-            v.read("v"),
-            keys.write("keys"),
-            values.write("values"),
+        let mut args = vec![memory.qkv.read("qkv")];
+        if arch.qk_norm {
+            for (part, param) in [("attn_q_norm", "q_norm"), ("attn_k_norm", "k_norm")] {
+                args.push(self.vector(name(&format!("{part}.weight")), d.head_dim).read(param));
+            }
+        }
+        args.extend([
+            memory.rope_table.read("rope_table"),
+            keys.read_write("keys"),
+            values.read_write("values"),
+            memory.partial.read_write("partial"),
+            memory.counters.read_write("counters"),
+            memory.attended.write("y"),
             memory.state.read("state"),
-        ];
-        self.launch(name("kv_append"), KernelSpec::KvAppend(append), args);
+        ]);
+        self.launch(name("attention"), KernelSpec::Attention(attention), args);
 
-        let attention = cost::attention(self.plan.target, d);
-        let args = vec![
-            q.read("q"),
-            keys.read("keys"),
-            values.read("values"),
-            memory.partial.write("partial"),
-            memory.state.read("state"),
-        ];
-        self.launch(name("attention"), KernelSpec::Attention(attention.clone()), args);
-        let args =
-            vec![memory.partial.read("partial"), memory.attended.write("y"), memory.state.read("state")];
-        self.launch(name("attention_combine"), KernelSpec::AttentionCombine(attention), args);
-
-        let members = [(name("attn_output"), types.output, d.hidden, false)];
-        let (w, gemv) = self.matrices(name("attn_output"), q_width, &members);
-        self.gemv(&name("attn_output"), gemv, [w, memory.attended, memory.projected]);
-        self.residual_add(&name("attn_residual"), memory);
+        let members = [Member { tensor: name("attn_output"), ty: types.output, rows: d.hidden }];
+        let stack =
+            Stack { output: Output::Residual, ..Stack::plain(name("attn_output"), q_width, &members) };
+        self.gemv(stack, memory.attended, memory.residual);
     }
 
     fn feed_forward_block(&mut self, layer: usize, types: &LayerTypes, memory: &Memory) {
         let (hidden, ffn) = (self.plan.shape.dimensions.hidden, self.plan.shape.dimensions.ffn);
         let name = |part: &str| format!("blk.{layer}.{part}");
 
-        let w = self.vector(name("ffn_norm.weight"), hidden);
-        self.norm(&name("ffn_norm"), 1, hidden, [memory.residual, w, memory.normed]);
+        let members = [("ffn_gate", types.gate), ("ffn_up", types.up)]
+            .map(|(tensor, ty)| Member { tensor: name(tensor), ty, rows: ffn });
+        let stack = Stack {
+            norm: Some(name("ffn_norm.weight")),
+            output: Output::Swiglu,
+            ..Stack::plain(name("ffn_gate_up"), hidden, &members)
+        };
+        self.gemv(stack, memory.residual, memory.activated);
 
-        let members = [(name("ffn_gate"), types.gate, ffn, false), (name("ffn_up"), types.up, ffn, false)];
-        let (w, gemv) = self.matrices(name("ffn_gate_up"), hidden, &members);
-        self.gemv(&name("ffn_gate_up"), gemv, [w, memory.normed, memory.gate_up]);
-
-        let swiglu = SwigluShape { width: ffn, threads: cost::ELEMENTWISE };
-        let args = vec![memory.gate_up.read("x"), memory.activated.write("y")];
-        self.launch(name("swiglu"), KernelSpec::Swiglu(swiglu), args);
-
-        let (w, gemv) =
-            self.matrices(name("ffn_down"), ffn, &[(name("ffn_down"), types.down, hidden, false)]);
-        self.gemv(&name("ffn_down"), gemv, [w, memory.activated, memory.projected]);
-        self.residual_add(&name("ffn_residual"), memory);
+        let members = [Member { tensor: name("ffn_down"), ty: types.down, rows: hidden }];
+        let stack = Stack { output: Output::Residual, ..Stack::plain(name("ffn_down"), ffn, &members) };
+        self.gemv(stack, memory.activated, memory.residual);
     }
 
     fn head(&mut self, embedding: View, memory: &Memory) {
         let shape = self.plan.shape.clone();
         let d = &shape.dimensions;
-        let w = self.vector("output_norm.weight".into(), d.hidden);
-        self.norm("output_norm", 1, d.hidden, [memory.residual, w, memory.normed]);
-
-        let (w, gemv) = match shape.head {
-            Some(ty) => self.matrices("output".into(), d.hidden, &[("output".into(), ty, d.vocab, false)]),
-            // Tied: the embedding's rows are the output matrix, and its planes lie as a stack of one.
-            None => {
-                let segment = Segment { ty: shape.embedding, rows: d.vocab, bias: false };
-                (embedding, cost::gemv(self.plan.target, d.hidden, vec![segment]))
-            }
+        let (tensor, ty) = match shape.head {
+            Some(ty) => ("output", ty),
+            None => ("token_embd", shape.embedding),
         };
-        self.gemv("output", gemv, [w, memory.normed, memory.logits]);
-
-        let argmax = cost::argmax(self.plan.target, d.vocab);
+        let members = [Member { tensor: tensor.to_owned(), ty, rows: d.vocab }];
+        let stack = Stack {
+            norm: Some("output_norm.weight".into()),
+            output: Output::Argmax,
+            ..Stack::plain("output".into(), d.hidden, &members)
+        };
+        let (w, gemv) = match shape.head {
+            Some(_) => self.matrices(stack),
+            None => (embedding, self.divided(&stack)),
+        };
+        let choose = cost::choose(&gemv);
+        let candidates = f32s(choose.candidates);
+        let (values, best) = (memory.best_values.part(0, candidates), memory.best_tokens.part(0, candidates));
         let args = vec![
-            memory.logits.read("logits"),
-            memory.best_values.write("values"),
-            memory.best_tokens.write("tokens"),
+            w.read("w"),
+            memory.residual.read("x"),
+            memory.logits.write("y"),
+            values.write("values"),
+            best.write("rows"),
         ];
-        self.launch("argmax", KernelSpec::Argmax(argmax.clone()), args);
+        self.launch("output", KernelSpec::Gemv(gemv), args);
         let args = vec![
-            memory.best_values.read("values"),
-            memory.best_tokens.read("tokens"),
+            values.read("values"),
+            best.read("tokens"),
             memory.tokens.read_write("sequence"),
             memory.finished.write("finished"),
             memory.state.read_write("state"),
         ];
-        self.launch("choose", KernelSpec::ChooseGreedy(argmax), args);
+        self.launch("choose", KernelSpec::ChooseGreedy(choose), args);
+    }
+}
+
+/// A stack of matrices to be placed.
+struct Stack<'a> {
+    /// The buffer's name, and the launch's label.
+    name: String,
+    cols: u32,
+    members: &'a [Member],
+    /// The tensor of the norm's weights.
+    norm: Option<String>,
+    bias: bool,
+    output: Output,
+    trigger: Trigger,
+}
+
+impl<'a> Stack<'a> {
+    fn plain(name: String, cols: u32, members: &'a [Member]) -> Stack<'a> {
+        let (output, trigger) = (Output::Store, Trigger::AtStart);
+        Stack { name, cols, members, norm: None, bias: false, output, trigger }
     }
 }

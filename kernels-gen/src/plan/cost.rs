@@ -3,75 +3,81 @@
 use bespoke_codegen::dsl::WARP;
 use bespoke_codegen::ptx::Target;
 
-use crate::kernels::argmax::ArgmaxShape;
+use crate::kernels::argmax::ChooseShape;
 use crate::kernels::attention::AttentionShape;
-use crate::kernels::gemv::{GemvShape, Segment};
-use crate::shape::Dimensions;
+use crate::kernels::gemv::{CopyEngine, GemvShape, Schedule, Trigger};
+use crate::shape::ModelShape;
 
 /// Threads a CTA of elementwise kernels.
 pub(super) const ELEMENTWISE: u32 = 128;
 
-/// Divides a stack of matrices.
+/// Divides a stack of matrices: one CTA a multiprocessor with a ring as deep as its share of the weights, or as its
+/// share of shared memory.
 ///
-/// A row gets as many lanes as it has 16-byte units, up to a warp. CTAs are large, because each quantises the whole
-/// input; two of them a multiprocessor cover each other's pauses. Where there are few rows, CTAs are smaller, so
-/// that every multiprocessor gets some.
-pub(super) fn gemv(target: Target, cols: u32, segments: Vec<Segment>) -> GemvShape {
-    let units = segments
-        .iter()
-        .map(|segment| match (segment.ty.is_quantised(), segment.ty.ggml().row_bytes(8)) {
-            (true, _) => cols / 32,
-            (false, Some(eight)) => (cols * eight as u32 / 8).div_ceil(16),
-            (false, None) => cols,
-        })
-        .max()
-        .unwrap_or(1);
-    let divides = |rows: u32| segments.iter().all(|segment| segment.rows.is_multiple_of(rows));
-    let mut lanes_per_row = units.next_power_of_two().clamp(1, WARP);
-    while !divides(WARP / lanes_per_row) {
-        lanes_per_row *= 2;
-    }
-    let mut shape = GemvShape { cols, segments, threads: 512, lanes_per_row, rows_per_group: 1, grid: 1 };
-    let rows = shape.rows();
-    let multiprocessors = target.multiprocessors();
-    while shape.threads > 128 && rows.div_ceil(shape.threads / WARP * shape.rows_per_warp()) < multiprocessors
-    {
-        shape.threads /= 2;
-    }
-    let tiles = rows.div_ceil(shape.threads / WARP * shape.rows_per_warp());
-    shape.grid = tiles.min(multiprocessors * (1024 / shape.threads));
+/// Two CTAs fit a multiprocessor, this launch's and the next one's, which fills its ring while this one ends. Two
+/// stages on their way saturate the memory; more only make others wait longer.
+pub(super) fn gemv(target: Target, mut shape: GemvShape, trigger: Trigger) -> GemvShape {
+    let tiles: u32 = shape.layouts().iter().map(|layout| layout.tiles).max().unwrap_or(1);
+    let bulk = target.has_programmatic_launch();
+    shape.schedule = Schedule {
+        grid: target.multiprocessors().min(tiles),
+        warps: 8,
+        depth: if shape.layouts().iter().all(|layout| layout.blocks % 2 == 0) { 2 } else { 1 },
+        groups: 2,
+        stages: 2,
+        in_flight: 2,
+        resident: 1,
+        reserve: if bulk { shared_budget(target) + 2048 } else { 0 },
+        copy: if bulk { CopyEngine::Bulk } else { CopyEngine::Async },
+        trigger: if bulk { trigger } else { Trigger::Never },
+    };
+    let fixed = GemvShape { schedule: Schedule { reserve: 0, ..shape.schedule }, ..shape.clone() }.shared_bytes() - 2 * shape.stage_bytes();
+    let room = (target.shared_memory_per_block().saturating_sub(fixed) / shape.stage_bytes()).min(shared_budget(target) / shape.stage_bytes());
+    let share: u64 = shape.layouts().iter().map(|layout| layout.bytes).sum::<u64>() / u64::from(shape.schedule.grid);
+    let needed = share.div_ceil(u64::from(shape.stage_bytes())) as u32 + 1;
+    let groups = shape.schedule.groups;
+    if needed > 20 { shape.schedule.in_flight = 3; }
+    shape.schedule.stages = (room / groups * groups).min(needed.next_multiple_of(groups)).max(2);
     shape
 }
 
-/// Divides attention: enough runs of the context to give every multiprocessor two CTAs.
-pub(super) fn attention(target: Target, d: &Dimensions) -> AttentionShape {
+/// Shared memory of a CTA such that two fit a multiprocessor, in bytes (CUDA Programming Guide, "Technical
+/// Specifications per Compute Capability"; a CTA takes 1 KiB more than it asks for).
+fn shared_budget(target: Target) -> u32 {
+    let per_multiprocessor = match target {
+        Target::Sm80 => 164,
+        Target::Sm86 | Target::Sm89 | Target::Sm120 => 100,
+        Target::Sm90 | Target::Sm100 => 228,
+    };
+    (per_multiprocessor / 2 - 2) * 1024
+}
+
+/// Divides attention: enough runs of the context to give every multiprocessor a CTA.
+pub(super) fn attention(target: Target, shape: &ModelShape) -> AttentionShape {
+    let (d, arch) = (&shape.dimensions, &shape.architecture);
     let group = d.heads / d.kv_heads;
-    // Queries and numerators of a head cost 16 registers a lane.
+    // A tensor core's operand has room for eight heads.
     let heads_per_block = (1..=8.min(group)).rev().find(|n| group.is_multiple_of(*n)).unwrap_or(1);
     let blocks = d.heads / heads_per_block;
+    let bulk = target.has_programmatic_launch();
     AttentionShape {
         heads: d.heads,
         kv_heads: d.kv_heads,
         head_dim: d.head_dim,
+        rotated: d.rotated,
+        rope: arch.rope,
+        qk_norm: arch.qk_norm.then_some(d.eps),
         heads_per_block,
-        splits: (2 * target.multiprocessors() / blocks).clamp(1, 64),
-        min_run: 32,
-        threads: 128,
-        combine_threads: d.head_dim.next_multiple_of(WARP),
+        splits: (target.multiprocessors() / blocks).clamp(1, 64),
+        min_pages: 2,
+        stages: 2,
+        copy: if bulk { CopyEngine::Bulk } else { CopyEngine::Async },
+        trigger: if bulk { Trigger::AtStart } else { Trigger::Never },
     }
 }
 
-/// Divides the search for the largest logit.
-pub(super) fn argmax(target: Target, vocab: u32) -> ArgmaxShape {
-    let threads = 256;
-    ArgmaxShape {
-        vocab,
-        blocks: vocab.div_ceil(4 * threads).clamp(1, target.multiprocessors().min(threads)),
-        threads,
-    }
-}
-
-/// Threads for the norm of a row: eight elements each, whole warps, at most 1024.
-pub(super) fn norm_threads(cols: u32) -> u32 {
-    cols.div_ceil(8).next_multiple_of(WARP).clamp(WARP, 1024)
+/// Joins the candidates of the head's CTAs.
+pub(super) fn choose(head: &GemvShape) -> ChooseShape {
+    let candidates = head.schedule.grid;
+    ChooseShape { candidates, threads: candidates.next_multiple_of(WARP) }
 }

@@ -54,7 +54,9 @@ pub enum BufferKind {
     RopeTable,
     /// Written and read within one step; reused from layer to layer.
     Activation,
-    /// Keys and values, from step to step.
+    /// Zero between launches.
+    Counters,
+    /// Keys and values, from step to step. Zero at first: what lies behind the last position is multiplied by zero.
     KvCache,
     /// Position and prompt length: see [`crate::kernels::state`].
     State,
@@ -200,12 +202,7 @@ impl Plan {
             .launches
             .iter()
             .map(|launch| match &self.kernels[launch.kernel].spec {
-                KernelSpec::Gemv(s) => s
-                    .offsets()
-                    .0
-                    .iter()
-                    .map(|segment| segment.layout.file_row_bytes() as u64 * u64::from(segment.layout.rows))
-                    .sum(),
+                KernelSpec::Gemv(s) => s.file_bytes(),
                 KernelSpec::Embed(s) => s.layout().file_row_bytes() as u64,
                 _ => 0,
             })

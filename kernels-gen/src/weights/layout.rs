@@ -90,27 +90,45 @@ impl WeightType {
         !matches!(self, WeightType::F32 | WeightType::F16 | WeightType::BF16)
     }
 
-    /// The planes and how many bytes each has for one row of `cols` weights.
-    fn planes(self, cols: u32) -> Vec<(PlaneKind, u32)> {
-        use PlaneKind::*;
-        let (chunks, superblocks) = (cols / 32, cols / 256);
+    /// The parts of a block, in order.
+    fn parts(self) -> &'static [(PartKind, u32)] {
+        use PartKind::*;
         match self {
-            WeightType::F32 => vec![(Floats, (cols * 4).next_multiple_of(16))],
-            WeightType::F16 | WeightType::BF16 => vec![(Floats, (cols * 2).next_multiple_of(16))],
-            WeightType::Q4_0 => vec![(Low, chunks * 16), (Scale, chunks * 2)],
-            WeightType::Q4_1 => vec![(Low, chunks * 16), (Scale, chunks * 4)],
-            WeightType::Q5_0 => vec![(Low, chunks * 16), (High1, chunks * 4), (Scale, chunks * 2)],
-            WeightType::Q5_1 => vec![(Low, chunks * 16), (High1, chunks * 4), (Scale, chunks * 4)],
-            WeightType::Q8_0 => vec![(Bytes, chunks * 32), (Scale, chunks * 2)],
-            WeightType::Q4_K => vec![(Low, chunks * 16), (Super, superblocks * 16)],
-            WeightType::Q5_K => vec![(Low, chunks * 16), (High1, chunks * 4), (Super, superblocks * 16)],
-            WeightType::Q6_K => vec![
-                (Low, chunks * 16),
-                (High2, chunks * 8),
-                (Scales16, superblocks * 16),
-                (Scale, superblocks * 2),
-            ],
+            WeightType::F32 | WeightType::F16 | WeightType::BF16 => &[(Floats, 2048)],
+            WeightType::Q4_0 => &[(Low, 1024), (Scale, 128)],
+            WeightType::Q4_1 => &[(Low, 1024), (Scale, 256)],
+            WeightType::Q5_0 => &[(Low, 1024), (High1, 256), (Scale, 128)],
+            WeightType::Q5_1 => &[(Low, 1024), (High1, 256), (Scale, 256)],
+            WeightType::Q8_0 => &[(Bytes, 2048), (Scale, 128)],
+            WeightType::Q4_K => &[(Low, 2048), (Scales6, 192), (Scale, 64)],
+            WeightType::Q5_K => &[(Low, 2048), (High1, 512), (Scales6, 192), (Scale, 64)],
+            WeightType::Q6_K => &[(Low, 2048), (High2, 1024), (Scales8, 256), (Scale, 32)],
         }
+    }
+
+    /// Columns of a block.
+    pub fn block_cols(self) -> u32 {
+        match self {
+            WeightType::F32 => 32,
+            WeightType::F16 | WeightType::BF16 => 64,
+            WeightType::Q4_K | WeightType::Q5_K | WeightType::Q6_K => 256,
+            _ => 128,
+        }
+    }
+
+    /// Bytes of a block.
+    pub fn block_bytes(self) -> u32 {
+        self.parts().iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// Where a part begins in a block, in bytes.
+    ///
+    /// # Panics
+    /// If the type has no such part.
+    pub fn part(self, kind: PartKind) -> u32 {
+        let parts = self.parts();
+        let index = parts.iter().position(|(part, _)| *part == kind).expect("the weight type has this part");
+        parts[..index].iter().map(|(_, bytes)| bytes).sum()
     }
 }
 
@@ -120,10 +138,10 @@ impl fmt::Display for WeightType {
     }
 }
 
-/// What a plane holds; see the module's documentation.
+/// What a part of a block holds; see the module's documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum PlaneKind {
-    /// F32, F16 or BF16 rows.
+pub enum PartKind {
+    /// F32, F16 or BF16 weights.
     Floats,
     /// Low nibbles.
     Low,
@@ -135,25 +153,18 @@ pub enum PlaneKind {
     Bytes,
     /// f16 scales (and mins).
     Scale,
-    /// Superblock headers.
-    Super,
+    /// 6-bit scales and mins.
+    Scales6,
     /// Signed 8-bit scales.
-    Scales16,
+    Scales8,
 }
 
-/// A plane: `rows` rows of `row_bytes` bytes from `offset`.
+/// Rows of a tile.
+pub const TILE_ROWS: u32 = 16;
+
+/// How a matrix of `rows` × `cols` weights lies: tiles of [`TILE_ROWS`] rows one after the other, each a run of
+/// blocks from the first column to the last. Rows and columns that the matrix lacks are zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plane {
-    /// What it holds.
-    pub kind: PlaneKind,
-    /// From the start of the matrix, in bytes; a multiple of 256.
-    pub offset: u64,
-    /// Bytes a row.
-    pub row_bytes: u32,
-}
-
-/// Where the planes of a matrix of `rows` × `cols` weights lie.
-#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// The weights' type.
     pub ty: WeightType,
@@ -161,38 +172,35 @@ pub struct Layout {
     pub rows: u32,
     /// Columns (inputs).
     pub cols: u32,
-    /// The planes in order.
-    pub planes: Vec<Plane>,
-    /// Size in bytes, a multiple of 256.
+    /// Blocks a tile.
+    pub blocks: u32,
+    /// Tiles.
+    pub tiles: u32,
+    /// Size in bytes, a multiple of 16.
     pub bytes: u64,
 }
 
-/// Alignment of planes, in bytes.
-pub(super) const PLANE_ALIGN: u64 = 256;
-
 impl Layout {
-    /// The layout of a matrix; none if `cols` is no whole number of the type's blocks.
+    /// The layout of a matrix; none if `cols` is no whole number of the type's blocks in the file.
     pub fn new(ty: WeightType, rows: u32, cols: u32) -> Option<Layout> {
         ty.ggml().row_bytes(cols as usize)?;
-        let mut offset = 0;
-        let mut planes = Vec::new();
-        for (kind, row_bytes) in ty.planes(cols) {
-            planes.push(Plane { kind, offset, row_bytes });
-            offset += (u64::from(row_bytes) * u64::from(rows)).next_multiple_of(PLANE_ALIGN);
-        }
-        Some(Layout { ty, rows, cols, planes, bytes: offset })
+        let (blocks, tiles) = (cols.div_ceil(ty.block_cols()), rows.div_ceil(TILE_ROWS));
+        let bytes = u64::from(blocks) * u64::from(tiles) * u64::from(ty.block_bytes());
+        Some(Layout { ty, rows, cols, blocks, tiles, bytes })
     }
 
-    /// The plane of a kind.
-    ///
-    /// # Panics
-    /// If the type has none.
-    pub fn plane(&self, kind: PlaneKind) -> Plane {
-        *self.planes.iter().find(|plane| plane.kind == kind).expect("the weight type has this plane")
+    /// Bytes of a tile.
+    pub fn tile_bytes(&self) -> u32 {
+        self.blocks * self.ty.block_bytes()
     }
 
     /// Bytes a row in the file.
     pub fn file_row_bytes(&self) -> usize {
         self.ty.ggml().row_bytes(self.cols as usize).expect("checked when the layout was made")
+    }
+
+    /// Bytes of the matrix in the file.
+    pub fn file_bytes(&self) -> u64 {
+        self.file_row_bytes() as u64 * u64::from(self.rows)
     }
 }

@@ -1,232 +1,268 @@
-//! From the file's blocks to planes and back.
+//! From the file's blocks to tiles and back.
 
 use rayon::prelude::*;
 
-use super::bits;
-use super::layout::{Layout, Plane, PlaneKind, WeightType};
+use super::layout::{Layout, PartKind, TILE_ROWS, WeightType};
+use super::words::{Field, Row, fragment, pair, put_fragment, put_upper, q6_high, q6_low, upper};
 
-/// Rows that one task repacks.
-const ROWS_PER_TASK: usize = 64;
-
-/// Writes the planes of a matrix, given as the file's rows, into `out` (`layout.bytes` long; bytes between planes
-/// are zeroed). Runs on all of rayon's threads.
+/// Writes the tiles of a matrix, given as the file's rows, into `out` (`layout.bytes` long). Runs on all of rayon's
+/// threads.
 ///
 /// # Panics
 /// If `file` or `out` has not the size that the layout gives.
 pub fn repack(layout: &Layout, file: &[u8], out: &mut [u8]) {
+    assert_eq!(file.len() as u64, layout.file_bytes(), "a matrix of the layout's size");
+    assert_eq!(out.len() as u64, layout.bytes, "tiles of the layout's size");
     let row_bytes = layout.file_row_bytes();
-    assert_eq!(file.len(), row_bytes * layout.rows as usize, "a matrix of the layout's size");
-    assert_eq!(out.len() as u64, layout.bytes, "planes of the layout's size");
-    let mut planes = split(layout, out);
-    let tasks = row_tasks(layout, &mut planes);
-    tasks.into_par_iter().for_each(|(first, mut rows)| {
-        for index in 0..rows.count {
-            let from = &file[(first + index) * row_bytes..][..row_bytes];
-            pack_row(layout, from, &mut rows, index);
+    let rows = file.par_chunks(row_bytes * TILE_ROWS as usize);
+    out.par_chunks_mut(layout.tile_bytes() as usize).zip(rows).for_each(|(tile, rows)| {
+        // Upper bits are ored in, and padding is zeros.
+        tile.fill(0);
+        for (row, from) in rows.chunks_exact(row_bytes).enumerate() {
+            pack_row(layout.ty, Row(row), from, tile);
         }
     });
 }
 
-/// Gives the file's bytes back from planes: the inverse of [`repack`].
+/// Gives the file's bytes back from tiles: the inverse of [`repack`].
 ///
 /// # Panics
 /// As [`repack`].
-pub fn unpack(layout: &Layout, planes: &[u8], file: &mut [u8]) {
+pub fn unpack(layout: &Layout, tiles: &[u8], file: &mut [u8]) {
+    assert_eq!(file.len() as u64, layout.file_bytes(), "a matrix of the layout's size");
+    assert_eq!(tiles.len() as u64, layout.bytes, "tiles of the layout's size");
     let row_bytes = layout.file_row_bytes();
-    assert_eq!(file.len(), row_bytes * layout.rows as usize, "a matrix of the layout's size");
-    assert_eq!(planes.len() as u64, layout.bytes, "planes of the layout's size");
-    file.par_chunks_mut(row_bytes).enumerate().for_each(|(row, out)| {
-        let plane = |kind| {
-            let plane = layout.plane(kind);
-            let bytes = plane.row_bytes as usize;
-            &planes[plane.offset as usize + row * bytes..][..bytes]
-        };
-        unpack_row(layout, plane, out);
+    let rows = file.par_chunks_mut(row_bytes * TILE_ROWS as usize);
+    tiles.par_chunks(layout.tile_bytes() as usize).zip(rows).for_each(|(tile, rows)| {
+        for (row, to) in rows.chunks_exact_mut(row_bytes).enumerate() {
+            unpack_row(layout.ty, Row(row), tile, to);
+        }
     });
 }
 
-/// Some consecutive rows of every plane.
-struct Rows<'a> {
-    count: usize,
-    planes: Vec<(Plane, &'a mut [u8])>,
-}
+/// Bytes of a fragment array.
+const FRAGMENTS: usize = 512;
 
-impl Rows<'_> {
-    fn row(&mut self, kind: PlaneKind, index: usize) -> &mut [u8] {
-        let (plane, bytes) = self
-            .planes
-            .iter_mut()
-            .find(|(plane, _)| plane.kind == kind)
-            .expect("the weight type has this plane");
-        let size = plane.row_bytes as usize;
-        &mut bytes[index * size..][..size]
+/// Offsets of the parts of a type's block.
+#[derive(Clone, Copy)]
+struct Parts(WeightType);
+
+impl Parts {
+    fn at(self, kind: PartKind) -> usize {
+        self.0.part(kind) as usize
+    }
+
+    /// The form of a `High1` array for a chunk, and where it begins.
+    fn high1(self, chunk: usize) -> (usize, Field) {
+        let stride = self.0.block_cols() as usize / 16;
+        (self.at(PartKind::High1) + chunk / 2 * 4, Field { width: 1, stride, shift: chunk % 2 * 4 })
+    }
+
+    fn high2(self, chunk: usize) -> (usize, Field) {
+        let at = self.at(PartKind::High2) + chunk / 4 * FRAGMENTS + chunk % 4 * 4;
+        (at, Field { width: 2, stride: 16, shift: 0 })
     }
 }
 
-/// The planes' bytes, with the padding after each zeroed and dropped.
-fn split<'a>(layout: &Layout, out: &'a mut [u8]) -> Vec<(Plane, &'a mut [u8])> {
-    let mut rest = out;
-    let mut taken = 0;
-    let mut planes = Vec::new();
-    for (index, &plane) in layout.planes.iter().enumerate() {
-        let end = layout.planes.get(index + 1).map_or(layout.bytes, |next| next.offset);
-        let (bytes, tail) = rest.split_at_mut((end - taken) as usize);
-        (rest, taken) = (tail, end);
-        let (bytes, padding) = bytes.split_at_mut(plane.row_bytes as usize * layout.rows as usize);
-        padding.fill(0);
-        planes.push((plane, bytes));
-    }
-    planes
-}
-
-fn row_tasks<'a>(layout: &Layout, planes: &'a mut [(Plane, &mut [u8])]) -> Vec<(usize, Rows<'a>)> {
-    let rows = layout.rows as usize;
-    let mut tasks: Vec<(usize, Rows<'a>)> = (0..rows)
-        .step_by(ROWS_PER_TASK)
-        .map(|first| (first, Rows { count: ROWS_PER_TASK.min(rows - first), planes: Vec::new() }))
-        .collect();
-    for (plane, bytes) in planes {
-        let size = plane.row_bytes as usize * ROWS_PER_TASK;
-        for (task, part) in tasks.iter_mut().zip(bytes.chunks_mut(size)) {
-            task.1.planes.push((*plane, part));
-        }
-    }
-    tasks
-}
-
-fn pack_row(layout: &Layout, file: &[u8], rows: &mut Rows<'_>, row: usize) {
-    use PlaneKind::*;
-    match layout.ty {
+fn pack_row(ty: WeightType, row: Row, file: &[u8], tile: &mut [u8]) {
+    let blocks = tile.chunks_exact_mut(ty.block_bytes() as usize);
+    let parts = Parts(ty);
+    match ty {
         WeightType::F32 | WeightType::F16 | WeightType::BF16 => {
-            let out = rows.row(Floats, row);
-            out[..file.len()].copy_from_slice(file);
-            out[file.len()..].fill(0);
+            // 128 bytes of a row a block, whatever the type.
+            for (block, from) in blocks.zip(file.chunks(128)) {
+                for (unit, bytes) in from.chunks(16).enumerate() {
+                    let at = float_unit(row, unit);
+                    block[at..at + bytes.len()].copy_from_slice(bytes);
+                }
+            }
         }
         WeightType::Q8_0 => {
-            for (chunk, block) in file.chunks_exact(34).enumerate() {
-                rows.row(Scale, row)[chunk * 2..][..2].copy_from_slice(&block[..2]);
-                rows.row(Bytes, row)[chunk * 32..][..32].copy_from_slice(&block[2..]);
+            for (block, from) in blocks.zip(file.chunks(4 * 34)) {
+                for (chunk, from) in from.chunks_exact(34).enumerate() {
+                    put_fragment(&mut block[chunk * FRAGMENTS..], row, &from[2..]);
+                    put_scales(block, parts, row, chunk, &from[..2]);
+                }
             }
         }
         WeightType::Q4_0 | WeightType::Q4_1 | WeightType::Q5_0 | WeightType::Q5_1 => {
-            let simple = Simple::of(layout.ty);
-            for (chunk, block) in file.chunks_exact(simple.bytes()).enumerate() {
-                let (scale, high, low) = simple.parts(block);
-                rows.row(Scale, row)[chunk * simple.scale..][..simple.scale].copy_from_slice(scale);
-                // The file's nibbles already are in the plane's order.
-                rows.row(Low, row)[chunk * 16..][..16].copy_from_slice(low);
-                if let Ok(high) = <[u8; 4]>::try_from(high) {
-                    let word = u32::from_le_bytes(high);
-                    let weights: [u8; 32] = std::array::from_fn(|i| ((word >> i & 1) as u8) << 4);
-                    rows.row(High1, row)[chunk * 4..][..4]
-                        .copy_from_slice(&bits::high1(&weights).to_le_bytes());
+            let simple = Simple::of(ty);
+            for (block, from) in blocks.zip(file.chunks(4 * simple.bytes())) {
+                let mut codes = [[0u8; 32]; 4];
+                for (chunk, from) in from.chunks_exact(simple.bytes()).enumerate() {
+                    let (scale, high, low) = simple.parts(from);
+                    codes[chunk] = std::array::from_fn(|k| low[k % 16] >> (k / 16 * 4) & 15);
+                    put_scales(block, parts, row, chunk, scale);
+                    if !high.is_empty() {
+                        let bits: [u8; 32] = std::array::from_fn(|k| high[k / 8] >> (k % 8) & 1);
+                        let (at, field) = parts.high1(chunk);
+                        put_upper(&mut block[at..], row, &bits, field);
+                    }
+                }
+                for (index, two) in codes.chunks_exact(2).enumerate() {
+                    put_fragment(&mut block[index * FRAGMENTS..], row, &pair(&two[0], &two[1]));
                 }
             }
         }
         WeightType::Q4_K | WeightType::Q5_K => {
-            let five = layout.ty == WeightType::Q5_K;
-            for (index, block) in file.chunks_exact(if five { 176 } else { 144 }).enumerate() {
-                rows.row(Super, row)[index * 16..][..16].copy_from_slice(&block[..16]);
-                let (high, nibbles) = block[16..].split_at(if five { 32 } else { 0 });
-                for sub in 0..8 {
-                    let chunk = index * 8 + sub;
-                    let mut weights = bits::k_nibbles(nibbles, sub);
-                    rows.row(Low, row)[chunk * 16..][..16].copy_from_slice(&bits::low(&weights));
-                    if five {
-                        weights = std::array::from_fn(|i| (high[i] >> sub & 1) << 4);
-                        let word = bits::high1(&weights).to_le_bytes();
-                        rows.row(High1, row)[chunk * 4..][..4].copy_from_slice(&word);
-                    }
+            let five = ty == WeightType::Q5_K;
+            for (block, from) in blocks.zip(file.chunks_exact(if five { 176 } else { 144 })) {
+                let scale = parts.at(PartKind::Scale) + row.group() * 8 + row.half() * 4;
+                block[scale..scale + 4].copy_from_slice(&from[..4]);
+                for (index, &byte) in from[4..16].iter().enumerate() {
+                    block[scales6(parts, row, index)] = byte;
+                }
+                let (high, nibbles) = from[16..].split_at(if five { 32 } else { 0 });
+                // The file's bytes hold two chunks' nibbles as the fragments do.
+                for (index, bytes) in nibbles.chunks_exact(32).enumerate() {
+                    put_fragment(&mut block[index * FRAGMENTS..], row, bytes);
+                }
+                for chunk in 0..if five { 8 } else { 0 } {
+                    let bits: [u8; 32] = std::array::from_fn(|k| high[k] >> chunk & 1);
+                    let (at, field) = parts.high1(chunk);
+                    put_upper(&mut block[at..], row, &bits, field);
                 }
             }
         }
         WeightType::Q6_K => {
-            for (index, block) in file.chunks_exact(210).enumerate() {
-                let (low, rest) = block.split_at(128);
-                let (high, rest) = rest.split_at(64);
-                rows.row(Scales16, row)[index * 16..][..16].copy_from_slice(&rest[..16]);
-                rows.row(Scale, row)[index * 2..][..2].copy_from_slice(&rest[16..]);
-                for sub in 0..8 {
-                    let chunk = index * 8 + sub;
-                    let ((lo, lo_shift), (hi, hi_shift)) = (bits::q6_low(sub), bits::q6_high(sub));
-                    let weights: [u8; 32] = std::array::from_fn(|i| {
-                        low[lo + i] >> lo_shift & 15 | (high[hi + i] >> hi_shift & 3) << 4
-                    });
-                    rows.row(Low, row)[chunk * 16..][..16].copy_from_slice(&bits::low(&weights));
-                    for (half, word) in bits::high2(&weights).into_iter().enumerate() {
-                        let at = chunk * 8 + half * 4;
-                        rows.row(High2, row)[at..][..4].copy_from_slice(&word.to_le_bytes());
-                    }
+            for (block, from) in blocks.zip(file.chunks_exact(210)) {
+                for (index, &byte) in from[192..208].iter().enumerate() {
+                    block[scales8(parts, row, index)] = byte;
+                }
+                let scale = parts.at(PartKind::Scale) + row.group() * 4 + row.half() * 2;
+                block[scale..scale + 2].copy_from_slice(&from[208..]);
+                let mut codes = [[0u8; 32]; 8];
+                for (chunk, codes) in codes.iter_mut().enumerate() {
+                    let ((low, low_shift), (high, high_shift)) = (q6_low(chunk), q6_high(chunk));
+                    *codes = std::array::from_fn(|k| from[low + k] >> low_shift & 15);
+                    let upper: [u8; 32] = std::array::from_fn(|k| from[128 + high + k] >> high_shift & 3 ^ 2);
+                    let (at, field) = parts.high2(chunk);
+                    put_upper(&mut block[at..], row, &upper, field);
+                }
+                for (index, two) in codes.chunks_exact(2).enumerate() {
+                    put_fragment(&mut block[index * FRAGMENTS..], row, &pair(&two[0], &two[1]));
                 }
             }
         }
     }
 }
 
-fn unpack_row<'a>(layout: &Layout, plane: impl Fn(PlaneKind) -> &'a [u8], file: &mut [u8]) {
-    use PlaneKind::*;
-    let word = |kind, at: usize| {
-        let bytes = &plane(kind)[at..][..4];
-        u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+fn unpack_row(ty: WeightType, row: Row, tile: &[u8], file: &mut [u8]) {
+    let blocks = tile.chunks_exact(ty.block_bytes() as usize);
+    let parts = Parts(ty);
+    let nibbles = |block: &[u8], chunk: usize| {
+        fragment(&block[chunk / 2 * FRAGMENTS..], row).map(|byte| byte >> (chunk % 2 * 4) & 15)
     };
-    match layout.ty {
+    let fifth = |block: &[u8], chunk: usize| {
+        let (at, field) = parts.high1(chunk);
+        upper(&block[at..], row, field)
+    };
+    match ty {
         WeightType::F32 | WeightType::F16 | WeightType::BF16 => {
-            let size = file.len();
-            file.copy_from_slice(&plane(Floats)[..size]);
-        }
-        WeightType::Q8_0 => {
-            for (chunk, block) in file.chunks_exact_mut(34).enumerate() {
-                block[..2].copy_from_slice(&plane(Scale)[chunk * 2..][..2]);
-                block[2..].copy_from_slice(&plane(Bytes)[chunk * 32..][..32]);
-            }
-        }
-        WeightType::Q4_0 | WeightType::Q4_1 | WeightType::Q5_0 | WeightType::Q5_1 => {
-            let simple = Simple::of(layout.ty);
-            for (chunk, block) in file.chunks_exact_mut(simple.bytes()).enumerate() {
-                block[..simple.scale].copy_from_slice(&plane(Scale)[chunk * simple.scale..][..simple.scale]);
-                let low = simple.scale + simple.high;
-                block[low..].copy_from_slice(&plane(Low)[chunk * 16..][..16]);
-                if simple.high > 0 {
-                    let weights = bits::from_high1(word(High1, chunk * 4));
-                    let bits = (0..32).fold(0u32, |bits, i| bits | u32::from(weights[i] >> 4) << i);
-                    block[simple.scale..low].copy_from_slice(&bits.to_le_bytes());
+            for (block, to) in blocks.zip(file.chunks_mut(128)) {
+                for (unit, bytes) in to.chunks_mut(16).enumerate() {
+                    bytes.copy_from_slice(&block[float_unit(row, unit)..][..bytes.len()]);
                 }
             }
         }
-        WeightType::Q4_K | WeightType::Q5_K => {
-            let five = layout.ty == WeightType::Q5_K;
-            for (index, block) in file.chunks_exact_mut(if five { 176 } else { 144 }).enumerate() {
-                block.fill(0);
-                block[..16].copy_from_slice(&plane(Super)[index * 16..][..16]);
-                let (high, nibbles) = block[16..].split_at_mut(if five { 32 } else { 0 });
-                for sub in 0..8 {
-                    let chunk = index * 8 + sub;
-                    bits::put_k_nibbles(nibbles, sub, &bits::from_low(&plane(Low)[chunk * 16..]));
-                    if five {
-                        for (byte, weight) in high.iter_mut().zip(bits::from_high1(word(High1, chunk * 4))) {
-                            *byte |= (weight >> 4) << sub;
+        WeightType::Q8_0 => {
+            for (block, to) in blocks.zip(file.chunks_mut(4 * 34)) {
+                for (chunk, to) in to.chunks_exact_mut(34).enumerate() {
+                    scales(block, parts, row, chunk, &mut to[..2]);
+                    to[2..].copy_from_slice(&fragment(&block[chunk * FRAGMENTS..], row));
+                }
+            }
+        }
+        WeightType::Q4_0 | WeightType::Q4_1 | WeightType::Q5_0 | WeightType::Q5_1 => {
+            let simple = Simple::of(ty);
+            for (block, to) in blocks.zip(file.chunks_mut(4 * simple.bytes())) {
+                for (chunk, to) in to.chunks_exact_mut(simple.bytes()).enumerate() {
+                    let (scale, rest) = to.split_at_mut(simple.scale);
+                    let (high, low) = rest.split_at_mut(simple.high);
+                    scales(block, parts, row, chunk, scale);
+                    let codes = nibbles(block, chunk);
+                    low.iter_mut().enumerate().for_each(|(k, byte)| *byte = codes[k] | codes[k + 16] << 4);
+                    if !high.is_empty() {
+                        high.fill(0);
+                        for (k, bit) in fifth(block, chunk).into_iter().enumerate() {
+                            high[k / 8] |= bit << (k % 8);
                         }
                     }
                 }
             }
         }
+        WeightType::Q4_K | WeightType::Q5_K => {
+            let five = ty == WeightType::Q5_K;
+            for (block, to) in blocks.zip(file.chunks_exact_mut(if five { 176 } else { 144 })) {
+                let scale = parts.at(PartKind::Scale) + row.group() * 8 + row.half() * 4;
+                to[..4].copy_from_slice(&block[scale..scale + 4]);
+                for (index, byte) in to[4..16].iter_mut().enumerate() {
+                    *byte = block[scales6(parts, row, index)];
+                }
+                let (high, low) = to[16..].split_at_mut(if five { 32 } else { 0 });
+                for (index, bytes) in low.chunks_exact_mut(32).enumerate() {
+                    bytes.copy_from_slice(&fragment(&block[index * FRAGMENTS..], row));
+                }
+                high.fill(0);
+                for chunk in 0..if five { 8 } else { 0 } {
+                    let bits = fifth(block, chunk);
+                    high.iter_mut().zip(bits).for_each(|(byte, bit)| *byte |= bit << chunk);
+                }
+            }
+        }
         WeightType::Q6_K => {
-            for (index, block) in file.chunks_exact_mut(210).enumerate() {
-                block.fill(0);
-                block[192..208].copy_from_slice(&plane(Scales16)[index * 16..][..16]);
-                block[208..].copy_from_slice(&plane(Scale)[index * 2..][..2]);
-                for sub in 0..8 {
-                    let chunk = index * 8 + sub;
-                    let low = bits::from_low(&plane(Low)[chunk * 16..]);
-                    let high = bits::from_high2([word(High2, chunk * 8), word(High2, chunk * 8 + 4)]);
-                    let ((lo, lo_shift), (hi, hi_shift)) = (bits::q6_low(sub), bits::q6_high(sub));
-                    for i in 0..32 {
-                        block[lo + i] |= low[i] << lo_shift;
-                        block[128 + hi + i] |= (high[i] >> 4) << hi_shift;
+            for (block, to) in blocks.zip(file.chunks_exact_mut(210)) {
+                to.fill(0);
+                for (index, byte) in to[192..208].iter_mut().enumerate() {
+                    *byte = block[scales8(parts, row, index)];
+                }
+                let scale = parts.at(PartKind::Scale) + row.group() * 4 + row.half() * 2;
+                to[208..].copy_from_slice(&block[scale..scale + 2]);
+                for chunk in 0..8 {
+                    let ((low, low_shift), (high, high_shift)) = (q6_low(chunk), q6_high(chunk));
+                    let (at, field) = parts.high2(chunk);
+                    let (codes, upper) = (nibbles(block, chunk), upper(&block[at..], row, field));
+                    for k in 0..32 {
+                        to[low + k] |= codes[k] << low_shift;
+                        to[128 + high + k] |= (upper[k] ^ 2) << high_shift;
                     }
                 }
             }
         }
+    }
+}
+
+/// Where a row's 16 bytes `unit` of 8 in a block of floats lie.
+fn float_unit(row: Row, unit: usize) -> usize {
+    (unit / 4 * 2 + row.half()) * FRAGMENTS + row.of_lane(unit % 4, 16)
+}
+
+/// Where byte `index` of a superblock's 12 bytes of scales and mins lies.
+fn scales6(parts: Parts, row: Row, index: usize) -> usize {
+    parts.at(PartKind::Scales6) + index / 4 * 64 + row.of_lane(index % 4, 2) + row.half()
+}
+
+/// Where scale `index` of a Q6_K superblock lies.
+fn scales8(parts: Parts, row: Row, index: usize) -> usize {
+    parts.at(PartKind::Scales8) + row.of_lane(index % 4, 8) + row.half() * 4 + index / 4
+}
+
+/// Where the `index`th f16 of a chunk's scales lies, `count` of them.
+fn scale_at(parts: Parts, row: Row, chunk: usize, (index, count): (usize, usize)) -> usize {
+    parts.at(PartKind::Scale) + row.of_lane(chunk, 4 * count) + index * 4 + row.half() * 2
+}
+
+fn put_scales(block: &mut [u8], parts: Parts, row: Row, chunk: usize, from: &[u8]) {
+    let count = from.len() / 2;
+    for (index, half) in from.chunks_exact(2).enumerate() {
+        block[scale_at(parts, row, chunk, (index, count))..][..2].copy_from_slice(half);
+    }
+}
+
+fn scales(block: &[u8], parts: Parts, row: Row, chunk: usize, to: &mut [u8]) {
+    let count = to.len() / 2;
+    for (index, half) in to.chunks_exact_mut(2).enumerate() {
+        half.copy_from_slice(&block[scale_at(parts, row, chunk, (index, count))..][..2]);
     }
 }
 
@@ -270,42 +306,44 @@ mod tests {
             .collect()
     }
 
+    fn round_trip(layout: Layout) -> bool {
+        let file = noise(layout.file_bytes() as usize);
+        let mut tiles = vec![0xAA; layout.bytes as usize];
+        repack(&layout, &file, &mut tiles);
+        let mut back = vec![0x55; file.len()];
+        unpack(&layout, &tiles, &mut back);
+        back == file
+    }
+
     #[test]
     fn unpacking_gives_the_files_bytes_back() {
         for ty in WeightType::ALL {
             for (rows, cols) in [(1, 256), (3, 512), (130, 768)] {
-                let layout = Layout::new(ty, rows, cols).unwrap();
-                let file = noise(layout.file_row_bytes() * rows as usize);
-                let mut planes = vec![0xAA; layout.bytes as usize];
-                repack(&layout, &file, &mut planes);
-                let mut back = vec![0x55; file.len()];
-                unpack(&layout, &planes, &mut back);
-                assert!(back == file, "{ty} {rows}x{cols}");
+                assert!(round_trip(Layout::new(ty, rows, cols).unwrap()), "{ty} {rows}x{cols}");
             }
         }
     }
 
     #[test]
-    fn planes_hold_no_more_than_the_file_but_padding() {
+    fn tiles_hold_no_more_than_the_file() {
         for ty in WeightType::ALL {
             let layout = Layout::new(ty, 64, 1024).unwrap();
-            let file = layout.file_row_bytes() as u64 * 64;
-            let planes: u64 = layout.planes.iter().map(|plane| u64::from(plane.row_bytes) * 64).sum();
-            assert_eq!(planes, file, "{ty}");
+            assert_eq!(layout.bytes, layout.file_bytes(), "{ty}");
+            assert!(ty.block_bytes().is_multiple_of(16), "{ty}: bulk copies move whole 16 bytes");
         }
     }
 
     #[test]
-    fn rows_of_odd_width_are_padded() {
+    fn rows_and_columns_that_fill_no_tile_are_padded_with_zeros() {
         let layout = Layout::new(WeightType::F16, 3, 333).unwrap();
-        let file = noise(layout.file_row_bytes() * 3);
-        let mut planes = vec![0xAA; layout.bytes as usize];
-        repack(&layout, &file, &mut planes);
-        assert_eq!(layout.planes[0].row_bytes, 672);
-        assert_eq!(planes[666..672], [0; 6]);
-        let mut back = vec![0; file.len()];
-        unpack(&layout, &planes, &mut back);
-        assert!(back == file);
+        assert_eq!((layout.tiles, layout.blocks), (1, 6));
+        assert!(round_trip(layout));
+        assert!(round_trip(Layout::new(WeightType::Q8_0, 17, 96).unwrap()));
         assert!(Layout::new(WeightType::Q4_K, 3, 333).is_none());
+        let layout = Layout::new(WeightType::Q8_0, 1, 32).unwrap();
+        let mut tiles = vec![0xAA; layout.bytes as usize];
+        repack(&layout, &[0xFF; 34], &mut tiles);
+        assert_eq!(tiles.iter().filter(|&&byte| byte == 0xFF).count(), 34);
+        assert_eq!(tiles.iter().filter(|&&byte| byte == 0).count(), tiles.len() - 34);
     }
 }

@@ -26,6 +26,9 @@ impl Memory {
                 finished = Some(memory);
             } else {
                 let memory = device.alloc(&buffer.name, buffer.bytes)?;
+                if matches!(buffer.kind, BufferKind::Counters | BufferKind::KvCache) {
+                    device.fill(memory.address(), buffer.bytes, 0)?;
+                }
                 addresses.push(memory.address());
                 allocations.push(memory);
             }

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use bespoke_codegen::ptx::Target;
 use bespoke_gguf::Gguf;
+use bespoke_kernels::kernels::attention::PAGE;
 use bespoke_kernels::kernels::state;
 use bespoke_kernels::plan::{BufferKind, Plan, PlanParams};
 use bespoke_kernels::shape::ModelShape;
@@ -187,7 +188,8 @@ impl Engine {
         let mut ranges = Vec::new();
         for (buffer, address) in self.plan.buffers.iter().zip(self.memory.addresses()) {
             if buffer.kind == BufferKind::KvCache {
-                let filled = buffer.bytes / u64::from(self.plan.params.context) * u64::from(depth);
+                let pages = |positions: u32| u64::from(positions.div_ceil(PAGE));
+                let filled = buffer.bytes / pages(self.plan.params.context) * pages(depth);
                 ranges.push((*address, filled));
             }
         }

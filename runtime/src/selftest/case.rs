@@ -67,18 +67,9 @@ pub(super) struct Limit {
     pub reason: &'static str,
 }
 
-/// What the elements that are not compared must be.
-#[derive(Clone, Copy, PartialEq)]
-pub(super) enum Rest {
-    /// Written: no [`POISON`] is left.
-    Written,
-    /// Anything: another expectation covers them.
-    Any,
-}
-
 /// Values in double precision.
 pub(super) struct Close {
-    /// The elements compared.
+    /// The elements compared; the others must be written.
     pub at: Vec<usize>,
     /// Their values; a NaN stands for an element that must not be written.
     pub values: Vec<f64>,
@@ -86,14 +77,12 @@ pub(super) struct Close {
     pub scale: Option<f64>,
     /// How close.
     pub limit: Limit,
-    /// The other elements.
-    pub rest: Rest,
 }
 
 impl Close {
     /// All elements of an output.
     pub fn all(values: Vec<f64>, limit: Limit) -> Close {
-        Close { at: (0..values.len()).collect(), values, scale: None, limit, rest: Rest::Written }
+        Close { at: (0..values.len()).collect(), values, scale: None, limit }
     }
 }
 
@@ -166,12 +155,14 @@ pub(super) struct Case {
     pub launches: Vec<(KernelSpec, Vec<Arg>)>,
     /// The outputs.
     pub expected: Vec<Expected>,
+    /// Buffers that kernels may write and that are not looked at.
+    pub scratch: Vec<usize>,
 }
 
 impl Case {
     /// A case without anything.
     pub fn new(what: impl Into<String>) -> Case {
-        Case { what: what.into(), buffers: Vec::new(), launches: Vec::new(), expected: Vec::new() }
+        Case { what: what.into(), buffers: Vec::new(), launches: Vec::new(), expected: Vec::new(), scratch: Vec::new() }
     }
 
     /// Adds a buffer with content.
@@ -192,6 +183,11 @@ impl Case {
     /// Adds a launch whose arguments are all buffers.
     pub fn launch(&mut self, spec: KernelSpec, buffers: &[usize]) {
         self.launches.push((spec, buffers.iter().map(|&buffer| Arg::Buffer(buffer)).collect()));
+    }
+
+    /// Lets kernels write these buffers without their being looked at.
+    pub fn may_change(&mut self, buffers: impl IntoIterator<Item = usize>) {
+        self.scratch.extend(buffers);
     }
 
     /// Says what an output must be.

@@ -2,7 +2,7 @@
 
 use half::f16;
 
-use super::case::{Close, Element, POISON, Place, Rest, Want};
+use super::case::{Close, Element, POISON, Place, Want};
 
 /// How an output compares.
 pub(super) struct Verdict {
@@ -98,11 +98,7 @@ fn poisoned(value: f32) -> bool {
 /// An element that should have been written and was not.
 fn unwritten(got: &[f32], place: &Place, want: &Close) -> Option<String> {
     let must_stay = |index: usize| want.at.binary_search(&index).is_ok_and(|i| want.values[i].is_nan());
-    let must_change = |index: usize| match want.rest {
-        Rest::Written => !must_stay(index),
-        Rest::Any => want.at.binary_search(&index).is_ok_and(|i| !want.values[i].is_nan()),
-    };
-    let left = |&index: &usize| poisoned(got[index]) && must_change(index);
+    let left = |&index: &usize| poisoned(got[index]) && !must_stay(index);
     let first = (0..got.len()).find(left)?;
     let count = (0..got.len()).filter(left).count();
     Some(format!(

@@ -1,22 +1,25 @@
 //! The kernels' formulas in double precision.
 
 use bespoke_kernels::kernels::attention::AttentionShape;
-use bespoke_kernels::kernels::rms_norm::RmsNormShape;
-use bespoke_kernels::kernels::rope::{RopeKind, RopeShape};
+use bespoke_kernels::kernels::rope::RopeKind;
 use half::f16;
 use rayon::prelude::*;
 
 use super::inputs::Matrix;
 
-/// `y[r, i] = x[r, i]·w[i] / √(Σ x[r, j]²/cols + ε)`.
-pub(super) fn rms_norm(x: &[f32], w: &[f32], s: &RmsNormShape) -> Vec<f64> {
-    x.chunks_exact(s.cols as usize)
-        .flat_map(|row| {
-            let energy: f64 = row.iter().map(|&value| f64::from(value).powi(2)).sum();
-            let scale = 1.0 / (energy / f64::from(s.cols) + f64::from(s.eps)).sqrt();
-            row.iter().zip(w).map(move |(&x, &w)| f64::from(x) * scale * f64::from(w)).collect::<Vec<_>>()
-        })
-        .collect()
+/// `y[i] = x[i]·w[i] / √(Σ x[j]²/n + ε)`.
+pub(super) fn rms_norm(x: &[f32], w: &[f32], eps: f32) -> Vec<f64> {
+    let energy: f64 = x.iter().map(|&value| f64::from(value).powi(2)).sum();
+    let scale = 1.0 / (energy / x.len() as f64 + f64::from(eps)).sqrt();
+    x.iter().zip(w).map(|(&x, &w)| f64::from(x) * scale * f64::from(w)).collect()
+}
+
+/// Heads normalised, if attention of that shape does it.
+pub(super) fn head_norm(x: &[f32], w: &[f32], s: &AttentionShape) -> Vec<f64> {
+    match s.qk_norm {
+        Some(eps) => x.chunks_exact(s.head_dim as usize).flat_map(|head| rms_norm(head, w, eps)).collect(),
+        None => x.iter().map(|&value| f64::from(value)).collect(),
+    }
 }
 
 /// Some outputs of a matrix-vector product.
@@ -35,7 +38,7 @@ const SAMPLED_ROWS: usize = 512;
 const ALL_ROWS_UP_TO: usize = 1 << 24;
 
 /// W·x, for all rows or, of a large matrix, for some with the first and the last among them.
-pub(super) fn products(matrix: &Matrix, x: &[f32]) -> Products {
+pub(super) fn products(matrix: &Matrix, x: &[f64]) -> Products {
     let rows: Vec<usize> = if matrix.rows() <= SAMPLED_ROWS || matrix.rows() * matrix.cols() <= ALL_ROWS_UP_TO
     {
         (0..matrix.rows()).collect()
@@ -46,7 +49,7 @@ pub(super) fn products(matrix: &Matrix, x: &[f32]) -> Products {
         .par_iter()
         .map(|&row| {
             matrix.row(row).iter().zip(x).fold((0.0, 0.0), |(sum, energy), (&w, &x)| {
-                let product = f64::from(w) * f64::from(x);
+                let product = f64::from(w) * x;
                 (sum + product, energy + product * product)
             })
         })
@@ -65,15 +68,15 @@ pub(super) struct Rotation<'a> {
 }
 
 /// (a, b) ← (a·cos θ − b·sin θ, a·sin θ + b·cos θ), `θ = position·base^(−2i/rotated)/factors[i]`.
-pub(super) fn rope(x: &[f32], s: &RopeShape, rotation: &Rotation) -> Vec<f64> {
-    let mut out: Vec<f64> = x.iter().map(|&value| f64::from(value)).collect();
+pub(super) fn rope(x: &[f64], s: &AttentionShape, rotation: &Rotation) -> Vec<f64> {
+    let mut out = x.to_vec();
     let half = (s.rotated / 2) as usize;
     for head in out.chunks_exact_mut(s.head_dim as usize) {
         for i in 0..half {
             let factor = rotation.factors.get(i).map_or(1.0, |&factor| f64::from(factor));
             let frequency = rotation.base.powf(-2.0 * i as f64 / f64::from(s.rotated)) / factor;
             let (sin, cos) = (f64::from(rotation.position) * frequency).sin_cos();
-            let (first, second) = match s.kind {
+            let (first, second) = match s.rope {
                 RopeKind::Norm => (2 * i, 2 * i + 1),
                 RopeKind::Neox => (i, i + half),
             };
@@ -85,18 +88,10 @@ pub(super) fn rope(x: &[f32], s: &RopeShape, rotation: &Rotation) -> Vec<f64> {
     out
 }
 
-/// y = gate/(1 + e^−gate)·up.
-pub(super) fn swiglu(gate: &[f32], up: &[f32]) -> Vec<f64> {
-    gate.iter()
-        .zip(up)
-        .map(|(&gate, &up)| f64::from(gate) / (1.0 + (-f64::from(gate)).exp()) * f64::from(up))
-        .collect()
-}
-
 /// A query and a cache.
 pub(super) struct Context {
     /// [heads, head_dim].
-    pub q: Vec<f32>,
+    pub q: Vec<f64>,
     /// [positions, kv_heads, head_dim].
     pub keys: Vec<f16>,
     /// [positions, kv_heads, head_dim].
@@ -105,49 +100,26 @@ pub(super) struct Context {
     pub length: usize,
 }
 
-/// Σ 2^(score − maximum)·v over a run of positions.
-pub(super) struct PartialSum {
-    /// By element.
-    pub numerator: Vec<f64>,
-    /// The largest score, in powers of two.
-    pub largest: f64,
-    /// Σ 2^(score − maximum).
-    pub denominator: f64,
-}
-
-/// The positions of each run that `length` positions are split into.
-pub(super) fn runs(s: &AttentionShape, length: usize) -> Vec<std::ops::Range<usize>> {
-    let run = length.div_ceil(s.splits as usize).max(s.min_run as usize);
-    (0..length).step_by(run).map(|start| start..(start + run).min(length)).collect()
-}
-
-/// Attention of one head over some positions.
-pub(super) fn attend(
-    s: &AttentionShape,
-    context: &Context,
-    head: usize,
-    positions: std::ops::Range<usize>,
-) -> PartialSum {
+/// softmax(q·Kᵀ/√d)·V of one head.
+pub(super) fn attend(s: &AttentionShape, context: &Context, head: usize) -> Vec<f64> {
     let dim = s.head_dim as usize;
     let kv_head = head / s.group() as usize;
     let row = |position: usize| (position * s.kv_heads as usize + kv_head) * dim..;
     let q = &context.q[head * dim..][..dim];
-    let scale = std::f64::consts::LOG2_E / (dim as f64).sqrt();
-    let scores: Vec<f64> = positions
-        .clone()
-        .map(|position| {
-            let key = &context.keys[row(position)][..dim];
-            q.iter().zip(key).map(|(&q, k)| f64::from(q) * k.to_f64()).sum::<f64>() * scale
-        })
-        .collect();
+    let scale = 1.0 / (dim as f64).sqrt();
+    let score = |position: usize| {
+        let key = &context.keys[row(position)][..dim];
+        q.iter().zip(key).map(|(&q, k)| q * k.to_f64()).sum::<f64>() * scale
+    };
+    let scores: Vec<f64> = (0..context.length).map(score).collect();
     let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let mut sum = PartialSum { numerator: vec![0.0; dim], largest, denominator: 0.0 };
-    for (position, score) in positions.zip(scores) {
-        let weight = (score - largest).exp2();
-        sum.denominator += weight;
-        for (sum, value) in sum.numerator.iter_mut().zip(&context.values[row(position)][..dim]) {
+    let (mut numerator, mut denominator) = (vec![0.0; dim], 0.0);
+    for (position, score) in scores.into_iter().enumerate() {
+        let weight = (score - largest).exp();
+        denominator += weight;
+        for (sum, value) in numerator.iter_mut().zip(&context.values[row(position)][..dim]) {
             *sum += weight * value.to_f64();
         }
     }
-    sum
+    numerator.into_iter().map(|sum| sum / denominator).collect()
 }

@@ -218,7 +218,7 @@ fn content(plan: &Plan) -> Result<Vec<Vec<u8>>, String> {
             BufferKind::State => bytes = state_record(0, PROMPT.len() as u32),
             BufferKind::Tokens => bytes[..4 * PROMPT.len()].copy_from_slice(&u32s(&PROMPT)),
             BufferKind::Finished => bytes.clear(),
-            BufferKind::Activation | BufferKind::KvCache => {}
+            BufferKind::Activation | BufferKind::Counters | BufferKind::KvCache => {}
         }
         Ok(bytes)
     });

@@ -1,16 +1,12 @@
 //! Which kernels are tested.
 
 use bespoke_codegen::ptx::Target;
-use bespoke_kernels::kernels::argmax::ArgmaxShape;
+use bespoke_kernels::kernels::argmax::ChooseShape;
 use bespoke_kernels::kernels::attention::AttentionShape;
 use bespoke_kernels::kernels::embed::EmbedShape;
-use bespoke_kernels::kernels::gemv::{GemvShape, Segment};
-use bespoke_kernels::kernels::kv_append::KvAppendShape;
+use bespoke_kernels::kernels::gemv::{CopyEngine, GemvShape, Input, Output, Schedule, Segment, Trigger};
 use bespoke_kernels::kernels::probe::ProbeShape;
-use bespoke_kernels::kernels::residual_add::ResidualAddShape;
-use bespoke_kernels::kernels::rms_norm::RmsNormShape;
-use bespoke_kernels::kernels::rope::{RopeKind, RopeShape};
-use bespoke_kernels::kernels::swiglu::SwigluShape;
+use bespoke_kernels::kernels::rope::RopeKind;
 use bespoke_kernels::plan::{Plan, PlanParams};
 use bespoke_kernels::shape::{ModelShape, ShapeError};
 use bespoke_kernels::spec::KernelSpec;
@@ -33,28 +29,9 @@ pub fn small() -> Vec<KernelSpec> {
         specs.extend(gemvs(ty));
     }
     specs.extend(stacks());
-    for (rows, cols, threads) in [(1, 8, 32), (1, 2100, 288), (5, 64, 32), (3, 100, 64), (1, 4096, 512)] {
-        specs.push(KernelSpec::RmsNorm(RmsNormShape { rows, cols, eps: 1e-5, threads }));
-    }
-    for kind in [RopeKind::Norm, RopeKind::Neox] {
-        for (heads, head_dim, rotated) in [(3, 64, 64), (2, 128, 96), (1, 8, 2)] {
-            specs.push(KernelSpec::Rope(RopeShape { heads, head_dim, rotated, kind, threads: 64 }));
-        }
-    }
-    for width in [8, 130, 1024] {
-        specs.push(KernelSpec::KvAppend(KvAppendShape { width, threads: 64 }));
-    }
-    for width in [5, 128, 1003] {
-        specs.push(KernelSpec::Swiglu(SwigluShape { width, threads: 128 }));
-        specs.push(KernelSpec::ResidualAdd(ResidualAddShape { width, threads: 128 }));
-    }
-    for shape in attentions() {
-        specs.push(KernelSpec::Attention(shape.clone()));
-        specs.push(KernelSpec::AttentionCombine(shape));
-    }
-    for (vocab, blocks, threads) in [(1, 1, 32), (1000, 1, 256), (5003, 4, 256), (999, 40, 64)] {
-        let shape = ArgmaxShape { vocab, blocks, threads };
-        specs.extend([KernelSpec::Argmax(shape.clone()), KernelSpec::ChooseGreedy(shape)]);
+    specs.extend(attentions().into_iter().map(KernelSpec::Attention));
+    for (candidates, threads) in [(1, 32), (4, 256), (132, 160), (1000, 1024)] {
+        specs.push(KernelSpec::ChooseGreedy(ChooseShape { candidates, threads }));
     }
     specs.push(KernelSpec::ReadProbe(ProbeShape { grid: 3, threads: 64 }));
     specs
@@ -69,73 +46,92 @@ fn embeds(ty: WeightType) -> Vec<KernelSpec> {
         .into()
 }
 
-/// Widths that fall short of a lane each, leave a remainder, and need one pass or several; rows by a whole warp or
-/// by a few lanes, one or more at a time; fewer rows than CTAs have warps, and more than the grid covers at once.
+/// One row and many; fewer blocks a tile than warps, as many, and a ragged number; tiles that are not full; rings
+/// that wrap, and that are deeper than what goes through them; every kind of input and output.
 fn gemvs(ty: WeightType) -> Vec<KernelSpec> {
     let block = ty.ggml().block_elements() as u32;
     let width = |cols: u32| if ty.is_quantised() { cols.next_multiple_of(block) } else { cols - 3 };
-    let shape = |cols, rows, [threads, lanes_per_row, rows_per_group, grid]: [u32; 4]| {
-        let segments = vec![Segment { ty, rows, bias: false }];
-        KernelSpec::Gemv(GemvShape {
-            cols: width(cols),
-            segments,
-            threads,
-            lanes_per_row,
-            rows_per_group,
-            grid,
-        })
-    };
+    let one = |rows: u32| vec![Segment { ty, rows }];
+    let normed = Input::Normed { eps: 1e-5 };
+    let (plain, store) = (Input::Plain, Output::Store);
     vec![
-        shape(32, 1, [32, 32, 1, 1]),
-        shape(160, 5, [128, 32, 1, 2]),
-        shape(256, 48, [64, 8, 1, 2]),
-        shape(256, 32, [64, 4, 2, 1]),
-        shape(1024, 6, [64, 32, 2, 1]),
-        shape(2304, 7, [128, 32, 1, 1]),
-        shape(9 * 1024 + 512, 3, [256, 32, 1, 1]),
+        gemv(width(32), one(1), plain, store, [1, 1, 2]),
+        gemv(width(256), one(100), normed, store, [3, 4, 3]),
+        gemv(width(1000), one(37), plain, Output::Residual, [2, 8, 2]),
+        gemv(width(2304), vec![Segment { ty, rows: 40 }; 2], normed, Output::Swiglu, [3, 4, 2]),
+        gemv(width(512), one(700), normed, Output::Argmax, [2, 2, 4]),
+        gemv(width(9 * 1024 + 512), one(3), plain, store, [1, 8, 5]),
     ]
 }
 
-/// Stacks of several matrices: of one type and of several, with biases and without.
+/// A GEMV on `grid` CTAs of `warps` warps with `stages` stages.
+fn gemv(
+    cols: u32,
+    segments: Vec<Segment>,
+    input: Input,
+    output: Output,
+    [grid, warps, stages]: [u32; 3],
+) -> KernelSpec {
+    let schedule = Schedule { grid, warps, stages, ..Schedule::MINIMAL };
+    KernelSpec::Gemv(GemvShape { cols, segments, bias: false, input, output, schedule })
+}
+
+/// Stacks of several matrices: of one type and of several, with biases and without; by bulk copies.
 fn stacks() -> Vec<KernelSpec> {
     use WeightType::{F16, F32, Q4_K, Q5_0, Q6_K, Q8_0};
-    let stack = |cols, lanes_per_row, segments: &[(WeightType, u32, bool)]| {
-        let segments = segments.iter().map(|&(ty, rows, bias)| Segment { ty, rows, bias }).collect();
-        KernelSpec::Gemv(GemvShape {
-            cols,
-            segments,
-            threads: 128,
-            lanes_per_row,
-            rows_per_group: 1,
+    let stack = |cols, bias, segments: &[(WeightType, u32)]| {
+        let segments = segments.iter().map(|&(ty, rows)| Segment { ty, rows }).collect();
+        let schedule = Schedule {
             grid: 3,
-        })
+            warps: 4,
+            stages: 3,
+            copy: CopyEngine::Bulk,
+            trigger: Trigger::AtStart,
+            ..Schedule::MINIMAL
+        };
+        let (input, output) = (Input::Normed { eps: 1e-6 }, Output::Store);
+        KernelSpec::Gemv(GemvShape { cols, segments, bias, input, output, schedule })
     };
     vec![
-        stack(512, 16, &[(Q4_K, 40, false), (Q4_K, 8, false), (Q6_K, 8, false)]),
-        stack(96, 32, &[(Q8_0, 33, true), (Q8_0, 3, true), (Q5_0, 5, true)]),
-        stack(256, 8, &[(F16, 12, true), (Q8_0, 4, false), (F32, 8, true)]),
+        stack(512, false, &[(Q4_K, 48), (Q6_K, 8)]),
+        stack(96, true, &[(Q8_0, 33), (Q8_0, 3), (Q5_0, 5)]),
+        stack(256, true, &[(F16, 12), (Q8_0, 4), (F32, 8)]),
     ]
 }
 
-/// Head dimensions of full and of partly used groups of lanes; one to several heads of a group at a time; splits that
-/// are used up and that are not.
+/// One head a group to eight, and a group in two blocks; heads rotated in whole and in part, as pairs and as halves;
+/// normalised and not; runs of a page and of several; rings of one stage and of more, by both engines.
 fn attentions() -> Vec<AttentionShape> {
-    let shape =
-        |[heads, kv_heads, head_dim, heads_per_block]: [u32; 4], splits, min_run, threads| AttentionShape {
+    use RopeKind::{Neox, Norm};
+    let shape = |[heads, kv_heads, head_dim, rotated]: [u32; 4], rope, qk_norm, [splits, min_pages]: [u32; 2]| {
+        AttentionShape {
             heads,
             kv_heads,
             head_dim,
-            heads_per_block,
+            rotated,
+            rope,
+            qk_norm,
+            heads_per_block: (heads / kv_heads).min(8),
             splits,
-            min_run,
-            threads,
-            combine_threads: head_dim.next_multiple_of(32),
-        };
+            min_pages,
+            stages: 2,
+            copy: CopyEngine::Bulk,
+            trigger: Trigger::AtStart,
+        }
+    };
+    let async_copies = |shape| AttentionShape {
+        stages: 1,
+        copy: CopyEngine::Async,
+        trigger: Trigger::Never,
+        ..shape
+    };
+    let two_blocks = |shape| AttentionShape { heads_per_block: 2, ..shape };
     vec![
-        shape([4, 2, 64, 2], 3, 32, 128),
-        shape([6, 1, 80, 3], 2, 32, 64),
-        shape([2, 2, 128, 1], 4, 8, 32),
-        shape([4, 1, 8, 2], 5, 4, 64),
-        shape([1, 1, 256, 1], 1, 32, 128),
+        shape([4, 2, 64, 64], Norm, None, [3, 1]),
+        shape([7, 1, 80, 80], Neox, None, [2, 1]),
+        async_copies(shape([8, 1, 128, 96], Neox, None, [2, 2])),
+        shape([2, 2, 128, 128], Neox, Some(1e-6), [4, 1]),
+        two_blocks(shape([4, 1, 16, 16], Norm, None, [5, 1])),
+        async_copies(shape([1, 1, 256, 2], Norm, None, [1, 1])),
     ]
 }

@@ -89,6 +89,7 @@ fn kind(kind: &BufferKind) -> &'static str {
         BufferKind::Weights { .. } => "weights",
         BufferKind::RopeTable => "rope table",
         BufferKind::Activation => "activation",
+        BufferKind::Counters => "counters",
         BufferKind::KvCache => "KV cache",
         BufferKind::State => "state",
         BufferKind::Tokens => "tokens",

@@ -1,6 +1,6 @@
 //! The choice of a token, and the read probe: all exact.
 
-use bespoke_kernels::kernels::argmax::ArgmaxShape;
+use bespoke_kernels::kernels::argmax::ChooseShape;
 use bespoke_kernels::kernels::probe::ProbeShape;
 use bespoke_kernels::spec::KernelSpec;
 
@@ -15,56 +15,12 @@ fn best(candidates: impl Iterator<Item = (f32, u32)>) -> (f32, u32) {
     })
 }
 
-/// Random logits; a maximum that several tokens share; logits with NaN; nothing but NaN; nothing but −∞; the maximum
-/// in the last place.
-pub(in crate::selftest) fn argmax(s: &ArgmaxShape) -> Vec<Case> {
-    let spec = KernelSpec::Argmax(s.clone());
-    let mut noise = Noise::new(&spec.name());
-    let vocab = s.vocab as usize;
-    let random = noise.normal(vocab, 3.0);
-    let at = noise.words(64, s.vocab);
-    let with = |tokens: &[u32], value: f32| {
-        let mut logits = random.clone();
-        tokens.iter().for_each(|&token| logits[token as usize] = value);
-        logits
-    };
-    let inputs = [
-        ("random", random.clone()),
-        ("64 tokens share the maximum", with(&at, 50.0)),
-        ("a NaN in 64 places", with(&at, f32::NAN)),
-        ("+infinity in 64 places", with(&at, f32::INFINITY)),
-        ("all NaN", vec![f32::NAN; vocab]),
-        ("all -infinity", vec![f32::NEG_INFINITY; vocab]),
-        ("all negative", random.iter().map(|value| -1.0 - value.abs()).collect()),
-        ("maximum in the last place", with(&[s.vocab - 1], 50.0)),
-    ];
-    let (blocks, threads) = (s.blocks as usize, s.threads as usize);
-    let mut cases = Vec::new();
-    for (what, input) in inputs {
-        let shares: Vec<(f32, u32)> = (0..blocks)
-            .map(|block| {
-                best((0..vocab).filter(|i| i / threads % blocks == block).map(|i| (input[i], i as u32)))
-            })
-            .collect();
-        let mut case = Case::new(what);
-        let logits = case.input("logits", f32s(&input));
-        let values = case.output("values", Element::F32, blocks);
-        let tokens = case.output("tokens", Element::U32, blocks);
-        case.launch(spec.clone(), &[logits, values, tokens]);
-        let (best_values, best_tokens): (Vec<f32>, Vec<u32>) = shares.into_iter().unzip();
-        case.expect(values, Place::line("CTA"), Want::Exactly(Element::F32, f32s(&best_values)));
-        case.expect(tokens, Place::line("CTA"), Want::Exactly(Element::U32, u32s(&best_tokens)));
-        cases.push(case);
-    }
-    cases
-}
-
 /// A token that is chosen, or that the prompt gives, at several positions; ties; no candidate.
-pub(in crate::selftest) fn choose_greedy(s: &ArgmaxShape) -> Vec<Case> {
+pub(in crate::selftest) fn choose_greedy(s: &ChooseShape) -> Vec<Case> {
     let mut noise = Noise::new(&KernelSpec::ChooseGreedy(s.clone()).name());
-    let blocks = s.blocks as usize;
+    let blocks = s.candidates as usize;
     let random = noise.normal(blocks, 3.0);
-    let tokens = noise.words(blocks, s.vocab);
+    let tokens = noise.words(blocks, 100_000);
     let mut cases = Vec::new();
     for (what, position, prompt, values) in [
         ("chosen after a prompt of 1", 0, 1, random.clone()),
@@ -75,7 +31,7 @@ pub(in crate::selftest) fn choose_greedy(s: &ArgmaxShape) -> Vec<Case> {
         ("all candidates are -infinity", 6, 2, vec![f32::NEG_INFINITY; blocks]),
     ] {
         let (_, chosen) = best(values.iter().copied().zip(tokens.iter().copied()));
-        // As the first launch leaves them: without any candidate, token 0.
+        // As the head leaves them: without any candidate, token 0.
         let none = values.iter().all(|&value| value == f32::NEG_INFINITY);
         let candidates = if none { vec![0; blocks] } else { tokens.clone() };
         cases.push(choose(s, what, (position, prompt), (values, candidates, if none { 0 } else { chosen })));
@@ -87,7 +43,7 @@ pub(in crate::selftest) fn choose_greedy(s: &ArgmaxShape) -> Vec<Case> {
 const CONTEXT: usize = 16;
 
 fn choose(
-    s: &ArgmaxShape,
+    s: &ChooseShape,
     what: &str,
     (position, prompt): (u32, u32),
     (values, candidates, chosen): (Vec<f32>, Vec<u32>, u32),

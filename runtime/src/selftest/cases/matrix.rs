@@ -1,12 +1,12 @@
 //! Kernels that read weight matrices.
 
 use bespoke_kernels::kernels::embed::EmbedShape;
-use bespoke_kernels::kernels::gemv::GemvShape;
+use bespoke_kernels::kernels::gemv::{GemvShape, Input, Output};
 use bespoke_kernels::spec::KernelSpec;
 
-use crate::selftest::case::{Case, Close, Element, Limit, Place, Rest, Want};
+use crate::selftest::case::{Case, Close, Element, Limit, Place, Want};
 use crate::selftest::inputs::{Noise, f32s, state_record, u32s};
-use crate::selftest::reference;
+use crate::selftest::reference::{self, Products};
 
 /// A rounding error has a variance of (largest of 32/32767)²/12; the limit is five times what comes of that.
 const QUANTISED: Limit =
@@ -40,51 +40,113 @@ pub(in crate::selftest) fn embed(s: &EmbedShape) -> Case {
     case
 }
 
-/// The stack of matrices times a vector.
+/// The stack of matrices times a vector, normalised or not, and what the kernel makes of the products.
 pub(in crate::selftest) fn gemv(s: &GemvShape) -> Case {
     let spec = KernelSpec::Gemv(s.clone());
     let mut noise = Noise::new(&spec.name());
     let x = noise.activations(s.cols as usize);
-    let (offsets, bytes) = s.offsets();
-    let mut stack = vec![0; bytes as usize];
-    let mut want = Close { scale: None, ..Close::all(Vec::new(), FLOATS) };
-    let mut energy = 0.0;
+    let offsets = s.offsets();
+    let mut stack = vec![0; offsets.bytes as usize];
+    let mut put = |at: u64, values: &[f32]| {
+        stack[at as usize..][..4 * values.len()].copy_from_slice(&f32s(values));
+    };
+    let bias = if s.bias { noise.normal(s.rows() as usize, 1.0) } else { Vec::new() };
+    put(offsets.bias, &bias);
+    let mut input: Vec<f64> = x.iter().map(|&value| f64::from(value)).collect();
+    if let Input::Normed { eps } = s.input {
+        let weights = noise.uniform(s.cols as usize, 0.5, 1.5);
+        put(offsets.norm, &weights);
+        input = reference::rms_norm(&x, &weights, eps);
+    }
+    let before = noise.normal(s.outputs() as usize, 1.0);
+
+    let mut products: Vec<Products> = Vec::new();
     let mut parts = Vec::new();
-    let mut first = 0;
-    for (index, (segment, offsets)) in s.segments.iter().zip(&offsets).enumerate() {
-        let matrix = noise.matrix(offsets.layout.clone());
-        matrix.repack_to(&mut stack[offsets.weights as usize..]);
-        let bias = match offsets.bias {
-            Some(at) => {
-                let bias = noise.normal(matrix.rows(), 1.0);
-                stack[at as usize..][..4 * bias.len()].copy_from_slice(&f32s(&bias));
-                bias
+    for (layout, &at) in s.layouts().into_iter().zip(&offsets.segments) {
+        let matrix = noise.matrix(layout);
+        matrix.repack_to(&mut stack[at as usize..]);
+        products.push(reference::products(&matrix, &input));
+        parts.push((format!("segment {} ({})", parts.len(), matrix.ty()), matrix.rows()));
+    }
+    let want = outputs(s, &products, &bias, &before);
+    if s.output == Output::Swiglu {
+        parts.truncate(1);
+    }
+
+    let mut case = Case::new(if s.normed() { "random x, normalised" } else { "random x" });
+    let w = case.input("w", stack);
+    let x = case.input("x", f32s(&x));
+    let y = match s.output {
+        Output::Residual => case.input("y", f32s(&before)),
+        _ => case.output("y", Element::F32, s.outputs() as usize),
+    };
+    let mut args = vec![w, x, y];
+    if s.output == Output::Argmax {
+        args.extend(largest(s, &want, &mut case));
+    }
+    case.launch(spec, &args);
+    case.expect(y, Place::Parts(parts), Want::Close(want));
+    case
+}
+
+/// What the kernel makes of the products.
+fn outputs(s: &GemvShape, products: &[Products], bias: &[f32], before: &[f32]) -> Close {
+    let quantised = s.segments.iter().any(|segment| segment.ty.is_quantised());
+    let limit = match quantised {
+        false => FLOATS,
+        true if s.outputs() < MANY => FEW_QUANTISED,
+        true => QUANTISED,
+    };
+    let mut want = Close::all(Vec::new(), limit);
+    let mut energy = 0.0;
+    if s.output == Output::Swiglu {
+        let (gate, up) = (&products[0], &products[1]);
+        for (i, &row) in gate.rows.iter().enumerate() {
+            want.at.push(row);
+            let (g, u) = (gate.values[i], up.values[i]);
+            want.values.push(g / (1.0 + (-g).exp()) * u);
+            // silu's slope is about 1/2 around 0, and at most 1.1.
+            energy += gate.energies[i] * u * u + g * g * up.energies[i] / 4.0;
+        }
+    } else {
+        let mut first = 0;
+        for (segment, products) in s.segments.iter().zip(products) {
+            for ((&row, &value), &terms) in products.rows.iter().zip(&products.values).zip(&products.energies) {
+                let row = first + row;
+                let bias = bias.get(row).map_or(0.0, |&bias| f64::from(bias));
+                let before = if s.output == Output::Residual { f64::from(before[row]) } else { 0.0 };
+                want.at.push(row);
+                want.values.push(value + bias + before);
+                energy += terms + bias * bias + before * before;
             }
-            None => vec![0.0; matrix.rows()],
-        };
-        let products = reference::products(&matrix, &x);
-        for ((row, value), terms) in products.rows.into_iter().zip(products.values).zip(products.energies) {
-            let bias = f64::from(bias[row]);
-            want.at.push(first + row);
-            want.values.push(value + bias);
-            energy += terms + bias * bias;
+            first += segment.rows as usize;
         }
-        if segment.ty.is_quantised() {
-            want.limit = if s.rows() < MANY { FEW_QUANTISED } else { QUANTISED };
-        }
-        parts.push((format!("segment {index} ({})", matrix.ty()), matrix.rows()));
-        first += matrix.rows();
     }
     // What the outputs' size is when the signs of the terms are random: a row that happens to cancel has no larger
     // error than another.
     want.scale = Some((energy / want.at.len() as f64).sqrt());
-    want.rest = Rest::Written;
+    want
+}
 
-    let mut case = Case::new("random x");
-    let w = case.input("w", stack);
-    let x = case.input("x", f32s(&x));
-    let y = case.output("y", Element::F32, first);
-    case.launch(spec, &[w, x, y]);
-    case.expect(y, Place::Parts(parts), Want::Close(want));
-    case
+/// The buffers of the CTAs' largest outputs, and what they must be where all outputs are known.
+fn largest(s: &GemvShape, outputs: &Close, case: &mut Case) -> [usize; 2] {
+    let grid = s.schedule.grid as usize;
+    let values = case.output("values", Element::F32, grid);
+    let rows = case.output("rows", Element::U32, grid);
+    let (mut want, mut want_rows) = (Vec::new(), Vec::new());
+    if outputs.at.len() == s.rows() as usize {
+        for cta in 0..s.schedule.grid {
+            let of_cta = s.rows_of(cta);
+            let row = of_cta.max_by(|&a, &b| outputs.values[a as usize].total_cmp(&outputs.values[b as usize]));
+            let row = row.expect("every CTA has rows");
+            want.push(outputs.values[row as usize]);
+            want_rows.push(row);
+        }
+        case.expect(rows, Place::line("CTA"), Want::Exactly(Element::U32, u32s(&want_rows)));
+    }
+    // They are few, whatever the number of outputs.
+    let limit = if outputs.limit.nmse == QUANTISED.nmse { FEW_QUANTISED } else { outputs.limit };
+    let close = Close { scale: outputs.scale, ..Close::all(want, limit) };
+    case.expect(values, Place::line("CTA"), Want::Close(close));
+    [values, rows]
 }

@@ -2,7 +2,6 @@
 
 mod attention;
 mod choice;
-mod elementwise;
 mod matrix;
 
 use bespoke_kernels::spec::KernelSpec;
@@ -14,14 +13,7 @@ pub(super) fn cases(spec: &KernelSpec) -> Vec<Case> {
     match spec {
         KernelSpec::Embed(s) => vec![matrix::embed(s)],
         KernelSpec::Gemv(s) => vec![matrix::gemv(s)],
-        KernelSpec::RmsNorm(s) => elementwise::rms_norm(s),
-        KernelSpec::Rope(s) => elementwise::rope(s),
-        KernelSpec::KvAppend(s) => elementwise::kv_append(s),
-        KernelSpec::Swiglu(s) => vec![elementwise::swiglu(s)],
-        KernelSpec::ResidualAdd(s) => vec![elementwise::residual_add(s)],
         KernelSpec::Attention(s) => attention::attention(s),
-        KernelSpec::AttentionCombine(s) => attention::combine(s),
-        KernelSpec::Argmax(s) => choice::argmax(s),
         KernelSpec::ChooseGreedy(s) => choice::choose_greedy(s),
         KernelSpec::ReadProbe(s) => choice::read_probe(s),
     }

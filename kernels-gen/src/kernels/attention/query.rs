@@ -1,0 +1,232 @@
+//! Query, key and value of the present position.
+
+use bespoke_codegen::prelude::*;
+
+use super::shape::{AttentionShape, CONSUMERS, PAGE, TILE, WARPS};
+use super::{BARRIER, Operands, Work};
+use crate::kernels::rope::{self, RopeKind};
+
+/// The rotations of this thread's pairs: they depend on the position alone, and are made while the query is not
+/// there yet.
+pub(super) struct Rotation {
+    /// (sin, cos) of each pass.
+    turns: Vec<[Val<f32>; 2]>,
+    /// The norms' weights of the two elements of each pass' pair.
+    norms: Vec<[Val<f32>; 2]>,
+}
+
+/// Pairs of elements of the query heads and the key head.
+fn pairs(s: &AttentionShape) -> u32 {
+    (s.heads_per_block + 1) * (s.head_dim / 2)
+}
+
+fn passes(s: &AttentionShape) -> u32 {
+    pairs(s).div_ceil(CONSUMERS)
+}
+
+/// A pair that a thread has: the head (the key is the last one), the pair, and its two elements. Pairs that are not
+/// rotated come last.
+struct Pair {
+    index: Val<u32>,
+    head: Val<u32>,
+    pair: Val<u32>,
+    elements: [Val<u32>; 2],
+}
+
+fn pair(pass: u32, s: &AttentionShape) -> Pair {
+    let index = thread_index() + pass * CONSUMERS;
+    let (head, pair) = (index / (s.head_dim / 2), index % (s.head_dim / 2));
+    Pair { index, head, pair, elements: elements(pair, s) }
+}
+
+#[device]
+fn elements(pair: Val<u32>, s: &AttentionShape) -> [Val<u32>; 2] {
+    match s.rope {
+        RopeKind::Norm => [pair * 2, pair * 2 + 1],
+        RopeKind::Neox => {
+            let half = s.rotated / 2;
+            if s.rotated == s.head_dim {
+                [pair, pair + half]
+            } else {
+                let rotated = pair < half;
+                [select(rotated, pair, pair * 2), select(rotated, pair + half, pair * 2 + 1)]
+            }
+        }
+    }
+}
+
+impl Rotation {
+    pub fn new(operands: &Operands, work: &Work, s: &AttentionShape) -> Rotation {
+        let mut rotation = Rotation { turns: Vec::new(), norms: Vec::new() };
+        for pass in 0..passes(s) {
+            let pair = pair(pass, s);
+            rotation.turns.push(turn(&pair, operands, work, s));
+            if let Some(norms) = operands.norms {
+                rotation.norms.push(norm_weights(&pair, norms, s));
+            }
+        }
+        rotation
+    }
+}
+
+/// sin and cos of a pair's angle; of those that are not rotated 0 and 1.
+#[device]
+fn turn(pair: &Pair, operands: &Operands, work: &Work, s: &AttentionShape) -> [Val<f32>; 2] {
+    let half = s.rotated / 2;
+    let mut turn = [val(0.0f32), val(1.0f32)];
+    if pair.pair < half {
+        turn = rope::turn(operands.rope_table, pair.pair, work.position);
+    }
+    turn
+}
+
+#[device]
+fn norm_weights(pair: &Pair, norms: [Ptr<Global, f32>; 2], s: &AttentionShape) -> [Val<f32>; 2] {
+    let mut weights = [val(0.0f32); 2];
+    if pair.head < s.heads_per_block {
+        weights = pair.elements.map(|element| norms[0].at(element).load());
+    } else {
+        weights = pair.elements.map(|element| norms[1].at(element).load());
+    }
+    weights
+}
+
+/// The queries, the key and the value of shared memory.
+pub(super) fn head(index: impl IntoVal<u32>, s: &AttentionShape) -> Ptr<Shared, f32> {
+    dynamic_shared::<u8>().bytes(s.shared_map().heads).cast::<f32>().at(index.into_val() * s.head_dim)
+}
+
+/// Brings query, key and value into shared memory: queries normalised, rotated and scaled, key and value rounded as
+/// the cache rounds them; and appends the latter to the cache if this CTA is the one to do it.
+#[device]
+pub(super) fn prepare(operands: &Operands, rotation: &Rotation, work: &Work, s: &AttentionShape) {
+    let (dim, heads) = (s.head_dim, s.heads_per_block);
+    let mut loaded = Vec::new();
+    for pass in 0..passes(s) {
+        loaded.push(load_pair(&pair(pass, s), operands, work, s));
+    }
+    if let Some(eps) = s.qk_norm {
+        loaded = normalise(loaded, rotation, eps, s);
+    }
+    let scale = std::f32::consts::LOG2_E / (dim as f32).sqrt();
+    let append = work.last && work.first_head % s.group() == 0;
+    for (pass, (values, [sin, cos])) in (0u32..).zip(loaded.into_iter().zip(&rotation.turns)) {
+        let pair = pair(pass, s);
+        let [a, b] = values;
+        let rotated = [a * *cos - b * *sin, a * *sin + b * *cos];
+        if pair.index < pairs(s) {
+            let to = head(pair.head, s);
+            let is_query = pair.head < heads;
+            for (element, value) in pair.elements.into_iter().zip(rotated) {
+                let rounded = value.cast::<f16>();
+                to.at(element).store(select(is_query, value * scale, rounded.cast::<f32>()));
+                if append && !is_query {
+                    operands.keys.at(key_index(element, work, s)).store(rounded);
+                }
+            }
+        }
+    }
+    let value_row = operands.qkv.at((work.kv_head + (s.heads + s.kv_heads)) * dim);
+    for pass in 0..dim.div_ceil(CONSUMERS) {
+        let element = thread_index() + pass * CONSUMERS;
+        if element < dim {
+            let rounded = value_row.at(element).load().cast::<f16>();
+            head(heads + 1, s).at(element).store(rounded.cast::<f32>());
+            if append {
+                operands.values.at(value_index(element, work, s)).store(rounded);
+            }
+        }
+    }
+}
+
+/// The elements of a pair as projected.
+#[device]
+fn load_pair(pair: &Pair, operands: &Operands, work: &Work, s: &AttentionShape) -> [Val<f32>; 2] {
+    let mut values = [val(0.0f32); 2];
+    if pair.index < pairs(s) {
+        let is_query = pair.head < s.heads_per_block;
+        let row = select(is_query, work.first_head + pair.head, work.kv_head + s.heads);
+        values = pair.elements.map(|element| operands.qkv.at(row * s.head_dim + element).load());
+    }
+    values
+}
+
+/// RMSNorm of each head, by way of shared memory.
+fn normalise(
+    loaded: Vec<[Val<f32>; 2]>,
+    rotation: &Rotation,
+    eps: f32,
+    s: &AttentionShape,
+) -> Vec<[Val<f32>; 2]> {
+    for (pass, &values) in (0u32..).zip(&loaded) {
+        store_pair(&pair(pass, s), values, s);
+    }
+    named_barrier(BARRIER, CONSUMERS);
+    let scales = dynamic_shared::<u8>().bytes(s.shared_map().partial).cast::<f32>();
+    head_scales(scales, eps, s);
+    named_barrier(BARRIER, CONSUMERS);
+    let normalised = (0u32..).zip(loaded).zip(&rotation.norms).map(|((pass, values), weights)| {
+        let head = pair(pass, s).head.min(s.heads_per_block);
+        let scale = scales.at(head).load();
+        std::array::from_fn(|i| values[i] * scale * weights[i])
+    });
+    normalised.collect()
+}
+
+#[device]
+fn store_pair(pair: &Pair, values: [Val<f32>; 2], s: &AttentionShape) {
+    if pair.index < pairs(s) {
+        for (element, value) in pair.elements.into_iter().zip(values) {
+            head(pair.head, s).at(element).store(value);
+        }
+    }
+}
+
+/// 1 / √(mean(x²) + ε) of each query head and of the key, a warp a head.
+#[device]
+fn head_scales(scales: Ptr<Shared, f32>, eps: f32, s: &AttentionShape) {
+    for first in (0..s.heads_per_block + 1).step_by(WARPS as usize) {
+        let index = warp_index() + first;
+        if index < s.heads_per_block + 1 {
+            let mut sum = val(0.0f32);
+            for pass in 0..s.head_dim.div_ceil(WARP) {
+                let element = lane() + pass * WARP;
+                if element < s.head_dim {
+                    let value = head(index, s).at(element).load();
+                    sum = fma(value, value, sum);
+                }
+            }
+            let mean = warp_sum(sum) * (1.0 / s.head_dim as f32);
+            if lane() == 0 {
+                scales.at(index).store((mean + eps).rsqrt());
+            }
+        }
+    }
+}
+
+/// See [`AttentionShape::key_index`].
+fn key_index(element: Val<u32>, work: &Work, s: &AttentionShape) -> Val<u64> {
+    let position = work.position;
+    let within = (element >> 4) * 256
+        + ((position & 7) * 4 + ((element >> 1) & 3)) * 8
+        + ((position >> 3) & 1) * 4
+        + ((element >> 3) & 1) * 2
+        + (element & 1);
+    tile_index(work, s) + within.cast::<u64>()
+}
+
+/// See [`AttentionShape::value_index`].
+fn value_index(element: Val<u32>, work: &Work, s: &AttentionShape) -> Val<u64> {
+    let position = work.position;
+    let within = (element >> 4) * 256
+        + ((element & 7) * 4 + ((position >> 1) & 3)) * 8
+        + ((element >> 3) & 1) * 4
+        + ((position >> 3) & 1) * 2
+        + (position & 1);
+    tile_index(work, s) + within.cast::<u64>()
+}
+
+fn tile_index(work: &Work, s: &AttentionShape) -> Val<u64> {
+    let page = work.position / PAGE * s.kv_heads + work.kv_head;
+    mul_wide(page * WARPS + work.position % PAGE / TILE, TILE * s.head_dim)
+}
