@@ -1,7 +1,8 @@
 //! Emits the kernels that the binary holds: see `bespoke_kernels::emit`.
 //!
 //! By default those of every shape in the repository and of the test fixtures; with `BESPOKE_MODEL` those of one
-//! GGUF file alone. `BESPOKE_TARGETS` names the targets.
+//! GGUF file alone. `BESPOKE_TARGETS` names the targets, `BESPOKE_TUNE` a file of rules that `bespoke tune` wrote: the
+//! kernels are then those of a run with `--tune` and that file.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -10,6 +11,7 @@ use bespoke_codegen::ptx::Target;
 use bespoke_gguf::Gguf;
 use bespoke_kernels::emit::Emission;
 use bespoke_kernels::kernels::probe::ProbeShape;
+use bespoke_kernels::plan::Tuning;
 use bespoke_kernels::shape::{ModelShape, builtin};
 use bespoke_kernels::spec::KernelSpec;
 
@@ -23,6 +25,7 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-env-changed=BESPOKE_MODEL");
     println!("cargo::rerun-if-env-changed=BESPOKE_TARGETS");
+    println!("cargo::rerun-if-env-changed=BESPOKE_TUNE");
     if let Err(message) = emit() {
         // Cargo takes one line an error.
         println!("cargo::error={}", message.replace('\n', " "));
@@ -38,6 +41,9 @@ fn emit() -> Result<(), String> {
     for shape in shapes()? {
         emission = emission.shape(shape);
     }
+    if let Some(tuning) = tuning()? {
+        emission = emission.tuning(tuning);
+    }
     emission.write(&out).map_err(|error| format!("cannot emit kernels: {error}"))?;
     Ok(())
 }
@@ -52,6 +58,26 @@ fn variable(name: &str) -> Result<Option<String>, String> {
     }
 }
 
+/// A variable that holds a file's path.
+fn path(name: &str) -> Result<Option<PathBuf>, String> {
+    match variable(name)?.map(PathBuf::from) {
+        Some(path) if path.is_relative() => Err(format!(
+            "{name}: {} is not an absolute path: the build does not run in your folder",
+            path.display()
+        )),
+        path => Ok(path),
+    }
+}
+
+/// The rules that kernels are cut by, if there are any.
+fn tuning() -> Result<Option<Tuning>, String> {
+    let Some(path) = path("BESPOKE_TUNE")? else { return Ok(None) };
+    println!("cargo::rerun-if-changed={}", path.display());
+    let failed = |error: &dyn std::fmt::Display| format!("BESPOKE_TUNE: {}: {error}", path.display());
+    let text = std::fs::read_to_string(&path).map_err(|error| failed(&error))?;
+    Tuning::parse(&text).map(Some).map_err(|error| failed(&error))
+}
+
 fn targets() -> Result<Vec<Target>, String> {
     let names = variable("BESPOKE_TARGETS")?.unwrap_or_else(|| DEFAULT_TARGETS.to_owned());
     names
@@ -61,14 +87,7 @@ fn targets() -> Result<Vec<Target>, String> {
 }
 
 fn shapes() -> Result<Vec<ModelShape>, String> {
-    if let Some(model) = variable("BESPOKE_MODEL")? {
-        let path = PathBuf::from(model);
-        if path.is_relative() {
-            return Err(format!(
-                "BESPOKE_MODEL: {} is not an absolute path: the build does not run in your folder",
-                path.display()
-            ));
-        }
+    if let Some(path) = path("BESPOKE_MODEL")? {
         return Ok(vec![model_shape(&path).map_err(|error| format!("BESPOKE_MODEL: {error}"))?]);
     }
     let mut shapes = Vec::new();

@@ -88,6 +88,28 @@ impl KernelSpec {
         matches!(self, KernelSpec::Gemv(_) | KernelSpec::Attention(_))
     }
 
+    /// Static shared memory of products and attention, in bytes: two barriers of 8 bytes a stage and, where the largest
+    /// output is searched for, a candidate of 8 bytes a warp.
+    pub fn static_shared(&self) -> u32 {
+        match self {
+            KernelSpec::Gemv(s) if s.output == Output::Argmax => {
+                16 * s.schedule.stages + 8 * s.schedule.warps
+            }
+            KernelSpec::Gemv(s) => 16 * s.schedule.stages,
+            KernelSpec::Attention(s) => 16 * s.stages,
+            _ => 0,
+        }
+    }
+
+    /// Whether it may start before the launches ahead of it are over: it then waits for them itself.
+    pub fn may_start_early(&self) -> bool {
+        match self {
+            KernelSpec::Gemv(s) => s.schedule.trigger != Trigger::Never,
+            KernelSpec::Attention(s) => s.trigger != Trigger::Never,
+            _ => true,
+        }
+    }
+
     /// Grid, CTA and dynamic shared memory.
     pub fn geometry(&self) -> Geometry {
         let flat = |blocks, threads| Geometry { grid: [blocks, 1, 1], threads, dynamic_shared: 0 };
@@ -126,10 +148,15 @@ impl KernelSpec {
     }
 }
 
-/// A GEMV's name: segments, columns, what comes before and after, and the schedule.
-fn gemv_name(s: &GemvShape) -> String {
+/// The name of a stack of matrices, as `q4kr5120_q6kr1024_c4096`: type and rows of each, then the columns.
+pub fn matrix_name(s: &GemvShape) -> String {
     let segments: String =
         s.segments.iter().map(|segment| format!("{}r{}_", segment.ty.slug(), segment.rows)).collect();
+    format!("{segments}c{}", s.cols)
+}
+
+/// A GEMV's name: the matrices, what comes before and after, and the schedule.
+fn gemv_name(s: &GemvShape) -> String {
     let bias = if s.bias { "b" } else { "" };
     let input = match s.input {
         Input::Plain => String::new(),
@@ -143,8 +170,8 @@ fn gemv_name(s: &GemvShape) -> String {
     };
     let schedule = &s.schedule;
     format!(
-        "gemv_{segments}c{}{bias}{input}{output}_g{}_w{}_d{}_i{}_s{}_f{}_m{}_h{}_{}",
-        s.cols,
+        "gemv_{}{bias}{input}{output}_g{}_w{}_d{}_i{}_s{}_f{}_m{}_h{}_{}",
+        matrix_name(s),
         schedule.grid,
         schedule.warps,
         schedule.depth,

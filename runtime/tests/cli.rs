@@ -66,7 +66,8 @@ fn scratch(name: &str) -> (TempDir, PathBuf, String) {
 
 #[test]
 fn help_lists_the_commands_and_each_has_examples() {
-    let commands = ["run", "logits", "inspect", "specialize", "synth", "selftest", "bench", "devices"];
+    let commands =
+        ["run", "logits", "inspect", "specialize", "synth", "selftest", "bench", "tune", "devices"];
     let (without, with) = (output(&[]), output(&["--help"]));
     for command in commands {
         for help in [&without, &with] {

@@ -35,7 +35,7 @@ use bespoke_codegen::ptx::Target;
 use bespoke_codegen::{CompileError, Compiled, dsl::RecordError};
 use rayon::prelude::*;
 
-use crate::plan::{Plan, PlanParams};
+use crate::plan::{Plan, PlanParams, Tuning};
 use crate::shape::{ModelShape, ShapeError};
 use crate::spec::KernelSpec;
 
@@ -101,6 +101,7 @@ pub struct Emission {
     shapes: Vec<ModelShape>,
     targets: Vec<Target>,
     extra: Vec<KernelSpec>,
+    tuning: Tuning,
 }
 
 impl Emission {
@@ -130,6 +131,14 @@ impl Emission {
         self
     }
 
+    /// Plans by the rules of `tuning` instead of the cost model alone. A program that runs such kernels plans by the
+    /// same rules.
+    #[must_use]
+    pub fn tuning(mut self, tuning: Tuning) -> Emission {
+        self.tuning = tuning;
+        self
+    }
+
     /// Writes everything below `out`, which is created.
     pub fn write(&self, out: &Path) -> Result<Vec<Emitted>, EmitError> {
         let mut targets = self.targets.clone();
@@ -154,7 +163,7 @@ impl Emission {
     fn plan(&self, target: Target, out: &Path) -> Result<Vec<KernelSpec>, EmitError> {
         let planned = self.shapes.par_iter().map(|shape| {
             let params = PlanParams::single(shape.dimensions.context.min(PlanParams::MAX_CONTEXT));
-            let plan = Plan::new(shape, target, params)
+            let plan = Plan::tuned(shape, target, params, &self.tuning)
                 .map_err(|source| EmitError::Shape { shape: shape.name.clone(), source: Box::new(source) })?;
             let json = serde_json::to_string_pretty(&plan)?;
             write(&out.join("plans").join(format!("{}.{target}.json", shape.name)), &json)?;

@@ -2,15 +2,18 @@
 
 use bespoke_codegen::ptx::Target;
 
+use super::cost::Machine;
+use super::tuning::{Role, Rule, Tuning};
 use super::weights::{Member, segments, stack};
 use super::{
     Access, Argument, Buffer, BufferKind, Launch, Part, PartKind, Plan, PlanKernel, PlanParams, cost,
 };
+use crate::kernels::attention::AttentionShape;
 use crate::kernels::embed::EmbedShape;
 use crate::kernels::gemv::{GemvShape, Input, Output, Schedule, Trigger};
 use crate::kernels::state;
 use crate::shape::{LayerTypes, ModelShape};
-use crate::spec::KernelSpec;
+use crate::spec::{KernelSpec, matrix_name};
 
 /// A view into a buffer of the plan being built.
 #[derive(Clone, Copy)]
@@ -21,10 +24,6 @@ struct View {
 }
 
 impl View {
-    fn part(self, offset: u64, bytes: u64) -> View {
-        View { buffer: self.buffer, offset: self.offset + offset, bytes }
-    }
-
     fn read(self, param: &str) -> Argument {
         self.argument(param, Access::Read)
     }
@@ -65,11 +64,13 @@ struct Memory {
     finished: View,
 }
 
-struct Builder {
+struct Builder<'a> {
     plan: Plan,
+    machine: Machine,
+    tuning: &'a Tuning,
 }
 
-pub(super) fn build(shape: &ModelShape, target: Target, params: PlanParams) -> Plan {
+pub(super) fn build(shape: &ModelShape, target: Target, params: PlanParams, tuning: &Tuning) -> Plan {
     let plan = Plan {
         shape: shape.clone(),
         target,
@@ -78,7 +79,7 @@ pub(super) fn build(shape: &ModelShape, target: Target, params: PlanParams) -> P
         kernels: Vec::new(),
         launches: Vec::new(),
     };
-    let mut builder = Builder { plan };
+    let mut builder = Builder { plan, machine: Machine::of(target), tuning };
     let memory = builder.memory();
     let embedding = builder.embed(&memory);
     for (layer, types) in shape.layers.iter().enumerate() {
@@ -93,7 +94,7 @@ fn f32s(n: u32) -> u64 {
     u64::from(n) * 4
 }
 
-impl Builder {
+impl Builder<'_> {
     fn buffer(&mut self, name: impl Into<String>, bytes: u64, kind: BufferKind) -> View {
         self.plan.buffers.push(Buffer { name: name.into(), bytes, kind });
         View { buffer: self.plan.buffers.len() - 1, offset: 0, bytes }
@@ -110,6 +111,7 @@ impl Builder {
             }
         };
         let geometry = spec.geometry();
+        let first = self.plan.launches.is_empty();
         let after = self.plan.launches.len().checked_sub(1).into_iter().collect();
         self.plan.launches.push(Launch {
             label: label.into(),
@@ -119,17 +121,17 @@ impl Builder {
             dynamic_shared: geometry.dynamic_shared,
             args,
             after,
-            programmatic: self.plan.target.has_programmatic_launch() && !self.plan.launches.is_empty(),
+            programmatic: self.machine.programmatic && !first && spec.may_start_early(),
         });
     }
 
     fn memory(&mut self) -> Memory {
         let shape = self.plan.shape.clone();
-        let (target, batch) = (self.plan.target, u64::from(self.plan.params.batch));
+        let batch = u64::from(self.plan.params.batch);
         let d = &shape.dimensions;
-        let attention = cost::attention(target, &shape);
+        let attention = self.attention();
         // One for each CTA of the head.
-        let candidates = target.multiprocessors();
+        let candidates = self.divided(&Stack::head(&shape, &head_member(&shape))).schedule.grid;
         let mut activation =
             |name: &str, elements: u32| self.buffer(name, batch * f32s(elements), BufferKind::Activation);
         let qkv_width = shape.q_width() + 2 * shape.kv_width();
@@ -146,7 +148,11 @@ impl Builder {
             residual,
             qkv,
             partial,
-            counters: self.buffer("attention_counters", batch * f32s(attention.counters()), BufferKind::Counters),
+            counters: self.buffer(
+                "attention_counters",
+                batch * f32s(attention.counters()),
+                BufferKind::Counters,
+            ),
             attended,
             activated,
             logits,
@@ -184,7 +190,15 @@ impl Builder {
             output: stack.output,
             schedule: Schedule::MINIMAL,
         };
-        cost::gemv(self.plan.target, shape, stack.trigger)
+        let role = Role::of(&stack.name);
+        // An embedding has none: it is placed, and no product of it divided.
+        let rule = role.map(|role| self.tuning.rule(self.plan.target, role, Some(&matrix_name(&shape))));
+        cost::gemv(&self.machine, shape, stack.trigger, &rule.unwrap_or_else(|| Rule::of(Role::Output)))
+    }
+
+    fn attention(&self) -> AttentionShape {
+        let rule = self.tuning.rule(self.plan.target, Role::Attention, None);
+        cost::attention(&self.machine, &self.plan.shape, &rule)
     }
 
     /// A GEMV over `x` to `y`.
@@ -202,7 +216,8 @@ impl Builder {
         let members = [Member { tensor: "token_embd".into(), ty, rows: vocab }];
         // Where it is the output matrix as well, it lies as that one's stack does.
         let norm = shape.head.is_none().then(|| "output_norm.weight".to_owned());
-        let (weights, _) = self.matrices(Stack { norm, ..Stack::plain("token_embd".into(), hidden, &members) });
+        let (weights, _) =
+            self.matrices(Stack { norm, ..Stack::plain("token_embd".into(), hidden, &members) });
         let spec = EmbedShape { ty, vocab, cols: hidden, threads: cost::ELEMENTWISE };
         let args = vec![
             weights.read("w"),
@@ -220,8 +235,9 @@ impl Builder {
         let (q_width, kv_width) = (shape.q_width(), shape.kv_width());
         let name = |part: &str| format!("blk.{layer}.{part}");
 
-        let members = [("attn_q", types.q, q_width), ("attn_k", types.k, kv_width), ("attn_v", types.v, kv_width)]
-            .map(|(tensor, ty, rows)| Member { tensor: name(tensor), ty, rows });
+        let members =
+            [("attn_q", types.q, q_width), ("attn_k", types.k, kv_width), ("attn_v", types.v, kv_width)]
+                .map(|(tensor, ty, rows)| Member { tensor: name(tensor), ty, rows });
         let stack = Stack {
             norm: Some(name("attn_norm.weight")),
             bias: arch.qkv_bias,
@@ -231,7 +247,7 @@ impl Builder {
         };
         self.gemv(stack, memory.residual, memory.qkv);
 
-        let attention = cost::attention(self.plan.target, &shape);
+        let attention = self.attention();
         let cache_bytes = u64::from(self.plan.params.batch) * attention.cache_bytes(self.plan.params.context);
         let keys = self.buffer(name("keys"), cache_bytes, BufferKind::KvCache);
         let values = self.buffer(name("values"), cache_bytes, BufferKind::KvCache);
@@ -262,8 +278,11 @@ impl Builder {
         let (hidden, ffn) = (self.plan.shape.dimensions.hidden, self.plan.shape.dimensions.ffn);
         let name = |part: &str| format!("blk.{layer}.{part}");
 
-        let members = [("ffn_gate", types.gate), ("ffn_up", types.up)]
-            .map(|(tensor, ty)| Member { tensor: name(tensor), ty, rows: ffn });
+        let members = [("ffn_gate", types.gate), ("ffn_up", types.up)].map(|(tensor, ty)| Member {
+            tensor: name(tensor),
+            ty,
+            rows: ffn,
+        });
         let stack = Stack {
             norm: Some(name("ffn_norm.weight")),
             output: Output::Swiglu,
@@ -278,24 +297,14 @@ impl Builder {
 
     fn head(&mut self, embedding: View, memory: &Memory) {
         let shape = self.plan.shape.clone();
-        let d = &shape.dimensions;
-        let (tensor, ty) = match shape.head {
-            Some(ty) => ("output", ty),
-            None => ("token_embd", shape.embedding),
-        };
-        let members = [Member { tensor: tensor.to_owned(), ty, rows: d.vocab }];
-        let stack = Stack {
-            norm: Some("output_norm.weight".into()),
-            output: Output::Argmax,
-            ..Stack::plain("output".into(), d.hidden, &members)
-        };
+        let members = head_member(&shape);
+        let stack = Stack::head(&shape, &members);
         let (w, gemv) = match shape.head {
             Some(_) => self.matrices(stack),
             None => (embedding, self.divided(&stack)),
         };
         let choose = cost::choose(&gemv);
-        let candidates = f32s(choose.candidates);
-        let (values, best) = (memory.best_values.part(0, candidates), memory.best_tokens.part(0, candidates));
+        let (values, best) = (memory.best_values, memory.best_tokens);
         let args = vec![
             w.read("w"),
             memory.residual.read("x"),
@@ -315,6 +324,15 @@ impl Builder {
     }
 }
 
+/// The matrix of the head: the embedding's, where they are tied.
+fn head_member(shape: &ModelShape) -> [Member; 1] {
+    let (tensor, ty) = match shape.head {
+        Some(ty) => ("output", ty),
+        None => ("token_embd", shape.embedding),
+    };
+    [Member { tensor: tensor.to_owned(), ty, rows: shape.dimensions.vocab }]
+}
+
 /// A stack of matrices to be placed.
 struct Stack<'a> {
     /// The buffer's name, and the launch's label.
@@ -332,5 +350,13 @@ impl<'a> Stack<'a> {
     fn plain(name: String, cols: u32, members: &'a [Member]) -> Stack<'a> {
         let (output, trigger) = (Output::Store, Trigger::AtStart);
         Stack { name, cols, members, norm: None, bias: false, output, trigger }
+    }
+
+    fn head(shape: &ModelShape, members: &'a [Member]) -> Stack<'a> {
+        Stack {
+            norm: Some("output_norm.weight".into()),
+            output: Output::Argmax,
+            ..Stack::plain("output".into(), shape.dimensions.hidden, members)
+        }
     }
 }

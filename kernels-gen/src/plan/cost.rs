@@ -1,4 +1,10 @@
-//! How work is divided: CTA sizes, rows a warp, splits, from the target's constants.
+//! How work is divided: a small model of a decode step on a target, in the target's constants ([`Machine`]).
+//!
+//! A step reads every weight once, so it takes as long as the memory needs for them, if the memory is never idle. That
+//! asks for enough bytes on their way at any time (Little's law: [`Machine::bytes_in_flight`]), on every multiprocessor
+//! alike, and across the seams between launches. Hence one CTA a multiprocessor with an equal share of the bytes, and a
+//! ring deep enough to go on loading while the CTA waits for its input. Where measuring knows better, a [`Tuning`](super::Tuning)'s
+//! [`Rule`] takes the place of a choice, and the choices that it leaves are made to fit.
 
 use bespoke_codegen::dsl::WARP;
 use bespoke_codegen::ptx::Target;
@@ -8,58 +14,155 @@ use crate::kernels::attention::AttentionShape;
 use crate::kernels::gemv::{CopyEngine, GemvShape, Schedule, Trigger};
 use crate::shape::ModelShape;
 
+use super::tuning::Rule;
+
 /// Threads a CTA of elementwise kernels.
 pub(super) const ELEMENTWISE: u32 = 128;
 
-/// Divides a stack of matrices: one CTA a multiprocessor with a ring as deep as its share of the weights, or as its
-/// share of shared memory.
+/// What a target's multiprocessors and memory can do, from which work is divided.
 ///
-/// Two CTAs fit a multiprocessor, this launch's and the next one's, which fills its ring while this one ends. Two
-/// stages on their way saturate the memory; more only make others wait longer.
-pub(super) fn gemv(target: Target, mut shape: GemvShape, trigger: Trigger) -> GemvShape {
+/// Sizes are those of the CUDA C++ Programming Guide, "Technical Specifications per Compute Capability". Counts of
+/// multiprocessors and bandwidths are the data sheets' of the largest common part: A100 80GB, RTX 3090, RTX 4090, H200,
+/// B200, RTX 5090.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// Multiprocessors.
+    pub multiprocessors: u32,
+    /// Threads that a multiprocessor holds.
+    pub threads_per_multiprocessor: u32,
+    /// Shared memory of a multiprocessor, in bytes.
+    pub shared_per_multiprocessor: u32,
+    /// Shared memory that a CTA may have, in bytes.
+    pub shared_per_cta: u32,
+    /// Of device memory, in bytes a second.
+    pub bandwidth: u64,
+    /// Launches can start before the one ahead is over, and bulk copies exist.
+    pub programmatic: bool,
+}
+
+/// Shared memory that the system takes of each CTA, in bytes (same table).
+const SYSTEM_SHARED: u32 = 1024;
+
+/// From a load to its data under full load, in nanoseconds, roughly.
+const LATENCY: u64 = 800;
+
+impl Machine {
+    /// The target's constants.
+    pub fn of(target: Target) -> Machine {
+        let (threads, shared, gigabytes) = match target {
+            Target::Sm80 => (2048, 164, 2039),
+            Target::Sm86 => (1536, 100, 936),
+            Target::Sm89 => (1536, 100, 1008),
+            Target::Sm90 => (2048, 228, 4800),
+            Target::Sm100 => (2048, 228, 8000),
+            Target::Sm120 => (1536, 100, 1792),
+        };
+        Machine {
+            multiprocessors: target.multiprocessors(),
+            threads_per_multiprocessor: threads,
+            shared_per_multiprocessor: shared * 1024,
+            shared_per_cta: target.shared_memory_per_block(),
+            bandwidth: gigabytes * 1_000_000_000,
+            programmatic: target.has_programmatic_launch(),
+        }
+    }
+
+    /// Bytes that a multiprocessor must have on their way for the memory never to be idle: its share of bandwidth times
+    /// latency.
+    pub fn bytes_in_flight(&self) -> u64 {
+        self.bandwidth / u64::from(self.multiprocessors) * LATENCY / 1_000_000_000
+    }
+
+    /// CTAs of `threads` threads with `shared` bytes that fit a multiprocessor, registers aside.
+    pub fn resident(&self, threads: u32, shared: u32) -> u32 {
+        let by_threads = self.threads_per_multiprocessor / threads;
+        by_threads.min(self.shared_per_multiprocessor / (shared + SYSTEM_SHARED))
+    }
+
+    /// Dynamic shared memory of a CTA such that `resident` fit a multiprocessor, in bytes; another KiB is left to
+    /// barriers and small arrays.
+    fn shared_budget(&self, resident: u32) -> u32 {
+        let share = (self.shared_per_multiprocessor / resident).saturating_sub(SYSTEM_SHARED);
+        share.min(self.shared_per_cta).saturating_sub(1024)
+    }
+}
+
+/// Stages of a ring.
+const STAGES: u32 = 6;
+
+/// Warps that multiply.
+const WARPS: u32 = 8;
+
+/// Stages of a CTA's share from which on it takes more bytes in flight to keep up with the others.
+const LONG: u32 = 20;
+
+/// Divides a stack of matrices: one CTA a multiprocessor, with a ring of some stages, or as deep as its share of the
+/// weights.
+///
+/// A second CTA of a launch on one multiprocessor, while another has none, would cost a launch twice its time, so that
+/// a CTA takes more than half of the shared memory. Matrices of few tiles a CTA leave room beside them for attention.
+/// Two stages on their way saturate the memory, three where the stream is long; more only make others wait longer.
+pub(super) fn gemv(machine: &Machine, mut shape: GemvShape, trigger: Trigger, rule: &Rule) -> GemvShape {
     let tiles: u32 = shape.layouts().iter().map(|layout| layout.tiles).max().unwrap_or(1);
-    let bulk = target.has_programmatic_launch();
+    let pairs = shape.layouts().iter().all(|layout| layout.blocks.is_multiple_of(2));
+    let bulk = machine.programmatic;
+    let resident = rule.resident.unwrap_or(1);
     shape.schedule = Schedule {
-        grid: target.multiprocessors().min(tiles),
-        warps: 8,
-        depth: if shape.layouts().iter().all(|layout| layout.blocks % 2 == 0) { 2 } else { 1 },
-        groups: 2,
+        grid: rule.grid.unwrap_or(machine.multiprocessors.min(tiles)),
+        warps: rule.warps.unwrap_or(WARPS),
+        depth: rule.depth.unwrap_or(if pairs { 2 } else { 1 }),
+        groups: 1,
         stages: 2,
         in_flight: 2,
-        resident: 1,
-        reserve: if bulk { shared_budget(target) + 2048 } else { 0 },
+        resident,
+        reserve: 0,
         copy: if bulk { CopyEngine::Bulk } else { CopyEngine::Async },
-        trigger: if bulk { trigger } else { Trigger::Never },
+        trigger: rule.trigger.unwrap_or(if bulk { trigger } else { Trigger::Never }),
     };
-    let fixed = GemvShape { schedule: Schedule { reserve: 0, ..shape.schedule }, ..shape.clone() }.shared_bytes() - 2 * shape.stage_bytes();
-    let room = (target.shared_memory_per_block().saturating_sub(fixed) / shape.stage_bytes()).min(shared_budget(target) / shape.stage_bytes());
-    let share: u64 = shape.layouts().iter().map(|layout| layout.bytes).sum::<u64>() / u64::from(shape.schedule.grid);
-    let needed = share.div_ceil(u64::from(shape.stage_bytes())) as u32 + 1;
+    let turns = rule.stages.is_none_or(|stages| stages.is_multiple_of(2));
+    shape.schedule.groups =
+        rule.groups.unwrap_or(if shape.schedule.warps.is_multiple_of(2) && turns { 2 } else { 1 });
+    while rule.warps.is_none() && shape.schedule.warps > 2 && room(machine, &shape) < 2 {
+        shape.schedule.warps /= 2;
+    }
+    let needed = needed_stages(&shape);
     let groups = shape.schedule.groups;
-    if needed > 20 { shape.schedule.in_flight = 3; }
-    shape.schedule.stages = (room / groups * groups).min(needed.next_multiple_of(groups)).max(2);
+    let stages = rule.stages.unwrap_or_else(|| {
+        let most = room(machine, &shape).min(STAGES).min(needed.next_multiple_of(groups));
+        (most / groups * groups).max(groups).max(2).max(rule.in_flight.unwrap_or(0))
+    });
+    shape.schedule.stages = stages;
+    shape.schedule.in_flight = rule.in_flight.unwrap_or(if needed > LONG { 3 } else { 2 }.min(stages));
+    if bulk && resident == 1 {
+        shape.schedule.reserve = machine.shared_per_multiprocessor / 2;
+    }
     shape
 }
 
-/// Shared memory of a CTA such that two fit a multiprocessor, in bytes (CUDA Programming Guide, "Technical
-/// Specifications per Compute Capability"; a CTA takes 1 KiB more than it asks for).
-fn shared_budget(target: Target) -> u32 {
-    let per_multiprocessor = match target {
-        Target::Sm80 => 164,
-        Target::Sm86 | Target::Sm89 | Target::Sm120 => 100,
-        Target::Sm90 | Target::Sm100 => 228,
-    };
-    (per_multiprocessor / 2 - 2) * 1024
+/// Stages that a CTA's share of the weights fills, and one more: shares differ by a tile.
+fn needed_stages(shape: &GemvShape) -> u32 {
+    let bytes: u64 = shape.layouts().iter().map(|layout| layout.bytes).sum();
+    (bytes / u64::from(shape.schedule.grid)).div_ceil(u64::from(shape.stage_bytes())) as u32 + 1
+}
+
+/// Stages that the shared memory has room for.
+fn room(machine: &Machine, shape: &GemvShape) -> u32 {
+    let fixed = shape.shared_bytes() - shape.schedule.stages * shape.stage_bytes();
+    let short = needed_stages(shape) <= 2 * STAGES;
+    let budget = machine.shared_budget(if short { shape.schedule.resident.max(2) } else { shape.schedule.resident });
+    // What is short has at least two stages, beside attention or not.
+    let at_least = machine.shared_per_cta.saturating_sub(fixed + 1024) / shape.stage_bytes();
+    (budget.saturating_sub(fixed) / shape.stage_bytes()).max(at_least.min(2))
 }
 
 /// Divides attention: enough runs of the context to give every multiprocessor a CTA.
-pub(super) fn attention(target: Target, shape: &ModelShape) -> AttentionShape {
+pub(super) fn attention(machine: &Machine, shape: &ModelShape, rule: &Rule) -> AttentionShape {
     let (d, arch) = (&shape.dimensions, &shape.architecture);
     let group = d.heads / d.kv_heads;
     // A tensor core's operand has room for eight heads.
     let heads_per_block = (1..=8.min(group)).rev().find(|n| group.is_multiple_of(*n)).unwrap_or(1);
     let blocks = d.heads / heads_per_block;
-    let bulk = target.has_programmatic_launch();
+    let bulk = machine.programmatic;
     AttentionShape {
         heads: d.heads,
         kv_heads: d.kv_heads,
@@ -68,9 +171,9 @@ pub(super) fn attention(target: Target, shape: &ModelShape) -> AttentionShape {
         rope: arch.rope,
         qk_norm: arch.qk_norm.then_some(d.eps),
         heads_per_block,
-        splits: (target.multiprocessors() / blocks).clamp(1, 64),
-        min_pages: 2,
-        stages: 2,
+        splits: rule.splits.unwrap_or((machine.multiprocessors / blocks).clamp(1, 64)),
+        min_pages: rule.min_pages.unwrap_or(2),
+        stages: rule.stages.unwrap_or(2),
         copy: if bulk { CopyEngine::Bulk } else { CopyEngine::Async },
         trigger: if bulk { Trigger::AtStart } else { Trigger::Never },
     }

@@ -6,6 +6,7 @@
 
 mod build;
 mod cost;
+pub mod tuning;
 mod weights;
 
 use bespoke_codegen::ptx::Target;
@@ -13,6 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::shape::{ModelShape, ShapeError};
 use crate::spec::KernelSpec;
+pub use cost::Machine;
+pub use tuning::{Role, Rule, Tuning, TuningError};
 pub use weights::{Part, PartKind};
 
 /// What a plan is for, besides the shape and the target.
@@ -154,8 +157,18 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Plans one decode step.
+    /// Plans one decode step, divided as the cost model says.
     pub fn new(shape: &ModelShape, target: Target, params: PlanParams) -> Result<Plan, ShapeError> {
+        Plan::tuned(shape, target, params, &Tuning::default())
+    }
+
+    /// Plans one decode step, divided as `tuning` says and, where it says nothing, the cost model.
+    pub fn tuned(
+        shape: &ModelShape,
+        target: Target,
+        params: PlanParams,
+        tuning: &Tuning,
+    ) -> Result<Plan, ShapeError> {
         shape.dimensions.check()?;
         for (what, value) in [("batch", params.batch), ("tokens", params.tokens), ("shards", params.shards)] {
             if value != 1 {
@@ -169,7 +182,9 @@ impl Plan {
                 PlanParams::MAX_CONTEXT
             )));
         }
-        let plan = build::build(shape, target, params);
+        tuning.check_rules()?;
+        let plan = build::build(shape, target, params, tuning);
+        tuning.check(&plan)?;
         let limit = target.shared_memory_per_block();
         if let Some(launch) = plan.launches.iter().find(|launch| launch.dynamic_shared > limit) {
             return Err(ShapeError::Unsupported(format!(

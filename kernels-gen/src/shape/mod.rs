@@ -47,6 +47,9 @@ pub enum ShapeError {
     /// A shape file that is none.
     #[error("shape file: {0}")]
     Toml(#[from] toml::de::Error),
+    /// Choices that the target or the model does not allow.
+    #[error("tuning: {0}")]
+    Tuning(#[from] crate::plan::TuningError),
     /// An unknown mix of types.
     #[error(transparent)]
     Mix(#[from] MixError),

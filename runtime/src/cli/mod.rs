@@ -11,11 +11,13 @@ pub mod logits;
 mod model;
 mod progress;
 mod report;
+mod rules;
 pub mod run;
 pub mod selftest;
 mod session;
 pub mod specialize;
 pub mod synth;
+pub mod tune;
 
 use std::io::{IsTerminal, stderr};
 use std::process::ExitCode;
@@ -55,6 +57,7 @@ enum Command {
     Synth(synth::SynthArgs),
     Selftest(selftest::SelftestArgs),
     Bench(bench::BenchArgs),
+    Tune(tune::TuneArgs),
     Devices(devices::DevicesArgs),
 }
 
@@ -81,6 +84,7 @@ fn execute(cli: &Cli) -> miette::Result<()> {
         Some(Command::Synth(args)) => synth::execute(args),
         Some(Command::Selftest(args)) => selftest::execute(args),
         Some(Command::Bench(args)) => bench::execute(args),
+        Some(Command::Tune(args)) => tune::execute(args),
         Some(Command::Devices(args)) => devices::execute(args),
         None => {
             // Nothing to do is no mistake.

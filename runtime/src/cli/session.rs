@@ -9,6 +9,7 @@ use miette::{IntoDiagnostic, WrapErr};
 
 use super::interrupt;
 use super::progress::Progress;
+use super::rules::RulesArgs;
 use crate::device::{self, Selector};
 use crate::engine::{Engine, EngineError, EngineOptions};
 
@@ -27,6 +28,9 @@ pub struct DecodeArgs {
     /// Fail if a kernel is not built into this binary, instead of making it now
     #[arg(long)]
     pub no_jit: bool,
+    /// How work is divided.
+    #[command(flatten)]
+    pub rules: RulesArgs,
 }
 
 /// A model file that was opened.
@@ -53,6 +57,7 @@ pub fn open_model(path: &Path) -> miette::Result<Model> {
 pub fn load(model: &Model, args: &DecodeArgs, context: u32) -> miette::Result<Engine> {
     interrupt::catch();
     let start = Instant::now();
+    let tuning = args.rules.read()?;
     let opened = device::open(args.device).map_err(device_error)?;
     let opening = start.elapsed();
     tracing::info!("device: {} ({})", opened.device.info().name, opened.reason);
@@ -67,6 +72,7 @@ pub fn load(model: &Model, args: &DecodeArgs, context: u32) -> miette::Result<En
         context: Some(context),
         eager: args.eager,
         no_jit: args.no_jit,
+        tuning,
         path: model.path.clone(),
     };
     let bar = Progress::bytes("loading", 0);
@@ -75,6 +81,7 @@ pub fn load(model: &Model, args: &DecodeArgs, context: u32) -> miette::Result<En
     });
     bar.finish();
     let engine = engine.map_err(engine_error)?;
+    args.rules.warn_if_for_others(&options.tuning, engine.plan().target);
     tracing::info!(
         "loaded in {:.2} s, as a graph of {} nodes",
         start.elapsed().as_secs_f64(),

@@ -8,6 +8,7 @@ use bespoke_kernels::emit::Emission;
 use miette::IntoDiagnostic;
 
 use super::model;
+use super::rules::RulesArgs;
 use crate::device::Bytes;
 
 /// Write a model's kernels as PTX, its decode plan and a Rust module with launch stubs
@@ -24,15 +25,24 @@ pub struct SpecializeArgs {
     /// The folder to write to, which is made if it is not there
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
+    /// How work is divided.
+    #[command(flatten)]
+    rules: RulesArgs,
 }
 
 /// Writes what the build writes for this shape.
 pub fn execute(args: &SpecializeArgs) -> miette::Result<()> {
     let shape = model::resolve(&args.model)?;
     let name = shape.name.clone();
+    let tuning = args.rules.read()?;
+    for target in &args.targets {
+        args.rules.warn_if_for_others(&tuning, *target);
+    }
     let start = Instant::now();
-    let emission =
-        args.targets.iter().fold(Emission::new().shape(shape), |emission, target| emission.target(*target));
+    let emission = args
+        .targets
+        .iter()
+        .fold(Emission::new().shape(shape).tuning(tuning), |emission, target| emission.target(*target));
     let emitted = emission.write(&args.out).into_diagnostic()?;
     let seconds = start.elapsed().as_secs_f64();
     for kernel in &emitted {

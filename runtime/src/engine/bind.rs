@@ -60,6 +60,11 @@ impl Memory {
 
 /// The plan's launches with the addresses of their arguments; `kernels` in the order of the plan's.
 pub(crate) fn launches(plan: &Plan, memory: &Memory, kernels: &[Kernel]) -> Vec<Launch> {
+    launches_at(plan, &memory.addresses, kernels)
+}
+
+/// As [`launches`], with the addresses of the plan's buffers.
+pub(crate) fn launches_at(plan: &Plan, addresses: &[Address], kernels: &[Kernel]) -> Vec<Launch> {
     plan.launches
         .iter()
         .map(|launch| Launch {
@@ -70,7 +75,7 @@ pub(crate) fn launches(plan: &Plan, memory: &Memory, kernels: &[Kernel]) -> Vec<
             params: launch
                 .args
                 .iter()
-                .flat_map(|arg| memory.addresses[arg.buffer].offset(arg.offset).0.to_le_bytes())
+                .flat_map(|arg| addresses[arg.buffer].offset(arg.offset).0.to_le_bytes())
                 .collect(),
             programmatic: launch.programmatic,
         })

@@ -37,8 +37,9 @@ pub enum EngineError {
     /// `--no-jit`, and kernels are missing.
     #[error(
         "{missing} of {total} kernels for {target} are not built into this binary, and --no-jit forbids making them \
-         now; build for this model with:\n  BESPOKE_MODEL={} BESPOKE_TARGETS={target} cargo build --release",
-        model.display()
+         now; build for this model with:\n  BESPOKE_MODEL={} BESPOKE_TARGETS={target}{} cargo build --release",
+        model.display(),
+        if *tuned { " BESPOKE_TUNE=FILE" } else { "" }
     )]
     NotBuiltIn {
         /// Kernels that are missing.
@@ -49,6 +50,8 @@ pub enum EngineError {
         target: Target,
         /// The model's file.
         model: PathBuf,
+        /// The plan follows a file of rules.
+        tuned: bool,
     },
     /// The plan does not fit the device.
     #[error(transparent)]

@@ -13,6 +13,7 @@ mod load;
 mod needs;
 mod queue;
 mod roofline;
+mod variant;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ use bespoke_codegen::ptx::Target;
 use bespoke_gguf::Gguf;
 use bespoke_kernels::kernels::attention::PAGE;
 use bespoke_kernels::kernels::state;
-use bespoke_kernels::plan::{BufferKind, Plan, PlanParams};
+use bespoke_kernels::plan::{BufferKind, Plan, PlanParams, Tuning};
 use bespoke_kernels::shape::ModelShape;
 
 use crate::device::{self, Address, Device, GraphReport, Kernel, Sequence};
@@ -32,6 +33,7 @@ pub use kernels::KernelSource;
 pub use needs::MemoryNeeds;
 pub use queue::{AHEAD, Place, Steps, Tokens};
 pub use roofline::{Matrix, MatrixRate};
+pub use variant::{Variant, Variants};
 
 /// How to load and run a model.
 #[derive(Clone, Debug, Default)]
@@ -42,6 +44,8 @@ pub struct EngineOptions {
     pub eager: bool,
     /// Refuse kernels that are not built in.
     pub no_jit: bool,
+    /// Rules in place of the cost model's choices.
+    pub tuning: Tuning,
     /// The model's file, for messages.
     pub path: PathBuf,
 }
@@ -108,14 +112,14 @@ impl Engine {
         let start = Instant::now();
         let target = target_for(&*device)?;
         let context = options.context.unwrap_or(shape.dimensions.context.min(DEFAULT_CONTEXT));
-        let plan = Plan::new(shape, target, PlanParams::single(context))?;
+        let plan = Plan::tuned(shape, target, PlanParams::single(context), &options.tuning)?;
         needs::check(&plan, &*device)?;
         check_shared_memory(&plan, &*device)?;
         let sources = kernels::sources(&plan, options)?;
         times.specialise = start.elapsed();
 
         let start = Instant::now();
-        let loaded = kernels::assemble(&*device, &sources)?;
+        let loaded = kernels::assemble(&*device, &sources.texts)?;
         times.assemble = start.elapsed();
 
         let start = Instant::now();

@@ -1,5 +1,6 @@
 //! `bespoke inspect`: what is generated for a model, at every stage.
 
+mod choices;
 mod kernels;
 mod plan;
 
@@ -10,6 +11,7 @@ use miette::{IntoDiagnostic, miette};
 use serde_json::json;
 
 use super::model;
+use super::rules::RulesArgs;
 use crate::engine::DEFAULT_CONTEXT;
 
 /// Show the kernels and the plan that a model is decoded with, at every stage
@@ -18,7 +20,7 @@ use crate::engine::DEFAULT_CONTEXT;
   bespoke inspect llama-3.1-8b                           the kernels, with what they cost
   bespoke inspect model.gguf rope --stage ir             a kernel's IR
   bespoke inspect llama-3.1-8b attention_h --stage ptx   its PTX
-  bespoke inspect llama-3.1-8b --stage plan              the launches and buffers of a step
+  bespoke inspect llama-3.1-8b --stage plan              the launches and buffers of a step, and how they divide their work
   bespoke inspect llama-3.1-8b --stage plan --format json > plan.json
 
 Registers and spills are ptxas' words, where one is on PATH or named by BESPOKE_PTXAS.")]
@@ -40,6 +42,9 @@ pub struct InspectArgs {
     /// Positions in the KV cache [default: the model's context, at most 4096]
     #[arg(long, value_name = "N")]
     context: Option<u32>,
+    /// How work is divided.
+    #[command(flatten)]
+    rules: RulesArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -66,7 +71,9 @@ enum Format {
 pub fn execute(args: &InspectArgs) -> miette::Result<()> {
     let shape = model::resolve(&args.model)?;
     let context = args.context.unwrap_or(shape.dimensions.context.min(DEFAULT_CONTEXT));
-    let plan = Plan::new(&shape, args.target, PlanParams::single(context)).into_diagnostic()?;
+    let tuning = args.rules.read()?;
+    args.rules.warn_if_for_others(&tuning, args.target);
+    let plan = Plan::tuned(&shape, args.target, PlanParams::single(context), &tuning).into_diagnostic()?;
     let kernel = args.kernel.as_deref().map(|name| find(&plan, name)).transpose()?;
     let chosen: Vec<&PlanKernel> = match kernel {
         Some(index) => vec![&plan.kernels[index]],
@@ -77,7 +84,7 @@ pub fn execute(args: &InspectArgs) -> miette::Result<()> {
     match args.stage.unwrap_or(default) {
         Stage::Plan if json => print_json(&plan),
         Stage::Plan => {
-            print!("{}", plan::text(&plan, kernel));
+            print!("{}{}", choices::text(&plan, kernel, &tuning), plan::text(&plan, kernel));
             Ok(())
         }
         Stage::Stats => {

@@ -15,7 +15,7 @@ pub(super) fn text(plan: &Plan, kernel: Option<usize>) -> String {
     format!("{launches}\n\n{}\n\n{}", buffers(plan), totals(plan))
 }
 
-fn table(header: &[&str], right: &[usize]) -> Table {
+pub(super) fn table(header: &[&str], right: &[usize]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(header.to_vec());

@@ -1,0 +1,198 @@
+//! Rules in place of the cost model's choices: read, written, held to limits, and followed.
+
+use bespoke_codegen::ptx::Target;
+use bespoke_kernels::kernels::attention::AttentionShape;
+use bespoke_kernels::kernels::gemv::{GemvShape, Trigger};
+use bespoke_kernels::plan::{Plan, PlanParams, Role, Rule, Tuning};
+use bespoke_kernels::shape::{ModelShape, builtin};
+use bespoke_kernels::spec::{KernelSpec, matrix_name};
+
+fn shape() -> ModelShape {
+    builtin().into_iter().find(|file| file.name == "llama-3.1-8b").unwrap().with_mix("q4_k_m").unwrap()
+}
+
+fn plan_for(target: Target, tuning: &Tuning) -> Result<Plan, String> {
+    Plan::tuned(&shape(), target, PlanParams::single(256), tuning).map_err(|error| error.to_string())
+}
+
+fn plan(text: &str) -> Result<Plan, String> {
+    let tuning = Tuning::parse(&format!("version = 1\n{text}")).map_err(|error| error.to_string())?;
+    plan_for(Target::Sm90, &tuning)
+}
+
+/// The products of a role, each kernel once.
+fn products(plan: &Plan, role: Role) -> Vec<GemvShape> {
+    let mut found = Vec::new();
+    for launch in plan.launches.iter().filter(|launch| Role::of(&launch.label) == Some(role)) {
+        match &plan.kernels[launch.kernel].spec {
+            KernelSpec::Gemv(shape) if !found.contains(shape) => found.push(shape.clone()),
+            _ => {}
+        }
+    }
+    found
+}
+
+fn attention(plan: &Plan) -> AttentionShape {
+    plan.kernels
+        .iter()
+        .find_map(|kernel| match &kernel.spec {
+            KernelSpec::Attention(shape) => Some(shape.clone()),
+            _ => None,
+        })
+        .unwrap()
+}
+
+#[test]
+fn without_rules_the_cost_model_decides() {
+    let params = || PlanParams::single(256);
+    for target in Target::ALL {
+        let plan = Plan::new(&shape(), target, params()).unwrap();
+        assert_eq!(plan_for(target, &Tuning::default()).unwrap(), plan);
+    }
+    assert_eq!(Tuning::parse("version = 1").unwrap(), Tuning::default());
+}
+
+#[test]
+fn a_rule_sets_its_knobs_and_the_others_are_made_to_fit() {
+    let untuned = plan("").unwrap();
+    let tuned = plan("[[rule]]\nrole = 'ffn_gate_up'\nwarps = 16").unwrap();
+    tuned.check().unwrap();
+    for (before, after) in products(&untuned, Role::FfnGateUp).iter().zip(products(&tuned, Role::FfnGateUp)) {
+        assert_eq!((before.schedule.warps, after.schedule.warps), (8, 16));
+        // Two CTAs still fit, with stages twice as large.
+        assert!(after.schedule.stages < before.schedule.stages);
+        assert!(after.shared_bytes() <= 112 << 10);
+    }
+    for role in Role::ALL.into_iter().filter(|role| *role != Role::FfnGateUp) {
+        assert_eq!(products(&untuned, role), products(&tuned, role), "{role}");
+    }
+    let deep = plan("[[rule]]\nrole = 'attn_output'\nwarps = 4\nin_flight = 9").unwrap();
+    let schedule = &products(&deep, Role::AttnOutput)[0].schedule;
+    assert_eq!((schedule.in_flight, schedule.stages), (9, 9));
+    let shallow = plan("[[rule]]\nrole = 'attn_output'\nstages = 1").unwrap();
+    let schedule = &products(&shallow, Role::AttnOutput)[0].schedule;
+    assert_eq!((schedule.in_flight, schedule.stages), (1, 1));
+}
+
+/// Weights are placed alike whatever the rules, so that they need not be uploaded again.
+#[test]
+fn no_rule_moves_a_weight() {
+    let tuned = plan(
+        "[[rule]]\nrole = 'ffn_down'\nwarps = 4\ngrid = 64\n[[rule]]\nrole = 'output'\ngrid = 512\n\
+         [[rule]]\nrole = 'attention'\nsplits = 7",
+    )
+    .unwrap();
+    tuned.check().unwrap();
+    for (before, after) in plan("").unwrap().buffers.iter().zip(&tuned.buffers) {
+        assert_eq!((&before.name, &before.kind), (&after.name, &after.kind));
+        let scratch = ["attention_partial", "best_values", "best_tokens"].contains(&before.name.as_str());
+        assert!(scratch || before.bytes == after.bytes, "{}", before.name);
+    }
+    assert_eq!(attention(&tuned).splits, 7);
+    assert_eq!(tuned.buffers[tuned.buffer("best_values").unwrap()].bytes, 512 * 4);
+}
+
+#[test]
+fn later_rules_win_and_selectors_select() {
+    let text = "[[rule]]\nrole = 'ffn_down'\nwarps = 6\nstages = 3
+        [[rule]]\nrole = 'ffn_down'\nshape = 'q6kr4096_c14336'\nwarps = 4
+        [[rule]]\nrole = 'ffn_down'\ntarget = 'sm_80'\nstages = 2";
+    for product in products(&plan(text).unwrap(), Role::FfnDown) {
+        let warps = if matrix_name(&product) == "q6kr4096_c14336" { 4 } else { 6 };
+        assert_eq!((product.schedule.warps, product.schedule.stages), (warps, 3));
+    }
+    let tuning = Tuning::parse(&format!("version = 1\n{text}")).unwrap();
+    let rule = tuning.rule(Target::Sm80, Role::FfnDown, None);
+    assert_eq!(rule.knobs(), [("warps", "6".to_owned()), ("stages", "2".to_owned())]);
+    assert!(tuning.rule(Target::Sm80, Role::Output, None).knobs().is_empty());
+}
+
+/// A launch whose kernel neither waits nor lets the next one start early is ordered by full edges.
+#[test]
+fn what_never_waits_is_not_started_early() {
+    let tuned = plan("[[rule]]\nrole = 'attn_qkv'\ntrigger = 'never'").unwrap();
+    for (index, launch) in tuned.launches.iter().enumerate() {
+        let early = index > 0 && Role::of(&launch.label) != Some(Role::AttnQkv);
+        assert_eq!(launch.programmatic, early, "{}", launch.label);
+    }
+    assert!(products(&tuned, Role::AttnQkv).iter().all(|shape| shape.schedule.trigger == Trigger::Never));
+}
+
+#[test]
+fn a_file_round_trips() {
+    let rule = |role| Rule::of(role);
+    let tuning = Tuning {
+        rules: vec![
+            Rule {
+                grid: Some(66),
+                warps: Some(12),
+                stages: Some(4),
+                in_flight: Some(3),
+                resident: Some(1),
+                trigger: Some(Trigger::AfterWait),
+                ..rule(Role::FfnGateUp)
+            },
+            Rule { target: Some(Target::Sm90), splits: Some(8), min_pages: Some(1), ..rule(Role::Attention) },
+            Rule { shape: Some("q6kr4096_c14336".to_owned()), stages: Some(2), ..rule(Role::FfnDown) },
+        ],
+        ..Tuning::default()
+    };
+    let text = tuning.to_toml("measured on a device\n\nby bespoke");
+    assert!(text.starts_with("# measured on a device\n#\n# by bespoke\nversion = 1\n"), "{text}");
+    assert_eq!(Tuning::parse(&text).unwrap(), tuning);
+}
+
+#[test]
+fn what_is_no_tuning_is_refused_with_its_place() {
+    for (text, expected) in [
+        ("", "missing field `version`"),
+        ("version = 2\nlater = true", "version 2; this program reads version 1"),
+        ("version = 1\nwarps = 4", "unknown field `warps`"),
+        ("version = 1\n[[rule]]\nwarps = 4", "missing field `role`"),
+        ("version = 1\n[[rule]]\nrole = 'ffn_up'", "unknown variant `ffn_up`"),
+        ("version = 1\n[[rule]]\nrole = 'ffn_down'\nwarp = 4", "unknown field `warp`"),
+        ("version = 1\n[[rule]]\nrole = 'ffn_down'\nwarps = -4", "line 4"),
+        ("version = 1\n[[rule]]\nrole = 'ffn_down'\ntarget = 'sm_70'", "unknown target 'sm_70'"),
+        ("version = 1\n[[rule]]\nrole = 'ffn_down'\nwarps = 0", "ffn_down: warps = 0: 1 to 31 are possible"),
+        (
+            "version = 1\n[[rule]]\nrole = 'attention'\nwarps = 8",
+            "attention: warps = 8: attention has splits, min_pages, stages",
+        ),
+        (
+            "version = 1\n[[rule]]\nrole = 'output'\nsplits = 8",
+            "output: splits = 8: a matrix product has grid, warps, stages, in_flight, resident, trigger",
+        ),
+    ] {
+        let error = Tuning::parse(text).unwrap_err().to_string();
+        assert!(error.contains(expected), "{text}\n{error}");
+    }
+}
+
+#[test]
+fn limits_name_the_knob_the_value_and_what_is_possible() {
+    for (rule, expected) in [
+        (
+            "role = 'attn_output'\ngrid = 257",
+            "attn_output (q4kr4096_c4096) on sm_90: grid = 257: there are 256 tiles",
+        ),
+        ("role = 'output'\ngrid = 1025", "grid = 1025: the head has at most 1024 CTAs"),
+        ("role = 'ffn_down'\nin_flight = 5\nstages = 4", "in_flight = 5: the ring has 4 stages"),
+        ("role = 'ffn_down'\nstages = 40", "bytes of shared memory a CTA, which has 232448"),
+        ("role = 'ffn_down'\nstages = 5\nresident = 4", "resident = 4: 1 CTAs of 288 threads and "),
+        (
+            "role = 'attn_output'\nwarps = 31\nresident = 3\nstages = 1",
+            "resident = 3: 2 CTAs of 1024 threads",
+        ),
+        (
+            "role = 'attn_qkv'\ntrigger = 'at_start'",
+            "trigger = at_start: attention reads the position before it waits",
+        ),
+        ("role = 'attention'\nstages = 7", "attention on sm_90: stages = 7: "),
+    ] {
+        let error = plan(&format!("[[rule]]\n{rule}")).err().unwrap_or_else(|| panic!("{rule}: accepted"));
+        assert!(error.starts_with("tuning: ") && error.contains(expected), "{rule}\n{error}");
+    }
+    let tuning = Tuning::parse("version = 1\n[[rule]]\nrole = 'output'\ntrigger = 'at_start'").unwrap();
+    let error = plan_for(Target::Sm80, &tuning).unwrap_err();
+    assert!(error.ends_with("launches of this target start when the one before is over"), "{error}");
+}

@@ -1,0 +1,102 @@
+//! Other ways to run a loaded model's step: the same weights, cache and state, with kernels cut by other rules.
+//!
+//! No rule moves a weight ([`bespoke_kernels::plan::tuning`]), so that a variant costs its kernels, a graph, and the few
+//! buffers whose size depends on how work is divided.
+
+use std::collections::HashMap;
+
+use bespoke_kernels::plan::{BufferKind, Plan, PlanKernel, Tuning};
+
+use super::{Engine, EngineError, bind, capture, check_shared_memory, kernels};
+use crate::device::{self, Allocation, Kernel, Sequence};
+
+/// A step's graph by some rules, over the memory of the engine that it was made for.
+pub struct Variant {
+    plan: Plan,
+    // Dropped, and so waited for, before what its kernels write.
+    sequence: Box<dyn Sequence>,
+    _buffers: Vec<Allocation>,
+}
+
+impl Variant {
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+}
+
+/// Makes variants of an engine's step, loading each kernel once.
+pub struct Variants<'a> {
+    engine: &'a mut Engine,
+    loaded: HashMap<String, Kernel>,
+}
+
+impl<'a> Variants<'a> {
+    /// No variant yet; what the engine has loaded is known.
+    pub fn new(engine: &'a mut Engine) -> Variants<'a> {
+        let names = engine.plan.kernels.iter().map(|kernel| kernel.name.clone());
+        let loaded = names.zip(engine.loaded.iter().cloned()).collect();
+        Variants { engine, loaded }
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &Engine {
+        self.engine
+    }
+
+    /// The plan by other rules, for the same model, target and context.
+    pub fn plan(&self, tuning: &Tuning) -> Result<Plan, EngineError> {
+        let Plan { shape, target, params, .. } = &self.engine.plan;
+        let plan = Plan::tuned(shape, *target, params.clone(), tuning)?;
+        check_shared_memory(&plan, &*self.engine.device)?;
+        Ok(plan)
+    }
+
+    /// Loads the plan's kernels that are not loaded yet, and captures its graph.
+    pub fn make(&mut self, plan: Plan) -> Result<Variant, EngineError> {
+        let device = &*self.engine.device;
+        let missing: Vec<&PlanKernel> =
+            plan.kernels.iter().filter(|kernel| !self.loaded.contains_key(&kernel.name)).collect();
+        for kernel in kernels::assemble(device, &kernels::texts(&missing, plan.target)?)? {
+            self.loaded.insert(kernel.name().to_owned(), kernel);
+        }
+        let kernels: Vec<Kernel> =
+            plan.kernels.iter().map(|kernel| self.loaded[&kernel.name].clone()).collect();
+
+        let mut addresses = self.engine.memory.addresses().to_vec();
+        let mut buffers = Vec::new();
+        for (index, (own, theirs)) in plan.buffers.iter().zip(&self.engine.plan.buffers).enumerate() {
+            if own.bytes > theirs.bytes {
+                let buffer = device.alloc(&own.name, own.bytes)?;
+                if own.kind == BufferKind::Counters {
+                    device.fill(buffer.address(), own.bytes, 0)?;
+                }
+                addresses[index] = buffer.address();
+                buffers.push(buffer);
+            }
+        }
+        let mut sequence = device.sequence(bind::launches_at(&plan, &addresses, &kernels))?;
+        if capture(&mut *sequence, &plan)?.is_none() {
+            return Err(device::Error::NotCaptured.into());
+        }
+        Ok(Variant { plan, sequence, _buffers: buffers })
+    }
+
+    /// The mean time of a step from `depth` on, in milliseconds by the device's clock, over `count` steps, which the
+    /// cache must have room for.
+    pub fn time(&mut self, variant: &mut Variant, depth: u32, count: u32) -> Result<f64, EngineError> {
+        self.engine.start_at_depth(depth)?;
+        self.engine.require_steps(count.into())?;
+        Ok(variant.sequence.time_replays(count)?)
+    }
+
+    /// The logits after the last token of `prompt`, f32 [vocab].
+    pub fn logits(&mut self, variant: &mut Variant, prompt: &[u32]) -> Result<Vec<f32>, EngineError> {
+        self.engine.start(prompt)?;
+        for _ in prompt {
+            variant.sequence.replay()?;
+        }
+        variant.sequence.wait()?;
+        self.engine.logits()
+    }
+}

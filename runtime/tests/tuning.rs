@@ -1,0 +1,187 @@
+//! Rules for how work is divided: followed by every command, and without effect on what is computed.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use bespoke::device::{Selector, open};
+use bespoke::engine::{Engine, EngineOptions, Variants};
+use bespoke_gguf::Gguf;
+use bespoke_kernels::plan::Tuning;
+use bespoke_kernels::shape::ModelShape;
+
+/// Rules that change every kind of launch.
+const RULES: &str = "version = 1
+[[rule]]
+role = 'attn_qkv'
+warps = 3
+trigger = 'never'
+[[rule]]
+role = 'attention'
+splits = 3
+min_pages = 1
+stages = 1
+[[rule]]
+role = 'attn_output'
+stages = 1
+trigger = 'after_wait'
+[[rule]]
+role = 'ffn_gate_up'
+resident = 1
+warps = 4
+[[rule]]
+role = 'ffn_down'
+grid = 3
+in_flight = 1
+[[rule]]
+role = 'output'
+grid = 20
+warps = 12
+";
+
+fn fixture() -> String {
+    format!("{}/../tests/fixtures/llama-q4_k_m.gguf", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Exit code, standard output and standard error of the binary.
+fn bespoke(args: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bespoke"));
+    command.args(args).env_remove("BESPOKE_LOG").env_remove("BESPOKE_PTXAS").stdin(Stdio::null());
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code(), text(stdout), text(stderr))
+}
+
+fn output(args: &[&str]) -> String {
+    let (code, stdout, stderr) = bespoke(args);
+    assert_eq!(code, Some(0), "{args:?}\n{stderr}");
+    stdout
+}
+
+fn error(args: &[&str]) -> String {
+    let (code, stdout, stderr) = bespoke(args);
+    assert_eq!((code, stdout.as_str()), (Some(1), ""), "{args:?}\n{stderr}");
+    stderr
+}
+
+/// A file of rules in a folder that is removed.
+fn rules(text: &str) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rules.toml");
+    std::fs::write(&path, text).unwrap();
+    let path = path.to_str().unwrap().to_owned();
+    (folder, path)
+}
+
+#[test]
+fn other_kernels_give_the_same_tokens() {
+    let (_folder, rules) = rules(RULES);
+    let model = fixture();
+    let run = |more: &[&str]| {
+        let args = ["run", &model, "--tokens", "1,2,3", "-n", "6", "--device", "emulator"];
+        output(&[&args, more].concat())
+    };
+    assert_eq!(run(&[]), run(&["--tune", &rules]));
+    let kernels = |more: &[&str]| -> Vec<String> {
+        let json = output(&[&["inspect", &model, "--stage", "plan", "--format", "json"], more].concat());
+        let plan: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let kernels = plan["kernels"].as_array().unwrap().iter();
+        kernels.map(|kernel| kernel["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let (plain, tuned) = (kernels(&[]), kernels(&["--tune", &rules]));
+    let shared: Vec<_> = plain.iter().filter(|name| tuned.contains(name)).collect();
+    assert!(shared.iter().all(|name| name.starts_with("embed")), "{shared:?}");
+}
+
+#[test]
+fn the_plan_says_who_chose() {
+    let (_folder, rules) = rules("version = 1\n[[rule]]\nrole = 'ffn_down'\nwarps = 4\nstages = 2");
+    let text = output(&["inspect", "llama-3.2-1b", "--stage", "plan", "--tune", &rules]);
+    for line in text.lines().take_while(|line| !line.is_empty()).skip(1) {
+        let chooser = if line.contains("ffn_down") { "file: warps, stages" } else { "cost model" };
+        assert!(line.trim_end().ends_with(chooser), "{line}");
+    }
+    assert!(text.contains("132 multiprocessors with 228.00 KiB of shared memory each"), "{text}");
+}
+
+#[test]
+fn specialise_writes_the_kernels_of_the_rules() {
+    let (folder, rules) = rules("version = 1\n[[rule]]\nrole = 'output'\nwarps = 5");
+    let out = folder.path().join("kernels");
+    let written = output(&[
+        "specialize",
+        &fixture(),
+        "--target",
+        "sm_80",
+        "--out",
+        out.to_str().unwrap(),
+        "--tune",
+        &rules,
+    ]);
+    let head: Vec<&str> = written.lines().filter(|line| line.contains("_argmax_")).collect();
+    assert!(head.len() == 1 && head[0].contains("_w5_") && Path::new(head[0]).is_file(), "{written}");
+}
+
+#[test]
+fn a_file_that_cannot_be_followed_is_refused() {
+    for (text, expected) in [
+        ("version = 7", "version 7; this program reads version 1"),
+        (
+            "version = 1\n[[rule]]\nrole = 'ffn_down'\nwarps = 32",
+            "ffn_down: warps = 32: 1 to 31 are possible",
+        ),
+        ("version = 1\n[[rule]]\nrole = 'output'\nstages = 60", "stages = 60: "),
+    ] {
+        let (_folder, rules) = rules(text);
+        let message = error(&["inspect", "llama-3.2-1b", "--tune", &rules]);
+        assert!(message.starts_with("error: ") && message.contains(expected), "{message}");
+    }
+    let message = error(&["inspect", "llama-3.2-1b", "--tune", "no/such/file"]);
+    assert!(message.starts_with("error: cannot take rules from no/such/file\n"), "{message}");
+    let (_folder, rules) = rules("version = 1\n[[rule]]\nrole = 'output'\ntarget = 'sm_80'\nwarps = 4");
+    let (_, _, warning) = bespoke(&["inspect", "llama-3.2-1b", "--stage", "plan", "--tune", &rules]);
+    assert!(warning.contains("has no rule for sm_90: the cost model decides"), "{warning}");
+}
+
+#[test]
+fn the_emulator_is_not_measured() {
+    let message = error(&["tune", &fixture(), "--device", "emulator"]);
+    assert!(message.contains("there is nothing to measure on the emulator"), "{message}");
+    assert!(message.contains("--dry-run lists what would be measured"), "{message}");
+    let list = output(&["tune", "llama-3.2-1b", "--dry-run", "--device", "emulator"]);
+    let line = |role: &str, knob: &str| {
+        let has = |line: &&str| line.contains(&format!("| {role} ")) && line.contains(&format!("| {knob} "));
+        list.lines().find(has).unwrap_or_else(|| panic!("{role} {knob}\n{list}")).to_owned()
+    };
+    assert!(line("ffn_down", "warps").contains("| 4, 6, 8, 12, 16 "), "{list}");
+    assert!(!line("attn_qkv", "trigger").contains("at_start"), "{list}");
+    assert!(line("attention", "splits").contains(" 64 "), "{list}");
+}
+
+/// What `tune` measures: other graphs over the weights of one engine.
+#[test]
+fn variants_compute_what_the_engine_computes() {
+    let gguf = Gguf::open(fixture()).unwrap();
+    let shape = ModelShape::from_gguf(&gguf, "fixture").unwrap();
+    let device = open(Selector::Emulator).unwrap().device;
+    let options = EngineOptions { context: Some(160), ..EngineOptions::default() };
+    let mut engine = Engine::load(device, &gguf, &shape, &options, &|_, _| ()).unwrap();
+    let prompt = [5, 17, 300];
+    engine.start(&prompt).unwrap();
+    prompt.iter().for_each(|_| engine.step().unwrap());
+    let expected = engine.logits().unwrap();
+
+    let mut variants = Variants::new(&mut engine);
+    let same = variants.plan(&Tuning::default()).unwrap();
+    let other = variants.plan(&Tuning::parse(RULES).unwrap()).unwrap();
+    let (mut same, mut other) = (variants.make(same).unwrap(), variants.make(other).unwrap());
+    assert_ne!(same.plan().kernels, other.plan().kernels);
+    assert!(variants.logits(&mut same, &prompt).unwrap() == expected, "the same kernels, other logits");
+    let logits = variants.logits(&mut other, &prompt).unwrap();
+    let error = bespoke::cli::logits::nmse(&logits, &expected).unwrap();
+    assert!(error < 1e-10, "NMSE {error:e}");
+    // In turns, at a depth where the context is split.
+    for variant in [&mut same, &mut other] {
+        assert!(variants.time(variant, 140, 1).unwrap() > 0.0);
+    }
+    assert!(variants.time(&mut same, 140, 21).is_err(), "the cache has 160 positions");
+}
