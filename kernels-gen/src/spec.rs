@@ -10,6 +10,7 @@ use crate::kernels::embed::{self, EmbedShape};
 use crate::kernels::gemv::{self, CopyEngine, GemvShape, Input, Output, Trigger};
 use crate::kernels::probe::{self, ProbeShape};
 use crate::kernels::rope::RopeKind;
+use crate::kernels::sample::{self, SampleShape};
 
 /// A kernel and the values that are constants in it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -23,6 +24,10 @@ pub enum KernelSpec {
     Attention(AttentionShape),
     /// [`argmax::choose_greedy`].
     ChooseGreedy(ChooseShape),
+    /// [`sample::sample_keys`].
+    SampleKeys(SampleShape),
+    /// [`sample::choose_sampled`].
+    ChooseSampled(SampleShape),
     /// [`probe::read_probe`].
     ReadProbe(ProbeShape),
 }
@@ -46,6 +51,8 @@ impl KernelSpec {
             KernelSpec::Gemv(s) => gemv_name(s),
             KernelSpec::Attention(s) => attention_name(s),
             KernelSpec::ChooseGreedy(s) => format!("choose_greedy_n{}_t{}", s.candidates, s.threads),
+            KernelSpec::SampleKeys(s) => format!("sample_keys_v{}_b{}_t{}", s.vocab, s.blocks, s.threads),
+            KernelSpec::ChooseSampled(s) => format!("choose_sampled_v{}_t{}", s.vocab, s.choose_threads),
             KernelSpec::ReadProbe(s) => format!("read_probe_g{}_t{}", s.grid, s.threads),
         }
     }
@@ -57,6 +64,8 @@ impl KernelSpec {
             KernelSpec::Gemv(_) => "matrix-vector product, with what comes before and after",
             KernelSpec::Attention(_) => "attention, with RoPE and the cache's new entry",
             KernelSpec::ChooseGreedy(_) => "next token and position",
+            KernelSpec::SampleKeys(_) => "repetition penalty, and logits to keys",
+            KernelSpec::ChooseSampled(_) => "next token, drawn, and position",
             KernelSpec::ReadProbe(_) => "plain read of device memory",
         }
     }
@@ -70,6 +79,8 @@ impl KernelSpec {
             KernelSpec::Attention(s) if s.qk_norm.is_some() => attention::attention_qk_norm(s),
             KernelSpec::Attention(s) => attention::attention(s),
             KernelSpec::ChooseGreedy(s) => argmax::choose_greedy(s),
+            KernelSpec::SampleKeys(s) => sample::sample_keys(s),
+            KernelSpec::ChooseSampled(s) => sample::choose_sampled(s),
             KernelSpec::ReadProbe(s) => probe::read_probe(s),
         }?;
         Ok(kernel.named(self.name()))
@@ -122,6 +133,8 @@ impl KernelSpec {
                 Geometry { grid: s.grid(), dynamic_shared: s.shared_bytes(), ..flat(1, s.threads()) }
             }
             KernelSpec::ChooseGreedy(s) => flat(1, s.threads),
+            KernelSpec::SampleKeys(s) => flat(s.blocks, s.threads),
+            KernelSpec::ChooseSampled(s) => flat(1, s.choose_threads),
             KernelSpec::ReadProbe(s) => flat(s.grid, s.threads),
         }
     }
@@ -143,6 +156,8 @@ impl KernelSpec {
                 cache + f32s((2 * s.heads + 2 * s.kv_heads) * s.head_dim)
             }
             KernelSpec::ChooseGreedy(s) => 2 * f32s(s.candidates),
+            KernelSpec::SampleKeys(s) => f32s(s.vocab) + f32s(s.padded()) + f32s(s.groups()),
+            KernelSpec::ChooseSampled(s) => f32s(s.groups()),
             KernelSpec::ReadProbe(_) => 0,
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use bespoke_codegen::ptx::Target;
-use bespoke_kernels::plan::{Access, BufferKind, Plan, PlanParams};
+use bespoke_kernels::plan::{Access, BufferKind, Plan, PlanParams, Sampling};
 use bespoke_kernels::shape::{ModelShape, builtin};
 use bespoke_kernels::spec::KernelSpec;
 
@@ -19,16 +19,23 @@ fn plan(name: &str) -> Plan {
     Plan::new(&shape(name), Target::Sm90, PlanParams::single(4096)).unwrap()
 }
 
+fn drawn(context: u32) -> PlanParams {
+    PlanParams::single(context).choosing(Sampling::Sampled)
+}
+
 #[test]
 fn every_shape_has_a_consistent_plan_for_every_target() {
     for shape in shapes() {
         for target in Target::ALL {
-            let plan = Plan::new(&shape, target, PlanParams::single(2048)).unwrap();
-            plan.check().unwrap_or_else(|error| panic!("{} on {target}: {error}", shape.name));
-            let names: HashSet<_> = plan.kernels.iter().map(|kernel| &kernel.name).collect();
-            assert_eq!(names.len(), plan.kernels.len());
-            let buffers: HashSet<_> = plan.buffers.iter().map(|buffer| &buffer.name).collect();
-            assert_eq!(buffers.len(), plan.buffers.len());
+            for sampling in [Sampling::Greedy, Sampling::Sampled] {
+                let params = PlanParams::single(2048).choosing(sampling);
+                let plan = Plan::new(&shape, target, params).unwrap();
+                plan.check().unwrap_or_else(|error| panic!("{} on {target}: {error}", shape.name));
+                let names: HashSet<_> = plan.kernels.iter().map(|kernel| &kernel.name).collect();
+                assert_eq!(names.len(), plan.kernels.len());
+                let buffers: HashSet<_> = plan.buffers.iter().map(|buffer| &buffer.name).collect();
+                assert_eq!(buffers.len(), plan.buffers.len());
+            }
         }
     }
 }
@@ -36,8 +43,8 @@ fn every_shape_has_a_consistent_plan_for_every_target() {
 /// The arguments of every launch are the kernel's parameters, by name and in order.
 #[test]
 fn arguments_are_the_kernels_parameters() {
-    for name in ["llama-3.1-8b", "qwen2.5-1.5b", "qwen3-0.6b"] {
-        let plan = plan(name);
+    let sampled = Plan::new(&shape("llama-3.2-1b"), Target::Sm90, drawn(4096)).unwrap();
+    for plan in [plan("llama-3.1-8b"), plan("qwen2.5-1.5b"), plan("qwen3-0.6b"), sampled] {
         for launch in &plan.launches {
             let kernel = plan.kernels[launch.kernel].spec.record().unwrap();
             let params: Vec<&str> = kernel.params().iter().map(|param| param.name.as_str()).collect();
@@ -110,6 +117,10 @@ fn what_plans_are_not_made_for_is_refused() {
             refused(|s| s.dimensions.ffn = 1 << 20, single()),
             "blk.0.ffn_down needs 2490368 bytes of shared memory; a CTA of sm_90 has 232448",
         ),
+        (
+            refused(|s| s.dimensions.vocab = (1 << 19) + 1, drawn(128)),
+            "sampling from 524289 tokens; at most 524288 are supported",
+        ),
         (refused(|s| s.dimensions.layers = 0, single()), "block_count is 0; 1 to 16777216 are supported"),
     ] {
         assert_eq!(error, expected);
@@ -121,10 +132,11 @@ fn what_plans_are_not_made_for_is_refused() {
 fn kernels_wait_where_edges_are_programmatic() {
     for target in Target::ALL {
         let plan = Plan::new(&shape("llama-3.2-1b"), target, PlanParams::single(4096)).unwrap();
+        let sampled = Plan::new(&shape("llama-3.2-1b"), target, drawn(4096)).unwrap();
         let early = target >= Target::Sm90;
         let edges: Vec<bool> = plan.launches.iter().map(|launch| launch.programmatic).collect();
         assert!(!edges[0] && edges[1..].iter().all(|&programmatic| programmatic == early), "{target}");
-        for kernel in &plan.kernels {
+        for kernel in plan.kernels.iter().chain(&sampled.kernels[sampled.kernels.len() - 2..]) {
             let ptx = kernel.spec.kernel(target).unwrap().compile(target).unwrap().ptx;
             let first = |text: &str| ptx.find(text).unwrap_or(usize::MAX);
             let wait = first("griddepcontrol.wait;");
@@ -141,16 +153,36 @@ fn kernels_wait_where_edges_are_programmatic() {
 /// The state and the sequence are written by the last launch alone: everything before sees one position.
 #[test]
 fn only_the_last_launch_advances_the_state() {
-    let plan = plan("llama-3.1-8b");
-    let (state, tokens) = (plan.buffer("state").unwrap(), plan.buffer("tokens").unwrap());
-    let writers: Vec<usize> = (0..plan.launches.len())
-        .filter(|&index| {
-            let writes = |arg: &bespoke_kernels::plan::Argument| {
-                arg.access != Access::Read && (arg.buffer == state || arg.buffer == tokens)
-            };
-            plan.launches[index].args.iter().any(writes)
-        })
-        .collect();
-    assert_eq!(writers, [plan.launches.len() - 1]);
-    assert!(matches!(plan.kernels[plan.launches[writers[0]].kernel].spec, KernelSpec::ChooseGreedy(_)));
+    let sampled = Plan::new(&shape("llama-3.1-8b"), Target::Sm90, drawn(4096)).unwrap();
+    for (plan, drawn) in [(plan("llama-3.1-8b"), false), (sampled, true)] {
+        let (state, tokens) = (plan.buffer("state").unwrap(), plan.buffer("tokens").unwrap());
+        let writers: Vec<usize> = (0..plan.launches.len())
+            .filter(|&index| {
+                let writes = |arg: &bespoke_kernels::plan::Argument| {
+                    arg.access != Access::Read && (arg.buffer == state || arg.buffer == tokens)
+                };
+                plan.launches[index].args.iter().any(writes)
+            })
+            .collect();
+        assert_eq!(writers, [plan.launches.len() - 1]);
+        let last = &plan.kernels[plan.launches[writers[0]].kernel].spec;
+        assert_eq!(matches!(last, KernelSpec::ChooseSampled(_)), drawn, "{last:?}");
+        assert!(drawn || matches!(last, KernelSpec::ChooseGreedy(_)), "{last:?}");
+    }
+}
+
+/// Greedy plans have nothing of sampling; plans that sample differ in what comes after the logits alone.
+#[test]
+fn greedy_decoding_does_not_pay_for_sampling() {
+    let greedy = plan("llama-3.2-1b");
+    let sampled = Plan::new(&shape("llama-3.2-1b"), Target::Sm90, drawn(4096)).unwrap();
+    assert_eq!(greedy.buffer("sampling"), None);
+    let labels = |plan: &Plan| plan.launches.iter().map(|launch| launch.label.clone()).collect::<Vec<_>>();
+    let (greedy, sampled) = (labels(&greedy), labels(&sampled));
+    let end = greedy.len() - 2;
+    assert_eq!(greedy[..end], sampled[..end]);
+    assert_eq!(
+        (&greedy[end..], &sampled[end..]),
+        (&["argmax", "choose"].map(String::from)[..], &["sample_keys", "choose"].map(String::from)[..])
+    );
 }

@@ -545,3 +545,59 @@ fn selftest_passes_for_one_kind_of_kernel() {
     assert!(report["rows"].as_array().is_some_and(|rows| !rows.is_empty()), "{report}");
     assert!(report["kernels"].as_u64() >= report["built_in"].as_u64(), "{report}");
 }
+
+#[test]
+fn run_draws_tokens_by_seed() {
+    let model = fixture("llama-q8_0.gguf");
+    let args = ["run", &model, "--device", "emulator", "--tokens", "5,17,300", "-n", "8", "--ignore-eos"];
+    let with = |more: &[&'static str]| -> Vec<&str> { args.iter().chain(more).copied().collect() };
+    let greedy = output(&args);
+    let drawn = output(&with(&["--temp", "1.5", "--seed", "7"]));
+    assert_ne!(drawn, greedy);
+    assert_eq!(output(&with(&["--temp", "1.5", "--seed", "7", "--eager"])), drawn);
+    assert_eq!(output(&with(&["--temp", "1.5", "--seed", "7", "--no-jit"])), drawn);
+    assert_ne!(output(&with(&["--temp", "1.5", "--seed", "8"])), drawn);
+    assert_eq!(output(&with(&["--temp", "1.5", "--seed", "7", "--top-k", "1"])), greedy);
+    // Below 1 the penalty rewards what was there before.
+    assert_ne!(output(&with(&["--repeat-penalty", "0.02", "--repeat-last-n", "-1"])), greedy);
+    assert_eq!(output(&with(&["--repeat-penalty", "0.02", "--repeat-last-n", "0"])), greedy);
+    // A seed that was not given is shown, and gives the same text again.
+    let object = json(&with(&["--temp", "1.5", "--format", "json"]));
+    let seed = object["seed"].as_u64().unwrap().to_string();
+    let again = json(&[&args[..], &["--temp", "1.5", "--seed", &seed, "--format", "json"]].concat());
+    assert_eq!(again["tokens"], object["tokens"]);
+    assert_eq!(json(&with(&["--format", "json"]))["seed"], Value::Null);
+    let ran = bespoke(&with(&["--temp", "1.5"]));
+    assert!(ran.stderr.contains("gives this text again"), "{}", ran.stderr);
+}
+
+#[test]
+fn sampling_options_out_of_range_are_errors_that_say_what_is_needed() {
+    let model = fixture("llama-q8_0.gguf");
+    for (options, message) in [
+        (&["--temp", "-1"][..], "invalid value '-1' for '--temp <T>': a number from 0 is needed"),
+        (&["--temp", "inf"], "a number from 0 is needed"),
+        (&["--temp", "warm"], "invalid value 'warm' for '--temp <T>': a number from 0 is needed"),
+        (&["--temp", "1", "--top-p", "1.5"], "'--top-p <P>': a number from 0 to 1 is needed"),
+        (&["--temp", "1", "--min-p", "-0.1"], "'--min-p <P>': a number from 0 to 1 is needed"),
+        (&["--repeat-penalty", "0"], "'--repeat-penalty <R>': a number above 0 is needed"),
+        (&["--repeat-last-n", "-2"], "'--repeat-last-n <N>': -2 is not in -1..=4294967295"),
+        (&["--temp", "1", "--top-k", "-1"], "unexpected argument '-1' found"),
+        (&["--top-k", "40"], "--temp <T>"),
+        (&["--seed", "1"], "--temp <T>"),
+    ] {
+        let ran = bespoke(&[&["run", &model, "--tokens", "1", "-n", "1"], options].concat());
+        assert_eq!(ran.code, Some(2), "{options:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(message), "{options:?}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn bench_measures_sampling() {
+    let model = fixture("llama-q8_0.gguf");
+    let args = ["bench", &model, "--device", "emulator", "-n", "2", "-r", "1", "-o", "md", "--profile"];
+    assert!(!output(&args).contains("choose_sampled"));
+    assert!(
+        output(&[&args[..], &["--temp", "0.8", "--seed", "1"]].concat()).contains("| choose_sampled_v400")
+    );
+}

@@ -71,6 +71,8 @@ macro_rules! kinds {
 kinds! {
     attention KernelSpec::Attention(_),
     choose_greedy KernelSpec::ChooseGreedy(_),
+    sample_keys KernelSpec::SampleKeys(_),
+    choose_sampled KernelSpec::ChooseSampled(_),
     read_probe KernelSpec::ReadProbe(_),
 }
 
@@ -197,9 +199,8 @@ fn a_wrong_product_is_reported_with_its_segment_and_row() {
 
 #[test]
 fn a_single_wrong_bit_of_an_exact_output_is_reported() {
-    let embed = |spec: &KernelSpec| {
-        matches!(spec, KernelSpec::Embed(s) if s.ty == WeightType::F32 && s.cols == 1100)
-    };
+    let embed =
+        |spec: &KernelSpec| matches!(spec, KernelSpec::Embed(s) if s.ty == WeightType::F32 && s.cols == 1100);
     let failures = failures_with(embed, 1100 * 4, 1099 * 4, 1);
     assert!(
         failures[0].contains("1 of 1100 elements differ, the first at [1099] (column 1099)"),

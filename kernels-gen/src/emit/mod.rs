@@ -35,7 +35,7 @@ use bespoke_codegen::ptx::Target;
 use bespoke_codegen::{CompileError, Compiled, dsl::RecordError};
 use rayon::prelude::*;
 
-use crate::plan::{Plan, PlanParams, Tuning};
+use crate::plan::{Plan, PlanParams, Sampling, Tuning};
 use crate::shape::{ModelShape, ShapeError};
 use crate::spec::KernelSpec;
 
@@ -163,11 +163,17 @@ impl Emission {
     fn plan(&self, target: Target, out: &Path) -> Result<Vec<KernelSpec>, EmitError> {
         let planned = self.shapes.par_iter().map(|shape| {
             let params = PlanParams::single(shape.dimensions.context.min(PlanParams::MAX_CONTEXT));
-            let plan = Plan::tuned(shape, target, params, &self.tuning)
-                .map_err(|source| EmitError::Shape { shape: shape.name.clone(), source: Box::new(source) })?;
+            let plan = |params| {
+                Plan::tuned(shape, target, params, &self.tuning).map_err(|source| EmitError::Shape {
+                    shape: shape.name.clone(),
+                    source: Box::new(source),
+                })
+            };
+            let sampled = plan(params.clone().choosing(Sampling::Sampled))?;
+            let plan = plan(params)?;
             let json = serde_json::to_string_pretty(&plan)?;
             write(&out.join("plans").join(format!("{}.{target}.json", shape.name)), &json)?;
-            Ok(plan.kernels)
+            Ok([plan.kernels, sampled.kernels].concat())
         });
         let planned: Vec<_> = planned.collect::<Result<_, EmitError>>()?;
         let mut specs: BTreeMap<String, KernelSpec> =

@@ -11,4 +11,5 @@ pub mod gemv;
 pub mod probe;
 pub mod rope;
 pub(crate) mod rows;
+pub mod sample;
 pub mod state;

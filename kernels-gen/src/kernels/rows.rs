@@ -100,9 +100,8 @@ fn quantised(at: &Chunk, t: Val<u32>) -> Eight {
 #[device]
 fn codes(at: &Chunk, t: Val<u32>, upper: u32) -> [Val<f32>; 4] {
     let word = at.half + 2 * upper;
-    let fragment = |array: Val<u32>| {
-        at.block.bytes(array * 512 + at.lane(t) * 16 + word * 4).cast::<u32>().load()
-    };
+    let fragment =
+        |array: Val<u32>| at.block.bytes(array * 512 + at.lane(t) * 16 + word * 4).cast::<u32>().load();
     if at.ty == WeightType::Q8_0 {
         let bytes = fragment(at.index);
         return std::array::from_fn(|i| {

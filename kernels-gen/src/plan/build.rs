@@ -3,10 +3,12 @@
 use bespoke_codegen::ptx::Target;
 
 use super::cost::Machine;
+use super::sampling::{self, Ends};
 use super::tuning::{Role, Rule, Tuning};
 use super::weights::{Member, segments, stack};
 use super::{
-    Access, Argument, Buffer, BufferKind, Launch, Part, PartKind, Plan, PlanKernel, PlanParams, cost,
+    Access, Argument, Buffer, BufferKind, Launch, Part, PartKind, Plan, PlanKernel, PlanParams, Sampling,
+    cost,
 };
 use crate::kernels::attention::AttentionShape;
 use crate::kernels::embed::EmbedShape;
@@ -17,22 +19,22 @@ use crate::spec::{KernelSpec, matrix_name};
 
 /// A view into a buffer of the plan being built.
 #[derive(Clone, Copy)]
-struct View {
+pub(super) struct View {
     buffer: usize,
     offset: u64,
     bytes: u64,
 }
 
 impl View {
-    fn read(self, param: &str) -> Argument {
+    pub(super) fn read(self, param: &str) -> Argument {
         self.argument(param, Access::Read)
     }
 
-    fn write(self, param: &str) -> Argument {
+    pub(super) fn write(self, param: &str) -> Argument {
         self.argument(param, Access::Write)
     }
 
-    fn read_write(self, param: &str) -> Argument {
+    pub(super) fn read_write(self, param: &str) -> Argument {
         self.argument(param, Access::ReadWrite)
     }
 
@@ -64,8 +66,8 @@ struct Memory {
     finished: View,
 }
 
-struct Builder<'a> {
-    plan: Plan,
+pub(super) struct Builder<'a> {
+    pub(super) plan: Plan,
     machine: Machine,
     tuning: &'a Tuning,
 }
@@ -90,18 +92,18 @@ pub(super) fn build(shape: &ModelShape, target: Target, params: PlanParams, tuni
     builder.plan
 }
 
-fn f32s(n: u32) -> u64 {
+pub(super) fn f32s(n: u32) -> u64 {
     u64::from(n) * 4
 }
 
 impl Builder<'_> {
-    fn buffer(&mut self, name: impl Into<String>, bytes: u64, kind: BufferKind) -> View {
+    pub(super) fn buffer(&mut self, name: impl Into<String>, bytes: u64, kind: BufferKind) -> View {
         self.plan.buffers.push(Buffer { name: name.into(), bytes, kind });
         View { buffer: self.plan.buffers.len() - 1, offset: 0, bytes }
     }
 
     /// Adds a launch that waits for the one before.
-    fn launch(&mut self, label: impl Into<String>, spec: KernelSpec, args: Vec<Argument>) {
+    pub(super) fn launch(&mut self, label: impl Into<String>, spec: KernelSpec, args: Vec<Argument>) {
         let name = spec.name();
         let kernel = match self.plan.kernels.iter().position(|kernel| kernel.name == name) {
             Some(index) => index,
@@ -298,11 +300,21 @@ impl Builder<'_> {
     fn head(&mut self, embedding: View, memory: &Memory) {
         let shape = self.plan.shape.clone();
         let members = head_member(&shape);
-        let stack = Stack::head(&shape, &members);
+        let sampled = self.plan.params.sampling == Sampling::Sampled;
+        let mut stack = Stack::head(&shape, &members);
+        if sampled {
+            stack.output = Output::Store;
+        }
         let (w, gemv) = match shape.head {
             Some(_) => self.matrices(stack),
             None => (embedding, self.divided(&stack)),
         };
+        if sampled {
+            let args = vec![w.read("w"), memory.residual.read("x"), memory.logits.write("y")];
+            self.launch("output", KernelSpec::Gemv(gemv), args);
+            let &Memory { logits, tokens, finished, state, .. } = memory;
+            return sampling::launches(self, &Ends { logits, tokens, finished, state });
+        }
         let choose = cost::choose(&gemv);
         let (values, best) = (memory.best_values, memory.best_tokens);
         let args = vec![

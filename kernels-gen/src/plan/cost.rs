@@ -149,7 +149,8 @@ fn needed_stages(shape: &GemvShape) -> u32 {
 fn room(machine: &Machine, shape: &GemvShape) -> u32 {
     let fixed = shape.shared_bytes() - shape.schedule.stages * shape.stage_bytes();
     let short = needed_stages(shape) <= 2 * STAGES;
-    let budget = machine.shared_budget(if short { shape.schedule.resident.max(2) } else { shape.schedule.resident });
+    let budget =
+        machine.shared_budget(if short { shape.schedule.resident.max(2) } else { shape.schedule.resident });
     // What is short has at least two stages, beside attention or not.
     let at_least = machine.shared_per_cta.saturating_sub(fixed + 1024) / shape.stage_bytes();
     (budget.saturating_sub(fixed) / shape.stage_bytes()).max(at_least.min(2))

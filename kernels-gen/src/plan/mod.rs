@@ -6,12 +6,14 @@
 
 mod build;
 mod cost;
+mod sampling;
 pub mod tuning;
 mod weights;
 
 use bespoke_codegen::ptx::Target;
 use serde::{Deserialize, Serialize};
 
+use crate::kernels::sample::SampleShape;
 use crate::shape::{ModelShape, ShapeError};
 use crate::spec::KernelSpec;
 pub use cost::Machine;
@@ -32,15 +34,33 @@ pub struct PlanParams {
     pub shards: u32,
     /// Positions that the KV cache holds.
     pub context: u32,
+    /// How the next token is chosen.
+    pub sampling: Sampling,
+}
+
+/// How the next token is chosen: by launches of their own, so that greedy decoding does not pay for sampling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sampling {
+    /// The most likely one.
+    Greedy,
+    /// Drawn, with parameters in device memory: see [`crate::kernels::sample`].
+    Sampled,
 }
 
 impl PlanParams {
     /// Most positions that a cache may hold: a position is exact as f32 up to here.
     pub const MAX_CONTEXT: u32 = 1 << 24;
 
-    /// One sequence, one token, one shard.
+    /// One sequence, one token, one shard; greedy.
     pub fn single(context: u32) -> PlanParams {
-        PlanParams { batch: 1, tokens: 1, shards: 1, context }
+        PlanParams { batch: 1, tokens: 1, shards: 1, context, sampling: Sampling::Greedy }
+    }
+
+    /// The same, with the next token chosen so.
+    #[must_use]
+    pub fn choosing(self, sampling: Sampling) -> PlanParams {
+        PlanParams { sampling, ..self }
     }
 }
 
@@ -63,6 +83,8 @@ pub enum BufferKind {
     KvCache,
     /// Position and prompt length: see [`crate::kernels::state`].
     State,
+    /// Parameters of sampling, in a plan that samples: see [`crate::kernels::sample`].
+    Sampling,
     /// Token ids by position: the prompt, then what was chosen.
     Tokens,
     /// The same, as they become known, in memory that the host reads.
@@ -180,6 +202,13 @@ impl Plan {
                 "a context of {} positions; 1 to {} are supported",
                 params.context,
                 PlanParams::MAX_CONTEXT
+            )));
+        }
+        if params.sampling == Sampling::Sampled && shape.dimensions.vocab > SampleShape::MAX_VOCAB {
+            return Err(ShapeError::Unsupported(format!(
+                "sampling from {} tokens; at most {} are supported",
+                shape.dimensions.vocab,
+                SampleShape::MAX_VOCAB
             )));
         }
         tuning.check_rules()?;

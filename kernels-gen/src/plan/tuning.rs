@@ -200,7 +200,10 @@ impl Rule {
     fn check(&self) -> Result<(), TuningError> {
         let (own, others): (&[&str], _) = match self.role {
             Role::Attention => (&["splits", "min_pages", "stages"], "attention"),
-            _ => (&["grid", "warps", "depth", "groups", "stages", "in_flight", "resident", "trigger"], "a matrix product"),
+            _ => (
+                &["grid", "warps", "depth", "groups", "stages", "in_flight", "resident", "trigger"],
+                "a matrix product",
+            ),
         };
         if let Some((knob, value)) = self.knobs().into_iter().find(|(knob, _)| !own.contains(knob)) {
             return Err(self.refuse(knob, value, format!("{others} has {}", own.join(", "))));
@@ -255,7 +258,8 @@ impl Rule {
         if self.role == Role::Output && schedule.grid > MOST_THREADS {
             self.refuse_first(&["grid"], format!("the head has at most {MOST_THREADS} CTAs"))?;
         }
-        if let Some(layout) = s.layouts().iter().find(|layout| !layout.blocks.is_multiple_of(schedule.depth)) {
+        if let Some(layout) = s.layouts().iter().find(|layout| !layout.blocks.is_multiple_of(schedule.depth))
+        {
             self.refuse_first(&["depth"], format!("a tile has {} blocks", layout.blocks))?;
         }
         for (what, count) in [("warps", schedule.warps), ("stages", schedule.stages)] {

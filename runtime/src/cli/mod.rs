@@ -13,6 +13,7 @@ mod progress;
 mod report;
 mod rules;
 pub mod run;
+mod sampling;
 pub mod selftest;
 mod session;
 pub mod specialize;

@@ -9,14 +9,16 @@ use miette::IntoDiagnostic;
 use serde::Serialize;
 
 use super::interrupt;
+use super::sampling::SamplingArgs;
 use super::session::{self, DecodeArgs};
 use crate::engine::{self, Engine};
 use crate::tokenizer::Tokenizer;
 
-/// Decode a model greedily.
+/// Decode a model: greedily, or with --temp by drawing tokens.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
   bespoke run model.gguf --prompt \"The quick brown fox\" -n 64
+  bespoke run model.gguf --prompt Hello --temp 0.8 --seed 42
   bespoke run model.gguf --tokens 1,2,3 -n 16 --format json
   bespoke run model.gguf --prompt Hello --device emulator")]
 pub struct RunArgs {
@@ -37,6 +39,9 @@ pub struct RunArgs {
     /// Output: text as it comes, or one JSON object at the end
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
+    /// How tokens are chosen.
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
     /// Device, context and mode.
     #[command(flatten)]
     pub decode: DecodeArgs,
@@ -58,6 +63,8 @@ struct Output {
     prompt_tokens: Vec<u32>,
     tokens: Vec<u32>,
     text: Option<String>,
+    /// Of what was drawn.
+    seed: Option<u64>,
     timings: Timings,
 }
 
@@ -92,7 +99,9 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
     let wanted = prompt.len() as u64 + u64::from(args.n.unwrap_or(DEFAULT_TOKENS));
     let context =
         u64::from(model.shape.dimensions.context).min(wanted.max(engine::DEFAULT_CONTEXT.into())) as u32;
-    let mut engine = session::load(&model, &args.decode, context)?;
+    let sampling = args.sampling.params();
+    let seed = (sampling.temperature > 0.0).then_some(sampling.seed);
+    let mut engine = session::load_sampling(&model, &args.decode, context, sampling)?;
     engine.start(&prompt).map_err(session::engine_error)?;
     // The last token generated needs no position of its own: nothing follows it.
     let room = u64::from(engine.plan().params.context) + 1 - prompt.len() as u64;
@@ -138,6 +147,7 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
                 model: session::model_name(&args.model),
                 device: engine.device().info().name.clone(),
                 text: tokenizer.as_ref().map(|tokenizer| tokenizer.decode(&generated.tokens)),
+                seed,
                 prompt_tokens: prompt,
                 tokens: generated.tokens,
                 timings,

@@ -11,7 +11,7 @@ use super::interrupt;
 use super::progress::Progress;
 use super::rules::RulesArgs;
 use crate::device::{self, Selector};
-use crate::engine::{Engine, EngineError, EngineOptions};
+use crate::engine::{Engine, EngineError, EngineOptions, SamplingParams};
 
 /// Arguments of every command that decodes.
 #[derive(clap::Args, Clone, Debug)]
@@ -52,9 +52,19 @@ pub fn open_model(path: &Path) -> miette::Result<Model> {
     open().into_diagnostic().wrap_err_with(|| format!("cannot load {}", path.display()))
 }
 
+/// As [`load_sampling`], for greedy decoding.
+pub fn load(model: &Model, args: &DecodeArgs, context: u32) -> miette::Result<Engine> {
+    load_sampling(model, args, context, SamplingParams::default())
+}
+
 /// Opens the device and loads the model, with a progress bar and a line that says where it runs. `context` is the
 /// size of the KV cache if the arguments give none.
-pub fn load(model: &Model, args: &DecodeArgs, context: u32) -> miette::Result<Engine> {
+pub fn load_sampling(
+    model: &Model,
+    args: &DecodeArgs,
+    context: u32,
+    sampling: SamplingParams,
+) -> miette::Result<Engine> {
     interrupt::catch();
     let start = Instant::now();
     let tuning = args.rules.read()?;
@@ -74,6 +84,7 @@ pub fn load(model: &Model, args: &DecodeArgs, context: u32) -> miette::Result<En
         no_jit: args.no_jit,
         tuning,
         path: model.path.clone(),
+        sampling,
     };
     let bar = Progress::bytes("loading", 0);
     let engine = Engine::load(opened.device, &model.gguf, &model.shape, &options, &|done, total| {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use bespoke_codegen::ptx::Target;
 use bespoke_kernels::shape::ShapeError;
 
+use super::SamplingError;
 use super::needs::MemoryNeeds;
 use crate::device::{self, Bytes};
 
@@ -101,6 +102,12 @@ pub enum EngineError {
     /// Nothing to start from.
     #[error("the prompt is empty: give at least one token")]
     EmptyPrompt,
+    /// A parameter of sampling.
+    #[error(transparent)]
+    Sampling(#[from] SamplingError),
+    /// Sampling by an engine without the launches for it.
+    #[error("the model was loaded for greedy decoding; give a temperature when loading it")]
+    OnlyGreedy,
     /// The captured graph is not the plan.
     #[error("the captured graph differs from the plan: {0} (a bug; --eager runs without a graph)")]
     GraphMismatch(String),

@@ -13,6 +13,7 @@ mod load;
 mod needs;
 mod queue;
 mod roofline;
+mod sampling;
 mod variant;
 
 use std::path::PathBuf;
@@ -22,7 +23,7 @@ use bespoke_codegen::ptx::Target;
 use bespoke_gguf::Gguf;
 use bespoke_kernels::kernels::attention::PAGE;
 use bespoke_kernels::kernels::state;
-use bespoke_kernels::plan::{BufferKind, Plan, PlanParams, Tuning};
+use bespoke_kernels::plan::{BufferKind, Plan, PlanParams, Sampling, Tuning};
 use bespoke_kernels::shape::ModelShape;
 
 use crate::device::{self, Address, Device, GraphReport, Kernel, Sequence};
@@ -33,6 +34,7 @@ pub use kernels::KernelSource;
 pub use needs::MemoryNeeds;
 pub use queue::{AHEAD, Place, Steps, Tokens};
 pub use roofline::{Matrix, MatrixRate};
+pub use sampling::{SamplingError, SamplingParams};
 pub use variant::{Variant, Variants};
 
 /// How to load and run a model.
@@ -48,6 +50,8 @@ pub struct EngineOptions {
     pub tuning: Tuning,
     /// The model's file, for messages.
     pub path: PathBuf,
+    /// How tokens are chosen. Whether they are drawn at all decides which launches a step ends with.
+    pub sampling: SamplingParams,
 }
 
 /// Positions in the KV cache if nothing else is asked for.
@@ -111,8 +115,10 @@ impl Engine {
         let mut times = LoadTimes::default();
         let start = Instant::now();
         let target = target_for(&*device)?;
+        options.sampling.check()?;
         let context = options.context.unwrap_or(shape.dimensions.context.min(DEFAULT_CONTEXT));
-        let plan = Plan::tuned(shape, target, PlanParams::single(context), &options.tuning)?;
+        let params = PlanParams::single(context).choosing(options.sampling.launches());
+        let plan = Plan::tuned(shape, target, params, &options.tuning)?;
         needs::check(&plan, &*device)?;
         check_shared_memory(&plan, &*device)?;
         let sources = kernels::sources(&plan, options)?;
@@ -136,7 +142,10 @@ impl Engine {
         let graph = if options.eager { None } else { capture(&mut *sequence, &plan)? };
         times.capture = start.elapsed();
         let kernels = sources.origin;
-        Ok(Engine { plan, sequence, memory, loaded, device, graph, kernels, times, place: Place::default() })
+        let place = Place::default();
+        let mut engine = Engine { plan, sequence, memory, loaded, device, graph, kernels, times, place };
+        engine.set_sampling(&options.sampling)?;
+        Ok(engine)
     }
 
     /// The plan.
@@ -167,6 +176,16 @@ impl Engine {
     /// The sequence of launches, for timing.
     pub fn sequence(&mut self) -> &mut dyn Sequence {
         &mut *self.sequence
+    }
+
+    /// Says how tokens are chosen from the next step on. An engine that was loaded for greedy decoding cannot draw.
+    pub fn set_sampling(&mut self, params: &SamplingParams) -> Result<(), EngineError> {
+        params.check()?;
+        let Some(index) = self.plan.buffer("sampling") else {
+            return if params.launches() == Sampling::Greedy { Ok(()) } else { Err(EngineError::OnlyGreedy) };
+        };
+        let bytes: Vec<u8> = params.words().iter().flat_map(|word| word.to_le_bytes()).collect();
+        Ok(self.device.upload(self.memory.addresses()[index], &bytes)?)
     }
 
     /// Starts a sequence with a prompt; the first step processes its first token. Steps of an earlier sequence that

@@ -162,7 +162,13 @@ pub(super) struct Case {
 impl Case {
     /// A case without anything.
     pub fn new(what: impl Into<String>) -> Case {
-        Case { what: what.into(), buffers: Vec::new(), launches: Vec::new(), expected: Vec::new(), scratch: Vec::new() }
+        Case {
+            what: what.into(),
+            buffers: Vec::new(),
+            launches: Vec::new(),
+            expected: Vec::new(),
+            scratch: Vec::new(),
+        }
     }
 
     /// Adds a buffer with content.

@@ -51,6 +51,11 @@ impl Noise {
         (0..count).map(|_| (self.rng.bits() % u64::from(limit)) as u32).collect()
     }
 
+    /// 64 random bits.
+    pub fn bits(&mut self) -> u64 {
+        self.rng.bits()
+    }
+
     /// A matrix whose values have standard deviation 1/√cols.
     pub fn matrix(&mut self, layout: Layout) -> Matrix {
         let row_bytes = layout.file_row_bytes();

@@ -17,6 +17,7 @@ mod reference;
 mod replay;
 mod report;
 mod runner;
+mod sampling;
 mod suite;
 
 pub use replay::{replay_equals_eager, replay_shapes};

@@ -1,7 +1,7 @@
 //! A captured graph against the same launches one by one.
 
 use bespoke_kernels::kernels::rope::frequencies;
-use bespoke_kernels::plan::{BufferKind, PartKind, Plan, PlanParams};
+use bespoke_kernels::plan::{BufferKind, PartKind, Plan, PlanParams, Sampling};
 use bespoke_kernels::shape::{Architecture, Dimensions, Mix, ModelShape};
 use bespoke_kernels::weights::Layout;
 
@@ -10,7 +10,7 @@ use super::report::Row;
 use super::runner::ptx_of;
 use crate::device::{Device, Kernel, Kind};
 use crate::engine::bind::{Memory, launches};
-use crate::engine::target_for;
+use crate::engine::{SamplingParams, target_for};
 
 /// Positions that the model's cache has, and tokens that a GPU processes: several runs of every split of attention.
 const CONTEXT: u32 = 256;
@@ -18,6 +18,17 @@ const CONTEXT: u32 = 256;
 const EMULATED_STEPS: u32 = 8;
 /// The prompt.
 const PROMPT: [u32; 3] = [1, 2, 3];
+
+/// How tokens are drawn: with every filter.
+const DRAWN: SamplingParams = SamplingParams {
+    temperature: 1.5,
+    top_k: 200,
+    top_p: 0.95,
+    min_p: 0.01,
+    repeat_penalty: 1.1,
+    repeat_last_n: 5,
+    seed: 7,
+};
 
 /// Models of two layers, small enough for the emulator: biases and a tied head of Q8_0, and norms of queries and keys
 /// with mixed K-quants.
@@ -46,7 +57,7 @@ pub fn replay_shapes() -> Vec<ModelShape> {
     .into()
 }
 
-/// Decodes some tokens with random weights launch by launch, by replaying the captured graph, and by replays that are
+/// Decodes some tokens with random weights, greedily and drawn, launch by launch, by replaying the captured graph, and by replays that are
 /// queued without waiting; compares tokens, logits and every other buffer bit for bit, and the graph's kernels with
 /// the plan's.
 pub fn replay_equals_eager(device: &dyn Device, shape: &ModelShape) -> Row {
@@ -97,7 +108,13 @@ struct Model<'a> {
 }
 
 fn decode_each_way(device: &dyn Device, shape: &ModelShape, steps: u32) -> Result<(), String> {
-    let model = Model::new(device, shape)?;
+    for sampling in [Sampling::Greedy, Sampling::Sampled] {
+        compare_ways(&Model::new(device, shape, sampling)?, steps)?;
+    }
+    Ok(())
+}
+
+fn compare_ways(model: &Model<'_>, steps: u32) -> Result<(), String> {
     let eager = model.decode(Way::Eager, steps)?;
     for way in [Way::Replay, Way::Queued] {
         let other = model.decode(way, steps)?;
@@ -128,9 +145,9 @@ fn same(what: &str, way: Way, eager: &[u8], other: &[u8]) -> Result<(), String> 
 }
 
 impl Model<'_> {
-    fn new<'a>(device: &'a dyn Device, shape: &ModelShape) -> Result<Model<'a>, String> {
+    fn new<'a>(device: &'a dyn Device, shape: &ModelShape, sampling: Sampling) -> Result<Model<'a>, String> {
         let target = target_for(device).map_err(words)?;
-        let plan = Plan::new(shape, target, PlanParams::single(CONTEXT)).map_err(words)?;
+        let plan = Plan::new(shape, target, PlanParams::single(CONTEXT).choosing(sampling)).map_err(words)?;
         let kernels = plan.kernels.iter().map(|kernel| {
             let module = device.load(&kernel.name, &ptx_of(&kernel.spec, target)?).map_err(words)?;
             module.kernel(&kernel.name).map_err(words)
@@ -217,6 +234,7 @@ fn content(plan: &Plan) -> Result<Vec<Vec<u8>>, String> {
             BufferKind::RopeTable => bytes = f32s(&frequencies(1e6, (buffer.bytes / 4) as u32, &[])),
             BufferKind::State => bytes = state_record(0, PROMPT.len() as u32),
             BufferKind::Tokens => bytes[..4 * PROMPT.len()].copy_from_slice(&u32s(&PROMPT)),
+            BufferKind::Sampling => bytes = u32s(&DRAWN.words()),
             BufferKind::Finished => bytes.clear(),
             BufferKind::Activation | BufferKind::Counters | BufferKind::KvCache => {}
         }

@@ -227,8 +227,8 @@ fn changed(case: &Case, outputs: &[Vec<u8>]) -> Option<String> {
         if let Some(at) = guard.iter().position(|&byte| byte != POISON) {
             return Some(format!("a write {at} bytes behind the end of `{}`", buffer.name));
         }
-        let is_output = case.expected.iter().any(|expected| expected.buffer == index)
-            || case.scratch.contains(&index);
+        let is_output =
+            case.expected.iter().any(|expected| expected.buffer == index) || case.scratch.contains(&index);
         if let (Content::Bytes(before), false) = (&buffer.content, is_output)
             && let Some(at) = (0..got.len()).find(|&at| got[at] != before[at])
         {

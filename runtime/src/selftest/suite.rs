@@ -7,18 +7,25 @@ use bespoke_kernels::kernels::embed::EmbedShape;
 use bespoke_kernels::kernels::gemv::{CopyEngine, GemvShape, Input, Output, Schedule, Segment, Trigger};
 use bespoke_kernels::kernels::probe::ProbeShape;
 use bespoke_kernels::kernels::rope::RopeKind;
-use bespoke_kernels::plan::{Plan, PlanParams};
+use bespoke_kernels::kernels::sample::SampleShape;
+use bespoke_kernels::plan::{Plan, PlanParams, Sampling};
 use bespoke_kernels::shape::{ModelShape, ShapeError};
 use bespoke_kernels::spec::KernelSpec;
 use bespoke_kernels::weights::WeightType;
 
-/// The kernels of a model's plan, each once.
+/// The kernels of a model's plans, greedy and sampled, each once.
 ///
 /// # Errors
 /// If no plan can be made for the shape and the target.
 pub fn of_shape(shape: &ModelShape, target: Target) -> Result<Vec<KernelSpec>, ShapeError> {
-    let plan = Plan::new(shape, target, PlanParams::single(shape.dimensions.context))?;
-    Ok(plan.kernels.into_iter().map(|kernel| kernel.spec).collect())
+    let params = PlanParams::single(shape.dimensions.context);
+    let mut kernels = Plan::new(shape, target, params.clone())?.kernels;
+    for kernel in Plan::new(shape, target, params.choosing(Sampling::Sampled))?.kernels {
+        if !kernels.contains(&kernel) {
+            kernels.push(kernel);
+        }
+    }
+    Ok(kernels.into_iter().map(|kernel| kernel.spec).collect())
 }
 
 /// Every kind of kernel at every weight type, small and with awkward dimensions.
@@ -32,6 +39,12 @@ pub fn small() -> Vec<KernelSpec> {
     specs.extend(attentions().into_iter().map(KernelSpec::Attention));
     for (candidates, threads) in [(1, 32), (4, 256), (132, 160), (1000, 1024)] {
         specs.push(KernelSpec::ChooseGreedy(ChooseShape { candidates, threads }));
+    }
+    for (vocab, blocks, threads, choose_threads) in
+        [(1, 1, 32, 64), (1000, 1, 256, 128), (5003, 4, 256, 256), (999, 3, 64, 1024)]
+    {
+        let shape = SampleShape { vocab, blocks, threads, choose_threads };
+        specs.extend([KernelSpec::SampleKeys(shape.clone()), KernelSpec::ChooseSampled(shape)]);
     }
     specs.push(KernelSpec::ReadProbe(ProbeShape { grid: 3, threads: 64 }));
     specs
@@ -103,28 +116,25 @@ fn stacks() -> Vec<KernelSpec> {
 /// normalised and not; runs of a page and of several; rings of one stage and of more, by both engines.
 fn attentions() -> Vec<AttentionShape> {
     use RopeKind::{Neox, Norm};
-    let shape = |[heads, kv_heads, head_dim, rotated]: [u32; 4], rope, qk_norm, [splits, min_pages]: [u32; 2]| {
-        AttentionShape {
-            heads,
-            kv_heads,
-            head_dim,
-            rotated,
-            rope,
-            qk_norm,
-            heads_per_block: (heads / kv_heads).min(8),
-            splits,
-            min_pages,
-            stages: 2,
-            copy: CopyEngine::Bulk,
-            trigger: Trigger::AtStart,
-        }
-    };
-    let async_copies = |shape| AttentionShape {
-        stages: 1,
-        copy: CopyEngine::Async,
-        trigger: Trigger::Never,
-        ..shape
-    };
+    let shape =
+        |[heads, kv_heads, head_dim, rotated]: [u32; 4], rope, qk_norm, [splits, min_pages]: [u32; 2]| {
+            AttentionShape {
+                heads,
+                kv_heads,
+                head_dim,
+                rotated,
+                rope,
+                qk_norm,
+                heads_per_block: (heads / kv_heads).min(8),
+                splits,
+                min_pages,
+                stages: 2,
+                copy: CopyEngine::Bulk,
+                trigger: Trigger::AtStart,
+            }
+        };
+    let async_copies =
+        |shape| AttentionShape { stages: 1, copy: CopyEngine::Async, trigger: Trigger::Never, ..shape };
     let two_blocks = |shape| AttentionShape { heads_per_block: 2, ..shape };
     vec![
         shape([4, 2, 64, 64], Norm, None, [3, 1]),

@@ -104,8 +104,8 @@ pub(super) fn join_warps(operands: &Operands, work: &Work, s: &AttentionShape) {
             let mut parts: Vec<Part> =
                 (0..WARPS).map(|warp| Part::load(slot(warp, head, s), element, Cache::Default, s)).collect();
             // Where the present position is another CTA's, it weighs nothing.
-            let [largest, denominator] =
-                [(new_score(head, s).load(), LOWEST), (val(1.0f32), 0.0)].map(|(new, none)| select(work.last, new, none));
+            let [largest, denominator] = [(new_score(head, s).load(), LOWEST), (val(1.0f32), 0.0)]
+                .map(|(new, none)| select(work.last, new, none));
             let numerator = select(work.last, value.at(element).load(), 0.0f32);
             parts.push(Part { numerator, largest, denominator });
             let total = Part::sum(&parts);

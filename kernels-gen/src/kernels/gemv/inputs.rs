@@ -96,12 +96,7 @@ fn load_unit(x: Ptr<Global, f32>, unit: Val<u32>, s: &GemvShape) -> Vec<Val<f32>
 /// Brings x, times the norm's weights if there are any, into shared memory; gives this thread's part of Σx². The
 /// consumers call this; a barrier must follow.
 #[device]
-pub(super) fn fill(
-    x: Ptr<Global, f32>,
-    norm: &[Vec<Val<f32>>],
-    inputs: &Inputs,
-    s: &GemvShape,
-) -> Val<f32> {
+pub(super) fn fill(x: Ptr<Global, f32>, norm: &[Vec<Val<f32>>], inputs: &Inputs, s: &GemvShape) -> Val<f32> {
     let mut squares = val(0.0f32);
     let mut first = 0;
     while first < passes(s) {

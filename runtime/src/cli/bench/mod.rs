@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use self::measure::Measurement;
 use self::profile::{MatrixCeiling, Profile};
+use super::sampling::SamplingArgs;
 use super::session::{self, DecodeArgs};
 use crate::builtin;
 use crate::device::DeviceInfo;
@@ -57,6 +58,9 @@ pub struct BenchArgs {
     /// Time every matrix kernel alone, back to back over the layers, with cold caches
     #[arg(long)]
     pub ceiling: bool,
+    /// How tokens are chosen.
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
     /// Device, context and mode.
     #[command(flatten)]
     pub decode: DecodeArgs,
@@ -137,7 +141,7 @@ fn bench_model(path: &Path, args: &BenchArgs, results: &mut Results) -> miette::
     let model = session::open_model(path)?;
     let deepest = args.depth.iter().copied().max().unwrap_or(0);
     let context = deepest.saturating_add(args.n).saturating_add(measure::WARM_UP);
-    let engine = session::load(&model, &args.decode, context)?;
+    let engine = session::load_sampling(&model, &args.decode, context, args.sampling.params())?;
     let ceiling = engine::read_bandwidth(engine.device()).map_err(session::engine_error)?;
     results.device.get_or_insert_with(|| engine.device().info().clone());
     let mut subject = Subject { name: session::model_name(path), model: &model, engine, ceiling };

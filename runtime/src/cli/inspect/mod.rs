@@ -5,7 +5,7 @@ mod kernels;
 mod plan;
 
 use bespoke_codegen::ptx::Target;
-use bespoke_kernels::plan::{Plan, PlanKernel, PlanParams};
+use bespoke_kernels::plan::{Plan, PlanKernel, PlanParams, Sampling};
 use clap::ValueEnum;
 use miette::{IntoDiagnostic, miette};
 use serde_json::json;
@@ -39,6 +39,9 @@ pub struct InspectArgs {
     /// Text to read, or JSON
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
+    /// The plan that draws tokens instead of taking the most likely one
+    #[arg(long)]
+    sampled: bool,
     /// Positions in the KV cache [default: the model's context, at most 4096]
     #[arg(long, value_name = "N")]
     context: Option<u32>,
@@ -73,7 +76,9 @@ pub fn execute(args: &InspectArgs) -> miette::Result<()> {
     let context = args.context.unwrap_or(shape.dimensions.context.min(DEFAULT_CONTEXT));
     let tuning = args.rules.read()?;
     args.rules.warn_if_for_others(&tuning, args.target);
-    let plan = Plan::tuned(&shape, args.target, PlanParams::single(context), &tuning).into_diagnostic()?;
+    let sampling = if args.sampled { Sampling::Sampled } else { Sampling::Greedy };
+    let params = PlanParams::single(context).choosing(sampling);
+    let plan = Plan::tuned(&shape, args.target, params, &tuning).into_diagnostic()?;
     let kernel = args.kernel.as_deref().map(|name| find(&plan, name)).transpose()?;
     let chosen: Vec<&PlanKernel> = match kernel {
         Some(index) => vec![&plan.kernels[index]],

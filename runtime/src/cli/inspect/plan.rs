@@ -92,6 +92,7 @@ fn kind(kind: &BufferKind) -> &'static str {
         BufferKind::Counters => "counters",
         BufferKind::KvCache => "KV cache",
         BufferKind::State => "state",
+        BufferKind::Sampling => "sampling",
         BufferKind::Tokens => "tokens",
         BufferKind::Finished => "finished",
     }

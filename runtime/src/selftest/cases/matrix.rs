@@ -111,7 +111,8 @@ fn outputs(s: &GemvShape, products: &[Products], bias: &[f32], before: &[f32]) -
     } else {
         let mut first = 0;
         for (segment, products) in s.segments.iter().zip(products) {
-            for ((&row, &value), &terms) in products.rows.iter().zip(&products.values).zip(&products.energies) {
+            for ((&row, &value), &terms) in products.rows.iter().zip(&products.values).zip(&products.energies)
+            {
                 let row = first + row;
                 let bias = bias.get(row).map_or(0.0, |&bias| f64::from(bias));
                 let before = if s.output == Output::Residual { f64::from(before[row]) } else { 0.0 };
@@ -137,7 +138,8 @@ fn largest(s: &GemvShape, outputs: &Close, case: &mut Case) -> [usize; 2] {
     if outputs.at.len() == s.rows() as usize {
         for cta in 0..s.schedule.grid {
             let of_cta = s.rows_of(cta);
-            let row = of_cta.max_by(|&a, &b| outputs.values[a as usize].total_cmp(&outputs.values[b as usize]));
+            let row =
+                of_cta.max_by(|&a, &b| outputs.values[a as usize].total_cmp(&outputs.values[b as usize]));
             let row = row.expect("every CTA has rows");
             want.push(outputs.values[row as usize]);
             want_rows.push(row);

@@ -3,6 +3,7 @@
 mod attention;
 mod choice;
 mod matrix;
+mod sampling;
 
 use bespoke_kernels::spec::KernelSpec;
 
@@ -15,6 +16,8 @@ pub(super) fn cases(spec: &KernelSpec) -> Vec<Case> {
         KernelSpec::Gemv(s) => vec![matrix::gemv(s)],
         KernelSpec::Attention(s) => attention::attention(s),
         KernelSpec::ChooseGreedy(s) => choice::choose_greedy(s),
+        KernelSpec::SampleKeys(s) => sampling::sample_keys(s),
+        KernelSpec::ChooseSampled(s) => sampling::choose_sampled(s),
         KernelSpec::ReadProbe(s) => choice::read_probe(s),
     }
 }

@@ -1,0 +1,106 @@
+//! Running sums of 64-bit integers over a CTA.
+
+use bespoke_codegen::prelude::*;
+
+/// Where a thread stands in a running sum.
+#[derive(Clone, Copy, Carry)]
+pub(super) struct Running {
+    /// The sum over the threads before.
+    pub before: Val<u64>,
+    /// The thread's own part.
+    pub own: Val<u64>,
+    /// The sum over all.
+    pub total: Val<u64>,
+}
+
+impl Running {
+    /// Whether `point`, from 0 up to the total, falls into the thread's own part: true in exactly one thread.
+    #[device]
+    pub fn holds(&self, point: Val<u64>) -> Val<bool> {
+        (self.before <= point) & (point < self.before + self.own)
+    }
+}
+
+/// A 64-bit value of another lane.
+#[device]
+pub(super) fn lane64(value: Val<u64>, from: impl IntoVal<u32>) -> Val<u64> {
+    let from = from.into_val();
+    let low = shuffle_lane(value.cast::<u32>(), from);
+    let high = shuffle_lane((value >> 32).cast::<u32>(), from);
+    low.cast::<u64>() | (high.cast::<u64>() << 32)
+}
+
+/// The sum over the lanes up to and with this one.
+#[device]
+fn warp_scan(value: Val<u64>) -> Val<u64> {
+    let mut sum = value;
+    for step in [1u32, 2, 4, 8, 16] {
+        let low = shuffle_up(sum.cast::<u32>(), step).cast::<u64>();
+        let high = shuffle_up((sum >> 32).cast::<u32>(), step).cast::<u64>();
+        sum += select(lane() >= step, low | (high << 32), 0u64);
+    }
+    sum
+}
+
+/// The running sum over the threads of a CTA of `warps` warps, by thread index. `scratch` holds `warps` elements and may
+/// be used again after the next barrier.
+#[device]
+pub(super) fn block_scan(own: Val<u64>, scratch: Ptr<Shared, u64>, warps: u32) -> Running {
+    let within = warp_scan(own);
+    if lane() == WARP - 1 {
+        scratch.at(warp_index()).store(within);
+    }
+    barrier();
+    let inside = lane() < warps;
+    let by_warp = warp_scan(select(inside, scratch.at(select(inside, lane(), 0u32)).load(), 0u64));
+    let total = lane64(by_warp, WARP - 1);
+    let previous = lane64(by_warp, (warp_index() + (WARP - 1)) & (WARP - 1));
+    let before_warp = select(warp_index() == 0, 0u64, previous);
+    Running { before: before_warp + within - own, own, total }
+}
+
+/// The sum of a word over the threads before this one; `scratch` as for [`block_scan`].
+#[device]
+pub(super) fn words_before(own: Val<u32>, scratch: Ptr<Shared, u32>, warps: u32) -> Val<u32> {
+    let within = warp_scan_words(own);
+    if lane() == WARP - 1 {
+        scratch.at(warp_index()).store(within);
+    }
+    barrier();
+    let inside = lane() < warps;
+    let by_warp = warp_scan_words(select(inside, scratch.at(select(inside, lane(), 0u32)).load(), 0u32));
+    let previous = shuffle_lane(by_warp, (warp_index() + (WARP - 1)) & (WARP - 1));
+    select(warp_index() == 0, 0u32, previous) + within - own
+}
+
+#[device]
+fn warp_scan_words(value: Val<u32>) -> Val<u32> {
+    let mut sum = value;
+    for step in [1u32, 2, 4, 8, 16] {
+        let other = shuffle_up(sum, step);
+        sum += select(lane() >= step, other, 0u32);
+    }
+    sum
+}
+
+/// The sum of a word over the eight lanes that differ in their lowest three bits, in each of them.
+#[device]
+pub(super) fn eight_lanes_words(value: Val<u32>) -> Val<u32> {
+    let mut sum = value;
+    for step in [4u32, 2, 1] {
+        sum += shuffle_xor(sum, step);
+    }
+    sum
+}
+
+/// The sum over the eight lanes that differ in their lowest three bits, in each of them.
+#[device]
+pub(super) fn eight_lanes(value: Val<u64>) -> Val<u64> {
+    let mut sum = value;
+    for step in [4u32, 2, 1] {
+        let low = shuffle_xor(sum.cast::<u32>(), step).cast::<u64>();
+        let high = shuffle_xor((sum >> 32).cast::<u32>(), step).cast::<u64>();
+        sum += low | (high << 32);
+    }
+    sum
+}

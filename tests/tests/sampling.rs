@@ -1,0 +1,242 @@
+//! Sampling on the emulator: whole models, and the draw's distribution. What the kernels compute, for every parameter,
+//! is among the cases of `kernels.rs`.
+
+use std::path::PathBuf;
+
+use bespoke::device::{Address, Allocation, Device, Launch, Selector, open};
+use bespoke::engine::{Engine, EngineOptions, SamplingParams};
+use bespoke_codegen::prelude::*;
+use bespoke_gguf::Gguf;
+use bespoke_kernels::kernels::sample::{SampleShape, key, philox};
+use bespoke_kernels::shape::ModelShape;
+use bespoke_kernels::spec::KernelSpec;
+
+const PROMPT: [u32; 3] = [5, 17, 300];
+const TOKENS: u32 = 12;
+
+fn engine(sampling: SamplingParams, eager: bool) -> Engine {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures/llama-q8_0.gguf");
+    let gguf = Gguf::open(path).unwrap();
+    let shape = ModelShape::from_gguf(&gguf, "llama-q8_0").unwrap();
+    let device = open(Selector::Emulator).unwrap().device;
+    let options = EngineOptions { context: Some(64), eager, sampling, ..EngineOptions::default() };
+    Engine::load(device, &gguf, &shape, &options, &|_, _| ()).unwrap()
+}
+
+fn warm(temperature: f32, seed: u64) -> SamplingParams {
+    SamplingParams { temperature, seed, ..SamplingParams::default() }
+}
+
+/// The tokens after the prompt, and the logits that each was chosen from.
+fn decode(engine: &mut Engine) -> (Vec<u32>, Vec<Vec<f32>>) {
+    engine.start(&PROMPT).unwrap();
+    for _ in 1..PROMPT.len() {
+        engine.step().unwrap();
+    }
+    let step = |_| {
+        engine.step().unwrap();
+        engine.wait().unwrap();
+        (engine.token(engine.position()).unwrap(), engine.logits().unwrap())
+    };
+    (0..TOKENS).map(step).unzip()
+}
+
+#[test]
+fn the_same_seed_gives_the_same_text() {
+    let mut graph = engine(warm(1.0, 1), false);
+    let first = decode(&mut graph).0;
+    assert_eq!(decode(&mut graph).0, first);
+    assert_eq!(decode(&mut engine(warm(1.0, 1), true)).0, first, "eagerly");
+    graph.set_sampling(&warm(1.0, 2)).unwrap();
+    assert_ne!(decode(&mut graph).0, first);
+    graph.set_sampling(&warm(1.0, 1 << 32 | 1)).unwrap();
+    assert_ne!(decode(&mut graph).0, first, "the seed's upper half");
+    graph.set_sampling(&warm(1.0, 1)).unwrap();
+    assert_eq!(decode(&mut graph).0, first);
+}
+
+#[test]
+fn without_temperature_or_choice_sampling_is_greedy() {
+    let greedy = decode(&mut engine(SamplingParams::default(), false)).0;
+    let mut drawing = engine(warm(2.0, 3), false);
+    assert_ne!(decode(&mut drawing).0, greedy);
+    for params in [
+        warm(0.0, 3),
+        SamplingParams { top_k: 40, top_p: 0.5, ..warm(0.0, 3) },
+        SamplingParams { top_k: 1, ..warm(2.0, 3) },
+        SamplingParams { top_p: 0.0, ..warm(2.0, 3) },
+        SamplingParams { min_p: 1.0, ..warm(2.0, 3) },
+        warm(1e-20, 3),
+    ] {
+        drawing.set_sampling(&params).unwrap();
+        assert_eq!(decode(&mut drawing).0, greedy, "{params:?}");
+    }
+}
+
+/// With the penalty alone the largest penalised logit is chosen; the window has the prompt's tokens in it. Below 1 the
+/// penalty rewards, and this model does not repeat itself of its own accord.
+#[test]
+fn the_penalty_covers_the_last_tokens() {
+    for repeat_last_n in [1, 4, 64] {
+        let repeat_penalty = 0.05;
+        let params = SamplingParams { repeat_penalty, repeat_last_n, ..SamplingParams::default() };
+        let (tokens, logits) = decode(&mut engine(params, false));
+        let mut history = PROMPT.to_vec();
+        let mut changed = 0;
+        for (token, logits) in tokens.into_iter().zip(logits) {
+            let best = |logits: &[f32]| {
+                (0..logits.len()).rev().max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap() as u32
+            };
+            let mut penalised = logits.clone();
+            for &recent in &history[history.len().saturating_sub(repeat_last_n as usize)..] {
+                let logit = logits[recent as usize];
+                penalised[recent as usize] =
+                    if logit > 0.0 { logit / repeat_penalty } else { logit * repeat_penalty };
+            }
+            assert_eq!(token, best(&penalised), "{repeat_last_n} after {history:?}");
+            changed += u32::from(token != best(&logits));
+            history.push(token);
+        }
+        assert!(changed > 0, "a window of {repeat_last_n} changed nothing");
+    }
+}
+
+#[test]
+fn what_an_engine_cannot_draw_is_refused() {
+    let mut greedy = engine(SamplingParams::default(), false);
+    assert_eq!(
+        greedy.set_sampling(&warm(1.0, 0)).unwrap_err().to_string(),
+        "the model was loaded for greedy decoding; give a temperature when loading it"
+    );
+    assert_eq!(
+        greedy.set_sampling(&warm(-1.0, 0)).unwrap_err().to_string(),
+        "the temperature is -1; 0 or more is needed"
+    );
+}
+
+/// Memory of a device with words in it.
+fn words(device: &dyn Device, name: &str, words: &[u32]) -> Allocation {
+    let memory = device.alloc(name, words.len() as u64 * 4).unwrap();
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    device.upload(memory.address(), &bytes).unwrap();
+    memory
+}
+
+fn read(device: &dyn Device, address: Address, count: usize) -> Vec<u32> {
+    let mut bytes = vec![0; count * 4];
+    device.download(address, &mut bytes).unwrap();
+    bytes.as_chunks::<4>().0.iter().map(|&word| u32::from_le_bytes(word)).collect()
+}
+
+/// Launches a kernel of one CTA `times` over.
+fn launch(device: &dyn Device, kernel: &Kernel, params: &[Address], times: u32) {
+    let ptx = kernel.compile(Target::Sm90).unwrap().ptx;
+    let launch = Launch {
+        kernel: device.load(kernel.name(), &ptx).unwrap().kernel(kernel.name()).unwrap(),
+        grid: [1; 3],
+        block: [kernel.threads().unwrap(), 1, 1],
+        dynamic_shared: 0,
+        params: params.iter().flat_map(|address| address.0.to_le_bytes()).collect(),
+        programmatic: false,
+    };
+    let mut sequence = device.sequence(vec![launch]).unwrap();
+    for _ in 0..times {
+        sequence.run_eager().unwrap();
+    }
+    sequence.wait().unwrap();
+}
+
+/// `out` gets the random words of the counter and the key at `counter`.
+#[kernel(threads = 32)]
+fn random_words(counter: Ptr<Global, u32>, out: Ptr<Global, u32>) {
+    if thread_index() == 0 {
+        let word = |i: u32| counter.at(i).load();
+        let words = philox::philox([word(0), word(1), word(2), word(3)], [word(4), word(5)]);
+        for (i, word) in words.into_iter().enumerate() {
+            out.at(i).store(word);
+        }
+    }
+}
+
+/// The known answers of the authors' library, Random123 1.14, `kat_vectors`.
+#[test]
+fn philox_gives_the_known_answers() {
+    let device = open(Selector::Emulator).unwrap().device;
+    let kernel = random_words().unwrap();
+    for (counter, expected) in [
+        ([0; 6], [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]),
+        ([!0; 6], [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]),
+        (
+            [0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344, 0xa409_3822, 0x299f_31d0],
+            [0xd16c_fe09, 0x94fd_cceb, 0x5001_e420, 0x2412_6ea1],
+        ),
+    ] {
+        let (counter, out) = (words(&*device, "counter", &counter), words(&*device, "out", &[0; 4]));
+        launch(&*device, &kernel, &[counter.address(), out.address()], 1);
+        assert_eq!(read(&*device, out.address(), 4), expected);
+    }
+}
+
+/// Draws at many positions, one after the other as the kernel advances, against probabilities in double precision.
+#[test]
+fn tokens_are_drawn_as_often_as_they_are_likely() {
+    const DRAWS: u32 = 3000;
+    let shape = SampleShape { vocab: 64, blocks: 1, threads: 64, choose_threads: 64 };
+    let kernel = KernelSpec::ChooseSampled(shape.clone()).record().unwrap();
+    // Likelihoods 1, 1/2, 1/3, …: Zipf's law, in a scrambled order.
+    let likelihood = |token: usize| 1.0 / (1.0 + (token * 37 % 64) as f64);
+    let keys: Vec<u32> = (0..64).map(|token| likelihood(token).ln() as f32).map(key_of).collect();
+    let tops: Vec<u32> = keys.chunks(32).map(|group| *group.iter().max().unwrap()).collect();
+    for (params, power, kept) in [
+        (warm(1.0, 1), 1.0, 64),
+        (warm(2.0, 2), 0.5, 64),
+        (SamplingParams { top_k: 10, ..warm(0.5, 3) }, 2.0, 10),
+        // Σ 1/i is 4.744 up to 64 and 3.318 up to 15: 0.7 of it.
+        (SamplingParams { top_p: 0.69, ..warm(1.0, 4) }, 1.0, 15),
+        (SamplingParams { min_p: 0.099, ..warm(1.0, 5) }, 1.0, 10),
+        (SamplingParams { top_k: 20, top_p: 0.8, min_p: 0.15, ..warm(1.0, 6) }, 1.0, 6),
+    ] {
+        let device = open(Selector::Emulator).unwrap().device;
+        let words = |name: &str, content: &[u32]| words(&*device, name, content);
+        let buffers = [
+            words("keys", &keys),
+            words("tops", &tops),
+            words("sampling", &params.words()),
+            words("sequence", &vec![0; DRAWS as usize + 1]),
+            words("finished", &vec![0; DRAWS as usize + 1]),
+            words("state", &[0, 1, 0, 0]),
+        ];
+        let addresses: Vec<Address> = buffers.iter().map(Allocation::address).collect();
+        launch(&*device, &kernel, &addresses, DRAWS);
+        assert_eq!(read(&*device, addresses[5], 1), [DRAWS]);
+        let mut counts = [0u32; 64];
+        for token in &read(&*device, addresses[4], DRAWS as usize + 1)[1..] {
+            counts[*token as usize] += 1;
+        }
+        // The tokens kept are the likeliest ones.
+        let weight = |token: usize| {
+            let likelihood = likelihood(token);
+            if likelihood * f64::from(kept) > 0.999 { likelihood.powf(power) } else { 0.0 }
+        };
+        let total: f64 = (0..64).map(weight).sum();
+        let mut statistic = 0.0;
+        for (token, &count) in counts.iter().enumerate() {
+            let expected = weight(token) / total * f64::from(DRAWS);
+            assert!(expected > 0.0 || count == 0, "{params:?}: token {token} is not among those kept");
+            if expected > 0.0 {
+                statistic += (f64::from(count) - expected).powi(2) / expected;
+            }
+        }
+        let freedom = f64::from(kept - 1);
+        assert!(statistic < freedom + 4.0 * (2.0 * freedom).sqrt(), "{params:?}: {statistic}, {freedom}");
+        assert!(statistic > freedom - 4.0 * (2.0 * freedom).sqrt(), "too even: {params:?}: {statistic}");
+    }
+}
+
+/// The key of a finite logit.
+fn key_of(logit: f32) -> u32 {
+    let bits = (logit + 0.0).to_bits();
+    let key = if logit < 0.0 { !bits } else { bits | 0x8000_0000 };
+    assert!(key > key::LOWEST);
+    key
+}
