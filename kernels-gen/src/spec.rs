@@ -95,7 +95,7 @@ impl KernelSpec {
     }
 
     /// The kernel itself says when it waits for the launches before it, and when the next may start.
-    fn waits(&self) -> bool {
+    pub fn waits(&self) -> bool {
         matches!(self, KernelSpec::Gemv(_) | KernelSpec::Attention(_))
     }
 

@@ -58,10 +58,10 @@ fn arguments_are_the_kernels_parameters() {
 #[test]
 fn a_missing_edge_is_found() {
     let mut plan = plan("llama-3.2-1b");
-    let rope = plan.launches.iter().position(|launch| launch.label == "blk.1.rope").unwrap();
-    plan.launches[rope].after.clear();
+    let attention = plan.launches.iter().position(|launch| launch.label == "blk.1.attention").unwrap();
+    plan.launches[attention].after.clear();
     let error = plan.check().unwrap_err();
-    assert!(error.contains("blk.1.rope") && error.contains("to be over"), "{error}");
+    assert!(error.contains("blk.1.attention") && error.contains("to be over"), "{error}");
 }
 
 #[test]
@@ -111,11 +111,11 @@ fn what_plans_are_not_made_for_is_refused() {
         (refused(|s| s.dimensions.kv_heads = 5, single()), "32 query heads are no multiple of 5 key heads"),
         (
             refused(|s| s.dimensions.head_dim = 100, single()),
-            "head dimension 100: multiples of 8 up to 256 are supported",
+            "head dimension 100: multiples of 16 up to 256 are supported",
         ),
         (
             refused(|s| s.dimensions.ffn = 1 << 20, single()),
-            "blk.0.ffn_down needs 2490368 bytes of shared memory; a CTA of sm_90 has 232448",
+            "blk.0.ffn_down needs 2373008 bytes of shared memory; a CTA of sm_90 has 232448",
         ),
         (
             refused(|s| s.dimensions.vocab = (1 << 19) + 1, drawn(128)),
@@ -127,7 +127,8 @@ fn what_plans_are_not_made_for_is_refused() {
     }
 }
 
-/// Where edges are programmatic, every kernel waits before its first access of device memory; elsewhere none does.
+/// Where edges are programmatic every kernel waits, before it writes and, unless it says itself what it may read early,
+/// before it reads; elsewhere none does. The emulator checks what kernels read early, wherever a plan runs on it.
 #[test]
 fn kernels_wait_where_edges_are_programmatic() {
     for target in Target::ALL {
@@ -141,11 +142,8 @@ fn kernels_wait_where_edges_are_programmatic() {
             let first = |text: &str| ptx.find(text).unwrap_or(usize::MAX);
             let wait = first("griddepcontrol.wait;");
             assert_eq!(wait < usize::MAX, early, "{} for {target}", kernel.name);
-            assert!(
-                !early || wait < first("ld.global").min(first("st.global")),
-                "{} for {target}",
-                kernel.name
-            );
+            let reads = if kernel.spec.waits() { usize::MAX } else { first("ld.global") };
+            assert!(!early || wait < reads.min(first("st.global")), "{} for {target}", kernel.name);
         }
     }
 }
@@ -179,10 +177,10 @@ fn greedy_decoding_does_not_pay_for_sampling() {
     assert_eq!(greedy.buffer("sampling"), None);
     let labels = |plan: &Plan| plan.launches.iter().map(|launch| launch.label.clone()).collect::<Vec<_>>();
     let (greedy, sampled) = (labels(&greedy), labels(&sampled));
-    let end = greedy.len() - 2;
+    let end = greedy.len() - 1;
     assert_eq!(greedy[..end], sampled[..end]);
     assert_eq!(
         (&greedy[end..], &sampled[end..]),
-        (&["argmax", "choose"].map(String::from)[..], &["sample_keys", "choose"].map(String::from)[..])
+        (&["choose"].map(String::from)[..], &["sample_keys", "choose"].map(String::from)[..])
     );
 }

@@ -126,7 +126,7 @@ fn what_is_no_model_is_said_in_one_message() {
 #[test]
 fn inspect_lists_the_kernels_of_a_model() {
     let text = output(&["inspect", &fixture("llama-q4_k_m.gguf")]);
-    for part in ["embed_q4k_v512", "launches", "bytes/launch", "argmax_v512", "llama-q4_k_m for sm_90: "] {
+    for part in ["embed_q4k_v512", "launches", "bytes/launch", "_argmax_g32", "llama-q4_k_m for sm_90: "] {
         assert!(text.contains(part), "{part}\n{text}");
     }
     let kernels = json(&["inspect", &fixture("llama-q4_k_m.gguf"), "--format", "json", "--target", "sm_80"]);
@@ -143,7 +143,10 @@ fn inspect_lists_the_kernels_of_a_model() {
 fn inspect_shows_a_kernel_at_every_stage() {
     let model = fixture("llama-q8_0.gguf");
     let ptx = output(&["inspect", &model, "swiglu"]);
-    assert!(ptx.contains(".visible .entry swiglu_w352") && ptx.contains(".target sm_90"), "{ptx}");
+    assert!(
+        ptx.contains(".visible .entry gemv_q80r352_q80r352_c128") && ptx.contains(".target sm_90"),
+        "{ptx}"
+    );
     let ptx = output(&["inspect", &model, "swiglu", "--stage", "ptx", "--target", "sm_80"]);
     assert!(ptx.contains(".target sm_80"), "{ptx}");
 
@@ -152,7 +155,7 @@ fn inspect_shows_a_kernel_at_every_stage() {
         output(&["inspect", &model, "swiglu", "--stage", "ir"]),
     );
     for ir in [&recorded, &optimised] {
-        assert!(ir.starts_with("kernel @swiglu_w352"), "{ir}");
+        assert!(ir.starts_with("kernel @gemv_q80r352_q80r352_c128"), "{ir}");
     }
     assert!(optimised.lines().count() < recorded.lines().count());
 
@@ -169,8 +172,8 @@ fn inspect_shows_the_plan() {
     let text = output(&["inspect", &model, "--stage", "plan", "--context", "128"]);
     for part in [
         "blk.0.attn_qkv",
-        "k=qkv[",
-        "table=rope_table",
+        "qkv=qkv",
+        "rope_table=rope_table",
         "blk.0.keys",
         "device memory ",
         "KV cache for 128 positions ",
@@ -183,8 +186,8 @@ fn inspect_shows_the_plan() {
     let launches = plan["launches"].as_array().unwrap().len();
     assert!(text.contains(&format!(": {launches} launches of ")), "{text}");
     // Only the launches of one kernel.
-    let text = output(&["inspect", &model, "rope", "--stage", "plan"]);
-    assert!(text.contains("blk.0.rope") && !text.contains("attn_norm"), "{text}");
+    let text = output(&["inspect", &model, "attention", "--stage", "plan"]);
+    assert!(text.contains("blk.0.attention") && !text.contains("blk.0.attn_qkv "), "{text}");
 }
 
 #[test]
@@ -538,7 +541,7 @@ fn bench_gives_every_matrix_its_ceiling() {
 #[test]
 fn selftest_passes_for_one_kind_of_kernel() {
     let text = output(&["selftest", "--device", "emulator", "--filter", "swiglu"]);
-    assert!(text.contains("| swiglu_w1003") && !text.contains("rms_norm"), "{text}");
+    assert!(text.contains("| gemv_q80r40_q80r40") && !text.contains("attention"), "{text}");
     let last = text.lines().last().unwrap();
     assert!(last.contains(" passed, 0 failed on ") && last.contains(" of them built in"), "{last}");
     let report = json(&["selftest", "--device", "emulator", "--filter", "swiglu", "--format", "json"]);

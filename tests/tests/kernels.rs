@@ -190,8 +190,8 @@ fn failures_with(keep: impl Fn(&KernelSpec) -> bool, bytes: usize, at: usize, bi
 fn a_wrong_product_is_reported_with_its_segment_and_row() {
     let stack =
         |spec: &KernelSpec| matches!(spec, KernelSpec::Gemv(s) if s.segments.len() == 3 && s.rows() == 41);
-    // A bit of the mantissa of row 3 of the third matrix: 33 and 3 rows come before it. An error of about a hundredth.
-    let failures = failures_with(stack, 41 * 4, 39 * 4 + 2, 0x02);
+    // A bit of the mantissa of row 3 of the third matrix: 33 and 3 rows come before it. An error of a third or more.
+    let failures = failures_with(stack, 41 * 4, 39 * 4 + 2, 0x40);
     assert_eq!(failures.len(), 1, "{failures:?}");
     assert!(failures[0].starts_with("gemv_q80r33_q80r3_q50r5_c96b"), "{failures:?}");
     assert!(failures[0].contains("[39] (segment 2 (Q5_0), row 3)"), "{failures:?}");

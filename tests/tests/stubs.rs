@@ -1,8 +1,8 @@
 //! Kernels emitted by a build script and launched through their generated stubs, on the emulator.
 
-use bespoke::device::{Device, Selector, StubLauncher, open};
+use bespoke::device::{Allocation, Device, Selector, StubLauncher, open};
 use bespoke_codegen::launch::DevicePointer;
-use kernels::sm_90::{residual_add_w256_t128, swiglu_w512_t128};
+use kernels::sm_90::choose_greedy_n32_t32;
 
 /// What this crate's build script emitted.
 mod kernels {
@@ -13,55 +13,76 @@ fn emulator() -> Box<dyn Device> {
     open(Selector::Emulator).unwrap().device
 }
 
-fn bytes(values: &[f32]) -> Vec<u8> {
-    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+/// A buffer with this content.
+fn buffer(device: &dyn Device, name: &str, words: &[u32]) -> Allocation {
+    let memory = device.alloc(name, 4 * words.len() as u64).unwrap();
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    device.upload(memory.address(), &bytes).unwrap();
+    memory
 }
 
-/// Two stubs in a row: y = SwiGLU(x), then its first 256 elements += 1.
+fn words(device: &dyn Device, memory: &Allocation) -> Vec<u32> {
+    let mut bytes = vec![0; memory.bytes() as usize];
+    device.download(memory.address(), &mut bytes).unwrap();
+    bytes.chunks_exact(4).map(|four| u32::from_le_bytes([four[0], four[1], four[2], four[3]])).collect()
+}
+
+fn pointer<T>(memory: &Allocation) -> DevicePointer<T> {
+    DevicePointer::new(memory.address().0)
+}
+
+/// Candidates of which the one at `best` is the largest, as f32 bits.
+fn values(best: usize) -> Vec<u32> {
+    (0..32).map(|i| if i == best { 3.0f32 } else { -1.0 }.to_bits()).collect()
+}
+
+/// Two stubs in a row: each chooses a token and advances the position, so the second sees what the first wrote.
 #[test]
 fn stubs_launch_in_order() {
-    let device = emulator();
-    let gate: Vec<f32> = (0..512).map(|i| i as f32 / 64.0 - 4.0).collect();
-    let up: Vec<f32> = (0..512).map(|i| 1.0 - i as f32 / 512.0).collect();
-    let x = device.alloc("x", 4096).unwrap();
-    let y = device.alloc("y", 2048).unwrap();
-    let ones = device.alloc("ones", 1024).unwrap();
-    device.upload(x.address(), &bytes(&[gate.clone(), up.clone()].concat())).unwrap();
-    device.upload(ones.address(), &bytes(&[1.0; 256])).unwrap();
-
-    let mut launcher = StubLauncher::new(&*device);
-    let (x, y) = (DevicePointer::new(x.address().0), y);
-    let out = DevicePointer::<f32>::new(y.address().0);
-    swiglu_w512_t128::launch(&mut launcher, x, out).unwrap();
-    residual_add_w256_t128::launch(&mut launcher, out, DevicePointer::new(ones.address().0)).unwrap();
-
-    let mut result = vec![0; 2048];
-    device.download(y.address(), &mut result).unwrap();
-    for (i, found) in result.chunks_exact(4).enumerate() {
-        let found = f64::from(f32::from_le_bytes([found[0], found[1], found[2], found[3]]));
-        let gate = f64::from(gate[i]);
-        let silu = gate / (1.0 + (-gate).exp()) * f64::from(up[i]);
-        let expected = silu + if i < 256 { 1.0 } else { 0.0 };
-        assert!((found - expected).abs() < 1e-5, "{i}: {found} for {expected}");
+    let device = &*emulator();
+    let tokens = buffer(device, "tokens", &(100..132).collect::<Vec<u32>>());
+    let sequence = buffer(device, "sequence", &[7, 0, 0, 0]);
+    let finished = buffer(device, "finished", &[0; 4]);
+    let state = buffer(device, "state", &[0, 1, 0, 0]);
+    let mut launcher = StubLauncher::new(device);
+    for best in [5, 30] {
+        let values = buffer(device, "values", &values(best));
+        choose_greedy_n32_t32::launch(
+            &mut launcher,
+            pointer(&values),
+            pointer(&tokens),
+            pointer(&sequence),
+            pointer(&finished),
+            pointer(&state),
+        )
+        .unwrap();
     }
+    assert_eq!(words(device, &sequence), [7, 105, 130, 0]);
+    assert_eq!(words(device, &finished), [0, 105, 130, 0]);
+    assert_eq!(words(device, &state)[..2], [2, 1]);
 }
 
-/// A pointer that is too small is found by the emulator, at the kernel's own line.
+/// A buffer that is too small is found by the emulator, at the kernel's own line.
 #[test]
 fn a_short_buffer_is_named_with_the_kernels_line() {
-    let device = emulator();
-    let x = device.alloc("x", 4096).unwrap();
-    let y = device.alloc("y", 1024).unwrap();
-    device.fill(x.address(), 4096, 0).unwrap();
-    let mut launcher = StubLauncher::new(&*device);
-    let error = swiglu_w512_t128::launch(
+    let device = &*emulator();
+    let values = buffer(device, "values", &values(5));
+    let tokens = buffer(device, "tokens", &[1; 32]);
+    let sequence = buffer(device, "sequence", &[7]);
+    let finished = buffer(device, "finished", &[0; 4]);
+    let state = buffer(device, "state", &[0, 1, 0, 0]);
+    let mut launcher = StubLauncher::new(device);
+    let error = choose_greedy_n32_t32::launch(
         &mut launcher,
-        DevicePointer::new(x.address().0),
-        DevicePointer::new(y.address().0),
+        pointer(&values),
+        pointer(&tokens),
+        pointer(&sequence),
+        pointer(&finished),
+        pointer(&state),
     )
     .unwrap_err()
     .to_string();
-    for part in ["swiglu_w512_t128", "kernels-gen/src/kernels/swiglu.rs:", "thread", "`y`"] {
+    for part in ["choose_greedy_n32_t32", "kernels-gen/src/kernels/argmax.rs:", "thread", "`sequence`"] {
         assert!(error.contains(part), "no {part:?} in: {error}");
     }
 }

@@ -86,6 +86,8 @@ fn stub(target: Target, kernel: &Emitted) -> TokenStream {
                 LaunchConfig { grid: [#(#grid),*], block: [#threads, 1, 1], dynamic_shared: #shared };
 
             /// Launches the kernel with [`CONFIG`].
+            // An argument for each of the kernel's parameters, however many.
+            #[allow(clippy::too_many_arguments)]
             pub fn launch<L: Launcher>(launcher: &mut L, #(#arguments),*) -> Result<(), L::Error> {
                 launcher.launch(&SOURCE, CONFIG, &params(&[#(#values),*]))
             }

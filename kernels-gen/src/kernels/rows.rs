@@ -126,7 +126,7 @@ fn codes(at: &Chunk, t: Val<u32>, upper: u32) -> [Val<f32>; 4] {
     };
     let mut bytes = nibbles & 0x0F0F_0F0F;
     if let Some(extra) = extra {
-        bytes = bytes | extra;
+        bytes |= extra;
     }
     std::array::from_fn(|i| ((bytes >> (8 * i as u32)) & 0xFF).cast::<f32>())
 }

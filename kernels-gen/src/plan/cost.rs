@@ -145,15 +145,14 @@ fn needed_stages(shape: &GemvShape) -> u32 {
     (bytes / u64::from(shape.schedule.grid)).div_ceil(u64::from(shape.stage_bytes())) as u32 + 1
 }
 
-/// Stages that the shared memory has room for.
+/// Stages that the shared memory has room for. The ring of a short matrix leaves half of it to attention, which runs
+/// before or behind.
 fn room(machine: &Machine, shape: &GemvShape) -> u32 {
-    let fixed = shape.shared_bytes() - shape.schedule.stages * shape.stage_bytes();
+    let stage = shape.stage_bytes();
+    let fixed = shape.shared_bytes() - shape.schedule.stages * stage;
+    let most = machine.shared_budget(shape.schedule.resident).saturating_sub(fixed) / stage;
     let short = needed_stages(shape) <= 2 * STAGES;
-    let budget =
-        machine.shared_budget(if short { shape.schedule.resident.max(2) } else { shape.schedule.resident });
-    // What is short has at least two stages, beside attention or not.
-    let at_least = machine.shared_per_cta.saturating_sub(fixed + 1024) / shape.stage_bytes();
-    (budget.saturating_sub(fixed) / shape.stage_bytes()).max(at_least.min(2))
+    if short { most.min((machine.shared_budget(2) / stage).max(2)) } else { most }
 }
 
 /// Divides attention: enough runs of the context to give every multiprocessor a CTA.

@@ -138,9 +138,9 @@ impl Dimensions {
                 self.heads, self.kv_heads
             ));
         }
-        if !self.head_dim.is_multiple_of(8) || self.head_dim > 256 {
+        if !self.head_dim.is_multiple_of(16) || self.head_dim > 256 {
             return refuse(format!(
-                "head dimension {}: multiples of 8 up to 256 are supported",
+                "head dimension {}: multiples of 16 up to 256 are supported",
                 self.head_dim
             ));
         }

@@ -47,11 +47,18 @@ impl Place {
     }
 }
 
+/// The inputs of four chunks.
+pub(super) struct Group {
+    /// The right operand of each chunk.
+    columns: [[Val<u32>; 2]; 4],
+    /// The scale of the lane's own chunk, and its scaled sum.
+    scale: [Val<f32>; 2],
+}
+
 /// The inputs that a block of weights is multiplied with, as the lane holds them.
 pub(super) enum Right {
-    /// For each group of four chunks the right operand of each chunk, and of the lane's own chunk the scale and the
-    /// scaled sum.
-    Chunks(Vec<([[Val<u32>; 2]; 4], [Val<f32>; 2])>),
+    /// The groups of four chunks.
+    Chunks(Vec<Group>),
     /// For each group of four half chunks the words of each half, and the scale of the lane's own.
     HalfChunks(Vec<([Val<u32>; 4], Val<f32>)>),
     /// The first input.
@@ -83,7 +90,7 @@ impl Right {
                     let words = at.cast::<u32>().load_vector::<2>();
                     let scale = inputs.scales.bytes((chunk + place.quarter) * 8);
                     let columns = place.mine.map(|mine| words.map(|word| select(mine, word, 0u32)));
-                    (columns, scale.cast::<f32>().load_vector::<2>())
+                    Group { columns, scale: scale.cast::<f32>().load_vector::<2>() }
                 };
                 Right::Chunks((0..ty.block_cols() / 128).map(group).collect())
             }
@@ -104,7 +111,7 @@ pub(super) fn dot_block(
         Right::HalfChunks(groups) => dot_half_chunks(block, groups, place, sums),
         Right::Chunks(groups) => {
             let scales = Scales::load(block, ty, place);
-            for (group, (columns, input)) in (0u32..).zip(groups) {
+            for (group, Group { columns, scale: input }) in (0u32..).zip(groups) {
                 let products = multiply(block, ty, group, columns);
                 let (scale, offset) = scales.of_group(group);
                 for (half, sum) in sums.iter_mut().enumerate() {

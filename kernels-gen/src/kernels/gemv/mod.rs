@@ -218,7 +218,7 @@ fn dot_run(
     let units = (tiles[1] - tiles[0]) * units_of_tile;
     let in_group = warps / groups;
     // A group must see every phase of its stages: of a phase that it has not waited for it knows the parity only.
-    assert!(schedule.stages % groups == 0, "{} stages for {groups} groups", schedule.stages);
+    assert!(schedule.stages.is_multiple_of(groups), "{} stages for {groups} groups", schedule.stages);
     // Where a tile has a unit for each warp, it is always the same.
     let always = (units_of_tile == warps && schedule.holds())
         .then(|| right_of_unit(layout.ty, warp_index(), multiplier));

@@ -14,7 +14,7 @@ const QUANTISED: Limit =
 /// Ten times as much is three standard deviations of a single output.
 const FEW_QUANTISED: Limit = Limit { nmse: 4e-8, reason: "activations are rounded to 16 bits; few outputs" };
 /// Outputs from which their errors average out.
-const MANY: u32 = 64;
+const MANY: u32 = 128;
 const FLOATS: Limit = Limit { nmse: 1e-12, reason: "sums in f32" };
 
 /// The first, the last, and a middle token; and one that the vocabulary does not have, for which row 0 stands.
