@@ -1,8 +1,7 @@
 //! The kernels, in the DSL.
 //!
 //! Each file holds one kernel with its compile-time shape and says its formula, its layouts and how the work is
-//! divided. Shared by several: [`quants`] reads chunks of quantised weights, [`activations`] brings a vector into
-//! shared memory in the form that a weight type's dot product wants.
+//! divided. `rows` reads single rows of matrices in their device layout.
 
 pub mod argmax;
 pub mod attention;

@@ -9,7 +9,7 @@ use crate::spec::KernelSpec;
 
 /// What the launches share with the rest of a step.
 pub(super) struct Ends {
-    /// f32 [vocab].
+    /// f32 `[vocab]`.
     pub logits: View,
     /// Tokens by position.
     pub tokens: View,

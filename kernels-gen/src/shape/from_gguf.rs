@@ -87,7 +87,7 @@ impl ModelShape {
     }
 }
 
-/// The table of frequencies for [`crate::kernels::rope::rope`] from a model's metadata and `rope_freqs.weight`.
+/// The table of frequencies for [`crate::kernels::attention`] from a model's metadata and `rope_freqs.weight`.
 ///
 /// Linear scaling divides every frequency by its factor; `rope_freqs.weight` holds a divisor for each (Llama 3.1).
 pub fn rope_table(gguf: &Gguf, shape: &ModelShape) -> Result<Vec<f32>, ShapeError> {

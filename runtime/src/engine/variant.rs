@@ -90,7 +90,7 @@ impl<'a> Variants<'a> {
         Ok(variant.sequence.time_replays(count)?)
     }
 
-    /// The logits after the last token of `prompt`, f32 [vocab].
+    /// The logits after the last token of `prompt`, f32 `[vocab]`.
     pub fn logits(&mut self, variant: &mut Variant, prompt: &[u32]) -> Result<Vec<f32>, EngineError> {
         self.engine.start(prompt)?;
         for _ in prompt {

@@ -52,7 +52,7 @@ pub(super) const CONSUMERS: u32 = WARPS * WARP;
 pub(super) struct SharedMap {
     /// f32 [heads_per_block + 2, head_dim]: queries, then the new key and value.
     pub heads: u32,
-    /// f32 [heads_per_block]: the scores of the new key.
+    /// f32 `[heads_per_block]`: the scores of the new key.
     pub scores: u32,
     /// f32 [warps, heads_per_block, head_dim + 4].
     pub partial: u32,

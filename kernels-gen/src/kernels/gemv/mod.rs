@@ -1,11 +1,11 @@
 //! y = W·x for one token: the matrix-vector products that a decoder spends its time on, with what comes before
 //! (RMSNorm) and after them (bias, SwiGLU, the residual connection, the search for the largest).
 //!
-//! A CTA a multiprocessor. One warp streams the CTA's tiles of weights through a [`ring`] in shared memory; it does
+//! A CTA a multiprocessor. One warp streams the CTA's tiles of weights through a `ring` in shared memory; it does
 //! not wait for the launches before this one, because weights depend on nothing. The other warps wait, bring the
-//! input into shared memory ([`inputs`]) and multiply ([`blocks`]), each a block of 16 rows at a time; consecutive
+//! input into shared memory (`inputs`) and multiply (`blocks`), each a block of 16 rows at a time; consecutive
 //! blocks of a tile go to consecutive warps. A tile's partial sums meet in shared memory and become outputs in
-//! [`epilogue`]. All sums are taken in an order that depends on the shape alone.
+//! `epilogue`. All sums are taken in an order that depends on the shape alone.
 
 mod blocks;
 mod epilogue;
@@ -40,8 +40,8 @@ pub(super) struct Operands {
 
 /// y[r] = Σ_c W[r, c]·x[c] + bias[r], or what the shape makes of it.
 ///
-/// `w` is the stack of [`GemvShape`], `x` f32 [cols], `y` f32 [outputs]; a residual's `y` is read and written. For
-/// quantised weights x is taken as 16-bit integers with a scale for each 32 (see [`inputs`]).
+/// `w` is the stack of [`GemvShape`], `x` f32 `[cols]`, `y` f32 `[outputs]`; a residual's `y` is read and written. For
+/// quantised weights x is taken as 16-bit integers with a scale for each 32 (see `inputs`).
 #[kernel(threads = s.threads(), min_blocks = s.schedule.resident)]
 pub fn gemv(w: Ptr<Global, u8>, x: Ptr<Global, f32>, y: Ptr<Global, f32>, s: &GemvShape) {
     body(Operands { w, x, y, best: None }, s);
@@ -202,7 +202,7 @@ struct Multiplier<'a> {
     s: &'a GemvShape,
 }
 
-/// This warp's share of a run of tiles: of every stage one block. `partial` gets f32 [tile][warp][16].
+/// This warp's share of a run of tiles: of every stage one block. `partial` gets f32 `[tile][warp][16]`.
 #[device]
 fn dot_run(
     layout: &Layout,

@@ -21,7 +21,7 @@ pub struct Segment {
 pub enum Input {
     /// x.
     Plain,
-    /// RMSNorm of x: x·n / √(mean(x²) + ε). The norm's weights n, f32 [cols], lie behind the matrices.
+    /// RMSNorm of x: x·n / √(mean(x²) + ε). The norm's weights n, f32 `[cols]`, lie behind the matrices.
     Normed {
         /// ε.
         eps: f32,
@@ -159,7 +159,7 @@ pub(super) struct SharedMap {
     pub inputs: u32,
     /// Each warp's part of the sum of squares.
     pub squares: u32,
-    /// Partial sums: f32 [tile][warp][16].
+    /// Partial sums: f32 `[tile][warp][16]`.
     pub partial: u32,
     /// The size of all.
     pub bytes: u32,

@@ -31,7 +31,7 @@ impl Work {
 
 /// Keys of the tokens 0 to `count` in device memory.
 pub(super) struct Keys {
-    /// u32 [count].
+    /// u32 `[count]`.
     pub keys: Ptr<Global, u32>,
     /// How many.
     pub count: u32,

@@ -18,7 +18,7 @@ use crate::kernels::state;
 /// as the k-th largest of them; of what min-p keeps, from the largest of all. For top-p alone a bound is guessed, which
 /// takes a pass over all keys for the sum of their weights. The tokens above the bound are gathered from the groups that
 /// have any, and if they are few, each is compared with each. Otherwise all keys are searched, with the same result.
-#[kernel(threads = s.choose_threads)]
+#[kernel(threads = s.choose_threads, min_blocks = 1)]
 pub fn choose_sampled(
     keys: Ptr<Global, u32>,
     tops: Ptr<Global, u32>,

@@ -42,7 +42,7 @@ impl<'a> DeviceMeter<'a> {
         Ok(Comparison::of(&pairs))
     }
 
-    /// The logits of both after the same tokens, f32 [vocab].
+    /// The logits of both after the same tokens, f32 `[vocab]`.
     pub fn logits(
         &mut self,
         before: &Plan,
