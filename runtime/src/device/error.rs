@@ -76,6 +76,14 @@ pub enum Error {
         /// The finding's text.
         finding: String,
     },
+    /// Work that should have ended long ago has not: a kernel waits for what never comes.
+    #[error("{what} did not end within {seconds} s: a kernel waits for what never comes")]
+    Hung {
+        /// What was enqueued.
+        what: String,
+        /// For how long it was waited.
+        seconds: u64,
+    },
     /// A host access outside device memory, in words.
     #[error("{0}")]
     Access(String),
@@ -122,6 +130,7 @@ impl Error {
             Error::KernelNotFound { .. }
             | Error::Launch { .. }
             | Error::Fault { .. }
+            | Error::Hung { .. }
             | Error::Access(_)
             | Error::NotCaptured => None,
         }

@@ -217,6 +217,8 @@ fn dot_run(
     let units_of_tile = layout.blocks / depth;
     let units = (tiles[1] - tiles[0]) * units_of_tile;
     let in_group = warps / groups;
+    let end =
+        if schedule.pads(layout.blocks) { ring::rounds(schedule, layout, tiles) * warps } else { units };
     // A group must see every phase of its stages: of a phase that it has not waited for it knows the parity only.
     assert!(schedule.stages.is_multiple_of(groups), "{} stages for {groups} groups", schedule.stages);
     // Where a tile has a unit for each warp, it is always the same.
@@ -227,7 +229,7 @@ fn dot_run(
     let mut mine = warp_index();
     let mut first = val(0u32);
     let mut turn = val(0u32);
-    while first < units {
+    while first < end {
         if turn == warp_index() / in_group {
             stage.wait();
             if mine < units {

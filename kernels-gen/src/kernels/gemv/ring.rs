@@ -53,6 +53,12 @@ pub(super) fn feeder(ring: Pipeline) -> Feeder {
     Feeder { next: ring.producer(lane()), oldest: ring.consumer(), issued: val(0u32) }
 }
 
+/// How often the groups take turns over a run of tiles.
+pub(super) fn rounds(schedule: &Schedule, layout: &Layout, tiles: [Val<u32>; 2]) -> Val<u32> {
+    let units = (tiles[1] - tiles[0]) * (layout.blocks / schedule.depth);
+    (units + (schedule.warps - 1)) / schedule.warps
+}
+
 /// Streams a run through the ring. Called by the loading warp: by one lane for bulk
 /// copies, by all of them otherwise.
 #[device]
@@ -60,9 +66,12 @@ pub(super) fn stream(run: &Run<'_>, feeder: &mut Feeder, schedule: &Schedule) {
     let stage = schedule.units() * schedule.depth * run.layout.ty.block_bytes();
     let from = run.weights.bytes(mul_wide(run.tiles[0], run.layout.tile_bytes()));
     let total = (run.tiles[1] - run.tiles[0]) * run.layout.tile_bytes();
+    let pads = schedule.pads(run.layout.blocks);
+    let end = if pads { rounds(schedule, run.layout, run.tiles) * (stage * schedule.groups) } else { total };
     let mut at = val(0u32);
-    while at < total {
-        let bytes = (total - at).min(stage);
+    while at < end {
+        let left = if pads { at.max(total) - at } else { total - at };
+        let bytes = left.min(stage);
         feeder.next.acquire(bytes);
         if schedule.in_flight < schedule.stages {
             if feeder.issued >= schedule.in_flight {
@@ -73,7 +82,13 @@ pub(super) fn stream(run: &Run<'_>, feeder: &mut Feeder, schedule: &Schedule) {
         }
         // Weights are read once a token: they should not displace what is read again.
         let policy = (schedule.copy == CopyEngine::Bulk).then(CachePolicy::evict_first);
-        feeder.next.copy(0, from.bytes(at), bytes, policy);
+        if pads {
+            if bytes > 0 {
+                feeder.next.copy(0, from.bytes(at), bytes, policy);
+            }
+        } else {
+            feeder.next.copy(0, from.bytes(at), bytes, policy);
+        }
         feeder.next.commit();
         feeder.next.advance();
         at += stage;

@@ -105,12 +105,16 @@ impl Schedule {
         copy: CopyEngine::Async,
         trigger: Trigger::Never,
     };
-}
 
-impl Schedule {
     /// Units of `depth` blocks in a stage: warps of a group.
     pub(super) fn units(&self) -> u32 {
         self.warps / self.groups
+    }
+
+    /// Whether a run of tiles of so many blocks ends with stages that may be empty: so that all groups take as many and
+    /// keep to their stages, where the next run begins.
+    pub(super) fn pads(&self, blocks: u32) -> bool {
+        self.groups > 1 && !(blocks / self.depth).is_multiple_of(self.warps)
     }
 
     /// Whether a warp has registers for the inputs of its blocks.

@@ -104,10 +104,11 @@ impl Meter for DeviceMeter<'_> {
             _ => self.variants.make(present.clone())?,
         };
         let compared = match self.variants.make(other.clone()) {
-            Ok(mut second) => {
-                let pairs = self.turns(&mut first, &mut second, self.effort.turns, true)?;
-                Some(Comparison::of(&pairs))
-            }
+            Ok(mut second) => match self.turns(&mut first, &mut second, self.effort.turns, true) {
+                Ok(pairs) => Some(Comparison::of(&pairs)),
+                Err(EngineError::Device(error @ device::Error::Hung { .. })) => abandon(&error, other),
+                Err(error) => return Err(error),
+            },
             // Too many registers for so many threads: known to the assembler alone.
             Err(EngineError::Device(error @ device::Error::Launch { .. })) => {
                 tracing::debug!("passed over: {error}");
@@ -118,6 +119,13 @@ impl Meter for DeviceMeter<'_> {
         self.present = Some(first);
         Ok(compared)
     }
+}
+
+/// Ends the process: nothing of a device that hangs can be freed, and dropping anything would wait for it.
+fn abandon(error: &device::Error, plan: &Plan) -> ! {
+    let kernels: Vec<&str> = plan.kernels.iter().map(|kernel| kernel.name.as_str()).collect();
+    tracing::error!("{error}; this is a bug, please report it. The kernels: {}", kernels.join(", "));
+    std::process::exit(1)
 }
 
 #[cfg(test)]

@@ -236,7 +236,9 @@ impl Search<'_> {
                         if pair.0 == pair.1 || !compared.insert(pair) {
                             continue;
                         }
+                        tracing::debug!("{role}: {} = {}", setting.knob(), setting.value());
                         let Some(comparison) = meter.compare(&found.plan, &plan)? else { continue };
+                        tracing::debug!("{role}: {:+.2} %", comparison.fraction() * 100.0);
                         found.measured += 1;
                         let fastest = best.as_ref().is_none_or(|best| comparison.gain > best.3.gain);
                         if comparison.is_better() && fastest {

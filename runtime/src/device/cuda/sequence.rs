@@ -4,6 +4,7 @@ use std::ffi::{c_uint, c_void};
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use cudarc::driver::sys;
 
@@ -15,6 +16,9 @@ use super::module::CudaKernel;
 
 /// The first compute capability with programmatic dependent launch.
 const PROGRAMMATIC_COMPUTE: (u32, u32) = (9, 0);
+
+/// How long replays may take: the slowest model's take a second.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A launch with everything the driver needs in place.
 struct Bound {
@@ -171,7 +175,14 @@ impl Sequence for CudaSequence {
             graph.launch(&stream)?;
         }
         end.record(&stream)?;
-        end.wait()?;
+        let started = Instant::now();
+        while stream.busy()? {
+            if started.elapsed() > PATIENCE {
+                let what = format!("{count} replays of {} launches", self.launches.len());
+                return Err(Error::Hung { what, seconds: PATIENCE.as_secs() });
+            }
+            std::thread::yield_now();
+        }
         Ok(end.milliseconds_since(&start)? / f64::from(count.max(1)))
     }
 }
