@@ -67,8 +67,8 @@ fn warp_best(mine: Candidate) -> Candidate {
 /// The best of the CTAs' candidates becomes the next token, unless the prompt gives it; then the position advances.
 ///
 /// `values` and `tokens` as the head wrote them; `sequence` u32 by position, `state` see [`state`]. `finished` u32
-/// by position is for the host: it gets the next token, given or chosen. One CTA. Of equal logits the smallest token
-/// wins; if all are NaN, token 0.
+/// by position is for the host, which polls it while kernels run: it gets the next token, given or chosen. One CTA. Of
+/// equal logits the smallest token wins; if all are NaN, token 0.
 #[kernel(threads = s.threads)]
 pub fn choose_greedy(
     values: Ptr<Global, f32>,
@@ -90,7 +90,7 @@ pub fn choose_greedy(
         } else {
             sequence.at(next).store(token);
         }
-        finished.at(next).store(token);
+        finished.at(next).store_relaxed(token, Scope::Sys);
         state.at(state::POSITION).store(next);
     }
 }

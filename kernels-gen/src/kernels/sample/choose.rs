@@ -52,7 +52,7 @@ pub fn choose_sampled(
     barrier();
     if thread_index() == 0 {
         sequence.at(next).store(token);
-        finished.at(next).store(token);
+        finished.at(next).store_relaxed(token, Scope::Sys);
         state.at(state::POSITION).store(next);
     }
 }
