@@ -99,15 +99,15 @@ impl KernelSpec {
         matches!(self, KernelSpec::Gemv(_) | KernelSpec::Attention(_))
     }
 
-    /// Static shared memory of products and attention, in bytes: two barriers of 8 bytes a stage and, where the largest
-    /// output is searched for, a candidate of 8 bytes a warp.
+    /// Static shared memory of products and attention, in bytes: two barriers of 8 bytes a stage; where several
+    /// warps search for the largest output, a candidate of 8 bytes each; in attention the number of runs that are done.
     pub fn static_shared(&self) -> u32 {
         match self {
-            KernelSpec::Gemv(s) if s.output == Output::Argmax => {
+            KernelSpec::Gemv(s) if s.output == Output::Argmax && s.schedule.warps > 1 => {
                 16 * s.schedule.stages + 8 * s.schedule.warps
             }
             KernelSpec::Gemv(s) => 16 * s.schedule.stages,
-            KernelSpec::Attention(s) => 16 * s.stages,
+            KernelSpec::Attention(s) => 16 * s.stages + 4,
             _ => 0,
         }
     }

@@ -68,7 +68,11 @@ fn a_rule_sets_its_knobs_and_the_others_are_made_to_fit() {
     }
     let deep = plan("[[rule]]\nrole = 'attn_output'\nwarps = 4\nin_flight = 9").unwrap();
     let schedule = &products(&deep, Role::AttnOutput)[0].schedule;
-    assert_eq!((schedule.in_flight, schedule.stages), (9, 9));
+    // Two groups take stages in turn.
+    assert_eq!((schedule.groups, schedule.in_flight, schedule.stages), (2, 9, 10));
+    let three = plan("[[rule]]\nrole = 'attn_output'\ngroups = 3").unwrap();
+    let schedule = &products(&three, Role::AttnOutput)[0].schedule;
+    assert_eq!((schedule.groups, schedule.warps, schedule.stages), (3, 9, 6));
     let shallow = plan("[[rule]]\nrole = 'attn_output'\nstages = 1").unwrap();
     let schedule = &products(&shallow, Role::AttnOutput)[0].schedule;
     assert_eq!((schedule.in_flight, schedule.stages), (1, 1));

@@ -3,8 +3,8 @@
 //! A step reads every weight once, so it takes as long as the memory needs for them, if the memory is never idle. That
 //! asks for enough bytes on their way at any time (Little's law: [`Machine::bytes_in_flight`]), on every multiprocessor
 //! alike, and across the seams between launches. Hence one CTA a multiprocessor with an equal share of the bytes, and a
-//! ring deep enough to go on loading while the CTA waits for its input. Where measuring knows better, a [`Tuning`](super::Tuning)'s
-//! [`Rule`] takes the place of a choice, and the choices that it leaves are made to fit.
+//! ring deep enough to go on loading while the CTA waits for its input. Where measuring knows better, a rule of a
+//! [`Tuning`](super::Tuning) takes the place of a choice, and the choices that it leaves are made to fit.
 
 use bespoke_codegen::dsl::WARP;
 use bespoke_codegen::ptx::Target;
@@ -107,11 +107,14 @@ pub(super) fn gemv(machine: &Machine, mut shape: GemvShape, trigger: Trigger, ru
     let pairs = shape.layouts().iter().all(|layout| layout.blocks.is_multiple_of(2));
     let bulk = machine.programmatic;
     let resident = rule.resident.unwrap_or(1);
+    // Two groups, unless a rule has a number that two do not divide.
+    let even = |knob: Option<u32>| knob.is_none_or(|number| number.is_multiple_of(2));
+    let groups = rule.groups.unwrap_or(if even(rule.warps) && even(rule.stages) { 2 } else { 1 });
     shape.schedule = Schedule {
         grid: rule.grid.unwrap_or(machine.multiprocessors.min(tiles)),
-        warps: rule.warps.unwrap_or(WARPS),
+        warps: rule.warps.unwrap_or(WARPS.next_multiple_of(groups)),
         depth: rule.depth.unwrap_or(if pairs { 2 } else { 1 }),
-        groups: 1,
+        groups,
         stages: 2,
         in_flight: 2,
         resident,
@@ -119,20 +122,22 @@ pub(super) fn gemv(machine: &Machine, mut shape: GemvShape, trigger: Trigger, ru
         copy: if bulk { CopyEngine::Bulk } else { CopyEngine::Async },
         trigger: rule.trigger.unwrap_or(if bulk { trigger } else { Trigger::Never }),
     };
-    let turns = rule.stages.is_none_or(|stages| stages.is_multiple_of(2));
-    shape.schedule.groups =
-        rule.groups.unwrap_or(if shape.schedule.warps.is_multiple_of(2) && turns { 2 } else { 1 });
-    while rule.warps.is_none() && shape.schedule.warps > 2 && room(machine, &shape) < 2 {
-        shape.schedule.warps /= 2;
+    while rule.warps.is_none() && room(machine, &shape) < 2 {
+        let half = shape.schedule.warps / 2;
+        if half < 2 || !half.is_multiple_of(groups) {
+            break;
+        }
+        shape.schedule.warps = half;
     }
     let needed = needed_stages(&shape);
-    let groups = shape.schedule.groups;
     let stages = rule.stages.unwrap_or_else(|| {
         let most = room(machine, &shape).min(STAGES).min(needed.next_multiple_of(groups));
-        (most / groups * groups).max(groups).max(2).max(rule.in_flight.unwrap_or(0))
+        let least = rule.in_flight.unwrap_or(2).next_multiple_of(groups);
+        (most / groups * groups).max(least)
     });
     shape.schedule.stages = stages;
-    shape.schedule.in_flight = rule.in_flight.unwrap_or(if needed > LONG { 3 } else { 2 }.min(stages));
+    let wanted = if needed > LONG { 3 } else { 2 };
+    shape.schedule.in_flight = rule.in_flight.unwrap_or(wanted.min(stages));
     if bulk && resident == 1 {
         shape.schedule.reserve = machine.shared_per_multiprocessor / 2;
     }

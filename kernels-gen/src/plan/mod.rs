@@ -215,11 +215,14 @@ impl Plan {
         let plan = build::build(shape, target, params, tuning);
         tuning.check(&plan)?;
         let limit = target.shared_memory_per_block();
-        if let Some(launch) = plan.launches.iter().find(|launch| launch.dynamic_shared > limit) {
-            return Err(ShapeError::Unsupported(format!(
-                "{} needs {} bytes of shared memory; a CTA of {target} has {limit}",
-                launch.label, launch.dynamic_shared
-            )));
+        for launch in &plan.launches {
+            let shared = launch.dynamic_shared + plan.kernels[launch.kernel].spec.static_shared();
+            if shared > limit {
+                return Err(ShapeError::Unsupported(format!(
+                    "{} needs {shared} bytes of shared memory; a CTA of {target} has {limit}",
+                    launch.label
+                )));
+            }
         }
         Ok(plan)
     }

@@ -238,10 +238,10 @@ impl Rule {
         TuningError::Knob { place, knob, value: value.to_string(), limit }
     }
 
-    /// Refuses the first of `knobs` that is set.
+    /// Refuses the first of `knobs` that is set, or else the first one of all.
     fn refuse_first(&self, knobs: &[&'static str], limit: String) -> Result<(), TuningError> {
         let set = self.knobs();
-        match knobs.iter().find_map(|knob| set.iter().find(|(name, _)| name == knob)) {
+        match knobs.iter().find_map(|knob| set.iter().find(|(name, _)| name == knob)).or(set.first()) {
             Some((knob, value)) => Err(self.refuse(knob, value, limit)),
             None => Ok(()),
         }
@@ -275,7 +275,8 @@ impl Rule {
         let most = machine.shared_per_cta;
         if shared > most {
             let limit = format!("{shared} bytes of shared memory a CTA, which has {most}");
-            self.refuse_first(&["stages", "in_flight", "warps", "resident", "grid"], limit)?;
+            let larger = ["stages", "in_flight", "depth", "groups", "warps", "resident", "grid"];
+            self.refuse_first(&larger, limit)?;
         }
         let (fit, resident) = (machine.resident(s.threads(), shared), schedule.resident);
         if resident > fit {

@@ -216,7 +216,7 @@ fn dot_run(
     // A warp takes `depth` blocks at a time, which are of one tile.
     let units_of_tile = layout.blocks / depth;
     let units = (tiles[1] - tiles[0]) * units_of_tile;
-    let in_group = warps / groups;
+    let in_group = schedule.units();
     let end =
         if schedule.pads(layout.blocks) { ring::rounds(schedule, layout, tiles) * warps } else { units };
     // A group must see every phase of its stages: of a phase that it has not waited for it knows the parity only.

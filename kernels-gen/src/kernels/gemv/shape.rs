@@ -106,9 +106,10 @@ impl Schedule {
         trigger: Trigger::Never,
     };
 
-    /// Units of `depth` blocks in a stage: warps of a group.
+    /// Units of `depth` blocks in a stage: warps of a group. Groups divide the warps where a plan was checked; before
+    /// that, sizes are to be finite all the same.
     pub(super) fn units(&self) -> u32 {
-        self.warps / self.groups
+        self.warps.div_ceil(self.groups)
     }
 
     /// Whether a run of tiles of so many blocks ends with stages that may be empty: so that all groups take as many and

@@ -1,0 +1,115 @@
+//! Random rules over the built-in shapes: a plan whose kernels compile, or an error that names the knob.
+
+use std::collections::HashSet;
+
+use bespoke_codegen::ptx::Target;
+use bespoke_kernels::emit;
+use bespoke_kernels::kernels::gemv::Trigger;
+use bespoke_kernels::plan::{Plan, PlanParams, Role, Rule, Sampling, Tuning};
+use bespoke_kernels::shape::{ModelShape, builtin};
+use bespoke_kernels::spec::KernelSpec;
+
+/// Rules tried for each target.
+const RULES: usize = 160;
+
+/// SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    fn one_of<T: Clone>(&mut self, values: &[T]) -> T {
+        values[self.next() as usize % values.len()].clone()
+    }
+
+    /// A number from 1 to `most`, or now and then one that no knob has.
+    fn number(&mut self, most: u64) -> Option<u32> {
+        let impossible = self.next().is_multiple_of(32);
+        Some(if impossible { self.one_of(&[0, 1 << 20]) } else { 1 + (self.next() % most) as u32 })
+    }
+
+    /// One to four knobs of a role, with values that are mostly possible.
+    fn rule(&mut self) -> Rule {
+        let mut rule = Rule::of(self.one_of(&Role::ALL));
+        for _ in 0..1 + self.next() % 4 {
+            match (rule.role, self.next() % 8) {
+                (Role::Attention, 0..3) => rule.splits = self.number(64),
+                (Role::Attention, 3..5) => rule.min_pages = self.number(12),
+                (Role::Attention, _) => rule.stages = self.number(8),
+                (_, 0) => rule.grid = self.number(1100),
+                (_, 1) => rule.warps = self.number(31),
+                (_, 2) => rule.depth = self.number(8),
+                (_, 3) => rule.groups = self.number(4),
+                (_, 4) => rule.stages = self.number(12),
+                (_, 5) => rule.in_flight = self.number(12),
+                (_, 6) => rule.resident = self.number(3),
+                _ => {
+                    rule.trigger = Some(self.one_of(&[Trigger::Never, Trigger::AtStart, Trigger::AfterWait]))
+                }
+            }
+        }
+        rule
+    }
+}
+
+/// Plans by one random rule after the other; compiles every kernel that a rule changed.
+#[test]
+fn any_rule_gives_kernels_or_an_error_that_names_a_knob() {
+    let shapes: Vec<ModelShape> = builtin().iter().flat_map(|file| file.shapes().unwrap()).collect();
+    for target in [Target::Sm80, Target::Sm86, Target::Sm90] {
+        let mut random = Random(u64::from(target.multiprocessors()));
+        let mut names = HashSet::new();
+        let mut changed: Vec<KernelSpec> = Vec::new();
+        let mut refused = 0;
+        for _ in 0..RULES {
+            let mut shape = random.one_of(&shapes);
+            // The others are the same.
+            shape.layers.truncate(1);
+            shape.dimensions.layers = 1;
+            let sampling = random.one_of(&[Sampling::Greedy, Sampling::Sampled]);
+            let params = || PlanParams::single(1024).choosing(sampling);
+            let rule = random.rule();
+            let tuning = Tuning { rules: vec![rule.clone()], ..Tuning::default() };
+            let what = format!("{} on {target}\n{}", shape.name, tuning.to_toml(""));
+            let plan = match Plan::tuned(&shape, target, params(), &tuning) {
+                Ok(plan) => plan,
+                Err(error) => {
+                    let error = error.to_string();
+                    let names_a_knob = rule.knobs().iter().any(|(knob, value)| {
+                        error.starts_with(&format!("tuning: {}", rule.role))
+                            && error.contains(&format!(": {knob} = {value}: "))
+                    });
+                    assert!(names_a_knob, "{what}\n{error}");
+                    refused += 1;
+                    continue;
+                }
+            };
+            plan.check().unwrap_or_else(|error| panic!("{what}\n{error}"));
+            let untuned = Plan::new(&shape, target, params()).unwrap();
+            let known: HashSet<&String> = untuned.kernels.iter().map(|kernel| &kernel.name).collect();
+            for kernel in plan.kernels.iter().filter(|kernel| !known.contains(&kernel.name)) {
+                if names.insert(kernel.name.clone()) {
+                    changed.push(kernel.spec.clone());
+                }
+            }
+        }
+        // Both happen, often.
+        assert!(
+            changed.len() > RULES / 8 && refused > RULES / 8,
+            "{} kernels, {refused} refused",
+            changed.len()
+        );
+        for made in emit::compile(&changed, target).unwrap() {
+            // The rules' check of shared memory counts what the kernel declares.
+            if matches!(made.spec, KernelSpec::Gemv(_) | KernelSpec::Attention(_)) {
+                let declared = made.compiled.report.static_shared;
+                assert_eq!(made.spec.static_shared(), declared, "{}", made.spec.name());
+            }
+        }
+    }
+}
