@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use bespoke_codegen::ptx::Target;
 use bespoke_kernels::emit;
-use bespoke_kernels::kernels::gemv::Trigger;
+use bespoke_kernels::kernels::launching::Trigger;
 use bespoke_kernels::plan::{Plan, PlanParams, Role, Rule, Sampling, Tuning};
 use bespoke_kernels::shape::{ModelShape, builtin};
 use bespoke_kernels::spec::KernelSpec;

@@ -2,7 +2,8 @@
 
 use bespoke_codegen::ptx::Target;
 use bespoke_kernels::kernels::attention::AttentionShape;
-use bespoke_kernels::kernels::gemv::{GemvShape, Trigger};
+use bespoke_kernels::kernels::gemv::GemvShape;
+use bespoke_kernels::kernels::launching::Trigger;
 use bespoke_kernels::plan::{Plan, PlanParams, Role, Rule, Tuning};
 use bespoke_kernels::shape::{ModelShape, builtin};
 use bespoke_kernels::spec::{KernelSpec, matrix_name};

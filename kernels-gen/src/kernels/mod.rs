@@ -7,6 +7,7 @@ pub mod argmax;
 pub mod attention;
 pub mod embed;
 pub mod gemv;
+pub mod launching;
 pub mod probe;
 pub mod rope;
 pub(crate) mod rows;

@@ -12,7 +12,8 @@ use super::{
 };
 use crate::kernels::attention::AttentionShape;
 use crate::kernels::embed::EmbedShape;
-use crate::kernels::gemv::{GemvShape, Input, Output, Schedule, Trigger};
+use crate::kernels::gemv::{GemvShape, Input, Output, Schedule};
+use crate::kernels::launching::Trigger;
 use crate::kernels::state;
 use crate::shape::{LayerTypes, ModelShape};
 use crate::spec::{KernelSpec, matrix_name};

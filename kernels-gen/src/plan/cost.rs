@@ -11,7 +11,8 @@ use bespoke_codegen::ptx::Target;
 
 use crate::kernels::argmax::ChooseShape;
 use crate::kernels::attention::AttentionShape;
-use crate::kernels::gemv::{CopyEngine, GemvShape, Schedule, Trigger};
+use crate::kernels::gemv::{GemvShape, Schedule};
+use crate::kernels::launching::{CopyEngine, Trigger};
 use crate::shape::ModelShape;
 
 use super::tuning::Rule;

@@ -33,7 +33,8 @@ use serde::{Deserialize, Serialize};
 
 use super::cost::Machine;
 use super::{Launch, Plan};
-use crate::kernels::gemv::{GemvShape, Trigger};
+use crate::kernels::gemv::GemvShape;
+use crate::kernels::launching::Trigger;
 use crate::spec::{KernelSpec, matrix_name};
 
 /// A kind of launch whose division of work can be chosen.

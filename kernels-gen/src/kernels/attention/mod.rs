@@ -23,7 +23,6 @@ mod tile;
 
 use bespoke_codegen::prelude::*;
 
-use super::gemv::{CopyEngine, Trigger};
 use super::state;
 pub use shape::{AttentionShape, PAGE};
 use shape::{CONSUMERS, TILE, WARPS};
@@ -112,9 +111,7 @@ pub fn attention_qk_norm(
 
 #[device]
 fn body(operands: &Operands, s: &AttentionShape) {
-    if s.trigger == Trigger::AtStart {
-        launch_dependents();
-    }
+    s.trigger.at_start();
     let ring = ring(s);
     if thread_index() == 0 {
         ring.init();
@@ -122,7 +119,7 @@ fn body(operands: &Operands, s: &AttentionShape) {
     barrier();
     let work = work(operands, s);
     if warp_index() == WARPS {
-        if s.copy == CopyEngine::Async || lane() == 0 {
+        if s.copy.takes_lane() {
             load(operands, ring, &work, s);
         }
         if work.pages[0] < work.pages[1] {
@@ -149,7 +146,7 @@ fn ring(s: &AttentionShape) -> Pipeline {
 /// Which heads and pages this CTA has.
 ///
 /// The position is read before the launches in front are known to be over: whoever let this one start must have
-/// waited for the launch that set it ([`Trigger::AfterWait`]).
+/// waited for the launch that set it ([`super::launching::Trigger::AfterWait`]).
 fn work(operands: &Operands, s: &AttentionShape) -> Work {
     let position = state::position(operands.state);
     let pages = position / PAGE + 1;
@@ -196,12 +193,7 @@ fn load(operands: &Operands, ring: Pipeline, work: &Work, s: &AttentionShape) {
 #[device]
 fn multiply(operands: &Operands, ring: Pipeline, work: &Work, s: &AttentionShape) {
     let rotation = query::Rotation::new(operands, work, s);
-    if s.trigger != Trigger::Never {
-        wait_for_dependencies();
-    }
-    if s.trigger == Trigger::AfterWait {
-        launch_dependents();
-    }
+    s.trigger.wait();
     if work.pages[0] < work.pages[1] {
         query::prepare(operands, &rotation, work, s);
         named_barrier(BARRIER, CONSUMERS);

@@ -3,7 +3,7 @@
 use bespoke_codegen::dsl::WARP;
 use serde::{Deserialize, Serialize};
 
-use crate::kernels::gemv::{CopyEngine, Trigger};
+use crate::kernels::launching::{CopyEngine, Trigger};
 use crate::kernels::rope::RopeKind;
 
 /// Attention's compile-time parameters.

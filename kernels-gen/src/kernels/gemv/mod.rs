@@ -20,8 +20,8 @@ use blocks::{Place, Right, dot_block};
 use epilogue::{Epilogue, nothing};
 use inputs::Inputs;
 use ring::{Run, feeder, ring, stream};
-pub use shape::{CopyEngine, GemvShape, Input, Offsets, Output, Schedule, Segment, Trigger};
 use shape::{Cut, CutSegment};
+pub use shape::{GemvShape, Input, Offsets, Output, Schedule, Segment};
 
 use crate::weights::{Layout, TILE_ROWS, WeightType};
 
@@ -63,14 +63,12 @@ pub fn gemv_argmax(
 
 #[device]
 fn body(operands: Operands, s: &GemvShape) {
-    if s.schedule.trigger == Trigger::AtStart {
-        launch_dependents();
-    }
+    s.schedule.trigger.at_start();
     let ring = ring(s);
     barrier();
     let layouts = s.layouts();
     if warp_index() == s.schedule.warps {
-        if s.schedule.copy == CopyEngine::Async || lane() == 0 {
+        if s.schedule.copy.takes_lane() {
             load(&operands, ring, &layouts, s);
         }
     } else {
@@ -184,12 +182,7 @@ fn prepare<'a>(
     } else {
         Vec::new()
     };
-    if s.schedule.trigger != Trigger::Never {
-        wait_for_dependencies();
-    }
-    if s.schedule.trigger == Trigger::AfterWait {
-        launch_dependents();
-    }
+    s.schedule.trigger.wait();
     epilogue.load_residual();
     let squares = inputs::fill(operands.x, &norm, inputs, s);
     (epilogue, squares)

@@ -2,7 +2,8 @@
 
 use bespoke_codegen::prelude::*;
 
-use super::shape::{CopyEngine, GemvShape, Schedule};
+use super::shape::{GemvShape, Schedule};
+use crate::kernels::launching::CopyEngine;
 use crate::weights::Layout;
 
 /// A run of tiles of a segment.
@@ -20,16 +21,6 @@ pub(super) struct Feeder {
     next: Producer,
     oldest: Consumer,
     issued: Val<u32>,
-}
-
-impl CopyEngine {
-    /// Who copies, and how.
-    pub(crate) fn engine(self) -> Engine {
-        match self {
-            CopyEngine::Bulk => Engine::Bulk,
-            CopyEngine::Async => Engine::Async { threads: WARP },
-        }
-    }
 }
 
 /// The ring, at the start of the dynamic shared memory. A barrier of the CTA must follow before use.

@@ -4,6 +4,7 @@ use bespoke_codegen::dsl::WARP;
 use serde::{Deserialize, Serialize};
 
 use super::inputs;
+use crate::kernels::launching::{CopyEngine, Trigger};
 use crate::weights::{Layout, TILE_ROWS, WeightType};
 
 /// One matrix of a [`GemvShape`], or several of one type and without padding between them.
@@ -40,28 +41,6 @@ pub enum Output {
     Swiglu,
     /// y = W·x, and each CTA's largest with its row.
     Argmax,
-}
-
-/// How weights come into shared memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CopyEngine {
-    /// `cp.async.bulk`: one instruction a stage (sm_90).
-    Bulk,
-    /// `cp.async`: 16 bytes a lane.
-    Async,
-}
-
-/// When the launch after this one may start, in programmatic order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Trigger {
-    /// When this one is over.
-    Never,
-    /// When all CTAs of this one run.
-    AtStart,
-    /// When the launches before this one are over: whatever starts then sees their results without waiting.
-    AfterWait,
 }
 
 /// How the work is divided.

@@ -1,7 +1,8 @@
 //! How a plan's launches divide their work, and who chose that.
 
 use bespoke_kernels::kernels::attention::AttentionShape;
-use bespoke_kernels::kernels::gemv::{GemvShape, Trigger};
+use bespoke_kernels::kernels::gemv::GemvShape;
+use bespoke_kernels::kernels::launching::Trigger;
 use bespoke_kernels::plan::tuning::trigger_name;
 use bespoke_kernels::plan::{Launch, Machine, Plan, Role, Tuning};
 use bespoke_kernels::spec::{KernelSpec, matrix_name};

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 
 use bespoke_codegen::ptx::Target;
-use bespoke_kernels::kernels::gemv::Trigger;
+use bespoke_kernels::kernels::launching::Trigger;
 use bespoke_kernels::plan::tuning::trigger_name;
 use bespoke_kernels::plan::{Plan, Role, Rule, Tuning};
 use bespoke_kernels::spec::KernelSpec;
