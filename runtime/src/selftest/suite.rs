@@ -35,6 +35,7 @@ pub fn small() -> Vec<KernelSpec> {
     for ty in WeightType::ALL {
         specs.extend(embeds(ty));
         specs.extend(gemvs(ty));
+        specs.extend(in_turns(ty));
     }
     specs.extend(stacks());
     specs.extend(attentions().into_iter().map(KernelSpec::Attention));
@@ -90,26 +91,48 @@ fn gemv(
     KernelSpec::Gemv(GemvShape { cols, segments, bias: false, input, output, schedule })
 }
 
+/// Two blocks a warp at a time, by two groups of warps that take stages in turn, over rings that wrap; a tile has as
+/// many units as there are warps, so that their inputs stay in registers, or would if other CTAs left room for them, or
+/// more or fewer units, of one matrix and of two.
+fn in_turns(ty: WeightType) -> Vec<KernelSpec> {
+    let async_copies = Schedule { grid: 2, warps: 4, depth: 2, groups: 2, stages: 4, ..Schedule::MINIMAL };
+    let bulk = Schedule { copy: CopyEngine::Bulk, trigger: Trigger::AtStart, ..async_copies };
+    let spec = |blocks: u32, segments: &[u32], output, schedule| {
+        let segments = segments.iter().map(|&rows| Segment { ty, rows }).collect();
+        let (cols, input) = (blocks * ty.block_cols(), Input::Normed { eps: 1e-5 });
+        KernelSpec::Gemv(GemvShape { cols, segments, bias: false, input, output, schedule })
+    };
+    vec![
+        spec(8, &[150], Output::Store, async_copies),
+        spec(8, &[150], Output::Residual, Schedule { resident: 4, ..async_copies }),
+        spec(6, &[16 * 70], Output::Argmax, bulk),
+        spec(10, &[70, 70], Output::Swiglu, Schedule { stages: 2, ..bulk }),
+    ]
+}
+
 /// Stacks of several matrices: of one type and of several, with biases and without; by bulk copies.
 fn stacks() -> Vec<KernelSpec> {
     use WeightType::{F16, F32, Q4_K, Q5_0, Q6_K, Q8_0};
-    let stack = |cols, bias, segments: &[(WeightType, u32)]| {
+    let bulk = Schedule {
+        grid: 3,
+        warps: 4,
+        stages: 3,
+        copy: CopyEngine::Bulk,
+        trigger: Trigger::AtStart,
+        ..Schedule::MINIMAL
+    };
+    // Groups that change with the matrix: each has an odd number of stages.
+    let in_turns = Schedule { grid: 1, depth: 2, groups: 2, stages: 2, ..bulk };
+    let stack = |cols, bias, segments: &[(WeightType, u32)], schedule| {
         let segments = segments.iter().map(|&(ty, rows)| Segment { ty, rows }).collect();
-        let schedule = Schedule {
-            grid: 3,
-            warps: 4,
-            stages: 3,
-            copy: CopyEngine::Bulk,
-            trigger: Trigger::AtStart,
-            ..Schedule::MINIMAL
-        };
         let (input, output) = (Input::Normed { eps: 1e-6 }, Output::Store);
         KernelSpec::Gemv(GemvShape { cols, segments, bias, input, output, schedule })
     };
     vec![
-        stack(512, false, &[(Q4_K, 48), (Q6_K, 8)]),
-        stack(96, true, &[(Q8_0, 33), (Q8_0, 3), (Q5_0, 5)]),
-        stack(256, true, &[(F16, 12), (Q8_0, 4), (F32, 8)]),
+        stack(512, false, &[(Q4_K, 48), (Q6_K, 8)], bulk),
+        stack(96, true, &[(Q8_0, 33), (Q8_0, 3), (Q5_0, 5)], bulk),
+        stack(256, true, &[(F16, 12), (Q8_0, 4), (F32, 8)], bulk),
+        stack(512, true, &[(Q4_K, 16), (Q6_K, 48), (Q4_K, 16), (Q6_K, 80)], in_turns),
     ]
 }
 
