@@ -79,7 +79,7 @@ pub enum BufferKind {
     Activation,
     /// Zero between launches.
     Counters,
-    /// Keys and values, from step to step. Zero at first: what lies behind the last position is multiplied by zero.
+    /// Keys and values, from step to step. Needs no content at first: see [`crate::kernels::attention`].
     KvCache,
     /// Position and prompt length: see [`crate::kernels::state`].
     State,

@@ -26,7 +26,7 @@ impl Memory {
                 finished = Some(memory);
             } else {
                 let memory = device.alloc(&buffer.name, buffer.bytes)?;
-                if matches!(buffer.kind, BufferKind::Counters | BufferKind::KvCache) {
+                if buffer.kind == BufferKind::Counters {
                     device.fill(memory.address(), buffer.bytes, 0)?;
                 }
                 addresses.push(memory.address());

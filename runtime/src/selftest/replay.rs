@@ -5,6 +5,7 @@ use bespoke_kernels::plan::{BufferKind, PartKind, Plan, PlanParams, Sampling};
 use bespoke_kernels::shape::{Architecture, Dimensions, Mix, ModelShape};
 use bespoke_kernels::weights::Layout;
 
+use super::case::POISON;
 use super::inputs::{Noise, f32s, state_record, u32s};
 use super::report::Row;
 use super::runner::ptx_of;
@@ -208,7 +209,7 @@ fn words(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// What each buffer holds at first: random weights, an empty cache, the prompt. No bytes for what the device clears by
+/// What each buffer holds at first: random weights, a cache of NaN, the prompt. No bytes for what the device clears by
 /// itself.
 fn content(plan: &Plan) -> Result<Vec<Vec<u8>>, String> {
     let content = plan.buffers.iter().map(|buffer| {
@@ -236,7 +237,8 @@ fn content(plan: &Plan) -> Result<Vec<Vec<u8>>, String> {
             BufferKind::Tokens => bytes[..4 * PROMPT.len()].copy_from_slice(&u32s(&PROMPT)),
             BufferKind::Sampling => bytes = u32s(&DRAWN.words()),
             BufferKind::Finished => bytes.clear(),
-            BufferKind::Activation | BufferKind::Counters | BufferKind::KvCache => {}
+            BufferKind::KvCache => bytes.fill(POISON),
+            BufferKind::Activation | BufferKind::Counters => {}
         }
         Ok(bytes)
     });

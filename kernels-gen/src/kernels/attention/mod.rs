@@ -2,9 +2,9 @@
 //!
 //! A CTA has one key head, up to eight query heads of its group and a run of pages of the cache. One warp streams
 //! the pages of earlier positions through a ring in shared memory, before the launches that make the query are
-//! over, and then scores the new key. The others bring query, key and value of the present position into shared memory (`query`): normalised,
-//! where the model does that, and rotated; the CTA whose run ends the context appends the key and the value to the
-//! cache. Then each multiplies its quarter of every page (`tile`) on tensor cores, with a running maximum of its
+//! over, and then scores the new key. The others bring query, key and value of the present position into shared
+//! memory (`query`): normalised, where the model does that, and rotated; the CTA whose run ends the context appends
+//! the key and the value to the cache. Then each multiplies its quarter of every page (`tile`) on tensor cores, with a running maximum of its
 //! own. Warps meet in shared memory, runs in device memory, where the last one to arrive joins all (`join`).
 //! Everything is joined in the order of positions, so that results are the same bits on every run.
 //!
@@ -15,6 +15,9 @@
 //! elements of the head dimension 512 bytes, 16 a lane. Of keys lane 4g + t has elements 2t, 2t + 1, 2t + 8, 2t + 9
 //! of positions g and g + 8; of values elements g and g + 8 of positions 2t, 2t + 1, 2t + 8, 2t + 9. See
 //! [`AttentionShape::key_index`].
+//!
+//! A tile is loaded whole, and what lies behind the last position weighs nothing; but nothing times a stale infinity
+//! is a NaN. So a tile is cleared before its first position is appended, and a cache needs no content to begin with.
 
 mod join;
 mod query;
@@ -24,8 +27,8 @@ mod tile;
 use bespoke_codegen::prelude::*;
 
 use super::state;
-pub use shape::{AttentionShape, PAGE};
-use shape::{CONSUMERS, TILE, WARPS};
+pub use shape::{AttentionShape, PAGE, TILE};
+use shape::{CONSUMERS, WARPS};
 
 /// The barrier of the warps that multiply.
 const BARRIER: u8 = 1;
@@ -193,6 +196,7 @@ fn load(operands: &Operands, ring: Pipeline, work: &Work, s: &AttentionShape) {
 #[device]
 fn multiply(operands: &Operands, ring: Pipeline, work: &Work, s: &AttentionShape) {
     let rotation = query::Rotation::new(operands, work, s);
+    query::begin_tile(operands, work, s);
     s.trigger.wait();
     if work.pages[0] < work.pages[1] {
         query::prepare(operands, &rotation, work, s);

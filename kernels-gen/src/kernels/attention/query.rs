@@ -96,6 +96,32 @@ pub(super) fn head(index: impl IntoVal<u32>, s: &AttentionShape) -> Ptr<Shared, 
     dynamic_shared::<u8>().bytes(s.shared_map().heads).cast::<f32>().at(index.into_val() * s.head_dim)
 }
 
+/// Whether this CTA appends the new key and value: of those with the present position and the key head the first.
+#[device]
+fn appends(work: &Work, s: &AttentionShape) -> Val<bool> {
+    work.last && work.first_head % s.group() == 0
+}
+
+/// Clears the present position's tile of the cache if it is the tile's first, in the CTA that appends. Nothing that is
+/// not over reads there: this is for before the wait.
+#[device]
+pub(super) fn begin_tile(operands: &Operands, work: &Work, s: &AttentionShape) {
+    if appends(work, s) && work.position % TILE == 0 {
+        let sixteens = TILE * s.head_dim / 8;
+        for cache in [operands.keys, operands.values] {
+            let tile = cache.at(tile_index(work, s)).cast::<u32>();
+            for pass in 0..sixteens.div_ceil(CONSUMERS) {
+                let sixteen = thread_index() + pass * CONSUMERS;
+                if sixteen < sixteens {
+                    tile.at(sixteen * 4).store_vector([val(0u32); 4]);
+                }
+            }
+        }
+        // Other threads append to it.
+        named_barrier(BARRIER, CONSUMERS);
+    }
+}
+
 /// Brings query, key and value into shared memory: queries normalised, rotated and scaled, key and value rounded as
 /// the cache rounds them; and appends the latter to the cache if this CTA is the one to do it.
 #[device]
@@ -109,7 +135,7 @@ pub(super) fn prepare(operands: &Operands, rotation: &Rotation, work: &Work, s: 
         loaded = normalise(loaded, rotation, eps, s);
     }
     let scale = std::f32::consts::LOG2_E / (dim as f32).sqrt();
-    let append = work.last && work.first_head % s.group() == 0;
+    let append = appends(work, s);
     for (pass, (values, [sin, cos])) in (0u32..).zip(loaded.into_iter().zip(&rotation.turns)) {
         let pair = pair(pass, s);
         let [a, b] = values;

@@ -40,7 +40,7 @@ pub struct AttentionShape {
 pub const PAGE: u32 = 64;
 
 /// Positions that a warp treats at a time: a quarter of a page.
-pub(super) const TILE: u32 = 16;
+pub const TILE: u32 = 16;
 
 /// Warps that multiply: one for each tile of a page; one more loads.
 pub(super) const WARPS: u32 = PAGE / TILE;

@@ -1,6 +1,6 @@
 //! Attention: steps of a decode over a cache.
 
-use bespoke_kernels::kernels::attention::{AttentionShape, PAGE};
+use bespoke_kernels::kernels::attention::{AttentionShape, PAGE, TILE};
 use bespoke_kernels::kernels::rope::frequencies;
 use bespoke_kernels::spec::KernelSpec;
 use half::f16;
@@ -83,14 +83,18 @@ fn context(s: &AttentionShape, length: usize, noise: &mut Noise) -> Context {
     Context { q: Vec::new(), keys, values, length }
 }
 
-/// Keys and values as the device has them, with room for two more positions. The rest of the last page is zeros; the
-/// pages behind are NaN, so that reading one shows.
+/// Keys and values as the device has them, with room for two more positions. The rest of the last position's tile is
+/// zeros, as appending left it; what lies behind is NaN, so that reading it shows.
 fn caches(s: &AttentionShape, context: &Context) -> [Vec<f16>; 2] {
     let (kv_heads, dim) = (s.kv_heads as usize, s.head_dim as usize);
     let elements = |positions: usize| (s.cache_bytes(positions as u32) / 2) as usize;
     let make = |rows: &[f16], index: &dyn Fn(u32, u32, u32) -> u64| {
-        let mut cache = vec![f16::ZERO; elements(context.length + 2)];
-        cache.resize(elements(context.length + 2 + PAGE as usize), f16::NAN);
+        let mut cache = vec![f16::NAN; elements(context.length + 2 + PAGE as usize)];
+        for position in 0..context.length.next_multiple_of(TILE as usize) {
+            for (head, element) in (0..kv_heads).flat_map(|head| (0..dim).map(move |at| (head, at))) {
+                cache[index(position as u32, head as u32, element as u32) as usize] = f16::ZERO;
+            }
+        }
         for (at, &value) in rows.iter().enumerate() {
             let (position, head, element) = (at / dim / kv_heads, at / dim % kv_heads, at % dim);
             cache[index(position as u32, head as u32, element as u32) as usize] = value;
