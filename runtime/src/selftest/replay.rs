@@ -58,12 +58,12 @@ pub fn replay_shapes() -> Vec<ModelShape> {
     .into()
 }
 
-/// Decodes some tokens with random weights, greedily and drawn, launch by launch, by replaying the captured graph, and by replays that are
-/// queued without waiting; compares tokens, logits and every other buffer bit for bit, and the graph's kernels with
-/// the plan's.
+/// Decodes some tokens with random weights, greedily and drawn: launch by launch, by replaying the captured graph, by
+/// replays that are queued without waiting, and by those of a graph in which no launch starts before the one ahead is
+/// over. Compares tokens, logits and every other buffer bit for bit, and the graph's kernels and edges with the plan's.
 pub fn replay_equals_eager(device: &dyn Device, shape: &ModelShape) -> Row {
     let steps = if device.info().kind == Kind::Emulator { EMULATED_STEPS } else { CONTEXT };
-    let what = format!("{steps} tokens, replay against eager");
+    let what = format!("{steps} tokens, replay and full edges against eager");
     match decode_each_way(device, shape, steps) {
         Ok(()) => Row {
             kernel: shape.name.clone(),
@@ -89,6 +89,15 @@ enum Way {
     Replay,
     /// By one graph launch, and the next without waiting.
     Queued,
+    /// The same, of a graph whose edges are all full: nothing overlaps.
+    InOrder,
+}
+
+impl Way {
+    /// Whether logits are read after each step.
+    fn waits(self) -> bool {
+        matches!(self, Way::Eager | Way::Replay)
+    }
 }
 
 /// What decoding left behind.
@@ -117,7 +126,7 @@ fn decode_each_way(device: &dyn Device, shape: &ModelShape, steps: u32) -> Resul
 
 fn compare_ways(model: &Model<'_>, steps: u32) -> Result<(), String> {
     let eager = model.decode(Way::Eager, steps)?;
-    for way in [Way::Replay, Way::Queued] {
+    for way in [Way::Replay, Way::Queued, Way::InOrder] {
         let other = model.decode(way, steps)?;
         for (step, (eager, other)) in eager.logits.iter().zip(&other.logits).enumerate() {
             same(&format!("logits after token {step}"), way, eager, other)?;
@@ -167,8 +176,12 @@ impl Model<'_> {
                 self.device.upload(address, content).map_err(words)?;
             }
         }
-        let mut sequence =
-            self.device.sequence(launches(&self.plan, &memory, &self.kernels)).map_err(words)?;
+        let mut launches = launches(&self.plan, &memory, &self.kernels);
+        if way == Way::InOrder {
+            launches.iter_mut().for_each(|launch| launch.programmatic = false);
+        }
+        let early = launches.iter().filter(|launch| launch.programmatic).count();
+        let mut sequence = self.device.sequence(launches).map_err(words)?;
         if way != Way::Eager {
             let graph = sequence.capture().map_err(words)?;
             let kernels = &self.plan.kernels;
@@ -177,14 +190,20 @@ impl Model<'_> {
                 let planned: Vec<&String> = planned.collect();
                 return Err(format!("the graph runs {:?} where the plan has {planned:?}", graph.kernels));
             }
+            if graph.programmatic_edges != early {
+                let found = graph.programmatic_edges;
+                return Err(format!(
+                    "{way:?}: {found} programmatic edges where {early} launches may start early"
+                ));
+            }
         }
         let mut logits = Vec::new();
         for _ in 0..steps {
             match way {
                 Way::Eager => sequence.run_eager().map_err(words)?,
-                Way::Replay | Way::Queued => sequence.replay().map_err(words)?,
+                Way::Replay | Way::Queued | Way::InOrder => sequence.replay().map_err(words)?,
             }
-            if way != Way::Queued {
+            if way.waits() {
                 logits.push(self.read(&memory, self.logits)?);
             }
         }
