@@ -2,8 +2,8 @@
 //!
 //! A [`KernelSpec`](bespoke_kernels::spec::KernelSpec) becomes cases: random but sane inputs, the launches, and what
 //! each output must be by the kernel's documented formula. The kernel is the one that decoding would launch: the text
-//! built into this binary for the newest target that the device runs, and one compiled in this process only where
-//! there is none. It is run, and its outputs are compared. Outputs are filled with NaN bits before the run, and what a kernel
+//! built into this binary for the newest target that the device runs, and one compiled in this process only where there
+//! is none. It is run, and its outputs are compared. Outputs are filled with NaN bits before the run, and what a kernel
 //! must not write must still hold them; inputs must come back unchanged.
 //!
 //! [`small`] has every kind of kernel at every weight type with awkward dimensions, in seconds on the emulator;

@@ -18,7 +18,7 @@ use crate::engine::DEFAULT_CONTEXT;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
   bespoke inspect llama-3.1-8b                           the kernels, with what they cost
-  bespoke inspect model.gguf rope --stage ir             a kernel's IR
+  bespoke inspect model.gguf choose --stage ir           a kernel's IR
   bespoke inspect llama-3.1-8b attention_h --stage ptx   its PTX
   bespoke inspect llama-3.1-8b --stage plan              the launches and buffers of a step, and how they divide their work
   bespoke inspect llama-3.1-8b --stage plan --format json > plan.json
