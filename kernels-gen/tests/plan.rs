@@ -115,7 +115,7 @@ fn what_plans_are_not_made_for_is_refused() {
         ),
         (
             refused(|s| s.dimensions.ffn = 1 << 20, single()),
-            "blk.0.ffn_down needs 2373008 bytes of shared memory; a CTA of sm_90 has 232448",
+            "blk.0.ffn_down needs 2373040 bytes of shared memory; a CTA of sm_90 has 232448",
         ),
         (
             refused(|s| s.dimensions.vocab = (1 << 19) + 1, drawn(128)),
