@@ -101,7 +101,7 @@ const LONG: u32 = 20;
 /// weights.
 ///
 /// A second CTA of a launch on one multiprocessor, while another has none, would cost a launch twice its time, so that
-/// a CTA takes more than half of the shared memory. Matrices of few tiles a CTA leave room beside them for attention.
+/// a CTA takes more than half of the shared memory.
 /// Two stages on their way saturate the memory, three where the stream is long; more only make others wait longer.
 pub(super) fn gemv(machine: &Machine, mut shape: GemvShape, trigger: Trigger, rule: &Rule) -> GemvShape {
     let tiles: u32 = shape.layouts().iter().map(|layout| layout.tiles).max().unwrap_or(1);
@@ -151,14 +151,11 @@ fn needed_stages(shape: &GemvShape) -> u32 {
     (bytes / u64::from(shape.schedule.grid)).div_ceil(u64::from(shape.stage_bytes())) as u32 + 1
 }
 
-/// Stages that the shared memory has room for. The ring of a short matrix leaves half of it to attention, which runs
-/// before or behind.
+/// Stages that the shared memory has room for.
 fn room(machine: &Machine, shape: &GemvShape) -> u32 {
     let stage = shape.stage_bytes();
     let fixed = shape.shared_bytes() - shape.schedule.stages * stage;
-    let most = machine.shared_budget(shape.schedule.resident).saturating_sub(fixed) / stage;
-    let short = needed_stages(shape) <= 2 * STAGES;
-    if short { most.min((machine.shared_budget(2) / stage).max(2)) } else { most }
+    machine.shared_budget(shape.schedule.resident).saturating_sub(fixed) / stage
 }
 
 /// Divides attention: enough runs of the context to give every multiprocessor a CTA.
