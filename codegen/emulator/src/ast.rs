@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crate::module::ParseError;
 use crate::types::Ty;
 
 /// A register of one function: an index into [`Function::registers`].
@@ -135,12 +136,15 @@ pub(crate) struct Variable {
     pub(crate) dynamic: bool,
 }
 
-/// One kernel parameter.
+/// One parameter of a kernel, or one parameter or result of a function.
 #[derive(Clone, Debug)]
 pub(crate) struct ParamDecl {
     pub(crate) name: String,
+    pub(crate) ty: Ty,
     pub(crate) bytes: u32,
     pub(crate) align: u32,
+    /// A function may take and return registers.
+    pub(crate) register: Option<RegId>,
 }
 
 /// A register declaration that was used.
@@ -150,15 +154,18 @@ pub(crate) struct Register {
     pub(crate) ty: Ty,
 }
 
-/// One `.entry`.
-#[derive(Debug, Default)]
+/// One `.entry` or `.func`.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Function {
     pub(crate) name: String,
     pub(crate) params: Vec<ParamDecl>,
+    pub(crate) returns: Vec<ParamDecl>,
     pub(crate) reqntid: Option<[u32; 3]>,
     pub(crate) maxntid: Option<[u32; 3]>,
     pub(crate) registers: Vec<Register>,
     pub(crate) shared: Vec<Variable>,
+    /// `.local` variables, and the `.param` variables of the body, which live beside them.
+    pub(crate) locals: Vec<Variable>,
     pub(crate) body: Vec<Instruction>,
     /// Parent of each scope; scope 0 is the function's own.
     pub(crate) scopes: Vec<usize>,
@@ -204,5 +211,10 @@ pub(crate) struct Ast {
     pub(crate) shared: Vec<Variable>,
     /// `.global` and `.const` variables.
     pub(crate) globals: Vec<Variable>,
+    /// The kernels.
     pub(crate) functions: Vec<Function>,
+    /// What kernels call, by name; `None` for what is declared only.
+    pub(crate) device: HashMap<String, Option<Function>>,
+    /// Instructions that could not be read; the text around them could.
+    pub(crate) errors: Vec<ParseError>,
 }

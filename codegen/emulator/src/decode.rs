@@ -74,19 +74,27 @@ pub(crate) enum Symbol {
     Param(u32),
     /// Offset in the module's variables.
     Module(u64),
+    /// Offset in what each thread has for itself.
+    Local(u64),
 }
 
 /// Functions whose analyses would take more than this many bits a set are refused.
 const MAX_ANALYSIS_BITS: usize = 1 << 33;
 
 /// Decodes a function whose names are `symbols`.
-pub(crate) fn decode(function: &Function, symbols: &HashMap<String, Symbol>) -> Result<Code, ParseError> {
-    let targets = branch_targets(function)?;
+///
+/// # Errors
+/// Every instruction that is not understood.
+pub(crate) fn decode(
+    function: &Function,
+    symbols: &HashMap<String, Symbol>,
+) -> Result<Code, Vec<ParseError>> {
+    let targets = branch_targets(function).map_err(|error| vec![error])?;
     let cfg = Cfg::build(function, &targets);
     let widths: Vec<Width> = function.registers.iter().map(|register| register.ty.width()).collect();
     if widths.len().saturating_mul(cfg.blocks.len()) > MAX_ANALYSIS_BITS {
         let line = function.body.first().map_or(0, |first| first.line);
-        return Err(ParseError { line, column: 1, message: "the function is too large".into() });
+        return Err(vec![ParseError { line, column: 1, message: "the function is too large".into() }]);
     }
     let mut decoder = Decoder {
         function,
@@ -170,9 +178,16 @@ struct Decoder<'f> {
 }
 
 impl<'f> Decoder<'f> {
-    fn instructions(&mut self) -> Result<Vec<Inst>, ParseError> {
-        let function = self.function;
-        (0..function.body.len()).map(|at| self.instruction(at)).collect()
+    fn instructions(&mut self) -> Result<Vec<Inst>, Vec<ParseError>> {
+        let mut errors = Vec::new();
+        let mut insts = Vec::with_capacity(self.function.body.len());
+        for at in 0..self.function.body.len() {
+            match self.instruction(at) {
+                Ok(inst) => insts.push(inst),
+                Err(error) => errors.push(error),
+            }
+        }
+        if errors.is_empty() { Ok(insts) } else { Err(errors) }
     }
 
     fn instruction(&mut self, at: usize) -> Result<Inst, ParseError> {
@@ -232,7 +247,7 @@ fn dispatch(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
         "and" | "or" | "xor" | "not" | "cnot" | "shl" | "shr" | "lop3" | "shf" | "prmt" | "bfe" | "bfi"
         | "bfind" | "brev" | "popc" | "clz" => exec::bits::decode(op),
         "setp" | "set" | "selp" | "slct" => exec::compare::decode(op),
-        "mov" | "cvta" => exec::moves::decode(op),
+        "mov" | "cvta" | "isspacep" => exec::moves::decode(op),
         "cvt" => exec::convert::decode(op),
         "ld" | "ldu" | "st" | "prefetch" | "prefetchu" | "createpolicy" | "fence" | "membar" => {
             exec::load_store::decode(op)
@@ -244,6 +259,7 @@ fn dispatch(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
         "shfl" | "vote" | "match" | "redux" | "activemask" | "elect" => exec::collective::decode(op),
         "mbarrier" => exec::mbarrier::decode(op),
         "cp" => exec::copy::decode(op),
+        "wmma" => exec::wmma::decode(op),
         "mma" | "ldmatrix" => exec::matrix::decode(op),
         other => Err(op.error(format!("unknown instruction `{other}`"))),
     }
@@ -412,7 +428,7 @@ impl<'f> Op<'_, 'f> {
     fn symbol_value(&mut self, name: &str, offset: i64, width: Width) -> Result<u32, ParseError> {
         let layout = &mut self.decoder.layout;
         match self.decoder.symbols.get(name) {
-            Some(&Symbol::Shared(at)) if width >= Width::W32 => {
+            Some(&(Symbol::Shared(at) | Symbol::Local(at))) if width >= Width::W32 => {
                 Ok(layout.constant(width, at.wrapping_add_signed(offset)))
             }
             Some(&Symbol::Param(at)) if width >= Width::W32 => Ok(layout.constant(
@@ -470,6 +486,13 @@ impl<'f> Op<'_, 'f> {
             return Ok(Some((at as u64).wrapping_add_signed(*offset)));
         }
         Ok(None)
+    }
+
+    /// Whether an address operand names a variable that each thread has for itself.
+    pub(crate) fn names_local(&mut self, index: usize) -> Result<bool, ParseError> {
+        let Operand::Address(base, _) = self.operand(index)? else { return Ok(false) };
+        let Operand::Symbol(name, _) = &**base else { return Ok(false) };
+        Ok(matches!(self.decoder.symbols.get(name), Some(Symbol::Local(_))))
     }
 
     /// Fills D and A: `op d, a`.

@@ -53,6 +53,8 @@ pub enum Space {
     Shared,
     /// `.param`.
     Param,
+    /// `.local`.
+    Local,
 }
 
 /// The allocation closest to a faulty access.

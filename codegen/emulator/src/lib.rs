@@ -83,7 +83,14 @@
 //! # What is refused
 //!
 //! An instruction, modifier or directive that is not implemented is an error when the module is
-//! loaded, never a surprise while it runs.
+//! loaded, never a surprise while it runs. [`Module::load`] tells all of them at once.
+//!
+//! # What other compilers write
+//!
+//! What nvcc and Triton make of ordinary kernels loads and runs: functions and their calls (expanded
+//! where they stand, so neither recursive nor through pointers), local and constant memory, generic
+//! addresses, lists of branch targets, `wmma`. An assertion of device code that fails is a finding of
+//! kind [`FindingKind::Trap`]. Textures, surfaces and `printf` are refused.
 
 mod ast;
 mod asynchronous;
@@ -96,6 +103,7 @@ mod finding;
 mod launch;
 mod layout;
 mod lexer;
+mod link;
 mod memory;
 mod module;
 mod parser;

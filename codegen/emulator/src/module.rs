@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::ast::{Ast, Function, Operand, ParamDecl, Variable};
 use crate::decode::{self, Code, Place, Symbol};
 use crate::finding::SourceLine;
+use crate::link;
 use crate::memory::Memory;
 use crate::parser;
 
 /// Why a PTX text cannot be loaded.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, thiserror::Error)]
 #[error("PTX line {line}, column {column}: {message}")]
 pub struct ParseError {
     /// 1-based line of the text.
@@ -35,7 +36,18 @@ impl Module {
     /// [`ParseError`] for a syntax error, and for an instruction, modifier or directive that the
     /// emulator does not implement.
     pub fn parse(text: &str) -> Result<Module, ParseError> {
-        let ast = parser::parse(text)?;
+        Module::load(text).map_err(|errors| errors.into_iter().next().unwrap_or_default())
+    }
+
+    /// [`Module::parse`] that tells every reason at once: what the emulator would have to learn to run
+    /// a text that another compiler produced.
+    ///
+    /// # Errors
+    /// All instructions, modifiers and names that are not understood, in the order of the text. A
+    /// mistake that leaves the rest of the text without meaning is the only one.
+    pub fn load(text: &str) -> Result<Module, Vec<ParseError>> {
+        let mut ast = parser::parse(text).map_err(|error| vec![error])?;
+        let mut errors = std::mem::take(&mut ast.errors);
         let mut data = Vec::new();
         let mut names = HashMap::new();
         for variable in &ast.globals {
@@ -52,9 +64,20 @@ impl Module {
             files: ast.files.clone(),
             data,
         });
-        let kernels: Result<_, _> =
-            ast.functions.iter().map(|function| Kernel::new(function, &ast, &names, &source)).collect();
-        Ok(Module { kernels: kernels? })
+        let mut kernels = Vec::new();
+        for function in &ast.functions {
+            let expanded = link::expand(&ast, function, &mut errors);
+            match Kernel::new(&expanded, &ast, &names, &source) {
+                Ok(kernel) => kernels.push(kernel),
+                Err(found) => errors.extend(found),
+            }
+        }
+        if errors.is_empty() {
+            return Ok(Module { kernels });
+        }
+        errors.sort_by_key(|error| (error.line, error.column));
+        errors.dedup();
+        Err(errors)
     }
 
     /// The kernel of that name.
@@ -67,6 +90,10 @@ impl Module {
         self.kernels.iter()
     }
 }
+
+/// The most local memory of a thread, and what one thread's is a multiple of.
+const MAX_LOCAL: u64 = 512 << 10;
+const LOCAL_ALIGN: u64 = 16;
 
 /// What all kernels of a module share.
 #[derive(Debug)]
@@ -102,6 +129,8 @@ pub struct Kernel {
     /// Name, offset and bytes.
     shared: Vec<(String, u64, u64)>,
     dynamic_shared: Option<(String, u64)>,
+    /// Bytes that each thread has for itself.
+    pub(crate) local: u64,
     pub(crate) code: Code,
     source: Arc<Source>,
 }
@@ -112,7 +141,7 @@ impl Kernel {
         ast: &Ast,
         names: &HashMap<String, Symbol>,
         source: &Arc<Source>,
-    ) -> Result<Kernel, ParseError> {
+    ) -> Result<Kernel, Vec<ParseError>> {
         let mut symbols = names.clone();
         let params = lay_out_params(function);
         for param in &params {
@@ -126,9 +155,21 @@ impl Kernel {
             static_shared: 0,
             shared: Vec::new(),
             dynamic_shared: None,
+            local: 0,
             code: Code::empty(),
             source: source.clone(),
         };
+        for variable in &function.locals {
+            let at = kernel.local.next_multiple_of(variable.align as u64);
+            symbols.insert(variable.name.clone(), Symbol::Local(at));
+            kernel.local = at + variable.bytes;
+        }
+        kernel.local = kernel.local.next_multiple_of(LOCAL_ALIGN);
+        if kernel.local > MAX_LOCAL {
+            let line = function.body.first().map_or(0, |first| first.line);
+            let message = format!("{} bytes of local memory are more than {MAX_LOCAL}", kernel.local);
+            return Err(vec![ParseError { line, column: 1, message }]);
+        }
         kernel.lay_out_shared(function, &ast.shared, &mut symbols);
         kernel.code = decode::decode(function, &symbols)?;
         Ok(kernel)

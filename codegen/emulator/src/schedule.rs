@@ -48,7 +48,7 @@ impl Cta {
         let shared = launch.kernel.static_shared_bytes() + launch.dynamic_shared as u64;
         let (start, image) = code.layout.image();
         let warp = |index| {
-            let mut warp = Warp::new(index, code.layout.bytes(), code.tracked);
+            let mut warp = Warp::new(index, code.layout.bytes(), code.tracked, launch.kernel.local);
             warp.regs.load_image(start, image);
             warp
         };

@@ -20,6 +20,9 @@ pub(crate) enum Ty {
     Bf16,
     Bf16x2,
     Tf32,
+    /// Two 8-bit floats.
+    E4m3x2,
+    E5m2x2,
     F32,
     F64,
     Pred,
@@ -46,6 +49,8 @@ impl Ty {
             "bf16" => Ty::Bf16,
             "bf16x2" => Ty::Bf16x2,
             "tf32" => Ty::Tf32,
+            "e4m3x2" => Ty::E4m3x2,
+            "e5m2x2" => Ty::E5m2x2,
             "f32" => Ty::F32,
             "f64" => Ty::F64,
             "pred" => Ty::Pred,
@@ -58,7 +63,7 @@ impl Ty {
         match self {
             Ty::Pred => 0,
             Ty::B8 | Ty::U8 | Ty::S8 => 1,
-            Ty::B16 | Ty::U16 | Ty::S16 | Ty::F16 | Ty::Bf16 => 2,
+            Ty::B16 | Ty::U16 | Ty::S16 | Ty::F16 | Ty::Bf16 | Ty::E4m3x2 | Ty::E5m2x2 => 2,
             Ty::B64 | Ty::U64 | Ty::S64 | Ty::F64 => 8,
             _ => 4,
         }
@@ -78,7 +83,8 @@ impl Ty {
     }
 
     pub(crate) fn is_float(self) -> bool {
-        matches!(self, Ty::F16 | Ty::F16x2 | Ty::Bf16 | Ty::Bf16x2 | Ty::Tf32 | Ty::F32 | Ty::F64)
+        use Ty::{Bf16, Bf16x2, E4m3x2, E5m2x2, F16, F16x2, F32, F64, Tf32};
+        matches!(self, F16 | F16x2 | Bf16 | Bf16x2 | Tf32 | E4m3x2 | E5m2x2 | F32 | F64)
     }
 
     /// The width of the register that holds one value of this type. PTX has no 8-bit registers that

@@ -1,7 +1,8 @@
 //! One warp's state and its divergence stack.
 
 use crate::asynchronous::Awaited;
-use crate::exec::lanes::RegisterFile;
+use crate::exec::lanes::{LANES, RegisterFile};
+use crate::memory::{InitMap, Zeroed};
 
 /// A reconvergence point that is never reached: lanes meet only by exiting.
 pub(crate) const NEVER: usize = u32::MAX as usize;
@@ -24,11 +25,32 @@ pub(crate) struct Stalled {
     pub(crate) pc: usize,
 }
 
+/// What the lanes of a warp have for themselves in memory: one lane's bytes after the other's.
+pub(crate) struct LocalMemory {
+    /// Bytes of one lane.
+    pub(crate) bytes: u64,
+    data: Zeroed,
+    pub(crate) map: InitMap,
+}
+
+impl LocalMemory {
+    fn new(bytes: u64) -> LocalMemory {
+        let all = bytes * LANES as u64;
+        LocalMemory { bytes, data: Zeroed::new(all as usize), map: InitMap::new(all) }
+    }
+
+    /// The host address of a byte that `LocalMemory::map` counts.
+    pub(crate) fn pointer(&self, at: u64) -> *mut u8 {
+        self.data.pointer().wrapping_add(at as usize)
+    }
+}
+
 /// One warp. The lanes of `mask` execute at `pc`; when they get to `reconvergence` the entry on top of
 /// the stack takes over, which is either the other side of a branch or the lanes of both sides.
 pub(crate) struct Warp {
     pub(crate) index: usize,
     pub(crate) regs: RegisterFile,
+    pub(crate) local: LocalMemory,
     /// Per tracked register: the lanes in which it was written.
     pub(crate) written: Vec<u32>,
     /// The carry flag of the extended-precision instructions, one bit a lane.
@@ -50,10 +72,11 @@ pub(crate) struct Warp {
 }
 
 impl Warp {
-    pub(crate) fn new(index: usize, register_bytes: u32, tracked: usize) -> Warp {
+    pub(crate) fn new(index: usize, register_bytes: u32, tracked: usize, local_bytes: u64) -> Warp {
         Warp {
             index,
             regs: RegisterFile::new(register_bytes),
+            local: LocalMemory::new(local_bytes),
             written: vec![0; tracked],
             carry: 0,
             launched: 0,
@@ -72,6 +95,7 @@ impl Warp {
     /// Back to the first instruction, with the lanes of `launched`.
     pub(crate) fn reset(&mut self, launched: u32) {
         self.written.fill(0);
+        self.local.map.clear();
         self.carry = 0;
         self.launched = launched;
         self.live = launched;

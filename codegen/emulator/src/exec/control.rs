@@ -23,9 +23,17 @@ fn exit(m: &mut Machine<'_>, _: &Inst) -> Flow {
     if left { Flow::Jump } else { Flow::Next }
 }
 
-fn trap(m: &mut Machine<'_>, _: &Inst) -> Flow {
-    m.fault(FindingKind::Trap, m.active.trailing_zeros(), "the kernel executed `trap`")
+fn trap(m: &mut Machine<'_>, i: &Inst) -> Flow {
+    let detail = TRAPS.iter().find(|&&(_, _, number)| number == i.imm).map_or("", |trap| trap.1);
+    m.fault(FindingKind::Trap, m.active.trailing_zeros(), detail)
 }
+
+/// Why a kernel traps: the modifier that the loader gives to a `trap` of its own making.
+const TRAPS: [(&str, &str, u64); 3] = [
+    ("", "the kernel executed `trap`", 0),
+    ("brx", "the index is outside the list of targets", 1),
+    ("assert", "an assertion of the kernel failed", 2),
+];
 
 fn nanosleep(_: &mut Machine<'_>, _: &Inst) -> Flow {
     Flow::Yield
@@ -99,7 +107,11 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
             Ok(exit)
         }
         "exit" => Ok(exit),
-        "trap" => Ok(trap),
+        "trap" => {
+            let made = TRAPS.iter().find(|&&(modifier, ..)| op.take(modifier));
+            op.imm = made.map_or(0, |trap| trap.2);
+            Ok(trap)
+        }
         "nanosleep" => {
             op.take_ty()?;
             op.src(0, Ty::U32)?;

@@ -5,7 +5,7 @@
 
 use super::lanes::{LANES, lane_loop, op1, op2, ops};
 use super::rounding::{self, Bf16, F16, Format, Rounding, canonical, flush, narrow};
-use super::{A, D, Exec, Flow, Inst, Machine};
+use super::{A, D, Exec, Flow, Inst, Machine, convert_small};
 use crate::ast::Operand;
 use crate::decode::Op;
 use crate::module::ParseError;
@@ -20,7 +20,8 @@ ops! {
         let convert = |x: f32| {
             let mode = Rounding::from_bits(imm);
             let bits = if mode == Rounding::Nearest { F::from_f32(x) } else { F::rounded(x as f64, mode) };
-            if imm & RELU != 0 && (x < 0.0 || bits == 0x8000) { 0 } else { bits }
+            let bits = if imm & RELU != 0 && (x < 0.0 || bits == 0x8000) { 0 } else { bits };
+            if imm & FINITE != 0 { finite::<F>(bits) } else { bits }
         };
         (convert(a) as u32) << 16 | convert(b) as u32
     }
@@ -28,10 +29,8 @@ ops! {
     UnsignedToSingle(a: u32) -> f32 { a as f32 }
     SingleToIntNearest(a: f32) -> i32 { a.round_ties_even() as i32 }
     SingleToIntZero(a: f32) -> i32 { a as i32 }
-    // Ties away from zero, to ten stored significand bits.
-    SingleToTf32(a: f32) -> u32 {
-        if a.is_nan() { 0x7fff_ffff } else if a.is_infinite() { a.to_bits() } else { (a.to_bits() + 0x1000) & !0x1fff }
-    }
+    // To ten stored significand bits.
+    SingleToTf32(a: f32; imm) -> u32 { tf32(a, imm) }
     U16ToU32(a: u16) -> u32 { a as u32 }
     S16ToS32(a: i16) -> i32 { a as i32 }
     U32ToU64(a: u32) -> u64 { a as u64 }
@@ -44,12 +43,46 @@ ops! {
     S8ToS32(a: u32) -> i32 { a as i8 as i32 }
 }
 
+/// `imm`: [`AWAY`], or a rounding mode, and the bits below.
+fn tf32(a: f32, imm: u64) -> u32 {
+    let bits = a.to_bits();
+    if a.is_nan() {
+        return 0x7fff_ffff;
+    }
+    if imm & RELU != 0 && a.is_sign_negative() {
+        return 0;
+    }
+    let rounded = match Rounding::from_bits(imm) {
+        _ if a.is_infinite() => bits,
+        _ if imm & AWAY != 0 => bits + 0x1000,
+        Rounding::Nearest => bits + 0xfff + (bits >> 13 & 1),
+        _ => bits,
+    };
+    let rounded = rounded & !0x1fff;
+    let infinite = rounded & 0x7fff_ffff == 0x7f80_0000;
+    if infinite && imm & FINITE != 0 { bits & 0x8000_0000 | 0x7f7f_e000 } else { rounded }
+}
+
+fn to_tf32(op: &mut Op<'_, '_>, mode: Option<Rounding>, away: bool) -> Result<Exec, ParseError> {
+    let known = matches!(mode, None | Some(Rounding::Nearest | Rounding::Zero));
+    if away == mode.is_some() || !known || op.imm & (FTZ | SAT | INTEGER) != 0 {
+        return Err(op.unsupported());
+    }
+    op.imm |= if away { AWAY } else { 0 };
+    op.unary(Ty::B32, Ty::F32)?;
+    Ok(op1::<SingleToTf32>())
+}
+
 /// Bits of `imm`; the lowest two are the rounding mode.
 const RELU: u64 = 1 << 2;
 const FTZ: u64 = 1 << 3;
 const SAT: u64 = 1 << 4;
 /// The mode rounds to an integer.
 const INTEGER: u64 = 1 << 5;
+/// `.satfinite`: the largest finite number in place of what is too large.
+const FINITE: u64 = 1 << 6;
+/// Nearest, ties away from zero.
+const AWAY: u64 = 1 << 7;
 const SOURCE: u32 = 8;
 const TARGET: u32 = 16;
 const SOURCE_WIDTH: u32 = 24;
@@ -151,6 +184,8 @@ fn write(value: Value, source: Ty, ty: Ty, imm: u64) -> u64 {
     };
     let float = if imm & RELU != 0 && float <= 0.0 { 0.0 } else { float };
     match ty {
+        Ty::F16 if imm & FINITE != 0 => finite::<F16>(F16::rounded(float, mode)) as u64,
+        Ty::Bf16 if imm & FINITE != 0 => finite::<Bf16>(Bf16::rounded(float, mode)) as u64,
         Ty::F16 => F16::rounded(float, mode) as u64,
         Ty::Bf16 => Bf16::rounded(float, mode) as u64,
         Ty::F32 => {
@@ -159,6 +194,12 @@ fn write(value: Value, source: Ty, ty: Ty, imm: u64) -> u64 {
         }
         _ => float.to_bits(),
     }
+}
+
+/// The largest number in place of an infinity.
+fn finite<F: Format>(bits: u16) -> u16 {
+    let infinity = F::MAX_FINITE + 1;
+    if bits & 0x7fff == infinity { bits & 0x8000 | F::MAX_FINITE } else { bits }
 }
 
 fn width_number(width: Width) -> u64 {
@@ -224,6 +265,9 @@ lane_loop! {
 }
 
 pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+    if op.take("pack") {
+        return convert_small::decode_pack(op);
+    }
     let integer = op.take_any(&Rounding::INTEGER);
     let float = op.take_any(&Rounding::FLOAT);
     let away = op.take("rna");
@@ -232,10 +276,19 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
     for (modifier, bit) in [("relu", RELU), ("ftz", FTZ), ("sat", SAT)] {
         op.imm |= if op.take(modifier) { bit } else { 0 };
     }
+    let finite = op.take("satfinite");
     let (target, source) = (op.take_ty()?, op.take_ty()?);
-    if away && (target, source) == (Ty::Tf32, Ty::F32) && op.imm == 0 {
-        op.unary(Ty::B32, Ty::F32)?;
-        return Ok(op1::<SingleToTf32>());
+    if [target, source].iter().any(|ty| matches!(ty, Ty::E4m3x2 | Ty::E5m2x2)) {
+        let relu = op.imm & RELU != 0;
+        let modifiers = convert_small::Modifiers { rounding: float, finite, relu };
+        return match op.imm & !RELU {
+            0 => convert_small::decode(op, (target, source), &modifiers),
+            _ => Err(op.unsupported()),
+        };
+    }
+    op.imm |= if finite { FINITE } else { 0 };
+    if target == Ty::Tf32 && source == Ty::F32 {
+        return to_tf32(op, float, away);
     }
     if matches!(target, Ty::F16x2 | Ty::Bf16x2) && source == Ty::F32 && float.is_some() {
         op.binary(target, source, source)?;
@@ -261,7 +314,10 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
         Operand::Reg(register) => op.read_register(*register),
         _ => op.src(1, source)?,
     };
-    let plain = op.imm & (RELU | FTZ | SAT) == 0;
+    if finite && !matches!(target, Ty::F16 | Ty::Bf16) {
+        return Err(op.unsupported());
+    }
+    let plain = op.imm & (RELU | FTZ | SAT | FINITE) == 0;
     op.imm |= source_number << SOURCE | target_number << TARGET;
     op.imm |= width_number(source_width) << SOURCE_WIDTH | width_number(target_width) << TARGET_WIDTH;
     if plain && let Some(exec) = common(target, source, mode, (target_width, source_width)) {

@@ -138,6 +138,8 @@ pub(crate) fn take_space(op: &mut Op<'_, '_>) -> StateSpace {
         ("shared::cta", StateSpace::Shared),
         ("param", StateSpace::Param),
         ("param::entry", StateSpace::Param),
+        ("param::func", StateSpace::Param),
+        ("local", StateSpace::Local),
     ];
     op.take_any(&spaces).unwrap_or(StateSpace::Generic)
 }
@@ -235,6 +237,9 @@ fn load_or_store(op: &mut Op<'_, '_>, access: Access) -> Result<Exec, ParseError
         return Err(op.unsupported());
     }
     let (data, address) = if access == Access::Load { (0, 1) } else { (1, 0) };
+    // The parameters and results of calls live with the local variables.
+    let space =
+        if space == StateSpace::Param && op.names_local(address)? { StateSpace::Local } else { space };
     let direct = if space == StateSpace::Param { op.param_address(address)? } else { None };
     match direct {
         Some(offset) if access == Access::Load => param_operand(op, offset, count as u32 * ty.bytes())?,

@@ -29,7 +29,7 @@ const SATURATES: u64 = 1 << 63;
 
 /// Faults unless the whole warp executes the instruction.
 #[inline(always)]
-fn whole_warp(m: &mut Machine<'_>) -> bool {
+pub(crate) fn whole_warp(m: &mut Machine<'_>) -> bool {
     m.active == u32::MAX || lanes_missing(m)
 }
 
@@ -347,7 +347,7 @@ fn decode_load(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
 }
 
 /// The elements of `{a, b}`, or a single operand.
-fn vector<'f>(op: &mut Op<'_, 'f>, index: usize) -> Result<&'f [Operand], ParseError> {
+pub(crate) fn vector<'f>(op: &mut Op<'_, 'f>, index: usize) -> Result<&'f [Operand], ParseError> {
     Ok(match op.operand(index)? {
         Operand::Vector(elements) => elements,
         single => std::slice::from_ref(single),

@@ -12,6 +12,7 @@ pub(crate) mod collective;
 pub(crate) mod compare;
 pub(crate) mod control;
 pub(crate) mod convert;
+pub(crate) mod convert_small;
 pub(crate) mod copy;
 pub(crate) mod float;
 pub(crate) mod float_special;
@@ -24,6 +25,7 @@ pub(crate) mod mbarrier;
 pub(crate) mod moves;
 pub(crate) mod resolve;
 pub(crate) mod rounding;
+pub(crate) mod wmma;
 
 use std::sync::Arc;
 

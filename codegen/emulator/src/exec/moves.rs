@@ -1,7 +1,7 @@
 //! `mov` with packing and unpacking, special registers that change, and `cvta`.
 
 use super::lanes::{LANES, Pod, lane_loop, op1, op2, ops};
-use super::resolve::SHARED_WINDOW;
+use super::resolve::{LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BYTES};
 use super::{A, D, Exec, Flow, Inst, Machine, NONE};
 use crate::ast::{Operand, Special};
 use crate::decode::Op;
@@ -14,8 +14,8 @@ ops! {
     Copy64(a: u64) -> u64 { a }
     Pack16x2(a: u16, b: u16) -> u32 { a as u32 | (b as u32) << 16 }
     Pack32x2(a: u32, b: u32) -> u64 { a as u64 | (b as u64) << 32 }
-    ToGeneric64(a: u64) -> u64 { a.wrapping_add(SHARED_WINDOW) }
-    FromGeneric64(a: u64) -> u64 { a.wrapping_sub(SHARED_WINDOW) }
+    ToGeneric(a: u64; window) -> u64 { a.wrapping_add(window) }
+    FromGeneric(a: u64; window) -> u64 { a.wrapping_sub(window) }
 }
 
 fn copy_pred(m: &mut Machine<'_>, i: &Inst) -> Flow {
@@ -103,8 +103,10 @@ fn clock(m: &mut Machine<'_>, i: &Inst) -> Flow {
 }
 
 pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
-    if op.opcode() == "cvta" {
-        return cvta(op);
+    match op.opcode() {
+        "cvta" => return cvta(op),
+        "isspacep" => return is_space(op),
+        _ => {}
     }
     let ty = op.take_ty()?;
     let (target, source) = (op.operand(0)?, op.operand(1)?);
@@ -170,21 +172,57 @@ fn packing(op: &mut Op<'_, '_>, ty: Ty, parts: &[Operand]) -> Result<Exec, Parse
     })
 }
 
-/// Only shared memory has a window of its own in the generic space.
+/// The spaces that have a window of their own in the generic space, and where; others' addresses are
+/// generic ones.
+const WINDOWS: [(&str, Option<u64>); 8] = [
+    ("shared", Some(SHARED_WINDOW)),
+    ("shared::cta", Some(SHARED_WINDOW)),
+    ("shared::cluster", Some(SHARED_WINDOW)),
+    ("local", Some(LOCAL_WINDOW)),
+    ("global", None),
+    ("const", None),
+    ("param", None),
+    ("param::entry", None),
+];
+
+/// `imm`: the window to look for; 0 for none of them.
+fn in_window(m: &mut Machine<'_>, i: &Inst) -> Flow {
+    let addresses = m.warp.regs.lanes::<u64>(i.slots[A]);
+    let within = |address: u64, window: u64| address.wrapping_sub(window) < WINDOW_BYTES;
+    let mut mask = 0;
+    for lane in 0..LANES {
+        let address = addresses[lane];
+        let holds = match i.imm {
+            0 => WINDOWS.iter().all(|(_, window)| window.is_none_or(|window| !within(address, window))),
+            window => within(address, window),
+        };
+        mask |= (holds as u32) << lane;
+    }
+    m.set_mask(i.slots[D], mask);
+    Flow::Next
+}
+
+fn is_space(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+    let found = op.take_any(&WINDOWS[..5]);
+    let Some(window) = found else { return Err(op.unsupported()) };
+    op.imm = window.unwrap_or(0);
+    op.slots[D] = op.dst(0, Width::Predicate)?;
+    op.slots[A] = op.src(1, Ty::U64)?;
+    Ok(in_window)
+}
+
 fn cvta(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
     let to = op.take("to");
-    let shared = op.take("shared") || op.take("shared::cta");
-    if !shared && !["global", "const", "param"].iter().any(|space| op.take(space)) {
-        return Err(op.unsupported());
-    }
+    let Some(window) = op.take_any(&WINDOWS) else { return Err(op.unsupported()) };
     let ty = op.take_ty()?;
     if ty != Ty::U64 {
         return Err(op.unsupported());
     }
     op.unary(ty, ty)?;
-    Ok(match (shared, to) {
-        (false, _) => op1::<Copy64>(),
-        (true, false) => op1::<ToGeneric64>(),
-        (true, true) => op1::<FromGeneric64>(),
+    op.imm = window.unwrap_or(0);
+    Ok(match (window, to) {
+        (None, _) => op1::<Copy64>(),
+        (_, false) => op1::<ToGeneric>(),
+        (_, true) => op1::<FromGeneric>(),
     })
 }

@@ -12,7 +12,9 @@ use crate::programmatic::{Touch, touch, touch_lanes};
 /// Where a CTA's shared memory lies in the generic address space.
 pub(crate) const SHARED_WINDOW: u64 = 0x1_0000_0000;
 /// Bytes of that window.
-const SHARED_WINDOW_BYTES: u64 = 1 << 24;
+pub(crate) const WINDOW_BYTES: u64 = 1 << 24;
+/// Where a thread's local memory lies.
+pub(crate) const LOCAL_WINDOW: u64 = 0x2_0000_0000;
 /// Where the parameters lie when their address is taken.
 pub(crate) const PARAM_WINDOW: u64 = 0x4000_0000;
 
@@ -27,6 +29,7 @@ pub(crate) enum StateSpace {
     /// A parameter named directly: `imm` is its offset, checked when the kernel was loaded.
     ParamDirect = 3,
     Generic = 4,
+    Local = 5,
 }
 
 /// The address register has 32 bits.
@@ -132,8 +135,14 @@ fn resolve_lanes(m: &mut Machine<'_>, i: &Inst, bytes: u64, access: Access) -> R
     let space = match i.slots[FLAGS] & 7 {
         0 => Space::Global,
         1 => Space::Shared,
-        2 => Space::Param,
-        _ => generic(m, &mut addresses),
+        // A function that takes the address of its parameter finds that among the local variables.
+        2 if addresses[m.active.trailing_zeros() as usize % LANES] >= WINDOW_BYTES => Space::Param,
+        2 | 5 => return each(m, &addresses, bytes, (Some(Space::Local), access)),
+        _ => match generic(m, &mut addresses) {
+            Some(Space::Local) => return each(m, &addresses, bytes, (Some(Space::Local), access)),
+            None => return each(m, &addresses, bytes, (None, access)),
+            Some(space) => space,
+        },
     };
     let start = addresses[0];
     if m.active == u32::MAX && start & (bytes - 1) == 0 {
@@ -166,7 +175,7 @@ fn resolve_lanes(m: &mut Machine<'_>, i: &Inst, bytes: u64, access: Access) -> R
     }
     let resolved = match gathered(m, &addresses, bytes, (space, access)) {
         Some(pointers) => Resolved::Lanes(pointers),
-        None => each(m, &addresses, bytes, (space, access)),
+        None => each(m, &addresses, bytes, (Some(space), access)),
     };
     if space == Space::Global
         && m.launch.order.is_some()
@@ -211,7 +220,7 @@ fn gathered(
             (allocation.base, allocation.bytes, allocation.pointer(allocation.base), &allocation.map)
         }
         Space::Shared => (0, m.cta.shared.bytes, m.cta.shared.pointer(0), &m.cta.shared.map),
-        Space::Param => return None,
+        Space::Param | Space::Local => return None,
     };
     let limit = size.checked_sub(bytes)?;
     let mut offsets = [0u64; LANES];
@@ -249,18 +258,29 @@ fn gathered(
     Some(offsets.map(|offset| host.wrapping_add(offset as usize)))
 }
 
-/// Generic addresses are shared memory's if the first active lane's is, else global memory's.
-#[cold]
-fn generic(m: &Machine<'_>, addresses: &mut [u64; LANES]) -> Space {
-    let first = addresses[m.active.trailing_zeros() as usize % LANES];
-    if first.wrapping_sub(SHARED_WINDOW) < SHARED_WINDOW_BYTES {
-        addresses.iter_mut().for_each(|address| *address = address.wrapping_sub(SHARED_WINDOW));
-        Space::Shared
-    } else if first.wrapping_sub(PARAM_WINDOW) < SHARED_WINDOW_BYTES {
-        Space::Param
-    } else {
-        Space::Global
+/// The space of a generic address, and the address there.
+pub(crate) fn classify(address: u64) -> (Space, u64) {
+    for (space, window) in [(Space::Shared, SHARED_WINDOW), (Space::Local, LOCAL_WINDOW)] {
+        let offset = address.wrapping_sub(window);
+        if offset < WINDOW_BYTES {
+            return (space, offset);
+        }
     }
+    let in_param = address.wrapping_sub(PARAM_WINDOW) < WINDOW_BYTES;
+    (if in_param { Space::Param } else { Space::Global }, address)
+}
+
+/// The space of generic addresses, which become addresses there; `None` if lanes differ in it.
+#[cold]
+fn generic(m: &Machine<'_>, addresses: &mut [u64; LANES]) -> Option<Space> {
+    let first = addresses[m.active.trailing_zeros() as usize % LANES];
+    let (space, offset) = classify(first);
+    if lanes_of(m.active).any(|lane| classify(addresses[lane]).0 != space) {
+        return None;
+    }
+    let window = first - offset;
+    addresses.iter_mut().for_each(|address| *address = address.wrapping_sub(window));
+    Some(space)
 }
 
 /// The host pointer of a range that passes all checks but alignment.
@@ -309,6 +329,17 @@ fn checked(m: &mut Machine<'_>, space: Space, address: u64, bytes: u64, access: 
             }
             Some(shared.pointer(address))
         }
+        // `address` counts the bytes of all lanes; `each` has looked at the lane's own bounds.
+        Space::Local => {
+            let local = &m.warp.local;
+            if checks && access != Access::Store && !local.map.is_initialised(address, bytes) {
+                return None;
+            }
+            if access != Access::Load {
+                local.map.mark(address, bytes);
+            }
+            Some(local.pointer(address))
+        }
         Space::Param => {
             let offset = address.wrapping_sub(PARAM_WINDOW);
             let size = m.launch.params.len() as u64;
@@ -351,19 +382,36 @@ pub(crate) fn range(
     found
 }
 
+/// One lane after the other; without a space, addresses are generic.
 #[inline(never)]
-fn each(m: &mut Machine<'_>, addresses: &[u64; LANES], bytes: u64, what: (Space, Access)) -> Resolved {
+fn each(
+    m: &mut Machine<'_>,
+    addresses: &[u64; LANES],
+    bytes: u64,
+    what: (Option<Space>, Access),
+) -> Resolved {
     let mut pointers = [std::ptr::null_mut(); LANES];
     for lane in lanes_of(m.active) {
-        let address = addresses[lane];
+        let (space, address) =
+            what.0.map_or_else(|| classify(addresses[lane]), |space| (space, addresses[lane]));
         let aligned = address & (bytes - 1) == 0;
-        match checked(m, what.0, address, bytes, what.1) {
+        let within = m.warp.local.bytes;
+        let found = match space {
+            Space::Local if address > within || bytes > within - address => None,
+            Space::Local => checked(m, space, lane as u64 * within + address, bytes, what.1),
+            _ => checked(m, space, address, bytes, what.1),
+        };
+        match found {
             Some(pointer) if aligned => pointers[lane] = pointer,
             found => {
                 let kind = if found.is_some() { FindingKind::Misaligned } else { FindingKind::OutOfBounds };
-                explain(m, kind, Refused { lane, address, bytes, alignment: bytes }, what);
+                explain(m, kind, Refused { lane, address, bytes, alignment: bytes }, (space, what.1));
                 return Resolved::Fault;
             }
+        }
+        let mixed = what.0.is_none() && space == Space::Global && m.launch.order.is_some();
+        if mixed && !touch(m, Touch { lane, address, bytes, access: what.1 }) {
+            return Resolved::Fault;
         }
     }
     Resolved::Lanes(pointers)
@@ -394,6 +442,7 @@ fn explain(m: &mut Machine<'_>, kind: FindingKind, refused: Refused, what: (Spac
             access: bytes,
             freed: false,
         }),
+        Space::Local => None,
     };
     let inside = match space {
         Space::Global => {
@@ -401,6 +450,7 @@ fn explain(m: &mut Machine<'_>, kind: FindingKind, refused: Refused, what: (Spac
             found.is_some_and(|index| m.launch.table.live[index].contains(address, bytes))
         }
         Space::Shared => address.checked_add(bytes).is_some_and(|end| end <= m.cta.shared.bytes),
+        Space::Local => address.checked_add(bytes).is_some_and(|end| end <= m.warp.local.bytes),
         Space::Param => verb != Access::Load,
     };
     let holder = match space {
@@ -425,6 +475,7 @@ fn explain(m: &mut Machine<'_>, kind: FindingKind, refused: Refused, what: (Spac
         Space::Global => "global",
         Space::Shared => "shared",
         Space::Param => "parameter",
+        Space::Local => "local",
     };
     let line = |pc| m.launch.kernel.place(pc).line;
     let why = match (kind, holder) {

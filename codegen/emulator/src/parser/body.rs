@@ -18,6 +18,10 @@ struct Scope {
     named: HashMap<String, RegId>,
     /// `.reg .b32 %r<12>`: prefix to (type, count). Registers are made when first used.
     ranges: HashMap<String, (Ty, u64)>,
+    /// `.local` and `.param` variables, by the name that is theirs alone in the function.
+    variables: HashMap<String, String>,
+    /// `.branchtargets` lists.
+    targets: HashMap<String, Vec<String>>,
 }
 
 struct Body<'p, 'a> {
@@ -30,7 +34,13 @@ struct Body<'p, 'a> {
 pub(super) fn parse(parser: &mut Parser<'_>, function: &mut Function) -> Result<(), ParseError> {
     parser.expect('{')?;
     function.scopes.push(0);
-    let mut body = Body { parser, function, scopes: vec![Scope::default()], source: None };
+    let mut outer = Scope::default();
+    for formal in function.params.iter().chain(&function.returns) {
+        if let Some(register) = formal.register {
+            outer.named.insert(formal.name.clone(), register);
+        }
+    }
+    let mut body = Body { parser, function, scopes: vec![outer], source: None };
     while !body.scopes.is_empty() {
         body.statement()?;
     }
@@ -71,6 +81,23 @@ impl Body<'_, '_> {
                 p.at += 1;
                 Ok(())
             }
+            (Token::Ident(label), Token::Punct(':'))
+                if matches!(p.peek_ahead(2), Token::Dot("branchtargets")) =>
+            {
+                p.at += 3;
+                self.branch_targets(label)
+            }
+            (Token::Ident(_), Token::Punct(':'))
+                if matches!(p.peek_ahead(2), Token::Dot("callprototype" | "calltargets")) =>
+            {
+                // Calls through pointers are refused where they stand.
+                while !p.take(';') {
+                    if p.next() == Token::End {
+                        return p.expected("`;`");
+                    }
+                }
+                Ok(())
+            }
             (Token::Ident(label), Token::Punct(':')) => {
                 let scope = self.scopes.last().map_or(0, |scope| scope.id);
                 let at = self.function.body.len();
@@ -87,13 +114,20 @@ impl Body<'_, '_> {
                 self.function.shared.push(variable);
                 Ok(())
             }
+            (Token::Dot("local" | "param"), _) => self.variable(),
             (Token::Dot("loc"), _) => self.location(),
             (Token::Dot("pragma"), _) => {
                 p.at += 2;
                 p.expect(';')
             }
             (Token::Dot(other), _) => Err(p.error(format!("unsupported directive `.{other}`"))),
-            (Token::Ident(_) | Token::Punct('@'), _) => self.instruction(),
+            (Token::Ident(_) | Token::Punct('@'), _) => {
+                if let Err(error) = self.instruction() {
+                    self.parser.skip_statement()?;
+                    self.parser.ast.errors.push(error);
+                }
+                Ok(())
+            }
             _ => p.expected("an instruction, a label or `}`"),
         }
     }
@@ -124,6 +158,36 @@ impl Body<'_, '_> {
             if !self.parser.take(',') {
                 break;
             }
+        }
+        self.parser.expect(';')
+    }
+
+    /// A variable that each thread has for itself.
+    fn variable(&mut self) -> Result<(), ParseError> {
+        self.parser.at += 1;
+        let mut variable = self.parser.variable(&Linking::default())?;
+        if let Some(scope) = self.scopes.last_mut() {
+            let unique = match scope.id {
+                0 => variable.name.clone(),
+                id => format!("{}@{id}", variable.name),
+            };
+            scope.variables.insert(std::mem::replace(&mut variable.name, unique.clone()), unique);
+        }
+        self.function.locals.push(variable);
+        Ok(())
+    }
+
+    /// `name: .branchtargets a, b;`
+    fn branch_targets(&mut self, name: &str) -> Result<(), ParseError> {
+        let mut labels = Vec::new();
+        loop {
+            labels.push(self.parser.ident("a label")?.to_string());
+            if !self.parser.take(',') {
+                break;
+            }
+        }
+        if let Some(scope) = self.scopes.last_mut() {
+            scope.targets.insert(name.to_string(), labels);
         }
         self.parser.expect(';')
     }
@@ -197,7 +261,12 @@ impl Body<'_, '_> {
         let mut operands = Vec::new();
         if !self.parser.take(';') {
             loop {
-                operands.push(self.operand()?);
+                let operand = self.operand().map_err(|error| {
+                    let text: String =
+                        modifiers.iter().map(|modifier: &String| format!(".{modifier}")).collect();
+                    ParseError { message: format!("in `{opcode}{text}`: {}", error.message), ..error }
+                })?;
+                operands.push(operand);
                 if !self.parser.take(',') {
                     break;
                 }
@@ -207,7 +276,7 @@ impl Body<'_, '_> {
         if self.function.registers.len() > MAX_REGISTERS {
             return Err(self.parser.error("too many registers"));
         }
-        self.function.body.push(Instruction {
+        let instruction = Instruction {
             guard,
             opcode,
             modifiers,
@@ -216,7 +285,58 @@ impl Body<'_, '_> {
             column: position.column,
             source: self.source,
             scope: self.scopes.last().map_or(0, |scope| scope.id),
-        });
+        };
+        if instruction.opcode == "brx" {
+            return self.indexed_branch(instruction);
+        }
+        self.function.body.push(instruction);
+        Ok(())
+    }
+
+    /// `brx.idx index, list` becomes a comparison and a branch for each target: lanes whose targets
+    /// differ meet again where those of a chain of branches do.
+    fn indexed_branch(&mut self, brx: Instruction) -> Result<(), ParseError> {
+        let error =
+            |message: &str| ParseError { line: brx.line, column: brx.column, message: message.into() };
+        let [index, Operand::Symbol(list, 0)] = &brx.operands[..] else {
+            return Err(error("`brx.idx` takes an index and a list of targets"));
+        };
+        if brx.guard.is_some() {
+            return Err(error("`brx.idx` under a predicate is not supported"));
+        }
+        let found = self.scopes.iter().rev().find_map(|scope| scope.targets.get(list));
+        let Some(labels) = found.cloned() else {
+            return Err(error(&format!("unknown list of targets `{list}`")));
+        };
+        let mut register = |ty| {
+            self.function.registers.push(Register { name: "the test of `brx`".to_string(), ty });
+            self.function.registers.len() as RegId - 1
+        };
+        let (within, chosen) = (register(Ty::Pred), register(Ty::Pred));
+        let plain = |opcode: &str, modifiers: &[&str], operands: Vec<Operand>| Instruction {
+            opcode: opcode.into(),
+            modifiers: modifiers.iter().map(|&modifier| modifier.to_string()).collect(),
+            operands,
+            ..brx.clone()
+        };
+        let compare = |relation, target, with: usize| {
+            let operands = vec![Operand::Reg(target), index.clone(), Operand::Int(with as u64)];
+            plain("setp", &[relation, "u32"], operands)
+        };
+        let branch = |predicate, label: &String| Instruction {
+            guard: Some(Guard { register: predicate, negated: false }),
+            ..plain("bra", &[], vec![Operand::Symbol(label.clone(), 0)])
+        };
+        let outside = Some(Guard { register: within, negated: true });
+        let (last, others) = labels.split_last().ok_or_else(|| error("an empty list of targets"))?;
+        let body = &mut self.function.body;
+        body.push(compare("lt", within, labels.len()));
+        body.push(Instruction { guard: outside, ..plain("trap", &["brx"], Vec::new()) });
+        for (at, label) in others.iter().enumerate() {
+            body.push(compare("eq", chosen, at));
+            body.push(branch(chosen, label));
+        }
+        body.push(plain("bra", &[], vec![Operand::Symbol(last.clone(), 0)]));
         Ok(())
     }
 
@@ -239,6 +359,18 @@ impl Body<'_, '_> {
                     elements.push(self.simple()?);
                 }
                 self.parser.expect('}')?;
+                Ok(Operand::Vector(elements))
+            }
+            // The results and arguments of a call.
+            Token::Punct('(') => {
+                self.parser.at += 1;
+                let mut elements = Vec::new();
+                while !self.parser.take(')') {
+                    if !elements.is_empty() {
+                        self.parser.expect(',')?;
+                    }
+                    elements.push(self.simple()?);
+                }
                 Ok(Operand::Vector(elements))
             }
             Token::Punct('!') => {
@@ -304,6 +436,7 @@ impl Body<'_, '_> {
             return Err(self.parser.error(format!("unknown register `{name}{component}`")));
         }
         let offset = self.offset()?;
-        Ok(Operand::Symbol(name.to_string(), offset))
+        let unique = self.scopes.iter().rev().find_map(|scope| scope.variables.get(name));
+        Ok(Operand::Symbol(unique.map_or(name, String::as_str).to_string(), offset))
     }
 }

@@ -2,7 +2,7 @@
 
 mod body;
 
-use crate::ast::{Ast, Function, ParamDecl, Variable};
+use crate::ast::{Ast, Function, ParamDecl, RegId, Register, Variable};
 use crate::lexer::{Spanned, Token, lex};
 use crate::module::ParseError;
 use crate::types::Ty;
@@ -65,6 +65,22 @@ impl<'a> Parser<'a> {
             Token::End => "the end of the text".to_string(),
         };
         Err(self.error(format!("expected {what}, found {found}")))
+    }
+
+    /// Goes past the next `;`.
+    fn skip_statement(&mut self) -> Result<(), ParseError> {
+        // The error may have been found at the end, or at a brace that the statement lacks.
+        if self.at > 0 && self.tokens[self.at - 1].token == Token::Punct(';') {
+            return Ok(());
+        }
+        loop {
+            match self.peek() {
+                Token::End | Token::Punct('}') => return self.expected("`;`"),
+                _ if self.take(';') => return Ok(()),
+                Token::Punct('{') => while !matches!(self.next(), Token::Punct('}') | Token::End) {},
+                _ => self.at += 1,
+            }
+        }
     }
 
     fn take(&mut self, mark: char) -> bool {
@@ -181,6 +197,10 @@ impl<'a> Parser<'a> {
                 "entry" => {
                     self.at += 1;
                     return self.entry();
+                }
+                "func" => {
+                    self.at += 1;
+                    return self.device_function();
                 }
                 "shared" => {
                     self.at += 1;
@@ -300,20 +320,52 @@ impl<'a> Parser<'a> {
 
     fn entry(&mut self) -> Result<(), ParseError> {
         let mut function = Function { name: self.ident("a kernel name")?.to_string(), ..Function::default() };
+        function.params = self.params(&mut function)?;
+        self.attributes(&mut function)?;
+        body::parse(self, &mut function)?;
+        self.ast.functions.push(function);
+        Ok(())
+    }
+
+    /// `.func (results) name (parameters)` with a body, or `;` where it is only declared.
+    fn device_function(&mut self) -> Result<(), ParseError> {
+        let mut function = Function::default();
+        self.attributes(&mut function)?;
+        function.returns = self.params(&mut function)?;
+        function.name = self.ident("a function name")?.to_string();
+        function.params = self.params(&mut function)?;
+        self.attributes(&mut function)?;
+        let name = function.name.clone();
+        if self.take(';') {
+            self.ast.device.entry(name).or_insert(None);
+            return Ok(());
+        }
+        body::parse(self, &mut function)?;
+        self.ast.device.insert(name, Some(function));
+        Ok(())
+    }
+
+    /// The list in parentheses, if there is one.
+    fn params(&mut self, function: &mut Function) -> Result<Vec<ParamDecl>, ParseError> {
+        let mut params = Vec::new();
         if self.take('(') {
             while !self.take(')') {
-                if !function.params.is_empty() {
+                if !params.is_empty() {
                     self.expect(',')?;
                 }
-                let param = self.param()?;
-                function.params.push(param);
+                params.push(self.param(function)?);
             }
         }
+        Ok(params)
+    }
+
+    /// The directives between a function's head and its body.
+    fn attributes(&mut self, function: &mut Function) -> Result<(), ParseError> {
         loop {
             match self.peek() {
                 Token::Dot("reqntid") => function.reqntid = Some(self.dimensions()?),
                 Token::Dot("maxntid") => function.maxntid = Some(self.dimensions()?),
-                Token::Dot("minnctapersm" | "maxnctapersm" | "maxnreg" | "noreturn") => {
+                Token::Dot("minnctapersm" | "maxnctapersm" | "maxnreg" | "noreturn" | "maxclusterrank") => {
                     self.at += 1;
                     if let Token::Int(_) = self.peek() {
                         self.at += 1;
@@ -325,12 +377,9 @@ impl<'a> Parser<'a> {
                     self.expect(';')?;
                 }
                 Token::Dot(other) => return Err(self.error(format!("unsupported directive `.{other}`"))),
-                _ => break,
+                _ => return Ok(()),
             }
         }
-        body::parse(self, &mut function)?;
-        self.ast.functions.push(function);
-        Ok(())
     }
 
     fn dimensions(&mut self) -> Result<[u32; 3], ParseError> {
@@ -345,9 +394,11 @@ impl<'a> Parser<'a> {
         Ok(dimensions)
     }
 
-    /// `.param .u64 .ptr .global .align 16 name` or `.param .align 8 .b8 name[64]`.
-    fn param(&mut self) -> Result<ParamDecl, ParseError> {
-        if !self.take_dot("param") {
+    /// `.param .u64 .ptr .global .align 16 name` or `.param .align 8 .b8 name[64]`; of functions also
+    /// `.reg .b32 name`.
+    fn param(&mut self, function: &mut Function) -> Result<ParamDecl, ParseError> {
+        let in_register = self.take_dot("reg");
+        if !in_register && !self.take_dot("param") {
             return self.expected("`.param`");
         }
         let (mut align, mut ty, mut pointer) = (None, None, false);
@@ -371,6 +422,10 @@ impl<'a> Parser<'a> {
         let Some(ty) = ty else { return self.expected("the parameter's type") };
         let name = self.ident("the parameter's name")?.to_string();
         let mut bytes = ty.bytes();
+        let register = in_register.then(|| {
+            function.registers.push(Register { name: name.clone(), ty });
+            function.registers.len() as RegId - 1
+        });
         if self.take('[') {
             let count = self.int_u32("the parameter's size")?;
             bytes = match bytes.checked_mul(count) {
@@ -379,6 +434,6 @@ impl<'a> Parser<'a> {
             };
             self.expect(']')?;
         }
-        Ok(ParamDecl { name, bytes, align: align.unwrap_or(ty.bytes()) })
+        Ok(ParamDecl { name, ty, bytes, align: align.unwrap_or(ty.bytes()), register })
     }
 }

@@ -25,10 +25,13 @@ fn unknown_names() {
         "    add.rn.u32 %r0, %r1, %r2;",
         expect!["PTX line 13, column 5: unknown or misplaced modifier `.rn` of `add.rn.u32`"],
     );
-    refuses("    mov.u32 %r0, %r99;", expect!["PTX line 13, column 18: unknown register `%r99`"]);
+    refuses(
+        "    mov.u32 %r0, %r99;",
+        expect!["PTX line 13, column 18: in `mov.u32`: unknown register `%r99`"],
+    );
     refuses("    mov.u32 %r0, nowhere;", expect!["PTX line 13, column 5: unknown name `nowhere`"]);
     refuses("    bra NOWHERE;", expect!["PTX line 13, column 5: unknown label `NOWHERE`"]);
-    refuses("    .local .b32 x;", expect!["PTX line 13, column 5: unsupported directive `.local`"]);
+    refuses("    .tex .u32 x;", expect!["PTX line 13, column 5: unsupported directive `.tex`"]);
 }
 
 #[test]
@@ -65,14 +68,14 @@ fn syntax() {
     refuses("    mov.u32 %r0, 0x1G;", expect!["PTX line 13, column 22: malformed or too large integer `1G`"]);
     refuses(
         "    mov.u32 %r0, \"x\";",
-        expect!["PTX line 13, column 18: expected an operand, found a string"],
+        expect!["PTX line 13, column 18: in `mov.u32`: expected an operand, found a string"],
     );
     refuses("    /* open", expect!["PTX line 13, column 5: unterminated comment"]);
     refuses("    A: A: ret;", expect!["PTX line 13, column 8: label `A` is defined twice"]);
     let error = Module::parse(".version 8.0 .target sm_90 .address_size 32").expect_err("32 bits");
     expect!["PTX line 1, column 42: only 64-bit addresses are supported"].assert_eq(&error.to_string());
-    let error = Module::parse(&format!("{HEADER}.visible .func f() {{ ret; }}")).expect_err("a function");
-    expect!["PTX line 4, column 10: unsupported directive `.func`"].assert_eq(&error.to_string());
+    let error = Module::parse(&format!("{HEADER}.visible .tex .u32 f;")).expect_err("a texture");
+    expect!["PTX line 4, column 10: unsupported directive `.tex`"].assert_eq(&error.to_string());
 }
 
 #[test]

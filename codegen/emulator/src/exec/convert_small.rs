@@ -1,0 +1,178 @@
+//! `cvt` to and from pairs of 8-bit floats, and `cvt.pack`.
+//!
+//! The formats are those of "FP8 Formats for Deep Learning" (Micikevicius et al., 2022): E5M2 has
+//! infinities like IEEE formats, E4M3 has none and one NaN of each sign.
+
+use super::Exec;
+use super::half::pack;
+use super::lanes::{op1, op2, op3, ops};
+use super::rounding::{F16, Format, Rounding};
+use crate::decode::Op;
+use crate::module::ParseError;
+use crate::types::Ty;
+
+/// A format of eight bits.
+pub(crate) trait Small: 'static {
+    /// Stored significand bits.
+    const FRACTION: i32;
+    /// Exponent of the smallest normal number.
+    const MIN_EXPONENT: i32;
+    /// The largest finite number, as bits and as a value.
+    const MAX: (u8, f64);
+    fn is_nan(bits: u8) -> bool;
+    fn is_infinite(bits: u8) -> bool;
+
+    /// Nearest, ties to even; what is too large, infinities included, becomes the largest number.
+    fn from_f64(x: f64) -> u8 {
+        if x.is_nan() {
+            return 0x7f;
+        }
+        let sign = (x.is_sign_negative() as u8) << 7;
+        let magnitude = x.abs();
+        if magnitude == 0.0 {
+            return sign;
+        }
+        let exponent = (((magnitude.to_bits() >> 52) & 0x7ff) as i32 - 1023).max(Self::MIN_EXPONENT);
+        let quantum = 2f64.powi(exponent - Self::FRACTION);
+        let steps = (magnitude / quantum).round_ties_even();
+        if steps * quantum > Self::MAX.1 {
+            return sign | Self::MAX.0;
+        }
+        // A carry out of the significand runs into the exponent, as it should.
+        let biased = ((exponent - Self::MIN_EXPONENT) as u8) << Self::FRACTION;
+        sign | (biased + steps as u8)
+    }
+
+    fn to_f16(bits: u8) -> u16 {
+        let sign = ((bits & 0x80) as u16) << 8;
+        if Self::is_nan(bits) {
+            return 0x7fff;
+        }
+        if Self::is_infinite(bits) {
+            return sign | 0x7c00;
+        }
+        let fraction = (bits & ((1 << Self::FRACTION) - 1)) as f64;
+        let exponent = ((bits & 0x7f) >> Self::FRACTION) as i32;
+        let hidden = if exponent > 0 { (1 << Self::FRACTION) as f64 } else { 0.0 };
+        let scale = 2f64.powi(exponent.max(1) - 1 + Self::MIN_EXPONENT - Self::FRACTION);
+        sign | F16::from_f64((hidden + fraction) * scale)
+    }
+}
+
+/// Four exponent bits, three of significand.
+pub(crate) struct E4m3;
+/// Five exponent bits, two of significand.
+pub(crate) struct E5m2;
+
+impl Small for E4m3 {
+    const FRACTION: i32 = 3;
+    const MIN_EXPONENT: i32 = -6;
+    const MAX: (u8, f64) = (0x7e, 448.0);
+    fn is_nan(bits: u8) -> bool {
+        bits & 0x7f == 0x7f
+    }
+    fn is_infinite(_: u8) -> bool {
+        false
+    }
+}
+
+impl Small for E5m2 {
+    const FRACTION: i32 = 2;
+    const MIN_EXPONENT: i32 = -14;
+    const MAX: (u8, f64) = (0x7b, 57344.0);
+    fn is_nan(bits: u8) -> bool {
+        bits & 0x7f > 0x7c
+    }
+    fn is_infinite(bits: u8) -> bool {
+        bits & 0x7f == 0x7c
+    }
+}
+
+const RELU: u64 = 1;
+
+fn narrow<S: Small>(x: f64, imm: u64) -> u8 {
+    let negative = x.is_sign_negative() && !x.is_nan();
+    if imm & RELU != 0 && negative { 0 } else { S::from_f64(x) }
+}
+
+ops! {
+    // The first operand goes to the upper byte.
+    FromSingles[S: Small][S](a: f32, b: f32; imm) -> u16 {
+        (narrow::<S>(a as f64, imm) as u16) << 8 | narrow::<S>(b as f64, imm) as u16
+    }
+    FromHalves[S: Small][S](a: u32; imm) -> u16 {
+        let half = |shift: u32| narrow::<S>(F16::to_f32((a >> shift) as u16) as f64, imm) as u16;
+        half(16) << 8 | half(0)
+    }
+    ToHalves[S: Small][S](a: u16; imm) -> u32 {
+        let half = |bits: u8| {
+            let half = S::to_f16(bits);
+            if imm & RELU != 0 && half & 0x8000 != 0 { 0 } else { half }
+        };
+        pack(half(a as u8), half((a >> 8) as u8))
+    }
+    // `imm`: bits of the type, and whether it is signed.
+    Pack2(a: i32, b: i32; imm) -> u32 { saturated(a, imm) << 16 | saturated(b, imm) }
+    Pack3(a: i32, b: i32, c: u32; imm) -> u32 {
+        let bits = (imm & 0xff) as u32;
+        c << (2 * bits) | saturated(a, imm) << bits | saturated(b, imm)
+    }
+}
+
+const SIGNED: u64 = 1 << 8;
+
+fn saturated(x: i32, imm: u64) -> u32 {
+    let bits = (imm & 0xff) as u32;
+    let (low, high) =
+        if imm & SIGNED != 0 { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) };
+    x.clamp(low, high) as u32 & ((1 << bits) - 1)
+}
+
+/// What the modifiers other than the types say.
+pub(crate) struct Modifiers {
+    pub(crate) rounding: Option<Rounding>,
+    pub(crate) finite: bool,
+    pub(crate) relu: bool,
+}
+
+/// A conversion of which one side is a pair of 8-bit floats.
+pub(crate) fn decode(
+    op: &mut Op<'_, '_>,
+    (target, source): (Ty, Ty),
+    modifiers: &Modifiers,
+) -> Result<Exec, ParseError> {
+    let narrows = matches!(target, Ty::E4m3x2 | Ty::E5m2x2);
+    if modifiers.rounding != Some(Rounding::Nearest) || modifiers.finite != narrows {
+        return Err(op.unsupported());
+    }
+    op.imm = if modifiers.relu { RELU } else { 0 };
+    match source {
+        Ty::F32 => op.binary(target, source, source)?,
+        _ => op.unary(target, source)?,
+    }
+    Ok(match (target, source) {
+        (Ty::E4m3x2, Ty::F32) => op2::<FromSingles<E4m3>>(),
+        (Ty::E5m2x2, Ty::F32) => op2::<FromSingles<E5m2>>(),
+        (Ty::E4m3x2, Ty::F16x2) => op1::<FromHalves<E4m3>>(),
+        (Ty::E5m2x2, Ty::F16x2) => op1::<FromHalves<E5m2>>(),
+        (Ty::F16x2, Ty::E4m3x2) => op1::<ToHalves<E4m3>>(),
+        (Ty::F16x2, Ty::E5m2x2) => op1::<ToHalves<E5m2>>(),
+        _ => return Err(op.unsupported()),
+    })
+}
+
+/// `cvt.pack.sat`.
+pub(crate) fn decode_pack(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+    let types = [("u16", 16), ("s16", 16 | SIGNED), ("u8", 8), ("s8", 8 | SIGNED)];
+    let small = [("u4", 4), ("s4", 4 | SIGNED), ("u2", 2), ("s2", 2 | SIGNED)];
+    let saturates = op.take("sat");
+    let ty = op.take_any(&types).or_else(|| op.take_any(&small));
+    let (true, Some(ty), true) = (saturates, ty, op.take("s32")) else { return Err(op.unsupported()) };
+    op.binary(Ty::B32, Ty::S32, Ty::S32)?;
+    op.imm = ty;
+    if op.take("b32") {
+        op.slots[super::C] = op.src(3, Ty::B32)?;
+        return if ty & 0xff < 16 { Ok(op3::<Pack3>()) } else { Err(op.unsupported()) };
+    }
+    if ty & 0xff == 16 { Ok(op2::<Pack2>()) } else { Err(op.unsupported()) }
+}

@@ -1,0 +1,312 @@
+//! `wmma`: matrix products over fragments whose layout is the machine's own affair.
+//!
+//! The emulator keeps the elements of a fragment by rows, one register of all lanes after the other;
+//! registers of a fragment that has fewer elements than they hold stay zero. Sums are those of
+//! [`super::matrix`]: exact for integers, rounded once for others.
+
+use super::lanes::LANES;
+use super::load_store::{address_operand, take_space};
+use super::matrix::{vector, whole_warp};
+use super::resolve::{Access, FLAGS, StateSpace, addresses, classify, range};
+use super::rounding::{Bf16, F16, Format, canonical};
+use super::{Exec, Flow, Inst, Machine};
+use crate::ast::Operand;
+use crate::decode::Op;
+use crate::finding::Space;
+use crate::module::ParseError;
+use crate::types::{Ty, Width};
+
+/// Rows, columns and depth.
+const SHAPES: [(&str, [usize; 3]); 5] = [
+    ("m16n16k16", [16, 16, 16]),
+    ("m8n32k16", [8, 32, 16]),
+    ("m32n8k16", [32, 8, 16]),
+    ("m16n16k8", [16, 16, 8]),
+    ("m8n8k4", [8, 8, 4]),
+];
+
+/// One of the matrices of a product: its size and what it holds.
+#[derive(Clone, Copy)]
+struct Fragment {
+    rows: usize,
+    columns: usize,
+    ty: Ty,
+    registers: usize,
+}
+
+impl Fragment {
+    /// The matrix `which` of a shape, if there is one of that type.
+    fn new(which: char, shape: [usize; 3], ty: Ty) -> Option<Fragment> {
+        let [m, n, k] = shape;
+        let (rows, columns) = match which {
+            'a' => (m, k),
+            'b' => (k, n),
+            _ => (m, n),
+        };
+        let factor = matches!(which, 'a' | 'b');
+        let fits = match (ty, factor) {
+            (Ty::F16 | Ty::Bf16 | Ty::U8 | Ty::S8, true) => k == 16,
+            (Ty::Tf32, true) => shape == [16, 16, 8],
+            (Ty::F16, false) => k == 16,
+            (Ty::F32, false) => k >= 8,
+            (Ty::S32, false) => k == 16,
+            (Ty::F64, _) => k == 4,
+            _ => false,
+        };
+        let per_lane = rows * columns * ty.bytes() as usize / LANES;
+        let registers = match ty {
+            // Eight registers hold 512 halves; smaller matrices leave some unused.
+            Ty::F16 if factor => 8,
+            Ty::F64 => per_lane / 8,
+            _ => per_lane.div_ceil(4),
+        };
+        fits.then_some(Fragment { rows, columns, ty, registers })
+    }
+
+    fn width(self) -> Width {
+        if self.ty == Ty::F64 { Width::W64 } else { Width::W32 }
+    }
+
+    /// The register, lane and bit of an element.
+    fn place(self, row: usize, column: usize) -> (usize, usize, u32) {
+        let bytes = self.ty.bytes() as usize;
+        let each = (self.width().bits() as usize / 8) / bytes;
+        let element = row * self.columns + column;
+        (element / (each * LANES), element / each % LANES, (element % each * bytes * 8) as u32)
+    }
+
+    fn get(self, m: &Machine<'_>, slots: &[u32], row: usize, column: usize) -> f64 {
+        let (register, lane, shift) = self.place(row, column);
+        if self.ty == Ty::F64 {
+            return m.warp.regs.lanes::<f64>(slots[register])[lane];
+        }
+        let word = m.warp.regs.lanes::<u32>(slots[register])[lane] >> shift;
+        match self.ty {
+            Ty::F16 => F16::to_f32(word as u16) as f64,
+            Ty::Bf16 => Bf16::to_f32(word as u16) as f64,
+            Ty::Tf32 => f32::from_bits(word & !0x1fff) as f64,
+            Ty::U8 => (word & 0xff) as f64,
+            Ty::S8 => word as i8 as f64,
+            Ty::S32 => word as i32 as f64,
+            _ => f32::from_bits(word) as f64,
+        }
+    }
+
+    /// Writes the bits of an element.
+    fn set(self, m: &mut Machine<'_>, slots: &[u32], (row, column): (usize, usize), bits: u64) {
+        let (register, lane, shift) = self.place(row, column);
+        if self.ty == Ty::F64 {
+            m.warp.regs.lanes_mut::<u64>(slots[register])[lane] = bits;
+            return;
+        }
+        let mask = (u32::MAX >> (32 - 8 * self.ty.bytes())) << shift;
+        let word = &mut m.warp.regs.lanes_mut::<u32>(slots[register])[lane];
+        *word = *word & !mask | (bits as u32) << shift & mask;
+    }
+}
+
+/// Words of a list that describe a fragment and its registers.
+fn push(list: &mut Vec<u32>, fragment: Fragment, slots: Vec<u32>) {
+    let ty = TYPES.iter().position(|&known| known == fragment.ty).unwrap_or_default();
+    list.extend([fragment.rows as u32, fragment.columns as u32, ty as u32, slots.len() as u32]);
+    list.extend(slots);
+}
+
+const TYPES: [Ty; 8] = [Ty::F16, Ty::Bf16, Ty::Tf32, Ty::U8, Ty::S8, Ty::F32, Ty::S32, Ty::F64];
+
+/// The fragment at the start of a list, its slots, and the rest.
+fn pop(list: &[u32]) -> (Fragment, &[u32], &[u32]) {
+    let registers = list[3] as usize;
+    let (rows, columns, ty) = (list[0] as usize, list[1] as usize, TYPES[list[2] as usize]);
+    let (slots, rest) = list[4..].split_at(registers);
+    (Fragment { rows, columns, ty, registers }, slots, rest)
+}
+
+/// Bits of the first word of the list.
+const STORES: u32 = 1;
+const BY_COLUMNS: u32 = 2;
+
+/// `load` and `store`. The list: options, slot of the stride, offset, fragment.
+fn transfer(m: &mut Machine<'_>, i: &Inst) -> Flow {
+    if !whole_warp(m) {
+        return Flow::Fault;
+    }
+    let list = m.launch.kernel.code.list(i.imm);
+    let (options, stride) = (list[0], m.warp.regs.lanes::<u32>(list[1])[0]);
+    let offset = list[2] as u64 | (list[3] as u64) << 32;
+    let (fragment, slots, _) = pop(&list[4..]);
+    let start = addresses(m, &Inst { imm: offset, ..*i })[0];
+    let (space, start) = match i.slots[FLAGS] & 7 {
+        0 => (Space::Global, start),
+        1 => (Space::Shared, start),
+        _ => classify(start),
+    };
+    let (lines, length) = match options & BY_COLUMNS {
+        0 => (fragment.rows, fragment.columns),
+        _ => (fragment.columns, fragment.rows),
+    };
+    let element = fragment.ty.bytes() as usize;
+    let access = if options & STORES != 0 { Access::Store } else { Access::Load };
+    if access == Access::Load {
+        for &slot in slots {
+            match fragment.width() {
+                Width::W64 => m.warp.regs.lanes_mut::<u64>(slot).fill(0),
+                _ => m.warp.regs.lanes_mut::<u32>(slot).fill(0),
+            }
+        }
+    }
+    for line in 0..lines {
+        let at = start.wrapping_add(line as u64 * stride as u64 * element as u64);
+        let bytes = (length * element) as u64;
+        let Some(pointer) = range(m, line % LANES, (space, access), (at, bytes), element as u64) else {
+            return Flow::Fault;
+        };
+        for position in 0..length {
+            let place = if options & BY_COLUMNS != 0 { (position, line) } else { (line, position) };
+            let memory = pointer.wrapping_add(position * element);
+            let mut bits = [0u8; 8];
+            if access == Access::Load {
+                // SAFETY: `range` checked the whole line.
+                unsafe { memory.copy_to_nonoverlapping(bits.as_mut_ptr(), element) };
+                fragment.set(m, slots, place, u64::from_le_bytes(bits));
+            } else {
+                let (register, lane, shift) = fragment.place(place.0, place.1);
+                let word = match fragment.width() {
+                    Width::W64 => m.warp.regs.lanes::<u64>(slots[register])[lane],
+                    _ => (m.warp.regs.lanes::<u32>(slots[register])[lane] >> shift) as u64,
+                };
+                bits = word.to_le_bytes();
+                // SAFETY: as above.
+                unsafe { memory.copy_from_nonoverlapping(bits.as_ptr(), element) };
+            }
+        }
+    }
+    Flow::Next
+}
+
+/// `mma`. The list: whether to saturate, then the fragments of `d`, `a`, `b` and `c`.
+fn multiply(m: &mut Machine<'_>, i: &Inst) -> Flow {
+    if !whole_warp(m) {
+        return Flow::Fault;
+    }
+    let list = m.launch.kernel.code.list(i.imm);
+    let (d, d_slots, rest) = pop(&list[1..]);
+    let (a, a_slots, rest) = pop(rest);
+    let (b, b_slots, rest) = pop(rest);
+    let (c, c_slots, _) = pop(rest);
+    let saturates = list[0] != 0;
+    let mut sums = vec![0.0; d.rows * d.columns];
+    for row in 0..d.rows {
+        for column in 0..d.columns {
+            let mut sum = c.get(m, c_slots, row, column);
+            for k in 0..a.columns {
+                sum += a.get(m, a_slots, row, k) * b.get(m, b_slots, k, column);
+            }
+            sums[row * d.columns + column] = sum;
+        }
+    }
+    for (at, sum) in sums.into_iter().enumerate() {
+        let bits = match d.ty {
+            Ty::F16 => F16::from_f64(sum) as u64,
+            Ty::S32 if saturates => sum as i32 as u32 as u64,
+            Ty::S32 => sum as i64 as u32 as u64,
+            Ty::F64 => sum.to_bits(),
+            _ => canonical(sum as f32).to_bits() as u64,
+        };
+        d.set(m, d_slots, (at / d.columns, at % d.columns), bits);
+    }
+    Flow::Next
+}
+
+/// The slots of operand `index`, a vector of a fragment's registers.
+fn registers(op: &mut Op<'_, '_>, index: usize, of: Fragment, written: bool) -> Result<Vec<u32>, ParseError> {
+    let elements = vector(op, index)?;
+    if elements.len() != of.registers {
+        let count = of.registers;
+        return Err(op.error(format!("operand {} of `{}` has {count} registers", index + 1, op.text())));
+    }
+    let ty = if of.ty == Ty::F64 { Ty::F64 } else { Ty::B32 };
+    let slot = |element: &Operand| match element {
+        Operand::Reg(register) if written => op.write_register(*register, of.width()),
+        _ if written => Err(op.unsupported()),
+        value => op.value(value, ty),
+    };
+    elements.iter().map(slot).collect()
+}
+
+pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+    let action = op.take_any(&[("load", 'l'), ("store", 's'), ("mma", 'm')]);
+    let Some(shape) = op.take_any(&SHAPES) else { return Err(op.unsupported()) };
+    if !op.take("sync") || !op.take("aligned") {
+        return Err(op.unsupported());
+    }
+    match action {
+        Some('m') => decode_multiply(op, shape),
+        Some(action) => decode_transfer(op, shape, action == 's'),
+        None => Err(op.unsupported()),
+    }
+}
+
+fn decode_transfer(op: &mut Op<'_, '_>, shape: [usize; 3], stores: bool) -> Result<Exec, ParseError> {
+    let which = op.take_any(&[("a", 'a'), ("b", 'b'), ("c", 'c'), ("d", 'd')]);
+    let by_columns = op.take_any(&[("row", false), ("col", true)]);
+    let space = take_space(op);
+    let ty = op.take_ty()?;
+    let (Some(which), Some(by_columns)) = (which, by_columns) else { return Err(op.unsupported()) };
+    let memory = matches!(space, StateSpace::Global | StateSpace::Shared | StateSpace::Generic);
+    if stores != (which == 'd') || !memory {
+        return Err(op.unsupported());
+    }
+    let Some(fragment) = Fragment::new(which, shape, ty) else { return Err(op.unsupported()) };
+    let (data, address) = if stores { (1, 0) } else { (0, 1) };
+    let slots = registers(op, data, fragment, !stores)?;
+    address_operand(op, address, space, 0)?;
+    let offset = op.imm;
+    let stride = match op.operand_count() {
+        3 => op.src(2, Ty::U32)?,
+        _ => {
+            let dense = if by_columns { fragment.rows } else { fragment.columns };
+            op.constant(Width::W32, dense as u64)
+        }
+    };
+    let options = if stores { STORES } else { 0 } | if by_columns { BY_COLUMNS } else { 0 };
+    let mut list = vec![options, stride, offset as u32, (offset >> 32) as u32];
+    push(&mut list, fragment, slots);
+    op.imm = op.list(list);
+    Ok(transfer)
+}
+
+fn decode_multiply(op: &mut Op<'_, '_>, shape: [usize; 3]) -> Result<Exec, ParseError> {
+    for _ in 0..2 {
+        // Registers do not tell how memory was laid out.
+        if !op.take("row") && !op.take("col") {
+            return Err(op.unsupported());
+        }
+    }
+    op.take("rn");
+    let saturates = op.take("satfinite");
+    let first = op.take_ty()?;
+    let second = op.take_ty()?;
+    // Products of halves name only the types of the sums.
+    let [d, a, b, c] = match op.take_ty() {
+        Ok(third) => [first, second, third, op.take_ty()?],
+        Err(_) => [first, Ty::F16, Ty::F16, second],
+    };
+    let meant = match a {
+        Ty::U8 | Ty::S8 => matches!(b, Ty::U8 | Ty::S8) && d == Ty::S32 && c == Ty::S32,
+        Ty::F16 => b == a && matches!(d, Ty::F16 | Ty::F32) && matches!(c, Ty::F16 | Ty::F32),
+        Ty::Bf16 | Ty::Tf32 => b == a && d == Ty::F32 && c == Ty::F32,
+        _ => [d, a, b, c] == [Ty::F64; 4],
+    };
+    if !meant || saturates && d != Ty::S32 {
+        return Err(op.unsupported());
+    }
+    let mut list = vec![saturates as u32];
+    for (index, (which, ty)) in [('d', d), ('a', a), ('b', b), ('c', c)].into_iter().enumerate() {
+        let Some(fragment) = Fragment::new(which, shape, ty) else { return Err(op.unsupported()) };
+        let slots = registers(op, index, fragment, index == 0)?;
+        push(&mut list, fragment, slots);
+    }
+    op.imm = op.list(list);
+    Ok(multiply)
+}

@@ -1,0 +1,109 @@
+//! A module of a foreign compiler, its memory, and launches under every check.
+
+use bespoke_emulator::{LaunchConfig, Memory, Module, Options, run};
+
+/// A loaded module with a memory of its own.
+pub struct Device {
+    module: Module,
+    memory: Memory,
+}
+
+/// A number that buffers hold.
+pub trait Number: Copy {
+    /// Its bytes, lowest first.
+    fn bytes(self) -> Vec<u8>;
+    /// The number of such bytes.
+    fn from_bytes(bytes: &[u8]) -> Self;
+}
+
+macro_rules! numbers {
+    ($($ty:ty)*) => { $(
+        impl Number for $ty {
+            fn bytes(self) -> Vec<u8> { self.to_le_bytes().to_vec() }
+            fn from_bytes(bytes: &[u8]) -> Self { <$ty>::from_le_bytes(bytes.try_into().expect("its size")) }
+        }
+    )* };
+}
+numbers!(u8 i8 u16 i16 u32 i32 u64 i64 f32);
+
+impl Device {
+    #[track_caller]
+    pub fn load(text: &str) -> Device {
+        match Module::load(text) {
+            Ok(module) => Device { module, memory: Memory::new() },
+            Err(errors) => panic!("{}", errors.iter().map(|error| format!("{error}\n")).collect::<String>()),
+        }
+    }
+
+    /// A buffer that holds `values`.
+    pub fn buffer<T: Number>(&self, values: &[T]) -> u64 {
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.bytes()).collect();
+        let address = self.memory.alloc("input", bytes.len() as u64);
+        self.memory.write(address, &bytes).expect("inside");
+        address
+    }
+
+    /// A buffer that nothing has written yet.
+    pub fn output<T: Number>(&self, count: usize) -> u64 {
+        self.memory.alloc("output", (count * size_of::<T>()) as u64)
+    }
+
+    pub fn read<T: Number>(&self, address: u64, count: usize) -> Vec<T> {
+        let mut bytes = vec![0; count * size_of::<T>()];
+        self.memory.read(address, &mut bytes).expect("inside");
+        bytes.chunks(size_of::<T>()).map(T::from_bytes).collect()
+    }
+
+    /// Launches with the bits of each argument.
+    #[track_caller]
+    pub fn run(&self, kernel: &str, config: LaunchConfig, arguments: &[u64]) {
+        let kernel = self.module.kernel(kernel).expect("the kernel's name");
+        // Triton adds pointers to scratch memory that these kernels do not use.
+        let arguments = arguments.iter().copied().chain(std::iter::repeat(0));
+        let mut params = vec![0; kernel.param_bytes() as usize];
+        for (param, value) in kernel.params().iter().zip(arguments) {
+            let (start, size) = (param.offset as usize, param.size as usize);
+            params[start..start + size].copy_from_slice(&value.to_le_bytes()[..size]);
+        }
+        if let Err(finding) = run(kernel, &self.memory, &config, &params, &Options::default()) {
+            panic!("{finding}");
+        }
+    }
+}
+
+/// A grid of blocks.
+pub fn grid(grid: [u32; 2], block: [u32; 2], dynamic_shared: u32) -> LaunchConfig {
+    LaunchConfig { grid: [grid[0], grid[1], 1], block: [block[0], block[1], 1], dynamic_shared }
+}
+
+/// The bits of an argument.
+pub fn float(x: f32) -> u64 {
+    x.to_bits() as u64
+}
+
+/// Pseudo-random words (xorshift), the same on every run.
+pub fn words(count: usize, seed: u64) -> Vec<u32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let next = |_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u32
+    };
+    (0..count).map(next).collect()
+}
+
+/// Numbers in [-1, 1) that have few bits, so that sums of some are exact.
+pub fn singles(count: usize, seed: u64) -> Vec<f32> {
+    words(count, seed).into_iter().map(|word| (word >> 24) as f32 / 128.0 - 1.0).collect()
+}
+
+/// Compares within a relative and absolute tolerance.
+#[track_caller]
+pub fn close(got: &[f32], expected: &[f32], tolerance: f32) {
+    assert_eq!(got.len(), expected.len());
+    for (at, (got, expected)) in got.iter().zip(expected).enumerate() {
+        let within = (got - expected).abs() <= tolerance * (1.0 + expected.abs());
+        assert!(within, "element {at} is {got}, not {expected}");
+    }
+}
