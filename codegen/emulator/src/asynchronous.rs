@@ -319,6 +319,10 @@ impl Asynchronous {
 
     /// Completes what is ripe and signals the mbarrier.
     pub(crate) fn complete_ripe(&mut self, shared: &mut Reserved<'_>, address: u64) -> Result<(), String> {
+        if !self.signalling.iter().any(|copy| copy.ripe) && !self.arrivals.iter().any(|arrival| arrival.ripe)
+        {
+            return Ok(());
+        }
         let ripe = |copy: &mut Copy| copy.ripe && copy.signal == Signal::Mbarrier(address);
         let done: Vec<Copy> = self.signalling.extract_if(.., ripe).collect();
         for copy in done {

@@ -101,7 +101,7 @@ impl CtaState {
             shared: Shared {
                 bytes: shared_bytes,
                 data: Zeroed::new(shared_bytes as usize),
-                map: InitMap::new(shared_bytes),
+                map: InitMap::private(shared_bytes),
                 reservations: Reservations::default(),
             },
             barriers: Default::default(),

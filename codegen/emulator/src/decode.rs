@@ -114,6 +114,7 @@ pub(crate) fn decode(
     decoder.lists.clear();
     let mut insts = decoder.instructions()?;
     let (audits, tracked) = audits(&mut insts, &effects, &suspects);
+    count_straight(&mut insts, &cfg);
     Ok(Code {
         insts,
         places: function
@@ -161,6 +162,17 @@ fn audits(insts: &mut [Inst], effects: &[Effects], suspects: &[bool]) -> (Vec<Au
         }
     }
     (audits, tracked)
+}
+
+/// Fills in [`Inst::straight`]. Lanes part and meet only between blocks.
+fn count_straight(insts: &mut [Inst], cfg: &Cfg) {
+    for block in &cfg.blocks {
+        let mut straight = 0;
+        for inst in insts[block.start..block.end].iter_mut().rev() {
+            straight = if inst.guard == NONE && inst.audit == 0 { straight + 1 } else { 0 };
+            inst.straight = straight;
+        }
+    }
 }
 
 fn error_at(instruction: &Instruction, message: impl Into<String>) -> ParseError {
@@ -223,7 +235,7 @@ impl<'f> Decoder<'f> {
         }
         let (slots, imm, effects) = (op.slots, op.imm, std::mem::take(&mut op.effects));
         self.effects.push(effects);
-        Ok(Inst { run, slots, guard, audit: 0, imm })
+        Ok(Inst { run, slots, guard, audit: 0, straight: 0, imm })
     }
 }
 

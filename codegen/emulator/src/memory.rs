@@ -195,7 +195,7 @@ impl Allocation {
             base,
             bytes,
             data: Zeroed::new(bytes as usize),
-            map: InitMap::new(bytes),
+            map: InitMap::shared(bytes),
         }
     }
 
@@ -225,14 +225,40 @@ impl Allocation {
 /// Which bytes of a range were written: one bit a byte, and one bit a page for pages written whole.
 pub(crate) struct InitMap {
     bytes: u64,
+    /// Whether one thread alone uses the map, so that words need not be changed in one step.
+    private: bool,
     pages: Zeroed,
     bits: Zeroed,
 }
 
 impl InitMap {
-    pub(crate) fn new(bytes: u64) -> InitMap {
+    /// A map that several threads use.
+    fn shared(bytes: u64) -> InitMap {
+        InitMap { private: false, ..InitMap::private(bytes) }
+    }
+
+    /// A map that one thread uses at a time.
+    pub(crate) fn private(bytes: u64) -> InitMap {
         let words = |bits: u64| (bits.div_ceil(64) * 8) as usize;
-        InitMap { bytes, pages: Zeroed::new(words(bytes.div_ceil(PAGE))), bits: Zeroed::new(words(bytes)) }
+        let (pages, bits) = (Zeroed::new(words(bytes.div_ceil(PAGE))), Zeroed::new(words(bytes)));
+        InitMap { bytes, private: true, pages, bits }
+    }
+
+    #[inline(always)]
+    fn set(&self, word: &AtomicU64, mask: u64) {
+        match word.load(Relaxed) {
+            old if old & mask == mask => {}
+            old if self.private => word.store(old | mask, Relaxed),
+            _ => _ = word.fetch_or(mask, Relaxed),
+        }
+    }
+
+    #[inline(always)]
+    fn unset(&self, word: &AtomicU64, mask: u64) {
+        match self.private {
+            true => word.store(word.load(Relaxed) & !mask, Relaxed),
+            false => _ = word.fetch_and(!mask, Relaxed),
+        }
     }
 
     pub(crate) fn clear(&mut self) {
@@ -283,15 +309,19 @@ impl InitMap {
 
     /// Forgets that a range was written. Nobody else may use the map meanwhile.
     pub(crate) fn unmark(&self, offset: u64, bytes: u64) {
-        for page in offset / PAGE..(offset + bytes).div_ceil(PAGE) {
+        let end = offset + bytes;
+        for page in offset / PAGE..end.div_ceil(PAGE) {
             if self.page_is_full(page) {
+                self.unset(self.pages.word(page / 64), 1 << (page % 64));
+                // What lies in the page but not in the range stays written.
                 let start = page * PAGE;
-                self.mark_bits(start, PAGE.min(self.bytes - start));
-                self.pages.word(page / 64).fetch_and(!(1 << (page % 64)), Relaxed);
+                let after = (start + PAGE).min(self.bytes).max(end);
+                self.mark_bits(start, offset.saturating_sub(start));
+                self.mark_bits(end, after - end);
             }
         }
         for (word, mask) in words(offset, bytes) {
-            self.bits.word(word).fetch_and(!mask, Relaxed);
+            self.unset(self.bits.word(word), mask);
         }
     }
 
@@ -304,7 +334,7 @@ impl InitMap {
             return self.mark_bits(offset, bytes);
         }
         for (word, mask) in words(first, last - first) {
-            self.pages.word(word).fetch_or(mask, Relaxed);
+            self.set(self.pages.word(word), mask);
         }
         self.mark_bits(offset, first * PAGE - offset);
         let tail = (last * PAGE).min(end);
@@ -313,10 +343,7 @@ impl InitMap {
 
     fn mark_bits(&self, offset: u64, bytes: u64) {
         for (word, mask) in words(offset, bytes) {
-            let bits = self.bits.word(word);
-            if bits.load(Relaxed) & mask != mask {
-                bits.fetch_or(mask, Relaxed);
-            }
+            self.set(self.bits.word(word), mask);
         }
     }
 }

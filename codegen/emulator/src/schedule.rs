@@ -316,24 +316,15 @@ fn run_warp(warp: &mut Warp, cta: &mut CtaState, worker: &mut Worker, launch: &L
             m.warp.pop();
             continue;
         }
-        let inst = &code.insts[m.warp.pc];
-        let mask = m.warp.mask;
-        m.active = if inst.guard == NONE { mask } else { mask & m.mask(inst.guard) };
-        if m.worker.clock - start == WARP_TURN {
+        if m.worker.clock - start >= WARP_TURN {
             break Flow::Next;
         }
-        m.worker.clock += 1;
-        if inst.audit != 0 && !audit(&mut m, inst, mask) {
-            break Flow::Fault;
-        }
-        if m.active == 0 {
-            m.warp.pc += 1;
-            continue;
-        }
-        lanes += m.active.count_ones() as u64;
-        // SAFETY: the decoder laid out the slots for this kernel's register file, which `warp` has, and
-        // chose functions that the CPU can run.
-        match unsafe { (inst.run)(&mut m, inst) } {
+        let rest = &code.insts[m.warp.pc..];
+        let flow = match rest[0].straight {
+            0 => step(&mut m, &rest[0], &mut lanes),
+            straight => run_straight(&mut m, &rest[..straight as usize], &mut lanes),
+        };
+        match flow {
             Flow::Next => m.warp.pc += 1,
             Flow::Jump => {}
             flow @ (Flow::Yield | Flow::Stall | Flow::Wait) => {
@@ -346,6 +337,44 @@ fn run_warp(warp: &mut Warp, cta: &mut CtaState, worker: &mut Worker, launch: &L
     m.worker.stats.warp_instructions += m.worker.clock - start;
     m.worker.stats.lane_instructions += lanes;
     flow
+}
+
+/// Runs instructions that all lanes of the warp's mask execute, until one does not go on with the next;
+/// `warp.pc` is at the last one run.
+#[inline(always)]
+fn run_straight(m: &mut Machine<'_>, insts: &[Inst], lanes: &mut u64) -> Flow {
+    m.active = m.warp.mask;
+    let each = m.active.count_ones() as u64;
+    let first = m.warp.pc;
+    for (index, inst) in insts.iter().enumerate() {
+        m.warp.pc = first + index;
+        m.worker.clock += 1;
+        *lanes += each;
+        // SAFETY: the decoder laid out the slots for this kernel's register file, which `warp` has, and
+        // chose functions that the CPU can run.
+        let flow = unsafe { (inst.run)(m, inst) };
+        if flow != Flow::Next {
+            return flow;
+        }
+    }
+    Flow::Next
+}
+
+/// Runs one instruction in the lanes for which its guard holds.
+#[inline(always)]
+fn step(m: &mut Machine<'_>, inst: &Inst, lanes: &mut u64) -> Flow {
+    let mask = m.warp.mask;
+    m.active = if inst.guard == NONE { mask } else { mask & m.mask(inst.guard) };
+    m.worker.clock += 1;
+    if inst.audit != 0 && !audit(m, inst, mask) {
+        return Flow::Fault;
+    }
+    if m.active == 0 {
+        return Flow::Next;
+    }
+    *lanes += m.active.count_ones() as u64;
+    // SAFETY: as in `run_straight`.
+    unsafe { (inst.run)(m, inst) }
 }
 
 /// Registers that some path reads before it writes them are tracked lane by lane.

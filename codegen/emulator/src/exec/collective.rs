@@ -2,8 +2,8 @@
 //!
 //! Every `.sync` form names its members; all of them that have not exited must execute it together.
 
-use super::lanes::LANES;
-use super::{A, B, C, D, Exec, Flow, Inst, Machine, NONE};
+use super::lanes::{LANES, lane_loop};
+use super::{A, B, C, D, Exec, Flow, Inst, Machine, NONE, lanes_of};
 use crate::ast::Operand;
 use crate::decode::Op;
 use crate::finding::FindingKind;
@@ -20,7 +20,11 @@ fn members(m: &mut Machine<'_>, slot: u32) -> Option<u32> {
     let masks = m.warp.regs.lanes::<u32>(slot);
     let first = m.active.trailing_zeros();
     let mask = masks[first as usize];
-    let agree = m.active_lanes().all(|lane| masks[lane] == mask);
+    let mut others = 0;
+    for lane in 0..LANES {
+        others |= if m.active >> lane & 1 != 0 { masks[lane] ^ mask } else { 0 };
+    }
+    let agree = others == 0;
     if agree && m.active & !mask == 0 && mask & m.warp.live & !m.active == 0 {
         return Some(mask);
     }
@@ -59,49 +63,56 @@ pub(crate) fn warp_sync(m: &mut Machine<'_>, i: &Inst) -> Flow {
     Flow::Next
 }
 
-/// The modes of `shfl`, as `imm` has them.
+/// The modes of `shfl`.
 const SHUFFLES: [(&str, u64); 4] = [("up", 0), ("down", 1), ("bfly", 2), ("idx", 3)];
 
-fn shuffle(m: &mut Machine<'_>, i: &Inst) -> Flow {
-    if members(m, i.slots[MEMBERS]).is_none() {
-        return Flow::Fault;
-    }
-    let values = *m.warp.regs.lanes::<u32>(i.slots[A]);
-    let amounts = m.warp.regs.lanes::<u32>(i.slots[B]);
-    let controls = m.warp.regs.lanes::<u32>(i.slots[C]);
-    let mut d = [0u32; LANES];
-    let mut valid = 0;
-    let mut read = 0;
-    for lane in 0..LANES {
-        let (amount, control) = ((amounts[lane] & 31) as i32, controls[lane]);
-        let (clamp, segment) = ((control & 31) as i32, (control >> 8 & 31) as i32);
-        let own = lane as i32;
-        let last = own & segment | clamp & !segment;
-        let first = own & segment;
-        let (source, inside) = match i.imm {
-            0 => (own - amount, own - amount >= last),
-            1 => (own + amount, own + amount <= last),
-            2 => (own ^ amount, own ^ amount <= last),
-            _ => (first | amount & !segment, (first | amount & !segment) <= last),
-        };
-        let source = if inside { source as usize & 31 } else { lane };
-        valid |= (inside as u32) << lane;
-        d[lane] = values[source];
-        if m.active >> lane & 1 != 0 {
-            read |= 1 << source;
+lane_loop! {
+    /// `MODE`: as in [`SHUFFLES`].
+    fn shuffle[const MODE: u64][MODE](m, i) {
+        if members(m, i.slots[MEMBERS]).is_none() {
+            return Flow::Fault;
         }
+        let values = *m.warp.regs.lanes::<u32>(i.slots[A]);
+        let amounts = m.warp.regs.lanes::<u32>(i.slots[B]);
+        let controls = m.warp.regs.lanes::<u32>(i.slots[C]);
+        let mut sources = [0u32; LANES];
+        let mut valid = 0;
+        for lane in 0..LANES {
+            let (amount, control) = ((amounts[lane] & 31) as i32, controls[lane]);
+            let (clamp, segment) = ((control & 31) as i32, (control >> 8 & 31) as i32);
+            let own = lane as i32;
+            let last = own & segment | clamp & !segment;
+            let first = own & segment;
+            let (source, inside) = match MODE {
+                0 => (own - amount, own - amount >= last),
+                1 => (own + amount, own + amount <= last),
+                2 => (own ^ amount, own ^ amount <= last),
+                _ => (first | amount & !segment, (first | amount & !segment) <= last),
+            };
+            sources[lane] = if inside { source as u32 & 31 } else { own as u32 };
+            valid |= (inside as u32) << lane;
+        }
+        if m.active != u32::MAX && m.launch.checks {
+            let read = lanes_of(m.active).fold(0, |read, lane| read | 1 << sources[lane]);
+            if read & !m.active != 0 {
+                return from_inactive(m, read & !m.active);
+            }
+        }
+        let d: [u32; LANES] = std::array::from_fn(|lane| values[sources[lane] as usize % LANES]);
+        m.warp.regs.write(i.slots[D], &d, m.active);
+        if i.slots[P] != NONE {
+            m.set_mask(i.slots[P], valid);
+        }
+        Flow::Next
     }
-    if m.launch.checks && read & !m.active != 0 {
-        let source = (read & !m.active).trailing_zeros();
-        let state = if m.warp.live >> source & 1 != 0 { "is inactive" } else { "has exited" };
-        let detail = format!("it reads lane {source}, which {state}");
-        return m.fault(FindingKind::ShuffleFromInactiveLane, m.active.trailing_zeros(), detail);
-    }
-    m.warp.regs.write(i.slots[D], &d, m.active);
-    if i.slots[P] != NONE {
-        m.set_mask(i.slots[P], valid);
-    }
-    Flow::Next
+}
+
+#[cold]
+fn from_inactive(m: &mut Machine<'_>, inactive: u32) -> Flow {
+    let source = inactive.trailing_zeros();
+    let state = if m.warp.live >> source & 1 != 0 { "is inactive" } else { "has exited" };
+    let detail = format!("it reads lane {source}, which {state}");
+    m.fault(FindingKind::ShuffleFromInactiveLane, m.active.trailing_zeros(), detail)
 }
 
 /// `imm`: 0 `all`, 1 `any`, 2 `uni`, 3 `ballot`.
@@ -216,8 +227,12 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
             op.slots[B] = op.src(2, Ty::B32)?;
             op.slots[C] = op.src(3, Ty::B32)?;
             op.slots[MEMBERS] = op.src(4, Ty::B32)?;
-            op.imm = mode;
-            Ok(shuffle)
+            Ok(match mode {
+                0 => shuffle::<0>(),
+                1 => shuffle::<1>(),
+                2 => shuffle::<2>(),
+                _ => shuffle::<3>(),
+            })
         }
         "vote" => {
             let modes = [("all", 0), ("any", 1), ("uni", 2), ("ballot", 3)];

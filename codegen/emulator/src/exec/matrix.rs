@@ -9,11 +9,13 @@
 //! double precision, rounded once to the result's type; a device adds in an order and a precision of
 //! its own.
 
+#[cfg(target_arch = "x86_64")]
+use super::bytes;
 use super::lanes::{LANES, lane_loop};
 use super::load_store::{address_operand, take_space};
 use super::resolve::{Access, Resolved, StateSpace, resolve};
 use super::rounding::{Bf16, F16, Format, canonical};
-use super::{D, Exec, Machine};
+use super::{D, Exec, Flow, Inst, Machine};
 use crate::ast::Operand;
 use crate::decode::Op;
 use crate::finding::FindingKind;
@@ -21,9 +23,9 @@ use crate::module::ParseError;
 use crate::types::{Ty, Width};
 
 const ROWS: usize = 16;
-const COLUMNS: usize = 8;
+pub(super) const COLUMNS: usize = 8;
 /// Registers of an integer or single-precision accumulator.
-const ACCUMULATORS: usize = 4;
+pub(super) const ACCUMULATORS: usize = 4;
 /// `imm` is the position of the slots in the list; this bit asks for `.satfinite`.
 const SATURATES: u64 = 1 << 63;
 
@@ -172,33 +174,74 @@ fn place(lane: usize, index: usize) -> (usize, usize) {
     (lane / 4 + 8 * (index >> 1), 2 * (lane % 4) + (index & 1))
 }
 
-lane_loop! {
-    /// `D = A · B + C` of 8-bit integers; `RA` registers of `A` a lane and half as many of `B`.
-    fn integer_mma[EA: Element<Value = f32>, EB: Element<Value = f32>, const RA: usize][EA, EB, RA](m, i) {
-        if !whole_warp(m) {
-            return Flow::Fault;
-        }
-        let list = m.launch.kernel.code.list(i.imm & !SATURATES);
-        let (d, rest) = list.split_at(ACCUMULATORS);
-        let (a, rest) = rest.split_at(RA);
-        let (b, c) = rest.split_at(RA / 2);
-        let sums = product::<EA, EB, f32>(m, (a, b), Default::default());
-        let saturates = i.imm & SATURATES != 0;
-        let mut totals = [[0u32; LANES]; ACCUMULATORS];
-        for index in 0..ACCUMULATORS {
-            let c = m.warp.regs.lanes::<u32>(c[index]);
-            for lane in 0..LANES {
+/// Bytes of `A` or `B`, signed or not.
+pub(crate) trait Bytes: Element<Value = f32> {
+    const SIGNED: bool;
+}
+
+impl Bytes for Signed8 {
+    const SIGNED: bool = true;
+}
+
+impl Bytes for Unsigned8 {
+    const SIGNED: bool = false;
+}
+
+/// `D = A · B + C` of 8-bit integers; `RA` registers of `A` a lane and half as many of `B`.
+fn integer_mma<EA: Bytes, EB: Bytes, const RA: usize>() -> Exec {
+    fn portable<EA: Bytes, EB: Bytes, const RA: usize>(m: &mut Machine<'_>, i: &Inst) -> Flow {
+        integer_sum::<RA>(m, i, |m, a, b| {
+            let sums = product::<EA, EB, f32>(m, (a, b), Default::default());
+            let sum = |index, lane| {
                 let (row, column) = place(lane, index);
-                let (c, sum) = (c[lane] as i32, sums[row][column] as i32);
-                let total = if saturates { c.saturating_add(sum) } else { c.wrapping_add(sum) };
-                totals[index][lane] = total as u32;
-            }
-        }
-        for index in 0..ACCUMULATORS {
-            *m.warp.regs.lanes_mut(d[index]) = totals[index];
-        }
-        Flow::Next
+                sums[row][column] as i32
+            };
+            std::array::from_fn(|index| std::array::from_fn(|lane| sum(index, lane)))
+        })
     }
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    fn wide<EA: Bytes, EB: Bytes, const RA: usize>(m: &mut Machine<'_>, i: &Inst) -> Flow {
+        integer_sum::<RA>(m, i, |m, a, b| {
+            let a: [_; RA] = std::array::from_fn(|index| m.warp.regs.lanes::<u32>(a[index]));
+            let b: [_; 2] = std::array::from_fn(|index| m.warp.regs.lanes::<u32>(b[index.min(RA / 2 - 1)]));
+            bytes::product((a, EA::SIGNED), (&b[..RA / 2], EB::SIGNED))
+        })
+    }
+    #[cfg(target_arch = "x86_64")]
+    if super::lanes::wide() {
+        return wide::<EA, EB, RA>;
+    }
+    portable::<EA, EB, RA>
+}
+
+/// Adds what `product` makes of the slots of `A` and `B`.
+#[inline(always)]
+fn integer_sum<const RA: usize>(
+    m: &mut Machine<'_>,
+    i: &Inst,
+    product: impl Fn(&Machine<'_>, &[u32], &[u32]) -> [[i32; LANES]; ACCUMULATORS],
+) -> Flow {
+    if !whole_warp(m) {
+        return Flow::Fault;
+    }
+    let list = m.launch.kernel.code.list(i.imm & !SATURATES);
+    let (d, rest) = list.split_at(ACCUMULATORS);
+    let (a, rest) = rest.split_at(RA);
+    let (b, c) = rest.split_at(RA / 2);
+    let mut totals = product(m, a, b);
+    let saturates = i.imm & SATURATES != 0;
+    for (totals, &c) in totals.iter_mut().zip(c) {
+        let c = m.warp.regs.lanes::<i32>(c);
+        for lane in 0..LANES {
+            let (c, sum) = (c[lane], totals[lane]);
+            totals[lane] = if saturates { c.saturating_add(sum) } else { c.wrapping_add(sum) };
+        }
+    }
+    for (totals, &d) in totals.iter().zip(d) {
+        *m.warp.regs.lanes_mut(d) = *totals;
+    }
+    Flow::Next
 }
 
 lane_loop! {

@@ -3,6 +3,7 @@
 //! A wait for a phase that is not complete fails at once, however long the instruction may wait: the
 //! warp makes room for others, and its loop tries again.
 
+use super::lanes::LANES;
 use super::load_store::{address_operand, take_hints, take_space};
 use super::resolve::{Access, StateSpace, range, shared_addresses};
 use super::{A, B, D, Exec, Flow, Inst, Machine, NONE, lanes_of};
@@ -131,24 +132,34 @@ fn transact(m: &mut Machine<'_>, i: &Inst) -> Flow {
 /// `test_wait` and `try_wait`.
 fn wait(m: &mut Machine<'_>, i: &Inst) -> Flow {
     let addresses = shared_addresses(m, i);
-    let parity = i.slots[OPTIONS] & PARITY != 0;
+    let operands: [u64; LANES] = match i.slots[OPTIONS] & PARITY {
+        0 => *m.warp.regs.lanes::<u64>(i.slots[B]),
+        _ => m.warp.regs.lanes::<u32>(i.slots[B]).map(u64::from),
+    };
     let mut complete = 0;
-    for lane in m.active_lanes() {
-        let address = addresses[lane];
-        let awaited = match parity {
-            true => Awaited::Parity(m.warp.regs.lanes::<u32>(i.slots[B])[lane]),
-            false => Awaited::State(m.warp.regs.lanes::<u64>(i.slots[B])[lane]),
+    let mut left = m.active;
+    while left != 0 {
+        // Lanes that wait for the same thing get the same answer; mostly all do.
+        let lane = left.trailing_zeros() as usize;
+        let (address, operand) = (addresses[lane], operands[lane]);
+        let same = |lane: &usize| addresses[*lane] == address && operands[*lane] == operand;
+        let lanes = lanes_of(left).filter(same).fold(0, |lanes, lane| lanes | 1 << lane);
+        left &= !lanes;
+        let awaited = match i.slots[OPTIONS] & PARITY {
+            0 => Awaited::State(operand),
+            _ => Awaited::Parity(operand as u32),
         };
         let (under_way, mut shared) = m.cta.under_way(m.launch.checks);
         let completed = under_way.complete_ripe(&mut shared, address);
         let Some(mbarrier) = under_way.mbarrier(address) else { return no_mbarrier(m, lane, address) };
         match completed.and_then(|()| mbarrier.is_complete(awaited)) {
             Ok(true) => {
-                complete |= 1 << lane;
-                m.warp.waited |= (mbarrier.waited as u32) << lane;
+                complete |= lanes;
+                m.warp.waited |= if mbarrier.waited { lanes } else { 0 };
             }
             Ok(false) => {
-                m.warp.stalled = Some(Stalled { address, awaited, lane: lane as u32, pc: m.warp.pc });
+                let lane = u32::BITS - 1 - lanes.leading_zeros();
+                m.warp.stalled = Some(Stalled { address, awaited, lane, pc: m.warp.pc });
             }
             Err(detail) => return misuse(m, lane, address, detail),
         }
@@ -158,8 +169,12 @@ fn wait(m: &mut Machine<'_>, i: &Inst) -> Flow {
         return Flow::Next;
     }
     // Only now, so that lanes that wait together fail together.
+    let mut last = None;
     for lane in lanes_of(m.active & !complete) {
-        m.cta.asynchronous.ripen(addresses[lane]);
+        if last != Some(addresses[lane]) {
+            m.cta.asynchronous.ripen(addresses[lane]);
+            last = Some(addresses[lane]);
+        }
     }
     Flow::Stall
 }

@@ -8,6 +8,8 @@
 
 pub(crate) mod atomic;
 pub(crate) mod bits;
+#[cfg(target_arch = "x86_64")]
+mod bytes;
 pub(crate) mod collective;
 pub(crate) mod compare;
 pub(crate) mod control;
@@ -84,6 +86,9 @@ pub(crate) struct Inst {
     /// Index + 1 into [`crate::decode::Code::audits`] for instructions whose registers must be checked
     /// as they run; 0 otherwise.
     pub(crate) audit: u32,
+    /// How many instructions from here on, this one included, all lanes that execute one execute together
+    /// without guard and audit; 0 if this one has either.
+    pub(crate) straight: u32,
     /// Family-specific immediate: an address offset, a branch target, packed options.
     pub(crate) imm: u64,
 }

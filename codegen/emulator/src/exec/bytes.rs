@@ -1,0 +1,112 @@
+//! `mma` of 8-bit integers by AVX2.
+//!
+//! In a fragment register ([`super::matrix`] says where elements lie) lanes `4g ..+ 4` hold 16 consecutive columns of
+//! a row of `A`, or 16 consecutive rows of a column of `B`: 16 bytes, one after the other. Widened to 16 bits they fill
+//! a vector, and `vpmaddwd` multiplies two of them and adds neighbours. Products of bytes and sums of 32 of them are
+//! exact in 32 bits.
+//!
+//! Columns of `B` that are zero are left out: kernels that multiply a vector leave most of them empty.
+
+use std::arch::x86_64::{
+    __m256i, _mm_load_si128, _mm256_add_epi32, _mm256_cvtepi8_epi16, _mm256_cvtepu8_epi16, _mm256_hadd_epi32,
+    _mm256_madd_epi16, _mm256_permute2x128_si256, _mm256_setzero_si256, _mm256_storeu_si256,
+    _mm256_unpackhi_epi32, _mm256_unpackhi_epi64, _mm256_unpacklo_epi32, _mm256_unpacklo_epi64,
+};
+
+use super::lanes::LANES;
+use super::matrix::{ACCUMULATORS, COLUMNS};
+
+/// A fragment register of all lanes.
+type Fragment = [u32; LANES];
+
+/// Rows that are added up together: as many as a vector has sums.
+const GROUP: usize = 8;
+
+/// Sixteen bytes of a row or column, as 16-bit integers.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn widen(fragment: &Fragment, group: usize, signed: bool) -> __m256i {
+    let words: &[u32; 4] = fragment.as_chunks().0.get(group).unwrap_or(&[0; 4]);
+    // SAFETY: 16 bytes, aligned to 16 because registers start at multiples of 64.
+    let bytes = unsafe { _mm_load_si128(words.as_ptr().cast()) };
+    if signed { _mm256_cvtepi8_epi16(bytes) } else { _mm256_cvtepu8_epi16(bytes) }
+}
+
+/// The sums of eight vectors' elements.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn sum_each(v: [__m256i; GROUP]) -> __m256i {
+    let pairs = |i: usize| _mm256_hadd_epi32(v[i], v[i + 1]);
+    let first = _mm256_hadd_epi32(pairs(0), pairs(2));
+    let second = _mm256_hadd_epi32(pairs(4), pairs(6));
+    let low = _mm256_permute2x128_si256::<0x20>(first, second);
+    let high = _mm256_permute2x128_si256::<0x31>(first, second);
+    _mm256_add_epi32(low, high)
+}
+
+/// Four columns of eight rows as eight rows of four: how accumulators lie in a register.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn interleave(columns: [__m256i; 4], out: &mut [i32; LANES]) {
+    let [a, b, c, d] = columns;
+    let (ab, cd) = (_mm256_unpacklo_epi32(a, b), _mm256_unpacklo_epi32(c, d));
+    let (ef, gh) = (_mm256_unpackhi_epi32(a, b), _mm256_unpackhi_epi32(c, d));
+    // Rows 0 and 4, 1 and 5, 2 and 6, 3 and 7.
+    let rows = [
+        _mm256_unpacklo_epi64(ab, cd),
+        _mm256_unpackhi_epi64(ab, cd),
+        _mm256_unpacklo_epi64(ef, gh),
+        _mm256_unpackhi_epi64(ef, gh),
+    ];
+    let quads = [
+        _mm256_permute2x128_si256::<0x20>(rows[0], rows[1]),
+        _mm256_permute2x128_si256::<0x20>(rows[2], rows[3]),
+        _mm256_permute2x128_si256::<0x31>(rows[0], rows[1]),
+        _mm256_permute2x128_si256::<0x31>(rows[2], rows[3]),
+    ];
+    for (quad, out) in quads.into_iter().zip(out.as_chunks_mut::<8>().0) {
+        // SAFETY: `out` has the 32 bytes that are written.
+        unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), quad) };
+    }
+}
+
+/// `A · B` as the accumulators lie, for `RA` registers of `A` and half as many of `B`, whose bytes are signed as told.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn product<const RA: usize>(
+    (a, a_signed): ([&Fragment; RA], bool),
+    (b, b_signed): (&[&Fragment], bool),
+) -> [[i32; LANES]; ACCUMULATORS] {
+    let zero = _mm256_setzero_si256();
+    let mut left = [[zero; GROUP]; RA];
+    for (left, fragment) in left.iter_mut().zip(a) {
+        for (row, left) in left.iter_mut().enumerate() {
+            *left = widen(fragment, row, a_signed);
+        }
+    }
+    // Registers 0 and 2 of `A` are the upper rows, 1 and 3 the lower.
+    let mut sums = [[zero; COLUMNS]; 2];
+    for column in 0..COLUMNS {
+        let used = |fragment: &&Fragment| fragment[4 * column..][..4].iter().any(|&word| word != 0);
+        if !b.iter().any(used) {
+            continue;
+        }
+        for (half, sums) in sums.iter_mut().enumerate() {
+            let mut products = [zero; GROUP];
+            for (step, fragment) in b.iter().enumerate() {
+                let right = widen(fragment, column, b_signed);
+                for row in 0..GROUP {
+                    let product = _mm256_madd_epi16(left[2 * step + half][row], right);
+                    products[row] = _mm256_add_epi32(products[row], product);
+                }
+            }
+            sums[column] = sum_each(products);
+        }
+    }
+    let mut out = [[0; LANES]; ACCUMULATORS];
+    for (index, out) in out.iter_mut().enumerate() {
+        let (half, odd) = (index >> 1, index & 1);
+        interleave(std::array::from_fn(|t| sums[half][2 * t + odd]), out);
+    }
+    out
+}
