@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use bespoke_emulator::{LaunchConfig, Memory, Module, Options, run};
+use bespoke_emulator::{Checks, LaunchConfig, Memory, Module, Options, run};
 
 /// A chain of fused multiply-adds; a loop over a private part of memory; the same with `dp4a`; and matrix
 /// products of bytes and of halves, one of four instructions;
@@ -99,7 +99,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     memory.fill(data, bytes, 0)?;
     println!("per second and core:");
     for kernel in module.kernels() {
-        for checks in [false, true] {
+        for checks in [Checks::NONE, Checks::ALL] {
             let options = Options { checks, ..Options::default() };
             let config = LaunchConfig::linear(256, 256);
             let (start, before) = (Instant::now(), cpu_seconds(Instant::now()));
@@ -111,9 +111,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let seconds = (cpu_seconds(start) - before) / rounds as f64;
             let moved = stats.global_bytes_loaded + stats.global_bytes_stored;
             println!(
-                "{:8} checks {:5}: {:6.2} G lane-instructions, {:6.2} GB; {:5.1} ns a warp instruction",
+                "{:8} checks {:4}: {:6.2} G lane-instructions, {:6.2} GB; {:5.1} ns a warp instruction",
                 kernel.name(),
-                checks,
+                if checks == Checks::NONE { "none" } else { "all" },
                 stats.lane_instructions as f64 / seconds / 1e9,
                 moved as f64 / seconds / 1e9,
                 seconds * 1e9 / stats.warp_instructions as f64,

@@ -32,21 +32,41 @@ impl LaunchConfig {
     }
 }
 
+/// What to look for in a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checks {
+    /// Reads of memory and registers that nothing wrote, copies in flight that are not waited for, and
+    /// shuffles from lanes that do not take part.
+    pub memory: bool,
+}
+
+impl Checks {
+    /// All that is wrong whatever the kernel is for.
+    pub const ALL: Checks = Checks { memory: true };
+    /// Only what is always checked.
+    pub const NONE: Checks = Checks { memory: false };
+}
+
+impl Default for Checks {
+    fn default() -> Checks {
+        Checks::ALL
+    }
+}
+
 /// How to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Worker threads; 0 for one a core.
     pub threads: usize,
-    /// Whether to look for reads of memory and registers that nothing wrote, and for shuffles from
-    /// lanes that do not take part. Bounds, alignment, barriers and member masks are always checked.
-    pub checks: bool,
+    /// What to look for besides bounds, alignment, barriers and member masks, which are always checked.
+    pub checks: Checks,
     /// A CTA that executes more than this many instructions a warp, on average, is taken to hang.
     pub instruction_limit: u64,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { threads: 0, checks: true, instruction_limit: 1 << 30 }
+        Options { threads: 0, checks: Checks::ALL, instruction_limit: 1 << 30 }
     }
 }
 
@@ -111,7 +131,7 @@ pub(crate) fn run_in<'a>(
         grid: config.grid,
         block: config.block,
         dynamic_shared: config.dynamic_shared,
-        checks: options.checks,
+        checks: options.checks.memory,
         instruction_limit: options.instruction_limit,
         resolver: crate::exec::resolve::resolver(),
         module_base,

@@ -113,7 +113,7 @@ mod types;
 mod warp;
 
 pub use finding::{Finding, FindingKind, Neighbour, SourceLine, Space};
-pub use launch::{LaunchConfig, Options, Stats, run};
+pub use launch::{Checks, LaunchConfig, Options, Stats, run};
 pub use memory::{Memory, MemoryError};
 pub use module::{Kernel, Module, Param, ParseError};
 pub use programmatic::ProgrammaticOrder;

@@ -12,8 +12,8 @@ use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use miette::{IntoDiagnostic, miette};
 
-use super::session;
-use crate::device::{self, Device, Kind, Selector};
+use super::session::{self, DeviceArgs};
+use crate::device::{Device, Kind};
 use crate::engine::target_for;
 use crate::selftest::{self, Report, Row};
 
@@ -28,9 +28,9 @@ use crate::selftest::{self, Report, Row};
   bespoke selftest --device cuda:1 --shape llama-3.1-8b --format json
   bespoke selftest --shape model.gguf")]
 pub struct SelftestArgs {
-    /// The device: auto, cuda, cuda:N or emulator.
-    #[arg(long, default_value = "auto")]
-    device: Selector,
+    /// Where to run.
+    #[command(flatten)]
+    device: DeviceArgs,
     /// Only kernels whose name contains this.
     #[arg(long, value_name = "SUBSTRING")]
     filter: Option<String>,
@@ -55,7 +55,7 @@ enum Format {
 
 /// Runs the self-test and prints its table; an error names what failed.
 pub fn execute(args: &SelftestArgs) -> miette::Result<()> {
-    let opened = device::open(args.device)?;
+    let opened = args.device.open()?;
     let device = &*opened.device;
     let info = device.info();
     tracing::info!("{}: {} ({})", info.kind, info.name, opened.reason);

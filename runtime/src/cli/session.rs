@@ -10,15 +10,51 @@ use miette::{IntoDiagnostic, WrapErr};
 use super::interrupt;
 use super::progress::Progress;
 use super::rules::RulesArgs;
-use crate::device::{self, Selector};
+use crate::device::{self, Checks, Opened, Selector};
 use crate::engine::{Engine, EngineError, EngineOptions, SamplingParams};
+
+/// Where to run, and how closely to look.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub struct DeviceArgs {
+    /// Where to run: auto, cuda, cuda:N or emulator
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    device: Selector,
+    /// What the emulator looks for besides accesses out of bounds, which it always finds: all or none, which is faster
+    #[arg(long, value_name = "CHECKS", value_enum, default_value_t = CheckLevel::All)]
+    checks: CheckLevel,
+}
+
+/// What the emulator looks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum CheckLevel {
+    /// Only what is always checked.
+    None,
+    /// Everything.
+    All,
+}
+
+impl DeviceArgs {
+    /// The device, with all checks.
+    pub fn on(device: Selector) -> DeviceArgs {
+        DeviceArgs { device, checks: CheckLevel::All }
+    }
+
+    /// Opens it.
+    pub fn open(self) -> device::Result<Opened> {
+        let checks = match self.checks {
+            CheckLevel::None => Checks::NONE,
+            CheckLevel::All => Checks::ALL,
+        };
+        device::open_with(self.device, checks)
+    }
+}
 
 /// Arguments of every command that decodes.
 #[derive(clap::Args, Clone, Debug)]
 pub struct DecodeArgs {
-    /// Where to run: auto, cuda, cuda:N or emulator
-    #[arg(long, value_name = "DEVICE", default_value = "auto")]
-    pub device: Selector,
+    /// Where to run.
+    #[command(flatten)]
+    pub device: DeviceArgs,
     /// Positions in the KV cache [default: 4096 or what the command needs, at most the model's context]
     #[arg(long, value_name = "N")]
     pub ctx: Option<u32>,
@@ -68,7 +104,7 @@ pub fn load_sampling(
     interrupt::catch();
     let start = Instant::now();
     let tuning = args.rules.read()?;
-    let opened = device::open(args.device).map_err(device_error)?;
+    let opened = args.device.open().map_err(device_error)?;
     let opening = start.elapsed();
     tracing::info!("device: {} ({})", opened.device.info().name, opened.reason);
     let context = args.ctx.unwrap_or(context);

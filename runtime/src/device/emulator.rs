@@ -8,8 +8,8 @@ use bespoke_emulator as emulator;
 
 use super::entries::entries;
 use super::{
-    Address, Allocation, Device, DeviceInfo, Error, GraphReport, HostMemory, HostVisible, Kernel, Kind,
-    Launch, MemoryInfo, Module, Result, Sequence, assembly,
+    Address, Allocation, Checks, Device, DeviceInfo, Error, GraphReport, HostMemory, HostVisible, Kernel,
+    Kind, Launch, MemoryInfo, Module, Result, Sequence, assembly,
 };
 
 /// Kernels are generated for the target that the emulator stands in for: sm_90 has every instruction they use.
@@ -42,7 +42,7 @@ pub(super) fn info() -> DeviceInfo {
 pub(crate) fn with(change: impl FnOnce(&mut DeviceInfo)) -> Box<dyn Device> {
     let mut info = info();
     change(&mut info);
-    Box::new(EmulatorDevice::with_info(info))
+    Box::new(EmulatorDevice::with_info(info, Checks::ALL))
 }
 
 /// Bytes of memory that the machine has, where Linux tells.
@@ -63,19 +63,21 @@ pub(super) struct EmulatorDevice {
 struct State {
     memory: emulator::Memory,
     used: AtomicU64,
+    /// What launches are checked for.
+    checks: Checks,
     /// Held while launches run: like a stream, one at a time.
     running: Mutex<()>,
 }
 
 impl EmulatorDevice {
-    /// An emulator with empty memory.
-    pub fn new() -> EmulatorDevice {
-        EmulatorDevice::with_info(info())
+    /// An emulator with empty memory that looks for so much.
+    pub fn new(checks: Checks) -> EmulatorDevice {
+        EmulatorDevice::with_info(info(), checks)
     }
 
-    fn with_info(info: DeviceInfo) -> EmulatorDevice {
-        let state =
-            State { memory: emulator::Memory::new(), used: AtomicU64::new(0), running: Mutex::new(()) };
+    fn with_info(info: DeviceInfo, checks: Checks) -> EmulatorDevice {
+        let memory = emulator::Memory::new();
+        let state = State { memory, used: AtomicU64::new(0), checks, running: Mutex::new(()) };
         EmulatorDevice { info, state: Arc::new(state) }
     }
 
@@ -253,7 +255,7 @@ impl EmulatorSequence {
         let Some(kernel) = launch.kernel.handle().and_then(EmulatedKernel::get) else {
             return Err(fault("the kernel was loaded on another device".to_owned()));
         };
-        let options = emulator::Options::default();
+        let options = emulator::Options { checks: self.state.checks, ..emulator::Options::default() };
         let (memory, config, params) = (&self.state.memory, &launch.config, &launch.params);
         let outcome = match order {
             Some(order) if launch.programmatic => {
@@ -271,7 +273,8 @@ impl EmulatorSequence {
         let launches = self.launches.iter().map(|launch| launch.programmatic);
         let followed = launches.clone().skip(1).chain([false]);
         // Launches without a programmatic edge on either side have nothing to look at.
-        let ordered = launches.zip(followed).map(|(from, to)| from || to);
+        let checked = self.state.checks != Checks::NONE;
+        let ordered = launches.zip(followed).map(|(from, to)| checked && (from || to));
         ordered.enumerate().try_for_each(|(index, ordered)| self.run(index, ordered.then_some(&mut *order)))
     }
 }
@@ -360,7 +363,11 @@ mod tests {
 
     impl Fixture {
         fn new() -> Fixture {
-            let device = EmulatorDevice::new();
+            Fixture::checked(Checks::ALL)
+        }
+
+        fn checked(checks: Checks) -> Fixture {
+            let device = EmulatorDevice::new(checks);
             let module = device.load("vectors", PTX).expect("the PTX is well-formed");
             let buffers = ["a", "b", "sum"].map(|name| device.alloc(name, 4 * u64::from(N)).expect("memory"));
             let fixture = Fixture { device, module, buffers };
@@ -430,6 +437,22 @@ mod tests {
     }
 
     #[test]
+    fn without_checks_only_bounds_are_looked_at() {
+        let fixture = Fixture::checked(Checks::NONE);
+        let run = |name: &str| {
+            let kernel = fixture.module.kernel(name).expect("it is in the PTX");
+            let [a, b, sum] = fixture.addresses();
+            let first = fixture.module.kernel("vector_add").expect("it is in the PTX");
+            let first = launch(first, params(&[a, b, sum], N));
+            let second = Launch { programmatic: true, ..launch(kernel, params(&[sum], N)) };
+            fixture.device.sequence(vec![first, second]).expect("launches that fit").run_eager()
+        };
+        run("vector_double").expect("nobody looks whether it waits");
+        let error = run("out_of_bounds").expect_err("it writes past the end").to_string();
+        assert!(error.contains("out of bounds in kernel `out_of_bounds`"), "{error}");
+    }
+
+    #[test]
     fn every_launch_is_timed() {
         let fixture = Fixture::new();
         let mut sequence = fixture.sequence();
@@ -440,7 +463,7 @@ mod tests {
 
     #[test]
     fn memory_is_counted_and_runs_out_with_the_numbers() {
-        let device = EmulatorDevice::with_info(DeviceInfo { memory_total: 4096, ..info() });
+        let device = EmulatorDevice::with_info(DeviceInfo { memory_total: 4096, ..info() }, Checks::ALL);
         let first = device.alloc("first", 3072).expect("it fits");
         assert_eq!(device.memory().expect("known"), MemoryInfo { free: 1024, total: 4096 });
         let error = device.alloc("KV cache", 2048).expect_err("it does not fit");
@@ -454,7 +477,7 @@ mod tests {
 
     #[test]
     fn host_visible_memory_starts_zero_and_is_bounded() {
-        let device = EmulatorDevice::new();
+        let device = EmulatorDevice::new(Checks::ALL);
         let visible = device.alloc_host_visible("tokens", 8).expect("memory");
         let mut out = [1u8; 8];
         visible.read(0, &mut out).expect("inside");
@@ -491,7 +514,7 @@ mod tests {
 
     #[test]
     fn broken_ptx_is_shown_at_its_line() {
-        let device = EmulatorDevice::new();
+        let device = EmulatorDevice::new(Checks::ALL);
         let broken = PTX.replacen("add.f32", "addd.f32", 1);
         let error = device.load("broken", &broken).expect_err("no such instruction").to_string();
         assert!(error.starts_with("module `broken`: "), "{error}");

@@ -19,6 +19,7 @@ mod stubs;
 
 use std::fmt;
 
+pub use bespoke_emulator::Checks;
 use serde::{Serialize, Serializer};
 
 #[cfg(test)]
@@ -26,7 +27,7 @@ pub(crate) use emulator::with as emulator_with;
 pub use entries::{Entry, Parameter};
 pub use error::{DriverFailure, Error};
 pub use launch::{GraphReport, Kernel, Launch, Module, Resources, Sequence};
-pub use selector::{Opened, Selector, SelectorError, list, open};
+pub use selector::{Opened, Selector, SelectorError, list, open, open_with};
 pub use stubs::StubLauncher;
 
 /// What a device's calls return.

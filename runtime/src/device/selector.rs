@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use super::cuda::{self, CudaDevice};
 use super::emulator::{self, EmulatorDevice};
-use super::{Device, DeviceInfo, Error, Result};
+use super::{Checks, Device, DeviceInfo, Error, Result};
 
 /// The device asked for on the command line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,15 +65,20 @@ pub struct Opened {
     pub reason: String,
 }
 
-/// Opens a device.
+/// Opens a device; the emulator with all of its checks.
 pub fn open(selector: Selector) -> Result<Opened> {
+    open_with(selector, Checks::ALL)
+}
+
+/// Opens a device, and lets the emulator look for so much. A GPU looks for nothing.
+pub fn open_with(selector: Selector, checks: Checks) -> Result<Opened> {
     let opened = |device: Box<dyn Device>, reason: String| Opened { device, reason };
     match selector {
-        Selector::Emulator => Ok(opened(Box::new(EmulatorDevice::new()), "asked for".to_owned())),
+        Selector::Emulator => Ok(opened(Box::new(EmulatorDevice::new(checks)), "asked for".to_owned())),
         Selector::Cuda(ordinal) => Ok(opened(Box::new(CudaDevice::open(ordinal)?), "asked for".to_owned())),
         Selector::Auto => match CudaDevice::open(0) {
             Ok(device) => Ok(opened(Box::new(device), "the first GPU that the driver shows".to_owned())),
-            Err(Error::Unavailable { what, .. }) => Ok(opened(Box::new(EmulatorDevice::new()), what)),
+            Err(Error::Unavailable { what, .. }) => Ok(opened(Box::new(EmulatorDevice::new(checks)), what)),
             // A GPU that is there and fails: decoding a thousand times slower is no fallback for that.
             Err(error) => Err(error),
         },

@@ -1,6 +1,6 @@
 //! One seeded fault for each kind of finding, and next to it the same kernel without.
 
-use bespoke_emulator::{Finding, FindingKind, LaunchConfig, Memory, Module, Options, Space, run};
+use bespoke_emulator::{Checks, Finding, FindingKind, LaunchConfig, Memory, Module, Options, Space, run};
 use expect_test::{Expect, expect};
 
 use crate::harness::{HEADER, kernel, launch, launch_with, words};
@@ -100,7 +100,7 @@ fn uninitialised_global_memory() {
     let go = |options: &Options| run(kernel, &memory, &ONE_WARP, &data.to_le_bytes(), options);
     let finding = go(&Options::default()).expect_err("one byte is missing");
     expect!["uninitialised in kernel `kernel` (PTX line 13: `mov.u32 %r0, %tid.x; mad.wide.u32 %x0, %r0, 4, %data; ld.global.u32 %r1, [%x0];`) by thread (31, 0, 0) of CTA (0, 0, 0): 4-byte load from global memory at 0x7f000000007c, of which some bytes were never written; the access is inside `activations` (0x7f0000000000, 128 bytes)"].assert_eq(&finding.to_string());
-    go(&Options { checks: false, ..Options::default() }).expect("nobody looks");
+    go(&Options { checks: Checks::NONE, ..Options::default() }).expect("nobody looks");
     memory.write(data + 127, &[0]).expect("inside");
     go(&Options::default()).expect("all bytes are there");
 }

@@ -16,7 +16,7 @@ use super::logits::nmse;
 use super::model;
 use super::progress::Progress;
 use super::rules::RulesArgs;
-use super::session::{self, DecodeArgs};
+use super::session::{self, DecodeArgs, DeviceArgs};
 use crate::device::{self, Device, Kind, Selector};
 use crate::engine::{self, Variants};
 
@@ -87,7 +87,7 @@ fn tune(args: &TuneArgs) -> miette::Result<()> {
     // Better to fail before minutes of measuring.
     file::check(&out)?;
     let decode = DecodeArgs {
-        device: args.device,
+        device: DeviceArgs::on(args.device),
         ctx: None,
         eager: false,
         no_jit: false,
