@@ -36,7 +36,7 @@ pub(crate) struct LocalMemory {
 impl LocalMemory {
     fn new(bytes: u64) -> LocalMemory {
         let all = bytes * LANES as u64;
-        LocalMemory { bytes, data: Zeroed::new(all as usize), map: InitMap::new(all) }
+        LocalMemory { bytes, data: Zeroed::new(all as usize), map: InitMap::private(all) }
     }
 
     /// The host address of a byte that `LocalMemory::map` counts.
