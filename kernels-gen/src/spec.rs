@@ -100,7 +100,8 @@ impl KernelSpec {
         matches!(self, KernelSpec::Gemv(_) | KernelSpec::Attention(_))
     }
 
-    /// Static shared memory of products and attention, in bytes: two barriers of 8 bytes a stage; where several
+    /// Static shared memory of products and attention, in bytes: two barriers of 8 bytes a stage, and in attention two
+    /// more; where several
     /// warps search for the largest output, a candidate of 8 bytes each; in attention the number of runs that are done.
     pub fn static_shared(&self) -> u32 {
         match self {
@@ -108,7 +109,7 @@ impl KernelSpec {
                 16 * s.schedule.stages + 8 * s.schedule.warps
             }
             KernelSpec::Gemv(s) => 16 * s.schedule.stages,
-            KernelSpec::Attention(s) => 16 * s.stages + 4,
+            KernelSpec::Attention(s) => 16 * (s.stages + 1) + 4,
             _ => 0,
         }
     }

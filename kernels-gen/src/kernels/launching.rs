@@ -22,6 +22,14 @@ impl CopyEngine {
         }
     }
 
+    /// How threads wait at an mbarrier: as the oldest target with the engine can.
+    pub(crate) fn how(self) -> Wait {
+        match self {
+            CopyEngine::Bulk => Wait::Try,
+            CopyEngine::Async => Wait::Test,
+        }
+    }
+
     /// Whether this lane of a loading warp copies.
     #[device]
     pub(crate) fn takes_lane(self) -> Val<bool> {

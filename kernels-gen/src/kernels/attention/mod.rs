@@ -32,9 +32,10 @@ use shape::{CONSUMERS, WARPS};
 
 /// The barrier of the warps that multiply.
 const BARRIER: u8 = 1;
-/// Where all warps meet when query, key and value are in shared memory, and when scores and sums are.
-const PREPARED: u8 = 2;
-const SCORED: u8 = 3;
+/// Mbarriers on which the loading warp and the others wait for each other: for query, key and value in shared memory,
+/// and for the new key's scores.
+const PREPARED: u32 = 0;
+const SCORED: u32 = 1;
 
 /// Lowest score: finite, so that the difference of two of them is not a NaN.
 const LOWEST: f32 = -1e30;
@@ -115,8 +116,10 @@ pub fn attention_qk_norm(
 #[device]
 fn body(operands: &Operands, s: &AttentionShape) {
     s.trigger.at_start();
-    let ring = ring(s);
+    let (ring, meetings) = (ring(s), mbarrier_array(2));
     if thread_index() == 0 {
+        meetings.at(PREPARED).init(1);
+        meetings.at(SCORED).init(1);
         ring.init();
     }
     barrier();
@@ -127,12 +130,15 @@ fn body(operands: &Operands, s: &AttentionShape) {
         }
         if work.pages[0] < work.pages[1] {
             warp_barrier(ALL_LANES);
-            named_barrier(PREPARED, s.threads());
+            meetings.at(PREPARED).wait(0, s.copy.how());
             join::new_scores(s);
-            named_barrier(SCORED, s.threads());
+            warp_barrier(ALL_LANES);
+            if lane() == 0 {
+                meetings.at(SCORED).arrive();
+            }
         }
     } else {
-        multiply(operands, ring, &work, s);
+        multiply(operands, ring, meetings, &work, s);
     }
 }
 
@@ -194,7 +200,7 @@ fn load(operands: &Operands, ring: Pipeline, work: &Work, s: &AttentionShape) {
 
 /// The other warps.
 #[device]
-fn multiply(operands: &Operands, ring: Pipeline, work: &Work, s: &AttentionShape) {
+fn multiply(operands: &Operands, ring: Pipeline, meetings: MbarrierArray, work: &Work, s: &AttentionShape) {
     let rotation = query::Rotation::new(operands, work, s);
     query::begin_tile(operands, work, s);
     s.trigger.wait();
@@ -202,7 +208,9 @@ fn multiply(operands: &Operands, ring: Pipeline, work: &Work, s: &AttentionShape
         query::prepare(operands, &rotation, work, s);
         named_barrier(BARRIER, CONSUMERS);
         // The loading warp comes there when it has no more to load, which may be after pages are multiplied.
-        arrive_at_barrier(PREPARED, s.threads());
+        if thread_index() == 0 {
+            meetings.at(PREPARED).arrive();
+        }
         let query = tile::Query::load(s);
         let mut running = tile::Running::new(s);
         let mut consumer = ring.consumer();
@@ -222,7 +230,8 @@ fn multiply(operands: &Operands, ring: Pipeline, work: &Work, s: &AttentionShape
             page += 1;
         }
         join::keep(&running, s);
-        named_barrier(SCORED, s.threads());
+        named_barrier(BARRIER, CONSUMERS);
+        meetings.at(SCORED).wait(0, s.copy.how());
         join::join_warps(operands, work, s);
         if work.runs > 1 {
             join::join_runs(operands, work, s);
