@@ -8,6 +8,7 @@ use crate::dataflow::{self, Effects};
 use crate::exec::{self, Exec, Inst, NEGATED, NONE};
 use crate::layout::{Layout, Uniform};
 use crate::module::ParseError;
+use crate::profile::Role;
 use crate::types::{Ty, Width};
 
 /// An instruction's place in the PTX and in the kernel's own source.
@@ -30,6 +31,8 @@ pub(crate) struct Audit {
 pub(crate) struct Code {
     pub(crate) insts: Vec<Inst>,
     pub(crate) places: Vec<Place>,
+    /// What each instruction is to a profile.
+    pub(crate) roles: Vec<Role>,
     pub(crate) audits: Vec<Audit>,
     /// Operands of the instructions that have more than fit into [`Inst::slots`].
     lists: Vec<Box<[u32]>>,
@@ -45,6 +48,7 @@ impl Code {
         Code {
             insts: Vec::new(),
             places: Vec::new(),
+            roles: Vec::new(),
             audits: Vec::new(),
             lists: Vec::new(),
             tracked: 0,
@@ -122,6 +126,7 @@ pub(crate) fn decode(
             .iter()
             .map(|instruction| Place { line: instruction.line, source: instruction.source })
             .collect(),
+        roles: function.body.iter().map(Role::of).collect(),
         audits,
         lists: decoder.lists,
         tracked,

@@ -11,6 +11,7 @@ use crate::finding::{Finding, FindingKind};
 use crate::layout::Uniform;
 use crate::memory::Memory;
 use crate::module::Kernel;
+use crate::profile::{Counts, Profile, Tally};
 use crate::programmatic::Order;
 use crate::schedule::{Cta, Slice};
 
@@ -60,18 +61,20 @@ pub struct Options {
     pub threads: usize,
     /// What to look for besides bounds, alignment, barriers and member masks, which are always checked.
     pub checks: Checks,
+    /// Whether to count, instruction by instruction, what [`Profile`] tells. Slows a run down.
+    pub profile: bool,
     /// A CTA that executes more than this many instructions a warp, on average, is taken to hang.
     pub instruction_limit: u64,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { threads: 0, checks: Checks::ALL, instruction_limit: 1 << 30 }
+        Options { threads: 0, checks: Checks::ALL, profile: false, instruction_limit: 1 << 30 }
     }
 }
 
 /// What a run did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Instructions, counted once for every lane that executed them.
     pub lane_instructions: u64,
@@ -81,6 +84,8 @@ pub struct Stats {
     pub global_bytes_loaded: u64,
     /// Bytes that lanes stored to global memory.
     pub global_bytes_stored: u64,
+    /// What each instruction did, if [`Options::profile`] asks for it.
+    pub profile: Option<Box<Profile>>,
 }
 
 impl Stats {
@@ -132,6 +137,7 @@ pub(crate) fn run_in<'a>(
         block: config.block,
         dynamic_shared: config.dynamic_shared,
         checks: options.checks.memory,
+        profile: options.profile,
         instruction_limit: options.instruction_limit,
         resolver: crate::exec::resolve::resolver(),
         module_base,
@@ -155,7 +161,11 @@ pub(crate) fn run_in<'a>(
     let outcome = shared.outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
     match outcome.finding {
         Some((_, finding)) => Err(finding),
-        None => Ok(outcome.stats),
+        None => {
+            let threads = ctas * config.block.iter().map(|&n| u64::from(n)).product::<u64>();
+            let profile = outcome.tally.map(|tally| Box::new(Profile::new(kernel, threads, &tally)));
+            Ok(Stats { profile, ..outcome.stats })
+        }
     }
 }
 
@@ -206,6 +216,8 @@ struct Outcome {
     stats: Stats,
     /// The finding of the lowest CTA so far.
     finding: Option<(u64, Box<Finding>)>,
+    /// What the instructions did, if somebody wants to know.
+    tally: Option<Tally>,
 }
 
 /// What the workers of a launch share.
@@ -227,6 +239,7 @@ impl Shared<'_> {
             hints: vec![0; self.launch.kernel.instruction_count()],
             fault: None,
             stats: Stats::default(),
+            profile: self.launch.profile.then(|| self.tally()),
             clock: 0,
         };
         let mut paused = std::collections::VecDeque::new();
@@ -253,6 +266,14 @@ impl Shared<'_> {
         }
         let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
         outcome.stats.add(&worker.stats);
+        if let Some(mine) = worker.profile.take() {
+            let tally = outcome.tally.get_or_insert_with(|| self.tally());
+            tally.iter_mut().zip(&mine).for_each(|(sum, counts)| sum.add(counts));
+        }
+    }
+
+    fn tally(&self) -> Tally {
+        vec![Counts::default(); self.launch.kernel.instruction_count()].into_boxed_slice()
     }
 
     fn claim(&self) -> Option<u64> {

@@ -80,6 +80,13 @@
 //! runs launches of a sequence and finds those that touch what a launch before may still be using, or do
 //! not wait at all ([`FindingKind::ProgrammaticDependency`]).
 //!
+//! # Profiles
+//!
+//! [`Options::profile`] counts, instruction by instruction, how often warps issued it, for how many lanes,
+//! and what it cost the memory: sectors of global memory a request, bank conflicts in shared memory. A
+//! [`Profile`] sums that by source line and by class of instruction, and [`Profile::lints`] names the places
+//! where time is probably lost. These are counts of the program's own accesses, not of a device's caches.
+//!
 //! # What is refused
 //!
 //! An instruction, modifier or directive that is not implemented is an error when the module is
@@ -107,6 +114,7 @@ mod link;
 mod memory;
 mod module;
 mod parser;
+mod profile;
 mod programmatic;
 mod schedule;
 mod types;
@@ -116,4 +124,8 @@ pub use finding::{Finding, FindingKind, Neighbour, SourceLine, Space};
 pub use launch::{Checks, LaunchConfig, Options, Stats, run};
 pub use memory::{Memory, MemoryError};
 pub use module::{Kernel, Module, Param, ParseError};
+pub use profile::{
+    Class, Counts, GlobalCounts, InstructionProfile, LineProfile, Lint, LintKind, Profile, SharedCounts,
+    Thresholds,
+};
 pub use programmatic::ProgrammaticOrder;

@@ -8,6 +8,7 @@ use crate::exec::{Fault, Flow, Inst, Launch, Machine, NONE, Worker};
 use crate::finding::{FindingKind, Space};
 use crate::launch::{Stats, uniform_value};
 use crate::layout::Uniform;
+use crate::profile::observe;
 use crate::programmatic::Order;
 use crate::types::Width;
 use crate::warp::Warp;
@@ -311,6 +312,8 @@ fn run_warp(warp: &mut Warp, cta: &mut CtaState, worker: &mut Worker, launch: &L
     let mut m = Machine { warp, active: 0, cta, worker, launch };
     let mut lanes = 0u64;
     let start = m.worker.clock;
+    // A profile looks at every instruction.
+    let profiled = m.worker.profile.is_some();
     let flow = loop {
         if m.warp.pc == m.warp.reconvergence {
             m.warp.pop();
@@ -321,8 +324,10 @@ fn run_warp(warp: &mut Warp, cta: &mut CtaState, worker: &mut Worker, launch: &L
         }
         let rest = &code.insts[m.warp.pc..];
         let flow = match rest[0].straight {
-            0 => step(&mut m, &rest[0], &mut lanes),
-            straight => run_straight(&mut m, &rest[..straight as usize], &mut lanes),
+            straight if straight > 0 && !profiled => {
+                run_straight(&mut m, &rest[..straight as usize], &mut lanes)
+            }
+            _ => step(&mut m, &rest[0], &mut lanes),
         };
         match flow {
             Flow::Next => m.warp.pc += 1,
@@ -368,6 +373,9 @@ fn step(m: &mut Machine<'_>, inst: &Inst, lanes: &mut u64) -> Flow {
     m.worker.clock += 1;
     if inst.audit != 0 && !audit(m, inst, mask) {
         return Flow::Fault;
+    }
+    if m.worker.profile.is_some() {
+        observe(m, inst);
     }
     if m.active == 0 {
         return Flow::Next;

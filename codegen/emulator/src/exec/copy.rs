@@ -49,8 +49,16 @@ struct Piece {
     copied: u32,
 }
 
+/// What the lanes of a `cp.async` copy: `bytes` bytes each, of which so many come from the source.
+pub(crate) struct LaneCopies {
+    pub(crate) targets: [u64; LANES],
+    pub(crate) sources: [u64; LANES],
+    pub(crate) counts: [u32; LANES],
+    pub(crate) bytes: u32,
+}
+
 /// The list: target, source, bytes, slot of the bytes to read, slot of the predicate to read none.
-fn copy(m: &mut Machine<'_>, i: &Inst) -> Flow {
+pub(crate) fn lane_copies(m: &Machine<'_>, i: &Inst) -> LaneCopies {
     let list = m.launch.kernel.code.list(i.imm);
     let (targets, sources) = (listed(m, list), listed(m, &list[ADDRESS..]));
     let [bytes, partial, ignored] = [list[2 * ADDRESS], list[2 * ADDRESS + 1], list[2 * ADDRESS + 2]];
@@ -59,6 +67,11 @@ fn copy(m: &mut Machine<'_>, i: &Inst) -> Flow {
     for lane in lanes_of(m.active & ignored) {
         counts[lane] = 0;
     }
+    LaneCopies { targets, sources, counts, bytes }
+}
+
+fn copy(m: &mut Machine<'_>, i: &Inst) -> Flow {
+    let LaneCopies { targets, sources, counts, bytes } = lane_copies(m, i);
     if let Some(lane) = m.active_lanes().find(|&lane| counts[lane] > bytes) {
         let detail = format!("a copy of {bytes} bytes that reads {}", counts[lane]);
         return m.fault(FindingKind::OutOfBounds, lane as u32, detail);
@@ -129,13 +142,26 @@ fn issue(m: &mut Machine<'_>, piece: Piece) -> bool {
     true
 }
 
+/// What the lanes of a `cp.async.bulk` copy, each a range.
+pub(crate) struct BulkCopies {
+    pub(crate) targets: [u64; LANES],
+    pub(crate) sources: [u64; LANES],
+    pub(crate) sizes: [u32; LANES],
+    pub(crate) into_shared: bool,
+    mbarriers: Option<[u64; LANES]>,
+}
+
 /// The list: target, source, slot of the bytes, and the mbarrier of a copy into shared memory.
-fn bulk_copy(m: &mut Machine<'_>, i: &Inst) -> Flow {
+pub(crate) fn bulk_copies(m: &Machine<'_>, i: &Inst) -> BulkCopies {
     let list = m.launch.kernel.code.list(i.imm);
     let (targets, sources) = (listed(m, list), listed(m, &list[ADDRESS..]));
     let sizes = *m.warp.regs.lanes::<u32>(list[2 * ADDRESS]);
     let mbarriers = list.get(2 * ADDRESS + 1..).filter(|rest| !rest.is_empty()).map(|rest| listed(m, rest));
-    let into_shared = mbarriers.is_some();
+    BulkCopies { targets, sources, sizes, into_shared: mbarriers.is_some(), mbarriers }
+}
+
+fn bulk_copy(m: &mut Machine<'_>, i: &Inst) -> Flow {
+    let BulkCopies { targets, sources, sizes, into_shared, mbarriers } = bulk_copies(m, i);
     let spaces = if into_shared { [Space::Shared, Space::Global] } else { [Space::Global, Space::Shared] };
     for lane in m.active_lanes() {
         let size = sizes[lane] as u64;

@@ -102,6 +102,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) block: [u32; 3],
     pub(crate) dynamic_shared: u32,
     pub(crate) checks: bool,
+    /// Whether instructions are counted one by one.
+    pub(crate) profile: bool,
     pub(crate) instruction_limit: u64,
     pub(crate) resolver: resolve::Resolver,
     /// Where the module's variables are.
@@ -116,6 +118,8 @@ pub(crate) struct Worker {
     pub(crate) hints: Vec<u32>,
     pub(crate) fault: Option<Box<Fault>>,
     pub(crate) stats: crate::launch::Stats,
+    /// What it has counted of each instruction, if the launch is profiled.
+    pub(crate) profile: Option<crate::profile::Tally>,
     /// Warp instructions executed by this worker: what `%clock` reads.
     pub(crate) clock: u64,
 }

@@ -16,6 +16,7 @@ mod loading;
 mod matrix;
 mod moves;
 mod pipeline;
+mod profile;
 mod programmatic;
 mod properties;
 mod sharing;

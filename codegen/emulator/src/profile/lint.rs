@@ -1,0 +1,155 @@
+//! Numbers of a profile that usually mean lost time.
+
+use std::fmt;
+
+use super::{Counts, InstructionProfile, Profile};
+use crate::finding::SourceLine;
+
+/// When a number is worth a [`Lint`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Thresholds {
+    /// Sectors of a global access over the fewest possible: more than this is [`LintKind::Uncoalesced`].
+    pub sectors: f64,
+    /// Wavefronts of a shared access over those without conflicts: more than this is
+    /// [`LintKind::BankConflict`].
+    pub ways: f64,
+    /// A source line whose warps have fewer lanes together than this, on average, is
+    /// [`LintKind::Divergence`] …
+    pub lanes: f64,
+    /// … if it has at least this share of the kernel's warp instructions.
+    pub share: f64,
+}
+
+impl Default for Thresholds {
+    /// 1.5 times the sectors; any conflict; half the lanes, in a tenth of the work.
+    fn default() -> Thresholds {
+        Thresholds { sectors: 1.5, ways: 1.0, lanes: 16.0, share: 0.1 }
+    }
+}
+
+/// What kind of time is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LintKind {
+    /// Lanes of a warp access global memory in more sectors than their bytes need.
+    Uncoalesced,
+    /// Lanes of a warp access different words of one bank of shared memory.
+    BankConflict,
+    /// Instructions are issued for few of a warp's lanes.
+    Divergence,
+}
+
+/// A place where time is probably lost. [`Display`](fmt::Display) says it in a sentence, with the numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lint {
+    /// What kind.
+    pub kind: LintKind,
+    /// The kernel's name.
+    pub kernel: String,
+    /// The kernel's own source line, if the PTX carries `.loc` directives.
+    pub source: Option<SourceLine>,
+    /// 1-based line of the PTX text: the instruction, or the first of the source line's.
+    pub ptx_line: u32,
+    /// The text of that line.
+    pub ptx_text: String,
+    /// What was counted there.
+    pub counts: Counts,
+    /// The number that was compared with the threshold.
+    pub measured: f64,
+    /// What of the kernel it concerns, between 0 and 1: of its sectors, wavefronts or warp instructions.
+    pub share: f64,
+}
+
+impl fmt::Display for Lint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Lint { counts, measured, .. } = self;
+        let share = 100.0 * self.share;
+        match self.kind {
+            LintKind::Uncoalesced => {
+                let global = &counts.global;
+                let (requests, sectors) = (global.requests, per(global.sectors, global.requests));
+                let ideal = per(global.ideal_sectors, requests);
+                write!(
+                    f,
+                    "uncoalesced: {sectors:.1} sectors a request where {ideal:.1} would do ({measured:.1} \
+                     times as many), in {requests} requests; {share:.0} % of the kernel's sectors"
+                )
+            }
+            LintKind::BankConflict => {
+                let shared = &counts.shared;
+                let (requests, worst) = (shared.requests, shared.worst_ways);
+                let wavefronts = per(shared.wavefronts, requests);
+                write!(
+                    f,
+                    "bank conflicts: {measured:.1} ways on average and {worst} at worst, {wavefronts:.1} \
+                     wavefronts a request, in {requests} requests; {share:.0} % of the kernel's wavefronts"
+                )
+            }
+            LintKind::Divergence => {
+                let Counts { warps, branches, divergent_branches, .. } = counts;
+                write!(
+                    f,
+                    "divergence: {measured:.1} of 32 lanes on average, in {warps} instructions of warps, \
+                     {share:.0} % of the kernel's"
+                )?;
+                match branches {
+                    0 => Ok(()),
+                    _ => write!(f, "; {divergent_branches} of {branches} branches parted the lanes"),
+                }
+            }
+        }
+    }
+}
+
+fn per(count: u64, requests: u64) -> f64 {
+    count as f64 / requests.max(1) as f64
+}
+
+/// Accesses in the order of the text, then source lines, the most work first.
+pub(super) fn lints(profile: &Profile, thresholds: &Thresholds) -> Vec<Lint> {
+    let total = profile.total();
+    let accesses = profile.instructions.iter().flat_map(|instruction| {
+        let Counts { global, shared, .. } = &instruction.counts;
+        let uncoalesced = (global.excess() > thresholds.sectors).then(|| {
+            let share = per(global.sectors, total.global.sectors);
+            lint(profile, instruction, LintKind::Uncoalesced, global.excess(), share)
+        });
+        let conflict = (shared.ways() > thresholds.ways).then(|| {
+            let share = per(shared.wavefronts, total.shared.wavefronts);
+            lint(profile, instruction, LintKind::BankConflict, shared.ways(), share)
+        });
+        uncoalesced.into_iter().chain(conflict)
+    });
+    let mut lints: Vec<Lint> = accesses.collect();
+    for line in profile.lines() {
+        let (lanes, share) = (line.counts.average_lanes(), per(line.counts.warps, total.warps));
+        let first = profile.instructions.iter().find(|instruction| instruction.source == line.source);
+        if let Some(first) = first
+            && lanes < thresholds.lanes
+            && share >= thresholds.share
+        {
+            let lint = lint(profile, first, LintKind::Divergence, lanes, share);
+            lints.push(Lint { counts: line.counts, ..lint });
+        }
+    }
+    lints
+}
+
+fn lint(
+    profile: &Profile,
+    instruction: &InstructionProfile,
+    kind: LintKind,
+    measured: f64,
+    share: f64,
+) -> Lint {
+    Lint {
+        kind,
+        kernel: profile.kernel.clone(),
+        source: instruction.source.clone(),
+        ptx_line: instruction.ptx_line,
+        ptx_text: instruction.ptx_text.clone(),
+        counts: instruction.counts,
+        measured,
+        share,
+    }
+}

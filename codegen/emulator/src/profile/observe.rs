@@ -1,0 +1,120 @@
+//! The one place where a run looks at an instruction for its profile.
+
+use super::Counts;
+use super::requests::{Wavefronts, sectors, sectors_of_range, wavefronts};
+use super::role::{MemorySpace, Traffic};
+use crate::exec::copy::{LaneCopies, lane_copies};
+use crate::exec::resolve::{WINDOW_BYTES, addresses, classify};
+use crate::finding::Space;
+use crate::exec::{Inst, Machine, lanes_of};
+
+/// What one worker has counted: an entry an instruction.
+pub(crate) type Tally = Box<[Counts]>;
+
+/// Counts an instruction that the warp is about to execute, before it changes any register.
+#[cold]
+#[inline(never)]
+pub(crate) fn observe(m: &mut Machine<'_>, inst: &Inst) {
+    let pc = m.warp.pc;
+    let lanes = m.active.count_ones();
+    let mut seen = Counts {
+        warps: 1,
+        together: u64::from(m.warp.mask.count_ones()),
+        lanes: u64::from(lanes),
+        ..Counts::default()
+    };
+    match m.launch.kernel.code.roles[pc].traffic {
+        Traffic::None => {}
+        Traffic::Branch => {
+            seen.branches = 1;
+            seen.divergent_branches = u64::from(m.active != 0 && m.active != m.warp.mask);
+        }
+        _ if m.active == 0 => {}
+        Traffic::Lanes { space, bytes, writes } => {
+            let mut at = addresses(m, inst);
+            let [global, shared] = by_space(space, &mut at, m.active);
+            if global != 0 {
+                count_global(&mut seen, sectors(&at, global, bytes.into()));
+                let moved = u64::from(global.count_ones()) * u64::from(bytes);
+                match writes {
+                    true => seen.global.bytes_stored += moved,
+                    false => seen.global.bytes_loaded += moved,
+                }
+            }
+            if shared != 0 {
+                let moved = u64::from(shared.count_ones()) * u64::from(bytes);
+                count_shared(&mut seen, wavefronts(&at, shared, bytes.into()), moved);
+            }
+        }
+        Traffic::Rows { lanes } => {
+            const ROW: u64 = 16;
+            let mut at = addresses(m, inst);
+            // The upper bits of the offset may hold options; shared addresses do not reach them.
+            at.iter_mut().for_each(|address| *address &= WINDOW_BYTES - 1);
+            let named = u32::MAX >> (32 - lanes);
+            count_shared(&mut seen, wavefronts(&at, named, ROW), u64::from(lanes) * ROW);
+        }
+        Traffic::Copy => {
+            let LaneCopies { sources, targets, counts, bytes } = lane_copies(m, inst);
+            let reading = lanes_of(m.active).filter(|&lane| counts[lane] > 0);
+            let reading = reading.fold(0u32, |mask, lane| mask | 1 << lane);
+            if reading != 0 {
+                count_global(&mut seen, sectors(&sources, reading, bytes.into()));
+                seen.global.bytes_loaded +=
+                    lanes_of(reading).map(|lane| u64::from(counts[lane])).sum::<u64>();
+            }
+            let moved = u64::from(lanes) * u64::from(bytes);
+            count_shared(&mut seen, wavefronts(&targets, m.active, bytes.into()), moved);
+        }
+        Traffic::BulkCopy => {
+            let copies = crate::exec::copy::bulk_copies(m, inst);
+            for lane in lanes_of(m.active) {
+                let bytes = u64::from(copies.sizes[lane]);
+                let global = if copies.into_shared { copies.sources[lane] } else { copies.targets[lane] };
+                count_global(&mut seen, sectors_of_range(global, bytes));
+                match copies.into_shared {
+                    true => seen.global.bytes_loaded += bytes,
+                    false => seen.global.bytes_stored += bytes,
+                }
+            }
+        }
+    }
+    if let Some(tally) = &mut m.worker.profile {
+        tally[pc].add(&seen);
+    }
+}
+
+/// The lanes that access global and shared memory; generic addresses of the latter become offsets in it.
+fn by_space(space: MemorySpace, addresses: &mut [u64; 32], active: u32) -> [u32; 2] {
+    match space {
+        MemorySpace::Global => [active, 0],
+        MemorySpace::Shared => [0, active],
+        MemorySpace::Generic => {
+            let mut lanes = [0; 2];
+            for lane in lanes_of(active) {
+                let (space, offset) = classify(addresses[lane]);
+                addresses[lane] = offset;
+                match space {
+                    Space::Global => lanes[0] |= 1 << lane,
+                    Space::Shared => lanes[1] |= 1 << lane,
+                    _ => {}
+                }
+            }
+            lanes
+        }
+    }
+}
+
+fn count_global(seen: &mut Counts, (sectors, ideal): (u64, u64)) {
+    seen.global.requests += 1;
+    seen.global.sectors += sectors;
+    seen.global.ideal_sectors += ideal;
+}
+
+fn count_shared(seen: &mut Counts, wavefronts: Wavefronts, bytes: u64) {
+    seen.shared.requests += 1;
+    seen.shared.wavefronts += wavefronts.taken;
+    seen.shared.ideal_wavefronts += wavefronts.ideal;
+    seen.shared.worst_ways = seen.shared.worst_ways.max(wavefronts.ways);
+    seen.shared.bytes += bytes;
+}

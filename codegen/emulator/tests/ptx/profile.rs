@@ -1,0 +1,280 @@
+//! Profiles of kernels whose sectors, bank conflicts and divergence are known.
+
+use bespoke_emulator::{
+    Class, GlobalCounts, InstructionProfile, LaunchConfig, LintKind, Options, Profile, SharedCounts,
+    Thresholds,
+};
+use expect_test::expect;
+
+use crate::harness::{kernel, launch_with, words};
+
+/// The profile of one launch over 64 KiB of words.
+fn profile(body: &str, config: LaunchConfig) -> Profile {
+    let options = Options { profile: true, ..Options::default() };
+    let stats = launch_with(&kernel("", body), config, &mut words(16384, 1), &options).expect("no finding");
+    let profile = *stats.profile.expect("asked for");
+    let total = profile.total();
+    assert_eq!(total.lanes, stats.lane_instructions);
+    assert_eq!(total.warps, stats.warp_instructions);
+    profile
+}
+
+/// The only instruction whose text starts so.
+fn find<'p>(profile: &'p Profile, text: &str) -> &'p InstructionProfile {
+    let mut found = profile.instructions.iter().filter(|instruction| instruction.ptx_text.starts_with(text));
+    let (Some(one), None) = (found.next(), found.next()) else { panic!("{text}: {profile:#?}") };
+    one
+}
+
+#[test]
+fn sectors_of_strided_loads() {
+    // Words a lane apart, sectors a request of 32 lanes; two warps, so everything twice.
+    for (stride, sectors) in [(0, 1), (1, 4), (2, 8), (3, 12), (8, 32), (33, 32)] {
+        let body = format!(
+            "mov.u32 %r0, %tid.x; mul.lo.u32 %r0, %r0, {}; mul.wide.u32 %x0, %r0, 1; add.s64 %x0, %x0, %data;
+            ld.global.u32 %r1, [%x0];
+            ret;",
+            4 * stride
+        );
+        let profile = profile(&body, LaunchConfig::linear(1, 64));
+        let ideal = if stride == 0 { 1 } else { 4 };
+        let expected = GlobalCounts {
+            requests: 2,
+            sectors: 2 * sectors,
+            ideal_sectors: 2 * ideal,
+            bytes_loaded: 256,
+            bytes_stored: 0,
+        };
+        assert_eq!(find(&profile, "ld.global").counts.global, expected, "stride {stride}");
+        let lints = profile.lints(&Thresholds::default());
+        assert_eq!(lints.len(), usize::from(sectors > 6), "stride {stride}: {lints:?}");
+        assert!(lints.iter().all(|lint| lint.kind == LintKind::Uncoalesced));
+    }
+}
+
+#[test]
+fn a_misaligned_run_touches_one_sector_more() {
+    let body = "
+        mov.u32 %r0, %tid.x; mad.wide.u32 %x0, %r0, 4, %data;
+        st.global.u32 [%x0+16], %r0;
+        ret;";
+    let profile = profile(body, LaunchConfig::linear(1, 32));
+    let global = find(&profile, "st.global").counts.global;
+    assert_eq!((global.sectors, global.ideal_sectors, global.bytes_stored), (5, 4, 128));
+    assert_eq!(profile.lints(&Thresholds::default()), []);
+    assert_eq!(profile.lints(&Thresholds { sectors: 1.2, ..Thresholds::default() }).len(), 1);
+}
+
+/// A warp reads a column of a tile of 32 rows in shared memory, after each lane wrote a row's first word.
+fn column(row_words: u32) -> String {
+    format!(
+        ".shared .align 16 .b32 tile[{}];
+        mov.u32 %r0, %tid.x; mov.u32 %r1, tile; mad.lo.u32 %r2, %r0, {}, %r1;
+        st.shared.u32 [%r2], %r0;
+        ld.shared.u32 %r3, [%r2];
+        ret;",
+        32 * row_words,
+        4 * row_words
+    )
+}
+
+#[test]
+fn a_column_of_a_tile_conflicts_unless_it_is_padded() {
+    for (row_words, ways) in [(32, 32), (33, 1), (34, 2), (36, 4), (48, 16)] {
+        let profile = profile(&column(row_words), LaunchConfig::linear(2, 32));
+        let expected = SharedCounts {
+            requests: 2,
+            wavefronts: 2 * ways,
+            ideal_wavefronts: 2,
+            worst_ways: ways,
+            bytes: 2 * 128,
+        };
+        for access in ["st.shared", "ld.shared"] {
+            assert_eq!(find(&profile, access).counts.shared, expected, "rows of {row_words} words");
+        }
+        let lints = profile.lints(&Thresholds::default());
+        assert_eq!(lints.len(), if ways > 1 { 2 } else { 0 }, "{lints:?}");
+    }
+}
+
+#[test]
+fn lints_say_their_numbers() {
+    let profile = profile(&column(32), LaunchConfig::linear(1, 32));
+    let said: Vec<String> = profile.lints(&Thresholds::default()).iter().map(ToString::to_string).collect();
+    expect![[r#"
+        bank conflicts: 32.0 ways on average and 32 at worst, 32.0 wavefronts a request, in 1 requests; 50 % of the kernel's wavefronts
+        bank conflicts: 32.0 ways on average and 32 at worst, 32.0 wavefronts a request, in 1 requests; 50 % of the kernel's wavefronts"#]]
+    .assert_eq(&said.join("\n"));
+}
+
+#[test]
+fn wide_accesses_are_served_by_parts_of_a_warp() {
+    // Bytes a lane, bytes from lane to lane; wavefronts, and those without conflicts.
+    for (ty, step, wavefronts, ideal) in [
+        ("v2.u32", 8, 2, 2),
+        ("v2.u32", 16, 4, 2),
+        ("v4.u32", 16, 4, 4),
+        ("v4.u32", 32, 8, 4),
+        ("v4.u32", 128, 32, 4),
+    ] {
+        let registers = if ty.starts_with("v2") { "{%r4, %r5}" } else { "{%r4, %r5, %r6, %r7}" };
+        let body = format!(
+            ".shared .align 16 .b8 tile[{}];
+            mov.u32 %r4, 0; mov.u32 %r5, 0; mov.u32 %r6, 0; mov.u32 %r7, 0;
+            mov.u32 %r0, %tid.x; mov.u32 %r1, tile; mad.lo.u32 %r2, %r0, {step}, %r1;
+            st.shared.{ty} [%r2], {registers};
+            ret;",
+            32 * step
+        );
+        let shared = find(&profile(&body, LaunchConfig::linear(1, 32)), "st.shared").counts.shared;
+        assert_eq!(
+            (shared.wavefronts, shared.ideal_wavefronts),
+            (wavefronts, ideal),
+            "{ty} every {step} bytes"
+        );
+    }
+}
+
+#[test]
+fn rows_of_matrices_and_copies_are_counted() {
+    // 16-byte rows, 128 bytes apart: eight rows of a matrix share four banks. With 16 bytes of padding, none do.
+    for (pitch, wavefronts) in [(128, 32), (144, 4)] {
+        let body = format!(
+            ".shared .align 128 .b8 tile[{}];
+            mov.u32 %r0, %tid.x; mov.u32 %r1, tile; mad.lo.u32 %r2, %r0, {pitch}, %r1; mad.wide.u32 %x0, %r0, 16, %data;
+            cp.async.cg.shared.global [%r2], [%x0], 16;
+            cp.async.commit_group;
+            cp.async.wait_group 0;
+            bar.warp.sync -1;
+            ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{%r4, %r5, %r6, %r7}}, [%r2];
+            ret;",
+            32 * pitch
+        );
+        let profile = profile(&body, LaunchConfig::linear(1, 32));
+        let copy = find(&profile, "cp.async.cg").counts;
+        let global =
+            GlobalCounts { requests: 1, sectors: 16, ideal_sectors: 16, bytes_loaded: 512, bytes_stored: 0 };
+        assert_eq!(copy.global, global);
+        let shared = SharedCounts {
+            requests: 1,
+            wavefronts,
+            ideal_wavefronts: 4,
+            worst_ways: wavefronts / 4,
+            bytes: 512,
+        };
+        assert_eq!((copy.shared, find(&profile, "ldmatrix").counts.shared), (shared, shared));
+        assert_eq!(find(&profile, "cp.async.wait").class, Class::Control);
+    }
+}
+
+#[test]
+fn bulk_copies_are_counted_once_each() {
+    let body = "
+        .shared .align 16 .b8 tile[1024]; .shared .align 8 .b64 full;
+        mov.u32 %r0, %tid.x; mov.u32 %r1, tile; mov.u32 %r2, full;
+        setp.ne.u32 %p, %r0, 0; @%p bra WAIT;
+        mbarrier.init.shared.b64 [%r2], 1;
+        mbarrier.arrive.expect_tx.shared.b64 %x1, [%r2], 1024;
+        cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%data+16], 1024, [%r2];
+        WAIT: bar.sync 0;
+        POLL: mbarrier.try_wait.parity.shared.b64 %q, [%r2], 0; @!%q bra POLL;
+        ret;";
+    let profile = profile(body, LaunchConfig::linear(1, 32));
+    let copy = find(&profile, "cp.async.bulk").counts;
+    let expected =
+        GlobalCounts { requests: 1, sectors: 33, ideal_sectors: 32, bytes_loaded: 1024, bytes_stored: 0 };
+    assert_eq!((copy.global, copy.shared, copy.lanes), (expected, SharedCounts::default(), 1));
+}
+
+#[test]
+fn atomics_and_generic_addresses_are_counted_in_their_space() {
+    let body = "
+        .shared .align 16 .b32 tile[32];
+        mov.u32 %r0, %tid.x; mov.u32 %r1, 0; mad.wide.u32 %x0, %r0, 4, %data;
+        cvta.to.global.u64 %x1, %x0;
+        red.global.add.u32 [%x1], %r0;
+        mov.u64 %x2, tile; cvta.shared.u64 %x2, %x2; mad.wide.u32 %x2, %r0, 4, %x2;
+        st.u32 [%x2], %r0;
+        ld.u32 %r3, [%x0];
+        ret;";
+    let profile = profile(body, LaunchConfig::linear(1, 32));
+    let global = |text| find(&profile, text).counts.global;
+    assert_eq!((global("red").sectors, global("red").bytes_stored), (4, 128));
+    assert_eq!((global("ld.u32").sectors, global("ld.u32").bytes_loaded), (4, 128));
+    assert_eq!(global("st.u32"), GlobalCounts::default());
+    assert_eq!(find(&profile, "st.u32").counts.shared.wavefronts, 1);
+}
+
+/// Lines 10 and 12 by all lanes, line 11 by one of four.
+const DIVERGENT: &str = "
+    .loc 1 10 0
+    mov.u32 %r0, %tid.x; and.b32 %r1, %r0, 3; setp.ne.u32 %p, %r1, 0;
+    @%p bra DONE;
+    .loc 1 11 0
+    mad.lo.u32 %r2, %r0, 7, 1; mad.lo.u32 %r2, %r2, 5, 1; mad.lo.u32 %r2, %r2, 3, 1;
+    .loc 1 12 0
+    DONE: @%p mov.u32 %r3, 0;
+    ret;";
+
+#[test]
+fn divergence_is_told_from_guards() {
+    let profile = profile(DIVERGENT, LaunchConfig::linear(3, 64));
+    let branch = find(&profile, "@%p bra").counts;
+    assert_eq!((branch.warps, branch.together, branch.lanes), (6, 6 * 32, 6 * 24));
+    assert_eq!((branch.branches, branch.divergent_branches), (6, 6));
+    // A guard leaves lanes idle, but the warp is together.
+    let guarded = find(&profile, "DONE:").counts;
+    assert_eq!((guarded.warps, guarded.together, guarded.lanes), (6, 6 * 32, 6 * 24));
+
+    let lines = profile.lines();
+    let line =
+        |number| lines.iter().find(|line| line.source.as_ref().is_some_and(|source| source.line == number));
+    let inner = line(11).expect("it ran").counts;
+    assert_eq!((inner.warps, inner.lanes, inner.average_lanes()), (18, 18 * 8, 8.0));
+    assert_eq!(lines[0].source.as_ref().map(|source| source.line), Some(10), "most of the work comes first");
+
+    let lints = profile.lints(&Thresholds::default());
+    let [lint] = &lints[..] else { panic!("{lints:?}") };
+    assert_eq!((lint.kind, lint.source.as_ref().map(|source| source.line)), (LintKind::Divergence, Some(11)));
+    expect!["divergence: 8.0 of 32 lanes on average, in 18 instructions of warps, 30 % of the kernel's"]
+        .assert_eq(&lint.to_string());
+}
+
+#[test]
+fn the_mix_counts_lane_instructions_by_class() {
+    let body = "
+        mov.u32 %r0, %tid.x; cvt.rn.f32.u32 %f0, %r0; fma.rn.f32 %f1, %f0, %f0, %f0; ex2.approx.f32 %f1, %f1;
+        mad.wide.u32 %x0, %r0, 4, %data; st.global.f32 [%x0], %f1;
+        shfl.sync.bfly.b32 %r1, %r0, 1, 31, -1; bar.sync 0;
+        ret;";
+    let profile = profile(body, LaunchConfig::linear(1, 32));
+    let mix: Vec<String> =
+        profile.mix().map(|(class, lanes)| format!("{} {}", class.name(), lanes / 32)).into();
+    // `ld.param` is a load, too.
+    assert_eq!(mix.join(", "), "integer 1, float 2, matrix 0, memory 2, control 2, warp 1, move 2");
+    assert_eq!(profile.threads, 32);
+    assert_eq!(profile.instructions_per_thread(), 10.0);
+    assert_eq!(profile.instructions_per_byte(), Some(10.0 / 4.0));
+}
+
+#[test]
+fn profiles_of_one_kernel_add_up_and_those_of_others_do_not() {
+    let mut first = profile(DIVERGENT, LaunchConfig::linear(1, 64));
+    let second = profile(DIVERGENT, LaunchConfig::linear(2, 64));
+    assert!(first.merge(&second));
+    let whole = profile(DIVERGENT, LaunchConfig::linear(3, 64));
+    assert_eq!((first.launches, first.threads, first.total()), (2, 3 * 64, whole.total()));
+    assert!(!first.merge(&profile(&column(32), LaunchConfig::linear(1, 32))));
+    assert_eq!(first.threads, 3 * 64);
+}
+
+#[test]
+fn what_is_counted_does_not_depend_on_the_workers_and_costs_nothing_unasked() {
+    let run = |threads, profile| {
+        let options = Options { threads, profile, ..Options::default() };
+        let config = LaunchConfig::linear(9, 64);
+        launch_with(&kernel("", DIVERGENT), config, &mut words(64, 1), &options).expect("no finding")
+    };
+    assert_eq!(run(1, true), run(4, true));
+    assert_eq!(run(4, false).profile, None);
+}
