@@ -118,8 +118,8 @@ pub(crate) struct Instruction {
     pub(crate) operands: Vec<Operand>,
     pub(crate) line: u32,
     pub(crate) column: u32,
-    /// (`.file` index, line) of the last `.loc`.
-    pub(crate) source: Option<(u32, u32)>,
+    /// (`.file` index, line, column) of the last `.loc`.
+    pub(crate) source: Option<(u32, u32, u32)>,
     /// The `{ }` scope that its labels are looked up from.
     pub(crate) scope: usize,
 }
@@ -140,6 +140,7 @@ pub(crate) struct Variable {
 #[derive(Clone, Debug)]
 pub(crate) struct ParamDecl {
     pub(crate) name: String,
+    /// The type, of an array its elements'.
     pub(crate) ty: Ty,
     pub(crate) bytes: u32,
     pub(crate) align: u32,

@@ -15,7 +15,7 @@ use crate::types::{Ty, Width};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) line: u32,
-    pub(crate) source: Option<(u32, u32)>,
+    pub(crate) source: Option<(u32, u32, u32)>,
 }
 
 /// Registers of one instruction whose initialisation is tracked as it runs. The numbers index the

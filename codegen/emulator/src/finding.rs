@@ -35,13 +35,15 @@ pub enum FindingKind {
     ProgrammaticDependency,
 }
 
-/// A line of the kernel's own source, as its `.loc` directives name it.
+/// A place in the kernel's own source, as its `.loc` directives name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceLine {
     /// Path from the `.file` directive.
     pub file: String,
     /// 1-based line.
     pub line: u32,
+    /// 1-based column; 0 where the directive gives none.
+    pub column: u32,
 }
 
 /// The address space that a faulty access went to.
@@ -136,7 +138,7 @@ impl fmt::Display for Finding {
             FindingKind::ProgrammaticDependency => "unawaited dependency",
         };
         write!(f, "{what} in kernel `{}`", self.kernel)?;
-        if let Some(SourceLine { file, line }) = &self.source {
+        if let Some(SourceLine { file, line, .. }) = &self.source {
             write!(f, " at {file}:{line}")?;
         }
         if self.ptx_line != 0 {

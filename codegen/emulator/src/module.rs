@@ -110,6 +110,8 @@ struct Source {
 pub struct Param {
     /// Its name in the PTX.
     pub name: String,
+    /// Its type as the PTX spells it, such as `u64`; of an array, the elements' type.
+    pub ty: &'static str,
     /// Byte offset in the parameter block.
     pub offset: u32,
     /// Bytes.
@@ -237,6 +239,11 @@ impl Kernel {
         self.static_shared
     }
 
+    /// Whether the kernel declares shared memory whose size the launch chooses.
+    pub fn takes_dynamic_shared(&self) -> bool {
+        self.dynamic_shared.is_some()
+    }
+
     /// Number of instructions.
     pub fn instruction_count(&self) -> usize {
         self.code.insts.len()
@@ -259,9 +266,9 @@ impl Kernel {
     }
 
     pub(crate) fn source_line(&self, place: Place) -> Option<SourceLine> {
-        let (file, line) = place.source?;
+        let (file, line, column) = place.source?;
         let file = self.source.files.get(&file).cloned().unwrap_or_else(|| format!("file {file}"));
-        Some(SourceLine { file, line })
+        Some(SourceLine { file, line, column })
     }
 
     /// The address of the module's variables in `memory`, placed there by the first launch.
@@ -291,6 +298,7 @@ fn names(operand: &Operand, name: &str) -> bool {
 fn lay_out_params(function: &Function) -> Vec<Param> {
     let place = |(param, offset): (&ParamDecl, u32)| Param {
         name: param.name.clone(),
+        ty: param.ty.name(),
         offset,
         size: param.bytes,
         align: param.align,

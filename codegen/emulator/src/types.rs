@@ -58,6 +58,34 @@ impl Ty {
         })
     }
 
+    /// The suffix without its dot.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Ty::B8 => "b8",
+            Ty::B16 => "b16",
+            Ty::B32 => "b32",
+            Ty::B64 => "b64",
+            Ty::U8 => "u8",
+            Ty::U16 => "u16",
+            Ty::U32 => "u32",
+            Ty::U64 => "u64",
+            Ty::S8 => "s8",
+            Ty::S16 => "s16",
+            Ty::S32 => "s32",
+            Ty::S64 => "s64",
+            Ty::F16 => "f16",
+            Ty::F16x2 => "f16x2",
+            Ty::Bf16 => "bf16",
+            Ty::Bf16x2 => "bf16x2",
+            Ty::E4m3x2 => "e4m3x2",
+            Ty::E5m2x2 => "e5m2x2",
+            Ty::Tf32 => "tf32",
+            Ty::F32 => "f32",
+            Ty::F64 => "f64",
+            Ty::Pred => "pred",
+        }
+    }
+
     /// Size in memory; a predicate has none.
     pub(crate) fn bytes(self) -> u32 {
         match self {

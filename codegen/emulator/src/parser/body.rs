@@ -28,7 +28,7 @@ struct Body<'p, 'a> {
     parser: &'p mut Parser<'a>,
     function: &'p mut Function,
     scopes: Vec<Scope>,
-    source: Option<(u32, u32)>,
+    source: Option<(u32, u32, u32)>,
 }
 
 pub(super) fn parse(parser: &mut Parser<'_>, function: &mut Function) -> Result<(), ParseError> {
@@ -198,7 +198,7 @@ impl Body<'_, '_> {
         p.at += 1;
         let file = p.int_u32("a file index")?;
         let line = p.int_u32("a line")?;
-        p.int("a column")?;
+        let column = p.int_u32("a column")?;
         while p.take(',') {
             match p.ident("`function_name` or `inlined_at`")? {
                 "function_name" => {
@@ -215,7 +215,7 @@ impl Body<'_, '_> {
                 other => return Err(p.error(format!("unsupported `.loc` attribute `{other}`"))),
             }
         }
-        self.source = Some((file, line));
+        self.source = Some((file, line, column));
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Counts, InstructionProfile, Profile};
+use super::{Counts, InstructionProfile, Profile, line_of};
 use crate::finding::SourceLine;
 
 /// When a number is worth a [`Lint`].
@@ -123,7 +123,10 @@ pub(super) fn lints(profile: &Profile, thresholds: &Thresholds) -> Vec<Lint> {
     let mut lints: Vec<Lint> = accesses.collect();
     for line in profile.lines() {
         let (lanes, share) = (line.counts.average_lanes(), per(line.counts.warps, total.warps));
-        let first = profile.instructions.iter().find(|instruction| instruction.source == line.source);
+        let first = profile
+            .instructions
+            .iter()
+            .find(|instruction| line_of(&instruction.source) == line_of(&line.source));
         if let Some(first) = first
             && lanes < thresholds.lanes
             && share >= thresholds.share

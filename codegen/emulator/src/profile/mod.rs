@@ -5,6 +5,8 @@ mod observe;
 mod requests;
 mod role;
 
+use std::collections::HashMap;
+
 use crate::finding::SourceLine;
 use crate::module::Kernel;
 
@@ -179,7 +181,7 @@ pub struct InstructionProfile {
 /// All instructions of one source line together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LineProfile {
-    /// The line; none for what stands before the first `.loc`, or a PTX text that has none.
+    /// The line, with the column of its first instruction; none for what stands before the first `.loc`, or a PTX text that has none.
     pub source: Option<SourceLine>,
     /// What they did.
     pub counts: Counts,
@@ -251,10 +253,18 @@ impl Profile {
     /// The source lines, the one with the most lane instructions first.
     pub fn lines(&self) -> Vec<LineProfile> {
         let mut lines: Vec<LineProfile> = Vec::new();
+        let mut index = HashMap::new();
         for InstructionProfile { source, counts, .. } in &self.instructions {
-            match lines.iter_mut().find(|line| line.source == *source) {
-                Some(line) => line.counts.add(counts),
-                None => lines.push(LineProfile { source: source.clone(), counts: *counts }),
+            let place = line_of(source);
+            match index.get(&place) {
+                Some(&at) => {
+                    let line: &mut LineProfile = &mut lines[at];
+                    line.counts.add(counts);
+                }
+                None => {
+                    index.insert(place, lines.len());
+                    lines.push(LineProfile { source: source.clone(), counts: *counts });
+                }
             }
         }
         // Stable, so that lines with equal counts stay in the order of the text.
@@ -277,6 +287,11 @@ impl Profile {
     pub fn lints(&self, thresholds: &Thresholds) -> Vec<Lint> {
         lint::lints(self, thresholds)
     }
+}
+
+/// A place without its column.
+fn line_of(source: &Option<SourceLine>) -> Option<(&str, u32)> {
+    source.as_ref().map(|source| (source.file.as_str(), source.line))
 }
 
 fn sum<'a>(instructions: impl Iterator<Item = &'a InstructionProfile>) -> Counts {

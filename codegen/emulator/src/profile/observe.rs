@@ -5,8 +5,8 @@ use super::requests::{Wavefronts, sectors, sectors_of_range, wavefronts};
 use super::role::{MemorySpace, Traffic};
 use crate::exec::copy::{LaneCopies, lane_copies};
 use crate::exec::resolve::{WINDOW_BYTES, addresses, classify};
-use crate::finding::Space;
 use crate::exec::{Inst, Machine, lanes_of};
+use crate::finding::Space;
 
 /// What one worker has counted: an entry an instruction.
 pub(crate) type Tally = Box<[Counts]>;

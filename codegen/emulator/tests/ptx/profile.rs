@@ -278,3 +278,20 @@ fn what_is_counted_does_not_depend_on_the_workers_and_costs_nothing_unasked() {
     assert_eq!(run(1, true), run(4, true));
     assert_eq!(run(4, false).profile, None);
 }
+
+#[test]
+fn instructions_of_one_line_are_summed_whatever_their_columns() {
+    let body = "
+        .loc 1 20 5
+        mov.u32 %r0, %tid.x;
+        .loc 1 21 9
+        add.u32 %r1, %r0, 1;
+        .loc 1 20 30
+        add.u32 %r2, %r1, 1;
+        ret;";
+    let lines = profile(body, LaunchConfig::linear(1, 32)).lines();
+    let place = |at: usize| lines[at].source.as_ref().map(|source| (source.line, source.column));
+    // The first line is without a place: `ld.param` of the harness.
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    assert_eq!((place(0), lines[0].counts.warps), (Some((20, 5)), 3), "with `ret`");
+}
