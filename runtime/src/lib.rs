@@ -4,6 +4,7 @@
 //! loading. [`cli`] is the `bespoke` binary, and the only user of [`selftest`], [`synth`] and [`ptxas`].
 
 pub mod builtin;
+pub mod check;
 pub mod cli;
 pub mod device;
 pub mod engine;

@@ -1,9 +1,11 @@
 //! The command line: a file a subcommand, each with its arguments and an `execute`.
 //!
 //! Results go to standard output, everything else to standard error. A command that fails prints one message and
-//! exits with 1; a wrong command line exits with 2; one that Ctrl-C ended exits with 130.
+//! exits with 1; a wrong command line exits with 2; one that Ctrl-C ended exits with 130. `check` has exit codes of its
+//! own.
 
 pub mod bench;
+pub mod check;
 pub mod devices;
 pub mod inspect;
 mod interrupt;
@@ -57,6 +59,7 @@ enum Command {
     Specialize(specialize::SpecializeArgs),
     Synth(synth::SynthArgs),
     Selftest(selftest::SelftestArgs),
+    Check(check::CheckArgs),
     Bench(bench::BenchArgs),
     Tune(tune::TuneArgs),
     Devices(devices::DevicesArgs),
@@ -67,8 +70,8 @@ pub fn main() -> ExitCode {
     die_of_broken_pipes();
     let cli = Cli::parse();
     match start(&cli).and_then(|()| execute(&cli)) {
-        Ok(()) if interrupt::asked() => ExitCode::from(interrupt::EXIT_CODE),
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(_) if interrupt::asked() => ExitCode::from(interrupt::EXIT_CODE),
+        Ok(code) => code,
         Err(report) => {
             eprintln!("{report:?}");
             ExitCode::FAILURE
@@ -76,8 +79,9 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn execute(cli: &Cli) -> miette::Result<()> {
+fn execute(cli: &Cli) -> miette::Result<ExitCode> {
     match &cli.command {
+        Some(Command::Check(args)) => return Ok(check::execute(args)),
         Some(Command::Run(args)) => run::execute(args),
         Some(Command::Logits(args)) => logits::execute(args),
         Some(Command::Inspect(args)) => inspect::execute(args),
@@ -92,7 +96,8 @@ fn execute(cli: &Cli) -> miette::Result<()> {
             print!("{}", Cli::command().render_help());
             Ok(())
         }
-    }
+    }?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Sets up messages: errors through miette, the log on standard error.

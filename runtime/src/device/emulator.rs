@@ -8,8 +8,8 @@ use bespoke_emulator as emulator;
 
 use super::entries::entries;
 use super::{
-    Address, Allocation, Checks, Device, DeviceInfo, Error, GraphReport, HostMemory, HostVisible, Kernel,
-    Kind, Launch, MemoryInfo, Module, Result, Sequence, assembly,
+    Address, Allocation, Checks, Device, DeviceInfo, Error, GraphReport, HostMemory, HostVisible, Journal,
+    Kernel, Kind, Launch, MemoryInfo, Module, Result, Sequence, assembly,
 };
 
 /// Kernels are generated for the target that the emulator stands in for: sm_90 has every instruction they use.
@@ -42,7 +42,7 @@ pub(super) fn info() -> DeviceInfo {
 pub(crate) fn with(change: impl FnOnce(&mut DeviceInfo)) -> Box<dyn Device> {
     let mut info = info();
     change(&mut info);
-    Box::new(EmulatorDevice::with_info(info, Checks::ALL))
+    Box::new(EmulatorDevice::with_info(info, Checks::ALL, None))
 }
 
 /// Bytes of memory that the machine has, where Linux tells.
@@ -51,6 +51,11 @@ fn host_memory() -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
     kib.checked_mul(1024)
+}
+
+/// An emulator that writes findings into a journal and goes on with the next launch.
+pub fn checking(journal: Arc<Journal>) -> Box<dyn Device> {
+    Box::new(EmulatorDevice::with_info(info(), Checks::ALL, Some(journal)))
 }
 
 /// The emulator, open.
@@ -67,17 +72,19 @@ struct State {
     checks: Checks,
     /// Held while launches run: like a stream, one at a time.
     running: Mutex<()>,
+    /// Where findings go, if they are not to stop what is running.
+    journal: Option<Arc<Journal>>,
 }
 
 impl EmulatorDevice {
     /// An emulator with empty memory that looks for so much.
     pub fn new(checks: Checks) -> EmulatorDevice {
-        EmulatorDevice::with_info(info(), checks)
+        EmulatorDevice::with_info(info(), checks, None)
     }
 
-    fn with_info(info: DeviceInfo, checks: Checks) -> EmulatorDevice {
+    fn with_info(info: DeviceInfo, checks: Checks, journal: Option<Arc<Journal>>) -> EmulatorDevice {
         let memory = emulator::Memory::new();
-        let state = State { memory, used: AtomicU64::new(0), checks, running: Mutex::new(()) };
+        let state = State { memory, used: AtomicU64::new(0), checks, running: Mutex::new(()), journal };
         EmulatorDevice { info, state: Arc::new(state) }
     }
 
@@ -162,6 +169,9 @@ impl Device for EmulatorDevice {
         let refused = |message: String| Error::Assembly { module: name.to_owned(), message, help: None };
         let parsed = emulator::Module::parse(ptx).map_err(|error| refused(parse_message(&error, ptx)))?;
         let parsed = Arc::new(parsed);
+        if let Some(journal) = &self.state.journal {
+            journal.loaded(parsed.kernels().map(emulator::Kernel::name), ptx);
+        }
         let mut module = Module::new(name, String::new());
         for entry in entries(ptx).map_err(refused)? {
             let position = parsed.kernels().position(|kernel| kernel.name() == entry.name);
@@ -255,7 +265,10 @@ impl EmulatorSequence {
         let Some(kernel) = launch.kernel.handle().and_then(EmulatedKernel::get) else {
             return Err(fault("the kernel was loaded on another device".to_owned()));
         };
-        let options = emulator::Options { checks: self.state.checks, ..emulator::Options::default() };
+        let journal = self.state.journal.as_deref();
+        let profile = journal.is_some_and(Journal::profiles);
+        let options =
+            emulator::Options { checks: self.state.checks, profile, ..emulator::Options::default() };
         let (memory, config, params) = (&self.state.memory, &launch.config, &launch.params);
         let outcome = match order {
             Some(order) if launch.programmatic => {
@@ -264,7 +277,13 @@ impl EmulatorSequence {
             Some(order) => order.run(kernel, memory, config, params, &options),
             None => emulator::run(kernel, memory, config, params, &options),
         };
-        outcome.map(|_| ()).map_err(|finding| fault(finding.to_string()))
+        match journal {
+            Some(journal) => {
+                journal.record(outcome);
+                Ok(())
+            }
+            None => outcome.map(|_| ()).map_err(|finding| fault(finding.to_string())),
+        }
     }
 
     fn run_all(&self) -> Result<()> {
@@ -463,7 +482,8 @@ mod tests {
 
     #[test]
     fn memory_is_counted_and_runs_out_with_the_numbers() {
-        let device = EmulatorDevice::with_info(DeviceInfo { memory_total: 4096, ..info() }, Checks::ALL);
+        let device =
+            EmulatorDevice::with_info(DeviceInfo { memory_total: 4096, ..info() }, Checks::ALL, None);
         let first = device.alloc("first", 3072).expect("it fits");
         assert_eq!(device.memory().expect("known"), MemoryInfo { free: 1024, total: 4096 });
         let error = device.alloc("KV cache", 2048).expect_err("it does not fit");

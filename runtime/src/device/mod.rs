@@ -13,6 +13,7 @@ mod cuda;
 mod emulator;
 mod entries;
 mod error;
+mod journal;
 mod launch;
 mod selector;
 mod stubs;
@@ -22,10 +23,12 @@ use std::fmt;
 pub use bespoke_emulator::Checks;
 use serde::{Serialize, Serializer};
 
+pub use emulator::checking;
 #[cfg(test)]
 pub(crate) use emulator::with as emulator_with;
 pub use entries::{Entry, Parameter};
 pub use error::{DriverFailure, Error};
+pub use journal::{Entries, Journal};
 pub use launch::{GraphReport, Kernel, Launch, Module, Resources, Sequence};
 pub use selector::{Opened, Selector, SelectorError, list, open, open_with};
 pub use stubs::StubLauncher;

@@ -1,0 +1,51 @@
+//! Kernels under every check of the emulator: a PTX file's, a shape's, or a model's decode plan.
+//!
+//! Nothing stops at the first finding: the launch that made it ends there, and the next one runs. A [`Report`] has
+//! the findings, each once, and what the emulator's profile says of the launches that ran to their end.
+//!
+//! ```no_run
+//! use bespoke::check::{self, Launches, Options};
+//!
+//! let text = std::fs::read_to_string("kernels.ptx")?;
+//! let launches = Launches::read("launches.toml".as_ref())?;
+//! let report = check::ptx("kernels.ptx", &text, &launches, &Options::default())?;
+//! assert!(report.findings.is_empty(), "{:#?}", report.findings);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod error;
+mod expected;
+mod kernels;
+mod launches;
+mod ptx;
+mod report;
+mod template;
+mod values;
+
+pub use error::CheckError;
+pub use kernels::{Progress, model, shape};
+pub use launches::{
+    Argument, Buffer, Bytes, Content, Expectation, Extent, Function, Launch, Launches, Within,
+};
+pub use ptx::{Loaded, ptx};
+pub use report::{
+    Cost, Finding, KernelProfile, LineProfile, Lint, Place, PtxLine, REPORT_VERSION, Report, Site,
+};
+pub use template::template;
+pub use values::{Element, Number};
+
+/// What to look at besides findings.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// Whether to report what could be faster.
+    pub lints: bool,
+    /// Whether to report the cost of every source line.
+    pub profile: bool,
+}
+
+impl Default for Options {
+    /// Lints and no profile.
+    fn default() -> Options {
+        Options { lints: true, profile: false }
+    }
+}

@@ -1,0 +1,64 @@
+//! A file of launches to fill in, for a PTX file that has none.
+
+use std::fmt::Write;
+
+use bespoke_emulator::Kernel;
+
+use super::ptx::Loaded;
+
+/// Elements of a buffer, and threads of a block, that the template suggests.
+const ELEMENTS: u32 = 1024;
+const THREADS: u32 = 128;
+
+/// A file that launches every kernel once, on buffers of its own for parameters that may be addresses.
+pub fn template(loaded: &Loaded) -> String {
+    let mut text = String::from("version = 1\n");
+    for kernel in loaded.kernels() {
+        let params = kernel.params().iter().map(|param| format!(".{} {}", param.ty, param.name));
+        let params = params.collect::<Vec<_>>().join(", ");
+        let shared = kernel.static_shared_bytes();
+        let _ = write!(text, "\n# {}({params}), {shared} bytes of static shared memory\n", kernel.name());
+        let mut args = Vec::new();
+        for param in kernel.params() {
+            let pointer = param.size == 8 && matches!(param.ty, "u64" | "b64");
+            if pointer {
+                let buffer = buffer_name(kernel, &param.name);
+                let _ = write!(
+                    text,
+                    "\n[buffers.\"{buffer}\"]\ntype = \"f32\"      # u8 … u64, i8 … i64, f16, bf16, f32, f64\n\
+                     count = {ELEMENTS}\ninit = \"random\"   # zeros, iota, random or uninitialised; or fill, values, \
+                     hex, file\n"
+                );
+                args.push(format!("\"{buffer}\""));
+            } else {
+                args.push(match (param.ty, param.size) {
+                    ("f32" | "f64" | "f16" | "bf16", _) => "1.0".to_owned(),
+                    (ty, size) if ty == "b8" && size > 1 => {
+                        format!("{{ hex = \"{}\" }}", "00".repeat(size as usize))
+                    }
+                    _ => ELEMENTS.to_string(),
+                });
+            }
+        }
+        let block = kernel.reqntid().or(kernel.maxntid()).unwrap_or([THREADS, 1, 1]);
+        let grid = ELEMENTS.div_ceil(block.iter().product::<u32>().max(1));
+        let _ = write!(
+            text,
+            "\n[[launch]]\nkernel = \"{}\"\ngrid = {grid}\nblock = {block:?}\n{}args = [{}]\n",
+            kernel.name(),
+            if kernel.takes_dynamic_shared() {
+                "shared = 4096     # bytes of dynamic shared memory\n"
+            } else {
+                ""
+            },
+            args.join(", ")
+        );
+    }
+    text
+}
+
+/// The parameter's name, without the kernel's, which nvcc puts before it.
+fn buffer_name(kernel: &Kernel, param: &str) -> String {
+    let short = param.strip_prefix(kernel.name()).map_or(param, |rest| rest.trim_start_matches('_'));
+    format!("{}.{short}", kernel.name())
+}

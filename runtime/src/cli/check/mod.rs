@@ -1,0 +1,241 @@
+//! `bespoke check`.
+
+mod render;
+mod table;
+
+use std::fs::File;
+use std::io::{IsTerminal, Read, stdout};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use bespoke_emulator::ParseError;
+use clap::{Args, ValueEnum};
+use miette::IntoDiagnostic;
+use serde_json::json;
+
+use super::{interrupt, model, progress::Progress, session};
+use crate::check::{self, CheckError, Launches, Loaded, Options, REPORT_VERSION, Report};
+use render::Renderer;
+
+/// Runs kernels on the emulator under every check: a PTX file's, a built-in shape's, or a model's decode plan.
+///
+/// A PTX file needs a file of launches; without one, a template of it is printed. Findings are shown with their source
+/// lines, each once, and do not stop what follows. The exit code is 0 if there are none, 1 if there are, and 2 if
+/// nothing could be checked.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  bespoke check kernels.ptx > launches.toml
+  bespoke check kernels.ptx --launches launches.toml --profile
+  bespoke check kernels.ptx --launches launches.toml --format json --deny lints
+  bespoke check model.gguf --steps 2
+  bespoke check qwen2.5-0.5b --filter attention")]
+pub struct CheckArgs {
+    /// A PTX file, a GGUF file, or the name of a built-in shape
+    #[arg(value_name = "FILE.ptx|MODEL.gguf|SHAPE")]
+    subject: String,
+    /// Buffers and launches for a PTX file, as TOML
+    #[arg(long, value_name = "FILE.toml")]
+    launches: Option<PathBuf>,
+    /// Tokens to decode with a model
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    steps: u32,
+    /// Of a shape, only kernels whose name contains this
+    #[arg(long, value_name = "SUBSTRING", default_value = "")]
+    filter: String,
+    /// Print what every source line costs: lane instructions, sectors, bank conflicts, divergence
+    #[arg(long)]
+    profile: bool,
+    /// Whether to say what could be faster
+    #[arg(long, value_enum, default_value_t = Lints::On)]
+    lints: Lints,
+    /// What counts as a finding besides mistakes
+    #[arg(long, value_enum)]
+    deny: Vec<Deny>,
+    /// How the report is written to standard output
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Lints {
+    On,
+    Off,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Deny {
+    Lints,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people.
+    Text,
+    /// One JSON object, versioned.
+    Json,
+}
+
+/// What the exit codes mean.
+const FINDINGS: u8 = 1;
+const NOT_CHECKED: u8 = 2;
+
+/// Runs the check; says itself what went wrong.
+pub fn execute(args: &CheckArgs) -> ExitCode {
+    interrupt::catch();
+    match run(args) {
+        Ok(code) => code,
+        Err(report) => {
+            eprintln!("{report:?}");
+            ExitCode::from(NOT_CHECKED)
+        }
+    }
+}
+
+fn run(args: &CheckArgs) -> miette::Result<ExitCode> {
+    let options = Options { lints: args.lints == Lints::On, profile: args.profile };
+    let path = Path::new(&args.subject);
+    let report = match kind_of(path) {
+        Kind::Ptx => match check_ptx(args, path, &options) {
+            Ok(Some(report)) => report,
+            // A template needed no launches.
+            Ok(None) => return Ok(ExitCode::SUCCESS),
+            Err(CheckError::Ptx { name, problems }) => return refuse(args, path, &name, &problems),
+            Err(error) => return Err(error.into()),
+        },
+        Kind::Model => {
+            let model = session::open_model(path)?;
+            let bar = Progress::count("checking", u64::from(args.steps));
+            let mut tell = |done: usize, total: usize, _: &str| bar.update(done as u64, total as u64);
+            check::model(&model.gguf, &model.shape, args.steps, &options, &mut tell)?
+        }
+        Kind::Shape => {
+            let shape = model::resolve(&args.subject)?;
+            let bar = Progress::count("checking", 0);
+            let mut tell = |done: usize, total: usize, kernel: &str| {
+                tracing::debug!("{kernel}");
+                bar.update(done as u64, total as u64);
+            };
+            check::shape(&shape, &args.filter, &options, &mut tell)?
+        }
+    };
+    let denied = args.deny.contains(&Deny::Lints) && !report.lints.is_empty();
+    print(args, path, &report, denied)?;
+    let clean = report.findings.is_empty() && !denied;
+    Ok(if clean { ExitCode::SUCCESS } else { ExitCode::from(FINDINGS) })
+}
+
+enum Kind {
+    Ptx,
+    Model,
+    Shape,
+}
+
+/// What a name stands for: by its extension, else by the file's first bytes.
+fn kind_of(path: &Path) -> Kind {
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("ptx") => return Kind::Ptx,
+        Some("gguf") => return Kind::Model,
+        _ => {}
+    }
+    let mut start = [0; 4];
+    match File::open(path).and_then(|mut file| file.read_exact(&mut start)) {
+        Ok(()) if &start == b"GGUF" => Kind::Model,
+        Ok(()) => Kind::Ptx,
+        Err(_) => Kind::Shape,
+    }
+}
+
+/// Checks a PTX file; without launches, prints a template of them instead.
+fn check_ptx(args: &CheckArgs, path: &Path, options: &Options) -> Result<Option<Report>, CheckError> {
+    let text =
+        std::fs::read_to_string(path).map_err(|source| CheckError::Read { path: path.to_owned(), source })?;
+    let loaded = Loaded::parse(&args.subject, &text)?;
+    if let Some(launches) = &args.launches {
+        return loaded.check(&Launches::read(launches)?, options).map(Some);
+    }
+    let template = check::template(&loaded);
+    match args.format {
+        Format::Text => print!("{template}"),
+        Format::Json => println!("{:#}", listing(&loaded, &template)),
+    }
+    tracing::info!(
+        "{}: every instruction is known; fill in the launches above and pass them with --launches",
+        args.subject
+    );
+    Ok(None)
+}
+
+/// The kernels of a file, and the template.
+fn listing(loaded: &Loaded, template: &str) -> serde_json::Value {
+    let kernels = loaded.kernels().map(|kernel| {
+        let params = kernel.params().iter().map(
+            |param| json!({ "name": param.name, "type": param.ty, "offset": param.offset, "bytes": param.size }),
+        );
+        json!({
+            "name": kernel.name(),
+            "parameters": params.collect::<Vec<_>>(),
+            "static_shared": kernel.static_shared_bytes(),
+            "dynamic_shared": kernel.takes_dynamic_shared(),
+        })
+    });
+    json!({
+        "version": REPORT_VERSION,
+        "subject": loaded.name,
+        "kernels": kernels.collect::<Vec<_>>(),
+        "template": template,
+    })
+}
+
+/// Says what of a PTX text the emulator does not understand.
+fn refuse(args: &CheckArgs, path: &Path, name: &str, problems: &[ParseError]) -> miette::Result<ExitCode> {
+    let text = std::fs::read_to_string(path).into_diagnostic()?;
+    match args.format {
+        Format::Json => {
+            let problems = problems.iter().map(
+                |problem| json!({ "line": problem.line, "column": problem.column, "message": problem.message }),
+            );
+            let unsupported: Vec<_> = problems.collect();
+            println!(
+                "{:#}",
+                json!({ "version": REPORT_VERSION, "subject": name, "unsupported": unsupported })
+            );
+        }
+        Format::Text => print!("{}", Renderer::new(color(), Some(path)).problems(name, &text, problems)),
+    }
+    Ok(ExitCode::from(NOT_CHECKED))
+}
+
+fn print(args: &CheckArgs, path: &Path, report: &Report, denied: bool) -> miette::Result<()> {
+    match args.format {
+        Format::Json => println!("{}", serde_json::to_string_pretty(report).into_diagnostic()?),
+        Format::Text => {
+            let file = args.launches.is_some().then_some(path);
+            print!("{}", Renderer::new(color(), file).report(report, denied));
+            for profile in &report.profiles {
+                println!("{}", table::profile(profile));
+            }
+            println!("{}", summary(report));
+        }
+    }
+    Ok(())
+}
+
+/// Whether standard output takes colours.
+fn color() -> bool {
+    stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// `FILE: 1 finding and 2 notes in 3 launches`.
+fn summary(report: &Report) -> String {
+    let count = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    let findings = match report.findings.len() {
+        0 => "no findings".to_owned(),
+        findings => count(findings, "finding"),
+    };
+    let notes = match report.lints.len() {
+        0 => String::new(),
+        notes => format!(" and {}", count(notes, "note")),
+    };
+    let plural = if report.launches == 1 { "" } else { "es" };
+    format!("{}: {findings}{notes} in {} launch{plural}", report.subject, report.launches)
+}

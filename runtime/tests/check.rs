@@ -1,0 +1,380 @@
+//! `bespoke check`, by running the binary over the PTX files in `tests/check`.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use expect_test::{Expect, expect};
+use serde_json::Value;
+
+/// What a run of the binary gave.
+struct Ran {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/check")
+}
+
+fn fixture(name: &str) -> PathBuf {
+    folder().join(name)
+}
+
+/// Runs `bespoke check` in the fixtures' folder.
+fn check(args: &[&str]) -> Ran {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bespoke"));
+    command.arg("check").args(args).current_dir(folder()).env_remove("BESPOKE_LOG").stdin(Stdio::null());
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    let ran = Ran { code: status.code(), stdout: text(stdout), stderr: text(stderr) };
+    assert!(!ran.stderr.contains("panicked") && !ran.stdout.contains('\x1b'), "{args:?}\n{}", ran.stderr);
+    ran
+}
+
+/// Runs a check whose exit code is known, and gives its standard output.
+fn output(code: i32, args: &[&str]) -> String {
+    let ran = check(args);
+    assert_eq!(ran.code, Some(code), "{args:?}\n{}{}", ran.stdout, ran.stderr);
+    ran.stdout
+}
+
+fn json(code: i32, args: &[&str]) -> Value {
+    serde_json::from_str(&output(code, &[args, &["--format", "json"]].concat())).unwrap()
+}
+
+/// A launch file of a test, in a folder that is removed.
+struct Scratch {
+    _folder: tempfile::TempDir,
+    path: PathBuf,
+}
+
+impl Scratch {
+    fn new(name: &str, text: &str) -> Scratch {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        Scratch { _folder: folder, path }
+    }
+
+    fn path(&self) -> &str {
+        self.path.to_str().unwrap()
+    }
+}
+
+/// Compares after addresses, which may differ from run to run, were made equal.
+fn same(text: &str, expected: &Expect) {
+    let mut parts = text.split("0x");
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        plain += "0x…";
+        plain += part.trim_start_matches(|c: char| c.is_ascii_hexdigit());
+    }
+    expected.assert_eq(&plain);
+}
+
+#[test]
+fn a_clean_file_exits_with_0() {
+    let text = output(0, &["scale.ptx", "--launches", "scale-clean.toml"]);
+    assert_eq!(text, "scale.ptx: no findings in 1 launch\n");
+}
+
+#[test]
+fn a_finding_shows_its_source_line_and_exits_with_1() {
+    same(
+        &output(1, &["scale.ptx", "--launches", "scale.toml"]),
+        &expect![[r#"
+        error[out-of-bounds]: 4-byte store to global memory at 0x…; the access is just past the end of `y` (0x…, 4000 bytes)
+         --> scale.rs:8:17
+          |
+        8 |         y.at(i).store(value * 3.0);
+          |                 ^^^^^ thread (104, 0, 0) of CTA (7, 0, 0)
+          = PTX line 32: st.global.f32 [%rd5], %f2;
+          = kernel scale
+
+        scale.ptx: 1 finding in 1 launch
+    "#]],
+    );
+}
+
+#[test]
+fn without_the_source_the_ptx_line_is_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let ptx = folder.path().join("scale.ptx");
+    let text = std::fs::read_to_string(fixture("scale.ptx")).unwrap();
+    std::fs::write(&ptx, text.replace("scale.rs", "elsewhere/scale.rs")).unwrap();
+    let text = output(1, &[ptx.to_str().unwrap(), "--launches", "scale.toml"]);
+    let text = text.replace(folder.path().to_str().unwrap(), "FOLDER");
+    same(
+        &text,
+        &expect![[r#"
+        error[out-of-bounds]: 4-byte store to global memory at 0x…; the access is just past the end of `y` (0x…, 4000 bytes)
+          --> FOLDER/scale.ptx:32
+           |
+        32 | 	st.global.f32 [%rd5], %f2;
+           | 	^^^^^^^^^^^^^^^^^^^^^^^^^^ thread (104, 0, 0) of CTA (7, 0, 0)
+           = from elsewhere/scale.rs:8
+           = kernel scale
+
+        FOLDER/scale.ptx: 1 finding in 1 launch
+    "#]],
+    );
+}
+
+#[test]
+fn what_is_slow_is_a_note_unless_it_is_denied() {
+    let args = ["transpose.ptx", "--launches", "transpose.toml"];
+    same(
+        &output(0, &args),
+        &expect![[r#"
+        note[uncoalesced]: 32.0 sectors a request where 4.0 would do (8.0 times as many), in 128 requests; 89 % of the kernel's sectors
+          --> transpose.ptx:29
+           |
+        29 | 	st.global.f32 [%rd6], %f1;
+           | 	^^^^^^^^^^^^^^^^^^^^^^^^^^
+           = kernel transpose_direct
+
+        note[bank-conflict]: 32.0 ways on average and 32 at worst, 32.0 wavefronts a request, in 128 requests; 97 % of the kernel's wavefronts
+          --> transpose.ptx:60
+           |
+        60 | 	ld.shared.f32 %f2, [%r10];
+           | 	^^^^^^^^^^^^^^^^^^^^^^^^^^
+           = kernel transpose_tiled
+
+        transpose.ptx: no findings and 2 notes in 3 launches
+    "#]],
+    );
+    let denied = output(1, &[&args[..], &["--deny", "lints"]].concat());
+    assert!(denied.starts_with("error[uncoalesced]: "), "{denied}");
+    let off = output(0, &[&args[..], &["--lints", "off", "--deny", "lints"]].concat());
+    assert_eq!(off, "transpose.ptx: no findings in 3 launches\n");
+}
+
+#[test]
+fn a_report_is_json() {
+    let mut report = json(1, &["scale.ptx", "--launches", "scale.toml", "--profile"]);
+    let finding = &mut report["findings"][0];
+    assert!(finding["address"].take().as_u64().is_some());
+    let message = finding["message"].take();
+    assert!(
+        message.as_str().is_some_and(|message| message.contains("just past the end of `y`")),
+        "{message}"
+    );
+    expect![[r#"
+        {
+          "findings": [
+            {
+              "address": null,
+              "kernel": "scale",
+              "kind": "out-of-bounds",
+              "message": null,
+              "sites": [
+                {
+                  "cta": [
+                    7,
+                    0,
+                    0
+                  ],
+                  "ptx": {
+                    "line": 32,
+                    "text": "st.global.f32 [%rd5], %f2;"
+                  },
+                  "source": {
+                    "column": 17,
+                    "file": "scale.rs",
+                    "line": 8
+                  },
+                  "thread": [
+                    104,
+                    0,
+                    0
+                  ]
+                }
+              ],
+              "space": "global",
+              "times": 1
+            }
+          ],
+          "launches": 1,
+          "lints": [],
+          "subject": "scale.ptx",
+          "version": 1
+        }"#]]
+    .assert_eq(&format!("{report:#}"));
+}
+
+#[test]
+fn a_profile_has_exact_numbers() {
+    let report = json(0, &["transpose.ptx", "--launches", "transpose.toml", "--profile"]);
+    let profile = |kernel: &str| {
+        let profiles = report["profiles"].as_array().unwrap();
+        profiles.iter().find(|profile| profile["kernel"] == kernel).unwrap().clone()
+    };
+    // 4096 words in, 4096 out: 128 requests of a warp each way, of 4 sectors, or of 32 where a warp writes a column.
+    for (kernel, sectors, wavefronts, ways) in [
+        ("transpose_direct", 128 * 36, 0, 0),
+        ("transpose_tiled", 1024, 128 * 33, 32),
+        ("transpose_padded", 1024, 256, 1),
+    ] {
+        let total = &profile(kernel)["total"];
+        assert_eq!(total["global_requests"], 256, "{kernel}");
+        assert_eq!(total["sectors"], sectors, "{kernel}");
+        assert_eq!(total["ideal_sectors"], 1024, "{kernel}");
+        assert_eq!(total["wavefronts"], wavefronts, "{kernel}");
+        assert_eq!(total["worst_ways"], ways, "{kernel}");
+        assert_eq!(
+            (&total["bytes_loaded"], &total["bytes_stored"]),
+            (&16384.into(), &16384.into()),
+            "{kernel}"
+        );
+    }
+    let kinds = report["lints"].as_array().unwrap().iter().map(|lint| (&lint["kernel"], &lint["kind"]));
+    let kinds: Vec<String> = kinds.map(|(kernel, kind)| format!("{kernel} {kind}")).collect();
+    assert_eq!(kinds, [r#""transpose_direct" "uncoalesced""#, r#""transpose_tiled" "bank-conflict""#]);
+}
+
+#[test]
+fn the_profile_is_a_table_of_source_lines() {
+    same(
+        &output(0, &["scale.ptx", "--launches", "scale-clean.toml", "--profile"]),
+        &expect![[r#"
+        scale: 1 launch of 1024 threads in all, 13.9 lane instructions a thread, 1.78 a byte moved
+        7 % control, 7 % float, 36 % integer, 36 % memory, 14 % move
+
+        | source line      | lane instr. |   share | per thread | lanes | parted | global bytes | sectors/request | ideal | bank ways |
+        |------------------|-------------|---------|------------|-------|--------|--------------|-----------------|-------|-----------|
+        | scale.rs:8       |        4024 |  28.3 % |       3.93 |  31.4 |        |         4000 |            3.91 |  3.91 |           |
+        | (no source line) |        3072 |  21.6 % |       3.00 |  32.0 |        |              |                 |       |           |
+        | scale.rs:5       |        3072 |  21.6 % |       3.00 |  32.0 |        |              |                 |       |           |
+        | scale.rs:7       |        3000 |  21.1 % |       2.93 |  31.2 |        |         4000 |            3.91 |  3.91 |           |
+        | scale.rs:6       |        1048 |   7.4 % |       1.02 |  32.0 |   1/32 |              |                 |       |           |
+        | all              |       14216 | 100.0 % |       13.9 |  31.7 |   1/32 |         8000 |            3.91 |  3.91 |           |
+
+        scale.ptx: no findings in 1 launch
+    "#]],
+    );
+}
+
+#[test]
+fn what_follows_a_finding_runs_and_the_finding_counts_once() {
+    let launches = std::fs::read_to_string(fixture("scale.toml")).unwrap();
+    let launch = &launches[launches.find("[[launch]]").unwrap()..];
+    let scratch =
+        Scratch::new("launches.toml", &format!("{launches}\n{launch}\n{}", launch.replace("1000", "999")));
+    let report = json(1, &["scale.ptx", "--launches", scratch.path()]);
+    assert_eq!((&report["launches"], &report["findings"][0]["times"]), (&3.into(), &2.into()));
+    assert_eq!(report["findings"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn results_are_compared() {
+    let launches = std::fs::read_to_string(fixture("scale-clean.toml")).unwrap();
+    let with = |expect: &str| {
+        let text = launches.replace("count = 1000", &format!("count = 1000\nexpect = {expect}"));
+        let scratch = Scratch::new("launches.toml", &text);
+        check(&["scale.ptx", "--launches", scratch.path()])
+    };
+    assert_eq!(with("{ values = [0, 3, 6] }").code, Some(0));
+    assert_eq!(with("{ values = [0, 3.1, 6], tolerance = 0.05 }").code, Some(0));
+    let wrong = with("{ values = [0, 2, 6, 8] }");
+    assert_eq!(wrong.code, Some(1));
+    expect![[r#"
+        error[wrong-result]: buffer `y`: element 1 is 3 and must be 2; 2 of 4 elements are wrong, by up to 5.000e-1 of their value
+
+        scale.ptx: 1 finding in 1 launch
+    "#]].assert_eq(&wrong.stdout);
+    let unknown = with("{ fn = 'sum', of = ['z'] }");
+    assert_eq!(unknown.code, Some(2));
+    assert!(unknown.stderr.contains("there is no buffer `z`"), "{}", unknown.stderr);
+}
+
+#[test]
+fn launches_that_make_no_sense_exit_with_2_and_say_where() {
+    let launches = std::fs::read_to_string(fixture("scale.toml")).unwrap();
+    for (from, to, part) in [
+        ("version = 1", "version = 2", "version 2 of the format; this program knows version 1"),
+        ("\"scale\"", "\"scale2\"", "launch 1 (`scale2`): scale.ptx has no such kernel; it has scale"),
+        ("\"x\", \"y\", 1000", "\"x\", \"y\"", "launch 1 (`scale`): 2 args for 3 parameters"),
+        ("\"y\", 1000", "\"z\", 1000", "argument 2 (.u64 y): there is no buffer `z`; there are: x, y"),
+        ("\"y\", 1000", "\"y\", 1.5", "argument 3 (.u32 n): 1.5 is no value of this type"),
+        ("init = \"iota\"", "init = \"iota\"\nfill = 1", "buffer `x`: only one of"),
+        ("grid = 8", "grid = 8\ncluster = 2", "unknown field `cluster`"),
+        ("[[launch]]", "[other]", "unknown field `other`"),
+    ] {
+        let scratch = Scratch::new("launches.toml", &launches.replacen(from, to, 1));
+        let ran = check(&["scale.ptx", "--launches", scratch.path()]);
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{to}: {}", ran.stderr);
+        assert!(ran.stderr.starts_with("error: ") && ran.stderr.contains(part), "{to}: {}", ran.stderr);
+    }
+    for missing in [
+        &["no-such.ptx"][..],
+        &["scale.ptx", "--launches", "no-such.toml"],
+        &["no-such.gguf"],
+        &["no-such-shape"],
+    ] {
+        let ran = check(missing);
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{missing:?}");
+        assert!(ran.stderr.starts_with("error: "), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn a_file_without_launches_gives_a_template_that_works() {
+    let template = output(0, &["transpose.ptx"]);
+    assert!(
+        template.contains("# transpose_tiled(.u64 in, .u64 out), 4096 bytes of static shared memory"),
+        "{template}"
+    );
+    assert!(template.contains("block = [32, 32, 1]"), "{template}");
+    // Every kernel gets two buffers of 1024 elements, fewer than it wants: a finding, but nothing to mend in the file.
+    let scratch = Scratch::new("launches.toml", &template);
+    let report = json(1, &["transpose.ptx", "--launches", scratch.path()]);
+    assert_eq!(report["launches"], 3);
+    let listing = json(0, &["transpose.ptx"]);
+    assert_eq!(listing["kernels"][1]["name"], "transpose_tiled");
+    assert_eq!(listing["kernels"][1]["parameters"][1]["offset"], 8);
+    assert_eq!(listing["template"], template);
+}
+
+#[test]
+fn what_the_emulator_does_not_know_is_named() {
+    let text = std::fs::read_to_string(fixture("scale.ptx")).unwrap();
+    let scratch = Scratch::new("strange.ptx", &text.replace("mul.rn.f32", "frobnicate.f32"));
+    let ran = check(&[scratch.path()]);
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    expect![[r#"
+        error[unsupported]: unknown instruction `frobnicate`
+          --> strange.ptx:30:2
+           |
+        30 | 	frobnicate.f32 %f2, %f1, 0f40400000;
+           | 	^^^^^^^^^^
+
+        strange.ptx: 1 thing that the emulator does not know
+    "#]]
+    .assert_eq(&ran.stdout.replace(scratch.path(), "strange.ptx"));
+    let listed = json(2, &[scratch.path()]);
+    assert_eq!(
+        (&listed["unsupported"][0]["line"], &listed["unsupported"][0]["column"]),
+        (&30.into(), &2.into())
+    );
+}
+
+#[test]
+fn a_model_s_plan_and_a_shape_s_kernels_are_clean() {
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/llama-q4_k_m.gguf");
+    let report = json(0, &[model.to_str().unwrap(), "--steps", "2", "--profile"]);
+    assert_eq!(report["findings"], Value::Array(Vec::new()));
+    let (launches, profiles) = (report["launches"].as_u64().unwrap(), report["profiles"].as_array().unwrap());
+    let profiled: u64 = profiles.iter().map(|profile| profile["launches"].as_u64().unwrap()).sum();
+    assert!(launches > 10 && launches % 2 == 0 && profiled == launches, "{launches} {profiled}");
+    // Kernels of the repository carry their source lines, columns included.
+    let place = &profiles[0]["lines"][0]["source"];
+    assert!(place["file"].as_str().is_some_and(|file| file.ends_with(".rs")), "{place}");
+    assert!(place["column"].as_u64() > Some(0), "{place}");
+
+    let report = json(0, &["qwen2.5-0.5b", "--filter", "choose_greedy"]);
+    assert_eq!(report["findings"], Value::Array(Vec::new()));
+    let ran = check(&["qwen2.5-0.5b", "--filter", "no such kernel"]);
+    assert_eq!(ran.code, Some(2));
+    assert!(ran.stderr.contains("has no kernel with `no such kernel` in its name"), "{}", ran.stderr);
+}
