@@ -98,6 +98,22 @@ fn a_finding_shows_its_source_line_and_exits_with_1() {
 }
 
 #[test]
+fn the_finding_in_the_readme_is_what_is_printed() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+    let (_, shown) = readme.split_once("    $ bespoke ").unwrap();
+    let (arguments, shown) = shown.split_once('\n').unwrap();
+    let shown: String = shown
+        .lines()
+        .take_while(|line| line.is_empty() || line.starts_with("    "))
+        .flat_map(|l| [l.strip_prefix("    ").unwrap_or(l), "\n"])
+        .collect();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bespoke"));
+    let printed = command.args(arguments.split(' ')).current_dir(root).output().unwrap();
+    assert_eq!(shown.trim_end(), String::from_utf8(printed.stdout).unwrap().trim_end());
+}
+
+#[test]
 fn without_the_source_the_ptx_line_is_shown() {
     let folder = tempfile::tempdir().unwrap();
     let ptx = folder.path().join("scale.ptx");

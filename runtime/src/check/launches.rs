@@ -217,3 +217,43 @@ impl Launches {
 pub(super) fn read(path: &Path) -> Result<String, CheckError> {
     std::fs::read_to_string(path).map_err(|source| CheckError::Read { path: path.to_owned(), source })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The file of launches in README.md.
+    fn documented() -> &'static str {
+        let readme = include_str!("../../../README.md");
+        let (_, rest) =
+            readme.split_once("The file of launches names buffers").expect("the section is there");
+        let (_, rest) = rest.split_once("```toml\n").expect("with an example");
+        rest.split_once("```").expect("that ends").0
+    }
+
+    #[test]
+    fn the_documented_file_is_one() {
+        let launches = Launches::parse(documented()).expect("it is valid");
+        assert_eq!(launches.version, VERSION);
+        let sum = &launches.buffers["sum"];
+        let expected = sum.expect.as_ref().expect("it is expected to hold something");
+        assert_eq!((expected.function, expected.of.as_slice()), (Some(Function::Sum), &["x".to_owned()][..]));
+        let [launch] = &launches.launches[..] else { panic!("{launches:?}") };
+        assert_eq!((launch.grid.axes(), launch.block.axes()), (Some([4, 1, 1]), Some([256, 1, 1])));
+        assert!(launch.programmatic);
+        assert_eq!(
+            launch.args[2..],
+            [
+                Argument::Number(Number::Integer(1000)),
+                Argument::Within(Within { buffer: "weights".into(), offset: 64 }),
+                Argument::Bytes(Bytes { hex: "0100000002000000".into() }),
+            ]
+        );
+    }
+
+    #[test]
+    fn extents_have_up_to_three_axes() {
+        assert_eq!(Extent::Axes(vec![2, 3]).axes(), Some([2, 3, 1]));
+        assert_eq!(Extent::Axes(vec![1; 4]).axes(), None);
+    }
+}
