@@ -65,8 +65,8 @@ pub struct Site {
     pub ptx: PtxLine,
     /// `%ctaid`.
     pub cta: [u32; 3],
-    /// `%tid`.
-    pub thread: [u32; 3],
+    /// `%tid`; none for an asynchronous copy.
+    pub thread: Option<[u32; 3]>,
 }
 
 /// A place in a source file.
@@ -236,7 +236,7 @@ impl Site {
             source: finding.source.as_ref().map(Place::from),
             ptx: PtxLine { line: finding.ptx_line, text: finding.ptx_text.clone() },
             cta: finding.cta,
-            thread: finding.thread,
+            thread: Some(finding.thread),
         }]
     }
 }

@@ -1,5 +1,6 @@
 //! Numbers of a profile that usually mean lost time.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use super::{Counts, InstructionProfile, Profile, line_of};
@@ -14,16 +15,17 @@ pub struct Thresholds {
     /// [`LintKind::BankConflict`].
     pub ways: f64,
     /// A source line whose warps have fewer lanes together than this, on average, is
-    /// [`LintKind::Divergence`] …
+    /// [`LintKind::Divergence`].
     pub lanes: f64,
-    /// … if it has at least this share of the kernel's warp instructions.
+    /// All of that only where it has at least this share of the kernel's sectors, wavefronts or warp
+    /// instructions.
     pub share: f64,
 }
 
 impl Default for Thresholds {
-    /// 1.5 times the sectors; any conflict; half the lanes, in a tenth of the work.
+    /// 1.5 times the sectors, any conflict, half the lanes; where it is a twentieth of the kernel's.
     fn default() -> Thresholds {
-        Thresholds { sectors: 1.5, ways: 1.0, lanes: 16.0, share: 0.1 }
+        Thresholds { sectors: 1.5, ways: 1.0, lanes: 16.0, share: 0.05 }
     }
 }
 
@@ -48,7 +50,7 @@ pub struct Lint {
     pub kernel: String,
     /// The kernel's own source line, if the PTX carries `.loc` directives.
     pub source: Option<SourceLine>,
-    /// 1-based line of the PTX text: the instruction, or the first of the source line's.
+    /// 1-based line of the PTX text: the instruction, or the first of the place's.
     pub ptx_line: u32,
     /// The text of that line.
     pub ptx_text: String,
@@ -108,42 +110,79 @@ fn per(count: u64, requests: u64) -> f64 {
 /// Accesses in the order of the text, then source lines, the most work first.
 pub(super) fn lints(profile: &Profile, thresholds: &Thresholds) -> Vec<Lint> {
     let total = profile.total();
-    let accesses = profile.instructions.iter().flat_map(|instruction| {
-        let Counts { global, shared, .. } = &instruction.counts;
-        let uncoalesced = (global.excess() > thresholds.sectors).then(|| {
-            let share = per(global.sectors, total.global.sectors);
-            lint(profile, instruction, LintKind::Uncoalesced, global.excess(), share)
-        });
-        let conflict = (shared.ways() > thresholds.ways).then(|| {
-            let share = per(shared.wavefronts, total.shared.wavefronts);
-            lint(profile, instruction, LintKind::BankConflict, shared.ways(), share)
-        });
-        uncoalesced.into_iter().chain(conflict)
-    });
-    let mut lints: Vec<Lint> = accesses.collect();
+    let mut lints = Vec::new();
+    for Spot { first, counts } in spots(profile) {
+        let Counts { global, shared, .. } = &counts;
+        let candidates = [
+            (
+                LintKind::Uncoalesced,
+                global.excess(),
+                thresholds.sectors,
+                [global.sectors, total.global.sectors],
+            ),
+            (
+                LintKind::BankConflict,
+                shared.ways(),
+                thresholds.ways,
+                [shared.wavefronts, total.shared.wavefronts],
+            ),
+        ];
+        for (kind, measured, threshold, [part, whole]) in candidates {
+            let share = per(part, whole);
+            if measured > threshold && share >= thresholds.share {
+                lints.push(lint(profile, first, kind, (counts, measured, share)));
+            }
+        }
+    }
     for line in profile.lines() {
         let (lanes, share) = (line.counts.average_lanes(), per(line.counts.warps, total.warps));
-        let first = profile
-            .instructions
-            .iter()
-            .find(|instruction| line_of(&instruction.source) == line_of(&line.source));
-        if let Some(first) = first
+        let at = |instruction: &&InstructionProfile| line_of(&instruction.source) == line_of(&line.source);
+        if let Some(first) = profile.instructions.iter().find(at)
             && lanes < thresholds.lanes
             && share >= thresholds.share
         {
-            let lint = lint(profile, first, LintKind::Divergence, lanes, share);
-            lints.push(Lint { counts: line.counts, ..lint });
+            lints.push(lint(profile, first, LintKind::Divergence, (line.counts, lanes, share)));
         }
     }
     lints
+}
+
+/// The instructions of one place of the source, which unrolled code has many of; or one without a place.
+struct Spot<'p> {
+    first: &'p InstructionProfile,
+    counts: Counts,
+}
+
+fn spots(profile: &Profile) -> Vec<Spot<'_>> {
+    let mut spots: Vec<Spot<'_>> = Vec::new();
+    let mut index = HashMap::new();
+    for instruction in &profile.instructions {
+        let place = instruction.source.as_ref().map(|source| (&source.file, source.line, source.column));
+        match place.and_then(|place| index.get(&place)) {
+            Some(&at) => {
+                let spot: &mut Spot<'_> = &mut spots[at];
+                // What the lint will show is an access.
+                if spot.counts.global.requests + spot.counts.shared.requests == 0 {
+                    spot.first = instruction;
+                }
+                spot.counts.add(&instruction.counts);
+            }
+            None => {
+                if let Some(place) = place {
+                    index.insert(place, spots.len());
+                }
+                spots.push(Spot { first: instruction, counts: instruction.counts });
+            }
+        }
+    }
+    spots
 }
 
 fn lint(
     profile: &Profile,
     instruction: &InstructionProfile,
     kind: LintKind,
-    measured: f64,
-    share: f64,
+    (counts, measured, share): (Counts, f64, f64),
 ) -> Lint {
     Lint {
         kind,
@@ -151,7 +190,7 @@ fn lint(
         source: instruction.source.clone(),
         ptx_line: instruction.ptx_line,
         ptx_text: instruction.ptx_text.clone(),
-        counts: instruction.counts,
+        counts,
         measured,
         share,
     }

@@ -98,6 +98,30 @@ fn a_column_of_a_tile_conflicts_unless_it_is_padded() {
 }
 
 #[test]
+fn unrolled_accesses_of_one_place_are_one_lint() {
+    let access =
+        |row: u32| format!(".loc 1 30 9\nadd.u32 %r4, %r2, {}; \nst.shared.u32 [%r4], %r0;\n", 4 * row);
+    let body = format!(
+        ".shared .align 16 .b32 tile[2048];
+        mov.u32 %r0, %tid.x; mov.u32 %r1, tile; mad.lo.u32 %r2, %r0, 128, %r1;
+        {}{}{}
+        .loc 1 31 9
+        st.shared.u32 [%r2+4], %r0;
+        ret;",
+        access(0),
+        access(1),
+        access(2)
+    );
+    let profile = profile(&body, LaunchConfig::linear(1, 32));
+    let lints = profile.lints(&Thresholds::default());
+    let found: Vec<_> =
+        lints.iter().map(|lint| (lint.ptx_text.as_str(), lint.counts.shared.requests, lint.share)).collect();
+    assert_eq!(found, [("st.shared.u32 [%r4], %r0;", 3, 0.75), ("st.shared.u32 [%r2+4], %r0;", 1, 0.25)]);
+    // A lint needs its share of the kernel's traffic.
+    assert_eq!(profile.lints(&Thresholds { share: 0.3, ..Thresholds::default() }).len(), 1);
+}
+
+#[test]
 fn lints_say_their_numbers() {
     let profile = profile(&column(32), LaunchConfig::linear(1, 32));
     let said: Vec<String> = profile.lints(&Thresholds::default()).iter().map(ToString::to_string).collect();

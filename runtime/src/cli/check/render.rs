@@ -93,17 +93,18 @@ impl<'a> Renderer<'a> {
         let mut width = 1;
         for (index, site) in finding.sites.iter().enumerate() {
             let (arrow, which) = if index == 0 { ("-->", "") } else { (":::", "the other access: ") };
-            let ([x, y, z], [i, j, k]) = (site.thread, site.cta);
-            let label = format!("{which}thread ({x}, {y}, {z}) of CTA ({i}, {j}, {k})");
+            let [i, j, k] = site.cta;
+            let who = match site.thread {
+                Some([x, y, z]) => format!("thread ({x}, {y}, {z})"),
+                None => "an asynchronous copy".to_owned(),
+            };
+            let label = format!("{which}{who} of CTA ({i}, {j}, {k})");
             width = self.site(arrow, site.source.as_ref(), &site.ptx, (&finding.kernel, report), label);
-        }
-        if !finding.kernel.is_empty() {
-            self.remark(width, &format!("kernel {}", finding.kernel));
         }
         if finding.times > 1 {
             self.remark(width, &format!("found {} times", finding.times));
         }
-        self.others(width, &others);
+        self.kernels(width, &finding.kernel, &others);
         self.text.push('\n');
     }
 
@@ -111,8 +112,7 @@ impl<'a> Renderer<'a> {
         let message = lint.message.split_once(": ").map_or(lint.message.as_str(), |(_, rest)| rest);
         self.heading(severity, &lint.kind, message);
         let width = self.site("-->", lint.source.as_ref(), &lint.ptx, (&lint.kernel, report), String::new());
-        self.remark(width, &format!("kernel {}", lint.kernel));
-        self.others(width, &others);
+        self.kernels(width, &lint.kernel, &others);
         self.text.push('\n');
     }
 
@@ -148,7 +148,14 @@ impl<'a> Renderer<'a> {
         digits(ptx.line)
     }
 
-    fn others(&mut self, width: usize, others: &[&str]) {
+    /// The kernels, each once: the first by its name, and some of the others.
+    fn kernels(&mut self, width: usize, first: &str, others: &[&str]) {
+        if !first.is_empty() {
+            self.remark(width, &format!("kernel {first}"));
+        }
+        let mut others: Vec<&str> = others.iter().copied().filter(|other| *other != first).collect();
+        others.sort_unstable();
+        others.dedup();
         if !others.is_empty() {
             let named = others.iter().take(NAMED_KERNELS).copied().collect::<Vec<_>>().join(", ");
             let more = if others.len() > NAMED_KERNELS { ", …" } else { "" };
@@ -280,7 +287,7 @@ mod tests {
             source: Some(Place { file: "no such file.rs".into(), line: 7, column: 3 }),
             ptx: PtxLine { line, text: format!("line {line};") },
             cta: [0; 3],
-            thread,
+            thread: Some(thread),
         };
         let finding = Finding {
             kind: "race".into(),
@@ -312,8 +319,8 @@ mod tests {
             3 | 	line 3;
               | 	^^^^^^^ the other access: thread (33, 0, 0) of CTA (0, 0, 0)
               = from no such file.rs:7
-              = kernel k
               = found 2 times
+              = kernel k
               = also in 1 more: l
 
         "#]]
