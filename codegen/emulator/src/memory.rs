@@ -292,10 +292,22 @@ impl InitMap {
         last - first < PAGES && (first..=last).all(|page| self.page_is_full(page))
     }
 
+    /// Of at least one byte.
     fn bits_are_set(&self, offset: u64, bytes: u64) -> bool {
-        words(offset, bytes).all(|(word, mask)| {
+        let end = offset + bytes - 1;
+        let (first, last) = (offset / 64, end / 64);
+        let (head, tail) = (u64::MAX << (offset % 64), u64::MAX >> (63 - end % 64));
+        let is_set = |word: u64, mask: u64| {
             self.bits.word(word).load(Relaxed) & mask == mask || self.page_is_full(word * 64 / PAGE)
-        })
+        };
+        match first == last {
+            true => is_set(first, head & tail),
+            false => {
+                is_set(first, head)
+                    && is_set(last, tail)
+                    && (first + 1..last).all(|word| is_set(word, u64::MAX))
+            }
+        }
     }
 
     #[inline(always)]

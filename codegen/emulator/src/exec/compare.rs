@@ -172,7 +172,7 @@ lane_loop! {
         let mask = m.mask(i.slots[C]);
         let mut d = [T::default(); LANES];
         for lane in 0..LANES {
-            d[lane] = if mask >> lane & 1 != 0 { a[lane] } else { b[lane] };
+            d[lane] = T::choose(mask >> lane & 1 != 0, a[lane], b[lane]);
         }
         m.warp.regs.write(i.slots[D], &d, m.active);
         Flow::Next

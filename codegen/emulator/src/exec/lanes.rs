@@ -12,15 +12,40 @@ pub(crate) const LANES: usize = 32;
 ///
 /// # Safety
 /// Every bit pattern of the type's size must be a value, and it must have no padding.
-pub(crate) unsafe trait Pod: Copy + Default + Send + 'static {}
+pub(crate) unsafe trait Pod: Copy + Default + Send + 'static {
+    /// `a` if `take`, else `b`: by masks where that can be, because a choice between two values in memory is
+    /// compiled to a branch a lane.
+    #[inline(always)]
+    fn choose(take: bool, a: Self, b: Self) -> Self {
+        if take { a } else { b }
+    }
+}
 
 macro_rules! pods {
-    ($($ty:ty)*) => { $(
+    ($($ty:ty: $a:ident => $bits:expr, $from:path;)*) => { $(
         // SAFETY: a primitive number.
-        unsafe impl Pod for $ty {}
+        unsafe impl Pod for $ty {
+            #[inline(always)]
+            fn choose(take: bool, a: $ty, b: $ty) -> $ty {
+                let bits = |$a: $ty| $bits;
+                let mask = if take { !bits(Default::default()) } else { bits(Default::default()) };
+                $from(bits(a) & mask | bits(b) & !mask)
+            }
+        }
     )* };
 }
-pods!(u8 i8 u16 i16 u32 i32 u64 i64 f32 f64);
+pods! {
+    u8: a => a, u8::from;
+    i8: a => a, i8::from;
+    u16: a => a, u16::from;
+    i16: a => a, i16::from;
+    u32: a => a, u32::from;
+    i32: a => a, i32::from;
+    u64: a => a, u64::from;
+    i64: a => a, i64::from;
+    f32: a => a.to_bits(), f32::from_bits;
+    f64: a => a.to_bits(), f64::from_bits;
+}
 
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
@@ -79,7 +104,7 @@ impl RegisterFile {
             *target = *values;
         } else {
             for lane in 0..LANES {
-                target[lane] = if active >> lane & 1 != 0 { values[lane] } else { target[lane] };
+                target[lane] = T::choose(active >> lane & 1 != 0, values[lane], target[lane]);
             }
         }
     }

@@ -203,9 +203,12 @@ fn integer_mma<EA: Bytes, EB: Bytes, const RA: usize>() -> Exec {
     #[target_feature(enable = "avx2")]
     fn wide<EA: Bytes, EB: Bytes, const RA: usize>(m: &mut Machine<'_>, i: &Inst) -> Flow {
         integer_sum::<RA>(m, i, |m, a, b| {
-            let a: [_; RA] = std::array::from_fn(|index| m.warp.regs.lanes::<u32>(a[index]));
-            let b: [_; 2] = std::array::from_fn(|index| m.warp.regs.lanes::<u32>(b[index.min(RA / 2 - 1)]));
-            bytes::product((a, EA::SIGNED), (&b[..RA / 2], EB::SIGNED))
+            let mut left = [m.warp.regs.lanes::<u32>(a[0]); RA];
+            for (left, &slot) in left.iter_mut().zip(a) {
+                *left = m.warp.regs.lanes(slot);
+            }
+            let right = [m.warp.regs.lanes(b[0]), m.warp.regs.lanes(b[b.len() - 1])];
+            bytes::product((left, EA::SIGNED), (&right[..b.len()], EB::SIGNED))
         })
     }
     #[cfg(target_arch = "x86_64")]

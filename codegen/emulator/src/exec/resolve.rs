@@ -3,7 +3,7 @@
 //! Bounds and alignment are always checked; whether bytes were written before they are read is
 //! checked unless the launch turned checks off.
 
-use super::lanes::LANES;
+use super::lanes::{LANES, Pod};
 use super::{A, Fault, Flow, Inst, Machine, lanes_of};
 use crate::asynchronous::Holder;
 use crate::finding::{FindingKind, Neighbour, Space};
@@ -129,8 +129,40 @@ fn resolve_wide(m: &mut Machine<'_>, i: &Inst, bytes: u64, access: Access) -> Re
     resolve_lanes(m, i, bytes, access)
 }
 
+/// How the addresses of 32 lanes follow one another.
+#[derive(PartialEq)]
+enum Pattern {
+    /// Each `bytes` after the one before.
+    Run,
+    /// All the same.
+    Same,
+    Other,
+}
+
+macro_rules! pattern {
+    ($base:expr, $bytes:expr) => {{
+        let base = $base;
+        let (mut gaps, mut differences) = (0, 0);
+        for lane in 1..LANES {
+            let step = base[lane].wrapping_sub(base[lane - 1]);
+            gaps |= step ^ $bytes;
+            differences |= step;
+        }
+        match (gaps, differences) {
+            (0, _) => Pattern::Run,
+            (_, 0) => Pattern::Same,
+            _ => Pattern::Other,
+        }
+    }};
+}
+
 #[inline(always)]
 fn resolve_lanes(m: &mut Machine<'_>, i: &Inst, bytes: u64, access: Access) -> Resolved {
+    if m.active == u32::MAX
+        && let Some(resolved) = resolve_together(m, i, bytes, access)
+    {
+        return resolved;
+    }
     let mut addresses = addresses(m, i);
     let space = match i.slots[FLAGS] & 7 {
         0 => Space::Global,
@@ -144,35 +176,6 @@ fn resolve_lanes(m: &mut Machine<'_>, i: &Inst, bytes: u64, access: Access) -> R
             Some(space) => space,
         },
     };
-    let start = addresses[0];
-    if m.active == u32::MAX && start & (bytes - 1) == 0 {
-        let (mut gaps, mut differences) = (0, 0);
-        for lane in 1..LANES {
-            let step = addresses[lane].wrapping_sub(addresses[lane - 1]);
-            gaps |= step ^ bytes;
-            differences |= step;
-        }
-        if gaps == 0
-            && let Some(pointer) = checked(m, space, start, LANES as u64 * bytes, access)
-        {
-            if space == Space::Global && m.launch.order.is_some() && !touch_run(m, start, bytes, access) {
-                return Resolved::Fault;
-            }
-            return Resolved::Run(pointer);
-        }
-        if differences == 0
-            && access == Access::Load
-            && let Some(pointer) = checked(m, space, start, bytes, access)
-        {
-            if space == Space::Global
-                && m.launch.order.is_some()
-                && !touch_lanes(m, &addresses, bytes, access)
-            {
-                return Resolved::Fault;
-            }
-            return Resolved::Same(pointer);
-        }
-    }
     let resolved = match gathered(m, &addresses, bytes, (space, access)) {
         Some(pointers) => Resolved::Lanes(pointers),
         None => each(m, &addresses, bytes, (Some(space), access)),
@@ -185,6 +188,52 @@ fn resolve_lanes(m: &mut Machine<'_>, i: &Inst, bytes: u64, access: Access) -> R
         return Resolved::Fault;
     }
     resolved
+}
+
+/// Resolves an access of all lanes that are at one place or one after the other, and that nothing is wrong
+/// with, by looking at the range as a whole.
+#[inline(always)]
+fn resolve_together(m: &mut Machine<'_>, i: &Inst, bytes: u64, access: Access) -> Option<Resolved> {
+    let narrow = i.slots[FLAGS] & FLAG_NARROW != 0;
+    let (pattern, start) = if narrow {
+        let base = m.warp.regs.lanes::<u32>(i.slots[A]);
+        (pattern!(base, bytes as u32), base[0].wrapping_add(i.imm as u32) as u64)
+    } else {
+        let base = m.warp.regs.lanes::<u64>(i.slots[A]);
+        (pattern!(base, bytes), base[0].wrapping_add(i.imm))
+    };
+    if start & (bytes - 1) != 0 {
+        return None;
+    }
+    let (space, start) = match i.slots[FLAGS] & 7 {
+        0 => (Space::Global, start),
+        1 => (Space::Shared, start),
+        2 => (Space::Param, start),
+        5 => (Space::Local, start),
+        _ => classify(start),
+    };
+    if space == Space::Local {
+        // Every lane has its own.
+        return None;
+    }
+    let ordered = space == Space::Global && m.launch.order.is_some();
+    match pattern {
+        Pattern::Run => {
+            let pointer = checked(m, space, start, LANES as u64 * bytes, access)?;
+            if ordered && !touch_run(m, start, bytes, access) {
+                return Some(Resolved::Fault);
+            }
+            Some(Resolved::Run(pointer))
+        }
+        Pattern::Same if access == Access::Load => {
+            let pointer = checked(m, space, start, bytes, access)?;
+            if ordered && !touch_lanes(m, &[start; LANES], bytes, access) {
+                return Some(Resolved::Fault);
+            }
+            Some(Resolved::Same(pointer))
+        }
+        _ => None,
+    }
 }
 
 /// Tells the launch's place in programmatic order of 32 accesses, one after the other.
@@ -222,36 +271,46 @@ fn gathered(
         Space::Shared => (0, m.cta.shared.bytes, m.cta.shared.pointer(0), &m.cta.shared.map),
         Space::Param | Space::Local => return None,
     };
-    let limit = size.checked_sub(bytes)?;
-    let mut offsets = [0u64; LANES];
-    let (mut low, mut high, mut all) = (u64::MAX, 0, 0);
+    // Offsets of 32 bits are compared several at a time; larger allocations are looked at lane by lane.
+    let limit = u32::try_from(size.checked_sub(bytes)?).ok()?;
+    let mut offsets = [0u32; LANES];
+    let (mut low, mut high, mut beyond) = (u32::MAX, 0, 0);
     for lane in 0..LANES {
         // Inactive lanes follow the first active one.
-        let address = if m.active >> lane & 1 != 0 { addresses[lane] } else { first };
-        let offset = address.wrapping_sub(base);
-        offsets[lane] = offset;
-        low = low.min(offset);
-        high = high.max(offset);
-        all |= address;
+        let offset = u64::choose(m.active >> lane & 1 != 0, addresses[lane], first).wrapping_sub(base);
+        beyond |= offset;
+        offsets[lane] = offset as u32;
     }
-    if high > limit || all & (bytes - 1) != 0 {
+    for lane in 0..LANES {
+        low = low.min(offsets[lane]);
+        high = high.max(offsets[lane]);
+    }
+    // Allocations start at multiples of any access's size.
+    if beyond > u32::MAX as u64 || high > limit || beyond & (bytes - 1) != 0 {
         return None;
     }
+    let (low, high) = (low as u64, high as u64);
+    // What is so for all bytes from the first to the last is so for each lane's.
+    const NEAR: u64 = 2048;
+    let span = high + bytes - low;
     let reservations = &m.cta.shared.reservations;
     if space == Space::Shared
         && access != Access::Load
         && !reservations.unused()
-        && lanes_of(m.active).any(|lane| reservations.any(offsets[lane], bytes))
+        && (span > NEAR || reservations.any(low, span))
+        && lanes_of(m.active).any(|lane| reservations.any(offsets[lane] as u64, bytes))
     {
         return None;
     }
-    if (m.launch.checks || space == Space::Global) && !map.is_full(low, high + bytes - low) {
+    let known = || if span > NEAR { map.is_full(low, span) } else { map.is_initialised(low, span) };
+    if (m.launch.checks || space == Space::Global) && !known() {
         for lane in lanes_of(m.active) {
-            if access != Access::Store && m.launch.checks && !map.is_initialised(offsets[lane], bytes) {
+            let offset = offsets[lane] as u64;
+            if access != Access::Store && m.launch.checks && !map.is_initialised(offset, bytes) {
                 return None;
             }
             if access != Access::Load {
-                map.mark(offsets[lane], bytes);
+                map.mark(offset, bytes);
             }
         }
     }
