@@ -32,8 +32,8 @@ use shape::{CONSUMERS, WARPS};
 
 /// The barrier of the warps that multiply.
 const BARRIER: u8 = 1;
-/// Mbarriers on which the loading warp and the others wait for each other: for query, key and value in shared memory,
-/// and for the new key's scores.
+/// Mbarriers at which the loading warp and the others wait for each other: for query, key and value in shared memory,
+/// and for the new key's scores. Every thread that wrote arrives, which racecheck understands better than one for all.
 const PREPARED: u32 = 0;
 const SCORED: u32 = 1;
 
@@ -118,8 +118,8 @@ fn body(operands: &Operands, s: &AttentionShape) {
     s.trigger.at_start();
     let (ring, meetings) = (ring(s), mbarrier_array(2));
     if thread_index() == 0 {
-        meetings.at(PREPARED).init(1);
-        meetings.at(SCORED).init(1);
+        meetings.at(PREPARED).init(CONSUMERS);
+        meetings.at(SCORED).init(WARP);
         ring.init();
     }
     barrier();
@@ -132,10 +132,7 @@ fn body(operands: &Operands, s: &AttentionShape) {
             warp_barrier(ALL_LANES);
             meetings.at(PREPARED).wait(0, s.copy.how());
             join::new_scores(s);
-            warp_barrier(ALL_LANES);
-            if lane() == 0 {
-                meetings.at(SCORED).arrive();
-            }
+            meetings.at(SCORED).arrive();
         }
     } else {
         multiply(operands, ring, meetings, &work, s);
@@ -208,9 +205,7 @@ fn multiply(operands: &Operands, ring: Pipeline, meetings: MbarrierArray, work: 
         query::prepare(operands, &rotation, work, s);
         named_barrier(BARRIER, CONSUMERS);
         // The loading warp comes there when it has no more to load, which may be after pages are multiplied.
-        if thread_index() == 0 {
-            meetings.at(PREPARED).arrive();
-        }
+        meetings.at(PREPARED).arrive();
         let query = tile::Query::load(s);
         let mut running = tile::Running::new(s);
         let mut consumer = ring.consumer();
