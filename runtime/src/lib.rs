@@ -1,7 +1,8 @@
 //! The runtime of `bespoke`: decodes GGUF language models through kernels generated for one model's shape.
 //!
 //! [`engine`] binds a decode plan and a model's weights to a [`device`]; its kernels are [`builtin`], or made while
-//! loading. [`cli`] is the `bespoke` binary, and the only user of [`selftest`], [`synth`] and [`ptxas`].
+//! loading. [`check`] runs kernels under the emulator's checks, whoever made them. [`cli`] is the `bespoke` binary, and
+//! the only other user of [`selftest`], [`synth`] and [`ptxas`].
 
 pub mod builtin;
 pub mod check;

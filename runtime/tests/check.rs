@@ -355,22 +355,29 @@ fn a_file_without_launches_gives_a_template_that_works() {
 #[test]
 fn what_the_emulator_does_not_know_is_named() {
     let text = std::fs::read_to_string(fixture("scale.ptx")).unwrap();
-    let scratch = Scratch::new("strange.ptx", &text.replace("mul.rn.f32", "frobnicate.f32"));
+    let text = text.replace("mul.rn.f32", "frobnicate.f32").replace("mov.u32 %r3,", "mov.u33 %r3,");
+    let scratch = Scratch::new("strange.ptx", &text);
     let ran = check(&[scratch.path()]);
     assert_eq!(ran.code, Some(2), "{}", ran.stderr);
     expect![[r#"
+        error[unsupported]: `mov.u33` lacks a type
+          --> strange.ptx:20:2
+           |
+        20 | 	mov.u33 %r3, %tid.x;
+           | 	^^^
+
         error[unsupported]: unknown instruction `frobnicate`
           --> strange.ptx:30:2
            |
         30 | 	frobnicate.f32 %f2, %f1, 0f40400000;
            | 	^^^^^^^^^^
 
-        strange.ptx: 1 thing that the emulator does not know
+        strange.ptx: 2 things that the emulator does not know
     "#]]
     .assert_eq(&ran.stdout.replace(scratch.path(), "strange.ptx"));
     let listed = json(2, &[scratch.path()]);
     assert_eq!(
-        (&listed["unsupported"][0]["line"], &listed["unsupported"][0]["column"]),
+        (&listed["unsupported"][1]["line"], &listed["unsupported"][1]["column"]),
         (&30.into(), &2.into())
     );
 }
