@@ -80,6 +80,12 @@ pub enum Error {
     NotDequantizable { ty: GgmlType },
     #[error("{bytes} bytes of {ty} are not {elements} elements")]
     DequantizeLength { ty: GgmlType, bytes: usize, elements: usize },
+    #[error("values cannot be written as {ty}")]
+    NotQuantizable { ty: GgmlType },
+    #[error("{elements} values do not make {bytes} bytes of {ty}")]
+    QuantizeLength { ty: GgmlType, bytes: usize, elements: usize },
+    #[error("{value} cannot be written as {ty}")]
+    NotRepresentable { ty: GgmlType, value: f32 },
 }
 
 impl Error {

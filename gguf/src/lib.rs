@@ -1,4 +1,4 @@
-//! GGUF, llama.cpp's model file format: reading with every number checked, exact block values, streaming
+//! GGUF, llama.cpp's model file format: reading with every number checked, exact block values, quantising, streaming
 //! writing.
 //!
 //! The format is specified in ggml's `docs/gguf.md`. A file is
@@ -38,6 +38,7 @@ mod error;
 mod file;
 mod getters;
 mod metadata;
+pub mod quant;
 mod ty;
 pub mod writer;
 
@@ -45,6 +46,7 @@ pub use dequant::dequantize;
 pub use error::Error;
 pub use file::{Gguf, TensorInfo};
 pub use metadata::{Array, Kind, Value};
+pub use quant::quantize;
 pub use ty::{GgmlType, UnknownType};
 pub use writer::Writer;
 

@@ -1,0 +1,96 @@
+//! The scale of a group of elements: least squares, over several ways to round.
+//!
+//! With the quants given, the best scale (and minimum) follows from a linear equation; with these given, the best quants
+//! follow by rounding. Neither step alone finds the best of both, so the range that the quants are spread over is varied,
+//! and of what results the fit with the least weighted error wins.
+
+/// How the spread of the quants is varied: `first`, `first + step`, … , `count` values in all, in quants.
+pub struct Spreads {
+    pub first: f32,
+    pub step: f32,
+    pub count: u32,
+}
+
+impl Spreads {
+    fn iter(&self) -> impl Iterator<Item = f32> + '_ {
+        (0..self.count).map(|i| self.first + self.step * i as f32)
+    }
+}
+
+/// Fits `scale·q − min` to `values`, with `q` of 0 to `most` and `min ≥ 0`. Returns both; the scale is 0 where all values
+/// are the same. `weights` are those of the squared errors.
+pub fn with_min<const N: usize>(
+    values: &[f32; N],
+    weights: &[f32; N],
+    most: f32,
+    spreads: &Spreads,
+) -> (f32, f32) {
+    let low = values.iter().fold(0.0, |low: f32, &w| low.min(w));
+    let high = values.iter().fold(f32::MIN, |high, &w| high.max(w));
+    if high <= low {
+        return (0.0, -low);
+    }
+    let range = high - low;
+    let sum_w: f32 = weights.iter().sum();
+    let sum_x: f32 = weights.iter().zip(values).map(|(weight, x)| weight * x).sum();
+    let quants = |levels: f32| {
+        let per_unit = levels / range;
+        values.map(|x| (per_unit * (x - low)).round_ties_even().clamp(0.0, most))
+    };
+    let error = |quants: &[f32; N], scale: f32, low: f32| -> f32 {
+        let residues = quants.iter().zip(values).map(|(q, x)| scale * q + low - x);
+        residues.zip(weights).map(|(residue, weight)| weight * residue * residue).sum()
+    };
+    let mut best = (range / most, low);
+    let mut least = error(&quants(most), best.0, best.1);
+    for spread in spreads.iter() {
+        let quants = quants(most + spread);
+        let (mut sum_q, mut sum_qq, mut sum_qx) = (0.0, 0.0, 0.0);
+        for ((q, x), weight) in quants.iter().zip(values).zip(weights) {
+            sum_q += weight * q;
+            sum_qq += weight * q * q;
+            sum_qx += weight * q * x;
+        }
+        let determinant = sum_w * sum_qq - sum_q * sum_q;
+        if determinant <= 0.0 {
+            continue;
+        }
+        let mut scale = (sum_w * sum_qx - sum_x * sum_q) / determinant;
+        let mut low = (sum_qq * sum_x - sum_q * sum_qx) / determinant;
+        if low > 0.0 {
+            (scale, low) = (sum_qx / sum_qq, 0.0);
+        }
+        let error = error(&quants, scale, low);
+        if error < least {
+            (least, best) = (error, (scale, low));
+        }
+    }
+    (best.0, -best.1)
+}
+
+/// Fits `scale·q` to `values`, with `q` of −`half` to `half` − 1; errors are weighed by the squares of the values.
+/// Returns the scale, which may be negative: the largest value gets the quant of the largest magnitude, −`half`.
+pub fn signed<const N: usize>(values: &[f32; N], half: f32, spreads: &Spreads) -> f32 {
+    let extreme = values.iter().fold(0.0, |most: f32, &w| if w.abs() > most.abs() { w } else { most });
+    if extreme.abs() < TINY {
+        return 0.0;
+    }
+    // For the best scale, Σ w·x·q / Σ w·q², the error is a constant less (Σ w·x·q)² / Σ w·q².
+    let (mut best, mut most) = (0.0, f32::MIN);
+    for spread in [0.0].into_iter().chain(spreads.iter()) {
+        let per_unit = -(half + spread) / extreme;
+        let (mut sum_xq, mut sum_qq) = (0.0, 0.0);
+        for &x in values {
+            let q = (per_unit * x).round_ties_even().clamp(-half, half - 1.0);
+            sum_xq += x * x * x * q;
+            sum_qq += x * x * q * q;
+        }
+        if sum_qq > 0.0 && sum_xq * sum_xq > most * sum_qq {
+            (best, most) = (sum_xq / sum_qq, sum_xq * sum_xq / sum_qq);
+        }
+    }
+    best
+}
+
+/// Below this a group is all zeros (ggml's `GROUP_MAX_EPS`).
+pub const TINY: f32 = 1e-15;

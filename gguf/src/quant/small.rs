@@ -1,0 +1,91 @@
+//! Blocks of 32: one scale, for some types a minimum; no search.
+
+use super::{inverse, put_half};
+
+/// Elements of a block.
+const BLOCK: usize = 32;
+
+/// The element of the largest magnitude, with its sign.
+fn extreme(values: &[f32; BLOCK]) -> f32 {
+    values.iter().fold(0.0, |most: f32, &w| if w.abs() > most.abs() { w } else { most })
+}
+
+/// Least and largest element.
+fn range(values: &[f32; BLOCK]) -> (f32, f32) {
+    values.iter().fold((f32::MAX, f32::MIN), |(low, high), &w| (low.min(w), high.max(w)))
+}
+
+/// w ≈ d·(q − half): the extreme element gets the quant of the largest magnitude, −half.
+fn signed(values: &[f32; BLOCK], half: f32) -> (f32, [u8; BLOCK]) {
+    let d = extreme(values) / -half;
+    let id = inverse(d);
+    (d, values.map(|w| (w * id + half + 0.5).clamp(0.0, 2.0 * half - 1.0) as u8))
+}
+
+/// w ≈ d·q + m.
+fn with_min(values: &[f32; BLOCK], most: f32) -> (f32, f32, [u8; BLOCK]) {
+    let (low, high) = range(values);
+    let d = (high - low) / most;
+    let id = inverse(d);
+    (d, low, values.map(|w| ((w - low) * id + 0.5).min(most) as u8))
+}
+
+/// Low halves of the bytes hold elements 0 to 15, high halves 16 to 31.
+fn put_nibbles(quants: &[u8; BLOCK], out: &mut [u8]) {
+    for (i, byte) in out.iter_mut().enumerate() {
+        *byte = quants[i] & 15 | quants[i + 16] << 4;
+    }
+}
+
+/// The quants' fifth bits.
+fn fifth_bits(quants: &[u8; BLOCK]) -> [u8; 4] {
+    let bits = quants.iter().enumerate().fold(0, |bits, (i, &q)| bits | u32::from(q >> 4 & 1) << i);
+    bits.to_le_bytes()
+}
+
+pub fn q4_0(values: &[f32; BLOCK]) -> [u8; 18] {
+    let (d, quants) = signed(values, 8.0);
+    let mut block = [0; 18];
+    put_half(&mut block, 0, d);
+    put_nibbles(&quants, &mut block[2..]);
+    block
+}
+
+pub fn q4_1(values: &[f32; BLOCK]) -> [u8; 20] {
+    let (d, m, quants) = with_min(values, 15.0);
+    let mut block = [0; 20];
+    put_half(&mut block, 0, d);
+    put_half(&mut block, 2, m);
+    put_nibbles(&quants, &mut block[4..]);
+    block
+}
+
+pub fn q5_0(values: &[f32; BLOCK]) -> [u8; 22] {
+    let (d, quants) = signed(values, 16.0);
+    let mut block = [0; 22];
+    put_half(&mut block, 0, d);
+    block[2..6].copy_from_slice(&fifth_bits(&quants));
+    put_nibbles(&quants, &mut block[6..]);
+    block
+}
+
+pub fn q5_1(values: &[f32; BLOCK]) -> [u8; 24] {
+    let (d, m, quants) = with_min(values, 31.0);
+    let mut block = [0; 24];
+    put_half(&mut block, 0, d);
+    put_half(&mut block, 2, m);
+    block[4..8].copy_from_slice(&fifth_bits(&quants));
+    put_nibbles(&quants, &mut block[8..]);
+    block
+}
+
+pub fn q8_0(values: &[f32; BLOCK]) -> [u8; 34] {
+    let d = extreme(values).abs() / 127.0;
+    let id = inverse(d);
+    let mut block = [0; 34];
+    put_half(&mut block, 0, d);
+    for (byte, w) in block[2..].iter_mut().zip(values) {
+        *byte = (w * id).round() as i8 as u8;
+    }
+    block
+}

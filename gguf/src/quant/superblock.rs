@@ -1,0 +1,128 @@
+//! The K types: 256 elements in groups with scales of their own, which are integers times the superblock's scale.
+
+use super::search::{self, Spreads, TINY};
+use super::{inverse, put_half};
+use half::f16;
+
+/// Elements of a superblock.
+const SUPERBLOCK: usize = 256;
+/// Elements of a group of Q4_K and Q5_K, and how many groups there are.
+const GROUP: usize = 32;
+const GROUPS: usize = SUPERBLOCK / GROUP;
+/// Elements of a group of Q6_K, and how many groups there are.
+const GROUP6: usize = 16;
+const GROUPS6: usize = SUPERBLOCK / GROUP6;
+
+const Q4: Spreads = Spreads { first: -1.0, step: 0.1, count: 21 };
+const Q5: Spreads = Spreads { first: -0.5, step: 0.1, count: 16 };
+const Q6: Spreads = Spreads { first: -0.9, step: 0.1, count: 19 };
+
+/// What Q4_K and Q5_K have in common.
+struct WithMins {
+    /// `d`, `dmin` and the groups' scales and minimums, as a block begins.
+    head: [u8; 16],
+    quants: [u8; SUPERBLOCK],
+}
+
+/// Fits every group, rounds scales and minimums to 6 bits, and quantises with what they became.
+fn with_mins(values: &[f32; SUPERBLOCK], most: f32, spreads: &Spreads) -> WithMins {
+    let (groups, _) = values.as_chunks::<GROUP>();
+    let mut fits = [(0.0f32, 0.0f32); GROUPS];
+    for (fit, group) in fits.iter_mut().zip(groups) {
+        // Large values matter more, small ones not nothing.
+        let mean_square = group.iter().map(|x| x * x).sum::<f32>() / GROUP as f32;
+        let weights = group.map(|x| mean_square.sqrt() + x.abs());
+        *fit = search::with_min(group, &weights, most, spreads);
+    }
+    let largest = |part: fn(&(f32, f32)) -> f32| fits.iter().map(part).fold(0.0, f32::max);
+    let (d, dmin) = (largest(|fit| fit.0) / 63.0, largest(|fit| fit.1) / 63.0);
+    let six_bits = |x: f32, unit: f32| (x * inverse(unit)).round_ties_even().clamp(0.0, 63.0) as u8;
+    let coded = fits.map(|(scale, min)| (six_bits(scale, d), six_bits(min, dmin)));
+
+    let mut head = [0; 16];
+    put_half(&mut head, 0, d);
+    put_half(&mut head, 2, dmin);
+    put_scales(&coded, &mut head);
+    let (d, dmin) = (f16::from_f32(d).to_f32(), f16::from_f32(dmin).to_f32());
+    let mut quants = [0; SUPERBLOCK];
+    let (outs, _) = quants.as_chunks_mut::<GROUP>();
+    for ((&(scale, min), group), out) in coded.iter().zip(groups).zip(outs) {
+        let (scale, min) = (d * f32::from(scale), dmin * f32::from(min));
+        if scale != 0.0 {
+            *out = group.map(|x| ((x + min) / scale).round_ties_even().clamp(0.0, most) as u8);
+        }
+    }
+    WithMins { head, quants }
+}
+
+/// The inverse of [`scale_min`](crate::dequant::scale_min), into bytes 4 to 15.
+fn put_scales(coded: &[(u8, u8); GROUPS], head: &mut [u8; 16]) {
+    for s in 0..4 {
+        let ((low_scale, low_min), (high_scale, high_min)) = (coded[s], coded[s + 4]);
+        head[4 + s] = low_scale | high_scale >> 4 << 6;
+        head[8 + s] = low_min | high_min >> 4 << 6;
+        head[12 + s] = high_scale & 15 | (high_min & 15) << 4;
+    }
+}
+
+/// Groups `2k` and `2k + 1` share 32 bytes, low and high halves.
+fn put_nibbles(quants: &[u8; SUPERBLOCK], out: &mut [u8]) {
+    for (bytes, pair) in out.chunks_exact_mut(GROUP).zip(quants.chunks_exact(2 * GROUP)) {
+        for (i, byte) in bytes.iter_mut().enumerate() {
+            *byte = pair[i] & 15 | pair[GROUP + i] << 4;
+        }
+    }
+}
+
+pub fn q4_k(values: &[f32; SUPERBLOCK]) -> [u8; 144] {
+    let WithMins { head, quants } = with_mins(values, 15.0, &Q4);
+    let mut block = [0; 144];
+    block[..16].copy_from_slice(&head);
+    put_nibbles(&quants, &mut block[16..]);
+    block
+}
+
+pub fn q5_k(values: &[f32; SUPERBLOCK]) -> [u8; 176] {
+    let WithMins { head, quants } = with_mins(values, 31.0, &Q5);
+    let mut block = [0; 176];
+    block[..16].copy_from_slice(&head);
+    let (fifth, nibbles) = block[16..].split_at_mut(32);
+    for (e, &q) in quants.iter().enumerate() {
+        fifth[e % GROUP] |= (q >> 4) << (e / GROUP);
+    }
+    put_nibbles(&quants, nibbles);
+    block
+}
+
+pub fn q6_k(values: &[f32; SUPERBLOCK]) -> [u8; 210] {
+    let (groups, _) = values.as_chunks::<GROUP6>();
+    let mut fits = [0.0f32; GROUPS6];
+    for (fit, group) in fits.iter_mut().zip(groups) {
+        *fit = search::signed(group, 32.0, &Q6);
+    }
+    let mut block = [0; 210];
+    let extreme = fits.iter().fold(0.0, |most: f32, &fit| if fit.abs() > most.abs() { fit } else { most });
+    if extreme.abs() < TINY {
+        return block;
+    }
+    let d = extreme / -128.0;
+    put_half(&mut block, 208, d);
+    let d_half = f16::from_f32(d).to_f32();
+    for (g, (fit, group)) in fits.iter().zip(groups).enumerate() {
+        let coded = (fit / d).round_ties_even().clamp(-128.0, 127.0);
+        block[192 + g] = coded as i8 as u8;
+        let id = inverse(d_half * coded);
+        for (i, x) in group.iter().enumerate() {
+            let q = ((x * id).round_ties_even().clamp(-32.0, 31.0) + 32.0) as u8;
+            let (h, k, j) = place(g * GROUP6 + i);
+            block[64 * h + 32 * (k % 2) + j] |= (q & 15) << (k / 2 * 4);
+            block[128 + 32 * h + j] |= (q >> 4) << (2 * k);
+        }
+    }
+    block
+}
+
+/// Half, quarter of the half and place in the quarter of an element of Q6_K.
+fn place(element: usize) -> (usize, usize, usize) {
+    (element / 128, element / 32 % 4, element % 32)
+}
