@@ -296,6 +296,12 @@ impl Gguf {
         self.value(&self.keys[index].1)
     }
 
+    /// The bytes of a key's value, its kind first.
+    pub(crate) fn encoded(&self, key: &str) -> Option<&[u8]> {
+        let &index = self.key_index.get(key)?;
+        Some(&self.bytes.as_slice()[self.keys[index].1.clone()])
+    }
+
     /// A value that was checked when the file was opened.
     fn value(&self, range: &Range<usize>) -> Option<Value<'_>> {
         Value::read(&mut Cursor::new(&self.bytes.as_slice()[range.clone()])).ok()

@@ -16,7 +16,7 @@
 //! ```
 
 use crate::file::MAGIC;
-use crate::{DEFAULT_ALIGNMENT, Error, GgmlType, Kind, TensorInfo};
+use crate::{DEFAULT_ALIGNMENT, Error, GgmlType, Gguf, Kind, TensorInfo};
 use std::collections::HashSet;
 use std::io::{self, Write};
 
@@ -117,6 +117,14 @@ impl Writer {
         for value in values {
             value.encode(&mut self.metadata);
         }
+        Ok(())
+    }
+
+    /// Sets a metadata key to what it is in `file`.
+    pub fn copy(&mut self, file: &Gguf, key: &str) -> Result<(), Error> {
+        let encoded = file.encoded(key).ok_or_else(|| Error::MissingKey { key: key.into() })?;
+        self.key(key)?;
+        self.metadata.extend(encoded);
         Ok(())
     }
 

@@ -1,7 +1,8 @@
 //! Blocks from values: the inverse of [`dequantize`](crate::dequantize), with the smallest error that a search finds.
 //!
 //! Which scales are tried and how errors are weighed is that of ggml's `quantize_row_*_ref` functions
-//! (`ggml-quants.c`), what `llama-quantize` uses without an importance matrix. Layouts: see [`crate::dequant`].
+//! (`ggml-quants.c`), what `llama-quantize` uses without an importance matrix, and blocks are the same to the bit. Layouts:
+//! see [`crate::dequant`].
 //!
 //! ```
 //! use bespoke_gguf::{GgmlType, dequantize, quantize};

@@ -4,16 +4,17 @@
 //! follow by rounding. Neither step alone finds the best of both, so the range that the quants are spread over is varied,
 //! and of what results the fit with the least weighted error wins.
 
-/// How the spread of the quants is varied: `first`, `first + step`, … , `count` values in all, in quants.
+use std::ops::RangeInclusive;
+
+/// How many quants more than there are the values are spread over: `offset` and a tenth for each of `tenths`.
 pub struct Spreads {
-    pub first: f32,
-    pub step: f32,
-    pub count: u32,
+    pub offset: f32,
+    pub tenths: RangeInclusive<i8>,
 }
 
 impl Spreads {
     fn iter(&self) -> impl Iterator<Item = f32> + '_ {
-        (0..self.count).map(|i| self.first + self.step * i as f32)
+        self.tenths.clone().map(|tenths| self.offset + 0.1 * f32::from(tenths))
     }
 }
 
@@ -30,21 +31,21 @@ pub fn with_min<const N: usize>(
     if high <= low {
         return (0.0, -low);
     }
-    let range = high - low;
     let sum_w: f32 = weights.iter().sum();
     let sum_x: f32 = weights.iter().zip(values).map(|(weight, x)| weight * x).sum();
-    let quants = |levels: f32| {
-        let per_unit = levels / range;
+    let quants = |levels: f32, low: f32| {
+        let per_unit = levels / (high - low);
         values.map(|x| (per_unit * (x - low)).round_ties_even().clamp(0.0, most))
     };
     let error = |quants: &[f32; N], scale: f32, low: f32| -> f32 {
         let residues = quants.iter().zip(values).map(|(q, x)| scale * q + low - x);
         residues.zip(weights).map(|(residue, weight)| weight * residue * residue).sum()
     };
-    let mut best = (range / most, low);
-    let mut least = error(&quants(most), best.0, best.1);
+    let mut best = ((high - low) / most, low);
+    let mut least = error(&quants(most, low), best.0, best.1);
     for spread in spreads.iter() {
-        let quants = quants(most + spread);
+        // From the best minimum so far, not from the least value: so the minimum moves, too.
+        let quants = quants(most + spread, best.1);
         let (mut sum_q, mut sum_qq, mut sum_qx) = (0.0, 0.0, 0.0);
         for ((q, x), weight) in quants.iter().zip(values).zip(weights) {
             sum_q += weight * q;
@@ -76,7 +77,7 @@ pub fn signed<const N: usize>(values: &[f32; N], half: f32, spreads: &Spreads) -
         return 0.0;
     }
     // For the best scale, Σ w·x·q / Σ w·q², the error is a constant less (Σ w·x·q)² / Σ w·q².
-    let (mut best, mut most) = (0.0, f32::MIN);
+    let (mut best, mut most) = (0.0, 0.0);
     for spread in [0.0].into_iter().chain(spreads.iter()) {
         let per_unit = -(half + spread) / extreme;
         let (mut sum_xq, mut sum_qq) = (0.0, 0.0);
@@ -86,7 +87,8 @@ pub fn signed<const N: usize>(values: &[f32; N], half: f32, spreads: &Spreads) -
             sum_qq += x * x * q * q;
         }
         if sum_qq > 0.0 && sum_xq * sum_xq > most * sum_qq {
-            (best, most) = (sum_xq / sum_qq, sum_xq * sum_xq / sum_qq);
+            best = sum_xq / sum_qq;
+            most = best * sum_xq;
         }
     }
     best

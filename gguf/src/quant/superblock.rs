@@ -13,9 +13,9 @@ const GROUPS: usize = SUPERBLOCK / GROUP;
 const GROUP6: usize = 16;
 const GROUPS6: usize = SUPERBLOCK / GROUP6;
 
-const Q4: Spreads = Spreads { first: -1.0, step: 0.1, count: 21 };
-const Q5: Spreads = Spreads { first: -0.5, step: 0.1, count: 16 };
-const Q6: Spreads = Spreads { first: -0.9, step: 0.1, count: 19 };
+const Q4: Spreads = Spreads { offset: -1.0, tenths: 0..=20 };
+const Q5: Spreads = Spreads { offset: -0.5, tenths: 0..=15 };
+const Q6: Spreads = Spreads { offset: 0.0, tenths: -9..=9 };
 
 /// What Q4_K and Q5_K have in common.
 struct WithMins {
@@ -105,15 +105,17 @@ pub fn q6_k(values: &[f32; SUPERBLOCK]) -> [u8; 210] {
     if extreme.abs() < TINY {
         return block;
     }
-    let d = extreme / -128.0;
+    let per_unit = -128.0 / extreme;
+    let d = 1.0 / per_unit;
     put_half(&mut block, 208, d);
     let d_half = f16::from_f32(d).to_f32();
     for (g, (fit, group)) in fits.iter().zip(groups).enumerate() {
-        let coded = (fit / d).round_ties_even().clamp(-128.0, 127.0);
+        let coded = (per_unit * fit).round_ties_even().clamp(-128.0, 127.0);
         block[192 + g] = coded as i8 as u8;
-        let id = inverse(d_half * coded);
+        let scale = d_half * coded;
         for (i, x) in group.iter().enumerate() {
-            let q = ((x * id).round_ties_even().clamp(-32.0, 31.0) + 32.0) as u8;
+            let q = if scale == 0.0 { 0.0 } else { (x / scale).round_ties_even().clamp(-32.0, 31.0) };
+            let q = (q + 32.0) as u8;
             let (h, k, j) = place(g * GROUP6 + i);
             block[64 * h + 32 * (k % 2) + j] |= (q & 15) << (k / 2 * 4);
             block[128 + 32 * h + j] |= (q >> 4) << (2 * k);
