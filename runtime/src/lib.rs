@@ -2,14 +2,16 @@
 //!
 //! [`engine`] binds a decode plan and a model's weights to a [`device`]; its kernels are [`builtin`], or made while
 //! loading. [`check`] runs kernels under the emulator's checks, whoever made them. [`cli`] is the `bespoke` binary, and
-//! the only other user of [`selftest`], [`synth`] and [`ptxas`].
+//! the only other user of [`selftest`], [`synth`], [`quantize`] and [`ptxas`].
 
 pub mod builtin;
 pub mod check;
 pub mod cli;
 pub mod device;
 pub mod engine;
+mod partial;
 pub mod ptxas;
+pub mod quantize;
 pub mod selftest;
 pub mod synth;
 pub mod tokenizer;

@@ -2,11 +2,13 @@
 //!
 //! While a command loads or measures, it ends the process, with the progress bar's line removed. While text streams,
 //! the first one asks for an end after the present token, so that the line is finished and the terminal clean; the
-//! second does not wait for that.
+//! second does not wait for that. A file that is not complete is removed.
 
 use std::io::{IsTerminal, stderr};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::partial;
 
 /// 128 + SIGINT, as shells report it.
 pub const EXIT_CODE: u8 = 130;
@@ -22,7 +24,11 @@ pub fn catch() {
             if GENTLE.load(Ordering::Relaxed) && !ASKED.swap(true, Ordering::Relaxed) {
                 return;
             }
+            let removed = partial::remove_unfinished();
             clear_line();
+            if removed {
+                eprintln!("interrupted: nothing was written");
+            }
             leave();
         });
         // Without it, Ctrl-C ends the process as it ends any other.
@@ -58,7 +64,7 @@ fn leave() -> ! {
 }
 
 /// Removes a progress bar's line and shows the cursor again, on a terminal.
-pub fn clear_line() {
+fn clear_line() {
     if stderr().is_terminal() {
         eprint!("\x1b[?25h\r\x1b[K");
     }

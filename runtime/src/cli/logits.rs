@@ -1,5 +1,6 @@
 //! `bespoke logits`: the logits after every position.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use miette::{IntoDiagnostic, WrapErr};
@@ -8,6 +9,7 @@ use safetensors::{Dtype, SafeTensors};
 
 use super::progress::Progress;
 use super::session::{self, DecodeArgs};
+use crate::partial::Partial;
 
 /// Write the logits after every token of a prompt, or compare them with a reference.
 #[derive(clap::Args, Debug)]
@@ -96,9 +98,13 @@ fn write(out: &Path, tokens: &[u32], logits: &[f32], vocab: usize) -> miette::Re
         ("tokens", TensorView::new(Dtype::I32, vec![count], &tokens).into_diagnostic()?),
         ("logits", TensorView::new(Dtype::F32, vec![count, vocab], &logits).into_diagnostic()?),
     ];
-    safetensors::serialize_to_file(tensors, None, out)
-        .into_diagnostic()
-        .wrap_err_with(|| format!("cannot write {}", out.display()))
+    let bytes = safetensors::serialize(tensors, None).into_diagnostic()?;
+    let write = || {
+        let partial = Partial::create(out)?;
+        partial.file().write_all(&bytes)?;
+        partial.finish()
+    };
+    write().into_diagnostic().wrap_err_with(|| format!("cannot write {}", out.display()))
 }
 
 /// Tokens and the logits after each.

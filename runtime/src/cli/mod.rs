@@ -11,7 +11,9 @@ pub mod inspect;
 mod interrupt;
 pub mod logits;
 mod model;
+mod output;
 mod progress;
+pub mod quantize;
 mod report;
 mod rules;
 pub mod run;
@@ -58,6 +60,7 @@ enum Command {
     Inspect(inspect::InspectArgs),
     Specialize(specialize::SpecializeArgs),
     Synth(synth::SynthArgs),
+    Quantize(quantize::QuantizeArgs),
     Selftest(selftest::SelftestArgs),
     Check(check::CheckArgs),
     Bench(bench::BenchArgs),
@@ -80,6 +83,7 @@ pub fn main() -> ExitCode {
 }
 
 fn execute(cli: &Cli) -> miette::Result<ExitCode> {
+    interrupt::catch();
     match &cli.command {
         Some(Command::Check(args)) => return Ok(check::execute(args)),
         Some(Command::Run(args)) => run::execute(args),
@@ -87,6 +91,7 @@ fn execute(cli: &Cli) -> miette::Result<ExitCode> {
         Some(Command::Inspect(args)) => inspect::execute(args),
         Some(Command::Specialize(args)) => specialize::execute(args),
         Some(Command::Synth(args)) => synth::execute(args),
+        Some(Command::Quantize(args)) => quantize::execute(args),
         Some(Command::Selftest(args)) => selftest::execute(args),
         Some(Command::Bench(args)) => bench::execute(args),
         Some(Command::Tune(args)) => tune::execute(args),

@@ -7,7 +7,6 @@ use bespoke_gguf::Gguf;
 use bespoke_kernels::shape::ModelShape;
 use miette::{IntoDiagnostic, WrapErr};
 
-use super::interrupt;
 use super::progress::Progress;
 use super::rules::RulesArgs;
 use crate::device::{self, Checks, Opened, Selector};
@@ -101,7 +100,6 @@ pub fn load_sampling(
     context: u32,
     sampling: SamplingParams,
 ) -> miette::Result<Engine> {
-    interrupt::catch();
     let start = Instant::now();
     let tuning = args.rules.read()?;
     let opened = args.device.open().map_err(device_error)?;

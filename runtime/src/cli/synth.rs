@@ -6,10 +6,10 @@ use std::time::Instant;
 use bespoke_gguf::Gguf;
 use bespoke_kernels::shape::{Architecture, Dimensions, Mix, ModelShape, ShapeFile};
 use bespoke_kernels::weights::WeightType;
-use miette::{IntoDiagnostic, WrapErr, miette};
+use miette::{IntoDiagnostic, miette};
 
-use super::interrupt;
 use super::model::builtin_named;
+use super::output;
 use super::progress::Progress;
 use super::session;
 use crate::device::Bytes;
@@ -116,10 +116,7 @@ impl DimensionArgs {
 /// Writes the model.
 pub fn execute(args: &SynthArgs) -> miette::Result<()> {
     let spec = spec(args)?;
-    if args.out.exists() && !args.force {
-        return Err(miette!(help = "--force replaces it", "{} is there already", args.out.display()));
-    }
-    remove_when_interrupted(&args.out)?;
+    output::check(&args.out, args.force)?;
     let start = Instant::now();
     let bar = Progress::bytes("writing", 0);
     synth::write(&spec, &args.out, &|done, total| bar.update(done, total)).into_diagnostic()?;
@@ -134,22 +131,6 @@ pub fn execute(args: &SynthArgs) -> miette::Result<()> {
         bytes as f64 / seconds / 1e9
     );
     Ok(())
-}
-
-/// Removes the unfinished file and shows the cursor again on Ctrl-C.
-fn remove_when_interrupted(out: &Path) -> miette::Result<()> {
-    let Some(partial) = synth::partial_path(out) else {
-        return Err(miette!("{} names no file", out.display()));
-    };
-    ctrlc::set_handler(move || {
-        // Whatever cannot be removed is not there yet; there is nobody to tell otherwise.
-        let _ = std::fs::remove_file(&partial);
-        interrupt::clear_line();
-        eprintln!("interrupted: nothing was written");
-        std::process::exit(interrupt::EXIT_CODE.into());
-    })
-    .into_diagnostic()
-    .wrap_err("cannot catch Ctrl-C")
 }
 
 fn spec(args: &SynthArgs) -> miette::Result<SynthSpec> {

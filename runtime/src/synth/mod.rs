@@ -9,12 +9,12 @@ mod content;
 pub(crate) mod rng;
 mod vocab;
 
+use crate::partial::Partial;
 use bespoke_gguf::writer::DataWriter;
 use bespoke_gguf::{GgmlType, Writer};
 use bespoke_kernels::shape::Mix;
 use content::Planned;
 use rayon::prelude::*;
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -146,8 +146,8 @@ pub fn write(spec: &SynthSpec, path: &Path, progress: &dyn Fn(u64, u64)) -> Resu
     let header = header(spec, &planned)?;
     let io = |source| SynthError::Io { path: path.into(), source };
     let partial = Partial::create(path).map_err(io)?;
-    stream(spec.seed, &planned, header, &partial.file, progress).map_err(io)?;
-    partial.rename(path).map_err(io)
+    stream(spec.seed, &planned, header, partial.file(), progress).map_err(io)?;
+    partial.finish().map_err(io)
 }
 
 /// The model as bytes, for small ones.
@@ -207,42 +207,6 @@ fn stream<W: Write + Send>(
 
 /// Chunks that are generated at once, 9 to 64 MiB.
 const BATCH_CHUNKS: usize = 64;
-
-/// Where [`write()`] collects what will be `target`; none if that names no file.
-pub fn partial_path(target: &Path) -> Option<PathBuf> {
-    let mut name = target.file_name()?.to_os_string();
-    name.push(format!(".{}.partial", std::process::id()));
-    Some(target.with_file_name(name))
-}
-
-/// A file under a temporary name beside its final one; removed unless it is renamed.
-struct Partial {
-    file: File,
-    path: PathBuf,
-    complete: bool,
-}
-
-impl Partial {
-    fn create(target: &Path) -> io::Result<Self> {
-        let path = partial_path(target).ok_or(io::ErrorKind::InvalidFilename)?;
-        Ok(Self { file: File::create(&path)?, path, complete: false })
-    }
-
-    fn rename(mut self, target: &Path) -> io::Result<()> {
-        std::fs::rename(&self.path, target)?;
-        self.complete = true;
-        Ok(())
-    }
-}
-
-impl Drop for Partial {
-    fn drop(&mut self) {
-        if !self.complete {
-            // There is no one to tell: the error that brought us here is on its way already.
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests;

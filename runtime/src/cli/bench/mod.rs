@@ -5,8 +5,7 @@ mod profile;
 mod tables;
 mod trace;
 
-use std::fs::File;
-use std::io::BufWriter;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use bespoke_codegen::ptx::Target;
@@ -21,6 +20,7 @@ use super::session::{self, DecodeArgs};
 use crate::builtin;
 use crate::device::DeviceInfo;
 use crate::engine::{self, Engine};
+use crate::partial::Partial;
 
 /// Measure decode speed.
 #[derive(clap::Args, Debug)]
@@ -122,8 +122,10 @@ pub fn execute(args: &BenchArgs) -> miette::Result<()> {
     for path in &args.models {
         bench_model(path, args, &mut results)?;
     }
-    if let Some(file) = trace_file {
-        serde_json::to_writer(BufWriter::new(file), &trace::trace(&results.profiles)).into_diagnostic()?;
+    if let (Some(file), Some(path)) = (trace_file, &args.trace) {
+        let text = serde_json::to_vec(&trace::trace(&results.profiles)).into_diagnostic()?;
+        let written = file.file().write_all(&text).and_then(|()| file.finish());
+        written.into_diagnostic().wrap_err_with(|| cannot_write(path))?;
     }
     match args.output {
         Output::Json => println!("{}", serde_json::to_string_pretty(&results).into_diagnostic()?),
@@ -133,8 +135,12 @@ pub fn execute(args: &BenchArgs) -> miette::Result<()> {
     Ok(())
 }
 
-fn create(path: &Path) -> miette::Result<File> {
-    File::create(path).into_diagnostic().wrap_err_with(|| format!("cannot write {}", path.display()))
+fn create(path: &Path) -> miette::Result<Partial> {
+    Partial::create(path).into_diagnostic().wrap_err_with(|| cannot_write(path))
+}
+
+fn cannot_write(path: &Path) -> String {
+    format!("cannot write {}", path.display())
 }
 
 fn bench_model(path: &Path, args: &BenchArgs, results: &mut Results) -> miette::Result<()> {
