@@ -1,7 +1,7 @@
 //! Emits the kernels that the binary holds: see `bespoke_kernels::emit`.
 //!
-//! By default those of every shape in the repository and of the test fixtures; with `BESPOKE_MODEL` those of one
-//! GGUF file alone. `BESPOKE_TARGETS` names the targets, `BESPOKE_TUNE` a file of rules that `bespoke tune` wrote: the
+//! By default those of every shape in the repository, of the demo model and of the test fixtures; with `BESPOKE_MODEL`
+//! those of one GGUF file alone. `BESPOKE_TARGETS` names the targets, `BESPOKE_TUNE` a file of rules that `bespoke tune` wrote: the
 //! kernels are then those of a run with `--tune` and that file.
 
 use std::env;
@@ -17,6 +17,10 @@ use bespoke_kernels::spec::KernelSpec;
 
 /// The targets without `BESPOKE_TARGETS`: what every supported GPU can run, and what Hopper and later do better.
 const DEFAULT_TARGETS: &str = "sm_80,sm_90";
+
+/// The model inside the binary, from this package's folder. Its kernels are built in, too, so that the first run of the
+/// binary shows what later ones do.
+const DEMO: &str = "demo/demo.gguf";
 
 /// Where the fixtures' models are, from this package's folder.
 const FIXTURES: &str = "../tests/fixtures";
@@ -94,6 +98,7 @@ fn shapes() -> Result<Vec<ModelShape>, String> {
     for file in builtin() {
         shapes.extend(file.shapes().map_err(|error| format!("shape {}: {error}", file.name))?);
     }
+    shapes.push(model_shape(Path::new(DEMO))?);
     for path in fixtures()? {
         shapes.push(model_shape(&path)?);
     }

@@ -1,12 +1,13 @@
 //! The runtime of `bespoke`: decodes GGUF language models through kernels generated for one model's shape.
 //!
 //! [`engine`] binds a decode plan and a model's weights to a [`device`]; its kernels are [`builtin`], or made while
-//! loading. [`check`] runs kernels under the emulator's checks, whoever made them. [`cli`] is the `bespoke` binary, and
-//! the only other user of [`selftest`], [`synth`], [`quantize`] and [`ptxas`].
+//! loading. [`check`] runs kernels under the emulator's checks, whoever made them; [`demo`] is a model that needs no
+//! file. [`cli`] is the `bespoke` binary, and the only other user of [`selftest`], [`synth`], [`quantize`] and [`ptxas`].
 
 pub mod builtin;
 pub mod check;
 pub mod cli;
+pub mod demo;
 pub mod device;
 pub mod engine;
 mod partial;

@@ -6,6 +6,7 @@
 
 pub mod bench;
 pub mod check;
+mod demo;
 pub mod devices;
 pub mod inspect;
 mod interrupt;
@@ -27,7 +28,7 @@ pub mod tune;
 use std::io::{IsTerminal, stderr};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 /// Decodes GGUF language models through kernels generated for one model's shape.
@@ -37,6 +38,7 @@ use tracing_subscriber::EnvFilter;
     version,
     arg_required_else_help = false,
     after_help = "Examples:
+  bespoke run
   bespoke run model.gguf --prompt \"The quick brown fox\" -n 64
   bespoke inspect llama-3.1-8b
   bespoke synth tiny.gguf && bespoke run tiny.gguf --tokens 1,2,3 -n 8
@@ -52,6 +54,21 @@ struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
 }
+
+/// What the command says that was told nothing.
+const WELCOME: &str = "\
+bespoke decodes GGUF language models through GPU kernels cut to one model's shape. Without a GPU it runs the same kernels
+on its own PTX emulator, and checks every access.
+
+  bespoke run                           the demo model inside this binary: sums, and short stories
+  bespoke run -p \"17 + 25 =\"            ask it yourself
+  bespoke run MODEL.gguf -p \"Hello\"     a model of yours
+  bespoke devices                       what there is to run on
+  bespoke inspect llama-3.1-8b          the kernels of a model's shape
+
+`bespoke --help` lists all commands, `bespoke COMMAND --help` has examples of each. With cargo, say
+`cargo run --release -- run` for `bespoke run`.
+";
 
 #[derive(Subcommand, Debug)]
 enum Command {
@@ -98,7 +115,7 @@ fn execute(cli: &Cli) -> miette::Result<ExitCode> {
         Some(Command::Devices(args)) => devices::execute(args),
         None => {
             // Nothing to do is no mistake.
-            print!("{}", Cli::command().render_help());
+            print!("{WELCOME}");
             Ok(())
         }
     }?;
@@ -145,6 +162,8 @@ fn die_of_broken_pipes() {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
 
     #[test]

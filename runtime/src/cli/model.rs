@@ -8,7 +8,7 @@ use miette::{IntoDiagnostic, miette};
 use super::session;
 
 /// What a `MODEL|SHAPE` argument says about itself in `--help`.
-pub const HELP: &str = "A GGUF file, or a built-in shape: its name, or name and mix as in llama-3.1-8b-q8_0";
+pub const HELP: &str = "A GGUF file, or a built-in shape: its name, or name and mix as in llama-3.1-8b-q8_0; `demo` for the demo model";
 
 /// How different a name may be to be suggested, in edits.
 const NEAR: usize = 3;
@@ -18,7 +18,7 @@ pub fn resolve(text: &str) -> miette::Result<ModelShape> {
     let path = Path::new(text);
     let is_file =
         path.components().count() > 1 || path.extension().is_some_and(|it| it == "gguf") || path.is_file();
-    if is_file {
+    if is_file || session::is_demo(path) {
         return session::open_model(path).map(|model| model.shape);
     }
     let (file, mix) = builtin_named(text)?;
@@ -106,6 +106,7 @@ mod tests {
             ("llama-3.1-8b-q4_k_m", "llama-3.1-8b"),
             ("llama-3.1-8b-q8_0", "llama-3.1-8b-q8_0"),
             ("qwen2.5-0.5b-f16", "qwen2.5-0.5b-f16"),
+            ("demo", "demo"),
         ] {
             assert_eq!(resolve(name).unwrap().name, shape);
         }

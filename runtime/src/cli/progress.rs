@@ -1,5 +1,7 @@
 //! Progress bars on standard error.
 
+use std::time::Duration;
+
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// A progress bar on standard error, which hides itself where that is no terminal.
@@ -16,6 +18,13 @@ impl Progress {
     /// A bar over `total` things, with rate and time left.
     pub fn count(label: &str, total: u64) -> Progress {
         Progress::new(label, total, "{prefix} {wide_bar} {pos}/{len} {per_sec} {eta}")
+    }
+
+    /// Something that turns while work goes on of which nobody knows how much is left.
+    pub fn spinner(label: &str) -> Progress {
+        let spinner = Progress::new(label, 0, "{prefix} {spinner} {elapsed}");
+        spinner.bar.enable_steady_tick(Duration::from_millis(100));
+        spinner
     }
 
     fn new(label: &str, total: u64, template: &str) -> Progress {

@@ -4,28 +4,33 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use clap::ValueEnum;
+use clap::{ArgGroup, ValueEnum};
 use miette::IntoDiagnostic;
 use serde::Serialize;
 
 use super::interrupt;
 use super::sampling::SamplingArgs;
 use super::session::{self, DecodeArgs};
+use crate::demo;
 use crate::engine::{self, Engine};
 use crate::tokenizer::Tokenizer;
 
 /// Decode a model: greedily, or with --temp by drawing tokens.
 #[derive(clap::Args, Debug)]
+#[command(group(ArgGroup::new("input").args(["prompt", "tokens"])))]
 #[command(after_help = "Examples:
+  bespoke run
+  bespoke run --prompt \"17 + 25 =\"
   bespoke run model.gguf --prompt \"The quick brown fox\" -n 64
   bespoke run model.gguf --prompt Hello --temp 0.8 --seed 42
   bespoke run model.gguf --tokens 1,2,3 -n 16 --format json
   bespoke run model.gguf --prompt Hello --device emulator")]
 pub struct RunArgs {
-    /// The model, a GGUF file
-    pub model: PathBuf,
-    /// The prompt as text
-    #[arg(long, short, conflicts_with = "tokens", required_unless_present = "tokens")]
+    /// The model, a GGUF file [default: the demo model in this binary, which does sums and tells short stories]
+    #[arg(requires = "input")]
+    pub model: Option<PathBuf>,
+    /// The prompt as text; the demo model has some of its own
+    #[arg(long, short)]
     pub prompt: Option<String>,
     /// The prompt as token ids
     #[arg(long, value_delimiter = ',', value_name = "IDS")]
@@ -84,7 +89,13 @@ const DEFAULT_TOKENS: u32 = 128;
 /// Runs the command.
 pub fn execute(args: &RunArgs) -> miette::Result<()> {
     let start = Instant::now();
-    let model = session::open_model(&args.model)?;
+    let model = match &args.model {
+        Some(path) => session::open_model(path)?,
+        None => session::open_demo()?,
+    };
+    if args.prompt.is_none() && args.tokens.is_none() {
+        return super::demo::execute(args, &model);
+    }
     // Token ids need no vocabulary; text does.
     let tokenizer = match (&args.prompt, Tokenizer::from_gguf(&model.gguf)) {
         (_, Ok(tokenizer)) => Some(tokenizer),
@@ -92,6 +103,9 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
         (None, Err(_)) => None,
     };
     let prompt = match (&args.prompt, &args.tokens, &tokenizer) {
+        (Some(text), _, Some(tokenizer)) if model.is_demo => {
+            tokenizer.encode(&demo::as_taught(text)).into_diagnostic()?
+        }
         (Some(text), _, Some(tokenizer)) => tokenizer.encode(text).into_diagnostic()?,
         (_, Some(tokens), _) => tokens.clone(),
         _ => Vec::new(),
@@ -144,7 +158,7 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
         }
         Format::Json => {
             let output = Output {
-                model: session::model_name(&args.model),
+                model: model.shape.name.clone(),
                 device: engine.device().info().name.clone(),
                 text: tokenizer.as_ref().map(|tokenizer| tokenizer.decode(&generated.tokens)),
                 seed,
@@ -158,15 +172,17 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
     Ok(())
 }
 
-struct Generated {
-    tokens: Vec<u32>,
+/// What was generated, and how long it took.
+pub(super) struct Generated {
+    pub tokens: Vec<u32>,
     /// Until the first token.
-    prompt_seconds: f64,
+    pub prompt_seconds: f64,
     /// From the first token to the last.
-    decode_seconds: f64,
+    pub decode_seconds: f64,
 }
 
-fn generate(
+/// Generates up to `n` tokens, handing each to `printer` as it comes, until one ends the text or Ctrl-C asks to stop.
+pub(super) fn generate(
     engine: &mut Engine,
     n: u32,
     args: &RunArgs,
@@ -207,14 +223,19 @@ fn rate(tokens: usize, seconds: f64) -> f64 {
 }
 
 /// Writes tokens to standard output as they come: text after a text prompt, ids after ids.
-struct Printer<'a> {
+pub(super) struct Printer<'a> {
     tokenizer: Option<&'a Tokenizer>,
     as_text: bool,
     first: bool,
     stream: bool,
 }
 
-impl Printer<'_> {
+impl<'a> Printer<'a> {
+    /// Streams text.
+    pub fn text(tokenizer: &'a Tokenizer) -> Self {
+        Printer { tokenizer: Some(tokenizer), as_text: true, first: true, stream: true }
+    }
+
     fn token(&mut self, token: u32, text: &str) -> std::io::Result<()> {
         if !self.stream {
             return Ok(());

@@ -9,6 +9,7 @@ use miette::{IntoDiagnostic, WrapErr};
 
 use super::progress::Progress;
 use super::rules::RulesArgs;
+use crate::demo;
 use crate::device::{self, Checks, Opened, Selector};
 use crate::engine::{Engine, EngineError, EngineOptions, SamplingParams};
 
@@ -74,17 +75,34 @@ pub struct Model {
     pub gguf: Gguf,
     /// Its shape.
     pub shape: ModelShape,
+    /// Whether it is the one inside the binary.
+    pub is_demo: bool,
     path: PathBuf,
 }
 
-/// Opens a model file and reads its shape.
+/// Opens a model file, or the one inside the binary by its name, and reads its shape.
 pub fn open_model(path: &Path) -> miette::Result<Model> {
+    if is_demo(path) {
+        return open_demo();
+    }
     let open = || -> Result<_, EngineError> {
         let gguf = Gguf::open(path)?;
         let shape = ModelShape::from_gguf(&gguf, &model_name(path))?;
-        Ok(Model { gguf, shape, path: path.to_owned() })
+        Ok(Model { gguf, shape, is_demo: false, path: path.to_owned() })
     };
     open().into_diagnostic().wrap_err_with(|| format!("cannot load {}", path.display()))
+}
+
+/// Opens the model inside the binary.
+pub fn open_demo() -> miette::Result<Model> {
+    let gguf = demo::model().into_diagnostic()?;
+    let shape = ModelShape::from_gguf(&gguf, demo::NAME).into_diagnostic()?;
+    Ok(Model { gguf, shape, is_demo: true, path: demo::NAME.into() })
+}
+
+/// Whether a path is the name of the model inside the binary, and no file's.
+pub fn is_demo(path: &Path) -> bool {
+    path.as_os_str() == demo::NAME && !path.is_file()
 }
 
 /// As [`load_sampling`], for greedy decoding.
@@ -120,10 +138,13 @@ pub fn load_sampling(
         path: model.path.clone(),
         sampling,
     };
-    let bar = Progress::bytes("loading", 0);
+    // Weights come last; before them, kernels may have to be made, and the driver's JIT takes its time.
+    let (kernels, bar) = (Progress::spinner("kernels"), Progress::bytes("loading", 0));
     let engine = Engine::load(opened.device, &model.gguf, &model.shape, &options, &|done, total| {
+        kernels.finish();
         bar.update(done, total)
     });
+    kernels.finish();
     bar.finish();
     let engine = engine.map_err(engine_error)?;
     args.rules.warn_if_for_others(&options.tuning, engine.plan().target);

@@ -1,0 +1,81 @@
+//! The first minute: no arguments, the demo model, and a model made small.
+
+use super::{bespoke, error, json, output, scratch};
+
+#[test]
+fn no_arguments_bring_a_few_lines_that_offer_the_demo() {
+    let text = output(&[]);
+    assert!(text.lines().count() <= 15, "{text}");
+    for part in [
+        "\n  bespoke run  ",
+        "\n  bespoke run -p \"17 + 25 =\" ",
+        "cargo run --release -- run",
+        "bespoke --help",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+}
+
+#[test]
+fn run_without_a_model_decodes_the_one_inside() {
+    let ran = bespoke(&["run", "--device", "emulator"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let lines: Vec<&str> = ran.stdout.lines().collect();
+    assert_eq!(lines[..3], ["17 + 25 = 42", "408 - 579 = -171", "86 * 7 = 602"]);
+    assert!(lines[3].starts_with("The old fox lives ") && lines[3].ends_with('.'), "{}", ran.stdout);
+    // Which device, and why; how well it did; what to do next.
+    for part in [
+        " INFO device: bespoke PTX emulator (asked for)",
+        "3 of 3 answers right; ",
+        "bespoke run -p \"17 + 25 =\"",
+    ] {
+        assert!(ran.stderr.contains(part), "{part}\n{}", ran.stderr);
+    }
+}
+
+#[test]
+fn the_demo_takes_questions_in_any_spelling() {
+    for (question, answer) in [("17 + 25 =", " 42\n"), ("123x8", " 984\n"), (" 12 - 34 = ", " -22\n")] {
+        assert_eq!(output(&["run", "--device", "emulator", "-p", question]), answer);
+    }
+    let object =
+        json(&["run", "demo", "--device", "emulator", "-p", "17+25", "--format", "json", "--no-jit"]);
+    assert_eq!((&object["model"], &object["text"]), (&"demo".into(), &" 42".into()));
+    assert!(output(&["inspect", "demo"]).contains("demo for sm_90: "));
+}
+
+#[test]
+fn a_model_of_ones_own_needs_a_prompt() {
+    for args in [&["run", "model.gguf"][..], &["run", "-p", "Hello", "--tokens", "1"]] {
+        let ran = bespoke(args);
+        assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+        assert!(ran.stderr.contains("--prompt") && ran.stderr.contains("--tokens"), "{}", ran.stderr);
+    }
+    assert!(error(&["run", "--format", "json"]).contains("--format json needs --prompt or --tokens"));
+}
+
+#[test]
+fn quantize_writes_what_run_reads() {
+    let (folder, path, float) = scratch("float.gguf");
+    output(&["synth", &float, "--mix", "f16"]);
+    let made = folder.path().join("made.gguf");
+    let made_text = made.to_str().unwrap();
+    let ran = bespoke(&["quantize", &float, made_text]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(ran.stderr.contains("Q4_K, ") && ran.stderr.contains(" Q6_K"), "{}", ran.stderr);
+    assert!(made.metadata().unwrap().len() < path.metadata().unwrap().len() / 3);
+    assert_eq!(
+        output(&["run", made_text, "--device", "emulator", "--tokens", "1,2", "-n", "3"]).split(',').count(),
+        3
+    );
+
+    let first = std::fs::read(&made).unwrap();
+    assert!(error(&["quantize", &float, made_text]).contains("made.gguf is there already"));
+    output(&["quantize", &float, made_text, "--force"]);
+    assert!(std::fs::read(&made).unwrap() == first);
+    let again = folder.path().join("again.gguf");
+    let message = error(&["quantize", made_text, again.to_str().unwrap(), "-t", "q8_0"]);
+    assert!(message.contains("is Q4_K already") && message.contains("--allow-requantize"), "{message}");
+    // Nothing but the models is left.
+    assert_eq!(folder.path().read_dir().unwrap().count(), 2);
+}

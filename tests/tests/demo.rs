@@ -1,0 +1,75 @@
+//! The model inside the binary is right, on the emulator, and as often as it was before it was quantised.
+
+use bespoke::demo::{self, Question};
+use bespoke::device::{Selector, open};
+use bespoke::engine::{Engine, EngineOptions};
+use bespoke::tokenizer::Tokenizer;
+use bespoke_kernels::shape::ModelShape;
+
+/// Of 1000, by the float model on these very questions and on 20,000 others (`runtime/demo/README.md`).
+const FLOAT_ACCURACY: usize = 998;
+
+fn demo() -> (Engine, Tokenizer) {
+    let gguf = demo::model().unwrap();
+    let tokenizer = Tokenizer::from_gguf(&gguf).unwrap();
+    let shape = ModelShape::from_gguf(&gguf, demo::NAME).unwrap();
+    let device = open(Selector::Emulator).unwrap().device;
+    let options = EngineOptions { no_jit: true, ..EngineOptions::default() };
+    (Engine::load(device, &gguf, &shape, &options, &|_, _| ()).unwrap(), tokenizer)
+}
+
+#[test]
+fn two_hundred_questions_that_training_did_not_see() {
+    let (mut engine, tokenizer) = demo();
+    let questions = Question::held_out(4, 200);
+    let wrong: Vec<String> = questions
+        .iter()
+        .filter_map(|question| {
+            let said = demo::ask(&mut engine, &tokenizer, question).unwrap();
+            (said != question.answer().to_string()).then(|| format!("{question} {said}"))
+        })
+        .collect();
+    println!("{} of 200 wrong: {wrong:?}", wrong.len());
+    // Within one point.
+    let right = questions.len() - wrong.len();
+    assert!(right * 1000 + 10 * questions.len() >= FLOAT_ACCURACY * questions.len(), "wrong: {wrong:?}");
+}
+
+/// What the model goes on to say after `text`, up to the end that it sets itself.
+fn told(engine: &mut Engine, tokenizer: &Tokenizer, text: &str) -> String {
+    let mut tokens = tokenizer.encode(text).unwrap();
+    engine.start(&tokens).unwrap();
+    let room = engine.plan().params.context + 1 - tokens.len() as u32;
+    let said: Vec<u32> = engine.generate(room).unwrap().map(Result::unwrap).collect();
+    let end = said.iter().position(|&token| tokenizer.is_end(token)).expect("the story ends");
+    tokens.extend(&said[..end]);
+    tokenizer.decode(&tokens)
+}
+
+/// In a story of `runtime/demo/data.py` verbs and pronouns agree with who it is about, and what is found is what was
+/// wanted.
+#[test]
+fn stories_hang_together() {
+    let (mut engine, tokenizer) = demo();
+    for (start, verb, pronoun) in [
+        ("The old fox", "lives", "It"),
+        ("The curious mouse", "lives", "It"),
+        ("The three young owls", "live", "They"),
+        ("The two lazy geese", "live", "They"),
+    ] {
+        let story = told(&mut engine, &tokenizer, start);
+        println!("{story}");
+        let sentences: Vec<&str> = story.strip_suffix('.').expect("a full stop").split(". ").collect();
+        let [home, wish, find, end] = sentences[..] else { panic!("four sentences: {story}") };
+        assert!(home.starts_with(&format!("{start} {verb} ")), "{home}");
+        let s = if pronoun == "It" { "s" } else { "" };
+        let thing = wish.strip_prefix(&format!("{pronoun} want{s} a ")).unwrap_or_else(|| panic!("{wish}"));
+        let lower = pronoun.to_lowercase();
+        assert!(find.contains(&format!(" {lower} find{s} the {thing} ")), "{find}");
+        assert!(find.ends_with(&format!(" and bring{s} it home")), "{find}");
+        assert!(
+            end.starts_with(&format!("Now {lower} {} ", if s.is_empty() { "are" } else { "is" })),
+            "{end}"
+        );
+    }
+}
