@@ -262,7 +262,7 @@ fn dispatch(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
         }
         "mul24" | "mad24" | "sad" | "dp4a" | "dp2a" => exec::integer::decode(op),
         "and" | "or" | "xor" | "not" | "cnot" | "shl" | "shr" | "lop3" | "shf" | "prmt" | "bfe" | "bfi"
-        | "bfind" | "brev" | "popc" | "clz" => exec::bits::decode(op),
+        | "bfind" | "brev" | "popc" | "clz" | "szext" | "bmsk" | "fns" => exec::bits::decode(op),
         "setp" | "set" | "selp" | "slct" => exec::compare::decode(op),
         "mov" | "cvta" | "isspacep" => exec::moves::decode(op),
         "cvt" => exec::convert::decode(op),

@@ -20,6 +20,8 @@ pub(crate) enum Ty {
     Bf16,
     Bf16x2,
     Tf32,
+    U16x2,
+    S16x2,
     /// Two 8-bit floats.
     E4m3x2,
     E5m2x2,
@@ -49,6 +51,8 @@ impl Ty {
             "bf16" => Ty::Bf16,
             "bf16x2" => Ty::Bf16x2,
             "tf32" => Ty::Tf32,
+            "u16x2" => Ty::U16x2,
+            "s16x2" => Ty::S16x2,
             "e4m3x2" => Ty::E4m3x2,
             "e5m2x2" => Ty::E5m2x2,
             "f32" => Ty::F32,
@@ -82,6 +86,8 @@ impl Ty {
             Ty::Tf32 => "tf32",
             Ty::F32 => "f32",
             Ty::F64 => "f64",
+            Ty::U16x2 => "u16x2",
+            Ty::S16x2 => "s16x2",
             Ty::Pred => "pred",
         }
     }

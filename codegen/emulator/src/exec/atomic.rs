@@ -1,15 +1,15 @@
 //! `atom` and `red`: one lane after the other, atomically against all other threads.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::SeqCst};
 
 use super::load_store::{address_operand, take_hints, take_space};
-use super::resolve::{Access, Resolved, resolve};
-use super::rounding::{Bf16, F16, Format, add_odd, canonical};
+use super::resolve::{Access, Resolved, StateSpace, resolve};
+use super::rounding::{self, Format, add_odd, canonical, flush};
 use super::{B, C, D, Exec, Flow, Inst, Machine, NONE, lanes_of};
 use crate::decode::Op;
 use crate::finding::FindingKind;
 use crate::module::ParseError;
-use crate::types::{Ty, Width};
+use crate::types::Ty;
 
 /// What an atomic does to the old value: `f(old, b, c)`, on the bits.
 pub(crate) trait Update: 'static {
@@ -42,9 +42,23 @@ updates! {
     MinS64(old, b, _c) (old as i64).min(b as i64) as u64;
     MaxS64(old, b, _c) (old as i64).max(b as i64) as u64;
     AddF32(old, b, _c) canonical(f32::from_bits(old as u32) + f32::from_bits(b as u32)).to_bits() as u64;
-    AddF64(old, b, _c) (f64::from_bits(old) + f64::from_bits(b)).to_bits();
-    AddF16x2(old, b, _c) add_pair::<F16>(old, b);
-    AddBf16x2(old, b, _c) add_pair::<Bf16>(old, b);
+    AddF64(old, b, _c) {
+        let (x, y) = (f64::from_bits(old), f64::from_bits(b));
+        rounding::propagate(x + y, [x, y]).to_bits()
+    };
+    // In global memory singles are flushed, and NaNs of doubles are not even made quiet.
+    AddF32Global(old, b, _c) {
+        let (x, y) = (flush(f32::from_bits(old as u32)), flush(f32::from_bits(b as u32)));
+        canonical(flush(x + y)).to_bits() as u64
+    };
+    AddF64Global(old, b, _c) {
+        let (x, y) = (f64::from_bits(old), f64::from_bits(b));
+        if y.is_nan() { b } else if x.is_nan() { old } else { rounding::propagate(x + y, [x, y]).to_bits() }
+    };
+    AddF16x2(old, b, _c) add_pair::<rounding::F16>(old, b);
+    AddBf16x2(old, b, _c) add_pair::<rounding::Bf16>(old, b);
+    AddF16(old, b, _c) add_pair::<rounding::F16>(old, b);
+    AddBf16(old, b, _c) add_pair::<rounding::Bf16>(old, b);
 }
 
 fn add_pair<F: Format>(a: u64, b: u64) -> u64 {
@@ -53,6 +67,23 @@ fn add_pair<F: Format>(a: u64, b: u64) -> u64 {
         (F::from_f64(add_odd(x as f64, y as f64)) as u64) << shift
     };
     add(0) | add(16)
+}
+
+fn atomic16<U: Update>(m: &mut Machine<'_>, i: &Inst) -> Flow {
+    let Some(pointers) = pointers(m, i, 2) else { return Flow::Fault };
+    let b = *m.warp.regs.lanes::<u16>(i.slots[B]);
+    let c = *m.warp.regs.lanes::<u16>(i.slots[C]);
+    let mut d = [0u16; 32];
+    for lane in lanes_of(m.active) {
+        // SAFETY: as in `atomic32`.
+        let cell = unsafe { AtomicU16::from_ptr(pointers[lane].cast()) };
+        let update = |old: u16| Some(U::update(old as u64, b[lane] as u64, c[lane] as u64) as u16);
+        d[lane] = cell.fetch_update(SeqCst, SeqCst, update).unwrap_or_default();
+    }
+    if i.slots[D] != NONE {
+        m.warp.regs.write(i.slots[D], &d, m.active);
+    }
+    Flow::Next
 }
 
 fn atomic32<U: Update>(m: &mut Machine<'_>, i: &Inst) -> Flow {
@@ -121,14 +152,19 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
     if policy {
         op.src(address + 2 + cas as usize, Ty::B64)?;
     }
-    use Ty::{B32, B64, Bf16x2, F16x2, F32, F64, S32, S64, U32, U64};
+    use Ty::{B16, B32, B64, Bf16, Bf16x2, F16, F16x2, F32, F64, S32, S64, U32, U64};
     Ok(match (operation, ty) {
         ("add", U32 | S32) => atomic32::<Add>,
         ("add", U64 | S64) => atomic64::<Add>,
-        ("add", F32) => atomic32::<AddF32>,
-        ("add", F64) => atomic64::<AddF64>,
+        ("add", F32) if space == StateSpace::Shared => atomic32::<AddF32>,
+        ("add", F64) if space == StateSpace::Shared => atomic64::<AddF64>,
+        ("add", F32) => atomic32::<AddF32Global>,
+        ("add", F64) => atomic64::<AddF64Global>,
         ("add", F16x2) => atomic32::<AddF16x2>,
         ("add", Bf16x2) => atomic32::<AddBf16x2>,
+        ("add", F16) => atomic16::<AddF16>,
+        ("add", Bf16) => atomic16::<AddBf16>,
+        ("cas", B16) if !reduction => atomic16::<Cas>,
         ("and", B32) => atomic32::<And>,
         ("and", B64) => atomic64::<And>,
         ("or", B32) => atomic32::<Or>,
@@ -154,9 +190,6 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
 }
 
 fn sink_or_register(op: &mut Op<'_, '_>, ty: Ty) -> Result<u32, ParseError> {
-    if ty.width() < Width::W32 {
-        return Err(op.unsupported());
-    }
     if *op.operand(0)? == crate::ast::Operand::Sink {
         return Ok(NONE);
     }

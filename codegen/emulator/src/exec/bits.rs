@@ -44,6 +44,9 @@ ops! {
     BfeS32(a: u32, b: u32, c: u32) -> u32 { extract(a as u64, b, c, 32, true) as u32 }
     BfeU64(a: u64, b: u32, c: u32) -> u64 { extract(a, b, c, 64, false) }
     BfeS64(a: u64, b: u32, c: u32) -> u64 { extract(a, b, c, 64, true) }
+    SignExtend(a: u32, b: u32; imm) -> u32 { sign_extend(a, b, imm) }
+    BitMask(a: u32, b: u32; imm) -> u32 { bit_mask(a, b, imm) }
+    FindNth(a: u32, b: u32, c: i32) -> u32 { find_nth(a, b, c) }
     Brev32(a: u32) -> u32 { a.reverse_bits() }
     Brev64(a: u64) -> u64 { a.reverse_bits() }
     Popc32(a: u32) -> u32 { a.count_ones() }
@@ -54,6 +57,55 @@ ops! {
     FindS32(a: i32; imm) -> u32 { find((a ^ (a >> 31)) as u32 as u64, 32, imm) }
     FindU64(a: u64; imm) -> u32 { find(a, 64, imm) }
     FindS64(a: i64; imm) -> u32 { find((a ^ (a >> 63)) as u64, 64, imm) }
+}
+
+/// Bits of `imm` of `szext` and `bmsk`.
+const CLAMPS: u64 = 1;
+const SIGNED: u64 = 2;
+
+/// The low `b` bits of `a`, extended.
+fn sign_extend(a: u32, b: u32, imm: u64) -> u32 {
+    let length = b & 31;
+    if imm & CLAMPS != 0 && b >= 32 {
+        return a;
+    }
+    let mask = u32::MAX << length;
+    let negative = imm & SIGNED != 0 && length > 0 && a >> (length - 1) & 1 != 0;
+    a & !mask | if negative { mask } else { 0 }
+}
+
+/// `b` ones from bit `a` on.
+fn bit_mask(a: u32, b: u32, imm: u64) -> u32 {
+    let (position, length) = (a & 31, b & 31);
+    let (from, end) = (u32::MAX << position, position + length);
+    if imm & CLAMPS != 0 && a >= 32 {
+        return 0;
+    }
+    if end >= 32 || imm & CLAMPS != 0 && b >= 32 {
+        return from;
+    }
+    from & !(u32::MAX << end)
+}
+
+/// The position of the `offset`-th set bit of `mask`, counted from bit `base`, or all ones.
+fn find_nth(mask: u32, base: u32, offset: i32) -> u32 {
+    let set = |position: i64| (0..32).contains(&position) && mask >> position & 1 != 0;
+    let step = if offset < 0 { -1 } else { 1 };
+    let mut left = offset.unsigned_abs().saturating_sub(1);
+    let mut position = base as i64;
+    if offset == 0 {
+        return if set(position) { base } else { u32::MAX };
+    }
+    while (0..32).contains(&position) {
+        if set(position) {
+            if left == 0 {
+                return position as u32;
+            }
+            left -= 1;
+        }
+        position += step;
+    }
+    u32::MAX
 }
 
 #[inline(always)]
@@ -76,10 +128,17 @@ fn find(a: u64, bits: u32, imm: u64) -> u32 {
     if imm != 0 { bits - 1 - position } else { position }
 }
 
+/// A bit position or length. The ISA leaves those above 255 open: devices look at eight bits of them for a
+/// register of 32 bits, and at all for one of 64.
+#[inline(always)]
+fn field(amount: u32, bits: u32) -> u32 {
+    if bits == 32 { amount & 0xff } else { amount.min(0xff) }
+}
+
 /// `bfe`: beyond the top, a signed field is filled with the sign of its last bit inside the register.
 #[inline(always)]
 fn extract(a: u64, position: u32, length: u32, bits: u32, signed: bool) -> u64 {
-    let (position, length) = (position & 0xff, length & 0xff);
+    let (position, length) = (field(position, bits), field(length, bits));
     if length == 0 {
         return 0;
     }
@@ -126,7 +185,7 @@ lane_loop! {
         let lengths = *m.warp.regs.lanes::<u32>(i.slots[4]);
         let mut d = [T::default(); LANES];
         for lane in 0..LANES {
-            let (position, length) = (positions[lane] & 0xff, lengths[lane] & 0xff);
+            let (position, length) = (field(positions[lane], T::BITS), field(lengths[lane], T::BITS));
             let field = if length < 64 { (1u64 << length) - 1 } else { u64::MAX };
             let mask = if position < 64 { field << position } else { 0 };
             let value = if position < 64 { a[lane].bits() << position } else { 0 };
@@ -161,6 +220,12 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
     let name = op.opcode();
     if name == "shf" {
         return funnel(op);
+    }
+    if matches!(name, "szext" | "bmsk") {
+        op.imm = if op.take("clamp") { CLAMPS } else { 0 };
+        if op.imm == 0 && !op.take("wrap") {
+            return Err(op.unsupported());
+        }
     }
     // The mode of `prmt` follows its type, as `lop3`'s table follows its operands.
     let ty = op.take_ty()?;
@@ -203,6 +268,22 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
                 ("shr", Ty::S64) => Some(op2::<ShrS64>()),
                 _ => None,
             }
+        }
+        "szext" | "bmsk" => {
+            op.binary(ty, ty, Ty::U32)?;
+            match (name, ty) {
+                ("szext", Ty::U32) => Some(op2::<SignExtend>()),
+                ("szext", Ty::S32) => {
+                    op.imm |= SIGNED;
+                    Some(op2::<SignExtend>())
+                }
+                ("bmsk", Ty::B32) => Some(op2::<BitMask>()),
+                _ => None,
+            }
+        }
+        "fns" if ty == Ty::B32 => {
+            op.ternary(ty, ty, Ty::S32)?;
+            Some(op3::<FindNth>())
         }
         "lop3" if ty == Ty::B32 => {
             op.ternary(ty, ty, ty)?;

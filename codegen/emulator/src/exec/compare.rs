@@ -194,6 +194,49 @@ ops! {
     }
 }
 
+lane_loop! {
+    /// `set` with a 16-bit result.
+    fn set_half[R: Relation, T: Pod + PartialOrd][R, T](m, i) {
+        let a = m.warp.regs.lanes::<T>(i.slots[A]);
+        let b = m.warp.regs.lanes::<T>(i.slots[B]);
+        let mut mask = 0;
+        for lane in 0..LANES {
+            mask |= (R::test(a[lane], b[lane]) as u32) << lane;
+        }
+        let mask = combine(m, i.imm, mask, i.slots[C]);
+        let truth = (i.imm >> 32) as u16;
+        let mut d = [0u16; LANES];
+        for (lane, d) in d.iter_mut().enumerate() {
+            *d = if mask >> lane & 1 != 0 { truth } else { 0 };
+        }
+        m.warp.regs.write(i.slots[D], &d, m.active);
+        Flow::Next
+    }
+}
+
+lane_loop! {
+    /// `set` of both halves, each with a result of its own.
+    fn set_packed[R: Relation, F: Format][R, F](m, i) {
+        let a = m.warp.regs.lanes::<u32>(i.slots[A]);
+        let b = m.warp.regs.lanes::<u32>(i.slots[B]);
+        let truth = i.imm >> 32;
+        let mut d = [0u32; LANES];
+        for shift in [0, 16] {
+            let mut mask = 0;
+            for lane in 0..LANES {
+                let (x, y) = (F::to_f32((a[lane] >> shift) as u16), F::to_f32((b[lane] >> shift) as u16));
+                mask |= (R::test(x, y) as u32) << lane;
+            }
+            let mask = combine(m, i.imm, mask, i.slots[C]);
+            for (lane, d) in d.iter_mut().enumerate() {
+                *d |= if mask >> lane & 1 != 0 { truth as u32 & 0xffff } else { 0 } << shift;
+            }
+        }
+        m.warp.regs.write(i.slots[D], &d, m.active);
+        Flow::Next
+    }
+}
+
 /// Picks the relation for a type already known.
 macro_rules! by_relation {
     ($driver:ident, $relation:expr, $second:ty, $float:expr) => {
@@ -264,14 +307,24 @@ fn comparison(op: &mut Op<'_, '_>, as_value: bool) -> Result<Exec, ParseError> {
     }
     op.slots[D] = NONE;
     op.slots[Q] = NONE;
+    let mut narrow = false;
     match (result, op.operand(0)?) {
         (Some(result), _) => {
             let truth: u64 = match result {
                 Ty::U32 | Ty::S32 => u32::MAX as u64,
                 Ty::F32 => 1.0f32.to_bits() as u64,
+                Ty::U16 | Ty::S16 => u16::MAX as u64,
+                Ty::F16 | Ty::F16x2 => 0x3c00,
+                Ty::Bf16 | Ty::Bf16x2 => 0x3f80,
                 _ => return Err(op.unsupported()),
             };
-            op.slots[D] = op.dst(0, Width::W32)?;
+            narrow = result.width() == Width::W16;
+            let packed = matches!(ty, Ty::F16x2 | Ty::Bf16x2);
+            let same = result == ty || matches!(result, Ty::U32 | Ty::S32);
+            if packed && !same || !packed && matches!(result, Ty::F16x2 | Ty::Bf16x2) {
+                return Err(op.unsupported());
+            }
+            op.slots[D] = op.dst(0, result.width())?;
             op.imm = truth << 32;
         }
         (None, Operand::Pair(p, q)) => {
@@ -294,6 +347,9 @@ fn comparison(op: &mut Op<'_, '_>, as_value: bool) -> Result<Exec, ParseError> {
     let found = match ty {
         Ty::F16x2 if !as_value => by_relation!(setp_packed, relation, F16, true),
         Ty::Bf16x2 if !as_value => by_relation!(setp_packed, relation, Bf16, true),
+        Ty::F16x2 => by_relation!(set_packed, relation, F16, true),
+        Ty::Bf16x2 => by_relation!(set_packed, relation, Bf16, true),
+        _ if narrow => by_compared_type!(set_half, relation, ty, ftz),
         _ if as_value => by_compared_type!(set, relation, ty, ftz),
         _ => by_compared_type!(setp, relation, ty, ftz),
     };

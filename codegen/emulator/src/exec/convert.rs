@@ -47,7 +47,7 @@ ops! {
 fn tf32(a: f32, imm: u64) -> u32 {
     let bits = a.to_bits();
     if a.is_nan() {
-        return 0x7fff_ffff;
+        return if imm & AWAY != 0 { bits & !0x1fff } else { 0x7fff_e000 };
     }
     if imm & RELU != 0 && a.is_sign_negative() {
         return 0;
@@ -120,7 +120,8 @@ enum Value {
 }
 
 fn read(bits: u64, ty: Ty, ftz: bool) -> Value {
-    let flushed = |x: f32| if ftz { flush(x) } else { x } as f64;
+    // Flushing is arithmetic, which does not keep NaNs.
+    let flushed = |x: f32| if ftz { canonical(flush(x)) } else { x } as f64;
     match ty {
         Ty::F16 => Value::Float(F16::to_f32(bits as u16) as f64),
         Ty::Bf16 => Value::Float(Bf16::to_f32(bits as u16) as f64),
@@ -183,6 +184,13 @@ fn write(value: Value, source: Ty, ty: Ty, imm: u64) -> u64 {
         false => float,
     };
     let float = if imm & RELU != 0 && float <= 0.0 { 0.0 } else { float };
+    if source == Ty::F64 && float.is_nan() && imm & (SAT | RELU) == 0 {
+        match ty {
+            Ty::F16 => return rounding::narrow_nan(float, 10),
+            Ty::F32 => return rounding::narrow_nan(float, 23),
+            _ => {}
+        }
+    }
     match ty {
         Ty::F16 if imm & FINITE != 0 => finite::<F16>(F16::rounded(float, mode)) as u64,
         Ty::Bf16 if imm & FINITE != 0 => finite::<Bf16>(Bf16::rounded(float, mode)) as u64,
@@ -192,7 +200,7 @@ fn write(value: Value, source: Ty, ty: Ty, imm: u64) -> u64 {
             let single = canonical(narrow(float, mode));
             if imm & FTZ != 0 { flush(single).to_bits() as u64 } else { single.to_bits() as u64 }
         }
-        _ => float.to_bits(),
+        _ => rounding::quiet(float).to_bits(),
     }
 }
 

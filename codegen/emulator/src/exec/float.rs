@@ -1,14 +1,17 @@
 //! `add`, `sub`, `mul`, `fma`, `mad`, `div`, `neg`, `abs`, `min`, `max` of `.f32` and `.f64`.
 //!
-//! Single precision returns the canonical NaN; double precision keeps payloads as the CPU does.
+//! Single precision returns the canonical NaN; double precision the quiet form of an operand's.
 //! Round-to-nearest forms are plain CPU arithmetic, directed ones go through [`super::rounding`].
 
-use super::Exec;
 use super::lanes::{op1, op2, op3, ops};
-use super::rounding::{self, Rounding, canonical, flush, saturate};
+use super::rounding::{self, Rounding, canonical, flush, propagate, quiet, saturate};
+use super::{Exec, double};
 use crate::decode::Op;
 use crate::module::ParseError;
 use crate::types::Ty;
+
+/// Keeps products of normal numbers away from subnormals.
+const SCALE: f32 = (1u64 << 32) as f32;
 
 /// `.ftz` and `.sat`, known when the lane loop is compiled.
 pub(crate) trait Mode: 'static {
@@ -18,6 +21,13 @@ pub(crate) trait Mode: 'static {
     #[inline(always)]
     fn input(x: f32) -> f32 {
         if Self::FTZ { flush(x) } else { x }
+    }
+
+    /// `.ftz` of a result that only rounding to subnormals' precision made normal; `scaled` is the
+    /// result times [`SCALE`], which has all of its bits.
+    #[inline(always)]
+    fn tiny(x: f32, scaled: f32) -> f32 {
+        if Self::FTZ && scaled.abs() < SCALE * f32::MIN_POSITIVE { 0.0f32.copysign(x) } else { x }
     }
 
     #[inline(always)]
@@ -53,13 +63,17 @@ macro_rules! by_mode {
 ops! {
     Add[M: Mode][M](a: f32, b: f32) -> f32 { M::output(M::input(a) + M::input(b)) }
     Sub[M: Mode][M](a: f32, b: f32) -> f32 { M::output(M::input(a) - M::input(b)) }
-    Mul[M: Mode][M](a: f32, b: f32) -> f32 { M::output(M::input(a) * M::input(b)) }
+    Mul[M: Mode][M](a: f32, b: f32) -> f32 {
+        let (a, b) = (M::input(a), M::input(b));
+        M::output(M::tiny(a * b, a * SCALE * b))
+    }
     Div[M: Mode][M](a: f32, b: f32) -> f32 { M::output(M::input(a) / M::input(b)) }
     Fma[M: Mode][M](a: f32, b: f32, c: f32) -> f32 {
-        M::output(M::input(a).mul_add(M::input(b), M::input(c)))
+        let (a, b, c) = (M::input(a), M::input(b), M::input(c));
+        M::output(M::tiny(a.mul_add(b, c), (a * SCALE).mul_add(b, c * SCALE)))
     }
-    Neg[M: Mode][M](a: f32) -> f32 { -M::input(a) }
-    Abs[M: Mode][M](a: f32) -> f32 { M::input(a).abs() }
+    Neg[M: Mode][M](a: f32) -> f32 { canonical(-M::input(a)) }
+    Abs[M: Mode][M](a: f32) -> f32 { canonical(M::input(a).abs()) }
     Min[M: Mode][M](a: f32, b: f32; imm) -> f32 { extremum::<M>(a, b, imm, true) }
     Max[M: Mode][M](a: f32, b: f32; imm) -> f32 { extremum::<M>(a, b, imm, false) }
     AddDirected(a: f32, b: f32; imm) -> f32 { directed_sum(imm, a, 1.0, b) }
@@ -72,29 +86,29 @@ ops! {
     }
     FmaDirected(a: f32, b: f32, c: f32; imm) -> f32 { directed_sum(imm, a, b, c) }
 
-    AddDouble(a: f64, b: f64; imm) -> f64 { double_sum(a, b, imm) }
-    SubDouble(a: f64, b: f64; imm) -> f64 { double_sum(a, -b, imm) }
-    MulDouble(a: f64, b: f64; imm) -> f64 {
-        let product = a * b;
-        match Rounding::from_bits(imm) {
-            Rounding::Nearest => product,
-            mode => double_result(product, a.mul_add(b, -product), a.is_finite() && b.is_finite(), mode),
-        }
+    AddDouble(a: f64, b: f64) -> f64 { propagate(a + b, [a, b]) }
+    SubDouble(a: f64, b: f64) -> f64 { propagate(a - b, [a, b]) }
+    MulDouble(a: f64, b: f64) -> f64 { propagate(a * b, [a, b]) }
+    DivDouble(a: f64, b: f64) -> f64 { propagate(a / b, [b, a]) }
+    FmaDouble(a: f64, b: f64, c: f64) -> f64 { propagate(a.mul_add(b, c), [a, c, b]) }
+    AddDoubleDirected(a: f64, b: f64; imm) -> f64 {
+        propagate(double::fma(a, 1.0, b, Rounding::from_bits(imm)), [a, b])
     }
-    DivDouble(a: f64, b: f64; imm) -> f64 {
-        let quotient = a / b;
-        match Rounding::from_bits(imm) {
-            Rounding::Nearest => quotient,
-            mode => {
-                let remainder = (-quotient).mul_add(b, a);
-                let error = if b < 0.0 { -remainder } else { remainder };
-                double_result(quotient, error, a.is_finite() && b.is_finite() && b != 0.0, mode)
-            }
-        }
+    SubDoubleDirected(a: f64, b: f64; imm) -> f64 {
+        propagate(double::fma(a, 1.0, -b, Rounding::from_bits(imm)), [a, b])
     }
-    FmaDouble(a: f64, b: f64, c: f64) -> f64 { a.mul_add(b, c) }
-    NegDouble(a: f64) -> f64 { -a }
-    AbsDouble(a: f64) -> f64 { a.abs() }
+    MulDoubleDirected(a: f64, b: f64; imm) -> f64 {
+        propagate(double::mul(a, b, Rounding::from_bits(imm)), [a, b])
+    }
+    DivDoubleDirected(a: f64, b: f64; imm) -> f64 {
+        propagate(double::div(a, b, Rounding::from_bits(imm)), [b, a])
+    }
+    FmaDoubleDirected(a: f64, b: f64, c: f64; imm) -> f64 {
+        propagate(double::fma(a, b, c, Rounding::from_bits(imm)), [a, c, b])
+    }
+    // Of a NaN, neither touches the sign.
+    NegDouble(a: f64) -> f64 { if a.is_nan() { quiet(a) } else { -a } }
+    AbsDouble(a: f64) -> f64 { if a.is_nan() { quiet(a) } else { a.abs() } }
     MinDouble(a: f64, b: f64) -> f64 { extremum_double(a, b, true) }
     MaxDouble(a: f64, b: f64) -> f64 { extremum_double(a, b, false) }
 }
@@ -129,21 +143,23 @@ fn extremum<M: Mode>(a: f32, b: f32, imm: u64, smaller: bool) -> f32 {
 fn extremum_double(a: f64, b: f64, smaller: bool) -> f64 {
     let less = a < b || a == b && a.is_sign_negative();
     let chosen = if less == smaller { a } else { b };
-    if b.is_nan() {
-        a
-    } else if a.is_nan() {
-        b
-    } else {
-        chosen
+    match (a.is_nan(), b.is_nan()) {
+        (true, true) => quiet(b),
+        (true, false) => b,
+        (false, true) => a,
+        _ => chosen,
     }
 }
 
 /// Applies the mode in `imm` to an exact or odd-rounded result.
 pub(crate) fn directed(imm: u64, exact: impl Fn(fn(f32) -> f32) -> f64) -> f32 {
     let ftz = imm & IMM_FTZ != 0;
-    let result = exact(if ftz { flush } else { |x| x });
-    let result = canonical(rounding::narrow(result, Rounding::from_bits(imm)));
-    let result = if ftz { flush(result) } else { result };
+    let exact = exact(if ftz { flush } else { |x| x });
+    let mode = Rounding::from_bits(imm);
+    let result = canonical(rounding::narrow(exact, mode));
+    let scaled = rounding::narrow(exact * SCALE as f64, mode);
+    let tiny = scaled.abs() < SCALE * f32::MIN_POSITIVE;
+    let result = if ftz && tiny { 0.0f32.copysign(exact as f32) } else { result };
     if imm & IMM_SAT != 0 { saturate(result) } else { result }
 }
 
@@ -153,24 +169,6 @@ fn directed_sum(imm: u64, a: f32, b: f32, c: f32) -> f32 {
         let (product, c) = (flush(a) as f64 * flush(b) as f64, flush(c) as f64);
         rounding::zero_sum(rounding::add_odd(product, c), product, c, Rounding::from_bits(imm))
     })
-}
-
-#[inline(always)]
-fn double_sum(a: f64, b: f64, imm: u64) -> f64 {
-    match Rounding::from_bits(imm) {
-        Rounding::Nearest => a + b,
-        mode => {
-            let sum = rounding::zero_sum(a + b, a, b, mode);
-            double_result(sum, rounding::sum_error(a, b), a.is_finite() && b.is_finite(), mode)
-        }
-    }
-}
-
-fn double_result(nearest: f64, error: f64, finite: bool, mode: Rounding) -> f64 {
-    if nearest.is_infinite() {
-        return rounding::overflow(nearest, finite, mode);
-    }
-    rounding::direct(nearest, error, mode)
 }
 
 pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
@@ -187,16 +185,21 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
     }
     if ty == Ty::F64 {
         op.imm = mode as u64;
-        return match name {
-            "add" => Ok(op2::<AddDouble>()),
-            "sub" => Ok(op2::<SubDouble>()),
-            "mul" => Ok(op2::<MulDouble>()),
-            "div" => Ok(op2::<DivDouble>()),
-            "fma" | "mad" if mode == Rounding::Nearest => Ok(op3::<FmaDouble>()),
-            "neg" => Ok(op1::<NegDouble>()),
-            "abs" => Ok(op1::<AbsDouble>()),
-            "min" => Ok(op2::<MinDouble>()),
-            "max" => Ok(op2::<MaxDouble>()),
+        return match (name, mode) {
+            ("add", Rounding::Nearest) => Ok(op2::<AddDouble>()),
+            ("sub", Rounding::Nearest) => Ok(op2::<SubDouble>()),
+            ("mul", Rounding::Nearest) => Ok(op2::<MulDouble>()),
+            ("div", Rounding::Nearest) => Ok(op2::<DivDouble>()),
+            ("fma" | "mad", Rounding::Nearest) => Ok(op3::<FmaDouble>()),
+            ("add", _) => Ok(op2::<AddDoubleDirected>()),
+            ("sub", _) => Ok(op2::<SubDoubleDirected>()),
+            ("mul", _) => Ok(op2::<MulDoubleDirected>()),
+            ("div", _) => Ok(op2::<DivDoubleDirected>()),
+            ("fma" | "mad", _) => Ok(op3::<FmaDoubleDirected>()),
+            ("neg", _) => Ok(op1::<NegDouble>()),
+            ("abs", _) => Ok(op1::<AbsDouble>()),
+            ("min", _) => Ok(op2::<MinDouble>()),
+            ("max", _) => Ok(op2::<MaxDouble>()),
             _ => Err(op.unsupported()),
         };
     }

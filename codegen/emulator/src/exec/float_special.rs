@@ -5,8 +5,8 @@
 
 use super::float::{Ftz, IMM_FTZ, Mode, Plain, directed};
 use super::lanes::{op1, op2, ops};
-use super::rounding::{self, Rounding};
-use super::{A, D, Exec, Flow, Inst, Machine};
+use super::rounding::{self, Rounding, propagate};
+use super::{A, D, Exec, Flow, Inst, Machine, double};
 use crate::decode::Op;
 use crate::module::ParseError;
 use crate::types::{Ty, Width};
@@ -28,12 +28,33 @@ ops! {
     Tanh[M: Mode][M](a: f32) -> f32 { via_double::<M>(a, f64::tanh) }
     RcpDirected(a: f32; imm) -> f32 { directed(imm, |flush| rounding::div_odd(1.0, flush(a) as f64)) }
     SqrtDirected(a: f32; imm) -> f32 { directed(imm, |flush| rounding::sqrt_odd(flush(a) as f64)) }
-    RcpDouble(a: f64) -> f64 { 1.0 / a }
-    SqrtDouble(a: f64) -> f64 { a.sqrt() }
-    RsqrtDouble(a: f64) -> f64 { 1.0 / a.sqrt() }
+    RcpDoubleDirected(a: f64; imm) -> f64 {
+        propagate(double::div(1.0, a, Rounding::from_bits(imm)), [a])
+    }
+    SqrtDoubleDirected(a: f64; imm) -> f64 {
+        propagate(double::sqrt(a, Rounding::from_bits(imm)), [a])
+    }
+    RcpDouble(a: f64) -> f64 { propagate(1.0 / a, [a]) }
+    SqrtDouble(a: f64) -> f64 { propagate(a.sqrt(), [a]) }
+    RsqrtDouble(a: f64) -> f64 { propagate(1.0 / a.sqrt(), [a]) }
+    RcpDoubleFast(a: f64) -> f64 { upper_half(a, |a| 1.0 / a) }
+    RsqrtDoubleFast(a: f64) -> f64 { upper_half(a, |a| 1.0 / a.sqrt()) }
     // The sign comes from the first operand.
     Copysign(a: f32, b: f32) -> f32 { b.copysign(a) }
     CopysignDouble(a: f64, b: f64) -> f64 { b.copysign(a) }
+}
+
+/// `.approx.ftz.f64`: of the operand the upper 32 bits count, and the result has no others.
+fn upper_half(a: f64, f: impl Fn(f64) -> f64) -> f64 {
+    let flush = |x: f64| if x.abs() < f64::MIN_POSITIVE { 0.0f64.copysign(x) } else { x };
+    let upper = f64::from_bits(a.to_bits() >> 32 << 32);
+    let result = flush(f(flush(upper)));
+    if result.is_nan() {
+        return f64::from_bits(0x7fff_ffff_0000_0000);
+    }
+    let bits = result.to_bits();
+    // Nearest, ties to even.
+    f64::from_bits((bits + 0x7fff_ffff + (bits >> 32 & 1)) >> 32 << 32)
 }
 
 /// The classes of `testp`.
@@ -56,7 +77,8 @@ fn testp(m: &mut Machine<'_>, i: &Inst) -> Flow {
             1 => class == Infinite,
             2 => class != Nan,
             3 => class == Nan,
-            4 => class == Normal,
+            // Zeros count as normal.
+            4 => matches!(class, Normal | std::num::FpCategory::Zero),
             _ => class == Subnormal,
         };
         mask |= (holds as u32) << lane;
@@ -96,7 +118,16 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
         return match (name, mode) {
             ("rcp", Some(Rounding::Nearest)) => Ok(op1::<RcpDouble>()),
             ("sqrt", Some(Rounding::Nearest)) => Ok(op1::<SqrtDouble>()),
-            ("rcp", None) if ftz => Ok(op1::<RcpDouble>()),
+            ("rcp", Some(mode)) => {
+                op.imm = mode as u64;
+                Ok(op1::<RcpDoubleDirected>())
+            }
+            ("sqrt", Some(mode)) => {
+                op.imm = mode as u64;
+                Ok(op1::<SqrtDoubleDirected>())
+            }
+            ("rcp", None) if ftz => Ok(op1::<RcpDoubleFast>()),
+            ("rsqrt", None) if ftz => Ok(op1::<RsqrtDoubleFast>()),
             ("rsqrt", None) => Ok(op1::<RsqrtDouble>()),
             _ => Err(op.unsupported()),
         };

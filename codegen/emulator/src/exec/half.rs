@@ -22,8 +22,14 @@ const XORSIGN: u64 = 16;
 /// `.ftz` of a half: subnormals have no exponent bits.
 #[inline(always)]
 fn input<F: Format>(bits: u16, imm: u64) -> u16 {
-    let exponent = F::MAX_FINITE & !((1 << (F::PRECISION - 1)) - 1);
+    let exponent = F::MAX_FINITE + 1;
     if imm & FTZ != 0 && bits & exponent == 0 { bits & 0x8000 } else { bits }
+}
+
+/// `result`, or the canonical NaN if `a` is one.
+#[inline(always)]
+fn number<F: Format>(a: u16, result: u16) -> u16 {
+    if a & 0x7fff > F::MAX_FINITE + 1 { NAN16 } else { result }
 }
 
 #[inline(always)]
@@ -39,7 +45,12 @@ fn output<F: Format>(bits: u16, imm: u64) -> u16 {
 #[inline(always)]
 fn binary<F: Format>(a: u16, b: u16, imm: u64, f: impl Fn(f64, f64) -> f64) -> u16 {
     let (a, b) = (F::to_f32(input::<F>(a, imm)), F::to_f32(input::<F>(b, imm)));
-    output::<F>(F::from_f64(f(a as f64, b as f64)), imm)
+    let result = f(a as f64, b as f64);
+    let bits = F::from_f64(result);
+    // What only rounding to subnormals' precision made normal is flushed too.
+    let smallest = F::to_f32(1 << (F::PRECISION - 1));
+    let tiny = imm & FTZ != 0 && F::to_f32(F::from_f64(4.0 * result)).abs() < 4.0 * smallest;
+    output::<F>(if tiny { bits & 0x8000 } else { bits }, imm)
 }
 
 ops! {
@@ -51,8 +62,8 @@ ops! {
         let c = F::to_f32(input::<F>(c, imm)) as f64;
         binary::<F>(a, b, imm, |a, b| add_odd(a * b, c))
     }
-    Neg[F: Format][F](a: u16; imm) -> u16 { input::<F>(a, imm) ^ 0x8000 }
-    Abs[F: Format][F](a: u16; imm) -> u16 { input::<F>(a, imm) & 0x7fff }
+    Neg[F: Format][F](a: u16; imm) -> u16 { number::<F>(a, input::<F>(a, imm) ^ 0x8000) }
+    Abs[F: Format][F](a: u16; imm) -> u16 { number::<F>(a, input::<F>(a, imm) & 0x7fff) }
     Min[F: Format][F](a: u16, b: u16; imm) -> u16 { extremum::<F>(a, b, imm, true) }
     Max[F: Format][F](a: u16, b: u16; imm) -> u16 { extremum::<F>(a, b, imm, false) }
     Ex2[F: Format][F](a: u16; imm) -> u16 {

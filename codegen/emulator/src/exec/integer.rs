@@ -45,14 +45,14 @@ macro_rules! ints {
             fn mul_wide(self, other: Self) -> $wide { (self as $wide).wrapping_mul(other as $wide) }
             #[inline(always)]
             fn add_wide(a: $wide, b: $wide) -> $wide { a.wrapping_add(b) }
-            // Division by zero is unspecified; all ones is what devices return.
+            // Division by zero is unspecified; all ones is what devices return, as quotient and remainder.
             #[inline(always)]
             fn div(self, other: Self) -> Self {
                 if other == 0 { !0 } else { self.wrapping_div(other) }
             }
             #[inline(always)]
             fn rem(self, other: Self) -> Self {
-                if other == 0 { self } else { self.wrapping_rem(other) }
+                if other == 0 { !0 } else { self.wrapping_rem(other) }
             }
             #[inline(always)]
             fn neg(self) -> Self { self.wrapping_neg() }
@@ -98,6 +98,13 @@ ops! {
     MadHighSat(a: i32, b: i32, c: i32) -> i32 { a.mul_high(b).saturating_add(c) }
     MinRelu(a: i32, b: i32) -> i32 { a.min(b).max(0) }
     MaxRelu(a: i32, b: i32) -> i32 { a.max(b).max(0) }
+    // Two halves a register; `imm` asks for no less than zero.
+    AddPair(a: u32, b: u32) -> u32 { pairwise(a, b, |a, b| a.wrapping_add(b)) }
+    MinPairU(a: u32, b: u32) -> u32 { pairwise(a, b, |a, b| a.min(b)) }
+    MaxPairU(a: u32, b: u32) -> u32 { pairwise(a, b, |a, b| a.max(b)) }
+    MinPairS(a: u32, b: u32; imm) -> u32 { pairwise_signed(a, b, imm, |a, b| a.min(b)) }
+    MaxPairS(a: u32, b: u32; imm) -> u32 { pairwise_signed(a, b, imm, |a, b| a.max(b)) }
+    Mad24HighSat(a: u32, b: u32, c: u32) -> u32 { (mul24(a, b, 3) as i32).saturating_add(c as i32) as u32 }
     // 24-bit products: bits 0..32 or 16..48 of the 48-bit result.
     Mul24(a: u32, b: u32; imm) -> u32 { mul24(a, b, imm) }
     Mad24(a: u32, b: u32, c: u32; imm) -> u32 { mul24(a, b, imm).wrapping_add(c) }
@@ -114,6 +121,17 @@ ops! {
         let high = S::a16(a).wrapping_mul(S::b8(b << 16));
         c.wrapping_add(low as u32).wrapping_add(high as u32)
     }
+}
+
+#[inline(always)]
+fn pairwise(a: u32, b: u32, f: impl Fn(u16, u16) -> u16) -> u32 {
+    f(a as u16, b as u16) as u32 | (f((a >> 16) as u16, (b >> 16) as u16) as u32) << 16
+}
+
+#[inline(always)]
+fn pairwise_signed(a: u32, b: u32, imm: u64, f: impl Fn(i16, i16) -> i16) -> u32 {
+    let least = if imm != 0 { 0 } else { i16::MIN };
+    pairwise(a, b, |a, b| f(a as i16, b as i16).max(least) as u16)
 }
 
 #[inline(always)]
@@ -204,6 +222,9 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
     if matches!(name, "addc" | "subc" | "madc") || op.take("cc") {
         return extended(op, ty);
     }
+    if matches!(ty, Ty::U16x2 | Ty::S16x2) {
+        return pairs(op, ty);
+    }
     let high = op.take("hi");
     let wide = op.take("wide");
     if !high && !wide {
@@ -230,6 +251,7 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
     let exec = match name {
         "add" if sat => Some(op2::<AddSat>()),
         "sub" if sat => Some(op2::<SubSat>()),
+        "mad24" if sat && high => Some(op3::<Mad24HighSat>()),
         "mad" if sat && high => Some(op3::<MadHighSat>()),
         "min" if relu => Some(op2::<MinRelu>()),
         "max" if relu => Some(op2::<MaxRelu>()),
@@ -255,6 +277,20 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
         _ => None,
     };
     exec.ok_or_else(|| op.unsupported())
+}
+
+fn pairs(op: &mut Op<'_, '_>, ty: Ty) -> Result<Exec, ParseError> {
+    let name = op.opcode();
+    op.imm = (ty == Ty::S16x2 && matches!(name, "min" | "max") && op.take("relu")) as u64;
+    op.binary(ty, ty, ty)?;
+    Ok(match (name, ty) {
+        ("add", _) => op2::<AddPair>(),
+        ("min", Ty::U16x2) => op2::<MinPairU>(),
+        ("max", Ty::U16x2) => op2::<MaxPairU>(),
+        ("min", _) => op2::<MinPairS>(),
+        ("max", _) => op2::<MaxPairS>(),
+        _ => return Err(op.unsupported()),
+    })
 }
 
 fn widened(ty: Ty) -> Option<Ty> {

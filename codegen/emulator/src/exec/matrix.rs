@@ -308,6 +308,32 @@ lane_loop! {
     }
 }
 
+lane_loop! {
+    /// 8 × 8 doubles, 4 deep: one element of `A` (row `l / 4`, column `l mod 4`) and of `B` (the other way
+    /// round) a lane, and two accumulators. Products are added one after the other, each rounded.
+    fn double_mma[][](m, i) {
+        if !whole_warp(m) {
+            return Flow::Fault;
+        }
+        let list = m.launch.kernel.code.list(i.imm);
+        let a = *m.warp.regs.lanes::<f64>(list[2]);
+        let b = *m.warp.regs.lanes::<f64>(list[3]);
+        let mut totals = [4, 5].map(|c| *m.warp.regs.lanes::<f64>(list[c]));
+        for (index, sums) in totals.iter_mut().enumerate() {
+            for lane in 0..LANES {
+                let (row, column) = (lane / 4, 2 * (lane % 4) + index);
+                for k in 0..4 {
+                    sums[lane] = a[4 * row + k].mul_add(b[4 * column + k], sums[lane]);
+                }
+            }
+        }
+        for index in 0..2 {
+            *m.warp.regs.lanes_mut(list[index]) = totals[index];
+        }
+        Flow::Next
+    }
+}
+
 /// The slots of a matrix's destinations; slot 1 is the address.
 const ELEMENTS: [usize; 4] = [0, 2, 3, 4];
 /// Rows of the 8 × 8 matrices that `ldmatrix` loads, each of that many bytes.
@@ -400,7 +426,36 @@ pub(crate) fn vector<'f>(op: &mut Op<'_, 'f>, index: usize) -> Result<&'f [Opera
     })
 }
 
+fn decode_double(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+    let layouts = op.take("row") && op.take("col");
+    op.take("rn");
+    for _ in 0..4 {
+        if op.take_ty()? != Ty::F64 || !layouts {
+            return Err(op.unsupported());
+        }
+    }
+    let mut list = Vec::new();
+    for (index, count) in [2, 1, 1, 2].into_iter().enumerate() {
+        let elements = vector(op, index)?;
+        if elements.len() != count {
+            return Err(op.error(format!("operand {} of `{}` has {count} registers", index + 1, op.text())));
+        }
+        for element in elements {
+            list.push(match element {
+                Operand::Reg(register) if index == D => op.write_register(*register, Width::W64)?,
+                _ if index == D => return Err(op.unsupported()),
+                value => op.value(value, Ty::F64)?,
+            });
+        }
+    }
+    op.imm = op.list(list);
+    Ok(double_mma())
+}
+
 fn decode_mma(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+    if op.take("m8n8k4") {
+        return decode_double(op);
+    }
     let shapes = [("m16n8k4", 4), ("m16n8k8", 8), ("m16n8k16", 16), ("m16n8k32", 32)];
     let depth = op.take_any(&shapes);
     let (true, true, Some(depth)) = (op.take("row"), op.take("col"), depth) else {

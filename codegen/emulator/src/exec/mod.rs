@@ -21,6 +21,7 @@ pub(crate) mod control;
 pub(crate) mod convert;
 pub(crate) mod convert_small;
 pub(crate) mod copy;
+pub(crate) mod double;
 pub(crate) mod float;
 pub(crate) mod float_special;
 pub(crate) mod half;

@@ -143,26 +143,44 @@ pub(crate) fn direct(nearest: f64, error: f64, mode: Rounding) -> f64 {
     }
 }
 
-/// An overflowed sum or product in a mode that does not round towards infinity.
-pub(crate) fn overflow(result: f64, finite_operands: bool, mode: Rounding) -> f64 {
-    let keeps = match mode {
-        Rounding::Nearest => true,
-        Rounding::Zero => false,
-        Rounding::Down => result < 0.0,
-        Rounding::Up => result > 0.0,
-    };
-    if result.is_infinite() && finite_operands && !keeps { f64::MAX.copysign(result) } else { result }
-}
-
-/// The error of `a + b` (see [`direct`]).
-pub(crate) fn sum_error(a: f64, b: f64) -> f64 {
-    two_sum(a, b).1
-}
-
 /// Replaces any NaN by the canonical one.
 #[inline(always)]
 pub(crate) fn canonical(x: f32) -> f32 {
-    if x.is_nan() { NAN32 } else { x }
+    // By the bits: a compiler may take any NaN for as good as another.
+    let bits = x.to_bits();
+    f32::from_bits(if bits & 0x7fff_ffff > 0x7f80_0000 { NAN32.to_bits() } else { bits })
+}
+
+/// The NaN that double-precision arithmetic makes of none.
+const NAN64: u64 = 0xfff8_0000_0000_0000;
+
+/// A double-precision NaN as results carry it: quiet, else unchanged.
+#[inline(always)]
+pub(crate) fn quiet(x: f64) -> f64 {
+    let bits = x.to_bits();
+    f64::from_bits(if x.is_nan() { bits | 1 << 51 } else { bits })
+}
+
+/// The result of double-precision arithmetic: a NaN is that of the last of `operands` that is one.
+#[inline(always)]
+pub(crate) fn propagate<const N: usize>(result: f64, operands: [f64; N]) -> f64 {
+    let mut nan = NAN64;
+    for operand in operands {
+        nan = if operand.is_nan() { quiet(operand).to_bits() } else { nan };
+    }
+    f64::from_bits(if result.is_nan() { nan } else { result.to_bits() })
+}
+
+/// The upper half of a double that is a NaN, as a NaN of fewer bits: `fraction` of them after the exponent.
+pub(crate) fn narrow_nan(x: f64, fraction: u32) -> u64 {
+    let bits = x.to_bits();
+    let payload = (bits & ((1 << 52) - 1) | 1 << 51) >> (52 - fraction);
+    let exponent = match fraction {
+        10 => 0x1f << 10,
+        _ => 0xff << fraction,
+    };
+    let sign = bits >> 63 << if fraction == 23 { 31 } else { 15 };
+    sign | exponent | payload
 }
 
 /// `.ftz`: subnormals become zeros of the same sign.
