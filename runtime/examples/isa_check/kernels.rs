@@ -1,0 +1,76 @@
+//! One kernel for each form: a thread reads a row of operands and writes a row of results.
+
+use super::forms::{Form, bits};
+use super::values::ROWS;
+
+/// Operands and results of a thread, in 8-byte words.
+const COLUMNS: usize = 16;
+/// Threads of a block.
+pub const THREADS: u32 = 128;
+/// Kernels of a module: what an assembler takes in one piece.
+pub const MODULE: usize = 40;
+
+const HEADER: &str = ".version 8.0\n.target sm_90\n.address_size 64\n";
+
+/// The text of a module with a kernel `form_N` for each of `forms`.
+pub fn module(forms: &[&Form]) -> String {
+    let kernels = forms.iter().enumerate().map(|(at, form)| kernel(at, form));
+    format!("{HEADER}{}", kernels.collect::<String>())
+}
+
+fn kernel(at: usize, form: &Form) -> String {
+    let mut text = format!(
+        ".visible .entry form_{at}(.param .u64 in, .param .u64 out, .param .u64 scratch)\n{{\n    \
+         .shared .align 16 .b8 own[{}];\n    .reg .pred %p, %q;\n    .reg .b32 %s, %thread, %row;\n    \
+         .reg .b64 %in, %out, %m;\n",
+        16 * THREADS
+    );
+    let declare = |(names, kinds): (&str, &Vec<String>)| -> String {
+        let each = kinds.iter().enumerate();
+        each.map(|(at, kind)| format!("    .reg .b{} {names}{at};\n", bits(kind))).collect()
+    };
+    text += &declare(("%i", &form.operands));
+    text += &declare(("%o", &form.results));
+    text += &format!(
+        "    mov.u32 %thread, %tid.x;\n    mov.u32 %row, %ctaid.x;\n    mad.lo.u32 %row, %row, {THREADS}, %thread;\n    \
+         mov.u32 %s, own;\n    mad.lo.u32 %s, %thread, 16, %s;\n    ld.param.u64 %in, [in];\n    \
+         mad.wide.u32 %in, %row, {stride}, %in;\n    ld.param.u64 %out, [out];\n    \
+         mad.wide.u32 %out, %row, {stride}, %out;\n    ld.param.u64 %m, [scratch];\n    \
+         mad.wide.u32 %m, %row, 16, %m;\n",
+        stride = 8 * COLUMNS
+    );
+    for (at, kind) in form.operands.iter().enumerate() {
+        text += &format!("    ld.global.b{} %i{at}, [%in+{}];\n", bits(kind), 8 * at);
+    }
+    text += &format!("    {}\n", form.body);
+    for (at, kind) in form.results.iter().enumerate() {
+        text += &format!("    st.global.b{} [%out+{}], %o{at};\n", bits(kind), 8 * at);
+    }
+    text + "    ret;\n}\n"
+}
+
+/// Bytes of the operands of all rows, and of their results.
+pub const BYTES: usize = 8 * COLUMNS * ROWS;
+/// Bytes of the memory that threads have for themselves.
+pub const SCRATCH: usize = 16 * ROWS;
+
+/// The operands as kernels read them.
+pub fn encode(rows: &[Vec<u64>]) -> Vec<u8> {
+    let mut bytes = vec![0u8; BYTES];
+    for (row, values) in rows.iter().enumerate() {
+        for (column, value) in values.iter().enumerate() {
+            let at = 8 * (row * COLUMNS + column);
+            bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+        }
+    }
+    bytes
+}
+
+/// The results of each row as a kernel left them.
+pub fn decode(bytes: &[u8], form: &Form) -> Vec<Vec<u64>> {
+    let word = |row: usize, column: usize| {
+        let at = 8 * (row * COLUMNS + column);
+        bytes[at..at + 8].iter().rev().fold(0u64, |word, &byte| word << 8 | byte as u64)
+    };
+    (0..ROWS).map(|row| (0..form.results.len()).map(|column| word(row, column)).collect()).collect()
+}
