@@ -270,9 +270,8 @@ fn dispatch(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
             exec::load_store::decode(op)
         }
         "atom" | "red" => exec::atomic::decode(op),
-        "bra" | "ret" | "exit" | "trap" | "bar" | "barrier" | "nanosleep" | "griddepcontrol" => {
-            exec::control::decode(op)
-        }
+        "bra" | "ret" | "exit" | "trap" | "bar" | "barrier" | "nanosleep" | "griddepcontrol"
+        | "setmaxnreg" => exec::control::decode(op),
         "shfl" | "vote" | "match" | "redux" | "activemask" | "elect" => exec::collective::decode(op),
         "mbarrier" => exec::mbarrier::decode(op),
         "cp" => exec::copy::decode(op),

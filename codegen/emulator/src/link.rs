@@ -73,7 +73,7 @@ impl<'a> Call<'a> {
 }
 
 fn formatted(formal: &ParamDecl) -> String {
-    format!("{:?}", formal.ty).to_ascii_lowercase()
+    formal.ty.name().to_string()
 }
 
 impl Expansion<'_> {

@@ -44,7 +44,7 @@ updates! {
     AddF32(old, b, _c) canonical(f32::from_bits(old as u32) + f32::from_bits(b as u32)).to_bits() as u64;
     AddF64(old, b, _c) {
         let (x, y) = (f64::from_bits(old), f64::from_bits(b));
-        rounding::propagate(x + y, [x, y]).to_bits()
+        rounding::propagate(x + y, [y, x]).to_bits()
     };
     // In global memory singles are flushed, and NaNs of doubles are not even made quiet.
     AddF32Global(old, b, _c) {

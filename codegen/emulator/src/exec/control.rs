@@ -1,5 +1,6 @@
 //! Branches, exits and barriers.
 
+use super::lanes::NOP;
 use super::{A, B, C, D, Exec, Flow, Inst, Machine, NONE};
 use crate::cta::{Arrival, Reduction};
 use crate::decode::Op;
@@ -116,6 +117,15 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
             op.take_ty()?;
             op.src(0, Ty::U32)?;
             Ok(nanosleep)
+        }
+        // Registers are as many as the kernel names.
+        "setmaxnreg" => {
+            let known = op.take("inc") || op.take("dec");
+            if !known || !op.take("sync") || !op.take("aligned") || op.take_ty()? != Ty::U32 {
+                return Err(op.unsupported());
+            }
+            op.constant_operand(0)?;
+            Ok(NOP)
         }
         "griddepcontrol" => {
             if op.take("wait") {

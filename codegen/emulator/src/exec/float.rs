@@ -10,6 +10,9 @@ use crate::decode::Op;
 use crate::module::ParseError;
 use crate::types::Ty;
 
+/// `div.approx` divides by numbers of up to 2^126.
+const LARGEST_DIVISOR: f32 = f32::from_bits(0x7e80_0000);
+
 /// Keeps products of normal numbers away from subnormals.
 const SCALE: f32 = (1u64 << 32) as f32;
 
@@ -68,6 +71,12 @@ ops! {
         M::output(M::tiny(a * b, a * SCALE * b))
     }
     Div[M: Mode][M](a: f32, b: f32) -> f32 { M::output(M::input(a) / M::input(b)) }
+    // Divisors near the end of the range, whose reciprocals are subnormal, give zeros (ISA, `div`).
+    DivApprox[M: Mode][M](a: f32, b: f32) -> f32 {
+        let (a, b) = (M::input(a), M::input(b));
+        let beyond = b.abs() > LARGEST_DIVISOR && b.is_finite();
+        M::output(if beyond { a * 0.0f32.copysign(b) } else { a / b })
+    }
     Fma[M: Mode][M](a: f32, b: f32, c: f32) -> f32 {
         let (a, b, c) = (M::input(a), M::input(b), M::input(c));
         M::output(M::tiny(a.mul_add(b, c), (a * SCALE).mul_add(b, c * SCALE)))
@@ -214,7 +223,10 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
         }
     }
     let sat = op.take("sat");
-    if name == "div" && (op.take("approx") || op.take("full")) {
+    if name == "div" && op.take("approx") {
+        return Ok(by_mode!(op2, DivApprox, ftz, sat));
+    }
+    if name == "div" && op.take("full") {
         return Ok(by_mode!(op2, Div, ftz, sat));
     }
     if mode != Rounding::Nearest {
