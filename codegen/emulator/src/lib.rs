@@ -48,14 +48,17 @@
 //!
 //! Warps have 32 lanes, diverge at branches and reconverge where the branch's sides meet; a CTA's
 //! warps take turns; CTAs run in parallel, and one that waits for another makes room for it. Integer
-//! and IEEE arithmetic is exact to the bit, in all rounding modes, with `.ftz`, `.sat` and the canonical
-//! NaN. The approximate instructions (`ex2`, `lg2`, `sin`, `cos`, `tanh`, `rsqrt`, and `.approx` and
+//! and IEEE arithmetic is exact to the bit, in all rounding modes, with `.ftz`, `.sat` and the NaNs that
+//! devices return. The approximate instructions (`ex2`, `lg2`, `sin`, `cos`, `tanh`, `rsqrt`, and `.approx` and
 //! `.full` forms of others) return the single nearest to the double-precision result, so they are at
 //! least as accurate as on a device but do not have its bits.
 //!
 //! `mma` multiplies fragments laid out as the ISA says. Integer sums are exact; a floating-point sum is
 //! that of the exact products and the accumulator, rounded once, where a device adds in an order and
 //! with a precision of its own.
+//!
+//! `ISA.md` beside this crate's sources says which instructions of the PTX ISA run, and how they agree with
+//! an H200's, form by form.
 //!
 //! # Asynchronous copies
 //!
