@@ -426,6 +426,8 @@ pub(crate) struct Reserved<'a> {
     pub(crate) reservations: &'a mut Reservations,
     /// Without checks nothing is reserved.
     pub(crate) checks: bool,
+    /// Where completed copies are put, if somebody looks at them.
+    pub(crate) finished: Option<&'a mut Vec<Copy>>,
 }
 
 impl Reserved<'_> {
@@ -463,5 +465,8 @@ impl Reserved<'_> {
             rest.write_bytes(0, (copy.bytes - copy.copied) as usize);
         }
         self.release(copy.shared, copy.bytes as u64, copy.into_shared);
+        if let Some(finished) = &mut self.finished {
+            finished.push(copy.clone());
+        }
     }
 }

@@ -1,9 +1,10 @@
 //! What the warps of one CTA share: shared memory and barriers.
 
-use crate::asynchronous::{Asynchronous, Reservations, Reserved};
+use crate::asynchronous::{Asynchronous, Copy, Reservations, Reserved};
 use crate::exec::Launch;
 use crate::finding::Neighbour;
 use crate::memory::{InitMap, Zeroed};
+use crate::races::Races;
 
 /// `bar.red`'s operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,6 +87,9 @@ pub(crate) struct CtaState {
     barriers: [Barrier; 16],
     pub(crate) asynchronous: Asynchronous,
     pub(crate) released: Vec<Release>,
+    /// Who accessed what, if races are looked for, and the copies completed since that was told.
+    pub(crate) races: Option<Box<Races>>,
+    pub(crate) finished: Vec<Copy>,
     /// Whether a thread has waited for the launches before this one, and whether one has let the next
     /// start.
     pub(crate) waited: bool,
@@ -107,6 +111,8 @@ impl CtaState {
             barriers: Default::default(),
             asynchronous: Asynchronous::default(),
             released: Vec::new(),
+            races: None,
+            finished: Vec::new(),
             waited: false,
             triggered: false,
         }
@@ -119,13 +125,18 @@ impl CtaState {
         self.asynchronous.reset();
         self.barriers = Default::default();
         self.released.clear();
+        self.finished.clear();
+        if let Some(races) = &mut self.races {
+            races.start(index, self.warps, self.shared.bytes);
+        }
         (self.waited, self.triggered) = (false, false);
     }
 
     /// What is under way, and the shared memory that it concerns.
     pub(crate) fn under_way(&mut self, checks: bool) -> (&mut Asynchronous, Reserved<'_>) {
         let Shared { bytes, map, reservations, .. } = &mut self.shared;
-        (&mut self.asynchronous, Reserved { bytes: *bytes, map, reservations, checks })
+        let finished = self.races.is_some().then_some(&mut self.finished);
+        (&mut self.asynchronous, Reserved { bytes: *bytes, map, reservations, checks, finished })
     }
 
     /// A warp arrives. When it is the last, all that wait are put on `released`.
@@ -165,6 +176,11 @@ impl CtaState {
             }),
         }));
         Ok(())
+    }
+
+    /// Whether no thread is at a barrier.
+    pub(crate) fn is_idle(&self, id: usize) -> bool {
+        self.barriers[id].arrived.is_empty()
     }
 
     /// The barrier that a warp waits at, the threads it is for, and how many have arrived.

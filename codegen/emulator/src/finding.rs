@@ -30,6 +30,10 @@ pub enum FindingKind {
     AsyncCopy,
     /// An mbarrier used in a way that has no meaning, or its memory used as anything else.
     Mbarrier,
+    /// Two accesses of one place, one of them a write, that nothing orders.
+    Race,
+    /// A bulk copy of what an instruction wrote, without the fence that the two need between them.
+    ProxyFence,
     /// A launch in programmatic order that touches what a launch before it may still be using, or that
     /// never waits for it.
     ProgrammaticDependency,
@@ -47,7 +51,7 @@ pub struct SourceLine {
 }
 
 /// The address space that a faulty access went to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Space {
     /// `.global` and `.const`.
     Global,
@@ -119,6 +123,40 @@ pub struct Finding {
     pub space: Option<Space>,
     /// The closest allocation, for findings about memory.
     pub nearest: Option<Neighbour>,
+    /// The earlier access, for findings about two.
+    pub other: Option<OtherAccess>,
+}
+
+/// The earlier of two accesses that a finding is about.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OtherAccess {
+    /// Whether it is a write.
+    pub writes: bool,
+    /// The kernel's own source line, if the PTX carries `.loc` directives.
+    pub source: Option<SourceLine>,
+    /// 1-based line of the PTX text.
+    pub ptx_line: u32,
+    /// The text of that line.
+    pub ptx_text: String,
+    /// `%ctaid` of the thread.
+    pub cta: [u32; 3],
+    /// `%tid` of the thread; `None` for an asynchronous copy.
+    pub thread: Option<[u32; 3]>,
+}
+
+impl fmt::Display for OtherAccess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.writes { "the write" } else { "the read" })?;
+        if let Some(SourceLine { file, line, .. }) = &self.source {
+            write!(f, " at {file}:{line}")?;
+        }
+        let [cx, cy, cz] = self.cta;
+        write!(f, " (PTX line {}: `{}`) by ", self.ptx_line, self.ptx_text)?;
+        match self.thread {
+            Some([tx, ty, tz]) => write!(f, "thread ({tx}, {ty}, {tz}) of CTA ({cx}, {cy}, {cz})"),
+            None => write!(f, "an asynchronous copy of CTA ({cx}, {cy}, {cz})"),
+        }
+    }
 }
 
 impl fmt::Display for Finding {
@@ -136,6 +174,8 @@ impl fmt::Display for Finding {
             FindingKind::AsyncCopy => "copy in flight",
             FindingKind::Mbarrier => "misused mbarrier",
             FindingKind::ProgrammaticDependency => "unawaited dependency",
+            FindingKind::Race => "race",
+            FindingKind::ProxyFence => "missing proxy fence",
         };
         write!(f, "{what} in kernel `{}`", self.kernel)?;
         if let Some(SourceLine { file, line, .. }) = &self.source {
@@ -149,6 +189,9 @@ impl fmt::Display for Finding {
         write!(f, ": {}", self.detail)?;
         if let Some(nearest) = &self.nearest {
             write!(f, "; the access is {nearest}")?;
+        }
+        if let Some(other) = &self.other {
+            write!(f, "; the other is {other}")?;
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ use crate::memory::Memory;
 use crate::module::Kernel;
 use crate::profile::{Counts, Profile, Tally};
 use crate::programmatic::Order;
+use crate::races::Grid;
 use crate::schedule::{Cta, Slice};
 
 /// A kernel launch's shape.
@@ -39,13 +40,15 @@ pub struct Checks {
     /// Reads of memory and registers that nothing wrote, copies in flight that are not waited for, and
     /// shuffles from lanes that do not take part.
     pub memory: bool,
+    /// Accesses that race.
+    pub races: bool,
 }
 
 impl Checks {
     /// All that is wrong whatever the kernel is for.
-    pub const ALL: Checks = Checks { memory: true };
+    pub const ALL: Checks = Checks { memory: true, races: true };
     /// Only what is always checked.
-    pub const NONE: Checks = Checks { memory: false };
+    pub const NONE: Checks = Checks { memory: false, races: false };
 }
 
 impl Default for Checks {
@@ -138,6 +141,7 @@ pub(crate) fn run_in<'a>(
         dynamic_shared: config.dynamic_shared,
         checks: options.checks.memory,
         profile: options.profile,
+        races: options.checks.races.then(Grid::default),
         instruction_limit: options.instruction_limit,
         resolver: crate::exec::resolve::resolver(),
         module_base,
@@ -208,6 +212,7 @@ fn validate(kernel: &Kernel, config: &LaunchConfig, params: &[u8]) -> Result<(),
         address: None,
         space: None,
         nearest: None,
+        other: None,
     }))
 }
 
@@ -299,6 +304,7 @@ impl Shared<'_> {
             address: fault.address,
             space: fault.space,
             nearest: fault.nearest,
+            other: fault.other,
         };
         let index = cta.state.index;
         self.limit.fetch_min(index, Ordering::Relaxed);

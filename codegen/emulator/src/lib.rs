@@ -119,11 +119,12 @@ mod module;
 mod parser;
 mod profile;
 mod programmatic;
+mod races;
 mod schedule;
 mod types;
 mod warp;
 
-pub use finding::{Finding, FindingKind, Neighbour, SourceLine, Space};
+pub use finding::{Finding, FindingKind, Neighbour, OtherAccess, SourceLine, Space};
 pub use launch::{Checks, LaunchConfig, Options, Stats, run};
 pub use memory::{Memory, MemoryError};
 pub use module::{Kernel, Module, Param, ParseError};

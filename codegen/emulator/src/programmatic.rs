@@ -279,6 +279,7 @@ fn explain(m: &mut Machine<'_>, order: &Order, what: &Touch, (launch, line, writ
         address: Some(what.address),
         space: Some(Space::Global),
         nearest: order.table.nearest(what.address, what.bytes),
+        other: None,
         pc: None,
     }));
 }

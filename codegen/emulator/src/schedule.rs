@@ -10,6 +10,7 @@ use crate::launch::{Stats, uniform_value};
 use crate::layout::Uniform;
 use crate::profile::observe;
 use crate::programmatic::Order;
+use crate::races::{self, Races};
 use crate::types::Width;
 use crate::warp::Warp;
 
@@ -53,12 +54,9 @@ impl Cta {
             warp.regs.load_image(start, image);
             warp
         };
-        Cta {
-            state: CtaState::new(warps, shared),
-            warps: (0..warps).map(warp).collect(),
-            executed: 0,
-            vain: (0, 0),
-        }
+        let mut state = CtaState::new(warps, shared);
+        state.races = launch.races.as_ref().map(|_| Box::new(Races::new(shared)));
+        Cta { state, warps: (0..warps).map(warp).collect(), executed: 0, vain: (0, 0) }
     }
 
     pub(crate) fn start(&mut self, launch: &Launch<'_>, index: u64) {
@@ -116,6 +114,10 @@ impl Cta {
             if self.warps.iter().all(|warp| warp.live == 0) {
                 if let Some(copy) = self.state.asynchronous.in_flight() {
                     return Slice::Fault(self.explain_in_flight(copy, worker));
+                }
+                if let Some((warp, fault)) = races::finish(launch, &mut self.state) {
+                    worker.fault = Some(fault);
+                    return Slice::Fault(warp);
                 }
                 return match launch.order {
                     Some(order) if !self.end_in(order) => Slice::Fault(self.explain_no_wait(worker)),
@@ -200,6 +202,7 @@ impl Cta {
             address: None,
             space: None,
             nearest: None,
+            other: None,
             pc: Some(at(warp)),
         }));
         waiting
@@ -246,6 +249,7 @@ impl Cta {
             address: Some(stalled.address),
             space: Some(Space::Shared),
             nearest: None,
+            other: None,
             pc: Some(stalled.pc),
         }));
         index
@@ -260,6 +264,7 @@ impl Cta {
             address: None,
             space: None,
             nearest: None,
+            other: None,
             pc: Some(pc),
         }));
         warp
@@ -285,6 +290,7 @@ impl Cta {
             address: None,
             space: None,
             nearest: None,
+            other: None,
             pc: Some(self.warps[0].exited_at),
         }));
         0
@@ -300,6 +306,7 @@ impl Cta {
             address: None,
             space: None,
             nearest: None,
+            other: None,
             pc: None,
         }));
         index

@@ -9,6 +9,7 @@ use super::{B, C, D, Exec, Flow, Inst, Machine, NONE, lanes_of};
 use crate::decode::Op;
 use crate::finding::FindingKind;
 use crate::module::ParseError;
+use crate::races;
 use crate::types::Ty;
 
 /// What an atomic does to the old value: `f(old, b, c)`, on the bits.
@@ -71,6 +72,7 @@ fn add_pair<F: Format>(a: u64, b: u64) -> u64 {
 
 fn atomic16<U: Update>(m: &mut Machine<'_>, i: &Inst) -> Flow {
     let Some(pointers) = pointers(m, i, 2) else { return Flow::Fault };
+    let turn = if m.cta.races.is_some() { races::publish(m, i, Access::Atomic) } else { None };
     let b = *m.warp.regs.lanes::<u16>(i.slots[B]);
     let c = *m.warp.regs.lanes::<u16>(i.slots[C]);
     let mut d = [0u16; 32];
@@ -82,12 +84,16 @@ fn atomic16<U: Update>(m: &mut Machine<'_>, i: &Inst) -> Flow {
     }
     if i.slots[D] != NONE {
         m.warp.regs.write(i.slots[D], &d, m.active);
+        if m.cta.races.is_some() {
+            races::observe(m, i, Access::Atomic, turn);
+        }
     }
     Flow::Next
 }
 
 fn atomic32<U: Update>(m: &mut Machine<'_>, i: &Inst) -> Flow {
     let Some(pointers) = pointers(m, i, 4) else { return Flow::Fault };
+    let turn = if m.cta.races.is_some() { races::publish(m, i, Access::Atomic) } else { None };
     let b = *m.warp.regs.lanes::<u32>(i.slots[B]);
     let c = *m.warp.regs.lanes::<u32>(i.slots[C]);
     let mut d = [0u32; 32];
@@ -100,12 +106,16 @@ fn atomic32<U: Update>(m: &mut Machine<'_>, i: &Inst) -> Flow {
     }
     if i.slots[D] != NONE {
         m.warp.regs.write(i.slots[D], &d, m.active);
+        if m.cta.races.is_some() {
+            races::observe(m, i, Access::Atomic, turn);
+        }
     }
     Flow::Next
 }
 
 fn atomic64<U: Update>(m: &mut Machine<'_>, i: &Inst) -> Flow {
     let Some(pointers) = pointers(m, i, 8) else { return Flow::Fault };
+    let turn = if m.cta.races.is_some() { races::publish(m, i, Access::Atomic) } else { None };
     let b = *m.warp.regs.lanes::<u64>(i.slots[B]);
     let c = *m.warp.regs.lanes::<u64>(i.slots[C]);
     let mut d = [0u64; 32];
@@ -117,6 +127,9 @@ fn atomic64<U: Update>(m: &mut Machine<'_>, i: &Inst) -> Flow {
     }
     if i.slots[D] != NONE {
         m.warp.regs.write(i.slots[D], &d, m.active);
+        if m.cta.races.is_some() {
+            races::observe(m, i, Access::Atomic, turn);
+        }
     }
     Flow::Next
 }

@@ -8,6 +8,7 @@ use crate::ast::Operand;
 use crate::decode::Op;
 use crate::finding::FindingKind;
 use crate::module::ParseError;
+use crate::races;
 use crate::types::{Ty, Width};
 
 /// Slot of the member mask, and of a second destination.
@@ -59,6 +60,9 @@ pub(crate) fn warp_sync(m: &mut Machine<'_>, i: &Inst) -> Flow {
     }
     if m.warp.waited & m.active != 0 {
         m.warp.waited |= m.active;
+    }
+    if m.cta.races.is_some() {
+        races::meet(m);
     }
     Flow::Next
 }

@@ -7,6 +7,7 @@ use crate::decode::Op;
 use crate::finding::FindingKind;
 use crate::module::ParseError;
 use crate::programmatic;
+use crate::races;
 use crate::types::Ty;
 use crate::warp::NEVER;
 
@@ -87,7 +88,12 @@ fn barrier(m: &mut Machine<'_>, i: &Inst) -> Flow {
         falses: (m.active & !predicate).count_ones(),
         result: Reduction::from_code(i.imm >> REDUCES).map(|reduction| (reduction, i.slots[D])),
     };
-    match m.cta.arrive(id as usize, arrival) {
+    let released = m.cta.released.len();
+    let outcome = m.cta.arrive(id as usize, arrival);
+    if m.cta.races.is_some() && outcome.is_ok() {
+        races::arrive(m, id as usize, released);
+    }
+    match outcome {
         Ok(()) if i.imm & WAITS != 0 => Flow::Wait,
         Ok(()) => Flow::Next,
         Err(detail) => m.fault(FindingKind::BarrierDivergence, lane, detail),

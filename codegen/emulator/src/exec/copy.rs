@@ -10,6 +10,7 @@ use crate::asynchronous::{Arrival, Copy, Signal};
 use crate::decode::{AddressWidth, Op};
 use crate::finding::{FindingKind, Space};
 use crate::module::ParseError;
+use crate::races::{self, Bulk};
 use crate::types::Ty;
 
 /// Words of an address in an operand list: slot, width, offset.
@@ -121,6 +122,12 @@ fn issue(m: &mut Machine<'_>, piece: Piece) -> bool {
     let Some(from) = from else { return false };
     let to = range(m, lane, (Space::Shared, Access::Store), (target, bytes as u64), alignment);
     let Some(to) = to else { return false };
+    let each = (bytes / count) as u64;
+    if m.cta.races.is_some()
+        && !races::issue_grouped(m, lanes, (target, source), each, (copied / count) as u64)
+    {
+        return false;
+    }
     let (warp, pc) = (m.warp.index, m.warp.pc);
     m.worker.stats.global_bytes_loaded += copied as u64;
     let (under_way, mut shared) = m.cta.under_way(m.launch.checks);
@@ -182,6 +189,15 @@ fn bulk_copy(m: &mut Machine<'_>, i: &Inst) -> Flow {
         {
             return no_mbarrier(m, lane, mbarriers[lane]);
         }
+        if m.cta.races.is_some() {
+            let (shared, global) =
+                if into_shared { (targets[lane], sources[lane]) } else { (sources[lane], targets[lane]) };
+            let gate = mbarriers.map(|mbarriers| mbarriers[lane]);
+            let ordered = gate.is_none_or(|gate| races::use_gate(m, lane, gate, false));
+            if !ordered || !races::issue_bulk(m, lane, Bulk { shared, global, bytes: size, gate }) {
+                return Flow::Fault;
+            }
+        }
         let (warp, pc) = (m.warp.index, m.warp.pc);
         let moved = match into_shared {
             true => &mut m.worker.stats.global_bytes_loaded,
@@ -239,6 +255,9 @@ fn wait_group(m: &mut Machine<'_>, i: &Inst) -> Flow {
         limits[lane] = 0;
     }
     under_way.wait_groups(&mut shared, (warp, bulk), &limits);
+    if m.cta.races.is_some() {
+        races::complete(m, None);
+    }
     Flow::Next
 }
 
@@ -249,6 +268,9 @@ fn arrive_on(m: &mut Machine<'_>, i: &Inst) -> Flow {
     let first = m.active.trailing_zeros() as usize;
     for lane in m.active_lanes() {
         let (warp, pc, address) = (m.warp.index, m.warp.pc, addresses[lane]);
+        if m.cta.races.is_some() && !races::use_gate(m, lane, address, false) {
+            return Flow::Fault;
+        }
         let serial = m.cta.asynchronous.groups(warp, false).issued;
         let Some(mbarrier) = m.cta.asynchronous.mbarrier(address) else {
             return no_mbarrier(m, lane, address);

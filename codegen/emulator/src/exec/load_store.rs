@@ -3,18 +3,22 @@
 use std::sync::atomic::{Ordering, fence};
 
 use super::lanes::{LANES, NOP, Pod, lane_loop, op1, ops};
-use super::resolve::{Access, FLAG_NARROW, FLAG_ORDERED, FLAGS, Resolved, StateSpace, resolve};
+use super::resolve::{
+    Access, FLAG_ACQUIRE, FLAG_CTA, FLAG_NARROW, FLAG_ORDERED, FLAG_RELEASE, FLAGS, Resolved, StateSpace,
+    resolve,
+};
 use super::{A, D, Exec, Flow, Inst, Machine, NONE};
 use crate::ast::Operand;
 use crate::decode::{AddressWidth, Op};
 use crate::module::ParseError;
+use crate::races::{self, FenceKind};
 use crate::types::{Ty, Width};
 
 /// The slots of a vector's elements; slot 1 is the address.
 const ELEMENTS: [usize; 4] = [0, 2, 3, 4];
 
 /// An element in memory and its value in a register of at least its width.
-pub(crate) trait Element<R>: Pod {
+pub(crate) trait Element<R>: Pod + PartialEq {
     fn extend(self) -> R;
     fn truncate(register: R) -> Self;
 }
@@ -76,6 +80,10 @@ lane_loop! {
         m.worker.stats.count_load(&i.slots, m.active, V * size_of::<E>());
         if i.slots[FLAGS] & FLAG_ORDERED != 0 {
             fence(Ordering::SeqCst);
+            if m.cta.races.is_some() {
+                let turn = races::publish(m, i, Access::Load);
+                races::observe(m, i, Access::Load, turn);
+            }
         }
         Flow::Next
     }
@@ -88,6 +96,10 @@ lane_loop! {
             fence(Ordering::SeqCst);
         }
         let resolved = resolve(m, i, (V * size_of::<E>()) as u64, Access::Store);
+        let _turn = match i.slots[FLAGS] & FLAG_ORDERED != 0 && m.cta.races.is_some() {
+            true => races::publish(m, i, Access::Store),
+            false => None,
+        };
         let mut lanes = [[E::default(); V]; LANES];
         for element in 0..V {
             let values = m.warp.regs.lanes::<R>(i.slots[ELEMENTS[element]]);
@@ -102,6 +114,9 @@ lane_loop! {
                 unsafe { start.cast::<[[E; V]; LANES]>().write_unaligned(lanes) };
             }
             Resolved::Lanes(pointers) => {
+                if m.cta.races.is_some() && !races::collision(m, &pointers, &lanes) {
+                    return Flow::Fault;
+                }
                 for lane in 0..LANES {
                     if m.active >> lane & 1 != 0 {
                         // SAFETY: as above, for the pointers of active lanes.
@@ -118,16 +133,27 @@ lane_loop! {
 
 ops! { Policy(a: u64) -> u64 { a } }
 
-fn fence_all(_: &mut Machine<'_>, _: &Inst) -> Flow {
+fn fence_all(m: &mut Machine<'_>, i: &Inst) -> Flow {
     fence(Ordering::SeqCst);
+    if m.cta.races.is_some() {
+        races::fence(m, i.imm);
+    }
     Flow::Next
 }
 
 /// Modifiers that choose caches, which the emulator does not have.
 const CACHE: [&str; 8] = ["ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc"];
 /// Modifiers that order an access, and their scopes.
-const ORDER: [&str; 6] = ["volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"];
-const SCOPES: [&str; 4] = ["cta", "cluster", "gpu", "sys"];
+const ORDER: [(&str, u32); 6] = [
+    ("volatile", 0),
+    ("relaxed", 0),
+    ("acquire", FLAG_ACQUIRE),
+    ("release", FLAG_RELEASE),
+    ("acq_rel", FLAG_ACQUIRE | FLAG_RELEASE),
+    ("mmio", 0),
+];
+/// A cluster is one CTA.
+const SCOPES: [(&str, u32); 4] = [("cta", FLAG_CTA), ("cluster", FLAG_CTA), ("gpu", 0), ("sys", 0)];
 
 /// Takes the state space.
 pub(crate) fn take_space(op: &mut Op<'_, '_>) -> StateSpace {
@@ -148,11 +174,11 @@ pub(crate) fn take_space(op: &mut Op<'_, '_>) -> StateSpace {
 pub(crate) fn take_hints(op: &mut Op<'_, '_>) -> (u32, bool) {
     let mut flags = 0;
     op.take("weak");
-    for order in ORDER {
-        flags |= if op.take(order) { FLAG_ORDERED } else { 0 };
+    for (order, flag) in ORDER {
+        flags |= if op.take(order) { FLAG_ORDERED | flag } else { 0 };
     }
-    for scope in SCOPES {
-        op.take(scope);
+    for (scope, flag) in SCOPES {
+        flags |= if op.take(scope) { flag } else { 0 };
     }
     for cache in CACHE {
         op.take(cache);
@@ -192,12 +218,19 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
         "ld" | "ldu" => load_or_store(op, Access::Load),
         "st" => load_or_store(op, Access::Store),
         "fence" | "membar" => {
-            let known = ["sc", "acq_rel", "acquire", "release", "cta", "cluster", "gpu", "gl", "sys"];
-            let proxies =
-                ["proxy", "alias", "async", "async.global", "global", "shared::cta", "mbarrier_init"];
-            for modifier in known.into_iter().chain(proxies) {
+            let kind = match (op.take("proxy"), op.take("mbarrier_init")) {
+                (true, _) if op.take("async") || op.take("async.global") => FenceKind::Engine,
+                (true, _) => FenceKind::Other,
+                (_, true) => FenceKind::MbarrierInit,
+                _ if ["gpu", "gl", "sys"].into_iter().any(|scope| op.take(scope)) => FenceKind::Wide,
+                _ => FenceKind::Cta,
+            };
+            for modifier in
+                ["sc", "acq_rel", "acquire", "release", "cta", "cluster", "alias", "global", "shared::cta"]
+            {
                 op.take(modifier);
             }
+            op.imm = kind as u64;
             Ok(fence_all)
         }
         "createpolicy" => {

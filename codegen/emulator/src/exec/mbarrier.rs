@@ -5,13 +5,16 @@
 
 use super::lanes::LANES;
 use super::load_store::{address_operand, take_hints, take_space};
-use super::resolve::{Access, StateSpace, range, shared_addresses};
+use super::resolve::{
+    Access, FLAG_ACQUIRE, FLAG_ORDERED, FLAG_RELEASE, FLAGS, StateSpace, range, shared_addresses,
+};
 use super::{A, B, D, Exec, Flow, Inst, Machine, NONE, lanes_of};
 use crate::ast::Operand;
 use crate::asynchronous::{Awaited, MAX_COUNT, MBARRIER_BYTES, Mbarrier};
 use crate::decode::Op;
 use crate::finding::{FindingKind, Space};
 use crate::module::ParseError;
+use crate::races;
 use crate::types::{Ty, Width};
 use crate::warp::Stalled;
 
@@ -42,6 +45,9 @@ fn init(m: &mut Machine<'_>, i: &Inst) -> Flow {
         let (under_way, mut shared) = m.cta.under_way(m.launch.checks);
         under_way.init(address, count);
         shared.reserve(address, MBARRIER_BYTES, true);
+        if m.cta.races.is_some() {
+            races::init_gate(m, lane, address);
+        }
     }
     Flow::Next
 }
@@ -60,6 +66,9 @@ fn invalidate(m: &mut Machine<'_>, i: &Inst) -> Flow {
         let (under_way, mut shared) = m.cta.under_way(m.launch.checks);
         under_way.mbarriers.retain(|mbarrier| mbarrier.address != address);
         shared.release(address, MBARRIER_BYTES, false);
+        if m.cta.races.is_some() {
+            races::close_gate(m, address);
+        }
     }
     Flow::Next
 }
@@ -83,6 +92,11 @@ pub(crate) fn no_mbarrier(m: &mut Machine<'_>, lane: usize, address: u64) -> Flo
     misuse(m, lane, address, "no mbarrier has been initialised here".to_string())
 }
 
+/// Whether the operation orders nothing.
+fn is_relaxed(i: &Inst) -> bool {
+    i.slots[FLAGS] & (FLAG_ORDERED | FLAG_ACQUIRE | FLAG_RELEASE) == FLAG_ORDERED
+}
+
 /// `arrive` and `arrive_drop`. B is the count, or the bytes to expect besides one arrival.
 fn arrive(m: &mut Machine<'_>, i: &Inst) -> Flow {
     let addresses = shared_addresses(m, i);
@@ -92,6 +106,9 @@ fn arrive(m: &mut Machine<'_>, i: &Inst) -> Flow {
     for lane in m.active_lanes() {
         let address = addresses[lane];
         let waited = m.warp.waited >> lane & 1 != 0;
+        if m.cta.races.is_some() && !races::use_gate(m, lane, address, !is_relaxed(i)) {
+            return Flow::Fault;
+        }
         let Some(mbarrier) = find(m, address) else { return no_mbarrier(m, lane, address) };
         mbarrier.waited |= waited;
         states[lane] = mbarrier.state();
@@ -104,6 +121,10 @@ fn arrive(m: &mut Machine<'_>, i: &Inst) -> Flow {
             return misuse(m, lane, address, detail);
         }
         let outcome = mbarrier.transact(expected).and_then(|()| mbarrier.arrive(count, options & DROPS != 0));
+        let phase = mbarrier.phase;
+        if m.cta.races.is_some() {
+            races::settle(m, address, phase);
+        }
         if let Err(detail) = outcome {
             return misuse(m, lane, address, detail);
         }
@@ -124,6 +145,10 @@ fn transact(m: &mut Machine<'_>, i: &Inst) -> Flow {
         let bytes = if i.slots[OPTIONS] & COMPLETES != 0 { -bytes } else { bytes };
         if let Err(detail) = mbarrier.transact(bytes) {
             return misuse(m, lane, address, detail);
+        }
+        let phase = mbarrier.phase;
+        if m.cta.races.is_some() {
+            races::settle(m, address, phase);
         }
     }
     Flow::Next
@@ -151,7 +176,12 @@ fn wait(m: &mut Machine<'_>, i: &Inst) -> Flow {
         };
         let (under_way, mut shared) = m.cta.under_way(m.launch.checks);
         let completed = under_way.complete_ripe(&mut shared, address);
-        let Some(mbarrier) = under_way.mbarrier(address) else { return no_mbarrier(m, lane, address) };
+        if m.cta.races.is_some() && !races::waits(m, lane, address) {
+            return Flow::Fault;
+        }
+        let Some(mbarrier) = m.cta.asynchronous.mbarrier(address) else {
+            return no_mbarrier(m, lane, address);
+        };
         match completed.and_then(|()| mbarrier.is_complete(awaited)) {
             Ok(true) => {
                 complete |= lanes;
@@ -165,6 +195,9 @@ fn wait(m: &mut Machine<'_>, i: &Inst) -> Flow {
         }
     }
     m.set_mask(i.slots[D], complete);
+    if m.cta.races.is_some() && !is_relaxed(i) {
+        races::pass(m, complete, &addresses);
+    }
     if complete == m.active {
         return Flow::Next;
     }

@@ -38,7 +38,7 @@ pub(crate) mod wmma;
 use std::sync::Arc;
 
 use crate::cta::CtaState;
-use crate::finding::{FindingKind, Neighbour, Space};
+use crate::finding::{FindingKind, Neighbour, OtherAccess, Space};
 use crate::memory::Table;
 use crate::module::Kernel;
 use crate::programmatic::Order;
@@ -114,6 +114,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) resolver: resolve::Resolver,
     /// Where the module's variables are.
     pub(crate) module_base: u64,
+    /// What the CTAs tell each other, if races are looked for.
+    pub(crate) races: Option<crate::races::Grid>,
     /// The launch's place among others, if somebody looks at that.
     pub(crate) order: Option<&'a Order>,
 }
@@ -139,6 +141,8 @@ pub(crate) struct Fault {
     pub(crate) address: Option<u64>,
     pub(crate) space: Option<Space>,
     pub(crate) nearest: Option<Neighbour>,
+    /// The earlier of two accesses.
+    pub(crate) other: Option<OtherAccess>,
     /// The instruction, if not the warp's current one.
     pub(crate) pc: Option<usize>,
 }
@@ -183,6 +187,7 @@ impl Machine<'_> {
             address: None,
             space: None,
             nearest: None,
+            other: None,
             pc: None,
         }));
         Flow::Fault

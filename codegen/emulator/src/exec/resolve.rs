@@ -8,6 +8,7 @@ use super::{A, Fault, Flow, Inst, Machine, lanes_of};
 use crate::asynchronous::Holder;
 use crate::finding::{FindingKind, Neighbour, Space};
 use crate::programmatic::{Touch, touch, touch_lanes};
+use crate::races;
 
 /// Where a CTA's shared memory lies in the generic address space.
 pub(crate) const SHARED_WINDOW: u64 = 0x1_0000_0000;
@@ -36,6 +37,10 @@ pub(crate) enum StateSpace {
 pub(crate) const FLAG_NARROW: u32 = 8;
 /// The access orders others: anything but `.weak`.
 pub(crate) const FLAG_ORDERED: u32 = 16;
+/// … as an acquire, as a release, and only for threads of the CTA.
+pub(crate) const FLAG_ACQUIRE: u32 = 32;
+pub(crate) const FLAG_RELEASE: u32 = 64;
+pub(crate) const FLAG_CTA: u32 = 128;
 /// Position of the flags in `Inst::slots`.
 pub(crate) const FLAGS: usize = 6;
 
@@ -101,7 +106,23 @@ pub(crate) fn resolve(m: &mut Machine<'_>, i: &Inst, bytes: u64, access: Access)
     }
     let resolver = m.launch.resolver;
     // SAFETY: the launch took the resolver that this CPU can run.
-    unsafe { resolver(m, i, bytes, access) }
+    let resolved = unsafe { resolver(m, i, bytes, access) };
+    if m.cta.races.is_some() && !matches!(resolved, Resolved::Fault) && !races::access(m, i, access, bytes) {
+        return Resolved::Fault;
+    }
+    resolved
+}
+
+/// The lanes' addresses in shared or in global memory, if that is where they are.
+pub(crate) fn located(m: &Machine<'_>, i: &Inst) -> Option<(Space, [u64; LANES])> {
+    let mut addresses = addresses(m, i);
+    let space = match i.slots[FLAGS] & 7 {
+        0 => Some(Space::Global),
+        1 => Some(Space::Shared),
+        4 => generic(m, &mut addresses),
+        _ => None,
+    };
+    space.filter(|space| matches!(space, Space::Global | Space::Shared)).map(|space| (space, addresses))
 }
 
 /// A version of the resolver.
@@ -556,6 +577,7 @@ fn explain(m: &mut Machine<'_>, kind: FindingKind, refused: Refused, what: (Spac
         address: Some(address),
         space: Some(space),
         nearest,
+        other: None,
         pc: None,
     }));
     Flow::Fault

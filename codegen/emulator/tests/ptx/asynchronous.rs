@@ -372,7 +372,7 @@ const RING: &str = "
     add.u32 %r9, %r9, %r12; add.u32 %r9, %r9, %r13; add.u32 %r9, %r9, %r14; add.u32 %r9, %r9, %r15;
     mbarrier.arrive.release.cta.shared::cta.b64 _, [%r5];
     add.u32 %r1, %r1, 1; setp.lt.u32 %p, %r1, 6; @%p bra TAKE;
-    mad.wide.u32 %x0, %r10, 4, %data; st.global.u32 [%x0+3072], %r9;
+    mad.wide.u32 %x0, %r10, 4, %data; red.global.add.u32 [%x0+3072], %r9;
     END: ret;";
 
 fn run_ring(from: &str, to: &str, ctas: u32) -> (Result<(), Box<Finding>>, Vec<u32>) {
@@ -389,7 +389,7 @@ fn a_ring_of_bulk_copies() {
     ran.unwrap_or_else(|finding| panic!("{finding}"));
     for lane in 0..32 {
         let want: u32 = (0..6).flat_map(|tile| (0..4).map(move |word| tile * 128 + lane * 4 + word)).sum();
-        assert_eq!(data[768 + lane as usize], want);
+        assert_eq!(data[768 + lane as usize], 5 * want);
     }
 }
 

@@ -139,10 +139,11 @@ const SPELLINGS: &str = "
     griddepcontrol.launch_dependents; griddepcontrol.wait; nanosleep.u32 20;
     cp.async.cg.shared.global.L2::256B [tile], [%data], 16; cp.async.ca.shared::cta.global [tile+16], [%data], 8, 4;
     cp.async.ca.shared.global.L2::cache_hint.L2::64B [tile+32], [%data], 4, %x1; cp.async.commit_group; cp.async.wait_all;
-    mbarrier.init.shared::cta.b64 [gate], 1;
+    mbarrier.init.shared::cta.b64 [gate], 1; fence.mbarrier_init.release.cluster; fence.proxy.async;
     mbarrier.arrive.expect_tx.relaxed.cluster.shared::cta.b64 %x4, [gate], 32;
     cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [tile+64], [%data], 32, [gate], %x1;
     WAIT: mbarrier.try_wait.relaxed.cluster.shared::cta.b64 %p, [gate], %x4, 1000; @!%p bra WAIT;
+    mbarrier.test_wait.acquire.cta.shared::cta.b64 %p, [gate], %x4;
     mbarrier.inval.shared::cta.b64 [gate];
     cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%data], [tile+64], 32, %x2;
     cp.async.bulk.commit_group; cp.async.bulk.wait_group.read 0; cp.async.bulk.wait_group 0;";
@@ -150,16 +151,8 @@ const SPELLINGS: &str = "
 #[test]
 fn what_hot_kernels_are_written_in() {
     let mut data = words(64, 0);
-    let config = LaunchConfig::linear(1, 32);
-    let one = format!("mov.u32 %r10, %tid.x; setp.ne.u32 %p, %r10, 0;\n{SPELLINGS}");
-    // Every lane would copy; the copies are one lane's.
-    let guarded = one.replace(
-        "mbarrier.init.shared::cta",
-        "setp.ne.u32 %p, %r10, 0; @%p bra END; mbarrier.init.shared::cta",
-    );
-    let guarded = guarded.replace("cp.async.cg", "@%q cp.async.cg").replace("cp.async.ca", "@%q cp.async.ca");
-    let text = guarded.replace("mov.u32 %r0, 0;", "mov.u32 %r0, 0; setp.eq.u32 %q, %r10, 0;") + "\nEND: ret;";
-    let text = kernel("", &text).replace(".version 8.0", ".version 8.6");
+    let config = LaunchConfig::linear(1, 1);
+    let text = kernel("", SPELLINGS).replace(".version 8.0", ".version 8.6");
     launch(&text, config, &mut data).unwrap_or_else(|finding| panic!("{finding}"));
 }
 

@@ -19,4 +19,5 @@ mod pipeline;
 mod profile;
 mod programmatic;
 mod properties;
+mod races;
 mod sharing;

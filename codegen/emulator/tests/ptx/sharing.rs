@@ -42,7 +42,7 @@ fn dynamic_shared_memory_follows_static() {
         bar.sync 0;
         mov.u32 %r4, pool; xor.b32 %r2, %r1, 63; mad.lo.u32 %r2, %r2, 4, %r4; ld.shared.u32 %r3, [%r2];
         mad.wide.u32 %x0, %r1, 4, %data; st.global.u32 [%x0], %r3;
-        mov.u32 %r5, first; st.shared.u32 [first], %r5;",
+        mov.u32 %r5, first; setp.eq.u32 %p, %r1, 0; @%p st.shared.u32 [first], %r5;",
     );
     let text = text.replace(".visible", ".extern .shared .align 16 .b8 pool[];\n.visible");
     let mut out = words(64, 0);

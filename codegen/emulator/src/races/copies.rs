@@ -1,0 +1,268 @@
+//! Asynchronous copies: what they touch is touched from when they are issued until somebody knows them complete.
+//!
+//! A copy that signals an mbarrier is the deed of that mbarrier's phase: who has found the phase complete, or was told
+//! by one who has, comes after it. A copy in a group is the deed of the thread that waited for the group.
+
+use super::shadow::{Actor, Conflict, ENGINE, GRANULE, Mark, Shadow};
+use super::{PAGE, Pass, Races, Touch, Who, granules, report};
+use crate::asynchronous::Copy;
+use crate::exec::lanes::LANES;
+use crate::exec::resolve::Access;
+use crate::exec::{Machine, lanes_of};
+use crate::finding::Space;
+
+/// A bulk copy's source in global memory.
+pub(super) struct Source {
+    pub(super) from: u64,
+    pub(super) bytes: u64,
+    pub(super) by: Mark,
+    /// The number of its mbarrier, and when its phase was completed; later than all that is known until then.
+    pub(super) slot: usize,
+    pub(super) done: u32,
+    shared: u64,
+}
+
+/// The target in global memory of a bulk copy in flight.
+struct Target {
+    to: u64,
+    bytes: u64,
+    by: Mark,
+    shared: u64,
+}
+
+/// Bulk copies of a CTA.
+#[derive(Default)]
+pub(super) struct Copies {
+    pub(super) sources: Vec<Source>,
+    targets: Vec<Target>,
+}
+
+impl Copies {
+    pub(super) fn is_empty(&self) -> bool {
+        self.sources.is_empty() && self.targets.is_empty()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.sources.clear();
+        self.targets.clear();
+    }
+}
+
+fn overlap((a, size): (u64, u64), (b, other): (u64, u64)) -> bool {
+    a < b + other && b < a + size
+}
+
+/// A bulk copy about to be issued by a lane.
+#[derive(Clone, Copy)]
+pub(crate) struct Bulk {
+    pub(crate) shared: u64,
+    pub(crate) global: u64,
+    pub(crate) bytes: u64,
+    /// Its mbarrier, if it goes into shared memory.
+    pub(crate) gate: Option<u64>,
+}
+
+/// Why a copy must not be issued.
+pub(super) enum Refusal {
+    Race(Space, Conflict, u64),
+    Unfenced(Space, Mark, u64),
+    UnfencedGate(u64),
+}
+
+impl Races {
+    /// Looks for bulk copies that an access of global memory comes too early for.
+    pub(super) fn touch_copied(
+        &self,
+        who: Who,
+        access: Access,
+        addresses: &[u64; LANES],
+        bytes: u64,
+    ) -> Option<(Conflict, u64, u32)> {
+        lanes_of(who.lanes).find_map(|lane| {
+            let conflict = self.conflicting_copy(who.warp, lane as u32, access, (addresses[lane], bytes))?;
+            Some((conflict, addresses[lane] / GRANULE * GRANULE, lane as u32))
+        })
+    }
+
+    fn conflicting_copy(
+        &self,
+        warp: usize,
+        lane: u32,
+        access: Access,
+        range: (u64, u64),
+    ) -> Option<Conflict> {
+        let target = self.copies.targets.iter().find(|target| overlap(range, (target.to, target.bytes)));
+        if let Some(target) = target {
+            return Some(Conflict { mark: engine(target.by), writes: true });
+        }
+        if access == Access::Load {
+            return None;
+        }
+        let clock = &self.sync.knowledge(warp, lane).own;
+        let early = |source: &&super::copies::Source| {
+            overlap(range, (source.from, source.bytes)) && !clock.knows_phase(source.slot, source.done)
+        };
+        let source = self.copies.sources.iter().find(early)?;
+        Some(Conflict { mark: engine(source.by), writes: false })
+    }
+
+    /// Checks what a bulk copy will read and write.
+    fn check_bulk(&self, warp: usize, lane: u32, pc: u32, bulk: Bulk) -> Result<(), Refusal> {
+        let Bulk { shared, global, bytes, gate } = bulk;
+        if let Some(address) = gate
+            && let Some(gate) = self.sync.gates.iter().find(|gate| gate.live && gate.address == address)
+            && !gate.fenced
+        {
+            return Err(Refusal::UnfencedGate(address));
+        }
+        let knowledge = self.sync.knowledge(warp, lane);
+        let actor =
+            Actor { warp, lanes: 1 << lane, now: self.sync.now(warp), pc, flags: 0, clock: &knowledge.own };
+        let check = |shadow: &Shadow, index: usize, writes: bool| match writes {
+            true => shadow.check_write(index, (0, GRANULE), &actor),
+            false => shadow.check_read(index, (0, GRANULE), &actor),
+        };
+        let both = [(Space::Shared, shared, gate.is_some()), (Space::Global, global, gate.is_none())];
+        for (space, start, writes) in both {
+            for (granule, _) in granules(start, bytes) {
+                let (shadow, index) = match space {
+                    Space::Shared => (&self.shared, (granule / GRANULE) as usize),
+                    _ => match self.pages.get(&(granule / PAGE)) {
+                        Some(&(first, _)) => (&self.global, first + (granule % PAGE / GRANULE) as usize),
+                        None => continue,
+                    },
+                };
+                if let Some(conflict) = check(shadow, index, writes) {
+                    return Err(Refusal::Race(space, conflict, granule));
+                }
+                if let Some(mark) = shadow.unfenced(index, &knowledge.fenced) {
+                    return Err(Refusal::Unfenced(space, mark, granule));
+                }
+            }
+        }
+        let access = if gate.is_some() { Access::Load } else { Access::Store };
+        match self.conflicting_copy(warp, lane, access, (global, bytes)) {
+            Some(conflict) => Err(Refusal::Race(Space::Global, conflict, global)),
+            None => Ok(()),
+        }
+    }
+
+    /// Marks a range of shared memory as written.
+    fn note_written(&mut self, start: u64, bytes: u64, mark: Mark) {
+        for (granule, part) in granules(start, bytes) {
+            self.shared.note_write((granule / GRANULE) as usize, part, mark);
+        }
+    }
+
+    /// Marks what a copy in a group read and wrote as the deeds of its thread, which has waited for it.
+    fn note_grouped(&mut self, copy: &Copy) {
+        let bytes = (copy.bytes / copy.lanes.count_ones()) as u64;
+        let (warp, now) = (copy.warp, self.sync.now(copy.warp));
+        for (at, lane) in (0..).zip(lanes_of(copy.lanes)) {
+            let start = copy.shared + at * bytes;
+            let mark = Mark { time: now, who: (warp * LANES + lane) as u32, pc: copy.pc as u32 };
+            if copy.into_shared {
+                self.note_written(start, bytes, mark);
+                continue;
+            }
+            for (granule, part) in granules(start, bytes) {
+                let Races { sync, shared, .. } = &mut *self;
+                let clock = &sync.knowledge(warp, lane as u32).own;
+                let actor = Actor { warp, lanes: 1 << lane, now, pc: mark.pc, flags: 0, clock };
+                shared.note_read((granule / GRANULE) as usize, part, &actor);
+            }
+            let ours = |target: &mut Target| target.shared == start && target.by.pc == mark.pc;
+            for target in self.copies.targets.extract_if(.., ours).collect::<Vec<_>>() {
+                for (granule, part) in granules(target.to, target.bytes) {
+                    let index = self.cell(Space::Global, granule);
+                    self.global.note_write(index, part, mark);
+                }
+            }
+        }
+    }
+}
+
+fn engine(mark: Mark) -> Mark {
+    Mark { who: mark.who | ENGINE, ..mark }
+}
+
+/// Checks a bulk copy that a lane is about to issue; false if there is a finding.
+pub(crate) fn issue_bulk(m: &mut Machine<'_>, lane: usize, bulk: Bulk) -> bool {
+    let Some(mut races) = m.cta.races.take() else { return true };
+    let (warp, pc) = (m.warp.index, m.warp.pc as u32);
+    let outcome = races.check_bulk(warp, lane as u32, pc, bulk);
+    let Bulk { shared, global, bytes, gate } = bulk;
+    let by = Mark { time: races.sync.now(warp), who: (warp * LANES + lane) as u32, pc };
+    match gate.map(|gate| races.sync.gate(gate).map_or(0, |gate| gate.slot)) {
+        Some(slot) => {
+            races.copies.sources.push(Source { from: global, bytes, by, slot, done: u32::MAX, shared });
+        }
+        None => races.copies.targets.push(Target { to: global, bytes, by, shared }),
+    }
+    m.cta.races = Some(races);
+    match outcome {
+        Ok(()) => true,
+        Err(refusal) => {
+            report::refused(m, lane as u32, refusal, bulk);
+            false
+        }
+    }
+}
+
+/// Checks a `cp.async` of `bytes` bytes by each of some lanes, one after the other, of which `copied` are read.
+pub(crate) fn issue_grouped(
+    m: &mut Machine<'_>,
+    lanes: u32,
+    at: (u64, u64),
+    bytes: u64,
+    copied: u64,
+) -> bool {
+    let Some(mut races) = m.cta.races.take() else { return true };
+    let who = Who { warp: m.warp.index, lanes, pc: m.warp.pc as u32, flags: 0 };
+    let run = |start: u64| {
+        let mut addresses = [0; LANES];
+        (0..).zip(lanes_of(lanes)).for_each(|(index, lane)| addresses[lane] = start + index * bytes);
+        addresses
+    };
+    let targets = run(at.0);
+    let what = Touch { space: Space::Shared, access: Access::Store, addresses: &targets, bytes };
+    let mut found =
+        races.each(who, &what, Pass::CheckWrite).map(|found| ((Space::Shared, Access::Store), found));
+    if copied > 0 && found.is_none() {
+        let sources = run(at.1);
+        let what = Touch { space: Space::Global, access: Access::Load, addresses: &sources, bytes: copied };
+        let early = races.each(who, &what, Pass::Read);
+        let early = early.or_else(|| races.touch_copied(who, Access::Load, &sources, copied));
+        found = early.map(|found| ((Space::Global, Access::Load), found));
+    }
+    m.cta.races = Some(races);
+    match found {
+        None => true,
+        Some((what, (conflict, address, lane))) => {
+            report::race(m, what, (conflict, address, bytes), lane);
+            false
+        }
+    }
+}
+
+/// Marks the deeds of the copies that have been completed: for an mbarrier, or by a thread that waited for its groups.
+pub(crate) fn complete(m: &mut Machine<'_>, gate: Option<u64>) {
+    if m.cta.finished.is_empty() {
+        return;
+    }
+    let finished = std::mem::take(&mut m.cta.finished);
+    let Some(races) = m.cta.races.as_deref_mut() else { return };
+    for copy in &finished {
+        let Some(slot) = gate.and_then(|gate| races.sync.gate(gate)).map(|gate| gate.slot) else {
+            races.note_grouped(copy);
+            continue;
+        };
+        let time = races.sync.engine_time();
+        let mark = Mark { time, who: ENGINE | slot as u32, pc: copy.pc as u32 };
+        races.note_written(copy.shared, copy.bytes as u64, mark);
+        let ours = |source: &&mut Source| source.done == u32::MAX && source.shared == copy.shared;
+        if let Some(source) = races.copies.sources.iter_mut().find(ours) {
+            source.done = time;
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! CTAs against each other.
+//!
+//! What a CTA did to global memory is compared with the others' when it ends. Most CTAs never hear of one another:
+//! of those any two suffice that touched a byte. CTAs that have released something are all kept, with what was known
+//! of them and when.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::clock::{Clocks, Time, join_clocks};
+use super::shadow::{ENGINE, GRANULE, Mark, Readers, STRONG, WIDE};
+use super::sync::Sync;
+use super::{PAGE, Races, Seen};
+
+/// What all CTAs of a launch share.
+#[derive(Default)]
+pub(crate) struct Grid {
+    locations: Mutex<Locations>,
+    marks: Mutex<Marks>,
+}
+
+/// What was released at addresses of global memory.
+#[derive(Default)]
+pub(crate) struct Locations(HashMap<u64, Location>);
+
+/// What was released at one address, and the last strong write of each thread there.
+#[derive(Default)]
+pub(super) struct Location {
+    pub(super) released: Clocks,
+    pub(super) writes: HashMap<(u64, u32), Time>,
+}
+
+impl Locations {
+    pub(super) fn at(&self, address: u64) -> Option<&Location> {
+        self.0.get(&address)
+    }
+
+    pub(super) fn write(&mut self, address: u64, by: (u64, u32), time: Time) {
+        self.0.entry(address).or_default().writes.insert(by, time);
+    }
+
+    pub(super) fn release(&mut self, address: u64, clocks: &Clocks) {
+        join_clocks(&mut self.0.entry(address).or_default().released, clocks);
+    }
+}
+
+/// An access of some CTA: which bytes of a granule, by whom.
+#[derive(Clone, Copy, Default)]
+struct Record {
+    /// The CTA's position in the grid, and one; 0 if there is no record.
+    cta: u64,
+    readers: Readers,
+    bytes: u8,
+    /// There are further records of the granule.
+    more: bool,
+}
+
+/// The first record of each granule of a page, of reads and of writes.
+#[derive(Default)]
+struct Page {
+    first: [Vec<Record>; 2],
+}
+
+/// What a CTA that has ended knew.
+struct Ended {
+    history: Vec<(usize, u32, Time, Arc<Clocks>)>,
+    seen: Vec<Seen>,
+}
+
+/// A bulk copy's read: where, by whom, and what its completion is known by.
+#[derive(Clone, Copy)]
+struct Copied {
+    range: (u64, u64),
+    record: Record,
+    done: Mark,
+}
+
+#[derive(Default)]
+struct Marks {
+    pages: HashMap<u64, Page>,
+    more: HashMap<(u64, bool), Vec<Record>>,
+    written: HashSet<u64>,
+    copied: Vec<Copied>,
+    ended: HashMap<u64, Ended>,
+}
+
+/// Accesses of two CTAs that nothing orders.
+pub(super) struct Clash {
+    pub(super) address: u64,
+    /// Who, and whether it writes: of the CTA that has ended, and of another.
+    pub(super) mine: (Mark, bool),
+    pub(super) theirs: (Mark, bool),
+    pub(super) cta: u64,
+}
+
+const READS: usize = 0;
+const WRITES: usize = 1;
+
+impl Grid {
+    pub(super) fn locations(&self) -> MutexGuard<'_, Locations> {
+        self.locations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Compares a CTA that has ended with those that ended before.
+    pub(super) fn finish(&self, races: &mut Races) -> Option<Clash> {
+        let mut marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mine =
+            Ended { history: std::mem::take(&mut races.sync.history), seen: std::mem::take(&mut races.seen) };
+        let clash = marks.merge(races, &mine);
+        if !mine.history.is_empty() || !mine.seen.is_empty() {
+            marks.ended.insert(races.sync.cta, mine);
+        }
+        clash
+    }
+}
+
+impl Marks {
+    fn merge(&mut self, races: &mut Races, mine: &Ended) -> Option<Clash> {
+        let cta = races.sync.cta;
+        let keeps = races.sync.released;
+        let mut touched = std::mem::take(&mut races.touched);
+        touched.sort_unstable();
+        let archive = std::mem::take(&mut races.global.archive);
+        let mut archived: HashMap<usize, Vec<_>> = HashMap::new();
+        for (index, part, writes, readers) in archive {
+            archived.entry(index).or_default().push((part, writes, readers));
+        }
+        for page in touched {
+            let Some(&(first, _)) = races.pages.get(&page) else { continue };
+            for at in 0..(PAGE / GRANULE) as usize {
+                let address = page * PAGE + at as u64 * GRANULE;
+                let mut records = archived.remove(&(first + at)).unwrap_or_default();
+                races.global.visit(first + at, |part, writes, readers| records.push((part, writes, readers)));
+                for (bytes, writes, readers) in records {
+                    let record = Record { cta: cta + 1, readers, bytes, more: false };
+                    if let Some(clash) = self.add(address, record, writes, (keeps, mine)) {
+                        return Some(clash);
+                    }
+                }
+            }
+        }
+        let copied = std::mem::take(&mut races.copies.sources);
+        copied.iter().find_map(|source| {
+            let readers = Readers { mark: source.by, lanes: 1 << source.by.lane() };
+            let record = Record { cta: cta + 1, readers, bytes: 0xf, more: false };
+            let done = Mark { time: source.done, who: ENGINE | source.slot as u32, pc: source.by.pc };
+            self.add_copied(Copied { range: (source.from, source.bytes), record, done }, mine)
+        })
+    }
+
+    /// Compares a record with those of its granule and keeps it.
+    fn add(
+        &mut self,
+        address: u64,
+        record: Record,
+        writes: bool,
+        (keeps, mine): (bool, &Ended),
+    ) -> Option<Clash> {
+        let page = address / PAGE;
+        let at = (address % PAGE / GRANULE) as usize;
+        let others = [writes || self.written.contains(&page), writes];
+        for (kind, _) in [WRITES, READS].into_iter().zip(others).filter(|&(_, compare)| compare) {
+            let first =
+                self.pages.get(&page).and_then(|page| page.first[kind].get(at)).copied().unwrap_or_default();
+            let more = self.more.get(&(address, kind == WRITES)).filter(|_| first.more);
+            let all = std::iter::once(&first).chain(more.into_iter().flatten());
+            let other = all.filter(|other| other.cta != 0 && other.cta != record.cta);
+            let mut other = other.filter(|other| other.bytes & record.bytes != 0);
+            if let Some(other) =
+                other.find(|other| !self.ordered(address, (&record, writes, mine), (other, kind == WRITES)))
+            {
+                return Some(clash(address, (record, writes), (*other, kind == WRITES)));
+            }
+        }
+        if writes {
+            self.written.insert(page);
+            let early = |copied: &&Copied| {
+                copied.range.0 < address + GRANULE
+                    && address < copied.range.0 + copied.range.1
+                    && copied.record.cta != record.cta
+                    && !self.copy_ordered(copied, &record, mine)
+            };
+            if let Some(copied) = self.copied.iter().find(early) {
+                return Some(clash(address, (record, true), (copied.record, false)));
+            }
+        }
+        self.keep(address, record, writes, keeps);
+        None
+    }
+
+    fn keep(&mut self, address: u64, record: Record, writes: bool, keeps: bool) {
+        let first = &mut self.pages.entry(address / PAGE).or_default().first[writes as usize];
+        if first.is_empty() {
+            first.resize((PAGE / GRANULE) as usize, Record::default());
+        }
+        let first = &mut first[(address % PAGE / GRANULE) as usize];
+        if first.cta == 0 {
+            *first = record;
+            return;
+        }
+        let weaker = |other: &Record| {
+            other.bytes & record.bytes == record.bytes
+                && (other.readers.mark.who ^ record.readers.mark.who) & STRONG == 0
+        };
+        let list = self.more.entry((address, writes)).or_default();
+        // Of CTAs that nobody can have heard of, two stand for all.
+        let alike = weaker(first) as usize + list.iter().filter(|other| weaker(other)).count();
+        if keeps || alike < 2 {
+            first.more = true;
+            list.push(record);
+        }
+    }
+
+    fn add_copied(&mut self, copied: Copied, mine: &Ended) -> Option<Clash> {
+        let (start, bytes) = copied.range;
+        for page in start / PAGE..(start + bytes).div_ceil(PAGE) {
+            if !self.written.contains(&page) {
+                continue;
+            }
+            for address in
+                (start.max(page * PAGE)..(start + bytes).min((page + 1) * PAGE)).step_by(GRANULE as usize)
+            {
+                let first = self
+                    .pages
+                    .get(&page)
+                    .and_then(|p| p.first[WRITES].get((address % PAGE / GRANULE) as usize));
+                let more = self.more.get(&(address, true));
+                let all = first.into_iter().chain(more.into_iter().flatten());
+                let mut other = all.filter(|other| other.cta != 0 && other.cta != copied.record.cta);
+                let early = other.find(|other| {
+                    !known(&mine.history, &copied.record, other)
+                        && !self
+                            .ended
+                            .get(&(other.cta - 1))
+                            .is_some_and(|ended| knows_copy(&ended.history, other, &copied))
+                });
+                if let Some(other) = early {
+                    return Some(clash(address, (copied.record, false), (*other, true)));
+                }
+            }
+        }
+        self.copied.push(copied);
+        None
+    }
+
+    /// Whether a copy's read and a write of the CTA that has just ended are ordered.
+    fn copy_ordered(&self, copied: &Copied, write: &Record, mine: &Ended) -> bool {
+        let theirs = self.ended.get(&(copied.record.cta - 1));
+        knows_copy(&mine.history, write, copied)
+            || theirs.is_some_and(|ended| known(&ended.history, &copied.record, write))
+    }
+
+    /// Whether a record of the CTA that has just ended and one of another are ordered, or may come together.
+    fn ordered(&self, address: u64, mine: (&Record, bool, &Ended), theirs: (&Record, bool)) -> bool {
+        let (record, writes, ended) = mine;
+        let (other, other_writes) = theirs;
+        let both = record.readers.mark.who & other.readers.mark.who;
+        if both & (STRONG | WIDE) == STRONG | WIDE || !writes && !other_writes {
+            return true;
+        }
+        if known(&ended.history, record, other) || has_seen(&ended.seen, address, record, other) {
+            return true;
+        }
+        let Some(theirs) = self.ended.get(&(other.cta - 1)) else { return false };
+        known(&theirs.history, other, record) || has_seen(&theirs.seen, address, other, record)
+    }
+}
+
+fn clash(address: u64, mine: (Record, bool), theirs: (Record, bool)) -> Clash {
+    let mark = |record: Record| {
+        let mark = record.readers.mark;
+        Mark { who: mark.who | record.readers.lanes.trailing_zeros() & 31, ..mark }
+    };
+    Clash { address, mine: (mark(mine.0), mine.1), theirs: (mark(theirs.0), theirs.1), cta: theirs.0.cta - 1 }
+}
+
+/// Whether all lanes of `later` knew, when they accessed, of `earlier`.
+fn known(history: &[(usize, u32, Time, Arc<Clocks>)], later: &Record, earlier: &Record) -> bool {
+    let Readers { mark, lanes } = earlier.readers;
+    let at = |lane: usize| {
+        Sync::known_at(history, later.readers.mark.warp(), lane as u32, later.readers.mark.time)
+    };
+    crate::exec::lanes_of(later.readers.lanes).all(|lane| {
+        at(lane)
+            .and_then(|clocks| clocks.get(&(earlier.cta - 1)))
+            .is_some_and(|clock| clock.knows(mark.warp(), lanes, mark.time))
+    })
+}
+
+/// Whether a later write's thread knew of the copy's completion.
+fn knows_copy(history: &[(usize, u32, Time, Arc<Clocks>)], later: &Record, copied: &Copied) -> bool {
+    let mark = later.readers.mark;
+    let clocks = Sync::known_at(history, mark.warp(), later.readers.lanes.trailing_zeros(), mark.time);
+    let clock = clocks.and_then(|clocks| clocks.get(&(copied.record.cta - 1)));
+    clock.is_some_and(|clock| clock.knows_phase(copied.done.number(), copied.done.time))
+}
+
+/// Whether the thread of `later` had seen the strong write `earlier` at the address.
+fn has_seen(seen: &[Seen], address: u64, later: &Record, earlier: &Record) -> bool {
+    let mark = later.readers.mark;
+    seen.iter().any(|seen| {
+        let who = (earlier.cta - 1, earlier.readers.mark.number() as u32);
+        seen.address / GRANULE == address / GRANULE
+            && seen.by.warp() == mark.warp()
+            && later.readers.lanes == 1 << seen.by.lane()
+            && seen.by.time <= mark.time
+            && seen.writes.get(&who).is_some_and(|&time| time >= earlier.readers.mark.time)
+    })
+}

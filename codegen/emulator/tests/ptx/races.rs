@@ -1,0 +1,410 @@
+//! Pairs of accesses that something orders, and the same with nothing between them.
+
+use bespoke_emulator::{Checks, Finding, FindingKind, LaunchConfig, Options};
+use expect_test::{Expect, expect};
+
+use crate::harness::{kernel, launch_with, words};
+
+/// Runs `body` over 64 words of 1 with `%r0` the thread, `%r1` the address of its word of shared `cell`, `%x0` that of
+/// its word of `data`, and `%p`: thread 0.
+fn run(body: &str, config: LaunchConfig) -> Result<Vec<u32>, Box<Finding>> {
+    let before = ".shared .align 16 .b32 cell[128]; .shared .align 8 .b64 gate; .shared .b32 flag;
+        mov.u32 %r0, %tid.x; mov.u32 %r1, cell; mad.lo.u32 %r1, %r0, 4, %r1; mad.wide.u32 %x0, %r0, 4, %data;
+        setp.eq.u32 %p, %r0, 0;\n.loc 1 20 1\n";
+    let mut data = words(64, 1);
+    // One worker, so that what a finding names first does not depend on luck.
+    let options = Options { threads: 1, instruction_limit: 1 << 16, ..Options::default() };
+    launch_with(&kernel("", &format!("{before}{body}")), config, &mut data, &options).map(|_| data)
+}
+
+const WARP: LaunchConfig = LaunchConfig { grid: [1; 3], block: [32, 1, 1], dynamic_shared: 0 };
+const WARPS: LaunchConfig = LaunchConfig { grid: [1; 3], block: [64, 1, 1], dynamic_shared: 0 };
+const CTAS: LaunchConfig = LaunchConfig { grid: [2, 1, 1], block: [32, 1, 1], dynamic_shared: 0 };
+
+#[track_caller]
+fn clean(config: LaunchConfig, body: &str) {
+    run(body, config).unwrap_or_else(|finding| panic!("{finding}"));
+}
+
+#[track_caller]
+fn races(config: LaunchConfig, body: &str) -> Box<Finding> {
+    let finding = run(body, config).expect_err("nothing orders these");
+    assert_eq!(finding.kind, FindingKind::Race, "{finding}");
+    finding
+}
+
+#[track_caller]
+fn reports(config: LaunchConfig, body: &str, expected: Expect) {
+    expected.assert_eq(&races(config, body).to_string());
+}
+
+/// Every thread writes its word, then reads the one that `mask` away.
+fn exchange(between: &str, mask: u32) -> String {
+    format!(
+        "st.shared.u32 [%r1], %r0; bar.sync 0;\n.loc 1 21 1\nst.shared.u32 [%r1], %r0;\n{between}\n.loc 1 22 1\nxor.b32 %r2, %r0, {mask}; mov.u32 %r3, cell;
+        mad.lo.u32 %r2, %r2, 4, %r3; ld.shared.u32 %r4, [%r2];\n"
+    )
+}
+
+#[test]
+fn barriers_order_a_cta_and_warp_barriers_a_warp() {
+    clean(WARPS, &exchange("bar.sync 0;", 32));
+    clean(WARPS, &exchange("bar.red.popc.u32 %r9, 0, %p;", 32));
+    clean(WARPS, &exchange("barrier.sync 1, 64;", 32));
+    clean(WARPS, &exchange("bar.warp.sync -1;", 1));
+    races(WARPS, &exchange("bar.warp.sync -1;", 32));
+    races(WARPS, &exchange("bar.sync %r9, 32;".replace("%r9", "1").as_str(), 32));
+    reports(
+        WARPS,
+        &exchange("", 32),
+        expect![
+            "race in kernel `kernel` at gemv.rs:21 (PTX line 19: `st.shared.u32 [%r1], %r0;`) by thread (32, 0, 0) of CTA (0, 0, 0): 4-byte store to shared memory around 0x80: nothing orders the two; the access is inside `cell` (0x0, 512 bytes); the other is the read at gemv.rs:22 (PTX line 23: `mad.lo.u32 %r2, %r2, 4, %r3; ld.shared.u32 %r4, [%r2];`) by thread (0, 0, 0) of CTA (0, 0, 0)"
+        ],
+    );
+    reports(
+        WARP,
+        &exchange("", 1),
+        expect![
+            "race in kernel `kernel` at gemv.rs:22 (PTX line 23: `mad.lo.u32 %r2, %r2, 4, %r3; ld.shared.u32 %r4, [%r2];`) by thread (0, 0, 0) of CTA (0, 0, 0): 4-byte load from shared memory around 0x4: nothing orders the two; the access is inside `cell` (0x0, 512 bytes); the other is the write at gemv.rs:21 (PTX line 19: `st.shared.u32 [%r1], %r0;`) by thread (1, 0, 0) of CTA (0, 0, 0)"
+        ],
+    );
+}
+
+#[test]
+fn only_members_of_the_mask_meet() {
+    let half = "setp.lt.u32 %q, %r0, 16; @!%q bra REST; bar.warp.sync 0xffff; REST:";
+    let reader = "@!%q bra END; xor.b32 %r2, %r0, 1; mov.u32 %r3, cell; mad.lo.u32 %r2, %r2, 4, %r3; ld.shared.u32 %r4, [%r2]; END:";
+    clean(WARP, &format!("st.shared.u32 [%r1], %r0; {half} {reader}"));
+    let others = reader.replace("@!%q", "@%q");
+    assert_eq!(races(WARP, &format!("st.shared.u32 [%r1], %r0; {half} {others}")).thread, [16, 0, 0]);
+}
+
+#[test]
+fn shuffles_and_votes_order_no_memory() {
+    races(WARP, &exchange("shfl.sync.bfly.b32 %r5, %r0, 1, 31, -1;", 1));
+    races(WARP, &exchange("vote.sync.ballot.b32 %r5, %p, -1;", 1));
+    races(WARP, &exchange("redux.sync.add.u32 %r5, %r0, -1;", 1));
+}
+
+#[test]
+fn reads_come_before_the_writes_that_follow_a_barrier() {
+    let body = |between: &str| {
+        format!(
+            "@%p st.shared.u32 [cell], %r0; bar.sync 0; ld.shared.u32 %r2, [cell]; {between} @%p st.shared.u32 [cell], %r0;"
+        )
+    };
+    clean(WARPS, &body("bar.sync 0;"));
+    reports(
+        WARPS,
+        &body(""),
+        expect![
+            "race in kernel `kernel` at gemv.rs:20 (PTX line 17: `@%p st.shared.u32 [cell], %r0; bar.sync 0; ld.shared.u32 %r2, [cell];  @%p st.shared.u32 [cell], %r0;`) by thread (0, 0, 0) of CTA (0, 0, 0): 4-byte store to shared memory around 0x0: nothing orders the two; the access is inside `cell` (0x0, 512 bytes); the other is the read at gemv.rs:20 (PTX line 17: `@%p st.shared.u32 [cell], %r0; bar.sync 0; ld.shared.u32 %r2, [cell];  @%p st.shared.u32 [cell], %r0;`) by thread (1, 0, 0) of CTA (0, 0, 0)"
+        ],
+    );
+    // All readers count, not just the last.
+    let other = body("bar.warp.sync -1; setp.eq.u32 %p, %r0, 32;");
+    assert_eq!(races(WARPS, &other).other.and_then(|other| other.thread), Some([0, 0, 0]));
+}
+
+#[test]
+fn arrivals_are_released_and_not_acquired() {
+    // Warp 0 writes and arrives, warp 1 waits and reads; then the other way round.
+    let body = |writer: &str, reader: &str| {
+        format!(
+            "setp.ge.u32 %q, %r0, 32; @%q bra READ; st.shared.u32 [%r1], %r0; {writer} ret;
+            READ: {reader} ld.shared.u32 %r2, [%r1-128];"
+        )
+    };
+    clean(WARPS, &body("bar.arrive 1, 64;", "bar.sync 1, 64;"));
+    clean(WARPS, &body("bar.sync 1, 64;", "bar.sync 1, 64;"));
+    races(WARPS, &body("bar.sync 1, 64;", "bar.arrive 1, 64;"));
+}
+
+#[test]
+fn lanes_of_one_store_agree() {
+    clean(WARP, "mov.u32 %r2, 7; st.shared.u32 [cell], %r2;");
+    reports(
+        WARP,
+        "st.shared.u32 [cell], %r0;",
+        expect![
+            "race in kernel `kernel` at gemv.rs:20 (PTX line 17: `st.shared.u32 [cell], %r0;`) by thread (1, 0, 0) of CTA (0, 0, 0): lanes 0 and 1 store different values to the same place"
+        ],
+    );
+    races(
+        WARP,
+        "and.b32 %r2, %r0, 1; mad.lo.u32 %r2, %r2, 2, %r1; mov.b64 %x1, {%r0, %r0}; and.b32 %r2, %r2, 0xff8; st.shared.u64 [%r2], %x1;",
+    );
+    // But two stores do not come together, whatever they store.
+    races(WARPS, "mov.u32 %r2, 7; st.shared.u32 [cell], %r2;");
+}
+
+#[test]
+fn bytes_of_a_word_are_told_apart() {
+    let body = |end: &str| {
+        format!(
+            "mov.u32 %r2, cell; add.u32 %r2, %r2, %r0; st.shared.u8 [%r2], %r0; ld.shared.u8 %r3, [%r2]; {end}"
+        )
+    };
+    clean(WARPS, &body(""));
+    clean(WARPS, &body("bar.sync 0; ld.shared.u32 %r3, [cell]; bar.sync 0; @%p st.shared.u32 [cell], %r0;"));
+    races(WARPS, &body("ld.shared.u32 %r3, [cell];"));
+    races(WARPS, &body("@%p st.shared.u16 [cell], %r0;"));
+}
+
+#[test]
+fn atomic_operations_do_not_race_with_each_other() {
+    clean(
+        WARPS,
+        "@%p st.shared.u32 [flag], %r0; bar.sync 0; atom.shared.add.u32 %r2, [flag], 1; bar.sync 0; ld.shared.u32 %r3, [flag];",
+    );
+    races(
+        WARPS,
+        "atom.shared.exch.b32 %r2, [%r1], 1; bar.warp.sync -1; ld.shared.u32 %r3, [cell];"
+            .replace("exch.b32 %r2, [%r1], 1", "exch.b32 %r2, [cell], 1")
+            .replace("atom.shared", "@%p st.shared.u32 [cell], %r0; bar.sync 0; atom.shared")
+            .as_str(),
+    );
+    clean(CTAS, "red.global.add.u32 [%data], 1;");
+    clean(CTAS, "atom.global.relaxed.gpu.add.u32 %r2, [%data], 1;");
+    races(CTAS, "atom.global.relaxed.cta.add.u32 %r2, [%data], 1;");
+    races(CTAS, "red.global.add.u32 [%data], 1; bar.warp.sync -1; ld.global.u32 %r2, [%data];");
+}
+
+/// Warp 0 writes a word and then a flag, which warp 1 polls before it reads the word.
+fn flagged(write: &str, read: &str) -> String {
+    format!(
+        "mov.u32 %r2, 0; mov.u32 %r3, 1; @%p st.shared.u32 [flag], %r2; bar.sync 0;
+        setp.ge.u32 %q, %r0, 32; @%q bra POLL; @!%p ret; st.shared.u32 [cell], %r3; {write} ret;
+        POLL: {read} setp.eq.u32 %q, %r4, 0; @%q bra POLL; AFTER ld.shared.u32 %r5, [cell];"
+    )
+}
+
+#[test]
+fn flags_with_release_and_acquire() {
+    let both = |write: &str, read: &str, after: &str| flagged(write, read).replace("AFTER", after);
+    let (release, acquire) =
+        ("st.release.cta.shared.u32 [flag], %r3;", "ld.acquire.cta.shared.u32 %r4, [flag];");
+    let (volatile, poll) = ("st.volatile.shared.u32 [flag], %r3;", "ld.volatile.shared.u32 %r4, [flag];");
+    let fence = "membar.cta;";
+    let fenced = format!("{fence} {volatile}");
+    clean(WARPS, &both(release, acquire, ""));
+    clean(WARPS, &both(&fenced, poll, fence));
+    clean(WARPS, &both(&fenced, acquire, ""));
+    clean(
+        WARPS,
+        &both(
+            "atom.release.cta.shared.exch.b32 %r4, [flag], 1;",
+            "atom.acquire.cta.shared.or.b32 %r4, [flag], 0;",
+            "",
+        ),
+    );
+    races(WARPS, &both(volatile, poll, fence));
+    races(WARPS, &both(&fenced, poll, ""));
+    races(WARPS, &both(release, poll, ""));
+    races(WARPS, &both("st.relaxed.cta.shared.u32 [flag], %r3;", acquire, ""));
+    // A plain flag races itself.
+    assert_eq!(
+        races(WARPS, &both(&format!("{fence} st.shared.u32 [flag], %r3;"), poll, fence)).address,
+        Some(0x208)
+    );
+}
+
+/// Every CTA writes its word; the last one to count itself reads them all, and resets the counter.
+fn join(before: &str, after: &str) -> String {
+    format!(
+        "mov.u32 %r2, %ctaid.x; mad.wide.u32 %x1, %r2, 4, %data; @!%p ret; st.global.u32 [%x1+128], %r2;
+        {before} atom.global.add.u32 %r3, [%data], 1; {after} setp.ne.u32 %q, %r3, 2; @%q ret;
+        ld.global.u32 %r4, [%data+128]; ld.global.u32 %r5, [%data+132]; mov.u32 %r6, 1; st.global.u32 [%data], %r6;"
+    )
+}
+
+#[test]
+fn ctas_that_meet_at_a_counter() {
+    let fence = "fence.acq_rel.gpu;";
+    clean(CTAS, &join(fence, fence));
+    reports(
+        CTAS,
+        &join("", fence),
+        expect![
+            "race in kernel `kernel` at gemv.rs:20 (PTX line 19: `ld.global.u32 %r4, [%data+128]; ld.global.u32 %r5, [%data+132]; mov.u32 %r6, 1; st.global.u32 [%data], %r6;`) by thread (0, 0, 0) of CTA (1, 0, 0): a read of global memory around 0x7f0000000080: nothing orders it with that of another CTA; the access is inside `data` (0x7f0000000000, 256 bytes); the other is the write at gemv.rs:20 (PTX line 17: `mov.u32 %r2, %ctaid.x; mad.wide.u32 %x1, %r2, 4, %data; @!%p ret; st.global.u32 [%x1+128], %r2;`) by thread (0, 0, 0) of CTA (0, 0, 0)"
+        ],
+    );
+    races(CTAS, &join(fence, ""));
+    races(CTAS, &join("fence.acq_rel.cta;", fence));
+    let ordered = join("", "").replace("atom.global", "atom.acq_rel.gpu.global");
+    clean(CTAS, &ordered);
+    races(CTAS, &ordered.replace("acq_rel", "acquire"));
+    races(CTAS, &ordered.replace("acq_rel", "release"));
+    // Other threads of the CTA are heard of through barriers that come before the fence, not after it.
+    let by_all = |between: &str| {
+        format!(
+            "mov.u32 %r2, %ctaid.x; mad.wide.u32 %x1, %r2, 120, %x0; setp.lt.u32 %q, %r0, 30; @%q st.global.u32 [%x1], %r2;
+            {between} atom.global.add.u32 %r3, [%data+252], 1; {fence} setp.ne.u32 %q, %r3, 2; @%q ret;
+            ld.global.u32 %r4, [%data+8]; ld.global.u32 %r5, [%data+128];"
+        )
+    };
+    clean(CTAS, &by_all("bar.sync 0; @!%p ret; fence.acq_rel.gpu;"));
+    races(CTAS, &by_all("fence.acq_rel.gpu; bar.sync 0; @!%p ret;"));
+    races(CTAS, &by_all("@!%p ret; fence.acq_rel.gpu;"));
+}
+
+#[test]
+fn ctas_that_overlap() {
+    clean(CTAS, "ld.global.u32 %r2, [%x0];");
+    reports(
+        CTAS,
+        ".loc 1 21 1\nst.global.u32 [%x0], %r0;",
+        expect![
+            "race in kernel `kernel` at gemv.rs:21 (PTX line 18: `st.global.u32 [%x0], %r0;`) by thread (0, 0, 0) of CTA (1, 0, 0): a write to global memory around 0x7f0000000000: nothing orders it with that of another CTA; the access is inside `data` (0x7f0000000000, 256 bytes); the other is the write at gemv.rs:21 (PTX line 18: `st.global.u32 [%x0], %r0;`) by thread (0, 0, 0) of CTA (0, 0, 0)"
+        ],
+    );
+    let own = "mov.u32 %r2, %ctaid.x; mad.wide.u32 %x1, %r2, 128, %x0; st.global.u32 [%x1], %r0;";
+    clean(CTAS, own);
+    clean(CTAS, &format!("{own} ld.global.u32 %r3, [%x1];"));
+    reports(
+        CTAS,
+        &format!("{own} @%p ld.global.u32 %r3, [%data+128];"),
+        expect![
+            "race in kernel `kernel` at gemv.rs:20 (PTX line 17: `mov.u32 %r2, %ctaid.x; mad.wide.u32 %x1, %r2, 128, %x0; st.global.u32 [%x1], %r0; @%p ld.global.u32 %r3, [%data+128];`) by thread (0, 0, 0) of CTA (1, 0, 0): a write to global memory around 0x7f0000000080: nothing orders it with that of another CTA; the access is inside `data` (0x7f0000000000, 256 bytes); the other is the read at gemv.rs:20 (PTX line 17: `mov.u32 %r2, %ctaid.x; mad.wide.u32 %x1, %r2, 128, %x0; st.global.u32 [%x1], %r0; @%p ld.global.u32 %r3, [%data+128];`) by thread (0, 0, 0) of CTA (0, 0, 0)"
+        ],
+    );
+    // Bytes of one word.
+    clean(
+        CTAS,
+        "mov.u32 %r2, %ctaid.x; cvt.u64.u32 %x1, %r2; add.u64 %x1, %x1, %data; @%p st.global.u8 [%x1+2], %r2;",
+    );
+}
+
+#[test]
+fn global_memory_within_a_cta() {
+    let body = |between: &str| {
+        format!(
+            "st.global.u32 [%x0], %r0; {between} xor.b32 %r2, %r0, 33; mad.wide.u32 %x1, %r2, 4, %data; ld.global.u32 %r3, [%x1];"
+        )
+    };
+    clean(WARPS, &body("bar.sync 0;"));
+    races(WARPS, &body(""));
+    races(WARPS, &body("membar.gl;"));
+}
+
+#[test]
+fn copies_in_groups_are_their_threads_deeds() {
+    let body = |between: &str, mask: u32| {
+        format!(
+            "cp.async.ca.shared.global [%r1], [%x0], 4; cp.async.commit_group; {between}
+            xor.b32 %r2, %r0, {mask}; mov.u32 %r3, cell; mad.lo.u32 %r2, %r2, 4, %r3; ld.shared.u32 %r4, [%r2];"
+        )
+    };
+    clean(WARPS, &body("cp.async.wait_group 0;", 0));
+    clean(WARPS, &body("cp.async.wait_group 0; bar.sync 0;", 32));
+    races(WARPS, &body("cp.async.wait_group 0;", 1));
+    // Refilled before another thread is known to have read.
+    let again = "cp.async.ca.shared.global [%r1], [%x0], 4; cp.async.wait_all;";
+    clean(WARPS, &format!("{} bar.sync 0; {again}", body("cp.async.wait_group 0; bar.sync 0;", 32)));
+    races(WARPS, &format!("{} {again}", body("cp.async.wait_group 0; bar.sync 0;", 32)));
+}
+
+const INIT: &str =
+    "@%p mbarrier.init.shared.b64 [gate], 1; @%p fence.mbarrier_init.release.cluster; bar.sync 0;";
+const FILL: &str = "@%p mbarrier.arrive.expect_tx.shared::cta.b64 _, [gate], 128;
+    @%p cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [cell], [%data], 128, [gate];";
+const READ: &str = "ld.shared.u32 %r4, [cell];";
+
+fn wait(label: &str, parity: u32) -> String {
+    format!("{label}: mbarrier.try_wait.parity.shared.b64 %q, [gate], {parity}; @!%q bra {label};")
+}
+
+#[test]
+fn bulk_copies_are_seen_by_those_who_wait() {
+    let all = wait("FULL", 0);
+    clean(WARPS, &[INIT, FILL, &all, READ].join("\n"));
+    // Thread 0 waits, the others take its word for it, or do not.
+    let one = "@!%p bra REST; FULL: mbarrier.try_wait.parity.shared.b64 %q, [gate], 0; @!%q bra FULL; REST:";
+    clean(WARPS, &[INIT, FILL, one, "bar.sync 0;", READ].join("\n"));
+    reports(
+        WARP,
+        &[INIT, FILL, one, READ].join("\n"),
+        expect![
+            "race in kernel `kernel` at gemv.rs:20 (PTX line 21: `ld.shared.u32 %r4, [cell];`) by thread (1, 0, 0) of CTA (0, 0, 0): 4-byte load from shared memory around 0x0: the thread does not know that copy to be complete; the access is inside `cell` (0x0, 512 bytes); the other is the write at gemv.rs:20 (PTX line 19: `@%p cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [cell], [%data], 128, [gate];`) by an asynchronous copy of CTA (0, 0, 0)"
+        ],
+    );
+}
+
+#[test]
+fn stages_are_refilled_when_they_are_released() {
+    let (first, second) = (wait("FIRST", 0), wait("SECOND", 1));
+    let twice = |between: &str| [INIT, FILL, &first, READ, between, FILL, &second, READ].join("\n");
+    clean(WARPS, &twice("bar.sync 0;"));
+    reports(
+        WARPS,
+        &twice(""),
+        expect![
+            "race in kernel `kernel` at gemv.rs:20 (PTX line 24: `@%p cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [cell], [%data], 128, [gate];`) by thread (0, 0, 0) of CTA (0, 0, 0): 128-byte store to shared memory around 0x0: nothing orders the two; the access is inside `cell` (0x0, 512 bytes); the other is the read at gemv.rs:20 (PTX line 21: `ld.shared.u32 %r4, [cell];`) by thread (32, 0, 0) of CTA (0, 0, 0)"
+        ],
+    );
+    races(WARPS, &twice("bar.warp.sync -1;"));
+}
+
+#[test]
+fn mbarriers_are_initialised_before_they_are_used() {
+    let all = wait("FULL", 0);
+    let race = races(WARPS, &[&INIT.replace("bar.sync 0;", ""), FILL, &all, READ].join("\n"));
+    expect!["race in kernel `kernel` at gemv.rs:20 (PTX line 20: `FULL: mbarrier.try_wait.parity.shared.b64 %q, [gate], 0; @!%q bra FULL;`) by thread (1, 0, 0) of CTA (0, 0, 0): the mbarrier at shared 0x200 (`gate`) is used, and nothing orders that with its initialisation; the access is inside `gate` (0x200, 8 bytes); the other is the write at gemv.rs:20 (PTX line 17: `@%p mbarrier.init.shared.b64 [gate], 1; @%p fence.mbarrier_init.release.cluster;`) by thread (0, 0, 0) of CTA (0, 0, 0)"].assert_eq(&race.to_string());
+    let finding =
+        run(&[&INIT.replace("@%p fence.mbarrier_init.release.cluster;", ""), FILL, &all].join("\n"), WARPS);
+    let finding = finding.expect_err("a fence is missing");
+    assert_eq!(finding.kind, FindingKind::ProxyFence);
+    expect!["a bulk copy signals the mbarrier at shared 0x200 (`gate`), and neither `fence.mbarrier_init` nor `fence.proxy.async` follows its initialisation"].assert_eq(&finding.detail);
+    clean(
+        WARPS,
+        &[&INIT.replace("fence.mbarrier_init.release.cluster", "fence.proxy.async"), FILL, &all].join("\n"),
+    );
+}
+
+#[test]
+fn instructions_and_bulk_copies_need_a_proxy_fence_between() {
+    let all = wait("FULL", 0);
+    let kind = |between: &str| {
+        run(&[INIT, "st.shared.u32 [%r1], %r0;", between, FILL, &all].join("\n"), WARPS).err().map(|f| f.kind)
+    };
+    assert_eq!(kind("fence.proxy.async; bar.sync 0;"), None);
+    assert_eq!(kind("bar.sync 0; fence.proxy.async.shared::cta;"), None);
+    assert_eq!(kind("bar.sync 0;"), Some(FindingKind::ProxyFence));
+    assert_eq!(kind("fence.proxy.async;"), Some(FindingKind::Race));
+    let out = |between: &str, after: &str| {
+        let body = format!(
+            "@%p st.shared.v4.u32 [cell], {{%r0, %r0, %r0, %r0}}; {between}
+            @%p cp.async.bulk.global.shared::cta.bulk_group [%data], [cell], 16; @%p cp.async.bulk.commit_group; {after}
+            @%p cp.async.bulk.wait_group 0;"
+        );
+        run(&body, WARPS).err().map(|finding| finding.kind)
+    };
+    assert_eq!(out("fence.proxy.async;", ""), None);
+    assert_eq!(out("", ""), Some(FindingKind::ProxyFence));
+    // Global memory that a copy in flight is about to write.
+    assert_eq!(out("fence.proxy.async;", "@%p ld.global.u32 %r2, [%data];"), Some(FindingKind::Race));
+    assert_eq!(out("fence.proxy.async;", "@%p ld.global.u32 %r2, [%data+16];"), None);
+}
+
+#[test]
+fn sources_of_bulk_copies_are_left_alone() {
+    let all = wait("FULL", 0);
+    let store = "@%p st.global.u32 [%data+124], %r0;";
+    clean(WARPS, &[INIT, FILL, &all, store].join("\n"));
+    races(WARPS, &[INIT, FILL, store, &all].join("\n"));
+    let own = "mov.u32 %r7, %ctaid.x; mad.wide.u32 %x1, %r7, 128, %data;";
+    let ctas = |to: &str| {
+        format!("{own} {INIT} {} {all} @%p st.global.u32 [{to}], %r0;", FILL.replace("%data", "%x1"))
+    };
+    clean(CTAS, &ctas("%x1+4"));
+    races(CTAS, &ctas("%data+132").replace("@%p st", "setp.eq.and.u32 %p, %r7, 0, %p; @%p st"));
+}
+
+#[test]
+fn nobody_looks_without_the_check() {
+    let options = Options { checks: Checks { races: false, ..Checks::ALL }, ..Options::default() };
+    let text = kernel("", "st.global.u32 [%data], 1;");
+    launch_with(&text, LaunchConfig::linear(4, 64), &mut words(64, 1), &options).expect("no finding");
+    launch_with(&text, LaunchConfig::linear(4, 64), &mut words(64, 1), &Options::default())
+        .expect_err("a race");
+}
