@@ -10,6 +10,7 @@ use crate::layout::{Layout, Uniform};
 use crate::module::ParseError;
 use crate::profile::Role;
 use crate::types::{Ty, Width};
+use crate::watch::Watch;
 
 /// An instruction's place in the PTX and in the kernel's own source.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +35,7 @@ pub(crate) struct Code {
     /// What each instruction is to a profile.
     pub(crate) roles: Vec<Role>,
     pub(crate) audits: Vec<Audit>,
+    pub(crate) watches: Vec<Watch>,
     /// Operands of the instructions that have more than fit into [`Inst::slots`].
     lists: Vec<Box<[u32]>>,
     /// How many registers have a dynamic initialisation mask.
@@ -50,6 +52,7 @@ impl Code {
             places: Vec::new(),
             roles: Vec::new(),
             audits: Vec::new(),
+            watches: Vec::new(),
             lists: Vec::new(),
             tracked: 0,
             layout: Layout::new(Vec::new(), 0),
@@ -119,6 +122,9 @@ pub(crate) fn decode(
     let mut insts = decoder.instructions()?;
     let (audits, tracked) = audits(&mut insts, &effects, &suspects);
     count_straight(&mut insts, &cfg);
+    let slot = |&register: &RegId| decoder.layout.register(register);
+    let watch = |(ast, effect): (_, &Effects)| Watch::new(ast, effect.writes.iter().map(slot));
+    let watches = function.body.iter().zip(&effects).map(watch).collect();
     Ok(Code {
         insts,
         places: function
@@ -128,6 +134,7 @@ pub(crate) fn decode(
             .collect(),
         roles: function.body.iter().map(Role::of).collect(),
         audits,
+        watches,
         lists: decoder.lists,
         tracked,
         layout: decoder.layout,

@@ -32,6 +32,10 @@ pub enum FindingKind {
     Mbarrier,
     /// Two accesses of one place, one of them a write, that nothing orders.
     Race,
+    /// A result that is infinite or not a number, of operands that are all finite.
+    NotFinite,
+    /// An access at an address made of a 32-bit number that has wrapped.
+    WrappedAddress,
     /// A bulk copy of what an instruction wrote, without the fence that the two need between them.
     ProxyFence,
     /// A launch in programmatic order that touches what a launch before it may still be using, or that
@@ -175,6 +179,8 @@ impl fmt::Display for Finding {
             FindingKind::Mbarrier => "misused mbarrier",
             FindingKind::ProgrammaticDependency => "unawaited dependency",
             FindingKind::Race => "race",
+            FindingKind::NotFinite => "not finite",
+            FindingKind::WrappedAddress => "wrapped address",
             FindingKind::ProxyFence => "missing proxy fence",
         };
         write!(f, "{what} in kernel `{}`", self.kernel)?;

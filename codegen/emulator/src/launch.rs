@@ -42,13 +42,20 @@ pub struct Checks {
     pub memory: bool,
     /// Accesses that race.
     pub races: bool,
+    /// Single and double precision results that are infinite or not a number, of finite operands: whatever first makes
+    /// one. Kernels may mean it.
+    pub values: bool,
+    /// Addresses made of 32-bit sums and products that have wrapped: that fit neither as an unsigned number nor as a
+    /// signed one, and went into the address by additions, multiplications and conversions alone. What has been
+    /// masked or shifted right, as hashes are, may wrap.
+    pub overflow: bool,
 }
 
 impl Checks {
-    /// All that is wrong whatever the kernel is for.
-    pub const ALL: Checks = Checks { memory: true, races: true };
+    /// All that is wrong whatever the kernel is for: memory and races.
+    pub const ALL: Checks = Checks { memory: true, races: true, values: false, overflow: false };
     /// Only what is always checked.
-    pub const NONE: Checks = Checks { memory: false, races: false };
+    pub const NONE: Checks = Checks { memory: false, races: false, values: false, overflow: false };
 }
 
 impl Default for Checks {
@@ -72,7 +79,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { threads: 0, checks: Checks::ALL, profile: false, instruction_limit: 1 << 30 }
+        Options { threads: 0, checks: Checks::default(), profile: false, instruction_limit: 1 << 30 }
     }
 }
 
@@ -141,6 +148,8 @@ pub(crate) fn run_in<'a>(
         dynamic_shared: config.dynamic_shared,
         checks: options.checks.memory,
         profile: options.profile,
+        watches: options.checks,
+        watched: crate::watch::instructions(kernel, options.checks),
         races: options.checks.races.then(Grid::default),
         instruction_limit: options.instruction_limit,
         resolver: crate::exec::resolve::resolver(),

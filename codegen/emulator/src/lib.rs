@@ -69,13 +69,35 @@
 //! that does not try again. Until then the bytes that a copy writes count as not written, nobody may
 //! write them, and nobody may write the bytes of shared memory that a copy reads: either is a finding
 //! ([`FindingKind::AsyncCopy`]), as is a CTA that ends with copies in flight. A copy that is complete is
-//! so for all threads; that each of them has synchronised with whoever waited is not checked. Neither are
-//! the proxy fences, nor who reads global memory that a bulk copy is about to write.
+//! so for the threads that have found its phase complete, or have synchronised with one that has: any other's
+//! access is a race.
 //!
 //! mbarriers have phases, pending arrivals and transaction bytes; their misuse is a finding
 //! ([`FindingKind::Mbarrier`]). A warp whose wait fails lets the others run. When all warps of a CTA wait
 //! and nothing in flight can release one, the run stops at once with a [`FindingKind::Deadlock`] that
 //! tells who waits for what.
+//!
+//! # Races
+//!
+//! Two accesses that touch a byte, one of which writes, must be ordered, or both be strong (`.relaxed`,
+//! `.volatile` or more, atomics) at a scope that has both threads; else they are a finding
+//! ([`FindingKind::Race`]) that names both, with their threads and lines. What orders them is what the ISA says:
+//!
+//! - program order, of one thread: lanes of a warp are as far apart as any two threads, lockstep or not;
+//! - `bar` and `barrier`, by the threads that take part (who arrives only is not told anything), and
+//!   `bar.warp.sync` by the lanes of its mask. Shuffles, votes and the like order no memory;
+//! - an mbarrier: from arrivals to those who find the phase complete (`.relaxed` forms order nothing), and from
+//!   the copies that the phase waited for. `cp.async.wait_group` tells the thread that executes it;
+//! - a release and the acquire that reads from it: as modifiers, or as a fence before a strong write and one
+//!   after the strong read. Fences and accesses of the CTA's scope tell no other CTA. What a thread's fence
+//!   releases is what it knew then: what others tell it later, at a barrier, needs a fence after that;
+//! - the kernel's start and end.
+//!
+//! Lanes that store one value to one place in one instruction do no harm. Races are found by what could have
+//! come in either order, not by what did: a run has the same findings however its threads took turns, so far as
+//! they then do the same. Of strong writes to one place the last is remembered. Bulk copies need a proxy fence
+//! between them and what instructions wrote, and after the initialisation of their mbarrier
+//! ([`FindingKind::ProxyFence`]).
 //!
 //! # Programmatic dependent launch
 //!
@@ -123,6 +145,7 @@ mod races;
 mod schedule;
 mod types;
 mod warp;
+mod watch;
 
 pub use finding::{Finding, FindingKind, Neighbour, OtherAccess, SourceLine, Space};
 pub use launch::{Checks, LaunchConfig, Options, Stats, run};

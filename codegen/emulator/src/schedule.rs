@@ -316,6 +316,7 @@ impl Cta {
 /// Runs one warp until it waits, ends, faults, yields or has had its turn.
 fn run_warp(warp: &mut Warp, cta: &mut CtaState, worker: &mut Worker, launch: &Launch<'_>) -> Flow {
     let code = &launch.kernel.code;
+    let insts = if launch.watched.is_empty() { &code.insts } else { &launch.watched };
     let mut m = Machine { warp, active: 0, cta, worker, launch };
     let mut lanes = 0u64;
     let start = m.worker.clock;
@@ -329,7 +330,7 @@ fn run_warp(warp: &mut Warp, cta: &mut CtaState, worker: &mut Worker, launch: &L
         if m.worker.clock - start >= WARP_TURN {
             break Flow::Next;
         }
-        let rest = &code.insts[m.warp.pc..];
+        let rest = &insts[m.warp.pc..];
         let flow = match rest[0].straight {
             straight if straight > 0 && !profiled => {
                 run_straight(&mut m, &rest[..straight as usize], &mut lanes)

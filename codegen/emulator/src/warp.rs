@@ -65,6 +65,8 @@ pub(crate) struct Warp {
     pub(crate) waiting: bool,
     /// The lanes for which the launches before this one are complete.
     pub(crate) waited: u32,
+    /// By slot: the lanes in which a number has wrapped, if somebody looks at that.
+    wrapped: Vec<u32>,
     /// The last wait for an mbarrier that failed.
     pub(crate) stalled: Option<Stalled>,
     /// The instruction at which the warp's last lanes exited.
@@ -87,6 +89,7 @@ impl Warp {
             stack: Vec::new(),
             waiting: false,
             waited: 0,
+            wrapped: Vec::new(),
             stalled: None,
             exited_at: 0,
         }
@@ -105,6 +108,18 @@ impl Warp {
         self.stack.clear();
         self.waiting = false;
         self.stalled = None;
+        self.wrapped.fill(0);
+    }
+
+    /// The lanes in which the register at a slot has wrapped.
+    pub(crate) fn wrapped_mut(&mut self, slot: u32) -> &mut u32 {
+        /// Registers of 16 bits and more are this far apart.
+        const APART: usize = 64;
+        let index = slot as usize / APART;
+        if self.wrapped.len() <= index {
+            self.wrapped.resize(index + 1, 0);
+        }
+        &mut self.wrapped[index]
     }
 
     /// The lanes of `taken` go to `target`, the others on; they meet at `reconvergence`.

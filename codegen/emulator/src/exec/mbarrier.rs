@@ -176,7 +176,7 @@ fn wait(m: &mut Machine<'_>, i: &Inst) -> Flow {
         };
         let (under_way, mut shared) = m.cta.under_way(m.launch.checks);
         let completed = under_way.complete_ripe(&mut shared, address);
-        if m.cta.races.is_some() && !races::waits(m, lane, address) {
+        if m.cta.races.is_some() && !races::waits(m, lanes, address) {
             return Flow::Fault;
         }
         let Some(mbarrier) = m.cta.asynchronous.mbarrier(address) else {

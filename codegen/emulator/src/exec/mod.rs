@@ -110,6 +110,9 @@ pub(crate) struct Launch<'a> {
     pub(crate) checks: bool,
     /// Whether instructions are counted one by one.
     pub(crate) profile: bool,
+    pub(crate) watches: crate::launch::Checks,
+    /// The instructions, if not the kernel's own: see [`crate::watch`].
+    pub(crate) watched: Vec<Inst>,
     pub(crate) instruction_limit: u64,
     pub(crate) resolver: resolve::Resolver,
     /// Where the module's variables are.

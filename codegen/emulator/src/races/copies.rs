@@ -11,15 +11,16 @@ use crate::exec::resolve::Access;
 use crate::exec::{Machine, lanes_of};
 use crate::finding::Space;
 
-/// A bulk copy's source in global memory.
-pub(super) struct Source {
-    pub(super) from: u64,
-    pub(super) bytes: u64,
-    pub(super) by: Mark,
-    /// The number of its mbarrier, and when its phase was completed; later than all that is known until then.
-    pub(super) slot: usize,
-    pub(super) done: u32,
+/// A copy's source in global memory.
+struct Source {
+    from: u64,
+    bytes: u64,
+    by: Mark,
+    /// The lanes that copy, equally much each, one after the other.
+    lanes: u32,
     shared: u64,
+    /// Whose deed the copy is, and when it was complete; none while it is in flight.
+    done: Option<Mark>,
 }
 
 /// The target in global memory of a bulk copy in flight.
@@ -33,7 +34,7 @@ struct Target {
 /// Bulk copies of a CTA.
 #[derive(Default)]
 pub(super) struct Copies {
-    pub(super) sources: Vec<Source>,
+    sources: Vec<Source>,
     targets: Vec<Target>,
 }
 
@@ -99,8 +100,20 @@ impl Races {
             return None;
         }
         let clock = &self.sync.knowledge(warp, lane).own;
-        let early = |source: &&super::copies::Source| {
-            overlap(range, (source.from, source.bytes)) && !clock.knows_phase(source.slot, source.done)
+        let over = |source: &Source, done: Mark| {
+            if done.is_engine() {
+                return clock.knows_phase(done.number(), done.time);
+            }
+            let mut parts = (0..).zip(lanes_of(source.lanes)).filter(|(part, _)| {
+                let each = source.bytes / source.lanes.count_ones() as u64;
+                overlap(range, (source.from + part * each, each))
+            });
+            parts.all(|(_, part)| {
+                (done.warp(), part as u32) == (warp, lane) || clock.knows(done.warp(), 1 << part, done.time)
+            })
+        };
+        let early = |source: &&Source| {
+            overlap(range, (source.from, source.bytes)) && !source.done.is_some_and(|done| over(source, done))
         };
         let source = self.copies.sources.iter().find(early)?;
         Some(Conflict { mark: engine(source.by), writes: false })
@@ -193,10 +206,15 @@ pub(crate) fn issue_bulk(m: &mut Machine<'_>, lane: usize, bulk: Bulk) -> bool {
     let outcome = races.check_bulk(warp, lane as u32, pc, bulk);
     let Bulk { shared, global, bytes, gate } = bulk;
     let by = Mark { time: races.sync.now(warp), who: (warp * LANES + lane) as u32, pc };
-    match gate.map(|gate| races.sync.gate(gate).map_or(0, |gate| gate.slot)) {
-        Some(slot) => {
-            races.copies.sources.push(Source { from: global, bytes, by, slot, done: u32::MAX, shared });
-        }
+    match gate {
+        Some(_) => races.copies.sources.push(Source {
+            from: global,
+            bytes,
+            by,
+            lanes: 1 << lane,
+            shared,
+            done: None,
+        }),
         None => races.copies.targets.push(Target { to: global, bytes, by, shared }),
     }
     m.cta.races = Some(races);
@@ -231,8 +249,12 @@ pub(crate) fn issue_grouped(
     if copied > 0 && found.is_none() {
         let sources = run(at.1);
         let what = Touch { space: Space::Global, access: Access::Load, addresses: &sources, bytes: copied };
-        let early = races.each(who, &what, Pass::Read);
+        let early = races.each(who, &what, Pass::CheckRead);
         let early = early.or_else(|| races.touch_copied(who, Access::Load, &sources, copied));
+        let first = lanes.trailing_zeros();
+        let by = Mark { time: races.sync.now(who.warp), who: (who.warp * LANES) as u32 + first, pc: who.pc };
+        let bytes = copied * lanes.count_ones() as u64;
+        races.copies.sources.push(Source { from: at.1, bytes, by, lanes, shared: at.0, done: None });
         found = early.map(|found| ((Space::Global, Access::Load), found));
     }
     m.cta.races = Some(races);
@@ -253,16 +275,22 @@ pub(crate) fn complete(m: &mut Machine<'_>, gate: Option<u64>) {
     let finished = std::mem::take(&mut m.cta.finished);
     let Some(races) = m.cta.races.as_deref_mut() else { return };
     for copy in &finished {
-        let Some(slot) = gate.and_then(|gate| races.sync.gate(gate)).map(|gate| gate.slot) else {
-            races.note_grouped(copy);
-            continue;
+        let done = match gate.and_then(|gate| races.sync.gate(gate)).map(|gate| gate.slot as u32) {
+            Some(slot) => Mark { time: races.sync.engine_time(), who: ENGINE | slot, pc: copy.pc as u32 },
+            None => {
+                let thread = copy.warp * LANES + copy.lanes.trailing_zeros() as usize;
+                Mark { time: races.sync.now(copy.warp), who: thread as u32, pc: copy.pc as u32 }
+            }
         };
-        let time = races.sync.engine_time();
-        let mark = Mark { time, who: ENGINE | slot as u32, pc: copy.pc as u32 };
-        races.note_written(copy.shared, copy.bytes as u64, mark);
-        let ours = |source: &&mut Source| source.done == u32::MAX && source.shared == copy.shared;
-        if let Some(source) = races.copies.sources.iter_mut().find(ours) {
-            source.done = time;
+        let ours = |source: &&mut Source| {
+            source.done.is_none() && overlap((copy.shared, 1), (source.shared, source.bytes.max(1)))
+        };
+        if let Some(source) = races.copies.sources.iter_mut().rev().find(ours).filter(|_| copy.into_shared) {
+            source.done = Some(done);
+        }
+        match done.is_engine() {
+            true => races.note_written(copy.shared, copy.bytes as u64, done),
+            false => races.note_grouped(copy),
         }
     }
 }

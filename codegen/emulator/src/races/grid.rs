@@ -2,13 +2,14 @@
 //!
 //! What a CTA did to global memory is compared with the others' when it ends. Most CTAs never hear of one another:
 //! of those any two suffice that touched a byte. CTAs that have released something are all kept, with what was known
-//! of them and when.
+//! of them and when. What asynchronous copies read is left out: they bring whole tiles, of which nobody may use what
+//! another CTA is writing.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::clock::{Clocks, Time, join_clocks};
-use super::shadow::{ENGINE, GRANULE, Mark, Readers, STRONG, WIDE};
+use super::shadow::{GRANULE, Mark, Readers, STRONG, WIDE};
 use super::sync::Sync;
 use super::{PAGE, Races, Seen};
 
@@ -53,12 +54,21 @@ struct Record {
     bytes: u8,
     /// There are further records of the granule.
     more: bool,
+    /// There are two weak records of the whole granule, so that one more of a CTA that nobody can have heard of tells
+    /// nothing new.
+    enough: bool,
 }
 
-/// The first record of each granule of a page, of reads and of writes.
+/// The first record of each granule of a page, of reads and of writes; neither is there before it is needed.
 #[derive(Default)]
 struct Page {
     first: [Vec<Record>; 2],
+}
+
+impl Page {
+    fn first(&self, kind: usize, at: usize) -> Record {
+        self.first[kind].get(at).copied().unwrap_or_default()
+    }
 }
 
 /// What a CTA that has ended knew.
@@ -67,20 +77,10 @@ struct Ended {
     seen: Vec<Seen>,
 }
 
-/// A bulk copy's read: where, by whom, and what its completion is known by.
-#[derive(Clone, Copy)]
-struct Copied {
-    range: (u64, u64),
-    record: Record,
-    done: Mark,
-}
-
 #[derive(Default)]
 struct Marks {
     pages: HashMap<u64, Page>,
     more: HashMap<(u64, bool), Vec<Record>>,
-    written: HashSet<u64>,
-    copied: Vec<Copied>,
     ended: HashMap<u64, Ended>,
 }
 
@@ -125,129 +125,82 @@ impl Marks {
         for (index, part, writes, readers) in archive {
             archived.entry(index).or_default().push((part, writes, readers));
         }
+        let mut records = Vec::new();
         for page in touched {
             let Some(&(first, _)) = races.pages.get(&page) else { continue };
+            let mut all = self.pages.remove(&page).unwrap_or_default();
+            let mut clash = None;
             for at in 0..(PAGE / GRANULE) as usize {
                 let address = page * PAGE + at as u64 * GRANULE;
-                let mut records = archived.remove(&(first + at)).unwrap_or_default();
+                if !archived.is_empty() {
+                    records.extend(archived.remove(&(first + at)).unwrap_or_default());
+                }
                 races.global.visit(first + at, |part, writes, readers| records.push((part, writes, readers)));
-                for (bytes, writes, readers) in records {
-                    let record = Record { cta: cta + 1, readers, bytes, more: false };
-                    if let Some(clash) = self.add(address, record, writes, (keeps, mine)) {
-                        return Some(clash);
-                    }
+                for (bytes, writes, readers) in records.drain(..) {
+                    let record = Record { cta: cta + 1, readers, bytes, more: false, enough: false };
+                    clash = clash.or_else(|| self.add(&mut all, address, (record, writes), (keeps, mine)));
+                }
+                if clash.is_some() {
+                    return clash;
                 }
             }
+            self.pages.insert(page, all);
         }
-        let copied = std::mem::take(&mut races.copies.sources);
-        copied.iter().find_map(|source| {
-            let readers = Readers { mark: source.by, lanes: 1 << source.by.lane() };
-            let record = Record { cta: cta + 1, readers, bytes: 0xf, more: false };
-            let done = Mark { time: source.done, who: ENGINE | source.slot as u32, pc: source.by.pc };
-            self.add_copied(Copied { range: (source.from, source.bytes), record, done }, mine)
-        })
-    }
-
-    /// Compares a record with those of its granule and keeps it.
-    fn add(
-        &mut self,
-        address: u64,
-        record: Record,
-        writes: bool,
-        (keeps, mine): (bool, &Ended),
-    ) -> Option<Clash> {
-        let page = address / PAGE;
-        let at = (address % PAGE / GRANULE) as usize;
-        let others = [writes || self.written.contains(&page), writes];
-        for (kind, _) in [WRITES, READS].into_iter().zip(others).filter(|&(_, compare)| compare) {
-            let first =
-                self.pages.get(&page).and_then(|page| page.first[kind].get(at)).copied().unwrap_or_default();
-            let more = self.more.get(&(address, kind == WRITES)).filter(|_| first.more);
-            let all = std::iter::once(&first).chain(more.into_iter().flatten());
-            let other = all.filter(|other| other.cta != 0 && other.cta != record.cta);
-            let mut other = other.filter(|other| other.bytes & record.bytes != 0);
-            if let Some(other) =
-                other.find(|other| !self.ordered(address, (&record, writes, mine), (other, kind == WRITES)))
-            {
-                return Some(clash(address, (record, writes), (*other, kind == WRITES)));
-            }
-        }
-        if writes {
-            self.written.insert(page);
-            let early = |copied: &&Copied| {
-                copied.range.0 < address + GRANULE
-                    && address < copied.range.0 + copied.range.1
-                    && copied.record.cta != record.cta
-                    && !self.copy_ordered(copied, &record, mine)
-            };
-            if let Some(copied) = self.copied.iter().find(early) {
-                return Some(clash(address, (record, true), (copied.record, false)));
-            }
-        }
-        self.keep(address, record, writes, keeps);
         None
     }
 
-    fn keep(&mut self, address: u64, record: Record, writes: bool, keeps: bool) {
-        let first = &mut self.pages.entry(address / PAGE).or_default().first[writes as usize];
+    /// Compares a record with those of its granule and keeps it.
+    #[inline(always)]
+    fn add(
+        &mut self,
+        page: &mut Page,
+        address: u64,
+        (record, writes): (Record, bool),
+        (keeps, mine): (bool, &Ended),
+    ) -> Option<Clash> {
+        let at = (address % PAGE / GRANULE) as usize;
+        for kind in [WRITES, READS] {
+            let first = page.first(kind, at);
+            if first.cta == 0 || kind == READS && !writes || first.cta == record.cta && !first.more {
+                continue;
+            }
+            let more = if first.more { self.more.get(&(address, kind == WRITES)) } else { None };
+            let others = std::iter::once(&first).chain(more.into_iter().flatten());
+            let clashes = |other: &&Record| {
+                other.cta != record.cta
+                    && other.bytes & record.bytes != 0
+                    && !self.ordered(address, (&record, writes, mine), (other, kind == WRITES))
+            };
+            if let Some(other) = others.into_iter().find(clashes) {
+                return Some(clash(address, (record, writes), (*other, kind == WRITES)));
+            }
+        }
+        let first = &mut page.first[writes as usize];
         if first.is_empty() {
             first.resize((PAGE / GRANULE) as usize, Record::default());
         }
-        let first = &mut first[(address % PAGE / GRANULE) as usize];
+        let first = &mut first[at];
         if first.cta == 0 {
             *first = record;
-            return;
+        } else if keeps || !first.enough || record.readers.mark.who & STRONG != 0 {
+            self.keep(first, address, (record, writes), keeps);
         }
-        let weaker = |other: &Record| {
+        None
+    }
+
+    /// Keeps one record more of a granule, unless two of those there are say as much.
+    fn keep(&mut self, first: &mut Record, address: u64, (record, writes): (Record, bool), keeps: bool) {
+        let as_good = |other: &Record| {
             other.bytes & record.bytes == record.bytes
                 && (other.readers.mark.who ^ record.readers.mark.who) & STRONG == 0
         };
         let list = self.more.entry((address, writes)).or_default();
-        // Of CTAs that nobody can have heard of, two stand for all.
-        let alike = weaker(first) as usize + list.iter().filter(|other| weaker(other)).count();
+        let alike = as_good(first) as usize + list.iter().filter(|other| as_good(other)).count();
         if keeps || alike < 2 {
             first.more = true;
             list.push(record);
         }
-    }
-
-    fn add_copied(&mut self, copied: Copied, mine: &Ended) -> Option<Clash> {
-        let (start, bytes) = copied.range;
-        for page in start / PAGE..(start + bytes).div_ceil(PAGE) {
-            if !self.written.contains(&page) {
-                continue;
-            }
-            for address in
-                (start.max(page * PAGE)..(start + bytes).min((page + 1) * PAGE)).step_by(GRANULE as usize)
-            {
-                let first = self
-                    .pages
-                    .get(&page)
-                    .and_then(|p| p.first[WRITES].get((address % PAGE / GRANULE) as usize));
-                let more = self.more.get(&(address, true));
-                let all = first.into_iter().chain(more.into_iter().flatten());
-                let mut other = all.filter(|other| other.cta != 0 && other.cta != copied.record.cta);
-                let early = other.find(|other| {
-                    !known(&mine.history, &copied.record, other)
-                        && !self
-                            .ended
-                            .get(&(other.cta - 1))
-                            .is_some_and(|ended| knows_copy(&ended.history, other, &copied))
-                });
-                if let Some(other) = early {
-                    return Some(clash(address, (copied.record, false), (*other, true)));
-                }
-            }
-        }
-        self.copied.push(copied);
-        None
-    }
-
-    /// Whether a copy's read and a write of the CTA that has just ended are ordered.
-    fn copy_ordered(&self, copied: &Copied, write: &Record, mine: &Ended) -> bool {
-        let theirs = self.ended.get(&(copied.record.cta - 1));
-        knows_copy(&mine.history, write, copied)
-            || theirs.is_some_and(|ended| known(&ended.history, &copied.record, write))
+        first.enough |= alike >= 1 && record.bytes == 0xf && record.readers.mark.who & STRONG == 0;
     }
 
     /// Whether a record of the CTA that has just ended and one of another are ordered, or may come together.
@@ -285,14 +238,6 @@ fn known(history: &[(usize, u32, Time, Arc<Clocks>)], later: &Record, earlier: &
             .and_then(|clocks| clocks.get(&(earlier.cta - 1)))
             .is_some_and(|clock| clock.knows(mark.warp(), lanes, mark.time))
     })
-}
-
-/// Whether a later write's thread knew of the copy's completion.
-fn knows_copy(history: &[(usize, u32, Time, Arc<Clocks>)], later: &Record, copied: &Copied) -> bool {
-    let mark = later.readers.mark;
-    let clocks = Sync::known_at(history, mark.warp(), later.readers.lanes.trailing_zeros(), mark.time);
-    let clock = clocks.and_then(|clocks| clocks.get(&(copied.record.cta - 1)));
-    clock.is_some_and(|clock| clock.knows_phase(copied.done.number(), copied.done.time))
 }
 
 /// Whether the thread of `later` had seen the strong write `earlier` at the address.

@@ -167,7 +167,7 @@ impl Races {
                 let (now, lanes) = (sync.now(who.warp), 1 << lane);
                 let actor = Actor { warp: who.warp, lanes, now, pc: who.pc, flags: who.flags, clock };
                 let conflict = match pass {
-                    Pass::Read => shadow.check_read(index, part, &actor),
+                    Pass::CheckRead | Pass::Read => shadow.check_read(index, part, &actor),
                     Pass::CheckWrite => shadow.check_write(index, part, &actor),
                     Pass::NoteWrite => None,
                 };
@@ -176,7 +176,7 @@ impl Races {
                 }
                 match pass {
                     Pass::Read => shadow.note_read(index, part, &actor),
-                    Pass::CheckWrite => {}
+                    Pass::CheckRead | Pass::CheckWrite => {}
                     Pass::NoteWrite => shadow.note_write(index, part, actor.mark(lane as u32)),
                 }
             }
@@ -215,6 +215,7 @@ struct Touch<'a> {
 
 #[derive(Clone, Copy)]
 enum Pass {
+    CheckRead,
     Read,
     CheckWrite,
     NoteWrite,
@@ -438,15 +439,15 @@ pub(crate) fn use_gate(m: &mut Machine<'_>, lane: usize, address: u64, arrives: 
     true
 }
 
-/// A lane looks at an mbarrier, and copies that signal it may have been completed; false as [`use_gate`].
-pub(crate) fn waits(m: &mut Machine<'_>, lane: usize, address: u64) -> bool {
+/// Lanes look at an mbarrier, and copies that signal it may have been completed; false as [`use_gate`].
+pub(crate) fn waits(m: &mut Machine<'_>, lanes: u32, address: u64) -> bool {
     if !m.cta.finished.is_empty() {
         complete(m, Some(address));
     }
     if let Some(phase) = m.cta.asynchronous.mbarrier(address).map(|mbarrier| mbarrier.phase) {
         settle(m, address, phase);
     }
-    use_gate(m, lane, address, false)
+    lanes_of(lanes).all(|lane| use_gate(m, lane, address, false))
 }
 
 /// An mbarrier may have gone on to phase `phase`.

@@ -21,3 +21,4 @@ mod programmatic;
 mod properties;
 mod races;
 mod sharing;
+mod values;

@@ -197,7 +197,7 @@ fn bulk_copies_are_counted_once_each() {
         .shared .align 16 .b8 tile[1024]; .shared .align 8 .b64 full;
         mov.u32 %r0, %tid.x; mov.u32 %r1, tile; mov.u32 %r2, full;
         setp.ne.u32 %p, %r0, 0; @%p bra WAIT;
-        mbarrier.init.shared.b64 [%r2], 1;
+        mbarrier.init.shared.b64 [%r2], 1; fence.mbarrier_init.release.cluster;
         mbarrier.arrive.expect_tx.shared.b64 %x1, [%r2], 1024;
         cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%data+16], 1024, [%r2];
         WAIT: bar.sync 0;

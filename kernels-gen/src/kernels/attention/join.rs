@@ -131,9 +131,10 @@ const RUNS_AT_A_TIME: u32 = 8;
 pub(super) fn join_runs(operands: &Operands, work: &Work, s: &AttentionShape) {
     let counter = operands.counters.at(block_index());
     let arrived = shared_array::<u32>(1);
-    fence(Scope::Gpu);
     named_barrier(BARRIER, CONSUMERS);
     if thread_index() == 0 {
+        // Behind the barrier, so that it speaks for all threads of the CTA.
+        fence(Scope::Gpu);
         let before = counter.atomic_add(1u32, Scope::Gpu);
         fence(Scope::Gpu);
         arrived.store(before + 1);

@@ -123,7 +123,7 @@ pub(super) fn begin_tile(operands: &Operands, work: &Work, s: &AttentionShape) {
 }
 
 /// Brings query, key and value into shared memory: queries normalised, rotated and scaled, key and value rounded as
-/// the cache rounds them; and appends the latter to the cache if this CTA is the one to do it.
+/// the cache rounds them.
 #[device]
 pub(super) fn prepare(operands: &Operands, rotation: &Rotation, work: &Work, s: &AttentionShape) {
     let (dim, heads) = (s.head_dim, s.heads_per_block);
@@ -135,7 +135,6 @@ pub(super) fn prepare(operands: &Operands, rotation: &Rotation, work: &Work, s: 
         loaded = normalise(loaded, rotation, eps, s);
     }
     let scale = std::f32::consts::LOG2_E / (dim as f32).sqrt();
-    let append = appends(work, s);
     for (pass, (values, [sin, cos])) in (0u32..).zip(loaded.into_iter().zip(&rotation.turns)) {
         let pair = pair(pass, s);
         let [a, b] = values;
@@ -144,11 +143,8 @@ pub(super) fn prepare(operands: &Operands, rotation: &Rotation, work: &Work, s: 
             let to = head(pair.head, s);
             let is_query = pair.head < heads;
             for (element, value) in pair.elements.into_iter().zip(rotated) {
-                let rounded = value.cast::<f16>();
-                to.at(element).store(select(is_query, value * scale, rounded.cast::<f32>()));
-                if append && !is_query {
-                    operands.keys.at(key_index(element, work, s)).store(rounded);
-                }
+                let rounded = value.cast::<f16>().cast::<f32>();
+                to.at(element).store(select(is_query, value * scale, rounded));
             }
         }
     }
@@ -158,8 +154,21 @@ pub(super) fn prepare(operands: &Operands, rotation: &Rotation, work: &Work, s: 
         if element < dim {
             let rounded = value_row.at(element).load().cast::<f16>();
             head(heads + 1, s).at(element).store(rounded.cast::<f32>());
-            if append {
-                operands.values.at(value_index(element, work, s)).store(rounded);
+        }
+    }
+}
+
+/// Appends key and value to the cache, if this CTA is the one to do it. Its copies must be over: they bring whole
+/// tiles, the place of the present position included.
+#[device]
+pub(super) fn append(operands: &Operands, work: &Work, s: &AttentionShape) {
+    if appends(work, s) {
+        for pass in 0..s.head_dim.div_ceil(CONSUMERS) {
+            let element = thread_index() + pass * CONSUMERS;
+            if element < s.head_dim {
+                let [key, value] = [0, 1].map(|row| head(s.heads_per_block + row, s).at(element).load());
+                operands.keys.at(key_index(element, work, s)).store(key.cast::<f16>());
+                operands.values.at(value_index(element, work, s)).store(value.cast::<f16>());
             }
         }
     }
