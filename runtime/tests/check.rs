@@ -98,6 +98,37 @@ fn a_finding_shows_its_source_line_and_exits_with_1() {
 }
 
 #[test]
+fn a_race_shows_both_accesses() {
+    same(
+        &output(1, &["reverse.ptx", "--launches", "reverse.toml", "--lints", "off"]),
+        &expect![[r#"
+            error[race]: 4-byte store to shared memory around 0x…: nothing orders the two; the access is inside `tile` (0x…, 256 bytes)
+             --> reverse.rs:5:5
+              |
+            5 |     tile[thread] = x[thread];
+              |     ^^^^ thread (32, 0, 0) of CTA (0, 0, 0)
+              = PTX line 25: st.shared.f32 [%r3], %f0;
+             ::: reverse.rs:6:17
+              |
+            6 |     y[thread] = tile[63 - thread];
+              |                 ^^^^ the other access: thread (31, 0, 0) of CTA (0, 0, 0)
+              = PTX line 29: ld.shared.f32 %f1, [%r5];
+              = kernel reverse
+
+            reverse.ptx: 1 finding in 1 launch
+        "#]],
+    );
+    let report = json(1, &["reverse.ptx", "--launches", "reverse.toml"]);
+    let lines: Vec<_> = report["findings"][0]["sites"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|site| &site["source"]["line"])
+        .collect();
+    assert_eq!(lines, [5, 6]);
+}
+
+#[test]
 fn the_finding_in_the_readme_is_what_is_printed() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let readme = std::fs::read_to_string(root.join("README.md")).unwrap();

@@ -227,17 +227,25 @@ impl Finding {
 }
 
 impl Site {
-    /// Where a finding was made; nowhere for a launch that never started.
+    /// Where a finding was made, and then the access that it contradicts, if there is one; nowhere for a launch that
+    /// never started.
     fn of(finding: &emulator::Finding) -> Vec<Site> {
         if finding.ptx_line == 0 {
             return Vec::new();
         }
-        vec![Site {
+        let own = Site {
             source: finding.source.as_ref().map(Place::from),
             ptx: PtxLine { line: finding.ptx_line, text: finding.ptx_text.clone() },
             cta: finding.cta,
             thread: Some(finding.thread),
-        }]
+        };
+        let other = finding.other.as_ref().map(|other| Site {
+            source: other.source.as_ref().map(Place::from),
+            ptx: PtxLine { line: other.ptx_line, text: other.ptx_text.clone() },
+            cta: other.cta,
+            thread: other.thread,
+        });
+        std::iter::once(own).chain(other).collect()
     }
 }
 
