@@ -137,19 +137,27 @@ impl Races {
         };
         let both = [(Space::Shared, shared, gate.is_some()), (Space::Global, global, gate.is_none())];
         for (space, start, writes) in both {
-            for (granule, _) in granules(start, bytes) {
-                let (shadow, index) = match space {
-                    Space::Shared => (&self.shared, (granule / GRANULE) as usize),
-                    _ => match self.pages.get(&(granule / PAGE)) {
-                        Some(&(first, _)) => (&self.global, first + (granule % PAGE / GRANULE) as usize),
-                        None => continue,
-                    },
+            let shadow = if space == Space::Shared { &self.shared } else { &self.global };
+            let end = start + bytes;
+            // A page at a time, of which those that no thread has touched need no look: weights, most often.
+            for page in start / PAGE..end.div_ceil(PAGE) {
+                let first = match space {
+                    Space::Shared => Some((page * (PAGE / GRANULE)) as usize),
+                    _ => self.pages.get(&page).map(|&(first, _)| first),
                 };
-                if let Some(conflict) = check(shadow, index, writes) {
-                    return Err(Refusal::Race(space, conflict, granule));
-                }
-                if let Some(mark) = shadow.unfenced(index, &knowledge.fenced) {
-                    return Err(Refusal::Unfenced(space, mark, granule));
+                let Some(first) = first else { continue };
+                let from = start.max(page * PAGE);
+                for (granule, _) in granules(from, end.min((page + 1) * PAGE) - from) {
+                    let index = first + (granule % PAGE / GRANULE) as usize;
+                    if !shadow.is_marked(index) {
+                        continue;
+                    }
+                    if let Some(conflict) = check(shadow, index, writes) {
+                        return Err(Refusal::Race(space, conflict, granule));
+                    }
+                    if let Some(mark) = shadow.unfenced(index, &knowledge.fenced) {
+                        return Err(Refusal::Unfenced(space, mark, granule));
+                    }
                 }
             }
         }

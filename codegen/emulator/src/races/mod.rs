@@ -158,14 +158,27 @@ impl Races {
 
     /// Goes over the lanes one by one.
     fn each(&mut self, who: Who, what: &Touch<'_>, pass: Pass) -> Option<(Conflict, u64, u32)> {
+        // One copy of the loop for each pass.
+        match pass {
+            Pass::CheckRead => self.each_of(who, what, Pass::CheckRead),
+            Pass::Read => self.each_of(who, what, Pass::Read),
+            Pass::CheckWrite => self.each_of(who, what, Pass::CheckWrite),
+            Pass::NoteWrite => self.each_of(who, what, Pass::NoteWrite),
+        }
+    }
+
+    #[inline(always)]
+    fn each_of(&mut self, who: Who, what: &Touch<'_>, pass: Pass) -> Option<(Conflict, u64, u32)> {
         for lane in lanes_of(who.lanes) {
-            for (granule, part) in granules(what.addresses[lane], what.bytes) {
-                let index = self.cell(what.space, granule);
-                let Races { sync, shared, global, .. } = &mut *self;
-                let shadow = if what.space == Space::Shared { shared } else { global };
-                let clock = &sync.knowledge(who.warp, lane as u32).own;
-                let (now, lanes) = (sync.now(who.warp), 1 << lane);
-                let actor = Actor { warp: who.warp, lanes, now, pc: who.pc, flags: who.flags, clock };
+            let address = what.addresses[lane];
+            // Aligned, as accesses are, so that all granules are in one page.
+            let first = self.cell(what.space, address / GRANULE * GRANULE);
+            let Races { sync, shared, global, .. } = &mut *self;
+            let shadow = if what.space == Space::Shared { shared } else { global };
+            let clock = &sync.knowledge(who.warp, lane as u32).own;
+            let (now, lanes) = (sync.now(who.warp), 1 << lane);
+            let actor = Actor { warp: who.warp, lanes, now, pc: who.pc, flags: who.flags, clock };
+            for (index, (granule, part)) in (first..).zip(granules(address, what.bytes)) {
                 let conflict = match pass {
                     Pass::CheckRead | Pass::Read => shadow.check_read(index, part, &actor),
                     Pass::CheckWrite => shadow.check_write(index, part, &actor),

@@ -163,6 +163,13 @@ impl Shadow {
         self.archive_until = now;
     }
 
+    /// Whether a granule was touched at all.
+    #[inline(always)]
+    pub(super) fn is_marked(&self, index: usize) -> bool {
+        let cell = &self.cells[index];
+        cell.write.time > self.base || cell.read.mark.time > self.base
+    }
+
     fn is_split(&self, cell: &Cell) -> bool {
         cell.write.time > self.base && cell.write.who & SPLIT != 0
     }
