@@ -19,7 +19,7 @@ pub struct DeviceArgs {
     /// Where to run: auto, cuda, cuda:N or emulator
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     device: Selector,
-    /// What the emulator looks for besides accesses out of bounds, which it always finds: all or none, which is faster
+    /// What the emulator looks for besides accesses out of bounds, which it always finds
     #[arg(long, value_name = "CHECKS", value_enum, default_value_t = CheckLevel::All)]
     checks: CheckLevel,
 }
@@ -29,6 +29,8 @@ pub struct DeviceArgs {
 enum CheckLevel {
     /// Only what is always checked.
     None,
+    /// That memory is written before it is read; not who races with whom.
+    Memory,
     /// Everything.
     All,
 }
@@ -43,6 +45,7 @@ impl DeviceArgs {
     pub fn open(self) -> device::Result<Opened> {
         let checks = match self.checks {
             CheckLevel::None => Checks::NONE,
+            CheckLevel::Memory => Checks { races: false, ..Checks::ALL },
             CheckLevel::All => Checks::ALL,
         };
         device::open_with(self.device, checks)
