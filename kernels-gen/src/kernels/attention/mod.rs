@@ -2,11 +2,11 @@
 //!
 //! A CTA has one key head, up to eight query heads of its group and a run of pages of the cache. One warp streams the
 //! pages of earlier positions through a ring in shared memory, before the launches that make the query are over, and
-//! then scores the new key. The others bring query, key and value of the present position into shared memory (`query`):
-//! normalised, where the model does that, and rotated. Then each multiplies its quarter of every page (`tile`) on tensor
-//! cores, with a running maximum of its own; the CTA whose run ends the context appends the key and the value to the
-//! cache. Warps meet in shared memory, runs in device memory, where the last one to arrive joins all (`join`). Everything
-//! is joined in the order of positions, so that results are the same bits on every run.
+//! then scores the new key. The others bring query, key and value of the present position into shared memory
+//! (`query`): normalised, where the model does that, and rotated. Then each multiplies its quarter of every page
+//! (`tile`) on tensor cores, with a running maximum of its own; the CTA whose run ends the context appends the key
+//! and the value to the cache. Warps meet in shared memory, runs in device memory, where the last one to arrive joins
+//! all (`join`). Everything is joined in the order of positions, so that results are the same bits on every run.
 //!
 //! # The cache
 //!
