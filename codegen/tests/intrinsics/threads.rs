@@ -258,17 +258,18 @@ fn handed_over(out: Ptr<Global, u32>) {
         }
         out.at(i).store(slots.at(i).load());
     }
-    barrier();
-    slots.at(i).store(i + 1);
+    let pairs = shared_array::<u32>(128);
+    let own = pairs.at(thread_index());
+    own.store(i + 1);
     if thread_index() == 0 {
         total.store(0);
     }
     barrier();
     if lane() < 16 {
-        let theirs = slots.at(i ^ 1).load();
+        let theirs = pairs.at(thread_index() ^ 1).load();
         warp_barrier(0xffff);
         if warp < 2 {
-            slots.at(i).store(theirs);
+            own.store(theirs);
         }
         total.atomic_add(theirs, Scope::Cta);
     }
