@@ -1,5 +1,6 @@
 //! The emulator with a test's hands on it.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bespoke::device::{
@@ -22,6 +23,10 @@ pub trait Hooks: Send + Sync {
     /// Changes the graph that was captured, or refuses it.
     fn captured(&self, report: GraphReport) -> device::Result<GraphReport> {
         Ok(report)
+    }
+    /// Changes the PTX that is loaded.
+    fn ptx<'t>(&self, ptx: &'t str) -> Cow<'t, str> {
+        Cow::Borrowed(ptx)
     }
     /// Replays.
     fn replay(&self, real: &mut dyn Sequence) -> device::Result<()> {
@@ -72,7 +77,7 @@ impl<H: Hooks + 'static> Device for Hooked<H> {
         self.device.fill(to, bytes, value)
     }
     fn load(&self, name: &str, ptx: &str) -> device::Result<Module> {
-        self.device.load(name, ptx)
+        self.device.load(name, &self.hooks.ptx(ptx))
     }
     fn sequence(&self, launches: Vec<Launch>) -> device::Result<Box<dyn Sequence>> {
         Ok(Box::new(HookedSequence { real: self.device.sequence(launches)?, hooks: self.hooks.clone() }))

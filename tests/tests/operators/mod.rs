@@ -1,0 +1,142 @@
+//! Small changes of PTX text.
+
+use std::fs;
+use std::path::Path;
+
+/// One changed kernel.
+pub struct Mutant {
+    /// What was done.
+    pub operator: &'static str,
+    /// From which line of the kernels' source: its file's name and its text.
+    pub source: String,
+    /// The whole text.
+    pub text: String,
+}
+
+/// What becomes of an instruction, given the one before it; `None` where the operator does not apply. `%mutant` is a
+/// spare 32-bit register.
+type Change = fn(&str, &str) -> Option<String>;
+
+/// The mutants of a kernel by some operators: each at the first instruction that it applies to, and in the middle.
+pub fn mutants(ptx: &str, operators: &[(&'static str, Change)]) -> Vec<Mutant> {
+    let lines: Vec<&str> = ptx.lines().collect();
+    let code = |at: usize| lines[at].trim();
+    let before = |at: usize| {
+        let earlier = lines[..at].iter().rev().map(|line| line.trim());
+        earlier.into_iter().find(|line| !line.is_empty() && !line.starts_with(".loc")).unwrap_or("")
+    };
+    let mut mutants = Vec::new();
+    for &(operator, change) in operators {
+        let sites: Vec<(usize, String)> =
+            (0..lines.len()).filter_map(|at| Some((at, change(before(at), code(at))?))).collect();
+        let mut chosen = vec![0, sites.len() / 2];
+        chosen.dedup();
+        for (at, changed) in chosen.into_iter().filter_map(|site| sites.get(site)) {
+            let mut text: Vec<&str> = lines.clone();
+            text[*at] = changed;
+            let declared = text.join("\n").replacen("\n{\n", "\n{\n\t.reg .b32 %mutant;\n", 1);
+            mutants.push(Mutant { operator, source: source(&lines, *at), text: declared + "\n" });
+        }
+    }
+    mutants
+}
+
+/// The line of source that an instruction comes from, by the `.loc` above it.
+fn source(lines: &[&str], at: usize) -> String {
+    let fields = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let loc =
+        lines[..=at].iter().rev().find(|line| line.trim().starts_with(".loc ")).map(|line| fields(line));
+    let Some([_, file, number, ..]) = loc.as_deref() else { return "no line".to_owned() };
+    let declared = lines.iter().find_map(|line| line.strip_prefix(&format!(".file {file} ")));
+    let path = declared.unwrap_or("").trim().trim_matches('"');
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path));
+    let line =
+        number.parse::<usize>().ok().and_then(|number| Some(text.ok()?.lines().nth(number - 1)?.to_owned()));
+    let name = path.rsplit_once("kernels/").map_or(path, |(_, name)| name);
+    format!("{name}: {}", line.as_deref().unwrap_or("").trim())
+}
+
+/// What is done to the instructions of a kernel.
+pub const OPERATORS: [(&str, Change); 24] = [
+    ("drop a barrier", |_, i| drop_if(i.starts_with("bar.sync"))),
+    ("drop a warp barrier", |_, i| drop_if(i.starts_with("bar.warp.sync"))),
+    ("drop a fence", |_, i| drop_if(i.starts_with("fence.") || i.starts_with("membar."))),
+    ("narrow a fence", |_, i| replaced(i, i.starts_with("fence."), ".gpu;", ".cta;")),
+    ("narrow an atomic operation", |_, i| replaced(i, i.starts_with("atom."), ".gpu.", ".cta.")),
+    ("drop an mbarrier arrival", |_, i| {
+        drop_if(i.starts_with("mbarrier.arrive.shared") || i.starts_with("cp.async.mbarrier.arrive"))
+    }),
+    ("swap an mbarrier's parity", |_, i| through(i, i.contains(".parity"), "xor.b32", 1)),
+    ("wait only once", |before, i| drop_if(before.contains("_wait.parity") && i.contains("bra"))),
+    ("expect more bytes", |_, i| through(i, i.contains(".expect_tx"), "add.u32", 16)),
+    ("expect fewer bytes", |_, i| through(i, i.contains(".expect_tx"), "sub.u32", 16)),
+    ("initialise for one more", |_, i| through(i, i.starts_with("mbarrier.init"), "add.u32", 1)),
+    ("drop a copy", |_, i| drop_if(i.starts_with("cp.async.") && i.contains("["))),
+    ("narrow a shuffle's mask", |_, i| replaced(i, i.starts_with("shfl."), "4294967295", "65535")),
+    ("one more time", |_, i| replaced(i, i.starts_with("setp.lt."), "setp.lt", "setp.le")),
+    ("compare the other way", |_, i| replaced(i, i.starts_with("setp.eq."), "setp.eq", "setp.ne")),
+    ("go the other way", |before, i| {
+        replaced(i, i.contains(" bra ") && !before.contains("_wait."), "@!%p", "@%p")
+    }),
+    ("swap what is selected", |_, i| swapped(i, i.starts_with("selp."), 1)),
+    ("swap operands", |_, i| swapped(i, i.starts_with("sub."), 1)),
+    ("take the smaller", |_, i| replaced(i, i.starts_with("max."), "max.", "min.")),
+    ("shift further", |_, i| through(i, i.starts_with("shr.u32") && is_constant(i), "add.u32", 1)),
+    ("load the next word", |_, i| moved(i, i.starts_with("ld.global") || i.starts_with("ld.shared"))),
+    ("store to the next word", |_, i| moved(i, i.starts_with("st.global") || i.starts_with("st.shared"))),
+    ("drop a store", |_, i| drop_if(i.starts_with("st.global") || i.starts_with("st.shared"))),
+    ("drop an atomic operation", |_, i| drop_if(i.starts_with("red."))),
+];
+
+/// What is done to the order of launches.
+pub const DEPENDENCIES: [(&str, Change); 2] = [
+    ("drop the wait for launches", |_, i| drop_if(i == "griddepcontrol.wait;")),
+    ("start others before the wait", |_, i| {
+        (i == "griddepcontrol.wait;")
+            .then(|| "griddepcontrol.launch_dependents; griddepcontrol.wait;".to_owned())
+    }),
+];
+
+fn drop_if(applies: bool) -> Option<String> {
+    applies.then(String::new)
+}
+
+fn replaced(instruction: &str, applies: bool, from: &str, to: &str) -> Option<String> {
+    (applies && instruction.contains(from)).then(|| instruction.replacen(from, to, 1))
+}
+
+/// The instruction with its last operand changed by an operation with a constant.
+fn through(instruction: &str, applies: bool, operation: &str, by: u32) -> Option<String> {
+    let (rest, last) = instruction.strip_suffix(';')?.rsplit_once(", ")?;
+    applies.then(|| format!("{operation} %mutant, {last}, {by}; {rest}, %mutant;"))
+}
+
+fn is_constant(instruction: &str) -> bool {
+    let last = instruction.trim_end_matches(';').rsplit(' ').next();
+    last.is_some_and(|last| last.parse::<u32>().is_ok())
+}
+
+/// Operands `first` and the next change places.
+fn swapped(instruction: &str, applies: bool, first: usize) -> Option<String> {
+    let mut operands: Vec<&str> = instruction.strip_suffix(';')?.split(", ").collect();
+    if !applies || operands.len() < first + 2 || operands[first] == operands[first + 1] {
+        return None;
+    }
+    operands.swap(first, first + 1);
+    Some(operands.join(", ") + ";")
+}
+
+/// The address four bytes on.
+fn moved(instruction: &str, applies: bool) -> Option<String> {
+    let end = instruction.find(']')?;
+    applies.then(|| {
+        let start = instruction.find('[').unwrap_or(0);
+        match instruction[start..end].split_once('+') {
+            Some((base, offset)) => {
+                let offset = offset.parse::<u32>().unwrap_or(0) + 4;
+                format!("{}{base}+{offset}{}", &instruction[..start], &instruction[end..])
+            }
+            None => format!("{}+4{}", &instruction[..end], &instruction[end..]),
+        }
+    })
+}
