@@ -50,8 +50,7 @@ pub(super) fn rounds(schedule: &Schedule, layout: &Layout, tiles: [Val<u32>; 2])
     (units + (schedule.warps - 1)) / schedule.warps
 }
 
-/// Streams a run through the ring. Called by the loading warp: by one lane for bulk
-/// copies, by all of them otherwise.
+/// Streams a run through the ring. Called by the loading warp: by one lane for bulk copies, by all of them otherwise.
 #[device]
 pub(super) fn stream(run: &Run<'_>, feeder: &mut Feeder, schedule: &Schedule) {
     let stage = schedule.units() * schedule.depth * run.layout.ty.block_bytes();

@@ -99,7 +99,7 @@ impl Schedule {
 
     /// Whether a warp has registers for the inputs of its blocks.
     pub(super) fn holds(&self) -> bool {
-        self.depth * 20 * (self.warps + 1) * WARP * self.resident <= 24 * 1024
+        self.depth * HELD_REGISTERS * (self.warps + 1) * WARP * self.resident <= SPARE_REGISTERS
     }
 }
 
@@ -148,6 +148,12 @@ pub(super) struct SharedMap {
     /// The size of all.
     pub bytes: u32,
 }
+
+/// Registers of a thread that hold the inputs of a block: 16 words of fragments, scales and sums.
+const HELD_REGISTERS: u32 = 20;
+
+/// Of a multiprocessor's 64 Ki registers those that inputs may take: the rest is for weights, sums and addresses.
+const SPARE_REGISTERS: u32 = 24 * 1024;
 
 /// Tiles whose partial sums are kept before they are joined, where a CTA has only one run of tiles.
 const BATCH: u32 = 16;
