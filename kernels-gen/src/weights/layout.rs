@@ -90,6 +90,12 @@ impl WeightType {
         !matches!(self, WeightType::F32 | WeightType::F16 | WeightType::BF16)
     }
 
+    /// A weight is scale · integer + offset, so that a product needs the sum of the inputs, too.
+    pub fn has_offset(self) -> bool {
+        use WeightType::*;
+        matches!(self, Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q4_K | Q5_K)
+    }
+
     /// The parts of a block, in order.
     fn parts(self) -> &'static [(PartKind, u32)] {
         use PartKind::*;

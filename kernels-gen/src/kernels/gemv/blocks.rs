@@ -51,8 +51,10 @@ impl Place {
 pub(super) struct Group {
     /// The right operand of each chunk.
     columns: [[Val<u32>; 2]; 4],
-    /// The scale of the lane's own chunk, and its scaled sum.
-    scale: [Val<f32>; 2],
+    /// The scale of the lane's own chunk.
+    scale: Val<f32>,
+    /// The chunk's scaled sum, if the weights have an offset.
+    sum: Option<Val<f32>>,
 }
 
 /// The inputs that a block of weights is multiplied with, as the lane holds them.
@@ -90,7 +92,13 @@ impl Right {
                     let words = at.cast::<u32>().load_vector::<2>();
                     let scale = inputs.scales.bytes((chunk + place.quarter) * 8);
                     let columns = place.mine.map(|mine| words.map(|word| select(mine, word, 0u32)));
-                    Group { columns, scale: scale.cast::<f32>().load_vector::<2>() }
+                    let scale = scale.cast::<f32>();
+                    if ty.has_offset() {
+                        let [scale, sum] = scale.load_vector::<2>();
+                        Group { columns, scale, sum: Some(sum) }
+                    } else {
+                        Group { columns, scale: scale.load(), sum: None }
+                    }
                 };
                 Right::Chunks((0..ty.block_cols() / 128).map(group).collect())
             }
@@ -111,13 +119,13 @@ pub(super) fn dot_block(
         Right::HalfChunks(groups) => dot_half_chunks(block, groups, place, sums),
         Right::Chunks(groups) => {
             let scales = Scales::load(block, ty, place);
-            for (group, Group { columns, scale: input }) in (0u32..).zip(groups) {
-                let products = multiply(block, ty, group, columns);
+            for (group, input) in (0u32..).zip(groups) {
+                let products = multiply(block, ty, group, &input.columns);
                 let (scale, offset) = scales.of_group(group);
                 for (half, sum) in sums.iter_mut().enumerate() {
-                    *sum = fma(products[half], input[0] * scale[half], *sum);
-                    if let Some(offset) = &offset {
-                        *sum = fma(input[1], offset[half], *sum);
+                    *sum = fma(products[half], input.scale * scale[half], *sum);
+                    if let (Some(inputs), Some(offset)) = (input.sum, &offset) {
+                        *sum = fma(inputs, offset[half], *sum);
                     }
                 }
             }

@@ -9,7 +9,7 @@
 //! | offset | contents |
 //! | --- | --- |
 //! | 64·c | chunk c: 32 bytes of high parts, then 32 of low parts. Of each, byte 8t + 4h + b is input 16h + 4t + b |
-//! | 64·chunks + 8·c | f32 d, and d·Σq, for the types with an offset or minimum |
+//! | 64·chunks + 8·c | f32 d, and d·Σq if a segment's type has an offset |
 //! | behind, if a segment has a float type | the inputs as f32 |
 
 use bespoke_codegen::prelude::*;
@@ -146,11 +146,13 @@ fn quantise(values: &[Val<f32>], unit: Val<u32>, inputs: &Inputs, s: &GemvShape)
     let magic = 12_582_912.0f32;
     let shifted: Vec<Val<f32>> = values.iter().map(|&value| fma(value, inverse, magic)).collect();
     let mut sum = val(0.0f32);
-    for &value in &shifted {
-        sum += value - magic;
+    if s.has_offsets() {
+        for &value in &shifted {
+            sum += value - magic;
+        }
+        sum += shuffle_xor(sum, 1);
+        sum += shuffle_xor(sum, 2);
     }
-    sum += shuffle_xor(sum, 1);
-    sum += shuffle_xor(sum, 2);
 
     if unit * UNIT < s.padded_cols() {
         let (chunk, part) = (unit >> 2, unit & 3);
@@ -165,7 +167,12 @@ fn quantise(values: &[Val<f32>], unit: Val<u32>, inputs: &Inputs, s: &GemvShape)
         }
         if part == 0 {
             let scale = largest * (1.0 / LARGEST);
-            inputs.scales.bytes(chunk * 8).cast::<f32>().store_vector([scale, scale * sum]);
+            let to = inputs.scales.bytes(chunk * 8).cast::<f32>();
+            if s.has_offsets() {
+                to.store_vector([scale, scale * sum]);
+            } else {
+                to.store(scale);
+            }
         }
     }
 }

@@ -223,6 +223,11 @@ impl GemvShape {
         self.segments.iter().any(|segment| segment.ty.is_quantised())
     }
 
+    /// Weights with an offset are among the segments.
+    pub(super) fn has_offsets(&self) -> bool {
+        self.segments.iter().any(|segment| segment.ty.has_offset())
+    }
+
     /// Weights of a float type are among the segments.
     pub(super) fn floats(&self) -> bool {
         self.segments.iter().any(|segment| !segment.ty.is_quantised())
