@@ -72,7 +72,7 @@ fn gemvs(ty: WeightType) -> Vec<KernelSpec> {
     vec![
         gemv(width(32), one(1), plain, store, [1, 1, 2]),
         gemv(width(256), one(100), normed, store, [3, 4, 3]),
-        gemv(width(1000), one(37), plain, Output::Residual, [2, 8, 2]),
+        gemv(width(1000), one(101), plain, Output::Residual, [2, 8, 2]),
         gemv(width(2304), vec![Segment { ty, rows: 40 }; 2], normed, Output::Swiglu, [3, 4, 2]),
         gemv(width(512), one(700), normed, Output::Argmax, [2, 2, 4]),
         gemv(width(9 * 1024 + 512), one(3), plain, store, [1, 8, 5]),

@@ -1,5 +1,7 @@
 //! Small changes of PTX text.
 
+pub mod equal;
+
 use std::fs;
 use std::path::Path;
 

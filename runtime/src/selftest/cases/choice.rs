@@ -36,8 +36,17 @@ pub(in crate::selftest) fn choose_greedy(s: &ChooseShape) -> Vec<Case> {
         let candidates = if none { vec![0; blocks] } else { tokens.clone() };
         cases.push(choose(s, what, (position, prompt), (values, candidates, if none { 0 } else { chosen })));
     }
+    // The winner in other places, its token above and below the others'.
+    for draw in 0..DRAWS {
+        let (values, tokens) = (noise.normal(blocks, 3.0), noise.words(blocks, 100_000));
+        let (_, chosen) = best(values.iter().copied().zip(tokens.iter().copied()));
+        cases.push(choose(s, &format!("draw {draw}"), (0, 1), (values, tokens, chosen)));
+    }
     cases
 }
+
+/// Sets of random candidates besides.
+const DRAWS: usize = 24;
 
 /// Positions that the sequences of [`choose`] have.
 const CONTEXT: usize = 16;
