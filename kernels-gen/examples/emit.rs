@@ -1,4 +1,4 @@
-//! Emits every built-in shape and every fixture for the targets given (all without one) into a folder:
+//! Emits every built-in shape, every fixture and the demo model for the targets given (all without one) into a folder:
 //! `emit OUT [sm_90 …]`.
 
 use std::path::PathBuf;
@@ -26,8 +26,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             emission = emission.shape(shape);
         }
     }
+    let mut models = vec![PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../runtime/demo/demo.gguf"))];
     for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures"))? {
-        let path = entry?.path();
+        models.push(entry?.path());
+    }
+    for path in models {
         if path.extension().is_some_and(|extension| extension == "gguf") {
             let name = path.file_stem().unwrap_or_default().to_string_lossy();
             emission = emission.shape(ModelShape::from_gguf(&Gguf::open(&path)?, &name)?);

@@ -221,7 +221,8 @@ fn mutants_of_kernels_are_found() {
 
         Those that survive:
         choose_sampled: load the next word: sample/search.rs: let count = self.bins.at(bin).load();
-    "#]].assert_eq(&tally.table());
+    "#]]
+    .assert_eq(&tally.table());
 }
 
 /// Mutants of what launches tell each other, in a model's whole step.
@@ -247,5 +248,6 @@ fn mutants_of_launches_are_found() {
         all                                     12        10          0      2        0
 
         Those that survive:
-    "#]].assert_eq(&tally.table());
+    "#]]
+    .assert_eq(&tally.table());
 }

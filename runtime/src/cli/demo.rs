@@ -1,6 +1,7 @@
 //! `bespoke run` without a model: the demo model with prompts of its own.
 
 use std::io::Write;
+use std::time::Duration;
 
 use miette::{IntoDiagnostic, miette};
 
@@ -40,7 +41,8 @@ pub fn execute(args: &RunArgs, model: &Model) -> miette::Result<()> {
         }
     }
     eprintln!(
-        "{right} of {asked} answers right; {tokens} tokens, prompts included, in {seconds:.2} s on {}",
+        "{right} of {asked} answers right; {tokens} tokens, prompts included, in {:.1?} on {}",
+        Duration::from_secs_f64(seconds),
         engine.device().info().name
     );
     eprintln!(
