@@ -2,16 +2,27 @@
 //!
 //! A stub is a function with one typed argument for each of the kernel's run-time parameters; it lays them out as
 //! the kernel's `.param` space and hands them to a [`Launcher`]. A wrong type or count is a compile error on the
-//! host.
+//! host. `emit` writes stubs; the package `bespoke` has a launcher for GPUs and for the emulator.
+//!
+//! | parameter in the kernel | argument on the host |
+//! | --- | --- |
+//! | `Ptr<Global, T>` | [`DevicePointer<T>`] |
+//! | `Val<T>` of an integer or `f32` | `T` |
+//! | `Val<f16>`, `Val<bf16>` | [`f16`], [`bf16`] |
+//! | `Val<F16x2>`, `Val<Bf16x2>` | [`F16x2`], [`Bf16x2`] |
+//! | `Val<bool>` | `bool` |
 
 use std::marker::PhantomData;
 
 pub use half::{bf16, f16};
 
+pub use crate::dsl::{Bf16x2, F16x2};
+use crate::ptx::Target;
+
 /// An address in device memory of elements of type `T`.
 pub struct DevicePointer<T> {
     address: u64,
-    element: PhantomData<*const T>,
+    element: PhantomData<fn() -> T>,
 }
 
 impl<T> Clone for DevicePointer<T> {
@@ -38,6 +49,12 @@ impl<T> DevicePointer<T> {
     pub fn address(self) -> u64 {
         self.address
     }
+
+    /// The pointer to the element `index` elements further on.
+    #[must_use]
+    pub fn at(self, index: u64) -> DevicePointer<T> {
+        DevicePointer::new(self.address + index * size_of::<T>() as u64)
+    }
 }
 
 /// The grid and the dynamic shared memory of a launch; the CTA's size is part of the kernel.
@@ -51,23 +68,37 @@ pub struct LaunchConfig {
     pub dynamic_shared: u32,
 }
 
-/// A kernel as generated code holds it.
+/// A kernel for one target, as generated code holds it.
 #[derive(Clone, Copy, Debug)]
 pub struct KernelSource {
     /// The entry point.
     pub name: &'static str,
+    /// The oldest GPUs that it runs on.
+    pub target: Target,
     /// The module's text.
     pub ptx: &'static str,
+}
+
+/// Of the same kernel for several targets, the newest that a device of compute capability `compute` (major, minor)
+/// runs, if it runs any.
+pub fn newest(sources: &[&'static KernelSource], compute: (u32, u32)) -> Option<&'static KernelSource> {
+    let number = compute.0 * 10 + compute.1;
+    sources
+        .iter()
+        .copied()
+        .filter(|source| source.target.number() <= number)
+        .max_by_key(|source| source.target)
 }
 
 /// A device that launches kernels.
 pub trait Launcher {
     /// Why it could not.
     type Error;
-    /// Launches `kernel` with its `.param` space as `params`, after the launches before it.
+    /// Launches a kernel with its `.param` space as `params`, after the launches before it. `sources` are the kernel
+    /// for each target that it was emitted for, at least one; [`newest`] chooses.
     fn launch(
         &mut self,
-        kernel: &KernelSource,
+        sources: &[&'static KernelSource],
         config: LaunchConfig,
         params: &[u8],
     ) -> Result<(), Self::Error>;
@@ -99,9 +130,57 @@ macro_rules! argument {
 }
 argument!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f16 bf16);
 
+impl Argument for bool {
+    fn append(&self, params: &mut Vec<u8>) {
+        u8::from(*self).append(params);
+    }
+}
+
+macro_rules! pair {
+    ($($ty:ty)*) => {
+        $(impl Argument for $ty {
+            fn append(&self, params: &mut Vec<u8>) {
+                let bits = u32::from(self.0.to_bits()) | u32::from(self.1.to_bits()) << 16;
+                bits.append(params);
+            }
+        })*
+    };
+}
+pair!(F16x2 Bf16x2);
+
 /// The `.param` space of a launch with these arguments.
 pub fn params(arguments: &[&dyn Argument]) -> Vec<u8> {
     let mut out = Vec::new();
     arguments.iter().for_each(|argument| argument.append(&mut out));
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_lie_at_their_own_alignment() {
+        let pair = F16x2(f16::from_f32(1.0), f16::from_f32(-2.0));
+        let pointer = DevicePointer::<f32>::new(0x1_0000).at(3);
+        assert_eq!(
+            params(&[&true, &0x0203u16, &pair, &7u8, &pointer, &1.0f32]),
+            [
+                1, 0, 3, 2, 0x00, 0x3c, 0x00, 0xc0, 7, 0, 0, 0, 0, 0, 0, 0, 12, 0, 1, 0, 0, 0, 0, 0, 0, 0,
+                0x80, 0x3f,
+            ]
+        );
+    }
+
+    #[test]
+    fn a_device_gets_the_newest_kernel_that_it_runs() {
+        static OLD: KernelSource = KernelSource { name: "k", target: Target::Sm80, ptx: "" };
+        static NEW: KernelSource = KernelSource { name: "k", target: Target::Sm90, ptx: "" };
+        let chosen = |compute| newest(&[&OLD, &NEW], compute).map(|source| source.target);
+        assert_eq!(chosen((7, 5)), None);
+        assert_eq!(chosen((8, 0)), Some(Target::Sm80));
+        assert_eq!(chosen((8, 9)), Some(Target::Sm80));
+        assert_eq!(chosen((9, 0)), Some(Target::Sm90));
+        assert_eq!(chosen((12, 0)), Some(Target::Sm90));
+    }
 }

@@ -24,6 +24,8 @@
 extern crate self as bespoke_codegen;
 
 pub mod dsl;
+#[cfg(feature = "emit")]
+pub mod emit;
 pub mod ir;
 pub mod kernel;
 pub mod launch;

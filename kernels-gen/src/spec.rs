@@ -1,6 +1,7 @@
 //! A kernel with its compile-time parameters: the unit of specialisation.
 
 use bespoke_codegen::Recorded;
+use bespoke_codegen::emit;
 use bespoke_codegen::ptx::Target;
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +43,12 @@ pub struct Geometry {
     pub threads: u32,
     /// Dynamic shared memory, in bytes.
     pub dynamic_shared: u32,
+}
+
+impl From<Geometry> for emit::Geometry {
+    fn from(geometry: Geometry) -> emit::Geometry {
+        emit::Geometry::fixed(geometry.grid).dynamic_shared(geometry.dynamic_shared)
+    }
 }
 
 impl KernelSpec {

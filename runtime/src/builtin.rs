@@ -25,7 +25,7 @@ pub fn kernel_count(target: Target) -> usize {
     kernels(target).len()
 }
 
-fn kernels(target: Target) -> &'static [KernelSource] {
+fn kernels(target: Target) -> &'static [&'static KernelSource] {
     generated::kernels(target)
 }
 

@@ -2,7 +2,7 @@
 
 use bespoke::device::{Allocation, Device, Selector, StubLauncher, open};
 use bespoke_codegen::launch::DevicePointer;
-use kernels::sm_90::choose_greedy_n32_t32;
+use kernels::choose_greedy_n32_t32;
 
 /// What this crate's build script emitted.
 mod kernels {

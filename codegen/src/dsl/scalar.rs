@@ -6,10 +6,12 @@ use crate::ir::Type;
 
 /// Two binary16 values in one 32-bit register; the first is in the low half.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(C, align(4))]
 pub struct F16x2(pub f16, pub f16);
 
 /// Two bfloat16 values in one 32-bit register; the first is in the low half.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(C, align(4))]
 pub struct Bf16x2(pub bf16, pub bf16);
 
 /// A Rust type that names the type of a run-time value.

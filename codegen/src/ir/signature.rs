@@ -35,7 +35,7 @@ impl Op {
                 (vec![], vec![ty])
             }
             Op::Param(_) => {
-                require(!matches!(ty, Type::Pred | Type::Shared | Type::Cluster), "a parameter type")?;
+                require(!matches!(ty, Type::Shared | Type::Cluster), "a parameter type")?;
                 (vec![], vec![ty])
             }
             Op::Special(special) => {

@@ -3,8 +3,7 @@
 //!
 //! The kernel:
 //! - Its name and its parameters' names are identifiers; the parameters' names differ.
-//! - A parameter is a global pointer with or without an element type, or a scalar other than a predicate without
-//!   one.
+//! - A parameter is a global pointer with or without an element type, or a scalar without one.
 //! - `threads`, if fixed, is from 1 to 1024; `min_blocks` is from 1 to 32 and stands only beside `threads`;
 //!   `cluster` is from 1 to 8.
 //! - A shared variable has at least one element, of a scalar type other than a predicate, and its alignment is a
@@ -137,7 +136,7 @@ impl Verifier<'_> {
             if !names.insert(name) {
                 self.report(format!("two parameters are called {name}"));
             }
-            if matches!(param.ty, Type::Pred | Type::Shared | Type::Cluster) {
+            if matches!(param.ty, Type::Shared | Type::Cluster) {
                 self.report(format!("parameter {name} cannot be of type {}", param.ty));
             }
             if param.ty != Type::Global && param.element.is_some() {

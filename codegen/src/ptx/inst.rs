@@ -140,6 +140,12 @@ impl Printer<'_> {
     fn param(&mut self, index: usize, data: &InstData) {
         let name = param_name(self.function, index);
         let to = self.register(data.results[0]);
+        if data.ty == Type::Pred {
+            let byte = self.fresh(Class::Half);
+            self.line(format_args!("ld.param.u8 {byte}, [{name}];"));
+            self.line(format_args!("setp.ne.u16 {to}, {byte}, 0;"));
+            return;
+        }
         self.line(format_args!("ld.param.{} {to}, [{name}];", memory(data.ty)));
         if data.ty == Type::Global {
             self.line(format_args!("cvta.to.global.u64 {to}, {to};"));

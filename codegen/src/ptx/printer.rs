@@ -264,10 +264,11 @@ impl<'a> Printer<'a> {
         line(format_args!(".visible .entry {}(", function.name));
         for (index, param) in function.params.iter().enumerate() {
             let comma = if index + 1 < function.params.len() { "," } else { "" };
-            let kind = if matches!(Class::of(param.ty), Class::Half) {
-                bits(param.ty)
-            } else {
-                super::operand::memory(param.ty)
+            let kind = match Class::of(param.ty) {
+                Class::Half => bits(param.ty),
+                // A byte that is 0 or 1.
+                Class::Pred => "u8",
+                _ => super::operand::memory(param.ty),
             };
             line(format_args!("\t.param .{kind} {}{comma}", param_name(function, index)));
         }

@@ -45,19 +45,19 @@ pub fn execute(args: &SpecializeArgs) -> miette::Result<()> {
         .fold(Emission::new().shape(shape).tuning(tuning), |emission, target| emission.target(*target));
     let emitted = emission.write(&args.out).into_diagnostic()?;
     let seconds = start.elapsed().as_secs_f64();
-    for kernel in &emitted {
+    let kernels = || emitted.values().flatten();
+    for kernel in kernels() {
         let compiled = &kernel.compiled;
         let path = args.out.join(compiled.target.to_string()).join(format!("{}.ptx", compiled.name));
         println!("{}", path.display());
     }
-    let mut targets = args.targets.clone();
-    targets.sort();
-    targets.dedup();
-    for target in targets {
+    for target in emitted.keys() {
         println!("{}", args.out.join("plans").join(format!("{name}.{target}.json")).display());
     }
-    println!("{}", args.out.join("kernels.rs").display());
-    let bytes: usize = emitted.iter().map(|kernel| kernel.compiled.ptx.len()).sum();
-    eprintln!("{} kernels for {name}, {} of PTX, in {seconds:.2} s", emitted.len(), Bytes(bytes as u64));
+    for file in ["kernels.rs", "kernels.json"] {
+        println!("{}", args.out.join(file).display());
+    }
+    let bytes: usize = kernels().map(|kernel| kernel.compiled.ptx.len()).sum();
+    eprintln!("{} kernels for {name}, {} of PTX, in {seconds:.2} s", kernels().count(), Bytes(bytes as u64));
     Ok(())
 }

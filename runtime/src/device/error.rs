@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use bespoke_codegen::ptx::Target;
 use miette::Diagnostic;
 use thiserror::Error;
 
@@ -55,6 +56,21 @@ pub enum Error {
         kernel: String,
         /// The names it has.
         available: Vec<String>,
+    },
+    /// A stub's kernel was emitted for newer GPUs alone.
+    #[error(
+        "kernel `{kernel}` was emitted for {}, none of which {device} (compute capability {}.{}) runs",
+        targets.iter().map(Target::to_string).collect::<Vec<_>>().join(", "), compute.0, compute.1
+    )]
+    NotEmitted {
+        /// The kernel's name.
+        kernel: String,
+        /// What it was emitted for.
+        targets: Vec<Target>,
+        /// The device's name.
+        device: String,
+        /// Its compute capability: major, minor.
+        compute: (u32, u32),
     },
     /// A launch that the device cannot run, found before it is enqueued.
     #[error("launch {index} (`{kernel}`): {why}")]
@@ -125,6 +141,9 @@ impl Error {
                 "choose a smaller context, fewer slots or a smaller quantisation, or free the device's memory",
             ),
             Error::Assembly { help, .. } => help.as_deref(),
+            Error::NotEmitted { .. } => {
+                Some("emit it for an older target, too: `.target(Target::Sm80)` in the build script")
+            }
             Error::Capture(cause) => cause.advice(),
             Error::Driver(failure) => failure.help.as_deref(),
             Error::KernelNotFound { .. }

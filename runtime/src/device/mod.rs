@@ -7,8 +7,52 @@
 //!
 //! A launch names raw device addresses. The caller keeps the [`Allocation`]s behind them alive until the device has
 //! been waited for.
+//!
+//! # Your own kernels
+//!
+//! Kernels that a build script emitted ([`bespoke_codegen::emit`]) are launched through their generated stubs, by a
+//! [`StubLauncher`], or collected for a [`Sequence`] by a [`StubRecorder`]; the package `own-kernel` in the repository
+//! is a whole program that does. A kernel may also be recorded, compiled and launched by one program:
+//!
+//! ```
+//! use bespoke::device::{self, Launch, Selector};
+//! use bespoke_codegen::launch::params;
+//! use bespoke_codegen::prelude::*;
+//!
+//! /// y[i] += a · x[i] for i < n.
+//! #[kernel(threads = 128)]
+//! fn axpy(x: Ptr<Global, f32>, y: Ptr<Global, f32>, a: Val<f32>, n: Val<u32>) {
+//!     let i = block_index() * 128 + thread_index();
+//!     if i < n {
+//!         y.at(i).store(fma(a, x.at(i).load(), y.at(i).load()));
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // A GPU if there is one, else the emulator; `Selector` also reads "cuda:1" or "emulator".
+//! let device = device::open(Selector::Auto)?.device;
+//! let (major, minor) = device.info().compute;
+//! let target = Target::for_device(major, minor).ok_or("the GPU is too old")?;
+//! let module = device.load("axpy", &axpy()?.compile(target)?.ptx)?;
+//!
+//! let x = device.buffer_of("x", &[1.0f32; 300])?;
+//! let y = device.buffer_of("y", &[0.5f32; 300])?;
+//! let launch = Launch {
+//!     kernel: module.kernel("axpy")?,
+//!     grid: [3, 1, 1],
+//!     block: [128, 1, 1],
+//!     dynamic_shared: 0,
+//!     params: params(&[&x.pointer(), &y.pointer(), &2.0f32, &300u32]),
+//!     programmatic: false,
+//! };
+//! device.sequence(vec![launch])?.run_eager()?;
+//! assert_eq!(device.read(&y)?, [2.5; 300]);
+//! # Ok(())
+//! # }
+//! ```
 
 mod assembly;
+mod buffer;
 mod cuda;
 mod emulator;
 mod entries;
@@ -21,6 +65,7 @@ mod stubs;
 use std::fmt;
 
 pub use bespoke_emulator::Checks;
+pub use buffer::{Buffer, Element};
 use serde::{Serialize, Serializer};
 
 pub use emulator::checking;
@@ -31,7 +76,7 @@ pub use error::{DriverFailure, Error};
 pub use journal::{Entries, Journal};
 pub use launch::{GraphReport, Kernel, Launch, Module, Resources, Sequence};
 pub use selector::{Opened, Selector, SelectorError, list, open, open_with};
-pub use stubs::StubLauncher;
+pub use stubs::{StubLauncher, StubRecorder};
 
 /// What a device's calls return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

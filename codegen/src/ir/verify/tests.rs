@@ -13,7 +13,6 @@ fn the_header() {
         ("@2k() ", "the kernel's name `2k` is not an identifier"),
         ("@k(a.b: u32) ", "the parameter's name `a.b` is not an identifier"),
         ("@k(a: u32, a: u32) ", "two parameters are called a"),
-        ("@k(a: pred) ", "parameter a cannot be of type pred"),
         ("@k(a: shared) ", "parameter a cannot be of type shared"),
         ("@k(a: u32 u8) ", "parameter a is no pointer but has an element type"),
         ("@k() threads 0 ", "0 threads a CTA, not 1 to 1024"),

@@ -18,19 +18,22 @@
 //!
 //! and in the crate: `mod kernels { include!(concat!(env!("OUT_DIR"), "/kernels.rs")); }`.
 //!
+//! Everything beside the plans is written by [`bespoke_codegen::emit`], which is also the way to emit kernels that are
+//! not of a decoder.
+//!
 //! # What is written
 //!
 //! | path | contents |
 //! | --- | --- |
 //! | `sm_90/NAME.ptx` | one module a kernel, its entry point named like the file |
 //! | `plans/SHAPE.sm_90.json` | the decode plan ([`crate::plan::Plan`]) |
-//! | `kernels.rs` | `TARGETS`, `kernels(target)`, and for every target a module with `KERNELS` (all sources, sorted by name) and a module a kernel with its launch stub |
+//! | `kernels.rs` | `TARGETS`, `kernels(target)`, and a module a kernel with its launch stub |
+//! | `kernels.json` | the same as data ([`bespoke_codegen::emit::Manifest`]) |
 
-mod stubs;
-
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use bespoke_codegen::emit::{self, Entry};
 use bespoke_codegen::ptx::Target;
 use bespoke_codegen::{CompileError, Compiled, dsl::RecordError};
 use rayon::prelude::*;
@@ -64,9 +67,9 @@ pub enum EmitError {
         /// Why.
         source: std::io::Error,
     },
-    /// The generated Rust is none: a bug in the generator.
-    #[error("the generated module: {0}")]
-    Rust(#[from] syn::Error),
+    /// The kernels cannot be emitted.
+    #[error(transparent)]
+    Kernels(#[from] emit::EmitError),
     /// A plan that does not serialise: a bug.
     #[error("the plan: {0}")]
     Json(#[from] serde_json::Error),
@@ -99,7 +102,7 @@ pub fn compile(specs: &[KernelSpec], target: Target) -> Result<Vec<Emitted>, Emi
 #[derive(Clone, Debug, Default)]
 pub struct Emission {
     shapes: Vec<ModelShape>,
-    targets: Vec<Target>,
+    targets: BTreeSet<Target>,
     extra: Vec<KernelSpec>,
     tuning: Tuning,
 }
@@ -120,7 +123,7 @@ impl Emission {
     /// Adds a target.
     #[must_use]
     pub fn target(mut self, target: Target) -> Emission {
-        self.targets.push(target);
+        self.targets.insert(target);
         self
     }
 
@@ -139,23 +142,17 @@ impl Emission {
         self
     }
 
-    /// Writes everything below `out`, which is created.
-    pub fn write(&self, out: &Path) -> Result<Vec<Emitted>, EmitError> {
-        let mut targets = self.targets.clone();
-        targets.sort();
-        targets.dedup();
-        let mut modules = Vec::new();
-        for target in targets {
+    /// Writes everything below `out`, which is created; gives the kernels of each target, sorted by name.
+    pub fn write(&self, out: &Path) -> Result<BTreeMap<Target, Vec<emit::Emitted>>, EmitError> {
+        let mut emission = emit::Emission::new();
+        for &target in &self.targets {
+            emission = emission.target(target);
             let specs = self.plan(target, out)?;
-            let emitted = compile(&specs, target)?;
-            let folder = out.join(target.to_string());
-            emitted.par_iter().try_for_each(|kernel| {
-                write(&folder.join(format!("{}.ptx", kernel.compiled.name)), &kernel.compiled.ptx)
-            })?;
-            modules.push((target, emitted));
+            let entries: Vec<Entry> = specs.par_iter().map(|spec| entry(spec, target)).collect();
+            emission =
+                entries.into_iter().fold(emission, |emission, entry| emission.entry_for(target, entry));
         }
-        write(&out.join("kernels.rs"), &stubs::module(&modules)?)?;
-        Ok(modules.into_iter().flat_map(|(_, emitted)| emitted).collect())
+        Ok(emission.write(out)?)
     }
 
     /// Writes the plans for `target` and gives the kernels that they and [`Emission::kernel`] name: each once, sorted
@@ -181,6 +178,10 @@ impl Emission {
         specs.extend(planned.into_iter().flatten().map(|kernel| (kernel.name, kernel.spec)));
         Ok(specs.into_values().collect())
     }
+}
+
+fn entry(spec: &KernelSpec, target: Target) -> Entry {
+    Entry::new(spec.kernel(target), spec.geometry().into()).summary(spec.summary()).constants(spec)
 }
 
 fn write(path: &Path, text: &str) -> Result<(), EmitError> {

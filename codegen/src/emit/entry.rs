@@ -1,0 +1,180 @@
+//! A kernel to emit, how it is launched, and what becomes of both.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::EmitError;
+use crate::dsl::Recorded;
+use crate::ir::Param;
+use crate::kernel::{Compiled, Kernel};
+use crate::ptx::Target;
+
+/// How a kernel is launched, as far as that is known when it is emitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    grid: Option<[u32; 3]>,
+    block: Option<[u32; 3]>,
+    dynamic_shared: u32,
+}
+
+impl Geometry {
+    /// The same grid at every launch: CTAs along x, y and z. The stub has it as `CONFIG`.
+    pub fn fixed(grid: [u32; 3]) -> Geometry {
+        Geometry { grid: Some(grid), block: None, dynamic_shared: 0 }
+    }
+
+    /// The host says the grid at each launch: it is the stub's first argument.
+    pub fn per_launch() -> Geometry {
+        Geometry { grid: None, block: None, dynamic_shared: 0 }
+    }
+
+    /// Threads a CTA along x, y and z. Not needed where the kernel says it by `#[kernel(threads = …)]`.
+    #[must_use]
+    pub fn block(self, threads: [u32; 3]) -> Geometry {
+        Geometry { block: Some(threads), ..self }
+    }
+
+    /// Bytes of dynamic shared memory a CTA (`dynamic_shared()` in the kernel); 0 if this is not said.
+    #[must_use]
+    pub fn dynamic_shared(self, bytes: u32) -> Geometry {
+        Geometry { dynamic_shared: bytes, ..self }
+    }
+}
+
+/// A kernel to emit.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    kernel: Recorded,
+    geometry: Geometry,
+    summary: String,
+    /// An error is one of serialisation, in words.
+    constants: Result<Value, String>,
+}
+
+impl Entry {
+    /// What calling a `#[kernel]` function gave, and how it is launched.
+    pub fn new(kernel: Recorded, geometry: Geometry) -> Entry {
+        Entry { kernel, geometry, summary: String::new(), constants: Ok(Value::Null) }
+    }
+
+    /// What the kernel does, in a few words: the documentation of its stub.
+    #[must_use]
+    pub fn summary(self, summary: impl Into<String>) -> Entry {
+        Entry { summary: summary.into(), ..self }
+    }
+
+    /// The compile-time parameters, for whoever reads the manifest.
+    #[must_use]
+    pub fn constants(self, constants: impl Serialize) -> Entry {
+        let constants = serde_json::to_value(constants).map_err(|error| error.to_string());
+        Entry { constants, ..self }
+    }
+
+    pub(super) fn compile(&self, target: Target) -> Result<Emitted, EmitError> {
+        let kernel = self.kernel.as_ref().map_err(Clone::clone)?;
+        check_name(kernel.name())?;
+        let block = self.block(kernel).map_err(|why| geometry_error(kernel, target, why))?;
+        let compiled = kernel.compile(target)?;
+        let emitted = Emitted {
+            params: kernel.params().to_vec(),
+            grid: self.geometry.grid,
+            block,
+            cluster: kernel.function().cluster,
+            dynamic_shared: self.geometry.dynamic_shared,
+            summary: self.summary.clone(),
+            constants: match &self.constants {
+                Ok(constants) => constants.clone(),
+                Err(error) => return Err(EmitError::Json(serde::ser::Error::custom(error))),
+            },
+            compiled,
+        };
+        emitted.check().map_err(|why| geometry_error(kernel, target, why))?;
+        Ok(emitted)
+    }
+
+    /// Threads a CTA, as the kernel or its geometry says.
+    fn block(&self, kernel: &Kernel) -> Result<[u32; 3], String> {
+        match (kernel.threads(), self.geometry.block) {
+            (Some(threads), None) => Ok([threads, 1, 1]),
+            (Some(threads), Some(block)) if block != [threads, 1, 1] => Err(format!(
+                "its CTAs have {threads} threads (`#[kernel(threads = …)]`), not {block:?}: leave `Geometry::block` out"
+            )),
+            (_, Some(block)) => Ok(block),
+            (None, None) => {
+                Err("nothing says how many threads a CTA has: write `#[kernel(threads = …)]`, or \
+                                 `Geometry::block([…, 1, 1])`"
+                    .to_owned())
+            }
+        }
+    }
+}
+
+fn geometry_error(kernel: &Kernel, target: Target, why: String) -> EmitError {
+    EmitError::Geometry { kernel: kernel.name().to_owned(), target, why }
+}
+
+/// The name is a module's in the generated file, beside modules that are named like targets.
+fn check_name(name: &str) -> Result<(), EmitError> {
+    let error = |why| Err(EmitError::Name { kernel: name.to_owned(), why });
+    if syn::parse_str::<syn::Ident>(name).is_err() {
+        return error("the name is no Rust identifier, or a keyword");
+    }
+    if name.parse::<Target>().is_ok() {
+        return error("the name is a target's");
+    }
+    Ok(())
+}
+
+/// A kernel that was compiled for a target.
+#[derive(Clone, Debug)]
+pub struct Emitted {
+    /// PTX and report.
+    pub compiled: Compiled,
+    /// The run-time parameters.
+    pub params: Vec<Param>,
+    /// CTAs along x, y and z; none if the host says so at each launch.
+    pub grid: Option<[u32; 3]>,
+    /// Threads a CTA along x, y and z.
+    pub block: [u32; 3],
+    /// CTAs along x that form a cluster.
+    pub cluster: Option<u32>,
+    /// Dynamic shared memory, in bytes.
+    pub dynamic_shared: u32,
+    /// What it does, in a few words; may be empty.
+    pub summary: String,
+    /// The compile-time parameters; null if they were not said.
+    pub constants: Value,
+}
+
+impl Emitted {
+    /// Whether the host launches the two in the same way.
+    pub(super) fn is_launched_like(&self, other: &Emitted) -> bool {
+        let launch = |kernel: &Emitted| (kernel.grid, kernel.block, kernel.cluster, kernel.dynamic_shared);
+        launch(self) == launch(other) && self.params == other.params
+    }
+
+    /// What no device could run.
+    fn check(&self) -> Result<(), String> {
+        let threads: u64 = self.block.iter().map(|&size| u64::from(size)).product();
+        if !(1..=1024).contains(&threads) {
+            return Err(format!("a CTA of {:?} has {threads} threads, not 1 to 1024", self.block));
+        }
+        if let Some(grid) = self.grid {
+            if grid.contains(&0) {
+                return Err(format!("a grid of {grid:?} has no CTAs"));
+            }
+            if let Some(cluster) = self.cluster.filter(|&cluster| !grid[0].is_multiple_of(cluster)) {
+                return Err(format!("a grid of {grid:?} is not made of clusters of {cluster} CTAs along x"));
+            }
+        }
+        let fixed = self.compiled.report.static_shared;
+        let limit = self.compiled.target.shared_memory_per_block();
+        if fixed.saturating_add(self.dynamic_shared) > limit {
+            return Err(format!(
+                "it needs {fixed} bytes of static and {} of dynamic shared memory; a CTA has {limit}",
+                self.dynamic_shared
+            ));
+        }
+        Ok(())
+    }
+}

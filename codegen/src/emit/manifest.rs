@@ -1,0 +1,136 @@
+//! `kernels.json`: what a program in another language must know to launch the kernels of a folder.
+//!
+//! `docs/emitted.md` describes the file field by field.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::Variants;
+use crate::ir::{Param, Type};
+use crate::ptx::Target;
+
+/// All kernels of a folder.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Of the format: [`Manifest::VERSION`]. Fields are added without another version.
+    pub version: u32,
+    /// Sorted by name.
+    pub kernels: Vec<ManifestKernel>,
+}
+
+/// A kernel.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ManifestKernel {
+    /// Its name, which is its entry point's in every module.
+    pub name: String,
+    /// What it does, in a few words; may be empty.
+    pub summary: String,
+    /// CTAs along x, y and z; null if the host chooses at each launch.
+    pub grid: Option<[u32; 3]>,
+    /// Threads a CTA along x, y and z.
+    pub block: [u32; 3],
+    /// CTAs along x that form a cluster; the module says so too, so that a plain launch will do.
+    pub cluster: Option<u32>,
+    /// Dynamic shared memory of a launch, in bytes.
+    pub dynamic_shared: u32,
+    /// The parameters, in order.
+    pub parameters: Vec<ManifestParameter>,
+    /// Size of all parameters together, in bytes.
+    pub parameter_bytes: u32,
+    /// The compile-time parameters, as the kernel's author names them; null if they were not said.
+    pub constants: Value,
+    /// The kernel for each target that it was emitted for, oldest first.
+    pub modules: Vec<ManifestModule>,
+}
+
+/// A parameter of a kernel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ManifestParameter {
+    /// Its name in the kernel's source.
+    pub name: String,
+    /// Its type, or that of the elements that it points at: `u8` to `u64`, `i8` to `i64`, `f16`, `bf16`, `f32`,
+    /// `f16x2`, `bf16x2`, or `bool`, a byte that is 0 or 1.
+    #[serde(rename = "type")]
+    pub ty: String,
+    /// It is the 64-bit address of such elements in device memory.
+    pub pointer: bool,
+    /// From the first parameter, in bytes.
+    pub offset: u32,
+    /// Size, in bytes; also the alignment.
+    pub bytes: u32,
+}
+
+/// A kernel for one target.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ManifestModule {
+    /// The oldest GPUs that it runs on.
+    pub target: Target,
+    /// The file with its PTX, from the folder of the manifest.
+    pub ptx: String,
+    /// Static shared memory, in bytes.
+    pub static_shared: u32,
+}
+
+impl Manifest {
+    /// The version that is written.
+    pub const VERSION: u32 = 1;
+
+    pub(super) fn of(kernels: &BTreeMap<&str, Variants<'_>>) -> Manifest {
+        Manifest {
+            version: Manifest::VERSION,
+            kernels: kernels.values().filter_map(|variants| ManifestKernel::of(variants)).collect(),
+        }
+    }
+}
+
+impl ManifestKernel {
+    fn of(variants: &Variants<'_>) -> Option<ManifestKernel> {
+        let first = variants.first()?;
+        let parameters = parameters(&first.params);
+        Some(ManifestKernel {
+            name: first.compiled.name.clone(),
+            summary: first.summary.clone(),
+            grid: first.grid,
+            block: first.block,
+            cluster: first.cluster,
+            dynamic_shared: first.dynamic_shared,
+            parameter_bytes: parameters.last().map_or(0, |last| last.offset + last.bytes),
+            parameters,
+            constants: first.constants.clone(),
+            modules: variants
+                .iter()
+                .map(|kernel| ManifestModule {
+                    target: kernel.compiled.target,
+                    ptx: format!("{}/{}.ptx", kernel.compiled.target, kernel.compiled.name),
+                    static_shared: kernel.compiled.report.static_shared,
+                })
+                .collect(),
+        })
+    }
+}
+
+/// The parameters where the `.param` space has them: each at the next multiple of its size.
+fn parameters(params: &[Param]) -> Vec<ManifestParameter> {
+    let mut end: u32 = 0;
+    params
+        .iter()
+        .map(|param| {
+            let bytes = param.ty.bytes();
+            let offset = end.next_multiple_of(bytes);
+            end = offset + bytes;
+            let ty = match param.element.unwrap_or(param.ty) {
+                Type::Pred => "bool".to_owned(),
+                ty => ty.to_string(),
+            };
+            ManifestParameter {
+                name: param.name.clone(),
+                ty,
+                pointer: param.element.is_some(),
+                offset,
+                bytes,
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,216 @@
+//! The build-time API: kernels become PTX files, a Rust module with a typed launch stub for each, and a manifest for
+//! other languages. Needs the feature `emit`.
+//!
+//! A `build.rs`, with the kernels in a file that it shares with the crate:
+//!
+//! ```no_run
+//! use bespoke_codegen::emit::{Emission, Geometry};
+//! use bespoke_codegen::prelude::*;
+//!
+//! /// y[i] += a · x[i] for i < n.
+//! #[kernel(threads = 128)]
+//! fn axpy(x: Ptr<Global, f32>, y: Ptr<Global, f32>, a: Val<f32>, n: Val<u32>) {
+//!     let i = block_index() * 128 + thread_index();
+//!     if i < n {
+//!         y.at(i).store(fma(a, x.at(i).load(), y.at(i).load()));
+//!     }
+//! }
+//!
+//! fn main() {
+//!     Emission::new()
+//!         .target(Target::Sm80)
+//!         .target(Target::Sm90)
+//!         .kernel(axpy(), Geometry::per_launch())
+//!         .build();
+//! }
+//! ```
+//!
+//! In the crate, `mod kernels { include!(concat!(env!("OUT_DIR"), "/kernels.rs")); }` then has
+//!
+//! ```ignore
+//! pub mod axpy {
+//!     pub fn launch<L: Launcher>(
+//!         launcher: &mut L,
+//!         grid: [u32; 3],
+//!         x: DevicePointer<f32>,
+//!         y: DevicePointer<f32>,
+//!         a: f32,
+//!         n: u32,
+//!     ) -> Result<(), L::Error>;
+//! }
+//! ```
+//!
+//! which takes any [`Launcher`](crate::launch::Launcher). It launches the PTX of the newest target that the device runs:
+//! PTX runs on its target and on every later GPU.
+//!
+//! # What is written
+//!
+//! | path | contents |
+//! | --- | --- |
+//! | `sm_90/NAME.ptx` | one module a kernel, its entry point named like the file |
+//! | `kernels.rs` | `TARGETS`, `kernels(target)`, and a module a kernel: its sources by target, its geometry, `launch` |
+//! | `kernels.json` | the same as data: [`Manifest`] |
+//!
+//! Names are Rust's and PTX's identifiers at once. A kernel that is cut to several shapes needs a name for each:
+//! `axpy(&shape).map(|kernel| kernel.named("axpy_c4096"))`.
+//!
+//! # When cargo runs the build script again
+//!
+//! [`Emission::build`] prints `cargo::rerun-if-changed=build.rs`. Cargo also runs a build script again when it had to
+//! compile it again: after a change in a file that it has as a module (`#[path = "src/kernel.rs"] mod kernel;`) or in a
+//! crate of its `[build-dependencies]`. So kernels in either need nothing more. A shape that is read from a file or an
+//! environment variable does: print `cargo::rerun-if-changed=FILE` or `cargo::rerun-if-env-changed=VARIABLE` for it.
+
+mod entry;
+mod error;
+mod manifest;
+mod stubs;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use rayon::prelude::*;
+
+use crate::dsl::Recorded;
+use crate::ptx::Target;
+
+pub use entry::{Emitted, Entry, Geometry};
+pub use error::EmitError;
+pub use manifest::{Manifest, ManifestKernel, ManifestModule, ManifestParameter};
+
+/// What to emit.
+#[derive(Clone, Debug, Default)]
+pub struct Emission {
+    targets: BTreeSet<Target>,
+    /// For one target, or for all.
+    entries: Vec<(Option<Target>, Entry)>,
+}
+
+impl Emission {
+    /// Nothing yet.
+    pub fn new() -> Emission {
+        Emission::default()
+    }
+
+    /// Adds a target.
+    #[must_use]
+    pub fn target(mut self, target: Target) -> Emission {
+        self.targets.insert(target);
+        self
+    }
+
+    /// Adds a kernel for every target: what calling a `#[kernel]` function gives, and how it is launched.
+    #[must_use]
+    pub fn kernel(self, kernel: Recorded, geometry: Geometry) -> Emission {
+        self.entry(Entry::new(kernel, geometry))
+    }
+
+    /// Adds a kernel for every target, with what else is to be said of it.
+    #[must_use]
+    pub fn entry(mut self, entry: Entry) -> Emission {
+        self.entries.push((None, entry));
+        self
+    }
+
+    /// Adds a kernel for one target alone, and that target. Kernels of one name have the same parameters and geometry
+    /// for all targets.
+    #[must_use]
+    pub fn entry_for(mut self, target: Target, entry: Entry) -> Emission {
+        self.entries.push((Some(target), entry));
+        self.target(target)
+    }
+
+    /// Compiles everything, in parallel; sorted by name for each target.
+    pub fn compile(&self) -> Result<BTreeMap<Target, Vec<Emitted>>, EmitError> {
+        if self.targets.is_empty() {
+            return Err(EmitError::NoTarget);
+        }
+        let work: Vec<(Target, &Entry)> = self
+            .targets
+            .iter()
+            .flat_map(|&target| {
+                let wanted = move |only: &Option<Target>| only.is_none_or(|only| only == target);
+                self.entries
+                    .iter()
+                    .filter(move |(only, _)| wanted(only))
+                    .map(move |(_, entry)| (target, entry))
+            })
+            .collect();
+        let compiled: Vec<Emitted> =
+            work.into_par_iter().map(|(target, entry)| entry.compile(target)).collect::<Result<_, _>>()?;
+        let mut targets: BTreeMap<Target, Vec<Emitted>> =
+            self.targets.iter().map(|&target| (target, Vec::new())).collect();
+        for kernel in compiled {
+            targets.entry(kernel.compiled.target).or_default().push(kernel);
+        }
+        for kernels in targets.values_mut() {
+            kernels.sort_by(|a, b| a.compiled.name.cmp(&b.compiled.name));
+            if let Some(twice) = kernels.windows(2).find(|two| two[0].compiled.name == two[1].compiled.name) {
+                return Err(EmitError::Twice { kernel: twice[0].compiled.name.clone() });
+            }
+        }
+        Ok(targets)
+    }
+
+    /// Writes everything below `out`, which is created; gives what was compiled.
+    pub fn write(&self, out: &Path) -> Result<BTreeMap<Target, Vec<Emitted>>, EmitError> {
+        let targets = self.compile()?;
+        let kernels = by_name(&targets)?;
+        let module = stubs::module(&targets, &kernels)?;
+        let manifest = serde_json::to_string_pretty(&Manifest::of(&kernels))?;
+        targets.par_iter().try_for_each(|(target, kernels)| {
+            let folder = out.join(target.to_string());
+            create(&folder)?;
+            kernels.par_iter().try_for_each(|kernel| {
+                write(&folder.join(format!("{}.ptx", kernel.compiled.name)), &kernel.compiled.ptx)
+            })
+        })?;
+        write(&out.join("kernels.rs"), &module)?;
+        write(&out.join("kernels.json"), &manifest)?;
+        Ok(targets)
+    }
+
+    /// What a `build.rs` does: writes into `OUT_DIR` and tells cargo when to run it again. An error becomes the build's,
+    /// with the line of Rust that it is about.
+    pub fn build(&self) {
+        println!("cargo::rerun-if-changed=build.rs");
+        let outcome = match std::env::var_os("OUT_DIR") {
+            Some(out) => self.write(Path::new(&out)).map(|_| ()),
+            None => Err(EmitError::NoOutDir),
+        };
+        if let Err(error) = outcome {
+            // Cargo takes one line an error.
+            error.to_string().lines().for_each(|line| println!("cargo::error={line}"));
+        }
+    }
+}
+
+/// A kernel for every target that it was compiled for, oldest first.
+type Variants<'a> = Vec<&'a Emitted>;
+
+/// The kernels by name; an error if one differs between targets in what the host has to know.
+fn by_name(targets: &BTreeMap<Target, Vec<Emitted>>) -> Result<BTreeMap<&str, Variants<'_>>, EmitError> {
+    let mut kernels: BTreeMap<&str, Variants<'_>> = BTreeMap::new();
+    for kernel in targets.values().flatten() {
+        let variants = kernels.entry(&kernel.compiled.name).or_default();
+        if let Some(first) = variants.first()
+            && !first.is_launched_like(kernel)
+        {
+            return Err(EmitError::Differs {
+                kernel: kernel.compiled.name.clone(),
+                targets: [first.compiled.target, kernel.compiled.target],
+            });
+        }
+        variants.push(kernel);
+    }
+    Ok(kernels)
+}
+
+fn create(folder: &Path) -> Result<(), EmitError> {
+    fs::create_dir_all(folder).map_err(|source| EmitError::Io { path: folder.to_owned(), source })
+}
+
+fn write(path: &Path, text: &str) -> Result<(), EmitError> {
+    fs::write(path, text).map_err(|source| EmitError::Io { path: path.to_owned(), source })
+}

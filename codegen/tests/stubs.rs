@@ -1,0 +1,238 @@
+//! The build-time API: what it writes, what it refuses, and that a wrong argument to a generated stub does not compile.
+//!
+//! `stubs/emitted` is a folder as `Emission` writes it. `BESPOKE_BLESS=1 cargo test -p bespoke-codegen --test stubs` writes
+//! it anew, `TRYBUILD=overwrite` the errors of `stubs/*.rs`, which call the stubs in it. Its PTX is not compared: other
+//! tests see to that.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use bespoke_codegen::emit::{Emission, EmitError, Entry, Geometry, Manifest};
+use bespoke_codegen::launch::{self, DevicePointer, KernelSource, LaunchConfig, Launcher};
+use bespoke_codegen::prelude::*;
+use expect_test::{Expect, expect};
+use kernels::{blend, early, names, nothing};
+
+#[path = "stubs/kernels.rs"]
+mod kernels;
+
+fn emission() -> Emission {
+    #[derive(serde::Serialize)]
+    struct Constants {
+        threads: u32,
+    }
+    Emission::new()
+        .target(Target::Sm90)
+        .target(Target::Sm80)
+        .entry(
+            Entry::new(blend(), Geometry::fixed([4, 1, 1]))
+                .summary("blends, and rounds to bytes")
+                .constants(Constants { threads: 64 }),
+        )
+        .kernel(names(), Geometry::per_launch().block([1, 1, 1]))
+        .entry_for(Target::Sm90, Entry::new(nothing(), Geometry::per_launch().dynamic_shared(128)))
+}
+
+/// Every file below a folder, by its path from there, in order.
+fn files(folder: &Path) -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(&next).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => found.push((
+                    path.strip_prefix(folder).unwrap().to_owned(),
+                    fs::read_to_string(&path).unwrap(),
+                )),
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn the_folder_is_as_it_was() {
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stubs/emitted");
+    if std::env::var_os("BESPOKE_BLESS").is_some() {
+        let _ = fs::remove_dir_all(&kept);
+        emission().write(&kept).unwrap();
+    }
+    let fresh = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emitted");
+    let _ = fs::remove_dir_all(&fresh);
+    emission().write(&fresh).unwrap();
+    let (kept, fresh) = (files(&kept), files(&fresh));
+    let names = |files: &[(PathBuf, String)]| files.iter().map(|(path, _)| path.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&kept), names(&fresh));
+    for ((path, kept), (_, fresh)) in kept.iter().zip(&fresh) {
+        if path.extension().is_some_and(|extension| extension == "ptx") {
+            continue;
+        }
+        assert_eq!(kept, fresh, "{} is not what is written now (BESPOKE_BLESS=1 accepts it)", path.display());
+    }
+}
+
+mod emitted {
+    include!("stubs/emitted/kernels.rs");
+}
+
+/// Takes down what it is asked to launch.
+#[derive(Default)]
+struct Notes(Vec<(&'static KernelSource, LaunchConfig, Vec<u8>)>);
+
+impl Launcher for Notes {
+    type Error = String;
+
+    fn launch(
+        &mut self,
+        sources: &[&'static KernelSource],
+        config: LaunchConfig,
+        params: &[u8],
+    ) -> Result<(), String> {
+        let source = launch::newest(sources, (9, 0)).ok_or("no source")?;
+        self.0.push((source, config, params.to_vec()));
+        Ok(())
+    }
+}
+
+/// The stubs pass what the manifest says.
+#[test]
+fn stubs_lay_out_what_the_manifest_describes() {
+    use launch::{F16x2, f16};
+    let mut notes = Notes::default();
+    let (x, y) = (DevicePointer::new(0x1000), DevicePointer::new(0x2000));
+    let pair = F16x2(f16::ONE, f16::NEG_ONE);
+    emitted::blend::launch(&mut notes, x, y, true, f16::ONE, pair, 250).unwrap();
+    emitted::names::launch(&mut notes, [7, 1, 1], DevicePointer::new(8), DevicePointer::new(16), 3).unwrap();
+    emitted::nothing::launch(&mut notes, [1, 1, 1]).unwrap();
+
+    let manifest: Manifest = serde_json::from_str(include_str!("stubs/emitted/kernels.json")).unwrap();
+    assert_eq!(manifest.kernels.len(), notes.0.len());
+    for (kernel, (source, config, params)) in manifest.kernels.iter().zip(&notes.0) {
+        assert_eq!(kernel.name, source.name);
+        assert_eq!(source.target, Target::Sm90);
+        assert!(source.ptx.contains(&format!(".entry {}(", kernel.name)));
+        assert_eq!(kernel.grid.unwrap_or(config.grid), config.grid);
+        assert_eq!((kernel.block, kernel.dynamic_shared), (config.block, config.dynamic_shared));
+        assert_eq!(kernel.parameter_bytes as usize, params.len());
+    }
+    let (_, config, params) = &notes.0[0];
+    assert_eq!(config.grid, [4, 1, 1]);
+    let bytes = |name: &str| {
+        let at = manifest.kernels[0].parameters.iter().find(|param| param.name == name).unwrap();
+        &params[at.offset as usize..(at.offset + at.bytes) as usize]
+    };
+    assert_eq!(bytes("y"), 0x2000u64.to_le_bytes());
+    assert_eq!(bytes("flip"), [1]);
+    assert_eq!(bytes("scale"), 0x3c00u16.to_le_bytes());
+    assert_eq!(bytes("pair"), 0xbc00_3c00u32.to_le_bytes());
+    assert_eq!(bytes("n"), 250u32.to_le_bytes());
+    assert_eq!(notes.0[1].1.grid, [7, 1, 1]);
+}
+
+#[test]
+fn kernels_are_listed_by_target() {
+    assert_eq!(emitted::TARGETS, [Target::Sm80, Target::Sm90]);
+    let names = |target| emitted::kernels(target).iter().map(|source| source.name).collect::<Vec<_>>();
+    assert_eq!(names(Target::Sm80), ["blend", "names"]);
+    assert_eq!(names(Target::Sm90), ["blend", "names", "nothing"]);
+    assert!(names(Target::Sm120).is_empty());
+}
+
+#[test]
+fn without_kernels_there_is_a_module_all_the_same() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-kernels");
+    assert!(Emission::new().target(Target::Sm80).write(&folder).unwrap()[&Target::Sm80].is_empty());
+    let text = fs::read_to_string(folder.join("kernels.rs")).unwrap();
+    syn::parse_file(&text).unwrap();
+    assert!(
+        text.contains("pub static KERNELS: &[&::bespoke_codegen::launch::KernelSource] = &[];"),
+        "{text}"
+    );
+}
+
+fn refused(emission: Emission, expected: Expect) {
+    let error: EmitError = emission.compile().unwrap_err();
+    expected.assert_eq(&error.to_string());
+}
+
+#[test]
+fn what_cannot_be_emitted_says_what_to_do() {
+    let sm80 = || Emission::new().target(Target::Sm80);
+    refused(
+        Emission::new().kernel(blend(), Geometry::per_launch()),
+        expect![
+            "no target to emit kernels for: add one, for example `.target(Target::Sm80)`, whose PTX runs on every GPU that is supported"
+        ],
+    );
+    refused(
+        sm80().kernel(names(), Geometry::per_launch()),
+        expect![
+            "kernel `names` for sm_80: nothing says how many threads a CTA has: write `#[kernel(threads = …)]`, or `Geometry::block([…, 1, 1])`"
+        ],
+    );
+    refused(
+        sm80().kernel(blend(), Geometry::per_launch().block([32, 2, 1])),
+        expect![
+            "kernel `blend` for sm_80: its CTAs have 64 threads (`#[kernel(threads = …)]`), not [32, 2, 1]: leave `Geometry::block` out"
+        ],
+    );
+    refused(
+        sm80().kernel(names(), Geometry::per_launch().block([64, 32, 1])),
+        expect!["kernel `names` for sm_80: a CTA of [64, 32, 1] has 2048 threads, not 1 to 1024"],
+    );
+    refused(
+        sm80().kernel(blend(), Geometry::fixed([4, 0, 1])),
+        expect!["kernel `blend` for sm_80: a grid of [4, 0, 1] has no CTAs"],
+    );
+    refused(
+        sm80().kernel(nothing(), Geometry::per_launch().dynamic_shared(200_000)),
+        expect![
+            "kernel `nothing` for sm_80: it needs 0 bytes of static and 200000 of dynamic shared memory; a CTA has 166912"
+        ],
+    );
+    refused(
+        sm80().kernel(blend(), Geometry::per_launch()).kernel(blend(), Geometry::fixed([1, 1, 1])),
+        expect![
+            r#"two kernels are called `blend`: give each specialisation a name of its own, for example `blend(&shape).map(|kernel| kernel.named("blend_4096"))`"#
+        ],
+    );
+    for name in ["match", "sm_90", "a-b"] {
+        let named = blend().map(|kernel| kernel.named(name));
+        let error = sm80().kernel(named, Geometry::per_launch()).compile().unwrap_err().to_string();
+        assert!(error.starts_with(&format!("kernel `{name}`: the name is ")), "{error}");
+        assert!(error.ends_with("; give it another name with `Kernel::named`"), "{error}");
+    }
+}
+
+#[test]
+fn what_differs_between_targets_needs_two_names() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("differs");
+    let other = nothing().map(|kernel| kernel.named("blend"));
+    let error = Emission::new()
+        .entry_for(Target::Sm80, Entry::new(blend(), Geometry::per_launch()))
+        .entry_for(Target::Sm90, Entry::new(other, Geometry::per_launch()))
+        .write(&folder)
+        .unwrap_err();
+    expect![
+        "kernel `blend` has other parameters or another geometry for sm_80 than for sm_90: one stub launches it on both, so give the two different names with `Kernel::named`"
+    ]
+    .assert_eq(&error.to_string());
+}
+
+/// The kernel's own line, also where it is emitted and not written.
+#[test]
+fn an_instruction_that_a_target_lacks_is_named_with_its_line() {
+    let error = Emission::new().target(Target::Sm80).kernel(early(), Geometry::per_launch()).compile();
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("sm_80") && error.contains("stubs/kernels.rs:"), "{error}");
+}
+
+#[test]
+fn wrong_arguments_do_not_compile() {
+    let cases = trybuild::TestCases::new();
+    cases.pass("tests/stubs/right.rs");
+    cases.compile_fail("tests/stubs/wrong_*.rs");
+}

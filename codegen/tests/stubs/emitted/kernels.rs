@@ -1,0 +1,154 @@
+/// The targets that kernels were emitted for, oldest first.
+#[allow(dead_code)]
+pub const TARGETS: &[::bespoke_codegen::ptx::Target] = &[
+    ::bespoke_codegen::ptx::Target::Sm80,
+    ::bespoke_codegen::ptx::Target::Sm90,
+];
+/// Every kernel for `target`, sorted by name.
+#[allow(dead_code)]
+pub fn kernels(
+    target: ::bespoke_codegen::ptx::Target,
+) -> &'static [&'static ::bespoke_codegen::launch::KernelSource] {
+    match target {
+        ::bespoke_codegen::ptx::Target::Sm80 => sm_80::KERNELS,
+        ::bespoke_codegen::ptx::Target::Sm90 => sm_90::KERNELS,
+        _ => &[],
+    }
+}
+/// Kernels for sm_80.
+#[allow(dead_code)]
+pub mod sm_80 {
+    /// Every kernel, sorted by name.
+    pub static KERNELS: &[&::bespoke_codegen::launch::KernelSource] = &[
+        &super::blend::SM_80,
+        &super::names::SM_80,
+    ];
+}
+/// Kernels for sm_90.
+#[allow(dead_code)]
+pub mod sm_90 {
+    /// Every kernel, sorted by name.
+    pub static KERNELS: &[&::bespoke_codegen::launch::KernelSource] = &[
+        &super::blend::SM_90,
+        &super::names::SM_90,
+        &super::nothing::SM_90,
+    ];
+}
+/// Blends, and rounds to bytes.
+#[allow(dead_code)]
+pub mod blend {
+    use ::bespoke_codegen::launch::{DevicePointer, KernelSource, LaunchConfig, Launcher};
+    use ::bespoke_codegen::ptx::Target;
+    /// For sm_80 and later.
+    pub static SM_80: KernelSource = KernelSource {
+        name: "blend",
+        target: Target::Sm80,
+        ptx: include_str!("sm_80/blend.ptx"),
+    };
+    /// For sm_90 and later.
+    pub static SM_90: KernelSource = KernelSource {
+        name: "blend",
+        target: Target::Sm90,
+        ptx: include_str!("sm_90/blend.ptx"),
+    };
+    /// The kernel for each of its targets, oldest first.
+    pub static SOURCES: &[&KernelSource] = &[&SM_80, &SM_90];
+    /// The launch that the kernel was specialised for.
+    pub const CONFIG: LaunchConfig = LaunchConfig {
+        grid: [4, 1, 1],
+        block: [64, 1, 1],
+        dynamic_shared: 0,
+    };
+    /// Launches the kernel with [`CONFIG`].
+    #[allow(clippy::too_many_arguments)]
+    pub fn launch<L: Launcher>(
+        launcher: &mut L,
+        x: DevicePointer<f32>,
+        y: DevicePointer<i8>,
+        flip: bool,
+        scale: ::bespoke_codegen::launch::f16,
+        pair: ::bespoke_codegen::launch::F16x2,
+        n: u32,
+    ) -> Result<(), L::Error> {
+        launcher
+            .launch(
+                SOURCES,
+                CONFIG,
+                &::bespoke_codegen::launch::params(&[&x, &y, &flip, &scale, &pair, &n]),
+            )
+    }
+}
+/// The kernel `names`.
+#[allow(dead_code)]
+pub mod names {
+    use ::bespoke_codegen::launch::{DevicePointer, KernelSource, LaunchConfig, Launcher};
+    use ::bespoke_codegen::ptx::Target;
+    /// For sm_80 and later.
+    pub static SM_80: KernelSource = KernelSource {
+        name: "names",
+        target: Target::Sm80,
+        ptx: include_str!("sm_80/names.ptx"),
+    };
+    /// For sm_90 and later.
+    pub static SM_90: KernelSource = KernelSource {
+        name: "names",
+        target: Target::Sm90,
+        ptx: include_str!("sm_90/names.ptx"),
+    };
+    /// The kernel for each of its targets, oldest first.
+    pub static SOURCES: &[&KernelSource] = &[&SM_80, &SM_90];
+    /// A launch with this grid: CTAs along x, y and z.
+    pub const fn config(grid: [u32; 3]) -> LaunchConfig {
+        LaunchConfig {
+            grid,
+            block: [1, 1, 1],
+            dynamic_shared: 0,
+        }
+    }
+    /// Launches the kernel with a grid of so many CTAs along x, y and z.
+    #[allow(clippy::too_many_arguments)]
+    pub fn launch<L: Launcher>(
+        launcher_: &mut L,
+        grid_: [u32; 3],
+        launcher: DevicePointer<u64>,
+        params: DevicePointer<u64>,
+        grid: u64,
+    ) -> Result<(), L::Error> {
+        launcher_
+            .launch(
+                SOURCES,
+                config(grid_),
+                &::bespoke_codegen::launch::params(&[&launcher, &params, &grid]),
+            )
+    }
+}
+/// The kernel `nothing`.
+#[allow(dead_code)]
+pub mod nothing {
+    use ::bespoke_codegen::launch::{KernelSource, LaunchConfig, Launcher};
+    use ::bespoke_codegen::ptx::Target;
+    /// For sm_90 and later.
+    pub static SM_90: KernelSource = KernelSource {
+        name: "nothing",
+        target: Target::Sm90,
+        ptx: include_str!("sm_90/nothing.ptx"),
+    };
+    /// The kernel for each of its targets, oldest first.
+    pub static SOURCES: &[&KernelSource] = &[&SM_90];
+    /// A launch with this grid: CTAs along x, y and z.
+    pub const fn config(grid: [u32; 3]) -> LaunchConfig {
+        LaunchConfig {
+            grid,
+            block: [32, 1, 1],
+            dynamic_shared: 128,
+        }
+    }
+    /// Launches the kernel with a grid of so many CTAs along x, y and z.
+    #[allow(clippy::too_many_arguments)]
+    pub fn launch<L: Launcher>(
+        launcher: &mut L,
+        grid: [u32; 3],
+    ) -> Result<(), L::Error> {
+        launcher.launch(SOURCES, config(grid), &::bespoke_codegen::launch::params(&[]))
+    }
+}

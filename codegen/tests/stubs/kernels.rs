@@ -1,0 +1,40 @@
+//! Kernels that are of use only for their signatures.
+
+use bespoke_codegen::prelude::*;
+
+/// A stub of every feature: pointers, and scalars of other sizes than their neighbours.
+#[kernel(threads = 64)]
+pub fn blend(
+    x: Ptr<Global, f32>,
+    y: Ptr<Global, i8>,
+    flip: Val<bool>,
+    scale: Val<f16>,
+    pair: Val<F16x2>,
+    n: Val<u32>,
+) {
+    let i = block_index() * 64 + thread_index();
+    if i < n {
+        let [low, high] = pair.unpack();
+        let value = x.at(i).load() * select(flip, low, high).cast::<f32>() + scale.cast::<f32>();
+        y.at(i).store(value.cast_rounded::<i8>(Rounding::Nearest));
+    }
+}
+
+/// y[0] = x[0], with names that the stub itself uses.
+#[kernel]
+pub fn names(launcher: Ptr<Global, u64>, params: Ptr<Global, u64>, grid: Val<u64>) {
+    params.store(launcher.load() + grid);
+}
+
+/// Without parameters and with shared memory.
+#[kernel(threads = 32)]
+pub fn nothing() {
+    let scratch = dynamic_shared::<u32>();
+    scratch.at(thread_index()).store(lane());
+}
+
+/// Whose body only some targets have.
+#[kernel(threads = 32)]
+pub fn early() {
+    launch_dependents();
+}

@@ -1,0 +1,13 @@
+//! A pointer to other elements than the kernel reads.
+
+#[path = "device.rs"]
+mod device;
+
+use bespoke_codegen::launch::{F16x2, f16};
+#[allow(unused_imports)]
+use device::{Device, bytes, floats, kernels};
+
+fn main() {
+    let pair = F16x2(f16::ONE, f16::ONE);
+    let Ok(()) = kernels::blend::launch(&mut Device, floats(), floats(), true, f16::ONE, pair, 250);
+}
