@@ -7,7 +7,8 @@ use smallvec::SmallVec;
 
 use crate::ir::verify::verify;
 use crate::ir::{Function, InstData, Op, Param, Type};
-use crate::passes::{self, OptLevel};
+use crate::passes::convergence::{self, NonUniform};
+use crate::passes::{self, OptLevel, Pipeline};
 use crate::ptx::{self, Target, Unsupported};
 
 /// A recorded kernel.
@@ -22,6 +23,9 @@ pub enum CompileError {
     /// The target lacks an instruction.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
+    /// Threads part in front of a barrier, or of another operation that they execute together.
+    #[error(transparent)]
+    NonUniform(#[from] NonUniform),
     /// The IR breaks a rule: a bug in the compiler or in a pass.
     #[error("kernel {kernel}: invalid IR (a bug in bespoke-codegen):\n{errors}")]
     Invalid {
@@ -123,8 +127,14 @@ impl Kernel {
 
     /// As [`Kernel::compile`], at the optimisation level given.
     pub fn compile_at(&self, target: Target, level: OptLevel) -> Result<Compiled, CompileError> {
+        self.compile_with(target, &Pipeline::of(level))
+    }
+
+    /// As [`Kernel::compile`], with these passes.
+    pub fn compile_with(&self, target: Target, pipeline: &Pipeline) -> Result<Compiled, CompileError> {
         let mut function = self.function.clone();
-        let passes = passes::optimize(&mut function, level);
+        convergence::check(&function)?;
+        let passes = pipeline.run(&mut function);
         verify(&function).map_err(|errors| CompileError::Invalid {
             kernel: self.name().to_owned(),
             errors: errors.iter().map(|error| format!("  {error}\n")).collect(),

@@ -2,19 +2,23 @@
 //!
 //! - `print`: parse and print;
 //! - `verify`: the verifier's errors;
+//! - `convergence`: what is said of barriers that threads miss;
+//! - `uniformity`: who agrees on each value;
 //! - the name of a pass: run it once;
 //! - `pipeline`: run the whole pipeline.
 //!
 //! Comments may follow, then the kernel, then a line of four dashes, then what must come out. With `BESPOKE_BLESS=1`
 //! in the environment what comes out is written there instead.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use bespoke_codegen::ir::Function;
 use bespoke_codegen::ir::parse::parse;
 use bespoke_codegen::ir::verify::verify;
-use bespoke_codegen::passes::{self, OptLevel, Pass, Unreachable};
+use bespoke_codegen::passes::analysis::uniformity::{Agreement, Uniformity};
+use bespoke_codegen::passes::{self, OptLevel, Pass, Unreachable, convergence};
 
 const SEPARATOR: &str = "----\n";
 
@@ -27,6 +31,11 @@ fn output(command: &str, mut function: Function) -> String {
     match command {
         "print" => return function.to_string(),
         "verify" => return errors(&function),
+        "convergence" => {
+            return convergence::check(&function)
+                .map_or_else(|error| format!("{error}\n"), |()| String::new());
+        }
+        "uniformity" => return uniformity(&function),
         "pipeline" => drop(passes::optimize(&mut function, OptLevel::Default)),
         name => {
             let pass = passes.into_iter().find(|pass| pass.name() == name);
@@ -45,6 +54,20 @@ fn output(command: &str, mut function: Function) -> String {
     }
     assert_eq!(errors(&function), "", "the verifier rejects the output\n{function}");
     function.to_string()
+}
+
+/// Who agrees on what, one line each.
+fn uniformity(function: &Function) -> String {
+    let uniformity = Uniformity::new(function);
+    let mut values: BTreeMap<Agreement, Vec<String>> = BTreeMap::new();
+    for &block in &function.layout {
+        let insts = function.block(block).insts.iter();
+        let results = insts.flat_map(|&inst| &function.inst(inst).results);
+        for &value in function.block(block).params.iter().chain(results) {
+            values.entry(uniformity.of(value)).or_default().push(value.to_string());
+        }
+    }
+    values.iter().map(|(agreement, values)| format!("{agreement:?}: {}\n", values.join(" "))).collect()
 }
 
 fn check(path: &Path) -> Result<(), String> {

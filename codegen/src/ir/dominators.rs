@@ -32,23 +32,8 @@ impl Dominators {
             nodes[block].order = index as u32 + 1;
         }
         let preds = function.predecessors();
-        let mut idom = vec![0u32; rpo.len() + 1];
-        if !rpo.is_empty() {
-            idom[1] = 1;
-        }
-        let mut changed = true;
-        while changed {
-            changed = false;
-            for (index, &block) in rpo.iter().enumerate().skip(1) {
-                let known =
-                    preds[block].iter().map(|&pred| nodes[pred].order).filter(|&p| idom[p as usize] != 0);
-                let new = known.reduce(|a, b| intersect(&idom, a, b)).unwrap_or(0);
-                if idom[index + 1] != new {
-                    idom[index + 1] = new;
-                    changed = true;
-                }
-            }
-        }
+        let idom =
+            immediate_dominators(rpo.len(), |index| preds[rpo[index]].iter().map(|&pred| nodes[pred].order));
         let mut children = vec![Vec::new(); rpo.len() + 1];
         for (index, &block) in rpo.iter().enumerate() {
             nodes[block].idom = idom[index + 1];
@@ -113,6 +98,31 @@ pub fn inst_blocks(function: &Function) -> InstBlocks {
         }
     }
     blocks
+}
+
+/// The immediate dominator of every node of a graph, the nodes numbered from 1 in reverse postorder; the first node's is
+/// itself. `preds` gives the numbers of the predecessors of node `index + 1`, 0 for those that cannot be reached.
+pub(crate) fn immediate_dominators<I: Iterator<Item = u32>>(
+    nodes: usize,
+    preds: impl Fn(usize) -> I,
+) -> Vec<u32> {
+    let mut idom = vec![0u32; nodes + 1];
+    if nodes > 0 {
+        idom[1] = 1;
+    }
+    let mut changed = true;
+    while changed {
+        changed = false;
+        for index in 1..nodes {
+            let known = preds(index).filter(|&pred| idom[pred as usize] != 0);
+            let new = known.reduce(|a, b| intersect(&idom, a, b)).unwrap_or(0);
+            if idom[index + 1] != new {
+                idom[index + 1] = new;
+                changed = true;
+            }
+        }
+    }
+    idom
 }
 
 fn intersect(idom: &[u32], mut a: u32, mut b: u32) -> u32 {

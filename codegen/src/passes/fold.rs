@@ -5,7 +5,7 @@
 //! constant summands go outwards through integer sums, products and shifts, so that what unrolled iterations compute
 //! differs only in a last addition, which [`super::Address`] puts into the access.
 
-mod eval;
+pub(in crate::passes) mod eval;
 mod float;
 mod identities;
 mod sums;

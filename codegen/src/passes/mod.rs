@@ -8,6 +8,7 @@ mod address;
 pub mod analysis;
 mod bounds;
 mod cleanup;
+pub mod convergence;
 mod dce;
 mod edit;
 mod fold;
@@ -73,25 +74,52 @@ pub const ROUND: &[&dyn Pass] =
 /// Rounds after which the pipeline stops even if something still changes.
 const MAX_ROUNDS: usize = 8;
 
-/// Optimises the function: rounds of all passes until none finds anything to do.
-///
-/// # Panics
-/// In debug builds, if a pass leaves a function that the verifier rejects.
-pub fn optimize(function: &mut Function, level: OptLevel) -> Report {
-    let mut manager = PassManager { function, report: Report::default() };
-    manager.run(&Unreachable);
-    if level == OptLevel::Default {
+/// Passes to run in rounds until none finds anything to do.
+#[derive(Clone)]
+pub struct Pipeline(Vec<&'static dyn Pass>);
+
+impl Pipeline {
+    /// The passes of an optimisation level.
+    pub fn of(level: OptLevel) -> Pipeline {
+        match level {
+            OptLevel::None => Pipeline(Vec::new()),
+            OptLevel::Default => Pipeline(ROUND.to_vec()),
+        }
+    }
+
+    /// The same without the pass of this name: what it is there for shows in the difference.
+    #[must_use]
+    pub fn without(mut self, name: &str) -> Pipeline {
+        self.0.retain(|pass| pass.name() != name);
+        self
+    }
+
+    /// Runs the passes.
+    ///
+    /// # Panics
+    /// In debug builds, if a pass leaves a function that the verifier rejects.
+    pub fn run(&self, function: &mut Function) -> Report {
+        let mut manager = PassManager { function, report: Report::default() };
+        manager.run(&Unreachable);
         for _ in 0..MAX_ROUNDS {
             let mut changed = false;
-            for &pass in ROUND {
+            for &pass in &self.0 {
                 changed |= manager.run(pass);
             }
             if !changed {
                 break;
             }
         }
+        manager.report
     }
-    manager.report
+}
+
+/// Optimises the function: rounds of all passes until none finds anything to do.
+///
+/// # Panics
+/// In debug builds, if a pass leaves a function that the verifier rejects.
+pub fn optimize(function: &mut Function, level: OptLevel) -> Report {
+    Pipeline::of(level).run(function)
 }
 
 struct PassManager<'a> {

@@ -9,10 +9,10 @@ use super::float;
 use crate::ir::{Binary, Compare, Op, Rounding, Type, Unary};
 
 /// The raw bits of the results.
-pub(super) type Bits = SmallVec<[u64; 2]>;
+pub(in crate::passes) type Bits = SmallVec<[u64; 2]>;
 
 /// The results of `op` at type `ty` on constants with their types.
-pub(super) fn evaluate(op: Op, ty: Type, args: &[(Type, u64)]) -> Option<Bits> {
+pub(in crate::passes) fn evaluate(op: Op, ty: Type, args: &[(Type, u64)]) -> Option<Bits> {
     let arg = |index: usize| args.get(index).map(|&(_, bits)| bits);
     let word = |index: usize| arg(index).map(|bits| bits as u32);
     let one = match op {

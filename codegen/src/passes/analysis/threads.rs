@@ -1,0 +1,90 @@
+//! What every thread of a CTA computes from its own index: exact, thread by thread.
+//!
+//! With the number of threads fixed at compile time a value that depends on `tid.x`, `laneid` and constants alone is
+//! known for each of them, so that `tid.x / 32 == 0` is a set of threads and not merely "different in some".
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use smallvec::SmallVec;
+
+use crate::ir::{Function, Op, Special, Type, Value};
+use crate::passes::fold::eval::evaluate;
+
+/// Threads of a warp.
+pub const WARP: usize = 32;
+
+/// How far definitions are followed.
+const MAX_DEPTH: u32 = 24;
+
+/// One value's bits in each thread of the CTA, by the thread's index.
+pub type Bits = Rc<[u64]>;
+
+/// Computes values thread by thread. Valid until the function changes.
+pub struct ThreadValues<'a> {
+    function: &'a Function,
+    threads: u32,
+    known: HashMap<Value, Option<Bits>>,
+}
+
+impl<'a> ThreadValues<'a> {
+    /// For a function; none if the number of its threads is not fixed.
+    pub fn new(function: &'a Function) -> Option<ThreadValues<'a>> {
+        let threads = function.threads.filter(|&threads| threads <= 1024)?;
+        Some(ThreadValues { function, threads, known: HashMap::new() })
+    }
+
+    /// The value's bits in every thread, if they follow from the thread's index.
+    pub fn of(&mut self, value: Value) -> Option<Bits> {
+        self.follow(value, MAX_DEPTH)
+    }
+
+    fn follow(&mut self, value: Value, depth: u32) -> Option<Bits> {
+        if let Some(known) = self.known.get(&value) {
+            return known.clone();
+        }
+        let bits = self.compute(value, depth.checked_sub(1)?);
+        self.known.insert(value, bits.clone());
+        bits
+    }
+
+    fn compute(&mut self, value: Value, depth: u32) -> Option<Bits> {
+        let function = self.function;
+        let data = function.defining_inst(value)?;
+        let each = |bits: &dyn Fn(u64) -> u64| Some((0..u64::from(self.threads)).map(bits).collect());
+        match data.op {
+            Op::Const(bits) => return each(&|_| bits),
+            // `.reqntid` fixes a CTA to one dimension.
+            Op::Special(Special::TidX) => return each(&|thread| thread),
+            Op::Special(Special::LaneId) => return each(&|thread| thread % WARP as u64),
+            Op::Special(Special::TidY | Special::TidZ) => return each(&|_| 0),
+            Op::Special(Special::NtidX) => return each(&|_| self.threads.into()),
+            Op::Special(Special::NtidY | Special::NtidZ) => return each(&|_| 1),
+            op if !op.is_movable() || data.args.is_empty() => return None,
+            _ => {}
+        }
+        let index = data.results.iter().position(|&result| result == value)?;
+        let args: SmallVec<[(Type, Bits); 4]> = data
+            .args
+            .iter()
+            .map(|&arg| Some((function.value_type(arg), self.follow(arg, depth)?)))
+            .collect::<Option<_>>()?;
+        (0..self.threads as usize)
+            .map(|thread| {
+                let args: SmallVec<[(Type, u64); 4]> =
+                    args.iter().map(|(ty, bits)| (*ty, bits[thread])).collect();
+                Some(evaluate_one(data.op, data.ty, &args)?.get(index).copied()?)
+            })
+            .collect()
+    }
+}
+
+fn evaluate_one(op: Op, ty: Type, args: &[(Type, u64)]) -> Option<SmallVec<[u64; 2]>> {
+    match op {
+        Op::Select => {
+            let chosen = if args[0].1 != 0 { args[1] } else { args[2] };
+            Some(SmallVec::from_slice(&[chosen.1]))
+        }
+        _ => evaluate(op, ty, args),
+    }
+}

@@ -1,0 +1,69 @@
+//! A barrier that some threads of the CTA miss is an error that names the lines of the barrier and of the branch.
+
+use bespoke_codegen::prelude::*;
+use expect_test::{Expect, expect};
+
+fn check(kernel: Recorded, expected: Expect) {
+    let error = kernel.expect("the kernel is recorded").compile(Target::Sm80).expect_err("an error");
+    expected.assert_eq(&error.to_string());
+}
+
+#[kernel(threads = 128)]
+fn barrier_of_one_warp(out: Ptr<Global, f32>) {
+    let sums = shared_array::<f32>(4);
+    if warp_index() == 0 {
+        barrier();
+    }
+    out.at(thread_index()).store(sums.at(0).load());
+}
+
+#[kernel(threads = 128)]
+fn sum_by_the_first_threads(out: Ptr<Global, f32>) {
+    let mut x = out.at(thread_index()).load();
+    if thread_index() < 10 {
+        x = warp_sum(x);
+    }
+    out.at(thread_index()).store(x);
+}
+
+#[kernel(threads = 96)]
+fn return_before_a_barrier(out: Ptr<Global, f32>) {
+    if thread_index() >= 90 {
+        return;
+    }
+    barrier();
+    out.at(thread_index()).store(1.0);
+}
+
+#[test]
+fn a_barrier_that_threads_miss() {
+    check(
+        barrier_of_one_warp(),
+        expect![[r#"
+        kernel barrier_of_one_warp: codegen/tests/convergence.rs:15:9: `bar.sync` is for all threads of the CTA, but not all of them come to it
+          codegen/tests/convergence.rs:14:5: this condition sends thread 0 to it, and thread 32 another way
+          help: put it behind the branch, or let the 32 threads that come to it meet at a barrier of their own: `named_barrier(1, 32)`"#]],
+    );
+}
+
+#[test]
+fn a_shuffle_that_lanes_miss() {
+    check(
+        sum_by_the_first_threads(),
+        expect![[r#"
+            kernel sum_by_the_first_threads: codegen/tests/convergence.rs:24:13 (in codegen/src/dsl/reduce.rs:11:16): `shfl.sync` is for the lanes of its mask, but not all of them come to it
+              codegen/tests/convergence.rs:23:5: this condition sends thread 0 to it, and thread 10 another way
+              help: put it in front of the branch; lanes that have no use for the result may ignore it"#]],
+    );
+}
+
+#[test]
+fn threads_that_have_returned() {
+    check(
+        return_before_a_barrier(),
+        expect![[r#"
+        kernel return_before_a_barrier: codegen/tests/convergence.rs:34:5: `bar.sync` is for all threads of the CTA, but not all of them come to it
+          codegen/tests/convergence.rs:31:5: this condition sends thread 64 to it, and thread 90 another way
+          help: put it behind the branch, where all threads come"#]],
+    );
+}
