@@ -43,14 +43,7 @@ fn main() -> Result<(), Error> {
                 0 => "=".to_owned(),
                 change => format!("{change:+}"),
             };
-            println!(
-                "| | {} | {} | {} | {} | {} |",
-                pass.name(),
-                change(0),
-                change(1),
-                change(2),
-                change(3)
-            );
+            println!("| | {} | {} | {} | {} | {} |", pass.name(), change(0), change(1), change(2), change(3));
         }
     }
     Ok(())
