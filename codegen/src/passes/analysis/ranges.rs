@@ -154,8 +154,9 @@ impl Query<'_> {
                 arg(0)
             }
             Op::BitField if ty.is_unsigned() => {
-                let length = self.function.constant(data.args[2])?;
-                Range { min: 0, max: (1 << (length & 255).min(64)) - 1 }
+                // Longer ones count modulo 256, except that devices take those of 64-bit fields as they are.
+                let length = self.function.constant(data.args[2]).filter(|&length| length <= 255)?;
+                Range { min: 0, max: (1 << length.min(64)) - 1 }
             }
             _ => return None,
         };

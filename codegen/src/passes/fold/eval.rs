@@ -32,6 +32,8 @@ pub(in crate::passes) fn evaluate(op: Op, ty: Type, args: &[(Type, u64)]) -> Opt
         Op::Bitcast => arg(0)?,
         Op::Lop3(table) => lop3(table, word(0)?, word(1)?, word(2)?).into(),
         Op::Prmt => prmt(word(0)?, word(1)?, word(2)?).into(),
+        // Devices take positions and lengths of 64-bit fields as they are, the specification modulo 256.
+        Op::BitField if ty.bits() == 64 && (arg(1)? > 255 || arg(2)? > 255) => return None,
         Op::BitField => bit_field(ty, arg(0)?, arg(1)?, arg(2)?),
         Op::Funnel { left } => {
             let (pair, amount) = (u64::from(word(1)?) << 32 | u64::from(word(0)?), word(2)? & 31);
