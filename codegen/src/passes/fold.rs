@@ -1,9 +1,10 @@
 //! Constant folding and algebraic simplification.
 //!
 //! Every rule is exact: integers wrap as the operations do, and a rule for floats holds for signed zeros, infinities
-//! and NaN alike (`x + -0.0` is `x`, `x + 0.0` is not). Constants go to the right of commutative operations, and
-//! constant summands go outwards through integer sums, products and shifts, so that what unrolled iterations compute
-//! differs only in a last addition, which [`super::Address`] puts into the access.
+//! and NaN alike (`x + 0.0` is not `x`; `x + -0.0` is, if `x` is a result of arithmetic, whose NaNs all have the same
+//! bits). Constants go to the right of commutative operations, and constant summands go outwards through integer sums,
+//! products and shifts, so that what unrolled iterations compute differs only in a last addition, which
+//! [`super::Address`] puts into the access.
 
 pub(in crate::passes) mod eval;
 mod float;

@@ -118,10 +118,14 @@ fn float_binary(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewrite> {
     let Op::Binary(binary) = data.op else { return None };
     let (ty, x) = (data.ty, data.args[0]);
     let c = editor.function.constant(data.args[1])?;
+    let neutral = match binary {
+        Binary::Add => Some(c) == minus_zero(ty),
+        Binary::Sub => c == 0,
+        Binary::Mul | Binary::Div => Some(c) == one(ty),
+        _ => false,
+    };
     match binary {
-        Binary::Add if c == minus_zero(ty)? => Some(Rewrite::value(x)),
-        Binary::Sub if c == 0 => Some(Rewrite::value(x)),
-        Binary::Mul | Binary::Div if c == one(ty)? => Some(Rewrite::value(x)),
+        _ if neutral => is_arithmetic(editor, x).then(|| Rewrite::value(x)),
         Binary::Div if ty == Type::F32 => {
             // The reciprocal of a power of two is exact, so the quotient and the product round the same number.
             let divisor = f32::from_bits(c as u32);
@@ -131,6 +135,22 @@ fn float_binary(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewrite> {
             Some(Rewrite::into(Op::Binary(Binary::Mul), ty, &[x, reciprocal]))
         }
         _ => None,
+    }
+}
+
+/// Whether the float is the result of arithmetic, whose NaNs all have the same bits: with a neutral element it stays as
+/// it is, whereas any other NaN would become that one.
+fn is_arithmetic(editor: &Editor<'_>, value: Value) -> bool {
+    let Some(data) = editor.function.defining_inst(value) else { return false };
+    match data.op {
+        Op::Unary(unary) => !matches!(unary, Unary::Neg | Unary::Abs),
+        Op::Binary(_) | Op::MulAdd | Op::ConvertPack => true,
+        // A bfloat16 becomes a wider number by its bits.
+        Op::Convert { .. } => {
+            let from = editor.function.value_type(data.args[0]);
+            from != data.ty && from != Type::Bf16
+        }
+        _ => false,
     }
 }
 
