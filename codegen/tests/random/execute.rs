@@ -1,0 +1,75 @@
+//! Kernels on the emulator, under all of its checks.
+
+use bespoke_codegen::ir::Function;
+use bespoke_codegen::ir::verify::verify;
+use bespoke_codegen::ptx::{self, Target};
+use bespoke_emulator::{LaunchConfig, Memory, Module, Options, run};
+
+use crate::lower::{POINTERS, SCALARS, SLOT};
+use crate::numbers::{self, Random};
+use crate::program::{Program, Region};
+
+/// What every kernel is printed for: the first target that has all instructions.
+const TARGET: Target = Target::Sm90;
+/// No kernel of the generator executes as many instructions.
+const LIMIT: u64 = 1 << 20;
+
+/// A launch: what memory holds and the parameters.
+pub struct Launch {
+    config: LaunchConfig,
+    buffers: [Vec<u8>; 4],
+    scalars: Vec<u8>,
+}
+
+impl Launch {
+    pub fn of(program: &Program) -> Launch {
+        let mut random = Random(!program.seed);
+        let all = (program.ctas * program.threads) as usize;
+        let sizes = [
+            Region::Input.bytes() as usize,
+            all * Region::Scratch.bytes() as usize,
+            Region::Table.bytes() as usize,
+            all * (SLOT as usize * program.stored.len()).max(1),
+        ];
+        let buffers = sizes.map(|size| numbers::bytes(&mut random, size));
+        let mut scalars = Vec::new();
+        for (name, ty) in SCALARS {
+            let bits = if name == "minus_16" { -16i32 as u64 } else { numbers::bits(&mut random, ty) };
+            scalars.resize(scalars.len().next_multiple_of(ty.bytes() as usize), 0);
+            scalars.extend(&bits.to_le_bytes()[..ty.bytes() as usize]);
+        }
+        Launch { config: LaunchConfig::linear(program.ctas, program.threads), buffers, scalars }
+    }
+
+    /// What the kernel leaves in memory, or why it does not run.
+    pub fn run(&self, function: &Function) -> Result<[Vec<u8>; 4], String> {
+        if let Err(errors) = verify(function) {
+            let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            return Err(format!("the verifier rejects it: {}", errors.join("; ")));
+        }
+        let text = ptx::print(function, TARGET).map_err(|error| error.to_string())?;
+        let module = Module::parse(&text).map_err(|error| {
+            let line = text.lines().nth((error.line as usize).saturating_sub(1)).unwrap_or_default();
+            format!("the emulator does not load it: {error}: {}", line.trim())
+        })?;
+        let kernel = module.kernel(&function.name).ok_or("the PTX has no such kernel")?;
+        let memory = Memory::new();
+        let mut params = Vec::new();
+        let mut addresses = Vec::new();
+        for (name, bytes) in POINTERS.iter().zip(&self.buffers) {
+            let address = memory.alloc(name, bytes.len() as u64);
+            memory.write(address, bytes).map_err(|error| error.to_string())?;
+            params.extend(address.to_le_bytes());
+            addresses.push(address);
+        }
+        params.extend(&self.scalars);
+        let options = Options { threads: 1, instruction_limit: LIMIT, ..Options::default() };
+        run(kernel, &memory, &self.config, &params, &options)
+            .map_err(|finding| format!("the emulator finds: {finding}"))?;
+        let mut left = self.buffers.clone();
+        for (bytes, address) in left.iter_mut().zip(addresses) {
+            memory.read(address, bytes).map_err(|error| error.to_string())?;
+        }
+        Ok(left)
+    }
+}

@@ -1,0 +1,573 @@
+//! From the tree to IR.
+
+use bespoke_codegen::ir::{
+    Access, Binary, Block, BlockCall, Cache, Compare, Expect, Function, InstData, Op, Param, Rounding,
+    Shared, SharedVar, Special, Transfer, Type, Value,
+};
+
+use crate::program::{
+    Carried, Form, Id, If, Index, Loop, Operand, Place, Program, Region, Source, Stmt, Trips,
+};
+
+/// Bytes of the output that a stored value takes.
+pub const SLOT: u32 = 8;
+
+/// The parameters behind the pointers: what [`Region::Input`], [`Region::Scratch`] and [`Region::Table`] lie in, and
+/// the output. The first scalar is -16.
+pub const POINTERS: [&str; 4] = ["input", "scratch", "table", "out"];
+pub const SCALARS: [(&str, Type); 6] = [
+    ("minus_16", Type::U32),
+    ("f", Type::F32),
+    ("l", Type::I64),
+    ("h", Type::F16),
+    ("b", Type::U8),
+    ("s", Type::I16),
+];
+
+const ADD: Op = Op::Binary(Binary::Add);
+const AND: Op = Op::Binary(Binary::And);
+const MUL: Op = Op::Binary(Binary::Mul);
+const SHL: Op = Op::Binary(Binary::Shl);
+const PLAIN: Op = Op::Convert { rounding: Rounding::Zero, saturate: false };
+
+/// The kernel as IR; it is verified once unreachable blocks are gone.
+pub fn lower(program: &Program) -> Function {
+    let mut function = Function::new("k");
+    let pointers = POINTERS.map(|name| (name, Type::Global, Some(Type::U8)));
+    let scalars = SCALARS.map(|(name, ty)| (name, ty, None));
+    function.params = pointers
+        .into_iter()
+        .chain(scalars)
+        .map(|(name, ty, element)| Param { name: name.into(), ty, element })
+        .collect();
+    function.threads = program.fixed_threads.then_some(program.threads);
+    let mut lower = Lower { function, block: None, scope: Vec::new(), bases: Bases::default(), program };
+    let entry = lower.new_block();
+    lower.open(entry);
+    lower.prepare();
+    lower.list(&program.body);
+    lower.list(&program.tail);
+    lower.finish();
+    if program.unreachable {
+        let block = lower.new_block();
+        lower.open(block);
+        lower.end(Op::Return, &[], Vec::new());
+    }
+    lower.function
+}
+
+/// Addresses that the entry computes.
+#[derive(Default)]
+struct Bases {
+    thread: Option<Value>,
+    linear: Option<Value>,
+    input: Option<Value>,
+    scratch: Option<Value>,
+    table: Option<Value>,
+    shared: Option<Value>,
+    exchange: Option<Value>,
+    copies: Option<Value>,
+}
+
+struct Lower<'a> {
+    function: Function,
+    /// Where instructions go; none behind a return.
+    block: Option<Block>,
+    scope: Vec<(Id, Value)>,
+    bases: Bases,
+    program: &'a Program,
+}
+
+impl Lower<'_> {
+    fn new_block(&mut self) -> Block {
+        self.function.create_block()
+    }
+
+    /// Puts the block into the layout; instructions go there from now on.
+    fn open(&mut self, block: Block) {
+        self.function.layout.push(block);
+        self.block = Some(block);
+    }
+
+    fn push(&mut self, op: Op, ty: Type, args: &[Value], dests: Vec<BlockCall>) -> Vec<Value> {
+        let Some(block) = self.block else { unreachable!("nothing follows a return") };
+        let (_, results) = op.signature(ty).unwrap_or_else(|error| panic!("{error}"));
+        let args = args.iter().copied().collect();
+        let data = InstData { op, ty, args, dests, results: Default::default(), loc: None };
+        let inst = self.function.create_inst(data, &results);
+        self.function.block_mut(block).insts.push(inst);
+        self.function.inst(inst).results.to_vec()
+    }
+
+    fn emit(&mut self, op: Op, ty: Type, args: &[Value]) -> Value {
+        self.push(op, ty, args, Vec::new())[0]
+    }
+
+    fn effect(&mut self, op: Op, ty: Type, args: &[Value]) {
+        self.push(op, ty, args, Vec::new());
+    }
+
+    fn end(&mut self, op: Op, args: &[Value], dests: Vec<BlockCall>) {
+        self.push(op, Type::U32, args, dests);
+        self.block = None;
+    }
+
+    fn jump(&mut self, block: Block, args: Vec<Value>) {
+        if self.block.is_some() {
+            self.end(Op::Jump, &[], vec![BlockCall { block, args }]);
+        }
+    }
+
+    fn constant(&mut self, ty: Type, bits: u64) -> Value {
+        self.emit(Op::Const(bits & ty.mask()), ty, &[])
+    }
+
+    fn operand(&mut self, operand: Operand) -> Value {
+        let bits = match operand.source {
+            Source::Bits(bits) => bits,
+            Source::Value(id) => {
+                let known = self.scope.iter().rev().find(|(name, _)| *name == id).map(|&(_, value)| value);
+                match known.filter(|&value| self.function.value_type(value) == operand.ty) {
+                    Some(value) => return value,
+                    None => 0,
+                }
+            }
+        };
+        self.constant(operand.ty, bits)
+    }
+
+    fn operands(&mut self, operands: &[Operand]) -> Vec<Value> {
+        operands.iter().map(|&operand| self.operand(operand)).collect()
+    }
+
+    fn name(&mut self, ids: &[Id], values: &[Value]) {
+        self.scope.extend(ids.iter().copied().zip(values.iter().copied()));
+    }
+
+    /// What the statements need before them.
+    fn prepare(&mut self) {
+        let mut program = self.program.clone();
+        let (mut regions, mut exchange, mut copies) = (Vec::new(), false, false);
+        crate::program::stmts(&mut program, &mut |stmt| {
+            exchange |= matches!(stmt, Stmt::Exchange { .. } | Stmt::LoadMatrix { .. });
+            copies |= matches!(stmt, Stmt::CopyAsync { .. });
+            regions.extend(matches!(stmt, Stmt::Guarded { .. }).then_some(Region::Input));
+            regions.extend(crate::program::place(stmt).map(|place| place.region));
+        });
+        let needs = |region| regions.contains(&region);
+        let threads = self.program.threads;
+        let thread = self.emit(Op::Special(Special::TidX), Type::U32, &[]);
+        self.bases.thread = Some(thread);
+        if needs(Region::Scratch) || !self.program.stored.is_empty() {
+            let cta = self.emit(Op::Special(Special::CtaidX), Type::U32, &[]);
+            let threads = self.constant(Type::U32, threads.into());
+            self.bases.linear = Some(self.emit(Op::MulAdd, Type::U32, &[cta, threads, thread]));
+        }
+        if needs(Region::Input) {
+            self.bases.input = Some(self.emit(Op::Param(0), Type::Global, &[]));
+        }
+        if needs(Region::Scratch) {
+            self.bases.scratch = Some(self.own(1, Region::Scratch.bytes()));
+        }
+        if needs(Region::Table) {
+            self.bases.table = Some(self.emit(Op::Param(2), Type::Global, &[]));
+        }
+        if needs(Region::Shared) {
+            let own = self.shared(Region::Shared.bytes());
+            let zero = self.constant(Type::U64, 0);
+            for offset in (0..Region::Shared.bytes() as i32).step_by(16) {
+                let access = Access { vector: 2, offset, ..Access::SCALAR };
+                self.effect(Op::Store(access), Type::U64, &[own, zero, zero]);
+            }
+            self.bases.shared = Some(own);
+        }
+        if exchange {
+            self.bases.exchange = Some(self.shared(SLOT));
+        }
+        if copies {
+            self.bases.copies = Some(self.shared(16));
+        }
+    }
+
+    /// The thread's part of a buffer.
+    fn own(&mut self, param: u32, bytes: u32) -> Value {
+        let Some(linear) = self.bases.linear else { unreachable!("computed before") };
+        let base = self.emit(Op::Param(param), Type::Global, &[]);
+        let bytes = self.constant(Type::U32, bytes.into());
+        let offset = self.emit(Op::MulWide, Type::U32, &[linear, bytes]);
+        self.emit(Op::PtrAdd, Type::Global, &[base, offset])
+    }
+
+    /// The thread's part of a new shared variable.
+    fn shared(&mut self, bytes: u32) -> Value {
+        let count = self.program.threads * bytes / 8;
+        let variable: SharedVar = self.function.shared.push(Shared { element: Type::U64, count, align: 16 });
+        let base = self.emit(Op::SharedAddress(variable), Type::Shared, &[]);
+        let bytes = self.constant(Type::U32, bytes.into());
+        let thread = self.thread();
+        let offset = self.emit(MUL, Type::U32, &[thread, bytes]);
+        self.emit(Op::PtrAdd, Type::Shared, &[base, offset])
+    }
+
+    fn thread(&self) -> Value {
+        self.bases.thread.unwrap_or_else(|| unreachable!("computed first"))
+    }
+
+    fn base(&self, region: Region) -> Value {
+        let base = match region {
+            Region::Input => self.bases.input,
+            Region::Scratch => self.bases.scratch,
+            Region::Shared => self.bases.shared,
+            Region::Table => self.bases.table,
+        };
+        base.unwrap_or_else(|| unreachable!("computed before"))
+    }
+
+    fn list(&mut self, list: &[Stmt]) {
+        for stmt in list {
+            if self.block.is_none() {
+                return;
+            }
+            self.stmt(stmt);
+        }
+    }
+
+    fn stmt(&mut self, stmt: &Stmt) {
+        match stmt {
+            Stmt::Compute { op, ty, args, results } => {
+                let args = self.operands(args);
+                let values = self.push(*op, *ty, &args, Vec::new());
+                self.name(results, &values);
+            }
+            Stmt::Load { ty, access, place, results } => {
+                let pointer = self.place(place);
+                let mut args = vec![pointer];
+                args.extend(access.hinted.then(|| self.policy()));
+                let op = Op::Load(Access { offset: place.offset, ..*access });
+                let values = self.push(op, *ty, &args, Vec::new());
+                self.name(results, &values);
+            }
+            Stmt::Store { ty, access, place, values } => {
+                let mut args = self.operands(values);
+                args.insert(0, self.place(place));
+                args.extend(access.hinted.then(|| self.policy()));
+                self.effect(Op::Store(Access { offset: place.offset, ..*access }), *ty, &args);
+            }
+            Stmt::Atomic { op, ty, ordering, place, values, result } => {
+                let mut args = self.operands(values);
+                args.insert(0, self.place(place));
+                let op = Op::Atomic { op: *op, ordering: *ordering, offset: place.offset };
+                let old = self.emit(op, *ty, &args);
+                self.name(result.as_slice(), &[old]);
+            }
+            Stmt::Exchange { value, by, result } => self.exchange(*value, *by, *result),
+            Stmt::LoadMatrix { matrices, transposed, value, results } => {
+                let op = Op::LoadMatrix { matrices: *matrices, transposed: *transposed };
+                self.load_matrix(op, *value, results);
+            }
+            Stmt::CopyAsync { bytes, place, result } => self.copy(*bytes, place, *result),
+            Stmt::Guarded { index, bound, ty, otherwise, result } => {
+                self.guarded(*index, *bound, *ty, *otherwise, *result);
+            }
+            Stmt::If(inner) => self.conditional(inner),
+            Stmt::Loop(inner) => self.repetition(inner),
+            Stmt::Return => self.end(Op::Return, &[], Vec::new()),
+        }
+    }
+
+    fn policy(&mut self) -> Value {
+        self.emit(Op::CachePolicy(bespoke_codegen::ir::Eviction::First), Type::U64, &[])
+    }
+
+    /// The pointer of an access whose constant part stands in itself.
+    fn place(&mut self, place: &Place) -> Value {
+        let mut pointer = self.base(place.region);
+        let ty = self.function.value_type(pointer);
+        if let Some(index) = &place.index {
+            let offset = self.index(index);
+            pointer = self.emit(Op::PtrAdd, ty, &[pointer, offset]);
+        }
+        if place.step != 0 {
+            let step = self.constant(Type::I64, i64::from(place.step) as u64);
+            pointer = self.emit(Op::PtrAdd, ty, &[pointer, step]);
+        }
+        pointer
+    }
+
+    fn index(&mut self, index: &Index) -> Value {
+        let mut value = self.operand(index.value);
+        if let Some(mask) = index.mask {
+            let mask = self.constant(Type::U32, mask.into());
+            value = self.emit(AND, Type::U32, &[value, mask]);
+        }
+        let mut add = index.add;
+        if index.wraps {
+            let minus = self.emit(Op::Param(POINTERS.len() as u32), Type::U32, &[]);
+            value = self.emit(ADD, Type::U32, &[value, minus]);
+            add += 16;
+        }
+        let signed = matches!(index.form, Form::WideSigned | Form::NarrowSigned);
+        let ty = if signed { Type::I32 } else { Type::U32 };
+        if signed {
+            value = self.emit(Op::Bitcast, ty, &[value]);
+        }
+        if add != 0 {
+            let add = self.constant(ty, i64::from(add) as u64);
+            value = self.emit(ADD, ty, &[value, add]);
+        }
+        let scale = u64::from(index.scale);
+        let log2 = scale.is_power_of_two().then_some(u64::from(scale.trailing_zeros()));
+        match (index.form, log2) {
+            (Form::Wide | Form::WideSigned, _) => {
+                let scale = self.constant(ty, scale);
+                self.emit(Op::MulWide, ty, &[value, scale])
+            }
+            (Form::Shifted, Some(log2)) => {
+                let (wide, amount) = (self.emit(PLAIN, Type::U64, &[value]), self.constant(Type::U32, log2));
+                self.emit(SHL, Type::U64, &[wide, amount])
+            }
+            (Form::Shifted | Form::Converted, _) => {
+                let (wide, scale) = (self.emit(PLAIN, Type::U64, &[value]), self.constant(Type::U64, scale));
+                self.emit(MUL, Type::U64, &[wide, scale])
+            }
+            (Form::NarrowSigned, Some(log2)) => {
+                let amount = self.constant(Type::U32, log2);
+                self.emit(SHL, ty, &[value, amount])
+            }
+            (Form::Narrow | Form::NarrowSigned, _) => {
+                let scale = self.constant(ty, scale);
+                self.emit(MUL, ty, &[value, scale])
+            }
+        }
+    }
+
+    fn barrier(&mut self) {
+        self.effect(Op::Barrier { id: 0, threads: 0 }, Type::U32, &[]);
+    }
+
+    fn exchange(&mut self, value: Operand, by: u32, result: Id) {
+        let value = self.operand(value);
+        let ty = self.function.value_type(value);
+        let own = self.bases.exchange.unwrap_or_else(|| unreachable!("computed before"));
+        self.effect(Op::Store(Access::SCALAR), ty, &[own, value]);
+        self.barrier();
+        let (thread, by) = (self.thread(), self.constant(Type::U32, by.into()));
+        let sum = self.emit(ADD, Type::U32, &[thread, by]);
+        let threads = self.constant(Type::U32, self.program.threads.into());
+        let other = self.emit(Op::Binary(Binary::Rem), Type::U32, &[sum, threads]);
+        // From the thread's own part to the other's.
+        let distance = self.emit(Op::Binary(Binary::Sub), Type::U32, &[other, thread]);
+        let amount = self.constant(Type::U32, 3);
+        let distance = self.emit(SHL, Type::U32, &[distance, amount]);
+        let pointer = self.emit(Op::PtrAdd, Type::Shared, &[own, distance]);
+        let found = self.emit(Op::Load(Access::SCALAR), ty, &[pointer]);
+        self.barrier();
+        self.name(&[result], &[found]);
+    }
+
+    fn load_matrix(&mut self, op: Op, value: Operand, results: &[Id]) {
+        let value = self.operand(value);
+        let own = self.bases.exchange.unwrap_or_else(|| unreachable!("computed before"));
+        self.effect(Op::Store(Access::SCALAR), Type::U64, &[own, value]);
+        self.barrier();
+        let thread = self.thread();
+        // Thread 0 of the warp is where its 16 rows of 16 bytes begin.
+        let (mask, row) = (self.constant(Type::U32, 31), self.constant(Type::U32, 15));
+        let lane = self.emit(AND, Type::U32, &[thread, mask]);
+        let row = self.emit(AND, Type::U32, &[thread, row]);
+        let [three, four] = [3, 4].map(|amount| self.constant(Type::U32, amount));
+        let back = self.emit(SHL, Type::U32, &[lane, three]);
+        let row = self.emit(SHL, Type::U32, &[row, four]);
+        let distance = self.emit(Op::Binary(Binary::Sub), Type::U32, &[row, back]);
+        let pointer = self.emit(Op::PtrAdd, Type::Shared, &[own, distance]);
+        let values = self.push(op, Type::U32, &[pointer], Vec::new());
+        self.barrier();
+        self.name(results, &values);
+    }
+
+    fn copy(&mut self, bytes: u8, place: &Place, result: Id) {
+        let source = self.place(&Place { step: place.step + place.offset, ..*place });
+        let target = self.bases.copies.unwrap_or_else(|| unreachable!("computed before"));
+        self.effect(Op::Transfer(Transfer::Async { bytes, hinted: false }), Type::U32, &[target, source]);
+        self.effect(Op::Transfer(Transfer::Commit), Type::U32, &[]);
+        self.effect(Op::Transfer(Transfer::Wait { pending: 0 }), Type::U32, &[]);
+        let found = self.emit(Op::Load(Access::SCALAR), Type::U32, &[target]);
+        self.name(&[result], &[found]);
+    }
+
+    fn guarded(&mut self, index: Operand, bound: u32, ty: Type, otherwise: Operand, result: Id) {
+        let (index, otherwise) = (self.operand(index), self.operand(otherwise));
+        let limit = self.constant(Type::U32, bound.into());
+        let inside = self.emit(Op::Compare(Compare::Lt), Type::U32, &[index, limit]);
+        let (load, join) = (self.new_block(), self.new_block());
+        let skip = BlockCall { block: join, args: vec![otherwise] };
+        self.end(Op::Branch, &[inside], vec![BlockCall { block: load, args: Vec::new() }, skip]);
+        self.open(load);
+        let scale = self.constant(Type::U32, ty.bytes().into());
+        let bytes = self.emit(Op::MulWide, Type::U32, &[index, scale]);
+        let pointer = self.emit(Op::PtrAdd, Type::Global, &[self.base(Region::Input), bytes]);
+        // The last element is the last of the buffer.
+        let offset = (Region::Input.bytes() - bound * ty.bytes()) as i32;
+        let access = Access { offset, cache: Cache::ReadOnly, ..Access::SCALAR };
+        let found = self.emit(Op::Load(access), ty, &[pointer]);
+        self.jump(join, vec![found]);
+        let merged = self.function.append_block_param(join, ty);
+        self.open(join);
+        self.name(&[result], &[merged]);
+    }
+
+    fn conditional(&mut self, inner: &If) {
+        let condition = self.operand(inner.condition);
+        let before = self.scope.len();
+        let (then, join) = (self.new_block(), self.new_block());
+        let direct = inner.direct && inner.otherwise.is_empty();
+        let no: Vec<Operand> = inner.merges.iter().map(|merge| merge.otherwise).collect();
+        let yes: Vec<Operand> = inner.merges.iter().map(|merge| merge.then).collect();
+        let other = if direct {
+            BlockCall { block: join, args: self.operands(&no) }
+        } else {
+            BlockCall { block: self.new_block(), args: Vec::new() }
+        };
+        let otherwise = other.block;
+        self.end(Op::Branch, &[condition], vec![BlockCall { block: then, args: Vec::new() }, other]);
+        let mut reached = direct;
+        for (block, list, merged) in [(then, &inner.then, &yes), (otherwise, &inner.otherwise, &no)] {
+            if block == join {
+                continue;
+            }
+            self.open(block);
+            self.list(list);
+            if self.block.is_some() {
+                let args = self.operands(merged);
+                self.jump(join, args);
+                reached = true;
+            }
+            self.scope.truncate(before);
+        }
+        for merge in &inner.merges {
+            let value = self.function.append_block_param(join, merge.then.ty);
+            self.name(&[merge.id], &[value]);
+        }
+        if reached {
+            self.open(join);
+        }
+    }
+
+    fn repetition(&mut self, inner: &Loop) {
+        let start = self.constant(inner.ty, inner.start);
+        let limit = self.limit(inner);
+        let inits: Vec<Operand> = inner.carried.iter().map(|c| c.init).collect();
+        let mut first = vec![start];
+        first.extend(self.operands(&inits));
+        let before = self.scope.len();
+        let (header, exit) = (self.new_block(), self.new_block());
+        self.jump(header, first);
+        let params: Vec<Value> = std::iter::once(inner.ty)
+            .chain(inner.carried.iter().map(|c| c.init.ty))
+            .map(|ty| self.function.append_block_param(header, ty))
+            .collect();
+        self.open(header);
+        self.name(&[inner.counter], &params[..1]);
+        let inside: Vec<Id> = inner.carried.iter().map(|c| c.inside).collect();
+        self.name(&inside, &params[1..]);
+        // Values that leave the loop on several ways are parameters of where these meet.
+        let meet = inner.leave.is_some() || inner.test_at_end;
+        if !inner.test_at_end {
+            let more = self.emit(Op::Compare(inner.compare), inner.ty, &[params[0], limit]);
+            let body = self.new_block();
+            let args = if meet { params[1..].to_vec() } else { Vec::new() };
+            let dests = vec![BlockCall { block: body, args: Vec::new() }, BlockCall { block: exit, args }];
+            self.end(Op::Branch, &[more], dests);
+            self.open(body);
+        }
+        self.list(&inner.body);
+        if self.block.is_some() {
+            self.latch(inner, (header, exit), params[0], limit);
+        }
+        self.scope.truncate(before);
+        let after: Vec<Id> = inner.carried.iter().map(|c| c.after).collect();
+        let values: Vec<Value> = if meet {
+            inner.carried.iter().map(|c| self.function.append_block_param(exit, c.init.ty)).collect()
+        } else {
+            params[1..].to_vec()
+        };
+        self.name(&after, &values);
+        // A body that always returns leaves only by the test before it.
+        if !inner.test_at_end || self.function.predecessors()[exit].first().is_some() {
+            self.open(exit);
+        }
+    }
+
+    /// The end of the body: to the exit or back to the header.
+    fn latch(&mut self, inner: &Loop, (header, exit): (Block, Block), counter: Value, limit: Value) {
+        let nexts: Vec<Operand> = inner.carried.iter().map(|c: &Carried| c.next).collect();
+        let nexts = self.operands(&nexts);
+        let step = self.constant(inner.ty, inner.step as u64);
+        let counter = self.emit(ADD, inner.ty, &[counter, step]);
+        let mut again = vec![counter];
+        again.extend(&nexts);
+        let again = BlockCall { block: header, args: again };
+        let out = BlockCall { block: exit, args: nexts };
+        if let Some(leave) = inner.leave {
+            let (leave, stay) = (self.operand(leave), self.new_block());
+            let dests = vec![out.clone(), BlockCall { block: stay, args: Vec::new() }];
+            self.end(Op::Branch, &[leave], dests);
+            self.open(stay);
+        }
+        if inner.test_at_end {
+            let more = self.emit(Op::Compare(inner.compare), inner.ty, &[counter, limit]);
+            self.end(Op::Branch, &[more], vec![again, out]);
+        } else {
+            self.end(Op::Jump, &[], vec![again]);
+        }
+    }
+
+    /// start + trips · step
+    fn limit(&mut self, inner: &Loop) -> Value {
+        match inner.trips {
+            Trips::Constant(trips) => {
+                let limit = inner.start.wrapping_add(u64::from(trips).wrapping_mul(inner.step as u64));
+                self.constant(inner.ty, limit)
+            }
+            Trips::Modulo4(operand) => {
+                let (value, mask) = (self.operand(operand), self.constant(Type::U32, 3));
+                let mut trips = self.emit(AND, Type::U32, &[value, mask]);
+                if inner.ty != Type::U32 {
+                    trips = self.emit(PLAIN, inner.ty, &[trips]);
+                }
+                let (step, start) =
+                    (self.constant(inner.ty, inner.step as u64), self.constant(inner.ty, inner.start));
+                let bytes = self.emit(MUL, inner.ty, &[trips, step]);
+                self.emit(ADD, inner.ty, &[bytes, start])
+            }
+        }
+    }
+
+    /// Stores what is wanted of the thread.
+    fn finish(&mut self) {
+        if self.block.is_none() {
+            return;
+        }
+        let stored = self.program.stored.clone();
+        if !stored.is_empty() {
+            let out = self.own(3, SLOT * stored.len() as u32);
+            for (index, &operand) in stored.iter().enumerate() {
+                let mut value = self.operand(operand);
+                if operand.ty == Type::Pred {
+                    let [one, zero] = [1, 0].map(|bits| self.constant(Type::U32, bits));
+                    value = self.emit(Op::Select, Type::U32, &[value, one, zero]);
+                }
+                let access = Access { offset: (SLOT as usize * index) as i32, ..Access::SCALAR };
+                let ty = self.function.value_type(value);
+                self.effect(Op::Store(access), ty, &[out, value]);
+            }
+        }
+        self.end(Op::Return, &[], Vec::new());
+    }
+}
+
+/// Operand types of an operation that says them itself.
+pub fn operand_types(op: Op, ty: Type) -> Option<Vec<Type>> {
+    let (expected, _) = op.signature(ty).ok()?;
+    expected.into_iter().map(|expect| if let Expect::Is(ty) = expect { Some(ty) } else { None }).collect()
+}

@@ -1,0 +1,165 @@
+//! Random kernels leave the same in memory before and after optimisation, and after passes in any order.
+//!
+//! A kernel is printed twice, at [`OptLevel::None`] and optimised, and both texts run on the emulator under all of its
+//! checks. A kernel that fails is made smaller; what is left is shown with the first pass behind which it fails.
+//!
+//! `BESPOKE_RANDOM=1000000` runs as many kernels, `BESPOKE_RANDOM_SEED=17` only that of this seed.
+
+mod check;
+mod coverage;
+mod execute;
+mod generate;
+mod lower;
+mod numbers;
+mod program;
+mod shrink;
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bespoke_codegen::ir::{Binary, Function, Op};
+use bespoke_codegen::passes::{self, OptLevel, Pass};
+
+use check::{Failure, Pipeline, check, culprit, unoptimised};
+use numbers::Random;
+use program::Program;
+
+/// How many kernels run unless told otherwise.
+const KERNELS: u64 = 10_000;
+
+fn setting(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
+}
+
+/// The first of the kernels of these seeds that fails, found by all cores.
+fn first_failure(seeds: Range<u64>, pipeline: impl Fn(u64) -> Pipeline + Sync) -> Option<(u64, Failure)> {
+    let (next, least) = (AtomicU64::new(seeds.start), AtomicU64::new(seeds.end));
+    let work = || {
+        let mut first = None;
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= least.load(Ordering::Relaxed) {
+                return first;
+            }
+            if let Some(failure) = check(&generate::program(seed), &pipeline(seed)) {
+                least.fetch_min(seed, Ordering::Relaxed);
+                first = Some((seed, failure));
+            }
+        }
+    };
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
+        let found = workers.into_iter().filter_map(|worker| worker.join().expect("checks do not panic"));
+        found.min_by_key(|&(seed, _)| seed)
+    })
+}
+
+/// The smallest kernel that fails like that of the seed.
+fn smallest(seed: u64, failure: &Failure, pipeline: &Pipeline) -> Program {
+    let alike = |program: &Program| check(program, pipeline).is_some_and(|found| found.is_like(failure));
+    shrink::shrink(&generate::program(seed), alike)
+}
+
+/// All that one needs to know of a kernel that fails.
+fn report(seed: u64, failure: &Failure, pipeline: &Pipeline) -> String {
+    let small = smallest(seed, failure, pipeline);
+    let found = check(&small, pipeline).unwrap_or_else(|| failure.clone());
+    let Program { ctas, threads, .. } = small;
+    let pass = match culprit(&small, pipeline) {
+        Some((pass, before, after)) => format!("{pass} makes of\n{before}this\n{after}"),
+        None => unoptimised(&small).to_string(),
+    };
+    format!(
+        "the kernel of seed {seed} fails: {failure}\n\
+         made smaller, with {ctas} CTAs of {threads} threads: {found}\n{pass}\
+         again: BESPOKE_RANDOM_SEED={seed} cargo test -p bespoke-codegen --test random"
+    )
+}
+
+fn run(seeds: Range<u64>, pipeline: impl Fn(u64) -> Pipeline + Sync) {
+    let seeds = setting("BESPOKE_RANDOM_SEED").map_or(seeds, |seed| seed..seed + 1);
+    let first = seeds.start;
+    if let Some((seed, failure)) = first_failure(seeds, &pipeline) {
+        panic!("kernel {}: {}", seed - first + 1, report(seed, &failure, &pipeline(seed)));
+    }
+}
+
+#[test]
+fn the_pipeline_changes_nothing_that_can_be_seen() {
+    let count = setting("BESPOKE_RANDOM").unwrap_or(KERNELS);
+    run(0..count, |_| Pipeline::Default);
+}
+
+/// A pass must hold what the others leave, and need nothing of what they do.
+#[test]
+fn nor_do_passes_alone_or_in_any_order() {
+    let count = setting("BESPOKE_RANDOM").unwrap_or(KERNELS) / 4;
+    run(1_000_000..1_000_000 + count, |seed| {
+        let mut random = Random(seed);
+        let length = if random.once_in(2) { 1 } else { 2 + random.below(10) };
+        Pipeline::Passes((0..length).map(|_| random.pick(passes::ROUND)).collect())
+    });
+}
+
+/// Takes `a ^ b` for `a | b`.
+struct Wrong;
+
+impl Pass for Wrong {
+    fn name(&self) -> &'static str {
+        "wrong"
+    }
+
+    fn run(&self, function: &mut Function) -> bool {
+        let mut changed = false;
+        for block in function.layout.clone() {
+            for inst in function.block(block).insts.clone() {
+                let data = function.inst_mut(inst);
+                if data.op == Op::Binary(Binary::Xor) {
+                    data.op = Op::Binary(Binary::Or);
+                    changed = true;
+                }
+            }
+        }
+        changed
+    }
+}
+
+/// Kernels that a wrong pass breaks become its mistake and little else, however long they were.
+#[test]
+fn a_failing_kernel_becomes_small() {
+    let pipeline = || Pipeline::Passes(vec![&passes::Cleanup, &Wrong, &passes::DeadCode]);
+    let mut first = 0;
+    for _ in 0..5 {
+        let (seed, failure) = first_failure(first..first + 1000, |_| pipeline()).expect("the pass is wrong");
+        first = seed + 1;
+        let small = smallest(seed, &failure, &pipeline());
+        let function = unoptimised(&small);
+        let what = format!("seed {seed}, {failure}\n{function}");
+        assert!(check(&small, &pipeline()).is_some_and(|found| found.is_like(&failure)), "{what}");
+        assert_eq!(culprit(&small, &pipeline()).map(|(pass, ..)| pass), Some("wrong"), "{what}");
+        assert_eq!((small.ctas, small.threads), (1, 32), "{what}");
+        // The address of the thread's place takes eight instructions, what is stored there and the store seven.
+        assert!(function.layout.len() == 1 && function.size() <= 16, "{what}");
+    }
+}
+
+/// The generator must reach what it is there to test.
+#[test]
+fn kernels_reach_every_operation_and_every_pass() {
+    let mut effective = std::collections::BTreeSet::new();
+    let mut reached = coverage::Reached::default();
+    for seed in 0..3000 {
+        let mut function = unoptimised(&generate::program(seed));
+        reached.add(&function);
+        if seed < 200 {
+            let report = passes::optimize(&mut function, OptLevel::Default);
+            effective.extend(report.steps.iter().filter(|step| step.changed).map(|step| step.pass));
+        }
+    }
+    let idle = |pass: &&dyn Pass| !effective.contains(pass.name());
+    let idle: Vec<_> = passes::ROUND.iter().copied().filter(idle).map(Pass::name).collect();
+    assert!(idle.is_empty(), "no kernel gives these passes anything to do: {idle:?}");
+    reached.check();
+}
