@@ -23,6 +23,7 @@
 // The macros name this crate by its path, also in this crate's own `#[device]` functions.
 extern crate self as bespoke_codegen;
 
+pub mod cache;
 pub mod dsl;
 #[cfg(feature = "emit")]
 pub mod emit;
@@ -31,6 +32,7 @@ pub mod kernel;
 pub mod launch;
 pub mod passes;
 pub mod ptx;
+pub mod ptxas;
 
 pub use bespoke_macros::{Carry, device, kernel};
 pub use dsl::hooks;

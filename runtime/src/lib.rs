@@ -11,8 +11,9 @@ pub mod demo;
 pub mod device;
 pub mod engine;
 mod partial;
-pub mod ptxas;
 pub mod quantize;
 pub mod selftest;
 pub mod synth;
 pub mod tokenizer;
+
+pub use bespoke_codegen::ptxas;

@@ -1,0 +1,241 @@
+//! A folder of machine code, each entry under the hash of what it was made from.
+//!
+//! Any number of processes may use one folder: an entry is written beside its place and renamed into it, so that a
+//! reader finds a whole one or none. What a reader finds it does not trust: an entry carries its own hash, and one
+//! that does not have it (cut short, altered, of another format) is removed and made again. The folder is kept below
+//! a number of bytes by removing what was not used for longest.
+
+use std::fmt;
+use std::fs::{self, DirBuilder, File, FileTimes};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use sha2::{Digest, Sha256};
+
+/// First bytes of an entry; the number is the format's.
+const MAGIC: [u8; 8] = *b"bespoke1";
+/// Bytes before an entry's content: magic, the hash of the content, its length.
+const HEADER: usize = MAGIC.len() + HASH + size_of::<u64>();
+const HASH: usize = 32;
+/// How an entry's file is called, and how one that is being written.
+const EXTENSION: &str = "bin";
+const UNFINISHED: &str = "tmp";
+/// Files of writers that died are removed when they are this old.
+const ABANDONED: Duration = Duration::from_secs(3600);
+
+/// What an entry was made from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Key([u8; HASH]);
+
+impl Key {
+    /// The key of something made from all of `parts`, in this order.
+    pub fn of(parts: &[&[u8]]) -> Key {
+        let mut hash = Sha256::new();
+        for part in parts {
+            // The length keeps ("ab", "c") and ("a", "bc") apart.
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+        Key(hash.finalize().into())
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// What a folder holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Holds {
+    /// Entries.
+    pub entries: usize,
+    /// Bytes of their files.
+    pub bytes: u64,
+}
+
+/// A folder of entries.
+#[derive(Clone, Debug)]
+pub struct Cache {
+    folder: PathBuf,
+    limit: u64,
+}
+
+impl Cache {
+    /// The entries in `folder`, which is made when the first one is written and holds at most `limit` bytes.
+    pub fn new(folder: impl Into<PathBuf>, limit: u64) -> Cache {
+        Cache { folder: folder.into(), limit }
+    }
+
+    /// Where the entries are.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The content of an entry, if it is there and whole. It now counts as used.
+    pub fn get(&self, key: Key) -> Option<Vec<u8>> {
+        let mut file = File::open(self.path(key)).ok()?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).ok()?;
+        let Some(content) = content(&bytes) else {
+            self.remove(key);
+            return None;
+        };
+        let content = content.to_vec();
+        // Where times cannot be set, as in a folder of another user, the entry goes on being as old as it is. Windows
+        // wants a handle that may write.
+        let touched = File::options().append(true).open(self.path(key));
+        let _ = touched.and_then(|file| file.set_times(FileTimes::new().set_modified(SystemTime::now())));
+        Some(content)
+    }
+
+    /// Writes an entry, over one that is there, and removes others if there is no room for all. Content that is larger
+    /// than the folder may be is not kept.
+    pub fn put(&self, key: Key, content: &[u8]) -> io::Result<()> {
+        if HEADER as u64 + content.len() as u64 > self.limit {
+            return Ok(());
+        }
+        create_private(&self.folder)?;
+        let unfinished = self.unfinished(key);
+        let written =
+            write_entry(&unfinished, content).and_then(|()| fs::rename(&unfinished, self.path(key)));
+        if written.is_err() {
+            // It may never have been there.
+            let _ = fs::remove_file(&unfinished);
+        }
+        written?;
+        self.evict(key)
+    }
+
+    /// Removes an entry, if it is there.
+    pub fn remove(&self, key: Key) {
+        // What cannot be removed is found unusable again.
+        let _ = fs::remove_file(self.path(key));
+    }
+
+    /// What there is; nothing where there is no folder.
+    pub fn holds(&self) -> io::Result<Holds> {
+        let entries = self.entries()?;
+        Ok(Holds { entries: entries.len(), bytes: entries.iter().map(|entry| entry.bytes).sum() })
+    }
+
+    fn path(&self, key: Key) -> PathBuf {
+        self.folder.join(format!("{key}.{EXTENSION}"))
+    }
+
+    /// A name that no other writer of the same entry has.
+    fn unfinished(&self, key: Key) -> PathBuf {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        self.folder.join(format!("{key}.{}-{number}.{UNFINISHED}", std::process::id()))
+    }
+
+    /// Removes what was not used for longest until the rest is within the limit; `newest` stays.
+    fn evict(&self, newest: Key) -> io::Result<()> {
+        self.remove_abandoned()?;
+        let mut entries = self.entries()?;
+        let mut bytes: u64 = entries.iter().map(|entry| entry.bytes).sum();
+        if bytes <= self.limit {
+            return Ok(());
+        }
+        entries.sort_by_key(|entry| entry.used);
+        let newest = self.path(newest);
+        for entry in entries.iter().filter(|entry| entry.path != newest) {
+            if bytes <= self.limit {
+                break;
+            }
+            // Another process may have been faster; then it is gone all the same.
+            let _ = fs::remove_file(&entry.path);
+            bytes -= entry.bytes;
+        }
+        Ok(())
+    }
+
+    fn remove_abandoned(&self) -> io::Result<()> {
+        for file in self.files(UNFINISHED)? {
+            if file.used.elapsed().is_ok_and(|age| age > ABANDONED) {
+                // As above.
+                let _ = fs::remove_file(&file.path);
+            }
+        }
+        Ok(())
+    }
+
+    fn entries(&self) -> io::Result<Vec<Entry>> {
+        self.files(EXTENSION)
+    }
+
+    /// The files of one kind. Files that are none of the cache's are left alone.
+    fn files(&self, extension: &str) -> io::Result<Vec<Entry>> {
+        let listing = match fs::read_dir(&self.folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            listing => listing?,
+        };
+        let mut files = Vec::new();
+        for file in listing {
+            let path = file?.path();
+            if !is_ours(&path, extension) {
+                continue;
+            }
+            // Another process may have removed it since.
+            let Ok(data) = fs::metadata(&path) else { continue };
+            files.push(Entry { bytes: data.len(), used: data.modified()?, path });
+        }
+        Ok(files)
+    }
+}
+
+/// An entry's file.
+struct Entry {
+    path: PathBuf,
+    bytes: u64,
+    used: SystemTime,
+}
+
+/// Whether a file's name is that of an entry's, finished or not: a key, and the extension.
+fn is_ours(path: &Path, extension: &str) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let (key, rest) = name.split_once('.').unwrap_or((name, ""));
+    let is_key = key.len() == 2 * HASH && key.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_key && rest.rsplit('.').next() == Some(extension)
+}
+
+/// Makes a folder and those above it; only its owner may look into it, where the system knows owners.
+fn create_private(folder: &Path) -> io::Result<()> {
+    let mut builder = DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder)
+}
+
+fn write_entry(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut file = File::create_new(path)?;
+    file.write_all(&MAGIC)?;
+    file.write_all(&Sha256::digest(content))?;
+    file.write_all(&(content.len() as u64).to_le_bytes())?;
+    file.write_all(content)
+}
+
+/// What an entry's file holds, if it is whole.
+fn content(bytes: &[u8]) -> Option<&[u8]> {
+    let (header, content) = bytes.split_at_checked(HEADER)?;
+    let (magic, rest) = header.split_at(MAGIC.len());
+    let (hash, length) = rest.split_at(HASH);
+    let whole = magic == MAGIC
+        && length == (content.len() as u64).to_le_bytes()
+        && hash == Sha256::digest(content).as_slice();
+    whole.then_some(content)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,354 @@
+//! NVIDIA's assembler: what registers and spills a kernel's PTX comes to, and machine code ahead of time.
+//!
+//! Nothing here is needed to run a kernel: the driver assembles PTX itself. Where a `ptxas` is found, `bespoke inspect`
+//! reports what it says, and an emission can hold its machine code (a *cubin*) beside the PTX.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{env, fs, io};
+
+use serde::{Deserialize, Serialize};
+
+use crate::cache::{Cache, Key};
+use crate::ptx::Target;
+
+/// The variable that names an assembler, or says that there is none.
+pub const VARIABLE: &str = "BESPOKE_PTXAS";
+
+/// What every module is assembled with: source lines for profilers and debuggers, and a report.
+const OPTIONS: [&str; 2] = ["-lineinfo", "-v"];
+
+/// What ptxas says of a kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Registers a thread.
+    pub registers: u32,
+    /// Bytes of registers stored to local memory.
+    pub spill_stores: u32,
+    /// Bytes of registers loaded from local memory.
+    pub spill_loads: u32,
+    /// Static shared memory, in bytes.
+    pub static_shared: u32,
+    /// Stack frame, in bytes.
+    pub stack: u32,
+}
+
+impl Usage {
+    /// Whether registers are spilled, or arrays lie in local memory, beyond a stack frame of `allowed` bytes.
+    pub fn spills_beyond(&self, allowed: u32) -> bool {
+        self.stack > allowed || (allowed == 0 && self.spill_stores + self.spill_loads > 0)
+    }
+}
+
+/// A module in a GPU's own instructions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assembled {
+    /// What the kernel takes.
+    pub usage: Usage,
+    /// The module, an ELF file, which runs on devices of exactly its target's compute capability.
+    pub cubin: Vec<u8>,
+}
+
+impl Assembled {
+    /// As an entry of a cache: five numbers, then the module.
+    fn to_bytes(&self) -> Vec<u8> {
+        let Usage { registers, spill_stores, spill_loads, static_shared, stack } = self.usage;
+        let mut bytes: Vec<u8> = [registers, spill_stores, spill_loads, static_shared, stack]
+            .into_iter()
+            .flat_map(u32::to_le_bytes)
+            .collect();
+        bytes.extend_from_slice(&self.cubin);
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Assembled> {
+        let (numbers, cubin) = bytes.split_at_checked(5 * size_of::<u32>())?;
+        let number = |index: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| numbers[4 * index + byte]));
+        let usage = Usage {
+            registers: number(0),
+            spill_stores: number(1),
+            spill_loads: number(2),
+            static_shared: number(3),
+            stack: number(4),
+        };
+        Some(Assembled { usage, cubin: cubin.to_vec() })
+    }
+}
+
+/// Why there is no [`Usage`].
+#[derive(Debug, thiserror::Error)]
+pub enum PtxasError {
+    /// `BESPOKE_PTXAS` names no file.
+    #[error("BESPOKE_PTXAS: there is no file {}", .0.display())]
+    NotThere(PathBuf),
+    /// It cannot be run, or a file of its cannot be read or written.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The assembler or the file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It refused the PTX.
+    #[error("ptxas for {target}: {message}")]
+    Refused {
+        /// The target.
+        target: Target,
+        /// What it printed.
+        message: String,
+    },
+    /// It printed something else than a report.
+    #[error("ptxas reported nothing for `{0}`")]
+    NoReport(String),
+}
+
+/// An assembler.
+#[derive(Clone, Debug)]
+pub struct Ptxas {
+    path: PathBuf,
+    cached: Option<Cached>,
+}
+
+/// Where an assembler's results are kept, and the version that they are from.
+#[derive(Clone, Debug)]
+struct Cached {
+    cache: Cache,
+    version: Vec<u8>,
+}
+
+impl Ptxas {
+    /// The assembler that `BESPOKE_PTXAS` names, or without it the first `ptxas` on `PATH`. None if there is none, or
+    /// if `BESPOKE_PTXAS` is `none` or empty.
+    pub fn find() -> Result<Option<Ptxas>, PtxasError> {
+        match env::var_os(VARIABLE) {
+            Some(value) => Ptxas::named(&value),
+            None => Ok(Ptxas::on_path()),
+        }
+    }
+
+    /// The assembler that a value of `BESPOKE_PTXAS` names.
+    fn named(value: &OsStr) -> Result<Option<Ptxas>, PtxasError> {
+        if value.is_empty() || value == "none" {
+            return Ok(None);
+        }
+        let path = PathBuf::from(value);
+        if path.is_file() { Ok(Some(Ptxas { path, cached: None })) } else { Err(PtxasError::NotThere(path)) }
+    }
+
+    fn on_path() -> Option<Ptxas> {
+        let name = format!("ptxas{}", env::consts::EXE_SUFFIX);
+        let folders = env::var_os("PATH").unwrap_or_default();
+        let path = env::split_paths(&folders).map(|folder| folder.join(&name)).find(|path| path.is_file())?;
+        Some(Ptxas { path, cached: None })
+    }
+
+    /// Keeps what it makes in `cache`, and takes it from there when it is asked for the same again.
+    pub fn cached(mut self, cache: Cache) -> Result<Ptxas, PtxasError> {
+        let version = self.output(&["--version"])?.stdout;
+        self.cached = Some(Cached { cache, version });
+        Ok(self)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What a module with the entry point `kernel` takes.
+    pub fn assemble(&self, kernel: &str, ptx: &str, target: Target) -> Result<Usage, PtxasError> {
+        self.cubin(kernel, ptx, target).map(|assembled| assembled.usage)
+    }
+
+    /// Assembles a module with the entry point `kernel`, with its source lines.
+    pub fn cubin(&self, kernel: &str, ptx: &str, target: Target) -> Result<Assembled, PtxasError> {
+        let Some(Cached { cache, version }) = &self.cached else { return self.run(kernel, ptx, target) };
+        let target_name = target.to_string();
+        let options = OPTIONS.join(" ");
+        let parts = [
+            version.as_slice(),
+            options.as_bytes(),
+            target_name.as_bytes(),
+            kernel.as_bytes(),
+            ptx.as_bytes(),
+        ];
+        let key = Key::of(&parts);
+        if let Some(assembled) = cache.get(key).as_deref().and_then(Assembled::from_bytes) {
+            return Ok(assembled);
+        }
+        let assembled = self.run(kernel, ptx, target)?;
+        cache
+            .put(key, &assembled.to_bytes())
+            .map_err(|source| PtxasError::Io { path: cache.folder().to_owned(), source })?;
+        Ok(assembled)
+    }
+
+    fn run(&self, kernel: &str, ptx: &str, target: Target) -> Result<Assembled, PtxasError> {
+        let files = Scratch::new();
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| PtxasError::Io { path, source }
+        };
+        fs::write(&files.ptx, ptx).map_err(failed(&files.ptx))?;
+        let target_name = target.to_string();
+        let mut arguments: Vec<&OsStr> = OPTIONS.iter().map(OsStr::new).collect();
+        arguments.extend(["-arch", &target_name, "-o"].map(OsStr::new));
+        arguments.extend([files.cubin.as_os_str(), files.ptx.as_os_str()]);
+        let output = self.output(&arguments)?;
+        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        if !output.status.success() {
+            return Err(PtxasError::Refused { target, message: text.trim().to_owned() });
+        }
+        let usage = parse(&text, kernel).ok_or_else(|| PtxasError::NoReport(kernel.to_owned()))?;
+        let cubin = fs::read(&files.cubin).map_err(failed(&files.cubin))?;
+        Ok(Assembled { usage, cubin })
+    }
+
+    fn output(&self, arguments: &[impl AsRef<OsStr>]) -> Result<Output, PtxasError> {
+        let run = Command::new(&self.path).args(arguments).output();
+        run.map_err(|source| PtxasError::Io { path: self.path.clone(), source })
+    }
+}
+
+/// Two temporary files of this process.
+struct Scratch {
+    ptx: PathBuf,
+    cubin: PathBuf,
+}
+
+impl Scratch {
+    fn new() -> Scratch {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let named = |extension: &str| {
+            env::temp_dir().join(format!("bespoke-{}-{number}.{extension}", std::process::id()))
+        };
+        Scratch { ptx: named("ptx"), cubin: named("cubin") }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        for path in [&self.ptx, &self.cubin] {
+            // A file that was never written is no loss.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// Reads the report of `ptxas -v` on `kernel`: after a line that names it come numbers in words.
+fn parse(text: &str, kernel: &str) -> Option<Usage> {
+    let names_it =
+        |line: &str| line.contains("Compiling entry function") && line.contains(&format!("'{kernel}'"));
+    let report: Vec<&str> = text
+        .lines()
+        .skip_while(|line| !names_it(line))
+        .enumerate()
+        .take_while(|(index, line)| *index == 0 || !line.contains("Compiling entry function"))
+        .map(|(_, line)| line)
+        .collect();
+    let before = |what: &str| {
+        report.iter().find_map(|line| {
+            let before = line[..line.find(what)?].trim_end();
+            before.rsplit([' ', ',']).next()?.parse().ok()
+        })
+    };
+    Some(Usage {
+        registers: before("registers")?,
+        spill_stores: before("bytes spill stores").unwrap_or(0),
+        spill_loads: before("bytes spill loads").unwrap_or(0),
+        static_shared: before("bytes smem").unwrap_or(0),
+        stack: before("bytes stack frame").unwrap_or(0),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REPORT: &str = "\
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'first' for 'sm_90'
+ptxas info    : Function properties for first
+    16 bytes stack frame, 12 bytes spill stores, 8 bytes spill loads
+ptxas info    : Used 255 registers, used 1 barriers, 16 bytes cumulative stack size, 4096 bytes smem, 548 bytes cmem[0]
+ptxas info    : Compiling entry function 'second' for 'sm_90'
+ptxas info    : Function properties for second
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 10 registers, used 0 barriers
+";
+
+    #[test]
+    fn reports() {
+        let first =
+            Usage { registers: 255, spill_stores: 12, spill_loads: 8, static_shared: 4096, stack: 16 };
+        assert_eq!(parse(REPORT, "first"), Some(first));
+        assert_eq!(parse(REPORT, "second"), Some(Usage { registers: 10, ..Usage::default() }));
+        assert_eq!(parse(REPORT, "firs"), None);
+        assert_eq!(parse("", "first"), None);
+    }
+
+    #[test]
+    fn a_stack_frame_may_be_as_large_as_the_kernel_allows() {
+        let usage = |stack, spill_stores| Usage { stack, spill_stores, ..Usage::default() };
+        let spills = [(0, 0, 0), (0, 4, 0), (8, 0, 0), (8, 12, 8), (8, 12, 7)]
+            .map(|(stack, stores, allowed)| usage(stack, stores).spills_beyond(allowed));
+        assert_eq!(spills, [false, true, true, false, true]);
+    }
+
+    #[test]
+    fn the_variable_names_an_assembler_or_says_that_there_is_none() {
+        for none in ["", "none"] {
+            assert!(matches!(Ptxas::named(OsStr::new(none)), Ok(None)), "{none:?}");
+        }
+        let missing = Ptxas::named(OsStr::new("/no/such/ptxas")).expect_err("there is no such file");
+        assert_eq!(missing.to_string(), "BESPOKE_PTXAS: there is no file /no/such/ptxas");
+    }
+
+    /// An assembler that counts its runs and makes of a PTX text that text.
+    #[cfg(unix)]
+    fn fake(folder: &Path, version: &str) -> Ptxas {
+        use std::os::unix::fs::PermissionsExt;
+        let path = folder.join("ptxas");
+        let script = format!(
+            "#!/bin/sh\n\
+             [ \"$1\" = --version ] && {{ echo {version}; exit; }}\n\
+             echo run >> {log}\n\
+             while [ $# -gt 1 ]; do [ \"$1\" = -o ] && out=$2; shift; done\n\
+             cat \"$1\" > \"$out\"\n\
+             echo \"ptxas info : Compiling entry function 'k' for 'sm_90'\" >&2\n\
+             echo \"ptxas info : Used 7 registers, 16 bytes smem\" >&2\n",
+            log = folder.join("log").display()
+        );
+        fs::write(&path, script).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        Ptxas { path, cached: None }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn the_same_text_is_assembled_once() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let runs = || fs::read_to_string(folder.path().join("log")).unwrap_or_default().lines().count();
+        let cache = Cache::new(folder.path().join("cache"), 1 << 20);
+        let ptxas = fake(folder.path(), "one").cached(cache.clone()).unwrap();
+        let usage = Usage { registers: 7, static_shared: 16, ..Usage::default() };
+        for (ptx, target, expected) in [
+            ("text", Target::Sm90, 1),
+            ("text", Target::Sm90, 1),
+            ("other text", Target::Sm90, 2),
+            ("text", Target::Sm80, 3),
+            ("other text", Target::Sm90, 3),
+        ] {
+            let assembled = ptxas.cubin("k", ptx, target).unwrap();
+            assert_eq!(assembled, Assembled { usage, cubin: ptx.into() });
+            assert_eq!(runs(), expected, "{ptx} for {target}");
+        }
+        let newer = fake(folder.path(), "two").cached(cache).unwrap();
+        newer.cubin("k", "text", Target::Sm90).unwrap();
+        assert_eq!(runs(), 4, "another version of the assembler");
+        fake(folder.path(), "two").assemble("k", "text", Target::Sm90).unwrap();
+        assert_eq!(runs(), 5, "without a cache");
+    }
+}
