@@ -1,0 +1,50 @@
+//! Values as they lie in device memory.
+
+use bespoke_codegen::dsl::{Bf16x2, F16x2, Scalar};
+use half::{bf16, f16};
+
+/// A scalar that lies in memory.
+pub trait Element: Scalar + std::fmt::Debug {
+    /// The value with these bits, which are in the low end.
+    fn from_bits(bits: u64) -> Self;
+}
+
+macro_rules! element {
+    ($($ty:ty: |$bits:ident| $value:expr;)*) => {
+        $(impl Element for $ty {
+            fn from_bits($bits: u64) -> $ty {
+                $value
+            }
+        })*
+    };
+}
+element! {
+    u8: |bits| bits as u8;
+    u16: |bits| bits as u16;
+    u32: |bits| bits as u32;
+    u64: |bits| bits;
+    i8: |bits| bits as i8;
+    i16: |bits| bits as i16;
+    i32: |bits| bits as i32;
+    i64: |bits| bits as i64;
+    f16: |bits| f16::from_bits(bits as u16);
+    bf16: |bits| bf16::from_bits(bits as u16);
+    f32: |bits| f32::from_bits(bits as u32);
+    F16x2: |bits| F16x2(f16::from_bits(bits as u16), f16::from_bits((bits >> 16) as u16));
+    Bf16x2: |bits| Bf16x2(bf16::from_bits(bits as u16), bf16::from_bits((bits >> 16) as u16));
+}
+
+fn size<T: Element>() -> usize {
+    T::TYPE.bytes() as usize
+}
+
+/// The bytes of values, as they lie in memory.
+pub fn to_bytes<T: Element>(values: &[T]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.bits().to_le_bytes()[..size::<T>()].to_vec()).collect()
+}
+
+/// The values that these bytes are.
+pub fn from_bytes<T: Element>(bytes: &[u8]) -> Vec<T> {
+    let value = |chunk: &[u8]| chunk.iter().rev().fold(0, |bits, &byte| bits << 8 | u64::from(byte));
+    bytes.chunks_exact(size::<T>()).map(|chunk| T::from_bits(value(chunk))).collect()
+}
