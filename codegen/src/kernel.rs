@@ -169,7 +169,9 @@ impl Report {
                     | Op::Fence(_)
                     | Op::SequentialFence(_)
                     | Op::FenceFor(_) => "barriers",
-                    Op::Shuffle(_) | Op::Vote(_) => "warp exchange",
+                    Op::Shuffle(_) | Op::Vote(_) | Op::Match(_) | Op::Reduce(_) | Op::Elect => {
+                        "warp exchange"
+                    }
                     Op::Jump | Op::Branch | Op::Return => "control",
                     _ if data.ty.is_float() => "float arithmetic",
                     _ => "integer arithmetic",

@@ -1,14 +1,15 @@
-//! Copies from global to shared memory that go on while the thread computes, and prefetches.
+//! Copies between global and shared memory that go on while the thread computes, and prefetches.
 //!
 //! [`copy_async`] (sm_80) moves up to 16 bytes a thread and is waited for by groups ([`wait_copies`]) or by an mbarrier
 //! ([`Mbarrier::arrive_after_copies`]). [`copy_bulk`] (sm_90) moves any multiple of 16 bytes for one thread and counts
-//! them at an mbarrier. Neither fills registers on the way.
+//! them at an mbarrier; [`store_bulk`] moves them back, and [`copy_bulk_to_block`] to another CTA of the cluster. None of
+//! them fills registers on the way.
 
 use std::panic::Location;
 
 use super::cache_policy::CachePolicy;
-use super::mbarrier::Mbarrier;
-use super::pointer::{Global, Ptr, Shared};
+use super::mbarrier::{ClusterMbarrier, Mbarrier};
+use super::pointer::{Cluster, Global, Ptr, Shared};
 use super::record::emit;
 use super::value::IntoVal;
 use crate::ir::{self, Op, Transfer, Type};
@@ -24,34 +25,117 @@ const fn size<const BYTES: usize>() -> u8 {
     BYTES as u8
 }
 
-/// Starts a copy of `BYTES` (4, 8 or 16) bytes; both addresses are aligned to as many. 16 bytes pass the first-level
-/// cache by (`cp.async.cg.shared.global`, else `cp.async.ca`; sm_80).
+/// Starts a copy of `BYTES` (4, 8 or 16) bytes. 16 bytes pass the first-level cache by.
+///
+/// - PTX: `cp.async.cg.shared.global`; of 4 or 8 bytes `cp.async.ca.shared.global`
+/// - Target: sm_80
+/// - Requires: both addresses are aligned to `BYTES`
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// #[kernel(threads = 1)]
+/// fn through_shared(x: Ptr<Global, u32>) {
+///     let words = shared_array::<u32>(4);
+///     copy_async::<16>(words.cast(), x.cast());
+///     commit_copies();
+///     wait_copies(0);
+///     x.store(words.at(3).load());
+/// }
+/// assert_eq!(run(through_shared(), "cp.async.cg.shared.global", [1u32, 2, 3, 4]), [4, 2, 3, 4]);
+/// ```
 #[track_caller]
 pub fn copy_async<const BYTES: usize>(to: Ptr<Shared, u8>, from: Ptr<Global, u8>) {
     transfer(Transfer::Async { bytes: size::<BYTES>(), hinted: false }, &[to.id, from.id]);
 }
 
-/// As [`copy_async`], with a policy of the second-level cache (`.L2::cache_hint`).
+/// As [`copy_async`], with a policy of the second-level cache.
+///
+/// - PTX: `cp.async.cg.shared.global.L2::cache_hint`
+/// - Target: sm_80
+/// - Requires: both addresses are aligned to `BYTES`
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// #[kernel(threads = 1)]
+/// fn through_shared(x: Ptr<Global, u32>) {
+///     let words = shared_array::<u32>(4);
+///     copy_async_with::<16>(words.cast(), x.cast(), CachePolicy::evict_first());
+///     commit_copies();
+///     wait_copies(0);
+///     x.store(words.at(3).load());
+/// }
+/// assert_eq!(run(through_shared(), "cp.async.cg.shared.global.L2::cache_hint", [1u32, 2, 3, 4]), [4, 2, 3, 4]);
+/// ```
 #[track_caller]
 pub fn copy_async_with<const BYTES: usize>(to: Ptr<Shared, u8>, from: Ptr<Global, u8>, policy: CachePolicy) {
     transfer(Transfer::Async { bytes: size::<BYTES>(), hinted: true }, &[to.id, from.id, policy.id()]);
 }
 
-/// Makes a group of the copies that this thread has started since the last group (`cp.async.commit_group`).
+/// Makes a group of the copies that this thread has started since the last group.
+///
+/// - PTX: `cp.async.commit_group`
+/// - Target: sm_80
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// #[kernel(threads = 1)]
+/// fn through_shared(x: Ptr<Global, u32>) {
+///     let words = shared_array::<u32>(4);
+///     copy_async::<16>(words.cast(), x.cast());
+///     commit_copies();
+///     wait_copies(0);
+///     x.store(words.at(3).load());
+/// }
+/// assert_eq!(run(through_shared(), "cp.async.commit_group", [1u32, 2, 3, 4]), [4, 2, 3, 4]);
+/// ```
 #[track_caller]
 pub fn commit_copies() {
     transfer(Transfer::Commit, &[]);
 }
 
-/// Waits until at most the newest `pending` groups of this thread are under way (`cp.async.wait_group`). What other
-/// threads copied is visible only after a barrier.
+/// Waits until at most the newest `pending` groups of this thread are under way. What other threads copied is visible
+/// only after a barrier.
+///
+/// - PTX: `cp.async.wait_group`
+/// - Target: sm_80
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// #[kernel(threads = 1)]
+/// fn through_shared(x: Ptr<Global, u32>) {
+///     let words = shared_array::<u32>(4);
+///     copy_async::<16>(words.cast(), x.cast());
+///     commit_copies();
+///     wait_copies(0);
+///     x.store(words.at(3).load());
+/// }
+/// assert_eq!(run(through_shared(), "cp.async.wait_group 0", [1u32, 2, 3, 4]), [4, 2, 3, 4]);
+/// ```
 #[track_caller]
 pub fn wait_copies(pending: u32) {
     transfer(Transfer::Wait { pending }, &[]);
 }
 
-/// Starts one copy of `bytes` bytes, a multiple of 16, between addresses aligned to 16; `done` counts the bytes
-/// (`cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes`, sm_90).
+/// Starts one copy of `bytes` bytes; `done` counts them.
+///
+/// - PTX: `cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes`, with a policy `.L2::cache_hint`
+/// - Target: sm_90
+/// - Requires: `bytes` a multiple of 16, both addresses aligned to 16; `done` expects the bytes
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// #[kernel(threads = 1)]
+/// fn fetched(x: Ptr<Global, u32>) {
+///     let (words, done) = (shared_array::<u32>(4), mbarrier_array(1).at(0));
+///     done.init(1);
+///     fence_mbarrier_init();
+///     done.arrive_expect(16);
+///     copy_bulk(words.cast(), x.cast(), 16, done, None);
+///     done.wait(0, Wait::Try);
+///     x.store(words.at(3).load());
+/// }
+/// assert_eq!(run(fetched(), "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes", [1u32, 2, 3, 4]), [4, 2, 3, 4]);
+/// ```
 #[track_caller]
 pub fn copy_bulk(
     to: Ptr<Shared, u8>,
@@ -65,14 +149,173 @@ pub fn copy_bulk(
     transfer(Transfer::Bulk { hinted: policy.is_some() }, &operands);
 }
 
-/// Brings `bytes` bytes, a multiple of 16 from an address aligned to 16, into the second-level cache
-/// (`cp.async.bulk.prefetch.L2.global`, sm_90).
+/// Starts one copy of `bytes` bytes back to global memory. The thread waits for its bulk stores by groups.
+///
+/// - PTX: `cp.async.bulk.global.shared::cta.bulk_group`, with a policy `.L2::cache_hint`
+/// - Target: sm_90
+/// - Requires: `bytes` a multiple of 16, both addresses aligned to 16;
+///   [`fence_async_shared`](super::fence_async_shared) after the bytes were written
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// #[kernel(threads = 4)]
+/// fn sent(x: Ptr<Global, u32>) {
+///     let words = shared_array::<u32>(4);
+///     words.at(thread_index()).store(thread_index() + 1);
+///     fence_async_shared();
+///     barrier();
+///     if thread_index() == 0 {
+///         store_bulk(x.cast(), words.cast(), 16, None);
+///         commit_bulk_stores();
+///         wait_bulk_stores(0);
+///     }
+/// }
+/// assert_eq!(run(sent(), "cp.async.bulk.global.shared::cta.bulk_group", [0u32; 4]), [1, 2, 3, 4]);
+/// ```
+#[track_caller]
+pub fn store_bulk(
+    to: Ptr<Global, u8>,
+    from: Ptr<Shared, u8>,
+    bytes: impl IntoVal<u32>,
+    policy: Option<CachePolicy>,
+) {
+    let mut operands = vec![to.id, from.id, bytes.into_val().id];
+    operands.extend(policy.map(|policy| policy.id()));
+    transfer(Transfer::BulkStore { hinted: policy.is_some() }, &operands);
+}
+
+/// Makes a group of the bulk stores that this thread has started since the last group.
+///
+/// - PTX: `cp.async.bulk.commit_group`
+/// - Target: sm_90
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// #[kernel(threads = 4)]
+/// fn sent(x: Ptr<Global, u32>) {
+///     let words = shared_array::<u32>(4);
+///     words.at(thread_index()).store(thread_index() + 1);
+///     fence_async_shared();
+///     barrier();
+///     if thread_index() == 0 {
+///         store_bulk(x.cast(), words.cast(), 16, None);
+///         commit_bulk_stores();
+///         wait_bulk_stores(0);
+///     }
+/// }
+/// assert_eq!(run(sent(), "cp.async.bulk.commit_group", [0u32; 4]), [1, 2, 3, 4]);
+/// ```
+#[track_caller]
+pub fn commit_bulk_stores() {
+    transfer(Transfer::BulkCommit, &[]);
+}
+
+/// Waits until at most the newest `pending` groups of bulk stores of this thread are under way: what they wrote is
+/// visible to this thread.
+///
+/// - PTX: `cp.async.bulk.wait_group`
+/// - Target: sm_90
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// #[kernel(threads = 4)]
+/// fn sent(x: Ptr<Global, u32>) {
+///     let words = shared_array::<u32>(4);
+///     words.at(thread_index()).store(thread_index() + 1);
+///     fence_async_shared();
+///     barrier();
+///     if thread_index() == 0 {
+///         store_bulk(x.cast(), words.cast(), 16, None);
+///         commit_bulk_stores();
+///         wait_bulk_stores(0);
+///     }
+/// }
+/// assert_eq!(run(sent(), "cp.async.bulk.wait_group 0", [0u32; 4]), [1, 2, 3, 4]);
+/// ```
+#[track_caller]
+pub fn wait_bulk_stores(pending: u32) {
+    transfer(Transfer::BulkWait { pending, read: false }, &[]);
+}
+
+/// As [`wait_bulk_stores`], but only until shared memory has been read and may be written again.
+///
+/// - PTX: `cp.async.bulk.wait_group.read`
+/// - Target: sm_90
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// #[kernel(threads = 4)]
+/// fn sent(x: Ptr<Global, u32>) {
+///     let words = shared_array::<u32>(4);
+///     words.at(thread_index()).store(thread_index() + 1);
+///     fence_async_shared();
+///     barrier();
+///     if thread_index() == 0 {
+///         store_bulk(x.cast(), words.cast(), 16, None);
+///         commit_bulk_stores();
+///         wait_bulk_stores_read(0);
+///         words.store(0);
+///     }
+/// }
+/// assert_eq!(run(sent(), "cp.async.bulk.wait_group.read 0", [0u32; 4]), [1, 2, 3, 4]);
+/// ```
+#[track_caller]
+pub fn wait_bulk_stores_read(pending: u32) {
+    transfer(Transfer::BulkWait { pending, read: true }, &[]);
+}
+
+/// Starts one copy of `bytes` bytes from this CTA's shared memory to that of a CTA of the cluster, whose `done` counts
+/// them.
+///
+/// - PTX: `cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes`
+/// - Target: sm_90
+/// - Requires: `bytes` a multiple of 16, both addresses aligned to 16; `to` and `done` of the same CTA; a kernel with
+///   `cluster = …`
+/// - Example: [`cluster_barrier`](crate::dsl::cluster_barrier)
+#[track_caller]
+pub fn copy_bulk_to_block(
+    to: Ptr<Cluster, u8>,
+    from: Ptr<Shared, u8>,
+    bytes: impl IntoVal<u32>,
+    done: ClusterMbarrier,
+) {
+    transfer(Transfer::BulkToCluster, &[to.id, from.id, bytes.into_val().id, done.address()]);
+}
+
+/// Brings `bytes` bytes into the second-level cache.
+///
+/// - PTX: `cp.async.bulk.prefetch.L2.global`
+/// - Target: sm_90
+/// - Requires: `bytes` a multiple of 16, the address aligned to 16
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// #[kernel(threads = 1)]
+/// fn early(x: Ptr<Global, u32>) {
+///     prefetch_bulk_l2(x.cast(), 16);
+///     x.store(x.load() + 1);
+/// }
+/// assert_eq!(run(early(), "cp.async.bulk.prefetch.L2.global", [1u32, 2, 3, 4]), [2, 2, 3, 4]);
+/// ```
 #[track_caller]
 pub fn prefetch_bulk_l2(from: Ptr<Global, u8>, bytes: impl IntoVal<u32>) {
     transfer(Transfer::PrefetchBulk, &[from.id, bytes.into_val().id]);
 }
 
-/// Brings the line of an address into the second-level cache (`prefetch.global.L2`).
+/// Brings the line of an address into the second-level cache.
+///
+/// - PTX: `prefetch.global.L2`
+/// - Target: sm_80
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// #[kernel(threads = 1)]
+/// fn early(x: Ptr<Global, u32>) {
+///     prefetch_l2(x.cast());
+///     x.store(x.load() + 1);
+/// }
+/// assert_eq!(run(early(), "prefetch.global.L2", [1u32]), [2]);
+/// ```
 #[track_caller]
 pub fn prefetch_l2(from: Ptr<Global, u8>) {
     transfer(Transfer::Prefetch, &[from.id]);

@@ -19,13 +19,39 @@ impl CachePolicy {
         CachePolicy(Val::from_id(emit1(Op::CachePolicy(eviction), Type::U64, &[], Location::caller())))
     }
 
-    /// Before others: for what is read once (`createpolicy.fractional.L2::evict_first.b64`).
+    /// Before others: for what is read once.
+    ///
+    /// - PTX: `createpolicy.fractional.L2::evict_first.b64`
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// #[kernel(threads = 1)]
+    /// fn copied(x: Ptr<Global, u32>) {
+    ///     let once = CachePolicy::evict_first();
+    ///     x.at(1).store(x.load_with(Cache::Default, once));
+    /// }
+    /// assert_eq!(run(copied(), "createpolicy.fractional.L2::evict_first.b64", [7u32, 0]), [7, 7]);
+    /// ```
     #[track_caller]
     pub fn evict_first() -> CachePolicy {
         CachePolicy::of(Eviction::First)
     }
 
-    /// After others: for what is read again (`createpolicy.fractional.L2::evict_last.b64`).
+    /// After others: for what is read again.
+    ///
+    /// - PTX: `createpolicy.fractional.L2::evict_last.b64`
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// #[kernel(threads = 1)]
+    /// fn copied(x: Ptr<Global, u32>) {
+    ///     let again = CachePolicy::evict_last();
+    ///     x.at(1).store(x.load_with(Cache::Default, again));
+    /// }
+    /// assert_eq!(run(copied(), "createpolicy.fractional.L2::evict_last.b64", [7u32, 0]), [7, 7]);
+    /// ```
     #[track_caller]
     pub fn evict_last() -> CachePolicy {
         CachePolicy::of(Eviction::Last)
@@ -41,7 +67,20 @@ fn hinted(vector: usize, cache: Cache) -> Access {
 }
 
 impl<T: Scalar> Ptr<Global, T> {
-    /// Loads the element with a cache hint and a policy (`ld.global.L2::cache_hint`).
+    /// Loads the element with a cache hint and a policy.
+    ///
+    /// - PTX: `ld.global.L2::cache_hint.u32` and the like
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// #[kernel(threads = 1)]
+    /// fn copied(x: Ptr<Global, u32>) {
+    ///     let policy = CachePolicy::evict_first();
+    ///     x.at(1).store(x.load_with(Cache::Default, policy));
+    /// }
+    /// assert_eq!(run(copied(), "ld.global.L2::cache_hint.u32", [7u32, 0]), [7, 7]);
+    /// ```
     #[track_caller]
     pub fn load_with(self, cache: Cache, policy: CachePolicy) -> Val<T> {
         let op = Op::Load(hinted(1, cache));
@@ -49,13 +88,40 @@ impl<T: Scalar> Ptr<Global, T> {
     }
 
     /// As [`Ptr::load_vector`], with a cache hint and a policy.
+    ///
+    /// - PTX: `ld.global.L2::cache_hint.v2.u32` and the like
+    /// - Target: sm_80
+    /// - Requires: the address is aligned to the size of the access
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// #[kernel(threads = 1)]
+    /// fn summed(x: Ptr<Global, u32>) {
+    ///     let policy = CachePolicy::evict_first();
+    ///     let [a, b] = x.load_vector_with::<2>(Cache::Default, policy);
+    ///     x.store(a + b);
+    /// }
+    /// assert_eq!(run(summed(), "ld.global.L2::cache_hint.v2.u32", [1u32, 2]), [3, 2]);
+    /// ```
     #[track_caller]
     pub fn load_vector_with<const N: usize>(self, cache: Cache, policy: CachePolicy) -> [Val<T>; N] {
         let values = emit(Op::Load(hinted(N, cache)), T::TYPE, &[self.id, policy.id()], Location::caller());
         std::array::from_fn(|i| Val::from_id(values[i]))
     }
 
-    /// Stores an element with a cache hint and a policy (`st.global.L2::cache_hint`).
+    /// Stores an element with a cache hint and a policy.
+    ///
+    /// - PTX: `st.global.L2::cache_hint.u32` and the like
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// #[kernel(threads = 1)]
+    /// fn set(x: Ptr<Global, u32>) {
+    ///     x.store_with(7, Cache::Default, CachePolicy::evict_last());
+    /// }
+    /// assert_eq!(run(set(), "st.global.L2::cache_hint.u32", [0u32]), [7]);
+    /// ```
     #[track_caller]
     pub fn store_with(self, value: impl IntoVal<T>, cache: Cache, policy: CachePolicy) {
         let args = [self.id, value.into_val().id, policy.id()];
@@ -63,6 +129,20 @@ impl<T: Scalar> Ptr<Global, T> {
     }
 
     /// As [`Ptr::store_vector`], with a cache hint and a policy.
+    ///
+    /// - PTX: `st.global.L2::cache_hint.v2.u32` and the like
+    /// - Target: sm_80
+    /// - Requires: the address is aligned to the size of the access
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// #[kernel(threads = 1)]
+    /// fn exchanged(x: Ptr<Global, u32>) {
+    ///     let [a, b] = x.load_vector::<2>();
+    ///     x.store_vector_with([b, a], Cache::Default, CachePolicy::evict_last());
+    /// }
+    /// assert_eq!(run(exchanged(), "st.global.L2::cache_hint.v2.u32", [1u32, 2]), [2, 1]);
+    /// ```
     #[track_caller]
     pub fn store_vector_with<const N: usize>(self, values: [Val<T>; N], cache: Cache, policy: CachePolicy) {
         let values = values.iter().map(|value| value.id);

@@ -9,32 +9,108 @@ use super::record::{emit, emit1};
 use super::value::{IntoVal, Val};
 use crate::ir::{ClusterBarrier, Op, Special, Type};
 
-/// The CTA's rank in its cluster, from 0 (`%cluster_ctarank`).
+/// The CTA's rank in its cluster, from 0.
+///
+/// - PTX: `mov.u32 …, %cluster_ctarank`
+/// - Target: sm_90
+/// - Example: [`cluster_barrier`](crate::dsl::cluster_barrier)
 #[track_caller]
 pub fn cluster_rank() -> Val<u32> {
     Val::from_id(emit1(Op::Special(Special::ClusterRank), Type::U32, &[], Location::caller()))
 }
 
-/// CTAs in the cluster (`%cluster_nctarank`).
+/// CTAs in the cluster.
+///
+/// - PTX: `mov.u32 …, %cluster_nctarank`
+/// - Target: sm_90
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// #[kernel(threads = 1, cluster = 1)]
+/// fn alone(x: Ptr<Global, u32>) {
+///     x.store(cluster_size());
+/// }
+/// let compiled = alone().unwrap().compile(Target::Sm90).unwrap();
+/// assert!(compiled.ptx.contains(", %cluster_nctarank"));
+/// ```
 #[track_caller]
 pub fn cluster_size() -> Val<u32> {
     Val::from_id(emit1(Op::Special(Special::ClusterSize), Type::U32, &[], Location::caller()))
 }
 
-/// Arrives at the barrier among all threads of the cluster, after what precedes it (`barrier.cluster.arrive.release`).
+/// Arrives at the barrier among all threads of the cluster, after what precedes it.
+///
+/// - PTX: `barrier.cluster.arrive.release`
+/// - Target: sm_90
+/// - Requires: every thread of the cluster comes here, and then to [`wait_at_cluster_barrier`]
+/// - Example: [`cluster_barrier`](crate::dsl::cluster_barrier)
 #[track_caller]
 pub fn arrive_at_cluster_barrier() {
     emit(Op::ClusterBarrier(ClusterBarrier::Arrive), Type::U32, &[], Location::caller());
 }
 
-/// Waits until all threads of the cluster have arrived; what they wrote before is visible then
-/// (`barrier.cluster.wait.acquire`).
+/// Waits until all threads of the cluster have arrived; what they wrote before is visible then.
+///
+/// - PTX: `barrier.cluster.wait.acquire`
+/// - Target: sm_90
+/// - Requires: after [`arrive_at_cluster_barrier`]
+/// - Example: [`cluster_barrier`](crate::dsl::cluster_barrier)
 #[track_caller]
 pub fn wait_at_cluster_barrier() {
     emit(Op::ClusterBarrier(ClusterBarrier::Wait), Type::U32, &[], Location::caller());
 }
 
 /// Arrives and waits.
+///
+/// - PTX: `barrier.cluster.arrive.release`, `barrier.cluster.wait.acquire`
+/// - Target: sm_90
+/// - Requires: every thread of the cluster comes here
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// // Each CTA of a pair adds what the other has. Neither ends before the other has read.
+/// #[kernel(threads = 32, cluster = 2)]
+/// fn sums(x: Ptr<Global, u32>) {
+///     let own = shared_array::<u32>(32);
+///     let place = x.at(block_index() * 32 + lane());
+///     let value = place.load();
+///     own.at(lane()).store(value);
+///     cluster_barrier();
+///     let theirs = own.at(lane()).of_block(cluster_rank() ^ 1).load();
+///     place.store(value + theirs);
+///     arrive_at_cluster_barrier();
+///     wait_at_cluster_barrier();
+/// }
+/// let compiled = sums().unwrap().compile(Target::Sm90).unwrap();
+/// assert!(compiled.ptx.contains("barrier.cluster.arrive.release;"));
+/// assert!(compiled.ptx.contains("ld.shared::cluster.u32"));
+///
+/// // The first CTA sends 16 bytes to the second one, and waits until they have been read.
+/// #[kernel(threads = 1, cluster = 2)]
+/// fn sent(x: Ptr<Global, u32>) {
+///     let words = shared_array::<u32>(4);
+///     let barriers = mbarrier_array(2);
+///     let (arrived, read) = (barriers.at(0), barriers.at(1));
+///     arrived.init(1);
+///     read.init(1);
+///     fence_mbarrier_init();
+///     cluster_barrier();
+///     if cluster_rank() == 0 {
+///         words.store_vector(x.load_vector::<4>());
+///         fence_async_shared();
+///         let there = arrived.of_block(1);
+///         there.arrive_expect(16);
+///         copy_bulk_to_block(words.of_block(1).cast(), words.cast(), 16, there);
+///         read.wait_for_cluster(0);
+///     } else {
+///         arrived.wait_for_cluster(0);
+///         x.at(4).store_vector(words.load_vector::<4>());
+///         read.of_block(0).arrive();
+///     }
+/// }
+/// let compiled = sent().unwrap().compile(Target::Sm90).unwrap();
+/// assert!(compiled.ptx.contains("mbarrier.arrive.release.cluster.shared::cluster.b64"));
+/// ```
 #[track_caller]
 pub fn cluster_barrier() {
     arrive_at_cluster_barrier();
@@ -42,7 +118,12 @@ pub fn cluster_barrier() {
 }
 
 impl<T> Ptr<Shared, T> {
-    /// The same place in the shared memory of the cluster's CTA of this rank (`mapa.shared::cluster`).
+    /// The same place in the shared memory of the cluster's CTA of this rank.
+    ///
+    /// - PTX: `mapa.shared::cluster.u32`
+    /// - Target: sm_90
+    /// - Requires: a kernel with `cluster = …`; the CTA must not have ended
+    /// - Example: [`cluster_barrier`](crate::dsl::cluster_barrier)
     #[track_caller]
     pub fn of_block(self, rank: impl IntoVal<u32>) -> Ptr<Cluster, T> {
         let args = [self.id, rank.into_val().id];

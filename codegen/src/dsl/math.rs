@@ -1,109 +1,236 @@
-//! Arithmetic beyond the operators, conversions and bit operations.
+//! Arithmetic beyond the operators.
 
 use std::panic::Location;
 
-use super::record::{emit, emit1};
-use super::scalar::{Float, Int, Number, Scalar};
+use half::f16;
+
+use super::record::emit1;
+use super::scalar::{F16x2, Float, Int, Number, Scalar};
 use super::value::{IntoVal, Val};
-use crate::ir::{Binary, Op, Rounding, Type, Unary};
-
-impl<T: Scalar> Val<T> {
-    /// Converts the value: integers wrap or extend, integers to floats and narrower floats round to nearest even,
-    /// floats to integers truncate and clamp to the range (`cvt`).
-    #[track_caller]
-    pub fn cast<U: Number>(self) -> Val<U>
-    where
-        T: Number,
-    {
-        let to_int = U::TYPE.is_int() && T::TYPE.is_float();
-        self.cast_rounded(if to_int { Rounding::Zero } else { Rounding::Nearest })
-    }
-
-    /// As [`Val::cast`], with the rounding given (`cvt.rn`, `.rz`, `.rm`, `.rp`; to integers `.rni` and so on).
-    #[track_caller]
-    pub fn cast_rounded<U: Number>(self, rounding: Rounding) -> Val<U>
-    where
-        T: Number,
-    {
-        let op = Op::Convert { rounding, saturate: false };
-        Val::from_id(emit1(op, U::TYPE, &[self.id], Location::caller()))
-    }
-
-    /// Converts between integers, clamping to the result's range (`cvt.sat`).
-    #[track_caller]
-    pub fn saturating_cast<U: Int>(self) -> Val<U>
-    where
-        T: Int,
-    {
-        let op = Op::Convert { rounding: Rounding::Nearest, saturate: true };
-        Val::from_id(emit1(op, U::TYPE, &[self.id], Location::caller()))
-    }
-
-    /// The same bits as another type of the same width (`mov.b32` and so on).
-    #[track_caller]
-    pub fn bitcast<U: Scalar>(self) -> Val<U> {
-        Val::from_id(emit1(Op::Bitcast, U::TYPE, &[self.id], Location::caller()))
-    }
-}
+use crate::ir::{Binary, Op, Type, Unary};
 
 impl<T: Number> Val<T> {
-    /// The smaller; of a NaN and a number, the number (`min`).
+    /// The smaller; of a NaN and a number, the number.
+    ///
+    /// - PTX: `min.f32`, by the type `min.u32`, `min.s32`, `min.f16x2`, …
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// assert_eq!(map(|x| x.min(2.0), "min.f32", [1.0f32, f32::NAN]), [1.0, 2.0]);
+    /// ```
     #[track_caller]
     pub fn min(self, other: impl IntoVal<T>) -> Val<T> {
         let other = other.into_val();
         Val::from_id(emit1(Op::Binary(Binary::Min), T::TYPE, &[self.id, other.id], Location::caller()))
     }
 
-    /// The larger; of a NaN and a number, the number (`max`).
+    /// The larger; of a NaN and a number, the number.
+    ///
+    /// - PTX: `max.s32`, by the type `max.u32`, `max.f32`, `max.f16x2`, …
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// assert_eq!(map(|x| x.max(-1), "max.s32", [-2i32, 5]), [-1, 5]);
+    /// ```
     #[track_caller]
     pub fn max(self, other: impl IntoVal<T>) -> Val<T> {
         let other = other.into_val();
         Val::from_id(emit1(Op::Binary(Binary::Max), T::TYPE, &[self.id, other.id], Location::caller()))
     }
 
-    /// The absolute value; of signed integers and floats (`abs`).
+    /// The absolute value; of signed integers and floats.
+    ///
+    /// - PTX: `abs.s32`, by the type `abs.f32`, `abs.s64`, `abs.bf16x2`, …
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// assert_eq!(map(|x| x.abs(), "abs.s32", [-3i32, 4]), [3, 4]);
+    /// ```
     #[track_caller]
     pub fn abs(self) -> Val<T> {
         Val::from_id(emit1(Op::Unary(Unary::Abs), T::TYPE, &[self.id], Location::caller()))
     }
 }
 
-macro_rules! unary_f32 {
-    ($($(#[$doc:meta])* $name:ident => $op:ident;)*) => {
-        impl Val<f32> {
+macro_rules! unary {
+    ($ty:ty; $($(#[$doc:meta])* $name:ident => $op:ident;)*) => {
+        impl Val<$ty> {
             $($(#[$doc])*
             #[track_caller]
-            pub fn $name(self) -> Val<f32> {
-                Val::from_id(emit1(Op::Unary(Unary::$op), Type::F32, &[self.id], Location::caller()))
+            pub fn $name(self) -> Val<$ty> {
+                Val::from_id(emit1(Op::Unary(Unary::$op), <$ty>::TYPE, &[self.id], Location::caller()))
             })*
         }
     };
 }
-unary_f32! {
-    /// 1/x, correctly rounded (`rcp.rn.f32`).
+unary! {
+    f32;
+    /// 1/x, correctly rounded.
+    ///
+    /// - PTX: `rcp.rn.f32`
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// assert_eq!(map(|x| x.rcp(), "rcp.rn.f32", [4.0f32, 3.0]), [0.25, 1.0 / 3.0]);
+    /// ```
     rcp => Rcp;
-    /// 1/x within 1 ulp (`rcp.approx.f32`).
+    /// 1/x within 1 ulp.
+    ///
+    /// - PTX: `rcp.approx.f32`
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// assert_eq!(map(|x| x.rcp_approx(), "rcp.approx.f32", [4.0f32]), [0.25]);
+    /// ```
     rcp_approx => RcpApprox;
-    /// √x, correctly rounded (`sqrt.rn.f32`).
+    /// √x, correctly rounded.
+    ///
+    /// - PTX: `sqrt.rn.f32`
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// assert_eq!(map(|x| x.sqrt(), "sqrt.rn.f32", [9.0f32, 2.0]), [3.0, 2f32.sqrt()]);
+    /// ```
     sqrt => Sqrt;
-    /// √x, approximate (`sqrt.approx.f32`).
+    /// √x, approximate: relative error about 2^-23.
+    ///
+    /// - PTX: `sqrt.approx.f32`
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// assert_eq!(map(|x| x.sqrt_approx(), "sqrt.approx.f32", [9.0f32]), [3.0]);
+    /// ```
     sqrt_approx => SqrtApprox;
-    /// 1/√x, approximate: relative error about 2^-22.9 (`rsqrt.approx.f32`).
+    /// 1/√x, approximate: relative error about 2^-22.9.
+    ///
+    /// - PTX: `rsqrt.approx.f32`
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// assert_eq!(map(|x| x.rsqrt(), "rsqrt.approx.f32", [4.0f32]), [0.5]);
+    /// ```
     rsqrt => Rsqrt;
-    /// 2^x, approximate: about 2 ulp (`ex2.approx.f32`).
+    /// 2^x, approximate: about 2 ulp.
+    ///
+    /// - PTX: `ex2.approx.f32`
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// assert_eq!(map(|x| x.exp2(), "ex2.approx.f32", [3.0f32, -1.0]), [8.0, 0.5]);
+    /// ```
     exp2 => Exp2;
-    /// log₂ x, approximate: 2^-22 relative outside (0.5, 2), absolute inside (`lg2.approx.f32`).
+    /// log₂ x, approximate: 2^-22 relative outside (0.5, 2), absolute inside.
+    ///
+    /// - PTX: `lg2.approx.f32`
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// assert_eq!(map(|x| x.log2(), "lg2.approx.f32", [8.0f32, 0.5]), [3.0, -1.0]);
+    /// ```
     log2 => Log2;
-    /// sin x, approximate: absolute error 2^-20.5 in [−π, π] (`sin.approx.f32`).
+    /// sin x, approximate: absolute error 2^-20.5 in [−π, π].
+    ///
+    /// - PTX: `sin.approx.f32`
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// let [zero, one] = map(|x| x.sin(), "sin.approx.f32", [0.0, std::f32::consts::FRAC_PI_2]);
+    /// assert!(zero == 0.0 && (one - 1.0).abs() < 1e-6);
+    /// ```
     sin => Sin;
-    /// cos x, approximate: absolute error 2^-20.5 in [−π, π] (`cos.approx.f32`).
+    /// cos x, approximate: absolute error 2^-20.5 in [−π, π].
+    ///
+    /// - PTX: `cos.approx.f32`
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// let [one, zero] = map(|x| x.cos(), "cos.approx.f32", [0.0, std::f32::consts::FRAC_PI_2]);
+    /// assert!(one == 1.0 && zero.abs() < 1e-6);
+    /// ```
     cos => Cos;
-    /// tanh x, approximate: relative error 2^-11 (`tanh.approx.f32`).
+    /// tanh x, approximate: relative error 2^-11.
+    ///
+    /// - PTX: `tanh.approx.f32`
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// assert_eq!(map(|x| x.tanh(), "tanh.approx.f32", [0.0f32, 100.0, -100.0]), [0.0, 1.0, -1.0]);
+    /// ```
+    tanh => Tanh;
+}
+
+unary! {
+    f16;
+    /// 2^x, approximate: about 2^-9.9 relative.
+    ///
+    /// - PTX: `ex2.approx.f16`
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// let [four] = map(|x| x.exp2(), "ex2.approx.f16", [f16::from_f32(2.0)]);
+    /// assert_eq!(four.to_f32(), 4.0);
+    /// ```
+    exp2 => Exp2;
+    /// tanh x, approximate: about 2^-11 absolute.
+    ///
+    /// - PTX: `tanh.approx.f16`
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// assert_eq!(map(|x| x.tanh(), "tanh.approx.f16", [f16::ZERO]), [f16::ZERO]);
+    /// ```
+    tanh => Tanh;
+}
+unary! {
+    F16x2;
+    /// 2^x of both halves, approximate: about 2^-9.9 relative.
+    ///
+    /// - PTX: `ex2.approx.f16x2`
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// assert_eq!(map(|x| x.exp2(), "ex2.approx.f16x2", [F16x2(f16::ZERO, f16::ZERO)]), [F16x2(f16::ONE, f16::ONE)]);
+    /// ```
+    exp2 => Exp2;
+    /// tanh x of both halves, approximate: about 2^-11 absolute.
+    ///
+    /// - PTX: `tanh.approx.f16x2`
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// let zeros = [F16x2(f16::ZERO, f16::ZERO)];
+    /// assert_eq!(map(|x| x.tanh(), "tanh.approx.f16x2", zeros), zeros);
+    /// ```
     tanh => Tanh;
 }
 
 impl Val<f32> {
-    /// x / y, approximate: 2 ulp for |y| in [2^-126, 2^126] (`div.approx.f32`).
+    /// x / y, approximate: 2 ulp for |y| in [2^-126, 2^126].
+    ///
+    /// - PTX: `div.approx.f32`
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// assert_eq!(map(|x| x.div_approx(4.0), "div.approx.f32", [1.0f32]), [0.25]);
+    /// ```
     #[track_caller]
     pub fn div_approx(self, divisor: impl IntoVal<f32>) -> Val<f32> {
         let divisor = divisor.into_val();
@@ -111,170 +238,96 @@ impl Val<f32> {
         Val::from_id(emit1(op, Type::F32, &[self.id, divisor.id], Location::caller()))
     }
 
-    /// eˣ as 2^(x·log₂e), with `ex2.approx`.
+    /// eˣ as 2^(x·log₂e), approximate.
+    ///
+    /// - PTX: `mul.rn.f32`, `ex2.approx.f32`
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// let [one, e] = map(|x| x.exp(), "ex2.approx.f32", [0.0f32, 1.0]);
+    /// assert!(one == 1.0 && (e - std::f32::consts::E).abs() < 1e-6);
+    /// ```
     #[track_caller]
     pub fn exp(self) -> Val<f32> {
         (self * std::f32::consts::LOG2_E).exp2()
     }
 }
 
-/// a·b + c with one rounding (`fma.rn`).
+/// a·b + c with one rounding.
+///
+/// - PTX: `fma.rn.f32`, by the type `fma.rn.f16`, `fma.rn.bf16x2`, …
+/// - Target: sm_80
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// assert_eq!(map(|x| fma(x, 2.0, 1.0), "fma.rn.f32", [3.0f32]), [7.0]);
+/// ```
 #[track_caller]
 pub fn fma<T: Float>(a: impl IntoVal<T>, b: impl IntoVal<T>, c: impl IntoVal<T>) -> Val<T> {
     let args = [a.into_val().id, b.into_val().id, c.into_val().id];
     Val::from_id(emit1(Op::MulAdd, T::TYPE, &args, Location::caller()))
 }
 
-/// a·b + c of 32- or 64-bit integers, wrapping (`mad.lo`).
+/// a·b + c of 32- or 64-bit integers; it wraps.
+///
+/// - PTX: `mad.lo.u32`, by the type `mad.lo.s32`, `mad.lo.u64`, `mad.lo.s64`
+/// - Target: sm_80
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// assert_eq!(map(|x| mul_add(x, x, x), "mad.lo.u32", [5u32]), [30]);
+/// ```
 #[track_caller]
 pub fn mul_add<T: Int>(a: impl IntoVal<T>, b: impl IntoVal<T>, c: impl IntoVal<T>) -> Val<T> {
     let args = [a.into_val().id, b.into_val().id, c.into_val().id];
     Val::from_id(emit1(Op::MulAdd, T::TYPE, &args, Location::caller()))
 }
 
-/// The full 64-bit product (`mul.wide.u32`).
+/// The full 64-bit product.
+///
+/// - PTX: `mul.wide.u32`
+/// - Target: sm_80
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// assert_eq!(map(|x| mul_wide(x, x), "mul.wide.u32", [1u32 << 20]), [1u64 << 40]);
+/// ```
 #[track_caller]
 pub fn mul_wide(a: impl IntoVal<u32>, b: impl IntoVal<u32>) -> Val<u64> {
     Val::from_id(emit1(Op::MulWide, Type::U32, &[a.into_val().id, b.into_val().id], Location::caller()))
 }
 
-/// The high half of the product (`mul.hi`).
+/// The high half of the product, of integers of 16 bits or more.
+///
+/// - PTX: `mul.hi.u32`, by the type `mul.hi.s32`, `mul.hi.u64`, …
+/// - Target: sm_80
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// assert_eq!(map(|x| mul_high(x, x), "mul.hi.u32", [1u32 << 20]), [1 << 8]);
+/// ```
 #[track_caller]
 pub fn mul_high<T: Int>(a: impl IntoVal<T>, b: impl IntoVal<T>) -> Val<T> {
     let args = [a.into_val().id, b.into_val().id];
     Val::from_id(emit1(Op::Binary(Binary::MulHi), T::TYPE, &args, Location::caller()))
 }
 
-/// `condition ? yes : no`, both evaluated (`selp`).
+/// `yes` where the condition is true, else `no`; both are evaluated.
+///
+/// - PTX: `selp.b32`, by the type `selp.f32`, `selp.b16`, `selp.b64`
+/// - Target: sm_80
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// #[device]
+/// fn capped(x: Val<u32>) -> Val<u32> {
+///     select(x > 3, 7, x)
+/// }
+/// assert_eq!(map(capped, "selp.b32", [2u32, 5]), [2, 7]);
+/// ```
 #[track_caller]
 pub fn select<T: Scalar>(condition: Val<bool>, yes: impl IntoVal<T>, no: impl IntoVal<T>) -> Val<T> {
     let args = [condition.id, yes.into_val().id, no.into_val().id];
     Val::from_id(emit1(Op::Select, T::TYPE, &args, Location::caller()))
-}
-
-impl<T: Int> Val<T> {
-    /// The number of one bits, of a 32- or 64-bit integer (`popc`).
-    #[track_caller]
-    pub fn count_ones(self) -> Val<u32> {
-        Val::from_id(emit1(Op::Unary(Unary::Popc), T::TYPE, &[self.id], Location::caller()))
-    }
-
-    /// The number of leading zero bits, of a 32- or 64-bit integer (`clz`).
-    #[track_caller]
-    pub fn leading_zeros(self) -> Val<u32> {
-        Val::from_id(emit1(Op::Unary(Unary::Clz), T::TYPE, &[self.id], Location::caller()))
-    }
-
-    /// The bits in reverse order, of a 32- or 64-bit integer (`brev`).
-    #[track_caller]
-    pub fn reverse_bits(self) -> Val<T> {
-        Val::from_id(emit1(Op::Unary(Unary::Brev), T::TYPE, &[self.id], Location::caller()))
-    }
-
-    /// `length` bits from bit `position`, sign-extended for signed types (`bfe`).
-    #[track_caller]
-    pub fn bit_field(self, position: impl IntoVal<u32>, length: impl IntoVal<u32>) -> Val<T> {
-        let args = [self.id, position.into_val().id, length.into_val().id];
-        Val::from_id(emit1(Op::BitField, T::TYPE, &args, Location::caller()))
-    }
-}
-
-/// Any bitwise function of three words: bit i of the result is bit (4a + 2b + c) of `table` for the bits i of a, b
-/// and c (`lop3.b32`). `table` is the function applied to 0xF0, 0xCC and 0xAA.
-#[track_caller]
-pub fn lop3(a: impl IntoVal<u32>, b: impl IntoVal<u32>, c: impl IntoVal<u32>, table: u8) -> Val<u32> {
-    let args = [a.into_val().id, b.into_val().id, c.into_val().id];
-    Val::from_id(emit1(Op::Lop3(table), Type::U32, &args, Location::caller()))
-}
-
-/// Four bytes chosen from the eight of (b:a) by the nibbles of `selector`; a nibble's top bit replicates the byte's
-/// sign (`prmt.b32`).
-#[track_caller]
-pub fn permute_bytes(a: impl IntoVal<u32>, b: impl IntoVal<u32>, selector: impl IntoVal<u32>) -> Val<u32> {
-    let args = [a.into_val().id, b.into_val().id, selector.into_val().id];
-    Val::from_id(emit1(Op::Prmt, Type::U32, &args, Location::caller()))
-}
-
-/// The upper 32 bits of (high:low) << (amount & 31) (`shf.l.wrap.b32`).
-#[track_caller]
-pub fn funnel_left(low: impl IntoVal<u32>, high: impl IntoVal<u32>, amount: impl IntoVal<u32>) -> Val<u32> {
-    let args = [low.into_val().id, high.into_val().id, amount.into_val().id];
-    Val::from_id(emit1(Op::Funnel { left: true }, Type::U32, &args, Location::caller()))
-}
-
-/// The lower 32 bits of (high:low) >> (amount & 31) (`shf.r.wrap.b32`).
-#[track_caller]
-pub fn funnel_right(low: impl IntoVal<u32>, high: impl IntoVal<u32>, amount: impl IntoVal<u32>) -> Val<u32> {
-    let args = [low.into_val().id, high.into_val().id, amount.into_val().id];
-    Val::from_id(emit1(Op::Funnel { left: false }, Type::U32, &args, Location::caller()))
-}
-
-/// Whether the bytes or halves of a packed word are signed.
-pub trait Packed: Copy {
-    /// Signed.
-    const SIGNED: bool;
-}
-
-/// Packed signed integers.
-#[derive(Clone, Copy, Debug)]
-pub struct Signed;
-
-/// Packed unsigned integers.
-#[derive(Clone, Copy, Debug)]
-pub struct Unsigned;
-
-impl Packed for Signed {
-    const SIGNED: bool = true;
-}
-
-impl Packed for Unsigned {
-    const SIGNED: bool = false;
-}
-
-/// c + Σᵢ aᵢ·bᵢ over four bytes each (`dp4a`); `A` and `B` say how the bytes are signed.
-#[track_caller]
-pub fn dp4a<A: Packed, B: Packed>(_: A, a: Val<u32>, _: B, b: Val<u32>, c: impl IntoVal<i32>) -> Val<i32> {
-    let op = Op::Dp4a { a_signed: A::SIGNED, b_signed: B::SIGNED };
-    Val::from_id(emit1(op, Type::I32, &[a.id, b.id, c.into_val().id], Location::caller()))
-}
-
-/// c + a₀·b₀ + a₁·b₁ of the 16-bit halves of `a` and the two lower bytes of `b` (`dp2a.lo`).
-#[track_caller]
-pub fn dp2a_low<A: Packed, B: Packed>(
-    _: A,
-    a: Val<u32>,
-    _: B,
-    b: Val<u32>,
-    c: impl IntoVal<i32>,
-) -> Val<i32> {
-    let op = Op::Dp2a { a_signed: A::SIGNED, b_signed: B::SIGNED, high: false };
-    Val::from_id(emit1(op, Type::I32, &[a.id, b.id, c.into_val().id], Location::caller()))
-}
-
-/// c + a₀·b₂ + a₁·b₃ of the 16-bit halves of `a` and the two upper bytes of `b` (`dp2a.hi`).
-#[track_caller]
-pub fn dp2a_high<A: Packed, B: Packed>(
-    _: A,
-    a: Val<u32>,
-    _: B,
-    b: Val<u32>,
-    c: impl IntoVal<i32>,
-) -> Val<i32> {
-    let op = Op::Dp2a { a_signed: A::SIGNED, b_signed: B::SIGNED, high: true };
-    Val::from_id(emit1(op, Type::I32, &[a.id, b.id, c.into_val().id], Location::caller()))
-}
-
-/// Two halves of a word, the first in the low half (`mov.b32`).
-#[track_caller]
-pub fn pack_u16(low: Val<u16>, high: Val<u16>) -> Val<u32> {
-    Val::from_id(emit1(Op::Pack, Type::U32, &[low.id, high.id], Location::caller()))
-}
-
-impl Val<u32> {
-    /// The low and the high half (`mov.b32`).
-    #[track_caller]
-    pub fn unpack_u16(self) -> [Val<u16>; 2] {
-        let halves = emit(Op::Unpack, Type::U16, &[self.id], Location::caller());
-        [Val::from_id(halves[0]), Val::from_id(halves[1])]
-    }
 }

@@ -7,7 +7,7 @@
 
 use std::panic::Location;
 
-use super::pointer::{Index, Ptr, Shared, shared_array};
+use super::pointer::{Cluster, Index, Ptr, Shared, shared_array};
 use super::record::{Site, emit, emit1, with};
 use super::value::{IntoVal, Val};
 use crate::Carry;
@@ -21,6 +21,10 @@ pub struct Mbarrier(Ptr<Shared, u64>);
 #[derive(Clone, Copy, Debug, Carry)]
 pub struct MbarrierArray(Ptr<Shared, u64>);
 
+/// An mbarrier of a CTA of the cluster, at which other CTAs arrive ([`Mbarrier::of_block`]).
+#[derive(Clone, Copy, Debug, Carry)]
+pub struct ClusterMbarrier(Ptr<Cluster, u64>);
+
 /// How a thread waits at an mbarrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
@@ -31,6 +35,22 @@ pub enum Wait {
 }
 
 /// `count` mbarriers in static shared memory, to be initialised by one thread before any other uses them.
+///
+/// - PTX: `.shared .align 16`, `mov.u32 …, shared0`
+/// - Target: sm_80
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// #[kernel(threads = 1)]
+/// fn phases(x: Ptr<Global, u32>) {
+///     let done = mbarrier_array(2).at(1);
+///     done.init(1);
+///     done.arrive();
+///     done.wait(0, Wait::Test);
+///     x.store(7);
+/// }
+/// assert_eq!(run(phases(), "mov.u32 …, shared0", [0u32]), [7]);
+/// ```
 #[track_caller]
 pub fn mbarrier_array(count: u32) -> MbarrierArray {
     MbarrierArray(shared_array(count))
@@ -38,11 +58,15 @@ pub fn mbarrier_array(count: u32) -> MbarrierArray {
 
 impl MbarrierArray {
     /// The mbarriers at an address in shared memory.
+    ///
+    /// - PTX: none
     pub fn from_pointer(first: Ptr<Shared, u64>) -> MbarrierArray {
         MbarrierArray(first)
     }
 
     /// The mbarrier number `index`.
+    ///
+    /// - PTX: none: its address, as [`Ptr::at`]
     #[track_caller]
     pub fn at(self, index: impl Index) -> Mbarrier {
         Mbarrier(self.0.at(index))
@@ -56,48 +80,170 @@ impl Mbarrier {
         emit(Op::Mbarrier(operation), Type::U32, &args, Location::caller());
     }
 
-    /// Makes it wait for `arrivals` threads in each phase (`mbarrier.init.shared.b64`). To be done by one thread, and
-    /// made visible to the CTA's others by a barrier and to bulk copies by [`fence_mbarrier_init`].
+    /// Makes it wait for `arrivals` threads in each phase.
+    ///
+    /// - PTX: `mbarrier.init.shared.b64`
+    /// - Target: sm_80
+    /// - Requires: done by one thread, and made visible to the CTA's others by a barrier and to bulk copies by
+    ///   [`fence_mbarrier_init`]
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// #[kernel(threads = 1)]
+    /// fn phases(x: Ptr<Global, u32>) {
+    ///     let done = mbarrier_array(1).at(0);
+    ///     done.init(1);
+    ///     done.arrive();
+    ///     done.wait(0, Wait::Test);
+    ///     x.store(7);
+    /// }
+    /// assert_eq!(run(phases(), "mbarrier.init.shared.b64", [0u32]), [7]);
+    /// ```
     #[track_caller]
     pub fn init(self, arrivals: u32) {
         self.emit(ir::Mbarrier::Init, &[super::val(arrivals).id]);
     }
 
-    /// Ends its life, so that the memory may hold something else (`mbarrier.inval.shared.b64`).
+    /// Ends its life, so that the memory may hold something else.
+    ///
+    /// - PTX: `mbarrier.inval.shared.b64`
+    /// - Target: sm_80
+    /// - Requires: nobody waits at it
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// #[kernel(threads = 1)]
+    /// fn phases(x: Ptr<Global, u32>) {
+    ///     let done = mbarrier_array(1).at(0);
+    ///     done.init(1);
+    ///     done.invalidate();
+    ///     x.store(7);
+    /// }
+    /// assert_eq!(run(phases(), "mbarrier.inval.shared.b64", [0u32]), [7]);
+    /// ```
     #[track_caller]
     pub fn invalidate(self) {
         self.emit(ir::Mbarrier::Invalidate, &[]);
     }
 
-    /// Arrives; what the thread wrote before is visible to who waits for the phase (`mbarrier.arrive.shared.b64`).
+    /// Arrives; what the thread wrote before is visible to who waits for the phase.
+    ///
+    /// - PTX: `mbarrier.arrive.shared.b64 _`
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// #[kernel(threads = 64)]
+    /// fn handed_over(x: Ptr<Global, u32>) {
+    ///     let words = shared_array::<u32>(32);
+    ///     let done = mbarrier_array(1).at(0);
+    ///     if thread_index() == 0 {
+    ///         done.init(32);
+    ///     }
+    ///     barrier();
+    ///     if warp_index() == 0 {
+    ///         words.at(lane()).store(x.at(lane()).load());
+    ///         done.arrive();
+    ///     } else {
+    ///         done.wait(0, Wait::Test);
+    ///         x.at(lane()).store(words.at(31 - lane()).load());
+    ///     }
+    /// }
+    /// assert_eq!(run(handed_over(), "mbarrier.arrive.shared.b64 _", LANES), std::array::from_fn(|i| 31 - i as u32));
+    /// ```
     #[track_caller]
     pub fn arrive(self) {
         self.emit(ir::Mbarrier::Arrive, &[]);
     }
 
-    /// Arrives, after announcing `bytes` bytes that the phase waits for besides
-    /// (`mbarrier.arrive.expect_tx.shared::cta.b64`, sm_90).
+    /// Arrives, after announcing `bytes` bytes that the phase waits for besides.
+    ///
+    /// - PTX: `mbarrier.arrive.expect_tx.shared::cta.b64 _`
+    /// - Target: sm_90
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// #[kernel(threads = 1)]
+    /// fn fetched(x: Ptr<Global, u32>) {
+    ///     let (words, done) = (shared_array::<u32>(4), mbarrier_array(1).at(0));
+    ///     done.init(1);
+    ///     fence_mbarrier_init();
+    ///     done.arrive_expect(16);
+    ///     copy_bulk(words.cast(), x.cast(), 16, done, None);
+    ///     done.wait(0, Wait::Try);
+    ///     x.store(words.at(3).load());
+    /// }
+    /// assert_eq!(run(fetched(), "mbarrier.arrive.expect_tx.shared::cta.b64 _", [1u32, 2, 3, 4]), [4, 2, 3, 4]);
+    /// ```
     #[track_caller]
     pub fn arrive_expect(self, bytes: impl IntoVal<u32>) {
         self.emit(ir::Mbarrier::ArriveExpect, &[bytes.into_val().id]);
     }
 
-    /// Announces `bytes` bytes that the phase waits for, without arriving
-    /// (`mbarrier.expect_tx.relaxed.cta.shared::cta.b64`, sm_90).
+    /// Announces `bytes` bytes that the phase waits for, without arriving.
+    ///
+    /// - PTX: `mbarrier.expect_tx.relaxed.cta.shared::cta.b64`
+    /// - Target: sm_90
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// #[kernel(threads = 1)]
+    /// fn fetched(x: Ptr<Global, u32>) {
+    ///     let (words, done) = (shared_array::<u32>(4), mbarrier_array(1).at(0));
+    ///     done.init(1);
+    ///     fence_mbarrier_init();
+    ///     done.expect(16);
+    ///     copy_bulk(words.cast(), x.cast(), 16, done, None);
+    ///     done.arrive();
+    ///     done.wait(0, Wait::Try);
+    ///     x.store(words.at(3).load());
+    /// }
+    /// assert_eq!(run(fetched(), "mbarrier.expect_tx.relaxed.cta.shared::cta.b64", [1u32, 2, 3, 4]), [4, 2, 3, 4]);
+    /// ```
     #[track_caller]
     pub fn expect(self, bytes: impl IntoVal<u32>) {
         self.emit(ir::Mbarrier::Expect, &[bytes.into_val().id]);
     }
 
-    /// Whether the phase of the parity has ended; if so, what was written before the arrivals is visible
-    /// (`mbarrier.test_wait.parity.shared.b64`).
+    /// Whether the phase of the parity has ended; if so, what was written before the arrivals is visible.
+    ///
+    /// - PTX: `mbarrier.test_wait.parity.shared.b64`
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// #[kernel(threads = 1)]
+    /// fn phases(x: Ptr<Global, u32>) {
+    ///     let done = mbarrier_array(1).at(0);
+    ///     done.init(1);
+    ///     done.arrive();
+    ///     while !done.test_wait(0) {}
+    ///     x.store(7);
+    /// }
+    /// assert_eq!(run(phases(), "mbarrier.test_wait.parity.shared.b64", [0u32]), [7]);
+    /// ```
     #[track_caller]
     pub fn test_wait(self, parity: impl IntoVal<u32>) -> Val<bool> {
         self.ended(Wait::Test, parity.into_val(), Location::caller())
     }
 
-    /// As [`Mbarrier::test_wait`], but the thread may sleep for a while before it is told no
-    /// (`mbarrier.try_wait.parity.shared::cta.b64`, sm_90).
+    /// As [`Mbarrier::test_wait`], but the thread may sleep for a while before it is told no.
+    ///
+    /// - PTX: `mbarrier.try_wait.parity.shared::cta.b64`
+    /// - Target: sm_90
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// #[kernel(threads = 1)]
+    /// fn phases(x: Ptr<Global, u32>) {
+    ///     let done = mbarrier_array(1).at(0);
+    ///     done.init(1);
+    ///     done.arrive();
+    ///     while !done.try_wait(0) {}
+    ///     x.store(7);
+    /// }
+    /// assert_eq!(run(phases(), "mbarrier.try_wait.parity.shared::cta.b64", [0u32]), [7]);
+    /// ```
     #[track_caller]
     pub fn try_wait(self, parity: impl IntoVal<u32>) -> Val<bool> {
         self.ended(Wait::Try, parity.into_val(), Location::caller())
@@ -112,6 +258,30 @@ impl Mbarrier {
     }
 
     /// Waits until the phase of the parity has ended: a loop of [`Mbarrier::test_wait`] or [`Mbarrier::try_wait`].
+    ///
+    /// - PTX: `mbarrier.test_wait.parity.shared.b64` or `mbarrier.try_wait.parity.shared::cta.b64`, and a branch
+    /// - Target: sm_80 with `Wait::Test`, sm_90 with `Wait::Try`
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// #[kernel(threads = 64)]
+    /// fn handed_over(x: Ptr<Global, u32>) {
+    ///     let words = shared_array::<u32>(32);
+    ///     let done = mbarrier_array(1).at(0);
+    ///     if thread_index() == 0 {
+    ///         done.init(32);
+    ///     }
+    ///     barrier();
+    ///     if warp_index() == 0 {
+    ///         words.at(lane()).store(x.at(lane()).load());
+    ///         done.arrive();
+    ///     } else {
+    ///         done.wait(0, Wait::Test);
+    ///         x.at(lane()).store(words.at(31 - lane()).load());
+    ///     }
+    /// }
+    /// assert_eq!(run(handed_over(), "mbarrier.test_wait.parity.shared.b64", LANES), std::array::from_fn(|i| 31 - i as u32));
+    /// ```
     #[track_caller]
     pub fn wait(self, parity: impl IntoVal<u32>, how: Wait) {
         let (parity, site) = (parity.into_val(), Location::caller());
@@ -119,10 +289,50 @@ impl Mbarrier {
     }
 
     /// Arrives when all copies that this thread started by [`super::copy_async`] are done, without making the thread
-    /// wait (`cp.async.mbarrier.arrive.noinc.shared.b64`). The arrival is one of those that the phase waits for.
+    /// wait. The arrival is one of those that the phase waits for.
+    ///
+    /// - PTX: `cp.async.mbarrier.arrive.noinc.shared.b64`
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// #[kernel(threads = 1)]
+    /// fn fetched(x: Ptr<Global, u32>) {
+    ///     let (words, done) = (shared_array::<u32>(4), mbarrier_array(1).at(0));
+    ///     done.init(1);
+    ///     copy_async::<16>(words.cast(), x.cast());
+    ///     done.arrive_after_copies();
+    ///     done.wait(0, Wait::Test);
+    ///     x.store(words.at(3).load());
+    /// }
+    /// assert_eq!(run(fetched(), "cp.async.mbarrier.arrive.noinc.shared.b64", [1u32, 2, 3, 4]), [4, 2, 3, 4]);
+    /// ```
     #[track_caller]
     pub fn arrive_after_copies(self) {
         self.emit(ir::Mbarrier::ArriveAfterCopies, &[]);
+    }
+
+    /// The mbarrier at the same place in the shared memory of the cluster's CTA of this rank.
+    ///
+    /// - PTX: `mapa.shared::cluster.u32`
+    /// - Target: sm_90
+    /// - Requires: a kernel with `cluster = …`
+    /// - Example: [`cluster_barrier`](crate::dsl::cluster_barrier)
+    #[track_caller]
+    pub fn of_block(self, rank: impl IntoVal<u32>) -> ClusterMbarrier {
+        ClusterMbarrier(self.0.of_block(rank))
+    }
+
+    /// As [`Mbarrier::wait`], and what CTAs of the cluster wrote before they arrived is visible.
+    ///
+    /// - PTX: `mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64`, and a branch
+    /// - Target: sm_90
+    /// - Example: [`cluster_barrier`](crate::dsl::cluster_barrier)
+    #[track_caller]
+    pub fn wait_for_cluster(self, parity: impl IntoVal<u32>) {
+        let (parity, site) = (parity.into_val(), Location::caller());
+        let ended = Op::Mbarrier(ir::Mbarrier::TryWaitCluster);
+        repeat_until(|| Val::from_id(emit1(ended, Type::U32, &[self.0.id, parity.id], site)), site);
     }
 
     /// Its address.
@@ -131,21 +341,109 @@ impl Mbarrier {
     }
 }
 
-/// Makes the mbarriers that this thread has initialised visible to bulk copies and to the CTAs of the cluster
-/// (`fence.mbarrier_init.release.cluster`, sm_90).
+impl ClusterMbarrier {
+    /// As [`Mbarrier::arrive`], of a thread in another CTA: what it wrote before is visible to who waits by
+    /// [`Mbarrier::wait_for_cluster`].
+    ///
+    /// - PTX: `mbarrier.arrive.release.cluster.shared::cluster.b64 _`
+    /// - Target: sm_90
+    /// - Requires: a kernel with `cluster = …`
+    /// - Example: [`cluster_barrier`](crate::dsl::cluster_barrier)
+    #[track_caller]
+    pub fn arrive(self) {
+        emit(Op::Mbarrier(ir::Mbarrier::ArriveCluster), Type::U32, &[self.0.id], Location::caller());
+    }
+
+    /// As [`Mbarrier::arrive_expect`], of a thread in another CTA.
+    ///
+    /// - PTX: `mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _`
+    /// - Target: sm_90
+    /// - Requires: a kernel with `cluster = …`
+    /// - Example: [`cluster_barrier`](crate::dsl::cluster_barrier)
+    #[track_caller]
+    pub fn arrive_expect(self, bytes: impl IntoVal<u32>) {
+        let args = [self.0.id, bytes.into_val().id];
+        emit(Op::Mbarrier(ir::Mbarrier::ArriveExpectCluster), Type::U32, &args, Location::caller());
+    }
+
+    /// Its address.
+    pub(super) fn address(self) -> ir::Value {
+        self.0.id
+    }
+}
+
+/// Makes the mbarriers that this thread has initialised visible to bulk copies and to the CTAs of the cluster.
+///
+/// - PTX: `fence.mbarrier_init.release.cluster`
+/// - Target: sm_90
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// #[kernel(threads = 1)]
+/// fn fetched(x: Ptr<Global, u32>) {
+///     let (words, done) = (shared_array::<u32>(4), mbarrier_array(1).at(0));
+///     done.init(1);
+///     fence_mbarrier_init();
+///     done.arrive_expect(16);
+///     copy_bulk(words.cast(), x.cast(), 16, done, None);
+///     done.wait(0, Wait::Try);
+///     x.store(words.at(3).load());
+/// }
+/// assert_eq!(run(fetched(), "fence.mbarrier_init.release.cluster", [1u32, 2, 3, 4]), [4, 2, 3, 4]);
+/// ```
 #[track_caller]
 pub fn fence_mbarrier_init() {
     emit(Op::FenceFor(FenceFor::MbarrierInit), Type::U32, &[], Location::caller());
 }
 
 /// Orders this thread's accesses of the CTA's shared memory with bulk copies from and to it, which do not go the way
-/// that instructions go (`fence.proxy.async.shared::cta`, sm_90). Before a bulk copy overwrites what instructions wrote.
+/// that instructions go: before a bulk copy reads or overwrites what instructions wrote.
+///
+/// - PTX: `fence.proxy.async.shared::cta`
+/// - Target: sm_90
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// #[kernel(threads = 4)]
+/// fn sent(x: Ptr<Global, u32>) {
+///     let words = shared_array::<u32>(4);
+///     words.at(thread_index()).store(thread_index() + 1);
+///     fence_async_shared();
+///     barrier();
+///     if thread_index() == 0 {
+///         store_bulk(x.cast(), words.cast(), 16, None);
+///         commit_bulk_stores();
+///         wait_bulk_stores(0);
+///     }
+/// }
+/// assert_eq!(run(sent(), "fence.proxy.async.shared::cta", [0u32; 4]), [1, 2, 3, 4]);
+/// ```
 #[track_caller]
 pub fn fence_async_shared() {
     emit(Op::FenceFor(FenceFor::AsyncShared), Type::U32, &[], Location::caller());
 }
 
-/// As [`fence_async_shared`], of all memory (`fence.proxy.async`, sm_90).
+/// As [`fence_async_shared`], of all memory.
+///
+/// - PTX: `fence.proxy.async`
+/// - Target: sm_90
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// #[kernel(threads = 4)]
+/// fn sent(x: Ptr<Global, u32>) {
+///     let words = shared_array::<u32>(4);
+///     words.at(thread_index()).store(thread_index() + 1);
+///     fence_async();
+///     barrier();
+///     if thread_index() == 0 {
+///         store_bulk(x.cast(), words.cast(), 16, None);
+///         commit_bulk_stores();
+///         wait_bulk_stores(0);
+///     }
+/// }
+/// assert_eq!(run(sent(), "fence.proxy.async;", [0u32; 4]), [1, 2, 3, 4]);
+/// ```
 #[track_caller]
 pub fn fence_async() {
     emit(Op::FenceFor(FenceFor::Async), Type::U32, &[], Location::caller());

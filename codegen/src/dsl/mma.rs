@@ -24,6 +24,10 @@ use crate::Carry;
 use crate::ir::{self, Mma, MmaShape, Op, Type, Value};
 
 /// What A and B are made of.
+#[diagnostic::on_unimplemented(
+    message = "matrices are not made of `{Self}`",
+    label = "expected u8, i8, f16 or bf16"
+)]
 pub trait MmaElement: Scalar {
     /// The IR's name of it.
     const ELEMENT: ir::MmaElement;
@@ -32,6 +36,11 @@ pub trait MmaElement: Scalar {
 }
 
 /// Elements of A that can be multiplied by elements `B`: bytes by bytes of any sign, floats by the same.
+#[diagnostic::on_unimplemented(
+    message = "a matrix of `{Self}` cannot be multiplied by one of `{B}`",
+    label = "expected fragments of bytes, of f16 or of bf16",
+    note = "u8 and i8 go together in any way; f16 and bf16 each only with themselves"
+)]
 pub trait MmaWith<B: MmaElement<Sum = Self::Sum>>: MmaElement {}
 
 macro_rules! elements {
@@ -50,7 +59,7 @@ elements! {
     half::bf16: Bf16, f32, half::bf16;
 }
 
-/// A lane's part of A: 16 rows of 8·`R` bytes. See the module.
+/// A lane's part of A: 16 rows of 8·`R` bytes. See [the guide](crate#matrix-products).
 #[derive(Clone, Copy, Debug, Carry)]
 pub struct FragmentA<T, const R: usize> {
     registers: [Val<u32>; R],
@@ -58,7 +67,7 @@ pub struct FragmentA<T, const R: usize> {
     elements: PhantomData<T>,
 }
 
-/// A lane's part of B: 8 columns of 16·`R` bytes. See the module.
+/// A lane's part of B: 8 columns of 16·`R` bytes. See [the guide](crate#matrix-products).
 #[derive(Clone, Copy, Debug, Carry)]
 pub struct FragmentB<T, const R: usize> {
     registers: [Val<u32>; R],
@@ -66,23 +75,49 @@ pub struct FragmentB<T, const R: usize> {
     elements: PhantomData<T>,
 }
 
-/// A lane's part of C or D: 16 rows of 8 sums. See the module.
+/// A lane's part of C or D: 16 rows of 8 sums. See [the guide](crate#matrix-products).
 #[derive(Clone, Copy, Debug, Carry)]
 pub struct FragmentC<S: Scalar>(pub [Val<S>; 4]);
 
 impl<T: MmaElement, const R: usize> FragmentA<T, R> {
     /// The lane's registers, elements in order from the low bits.
+    ///
+    /// - PTX: none
     pub fn from_registers(registers: [Val<u32>; R]) -> FragmentA<T, R> {
         FragmentA { registers, elements: PhantomData }
     }
 
     /// The lane's registers.
+    ///
+    /// - PTX: none
     pub fn registers(self) -> [Val<u32>; R] {
         self.registers
     }
 
-    /// Loads 16 rows of 8·`R` bytes that lie `pitch` bytes apart, both `tile` and the pitch aligned to 16
-    /// (`ldmatrix`). Eight consecutive rows should lie in different banks: an odd multiple of 16 as the pitch does it.
+    /// Loads 16 rows of 8·`R` bytes that lie `pitch` bytes apart. Eight consecutive rows should lie in different banks:
+    /// an odd multiple of 16 as the pitch does it.
+    ///
+    /// - PTX: `ldmatrix.sync.aligned.m8n8.x4.shared.b16`, for `R` = 2 `.x2`
+    /// - Target: sm_80
+    /// - Requires: all lanes; `tile` and `pitch` aligned to 16
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// // Of a tile of ones.
+    /// #[kernel(threads = 32)]
+    /// fn sixteen(x: Ptr<Global, f32>) {
+    ///     let tile = shared_array::<f16>(256);
+    ///     for i in 0..8u32 {
+    ///         tile.at(lane() + 32 * i).store(f16::ONE);
+    ///     }
+    ///     warp_barrier(ALL_LANES);
+    ///     let a = FragmentA::<f16, 4>::load(tile, 32);
+    ///     let b = FragmentB::<f16, 2>::from_registers([val(0x3c00_3c00); 2]);
+    ///     let c = mma(a, b, FragmentC::zero());
+    ///     x.at(lane()).store(c.0[0]);
+    /// }
+    /// assert_eq!(run(sixteen(), "ldmatrix.sync.aligned.m8n8.x4.shared.b16", [0.0; 32]), [16.0; 32]);
+    /// ```
     #[track_caller]
     pub fn load(tile: Ptr<Shared, T>, pitch: u32) -> FragmentA<T, R> {
         let lane = lane();
@@ -94,17 +129,42 @@ impl<T: MmaElement, const R: usize> FragmentA<T, R> {
 
 impl<T: MmaElement, const R: usize> FragmentB<T, R> {
     /// The lane's registers, elements in order from the low bits.
+    ///
+    /// - PTX: none
     pub fn from_registers(registers: [Val<u32>; R]) -> FragmentB<T, R> {
         FragmentB { registers, elements: PhantomData }
     }
 
     /// The lane's registers.
+    ///
+    /// - PTX: none
     pub fn registers(self) -> [Val<u32>; R] {
         self.registers
     }
 
-    /// Loads 8 columns of 16·`R` bytes that lie `pitch` bytes apart, both `tile` and the pitch aligned to 16
-    /// (`ldmatrix`): B's elements of one column are neighbours.
+    /// Loads 8 columns of 16·`R` bytes that lie `pitch` bytes apart: B's elements of one column are neighbours.
+    ///
+    /// - PTX: `ldmatrix.sync.aligned.m8n8.x2.shared.b16`, for `R` = 1 `.x1`
+    /// - Target: sm_80
+    /// - Requires: all lanes; `tile` and `pitch` aligned to 16
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// // Of a tile of ones.
+    /// #[kernel(threads = 32)]
+    /// fn sixteen(x: Ptr<Global, f32>) {
+    ///     let tile = shared_array::<f16>(256);
+    ///     for i in 0..8u32 {
+    ///         tile.at(lane() + 32 * i).store(f16::ONE);
+    ///     }
+    ///     warp_barrier(ALL_LANES);
+    ///     let a = FragmentA::<f16, 4>::from_registers([val(0x3c00_3c00); 4]);
+    ///     let b = FragmentB::<f16, 2>::load(tile, 32);
+    ///     let c = mma(a, b, FragmentC::zero());
+    ///     x.at(lane()).store(c.0[0]);
+    /// }
+    /// assert_eq!(run(sixteen(), "ldmatrix.sync.aligned.m8n8.x2.shared.b16", [0.0; 32]), [16.0; 32]);
+    /// ```
     #[track_caller]
     pub fn load(tile: Ptr<Shared, T>, pitch: u32) -> FragmentB<T, R> {
         let lane = lane();
@@ -116,6 +176,28 @@ impl<T: MmaElement, const R: usize> FragmentB<T, R> {
 
 impl<T: MmaElement> FragmentB<T, 2> {
     /// As [`FragmentB::load`], of 16 columns at once: the first and the last eight.
+    ///
+    /// - PTX: `ldmatrix.sync.aligned.m8n8.x4.shared.b16`
+    /// - Target: sm_80
+    /// - Requires: all lanes; `tile` and `pitch` aligned to 16
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// // Of a tile of ones.
+    /// #[kernel(threads = 32)]
+    /// fn sixteen(x: Ptr<Global, f32>) {
+    ///     let tile = shared_array::<f16>(256);
+    ///     for i in 0..8u32 {
+    ///         tile.at(lane() + 32 * i).store(f16::ONE);
+    ///     }
+    ///     warp_barrier(ALL_LANES);
+    ///     let a = FragmentA::<f16, 4>::from_registers([val(0x3c00_3c00); 4]);
+    ///     let [b, _] = FragmentB::<f16, 2>::load_pair(tile, 32);
+    ///     let c = mma(a, b, FragmentC::zero());
+    ///     x.at(lane()).store(c.0[0]);
+    /// }
+    /// assert_eq!(run(sixteen(), "ldmatrix.sync.aligned.m8n8.x4.shared.b16", [0.0; 32]), [16.0; 32]);
+    /// ```
     #[track_caller]
     pub fn load_pair(tile: Ptr<Shared, T>, pitch: u32) -> [FragmentB<T, 2>; 2] {
         let lane = lane();
@@ -126,8 +208,30 @@ impl<T: MmaElement> FragmentB<T, 2> {
 }
 
 impl<T: MmaElement<Sum = f32>> FragmentB<T, 2> {
-    /// Loads 8 columns of B, 16 elements each, whose rows lie `pitch` bytes apart, both `tile` and the pitch aligned to
-    /// 16 (`ldmatrix.trans`): B's elements of one row are neighbours.
+    /// Loads 8 columns of B, 16 elements each, whose rows lie `pitch` bytes apart: B's elements of one row are
+    /// neighbours.
+    ///
+    /// - PTX: `ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16`
+    /// - Target: sm_80
+    /// - Requires: all lanes; `tile` and `pitch` aligned to 16
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// // Of a tile of ones.
+    /// #[kernel(threads = 32)]
+    /// fn sixteen(x: Ptr<Global, f32>) {
+    ///     let tile = shared_array::<f16>(256);
+    ///     for i in 0..8u32 {
+    ///         tile.at(lane() + 32 * i).store(f16::ONE);
+    ///     }
+    ///     warp_barrier(ALL_LANES);
+    ///     let a = FragmentA::<f16, 4>::from_registers([val(0x3c00_3c00); 4]);
+    ///     let b = FragmentB::<f16, 2>::load_transposed(tile, 16);
+    ///     let c = mma(a, b, FragmentC::zero());
+    ///     x.at(lane()).store(c.0[0]);
+    /// }
+    /// assert_eq!(run(sixteen(), "ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16", [0.0; 32]), [16.0; 32]);
+    /// ```
     #[track_caller]
     pub fn load_transposed(tile: Ptr<Shared, T>, pitch: u32) -> FragmentB<T, 2> {
         let row = tile.cast().bytes((lane() & 15) * pitch);
@@ -137,26 +241,83 @@ impl<T: MmaElement<Sum = f32>> FragmentB<T, 2> {
 
 impl<S: Scalar + Default> FragmentC<S> {
     /// Zero everywhere.
+    ///
+    /// - PTX: none: constants
     #[track_caller]
     pub fn zero() -> FragmentC<S> {
         FragmentC([val(S::default()); 4])
     }
 
     /// The row of the lane's sum number `i`.
+    ///
+    /// - PTX: `shr.u32` of `%laneid`, and constants
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// // A product of ones, written where its elements belong.
+    /// #[kernel(threads = 32)]
+    /// fn product(x: Ptr<Global, f32>) {
+    ///     let a = FragmentA::<f16, 4>::from_registers([val(0x3c00_3c00); 4]);
+    ///     let b = FragmentB::<f16, 2>::from_registers([val(0x3c00_3c00); 2]);
+    ///     let c = mma(a, b, FragmentC::zero());
+    ///     for i in 0..4u32 {
+    ///         x.at(FragmentC::<f32>::row(i) * 8 + FragmentC::<f32>::column(i)).store(c.0[i as usize]);
+    ///     }
+    /// }
+    /// assert_eq!(run(product(), "shr.u32", [0.0; 128]), [16.0; 128]);
+    /// ```
     #[track_caller]
     pub fn row(i: u32) -> Val<u32> {
         (lane() >> 2) + (i / 2 * 8)
     }
 
     /// The column of the lane's sum number `i`.
+    ///
+    /// - PTX: `and.b32` of `%laneid`, and constants
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// // A product of ones, written where its elements belong.
+    /// #[kernel(threads = 32)]
+    /// fn product(x: Ptr<Global, f32>) {
+    ///     let a = FragmentA::<f16, 4>::from_registers([val(0x3c00_3c00); 4]);
+    ///     let b = FragmentB::<f16, 2>::from_registers([val(0x3c00_3c00); 2]);
+    ///     let c = mma(a, b, FragmentC::zero());
+    ///     for i in 0..4u32 {
+    ///         x.at(FragmentC::<f32>::row(i) * 8 + FragmentC::<f32>::column(i)).store(c.0[i as usize]);
+    ///     }
+    /// }
+    /// assert_eq!(run(product(), "and.b32", [0.0; 128]), [16.0; 128]);
+    /// ```
     #[track_caller]
     pub fn column(i: u32) -> Val<u32> {
         (lane() & 3) * 2 + i % 2
     }
 }
 
-/// A·B + C (`mma.sync.aligned.m16n8k8`, `.m16n8k16` or `.m16n8k32`, sm_80). All lanes of the warp run it together.
-/// `RA` is 4 for rows of 32 bytes and 2 for rows of 16; `RB` is half of it.
+/// A·B + C. `RA` is 4 for rows of 32 bytes and 2 for rows of 16; `RB` is half of it.
+///
+/// - PTX: `mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32`, by element and size `.m16n8k8`, `.m16n8k32`,
+///   `.bf16.bf16`, `.s32.s8.u8.s32`, …
+/// - Target: sm_80
+/// - Requires: all lanes
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// // A product of ones, written where its elements belong.
+/// #[kernel(threads = 32)]
+/// fn product(x: Ptr<Global, f32>) {
+///     let a = FragmentA::<f16, 4>::from_registers([val(0x3c00_3c00); 4]);
+///     let b = FragmentB::<f16, 2>::from_registers([val(0x3c00_3c00); 2]);
+///     let c = mma(a, b, FragmentC::zero());
+///     for i in 0..4u32 {
+///         x.at(FragmentC::<f32>::row(i) * 8 + FragmentC::<f32>::column(i)).store(c.0[i as usize]);
+///     }
+/// }
+/// assert_eq!(run(product(), "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", [0.0; 128]), [16.0; 128]);
+/// ```
 #[track_caller]
 pub fn mma<A, B, const RA: usize, const RB: usize>(
     a: FragmentA<A, RA>,
@@ -185,7 +346,23 @@ where
     FragmentC(std::array::from_fn(|i| Val::from_id(sums[i])))
 }
 
-/// [`mma`] of bytes, 16×32 by 32×8, by registers instead of fragments (`mma.sync.aligned.m16n8k32.row.col.s32`).
+/// [`mma`] of bytes, 16×32 by 32×8, by registers instead of fragments.
+///
+/// - PTX: `mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32`, by the signs
+/// - Target: sm_80
+/// - Requires: all lanes
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// #[kernel(threads = 32)]
+/// fn product(x: Ptr<Global, i32>) {
+///     let (minus, plus) = (val(0xffff_ffff), val(0x0202_0202));
+///     let c = mma_m16n8k32_i8([minus; 4], true, [plus; 2], false, [val(1); 4]);
+///     x.at(lane()).store(c[0]);
+/// }
+/// // 32 times −1·2, and 1.
+/// assert_eq!(run(product(), "mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32", [0; 32]), [-63; 32]);
+/// ```
 #[track_caller]
 pub fn mma_m16n8k32_i8(
     a: [Val<u32>; 4],
@@ -212,15 +389,53 @@ fn load_rows<const N: usize>(row: Ptr<Shared, u8>, transposed: bool) -> [Val<u32
     std::array::from_fn(|i| Val::from_id(words[i]))
 }
 
-/// Loads `N` (1, 2 or 4) matrices of 8 rows of 16 bytes from shared memory (`ldmatrix.sync.aligned.m8n8.x1` and so on).
+/// Loads `N` (1, 2 or 4) matrices of 8 rows of 16 bytes from shared memory.
 /// Lane l gives the address, aligned to 16, of row l mod 8 of matrix l / 8; those of lanes from 8·`N` on are not used.
 /// Word i of a lane is the four bytes at 4·(l mod 4) of row l / 4 of matrix i.
+///
+/// - PTX: `ldmatrix.sync.aligned.m8n8.x1.shared.b16`, also `.x2`, `.x4`
+/// - Target: sm_80
+/// - Requires: all lanes; addresses aligned to 16
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// // A matrix of 8 rows of 4 words.
+/// #[kernel(threads = 32)]
+/// fn loaded(x: Ptr<Global, u32>) {
+///     let matrix = shared_array::<u32>(32);
+///     matrix.at(lane()).store(lane());
+///     warp_barrier(ALL_LANES);
+///     let [word] = load_matrices::<1>(matrix.at((lane() & 7) * 4).cast());
+///     x.at(lane()).store(word);
+/// }
+/// assert_eq!(run(loaded(), "ldmatrix.sync.aligned.m8n8.x1.shared.b16", [0u32; 32]), LANES);
+/// ```
 #[track_caller]
 pub fn load_matrices<const N: usize>(row: Ptr<Shared, u8>) -> [Val<u32>; N] {
     load_rows(row, false)
 }
 
-/// As [`load_matrices`], with the rows and columns of each matrix of 8×8 16-bit elements exchanged (`.trans`).
+/// As [`load_matrices`], with the rows and columns of each matrix of 8×8 16-bit elements exchanged.
+///
+/// - PTX: `ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16`, also `.x2`, `.x4`
+/// - Target: sm_80
+/// - Requires: all lanes; addresses aligned to 16
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// // A matrix of 8 rows of 4 words.
+/// #[kernel(threads = 32)]
+/// fn loaded(x: Ptr<Global, u32>) {
+///     let matrix = shared_array::<u32>(32);
+///     matrix.at(lane()).store(lane());
+///     warp_barrier(ALL_LANES);
+///     let [word] = load_matrices_transposed::<1>(matrix.at((lane() & 7) * 4).cast());
+///     x.at(lane()).store(word);
+/// }
+/// // Lane 1 has the first elements of rows 2 and 3.
+/// let words = run(loaded(), "ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16", [0u32; 32]);
+/// assert_eq!(words[1], 8 | 12 << 16);
+/// ```
 #[track_caller]
 pub fn load_matrices_transposed<const N: usize>(row: Ptr<Shared, u8>) -> [Val<u32>; N] {
     load_rows(row, true)

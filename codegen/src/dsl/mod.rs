@@ -2,15 +2,19 @@
 //!
 //! A handle ([`Val`], [`Ptr`]) is a small `Copy` id of an SSA value in the kernel being recorded on this thread,
 //! with its type as a phantom. Operators and methods append instructions to that kernel; each takes the source
-//! line of its caller.
+//! line of its caller. The [front page](crate) is the guide; this is the list of what there is. In PTX, `…` stands for
+//! registers.
+#![doc = include_str!("INTRINSICS.md")]
 
+mod access;
 mod async_copy;
+mod atomics;
+mod bits;
 mod cache_policy;
 mod carry;
-
 mod cluster;
+mod convert;
 pub mod hooks;
-mod intrinsics;
 mod math;
 mod mbarrier;
 mod mma;
@@ -22,22 +26,28 @@ mod pointer;
 pub(crate) mod record;
 mod reduce;
 mod scalar;
+mod sync;
+mod threads;
 mod value;
+mod warp;
 
 pub use async_copy::*;
+pub use bits::*;
 pub use cache_policy::CachePolicy;
 pub use carry::Carry;
 pub use cluster::*;
+pub use convert::*;
 pub use hooks::range;
-pub use intrinsics::*;
 pub use math::*;
 pub use mbarrier::*;
 pub use mma::*;
-pub use ordered::*;
 pub use packed::*;
 pub use pipeline::{Consumer, Engine, Pipeline, PipelineShape, Producer};
 pub use pointer::{Cluster, Global, Ptr, Shared, Space, dynamic_shared, shared_array};
 pub use record::{RecordError, Recorded};
 pub use reduce::*;
-pub use scalar::{Bf16x2, Bits, F16x2, Float, Int, Number, Scalar, Word};
+pub use scalar::{Bf16x2, Bits, F16x2, Float, Int, Number, RawWord, Scalar, Word};
+pub use sync::*;
+pub use threads::*;
 pub use value::{IntoVal, Val, val};
+pub use warp::*;

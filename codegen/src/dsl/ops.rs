@@ -9,6 +9,11 @@ use super::value::{IntoVal, Val};
 use crate::ir::{Binary, Op, Unary};
 
 /// Scalars with `/`: integers (truncating) and f32 (correctly rounded).
+#[diagnostic::on_unimplemented(
+    message = "the GPU does not divide `{Self}`",
+    label = "expected an integer or f32",
+    note = "convert halves with `.cast::<f32>()` before"
+)]
 pub trait Divide: Number {}
 macro_rules! divide { ($($ty:ty)*) => { $(impl Divide for $ty {})* } }
 divide!(u8 u16 u32 u64 i8 i16 i32 i64 f32);

@@ -9,44 +9,6 @@
 //! and are carried around run-time loops like any handle. The producers are one thread that starts bulk copies (sm_90),
 //! or some threads that start `cp.async` each for its part (sm_80): a compile-time choice ([`Engine`]) that the code of
 //! a kernel does not show.
-//!
-//! ```
-//! use bespoke_codegen::prelude::*;
-//!
-//! /// Copies `tiles` tiles of 2 KiB through a ring: warp 0 fills it, warps 1 to 4 use it.
-//! #[kernel(threads = 160)]
-//! fn through_a_ring(from: Ptr<Global, u8>, to: Ptr<Global, u32>, tiles: Val<u32>, copy: Engine) {
-//!     let shape = PipelineShape { stages: 4, stage_bytes: 2048, consumers: 4, copy };
-//!     let ring = Pipeline::new(shape, dynamic_shared(), mbarrier_array(shape.barriers()));
-//!     let thread = thread_index();
-//!     if thread == 0 {
-//!         ring.init();
-//!     }
-//!     barrier();
-//!     if thread < shape.producers() {
-//!         let mut producer = ring.producer(thread);
-//!         for tile in 0..tiles {
-//!             producer.acquire(2048);
-//!             producer.copy(0, from.bytes(tile * 2048), 2048, None);
-//!             producer.commit();
-//!             producer.advance();
-//!         }
-//!     }
-//!     if thread >= 32 {
-//!         let mut consumer = ring.consumer();
-//!         for tile in 0..tiles {
-//!             consumer.wait();
-//!             let words = consumer.data().cast::<u32>().at((thread - 32) * 4).load_vector::<4>();
-//!             consumer.release_by_warp();
-//!             consumer.advance();
-//!             to.at(tile * 512 + (thread - 32) * 4).store_vector(words);
-//!         }
-//!     }
-//! }
-//!
-//! assert!(through_a_ring(Engine::Bulk).unwrap().compile(Target::Sm90).is_ok());
-//! assert!(through_a_ring(Engine::Async { threads: 32 }).unwrap().compile(Target::Sm80).is_ok());
-//! ```
 
 use std::panic::Location;
 
@@ -82,16 +44,22 @@ pub struct PipelineShape {
 
 impl PipelineShape {
     /// The shared memory of all stages, in bytes.
+    ///
+    /// - PTX: none
     pub const fn bytes(self) -> u32 {
         self.stages * self.stage_bytes
     }
 
     /// The mbarriers of all stages.
+    ///
+    /// - PTX: none
     pub const fn barriers(self) -> u32 {
         2 * self.stages
     }
 
     /// The threads that fill a stage together.
+    ///
+    /// - PTX: none
     pub const fn producers(self) -> u32 {
         match self.copy {
             Engine::Bulk => 1,
@@ -109,6 +77,49 @@ impl PipelineShape {
 }
 
 /// A ring of stages with its barriers.
+///
+/// ```
+/// use {bespoke_codegen::prelude::*, bespoke_testing::Launch};
+///
+/// /// Copies `tiles` tiles of 512 bytes through a ring: warp 0 fills it, warp 1 uses it.
+/// #[kernel(threads = 64)]
+/// fn through_a_ring(from: Ptr<Global, u32>, to: Ptr<Global, u32>, tiles: Val<u32>, copy: Engine) {
+///     let shape = PipelineShape { stages: 2, stage_bytes: 512, consumers: 1, copy };
+///     let ring = Pipeline::new(shape, dynamic_shared(), mbarrier_array(shape.barriers()));
+///     if thread_index() == 0 {
+///         ring.init();
+///     }
+///     barrier();
+///     if thread_index() < shape.producers() {
+///         let mut producer = ring.producer(thread_index());
+///         for tile in 0..tiles {
+///             producer.acquire(512);
+///             producer.copy(0, from.at(tile * 128).cast(), 512, None);
+///             producer.commit();
+///             producer.advance();
+///         }
+///     }
+///     if warp_index() == 1 {
+///         let mut consumer = ring.consumer();
+///         for tile in 0..tiles {
+///             consumer.wait();
+///             let words = consumer.data().cast::<u32>().at(lane() * 4).load_vector::<4>();
+///             consumer.release_by_warp();
+///             consumer.advance();
+///             to.at(tile * 128 + lane() * 4).store_vector(words);
+///         }
+///     }
+/// }
+///
+/// let numbers: Vec<u32> = (0..5 * 128).collect();
+/// for copy in [Engine::Bulk, Engine::Async { threads: 32 }] {
+///     let kernel = through_a_ring(copy)?;
+///     let launch = Launch::of(&kernel).buffer(&numbers).uninitialised::<u32>(5 * 128).value(5u32);
+///     let done = launch.dynamic_shared(1024).run()?;
+///     assert_eq!(done.buffer::<u32>(1), numbers);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Carry)]
 pub struct Pipeline {
     #[carry(skip)]
@@ -145,6 +156,8 @@ pub struct Consumer {
 impl Pipeline {
     /// A pipeline with its stages at `memory`, [`PipelineShape::bytes`] bytes aligned to 16 (128 is better), and its
     /// [`PipelineShape::barriers`] mbarriers.
+    ///
+    /// - PTX: none
     #[track_caller]
     pub fn new(shape: PipelineShape, memory: Ptr<Shared, u8>, barriers: MbarrierArray) -> Pipeline {
         let PipelineShape { stages, stage_bytes, .. } = shape;
@@ -157,11 +170,18 @@ impl Pipeline {
     }
 
     /// What it was made as.
+    ///
+    /// - PTX: none
     pub fn shape(self) -> PipelineShape {
         self.shape
     }
 
-    /// Initialises the barriers; by one thread, before a barrier of all threads that use the pipeline.
+    /// Initialises the barriers.
+    ///
+    /// - PTX: `mbarrier.init.shared.b64` a barrier; with [`Engine::Bulk`] `fence.mbarrier_init.release.cluster`
+    /// - Target: sm_80, with [`Engine::Bulk`] sm_90
+    /// - Requires: by one thread, before a barrier of all threads that use the pipeline
+    /// - Example: [`Pipeline`](crate::dsl::Pipeline)
     #[track_caller]
     pub fn init(self) {
         let PipelineShape { stages, consumers, .. } = self.shape;
@@ -175,6 +195,8 @@ impl Pipeline {
     }
 
     /// Producer number `worker` of [`PipelineShape::producers`], at the first stage, which is free.
+    ///
+    /// - PTX: none
     #[track_caller]
     pub fn producer(self, worker: impl IntoVal<u32>) -> Producer {
         // As if the phase before the first one had freed the stages.
@@ -182,6 +204,8 @@ impl Pipeline {
     }
 
     /// A consumer at the first stage.
+    ///
+    /// - PTX: none
     #[track_caller]
     pub fn consumer(self) -> Consumer {
         Consumer { ring: self, at: Cursor { slot: val(0), parity: val(0) } }
@@ -205,6 +229,11 @@ impl Pipeline {
 
 impl Producer {
     /// Waits until the stage is free, and says how many bytes will be copied into it in all.
+    ///
+    /// - PTX: `mbarrier.test_wait.parity.shared.b64` and a branch; with [`Engine::Bulk`]
+    ///   `mbarrier.try_wait.parity.shared::cta.b64`, and `mbarrier.arrive.expect_tx.shared::cta.b64`
+    /// - Target: sm_80, with [`Engine::Bulk`] sm_90
+    /// - Example: [`Pipeline`](crate::dsl::Pipeline)
     #[track_caller]
     pub fn acquire(&self, bytes: impl IntoVal<u32>) {
         let shape = self.ring.shape;
@@ -214,7 +243,13 @@ impl Producer {
         }
     }
 
-    /// Starts copying `bytes` bytes, a multiple of 16, to byte `to` of the stage; all addresses are aligned to 16.
+    /// Starts copying `bytes` bytes to byte `to` of the stage.
+    ///
+    /// - PTX: `cp.async.cg.shared.global` for each 16 bytes; with [`Engine::Bulk`]
+    ///   `cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes`
+    /// - Target: sm_80, with [`Engine::Bulk`] sm_90
+    /// - Requires: `bytes` a multiple of 16, all addresses aligned to 16
+    /// - Example: [`Pipeline`](crate::dsl::Pipeline)
     #[track_caller]
     pub fn copy(
         &self,
@@ -237,6 +272,10 @@ impl Producer {
     }
 
     /// Says that this thread has started all of its copies into the stage.
+    ///
+    /// - PTX: `cp.async.mbarrier.arrive.noinc.shared.b64`; with [`Engine::Bulk`] nothing
+    /// - Target: sm_80
+    /// - Example: [`Pipeline`](crate::dsl::Pipeline)
     #[track_caller]
     pub fn commit(&self) {
         if let Engine::Async { .. } = self.ring.shape.copy {
@@ -245,6 +284,10 @@ impl Producer {
     }
 
     /// Goes to the next stage.
+    ///
+    /// - PTX: `add.u32`, `setp.eq.u32`, `selp.b32`, `xor.b32`
+    /// - Target: sm_80
+    /// - Example: [`Pipeline`](crate::dsl::Pipeline)
     #[track_caller]
     pub fn advance(&mut self) {
         self.at = following(self.at, self.ring.shape.stages);
@@ -253,30 +296,88 @@ impl Producer {
 
 impl Consumer {
     /// Waits until the stage is full.
+    ///
+    /// - PTX: `mbarrier.test_wait.parity.shared.b64`, with [`Engine::Bulk`]
+    ///   `mbarrier.try_wait.parity.shared::cta.b64`, and a branch
+    /// - Target: sm_80, with [`Engine::Bulk`] sm_90
+    /// - Example: [`Pipeline`](crate::dsl::Pipeline)
     #[track_caller]
     pub fn wait(&self) {
         self.ring.full(self.at).wait(self.at.parity, self.ring.shape.how());
     }
 
     /// The stage's bytes.
+    ///
+    /// - PTX: `mul.lo.u32`, `add.s32`
+    /// - Target: sm_80
+    /// - Example: [`Pipeline`](crate::dsl::Pipeline)
     #[track_caller]
     pub fn data(&self) -> Ptr<Shared, u8> {
         self.ring.data(self.at)
     }
 
     /// Says that this thread has read all it needs of the stage.
+    ///
+    /// - PTX: `mbarrier.arrive.shared.b64`
+    /// - Target: sm_80
+    /// - Requires: [`PipelineShape::consumers`] threads say so
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// // Two tiles of 128 words go through one stage; of each, every lane of warp 1 takes a word.
+    /// #[kernel(threads = 64)]
+    /// fn through_a_stage(x: Ptr<Global, u32>) {
+    ///     let copy = Engine::Async { threads: 32 };
+    ///     let shape = PipelineShape { stages: 1, stage_bytes: 512, consumers: 32, copy };
+    ///     let ring = Pipeline::new(shape, shared_array(512), mbarrier_array(2));
+    ///     if thread_index() == 0 {
+    ///         ring.init();
+    ///     }
+    ///     barrier();
+    ///     if warp_index() == 0 {
+    ///         let mut producer = ring.producer(lane());
+    ///         for tile in 0..2u32 {
+    ///             producer.acquire(512);
+    ///             producer.copy(0, x.at(tile * 128).cast(), 512, None);
+    ///             producer.commit();
+    ///             producer.advance();
+    ///         }
+    ///     } else {
+    ///         let mut consumer = ring.consumer();
+    ///         for tile in 0..2u32 {
+    ///             consumer.wait();
+    ///             let word = consumer.data().cast::<u32>().at(lane()).load();
+    ///             consumer.release();
+    ///             consumer.advance();
+    ///             x.at(256 + tile * 32).at(lane()).store(word);
+    ///         }
+    ///     }
+    /// }
+    /// let words: [u32; 320] = std::array::from_fn(|i| i as u32);
+    /// let words = run(through_a_stage(), "mbarrier.arrive.shared.b64", words);
+    /// assert_eq!((words[256], words[319]), (0, 128 + 31));
+    /// ```
     #[track_caller]
     pub fn release(&self) {
         self.ring.empty(self.at).arrive();
     }
 
     /// Says, once for the whole warp, that its lanes have read all they need of the stage.
+    ///
+    /// - PTX: `bar.warp.sync`, `mbarrier.arrive.shared.b64` by one lane
+    /// - Target: sm_80
+    /// - Requires: all lanes; [`PipelineShape::consumers`] warps say so
+    /// - Example: [`Pipeline`](crate::dsl::Pipeline)
     #[track_caller]
     pub fn release_by_warp(&self) {
         arrive_by_warp(self.ring.empty(self.at));
     }
 
     /// Goes to the next stage.
+    ///
+    /// - PTX: `add.u32`, `setp.eq.u32`, `selp.b32`, `xor.b32`
+    /// - Target: sm_80
+    /// - Example: [`Pipeline`](crate::dsl::Pipeline)
     #[track_caller]
     pub fn advance(&mut self) {
         self.at = following(self.at, self.ring.shape.stages);

@@ -1,12 +1,12 @@
-//! Typed pointers, loads, stores and atomics.
+//! Typed pointers and shared memory.
 
 use std::marker::PhantomData;
 use std::panic::Location;
 
-use super::record::{KernelParam, Site, emit, emit1, with};
-use super::scalar::{Int, Scalar};
-use super::value::{IntoVal, Val};
-use crate::ir::{self, Access, Atomic, Binary, Cache, Op, Ordering, Param, Rounding, Type};
+use super::record::{KernelParam, Site, emit1, with};
+use super::scalar::Scalar;
+use super::value::Val;
+use crate::ir::{self, Binary, Op, Param, Rounding, Type};
 
 /// A memory space.
 pub trait Space: Copy + 'static {
@@ -139,11 +139,25 @@ impl<S: Space, T> Ptr<S, T> {
     }
 
     /// The same address as a pointer to another element type. The address must be aligned for it.
+    ///
+    /// - PTX: none
     pub fn cast<U>(self) -> Ptr<S, U> {
         Ptr::from_id(self.id)
     }
 
     /// The pointer moved by `bytes`.
+    ///
+    /// - PTX: `add.s64`, for shared memory `add.s32`; nothing where the access takes it as a constant offset
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// #[kernel(threads = 2)]
+    /// fn words(x: Ptr<Global, u32>) {
+    ///     x.bytes(thread_index() * 4).store(7);
+    /// }
+    /// assert_eq!(run(words(), "add.s64", [0u32, 0, 1]), [7, 7, 1]);
+    /// ```
     #[track_caller]
     pub fn bytes(self, bytes: impl Index) -> Ptr<S, T> {
         self.moved(bytes, 1, Location::caller())
@@ -158,112 +172,43 @@ impl<S: Space, T> Ptr<S, T> {
 }
 
 impl<S: Space, T: Scalar> Ptr<S, T> {
-    /// The pointer to element `index`. 32-bit indices are scaled in 64 bits for global memory.
+    /// The pointer to element `index`. 32-bit indices are scaled in 64 bits for global memory, so they do not wrap.
+    ///
+    /// - PTX: `mul.wide.u32`, `add.s64`; nothing where the access takes it as a constant offset
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// #[kernel(threads = 2)]
+    /// fn doubled(x: Ptr<Global, u32>) {
+    ///     let own = x.at(thread_index());
+    ///     own.at(2).store(own.load() * 2);
+    /// }
+    /// assert_eq!(run(doubled(), "mul.wide.u32", [3u32, 4, 0, 0]), [3, 4, 6, 8]);
+    /// ```
     #[track_caller]
     pub fn at(self, index: impl Index) -> Ptr<S, T> {
         self.moved(index, T::TYPE.bytes(), Location::caller())
     }
-
-    /// Loads the element (`ld`).
-    #[track_caller]
-    pub fn load(self) -> Val<T> {
-        self.load_cached(Cache::Default)
-    }
-
-    /// Loads the element with a cache hint.
-    #[track_caller]
-    pub fn load_cached(self, cache: Cache) -> Val<T> {
-        let access = Access { cache, ..Access::SCALAR };
-        Val::from_id(emit1(Op::Load(access), T::TYPE, &[self.id], Location::caller()))
-    }
-
-    /// Loads `N` (2 or 4, at most 16 bytes) consecutive elements in one access, aligned to its size (`ld.v2`,
-    /// `ld.v4`).
-    #[track_caller]
-    pub fn load_vector<const N: usize>(self) -> [Val<T>; N] {
-        self.load_vector_cached(Cache::Default)
-    }
-
-    /// As [`Ptr::load_vector`], with a cache hint.
-    #[track_caller]
-    pub fn load_vector_cached<const N: usize>(self, cache: Cache) -> [Val<T>; N] {
-        let access = Access { vector: N as u8, cache, ..Access::SCALAR };
-        let values = emit(Op::Load(access), T::TYPE, &[self.id], Location::caller());
-        std::array::from_fn(|i| Val::from_id(values[i]))
-    }
-
-    /// Stores an element (`st`).
-    #[track_caller]
-    pub fn store(self, value: impl IntoVal<T>) {
-        self.store_cached(value, Cache::Default)
-    }
-
-    /// Stores an element with a cache hint.
-    #[track_caller]
-    pub fn store_cached(self, value: impl IntoVal<T>, cache: Cache) {
-        let access = Access { cache, ..Access::SCALAR };
-        emit(Op::Store(access), T::TYPE, &[self.id, value.into_val().id], Location::caller());
-    }
-
-    /// Stores `N` (2 or 4, at most 16 bytes) consecutive elements in one access, aligned to its size.
-    #[track_caller]
-    pub fn store_vector<const N: usize>(self, values: [Val<T>; N]) {
-        self.store_vector_cached(values, Cache::Default)
-    }
-
-    /// As [`Ptr::store_vector`], with a cache hint.
-    #[track_caller]
-    pub fn store_vector_cached<const N: usize>(self, values: [Val<T>; N], cache: Cache) {
-        let access = Access { vector: N as u8, cache, ..Access::SCALAR };
-        let args: Vec<_> = std::iter::once(self.id).chain(values.iter().map(|value| value.id)).collect();
-        emit(Op::Store(access), T::TYPE, &args, Location::caller());
-    }
-
-    /// Adds to the element atomically and gives the old value (`atom.add`; `red.add` where that is not used). Sums of
-    /// floats depend on timing. A scope alone stands for a relaxed order among its threads.
-    #[track_caller]
-    pub fn atomic_add(self, value: impl IntoVal<T>, ordering: impl Into<Ordering>) -> Val<T> {
-        let op = Op::Atomic { op: Atomic::Add, ordering: ordering.into(), offset: 0 };
-        Val::from_id(emit1(op, T::TYPE, &[self.id, value.into_val().id], Location::caller()))
-    }
-}
-
-macro_rules! atomics {
-    ($($(#[$doc:meta])* $name:ident => $op:ident;)*) => {
-        impl<S: Space, T: Int> Ptr<S, T> {
-            $($(#[$doc])*
-            #[track_caller]
-            pub fn $name(self, value: impl IntoVal<T>, ordering: impl Into<Ordering>) -> Val<T> {
-                let op = Op::Atomic { op: Atomic::$op, ordering: ordering.into(), offset: 0 };
-                Val::from_id(emit1(op, T::TYPE, &[self.id, value.into_val().id], Location::caller()))
-            })*
-
-            /// Writes `new` if the element equals `expected`, atomically; gives the old value (`atom.cas`).
-            #[track_caller]
-            pub fn atomic_cas(self, expected: impl IntoVal<T>, new: impl IntoVal<T>, ordering: impl Into<Ordering>) -> Val<T> {
-                let op = Op::Atomic { op: Atomic::Cas, ordering: ordering.into(), offset: 0 };
-                let args = [self.id, expected.into_val().id, new.into_val().id];
-                Val::from_id(emit1(op, T::TYPE, &args, Location::caller()))
-            }
-        }
-    };
-}
-atomics! {
-    /// Keeps the smaller, atomically; gives the old value (`atom.min`).
-    atomic_min => Min;
-    /// Keeps the larger, atomically; gives the old value (`atom.max`).
-    atomic_max => Max;
-    /// Ands, atomically; gives the old value (`atom.and`).
-    atomic_and => And;
-    /// Ors, atomically; gives the old value (`atom.or`).
-    atomic_or => Or;
-    /// Exclusive-ors, atomically; gives the old value (`atom.xor`).
-    atomic_xor => Xor;
-    /// Writes, atomically; gives the old value (`atom.exch`).
-    atomic_exchange => Exch;
 }
 
 /// A static shared array of `count` elements, aligned to 16 bytes. Its contents are undefined until written.
+///
+/// - PTX: `.shared .align 16`, `mov.u32 …, shared0`
+/// - Target: sm_80
+/// - Requires: at most 48 KiB of static shared memory a kernel
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// #[kernel(threads = 32)]
+/// fn neighbours(x: Ptr<Global, u32>) {
+///     let words = shared_array::<u32>(32);
+///     words.at(lane()).store(x.at(lane()).load());
+///     barrier();
+///     x.at(lane()).store(words.at(lane() ^ 1).load());
+/// }
+/// assert_eq!(run(neighbours(), "mov.u32 …, shared0", LANES)[..4], [1, 0, 3, 2]);
+/// ```
 #[track_caller]
 pub fn shared_array<T: Scalar>(count: u32) -> Ptr<Shared, T> {
     let shared = crate::ir::Shared { element: T::TYPE, count, align: 16 };
@@ -272,6 +217,24 @@ pub fn shared_array<T: Scalar>(count: u32) -> Ptr<Shared, T> {
 }
 
 /// The CTA's dynamic shared memory, as large as the launch says, aligned to 128 bytes.
+///
+/// - PTX: `mov.u32 …, dynamic_shared`
+/// - Target: sm_80
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// #[kernel(threads = 32)]
+/// fn neighbours(x: Ptr<Global, u32>) {
+///     let words = dynamic_shared::<u32>();
+///     words.at(lane()).store(x.at(lane()).load());
+///     barrier();
+///     x.at(lane()).store(words.at(lane() ^ 1).load());
+/// }
+/// let kernel = neighbours().unwrap();
+/// let done = Launch::of(&kernel).buffer(&LANES).dynamic_shared(128).run().unwrap();
+/// assert_eq!(done.buffer::<u32>(0)[..4], [1, 0, 3, 2]);
+/// assert!(done.has("mov.u32 …, dynamic_shared"));
+/// ```
 #[track_caller]
 pub fn dynamic_shared<T: Scalar>() -> Ptr<Shared, T> {
     Ptr::from_id(emit1(Op::DynamicShared, Type::Shared, &[], Location::caller()))

@@ -254,6 +254,7 @@ pub fn record_kernel(name: &str, options: KernelOptions, body: impl FnOnce()) ->
 /// A kernel's run-time parameter: a scalar or a global pointer.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a kernel's run-time parameter",
+    label = "a launch passes scalars and pointers to global memory; shared memory is made in the kernel, by `shared_array`",
     note = "use `Val<T>` of a scalar, or `Ptr<Global, T>`"
 )]
 pub trait KernelParam: Sized {

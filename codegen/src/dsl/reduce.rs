@@ -4,6 +4,15 @@ use super::*;
 use crate::device;
 
 /// The sum over the 32 lanes, in every lane: five butterfly steps, in the same order in every lane.
+///
+/// - PTX: `shfl.sync.bfly.b32` five times
+/// - Target: sm_80
+/// - Requires: all lanes
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// assert_eq!(map(|x| warp_sum(x), "shfl.sync.bfly.b32", [0.5f32; 32]), [16.0; 32]);
+/// ```
 #[device]
 pub fn warp_sum<T: Word + Number>(value: Val<T>) -> Val<T> {
     let mut sum = value;
@@ -14,6 +23,15 @@ pub fn warp_sum<T: Word + Number>(value: Val<T>) -> Val<T> {
 }
 
 /// The largest value of the 32 lanes, in every lane.
+///
+/// - PTX: `shfl.sync.bfly.b32` five times
+/// - Target: sm_80
+/// - Requires: all lanes
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// assert_eq!(map(|x| warp_max(x), "shfl.sync.bfly.b32", LANES), [31; 32]);
+/// ```
 #[device]
 pub fn warp_max<T: Word + Number>(value: Val<T>) -> Val<T> {
     let mut largest = value;
@@ -25,6 +43,22 @@ pub fn warp_max<T: Word + Number>(value: Val<T>) -> Val<T> {
 
 /// The sum over a CTA of `warps` warps, in every thread and in the same order in every thread. `scratch` is a
 /// shared array of at least `warps` elements; it may be used again after the next barrier.
+///
+/// - PTX: `shfl.sync.bfly.b32`, `bar.sync 0`
+/// - Target: sm_80
+/// - Requires: every thread of the CTA
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// #[kernel(threads = 64)]
+/// fn reduced(x: Ptr<Global, f32>) {
+///     let scratch = shared_array::<f32>(2);
+///     let i = thread_index();
+///     let all = block_sum(x.at(i).load(), scratch, 2);
+///     x.at(i).store(all);
+/// }
+/// assert_eq!(run(reduced(), "bar.sync 0", std::array::from_fn::<f32, 64, _>(|i| i as f32)), [2016.0; 64]);
+/// ```
 #[device]
 pub fn block_sum(value: Val<f32>, scratch: Ptr<Shared, f32>, warps: u32) -> Val<f32> {
     let partial = warp_sum(value);
@@ -43,6 +77,22 @@ pub fn block_sum(value: Val<f32>, scratch: Ptr<Shared, f32>, warps: u32) -> Val<
 }
 
 /// The largest value of a CTA of `warps` warps, in every thread. `scratch` as for [`block_sum`].
+///
+/// - PTX: `shfl.sync.bfly.b32`, `bar.sync 0`
+/// - Target: sm_80
+/// - Requires: every thread of the CTA
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// #[kernel(threads = 64)]
+/// fn reduced(x: Ptr<Global, f32>) {
+///     let scratch = shared_array::<f32>(2);
+///     let i = thread_index();
+///     let all = block_max(x.at(i).load(), scratch, 2);
+///     x.at(i).store(all);
+/// }
+/// assert_eq!(run(reduced(), "bar.sync 0", std::array::from_fn::<f32, 64, _>(|i| i as f32)), [63.0; 64]);
+/// ```
 #[device]
 pub fn block_max(value: Val<f32>, scratch: Ptr<Shared, f32>, warps: u32) -> Val<f32> {
     let partial = warp_max(value);

@@ -5,16 +5,21 @@ use half::{bf16, f16};
 use crate::ir::Type;
 
 /// Two binary16 values in one 32-bit register; the first is in the low half.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[repr(C, align(4))]
 pub struct F16x2(pub f16, pub f16);
 
 /// Two bfloat16 values in one 32-bit register; the first is in the low half.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[repr(C, align(4))]
 pub struct Bf16x2(pub bf16, pub bf16);
 
 /// A Rust type that names the type of a run-time value.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no scalar of the GPU",
+    label = "expected bool, u8 to u64, i8 to i64, f16, bf16, f32, F16x2 or Bf16x2",
+    note = "a float literal is an `f64` unless it says `f32`, as in `1.0f32`; for a `usize`, `as u32`"
+)]
 pub trait Scalar: Copy + 'static {
     /// The IR's type.
     const TYPE: Type;
@@ -23,19 +28,43 @@ pub trait Scalar: Copy + 'static {
 }
 
 /// Scalars with `+ - *`, `min` and `max`.
+#[diagnostic::on_unimplemented(message = "`{Self}` is no number", label = "expected an integer or a float")]
 pub trait Number: Scalar {}
 
 /// Integers.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no integer",
+    label = "expected u8 to u64 or i8 to i64",
+    note = "`.cast::<i32>()` converts a handle, `.bitcast::<u32>()` takes its bits"
+)]
 pub trait Int: Number {}
 
 /// Floating-point scalars, packed ones included.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no float",
+    label = "expected f16, bf16, f32, F16x2 or Bf16x2",
+    note = "`.cast::<f32>()` converts a handle; of integers, `mul_add` is what `fma` is of floats"
+)]
 pub trait Float: Number {}
 
 /// Scalars with `& | ^ !`: integers and `bool`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no bits to combine",
+    label = "expected an integer or bool",
+    note = "`.bitcast::<u32>()` takes the bits of a float"
+)]
 pub trait Bits: Scalar {}
 
 /// 32-bit scalars: what a shuffle moves.
+#[diagnostic::on_unimplemented(
+    message = "lanes exchange words of 32 bits, not `{Self}`",
+    label = "expected u32, i32, f32, F16x2 or Bf16x2",
+    note = "widen a narrower value with `.cast()`; send a wider one in two parts"
+)]
 pub trait Word: Scalar {}
+
+/// 32- and 64-bit scalars: what [`super::match_any`] compares.
+pub trait RawWord: Scalar {}
 
 macro_rules! scalar {
     ($($ty:ty => $ir:ident, |$v:ident| $bits:expr;)*) => {
@@ -76,4 +105,5 @@ mark! {
     Float: f16 bf16 f32 F16x2 Bf16x2;
     Bits: bool u8 u16 u32 u64 i8 i16 i32 i64;
     Word: u32 i32 f32 F16x2 Bf16x2;
+    RawWord: u32 i32 f32 F16x2 Bf16x2 u64 i64;
 }

@@ -39,6 +39,8 @@ impl<T: Scalar> Val<T> {
 }
 
 /// A run-time value from a compile-time one.
+///
+/// - PTX: none: an operand, or `mov` where an instruction takes no constant
 #[track_caller]
 pub fn val<T: Scalar>(value: T) -> Val<T> {
     Val::constant(value, Location::caller())
@@ -48,7 +50,7 @@ pub fn val<T: Scalar>(value: T) -> Val<T> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be used as a run-time `{T}`",
     label = "expected `Val<{T}>` or `{T}`",
-    note = "convert a handle with `.cast::<{T}>()`, a compile-time number with `as {T}`"
+    note = "convert a handle with `.cast::<{T}>()`, a compile-time number with `as {T}`; a constant of f16 or bf16 is `f16::from_f32(…)`"
 )]
 pub trait IntoVal<T: Scalar>: Copy {
     /// The handle; constants are recorded at the caller's line.

@@ -262,6 +262,34 @@ named_enum! {
     }
 }
 
+named_enum! {
+    /// Which lanes a match compares.
+    pub enum Match {
+        /// For each lane, those whose value is the lane's own.
+        Any = "any",
+        /// All of them if they hold one value, else none; and whether they do.
+        All = "all",
+    }
+}
+
+named_enum! {
+    /// Reductions over the lanes of a warp.
+    pub enum Reduce {
+        /// Sum; wraps.
+        Add = "add",
+        /// The smallest.
+        Min = "min",
+        /// The largest.
+        Max = "max",
+        /// And.
+        And = "and",
+        /// Or.
+        Or = "or",
+        /// Exclusive or.
+        Xor = "xor",
+    }
+}
+
 /// A memory access: `vector` consecutive elements at the pointer operand plus `offset` bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Access {

@@ -26,8 +26,8 @@ pub mod verify;
 pub use entities::{Block, Inst, Loc, SharedVar, Value};
 pub use function::{BlockCall, BlockData, Def, Function, InstData, Param, Shared, SourceLoc};
 pub use kinds::{
-    Access, Atomic, Binary, Cache, ClusterBarrier, Compare, Order, Ordering, Rounding, Scope, Shuffle, Unary,
-    Vote,
+    Access, Atomic, Binary, Cache, ClusterBarrier, Compare, Match, Order, Ordering, Reduce, Rounding, Scope,
+    Shuffle, Unary, Vote,
 };
 pub use matrix::{Mma, MmaElement, MmaShape};
 pub use op::Op;

@@ -47,6 +47,12 @@ pub enum Op {
     Prmt,
     /// The bit field of `a` from position b, c bits long (b, c u32).
     BitField,
+    /// `a` with the low bits of the field in place of its own from position c, d bits long; operands field, a, c, d
+    /// (c, d u32).
+    BitInsert,
+    /// The position of the c-th set bit of the word `a` from bit b upwards, downwards if c is negative; all ones if
+    /// there is none. Operands a, b (u32) and c (i32).
+    NthSetBit,
     /// Funnel shift: the upper (left) or lower (right) 32 bits of (high:low) shifted by c & 31; operands low,
     /// high, amount (u32).
     Funnel {
@@ -139,6 +145,14 @@ pub enum Op {
     Shuffle(Shuffle),
     /// A vote: operands predicate, member mask.
     Vote(Vote),
+    /// Which lanes hold the same value: operands value, member mask; a bit a lane as u32, and of `all` whether all do.
+    Match(Match),
+    /// A reduction over the lanes of a warp: operands value, member mask.
+    Reduce(Reduce),
+    /// True in one lane of the member mask, the same each time.
+    Elect,
+    /// Lets the thread sleep for about as many nanoseconds as the operand (u32) says.
+    Sleep,
     /// Waits until the kernels before this one in programmatic order have finished and flushed.
     WaitForDependencies,
     /// Lets the kernels after this one in programmatic order start.
@@ -175,6 +189,10 @@ impl Op {
             | Op::Transfer(_)
             | Op::Shuffle(_)
             | Op::Vote(_)
+            | Op::Match(_)
+            | Op::Reduce(_)
+            | Op::Elect
+            | Op::Sleep
             | Op::WaitForDependencies
             | Op::LaunchDependents => true,
             op => op.is_terminator(),
@@ -194,6 +212,9 @@ impl Op {
                 | Op::LoadMatrix { .. }
                 | Op::Shuffle(_)
                 | Op::Vote(_)
+                | Op::Match(_)
+                | Op::Reduce(_)
+                | Op::Elect
                 | Op::Barrier { .. }
                 | Op::BarrierArrive { .. }
         )
@@ -231,6 +252,8 @@ impl Op {
                     | Op::Mbarrier(_)
                     | Op::Transfer(_)
                     | Op::LoadMatrix { .. }
+                    | Op::Elect
+                    | Op::Sleep
                     | Op::WaitForDependencies
                     | Op::LaunchDependents
             )

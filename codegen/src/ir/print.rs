@@ -93,6 +93,8 @@ pub fn mnemonic(op: Op) -> &'static str {
         Op::Lop3(_) => "lop3",
         Op::Prmt => "prmt",
         Op::BitField => "bit_field",
+        Op::BitInsert => "bit_insert",
+        Op::NthSetBit => "nth_set_bit",
         Op::Funnel { .. } => "funnel",
         Op::Dp4a { .. } => "dp4a",
         Op::Dp2a { .. } => "dp2a",
@@ -118,6 +120,10 @@ pub fn mnemonic(op: Op) -> &'static str {
         Op::Mma(_) => "mma",
         Op::Shuffle(_) => "shuffle",
         Op::Vote(_) => "vote",
+        Op::Match(_) => "match",
+        Op::Reduce(_) => "reduce",
+        Op::Elect => "elect",
+        Op::Sleep => "sleep",
         Op::WaitForDependencies => "wait_for_dependencies",
         Op::LaunchDependents => "launch_dependents",
         Op::Jump => "jump",
@@ -176,6 +182,8 @@ fn modifiers(f: &mut Formatter<'_>, op: Op, ty: Type) -> fmt::Result {
         Op::Fence(scope) | Op::SequentialFence(scope) => write!(f, "{scope} "),
         Op::Shuffle(shuffle) => write!(f, "{shuffle} "),
         Op::Vote(vote) => write!(f, "{vote} "),
+        Op::Match(lanes) => write!(f, "{lanes} "),
+        Op::Reduce(reduce) => write!(f, "{reduce} "),
         _ => Ok(()),
     }
 }

@@ -121,6 +121,14 @@ impl Op {
                 require(ty.is_int() && ty.bits() >= 32, "a 32- or 64-bit integer")?;
                 (vec![Is(ty), Is(Type::U32), Is(Type::U32)], vec![ty])
             }
+            Op::BitInsert => {
+                require(ty.is_int() && ty.bits() >= 32, "a 32- or 64-bit integer")?;
+                (vec![Is(ty), Is(ty), Is(Type::U32), Is(Type::U32)], vec![ty])
+            }
+            Op::NthSetBit => {
+                require(ty == Type::U32, "u32")?;
+                (vec![Is(ty), Is(Type::U32), Is(Type::I32)], vec![ty])
+            }
             Op::Funnel { .. } => {
                 require(ty == Type::U32, "u32")?;
                 (same(3), vec![ty])
@@ -232,6 +240,19 @@ impl Op {
                 require(ty == result, result.name())?;
                 (vec![Is(Type::Pred), Is(Type::U32)], vec![result])
             }
+            Op::Match(lanes) => {
+                require(matches!(ty.bits(), 32 | 64) && !ty.is_pointer(), "a 32- or 64-bit type")?;
+                let results = if lanes == Match::All { vec![Type::U32, Type::Pred] } else { vec![Type::U32] };
+                (vec![Is(ty), Is(Type::U32)], results)
+            }
+            Op::Reduce(reduce) => {
+                let bitwise = matches!(reduce, Reduce::And | Reduce::Or | Reduce::Xor);
+                let known = ty == Type::U32 || (ty == Type::I32 && !bitwise);
+                require(known, if bitwise { "u32" } else { "u32 or i32" })?;
+                (vec![Is(ty), Is(Type::U32)], vec![ty])
+            }
+            Op::Elect => (vec![Is(Type::U32)], vec![Type::Pred]),
+            Op::Sleep => (vec![Is(Type::U32)], vec![]),
             Op::Branch => (vec![Is(Type::Pred)], vec![]),
             Op::Fence(_)
             | Op::SequentialFence(_)

@@ -16,14 +16,20 @@ named_enum! {
         Invalidate = "invalidate",
         /// Arrives.
         Arrive = "arrive",
+        /// Arrives at an mbarrier of a CTA of the cluster, whose address is one in the cluster.
+        ArriveCluster = "arrive_cluster",
         /// Arrives, after making the phase wait for as many bytes more as the second operand says.
         ArriveExpect = "arrive_expect",
+        /// The same at an mbarrier of a CTA of the cluster.
+        ArriveExpectCluster = "arrive_expect_cluster",
         /// Makes the phase wait for as many bytes more as the second operand says.
         Expect = "expect",
         /// Whether the phase of the parity given by the second operand has ended.
         TestWait = "test_wait",
         /// The same; the thread may sleep for a while before it is told no.
         TryWait = "try_wait",
+        /// The same; what other CTAs of the cluster wrote before they arrived is visible if it has.
+        TryWaitCluster = "try_wait_cluster",
         /// Arrives when all of the thread's `cp.async` so far are done; the arrival is one of those expected.
         ArriveAfterCopies = "arrive_after_copies",
     }
@@ -34,11 +40,13 @@ impl Mbarrier {
     pub(super) fn signature(self) -> (Vec<Expect>, Vec<Type>) {
         let barrier = Expect::Is(Type::Shared);
         match self {
+            Mbarrier::ArriveCluster => (vec![Expect::Is(Type::Cluster)], vec![]),
+            Mbarrier::ArriveExpectCluster => (vec![Expect::Is(Type::Cluster), Expect::Is(Type::U32)], vec![]),
             Mbarrier::Arrive | Mbarrier::ArriveAfterCopies | Mbarrier::Invalidate => (vec![barrier], vec![]),
             Mbarrier::Init | Mbarrier::ArriveExpect | Mbarrier::Expect => {
                 (vec![barrier, Expect::Is(Type::U32)], vec![])
             }
-            Mbarrier::TestWait | Mbarrier::TryWait => {
+            Mbarrier::TestWait | Mbarrier::TryWait | Mbarrier::TryWaitCluster => {
                 (vec![barrier, Expect::Is(Type::U32)], vec![Type::Pred])
             }
         }
@@ -81,6 +89,24 @@ pub enum Transfer {
         /// There is a policy.
         hinted: bool,
     },
+    /// `cp.async.bulk` back: operands global destination, shared source, bytes (u32, a multiple of 16), and the L2
+    /// policy (u64) if `hinted`. Both addresses are aligned to 16 bytes.
+    BulkStore {
+        /// There is a policy.
+        hinted: bool,
+    },
+    /// Makes a group of the thread's bulk stores since the last one.
+    BulkCommit,
+    /// Waits until all groups of bulk stores of the thread are done but the newest `pending`.
+    BulkWait {
+        /// Groups that may be under way still.
+        pending: u32,
+        /// Waits only until shared memory has been read.
+        read: bool,
+    },
+    /// `cp.async.bulk` within a cluster: operands destination in the cluster, shared source, bytes (u32, a multiple of
+    /// 16), and the mbarrier in the cluster, of the destination's CTA, that the bytes are counted at.
+    BulkToCluster,
     /// Brings the line of a global address into the second level.
     Prefetch,
     /// Brings bytes (u32, a multiple of 16) from a global address, aligned to 16 bytes, into the second level.
@@ -99,10 +125,19 @@ impl Transfer {
             }
             Transfer::Commit | Transfer::Wait { .. } => vec![],
             Transfer::Bulk { .. } => vec![shared, global, bytes, shared],
+            Transfer::BulkStore { .. } => vec![global, shared, bytes],
+            Transfer::BulkToCluster => {
+                let cluster = Expect::Is(Type::Cluster);
+                vec![cluster, shared, bytes, cluster]
+            }
+            Transfer::BulkCommit | Transfer::BulkWait { .. } => vec![],
             Transfer::Prefetch => vec![global],
             Transfer::PrefetchBulk => vec![global, bytes],
         };
-        if let Transfer::Async { hinted: true, .. } | Transfer::Bulk { hinted: true } = self {
+        if let Transfer::Async { hinted: true, .. }
+        | Transfer::Bulk { hinted: true }
+        | Transfer::BulkStore { hinted: true } = self
+        {
             operands.push(policy);
         }
         Ok(operands)
@@ -118,6 +153,12 @@ impl fmt::Display for Transfer {
             Transfer::Commit => f.write_str("commit"),
             Transfer::Wait { pending } => write!(f, "wait {pending}"),
             Transfer::Bulk { hinted } => write!(f, "bulk{}", hint(hinted)),
+            Transfer::BulkStore { hinted } => write!(f, "bulk_store{}", hint(hinted)),
+            Transfer::BulkToCluster => f.write_str("bulk_to_cluster"),
+            Transfer::BulkCommit => f.write_str("bulk_commit"),
+            Transfer::BulkWait { pending, read } => {
+                write!(f, "bulk_wait {pending}{}", if read { " read" } else { "" })
+            }
             Transfer::Prefetch => f.write_str("prefetch"),
             Transfer::PrefetchBulk => f.write_str("prefetch_bulk"),
         }

@@ -19,15 +19,23 @@ impl Printer<'_> {
             Mbarrier::Init => "mbarrier.init.shared.b64",
             Mbarrier::Invalidate => "mbarrier.inval.shared.b64",
             Mbarrier::Arrive => "mbarrier.arrive.shared.b64",
+            Mbarrier::ArriveCluster => "mbarrier.arrive.release.cluster.shared::cluster.b64",
+            Mbarrier::ArriveExpectCluster => "mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64",
             Mbarrier::ArriveExpect => "mbarrier.arrive.expect_tx.shared::cta.b64",
             Mbarrier::Expect => "mbarrier.expect_tx.relaxed.cta.shared::cta.b64",
             Mbarrier::TestWait => "mbarrier.test_wait.parity.shared.b64",
             Mbarrier::TryWait => "mbarrier.try_wait.parity.shared::cta.b64",
+            Mbarrier::TryWaitCluster => "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64",
             Mbarrier::ArriveAfterCopies => "cp.async.mbarrier.arrive.noinc.shared.b64",
         };
         let to = match operation {
-            Mbarrier::Arrive | Mbarrier::ArriveExpect => "_, ".to_owned(),
-            Mbarrier::TestWait | Mbarrier::TryWait => format!("{}, ", self.register(data.results[0])),
+            Mbarrier::Arrive
+            | Mbarrier::ArriveExpect
+            | Mbarrier::ArriveCluster
+            | Mbarrier::ArriveExpectCluster => "_, ".to_owned(),
+            Mbarrier::TestWait | Mbarrier::TryWait | Mbarrier::TryWaitCluster => {
+                format!("{}, ", self.register(data.results[0]))
+            }
             _ => String::new(),
         };
         let rest: String = data.args[1..].iter().map(|&arg| format!(", {}", self.operand(arg))).collect();
@@ -58,6 +66,27 @@ impl Printer<'_> {
                     "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes{} [{to}], [{from}], {bytes}, [{done}]{policy};",
                     hint(hinted)
                 ));
+            }
+            Transfer::BulkStore { hinted } => {
+                let (to, from) = (self.register(data.args[0]), self.register(data.args[1]));
+                let bytes = self.operand(data.args[2]);
+                let policy = self.policy(hinted, data);
+                self.line(format_args!(
+                    "cp.async.bulk.global.shared::cta.bulk_group{} [{to}], [{from}], {bytes}{policy};",
+                    hint(hinted)
+                ));
+            }
+            Transfer::BulkToCluster => {
+                let (to, from) = (self.register(data.args[0]), self.register(data.args[1]));
+                let (bytes, done) = (self.operand(data.args[2]), self.register(data.args[3]));
+                self.line(format_args!(
+                    "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [{to}], [{from}], {bytes}, [{done}];"
+                ));
+            }
+            Transfer::BulkCommit => self.line(format_args!("cp.async.bulk.commit_group;")),
+            Transfer::BulkWait { pending, read } => {
+                let read = if read { ".read" } else { "" };
+                self.line(format_args!("cp.async.bulk.wait_group{read} {pending};"));
             }
             Transfer::Prefetch => {
                 let from = self.register(data.args[0]);

@@ -2,7 +2,7 @@
 
 use super::operand::{Class, Register, arithmetic, bits, memory};
 use super::printer::{Printer, param_name};
-use crate::ir::{Binary, ClusterBarrier, Compare, InstData, Op, Rounding, Type, Unary, Vote};
+use crate::ir::{Binary, ClusterBarrier, Compare, InstData, Op, Reduce, Rounding, Type, Unary, Vote};
 
 impl Printer<'_> {
     pub(super) fn instruction(&mut self, data: &InstData) {
@@ -37,6 +37,8 @@ impl Printer<'_> {
                 self.line(format_args!("lop3.b32 {to}, {a}, {b}, {c}, {table};"));
             }
             Op::Prmt => self.operation(data, "prmt.b32"),
+            Op::BitInsert => self.operation(data, &format!("bfi.{}", bits(data.ty))),
+            Op::NthSetBit => self.operation(data, "fns.b32"),
             Op::BitField => self.operation(data, &format!("bfe.{}", arithmetic(data.ty))),
             Op::Funnel { left } => {
                 self.operation(data, if left { "shf.l.wrap.b32" } else { "shf.r.wrap.b32" })
@@ -103,6 +105,29 @@ impl Printer<'_> {
                 let (condition, mask) = (self.register(data.args[0]), self.operand(data.args[1]));
                 let to = self.register(data.results[0]);
                 self.line(format_args!("vote.sync.{vote}.{kind} {to}, {condition}, {mask};"));
+            }
+            Op::Match(lanes) => {
+                let (value, mask) = (self.register(data.args[0]), self.operand(data.args[1]));
+                let to = self.registers(&data.results, "|");
+                self.line(format_args!("match.{lanes}.sync.{} {to}, {value}, {mask};", bits(data.ty)));
+            }
+            Op::Reduce(reduce) => {
+                let kind = match reduce {
+                    Reduce::And | Reduce::Or | Reduce::Xor => bits(data.ty),
+                    Reduce::Add | Reduce::Min | Reduce::Max => arithmetic(data.ty),
+                };
+                let (value, mask) = (self.register(data.args[0]), self.operand(data.args[1]));
+                let to = self.register(data.results[0]);
+                self.line(format_args!("redux.sync.{reduce}.{kind} {to}, {value}, {mask};"));
+            }
+            Op::Elect => {
+                let (to, mask) = (self.register(data.results[0]), self.operand(data.args[0]));
+                let leader = self.fresh(Class::Word);
+                self.line(format_args!("elect.sync {leader}|{to}, {mask};"));
+            }
+            Op::Sleep => {
+                let nanoseconds = self.operand(data.args[0]);
+                self.line(format_args!("nanosleep.u32 {nanoseconds};"));
             }
             Op::WaitForDependencies => self.line(format_args!("griddepcontrol.wait;")),
             Op::LaunchDependents => self.line(format_args!("griddepcontrol.launch_dependents;")),

@@ -77,8 +77,13 @@ impl Printer<'_> {
 
     /// `{%r1, %r2, …}`
     pub(super) fn tuple(&mut self, values: &[Value]) -> String {
+        format!("{{{}}}", self.registers(values, ", "))
+    }
+
+    /// The registers of several values.
+    pub(super) fn registers(&mut self, values: &[Value], separator: &str) -> String {
         let registers: Vec<String> = values.iter().map(|&value| self.register(value).to_string()).collect();
-        format!("{{{}}}", registers.join(", "))
+        registers.join(separator)
     }
 
     pub(super) fn atomic(&mut self, op: Atomic, ordering: Ordering, offset: i32, data: &InstData) {

@@ -60,6 +60,7 @@ pub(super) fn requirement(inst: &InstData, source: Option<Type>) -> Option<Requi
         Op::Special(Special::ClusterSize) => need("%cluster_nctarank", Sm90, (7, 8)),
         Op::MapShared => need("mapa", Sm90, (7, 8)),
         Op::ClusterBarrier(_) => need("barrier.cluster", Sm90, (8, 0)),
+        Op::Elect => need("elect.sync", Sm90, (8, 0)),
         Op::CachePolicy(_) => need("createpolicy", Sm80, (7, 4)),
         Op::Load(access) | Op::Store(access) if access.hinted => need("L2::cache_hint", Sm80, (7, 4)),
         Op::Load(access) if access.cache == Cache::ReadOnlyStreaming => {
@@ -80,6 +81,9 @@ fn mbarrier(operation: Mbarrier) -> Requirement {
         // With its state thrown away.
         Mbarrier::Arrive => need("mbarrier.arrive", Sm80, (7, 1)),
         Mbarrier::ArriveExpect => need("mbarrier.arrive.expect_tx", Sm90, (8, 0)),
+        Mbarrier::ArriveCluster => need("mbarrier.arrive.shared::cluster", Sm90, (8, 0)),
+        Mbarrier::ArriveExpectCluster => need("mbarrier.arrive.expect_tx.shared::cluster", Sm90, (8, 0)),
+        Mbarrier::TryWaitCluster => need("mbarrier.try_wait.acquire.cluster", Sm90, (8, 0)),
         Mbarrier::Expect => need("mbarrier.expect_tx", Sm90, (8, 0)),
         Mbarrier::TestWait => need("mbarrier.test_wait.parity", Sm80, (7, 1)),
         Mbarrier::TryWait => need("mbarrier.try_wait.parity", Sm90, (7, 8)),
@@ -91,7 +95,11 @@ fn transfer(transfer: Transfer) -> Option<Requirement> {
     use Target::{Sm80, Sm90};
     Some(match transfer {
         Transfer::Async { hinted: true, .. } => need("cp.async.L2::cache_hint", Sm80, (7, 4)),
-        Transfer::Bulk { .. } => need("cp.async.bulk", Sm90, (8, 0)),
+        Transfer::Bulk { .. }
+        | Transfer::BulkStore { .. }
+        | Transfer::BulkToCluster
+        | Transfer::BulkCommit
+        | Transfer::BulkWait { .. } => need("cp.async.bulk", Sm90, (8, 0)),
         Transfer::PrefetchBulk => need("cp.async.bulk.prefetch", Sm90, (8, 0)),
         Transfer::Async { .. } | Transfer::Commit | Transfer::Wait { .. } | Transfer::Prefetch => {
             return None;

@@ -4,8 +4,9 @@ use half::{bf16, f16};
 
 use super::{ParseError, Parser};
 use crate::ir::{
-    Access, Atomic, Binary, Cache, ClusterBarrier, Compare, Eviction, FenceFor, Mbarrier, Mma, MmaElement,
-    MmaShape, Op, Order, Rounding, Scope, SharedVar, Shuffle, Special, Transfer, Type, Unary, Vote,
+    Access, Atomic, Binary, Cache, ClusterBarrier, Compare, Eviction, FenceFor, Match, Mbarrier, Mma,
+    MmaElement, MmaShape, Op, Order, Reduce, Rounding, Scope, SharedVar, Shuffle, Special, Transfer, Type,
+    Unary, Vote,
 };
 
 const SIGNS_8: &[(&str, bool)] = &[("u8", false), ("i8", true)];
@@ -63,6 +64,8 @@ impl Parser {
                 b_signed: self.choice(SIGNS_8)?,
                 high: self.choice(&[("low", false), ("high", true)])?,
             },
+            "bit_insert" => Op::BitInsert,
+            "nth_set_bit" => Op::NthSetBit,
             "pack" => Op::Pack,
             "convert_pack" => Op::ConvertPack,
             "unpack" => Op::Unpack,
@@ -104,6 +107,10 @@ impl Parser {
             "fence" => Op::Fence(self.named(Scope::ALL)?),
             "shuffle" => Op::Shuffle(self.named(Shuffle::ALL)?),
             "vote" => Op::Vote(self.named(Vote::ALL)?),
+            "match" => Op::Match(self.named(Match::ALL)?),
+            "reduce" => Op::Reduce(self.named(Reduce::ALL)?),
+            "elect" => Op::Elect,
+            "sleep" => Op::Sleep,
             "wait_for_dependencies" => Op::WaitForDependencies,
             "launch_dependents" => Op::LaunchDependents,
             "jump" => Op::Jump,
@@ -123,6 +130,13 @@ impl Parser {
             "commit" => Transfer::Commit,
             "wait" => Transfer::Wait { pending: self.parsed("a number of groups")? },
             "bulk" => Transfer::Bulk { hinted: self.eat_word("hinted") },
+            "bulk_store" => Transfer::BulkStore { hinted: self.eat_word("hinted") },
+            "bulk_to_cluster" => Transfer::BulkToCluster,
+            "bulk_commit" => Transfer::BulkCommit,
+            "bulk_wait" => Transfer::BulkWait {
+                pending: self.parsed("a number of groups")?,
+                read: self.eat_word("read"),
+            },
             "prefetch" => Transfer::Prefetch,
             "prefetch_bulk" => Transfer::PrefetchBulk,
             _ => return Err(self.error_before(format!("`{kind}` is not a transfer"))),

@@ -28,6 +28,8 @@ fn every_op() -> Vec<Op> {
         Op::Lop3(0x0a),
         Op::Prmt,
         Op::BitField,
+        Op::BitInsert,
+        Op::NthSetBit,
         Op::Pack,
         Op::ConvertPack,
         Op::Unpack,
@@ -39,8 +41,14 @@ fn every_op() -> Vec<Op> {
         Op::WarpBarrier,
         Op::Transfer(Transfer::Commit),
         Op::Transfer(Transfer::Wait { pending: 2 }),
+        Op::Transfer(Transfer::BulkToCluster),
+        Op::Transfer(Transfer::BulkCommit),
+        Op::Transfer(Transfer::BulkWait { pending: 1, read: false }),
+        Op::Transfer(Transfer::BulkWait { pending: 0, read: true }),
         Op::Transfer(Transfer::Prefetch),
         Op::Transfer(Transfer::PrefetchBulk),
+        Op::Elect,
+        Op::Sleep,
         Op::WaitForDependencies,
         Op::LaunchDependents,
         Op::Jump,
@@ -54,12 +62,15 @@ fn every_op() -> Vec<Op> {
     ops.extend(Scope::ALL.iter().flat_map(|&s| [Op::Fence(s), Op::SequentialFence(s)]));
     ops.extend(Shuffle::ALL.iter().map(|&s| Op::Shuffle(s)));
     ops.extend(Vote::ALL.iter().map(|&v| Op::Vote(v)));
+    ops.extend(Match::ALL.iter().map(|&m| Op::Match(m)));
+    ops.extend(Reduce::ALL.iter().map(|&r| Op::Reduce(r)));
     ops.extend(FenceFor::ALL.iter().map(|&f| Op::FenceFor(f)));
     ops.extend(ClusterBarrier::ALL.iter().map(|&c| Op::ClusterBarrier(c)));
     ops.extend(Mbarrier::ALL.iter().map(|&m| Op::Mbarrier(m)));
     ops.extend(Eviction::ALL.iter().map(|&e| Op::CachePolicy(e)));
     for hinted in [false, true] {
         ops.push(Op::Transfer(Transfer::Bulk { hinted }));
+        ops.push(Op::Transfer(Transfer::BulkStore { hinted }));
         ops.extend([4, 8, 16].map(|bytes| Op::Transfer(Transfer::Async { bytes, hinted })));
     }
     for matrices in [1, 2, 4] {

@@ -183,6 +183,10 @@ fn transfers(function: &Function, data: &InstData, errors: &mut Vec<String>) {
             errors.extend(aligned(3, 8));
             errors.extend(sixteenths(function, data.args[2]));
         }
+        Op::Transfer(Transfer::BulkStore { .. } | Transfer::BulkToCluster) => {
+            errors.extend(aligned(1, 16));
+            errors.extend(sixteenths(function, data.args[2]));
+        }
         Op::Transfer(Transfer::PrefetchBulk) => errors.extend(sixteenths(function, data.args[1])),
         _ => {}
     }

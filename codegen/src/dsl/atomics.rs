@@ -1,0 +1,174 @@
+//! Atomic read-modify-write operations.
+
+use std::panic::Location;
+
+use super::pointer::{Ptr, Space};
+use super::record::emit1;
+use super::scalar::{Int, Scalar};
+use super::value::{IntoVal, Val};
+use crate::ir::{Atomic, Op, Ordering};
+
+impl<S: Space, T: Scalar> Ptr<S, T> {
+    /// Adds to the element atomically and gives the old value. Sums of floats depend on timing. A scope alone stands for
+    /// a relaxed order among its threads.
+    ///
+    /// - PTX: `red.relaxed.gpu.global.add.u32` where the old value is not used, else
+    ///   `atom.relaxed.gpu.global.add.u32`; by order, scope, space and type
+    /// - Target: sm_80
+    /// - Requires: u32, i32, u64, i64 or f32
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// #[kernel(threads = 32)]
+    /// fn counted(x: Ptr<Global, u32>) {
+    ///     x.atomic_add(1, Scope::Gpu);
+    /// }
+    /// assert_eq!(run(counted(), "red.relaxed.gpu.global.add.u32", [5u32]), [37]);
+    ///
+    /// #[kernel(threads = 32)]
+    /// fn numbered(x: Ptr<Global, u32>) {
+    ///     let own = x.atomic_add(1, Order::AcqRel.among(Scope::Cta));
+    ///     x.at(own).store(9);
+    /// }
+    /// assert_eq!(run(numbered(), "atom.acq_rel.cta.global.add.u32", [1u32; 33])[1..], [9; 32]);
+    /// ```
+    #[track_caller]
+    pub fn atomic_add(self, value: impl IntoVal<T>, ordering: impl Into<Ordering>) -> Val<T> {
+        let op = Op::Atomic { op: Atomic::Add, ordering: ordering.into(), offset: 0 };
+        Val::from_id(emit1(op, T::TYPE, &[self.id, value.into_val().id], Location::caller()))
+    }
+}
+
+macro_rules! atomics {
+    ($($(#[$doc:meta])* $name:ident => $op:ident;)*) => {
+        impl<S: Space, T: Int> Ptr<S, T> {
+            $($(#[$doc])*
+            #[track_caller]
+            pub fn $name(self, value: impl IntoVal<T>, ordering: impl Into<Ordering>) -> Val<T> {
+                let op = Op::Atomic { op: Atomic::$op, ordering: ordering.into(), offset: 0 };
+                Val::from_id(emit1(op, T::TYPE, &[self.id, value.into_val().id], Location::caller()))
+            })*
+
+            /// Writes `new` if the element equals `expected`, atomically; gives the old value.
+            ///
+            /// - PTX: `atom.relaxed.gpu.global.cas.b32`, by order, scope, space and width
+            /// - Target: sm_80
+            /// - Requires: 32- or 64-bit integers
+            ///
+            /// ```
+            /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+            /// // Of all lanes, one is the first.
+            /// #[kernel(threads = 32)]
+            /// fn claimed(x: Ptr<Global, u32>) {
+            ///     if x.atomic_cas(0, lane() + 1, Scope::Gpu) == 0 {
+            ///         x.at(1).store(7);
+            ///     }
+            /// }
+            /// let [owner, seven] = run(claimed(), "atom.relaxed.gpu.global.cas.b32", [0u32, 0]);
+            /// assert!((1..=32).contains(&owner) && seven == 7);
+            /// ```
+            #[track_caller]
+            pub fn atomic_cas(self, expected: impl IntoVal<T>, new: impl IntoVal<T>, ordering: impl Into<Ordering>) -> Val<T> {
+                let op = Op::Atomic { op: Atomic::Cas, ordering: ordering.into(), offset: 0 };
+                let args = [self.id, expected.into_val().id, new.into_val().id];
+                Val::from_id(emit1(op, T::TYPE, &args, Location::caller()))
+            }
+        }
+    };
+}
+atomics! {
+    /// Keeps the smaller, atomically; gives the old value.
+    ///
+    /// - PTX: `red.relaxed.gpu.global.min.u32` where the old value is not used, else
+    ///   `atom.relaxed.gpu.global.min.u32`
+    /// - Target: sm_80
+    /// - Requires: 32- or 64-bit integers
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// #[kernel(threads = 32)]
+    /// fn joined(x: Ptr<Global, u32>) {
+    ///     x.atomic_min(lane() + 3, Scope::Gpu);
+    /// }
+    /// assert_eq!(run(joined(), "red.relaxed.gpu.global.min.u32", [9u32]), [3]);
+    /// ```
+    atomic_min => Min;
+    /// Keeps the larger, atomically; gives the old value.
+    ///
+    /// - PTX: `red.relaxed.gpu.global.max.u32` where the old value is not used, else
+    ///   `atom.relaxed.gpu.global.max.u32`
+    /// - Target: sm_80
+    /// - Requires: 32- or 64-bit integers
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// #[kernel(threads = 32)]
+    /// fn joined(x: Ptr<Global, u32>) {
+    ///     x.atomic_max(lane(), Scope::Gpu);
+    /// }
+    /// assert_eq!(run(joined(), "red.relaxed.gpu.global.max.u32", [9u32]), [31]);
+    /// ```
+    atomic_max => Max;
+    /// Ands, atomically; gives the old value.
+    ///
+    /// - PTX: `red.relaxed.gpu.global.and.b32` where the old value is not used, else
+    ///   `atom.relaxed.gpu.global.and.b32`
+    /// - Target: sm_80
+    /// - Requires: 32- or 64-bit integers
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// #[kernel(threads = 32)]
+    /// fn joined(x: Ptr<Global, u32>) {
+    ///     x.atomic_and(lane() | 64, Scope::Gpu);
+    /// }
+    /// assert_eq!(run(joined(), "red.relaxed.gpu.global.and.b32", [127u32]), [64]);
+    /// ```
+    atomic_and => And;
+    /// Ors, atomically; gives the old value.
+    ///
+    /// - PTX: `red.relaxed.gpu.global.or.b32` where the old value is not used, else `atom.relaxed.gpu.global.or.b32`
+    /// - Target: sm_80
+    /// - Requires: 32- or 64-bit integers
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// #[kernel(threads = 32)]
+    /// fn joined(x: Ptr<Global, u32>) {
+    ///     x.atomic_or(lane(), Scope::Gpu);
+    /// }
+    /// assert_eq!(run(joined(), "red.relaxed.gpu.global.or.b32", [0u32]), [31]);
+    /// ```
+    atomic_or => Or;
+    /// Exclusive-ors, atomically; gives the old value.
+    ///
+    /// - PTX: `red.relaxed.gpu.global.xor.b32` where the old value is not used, else
+    ///   `atom.relaxed.gpu.global.xor.b32`
+    /// - Target: sm_80
+    /// - Requires: 32- or 64-bit integers
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// #[kernel(threads = 32)]
+    /// fn joined(x: Ptr<Global, u32>) {
+    ///     x.atomic_xor(lane(), Scope::Gpu);
+    /// }
+    /// assert_eq!(run(joined(), "red.relaxed.gpu.global.xor.b32", [5u32]), [5]);
+    /// ```
+    atomic_xor => Xor;
+    /// Writes, atomically; gives the old value.
+    ///
+    /// - PTX: `atom.relaxed.gpu.global.exch.b32`
+    /// - Target: sm_80
+    /// - Requires: 32- or 64-bit integers
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// #[kernel(threads = 1)]
+    /// fn exchanged(x: Ptr<Global, u32>) {
+    ///     x.at(1).store(x.atomic_exchange(7, Scope::Gpu));
+    /// }
+    /// assert_eq!(run(exchanged(), "atom.relaxed.gpu.global.exch.b32", [3u32, 0]), [7, 3]);
+    /// ```
+    atomic_exchange => Exch;
+}

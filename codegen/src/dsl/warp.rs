@@ -1,0 +1,301 @@
+//! Exchange among the 32 lanes of a warp. All lanes take part in each of these: not under a condition that differs
+//! among them.
+
+use std::panic::Location;
+
+use super::record::{emit, emit1};
+use super::scalar::{RawWord, Word};
+use super::value::{IntoVal, Val};
+use crate::ir::{Match, Op, Reduce, Shuffle, Type, Vote};
+
+/// The member mask of all 32 lanes.
+pub const ALL_LANES: u32 = u32::MAX;
+
+#[track_caller]
+fn all_lanes() -> crate::ir::Value {
+    super::val(ALL_LANES).id
+}
+
+#[track_caller]
+fn shuffle<T: Word>(mode: Shuffle, value: Val<T>, lane: Val<u32>, clamp: u32) -> Val<T> {
+    let args = [value.id, lane.id, super::val(clamp).id, all_lanes()];
+    Val::from_id(emit1(Op::Shuffle(mode), T::TYPE, &args, Location::caller()))
+}
+
+/// The value of the lane whose index differs in the bits of `mask`.
+///
+/// - PTX: `shfl.sync.bfly.b32`
+/// - Target: sm_80
+/// - Requires: all lanes
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// assert_eq!(map(|x| shuffle_xor(x, 1), "shfl.sync.bfly.b32", LANES)[..4], [1, 0, 3, 2]);
+/// ```
+#[track_caller]
+pub fn shuffle_xor<T: Word>(value: Val<T>, mask: impl IntoVal<u32>) -> Val<T> {
+    shuffle(Shuffle::Bfly, value, mask.into_val(), 31)
+}
+
+/// The value of lane `lane`.
+///
+/// - PTX: `shfl.sync.idx.b32`
+/// - Target: sm_80
+/// - Requires: all lanes
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// assert_eq!(map(|x| shuffle_lane(x, 5), "shfl.sync.idx.b32", LANES), [5; 32]);
+/// ```
+#[track_caller]
+pub fn shuffle_lane<T: Word>(value: Val<T>, lane: impl IntoVal<u32>) -> Val<T> {
+    shuffle(Shuffle::Idx, value, lane.into_val(), 31)
+}
+
+/// The value of the lane `delta` above; past the end the own one.
+///
+/// - PTX: `shfl.sync.down.b32`
+/// - Target: sm_80
+/// - Requires: all lanes
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// let shifted = map(|x| shuffle_down(x, 2), "shfl.sync.down.b32", LANES);
+/// assert_eq!((shifted[0], shifted[31]), (2, 31));
+/// ```
+#[track_caller]
+pub fn shuffle_down<T: Word>(value: Val<T>, delta: impl IntoVal<u32>) -> Val<T> {
+    shuffle(Shuffle::Down, value, delta.into_val(), 31)
+}
+
+/// The value of the lane `delta` below; before the start the own one.
+///
+/// - PTX: `shfl.sync.up.b32`
+/// - Target: sm_80
+/// - Requires: all lanes
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// let shifted = map(|x| shuffle_up(x, 2), "shfl.sync.up.b32", LANES);
+/// assert_eq!((shifted[0], shifted[31]), (0, 29));
+/// ```
+#[track_caller]
+pub fn shuffle_up<T: Word>(value: Val<T>, delta: impl IntoVal<u32>) -> Val<T> {
+    shuffle(Shuffle::Up, value, delta.into_val(), 0)
+}
+
+/// True if true in all lanes.
+///
+/// - PTX: `vote.sync.all.pred`
+/// - Target: sm_80
+/// - Requires: all lanes
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// #[device]
+/// fn all_below(x: Val<u32>) -> Val<u32> {
+///     select(vote_all(x < 32), 1, 0)
+/// }
+/// assert_eq!(map(all_below, "vote.sync.all.pred", LANES), [1; 32]);
+/// ```
+#[track_caller]
+pub fn vote_all(condition: Val<bool>) -> Val<bool> {
+    Val::from_id(emit1(Op::Vote(Vote::All), Type::Pred, &[condition.id, all_lanes()], Location::caller()))
+}
+
+/// True if true in some lane.
+///
+/// - PTX: `vote.sync.any.pred`
+/// - Target: sm_80
+/// - Requires: all lanes
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// #[device]
+/// fn some_is_seven(x: Val<u32>) -> Val<u32> {
+///     select(vote_any(x == 7), 1, 0)
+/// }
+/// assert_eq!(map(some_is_seven, "vote.sync.any.pred", LANES), [1; 32]);
+/// ```
+#[track_caller]
+pub fn vote_any(condition: Val<bool>) -> Val<bool> {
+    Val::from_id(emit1(Op::Vote(Vote::Any), Type::Pred, &[condition.id, all_lanes()], Location::caller()))
+}
+
+/// A bit for each lane: whether it is true there.
+///
+/// - PTX: `vote.sync.ballot.b32`
+/// - Target: sm_80
+/// - Requires: all lanes
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// #[device]
+/// fn odd(x: Val<u32>) -> Val<u32> {
+///     ballot(x % 2 == 1)
+/// }
+/// assert_eq!(map(odd, "vote.sync.ballot.b32", LANES), [0xaaaa_aaaa; 32]);
+/// ```
+#[track_caller]
+pub fn ballot(condition: Val<bool>) -> Val<u32> {
+    Val::from_id(emit1(Op::Vote(Vote::Ballot), Type::U32, &[condition.id, all_lanes()], Location::caller()))
+}
+
+/// A bit for each lane: whether it holds the own value. Values are compared as bits.
+///
+/// - PTX: `match.any.sync.b32`, `match.any.sync.b64`
+/// - Target: sm_80
+/// - Requires: all lanes
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// assert_eq!(map(|x| match_any(x % 4), "match.any.sync.b32", LANES)[1], 0x2222_2222);
+/// ```
+#[track_caller]
+pub fn match_any<T: RawWord>(value: Val<T>) -> Val<u32> {
+    Val::from_id(emit1(Op::Match(Match::Any), T::TYPE, &[value.id, all_lanes()], Location::caller()))
+}
+
+/// Whether all lanes hold one value, compared as bits.
+///
+/// - PTX: `match.all.sync.b32`, `match.all.sync.b64`
+/// - Target: sm_80
+/// - Requires: all lanes
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// #[device]
+/// fn same(x: Val<u32>) -> Val<u32> {
+///     select(match_all(x / 32), 1, 0)
+/// }
+/// assert_eq!(map(same, "match.all.sync.b32", LANES), [1; 32]);
+/// ```
+#[track_caller]
+pub fn match_all<T: RawWord>(value: Val<T>) -> Val<bool> {
+    let args = [value.id, all_lanes()];
+    Val::from_id(emit(Op::Match(Match::All), T::TYPE, &args, Location::caller())[1])
+}
+
+/// 32-bit integers, which a warp can reduce in one instruction.
+#[diagnostic::on_unimplemented(
+    message = "a warp reduces `u32` and `i32` in one instruction, not `{Self}`",
+    label = "expected u32 or i32",
+    note = "`warp_sum` and `warp_max` take any word of 32 bits"
+)]
+pub trait ReducedWord: Word {}
+impl ReducedWord for u32 {}
+impl ReducedWord for i32 {}
+
+#[track_caller]
+fn redux<T: Word>(reduce: Reduce, value: Val<T>) -> Val<T> {
+    Val::from_id(emit1(Op::Reduce(reduce), T::TYPE, &[value.id, all_lanes()], Location::caller()))
+}
+
+/// The sum over all lanes, in every lane; it wraps.
+///
+/// - PTX: `redux.sync.add.u32`, `redux.sync.add.s32`
+/// - Target: sm_80
+/// - Requires: all lanes
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// assert_eq!(map(|x| redux_add(x), "redux.sync.add.u32", LANES), [496; 32]);
+/// ```
+#[track_caller]
+pub fn redux_add<T: ReducedWord>(value: Val<T>) -> Val<T> {
+    redux(Reduce::Add, value)
+}
+
+/// The smallest value of all lanes, in every lane.
+///
+/// - PTX: `redux.sync.min.u32`, `redux.sync.min.s32`
+/// - Target: sm_80
+/// - Requires: all lanes
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// assert_eq!(map(|x| redux_min(x + 3), "redux.sync.min.u32", LANES), [3; 32]);
+/// ```
+#[track_caller]
+pub fn redux_min<T: ReducedWord>(value: Val<T>) -> Val<T> {
+    redux(Reduce::Min, value)
+}
+
+/// The largest value of all lanes, in every lane.
+///
+/// - PTX: `redux.sync.max.u32`, `redux.sync.max.s32`
+/// - Target: sm_80
+/// - Requires: all lanes
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// assert_eq!(map(|x| redux_max(x), "redux.sync.max.u32", LANES), [31; 32]);
+/// ```
+#[track_caller]
+pub fn redux_max<T: ReducedWord>(value: Val<T>) -> Val<T> {
+    redux(Reduce::Max, value)
+}
+
+/// The bits that are set in all lanes, in every lane.
+///
+/// - PTX: `redux.sync.and.b32`
+/// - Target: sm_80
+/// - Requires: all lanes
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// assert_eq!(map(|x| redux_and(x | 64), "redux.sync.and.b32", LANES), [64; 32]);
+/// ```
+#[track_caller]
+pub fn redux_and(value: Val<u32>) -> Val<u32> {
+    redux(Reduce::And, value)
+}
+
+/// The bits that are set in some lane, in every lane.
+///
+/// - PTX: `redux.sync.or.b32`
+/// - Target: sm_80
+/// - Requires: all lanes
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// assert_eq!(map(|x| redux_or(x), "redux.sync.or.b32", LANES), [31; 32]);
+/// ```
+#[track_caller]
+pub fn redux_or(value: Val<u32>) -> Val<u32> {
+    redux(Reduce::Or, value)
+}
+
+/// The bits that are set in an odd number of lanes, in every lane.
+///
+/// - PTX: `redux.sync.xor.b32`
+/// - Target: sm_80
+/// - Requires: all lanes
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// assert_eq!(map(|x| redux_xor(x / 31), "redux.sync.xor.b32", LANES), [1; 32]);
+/// ```
+#[track_caller]
+pub fn redux_xor(value: Val<u32>) -> Val<u32> {
+    redux(Reduce::Xor, value)
+}
+
+/// True in one lane of the warp, the same each time: who starts a bulk copy, for example.
+///
+/// - PTX: `elect.sync`
+/// - Target: sm_90
+/// - Requires: all lanes
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// #[device]
+/// fn leaders(x: Val<u32>) -> Val<u32> {
+///     redux_add(x + select(elect(), val(1u32), val(0u32)))
+/// }
+/// assert_eq!(map(leaders, "elect.sync", [0u32; 32]), [1; 32]);
+/// ```
+#[track_caller]
+pub fn elect() -> Val<bool> {
+    Val::from_id(emit1(Op::Elect, Type::U32, &[all_lanes()], Location::caller()))
+}

@@ -1,0 +1,287 @@
+//! Every intrinsic says what it becomes, which target has it, and shows itself in an example that runs; the table of
+//! them all (`src/dsl/INTRINSICS.md`) is made of what they say. `UPDATE_EXPECT=1` writes it anew.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+
+use expect_test::expect_file;
+use proc_macro2::{TokenStream, TokenTree};
+use syn::{Attribute, Expr, ImplItem, Item, Lit, Meta, Type, Visibility};
+
+/// The files of the language itself: what `use bespoke_codegen::prelude::*` brings, by what it is for.
+const FILES: [(&str, &str); 20] = [
+    ("threads", "Threads and clocks"),
+    ("pointer", "Pointers and shared memory"),
+    ("access", "Loads and stores"),
+    ("cache_policy", "Policies of the second-level cache"),
+    ("atomics", "Atomics"),
+    ("ordered", "Ordered accesses"),
+    ("sync", "Barriers, fences and launches"),
+    ("warp", "Exchange within a warp"),
+    ("reduce", "Reductions"),
+    ("math", "Arithmetic"),
+    ("convert", "Conversions"),
+    ("packed", "Packed halves"),
+    ("bits", "Bits and bytes"),
+    ("mma", "Matrix products"),
+    ("async_copy", "Asynchronous copies"),
+    ("mbarrier", "Barriers of asynchronous copies"),
+    ("pipeline", "Pipelines"),
+    ("cluster", "Clusters"),
+    ("value", "Values"),
+    ("mod", ""),
+];
+
+/// A documented function.
+struct Intrinsic {
+    file: &'static str,
+    /// `barrier`, `Mbarrier::init`.
+    name: String,
+    /// Its documentation, a line each.
+    doc: String,
+}
+
+impl Intrinsic {
+    /// The text of the list item that starts so.
+    fn item(&self, start: &str) -> Option<String> {
+        let mut lines = self.doc.lines().skip_while(|line| !line.starts_with(&format!("- {start}: ")));
+        let first = lines.next()?.split_once(": ").map(|(_, text)| text.to_owned())?;
+        let rest = lines.take_while(|line| line.starts_with("  "));
+        Some(rest.fold(first, |text, line| text + " " + line.trim()))
+    }
+
+    fn example(&self) -> Option<&str> {
+        self.doc.split("```").nth(1)
+    }
+
+    /// The name that a call of it is written with.
+    fn call(&self) -> &str {
+        self.name.rsplit("::").next().unwrap_or(&self.name)
+    }
+}
+
+#[test]
+fn every_intrinsic_is_documented() {
+    let intrinsics = intrinsics();
+    let mut wrong = Vec::new();
+    for intrinsic in &intrinsics {
+        for fault in faults(intrinsic, &intrinsics) {
+            wrong.push(format!("{}.rs: `{}` {fault}", intrinsic.file, intrinsic.name));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(intrinsics.len() > 150, "{} found", intrinsics.len());
+}
+
+fn faults(intrinsic: &Intrinsic, all: &[Intrinsic]) -> Vec<&'static str> {
+    let Some(ptx) = intrinsic.item("PTX") else { return vec!["does not say what PTX it becomes"] };
+    if ptx.starts_with("none") {
+        return Vec::new();
+    }
+    let mut faults = Vec::new();
+    if !intrinsic.item("Target").is_some_and(|target| target.starts_with("sm_")) {
+        faults.push("does not say the target that has it");
+    }
+    let called = |example: &str| example.contains(&format!("{}(", intrinsic.call()));
+    let called = |example: &str| called(example) || example.contains(&format!("{}::<", intrinsic.call()));
+    match (intrinsic.example(), intrinsic.item("Example")) {
+        (Some(example), _) => {
+            if !called(example) && !example.contains(&format!("({},", intrinsic.call())) {
+                faults.push("has an example that does not use it");
+            }
+            // The example checks the PTX against a text that the documentation promises.
+            let spans: Vec<&str> = ptx.split('`').skip(1).step_by(2).collect();
+            let checked = |span: &&str| {
+                let text = span.split_once("…").map_or(*span, |(_, rest)| rest);
+                example.contains(&format!("\"{span}")) || example.contains(&format!("{text}\""))
+            };
+            if !spans.iter().any(|span| checked(&span)) {
+                faults.push("has an example that does not check the PTX");
+            }
+        }
+        (None, Some(other)) => {
+            let name = other.trim_start_matches("[`").split('`').next().unwrap_or_default();
+            let shown = all.iter().any(|i| {
+                i.name == name && i.example().is_some() && i.doc.contains(&format!("{}(", intrinsic.call()))
+            });
+            if !shown && !type_docs(name).contains(&format!("{}(", intrinsic.call())) {
+                faults.push("names an example that does not use it");
+            }
+        }
+        (None, None) => faults.push("has no example"),
+    }
+    faults
+}
+
+#[test]
+fn the_table_says_what_the_documentation_says() {
+    let intrinsics = intrinsics();
+    let mut table = String::from(
+        "<!-- Written by `codegen/tests/documentation.rs`: `UPDATE_EXPECT=1 cargo test -p bespoke-codegen --test documentation`. -->\n",
+    );
+    for (file, title) in FILES {
+        let rows: Vec<_> = intrinsics
+            .iter()
+            .filter(|intrinsic| intrinsic.file == file)
+            .filter_map(|intrinsic| {
+                let ptx = intrinsic.item("PTX").filter(|ptx| !ptx.starts_with("none"))?;
+                Some((intrinsic, ptx, intrinsic.item("Target").unwrap_or_default()))
+            })
+            .collect();
+        if rows.is_empty() {
+            continue;
+        }
+        write!(table, "\n## {title}\n\n| intrinsic | PTX | target |\n| --- | --- | --- |\n")
+            .expect("a string");
+        for (intrinsic, ptx, target) in rows {
+            let name = &intrinsic.name;
+            let ptx = ptx.replace('|', "\\|");
+            writeln!(table, "| [`{name}`](crate::dsl::{name}) | {ptx} | {target} |").expect("a string");
+        }
+    }
+    expect_file!["../src/dsl/INTRINSICS.md"].assert_eq(&table);
+}
+
+fn source(file: &str) -> syn::File {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/dsl").join(file).with_extension("rs");
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    syn::parse_file(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The documentation of a type.
+fn type_docs(name: &str) -> String {
+    let items = FILES.iter().flat_map(|(file, _)| source(file).items);
+    let found = items.into_iter().find_map(|item| match item {
+        Item::Struct(item) if item.ident == name => Some(doc(&item.attrs)),
+        _ => None,
+    });
+    found.unwrap_or_default()
+}
+
+/// All public functions and methods of the language, in the order of the sources.
+fn intrinsics() -> Vec<Intrinsic> {
+    let mut found = Vec::new();
+    for (file, _) in FILES {
+        for item in source(file).items {
+            let mut add = |name: String, doc: String| found.push(Intrinsic { file, name, doc });
+            match item {
+                Item::Fn(function) if public(&function.vis) => {
+                    add(function.sig.ident.to_string(), doc(&function.attrs));
+                }
+                Item::Impl(block) if block.trait_.is_none() => {
+                    let of = type_name(&block.self_ty);
+                    for item in block.items {
+                        if let ImplItem::Fn(method) = item
+                            && public(&method.vis)
+                        {
+                            add(format!("{of}::{}", method.sig.ident), doc(&method.attrs));
+                        }
+                    }
+                }
+                Item::Macro(call) => {
+                    let tokens = call.mac.tokens;
+                    if call.ident.is_some() {
+                        // A definition: the methods in it that have a name of their own.
+                        methods(tokens, &mut |name, doc| add(format!("Ptr::{name}"), doc));
+                    } else {
+                        let of =
+                            call.mac.path.segments.last().map(|s| s.ident.to_string()).unwrap_or_default();
+                        let prefix = match &*of {
+                            "atomics" => "Ptr::",
+                            "unary" => "Val::",
+                            _ => "",
+                        };
+                        rows(tokens, &mut |name, doc| add(format!("{prefix}{name}"), doc));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    // A name may be of several types (`exp2`); they say the same of different types.
+    let mut seen: BTreeMap<(String, String), usize> = BTreeMap::new();
+    found.retain(|intrinsic| {
+        let count = seen.entry((intrinsic.name.clone(), intrinsic.doc.clone())).or_default();
+        *count += 1;
+        *count == 1
+    });
+    found
+}
+
+fn public(vis: &Visibility) -> bool {
+    matches!(vis, Visibility::Public(_))
+}
+
+fn type_name(ty: &Type) -> String {
+    match ty {
+        Type::Path(path) => path.path.segments.last().map(|s| s.ident.to_string()).unwrap_or_default(),
+        _ => String::new(),
+    }
+}
+
+fn doc(attrs: &[Attribute]) -> String {
+    let lines = attrs.iter().filter_map(|attribute| match &attribute.meta {
+        Meta::NameValue(pair) if pair.path.is_ident("doc") => match &pair.value {
+            Expr::Lit(literal) => match &literal.lit {
+                Lit::Str(text) => Some(text.value()),
+                _ => None,
+            },
+            _ => None,
+        },
+        _ => None,
+    });
+    lines.map(|line| line.strip_prefix(' ').unwrap_or(&line).to_owned() + "\n").collect()
+}
+
+/// `/// … name => …;` in the call of a macro that makes functions of such rows.
+fn rows(tokens: TokenStream, add: &mut dyn FnMut(String, String)) {
+    let mut doc = String::new();
+    let mut tokens = tokens.into_iter().peekable();
+    while let Some(token) = tokens.next() {
+        match token {
+            TokenTree::Punct(punct) if punct.as_char() == '#' => doc += &doc_line(tokens.next()),
+            TokenTree::Ident(name) => {
+                if matches!(tokens.peek(), Some(TokenTree::Punct(p)) if p.as_char() == '=') {
+                    add(name.to_string(), std::mem::take(&mut doc));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// `/// … pub fn name` in the definition of a macro; not those whose name is the caller's.
+fn methods(tokens: TokenStream, add: &mut dyn FnMut(String, String)) {
+    let mut doc = String::new();
+    let mut tokens = tokens.into_iter().peekable();
+    while let Some(token) = tokens.next() {
+        match token {
+            TokenTree::Group(group) => methods(group.stream(), add),
+            TokenTree::Punct(punct) if punct.as_char() == '#' => doc += &doc_line(tokens.next()),
+            TokenTree::Ident(word) if word == "pub" => {
+                if let (Some(TokenTree::Ident(_)), Some(TokenTree::Ident(name))) =
+                    (tokens.next(), tokens.next())
+                {
+                    add(name.to_string(), std::mem::take(&mut doc));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The text of `[doc = "…"]`.
+fn doc_line(attribute: Option<TokenTree>) -> String {
+    let Some(TokenTree::Group(group)) = attribute else { return String::new() };
+    let mut tokens = group.stream().into_iter();
+    match (tokens.next(), tokens.nth(1)) {
+        (Some(TokenTree::Ident(word)), Some(TokenTree::Literal(text))) if word == "doc" => {
+            let text: syn::LitStr =
+                syn::parse2(TokenTree::Literal(text).into()).expect("a documentation's text");
+            let text = text.value();
+            text.strip_prefix(' ').unwrap_or(&text).to_owned() + "\n"
+        }
+        _ => String::new(),
+    }
+}
