@@ -135,10 +135,11 @@ impl Rewriter<'_> {
         let list = self.slot_list(None, &slots, span);
         let (context, label) = self.loop_body(label, slots, &mut body, span, false);
         let handle = context.handle;
+        let condition_type = quote_spanned!(cond.span()=> ::bespoke_codegen::hooks::type_of(|| #cond));
         // The kind of loop is known by the condition's type before the condition is first evaluated.
         Expr::Verbatim(quote_spanned! {span=> #(#attrs)* {
             let mut #handle = ::bespoke_codegen::hooks::begin_while(
-                ::bespoke_codegen::hooks::type_of(|| #cond),
+                #condition_type,
                 #list,
             );
             #label loop {
@@ -252,18 +253,20 @@ impl Rewriter<'_> {
 
     /// `a..b` as a hook's range. One between two literals keeps its inferred type, so it stays Rust's.
     fn range(&mut self, range: &mut ExprRange) -> Option<TokenStream> {
-        let ExprRange { start: Some(start), limits: RangeLimits::HalfOpen(dots), end: Some(end), .. } = range
-        else {
-            return None;
+        let ExprRange { start: Some(start), limits, end: Some(end), .. } = range else { return None };
+        let (span, inclusive) = match limits {
+            RangeLimits::HalfOpen(dots) => (dots.span(), ""),
+            RangeLimits::Closed(dots) => (dots.span(), "_inclusive"),
         };
         let literal = is_unsigned_literal(start);
         if literal && matches!(**end, Expr::Lit(_)) {
             return None;
         }
-        let hook = Ident::new(if literal { "range_from_literal" } else { "range" }, dots.span());
+        let from_literal = if literal { "_from_literal" } else { "" };
+        let hook = Ident::new(&format!("range{inclusive}{from_literal}"), span);
         self.expression(start, Position::Operand);
         self.expression(end, Position::Operand);
-        Some(quote_spanned!(dots.span()=> ::bespoke_codegen::hooks::#hook(#start, #end)))
+        Some(quote_spanned!(span=> ::bespoke_codegen::hooks::#hook(#start, #end)))
     }
 
     /// `break`.

@@ -5,7 +5,10 @@ use quote::{ToTokens, quote, quote_spanned};
 use syn::parse::Parser;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
-use syn::{Expr, FnArg, ItemFn, PatType, ReturnType, Signature, Type, TypeImplTrait, parse_quote_spanned};
+use syn::{
+    Expr, ExprClosure, ExprReturn, FnArg, Ident, Item, ItemFn, PatType, ReturnType, Signature, Token, Type,
+    TypeImplTrait, parse_quote_spanned,
+};
 
 use crate::device::{not_a_function, with_errors};
 use crate::diagnose;
@@ -23,7 +26,11 @@ pub fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let options = options(arguments, &mut errors);
     let ItemFn { mut attrs, vis, sig, block, .. } = function;
     check(&sig, &mut errors);
+    Returns(&mut errors).visit_block(&block);
     let (run_time, outer) = split(&sig);
+    for option in [&options.threads, &options.min_blocks, &options.cluster].into_iter().flatten() {
+        RunTimeNames { run_time: &run_time, errors: &mut errors }.visit_expr(option);
+    }
     let parameters = parameters(&run_time, &mut errors);
     let body = rewrite::body(&sig, &ReturnType::Default, *block, &mut errors);
     attrs.extend(documentation(&run_time));
@@ -82,6 +89,9 @@ fn options(arguments: TokenStream, errors: &mut Errors) -> Options {
                 "`#[kernel]` takes `threads = …`, `min_blocks = …` and `cluster = …`, not `{path}`"
             )));
         };
+        if !meta.input.peek(Token![=]) {
+            return Err(meta.error(format!("`{name}` needs a value: `{name} = …`")));
+        }
         let value: Expr = meta.value()?.parse()?;
         if slot.replace(value).is_some() {
             return Err(meta.error(format!("`{name}` is given twice")));
@@ -100,8 +110,39 @@ fn check(signature: &Signature, errors: &mut Errors) {
     if let ReturnType::Type(_, ty) = &signature.output {
         errors.push(ty.span(), "a kernel returns nothing: write results through a pointer");
     }
-    if let Some(receiver) = signature.receiver() {
-        errors.push(receiver.self_token.span, "a kernel has no `self`: make it a function outside of `impl`");
+}
+
+/// Reports `return` with a value.
+struct Returns<'e>(&'e mut Errors);
+
+impl<'ast> Visit<'ast> for Returns<'_> {
+    fn visit_expr_return(&mut self, jump: &'ast ExprReturn) {
+        if let Some(value) = &jump.expr {
+            let message =
+                "a kernel returns nothing: write results through a pointer, and leave with `return;`";
+            self.0.push(value.span(), message);
+        }
+    }
+    // Reported where `return` in a closure is.
+    fn visit_expr_closure(&mut self, _: &'ast ExprClosure) {}
+    fn visit_item(&mut self, _: &'ast Item) {}
+}
+
+/// Reports run-time parameters in an option of `#[kernel]`.
+struct RunTimeNames<'a> {
+    run_time: &'a [PatType],
+    errors: &'a mut Errors,
+}
+
+impl<'ast> Visit<'ast> for RunTimeNames<'_> {
+    fn visit_ident(&mut self, name: &'ast Ident) {
+        let is_run_time = |parameter: &PatType| is_plain_name(&parameter.pat).is_some_and(|own| own == name);
+        if self.run_time.iter().any(is_run_time) {
+            let message = format!(
+                "`{name}` is known only on the GPU: this takes compile-time parameters and constants"
+            );
+            self.errors.push(name.span(), message);
+        }
     }
 }
 
@@ -130,8 +171,8 @@ fn split(signature: &Signature) -> (Vec<PatType>, Signature) {
                 run_time.push(typed.clone());
                 false
             }
-            FnArg::Typed(_) => true,
-            FnArg::Receiver(_) => false,
+            // `self` is known while recording.
+            FnArg::Typed(_) | FnArg::Receiver(_) => true,
         })
         .cloned()
         .collect();

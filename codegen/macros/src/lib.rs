@@ -53,7 +53,7 @@ use proc_macro::TokenStream;
 /// Turns a function into one that records a GPU kernel when it is called.
 ///
 /// Parameters of type `Ptr<…>` and `Val<…>` are the kernel's run-time parameters; all others are
-/// compile-time and remain parameters of the function, which returns a `bespoke_codegen::Recorded`.
+/// compile-time and remain parameters of the function, which returns a `bespoke_codegen::Recorded`; so is `self`.
 /// `#[kernel(threads = N)]` fixes the number of threads of a CTA; `N` is a `u32` over the compile-time
 /// parameters. So are `min_blocks = N`, the CTAs that a multiprocessor should hold at a time, and
 /// `cluster = N`, the CTAs along x that form a cluster (sm_90).

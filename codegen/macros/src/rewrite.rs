@@ -6,8 +6,8 @@ use syn::spanned::Spanned;
 use syn::visit::Visit;
 use syn::visit_mut::{self, VisitMut};
 use syn::{
-    BinOp, Block, Expr, ExprBinary, ExprClosure, ExprMatch, Ident, Lifetime, Lit, Local, Pat, ReturnType,
-    Signature, Stmt, Type, UnOp,
+    BinOp, Block, Expr, ExprBinary, ExprCast, ExprClosure, ExprMatch, Ident, Lifetime, Lit, Local, Pat,
+    ReturnType, Signature, Stmt, Type, UnOp,
 };
 
 use crate::assigned::{Assigned, Assignment, How};
@@ -105,7 +105,8 @@ pub fn imports() -> TokenStream {
     quote! {
         #[allow(unused_imports)]
         use ::bespoke_codegen::hooks::{
-            CompareDyn as _, CompareStatic as _, ForDyn as _, ForStatic as _, ViaCarry as _, ViaStatic as _,
+            CompareDyn as _, CompareStatic as _, CastDyn as _, ForDyn as _, ForStatic as _, KnownNow as _,
+            MatchDyn as _, ViaCarry as _, ViaStatic as _,
         };
     }
 }
@@ -224,7 +225,15 @@ impl Rewriter<'_> {
     /// Rewrites an expression.
     pub fn expression(&mut self, expression: &mut Expr, position: Position) {
         let taken = match expression {
-            Expr::Match(choice) => return self.match_(choice, position),
+            Expr::Match(choice) => {
+                let check = self.scrutinee_check(choice);
+                self.match_(choice, position);
+                if let Some(check) = check {
+                    *expression = Expr::Verbatim(quote!({ #check #expression }));
+                }
+                return;
+            }
+            Expr::Cast(cast) => return self.cast(cast),
             Expr::Block(block) => {
                 self.block_labels.extend(block.label.as_ref().map(|label| label.name.clone()));
                 return self.block(&mut block.block, position.of_tail());
@@ -257,6 +266,27 @@ impl Rewriter<'_> {
             Expr::Binary(binary) => self.binary(binary),
             other => other,
         };
+    }
+
+    /// `as` takes no handles: the value passes through a hook that says so, and that is nothing for others.
+    fn cast(&mut self, cast: &mut ExprCast) {
+        self.expression(&mut cast.expr, Position::Operand);
+        if !is_literal(&cast.expr) {
+            let (value, span) = (&cast.expr, cast.as_token.span);
+            *cast.expr = Expr::Verbatim(
+                quote_spanned!(span=> (&::bespoke_codegen::hooks::CastOf::new(#value)).known_now()),
+            );
+        }
+    }
+
+    /// Says that a handle cannot be matched, where the scrutinee is a place and an arm is a number.
+    fn scrutinee_check(&self, choice: &ExprMatch) -> Option<TokenStream> {
+        let place = matches!(*choice.expr, Expr::Path(_) | Expr::Field(_));
+        let numbers = choice.arms.iter().any(|arm| is_number(&arm.pat));
+        let value = &choice.expr;
+        (place && numbers).then(|| {
+            quote_spanned!(value.span()=> let _ = (&::bespoke_codegen::hooks::MatchOf::new(&#value)).known_now();)
+        })
     }
 
     fn match_(&mut self, choice: &mut ExprMatch, position: Position) {
@@ -387,6 +417,17 @@ fn comparison(operator: &BinOp) -> Option<(&'static str, &'static str)> {
         BinOp::Gt(_) => Some(("gt", "lt")),
         BinOp::Ge(_) => Some(("ge", "le")),
         _ => None,
+    }
+}
+
+/// Whether the pattern names a number or a range of them.
+fn is_number(pattern: &Pat) -> bool {
+    match pattern {
+        Pat::Lit(_) | Pat::Range(_) => true,
+        Pat::Or(or) => or.cases.iter().any(is_number),
+        Pat::Guard(guarded) => is_number(&guarded.pat),
+        Pat::Paren(paren) => is_number(&paren.pat),
+        _ => false,
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::panic::Location;
 
-use crate::dsl::record::{Site, emit1};
-use crate::dsl::scalar::{Number, Scalar};
+use crate::dsl::record::emit1;
+use crate::dsl::scalar::Scalar;
 use crate::dsl::value::{IntoVal, Val};
 use crate::ir::{Compare, Op};
 
@@ -17,23 +17,45 @@ impl<'a, A, B> Pair<'a, A, B> {
     }
 }
 
-fn compare<T: Scalar>(op: Compare, left: Val<T>, right: Val<T>, site: Site) -> Val<bool> {
-    Val::from_id(emit1(Op::Compare(op), T::TYPE, &[left.id, right.id], site))
-}
+/// Scalars that the GPU compares: numbers of one part.
+#[diagnostic::on_unimplemented(
+    message = "values of type `{Self}` cannot be compared",
+    label = "expected numbers of one part",
+    note = "of two `Val<bool>`, `a ^ b` says whether they differ; of packed halves, compare what `unpack` gives"
+)]
+pub trait Comparable: Scalar {}
+
+macro_rules! comparable { ($($ty:ty)*) => { $(impl Comparable for $ty {})* } }
+comparable!(u8 u16 u32 u64 i8 i16 i32 i64 half::f16 half::bf16 f32);
 
 macro_rules! comparisons {
     ($($(#[$doc:meta])* $name:ident $variant:ident $op:tt $bound:ident;)*) => {
         /// Comparisons on the GPU; found before [`CompareStatic`].
         pub trait CompareDyn {
+            /// The type of both sides.
+            type Scalar;
+            /// What stands on the right.
+            type Right;
             $($(#[$doc])*
             #[track_caller]
-            fn $name(&self) -> Val<bool>;)*
+            fn $name(&self) -> Val<bool>
+            where
+                Self::Scalar: Comparable,
+                Self::Right: IntoVal<Self::Scalar>;)*
         }
 
         impl<A: RuntimeLeft<B>, B> CompareDyn for Pair<'_, A, B> {
+            type Scalar = A::Scalar;
+            type Right = B;
             $(#[track_caller]
-            fn $name(&self) -> Val<bool> {
-                A::compare(Compare::$variant, self.0, self.1, Location::caller())
+            fn $name(&self) -> Val<bool>
+            where
+                A::Scalar: Comparable,
+                B: IntoVal<A::Scalar>,
+            {
+                let (left, right) = (self.0.handle(), (*self.1).into_val());
+                let args = [left.id, right.id];
+                Val::from_id(emit1(Op::Compare(Compare::$variant), A::Scalar::TYPE, &args, Location::caller()))
             })*
         }
 
@@ -67,21 +89,27 @@ comparisons! {
 
 /// A left side that makes the comparison with a `B` a run-time one.
 pub trait RuntimeLeft<B> {
-    /// Records the comparison.
-    fn compare(op: Compare, left: &Self, right: &B, site: &'static Location<'static>) -> Val<bool>;
+    /// What is compared.
+    type Scalar: Scalar;
+    /// The left side's handle; a constant is recorded at the caller's line.
+    #[track_caller]
+    fn handle(&self) -> Val<Self::Scalar>;
 }
 
-impl<T: Number, R: IntoVal<T>> RuntimeLeft<R> for Val<T> {
-    fn compare(op: Compare, left: &Self, right: &R, site: Site) -> Val<bool> {
-        compare(op, *left, right.into_val(), site)
+impl<T: Scalar, B> RuntimeLeft<B> for Val<T> {
+    type Scalar = T;
+    fn handle(&self) -> Val<T> {
+        *self
     }
 }
 
 macro_rules! left_constant {
     ($($ty:ty)*) => {
         $(impl RuntimeLeft<Val<$ty>> for $ty {
-            fn compare(op: Compare, left: &Self, right: &Val<$ty>, site: Site) -> Val<bool> {
-                compare(op, left.into_val(), *right, site)
+            type Scalar = $ty;
+            #[track_caller]
+            fn handle(&self) -> Val<$ty> {
+                (*self).into_val()
             }
         })*
     };

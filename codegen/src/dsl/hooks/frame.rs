@@ -4,17 +4,31 @@ use std::panic::Location;
 
 use super::exit::Exit;
 use super::slot::Slot;
-use crate::dsl::record::with;
+use crate::dsl::record::{fail, with};
+
+/// Calls of `#[device]` functions within each other.
+const DEEPEST: usize = 128;
 
 /// Keeps the call site of the `#[device]` function being inlined; dropped at its end.
 pub struct InlinedScope(());
 
 /// Enters a `#[device]` function called at `site`.
-pub fn enter_device(_name: &'static str, site: &'static Location<'static>) -> InlinedScope {
-    with(|r| {
+pub fn enter_device(name: &'static str, site: &'static Location<'static>) -> InlinedScope {
+    let depth = with(|r| {
         let loc = r.loc(site);
         r.calls.push(Some(loc));
+        r.calls.len()
     });
+    if depth > DEEPEST {
+        with(|r| r.calls.pop());
+        fail(
+            site,
+            format!(
+                "`{name}` is called inside of more than {DEEPEST} calls: a `#[device]` function is inlined where it is \
+                 called, so a recursion must end on a compile-time condition"
+            ),
+        );
+    }
     InlinedScope(())
 }
 

@@ -1,6 +1,6 @@
 //! `while`, `loop` and `for`.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::panic::Location;
 
 use super::branch::Condition;
@@ -12,7 +12,7 @@ use crate::dsl::value::{IntoVal, Val};
 use crate::ir::{Binary, Block, BlockCall, Compare, Op, Value};
 
 /// The type of a condition, without evaluating it: the borrows of `_condition` end here, before slots are taken.
-pub fn type_of<C>(_condition: impl FnOnce() -> C) -> fn() -> C {
+pub fn type_of<C: Condition>(_condition: impl FnOnce() -> C) -> fn() -> C {
     || unreachable!("only its type is used")
 }
 
@@ -231,7 +231,70 @@ impl<T: Int> DynRange<T> {
     }
 }
 
+/// A range of the GPU; nothing else is.
+#[diagnostic::on_unimplemented(
+    message = "a handle is no range",
+    label = "write `0..n` to count to a number that is known only on the GPU"
+)]
+pub trait Iterated {}
+
+impl<T: Int> Iterated for ForOf<DynRange<T>> {}
+
+/// What may end a range that includes its end: compile-time integers.
+#[diagnostic::on_unimplemented(
+    message = "a range of the GPU is half open",
+    label = "write `..end + 1`, which must not wrap, instead of `..=end`"
+)]
+pub trait InclusiveRangeEnd<Start> {
+    /// The range.
+    type Range;
+    /// The range from `start` to `self`.
+    fn starting_at(self, start: Start) -> Self::Range;
+}
+
+/// What may end a range that starts with an integer literal and includes its end.
+#[diagnostic::on_unimplemented(
+    message = "a range of the GPU is half open",
+    label = "write `..end + 1`, which must not wrap, instead of `..=end`"
+)]
+pub trait LiteralInclusiveRangeEnd: Sized {
+    /// The range.
+    type Range;
+    /// The range from `start` to `self`.
+    fn starting_at_literal(self, start: u32) -> Self::Range;
+}
+
+macro_rules! inclusive_range {
+    ($($ty:ty)*) => {
+        $(impl InclusiveRangeEnd<$ty> for $ty {
+            type Range = RangeInclusive<$ty>;
+            fn starting_at(self, start: $ty) -> RangeInclusive<$ty> { start..=self }
+        }
+        impl LiteralInclusiveRangeEnd for $ty {
+            type Range = RangeInclusive<$ty>;
+            fn starting_at_literal(self, start: u32) -> RangeInclusive<$ty> {
+                <$ty>::try_from(start).expect("a range's literal start fits its end's type")..=self
+            }
+        })*
+    };
+}
+inclusive_range!(u8 u16 u32 u64 i8 i16 i32 i64 usize);
+
+/// `start..=end`.
+pub fn range_inclusive<S, E: InclusiveRangeEnd<S>>(start: S, end: E) -> E::Range {
+    end.starting_at(start)
+}
+
+/// `start..=end` from a literal, which takes the type of `end`.
+pub fn range_inclusive_from_literal<E: LiteralInclusiveRangeEnd>(start: u32, end: E) -> E::Range {
+    end.starting_at_literal(start)
+}
+
 /// What may end a range: compile-time integers give a Rust range, handles a run-time one.
+#[diagnostic::on_unimplemented(
+    message = "no range goes from a `{Start}` to a `{Self}`",
+    label = "both ends are integers of one type: convert a handle with `.cast()`, a compile-time number with `as`"
+)]
 pub trait RangeEnd<Start> {
     /// The range.
     type Range;
@@ -291,6 +354,10 @@ impl LiteralRangeEnd for usize {
 }
 
 /// What may end a range that starts with an integer literal, whose type then is the end's.
+#[diagnostic::on_unimplemented(
+    message = "no range ends at a `{Self}`",
+    label = "expected an integer, or a `Val` of one"
+)]
 pub trait LiteralRangeEnd {
     /// The range.
     type Range;
@@ -331,13 +398,26 @@ pub trait ForDyn {
     type For;
     /// Begins it.
     #[track_caller]
-    fn for_loop(&self) -> Self::For;
+    fn for_loop(&self) -> Self::For
+    where
+        Self: Iterated;
 }
 
 impl<T: Int> ForDyn for ForOf<DynRange<T>> {
     type For = DynFor<T>;
     fn for_loop(&self) -> DynFor<T> {
         DynFor { range: self.take(), site: Location::caller(), open: None }
+    }
+}
+
+/// No loop: it is here for its error.
+impl<T: Int> ForDyn for ForOf<Val<T>> {
+    type For = DynFor<T>;
+    fn for_loop(&self) -> DynFor<T>
+    where
+        Self: Iterated,
+    {
+        unreachable!("a handle is not `Iterated`")
     }
 }
 

@@ -12,14 +12,17 @@ mod frame;
 mod logic;
 mod loops;
 mod slot;
+mod staged;
 
 pub use super::record::{KernelOptions, KernelParam, parameter, record_kernel};
 pub use branch::{Condition, DynIf, StaticIf, begin_if};
-pub use compare::{CompareDyn, CompareStatic, Pair};
+pub use compare::{Comparable, CompareDyn, CompareStatic, Pair, RuntimeLeft};
 pub use frame::{Frame, InlinedScope, enter_device};
 pub use logic::{DynLogic, Operand, StaticLogic, begin_and, begin_or};
 pub use loops::{
-    DynFor, DynLoop, DynRange, ForDyn, ForOf, ForStatic, RangeEnd, StaticFor, StaticWhile, begin_loop,
-    begin_while, range, range_from_literal, type_of,
+    DynFor, DynLoop, DynRange, ForDyn, ForOf, ForStatic, InclusiveRangeEnd, Iterated,
+    LiteralInclusiveRangeEnd, LiteralRangeEnd, RangeEnd, StaticFor, StaticWhile, begin_loop, begin_while,
+    range, range_from_literal, range_inclusive, range_inclusive_from_literal, type_of,
 };
 pub use slot::{Slot, SlotOf, ViaCarry, ViaStatic};
+pub use staged::{CastDyn, CastOf, Castable, KnownNow, MatchDyn, MatchOf, Matchable};

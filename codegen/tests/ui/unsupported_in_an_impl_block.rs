@@ -1,13 +1,12 @@
 use bespoke_codegen::prelude::*;
 
-struct Shape {
-    rows: u32,
-}
+struct Rows(u32);
 
-impl Shape {
+impl Rows {
     #[kernel]
     fn clear(&self, x: Ptr<Global, u32>) {
-        x.at(self.rows).store(0);
+        let Some(length) = Some(self.0) else { return };
+        x.store(length);
     }
 }
 
