@@ -17,6 +17,9 @@ use crate::ptx::Target;
 /// The variable that names an assembler, or says that there is none.
 pub const VARIABLE: &str = "BESPOKE_PTXAS";
 
+/// What begins the line of a PTX text that says how much its kernel may spill. Assemblers take it for a comment.
+pub(crate) const ALLOWED: &str = "// allow_spills: ";
+
 /// What every module is assembled with: source lines for profilers and debuggers, and a report.
 const OPTIONS: [&str; 2] = ["-lineinfo", "-v"];
 
@@ -40,6 +43,12 @@ impl Usage {
     pub fn spills_beyond(&self, allowed: u32) -> bool {
         self.stack > allowed || (allowed == 0 && self.spill_stores + self.spill_loads > 0)
     }
+}
+
+/// The stack frame that a PTX text's kernel may have, as the printer notes it, in bytes a thread.
+pub fn allowed_stack(ptx: &str) -> u32 {
+    let noted = ptx.lines().find_map(|line| line.strip_prefix(ALLOWED)?.strip_suffix(" bytes of stack"));
+    noted.and_then(|bytes| bytes.parse().ok()).unwrap_or(0)
 }
 
 /// A module in a GPU's own instructions.
@@ -264,7 +273,7 @@ fn parse(text: &str, kernel: &str) -> Option<Usage> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     const REPORT: &str = "\
@@ -306,9 +315,9 @@ ptxas info    : Used 10 registers, used 0 barriers
         assert_eq!(missing.to_string(), "BESPOKE_PTXAS: there is no file /no/such/ptxas");
     }
 
-    /// An assembler that counts its runs and makes of a PTX text that text.
+    /// An assembler that counts its runs, makes of a PTX text that text, and says of the kernel `k` what it is told to.
     #[cfg(unix)]
-    fn fake(folder: &Path, version: &str) -> Ptxas {
+    pub(crate) fn fake(folder: &Path, version: &str, report: &str) -> Ptxas {
         use std::os::unix::fs::PermissionsExt;
         let path = folder.join("ptxas");
         let script = format!(
@@ -318,7 +327,7 @@ ptxas info    : Used 10 registers, used 0 barriers
              while [ $# -gt 1 ]; do [ \"$1\" = -o ] && out=$2; shift; done\n\
              cat \"$1\" > \"$out\"\n\
              echo \"ptxas info : Compiling entry function 'k' for 'sm_90'\" >&2\n\
-             echo \"ptxas info : Used 7 registers, 16 bytes smem\" >&2\n",
+             echo \"{report}\" >&2\n",
             log = folder.join("log").display()
         );
         fs::write(&path, script).unwrap();
@@ -327,12 +336,15 @@ ptxas info    : Used 10 registers, used 0 barriers
     }
 
     #[cfg(unix)]
+    const REPORTED: &str = "ptxas info : Used 7 registers, 16 bytes smem";
+
+    #[cfg(unix)]
     #[test]
     fn the_same_text_is_assembled_once() {
         let folder = tempfile::TempDir::new().unwrap();
         let runs = || fs::read_to_string(folder.path().join("log")).unwrap_or_default().lines().count();
         let cache = Cache::new(folder.path().join("cache"), 1 << 20);
-        let ptxas = fake(folder.path(), "one").cached(cache.clone()).unwrap();
+        let ptxas = fake(folder.path(), "one", REPORTED).cached(cache.clone()).unwrap();
         let usage = Usage { registers: 7, static_shared: 16, ..Usage::default() };
         for (ptx, target, expected) in [
             ("text", Target::Sm90, 1),
@@ -345,10 +357,10 @@ ptxas info    : Used 10 registers, used 0 barriers
             assert_eq!(assembled, Assembled { usage, cubin: ptx.into() });
             assert_eq!(runs(), expected, "{ptx} for {target}");
         }
-        let newer = fake(folder.path(), "two").cached(cache).unwrap();
+        let newer = fake(folder.path(), "two", REPORTED).cached(cache).unwrap();
         newer.cubin("k", "text", Target::Sm90).unwrap();
         assert_eq!(runs(), 4, "another version of the assembler");
-        fake(folder.path(), "two").assemble("k", "text", Target::Sm90).unwrap();
+        fake(folder.path(), "two", REPORTED).assemble("k", "text", Target::Sm90).unwrap();
         assert_eq!(runs(), 5, "without a cache");
     }
 }

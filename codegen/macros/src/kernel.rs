@@ -46,10 +46,12 @@ pub fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
         None => quote!(::core::option::Option::None),
     };
     let (threads, min_blocks) = (option(options.threads), option(options.min_blocks));
-    let cluster = option(options.cluster);
+    let (cluster, allow_spills) = (option(options.cluster), option(options.allow_spills));
     let span = sig.ident.span();
     let options = quote_spanned! {span=>
-        ::bespoke_codegen::hooks::KernelOptions { threads: #threads, min_blocks: #min_blocks, cluster: #cluster }
+        ::bespoke_codegen::hooks::KernelOptions {
+            threads: #threads, min_blocks: #min_blocks, cluster: #cluster, allow_spills: #allow_spills
+        }
     };
     // Not `#[track_caller]`: the hook takes the kernel's own line, which is its name's.
     let call = quote_spanned! {span=>
@@ -71,9 +73,10 @@ struct Options {
     threads: Option<Expr>,
     min_blocks: Option<Expr>,
     cluster: Option<Expr>,
+    allow_spills: Option<Expr>,
 }
 
-/// `threads = expr, min_blocks = expr, cluster = expr`.
+/// `threads = expr, min_blocks = expr, cluster = expr, allow_spills = expr`.
 fn options(arguments: TokenStream, errors: &mut Errors) -> Options {
     let mut options = Options::default();
     let parser = syn::meta::parser(|meta| {
@@ -83,10 +86,12 @@ fn options(arguments: TokenStream, errors: &mut Errors) -> Options {
             ("min_blocks", &mut options.min_blocks)
         } else if meta.path.is_ident("cluster") {
             ("cluster", &mut options.cluster)
+        } else if meta.path.is_ident("allow_spills") {
+            ("allow_spills", &mut options.allow_spills)
         } else {
             let path = meta.path.to_token_stream();
             return Err(meta.error(format!(
-                "`#[kernel]` takes `threads = …`, `min_blocks = …` and `cluster = …`, not `{path}`"
+                "`#[kernel]` takes `threads = …`, `min_blocks = …`, `cluster = …` and `allow_spills = …`, not `{path}`"
             )));
         };
         if !meta.input.peek(Token![=]) {

@@ -55,8 +55,9 @@ use proc_macro::TokenStream;
 /// Parameters of type `Ptr<…>` and `Val<…>` are the kernel's run-time parameters; all others are
 /// compile-time and remain parameters of the function, which returns a `bespoke_codegen::Recorded`; so is `self`.
 /// `#[kernel(threads = N)]` fixes the number of threads of a CTA; `N` is a `u32` over the compile-time
-/// parameters. So are `min_blocks = N`, the CTAs that a multiprocessor should hold at a time, and
-/// `cluster = N`, the CTAs along x that form a cluster (sm_90).
+/// parameters. So are `min_blocks = N`, the CTAs that a multiprocessor should hold at a time, `cluster = N`, the
+/// CTAs along x that form a cluster (sm_90), and `allow_spills = N`, the bytes of stack a thread that the assembler may
+/// spill registers to: without it a spill is an error wherever `ptxas` runs, and a warning when the driver assembles.
 #[proc_macro_attribute]
 pub fn kernel(arguments: TokenStream, item: TokenStream) -> TokenStream {
     kernel::expand(arguments.into(), item.into()).into()

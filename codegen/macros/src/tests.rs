@@ -86,6 +86,7 @@ fn a_kernel_keeps_its_compile_time_parameters() {
                         threads: Some(32 * s.warps),
                         min_blocks: None,
                         cluster: None,
+                        allow_spills: None,
                     },
                     || {
                         let x: Ptr<Global, f32> = hooks::parameter("x");
@@ -484,7 +485,7 @@ fn kernel_signatures() {
     let source =
         "pub const unsafe extern \"C\" fn f(&self, (a, b): Val<u32>, w: Ptr<impl Space, u8>) -> u32 {}";
     expect![[r#"
-        `#[kernel]` takes `threads = …`, `min_blocks = …` and `cluster = …`, not `warps`
+        `#[kernel]` takes `threads = …`, `min_blocks = …`, `cluster = …` and `allow_spills = …`, not `warps`
         a recorded function cannot be `const`: recording it has an effect
         a recorded function has no ABI: remove `extern`
         a recorded function cannot be `unsafe`: recording it touches no memory

@@ -39,11 +39,19 @@ pub(crate) struct Recorder {
     pub block: Block,
     /// How many run-time branches and loops enclose the present point.
     pub depth: u32,
-    /// Call sites of the `#[device]` functions that enclose the present point.
-    pub calls: Vec<Option<Loc>>,
+    /// Calls of the `#[device]` functions that enclose the present point, outermost first.
+    pub calls: Vec<Call>,
     /// Blocks with an edge from a block that is itself reached.
     reached: EntitySet<Block>,
     locs: HashMap<SourceLoc, Loc>,
+}
+
+/// A `#[device]` function being inlined.
+pub(crate) struct Call {
+    /// Its name.
+    pub function: &'static str,
+    /// Where it was called.
+    pub site: Loc,
 }
 
 thread_local! {
@@ -83,11 +91,17 @@ impl Recorder {
     }
 
     pub fn loc(&mut self, site: Site) -> Loc {
+        let call = self.calls.last();
+        // A function that is passed as a value is called by the standard library, whose lines nobody has at hand.
+        if let Some(call) = call.filter(|_| site.file().starts_with("/rustc/")) {
+            return call.site;
+        }
         let loc = SourceLoc {
             file: site.file().replace('\\', "/"),
             line: site.line(),
             column: site.column(),
-            inlined_at: self.calls.last().copied().flatten(),
+            function: call.map(|call| call.function.to_owned()),
+            inlined_at: call.map(|call| call.site),
         };
         if let Some(&known) = self.locs.get(&loc) {
             return known;
@@ -203,6 +217,8 @@ pub struct KernelOptions {
     pub min_blocks: Option<u32>,
     /// CTAs along x that form a cluster (sm_90).
     pub cluster: Option<u32>,
+    /// Bytes of stack a thread that the assembler may spill registers to; none if not given.
+    pub allow_spills: Option<u32>,
 }
 
 struct Reset(Option<Recorder>);
@@ -221,6 +237,7 @@ pub fn record_kernel(name: &str, options: KernelOptions, body: impl FnOnce()) ->
     recorder.func.threads = options.threads;
     recorder.func.min_blocks = options.min_blocks;
     recorder.func.cluster = options.cluster;
+    recorder.func.allow_spills = options.allow_spills.unwrap_or(0);
     let reset = Reset(RECORDER.replace(Some(recorder)));
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
     let recorded = RECORDER.take().expect("the recorder stays for the whole body");

@@ -16,7 +16,9 @@ pub struct SourceLoc {
     pub line: u32,
     /// Column, from 1.
     pub column: u32,
-    /// Where the `#[device]` function that contains this place was called, if it was inlined.
+    /// The `#[device]` function that contains this place, if it was inlined and its name is known.
+    pub function: Option<String>,
+    /// Where that function was called, if it was inlined.
     pub inlined_at: Option<Loc>,
 }
 
@@ -106,6 +108,8 @@ pub struct Function {
     /// CTAs along x that form a cluster: they run at the same time and see each other's shared memory
     /// (`.reqnctapercluster`). The grid is a multiple of it.
     pub cluster: Option<u32>,
+    /// Bytes of stack a thread that an assembler may spill registers to without that being an error.
+    pub allow_spills: u32,
     /// Static shared memory.
     pub shared: PrimaryMap<SharedVar, Shared>,
     /// Source locations.
@@ -126,6 +130,7 @@ impl Function {
             threads: None,
             min_blocks: None,
             cluster: None,
+            allow_spills: 0,
             shared: PrimaryMap::new(),
             locs: PrimaryMap::new(),
             layout: Vec::new(),

@@ -64,6 +64,7 @@ struct Kernel {
     threads: Option<u32>,
     min_blocks: Option<u32>,
     cluster: Option<u32>,
+    allow_spills: u32,
     shared: Vec<Shared>,
     blocks: Vec<BlockText>,
 }
@@ -99,6 +100,7 @@ impl Parser {
         let min_blocks =
             if self.eat_word("min_blocks") { Some(self.parsed("a number of CTAs")?) } else { None };
         let cluster = if self.eat_word("cluster") { Some(self.parsed("a number of CTAs")?) } else { None };
+        let allow_spills = if self.eat_word("allow_spills") { self.parsed("a number of bytes")? } else { 0 };
         self.punct('{')?;
         self.newline()?;
         let mut shared = Vec::new();
@@ -115,7 +117,7 @@ impl Parser {
         if self.kind() != &Kind::End {
             return Err(self.error("expected nothing after the kernel's closing brace"));
         }
-        Ok(Kernel { name, params, threads, min_blocks, cluster, shared, blocks })
+        Ok(Kernel { name, params, threads, min_blocks, cluster, allow_spills, shared, blocks })
     }
 
     fn kernel_params(&mut self) -> Result<Vec<Param>, ParseError> {
@@ -238,7 +240,8 @@ impl Parser {
             let line = self.parsed("a line")?;
             self.punct(':')?;
             let column = self.parsed("a column")?;
-            locs.push(SourceLoc { file, line, column, inlined_at: None });
+            let function = if self.eat_word("in") { Some(self.word("a function's name")?) } else { None };
+            locs.push(SourceLoc { file, line, column, function, inlined_at: None });
             if !self.eat('<') {
                 return Ok(locs);
             }

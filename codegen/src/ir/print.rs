@@ -5,7 +5,7 @@
 //!   shared0 = f32 x 32 align 16
 //! block0:
 //!   v0 = param.global 0 @ "kernels/gemv.rs":12:5
-//!   v1, v2 = load.u32 x2 nc v0 + 16 @ "dsl/lib.rs":3:9 < "kernels/gemv.rs":14:20
+//!   v1, v2 = load.u32 x2 nc v0 + 16 @ "dsl/lib.rs":3:9 in row < "kernels/gemv.rs":14:20
 //!   jump block1(v1)
 //! block1(v3: u32):
 //!   return
@@ -13,8 +13,8 @@
 //! ```
 //!
 //! An instruction is its results, the operation with its type after a dot, the operation's modifiers separated by
-//! blanks, the operands separated by commas, and after `@` its source location; `<` precedes the place that the
-//! one before it was inlined at. A float constant that is finite prints as the shortest decimal that reads back
+//! blanks, the operands separated by commas, and after `@` its source location; `in` precedes the name of
+//! the function that was inlined, and `<` the place that it was inlined at. A float constant that is finite prints as the shortest decimal that reads back
 //! to the same bits, any other as its bits in hexadecimal. A comment runs from `;` to the end of its line.
 
 use std::fmt::{self, Display, Formatter, Write};
@@ -39,7 +39,7 @@ pub fn instruction(function: &Function, inst: Inst) -> impl Display + '_ {
     from_fn(move |f| Printer { function, locs: false }.inst(f, inst))
 }
 
-/// A source location with the chain of places that it was inlined at, as `"file":line:column < …`.
+/// A source location with the chain of places that it was inlined at, as `"file":line:column in function < …`.
 pub fn location(function: &Function, loc: Loc) -> impl Display + '_ {
     from_fn(move |f| {
         let mut next = Some(loc);
@@ -47,6 +47,9 @@ pub fn location(function: &Function, loc: Loc) -> impl Display + '_ {
             let place = &function.locs[loc];
             quoted(f, &place.file)?;
             write!(f, ":{}:{}", place.line, place.column)?;
+            if let Some(function) = &place.function {
+                write!(f, " in {function}")?;
+            }
             next = place.inlined_at;
             if next.is_some() {
                 f.write_str(" < ")?;
@@ -240,6 +243,9 @@ impl Printer<'_> {
         }
         if let Some(blocks) = function.cluster {
             write!(f, " cluster {blocks}")?;
+        }
+        if function.allow_spills > 0 {
+            write!(f, " allow_spills {}", function.allow_spills)?;
         }
         f.write_str(" {\n")?;
         for (var, shared) in function.shared.iter() {

@@ -10,6 +10,7 @@
 
 mod asynchronous;
 mod inst;
+mod lines;
 mod matrix;
 mod memory;
 mod moves;

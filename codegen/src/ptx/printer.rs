@@ -5,11 +5,12 @@ use std::fmt::Write;
 
 use cranelift_entity::SecondaryMap;
 
+use super::lines::{INLINED_AT, Lines, inlined};
 use super::moves::{Move, sequence};
 use super::operand::{Class, Register, bits, immediate, immediate_allowed};
 use super::requirement::{Unsupported, requirement};
 use super::target::{IsaVersion, Target};
-use crate::ir::{Block, BlockCall, Function, InstData, Loc, Op, Type, Value};
+use crate::ir::{Block, BlockCall, Function, InstData, Op, Type, Value};
 
 /// Prints `function`, which the verifier accepts, as a PTX module for `target`.
 ///
@@ -39,6 +40,9 @@ fn check(function: &Function, target: Target) -> Result<IsaVersion, Unsupported>
     for &block in &function.layout {
         for &inst in &function.block(block).insts {
             let data = function.inst(inst);
+            if data.loc.is_some_and(|loc| inlined(function, loc).is_some()) {
+                isa = isa.max(INLINED_AT);
+            }
             let source = data.args.first().map(|&arg| function.value_type(arg));
             let Some(needed) = requirement(data, source) else { continue };
             if needed.target > target {
@@ -64,9 +68,7 @@ pub(super) struct Printer<'a> {
     pub text: String,
     registers: SecondaryMap<Value, Option<Register>>,
     counts: HashMap<Class, u32>,
-    /// Source files in the order of their numbers, from 1.
-    files: Vec<&'a str>,
-    place: Option<(usize, u32, u32)>,
+    lines: Lines<'a>,
     pub dynamic_shared: bool,
     /// Edges that have a label of their own so far.
     edges: u32,
@@ -89,8 +91,7 @@ impl<'a> Printer<'a> {
             text: String::new(),
             registers: SecondaryMap::new(),
             counts: HashMap::new(),
-            files: Vec::new(),
-            place: None,
+            lines: Lines::default(),
             dynamic_shared: false,
             edges: 0,
             used,
@@ -143,23 +144,6 @@ impl<'a> Printer<'a> {
         let _ = writeln!(self.text, "\t{text}");
     }
 
-    fn locate(&mut self, loc: Option<Loc>) {
-        let Some(loc) = loc else { return };
-        let at = &self.function.locs[loc];
-        let file = match self.files.iter().position(|&file| file == at.file) {
-            Some(index) => index + 1,
-            None => {
-                self.files.push(&at.file);
-                self.files.len()
-            }
-        };
-        let place = (file, at.line, at.column);
-        if self.place != Some(place) {
-            self.place = Some(place);
-            self.line(format_args!(".loc {} {} {}", place.0, place.1, place.2));
-        }
-    }
-
     fn body(&mut self) {
         let function = self.function;
         for (index, &block) in function.layout.iter().enumerate() {
@@ -172,7 +156,9 @@ impl<'a> Printer<'a> {
                 if matches!(data.op, Op::Const(_)) {
                     continue;
                 }
-                self.locate(data.loc);
+                if let Some(loc) = data.loc {
+                    self.lines.locate(function, loc, &mut self.text);
+                }
                 match data.op {
                     Op::Jump => self.jump(&data.dests[0], next),
                     Op::Branch => self.branch(data, next),
@@ -261,6 +247,9 @@ impl<'a> Printer<'a> {
             line(format_args!(".extern .shared .align 128 .b8 dynamic_shared[];"));
             line(format_args!(""));
         }
+        if function.allow_spills > 0 {
+            line(format_args!("{}{} bytes of stack", crate::ptxas::ALLOWED, function.allow_spills));
+        }
         line(format_args!(".visible .entry {}(", function.name));
         for (index, param) in function.params.iter().enumerate() {
             let comma = if index + 1 < function.params.len() { "," } else { "" };
@@ -294,12 +283,7 @@ impl<'a> Printer<'a> {
         }
         out.push_str(&self.text);
         out.push_str("}\n");
-        if !self.files.is_empty() {
-            out.push('\n');
-        }
-        for (index, file) in self.files.iter().enumerate() {
-            let _ = writeln!(out, ".file {} \"{file}\"", index + 1);
-        }
+        self.lines.write_tables(&mut out);
         out
     }
 }

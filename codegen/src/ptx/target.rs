@@ -43,6 +43,11 @@ impl Target {
         }
     }
 
+    /// The compute capability, major and minor: 8 and 0 for sm_80.
+    pub fn compute(self) -> (u32, u32) {
+        (self.number() / 10, self.number() % 10)
+    }
+
     /// The newest target whose PTX runs on a device of compute capability `major.minor`, if any does: PTX runs on
     /// every later device.
     pub fn for_device(major: u32, minor: u32) -> Option<Target> {

@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use super::exit::Exit;
 use super::slot::Slot;
-use crate::dsl::record::{fail, with};
+use crate::dsl::record::{Call, fail, with};
 
 /// Calls of `#[device]` functions within each other.
 const DEEPEST: usize = 128;
@@ -13,10 +13,10 @@ const DEEPEST: usize = 128;
 pub struct InlinedScope(());
 
 /// Enters a `#[device]` function called at `site`.
-pub fn enter_device(name: &'static str, site: &'static Location<'static>) -> InlinedScope {
+pub fn enter_device(function: &'static str, site: &'static Location<'static>) -> InlinedScope {
     let depth = with(|r| {
-        let loc = r.loc(site);
-        r.calls.push(Some(loc));
+        let call = Call { function, site: r.loc(site) };
+        r.calls.push(call);
         r.calls.len()
     });
     if depth > DEEPEST {
@@ -24,7 +24,7 @@ pub fn enter_device(name: &'static str, site: &'static Location<'static>) -> Inl
         fail(
             site,
             format!(
-                "`{name}` is called inside of more than {DEEPEST} calls: a `#[device]` function is inlined where it is \
+                "`{function}` is called inside of more than {DEEPEST} calls: a `#[device]` function is inlined where it is \
                  called, so a recursion must end on a compile-time condition"
             ),
         );

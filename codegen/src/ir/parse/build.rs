@@ -12,6 +12,7 @@ pub(super) fn function(kernel: Kernel) -> Result<Function, ParseError> {
     function.threads = kernel.threads;
     function.min_blocks = kernel.min_blocks;
     function.cluster = kernel.cluster;
+    function.allow_spills = kernel.allow_spills;
     for shared in &kernel.shared {
         function.shared.push(shared.clone());
     }

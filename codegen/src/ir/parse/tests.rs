@@ -118,6 +118,7 @@ fn function_of(op: Op, ty: Type) -> Option<Function> {
     function.threads = Some(64);
     function.min_blocks = Some(2);
     function.cluster = Some(4);
+    function.allow_spills = 16;
     function.shared.push(Shared { element: Type::F32, count: 4, align: 16 });
     let blocks: Vec<Block> = (0..3).map(|_| function.create_block()).collect();
     function.layout = vec![blocks[0], blocks[2], blocks[1]];
@@ -131,12 +132,18 @@ fn function_of(op: Op, ty: Type) -> Option<Function> {
         Expect::Offset => Type::I64,
     });
     let args: Vec<Value> = types.map(|ty| function.append_block_param(blocks[1], ty)).collect();
-    let outer =
-        function.locs.push(SourceLoc { file: "a b\"\\.rs".into(), line: 7, column: 1, inlined_at: None });
+    let outer = function.locs.push(SourceLoc {
+        file: "a b\"\\.rs".into(),
+        line: 7,
+        column: 1,
+        function: None,
+        inlined_at: None,
+    });
     let loc = function.locs.push(SourceLoc {
         file: "dsl.rs".into(),
         line: 12,
         column: 40,
+        function: Some("inlined".into()),
         inlined_at: Some(outer),
     });
     let to = |block: usize, args: &[Value]| BlockCall { block: blocks[block], args: args.to_vec() };

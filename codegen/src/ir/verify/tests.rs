@@ -192,7 +192,13 @@ fn broken_arenas() {
     });
     assert_eq!(typed, "block0: `jump block1`: the operation has no type but is given f32");
     let loc = broken(|f| {
-        let place = super::super::SourceLoc { file: "a.rs".into(), line: 1, column: 1, inlined_at: None };
+        let place = super::super::SourceLoc {
+            file: "a.rs".into(),
+            line: 1,
+            column: 1,
+            function: None,
+            inlined_at: None,
+        };
         let loc = f.locs.push(place);
         f.locs[loc].inlined_at = Some(loc);
     });
