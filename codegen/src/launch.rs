@@ -77,6 +77,8 @@ pub struct KernelSource {
     pub target: Target,
     /// The module's text.
     pub ptx: &'static str,
+    /// The same, assembled for devices of exactly the target's compute capability, if that was done.
+    pub cubin: Option<&'static [u8]>,
 }
 
 /// Of the same kernel for several targets, the newest that a device of compute capability `compute` (major, minor)
@@ -174,8 +176,8 @@ mod tests {
 
     #[test]
     fn a_device_gets_the_newest_kernel_that_it_runs() {
-        static OLD: KernelSource = KernelSource { name: "k", target: Target::Sm80, ptx: "" };
-        static NEW: KernelSource = KernelSource { name: "k", target: Target::Sm90, ptx: "" };
+        static OLD: KernelSource = KernelSource { name: "k", target: Target::Sm80, ptx: "", cubin: None };
+        static NEW: KernelSource = KernelSource { name: "k", target: Target::Sm90, ptx: "", cubin: None };
         let chosen = |compute| newest(&[&OLD, &NEW], compute).map(|source| source.target);
         assert_eq!(chosen((7, 5)), None);
         assert_eq!(chosen((8, 0)), Some(Target::Sm80));

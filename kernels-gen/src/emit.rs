@@ -26,21 +26,28 @@
 //! | path | contents |
 //! | --- | --- |
 //! | `sm_90/NAME.ptx` | one module a kernel, its entry point named like the file |
+//! | `sm_90/NAME.cubin` | with [`Emission::assembler`], the same as machine code |
 //! | `plans/SHAPE.sm_90.json` | the decode plan ([`crate::plan::Plan`]) |
+//! | `plans/SHAPE.sm_90.report.json` | with [`Emission::assembler`], what its kernels take ([`PlanReport`]) |
 //! | `kernels.rs` | `TARGETS`, `kernels(target)`, and a module a kernel with its launch stub |
 //! | `kernels.json` | the same as data ([`bespoke_codegen::emit::Manifest`]) |
+
+mod report;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use bespoke_codegen::emit::{self, Entry};
 use bespoke_codegen::ptx::Target;
+use bespoke_codegen::ptxas::Ptxas;
 use bespoke_codegen::{CompileError, Compiled, dsl::RecordError};
 use rayon::prelude::*;
 
 use crate::plan::{Plan, PlanParams, Sampling, Tuning};
 use crate::shape::{ModelShape, ShapeError};
 use crate::spec::KernelSpec;
+
+pub use report::{KernelReport, PlanReport};
 
 /// Why nothing was emitted.
 #[derive(Debug, thiserror::Error)]
@@ -105,6 +112,7 @@ pub struct Emission {
     targets: BTreeSet<Target>,
     extra: Vec<KernelSpec>,
     tuning: Tuning,
+    ptxas: Option<Ptxas>,
 }
 
 impl Emission {
@@ -142,22 +150,38 @@ impl Emission {
         self
     }
 
+    /// Assembles every kernel, as [`emit::Emission::assembler`] says, and writes what those of each plan take.
+    #[must_use]
+    pub fn assembler(mut self, ptxas: Ptxas) -> Emission {
+        self.ptxas = Some(ptxas);
+        self
+    }
+
     /// Writes everything below `out`, which is created; gives the kernels of each target, sorted by name.
     pub fn write(&self, out: &Path) -> Result<BTreeMap<Target, Vec<emit::Emitted>>, EmitError> {
         let mut emission = emit::Emission::new();
+        if let Some(ptxas) = &self.ptxas {
+            emission = emission.assembler(ptxas.clone());
+        }
+        let mut plans = Vec::new();
         for &target in &self.targets {
             emission = emission.target(target);
-            let specs = self.plan(target, out)?;
-            let entries: Vec<Entry> = specs.par_iter().map(|spec| entry(spec, target)).collect();
+            let planned = self.plan(target, out)?;
+            plans.extend(planned.plans);
+            let entries: Vec<Entry> = planned.specs.par_iter().map(|spec| entry(spec, target)).collect();
             emission =
                 entries.into_iter().fold(emission, |emission, entry| emission.entry_for(target, entry));
         }
-        Ok(emission.write(out)?)
+        let emitted = emission.write(out)?;
+        for plan in &plans {
+            let kernels = emitted.get(&plan.target).map_or(&[][..], Vec::as_slice);
+            write_report(out, plan, kernels)?;
+        }
+        Ok(emitted)
     }
 
-    /// Writes the plans for `target` and gives the kernels that they and [`Emission::kernel`] name: each once, sorted
-    /// by name.
-    fn plan(&self, target: Target, out: &Path) -> Result<Vec<KernelSpec>, EmitError> {
+    /// Plans for `target`, writes the plans, and gives the kernels that they and [`Emission::kernel`] name.
+    fn plan(&self, target: Target, out: &Path) -> Result<Planned, EmitError> {
         let planned = self.shapes.par_iter().map(|shape| {
             let params = PlanParams::single(shape.dimensions.context.min(PlanParams::MAX_CONTEXT));
             let plan = |params| {
@@ -169,14 +193,41 @@ impl Emission {
             let sampled = plan(params.clone().choosing(Sampling::Sampled))?;
             let plan = plan(params)?;
             let json = serde_json::to_string_pretty(&plan)?;
-            write(&out.join("plans").join(format!("{}.{target}.json", shape.name)), &json)?;
-            Ok([plan.kernels, sampled.kernels].concat())
+            write(&plan_path(out, &plan, "json"), &json)?;
+            Ok((plan, sampled.kernels))
         });
         let planned: Vec<_> = planned.collect::<Result<_, EmitError>>()?;
         let mut specs: BTreeMap<String, KernelSpec> =
             self.extra.iter().map(|spec| (spec.name(), spec.clone())).collect();
-        specs.extend(planned.into_iter().flatten().map(|kernel| (kernel.name, kernel.spec)));
-        Ok(specs.into_values().collect())
+        let kernels = planned.iter().flat_map(|(plan, sampled)| plan.kernels.iter().chain(sampled));
+        specs.extend(kernels.map(|kernel| (kernel.name.clone(), kernel.spec.clone())));
+        let plans = planned.into_iter().map(|(plan, _)| plan).collect();
+        Ok(Planned { plans, specs: specs.into_values().collect() })
+    }
+}
+
+/// Plans for a target and all of their kernels, each once, sorted by name.
+struct Planned {
+    plans: Vec<Plan>,
+    specs: Vec<KernelSpec>,
+}
+
+/// A plan's file, or one beside it.
+fn plan_path(out: &Path, plan: &Plan, extension: &str) -> PathBuf {
+    out.join("plans").join(format!("{}.{}.{extension}", plan.shape.name, plan.target))
+}
+
+/// Writes what the plan's kernels take. Where that is not known, what an earlier emission left there goes.
+fn write_report(out: &Path, plan: &Plan, kernels: &[emit::Emitted]) -> Result<(), EmitError> {
+    let path = plan_path(out, plan, "report.json");
+    match PlanReport::of(plan, kernels) {
+        Some(report) => write(&path, &serde_json::to_string_pretty(&report)?),
+        None => match std::fs::remove_file(&path) {
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                Err(EmitError::Io { path, source })
+            }
+            _ => Ok(()),
+        },
     }
 }
 
@@ -217,7 +268,7 @@ mod tests {
             builtin().into_iter().find(|file| file.name == "llama-3.2-1b").unwrap().shapes().unwrap();
         shapes.push(shapes[0].clone());
         let emission = shapes.into_iter().fold(Emission::new(), Emission::shape);
-        let specs = emission.plan(Target::Sm80, &folder).unwrap();
+        let specs = emission.plan(Target::Sm80, &folder).unwrap().specs;
         let names: Vec<String> = specs.iter().map(KernelSpec::name).collect();
         assert!(names.is_sorted_by(|a, b| a < b), "{names:?}");
         let mut plans: Vec<_> =

@@ -8,6 +8,7 @@ use crate::dsl::Recorded;
 use crate::ir::Param;
 use crate::kernel::{Compiled, Kernel};
 use crate::ptx::Target;
+use crate::ptxas::Assembled;
 
 /// How a kernel is launched, as far as that is known when it is emitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +88,7 @@ impl Entry {
                 Err(error) => return Err(EmitError::Json(serde::ser::Error::custom(error))),
             },
             compiled,
+            assembled: None,
         };
         emitted.check().map_err(|why| geometry_error(kernel, target, why))?;
         Ok(emitted)
@@ -130,6 +132,8 @@ fn check_name(name: &str) -> Result<(), EmitError> {
 pub struct Emitted {
     /// PTX and report.
     pub compiled: Compiled,
+    /// Machine code and what it takes, if an assembler was given.
+    pub assembled: Option<Assembled>,
     /// The run-time parameters.
     pub params: Vec<Param>,
     /// CTAs along x, y and z; none if the host says so at each launch.

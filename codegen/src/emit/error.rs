@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use crate::dsl::RecordError;
 use crate::kernel::CompileError;
 use crate::ptx::Target;
+use crate::ptxas::{PtxasError, Usage};
 
 /// Why nothing was emitted.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +64,26 @@ pub enum EmitError {
         kernel: String,
         /// The two targets.
         targets: [Target; 2],
+    },
+    /// The assembler refuses a kernel, or does not run.
+    #[error(transparent)]
+    Ptxas(#[from] PtxasError),
+    /// A kernel spills registers and does not allow it.
+    #[error(
+        "kernel `{kernel}` for {target} spills registers: {} bytes of stack a thread, {} bytes stored and {} loaded, where \
+         {allowed} are allowed; it uses {} registers: hold less at a time, let fewer CTAs share a multiprocessor \
+         (`min_blocks`), or allow it by `#[kernel(…, allow_spills = {})]`",
+        usage.stack, usage.spill_stores, usage.spill_loads, usage.registers, usage.stack
+    )]
+    Spills {
+        /// The kernel.
+        kernel: String,
+        /// The target.
+        target: Target,
+        /// What the assembler says.
+        usage: Usage,
+        /// Bytes of stack that the kernel allows.
+        allowed: u32,
     },
     /// A file cannot be written.
     #[error("cannot write {}: {source}", path.display())]

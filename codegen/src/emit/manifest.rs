@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::Variants;
+use super::{Emitted, Variants};
 use crate::ir::{Param, Type};
 use crate::ptx::Target;
+use crate::ptxas::Usage;
 
 /// All kernels of a folder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -71,6 +72,12 @@ pub struct ManifestModule {
     pub ptx: String,
     /// Static shared memory, in bytes.
     pub static_shared: u32,
+    /// The file with its machine code, for GPUs of exactly the target's compute capability, if it was assembled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cubin: Option<String>,
+    /// What the assembler says that it takes, if it was assembled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
 }
 
 impl Manifest {
@@ -99,15 +106,22 @@ impl ManifestKernel {
             parameter_bytes: parameters.last().map_or(0, |last| last.offset + last.bytes),
             parameters,
             constants: first.constants.clone(),
-            modules: variants
-                .iter()
-                .map(|kernel| ManifestModule {
-                    target: kernel.compiled.target,
-                    ptx: format!("{}/{}.ptx", kernel.compiled.target, kernel.compiled.name),
-                    static_shared: kernel.compiled.report.static_shared,
-                })
-                .collect(),
+            modules: variants.iter().map(|kernel| ManifestModule::of(kernel)).collect(),
         })
+    }
+}
+
+impl ManifestModule {
+    fn of(kernel: &Emitted) -> ManifestModule {
+        let target = kernel.compiled.target;
+        let file = |extension: &str| format!("{target}/{}.{extension}", kernel.compiled.name);
+        ManifestModule {
+            target,
+            ptx: file("ptx"),
+            static_shared: kernel.compiled.report.static_shared,
+            cubin: kernel.assembled.is_some().then(|| file("cubin")),
+            usage: kernel.assembled.as_ref().map(|assembled| assembled.usage),
+        }
     }
 }
 

@@ -48,6 +48,7 @@
 //! | path | contents |
 //! | --- | --- |
 //! | `sm_90/NAME.ptx` | one module a kernel, its entry point named like the file |
+//! | `sm_90/NAME.cubin` | with [`Emission::assembler`], the same as machine code for compute capability 9.0 |
 //! | `kernels.rs` | `TARGETS`, `kernels(target)`, and a module a kernel: its sources by target, its geometry, `launch` |
 //! | `kernels.json` | the same as data: [`Manifest`] |
 //!
@@ -61,6 +62,7 @@
 //! crate of its `[build-dependencies]`. So kernels in either need nothing more. A shape that is read from a file or an
 //! environment variable does: print `cargo::rerun-if-changed=FILE` or `cargo::rerun-if-env-changed=VARIABLE` for it.
 
+mod assembly;
 mod entry;
 mod error;
 mod manifest;
@@ -74,6 +76,7 @@ use rayon::prelude::*;
 
 use crate::dsl::Recorded;
 use crate::ptx::Target;
+use crate::ptxas::Ptxas;
 
 pub use entry::{Emitted, Entry, Geometry};
 pub use error::EmitError;
@@ -85,6 +88,7 @@ pub struct Emission {
     targets: BTreeSet<Target>,
     /// For one target, or for all.
     entries: Vec<(Option<Target>, Entry)>,
+    ptxas: Option<Ptxas>,
 }
 
 impl Emission {
@@ -121,6 +125,14 @@ impl Emission {
         self.target(target)
     }
 
+    /// Assembles every kernel: its machine code becomes a file and part of the generated module, what it takes of a
+    /// multiprocessor part of the manifest, and a spill that it does not allow an error.
+    #[must_use]
+    pub fn assembler(mut self, ptxas: Ptxas) -> Emission {
+        self.ptxas = Some(ptxas);
+        self
+    }
+
     /// Compiles everything, in parallel; sorted by name for each target.
     pub fn compile(&self) -> Result<BTreeMap<Target, Vec<Emitted>>, EmitError> {
         if self.targets.is_empty() {
@@ -138,7 +150,7 @@ impl Emission {
             })
             .collect();
         let compiled: Vec<Emitted> =
-            work.into_par_iter().map(|(target, entry)| entry.compile(target)).collect::<Result<_, _>>()?;
+            work.into_par_iter().map(|(target, entry)| self.emit(target, entry)).collect::<Result<_, _>>()?;
         let mut targets: BTreeMap<Target, Vec<Emitted>> =
             self.targets.iter().map(|&target| (target, Vec::new())).collect();
         for kernel in compiled {
@@ -153,6 +165,14 @@ impl Emission {
         Ok(targets)
     }
 
+    fn emit(&self, target: Target, entry: &Entry) -> Result<Emitted, EmitError> {
+        let mut emitted = entry.compile(target)?;
+        if let Some(ptxas) = &self.ptxas {
+            assembly::assemble(ptxas, &mut emitted)?;
+        }
+        Ok(emitted)
+    }
+
     /// Writes everything below `out`, which is created; gives what was compiled.
     pub fn write(&self, out: &Path) -> Result<BTreeMap<Target, Vec<Emitted>>, EmitError> {
         let targets = self.compile()?;
@@ -163,7 +183,8 @@ impl Emission {
             let folder = out.join(target.to_string());
             create(&folder)?;
             kernels.par_iter().try_for_each(|kernel| {
-                write(&folder.join(format!("{}.ptx", kernel.compiled.name)), &kernel.compiled.ptx)
+                write(&folder.join(format!("{}.ptx", kernel.compiled.name)), &kernel.compiled.ptx)?;
+                assembly::write(kernel, &folder)
             })
         })?;
         write(&out.join("kernels.rs"), &module)?;

@@ -102,12 +102,20 @@ fn source(kernel: &Emitted) -> TokenStream {
     let (source, variant) = (source_name(target), variant(target));
     let path = format!("{target}/{name}.ptx");
     let doc = format!(" For {target} and later.");
+    let cubin = match kernel.assembled {
+        Some(_) => {
+            let path = format!("{target}/{name}.cubin");
+            quote!(Some(include_bytes!(#path)))
+        }
+        None => quote!(None),
+    };
     quote! {
         #[doc = #doc]
         pub static #source: KernelSource = KernelSource {
             name: #name,
             target: Target::#variant,
             ptx: include_str!(#path),
+            cubin: #cubin,
         };
     }
 }

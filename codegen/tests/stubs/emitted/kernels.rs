@@ -44,12 +44,14 @@ pub mod blend {
         name: "blend",
         target: Target::Sm80,
         ptx: include_str!("sm_80/blend.ptx"),
+        cubin: None,
     };
     /// For sm_90 and later.
     pub static SM_90: KernelSource = KernelSource {
         name: "blend",
         target: Target::Sm90,
         ptx: include_str!("sm_90/blend.ptx"),
+        cubin: None,
     };
     /// The kernel for each of its targets, oldest first.
     pub static SOURCES: &[&KernelSource] = &[&SM_80, &SM_90];
@@ -88,12 +90,14 @@ pub mod names {
         name: "names",
         target: Target::Sm80,
         ptx: include_str!("sm_80/names.ptx"),
+        cubin: None,
     };
     /// For sm_90 and later.
     pub static SM_90: KernelSource = KernelSource {
         name: "names",
         target: Target::Sm90,
         ptx: include_str!("sm_90/names.ptx"),
+        cubin: None,
     };
     /// The kernel for each of its targets, oldest first.
     pub static SOURCES: &[&KernelSource] = &[&SM_80, &SM_90];
@@ -132,6 +136,7 @@ pub mod nothing {
         name: "nothing",
         target: Target::Sm90,
         ptx: include_str!("sm_90/nothing.ptx"),
+        cubin: None,
     };
     /// The kernel for each of its targets, oldest first.
     pub static SOURCES: &[&KernelSource] = &[&SM_90];
