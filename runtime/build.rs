@@ -2,12 +2,15 @@
 //!
 //! By default those of every shape in the repository, of the demo model and of the test fixtures; with `BESPOKE_MODEL`
 //! those of one GGUF file alone. `BESPOKE_TARGETS` names the targets, `BESPOKE_TUNE` a file of rules that `bespoke tune` wrote: the
-//! kernels are then those of a run with `--tune` and that file.
+//! kernels are then those of a run with `--tune` and that file. `BESPOKE_PTXAS` names the assembler that makes machine
+//! code of them, too.
 
 use std::env;
 use std::path::{Path, PathBuf};
 
+use bespoke_codegen::cache::Cache;
 use bespoke_codegen::ptx::Target;
+use bespoke_codegen::ptxas::{self, Ptxas};
 use bespoke_gguf::Gguf;
 use bespoke_kernels::emit::Emission;
 use bespoke_kernels::kernels::probe::ProbeShape;
@@ -22,6 +25,9 @@ const DEFAULT_TARGETS: &str = "sm_80,sm_90";
 /// binary shows what later ones do.
 const DEMO: &str = "demo/demo.gguf";
 
+/// Bytes of machine code that are kept from build to build: several times that of every built-in shape.
+const CUBIN_BYTES: u64 = 1 << 30;
+
 /// Where the fixtures' models are, from this package's folder.
 const FIXTURES: &str = "../tests/fixtures";
 
@@ -30,6 +36,7 @@ fn main() {
     println!("cargo::rerun-if-env-changed=BESPOKE_MODEL");
     println!("cargo::rerun-if-env-changed=BESPOKE_TARGETS");
     println!("cargo::rerun-if-env-changed=BESPOKE_TUNE");
+    println!("cargo::rerun-if-env-changed={}", ptxas::VARIABLE);
     if let Err(message) = emit() {
         // Cargo takes one line an error.
         println!("cargo::error={}", message.replace('\n', " "));
@@ -48,8 +55,23 @@ fn emit() -> Result<(), String> {
     if let Some(tuning) = tuning()? {
         emission = emission.tuning(tuning);
     }
+    if let Some(ptxas) = assembler(&out)? {
+        emission = emission.assembler(ptxas);
+    }
     emission.write(&out).map_err(|error| format!("cannot emit kernels: {error}"))?;
     Ok(())
+}
+
+/// The assembler, if machine code is to be built in: where one model is specialised for, and where it is asked for. By
+/// default it is not, since to assemble every shape takes a minute and makes the binary several times larger.
+fn assembler(out: &Path) -> Result<Option<Ptxas>, String> {
+    if env::var_os(ptxas::VARIABLE).is_none() && variable("BESPOKE_MODEL")?.is_none() {
+        return Ok(None);
+    }
+    let Some(ptxas) = Ptxas::find().map_err(|error| error.to_string())? else { return Ok(None) };
+    println!("cargo::rerun-if-changed={}", ptxas.path().display());
+    // A build that changes few kernels assembles few.
+    ptxas.cached(Cache::new(out.join("cubins"), CUBIN_BYTES)).map(Some).map_err(|error| error.to_string())
 }
 
 /// A variable that is set and not empty.

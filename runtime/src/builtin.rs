@@ -3,6 +3,8 @@
 use bespoke_codegen::launch::KernelSource;
 use bespoke_codegen::ptx::Target;
 
+use crate::device::Source;
+
 /// What `build.rs` emitted: for every target a module with all kernels and a typed launch stub for each.
 pub mod generated {
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
@@ -10,9 +12,12 @@ pub mod generated {
 
 /// The PTX of the kernel `name`, if it was built in for `target`.
 pub fn ptx(target: Target, name: &str) -> Option<&'static str> {
-    let kernels = kernels(target);
-    let index = kernels.binary_search_by(|kernel| kernel.name.cmp(name)).ok()?;
-    Some(kernels[index].ptx)
+    Some(kernel(target, name)?.ptx)
+}
+
+/// What to load the kernel `name` from: what was built in, machine code included, or else the text that was made of it.
+pub fn source<'a>(target: Target, name: &'a str, ptx: &'a str) -> Source<'a> {
+    kernel(target, name).map_or_else(|| Source::ptx(name, ptx), Source::from)
 }
 
 /// The targets that kernels were built in for, oldest first.
@@ -23,6 +28,17 @@ pub fn targets() -> &'static [Target] {
 /// How many kernels were built in for `target`.
 pub fn kernel_count(target: Target) -> usize {
     kernels(target).len()
+}
+
+/// How many of them were built in as machine code, too.
+pub fn cubin_count(target: Target) -> usize {
+    kernels(target).iter().filter(|kernel| kernel.cubin.is_some()).count()
+}
+
+fn kernel(target: Target, name: &str) -> Option<&'static KernelSource> {
+    let kernels = kernels(target);
+    let index = kernels.binary_search_by(|kernel| kernel.name.cmp(name)).ok()?;
+    Some(kernels[index])
 }
 
 fn kernels(target: Target) -> &'static [&'static KernelSource] {

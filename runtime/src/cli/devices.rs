@@ -45,12 +45,37 @@ pub fn execute(_: &DevicesArgs) -> miette::Result<()> {
             println!("  help: {advice}");
         }
     }
-    let built: Vec<String> = builtin::targets()
-        .iter()
-        .map(|&target| format!("{target} ({} kernels)", builtin::kernel_count(target)))
-        .collect();
+    let built: Vec<String> = builtin::targets().iter().map(|&target| built_in(target)).collect();
     println!("\nbuilt in: {}", built.join(", "));
+    println!("{}", cached());
     Ok(())
+}
+
+/// What was built in for a target.
+fn built_in(target: Target) -> String {
+    let (kernels, cubins) = (builtin::kernel_count(target), builtin::cubin_count(target));
+    match cubins {
+        0 => format!("{target} ({kernels} kernels)"),
+        cubins if cubins == kernels => format!("{target} ({kernels} kernels, with machine code)"),
+        cubins => format!("{target} ({kernels} kernels, {cubins} with machine code)"),
+    }
+}
+
+/// Where the driver's machine code is kept, and how much of it there is.
+fn cached() -> String {
+    let Some(cache) = device::cache() else {
+        return format!(
+            "no cache of machine code: {} says so, or there is no home folder",
+            device::CACHE_VARIABLE
+        );
+    };
+    let folder = cache.folder().display();
+    match cache.holds() {
+        Ok(holds) => {
+            format!("cache of machine code: {folder} ({} kernels, {})", holds.entries, Bytes(holds.bytes))
+        }
+        Err(error) => format!("cache of machine code: {folder}: {error}"),
+    }
 }
 
 fn row(info: &DeviceInfo) -> [String; 10] {

@@ -10,7 +10,7 @@ use miette::{IntoDiagnostic, WrapErr};
 use super::progress::Progress;
 use super::rules::RulesArgs;
 use crate::demo;
-use crate::device::{self, Checks, Opened, Selector};
+use crate::device::{self, Checks, Kind, Opened, Selector};
 use crate::engine::{Engine, EngineError, EngineOptions, SamplingParams};
 
 /// Where to run, and how closely to look.
@@ -64,7 +64,7 @@ pub struct DecodeArgs {
     /// Launch every kernel by itself instead of replaying a captured graph
     #[arg(long)]
     pub eager: bool,
-    /// Fail if a kernel is not built into this binary, instead of making it now
+    /// Fail if a kernel's PTX is not built into this binary, instead of making it now
     #[arg(long)]
     pub no_jit: bool,
     /// How work is divided.
@@ -165,6 +165,10 @@ fn report_times(engine: &Engine, opening: Duration) {
     let times = engine.load_times();
     let kernels = engine.kernels();
     let made = format!("planning, {} kernels found, {} made", kernels.built_in, kernels.specialised);
+    let loaded = match engine.device().info().kind {
+        Kind::Emulator => "reading them".to_owned(),
+        Kind::Cuda { .. } => format!("loading their machine code: {}", engine.origins()),
+    };
     let weights = format!(
         "weights: repacking {:.3} s beside uploading {:.3} s",
         times.repack.as_secs_f64(),
@@ -173,7 +177,7 @@ fn report_times(engine: &Engine, opening: Duration) {
     for (what, time) in [
         ("opening the device", opening),
         (made.as_str(), times.specialise),
-        ("assembling them: the driver's JIT or its cache", times.assemble),
+        (loaded.as_str(), times.assemble),
         ("allocating", times.allocate),
         (weights.as_str(), times.weights),
         ("binding launches and capturing the graph", times.capture),

@@ -10,8 +10,10 @@ use miette::IntoDiagnostic;
 use super::model;
 use super::rules::RulesArgs;
 use crate::device::Bytes;
+use crate::ptxas::Ptxas;
 
-/// Write a model's kernels as PTX, its decode plan and a Rust module with launch stubs
+/// Write a model's kernels as PTX (and machine code, if there is a ptxas), its decode plan and a Rust module with
+/// launch stubs
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
   bespoke specialize llama-3.1-8b --target sm_90 --out kernels
@@ -39,20 +41,29 @@ pub fn execute(args: &SpecializeArgs) -> miette::Result<()> {
         args.rules.warn_if_for_others(&tuning, *target);
     }
     let start = Instant::now();
-    let emission = args
+    let mut emission = args
         .targets
         .iter()
         .fold(Emission::new().shape(shape).tuning(tuning), |emission, target| emission.target(*target));
+    let ptxas = Ptxas::find().into_diagnostic()?;
+    let extensions = if ptxas.is_some() { &["ptx", "cubin"][..] } else { &["ptx"] };
+    if let Some(ptxas) = &ptxas {
+        emission = emission.assembler(ptxas.clone());
+    }
     let emitted = emission.write(&args.out).into_diagnostic()?;
     let seconds = start.elapsed().as_secs_f64();
     let kernels = || emitted.values().flatten();
     for kernel in kernels() {
         let compiled = &kernel.compiled;
-        let path = args.out.join(compiled.target.to_string()).join(format!("{}.ptx", compiled.name));
-        println!("{}", path.display());
+        for extension in extensions {
+            let file = format!("{}.{extension}", compiled.name);
+            println!("{}", args.out.join(compiled.target.to_string()).join(file).display());
+        }
     }
     for target in emitted.keys() {
-        println!("{}", args.out.join("plans").join(format!("{name}.{target}.json")).display());
+        for extension in if ptxas.is_some() { &["json", "report.json"][..] } else { &["json"] } {
+            println!("{}", args.out.join("plans").join(format!("{name}.{target}.{extension}")).display());
+        }
     }
     for file in ["kernels.rs", "kernels.json"] {
         println!("{}", args.out.join(file).display());

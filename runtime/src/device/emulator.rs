@@ -9,7 +9,7 @@ use bespoke_emulator as emulator;
 use super::entries::entries;
 use super::{
     Address, Allocation, Checks, Device, DeviceInfo, Error, GraphReport, HostMemory, HostVisible, Journal,
-    Kernel, Kind, Launch, MemoryInfo, Module, Result, Sequence, assembly,
+    Kernel, Kind, Launch, MemoryInfo, Module, Result, Sequence, Source, assembly,
 };
 
 /// Kernels are generated for the target that the emulator stands in for: sm_90 has every instruction they use.
@@ -165,14 +165,14 @@ impl Device for EmulatorDevice {
         self.state.memory.fill(to.0, bytes, value).map_err(access)
     }
 
-    fn load(&self, name: &str, ptx: &str) -> Result<Module> {
+    fn load_source(&self, &Source { name, ptx, .. }: &Source<'_>) -> Result<Module> {
         let refused = |message: String| Error::Assembly { module: name.to_owned(), message, help: None };
         let parsed = emulator::Module::parse(ptx).map_err(|error| refused(parse_message(&error, ptx)))?;
         let parsed = Arc::new(parsed);
         if let Some(journal) = &self.state.journal {
             journal.loaded(parsed.kernels().map(emulator::Kernel::name), ptx);
         }
-        let mut module = Module::new(name, String::new());
+        let mut module = Module::new(name, String::new(), None);
         for entry in entries(ptx).map_err(refused)? {
             let position = parsed.kernels().position(|kernel| kernel.name() == entry.name);
             let Some(position) = position else {

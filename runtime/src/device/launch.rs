@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::entries::Entry;
-use super::{Error, Result};
+use super::{Error, Origin, Result};
 
 /// Threads a block may have on every target of the project, and in x, y, z; then blocks a grid may have in x, y, z
 /// (CUDA C++ Programming Guide, technical specifications).
@@ -35,6 +35,7 @@ struct KernelInner {
     module: Arc<str>,
     entry: Entry,
     resources: Option<Resources>,
+    origin: Option<Origin>,
     /// The device's own handle.
     handle: Box<dyn Any + Send + Sync>,
 }
@@ -60,6 +61,11 @@ impl Kernel {
         self.0.resources
     }
 
+    /// Where its machine code came from; none where there is no machine.
+    pub fn origin(&self) -> Option<Origin> {
+        self.0.origin
+    }
+
     /// The device's handle, if it is of the type `T`.
     pub(super) fn handle<T: 'static>(&self) -> Option<&T> {
         self.0.handle.downcast_ref()
@@ -72,22 +78,24 @@ impl fmt::Debug for Kernel {
     }
 }
 
-/// A loaded module: PTX that the device has assembled.
+/// A loaded module: PTX that the device can run.
 #[derive(Clone, Debug)]
 pub struct Module {
     name: Arc<str>,
     kernels: BTreeMap<String, Kernel>,
     log: String,
+    origin: Option<Origin>,
 }
 
 impl Module {
-    pub(super) fn new(name: &str, log: String) -> Module {
-        Module { name: name.into(), kernels: BTreeMap::new(), log }
+    pub(super) fn new(name: &str, log: String, origin: Option<Origin>) -> Module {
+        Module { name: name.into(), kernels: BTreeMap::new(), log, origin }
     }
 
     pub(super) fn add(&mut self, entry: Entry, resources: Option<Resources>, handle: impl Any + Send + Sync) {
         let name = entry.name.clone();
-        let inner = KernelInner { module: self.name.clone(), entry, resources, handle: Box::new(handle) };
+        let (module, origin) = (self.name.clone(), self.origin);
+        let inner = KernelInner { module, entry, resources, origin, handle: Box::new(handle) };
         self.kernels.insert(name, Kernel(Arc::new(inner)));
     }
 

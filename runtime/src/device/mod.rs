@@ -57,6 +57,7 @@ mod cuda;
 mod emulator;
 mod entries;
 mod error;
+mod images;
 mod journal;
 mod launch;
 mod selector;
@@ -73,6 +74,7 @@ pub use emulator::checking;
 pub(crate) use emulator::with as emulator_with;
 pub use entries::{Entry, Parameter};
 pub use error::{DriverFailure, Error};
+pub use images::{CACHE_VARIABLE, MachineCode, Origin, Source, cache};
 pub use journal::{Entries, Journal};
 pub use launch::{GraphReport, Kernel, Launch, Module, Resources, Sequence};
 pub use selector::{Opened, Selector, SelectorError, list, open, open_with};
@@ -258,8 +260,13 @@ pub trait Device: Send + Sync {
     /// Sets `bytes` bytes of device or host-visible memory to `value`, after all work enqueued so far. Does not wait.
     fn fill(&self, to: Address, bytes: u64, value: u8) -> Result<()>;
 
-    /// Assembles PTX. `name` stands for the text in messages.
-    fn load(&self, name: &str, ptx: &str) -> Result<Module>;
+    /// Loads a module: from its machine code if the device takes that, else from its PTX.
+    fn load_source(&self, source: &Source<'_>) -> Result<Module>;
+
+    /// Loads a module from its PTX alone. `name` stands for the text in messages.
+    fn load(&self, name: &str, ptx: &str) -> Result<Module> {
+        self.load_source(&Source::ptx(name, ptx))
+    }
 
     /// Binds launches of this device's kernels, checking each against its kernel and the device.
     fn sequence(&self, launches: Vec<Launch>) -> Result<Box<dyn Sequence>>;

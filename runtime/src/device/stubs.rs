@@ -102,7 +102,7 @@ impl Kernels<'_> {
         if let Some((_, kernel)) = self.loaded.iter().find(|(known, _)| std::ptr::eq(*known, source)) {
             return Ok(kernel.clone());
         }
-        let kernel = self.device.load(source.name, source.ptx)?.kernel(source.name)?;
+        let kernel = self.device.load_source(&source.into())?.kernel(source.name)?;
         self.loaded.push((source, kernel.clone()));
         Ok(kernel)
     }

@@ -25,7 +25,7 @@ pub fn read_bandwidth(device: &dyn Device) -> Result<f64, EngineError> {
     let spec = KernelSpec::ReadProbe(ProbeShape::default());
     let (target, name) = (target_for(device)?, spec.name());
     let module = match builtin::ptx(target, &name) {
-        Some(text) => device.load(&name, text)?,
+        Some(text) => device.load_source(&builtin::source(target, &name, text))?,
         None => {
             let made = bespoke_kernels::emit::compile(std::slice::from_ref(&spec), target)?;
             device.load(&name, &made[0].compiled.ptx)?

@@ -2,16 +2,18 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use bespoke_codegen::ptx::Target;
 use bespoke_kernels::emit;
 use bespoke_kernels::plan::{Plan, PlanKernel};
 use rayon::prelude::*;
+use serde::Serialize;
 
 use super::{EngineError, EngineOptions};
 use crate::builtin;
-use crate::device::{self, Device, Kernel};
+use crate::device::{self, Device, Kernel, Origin};
 
 /// Where the kernels came from.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +81,68 @@ pub(super) fn texts(kernels: &[&PlanKernel], target: Target) -> Result<Vec<Text>
     Ok(kernels.iter().map(|kernel| (kernel.name.clone(), text(&kernel.name))).collect())
 }
 
-/// Loads kernels into the device, several at a time: the driver's assembler takes most of the time.
-pub(super) fn assemble(device: &dyn Device, texts: &[Text]) -> Result<Vec<Kernel>, device::Error> {
-    texts.par_iter().map(|(name, text)| device.load(name, text)?.kernel(name)).collect()
+/// Loads kernels into the device, several at a time: where they have to be assembled, that takes most of the time.
+pub(super) fn load(
+    device: &dyn Device,
+    target: Target,
+    texts: &[Text],
+) -> Result<Vec<Kernel>, device::Error> {
+    let load = |(name, text): &Text| device.load_source(&builtin::source(target, name, text))?.kernel(name);
+    texts.par_iter().map(load).collect()
+}
+
+/// Where the machine code of a plan's kernels came from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Origins {
+    /// Kernels assembled when the binary was built.
+    pub embedded: usize,
+    /// Kernels that the driver assembled for an earlier process.
+    pub cached: usize,
+    /// Kernels that the driver assembled for this one.
+    pub assembled: usize,
+}
+
+impl Origins {
+    pub(super) fn of(kernels: &[Kernel]) -> Origins {
+        let mut origins = Origins::default();
+        for origin in kernels.iter().filter_map(Kernel::origin) {
+            match origin {
+                Origin::Embedded => origins.embedded += 1,
+                Origin::Cached => origins.cached += 1,
+                Origin::Assembled => origins.assembled += 1,
+            }
+        }
+        origins
+    }
+}
+
+impl fmt::Display for Origins {
+    /// In words: `3 from the binary, 7 from the cache, 1 assembled by the driver`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [
+            (self.embedded, "from the binary"),
+            (self.cached, "from the cache"),
+            (self.assembled, "assembled by the driver"),
+        ];
+        let parts: Vec<String> = parts
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, origin)| format!("{count} {origin}"))
+            .collect();
+        f.write_str(if parts.is_empty() { "none" } else { "" })?;
+        f.write_str(&parts.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn origins_in_words() {
+        let words = |embedded, cached, assembled| Origins { embedded, cached, assembled }.to_string();
+        assert_eq!(words(0, 0, 0), "none");
+        assert_eq!(words(11, 0, 0), "11 from the binary");
+        assert_eq!(words(3, 7, 1), "3 from the binary, 7 from the cache, 1 assembled by the driver");
+    }
 }

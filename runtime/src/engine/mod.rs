@@ -30,7 +30,7 @@ use crate::device::{self, Address, Device, GraphReport, Kernel, Sequence};
 use bind::Memory;
 pub use ceiling::read_bandwidth;
 pub use error::{DoesNotFit, EngineError};
-pub use kernels::KernelSource;
+pub use kernels::{KernelSource, Origins};
 pub use needs::MemoryNeeds;
 pub use queue::{AHEAD, Place, Steps, Tokens};
 pub use roofline::{Matrix, MatrixRate};
@@ -62,7 +62,7 @@ pub const DEFAULT_CONTEXT: u32 = 4096;
 pub struct LoadTimes {
     /// Planning and specialising or finding kernels.
     pub specialise: Duration,
-    /// Loading PTX into the device: the driver's JIT.
+    /// Loading kernels into the device, and assembling those of which there is no machine code.
     pub assemble: Duration,
     /// Allocating the plan's buffers.
     pub allocate: Duration,
@@ -125,7 +125,7 @@ impl Engine {
         times.specialise = start.elapsed();
 
         let start = Instant::now();
-        let loaded = kernels::assemble(&*device, &sources.texts)?;
+        let loaded = kernels::load(&*device, target, &sources.texts)?;
         times.assemble = start.elapsed();
 
         let start = Instant::now();
@@ -166,6 +166,11 @@ impl Engine {
     /// Where the kernels came from.
     pub fn kernels(&self) -> &KernelSource {
         &self.kernels
+    }
+
+    /// Where their machine code came from; all zero on the emulator, which has none.
+    pub fn origins(&self) -> Origins {
+        Origins::of(&self.loaded)
     }
 
     /// Where the time of loading went.

@@ -57,7 +57,7 @@ impl<'a> Variants<'a> {
         let device = &*self.engine.device;
         let missing: Vec<&PlanKernel> =
             plan.kernels.iter().filter(|kernel| !self.loaded.contains_key(&kernel.name)).collect();
-        for kernel in kernels::assemble(device, &kernels::texts(&missing, plan.target)?)? {
+        for kernel in kernels::load(device, plan.target, &kernels::texts(&missing, plan.target)?)? {
             self.loaded.insert(kernel.name().to_owned(), kernel);
         }
         let kernels: Vec<Kernel> =

@@ -9,6 +9,7 @@ use super::case::POISON;
 use super::inputs::{Noise, f32s, state_record, u32s};
 use super::report::Row;
 use super::runner::ptx_of;
+use crate::builtin;
 use crate::device::{Device, Kernel, Kind};
 use crate::engine::bind::{Memory, launches};
 use crate::engine::{SamplingParams, target_for};
@@ -159,7 +160,8 @@ impl Model<'_> {
         let target = target_for(device).map_err(words)?;
         let plan = Plan::new(shape, target, PlanParams::single(CONTEXT).choosing(sampling)).map_err(words)?;
         let kernels = plan.kernels.iter().map(|kernel| {
-            let module = device.load(&kernel.name, &ptx_of(&kernel.spec, target)?).map_err(words)?;
+            let ptx = ptx_of(&kernel.spec, target)?;
+            let module = device.load_source(&builtin::source(target, &kernel.name, &ptx)).map_err(words)?;
             module.kernel(&kernel.name).map_err(words)
         });
         let kernels = kernels.collect::<Result<_, String>>()?;

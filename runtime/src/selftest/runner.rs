@@ -116,7 +116,8 @@ impl<'a> Runner<'a> {
         }
         let ptx = self.ptx.entry(name.clone()).or_insert_with(|| ptx_of(spec, self.target));
         let text = ptx.as_ref().map_err(|error| Failure::Compile(error.clone()))?;
-        let kernel = self.device.load(&name, text)?.kernel(&name)?;
+        let source = builtin::source(self.target, &name, text);
+        let kernel = self.device.load_source(&source)?.kernel(&name)?;
         self.kernels.insert(name, kernel.clone());
         Ok(kernel)
     }

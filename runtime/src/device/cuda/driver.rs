@@ -98,6 +98,13 @@ entry_points! {
 
         cuModuleLoadDataEx(*mut sys::CUmodule, *const c_void, c_uint, *mut sys::CUjit_option, *mut *mut c_void);
         cuModuleUnload(sys::CUmodule);
+        cuLinkCreate_v2(c_uint, *mut sys::CUjit_option, *mut *mut c_void, *mut sys::CUlinkState);
+        cuLinkAddData_v2(
+            sys::CUlinkState, sys::CUjitInputType, *mut c_void, usize, *const c_char, c_uint, *mut sys::CUjit_option,
+            *mut *mut c_void
+        );
+        cuLinkComplete(sys::CUlinkState, *mut *mut c_void, *mut usize);
+        cuLinkDestroy(sys::CUlinkState);
         cuModuleGetFunction(*mut sys::CUfunction, sys::CUmodule, *const c_char);
         cuFuncGetAttribute(*mut c_int, sys::CUfunction_attribute, sys::CUfunction);
         cuFuncSetAttribute(sys::CUfunction, sys::CUfunction_attribute, c_int);

@@ -1,5 +1,6 @@
 //! NVIDIA GPUs. Nothing outside this folder names the driver.
 
+mod assembler;
 mod context;
 mod driver;
 mod graph;
@@ -19,9 +20,10 @@ use self::driver::{Driver, call};
 use self::nvml::Nvml;
 use self::sequence::CudaSequence;
 use self::staging::Staging;
+use super::images::Images;
 use super::{
     Address, Allocation, Clocks, Device, DeviceInfo, Error, HostVisible, Kind, Launch, MemoryInfo, Module,
-    Result, Sequence,
+    Result, Sequence, Source,
 };
 
 /// The lowest compute capability that kernels are generated for.
@@ -37,6 +39,7 @@ pub(super) fn devices() -> Result<Vec<DeviceInfo>> {
 pub(super) struct CudaDevice {
     context: Arc<Context>,
     info: DeviceInfo,
+    images: Images,
     /// Made by the first copy.
     staging: Mutex<Option<Staging>>,
     /// Opened by the first question for clocks.
@@ -72,7 +75,8 @@ impl CudaDevice {
             });
         }
         let context = Context::new(driver, handle(driver, ordinal)?)?;
-        Ok(CudaDevice { context, info, staging: Mutex::new(None), management: OnceLock::new() })
+        let images = Images::new(info.compute, info.driver.as_deref().unwrap_or_default());
+        Ok(CudaDevice { context, info, images, staging: Mutex::new(None), management: OnceLock::new() })
     }
 
     /// Runs a copy through the staging buffers.
@@ -129,8 +133,8 @@ impl Device for CudaDevice {
         )
     }
 
-    fn load(&self, name: &str, ptx: &str) -> Result<Module> {
-        module::load(&self.context, name, ptx)
+    fn load_source(&self, source: &Source<'_>) -> Result<Module> {
+        module::load(&self.context, &self.images, source)
     }
 
     fn sequence(&self, launches: Vec<Launch>) -> Result<Box<dyn Sequence>> {

@@ -1,22 +1,20 @@
-//! Loads PTX through the driver's assembler and keeps what it says.
+//! Loaded modules, and the kernels in them.
 
-use std::ffi::{CString, c_int, c_uint, c_void};
+use std::ffi::{CString, c_int};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use bespoke_codegen::ptxas;
 use cudarc::driver::sys;
 use cudarc::driver::sys::CUfunction_attribute as Attribute;
-use cudarc::driver::sys::CUjit_option as JitOption;
 
-use super::super::assembly::{self, refusal};
 use super::super::entries::entries;
-use super::super::{Error, Module, Resources, Result};
+use super::super::images::{Images, Loaded};
+use super::super::{Error, Module, Resources, Result, Source};
+use super::assembler::DriverAssembler;
 use super::context::Context;
 use super::driver::call;
-
-/// Bytes for each of the assembler's two logs.
-const LOG_BYTES: usize = 64 << 10;
 
 /// Dynamic shared memory a block may have without asking for more (CUDA C++ Programming Guide, shared memory).
 const DEFAULT_DYNAMIC_SHARED: u32 = 48 << 10;
@@ -79,20 +77,18 @@ impl CudaKernel {
     }
 }
 
-/// Assembles `ptx` and looks up every kernel it declares.
-pub(super) fn load(context: &Arc<Context>, name: &str, ptx: &str) -> Result<Module> {
+/// Loads a module and looks up every kernel that its PTX declares.
+pub(super) fn load(context: &Arc<Context>, images: &Images, source: &Source<'_>) -> Result<Module> {
     context.enter()?;
-    let refused =
-        |message: String, help: Option<String>| Error::Assembly { module: name.to_owned(), message, help };
-    let text = CString::new(ptx)
-        .map_err(|error| refused(format!("byte {} of the PTX is zero", error.nul_position()), None))?;
-    let (raw, log) = assemble(context, name, ptx, &text)?;
+    let &Source { name, ptx, .. } = source;
+    let refused = |message: String| Error::Assembly { module: name.to_owned(), message, help: None };
+    let Loaded { module: raw, log, origin } = images.load(&DriverAssembler { context, name }, source)?;
     let loaded = Arc::new(LoadedModule { context: context.clone(), raw });
 
-    let mut module = Module::new(name, log);
-    for entry in entries(ptx).map_err(|message| refused(message, None))? {
+    let mut module = Module::new(name, log, Some(origin));
+    for entry in entries(ptx).map_err(refused)? {
         let symbol = CString::new(entry.name.as_str())
-            .map_err(|_| refused(format!("`{}` is no kernel's name", entry.name), None))?;
+            .map_err(|_| refused(format!("`{}` is no kernel's name", entry.name)))?;
         let mut function = ptr::null_mut();
         call!(
             context.driver,
@@ -101,70 +97,19 @@ pub(super) fn load(context: &Arc<Context>, name: &str, ptx: &str) -> Result<Modu
             entry.name
         )?;
         let resources = resources(context, function)?;
+        let allowed_local = ptxas::allowed_stack(ptx);
+        if resources.local > allowed_local {
+            tracing::warn!(
+                "`{}` spills: {} bytes of local memory a thread, where it allows {allowed_local}; it will be slow on \
+                 this device",
+                entry.name,
+                resources.local
+            );
+        }
         let allowed = AtomicU32::new(DEFAULT_DYNAMIC_SHARED.saturating_sub(resources.static_shared));
         module.add(entry, Some(resources), CudaKernel { module: loaded.clone(), function, allowed });
     }
     Ok(module)
-}
-
-/// Runs the driver's assembler; returns the module and the assembler's remarks.
-fn assemble(context: &Context, name: &str, ptx: &str, text: &CString) -> Result<(sys::CUmodule, String)> {
-    let mut info = vec![0u8; LOG_BYTES];
-    let mut errors = vec![0u8; LOG_BYTES];
-    let pointer = |buffer: &mut Vec<u8>| buffer.as_mut_ptr().cast::<c_void>();
-    // A number travels in the place of a pointer.
-    let number = |value: usize| ptr::without_provenance_mut::<c_void>(value);
-    let (mut options, mut values): (Vec<_>, Vec<_>) = [
-        (JitOption::CU_JIT_INFO_LOG_BUFFER, pointer(&mut info)),
-        (JitOption::CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, number(LOG_BYTES)),
-        (JitOption::CU_JIT_ERROR_LOG_BUFFER, pointer(&mut errors)),
-        (JitOption::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, number(LOG_BYTES)),
-        // Registers and spills in the log, source lines for profilers.
-        (JitOption::CU_JIT_LOG_VERBOSE, number(1)),
-        (JitOption::CU_JIT_GENERATE_LINE_INFO, number(1)),
-    ]
-    .into_iter()
-    .unzip();
-    let mut raw = ptr::null_mut();
-    let outcome = call!(
-        context.driver,
-        cuModuleLoadDataEx(
-            &mut raw,
-            text.as_ptr().cast(),
-            options.len() as c_uint,
-            options.as_mut_ptr(),
-            values.as_mut_ptr(),
-        ),
-        "assembling module `{name}`"
-    );
-    match outcome {
-        Ok(()) => Ok((raw, logged(&info))),
-        Err(failure) => Err(refusal_of(name, ptx, &logged(&errors), failure)),
-    }
-}
-
-/// The error for PTX that did not load. A failure that is not about the PTX stays what it is.
-fn refusal_of(name: &str, ptx: &str, log: &str, failure: Error) -> Error {
-    let Error::Driver(driver) = &failure else { return failure };
-    if log.is_empty() && !matches!(driver.code, 200 | 209 | 218 | 222) {
-        return failure;
-    }
-    let said = format!("{} ({}): {}", driver.name, driver.code, driver.description);
-    let asks = match (assembly::version(ptx), assembly::target(ptx)) {
-        (Some(version), Some(target)) => format!("; it is PTX {version} for {target}"),
-        _ => String::new(),
-    };
-    let message = match log {
-        "" => format!("the driver refused the PTX: {said}{asks}"),
-        log => format!("{}\n  the driver returned {said}{asks}", refusal(log, ptx)),
-    };
-    Error::Assembly { module: name.to_owned(), message, help: driver.help.clone() }
-}
-
-/// A log's text, up to its first zero byte.
-fn logged(buffer: &[u8]) -> String {
-    let end = buffer.iter().position(|&byte| byte == 0).unwrap_or(buffer.len());
-    String::from_utf8_lossy(&buffer[..end]).trim().to_owned()
 }
 
 fn resources(context: &Context, function: sys::CUfunction) -> Result<Resources> {

@@ -1,0 +1,199 @@
+//! The driver's assembler and linker: PTX to a loaded module, or to machine code that can be kept.
+
+use std::ffi::{CString, c_uint, c_void};
+use std::{ptr, slice};
+
+use cudarc::driver::sys;
+use cudarc::driver::sys::CUjit_option as JitOption;
+
+use super::super::assembly::{self, refusal};
+use super::super::images::{Assembled, Assembler, is_refusal};
+use super::super::{Error, Result};
+use super::context::Context;
+use super::driver::{Driver, call};
+
+/// Bytes for each of the assembler's two logs.
+const LOG_BYTES: usize = 64 << 10;
+
+/// The assembler of a context that is current on this thread, for the module `name`.
+pub(super) struct DriverAssembler<'a> {
+    pub context: &'a Context,
+    pub name: &'a str,
+}
+
+impl DriverAssembler<'_> {
+    fn terminated(&self, ptx: &str) -> Result<CString> {
+        CString::new(ptx).map_err(|error| Error::Assembly {
+            module: self.name.to_owned(),
+            message: format!("byte {} of the PTX is zero", error.nul_position()),
+            help: None,
+        })
+    }
+
+    /// Loads an image, a cubin or a text with its zero byte.
+    fn load_image(&self, image: *const c_void, options: &mut Options) -> Result<sys::CUmodule> {
+        let mut raw = ptr::null_mut();
+        call!(
+            self.context.driver,
+            cuModuleLoadDataEx(
+                &mut raw,
+                image,
+                options.count(),
+                options.names.as_mut_ptr(),
+                options.values.as_mut_ptr()
+            ),
+            "loading module `{}`",
+            self.name
+        )?;
+        Ok(raw)
+    }
+}
+
+impl Assembler for DriverAssembler<'_> {
+    type Module = sys::CUmodule;
+
+    fn load(&self, cubin: &[u8]) -> Result<sys::CUmodule> {
+        // The driver reads structures in place; a slice may begin anywhere.
+        let mut aligned = vec![0u64; cubin.len().div_ceil(size_of::<u64>())];
+        for (word, bytes) in aligned.iter_mut().zip(cubin.chunks(size_of::<u64>())) {
+            let mut whole = [0; size_of::<u64>()];
+            whole[..bytes.len()].copy_from_slice(bytes);
+            *word = u64::from_ne_bytes(whole);
+        }
+        self.load_image(aligned.as_ptr().cast(), &mut Options::none())
+    }
+
+    /// The linker's machine code differs from what [`Assembler::assemble`] loads in one thing: where static shared
+    /// memory lies is put in by the linker, and so is not known to the assembler.
+    fn link(&self, ptx: &str) -> Result<Assembled<Vec<u8>>> {
+        let text = self.terminated(ptx)?;
+        let name = CString::new(self.name).unwrap_or_default();
+        let mut options = Options::assembling();
+        let link = Link::new(self.context.driver, &mut options)?;
+        let bytes = text.as_bytes_with_nul();
+        call!(
+            link.driver,
+            cuLinkAddData_v2(
+                link.raw,
+                sys::CUjitInputType::CU_JIT_INPUT_PTX,
+                // The driver does not write there; C has no word for it in this place.
+                bytes.as_ptr().cast_mut().cast(),
+                bytes.len(),
+                name.as_ptr(),
+                0,
+                ptr::null_mut(),
+                ptr::null_mut()
+            ),
+            "assembling `{}` for the linker",
+            self.name
+        )?;
+        let (mut cubin, mut size) = (ptr::null_mut(), 0);
+        call!(link.driver, cuLinkComplete(link.raw, &mut cubin, &mut size), "linking `{}`", self.name)?;
+        // SAFETY: the driver's own memory, valid until the link is destroyed.
+        let result = unsafe { slice::from_raw_parts(cubin.cast::<u8>(), size) }.to_vec();
+        drop(link);
+        Ok(Assembled { result, log: logged(&options.info) })
+    }
+
+    fn assemble(&self, ptx: &str) -> Result<Assembled<sys::CUmodule>> {
+        let text = self.terminated(ptx)?;
+        let mut options = Options::assembling();
+        match self.load_image(text.as_ptr().cast(), &mut options) {
+            Ok(result) => Ok(Assembled { result, log: logged(&options.info) }),
+            Err(failure) => Err(refusal_of(self.name, ptx, &logged(&options.errors), failure)),
+        }
+    }
+}
+
+/// A link under way, which uses its options until it is destroyed.
+struct Link<'a> {
+    driver: &'static Driver,
+    raw: sys::CUlinkState,
+    _options: std::marker::PhantomData<&'a mut Options>,
+}
+
+impl<'a> Link<'a> {
+    fn new(driver: &'static Driver, options: &'a mut Options) -> Result<Link<'a>> {
+        let mut raw = ptr::null_mut();
+        call!(
+            driver,
+            cuLinkCreate_v2(
+                options.count(),
+                options.names.as_mut_ptr(),
+                options.values.as_mut_ptr(),
+                &mut raw
+            ),
+            "starting the linker"
+        )?;
+        Ok(Link { driver, raw, _options: std::marker::PhantomData })
+    }
+}
+
+impl Drop for Link<'_> {
+    fn drop(&mut self) {
+        // Nothing is left to do about a failure.
+        let _ = call!(self.driver, cuLinkDestroy(self.raw), "closing the linker");
+    }
+}
+
+/// Options of the assembler, with the buffers that they name.
+struct Options {
+    names: Vec<JitOption>,
+    values: Vec<*mut c_void>,
+    info: Vec<u8>,
+    errors: Vec<u8>,
+}
+
+impl Options {
+    /// None, for what needs no assembler.
+    fn none() -> Options {
+        Options { names: Vec::new(), values: Vec::new(), info: Vec::new(), errors: Vec::new() }
+    }
+
+    /// Source lines for profilers; registers and spills, and errors, in the logs.
+    fn assembling() -> Options {
+        let mut options = Options { info: vec![0; LOG_BYTES], errors: vec![0; LOG_BYTES], ..Options::none() };
+        let pointer = |buffer: &mut Vec<u8>| buffer.as_mut_ptr().cast::<c_void>();
+        // A number travels in the place of a pointer.
+        let number = |value: usize| ptr::without_provenance_mut::<c_void>(value);
+        (options.names, options.values) = [
+            (JitOption::CU_JIT_INFO_LOG_BUFFER, pointer(&mut options.info)),
+            (JitOption::CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, number(LOG_BYTES)),
+            (JitOption::CU_JIT_ERROR_LOG_BUFFER, pointer(&mut options.errors)),
+            (JitOption::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, number(LOG_BYTES)),
+            (JitOption::CU_JIT_LOG_VERBOSE, number(1)),
+            (JitOption::CU_JIT_GENERATE_LINE_INFO, number(1)),
+        ]
+        .into_iter()
+        .unzip();
+        options
+    }
+
+    fn count(&self) -> c_uint {
+        self.names.len() as c_uint
+    }
+}
+
+/// The error for PTX that did not load. A failure that is not about the PTX stays what it is.
+fn refusal_of(name: &str, ptx: &str, log: &str, failure: Error) -> Error {
+    let Error::Driver(driver) = &failure else { return failure };
+    if log.is_empty() && !is_refusal(driver.code) {
+        return failure;
+    }
+    let said = format!("{} ({}): {}", driver.name, driver.code, driver.description);
+    let asks = match (assembly::version(ptx), assembly::target(ptx)) {
+        (Some(version), Some(target)) => format!("; it is PTX {version} for {target}"),
+        _ => String::new(),
+    };
+    let message = match log {
+        "" => format!("the driver refused the PTX: {said}{asks}"),
+        log => format!("{}\n  the driver returned {said}{asks}", refusal(log, ptx)),
+    };
+    Error::Assembly { module: name.to_owned(), message, help: driver.help.clone() }
+}
+
+/// A log's text, up to its first zero byte.
+fn logged(buffer: &[u8]) -> String {
+    let end = buffer.iter().position(|&byte| byte == 0).unwrap_or(buffer.len());
+    String::from_utf8_lossy(&buffer[..end]).trim().to_owned()
+}
