@@ -63,7 +63,7 @@ fn emit() -> Result<(), String> {
 }
 
 /// The assembler, if machine code is to be built in: where one model is specialised for, and where it is asked for. By
-/// default it is not, since to assemble every shape takes a minute and makes the binary several times larger.
+/// default it is not, since every shape's kernels are 15 s of processor time and 14 MB of the binary, a target.
 fn assembler(out: &Path) -> Result<Option<Ptxas>, String> {
     if env::var_os(ptxas::VARIABLE).is_none() && variable("BESPOKE_MODEL")?.is_none() {
         return Ok(None);

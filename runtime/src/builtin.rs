@@ -17,7 +17,10 @@ pub fn ptx(target: Target, name: &str) -> Option<&'static str> {
 
 /// What to load the kernel `name` from: what was built in, machine code included, or else the text that was made of it.
 pub fn source<'a>(target: Target, name: &'a str, ptx: &'a str) -> Source<'a> {
-    kernel(target, name).map_or_else(|| Source::ptx(name, ptx), Source::from)
+    match kernel(target, name) {
+        Some(kernel) => Source::from(kernel),
+        None => Source::ptx(name, ptx),
+    }
 }
 
 /// The targets that kernels were built in for, oldest first.

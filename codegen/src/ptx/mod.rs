@@ -6,7 +6,7 @@
 //! that ptxas cannot contract it and every device gives the same bits.
 //!
 //! 8-bit integers live in 32-bit registers, extended by their sign; arithmetic on them is done in 32 bits and
-//! wrapped. `.loc` lines point into the kernel's Rust source: the innermost place of an inlining chain.
+//! wrapped. `.loc` lines point into the kernel's Rust source, with the calls that an instruction was inlined through.
 
 mod asynchronous;
 mod inst;
