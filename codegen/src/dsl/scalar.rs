@@ -28,7 +28,11 @@ pub trait Scalar: Copy + 'static {
 }
 
 /// Scalars with `+ - *`, `min` and `max`.
-#[diagnostic::on_unimplemented(message = "`{Self}` is no number", label = "expected an integer or a float")]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no number",
+    label = "expected an integer or a float",
+    note = "of two `Val<bool>`, `a ^ b` says whether they differ"
+)]
 pub trait Number: Scalar {}
 
 /// Integers.

@@ -181,8 +181,8 @@ fn sites(function: &Function) -> Vec<Site<'_>> {
                 Op::Barrier { .. } | Op::BarrierArrive { .. } | Op::Mma(_) | Op::LoadMatrix { .. } => {
                     Some(Members::Warp)
                 }
-                Op::WarpBarrier => mask(0),
-                Op::Vote(_) => mask(1),
+                Op::WarpBarrier | Op::Elect => mask(0),
+                Op::Vote(_) | Op::Match(_) | Op::Reduce(_) => mask(1),
                 Op::Shuffle(_) => mask(3),
                 _ => None,
             };
@@ -441,6 +441,9 @@ fn name(op: Op) -> &'static str {
         Op::BarrierArrive { .. } => "bar.arrive",
         Op::WarpBarrier => "bar.warp.sync",
         Op::Vote(_) => "vote.sync",
+        Op::Match(_) => "match.sync",
+        Op::Reduce(_) => "redux.sync",
+        Op::Elect => "elect.sync",
         Op::Shuffle(_) => "shfl.sync",
         Op::Mma(_) => "mma.sync",
         Op::LoadMatrix { .. } => "ldmatrix.sync",

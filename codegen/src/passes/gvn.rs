@@ -105,5 +105,6 @@ fn key(data: &InstData) -> Key {
 
 /// What other threads or kernels wrote before may be visible only after this.
 fn is_wait(op: Op) -> bool {
-    op.has_effect() && !matches!(op, Op::Store(_) | Op::Shuffle(_) | Op::Vote(_) | Op::Special(_))
+    let exchanges = matches!(op, Op::Shuffle(_) | Op::Vote(_) | Op::Match(_) | Op::Reduce(_) | Op::Elect);
+    op.has_effect() && !exchanges && !matches!(op, Op::Store(_) | Op::Special(_))
 }

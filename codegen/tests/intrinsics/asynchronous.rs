@@ -291,6 +291,44 @@ fn loads_and_tests_are_not_merged_across_waits() {
     assert_eq!(text.matches("mbarrier.test_wait").count(), 3, "{text}");
 }
 
+/// Writes tiles back by bulk copies, two groups under way at a time.
+#[kernel(threads = 32)]
+fn by_bulk_stores(out: Ptr<Global, u32>, tiles: u32) {
+    let stages = shared_array::<u32>(2 * 32);
+    let policy = CachePolicy::evict_first();
+    for tile in 0..tiles {
+        let stage = stages.at(tile % 2 * 32);
+        if lane() == 0 {
+            wait_bulk_stores_read(1);
+        }
+        warp_barrier(ALL_LANES);
+        stage.at(lane()).store(lane() + tile * 100);
+        fence_async_shared();
+        warp_barrier(ALL_LANES);
+        if lane() == 0 {
+            let hint = if tile == 0 { Some(policy) } else { None };
+            store_bulk(out.at(tile * 32).cast(), stage.cast(), 128, hint);
+            commit_bulk_stores();
+        }
+    }
+    if lane() == 0 {
+        wait_bulk_stores(0);
+    }
+}
+
+#[test]
+fn tiles_written_back() {
+    let expected: Vec<u32> = (0..5).flat_map(|tile| (0..32).map(move |lane| lane + tile * 100)).collect();
+    let buffers = [Buffer::Empty(4 * expected.len())];
+    let config = LaunchConfig::linear(1, 32);
+    let launch = Launch { oldest: Target::Sm90, config, buffers: &buffers, scalars: &[] };
+    execute(by_bulk_stores(5), &launch, |after, ptx| {
+        assert_eq!(values::<u32>(&after[0]), expected);
+        assert!(ptx.contains("cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint ["), "{ptx}");
+        assert!(ptx.contains("cp.async.bulk.wait_group.read 1;"), "{ptx}");
+    });
+}
+
 #[kernel]
 fn misplaced(from: Ptr<Global, u8>, to: u32, bytes: u32, barrier: u32) {
     let memory = shared_array::<u8>(256);

@@ -93,6 +93,49 @@ fn permuted_bytes() {
         .check();
 }
 
+#[test]
+fn bits_put_in() {
+    macro_rules! widths {
+        ($($ty:ident)*) => { $(
+            let places = [(0, 0), (0, 1), (3, 5), (8, 24), (31, 1), (0, 32), (40, 9), (200, 3)];
+            let rows = $ty::edges().into_iter().flat_map(|x| places.map(|(at, length)| (x, at, length)));
+            Table::<$ty, u32, u32, $ty>::new(rows.collect())
+                .ternary("with_bit_field", |x, at, length| x.with_bit_field(!x, at, length), |x, at, length| {
+                    let end = (at.min($ty::BITS) + length.min($ty::BITS)).min($ty::BITS);
+                    (0..$ty::BITS).fold(x, |word, bit| {
+                        // The field is the complement, from its own lowest bit.
+                        let inside = (at..end).contains(&bit);
+                        let own = if inside { !x >> (bit - at) & 1 } else { word >> bit & 1 };
+                        word & !(1 << bit) | own << bit
+                    })
+                })
+                .check();
+        )* };
+    }
+    widths!(u32 u64 i32 i64);
+}
+
+#[test]
+fn set_bits_by_number() {
+    let rows =
+        u32::edges().into_iter().flat_map(|x| [(x, 0, 1), (x, 3, 2), (x, 31, -1), (x, 20, -3), (x, 7, 0)]);
+    Table::<u32, u32, i32, u32>::new(rows.collect())
+        .ternary(
+            "nth_set_bit",
+            |x, first, n| nth_set_bit(x, first, n),
+            |x, first, n| {
+                let set = |bit: &u32| x >> bit & 1 == 1;
+                let found = match n {
+                    0 => Some(first).filter(set),
+                    1.. => (first..32).filter(set).nth(n as usize - 1),
+                    _ => (0..=first).rev().filter(set).nth(n.unsigned_abs() as usize - 1),
+                };
+                found.unwrap_or(u32::MAX)
+            },
+        )
+        .check();
+}
+
 fn byte(word: u32, i: usize, signed: bool) -> i32 {
     let byte = word.to_le_bytes()[i];
     if signed { (byte as i8).into() } else { byte.into() }

@@ -69,6 +69,35 @@ fn sums_over_a_cluster() {
     .assert_eq(&listing(Ok(kernel), Target::Sm90));
 }
 
+/// The first CTA sends 16 bytes to the second one, and waits until they have been read.
+#[kernel(threads = 1, cluster = 2)]
+fn sent(data: Ptr<Global, u32>) {
+    let words = shared_array::<u32>(4);
+    let barriers = mbarrier_array(2);
+    let (arrived, read) = (barriers.at(0), barriers.at(1));
+    arrived.init(1);
+    read.init(1);
+    fence_mbarrier_init();
+    cluster_barrier();
+    if cluster_rank() == 0 {
+        words.store_vector(data.load_vector::<4>());
+        fence_async_shared();
+        let there = arrived.of_block(1);
+        there.arrive_expect(16);
+        copy_bulk_to_block(words.of_block(1).cast(), words.cast(), 16, there);
+        read.wait_for_cluster(0);
+    } else {
+        arrived.wait_for_cluster(0);
+        data.at(4).store_vector(words.load_vector::<4>());
+        read.of_block(0).arrive();
+    }
+}
+
+#[test]
+fn bytes_sent_within_a_cluster() {
+    expect![[r#""#]].assert_eq(&listing(sent(), Target::Sm90));
+}
+
 #[kernel(threads = 32, cluster = 2)]
 fn nothing() {}
 

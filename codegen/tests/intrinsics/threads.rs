@@ -159,6 +159,72 @@ fn votes_and_ballots() {
     check_exchanges::<u32>(&input, &[Exchange { name: "votes", gpu: votes, host }]);
 }
 
+#[device]
+fn matched(value: Val<u32>, three: Val<u32>) -> Val<u32> {
+    let pairs = match_any(value / 2) ^ match_any(value.cast::<u64>() / 2);
+    let all = select(match_all(value / 1024), 1, 0) + select(match_all(value % three), 2, 0);
+    let leader = redux_add(select(elect(), val(1u32), val(0u32)));
+    (match_any(value % three) & 0xffff_fff0) + pairs + all + leader * 4
+}
+
+#[kernel(threads = 32)]
+fn matches(from: Ptr<Global, u32>, out: Ptr<Global, u32>) {
+    out.at(lane()).store(matched(from.at(lane()).load(), val(3)));
+}
+
+#[test]
+fn lanes_that_hold_one_value() {
+    let input: Vec<u32> = (0..32).map(|i| i * 7).collect();
+    let same = |lane: usize| (0..32).map(|i| u32::from(input[i] % 3 == input[lane] % 3) << i).sum::<u32>();
+    let expected: Vec<u32> = (0..32).map(|lane| (same(lane) & 0xffff_fff0) + 1 + 4).collect();
+    let buffers = [Buffer::Holding(bytes(&input)), Buffer::Empty(128)];
+    let launch =
+        Launch { oldest: Target::Sm90, config: LaunchConfig::linear(1, 32), buffers: &buffers, scalars: &[] };
+    execute(matches(), &launch, |after, ptx| assert_eq!(values::<u32>(&after[1]), expected, "{ptx}"));
+}
+
+#[test]
+fn warps_reduced_at_once() {
+    fn reductions<T: Host + ReducedWord + Ord>(add: fn(T, T) -> T) {
+        let input: Vec<T> = T::edges().into_iter().cycle().take(32).collect();
+        let sum = input.iter().copied().reduce(add).unwrap_or(input[0]);
+        let (least, most) = (*input.iter().min().unwrap_or(&sum), *input.iter().max().unwrap_or(&sum));
+        let buffers = [Buffer::Holding(bytes(&input)), Buffer::Empty(3 * 128)];
+        let config = LaunchConfig::linear(1, 32);
+        let launch = Launch { oldest: Target::Sm80, config, buffers: &buffers, scalars: &[] };
+        execute(reduced_at_once::<T>(), &launch, |after, _| {
+            let found: Vec<T> = values(&after[1]);
+            assert_eq!(found, [[sum; 32], [least; 32], [most; 32]].concat());
+        });
+    }
+    reductions::<u32>(u32::wrapping_add);
+    reductions::<i32>(i32::wrapping_add);
+
+    let input: Vec<u32> = (0..32).map(|i| 0x00ff_0000 | 1 << (i % 9)).collect();
+    let fold = |f: fn(u32, u32) -> u32| input.iter().copied().reduce(f).unwrap_or(0);
+    let expected = [fold(|a, b| a & b), fold(|a, b| a | b), fold(|a, b| a ^ b)].map(|all| [all; 32]).concat();
+    let buffers = [Buffer::Holding(bytes(&input)), Buffer::Empty(3 * 128)];
+    let launch =
+        Launch { oldest: Target::Sm80, config: LaunchConfig::linear(1, 32), buffers: &buffers, scalars: &[] };
+    execute(bits_at_once(), &launch, |after, _| assert_eq!(values::<u32>(&after[1]), expected));
+}
+
+#[kernel(threads = 32)]
+fn reduced_at_once<T: ReducedWord>(from: Ptr<Global, T>, out: Ptr<Global, T>) {
+    let value = from.at(lane()).load();
+    for (i, all) in [redux_add(value), redux_min(value), redux_max(value)].into_iter().enumerate() {
+        out.at(i * 32).at(lane()).store(all);
+    }
+}
+
+#[kernel(threads = 32)]
+fn bits_at_once(from: Ptr<Global, u32>, out: Ptr<Global, u32>) {
+    let value = from.at(lane()).load();
+    for (i, all) in [redux_and(value), redux_or(value), redux_xor(value)].into_iter().enumerate() {
+        out.at(i * 32).at(lane()).store(all);
+    }
+}
+
 #[test]
 fn warp_reductions() {
     let input: Vec<u32> = (0..32).map(|i| i * 0x0801_0003 + 5).collect();

@@ -295,6 +295,36 @@ fn instructions_carry_their_own_line_and_the_call_above() {
     assert_eq!(lines_of(function, is_branch), [vec![13], vec![5, 14]]);
 }
 
+/// Σ of a list, by halves; 0 + 1 + … + last − 1 + last of a compile-time `last`.
+#[device]
+fn by_halves(list: &[Val<u32>]) -> Val<u32> {
+    if list.len() == 1 {
+        return list[0];
+    }
+    let (left, right) = list.split_at(list.len() / 2);
+    by_halves(left) + by_halves(right)
+}
+
+#[kernel]
+fn recursive(out: Ptr<Global, u32>, n: Val<u32>, last: u32) {
+    let mut list = Vec::new();
+    for i in 0..=last {
+        list.push(n * i);
+    }
+    for i in 2..=last {
+        list.push(n + i);
+    }
+    out.store(by_halves(&list));
+}
+
+#[test]
+fn recursion_that_ends_and_ranges_with_their_end() {
+    let kernel = recursive(4).unwrap_or_else(|error| panic!("{error}"));
+    let mut memory = [0];
+    interpret::run(kernel.function(), &[0, 10], &mut memory);
+    assert_eq!(memory, [10 * (1 + 2 + 3 + 4) + 3 * 10 + 2 + 3 + 4]);
+}
+
 /// Checks that recording fails at the line of `// here` above, and says `message`.
 macro_rules! refuses {
     ($($name:ident($($parameters:tt)*) $body:block says $message:literal)*) => { $(
@@ -355,6 +385,15 @@ refuses! {
             if n > 3 { let k = match kind { Some(k) => k, None => continue }; out.store(k); }
         }
     } says "a run-time `continue` cannot take the place of a value"
+
+    a_recursion_without_end(out: Ptr<Global, u32>, n: Val<u32>) {
+        #[device]
+        fn endless(n: Val<u32>) -> Val<u32> {
+            let next = endless(n + 1);
+            next + 1
+        }
+        out.store(endless(n));
+    } says "`endless` is called inside of more than 128 calls"
 
     a_panic(out: Ptr<Global, u32>, n: Val<u32>) {
         out.store(n);

@@ -3,7 +3,7 @@
 use std::panic::Location;
 
 use crate::dsl::record::emit1;
-use crate::dsl::scalar::Scalar;
+use crate::dsl::scalar::{Number, Scalar};
 use crate::dsl::value::{IntoVal, Val};
 use crate::ir::{Compare, Op};
 
@@ -17,17 +17,6 @@ impl<'a, A, B> Pair<'a, A, B> {
     }
 }
 
-/// Scalars that the GPU compares: numbers of one part.
-#[diagnostic::on_unimplemented(
-    message = "values of type `{Self}` cannot be compared",
-    label = "expected numbers of one part",
-    note = "of two `Val<bool>`, `a ^ b` says whether they differ; of packed halves, compare what `unpack` gives"
-)]
-pub trait Comparable: Scalar {}
-
-macro_rules! comparable { ($($ty:ty)*) => { $(impl Comparable for $ty {})* } }
-comparable!(u8 u16 u32 u64 i8 i16 i32 i64 half::f16 half::bf16 f32);
-
 macro_rules! comparisons {
     ($($(#[$doc:meta])* $name:ident $variant:ident $op:tt $bound:ident;)*) => {
         /// Comparisons on the GPU; found before [`CompareStatic`].
@@ -40,7 +29,7 @@ macro_rules! comparisons {
             #[track_caller]
             fn $name(&self) -> Val<bool>
             where
-                Self::Scalar: Comparable,
+                Self::Scalar: Number,
                 Self::Right: IntoVal<Self::Scalar>;)*
         }
 
@@ -50,7 +39,7 @@ macro_rules! comparisons {
             $(#[track_caller]
             fn $name(&self) -> Val<bool>
             where
-                A::Scalar: Comparable,
+                A::Scalar: Number,
                 B: IntoVal<A::Scalar>,
             {
                 let (left, right) = (self.0.handle(), (*self.1).into_val());

@@ -16,7 +16,7 @@ mod staged;
 
 pub use super::record::{KernelOptions, KernelParam, parameter, record_kernel};
 pub use branch::{Condition, DynIf, StaticIf, begin_if};
-pub use compare::{Comparable, CompareDyn, CompareStatic, Pair, RuntimeLeft};
+pub use compare::{CompareDyn, CompareStatic, Pair, RuntimeLeft};
 pub use frame::{Frame, InlinedScope, enter_device};
 pub use logic::{DynLogic, Operand, StaticLogic, begin_and, begin_or};
 pub use loops::{

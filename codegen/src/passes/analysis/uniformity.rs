@@ -12,7 +12,7 @@ use cranelift_entity::SecondaryMap;
 use super::postdominators::PostDominators;
 use super::threads::{ThreadValues, WARP};
 use super::{Dominators, defining_block, inst_blocks};
-use crate::ir::{Access, Binary, Block, Cache, Function, InstData, Op, Shuffle, Special, Value};
+use crate::ir::{Access, Binary, Block, Cache, Function, InstData, Match, Op, Shuffle, Special, Value};
 
 /// Who agrees on a value, from the strongest to the weakest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -121,7 +121,9 @@ impl Solver<'_> {
             // Warps load at different times; lanes at the same.
             Op::Load(access) => args.max(loaded(access)),
             // Full masks are the only ones that the lanes of a warp need not agree on besides.
-            Op::Vote(_) if self.all_lanes(data.args[1]) => Agreement::Warp,
+            Op::Vote(_) | Op::Reduce(_) | Op::Match(Match::All) if self.all_lanes(data.args[1]) => {
+                Agreement::Warp
+            }
             Op::Shuffle(Shuffle::Idx) if self.all_lanes(data.args[3]) => {
                 let source = self.values[data.args[1]].max(self.values[data.args[2]]);
                 if source <= Agreement::Warp {
