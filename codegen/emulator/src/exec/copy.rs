@@ -193,7 +193,7 @@ fn bulk_copy(m: &mut Machine<'_>, i: &Inst) -> Flow {
             let (shared, global) =
                 if into_shared { (targets[lane], sources[lane]) } else { (sources[lane], targets[lane]) };
             let gate = mbarriers.map(|mbarriers| mbarriers[lane]);
-            let ordered = gate.is_none_or(|gate| races::use_gate(m, lane, gate, false));
+            let ordered = gate.is_none_or(|gate| races::use_gate(m, 1 << lane, gate, false));
             if !ordered || !races::issue_bulk(m, lane, Bulk { shared, global, bytes: size, gate }) {
                 return Flow::Fault;
             }
@@ -268,7 +268,7 @@ fn arrive_on(m: &mut Machine<'_>, i: &Inst) -> Flow {
     let first = m.active.trailing_zeros() as usize;
     for lane in m.active_lanes() {
         let (warp, pc, address) = (m.warp.index, m.warp.pc, addresses[lane]);
-        if m.cta.races.is_some() && !races::use_gate(m, lane, address, false) {
+        if m.cta.races.is_some() && !races::use_gate(m, 1 << lane, address, false) {
             return Flow::Fault;
         }
         let serial = m.cta.asynchronous.groups(warp, false).issued;

@@ -97,16 +97,37 @@ fn is_relaxed(i: &Inst) -> bool {
     i.slots[FLAGS] & (FLAG_ORDERED | FLAG_ACQUIRE | FLAG_RELEASE) == FLAG_ORDERED
 }
 
+/// Whether the active lanes arrive at one mbarrier, of which none but the last may complete the phase.
+fn arrives_together(
+    m: &mut Machine<'_>,
+    addresses: &[u64; LANES],
+    operands: &[u32; LANES],
+    options: u32,
+) -> bool {
+    let lanes = m.active;
+    let address = addresses[lanes.trailing_zeros() as usize % LANES];
+    let count = |lane: usize| if options & EXPECTS == 0 { operands[lane] as u64 } else { 1 };
+    let all = lanes_of(lanes).map(count).sum::<u64>();
+    let one_place = lanes_of(lanes).all(|lane| addresses[lane] == address);
+    one_place && find(m, address).is_some_and(|mbarrier| all <= mbarrier.pending as u64)
+}
+
 /// `arrive` and `arrive_drop`. B is the count, or the bytes to expect besides one arrival.
 fn arrive(m: &mut Machine<'_>, i: &Inst) -> Flow {
     let addresses = shared_addresses(m, i);
     let operands = *m.warp.regs.lanes::<u32>(i.slots[B]);
     let mut states = [0u64; 32];
     let options = i.slots[OPTIONS];
+    let together = m.cta.races.is_some() && arrives_together(m, &addresses, &operands, options);
+    if together
+        && !races::use_gate(m, m.active, addresses[m.active.trailing_zeros() as usize], !is_relaxed(i))
+    {
+        return Flow::Fault;
+    }
     for lane in m.active_lanes() {
         let address = addresses[lane];
         let waited = m.warp.waited >> lane & 1 != 0;
-        if m.cta.races.is_some() && !races::use_gate(m, lane, address, !is_relaxed(i)) {
+        if m.cta.races.is_some() && !together && !races::use_gate(m, 1 << lane, address, !is_relaxed(i)) {
             return Flow::Fault;
         }
         let Some(mbarrier) = find(m, address) else { return no_mbarrier(m, lane, address) };

@@ -9,95 +9,110 @@ use crate::exec::lanes_of;
 /// A moment in a CTA's logical time, which advances whenever one of its threads releases something.
 pub(super) type Time = u32;
 
-/// How far each lane of a warp is known to have got.
-#[derive(Clone, Default, PartialEq, Debug)]
-struct Lanes {
-    all: Time,
-    /// Lanes that are known beyond `all`.
-    each: Option<Box<[Time; LANES]>>,
-}
-
-impl Lanes {
-    #[inline(always)]
-    fn reach(&self, lanes: u32, time: Time) -> bool {
-        self.all >= time
-            || self.each.as_ref().is_some_and(|each| lanes_of(lanes).all(|lane| each[lane] >= time))
-    }
-
-    fn raise(&mut self, lanes: u32, time: Time) {
-        if lanes == u32::MAX {
-            *self = Lanes {
-                all: time.max(self.all),
-                each: self.each.take().filter(|each| each.iter().any(|&t| t > time)),
-            };
-            return;
-        }
-        let each = self.each.get_or_insert_with(|| Box::new([0; LANES]));
-        lanes_of(lanes).for_each(|lane| each[lane] = each[lane].max(time));
-    }
-
-    fn join(&mut self, other: &Lanes) {
-        self.all = self.all.max(other.all);
-        if let Some(theirs) = &other.each {
-            let each = self.each.get_or_insert_with(|| Box::new([0; LANES]));
-            each.iter_mut().zip(theirs.iter()).for_each(|(mine, &theirs)| *mine = theirs.max(*mine));
-        }
-        if self.each.as_ref().is_some_and(|each| each.iter().all(|&time| time <= self.all)) {
-            self.each = None;
-        }
-    }
-}
-
 /// What happened before some moment: how far each thread of a CTA had got, and which phases of its mbarriers, with
 /// the copies that they wait for, had completed.
 #[derive(Clone, Default, PartialEq, Debug)]
 pub(super) struct Clock {
-    warps: Vec<Lanes>,
-    phases: Vec<Time>,
+    /// How far all lanes of warp `w` had got, at `2 * w`; which phases of mbarrier `g`, at `2 * g + 1`.
+    times: Vec<Time>,
+    /// Warps of which some lanes had got further.
+    ahead: Vec<(usize, Box<[Time; LANES]>)>,
 }
 
 impl Clock {
     /// Whether all that these lanes of a warp did up to `time` happened before.
     #[inline(always)]
     pub(super) fn knows(&self, warp: usize, lanes: u32, time: Time) -> bool {
-        self.warps.get(warp).is_some_and(|known| known.reach(lanes, time))
+        self.time(2 * warp) >= time || !self.ahead.is_empty() && self.knows_lanes(warp, lanes, time)
+    }
+
+    fn knows_lanes(&self, warp: usize, lanes: u32, time: Time) -> bool {
+        let each = self.ahead.iter().find(|(other, _)| *other == warp);
+        each.is_some_and(|(_, each)| lanes_of(lanes).all(|lane| each[lane] >= time))
     }
 
     /// Whether the copies into phases of mbarrier `slot` up to `time` had completed.
     #[inline(always)]
     pub(super) fn knows_phase(&self, slot: usize, time: Time) -> bool {
-        self.phases.get(slot).is_some_and(|&known| known >= time)
+        self.time(2 * slot + 1) >= time
+    }
+
+    #[inline(always)]
+    fn time(&self, index: usize) -> Time {
+        self.times.get(index).copied().unwrap_or(0)
+    }
+
+    fn raise_time(&mut self, index: usize, time: Time) {
+        if self.times.len() <= index {
+            self.times.resize(index + 1, 0);
+        }
+        self.times[index] = self.times[index].max(time);
     }
 
     pub(super) fn raise(&mut self, warp: usize, lanes: u32, time: Time) {
-        if self.warps.len() <= warp {
-            self.warps.resize_with(warp + 1, Lanes::default);
+        if lanes == u32::MAX {
+            self.raise_time(2 * warp, time);
+            return self.forget_overtaken();
         }
-        self.warps[warp].raise(lanes, time);
+        let each = self.ahead_of(warp);
+        lanes_of(lanes).for_each(|lane| each[lane] = each[lane].max(time));
     }
 
     pub(super) fn raise_phase(&mut self, slot: usize, time: Time) {
-        if self.phases.len() <= slot {
-            self.phases.resize(slot + 1, 0);
-        }
-        self.phases[slot] = self.phases[slot].max(time);
+        self.raise_time(2 * slot + 1, time);
+    }
+
+    fn ahead_of(&mut self, warp: usize) -> &mut [Time; LANES] {
+        let known = self.ahead.iter().position(|(other, _)| *other == warp);
+        let index = known.unwrap_or_else(|| {
+            self.ahead.push((warp, Box::new([0; LANES])));
+            self.ahead.len() - 1
+        });
+        &mut self.ahead[index].1
+    }
+
+    fn forget_overtaken(&mut self) {
+        let times = &self.times;
+        self.ahead.retain(|(warp, each)| {
+            let all = times.get(2 * warp).copied().unwrap_or(0);
+            each.iter().any(|&time| time > all)
+        });
+    }
+
+    /// Whether this says all that `other` does.
+    fn includes(&self, other: &Clock) -> bool {
+        let longer = other.times.get(self.times.len()..).unwrap_or_default();
+        let lanes = |(warp, each): &(usize, Box<[Time; LANES]>)| {
+            each.iter().enumerate().all(|(lane, &time)| self.knows(*warp, 1 << lane, time))
+        };
+        self.times.iter().zip(&other.times).all(|(mine, theirs)| mine >= theirs)
+            && longer.iter().all(|&time| time == 0)
+            && other.ahead.iter().all(lanes)
     }
 
     fn join(&mut self, other: &Clock) {
-        if self.warps.len() < other.warps.len() {
-            self.warps.resize_with(other.warps.len(), Lanes::default);
+        if self.times.len() < other.times.len() {
+            self.times.resize(other.times.len(), 0);
         }
-        self.warps.iter_mut().zip(&other.warps).for_each(|(mine, theirs)| mine.join(theirs));
-        if self.phases.len() < other.phases.len() {
-            self.phases.resize(other.phases.len(), 0);
+        self.times.iter_mut().zip(&other.times).for_each(|(mine, &theirs)| *mine = theirs.max(*mine));
+        for (warp, theirs) in &other.ahead {
+            let each = self.ahead_of(*warp);
+            each.iter_mut().zip(theirs.iter()).for_each(|(mine, &theirs)| *mine = theirs.max(*mine));
         }
-        self.phases.iter_mut().zip(&other.phases).for_each(|(mine, &theirs)| *mine = theirs.max(*mine));
+        if !self.ahead.is_empty() {
+            self.forget_overtaken();
+        }
     }
 }
 
 /// Joins shared clocks, copying only what changes.
 fn join(mine: &mut Arc<Clock>, theirs: &Arc<Clock>) {
-    if !Arc::ptr_eq(mine, theirs) {
+    if Arc::ptr_eq(mine, theirs) || mine.includes(theirs) {
+        return;
+    }
+    if theirs.includes(mine) {
+        *mine = theirs.clone();
+    } else {
         Arc::make_mut(mine).join(theirs);
     }
 }

@@ -3,8 +3,10 @@
 //! A copy that signals an mbarrier is the deed of that mbarrier's phase: who has found the phase complete, or was told
 //! by one who has, comes after it. A copy in a group is the deed of the thread that waited for the group.
 
-use super::shadow::{Actor, Conflict, ENGINE, GRANULE, Mark, Shadow};
-use super::{PAGE, Pass, Races, Touch, Who, granules, report};
+use super::mark::{ENGINE, GRANULE, Mark};
+use super::pieces::{By, LINE, Piece, Spread};
+use super::shadow::{Conflict, Found, Known};
+use super::{LINES, PAGE, Races, Who, report};
 use crate::asynchronous::Copy;
 use crate::exec::lanes::LANES;
 use crate::exec::resolve::Access;
@@ -78,7 +80,10 @@ impl Races {
         access: Access,
         addresses: &[u64; LANES],
         bytes: u64,
-    ) -> Option<(Conflict, u64, u32)> {
+    ) -> Option<Found> {
+        if access == Access::Load && self.copies.targets.is_empty() {
+            return None;
+        }
         lanes_of(who.lanes).find_map(|lane| {
             let conflict = self.conflicting_copy(who.warp, lane as u32, access, (addresses[lane], bytes))?;
             Some((conflict, addresses[lane] / GRANULE * GRANULE, lane as u32))
@@ -128,35 +133,35 @@ impl Races {
         {
             return Err(Refusal::UnfencedGate(address));
         }
-        let knowledge = self.sync.knowledge(warp, lane);
-        let actor =
-            Actor { warp, lanes: 1 << lane, now: self.sync.now(warp), pc, flags: 0, clock: &knowledge.own };
-        let check = |shadow: &Shadow, index: usize, writes: bool| match writes {
-            true => shadow.check_write(index, (0, GRANULE), &actor),
-            false => shadow.check_read(index, (0, GRANULE), &actor),
-        };
+        let fenced = &self.sync.knowledge(warp, lane).fenced;
+        let actors = self.sync.actors(warp, 1 << lane, pc, 0);
         let both = [(Space::Shared, shared, gate.is_some()), (Space::Global, global, gate.is_none())];
         for (space, start, writes) in both {
             let shadow = if space == Space::Shared { &self.shared } else { &self.global };
             let end = start + bytes;
+            let mut known = Known::default();
             // A page at a time, of which those that no thread has touched need no look: weights, most often.
             for page in start / PAGE..end.div_ceil(PAGE) {
                 let first = match space {
-                    Space::Shared => Some((page * (PAGE / GRANULE)) as usize),
+                    Space::Shared => Some((page * LINES) as usize),
                     _ => self.pages.get(&page).map(|&(first, _)| first),
                 };
                 let Some(first) = first else { continue };
                 let from = start.max(page * PAGE);
-                for (granule, _) in granules(from, end.min((page + 1) * PAGE) - from) {
-                    let index = first + (granule % PAGE / GRANULE) as usize;
+                for (line, bytes) in lines(from, end.min((page + 1) * PAGE) - from) {
+                    let index = first + (line % LINES) as usize;
                     if !shadow.is_marked(index) {
                         continue;
                     }
-                    if let Some(conflict) = check(shadow, index, writes) {
-                        return Err(Refusal::Race(space, conflict, granule));
+                    let piece = Piece { line, index, bytes, lanes: 1 << lane, by: By::All };
+                    let part = (&piece, Spread::All(1 << lane));
+                    if !shadow.allows(part, writes, &actors, &mut known)
+                        && let Some((conflict, at, _)) = shadow.conflict(part, writes, &actors, |_| false)
+                    {
+                        return Err(Refusal::Race(space, conflict, at));
                     }
-                    if let Some(mark) = shadow.unfenced(index, &knowledge.fenced) {
-                        return Err(Refusal::Unfenced(space, mark, granule));
+                    if let Some((mark, granule)) = shadow.unfenced(index, bytes, fenced) {
+                        return Err(Refusal::Unfenced(space, mark, line * LINE + granule * GRANULE));
                     }
                 }
             }
@@ -168,39 +173,51 @@ impl Races {
         }
     }
 
-    /// Marks a range of shared memory as written.
+    /// Marks a range of shared memory as written by the engine.
     fn note_written(&mut self, start: u64, bytes: u64, mark: Mark) {
-        for (granule, part) in granules(start, bytes) {
-            self.shared.note_write((granule / GRANULE) as usize, part, mark);
+        for (line, bytes) in lines(start, bytes) {
+            let piece = Piece { line, index: line as usize, bytes, lanes: 0, by: By::All };
+            self.shared.note_write((&piece, Spread::All(0)), mark);
         }
     }
 
-    /// Marks what a copy in a group read and wrote as the deeds of its thread, which has waited for it.
+    /// Marks what a copy in a group read and wrote as the deeds of its threads, which have waited for it.
     fn note_grouped(&mut self, copy: &Copy) {
         let bytes = (copy.bytes / copy.lanes.count_ones()) as u64;
-        let (warp, now) = (copy.warp, self.sync.now(copy.warp));
+        let who = Who { warp: copy.warp, lanes: copy.lanes, pc: copy.pc as u32, flags: 0 };
+        self.pieces.set(copy.lanes, &run(copy.lanes, copy.shared, bytes), bytes);
+        self.locate(Space::Shared);
+        self.note(who, Space::Shared, copy.into_shared);
+        if copy.into_shared {
+            return;
+        }
         for (at, lane) in (0..).zip(lanes_of(copy.lanes)) {
             let start = copy.shared + at * bytes;
-            let mark = Mark { time: now, who: (warp * LANES + lane) as u32, pc: copy.pc as u32 };
-            if copy.into_shared {
-                self.note_written(start, bytes, mark);
-                continue;
-            }
-            for (granule, part) in granules(start, bytes) {
-                let Races { sync, shared, .. } = &mut *self;
-                let clock = &sync.knowledge(warp, lane as u32).own;
-                let actor = Actor { warp, lanes: 1 << lane, now, pc: mark.pc, flags: 0, clock };
-                shared.note_read((granule / GRANULE) as usize, part, &actor);
-            }
-            let ours = |target: &mut Target| target.shared == start && target.by.pc == mark.pc;
+            let ours = |target: &mut Target| target.shared == start && target.by.pc == who.pc;
             for target in self.copies.targets.extract_if(.., ours).collect::<Vec<_>>() {
-                for (granule, part) in granules(target.to, target.bytes) {
-                    let index = self.cell(Space::Global, granule);
-                    self.global.note_write(index, part, mark);
-                }
+                self.pieces.clear();
+                self.pieces.add(1 << lane, target.to, target.bytes);
+                self.locate(Space::Global);
+                self.note(Who { lanes: 1 << lane, ..who }, Space::Global, true);
             }
         }
     }
+}
+
+/// The lines of a range, each with the bytes of it that are inside.
+fn lines(start: u64, bytes: u64) -> impl Iterator<Item = (u64, u32)> {
+    let end = start + bytes;
+    (start / LINE..end.div_ceil(LINE)).map(move |line| {
+        let (from, to) = (start.max(line * LINE), end.min((line + 1) * LINE));
+        (line, (u32::MAX >> (LINE - (to - from))) << (from % LINE))
+    })
+}
+
+/// Where some lanes are that have `bytes` bytes each, one after the other.
+fn run(lanes: u32, start: u64, bytes: u64) -> [u64; LANES] {
+    let mut addresses = [0; LANES];
+    (0..).zip(lanes_of(lanes)).for_each(|(index, lane)| addresses[lane] = start + index * bytes);
+    addresses
 }
 
 fn engine(mark: Mark) -> Mark {
@@ -245,19 +262,15 @@ pub(crate) fn issue_grouped(
 ) -> bool {
     let Some(mut races) = m.cta.races.take() else { return true };
     let who = Who { warp: m.warp.index, lanes, pc: m.warp.pc as u32, flags: 0 };
-    let run = |start: u64| {
-        let mut addresses = [0; LANES];
-        (0..).zip(lanes_of(lanes)).for_each(|(index, lane)| addresses[lane] = start + index * bytes);
-        addresses
-    };
-    let targets = run(at.0);
-    let what = Touch { space: Space::Shared, access: Access::Store, addresses: &targets, bytes };
+    races.pieces.set(lanes, &run(lanes, at.0, bytes), bytes);
+    races.locate(Space::Shared);
     let mut found =
-        races.each(who, &what, Pass::CheckWrite).map(|found| ((Space::Shared, Access::Store), found));
+        races.check(who, Space::Shared, true).map(|found| ((Space::Shared, Access::Store), found));
     if copied > 0 && found.is_none() {
-        let sources = run(at.1);
-        let what = Touch { space: Space::Global, access: Access::Load, addresses: &sources, bytes: copied };
-        let early = races.each(who, &what, Pass::CheckRead);
+        let sources = run(lanes, at.1, bytes);
+        races.pieces.set(lanes, &sources, copied);
+        races.locate(Space::Global);
+        let early = races.check(who, Space::Global, false);
         let early = early.or_else(|| races.touch_copied(who, Access::Load, &sources, copied));
         let first = lanes.trailing_zeros();
         let by = Mark { time: races.sync.now(who.warp), who: (who.warp * LANES) as u32 + first, pc: who.pc };

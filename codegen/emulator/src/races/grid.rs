@@ -9,9 +9,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::clock::{Clocks, Time, join_clocks};
-use super::shadow::{GRANULE, Mark, Readers, STRONG, WIDE};
+use super::mark::{GRANULE, Mark, Readers, STRONG, WIDE};
+use super::pages::{ByNumber, PAGE};
+use super::shadow::GRANULES;
 use super::sync::Sync;
-use super::{PAGE, Races, Seen};
+use super::{LINES, Races, Seen};
 
 /// What all CTAs of a launch share.
 #[derive(Default)]
@@ -63,11 +65,22 @@ struct Record {
 #[derive(Default)]
 struct Page {
     first: [Vec<Record>; 2],
+    /// The lines, a bit each, that were only read, and of which one more weak read of a CTA that nobody can have heard
+    /// of tells nothing new.
+    settled: u128,
 }
 
 impl Page {
     fn first(&self, kind: usize, at: usize) -> Record {
         self.first[kind].get(at).copied().unwrap_or_default()
+    }
+
+    fn settle(&mut self, line: usize) {
+        let granules = line * GRANULES..(line + 1) * GRANULES;
+        let settled =
+            granules.into_iter().all(|at| self.first(READS, at).enough && self.first(WRITES, at).cta == 0);
+        let bit = 1 << line;
+        self.settled = if settled { self.settled | bit } else { self.settled & !bit };
     }
 }
 
@@ -79,7 +92,7 @@ struct Ended {
 
 #[derive(Default)]
 struct Marks {
-    pages: HashMap<u64, Page>,
+    pages: ByNumber<Page>,
     more: HashMap<(u64, bool), Vec<Record>>,
     ended: HashMap<u64, Ended>,
 }
@@ -120,29 +133,37 @@ impl Marks {
         let keeps = races.sync.released;
         let mut touched = std::mem::take(&mut races.touched);
         touched.sort_unstable();
-        let archive = std::mem::take(&mut races.global.archive);
-        let mut archived: HashMap<usize, Vec<_>> = HashMap::new();
-        for (index, part, writes, readers) in archive {
-            archived.entry(index).or_default().push((part, writes, readers));
-        }
+        // By line; within a line in the order in which they were replaced.
+        let mut archive = std::mem::take(&mut races.global.archive);
+        archive.sort_by_key(|&(index, ..)| index);
         let mut records = Vec::new();
         for page in touched {
             let Some(&(first, _)) = races.pages.get(&page) else { continue };
             let mut all = self.pages.remove(&page).unwrap_or_default();
-            let mut clash = None;
-            for at in 0..(PAGE / GRANULE) as usize {
-                let address = page * PAGE + at as u64 * GRANULE;
-                if !archived.is_empty() {
-                    records.extend(archived.remove(&(first + at)).unwrap_or_default());
+            for line in 0..LINES as usize {
+                let index = first + line;
+                if !races.global.is_marked(index) {
+                    continue;
                 }
-                races.global.visit(first + at, |part, writes, readers| records.push((part, writes, readers)));
-                for (bytes, writes, readers) in records.drain(..) {
+                let from = archive.partition_point(|&(at, ..)| at < index * GRANULES);
+                let archived = archive[from..].iter().take_while(|&&(at, ..)| at < (index + 1) * GRANULES);
+                let archived = archived.map(|&(at, part, writes, who)| (at % GRANULES, part, writes, who));
+                records.extend(archived);
+                let settled = all.settled >> line & 1 != 0;
+                if settled && !keeps && records.is_empty() && races.global.is_weakly_read(index) {
+                    continue;
+                }
+                races.global.visit(index, |at, part, writes, who| records.push((at, part, writes, who)));
+                records.sort_by_key(|&(at, ..)| at);
+                for (at, bytes, writes, readers) in records.drain(..) {
+                    let address = page * PAGE + ((line * GRANULES + at) as u64) * GRANULE;
                     let record = Record { cta: cta + 1, readers, bytes, more: false, enough: false };
-                    clash = clash.or_else(|| self.add(&mut all, address, (record, writes), (keeps, mine)));
+                    let clash = self.add(&mut all, address, (record, writes), (keeps, mine));
+                    if clash.is_some() {
+                        return clash;
+                    }
                 }
-                if clash.is_some() {
-                    return clash;
-                }
+                all.settle(line);
             }
             self.pages.insert(page, all);
         }

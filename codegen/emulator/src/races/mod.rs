@@ -10,9 +10,14 @@
 mod clock;
 mod copies;
 mod grid;
+mod mark;
+mod pages;
+mod pieces;
 mod report;
 mod shadow;
 mod sync;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::sync::MutexGuard;
@@ -26,24 +31,30 @@ use clock::{Knowledge, Time};
 pub(crate) use copies::{Bulk, complete, issue_bulk, issue_grouped};
 pub(crate) use grid::Grid;
 use grid::Locations;
+use mark::{GRANULE, Mark, STRONG, WIDE};
+use pages::{ByNumber, PAGE};
+use pieces::{LINE, Pieces};
 pub(crate) use report::collision;
-use shadow::{Actor, Conflict, GRANULE, Mark, STRONG, Shadow};
-use sync::{Ordering, Sync, flags_of};
+use shadow::{Found, Known, Shadow};
+use sync::{Ordering, Sync};
 
-/// Global memory gets its marks in pieces of this many bytes.
-const PAGE: u64 = 4096;
+/// Lines of a page.
+const LINES: u64 = PAGE / LINE;
 
 /// What one CTA's threads have accessed, and what orders them.
 pub(crate) struct Races {
     sync: Sync,
     shared: Shadow,
     global: Shadow,
-    /// The first cell of each page of global memory, and the first time of the CTA that touched it last.
-    pages: HashMap<u64, (usize, Time)>,
+    /// The first line of each page of global memory, and the first time of the CTA that touched it last.
+    pages: ByNumber<(usize, Time)>,
     last_page: (u64, usize),
     /// The pages that the CTA has touched.
     touched: Vec<u64>,
     base: Time,
+    /// What was accessed last, and whether each byte of that by one lane.
+    pieces: Pieces,
+    apart: bool,
     copies: copies::Copies,
     /// What was released at addresses of shared memory, or of global memory within the CTA.
     locations: HashMap<(Space, u64), Knowledge>,
@@ -64,10 +75,12 @@ impl Races {
             sync: Sync::new(),
             shared: Shadow::new(shared_bytes),
             global: Shadow::archiving(),
-            pages: HashMap::new(),
+            pages: ByNumber::default(),
             last_page: (u64::MAX, 0),
             touched: Vec::new(),
             base: 0,
+            pieces: Pieces::default(),
+            apart: false,
             copies: copies::Copies::default(),
             locations: HashMap::new(),
             seen: Vec::new(),
@@ -92,17 +105,24 @@ impl Races {
         self.seen.clear();
     }
 
-    /// The cell of an address.
-    #[inline(always)]
-    fn cell(&mut self, space: Space, address: u64) -> usize {
-        if space == Space::Shared {
-            return (address / GRANULE) as usize;
+    /// Finds the lines of `pieces` in the shadow.
+    fn locate(&mut self, space: Space) {
+        for piece in 0..self.pieces.list.len() {
+            let line = self.pieces.list[piece].line;
+            self.pieces.list[piece].index = self.index(space, line);
         }
-        let page = address / PAGE;
+    }
+
+    #[inline(always)]
+    fn index(&mut self, space: Space, line: u64) -> usize {
+        if space == Space::Shared {
+            return line as usize;
+        }
+        let page = line / LINES;
         if self.last_page.0 != page {
             self.last_page = (page, self.page(page));
         }
-        self.last_page.1 + (address % PAGE / GRANULE) as usize
+        self.last_page.1 + (line % LINES) as usize
     }
 
     fn page(&mut self, page: u64) -> usize {
@@ -115,86 +135,58 @@ impl Races {
     }
 
     /// Checks an access of every active lane and remembers it; the conflict comes with its address and lane.
-    fn touch(&mut self, who: Who, what: Touch<'_>) -> Option<(Conflict, u64, u32)> {
-        let Touch { space, access, addresses, bytes } = what;
-        if access != Access::Load {
-            if space == Space::Global {
-                self.sync_archive();
-            }
-            let found = self.each(who, &what, Pass::CheckWrite);
-            if found.is_some() {
-                return found;
-            }
-            return self.each(who, &what, Pass::NoteWrite);
+    fn touch(&mut self, who: Who, what: &Touch<'_>) -> Option<Found> {
+        self.pieces.set(who.lanes, what.addresses, what.bytes);
+        self.locate(what.space);
+        let writes = what.access != Access::Load;
+        self.apart = writes && self.pieces.count() == what.bytes * who.lanes.count_ones() as u64;
+        let found = self.check(who, what.space, writes);
+        if found.is_none() {
+            self.note(who, what.space, writes);
         }
-        // Lanes that read one place do so together.
-        let first = who.lanes.trailing_zeros();
-        let together = lanes_of(who.lanes).all(|lane| addresses[lane] == addresses[first as usize]);
-        if !together {
-            return self.each(who, &what, Pass::Read);
-        }
-        let address = addresses[first as usize];
-        for (granule, part) in granules(address, bytes) {
-            let index = self.cell(space, granule);
-            let Races { sync, shared, global, .. } = self;
-            let shadow = if space == Space::Shared { shared } else { global };
-            for actor in sync.actors(who.warp, who.lanes, who.pc, who.flags) {
-                if let Some(conflict) = shadow.check_read(index, part, &actor) {
-                    let own = conflict.mark.lane();
-                    let others = actor.lanes & !(1 << own);
-                    let lane = if others != 0 { others } else { actor.lanes }.trailing_zeros();
-                    return Some((conflict, granule, lane));
-                }
-                shadow.note_read(index, part, &actor);
-            }
-        }
-        None
+        found
     }
 
-    /// Records that are replaced from here on may look different from another CTA than those to come.
-    fn sync_archive(&mut self) {
-        self.global.archive_until(self.sync.last_foreign);
-    }
-
-    /// Goes over the lanes one by one.
-    fn each(&mut self, who: Who, what: &Touch<'_>, pass: Pass) -> Option<(Conflict, u64, u32)> {
-        // One copy of the loop for each pass.
-        match pass {
-            Pass::CheckRead => self.each_of(who, what, Pass::CheckRead),
-            Pass::Read => self.each_of(who, what, Pass::Read),
-            Pass::CheckWrite => self.each_of(who, what, Pass::CheckWrite),
-            Pass::NoteWrite => self.each_of(who, what, Pass::NoteWrite),
+    /// Looks for conflicts of what `pieces` says; finds the one of the lowest lane, and of that the first.
+    fn check(&self, who: Who, space: Space, writes: bool) -> Option<Found> {
+        let shadow = if space == Space::Shared { &self.shared } else { &self.global };
+        let actors = self.sync.actors(who.warp, who.lanes, who.pc, who.flags);
+        let mut known = Known::default();
+        let mut first: Option<Found> = None;
+        for (index, piece) in self.pieces.list.iter().enumerate() {
+            let part = (piece, self.pieces.spread(index));
+            if shadow.allows(part, writes, &actors, &mut known) {
+                continue;
+            }
+            // Within the CTA a lane may have seen a strong write without anything else ordering it.
+            let excused = |(conflict, address, lane): &Found| {
+                space == Space::Global
+                    && !conflict.mark.is_engine()
+                    && self.has_seen(*address, (self.sync.cta, conflict.mark), (who.warp, *lane))
+            };
+            let found = shadow.conflict(part, writes, &actors, excused);
+            let place = |found: &Found| (found.2, found.1);
+            first = first.into_iter().chain(found).min_by_key(place);
         }
+        first
     }
 
-    #[inline(always)]
-    fn each_of(&mut self, who: Who, what: &Touch<'_>, pass: Pass) -> Option<(Conflict, u64, u32)> {
-        for lane in lanes_of(who.lanes) {
-            let address = what.addresses[lane];
-            // Aligned, as accesses are, so that all granules are in one page.
-            let first = self.cell(what.space, address / GRANULE * GRANULE);
-            let Races { sync, shared, global, .. } = &mut *self;
-            let shadow = if what.space == Space::Shared { shared } else { global };
-            let clock = &sync.knowledge(who.warp, lane as u32).own;
-            let (now, lanes) = (sync.now(who.warp), 1 << lane);
-            let actor = Actor { warp: who.warp, lanes, now, pc: who.pc, flags: who.flags, clock };
-            for (index, (granule, part)) in (first..).zip(granules(address, what.bytes)) {
-                let conflict = match pass {
-                    Pass::CheckRead | Pass::Read => shadow.check_read(index, part, &actor),
-                    Pass::CheckWrite => shadow.check_write(index, part, &actor),
-                    Pass::NoteWrite => None,
-                };
-                if let Some(conflict) = conflict {
-                    return Some((conflict, granule, lane as u32));
-                }
-                match pass {
-                    Pass::Read => shadow.note_read(index, part, &actor),
-                    Pass::CheckRead | Pass::CheckWrite => {}
-                    Pass::NoteWrite => shadow.note_write(index, part, actor.mark(lane as u32)),
-                }
+    /// Remembers what `pieces` says.
+    fn note(&mut self, who: Who, space: Space, writes: bool) {
+        if writes && space == Space::Global {
+            // Records that are replaced from here on may look different from another CTA than those to come.
+            self.global.archive_until(self.sync.last_foreign);
+        }
+        let Races { sync, shared, global, pieces, .. } = self;
+        let shadow = if space == Space::Shared { shared } else { global };
+        let actors = sync.actors(who.warp, who.lanes, who.pc, who.flags);
+        for (index, piece) in pieces.list.iter().enumerate() {
+            let part = (piece, pieces.spread(index));
+            match writes {
+                true => shadow.note_write(part, actors.mark),
+                false => shadow.note_read(part, &actors),
             }
         }
-        None
     }
 
     /// Whether a lane had seen the write with an operation of its own, or one that it knows of, on the same address.
@@ -226,24 +218,6 @@ struct Touch<'a> {
     bytes: u64,
 }
 
-#[derive(Clone, Copy)]
-enum Pass {
-    CheckRead,
-    Read,
-    CheckWrite,
-    NoteWrite,
-}
-
-/// The granules of a range, each with the bytes of it that are inside.
-#[inline(always)]
-fn granules(address: u64, bytes: u64) -> impl Iterator<Item = (u64, (u64, u64))> {
-    let end = address + bytes;
-    (address / GRANULE..end.div_ceil(GRANULE)).map(move |granule| {
-        let start = granule * GRANULE;
-        (start, (address.max(start) - start, end.min(start + GRANULE) - start))
-    })
-}
-
 /// How an access orders others, by its instruction's flags; `None` for a weak one.
 fn ordering_of(flags: u32, access: Access) -> Option<Ordering> {
     let strong = access == Access::Atomic || flags & FLAG_ORDERED != 0;
@@ -254,30 +228,28 @@ fn ordering_of(flags: u32, access: Access) -> Option<Ordering> {
     })
 }
 
+/// The flags in the marks of a strong access.
+fn flags_of(how: Ordering) -> u32 {
+    STRONG | if how.wide { WIDE } else { 0 }
+}
+
 /// Checks and remembers an access of the active lanes; false if it races.
 #[inline(never)]
 pub(crate) fn access(m: &mut Machine<'_>, i: &Inst, access: Access, bytes: u64) -> bool {
-    let Some((space, addresses)) = located(m, i) else { return true };
     let Some(mut races) = m.cta.races.take() else { return true };
+    races.apart = false;
+    let Some((space, addresses)) = located(m, i) else {
+        m.cta.races = Some(races);
+        return true;
+    };
     let addresses = &addresses;
-    let flags = ordering_of(i.slots[FLAGS], access).map_or(0, |how| STRONG | flags_of(how));
+    let flags = ordering_of(i.slots[FLAGS], access).map_or(0, flags_of);
     let who = Who { warp: m.warp.index, lanes: m.active, pc: m.warp.pc as u32, flags };
     let mut found = None;
     if access != Access::Prefetch {
-        found = races.touch(who, Touch { space, access, addresses, bytes });
+        found = races.touch(who, &Touch { space, access, addresses, bytes });
         if space == Space::Global && found.is_none() && !races.copies.is_empty() {
             found = races.touch_copied(who, access, addresses, bytes);
-        }
-        // Within the CTA a lane may have seen a strong write without anything else ordering it.
-        if let Some((conflict, address, lane)) = found
-            && space == Space::Global
-            && !conflict.mark.is_engine()
-            && races.has_seen(address, (races.sync.cta, conflict.mark), (who.warp, lane))
-        {
-            found = None;
-            if access != Access::Load {
-                races.each(who, &Touch { space, access, addresses, bytes }, Pass::NoteWrite);
-            }
         }
     }
     m.cta.races = Some(races);
@@ -436,18 +408,23 @@ pub(crate) fn close_gate(m: &mut Machine<'_>, address: u64) {
     }
 }
 
-/// A lane is about to use an mbarrier; false if nothing orders that with its initialisation.
-pub(crate) fn use_gate(m: &mut Machine<'_>, lane: usize, address: u64, arrives: bool) -> bool {
+/// Lanes are about to use an mbarrier; false if nothing orders that with its initialisation.
+pub(crate) fn use_gate(m: &mut Machine<'_>, lanes: u32, address: u64, arrives: bool) -> bool {
     let warp = m.warp.index;
     let Some(races) = m.cta.races.as_deref_mut() else { return true };
     let Some(&mut sync::Gate { by, .. }) = races.sync.gate(address) else { return true };
-    let own = (by.0, by.1) == (warp, lane as u32);
-    if !own && !races.sync.knowledge(warp, lane as u32).own.knows(by.0, 1 << by.1, by.2) {
+    let own = if by.0 == warp { 1 << by.1 } else { 0 };
+    let others = lanes & !own;
+    let actors = races.sync.actors(warp, others, 0, 0);
+    if !actors.all(|clock| clock.knows(by.0, 1 << by.1, by.2)) {
+        let knows =
+            |lane: usize| actors.clock(lane as u32).is_some_and(|clock| clock.knows(by.0, 1 << by.1, by.2));
+        let lane = lanes_of(others).find(|&lane| !knows(lane)).unwrap_or_default();
         report::unordered_init(m, lane, address, by);
         return false;
     }
     if arrives {
-        races.sync.arrive_at(warp, lane as u32, address);
+        races.sync.arrive_at(warp, lanes, address);
     }
     true
 }
@@ -460,7 +437,7 @@ pub(crate) fn waits(m: &mut Machine<'_>, lanes: u32, address: u64) -> bool {
     if let Some(phase) = m.cta.asynchronous.mbarrier(address).map(|mbarrier| mbarrier.phase) {
         settle(m, address, phase);
     }
-    lanes_of(lanes).all(|lane| use_gate(m, lane, address, false))
+    use_gate(m, lanes, address, false)
 }
 
 /// An mbarrier may have gone on to phase `phase`.
@@ -482,6 +459,11 @@ pub(crate) fn pass(m: &mut Machine<'_>, lanes: u32, addresses: &[u64; LANES]) {
         races.sync.pass(warp, same, address);
         left &= !same;
     }
+}
+
+/// Whether the lanes of the store just checked are known to write different bytes.
+pub(crate) fn are_apart(m: &Machine<'_>) -> bool {
+    m.cta.races.as_ref().is_none_or(|races| races.apart)
 }
 
 /// The CTA has ended: compares it with the others. The warp comes with its fault.

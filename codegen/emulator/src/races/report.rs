@@ -148,16 +148,10 @@ pub(crate) fn collision<T: PartialEq>(
     values: &[T; LANES],
 ) -> bool {
     let bytes = size_of::<T>();
-    let mut before: Option<usize> = None;
-    let active = m.active;
-    // Most often addresses ascend.
-    let ascending = lanes_of(active).all(|lane| {
-        let last = before.replace(pointers[lane] as usize);
-        last.is_none_or(|last| last + bytes <= pointers[lane] as usize)
-    });
-    if ascending {
+    if super::are_apart(m) {
         return true;
     }
+    let active = m.active;
     for lane in lanes_of(active) {
         for earlier in lanes_of(active & ((1 << lane) - 1)) {
             let apart = (pointers[lane] as usize).abs_diff(pointers[earlier] as usize);

@@ -1,110 +1,23 @@
 //! Who last wrote and read each byte.
 //!
-//! One [`Cell`] stands for four bytes; once part of one is accessed alone, four cells take its place. A cell has the
-//! last write and the reads since: those by one warp at one moment, or a list where there are more. Times are the
-//! CTA's, so that what an earlier CTA left in the same memory is known by its time and need not be cleared.
+//! Memory is looked at by lines of 32 bytes. A line has records, of writes and of reads; a record stands for what lanes
+//! of one warp did to some of its bytes at one moment, or for a copy. Of two records of writes no byte is in both; a
+//! write ends the reads of its bytes. Most often one look at a record says that all of it happened before; lane by
+//! lane and byte by byte it is looked at only where that does not settle it. Times are the CTA's, so that what an
+//! earlier CTA left in the same memory is known by its time and need not be cleared.
 
 use super::clock::{Clock, Time};
+use super::mark::{GRANULE, Mark, Readers, STRONG};
+use super::pieces::{By, LINE, Piece, Spread, Table};
+use super::sync::Actors;
 use crate::exec::lanes_of;
 
-/// Bytes that a cell stands for.
-pub(super) const GRANULE: u64 = 4;
+/// Granules of a line.
+pub(super) const GRANULES: usize = (LINE / GRANULE) as usize;
 
-/// In [`Mark::who`], above the thread's number in its CTA (or the mbarrier's, with [`ENGINE`]).
-pub(super) const ENGINE: u32 = 1 << 10;
-/// The access is strong: `.relaxed`, `.volatile` or more.
-pub(super) const STRONG: u32 = 1 << 11;
-/// … and its scope is wider than the CTA.
-pub(super) const WIDE: u32 = 1 << 12;
-/// The cell's readers are a list; `pc` is its number.
-const MANY: u32 = 1 << 13;
-/// The cell is four cells; `pc` is their number.
-const SPLIT: u32 = 1 << 14;
-/// The thread's number, or the mbarrier's.
-const NUMBER: u32 = ENGINE - 1;
-
-/// An access.
-#[derive(Clone, Copy, Default, Debug, PartialEq)]
-pub(super) struct Mark {
-    pub(super) time: Time,
-    pub(super) who: u32,
-    pub(super) pc: u32,
-}
-
-impl Mark {
-    pub(super) fn warp(self) -> usize {
-        (self.who & NUMBER) as usize / 32
-    }
-
-    pub(super) fn lane(self) -> u32 {
-        self.who & 31
-    }
-
-    pub(super) fn number(self) -> usize {
-        (self.who & NUMBER) as usize
-    }
-
-    pub(super) fn is_engine(self) -> bool {
-        self.who & ENGINE != 0
-    }
-}
-
-/// Reads by lanes of one warp at one moment.
-#[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Readers {
-    pub(super) mark: Mark,
-    pub(super) lanes: u32,
-}
-
-#[derive(Clone, Copy, Default, Debug)]
-struct Cell {
-    write: Mark,
-    read: Readers,
-}
-
-/// Who accesses: lanes of one warp that know the same.
-pub(super) struct Actor<'a> {
-    pub(super) warp: usize,
-    pub(super) lanes: u32,
-    pub(super) now: Time,
-    pub(super) pc: u32,
-    /// [`STRONG`] and [`WIDE`].
-    pub(super) flags: u32,
-    pub(super) clock: &'a Clock,
-}
-
-impl Actor<'_> {
-    pub(super) fn mark(&self, lane: u32) -> Mark {
-        Mark { time: self.now, who: (self.warp as u32) << 5 | lane | self.flags, pc: self.pc }
-    }
-
-    /// Whether a write happened before this access, or may happen at the same time.
-    #[inline(always)]
-    fn allows_write(&self, write: Mark) -> bool {
-        if write.is_engine() {
-            return self.clock.knows_phase(write.number(), write.time);
-        }
-        write.who & self.flags & STRONG != 0
-            || write.warp() == self.warp && self.lanes == 1 << write.lane()
-            || self.clock.knows(write.warp(), 1 << write.lane(), write.time)
-    }
-
-    /// The lanes whose reads are not known to have happened before this write.
-    #[inline(always)]
-    fn refused_readers(&self, readers: &Readers) -> u32 {
-        let mark = readers.mark;
-        if mark.who & self.flags & STRONG != 0 {
-            return 0;
-        }
-        let others = if mark.warp() == self.warp { readers.lanes & !self.lanes } else { readers.lanes };
-        if others == 0 || self.clock.knows(mark.warp(), others, mark.time) {
-            return 0;
-        }
-        lanes_of(others)
-            .filter(|&lane| !self.clock.knows(mark.warp(), 1 << lane, mark.time))
-            .fold(0, |lanes, lane| lanes | 1 << lane)
-    }
-}
+/// The last record that all actors were found to know of: its time, whose it is, and its lanes.
+#[derive(Default)]
+pub(super) struct Known(Option<(Time, u32, u32)>);
 
 /// An earlier access that nothing orders with this one.
 #[derive(Clone, Copy, Debug)]
@@ -113,48 +26,99 @@ pub(super) struct Conflict {
     pub(super) writes: bool,
 }
 
-/// A record that another one has replaced, though the two look different from another CTA.
+/// A conflict with its place: the lane that accesses, and the address of the granule.
+pub(super) type Found = (Conflict, u64, u32);
+
+/// What lanes of a warp did to bytes of a line at one moment.
+#[derive(Clone, Copy, Default)]
+struct Record {
+    /// Without a lane.
+    mark: Mark,
+    lanes: u32,
+    bytes: u32,
+    by: By,
+    /// Whether instructions differ from byte to byte.
+    mixed: bool,
+    /// The numbers of the record's own tables, of lanes and of instructions; 0 where there is none yet.
+    tables: [u32; 2],
+    /// The line's next record of its kind.
+    next: u32,
+}
+
+impl Record {
+    /// Whether the same lanes access the same bytes, as far as can be told without tables.
+    fn is_like(&self, by: By, lanes: u32) -> bool {
+        match by {
+            By::All => self.by == By::All && self.lanes == lanes,
+            By::Run(_) => self.by == by,
+            By::Table => false,
+        }
+    }
+}
+
+const LANES_OF: usize = 0;
+const PLACES: usize = 1;
+
+/// The records of a line: the first of reads and the first of writes, if it was touched since `since`.
+#[derive(Clone, Copy, Default)]
+struct Head {
+    since: Time,
+    first: [u32; 2],
+}
+
+pub(super) const READS: usize = 0;
+pub(super) const WRITES: usize = 1;
+
+/// A part of a record that another one has replaced, though the two look different from another CTA: the granule's
+/// number, which of its bytes, whether it is a write, and who.
 pub(super) type Archived = (usize, u8, bool, Readers);
 
 /// See the module's documentation.
-#[derive(Default)]
 pub(super) struct Shadow {
-    cells: Vec<Cell>,
-    parts: Vec<[Cell; GRANULE as usize]>,
-    lists: Vec<Vec<Readers>>,
+    heads: Vec<Head>,
+    /// The first stands for none.
+    records: Vec<Record>,
+    tables: Vec<Table>,
     /// Marks up to this time are of earlier CTAs.
     base: Time,
     /// Whether replaced records are archived that look different from another CTA: those up to `archive_until`, and
     /// weak ones where strong ones take their place, or the other way round.
     archives: bool,
     archive_until: Time,
-    /// By number of the granule.
     pub(super) archive: Vec<Archived>,
 }
 
 impl Shadow {
     pub(super) fn new(bytes: u64) -> Shadow {
-        Shadow { cells: vec![Cell::default(); bytes.div_ceil(GRANULE) as usize], ..Shadow::default() }
+        Shadow {
+            heads: vec![Head::default(); bytes.div_ceil(LINE) as usize],
+            records: vec![Record::default()],
+            tables: vec![[0; LINE as usize]],
+            base: 0,
+            archives: false,
+            archive_until: 0,
+            archive: Vec::new(),
+        }
     }
 
     /// One that keeps what other CTAs must be compared with.
     pub(super) fn archiving() -> Shadow {
-        Shadow { archives: true, ..Shadow::default() }
+        Shadow { archives: true, ..Shadow::new(0) }
     }
 
     /// Forgets all marks up to `base`.
     pub(super) fn reset(&mut self, base: Time) {
         self.base = base;
         self.archive_until = base;
-        self.parts.clear();
-        self.lists.clear();
+        self.records.truncate(1);
+        self.tables.truncate(1);
         self.archive.clear();
     }
 
-    /// Adds cells for so many bytes; returns the number of the first.
+    /// Adds lines for so many bytes; returns the number of the first.
     pub(super) fn grow(&mut self, bytes: u64) -> usize {
-        let first = self.cells.len();
-        self.cells.resize(first + (bytes / GRANULE) as usize, Cell::default());
+        let first = self.heads.len();
+        self.heads.resize(first + (bytes / LINE) as usize, Head::default());
         first
     }
 
@@ -163,221 +127,386 @@ impl Shadow {
         self.archive_until = now;
     }
 
-    /// Whether a granule was touched at all.
+    /// Whether a line was touched at all.
     #[inline(always)]
     pub(super) fn is_marked(&self, index: usize) -> bool {
-        let cell = &self.cells[index];
-        cell.write.time > self.base || cell.read.mark.time > self.base
+        self.heads[index].since > self.base
     }
 
-    fn is_split(&self, cell: &Cell) -> bool {
-        cell.write.time > self.base && cell.write.who & SPLIT != 0
-    }
-
-    /// The cells of some bytes of a granule, if they have any of their own.
-    fn split(&mut self, index: usize) -> usize {
-        let cell = self.cells[index];
-        if self.is_split(&cell) {
-            return cell.write.pc as usize;
-        }
-        self.parts.push([cell; GRANULE as usize]);
-        let number = self.parts.len() - 1;
-        self.cells[index].write = Mark { time: self.base + 1, who: SPLIT, pc: number as u32 };
-        number
-    }
-
-    /// Looks for a conflict of reading bytes `first..end` of the granule at `index`.
+    /// The records of a line, one kind.
     #[inline(always)]
-    pub(super) fn check_read(&self, index: usize, bytes: (u64, u64), actor: &Actor<'_>) -> Option<Conflict> {
-        let cell = &self.cells[index];
-        if cell.write.time <= self.base {
-            return None;
-        }
-        if self.is_split(cell) {
-            let parts = &self.parts[cell.write.pc as usize][bytes.0 as usize..bytes.1 as usize];
-            return parts.iter().find_map(|part| self.check_read_of(part, actor));
-        }
-        self.check_read_of(cell, actor)
-    }
-
-    #[inline(always)]
-    fn check_read_of(&self, cell: &Cell, actor: &Actor<'_>) -> Option<Conflict> {
-        let write = cell.write;
-        let allowed = write.time <= self.base || actor.allows_write(write);
-        (!allowed).then_some(Conflict { mark: write, writes: true })
-    }
-
-    /// As [`Shadow::check_read`], of a write.
-    #[inline(always)]
-    pub(super) fn check_write(&self, index: usize, bytes: (u64, u64), actor: &Actor<'_>) -> Option<Conflict> {
-        let cell = &self.cells[index];
-        if self.is_split(cell) {
-            let parts = &self.parts[cell.write.pc as usize][bytes.0 as usize..bytes.1 as usize];
-            return parts.iter().find_map(|part| self.check_write_of(part, actor));
-        }
-        self.check_write_of(cell, actor)
-    }
-
-    #[inline(always)]
-    fn check_write_of(&self, cell: &Cell, actor: &Actor<'_>) -> Option<Conflict> {
-        if let Some(conflict) = self.check_read_of(cell, actor) {
-            return Some(conflict);
-        }
-        let readers = self.readers(cell);
-        readers.iter().find_map(|readers| {
-            let refused = actor.refused_readers(readers);
-            let who = readers.mark.who | refused.trailing_zeros() & 31;
-            (refused != 0).then_some(Conflict { mark: Mark { who, ..readers.mark }, writes: false })
+    fn records(&self, index: usize, kind: usize) -> impl Iterator<Item = &Record> {
+        let head = &self.heads[index];
+        let mut next = if head.since > self.base { head.first[kind] } else { 0 };
+        std::iter::from_fn(move || {
+            let record = &self.records[next as usize];
+            let found = next != 0;
+            next = record.next;
+            found.then_some(record)
         })
     }
 
-    fn readers<'a>(&'a self, cell: &'a Cell) -> &'a [Readers] {
-        if cell.read.mark.time <= self.base {
-            &[]
-        } else if cell.read.mark.who & MANY != 0 {
-            &self.lists[cell.read.mark.pc as usize]
-        } else {
-            std::slice::from_ref(&cell.read)
-        }
+    fn spread(&self, record: &Record) -> Spread<'_> {
+        Spread::new(record.by, record.lanes, &self.tables[record.tables[LANES_OF] as usize])
     }
 
-    /// Whether the last write of any of the bytes is by a thread, and `fenced` does not have it.
-    pub(super) fn unfenced(&self, index: usize, fenced: &Clock) -> Option<Mark> {
-        let cell = &self.cells[index];
-        let parts = match self.is_split(cell) {
-            true => &self.parts[cell.write.pc as usize][..],
-            false => std::slice::from_ref(cell),
+    /// The mark of what a record did to a byte, with its lowest lane there if it is a write.
+    fn mark_at(&self, record: &Record, kind: usize, byte: u32) -> Readers {
+        let lanes = self.spread(record).lanes(byte);
+        let pc = match record.mixed {
+            true => self.tables[record.tables[PLACES] as usize][byte as usize],
+            false => record.mark.pc,
         };
-        let writes =
-            parts.iter().map(|part| part.write).filter(|write| write.time > self.base && !write.is_engine());
-        writes.into_iter().find(|write| !fenced.knows(write.warp(), 1 << write.lane(), write.time))
+        if record.mark.is_engine() {
+            return Readers { mark: record.mark, lanes: 1 << record.mark.lane() };
+        }
+        let lane = if kind == WRITES { lanes.trailing_zeros() & 31 } else { 0 };
+        Readers { mark: Mark { who: record.mark.who | lane, pc, ..record.mark }, lanes }
     }
 
-    /// Remembers a read of bytes `first..end` of the granule at `index` by the actor's lanes.
+    /// Whether it is clear at a glance that an access of a line, which writes or only reads, comes after all before it
+    /// or may come at the same time.
     #[inline(always)]
-    pub(super) fn note_read(&mut self, index: usize, bytes: (u64, u64), actor: &Actor<'_>) {
-        let cell = &self.cells[index];
-        if self.is_split(cell) || bytes.1 - bytes.0 < GRANULE {
-            let number = self.split(index);
-            for byte in bytes.0..bytes.1 {
-                let mut part = self.parts[number][byte as usize];
-                self.note_read_in(&mut part, (index, 1 << byte), actor);
-                self.parts[number][byte as usize] = part;
+    pub(super) fn allows(
+        &self,
+        (piece, spread): (&Piece, Spread<'_>),
+        writes: bool,
+        actors: &Actors<'_>,
+        known: &mut Known,
+    ) -> bool {
+        let mut ordered = |record: &Record| {
+            let bytes = record.bytes & piece.bytes;
+            let key = (record.mark.time, record.mark.who, record.lanes);
+            if bytes == 0 || known.0 == Some(key) {
+                return true;
             }
-            return;
-        }
-        let mut cell = *cell;
-        self.note_read_in(&mut cell, (index, 0xf), actor);
-        self.cells[index] = cell;
-    }
-
-    #[inline(always)]
-    fn note_read_in(&mut self, cell: &mut Cell, at: (usize, u8), actor: &Actor<'_>) {
-        let mine = Readers { mark: actor.mark(0), lanes: actor.lanes };
-        let old = cell.read;
-        if old.mark.time <= self.base {
-            cell.read = mine;
-        } else if (old.mark.time, old.mark.who) == (mine.mark.time, mine.mark.who) {
-            cell.read.lanes |= mine.lanes;
-        } else {
-            self.note_another(cell, at, mine, actor);
-        }
-    }
-
-    #[inline(never)]
-    fn note_another(
-        &mut self,
-        cell: &mut Cell,
-        (index, part): (usize, u8),
-        mine: Readers,
-        actor: &Actor<'_>,
-    ) {
-        let old = cell.read;
-        let covered = |old: &Readers| {
-            let same = old.mark.who == mine.mark.who;
-            let left = if same { old.lanes & !mine.lanes } else { old.lanes };
-            // Strong reads may stand where weak ones may not.
-            (old.mark.who ^ mine.mark.who) & STRONG == 0
-                && (left == 0 && old.mark.warp() == actor.warp
-                    || actor.clock.knows(old.mark.warp(), left, old.mark.time))
+            let mark = record.mark;
+            if record.mark.who & actors.mark.who & STRONG != 0 {
+                return true;
+            }
+            let knows = match mark.is_engine() {
+                true => actors.all(|clock| clock.knows_phase(mark.number(), mark.time)),
+                false => actors.all(|clock| clock.knows(mark.warp(), record.lanes, mark.time)),
+            };
+            if knows {
+                known.0 = Some(key);
+                return true;
+            }
+            !mark.is_engine() && mark.warp() == actors.warp && self.spread(record).is_private(spread, bytes)
         };
-        let archived = |shadow: &mut Shadow, old: Readers| {
-            if shadow.archives && old.mark.time <= shadow.archive_until {
-                shadow.archive.push((index, part, false, old));
-            }
-        };
-        if old.mark.who & MANY == 0 {
-            if covered(&old) {
-                archived(self, old);
-                cell.read = mine;
-            } else {
-                self.lists.push(vec![old, mine]);
-                let number = self.lists.len() as u32 - 1;
-                cell.read.mark = Mark { time: mine.mark.time, who: MANY, pc: number };
-            }
-            return;
-        }
-        let number = old.mark.pc as usize;
-        cell.read.mark.time = mine.mark.time;
-        let list = &mut self.lists[number];
-        let same =
-            |known: &&mut Readers| (known.mark.time, known.mark.who) == (mine.mark.time, mine.mark.who);
-        if let Some(known) = list.iter_mut().find(same) {
-            known.lanes |= mine.lanes;
-            return;
-        }
-        if self.archives {
-            let gone: Vec<Readers> = self.lists[number].extract_if(.., |old| covered(old)).collect();
-            gone.into_iter().for_each(|old| archived(self, old));
-        } else {
-            list.retain(|old| !covered(old));
-        }
-        self.lists[number].push(mine);
+        self.records(piece.index, WRITES).all(&mut ordered)
+            && (!writes || self.records(piece.index, READS).all(ordered))
     }
 
-    /// Remembers a write of bytes `first..end` of the granule at `index`.
+    /// Looks for the first lane's first conflict in a line, byte by byte, leaving out what `excused` says.
+    #[cold]
+    pub(super) fn conflict(
+        &self,
+        (piece, spread): (&Piece, Spread<'_>),
+        writes: bool,
+        actors: &Actors<'_>,
+        excused: impl Fn(&Found) -> bool,
+    ) -> Option<Found> {
+        let mut first: Option<Found> = None;
+        for kind in if writes { &[WRITES, READS][..] } else { &[WRITES] } {
+            for record in self.records(piece.index, *kind) {
+                if record.mark.who & actors.mark.who & STRONG != 0 {
+                    continue;
+                }
+                for byte in lanes_of(record.bytes & piece.bytes) {
+                    let Readers { mark, lanes } = self.mark_at(record, *kind, byte as u32);
+                    let address = (piece.line * LINE + byte as u64) / GRANULE * GRANULE;
+                    for lane in lanes_of(spread.lanes(byte as u32)) {
+                        let Some(clock) = actors.clock(lane as u32) else { continue };
+                        let refused = if mark.is_engine() {
+                            (!clock.knows_phase(mark.number(), mark.time)).then_some(mark)
+                        } else {
+                            let own = if mark.warp() == actors.warp { 1 << lane } else { 0 };
+                            let unknown = |other: &usize| !clock.knows(mark.warp(), 1 << other, mark.time);
+                            let other = lanes_of(lanes & !own).find(unknown);
+                            other.map(|lane| Mark { who: record.mark.who | lane as u32, ..mark })
+                        };
+                        let Some(mark) = refused else { continue };
+                        let found = (Conflict { mark, writes: *kind == WRITES }, address, lane as u32);
+                        let place = |(conflict, at, lane): Found| {
+                            (lane, at, !conflict.writes, conflict.mark.number())
+                        };
+                        if first.is_none_or(|first| place(found) < place(first)) && !excused(&found) {
+                            first = Some(found);
+                        }
+                    }
+                }
+            }
+        }
+        first
+    }
+
+    /// The first write, of these bytes of a line, by a thread that `fenced` does not have, and its granule's number
+    /// in the line.
+    pub(super) fn unfenced(&self, index: usize, bytes: u32, fenced: &Clock) -> Option<(Mark, u64)> {
+        for record in self.records(index, WRITES) {
+            let mark = record.mark;
+            let bytes = record.bytes & bytes;
+            if bytes == 0 || mark.is_engine() || fenced.knows(mark.warp(), record.lanes, mark.time) {
+                continue;
+            }
+            for byte in lanes_of(bytes) {
+                let mark = self.mark_at(record, WRITES, byte as u32).mark;
+                if !fenced.knows(mark.warp(), 1 << mark.lane(), mark.time) {
+                    return Some((mark, byte as u64 / GRANULE));
+                }
+            }
+        }
+        None
+    }
+
+    /// Remembers a read.
     #[inline(always)]
-    pub(super) fn note_write(&mut self, index: usize, bytes: (u64, u64), mark: Mark) {
-        if self.archives {
-            self.archive_cell(index, mark);
+    pub(super) fn note_read(&mut self, (piece, spread): (&Piece, Spread<'_>), actors: &Actors<'_>) {
+        let mut number = self.open(piece.index).first[READS];
+        let mut free = 0;
+        while number != 0 {
+            let record = self.records[number as usize];
+            if record.bytes == 0 {
+                free = number;
+            } else if record.mark.is_one_with(actors.mark) {
+                return self.join_read(number, piece, spread, actors.mark.pc);
+            } else if record.bytes & piece.bytes != 0 && self.is_covered(&record, (piece, spread), actors) {
+                if self.archives && record.mark.time <= self.archive_until {
+                    self.retire(piece.index, READS, &record, piece.bytes);
+                }
+                let left = record.bytes & !piece.bytes;
+                self.records[number as usize].bytes = left;
+                free = if left == 0 { number } else { free };
+            }
+            number = record.next;
         }
-        if bytes.1 - bytes.0 == GRANULE {
-            self.cells[index] = Cell { write: mark, read: Readers::default() };
-            return;
+        self.fill((piece, spread), READS, free, actors.mark);
+    }
+
+    /// Whether who knows that this read is over knows that a record of earlier reads is, as far as it is of the same
+    /// bytes.
+    #[inline(always)]
+    fn is_covered(
+        &self,
+        record: &Record,
+        (piece, spread): (&Piece, Spread<'_>),
+        actors: &Actors<'_>,
+    ) -> bool {
+        let mark = record.mark;
+        // Strong reads may stand where weak ones may not.
+        if (mark.who ^ actors.mark.who) & STRONG != 0 {
+            return false;
         }
-        let number = self.split(index);
-        for byte in bytes.0..bytes.1 {
-            self.parts[number][byte as usize] = Cell { write: mark, read: Readers::default() };
+        let bytes = record.bytes & piece.bytes;
+        let own = || record.is_like(piece.by, piece.lanes) || spread.includes(self.spread(record), bytes);
+        mark.warp() == actors.warp && own()
+            || actors.all(|clock| clock.knows(mark.warp(), record.lanes, mark.time))
+    }
+
+    /// Remembers a write; of lanes that write one byte, the highest is the one that counts.
+    #[inline(always)]
+    pub(super) fn note_write(&mut self, (piece, spread): (&Piece, Spread<'_>), mark: Mark) {
+        self.end_reads(piece, mark);
+        let mut number = self.open(piece.index).first[WRITES];
+        let (mut free, mut same) = (0, 0);
+        while number != 0 {
+            let record = self.records[number as usize];
+            let bytes = record.bytes & piece.bytes;
+            if bytes != 0 && self.is_archived(&record, mark) {
+                self.retire(piece.index, WRITES, &record, bytes);
+            }
+            let left = record.bytes & !piece.bytes;
+            if left == 0 {
+                free = number;
+            } else if record.mark.is_one_with(mark) {
+                same = number;
+            }
+            self.records[number as usize].bytes = left;
+            number = record.next;
+        }
+        match same {
+            0 => self.fill((piece, spread), WRITES, free, mark),
+            same => self.join_write(same, piece, spread, mark.pc),
         }
     }
 
-    /// Archives what a write at `index` replaces, if other CTAs may see a difference.
-    fn archive_cell(&mut self, index: usize, mark: Mark) {
-        let (until, mut old) = (self.archive_until, Vec::new());
-        self.visit(index, |part, writes, record| {
-            if record.mark.time <= until || (record.mark.who ^ mark.who) & STRONG != 0 {
-                old.push((index, part, writes, record));
+    #[inline(always)]
+    fn end_reads(&mut self, piece: &Piece, mark: Mark) {
+        let mut number = self.open(piece.index).first[READS];
+        while number != 0 {
+            let record = self.records[number as usize];
+            let bytes = record.bytes & piece.bytes;
+            if bytes != 0 && self.is_archived(&record, mark) {
+                self.retire(piece.index, READS, &record, bytes);
             }
+            self.records[number as usize].bytes &= !piece.bytes;
+            number = record.next;
+        }
+    }
+
+    /// Whether other CTAs may see a difference between a record and a write that takes its place.
+    #[inline(always)]
+    fn is_archived(&self, record: &Record, by: Mark) -> bool {
+        let Mark { time, who, .. } = record.mark;
+        self.archives && (time <= self.archive_until || (who ^ by.who) & STRONG != 0)
+    }
+
+    #[cold]
+    fn retire(&mut self, index: usize, kind: usize, record: &Record, bytes: u32) {
+        let mut gone = Vec::new();
+        self.parts(record, kind, record.bytes & bytes, |granule, part, readers| {
+            gone.push((index * GRANULES + granule, part, kind == WRITES, readers));
         });
-        self.archive.extend(old);
+        self.archive.extend(gone);
     }
 
-    /// All records of a granule: a mask of its bytes, whether it is a write, and who.
     #[inline(always)]
-    pub(super) fn visit(&self, index: usize, mut see: impl FnMut(u8, bool, Readers)) {
-        let cell = &self.cells[index];
-        if cell.write.time <= self.base && cell.read.mark.time <= self.base {
-            return;
+    fn open(&mut self, index: usize) -> &mut Head {
+        let head = &mut self.heads[index];
+        if head.since <= self.base {
+            *head = Head { since: self.base + 1, first: [0; 2] };
         }
-        let (parts, whole) = match self.is_split(cell) {
-            true => (&self.parts[cell.write.pc as usize][..], 1),
-            false => (std::slice::from_ref(cell), 0xf),
-        };
-        for (byte, part) in parts.iter().enumerate() {
-            if part.write.time > self.base {
-                see(whole << byte, true, Readers { mark: part.write, lanes: 1 << part.write.lane() });
+        head
+    }
+
+    /// Makes record `number` of the access, or a new one if that is 0.
+    #[inline(always)]
+    fn fill(&mut self, (piece, spread): (&Piece, Spread<'_>), kind: usize, number: u32, mark: Mark) {
+        let number = match number {
+            0 => {
+                let head = &mut self.heads[piece.index];
+                let next = std::mem::replace(&mut head.first[kind], self.records.len() as u32);
+                self.records.push(Record { next, ..Record::default() });
+                self.records.len() - 1
             }
-            self.readers(part).iter().for_each(|&readers| see(whole << byte, false, readers));
+            number => number as usize,
+        };
+        let record = &mut self.records[number];
+        (record.mark, record.bytes, record.lanes) = (mark, piece.bytes, piece.lanes);
+        (record.by, record.mixed) = (piece.by, false);
+        if kind == WRITES && piece.by == By::All && !mark.is_engine() {
+            record.lanes = highest(piece.lanes);
+        }
+        if piece.by == By::Table {
+            let table = match kind {
+                WRITES => spread.table().map(highest),
+                _ => spread.table(),
+            };
+            *self.own_table(number, LANES_OF) = table;
         }
     }
+
+    fn own_table(&mut self, record: usize, which: usize) -> &mut Table {
+        let number = &mut self.records[record].tables[which];
+        if *number == 0 {
+            *number = self.tables.len() as u32;
+            self.tables.push([0; LINE as usize]);
+        }
+        &mut self.tables[*number as usize]
+    }
+
+    /// Adds a read at the same moment to a record.
+    fn join_read(&mut self, number: u32, piece: &Piece, spread: Spread<'_>, pc: u32) {
+        let record = self.records[number as usize];
+        let fresh = piece.bytes & !record.bytes;
+        let alike = record.is_like(piece.by, piece.lanes);
+        if fresh == 0 && (alike || self.spread(&record).includes(spread, piece.bytes)) {
+            return;
+        }
+        if !alike {
+            let before = self.spread(&record).table();
+            let theirs = spread.table();
+            let table = self.own_table(number as usize, LANES_OF);
+            for byte in 0..LINE as usize {
+                let mine = if record.bytes >> byte & 1 != 0 { before[byte] } else { 0 };
+                table[byte] = mine | if piece.bytes >> byte & 1 != 0 { theirs[byte] } else { 0 };
+            }
+            self.records[number as usize].by = By::Table;
+        }
+        self.place(number as usize, fresh, pc);
+        let record = &mut self.records[number as usize];
+        record.bytes |= piece.bytes;
+        record.lanes |= piece.lanes;
+    }
+
+    /// Adds a write at the same moment, of bytes that it does not have, to a record.
+    fn join_write(&mut self, number: u32, piece: &Piece, spread: Spread<'_>, pc: u32) {
+        let record = self.records[number as usize];
+        let lanes = if piece.by == By::All { highest(piece.lanes) } else { piece.lanes };
+        if !record.is_like(piece.by, lanes) {
+            let before = self.spread(&record).table();
+            let theirs = spread.table();
+            let table = self.own_table(number as usize, LANES_OF);
+            for byte in 0..LINE as usize {
+                let written = piece.bytes >> byte & 1 != 0;
+                table[byte] = if written { highest(theirs[byte]) } else { before[byte] };
+            }
+            self.records[number as usize].by = By::Table;
+        }
+        self.place(number as usize, piece.bytes, pc);
+        let record = &mut self.records[number as usize];
+        record.bytes |= piece.bytes;
+        record.lanes |= lanes;
+    }
+
+    /// Remembers which instruction it is that has added these bytes to a record.
+    fn place(&mut self, number: usize, bytes: u32, pc: u32) {
+        let record = self.records[number];
+        if bytes == 0 || !record.mixed && record.mark.pc == pc {
+            return;
+        }
+        self.records[number].mixed = true;
+        let table = self.own_table(number, PLACES);
+        if !record.mixed {
+            table.fill(record.mark.pc);
+        }
+        lanes_of(bytes).for_each(|byte| table[byte] = pc);
+    }
+
+    /// A record of some bytes granule by granule: its number in the line, a mask of its bytes, and who.
+    fn parts(&self, record: &Record, kind: usize, bytes: u32, mut see: impl FnMut(usize, u8, Readers)) {
+        let uniform = record.by == By::All && !record.mixed;
+        for granule in 0..GRANULES {
+            let first = granule as u32 * GRANULE as u32;
+            let mut left = bytes >> first & 0xf;
+            while left != 0 {
+                let lowest = left.trailing_zeros();
+                let who = self.mark_at(record, kind, first + lowest);
+                let alike = |&byte: &usize| {
+                    let other = self.mark_at(record, kind, first + byte as u32);
+                    (other.mark, other.lanes) == (who.mark, who.lanes)
+                };
+                let part = match uniform {
+                    true => left,
+                    false => lanes_of(left).filter(alike).fold(0, |part, byte| part | 1 << byte),
+                };
+                see(granule, part as u8, who);
+                left &= !part;
+            }
+        }
+    }
+
+    /// Whether a line was only read, and by no strong access.
+    pub(super) fn is_weakly_read(&self, index: usize) -> bool {
+        self.records(index, WRITES).all(|record| record.bytes == 0)
+            && self.records(index, READS).all(|record| record.bytes == 0 || record.mark.who & STRONG == 0)
+    }
+
+    /// All records of a line, granule by granule: its number in the line, a mask of its bytes, whether it is a write,
+    /// and who.
+    pub(super) fn visit(&self, index: usize, mut see: impl FnMut(usize, u8, bool, Readers)) {
+        for kind in [WRITES, READS] {
+            for record in self.records(index, kind) {
+                self.parts(record, kind, record.bytes, |granule, part, who| {
+                    see(granule, part, kind == WRITES, who);
+                });
+            }
+        }
+    }
+}
+
+/// The highest of some lanes.
+fn highest(lanes: u32) -> u32 {
+    lanes & 1u32.wrapping_shl(31 - (lanes | 1).leading_zeros())
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::clock::{Clocks, Knowledge, Time};
-use super::shadow::{Actor, WIDE};
+use super::clock::{Clock, Clocks, Knowledge, Time};
+use super::mark::Mark;
 
 /// What a fence has released, for the strong writes that follow it.
 #[derive(Clone)]
@@ -14,7 +14,7 @@ struct Fence {
 
 /// Lanes that know the same.
 #[derive(Clone)]
-struct Group {
+pub(super) struct Group {
     lanes: u32,
     knowledge: Knowledge,
     /// The last fence of at least the CTA's scope, and the last of a wider one.
@@ -27,6 +27,32 @@ struct Warp {
     /// The time of the warp's accesses.
     now: Time,
     groups: Vec<Group>,
+}
+
+/// Who accesses: lanes of a warp, by what they know.
+pub(super) struct Actors<'a> {
+    pub(super) warp: usize,
+    lanes: u32,
+    /// The time and the place; `who` is the warp's first thread.
+    pub(super) mark: Mark,
+    groups: &'a [Group],
+}
+
+impl<'a> Actors<'a> {
+    /// Whether all of them know enough.
+    #[inline(always)]
+    pub(super) fn all(&self, mut know: impl FnMut(&Clock) -> bool) -> bool {
+        self.groups
+            .iter()
+            .filter(|group| group.lanes & self.lanes != 0)
+            .all(|group| know(&group.knowledge.own))
+    }
+
+    /// What a lane knows; one that there is.
+    pub(super) fn clock(&self, lane: u32) -> Option<&'a Clock> {
+        let group = self.groups.iter().find(|group| group.lanes >> lane & 1 != 0);
+        group.map(|group| &*group.knowledge.own)
+    }
 }
 
 /// An mbarrier as far as it orders threads.
@@ -131,23 +157,11 @@ impl Sync {
         self.warps[warp].now = self.tick();
     }
 
-    /// The lanes of an instruction by what they know.
-    pub(super) fn actors(
-        &self,
-        warp: usize,
-        lanes: u32,
-        pc: u32,
-        flags: u32,
-    ) -> impl Iterator<Item = Actor<'_>> {
+    /// Lanes that execute an instruction; `flags` says whether what it does is strong.
+    pub(super) fn actors(&self, warp: usize, lanes: u32, pc: u32, flags: u32) -> Actors<'_> {
         let Warp { now, groups } = &self.warps[warp];
-        groups.iter().filter(move |group| group.lanes & lanes != 0).map(move |group| Actor {
-            warp,
-            lanes: group.lanes & lanes,
-            now: *now,
-            pc,
-            flags,
-            clock: &group.knowledge.own,
-        })
+        let mark = Mark { time: *now, who: (warp as u32) << 5 | flags, pc };
+        Actors { warp, lanes, mark, groups }
     }
 
     pub(super) fn knowledge(&self, warp: usize, lane: u32) -> &Knowledge {
@@ -375,9 +389,9 @@ impl Sync {
         }
     }
 
-    /// A lane arrives at an mbarrier.
-    pub(super) fn arrive_at(&mut self, warp: usize, lane: u32, address: u64) {
-        let released = self.release(warp, 1 << lane);
+    /// Lanes arrive at an mbarrier.
+    pub(super) fn arrive_at(&mut self, warp: usize, lanes: u32, address: u64) {
+        let released = self.release(warp, lanes);
         if let Some(gate) = self.gate(address) {
             gate.gathering.join(&released);
         }
@@ -417,9 +431,4 @@ impl Sync {
             .find(|(w, lanes, since, _)| *w == warp && lanes >> lane & 1 != 0 && *since <= time);
         mine.map(|(.., clocks)| clocks)
     }
-}
-
-/// The flags of a strong access.
-pub(super) fn flags_of(how: Ordering) -> u32 {
-    if how.wide { WIDE } else { 0 }
 }

@@ -339,7 +339,7 @@ fn stages_are_refilled_when_they_are_released() {
         WARPS,
         &twice(""),
         expect![
-            "race in kernel `kernel` at gemv.rs:20 (PTX line 24: `@%p cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [cell], [%data], 128, [gate];`) by thread (0, 0, 0) of CTA (0, 0, 0): 128-byte store to shared memory around 0x0: nothing orders the two; the access is inside `cell` (0x0, 512 bytes); the other is the read at gemv.rs:20 (PTX line 21: `ld.shared.u32 %r4, [cell];`) by thread (32, 0, 0) of CTA (0, 0, 0)"
+            "race in kernel `kernel` at gemv.rs:20 (PTX line 24: `@%p cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [cell], [%data], 128, [gate];`) by thread (0, 0, 0) of CTA (0, 0, 0): 128-byte store to shared memory around 0x0: nothing orders the two; the access is inside `cell` (0x0, 512 bytes); the other is the read at gemv.rs:20 (PTX line 21: `ld.shared.u32 %r4, [cell];`) by thread (1, 0, 0) of CTA (0, 0, 0)"
         ],
     );
     races(WARPS, &twice("bar.warp.sync -1;"));
