@@ -47,7 +47,10 @@ pub(super) fn simplify(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewri
 fn unary_rule(editor: &mut Editor<'_>, data: &InstData, unary: Unary) -> Option<Rewrite> {
     let inner = editor.function.defining_inst(data.args[0])?;
     match (unary, inner.op) {
-        (Unary::Not | Unary::Neg | Unary::Brev, op) if op == data.op => Some(Rewrite::value(inner.args[0])),
+        (Unary::Not | Unary::Neg | Unary::Brev, op) if op == data.op => {
+            let same = data.ty.is_int() || data.ty == Type::Pred || is_arithmetic(editor, inner.args[0]);
+            same.then(|| Rewrite::value(inner.args[0]))
+        }
         // An ordered comparison with a NaN and its inverse are both false; `eq` and `ne` are opposites.
         (Unary::Not, Op::Compare(compare))
             if inner.ty.is_int() || matches!(compare, Compare::Eq | Compare::Ne) =>
@@ -143,8 +146,7 @@ fn float_binary(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewrite> {
 fn is_arithmetic(editor: &Editor<'_>, value: Value) -> bool {
     let Some(data) = editor.function.defining_inst(value) else { return false };
     match data.op {
-        Op::Unary(unary) => !matches!(unary, Unary::Neg | Unary::Abs),
-        Op::Binary(_) | Op::MulAdd | Op::ConvertPack => true,
+        Op::Unary(_) | Op::Binary(_) | Op::MulAdd | Op::ConvertPack => true,
         // A bfloat16 becomes a wider number by its bits.
         Op::Convert { .. } => {
             let from = editor.function.value_type(data.args[0]);
