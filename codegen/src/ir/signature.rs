@@ -108,8 +108,9 @@ impl Op {
                 (same(2), vec![Type::Pred])
             }
             Op::Select => (vec![Is(Type::Pred), Is(ty), Is(ty)], vec![ty]),
-            Op::Convert { .. } => {
+            Op::Convert { saturate, .. } => {
                 require(ty.is_int() || (ty.is_float() && ty.half().is_none()), "a scalar number")?;
+                require(!saturate || ty != Type::Bf16, "a number other than bf16 to saturate")?;
                 (vec![Data], vec![ty])
             }
             Op::Bitcast => (vec![Data], vec![ty]),

@@ -266,7 +266,7 @@ impl Printer<'_> {
         let (mut from_type, to_type) = (self.function.value_type(data.args[0]), data.ty);
         let mut from = self.register(data.args[0]);
         let to = self.register(data.results[0]);
-        if from_type == to_type {
+        if from_type == to_type && !(saturate && to_type.is_float()) {
             self.line(format_args!("mov.{} {to}, {from};", Class::of(to_type).declared()));
             return;
         }
@@ -275,9 +275,9 @@ impl Printer<'_> {
             let (wide, value) = (self.fresh(Class::Word), self.fresh(Class::Float));
             self.line(format_args!("cvt.u32.u16 {wide}, {from};"));
             self.line(format_args!("shl.b32 {wide}, {wide}, 16;"));
-            let result = if to_type == Type::F32 { to } else { value };
-            self.line(format_args!("mov.b32 {result}, {wide};"));
-            if to_type == Type::F32 {
+            let same = to_type == Type::F32 && !saturate;
+            self.line(format_args!("mov.b32 {}, {wide};", if same { to } else { value }));
+            if same {
                 return;
             }
             (from, from_type) = (value, Type::F32);
@@ -297,7 +297,7 @@ impl Printer<'_> {
         let round = match (from_type.is_float(), to_type.is_float()) {
             (false, false) => String::new(),
             (true, false) => format!(".{rounding}i"),
-            (true, true) if to_type == Type::F32 => String::new(),
+            (true, true) if to_type == Type::F32 || from_type == to_type => String::new(),
             _ => format!(".{rounding}"),
         };
         // `.sat` may stand only where there is something to clamp.
@@ -341,7 +341,7 @@ impl Printer<'_> {
 /// Whether every integer of type `from` is one of type `to`.
 fn always_fits(from: Type, to: Type) -> bool {
     let same_sign = from.is_signed() == to.is_signed();
-    from.is_int() && to.bits() > from.bits() && (same_sign || to.is_signed())
+    from.is_int() && to.is_int() && to.bits() > from.bits() && (same_sign || to.is_signed())
 }
 
 /// The PTX type of a packed word by its sign.
