@@ -232,7 +232,14 @@ impl Printer<'_> {
             Binary::Shr => format!("shr.{kind}"),
         };
         self.operation(data, &name);
-        if matches!(binary, Binary::Add | Binary::Sub | Binary::Mul | Binary::Div | Binary::Shl) {
+        // What a division by zero leaves is not specified, but it is a value of the type.
+        let by_zero = || self.function.constant(data.args[1]).is_none_or(|divisor| divisor == 0);
+        let leaves_range = match binary {
+            Binary::Add | Binary::Sub | Binary::Mul | Binary::Div | Binary::Shl => true,
+            Binary::Rem => by_zero(),
+            _ => false,
+        };
+        if leaves_range {
             let to = self.register(data.results[0]);
             self.wrap(to, ty);
         }
