@@ -37,9 +37,9 @@ impl Printer<'_> {
                 self.line(format_args!("lop3.b32 {to}, {a}, {b}, {c}, {table};"));
             }
             Op::Prmt => self.operation(data, "prmt.b32"),
-            Op::BitInsert => self.operation(data, &format!("bfi.{}", bits(data.ty))),
+            Op::BitInsert => self.bit_field(data, &format!("bfi.{}", bits(data.ty))),
             Op::NthSetBit => self.operation(data, "fns.b32"),
-            Op::BitField => self.operation(data, &format!("bfe.{}", arithmetic(data.ty))),
+            Op::BitField => self.bit_field(data, &format!("bfe.{}", arithmetic(data.ty))),
             Op::Funnel { left } => {
                 self.operation(data, if left { "shf.l.wrap.b32" } else { "shf.r.wrap.b32" })
             }
@@ -149,6 +149,19 @@ impl Printer<'_> {
     /// `name to, operands…`
     fn operation(&mut self, data: &InstData, name: &str) {
         let operands: Vec<String> = data.args.iter().map(|&arg| self.operand(arg)).collect();
+        let to = self.register(data.results[0]);
+        self.line(format_args!("{name} {to}, {};", operands.join(", ")));
+    }
+
+    /// `name to, operands…`, of which the last two are a position and a length: ptxas takes no immediate one above 255.
+    fn bit_field(&mut self, data: &InstData, name: &str) {
+        let first = data.args.len() - 2;
+        let operands: Vec<String> = (data.args.iter().enumerate())
+            .map(|(index, &arg)| {
+                let large = self.function.constant(arg).is_some_and(|bits| bits > 255);
+                if index >= first && large { self.register(arg).to_string() } else { self.operand(arg) }
+            })
+            .collect();
         let to = self.register(data.results[0]);
         self.line(format_args!("{name} {to}, {};", operands.join(", ")));
     }
