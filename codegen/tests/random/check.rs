@@ -25,6 +25,8 @@ pub enum Pipeline {
 pub enum Failure {
     /// The kernel does not run before it is optimised: the generator, the printer or the emulator is at fault.
     Unoptimised(String),
+    /// It does, and leaves something else than it should: the printer, the emulator or the interpreter is at fault.
+    Misprinted(String),
     /// The kernel does not run when it has been optimised.
     Broken(String),
     /// It leaves something else in memory.
@@ -42,6 +44,7 @@ impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Failure::Unoptimised(message) => write!(f, "unoptimised, {message}"),
+            Failure::Misprinted(message) => write!(f, "unoptimised, not as the IR is defined: {message}"),
             Failure::Broken(message) => write!(f, "optimised, {message}"),
             Failure::Differs(message) => f.write_str(message),
         }
@@ -63,6 +66,11 @@ pub fn check(program: &Program, pipeline: &Pipeline) -> Option<Failure> {
         Ok(memory) => memory,
         Err(message) => return Some(Failure::Unoptimised(message)),
     };
+    let by_definition = guarded(|| Ok(launch.interpret(&original)));
+    match by_definition.map(|memory| memory.and_then(|memory| difference(&memory, &expected))) {
+        Ok(None) => {}
+        Ok(Some(message)) | Err(message) => return Some(Failure::Misprinted(message)),
+    }
     let optimised = guarded(|| {
         let mut function = lower(program);
         match pipeline {

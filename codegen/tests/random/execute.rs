@@ -5,6 +5,7 @@ use bespoke_codegen::ir::verify::verify;
 use bespoke_codegen::ptx::{self, Target};
 use bespoke_emulator::{LaunchConfig, Memory, Module, Options, run};
 
+use crate::interpret::{self, Inputs};
 use crate::lower::{POINTERS, SCALARS, SLOT};
 use crate::numbers::{self, Random};
 use crate::program::{Program, Region};
@@ -18,7 +19,7 @@ const LIMIT: u64 = 1 << 20;
 pub struct Launch {
     config: LaunchConfig,
     buffers: [Vec<u8>; 4],
-    scalars: Vec<u8>,
+    scalars: Vec<u64>,
 }
 
 impl Launch {
@@ -35,8 +36,7 @@ impl Launch {
         let mut scalars = Vec::new();
         for (name, ty) in SCALARS {
             let bits = if name == "minus_16" { -16i32 as u64 } else { numbers::bits(&mut random, ty) };
-            scalars.resize(scalars.len().next_multiple_of(ty.bytes() as usize), 0);
-            scalars.extend(&bits.to_le_bytes()[..ty.bytes() as usize]);
+            scalars.push(bits & ty.mask());
         }
         Launch { config: LaunchConfig::linear(program.ctas, program.threads), buffers, scalars }
     }
@@ -62,7 +62,11 @@ impl Launch {
             params.extend(address.to_le_bytes());
             addresses.push(address);
         }
-        params.extend(&self.scalars);
+        for ((_, ty), bits) in SCALARS.iter().zip(&self.scalars) {
+            let bytes = ty.bytes() as usize;
+            params.resize(params.len().next_multiple_of(bytes), 0);
+            params.extend(&bits.to_le_bytes()[..bytes]);
+        }
         let options = Options { threads: 1, instruction_limit: LIMIT, ..Options::default() };
         run(kernel, &memory, &self.config, &params, &options)
             .map_err(|finding| format!("the emulator finds: {finding}"))?;
@@ -71,5 +75,12 @@ impl Launch {
             memory.read(address, bytes).map_err(|error| error.to_string())?;
         }
         Ok(left)
+    }
+
+    /// What the kernel leaves in memory by the definitions of the IR, if these say it.
+    pub fn interpret(&self, function: &Function) -> Option<[Vec<u8>; 4]> {
+        let (ctas, threads) = (self.config.grid[0], self.config.block[0]);
+        let buffers = self.buffers.clone();
+        interpret::run(function, Inputs { ctas, threads, buffers, scalars: &self.scalars })
     }
 }

@@ -1,18 +1,23 @@
 //! Random kernels leave the same in memory before and after optimisation, and after passes in any order.
 //!
 //! A kernel is printed twice, at [`OptLevel::None`] and optimised, and both texts run on the emulator under all of its
-//! checks. A kernel that fails is made smaller; what is left is shown with the first pass behind which it fails.
+//! checks. Most kernels are interpreted, too, from the IR and by code that knows neither PTX nor the passes, so that a
+//! mistake of the printer does not hide by being made twice. A kernel that fails is made smaller; what is left is shown
+//! with the first pass behind which it fails.
 //!
-//! `BESPOKE_RANDOM=1000000` runs as many kernels, `BESPOKE_RANDOM_SEED=17` only that of this seed.
+//! `BESPOKE_RANDOM=1000000` runs as many kernels, `BESPOKE_RANDOM_SEED=17` only that of this seed;
+//! `BESPOKE_RANDOM_SHRINK=0` leaves a failing kernel as large as it is.
 
 mod check;
 mod coverage;
 mod execute;
 mod generate;
+mod interpret;
 mod lower;
 mod numbers;
 mod program;
 mod shrink;
+mod values;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -64,7 +69,8 @@ fn smallest(seed: u64, failure: &Failure, pipeline: &Pipeline) -> Program {
 
 /// All that one needs to know of a kernel that fails.
 fn report(seed: u64, failure: &Failure, pipeline: &Pipeline) -> String {
-    let small = smallest(seed, failure, pipeline);
+    let shrink = setting("BESPOKE_RANDOM_SHRINK") != Some(0);
+    let small = if shrink { smallest(seed, failure, pipeline) } else { generate::program(seed) };
     let found = check(&small, pipeline).unwrap_or_else(|| failure.clone());
     let Program { ctas, threads, .. } = small;
     let pass = match culprit(&small, pipeline) {
@@ -73,7 +79,7 @@ fn report(seed: u64, failure: &Failure, pipeline: &Pipeline) -> String {
     };
     format!(
         "the kernel of seed {seed} fails: {failure}\n\
-         made smaller, with {ctas} CTAs of {threads} threads: {found}\n{pass}\
+         with {ctas} CTAs of {threads} threads: {found}\n{pass}\
          again: BESPOKE_RANDOM_SEED={seed} cargo test -p bespoke-codegen --test random"
     )
 }
@@ -149,11 +155,13 @@ fn a_failing_kernel_becomes_small() {
 #[test]
 fn kernels_reach_every_operation_and_every_pass() {
     let mut effective = std::collections::BTreeSet::new();
-    let mut reached = coverage::Reached::default();
+    let (mut reached, mut defined) = (coverage::Reached::default(), 0);
     for seed in 0..3000 {
-        let mut function = unoptimised(&generate::program(seed));
+        let program = generate::program(seed);
+        let mut function = unoptimised(&program);
         reached.add(&function);
         if seed < 200 {
+            defined += usize::from(execute::Launch::of(&program).interpret(&function).is_some());
             let report = passes::optimize(&mut function, OptLevel::Default);
             effective.extend(report.steps.iter().filter(|step| step.changed).map(|step| step.pass));
         }
@@ -161,5 +169,23 @@ fn kernels_reach_every_operation_and_every_pass() {
     let idle = |pass: &&dyn Pass| !effective.contains(pass.name());
     let idle: Vec<_> = passes::ROUND.iter().copied().filter(idle).map(Pass::name).collect();
     assert!(idle.is_empty(), "no kernel gives these passes anything to do: {idle:?}");
+    assert!(defined > 100, "only {defined} of 200 kernels can be interpreted");
     reached.check();
+}
+
+/// `examples/seeded_bugs.rs` makes these mistakes; one that has no place any more would be forgotten.
+#[test]
+fn mistakes_made_on_purpose_still_apply() {
+    let codegen = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |path: std::path::PathBuf| {
+        std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    };
+    let bugs: toml::Table = read(codegen.join("tests/seeded/bugs.toml")).parse().expect("bugs.toml is TOML");
+    let bugs = bugs["bug"].as_array().expect("a list of mistakes");
+    for bug in bugs {
+        let field = |name: &str| bug[name].as_str().unwrap_or_else(|| panic!("{name} in {bug}"));
+        let times = read(codegen.join("src").join(field("file"))).matches(field("find")).count();
+        let place = format!("`{}` in {}", field("find").trim(), field("file"));
+        assert_eq!(times, 1, "{}: write {place} anew in tests/seeded/bugs.toml", field("name"));
+    }
 }

@@ -31,7 +31,7 @@ impl Random {
 /// Bits of a type, its edges preferred.
 pub fn bits(random: &mut Random, ty: Type) -> u64 {
     if let Some(half) = ty.half() {
-        return bits(random, half) << 16 | bits(random, half);
+        return (bits(random, half) << 16) | bits(random, half);
     }
     let (top, any) = (ty.bits() - 1, random.next());
     let bits = if ty.is_float() {
@@ -69,11 +69,11 @@ pub fn bits(random: &mut Random, ty: Type) -> u64 {
             infinity,
             infinity - 1,
             infinity | 1,
-            infinity | unit / 2 | 5,
+            infinity | (unit / 2) | 5,
             any,
             any,
         ];
-        random.pick(&edges) ^ u64::from(random.once_in(3)) << top
+        random.pick(&edges) ^ (u64::from(random.once_in(3)) << top)
     } else {
         let power = 1 << random.below(top + 1);
         let mask = ty.mask();

@@ -1,11 +1,11 @@
 //! Random well-typed kernels that compute the same however their threads take turns, and stay in bounds.
 
+mod memory;
+mod together;
+
 use std::sync::LazyLock;
 
-use bespoke_codegen::ir::{
-    Access, Atomic, Binary, Cache, Compare, Mma, MmaElement, MmaShape, Op, Order, Ordering, Rounding, Scope,
-    Shuffle, Special, Type, Unary, Vote,
-};
+use bespoke_codegen::ir::{Binary, Compare, Op, Rounding, Special, Type, Unary};
 
 use crate::lower::{POINTERS, SCALARS, operand_types};
 use crate::numbers::{self, Random};
@@ -184,7 +184,8 @@ impl Generator {
     fn statement(&mut self, at: At, list: &mut Vec<Stmt>) {
         let stmt = match self.random.below(if at.depth > 0 { 26 } else { 20 }) {
             0..=9 => self.compute(),
-            10 => self.again(),
+            10 if self.chance(2) => self.again(),
+            10 => self.related(),
             11 | 12 => self.load(),
             13 => self.store(),
             14 => self.atomic(),
@@ -287,7 +288,7 @@ impl Generator {
         }
         let scalars: Vec<Type> = TYPES[1..].iter().copied().filter(|ty| ty.half().is_none()).collect();
         let (from, to) = (self.random.pick(&scalars), self.random.pick(&scalars));
-        let (rounding, saturate) = (self.random.pick(Rounding::ALL), self.chance(4));
+        let (rounding, saturate) = (self.random.pick(Rounding::ALL), to != Type::Bf16 && self.chance(4));
         let arg = self.operand(from);
         self.pure(Op::Convert { rounding, saturate }, to, vec![arg])
     }
@@ -303,219 +304,55 @@ impl Generator {
         Stmt::Compute { op, ty, args, results }
     }
 
-    /// An index and its greatest value.
-    fn index(&mut self, most: u32) -> Option<(Operand, Option<u32>, u32)> {
-        let small: Vec<Known> =
-            self.scope.iter().filter(|known| known.bound.is_some_and(|b| b <= most + 1)).copied().collect();
-        if !small.is_empty() && self.chance(2) {
-            let known = self.random.pick(&small);
-            return Some((Operand::value(Type::U32, known.id), None, known.bound.unwrap_or(1) - 1));
-        }
-        let bits = (most + 1).ilog2();
-        if bits == 0 {
-            return None;
-        }
-        let mask = (1 << (1 + self.random.below(bits))) - 1;
-        Some((self.operand(Type::U32), Some(mask), mask))
-    }
-
-    /// Where `bytes` bytes may be accessed, aligned to them.
-    fn place(&mut self, region: Region, bytes: u32) -> Place {
-        let room = region.bytes() - bytes;
-        let mut index = None;
-        let (mut least, mut used) = (0, 0);
-        if self.chance(if region == Region::Input { 8 } else { 2 }) {
-        } else if let Some((value, mask, greatest)) = self.index(room / bytes) {
-            let most = (room / bytes).checked_div(greatest).unwrap_or(4).min(5);
-            let scale = bytes * (1 + self.random.below(most));
-            let form = self.random.pick(&[
-                Form::Wide,
-                Form::WideSigned,
-                Form::Converted,
-                Form::Shifted,
-                Form::Narrow,
-                Form::NarrowSigned,
-            ]);
-            let signed = matches!(form, Form::WideSigned | Form::NarrowSigned);
-            let add = match self.random.below(3) {
-                0 => 0,
-                1 if signed => -(self.random.below(9) as i32),
-                _ => self.random.below(9) as i32,
-            };
-            index = Some(Index { value, mask, wraps: self.chance(3), add, scale, form });
-            (least, used) = (add * scale as i32, greatest * scale);
-        }
-        // The last byte that is reached is the region's last one, or the first one its first.
-        let slack = (room - used) / bytes;
-        let begin = bytes * self.random.below(slack + 1);
-        let begin = self.random.pick(&[0, begin, begin, slack * bytes]) as i32;
-        let rest = begin - least;
-        let (near, far) = (self.random.below(17) as i32 * 4 - 32, self.random.below(5) as i32 * 4000 - 8000);
-        let step = self.random.pick(&[0, 0, rest, near, far]);
-        Place { region, index, step, offset: rest - step }
-    }
-
-    fn element(&mut self) -> Type {
-        self.random.pick(&TYPES[1..])
-    }
-
-    fn access(&mut self, ty: Type, region: Region, load: bool) -> Access {
-        let vector = self.random.pick(&[1, 1, 1, 2, 4]);
-        let vector = if u32::from(vector) * ty.bytes() > 16 { 1 } else { vector };
-        let mut access = Access { vector, ..Access::SCALAR };
-        let caches: &[Cache] = match (region, load) {
-            (Region::Shared, _) => &[Cache::Default, Cache::Volatile],
-            (Region::Input, true) => Cache::ALL,
-            _ => &[Cache::Default, Cache::L2, Cache::Streaming, Cache::Volatile],
+    /// What undoes an earlier statement, or asks about its result.
+    fn related(&mut self) -> Stmt {
+        let visible = |generator: &Generator, id: Id| generator.scope.iter().any(|known| known.id == id);
+        let recent = self.computed.len().saturating_sub(12);
+        let candidates: Vec<Stmt> = self.computed[recent..].to_vec();
+        let chosen = self.random.below(candidates.len() as u32) as usize;
+        let Some(Stmt::Compute { op, ty, args, results }) = candidates.get(chosen).cloned() else {
+            return self.compute();
         };
-        access.cache = if self.chance(2) { self.random.pick(caches) } else { Cache::Default };
-        if access.cache == Cache::Default && vector == 1 && self.chance(6) {
-            let other = if load { Order::Acquire } else { Order::Release };
-            let order = self.random.pick(&[Order::Relaxed, other]);
-            access.ordering = Some(order.among(self.random.pick(Scope::ALL)));
-        } else if access.cache != Cache::Volatile && region != Region::Shared {
-            access.hinted = self.chance(8);
+        if !results.iter().all(|&id| visible(self, id)) {
+            return self.compute();
         }
-        access
-    }
-
-    fn load(&mut self) -> Stmt {
-        let region = self.random.pick(&[Region::Input, Region::Input, Region::Scratch, Region::Shared]);
-        let ty = self.element();
-        let access = self.access(ty, region, true);
-        let place = self.place(region, ty.bytes() * u32::from(access.vector));
-        let results = (0..access.vector).map(|_| self.fresh(ty, false, None)).collect();
-        Stmt::Load { ty, access, place, results }
-    }
-
-    fn store(&mut self) -> Stmt {
-        let region = self.random.pick(&[Region::Scratch, Region::Scratch, Region::Shared]);
-        let ty = self.element();
-        let access = self.access(ty, region, false);
-        let place = self.place(region, ty.bytes() * u32::from(access.vector));
-        let values = self.operands(&vec![ty; access.vector.into()]);
-        Stmt::Store { ty, access, place, values }
-    }
-
-    fn atomic(&mut self) -> Stmt {
-        let ordering = Ordering {
-            order: self.random.pick(Order::ALL),
-            scope: self.random.pick(&[Scope::Gpu, Scope::Sys]),
-        };
-        let types = [Type::U32, Type::I32, Type::U64, Type::I64];
-        if self.chance(2) {
-            // All threads change the words of the table; the order does not show if a word has one operation.
-            let commutative = [Atomic::Add, Atomic::Min, Atomic::Max, Atomic::And, Atomic::Or, Atomic::Xor];
-            let (row, column) = (self.random.below(4), self.random.below(6));
-            let ty = types[row as usize];
-            let offset = ((row * 6 + column) * 8) as i32;
-            let place = Place { region: Region::Table, index: None, step: 0, offset };
-            let values = self.operands(&[ty]);
-            return Stmt::Atomic {
-                op: commutative[column as usize],
-                ty,
-                ordering,
-                place,
-                values,
-                result: None,
-            };
-        }
-        let op = self.random.pick(Atomic::ALL);
-        let ty = if op == Atomic::Add && self.chance(3) { Type::F32 } else { self.random.pick(&types) };
-        let region = self.random.pick(&[Region::Scratch, Region::Shared]);
-        let place = self.place(region, ty.bytes());
-        let values = self.operands(&vec![ty; 1 + usize::from(op == Atomic::Cas)]);
-        let result = Some(self.fresh(ty, false, None)).filter(|_| !self.random.once_in(3));
-        Stmt::Atomic { op, ty, ordering, place, values, result }
-    }
-
-    fn guarded(&mut self) -> Stmt {
-        let (index, ty) = (self.operand(Type::U32), self.element());
-        let bound = self.random.pick(&[1, 5, 16, 32, 60]);
-        let otherwise = self.operand(ty);
-        let result = self.fresh(ty, false, None);
-        Stmt::Guarded { index, bound, ty, otherwise, result }
-    }
-
-    fn copy(&mut self) -> Stmt {
-        let bytes = self.random.pick(&[4, 8, 16]);
-        let place = self.place(Region::Input, bytes.into());
-        Stmt::CopyAsync { bytes, place, result: self.fresh(Type::U32, false, None) }
-    }
-
-    fn effect(&mut self, at: At) -> Stmt {
-        let scope = self.random.pick(Scope::ALL);
-        let op = match self.random.below(if at.together { 6 } else { 4 }) {
-            0 => Op::Fence(scope),
-            1 => Op::SequentialFence(scope),
-            2 => Op::LaunchDependents,
-            3 => Op::WaitForDependencies,
-            4 => Op::Barrier { id: 0, threads: 0 },
-            _ => Op::WarpBarrier,
-        };
-        let args =
-            if op == Op::WarpBarrier { vec![Operand::bits(Type::U32, u32::MAX.into())] } else { Vec::new() };
-        Stmt::Compute { op, ty: Type::U32, args, results: Vec::new() }
-    }
-
-    /// What all threads do together.
-    fn collective(&mut self) -> Stmt {
-        let all = Operand::bits(Type::U32, u32::MAX.into());
-        match self.random.below(7) {
-            0 | 1 => {
-                let shuffle = self.random.pick(Shuffle::ALL);
-                let ty = self.random.pick(&[Type::U32, Type::I32, Type::F32, Type::F16x2, Type::Bf16x2]);
-                // Segments of 32, 16 or 8 lanes; the clamp is the least lane where a lane below is read.
-                let segment = self.random.pick(&[0, 0, 0x10, 0x18]) << 8;
-                let clamp = segment | if shuffle == Shuffle::Up { 0 } else { 31 };
-                let lane = if self.chance(2) {
-                    Operand::bits(Type::U32, self.random.below(32).into())
-                } else {
-                    self.operand(Type::U32)
+        let (_, types) = op.signature(ty).unwrap_or_default();
+        let values: Vec<Operand> =
+            types.iter().zip(&results).map(|(&ty, &id)| Operand::value(ty, id)).collect();
+        let (value, result) = (values[0], types[0]);
+        match op {
+            Op::Unary(Unary::Neg | Unary::Not | Unary::Brev) => self.pure(op, ty, vec![value]),
+            Op::Unpack => self.pure(Op::Pack, args[0].ty, values),
+            Op::Pack => self.pure(Op::Unpack, args[0].ty, vec![value]),
+            Op::Convert { saturate: true, .. } if args[0].ty == Type::Bf16 => self.compute(),
+            Op::Bitcast | Op::Convert { .. } => self.pure(op, args[0].ty, vec![value]),
+            Op::Compare(_) => self.pure(Op::Unary(Unary::Not), Type::Pred, vec![value]),
+            Op::Binary(Binary::Shl) => self.pure(Op::Binary(Binary::Shr), ty, vec![value, args[1]]),
+            Op::Binary(Binary::Add) => self.pure(Op::Binary(Binary::Sub), ty, vec![value, args[1]]),
+            Op::Binary(_) if ty.is_int() => {
+                let constant = self.constant(ty);
+                let compare = self.random.pick(Compare::ALL);
+                self.pure(Op::Compare(compare), ty, vec![value, constant])
+            }
+            // A neutral element, or nearly one.
+            _ if result.is_float() => {
+                let bits = match (result.half().unwrap_or(result), self.random.below(3)) {
+                    (_, 0) => 0,
+                    (half, 1) => 1 << (half.bits() - 1),
+                    (Type::F16, _) => 0x3c00,
+                    (Type::Bf16, _) => 0x3f80,
+                    _ => 0x3f80_0000,
                 };
-                let args = vec![self.operand(ty), lane, Operand::bits(Type::U32, clamp), all];
-                let results = self.results(Op::Shuffle(shuffle), ty, &args);
-                Stmt::Compute { op: Op::Shuffle(shuffle), ty, args, results }
+                let bits = if result.half().is_some() { bits << 16 | bits } else { bits };
+                let binary = self.random.pick(&[Binary::Add, Binary::Sub, Binary::Mul]);
+                let mut args = vec![value, Operand::bits(result, bits)];
+                if self.chance(2) {
+                    args[0] = self.operand(result);
+                }
+                self.pure(Op::Binary(binary), result, args)
             }
-            2 => {
-                let vote = self.random.pick(Vote::ALL);
-                let ty = if vote == Vote::Ballot { Type::U32 } else { Type::Pred };
-                let args = vec![self.operand(Type::Pred), all];
-                let results = self.results(Op::Vote(vote), ty, &args);
-                Stmt::Compute { op: Op::Vote(vote), ty, args, results }
-            }
-            3 | 4 => {
-                let ty = self.element();
-                let value = self.operand(ty);
-                let by = self.random.pick(&[0, 1, 2, 31, 32, 33]);
-                Stmt::Exchange { value, by, result: self.fresh(ty, false, None) }
-            }
-            5 => {
-                let (matrices, transposed) = (self.random.pick(&[1, 2, 4]), self.chance(2));
-                let value = self.operand(Type::U64);
-                let results = (0..matrices).map(|_| self.fresh(Type::U32, false, None)).collect();
-                Stmt::LoadMatrix { matrices, transposed, value, results }
-            }
-            _ => self.product(),
+            _ => self.compute(),
         }
-    }
-
-    fn product(&mut self) -> Stmt {
-        let (a, b) = self.random.pick(&[
-            (MmaElement::U8, MmaElement::I8),
-            (MmaElement::I8, MmaElement::I8),
-            (MmaElement::F16, MmaElement::F16),
-            (MmaElement::Bf16, MmaElement::Bf16),
-        ]);
-        let fitting: Vec<MmaShape> = MmaShape::ALL
-            .iter()
-            .copied()
-            .filter(|s| matches!(s.dimensions()[2] * a.bits(), 128 | 256))
-            .collect();
-        let (op, ty) = (Op::Mma(Mma { shape: self.random.pick(&fitting), a, b }), a.sum());
-        let args = self.operands(&operand_types(op, ty).unwrap_or_default());
-        let results = self.results(op, ty, &args);
-        Stmt::Compute { op, ty, args, results }
     }
 
     /// A condition, the same in all threads if asked for.

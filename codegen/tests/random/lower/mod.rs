@@ -1,13 +1,14 @@
 //! From the tree to IR.
 
+mod address;
+mod control;
+
 use bespoke_codegen::ir::{
     Access, Binary, Block, BlockCall, Cache, Compare, Expect, Function, InstData, Op, Param, Rounding,
     Shared, SharedVar, Special, Transfer, Type, Value,
 };
 
-use crate::program::{
-    Carried, Form, Id, If, Index, Loop, Operand, Place, Program, Region, Source, Stmt, Trips,
-};
+use crate::program::{Id, Operand, Place, Program, Region, Source, Stmt};
 
 /// Bytes of the output that a stored value takes.
 pub const SLOT: u32 = 8;
@@ -279,68 +280,6 @@ impl Lower<'_> {
         self.emit(Op::CachePolicy(bespoke_codegen::ir::Eviction::First), Type::U64, &[])
     }
 
-    /// The pointer of an access whose constant part stands in itself.
-    fn place(&mut self, place: &Place) -> Value {
-        let mut pointer = self.base(place.region);
-        let ty = self.function.value_type(pointer);
-        if let Some(index) = &place.index {
-            let offset = self.index(index);
-            pointer = self.emit(Op::PtrAdd, ty, &[pointer, offset]);
-        }
-        if place.step != 0 {
-            let step = self.constant(Type::I64, i64::from(place.step) as u64);
-            pointer = self.emit(Op::PtrAdd, ty, &[pointer, step]);
-        }
-        pointer
-    }
-
-    fn index(&mut self, index: &Index) -> Value {
-        let mut value = self.operand(index.value);
-        if let Some(mask) = index.mask {
-            let mask = self.constant(Type::U32, mask.into());
-            value = self.emit(AND, Type::U32, &[value, mask]);
-        }
-        let mut add = index.add;
-        if index.wraps {
-            let minus = self.emit(Op::Param(POINTERS.len() as u32), Type::U32, &[]);
-            value = self.emit(ADD, Type::U32, &[value, minus]);
-            add += 16;
-        }
-        let signed = matches!(index.form, Form::WideSigned | Form::NarrowSigned);
-        let ty = if signed { Type::I32 } else { Type::U32 };
-        if signed {
-            value = self.emit(Op::Bitcast, ty, &[value]);
-        }
-        if add != 0 {
-            let add = self.constant(ty, i64::from(add) as u64);
-            value = self.emit(ADD, ty, &[value, add]);
-        }
-        let scale = u64::from(index.scale);
-        let log2 = scale.is_power_of_two().then_some(u64::from(scale.trailing_zeros()));
-        match (index.form, log2) {
-            (Form::Wide | Form::WideSigned, _) => {
-                let scale = self.constant(ty, scale);
-                self.emit(Op::MulWide, ty, &[value, scale])
-            }
-            (Form::Shifted, Some(log2)) => {
-                let (wide, amount) = (self.emit(PLAIN, Type::U64, &[value]), self.constant(Type::U32, log2));
-                self.emit(SHL, Type::U64, &[wide, amount])
-            }
-            (Form::Shifted | Form::Converted, _) => {
-                let (wide, scale) = (self.emit(PLAIN, Type::U64, &[value]), self.constant(Type::U64, scale));
-                self.emit(MUL, Type::U64, &[wide, scale])
-            }
-            (Form::NarrowSigned, Some(log2)) => {
-                let amount = self.constant(Type::U32, log2);
-                self.emit(SHL, ty, &[value, amount])
-            }
-            (Form::Narrow | Form::NarrowSigned, _) => {
-                let scale = self.constant(ty, scale);
-                self.emit(MUL, ty, &[value, scale])
-            }
-        }
-    }
-
     fn barrier(&mut self) {
         self.effect(Op::Barrier { id: 0, threads: 0 }, Type::U32, &[]);
     }
@@ -414,133 +353,6 @@ impl Lower<'_> {
         let merged = self.function.append_block_param(join, ty);
         self.open(join);
         self.name(&[result], &[merged]);
-    }
-
-    fn conditional(&mut self, inner: &If) {
-        let condition = self.operand(inner.condition);
-        let before = self.scope.len();
-        let (then, join) = (self.new_block(), self.new_block());
-        let direct = inner.direct && inner.otherwise.is_empty();
-        let no: Vec<Operand> = inner.merges.iter().map(|merge| merge.otherwise).collect();
-        let yes: Vec<Operand> = inner.merges.iter().map(|merge| merge.then).collect();
-        let other = if direct {
-            BlockCall { block: join, args: self.operands(&no) }
-        } else {
-            BlockCall { block: self.new_block(), args: Vec::new() }
-        };
-        let otherwise = other.block;
-        self.end(Op::Branch, &[condition], vec![BlockCall { block: then, args: Vec::new() }, other]);
-        let mut reached = direct;
-        for (block, list, merged) in [(then, &inner.then, &yes), (otherwise, &inner.otherwise, &no)] {
-            if block == join {
-                continue;
-            }
-            self.open(block);
-            self.list(list);
-            if self.block.is_some() {
-                let args = self.operands(merged);
-                self.jump(join, args);
-                reached = true;
-            }
-            self.scope.truncate(before);
-        }
-        for merge in &inner.merges {
-            let value = self.function.append_block_param(join, merge.then.ty);
-            self.name(&[merge.id], &[value]);
-        }
-        if reached {
-            self.open(join);
-        }
-    }
-
-    fn repetition(&mut self, inner: &Loop) {
-        let start = self.constant(inner.ty, inner.start);
-        let limit = self.limit(inner);
-        let inits: Vec<Operand> = inner.carried.iter().map(|c| c.init).collect();
-        let mut first = vec![start];
-        first.extend(self.operands(&inits));
-        let before = self.scope.len();
-        let (header, exit) = (self.new_block(), self.new_block());
-        self.jump(header, first);
-        let params: Vec<Value> = std::iter::once(inner.ty)
-            .chain(inner.carried.iter().map(|c| c.init.ty))
-            .map(|ty| self.function.append_block_param(header, ty))
-            .collect();
-        self.open(header);
-        self.name(&[inner.counter], &params[..1]);
-        let inside: Vec<Id> = inner.carried.iter().map(|c| c.inside).collect();
-        self.name(&inside, &params[1..]);
-        // Values that leave the loop on several ways are parameters of where these meet.
-        let meet = inner.leave.is_some() || inner.test_at_end;
-        if !inner.test_at_end {
-            let more = self.emit(Op::Compare(inner.compare), inner.ty, &[params[0], limit]);
-            let body = self.new_block();
-            let args = if meet { params[1..].to_vec() } else { Vec::new() };
-            let dests = vec![BlockCall { block: body, args: Vec::new() }, BlockCall { block: exit, args }];
-            self.end(Op::Branch, &[more], dests);
-            self.open(body);
-        }
-        self.list(&inner.body);
-        if self.block.is_some() {
-            self.latch(inner, (header, exit), params[0], limit);
-        }
-        self.scope.truncate(before);
-        let after: Vec<Id> = inner.carried.iter().map(|c| c.after).collect();
-        let values: Vec<Value> = if meet {
-            inner.carried.iter().map(|c| self.function.append_block_param(exit, c.init.ty)).collect()
-        } else {
-            params[1..].to_vec()
-        };
-        self.name(&after, &values);
-        // A body that always returns leaves only by the test before it.
-        if !inner.test_at_end || self.function.predecessors()[exit].first().is_some() {
-            self.open(exit);
-        }
-    }
-
-    /// The end of the body: to the exit or back to the header.
-    fn latch(&mut self, inner: &Loop, (header, exit): (Block, Block), counter: Value, limit: Value) {
-        let nexts: Vec<Operand> = inner.carried.iter().map(|c: &Carried| c.next).collect();
-        let nexts = self.operands(&nexts);
-        let step = self.constant(inner.ty, inner.step as u64);
-        let counter = self.emit(ADD, inner.ty, &[counter, step]);
-        let mut again = vec![counter];
-        again.extend(&nexts);
-        let again = BlockCall { block: header, args: again };
-        let out = BlockCall { block: exit, args: nexts };
-        if let Some(leave) = inner.leave {
-            let (leave, stay) = (self.operand(leave), self.new_block());
-            let dests = vec![out.clone(), BlockCall { block: stay, args: Vec::new() }];
-            self.end(Op::Branch, &[leave], dests);
-            self.open(stay);
-        }
-        if inner.test_at_end {
-            let more = self.emit(Op::Compare(inner.compare), inner.ty, &[counter, limit]);
-            self.end(Op::Branch, &[more], vec![again, out]);
-        } else {
-            self.end(Op::Jump, &[], vec![again]);
-        }
-    }
-
-    /// start + trips · step
-    fn limit(&mut self, inner: &Loop) -> Value {
-        match inner.trips {
-            Trips::Constant(trips) => {
-                let limit = inner.start.wrapping_add(u64::from(trips).wrapping_mul(inner.step as u64));
-                self.constant(inner.ty, limit)
-            }
-            Trips::Modulo4(operand) => {
-                let (value, mask) = (self.operand(operand), self.constant(Type::U32, 3));
-                let mut trips = self.emit(AND, Type::U32, &[value, mask]);
-                if inner.ty != Type::U32 {
-                    trips = self.emit(PLAIN, inner.ty, &[trips]);
-                }
-                let (step, start) =
-                    (self.constant(inner.ty, inner.step as u64), self.constant(inner.ty, inner.start));
-                let bytes = self.emit(MUL, inner.ty, &[trips, step]);
-                self.emit(ADD, inner.ty, &[bytes, start])
-            }
-        }
     }
 
     /// Stores what is wanted of the thread.
