@@ -64,6 +64,8 @@ fn kind(op: Op) -> String {
         Op::Fence(scope) | Op::SequentialFence(scope) => format!("{name} {scope}"),
         Op::Shuffle(shuffle) => format!("{name} {shuffle}"),
         Op::Vote(vote) => format!("{name} {vote}"),
+        Op::Match(operation) => format!("{name} {operation}"),
+        Op::Reduce(operation) => format!("{name} {operation}"),
         Op::LoadMatrix { matrices, transposed } => format!("{name} {matrices} {transposed}"),
         Op::Mma(mma) => format!("{name} {mma}"),
         Op::Transfer(transfer) => format!("{name} {transfer}"),
@@ -86,6 +88,10 @@ fn kind(op: Op) -> String {
         | Op::Lop3(_)
         | Op::Prmt
         | Op::BitField
+        | Op::BitInsert
+        | Op::NthSetBit
+        | Op::Elect
+        | Op::Sleep
         | Op::Pack
         | Op::ConvertPack
         | Op::Unpack

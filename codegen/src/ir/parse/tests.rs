@@ -1,8 +1,8 @@
 use super::*;
 use crate::ir::{
     Access, Atomic, Binary, Block, BlockCall, Cache, ClusterBarrier, Compare, Eviction, Expect, FenceFor,
-    InstData, Mbarrier, Mma, MmaElement, MmaShape, Order, Ordering, Rounding, Scope, SharedVar, Shuffle,
-    Special, Transfer, Unary, Value, Vote, print, verify,
+    InstData, Match, Mbarrier, Mma, MmaElement, MmaShape, Order, Ordering, Reduce, Rounding, Scope,
+    SharedVar, Shuffle, Special, Transfer, Unary, Value, Vote, print, verify,
 };
 
 /// Every operation, with payloads that differ from each other where that can matter.
