@@ -114,7 +114,9 @@ pub fn listing(recorded: Recorded, oldest: Target) -> String {
     }
     let compiled = kernel.compile(oldest).unwrap_or_else(|error| panic!("{error}"));
     let version = compiled.ptx.lines().next().unwrap_or_default();
-    let body = compiled.ptx.lines().filter(|line| {
+    // The names of inlined functions come last.
+    let code = compiled.ptx.split("\n.section").next().unwrap_or_default();
+    let body = code.lines().filter(|line| {
         let text = line.trim_start();
         let code = line.starts_with('\t') && !text.starts_with('.') || line.starts_with('$');
         code && !text.starts_with("ld.param") && !text.starts_with("cvta")

@@ -1,6 +1,6 @@
 //! Where a module's machine code comes from: the binary, the cache on disk, or the driver's assembler.
 //!
-//! Nothing here names the driver: [`load`] chooses, an [`Assembler`] does.
+//! Nothing here names the driver: [`Images::load`] chooses, an [`Assembler`] does.
 
 use std::env;
 use std::ffi::OsString;
