@@ -31,8 +31,8 @@ const CUBIN_BYTES: u64 = 1 << 30;
 /// Where the fixtures' models are, from this package's folder.
 const FIXTURES: &str = "../tests/fixtures";
 
-fn main() {
-    println!("cargo::rerun-if-changed=build.rs");
+/// Writes them, and says what they depend on.
+pub fn emit_kernels() {
     println!("cargo::rerun-if-env-changed=BESPOKE_MODEL");
     println!("cargo::rerun-if-env-changed=BESPOKE_TARGETS");
     println!("cargo::rerun-if-env-changed=BESPOKE_TUNE");
