@@ -1,0 +1,264 @@
+//! Of the CUDA driver's entry points those that launch a kernel, on the emulator: a `libcuda` for machines without a
+//! GPU, on which `examples/launch.py` and programs like it can be tried.
+//!
+//!     cargo build -p bespoke-tests --example emulated_cuda
+//!     LIBCUDA=target/debug/examples/libemulated_cuda.so python3 examples/launch.py FOLDER
+//!
+//! One device, one context. Kernels run when they are launched, so a finding is the launch's error, and
+//! `cuGetErrorString` gives its text. Nothing that is allocated or loaded is freed.
+
+// The names and the letter case are the driver's.
+#![allow(non_snake_case)]
+
+use std::collections::HashMap;
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::ptr;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+use bespoke::device::{Address, Allocation, Device, Kernel, Launch, Module, Selector, open};
+
+/// `CUDA_SUCCESS`, `CUDA_ERROR_INVALID_VALUE`, `CUDA_ERROR_UNKNOWN`.
+const SUCCESS: c_int = 0;
+const INVALID_VALUE: c_int = 1;
+const UNKNOWN: c_int = 999;
+
+/// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `_MINOR`.
+const COMPUTE_MAJOR: c_int = 75;
+const COMPUTE_MINOR: c_int = 76;
+
+/// `CU_JIT_ERROR_LOG_BUFFER` and its size.
+const ERROR_LOG: c_int = 5;
+const ERROR_LOG_BYTES: c_int = 6;
+
+struct State {
+    device: Box<dyn Device>,
+    memory: Vec<Allocation>,
+    modules: HashMap<usize, Module>,
+    kernels: HashMap<usize, Kernel>,
+    /// The last error's text.
+    message: CString,
+}
+
+static STATE: LazyLock<Mutex<State>> = LazyLock::new(|| {
+    let device = open(Selector::Emulator).expect("the emulator is always there").device;
+    Mutex::new(State {
+        device,
+        memory: Vec::new(),
+        modules: HashMap::new(),
+        kernels: HashMap::new(),
+        message: CString::default(),
+    })
+});
+
+fn state() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs a call and remembers what went wrong.
+fn call(body: impl FnOnce(&mut State) -> Result<(), String>) -> c_int {
+    let mut state = state();
+    match body(&mut state) {
+        Ok(()) => SUCCESS,
+        Err(message) => {
+            state.message = CString::new(message).unwrap_or_default();
+            UNKNOWN
+        }
+    }
+}
+
+/// # Safety
+/// `out` is null or can be written.
+unsafe fn give<T>(out: *mut T, value: T) -> c_int {
+    if out.is_null() {
+        return INVALID_VALUE;
+    }
+    unsafe { out.write(value) };
+    SUCCESS
+}
+
+/// Starts the driver.
+#[unsafe(no_mangle)]
+pub extern "C" fn cuInit(flags: c_uint) -> c_int {
+    if flags == 0 { SUCCESS } else { INVALID_VALUE }
+}
+
+/// The device of that number.
+///
+/// # Safety
+/// As the driver's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceGet(device: *mut c_int, ordinal: c_int) -> c_int {
+    if ordinal == 0 { unsafe { give(device, 0) } } else { INVALID_VALUE }
+}
+
+/// The compute capability; other attributes are none.
+///
+/// # Safety
+/// As the driver's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, _device: c_int) -> c_int {
+    let (major, minor) = state().device.info().compute;
+    match attribute {
+        COMPUTE_MAJOR => unsafe { give(value, major as c_int) },
+        COMPUTE_MINOR => unsafe { give(value, minor as c_int) },
+        _ => INVALID_VALUE,
+    }
+}
+
+/// The one context.
+///
+/// # Safety
+/// As the driver's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut usize, _device: c_int) -> c_int {
+    unsafe { give(context, 1) }
+}
+
+/// Takes the one context.
+#[unsafe(no_mangle)]
+pub extern "C" fn cuCtxSetCurrent(context: usize) -> c_int {
+    if context == 1 { SUCCESS } else { INVALID_VALUE }
+}
+
+/// Loads PTX; an error's text goes to the log that the options name.
+///
+/// # Safety
+/// As the driver's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuModuleLoadDataEx(
+    module: *mut usize,
+    image: *const c_char,
+    count: c_uint,
+    options: *const c_int,
+    values: *const *mut c_void,
+) -> c_int {
+    let option = |wanted| {
+        let find = |&i: &usize| unsafe { *options.add(i) } == wanted;
+        (0..count as usize).find(find).map(|i| unsafe { *values.add(i) })
+    };
+    let (log, bytes) = (option(ERROR_LOG), option(ERROR_LOG_BYTES).map_or(0, |bytes| bytes as usize));
+    let ptx = unsafe { CStr::from_ptr(image) }.to_string_lossy();
+    call(|state| match state.device.load("module", &ptx) {
+        Ok(loaded) => {
+            let number = state.modules.len() + 1;
+            state.modules.insert(number, loaded);
+            unsafe { give(module, number) };
+            Ok(())
+        }
+        Err(error) => {
+            let text = error.to_string();
+            if let (Some(log), Some(room)) = (log, bytes.checked_sub(1)) {
+                let log: *mut u8 = log.cast();
+                let length = text.len().min(room);
+                unsafe {
+                    ptr::copy_nonoverlapping(text.as_ptr(), log, length);
+                    log.add(length).write(0);
+                }
+            }
+            Err(text)
+        }
+    })
+}
+
+/// A kernel of a module.
+///
+/// # Safety
+/// As the driver's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuModuleGetFunction(
+    function: *mut usize,
+    module: usize,
+    name: *const c_char,
+) -> c_int {
+    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+    call(|state| {
+        let module = state.modules.get(&module).ok_or("no such module")?;
+        let kernel = module.kernel(&name).map_err(|error| error.to_string())?;
+        let number = state.kernels.len() + 1;
+        state.kernels.insert(number, kernel);
+        unsafe { give(function, number) };
+        Ok(())
+    })
+}
+
+/// Device memory.
+///
+/// # Safety
+/// As the driver's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> c_int {
+    call(|state| {
+        let name = format!("allocation {}", state.memory.len() + 1);
+        let memory = state.device.alloc(&name, bytes as u64).map_err(|error| error.to_string())?;
+        unsafe { give(address, memory.address().0) };
+        state.memory.push(memory);
+        Ok(())
+    })
+}
+
+/// Copies to the device.
+///
+/// # Safety
+/// As the driver's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemcpyHtoD_v2(to: u64, from: *const u8, bytes: usize) -> c_int {
+    let from = unsafe { std::slice::from_raw_parts(from, bytes) };
+    call(|state| state.device.upload(Address(to), from).map_err(|error| error.to_string()))
+}
+
+/// Copies from the device.
+///
+/// # Safety
+/// As the driver's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemcpyDtoH_v2(to: *mut u8, from: u64, bytes: usize) -> c_int {
+    let to = unsafe { std::slice::from_raw_parts_mut(to, bytes) };
+    call(|state| state.device.download(Address(from), to).map_err(|error| error.to_string()))
+}
+
+/// Launches and waits: `params` has for each parameter where its bytes are.
+///
+/// # Safety
+/// As the driver's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuLaunchKernel(
+    function: usize,
+    grid_x: c_uint,
+    grid_y: c_uint,
+    grid_z: c_uint,
+    block_x: c_uint,
+    block_y: c_uint,
+    block_z: c_uint,
+    dynamic_shared: c_uint,
+    _stream: *mut c_void,
+    params: *const *const u8,
+    _extra: *const *mut c_void,
+) -> c_int {
+    call(|state| {
+        let kernel = state.kernels.get(&function).ok_or("no such kernel")?.clone();
+        let mut bytes = vec![0; kernel.entry().parameter_bytes()];
+        for (i, parameter) in kernel.entry().parameters.iter().enumerate() {
+            let value = unsafe { std::slice::from_raw_parts(*params.add(i), parameter.bytes) };
+            bytes[parameter.offset..parameter.offset + parameter.bytes].copy_from_slice(value);
+        }
+        let launch = Launch {
+            kernel,
+            grid: [grid_x, grid_y, grid_z],
+            block: [block_x, block_y, block_z],
+            dynamic_shared,
+            params: bytes,
+            programmatic: false,
+        };
+        let mut sequence = state.device.sequence(vec![launch]).map_err(|error| error.to_string())?;
+        sequence.run_eager().map_err(|error| error.to_string())
+    })
+}
+
+/// The last error's text, whatever the code.
+///
+/// # Safety
+/// As the driver's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuGetErrorString(_code: c_int, text: *mut *const c_char) -> c_int {
+    unsafe { give(text, state().message.as_ptr()) }
+}
