@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use bespoke_codegen::emit::{Emission, EmitError, Entry, Geometry, Manifest};
 use bespoke_codegen::launch::{self, DevicePointer, KernelSource, LaunchConfig, Launcher};
 use bespoke_codegen::prelude::*;
+use bespoke_emulator as emulator;
 use expect_test::{Expect, expect};
 use kernels::{blend, early, names, nothing};
 
@@ -130,6 +131,49 @@ fn stubs_lay_out_what_the_manifest_describes() {
     assert_eq!(bytes("pair"), 0xbc00_3c00u32.to_le_bytes());
     assert_eq!(bytes("n"), 250u32.to_le_bytes());
     assert_eq!(notes.0[1].1.grid, [7, 1, 1]);
+}
+
+/// Runs what it is asked to launch on the emulator.
+struct Emulated(emulator::Memory);
+
+impl Launcher for Emulated {
+    type Error = String;
+
+    fn launch(
+        &mut self,
+        sources: &[&'static KernelSource],
+        config: LaunchConfig,
+        params: &[u8],
+    ) -> Result<(), String> {
+        let source = launch::newest(sources, (8, 0)).ok_or("no source")?;
+        let module = emulator::Module::parse(source.ptx).map_err(|error| error.to_string())?;
+        let kernel = module.kernels().find(|kernel| kernel.name() == source.name).ok_or("no kernel")?;
+        let LaunchConfig { grid, block, dynamic_shared } = config;
+        let config = emulator::LaunchConfig { grid, block, dynamic_shared };
+        emulator::run(kernel, &self.0, &config, params, &emulator::Options::default())
+            .map(|_| ())
+            .map_err(|finding| finding.to_string())
+    }
+}
+
+/// y = x · (flip ? low : high) + scale, with arguments of one, two, four and eight bytes.
+#[test]
+fn arguments_arrive_in_the_kernel() {
+    use launch::{F16x2, f16};
+    let mut device = Emulated(emulator::Memory::new());
+    let (x, y) = (device.0.alloc("x", 4 * 250), device.0.alloc("y", 250));
+    let values: Vec<u8> = (0..250).flat_map(|i| (i as f32).to_le_bytes()).collect();
+    device.0.write(x, &values).unwrap();
+    let (x, y) = (DevicePointer::new(x), DevicePointer::new(y));
+    let half = f16::from_f32;
+    let pair = F16x2(half(0.5), half(-0.25));
+    for (flip, factor) in [(true, 0.5), (false, -0.25)] {
+        emitted::blend::launch(&mut device, x, y, flip, half(-3.0), pair, 250).unwrap();
+        let mut bytes = [0; 250];
+        device.0.read(y.address(), &mut bytes).unwrap();
+        let expected: Vec<i8> = (0..250).map(|i| (i as f32 * factor - 3.0).round_ties_even() as i8).collect();
+        assert_eq!(bytes.map(|byte| byte as i8)[..], expected);
+    }
 }
 
 #[test]

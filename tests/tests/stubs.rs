@@ -1,7 +1,8 @@
 //! Kernels emitted by a build script and launched through their generated stubs, on the emulator.
 
-use bespoke::device::{Allocation, Device, Selector, StubLauncher, open};
-use bespoke_codegen::launch::DevicePointer;
+use bespoke::device::{Device, Selector, StubLauncher, StubRecorder, open};
+use bespoke_codegen::launch::{KernelSource, LaunchConfig, Launcher};
+use bespoke_codegen::ptx::Target;
 use kernels::choose_greedy_n32_t32;
 
 /// What this crate's build script emitted.
@@ -13,76 +14,103 @@ fn emulator() -> Box<dyn Device> {
     open(Selector::Emulator).unwrap().device
 }
 
-/// A buffer with this content.
-fn buffer(device: &dyn Device, name: &str, words: &[u32]) -> Allocation {
-    let memory = device.alloc(name, 4 * words.len() as u64).unwrap();
-    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    device.upload(memory.address(), &bytes).unwrap();
-    memory
-}
-
-fn words(device: &dyn Device, memory: &Allocation) -> Vec<u32> {
-    let mut bytes = vec![0; memory.bytes() as usize];
-    device.download(memory.address(), &mut bytes).unwrap();
-    bytes.chunks_exact(4).map(|four| u32::from_le_bytes([four[0], four[1], four[2], four[3]])).collect()
-}
-
-fn pointer<T>(memory: &Allocation) -> DevicePointer<T> {
-    DevicePointer::new(memory.address().0)
-}
-
-/// Candidates of which the one at `best` is the largest, as f32 bits.
-fn values(best: usize) -> Vec<u32> {
-    (0..32).map(|i| if i == best { 3.0f32 } else { -1.0 }.to_bits()).collect()
+/// Candidates of which the one at `best` is the largest.
+fn values(best: usize) -> [f32; 32] {
+    std::array::from_fn(|i| if i == best { 3.0 } else { -1.0 })
 }
 
 /// Two stubs in a row: each chooses a token and advances the position, so the second sees what the first wrote.
 #[test]
 fn stubs_launch_in_order() {
     let device = &*emulator();
-    let tokens = buffer(device, "tokens", &(100..132).collect::<Vec<u32>>());
-    let sequence = buffer(device, "sequence", &[7, 0, 0, 0]);
-    let finished = buffer(device, "finished", &[0; 4]);
-    let state = buffer(device, "state", &[0, 1, 0, 0]);
+    let tokens = device.buffer_of("tokens", &(100..132).collect::<Vec<u32>>()).unwrap();
+    let sequence = device.buffer_of("sequence", &[7u32, 0, 0, 0]).unwrap();
+    let finished = device.buffer_of("finished", &[0u32; 4]).unwrap();
+    let state = device.buffer_of("state", &[0u32, 1, 0, 0]).unwrap();
     let mut launcher = StubLauncher::new(device);
     for best in [5, 30] {
-        let values = buffer(device, "values", &values(best));
+        let values = device.buffer_of("values", &values(best)).unwrap();
         choose_greedy_n32_t32::launch(
             &mut launcher,
-            pointer(&values),
-            pointer(&tokens),
-            pointer(&sequence),
-            pointer(&finished),
-            pointer(&state),
+            values.pointer(),
+            tokens.pointer(),
+            sequence.pointer(),
+            finished.pointer(),
+            state.pointer(),
         )
         .unwrap();
     }
-    assert_eq!(words(device, &sequence), [7, 105, 130, 0]);
-    assert_eq!(words(device, &finished), [0, 105, 130, 0]);
-    assert_eq!(words(device, &state)[..2], [2, 1]);
+    assert_eq!(device.read(&sequence).unwrap(), [7, 105, 130, 0]);
+    assert_eq!(device.read(&finished).unwrap(), [0, 105, 130, 0]);
+    assert_eq!(device.read(&state).unwrap()[..2], [2, 1]);
+}
+
+/// What a recorder collects runs when its sequence does, each time.
+#[test]
+fn stubs_are_recorded_for_a_graph() {
+    let device = &*emulator();
+    let values = device.buffer_of("values", &values(5)).unwrap();
+    let tokens = device.buffer_of("tokens", &(100..132).collect::<Vec<u32>>()).unwrap();
+    let sequence = device.buffer_of("sequence", &[7u32, 0, 0, 0, 0]).unwrap();
+    let finished = device.buffer_of("finished", &[0u32; 5]).unwrap();
+    let state = device.buffer_of("state", &[0u32, 1, 0, 0]).unwrap();
+    let mut recorder = StubRecorder::new(device);
+    for _ in 0..2 {
+        choose_greedy_n32_t32::launch(
+            &mut recorder,
+            values.pointer(),
+            tokens.pointer(),
+            sequence.pointer(),
+            finished.pointer(),
+            state.pointer(),
+        )
+        .unwrap();
+    }
+    let mut both = recorder.sequence().unwrap();
+    assert_eq!(device.read(&state).unwrap()[0], 0, "nothing has run yet");
+    let graph = both.capture().unwrap();
+    assert_eq!(graph.kernels, ["choose_greedy_n32_t32"; 2]);
+    both.replay().unwrap();
+    both.replay().unwrap();
+    assert_eq!(device.read(&sequence).unwrap(), [7, 105, 105, 105, 105]);
+    assert_eq!(device.read(&state).unwrap()[0], 4);
 }
 
 /// A buffer that is too small is found by the emulator, at the kernel's own line.
 #[test]
 fn a_short_buffer_is_named_with_the_kernels_line() {
     let device = &*emulator();
-    let values = buffer(device, "values", &values(5));
-    let tokens = buffer(device, "tokens", &[1; 32]);
-    let sequence = buffer(device, "sequence", &[7]);
-    let finished = buffer(device, "finished", &[0; 4]);
-    let state = buffer(device, "state", &[0, 1, 0, 0]);
+    let values = device.buffer_of("values", &values(5)).unwrap();
+    let tokens = device.buffer_of("tokens", &[1u32; 32]).unwrap();
+    let sequence = device.buffer_of("sequence", &[7u32]).unwrap();
+    let finished = device.buffer_of("finished", &[0u32; 4]).unwrap();
+    let state = device.buffer_of("state", &[0u32, 1, 0, 0]).unwrap();
     let mut launcher = StubLauncher::new(device);
     let error = choose_greedy_n32_t32::launch(
         &mut launcher,
-        pointer(&values),
-        pointer(&tokens),
-        pointer(&sequence),
-        pointer(&finished),
-        pointer(&state),
+        values.pointer(),
+        tokens.pointer(),
+        sequence.pointer(),
+        finished.pointer(),
+        state.pointer(),
     )
     .unwrap_err()
     .to_string();
     for part in ["choose_greedy_n32_t32", "kernels-gen/src/kernels/argmax.rs:", "thread", "`sequence`"] {
         assert!(error.contains(part), "no {part:?} in: {error}");
     }
+}
+
+/// The emulator is an sm_90 device, so kernels for later GPUs alone do not run, and the error says what would help.
+#[test]
+fn a_kernel_that_was_emitted_for_newer_gpus_is_refused() {
+    static NEWER: KernelSource = KernelSource { name: "newer", target: Target::Sm120, ptx: "", cubin: None };
+    let device = &*emulator();
+    let config = LaunchConfig { grid: [1, 1, 1], block: [32, 1, 1], dynamic_shared: 0 };
+    let error = StubLauncher::new(device).launch(&[&NEWER], config, &[]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "kernel `newer` was emitted for sm_120, none of which bespoke PTX emulator (compute capability 9.0) runs"
+    );
+    assert!(error.advice().unwrap().contains(".target(Target::Sm80)"));
 }

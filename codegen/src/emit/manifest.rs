@@ -1,6 +1,6 @@
 //! `kernels.json`: what a program in another language must know to launch the kernels of a folder.
 //!
-//! `docs/emitted.md` describes the file field by field.
+//! `docs/emitted.md` describes the file field by field; a test of bespoke-kernels compares.
 
 use std::collections::BTreeMap;
 

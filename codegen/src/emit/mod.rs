@@ -41,7 +41,8 @@
 //! ```
 //!
 //! which takes any [`Launcher`](crate::launch::Launcher). It launches the PTX of the newest target that the device runs:
-//! PTX runs on its target and on every later GPU.
+//! PTX runs on its target and on every later GPU. The module names this package, so the crate depends on `bespoke-codegen`,
+//! and its build script on the same with the feature `emit`.
 //!
 //! # What is written
 //!
@@ -50,7 +51,7 @@
 //! | `sm_90/NAME.ptx` | one module a kernel, its entry point named like the file |
 //! | `sm_90/NAME.cubin` | with [`Emission::assembler`], the same as machine code for compute capability 9.0 |
 //! | `kernels.rs` | `TARGETS`, `kernels(target)`, and a module a kernel: its sources by target, its geometry, `launch` |
-//! | `kernels.json` | the same as data: [`Manifest`] |
+//! | `kernels.json` | the same as data: [`Manifest`]. `docs/emitted.md` in the repository describes it for other languages |
 //!
 //! Names are Rust's and PTX's identifiers at once. A kernel that is cut to several shapes needs a name for each:
 //! `axpy(&shape).map(|kernel| kernel.named("axpy_c4096"))`.
