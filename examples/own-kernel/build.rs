@@ -1,0 +1,15 @@
+//! Emits the kernel for the targets that the program is to run on.
+
+use bespoke_codegen::emit::{Emission, Geometry};
+use bespoke_codegen::ptx::Target;
+
+#[path = "src/kernel.rs"]
+mod kernel;
+
+fn main() {
+    Emission::new()
+        .target(Target::Sm80)
+        .target(Target::Sm90)
+        .kernel(kernel::add_norm_quantize(&kernel::SHAPE), Geometry::per_launch())
+        .build();
+}
