@@ -18,6 +18,8 @@ use bespoke_kernels::plan::Tuning;
 use bespoke_kernels::shape::{ModelShape, builtin};
 use bespoke_kernels::spec::KernelSpec;
 
+use super::sources;
+
 /// The targets without `BESPOKE_TARGETS`: what every supported GPU can run, and what Hopper and later do better.
 const DEFAULT_TARGETS: &str = "sm_80,sm_90";
 
@@ -45,6 +47,7 @@ pub fn emit_kernels() {
 
 fn emit() -> Result<(), String> {
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
+    sources::write(&out)?;
     let mut emission = Emission::new().kernel(KernelSpec::ReadProbe(ProbeShape::default()));
     for target in targets()? {
         emission = emission.target(target);

@@ -1,7 +1,9 @@
-//! What the library holds besides its code: for the decoder, kernels.
+//! What the library holds besides its code: for the decoder, kernels and their sources.
 
 #[cfg(feature = "decoder")]
 mod decoder;
+#[cfg(feature = "decoder")]
+mod sources;
 
 fn main() {
     println!("cargo::rerun-if-changed=build");

@@ -2,7 +2,8 @@
 //!
 //! [`engine`] binds a decode plan and a model's weights to a [`device`]; its kernels are [`builtin`], or made while
 //! loading. [`check`] runs kernels under the emulator's checks, whoever made them; [`demo`] is a model that needs no
-//! file. [`cli`] is the `bespoke` binary, and the only other user of [`selftest`], [`synth`], [`quantize`] and [`ptxas`].
+//! file. [`cli`] is the `bespoke` binary, and the only other user of [`selftest`], [`synth`], [`quantize`], [`inspect`] and
+//! [`ptxas`].
 //!
 //! A program that launches kernels of its own needs [`device`] alone: `default-features = false` leaves out all else (the
 //! feature `decoder`), and most dependencies.
@@ -19,6 +20,7 @@ pub mod device;
 #[cfg(feature = "decoder")]
 pub mod engine;
 #[cfg(feature = "decoder")]
+pub mod inspect;
 mod partial;
 #[cfg(feature = "decoder")]
 pub mod quantize;

@@ -2,87 +2,28 @@
 
 use std::fmt::Write;
 
-use bespoke_codegen::kernel::Report;
-use bespoke_codegen::ptx::Target;
-use bespoke_kernels::emit::{self, Emitted};
+use bespoke_kernels::emit;
 use bespoke_kernels::plan::{Plan, PlanKernel};
 use bespoke_kernels::spec::KernelSpec;
 use comfy_table::{CellAlignment, Table, presets};
 use miette::IntoDiagnostic;
 use rayon::prelude::*;
-use serde::Serialize;
 
 use super::grid;
 use crate::device::Bytes;
+use crate::inspect::{Limit, Stats, Tools};
 use crate::ptxas::{Ptxas, Usage};
-
-/// A kernel of a plan, and what is known of it.
-#[derive(Debug, Serialize)]
-pub(super) struct Stats {
-    name: String,
-    summary: &'static str,
-    target: Target,
-    /// In one step.
-    launches: usize,
-    grid: [u32; 3],
-    threads: u32,
-    /// In bytes.
-    dynamic_shared: u32,
-    /// Device memory that a launch moves at the least, in bytes, with the cache full.
-    bytes: u64,
-    /// Name and type of each run-time parameter.
-    params: Vec<(String, String)>,
-    report: Report,
-    /// Instructions before each pass that changed something, and after it.
-    passes: Vec<(&'static str, usize, usize)>,
-    /// What ptxas says, where there is one.
-    ptxas: Option<Usage>,
-}
 
 /// Compiles the kernels, and assembles them where there is a ptxas.
 pub(super) fn stats(plan: &Plan, kernels: &[&PlanKernel]) -> miette::Result<Vec<Stats>> {
-    let ptxas = Ptxas::find().into_diagnostic()?;
-    if ptxas.is_none() {
+    let tools = Tools { ptxas: Ptxas::find().into_diagnostic()?, nvdisasm: None };
+    if tools.ptxas.is_none() {
         tracing::info!("no ptxas on PATH or in BESPOKE_PTXAS: registers and spills are not shown");
     }
     let specs: Vec<KernelSpec> = kernels.iter().map(|kernel| kernel.spec.clone()).collect();
     let emitted = emit::compile(&specs, plan.target).into_diagnostic()?;
-    Ok(emitted.into_par_iter().map(|kernel| measure(plan, kernel, ptxas.as_ref())).collect())
-}
-
-fn measure(plan: &Plan, Emitted { spec, compiled, params }: Emitted, ptxas: Option<&Ptxas>) -> Stats {
-    let geometry = spec.geometry();
-    let usage =
-        ptxas.and_then(|ptxas| match ptxas.assemble(&compiled.name, &compiled.ptx, compiled.target) {
-            Ok(usage) => Some(usage),
-            Err(error) => {
-                tracing::warn!("{}: {error}", compiled.name);
-                None
-            }
-        });
-    let ty = |param: &bespoke_codegen::ir::Param| match param.element {
-        Some(element) => format!("{} {element}", param.ty),
-        None => param.ty.to_string(),
-    };
-    let changes = compiled.passes.steps.iter().filter(|step| step.changed);
-    Stats {
-        summary: spec.summary(),
-        target: compiled.target,
-        launches: plan
-            .launches
-            .iter()
-            .filter(|launch| plan.kernels[launch.kernel].name == compiled.name)
-            .count(),
-        grid: geometry.grid,
-        threads: geometry.threads,
-        dynamic_shared: geometry.dynamic_shared,
-        bytes: spec.bytes(plan.params.context.into()),
-        params: params.iter().map(|param| (param.name.clone(), ty(param))).collect(),
-        passes: changes.map(|step| (step.pass, step.before, step.after)).collect(),
-        name: compiled.name,
-        report: compiled.report,
-        ptxas: usage,
-    }
+    let usage = |kernel| tools.assemble(kernel).map(|assembled| assembled.usage);
+    Ok(emitted.par_iter().map(|kernel| Stats::of(plan, kernel, usage(kernel))).collect())
 }
 
 /// All kernels, one a line.
@@ -151,6 +92,7 @@ pub(super) fn describe(stats: &Stats) -> String {
             format!("{} bytes static, {} dynamic", stats.report.static_shared, stats.dynamic_shared),
         ),
         ("bytes", format!("{} a launch", stats.bytes)),
+        ("operations", format!("{} a launch, {:.2} a byte", stats.operations, stats.intensity)),
     ];
     let params: Vec<String> = stats.params.iter().map(|(name, ty)| format!("{name}: {ty}")).collect();
     lines.push(("parameters", params.join(", ")));
@@ -165,6 +107,17 @@ pub(super) fn describe(stats: &Stats) -> String {
         }
         None => lines.push(("registers", "unknown without ptxas".to_owned())),
     }
+    let limit = match stats.occupancy.limit {
+        Limit::Ctas => "places for CTAs",
+        Limit::Threads => "threads",
+        Limit::Registers => "registers",
+        Limit::Shared => "shared memory",
+    };
+    let (ctas, warps, most) = (stats.occupancy.ctas, stats.occupancy.warps, stats.occupancy.most_warps);
+    lines.push((
+        "occupancy",
+        format!("{ctas} CTAs a multiprocessor, {warps} of {most} warps; limited by {limit}"),
+    ));
     lines.push(("PTX lines", stats.report.ptx_lines.to_string()));
     let mix: Vec<String> = stats.report.mix.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
     lines.push(("instructions", format!("{}: {}", stats.report.instructions, mix.join(", "))));

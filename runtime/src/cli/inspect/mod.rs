@@ -1,11 +1,16 @@
 //! `bespoke inspect`: what is generated for a model, at every stage.
 
 mod choices;
+mod diff;
+mod html;
 mod kernels;
 mod plan;
 
+use std::path::PathBuf;
+
 use bespoke_codegen::ptx::Target;
-use bespoke_kernels::plan::{Plan, PlanKernel, PlanParams, Sampling};
+use bespoke_kernels::emit;
+use bespoke_kernels::plan::{Plan, PlanKernel, PlanParams, Sampling, Tuning};
 use clap::ValueEnum;
 use miette::{IntoDiagnostic, miette};
 use serde_json::json;
@@ -13,26 +18,42 @@ use serde_json::json;
 use super::model;
 use super::rules::RulesArgs;
 use crate::engine::DEFAULT_CONTEXT;
+use crate::inspect::diff::Code;
+use crate::inspect::{Listing, Places, Tools};
 
 /// Show the kernels and the plan that a model is decoded with, at every stage
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
   bespoke inspect llama-3.1-8b                           the kernels, with what they cost
+  bespoke inspect llama-3.1-8b --html page.html          all of it as a page for a browser
   bespoke inspect model.gguf choose --stage ir           a kernel's IR
   bespoke inspect llama-3.1-8b attention_h --stage ptx   its PTX
   bespoke inspect llama-3.1-8b --stage plan              the launches and buffers of a step, and how they divide their work
   bespoke inspect llama-3.1-8b --stage plan --format json > plan.json
+  bespoke inspect --diff llama-3.1-8b llama-3.2-1b       what other dimensions change
+  bespoke inspect --diff llama-3.1-8b@sm_80 llama-3.1-8b@sm_90 --role ffn_down --stage ptx
 
-Registers and spills are ptxas' words, where one is on PATH or named by BESPOKE_PTXAS.")]
+Registers and spills are ptxas' words, where one is on PATH or named by BESPOKE_PTXAS; SASS needs an nvdisasm as well, on
+PATH, beside ptxas or named by BESPOKE_NVDISASM.")]
 pub struct InspectArgs {
-    #[arg(value_name = "MODEL|SHAPE", help = model::HELP)]
-    model: String,
+    #[arg(value_name = "MODEL|SHAPE", help = model::HELP, required_unless_present = "diff")]
+    model: Option<String>,
     /// A kernel's name, or a part of it that no other has [default: all]
     #[arg(value_name = "KERNEL")]
     kernel: Option<String>,
     /// What to show [default: stats, or ptx of one kernel]
     #[arg(long, value_enum)]
     stage: Option<Stage>,
+    /// Write a page for a browser, which needs no network: sources, IR, PTX and SASS side by side, costs, the plan as a graph
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["kernel", "stage", "diff"])]
+    html: Option<PathBuf>,
+    /// What differs between two: each a model, a shape or a folder that `specialize` wrote, and `@TARGET` behind it for
+    /// another target; with --stage also in the code
+    #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with = "model")]
+    diff: Option<Vec<String>>,
+    /// Of a difference, only the kernels in this role: embed, attn_qkv, attention, attn_output, ffn_gate_up, ffn_down, ...
+    #[arg(long, requires = "diff")]
+    role: Option<String>,
     /// The target to generate for
     #[arg(long, default_value_t = Target::Sm90, value_name = "TARGET")]
     target: Target,
@@ -58,6 +79,8 @@ enum Stage {
     Ir,
     /// PTX
     Ptx,
+    /// The GPU's own instructions
+    Sass,
     /// Launches and buffers
     Plan,
     /// Geometry, traffic, instruction counts and what ptxas says
@@ -72,13 +95,16 @@ enum Format {
 
 /// Prints the stage asked for.
 pub fn execute(args: &InspectArgs) -> miette::Result<()> {
-    let shape = model::resolve(&args.model)?;
-    let context = args.context.unwrap_or(shape.dimensions.context.min(DEFAULT_CONTEXT));
+    if let Some([a, b]) = args.diff.as_deref() {
+        return diff::execute(args, a, b);
+    }
+    // clap asks for a model where there is no --diff.
+    let model = args.model.as_deref().unwrap_or_default();
     let tuning = args.rules.read()?;
-    args.rules.warn_if_for_others(&tuning, args.target);
-    let sampling = if args.sampled { Sampling::Sampled } else { Sampling::Greedy };
-    let params = PlanParams::single(context).choosing(sampling);
-    let plan = Plan::tuned(&shape, args.target, params, &tuning).into_diagnostic()?;
+    let plan = plan_of(args, model, args.target, &tuning)?;
+    if let Some(path) = &args.html {
+        return html::write(&plan, &tuning, path);
+    }
     let kernel = args.kernel.as_deref().map(|name| find(&plan, name)).transpose()?;
     let chosen: Vec<&PlanKernel> = match kernel {
         Some(index) => vec![&plan.kernels[index]],
@@ -101,8 +127,10 @@ pub fn execute(args: &InspectArgs) -> miette::Result<()> {
             }
             Ok(())
         }
-        stage @ (Stage::Ir0 | Stage::Ir | Stage::Ptx) => {
-            let texts = chosen.iter().map(|kernel| Ok((&kernel.name, text(kernel, stage, args.target)?)));
+        stage @ (Stage::Ir0 | Stage::Ir | Stage::Ptx | Stage::Sass) => {
+            let tools = if stage == Stage::Sass { sass_tools()? } else { Tools::default() };
+            let texts =
+                chosen.iter().map(|kernel| Ok((&kernel.name, text(kernel, stage, args.target, &tools)?)));
             let texts = texts.collect::<miette::Result<Vec<_>>>()?;
             if json {
                 let objects: Vec<_> = texts
@@ -122,14 +150,69 @@ fn print_json(value: &impl serde::Serialize) -> miette::Result<()> {
     Ok(())
 }
 
+/// The plan that a model is decoded with.
+fn plan_of(args: &InspectArgs, model: &str, target: Target, tuning: &Tuning) -> miette::Result<Plan> {
+    let shape = model::resolve(model)?;
+    let context = args.context.unwrap_or(shape.dimensions.context.min(DEFAULT_CONTEXT));
+    args.rules.warn_if_for_others(tuning, target);
+    let sampling = if args.sampled { Sampling::Sampled } else { Sampling::Greedy };
+    let params = PlanParams::single(context).choosing(sampling);
+    Plan::tuned(&shape, target, params, tuning).into_diagnostic()
+}
+
+/// The assembler and the disassembler; an error says how to get them.
+fn sass_tools() -> miette::Result<Tools> {
+    let tools = Tools::find().into_diagnostic()?;
+    tools.require_sass().into_diagnostic()?;
+    Ok(tools)
+}
+
 /// A kernel's text at a stage.
-fn text(kernel: &PlanKernel, stage: Stage, target: Target) -> miette::Result<String> {
-    let recorded = kernel.spec.kernel(target).into_diagnostic()?;
+fn text(kernel: &PlanKernel, stage: Stage, target: Target, tools: &Tools) -> miette::Result<String> {
     if stage == Stage::Ir0 {
-        return Ok(recorded.function().to_string());
+        return Ok(kernel.spec.kernel(target).into_diagnostic()?.function().to_string());
     }
-    let compiled = recorded.compile(target).into_diagnostic()?;
-    Ok(if stage == Stage::Ir { compiled.function.to_string() } else { compiled.ptx })
+    let [emitted] = <[_; 1]>::try_from(emit::compile(&[kernel.spec.clone()], target).into_diagnostic()?)
+        .map_err(|_| miette!("one kernel in, one out"))?;
+    let compiled = &emitted.compiled;
+    match stage {
+        Stage::Ir => Ok(compiled.function.to_string()),
+        Stage::Sass => {
+            let sass = tools.assemble(&emitted).and_then(|assembled| tools.disassemble(&assembled));
+            let sass =
+                sass.ok_or_else(|| miette!("{}: there is no SASS; the warning says why", kernel.name))?;
+            Ok(with_places(&sass, &kernel.name))
+        }
+        _ => Ok(compiled.ptx.clone()),
+    }
+}
+
+/// A disassembly's instructions; a comment says where the Rust line changes.
+fn with_places(sass: &str, name: &str) -> String {
+    let mut places = Places::new();
+    let listing = Listing::of_sass(sass, &mut places);
+    let mut text = format!("// {name}\n");
+    let mut last = None;
+    for (line, place) in listing.lines() {
+        if let Some(place) = place.filter(|_| place != last) {
+            let (file, number) = places.line(place);
+            text.push_str(&format!("// {file}:{number}\n"));
+            last = Some(place);
+        }
+        text.push_str(line);
+        text.push('\n');
+    }
+    text
+}
+
+/// What `--diff` compares at a stage.
+fn code(stage: Stage) -> Option<Code> {
+    match stage {
+        Stage::Ir => Some(Code::Ir),
+        Stage::Ptx => Some(Code::Ptx),
+        Stage::Sass => Some(Code::Sass),
+        Stage::Ir0 | Stage::Plan | Stage::Stats => None,
+    }
 }
 
 /// The kernel that `name` is, or alone starts with, or alone contains.

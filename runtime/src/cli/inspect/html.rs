@@ -1,0 +1,84 @@
+//! The page of `bespoke inspect --html`: one file with data, style and script, which asks nothing of a network.
+
+use std::fs;
+use std::path::Path;
+
+use bespoke_kernels::plan::{Plan, Tuning};
+use miette::{Context, IntoDiagnostic};
+
+use crate::device::Bytes;
+use crate::inspect::{Inspection, Tools};
+
+/// What the page is made of: `{{NAME}}` in the first stands for the text of another.
+const PAGE: &str = include_str!("page/page.html");
+
+/// In the order in which they are read by the browser.
+const PARTS: [(&str, &str); 8] = [
+    ("style", include_str!("page/style.css")),
+    ("format", include_str!("page/format.js")),
+    ("highlight", include_str!("page/highlight.js")),
+    ("pane", include_str!("page/pane.js")),
+    ("graph", include_str!("page/graph.js")),
+    ("statistics", include_str!("page/statistics.js")),
+    ("kernel", include_str!("page/kernel.js")),
+    ("main", include_str!("page/main.js")),
+];
+
+/// Writes the page of a plan.
+pub(super) fn write(plan: &Plan, tuning: &Tuning, path: &Path) -> miette::Result<()> {
+    let tools = Tools::find().into_diagnostic()?;
+    for (tool, missing, what) in [
+        ("ptxas", tools.ptxas.is_none(), "registers, spills and SASS"),
+        ("nvdisasm", tools.nvdisasm.is_none(), "SASS"),
+    ] {
+        if missing {
+            let variable = tool.to_uppercase();
+            tracing::warn!("no {tool} on PATH or in BESPOKE_{variable}: the page is without {what}");
+        }
+    }
+    let inspection = Inspection::of(plan, tuning, &tools).into_diagnostic()?;
+    let text = page(&inspection)?;
+    fs::write(path, &text).into_diagnostic().wrap_err_with(|| path.display().to_string())?;
+    println!("{}: {} kernels, {}", path.display(), inspection.kernels.len(), Bytes(text.len() as u64));
+    Ok(())
+}
+
+fn page(inspection: &Inspection) -> miette::Result<String> {
+    let title = format!("{} for {}", inspection.model, inspection.target);
+    let mut text = PAGE.replace("{{title}}", &escape(&title));
+    for (name, part) in PARTS {
+        text = text.replace(&format!("{{{{{name}}}}}"), part);
+    }
+    // Last, so that nothing in the data is taken for a part. `<` would end the element that the data is in.
+    let data = serde_json::to_string(inspection).into_diagnostic()?.replace('<', "\\u003c");
+    Ok(text.replacen("{{data}}", &data, 1))
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use bespoke_codegen::ptx::Target;
+    use bespoke_kernels::plan::PlanParams;
+
+    use super::*;
+
+    #[test]
+    fn the_page_is_one_file() {
+        let shape = crate::cli::model::resolve("demo").unwrap();
+        let plan = Plan::new(&shape, Target::Sm90, PlanParams::single(64)).unwrap();
+        let inspection = Inspection::of(&plan, &Tuning::default(), &Tools::default()).unwrap();
+        let text = page(&inspection).unwrap();
+        let (before, rest) = text.split_once("<script id=\"data\" type=\"application/json\">").unwrap();
+        let (data, after) = rest.split_once("</script>").unwrap();
+        let page = format!("{before}{after}").replace("url(#", "");
+        for part in ["{{", "<link rel=\"stylesheet", " src=", "@import", "url(", "fetch(", "https://"] {
+            assert!(!page.contains(part), "{part}");
+        }
+        let data: serde_json::Value = serde_json::from_str(data).unwrap();
+        assert_eq!(data["kernels"].as_array().unwrap().len(), plan.kernels.len());
+        assert_eq!(data["kernels"][0]["ptx"]["text"], inspection.kernels[0].ptx.text);
+    }
+}

@@ -1,0 +1,140 @@
+//! How many CTAs of a kernel a multiprocessor holds, and what keeps more away.
+
+use bespoke_codegen::ptx::Target;
+use bespoke_kernels::plan::Machine;
+use serde::Serialize;
+
+/// Registers of a multiprocessor: the same for every target so far (CUDA C++ Programming Guide, "Technical
+/// Specifications per Compute Capability").
+const REGISTERS: u32 = 64 << 10;
+
+/// Registers are given out to warps in multiples of this many, from as many banks as a multiprocessor has schedulers
+/// (CUDA's `cuda_occupancy.h`, which this follows).
+const REGISTER_UNIT: u32 = 256;
+const BANKS: u32 = 4;
+
+/// Shared memory is given out in multiples of this many bytes, and the system takes a KiB of each CTA (the same).
+const SHARED_UNIT: u32 = 128;
+const SYSTEM_SHARED: u32 = 1024;
+
+/// What a CTA takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Demand {
+    /// Threads.
+    pub threads: u32,
+    /// Registers a thread, where they are known.
+    pub registers: Option<u32>,
+    /// Shared memory, static and dynamic, in bytes.
+    pub shared: u32,
+}
+
+/// What runs out first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// Places for CTAs.
+    Ctas,
+    /// Threads.
+    Threads,
+    /// Registers.
+    Registers,
+    /// Shared memory.
+    Shared,
+}
+
+/// CTAs and warps of a kernel on a multiprocessor at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Occupancy {
+    /// The target.
+    pub target: Target,
+    /// CTAs.
+    pub ctas: u32,
+    /// Their warps.
+    pub warps: u32,
+    /// Warps that a multiprocessor has room for.
+    pub most_warps: u32,
+    /// What keeps another CTA away.
+    pub limit: Limit,
+}
+
+impl Occupancy {
+    /// Of CTAs that take `demand`. Without registers, as if they were no limit.
+    pub fn of(target: Target, demand: Demand) -> Occupancy {
+        let machine = Machine::of(target);
+        let warps = demand.threads.div_ceil(32);
+        let most_warps = machine.threads_per_multiprocessor / 32;
+        let shared = (demand.shared + SYSTEM_SHARED).next_multiple_of(SHARED_UNIT);
+        let by_registers = demand.registers.map(|registers| {
+            let a_warp = (registers.max(1) * 32).next_multiple_of(REGISTER_UNIT);
+            let resident = REGISTERS / BANKS / a_warp * BANKS;
+            // A CTA is let in as if it took all banks alike.
+            let fits = a_warp * warps.next_multiple_of(BANKS) <= REGISTERS;
+            (if fits { resident / warps } else { 0 }, Limit::Registers)
+        });
+        let limits = [
+            (most_ctas(target), Limit::Ctas),
+            (most_warps / warps, Limit::Threads),
+            (machine.shared_per_multiprocessor / shared, Limit::Shared),
+        ];
+        let (ctas, limit) =
+            limits.into_iter().chain(by_registers).min_by_key(|(ctas, _)| *ctas).unwrap_or((0, Limit::Ctas));
+        Occupancy { target, ctas, warps: ctas * warps, most_warps, limit }
+    }
+}
+
+/// CTAs that a multiprocessor has places for (the guide's table).
+fn most_ctas(target: Target) -> u32 {
+    match target {
+        Target::Sm86 => 16,
+        Target::Sm89 | Target::Sm120 => 24,
+        Target::Sm80 | Target::Sm90 | Target::Sm100 => 32,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(target: Target, threads: u32, registers: Option<u32>, shared: u32) -> Occupancy {
+        Occupancy::of(target, Demand { threads, registers, shared })
+    }
+
+    /// What `cudaOccMaxActiveBlocksPerMultiprocessor` of CUDA 13.0 says, for the targets in their order.
+    #[test]
+    fn as_cuda_says() {
+        for (threads, registers, shared, ctas) in [
+            (32, 16, 0, [32, 16, 24, 32, 32, 24]),
+            (1024, 32, 0, [2, 1, 1, 2, 2, 1]),
+            (256, 255, 0, [1, 1, 1, 1, 1, 1]),
+            (256, 128, 0, [2, 2, 2, 2, 2, 2]),
+            (288, 102, 0, [1, 1, 1, 1, 1, 1]),
+            (96, 200, 0, [2, 2, 2, 2, 2, 2]),
+            (224, 72, 12_345, [4, 4, 4, 4, 4, 4]),
+            (1, 10, 48 << 10, [3, 2, 2, 4, 4, 2]),
+            (160, 191, 77_200, [1, 1, 1, 1, 1, 1]),
+            (288, 32, 114 << 10, [1, 0, 0, 1, 1, 0]),
+            (288, 32, 113 << 10, [1, 0, 0, 2, 2, 0]),
+            (288, 32, 81 << 10, [2, 1, 1, 2, 2, 1]),
+        ] {
+            let found = Target::ALL.map(|target| of(target, threads, Some(registers), shared).ctas);
+            assert_eq!(found, ctas, "{threads} threads of {registers} registers, {shared} bytes");
+        }
+    }
+
+    #[test]
+    fn what_runs_out_first() {
+        for (threads, registers, shared, limit) in [
+            (32, Some(16), 0, Limit::Ctas),
+            (1024, Some(32), 0, Limit::Threads),
+            (256, Some(255), 0, Limit::Registers),
+            (288, None, 114 << 10, Limit::Shared),
+        ] {
+            let found = of(Target::Sm90, threads, registers, shared);
+            assert_eq!(
+                (found.limit, found.warps),
+                (limit, found.ctas * threads / 32),
+                "{threads} {registers:?}"
+            );
+        }
+    }
+}

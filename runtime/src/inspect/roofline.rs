@@ -1,0 +1,155 @@
+//! What a kernel has to move and to compute, and how long that takes a GPU at the least.
+
+use bespoke_codegen::ptx::Target;
+use bespoke_kernels::spec::KernelSpec;
+use serde::Serialize;
+
+/// A GPU, by the peaks of its data sheet.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Gpu {
+    /// Its name.
+    pub name: &'static str,
+    /// What it runs.
+    pub target: Target,
+    /// Of its memory, in bytes a second.
+    pub bandwidth: f64,
+    /// 8-bit integer operations of the tensor cores a second, dense.
+    pub int8: f64,
+    /// f16 operations of the tensor cores a second with f32 sums, dense.
+    pub f16: f64,
+    /// f32 operations a second.
+    pub f32: f64,
+    /// Where the numbers are from.
+    pub source: &'static str,
+}
+
+impl Gpu {
+    /// The GPUs that the page offers. Where a sheet has only numbers with sparsity, half of them.
+    pub const ALL: [Gpu; 7] = [
+        gpu(
+            "H100 SXM",
+            Target::Sm90,
+            [3350.0, 1979.0, 989.4, 66.9],
+            "NVIDIA H100 Tensor Core GPU data sheet",
+        ),
+        gpu(
+            "H200 SXM",
+            Target::Sm90,
+            [4800.0, 1979.0, 989.4, 66.9],
+            "NVIDIA H200 Tensor Core GPU data sheet",
+        ),
+        gpu(
+            "A100 80GB SXM",
+            Target::Sm80,
+            [2039.0, 624.0, 312.0, 19.5],
+            "NVIDIA A100 Tensor Core GPU data sheet",
+        ),
+        gpu("L40S", Target::Sm89, [864.0, 733.0, 362.0, 91.6], "NVIDIA L40S GPU data sheet"),
+        gpu(
+            "RTX 4090",
+            Target::Sm89,
+            [1008.0, 660.6, 165.2, 82.6],
+            "NVIDIA Ada GPU architecture, appendix A",
+        ),
+        gpu(
+            "RTX 5090",
+            Target::Sm120,
+            [1792.0, 838.0, 209.5, 104.8],
+            "NVIDIA RTX Blackwell GPU architecture, appendix A",
+        ),
+        gpu(
+            "B200",
+            Target::Sm100,
+            [8000.0, 4500.0, 2250.0, 80.0],
+            "NVIDIA Blackwell architecture technical brief, HGX B200",
+        ),
+    ];
+}
+
+/// GB/s, then TOPS and TFLOPS.
+const fn gpu(
+    name: &'static str,
+    target: Target,
+    [bandwidth, int8, f16, f32]: [f64; 4],
+    source: &'static str,
+) -> Gpu {
+    Gpu {
+        name,
+        target,
+        bandwidth: bandwidth * 1e9,
+        int8: int8 * 1e12,
+        f16: f16 * 1e12,
+        f32: f32 * 1e12,
+        source,
+    }
+}
+
+/// What computes most of a kernel: which peak is its roof.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unit {
+    /// Tensor cores on bytes.
+    Int8,
+    /// Tensor cores on f16.
+    F16,
+    /// Plain arithmetic.
+    F32,
+}
+
+/// What a launch must move and compute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Work {
+    /// Bytes of device memory: every input and output once.
+    pub bytes: u64,
+    /// Multiplications and additions of its matrix products, as the formula has them; none in kernels without a product.
+    pub operations: u64,
+    /// What computes them.
+    pub unit: Unit,
+}
+
+impl Work {
+    /// Of one launch with `length` positions in the cache.
+    pub fn of(spec: &KernelSpec, length: u64) -> Work {
+        let (operations, unit) = match spec {
+            KernelSpec::Gemv(s) => {
+                let weights: u64 =
+                    s.segments.iter().map(|segment| u64::from(segment.rows) * u64::from(s.cols)).sum();
+                let quantised = s.segments.iter().all(|segment| segment.ty.is_quantised());
+                (2 * weights, if quantised { Unit::Int8 } else { Unit::F32 })
+            }
+            // Scores, then the sum of the values by them.
+            KernelSpec::Attention(s) => (4 * u64::from(s.heads) * u64::from(s.head_dim) * length, Unit::F16),
+            _ => (0, Unit::F32),
+        };
+        Work { bytes: spec.bytes(length), operations, unit }
+    }
+
+    /// Operations a byte.
+    pub fn intensity(&self) -> f64 {
+        if self.bytes == 0 { 0.0 } else { self.operations as f64 / self.bytes as f64 }
+    }
+
+    /// Seconds that `gpu` needs at the least: for the bytes or for the operations, whichever is more.
+    pub fn seconds(&self, gpu: &Gpu) -> f64 {
+        let peak = match self.unit {
+            Unit::Int8 => gpu.int8,
+            Unit::F16 => gpu.f16,
+            Unit::F32 => gpu.f32,
+        };
+        (self.bytes as f64 / gpu.bandwidth).max(self.operations as f64 / peak)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_roof_is_the_slope_or_the_flat_part() {
+        let h200 = Gpu::ALL.iter().find(|gpu| gpu.name == "H200 SXM").unwrap();
+        let work = |bytes, operations, unit| Work { bytes, operations, unit }.seconds(h200);
+        assert_eq!(work(4_800_000, 0, Unit::F32), 1e-6);
+        assert_eq!(work(4_800_000, 66_900_000, Unit::F32), 1e-6);
+        assert_eq!(work(1, 1_979_000_000, Unit::Int8), 1e-6);
+    }
+}

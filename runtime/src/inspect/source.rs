@@ -1,0 +1,28 @@
+//! The Rust that kernels are written in, as it was when this binary was built.
+
+include!(concat!(env!("OUT_DIR"), "/sources.rs"));
+
+/// The file that a place of the compiler names, if the binary holds it. The compiler's name is from the workspace's
+/// root, or absolute where the packages are dependencies of another one's.
+pub fn find(file: &str) -> Option<&'static str> {
+    let ends_so =
+        |name: &str| file.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('/'));
+    SOURCES.iter().find(|(name, _)| ends_so(name)).map(|(_, text)| *text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_by_what_the_compiler_calls_them() {
+        for file in ["kernels-gen/src/kernels/argmax.rs", "/elsewhere/kernels-gen/src/kernels/argmax.rs"] {
+            assert!(find(file).is_some_and(|text| text.contains("pub fn choose_greedy")), "{file}");
+        }
+        assert!(find("codegen/src/dsl/pipeline.rs").is_some());
+        for file in ["argmax.rs", "other-kernels-gen/src/kernels/argmax.rs", "/rustc/library/core/src/lib.rs"]
+        {
+            assert!(find(file).is_none(), "{file}");
+        }
+    }
+}
