@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bespoke::device::{
     self, Address, Allocation, Device, DeviceInfo, GraphReport, HostVisible, Launch, MemoryInfo, Module,
-    Selector, Sequence,
+    Selector, Sequence, Source,
 };
 
 /// What a test changes; by default nothing.
@@ -76,8 +76,8 @@ impl<H: Hooks + 'static> Device for Hooked<H> {
     fn fill(&self, to: Address, bytes: u64, value: u8) -> device::Result<()> {
         self.device.fill(to, bytes, value)
     }
-    fn load(&self, name: &str, ptx: &str) -> device::Result<Module> {
-        self.device.load(name, &self.hooks.ptx(ptx))
+    fn load_source(&self, source: &Source<'_>) -> device::Result<Module> {
+        self.device.load(source.name, &self.hooks.ptx(source.ptx))
     }
     fn sequence(&self, launches: Vec<Launch>) -> device::Result<Box<dyn Sequence>> {
         Ok(Box::new(HookedSequence { real: self.device.sequence(launches)?, hooks: self.hooks.clone() }))
