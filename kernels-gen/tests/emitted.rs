@@ -88,7 +88,7 @@ fn assert_documented(documented: &Fields, found: &Fields) {
 fn shapes() -> Vec<ModelShape> {
     ["llama-q4_k_m", "qwen2-q4_k_m", "qwen3-q4_k_m"]
         .map(|name| {
-            let gguf = Gguf::open(&repository(&format!("tests/fixtures/{name}.gguf"))).unwrap();
+            let gguf = Gguf::open(repository(&format!("tests/fixtures/{name}.gguf"))).unwrap();
             ModelShape::from_gguf(&gguf, name).unwrap()
         })
         .to_vec()
