@@ -21,6 +21,7 @@ pub mod device;
 pub mod engine;
 #[cfg(feature = "decoder")]
 pub mod inspect;
+#[cfg(feature = "decoder")]
 mod partial;
 #[cfg(feature = "decoder")]
 pub mod quantize;
