@@ -283,7 +283,7 @@ fn dispatch(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
         "mbarrier" => exec::mbarrier::decode(op),
         "cp" => exec::copy::decode(op),
         "wmma" => exec::wmma::decode(op),
-        "mma" | "ldmatrix" => exec::matrix::decode(op),
+        "mma" | "ldmatrix" | "stmatrix" => exec::matrix::decode(op),
         other => Err(op.error(format!("unknown instruction `{other}`"))),
     }
 }

@@ -1,4 +1,4 @@
-//! `mma` and `ldmatrix`: what the 32 lanes of a warp compute together on small matrices.
+//! `mma`, `ldmatrix` and `stmatrix`: what the 32 lanes of a warp compute together on small matrices.
 //!
 //! All fragments have one shape. With `e` elements in a 32-bit register (4, 2 or 1), lane `l` holds, in
 //! register `r` of `A`, row `l / 4 + 8 · (r mod 2)` and columns `4e · (r / 2) + e · (l mod 4) ..+ e`; in
@@ -20,6 +20,7 @@ use crate::ast::Operand;
 use crate::decode::Op;
 use crate::finding::FindingKind;
 use crate::module::ParseError;
+use crate::races;
 use crate::types::{Ty, Width};
 
 const ROWS: usize = 16;
@@ -381,17 +382,63 @@ lane_loop! {
     }
 }
 
-/// Set in `imm` of a transposing `ldmatrix`; shared addresses do not reach it.
+lane_loop! {
+    /// Stores `N` matrices of 8 × 8 halves: the reverse of [`load_matrix`].
+    fn store_matrix[const N: usize][N](m, i) {
+        if !whole_warp(m) {
+            return Flow::Fault;
+        }
+        let mut rows = [[0u16; MATRIX_ROWS]; LANES];
+        for matrix in 0..N {
+            let values = m.warp.regs.lanes::<u32>(i.slots[ELEMENTS[matrix]]);
+            for lane in 0..LANES {
+                let (outer, inner) = (lane / 4, 2 * (lane % 4));
+                for (half, value) in [values[lane] as u16, (values[lane] >> 16) as u16].into_iter().enumerate() {
+                    let (row, column) = match i.imm & TRANSPOSED {
+                        0 => (outer, inner + half),
+                        _ => (inner + half, outer),
+                    };
+                    rows[matrix * MATRIX_ROWS + row][column] = value;
+                }
+            }
+        }
+        let plain = Inst { imm: i.imm & !TRANSPOSED, ..*i };
+        m.active = u32::MAX >> (LANES - N * MATRIX_ROWS);
+        let pointers: [*mut u8; LANES] = match resolve(m, &plain, ROW_BYTES, Access::Store) {
+            Resolved::Run(start) => {
+                std::array::from_fn(|lane| start.wrapping_add(lane * ROW_BYTES as usize))
+            }
+            Resolved::Same(start) => [start; LANES],
+            Resolved::Lanes(pointers) => pointers,
+            Resolved::Fault => return Flow::Fault,
+        };
+        if m.cta.races.is_some() && !races::collision(m, &pointers, &rows) {
+            return Flow::Fault;
+        }
+        m.active = u32::MAX;
+        for row in 0..N * MATRIX_ROWS {
+            // SAFETY: `resolve` checked 16 bytes at the pointer of each of the first `8 N` lanes.
+            unsafe { pointers[row].cast::<[u16; 8]>().write_unaligned(rows[row]) };
+        }
+        Flow::Next
+    }
+}
+
+/// Set in `imm` of a transposing `ldmatrix` or `stmatrix`; shared addresses do not reach it.
 const TRANSPOSED: u64 = 1 << 63;
 
 pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
     if !op.take("sync") || !op.take("aligned") {
         return Err(op.unsupported());
     }
-    if op.opcode() == "ldmatrix" { decode_load(op) } else { decode_mma(op) }
+    match op.opcode() {
+        "ldmatrix" => decode_rows(op, Access::Load),
+        "stmatrix" => decode_rows(op, Access::Store),
+        _ => decode_mma(op),
+    }
 }
 
-fn decode_load(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+fn decode_rows(op: &mut Op<'_, '_>, access: Access) -> Result<Exec, ParseError> {
     let shape = op.take("m8n8");
     let count = op.take_any(&[("x1", 1), ("x2", 2), ("x4", 4)]);
     let transposed = op.take("trans");
@@ -401,20 +448,27 @@ fn decode_load(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
     if !matches!(space, StateSpace::Shared | StateSpace::Generic) {
         return Err(op.unsupported());
     }
-    let registers = vector(op, 0)?;
+    let loads = access == Access::Load;
+    let registers = vector(op, !loads as usize)?;
     if registers.len() != count {
-        return Err(op.error(format!("`{}` takes {count} destinations", op.text())));
+        return Err(op.error(format!("`{}` takes {count} registers", op.text())));
     }
     for (index, register) in registers.iter().enumerate() {
-        let Operand::Reg(register) = register else { return Err(op.unsupported()) };
-        op.slots[ELEMENTS[index]] = op.write_register(*register, Width::W32)?;
+        op.slots[ELEMENTS[index]] = match register {
+            Operand::Reg(register) if loads => op.write_register(*register, Width::W32)?,
+            _ if loads => return Err(op.unsupported()),
+            value => op.value(value, Ty::B32)?,
+        };
     }
-    address_operand(op, 1, space, 0)?;
+    address_operand(op, loads as usize, space, 0)?;
     op.imm = op.imm & !TRANSPOSED | if transposed { TRANSPOSED } else { 0 };
-    Ok(match count {
-        1 => load_matrix::<1>(),
-        2 => load_matrix::<2>(),
-        _ => load_matrix::<4>(),
+    Ok(match (access, count) {
+        (Access::Load, 1) => load_matrix::<1>(),
+        (Access::Load, 2) => load_matrix::<2>(),
+        (Access::Load, _) => load_matrix::<4>(),
+        (_, 1) => store_matrix::<1>(),
+        (_, 2) => store_matrix::<2>(),
+        _ => store_matrix::<4>(),
     })
 }
 

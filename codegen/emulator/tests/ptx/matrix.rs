@@ -1,6 +1,6 @@
-//! `mma` and `ldmatrix` against matrices multiplied element by element.
+//! `mma`, `ldmatrix` and `stmatrix` against matrices multiplied element by element.
 
-use bespoke_emulator::{FindingKind, LaunchConfig};
+use bespoke_emulator::{Finding, FindingKind, LaunchConfig};
 use expect_test::expect;
 
 use crate::harness::{kernel, launch, words};
@@ -243,6 +243,53 @@ fn matrices_are_loaded_by_rows_and_by_columns() {
             }
         }
     }
+}
+
+/// Stores matrices of halves 0, 1, 2 … through `stmatrix`, rows `apart` bytes from each other, and reads the first
+/// 512 bytes; what lane `l` has of matrix `n` is elements `2l` and `2l + 1`.
+fn run_stmatrix(count: u32, suffix: &str, apart: u32) -> Result<Vec<u32>, Box<Finding>> {
+    let mut body = format!(
+        ".shared .align 16 .b8 tile[512];
+        mov.u32 %r0, %laneid; mov.u32 %r1, tile; mad.lo.u32 %r2, %r0, 16, %r1; mov.u32 %r3, 0;
+        st.shared.v4.u32 [%r2], {{%r3, %r3, %r3, %r3}}; bar.warp.sync -1;
+        mad.lo.u32 %r2, %r0, {apart}, %r1; mad.lo.u32 %r10, %r0, 0x20002, 0x10000;
+        add.u32 %r11, %r10, 0x400040; add.u32 %r12, %r11, 0x400040; add.u32 %r13, %r12, 0x400040;\n"
+    );
+    let names: Vec<String> = (0..count).map(|r| format!("%r{}", 10 + r)).collect();
+    body += &format!(
+        "stmatrix.sync.aligned.m8n8.x{count}{suffix}.shared.b16 [%r2], {{{}}}; bar.warp.sync -1;
+        mad.lo.u32 %r2, %r0, 16, %r1; ld.shared.v4.u32 {{%r4, %r5, %r6, %r7}}, [%r2];
+        mad.wide.u32 %x0, %r0, 16, %data; st.global.v4.u32 [%x0], {{%r4, %r5, %r6, %r7}};\n",
+        names.join(", ")
+    );
+    let mut data = words(128, 0);
+    launch(&kernel("", &body), LaunchConfig::linear(1, 32), &mut data).map(|_| data)
+}
+
+#[test]
+fn matrices_are_stored_by_rows_and_by_columns() {
+    for count in [1, 2, 4] {
+        for (suffix, transposed) in [("", false), (".trans", true)] {
+            let data = run_stmatrix(count, suffix, 16).unwrap_or_else(|finding| panic!("{finding}"));
+            for (index, &got) in data.iter().enumerate() {
+                let (matrix, row, column) = (index as u32 / 32, index as u32 / 4 % 8, index as u32 % 4 * 2);
+                let at = |column: u32| match transposed {
+                    true => 64 * matrix + 8 * column + row,
+                    false => 64 * matrix + 8 * row + column,
+                };
+                let expected = if matrix < count { at(column) | at(column + 1) << 16 } else { 0 };
+                assert_eq!(got, expected, "x{count}{suffix}, word {index}");
+            }
+        }
+    }
+}
+
+#[test]
+fn stored_rows_are_checked_like_stores() {
+    let kind = |apart| run_stmatrix(4, "", apart).err().map(|finding| finding.kind);
+    assert_eq!(kind(8), Some(FindingKind::Misaligned));
+    assert_eq!(kind(32), Some(FindingKind::OutOfBounds));
+    assert_eq!(kind(0), Some(FindingKind::Race));
 }
 
 #[test]
