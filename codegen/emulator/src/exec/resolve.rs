@@ -107,10 +107,28 @@ pub(crate) fn resolve(m: &mut Machine<'_>, i: &Inst, bytes: u64, access: Access)
     let resolver = m.launch.resolver;
     // SAFETY: the launch took the resolver that this CPU can run.
     let resolved = unsafe { resolver(m, i, bytes, access) };
-    if m.cta.races.is_some() && !matches!(resolved, Resolved::Fault) && !races::access(m, i, access, bytes) {
+    if m.cta.races.is_some()
+        && !matches!(resolved, Resolved::Fault)
+        && !races::access(m, i, access, bytes, &resolved)
+    {
         return Resolved::Fault;
     }
     resolved
+}
+
+/// The first lane's address in shared or in global memory, if that is where it is.
+pub(crate) fn located_first(m: &Machine<'_>, i: &Inst) -> Option<(Space, u64)> {
+    let address = match i.slots[FLAGS] & FLAG_NARROW {
+        0 => m.warp.regs.lanes::<u64>(i.slots[A])[0].wrapping_add(i.imm),
+        _ => m.warp.regs.lanes::<u32>(i.slots[A])[0].wrapping_add(i.imm as u32) as u64,
+    };
+    let (space, address) = match i.slots[FLAGS] & 7 {
+        0 => (Space::Global, address),
+        1 => (Space::Shared, address),
+        4 => classify(address),
+        _ => return None,
+    };
+    matches!(space, Space::Global | Space::Shared).then_some((space, address))
 }
 
 /// The lanes' addresses in shared or in global memory, if that is where they are.

@@ -79,15 +79,20 @@ impl Clock {
         });
     }
 
+    fn is_empty(&self) -> bool {
+        self.times.is_empty() && self.ahead.is_empty()
+    }
+
     /// Whether this says all that `other` does.
     fn includes(&self, other: &Clock) -> bool {
         let longer = other.times.get(self.times.len()..).unwrap_or_default();
         let lanes = |(warp, each): &(usize, Box<[Time; LANES]>)| {
             each.iter().enumerate().all(|(lane, &time)| self.knows(*warp, 1 << lane, time))
         };
-        self.times.iter().zip(&other.times).all(|(mine, theirs)| mine >= theirs)
-            && longer.iter().all(|&time| time == 0)
-            && other.ahead.iter().all(lanes)
+        // Without a way out of the loop it is one over several at a time.
+        let behind =
+            self.times.iter().zip(&other.times).fold(false, |any, (mine, theirs)| any | (mine < theirs));
+        !behind && longer.iter().all(|&time| time == 0) && other.ahead.iter().all(lanes)
     }
 
     fn join(&mut self, other: &Clock) {
@@ -147,7 +152,9 @@ impl Knowledge {
     /// Adds what `other` knows; returns whether it knew more of other CTAs.
     pub(super) fn join(&mut self, other: &Knowledge) -> bool {
         join(&mut self.own, &other.own);
-        join(&mut self.fenced, &other.fenced);
+        if !other.fenced.is_empty() {
+            join(&mut self.fenced, &other.fenced);
+        }
         match (&mut self.foreign, &other.foreign) {
             (Some(mine), Some(theirs)) if !Arc::ptr_eq(mine, theirs) => {
                 join_clocks(Arc::make_mut(mine), theirs)

@@ -41,8 +41,9 @@ pub(super) struct Copies {
 }
 
 impl Copies {
-    pub(super) fn is_empty(&self) -> bool {
-        self.sources.is_empty() && self.targets.is_empty()
+    /// Whether an access of global memory may come too early for one of them.
+    pub(super) fn concern(&self, access: Access) -> bool {
+        !self.targets.is_empty() || access != Access::Load && !self.sources.is_empty()
     }
 
     pub(super) fn clear(&mut self) {
@@ -81,9 +82,6 @@ impl Races {
         addresses: &[u64; LANES],
         bytes: u64,
     ) -> Option<Found> {
-        if access == Access::Load && self.copies.targets.is_empty() {
-            return None;
-        }
         lanes_of(who.lanes).find_map(|lane| {
             let conflict = self.conflicting_copy(who.warp, lane as u32, access, (addresses[lane], bytes))?;
             Some((conflict, addresses[lane] / GRANULE * GRANULE, lane as u32))

@@ -24,7 +24,9 @@ use std::sync::MutexGuard;
 
 use crate::cta::CtaState;
 use crate::exec::lanes::LANES;
-use crate::exec::resolve::{Access, FLAG_ACQUIRE, FLAG_CTA, FLAG_ORDERED, FLAG_RELEASE, FLAGS, located};
+use crate::exec::resolve::{
+    Access, FLAG_ACQUIRE, FLAG_CTA, FLAG_ORDERED, FLAG_RELEASE, FLAGS, Resolved, located, located_first,
+};
 use crate::exec::{Fault, Inst, Launch, Machine, lanes_of};
 use crate::finding::Space;
 use clock::{Knowledge, Time};
@@ -107,17 +109,17 @@ impl Races {
 
     /// Finds the lines of `pieces` in the shadow.
     fn locate(&mut self, space: Space) {
-        for piece in 0..self.pieces.list.len() {
-            let line = self.pieces.list[piece].line;
-            self.pieces.list[piece].index = self.index(space, line);
+        // Those of shared memory are where they are.
+        if space == Space::Global {
+            for piece in 0..self.pieces.list.len() {
+                let line = self.pieces.list[piece].line;
+                self.pieces.list[piece].index = self.index(line);
+            }
         }
     }
 
     #[inline(always)]
-    fn index(&mut self, space: Space, line: u64) -> usize {
-        if space == Space::Shared {
-            return line as usize;
-        }
+    fn index(&mut self, line: u64) -> usize {
         let page = line / LINES;
         if self.last_page.0 != page {
             self.last_page = (page, self.page(page));
@@ -136,46 +138,68 @@ impl Races {
 
     /// Checks an access of every active lane and remembers it; the conflict comes with its address and lane.
     fn touch(&mut self, who: Who, what: &Touch<'_>) -> Option<Found> {
-        self.pieces.set(who.lanes, what.addresses, what.bytes);
+        match what.places {
+            Places::Each(addresses) => self.pieces.set(who.lanes, addresses, what.bytes),
+            Places::Run(start) => self.pieces.set_run(start, what.bytes),
+            Places::Same(address) => {
+                self.pieces.clear();
+                self.pieces.add(who.lanes, address, what.bytes);
+            }
+        }
         self.locate(what.space);
         let writes = what.access != Access::Load;
         self.apart = writes && self.pieces.count() == what.bytes * who.lanes.count_ones() as u64;
-        let found = self.check(who, what.space, writes);
-        if found.is_none() {
-            self.note(who, what.space, writes);
-        }
-        found
+        self.go_over::<true>(who, what.space, writes)
     }
 
-    /// Looks for conflicts of what `pieces` says; finds the one of the lowest lane, and of that the first.
-    fn check(&self, who: Who, space: Space, writes: bool) -> Option<Found> {
-        let shadow = if space == Space::Shared { &self.shared } else { &self.global };
-        let actors = self.sync.actors(who.warp, who.lanes, who.pc, who.flags);
+    /// Looks for conflicts of what `pieces` says.
+    fn check(&mut self, who: Who, space: Space, writes: bool) -> Option<Found> {
+        self.go_over::<false>(who, space, writes)
+    }
+
+    /// Looks for conflicts of what `pieces` says, and finds the one of the lowest lane, and of that the first; up to
+    /// there it remembers what they say if it is to.
+    fn go_over<const NOTES: bool>(&mut self, who: Who, space: Space, writes: bool) -> Option<Found> {
+        if NOTES && writes {
+            self.archive_from_here(space);
+        }
+        let Races { sync, shared, global, pieces, seen, .. } = self;
+        let shadow = if space == Space::Shared { shared } else { global };
+        let actors = sync.actors(who.warp, who.lanes, who.pc, who.flags);
         let mut known = Known::default();
         let mut first: Option<Found> = None;
-        for (index, piece) in self.pieces.list.iter().enumerate() {
-            let part = (piece, self.pieces.spread(index));
-            if shadow.allows(part, writes, &actors, &mut known) {
-                continue;
+        for (index, piece) in pieces.list.iter().enumerate() {
+            let part = (piece, pieces.spread(index));
+            if !shadow.allows(part, writes, &actors, &mut known) {
+                // Within the CTA a lane may have seen a strong write without anything else ordering it.
+                let excused = |(conflict, address, lane): &Found| {
+                    space == Space::Global
+                        && !conflict.mark.is_engine()
+                        && has_seen(seen, sync, (*address, conflict.mark), (who.warp, *lane))
+                };
+                let found = shadow.conflict(part, writes, &actors, excused);
+                first = first.into_iter().chain(found).min_by_key(|found| (found.2, found.1));
             }
-            // Within the CTA a lane may have seen a strong write without anything else ordering it.
-            let excused = |(conflict, address, lane): &Found| {
-                space == Space::Global
-                    && !conflict.mark.is_engine()
-                    && self.has_seen(*address, (self.sync.cta, conflict.mark), (who.warp, *lane))
-            };
-            let found = shadow.conflict(part, writes, &actors, excused);
-            let place = |found: &Found| (found.2, found.1);
-            first = first.into_iter().chain(found).min_by_key(place);
+            match writes {
+                _ if !NOTES || first.is_some() => {}
+                true => shadow.note_write(part, actors.mark),
+                false => shadow.note_read(part, &actors),
+            }
         }
         first
     }
 
+    /// Records that are replaced from here on may look different from another CTA than those to come.
+    fn archive_from_here(&mut self, space: Space) {
+        if space == Space::Global {
+            self.global.archive_until(self.sync.last_foreign);
+        }
+    }
+
     /// Remembers what `pieces` says.
     fn note(&mut self, who: Who, space: Space, writes: bool) {
-        if writes && space == Space::Global {
-            // Records that are replaced from here on may look different from another CTA than those to come.
-            self.global.archive_until(self.sync.last_foreign);
+        if writes {
+            self.archive_from_here(space);
         }
         let Races { sync, shared, global, pieces, .. } = self;
         let shadow = if space == Space::Shared { shared } else { global };
@@ -188,17 +212,18 @@ impl Races {
             }
         }
     }
+}
 
-    /// Whether a lane had seen the write with an operation of its own, or one that it knows of, on the same address.
-    fn has_seen(&self, address: u64, (cta, write): (u64, Mark), (warp, lane): (usize, u32)) -> bool {
-        let clock = &self.sync.knowledge(warp, lane).own;
-        self.seen.iter().filter(|seen| seen.address / GRANULE == address / GRANULE).any(|seen| {
-            let covers =
-                seen.writes.get(&(cta, write.number() as u32)).is_some_and(|&time| time >= write.time);
-            let own = (seen.by.warp(), seen.by.lane()) == (warp, lane);
-            covers && (own || clock.knows(seen.by.warp(), 1 << seen.by.lane(), seen.by.time))
-        })
-    }
+/// Whether a lane had seen a write of its CTA with an operation of its own, or one that it knows of, on the same
+/// address.
+fn has_seen(seen: &[Seen], sync: &Sync, (address, write): (u64, Mark), (warp, lane): (usize, u32)) -> bool {
+    let clock = &sync.knowledge(warp, lane).own;
+    seen.iter().filter(|seen| seen.address / GRANULE == address / GRANULE).any(|seen| {
+        let covers =
+            seen.writes.get(&(sync.cta, write.number() as u32)).is_some_and(|&time| time >= write.time);
+        let own = (seen.by.warp(), seen.by.lane()) == (warp, lane);
+        covers && (own || clock.knows(seen.by.warp(), 1 << seen.by.lane(), seen.by.time))
+    })
 }
 
 /// Who accesses.
@@ -214,8 +239,17 @@ struct Who {
 struct Touch<'a> {
     space: Space,
     access: Access,
-    addresses: &'a [u64; LANES],
+    places: Places<'a>,
     bytes: u64,
+}
+
+/// Where lanes access.
+enum Places<'a> {
+    Each(&'a [u64; LANES]),
+    /// All lanes, one after the other.
+    Run(u64),
+    /// All at one place.
+    Same(u64),
 }
 
 /// How an access orders others, by its instruction's flags; `None` for a weak one.
@@ -233,33 +267,34 @@ fn flags_of(how: Ordering) -> u32 {
     STRONG | if how.wide { WIDE } else { 0 }
 }
 
-/// Checks and remembers an access of the active lanes; false if it races.
+/// Checks and remembers an access of the active lanes, which has been resolved; false if it races.
 #[inline(never)]
-pub(crate) fn access(m: &mut Machine<'_>, i: &Inst, access: Access, bytes: u64) -> bool {
+pub(crate) fn access(m: &mut Machine<'_>, i: &Inst, access: Access, bytes: u64, resolved: &Resolved) -> bool {
     let Some(mut races) = m.cta.races.take() else { return true };
     races.apart = false;
-    let Some((space, addresses)) = located(m, i) else {
-        m.cta.races = Some(races);
-        return true;
-    };
-    let addresses = &addresses;
     let flags = ordering_of(i.slots[FLAGS], access).map_or(0, flags_of);
     let who = Who { warp: m.warp.index, lanes: m.active, pc: m.warp.pc as u32, flags };
-    let mut found = None;
-    if access != Access::Prefetch {
-        found = races.touch(who, &Touch { space, access, addresses, bytes });
-        if space == Space::Global && found.is_none() && !races.copies.is_empty() {
-            found = races.touch_copied(who, access, addresses, bytes);
+    let addresses;
+    let at = match resolved {
+        Resolved::Run(_) => located_first(m, i).map(|(space, start)| (space, Places::Run(start))),
+        Resolved::Same(_) => located_first(m, i).map(|(space, start)| (space, Places::Same(start))),
+        Resolved::Lanes(_) | Resolved::Fault => {
+            addresses = located(m, i);
+            addresses.as_ref().map(|(space, addresses)| (*space, Places::Each(addresses)))
         }
-    }
+    };
+    let found = at.filter(|_| access != Access::Prefetch).and_then(|(space, places)| {
+        let mut found = races.touch(who, &Touch { space, access, places, bytes });
+        let copied = space == Space::Global && found.is_none() && races.copies.concern(access);
+        if copied && let Some((_, addresses)) = located(m, i) {
+            found = races.touch_copied(who, access, &addresses, bytes);
+        }
+        found.map(|found| (space, found))
+    });
     m.cta.races = Some(races);
-    match found {
-        None => true,
-        Some((conflict, address, lane)) => {
-            report::race(m, (space, access), (conflict, address, bytes), lane);
-            false
-        }
-    }
+    let Some((space, (conflict, address, lane))) = found else { return true };
+    report::race(m, (space, access), (conflict, address, bytes), lane);
+    false
 }
 
 /// A strong access of the active lanes to global memory excludes those of other CTAs from before its first part

@@ -94,7 +94,7 @@ impl<'a> Spread<'a> {
 pub(super) struct Piece {
     /// The line's number: its first address over [`LINE`].
     pub(super) line: u64,
-    /// Its number in the shadow.
+    /// Its number in the shadow: the same, unless somebody says otherwise.
     pub(super) index: usize,
     pub(super) bytes: u32,
     pub(super) lanes: u32,
@@ -151,6 +151,16 @@ impl Pieces {
         }
     }
 
+    /// The access of `bytes` bytes (a power of two) by each lane, one after the other.
+    pub(super) fn set_run(&mut self, start: u64, bytes: u64) {
+        self.clear();
+        if !self.set_strided(u32::MAX, start, bytes, bytes) {
+            for lane in 0..LANES as u64 {
+                self.add(1 << lane, start + lane * bytes, bytes);
+            }
+        }
+    }
+
     /// Lanes `stride` bytes apart (a power of two), of which lane 0 is or would be at `start`; false if that cannot be
     /// told by runs.
     fn set_strided(&mut self, lanes: u32, start: u64, stride: u64, bytes: u64) -> bool {
@@ -201,7 +211,7 @@ impl Pieces {
 
     #[inline(always)]
     fn push(&mut self, piece: Piece) {
-        self.list.push(piece);
+        self.list.push(Piece { index: piece.line as usize, ..piece });
         if self.tables.len() < self.list.len() {
             self.tables.push([0; LINE as usize]);
         }

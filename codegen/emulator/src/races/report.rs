@@ -148,10 +148,17 @@ pub(crate) fn collision<T: PartialEq>(
     values: &[T; LANES],
 ) -> bool {
     let bytes = size_of::<T>();
-    if super::are_apart(m) {
+    let active = m.active;
+    let mut before: Option<usize> = None;
+    let mut ascending = || {
+        lanes_of(active).all(|lane| {
+            let last = before.replace(pointers[lane] as usize);
+            last.is_none_or(|last| last + bytes <= pointers[lane] as usize)
+        })
+    };
+    if super::are_apart(m) || ascending() {
         return true;
     }
-    let active = m.active;
     for lane in lanes_of(active) {
         for earlier in lanes_of(active & ((1 << lane) - 1)) {
             let apart = (pointers[lane] as usize).abs_diff(pointers[earlier] as usize);

@@ -15,9 +15,9 @@ use crate::exec::lanes_of;
 /// Granules of a line.
 pub(super) const GRANULES: usize = (LINE / GRANULE) as usize;
 
-/// The last record that all actors were found to know of: its time, whose it is, and its lanes.
+/// The last record that what actors do was found to be ordered with: its time, whose it is, and its lanes.
 #[derive(Default)]
-pub(super) struct Known(Option<(Time, u32, u32)>);
+pub(super) struct Known((Time, u32, u32));
 
 /// An earlier access that nothing orders with this one.
 #[derive(Clone, Copy, Debug)]
@@ -133,11 +133,16 @@ impl Shadow {
         self.heads[index].since > self.base
     }
 
-    /// The records of a line, one kind.
+    /// The number of a line's first record of a kind, 0 if there is none.
     #[inline(always)]
-    fn records(&self, index: usize, kind: usize) -> impl Iterator<Item = &Record> {
+    fn first(&self, index: usize, kind: usize) -> u32 {
         let head = &self.heads[index];
-        let mut next = if head.since > self.base { head.first[kind] } else { 0 };
+        if head.since > self.base { head.first[kind] } else { 0 }
+    }
+
+    /// The records of a line, one kind.
+    fn records(&self, index: usize, kind: usize) -> impl Iterator<Item = &Record> {
+        let mut next = self.first(index, kind);
         std::iter::from_fn(move || {
             let record = &self.records[next as usize];
             let found = next != 0;
@@ -174,28 +179,40 @@ impl Shadow {
         actors: &Actors<'_>,
         known: &mut Known,
     ) -> bool {
-        let mut ordered = |record: &Record| {
-            let bytes = record.bytes & piece.bytes;
-            let key = (record.mark.time, record.mark.who, record.lanes);
-            if bytes == 0 || known.0 == Some(key) {
-                return true;
+        for kind in if writes { &[WRITES, READS][..] } else { &[WRITES] } {
+            let mut number = self.first(piece.index, *kind);
+            while number != 0 {
+                let record = &self.records[number as usize];
+                let bytes = record.bytes & piece.bytes;
+                let key = (record.mark.time, record.mark.who, record.lanes);
+                if bytes != 0 && known.0 != key {
+                    if self.is_ordered(record, actors) {
+                        known.0 = key;
+                    } else if !self.is_private(record, (bytes, spread), actors) {
+                        return false;
+                    }
+                }
+                number = record.next;
             }
-            let mark = record.mark;
-            if record.mark.who & actors.mark.who & STRONG != 0 {
-                return true;
-            }
-            let knows = match mark.is_engine() {
+        }
+        true
+    }
+
+    /// Whether actors know of a record, or it may be of the same time as what they do.
+    fn is_ordered(&self, record: &Record, actors: &Actors<'_>) -> bool {
+        let mark = record.mark;
+        mark.who & actors.mark.who & STRONG != 0
+            || match mark.is_engine() {
                 true => actors.all(|clock| clock.knows_phase(mark.number(), mark.time)),
                 false => actors.all(|clock| clock.knows(mark.warp(), record.lanes, mark.time)),
-            };
-            if knows {
-                known.0 = Some(key);
-                return true;
             }
-            !mark.is_engine() && mark.warp() == actors.warp && self.spread(record).is_private(spread, bytes)
-        };
-        self.records(piece.index, WRITES).all(&mut ordered)
-            && (!writes || self.records(piece.index, READS).all(ordered))
+    }
+
+    /// Whether each of these bytes of a record is of the one thread that comes back to it.
+    fn is_private(&self, record: &Record, (bytes, spread): (u32, Spread<'_>), actors: &Actors<'_>) -> bool {
+        !record.mark.is_engine()
+            && record.mark.warp() == actors.warp
+            && self.spread(record).is_private(spread, bytes)
     }
 
     /// Looks for the first lane's first conflict in a line, byte by byte, leaving out what `excused` says.
@@ -266,20 +283,21 @@ impl Shadow {
         let mut number = self.open(piece.index).first[READS];
         let mut free = 0;
         while number != 0 {
-            let record = self.records[number as usize];
+            let record = &self.records[number as usize];
+            let next = record.next;
             if record.bytes == 0 {
                 free = number;
             } else if record.mark.is_one_with(actors.mark) {
                 return self.join_read(number, piece, spread, actors.mark.pc);
-            } else if record.bytes & piece.bytes != 0 && self.is_covered(&record, (piece, spread), actors) {
+            } else if record.bytes & piece.bytes != 0 && self.is_covered(record, (piece, spread), actors) {
                 if self.archives && record.mark.time <= self.archive_until {
-                    self.retire(piece.index, READS, &record, piece.bytes);
+                    self.retire(piece.index, READS, number, piece.bytes);
                 }
-                let left = record.bytes & !piece.bytes;
-                self.records[number as usize].bytes = left;
-                free = if left == 0 { number } else { free };
+                let record = &mut self.records[number as usize];
+                record.bytes &= !piece.bytes;
+                free = if record.bytes == 0 { number } else { free };
             }
-            number = record.next;
+            number = next;
         }
         self.fill((piece, spread), READS, free, actors.mark);
     }
@@ -311,18 +329,17 @@ impl Shadow {
         let mut number = self.open(piece.index).first[WRITES];
         let (mut free, mut same) = (0, 0);
         while number != 0 {
-            let record = self.records[number as usize];
-            let bytes = record.bytes & piece.bytes;
-            if bytes != 0 && self.is_archived(&record, mark) {
-                self.retire(piece.index, WRITES, &record, bytes);
+            let record = &self.records[number as usize];
+            if record.bytes & piece.bytes != 0 && self.is_archived(record, mark) {
+                self.retire(piece.index, WRITES, number, piece.bytes);
             }
-            let left = record.bytes & !piece.bytes;
-            if left == 0 {
+            let record = &mut self.records[number as usize];
+            record.bytes &= !piece.bytes;
+            if record.bytes == 0 {
                 free = number;
             } else if record.mark.is_one_with(mark) {
                 same = number;
             }
-            self.records[number as usize].bytes = left;
             number = record.next;
         }
         match same {
@@ -335,12 +352,12 @@ impl Shadow {
     fn end_reads(&mut self, piece: &Piece, mark: Mark) {
         let mut number = self.open(piece.index).first[READS];
         while number != 0 {
-            let record = self.records[number as usize];
-            let bytes = record.bytes & piece.bytes;
-            if bytes != 0 && self.is_archived(&record, mark) {
-                self.retire(piece.index, READS, &record, bytes);
+            let record = &self.records[number as usize];
+            if record.bytes & piece.bytes != 0 && self.is_archived(record, mark) {
+                self.retire(piece.index, READS, number, piece.bytes);
             }
-            self.records[number as usize].bytes &= !piece.bytes;
+            let record = &mut self.records[number as usize];
+            record.bytes &= !piece.bytes;
             number = record.next;
         }
     }
@@ -353,8 +370,9 @@ impl Shadow {
     }
 
     #[cold]
-    fn retire(&mut self, index: usize, kind: usize, record: &Record, bytes: u32) {
+    fn retire(&mut self, index: usize, kind: usize, number: u32, bytes: u32) {
         let mut gone = Vec::new();
+        let record = &self.records[number as usize];
         self.parts(record, kind, record.bytes & bytes, |granule, part, readers| {
             gone.push((index * GRANULES + granule, part, kind == WRITES, readers));
         });

@@ -186,17 +186,8 @@ impl Sync {
 
     /// What `lanes` know together, and have done up to now.
     fn release(&mut self, warp: usize, lanes: u32) -> Knowledge {
-        let Warp { now, groups } = &self.warps[warp];
-        let mut all: Option<Knowledge> = None;
-        for group in groups.iter().filter(|group| group.lanes & lanes != 0) {
-            match &mut all {
-                Some(all) => _ = all.join(&group.knowledge),
-                None => all = Some(group.knowledge.clone()),
-            }
-        }
-        let mut all = all.unwrap_or_default();
-        Arc::make_mut(&mut all.own).raise(warp, lanes, *now);
-        self.advance(warp);
+        let mut all = Knowledge::default();
+        self.release_into(warp, lanes, &mut all);
         all
     }
 
@@ -264,10 +255,21 @@ impl Sync {
         self.note_news(warp, if news { lanes } else { 0 });
     }
 
+    /// Adds to `gathering` what `lanes` know together, and have done up to now.
+    fn release_into(&mut self, warp: usize, lanes: u32, gathering: &mut Knowledge) {
+        let Warp { now, groups } = &self.warps[warp];
+        for group in groups.iter().filter(|group| group.lanes & lanes != 0) {
+            gathering.join(&group.knowledge);
+        }
+        Arc::make_mut(&mut gathering.own).raise(warp, lanes, *now);
+        self.advance(warp);
+    }
+
     /// A warp arrives at a barrier.
     pub(super) fn arrive(&mut self, warp: usize, id: usize) {
-        let released = self.release(warp, u32::MAX);
-        self.barriers[id].join(&released);
+        let mut gathering = std::mem::take(&mut self.barriers[id]);
+        self.release_into(warp, u32::MAX, &mut gathering);
+        self.barriers[id] = gathering;
     }
 
     /// A barrier lets these warps go.
@@ -391,10 +393,11 @@ impl Sync {
 
     /// Lanes arrive at an mbarrier.
     pub(super) fn arrive_at(&mut self, warp: usize, lanes: u32, address: u64) {
-        let released = self.release(warp, lanes);
-        if let Some(gate) = self.gate(address) {
-            gate.gathering.join(&released);
-        }
+        let Some(gate) = self.gate(address) else { return };
+        let slot = gate.slot;
+        let mut gathering = std::mem::take(&mut gate.gathering);
+        self.release_into(warp, lanes, &mut gathering);
+        self.gates[slot].gathering = gathering;
     }
 
     /// The mbarrier is in phase `phase` now.

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{Races, Touch, Who};
+use super::{Places, Races, Touch, Who};
 use crate::exec::lanes::LANES;
 use crate::exec::lanes_of;
 use crate::exec::resolve::Access;
@@ -137,7 +137,7 @@ proptest! {
                         let who = Who { warp: *warp, lanes: *lanes, pc: index as u32, flags: 0 };
                         let access = if *writes { Access::Store } else { Access::Load };
                         let at = std::array::from_fn(|lane| addresses[lane]);
-                        let found = races.touch(who, &Touch { space, access, addresses: &at, bytes: *bytes });
+                        let found = races.touch(who, &Touch { space, access, places: Places::Each(&at), bytes: *bytes });
                         let expected = model.access(*warp, *lanes, *writes, *bytes, addresses);
                         prop_assert_eq!(found.is_some(), expected, "step {}: {:?}", index, found);
                         if expected {
