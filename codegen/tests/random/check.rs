@@ -61,9 +61,12 @@ pub fn unoptimised(program: &Program) -> Function {
 /// What is wrong with a kernel that the pipeline has run on, if anything.
 pub fn check(program: &Program, pipeline: &Pipeline) -> Option<Failure> {
     let launch = Launch::of(program);
-    let original = unoptimised(program);
-    let expected = match guarded(|| launch.run(&original)) {
-        Ok(memory) => memory,
+    let unoptimised = guarded(|| {
+        let original = unoptimised(program);
+        Ok((launch.run(&original)?, original))
+    });
+    let (expected, original) = match unoptimised {
+        Ok(ran) => ran,
         Err(message) => return Some(Failure::Unoptimised(message)),
     };
     let by_definition = guarded(|| Ok(launch.interpret(&original)));

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use bespoke_codegen::ir::{
-    Atomic, Binary, Cache, Compare, Function, Op, Ordering, Rounding, Scope, Shuffle, Special, Transfer,
-    Type, Unary, Vote, print::mnemonic,
+    Atomic, Binary, Cache, Compare, Function, Match, Op, Ordering, Reduce, Rounding, Scope, Shuffle, Special,
+    Transfer, Type, Unary, Vote, print::mnemonic,
 };
 
 /// Instructions that have been seen, as the operation's name with what it chooses among, and with its type.
@@ -64,8 +64,8 @@ fn kind(op: Op) -> String {
         Op::Fence(scope) | Op::SequentialFence(scope) => format!("{name} {scope}"),
         Op::Shuffle(shuffle) => format!("{name} {shuffle}"),
         Op::Vote(vote) => format!("{name} {vote}"),
-        Op::Match(operation) => format!("{name} {operation}"),
-        Op::Reduce(operation) => format!("{name} {operation}"),
+        Op::Match(lanes) => format!("{name} {lanes}"),
+        Op::Reduce(reduce) => format!("{name} {reduce}"),
         Op::LoadMatrix { matrices, transposed } => format!("{name} {matrices} {transposed}"),
         Op::Mma(mma) => format!("{name} {mma}"),
         Op::Transfer(transfer) => format!("{name} {transfer}"),
@@ -112,7 +112,7 @@ fn kind(op: Op) -> String {
 
 /// Everything that kernels should have. It leaves out, because no pass looks at their insides and the tests of the
 /// intrinsics run them: `dynamic_shared`, `barrier_arrive`, barriers of some threads, `fence_for`, `mbarrier`,
-/// `transfer bulk`, prefetches, and what belongs to clusters; and because two runs need not agree: clocks and `smid`.
+/// bulk transfers, prefetches, and what belongs to clusters; and because two runs need not agree: clocks and `smid`.
 fn every() -> impl Iterator<Item = String> {
     let plain = [
         "const",
@@ -147,6 +147,9 @@ fn every() -> impl Iterator<Item = String> {
     ops.extend(Binary::ALL.iter().map(|&binary| Op::Binary(binary)));
     ops.extend(Compare::ALL.iter().map(|&compare| Op::Compare(compare)));
     ops.extend(Shuffle::ALL.iter().map(|&shuffle| Op::Shuffle(shuffle)));
+    ops.extend(Match::ALL.iter().map(|&lanes| Op::Match(lanes)));
+    ops.extend(Reduce::ALL.iter().map(|&reduce| Op::Reduce(reduce)));
+    ops.extend([Op::BitInsert, Op::NthSetBit, Op::Elect, Op::Sleep]);
     ops.extend(Vote::ALL.iter().map(|&vote| Op::Vote(vote)));
     ops.extend(Scope::ALL.iter().flat_map(|&scope| [Op::Fence(scope), Op::SequentialFence(scope)]));
     for &rounding in Rounding::ALL {

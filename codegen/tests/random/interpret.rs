@@ -5,7 +5,8 @@
 use std::collections::HashMap;
 
 use bespoke_codegen::ir::{
-    Atomic, Block, Function, Inst, InstData, Op, Shuffle, Special, Transfer, Type, Value, Vote,
+    Atomic, Binary, Block, Function, Inst, InstData, Match, Op, Reduce, Shuffle, Special, Transfer, Type,
+    Value, Vote,
 };
 
 use crate::values::{compute, number};
@@ -102,7 +103,13 @@ impl Machine<'_> {
                 }
                 Op::Jump => 0,
                 Op::Branch => usize::from(thread.values[index(data.args[0])] == 0),
-                Op::Barrier { .. } | Op::Shuffle(_) | Op::Vote(_) | Op::LoadMatrix { .. } => return Some(()),
+                Op::Barrier { .. }
+                | Op::Shuffle(_)
+                | Op::Vote(_)
+                | Op::Match(_)
+                | Op::Reduce(_)
+                | Op::Elect
+                | Op::LoadMatrix { .. } => return Some(()),
                 // Products of floats are rounded as devices like.
                 Op::Mma(_) => return None,
                 _ => {
@@ -235,6 +242,31 @@ impl Machine<'_> {
                 };
                 vec![vec![result]; 32]
             }
+            Op::Elect => (0..32).map(|lane| vec![u64::from(lane == 0)]).collect(),
+            Op::Match(lanes) => (0..32)
+                .map(|lane| {
+                    let same = |other: usize| u64::from(arg(other, 0) == arg(lane, 0));
+                    let like = (0..32).fold(0, |like, other| like | same(other) << other);
+                    let all = like == u64::from(u32::MAX);
+                    match lanes {
+                        Match::Any => vec![like],
+                        Match::All => vec![if all { like } else { 0 }, all.into()],
+                    }
+                })
+                .collect(),
+            Op::Reduce(reduce) => {
+                let binary = match reduce {
+                    Reduce::Add => Binary::Add,
+                    Reduce::Min => Binary::Min,
+                    Reduce::Max => Binary::Max,
+                    Reduce::And => Binary::And,
+                    Reduce::Or => Binary::Or,
+                    Reduce::Xor => Binary::Xor,
+                };
+                let join = |a, b| compute(Op::Binary(binary), data.ty, &[(data.ty, a), (data.ty, b)]);
+                let all = (1..32).try_fold(arg(0, 0), |all, lane| Some(join(all, arg(lane, 0))?[0]));
+                vec![vec![all?]; 32]
+            }
             Op::Shuffle(mode) => (0..32)
                 .map(|lane| {
                     let source = source(mode, lane as u32, arg(lane, 1) as u32 & 31, arg(lane, 2) as u32);
@@ -290,7 +322,6 @@ fn source(mode: Shuffle, lane: u32, by: u32, clamp: u32) -> u32 {
 }
 
 fn atomic(op: Atomic, ty: Type, old: u64, values: &[u64]) -> u64 {
-    use bespoke_codegen::ir::Binary;
     let binary = match op {
         Atomic::Exch => return values[0],
         Atomic::Cas => return if old == values[0] { values[1] } else { old },

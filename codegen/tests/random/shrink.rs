@@ -122,15 +122,30 @@ impl<F: Fn(&Program) -> bool> Search<'_, F> {
                 while index > 0 {
                     index -= 1;
                     self.attempt(|program| {
+                        let mut names = Vec::new();
                         nth_list(program, list, |stmts| {
                             let inner = match (&stmts[index], arm) {
-                                (Stmt::If(inner), 0) => inner.then.clone(),
-                                (Stmt::If(inner), _) => inner.otherwise.clone(),
-                                (Stmt::Loop(inner), 0) => inner.body.clone(),
+                                (Stmt::If(inner), 0) => {
+                                    names.extend(inner.merges.iter().map(|merge| (merge.id, merge.then)));
+                                    inner.then.clone()
+                                }
+                                (Stmt::If(inner), _) => {
+                                    names
+                                        .extend(inner.merges.iter().map(|merge| (merge.id, merge.otherwise)));
+                                    inner.otherwise.clone()
+                                }
+                                (Stmt::Loop(inner), 0) => {
+                                    names.extend(inner.carried.iter().map(|c| (c.after, c.next)));
+                                    names.extend(inner.carried.iter().map(|c| (c.inside, c.init)));
+                                    inner.body.clone()
+                                }
                                 _ => return,
                             };
                             stmts.splice(index..=index, inner);
                         });
+                        for (name, operand) in names {
+                            rename(program, name, operand);
+                        }
                     });
                 }
                 list += 1;
@@ -157,11 +172,7 @@ impl<F: Fn(&Program) -> bool> Search<'_, F> {
         });
         for (id, by) in pairs {
             self.attempt(|program| {
-                operands(program, &mut |operand| {
-                    if operand.source == Source::Value(id) && operand.ty == by.ty {
-                        *operand = by;
-                    }
-                });
+                rename(program, id, by);
                 lists(program, &mut |list| {
                     list.retain(|stmt| !matches!(stmt, Stmt::Compute { results, .. } if results[..] == [id]));
                 });
@@ -221,6 +232,15 @@ impl<F: Fn(&Program) -> bool> Search<'_, F> {
             });
         });
     }
+}
+
+/// Puts an operand wherever the value of this name is used.
+fn rename(program: &mut Program, id: Id, by: Operand) {
+    operands(program, &mut |operand| {
+        if operand.source == Source::Value(id) && operand.ty == by.ty {
+            *operand = by;
+        }
+    });
 }
 
 /// What may become simpler in one statement.

@@ -129,6 +129,28 @@ pub fn compute(op: Op, ty: Type, args: &[(Type, u64)]) -> Option<Vec<u64>> {
             u32::from_le_bytes([0, 1, 2, 3].map(pick)).into()
         }
         Op::BitField => return bit_field(ty, bits(0), word(1), word(2)).map(|field| vec![field]),
+        Op::BitInsert => {
+            let (position, length) = (word(2), word(3));
+            if ty.bits() == 64 && (position > 255 || length > 255) {
+                return None;
+            }
+            let (position, length) = (position & 255, length & 255);
+            (0..ty.bits()).fold(bits(1), |result, bit| match bit.checked_sub(position) {
+                Some(from) if from < length => (result & !(1 << bit)) | ((bits(0) >> from & 1) << bit),
+                _ => result,
+            })
+        }
+        // From beyond the top nothing says what is counted.
+        Op::NthSetBit if word(1) > 31 => return None,
+        Op::NthSetBit => {
+            let set = |bit: &u32| word(0) >> bit & 1 == 1;
+            let found = match number(Type::I32, bits(2)) {
+                0 => Some(word(1)).filter(set),
+                n @ 1.. => (word(1)..32).filter(set).nth(n as usize - 1),
+                n => (0..=word(1)).rev().filter(set).nth(n.unsigned_abs() as usize - 1),
+            };
+            found.unwrap_or(u32::MAX).into()
+        }
         Op::Funnel { left } => {
             let (pair, by) = (bits(1) << 32 | bits(0), bits(2) & 31);
             if left { pair << by >> 32 } else { pair >> by }

@@ -50,6 +50,8 @@ static PURE: LazyLock<Vec<(Op, Vec<Type>)>> = LazyLock::new(|| {
         Op::Lop3(0),
         Op::Prmt,
         Op::BitField,
+        Op::BitInsert,
+        Op::NthSetBit,
         Op::Funnel { left: true },
         Op::Dp4a { a_signed: true, b_signed: true },
         Op::Dp2a { a_signed: true, b_signed: true, high: true },

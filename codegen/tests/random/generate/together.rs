@@ -1,6 +1,6 @@
 //! Statements by which threads wait for each other or exchange values.
 
-use bespoke_codegen::ir::{Mma, MmaElement, MmaShape, Op, Scope, Shuffle, Type, Vote};
+use bespoke_codegen::ir::{Match, Mma, MmaElement, MmaShape, Op, Reduce, Scope, Shuffle, Type, Vote};
 
 use super::{At, Generator};
 use crate::lower::operand_types;
@@ -9,23 +9,27 @@ use crate::program::*;
 impl Generator {
     pub(super) fn effect(&mut self, at: At) -> Stmt {
         let scope = self.random.pick(Scope::ALL);
-        let op = match self.random.below(if at.together { 6 } else { 4 }) {
+        let op = match self.random.below(if at.together { 7 } else { 5 }) {
             0 => Op::Fence(scope),
             1 => Op::SequentialFence(scope),
             2 => Op::LaunchDependents,
             3 => Op::WaitForDependencies,
-            4 => Op::Barrier { id: 0, threads: 0 },
+            4 => Op::Sleep,
+            5 => Op::Barrier { id: 0, threads: 0 },
             _ => Op::WarpBarrier,
         };
-        let args =
-            if op == Op::WarpBarrier { vec![Operand::bits(Type::U32, u32::MAX.into())] } else { Vec::new() };
+        let args = match op {
+            Op::WarpBarrier => vec![Operand::bits(Type::U32, u32::MAX.into())],
+            Op::Sleep => vec![Operand::bits(Type::U32, self.random.below(100).into())],
+            _ => Vec::new(),
+        };
         Stmt::Compute { op, ty: Type::U32, args, results: Vec::new() }
     }
 
     /// What all threads do together.
     pub(super) fn collective(&mut self) -> Stmt {
         let all = Operand::bits(Type::U32, u32::MAX.into());
-        match self.random.below(7) {
+        match self.random.below(9) {
             0 | 1 => {
                 let shuffle = self.random.pick(Shuffle::ALL);
                 let ty = self.random.pick(&[Type::U32, Type::I32, Type::F32, Type::F16x2, Type::Bf16x2]);
@@ -60,8 +64,27 @@ impl Generator {
                 let results = (0..matrices).map(|_| self.fresh(Type::U32, false, None)).collect();
                 Stmt::LoadMatrix { matrices, transposed, value, results }
             }
-            _ => self.product(),
+            6 => self.product(),
+            7 => {
+                let reduce = self.random.pick(Reduce::ALL);
+                let bitwise = matches!(reduce, Reduce::And | Reduce::Or | Reduce::Xor);
+                let ty = if bitwise || self.chance(2) { Type::U32 } else { Type::I32 };
+                let args = vec![self.operand(ty), all];
+                self.warp(Op::Reduce(reduce), ty, args)
+            }
+            _ if self.chance(3) => self.warp(Op::Elect, Type::U32, vec![all]),
+            _ => {
+                let lanes = self.random.pick(Match::ALL);
+                let ty = self.random.pick(&[Type::U32, Type::F32, Type::I64, Type::F16x2]);
+                let args = vec![self.operand(ty), all];
+                self.warp(Op::Match(lanes), ty, args)
+            }
         }
+    }
+
+    fn warp(&mut self, op: Op, ty: Type, args: Vec<Operand>) -> Stmt {
+        let results = self.results(op, ty, &args);
+        Stmt::Compute { op, ty, args, results }
     }
 
     pub(super) fn product(&mut self) -> Stmt {
