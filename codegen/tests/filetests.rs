@@ -93,7 +93,7 @@ fn filetests() {
     let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "ir"));
     paths.sort();
-    assert!(paths.len() >= 40, "only {} file tests found", paths.len());
+    assert!(paths.len() >= 100, "only {} file tests found", paths.len());
     let mut failures = Vec::new();
     for path in paths {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -93,6 +93,22 @@ impl Editor<'_> {
         self.function.inst(inst).results[0]
     }
 
+    /// The lower and the upper half of a u64, by a new instruction before the current one.
+    pub fn halves(&mut self, whole: Value) -> [Value; 2] {
+        let data = InstData {
+            op: Op::Unpack,
+            ty: Type::U32,
+            args: SmallVec::from_slice(&[whole]),
+            dests: Vec::new(),
+            results: SmallVec::new(),
+            loc: self.loc,
+        };
+        let inst = self.function.create_inst(data, &[Type::U32; 2]);
+        self.before.push(inst);
+        let results = &self.function.inst(inst).results;
+        [results[0], results[1]]
+    }
+
     /// A constant, defined before the current instruction.
     pub fn constant(&mut self, ty: Type, bits: u64) -> Value {
         self.insert(Op::Const(bits & ty.mask()), ty, &[])

@@ -15,6 +15,8 @@ mod fold;
 mod gvn;
 mod ifconvert;
 mod licm;
+mod narrow;
+mod widen;
 
 use crate::ir::Function;
 use crate::ir::verify::verify;
@@ -27,6 +29,8 @@ pub use fold::Fold;
 pub use gvn::ValueNumbering;
 pub use ifconvert::IfConvert;
 pub use licm::InvariantMotion;
+pub use narrow::Narrow;
+pub use widen::Widen;
 
 /// A transformation of a function that keeps what it does.
 pub trait Pass: Sync {
@@ -68,8 +72,18 @@ pub struct Report {
 }
 
 /// Every pass, in the order of one round of the pipeline.
-pub const ROUND: &[&dyn Pass] =
-    &[&Cleanup, &Fold, &ValueNumbering, &Bounds, &Address, &IfConvert, &InvariantMotion, &DeadCode];
+pub const ROUND: &[&dyn Pass] = &[
+    &Cleanup,
+    &Fold,
+    &ValueNumbering,
+    &Bounds,
+    &Narrow,
+    &Address,
+    &IfConvert,
+    &InvariantMotion,
+    &DeadCode,
+    &Widen,
+];
 
 /// Rounds after which the pipeline stops even if something still changes.
 const MAX_ROUNDS: usize = 8;
@@ -101,12 +115,23 @@ impl Pipeline {
     pub fn run(&self, function: &mut Function) -> Report {
         let mut manager = PassManager { function, report: Report::default() };
         manager.run(&Unreachable);
+        // How often anything changed so far, and how often it had when each pass last found nothing to do: until
+        // something changes, it finds nothing again.
+        let mut changes = 0;
+        let mut idle_at = vec![None; self.0.len()];
         for _ in 0..MAX_ROUNDS {
-            let mut changed = false;
-            for &pass in &self.0 {
-                changed |= manager.run(pass);
+            let before = changes;
+            for (&pass, idle_at) in self.0.iter().zip(&mut idle_at) {
+                if *idle_at == Some(changes) {
+                    continue;
+                }
+                if manager.run(pass) {
+                    changes += 1;
+                } else {
+                    *idle_at = Some(changes);
+                }
             }
-            if !changed {
+            if changes == before {
                 break;
             }
         }

@@ -1,5 +1,6 @@
 //! What passes want to know of a function. An analysis is computed once and is valid until the function changes.
 
+pub mod divisibility;
 pub mod loops;
 pub mod postdominators;
 pub mod ranges;

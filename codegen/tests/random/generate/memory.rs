@@ -100,6 +100,35 @@ impl Generator {
         Stmt::Store { ty, access, place, values }
     }
 
+    /// Two accesses side by side, aligned as one of both would be for choice, and perhaps another one in between.
+    pub(super) fn neighbours(&mut self, list: &mut Vec<Stmt>) {
+        let region = self.random.pick(&[Region::Shared, Region::Shared, Region::Scratch]);
+        let ty = self.element();
+        let vector = if ty.bytes() <= 4 { self.random.pick(&[1, 1, 2]) } else { 1 };
+        let bytes = ty.bytes() * u32::from(vector);
+        let place = self.place(region, bytes * 2);
+        let beside = Place { offset: place.offset + bytes as i32, ..place };
+        let mut places = [place, beside];
+        if self.chance(2) {
+            places.reverse();
+        }
+        let access = Access { vector, ..Access::SCALAR };
+        let loads = self.chance(2);
+        for (index, place) in places.into_iter().enumerate() {
+            if index > 0 && self.chance(2) {
+                let between = if self.chance(2) { self.load() } else { self.store() };
+                list.push(between);
+            }
+            list.push(if loads {
+                let results = (0..vector).map(|_| self.fresh(ty, false, None)).collect();
+                Stmt::Load { ty, access, place, results }
+            } else {
+                let values = self.operands(&vec![ty; vector.into()]);
+                Stmt::Store { ty, access, place, values }
+            });
+        }
+    }
+
     pub(super) fn atomic(&mut self) -> Stmt {
         let ordering = Ordering {
             order: self.random.pick(Order::ALL),

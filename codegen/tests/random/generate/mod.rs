@@ -188,6 +188,7 @@ impl Generator {
             0..=9 => self.compute(),
             10 if self.chance(2) => self.again(),
             10 => self.related(),
+            11..=13 if self.chance(4) => return self.neighbours(list),
             11 | 12 => self.load(),
             13 => self.store(),
             14 => self.atomic(),

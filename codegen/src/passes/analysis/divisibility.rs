@@ -1,0 +1,189 @@
+//! The low bits of integers and addresses: what they are divisible by, and with what remainder.
+//!
+//! A value is known modulo a power of two, `value ≡ remainder (mod 2^bits)`. Shared variables start at multiples of
+//! their alignment, global pointers at multiples of their element; sums, products, shifts and masks carry it on, and a
+//! block's parameter has what all of its incoming values have in common.
+
+use cranelift_entity::SecondaryMap;
+
+use super::Dominators;
+use crate::ir::{Binary, Function, InstData, Op, Type, Value};
+
+/// A number modulo a power of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Residue {
+    /// How many low bits are known, up to 64.
+    pub bits: u32,
+    /// These bits.
+    pub remainder: u64,
+}
+
+impl Residue {
+    const UNKNOWN: Residue = Residue { bits: 0, remainder: 0 };
+
+    fn new(bits: u32, number: u64) -> Residue {
+        Residue { bits, remainder: number & low(bits) }
+    }
+
+    /// Whether the number is a multiple of `divisor`, a power of two.
+    pub fn is_multiple_of(self, divisor: u64) -> bool {
+        divisor.trailing_zeros() <= self.bits && self.remainder.is_multiple_of(divisor)
+    }
+
+    /// This number plus another one that is known.
+    #[must_use]
+    pub fn offset_by(self, number: i64) -> Residue {
+        Residue::new(self.bits, self.remainder.wrapping_add(number as u64))
+    }
+
+    fn cut(self, bits: u32) -> Residue {
+        Residue::new(self.bits.min(bits), self.remainder)
+    }
+
+    fn plus(self, other: Residue) -> Residue {
+        Residue::new(self.bits.min(other.bits), self.remainder.wrapping_add(other.remainder))
+    }
+
+    fn negated(self) -> Residue {
+        Residue::new(self.bits, self.remainder.wrapping_neg())
+    }
+
+    /// Of (r + 2^k x)(s + 2^l y) the products with an unknown factor are multiples of their known one.
+    fn times(self, other: Residue) -> Residue {
+        let zeros = |known: Residue| if known.remainder == 0 { 64 } else { known.remainder.trailing_zeros() };
+        let bits = (self.bits + zeros(other)).min(other.bits + zeros(self)).min(self.bits + other.bits);
+        Residue::new(bits.min(64), self.remainder.wrapping_mul(other.remainder))
+    }
+
+    /// The low bits for which `bit` of both numbers' bits, if they are known, is known.
+    fn bitwise(self, other: Residue, bit: impl Fn(Option<bool>, Option<bool>) -> Option<bool>) -> Residue {
+        let at =
+            |number: Residue, index: u32| (index < number.bits).then_some(number.remainder >> index & 1 != 0);
+        let known: Vec<bool> = (0..64).map_while(|index| bit(at(self, index), at(other, index))).collect();
+        let remainder = known.iter().rev().fold(0, |number, &bit| number << 1 | u64::from(bit));
+        Residue { bits: known.len() as u32, remainder }
+    }
+
+    /// What both numbers have in common.
+    fn meet(self, other: Residue) -> Residue {
+        let equal = (self.remainder ^ other.remainder).trailing_zeros();
+        self.cut(other.bits.min(equal))
+    }
+}
+
+fn low(bits: u32) -> u64 {
+    if bits == 0 { 0 } else { u64::MAX >> (64 - bits) }
+}
+
+/// What the integers and pointers of a function are divisible by. Valid until the function changes; new values of it
+/// are not known.
+pub struct Divisibility {
+    /// None for values that nothing has been seen of.
+    values: SecondaryMap<Value, Option<Residue>>,
+}
+
+impl Divisibility {
+    /// Computes it.
+    pub fn new(function: &Function) -> Divisibility {
+        let mut this = Divisibility { values: SecondaryMap::new() };
+        let order = Dominators::new(function).reverse_postorder().to_vec();
+        // Around loops the first values are taken for all, until others show: what is known only ever shrinks.
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for &block in &order {
+                for &inst in &function.block(block).insts {
+                    let data = function.inst(inst);
+                    for &result in &data.results {
+                        let residue = this.result(function, data, function.value_type(result));
+                        changed |= this.enter(result, residue);
+                    }
+                    for dest in &data.dests {
+                        for (&param, &arg) in function.block(dest.block).params.iter().zip(&dest.args) {
+                            let residue = this.of(arg);
+                            changed |= this.enter(param, residue);
+                        }
+                    }
+                }
+            }
+        }
+        this
+    }
+
+    /// The value's low bits.
+    pub fn of(&self, value: Value) -> Residue {
+        self.values[value].unwrap_or(Residue::UNKNOWN)
+    }
+
+    fn enter(&mut self, value: Value, residue: Residue) -> bool {
+        let entry = &mut self.values[value];
+        let new = entry.map_or(residue, |known| known.meet(residue));
+        let changed = *entry != Some(new);
+        *entry = Some(new);
+        changed
+    }
+
+    fn result(&self, function: &Function, data: &InstData, ty: Type) -> Residue {
+        if !ty.is_int() && !ty.is_pointer() {
+            return Residue::UNKNOWN;
+        }
+        let arg = |index: usize| self.of(data.args[index]);
+        let amount = |index: usize| {
+            let amount = function.constant(data.args[index]);
+            amount.map(|amount| amount.min(u64::from(ty.bits())) as u32)
+        };
+        let residue = match data.op {
+            Op::Const(bits) => Residue::new(64, bits),
+            Op::SharedAddress(var) => Residue::new(function.shared[var].align.trailing_zeros(), 0),
+            // As the printer declares it.
+            Op::DynamicShared => Residue::new(7, 0),
+            Op::Param(index) => {
+                let element = function.params[index as usize].element;
+                Residue::new(element.map_or(0, |element| element.bytes().trailing_zeros()), 0)
+            }
+            Op::PtrAdd => arg(0).plus(arg(1)),
+            Op::MulWide => arg(0).times(arg(1)),
+            Op::MulAdd => arg(0).times(arg(1)).plus(arg(2)),
+            Op::Select => arg(1).meet(arg(2)),
+            Op::Convert { saturate: false, .. } | Op::Bitcast
+                if function.value_type(data.args[0]).is_int() =>
+            {
+                arg(0)
+            }
+            Op::Binary(binary) => match binary {
+                Binary::Add => arg(0).plus(arg(1)),
+                Binary::Sub => arg(0).plus(arg(1).negated()),
+                Binary::Mul => arg(0).times(arg(1)),
+                Binary::Min | Binary::Max => arg(0).meet(arg(1)),
+                Binary::And => arg(0).bitwise(arg(1), |a, b| match (a, b) {
+                    (Some(false), _) | (_, Some(false)) => Some(false),
+                    (Some(true), Some(true)) => Some(true),
+                    _ => None,
+                }),
+                Binary::Or => arg(0).bitwise(arg(1), |a, b| match (a, b) {
+                    (Some(true), _) | (_, Some(true)) => Some(true),
+                    (Some(false), Some(false)) => Some(false),
+                    _ => None,
+                }),
+                Binary::Xor => arg(0).bitwise(arg(1), |a, b| Some(a? != b?)),
+                Binary::Shl => match amount(1) {
+                    Some(amount) => arg(0).times(Residue::new(64, 1u64.checked_shl(amount).unwrap_or(0))),
+                    None => Residue::UNKNOWN,
+                },
+                Binary::Shr => match amount(1) {
+                    Some(amount) if amount < 64 => {
+                        let known = arg(0).cut(ty.bits());
+                        Residue::new(known.bits.saturating_sub(amount), known.remainder >> amount)
+                    }
+                    _ => Residue::UNKNOWN,
+                },
+                _ => Residue::UNKNOWN,
+            },
+            _ => Residue::UNKNOWN,
+        };
+        // Narrow arithmetic wraps at its width; a number extended from it may have any sign. Constants stay exact.
+        let narrow = data.args.iter().map(|&arg| function.value_type(arg)).filter(|ty| ty.is_int());
+        let width = narrow.map(Type::bits).chain([ty.bits()]).min().unwrap_or(64);
+        residue.cut(width)
+    }
+}

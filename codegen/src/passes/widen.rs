@@ -1,0 +1,194 @@
+//! Accesses of neighbours become one: two scalars that lie side by side, and then two pairs, are one vector where the
+//! address is known to be aligned to it.
+//!
+//! ```text
+//!   v1 = load.f32 v0 + 8          v1, v2 = load.f32 x2 v0 + 8
+//!   v2 = load.f32 v0 + 12    →    store.f32 x2 v0 + 16, v1, v2
+//!   store.f32 v0 + 16, v1
+//!   store.f32 v0 + 20, v2
+//! ```
+//!
+//! A load goes up to its neighbour, a store down. On its way may lie what is certain to touch other memory: accesses of
+//! another space, and of other bytes from the same pointer; nothing that other threads are waited for or told by.
+
+use smallvec::SmallVec;
+
+use super::Pass;
+use super::analysis::divisibility::Divisibility;
+use super::edit::Aliases;
+use crate::ir::{Access, Block, Cache, Function, Inst, InstData, Op, Type, Value};
+
+/// See the module.
+pub struct Widen;
+
+impl Pass for Widen {
+    fn name(&self) -> &'static str {
+        "widen"
+    }
+
+    fn run(&self, function: &mut Function) -> bool {
+        let divisibility = Divisibility::new(function);
+        let mut aliases = Aliases::default();
+        let mut changed = false;
+        for block in function.layout.clone() {
+            changed |= widen(function, &divisibility, &mut aliases, block);
+        }
+        aliases.apply(function);
+        changed
+    }
+}
+
+/// The most bytes of an access.
+const MAX_BYTES: u32 = 16;
+
+/// Elements beside each other from one pointer on.
+#[derive(Clone, Copy)]
+struct Span {
+    pointer: Value,
+    shared: bool,
+    ty: Type,
+    access: Access,
+    policy: Option<Value>,
+}
+
+impl Span {
+    fn of(function: &Function, data: &InstData) -> Option<Span> {
+        let (Op::Load(access) | Op::Store(access)) = data.op else { return None };
+        let shared = function.value_type(data.args[0]) != Type::Global;
+        let policy = data.args.last().copied().filter(|_| access.hinted);
+        Some(Span { pointer: data.args[0], shared, ty: data.ty, access, policy })
+    }
+
+    fn bytes(&self) -> u32 {
+        u32::from(self.access.vector) * self.ty.bytes()
+    }
+
+    /// Offsets of the first byte and of the one behind the last.
+    fn range(&self) -> (i64, i64) {
+        let start = i64::from(self.access.offset);
+        (start, start + i64::from(self.bytes()))
+    }
+
+    /// Whether the two cannot touch the same byte.
+    fn is_apart(&self, other: &Span) -> bool {
+        let ((a, b), (c, d)) = (self.range(), other.range());
+        self.shared != other.shared || (self.pointer == other.pointer && (b <= c || d <= a))
+    }
+
+    /// Both as one access, if there is such.
+    fn joined(&self, other: &Span, divisibility: &Divisibility) -> Option<Span> {
+        let offset = self.access.offset.min(other.access.offset);
+        let alike = Access { offset, ..self.access } == Access { offset, ..other.access };
+        let same = self.pointer == other.pointer && self.ty == other.ty && self.policy == other.policy;
+        let adjacent = self.access.offset.abs_diff(other.access.offset) == self.bytes();
+        let bytes = self.bytes() * 2;
+        let fits = self.access.vector <= 2 && bytes <= MAX_BYTES;
+        let start = divisibility.of(self.pointer).offset_by(offset.into());
+        (alike && same && adjacent && fits && start.is_multiple_of(bytes.into())).then(|| Span {
+            access: Access { offset, vector: self.access.vector * 2, ..self.access },
+            ..*self
+        })
+    }
+}
+
+/// An access that a later one may join.
+struct Open {
+    span: Span,
+    /// Its place among what is kept of the block.
+    position: usize,
+    inst: Inst,
+    is_load: bool,
+}
+
+fn widen(function: &mut Function, divisibility: &Divisibility, aliases: &mut Aliases, block: Block) -> bool {
+    let insts = function.block(block).insts.clone();
+    let mut kept: Vec<Option<Inst>> = Vec::with_capacity(insts.len());
+    let mut open: Vec<Open> = Vec::new();
+    // Places of stores since the last effect of another kind, with what they write.
+    let mut stores: Vec<(usize, Span)> = Vec::new();
+    let mut changed = false;
+    for mut inst in insts {
+        let data = function.inst(inst);
+        let span = Span::of(function, data)
+            .filter(|span| span.access.cache != Cache::Volatile && span.access.ordering.is_none());
+        let Some(mut span) = span else {
+            match data.op {
+                // Matrices are read from anywhere in shared memory.
+                Op::LoadMatrix { .. } => open.retain(|other| other.is_load || !other.span.shared),
+                Op::Shuffle(_) | Op::Vote(_) => {}
+                op if op.has_effect() => {
+                    open.clear();
+                    stores.clear();
+                }
+                _ => {}
+            }
+            kept.push(Some(inst));
+            continue;
+        };
+        let is_load = matches!(data.op, Op::Load(_));
+        // Stores that are open would go down past this access.
+        open.retain(|other| other.is_load || span.is_apart(&other.span));
+        let mut position = kept.len();
+        kept.push(Some(inst));
+        // Two scalars become a pair, and two pairs four.
+        while let Some((index, joined)) = open.iter().enumerate().find_map(|(index, other)| {
+            let joined = span.joined(&other.span, divisibility).filter(|_| other.is_load == is_load)?;
+            let (up, moved) = if position < other.position {
+                (position..other.position, &other.span)
+            } else {
+                (other.position..position, &span)
+            };
+            let passes = |(at, store): &(usize, Span)| !up.contains(at) || store.is_apart(moved);
+            (!is_load || stores.iter().all(passes)).then_some((index, joined))
+        }) {
+            let other = open.swap_remove(index);
+            let in_order = if span.access.offset < other.span.access.offset {
+                [inst, other.inst]
+            } else {
+                [other.inst, inst]
+            };
+            let (stays, goes) = if is_load {
+                (position.min(other.position), position.max(other.position))
+            } else {
+                (position.max(other.position), position.min(other.position))
+            };
+            inst = join(function, aliases, &joined, in_order, is_load);
+            kept[stays] = Some(inst);
+            kept[goes] = None;
+            (span, position) = (joined, stays);
+            changed = true;
+        }
+        if !is_load {
+            stores.push((position, span));
+        }
+        open.push(Open { span, position, inst, is_load });
+    }
+    function.block_mut(block).insts = kept.into_iter().flatten().collect();
+    changed
+}
+
+/// The access of both, which have been made one. Loads give their results to it.
+fn join(
+    function: &mut Function,
+    aliases: &mut Aliases,
+    span: &Span,
+    [low, high]: [Inst; 2],
+    is_load: bool,
+) -> Inst {
+    let (low, high) = (function.inst(low).clone(), function.inst(high).clone());
+    let mut args: SmallVec<[Value; 4]> = SmallVec::from_slice(&[span.pointer]);
+    let (op, types) = if is_load {
+        (Op::Load(span.access), vec![span.ty; span.access.vector.into()])
+    } else {
+        let half = usize::from(span.access.vector / 2);
+        args.extend(low.args[1..=half].iter().chain(&high.args[1..=half]).copied());
+        (Op::Store(span.access), Vec::new())
+    };
+    args.extend(span.policy);
+    let data = InstData { op, ty: span.ty, args, dests: Vec::new(), results: SmallVec::new(), loc: low.loc };
+    let inst = function.create_inst(data, &types);
+    for (&from, &to) in low.results.iter().chain(&high.results).zip(&function.inst(inst).results.clone()) {
+        aliases.replace(from, to);
+    }
+    inst
+}
