@@ -334,7 +334,7 @@ impl<'a> Flow<'a> {
                     Members::Warp | Members::Cta => true,
                     Members::Lanes(mask) => {
                         let exits = post.immediate(choice.block).is_none();
-                        let elsewhere = sites.iter().any(|twin| meets(twin));
+                        let elsewhere = sites.iter().any(meets);
                         mask == u32::MAX && !exits && !elsewhere
                     }
                 }
@@ -366,6 +366,7 @@ fn choices(function: &Function, values: &mut ThreadValues<'_>) -> Vec<Choice> {
         let condition = branch.args.first().and_then(|&condition| function.defining_inst(condition));
         let Some(condition) = condition.filter(|_| branch.op == Op::Branch) else { continue };
         let target = match condition.op {
+            Op::Elect => 0,
             Op::Compare(Compare::Eq) if condition.ty.is_int() => 0,
             Op::Compare(Compare::Ne) if condition.ty.is_int() => 1,
             _ => continue,
@@ -374,9 +375,11 @@ fn choices(function: &Function, values: &mut ThreadValues<'_>) -> Vec<Choice> {
             let agreed = uniformity.of(number) <= Agreement::Warp;
             agreed && values.of(number).is_none() && values.of(lane).is_some_and(|bits| all_differ(&bits))
         };
-        let (a, b) = (condition.args[0], condition.args[1]);
-        let alone = preds[branch.dests[target].block].len() == 1;
-        if alone && (differs(a, b) || differs(b, a)) {
+        let one = match condition.args[..] {
+            [a, b] => differs(a, b) || differs(b, a),
+            _ => true,
+        };
+        if one && preds[branch.dests[target].block].len() == 1 {
             choices.push(Choice { block, loc: branch.loc, target });
         }
     }

@@ -73,7 +73,7 @@ impl<'a> ThreadValues<'a> {
             .map(|thread| {
                 let args: SmallVec<[(Type, u64); 4]> =
                     args.iter().map(|(ty, bits)| (*ty, bits[thread])).collect();
-                Some(evaluate_one(data.op, data.ty, &args)?.get(index).copied()?)
+                evaluate_one(data.op, data.ty, &args)?.get(index).copied()
             })
             .collect()
     }
