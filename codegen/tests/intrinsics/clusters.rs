@@ -95,7 +95,43 @@ fn sent(data: Ptr<Global, u32>) {
 
 #[test]
 fn bytes_sent_within_a_cluster() {
-    expect![[r#""#]].assert_eq(&listing(sent(), Target::Sm90));
+    expect![[r#"
+        .version 8.0
+        	mov.u32 %r1, shared0;
+        	mov.u32 %r2, shared1;
+        	add.s32 %r3, %r2, 8;
+        	mbarrier.init.shared.b64 [%r2], 1;
+        	mbarrier.init.shared.b64 [%r3], 1;
+        	fence.mbarrier_init.release.cluster;
+        	barrier.cluster.arrive.release;
+        	barrier.cluster.wait.acquire;
+        	mov.u32 %r4, %cluster_ctarank;
+        	setp.eq.u32 %p1, %r4, 0;
+        	@!%p1 bra $L_block6;
+        $L_block1:
+        	ld.global.v4.u32 {%r5, %r6, %r7, %r8}, [%rd1];
+        	st.shared.v4.u32 [%r1], {%r5, %r6, %r7, %r8};
+        	fence.proxy.async.shared::cta;
+        	mapa.shared::cluster.u32 %r9, %r2, 1;
+        	mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [%r9], 16;
+        	mapa.shared::cluster.u32 %r10, %r1, 1;
+        	cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r10], [%r1], 16, [%r9];
+        $L_block3:
+        	mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p2, [%r3], 0;
+        	@%p2 bra $L_block9;
+        	bra $L_block3;
+        $L_block6:
+        	mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p3, [%r2], 0;
+        	@!%p3 bra $L_block6;
+        $L_block8:
+        	ld.shared.v4.u32 {%r11, %r12, %r13, %r14}, [%r1];
+        	st.global.v4.u32 [%rd1+16], {%r11, %r12, %r13, %r14};
+        	mapa.shared::cluster.u32 %r15, %r3, 0;
+        	mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r15];
+        $L_block9:
+        	ret;
+    "#]]
+    .assert_eq(&listing(sent(), Target::Sm90));
 }
 
 #[kernel(threads = 32, cluster = 2)]
