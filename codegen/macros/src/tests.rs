@@ -490,7 +490,6 @@ fn kernel_signatures() {
         a recorded function has no ABI: remove `extern`
         a recorded function cannot be `unsafe`: recording it touches no memory
         a kernel returns nothing: write results through a pointer
-        a kernel has no `self`: make it a function outside of `impl`
         a run-time parameter is a plain name: the launch passes it by this name
         a run-time parameter cannot be `impl Trait`: name a type, or make the kernel generic over it
     "#]]
