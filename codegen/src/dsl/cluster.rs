@@ -13,7 +13,7 @@ use crate::ir::{ClusterBarrier, Op, Special, Type};
 ///
 /// - PTX: `mov.u32 …, %cluster_ctarank`
 /// - Target: sm_90
-/// - Example: [`cluster_barrier`](crate::dsl::cluster_barrier)
+/// - Example: [`cluster_barrier`]
 #[track_caller]
 pub fn cluster_rank() -> Val<u32> {
     Val::from_id(emit1(Op::Special(Special::ClusterRank), Type::U32, &[], Location::caller()))
@@ -43,7 +43,7 @@ pub fn cluster_size() -> Val<u32> {
 /// - PTX: `barrier.cluster.arrive.release`
 /// - Target: sm_90
 /// - Requires: every thread of the cluster comes here, and then to [`wait_at_cluster_barrier`]
-/// - Example: [`cluster_barrier`](crate::dsl::cluster_barrier)
+/// - Example: [`cluster_barrier`]
 #[track_caller]
 pub fn arrive_at_cluster_barrier() {
     emit(Op::ClusterBarrier(ClusterBarrier::Arrive), Type::U32, &[], Location::caller());
@@ -54,7 +54,7 @@ pub fn arrive_at_cluster_barrier() {
 /// - PTX: `barrier.cluster.wait.acquire`
 /// - Target: sm_90
 /// - Requires: after [`arrive_at_cluster_barrier`]
-/// - Example: [`cluster_barrier`](crate::dsl::cluster_barrier)
+/// - Example: [`cluster_barrier`]
 #[track_caller]
 pub fn wait_at_cluster_barrier() {
     emit(Op::ClusterBarrier(ClusterBarrier::Wait), Type::U32, &[], Location::caller());
@@ -123,7 +123,7 @@ impl<T> Ptr<Shared, T> {
     /// - PTX: `mapa.shared::cluster.u32`
     /// - Target: sm_90
     /// - Requires: a kernel with `cluster = …`; the CTA must not have ended
-    /// - Example: [`cluster_barrier`](crate::dsl::cluster_barrier)
+    /// - Example: [`cluster_barrier`]
     #[track_caller]
     pub fn of_block(self, rank: impl IntoVal<u32>) -> Ptr<Cluster, T> {
         let args = [self.id, rank.into_val().id];

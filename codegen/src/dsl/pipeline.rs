@@ -181,7 +181,7 @@ impl Pipeline {
     /// - PTX: `mbarrier.init.shared.b64` a barrier; with [`Engine::Bulk`] `fence.mbarrier_init.release.cluster`
     /// - Target: sm_80, with [`Engine::Bulk`] sm_90
     /// - Requires: by one thread, before a barrier of all threads that use the pipeline
-    /// - Example: [`Pipeline`](crate::dsl::Pipeline)
+    /// - Example: [`Pipeline`]
     #[track_caller]
     pub fn init(self) {
         let PipelineShape { stages, consumers, .. } = self.shape;
@@ -233,7 +233,7 @@ impl Producer {
     /// - PTX: `mbarrier.test_wait.parity.shared.b64` and a branch; with [`Engine::Bulk`]
     ///   `mbarrier.try_wait.parity.shared::cta.b64`, and `mbarrier.arrive.expect_tx.shared::cta.b64`
     /// - Target: sm_80, with [`Engine::Bulk`] sm_90
-    /// - Example: [`Pipeline`](crate::dsl::Pipeline)
+    /// - Example: [`Pipeline`]
     #[track_caller]
     pub fn acquire(&self, bytes: impl IntoVal<u32>) {
         let shape = self.ring.shape;
@@ -249,7 +249,7 @@ impl Producer {
     ///   `cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes`
     /// - Target: sm_80, with [`Engine::Bulk`] sm_90
     /// - Requires: `bytes` a multiple of 16, all addresses aligned to 16
-    /// - Example: [`Pipeline`](crate::dsl::Pipeline)
+    /// - Example: [`Pipeline`]
     #[track_caller]
     pub fn copy(
         &self,
@@ -275,7 +275,7 @@ impl Producer {
     ///
     /// - PTX: `cp.async.mbarrier.arrive.noinc.shared.b64`; with [`Engine::Bulk`] nothing
     /// - Target: sm_80
-    /// - Example: [`Pipeline`](crate::dsl::Pipeline)
+    /// - Example: [`Pipeline`]
     #[track_caller]
     pub fn commit(&self) {
         if let Engine::Async { .. } = self.ring.shape.copy {
@@ -287,7 +287,7 @@ impl Producer {
     ///
     /// - PTX: `add.u32`, `setp.eq.u32`, `selp.b32`, `xor.b32`
     /// - Target: sm_80
-    /// - Example: [`Pipeline`](crate::dsl::Pipeline)
+    /// - Example: [`Pipeline`]
     #[track_caller]
     pub fn advance(&mut self) {
         self.at = following(self.at, self.ring.shape.stages);
@@ -300,7 +300,7 @@ impl Consumer {
     /// - PTX: `mbarrier.test_wait.parity.shared.b64`, with [`Engine::Bulk`]
     ///   `mbarrier.try_wait.parity.shared::cta.b64`, and a branch
     /// - Target: sm_80, with [`Engine::Bulk`] sm_90
-    /// - Example: [`Pipeline`](crate::dsl::Pipeline)
+    /// - Example: [`Pipeline`]
     #[track_caller]
     pub fn wait(&self) {
         self.ring.full(self.at).wait(self.at.parity, self.ring.shape.how());
@@ -310,7 +310,7 @@ impl Consumer {
     ///
     /// - PTX: `mul.lo.u32`, `add.s32`
     /// - Target: sm_80
-    /// - Example: [`Pipeline`](crate::dsl::Pipeline)
+    /// - Example: [`Pipeline`]
     #[track_caller]
     pub fn data(&self) -> Ptr<Shared, u8> {
         self.ring.data(self.at)
@@ -367,7 +367,7 @@ impl Consumer {
     /// - PTX: `bar.warp.sync`, `mbarrier.arrive.shared.b64` by one lane
     /// - Target: sm_80
     /// - Requires: all lanes; [`PipelineShape::consumers`] warps say so
-    /// - Example: [`Pipeline`](crate::dsl::Pipeline)
+    /// - Example: [`Pipeline`]
     #[track_caller]
     pub fn release_by_warp(&self) {
         arrive_by_warp(self.ring.empty(self.at));
@@ -377,7 +377,7 @@ impl Consumer {
     ///
     /// - PTX: `add.u32`, `setp.eq.u32`, `selp.b32`, `xor.b32`
     /// - Target: sm_80
-    /// - Example: [`Pipeline`](crate::dsl::Pipeline)
+    /// - Example: [`Pipeline`]
     #[track_caller]
     pub fn advance(&mut self) {
         self.at = following(self.at, self.ring.shape.stages);
