@@ -11,6 +11,9 @@ use serde::{Serialize, Serializer};
 
 use super::place::{PlaceId, Places};
 
+/// A file and a line.
+type Line<'a> = (&'a str, u32);
+
 /// Code at one stage.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Listing {
@@ -83,7 +86,7 @@ impl Listing {
     pub fn of_sass(text: &str, places: &mut Places) -> Listing {
         let mut listing = Listing::default();
         let mut place = None;
-        let mut chain: Vec<(&str, u32)> = Vec::new();
+        let mut chain: Vec<Line<'_>> = Vec::new();
         let mut padding = 0;
         for line in text.lines() {
             let line = line.trim();
@@ -138,13 +141,13 @@ fn ptx_loc(statement: &str) -> Option<([u32; 3], Option<[u32; 3]>)> {
 }
 
 /// The places of `File "a.rs", line 3 inlined at "b.rs", line 9`.
-fn sass_place(comment: &str) -> Option<((&str, u32), Option<(&str, u32)>)> {
+fn sass_place(comment: &str) -> Option<(Line<'_>, Option<Line<'_>>)> {
     let mut parts = comment.strip_prefix("File ")?.splitn(2, " inlined at ").map(quoted_line);
     Some((parts.next()??, parts.next().flatten()))
 }
 
 /// `"a.rs", line 3`.
-fn quoted_line(text: &str) -> Option<(&str, u32)> {
+fn quoted_line(text: &str) -> Option<Line<'_>> {
     let (file, rest) = text.strip_prefix('"')?.split_once("\", line ")?;
     let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
     Some((file, digits.parse().ok()?))

@@ -172,13 +172,13 @@ fn text(kernel: &PlanKernel, stage: Stage, target: Target, tools: &Tools) -> mie
     if stage == Stage::Ir0 {
         return Ok(kernel.spec.kernel(target).into_diagnostic()?.function().to_string());
     }
-    let [emitted] = <[_; 1]>::try_from(emit::compile(&[kernel.spec.clone()], target).into_diagnostic()?)
-        .map_err(|_| miette!("one kernel in, one out"))?;
+    let made = emit::compile(std::slice::from_ref(&kernel.spec), target).into_diagnostic()?;
+    let emitted = made.first().ok_or_else(|| miette!("{}: nothing was made", kernel.name))?;
     let compiled = &emitted.compiled;
     match stage {
         Stage::Ir => Ok(compiled.function.to_string()),
         Stage::Sass => {
-            let sass = tools.assemble(&emitted).and_then(|assembled| tools.disassemble(&assembled));
+            let sass = tools.assemble(emitted).and_then(|assembled| tools.disassemble(&assembled));
             let sass =
                 sass.ok_or_else(|| miette!("{}: there is no SASS; the warning says why", kernel.name))?;
             Ok(with_places(&sass, &kernel.name))
