@@ -182,7 +182,7 @@ fn by_bulk_copies() {
 fn by_async_copies() {
     let kernel = through_a_ring(shape(2, Engine::Async { threads: 24 }), false);
     expect![[r#"
-        .version 7.1
+        .version 7.2
         	mov.u32 %r2, dynamic_shared;
         	mov.u32 %r3, shared0;
         	mov.u32 %r4, %tid.x;

@@ -70,7 +70,7 @@ fn text_of_a_kernel() {
     let compiled = kernel.compile(Target::Sm80).unwrap_or_else(|error| panic!("{error}"));
     assemble(&compiled.ptx, Target::Sm80);
     expect![[r#"
-        .version 7.0
+        .version 7.2
         .target sm_80
         .address_size 64
 
@@ -115,7 +115,8 @@ fn text_of_a_kernel() {
         	add.s64 %rd5, %rd1, %rd3;
         	.loc 1 63 38
         	ld.global.f32 %f2, [%rd5];
-        	.loc 1 55 5
+        	.loc 1 63 23
+        	.loc 1 55 5, function_name $L_function1, inlined_at 1 63 23
         	mul.rn.f32 %f3, %f2, %f1;
         	.loc 1 63 17
         	st.global.f32 [%rd4], %f3;
@@ -126,6 +127,12 @@ fn text_of_a_kernel() {
         }
 
         .file 1 "codegen/tests/intrinsics/targets.rs"
+
+        .section .debug_str
+        {
+        $L_function1: // scaled
+        	.b8 115,99,97,108,101,100,0
+        }
     "#]]
     .assert_eq(&compiled.ptx);
 }
