@@ -61,7 +61,8 @@ fn keys_say_where_parts_end() {
 fn a_damaged_entry_is_none_and_makes_room_for_a_new_one() {
     let (_folder, cache) = cache(ROOMY);
     let key = key("kernel");
-    let damages: [(&str, fn(&mut Vec<u8>)); 7] = [
+    type Damage = fn(&mut Vec<u8>);
+    let damages: [(&str, Damage); 7] = [
         ("empty", Vec::clear),
         ("cut within the header", |bytes| bytes.truncate(HEADER - 1)),
         ("cut within the content", |bytes| bytes.truncate(HEADER + 3)),
