@@ -117,7 +117,8 @@ fn specialise_writes_the_kernels_of_the_rules() {
         "--tune",
         &rules,
     ]);
-    let head: Vec<&str> = written.lines().filter(|line| line.contains("_argmax_") && line.ends_with(".ptx")).collect();
+    let head: Vec<&str> =
+        written.lines().filter(|line| line.contains("_argmax_") && line.ends_with(".ptx")).collect();
     assert!(head.len() == 1 && head[0].contains("_w5_") && Path::new(head[0]).is_file(), "{written}");
 }
 

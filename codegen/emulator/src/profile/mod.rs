@@ -88,8 +88,9 @@ impl GlobalCounts {
 }
 
 /// Shared memory: 32 banks of 4-byte words, each of which delivers one word a wavefront. A request of up to
-/// 4 bytes a lane is served whole, one of 8 bytes by half-warps, one of 16 bytes by quarter-warps; a part
-/// takes as many wavefronts as one bank has different words to deliver.
+/// 4 bytes a lane is served whole, one of 8 bytes by half-warps, one of 16 bytes by quarter-warps (by twice as
+/// many lanes where each wants the same as its neighbour, or as the lane two on); a part takes as many
+/// wavefronts as one bank has different words to deliver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SharedCounts {
     /// Instructions of warps that accessed shared memory.

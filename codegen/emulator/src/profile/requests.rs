@@ -49,11 +49,19 @@ pub(super) struct Wavefronts {
 }
 
 /// A request for `bytes` by each lane of `active`. Up to a word a lane, it is served whole; two words a
-/// lane by half-warps, four by quarter-warps. A part takes as many wavefronts as its busiest bank has
-/// different words to deliver; lanes that want the same word share it.
+/// lane by half-warps, four by quarter-warps, but by twice as many lanes at a time where throughout the
+/// warp lanes want the same as their neighbours, or as the lanes two on. A part takes as many wavefronts as
+/// its busiest bank has different words to deliver; lanes that want the same word share it.
+///
+/// All of 126 patterns take as many on an H200 (`benches/bank.py`).
 pub(super) fn wavefronts(addresses: &[u64; 32], active: u32, bytes: u64) -> Wavefronts {
     let words = bytes.div_ceil(WORD).max(1);
-    let part = (BANKS as u64 / words).max(1) as u32;
+    let mut part = (BANKS as u64 / words).max(1) as u32;
+    let mut active = active;
+    if let Some(apart) = twins(addresses, active).filter(|_| words > 1) {
+        active &= !lanes_with(apart);
+        part *= 2;
+    }
     let mut seen = Wavefronts::default();
     for first in (0..32).step_by(part as usize) {
         let lanes = active & (u32::MAX >> (32 - part)) << first;
@@ -74,6 +82,27 @@ pub(super) fn wavefronts(addresses: &[u64; 32], active: u32, bytes: u64) -> Wave
         seen.ways = seen.ways.max(ways);
     }
     seen
+}
+
+/// How far apart lanes are that want the same, if every lane has such a twin: 1 or 2.
+fn twins(addresses: &[u64; 32], active: u32) -> Option<u32> {
+    let same = |apart: u32| {
+        twins_of(active, apart) == active
+            && lanes_of(active).all(|lane| addresses[lane] == addresses[lane ^ apart as usize])
+    };
+    [1, 2].into_iter().find(|&apart| same(apart))
+}
+
+/// The lanes whose twins are among `lanes`.
+fn twins_of(lanes: u32, apart: u32) -> u32 {
+    let upper = lanes & lanes_with(apart);
+    let lower = lanes & !lanes_with(apart);
+    upper >> apart | lower << apart
+}
+
+/// The lanes whose number has the bit `apart`.
+fn lanes_with(apart: u32) -> u32 {
+    if apart == 1 { 0xAAAA_AAAA } else { 0xCCCC_CCCC }
 }
 
 /// Up to 32 numbers, each once.
@@ -150,6 +179,12 @@ mod tests {
             ("8 bytes in a row: two halves", lanes(|l| 8 * l), ALL, 8, [2, 2, 1]),
             ("16 bytes in a row: four quarters", lanes(|l| 16 * l), ALL, 16, [4, 4, 1]),
             ("16 bytes at 32", lanes(|l| 32 * l), ALL, 16, [8, 4, 2]),
+            ("8 bytes for all", lanes(|_| 64), ALL, 8, [1, 1, 1]),
+            ("8 bytes for two lanes each", lanes(|l| l / 2 * 8), ALL, 8, [1, 1, 1]),
+            ("8 bytes for lanes two apart", lanes(|l| (l & 1 | l >> 2 << 1) * 8), ALL, 8, [1, 1, 1]),
+            ("8 bytes for lanes four apart", lanes(|l| (l & 3 | l >> 3 << 2) * 8), ALL, 8, [2, 2, 1]),
+            ("16 bytes for two lanes each", lanes(|l| l / 2 * 16), ALL, 16, [2, 2, 1]),
+            ("16 bytes for two lanes each, 256 apart", lanes(|l| l / 2 * 256), ALL, 16, [16, 2, 8]),
             ("16 bytes down a column of 128 bytes", lanes(|l| 128 * l), ALL, 16, [32, 4, 8]),
         ];
         for (what, addresses, active, bytes, [taken, ideal, ways]) in cases {

@@ -163,7 +163,6 @@ impl Options {
             (JitOption::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, number(LOG_BYTES)),
             (JitOption::CU_JIT_LOG_VERBOSE, number(1)),
             (JitOption::CU_JIT_GENERATE_LINE_INFO, number(1)),
-            (JitOption::CU_JIT_OPTIMIZATION_LEVEL, number(4)),
         ]
         .into_iter()
         .unzip();
