@@ -2,17 +2,18 @@
 //! a model, by the whole pipeline and by the pipeline without one pass after the other.
 //!
 //! ```text
-//! cargo run --release --example pass_effects [SHAPE [KERNEL …]]
+//! cargo run --release -p bespoke-kernels --example pass_effects -- [SHAPE [KERNEL …]]
 //! ```
 //!
-//! A kernel is named by a part of its name. `ptxas` and `nvdisasm` are looked for in `PATH`.
+//! A kernel is named by a part of its name. `ptxas` is that of `PATH` or `BESPOKE_PTXAS`,
+//! `nvdisasm` that of `PATH`.
 
-use std::path::Path;
 use std::process::Command;
 
 use bespoke_codegen::Kernel;
 use bespoke_codegen::passes::{OptLevel, Pipeline, ROUND};
 use bespoke_codegen::ptx::Target;
+use bespoke_codegen::ptxas::{Assembled, Ptxas};
 use bespoke_kernels::plan::{Plan, PlanParams, Sampling};
 use bespoke_kernels::shape::builtin;
 
@@ -52,36 +53,21 @@ fn main() -> Result<(), Error> {
 /// Instructions of PTX, instructions of machine code, registers, spilled bytes.
 fn measure(kernel: &Kernel, pipeline: &Pipeline) -> Result<[i64; 4], Error> {
     let compiled = kernel.compile_with(TARGET, pipeline)?;
-    let folder = std::env::temp_dir().join(format!("pass-effects-{}", std::process::id()));
-    std::fs::create_dir_all(&folder)?;
-    let (ptx, cubin) = (folder.join("kernel.ptx"), folder.join("kernel.cubin"));
-    std::fs::write(&ptx, &compiled.ptx)?;
-    let measured = assemble(&ptx, &cubin);
-    std::fs::remove_dir_all(&folder)?;
-    let [sass, registers, spilled] = measured?;
+    let ptxas = Ptxas::find()?.ok_or("no ptxas: put one on PATH, or name it by BESPOKE_PTXAS")?;
+    let Assembled { usage, cubin } = ptxas.cubin(&compiled.name, &compiled.ptx, TARGET)?;
     let is_instruction = |line: &&str| line.trim_end().ends_with(';') && !line.trim_start().starts_with('.');
-    let instructions = compiled.ptx.lines().filter(is_instruction).count();
-    Ok([instructions as i64, sass, registers, spilled])
+    let ptx = compiled.ptx.lines().filter(is_instruction).count();
+    let spilled = usage.spill_stores + usage.spill_loads;
+    Ok([ptx as i64, machine_instructions(&cubin)?, usage.registers.into(), spilled.into()])
 }
 
-fn assemble(ptx: &Path, cubin: &Path) -> Result<[i64; 3], Error> {
-    let arch = format!("-arch={TARGET}");
-    let assembler = Command::new("ptxas").args(["-v", &arch, "-o"]).arg(cubin).arg(ptx).output()?;
-    let report = String::from_utf8(assembler.stderr)? + &String::from_utf8(assembler.stdout)?;
-    if !assembler.status.success() {
-        return Err(report.into());
-    }
-    let number = |before: &str, after: &str| -> i64 {
-        let words: Vec<&str> = report.split([' ', ',']).filter(|word| !word.is_empty()).collect();
-        let found = words.windows(3).find(|window| window[1] == before && window[2].starts_with(after));
-        found.and_then(|window| window[0].parse().ok()).unwrap_or(0)
-    };
-    let spilled = number("bytes", "spill");
-    let registers = report.split("Used ").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());
-    let listing = Command::new("nvdisasm").arg("-c").arg(cubin).output()?;
-    let listing = String::from_utf8(listing.stdout)?;
+fn machine_instructions(cubin: &[u8]) -> Result<i64, Error> {
+    let file = std::env::temp_dir().join(format!("pass-effects-{}.cubin", std::process::id()));
+    std::fs::write(&file, cubin)?;
+    let listing = Command::new("nvdisasm").arg("-c").arg(&file).output();
+    std::fs::remove_file(&file)?;
+    let listing = String::from_utf8(listing?.stdout)?;
     // An instruction stands behind its address; what fills the last line does nothing.
     let is_instruction = |line: &&str| line.trim_start().starts_with("/*") && !line.contains("NOP");
-    let sass = listing.lines().filter(is_instruction).count();
-    Ok([sass as i64, registers.ok_or("ptxas names no registers")?, spilled])
+    Ok(listing.lines().filter(is_instruction).count() as i64)
 }

@@ -140,6 +140,7 @@ fn the_finding_in_the_readme_is_what_is_printed() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bespoke"));
     let arguments = format!("check runtime/{arguments}");
     let printed = command.args(arguments.split(' ')).current_dir(root).output().unwrap();
+    assert_eq!(printed.status.code(), Some(1), "{printed:?}");
 
     let picture = read("docs/finding.svg");
     let text: String = picture.split('<').filter_map(|tag| Some(tag.split_once('>')?.1)).collect();

@@ -65,7 +65,7 @@ fn built_in(target: Target) -> String {
 fn cached() -> String {
     let Some(cache) = device::cache() else {
         return format!(
-            "no cache of machine code: {} says so, or there is no home folder",
+            "no cache of machine code but the driver's: {} names no folder",
             device::CACHE_VARIABLE
         );
     };

@@ -26,24 +26,20 @@ fn lengths(s: &AttentionShape) -> Vec<usize> {
 /// Scores so far apart that their exponentials overflow, were they not taken relative to the largest one.
 const FAR_APART: f32 = 150.0;
 
-/// An error of a score is one of its exponential's exponent.
-const FAR_APART_LIMIT: Limit =
-    Limit { nmse: 1e-3, reason: "scores of hundreds, of which keys round to f16 to a few 2^-11 parts" };
-
 /// Two steps at each of several lengths: the second sees what the first put into the cache.
 pub(in crate::selftest) fn attention(s: &AttentionShape) -> Vec<Case> {
     let mut noise = Noise::new(&KernelSpec::Attention(s.clone()).name());
     let lengths = lengths(s);
     let longest = lengths.last().copied();
     // Scores with a standard deviation of two: some positions weigh much more than others.
-    let usual = lengths.into_iter().map(|length| steps(s, length, (2.0, LIMIT), &mut noise));
+    let usual = lengths.into_iter().map(|length| steps(s, length, 2.0, &mut noise));
     let mut cases: Vec<Case> = usual.collect();
-    cases.extend(longest.map(|length| steps(s, length, (FAR_APART, FAR_APART_LIMIT), &mut noise)));
+    cases.extend(longest.map(|length| steps(s, length, FAR_APART, &mut noise)));
     cases
 }
 
-/// `deviation` is that of the scores.
-fn steps(s: &AttentionShape, length: usize, (deviation, limit): (f32, Limit), noise: &mut Noise) -> Case {
+/// `deviation`: the standard one of the scores.
+fn steps(s: &AttentionShape, length: usize, deviation: f32, noise: &mut Noise) -> Case {
     let (heads, kv_heads, dim) = (s.heads as usize, s.kv_heads as usize, s.head_dim as usize);
     let mut context = context(s, length, noise);
     let mut case = Case::new(format!("{length} positions and two more, scores of {deviation}"));
@@ -81,7 +77,7 @@ fn steps(s: &AttentionShape, length: usize, (deviation, limit): (f32, Limit), no
         case.launch(KernelSpec::Attention(s.clone()), &args);
         let want = (0..heads).flat_map(|head| attend(s, &context, head)).collect();
         let place = Place::Axes(vec![("head", heads), ("element", dim)]);
-        case.expect(y, place, Want::Close(Close::all(want, limit)));
+        case.expect(y, place, Want::Close(Close::all(want, LIMIT)));
     }
     let zeros = u32s(&vec![0; s.counters() as usize]);
     case.expect(counters, Place::line("block"), Want::Exactly(Element::U32, zeros));
