@@ -143,7 +143,7 @@ fn ring(s: &AttentionShape) -> Pipeline {
     let shape = PipelineShape {
         stages: s.stages,
         stage_bytes: 2 * s.page_bytes(),
-        consumers: WARPS,
+        consumers: CONSUMERS,
         copy: s.copy.engine(),
     };
     Pipeline::new(shape, dynamic_shared(), mbarrier_array(shape.barriers()))
@@ -219,7 +219,7 @@ fn multiply(operands: &Operands, ring: Pipeline, meetings: MbarrierArray, work: 
                     let at = consumer.data().bytes(warp_index() * (TILE * s.head_dim * 2));
                     tile::attend(at, (earlier - mine).min(TILE), &query, &mut running, s);
                 }
-                consumer.release_by_warp();
+                consumer.release();
                 consumer.advance();
             }
             page += 1;

@@ -236,7 +236,7 @@ fn dot_run(
                 let unit = mine - now * units_of_tile;
                 dot_unit(block, layout.ty, unit, always.as_deref(), multiplier, &mut sums);
             }
-            stage.release_by_warp();
+            stage.release();
             mine += warps;
         }
         stage.advance();
