@@ -66,6 +66,7 @@ impl Step {
                 grid: launch.grid,
                 block: [launch.threads, 1, 1],
                 dynamic_shared: launch.dynamic_shared,
+                cluster: None,
             },
             params: launch
                 .args

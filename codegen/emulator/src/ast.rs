@@ -28,8 +28,13 @@ pub(crate) enum Special {
     Gridid,
     DynamicSharedSize,
     TotalSharedSize,
+    Clusterid(u8),
+    Nclusterid(u8),
+    ClusterCtaid(u8),
+    ClusterNctaid(u8),
     ClusterCtarank,
     ClusterNctarank,
+    IsExplicitCluster,
     Clock,
     Clock64,
     GlobalTimer,
@@ -64,6 +69,11 @@ impl Special {
             ("%gridid", None) => Special::Gridid,
             ("%dynamic_smem_size", None) => Special::DynamicSharedSize,
             ("%total_smem_size", None) => Special::TotalSharedSize,
+            ("%clusterid", Some(axis)) => Special::Clusterid(axis),
+            ("%nclusterid", Some(axis)) => Special::Nclusterid(axis),
+            ("%cluster_ctaid", Some(axis)) => Special::ClusterCtaid(axis),
+            ("%cluster_nctaid", Some(axis)) => Special::ClusterNctaid(axis),
+            ("%is_explicit_cluster", None) => Special::IsExplicitCluster,
             ("%cluster_ctarank", None) => Special::ClusterCtarank,
             ("%cluster_nctarank", None) => Special::ClusterNctarank,
             ("%clock" | "%clock_hi", None) => Special::Clock,
@@ -155,6 +165,17 @@ pub(crate) struct Register {
     pub(crate) ty: Ty,
 }
 
+/// What a kernel says about clusters.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Clusters {
+    /// `.reqnctapercluster`: their size.
+    pub(crate) required: Option<[u32; 3]>,
+    /// `.explicitcluster`: there must be some.
+    pub(crate) explicit: bool,
+    /// `.maxclusterrank`: the most CTAs of one.
+    pub(crate) most: Option<u32>,
+}
+
 /// One `.entry` or `.func`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Function {
@@ -163,6 +184,7 @@ pub(crate) struct Function {
     pub(crate) returns: Vec<ParamDecl>,
     pub(crate) reqntid: Option<[u32; 3]>,
     pub(crate) maxntid: Option<[u32; 3]>,
+    pub(crate) clusters: Clusters,
     pub(crate) registers: Vec<Register>,
     pub(crate) shared: Vec<Variable>,
     /// `.local` variables, and the `.param` variables of the body, which live beside them.

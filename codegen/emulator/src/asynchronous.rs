@@ -1,4 +1,4 @@
-//! What a CTA has under way: its mbarriers, and copies that complete some time after they were issued.
+//! What a cluster's CTAs have under way: their mbarriers, and copies that complete some time after they were issued.
 //!
 //! A device completes a copy whenever it likes. Here it completes as late as the ISA allows: when
 //! something waits for it. Until then its bytes of shared memory are reserved, so that a kernel that
@@ -144,13 +144,69 @@ pub(crate) struct Copy {
     pub(crate) copied: u32,
     /// Whether shared memory is the target.
     pub(crate) into_shared: bool,
+    /// Where it comes from, if that is shared memory too.
+    pub(crate) from_shared: Option<u64>,
+    /// What is stored, or combined with what is there, if it comes from registers.
+    pub(crate) stored: Option<Box<Stored>>,
     /// Whether a wait for it has failed: the next one completes it.
     pub(crate) ripe: bool,
 }
 
+/// A value on its way from registers to shared memory.
+#[derive(Clone)]
+pub(crate) struct Stored {
+    pub(crate) value: [u8; 16],
+    /// What becomes of the old value and this one, where it is not simply replaced: it is of 4 or 8 bytes then.
+    pub(crate) update: Option<fn(u64, u64, u64) -> u64>,
+}
+
 impl Copy {
+    /// Whether it reads global memory.
+    pub(crate) fn from_global(&self) -> bool {
+        self.into_shared && self.from_shared.is_none() && self.stored.is_none()
+    }
+
+    /// Whether it changes what is there rather than replacing it.
+    pub(crate) fn is_atomic(&self) -> bool {
+        self.stored.as_ref().is_some_and(|stored| stored.update.is_some())
+    }
+
+    /// Moves the bytes.
+    fn carry_out(&self) {
+        let bytes = self.bytes as usize;
+        // SAFETY: source and target were checked over these lengths when the copy was issued, and live as long as
+        // the launch; a stored value has at most as many bytes as its array.
+        unsafe {
+            match &self.stored {
+                None => {
+                    self.target.copy_from_nonoverlapping(self.source, self.copied as usize);
+                    let rest = self.target.add(self.copied as usize);
+                    rest.write_bytes(0, (self.bytes - self.copied) as usize);
+                }
+                Some(stored) => {
+                    let mut value = stored.value;
+                    if let Some(update) = stored.update {
+                        let mut old = [0; 8];
+                        old.as_mut_ptr().copy_from_nonoverlapping(self.target, bytes.min(8));
+                        let mut new = [0; 8];
+                        new.copy_from_slice(&value[..8]);
+                        let updated = update(u64::from_le_bytes(old), u64::from_le_bytes(new), 0);
+                        value[..8].copy_from_slice(&updated.to_le_bytes());
+                    }
+                    self.target.copy_from_nonoverlapping(value.as_ptr(), bytes.min(value.len()));
+                }
+            }
+        }
+    }
+
     fn overlaps(&self, address: u64, bytes: u64) -> bool {
-        self.shared < address + bytes && address < self.shared + self.bytes as u64
+        let meets = |start: u64| start < address + bytes && address < start + self.bytes as u64;
+        meets(self.shared) || self.from_shared.is_some_and(meets)
+    }
+
+    /// Whether it writes a byte of the range rather than only reading some.
+    fn writes(&self, address: u64, bytes: u64) -> bool {
+        self.into_shared && self.shared < address + bytes && address < self.shared + self.bytes as u64
     }
 
     /// The copies of its lanes.
@@ -166,7 +222,7 @@ impl Copy {
                 shared: self.shared + offset as u64,
                 bytes,
                 copied,
-                ..self
+                ..self.clone()
             }
         })
     }
@@ -279,7 +335,7 @@ impl Asynchronous {
             return Some(Holder::Mbarrier);
         }
         let copy = self.copies().find(|copy| copy.overlaps(address, bytes))?;
-        Some(if copy.into_shared { Holder::Target(copy.pc) } else { Holder::Source(copy.pc) })
+        Some(if copy.writes(address, bytes) { Holder::Target(copy.pc) } else { Holder::Source(copy.pc) })
     }
 
     fn copies(&self) -> impl Iterator<Item = &Copy> {
@@ -291,6 +347,14 @@ impl Asynchronous {
     pub(crate) fn in_flight(&self) -> Option<(usize, u32, usize)> {
         let copy = self.copies().map(|copy| (copy.warp, copy.lanes.trailing_zeros(), copy.pc)).next();
         copy.or_else(|| self.arrivals.first().map(|a| (a.warp, a.lanes.trailing_zeros(), a.pc)))
+    }
+
+    /// [`Asynchronous::in_flight`], of what goes into shared memory there.
+    pub(crate) fn in_flight_into(&self, there: impl Fn(u64) -> bool) -> Option<(usize, u32, usize)> {
+        let copy = self.copies().find(|copy| {
+            copy.into_shared && there(copy.shared) || copy.from_shared.is_some_and(&there)
+        });
+        copy.map(|copy| (copy.warp, copy.lanes.trailing_zeros(), copy.pc))
     }
 
     /// A number that changes with the state of any mbarrier.
@@ -325,10 +389,17 @@ impl Asynchronous {
         }
         let ripe = |copy: &mut Copy| copy.ripe && copy.signal == Signal::Mbarrier(address);
         let done: Vec<Copy> = self.signalling.extract_if(.., ripe).collect();
+        // Several may read the same bytes.
+        let sources = done.iter().any(|copy| copy.from_shared.is_some());
         for copy in done {
             shared.complete(&copy);
             if let Some(mbarrier) = self.mbarrier(address) {
                 mbarrier.transact(-(copy.bytes as i64))?;
+            }
+        }
+        if sources {
+            for (from, bytes) in self.signalling.iter().filter_map(|copy| Some((copy.from_shared?, copy.bytes))) {
+                shared.reserve(from, bytes as u64, false);
             }
         }
         let ripe = |arrival: &mut Arrival| arrival.ripe && arrival.mbarrier == address;
@@ -457,14 +528,11 @@ impl Reserved<'_> {
     }
 
     fn complete(&mut self, copy: &Copy) {
-        // SAFETY: source and target were checked over these lengths when the copy was issued, and live
-        // as long as the launch.
-        unsafe {
-            copy.target.copy_from_nonoverlapping(copy.source, copy.copied as usize);
-            let rest = copy.target.add(copy.copied as usize);
-            rest.write_bytes(0, (copy.bytes - copy.copied) as usize);
-        }
+        copy.carry_out();
         self.release(copy.shared, copy.bytes as u64, copy.into_shared);
+        if let Some(from) = copy.from_shared {
+            self.release(from, copy.bytes as u64, false);
+        }
         if let Some(finished) = &mut self.finished {
             finished.push(copy.clone());
         }

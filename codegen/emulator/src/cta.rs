@@ -1,6 +1,7 @@
-//! What the warps of one CTA share: shared memory and barriers.
+//! What the warps of one cluster share: shared memory and barriers. Most clusters are of one CTA.
 
 use crate::asynchronous::{Asynchronous, Copy, Reservations, Reserved};
+use crate::cluster::Cluster;
 use crate::exec::Launch;
 use crate::finding::Neighbour;
 use crate::memory::{InitMap, Zeroed};
@@ -61,7 +62,7 @@ pub(crate) struct Release {
     pub(crate) result: Option<(Reduction, u32, u32)>,
 }
 
-/// A CTA's shared memory.
+/// The shared memory of a cluster's CTAs.
 pub(crate) struct Shared {
     pub(crate) bytes: u64,
     data: Zeroed,
@@ -77,14 +78,18 @@ impl Shared {
     }
 }
 
-/// One CTA, its warps apart.
+/// Barriers of a CTA.
+pub(crate) const BARRIERS: usize = 16;
+
+/// The CTAs of one cluster, their warps apart. Warps are numbered through all of them.
 pub(crate) struct CtaState {
-    /// `%ctaid`, and its position in the grid's order.
-    pub(crate) at: [u32; 3],
+    /// The cluster's position in the grid's order.
     pub(crate) index: u64,
+    /// Warps of a CTA.
     pub(crate) warps: usize,
+    pub(crate) cluster: Cluster,
     pub(crate) shared: Shared,
-    barriers: [Barrier; 16],
+    barriers: Vec<Barrier>,
     pub(crate) asynchronous: Asynchronous,
     pub(crate) released: Vec<Release>,
     /// Who accessed what, if races are looked for, and the copies completed since that was told.
@@ -97,18 +102,21 @@ pub(crate) struct CtaState {
 }
 
 impl CtaState {
-    pub(crate) fn new(warps: usize, shared_bytes: u64) -> CtaState {
+    /// `size` CTAs of so many warps and bytes of shared memory each.
+    pub(crate) fn new(size: usize, warps: usize, bytes: u64) -> CtaState {
+        let cluster = Cluster::new(size, warps, bytes);
+        let all = cluster.all_bytes();
         CtaState {
-            at: [0; 3],
             index: 0,
             warps,
+            cluster,
             shared: Shared {
-                bytes: shared_bytes,
-                data: Zeroed::new(shared_bytes as usize),
-                map: InitMap::private(shared_bytes),
+                bytes: all,
+                data: Zeroed::new(all as usize),
+                map: InitMap::private(all),
                 reservations: Reservations::default(),
             },
-            barriers: Default::default(),
+            barriers: (0..size * BARRIERS).map(|_| Barrier::default()).collect(),
             asynchronous: Asynchronous::default(),
             released: Vec::new(),
             races: None,
@@ -118,16 +126,17 @@ impl CtaState {
         }
     }
 
-    pub(crate) fn reset(&mut self, index: u64, at: [u32; 3]) {
-        (self.index, self.at) = (index, at);
+    pub(crate) fn reset(&mut self, index: u64) {
+        self.index = index;
+        self.cluster.reset();
         self.shared.map.clear();
         self.shared.reservations.clear();
         self.asynchronous.reset();
-        self.barriers = Default::default();
+        self.barriers.iter_mut().for_each(|barrier| *barrier = Barrier::default());
         self.released.clear();
         self.finished.clear();
         if let Some(races) = &mut self.races {
-            races.start(index, self.warps, self.shared.bytes);
+            races.start(index, [self.cluster.size, self.warps], self.shared.bytes);
         }
         (self.waited, self.triggered) = (false, false);
     }
@@ -139,6 +148,20 @@ impl CtaState {
         (&mut self.asynchronous, Reserved { bytes: *bytes, map, reservations, checks, finished })
     }
 
+    /// The rank in the cluster of a warp's CTA.
+    #[inline(always)]
+    pub(crate) fn rank(&self, warp: usize) -> usize {
+        if self.cluster.has_peers() { warp / self.warps } else { 0 }
+    }
+
+    /// A warp by its number in its CTA, and by that if there are others.
+    pub(crate) fn warp_name(&self, warp: usize) -> String {
+        match self.cluster.has_peers() {
+            true => format!("warp {} of the CTA of rank {}", warp % self.warps, self.rank(warp)),
+            false => format!("warp {warp}"),
+        }
+    }
+
     /// A warp arrives. When it is the last, all that wait are put on `released`.
     pub(crate) fn arrive(&mut self, id: usize, arrival: Arrival) -> Result<(), String> {
         let barrier = &mut self.barriers[id];
@@ -146,10 +169,11 @@ impl CtaState {
             barrier.warps = arrival.warps;
         } else if barrier.warps != arrival.warps {
             return Err(format!(
-                "barrier {id} is for {} threads here and for {} where warp {} arrived",
+                "barrier {} is for {} threads here and for {} where warp {} arrived",
+                id % BARRIERS,
                 arrival.warps * 32,
                 barrier.warps * 32,
-                barrier.arrived[0]
+                barrier.arrived[0] % self.warps
             ));
         }
         barrier.arrived.push(arrival.warp);
@@ -194,9 +218,12 @@ impl CtaState {
     /// An address of shared memory with the variable that it lies in.
     pub(crate) fn shared_name(&self, launch: &Launch<'_>, address: u64) -> String {
         let variables = launch.kernel.shared_variables(launch.dynamic_shared);
-        match variables.iter().find(|(_, base, size)| address.wrapping_sub(*base) < *size) {
-            Some((name, base, _)) if *base == address => format!("{address:#x} (`{name}`)"),
-            Some((name, base, _)) => format!("{address:#x} (`{name}` + {})", address - base),
+        let (rank, offset) = self.cluster.locate(address);
+        let whose =
+            if self.cluster.has_peers() { format!(" of the CTA of rank {rank}") } else { String::new() };
+        match variables.iter().find(|(_, base, size)| offset.wrapping_sub(*base) < *size) {
+            Some((name, base, _)) if *base == offset => format!("{address:#x} (`{name}`{whose})"),
+            Some((name, base, _)) => format!("{address:#x} (`{name}` + {}{whose})", offset - base),
             None => format!("{address:#x}"),
         }
     }
@@ -204,8 +231,10 @@ impl CtaState {
     /// The shared variable closest to an access.
     pub(crate) fn nearest_shared(&self, launch: &Launch<'_>, address: u64, bytes: u64) -> Option<Neighbour> {
         let variables = launch.kernel.shared_variables(launch.dynamic_shared);
+        let start = self.cluster.base(self.cluster.locate(address).0);
         variables
             .into_iter()
+            .map(|(name, offset, size)| (name, start + offset, size))
             .map(|(name, base, size)| Neighbour {
                 name,
                 base,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::ast::{Function, Instruction, Operand, RegId};
+use crate::ast::{Function, Instruction, Operand, RegId, Special};
 use crate::cfg::Cfg;
 use crate::dataflow::{self, Effects};
 use crate::exec::{self, Exec, Inst, NEGATED, NONE};
@@ -271,8 +271,11 @@ fn dispatch(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
         "and" | "or" | "xor" | "not" | "cnot" | "shl" | "shr" | "lop3" | "shf" | "prmt" | "bfe" | "bfi"
         | "bfind" | "brev" | "popc" | "clz" | "szext" | "bmsk" | "fns" => exec::bits::decode(op),
         "setp" | "set" | "selp" | "slct" => exec::compare::decode(op),
-        "mov" | "cvta" | "isspacep" => exec::moves::decode(op),
+        "mov" | "cvta" => exec::moves::decode(op),
+        "isspacep" | "mapa" | "getctarank" => exec::cluster::decode(op),
         "cvt" => exec::convert::decode(op),
+        "st" | "red" if op.has("async") => exec::remote::decode(op),
+        "barrier" if op.has("cluster") => exec::cluster::decode(op),
         "ld" | "ldu" | "st" | "prefetch" | "prefetchu" | "createpolicy" | "fence" | "membar" => {
             exec::load_store::decode(op)
         }
@@ -331,6 +334,10 @@ impl<'f> Op<'_, 'f> {
     /// The error for a combination of modifiers that has no meaning or is not implemented.
     pub(crate) fn unsupported(&self) -> ParseError {
         self.error(format!("unsupported form `{}`", self.text()))
+    }
+
+    pub(crate) fn has(&self, modifier: &str) -> bool {
+        self.modifiers.contains(&modifier)
     }
 
     pub(crate) fn take(&mut self, modifier: &str) -> bool {
@@ -429,7 +436,10 @@ impl<'f> Op<'_, 'f> {
                 }
                 return Ok(self.read_register(*register));
             }
-            Operand::Special(special) if !special.is_volatile() && width != Width::Predicate => {
+            Operand::Special(special)
+                if !special.is_volatile()
+                    && (width == Width::Predicate) == (*special == Special::IsExplicitCluster) =>
+            {
                 return Ok(self.decoder.layout.special(*special, width));
             }
             Operand::Symbol(name, offset) => return self.symbol_value(name, *offset, width),
@@ -451,7 +461,10 @@ impl<'f> Op<'_, 'f> {
     fn symbol_value(&mut self, name: &str, offset: i64, width: Width) -> Result<u32, ParseError> {
         let layout = &mut self.decoder.layout;
         match self.decoder.symbols.get(name) {
-            Some(&(Symbol::Shared(at) | Symbol::Local(at))) if width >= Width::W32 => {
+            Some(&Symbol::Shared(at)) if width >= Width::W32 => {
+                Ok(layout.uniform(Uniform::SharedAddress(at.wrapping_add_signed(offset)), width))
+            }
+            Some(&Symbol::Local(at)) if width >= Width::W32 => {
                 Ok(layout.constant(width, at.wrapping_add_signed(offset)))
             }
             Some(&Symbol::Param(at)) if width >= Width::W32 => Ok(layout.constant(

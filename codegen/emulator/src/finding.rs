@@ -38,6 +38,8 @@ pub enum FindingKind {
     WrappedAddress,
     /// A bulk copy of what an instruction wrote, without the fence that the two need between them.
     ProxyFence,
+    /// The shared memory of another CTA of the cluster, which has exited, or may have, or may not have started.
+    PeerNotRunning,
     /// A launch in programmatic order that touches what a launch before it may still be using, or that
     /// never waits for it.
     ProgrammaticDependency,
@@ -182,6 +184,7 @@ impl fmt::Display for Finding {
             FindingKind::NotFinite => "not finite",
             FindingKind::WrappedAddress => "wrapped address",
             FindingKind::ProxyFence => "missing proxy fence",
+            FindingKind::PeerNotRunning => "peer not running",
         };
         write!(f, "{what} in kernel `{}`", self.kernel)?;
         if let Some(SourceLine { file, line, .. }) = &self.source {

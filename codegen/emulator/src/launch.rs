@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::ast::Special;
+use crate::ast::{Clusters, Special};
+use crate::cluster::MAX_CLUSTER;
 use crate::cta::CtaState;
 use crate::exec::lanes::LANES;
 use crate::exec::{Launch, Worker};
@@ -25,12 +26,20 @@ pub struct LaunchConfig {
     pub block: [u32; 3],
     /// Bytes of dynamic shared memory.
     pub dynamic_shared: u32,
+    /// CTAs of a cluster along x, y and z, if the launch says so; they divide the grid, and are at most 16 together.
+    /// A kernel may demand some itself (`.reqnctapercluster`).
+    pub cluster: Option<[u32; 3]>,
 }
 
 impl LaunchConfig {
     /// A one-dimensional launch without dynamic shared memory.
     pub fn linear(ctas: u32, threads: u32) -> LaunchConfig {
-        LaunchConfig { grid: [ctas, 1, 1], block: [threads, 1, 1], dynamic_shared: 0 }
+        LaunchConfig { grid: [ctas, 1, 1], block: [threads, 1, 1], dynamic_shared: 0, cluster: None }
+    }
+
+    /// The same launch in clusters of so many CTAs along x.
+    pub fn clustered(self, ctas: u32) -> LaunchConfig {
+        LaunchConfig { cluster: Some([ctas, 1, 1]), ..self }
     }
 }
 
@@ -145,6 +154,8 @@ pub(crate) fn run_in<'a>(
         params,
         grid: config.grid,
         block: config.block,
+        cluster: config.cluster.or(kernel.required_cluster()).unwrap_or([1; 3]),
+        explicit_cluster: config.cluster.or(kernel.required_cluster()).is_some(),
         dynamic_shared: config.dynamic_shared,
         checks: options.checks.memory,
         profile: options.profile,
@@ -157,11 +168,12 @@ pub(crate) fn run_in<'a>(
         order: order.into(),
     };
     let ctas = config.grid.iter().map(|&n| n as u64).product::<u64>();
+    let clusters = ctas / launch.cluster_size() as u64;
     let threads = if options.threads == 0 { rayon::current_num_threads() } else { options.threads };
-    let threads = (threads as u64).min(ctas).max(1);
+    let threads = (threads as u64).min(clusters).max(1);
     let shared = Shared {
         launch: &launch,
-        ctas,
+        clusters,
         next: AtomicU64::new(0),
         limit: AtomicU64::new(u64::MAX),
         outcome: Mutex::default(),
@@ -183,7 +195,7 @@ pub(crate) fn run_in<'a>(
 }
 
 fn validate(kernel: &Kernel, config: &LaunchConfig, params: &[u8]) -> Result<(), Box<Finding>> {
-    let LaunchConfig { grid, block, dynamic_shared } = *config;
+    let LaunchConfig { grid, block, dynamic_shared, .. } = *config;
     let threads = block.iter().map(|&n| n as u64).product::<u64>();
     let shared = kernel.static_shared_bytes() + dynamic_shared as u64;
     let detail = if grid.contains(&0) || block.contains(&0) {
@@ -206,6 +218,8 @@ fn validate(kernel: &Kernel, config: &LaunchConfig, params: &[u8]) -> Result<(),
         format!("{} bytes of parameters where the kernel takes {}", params.len(), kernel.param_bytes())
     } else if shared > MAX_SHARED {
         format!("{shared} bytes of shared memory are more than {MAX_SHARED}")
+    } else if let Some(detail) = refused_cluster(kernel, config) {
+        detail
     } else {
         return Ok(());
     };
@@ -225,10 +239,31 @@ fn validate(kernel: &Kernel, config: &LaunchConfig, params: &[u8]) -> Result<(),
     }))
 }
 
+/// Why a launch's clusters are not possible, if so.
+fn refused_cluster(kernel: &Kernel, config: &LaunchConfig) -> Option<String> {
+    let Clusters { required, explicit, most } = kernel.clusters;
+    let Some(cluster) = config.cluster.or(required) else {
+        return explicit.then(|| "the kernel demands clusters, and the launch has none".to_string());
+    };
+    let ctas = cluster.iter().map(|&n| n as u64).product::<u64>();
+    if required.is_some_and(|required| required != cluster) {
+        let required = required.unwrap_or_default();
+        Some(format!("clusters of {cluster:?} CTAs are not the {required:?} that the kernel requires"))
+    } else if ctas == 0 || ctas > MAX_CLUSTER {
+        Some(format!("clusters of {cluster:?} CTAs: not from 1 to {MAX_CLUSTER}"))
+    } else if let Some(most) = most.filter(|&most| ctas > most as u64) {
+        Some(format!("clusters of {ctas} CTAs are larger than the {most} that the kernel allows"))
+    } else if config.grid.iter().zip(cluster).any(|(&n, size)| !n.is_multiple_of(size)) {
+        Some(format!("grid {:?} is not a multiple of clusters of {cluster:?} CTAs", config.grid))
+    } else {
+        None
+    }
+}
+
 #[derive(Default)]
 struct Outcome {
     stats: Stats,
-    /// The finding of the lowest CTA so far.
+    /// The finding of the lowest cluster so far.
     finding: Option<(u64, Box<Finding>)>,
     /// What the instructions did, if somebody wants to know.
     tally: Option<Tally>,
@@ -237,16 +272,16 @@ struct Outcome {
 /// What the workers of a launch share.
 struct Shared<'a> {
     launch: &'a Launch<'a>,
-    ctas: u64,
-    /// The next CTA to start.
+    clusters: u64,
+    /// The next cluster to start.
     next: AtomicU64,
-    /// CTAs from here on need not run: one below has a finding.
+    /// Clusters from here on need not run: one below has a finding.
     limit: AtomicU64,
     outcome: Mutex<Outcome>,
 }
 
 impl Shared<'_> {
-    /// Runs CTAs until none is left. A CTA that has run for long makes room for others, so that CTAs
+    /// Runs clusters until none is left. One that has run for long makes room for others, so that CTAs
     /// may wait for one another even with fewer workers than CTAs.
     fn work(&self) {
         let mut worker = Worker {
@@ -259,7 +294,7 @@ impl Shared<'_> {
         let mut paused = std::collections::VecDeque::new();
         let mut spare: Option<Cta> = None;
         loop {
-            let fresh = self.next.load(Ordering::Relaxed) < self.ctas;
+            let fresh = self.next.load(Ordering::Relaxed) < self.clusters;
             let mut cta = if fresh && let Some(index) = self.claim() {
                 let mut cta = spare.take().unwrap_or_else(|| Cta::new(self.launch));
                 cta.start(self.launch, index);
@@ -292,15 +327,15 @@ impl Shared<'_> {
 
     fn claim(&self) -> Option<u64> {
         let index = self.next.fetch_add(1, Ordering::Relaxed);
-        (index < self.ctas && index < self.limit.load(Ordering::Relaxed)).then_some(index)
+        (index < self.clusters && index < self.limit.load(Ordering::Relaxed)).then_some(index)
     }
 
     fn report(&self, cta: &Cta, warp: usize, worker: &mut Worker) {
         let Some(fault) = worker.fault.take() else { return };
         let kernel = self.launch.kernel;
         let place = kernel.place(fault.pc.unwrap_or(cta.warps[warp].pc));
-        let thread = (warp * LANES) as u32 + fault.lane % LANES as u32;
-        let [x, y, _] = self.launch.block;
+        let (at, thread) =
+            self.launch.thread_at(cta.state.index, warp * LANES + fault.lane as usize % LANES);
         let finding = Finding {
             kind: fault.kind,
             kernel: kernel.name().to_string(),
@@ -308,8 +343,8 @@ impl Shared<'_> {
             source: kernel.source_line(place),
             ptx_line: place.line,
             ptx_text: kernel.line_text(place.line),
-            cta: cta.state.at,
-            thread: [thread % x, thread / x % y, thread / x / y],
+            cta: at,
+            thread,
             address: fault.address,
             space: fault.space,
             nearest: fault.nearest,
@@ -324,24 +359,37 @@ impl Shared<'_> {
     }
 }
 
-/// The value of a uniform in one lane of a warp.
-pub(crate) fn uniform_value(launch: &Launch<'_>, cta: &CtaState, uniform: Uniform, thread: u32) -> u64 {
+/// The value of a uniform in a thread, by its number in its CTA, which has that rank in its cluster.
+pub(crate) fn uniform_value(
+    launch: &Launch<'_>,
+    cta: &CtaState,
+    uniform: Uniform,
+    (rank, thread): (usize, u32),
+) -> u64 {
     let [x, y, _] = launch.block;
     let tid = [thread % x, thread / x % y, thread / x / y];
     let special = match uniform {
         Uniform::ModuleAddress(offset) => return launch.module_base.wrapping_add_signed(offset),
+        Uniform::SharedAddress(offset) => return offset.wrapping_add(cta.cluster.base(rank)),
         Uniform::Special(special) => special,
     };
     let value = match special {
         Special::Tid(axis) => tid[axis as usize],
         Special::Ntid(axis) => launch.block[axis as usize],
-        Special::Ctaid(axis) => cta.at[axis as usize],
+        Special::Ctaid(axis) => launch.cta_at(cta.index, rank)[axis as usize],
         Special::Nctaid(axis) => launch.grid[axis as usize],
         Special::Warpid => thread / LANES as u32,
         Special::Nwarpid => cta.warps as u32,
-        Special::Nsmid | Special::ClusterNctarank => 1,
+        Special::Nsmid => 1,
         Special::DynamicSharedSize => launch.dynamic_shared,
-        Special::TotalSharedSize => cta.shared.bytes as u32,
+        Special::TotalSharedSize => cta.cluster.bytes as u32,
+        Special::Clusterid(axis) => launch.cluster_at(cta.index)[axis as usize],
+        Special::Nclusterid(axis) => launch.clusters()[axis as usize],
+        Special::ClusterCtaid(axis) => launch.place_in_cluster(rank)[axis as usize],
+        Special::ClusterNctaid(axis) => launch.cluster[axis as usize],
+        Special::ClusterCtarank => rank as u32,
+        Special::ClusterNctarank => cta.cluster.size as u32,
+        Special::IsExplicitCluster => launch.explicit_cluster as u32,
         _ => 0,
     };
     value as u64

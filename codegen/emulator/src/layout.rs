@@ -10,6 +10,8 @@ use crate::types::Width;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Uniform {
     Special(Special),
+    /// An address that many bytes into the CTA's shared memory; that of a CTA without peers starts at 0.
+    SharedAddress(u64),
     /// An address that many bytes into the module's variables.
     ModuleAddress(i64),
 }
@@ -91,7 +93,8 @@ impl Layout {
     }
 
     pub(crate) fn uniform(&mut self, uniform: Uniform, width: Width) -> u32 {
-        self.uniform_with(uniform, width, |_| 0)
+        let initial = if let Uniform::SharedAddress(offset) = uniform { offset } else { 0 };
+        self.uniform_with(uniform, width, |_| initial)
     }
 
     fn uniform_with(&mut self, uniform: Uniform, width: Width, value: impl Fn(u64) -> u64) -> u32 {

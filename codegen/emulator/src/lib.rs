@@ -127,6 +127,7 @@
 mod ast;
 mod asynchronous;
 mod cfg;
+mod cluster;
 mod cta;
 mod dataflow;
 mod decode;

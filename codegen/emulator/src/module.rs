@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::ast::{Ast, Function, Operand, ParamDecl, Variable};
+use crate::ast::{Ast, Clusters, Function, Operand, ParamDecl, Variable};
 use crate::decode::{self, Code, Place, Symbol};
 use crate::finding::SourceLine;
 use crate::link;
@@ -127,6 +127,7 @@ pub struct Kernel {
     params: Vec<Param>,
     reqntid: Option<[u32; 3]>,
     maxntid: Option<[u32; 3]>,
+    pub(crate) clusters: Clusters,
     static_shared: u64,
     /// Name, offset and bytes.
     shared: Vec<(String, u64, u64)>,
@@ -154,6 +155,7 @@ impl Kernel {
             params,
             reqntid: function.reqntid,
             maxntid: function.maxntid,
+            clusters: function.clusters,
             static_shared: 0,
             shared: Vec::new(),
             dynamic_shared: None,
@@ -232,6 +234,11 @@ impl Kernel {
     /// The largest block size that `.maxntid` allows.
     pub fn maxntid(&self) -> Option<[u32; 3]> {
         self.maxntid
+    }
+
+    /// The cluster size, in CTAs along x, y and z, that `.reqnctapercluster` demands.
+    pub fn required_cluster(&self) -> Option<[u32; 3]> {
+        self.clusters.required
     }
 
     /// Bytes of shared memory that the kernel declares.

@@ -1,7 +1,7 @@
-//! One CTA's warps taking turns.
+//! The warps of a cluster taking turns: those of one CTA, in most launches.
 
 use crate::asynchronous::Awaited;
-use crate::cta::{CtaState, Reduction};
+use crate::cta::{BARRIERS, CtaState, Reduction};
 use crate::exec::lanes::LANES;
 use crate::exec::resolve::FLAGS;
 use crate::exec::{Fault, Flow, Inst, Launch, Machine, NONE, Worker};
@@ -25,7 +25,7 @@ const WAITS_IN_VAIN: u32 = 64;
 /// A finding about them names this many.
 const LISTED_WAITS: usize = 6;
 
-/// A CTA with its warps.
+/// A cluster's CTAs with their warps.
 pub(crate) struct Cta {
     pub(crate) state: CtaState,
     pub(crate) warps: Vec<Warp>,
@@ -45,8 +45,7 @@ pub(crate) enum Slice {
 impl Cta {
     pub(crate) fn new(launch: &Launch<'_>) -> Cta {
         let code = &launch.kernel.code;
-        let threads = launch.block.iter().product::<u32>() as usize;
-        let warps = threads.div_ceil(LANES);
+        let (size, warps) = (launch.cluster_size(), launch.warps());
         let shared = launch.kernel.static_shared_bytes() + launch.dynamic_shared as u64;
         let (start, image) = code.layout.image();
         let warp = |index| {
@@ -54,39 +53,43 @@ impl Cta {
             warp.regs.load_image(start, image);
             warp
         };
-        let mut state = CtaState::new(warps, shared);
-        state.races = launch.races.as_ref().map(|_| Box::new(Races::new(shared)));
-        Cta { state, warps: (0..warps).map(warp).collect(), executed: 0, vain: (0, 0) }
+        let mut state = CtaState::new(size, warps, shared);
+        state.races = launch.races.as_ref().map(|_| Box::new(Races::new(state.shared.bytes)));
+        Cta { state, warps: (0..size * warps).map(warp).collect(), executed: 0, vain: (0, 0) }
     }
 
     pub(crate) fn start(&mut self, launch: &Launch<'_>, index: u64) {
-        let [x, y, _] = launch.grid.map(u64::from);
-        self.state.reset(index, [(index % x) as u32, (index / x % y) as u32, (index / x / y) as u32]);
+        self.state.reset(index);
         (self.executed, self.vain) = (0, (0, 0));
         let threads = launch.block.iter().product::<u32>();
         for (index, warp) in self.warps.iter_mut().enumerate() {
-            let first = (index * LANES) as u32;
+            let (rank, first) = (self.state.rank(index), (index % self.state.warps * LANES) as u32);
             let lanes = (threads - first).min(LANES as u32);
             warp.reset(u32::MAX >> (LANES as u32 - lanes));
             warp.waited = launch.order.map_or(u32::MAX, Order::waited_at_start);
             for (uniform, width, slot) in launch.kernel.code.layout.uniforms() {
-                if matches!(uniform, Uniform::Special(special) if special.is_lane_constant()) {
+                let known = match uniform {
+                    Uniform::Special(special) => special.is_lane_constant(),
+                    Uniform::SharedAddress(_) => rank == 0,
+                    Uniform::ModuleAddress(_) => false,
+                };
+                if known {
                     continue;
                 }
-                let value = |lane: usize| uniform_value(launch, &self.state, uniform, first + lane as u32);
+                let value =
+                    |lane: usize| uniform_value(launch, &self.state, uniform, (rank, first + lane as u32));
                 let values: [u64; LANES] = std::array::from_fn(value);
                 match width {
                     Width::W64 => *warp.regs.lanes_mut(slot) = values,
                     Width::W32 => *warp.regs.lanes_mut(slot) = values.map(|value| value as u32),
-                    Width::W16 | Width::Predicate => {
-                        *warp.regs.lanes_mut(slot) = values.map(|value| value as u16);
-                    }
+                    Width::W16 => *warp.regs.lanes_mut(slot) = values.map(|value| value as u16),
+                    Width::Predicate => warp.regs.set_mask(slot, if values[0] != 0 { u32::MAX } else { 0 }),
                 }
             }
         }
     }
 
-    /// Runs until the CTA ends, faults, or has had its turn.
+    /// Runs until the CTAs end, one faults, or they have had their turn.
     pub(crate) fn run(&mut self, launch: &Launch<'_>, worker: &mut Worker) -> Slice {
         let mut turn = 0;
         loop {
@@ -107,9 +110,15 @@ impl Cta {
                 match flow {
                     Flow::Fault => return Slice::Fault(index),
                     Flow::Wait => self.warps[index].waiting = true,
+                    Flow::Done if self.state.cluster.has_peers() => {
+                        if let Some(copy) = self.exit(index) {
+                            return Slice::Fault(self.explain_in_flight(copy, worker));
+                        }
+                    }
                     _ => {}
                 }
                 self.release();
+                self.release_cluster();
             }
             if self.warps.iter().all(|warp| warp.live == 0) {
                 if let Some(copy) = self.state.asynchronous.in_flight() {
@@ -168,31 +177,40 @@ impl Cta {
         }
     }
 
+    /// Lets the cluster's barrier complete, if all threads that are left have arrived.
+    fn release_cluster(&mut self) {
+        let barrier = &mut self.state.cluster.barrier;
+        if !barrier.pending || !barrier.is_complete(self.warps.iter().map(|warp| warp.live)) {
+            return;
+        }
+        let released = barrier.complete();
+        let waited = if barrier.had_waited { u32::MAX } else { 0 };
+        races::complete_cluster(&mut self.state, &released);
+        for (warp, _) in released {
+            self.warps[warp].waiting = false;
+            self.warps[warp].waited |= waited;
+        }
+    }
+
+    /// A warp of a CTA with peers has ended; returns a copy that is still under way to its CTA, if it was the last.
+    fn exit(&mut self, warp: usize) -> Option<(usize, u32, usize)> {
+        let (rank, warps) = (self.state.rank(warp), self.state.warps);
+        if self.warps[rank * warps..][..warps].iter().any(|warp| warp.live != 0) {
+            return None;
+        }
+        self.state.cluster.exited |= 1 << rank;
+        let cluster = &self.state.cluster;
+        self.state.asynchronous.in_flight_into(|address| cluster.locate(address).0 == rank)
+    }
+
     /// No warp can go on: names one that waits and one that keeps it waiting.
     fn explain_hang(&self, worker: &mut Worker) -> usize {
         let waiting = self.warps.iter().position(|warp| warp.waiting && warp.live != 0).unwrap_or(0);
         let at = |warp: &Warp| warp.pc.saturating_sub(1);
-        let mut kind = FindingKind::Deadlock;
-        let detail = match self.state.waits_at(waiting) {
-            None => "no warp of the CTA can proceed".to_string(),
-            Some((id, threads, arrived)) => {
-                let other = self.warps.iter().find(|warp| {
-                    warp.live == 0 || self.state.waits_at(warp.index).is_some_and(|(other, ..)| other != id)
-                });
-                let because = other.map_or(String::new(), |other| {
-                    kind = FindingKind::BarrierDivergence;
-                    let first = other.index * LANES;
-                    let last = first + LANES - 1;
-                    match self.state.waits_at(other.index) {
-                        Some((id, ..)) => format!("; threads {first} to {last} wait at barrier {id} instead"),
-                        None => format!("; threads {first} to {last} have exited without reaching it"),
-                    }
-                });
-                format!(
-                    "warp {waiting} waits at barrier {id} for {threads} threads, of which {arrived} have \
-                     arrived{because}"
-                )
-            }
+        let (kind, detail) = match self.state.waits_at(waiting) {
+            _ if self.state.cluster.barrier.has_waiting(waiting) => self.explain_cluster_hang(waiting),
+            None => (FindingKind::Deadlock, "no warp of the CTA can proceed".to_string()),
+            Some(at) => self.explain_barrier(waiting, at),
         };
         let warp = &self.warps[waiting];
         worker.fault = Some(Box::new(Fault {
@@ -208,17 +226,78 @@ impl Cta {
         waiting
     }
 
+    /// A warp waits at a barrier of its CTA for good.
+    fn explain_barrier(
+        &self,
+        waiting: usize,
+        (id, threads, arrived): (usize, u32, usize),
+    ) -> (FindingKind, String) {
+        let (warps, state) = (self.state.warps, &self.state);
+        let elsewhere = |warp: &&Warp| {
+            warp.live == 0
+                || state.cluster.barrier.has_waiting(warp.index)
+                || state.waits_at(warp.index).is_some_and(|(other, ..)| other != id)
+        };
+        let first = state.rank(waiting) * warps;
+        let other = self.warps[first..first + warps].iter().find(elsewhere);
+        let because = other.map_or(String::new(), |other| {
+            let first = other.index % warps * LANES;
+            let last = first + LANES - 1;
+            match state.waits_at(other.index) {
+                _ if state.cluster.barrier.has_waiting(other.index) => {
+                    format!("; threads {first} to {last} wait at the cluster's barrier instead")
+                }
+                Some((id, ..)) => {
+                    format!("; threads {first} to {last} wait at barrier {} instead", id % BARRIERS)
+                }
+                None => format!("; threads {first} to {last} have exited without reaching it"),
+            }
+        });
+        let kind = if other.is_some() { FindingKind::BarrierDivergence } else { FindingKind::Deadlock };
+        let detail = format!(
+            "{} waits at barrier {} for {threads} threads, of which {arrived} have arrived{because}",
+            state.warp_name(waiting),
+            id % BARRIERS,
+        );
+        (kind, detail)
+    }
+
+    /// A warp waits at the cluster's barrier for good.
+    fn explain_cluster_hang(&self, waiting: usize) -> (FindingKind, String) {
+        let (state, barrier) = (&self.state, &self.state.cluster.barrier);
+        let missing = |warp: &&Warp| warp.live & !barrier.arrived(warp.index) != 0;
+        let threads: u32 = self.warps.iter().map(|warp| warp.live.count_ones()).sum();
+        let arrived: u32 =
+            self.warps.iter().map(|warp| (warp.live & barrier.arrived(warp.index)).count_ones()).sum();
+        let because = self.warps.iter().find(missing).map_or(String::new(), |other| {
+            let name = state.warp_name(other.index);
+            match state.waits_at(other.index) {
+                Some((id, ..)) => format!("; {name} waits at barrier {} instead", id % BARRIERS),
+                None => format!("; {name} is not among them"),
+            }
+        });
+        let detail = format!(
+            "{} waits at the cluster's barrier for {threads} threads, of which {arrived} have arrived{because}",
+            state.warp_name(waiting)
+        );
+        (FindingKind::BarrierDivergence, detail)
+    }
+
     /// Every warp waits, some of them for mbarriers that nothing in flight will complete.
     fn explain_stall(&mut self, launch: &Launch<'_>, worker: &mut Worker) -> usize {
         let mut waits: Vec<String> = Vec::new();
         let mut first = None;
         for warp in self.warps.iter().filter(|warp| warp.live != 0) {
             let index = warp.index;
+            let name = self.state.warp_name(index);
             if warp.waiting {
                 if let Some((id, threads, arrived)) = self.state.waits_at(index) {
+                    let id = id % BARRIERS;
                     waits.push(format!(
-                        "warp {index} waits at barrier {id}, where {arrived} of {threads} threads are"
+                        "{name} waits at barrier {id}, where {arrived} of {threads} threads are"
                     ));
+                } else if self.state.cluster.barrier.has_waiting(index) {
+                    waits.push(format!("{name} waits at the cluster's barrier"));
                 }
                 continue;
             }
@@ -231,7 +310,7 @@ impl Cta {
             };
             let (phase, pending, bytes) = (mbarrier.phase, mbarrier.pending, mbarrier.transactions);
             waits.push(format!(
-                "warp {index} waits for {wanted} of the mbarrier at shared {place}, which is in phase {phase} with {pending} arrivals and {bytes} bytes pending"
+                "{name} waits for {wanted} of the mbarrier at shared {place}, which is in phase {phase} with {pending} arrivals and {bytes} bytes pending"
             ));
             first.get_or_insert((index, stalled));
         }

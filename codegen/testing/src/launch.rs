@@ -147,8 +147,9 @@ impl<'k> Launch<'k> {
         let module = Module::parse(&compiled.ptx)?;
         let kernel = module.kernel(self.kernel.name()).expect("a module has its kernel");
         let threads = self.threads.or(self.kernel.threads()).unwrap_or(32);
-        let config =
-            LaunchConfig { grid: self.grid, block: [threads, 1, 1], dynamic_shared: self.dynamic_shared };
+        let (grid, dynamic_shared) = (self.grid, self.dynamic_shared);
+        // A kernel says itself what its clusters are.
+        let config = LaunchConfig { grid, block: [threads, 1, 1], dynamic_shared, cluster: None };
         let arguments: Vec<&dyn Argument> = self.arguments.iter().map(|argument| &**argument).collect();
         bespoke_emulator::run(kernel, &self.memory, &config, &params(&arguments), &Options::default())
             .map_err(Failure::Finding)?;

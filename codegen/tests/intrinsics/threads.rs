@@ -40,7 +40,7 @@ fn indices_in_three_dimensions() {
         }
     }
     let buffers = [Buffer::Empty(4 * expected.len())];
-    let config = LaunchConfig { grid, block, dynamic_shared: 0 };
+    let config = LaunchConfig { grid, block, dynamic_shared: 0, cluster: None };
     let launch = Launch { oldest: Target::Sm80, config, buffers: &buffers, scalars: &[] };
     execute(places(block), &launch, |after, _| assert_eq!(values::<u32>(&after[0]), expected));
 }

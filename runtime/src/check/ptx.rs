@@ -110,6 +110,10 @@ impl Loaded {
             grid: axes(&launch.grid, "grid")?,
             block: axes(&launch.block, "block")?,
             dynamic_shared: launch.shared,
+            cluster: match &launch.cluster {
+                Some(extent) => Some(axes(extent, "cluster")?),
+                None => None,
+            },
         };
         Ok(Bound { kernel, config, params, programmatic: launch.programmatic })
     }

@@ -240,6 +240,8 @@ fn bind(info: &DeviceInfo, index: usize, launch: Launch) -> Result<Bound> {
         grid: launch.grid,
         block: launch.block,
         dynamic_shared: launch.dynamic_shared,
+        // A kernel says itself what its clusters are.
+        cluster: None,
     };
     Ok(Bound { kernel: launch.kernel, config, params, programmatic: launch.programmatic && index > 0 })
 }

@@ -165,12 +165,13 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
     if policy {
         op.src(address + 2 + cas as usize, Ty::B64)?;
     }
+    let shared = matches!(space, StateSpace::Shared | StateSpace::SharedCluster);
     use Ty::{B16, B32, B64, Bf16, Bf16x2, F16, F16x2, F32, F64, S32, S64, U32, U64};
     Ok(match (operation, ty) {
         ("add", U32 | S32) => atomic32::<Add>,
         ("add", U64 | S64) => atomic64::<Add>,
-        ("add", F32) if space == StateSpace::Shared => atomic32::<AddF32>,
-        ("add", F64) if space == StateSpace::Shared => atomic64::<AddF64>,
+        ("add", F32) if shared => atomic32::<AddF32>,
+        ("add", F64) if shared => atomic64::<AddF64>,
         ("add", F32) => atomic32::<AddF32Global>,
         ("add", F64) => atomic64::<AddF64Global>,
         ("add", F16x2) => atomic32::<AddF16x2>,

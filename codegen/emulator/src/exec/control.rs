@@ -2,7 +2,7 @@
 
 use super::lanes::NOP;
 use super::{A, B, C, D, Exec, Flow, Inst, Machine, NONE};
-use crate::cta::{Arrival, Reduction};
+use crate::cta::{Arrival, BARRIERS, Reduction};
 use crate::decode::Op;
 use crate::finding::FindingKind;
 use crate::module::ParseError;
@@ -49,7 +49,7 @@ const REDUCES: u32 = 8;
 fn barrier(m: &mut Machine<'_>, i: &Inst) -> Flow {
     let lane = m.active.trailing_zeros();
     let id = m.warp.regs.lanes::<u32>(i.slots[A])[lane as usize];
-    if id >= 16 {
+    if id as usize >= BARRIERS {
         return m.fault(FindingKind::BarrierDivergence, lane, format!("barrier {id} does not exist"));
     }
     let exited = m.warp.launched & !m.warp.live;
@@ -89,9 +89,10 @@ fn barrier(m: &mut Machine<'_>, i: &Inst) -> Flow {
         result: Reduction::from_code(i.imm >> REDUCES).map(|reduction| (reduction, i.slots[D])),
     };
     let released = m.cta.released.len();
-    let outcome = m.cta.arrive(id as usize, arrival);
+    let id = m.cta.rank(m.warp.index) * BARRIERS + id as usize;
+    let outcome = m.cta.arrive(id, arrival);
     if m.cta.races.is_some() && outcome.is_ok() {
-        races::arrive(m, id as usize, released);
+        races::arrive(m, id, released);
     }
     match outcome {
         Ok(()) if i.imm & WAITS != 0 => Flow::Wait,

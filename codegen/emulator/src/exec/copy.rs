@@ -3,7 +3,7 @@
 use super::lanes::LANES;
 use super::load_store::{address_operand, take_space};
 use super::mbarrier::{misuse, no_mbarrier};
-use super::resolve::{Access, StateSpace, range, shared_addresses};
+use super::resolve::{Access, StateSpace, cluster_range, range, shared_addresses};
 use super::{Exec, Flow, Inst, Machine, NONE, lanes_of};
 use crate::ast::Operand;
 use crate::asynchronous::{Arrival, Copy, Signal};
@@ -14,11 +14,11 @@ use crate::races::{self, Bulk};
 use crate::types::Ty;
 
 /// Words of an address in an operand list: slot, width, offset.
-const ADDRESS: usize = 4;
+pub(super) const ADDRESS: usize = 4;
 const BULK_ALIGNMENT: u64 = 16;
 
 /// Puts an address operand on a list.
-fn push_address(
+pub(super) fn push_address(
     op: &mut Op<'_, '_>,
     index: usize,
     list: &mut Vec<u32>,
@@ -33,7 +33,7 @@ fn push_address(
 }
 
 /// The lanes' addresses of the operand at the start of `list`.
-fn listed(m: &Machine<'_>, list: &[u32]) -> [u64; LANES] {
+pub(super) fn listed(m: &Machine<'_>, list: &[u32]) -> [u64; LANES] {
     let offset = list[2] as u64 | (list[3] as u64) << 32;
     match list[1] {
         0 => m.warp.regs.lanes::<u64>(list[0]).map(|base| base.wrapping_add(offset)),
@@ -144,6 +144,8 @@ fn issue(m: &mut Machine<'_>, piece: Piece) -> bool {
         bytes,
         copied,
         into_shared: true,
+        from_shared: None,
+        stored: None,
         ripe: false,
     });
     true
@@ -155,78 +157,171 @@ pub(crate) struct BulkCopies {
     pub(crate) sources: [u64; LANES],
     pub(crate) sizes: [u32; LANES],
     pub(crate) into_shared: bool,
+    /// Whether the source is in shared memory.
+    pub(crate) from_shared: bool,
     mbarriers: Option<[u64; LANES]>,
+    /// The ranks of the CTAs that get a copy each, a bit each; of copies that go to one place only, none.
+    pub(crate) masks: Option<[u16; LANES]>,
 }
 
-/// The list: target, source, slot of the bytes, and the mbarrier of a copy into shared memory.
+/// Flags of a bulk copy, and what follows them on its list.
+const FROM_SHARED: u32 = 1;
+const MULTICAST: u32 = 2;
+/// Whether the target is the CTA's own shared memory.
+const OWN_TARGET: u32 = 4;
+const BULK_FLAGS: usize = 2 * ADDRESS + 1;
+const BULK_MBARRIER: usize = BULK_FLAGS + 2;
+
+/// The list: target, source, slot of the bytes, flags, slot of the mask of ranks, and the mbarrier of a copy into
+/// shared memory.
 pub(crate) fn bulk_copies(m: &Machine<'_>, i: &Inst) -> BulkCopies {
     let list = m.launch.kernel.code.list(i.imm);
     let (targets, sources) = (listed(m, list), listed(m, &list[ADDRESS..]));
     let sizes = *m.warp.regs.lanes::<u32>(list[2 * ADDRESS]);
-    let mbarriers = list.get(2 * ADDRESS + 1..).filter(|rest| !rest.is_empty()).map(|rest| listed(m, rest));
-    BulkCopies { targets, sources, sizes, into_shared: mbarriers.is_some(), mbarriers }
+    let mbarriers = list.get(BULK_MBARRIER..).filter(|rest| !rest.is_empty()).map(|rest| listed(m, rest));
+    let flags = list[BULK_FLAGS];
+    let mask = || *m.warp.regs.lanes::<u16>(list[BULK_FLAGS + 1]);
+    BulkCopies {
+        targets,
+        sources,
+        sizes,
+        into_shared: mbarriers.is_some(),
+        from_shared: mbarriers.is_none() || flags & FROM_SHARED != 0,
+        mbarriers,
+        masks: (flags & MULTICAST != 0).then(mask),
+    }
 }
 
 fn bulk_copy(m: &mut Machine<'_>, i: &Inst) -> Flow {
-    let BulkCopies { targets, sources, sizes, into_shared, mbarriers } = bulk_copies(m, i);
-    let spaces = if into_shared { [Space::Shared, Space::Global] } else { [Space::Global, Space::Shared] };
+    let copies = bulk_copies(m, i);
+    let own = m.launch.kernel.code.list(i.imm)[BULK_FLAGS] & OWN_TARGET != 0;
     for lane in m.active_lanes() {
-        let size = sizes[lane] as u64;
+        let size = copies.sizes[lane] as u64;
         if !size.is_multiple_of(BULK_ALIGNMENT) {
             let detail = format!("a bulk copy of {size} bytes, which is not a multiple of 16");
             return m.fault(FindingKind::Misaligned, lane as u32, detail);
         }
-        let from = (sources[lane], size);
-        let Some(source) = range(m, lane, (spaces[1], Access::Load), from, BULK_ALIGNMENT) else {
+        let space = if copies.from_shared { Space::Shared } else { Space::Global };
+        let from = (copies.sources[lane], size);
+        let Some(source) = range(m, lane, (space, Access::Load), from, BULK_ALIGNMENT) else {
             return Flow::Fault;
         };
-        let Some(target) = range(m, lane, (spaces[0], Access::Store), (targets[lane], size), BULK_ALIGNMENT)
-        else {
-            return Flow::Fault;
+        let target = copies.targets[lane];
+        let gate = copies.mbarriers.map(|mbarriers| mbarriers[lane]);
+        let part = BulkPart { lane, from: (space, from.0), source, size, target, gate, own };
+        let Some(masks) = copies.masks else {
+            if !issue_part(m, part) {
+                return Flow::Fault;
+            }
+            continue;
         };
-        if let Some(mbarriers) = mbarriers
-            && m.cta.asynchronous.mbarrier(mbarriers[lane]).is_none()
-        {
-            return no_mbarrier(m, lane, mbarriers[lane]);
+        let (mask, ctas) = (masks[lane] as u64, m.cta.cluster.size);
+        if mask >> ctas != 0 {
+            let detail = format!("a multicast to the ranks of {mask:#x} in a cluster of {ctas} CTAs");
+            return m.fault(FindingKind::OutOfBounds, lane as u32, detail);
         }
-        if m.cta.races.is_some() {
-            let (shared, global) =
-                if into_shared { (targets[lane], sources[lane]) } else { (sources[lane], targets[lane]) };
-            let gate = mbarriers.map(|mbarriers| mbarriers[lane]);
-            let ordered = gate.is_none_or(|gate| races::use_gate(m, 1 << lane, gate, false));
-            if !ordered || !races::issue_bulk(m, lane, Bulk { shared, global, bytes: size, gate }) {
+        for rank in (0..ctas).filter(|&rank| mask >> rank & 1 != 0) {
+            let cluster = &m.cta.cluster;
+            let there = |address: u64| cluster.base(rank) + cluster.locate(address).1;
+            let part = BulkPart { target: there(target), gate: gate.map(there), ..part };
+            if !issue_part(m, part) {
                 return Flow::Fault;
             }
         }
-        let (warp, pc) = (m.warp.index, m.warp.pc);
-        let moved = match into_shared {
-            true => &mut m.worker.stats.global_bytes_loaded,
-            false => &mut m.worker.stats.global_bytes_stored,
-        };
-        *moved += size;
-        let (under_way, mut shared) = m.cta.under_way(m.launch.checks);
-        let within = if into_shared { targets[lane] } else { sources[lane] };
-        shared.reserve(within, size, into_shared);
-        let copy = Copy {
-            warp,
-            lanes: 1 << lane,
-            pc,
-            serial: 0,
-            signal: mbarriers.map_or(Signal::Group(0), |mbarriers| Signal::Mbarrier(mbarriers[lane])),
-            source,
-            target,
-            shared: within,
-            bytes: size as u32,
-            copied: size as u32,
-            into_shared,
-            ripe: false,
-        };
-        match into_shared {
-            true => under_way.signalling.push(copy),
-            false => under_way.groups(warp, true).issue(copy),
-        }
     }
     Flow::Next
+}
+
+/// A bulk copy of one lane to one place. The source has been checked.
+#[derive(Clone, Copy)]
+struct BulkPart {
+    lane: usize,
+    from: (Space, u64),
+    source: *mut u8,
+    size: u64,
+    target: u64,
+    gate: Option<u64>,
+    /// Whether the target must be the CTA's own shared memory.
+    own: bool,
+}
+
+/// Checks and issues it; false if there is a finding.
+fn issue_part(m: &mut Machine<'_>, part: BulkPart) -> bool {
+    let BulkPart { lane, from, source, size, target: to, gate, own } = part;
+    let into_shared = gate.is_some();
+    let space = if into_shared { Space::Shared } else { Space::Global };
+    let (what, all) = ((space, Access::Store), (to, size));
+    let target = match own {
+        true => range(m, lane, what, all, BULK_ALIGNMENT),
+        false => cluster_range(m, lane, what, all, BULK_ALIGNMENT),
+    };
+    let Some(target) = target else { return false };
+    if let Some(gate) = gate
+        && !signals_there(m, lane, (to, gate))
+    {
+        return false;
+    }
+    if m.cta.races.is_some() {
+        let ordered = gate.is_none_or(|gate| races::use_gate(m, 1 << lane, gate, None));
+        let bulk = Bulk { source: Some(from), target: (space, to), bytes: size, gate, atomic: false };
+        if !ordered || !races::issue_bulk(m, lane, bulk) {
+            return false;
+        }
+    }
+    let (warp, pc) = (m.warp.index, m.warp.pc);
+    let from_shared = from.0 == Space::Shared;
+    if !from_shared {
+        m.worker.stats.global_bytes_loaded += size;
+    }
+    if !into_shared {
+        m.worker.stats.global_bytes_stored += size;
+    }
+    let (under_way, mut shared) = m.cta.under_way(m.launch.checks);
+    let within = if into_shared { to } else { from.1 };
+    shared.reserve(within, size, into_shared);
+    let second = (from_shared && into_shared).then_some(from.1);
+    if let Some(from) = second {
+        shared.reserve(from, size, false);
+    }
+    let copy = Copy {
+        warp,
+        lanes: 1 << lane,
+        pc,
+        serial: 0,
+        signal: gate.map_or(Signal::Group(0), Signal::Mbarrier),
+        source,
+        target,
+        shared: within,
+        bytes: size as u32,
+        copied: size as u32,
+        into_shared,
+        from_shared: second,
+        stored: None,
+        ripe: false,
+    };
+    match into_shared {
+        true => under_way.signalling.push(copy),
+        false => under_way.groups(warp, true).issue(copy),
+    }
+    true
+}
+
+/// Whether there is an mbarrier for what is copied or stored to a place, in the shared memory of the same CTA.
+pub(crate) fn signals_there(m: &mut Machine<'_>, lane: usize, (target, gate): (u64, u64)) -> bool {
+    let [there, here] = [target, gate].map(|address| m.cta.cluster.locate(address).0);
+    if there != here {
+        let detail = format!(
+            "what goes into the shared memory of the CTA of rank {there} must signal an mbarrier there, not one of \
+             the CTA of rank {here}"
+        );
+        misuse(m, lane, gate, detail);
+        return false;
+    }
+    if m.cta.asynchronous.mbarrier(gate).is_none() {
+        no_mbarrier(m, lane, gate);
+        return false;
+    }
+    true
 }
 
 /// Bits of `imm` of a commit or a wait; the groups that may stay in flight lie above.
@@ -268,7 +363,7 @@ fn arrive_on(m: &mut Machine<'_>, i: &Inst) -> Flow {
     let first = m.active.trailing_zeros() as usize;
     for lane in m.active_lanes() {
         let (warp, pc, address) = (m.warp.index, m.warp.pc, addresses[lane]);
-        if m.cta.races.is_some() && !races::use_gate(m, 1 << lane, address, false) {
+        if m.cta.races.is_some() && !races::use_gate(m, 1 << lane, address, None) {
             return Flow::Fault;
         }
         let serial = m.cta.asynchronous.groups(warp, false).issued;
@@ -412,18 +507,30 @@ fn decode_bulk(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
     let (cluster, cta) = (op.take("shared::cluster"), op.take("shared::cta"));
     let grouped = op.take("bulk_group");
     let signals = op.take("mbarrier::complete_tx::bytes");
-    // A copy to global memory is one of the CTA's own; a copy from it may name the cluster's.
-    if !op.take("global") || cluster == cta || grouped == signals || grouped && cluster {
+    let multicast = op.take("multicast::cluster");
+    let global = op.take("global");
+    // Between shared memories the source is the CTA's own; a copy to global memory is from there as well.
+    let flags = match (global, cluster, cta) {
+        (true, true, false) if signals => 0,
+        (true, false, true) if signals || grouped => OWN_TARGET,
+        (false, true, true) if signals && !multicast => FROM_SHARED,
+        _ => return Err(op.unsupported()),
+    };
+    if grouped == signals || multicast && flags != 0 {
         return Err(op.unsupported());
     }
     push_address(op, 0, &mut list, signals)?;
-    push_address(op, 1, &mut list, grouped)?;
+    push_address(op, 1, &mut list, flags & FROM_SHARED != 0 || grouped)?;
     list.push(op.src(2, Ty::U32)?);
+    let mut next = 3 + signals as usize;
+    list.push(flags | if multicast { MULTICAST } else { 0 });
+    list.push(if multicast { op.src(next, Ty::B16)? } else { NONE });
+    next += multicast as usize;
     if signals {
         push_address(op, 3, &mut list, true)?;
     }
     if policy {
-        op.src(3 + signals as usize, Ty::B64)?;
+        op.src(next, Ty::B64)?;
     }
     op.imm = op.list(list);
     Ok(bulk_copy)

@@ -4,7 +4,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use super::lanes::{LANES, NOP, Pod, lane_loop, op1, ops};
 use super::resolve::{
-    Access, FLAG_ACQUIRE, FLAG_CTA, FLAG_NARROW, FLAG_ORDERED, FLAG_RELEASE, FLAGS, Resolved, StateSpace,
+    Access, FLAG_ACQUIRE, FLAG_CLUSTER, FLAG_CTA, FLAG_NARROW, FLAG_ORDERED, FLAG_RELEASE, FLAGS, Resolved, StateSpace,
     resolve,
 };
 use super::{A, D, Exec, Flow, Inst, Machine, NONE};
@@ -152,8 +152,7 @@ const ORDER: [(&str, u32); 6] = [
     ("acq_rel", FLAG_ACQUIRE | FLAG_RELEASE),
     ("mmio", 0),
 ];
-/// A cluster is one CTA.
-const SCOPES: [(&str, u32); 4] = [("cta", FLAG_CTA), ("cluster", FLAG_CTA), ("gpu", 0), ("sys", 0)];
+const SCOPES: [(&str, u32); 4] = [("cta", FLAG_CTA), ("cluster", FLAG_CLUSTER), ("gpu", 0), ("sys", 0)];
 
 /// Takes the state space.
 pub(crate) fn take_space(op: &mut Op<'_, '_>) -> StateSpace {
@@ -162,6 +161,7 @@ pub(crate) fn take_space(op: &mut Op<'_, '_>) -> StateSpace {
         ("const", StateSpace::Global),
         ("shared", StateSpace::Shared),
         ("shared::cta", StateSpace::Shared),
+        ("shared::cluster", StateSpace::SharedCluster),
         ("param", StateSpace::Param),
         ("param::entry", StateSpace::Param),
         ("param::func", StateSpace::Param),
@@ -223,10 +223,11 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
                 (true, _) => FenceKind::Other,
                 (_, true) => FenceKind::MbarrierInit,
                 _ if ["gpu", "gl", "sys"].into_iter().any(|scope| op.take(scope)) => FenceKind::Wide,
+                _ if op.has("cluster") => FenceKind::Cluster,
                 _ => FenceKind::Cta,
             };
             for modifier in
-                ["sc", "acq_rel", "acquire", "release", "cta", "cluster", "alias", "global", "shared::cta"]
+                ["sc", "acq_rel", "acquire", "release", "cta", "cluster", "alias", "global", "shared::cta", "shared::cluster"]
             {
                 op.take(modifier);
             }

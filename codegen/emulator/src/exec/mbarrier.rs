@@ -3,10 +3,11 @@
 //! A wait for a phase that is not complete fails at once, however long the instruction may wait: the
 //! warp makes room for others, and its loop tries again.
 
+use super::cluster::{self, Reach};
 use super::lanes::LANES;
 use super::load_store::{address_operand, take_hints, take_space};
 use super::resolve::{
-    Access, FLAG_ACQUIRE, FLAG_ORDERED, FLAG_RELEASE, FLAGS, StateSpace, range, shared_addresses,
+    Access, FLAG_ACQUIRE, FLAG_CTA, FLAG_ORDERED, FLAG_RELEASE, FLAGS, StateSpace, range, shared_addresses,
 };
 use super::{A, B, D, Exec, Flow, Inst, Machine, NONE, lanes_of};
 use crate::ast::Operand;
@@ -14,7 +15,7 @@ use crate::asynchronous::{Awaited, MAX_COUNT, MBARRIER_BYTES, Mbarrier};
 use crate::decode::Op;
 use crate::finding::{FindingKind, Space};
 use crate::module::ParseError;
-use crate::races;
+use crate::races::{self, Scope};
 use crate::types::{Ty, Width};
 use crate::warp::Stalled;
 
@@ -97,6 +98,24 @@ fn is_relaxed(i: &Inst) -> bool {
     i.slots[FLAGS] & (FLAG_ORDERED | FLAG_ACQUIRE | FLAG_RELEASE) == FLAG_ORDERED
 }
 
+/// The scope at which an arrival releases, if it does.
+fn releases(i: &Inst) -> Option<Scope> {
+    (!is_relaxed(i)).then(|| races::scope_of(i.slots[FLAGS]))
+}
+
+/// Whether lanes' mbarriers are in CTAs that are running: their own where the instruction, or what it does, demands
+/// it. A wait is of one's own only.
+fn reach(m: &mut Machine<'_>, i: &Inst, addresses: &[u64; LANES], waits: bool) -> bool {
+    if !m.cta.cluster.has_peers() {
+        return true;
+    }
+    let own = waits || i.slots[FLAGS] & 7 == StateSpace::Shared as u32;
+    m.active_lanes().all(|lane| {
+        let (address, bytes) = (addresses[lane], MBARRIER_BYTES);
+        cluster::reach(m, Reach { lane, address, bytes, access: Access::Atomic, own })
+    })
+}
+
 /// Whether the active lanes arrive at one mbarrier, of which none but the last may complete the phase.
 fn arrives_together(
     m: &mut Machine<'_>,
@@ -118,16 +137,19 @@ fn arrive(m: &mut Machine<'_>, i: &Inst) -> Flow {
     let operands = *m.warp.regs.lanes::<u32>(i.slots[B]);
     let mut states = [0u64; 32];
     let options = i.slots[OPTIONS];
+    if !reach(m, i, &addresses, false) {
+        return Flow::Fault;
+    }
     let together = m.cta.races.is_some() && arrives_together(m, &addresses, &operands, options);
     if together
-        && !races::use_gate(m, m.active, addresses[m.active.trailing_zeros() as usize], !is_relaxed(i))
+        && !races::use_gate(m, m.active, addresses[m.active.trailing_zeros() as usize], releases(i))
     {
         return Flow::Fault;
     }
     for lane in m.active_lanes() {
         let address = addresses[lane];
         let waited = m.warp.waited >> lane & 1 != 0;
-        if m.cta.races.is_some() && !together && !races::use_gate(m, 1 << lane, address, !is_relaxed(i)) {
+        if m.cta.races.is_some() && !together && !races::use_gate(m, 1 << lane, address, releases(i)) {
             return Flow::Fault;
         }
         let Some(mbarrier) = find(m, address) else { return no_mbarrier(m, lane, address) };
@@ -160,6 +182,9 @@ fn arrive(m: &mut Machine<'_>, i: &Inst) -> Flow {
 fn transact(m: &mut Machine<'_>, i: &Inst) -> Flow {
     let addresses = shared_addresses(m, i);
     let operands = *m.warp.regs.lanes::<u32>(i.slots[B]);
+    if !reach(m, i, &addresses, false) {
+        return Flow::Fault;
+    }
     for lane in m.active_lanes() {
         let (address, bytes) = (addresses[lane], operands[lane] as i64);
         let Some(mbarrier) = find(m, address) else { return no_mbarrier(m, lane, address) };
@@ -182,6 +207,9 @@ fn wait(m: &mut Machine<'_>, i: &Inst) -> Flow {
         0 => *m.warp.regs.lanes::<u64>(i.slots[B]),
         _ => m.warp.regs.lanes::<u32>(i.slots[B]).map(u64::from),
     };
+    if !reach(m, i, &addresses, true) {
+        return Flow::Fault;
+    }
     let mut complete = 0;
     let mut left = m.active;
     while left != 0 {
@@ -217,7 +245,7 @@ fn wait(m: &mut Machine<'_>, i: &Inst) -> Flow {
     }
     m.set_mask(i.slots[D], complete);
     if m.cta.races.is_some() && !is_relaxed(i) {
-        races::pass(m, complete, &addresses);
+        races::pass(m, complete, &addresses, races::scope_of(i.slots[FLAGS]));
     }
     if complete == m.active {
         return Flow::Next;
@@ -270,15 +298,17 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
         op.slots[A] = op.src(1, Ty::B64)?;
         return Ok(pending_count);
     }
-    let space = match op.take("shared::cluster") {
-        // The cluster is the CTA.
-        true => StateSpace::Shared,
-        false => take_space(op),
-    };
-    if !matches!(space, StateSpace::Shared | StateSpace::Generic) {
+    let space = take_space(op);
+    let remote = space == StateSpace::SharedCluster;
+    let may_be_remote =
+        matches!(operation, "arrive" | "arrive_drop" | "expect_tx" | "complete_tx");
+    if !matches!(space, StateSpace::Shared | StateSpace::Generic) && !(remote && may_be_remote) {
         return Err(op.unsupported());
     }
+    let scoped = ["cluster", "gpu", "sys"].into_iter().any(|scope| op.has(scope));
     let (flags, _) = take_hints(op);
+    // Without a scope it is the CTA's.
+    let flags = if scoped { flags } else { flags | FLAG_CTA };
     match operation {
         "init" => {
             op.slots[B] = op.src(1, Ty::U32)?;
@@ -293,6 +323,7 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
             let no_complete = op.take("noComplete");
             op.slots[D] = match op.operand(0)? {
                 Operand::Sink => NONE,
+                _ if remote => return Err(op.error("an arrival in another CTA's memory returns no state")),
                 _ => op.dst(0, Width::W64)?,
             };
             op.slots[B] = match op.operand_count() {

@@ -15,6 +15,7 @@ pub(crate) mod atomic;
 pub(crate) mod bits;
 #[cfg(target_arch = "x86_64")]
 mod bytes;
+pub(crate) mod cluster;
 pub(crate) mod collective;
 pub(crate) mod compare;
 pub(crate) mod control;
@@ -31,6 +32,7 @@ pub(crate) mod load_store;
 pub(crate) mod matrix;
 pub(crate) mod mbarrier;
 pub(crate) mod moves;
+pub(crate) mod remote;
 pub(crate) mod resolve;
 pub(crate) mod rounding;
 pub(crate) mod wmma;
@@ -106,6 +108,9 @@ pub(crate) struct Launch<'a> {
     pub(crate) params: &'a [u8],
     pub(crate) grid: [u32; 3],
     pub(crate) block: [u32; 3],
+    /// CTAs of a cluster along each axis, and whether anyone has asked for clusters.
+    pub(crate) cluster: [u32; 3],
+    pub(crate) explicit_cluster: bool,
     pub(crate) dynamic_shared: u32,
     pub(crate) checks: bool,
     /// Whether instructions are counted one by one.

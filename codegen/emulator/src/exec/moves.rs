@@ -103,10 +103,8 @@ fn clock(m: &mut Machine<'_>, i: &Inst) -> Flow {
 }
 
 pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
-    match op.opcode() {
-        "cvta" => return cvta(op),
-        "isspacep" => return is_space(op),
-        _ => {}
+    if op.opcode() == "cvta" {
+        return cvta(op);
     }
     let ty = op.take_ty()?;
     let (target, source) = (op.operand(0)?, op.operand(1)?);
@@ -174,7 +172,7 @@ fn packing(op: &mut Op<'_, '_>, ty: Ty, parts: &[Operand]) -> Result<Exec, Parse
 
 /// The spaces that have a window of their own in the generic space, and where; others' addresses are
 /// generic ones.
-const WINDOWS: [(&str, Option<u64>); 8] = [
+pub(crate) const WINDOWS: [(&str, Option<u64>); 8] = [
     ("shared", Some(SHARED_WINDOW)),
     ("shared::cta", Some(SHARED_WINDOW)),
     ("shared::cluster", Some(SHARED_WINDOW)),
@@ -186,7 +184,7 @@ const WINDOWS: [(&str, Option<u64>); 8] = [
 ];
 
 /// `imm`: the window to look for; 0 for none of them.
-fn in_window(m: &mut Machine<'_>, i: &Inst) -> Flow {
+pub(crate) fn in_window(m: &mut Machine<'_>, i: &Inst) -> Flow {
     let addresses = m.warp.regs.lanes::<u64>(i.slots[A]);
     let within = |address: u64, window: u64| address.wrapping_sub(window) < WINDOW_BYTES;
     let mut mask = 0;
@@ -200,15 +198,6 @@ fn in_window(m: &mut Machine<'_>, i: &Inst) -> Flow {
     }
     m.set_mask(i.slots[D], mask);
     Flow::Next
-}
-
-fn is_space(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
-    let found = op.take_any(&WINDOWS[..5]);
-    let Some(window) = found else { return Err(op.unsupported()) };
-    op.imm = window.unwrap_or(0);
-    op.slots[D] = op.dst(0, Width::Predicate)?;
-    op.slots[A] = op.src(1, Ty::U64)?;
-    Ok(in_window)
 }
 
 fn cvta(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {

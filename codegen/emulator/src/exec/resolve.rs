@@ -3,6 +3,7 @@
 //! Bounds and alignment are always checked; whether bytes were written before they are read is
 //! checked unless the launch turned checks off.
 
+use super::cluster::{self, Reach};
 use super::lanes::{LANES, Pod};
 use super::{A, Fault, Flow, Inst, Machine, lanes_of};
 use crate::asynchronous::Holder;
@@ -10,7 +11,7 @@ use crate::finding::{FindingKind, Neighbour, Space};
 use crate::programmatic::{Touch, touch, touch_lanes};
 use crate::races;
 
-/// Where a CTA's shared memory lies in the generic address space.
+/// Where the shared memory of a cluster's CTAs lies in the generic address space.
 pub(crate) const SHARED_WINDOW: u64 = 0x1_0000_0000;
 /// Bytes of that window.
 pub(crate) const WINDOW_BYTES: u64 = 1 << 24;
@@ -31,6 +32,8 @@ pub(crate) enum StateSpace {
     ParamDirect = 3,
     Generic = 4,
     Local = 5,
+    /// Any CTA's of the cluster, where `Shared` is the thread's own.
+    SharedCluster = 6,
 }
 
 /// The address register has 32 bits.
@@ -41,6 +44,8 @@ pub(crate) const FLAG_ORDERED: u32 = 16;
 pub(crate) const FLAG_ACQUIRE: u32 = 32;
 pub(crate) const FLAG_RELEASE: u32 = 64;
 pub(crate) const FLAG_CTA: u32 = 128;
+/// … or only for threads of the cluster.
+pub(crate) const FLAG_CLUSTER: u32 = 256;
 /// Position of the flags in `Inst::slots`.
 pub(crate) const FLAGS: usize = 6;
 
@@ -104,6 +109,9 @@ pub(crate) fn resolve(m: &mut Machine<'_>, i: &Inst, bytes: u64, access: Access)
         // The loader checked the offset against the parameter block, and the launch its size.
         return Resolved::Same(m.launch.params.as_ptr().wrapping_add(i.imm as usize).cast_mut());
     }
+    if m.cta.cluster.has_peers() && !cluster::reach_lanes(m, i, bytes, access) {
+        return Resolved::Fault;
+    }
     let resolver = m.launch.resolver;
     // SAFETY: the launch took the resolver that this CPU can run.
     let resolved = unsafe { resolver(m, i, bytes, access) };
@@ -124,7 +132,7 @@ pub(crate) fn located_first(m: &Machine<'_>, i: &Inst) -> Option<(Space, u64)> {
     };
     let (space, address) = match i.slots[FLAGS] & 7 {
         0 => (Space::Global, address),
-        1 => (Space::Shared, address),
+        1 | 6 => (Space::Shared, address),
         4 => classify(address),
         _ => return None,
     };
@@ -136,7 +144,7 @@ pub(crate) fn located(m: &Machine<'_>, i: &Inst) -> Option<(Space, [u64; LANES])
     let mut addresses = addresses(m, i);
     let space = match i.slots[FLAGS] & 7 {
         0 => Some(Space::Global),
-        1 => Some(Space::Shared),
+        1 | 6 => Some(Space::Shared),
         4 => generic(m, &mut addresses),
         _ => None,
     };
@@ -205,7 +213,7 @@ fn resolve_lanes(m: &mut Machine<'_>, i: &Inst, bytes: u64, access: Access) -> R
     let mut addresses = addresses(m, i);
     let space = match i.slots[FLAGS] & 7 {
         0 => Space::Global,
-        1 => Space::Shared,
+        1 | 6 => Space::Shared,
         // A function that takes the address of its parameter finds that among the local variables.
         2 if addresses[m.active.trailing_zeros() as usize % LANES] >= WINDOW_BYTES => Space::Param,
         2 | 5 => return each(m, &addresses, bytes, (Some(Space::Local), access)),
@@ -246,7 +254,7 @@ fn resolve_together(m: &mut Machine<'_>, i: &Inst, bytes: u64, access: Access) -
     }
     let (space, start) = match i.slots[FLAGS] & 7 {
         0 => (Space::Global, start),
-        1 => (Space::Shared, start),
+        1 | 6 => (Space::Shared, start),
         2 => (Space::Param, start),
         5 => (Space::Local, start),
         _ => classify(start),
@@ -449,8 +457,40 @@ fn checked(m: &mut Machine<'_>, space: Space, address: u64, bytes: u64, access: 
     }
 }
 
-/// One lane's access to a range of any length that starts at a multiple of `alignment`.
+/// One lane's access to a range of any length that starts at a multiple of `alignment`; of shared memory, its own
+/// CTA's.
 pub(crate) fn range(
+    m: &mut Machine<'_>,
+    lane: usize,
+    what: (Space, Access),
+    range: (u64, u64),
+    alignment: u64,
+) -> Option<*mut u8> {
+    let (address, bytes) = range;
+    let reach = Reach { lane, address, bytes, access: what.1, own: true };
+    if what.0 == Space::Shared && m.cta.cluster.has_peers() && !cluster::reach(m, reach) {
+        return None;
+    }
+    resolve_range(m, lane, what, range, alignment)
+}
+
+/// [`range`], of any CTA's shared memory in the cluster.
+pub(crate) fn cluster_range(
+    m: &mut Machine<'_>,
+    lane: usize,
+    what: (Space, Access),
+    range: (u64, u64),
+    alignment: u64,
+) -> Option<*mut u8> {
+    let (address, bytes) = range;
+    let reach = Reach { lane, address, bytes, access: what.1, own: false };
+    if what.0 == Space::Shared && m.cta.cluster.has_peers() && !cluster::reach(m, reach) {
+        return None;
+    }
+    resolve_range(m, lane, what, range, alignment)
+}
+
+fn resolve_range(
     m: &mut Machine<'_>,
     lane: usize,
     what: (Space, Access),
@@ -523,6 +563,16 @@ struct Refused {
     alignment: u64,
 }
 
+/// What an access does, in a sentence that goes on with a space.
+pub(crate) fn verb(access: Access) -> &'static str {
+    match access {
+        Access::Load => "load from",
+        Access::Store => "store to",
+        Access::Atomic => "atomic operation on",
+        Access::Prefetch => "prefetch from",
+    }
+}
+
 /// Sets the fault of a refused access. `kind` is `OutOfBounds` for any reason but alignment.
 #[cold]
 fn explain(m: &mut Machine<'_>, kind: FindingKind, refused: Refused, what: (Space, Access)) -> Flow {
@@ -563,12 +613,7 @@ fn explain(m: &mut Machine<'_>, kind: FindingKind, refused: Refused, what: (Spac
         (FindingKind::OutOfBounds, None) if inside && space != Space::Param => FindingKind::Uninitialised,
         (kind, _) => kind,
     };
-    let verb = match verb {
-        Access::Load => "load from",
-        Access::Store => "store to",
-        Access::Atomic => "atomic operation on",
-        Access::Prefetch => "prefetch from",
-    };
+    let verb = self::verb(verb);
     let place = match space {
         Space::Global => "global",
         Space::Shared => "shared",

@@ -7,7 +7,7 @@
 use super::lanes::LANES;
 use super::load_store::{address_operand, take_space};
 use super::matrix::{vector, whole_warp};
-use super::resolve::{Access, FLAGS, StateSpace, addresses, classify, range};
+use super::resolve::{Access, FLAGS, StateSpace, addresses, classify, cluster_range};
 use super::rounding::{Bf16, F16, Format, canonical};
 use super::{Exec, Flow, Inst, Machine};
 use crate::ast::Operand;
@@ -158,7 +158,7 @@ fn transfer(m: &mut Machine<'_>, i: &Inst) -> Flow {
     for line in 0..lines {
         let at = start.wrapping_add(line as u64 * stride as u64 * element as u64);
         let bytes = (length * element) as u64;
-        let Some(pointer) = range(m, line % LANES, (space, access), (at, bytes), element as u64) else {
+        let Some(pointer) = cluster_range(m, line % LANES, (space, access), (at, bytes), element as u64) else {
             return Flow::Fault;
         };
         for position in 0..length {

@@ -365,7 +365,16 @@ impl<'a> Parser<'a> {
             match self.peek() {
                 Token::Dot("reqntid") => function.reqntid = Some(self.dimensions()?),
                 Token::Dot("maxntid") => function.maxntid = Some(self.dimensions()?),
-                Token::Dot("minnctapersm" | "maxnctapersm" | "maxnreg" | "noreturn" | "maxclusterrank") => {
+                Token::Dot("reqnctapercluster") => function.clusters.required = Some(self.dimensions()?),
+                Token::Dot("explicitcluster") => {
+                    self.at += 1;
+                    function.clusters.explicit = true;
+                }
+                Token::Dot("maxclusterrank") => {
+                    self.at += 1;
+                    function.clusters.most = Some(self.int_u32("a number of CTAs")?);
+                }
+                Token::Dot("minnctapersm" | "maxnctapersm" | "maxnreg" | "noreturn") => {
                     self.at += 1;
                     if let Token::Int(_) = self.peek() {
                         self.at += 1;

@@ -70,6 +70,9 @@ pub(crate) fn observe(m: &mut Machine<'_>, inst: &Inst) {
             let copies = crate::exec::copy::bulk_copies(m, inst);
             for lane in lanes_of(m.active) {
                 let bytes = u64::from(copies.sizes[lane]);
+                if copies.into_shared && copies.from_shared {
+                    continue;
+                }
                 let global = if copies.into_shared { copies.sources[lane] } else { copies.targets[lane] };
                 count_global(&mut seen, sectors_of_range(global, bytes));
                 match copies.into_shared {

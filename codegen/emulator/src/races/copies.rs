@@ -3,7 +3,7 @@
 //! A copy that signals an mbarrier is the deed of that mbarrier's phase: who has found the phase complete, or was told
 //! by one who has, comes after it. A copy in a group is the deed of the thread that waited for the group.
 
-use super::mark::{ENGINE, GRANULE, Mark};
+use super::mark::{ENGINE, GRANULE, Mark, STRONG};
 use super::pieces::{By, LINE, Piece, Spread};
 use super::shadow::{Conflict, Found, Known};
 use super::{LINES, PAGE, Races, Who, report};
@@ -56,14 +56,17 @@ fn overlap((a, size): (u64, u64), (b, other): (u64, u64)) -> bool {
     a < b + other && b < a + size
 }
 
-/// A bulk copy about to be issued by a lane.
+/// A bulk copy, or an asynchronous store, about to be issued by a lane.
 #[derive(Clone, Copy)]
 pub(crate) struct Bulk {
-    pub(crate) shared: u64,
-    pub(crate) global: u64,
+    /// Where from; none for a store.
+    pub(crate) source: Option<(Space, u64)>,
+    pub(crate) target: (Space, u64),
     pub(crate) bytes: u64,
     /// Its mbarrier, if it goes into shared memory.
     pub(crate) gate: Option<u64>,
+    /// Whether it is atomic, for all threads of the cluster.
+    pub(crate) atomic: bool,
 }
 
 /// Why a copy must not be issued.
@@ -124,17 +127,23 @@ impl Races {
 
     /// Checks what a bulk copy will read and write.
     fn check_bulk(&self, warp: usize, lane: u32, pc: u32, bulk: Bulk) -> Result<(), Refusal> {
-        let Bulk { shared, global, bytes, gate } = bulk;
-        if let Some(address) = gate
+        let Bulk { source, target, bytes, gate, atomic } = bulk;
+        // What reads memory is the engine of bulk copies; a store's value comes from a register.
+        if source.is_some()
+            && let Some(address) = gate
             && let Some(gate) = self.sync.gates.iter().find(|gate| gate.live && gate.address == address)
             && !gate.fenced
         {
             return Err(Refusal::UnfencedGate(address));
         }
         let fenced = &self.sync.knowledge(warp, lane).fenced;
-        let actors = self.sync.actors(warp, 1 << lane, pc, 0);
-        let both = [(Space::Shared, shared, gate.is_some()), (Space::Global, global, gate.is_none())];
-        for (space, start, writes) in both {
+        let actors = self.sync.actors(warp, 1 << lane, pc, if atomic { STRONG } else { 0 });
+        // Shared memory first.
+        let parts = match (target.0, source) {
+            (Space::Shared, _) => [Some((target, true)), source.map(|from| (from, false))],
+            _ => [source.map(|from| (from, false)), Some((target, true))],
+        };
+        for ((space, start), writes) in parts.into_iter().flatten() {
             let shadow = if space == Space::Shared { &self.shared } else { &self.global };
             let end = start + bytes;
             let mut known = Known::default();
@@ -158,17 +167,21 @@ impl Races {
                     {
                         return Err(Refusal::Race(space, conflict, at));
                     }
-                    if let Some((mark, granule)) = shadow.unfenced(index, bytes, fenced) {
+                    if source.is_some()
+                        && let Some((mark, granule)) = shadow.unfenced(index, bytes, fenced)
+                    {
                         return Err(Refusal::Unfenced(space, mark, line * LINE + granule * GRANULE));
                     }
                 }
             }
         }
-        let access = if gate.is_some() { Access::Load } else { Access::Store };
-        match self.conflicting_copy(warp, lane, access, (global, bytes)) {
-            Some(conflict) => Err(Refusal::Race(Space::Global, conflict, global)),
-            None => Ok(()),
+        let globals = [(target, Access::Store)].into_iter().chain(source.map(|from| (from, Access::Load)));
+        for ((_, start), access) in globals.filter(|((space, _), _)| *space == Space::Global) {
+            if let Some(conflict) = self.conflicting_copy(warp, lane, access, (start, bytes)) {
+                return Err(Refusal::Race(Space::Global, conflict, start));
+            }
         }
+        Ok(())
     }
 
     /// Marks a range of shared memory as written by the engine.
@@ -203,7 +216,7 @@ impl Races {
 }
 
 /// The lines of a range, each with the bytes of it that are inside.
-fn lines(start: u64, bytes: u64) -> impl Iterator<Item = (u64, u32)> {
+pub(super) fn lines(start: u64, bytes: u64) -> impl Iterator<Item = (u64, u32)> {
     let end = start + bytes;
     (start / LINE..end.div_ceil(LINE)).map(move |line| {
         let (from, to) = (start.max(line * LINE), end.min((line + 1) * LINE));
@@ -227,18 +240,16 @@ pub(crate) fn issue_bulk(m: &mut Machine<'_>, lane: usize, bulk: Bulk) -> bool {
     let Some(mut races) = m.cta.races.take() else { return true };
     let (warp, pc) = (m.warp.index, m.warp.pc as u32);
     let outcome = races.check_bulk(warp, lane as u32, pc, bulk);
-    let Bulk { shared, global, bytes, gate } = bulk;
+    let bytes = bulk.bytes;
     let by = Mark { time: races.sync.now(warp), who: (warp * LANES + lane) as u32, pc };
-    match gate {
-        Some(_) => races.copies.sources.push(Source {
-            from: global,
-            bytes,
-            by,
-            lanes: 1 << lane,
-            shared,
-            done: None,
-        }),
-        None => races.copies.targets.push(Target { to: global, bytes, by, shared }),
+    match (bulk.source, bulk.target) {
+        (Some((Space::Global, from)), (_, shared)) => {
+            races.copies.sources.push(Source { from, bytes, by, lanes: 1 << lane, shared, done: None });
+        }
+        (Some((_, shared)), (Space::Global, to)) => {
+            races.copies.targets.push(Target { to, bytes, by, shared });
+        }
+        _ => {}
     }
     m.cta.races = Some(races);
     match outcome {
@@ -304,11 +315,17 @@ pub(crate) fn complete(m: &mut Machine<'_>, gate: Option<u64>) {
         let ours = |source: &&mut Source| {
             source.done.is_none() && overlap((copy.shared, 1), (source.shared, source.bytes.max(1)))
         };
-        if let Some(source) = races.copies.sources.iter_mut().rev().find(ours).filter(|_| copy.into_shared) {
+        if let Some(source) = races.copies.sources.iter_mut().rev().find(ours).filter(|_| copy.from_global()) {
             source.done = Some(done);
         }
+        if let Some(from) = copy.from_shared {
+            races.note_copied(from, copy.bytes as u64, done);
+        }
         match done.is_engine() {
-            true => races.note_written(copy.shared, copy.bytes as u64, done),
+            true => {
+                let strong = if copy.is_atomic() { STRONG } else { 0 };
+                races.note_written(copy.shared, copy.bytes as u64, Mark { who: done.who | strong, ..done });
+            }
             false => races.note_grouped(copy),
         }
     }

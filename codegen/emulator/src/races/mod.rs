@@ -8,6 +8,7 @@
 //! turns: accesses that a barrier orders are clean, others are found though they came one after the other.
 
 mod clock;
+mod cluster;
 mod copies;
 mod grid;
 mod mark;
@@ -25,25 +26,27 @@ use std::sync::MutexGuard;
 use crate::cta::CtaState;
 use crate::exec::lanes::LANES;
 use crate::exec::resolve::{
-    Access, FLAG_ACQUIRE, FLAG_CTA, FLAG_ORDERED, FLAG_RELEASE, FLAGS, Resolved, located, located_first,
+    Access, FLAG_ACQUIRE, FLAG_CLUSTER, FLAG_CTA, FLAG_ORDERED, FLAG_RELEASE, FLAGS, Resolved, located, located_first,
 };
 use crate::exec::{Fault, Inst, Launch, Machine, lanes_of};
 use crate::finding::Space;
 use clock::{Knowledge, Time};
+pub(crate) use cluster::{arrive_in_cluster, complete_cluster, pass_cluster, reaches};
 pub(crate) use copies::{Bulk, complete, issue_bulk, issue_grouped};
 pub(crate) use grid::Grid;
 use grid::Locations;
-use mark::{GRANULE, Mark, STRONG, WIDE};
+use mark::{GRANULE, LOCAL, Mark, RANK, STRONG, WIDE};
 use pages::{ByNumber, PAGE};
 use pieces::{LINE, Pieces};
 pub(crate) use report::collision;
 use shadow::{Found, Known, Shadow};
+pub(crate) use sync::Scope;
 use sync::{Ordering, Sync};
 
 /// Lines of a page.
 const LINES: u64 = PAGE / LINE;
 
-/// What one CTA's threads have accessed, and what orders them.
+/// What the threads of one cluster's CTAs (of one CTA, most often) have accessed, and what orders them.
 pub(crate) struct Races {
     sync: Sync,
     shared: Shadow,
@@ -58,11 +61,16 @@ pub(crate) struct Races {
     pieces: Pieces,
     apart: bool,
     copies: copies::Copies,
-    /// What was released at addresses of shared memory, or of global memory within the CTA.
-    locations: HashMap<(Space, u64), Knowledge>,
+    /// What was released at addresses of shared memory, or of global memory within the cluster, and for whom: the
+    /// CTA of a rank, or [`ALL_RANKS`].
+    locations: HashMap<(Space, u64, usize), Knowledge>,
+    uses: cluster::Uses,
     /// Strong writes of other CTAs that a thread has seen at an address of global memory.
     seen: Vec<Seen>,
 }
+
+/// In [`Races::locations`]: all CTAs of the cluster.
+const ALL_RANKS: usize = usize::MAX;
 
 /// What a thread has seen written to a location, by whom and when.
 struct Seen {
@@ -85,12 +93,13 @@ impl Races {
             apart: false,
             copies: copies::Copies::default(),
             locations: HashMap::new(),
+            uses: cluster::Uses::default(),
             seen: Vec::new(),
         }
     }
 
-    /// Begins a CTA of so many warps.
-    pub(crate) fn start(&mut self, cta: u64, warps: usize, shared_bytes: u64) {
+    /// Begins a cluster of so many CTAs of so many warps; the bytes are all CTAs'.
+    pub(crate) fn start(&mut self, cta: u64, warps: [usize; 2], shared_bytes: u64) {
         /// Pages beyond these are given back when a CTA ends.
         const KEPT_PAGES: usize = 256;
         if self.sync.is_worn() || self.pages.len() > KEPT_PAGES {
@@ -104,6 +113,7 @@ impl Races {
         self.global.reset(base);
         self.copies.clear();
         self.locations.clear();
+        self.uses.clear();
         self.seen.clear();
     }
 
@@ -258,13 +268,29 @@ fn ordering_of(flags: u32, access: Access) -> Option<Ordering> {
     strong.then_some(Ordering {
         acquires: flags & FLAG_ACQUIRE != 0 && access != Access::Store,
         releases: flags & FLAG_RELEASE != 0 && access != Access::Load,
-        wide: flags & FLAG_CTA == 0,
+        scope: scope_of(flags),
     })
 }
 
-/// The flags in the marks of a strong access.
-fn flags_of(how: Ordering) -> u32 {
-    STRONG | if how.wide { WIDE } else { 0 }
+/// The scope in an instruction's flags.
+pub(crate) fn scope_of(flags: u32) -> Scope {
+    match flags & (FLAG_CTA | FLAG_CLUSTER) {
+        0 => Scope::Wide,
+        FLAG_CLUSTER => Scope::Cluster,
+        _ => Scope::Cta,
+    }
+}
+
+impl Races {
+    /// The flags in the marks of a strong access by a warp.
+    fn flags_of(&self, how: Ordering, warp: usize) -> u32 {
+        let wide = if how.scope == Scope::Wide { WIDE } else { 0 };
+        if !self.sync.has_peers() {
+            return STRONG | wide;
+        }
+        let all = if how.scope >= Scope::Cluster { STRONG } else { 0 };
+        all | wide | LOCAL | (self.sync.rank(warp) as u32) << RANK
+    }
 }
 
 /// Checks and remembers an access of the active lanes, which has been resolved; false if it races.
@@ -272,7 +298,7 @@ fn flags_of(how: Ordering) -> u32 {
 pub(crate) fn access(m: &mut Machine<'_>, i: &Inst, access: Access, bytes: u64, resolved: &Resolved) -> bool {
     let Some(mut races) = m.cta.races.take() else { return true };
     races.apart = false;
-    let flags = ordering_of(i.slots[FLAGS], access).map_or(0, flags_of);
+    let flags = ordering_of(i.slots[FLAGS], access).map_or(0, |how| races.flags_of(how, m.warp.index));
     let who = Who { warp: m.warp.index, lanes: m.active, pc: m.warp.pc as u32, flags };
     let addresses;
     let at = match resolved {
@@ -313,21 +339,15 @@ pub(crate) fn publish<'a>(m: &mut Machine<'a>, i: &Inst, access: Access) -> Turn
         for lane in lanes_of(m.active) {
             let (address, cta, warp) = (addresses[lane], races.sync.cta, m.warp.index);
             if let Some(turn) = &mut turn
-                && how.wide
+                && how.scope == Scope::Wide
             {
                 turn.write(address, (cta, (warp * LANES + lane) as u32), races.sync.now(warp));
             }
-            let [here, beyond] = races.sync.released_by(warp, lane as u32, how);
+            let [here, around, beyond] = races.sync.released_by(warp, lane as u32, how);
             if let (Some(turn), Some(released)) = (&mut turn, beyond) {
                 turn.release(address, &released.by_cta(cta));
             }
-            // A store ends what was released there before.
-            if access == Access::Store {
-                races.locations.remove(&(space, address));
-            }
-            if let Some(released) = here {
-                races.locations.entry((space, address)).or_default().join(&released);
-            }
+            races.release(warp, (space, address), access, [here, around]);
         }
     }
     m.cta.races = Some(races);
@@ -343,14 +363,18 @@ pub(crate) fn observe(m: &mut Machine<'_>, i: &Inst, access: Access, turn: Turn<
     if access != Access::Store {
         for lane in lanes_of(m.active) {
             let (address, warp) = (addresses[lane], m.warp.index);
-            if let Some(here) = races.locations.get(&(space, address)).cloned() {
-                races.sync.observe((warp, lane as u32), how.acquires, false, &here);
+            for (ranks, scope) in [(races.sync.rank(warp), Scope::Cta), (ALL_RANKS, Scope::Cluster)] {
+                if scope <= how.scope
+                    && let Some(here) = races.locations.get(&(space, address, ranks)).cloned()
+                {
+                    races.sync.observe((warp, lane as u32), how.acquires, scope, &here);
+                }
             }
-            let Some(turn) = turn.as_ref().filter(|_| how.wide) else { continue };
+            let Some(turn) = turn.as_ref().filter(|_| how.scope == Scope::Wide) else { continue };
             let Some(location) = turn.at(address) else { continue };
             if !location.released.is_empty() {
                 let released = races.sync.knowledge_of(&location.released);
-                races.sync.observe((warp, lane as u32), how.acquires, true, &released);
+                races.sync.observe((warp, lane as u32), how.acquires, Scope::Wide, &released);
             }
             let by = Mark { time: races.sync.now(warp), who: (warp * LANES + lane) as u32, pc: 0 };
             races.see(Seen { address, by, writes: location.writes.clone() });
@@ -360,6 +384,30 @@ pub(crate) fn observe(m: &mut Machine<'_>, i: &Inst, access: Access, turn: Turn<
 }
 
 impl Races {
+    /// A strong write has released something at a location, to its CTA and to its cluster.
+    fn release(
+        &mut self,
+        warp: usize,
+        (space, address): (Space, u64),
+        access: Access,
+        [here, around]: [Option<Knowledge>; 2],
+    ) {
+        let peers = self.sync.has_peers();
+        // A store ends what was released there before.
+        if access == Access::Store {
+            self.locations.remove(&(space, address, self.sync.rank(warp)));
+            if peers {
+                self.locations.retain(|&(other, at, _), _| (other, at) != (space, address));
+            }
+        }
+        if let Some(released) = here {
+            self.locations.entry((space, address, self.sync.rank(warp))).or_default().join(&released);
+        }
+        if let Some(released) = around.filter(|_| peers) {
+            self.locations.entry((space, address, ALL_RANKS)).or_default().join(&released);
+        }
+    }
+
     /// Remembers what a thread has seen at an address.
     fn see(&mut self, seen: Seen) {
         let same = |old: &&Seen| old.address == seen.address && old.by.who == seen.by.who;
@@ -383,6 +431,8 @@ pub(crate) enum FenceKind {
     MbarrierInit = 3,
     /// Of something that is not modelled.
     Other = 4,
+    /// A fence of the cluster's scope.
+    Cluster = 5,
 }
 
 impl FenceKind {
@@ -392,6 +442,7 @@ impl FenceKind {
             1 => FenceKind::Wide,
             2 => FenceKind::Engine,
             3 => FenceKind::MbarrierInit,
+            5 => FenceKind::Cluster,
             _ => FenceKind::Other,
         }
     }
@@ -402,8 +453,9 @@ pub(crate) fn fence(m: &mut Machine<'_>, code: u64) {
     let (warp, lanes) = (m.warp.index, m.active);
     let Some(races) = m.cta.races.as_deref_mut() else { return };
     match FenceKind::of(code) {
-        FenceKind::Cta => races.sync.fence(warp, lanes, false),
-        FenceKind::Wide => races.sync.fence(warp, lanes, true),
+        FenceKind::Cta => races.sync.fence(warp, lanes, Scope::Cta),
+        FenceKind::Cluster => races.sync.fence(warp, lanes, Scope::Cluster),
+        FenceKind::Wide => races.sync.fence(warp, lanes, Scope::Wide),
         FenceKind::Engine => races.sync.fence_engine(warp, lanes),
         FenceKind::MbarrierInit => races.sync.fence_inits(warp, lanes),
         FenceKind::Other => {}
@@ -443,23 +495,26 @@ pub(crate) fn close_gate(m: &mut Machine<'_>, address: u64) {
     }
 }
 
-/// Lanes are about to use an mbarrier; false if nothing orders that with its initialisation.
-pub(crate) fn use_gate(m: &mut Machine<'_>, lanes: u32, address: u64, arrives: bool) -> bool {
+/// Lanes are about to use an mbarrier, perhaps to arrive there, releasing at a scope; false if nothing orders that
+/// with its initialisation.
+pub(crate) fn use_gate(m: &mut Machine<'_>, lanes: u32, address: u64, releases: Option<Scope>) -> bool {
     let warp = m.warp.index;
     let Some(races) = m.cta.races.as_deref_mut() else { return true };
-    let Some(&mut sync::Gate { by, .. }) = races.sync.gate(address) else { return true };
+    let Some(&mut sync::Gate { by, slot, .. }) = races.sync.gate(address) else { return true };
     let own = if by.0 == warp { 1 << by.1 } else { 0 };
     let others = lanes & !own;
     let actors = races.sync.actors(warp, others, 0, 0);
-    if !actors.all(|clock| clock.knows(by.0, 1 << by.1, by.2)) {
+    if !actors.all(|clock| clock.knows(by.0, 1 << by.1, by.2))
+        && !races.sync.is_announced(warp, &races.sync.gates[slot])
+    {
         let knows =
             |lane: usize| actors.clock(lane as u32).is_some_and(|clock| clock.knows(by.0, 1 << by.1, by.2));
         let lane = lanes_of(others).find(|&lane| !knows(lane)).unwrap_or_default();
         report::unordered_init(m, lane, address, by);
         return false;
     }
-    if arrives {
-        races.sync.arrive_at(warp, lanes, address);
+    if let Some(scope) = releases {
+        races.sync.arrive_at(warp, lanes, address, scope);
     }
     true
 }
@@ -472,7 +527,7 @@ pub(crate) fn waits(m: &mut Machine<'_>, lanes: u32, address: u64) -> bool {
     if let Some(phase) = m.cta.asynchronous.mbarrier(address).map(|mbarrier| mbarrier.phase) {
         settle(m, address, phase);
     }
-    use_gate(m, lanes, address, false)
+    use_gate(m, lanes, address, None)
 }
 
 /// An mbarrier may have gone on to phase `phase`.
@@ -482,8 +537,8 @@ pub(crate) fn settle(m: &mut Machine<'_>, address: u64, phase: u64) {
     }
 }
 
-/// Lanes have found a phase complete.
-pub(crate) fn pass(m: &mut Machine<'_>, lanes: u32, addresses: &[u64; LANES]) {
+/// Lanes have found a phase complete, acquiring at a scope.
+pub(crate) fn pass(m: &mut Machine<'_>, lanes: u32, addresses: &[u64; LANES], scope: Scope) {
     let warp = m.warp.index;
     let Some(races) = m.cta.races.as_deref_mut() else { return };
     let mut left = lanes;
@@ -491,7 +546,7 @@ pub(crate) fn pass(m: &mut Machine<'_>, lanes: u32, addresses: &[u64; LANES]) {
         let address = addresses[left.trailing_zeros() as usize];
         let same =
             lanes_of(left).filter(|&lane| addresses[lane] == address).fold(0, |all, lane| all | 1 << lane);
-        races.sync.pass(warp, same, address);
+        races.sync.pass(warp, same, address, scope);
         left &= !same;
     }
 }
@@ -501,10 +556,13 @@ pub(crate) fn are_apart(m: &Machine<'_>) -> bool {
     m.cta.races.as_ref().is_none_or(|races| races.apart)
 }
 
-/// The CTA has ended: compares it with the others. The warp comes with its fault.
+/// The cluster has ended: compares it with the others. The warp comes with its fault.
 pub(crate) fn finish(launch: &Launch<'_>, cta: &mut CtaState) -> Option<(usize, Box<Fault>)> {
     let grid = launch.races.as_ref()?;
     let mut races = cta.races.take()?;
+    if let Some((warp, fault)) = cluster::after_exit(launch, cta, &races) {
+        return Some((warp, Box::new(fault)));
+    }
     let clash = grid.finish(&mut races);
     cta.races = Some(races);
     let (warp, fault) = report::clash(launch, cta, &clash?);

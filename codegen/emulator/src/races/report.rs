@@ -1,5 +1,6 @@
 //! Findings about two accesses.
 
+use super::cluster::Use;
 use super::copies::{Bulk, Refusal};
 use super::grid::Clash;
 use super::shadow::Conflict;
@@ -21,20 +22,24 @@ fn place(space: Space) -> &'static str {
     if space == Space::Shared { "shared" } else { "global" }
 }
 
-fn other(launch: &Launch<'_>, cta: [u32; 3], thread: Option<usize>, pc: u32, writes: bool) -> OtherAccess {
+/// An access by the thread of a number in the cluster at a position in the grid, or by a copy of its CTA.
+fn other(
+    launch: &Launch<'_>,
+    (cluster, thread): (u64, usize),
+    copy: bool,
+    pc: u32,
+    writes: bool,
+) -> OtherAccess {
     let kernel = launch.kernel;
     let place = kernel.place(pc as usize);
-    let [x, y, _] = launch.block;
+    let (cta, thread) = launch.thread_at(cluster, thread);
     OtherAccess {
         writes,
         source: kernel.source_line(place),
         ptx_line: place.line,
         ptx_text: kernel.line_text(place.line),
         cta,
-        thread: thread.map(|thread| {
-            let thread = thread as u32;
-            [thread % x, thread / x % y, thread / x / y]
-        }),
+        thread: (!copy).then_some(thread),
     }
 }
 
@@ -45,7 +50,7 @@ fn nearest(launch: &Launch<'_>, cta: &CtaState, space: Space, address: u64, byte
     }
 }
 
-/// Two accesses of one CTA.
+/// Two accesses of one cluster.
 #[cold]
 pub(super) fn race(
     m: &mut Machine<'_>,
@@ -59,9 +64,10 @@ pub(super) fn race(
         false => "nothing orders the two",
     };
     let detail = format!("{bytes}-byte {} {} memory around {address:#x}: {why}", verb(access), place(space));
-    let thread = (!mark.is_engine()).then(|| mark.number());
+    // Of a copy the number is its mbarrier's.
+    let thread = if mark.is_engine() { m.warp.index * LANES } else { mark.number() };
     fault(m, FindingKind::Race, lane, detail, (space, address));
-    finish(m, other(m.launch, m.cta.at, thread, mark.pc, conflict.writes));
+    finish(m, other(m.launch, (m.cta.index, thread), mark.is_engine(), mark.pc, conflict.writes));
 }
 
 fn fault(m: &mut Machine<'_>, kind: FindingKind, lane: u32, detail: String, (space, address): (Space, u64)) {
@@ -85,7 +91,8 @@ pub(super) fn unordered_init(m: &mut Machine<'_>, lane: usize, address: u64, by:
     let detail =
         format!("the mbarrier at shared {place} is used, and nothing orders that with its initialisation");
     fault(m, FindingKind::Race, lane as u32, detail, (Space::Shared, address));
-    finish(m, other(m.launch, m.cta.at, Some(by.0 * LANES + by.1 as usize), by.3, true));
+    let thread = by.0 * LANES + by.1 as usize;
+    finish(m, other(m.launch, (m.cta.index, thread), false, by.3, true));
 }
 
 /// A bulk copy that must not be issued.
@@ -93,8 +100,9 @@ pub(super) fn unordered_init(m: &mut Machine<'_>, lane: usize, address: u64, by:
 pub(super) fn refused(m: &mut Machine<'_>, lane: u32, refusal: Refusal, bulk: Bulk) {
     match refusal {
         Refusal::Race(space, conflict, address) => {
-            let into_shared = bulk.gate.is_some();
-            let writes = into_shared == (space == Space::Shared);
+            let Bulk { source, target, bytes, .. } = bulk;
+            let within = (target.1 / 4 * 4..target.1 + bytes).contains(&address);
+            let writes = space == target.0 && (within || source.is_none_or(|(from, _)| from != space));
             let access = if writes { Access::Store } else { Access::Load };
             race(m, (space, access), (conflict, address, bulk.bytes), lane);
         }
@@ -104,7 +112,7 @@ pub(super) fn refused(m: &mut Machine<'_>, lane: u32, refusal: Refusal, bulk: Bu
                 place(space)
             );
             fault(m, FindingKind::ProxyFence, lane, detail, (space, address));
-            finish(m, other(m.launch, m.cta.at, Some(mark.number()), mark.pc, true));
+            finish(m, other(m.launch, (m.cta.index, mark.number()), false, mark.pc, true));
         }
         Refusal::UnfencedGate(address) => {
             let place = m.cta.shared_name(m.launch, address);
@@ -117,12 +125,34 @@ pub(super) fn refused(m: &mut Machine<'_>, lane: u32, refusal: Refusal, bulk: Bu
     }
 }
 
-/// Two CTAs; returns the warp of the one that has ended.
+/// A use of the shared memory of a peer CTA that may come after its exit: of the CTA of that rank, by that lane.
+#[cold]
+pub(super) fn after_exit(
+    launch: &Launch<'_>,
+    cta: &CtaState,
+    (rank, lane): (usize, usize),
+    what: Use,
+) -> Fault {
+    let place = cta.shared_name(launch, what.address);
+    Fault {
+        kind: FindingKind::PeerNotRunning,
+        lane: lane as u32,
+        detail: format!(
+            "shared memory at {place}, and nothing keeps the CTA of rank {rank} from exiting before: it must wait for \
+             its peers, at a `barrier.cluster` after the last use of its shared memory"
+        ),
+        address: Some(what.address),
+        space: Some(Space::Shared),
+        nearest: None,
+        other: None,
+        pc: Some(what.pc as usize),
+    }
+}
+
+/// Two CTAs of different clusters; returns the warp of the one that has ended.
 #[cold]
 pub(super) fn clash(launch: &Launch<'_>, cta: &CtaState, clash: &Clash) -> (usize, Fault) {
     let (mark, writes) = clash.mine;
-    let [x, y, _] = launch.grid.map(u64::from);
-    let at = [(clash.cta % x) as u32, (clash.cta / x % y) as u32, (clash.cta / x / y) as u32];
     let verb = if writes { "a write to" } else { "a read of" };
     let detail = format!(
         "{verb} global memory around {:#x}: nothing orders it with that of another CTA",
@@ -135,7 +165,13 @@ pub(super) fn clash(launch: &Launch<'_>, cta: &CtaState, clash: &Clash) -> (usiz
         address: Some(clash.address),
         space: Some(Space::Global),
         nearest: nearest(launch, cta, Space::Global, clash.address, 4),
-        other: Some(other(launch, at, Some(clash.theirs.0.number()), clash.theirs.0.pc, clash.theirs.1)),
+        other: Some(other(
+            launch,
+            (clash.cta, clash.theirs.0.number()),
+            false,
+            clash.theirs.0.pc,
+            clash.theirs.1,
+        )),
         pc: Some(mark.pc as usize),
     };
     (mark.warp(), fault)

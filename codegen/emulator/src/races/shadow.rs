@@ -7,7 +7,7 @@
 //! earlier CTA left in the same memory is known by its time and need not be cleared.
 
 use super::clock::{Clock, Time};
-use super::mark::{GRANULE, Mark, Readers, STRONG};
+use super::mark::{ENGINE, GRANULE, Mark, Readers, STRENGTH, STRONG, are_strong_together};
 use super::pieces::{By, LINE, Piece, Spread, Table};
 use super::sync::Actors;
 use crate::exec::lanes_of;
@@ -201,7 +201,7 @@ impl Shadow {
     /// Whether actors know of a record, or it may be of the same time as what they do.
     fn is_ordered(&self, record: &Record, actors: &Actors<'_>) -> bool {
         let mark = record.mark;
-        mark.who & actors.mark.who & STRONG != 0
+        are_strong_together(mark.who, actors.mark.who)
             || match mark.is_engine() {
                 true => actors.all(|clock| clock.knows_phase(mark.number(), mark.time)),
                 false => actors.all(|clock| clock.knows(mark.warp(), record.lanes, mark.time)),
@@ -227,7 +227,7 @@ impl Shadow {
         let mut first: Option<Found> = None;
         for kind in if writes { &[WRITES, READS][..] } else { &[WRITES] } {
             for record in self.records(piece.index, *kind) {
-                if record.mark.who & actors.mark.who & STRONG != 0 {
+                if are_strong_together(record.mark.who, actors.mark.who) {
                     continue;
                 }
                 for byte in lanes_of(record.bytes & piece.bytes) {
@@ -302,6 +302,12 @@ impl Shadow {
         self.fill((piece, spread), READS, free, actors.mark);
     }
 
+    /// Remembers a read by a copy.
+    pub(super) fn note_copied(&mut self, (piece, spread): (&Piece, Spread<'_>), mark: Mark) {
+        self.open(piece.index);
+        self.fill((piece, spread), READS, 0, mark);
+    }
+
     /// Whether who knows that this read is over knows that a record of earlier reads is, as far as it is of the same
     /// bytes.
     #[inline(always)]
@@ -312,8 +318,8 @@ impl Shadow {
         actors: &Actors<'_>,
     ) -> bool {
         let mark = record.mark;
-        // Strong reads may stand where weak ones may not.
-        if (mark.who ^ actors.mark.who) & STRONG != 0 {
+        // Strong reads may stand where weak ones may not; and a copy's read is nobody's own.
+        if (mark.who ^ actors.mark.who) & (STRENGTH | ENGINE) != 0 {
             return false;
         }
         let bytes = record.bytes & piece.bytes;
@@ -366,7 +372,7 @@ impl Shadow {
     #[inline(always)]
     fn is_archived(&self, record: &Record, by: Mark) -> bool {
         let Mark { time, who, .. } = record.mark;
-        self.archives && (time <= self.archive_until || (who ^ by.who) & STRONG != 0)
+        self.archives && (time <= self.archive_until || (who ^ by.who) & STRENGTH != 0)
     }
 
     #[cold]

@@ -1,9 +1,10 @@
-//! What orders the threads of a CTA.
+//! What orders the threads of a CTA, and those of the CTAs of its cluster.
 
 use std::sync::Arc;
 
 use super::clock::{Clock, Clocks, Knowledge, Time};
 use super::mark::Mark;
+use crate::cta::BARRIERS;
 
 /// What a fence has released, for the strong writes that follow it.
 #[derive(Clone)]
@@ -17,16 +18,31 @@ struct Fence {
 pub(super) struct Group {
     lanes: u32,
     knowledge: Knowledge,
-    /// The last fence of at least the CTA's scope, and the last of a wider one.
-    fences: [Option<Fence>; 2],
-    /// What strong reads have seen released in the CTA, and by others, for the next fence.
-    seen: [Option<Knowledge>; 2],
+    /// By scope: the last fence of at least that.
+    fences: [Option<Fence>; SCOPES],
+    /// By scope: what strong reads have seen released, for the next fence.
+    seen: [Option<Knowledge>; SCOPES],
 }
+
+/// Which threads something is for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub(crate) enum Scope {
+    #[default]
+    Cta,
+    /// Those of the cluster; the same where clusters have one CTA.
+    Cluster,
+    /// All.
+    Wide,
+}
+
+pub(super) const SCOPES: usize = 3;
 
 struct Warp {
     /// The time of the warp's accesses.
     now: Time,
     groups: Vec<Group>,
+    /// How many times it has waited at the cluster's barrier.
+    met: u32,
 }
 
 /// Who accesses: lanes of a warp, by what they know.
@@ -67,16 +83,24 @@ pub(super) struct Gate {
     pub(super) by: (usize, u32, Time, u32),
     /// Whether a fence has made that visible to the engine of bulk copies.
     pub(super) fenced: bool,
+    /// The phase of the cluster's barrier whose relaxed arrivals make it known, after a fence of initialisations.
+    announced: Option<u32>,
     gathering: Knowledge,
     done: Knowledge,
+    /// The same by arrivals of other CTAs, for waits of the cluster's scope.
+    far: [Knowledge; 2],
 }
 
-/// Which threads of a CTA know what of each other.
+/// Which threads of a cluster know what of each other.
 pub(super) struct Sync {
+    /// The cluster's position in the grid.
     pub(super) cta: u64,
     clock: Time,
     warps: Vec<Warp>,
-    barriers: [Knowledge; 16],
+    /// Warps of a CTA.
+    each: usize,
+    barriers: Vec<Knowledge>,
+    cluster: ClusterSync,
     pub(super) gates: Vec<Gate>,
     /// What was known of other CTAs, by warp, from when on: (warp, lanes, since, clocks).
     pub(super) history: Vec<(usize, u32, Time, Arc<Clocks>)>,
@@ -86,13 +110,20 @@ pub(super) struct Sync {
     pub(super) released: bool,
 }
 
+/// The cluster's barrier: phases complete, what is gathered for the present one, what the last one gave.
+#[derive(Default)]
+struct ClusterSync {
+    phase: u32,
+    gathering: Knowledge,
+    done: Knowledge,
+}
+
 /// How an access takes part in ordering others.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Ordering {
     pub(super) acquires: bool,
     pub(super) releases: bool,
-    /// Its scope is wider than the CTA.
-    pub(super) wide: bool,
+    pub(super) scope: Scope,
 }
 
 impl Sync {
@@ -101,7 +132,9 @@ impl Sync {
             cta: 0,
             clock: 0,
             warps: Vec::new(),
-            barriers: Default::default(),
+            each: 1,
+            barriers: Vec::new(),
+            cluster: ClusterSync::default(),
             gates: Vec::new(),
             history: Vec::new(),
             last_foreign: 0,
@@ -109,28 +142,36 @@ impl Sync {
         }
     }
 
-    /// Begins a CTA; marks up to the time returned are none of its own.
-    pub(super) fn start(&mut self, cta: u64, warps: usize) -> Time {
+    /// Begins a cluster of so many CTAs of so many warps; marks up to the time returned are none of its own.
+    pub(super) fn start(&mut self, cta: u64, [size, each]: [usize; 2]) -> Time {
         let base = self.clock;
-        self.cta = cta;
+        (self.cta, self.each) = (cta, each);
         self.clock += 1;
         let nothing = Knowledge::default();
         self.warps.clear();
-        self.warps.resize_with(warps, || {
-            let group = Group {
-                lanes: u32::MAX,
-                knowledge: nothing.clone(),
-                fences: [None, None],
-                seen: [None, None],
-            };
-            Warp { now: base + 1, groups: vec![group] }
+        self.warps.resize_with(size * each, || {
+            let (fences, seen) = Default::default();
+            let group = Group { lanes: u32::MAX, knowledge: nothing.clone(), fences, seen };
+            Warp { now: base + 1, groups: vec![group], met: 0 }
         });
-        self.barriers = Default::default();
+        self.barriers.clear();
+        self.barriers.resize_with(size * BARRIERS, Knowledge::default);
+        self.cluster = ClusterSync::default();
         self.gates.clear();
         self.history.clear();
         self.last_foreign = base;
         self.released = false;
         base
+    }
+
+    /// Whether the cluster has several CTAs.
+    pub(super) fn has_peers(&self) -> bool {
+        self.warps.len() > self.each
+    }
+
+    /// The rank of a warp's CTA.
+    pub(super) fn rank(&self, warp: usize) -> usize {
+        warp / self.each
     }
 
     /// Whether times are about to run out.
@@ -159,7 +200,7 @@ impl Sync {
 
     /// Lanes that execute an instruction; `flags` says whether what it does is strong.
     pub(super) fn actors(&self, warp: usize, lanes: u32, pc: u32, flags: u32) -> Actors<'_> {
-        let Warp { now, groups } = &self.warps[warp];
+        let Warp { now, groups, .. } = &self.warps[warp];
         let mark = Mark { time: *now, who: (warp as u32) << 5 | flags, pc };
         Actors { warp, lanes, mark, groups }
     }
@@ -209,7 +250,7 @@ impl Sync {
         }
         self.last_foreign = self.clock;
         self.advance(warp);
-        let Warp { now, groups } = &self.warps[warp];
+        let Warp { now, groups, .. } = &self.warps[warp];
         for group in groups.iter().filter(|group| group.lanes & lanes != 0) {
             if let Some(foreign) = &group.knowledge.foreign {
                 self.history.push((warp, group.lanes, *now, foreign.clone()));
@@ -245,19 +286,15 @@ impl Sync {
             groups.push(Group { knowledge: all.clone(), ..group });
         }
         if lanes & !apart != 0 {
-            groups.push(Group {
-                lanes: lanes & !apart,
-                knowledge: all.clone(),
-                fences: [None, None],
-                seen: [None, None],
-            });
+            let (fences, seen) = Default::default();
+            groups.push(Group { lanes: lanes & !apart, knowledge: all.clone(), fences, seen });
         }
         self.note_news(warp, if news { lanes } else { 0 });
     }
 
     /// Adds to `gathering` what `lanes` know together, and have done up to now.
     fn release_into(&mut self, warp: usize, lanes: u32, gathering: &mut Knowledge) {
-        let Warp { now, groups } = &self.warps[warp];
+        let Warp { now, groups, .. } = &self.warps[warp];
         for group in groups.iter().filter(|group| group.lanes & lanes != 0) {
             gathering.join(&group.knowledge);
         }
@@ -281,19 +318,16 @@ impl Sync {
     }
 
     /// A fence: what was seen released counts from here on, and what is known here may be released.
-    pub(super) fn fence(&mut self, warp: usize, lanes: u32, wide: bool) {
+    pub(super) fn fence(&mut self, warp: usize, lanes: u32, scope: Scope) {
         self.split(warp, lanes);
         let mut news = 0;
         let now = self.warps[warp].now;
         for group in self.warps[warp].groups.iter_mut().filter(|group| group.lanes & lanes != 0) {
-            for seen in group.seen[..1 + wide as usize].iter_mut().filter_map(Option::take) {
+            for seen in group.seen[..=scope as usize].iter_mut().filter_map(Option::take) {
                 news |= if group.knowledge.join(&seen) { group.lanes } else { 0 };
             }
             let fence = Fence { time: now, knowledge: group.knowledge.clone() };
-            if wide {
-                group.fences[1] = Some(fence.clone());
-            }
-            group.fences[0] = Some(fence);
+            group.fences[..=scope as usize].fill(Some(fence));
         }
         self.note_news(warp, news);
         self.advance(warp);
@@ -323,37 +357,41 @@ impl Sync {
         }
     }
 
-    /// What a strong write by a lane releases to its CTA, and to others.
-    pub(super) fn released_by(&mut self, warp: usize, lane: u32, how: Ordering) -> [Option<Knowledge>; 2] {
-        let released = if how.releases {
+    /// By scope: what a strong write by a lane releases.
+    pub(super) fn released_by(
+        &mut self,
+        warp: usize,
+        lane: u32,
+        how: Ordering,
+    ) -> [Option<Knowledge>; SCOPES] {
+        let mut released = Default::default();
+        let within = |scope: usize| scope <= how.scope as usize;
+        if how.releases {
             let all = self.release(warp, 1 << lane);
-            [Some(all.clone()), how.wide.then_some(all)]
-        } else {
-            let groups = &self.warps[warp].groups;
-            let Some(group) = groups.iter().find(|group| group.lanes >> lane & 1 != 0) else {
-                return [None, None];
-            };
+            released = std::array::from_fn(|scope| within(scope).then(|| all.clone()));
+        } else if let Some(group) = self.warps[warp].groups.iter().find(|group| group.lanes >> lane & 1 != 0)
+        {
             let release = |fence: &Fence| {
                 let mut released = fence.knowledge.clone();
                 Arc::make_mut(&mut released.own).raise(warp, 1 << lane, fence.time);
                 released
             };
-            let [narrow, wide] = &group.fences;
-            [narrow.as_ref().map(release), wide.as_ref().filter(|_| how.wide).map(release)]
-        };
-        if released[1].is_some() {
+            let fence = |scope: usize| group.fences[scope].as_ref().filter(|_| within(scope));
+            released = std::array::from_fn(|scope| fence(scope).map(release));
+        }
+        if released[Scope::Wide as usize].is_some() {
             self.last_foreign = self.clock;
             self.released = true;
         }
         released
     }
 
-    /// A strong read by a lane has seen something released, in the CTA or `beyond` it.
+    /// A strong read by a lane has seen something released within a scope.
     pub(super) fn observe(
         &mut self,
         (warp, lane): (usize, u32),
         acquires: bool,
-        beyond: bool,
+        scope: Scope,
         from: &Knowledge,
     ) {
         if acquires {
@@ -361,7 +399,7 @@ impl Sync {
         }
         self.split(warp, 1 << lane);
         for group in self.warps[warp].groups.iter_mut().filter(|group| group.lanes == 1 << lane) {
-            match &mut group.seen[beyond as usize] {
+            match &mut group.seen[scope as usize] {
                 Some(seen) => _ = seen.join(from),
                 none => *none = Some(from.clone()),
             }
@@ -383,21 +421,29 @@ impl Sync {
     pub(super) fn init_gate(&mut self, address: u64, by: (usize, u32), pc: u32) {
         let by = (by.0, by.1, self.now(by.0), pc);
         let slot = self.gates.iter().position(|gate| gate.address == address).unwrap_or(self.gates.len());
-        let (gathering, done) = Default::default();
-        let gate = Gate { address, slot, live: true, phase: 0, by, fenced: false, gathering, done };
+        let (gathering, done, far, announced) = Default::default();
+        let gate =
+            Gate { address, slot, live: true, phase: 0, by, fenced: false, announced, gathering, done, far };
         match self.gates.get_mut(slot) {
             Some(old) => *old = gate,
             None => self.gates.push(gate),
         }
     }
 
-    /// Lanes arrive at an mbarrier.
-    pub(super) fn arrive_at(&mut self, warp: usize, lanes: u32, address: u64) {
+    /// Lanes arrive at an mbarrier, which is their CTA's or, if the scope has it, a peer's.
+    pub(super) fn arrive_at(&mut self, warp: usize, lanes: u32, address: u64, scope: Scope) {
+        let each = self.each;
         let Some(gate) = self.gate(address) else { return };
         let slot = gate.slot;
-        let mut gathering = std::mem::take(&mut gate.gathering);
-        self.release_into(warp, lanes, &mut gathering);
-        self.gates[slot].gathering = gathering;
+        if gate.by.0 / each == warp / each {
+            let mut gathering = std::mem::take(&mut gate.gathering);
+            self.release_into(warp, lanes, &mut gathering);
+            self.gates[slot].gathering = gathering;
+        } else if scope >= Scope::Cluster {
+            let mut gathering = std::mem::take(&mut gate.far[0]);
+            self.release_into(warp, lanes, &mut gathering);
+            self.gates[slot].far[0] = gathering;
+        }
     }
 
     /// The mbarrier is in phase `phase` now.
@@ -410,15 +456,77 @@ impl Sync {
             let gathered = std::mem::take(&mut gate.gathering);
             gate.done.join(&gathered);
             Arc::make_mut(&mut gate.done.own).raise_phase(gate.slot, time);
+            let [gathered, done] = &mut gate.far;
+            done.join(&std::mem::take(gathered));
         }
     }
 
     /// Lanes have found a phase of the mbarrier complete.
-    pub(super) fn pass(&mut self, warp: usize, lanes: u32, address: u64) {
+    pub(super) fn pass(&mut self, warp: usize, lanes: u32, address: u64, scope: Scope) {
+        let peers = self.has_peers() && scope >= Scope::Cluster;
         if let Some(gate) = self.gate(address) {
-            let done = gate.done.clone();
+            let (done, far) = (gate.done.clone(), peers.then(|| gate.far[1].clone()));
             self.acquire(warp, lanes, &done);
+            if let Some(far) = far {
+                self.acquire(warp, lanes, &far);
+            }
         }
+    }
+
+    /// Lanes arrive at the cluster's barrier.
+    pub(super) fn arrive_in_cluster(&mut self, warp: usize, lanes: u32, releases: bool) {
+        let mut gathering = std::mem::take(&mut self.cluster.gathering);
+        if releases {
+            self.release_into(warp, lanes, &mut gathering);
+        } else {
+            // What a fence before has released; and of mbarriers their initialisations have a fence of their own.
+            let fences = self.warps[warp].groups.iter().filter(|group| group.lanes & lanes != 0);
+            for group in fences {
+                if let Some(fence) = &group.fences[Scope::Cluster as usize] {
+                    gathering.join(&fence.knowledge);
+                    Arc::make_mut(&mut gathering.own).raise(warp, group.lanes & lanes, fence.time);
+                }
+            }
+            let phase = self.cluster.phase + 1;
+            let fenced = |gate: &&mut Gate| {
+                gate.fenced && gate.announced.is_none() && gate.by.0 == warp && lanes >> gate.by.1 & 1 != 0
+            };
+            self.gates.iter_mut().filter(fenced).for_each(|gate| gate.announced = Some(phase));
+        }
+        self.cluster.gathering = gathering;
+    }
+
+    /// All have arrived at the cluster's barrier.
+    pub(super) fn complete_cluster(&mut self) {
+        self.cluster.phase += 1;
+        self.cluster.done = std::mem::take(&mut self.cluster.gathering);
+    }
+
+    /// Lanes go on after the cluster's barrier.
+    pub(super) fn pass_cluster(&mut self, warp: usize, lanes: u32) {
+        let done = self.cluster.done.clone();
+        self.acquire(warp, lanes, &done);
+        self.warps[warp].met = self.cluster.phase;
+    }
+
+    /// Whether a warp has waited at the cluster's barrier after what announced the mbarrier there.
+    pub(super) fn is_announced(&self, warp: usize, gate: &Gate) -> bool {
+        gate.announced.is_some_and(|phase| phase <= self.warps[warp].met)
+    }
+
+    /// Whether a lane of a warp has heard of the CTA of a rank: at the cluster's barrier, or by what it knows.
+    pub(super) fn has_heard(&self, (warp, lane): (usize, u32), rank: usize, since: Time) -> bool {
+        let clock = &self.knowledge(warp, lane).own;
+        self.warps[warp].met > 0
+            || (rank * self.each..(rank + 1) * self.each)
+                .any(|other| (0..32).any(|lane| clock.knows(other, 1 << lane, since + 1)))
+    }
+
+    /// Whether some thread of the CTA of a rank knows what a lane did up to a time.
+    pub(super) fn is_known_in(&self, rank: usize, (warp, lane): (usize, u32), time: Time) -> bool {
+        let warps = &self.warps[rank * self.each..(rank + 1) * self.each];
+        let groups = warps.iter().flat_map(|warp| &warp.groups);
+        groups.into_iter().any(|group| group.knowledge.own.knows(warp, 1 << lane, time))
     }
 
     /// What a lane of a warp knew of other CTAs at a time.

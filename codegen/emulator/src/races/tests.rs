@@ -120,7 +120,7 @@ proptest! {
     fn the_first_race_is_found_and_nothing_before_it(steps in proptest::collection::vec(step(), 1..30)) {
         for space in [Space::Shared, Space::Global] {
             let mut races = Races::new(BYTES);
-            races.start(0, WARPS, BYTES);
+            races.start(0, [1, WARPS], BYTES);
             let mut model = Model::new();
             for (index, step) in steps.iter().enumerate() {
                 match step {

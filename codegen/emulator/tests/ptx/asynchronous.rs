@@ -113,7 +113,7 @@ fn mbarriers_misused() {
     assert_eq!(odd.kind, FindingKind::Misaligned);
 }
 
-const THREAD: LaunchConfig = LaunchConfig { grid: [1; 3], block: [1; 3], dynamic_shared: 0 };
+const THREAD: LaunchConfig = LaunchConfig { grid: [1; 3], block: [1; 3], dynamic_shared: 0, cluster: None };
 
 /// A bulk copy of 64 bytes by one thread, and what is done around it.
 fn bulk(before: &str, after: &str) -> String {

@@ -3,6 +3,7 @@
 mod asynchronous;
 mod bits;
 mod checks;
+mod cluster;
 mod collective;
 mod compare;
 mod control;

@@ -1,0 +1,162 @@
+//! `st.async` and `red.async`: values that go from registers into the shared memory of a CTA of the cluster, and tell
+//! an mbarrier there when they have come.
+
+use super::atomic::{Add, And, Dec, Inc, MaxS32, MaxU, MinS32, MinU, Or, Update, Xor};
+use super::cluster::fault_at;
+use super::copy::{ADDRESS, listed, push_address, signals_there};
+use super::lanes::LANES;
+use super::resolve::{Access, cluster_range};
+use super::{Exec, Flow, Inst, Machine};
+use crate::ast::Operand;
+use crate::asynchronous::{Copy, Signal, Stored};
+use crate::decode::Op;
+use crate::finding::Space;
+use crate::module::ParseError;
+use crate::races::{self, Bulk};
+use crate::types::{Ty, Width};
+
+/// What follows the two addresses on the list: bytes of an element, the operation's number, slots of the elements.
+const ELEMENT: usize = 2 * ADDRESS;
+const OPERATION: usize = ELEMENT + 1;
+const VALUES: usize = OPERATION + 1;
+
+type Combine = fn(u64, u64, u64) -> u64;
+
+/// The operations of `red.async`, with the types that they have.
+const OPERATIONS: [(&str, &[Ty], Combine); 11] = [
+    ("inc", &[Ty::U32], Inc::update),
+    ("dec", &[Ty::U32], Dec::update),
+    ("min", &[Ty::U32], MinU::update),
+    ("max", &[Ty::U32], MaxU::update),
+    ("min", &[Ty::S32], MinS32::update),
+    ("max", &[Ty::S32], MaxS32::update),
+    ("and", &[Ty::B32], And::update),
+    ("or", &[Ty::B32], Or::update),
+    ("xor", &[Ty::B32], Xor::update),
+    ("add", &[Ty::U32, Ty::S32], add32),
+    ("add", &[Ty::U64], Add::update),
+];
+
+fn add32(old: u64, value: u64, _: u64) -> u64 {
+    (old as u32).wrapping_add(value as u32) as u64
+}
+
+/// A lane's value: its elements, one after the other.
+fn value_of(m: &Machine<'_>, list: &[u32], lane: usize) -> ([u8; 16], usize) {
+    let (mut value, mut bytes) = ([0; 16], 0);
+    for &slot in &list[VALUES..] {
+        let element = match list[ELEMENT] {
+            4 => m.warp.regs.lanes::<u32>(slot)[lane] as u64,
+            _ => m.warp.regs.lanes::<u64>(slot)[lane],
+        };
+        let end = bytes + list[ELEMENT] as usize;
+        value[bytes..end].copy_from_slice(&element.to_le_bytes()[..end - bytes]);
+        bytes = end;
+    }
+    (value, bytes)
+}
+
+fn store(m: &mut Machine<'_>, i: &Inst) -> Flow {
+    let list = m.launch.kernel.code.list(i.imm);
+    let (targets, gates): ([u64; LANES], [u64; LANES]) = (listed(m, list), listed(m, &list[ADDRESS..]));
+    let update = match list[OPERATION] {
+        0 => None,
+        number => Some(OPERATIONS[number as usize - 1].2),
+    };
+    for lane in m.active_lanes() {
+        let (to, gate) = (targets[lane], gates[lane]);
+        let (value, bytes) = value_of(m, list, lane);
+        let bytes = bytes as u64;
+        let access = if update.is_some() { Access::Atomic } else { Access::Store };
+        let Some(target) = cluster_range(m, lane, (Space::Shared, access), (to, bytes), bytes) else {
+            return Flow::Fault;
+        };
+        if to < gate + 8 && gate < to + bytes {
+            let detail = "an asynchronous store onto the mbarrier that it signals".to_string();
+            return fault_at(m, lane, gate, detail);
+        }
+        if !signals_there(m, lane, (to, gate)) {
+            return Flow::Fault;
+        }
+        if m.cta.races.is_some() {
+            let atomic = update.is_some();
+            let bulk = Bulk { source: None, target: (Space::Shared, to), bytes, gate: Some(gate), atomic };
+            if !races::use_gate(m, 1 << lane, gate, None) || !races::issue_bulk(m, lane, bulk) {
+                return Flow::Fault;
+            }
+        }
+        let (warp, pc) = (m.warp.index, m.warp.pc);
+        let (under_way, mut shared) = m.cta.under_way(m.launch.checks);
+        // Others may add to the same place meanwhile.
+        if update.is_none() {
+            shared.reserve(to, bytes, true);
+        }
+        under_way.signalling.push(Copy {
+            warp,
+            lanes: 1 << lane,
+            pc,
+            serial: 0,
+            signal: Signal::Mbarrier(gate),
+            source: target,
+            target,
+            shared: to,
+            bytes: bytes as u32,
+            copied: bytes as u32,
+            into_shared: true,
+            from_shared: None,
+            stored: Some(Box::new(Stored { value, update })),
+            ripe: false,
+        });
+    }
+    Flow::Next
+}
+
+pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+    op.take("async");
+    let reduces = op.opcode() == "red";
+    let ordered = match reduces {
+        true => op.take("relaxed") && op.take("cluster"),
+        false => {
+            op.take("weak");
+            true
+        }
+    };
+    if !op.take("shared::cluster") || !op.take("mbarrier::complete_tx::bytes") || !ordered {
+        return Err(op.unsupported());
+    }
+    let names = OPERATIONS.map(|(name, ..)| (name, name));
+    let operation = if reduces { op.take_any(&names) } else { None };
+    let count = if reduces { 1 } else { op.take_any(&[("v2", 2), ("v4", 4)]).unwrap_or(1) };
+    let ty = op.take_ty()?;
+    let number = match operation {
+        Some(operation) => {
+            let found =
+                OPERATIONS.iter().position(|&(name, types, _)| name == operation && types.contains(&ty));
+            found.map(|at| at as u32 + 1)
+        }
+        None => (!reduces).then_some(0),
+    };
+    let wide = matches!(ty.width(), Width::W64);
+    let (Some(number), true) = (number, matches!(ty.width(), Width::W32 | Width::W64)) else {
+        return Err(op.unsupported());
+    };
+    let bytes = if wide { 8 } else { 4 };
+    if count * bytes > 16 {
+        return Err(op.unsupported());
+    }
+    let mut list = Vec::new();
+    push_address(op, 0, &mut list, true)?;
+    push_address(op, 2, &mut list, true)?;
+    list.extend([bytes as u32, number]);
+    match op.operand(1)? {
+        Operand::Vector(elements) if elements.len() == count => {
+            for element in elements {
+                list.push(op.value(element, ty)?);
+            }
+        }
+        Operand::Vector(_) => return Err(op.error(format!("`{}` takes {count} elements", op.text()))),
+        _ => list.push(op.src(1, ty)?),
+    }
+    op.imm = op.list(list);
+    Ok(store)
+}
