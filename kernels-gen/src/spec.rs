@@ -10,6 +10,7 @@ use crate::kernels::attention::{self, AttentionShape};
 use crate::kernels::embed::{self, EmbedShape};
 use crate::kernels::gemv::{self, GemvShape, Input, Output};
 use crate::kernels::launching::{CopyEngine, Trigger};
+use crate::kernels::cluster_probe::{self, ClusterProbeShape};
 use crate::kernels::probe::{self, ProbeShape};
 use crate::kernels::rope::RopeKind;
 use crate::kernels::sample::{self, SampleShape};
@@ -32,6 +33,8 @@ pub enum KernelSpec {
     ChooseSampled(SampleShape),
     /// [`probe::read_probe`].
     ReadProbe(ProbeShape),
+    /// [`cluster_probe::cluster_probe`].
+    ClusterProbe(ClusterProbeShape),
 }
 
 /// How a kernel is launched.
@@ -62,6 +65,9 @@ impl KernelSpec {
             KernelSpec::SampleKeys(s) => format!("sample_keys_v{}_b{}_t{}", s.vocab, s.blocks, s.threads),
             KernelSpec::ChooseSampled(s) => format!("choose_sampled_v{}_t{}", s.vocab, s.choose_threads),
             KernelSpec::ReadProbe(s) => format!("read_probe_g{}_t{}", s.grid, s.threads),
+            KernelSpec::ClusterProbe(s) => {
+                format!("cluster_probe_c{}_b{}_t{}_s{}", s.clusters, s.blocks, s.tiles, s.stages)
+            }
         }
     }
 
@@ -75,6 +81,7 @@ impl KernelSpec {
             KernelSpec::SampleKeys(_) => "repetition penalty, and logits to keys",
             KernelSpec::ChooseSampled(_) => "next token, drawn, and position",
             KernelSpec::ReadProbe(_) => "plain read of device memory",
+            KernelSpec::ClusterProbe(_) => "sums over clusters",
         }
     }
 
@@ -90,6 +97,7 @@ impl KernelSpec {
             KernelSpec::SampleKeys(s) => sample::sample_keys(s),
             KernelSpec::ChooseSampled(s) => sample::choose_sampled(s),
             KernelSpec::ReadProbe(s) => probe::read_probe(s),
+            KernelSpec::ClusterProbe(s) => cluster_probe::cluster_probe(s),
         }?;
         Ok(kernel.named(self.name()))
     }
@@ -145,6 +153,7 @@ impl KernelSpec {
             KernelSpec::SampleKeys(s) => flat(s.blocks, s.threads),
             KernelSpec::ChooseSampled(s) => flat(1, s.choose_threads),
             KernelSpec::ReadProbe(s) => flat(s.grid, s.threads),
+            KernelSpec::ClusterProbe(s) => flat(s.grid(), ClusterProbeShape::THREADS),
         }
     }
 
@@ -168,6 +177,7 @@ impl KernelSpec {
             KernelSpec::SampleKeys(s) => f32s(s.vocab) + f32s(s.padded()) + f32s(s.groups()),
             KernelSpec::ChooseSampled(s) => f32s(s.groups()),
             KernelSpec::ReadProbe(_) => 0,
+            KernelSpec::ClusterProbe(s) => f32s(s.clusters * (s.tiles + 1) * cluster_probe::TILE),
         }
     }
 }

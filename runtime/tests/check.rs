@@ -353,7 +353,8 @@ fn launches_that_make_no_sense_exit_with_2_and_say_where() {
         ("\"y\", 1000", "\"z\", 1000", "argument 2 (.u64 y): there is no buffer `z`; there are: x, y"),
         ("\"y\", 1000", "\"y\", 1.5", "argument 3 (.u32 n): 1.5 is no value of this type"),
         ("init = \"iota\"", "init = \"iota\"\nfill = 1", "buffer `x`: only one of"),
-        ("grid = 8", "grid = 8\ncluster = 2", "unknown field `cluster`"),
+        ("grid = 8", "grid = 8\nclusters = 2", "unknown field `clusters`"),
+        ("grid = 8", "grid = 8\ncluster = [1, 1, 1, 1]", "cluster has more than three axes"),
         ("[[launch]]", "[other]", "unknown field `other`"),
     ] {
         let scratch = Scratch::new("launches.toml", &launches.replacen(from, to, 1));

@@ -47,7 +47,8 @@
 //! # What it models
 //!
 //! Warps have 32 lanes, diverge at branches and reconverge where the branch's sides meet; a CTA's
-//! warps take turns; CTAs run in parallel, and one that waits for another makes room for it. Integer
+//! warps take turns, and so do the CTAs of a cluster; others run in parallel, and one that waits for another makes room
+//! for it. Integer
 //! and IEEE arithmetic is exact to the bit, in all rounding modes, with `.ftz`, `.sat` and the NaNs that
 //! devices return. The approximate instructions (`ex2`, `lg2`, `sin`, `cos`, `tanh`, `rsqrt`, and `.approx` and
 //! `.full` forms of others) return the single nearest to the double-precision result, so they are at
@@ -98,6 +99,26 @@
 //! they then do the same. Of strong writes to one place the last is remembered. Bulk copies need a proxy fence
 //! between them and what instructions wrote, and after the initialisation of their mbarrier
 //! ([`FindingKind::ProxyFence`]).
+//!
+//! # Clusters
+//!
+//! A launch in clusters ([`LaunchConfig::cluster`], or the kernel's `.reqnctapercluster`) runs the CTAs of each together.
+//! Their shared memory is one range of addresses, as on devices: an address that a CTA takes of a variable of its own
+//! means the same in all of them, though only `.shared::cluster` and generic accesses reach another's. What a CTA may do
+//! there, and what is a finding:
+//!
+//! - `barrier.cluster` waits for all threads of the cluster that have not exited. Who arrives twice, waits without having
+//!   arrived, or keeps others waiting for good is a [`FindingKind::BarrierDivergence`]. It orders memory, but for
+//!   arrivals that are `.relaxed`; those make known what a fence before them did, and initialised mbarriers after
+//!   `fence.mbarrier_init`.
+//! - Shared memory is there while its CTA runs. An access before anything tells that the CTA has started, after it has
+//!   exited, or where nothing keeps it from exiting before, is a [`FindingKind::PeerNotRunning`], whoever happened to be
+//!   faster: some thread of that CTA must know of the access before it exits.
+//! - Races are found across the cluster. A release or acquire of the CTA's scope, which is that of `mbarrier`
+//!   operations that name none, orders nothing between two CTAs.
+//! - An mbarrier can be arrived at from all CTAs, and waited for in its own. What goes into a CTA's shared memory,
+//!   by `cp.async.bulk` (with `.multicast::cluster` into several), `st.async` or `red.async`, signals an mbarrier there;
+//!   it arrives when that is waited for, as other copies do.
 //!
 //! # Programmatic dependent launch
 //!

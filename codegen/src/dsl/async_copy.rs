@@ -2,8 +2,8 @@
 //!
 //! [`copy_async`] (sm_80) moves up to 16 bytes a thread and is waited for by groups ([`wait_copies`]) or by an mbarrier
 //! ([`Mbarrier::arrive_after_copies`]). [`copy_bulk`] (sm_90) moves any multiple of 16 bytes for one thread and counts
-//! them at an mbarrier; [`store_bulk`] moves them back, and [`copy_bulk_to_block`] to another CTA of the cluster. None of
-//! them fills registers on the way.
+//! them at an mbarrier, [`copy_bulk_multicast`] for several CTAs of the cluster at once; [`store_bulk`] moves them back, and
+//! [`copy_bulk_to_block`] to another CTA of the cluster. None of them fills registers on the way.
 
 use std::panic::Location;
 
@@ -147,6 +147,51 @@ pub fn copy_bulk(
     let mut operands = vec![to.id, from.id, bytes.into_val().id, done.address()];
     operands.extend(policy.map(|policy| policy.id()));
     transfer(Transfer::Bulk { hinted: policy.is_some() }, &operands);
+}
+
+/// Starts one copy of `bytes` bytes that several CTAs of the cluster get: those whose ranks are the bits of `blocks`.
+/// Each has them where `to` is in its own shared memory, and counts them where `done` is there.
+///
+/// - PTX: `cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster`, with a policy
+///   `.L2::cache_hint`
+/// - Target: sm_90
+/// - Requires: `bytes` a multiple of 16, both addresses aligned to 16; `done` of each CTA expects the bytes; a kernel with
+///   `cluster = …`, whose CTAs have initialised their `done`
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// // The first CTA loads four words for both; the second one stores them in its place.
+/// #[kernel(threads = 1, cluster = 2)]
+/// fn fetched(x: Ptr<Global, u32>) {
+///     let (words, done) = (shared_array::<u32>(4), mbarrier_array(1).at(0));
+///     done.init(1);
+///     fence_mbarrier_init();
+///     done.arrive_expect(16);
+///     cluster_barrier();
+///     if cluster_rank() == 0 {
+///         copy_bulk_multicast(words.cast(), x.cast(), 16, done, 0b11u16, None);
+///     }
+///     done.wait(0, Wait::Try);
+///     x.at(4 + block_index()).store(words.at(3 - cluster_rank()).load());
+/// }
+/// let kernel = fetched()?;
+/// let done = Launch::of(&kernel).buffer(&[1u32, 2, 3, 4, 0, 0]).grid(2).run()?;
+/// assert_eq!(done.buffer::<u32>(0), [1, 2, 3, 4, 4, 3]);
+/// assert!(done.ptx().contains("multicast::cluster"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[track_caller]
+pub fn copy_bulk_multicast(
+    to: Ptr<Shared, u8>,
+    from: Ptr<Global, u8>,
+    bytes: impl IntoVal<u32>,
+    done: Mbarrier,
+    blocks: impl IntoVal<u16>,
+    policy: Option<CachePolicy>,
+) {
+    let mut operands = vec![to.id, from.id, bytes.into_val().id, done.address(), blocks.into_val().id];
+    operands.extend(policy.map(|policy| policy.id()));
+    transfer(Transfer::BulkMulticast { hinted: policy.is_some() }, &operands);
 }
 
 /// Starts one copy of `bytes` bytes back to global memory. The thread waits for its bulk stores by groups.

@@ -26,12 +26,14 @@ pub fn cluster_rank() -> Val<u32> {
 ///
 /// ```
 /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
-/// #[kernel(threads = 1, cluster = 1)]
-/// fn alone(x: Ptr<Global, u32>) {
-///     x.store(cluster_size());
+/// #[kernel(threads = 1, cluster = 2)]
+/// fn sizes(x: Ptr<Global, u32>) {
+///     x.at(block_index()).store(cluster_size() * 10 + cluster_rank());
 /// }
-/// let compiled = alone().unwrap().compile(Target::Sm90).unwrap();
-/// assert!(compiled.ptx.contains(", %cluster_nctarank"));
+/// let kernel = sizes()?;
+/// let done = Launch::of(&kernel).buffer(&[0u32; 4]).grid(4).run()?;
+/// assert_eq!(done.buffer::<u32>(0), [20, 21, 20, 21]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[track_caller]
 pub fn cluster_size() -> Val<u32> {
@@ -81,9 +83,11 @@ pub fn wait_at_cluster_barrier() {
 ///     arrive_at_cluster_barrier();
 ///     wait_at_cluster_barrier();
 /// }
-/// let compiled = sums().unwrap().compile(Target::Sm90).unwrap();
-/// assert!(compiled.ptx.contains("barrier.cluster.arrive.release;"));
-/// assert!(compiled.ptx.contains("ld.shared::cluster.u32"));
+/// let words: Vec<u32> = (0..64).collect();
+/// let kernel = sums()?;
+/// let done = Launch::of(&kernel).buffer(&words).grid(2).run()?;
+/// assert_eq!(done.buffer::<u32>(0), (0..64).map(|i| i + (i ^ 32)).collect::<Vec<u32>>());
+/// assert!(done.ptx().contains("ld.shared::cluster.u32"));
 ///
 /// // The first CTA sends 16 bytes to the second one, and waits until they have been read.
 /// #[kernel(threads = 1, cluster = 2)]
@@ -108,8 +112,11 @@ pub fn wait_at_cluster_barrier() {
 ///         read.of_block(0).arrive();
 ///     }
 /// }
-/// let compiled = sent().unwrap().compile(Target::Sm90).unwrap();
-/// assert!(compiled.ptx.contains("mbarrier.arrive.release.cluster.shared::cluster.b64"));
+/// let kernel = sent()?;
+/// let done = Launch::of(&kernel).buffer(&[1u32, 2, 3, 4, 0, 0, 0, 0]).grid(2).run()?;
+/// assert_eq!(done.buffer::<u32>(0), [1, 2, 3, 4, 1, 2, 3, 4]);
+/// assert!(done.ptx().contains("mbarrier.arrive.release.cluster.shared::cluster.b64"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[track_caller]
 pub fn cluster_barrier() {

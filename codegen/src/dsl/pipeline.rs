@@ -6,9 +6,9 @@
 //!
 //! Each stage has two mbarriers. *Full* ends a phase when a stage's bytes are there, *empty* when its consumers have
 //! released it. A [`Producer`] and a [`Consumer`] know the stage that their threads are at and the parity to wait for,
-//! and are carried around run-time loops like any handle. The producers are one thread that starts bulk copies (sm_90),
-//! or some threads that start `cp.async` each for its part (sm_80): a compile-time choice ([`Engine`]) that the code of
-//! a kernel does not show.
+//! and are carried around run-time loops like any handle. The producers are one thread that starts bulk copies (sm_90), one
+//! in each CTA of a cluster that starts them for all (sm_90), or some threads that start `cp.async` each for its part
+//! (sm_80): a compile-time choice ([`Engine`]) that the code of a kernel's loops does not show.
 
 use std::panic::Location;
 
@@ -17,10 +17,19 @@ use super::*;
 use crate::{Carry, device};
 
 /// What moves the bytes of a pipeline's stages.
+///
+/// With [`Engine::Multicast`] the CTAs of a cluster have a ring each, all with the same bytes in their stages. The
+/// producer of each loads its part of them, from the first part for rank 0 on, for all; a stage is free when the
+/// consumers of all CTAs have released it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Engine {
     /// Bulk copies that one thread starts (sm_90).
     Bulk,
+    /// Bulk copies that one thread of each CTA of the cluster starts, for all of them (sm_90).
+    Multicast {
+        /// CTAs of the cluster, at most 16.
+        blocks: u32,
+    },
     /// `cp.async` of 16 bytes by each of some threads (sm_80).
     Async {
         /// How many.
@@ -36,7 +45,7 @@ pub struct PipelineShape {
     /// Bytes a stage, a multiple of 16.
     pub stage_bytes: u32,
     /// Arrivals that free a stage: threads that [`Consumer::release`] it, or warps that
-    /// [`Consumer::release_by_warp`] it.
+    /// [`Consumer::release_by_warp`] it; of each CTA.
     pub consumers: u32,
     /// Who copies, and how.
     pub copy: Engine,
@@ -62,15 +71,23 @@ impl PipelineShape {
     /// - PTX: none
     pub const fn producers(self) -> u32 {
         match self.copy {
-            Engine::Bulk => 1,
+            Engine::Bulk | Engine::Multicast { .. } => 1,
             Engine::Async { threads } => threads,
+        }
+    }
+
+    /// CTAs whose consumers use the same bytes.
+    const fn blocks(self) -> u32 {
+        match self.copy {
+            Engine::Multicast { blocks } => blocks,
+            Engine::Bulk | Engine::Async { .. } => 1,
         }
     }
 
     /// How its threads wait: as the oldest target with the engine can.
     const fn how(self) -> Wait {
         match self.copy {
-            Engine::Bulk => Wait::Try,
+            Engine::Bulk | Engine::Multicast { .. } => Wait::Try,
             Engine::Async { .. } => Wait::Test,
         }
     }
@@ -120,6 +137,53 @@ impl PipelineShape {
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// Over a cluster, every byte comes from global memory once for all CTAs. They meet before the first copy and before
+/// they end, since each writes into the others' stages and arrives at their barriers:
+///
+/// ```
+/// use {bespoke_codegen::prelude::*, bespoke_testing::Launch};
+///
+/// /// CTA `b` stores the sums of all tiles' words, times b + 1: a word a lane of warp 1.
+/// #[kernel(threads = 64, cluster = blocks)]
+/// fn weighed(from: Ptr<Global, u32>, to: Ptr<Global, u32>, tiles: Val<u32>, blocks: u32) {
+///     let shape = PipelineShape { stages: 2, stage_bytes: 128, consumers: 1, copy: Engine::Multicast { blocks } };
+///     let ring = Pipeline::new(shape, shared_array(shape.bytes()), mbarrier_array(shape.barriers()));
+///     if thread_index() == 0 {
+///         ring.init();
+///     }
+///     cluster_barrier();
+///     if thread_index() == 0 {
+///         let mut producer = ring.producer(0);
+///         for tile in 0..tiles {
+///             producer.acquire(128);
+///             producer.copy(0, from.at(tile * 32).cast(), 128, None);
+///             producer.commit();
+///             producer.advance();
+///         }
+///     }
+///     if warp_index() == 1 {
+///         let mut consumer = ring.consumer();
+///         let mut sum = val(0u32);
+///         for _ in 0..tiles {
+///             consumer.wait();
+///             sum += consumer.data().cast::<u32>().at(lane()).load();
+///             consumer.release_by_warp();
+///             consumer.advance();
+///         }
+///         to.at(block_index() * 32 + lane()).store(sum * (cluster_rank() + 1));
+///     }
+///     cluster_barrier();
+/// }
+///
+/// let numbers: Vec<u32> = (0..5 * 32).collect();
+/// let kernel = weighed(4)?;
+/// let launch = Launch::of(&kernel).buffer(&numbers).uninitialised::<u32>(4 * 32).value(5u32);
+/// let done = launch.grid(4).run()?;
+/// let sums = |b: u32| (0..32).map(move |i| (5 * i + 320) * (b + 1));
+/// assert_eq!(done.buffer::<u32>(1), (0..4).flat_map(sums).collect::<Vec<u32>>());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Carry)]
 pub struct Pipeline {
     #[carry(skip)]
@@ -166,6 +230,10 @@ impl Pipeline {
                 format!("no pipeline of {stages} stages of {stage_bytes} bytes: sizes are multiples of 16");
             fail(Location::caller(), what);
         }
+        if !(1..=16).contains(&shape.blocks()) {
+            let what = format!("no pipeline over a cluster of {} CTAs: there are 1 to 16", shape.blocks());
+            fail(Location::caller(), what);
+        }
         Pipeline { shape, memory, barriers }
     }
 
@@ -178,19 +246,22 @@ impl Pipeline {
 
     /// Initialises the barriers.
     ///
-    /// - PTX: `mbarrier.init.shared.b64` a barrier; with [`Engine::Bulk`] `fence.mbarrier_init.release.cluster`
-    /// - Target: sm_80, with [`Engine::Bulk`] sm_90
-    /// - Requires: by one thread, before a barrier of all threads that use the pipeline
+    /// - PTX: `mbarrier.init.shared.b64` a barrier; with [`Engine::Bulk`] and [`Engine::Multicast`]
+    ///   `fence.mbarrier_init.release.cluster`
+    /// - Target: sm_80, with [`Engine::Bulk`] and [`Engine::Multicast`] sm_90
+    /// - Requires: by one thread, before a barrier of all threads that use the pipeline; with [`Engine::Multicast`] by one
+    ///   of each CTA, before a [`cluster_barrier`]
     /// - Example: [`Pipeline`]
     #[track_caller]
     pub fn init(self) {
         let PipelineShape { stages, consumers, .. } = self.shape;
         for stage in 0..stages {
             self.barriers.at(stage).init(self.shape.producers());
-            self.barriers.at(stages + stage).init(consumers);
+            self.barriers.at(stages + stage).init(consumers * self.shape.blocks());
         }
-        if self.shape.copy == Engine::Bulk {
-            fence_mbarrier_init();
+        match self.shape.copy {
+            Engine::Bulk | Engine::Multicast { .. } => fence_mbarrier_init(),
+            Engine::Async { .. } => {}
         }
     }
 
@@ -231,24 +302,31 @@ impl Producer {
     /// Waits until the stage is free, and says how many bytes will be copied into it in all.
     ///
     /// - PTX: `mbarrier.test_wait.parity.shared.b64` and a branch; with [`Engine::Bulk`]
-    ///   `mbarrier.try_wait.parity.shared::cta.b64`, and `mbarrier.arrive.expect_tx.shared::cta.b64`
-    /// - Target: sm_80, with [`Engine::Bulk`] sm_90
+    ///   `mbarrier.try_wait.parity.shared::cta.b64`, and `mbarrier.arrive.expect_tx.shared::cta.b64`; with
+    ///   [`Engine::Multicast`] the wait is `mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64`
+    /// - Target: sm_80, with [`Engine::Bulk`] and [`Engine::Multicast`] sm_90
     /// - Example: [`Pipeline`]
     #[track_caller]
     pub fn acquire(&self, bytes: impl IntoVal<u32>) {
-        let shape = self.ring.shape;
-        self.ring.empty(self.at).wait(self.at.parity, shape.how());
-        if shape.copy == Engine::Bulk {
-            self.ring.full(self.at).arrive_expect(bytes);
+        let (shape, empty) = (self.ring.shape, self.ring.empty(self.at));
+        match shape.copy {
+            Engine::Multicast { .. } => empty.wait_for_cluster(self.at.parity),
+            Engine::Bulk | Engine::Async { .. } => empty.wait(self.at.parity, shape.how()),
+        }
+        match shape.copy {
+            Engine::Bulk | Engine::Multicast { .. } => self.ring.full(self.at).arrive_expect(bytes),
+            Engine::Async { .. } => {}
         }
     }
 
     /// Starts copying `bytes` bytes to byte `to` of the stage.
     ///
     /// - PTX: `cp.async.cg.shared.global` for each 16 bytes; with [`Engine::Bulk`]
-    ///   `cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes`
-    /// - Target: sm_80, with [`Engine::Bulk`] sm_90
-    /// - Requires: `bytes` a multiple of 16, all addresses aligned to 16
+    ///   `cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes`; with [`Engine::Multicast`] the same of a part
+    ///   of the bytes, `.multicast::cluster`
+    /// - Target: sm_80, with [`Engine::Bulk`] and [`Engine::Multicast`] sm_90
+    /// - Requires: `bytes` a multiple of 16, all addresses aligned to 16; with [`Engine::Multicast`] `bytes` a multiple of 16
+    ///   a CTA, and all CTAs copy the same
     /// - Example: [`Pipeline`]
     #[track_caller]
     pub fn copy(
@@ -261,6 +339,12 @@ impl Producer {
         let (to, bytes) = (self.ring.data(self.at).bytes(to), bytes.into_val());
         match self.ring.shape.copy {
             Engine::Bulk => copy_bulk(to, from, bytes, self.ring.full(self.at), policy),
+            Engine::Multicast { blocks } => {
+                let share = bytes / blocks;
+                let (first, all) = (cluster_rank() * share, ((1u32 << blocks) - 1) as u16);
+                let full = self.ring.full(self.at);
+                copy_bulk_multicast(to.bytes(first), from.bytes(first), share, full, all, policy);
+            }
             Engine::Async { threads } => {
                 let share = Share { to, from, worker: self.worker, threads, policy };
                 match with(|r| r.func.constant(bytes.id)) {
@@ -273,7 +357,7 @@ impl Producer {
 
     /// Says that this thread has started all of its copies into the stage.
     ///
-    /// - PTX: `cp.async.mbarrier.arrive.noinc.shared.b64`; with [`Engine::Bulk`] nothing
+    /// - PTX: with [`Engine::Async`] `cp.async.mbarrier.arrive.noinc.shared.b64`, else nothing
     /// - Target: sm_80
     /// - Example: [`Pipeline`]
     #[track_caller]
@@ -297,9 +381,9 @@ impl Producer {
 impl Consumer {
     /// Waits until the stage is full.
     ///
-    /// - PTX: `mbarrier.test_wait.parity.shared.b64`, with [`Engine::Bulk`]
+    /// - PTX: `mbarrier.test_wait.parity.shared.b64`, with [`Engine::Bulk`] and [`Engine::Multicast`]
     ///   `mbarrier.try_wait.parity.shared::cta.b64`, and a branch
-    /// - Target: sm_80, with [`Engine::Bulk`] sm_90
+    /// - Target: sm_80, with [`Engine::Bulk`] and [`Engine::Multicast`] sm_90
     /// - Example: [`Pipeline`]
     #[track_caller]
     pub fn wait(&self) {
@@ -320,9 +404,10 @@ impl Consumer {
     ///
     /// Costs no more than [`Consumer::release_by_warp`] on an H200, and compute-sanitizer's racecheck follows it.
     ///
-    /// - PTX: `mbarrier.arrive.shared.b64`
-    /// - Target: sm_80
-    /// - Requires: [`PipelineShape::consumers`] threads say so
+    /// - PTX: `mbarrier.arrive.shared.b64`; with [`Engine::Multicast`] `mapa.shared::cluster.u32` and
+    ///   `mbarrier.arrive.release.cluster.shared::cluster.b64` for each CTA
+    /// - Target: sm_80, with [`Engine::Multicast`] sm_90
+    /// - Requires: [`PipelineShape::consumers`] threads of each CTA say so
     ///
     /// ```
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
@@ -361,19 +446,32 @@ impl Consumer {
     /// ```
     #[track_caller]
     pub fn release(&self) {
-        self.ring.empty(self.at).arrive();
+        let empty = self.ring.empty(self.at);
+        match self.ring.shape.copy {
+            Engine::Multicast { blocks } => {
+                for rank in 0..blocks {
+                    empty.of_block(rank).arrive();
+                }
+            }
+            Engine::Bulk | Engine::Async { .. } => empty.arrive(),
+        }
     }
 
     /// Says, once for the whole warp, that its lanes have read all they need of the stage. The warp's barrier orders
     /// their reads before the arrival; racecheck does not know that, and reports them.
     ///
-    /// - PTX: `bar.warp.sync`, `mbarrier.arrive.shared.b64` by one lane
-    /// - Target: sm_80
-    /// - Requires: all lanes; [`PipelineShape::consumers`] warps say so
+    /// - PTX: `bar.warp.sync`, `mbarrier.arrive.shared.b64` by one lane; with [`Engine::Multicast`]
+    ///   `mbarrier.arrive.release.cluster.shared::cluster.b64` by one lane for each CTA
+    /// - Target: sm_80, with [`Engine::Multicast`] sm_90
+    /// - Requires: all lanes; [`PipelineShape::consumers`] warps of each CTA say so
     /// - Example: [`Pipeline`]
     #[track_caller]
     pub fn release_by_warp(&self) {
-        arrive_by_warp(self.ring.empty(self.at));
+        let empty = self.ring.empty(self.at);
+        match self.ring.shape.copy {
+            Engine::Multicast { blocks } => arrive_everywhere(empty, blocks),
+            Engine::Bulk | Engine::Async { .. } => arrive_by_warp(empty),
+        }
     }
 
     /// Goes to the next stage.
@@ -439,6 +537,15 @@ fn copy_share(share: Share, bytes: u32) {
 fn copy_share_of(share: Share, bytes: Val<u32>) {
     for at in range(share.worker * 16, bytes).step_by(share.threads * 16) {
         share.copy(at);
+    }
+}
+
+/// A lane of a warp a CTA arrives there.
+#[device]
+fn arrive_everywhere(barrier: Mbarrier, blocks: u32) {
+    warp_barrier(ALL_LANES);
+    if lane() < blocks {
+        barrier.of_block(lane()).arrive();
     }
 }
 

@@ -89,6 +89,13 @@ pub enum Transfer {
         /// There is a policy.
         hinted: bool,
     },
+    /// `cp.async.bulk` for several CTAs of the cluster: the operands of [`Transfer::Bulk`], with a mask of the CTAs' ranks
+    /// (u16) before the policy. Each of them gets the bytes at the destination's place in its own shared memory, and
+    /// counts them at the mbarrier's place there.
+    BulkMulticast {
+        /// There is a policy.
+        hinted: bool,
+    },
     /// `cp.async.bulk` back: operands global destination, shared source, bytes (u32, a multiple of 16), and the L2
     /// policy (u64) if `hinted`. Both addresses are aligned to 16 bytes.
     BulkStore {
@@ -125,6 +132,7 @@ impl Transfer {
             }
             Transfer::Commit | Transfer::Wait { .. } => vec![],
             Transfer::Bulk { .. } => vec![shared, global, bytes, shared],
+            Transfer::BulkMulticast { .. } => vec![shared, global, bytes, shared, Expect::Is(Type::U16)],
             Transfer::BulkStore { .. } => vec![global, shared, bytes],
             Transfer::BulkToCluster => {
                 let cluster = Expect::Is(Type::Cluster);
@@ -136,6 +144,7 @@ impl Transfer {
         };
         if let Transfer::Async { hinted: true, .. }
         | Transfer::Bulk { hinted: true }
+        | Transfer::BulkMulticast { hinted: true }
         | Transfer::BulkStore { hinted: true } = self
         {
             operands.push(policy);
@@ -153,6 +162,7 @@ impl fmt::Display for Transfer {
             Transfer::Commit => f.write_str("commit"),
             Transfer::Wait { pending } => write!(f, "wait {pending}"),
             Transfer::Bulk { hinted } => write!(f, "bulk{}", hint(hinted)),
+            Transfer::BulkMulticast { hinted } => write!(f, "bulk_multicast{}", hint(hinted)),
             Transfer::BulkStore { hinted } => write!(f, "bulk_store{}", hint(hinted)),
             Transfer::BulkToCluster => f.write_str("bulk_to_cluster"),
             Transfer::BulkCommit => f.write_str("bulk_commit"),

@@ -67,6 +67,15 @@ impl Printer<'_> {
                     hint(hinted)
                 ));
             }
+            Transfer::BulkMulticast { hinted } => {
+                let (to, from) = (self.register(data.args[0]), self.register(data.args[1]));
+                let (bytes, done) = (self.operand(data.args[2]), self.register(data.args[3]));
+                let (blocks, policy) = (self.operand(data.args[4]), self.policy(hinted, data));
+                self.line(format_args!(
+                    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster{} [{to}], [{from}], {bytes}, [{done}], {blocks}{policy};",
+                    hint(hinted)
+                ));
+            }
             Transfer::BulkStore { hinted } => {
                 let (to, from) = (self.register(data.args[0]), self.register(data.args[1]));
                 let bytes = self.operand(data.args[2]);

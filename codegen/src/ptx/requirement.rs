@@ -96,6 +96,7 @@ fn transfer(transfer: Transfer) -> Option<Requirement> {
     Some(match transfer {
         Transfer::Async { hinted: true, .. } => need("cp.async.L2::cache_hint", Sm80, (7, 4)),
         Transfer::Bulk { .. }
+        | Transfer::BulkMulticast { .. }
         | Transfer::BulkStore { .. }
         | Transfer::BulkToCluster
         | Transfer::BulkCommit

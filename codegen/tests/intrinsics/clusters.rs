@@ -1,9 +1,19 @@
-//! CTAs that see each other's shared memory: the text that they become.
+//! CTAs that see each other's shared memory: the text that they become, and what it computes.
 
+use bespoke_codegen::dsl::Recorded;
 use bespoke_codegen::prelude::*;
+use bespoke_emulator::LaunchConfig;
 use expect_test::expect;
 
-use crate::device::listing;
+use crate::device::{Buffer, Launch, bytes, execute, listing, values};
+
+/// Runs a kernel of clusters on words, which it may change, in `ctas` CTAs of `threads` threads.
+fn changed(recorded: Recorded, ctas: u32, threads: u32, words: &[u32], check: impl Fn(&[u32])) {
+    let buffers = [Buffer::Holding(bytes(words))];
+    let config = LaunchConfig::linear(ctas, threads);
+    let launch = Launch { oldest: Target::Sm90, config, buffers: &buffers, scalars: &[] };
+    execute(recorded, &launch, |after, _| check(&values::<u32>(&after[0])));
+}
 
 /// Each CTA of a cluster gets the sum of what all of them have.
 #[kernel(threads = 32, cluster = blocks)]
@@ -69,6 +79,20 @@ fn sums_over_a_cluster() {
     .assert_eq(&listing(Ok(kernel), Target::Sm90));
 }
 
+#[test]
+fn each_cta_gets_all_sums() {
+    for blocks in [1, 2, 4, 8] {
+        let words: Vec<u32> = (0..2 * 32 * blocks).map(|i| i * i).collect();
+        // Of its own cluster's CTAs, twice: one is what the CTA before it has added.
+        let expected = words.chunks(32 * blocks as usize).flat_map(|cluster| {
+            let sum = move |i: usize| 2 * cluster.iter().skip(i % 32).step_by(32).sum::<u32>();
+            (0..cluster.len()).map(sum)
+        });
+        let expected: Vec<u32> = expected.collect();
+        changed(sums(blocks), 2 * blocks, 32, &words, |after| assert_eq!(after, expected, "{blocks} CTAs"));
+    }
+}
+
 /// The first CTA sends 16 bytes to the second one, and waits until they have been read.
 #[kernel(threads = 1, cluster = 2)]
 fn sent(data: Ptr<Global, u32>) {
@@ -132,6 +156,109 @@ fn bytes_sent_within_a_cluster() {
         	ret;
     "#]]
     .assert_eq(&listing(sent(), Target::Sm90));
+}
+
+#[test]
+fn bytes_arrive_in_the_other_cta() {
+    changed(sent(), 2, 1, &[1, 2, 3, 4, 0, 0, 0, 0], |after| assert_eq!(after, [1, 2, 3, 4, 1, 2, 3, 4]));
+}
+
+/// The last CTA of a cluster loads 512 bytes for those whose ranks are even, and each of these stores them.
+#[kernel(threads = 32, cluster = 4)]
+fn shared_out(data: Ptr<Global, u32>, hinted: bool) {
+    let tile = shared_array::<u32>(128);
+    let done = mbarrier_array(1).at(0);
+    if thread_index() == 0 {
+        done.init(1);
+        fence_mbarrier_init();
+        done.arrive_expect(512);
+    }
+    cluster_barrier();
+    if thread_index() == 0 {
+        if cluster_rank() == 3 {
+            let policy = hinted.then(CachePolicy::evict_first);
+            copy_bulk_multicast(tile.cast(), data.cast(), 512, done, 0b0101u16, policy);
+        }
+    }
+    if (cluster_rank() & 1) == 0 {
+        done.wait(0, Wait::Try);
+        let words = tile.at(lane() * 4).load_vector::<4>();
+        data.at((block_index() + 1) * 128 + lane() * 4).store_vector(words);
+    }
+    cluster_barrier();
+}
+
+#[test]
+fn one_copy_for_several_ctas() {
+    expect![[""]].assert_eq(&listing(shared_out(true), Target::Sm90));
+    for hinted in [false, true] {
+        let words: Vec<u32> = (0..5 * 128).collect();
+        changed(shared_out(hinted), 4, 32, &words, |after| {
+            let (before, first) = (&words[..], &words[..128]);
+            let parts = [first, first, &before[256..384], first, &before[512..]];
+            assert_eq!(after, parts.concat());
+        });
+    }
+}
+
+/// CTA `b` of each cluster stores each tile, plus b, that came through a ring.
+#[kernel(threads = 64, cluster = blocks)]
+fn through_a_ring(from: Ptr<Global, u32>, to: Ptr<Global, u32>, tiles: Val<u32>, ring: [u32; 2], blocks: u32) {
+    let [stages, consumers] = ring;
+    let copy = Engine::Multicast { blocks };
+    let shape = PipelineShape { stages, stage_bytes: 512, consumers, copy };
+    let ring = Pipeline::new(shape, shared_array(shape.bytes()), mbarrier_array(shape.barriers()));
+    if thread_index() == 0 {
+        ring.init();
+    }
+    cluster_barrier();
+    if thread_index() == 0 {
+        let mut producer = ring.producer(0);
+        for tile in 0..tiles {
+            producer.acquire(512);
+            producer.copy(0, from.at(tile * 128).cast(), 512, None);
+            producer.commit();
+            producer.advance();
+        }
+    }
+    if warp_index() == 1 {
+        let mut consumer = ring.consumer();
+        for tile in 0..tiles {
+            consumer.wait();
+            let words = consumer.data().cast::<u32>().at(lane() * 4).load_vector::<4>();
+            if consumers == 1 {
+                consumer.release_by_warp();
+            } else {
+                consumer.release();
+            }
+            consumer.advance();
+            let place = to.at((tile * blocks + cluster_rank()) * 128 + lane() * 4);
+            place.store_vector(words.map(|word| word + cluster_rank()));
+        }
+    }
+    cluster_barrier();
+}
+
+#[test]
+fn tiles_come_once_for_a_cluster() {
+    for (blocks, stages, consumers) in [(1, 2, 1), (2, 1, 32), (4, 3, 1), (8, 2, 32)] {
+        for tiles in [0u32, 1, 5] {
+            let words: Vec<u32> = (0..128 * tiles).map(|i| i.wrapping_mul(0x9e37_79b9)).collect();
+            let expected: Vec<u32> = words
+                .chunks(128)
+                .flat_map(|tile| {
+                    (0..blocks).flat_map(move |rank| tile.iter().map(move |word| word.wrapping_add(rank)))
+                })
+                .collect();
+            let buffers = [Buffer::Holding(bytes(&words)), Buffer::Empty(4 * expected.len())];
+            let config = LaunchConfig::linear(blocks, 64);
+            let launch = Launch { oldest: Target::Sm90, config, buffers: &buffers, scalars: &[&tiles] };
+            execute(through_a_ring([stages, consumers], blocks), &launch, |after, ptx| {
+                let got = values::<u32>(&after[1]);
+                assert_eq!(got, expected, "{tiles} tiles, {blocks} CTAs\n{ptx}");
+            });
+        }
+    }
 }
 
 #[kernel(threads = 32, cluster = 2)]

@@ -120,6 +120,8 @@ pub struct Launch {
     pub grid: Extent,
     /// Threads of a CTA: one number, or those along x, y and z.
     pub block: Extent,
+    /// CTAs of a cluster, if the launch and not the kernel says so: one number, or those along x, y and z.
+    pub cluster: Option<Extent>,
     /// Bytes of dynamic shared memory.
     #[serde(default)]
     pub shared: u32,

@@ -3,6 +3,7 @@
 use bespoke_codegen::ptx::Target;
 use bespoke_kernels::kernels::argmax::ChooseShape;
 use bespoke_kernels::kernels::attention::AttentionShape;
+use bespoke_kernels::kernels::cluster_probe::ClusterProbeShape;
 use bespoke_kernels::kernels::embed::EmbedShape;
 use bespoke_kernels::kernels::gemv::{GemvShape, Input, Output, Schedule, Segment};
 use bespoke_kernels::kernels::launching::{CopyEngine, Trigger};
@@ -49,6 +50,10 @@ pub fn small() -> Vec<KernelSpec> {
         specs.extend([KernelSpec::SampleKeys(shape.clone()), KernelSpec::ChooseSampled(shape)]);
     }
     specs.push(KernelSpec::ReadProbe(ProbeShape { grid: 3, threads: 64 }));
+    for (clusters, blocks, tiles, stages) in [(1, 1, 1, 1), (3, 2, 7, 2), (2, 4, 9, 3), (2, 8, 5, 4)] {
+        let shape = ClusterProbeShape { clusters, blocks, tiles, stages };
+        specs.push(KernelSpec::ClusterProbe(shape));
+    }
     specs
 }
 

@@ -3,9 +3,9 @@
 use super::lanes::LANES;
 use super::moves::{WINDOWS, in_window};
 use super::resolve::{
-    Access, FLAG_NARROW, FLAGS, SHARED_WINDOW, StateSpace, WINDOW_BYTES, addresses, classify, verb,
+    Access, FLAGS, SHARED_WINDOW, StateSpace, WINDOW_BYTES, addresses, classify, verb,
 };
-use super::{A, B, D, Exec, Fault, Flow, Inst, Machine};
+use super::{A, B, D, Exec, Flow, Inst, Machine};
 use crate::decode::Op;
 use crate::finding::{FindingKind, Space};
 use crate::module::ParseError;
@@ -21,6 +21,9 @@ pub(crate) struct Reach {
     pub(crate) access: Access,
     /// Whether the instruction reaches only the CTA's own.
     pub(crate) own: bool,
+    /// Whether the access comes some time after the instruction, and something else tells the CTA of it, or is known
+    /// to be over when somebody finds a phase complete.
+    pub(crate) later: bool,
 }
 
 /// Checks the active lanes' accesses of shared memory in a cluster of several CTAs: that each stays in one CTA's, in
@@ -36,7 +39,7 @@ pub(crate) fn reach_lanes(m: &mut Machine<'_>, i: &Inst, bytes: u64, access: Acc
     let at = addresses(m, i);
     m.active_lanes().all(|lane| {
         let (space, address) = if generic { classify(at[lane]) } else { (Space::Shared, at[lane]) };
-        space != Space::Shared || reach(m, Reach { lane, address, bytes, access, own })
+        space != Space::Shared || reach(m, Reach { lane, address, bytes, access, own, later: false })
     })
 }
 
@@ -53,14 +56,13 @@ pub(crate) fn reach(m: &mut Machine<'_>, what: Reach) -> bool {
         beyond(m, what, inside.then_some(rank));
         return false;
     }
-    is_running(m, what.lane, rank, what.address)
+    is_running(m, what, rank)
 }
 
-/// Whether a CTA's shared memory can be used: the CTA has started, and not exited. Remembers that it was used.
-pub(crate) fn is_running(m: &mut Machine<'_>, lane: usize, rank: usize, address: u64) -> bool {
-    if rank == m.cta.rank(m.warp.index) {
-        return true;
-    }
+/// Whether the shared memory of a peer CTA can be used: the CTA has started, and not exited. Remembers that it was
+/// used.
+fn is_running(m: &mut Machine<'_>, what: Reach, rank: usize) -> bool {
+    let Reach { lane, address, later, .. } = what;
     if m.cta.cluster.exited >> rank & 1 != 0 {
         let detail = format!(
             "the shared memory of the CTA of rank {rank}, whose threads have all exited: a CTA must not exit \
@@ -68,7 +70,7 @@ pub(crate) fn is_running(m: &mut Machine<'_>, lane: usize, rank: usize, address:
         );
         return not_running(m, lane, address, detail);
     }
-    if races::reaches(m, lane, rank, address) {
+    if races::reaches(m, lane, rank, (address, later)) {
         return true;
     }
     let detail = format!(
@@ -230,21 +232,6 @@ fn wait(m: &mut Machine<'_>, i: &Inst) -> Flow {
     }
 }
 
-/// A fault of a lane that is about a place in shared memory.
-pub(crate) fn fault_at(m: &mut Machine<'_>, lane: usize, address: u64, detail: String) -> Flow {
-    m.worker.fault = Some(Box::new(Fault {
-        kind: FindingKind::Mbarrier,
-        lane: lane as u32,
-        detail,
-        address: Some(address),
-        space: Some(Space::Shared),
-        nearest: None,
-        other: None,
-        pc: None,
-    }));
-    Flow::Fault
-}
-
 pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
     match op.opcode() {
         "isspacep" => is_space(op),
@@ -284,7 +271,6 @@ fn is_space(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
     op.imm = window.unwrap_or(0);
     op.slots[D] = op.dst(0, Width::Predicate)?;
     op.slots[A] = op.src(1, Ty::U64)?;
-    op.slots[FLAGS] = StateSpace::Generic as u32 & !FLAG_NARROW;
     Ok(if own { in_own_window } else { in_window })
 }
 

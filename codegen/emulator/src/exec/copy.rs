@@ -1,5 +1,6 @@
 //! `cp.async` and `cp.async.bulk`: copies that complete when they are waited for.
 
+use super::cluster::Reach;
 use super::lanes::LANES;
 use super::load_store::{address_operand, take_space};
 use super::mbarrier::{misuse, no_mbarrier};
@@ -250,10 +251,13 @@ fn issue_part(m: &mut Machine<'_>, part: BulkPart) -> bool {
     let BulkPart { lane, from, source, size, target: to, gate, own } = part;
     let into_shared = gate.is_some();
     let space = if into_shared { Space::Shared } else { Space::Global };
-    let (what, all) = ((space, Access::Store), (to, size));
-    let target = match own {
-        true => range(m, lane, what, all, BULK_ALIGNMENT),
-        false => cluster_range(m, lane, what, all, BULK_ALIGNMENT),
+    let access = Access::Store;
+    let target = match space {
+        Space::Shared => {
+            let reach = Reach { lane, address: to, bytes: size, access, own, later: true };
+            cluster_range(m, reach, BULK_ALIGNMENT)
+        }
+        _ => range(m, lane, (space, access), (to, size), BULK_ALIGNMENT),
     };
     let Some(target) = target else { return false };
     if let Some(gate) = gate

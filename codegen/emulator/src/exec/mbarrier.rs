@@ -103,16 +103,26 @@ fn releases(i: &Inst) -> Option<Scope> {
     (!is_relaxed(i)).then(|| races::scope_of(i.slots[FLAGS]))
 }
 
+/// What is done at an mbarrier.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Does {
+    Arrive,
+    Transact,
+    Wait,
+}
+
 /// Whether lanes' mbarriers are in CTAs that are running: their own where the instruction, or what it does, demands
 /// it. A wait is of one's own only.
-fn reach(m: &mut Machine<'_>, i: &Inst, addresses: &[u64; LANES], waits: bool) -> bool {
+fn reach(m: &mut Machine<'_>, i: &Inst, addresses: &[u64; LANES], does: Does) -> bool {
     if !m.cta.cluster.has_peers() {
         return true;
     }
-    let own = waits || i.slots[FLAGS] & 7 == StateSpace::Shared as u32;
+    // A relaxed operation tells nobody of itself; that it has taken place, the phase does.
+    let later = does == Does::Transact || is_relaxed(i);
+    let own = does == Does::Wait || i.slots[FLAGS] & 7 == StateSpace::Shared as u32;
     m.active_lanes().all(|lane| {
         let (address, bytes) = (addresses[lane], MBARRIER_BYTES);
-        cluster::reach(m, Reach { lane, address, bytes, access: Access::Atomic, own })
+        cluster::reach(m, Reach { lane, address, bytes, access: Access::Atomic, own, later })
     })
 }
 
@@ -137,7 +147,7 @@ fn arrive(m: &mut Machine<'_>, i: &Inst) -> Flow {
     let operands = *m.warp.regs.lanes::<u32>(i.slots[B]);
     let mut states = [0u64; 32];
     let options = i.slots[OPTIONS];
-    if !reach(m, i, &addresses, false) {
+    if !reach(m, i, &addresses, Does::Arrive) {
         return Flow::Fault;
     }
     let together = m.cta.races.is_some() && arrives_together(m, &addresses, &operands, options);
@@ -182,7 +192,7 @@ fn arrive(m: &mut Machine<'_>, i: &Inst) -> Flow {
 fn transact(m: &mut Machine<'_>, i: &Inst) -> Flow {
     let addresses = shared_addresses(m, i);
     let operands = *m.warp.regs.lanes::<u32>(i.slots[B]);
-    if !reach(m, i, &addresses, false) {
+    if !reach(m, i, &addresses, Does::Transact) {
         return Flow::Fault;
     }
     for lane in m.active_lanes() {
@@ -207,7 +217,7 @@ fn wait(m: &mut Machine<'_>, i: &Inst) -> Flow {
         0 => *m.warp.regs.lanes::<u64>(i.slots[B]),
         _ => m.warp.regs.lanes::<u32>(i.slots[B]).map(u64::from),
     };
-    if !reach(m, i, &addresses, true) {
+    if !reach(m, i, &addresses, Does::Wait) {
         return Flow::Fault;
     }
     let mut complete = 0;

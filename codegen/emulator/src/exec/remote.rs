@@ -2,9 +2,10 @@
 //! an mbarrier there when they have come.
 
 use super::atomic::{Add, And, Dec, Inc, MaxS32, MaxU, MinS32, MinU, Or, Update, Xor};
-use super::cluster::fault_at;
+use super::cluster::Reach;
 use super::copy::{ADDRESS, listed, push_address, signals_there};
 use super::lanes::LANES;
+use super::mbarrier::misuse;
 use super::resolve::{Access, cluster_range};
 use super::{Exec, Flow, Inst, Machine};
 use crate::ast::Operand;
@@ -68,12 +69,11 @@ fn store(m: &mut Machine<'_>, i: &Inst) -> Flow {
         let (value, bytes) = value_of(m, list, lane);
         let bytes = bytes as u64;
         let access = if update.is_some() { Access::Atomic } else { Access::Store };
-        let Some(target) = cluster_range(m, lane, (Space::Shared, access), (to, bytes), bytes) else {
-            return Flow::Fault;
-        };
+        let reach = Reach { lane, address: to, bytes, access, own: false, later: true };
+        let Some(target) = cluster_range(m, reach, bytes) else { return Flow::Fault };
         if to < gate + 8 && gate < to + bytes {
             let detail = "an asynchronous store onto the mbarrier that it signals".to_string();
-            return fault_at(m, lane, gate, detail);
+            return misuse(m, lane, gate, detail);
         }
         if !signals_there(m, lane, (to, gate)) {
             return Flow::Fault;

@@ -467,27 +467,20 @@ pub(crate) fn range(
     alignment: u64,
 ) -> Option<*mut u8> {
     let (address, bytes) = range;
-    let reach = Reach { lane, address, bytes, access: what.1, own: true };
-    if what.0 == Space::Shared && m.cta.cluster.has_peers() && !cluster::reach(m, reach) {
-        return None;
+    let reach = Reach { lane, address, bytes, access: what.1, own: true, later: false };
+    match what.0 {
+        Space::Shared => cluster_range(m, reach, alignment),
+        _ => resolve_range(m, lane, what, range, alignment),
     }
-    resolve_range(m, lane, what, range, alignment)
 }
 
-/// [`range`], of any CTA's shared memory in the cluster.
-pub(crate) fn cluster_range(
-    m: &mut Machine<'_>,
-    lane: usize,
-    what: (Space, Access),
-    range: (u64, u64),
-    alignment: u64,
-) -> Option<*mut u8> {
-    let (address, bytes) = range;
-    let reach = Reach { lane, address, bytes, access: what.1, own: false };
-    if what.0 == Space::Shared && m.cta.cluster.has_peers() && !cluster::reach(m, reach) {
+/// [`range`], of any CTA's shared memory in the cluster if that says so.
+pub(crate) fn cluster_range(m: &mut Machine<'_>, what: Reach, alignment: u64) -> Option<*mut u8> {
+    if m.cta.cluster.has_peers() && !cluster::reach(m, what) {
         return None;
     }
-    resolve_range(m, lane, what, range, alignment)
+    let Reach { lane, address, bytes, access, .. } = what;
+    resolve_range(m, lane, (Space::Shared, access), (address, bytes), alignment)
 }
 
 fn resolve_range(

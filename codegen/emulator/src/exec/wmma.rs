@@ -4,10 +4,11 @@
 //! registers of a fragment that has fewer elements than they hold stay zero. Sums are those of
 //! [`super::matrix`]: exact for integers, rounded once for others.
 
+use super::cluster::Reach;
 use super::lanes::LANES;
 use super::load_store::{address_operand, take_space};
 use super::matrix::{vector, whole_warp};
-use super::resolve::{Access, FLAGS, StateSpace, addresses, classify, cluster_range};
+use super::resolve::{Access, FLAGS, StateSpace, addresses, classify, cluster_range, range};
 use super::rounding::{Bf16, F16, Format, canonical};
 use super::{Exec, Flow, Inst, Machine};
 use crate::ast::Operand;
@@ -158,9 +159,15 @@ fn transfer(m: &mut Machine<'_>, i: &Inst) -> Flow {
     for line in 0..lines {
         let at = start.wrapping_add(line as u64 * stride as u64 * element as u64);
         let bytes = (length * element) as u64;
-        let Some(pointer) = cluster_range(m, line % LANES, (space, access), (at, bytes), element as u64) else {
-            return Flow::Fault;
+        let (lane, alignment) = (line % LANES, element as u64);
+        let found = match space {
+            Space::Shared => {
+                let own = i.slots[FLAGS] & 7 == StateSpace::Shared as u32;
+                cluster_range(m, Reach { lane, address: at, bytes, access, own, later: false }, alignment)
+            }
+            _ => range(m, lane, (space, access), (at, bytes), alignment),
         };
+        let Some(pointer) = found else { return Flow::Fault };
         for position in 0..length {
             let place = if options & BY_COLUMNS != 0 { (position, line) } else { (line, position) };
             let memory = pointer.wrapping_add(position * element);

@@ -30,12 +30,16 @@ impl Uses {
     }
 }
 
-/// Remembers that a lane uses the shared memory of a peer CTA; false if nothing tells that this CTA has started.
-pub(crate) fn reaches(m: &mut Machine<'_>, lane: usize, rank: usize, address: u64) -> bool {
+/// Remembers that a lane uses the shared memory of a peer CTA, unless it is to come later; false if nothing tells that
+/// this CTA has started.
+pub(crate) fn reaches(m: &mut Machine<'_>, lane: usize, rank: usize, (address, later): (u64, bool)) -> bool {
     let (warp, pc) = (m.warp.index, m.warp.pc as u32);
     let Some(races) = m.cta.races.as_deref_mut() else { return true };
     if !races.sync.has_heard((warp, lane as u32), rank, races.base) {
         return false;
+    }
+    if later {
+        return true;
     }
     let lanes = races.uses.0.entry((rank, warp)).or_default();
     lanes[lane] = Use { time: races.sync.now(warp), pc, address };

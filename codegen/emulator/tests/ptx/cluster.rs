@@ -139,12 +139,11 @@ fn atomics_of_all_ctas_meet_in_one() {
     // All 64 threads add to word 0 of rank 0's tile.
     let add = |operation: &str| {
         format!(
-            "mov.u32 %r6, 0; @!%p bra GO; GO: mov.u32 %r7, tile; mapa.shared::cluster.u32 %r8, %r7, 0;
+            "mov.u32 %r6, 0; mov.u32 %r7, tile; mapa.shared::cluster.u32 %r8, %r7, 0;
              setp.eq.u32 %p, %r5, 100; @%p st.shared.u32 [%r7], %r6; SYNC;
              {operation}
              SYNC; ld.shared::cluster.u32 %r9, [%r8]; SYNC; st.global.u32 [%x1], %r9;"
         )
-        .replace("@!%p bra GO; GO: ", "")
     };
     let sum = (100..164).sum::<u32>();
     for operation in [
@@ -252,10 +251,15 @@ fn barriers_of_the_cluster() {
     // Threads that have exited are not waited for.
     let half = "setp.ge.u32 %p, %r2, 16; @%p ret; SYNC; st.global.u32 [%x1], %r5; SYNC;";
     assert_eq!(clean(half)[..16], (100..116).collect::<Vec<u32>>()[..]);
-    finds(
-        FindingKind::BarrierDivergence,
-        "waits at the cluster's barrier for 64 threads, of which 32 have arrived",
-        "setp.eq.u32 %p, %r0, 1; @%p bra OTHER; SYNC; bra.uni END; OTHER: bar.sync 1, 64; END:",
+    // Half of a CTA waits for the other half instead.
+    let body = format!("mov.u32 %r0, %tid.x; setp.ge.u32 %p, %r0, 32; @%p bra OTHER; {SYNC} ret; OTHER: bar.sync 1; ret;");
+    let config = LaunchConfig { block: [64, 1, 1], ..PAIR };
+    let found = launch(&kernel("", &body), config, &mut words(1, 0)).expect_err("a barrier that cannot complete");
+    assert_eq!(found.kind, FindingKind::BarrierDivergence, "{found}");
+    assert_eq!(
+        found.detail,
+        "warp 0 of the CTA of rank 0 waits at the cluster's barrier for 128 threads, of which 64 have arrived; warp 1 of \
+         the CTA of rank 0 waits at barrier 1 instead"
     );
     finds(
         FindingKind::BarrierDivergence,
@@ -326,10 +330,9 @@ fn mbarriers_are_initialised_first() {
     finds(FindingKind::PeerNotRunning, "has started", &gated(32, arrive));
     let unfenced = gated(32, &format!("RELAXED; {arrive}")).replace("fence.mbarrier_init.release.cluster;", "");
     finds(FindingKind::Race, "nothing orders that with its initialisation", &unfenced);
-    let late = format!("SYNC; {arrive}").replace("SYNC;", "SYNC;");
     let late = format!(
-        "mov.u32 %r6, gate; mapa.shared::cluster.u32 %r7, %r6, 1; {}",
-        late.replace("SYNC;", "SYNC; setp.eq.u32 %p, %r5, 132; @%p nanosleep.u32 9; @%p mbarrier.init.shared::cta.b64 [gate], 32;")
+        "mov.u32 %r6, gate; mapa.shared::cluster.u32 %r7, %r6, 1; SYNC; setp.eq.u32 %p, %r5, 132; @%p nanosleep.u32 9;
+         @%p mbarrier.init.shared::cta.b64 [gate], 32; {arrive}"
     );
     let found = pair(&late).expect_err("initialised after the barrier");
     assert!(matches!(found.kind, FindingKind::Mbarrier | FindingKind::Race), "{found}");
@@ -368,9 +371,8 @@ fn stores_that_tell_an_mbarrier() {
     let store = "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r4], %r5, [%r7];";
     assert_eq!(clean(&send(store, 128, take))[32..], (100..132).collect::<Vec<u32>>()[..]);
     // By 16 bytes, of the first eight lanes.
-    let wide = "mapa.shared::cluster.u32 %r4, tile, 1; mad.lo.u32 %r4, %r2, 16, %r4; setp.ge.u32 %p, %r2, 8;
-        @%p bra END; st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%r4], {%r5, %r0, %r1, %r2}, [%r7];";
-    let data = clean(&send(&wide.replace("tile, 1", "%r3, 1").replace("mad.lo.u32 %r4, %r2, 16, %r4;", "mad.lo.u32 %r4, %r2, 12, %r4;"), 128, take));
+    let wide = "mad.lo.u32 %r4, %r2, 12, %r4; setp.ge.u32 %p, %r2, 8; @%p bra END; st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%r4], {%r5, %r0, %r1, %r2}, [%r7];";
+    let data = clean(&send(wide, 128, take));
     assert_eq!(data[32..40], [100, 0, 1, 0, 101, 0, 1, 1]);
     // Not waited for.
     finds(
@@ -388,12 +390,14 @@ fn stores_that_tell_an_mbarrier() {
         &send(&store.replace("[%r7]", "[%r6]"), 128, take),
     );
 
-    let add = "setp.eq.u32 %q, %r2, 0; mapa.shared::cluster.u32 %r8, %r6, 1; sub.u32 %r8, %r8, 256;
+    let add = "mapa.shared::cluster.u32 %r8, %r6, 1; sub.u32 %r8, %r8, 256;
         red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%r8], %r5, [%r7];";
     let sums = send(add, 128, take).replace("SYNC;", "setp.eq.u32 %p, %r2, 0; @%p st.shared.u32 [tile], %r1; SYNC;");
     let sums = sums.replace("ld.shared.u32 %r9, [%r3]", "ld.shared.u32 %r9, [tile]");
     assert_eq!(clean(&sums)[32], (100..132).sum::<u32>());
-    finds(FindingKind::Race, "", &sums.replace(take.split_once(" @!%p bra WAIT;").unwrap().0, "nanosleep.u32 9; setp.eq.u32 %p, %r0, %r0;").replace("st.async", "st.async"));
+    let (wait, _) = take.split_once(" @!%p bra WAIT;").expect("a loop");
+    let early = sums.replace(wait, "WAIT: nanosleep.u32 9; setp.eq.u32 %p, %r0, %r0;");
+    finds(FindingKind::AsyncCopy, "ends before anything has waited", &early);
 }
 
 #[test]

@@ -130,6 +130,7 @@ impl Parser {
             "commit" => Transfer::Commit,
             "wait" => Transfer::Wait { pending: self.parsed("a number of groups")? },
             "bulk" => Transfer::Bulk { hinted: self.eat_word("hinted") },
+            "bulk_multicast" => Transfer::BulkMulticast { hinted: self.eat_word("hinted") },
             "bulk_store" => Transfer::BulkStore { hinted: self.eat_word("hinted") },
             "bulk_to_cluster" => Transfer::BulkToCluster,
             "bulk_commit" => Transfer::BulkCommit,

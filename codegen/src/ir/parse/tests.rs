@@ -42,6 +42,8 @@ fn every_op() -> Vec<Op> {
         Op::Transfer(Transfer::Commit),
         Op::Transfer(Transfer::Wait { pending: 2 }),
         Op::Transfer(Transfer::BulkToCluster),
+        Op::Transfer(Transfer::BulkMulticast { hinted: false }),
+        Op::Transfer(Transfer::BulkMulticast { hinted: true }),
         Op::Transfer(Transfer::BulkCommit),
         Op::Transfer(Transfer::BulkWait { pending: 1, read: false }),
         Op::Transfer(Transfer::BulkWait { pending: 0, read: true }),

@@ -178,7 +178,7 @@ fn transfers(function: &Function, data: &InstData, errors: &mut Vec<String>) {
         Op::Mbarrier(_) => errors.extend(aligned(0, 8)),
         Op::LoadMatrix { .. } => errors.extend(aligned(0, 16)),
         Op::Transfer(Transfer::Async { bytes, .. }) => errors.extend(aligned(0, bytes.into())),
-        Op::Transfer(Transfer::Bulk { .. }) => {
+        Op::Transfer(Transfer::Bulk { .. } | Transfer::BulkMulticast { .. }) => {
             errors.extend(aligned(0, 16));
             errors.extend(aligned(3, 8));
             errors.extend(sixteenths(function, data.args[2]));
