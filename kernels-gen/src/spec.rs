@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::kernels::argmax::{self, ChooseShape};
 use crate::kernels::attention::{self, AttentionShape};
+use crate::kernels::cluster_probe::{self, ClusterProbeShape};
 use crate::kernels::embed::{self, EmbedShape};
 use crate::kernels::gemv::{self, GemvShape, Input, Output};
 use crate::kernels::launching::{CopyEngine, Trigger};
-use crate::kernels::cluster_probe::{self, ClusterProbeShape};
 use crate::kernels::probe::{self, ProbeShape};
 use crate::kernels::rope::RopeKind;
 use crate::kernels::sample::{self, SampleShape};

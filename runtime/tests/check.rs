@@ -344,6 +344,24 @@ fn results_are_compared() {
 }
 
 #[test]
+fn launches_say_what_clusters_there_are() {
+    assert_eq!(
+        output(0, &["exchange.ptx", "--launches", "exchange.toml"]),
+        "exchange.ptx: no findings in 1 launch\n"
+    );
+    let launches = std::fs::read_to_string(fixture("exchange.toml")).unwrap();
+    for (to, part) in [
+        ("", "the kernel demands clusters, and the launch has none"),
+        ("cluster = 3", "grid [4, 1, 1] is not a multiple of clusters of [3, 1, 1] CTAs"),
+        ("cluster = [1, 1]", "rank 1 in a cluster of 1 CTAs"),
+    ] {
+        let scratch = Scratch::new("launches.toml", &launches.replacen("cluster = 2", to, 1));
+        let text = output(1, &["exchange.ptx", "--launches", scratch.path()]);
+        assert!(text.contains(part), "{to}: {text}");
+    }
+}
+
+#[test]
 fn launches_that_make_no_sense_exit_with_2_and_say_where() {
     let launches = std::fs::read_to_string(fixture("scale.toml")).unwrap();
     for (from, to, part) in [

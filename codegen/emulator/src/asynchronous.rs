@@ -351,9 +351,9 @@ impl Asynchronous {
 
     /// [`Asynchronous::in_flight`], of what goes into shared memory there.
     pub(crate) fn in_flight_into(&self, there: impl Fn(u64) -> bool) -> Option<(usize, u32, usize)> {
-        let copy = self.copies().find(|copy| {
-            copy.into_shared && there(copy.shared) || copy.from_shared.is_some_and(&there)
-        });
+        let copy = self
+            .copies()
+            .find(|copy| copy.into_shared && there(copy.shared) || copy.from_shared.is_some_and(&there));
         copy.map(|copy| (copy.warp, copy.lanes.trailing_zeros(), copy.pc))
     }
 
@@ -398,7 +398,9 @@ impl Asynchronous {
             }
         }
         if sources {
-            for (from, bytes) in self.signalling.iter().filter_map(|copy| Some((copy.from_shared?, copy.bytes))) {
+            for (from, bytes) in
+                self.signalling.iter().filter_map(|copy| Some((copy.from_shared?, copy.bytes)))
+            {
                 shared.reserve(from, bytes as u64, false);
             }
         }

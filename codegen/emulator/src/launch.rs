@@ -334,8 +334,7 @@ impl Shared<'_> {
         let Some(fault) = worker.fault.take() else { return };
         let kernel = self.launch.kernel;
         let place = kernel.place(fault.pc.unwrap_or(cta.warps[warp].pc));
-        let (at, thread) =
-            self.launch.thread_at(cta.state.index, warp * LANES + fault.lane as usize % LANES);
+        let (at, thread) = self.launch.thread_at(cta.state.index, warp * LANES + fault.lane as usize % LANES);
         let finding = Finding {
             kind: fault.kind,
             kernel: kernel.name().to_string(),

@@ -203,7 +203,13 @@ fn one_copy_for_several_ctas() {
 
 /// CTA `b` of each cluster stores each tile, plus b, that came through a ring.
 #[kernel(threads = 64, cluster = blocks)]
-fn through_a_ring(from: Ptr<Global, u32>, to: Ptr<Global, u32>, tiles: Val<u32>, ring: [u32; 2], blocks: u32) {
+fn through_a_ring(
+    from: Ptr<Global, u32>,
+    to: Ptr<Global, u32>,
+    tiles: Val<u32>,
+    ring: [u32; 2],
+    blocks: u32,
+) {
     let [stages, consumers] = ring;
     let copy = Engine::Multicast { blocks };
     let shape = PipelineShape { stages, stage_bytes: 512, consumers, copy };

@@ -2,9 +2,7 @@
 
 use super::lanes::LANES;
 use super::moves::{WINDOWS, in_window};
-use super::resolve::{
-    Access, FLAGS, SHARED_WINDOW, StateSpace, WINDOW_BYTES, addresses, classify, verb,
-};
+use super::resolve::{Access, FLAGS, SHARED_WINDOW, StateSpace, WINDOW_BYTES, addresses, classify, verb};
 use super::{A, B, D, Exec, Flow, Inst, Machine};
 use crate::decode::Op;
 use crate::finding::{FindingKind, Space};
@@ -101,7 +99,8 @@ fn beyond(m: &mut Machine<'_>, what: Reach, rank: Option<usize>) {
     let Reach { lane, address, bytes, access, .. } = what;
     let mut detail = format!("{bytes}-byte {} shared memory at {address:#x}", verb(access));
     if let Some(rank) = rank {
-        detail += &format!(", which is the CTA's of rank {rank}: `.shared::cta` reaches only the thread's own");
+        detail +=
+            &format!(", which is the CTA's of rank {rank}: `.shared::cta` reaches only the thread's own");
     }
     m.fault(FindingKind::OutOfBounds, lane as u32, detail);
     place(m, address, bytes);

@@ -4,8 +4,8 @@ use std::sync::atomic::{Ordering, fence};
 
 use super::lanes::{LANES, NOP, Pod, lane_loop, op1, ops};
 use super::resolve::{
-    Access, FLAG_ACQUIRE, FLAG_CLUSTER, FLAG_CTA, FLAG_NARROW, FLAG_ORDERED, FLAG_RELEASE, FLAGS, Resolved, StateSpace,
-    resolve,
+    Access, FLAG_ACQUIRE, FLAG_CLUSTER, FLAG_CTA, FLAG_NARROW, FLAG_ORDERED, FLAG_RELEASE, FLAGS, Resolved,
+    StateSpace, resolve,
 };
 use super::{A, D, Exec, Flow, Inst, Machine, NONE};
 use crate::ast::Operand;
@@ -226,9 +226,18 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
                 _ if op.has("cluster") => FenceKind::Cluster,
                 _ => FenceKind::Cta,
             };
-            for modifier in
-                ["sc", "acq_rel", "acquire", "release", "cta", "cluster", "alias", "global", "shared::cta", "shared::cluster"]
-            {
+            for modifier in [
+                "sc",
+                "acq_rel",
+                "acquire",
+                "release",
+                "cta",
+                "cluster",
+                "alias",
+                "global",
+                "shared::cta",
+                "shared::cluster",
+            ] {
                 op.take(modifier);
             }
             op.imm = kind as u64;

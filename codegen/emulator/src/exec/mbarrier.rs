@@ -151,9 +151,7 @@ fn arrive(m: &mut Machine<'_>, i: &Inst) -> Flow {
         return Flow::Fault;
     }
     let together = m.cta.races.is_some() && arrives_together(m, &addresses, &operands, options);
-    if together
-        && !races::use_gate(m, m.active, addresses[m.active.trailing_zeros() as usize], releases(i))
-    {
+    if together && !races::use_gate(m, m.active, addresses[m.active.trailing_zeros() as usize], releases(i)) {
         return Flow::Fault;
     }
     for lane in m.active_lanes() {
@@ -310,8 +308,7 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
     }
     let space = take_space(op);
     let remote = space == StateSpace::SharedCluster;
-    let may_be_remote =
-        matches!(operation, "arrive" | "arrive_drop" | "expect_tx" | "complete_tx");
+    let may_be_remote = matches!(operation, "arrive" | "arrive_drop" | "expect_tx" | "complete_tx");
     if !matches!(space, StateSpace::Shared | StateSpace::Generic) && !(remote && may_be_remote) {
         return Err(op.unsupported());
     }

@@ -13,6 +13,7 @@
 
 pub(crate) mod atomic;
 pub(crate) mod bits;
+pub(crate) mod bulk;
 #[cfg(target_arch = "x86_64")]
 mod bytes;
 pub(crate) mod cluster;

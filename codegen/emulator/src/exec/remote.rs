@@ -2,8 +2,9 @@
 //! an mbarrier there when they have come.
 
 use super::atomic::{Add, And, Dec, Inc, MaxS32, MaxU, MinS32, MinU, Or, Update, Xor};
+use super::bulk::signals_there;
 use super::cluster::Reach;
-use super::copy::{ADDRESS, listed, push_address, signals_there};
+use super::copy::{ADDRESS, listed, push_address};
 use super::lanes::LANES;
 use super::mbarrier::misuse;
 use super::resolve::{Access, cluster_range};

@@ -67,7 +67,7 @@ pub(crate) fn observe(m: &mut Machine<'_>, inst: &Inst) {
             count_shared(&mut seen, wavefronts(&targets, m.active, bytes.into()), moved);
         }
         Traffic::BulkCopy => {
-            let copies = crate::exec::copy::bulk_copies(m, inst);
+            let copies = crate::exec::bulk::bulk_copies(m, inst);
             for lane in lanes_of(m.active) {
                 let bytes = u64::from(copies.sizes[lane]);
                 if copies.into_shared && copies.from_shared {

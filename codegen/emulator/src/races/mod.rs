@@ -26,7 +26,8 @@ use std::sync::MutexGuard;
 use crate::cta::CtaState;
 use crate::exec::lanes::LANES;
 use crate::exec::resolve::{
-    Access, FLAG_ACQUIRE, FLAG_CLUSTER, FLAG_CTA, FLAG_ORDERED, FLAG_RELEASE, FLAGS, Resolved, located, located_first,
+    Access, FLAG_ACQUIRE, FLAG_CLUSTER, FLAG_CTA, FLAG_ORDERED, FLAG_RELEASE, FLAGS, Resolved, located,
+    located_first,
 };
 use crate::exec::{Fault, Inst, Launch, Machine, lanes_of};
 use crate::finding::Space;

@@ -73,7 +73,12 @@ impl Device {
 
 /// A grid of blocks.
 pub fn grid(grid: [u32; 2], block: [u32; 2], dynamic_shared: u32) -> LaunchConfig {
-    LaunchConfig { grid: [grid[0], grid[1], 1], block: [block[0], block[1], 1], dynamic_shared, cluster: None }
+    LaunchConfig {
+        grid: [grid[0], grid[1], 1],
+        block: [block[0], block[1], 1],
+        dynamic_shared,
+        cluster: None,
+    }
 }
 
 /// The bits of an argument.

@@ -22,8 +22,10 @@ fn reports(body: &str, config: LaunchConfig, expected: Expect) {
     expected.assert_eq(&finding(body, config).to_string());
 }
 
-const ONE_WARP: LaunchConfig = LaunchConfig { grid: [1; 3], block: [32, 1, 1], dynamic_shared: 0, cluster: None };
-const TWO_WARPS: LaunchConfig = LaunchConfig { grid: [1; 3], block: [64, 1, 1], dynamic_shared: 0, cluster: None };
+const ONE_WARP: LaunchConfig =
+    LaunchConfig { grid: [1; 3], block: [32, 1, 1], dynamic_shared: 0, cluster: None };
+const TWO_WARPS: LaunchConfig =
+    LaunchConfig { grid: [1; 3], block: [64, 1, 1], dynamic_shared: 0, cluster: None };
 
 fn store_at(offset: i32) -> String {
     format!(

@@ -101,12 +101,16 @@ fn launches_that_a_kernel_or_the_device_does_not_allow() {
 #[test]
 fn words_change_places() {
     assert_eq!(
-        clean("st.shared.u32 [%r3], %r5; SYNC; ld.shared::cluster.u32 %r6, [%r4]; SYNC; st.global.u32 [%x1], %r6;"),
+        clean(
+            "st.shared.u32 [%r3], %r5; SYNC; ld.shared::cluster.u32 %r6, [%r4]; SYNC; st.global.u32 [%x1], %r6;"
+        ),
         exchanged()
     );
     // The other way: each writes into the other's.
     assert_eq!(
-        clean("SYNC; st.shared::cluster.u32 [%r4], %r5; SYNC; ld.shared.u32 %r6, [%r3]; st.global.u32 [%x1], %r6;"),
+        clean(
+            "SYNC; st.shared::cluster.u32 [%r4], %r5; SYNC; ld.shared.u32 %r6, [%r3]; st.global.u32 [%x1], %r6;"
+        ),
         exchanged()
     );
     // Through generic addresses.
@@ -154,13 +158,19 @@ fn atomics_of_all_ctas_meet_in_one() {
         assert_eq!(clean(&add(operation)), words(64, sum), "{operation}");
     }
     // Atomic for threads of one CTA only.
-    finds(FindingKind::Race, "nothing orders the two", &add("red.relaxed.cta.shared::cluster.add.u32 [%r8], %r5;"));
+    finds(
+        FindingKind::Race,
+        "nothing orders the two",
+        &add("red.relaxed.cta.shared::cluster.add.u32 [%r8], %r5;"),
+    );
 }
 
 #[test]
 fn what_nothing_orders_is_a_race() {
     let exchange = |sync: &str| {
-        format!("SYNC; st.shared.u32 [%r3], %r5; {sync} ld.shared::cluster.u32 %r6, [%r4]; SYNC; st.global.u32 [%x1], %r6;")
+        format!(
+            "SYNC; st.shared.u32 [%r3], %r5; {sync} ld.shared::cluster.u32 %r6, [%r4]; SYNC; st.global.u32 [%x1], %r6;"
+        )
     };
     assert_eq!(clean(&exchange("SYNC;")), exchanged());
     assert_eq!(clean(&exchange("fence.acq_rel.cluster; RELAXED;")), exchanged());
@@ -222,7 +232,9 @@ fn a_cta_must_be_running() {
     finds(
         FindingKind::PeerNotRunning,
         "",
-        &format!("st.shared.u32 [%r3], %r5; SYNC; {read} barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;"),
+        &format!(
+            "st.shared.u32 [%r3], %r5; SYNC; {read} barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;"
+        ),
     );
     clean(&format!("st.shared.u32 [%r3], %r5; SYNC; {read} SYNC;"));
 }
@@ -252,9 +264,12 @@ fn barriers_of_the_cluster() {
     let half = "setp.ge.u32 %p, %r2, 16; @%p ret; SYNC; st.global.u32 [%x1], %r5; SYNC;";
     assert_eq!(clean(half)[..16], (100..116).collect::<Vec<u32>>()[..]);
     // Half of a CTA waits for the other half instead.
-    let body = format!("mov.u32 %r0, %tid.x; setp.ge.u32 %p, %r0, 32; @%p bra OTHER; {SYNC} ret; OTHER: bar.sync 1; ret;");
+    let body = format!(
+        "mov.u32 %r0, %tid.x; setp.ge.u32 %p, %r0, 32; @%p bra OTHER; {SYNC} ret; OTHER: bar.sync 1; ret;"
+    );
     let config = LaunchConfig { block: [64, 1, 1], ..PAIR };
-    let found = launch(&kernel("", &body), config, &mut words(1, 0)).expect_err("a barrier that cannot complete");
+    let found =
+        launch(&kernel("", &body), config, &mut words(1, 0)).expect_err("a barrier that cannot complete");
     assert_eq!(found.kind, FindingKind::BarrierDivergence, "{found}");
     assert_eq!(
         found.detail,
@@ -328,7 +343,8 @@ fn mbarriers_are_initialised_first() {
         @!%p bra WAIT; END:";
     clean(&gated(32, &format!("SYNC; {arrive}")));
     finds(FindingKind::PeerNotRunning, "has started", &gated(32, arrive));
-    let unfenced = gated(32, &format!("RELAXED; {arrive}")).replace("fence.mbarrier_init.release.cluster;", "");
+    let unfenced =
+        gated(32, &format!("RELAXED; {arrive}")).replace("fence.mbarrier_init.release.cluster;", "");
     finds(FindingKind::Race, "nothing orders that with its initialisation", &unfenced);
     let late = format!(
         "mov.u32 %r6, gate; mapa.shared::cluster.u32 %r7, %r6, 1; SYNC; setp.eq.u32 %p, %r5, 132; @%p nanosleep.u32 9;
@@ -350,7 +366,11 @@ fn waiting_for_each_other_is_found() {
     let found = found.expect_err("a deadlock");
     assert_eq!(found.kind, FindingKind::Deadlock, "{found}");
     for rank in 0..2 {
-        assert!(found.detail.contains(&format!("warp 0 of the CTA of rank {rank} waits for the phase of parity 0")));
+        assert!(
+            found
+                .detail
+                .contains(&format!("warp 0 of the CTA of rank {rank} waits for the phase of parity 0"))
+        );
     }
 }
 
@@ -392,7 +412,8 @@ fn stores_that_tell_an_mbarrier() {
 
     let add = "mapa.shared::cluster.u32 %r8, %r6, 1; sub.u32 %r8, %r8, 256;
         red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%r8], %r5, [%r7];";
-    let sums = send(add, 128, take).replace("SYNC;", "setp.eq.u32 %p, %r2, 0; @%p st.shared.u32 [tile], %r1; SYNC;");
+    let sums =
+        send(add, 128, take).replace("SYNC;", "setp.eq.u32 %p, %r2, 0; @%p st.shared.u32 [tile], %r1; SYNC;");
     let sums = sums.replace("ld.shared.u32 %r9, [%r3]", "ld.shared.u32 %r9, [tile]");
     assert_eq!(clean(&sums)[32], (100..132).sum::<u32>());
     let (wait, _) = take.split_once(" @!%p bra WAIT;").expect("a loop");
@@ -418,7 +439,8 @@ fn bulk_copies_between_ctas() {
         )
     };
     let fence = "fence.proxy.async.shared::cta;";
-    let copy = "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r8], [%r3], 128, [%r7];";
+    let copy =
+        "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r8], [%r3], 128, [%r7];";
     assert_eq!(clean(&send(fence, copy, ""))[32..], (100..132).collect::<Vec<u32>>()[..]);
     finds(FindingKind::ProxyFence, "no `fence.proxy.async`", &send("", copy, ""));
     finds(
@@ -427,11 +449,16 @@ fn bulk_copies_between_ctas() {
         &send(fence, &copy.replace("[%r8]", "[%r8+256]"), ""),
     );
     // The source is still being read, or may be.
-    finds(FindingKind::AsyncCopy, "reads: nothing has waited for it", &send(fence, copy, "st.shared.u32 [%r3], %r5;"));
+    finds(
+        FindingKind::AsyncCopy,
+        "reads: nothing has waited for it",
+        &send(fence, copy, "st.shared.u32 [%r3], %r5;"),
+    );
     // After the cluster's barrier it is not.
     clean(&send(fence, copy, "SYNC; st.shared.u32 [%r3], %r5;"));
     // From global memory into another CTA's.
-    let global = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r8], [%data], 128, [%r7];";
+    let global =
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r8], [%data], 128, [%r7];";
     assert_eq!(clean(&send(fence, global, ""))[32..], words(32, 7)[..]);
 }
 
@@ -450,7 +477,8 @@ fn one_load_for_all_ctas() {
     let wait = "WAIT: mbarrier.try_wait.parity.shared::cta.b64 %p, [gate], 0; @!%p bra WAIT;";
     let run = |body: &str| {
         let mut data: Vec<u32> = (0..128).collect();
-        let text = kernel("", &format!("{PLACES}\n{}", body.replace("SYNC;", SYNC).replace("RELAXED;", RELAXED)));
+        let text =
+            kernel("", &format!("{PLACES}\n{}", body.replace("SYNC;", SYNC).replace("RELAXED;", RELAXED)));
         launch(&text, PAIR, &mut data).map(|_| data)
     };
     let data = run(&multicast(3, "SYNC;", wait)).unwrap_or_else(|finding| panic!("{finding}"));
@@ -475,7 +503,8 @@ fn without_clusters_a_cta_is_one() {
         mov.u32 %r2, word; mapa.shared::cluster.u32 %r3, %r2, 0; ld.shared::cluster.u32 %r4, [%r3];
         mad.wide.u32 %x0, %r0, 4, %data; st.global.u32 [%x0], %r4;";
     let mut data = words(64, 0);
-    launch(&kernel("", body), LaunchConfig::linear(1, 64), &mut data).unwrap_or_else(|finding| panic!("{finding}"));
+    launch(&kernel("", body), LaunchConfig::linear(1, 64), &mut data)
+        .unwrap_or_else(|finding| panic!("{finding}"));
     assert_eq!(data, words(64, 5));
 }
 
@@ -506,7 +535,8 @@ fn what_nvcc_prints() {
     // Without the last meeting a CTA may be gone while others still count in its memory.
     let start = HISTOGRAM.rfind("barrier.cluster.arrive.aligned").expect("the last barrier");
     let cut = HISTOGRAM[start..].replacen("barrier.cluster.arrive.aligned;", "", 1);
-    let cut = format!("{}{}", &HISTOGRAM[..start], cut.replacen("barrier.cluster.wait.aligned;", "bar.sync 0;", 1));
+    let cut =
+        format!("{}{}", &HISTOGRAM[..start], cut.replacen("barrier.cluster.wait.aligned;", "bar.sync 0;", 1));
     let module = Module::parse(&cut).unwrap_or_else(|error| panic!("{error}"));
     let kernel = module.kernel("_Z9histogramPKiPji").expect("the kernel");
     let found = run(kernel, &memory, &config, &params, &Options::default()).expect_err("no last barrier");

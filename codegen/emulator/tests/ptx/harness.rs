@@ -3,7 +3,7 @@
 use bespoke_emulator::{Finding, LaunchConfig, Memory, Module, Options, Stats, run};
 
 /// What precedes every kernel.
-pub const HEADER: &str = ".version 8.0\n.target sm_90\n.address_size 64\n";
+pub const HEADER: &str = ".version 8.1\n.target sm_90\n.address_size 64\n";
 
 /// Runs `body` once for each row, a lane a row, and compares.
 ///

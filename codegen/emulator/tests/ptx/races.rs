@@ -18,8 +18,10 @@ fn run(body: &str, config: LaunchConfig) -> Result<Vec<u32>, Box<Finding>> {
 }
 
 const WARP: LaunchConfig = LaunchConfig { grid: [1; 3], block: [32, 1, 1], dynamic_shared: 0, cluster: None };
-const WARPS: LaunchConfig = LaunchConfig { grid: [1; 3], block: [64, 1, 1], dynamic_shared: 0, cluster: None };
-const CTAS: LaunchConfig = LaunchConfig { grid: [2, 1, 1], block: [32, 1, 1], dynamic_shared: 0, cluster: None };
+const WARPS: LaunchConfig =
+    LaunchConfig { grid: [1; 3], block: [64, 1, 1], dynamic_shared: 0, cluster: None };
+const CTAS: LaunchConfig =
+    LaunchConfig { grid: [2, 1, 1], block: [32, 1, 1], dynamic_shared: 0, cluster: None };
 
 #[track_caller]
 fn clean(config: LaunchConfig, body: &str) {

@@ -1,0 +1,259 @@
+//! `cp.async.bulk`: copies of ranges, between global memory and that of the cluster's CTAs.
+
+use super::cluster::Reach;
+use super::copy::{ADDRESS, listed, push_address, take_cache};
+use super::lanes::LANES;
+use super::mbarrier::{misuse, no_mbarrier};
+use super::resolve::{Access, cluster_range, range};
+use super::{Exec, Flow, Inst, Machine, NONE};
+use crate::asynchronous::{Copy, Signal};
+use crate::decode::Op;
+use crate::finding::{FindingKind, Space};
+use crate::module::ParseError;
+use crate::races::{self, Bulk};
+use crate::types::Ty;
+
+const BULK_ALIGNMENT: u64 = 16;
+
+/// What the lanes of a `cp.async.bulk` copy, each a range.
+pub(crate) struct BulkCopies {
+    pub(crate) targets: [u64; LANES],
+    pub(crate) sources: [u64; LANES],
+    pub(crate) sizes: [u32; LANES],
+    pub(crate) into_shared: bool,
+    /// Whether the source is in shared memory.
+    pub(crate) from_shared: bool,
+    mbarriers: Option<[u64; LANES]>,
+    /// The ranks of the CTAs that get a copy each, a bit each; of copies that go to one place only, none.
+    pub(crate) masks: Option<[u16; LANES]>,
+}
+
+/// Flags of a bulk copy, and what follows them on its list.
+const FROM_SHARED: u32 = 1;
+const MULTICAST: u32 = 2;
+/// Whether the target is the CTA's own shared memory.
+const OWN_TARGET: u32 = 4;
+const BULK_FLAGS: usize = 2 * ADDRESS + 1;
+const BULK_MBARRIER: usize = BULK_FLAGS + 2;
+
+/// The list: target, source, slot of the bytes, flags, slot of the mask of ranks, and the mbarrier of a copy into
+/// shared memory.
+pub(crate) fn bulk_copies(m: &Machine<'_>, i: &Inst) -> BulkCopies {
+    let list = m.launch.kernel.code.list(i.imm);
+    let (targets, sources) = (listed(m, list), listed(m, &list[ADDRESS..]));
+    let sizes = *m.warp.regs.lanes::<u32>(list[2 * ADDRESS]);
+    let mbarriers = list.get(BULK_MBARRIER..).filter(|rest| !rest.is_empty()).map(|rest| listed(m, rest));
+    let flags = list[BULK_FLAGS];
+    let mask = || *m.warp.regs.lanes::<u16>(list[BULK_FLAGS + 1]);
+    BulkCopies {
+        targets,
+        sources,
+        sizes,
+        into_shared: mbarriers.is_some(),
+        from_shared: mbarriers.is_none() || flags & FROM_SHARED != 0,
+        mbarriers,
+        masks: (flags & MULTICAST != 0).then(mask),
+    }
+}
+
+fn bulk_copy(m: &mut Machine<'_>, i: &Inst) -> Flow {
+    let copies = bulk_copies(m, i);
+    let own = m.launch.kernel.code.list(i.imm)[BULK_FLAGS] & OWN_TARGET != 0;
+    for lane in m.active_lanes() {
+        let size = copies.sizes[lane] as u64;
+        if !size.is_multiple_of(BULK_ALIGNMENT) {
+            let detail = format!("a bulk copy of {size} bytes, which is not a multiple of 16");
+            return m.fault(FindingKind::Misaligned, lane as u32, detail);
+        }
+        let space = if copies.from_shared { Space::Shared } else { Space::Global };
+        let from = (copies.sources[lane], size);
+        let Some(source) = range(m, lane, (space, Access::Load), from, BULK_ALIGNMENT) else {
+            return Flow::Fault;
+        };
+        let target = copies.targets[lane];
+        let gate = copies.mbarriers.map(|mbarriers| mbarriers[lane]);
+        let part = BulkPart { lane, from: (space, from.0), source, size, target, gate, own };
+        let Some(masks) = copies.masks else {
+            if !issue_part(m, part) {
+                return Flow::Fault;
+            }
+            continue;
+        };
+        let (mask, ctas) = (masks[lane] as u64, m.cta.cluster.size);
+        if mask >> ctas != 0 {
+            let detail = format!("a multicast to the ranks of {mask:#x} in a cluster of {ctas} CTAs");
+            return m.fault(FindingKind::OutOfBounds, lane as u32, detail);
+        }
+        for rank in (0..ctas).filter(|&rank| mask >> rank & 1 != 0) {
+            let cluster = &m.cta.cluster;
+            let there = |address: u64| cluster.base(rank) + cluster.locate(address).1;
+            let part = BulkPart { target: there(target), gate: gate.map(there), ..part };
+            if !issue_part(m, part) {
+                return Flow::Fault;
+            }
+        }
+    }
+    Flow::Next
+}
+
+/// A bulk copy of one lane to one place. The source has been checked.
+#[derive(Clone, Copy)]
+struct BulkPart {
+    lane: usize,
+    from: (Space, u64),
+    source: *mut u8,
+    size: u64,
+    target: u64,
+    gate: Option<u64>,
+    /// Whether the target must be the CTA's own shared memory.
+    own: bool,
+}
+
+/// Checks and issues it; false if there is a finding.
+fn issue_part(m: &mut Machine<'_>, part: BulkPart) -> bool {
+    let BulkPart { lane, from, source, size, target: to, gate, own } = part;
+    let into_shared = gate.is_some();
+    let space = if into_shared { Space::Shared } else { Space::Global };
+    let access = Access::Store;
+    let target = match space {
+        Space::Shared => {
+            let reach = Reach { lane, address: to, bytes: size, access, own, later: true };
+            cluster_range(m, reach, BULK_ALIGNMENT)
+        }
+        _ => range(m, lane, (space, access), (to, size), BULK_ALIGNMENT),
+    };
+    let Some(target) = target else { return false };
+    if let Some(gate) = gate
+        && !signals_there(m, lane, (to, gate))
+    {
+        return false;
+    }
+    if m.cta.races.is_some() {
+        let ordered = gate.is_none_or(|gate| races::use_gate(m, 1 << lane, gate, None));
+        let bulk = Bulk { source: Some(from), target: (space, to), bytes: size, gate, atomic: false };
+        if !ordered || !races::issue_bulk(m, lane, bulk) {
+            return false;
+        }
+    }
+    let (warp, pc) = (m.warp.index, m.warp.pc);
+    let from_shared = from.0 == Space::Shared;
+    if !from_shared {
+        m.worker.stats.global_bytes_loaded += size;
+    }
+    if !into_shared {
+        m.worker.stats.global_bytes_stored += size;
+    }
+    let (under_way, mut shared) = m.cta.under_way(m.launch.checks);
+    let within = if into_shared { to } else { from.1 };
+    shared.reserve(within, size, into_shared);
+    let second = (from_shared && into_shared).then_some(from.1);
+    if let Some(from) = second {
+        shared.reserve(from, size, false);
+    }
+    let copy = Copy {
+        warp,
+        lanes: 1 << lane,
+        pc,
+        serial: 0,
+        signal: gate.map_or(Signal::Group(0), Signal::Mbarrier),
+        source,
+        target,
+        shared: within,
+        bytes: size as u32,
+        copied: size as u32,
+        into_shared,
+        from_shared: second,
+        stored: None,
+        ripe: false,
+    };
+    match into_shared {
+        true => under_way.signalling.push(copy),
+        false => under_way.groups(warp, true).issue(copy),
+    }
+    true
+}
+
+/// Whether there is an mbarrier for what is copied or stored to a place, in the shared memory of the same CTA.
+pub(crate) fn signals_there(m: &mut Machine<'_>, lane: usize, (target, gate): (u64, u64)) -> bool {
+    let [there, here] = [target, gate].map(|address| m.cta.cluster.locate(address).0);
+    if there != here {
+        let detail = format!(
+            "what goes into the shared memory of the CTA of rank {there} must signal an mbarrier there, not one of \
+             the CTA of rank {here}"
+        );
+        misuse(m, lane, gate, detail);
+        return false;
+    }
+    if m.cta.asynchronous.mbarrier(gate).is_none() {
+        no_mbarrier(m, lane, gate);
+        return false;
+    }
+    true
+}
+
+/// `cp.async.bulk.prefetch.L2`: changes nothing, but the range must be there.
+fn bulk_prefetch(m: &mut Machine<'_>, i: &Inst) -> Flow {
+    let list = m.launch.kernel.code.list(i.imm);
+    let addresses = listed(m, list);
+    let sizes = *m.warp.regs.lanes::<u32>(list[ADDRESS]);
+    for lane in m.active_lanes() {
+        let size = sizes[lane] as u64;
+        if !size.is_multiple_of(BULK_ALIGNMENT) {
+            let detail = format!("a bulk prefetch of {size} bytes, which is not a multiple of 16");
+            return m.fault(FindingKind::Misaligned, lane as u32, detail);
+        }
+        let what = (Space::Global, Access::Prefetch);
+        if size > 0 && range(m, lane, what, (addresses[lane], size), BULK_ALIGNMENT).is_none() {
+            return Flow::Fault;
+        }
+    }
+    Flow::Next
+}
+
+pub(super) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+    let mut list = Vec::new();
+    if op.take("prefetch") {
+        if !op.take("L2") || !op.take("global") {
+            return Err(op.unsupported());
+        }
+        let policy = take_cache(op);
+        push_address(op, 0, &mut list, false)?;
+        list.push(op.src(1, Ty::U32)?);
+        if policy {
+            op.src(2, Ty::B64)?;
+        }
+        op.imm = op.list(list);
+        return Ok(bulk_prefetch);
+    }
+    let policy = take_cache(op);
+    let (cluster, cta) = (op.take("shared::cluster"), op.take("shared::cta"));
+    let grouped = op.take("bulk_group");
+    let signals = op.take("mbarrier::complete_tx::bytes");
+    let multicast = op.take("multicast::cluster");
+    let global = op.take("global");
+    // Between shared memories the source is the CTA's own; a copy to global memory is from there as well.
+    let flags = match (global, cluster, cta) {
+        (true, true, false) if signals => 0,
+        (true, false, true) if signals || grouped => OWN_TARGET,
+        (false, true, true) if signals && !multicast => FROM_SHARED,
+        _ => return Err(op.unsupported()),
+    };
+    if grouped == signals || multicast && flags != 0 {
+        return Err(op.unsupported());
+    }
+    push_address(op, 0, &mut list, signals)?;
+    push_address(op, 1, &mut list, flags & FROM_SHARED != 0 || grouped)?;
+    list.push(op.src(2, Ty::U32)?);
+    let mut next = 3 + signals as usize;
+    list.push(flags | if multicast { MULTICAST } else { 0 });
+    list.push(if multicast { op.src(next, Ty::B16)? } else { NONE });
+    next += multicast as usize;
+    if signals {
+        push_address(op, 3, &mut list, true)?;
+    }
+    if policy {
+        op.src(next, Ty::B64)?;
+    }
+    op.imm = op.list(list);
+    Ok(bulk_copy)
+}
