@@ -26,7 +26,8 @@ pub struct LaunchConfig {
     pub block: [u32; 3],
     /// Bytes of dynamic shared memory.
     pub dynamic_shared: u32,
-    /// CTAs of a cluster along x, y and z, if the launch says so; they divide the grid, and are at most 16 together.
+    /// CTAs of a cluster along x, y and z, if the launch says so; they divide the grid, and are at most 16 together (8,
+    /// where every device with clusters is to have room for them).
     /// A kernel may demand some itself (`.reqnctapercluster`).
     pub cluster: Option<[u32; 3]>,
 }

@@ -63,7 +63,7 @@ impl Watch {
             ("add" | "sub", "u64" | "s64") | ("mad", "u64" | "s64") => Kind::Carries(operands),
             ("mov" | "cvta", "b32" | "u32" | "s32" | "b64" | "u64" | "s64") => Kind::Carries(1),
             ("cvt", "u32" | "s32") => Kind::Carries(1),
-            ("ld" | "st" | "atom" | "red", _) => Kind::Access,
+            ("ld" | "st" | "atom" | "red", _) if !has("async") => Kind::Access,
             _ => Kind::Other,
         };
         Watch { kind, writes: writes.collect() }

@@ -177,7 +177,7 @@ pub fn copy_bulk(
 /// let kernel = fetched()?;
 /// let done = Launch::of(&kernel).buffer(&[1u32, 2, 3, 4, 0, 0]).grid(2).run()?;
 /// assert_eq!(done.buffer::<u32>(0), [1, 2, 3, 4, 4, 3]);
-/// assert!(done.ptx().contains("multicast::cluster"));
+/// assert!(done.has("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[track_caller]

@@ -33,6 +33,7 @@ pub fn cluster_rank() -> Val<u32> {
 /// let kernel = sizes()?;
 /// let done = Launch::of(&kernel).buffer(&[0u32; 4]).grid(4).run()?;
 /// assert_eq!(done.buffer::<u32>(0), [20, 21, 20, 21]);
+/// assert!(done.has("mov.u32 …, %cluster_nctarank"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[track_caller]
@@ -87,7 +88,8 @@ pub fn wait_at_cluster_barrier() {
 /// let kernel = sums()?;
 /// let done = Launch::of(&kernel).buffer(&words).grid(2).run()?;
 /// assert_eq!(done.buffer::<u32>(0), (0..64).map(|i| i + (i ^ 32)).collect::<Vec<u32>>());
-/// assert!(done.ptx().contains("ld.shared::cluster.u32"));
+/// assert!(done.has("barrier.cluster.arrive.release") && done.has("barrier.cluster.wait.acquire"));
+/// assert!(done.has("mapa.shared::cluster.u32") && done.has("ld.shared::cluster.u32"));
 ///
 /// // The first CTA sends 16 bytes to the second one, and waits until they have been read.
 /// #[kernel(threads = 1, cluster = 2)]
@@ -115,7 +117,8 @@ pub fn wait_at_cluster_barrier() {
 /// let kernel = sent()?;
 /// let done = Launch::of(&kernel).buffer(&[1u32, 2, 3, 4, 0, 0, 0, 0]).grid(2).run()?;
 /// assert_eq!(done.buffer::<u32>(0), [1, 2, 3, 4, 1, 2, 3, 4]);
-/// assert!(done.ptx().contains("mbarrier.arrive.release.cluster.shared::cluster.b64"));
+/// assert!(done.has("mbarrier.arrive.release.cluster.shared::cluster.b64 _"));
+/// assert!(done.has("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[track_caller]

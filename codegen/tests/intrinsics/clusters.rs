@@ -190,7 +190,54 @@ fn shared_out(data: Ptr<Global, u32>, hinted: bool) {
 
 #[test]
 fn one_copy_for_several_ctas() {
-    expect![[""]].assert_eq(&listing(shared_out(true), Target::Sm90));
+    expect![[r#"
+        .version 8.0
+        	mov.u32 %r1, shared0;
+        	mov.u32 %r2, shared1;
+        	mov.u32 %r3, %tid.x;
+        	setp.eq.u32 %p1, %r3, 0;
+        	@!%p1 bra $L_block3;
+        $L_block1:
+        	mbarrier.init.shared.b64 [%r2], 1;
+        	fence.mbarrier_init.release.cluster;
+        	mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r2], 512;
+        $L_block3:
+        	barrier.cluster.arrive.release;
+        	barrier.cluster.wait.acquire;
+        	@!%p1 bra $L_block13;
+        $L_block6:
+        	mov.u32 %r4, %cluster_ctarank;
+        	setp.eq.u32 %p2, %r4, 3;
+        	@!%p2 bra $L_block13;
+        $L_block8:
+        	createpolicy.fractional.L2::evict_first.b64 %rd2, 1.0;
+        	cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint [%r1], [%rd1], 512, [%r2], 5, %rd2;
+        $L_block13:
+        	mov.u32 %r5, %cluster_ctarank;
+        	and.b32 %r6, %r5, 1;
+        	setp.eq.u32 %p3, %r6, 0;
+        	@!%p3 bra $L_block21;
+        $L_block18:
+        	mbarrier.try_wait.parity.shared::cta.b64 %p4, [%r2], 0;
+        	@!%p4 bra $L_block18;
+        $L_block20:
+        	mov.u32 %r7, %laneid;
+        	shl.b32 %r8, %r7, 2;
+        	shl.b32 %r9, %r7, 4;
+        	add.s32 %r10, %r1, %r9;
+        	ld.shared.v4.u32 {%r11, %r12, %r13, %r14}, [%r10];
+        	mov.u32 %r15, %ctaid.x;
+        	shl.b32 %r16, %r15, 7;
+        	add.u32 %r17, %r16, %r8;
+        	add.u32 %r18, %r17, 128;
+        	mul.wide.u32 %rd3, %r18, 4;
+        	add.s64 %rd4, %rd1, %rd3;
+        	st.global.v4.u32 [%rd4], {%r11, %r12, %r13, %r14};
+        $L_block21:
+        	barrier.cluster.arrive.release;
+        	barrier.cluster.wait.acquire;
+        	ret;
+    "#]].assert_eq(&listing(shared_out(true), Target::Sm90));
     for hinted in [false, true] {
         let words: Vec<u32> = (0..5 * 128).collect();
         changed(shared_out(hinted), 4, 32, &words, |after| {

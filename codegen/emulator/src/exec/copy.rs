@@ -3,7 +3,7 @@
 use super::bulk;
 use super::lanes::LANES;
 use super::load_store::{address_operand, take_space};
-use super::mbarrier::{misuse, no_mbarrier};
+use super::mbarrier::{Does, misuse, no_mbarrier, reach};
 use super::resolve::{Access, StateSpace, range, shared_addresses};
 use super::{Exec, Flow, Inst, Machine, NONE, lanes_of};
 use crate::ast::Operand;
@@ -187,6 +187,9 @@ fn wait_group(m: &mut Machine<'_>, i: &Inst) -> Flow {
 fn arrive_on(m: &mut Machine<'_>, i: &Inst) -> Flow {
     let counted = i.slots[NO_INCREMENT] == 0;
     let addresses = shared_addresses(m, i);
+    if !reach(m, i, &addresses, Does::Wait) {
+        return Flow::Fault;
+    }
     let first = m.active.trailing_zeros() as usize;
     for lane in m.active_lanes() {
         let (warp, pc, address) = (m.warp.index, m.warp.pc, addresses[lane]);

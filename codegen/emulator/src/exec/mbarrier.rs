@@ -55,6 +55,9 @@ fn init(m: &mut Machine<'_>, i: &Inst) -> Flow {
 
 fn invalidate(m: &mut Machine<'_>, i: &Inst) -> Flow {
     let addresses = shared_addresses(m, i);
+    if !reach(m, i, &addresses, Does::Wait) {
+        return Flow::Fault;
+    }
     for lane in m.active_lanes() {
         let address = addresses[lane];
         if find(m, address).is_none() {
@@ -105,15 +108,16 @@ fn releases(i: &Inst) -> Option<Scope> {
 
 /// What is done at an mbarrier.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Does {
+pub(super) enum Does {
     Arrive,
     Transact,
+    /// Only the CTA's own threads do that, as they invalidate it.
     Wait,
 }
 
 /// Whether lanes' mbarriers are in CTAs that are running: their own where the instruction, or what it does, demands
 /// it. A wait is of one's own only.
-fn reach(m: &mut Machine<'_>, i: &Inst, addresses: &[u64; LANES], does: Does) -> bool {
+pub(super) fn reach(m: &mut Machine<'_>, i: &Inst, addresses: &[u64; LANES], does: Does) -> bool {
     if !m.cta.cluster.has_peers() {
         return true;
     }

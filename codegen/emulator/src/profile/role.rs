@@ -80,6 +80,8 @@ fn is_bookkeeping(instruction: &Instruction) -> bool {
 fn traffic(instruction: &Instruction) -> Traffic {
     match instruction.opcode.as_str() {
         "bra" => Traffic::Branch,
+        // Its addresses are on a list.
+        "st" | "red" if has(instruction, "async") => Traffic::None,
         "ld" | "ldu" => lanes(instruction, false),
         "st" | "atom" | "red" => lanes(instruction, true),
         "ldmatrix" | "stmatrix" => {

@@ -332,6 +332,8 @@ fn mbarriers_are_arrived_at_from_afar() {
         "",
         &gated(32, "SYNC; mbarrier.test_wait.parity.shared.b64 %p, [%r7], 0; SYNC;"),
     );
+    finds(FindingKind::OutOfBounds, "", &gated(32, "SYNC; mbarrier.inval.shared.b64 [%r7]; SYNC;"));
+    finds(FindingKind::OutOfBounds, "", &gated(32, "SYNC; cp.async.mbarrier.arrive.shared.b64 [%r7]; SYNC;"));
     let text = kernel("", "mbarrier.arrive.shared::cluster.b64 %x0, [%r0];");
     assert!(Module::parse(&text).is_err_and(|error| error.message.contains("returns no state")));
 }
