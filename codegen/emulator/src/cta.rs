@@ -83,8 +83,9 @@ pub(crate) const BARRIERS: usize = 16;
 
 /// The CTAs of one cluster, their warps apart. Warps are numbered through all of them.
 pub(crate) struct CtaState {
-    /// The cluster's position in the grid's order.
+    /// The cluster's position in the grid's order, and `%ctaid` of its CTAs.
     pub(crate) index: u64,
+    pub(crate) at: Vec<[u32; 3]>,
     /// Warps of a CTA.
     pub(crate) warps: usize,
     pub(crate) cluster: Cluster,
@@ -108,6 +109,7 @@ impl CtaState {
         let all = cluster.all_bytes();
         CtaState {
             index: 0,
+            at: vec![[0; 3]; size],
             warps,
             cluster,
             shared: Shared {

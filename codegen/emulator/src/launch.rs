@@ -376,7 +376,7 @@ pub(crate) fn uniform_value(
     let value = match special {
         Special::Tid(axis) => tid[axis as usize],
         Special::Ntid(axis) => launch.block[axis as usize],
-        Special::Ctaid(axis) => launch.cta_at(cta.index, rank)[axis as usize],
+        Special::Ctaid(axis) => cta.at[rank][axis as usize],
         Special::Nctaid(axis) => launch.grid[axis as usize],
         Special::Warpid => thread / LANES as u32,
         Special::Nwarpid => cta.warps as u32,

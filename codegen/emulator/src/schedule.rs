@@ -60,6 +60,7 @@ impl Cta {
 
     pub(crate) fn start(&mut self, launch: &Launch<'_>, index: u64) {
         self.state.reset(index);
+        self.state.at.iter_mut().enumerate().for_each(|(rank, at)| *at = launch.cta_at(index, rank));
         (self.executed, self.vain) = (0, (0, 0));
         let threads = launch.block.iter().product::<u32>();
         for (index, warp) in self.warps.iter_mut().enumerate() {
