@@ -39,7 +39,7 @@ impl ClusterProbeShape {
 #[kernel(threads = ClusterProbeShape::THREADS, cluster = s.blocks)]
 pub fn cluster_probe(from: Ptr<Global, u32>, sums: Ptr<Global, u32>, s: &ClusterProbeShape) {
     let (stages, copy) = (s.stages, Engine::Multicast { blocks: s.blocks });
-    let shape = PipelineShape { stages, stage_bytes: TILE * 4, consumers: 1, copy };
+    let shape = PipelineShape { stages, stage_bytes: TILE * 4, consumers: 32, copy };
     let ring = Pipeline::new(shape, shared_array(shape.bytes()), mbarrier_array(shape.barriers()));
     let own = shared_array::<u32>(TILE);
     let cluster = block_index() / s.blocks;
@@ -62,7 +62,7 @@ pub fn cluster_probe(from: Ptr<Global, u32>, sums: Ptr<Global, u32>, s: &Cluster
         for _ in range(0u32, s.tiles) {
             consumer.wait();
             let words = consumer.data().cast::<u32>().at(lane() * 4).load_vector::<4>();
-            consumer.release_by_warp();
+            consumer.release();
             consumer.advance();
             for i in 0..4 {
                 columns[i] += words[i];
