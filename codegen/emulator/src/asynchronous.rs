@@ -162,7 +162,7 @@ pub(crate) struct Stored {
 
 impl Copy {
     /// Whether it reads global memory.
-    pub(crate) fn from_global(&self) -> bool {
+    pub(crate) fn reads_global(&self) -> bool {
         self.into_shared && self.from_shared.is_none() && self.stored.is_none()
     }
 

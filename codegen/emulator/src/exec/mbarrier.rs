@@ -313,7 +313,11 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
     let space = take_space(op);
     let remote = space == StateSpace::SharedCluster;
     let may_be_remote = matches!(operation, "arrive" | "arrive_drop" | "expect_tx" | "complete_tx");
-    if !matches!(space, StateSpace::Shared | StateSpace::Generic) && !(remote && may_be_remote) {
+    let fits = match space {
+        StateSpace::Shared | StateSpace::Generic => true,
+        _ => remote && may_be_remote,
+    };
+    if !fits {
         return Err(op.unsupported());
     }
     let scoped = ["cluster", "gpu", "sys"].into_iter().any(|scope| op.has(scope));

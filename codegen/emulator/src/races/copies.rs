@@ -315,7 +315,7 @@ pub(crate) fn complete(m: &mut Machine<'_>, gate: Option<u64>) {
         let ours = |source: &&mut Source| {
             source.done.is_none() && overlap((copy.shared, 1), (source.shared, source.bytes.max(1)))
         };
-        if let Some(source) = races.copies.sources.iter_mut().rev().find(ours).filter(|_| copy.from_global())
+        if let Some(source) = races.copies.sources.iter_mut().rev().find(ours).filter(|_| copy.reads_global())
         {
             source.done = Some(done);
         }
