@@ -133,6 +133,13 @@ fn stubs_lay_out_what_the_manifest_describes() {
     assert_eq!(notes.0[1].1.grid, [7, 1, 1]);
 }
 
+#[test]
+#[should_panic(expected = "`params` must be a multiple of 16 bytes")]
+fn stubs_hold_the_launch_to_what_it_promises() {
+    let (launcher, params) = (DevicePointer::new(8), DevicePointer::new(24));
+    let _ = emitted::names::launch(&mut Notes::default(), [1, 1, 1], launcher, params, 3);
+}
+
 /// Runs what it is asked to launch on the emulator.
 struct Emulated(emulator::Memory);
 

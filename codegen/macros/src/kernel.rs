@@ -6,8 +6,8 @@ use syn::parse::Parser;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{
-    Expr, ExprClosure, ExprReturn, FnArg, Ident, Item, ItemFn, PatType, ReturnType, Signature, Token, Type,
-    TypeImplTrait, parse_quote_spanned,
+    Attribute, Expr, ExprClosure, ExprReturn, FnArg, Ident, Item, ItemFn, PatType, ReturnType, Signature,
+    Token, Type, TypeImplTrait, parse_quote_spanned,
 };
 
 use crate::device::{not_a_function, with_errors};
@@ -199,7 +199,13 @@ fn parameters(run_time: &[PatType], errors: &mut Errors) -> TokenStream {
         match is_plain_name(pat) {
             Some(ident) => {
                 let name = ident.to_string();
-                let parameter = quote_spanned!(ident.span()=> ::bespoke_codegen::hooks::parameter(#name));
+                let (aligned, attrs) = alignment(attrs, errors);
+                let parameter = match aligned {
+                    Some(bytes) => {
+                        quote_spanned!(ty.span()=> ::bespoke_codegen::hooks::aligned_parameter(#name, #bytes))
+                    }
+                    None => quote_spanned!(ident.span()=> ::bespoke_codegen::hooks::parameter(#name)),
+                };
                 lets.extend(quote!(#(#attrs)* let #pat: #ty = #parameter;));
             }
             None => errors
@@ -207,6 +213,24 @@ fn parameters(run_time: &[PatType], errors: &mut Errors) -> TokenStream {
         }
     }
     lets
+}
+
+/// N of `#[aligned(N)]`, and the other attributes.
+fn alignment<'a>(attrs: &'a [Attribute], errors: &mut Errors) -> (Option<Expr>, Vec<&'a Attribute>) {
+    let mut bytes = None;
+    let mut others = Vec::new();
+    for attr in attrs {
+        if !attr.path().is_ident("aligned") {
+            others.push(attr);
+            continue;
+        }
+        match attr.parse_args() {
+            Ok(_) if bytes.is_some() => errors.push(attr.span(), "`aligned` is given twice"),
+            Ok(value) => bytes = Some(value),
+            Err(_) => errors.push(attr.span(), "`aligned` needs a number of bytes: `#[aligned(16)]`"),
+        }
+    }
+    (bytes, others)
 }
 
 /// Where the type says `impl Trait`.

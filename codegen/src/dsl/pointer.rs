@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::panic::Location;
 
-use super::record::{KernelParam, Site, emit1, with};
+use super::record::{KernelParam, PointerParam, Site, emit1, with};
 use super::scalar::Scalar;
 use super::value::Val;
 use crate::ir::{self, Binary, Op, Param, Rounding, Type};
@@ -60,16 +60,18 @@ impl<S, T> std::fmt::Debug for Ptr<S, T> {
 
 impl<T: Scalar> KernelParam for Ptr<Global, T> {
     fn declare(name: &str) -> Param {
-        Param { name: name.to_owned(), ty: Type::Global, element: Some(T::TYPE) }
+        Param { name: name.to_owned(), ty: Type::Global, element: Some(T::TYPE), align: None }
     }
     fn from_value(value: ir::Value) -> Self {
         Ptr::from_id(value)
     }
 }
 
+impl<T: Scalar> PointerParam for Ptr<Global, T> {}
+
 impl<T: Scalar> KernelParam for Val<T> {
     fn declare(name: &str) -> Param {
-        Param { name: name.to_owned(), ty: T::TYPE, element: None }
+        Param { name: name.to_owned(), ty: T::TYPE, element: None, align: None }
     }
     fn from_value(value: ir::Value) -> Self {
         Val::from_id(value)

@@ -284,8 +284,27 @@ pub trait KernelParam: Sized {
 /// Declares the next run-time parameter of the kernel being recorded.
 #[track_caller]
 pub fn parameter<P: KernelParam>(name: &str) -> P {
+    declare(P::declare(name), Location::caller())
+}
+
+/// Declares the next run-time parameter, a pointer that the launch promises to be a multiple of `align` bytes.
+#[track_caller]
+pub fn aligned_parameter<P: PointerParam>(name: &str, align: u32) -> P {
     let site = Location::caller();
-    let param = P::declare(name);
+    if !align.is_power_of_two() {
+        fail(site, format!("`{name}` cannot be aligned to {align} bytes: write a power of two"));
+    }
+    declare(Param { align: Some(align), ..P::declare(name) }, site)
+}
+
+/// Run-time parameters that are pointers.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no pointer, so it has no alignment",
+    label = "leave `#[aligned(…)]` out, or make this a `Ptr<Global, …>`"
+)]
+pub trait PointerParam: KernelParam {}
+
+fn declare<P: KernelParam>(param: Param, site: Site) -> P {
     let ty = param.ty;
     let index = with(|r| {
         r.func.params.push(param);

@@ -61,6 +61,9 @@ pub struct ManifestParameter {
     pub offset: u32,
     /// Size, in bytes; also the alignment.
     pub bytes: u32,
+    /// What the address must be a multiple of, in bytes, where that is more than the elements' size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub align: Option<u32>,
 }
 
 /// A kernel for one target.
@@ -144,6 +147,7 @@ fn parameters(params: &[Param]) -> Vec<ManifestParameter> {
                 pointer: param.element.is_some(),
                 offset,
                 bytes,
+                align: param.align,
             }
         })
         .collect()

@@ -155,10 +155,12 @@ fn launch(kernel: &Emitted) -> TokenStream {
     };
     let names: Vec<_> = kernel.params.iter().map(|param| format_ident!("{}", param.name)).collect();
     let types = kernel.params.iter().map(argument_type);
+    let (promise, checks) = alignment(&kernel.params);
     quote! {
         #config
 
         #[doc = #doc]
+        #promise
         // An argument for each of the kernel's parameters, however many.
         #[allow(clippy::too_many_arguments)]
         pub fn launch<L: Launcher>(
@@ -166,9 +168,29 @@ fn launch(kernel: &Emitted) -> TokenStream {
             #argument
             #(#names: #types),*
         ) -> Result<(), L::Error> {
+            #checks
             #launcher.launch(SOURCES, #used, &::bespoke_codegen::launch::params(&[#(&#names),*]))
         }
     }
+}
+
+/// What the launch promises of pointers: the documentation, and what holds it to that.
+fn alignment(params: &[Param]) -> (TokenStream, TokenStream) {
+    let (mut promise, mut checks) = (TokenStream::new(), TokenStream::new());
+    for (param, bytes) in params.iter().filter_map(|param| Some((param, param.align?))) {
+        if promise.is_empty() {
+            promise.extend(quote! {
+                ///
+                /// # Panics
+            });
+        }
+        let (name, number) = (format_ident!("{}", param.name), Literal::u64_unsuffixed(bytes.into()));
+        let doc = format!(" If `{}` is no multiple of {bytes} bytes.", param.name);
+        let message = format!("`{}` must be a multiple of {bytes} bytes", param.name);
+        promise.extend(quote!(#[doc = #doc]));
+        checks.extend(quote!(assert!(#name.address().is_multiple_of(#number), #message);));
+    }
+    (promise, checks)
 }
 
 fn capitalised(text: &str) -> String {

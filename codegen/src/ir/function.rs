@@ -31,6 +31,15 @@ pub struct Param {
     pub ty: Type,
     /// What a pointer points at, for launch stubs; none for scalars.
     pub element: Option<Type>,
+    /// What a pointer is a multiple of, in bytes, where the launch promises more than its element needs: a power of two.
+    pub align: Option<u32>,
+}
+
+impl Param {
+    /// What the parameter's value is a multiple of, if it is a pointer: 1 for scalars.
+    pub fn alignment(&self) -> u32 {
+        self.element.map_or(1, Type::bytes).max(self.align.unwrap_or(1))
+    }
 }
 
 /// A static shared-memory variable: `count` elements.

@@ -130,8 +130,10 @@ impl Parser {
             let name = self.word("a parameter's name")?;
             self.punct(':')?;
             let ty = self.parsed("a type")?;
-            let element = if self.peek_word().is_some() { Some(self.parsed("a type")?) } else { None };
-            params.push(Param { name, ty, element });
+            let typed = self.peek_word().is_some_and(|word| word != "align");
+            let element = if typed { Some(self.parsed("a type")?) } else { None };
+            let align = if self.eat_word("align") { Some(self.parsed("a number of bytes")?) } else { None };
+            params.push(Param { name, ty, element, align });
         }
         Ok(params)
     }

@@ -233,6 +233,9 @@ impl Printer<'_> {
             if let Some(element) = param.element {
                 write!(f, " {element}")?;
             }
+            if let Some(align) = param.align {
+                write!(f, " align {align}")?;
+            }
         }
         f.write_char(')')?;
         if let Some(threads) = function.threads {

@@ -136,6 +136,11 @@ impl Verifier<'_> {
             if !names.insert(name) {
                 self.report(format!("two parameters are called {name}"));
             }
+            if let Some(align) = param.align
+                && !(align.is_power_of_two() && param.element.is_some())
+            {
+                self.report(format!("parameter {name} cannot be aligned to {align} bytes"));
+            }
             if matches!(param.ty, Type::Shared | Type::Cluster) {
                 self.report(format!("parameter {name} cannot be of type {}", param.ty));
             }

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A load goes up to its neighbour, a store down. On its way may lie what is certain to touch other memory: accesses of
-//! another space, and of other bytes from the same pointer; nothing that other threads are waited for or told by.
+//! another space, of other bytes from the same pointer, and of memory that is only read; nothing that other threads are waited for or told by.
 
 use smallvec::SmallVec;
 
@@ -69,10 +69,16 @@ impl Span {
         (start, start + i64::from(self.bytes()))
     }
 
-    /// Whether the two cannot touch the same byte.
+    /// Whether it is of memory that nobody writes while the kernel runs.
+    fn is_read_only(&self) -> bool {
+        matches!(self.access.cache, Cache::ReadOnly | Cache::ReadOnlyStreaming)
+    }
+
+    /// Whether one of the two does not write what the other touches.
     fn is_apart(&self, other: &Span) -> bool {
         let ((a, b), (c, d)) = (self.range(), other.range());
-        self.shared != other.shared || (self.pointer == other.pointer && (b <= c || d <= a))
+        let nobody_writes = self.is_read_only() || other.is_read_only();
+        nobody_writes || self.shared != other.shared || (self.pointer == other.pointer && (b <= c || d <= a))
     }
 
     /// Both as one access, if there is such.

@@ -259,7 +259,8 @@ impl<'a> Printer<'a> {
                 Class::Pred => "u8",
                 _ => super::operand::memory(param.ty),
             };
-            line(format_args!("\t.param .{kind} {}{comma}", param_name(function, index)));
+            let aligned = param.align.map_or(String::new(), |bytes| format!(".ptr .global .align {bytes} "));
+            line(format_args!("\t.param .{kind} {aligned}{}{comma}", param_name(function, index)));
         }
         line(format_args!(")"));
         if let Some(threads) = function.threads {

@@ -22,7 +22,7 @@ pub fn blend(
 
 /// y[0] = x[0], with names that the stub itself uses.
 #[kernel]
-pub fn names(launcher: Ptr<Global, u64>, params: Ptr<Global, u64>, grid: Val<u64>) {
+pub fn names(launcher: Ptr<Global, u64>, #[aligned(16)] params: Ptr<Global, u64>, grid: Val<u64>) {
     params.store(launcher.load() + grid);
 }
 

@@ -14,7 +14,9 @@ mod loops;
 mod slot;
 mod staged;
 
-pub use super::record::{KernelOptions, KernelParam, parameter, record_kernel};
+pub use super::record::{
+    KernelOptions, KernelParam, PointerParam, aligned_parameter, parameter, record_kernel,
+};
 pub use branch::{Condition, DynIf, StaticIf, begin_if};
 pub use compare::{CompareDyn, CompareStatic, Pair, RuntimeLeft};
 pub use frame::{Frame, InlinedScope, enter_device};

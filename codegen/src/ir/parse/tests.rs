@@ -115,8 +115,8 @@ fn every_op() -> Vec<Op> {
 fn function_of(op: Op, ty: Type) -> Option<Function> {
     let (expected, results) = op.signature(ty).ok()?;
     let mut function = Function::new("k");
-    let param = Param { name: "p".into(), ty: Type::Global, element: Some(Type::F16) };
-    function.params = vec![param, Param { name: "n".into(), ty: Type::I16, element: None }];
+    let param = Param { name: "p".into(), ty: Type::Global, element: Some(Type::F16), align: Some(16) };
+    function.params = vec![param, Param { name: "n".into(), ty: Type::I16, element: None, align: None }];
     function.threads = Some(64);
     function.min_blocks = Some(2);
     function.cluster = Some(4);

@@ -1,7 +1,7 @@
 //! The low bits of integers and addresses: what they are divisible by, and with what remainder.
 //!
 //! A value is known modulo a power of two, `value ≡ remainder (mod 2^bits)`. Shared variables start at multiples of
-//! their alignment, global pointers at multiples of their element; sums, products, shifts and masks carry it on, and a
+//! their alignment, global pointers at multiples of their element or of what the launch promises; sums, products, shifts and masks carry it on, and a
 //! block's parameter has what all of its incoming values have in common.
 
 use cranelift_entity::SecondaryMap;
@@ -138,8 +138,8 @@ impl Divisibility {
             // As the printer declares it.
             Op::DynamicShared => Residue::new(7, 0),
             Op::Param(index) => {
-                let element = function.params[index as usize].element;
-                Residue::new(element.map_or(0, |element| element.bytes().trailing_zeros()), 0)
+                let alignment = function.params[index as usize].alignment();
+                Residue::new(alignment.trailing_zeros(), 0)
             }
             Op::PtrAdd => arg(0).plus(arg(1)),
             Op::MulWide => arg(0).times(arg(1)),

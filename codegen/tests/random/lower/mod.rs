@@ -34,12 +34,13 @@ const PLAIN: Op = Op::Convert { rounding: Rounding::Zero, saturate: false };
 /// The kernel as IR; it is verified once unreachable blocks are gone.
 pub fn lower(program: &Program) -> Function {
     let mut function = Function::new("k");
-    let pointers = POINTERS.map(|name| (name, Type::Global, Some(Type::U8)));
-    let scalars = SCALARS.map(|(name, ty)| (name, ty, None));
+    // Allocations start at multiples of 16 bytes and more.
+    let pointers = POINTERS.map(|name| (name, Type::Global, Some(Type::U8), Some(16)));
+    let scalars = SCALARS.map(|(name, ty)| (name, ty, None, None));
     function.params = pointers
         .into_iter()
         .chain(scalars)
-        .map(|(name, ty, element)| Param { name: name.into(), ty, element })
+        .map(|(name, ty, element, align)| Param { name: name.into(), ty, element, align })
         .collect();
     function.threads = program.fixed_threads.then_some(program.threads);
     let mut lower = Lower { function, block: None, scope: Vec::new(), bases: Bases::default(), program };

@@ -110,6 +110,9 @@ pub mod names {
         }
     }
     /// Launches the kernel with a grid of so many CTAs along x, y and z.
+    ///
+    /// # Panics
+    /// If `params` is no multiple of 16 bytes.
     #[allow(clippy::too_many_arguments)]
     pub fn launch<L: Launcher>(
         launcher_: &mut L,
@@ -118,6 +121,10 @@ pub mod names {
         params: DevicePointer<u64>,
         grid: u64,
     ) -> Result<(), L::Error> {
+        assert!(
+            params.address().is_multiple_of(16),
+            "`params` must be a multiple of 16 bytes"
+        );
         launcher_
             .launch(
                 SOURCES,
