@@ -16,6 +16,7 @@ mod gvn;
 mod ifconvert;
 mod licm;
 mod narrow;
+mod unroll;
 mod widen;
 
 use crate::ir::Function;
@@ -30,6 +31,7 @@ pub use gvn::ValueNumbering;
 pub use ifconvert::IfConvert;
 pub use licm::InvariantMotion;
 pub use narrow::Narrow;
+pub use unroll::Unroll;
 pub use widen::Widen;
 
 /// A transformation of a function that keeps what it does.
@@ -81,6 +83,7 @@ pub const ROUND: &[&dyn Pass] = &[
     &Address,
     &IfConvert,
     &InvariantMotion,
+    &Unroll,
     &DeadCode,
     &Widen,
 ];

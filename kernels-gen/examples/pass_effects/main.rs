@@ -2,11 +2,13 @@
 //! a model, by the whole pipeline and by the pipeline without one pass after the other.
 //!
 //! ```text
-//! cargo run --release -p bespoke-kernels --example pass_effects -- [SHAPE [KERNEL …]]
+//! cargo run --release -p bespoke-kernels --example pass_effects -- [SHAPE|plain [KERNEL …]]
 //! ```
 //!
-//! A kernel is named by a part of its name. `ptxas` is that of `PATH` or `BESPOKE_PTXAS`,
+//! `plain` are kernels that were not written with the machine in mind. A kernel is named by a part of its name. `ptxas` is that of `PATH` or `BESPOKE_PTXAS`,
 //! `nvdisasm` that of `PATH`.
+
+mod plain;
 
 use std::process::Command;
 
@@ -25,19 +27,17 @@ fn main() -> Result<(), Error> {
     let mut args = std::env::args().skip(1);
     let shape = args.next().unwrap_or_else(|| "llama-3.1-8b".into());
     let wanted: Vec<String> = args.collect();
-    let file = builtin().into_iter().find(|file| file.name == shape).ok_or("no such shape")?;
-    let shape = file.with_mix("q4_k_m")?;
-    let params = PlanParams::single(4096).choosing(Sampling::Sampled);
+    let kernels = if shape == "plain" { plain::kernels()? } else { of_shape(&shape)? };
     println!("| kernel | without | PTX | SASS | registers | spilled bytes |");
     println!("| --- | --- | ---: | ---: | ---: | ---: |");
-    for planned in Plan::new(&shape, TARGET, params)?.kernels {
-        let is_wanted = wanted.is_empty() || wanted.iter().any(|part| planned.name.contains(part.as_str()));
+    for kernel in kernels {
+        let name = kernel.name();
+        let is_wanted = wanted.is_empty() || wanted.iter().any(|part| name.contains(part.as_str()));
         if !is_wanted {
             continue;
         }
-        let kernel = planned.spec.kernel(TARGET)?;
         let whole = measure(&kernel, &Pipeline::of(OptLevel::Default))?;
-        println!("| `{}` | – | {} | {} | {} | {} |", planned.name, whole[0], whole[1], whole[2], whole[3]);
+        println!("| `{name}` | – | {} | {} | {} | {} |", whole[0], whole[1], whole[2], whole[3]);
         for pass in ROUND {
             let without = measure(&kernel, &Pipeline::of(OptLevel::Default).without(pass.name()))?;
             let change = |index: usize| match without[index] - whole[index] {
@@ -48,6 +48,14 @@ fn main() -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// The kernels of a token of a built-in shape.
+fn of_shape(name: &str) -> Result<Vec<Kernel>, Error> {
+    let file = builtin().into_iter().find(|file| file.name == name).ok_or("no such shape")?;
+    let params = PlanParams::single(4096).choosing(Sampling::Sampled);
+    let planned = Plan::new(&file.with_mix("q4_k_m")?, TARGET, params)?.kernels;
+    planned.iter().map(|planned| Ok(planned.spec.kernel(TARGET)?)).collect()
 }
 
 /// Instructions of PTX, instructions of machine code, registers, spilled bytes.
