@@ -1,0 +1,82 @@
+//! The table of `tests/seeded/README.md`: what noticed each mistake.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::{Bug, Result};
+
+/// What the tests say of one mistake.
+pub struct Outcome {
+    /// How many file tests fail.
+    pub files: usize,
+    /// Which kernel fails first, of those that the pipeline runs on and of those that passes in any order do; none if
+    /// they were not asked.
+    pub kernels: Option<[Option<u64>; 2]>,
+    /// The unit tests that fail; none if they were not asked.
+    pub units: Option<Vec<String>>,
+    /// The tests do not end.
+    pub hangs: bool,
+}
+
+impl Outcome {
+    /// Whether anything fails.
+    pub fn noticed(&self) -> bool {
+        let kernels = self.kernels.is_some_and(|kernels| kernels != [None; 2]);
+        let units = self.units.as_ref().is_some_and(|failed| !failed.is_empty());
+        self.hangs || self.files > 0 || kernels || units
+    }
+}
+
+/// Behind which the rows stand.
+const RULE: &str = "| --- | --- | --- | --- | --- | --- |\n";
+
+/// The file that holds the table.
+pub struct Table {
+    path: PathBuf,
+    head: String,
+    rows: String,
+}
+
+impl Table {
+    /// Reads the file.
+    pub fn read(path: &Path) -> Result<Table> {
+        let text = fs::read_to_string(path)?;
+        let (head, rows) = text.split_once(RULE).ok_or("README.md has no table")?;
+        Ok(Table { path: path.to_owned(), head: head.to_owned(), rows: rows.to_owned() })
+    }
+
+    fn row_of(&self, name: &str) -> Option<&str> {
+        self.rows.split_inclusive('\n').find(|row| row.starts_with(&format!("| {name} |")))
+    }
+
+    /// Writes the mistake's row; the rows are in the order of the mistakes.
+    pub fn enter(&mut self, bugs: &[Bug], bug: &Bug, outcome: &Outcome) -> Result<()> {
+        let new = row(bug, outcome);
+        let rows = bugs.iter().filter_map(|other| match other.name == bug.name {
+            true => Some(new.as_str()),
+            false => self.row_of(&other.name),
+        });
+        self.rows = rows.collect();
+        Ok(fs::write(&self.path, format!("{}{RULE}{}", self.head, self.rows))?)
+    }
+}
+
+/// A line of the table.
+pub fn row(bug: &Bug, outcome: &Outcome) -> String {
+    const NOTHING: &str = "–";
+    let number = |n: u64| if n > 0 { n.to_string() } else { NOTHING.to_owned() };
+    let kernels = match outcome.kernels {
+        Some(kernels) => kernels.map(|kernel| number(kernel.unwrap_or(0))),
+        None => [String::new(), String::new()],
+    };
+    let units = match outcome.units.as_deref() {
+        _ if outcome.hangs => "never ends".to_owned(),
+        None => String::new(),
+        Some([]) => "**unnoticed**".to_owned(),
+        Some([test]) => format!("`{test}`"),
+        Some([test, others @ ..]) => format!("`{test}` and {} others", others.len()),
+    };
+    let [pipeline, any_order] = kernels;
+    let cells = [&bug.name, &bug.what, &number(outcome.files as u64), &pipeline, &any_order, &units];
+    cells.iter().fold("|".to_owned(), |row, cell| format!("{row} {cell} |")) + "\n"
+}
