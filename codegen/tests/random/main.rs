@@ -16,6 +16,7 @@ mod interpret;
 mod lower;
 mod numbers;
 mod program;
+mod sample;
 mod shrink;
 mod values;
 
@@ -24,11 +25,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bespoke_codegen::ir::{Binary, Function, Op};
 use bespoke_codegen::passes::{self, OptLevel, Pass};
+use bespoke_codegen::ptx::Target;
+use bespoke_emulator::Module;
 
 use check::{Failure, Pipeline, check, culprit, unoptimised};
 use numbers::Random;
 use program::Program;
 
+/// How many kernels are assembled for each target.
+const SAMPLE: usize = 200;
 /// How many kernels run unless told otherwise.
 const KERNELS: u64 = 10_000;
 
@@ -173,7 +178,28 @@ fn kernels_reach_every_operation_and_every_pass() {
     reached.check();
 }
 
-/// `examples/seeded_bugs.rs` makes these mistakes; one that has no place any more would be forgotten.
+/// `BESPOKE_RANDOM_PTX=DIR` writes the modules there, in a folder for each target, for `.ci/run ptxas` to assemble.
+#[test]
+fn a_sample_makes_modules_of_many_kernels() {
+    for target in [Target::Sm80, Target::Sm90] {
+        let modules = sample::modules(target, SAMPLE);
+        let mut kernels = 0;
+        for (index, text) in modules.iter().enumerate() {
+            let module =
+                Module::parse(text).unwrap_or_else(|error| panic!("module {index}: {error}\n{text}"));
+            kernels += module.kernels().count();
+            if let Some(folder) = std::env::var_os("BESPOKE_RANDOM_PTX") {
+                let folder = std::path::Path::new(&folder).join(target.to_string());
+                let written = std::fs::create_dir_all(&folder)
+                    .and_then(|()| std::fs::write(folder.join(format!("random_{index}.ptx")), text));
+                written.unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+            }
+        }
+        assert_eq!(kernels, SAMPLE, "{target}");
+    }
+}
+
+/// `examples/seeded_bugs` makes these mistakes; one that has no place any more would be forgotten.
 #[test]
 fn mistakes_made_on_purpose_still_apply() {
     let codegen = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
