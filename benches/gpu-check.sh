@@ -63,7 +63,7 @@ bench() {
     synth llama-3.2-1b llama-3.2-1b q4_k_m
     synth llama-3.1-8b llama-3.1-8b q4_k_m
     check "$bin" run "$models/llama-3.1-8b.gguf" --tokens 1,2,3 -n 32 --ignore-eos --device cuda -v 2>&1 | tail -n 6
-    check "$bin" bench "$models/llama-3.2-1b.gguf" "$models/llama-3.1-8b.gguf" --device cuda --profile --ceiling --trace "$out/trace.json" | tee "$out/bench.md"
+    check "$bin" bench "$models/llama-3.2-1b.gguf" "$models/llama-3.1-8b.gguf" --device cuda --profile --ceiling --trace "$out/trace.json" --force | tee "$out/bench.md"
     check "$bin" bench "$models/llama-3.1-8b.gguf" -d 0,1024,4096 --device cuda -o json > "$out/bench-8b.json"
     grep -E '"(depth|tokens_per_second|fraction_of_ceiling)"' "$out/bench-8b.json"
 }

@@ -1,20 +1,20 @@
 //! `bespoke logits`: the logits after every position.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use miette::{IntoDiagnostic, WrapErr};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
+use super::output::{Force, Output};
 use super::progress::Progress;
 use super::session::{self, DecodeArgs};
-use crate::partial::Partial;
+use crate::engine::EngineError;
 
 /// Write the logits after every token of a prompt, or compare them with a reference.
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "Writes a safetensors file with `tokens` (i32 [tokens]) and `logits` (f32 [tokens, vocab]). A
+    after_help = "Writes a safetensors file with `tokens` (i32 [tokens]) and `logits` (f32 [tokens, vocab]). A \
 reference is such a file; the error is NMSE = Σ(ours - reference)² / Σ reference² over all positions.
 
 Examples:
@@ -30,6 +30,9 @@ pub struct LogitsArgs {
     /// The file to write
     #[arg(long, short, value_name = "FILE", required_unless_present = "reference")]
     pub out: Option<PathBuf>,
+    /// Whether to replace a file.
+    #[command(flatten)]
+    pub force: Force,
     /// Logits to compare with
     #[arg(long, value_name = "FILE")]
     pub reference: Option<PathBuf>,
@@ -54,9 +57,13 @@ pub fn execute(args: &LogitsArgs) -> miette::Result<()> {
     let count = tokens.len();
     let vocab = shape.dimensions.vocab as usize;
     let context = (count as u32).max(shape.dimensions.context.min(crate::engine::DEFAULT_CONTEXT));
+    // Better to fail before the weights are loaded.
+    if let Some(context) = args.decode.ctx.filter(|&context| count as u64 > u64::from(context)) {
+        return Err(session::engine_error(EngineError::ContextFull { needed: count as u64, context }));
+    }
+    let file = args.out.as_deref().map(|out| Output::create(out, args.force)).transpose()?;
     let mut engine = session::load(&model, &args.decode, context)?;
     engine.start(&tokens).map_err(session::engine_error)?;
-    engine.require_steps(count as u64).map_err(session::engine_error)?;
     let bar = Progress::count("positions", count as u64);
     let mut all = Vec::new();
     all.try_reserve_exact(count * vocab).map_err(|_| {
@@ -68,8 +75,8 @@ pub fn execute(args: &LogitsArgs) -> miette::Result<()> {
         bar.set(done as u64 + 1);
     }
     bar.finish();
-    if let Some(out) = &args.out {
-        write(out, &tokens, &all, vocab)?;
+    if let (Some(file), Some(out)) = (file, &args.out) {
+        file.write(&safetensors(&tokens, &all, vocab)?)?;
         eprintln!("{count} positions x {vocab} logits in {}", out.display());
     }
     if let Some(reference) = &reference {
@@ -90,7 +97,8 @@ pub fn execute(args: &LogitsArgs) -> miette::Result<()> {
     Ok(())
 }
 
-fn write(out: &Path, tokens: &[u32], logits: &[f32], vocab: usize) -> miette::Result<()> {
+/// The file.
+fn safetensors(tokens: &[u32], logits: &[f32], vocab: usize) -> miette::Result<Vec<u8>> {
     let count = tokens.len();
     let tokens: Vec<u8> = tokens.iter().flat_map(|&token| (token as i32).to_le_bytes()).collect();
     let logits: Vec<u8> = logits.iter().flat_map(|logit| logit.to_le_bytes()).collect();
@@ -98,13 +106,7 @@ fn write(out: &Path, tokens: &[u32], logits: &[f32], vocab: usize) -> miette::Re
         ("tokens", TensorView::new(Dtype::I32, vec![count], &tokens).into_diagnostic()?),
         ("logits", TensorView::new(Dtype::F32, vec![count, vocab], &logits).into_diagnostic()?),
     ];
-    let bytes = safetensors::serialize(tensors, None).into_diagnostic()?;
-    let write = || {
-        let partial = Partial::create(out)?;
-        partial.file().write_all(&bytes)?;
-        partial.finish()
-    };
-    write().into_diagnostic().wrap_err_with(|| format!("cannot write {}", out.display()))
+    safetensors::serialize(tensors, None).into_diagnostic()
 }
 
 /// Tokens and the logits after each.

@@ -10,6 +10,9 @@ use super::session;
 /// What a `MODEL|SHAPE` argument says about itself in `--help`.
 pub const HELP: &str = "A GGUF file, or a built-in shape: its name, or name and mix as in llama-3.1-8b-q8_0; `demo` for the demo model";
 
+/// The same where a target may stand behind the name.
+pub const HELP_WITH_TARGET: &str = "A GGUF file, or a built-in shape: its name, or name and mix as in llama-3.1-8b-q8_0; `demo` for the demo model. @TARGET behind it is as --target";
+
 /// How different a name may be to be suggested, in edits.
 const NEAR: usize = 3;
 
@@ -47,6 +50,12 @@ pub fn builtin_named(name: &str) -> miette::Result<(ShapeFile, Mix)> {
 }
 
 fn unknown(name: &str, names: &[String]) -> miette::Report {
+    if let Some((shape, target)) = name.rsplit_once('@')
+        && builtin_named(shape).is_ok()
+    {
+        let help = format!("`{shape}` is one; a command that takes a target has `--target {target}` for it");
+        return miette!(help = help, "`{name}` is neither a file nor a built-in shape");
+    }
     let help = match near(name, names).as_slice() {
         [] => format!("built-in shapes: {}", names.join(", ")),
         [one] => format!("did you mean {one}?"),
@@ -70,7 +79,7 @@ fn near<'a>(name: &str, names: &'a [String]) -> Vec<&'a str> {
 }
 
 /// Levenshtein's distance: the fewest insertions, deletions and substitutions of a character.
-fn edits(a: &str, b: &str) -> usize {
+pub fn edits(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, a) in a.chars().enumerate() {
@@ -123,6 +132,8 @@ mod tests {
             let help = builtin_named(name).unwrap_err().help().map(|help| help.to_string());
             assert!(help.as_ref().is_some_and(|help| help.starts_with(expected)), "{name}: {help:?}");
         }
+        let help = builtin_named("qwen3-0.6b@sm_80").unwrap_err().help().map(|help| help.to_string());
+        assert!(help.as_ref().is_some_and(|help| help.contains("`--target sm_80`")), "{help:?}");
         let error = builtin_named("llama-3.1-8b-q9").unwrap_err().to_string();
         assert!(error.contains("mix `q9` cannot be made"), "{error}");
     }

@@ -7,7 +7,7 @@ use bespoke_gguf::Gguf;
 use bespoke_kernels::shape::Mix;
 use miette::{IntoDiagnostic, WrapErr, miette};
 
-use super::output;
+use super::output::Force;
 use super::progress::Progress;
 use crate::device::Bytes;
 use crate::quantize::{Quantization, QuantizeError};
@@ -27,9 +27,8 @@ pub struct QuantizeArgs {
     /// q4_k_m, q5_k_m, or one type everywhere: q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k, f16, bf16
     #[arg(long = "type", short = 't', value_name = "TYPE", default_value = "q4_k_m")]
     mix: Mix,
-    /// Replace a file that is there
-    #[arg(long, short)]
-    force: bool,
+    #[command(flatten)]
+    force: Force,
     /// Take matrices that are quantised already
     #[arg(long)]
     allow_requantize: bool,
@@ -37,7 +36,7 @@ pub struct QuantizeArgs {
 
 /// Writes the file.
 pub fn execute(args: &QuantizeArgs) -> miette::Result<()> {
-    output::check(&args.out, args.force)?;
+    args.force.check(&args.out)?;
     let start = Instant::now();
     let cannot = || format!("cannot quantise {}", args.model.display());
     let gguf = Gguf::open(&args.model).into_diagnostic().wrap_err_with(cannot)?;

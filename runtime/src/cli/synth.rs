@@ -9,7 +9,7 @@ use bespoke_kernels::weights::WeightType;
 use miette::{IntoDiagnostic, miette};
 
 use super::model::builtin_named;
-use super::output;
+use super::output::Force;
 use super::progress::Progress;
 use super::session;
 use crate::device::Bytes;
@@ -23,7 +23,7 @@ use crate::synth::{self, Arch, SynthSpec};
   bespoke synth twin.gguf --like model.gguf
   bespoke synth tiny.gguf --arch qwen2 --hidden 512 --layers 4 --vocab 1024
 
-Without --shape and --like, dimensions that are not given are those of a tiny llama; with them, those that are given
+Without --shape and --like, dimensions that are not given are those of a tiny llama; with them, those that are given \
 replace the model's. The same arguments always give the same file.")]
 pub struct SynthArgs {
     /// The file to write
@@ -40,9 +40,8 @@ pub struct SynthArgs {
     /// Seed of the random weights
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Replace a file that is there
-    #[arg(long, short)]
-    force: bool,
+    #[command(flatten)]
+    force: Force,
     #[command(flatten)]
     dimensions: DimensionArgs,
 }
@@ -116,7 +115,7 @@ impl DimensionArgs {
 /// Writes the model.
 pub fn execute(args: &SynthArgs) -> miette::Result<()> {
     let spec = spec(args)?;
-    output::check(&args.out, args.force)?;
+    args.force.check(&args.out)?;
     let start = Instant::now();
     let bar = Progress::bytes("writing", 0);
     synth::write(&spec, &args.out, &|done, total| bar.update(done, total)).into_diagnostic()?;

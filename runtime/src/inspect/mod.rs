@@ -13,6 +13,8 @@ mod roofline;
 pub mod source;
 mod stats;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use bespoke_codegen::ptx::Target;
 use bespoke_kernels::emit::{self, EmitError, Emitted};
 use bespoke_kernels::plan::{Plan, Tuning};
@@ -152,13 +154,37 @@ pub struct OnTarget {
     pub occupancy: Occupancy,
 }
 
+/// Told, by any thread, how many kernels are done, of how many.
+pub type Progress<'a> = &'a (dyn Fn(usize, usize) + Sync);
+
+/// Kernels that are done.
+struct Count<'a> {
+    done: AtomicUsize,
+    total: usize,
+    progress: Progress<'a>,
+}
+
+impl Count<'_> {
+    fn one(&self) {
+        (self.progress)(self.done.fetch_add(1, Ordering::Relaxed) + 1, self.total);
+    }
+}
+
 impl Inspection {
     /// Compiles a plan's kernels, for every target by a plan of its own.
-    pub fn of(plan: &Plan, tuning: &Tuning, tools: &Tools) -> Result<Inspection, InspectError> {
-        let mut kernels = views(plan, tools)?;
+    pub fn of(
+        plan: &Plan,
+        tuning: &Tuning,
+        tools: &Tools,
+        progress: Progress<'_>,
+    ) -> Result<Inspection, InspectError> {
+        let others = others(plan, tuning);
+        let total = plan.kernels.len() + others.iter().map(|other| other.kernels.len()).sum::<usize>();
+        let count = Count { done: AtomicUsize::new(0), total, progress };
+        let mut kernels = views(plan, tools, &count)?;
         let mut places = Places::new();
-        for target in Target::ALL {
-            for (kernel, on_target) in on_target(plan, target, tuning, tools)? {
+        for other in &others {
+            for (kernel, on_target) in on_target(plan, other, tools, &count)? {
                 kernels[kernel].targets.push(on_target);
             }
         }
@@ -202,42 +228,50 @@ impl Unread {
     }
 }
 
-fn views(plan: &Plan, tools: &Tools) -> Result<Vec<Unread>, InspectError> {
+fn views(plan: &Plan, tools: &Tools, count: &Count<'_>) -> Result<Vec<Unread>, InspectError> {
     let specs: Vec<KernelSpec> = plan.kernels.iter().map(|kernel| kernel.spec.clone()).collect();
     let view = |emitted: Emitted| {
         let assembled = tools.assemble(&emitted);
         let sass = assembled.as_ref().and_then(|assembled| tools.disassemble(assembled));
         let stats = Stats::of(plan, &emitted, assembled.map(|assembled| assembled.usage));
+        count.one();
         Unread { emitted, stats, targets: Vec::new(), sass }
     };
     Ok(emit::compile(&specs, plan.target)?.into_par_iter().map(view).collect())
 }
 
-/// For every kernel of `plan` what `target` has in its place: the kernel of the same launch in a plan for `target`.
-fn on_target(
-    plan: &Plan,
-    target: Target,
-    tuning: &Tuning,
-    tools: &Tools,
-) -> Result<Vec<(usize, OnTarget)>, InspectError> {
-    let other = match Plan::tuned(&plan.shape, target, plan.params.clone(), tuning) {
-        Ok(other) => other,
+/// The same model's plan for every target that has one.
+fn others(plan: &Plan, tuning: &Tuning) -> Vec<Plan> {
+    let other = |target| match Plan::tuned(&plan.shape, target, plan.params.clone(), tuning) {
+        Ok(other) => Some(other),
         Err(error) => {
             tracing::warn!("no plan for {target}: {error}");
-            return Ok(Vec::new());
+            None
         }
     };
+    Target::ALL.into_iter().filter_map(other).collect()
+}
+
+/// For every kernel of `plan` what another target has in its place: the kernel of the same launch in that one's plan.
+fn on_target(
+    plan: &Plan,
+    other: &Plan,
+    tools: &Tools,
+    count: &Count<'_>,
+) -> Result<Vec<(usize, OnTarget)>, InspectError> {
     let specs: Vec<KernelSpec> = other.kernels.iter().map(|kernel| kernel.spec.clone()).collect();
-    let usages: Vec<Option<Usage>> = emit::compile(&specs, target)?
-        .par_iter()
-        .map(|emitted| tools.assemble(emitted).map(|assembled| assembled.usage))
-        .collect();
+    let usage = |emitted: &Emitted| {
+        let usage = tools.assemble(emitted).map(|assembled| assembled.usage);
+        count.one();
+        usage
+    };
+    let usages: Vec<Option<Usage>> = emit::compile(&specs, other.target)?.par_iter().map(usage).collect();
     let counterpart = |kernel: usize| {
         let launch = plan.launches.iter().find(|launch| launch.kernel == kernel)?;
         let launch = other.launches.iter().find(|it| it.label == launch.label)?;
         let (spec, usage) = (&specs[launch.kernel], usages[launch.kernel]);
         let demand = stats::demand(spec, usage);
-        let occupancy = Occupancy::of(target, demand);
+        let occupancy = Occupancy::of(other.target, demand);
         Some(OnTarget { grid: launch.grid, threads: launch.threads, shared: demand.shared, usage, occupancy })
     };
     Ok((0..plan.kernels.len()).filter_map(|kernel| Some((kernel, counterpart(kernel)?))).collect())

@@ -1,4 +1,5 @@
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
 
 use bespoke_kernels::plan::PlanParams;
 use bespoke_kernels::shape::builtin;
@@ -103,7 +104,14 @@ fn by_line(listing: &Listing, places: &Places) -> BTreeMap<(String, u32), BTreeS
 fn a_line_of_rust_is_found_at_every_stage() {
     let file = builtin().into_iter().find(|file| file.name == "llama-3.2-1b").unwrap();
     let plan = Plan::new(&file.shapes().unwrap()[0], Target::Sm90, PlanParams::single(256)).unwrap();
-    let inspection = Inspection::of(&plan, &Tuning::default(), &Tools::default()).unwrap();
+    let told = Mutex::new(Vec::new());
+    let tell = |done: usize, total: usize| told.lock().unwrap().push((done, total));
+    let inspection = Inspection::of(&plan, &Tuning::default(), &Tools::default(), &tell).unwrap();
+    let mut told = told.into_inner().unwrap();
+    told.sort_unstable();
+    let total = told.len();
+    assert!(total > plan.kernels.len() * Target::ALL.len(), "{total}");
+    assert_eq!(told, (1..=total).map(|done| (done, total)).collect::<Vec<_>>());
     assert_eq!(inspection.kernels.len(), plan.kernels.len());
     for view in &inspection.kernels {
         let name = &view.stats.name;

@@ -5,7 +5,7 @@ use std::time::Instant;
 use serde::Serialize;
 
 use super::{BenchArgs, Subject, median};
-use crate::device::Clocks;
+use crate::device::{Clocks, Kind};
 use crate::engine::{Engine, EngineError, MemoryNeeds};
 
 /// One model at one depth.
@@ -29,8 +29,9 @@ pub(super) struct Measurement {
     pub standard_deviation: f64,
     pub bytes_per_token: u64,
     pub bytes_per_second: f64,
-    pub ceiling_bytes_per_second: f64,
-    pub fraction_of_ceiling: f64,
+    /// None on the emulator.
+    pub ceiling_bytes_per_second: Option<f64>,
+    pub fraction_of_ceiling: Option<f64>,
     /// After the first warm-up, and after the last repetition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clocks_before: Option<Clocks>,
@@ -41,24 +42,44 @@ pub(super) struct Measurement {
 /// Steps before the clock starts.
 pub(super) const WARM_UP: u32 = 8;
 
-/// Measures at `depth`.
+/// Tokens that a measurement decodes, warming up included.
+pub(super) fn tokens(args: &BenchArgs) -> u64 {
+    let repetitions = u64::from(args.repetitions.max(1));
+    u64::from(WARM_UP) + repetitions * (u64::from(WARM_UP) + u64::from(args.n))
+}
+
+/// Measures at `depth`, and tells how many of [`tokens`] are decoded: on the emulator after every one, on a GPU between
+/// repetitions, where nothing is timed.
 pub(super) fn measure(
     subject: &mut Subject<'_>,
     depth: u32,
     args: &BenchArgs,
+    tell: &dyn Fn(u64),
 ) -> Result<Measurement, EngineError> {
     let engine = &mut subject.engine;
-    warm_up(engine, depth)?;
+    let mut done = 0;
+    let mut count = |tokens: u32| {
+        done += u64::from(tokens);
+        tell(done);
+    };
+    let every_token = engine.device().info().kind == Kind::Emulator;
+    warm_up(engine, depth, &mut count)?;
     let clocks_before = engine.device().clocks();
     let mut rates = Vec::new();
     for _ in 0..args.repetitions.max(1) {
-        warm_up(engine, depth)?;
+        warm_up(engine, depth, &mut count)?;
         engine.start_at_depth(depth)?;
         let start = Instant::now();
         for token in engine.generate(args.n)? {
             token?;
+            if every_token {
+                count(1);
+            }
         }
         rates.push(f64::from(args.n) / start.elapsed().as_secs_f64());
+        if !every_token {
+            count(args.n);
+        }
     }
     let clocks_after = engine.device().clocks();
     let mean = rates.iter().sum::<f64>() / rates.len() as f64;
@@ -86,17 +107,19 @@ pub(super) fn measure(
         bytes_per_token: bytes,
         bytes_per_second: bytes as f64 * rate,
         ceiling_bytes_per_second: subject.ceiling,
-        fraction_of_ceiling: bytes as f64 * rate / subject.ceiling,
+        fraction_of_ceiling: subject.ceiling.map(|ceiling| bytes as f64 * rate / ceiling),
         clocks_before,
         clocks_after,
     })
 }
 
-/// Runs some steps and waits for them.
-fn warm_up(engine: &mut Engine, depth: u32) -> Result<(), EngineError> {
+/// Runs some steps, waits for them and counts them.
+fn warm_up(engine: &mut Engine, depth: u32, count: &mut impl FnMut(u32)) -> Result<(), EngineError> {
     engine.start_at_depth(depth)?;
     for _ in 0..WARM_UP {
         engine.step()?;
     }
-    engine.wait()
+    engine.wait()?;
+    count(WARM_UP);
+    Ok(())
 }

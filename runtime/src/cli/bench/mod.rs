@@ -5,22 +5,22 @@ mod profile;
 mod tables;
 mod trace;
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use bespoke_codegen::ptx::Target;
 use clap::ValueEnum;
-use miette::{IntoDiagnostic, WrapErr};
+use miette::IntoDiagnostic;
 use serde::Serialize;
 
 use self::measure::Measurement;
 use self::profile::{MatrixCeiling, Profile};
+use super::output::{Force, Output as OutputFile};
+use super::progress::Progress;
 use super::sampling::SamplingArgs;
 use super::session::{self, DecodeArgs};
 use crate::builtin;
-use crate::device::DeviceInfo;
+use crate::device::{DeviceInfo, Kind};
 use crate::engine::{self, Engine};
-use crate::partial::Partial;
 
 /// Measure decode speed.
 #[derive(clap::Args, Debug)]
@@ -30,9 +30,10 @@ use crate::partial::Partial;
   bespoke bench model.gguf --profile --trace token.json
   bespoke bench model.gguf --ceiling
 
-Speed is tokens a second by the host's clock, over N tokens read by the host as `run` reads them, after a warm-up.
-Bytes a token are all weights (one row of an embedding of its own) and the keys and values of the positions before. The
-ceiling is a plain read of device memory, measured in the same run.")]
+Speed is tokens a second by the host's clock, over N tokens read by the host as `run` reads them, after a warm-up. \
+Bytes a token are all weights (one row of an embedding of its own) and the keys and values of the positions before. The \
+ceiling is a plain read of device memory, measured in the same run; not on the emulator, whose time says nothing about \
+a GPU's.")]
 pub struct BenchArgs {
     /// Models, GGUF files
     #[arg(required = true)]
@@ -55,6 +56,9 @@ pub struct BenchArgs {
     /// Write that profile as a trace for Perfetto (ui.perfetto.dev) or chrome://tracing
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
+    /// Whether to replace a file.
+    #[command(flatten)]
+    pub force: Force,
     /// Time every matrix kernel alone, back to back over the layers, with cold caches
     #[arg(long)]
     pub ceiling: bool,
@@ -104,8 +108,8 @@ struct Subject<'a> {
     name: String,
     model: &'a session::Model,
     engine: Engine,
-    /// Bytes a second of a plain read.
-    ceiling: f64,
+    /// Bytes a second of a plain read; none on the emulator, whose time says nothing about memory.
+    ceiling: Option<f64>,
 }
 
 /// Runs the command.
@@ -118,14 +122,12 @@ pub fn execute(args: &BenchArgs) -> miette::Result<()> {
     let mut results =
         Results { build, device: None, measurements: Vec::new(), profiles: Vec::new(), matrices: Vec::new() };
     // Created first: better to fail before minutes of measuring.
-    let trace_file = args.trace.as_deref().map(create).transpose()?;
+    let trace = args.trace.as_deref().map(|path| OutputFile::create(path, args.force)).transpose()?;
     for path in &args.models {
         bench_model(path, args, &mut results)?;
     }
-    if let (Some(file), Some(path)) = (trace_file, &args.trace) {
-        let text = serde_json::to_vec(&trace::trace(&results.profiles)).into_diagnostic()?;
-        let written = file.file().write_all(&text).and_then(|()| file.finish());
-        written.into_diagnostic().wrap_err_with(|| cannot_write(path))?;
+    if let Some(file) = trace {
+        file.write(&serde_json::to_vec(&trace::trace(&results.profiles)).into_diagnostic()?)?;
     }
     match args.output {
         Output::Json => println!("{}", serde_json::to_string_pretty(&results).into_diagnostic()?),
@@ -135,30 +137,29 @@ pub fn execute(args: &BenchArgs) -> miette::Result<()> {
     Ok(())
 }
 
-fn create(path: &Path) -> miette::Result<Partial> {
-    Partial::create(path).into_diagnostic().wrap_err_with(|| cannot_write(path))
-}
-
-fn cannot_write(path: &Path) -> String {
-    format!("cannot write {}", path.display())
-}
-
 fn bench_model(path: &Path, args: &BenchArgs, results: &mut Results) -> miette::Result<()> {
     let model = session::open_model(path)?;
     let deepest = args.depth.iter().copied().max().unwrap_or(0);
     let context = deepest.saturating_add(args.n).saturating_add(measure::WARM_UP);
     let engine = session::load_sampling(&model, &args.decode, context, args.sampling.params())?;
-    let ceiling = engine::read_bandwidth(engine.device()).map_err(session::engine_error)?;
+    let ceiling = match engine.device().info().kind {
+        Kind::Emulator => None,
+        Kind::Cuda { .. } => Some(engine::read_bandwidth(engine.device()).map_err(session::engine_error)?),
+    };
     results.device.get_or_insert_with(|| engine.device().info().clone());
     let mut subject = Subject { name: session::model_name(path), model: &model, engine, ceiling };
-    for &depth in &args.depth {
-        let measurement = measure::measure(&mut subject, depth, args).map_err(session::engine_error)?;
+    let bar = Progress::count("tokens", args.depth.len() as u64 * measure::tokens(args));
+    for (&depth, before) in args.depth.iter().zip(0u64..) {
+        let tell = |tokens: u64| bar.set(before * measure::tokens(args) + tokens);
+        let measurement =
+            measure::measure(&mut subject, depth, args, &tell).map_err(session::engine_error)?;
         results.measurements.push(measurement);
         if args.profile || args.trace.is_some() {
             let profile = profile::profile(&mut subject, depth).map_err(session::engine_error)?;
             results.profiles.push(profile);
         }
     }
+    bar.finish();
     if args.ceiling {
         results.matrices.extend(profile::matrix_ceilings(&mut subject).map_err(session::engine_error)?);
     }

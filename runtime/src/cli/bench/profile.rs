@@ -18,7 +18,8 @@ pub(super) struct Profile {
     pub kernels_microseconds: f64,
     /// A step as a replay of the graph, by the device's clock; none without a graph.
     pub replay_microseconds: Option<f64>,
-    pub ceiling_bytes_per_second: f64,
+    /// None on the emulator.
+    pub ceiling_bytes_per_second: Option<f64>,
     /// Launches of the same kernel together, the longest first.
     pub kernels: Vec<KernelTime>,
     /// Launches of the same matrix shape together, the longest first.
@@ -66,7 +67,8 @@ pub(super) struct MatrixCeiling {
     pub kernel: String,
     /// Bytes of weights between two reads of the same ones.
     pub rotated_bytes: u64,
-    pub ceiling_bytes_per_second: f64,
+    /// None on the emulator.
+    pub ceiling_bytes_per_second: Option<f64>,
     #[serde(flatten)]
     pub time: MatrixTime,
 }
@@ -77,13 +79,16 @@ pub(super) struct Traffic {
     pub microseconds: f64,
     pub bytes: u64,
     pub bytes_per_second: f64,
-    pub fraction_of_ceiling: f64,
+    /// None on the emulator.
+    pub fraction_of_ceiling: Option<f64>,
 }
 
 impl Traffic {
-    fn new(microseconds: f64, bytes: u64, ceiling: f64) -> Traffic {
+    /// `ceiling` is in bytes a second.
+    pub fn new(microseconds: f64, bytes: u64, ceiling: Option<f64>) -> Traffic {
         let rate = bytes as f64 / (microseconds * 1e-6);
-        Traffic { microseconds, bytes, bytes_per_second: rate, fraction_of_ceiling: rate / ceiling }
+        let fraction_of_ceiling = ceiling.map(|ceiling| rate / ceiling);
+        Traffic { microseconds, bytes, bytes_per_second: rate, fraction_of_ceiling }
     }
 }
 
@@ -147,7 +152,7 @@ pub(super) fn profile(subject: &mut Subject<'_>, depth: u32) -> Result<Profile, 
 /// Times and bytes summed by key, with the number of launches; the longest first.
 fn group<'a, K: Ord>(
     launches: impl Iterator<Item = (K, &'a LaunchTime)>,
-    ceiling: f64,
+    ceiling: Option<f64>,
 ) -> Vec<(K, usize, Traffic)> {
     let mut sums: BTreeMap<K, (usize, f64, u64)> = BTreeMap::new();
     for (key, launch) in launches {

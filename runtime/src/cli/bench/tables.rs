@@ -7,7 +7,7 @@ use comfy_table::{Table, presets};
 use super::measure::Measurement;
 use super::profile::{MatrixCeiling, MatrixTime, Profile, Traffic};
 use super::{Build, Results};
-use crate::device::{Bytes, Clocks};
+use crate::device::{Bytes, Clocks, Kind};
 
 /// Everything that was measured; the profile's tables only if asked for.
 pub(super) fn markdown(results: &Results, profile: bool) -> String {
@@ -20,6 +20,9 @@ pub(super) fn markdown(results: &Results, profile: bool) -> String {
     }
     text
 }
+
+/// What there is no ceiling for.
+const UNKNOWN: &str = "-";
 
 fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
@@ -52,8 +55,8 @@ fn measurements(measurements: &[Measurement]) -> Table {
             format!("{:.2} ± {:.2}", m.tokens_per_second, m.standard_deviation),
             format!("{:.1}", m.bytes_per_token as f64 / 1e6),
             gigabytes(m.bytes_per_second),
-            gigabytes(m.ceiling_bytes_per_second),
-            format!("{:.1}%", m.fraction_of_ceiling * 100.0),
+            m.ceiling_bytes_per_second.map_or(UNKNOWN.to_owned(), gigabytes),
+            share(m.fraction_of_ceiling, 1),
         ]);
     }
     table
@@ -76,6 +79,9 @@ fn footer(results: &Results) -> String {
     }
     if let Some(driver) = results.device.as_ref().and_then(|device| device.driver.as_ref()) {
         text += &format!("; {driver}");
+    }
+    if results.device.as_ref().is_some_and(|device| device.kind == Kind::Emulator) {
+        text += "; on the emulator, whose time says nothing about a GPU's";
     }
     let clocks = |m: &Measurement| [m.clocks_before, m.clocks_after];
     let seen: Vec<Clocks> = results.measurements.iter().flat_map(clocks).flatten().collect();
@@ -144,17 +150,21 @@ fn ceilings_text(ceilings: &[MatrixCeiling]) -> String {
     }
     let sum: f64 = ceilings.iter().map(|ceiling| ceiling.time.traffic.microseconds).sum();
     let bytes: u64 = ceilings.iter().map(|ceiling| ceiling.time.traffic.bytes).sum();
-    let (model, read) = ceilings
-        .first()
-        .map_or(("", 0.0), |ceiling| (ceiling.model.as_str(), ceiling.ceiling_bytes_per_second));
-    let at_ceiling = bytes as f64 / read * 1e6;
+    let model = ceilings.first().map_or("", |ceiling| ceiling.model.as_str());
+    let (read, at_ceiling) = match ceilings.first().and_then(|ceiling| ceiling.ceiling_bytes_per_second) {
+        Some(read) => {
+            let time = bytes as f64 / read * 1e6;
+            (
+                format!(" A plain read: {} GB/s.", gigabytes(read)),
+                format!(", {time:.1} µs ({:.1} tokens/s) at the ceiling", 1e6 / time),
+            )
+        }
+        None => (String::new(), String::new()),
+    };
     format!(
-        "{model}: every matrix kernel alone, its launches of a token back to back, with cold caches. A plain read: \
-         {} GB/s.\n\n{rows}\n\nAll matrices of a token: {sum:.1} µs ({:.1} tokens/s) at these rates, \
-         {at_ceiling:.1} µs ({:.1} tokens/s) at the ceiling.\n",
-        gigabytes(read),
-        1e6 / sum,
-        1e6 / at_ceiling
+        "{model}: every matrix kernel alone, its launches of a token back to back, with cold caches.{read}\n\n{rows}\n\n\
+         All matrices of a token: {sum:.1} µs ({:.1} tokens/s) at these rates{at_ceiling}.\n",
+        1e6 / sum
     )
 }
 
@@ -178,8 +188,13 @@ fn cells(traffic: &Traffic) -> [String; 4] {
         format!("{:.1}", traffic.microseconds),
         format!("{:.2}", traffic.bytes as f64 / 1e6),
         gigabytes(traffic.bytes_per_second),
-        format!("{:.0}%", traffic.fraction_of_ceiling * 100.0),
+        share(traffic.fraction_of_ceiling, 0),
     ]
+}
+
+/// A share of the ceiling in percent.
+fn share(fraction: Option<f64>, decimals: usize) -> String {
+    fraction.map_or(UNKNOWN.to_owned(), |fraction| format!("{:.decimals$}%", fraction * 100.0))
 }
 
 /// A rate in GB/s: whole where it is large, with two decimals where it is the emulator's.
@@ -188,7 +203,7 @@ fn gigabytes(rate: f64) -> String {
     format!("{:.decimals$}", rate / 1e9)
 }
 
-/// The measurements; a median a row.
+/// The measurements; a median a row, and nothing where there is no ceiling.
 pub(super) fn csv(measurements: &[Measurement]) -> String {
     let mut text =
         "model,device,target,mode,tokens,depth,tokens_per_second,standard_deviation,bytes_per_token,\
@@ -196,7 +211,7 @@ pub(super) fn csv(measurements: &[Measurement]) -> String {
             .to_owned();
     for m in measurements {
         text += &format!(
-            "{},{},{},{},{},{},{:.3},{:.3},{},{:.0},{:.0},{:.4}\n",
+            "{},{},{},{},{},{},{:.3},{:.3},{},{:.0},{},{}\n",
             m.model,
             m.device,
             m.target,
@@ -207,9 +222,21 @@ pub(super) fn csv(measurements: &[Measurement]) -> String {
             m.standard_deviation,
             m.bytes_per_token,
             m.bytes_per_second,
-            m.ceiling_bytes_per_second,
-            m.fraction_of_ceiling
+            m.ceiling_bytes_per_second.map_or(String::new(), |rate| format!("{rate:.0}")),
+            m.fraction_of_ceiling.map_or(String::new(), |fraction| format!("{fraction:.4}"))
         );
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_shares_of_a_ceiling_where_there_is_one() {
+        let with = |ceiling| cells(&Traffic::new(2.0, 3_000_000, ceiling));
+        assert_eq!(with(Some(2e12)), ["2.0", "3.00", "1500", "75%"]);
+        assert_eq!(with(None), ["2.0", "3.00", "1500", "-"]);
+    }
 }

@@ -3,10 +3,9 @@
 use std::io::IsTerminal;
 use std::path::Path;
 
-use bespoke_codegen::ptx::Target;
 use miette::{IntoDiagnostic, miette};
 
-use super::{Format, InspectArgs, Stage, code, plan_of, print_json, sass_tools};
+use super::{Format, InspectArgs, Stage, code, plan_of, print_json, sass_tools, with_target};
 use crate::inspect::Tools;
 use crate::inspect::diff::{Change, Code, Diff, KernelDiff, Side};
 
@@ -36,10 +35,7 @@ pub(super) fn execute(args: &InspectArgs, a: &str, b: &str) -> miette::Result<()
 
 /// `SHAPE`, `MODEL.gguf` or `DIR`, and `@sm_80` behind it.
 fn side(args: &InspectArgs, subject: &str, tools: &Tools, code: Option<Code>) -> miette::Result<Side> {
-    let (name, target) = match subject.rsplit_once('@') {
-        Some((name, target)) => (name, Some(target.parse::<Target>().into_diagnostic()?)),
-        None => (subject, None),
-    };
+    let (name, target) = with_target(subject)?;
     let sass = code == Some(Code::Sass);
     let folder = Path::new(name);
     if folder.is_dir() {

@@ -1,11 +1,12 @@
 //! The page of `bespoke inspect --html`: one file with data, style and script, which asks nothing of a network.
 
-use std::fs;
 use std::path::Path;
 
 use bespoke_kernels::plan::{Plan, Tuning};
-use miette::{Context, IntoDiagnostic};
+use miette::IntoDiagnostic;
 
+use crate::cli::output::{Force, Output};
+use crate::cli::progress::Progress;
 use crate::device::Bytes;
 use crate::inspect::{Inspection, Tools};
 
@@ -25,7 +26,9 @@ const PARTS: [(&str, &str); 8] = [
 ];
 
 /// Writes the page of a plan.
-pub(super) fn write(plan: &Plan, tuning: &Tuning, path: &Path) -> miette::Result<()> {
+pub(super) fn write(plan: &Plan, tuning: &Tuning, path: &Path, force: Force) -> miette::Result<()> {
+    // Better to fail before kernels are assembled for every target.
+    let file = Output::create(path, force)?;
     let tools = Tools::find().into_diagnostic()?;
     for (tool, missing, what) in [
         ("ptxas", tools.ptxas.is_none(), "registers, spills and SASS"),
@@ -36,9 +39,12 @@ pub(super) fn write(plan: &Plan, tuning: &Tuning, path: &Path) -> miette::Result
             tracing::warn!("no {tool} on PATH or in BESPOKE_{variable}: the page is without {what}");
         }
     }
-    let inspection = Inspection::of(plan, tuning, &tools).into_diagnostic()?;
+    let bar = Progress::count("kernels", 0);
+    let tell = |done: usize, total: usize| bar.update(done as u64, total as u64);
+    let inspection = Inspection::of(plan, tuning, &tools, &tell).into_diagnostic()?;
+    bar.finish();
     let text = page(&inspection)?;
-    fs::write(path, &text).into_diagnostic().wrap_err_with(|| path.display().to_string())?;
+    file.write(text.as_bytes())?;
     println!("{}: {} kernels, {}", path.display(), inspection.kernels.len(), Bytes(text.len() as u64));
     Ok(())
 }
@@ -69,7 +75,7 @@ mod tests {
     fn the_page_is_one_file() {
         let shape = crate::cli::model::resolve("demo").unwrap();
         let plan = Plan::new(&shape, Target::Sm90, PlanParams::single(64)).unwrap();
-        let inspection = Inspection::of(&plan, &Tuning::default(), &Tools::default()).unwrap();
+        let inspection = Inspection::of(&plan, &Tuning::default(), &Tools::default(), &|_, _| ()).unwrap();
         let text = page(&inspection).unwrap();
         let (before, rest) = text.split_once("<script id=\"data\" type=\"application/json\">").unwrap();
         let (data, after) = rest.split_once("</script>").unwrap();

@@ -6,7 +6,7 @@ mod html;
 mod kernels;
 mod plan;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bespoke_codegen::ptx::Target;
 use bespoke_kernels::emit;
@@ -16,6 +16,7 @@ use miette::{IntoDiagnostic, miette};
 use serde_json::json;
 
 use super::model;
+use super::output::Force;
 use super::rules::RulesArgs;
 use crate::engine::DEFAULT_CONTEXT;
 use crate::inspect::diff::Code;
@@ -33,10 +34,10 @@ use crate::inspect::{Listing, Places, Tools};
   bespoke inspect --diff llama-3.1-8b llama-3.2-1b       what other dimensions change
   bespoke inspect --diff llama-3.1-8b@sm_80 llama-3.1-8b@sm_90 --role ffn_down --stage ptx
 
-Registers and spills are ptxas' words, where one is on PATH or named by BESPOKE_PTXAS; SASS needs an nvdisasm as well, on
-PATH, beside ptxas or named by BESPOKE_NVDISASM.")]
+Registers and spills are ptxas' words, where one is on PATH or named by BESPOKE_PTXAS; SASS needs an nvdisasm as well, \
+on PATH, beside ptxas or named by BESPOKE_NVDISASM.")]
 pub struct InspectArgs {
-    #[arg(value_name = "MODEL|SHAPE", help = model::HELP, required_unless_present = "diff")]
+    #[arg(value_name = "MODEL|SHAPE", help = model::HELP_WITH_TARGET, required_unless_present = "diff")]
     model: Option<String>,
     /// A kernel's name, or a part of it that no other has [default: all]
     #[arg(value_name = "KERNEL")]
@@ -47,6 +48,8 @@ pub struct InspectArgs {
     /// Write a page for a browser, which needs no network: sources, IR, PTX and SASS side by side, costs, the plan as a graph
     #[arg(long, value_name = "FILE", conflicts_with_all = ["kernel", "stage", "diff"])]
     html: Option<PathBuf>,
+    #[command(flatten)]
+    force: Force,
     /// What differs between two: each a model, a shape or a folder that `specialize` wrote, and `@TARGET` behind it for
     /// another target; with --stage also in the code
     #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with = "model")]
@@ -99,11 +102,12 @@ pub fn execute(args: &InspectArgs) -> miette::Result<()> {
         return diff::execute(args, a, b);
     }
     // clap asks for a model where there is no --diff.
-    let model = args.model.as_deref().unwrap_or_default();
+    let (model, target) = with_target(args.model.as_deref().unwrap_or_default())?;
+    let target = target.unwrap_or(args.target);
     let tuning = args.rules.read()?;
-    let plan = plan_of(args, model, args.target, &tuning)?;
+    let plan = plan_of(args, model, target, &tuning)?;
     if let Some(path) = &args.html {
-        return html::write(&plan, &tuning, path);
+        return html::write(&plan, &tuning, path, args.force);
     }
     let kernel = args.kernel.as_deref().map(|name| find(&plan, name)).transpose()?;
     let chosen: Vec<&PlanKernel> = match kernel {
@@ -129,13 +133,12 @@ pub fn execute(args: &InspectArgs) -> miette::Result<()> {
         }
         stage @ (Stage::Ir0 | Stage::Ir | Stage::Ptx | Stage::Sass) => {
             let tools = if stage == Stage::Sass { sass_tools()? } else { Tools::default() };
-            let texts =
-                chosen.iter().map(|kernel| Ok((&kernel.name, text(kernel, stage, args.target, &tools)?)));
+            let texts = chosen.iter().map(|kernel| Ok((&kernel.name, text(kernel, stage, target, &tools)?)));
             let texts = texts.collect::<miette::Result<Vec<_>>>()?;
             if json {
                 let objects: Vec<_> = texts
                     .iter()
-                    .map(|(name, text)| json!({ "kernel": name, "target": args.target, "text": text }))
+                    .map(|(name, text)| json!({ "kernel": name, "target": target, "text": text }))
                     .collect();
                 return print_json(&objects);
             }
@@ -148,6 +151,17 @@ pub fn execute(args: &InspectArgs) -> miette::Result<()> {
 fn print_json(value: &impl serde::Serialize) -> miette::Result<()> {
     println!("{}", serde_json::to_string_pretty(value).into_diagnostic()?);
     Ok(())
+}
+
+/// `llama-3.1-8b` and `sm_80` of `llama-3.1-8b@sm_80`; no target where a file or folder has such a name.
+fn with_target(subject: &str) -> miette::Result<(&str, Option<Target>)> {
+    match subject.rsplit_once('@') {
+        Some((name, target)) if !Path::new(subject).exists() => {
+            let target = target.parse().map_err(|error| miette!("{subject}: {error}"))?;
+            Ok((name, Some(target)))
+        }
+        _ => Ok((subject, None)),
+    }
 }
 
 /// The plan that a model is decoded with.
@@ -270,6 +284,18 @@ mod tests {
         assert!(!error.contains("embed"), "{error}");
         let error = find(&plan, "softmax").unwrap_err().to_string();
         assert!(error.starts_with("`softmax` is no kernel of") && error.contains("swiglu"), "{error}");
+    }
+
+    #[test]
+    fn targets_behind_a_name() {
+        assert_eq!(with_target("qwen3-0.6b@sm_80").unwrap(), ("qwen3-0.6b", Some(Target::Sm80)));
+        assert_eq!(with_target("qwen3-0.6b").unwrap(), ("qwen3-0.6b", None));
+        let error = with_target("qwen3-0.6b@sm_75").unwrap_err().to_string();
+        assert!(error.starts_with("qwen3-0.6b@sm_75: ") && error.contains("sm_80"), "{error}");
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("odd@name.gguf");
+        std::fs::write(&file, "").unwrap();
+        assert_eq!(with_target(file.to_str().unwrap()).unwrap().1, None);
     }
 
     #[test]

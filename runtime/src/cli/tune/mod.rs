@@ -1,6 +1,5 @@
 //! `bespoke tune`: measures on the present device how a model's work is divided best.
 
-mod file;
 mod meter;
 mod search;
 
@@ -14,6 +13,7 @@ use self::meter::{DeviceMeter, Effort};
 use self::search::{Comparison, Found, Search};
 use super::logits::nmse;
 use super::model;
+use super::output::{Force, Output};
 use super::progress::Progress;
 use super::rules::RulesArgs;
 use super::session::{self, DecodeArgs, DeviceArgs};
@@ -28,10 +28,10 @@ use crate::engine::{self, Variants};
   bespoke run model.gguf --tune rules.toml --prompt Hello
   bespoke tune llama-3.1-8b --dry-run --device emulator
 
-Starts from the cost model's choices and takes each knob of each kind of launch in turn. What counts is the time of a
-whole token, a replay of the captured graph by the device's clock, in turns with the present choice; a value wins if it
-is faster by more than the noise. In the end the result is measured against the cost model's choices once more, and its
-logits are compared with theirs. Takes minutes; nothing else should use the GPU meanwhile.")]
+Starts from the cost model's choices and takes each knob of each kind of launch in turn. What counts is the time of \
+a whole token, a replay of the captured graph by the device's clock, in turns with the present choice; a value wins if \
+it is faster by more than the noise. In the end the result is measured against the cost model's choices once more, and \
+its logits are compared with theirs. Takes minutes; nothing else should use the GPU meanwhile.")]
 pub struct TuneArgs {
     /// The model, a GGUF file; for --dry-run also a built-in shape
     #[arg(value_name = "MODEL")]
@@ -42,6 +42,8 @@ pub struct TuneArgs {
     /// Where to measure: auto, cuda or cuda:N
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     device: Selector,
+    #[command(flatten)]
+    force: Force,
     /// Positions in the cache: more give attention more weight
     #[arg(short, long, value_name = "N", default_value_t = 512)]
     depth: u32,
@@ -85,7 +87,7 @@ fn tune(args: &TuneArgs) -> miette::Result<()> {
     let name = session::model_name(args.model.as_ref());
     let out = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.tune.toml")));
     // Better to fail before minutes of measuring.
-    file::check(&out)?;
+    let file = Output::create(&out, args.force)?;
     let decode = DecodeArgs {
         device: DeviceArgs::on(args.device),
         ctx: None,
@@ -128,7 +130,7 @@ fn tune(args: &TuneArgs) -> miette::Result<()> {
         args.depth,
         verdict(&confirmed)
     );
-    file::write(&out, &found.tuning.to_toml(&comment))?;
+    file.write(found.tuning.to_toml(&comment).as_bytes())?;
     eprintln!("{} of {} measured choices in {}", found.changes.len(), found.measured, out.display());
     Ok(())
 }

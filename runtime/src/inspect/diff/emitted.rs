@@ -13,7 +13,7 @@ use crate::inspect::{InspectError, Listing, Places, Tools};
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
     /// A file cannot be read.
-    #[error("{}: {source}", path.display())]
+    #[error("cannot read {}: {source}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
@@ -92,12 +92,24 @@ fn choose(folder: &Path, target: Option<Target>) -> Result<PathBuf, FolderError>
         [one] => Ok(plans.join(one)),
         [] => Err(FolderError::Choice { folder: plans, what: "there is no such plan".to_owned() }),
         several => {
-            let what = format!(
-                "several plans; name a target behind the folder, as DIR@sm_90: {}",
-                several.join(", ")
-            );
+            let what = format!("{}: {}", which(several, target), several.join(", "));
             Err(FolderError::Choice { folder: plans, what })
         }
+    }
+}
+
+/// What would make one of several plans.
+fn which(plans: &[String], target: Option<Target>) -> String {
+    let mut targets: Vec<Target> = Target::ALL.to_vec();
+    targets.retain(|target| plans.iter().any(|plan| plan.ends_with(&format!(".{target}.json"))));
+    match (target, targets.as_slice()) {
+        (None, [first, _, ..]) => format!("several plans; name a target behind the folder, as DIR@{first}"),
+        (Some(target), _) | (None, &[target]) => {
+            format!(
+                "plans of several models for {target}, where only one can be compared; give each a folder of its own"
+            )
+        }
+        (None, []) => "several plans".to_owned(),
     }
 }
 
