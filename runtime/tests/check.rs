@@ -411,6 +411,57 @@ fn a_file_without_launches_gives_a_template_that_works() {
 }
 
 #[test]
+fn a_file_without_kernels_is_not_checked() {
+    let text = std::fs::read_to_string(fixture("scale.ptx")).unwrap();
+    let header: String =
+        text.lines().take_while(|line| !line.contains(".entry")).map(|line| format!("{line}\n")).collect();
+    let scratch = Scratch::new("empty.ptx", &header);
+    for args in [&[scratch.path()][..], &[scratch.path(), "--launches", "scale.toml"]] {
+        let ran = check(args);
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{}", ran.stderr);
+        assert!(ran.stderr.contains("empty.ptx has no kernel"), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn an_option_without_an_effect_is_an_error() {
+    for (args, message) in [
+        (
+            &["model.gguf", "--launches", "scale.toml"][..],
+            "--launches has no effect here: model.gguf is a model",
+        ),
+        (
+            &["qwen2.5-0.5b", "--launches", "scale.toml"],
+            "--launches has no effect here: qwen2.5-0.5b is a built-in shape",
+        ),
+        (&["scale.ptx", "--filter", "scale"], "--filter has no effect here: scale.ptx is a PTX file"),
+        (&["scale.ptx", "--steps", "2"], "--steps has no effect here"),
+    ] {
+        let ran = check(args);
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{args:?}");
+        assert!(ran.stderr.contains(message), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn notes_on_a_model_show_its_kernels_source_wherever_they_are_read() {
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/llama-q4_0.gguf");
+    let model = model.canonicalize().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bespoke"));
+    command.arg("check").arg(&model).args(["--steps", "1"]).current_dir(folder.path()).stdin(Stdio::null());
+    let text = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    let places: Vec<&str> = text.lines().filter_map(|line| Some(line.split_once("--> ")?.1)).collect();
+    assert!(!places.is_empty(), "{text}");
+    for place in places {
+        assert!(
+            place.starts_with("kernels-gen/src/kernels/") || place.starts_with("codegen/src/dsl/"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
 fn what_the_emulator_does_not_know_is_named() {
     let text = std::fs::read_to_string(fixture("scale.ptx")).unwrap();
     let text = text.replace("mul.rn.f32", "frobnicate.f32").replace("mov.u32 %r3,", "mov.u33 %r3,");

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bespoke_gguf::Gguf;
 use bespoke_kernels::shape::ModelShape;
+use bespoke_kernels::spec::KernelSpec;
 
 use super::report::{Finding, Report};
 use super::{CheckError, Options};
@@ -11,7 +12,7 @@ use crate::device::{self, Journal};
 use crate::engine::{Engine, EngineOptions, target_for};
 use crate::selftest;
 
-/// Told of progress: what is done, of how much, and what it was.
+/// Told of progress: how much has ended, of how much, and what runs next.
 pub type Progress<'a> = &'a mut dyn FnMut(usize, usize, &str);
 
 /// Checks the kernels of a shape's plans whose names contain `filter`, by the cases of the self-test: random inputs,
@@ -33,14 +34,11 @@ pub fn shape(
     if specs.is_empty() {
         return Err(CheckError::Nothing(format!("{} has no kernel with `{filter}` in its name", shape.name)));
     }
-    let (mut done, mut last) = (0, String::new());
-    let mut tell = |row: &selftest::Row| {
-        if row.kernel != last {
-            (done, last) = (done + 1, row.kernel.clone());
-        }
-        progress(done.min(specs.len()), specs.len(), &row.kernel);
+    let names: Vec<String> = specs.iter().map(KernelSpec::name).collect();
+    let mut tell = |ended: usize| {
+        progress(ended, names.len(), names.get(ended).map_or("", String::as_str));
     };
-    let rows = selftest::run(&*device, &specs, &mut tell)?.rows;
+    let rows = selftest::run_telling(&*device, &specs, &mut |_| (), &mut tell)?.rows;
     let mut report = Report::new(&shape.name, journal.entries(), options);
     for row in rows {
         // What a stopped kernel leaves is wrong for a known reason.
@@ -73,6 +71,7 @@ pub fn model(
         engine.step()?;
         engine.wait()?;
     }
+    progress(steps as usize, steps as usize, "");
     Ok(Report::new(&shape.name, journal.entries(), options))
 }
 

@@ -24,10 +24,14 @@ impl Loaded {
     /// Reads a PTX text; `name` is what messages call it.
     ///
     /// # Errors
-    /// [`CheckError::Ptx`] with everything that the emulator does not understand.
+    /// [`CheckError::Ptx`] with everything that the emulator does not understand; [`CheckError::Nothing`] if there is no
+    /// kernel.
     pub fn parse(name: &str, text: &str) -> Result<Loaded, CheckError> {
         let refused = |problems: Vec<ParseError>| CheckError::Ptx { name: name.to_owned(), problems };
         let module = Module::load(text).map_err(refused)?;
+        if module.kernels().next().is_none() {
+            return Err(CheckError::Nothing(format!("{name} has no kernel: there is no `.entry` in it")));
+        }
         Ok(Loaded { name: name.to_owned(), module, text: text.to_owned() })
     }
 

@@ -31,9 +31,22 @@ pub fn run(
     specs: &[KernelSpec],
     on_row: &mut dyn FnMut(&Row),
 ) -> Result<Report, EngineError> {
+    run_telling(device, specs, on_row, &mut |_| ())
+}
+
+/// As [`run`]; `on_ended` is told, from 0 on, for how many of the kernels all cases have ended.
+///
+/// # Errors
+/// If no target runs on the device.
+pub fn run_telling(
+    device: &dyn Device,
+    specs: &[KernelSpec],
+    on_row: &mut dyn FnMut(&Row),
+    on_ended: &mut dyn FnMut(usize),
+) -> Result<Report, EngineError> {
     let mut runner = Runner::new(device, target_for(device)?);
     runner.find(specs);
-    let rows = runner.all_rows(specs, on_row);
+    let rows = runner.all_rows(specs, on_row, on_ended);
     let built_in = runner.ptx.values().filter(|text| matches!(text, Ok(Cow::Borrowed(_)))).count();
     Ok(Report {
         device: device.info().name.clone(),
@@ -89,9 +102,15 @@ impl<'a> Runner<'a> {
     }
 
     /// Every case of every kernel; stops early when the device is lost.
-    fn all_rows(&mut self, specs: &[KernelSpec], on_row: &mut dyn FnMut(&Row)) -> Vec<Row> {
+    fn all_rows(
+        &mut self,
+        specs: &[KernelSpec],
+        on_row: &mut dyn FnMut(&Row),
+        on_ended: &mut dyn FnMut(usize),
+    ) -> Vec<Row> {
         let mut all = Vec::new();
         for (index, spec) in specs.iter().enumerate() {
+            on_ended(index);
             for case in cases(spec) {
                 let (mut rows, lost) = self.rows(&case);
                 if lost && index + 1 < specs.len() {
@@ -106,6 +125,7 @@ impl<'a> Runner<'a> {
                 }
             }
         }
+        on_ended(specs.len());
         all
     }
 

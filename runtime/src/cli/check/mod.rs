@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use bespoke_emulator::ParseError;
 use clap::{Args, ValueEnum};
-use miette::IntoDiagnostic;
+use miette::{IntoDiagnostic, miette};
 use serde_json::json;
 
 use super::{interrupt, model, progress::Progress, session};
@@ -36,12 +36,12 @@ pub struct CheckArgs {
     /// Buffers and launches for a PTX file, as TOML
     #[arg(long, value_name = "FILE.toml")]
     launches: Option<PathBuf>,
-    /// Tokens to decode with a model
-    #[arg(long, value_name = "N", default_value_t = 3)]
-    steps: u32,
+    /// Tokens to decode with a model [default: 3]
+    #[arg(long, value_name = "N")]
+    steps: Option<u32>,
     /// Of a shape, only kernels whose name contains this
-    #[arg(long, value_name = "SUBSTRING", default_value = "")]
-    filter: String,
+    #[arg(long, value_name = "SUBSTRING")]
+    filter: Option<String>,
     /// Print what every source line costs: lane instructions, sectors, bank conflicts, divergence
     #[arg(long)]
     profile: bool,
@@ -79,6 +79,9 @@ enum Format {
 const FINDINGS: u8 = 1;
 const NOT_CHECKED: u8 = 2;
 
+/// Tokens that a model decodes.
+const DEFAULT_STEPS: u32 = 3;
+
 /// Runs the check; says itself what went wrong.
 pub fn execute(args: &CheckArgs) -> ExitCode {
     interrupt::catch();
@@ -94,7 +97,9 @@ pub fn execute(args: &CheckArgs) -> ExitCode {
 fn run(args: &CheckArgs) -> miette::Result<ExitCode> {
     let options = Options { lints: args.lints == Lints::On, profile: args.profile };
     let path = Path::new(&args.subject);
-    let report = match kind_of(path) {
+    let kind = kind_of(path);
+    kind.refuse_others_options(args)?;
+    let report = match kind {
         Kind::Ptx => match check_ptx(args, path, &options) {
             Ok(Some(report)) => report,
             // A template needed no launches.
@@ -104,30 +109,54 @@ fn run(args: &CheckArgs) -> miette::Result<ExitCode> {
         },
         Kind::Model => {
             let model = session::open_model(path)?;
-            let bar = Progress::count("checking", u64::from(args.steps));
+            let steps = args.steps.unwrap_or(DEFAULT_STEPS);
+            let bar = Progress::steps("checking", u64::from(steps));
             let mut tell = |done: usize, total: usize, _: &str| bar.update(done as u64, total as u64);
-            check::model(&model.gguf, &model.shape, args.steps, &options, &mut tell)?
+            check::model(&model.gguf, &model.shape, steps, &options, &mut tell)?
         }
         Kind::Shape => {
             let shape = model::resolve(&args.subject)?;
-            let bar = Progress::count("checking", 0);
+            let bar = Progress::steps("checking", 0);
             let mut tell = |done: usize, total: usize, kernel: &str| {
                 tracing::debug!("{kernel}");
                 bar.update(done as u64, total as u64);
             };
-            check::shape(&shape, &args.filter, &options, &mut tell)?
+            check::shape(&shape, args.filter.as_deref().unwrap_or_default(), &options, &mut tell)?
         }
     };
     let denied = args.deny.contains(&Deny::Lints) && !report.lints.is_empty();
-    print(args, path, &report, denied)?;
+    let ptx = (kind == Kind::Ptx).then_some(path);
+    print(args, ptx, &report, denied)?;
     let clean = report.findings.is_empty() && !denied;
     Ok(if clean { ExitCode::SUCCESS } else { ExitCode::from(FINDINGS) })
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Ptx,
     Model,
     Shape,
+}
+
+impl Kind {
+    /// An error for an option that would have no effect.
+    fn refuse_others_options(self, args: &CheckArgs) -> miette::Result<()> {
+        let what = match self {
+            Kind::Ptx => "a PTX file",
+            Kind::Model => "a model, whose decode plan is what runs",
+            Kind::Shape => "a built-in shape, whose kernels run by the cases of `selftest`",
+        };
+        for (option, given, its) in [
+            ("--launches", args.launches.is_some(), Kind::Ptx),
+            ("--steps", args.steps.is_some(), Kind::Model),
+            ("--filter", args.filter.is_some(), Kind::Shape),
+        ] {
+            if given && its != self {
+                return Err(miette!("{option} has no effect here: {} is {what}", args.subject));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// What a name stands for: by its extension, else by the file's first bytes.
@@ -205,12 +234,12 @@ fn refuse(args: &CheckArgs, path: &Path, name: &str, problems: &[ParseError]) ->
     Ok(ExitCode::from(NOT_CHECKED))
 }
 
-fn print(args: &CheckArgs, path: &Path, report: &Report, denied: bool) -> miette::Result<()> {
+/// Prints the report; `ptx` is the file that was checked, if it was one.
+fn print(args: &CheckArgs, ptx: Option<&Path>, report: &Report, denied: bool) -> miette::Result<()> {
     match args.format {
         Format::Json => println!("{}", serde_json::to_string_pretty(report).into_diagnostic()?),
         Format::Text => {
-            let file = args.launches.is_some().then_some(path);
-            print!("{}", Renderer::new(color(), file).report(report, denied));
+            print!("{}", Renderer::new(color(), ptx).report(report, denied));
             for profile in &report.profiles {
                 println!("{}", table::profile(profile));
             }

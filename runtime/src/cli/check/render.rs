@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bespoke_emulator::ParseError;
 
 use crate::check::{Finding, Lint, Place, PtxLine, Report};
+use crate::inspect::source;
 
 /// Kernels named beside the first that has the same finding.
 const NAMED_KERNELS: usize = 3;
@@ -15,7 +16,7 @@ const NAMED_KERNELS: usize = 3;
 /// Writes findings, with the source lines that can be found.
 pub(super) struct Renderer<'a> {
     color: bool,
-    /// The PTX file, where there is one.
+    /// The PTX file, if one is checked; else the kernels are the project's own.
     ptx: Option<&'a Path>,
     sources: HashMap<String, Option<String>>,
     text: String,
@@ -39,7 +40,8 @@ struct Snippet<'a> {
 }
 
 impl<'a> Renderer<'a> {
-    /// A renderer; source files are looked for from here, from the folders above, and from the PTX file's.
+    /// A renderer; a PTX file's source files are looked for from here, from the folders above, and beside it, those of
+    /// the project's kernels in the binary.
     pub fn new(color: bool, ptx: Option<&'a Path>) -> Renderer<'a> {
         Renderer { color, ptx, sources: HashMap::new(), text: String::new() }
     }
@@ -138,7 +140,7 @@ impl<'a> Renderer<'a> {
         let text = whole.as_deref().and_then(|text| text.lines().nth((ptx.line as usize).saturating_sub(1)));
         let file = match self.ptx {
             Some(path) => path.display().to_string(),
-            None => format!("{kernel}.ptx"),
+            None => format!("PTX of {kernel}"),
         };
         let text = text.unwrap_or(&ptx.text);
         self.snippet(arrow, &Snippet { file, line: ptx.line, column: 0, text, label });
@@ -234,8 +236,12 @@ fn key(source: Option<&Place>, ptx: Option<&PtxLine>, kernel: &str) -> (String, 
     }
 }
 
-/// Where a file of that name is: as it says, from a folder above this one, or beside the PTX.
+/// The text of a source file: of the project's own kernels as the binary was built with it; of others as it is, by its
+/// path, from a folder above this one, or beside the PTX.
 fn find(name: &str, ptx: Option<&Path>) -> Option<String> {
+    if let (None, Some(text)) = (ptx, source::find(name)) {
+        return Some(text.to_owned());
+    }
     let here = std::env::current_dir().unwrap_or_default();
     let above = here.ancestors().map(PathBuf::from);
     let beside = ptx.and_then(Path::parent).map(PathBuf::from);
@@ -309,12 +315,12 @@ mod tests {
         };
         expect![[r#"
             error[race]: two threads write one word
-             --> k.ptx:2
+             --> PTX of k:2
               |
             2 | 	line 2;
               | 	^^^^^^^ thread (1, 0, 0) of CTA (0, 0, 0)
               = from no such file.rs:7
-             ::: k.ptx:3
+             ::: PTX of k:3
               |
             3 | 	line 3;
               | 	^^^^^^^ the other access: thread (33, 0, 0) of CTA (0, 0, 0)
@@ -325,5 +331,18 @@ mod tests {
 
         "#]]
         .assert_eq(&Renderer::new(false, None).report(&report, false));
+    }
+
+    #[test]
+    fn the_project_s_sources_are_in_the_binary() {
+        let file = "/elsewhere/kernels-gen/src/kernels/argmax.rs";
+        let text = source::find(file).unwrap();
+        let index = text.lines().position(|line| line.contains("pub fn choose_greedy")).unwrap();
+        let place = |file: &str| Place { file: file.into(), line: index as u32 + 1, column: 1 };
+        let mut own = Renderer::new(false, None);
+        assert_eq!(own.source_line(&place(file)).as_deref(), text.lines().nth(index));
+        assert_eq!(own.source_line(&place("/elsewhere/argmax.rs")), None);
+        // A PTX file's source may be called the same and be another.
+        assert_eq!(Renderer::new(false, Some("k.ptx".as_ref())).source_line(&place(file)), None);
     }
 }
