@@ -25,11 +25,11 @@ pub fn execute(args: &RunArgs, model: &Model) -> miette::Result<()> {
         let prompt = tokenizer.encode(text).into_diagnostic()?;
         engine.start(&prompt).map_err(session::engine_error)?;
         let room = engine.plan().params.context + 1 - prompt.len() as u32;
+        let n = args.n.unwrap_or(room).min(room);
         let mut out = std::io::stdout().lock();
         write!(out, "{text}").and_then(|()| out.flush()).into_diagnostic()?;
         drop(out);
-        let n = args.n.unwrap_or(room);
-        let generated = generate(&mut engine, n, args, Some(&tokenizer), &mut Printer::text(&tokenizer))?;
+        let generated = generate(&mut engine, n, args, &mut Printer::text(&tokenizer), None)?;
         if interrupt::asked() {
             return Ok(());
         }

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use bespoke_gguf::Gguf;
 use bespoke_kernels::shape::ModelShape;
-use miette::{IntoDiagnostic, WrapErr};
+use miette::{IntoDiagnostic, WrapErr, miette};
 
+use super::model;
 use super::progress::Progress;
 use super::rules::RulesArgs;
 use crate::demo;
@@ -19,7 +20,7 @@ pub struct DeviceArgs {
     /// Where to run: auto, cuda, cuda:N or emulator
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     device: Selector,
-    /// What the emulator looks for besides accesses out of bounds, which it always finds
+    /// What the emulator looks for besides accesses out of bounds, which it always finds; fewer checks are faster
     #[arg(long, value_name = "CHECKS", value_enum, default_value_t = CheckLevel::All)]
     checks: CheckLevel,
 }
@@ -59,7 +60,7 @@ pub struct DecodeArgs {
     #[command(flatten)]
     pub device: DeviceArgs,
     /// Positions in the KV cache [default: 4096 or what the command needs, at most the model's context]
-    #[arg(long, value_name = "N")]
+    #[arg(long, short, value_name = "N")]
     pub ctx: Option<u32>,
     /// Launch every kernel by itself instead of replaying a captured graph
     #[arg(long)]
@@ -87,6 +88,16 @@ pub struct Model {
 pub fn open_model(path: &Path) -> miette::Result<Model> {
     if is_demo(path) {
         return open_demo();
+    }
+    if !path.exists()
+        && let Some(name) = path.to_str()
+        && model::builtin_named(name).is_ok()
+    {
+        let help = format!("`bespoke synth {name}.gguf --shape {name}` writes one with random weights");
+        return Err(miette!(
+            help = help,
+            "`{name}` is a built-in shape, which has no weights; a GGUF file is needed"
+        ));
     }
     let open = || -> Result<_, EngineError> {
         let gguf = Gguf::open(path)?;
@@ -127,12 +138,6 @@ pub fn load_sampling(
     let opening = start.elapsed();
     tracing::info!("device: {} ({})", opened.device.info().name, opened.reason);
     let context = args.ctx.unwrap_or(context);
-    if context > model.shape.dimensions.context {
-        tracing::warn!(
-            "a context of {context} positions; the model was made for {}, and beyond that its output degrades",
-            model.shape.dimensions.context
-        );
-    }
     let options = EngineOptions {
         context: Some(context),
         eager: args.eager,
@@ -150,6 +155,12 @@ pub fn load_sampling(
     kernels.finish();
     bar.finish();
     let engine = engine.map_err(engine_error)?;
+    if context > model.shape.dimensions.context {
+        tracing::warn!(
+            "a context of {context} positions; the model was made for {}, and beyond that its output degrades",
+            model.shape.dimensions.context
+        );
+    }
     args.rules.warn_if_for_others(&options.tuning, engine.plan().target);
     tracing::info!(
         "loaded in {:.2} s, as a graph of {} nodes",
@@ -189,16 +200,16 @@ fn report_times(engine: &Engine, opening: Duration) {
 /// A device's error with its advice.
 pub fn device_error(error: device::Error) -> miette::Report {
     match error.advice().map(str::to_owned) {
-        Some(help) => miette::miette!(help = help, "{error}"),
-        None => miette::miette!("{error}"),
+        Some(help) => miette!(help = help, "{error}"),
+        None => miette!("{error}"),
     }
 }
 
 /// An engine's error with its advice.
 pub fn engine_error(error: EngineError) -> miette::Report {
     match error.advice().map(str::to_owned) {
-        Some(help) => miette::miette!(help = help, "{error}"),
-        None => miette::miette!("{error}"),
+        Some(help) => miette!(help = help, "{error}"),
+        None => miette!("{error}"),
     }
 }
 

@@ -262,9 +262,19 @@ impl Engine {
         &mut self,
         n: u32,
     ) -> Result<impl Iterator<Item = Result<u32, EngineError>> + '_, EngineError> {
+        self.generate_telling(n, None)
+    }
+
+    /// As [`Engine::generate`]; `on_given` is told the position of each of the prompt's tokens but the first as it goes
+    /// by.
+    pub fn generate_telling<'a>(
+        &'a mut self,
+        n: u32,
+        on_given: Option<&'a dyn Fn(u32)>,
+    ) -> Result<impl Iterator<Item = Result<u32, EngineError>> + 'a, EngineError> {
         let first = u64::from(self.place.given.max(self.place.taken + 1));
         self.require_positions((first + u64::from(n)).saturating_sub(1))?;
-        Ok(Tokens::new(Stepping(self), n))
+        Ok(Tokens::new(Stepping { engine: self, on_given }, n))
     }
 
     /// Enqueues one step: the token at the present position goes through the model and the next one is chosen.
@@ -327,20 +337,28 @@ impl Engine {
 }
 
 /// The engine as what [`Tokens`] drives.
-struct Stepping<'a>(&'a mut Engine);
+struct Stepping<'a> {
+    engine: &'a mut Engine,
+    on_given: Option<&'a dyn Fn(u32)>,
+}
 
 impl Steps for Stepping<'_> {
     fn place(&mut self) -> &mut Place {
-        &mut self.0.place
+        &mut self.engine.place
     }
     fn enqueue(&mut self) -> Result<(), EngineError> {
-        self.0.step()
+        self.engine.step()
     }
     fn known(&self, position: u32) -> Result<Option<u32>, EngineError> {
-        self.0.known(position)
+        self.engine.known(position)
     }
     fn busy(&self) -> Result<bool, EngineError> {
-        Ok(self.0.device.busy()?)
+        Ok(self.engine.device.busy()?)
+    }
+    fn given(&mut self, position: u32) {
+        if let Some(tell) = self.on_given {
+            tell(position);
+        }
     }
 }
 

@@ -39,6 +39,9 @@ pub trait Steps {
 
     /// Whether the device has yet to finish what was enqueued; an error if a kernel faulted. Does not wait.
     fn busy(&self) -> Result<bool, EngineError>;
+
+    /// Told that the prompt's token at a position went by.
+    fn given(&mut self, _position: u32) {}
 }
 
 impl<S: Steps> Steps for &mut S {
@@ -53,6 +56,9 @@ impl<S: Steps> Steps for &mut S {
     }
     fn busy(&self) -> Result<bool, EngineError> {
         (**self).busy()
+    }
+    fn given(&mut self, position: u32) {
+        (**self).given(position);
     }
 }
 
@@ -117,7 +123,7 @@ impl<S: Steps> Iterator for Tokens<S> {
         while self.steps.place().taken < self.last {
             match self.take() {
                 // The prompt's tokens become known as well.
-                Ok((_, place)) if place.taken < place.given => {}
+                Ok((_, place)) if place.taken < place.given => self.steps.given(place.taken),
                 Ok((token, _)) => return Some(Ok(token)),
                 Err(error) => {
                     self.last = 0;
@@ -179,6 +185,7 @@ mod tests {
         most_ahead: u32,
         fails: bool,
         forgets: bool,
+        told: Vec<u32>,
     }
 
     fn fake(prompt: u32, speed: u32) -> Fake {
@@ -189,6 +196,7 @@ mod tests {
             most_ahead: 0,
             fails: false,
             forgets: false,
+            told: Vec::new(),
         }
     }
 
@@ -216,6 +224,9 @@ mod tests {
             }
             Ok(!self.forgets)
         }
+        fn given(&mut self, position: u32) {
+            self.told.push(position);
+        }
     }
 
     fn tokens(steps: &mut Fake, n: u32) -> Vec<u32> {
@@ -233,6 +244,11 @@ mod tests {
                 // those that make it known.
                 assert_eq!(steps.place.enqueued, prompt + n - 1);
                 assert!(steps.most_ahead <= AHEAD);
+                assert_eq!(
+                    steps.told,
+                    (1..prompt).collect::<Vec<_>>(),
+                    "every token of the prompt goes by once"
+                );
             }
         }
     }
