@@ -8,6 +8,7 @@ pub mod bench;
 pub mod check;
 mod demo;
 pub mod devices;
+mod earlier;
 pub mod inspect;
 mod interrupt;
 pub mod logits;
@@ -28,8 +29,12 @@ pub mod tune;
 use std::io::{IsTerminal, stderr};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue};
+use clap::{CommandFactory, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
+
+/// Where an option stands in the help that every command has.
+const LAST: usize = 1000;
 
 /// Decodes GGUF language models through kernels generated for one model's shape.
 #[derive(Parser, Debug)]
@@ -49,7 +54,7 @@ struct Cli {
     /// More messages on standard error: -v for debugging, -vv for everything.
     ///
     /// BESPOKE_LOG takes precedence: a level, or directives such as `bespoke::engine=trace`.
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, display_order = LAST)]
     verbose: u8,
     #[command(subcommand)]
     command: Option<Command>,
@@ -57,8 +62,8 @@ struct Cli {
 
 /// What the command says that was told nothing.
 const WELCOME: &str = "\
-bespoke decodes GGUF language models through GPU kernels cut to one model's shape. Without a GPU it runs the same kernels
-on its own PTX emulator, and checks every access.
+bespoke decodes GGUF language models through GPU kernels cut to one model's shape. Without a GPU it
+runs the same kernels on its own PTX emulator, and checks every access.
 
   bespoke run                           the demo model inside this binary: sums, and short stories
   bespoke run -p \"17 + 25 =\"            ask it yourself
@@ -88,7 +93,7 @@ enum Command {
 /// Parses the command line and runs it.
 pub fn main() -> ExitCode {
     die_of_broken_pipes();
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|error| suggesting(error).exit());
     match start(&cli).and_then(|()| execute(&cli)) {
         Ok(_) if interrupt::asked() => ExitCode::from(interrupt::EXIT_CODE),
         Ok(code) => code,
@@ -97,6 +102,21 @@ pub fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// An unknown command with one that may be meant, also where letters have only changed places.
+fn suggesting(mut error: clap::Error) -> clap::Error {
+    let known = error.get(ContextKind::SuggestedSubcommand).is_some();
+    if let (false, Some(ContextValue::String(name))) = (known, error.get(ContextKind::InvalidSubcommand)) {
+        let command = Cli::command();
+        let names = command.get_subcommands().map(|command| command.get_name());
+        let nearest = names.map(|other| (model::edits(name, other), other)).min();
+        if let Some((_, other)) = nearest.filter(|(distance, _)| *distance <= 2) {
+            let other = ContextValue::Strings(vec![other.to_owned()]);
+            error.insert(ContextKind::SuggestedSubcommand, other);
+        }
+    }
+    error
 }
 
 fn execute(cli: &Cli) -> miette::Result<ExitCode> {
@@ -162,13 +182,20 @@ fn die_of_broken_pipes() {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_command_with_a_slip_brings_the_one_that_is_meant() {
+        for (typed, meant) in [("rnu", Some("run")), ("inspct", Some("inspect")), ("xyzzy", None)] {
+            let error = suggesting(Cli::try_parse_from(["bespoke", typed]).unwrap_err()).to_string();
+            assert_eq!(error.contains("a similar subcommand exists"), meant.is_some(), "{error}");
+            assert!(meant.is_none_or(|meant| error.contains(&format!("'{meant}'"))), "{error}");
+        }
     }
 
     #[test]

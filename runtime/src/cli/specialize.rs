@@ -3,12 +3,14 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
+use bespoke_codegen::emit;
 use bespoke_codegen::ptx::Target;
-use bespoke_kernels::emit::Emission;
-use miette::IntoDiagnostic;
+use bespoke_kernels::emit::{Emission, EmitError};
+use miette::{IntoDiagnostic, miette};
 
-use super::model;
+use super::output::{Force, cannot_write};
 use super::rules::RulesArgs;
+use super::{earlier, model};
 use crate::device::Bytes;
 use crate::ptxas::Ptxas;
 
@@ -27,6 +29,9 @@ pub struct SpecializeArgs {
     /// The folder to write to, which is made if it is not there
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
+    /// Write to a folder that an earlier `specialize` wrote to, and remove what that wrote
+    #[arg(long, short)]
+    force: bool,
     /// How work is divided.
     #[command(flatten)]
     rules: RulesArgs,
@@ -40,6 +45,11 @@ pub fn execute(args: &SpecializeArgs) -> miette::Result<()> {
     for target in &args.targets {
         args.rules.warn_if_for_others(&tuning, *target);
     }
+    if args.force {
+        earlier::remove(&args.out)?;
+    } else if let Some(file) = earlier::trace(&args.out) {
+        Force { force: false }.check(&file)?;
+    }
     let start = Instant::now();
     let mut emission = args
         .targets
@@ -50,7 +60,12 @@ pub fn execute(args: &SpecializeArgs) -> miette::Result<()> {
     if let Some(ptxas) = &ptxas {
         emission = emission.assembler(ptxas.clone());
     }
-    let emitted = emission.write(&args.out).into_diagnostic()?;
+    let emitted = emission.write(&args.out).map_err(|error| match error {
+        EmitError::Io { path, source } | EmitError::Kernels(emit::EmitError::Io { path, source }) => {
+            cannot_write(&path, &source)
+        }
+        error => miette!("{error}"),
+    })?;
     let seconds = start.elapsed().as_secs_f64();
     let kernels = || emitted.values().flatten();
     for kernel in kernels() {
