@@ -1,5 +1,7 @@
 //! One launch on the emulator, argument by argument.
 
+use std::fmt;
+
 use bespoke_codegen::launch::{Argument, DevicePointer, params};
 use bespoke_codegen::ptx::Target;
 use bespoke_codegen::{CompileError, Compiled, Kernel};
@@ -25,8 +27,8 @@ struct Buffer {
     bytes: usize,
 }
 
-/// Why a launch did not come to its end.
-#[derive(Debug, thiserror::Error)]
+/// Why a launch did not come to its end. `{:?}` is the message, too, so that `unwrap` shows a test's reader the finding.
+#[derive(thiserror::Error)]
 pub enum Failure {
     /// The kernel does not become PTX.
     #[error(transparent)]
@@ -40,6 +42,12 @@ pub enum Failure {
     /// A buffer cannot be written.
     #[error(transparent)]
     Memory(#[from] MemoryError),
+}
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// A launch that came to its end, and its memory.

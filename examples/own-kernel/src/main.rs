@@ -3,6 +3,7 @@
 //! `own-kernel [auto|cuda[:N]|emulator]`
 
 use std::error::Error;
+use std::process::ExitCode;
 
 use bespoke::device::{self, Buffer, Device, Kind, StubLauncher, StubRecorder};
 use bespoke_codegen::launch::Launcher;
@@ -12,7 +13,17 @@ use own_kernel::reference::{Errors, Input, Output};
 
 const ROWS: usize = 16;
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
     let selector = std::env::args().nth(1).unwrap_or_else(|| "auto".to_owned());
     let device = device::open(selector.parse()?)?.device;
     let input = Input::example(ROWS, SHAPE.cols as usize);

@@ -8,8 +8,8 @@ use thiserror::Error;
 
 use super::Bytes;
 
-/// A failure of a device.
-#[derive(Debug, Error)]
+/// A failure of a device. `{:?}` is the message, too, with the advice below it: a `main` that returns this prints it so.
+#[derive(Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The device asked for cannot be opened here.
@@ -114,8 +114,8 @@ pub enum Error {
     Driver(#[from] Box<DriverFailure>),
 }
 
-/// A driver call that did not return success.
-#[derive(Debug, Error)]
+/// A driver call that did not return success. `{:?}` is the message, too.
+#[derive(Error)]
 #[error("{call} failed while {doing}: {name} ({code}): {description}")]
 pub struct DriverFailure {
     /// The entry point.
@@ -156,6 +156,22 @@ impl Error {
     }
 }
 
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")?;
+        match self.advice() {
+            Some(advice) => write!(f, "\n  help: {advice}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for DriverFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl Diagnostic for Error {
     fn help(&self) -> Option<Box<dyn fmt::Display + '_>> {
         self.advice().map(|advice| Box::new(advice) as Box<dyn fmt::Display>)
@@ -166,5 +182,18 @@ fn list(names: &[String]) -> String {
     match names {
         [] => "none".to_owned(),
         names => names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_main_that_returns_an_error_prints_what_a_reader_needs() {
+        let fault = Error::Fault { index: 0, kernel: "axpy".into(), finding: "out of bounds".into() };
+        assert_eq!(format!("{fault:?}"), "launch 0 (`axpy`): out of bounds");
+        let missing = Error::Unavailable { what: "there is no GPU".into(), help: "take another".into() };
+        assert_eq!(format!("{missing:?}"), "there is no GPU\n  help: take another");
     }
 }

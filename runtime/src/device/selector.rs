@@ -21,10 +21,16 @@ pub enum Selector {
     Emulator,
 }
 
-/// A text that names no device.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
+/// A text that names no device. `{:?}` is the message, too.
+#[derive(Clone, Error, PartialEq, Eq)]
 #[error("`{0}` is no device: say `auto`, `cuda`, `cuda:N` (N counts from 0) or `emulator`")]
 pub struct SelectorError(String);
+
+impl fmt::Debug for SelectorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
 
 impl FromStr for Selector {
     type Err = SelectorError;

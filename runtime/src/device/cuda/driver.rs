@@ -178,7 +178,7 @@ impl Driver {
         if !unsafe { sys::is_culib_present() } {
             return Err((
                 "no NVIDIA driver found (libcuda.so.1)".to_owned(),
-                "use --device emulator; or install the NVIDIA driver, and in a container pass the GPU through \
+                "use the device `emulator`; or install the NVIDIA driver, and in a container pass the GPU through \
                  (`--gpus all`)"
                     .to_owned(),
             ));
@@ -186,11 +186,11 @@ impl Driver {
         let driver = Driver::look_up().map_err(|missing| {
             (
                 format!("the NVIDIA driver is too old: it lacks {}", missing.join(", ")),
-                format!("{OLDEST} or newer is needed: update the driver, or use --device emulator"),
+                format!("{OLDEST} or newer is needed: update the driver, or use the device `emulator`"),
             )
         })?;
         call!(&driver, cuInit(0), "starting the driver").map_err(|error| {
-            let help = error.advice().unwrap_or("check it with `nvidia-smi`, or use --device emulator");
+            let help = error.advice().unwrap_or("check it with `nvidia-smi`, or use the device `emulator`");
             (format!("the NVIDIA driver is there but does not start: {error}"), help.to_owned())
         })?;
         Ok(driver)
@@ -246,7 +246,7 @@ impl Driver {
             223 => "the environment variable CUDA_DISABLE_PTX_JIT forbids assembling PTX: unset it".into(),
             701 => "the kernel needs more registers or shared memory a block than the GPU has: use smaller blocks".into(),
             700 | 702 | 710 | 714..=719 => "a kernel enqueued before this call faulted, and the GPU context is lost: \
-                    start again with --device emulator, which names the kernel, line, thread and address, or under \
+                    start again on the device `emulator`, which names the kernel, line, thread and address, or under \
                     compute-sanitizer"
                 .into(),
             802 => "the GPU's fabric is not ready: wait for the NVIDIA fabric manager to start".into(),

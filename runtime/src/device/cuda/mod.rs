@@ -60,7 +60,7 @@ impl CudaDevice {
                     count - 1
                 ),
             };
-            let help = "check CUDA_VISIBLE_DEVICES and `nvidia-smi`, or use --device emulator".to_owned();
+            let help = "check CUDA_VISIBLE_DEVICES and `nvidia-smi`, or use the device `emulator`".to_owned();
             return Err(Error::Unavailable { what, help });
         }
         let info = describe(driver, ordinal)?;
@@ -71,7 +71,7 @@ impl CudaDevice {
                     "{} has compute capability {major}.{minor}; kernels need 8.0 or higher",
                     info.name
                 ),
-                help: "use an Ampere or later GPU, or --device emulator".to_owned(),
+                help: "use an Ampere or later GPU, or the device `emulator`".to_owned(),
             });
         }
         let context = Context::new(driver, handle(driver, ordinal)?)?;
@@ -241,7 +241,7 @@ mod tests {
         match devices() {
             Ok(devices) => assert!(devices.iter().all(|device| !device.name.is_empty())),
             Err(error @ Error::Unavailable { .. }) => {
-                assert!(error.advice().is_some_and(|advice| advice.contains("--device emulator")), "{error}");
+                assert!(error.advice().is_some_and(|advice| advice.contains("device `emulator`")), "{error}");
             }
             Err(error) => panic!("{error}"),
         }
