@@ -244,6 +244,8 @@ fn specialize_leaves_nothing_of_an_earlier_shape_and_what_is_not_its_own() {
     let plans = || {
         let mut names: Vec<_> =
             path.join("plans").read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        // Only where there is a ptxas.
+        names.retain(|name| name != "qwen2-q4_k_m.sm_90.report.json");
         names.sort();
         names
     };
