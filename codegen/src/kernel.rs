@@ -180,8 +180,7 @@ impl Report {
                 *report.mix.entry(kind.to_owned()).or_default() += 1;
             }
         }
-        report.static_shared =
-            function.shared.values().map(|shared| shared.count * shared.element.bytes()).sum();
+        report.static_shared = u32::try_from(function.static_shared()).unwrap_or(u32::MAX);
         report
     }
 }

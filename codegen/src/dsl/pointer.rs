@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::panic::Location;
 
-use super::record::{KernelParam, PointerParam, Site, emit1, with};
+use super::record::{KernelParam, PointerParam, Site, emit1, fail, with};
 use super::scalar::Scalar;
 use super::value::Val;
 use crate::ir::{self, Binary, Op, Param, Rounding, Type};
@@ -194,6 +194,10 @@ impl<S: Space, T: Scalar> Ptr<S, T> {
     }
 }
 
+/// The static shared memory that a CTA can have, in bytes, whatever its target (CUDA C++ Programming Guide, "Technical
+/// Specifications per Compute Capability"); only dynamic shared memory goes beyond.
+const STATIC_SHARED: u64 = 48 << 10;
+
 /// A static shared array of `count` elements, aligned to 16 bytes. Its contents are undefined until written.
 ///
 /// - PTX: `.shared .align 16`, `mov.u32 …, shared0`
@@ -214,7 +218,14 @@ impl<S: Space, T: Scalar> Ptr<S, T> {
 #[track_caller]
 pub fn shared_array<T: Scalar>(count: u32) -> Ptr<Shared, T> {
     let shared = crate::ir::Shared { element: T::TYPE, count, align: 16 };
-    let variable = with(|r| r.func.shared.push(shared));
+    let (variable, bytes) = with(|r| (r.func.shared.push(shared), r.func.static_shared()));
+    if bytes > STATIC_SHARED {
+        let what = format!(
+            "{bytes} bytes of static shared memory, where a CTA has {STATIC_SHARED} at most; `dynamic_shared()` has \
+             more: as much as the launch says"
+        );
+        fail(Location::caller(), what);
+    }
     Ptr::from_id(emit1(Op::SharedAddress(variable), Type::Shared, &[], Location::caller()))
 }
 

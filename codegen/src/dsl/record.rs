@@ -221,6 +221,19 @@ pub struct KernelOptions {
     pub allow_spills: Option<u32>,
 }
 
+impl KernelOptions {
+    /// What no GPU could launch.
+    fn complaint(&self) -> Option<String> {
+        let beyond = |what: &str, value: Option<u32>, most: u32| {
+            let value = value.filter(|value| !(1..=most).contains(value))?;
+            Some(format!("`{what} = {value}`, where a kernel can have 1 to {most}"))
+        };
+        beyond("threads", self.threads, 1024)
+            .or_else(|| beyond("min_blocks", self.min_blocks, 32))
+            .or_else(|| beyond("cluster", self.cluster, 8))
+    }
+}
+
 struct Reset(Option<Recorder>);
 
 impl Drop for Reset {
@@ -238,6 +251,10 @@ pub fn record_kernel(name: &str, options: KernelOptions, body: impl FnOnce()) ->
     recorder.func.min_blocks = options.min_blocks;
     recorder.func.cluster = options.cluster;
     recorder.func.allow_spills = options.allow_spills.unwrap_or(0);
+    if let Some(message) = options.complaint() {
+        let (file, line, column) = (site.file().to_owned(), site.line(), site.column());
+        return Err(RecordError { kernel: name.to_owned(), message, file, line, column });
+    }
     let reset = Reset(RECORDER.replace(Some(recorder)));
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
     let recorded = RECORDER.take().expect("the recorder stays for the whole body");

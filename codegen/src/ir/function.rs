@@ -149,6 +149,11 @@ impl Function {
         }
     }
 
+    /// Bytes of its static shared memory.
+    pub fn static_shared(&self) -> u64 {
+        self.shared.values().map(|shared| u64::from(shared.count) * u64::from(shared.element.bytes())).sum()
+    }
+
     /// A new empty block, not yet in the layout.
     pub fn create_block(&mut self) -> Block {
         self.blocks.push(BlockData::default())

@@ -325,6 +325,20 @@ fn recursion_that_ends_and_ranges_with_their_end() {
     assert_eq!(memory, [10 * (1 + 2 + 3 + 4) + 3 * 10 + 2 + 3 + 4]);
 }
 
+#[kernel(threads = threads, cluster = cluster)]
+fn sized(out: Ptr<Global, u32>, threads: u32, cluster: u32) {
+    out.store(0u32);
+}
+
+#[test]
+fn sizes_that_no_gpu_has_are_refused() {
+    let complaint = |threads, cluster| sized(threads, cluster).err().map(|error| error.message);
+    assert_eq!(complaint(1024, 8), None);
+    assert_eq!(complaint(0, 1).unwrap(), "`threads = 0`, where a kernel can have 1 to 1024");
+    assert_eq!(complaint(2048, 1).unwrap(), "`threads = 2048`, where a kernel can have 1 to 1024");
+    assert_eq!(complaint(32, 9).unwrap(), "`cluster = 9`, where a kernel can have 1 to 8");
+}
+
 /// Checks that recording fails at the line of `// here` above, and says `message`.
 macro_rules! refuses {
     ($($name:ident($($parameters:tt)*) $body:block says $message:literal)*) => { $(
@@ -394,6 +408,13 @@ refuses! {
         }
         out.store(endless(n));
     } says "`endless` is called inside of more than 128 calls"
+
+    more_static_shared_memory_than_there_is(out: Ptr<Global, u32>, n: Val<u32>) {
+        let first = shared_array::<u32>(12 * 1024);
+        first.store(n);
+        let second = shared_array::<u8>(1);
+        out.store(first.load() + second.load().cast::<u32>());
+    } says "49153 bytes of static shared memory, where a CTA has 49152 at most; `dynamic_shared()` has more"
 
     a_panic(out: Ptr<Global, u32>, n: Val<u32>) {
         out.store(n);

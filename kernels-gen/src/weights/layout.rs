@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// A weight type that kernels exist for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "lowercase")]
 #[allow(non_camel_case_types)]
 pub enum WeightType {
     /// IEEE binary32.
