@@ -121,6 +121,9 @@ impl Stats {
 const MAX_GRID: [u32; 3] = [i32::MAX as u32, 65535, 65535];
 const MAX_SHARED: u64 = 227 * 1024;
 
+/// Of it, what a kernel may declare with a size: the assembler refuses more for every target.
+const MAX_STATIC_SHARED: u64 = 48 * 1024;
+
 /// Runs `kernel` over `memory` to its end.
 ///
 /// `params` is the parameter block, laid out as [`Kernel::params`] says. Of several findings the one
@@ -217,6 +220,12 @@ fn validate(kernel: &Kernel, config: &LaunchConfig, params: &[u8]) -> Result<(),
         )
     } else if params.len() != kernel.param_bytes() as usize {
         format!("{} bytes of parameters where the kernel takes {}", params.len(), kernel.param_bytes())
+    } else if kernel.static_shared_bytes() > MAX_STATIC_SHARED {
+        let bytes = kernel.static_shared_bytes();
+        format!(
+            "{bytes} bytes of shared memory declared with a size, which may be {MAX_STATIC_SHARED} at most; the rest \
+             is for an `.extern .shared` array, whose size the launch says"
+        )
     } else if shared > MAX_SHARED {
         format!("{shared} bytes of shared memory are more than {MAX_SHARED}")
     } else if let Some(detail) = refused_cluster(kernel, config) {

@@ -303,6 +303,12 @@ fn launches() {
         launch(&text, LaunchConfig::linear(0, 32), &mut data).expect_err("empty").kind,
         FindingKind::InvalidLaunch
     );
+    for (bytes, fits) in [(49152, true), (49153, false)] {
+        let text =
+            kernel("", &format!(".shared .b8 table[{bytes}]; .reg .u32 %at; mov.u32 %at, table; ret;"));
+        let outcome = launch(&text, ONE_WARP, &mut data);
+        assert_eq!(outcome.is_ok(), fits, "{bytes} bytes: {outcome:?}");
+    }
     let module = Module::parse(&format!("{HEADER}.entry k(.param .u64 a) {{ ret; }}")).expect("loads");
     let memory = Memory::new();
     let finding =
