@@ -39,6 +39,7 @@ ops! {
     FunnelLeftClamp(a: u32, b: u32, c: u32) -> u32 { funnel_left(a, b, c.min(32)) }
     FunnelRightWrap(a: u32, b: u32, c: u32) -> u32 { funnel_right(a, b, c & 31) }
     FunnelRightClamp(a: u32, b: u32, c: u32) -> u32 { funnel_right(a, b, c.min(32)) }
+    /// `prmt` with a mode.
     Prmt(a: u32, b: u32, c: u32; imm) -> u32 { prmt(a, b, c, imm) }
     BfeU32(a: u32, b: u32, c: u32) -> u32 { extract(a as u64, b, c, 32, false) as u32 }
     BfeS32(a: u32, b: u32, c: u32) -> u32 { extract(a as u64, b, c, 32, true) as u32 }
@@ -177,6 +178,35 @@ fn prmt(a: u32, b: u32, c: u32, mode: u64) -> u32 {
 }
 
 lane_loop! {
+    /// `prmt` without a mode. Where all lanes select alike, which they mostly do, a selected byte is a shift.
+    fn permute[][](m, i) {
+        let a = m.warp.regs.lanes::<u32>(i.slots[A]);
+        let b = m.warp.regs.lanes::<u32>(i.slots[B]);
+        let c = m.warp.regs.lanes::<u32>(i.slots[C]);
+        let mut d = [0; LANES];
+        let selectors = c[0];
+        if c.iter().fold(0, |differs, selector| differs | (selector ^ selectors)) == 0 {
+            for at in 0..4 {
+                let select = selectors >> (4 * at) & 15;
+                let (source, shift) = (if select & 4 == 0 { a } else { b }, 8 * (select & 3));
+                let signs = if select & 8 == 0 { 0 } else { u32::MAX };
+                for lane in 0..LANES {
+                    let byte = source[lane] >> shift & 0xff;
+                    let sign = (byte >> 7) * 0xff;
+                    d[lane] |= (byte & !signs | sign & signs) << (8 * at);
+                }
+            }
+        } else {
+            for lane in 0..LANES {
+                d[lane] = prmt(a[lane], b[lane], c[lane], 0);
+            }
+        }
+        m.warp.regs.write(i.slots[D], &d, m.active);
+        Flow::Next
+    }
+}
+
+lane_loop! {
     /// `bfi f, a, b, c, d`: the low `d` bits of `a` into `b` at bit `c`.
     fn insert[T: Int][T](m, i) {
         let a = *m.warp.regs.lanes::<T>(i.slots[A]);
@@ -293,7 +323,7 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
         "prmt" if ty == Ty::B32 => {
             op.ternary(ty, ty, ty)?;
             op.imm = op.take_any(&PRMT_MODES).unwrap_or(0);
-            Some(op3::<Prmt>())
+            Some(if op.imm == 0 { permute() } else { op3::<Prmt>() })
         }
         "bfe" => {
             op.binary(ty, ty, Ty::U32)?;

@@ -79,6 +79,16 @@ lane_loop! {
         let values = *m.warp.regs.lanes::<u32>(i.slots[A]);
         let amounts = m.warp.regs.lanes::<u32>(i.slots[B]);
         let controls = m.warp.regs.lanes::<u32>(i.slots[C]);
+        if MODE == 2
+            && m.active == u32::MAX
+            && let Some(d) = exchange(&values, amounts, controls)
+        {
+            *m.warp.regs.lanes_mut(i.slots[D]) = d;
+            if i.slots[P] != NONE {
+                m.set_mask(i.slots[P], u32::MAX);
+            }
+            return Flow::Next;
+        }
         let mut sources = [0u32; LANES];
         let mut valid = 0;
         for lane in 0..LANES {
@@ -108,6 +118,34 @@ lane_loop! {
             m.set_mask(i.slots[P], valid);
         }
         Flow::Next
+    }
+}
+
+/// `shfl.bfly` in a warp that is one segment, of all lanes by the same power of two: what sums over a warp are made of.
+#[inline(always)]
+fn exchange(values: &[u32; LANES], amounts: &[u32; LANES], controls: &[u32; LANES]) -> Option<[u32; LANES]> {
+    let (amount, control) = (amounts[0], controls[0]);
+    let mut differs = control & 0x1f1f ^ 0x1f;
+    for lane in 0..LANES {
+        differs |= amounts[lane] ^ amount | controls[lane] ^ control;
+    }
+    /// Constant, so that it becomes a permutation of vectors.
+    #[inline(always)]
+    fn by<const AMOUNT: usize>(values: &[u32; LANES]) -> Option<[u32; LANES]> {
+        let mut d = [0; LANES];
+        for lane in 0..LANES {
+            d[lane] = values[lane ^ AMOUNT];
+        }
+        Some(d)
+    }
+    match amount & 31 {
+        _ if differs != 0 => None,
+        1 => by::<1>(values),
+        2 => by::<2>(values),
+        4 => by::<4>(values),
+        8 => by::<8>(values),
+        16 => by::<16>(values),
+        _ => None,
     }
 }
 

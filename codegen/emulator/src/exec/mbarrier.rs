@@ -175,9 +175,10 @@ fn arrive(m: &mut Machine<'_>, i: &Inst) -> Flow {
             let detail = "an arrival with `.noComplete` would complete the phase".to_string();
             return misuse(m, lane, address, detail);
         }
+        let before = mbarrier.phase;
         let outcome = mbarrier.transact(expected).and_then(|()| mbarrier.arrive(count, options & DROPS != 0));
         let phase = mbarrier.phase;
-        if m.cta.races.is_some() {
+        if phase != before && m.cta.races.is_some() {
             races::settle(m, address, phase);
         }
         if let Err(detail) = outcome {

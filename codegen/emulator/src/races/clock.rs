@@ -79,8 +79,9 @@ impl Clock {
         });
     }
 
-    fn is_empty(&self) -> bool {
-        self.times.is_empty() && self.ahead.is_empty()
+    fn clear(&mut self) {
+        self.times.clear();
+        self.ahead.clear();
     }
 
     /// Whether this says all that `other` does.
@@ -115,7 +116,10 @@ fn join(mine: &mut Arc<Clock>, theirs: &Arc<Clock>) {
     if Arc::ptr_eq(mine, theirs) || mine.includes(theirs) {
         return;
     }
-    if theirs.includes(mine) {
+    // What is nobody else's is changed where it is: one that is shared now would have to be copied later.
+    if let Some(mine) = Arc::get_mut(mine) {
+        mine.join(theirs);
+    } else if theirs.includes(mine) {
         *mine = theirs.clone();
     } else {
         Arc::make_mut(mine).join(theirs);
@@ -143,7 +147,7 @@ pub(super) struct Knowledge {
     /// In its own CTA.
     pub(super) own: Arc<Clock>,
     /// The part of that which a proxy fence has made visible to the engine of bulk copies.
-    pub(super) fenced: Arc<Clock>,
+    pub(super) fenced: Option<Arc<Clock>>,
     /// In other CTAs of the grid.
     pub(super) foreign: Option<Arc<Clocks>>,
 }
@@ -152,8 +156,10 @@ impl Knowledge {
     /// Adds what `other` knows; returns whether it knew more of other CTAs.
     pub(super) fn join(&mut self, other: &Knowledge) -> bool {
         join(&mut self.own, &other.own);
-        if !other.fenced.is_empty() {
-            join(&mut self.fenced, &other.fenced);
+        match (&mut self.fenced, &other.fenced) {
+            (Some(mine), Some(theirs)) => join(mine, theirs),
+            (mine @ None, Some(theirs)) => *mine = Some(theirs.clone()),
+            (_, None) => {}
         }
         match (&mut self.foreign, &other.foreign) {
             (Some(mine), Some(theirs)) if !Arc::ptr_eq(mine, theirs) => {
@@ -165,6 +171,15 @@ impl Knowledge {
             }
             _ => false,
         }
+    }
+
+    /// Nothing is known any more.
+    pub(super) fn clear(&mut self) {
+        match Arc::get_mut(&mut self.own) {
+            Some(own) => own.clear(),
+            None => self.own = Arc::default(),
+        }
+        (self.fenced, self.foreign) = (None, None);
     }
 
     /// All of it, by CTA; `cta` is the thread's own.

@@ -136,7 +136,7 @@ impl Races {
         {
             return Err(Refusal::UnfencedGate(address));
         }
-        let fenced = &self.sync.knowledge(warp, lane).fenced;
+        let fenced = self.sync.knowledge(warp, lane).fenced.as_deref();
         let actors = self.sync.actors(warp, 1 << lane, pc, if atomic { STRONG } else { 0 });
         // Shared memory first.
         let parts = match (target.0, source) {

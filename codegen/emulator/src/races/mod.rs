@@ -59,8 +59,10 @@ pub(crate) struct Races {
     touched: Vec<u64>,
     base: Time,
     /// What was accessed last, and whether each byte of that by one lane.
-    pieces: Pieces,
+    pieces: Box<Pieces>,
     apart: bool,
+    /// By instruction, what it accessed last: the next time it is often the same elsewhere.
+    patterns: Vec<Option<Box<Pieces>>>,
     copies: copies::Copies,
     /// What was released at addresses of shared memory, or of global memory within the cluster, and for whom: the
     /// CTA of a rank, or [`ALL_RANKS`].
@@ -90,8 +92,9 @@ impl Races {
             last_page: (u64::MAX, 0),
             touched: Vec::new(),
             base: 0,
-            pieces: Pieces::default(),
+            pieces: Box::default(),
             apart: false,
+            patterns: Vec::new(),
             copies: copies::Copies::default(),
             locations: HashMap::new(),
             uses: cluster::Uses::default(),
@@ -149,6 +152,18 @@ impl Races {
 
     /// Checks an access of every active lane and remembers it; the conflict comes with its address and lane.
     fn touch(&mut self, who: Who, what: &Touch<'_>) -> Option<Found> {
+        let pc = who.pc as usize;
+        if self.patterns.len() <= pc {
+            self.patterns.resize_with(pc + 1, || None);
+        }
+        let own = self.patterns[pc].take().unwrap_or_default();
+        let pieces = std::mem::replace(&mut self.pieces, own);
+        let found = self.touch_lines(who, what);
+        self.patterns[pc] = Some(std::mem::replace(&mut self.pieces, pieces));
+        found
+    }
+
+    fn touch_lines(&mut self, who: Who, what: &Touch<'_>) -> Option<Found> {
         match what.places {
             Places::Each(addresses) => self.pieces.set(who.lanes, addresses, what.bytes),
             Places::Run(start) => self.pieces.set_run(start, what.bytes),

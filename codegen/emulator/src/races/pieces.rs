@@ -107,6 +107,18 @@ pub(super) struct Pieces {
     pub(super) list: Vec<Piece>,
     /// By piece; only those have one that say so.
     tables: Vec<Table>,
+    /// What they are of, if that is an access by lanes each at a place of its own.
+    of: Option<Shape>,
+    /// Where the lanes are, or only the first of a run.
+    addresses: [u64; LANES],
+}
+
+/// Which lanes access, how many bytes each, and whether one after the other.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Shape {
+    lanes: u32,
+    bytes: u64,
+    run: bool,
 }
 
 impl Pieces {
@@ -117,10 +129,34 @@ impl Pieces {
 
     pub(super) fn clear(&mut self) {
         self.list.clear();
+        self.of = None;
     }
 
     /// The access of `bytes` bytes by each of some lanes.
     pub(super) fn set(&mut self, lanes: u32, addresses: &[u64; LANES], bytes: u64) {
+        let of = Shape { lanes, bytes, run: false };
+        let first = lanes.trailing_zeros() as usize % LANES;
+        let by = addresses[first].wrapping_sub(self.addresses[first]);
+        if self.of != Some(of) || !is_moved(lanes, &self.addresses, addresses, by) || !self.shift(by) {
+            self.part(lanes, addresses, bytes);
+            self.of = Some(of);
+        }
+        self.addresses = *addresses;
+    }
+
+    /// Moves all by so many bytes, if that is a number of lines.
+    fn shift(&mut self, by: u64) -> bool {
+        if !by.is_multiple_of(LINE) {
+            return false;
+        }
+        for piece in &mut self.list {
+            piece.line = piece.line.wrapping_add((by as i64 / LINE as i64) as u64);
+            piece.index = piece.line as usize;
+        }
+        true
+    }
+
+    fn part(&mut self, lanes: u32, addresses: &[u64; LANES], bytes: u64) {
         self.clear();
         let lane = lanes.trailing_zeros() as usize % LANES;
         let (first, next) = (addresses[lane], addresses[(lane + 1) % LANES]);
@@ -153,7 +189,13 @@ impl Pieces {
 
     /// The access of `bytes` bytes (a power of two) by each lane, one after the other.
     pub(super) fn set_run(&mut self, start: u64, bytes: u64) {
+        let of = Shape { lanes: u32::MAX, bytes, run: true };
+        let by = start.wrapping_sub(std::mem::replace(&mut self.addresses[0], start));
+        if self.of == Some(of) && self.shift(by) {
+            return;
+        }
         self.clear();
+        self.of = Some(of);
         if !self.set_strided(u32::MAX, start, bytes, bytes) {
             for lane in 0..LANES as u64 {
                 self.add(1 << lane, start + lane * bytes, bytes);
@@ -254,6 +296,16 @@ impl Pieces {
         piece.bytes |= bytes;
         piece.lanes |= lanes;
     }
+}
+
+/// Whether lanes are `by` bytes from where they were.
+fn is_moved(lanes: u32, before: &[u64; LANES], now: &[u64; LANES], by: u64) -> bool {
+    let mut differs = 0;
+    for lane in 0..LANES {
+        let active = (lanes >> lane & 1) as u64;
+        differs |= (now[lane] ^ before[lane].wrapping_add(by)) & active.wrapping_neg();
+    }
+    differs == 0
 }
 
 /// Whether lanes are `stride` bytes apart.

@@ -260,16 +260,18 @@ impl Shadow {
 
     /// The first write, of these bytes of a line, by a thread that `fenced` does not have, and its granule's number
     /// in the line.
-    pub(super) fn unfenced(&self, index: usize, bytes: u32, fenced: &Clock) -> Option<(Mark, u64)> {
+    pub(super) fn unfenced(&self, index: usize, bytes: u32, fenced: Option<&Clock>) -> Option<(Mark, u64)> {
+        let knows =
+            |mark: Mark, lanes: u32| fenced.is_some_and(|fenced| fenced.knows(mark.warp(), lanes, mark.time));
         for record in self.records(index, WRITES) {
             let mark = record.mark;
             let bytes = record.bytes & bytes;
-            if bytes == 0 || mark.is_engine() || fenced.knows(mark.warp(), record.lanes, mark.time) {
+            if bytes == 0 || mark.is_engine() || knows(mark, record.lanes) {
                 continue;
             }
             for byte in lanes_of(bytes) {
                 let mark = self.mark_at(record, WRITES, byte as u32).mark;
-                if !fenced.knows(mark.warp(), 1 << mark.lane(), mark.time) {
+                if !knows(mark, 1 << mark.lane()) {
                     return Some((mark, byte as u64 / GRANULE));
                 }
             }

@@ -48,6 +48,16 @@ struct Warp {
     met: u32,
 }
 
+impl Warp {
+    /// Adds to `gathering` what lanes of this warp, number `warp`, know together, and have done up to now.
+    fn gather(&self, warp: usize, lanes: u32, gathering: &mut Knowledge) {
+        for group in self.groups.iter().filter(|group| group.lanes & lanes != 0) {
+            gathering.join(&group.knowledge);
+        }
+        Arc::make_mut(&mut gathering.own).raise(warp, lanes, self.now);
+    }
+}
+
 /// Who accesses: lanes of a warp, by what they know.
 pub(super) struct Actors<'a> {
     pub(super) warp: usize,
@@ -255,6 +265,14 @@ impl Sync {
 
     /// `lanes` meet: all know what each knew and did.
     pub(super) fn meet(&mut self, warp: usize, lanes: u32) {
+        if let Warp { now, groups } = &mut self.warps[warp]
+            && let [group] = &mut groups[..]
+            && lanes == u32::MAX
+        {
+            // They know the same as it is, but for what the others have just done.
+            Arc::make_mut(&mut group.knowledge.own).raise(warp, lanes, *now);
+            return self.advance(warp);
+        }
         let all = self.release(warp, lanes);
         self.give(warp, lanes, &all);
     }
@@ -289,19 +307,14 @@ impl Sync {
 
     /// Adds to `gathering` what `lanes` know together, and have done up to now.
     fn release_into(&mut self, warp: usize, lanes: u32, gathering: &mut Knowledge) {
-        let Warp { now, groups, .. } = &self.warps[warp];
-        for group in groups.iter().filter(|group| group.lanes & lanes != 0) {
-            gathering.join(&group.knowledge);
-        }
-        Arc::make_mut(&mut gathering.own).raise(warp, lanes, *now);
+        self.warps[warp].gather(warp, lanes, gathering);
         self.advance(warp);
     }
 
     /// A warp arrives at a barrier.
     pub(super) fn arrive(&mut self, warp: usize, id: usize) {
-        let mut gathering = std::mem::take(&mut self.barriers[id]);
-        self.release_into(warp, u32::MAX, &mut gathering);
-        self.barriers[id] = gathering;
+        self.warps[warp].gather(warp, u32::MAX, &mut self.barriers[id]);
+        self.advance(warp);
     }
 
     /// A barrier lets these warps go.
@@ -333,8 +346,9 @@ impl Sync {
         self.split(warp, lanes);
         let now = self.warps[warp].now;
         for group in self.warps[warp].groups.iter_mut().filter(|group| group.lanes & lanes != 0) {
-            group.knowledge.fenced = group.knowledge.own.clone();
-            Arc::make_mut(&mut group.knowledge.fenced).raise(warp, group.lanes, now);
+            let mut fenced = Clock::clone(&group.knowledge.own);
+            fenced.raise(warp, group.lanes, now);
+            group.knowledge.fenced = Some(Arc::new(fenced));
         }
         self.advance(warp);
         self.fence_inits(warp, lanes);
@@ -428,32 +442,31 @@ impl Sync {
     /// Lanes arrive at an mbarrier, which is their CTA's or, if the scope has it, a peer's.
     pub(super) fn arrive_at(&mut self, warp: usize, lanes: u32, address: u64, scope: Scope) {
         let each = self.each;
-        let Some(gate) = self.gate(address) else { return };
-        let slot = gate.slot;
-        if gate.by.0 / each == warp / each {
-            let mut gathering = std::mem::take(&mut gate.gathering);
-            self.release_into(warp, lanes, &mut gathering);
-            self.gates[slot].gathering = gathering;
-        } else if scope >= Scope::Cluster {
-            let mut gathering = std::mem::take(&mut gate.far[0]);
-            self.release_into(warp, lanes, &mut gathering);
-            self.gates[slot].far[0] = gathering;
-        }
+        let Some(gate) = self.gates.iter_mut().find(|gate| gate.live && gate.address == address) else {
+            return;
+        };
+        let gathering = match gate.by.0 / each == warp / each {
+            true => &mut gate.gathering,
+            false if scope >= Scope::Cluster => &mut gate.far[0],
+            false => return,
+        };
+        self.warps[warp].gather(warp, lanes, gathering);
+        self.advance(warp);
     }
 
     /// The mbarrier is in phase `phase` now.
     pub(super) fn settle(&mut self, address: u64, phase: u64) {
+        let live = |gate: &Gate| gate.live && gate.address == address && gate.phase != phase;
+        let Some(slot) = self.gates.iter().position(live) else { return };
         let time = self.tick();
-        if let Some(gate) = self.gate(address)
-            && gate.phase != phase
-        {
-            gate.phase = phase;
-            let gathered = std::mem::take(&mut gate.gathering);
-            gate.done.join(&gathered);
-            Arc::make_mut(&mut gate.done.own).raise_phase(gate.slot, time);
-            let [gathered, done] = &mut gate.far;
-            done.join(&std::mem::take(gathered));
-        }
+        let gate = &mut self.gates[slot];
+        gate.phase = phase;
+        gate.done.join(&gate.gathering);
+        gate.gathering.clear();
+        Arc::make_mut(&mut gate.done.own).raise_phase(gate.slot, time);
+        let [gathered, done] = &mut gate.far;
+        done.join(gathered);
+        gathered.clear();
     }
 
     /// Lanes have found a phase of the mbarrier complete.
