@@ -296,6 +296,8 @@ pub(crate) enum Holder {
 #[derive(Default)]
 pub(crate) struct Asynchronous {
     pub(crate) mbarriers: Vec<Mbarrier>,
+    /// The one that was asked for last.
+    last: usize,
     /// Bulk copies that signal an mbarrier.
     pub(crate) signalling: Vec<Copy>,
     /// By warp: `cp.async`, and `cp.async.bulk` in bulk groups.
@@ -314,7 +316,12 @@ impl Asynchronous {
     }
 
     pub(crate) fn mbarrier(&mut self, address: u64) -> Option<&mut Mbarrier> {
-        self.mbarriers.iter_mut().find(|mbarrier| mbarrier.address == address)
+        let is_it = |mbarrier: &Mbarrier| mbarrier.address == address;
+        // Mostly the same one several times in a row.
+        if !self.mbarriers.get(self.last).is_some_and(is_it) {
+            self.last = self.mbarriers.iter().position(is_it)?;
+        }
+        self.mbarriers.get_mut(self.last)
     }
 
     pub(crate) fn init(&mut self, address: u64, count: u32) {

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use crate::exec::lanes::LANES;
 use crate::exec::resolve::Access;
@@ -131,12 +131,17 @@ impl ProgrammaticOrder {
 struct Log {
     reads: Zeroed,
     writes: Zeroed,
+    /// The last launch that read any of them, and the last that wrote any.
+    last: [AtomicU32; 2],
 }
+
+const READS: usize = 0;
+const WRITES: usize = 1;
 
 impl Log {
     fn new(bytes: u64) -> Log {
         let words = || Zeroed::new(bytes.div_ceil(GRANULE) as usize * size_of::<u32>());
-        Log { reads: words(), writes: words() }
+        Log { reads: words(), writes: words(), last: Default::default() }
     }
 }
 
@@ -158,6 +163,12 @@ impl Order {
     /// The lanes that need not wait when a warp starts.
     pub(crate) fn waited_at_start(&self) -> u32 {
         if self.first < self.number { 0 } else { u32::MAX }
+    }
+
+    /// Whether some access of the launches that may run at the same time, or of this one, could forbid an unwaited one.
+    fn concerns(&self, log: &Log, access: Access) -> bool {
+        let since = |kind: usize| log.last[kind].load(Relaxed) >= self.first;
+        since(WRITES) || matches!(access, Access::Store | Access::Atomic) && since(READS)
     }
 
     /// The first launch, and its line, that forbids an unwaited access to a granule.
@@ -229,7 +240,7 @@ pub(crate) fn touch(m: &mut Machine<'_>, what: Touch) -> bool {
     };
     let offset = what.address - allocation.base;
     let granules = offset / GRANULE..(offset + what.bytes).div_ceil(GRANULE);
-    if m.warp.waited >> what.lane & 1 == 0 {
+    if m.warp.waited >> what.lane & 1 == 0 && order.concerns(log, what.access) {
         let found = granules.clone().find_map(|granule| order.conflict(log, granule, what.access));
         if let Some((launch, line, writes)) = found {
             explain(m, order, &what, (launch, line, writes));
@@ -244,13 +255,12 @@ pub(crate) fn touch(m: &mut Machine<'_>, what: Touch) -> bool {
             word.store(entry, Relaxed);
         }
     };
-    for granule in granules {
-        if what.access != Access::Store {
-            remember(&log.reads, granule);
+    let kinds = [(&log.reads, READS, Access::Store), (&log.writes, WRITES, Access::Load)];
+    for (words, kind, _) in kinds.into_iter().filter(|&(.., without)| without != what.access) {
+        if log.last[kind].load(Relaxed) != order.number {
+            log.last[kind].store(order.number, Relaxed);
         }
-        if what.access != Access::Load {
-            remember(&log.writes, granule);
-        }
+        granules.clone().for_each(|granule| remember(words, granule));
     }
     true
 }

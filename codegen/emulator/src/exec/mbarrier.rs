@@ -229,8 +229,11 @@ fn wait(m: &mut Machine<'_>, i: &Inst) -> Flow {
         // Lanes that wait for the same thing get the same answer; mostly all do.
         let lane = left.trailing_zeros() as usize;
         let (address, operand) = (addresses[lane], operands[lane]);
-        let same = |lane: &usize| addresses[*lane] == address && operands[*lane] == operand;
-        let lanes = lanes_of(left).filter(same).fold(0, |lanes, lane| lanes | 1 << lane);
+        let mut lanes = 0;
+        for lane in 0..LANES {
+            lanes |= ((addresses[lane] == address && operands[lane] == operand) as u32) << lane;
+        }
+        lanes &= left;
         left &= !lanes;
         let awaited = match i.slots[OPTIONS] & PARITY {
             0 => Awaited::State(operand),

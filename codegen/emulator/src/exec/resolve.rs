@@ -361,7 +361,12 @@ fn gathered(
             }
         }
     }
-    Some(offsets.map(|offset| host.wrapping_add(offset as usize)))
+    // No `map`: its closure would not be compiled for the CPU that this is.
+    let mut pointers = [host; LANES];
+    for lane in 0..LANES {
+        pointers[lane] = host.wrapping_add(offsets[lane] as usize);
+    }
+    Some(pointers)
 }
 
 /// The space of a generic address, and the address there.

@@ -16,7 +16,7 @@ pub(super) struct Clock {
     /// How far all lanes of warp `w` had got, at `2 * w`; which phases of mbarrier `g`, at `2 * g + 1`.
     times: Vec<Time>,
     /// Warps of which some lanes had got further.
-    ahead: Vec<(usize, Box<[Time; LANES]>)>,
+    ahead: Vec<(usize, [Time; LANES])>,
 }
 
 impl Clock {
@@ -65,7 +65,7 @@ impl Clock {
     fn ahead_of(&mut self, warp: usize) -> &mut [Time; LANES] {
         let known = self.ahead.iter().position(|(other, _)| *other == warp);
         let index = known.unwrap_or_else(|| {
-            self.ahead.push((warp, Box::new([0; LANES])));
+            self.ahead.push((warp, [0; LANES]));
             self.ahead.len() - 1
         });
         &mut self.ahead[index].1
@@ -87,7 +87,7 @@ impl Clock {
     /// Whether this says all that `other` does.
     fn includes(&self, other: &Clock) -> bool {
         let longer = other.times.get(self.times.len()..).unwrap_or_default();
-        let lanes = |(warp, each): &(usize, Box<[Time; LANES]>)| {
+        let lanes = |(warp, each): &(usize, [Time; LANES])| {
             each.iter().enumerate().all(|(lane, &time)| self.knows(*warp, 1 << lane, time))
         };
         // Without a way out of the loop it is one over several at a time.

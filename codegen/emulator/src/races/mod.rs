@@ -560,8 +560,8 @@ pub(crate) fn pass(m: &mut Machine<'_>, lanes: u32, addresses: &[u64; LANES], sc
     let mut left = lanes;
     while left != 0 {
         let address = addresses[left.trailing_zeros() as usize];
-        let same =
-            lanes_of(left).filter(|&lane| addresses[lane] == address).fold(0, |all, lane| all | 1 << lane);
+        let alike = |all, (lane, &other): (usize, &u64)| all | ((other == address) as u32) << lane;
+        let same = left & addresses.iter().enumerate().fold(0, alike);
         races.sync.pass(warp, same, address, scope);
         left &= !same;
     }

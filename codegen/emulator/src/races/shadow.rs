@@ -31,6 +31,7 @@ pub(super) type Found = (Conflict, u64, u32);
 
 /// What lanes of a warp did to bytes of a line at one moment.
 #[derive(Clone, Copy, Default)]
+#[repr(align(32))]
 struct Record {
     /// Without a lane.
     mark: Mark,
@@ -39,8 +40,8 @@ struct Record {
     by: By,
     /// Whether instructions differ from byte to byte.
     mixed: bool,
-    /// The numbers of the record's own tables, of lanes and of instructions; 0 where there is none yet.
-    tables: [u32; 2],
+    /// The number of the record's own tables, of lanes and of instructions; 0 where there are none yet.
+    tables: u32,
     /// The line's next record of its kind.
     next: u32,
 }
@@ -78,7 +79,7 @@ pub(super) struct Shadow {
     heads: Vec<Head>,
     /// The first stands for none.
     records: Vec<Record>,
-    tables: Vec<Table>,
+    tables: Vec<[Table; 2]>,
     /// Marks up to this time are of earlier CTAs.
     base: Time,
     /// Whether replaced records are archived that look different from another CTA: those up to `archive_until`, and
@@ -93,7 +94,7 @@ impl Shadow {
         Shadow {
             heads: vec![Head::default(); bytes.div_ceil(LINE) as usize],
             records: vec![Record::default()],
-            tables: vec![[0; LINE as usize]],
+            tables: vec![[[0; LINE as usize]; 2]],
             base: 0,
             archives: false,
             archive_until: 0,
@@ -152,14 +153,14 @@ impl Shadow {
     }
 
     fn spread(&self, record: &Record) -> Spread<'_> {
-        Spread::new(record.by, record.lanes, &self.tables[record.tables[LANES_OF] as usize])
+        Spread::new(record.by, record.lanes, &self.tables[record.tables as usize][LANES_OF])
     }
 
     /// The mark of what a record did to a byte, with its lowest lane there if it is a write.
     fn mark_at(&self, record: &Record, kind: usize, byte: u32) -> Readers {
         let lanes = self.spread(record).lanes(byte);
         let pc = match record.mixed {
-            true => self.tables[record.tables[PLACES] as usize][byte as usize],
+            true => self.tables[record.tables as usize][PLACES][byte as usize],
             false => record.mark.pc,
         };
         if record.mark.is_engine() {
@@ -424,12 +425,12 @@ impl Shadow {
     }
 
     fn own_table(&mut self, record: usize, which: usize) -> &mut Table {
-        let number = &mut self.records[record].tables[which];
+        let number = &mut self.records[record].tables;
         if *number == 0 {
             *number = self.tables.len() as u32;
-            self.tables.push([0; LINE as usize]);
+            self.tables.push([[0; LINE as usize]; 2]);
         }
-        &mut self.tables[*number as usize]
+        &mut self.tables[*number as usize][which]
     }
 
     /// Adds a read at the same moment to a record.

@@ -265,7 +265,7 @@ impl Sync {
 
     /// `lanes` meet: all know what each knew and did.
     pub(super) fn meet(&mut self, warp: usize, lanes: u32) {
-        if let Warp { now, groups } = &mut self.warps[warp]
+        if let Warp { now, groups, .. } = &mut self.warps[warp]
             && let [group] = &mut groups[..]
             && lanes == u32::MAX
         {
