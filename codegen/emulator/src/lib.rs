@@ -96,9 +96,11 @@
 //!
 //! Lanes that store one value to one place in one instruction do no harm. Races are found by what could have
 //! come in either order, not by what did: a run has the same findings however its threads took turns, so far as
-//! they then do the same. Of strong writes to one place the last is remembered. Bulk copies need a proxy fence
-//! between them and what instructions wrote, and after the initialisation of their mbarrier
-//! ([`FindingKind::ProxyFence`]).
+//! they then do the same. Bulk copies need a proxy fence between them and what instructions wrote, and after the
+//! initialisation of their mbarrier ([`FindingKind::ProxyFence`]).
+//!
+//! Two things it does not see: of strong writes to one place only the last is remembered, and what an asynchronous
+//! copy reads is compared with what its own CTA writes, not with what others do.
 //!
 //! # Clusters
 //!
