@@ -368,3 +368,26 @@ fn always_fits(from: Type, to: Type) -> bool {
 fn word(signed: bool) -> &'static str {
     if signed { "s32" } else { "u32" }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::ir::parse::parse;
+    use crate::ptx::{Target, print};
+
+    /// Bytes live extended in 32-bit registers, so what leaves their range is wrapped before anyone looks at it.
+    #[test]
+    fn results_of_bytes_are_brought_back_into_range() {
+        for (ty, wrap) in [("u8", "and.b32 "), ("i8", "cvt.s32.s8 ")] {
+            for (operation, opcode) in [("add", "add."), ("sub", "sub."), ("mul", "mul.lo.")] {
+                let kernel = format!(
+                    "kernel @k(p: global {ty}) {{\nblock0:\n  v0 = param.global 0\n  v1 = load.{ty} v0\n  \
+                     v2 = load.{ty} v0 + 1\n  v3 = {operation}.{ty} v1, v2\n  store.{ty} v0, v3\n  return\n}}\n"
+                );
+                let text = print(&parse(&kernel).unwrap(), Target::Sm80).unwrap();
+                let lines: Vec<&str> = text.lines().map(str::trim).collect();
+                let at = lines.iter().position(|line| line.starts_with(opcode)).unwrap();
+                assert!(lines[at + 1].starts_with(wrap), "{text}");
+            }
+        }
+    }
+}
