@@ -51,7 +51,7 @@ replay() {
     local model=$models/llama-3.2-1b.gguf tokens
     tokens=$(seq -s, 1 256)
     for mode in "" --eager; do
-        check "$bin" logits "$model" --tokens "$tokens" --out "$out/logits$mode.safetensors" --device cuda $mode
+        check "$bin" logits "$model" --tokens "$tokens" --out "$out/logits$mode.safetensors" --force --device cuda $mode
         check "$bin" run "$model" --tokens 1,2,3 -n 256 --ignore-eos --device cuda $mode > "$out/tokens$mode.txt"
     done
     check cmp "$out/logits.safetensors" "$out/logits--eager.safetensors" && echo "logits of 256 tokens: replay == eager, bitwise"

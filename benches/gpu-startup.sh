@@ -84,7 +84,7 @@ speed() {
         [ $name = linked ] && cache=$scratch/linked
         [ $name = embedded ] && binary=$cubin
         echo "$name:"
-        BESPOKE_CACHE=$cache "$binary" logits "$model" --tokens "$tokens" --out "$scratch/$name.safetensors" --device cuda > /dev/null 2>&1 || fail "logits, $name"
+        BESPOKE_CACHE=$cache "$binary" logits "$model" --tokens "$tokens" --out "$scratch/$name.safetensors" --force --device cuda > /dev/null 2>&1 || fail "logits, $name"
         BESPOKE_CACHE=$cache "$binary" bench "$model" --device cuda || fail "bench, $name"
     done 2>&1 | tee "$out/speed.md"
     for name in linked embedded; do

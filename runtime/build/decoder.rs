@@ -1,9 +1,9 @@
 //! Emits the kernels that the binary holds: see `bespoke_kernels::emit`.
 //!
 //! By default those of every shape in the repository, of the demo model and of the test fixtures; with `BESPOKE_MODEL`
-//! those of one GGUF file alone. `BESPOKE_TARGETS` names the targets, `BESPOKE_TUNE` a file of rules that `bespoke tune` wrote: the
-//! kernels are then those of a run with `--tune` and that file. `BESPOKE_PTXAS` names the assembler that makes machine
-//! code of them, too.
+//! those of one GGUF file alone. `BESPOKE_TARGETS` names the targets, `BESPOKE_TUNE` a file of rules that `bespoke tune`
+//! wrote: the kernels are then those of a run with `--tune` and that file. `BESPOKE_PTXAS` names the assembler that makes
+//! machine code of them, too.
 
 use std::env;
 use std::path::{Path, PathBuf};

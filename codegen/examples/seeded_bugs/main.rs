@@ -19,9 +19,12 @@ use std::process::ExitCode;
 use serde::Deserialize;
 
 use table::{Outcome, Table};
-use workspace::{KERNELS, Workspace};
+use workspace::Workspace;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// What the random kernels are told: to be a few of those that the tests run by themselves, and not to be made small.
+const RANDOM: [(&str, &str); 2] = [("BESPOKE_RANDOM", "200"), ("BESPOKE_RANDOM_SHRINK", "0")];
 
 /// The file of mistakes.
 #[derive(Deserialize)]
@@ -69,9 +72,13 @@ fn run() -> Result<bool> {
     println!("{} mistakes apply", bugs.len());
     let mut table = Table::read(&seeded.join("README.md"))?;
     // What fails without any mistake notices nothing.
-    let clean = workspace.test("filetests", "", &[], &["filetests"])?;
-    if !clean.success {
-        return Err(format!("the tests fail before any mistake is made:\n{}", clean.text).into());
+    let clean = [
+        workspace.test("filetests", "", &[], &["filetests"])?,
+        workspace.test("random", "", &RANDOM, &["the_pipeline", "nor_do_passes"])?,
+        workspace.test("bespoke_codegen", "", &[], &[])?,
+    ];
+    if let Some(failed) = clean.iter().find(|ran| !ran.success) {
+        return Err(format!("the tests fail before any mistake is made:\n{}", failed.text).into());
     }
     let mut all = true;
     for bug in chosen {
@@ -90,8 +97,7 @@ fn outcome(workspace: &mut Workspace, bug: &Bug) -> Result<Outcome> {
     if failed > 0 || files.hangs {
         return Ok(Outcome { files: failed, kernels: None, units: None, hangs: files.hangs });
     }
-    let settings = [("BESPOKE_RANDOM", KERNELS), ("BESPOKE_RANDOM_SHRINK", "0")];
-    let ran = workspace.test("random", &bug.name, &settings, &["the_pipeline", "nor_do_passes"])?;
+    let ran = workspace.test("random", &bug.name, &RANDOM, &["the_pipeline", "nor_do_passes"])?;
     let kernels = ["the_pipeline_changes", "nor_do_passes"].map(|test| kernel(&ran.text, test));
     if kernels != [None; 2] || ran.hangs {
         return Ok(Outcome { files: 0, kernels: Some(kernels), units: None, hangs: ran.hangs });

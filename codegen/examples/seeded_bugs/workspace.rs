@@ -8,9 +8,6 @@ use std::time::{Duration, Instant};
 
 use crate::{Bug, Result};
 
-/// How many random kernels run: a few of those that the tests run by themselves.
-pub const KERNELS: &str = "200";
-
 /// Tests that take longer are taken to hang, which counts as noticed.
 const PATIENCE: Duration = Duration::from_secs(120);
 

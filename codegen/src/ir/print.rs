@@ -13,9 +13,10 @@
 //! ```
 //!
 //! An instruction is its results, the operation with its type after a dot, the operation's modifiers separated by
-//! blanks, the operands separated by commas, and after `@` its source location; `in` precedes the name of
-//! the function that was inlined, and `<` the place that it was inlined at. A float constant that is finite prints as the shortest decimal that reads back
-//! to the same bits, any other as its bits in hexadecimal. A comment runs from `;` to the end of its line.
+//! blanks, the operands separated by commas, and after `@` its source location; `in` precedes the name of the function
+//! that was inlined, and `<` the place that it was inlined at. A float constant that is finite prints as the shortest
+//! decimal that reads back to the same bits, any other as its bits in hexadecimal. A comment runs from `;` to the end of
+//! its line.
 
 use std::fmt::{self, Display, Formatter, Write};
 

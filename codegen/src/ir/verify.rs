@@ -29,8 +29,8 @@
 //! - Only an access of global memory says how to cache, other than `volatile`, or has a cache policy.
 //! - An access at a constant offset from a shared variable is aligned to its own size. (It may be out of bounds:
 //!   that is where folding leads in code that a condition keeps from running.)
-//! - So is what an asynchronous copy writes, a row of a matrix, and an mbarrier; a constant number of bytes in a bulk copy or prefetch is
-//!   a multiple of 16.
+//! - So is what an asynchronous copy writes, a row of a matrix, and an mbarrier; a constant number of bytes in a bulk
+//!   copy or prefetch is a multiple of 16.
 //! - If any source location is recorded, every instruction has one.
 
 mod inst;

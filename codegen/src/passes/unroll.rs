@@ -11,8 +11,9 @@
 //!   jump block1(v3)
 //! ```
 //!
-//! An assembler does that too, but what then is a constant offset is known here, where neighbouring accesses become one.
-//! The loop must be left by its header alone, on comparing what starts with a constant and grows by one with another.
+//! An assembler does that too, but what then is a constant offset is known here, where neighbouring accesses become
+//! one. The loop must be left by its header alone, on comparing a counter with a constant; the counter starts with a
+//! constant and grows by a constant.
 
 use std::collections::HashMap;
 

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! A load goes up to its neighbour, a store down. On its way may lie what is certain to touch other memory: accesses of
-//! another space, of other bytes from the same pointer, and of memory that is only read; nothing that other threads are waited for or told by.
+//! another space, of other bytes from the same pointer, and of memory that is only read; nothing that other threads are
+//! waited for or told by.
 
 use smallvec::SmallVec;
 

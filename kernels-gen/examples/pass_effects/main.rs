@@ -5,8 +5,8 @@
 //! cargo run --release -p bespoke-kernels --example pass_effects -- [SHAPE|plain [KERNEL …]]
 //! ```
 //!
-//! `plain` are kernels that were not written with the machine in mind. A kernel is named by a part of its name. `ptxas` is that of `PATH` or `BESPOKE_PTXAS`,
-//! `nvdisasm` that of `PATH`.
+//! `plain` are kernels that were not written with the machine in mind. A kernel is named by a part of its name. `ptxas`
+//! is that of `PATH` or `BESPOKE_PTXAS`, `nvdisasm` that of `PATH`.
 
 mod plain;
 

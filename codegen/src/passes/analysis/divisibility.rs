@@ -1,8 +1,8 @@
 //! The low bits of integers and addresses: what they are divisible by, and with what remainder.
 //!
 //! A value is known modulo a power of two, `value ≡ remainder (mod 2^bits)`. Shared variables start at multiples of
-//! their alignment, global pointers at multiples of their element or of what the launch promises; sums, products, shifts and masks carry it on, and a
-//! block's parameter has what all of its incoming values have in common.
+//! their alignment, global pointers at multiples of their element or of what the launch promises; sums, products,
+//! shifts and masks carry it on, and a block's parameter has what all of its incoming values have in common.
 
 use cranelift_entity::SecondaryMap;
 

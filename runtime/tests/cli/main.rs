@@ -8,8 +8,9 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-#[path = "cli/demo.rs"]
+mod bench;
 mod demo;
+mod run;
 
 /// What a run of the binary gave.
 struct Ran {
@@ -391,114 +392,6 @@ fn a_ptxas_that_is_not_there_is_named() {
     assert!(String::from_utf8_lossy(&ran.stderr).contains("BESPOKE_PTXAS: there is no file /no/such/ptxas"));
 }
 
-/// Token ids of a `run --format json`.
-fn ids(output: &Value) -> Vec<u64> {
-    output["tokens"].as_array().unwrap().iter().map(|id| id.as_u64().unwrap()).collect()
-}
-
-#[test]
-fn run_gives_the_same_tokens_in_every_form_and_mode() {
-    let model = fixture("llama-q8_0.gguf");
-    let args = ["run", &model, "--device", "emulator", "--tokens", "5,17,300", "-n", "6", "--ignore-eos"];
-    let with = |more: &[&'static str]| -> Vec<&str> { args.iter().chain(more).copied().collect() };
-    let object = json(&with(&["--format", "json"]));
-    let tokens = ids(&object);
-    assert_eq!(tokens.len(), 6);
-    assert_eq!(object["prompt_tokens"], serde_json::json!([5, 17, 300]));
-    assert!(object["device"].as_str().unwrap().contains("emulator"), "{object}");
-    let text = tokens.iter().map(u64::to_string).collect::<Vec<_>>().join(",") + "\n";
-    assert_eq!(output(&args), text);
-    assert_eq!(output(&with(&["--eager"])), text);
-    // The fixtures' kernels are built in.
-    assert_eq!(output(&with(&["--no-jit"])), text);
-}
-
-/// A small model that no kernels were built in for.
-fn odd_model() -> (TempDir, String) {
-    let (folder, _, text) = scratch("odd.gguf");
-    let dimensions = ["--layers", "1", "--ffn", "768", "--vocab", "521"];
-    output(&[&["synth", &text, "--mix", "q8_0"], &dimensions[..]].concat());
-    (folder, text)
-}
-
-#[test]
-fn run_continues_a_text() {
-    let (_folder, model) = odd_model();
-    let args = ["run", &model, "--device", "emulator", "--prompt", "Hello", "-n", "4", "--ignore-eos"];
-    let object = json(&[&args[..], &["--format", "json"]].concat());
-    assert!(!object["prompt_tokens"].as_array().unwrap().is_empty(), "{object}");
-    assert_eq!(ids(&object).len(), 4);
-    assert_eq!(output(&args), format!("{}\n", object["text"].as_str().unwrap()));
-}
-
-#[test]
-fn no_jit_says_how_to_build_the_kernels_in() {
-    let (_folder, model) = odd_model();
-    let message = error(&["run", &model, "--device", "emulator", "--tokens", "1", "-n", "1", "--no-jit"]);
-    assert!(message.contains("kernels for sm_90 are not built into this binary"), "{message}");
-    let command = format!("BESPOKE_MODEL={model} BESPOKE_TARGETS=sm_90 cargo build --release");
-    assert!(message.contains(&command), "{message}");
-}
-
-#[test]
-fn a_prompt_that_does_not_fit_is_an_error_before_anything_is_loaded() {
-    let model = fixture("llama-q8_0.gguf");
-    let args = ["--device", "emulator", "--ctx", "4", "--tokens", "1,2,3,4,5"];
-    for (command, more) in [("run", ["-n", "5"]), ("logits", ["--out", "never-written"])] {
-        let ran = bespoke(&[&[command, &model], &args[..], &more].concat());
-        assert_eq!(ran.code, Some(1), "{}", ran.stderr);
-        let message = "error: the context is full: 5 positions are needed and the cache holds 4; use --ctx 5";
-        assert!(ran.stderr.starts_with(message), "{}", ran.stderr);
-    }
-}
-
-#[test]
-fn text_ends_where_the_context_does() {
-    let model = fixture("llama-q8_0.gguf");
-    let args = ["run", &model, "--device", "emulator", "--tokens", "1,2,3", "-n", "50", "--ignore-eos", "-c"];
-    // The last token needs no position.
-    for (ctx, tokens) in [("6", "4 tokens at "), ("3", "1 token after a prompt of 3 at ")] {
-        let ran = bespoke(&[&args[..], &[ctx]].concat());
-        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-        assert!(ran.stderr.contains(&format!("\n{tokens}")), "{}", ran.stderr);
-        let full = format!("the context of {ctx} positions is full; --ctx N for more");
-        assert!(ran.stderr.contains(&full) && !ran.stderr.contains(" 0.00 "), "{}", ran.stderr);
-    }
-    let object = json(&[&args[..], &["6", "--format", "json"]].concat());
-    assert_eq!((ids(&object).len(), &object["stopped"]), (4, &"context".into()));
-    let object = json(&[&args[..], &["52", "--format", "json"]].concat());
-    assert_eq!((ids(&object).len(), &object["stopped"]), (50, &"count".into()));
-    let none = bespoke(&["run", &model, "--device", "emulator", "--tokens", "1,2", "-n", "0"]).stderr;
-    assert!(none.contains("\n0 tokens after a prompt of 2 on "), "{none}");
-}
-
-#[test]
-fn a_prompt_comes_from_a_file_or_from_standard_input_too() {
-    let (_folder, path, file) = scratch("prompt.txt");
-    let args = ["run", "--device", "emulator", "--format", "json", "-n", "1"];
-    let ids = |object: Value| object["prompt_tokens"].clone();
-    let given = ids(json(&[&args[..], &["-p", "17 + 25 ="]].concat()));
-    std::fs::write(&path, "17 + 25 =\n").unwrap();
-    assert_eq!(ids(json(&[&args[..], &["-f", &file]].concat())), given);
-    let input = std::fs::File::open(&path).unwrap();
-    let piped = command(&[&args[..], &["-p", "-"]].concat()).stdin(input).output().unwrap();
-    assert_eq!(ids(serde_json::from_slice(&piped.stdout).unwrap()), given);
-    let message = error(&["run", "--device", "emulator", "-f", "/no/such/file"]);
-    assert!(message.starts_with("error: cannot read the prompt from /no/such/file: "), "{message}");
-}
-
-#[test]
-fn a_shape_has_no_weights_to_run() {
-    for args in [&["run", "llama-3.1-8b", "-p", "hi"][..], &["bench", "llama-3.1-8b"]] {
-        let message = error(args);
-        assert!(
-            message.starts_with("error: `llama-3.1-8b` is a built-in shape, which has no weights"),
-            "{message}"
-        );
-        assert!(message.contains("`bespoke synth llama-3.1-8b.gguf --shape llama-3.1-8b`"), "{message}");
-    }
-}
-
 #[test]
 fn a_file_that_cannot_be_written_is_known_before_the_work_and_one_that_is_there_stays() {
     let model = fixture("llama-q8_0.gguf");
@@ -525,46 +418,6 @@ fn a_file_that_cannot_be_written_is_known_before_the_work_and_one_that_is_there_
 }
 
 #[test]
-fn memory_and_load_times_are_said() {
-    let model = fixture("llama-q8_0.gguf");
-    let args = ["run", &model, "--device", "emulator", "--tokens", "1", "-n", "1", "--ctx", "100"];
-    let brief = bespoke(&args).stderr;
-    assert!(brief.contains(" INFO memory: ") && brief.contains(", KV cache for 100 positions "), "{brief}");
-    assert!(brief.contains(" INFO loaded in ") && !brief.contains("DEBUG"), "{brief}");
-    let verbose = bespoke(&[&args[..], &["-v"]].concat()).stderr;
-    for part in ["a position of the cache", "kernels found, 0 made", "weights: repacking ", "first token "] {
-        assert!(verbose.contains(part), "{part}\n{verbose}");
-    }
-}
-
-#[test]
-#[cfg(unix)]
-fn an_interrupted_run_ends_its_line() {
-    let model = fixture("llama-q8_0.gguf");
-    let args = ["run", &model, "--device", "emulator", "--tokens", "5,17", "-n", "2000", "--ignore-eos"];
-    let mut child = command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut first = [0];
-    child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
-    let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
-    assert_eq!(status.code(), Some(130));
-    let (rest, stderr) = (String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
-    assert!(rest.ends_with('\n') && rest.trim_end().split(',').count() < 2000, "{rest}");
-    assert!(stderr.contains(" after a prompt of 2 at "), "{stderr}");
-}
-
-#[test]
-fn a_gpu_that_is_not_there_is_an_error_with_advice() {
-    if output(&["devices"]).contains("cuda:0") {
-        println!("not tested: there is a GPU here");
-        return;
-    }
-    let message =
-        error(&["run", &fixture("llama-q8_0.gguf"), "--device", "cuda", "--tokens", "1", "-n", "1"]);
-    assert!(message.contains("\n  help: ") || message.contains("\nhelp: "), "{message}");
-}
-
-#[test]
 fn logits_compare_with_what_they_wrote() {
     let (_folder, _, reference) = scratch("logits.safetensors");
     let model = fixture("llama-q4_0.gguf");
@@ -583,114 +436,6 @@ fn logits_compare_with_what_they_wrote() {
 }
 
 #[test]
-fn bench_measures_in_three_formats() {
-    let model = fixture("llama-q8_0.gguf");
-    let bench = |format| {
-        output(&["bench", &model, "--device", "emulator", "-n", "4", "-r", "1", "-d", "0,8", "-o", format])
-    };
-    let results: Value = serde_json::from_str(&bench("json")).unwrap();
-    let measurements = results["measurements"].as_array().unwrap();
-    assert_eq!(measurements.len(), 2);
-    for (measurement, depth) in measurements.iter().zip([0, 8]) {
-        assert_eq!((&measurement["depth"], &measurement["tokens"]), (&depth.into(), &4.into()));
-        assert_eq!(measurement["mode"], "graph");
-        for number in ["tokens_per_second", "bytes_per_token", "bytes_per_second"] {
-            assert!(measurement[number].as_f64().is_some_and(|number| number > 0.0), "{measurement}");
-        }
-        // The emulator's time is no share of what a memory delivers.
-        for number in ["ceiling_bytes_per_second", "fraction_of_ceiling"] {
-            assert_eq!(measurement[number], Value::Null, "{measurement}");
-        }
-    }
-    let csv = bench("csv");
-    let columns: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
-    assert_eq!(columns.len(), 3, "{csv}");
-    assert!(columns.iter().all(|line| line.len() == columns[0].len()), "{csv}");
-    assert_eq!((columns[0][0], columns[1][0]), ("model", "llama-q8_0"));
-    let table = bench("md");
-    for part in
-        ["| model ", "| llama-q8_0 ", "| tg4 ", "| tg4 @ d8 ", "whose time says nothing about a GPU's"]
-    {
-        assert!(table.contains(part), "{part}\n{table}");
-    }
-    assert!(!table.contains('%'), "{table}");
-}
-
-/// Numbers named `key` of every element.
-fn numbers(list: &Value, key: &str) -> Vec<f64> {
-    list.as_array().unwrap().iter().map(|element| element[key].as_f64().unwrap()).collect()
-}
-
-#[test]
-fn bench_profiles_a_token_and_writes_its_trace() {
-    let (_folder, path, trace) = scratch("trace.json");
-    let model = fixture("llama-q4_k_m.gguf");
-    let bench =
-        ["bench", &model, "--device", "emulator", "-n", "2", "-r", "2", "--profile", "--trace", &trace];
-    let text = output(&bench);
-    for part in
-        ["| kernel ", "| ffn_down ", "Q4_K+Q6_K", "\nSum of the kernels ", " as a replay of the graph ("]
-    {
-        assert!(text.contains(part), "{part}\n{text}");
-    }
-    let events: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-    let events = events["traceEvents"].as_array().unwrap();
-    let slices = |tid: u64| events.iter().filter(move |e| e["ph"] == "X" && e["tid"] == tid);
-    let span = |e: &Value| (e["ts"].as_f64().unwrap(), e["dur"].as_f64().unwrap());
-    // Launches follow each other without a gap; each has what its row has.
-    let mut at = 0.0;
-    for launch in slices(2) {
-        let (start, duration) = span(launch);
-        assert!((start - at).abs() < 1e-6 && duration > 0.0, "{launch}");
-        at = start + duration;
-        let args = &launch["args"];
-        assert!(args["kernel"].is_string() && args["bytes"].is_u64() && args["GB/s"].is_f64(), "{launch}");
-    }
-    // Every launch of a layer is inside that layer's slice.
-    let layers: Vec<&Value> = slices(1).collect();
-    assert_eq!(layers.len(), 4);
-    for launch in slices(2) {
-        let (label, (start, duration)) = (launch["name"].as_str().unwrap(), span(launch));
-        if let Some(layer) =
-            layers.iter().find(|e| label.starts_with(&format!("{}.", e["name"].as_str().unwrap())))
-        {
-            let (from, length) = span(layer);
-            assert!(from <= start && start + duration <= from + length + 1e-6, "{launch} {layer}");
-        }
-    }
-    assert_eq!(slices(3).count(), 1);
-
-    let message = error(&["bench", &model, "--device", "emulator", "--trace", "/no/such/folder/trace.json"]);
-    assert!(message.contains("cannot write /no/such/folder/trace.json"), "{message}");
-
-    let results = json(&[&bench[..9], &["--eager", "-o", "json"]].concat());
-    let profile = &results["profiles"][0];
-    assert_eq!(profile["replay_microseconds"], Value::Null);
-    let sum: f64 = numbers(&profile["kernels"], "microseconds").iter().sum();
-    assert!((sum / profile["kernels_microseconds"].as_f64().unwrap() - 1.0).abs() < 1e-6, "{profile}");
-    assert_eq!(numbers(&profile["matrices"], "launches").iter().sum::<f64>(), 4.0 * 4.0 + 1.0);
-}
-
-#[test]
-fn bench_gives_every_matrix_its_ceiling() {
-    let model = fixture("qwen2-q4_k_m.gguf");
-    let bench = ["bench", &model, "--device", "emulator", "-n", "2", "-r", "1", "--ceiling"];
-    let text = output(&bench);
-    for part in ["| attn_qkv ", "| output ", "\nAll matrices of a token: ", "build: bespoke "] {
-        assert!(text.contains(part), "{part}\n{text}");
-    }
-    assert!(!text.contains("A plain read: ") && !text.contains("at the ceiling"), "{text}");
-    let results = json(&[&bench[..], &["-o", "json"]].concat());
-    assert_eq!(results["build"]["version"], env!("CARGO_PKG_VERSION"));
-    assert_eq!(results["device"]["kind"], "emulator");
-    // Clocks are a GPU's.
-    assert_eq!(results["measurements"][0].get("clocks_before"), None);
-    for key in ["microseconds", "bytes", "bytes_per_second", "rotated_bytes", "rows", "cols"] {
-        assert!(numbers(&results["matrices"], key).iter().all(|&number| number > 0.0), "{key}: {results}");
-    }
-}
-
-#[test]
 fn selftest_passes_for_one_kind_of_kernel() {
     let text = output(&["selftest", "--device", "emulator", "--filter", "swiglu"]);
     assert!(text.contains("| gemv_q80r40_q80r40") && !text.contains("attention"), "{text}");
@@ -699,60 +444,4 @@ fn selftest_passes_for_one_kind_of_kernel() {
     let report = json(&["selftest", "--device", "emulator", "--filter", "swiglu", "--format", "json"]);
     assert!(report["rows"].as_array().is_some_and(|rows| !rows.is_empty()), "{report}");
     assert!(report["kernels"].as_u64() >= report["built_in"].as_u64(), "{report}");
-}
-
-#[test]
-fn run_draws_tokens_by_seed() {
-    let model = fixture("llama-q8_0.gguf");
-    let args = ["run", &model, "--device", "emulator", "--tokens", "5,17,300", "-n", "8", "--ignore-eos"];
-    let with = |more: &[&'static str]| -> Vec<&str> { args.iter().chain(more).copied().collect() };
-    let greedy = output(&args);
-    let drawn = output(&with(&["--temp", "1.5", "--seed", "7"]));
-    assert_ne!(drawn, greedy);
-    assert_eq!(output(&with(&["--temp", "1.5", "--seed", "7", "--eager"])), drawn);
-    assert_eq!(output(&with(&["--temp", "1.5", "--seed", "7", "--no-jit"])), drawn);
-    assert_ne!(output(&with(&["--temp", "1.5", "--seed", "8"])), drawn);
-    assert_eq!(output(&with(&["--temp", "1.5", "--seed", "7", "--top-k", "1"])), greedy);
-    // Below 1 the penalty rewards what was there before.
-    assert_ne!(output(&with(&["--repeat-penalty", "0.02", "--repeat-last-n", "-1"])), greedy);
-    assert_eq!(output(&with(&["--repeat-penalty", "0.02", "--repeat-last-n", "0"])), greedy);
-    // A seed that was not given is shown, and gives the same text again.
-    let object = json(&with(&["--temp", "1.5", "--format", "json"]));
-    let seed = object["seed"].as_u64().unwrap().to_string();
-    let again = json(&[&args[..], &["--temp", "1.5", "--seed", &seed, "--format", "json"]].concat());
-    assert_eq!(again["tokens"], object["tokens"]);
-    assert_eq!(json(&with(&["--format", "json"]))["seed"], Value::Null);
-    let ran = bespoke(&with(&["--temp", "1.5"]));
-    assert!(ran.stderr.contains("gives this text again"), "{}", ran.stderr);
-}
-
-#[test]
-fn sampling_options_out_of_range_are_errors_that_say_what_is_needed() {
-    let model = fixture("llama-q8_0.gguf");
-    for (options, message) in [
-        (&["--temp", "-1"][..], "invalid value '-1' for '--temp <T>': a number from 0 is needed"),
-        (&["--temp", "inf"], "a number from 0 is needed"),
-        (&["--temp", "warm"], "invalid value 'warm' for '--temp <T>': a number from 0 is needed"),
-        (&["--temp", "1", "--top-p", "1.5"], "'--top-p <P>': a number from 0 to 1 is needed"),
-        (&["--temp", "1", "--min-p", "-0.1"], "'--min-p <P>': a number from 0 to 1 is needed"),
-        (&["--repeat-penalty", "0"], "'--repeat-penalty <R>': a number above 0 is needed"),
-        (&["--repeat-last-n", "-2"], "'--repeat-last-n <N>': -2 is not in -1..=4294967295"),
-        (&["--temp", "1", "--top-k", "-1"], "unexpected argument '-1' found"),
-        (&["--top-k", "40"], "--temp <T>"),
-        (&["--seed", "1"], "--temp <T>"),
-    ] {
-        let ran = bespoke(&[&["run", &model, "--tokens", "1", "-n", "1"], options].concat());
-        assert_eq!(ran.code, Some(2), "{options:?}: {}", ran.stderr);
-        assert!(ran.stderr.contains(message), "{options:?}: {}", ran.stderr);
-    }
-}
-
-#[test]
-fn bench_measures_sampling() {
-    let model = fixture("llama-q8_0.gguf");
-    let args = ["bench", &model, "--device", "emulator", "-n", "2", "-r", "1", "-o", "md", "--profile"];
-    assert!(!output(&args).contains("choose_sampled"));
-    assert!(
-        output(&[&args[..], &["--temp", "0.8", "--seed", "1"]].concat()).contains("| choose_sampled_v400")
-    );
 }

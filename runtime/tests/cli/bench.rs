@@ -1,0 +1,123 @@
+//! `bench`, on the emulator.
+
+use serde_json::Value;
+
+use super::{bespoke, error, fixture, json, output, scratch};
+
+#[test]
+fn bench_measures_in_three_formats() {
+    let model = fixture("llama-q8_0.gguf");
+    let bench = |format| {
+        output(&["bench", &model, "--device", "emulator", "-n", "4", "-r", "1", "-d", "0,8", "-o", format])
+    };
+    let results: Value = serde_json::from_str(&bench("json")).unwrap();
+    let measurements = results["measurements"].as_array().unwrap();
+    assert_eq!(measurements.len(), 2);
+    for (measurement, depth) in measurements.iter().zip([0, 8]) {
+        assert_eq!((&measurement["depth"], &measurement["tokens"]), (&depth.into(), &4.into()));
+        assert_eq!(measurement["mode"], "graph");
+        for number in ["tokens_per_second", "bytes_per_token", "bytes_per_second"] {
+            assert!(measurement[number].as_f64().is_some_and(|number| number > 0.0), "{measurement}");
+        }
+        // The emulator's time is no share of what a memory delivers.
+        for number in ["ceiling_bytes_per_second", "fraction_of_ceiling"] {
+            assert_eq!(measurement[number], Value::Null, "{measurement}");
+        }
+    }
+    let csv = bench("csv");
+    let columns: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!(columns.len(), 3, "{csv}");
+    assert!(columns.iter().all(|line| line.len() == columns[0].len()), "{csv}");
+    assert_eq!((columns[0][0], columns[1][0]), ("model", "llama-q8_0"));
+    let table = bench("md");
+    for part in
+        ["| model ", "| llama-q8_0 ", "| tg4 ", "| tg4 @ d8 ", "whose time says nothing about a GPU's"]
+    {
+        assert!(table.contains(part), "{part}\n{table}");
+    }
+    assert!(!table.contains('%'), "{table}");
+}
+
+/// Numbers named `key` of every element.
+fn numbers(list: &Value, key: &str) -> Vec<f64> {
+    list.as_array().unwrap().iter().map(|element| element[key].as_f64().unwrap()).collect()
+}
+
+#[test]
+fn bench_profiles_a_token_and_writes_its_trace() {
+    let (_folder, path, trace) = scratch("trace.json");
+    let model = fixture("llama-q4_k_m.gguf");
+    let bench =
+        ["bench", &model, "--device", "emulator", "-n", "2", "-r", "2", "--profile", "--trace", &trace];
+    let text = output(&bench);
+    for part in
+        ["| kernel ", "| ffn_down ", "Q4_K+Q6_K", "\nSum of the kernels ", " as a replay of the graph ("]
+    {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    let events: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let events = events["traceEvents"].as_array().unwrap();
+    let slices = |tid: u64| events.iter().filter(move |e| e["ph"] == "X" && e["tid"] == tid);
+    let span = |e: &Value| (e["ts"].as_f64().unwrap(), e["dur"].as_f64().unwrap());
+    // Launches follow each other without a gap; each has what its row has.
+    let mut at = 0.0;
+    for launch in slices(2) {
+        let (start, duration) = span(launch);
+        assert!((start - at).abs() < 1e-6 && duration > 0.0, "{launch}");
+        at = start + duration;
+        let args = &launch["args"];
+        assert!(args["kernel"].is_string() && args["bytes"].is_u64() && args["GB/s"].is_f64(), "{launch}");
+    }
+    // Every launch of a layer is inside that layer's slice.
+    let layers: Vec<&Value> = slices(1).collect();
+    assert_eq!(layers.len(), 4);
+    for launch in slices(2) {
+        let (label, (start, duration)) = (launch["name"].as_str().unwrap(), span(launch));
+        if let Some(layer) =
+            layers.iter().find(|e| label.starts_with(&format!("{}.", e["name"].as_str().unwrap())))
+        {
+            let (from, length) = span(layer);
+            assert!(from <= start && start + duration <= from + length + 1e-6, "{launch} {layer}");
+        }
+    }
+    assert_eq!(slices(3).count(), 1);
+
+    let message = error(&["bench", &model, "--device", "emulator", "--trace", "/no/such/folder/trace.json"]);
+    assert!(message.contains("cannot write /no/such/folder/trace.json"), "{message}");
+
+    let results = json(&[&bench[..9], &["--eager", "-o", "json"]].concat());
+    let profile = &results["profiles"][0];
+    assert_eq!(profile["replay_microseconds"], Value::Null);
+    let sum: f64 = numbers(&profile["kernels"], "microseconds").iter().sum();
+    assert!((sum / profile["kernels_microseconds"].as_f64().unwrap() - 1.0).abs() < 1e-6, "{profile}");
+    assert_eq!(numbers(&profile["matrices"], "launches").iter().sum::<f64>(), 4.0 * 4.0 + 1.0);
+}
+
+#[test]
+fn bench_gives_every_matrix_its_ceiling() {
+    let model = fixture("qwen2-q4_k_m.gguf");
+    let bench = ["bench", &model, "--device", "emulator", "-n", "2", "-r", "1", "--ceiling"];
+    let text = output(&bench);
+    for part in ["| attn_qkv ", "| output ", "\nAll matrices of a token: ", "build: bespoke "] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    assert!(!text.contains("A plain read: ") && !text.contains("at the ceiling"), "{text}");
+    let results = json(&[&bench[..], &["-o", "json"]].concat());
+    assert_eq!(results["build"]["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(results["device"]["kind"], "emulator");
+    // Clocks are a GPU's.
+    assert_eq!(results["measurements"][0].get("clocks_before"), None);
+    for key in ["microseconds", "bytes", "bytes_per_second", "rotated_bytes", "rows", "cols"] {
+        assert!(numbers(&results["matrices"], key).iter().all(|&number| number > 0.0), "{key}: {results}");
+    }
+}
+
+#[test]
+fn bench_measures_sampling() {
+    let model = fixture("llama-q8_0.gguf");
+    let args = ["bench", &model, "--device", "emulator", "-n", "2", "-r", "1", "-o", "md", "--profile"];
+    assert!(!output(&args).contains("choose_sampled"));
+    assert!(
+        output(&[&args[..], &["--temp", "0.8", "--seed", "1"]].concat()).contains("| choose_sampled_v400")
+    );
+}

@@ -1,0 +1,202 @@
+//! `run`: texts and tokens, prompts, the context, sampling.
+
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{bespoke, command, error, fixture, json, output, scratch};
+
+/// Token ids of a `run --format json`.
+fn ids(output: &Value) -> Vec<u64> {
+    output["tokens"].as_array().unwrap().iter().map(|id| id.as_u64().unwrap()).collect()
+}
+
+#[test]
+fn run_gives_the_same_tokens_in_every_form_and_mode() {
+    let model = fixture("llama-q8_0.gguf");
+    let args = ["run", &model, "--device", "emulator", "--tokens", "5,17,300", "-n", "6", "--ignore-eos"];
+    let with = |more: &[&'static str]| -> Vec<&str> { args.iter().chain(more).copied().collect() };
+    let object = json(&with(&["--format", "json"]));
+    let tokens = ids(&object);
+    assert_eq!(tokens.len(), 6);
+    assert_eq!(object["prompt_tokens"], serde_json::json!([5, 17, 300]));
+    assert!(object["device"].as_str().unwrap().contains("emulator"), "{object}");
+    let text = tokens.iter().map(u64::to_string).collect::<Vec<_>>().join(",") + "\n";
+    assert_eq!(output(&args), text);
+    assert_eq!(output(&with(&["--eager"])), text);
+    // The fixtures' kernels are built in.
+    assert_eq!(output(&with(&["--no-jit"])), text);
+}
+
+/// A small model that no kernels were built in for.
+fn odd_model() -> (TempDir, String) {
+    let (folder, _, text) = scratch("odd.gguf");
+    let dimensions = ["--layers", "1", "--ffn", "768", "--vocab", "521"];
+    output(&[&["synth", &text, "--mix", "q8_0"], &dimensions[..]].concat());
+    (folder, text)
+}
+
+#[test]
+fn run_continues_a_text() {
+    let (_folder, model) = odd_model();
+    let args = ["run", &model, "--device", "emulator", "--prompt", "Hello", "-n", "4", "--ignore-eos"];
+    let object = json(&[&args[..], &["--format", "json"]].concat());
+    assert!(!object["prompt_tokens"].as_array().unwrap().is_empty(), "{object}");
+    assert_eq!(ids(&object).len(), 4);
+    assert_eq!(output(&args), format!("{}\n", object["text"].as_str().unwrap()));
+}
+
+#[test]
+fn no_jit_says_how_to_build_the_kernels_in() {
+    let (_folder, model) = odd_model();
+    let message = error(&["run", &model, "--device", "emulator", "--tokens", "1", "-n", "1", "--no-jit"]);
+    assert!(message.contains("kernels for sm_90 are not built into this binary"), "{message}");
+    let command = format!("BESPOKE_MODEL={model} BESPOKE_TARGETS=sm_90 cargo build --release");
+    assert!(message.contains(&command), "{message}");
+}
+
+#[test]
+fn a_prompt_that_does_not_fit_is_an_error_before_anything_is_loaded() {
+    let model = fixture("llama-q8_0.gguf");
+    let args = ["--device", "emulator", "--ctx", "4", "--tokens", "1,2,3,4,5"];
+    for (command, more) in [("run", ["-n", "5"]), ("logits", ["--out", "never-written"])] {
+        let ran = bespoke(&[&[command, &model], &args[..], &more].concat());
+        assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+        let message = "error: the context is full: 5 positions are needed and the cache holds 4; use --ctx 5";
+        assert!(ran.stderr.starts_with(message), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn text_ends_where_the_context_does() {
+    let model = fixture("llama-q8_0.gguf");
+    let args = ["run", &model, "--device", "emulator", "--tokens", "1,2,3", "-n", "50", "--ignore-eos", "-c"];
+    // The last token needs no position.
+    for (ctx, tokens) in [("6", "4 tokens at "), ("3", "1 token after a prompt of 3 at ")] {
+        let ran = bespoke(&[&args[..], &[ctx]].concat());
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        assert!(ran.stderr.contains(&format!("\n{tokens}")), "{}", ran.stderr);
+        let full = format!("the context of {ctx} positions is full; --ctx N for more");
+        assert!(ran.stderr.contains(&full) && !ran.stderr.contains(" 0.00 "), "{}", ran.stderr);
+    }
+    let object = json(&[&args[..], &["6", "--format", "json"]].concat());
+    assert_eq!((ids(&object).len(), &object["stopped"]), (4, &"context".into()));
+    let object = json(&[&args[..], &["52", "--format", "json"]].concat());
+    assert_eq!((ids(&object).len(), &object["stopped"]), (50, &"count".into()));
+    let none = bespoke(&["run", &model, "--device", "emulator", "--tokens", "1,2", "-n", "0"]).stderr;
+    assert!(none.contains("\n0 tokens after a prompt of 2 on "), "{none}");
+}
+
+#[test]
+fn a_prompt_comes_from_a_file_or_from_standard_input_too() {
+    let (_folder, path, file) = scratch("prompt.txt");
+    let args = ["run", "--device", "emulator", "--format", "json", "-n", "1"];
+    let ids = |object: Value| object["prompt_tokens"].clone();
+    let given = ids(json(&[&args[..], &["-p", "17 + 25 ="]].concat()));
+    std::fs::write(&path, "17 + 25 =\n").unwrap();
+    assert_eq!(ids(json(&[&args[..], &["-f", &file]].concat())), given);
+    let input = std::fs::File::open(&path).unwrap();
+    let piped = command(&[&args[..], &["-p", "-"]].concat()).stdin(input).output().unwrap();
+    assert_eq!(ids(serde_json::from_slice(&piped.stdout).unwrap()), given);
+    let message = error(&["run", "--device", "emulator", "-f", "/no/such/file"]);
+    assert!(message.starts_with("error: cannot read the prompt from /no/such/file: "), "{message}");
+}
+
+#[test]
+fn a_shape_has_no_weights_to_run() {
+    for args in [&["run", "llama-3.1-8b", "-p", "hi"][..], &["bench", "llama-3.1-8b"]] {
+        let message = error(args);
+        assert!(
+            message.starts_with("error: `llama-3.1-8b` is a built-in shape, which has no weights"),
+            "{message}"
+        );
+        assert!(message.contains("`bespoke synth llama-3.1-8b.gguf --shape llama-3.1-8b`"), "{message}");
+    }
+}
+
+#[test]
+fn memory_and_load_times_are_said() {
+    let model = fixture("llama-q8_0.gguf");
+    let args = ["run", &model, "--device", "emulator", "--tokens", "1", "-n", "1", "--ctx", "100"];
+    let brief = bespoke(&args).stderr;
+    assert!(brief.contains(" INFO memory: ") && brief.contains(", KV cache for 100 positions "), "{brief}");
+    assert!(brief.contains(" INFO loaded in ") && !brief.contains("DEBUG"), "{brief}");
+    let verbose = bespoke(&[&args[..], &["-v"]].concat()).stderr;
+    for part in ["a position of the cache", "kernels found, 0 made", "weights: repacking ", "first token "] {
+        assert!(verbose.contains(part), "{part}\n{verbose}");
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn an_interrupted_run_ends_its_line() {
+    let model = fixture("llama-q8_0.gguf");
+    let args = ["run", &model, "--device", "emulator", "--tokens", "5,17", "-n", "2000", "--ignore-eos"];
+    let mut child = command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut first = [0];
+    child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
+    assert_eq!(status.code(), Some(130));
+    let (rest, stderr) = (String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
+    assert!(rest.ends_with('\n') && rest.trim_end().split(',').count() < 2000, "{rest}");
+    assert!(stderr.contains(" after a prompt of 2 at "), "{stderr}");
+}
+
+#[test]
+fn a_gpu_that_is_not_there_is_an_error_with_advice() {
+    if output(&["devices"]).contains("cuda:0") {
+        println!("not tested: there is a GPU here");
+        return;
+    }
+    let message =
+        error(&["run", &fixture("llama-q8_0.gguf"), "--device", "cuda", "--tokens", "1", "-n", "1"]);
+    assert!(message.contains("\n  help: ") || message.contains("\nhelp: "), "{message}");
+}
+
+#[test]
+fn run_draws_tokens_by_seed() {
+    let model = fixture("llama-q8_0.gguf");
+    let args = ["run", &model, "--device", "emulator", "--tokens", "5,17,300", "-n", "8", "--ignore-eos"];
+    let with = |more: &[&'static str]| -> Vec<&str> { args.iter().chain(more).copied().collect() };
+    let greedy = output(&args);
+    let drawn = output(&with(&["--temp", "1.5", "--seed", "7"]));
+    assert_ne!(drawn, greedy);
+    assert_eq!(output(&with(&["--temp", "1.5", "--seed", "7", "--eager"])), drawn);
+    assert_eq!(output(&with(&["--temp", "1.5", "--seed", "7", "--no-jit"])), drawn);
+    assert_ne!(output(&with(&["--temp", "1.5", "--seed", "8"])), drawn);
+    assert_eq!(output(&with(&["--temp", "1.5", "--seed", "7", "--top-k", "1"])), greedy);
+    // Below 1 the penalty rewards what was there before.
+    assert_ne!(output(&with(&["--repeat-penalty", "0.02", "--repeat-last-n", "-1"])), greedy);
+    assert_eq!(output(&with(&["--repeat-penalty", "0.02", "--repeat-last-n", "0"])), greedy);
+    // A seed that was not given is shown, and gives the same text again.
+    let object = json(&with(&["--temp", "1.5", "--format", "json"]));
+    let seed = object["seed"].as_u64().unwrap().to_string();
+    let again = json(&[&args[..], &["--temp", "1.5", "--seed", &seed, "--format", "json"]].concat());
+    assert_eq!(again["tokens"], object["tokens"]);
+    assert_eq!(json(&with(&["--format", "json"]))["seed"], Value::Null);
+    let ran = bespoke(&with(&["--temp", "1.5"]));
+    assert!(ran.stderr.contains("gives this text again"), "{}", ran.stderr);
+}
+
+#[test]
+fn sampling_options_out_of_range_are_errors_that_say_what_is_needed() {
+    let model = fixture("llama-q8_0.gguf");
+    for (options, message) in [
+        (&["--temp", "-1"][..], "invalid value '-1' for '--temp <T>': a number from 0 is needed"),
+        (&["--temp", "inf"], "a number from 0 is needed"),
+        (&["--temp", "warm"], "invalid value 'warm' for '--temp <T>': a number from 0 is needed"),
+        (&["--temp", "1", "--top-p", "1.5"], "'--top-p <P>': a number from 0 to 1 is needed"),
+        (&["--temp", "1", "--min-p", "-0.1"], "'--min-p <P>': a number from 0 to 1 is needed"),
+        (&["--repeat-penalty", "0"], "'--repeat-penalty <R>': a number above 0 is needed"),
+        (&["--repeat-last-n", "-2"], "'--repeat-last-n <N>': -2 is not in -1..=4294967295"),
+        (&["--temp", "1", "--top-k", "-1"], "unexpected argument '-1' found"),
+        (&["--top-k", "40"], "--temp <T>"),
+        (&["--seed", "1"], "--temp <T>"),
+    ] {
+        let ran = bespoke(&[&["run", &model, "--tokens", "1", "-n", "1"], options].concat());
+        assert_eq!(ran.code, Some(2), "{options:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(message), "{options:?}: {}", ran.stderr);
+    }
+}
