@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{bespoke, error, fixture, json, output, scratch};
+use super::{error, fixture, json, output, scratch};
 
 #[test]
 fn bench_measures_in_three_formats() {

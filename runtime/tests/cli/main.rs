@@ -1,7 +1,5 @@
 //! The command line, by running the binary.
 
-#[cfg(unix)]
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 

@@ -1,5 +1,7 @@
 //! `run`: texts and tokens, prompts, the context, sampling.
 
+#[cfg(unix)]
+use std::io::Read;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
