@@ -4,7 +4,7 @@
 pub type Equal = [&'static str; 4];
 
 /// Of kernels.
-pub const KERNELS: [Equal; 15] = [
+pub const KERNELS: [Equal; 17] = [
     [
         "gemv, stacked",
         "wait only once",
@@ -14,9 +14,16 @@ pub const KERNELS: [Equal; 15] = [
     [
         "gemv, stacked",
         "narrow a shuffle's mask",
-        "gemv/mod.rs: pair + shuffle_xor(pair, 2)",
+        "gemv/mod.rs: let pair = sum + shuffle_xor(sum, 1);",
         "At a change of tiles, of which this matrix has one.",
     ],
+    [
+        "gemv, stacked",
+        "store to the next word",
+        "gemv/mod.rs: to.at(group + quarter * 8).store(",
+        "As above.",
+    ],
+    ["gemv, stacked", "drop a store", "gemv/mod.rs: to.at(group + quarter * 8).store(", "As above."],
     [
         "gemv, stacked",
         "take the smaller",

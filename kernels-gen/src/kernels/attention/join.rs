@@ -45,7 +45,7 @@ impl Part {
 /// Where warp `warp`'s part of head `head` lies.
 fn slot(warp: impl IntoVal<u32>, head: Val<u32>, s: &AttentionShape) -> Ptr<Shared, f32> {
     let parts = dynamic_shared::<u8>().bytes(s.shared_map().partial).cast::<f32>();
-    parts.at((warp.into_val() * s.heads_per_block + head) * s.partial_stride())
+    parts.at((warp.into_val() * s.heads_per_block + head) * s.shared_stride())
 }
 
 fn new_score(head: impl IntoVal<u32>, s: &AttentionShape) -> Ptr<Shared, f32> {

@@ -93,7 +93,7 @@ fn norm_weights(pair: &Pair, norms: [Ptr<Global, f32>; 2], s: &AttentionShape) -
 
 /// The queries, the key and the value of shared memory.
 pub(super) fn head(index: impl IntoVal<u32>, s: &AttentionShape) -> Ptr<Shared, f32> {
-    dynamic_shared::<u8>().bytes(s.shared_map().heads).cast::<f32>().at(index.into_val() * s.head_dim)
+    dynamic_shared::<u8>().bytes(s.shared_map().heads).cast::<f32>().at(index.into_val() * s.shared_stride())
 }
 
 /// Whether this CTA appends the new key and value: of those with the present position and the key head the first.

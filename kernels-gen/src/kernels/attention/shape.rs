@@ -50,11 +50,11 @@ pub(super) const CONSUMERS: u32 = WARPS * WARP;
 
 /// Where things lie in a CTA's dynamic shared memory, in bytes; the pages lie first.
 pub(super) struct SharedMap {
-    /// f32 [heads_per_block + 2, head_dim]: queries, then the new key and value.
+    /// f32 [heads_per_block + 2, shared stride]: queries, then the new key and value.
     pub heads: u32,
     /// f32 `[heads_per_block]`: the scores of the new key.
     pub scores: u32,
-    /// f32 [warps, heads_per_block, head_dim + 4].
+    /// f32 [warps, heads_per_block, shared stride]: as partial results in global memory.
     pub partial: u32,
     /// The size of all.
     pub bytes: u32,
@@ -79,6 +79,12 @@ impl AttentionShape {
     /// f32 a partial result: the numerator, then the maximum and the denominator; whole 16 bytes.
     pub(super) fn partial_stride(&self) -> u32 {
         self.head_dim + 4
+    }
+
+    /// f32 from head to head in shared memory. A half-warp takes pairs of elements of four heads at a time: eight more
+    /// than a head's multiple of 16 put these in different banks.
+    pub(super) fn shared_stride(&self) -> u32 {
+        self.head_dim + 8
     }
 
     /// Elements of the f32 workspace in which runs meet: [heads, splits, head_dim + 4].
@@ -129,9 +135,9 @@ impl AttentionShape {
 
     pub(super) fn shared_map(&self) -> SharedMap {
         let heads = self.stages * 2 * self.page_bytes();
-        let scores = heads + (self.heads_per_block + 2) * self.head_dim * 4;
+        let scores = heads + (self.heads_per_block + 2) * self.shared_stride() * 4;
         let partial = scores + (self.heads_per_block * 4).next_multiple_of(16);
-        let bytes = partial + WARPS * self.heads_per_block * self.partial_stride() * 4;
+        let bytes = partial + WARPS * self.heads_per_block * self.shared_stride() * 4;
         SharedMap { heads, scores, partial, bytes }
     }
 }

@@ -154,18 +154,26 @@ fn quantise(values: &[Val<f32>], unit: Val<u32>, inputs: &Inputs, s: &GemvShape)
         sum += shuffle_xor(sum, 2);
     }
 
+    let part = unit & 3;
+    let is_second = part >= 2;
+    // Part 0 has inputs 0 to 7: t = 0 and 1 of the first half; part 3 the last of the second half. Parts of the same t
+    // exchange words, so that the first half's stores all high parts, the second half's all low ones: 16 bytes a lane,
+    // one after the other.
+    let mut words = Vec::new();
+    for four in shifted.chunks_exact(4) {
+        let low: Vec<Val<u32>> = four.iter().map(|value| value.bitcast::<u32>()).collect();
+        // The low byte is signed: rounding it away is what leaves the high part.
+        let high: Vec<Val<u32>> = low.iter().map(|&word| word + 128).collect();
+        let (high, low) = (bytes_of(&high, 1), bytes_of(&low, 0));
+        let given = shuffle_xor(select(is_second, high, low), 2);
+        words.extend([select(is_second, given, high), select(is_second, low, given)]);
+    }
+
     if unit * UNIT < s.padded_cols() {
-        let (chunk, part) = (unit >> 2, unit & 3);
-        // Part 0 has inputs 0 to 7: t = 0 and 1 of the first half; part 3 the last of the second half.
-        let at = inputs.fragments.bytes(chunk * 64 + (part & 1) * 16 + (part >> 1) * 4);
-        for (t, four) in shifted.chunks_exact(4).enumerate() {
-            let low: Vec<Val<u32>> = four.iter().map(|value| value.bitcast::<u32>()).collect();
-            // The low byte is signed: rounding it away is what leaves the high part.
-            let high: Vec<Val<u32>> = low.iter().map(|&word| word + 128).collect();
-            at.bytes(t * 8).cast::<u32>().store(bytes_of(&high, 1));
-            at.bytes(t * 8 + 32).cast::<u32>().store(bytes_of(&low, 0));
-        }
+        let at = inputs.fragments.bytes(unit * 16).cast::<u32>();
+        at.store_vector([words[0], words[1], words[2], words[3]]);
         if part == 0 {
+            let chunk = unit >> 2;
             let scale = largest * (1.0 / LARGEST);
             let to = inputs.scales.bytes(chunk * 8).cast::<f32>();
             if s.has_offsets() {
