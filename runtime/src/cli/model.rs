@@ -10,9 +10,6 @@ use super::session;
 /// What a `MODEL|SHAPE` argument says about itself in `--help`.
 pub const HELP: &str = "A GGUF file, or a built-in shape: its name, or name and mix as in llama-3.1-8b-q8_0; `demo` for the demo model";
 
-/// The same where a target may stand behind the name.
-pub const HELP_WITH_TARGET: &str = "A GGUF file, or a built-in shape: its name, or name and mix as in llama-3.1-8b-q8_0; `demo` for the demo model. @TARGET behind it is as --target";
-
 /// How different a name may be to be suggested, in edits.
 const NEAR: usize = 3;
 

@@ -10,7 +10,6 @@ mod side;
 use serde::Serialize;
 use similar::{Algorithm, DiffOp, DiffTag};
 
-pub use emitted::FolderError;
 pub use side::{Code, Side, SideKernel};
 
 /// Lines shown around a change.

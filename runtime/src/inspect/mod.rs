@@ -1,9 +1,11 @@
 //! What a model becomes: its kernels at every stage, line by line, with what they cost.
 //!
 //! [`Tools`] are NVIDIA's assembler and disassembler, where they are found. [`Inspection`] is everything that the page of
-//! `bespoke inspect --html` shows, as data; [`diff`] compares two plans, or what was emitted for them.
+//! `bespoke inspect --html` shows, as data; [`diff`] compares two plans, or what was emitted for them; [`folder`] reads
+//! emitted kernels of anyone.
 
 pub mod diff;
+pub mod folder;
 mod graph;
 mod listing;
 mod nvdisasm;
@@ -82,8 +84,13 @@ impl Tools {
     /// see.
     pub fn assemble(&self, kernel: &Emitted) -> Option<Assembled> {
         let compiled = &kernel.compiled;
-        let assembled = self.ptxas.as_ref()?.cubin(&compiled.name, &compiled.ptx, compiled.target);
-        assembled.inspect_err(|error| tracing::warn!("{}: {error}", compiled.name)).ok()
+        self.assemble_text(&compiled.name, &compiled.ptx, compiled.target)
+    }
+
+    /// The same of a module's text with the kernel `name`.
+    fn assemble_text(&self, name: &str, ptx: &str, target: Target) -> Option<Assembled> {
+        let assembled = self.ptxas.as_ref()?.cubin(name, ptx, target);
+        assembled.inspect_err(|error| tracing::warn!("{name}: {error}")).ok()
     }
 
     /// What [`Listing::of_sass`] reads, where both tools are there.

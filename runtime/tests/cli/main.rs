@@ -8,6 +8,7 @@ use tempfile::TempDir;
 
 mod bench;
 mod demo;
+mod inspect;
 mod run;
 
 /// What a run of the binary gave.
@@ -134,73 +135,6 @@ fn what_is_no_model_is_said_in_one_message() {
 }
 
 #[test]
-fn inspect_lists_the_kernels_of_a_model() {
-    let text = output(&["inspect", &fixture("llama-q4_k_m.gguf")]);
-    for part in ["embed_q4k_v512", "launches", "bytes/launch", "_argmax_g32", "llama-q4_k_m for sm_90: "] {
-        assert!(text.contains(part), "{part}\n{text}");
-    }
-    let kernels = json(&["inspect", &fixture("llama-q4_k_m.gguf"), "--format", "json", "--target", "sm_80"]);
-    for kernel in kernels.as_array().unwrap() {
-        assert_eq!(kernel["target"], "sm_80");
-        for count in ["launches", "threads", "bytes"] {
-            assert!(kernel[count].as_u64().is_some_and(|count| count > 0), "{count}: {kernel}");
-        }
-        assert!(kernel["report"]["ptx_lines"].as_u64() > Some(10), "{kernel}");
-    }
-}
-
-#[test]
-fn inspect_shows_a_kernel_at_every_stage() {
-    let model = fixture("llama-q8_0.gguf");
-    let ptx = output(&["inspect", &model, "swiglu"]);
-    assert!(
-        ptx.contains(".visible .entry gemv_q80r352_q80r352_c128") && ptx.contains(".target sm_90"),
-        "{ptx}"
-    );
-    let ptx = output(&["inspect", &model, "swiglu", "--stage", "ptx", "--target", "sm_80"]);
-    assert!(ptx.contains(".target sm_80"), "{ptx}");
-
-    let (recorded, optimised) = (
-        output(&["inspect", &model, "swiglu", "--stage", "ir0"]),
-        output(&["inspect", &model, "swiglu", "--stage", "ir"]),
-    );
-    for ir in [&recorded, &optimised] {
-        assert!(ir.starts_with("kernel @gemv_q80r352_q80r352_c128"), "{ir}");
-    }
-    assert!(optimised.lines().count() < recorded.lines().count());
-
-    let stats = output(&["inspect", &model, "swiglu", "--stage", "stats"]);
-    assert!(stats.contains("launches       2 a token") && stats.contains("PTX lines"), "{stats}");
-
-    let message = error(&["inspect", &model, "gemv"]);
-    assert!(message.contains("`gemv` starts several") && message.contains("\n  gemv_q80"), "{message}");
-}
-
-#[test]
-fn inspect_shows_the_plan() {
-    let model = fixture("qwen2-q4_k_m.gguf");
-    let text = output(&["inspect", &model, "--stage", "plan", "--context", "128"]);
-    for part in [
-        "blk.0.attn_qkv",
-        "qkv=qkv",
-        "rope_table=rope_table",
-        "blk.0.keys",
-        "device memory ",
-        "KV cache for 128 positions ",
-    ] {
-        assert!(text.contains(part), "{part}\n{text}");
-    }
-    let plan = json(&["inspect", &model, "--stage", "plan", "--context", "128", "--format", "json"]);
-    assert_eq!(plan["params"]["context"], 128);
-    assert_eq!(plan["target"], "sm_90");
-    let launches = plan["launches"].as_array().unwrap().len();
-    assert!(text.contains(&format!(": {launches} launches of ")), "{text}");
-    // Only the launches of one kernel.
-    let text = output(&["inspect", &model, "attention", "--stage", "plan"]);
-    assert!(text.contains("blk.0.attention") && !text.contains("blk.0.attn_qkv "), "{text}");
-}
-
-#[test]
 fn specialize_writes_what_the_build_writes() {
     let (_folder, path, out) = scratch("kernels");
     let listed = output(&[
@@ -277,20 +211,6 @@ fn specialize_leaves_nothing_of_an_earlier_shape_and_what_is_not_its_own() {
     std::fs::rename(path.join("plans/twin.sm_90.json"), path.join("plans/twin.sm_80.json")).unwrap();
     let message = error(&["inspect", "--diff", &out, &out]);
     assert!(message.contains("name a target behind the folder, as DIR@sm_80"), "{message}");
-}
-
-#[test]
-fn a_target_may_stand_behind_a_model() {
-    let model = fixture("llama-q8_0.gguf");
-    let args = ["inspect", &model, "swiglu", "--stage", "ptx"];
-    let behind = format!("{model}@sm_80");
-    let by_option = output(&[&args[..], &["--target", "sm_80"]].concat());
-    assert_eq!(output(&["inspect", &behind, "swiglu", "--stage", "ptx"]), by_option);
-    let message = error(&["inspect", "qwen3-0.6b@sm_75"]);
-    assert!(
-        message.starts_with("error: qwen3-0.6b@sm_75: unknown target 'sm_75': one of sm_80, "),
-        "{message}"
-    );
 }
 
 #[test]

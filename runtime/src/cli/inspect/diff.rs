@@ -5,7 +5,7 @@ use std::path::Path;
 
 use miette::{IntoDiagnostic, miette};
 
-use super::{Format, InspectArgs, Stage, code, plan_of, print_json, sass_tools, with_target};
+use super::{Format, InspectArgs, Stage, TARGET, code, plan_of, print_json, sass_tools, with_target};
 use crate::inspect::Tools;
 use crate::inspect::diff::{Change, Code, Diff, KernelDiff, Side};
 
@@ -44,7 +44,7 @@ fn side(args: &InspectArgs, subject: &str, tools: &Tools, code: Option<Code>) ->
         }
         return Side::of_folder(folder, target, tools, sass).into_diagnostic();
     }
-    let plan = plan_of(args, name, target.unwrap_or(args.target), &args.rules.read()?)?;
+    let plan = plan_of(args, name, target.or(args.target).unwrap_or(TARGET), &args.rules.read()?)?;
     Side::of_plan(&plan, tools, sass).into_diagnostic()
 }
 

@@ -11,7 +11,7 @@ use rayon::prelude::*;
 
 use super::grid;
 use crate::device::Bytes;
-use crate::inspect::{Limit, Stats, Tools};
+use crate::inspect::{Limit, Occupancy, Stats, Tools};
 use crate::ptxas::{Ptxas, Usage};
 
 /// Compiles the kernels, and assembles them where there is a ptxas.
@@ -79,6 +79,26 @@ pub(super) fn table(plan: &Plan, stats: &[Stats]) -> String {
     )
 }
 
+/// What ptxas says, as lines of a description.
+pub(super) fn registers_and_spills(usage: Option<Usage>) -> Vec<(&'static str, String)> {
+    let Some(Usage { registers, spill_stores, spill_loads, stack, .. }) = usage else {
+        return vec![("registers", "unknown without ptxas".to_owned())];
+    };
+    let spills = format!("{spill_stores} bytes stored, {spill_loads} loaded; stack {stack} bytes");
+    vec![("registers", registers.to_string()), ("spills", spills)]
+}
+
+/// How many CTAs a multiprocessor holds, in words.
+pub(super) fn occupancy(of: &Occupancy) -> String {
+    let limit = match of.limit {
+        Limit::Ctas => "places for CTAs",
+        Limit::Threads => "threads",
+        Limit::Registers => "registers",
+        Limit::Shared => "shared memory",
+    };
+    format!("{} CTAs a multiprocessor, {} of {} warps; limited by {limit}", of.ctas, of.warps, of.most_warps)
+}
+
 /// One kernel, in lines.
 pub(super) fn describe(stats: &Stats) -> String {
     let mut lines = vec![
@@ -96,28 +116,8 @@ pub(super) fn describe(stats: &Stats) -> String {
     ];
     let params: Vec<String> = stats.params.iter().map(|(name, ty)| format!("{name}: {ty}")).collect();
     lines.push(("parameters", params.join(", ")));
-    match stats.ptxas {
-        Some(usage) => {
-            lines.push(("registers", usage.registers.to_string()));
-            let Usage { spill_stores, spill_loads, stack, .. } = usage;
-            lines.push((
-                "spills",
-                format!("{spill_stores} bytes stored, {spill_loads} loaded; stack {stack} bytes"),
-            ));
-        }
-        None => lines.push(("registers", "unknown without ptxas".to_owned())),
-    }
-    let limit = match stats.occupancy.limit {
-        Limit::Ctas => "places for CTAs",
-        Limit::Threads => "threads",
-        Limit::Registers => "registers",
-        Limit::Shared => "shared memory",
-    };
-    let (ctas, warps, most) = (stats.occupancy.ctas, stats.occupancy.warps, stats.occupancy.most_warps);
-    lines.push((
-        "occupancy",
-        format!("{ctas} CTAs a multiprocessor, {warps} of {most} warps; limited by {limit}"),
-    ));
+    lines.extend(registers_and_spills(stats.ptxas));
+    lines.push(("occupancy", occupancy(&stats.occupancy)));
     lines.push(("PTX lines", stats.report.ptx_lines.to_string()));
     let mix: Vec<String> = stats.report.mix.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
     lines.push(("instructions", format!("{}: {}", stats.report.instructions, mix.join(", "))));

@@ -2,6 +2,7 @@
 
 mod choices;
 mod diff;
+mod folder;
 mod html;
 mod kernels;
 mod plan;
@@ -22,6 +23,9 @@ use crate::engine::DEFAULT_CONTEXT;
 use crate::inspect::diff::Code;
 use crate::inspect::{Listing, Places, Tools};
 
+/// The first argument's help.
+const SUBJECT: &str = "A GGUF file, or a built-in shape: its name, or name and mix as in llama-3.1-8b-q8_0; `demo` for the demo model; or a folder of emitted kernels. @TARGET behind it is as --target";
+
 /// Show the kernels and the plan that a model is decoded with, at every stage
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
@@ -31,13 +35,14 @@ use crate::inspect::{Listing, Places, Tools};
   bespoke inspect llama-3.1-8b attention_h --stage ptx   its PTX
   bespoke inspect llama-3.1-8b --stage plan              the launches and buffers of a step, and how they divide their work
   bespoke inspect llama-3.1-8b --stage plan --format json > plan.json
+  bespoke inspect OUT_DIR norm_scale --stage sass        the machine code of a kernel that a build script emitted
   bespoke inspect --diff llama-3.1-8b llama-3.2-1b       what other dimensions change
   bespoke inspect --diff llama-3.1-8b@sm_80 llama-3.1-8b@sm_90 --role ffn_down --stage ptx
 
 Registers and spills are ptxas' words, where one is on PATH or named by BESPOKE_PTXAS; SASS needs an nvdisasm as well, \
 on PATH, beside ptxas or named by BESPOKE_NVDISASM.")]
 pub struct InspectArgs {
-    #[arg(value_name = "MODEL|SHAPE", help = model::HELP_WITH_TARGET, required_unless_present = "diff")]
+    #[arg(value_name = "MODEL|SHAPE|FOLDER", help = SUBJECT, required_unless_present = "diff")]
     model: Option<String>,
     /// A kernel's name, or a part of it that no other has [default: all]
     #[arg(value_name = "KERNEL")]
@@ -57,9 +62,9 @@ pub struct InspectArgs {
     /// Of a difference, only the kernels in this role: embed, attn_qkv, attention, attn_output, ffn_gate_up, ffn_down, ...
     #[arg(long, requires = "diff")]
     role: Option<String>,
-    /// The target to generate for
-    #[arg(long, default_value_t = Target::Sm90, value_name = "TARGET")]
-    target: Target,
+    /// The target to generate for [default: sm_90; of a folder its newest]
+    #[arg(long, value_name = "TARGET")]
+    target: Option<Target>,
     /// Text to read, or JSON
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
@@ -96,6 +101,9 @@ enum Format {
     Json,
 }
 
+/// What is generated for, where nothing else is said.
+const TARGET: Target = Target::Sm90;
+
 /// Prints the stage asked for.
 pub fn execute(args: &InspectArgs) -> miette::Result<()> {
     if let Some([a, b]) = args.diff.as_deref() {
@@ -103,13 +111,17 @@ pub fn execute(args: &InspectArgs) -> miette::Result<()> {
     }
     // clap asks for a model where there is no --diff.
     let (model, target) = with_target(args.model.as_deref().unwrap_or_default())?;
-    let target = target.unwrap_or(args.target);
+    if Path::new(model).is_dir() {
+        return folder::execute(args, Path::new(model), target);
+    }
+    let target = target.or(args.target).unwrap_or(TARGET);
     let tuning = args.rules.read()?;
     let plan = plan_of(args, model, target, &tuning)?;
     if let Some(path) = &args.html {
         return html::write(&plan, &tuning, path, args.force);
     }
-    let kernel = args.kernel.as_deref().map(|name| find(&plan, name)).transpose()?;
+    let names: Vec<&str> = plan.kernels.iter().map(|kernel| kernel.name.as_str()).collect();
+    let kernel = args.kernel.as_deref().map(|name| find(&names, name, &plan.shape.name)).transpose()?;
     let chosen: Vec<&PlanKernel> = match kernel {
         Some(index) => vec![&plan.kernels[index]],
         None => plan.kernels.iter().collect(),
@@ -229,9 +241,9 @@ fn code(stage: Stage) -> Option<Code> {
     }
 }
 
-/// The kernel that `name` is, or alone starts with, or alone contains.
-fn find(plan: &Plan, name: &str) -> miette::Result<usize> {
-    let names = || plan.kernels.iter().map(|kernel| kernel.name.as_str()).enumerate();
+/// The one of `of`'s kernels that `name` is, or alone starts with, or alone contains.
+fn find(names: &[&str], name: &str, of: &str) -> miette::Result<usize> {
+    let names = || names.iter().copied().enumerate();
     if let Some((index, _)) = names().find(|(_, other)| *other == name) {
         return Ok(index);
     }
@@ -244,7 +256,7 @@ fn find(plan: &Plan, name: &str) -> miette::Result<usize> {
         _ => ("starts several names of kernels of", starting),
     };
     let list: String = candidates.iter().map(|(_, name)| format!("\n  {name}")).collect();
-    Err(miette!("`{name}` {what} {}; choose one of:{list}", plan.shape.name))
+    Err(miette!("`{name}` {what} {of}; choose one of:{list}"))
 }
 
 /// CTAs as `132` or `8x4x1`.
@@ -256,34 +268,34 @@ fn grid([x, y, z]: [u32; 3]) -> String {
 mod tests {
     use super::*;
 
-    fn plan() -> Plan {
-        Plan::new(&model::resolve("llama-3.2-1b").unwrap(), Target::Sm90, PlanParams::single(256)).unwrap()
+    const NAMES: [&str; 5] =
+        ["attention_h32_k8", "choose_greedy", "embed_q4k", "gemv_q4kr2048", "gemv_q4kr8192_swiglu_attention"];
+
+    fn found(name: &str) -> Result<&'static str, String> {
+        find(&NAMES, name, "this").map(|index| NAMES[index]).map_err(|error| error.to_string())
     }
 
     #[test]
     fn kernels_by_a_part_of_their_name() {
-        let plan = plan();
-        let found = |name| find(&plan, name).map(|index| plan.kernels[index].name.clone());
-        let full = found("swiglu").unwrap();
-        assert!(full.starts_with("gemv_q4kr8192_q4kr8192"));
-        assert_eq!(found(&full).unwrap(), full);
-        assert_eq!(found("gemv_q4kr8192").unwrap(), full);
+        assert_eq!(found("swiglu").unwrap(), NAMES[4]);
+        assert_eq!(found(NAMES[4]).unwrap(), NAMES[4]);
+        assert_eq!(found("gemv_q4kr8192").unwrap(), NAMES[4]);
         // A prefix beats a part in the middle.
-        assert!(found("attention_h").unwrap().starts_with("attention_h32"));
+        assert_eq!(found("attention").unwrap(), NAMES[0]);
     }
 
     #[test]
     fn what_is_not_clear_lists_the_candidates() {
-        let plan = plan();
-        let error = find(&plan, "gemv").unwrap_err().to_string();
-        assert!(
-            error.starts_with(
-                "`gemv` starts several names of kernels of llama-3.2-1b; choose one of:\n  gemv_"
+        let error = found("gemv").unwrap_err();
+        assert_eq!(
+            error,
+            format!(
+                "`gemv` starts several names of kernels of this; choose one of:\n  {}\n  {}",
+                NAMES[3], NAMES[4]
             )
         );
-        assert!(!error.contains("embed"), "{error}");
-        let error = find(&plan, "softmax").unwrap_err().to_string();
-        assert!(error.starts_with("`softmax` is no kernel of") && error.contains("swiglu"), "{error}");
+        let error = found("softmax").unwrap_err();
+        assert!(error.starts_with("`softmax` is no kernel of this") && error.contains("swiglu"), "{error}");
     }
 
     #[test]

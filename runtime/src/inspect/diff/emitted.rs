@@ -1,45 +1,14 @@
 //! A side read from a folder that `bespoke specialize` or a build script wrote.
 
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 use bespoke_codegen::ptx::Target;
 use bespoke_kernels::plan::Plan;
 
 use super::side::{Made, Side};
+use crate::inspect::folder::{FolderError, read};
 use crate::inspect::{InspectError, Listing, Places, Tools};
-
-/// Why a folder is no side.
-#[derive(Debug, thiserror::Error)]
-pub enum FolderError {
-    /// A file cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// A plan is none.
-    #[error("{}: {source}", path.display())]
-    Plan {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: serde_json::Error,
-    },
-    /// There is not exactly one plan to take.
-    #[error("{}: {what}", folder.display())]
-    Choice {
-        /// The folder.
-        folder: PathBuf,
-        /// What there is.
-        what: String,
-    },
-    /// The tools.
-    #[error(transparent)]
-    Inspect(#[from] InspectError),
-}
 
 impl Side {
     /// The kernels of the one plan in `folder` that is for `target`, or of the only one. Their IR is not known.
@@ -51,7 +20,7 @@ impl Side {
     ) -> Result<Side, FolderError> {
         let path = choose(folder, target)?;
         let text = read(&path)?;
-        let plan: Plan = serde_json::from_str(&text).map_err(|source| FolderError::Plan { path, source })?;
+        let plan: Plan = serde_json::from_str(&text).map_err(|source| FolderError::Json { path, source })?;
         let mut made = Vec::new();
         for kernel in &plan.kernels {
             let ptx = read(&folder.join(plan.target.to_string()).join(format!("{}.ptx", kernel.name)))?;
@@ -111,8 +80,4 @@ fn which(plans: &[String], target: Option<Target>) -> String {
         }
         (None, []) => "several plans".to_owned(),
     }
-}
-
-fn read(path: &Path) -> Result<String, FolderError> {
-    fs::read_to_string(path).map_err(|source| FolderError::Io { path: path.to_owned(), source })
 }

@@ -1,0 +1,139 @@
+//! `inspect`: of models, and of emitted folders.
+
+use std::path::Path;
+
+use super::{command, error, fixture, json, output};
+
+#[test]
+fn inspect_lists_the_kernels_of_a_model() {
+    let text = output(&["inspect", &fixture("llama-q4_k_m.gguf")]);
+    for part in ["embed_q4k_v512", "launches", "bytes/launch", "_argmax_g32", "llama-q4_k_m for sm_90: "] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    let kernels = json(&["inspect", &fixture("llama-q4_k_m.gguf"), "--format", "json", "--target", "sm_80"]);
+    for kernel in kernels.as_array().unwrap() {
+        assert_eq!(kernel["target"], "sm_80");
+        for count in ["launches", "threads", "bytes"] {
+            assert!(kernel[count].as_u64().is_some_and(|count| count > 0), "{count}: {kernel}");
+        }
+        assert!(kernel["report"]["ptx_lines"].as_u64() > Some(10), "{kernel}");
+    }
+}
+
+#[test]
+fn inspect_shows_a_kernel_at_every_stage() {
+    let model = fixture("llama-q8_0.gguf");
+    let ptx = output(&["inspect", &model, "swiglu"]);
+    assert!(
+        ptx.contains(".visible .entry gemv_q80r352_q80r352_c128") && ptx.contains(".target sm_90"),
+        "{ptx}"
+    );
+    let ptx = output(&["inspect", &model, "swiglu", "--stage", "ptx", "--target", "sm_80"]);
+    assert!(ptx.contains(".target sm_80"), "{ptx}");
+
+    let (recorded, optimised) = (
+        output(&["inspect", &model, "swiglu", "--stage", "ir0"]),
+        output(&["inspect", &model, "swiglu", "--stage", "ir"]),
+    );
+    for ir in [&recorded, &optimised] {
+        assert!(ir.starts_with("kernel @gemv_q80r352_q80r352_c128"), "{ir}");
+    }
+    assert!(optimised.lines().count() < recorded.lines().count());
+
+    let stats = output(&["inspect", &model, "swiglu", "--stage", "stats"]);
+    assert!(stats.contains("launches       2 a token") && stats.contains("PTX lines"), "{stats}");
+
+    let message = error(&["inspect", &model, "gemv"]);
+    assert!(message.contains("`gemv` starts several") && message.contains("\n  gemv_q80"), "{message}");
+}
+
+#[test]
+fn inspect_shows_the_plan() {
+    let model = fixture("qwen2-q4_k_m.gguf");
+    let text = output(&["inspect", &model, "--stage", "plan", "--context", "128"]);
+    for part in [
+        "blk.0.attn_qkv",
+        "qkv=qkv",
+        "rope_table=rope_table",
+        "blk.0.keys",
+        "device memory ",
+        "KV cache for 128 positions ",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    let plan = json(&["inspect", &model, "--stage", "plan", "--context", "128", "--format", "json"]);
+    assert_eq!(plan["params"]["context"], 128);
+    assert_eq!(plan["target"], "sm_90");
+    let launches = plan["launches"].as_array().unwrap().len();
+    assert!(text.contains(&format!(": {launches} launches of ")), "{text}");
+    // Only the launches of one kernel.
+    let text = output(&["inspect", &model, "attention", "--stage", "plan"]);
+    assert!(text.contains("blk.0.attention") && !text.contains("blk.0.attn_qkv "), "{text}");
+}
+
+#[test]
+fn a_target_may_stand_behind_a_model() {
+    let model = fixture("llama-q8_0.gguf");
+    let args = ["inspect", &model, "swiglu", "--stage", "ptx"];
+    let behind = format!("{model}@sm_80");
+    let by_option = output(&[&args[..], &["--target", "sm_80"]].concat());
+    assert_eq!(output(&["inspect", &behind, "swiglu", "--stage", "ptx"]), by_option);
+    let message = error(&["inspect", "qwen3-0.6b@sm_75"]);
+    assert!(
+        message.starts_with("error: qwen3-0.6b@sm_75: unknown target 'sm_75': one of sm_80, "),
+        "{message}"
+    );
+}
+
+/// What a build script wrote: two kernels for sm_80 and sm_90, one for sm_90 alone.
+fn emitted() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../codegen/tests/stubs/emitted");
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn inspect_shows_what_a_build_script_emitted() {
+    let folder = emitted();
+    let without_ptxas = |args: &[&str]| {
+        let ran = command(args).env("BESPOKE_PTXAS", "none").output().unwrap();
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        String::from_utf8(ran.stdout).unwrap()
+    };
+    let listed = without_ptxas(&["inspect", &folder]);
+    let names: Vec<_> = listed.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(names[..4], ["kernel", "blend", "names", "nothing"], "{listed}");
+    assert!(listed.ends_with("emitted for sm_90: 3 kernels\n"), "{listed}");
+
+    let described = without_ptxas(&["inspect", &folder, "blend", "--stage", "stats", "--target", "sm_80"]);
+    let lines = [
+        "what           blends, and rounds to bytes",
+        "target         sm_80",
+        "grid           4 CTAs of 64 threads",
+        "parameters     x: *f32, y: *i8, flip: bool, scale: f16, pair: f16x2, n: u32",
+        "registers      unknown without ptxas",
+    ];
+    for line in lines {
+        assert!(described.lines().any(|it| it == line), "{line} in\n{described}");
+    }
+    let stats = json(&["inspect", &folder, "blend", "--stage", "stats", "--format", "json"]);
+    assert_eq!((&stats[0]["name"], &stats[0]["block"][0]), (&"blend".into(), &64.into()));
+
+    let ptx = std::fs::read_to_string(Path::new(&folder).join("sm_80/blend.ptx")).unwrap();
+    assert_eq!(output(&["inspect", &format!("{folder}@sm_80"), "blend"]), ptx);
+}
+
+#[test]
+fn inspect_says_what_a_folder_does_not_hold() {
+    let folder = emitted();
+    let behind = format!("{folder}@sm_120");
+    for (args, says) in [
+        (&["inspect", &folder, "--stage", "ir"][..], "a stage of IR asks for more than the kernels"),
+        (&["inspect", &folder, "--context", "100"], "--context asks for more than the kernels"),
+        (&["inspect", &behind], "no kernel is for sm_120; there are kernels for sm_80, sm_90"),
+        (&["inspect", &folder, "nothing", "--target", "sm_80"], "`nothing` is no kernel of"),
+        (&["inspect", env!("CARGO_MANIFEST_DIR")], "there is no kernels.json"),
+    ] {
+        let message = error(args);
+        assert!(message.contains(says), "{message}");
+    }
+}
