@@ -20,7 +20,8 @@ const PTX: &str = r#"
     fma.rn.f32 %f2, %f2, %f1, %f4; fma.rn.f32 %f3, %f3, %f1, %f2; fma.rn.f32 %f4, %f4, %f1, %f3;
     fma.rn.f32 %f2, %f2, %f1, %f4; fma.rn.f32 %f3, %f3, %f1, %f2;
     add.u32 %r1, %r1, 1; setp.lt.u32 %p, %r1, 4096; @%p bra LOOP;
-    add.f32 %f2, %f2, %f3; add.f32 %f2, %f2, %f4; mad.wide.u32 %x1, %r0, 4, %x0; st.global.f32 [%x1], %f2; ret;
+    add.f32 %f2, %f2, %f3; add.f32 %f2, %f2, %f4; mov.u32 %r2, %ctaid.x; mad.lo.u32 %r2, %r2, 256, %r0;
+    mad.wide.u32 %x1, %r2, 4, %x0; st.global.f32 [%x1], %f2; ret;
 }
 .visible .entry stream(.param .u64 data) {
     .reg .pred %p; .reg .b32 %r<6>; .reg .f32 %f<9>; .reg .b64 %x<4>;
@@ -91,6 +92,10 @@ fn cpu_seconds(start: Instant) -> f64 {
     ticks.map_or(start.elapsed().as_secs_f64(), |ticks| ticks as f64 / 100.0)
 }
 
+/// What is looked for, by its name.
+const LEVELS: [(&str, Checks); 3] =
+    [("none", Checks::NONE), ("memory", Checks { races: false, ..Checks::ALL }), ("all", Checks::ALL)];
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let module = Module::parse(PTX)?;
     let memory = Memory::new();
@@ -99,8 +104,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     memory.fill(data, bytes, 0)?;
     println!("per second and core:");
     for kernel in module.kernels() {
-        let memory_only = Checks { races: false, ..Checks::ALL };
-        for (name, checks) in [("none", Checks::NONE), ("memory", memory_only), ("all", Checks::ALL)] {
+        for (name, checks) in LEVELS {
             let options = Options { checks, ..Options::default() };
             let config = LaunchConfig::linear(256, 256);
             let (start, before) = (Instant::now(), cpu_seconds(Instant::now()));
@@ -122,4 +126,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     Ok(())
+}
+
+#[test]
+fn every_kernel_runs_to_its_end_under_all_checks() {
+    let module = Module::parse(PTX).expect("what the emulator knows");
+    let memory = Memory::new();
+    let bytes = 2 << 18;
+    let data = memory.alloc("data", bytes);
+    memory.fill(data, bytes, 0).expect("inside");
+    for kernel in module.kernels() {
+        let config = LaunchConfig::linear(2, 256);
+        if let Err(finding) = run(kernel, &memory, &config, &data.to_le_bytes(), &Options::default()) {
+            panic!("{finding}");
+        }
+    }
 }
