@@ -128,6 +128,39 @@ fn a_race_shows_both_accesses() {
     assert_eq!(lines, [5, 6]);
 }
 
+#[test]
+fn both_accesses_show_the_calls_that_they_were_inlined_through() {
+    same(
+        &output(1, &["calls.ptx", "--launches", "calls.toml", "--lints", "off"]),
+        &expect![[r#"
+        error[race]: 4-byte store to shared memory around 0x…: nothing orders the two; the access is inside `tile` (0x…, 256 bytes)
+         --> calls.rs:5:5
+          |
+        5 |     *word = value;
+          |     ^ thread (32, 0, 0) of CTA (0, 0, 0)
+          = PTX line 23: st.shared.f32 [%r3], %f0;
+          = inlined at calls.rs:9:5: put(&mut tile[at], value);
+          = inlined at calls.rs:13:5: share(tile, thread, x[thread]);
+         ::: calls.rs:5:5
+          |
+        5 |     *word = value;
+          |     ^ the other access: thread (31, 0, 0) of CTA (0, 0, 0)
+          = PTX line 29: st.shared.f32 [%r5], 0f3F800000;
+          = inlined at calls.rs:9:5: put(&mut tile[at], value);
+          = inlined at calls.rs:14:5: share(tile, 63 - thread, 1.0);
+          = kernel exchange
+
+        calls.ptx: 1 finding in 1 launch
+    "#]],
+    );
+    let report = json(1, &["calls.ptx", "--launches", "calls.toml"]);
+    let array = |value: &Value| value.as_array().unwrap().clone();
+    let callers =
+        |site: &Value| array(&site["inlined_at"]).iter().map(|at| at["line"].clone()).collect::<Vec<_>>();
+    let sites = array(&report["findings"][0]["sites"]);
+    assert_eq!(sites.iter().map(callers).collect::<Vec<_>>(), [[9, 13], [9, 14]]);
+}
+
 /// `docs/terminal.py` draws the picture; here is only seen that it still shows what is printed.
 #[test]
 fn the_finding_in_the_readme_is_what_is_printed() {

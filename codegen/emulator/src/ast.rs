@@ -128,10 +128,19 @@ pub(crate) struct Instruction {
     pub(crate) operands: Vec<Operand>,
     pub(crate) line: u32,
     pub(crate) column: u32,
-    /// (`.file` index, line, column) of the last `.loc`.
-    pub(crate) source: Option<(u32, u32, u32)>,
+    /// The last `.loc`: an index into [`Function::locations`].
+    pub(crate) source: Option<u32>,
     /// The `{ }` scope that its labels are looked up from.
     pub(crate) scope: usize,
+}
+
+/// What a `.loc` says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Location {
+    /// `.file` index, line and column.
+    pub(crate) at: (u32, u32, u32),
+    /// Where that was inlined: an earlier location of the same function.
+    pub(crate) inlined_at: Option<u32>,
 }
 
 /// A variable in a memory space.
@@ -190,6 +199,7 @@ pub(crate) struct Function {
     /// `.local` variables, and the `.param` variables of the body, which live beside them.
     pub(crate) locals: Vec<Variable>,
     pub(crate) body: Vec<Instruction>,
+    pub(crate) locations: Vec<Location>,
     /// Parent of each scope; scope 0 is the function's own.
     pub(crate) scopes: Vec<usize>,
     pub(crate) labels: HashMap<(usize, String), usize>,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::ast::{Function, Instruction, Operand, RegId, Special};
+use crate::ast::{Function, Instruction, Location, Operand, RegId, Special};
 use crate::cfg::Cfg;
 use crate::dataflow::{self, Effects};
 use crate::exec::{self, Exec, Inst, NEGATED, NONE};
@@ -16,7 +16,8 @@ use crate::watch::Watch;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) line: u32,
-    pub(crate) source: Option<(u32, u32, u32)>,
+    /// An index into [`Code::locations`].
+    pub(crate) source: Option<u32>,
 }
 
 /// Registers of one instruction whose initialisation is tracked as it runs. The numbers index the
@@ -32,6 +33,7 @@ pub(crate) struct Audit {
 pub(crate) struct Code {
     pub(crate) insts: Vec<Inst>,
     pub(crate) places: Vec<Place>,
+    pub(crate) locations: Vec<Location>,
     /// What each instruction is to a profile.
     pub(crate) roles: Vec<Role>,
     pub(crate) audits: Vec<Audit>,
@@ -50,6 +52,7 @@ impl Code {
         Code {
             insts: Vec::new(),
             places: Vec::new(),
+            locations: Vec::new(),
             roles: Vec::new(),
             audits: Vec::new(),
             watches: Vec::new(),
@@ -132,6 +135,7 @@ pub(crate) fn decode(
             .iter()
             .map(|instruction| Place { line: instruction.line, source: instruction.source })
             .collect(),
+        locations: function.locations.clone(),
         roles: function.body.iter().map(Role::of).collect(),
         audits,
         watches,

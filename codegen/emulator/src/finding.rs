@@ -56,6 +56,15 @@ pub struct SourceLine {
     pub column: u32,
 }
 
+/// `file:line:column`, without a column that is not known.
+impl fmt::Display for SourceLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let SourceLine { file, line, column } = self;
+        write!(f, "{file}:{line}")?;
+        if *column > 0 { write!(f, ":{column}") } else { Ok(()) }
+    }
+}
+
 /// The address space that a faulty access went to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Space {
@@ -115,6 +124,9 @@ pub struct Finding {
     pub detail: String,
     /// The kernel's own source line, if the PTX carries `.loc` directives.
     pub source: Option<SourceLine>,
+    /// Where that line was inlined, and where that was, up to the kernel's own line; empty for a line of the kernel.
+    /// A function of the PTX counts as inlined where it is called.
+    pub inlined_at: Vec<SourceLine>,
     /// 1-based line of the PTX text; 0 for a launch that never started.
     pub ptx_line: u32,
     /// The text of that line.
@@ -140,6 +152,8 @@ pub struct OtherAccess {
     pub writes: bool,
     /// The kernel's own source line, if the PTX carries `.loc` directives.
     pub source: Option<SourceLine>,
+    /// Where that line was inlined, as [`Finding::inlined_at`].
+    pub inlined_at: Vec<SourceLine>,
     /// 1-based line of the PTX text.
     pub ptx_line: u32,
     /// The text of that line.
@@ -150,12 +164,22 @@ pub struct OtherAccess {
     pub thread: Option<[u32; 3]>,
 }
 
+/// ` at file:line`, and where that was inlined.
+fn write_place(
+    f: &mut fmt::Formatter<'_>,
+    source: Option<&SourceLine>,
+    inlined_at: &[SourceLine],
+) -> fmt::Result {
+    if let Some(SourceLine { file, line, .. }) = source {
+        write!(f, " at {file}:{line}")?;
+    }
+    inlined_at.iter().try_for_each(|caller| write!(f, ", inlined at {caller}"))
+}
+
 impl fmt::Display for OtherAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.writes { "the write" } else { "the read" })?;
-        if let Some(SourceLine { file, line, .. }) = &self.source {
-            write!(f, " at {file}:{line}")?;
-        }
+        write_place(f, self.source.as_ref(), &self.inlined_at)?;
         let [cx, cy, cz] = self.cta;
         write!(f, " (PTX line {}: `{}`) by ", self.ptx_line, self.ptx_text)?;
         match self.thread {
@@ -187,9 +211,7 @@ impl fmt::Display for Finding {
             FindingKind::PeerNotRunning => "peer not running",
         };
         write!(f, "{what} in kernel `{}`", self.kernel)?;
-        if let Some(SourceLine { file, line, .. }) = &self.source {
-            write!(f, " at {file}:{line}")?;
-        }
+        write_place(f, self.source.as_ref(), &self.inlined_at)?;
         if self.ptx_line != 0 {
             write!(f, " (PTX line {}: `{}`)", self.ptx_line, self.ptx_text)?;
             let ([cx, cy, cz], [tx, ty, tz]) = (self.cta, self.thread);

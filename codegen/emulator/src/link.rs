@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use crate::ast::{Ast, Function, Guard, Instruction, Operand, ParamDecl, RegId, Variable};
+use crate::ast::{Ast, Function, Guard, Instruction, Location, Operand, ParamDecl, RegId, Variable};
 use crate::module::ParseError;
 
 /// A kernel with more instructions than this, calls expanded, is refused.
@@ -136,9 +136,15 @@ impl Expansion<'_> {
             number: self.calls,
             registers: caller.registers.len() as RegId,
             scopes: caller.scopes.len(),
+            locations: caller.locations.len() as u32,
             names: HashMap::new(),
         };
         caller.registers.extend(expanded.registers.iter().cloned());
+        let moved = |place: &Location| {
+            let own = place.inlined_at.map(|at| at + splice.locations);
+            Location { inlined_at: own.or(at.source), ..*place }
+        };
+        caller.locations.extend(expanded.locations.iter().map(moved));
         for (formal, actual) in expanded.params.iter().zip(call.arguments) {
             splice.pass(caller, &call, formal, actual);
         }
@@ -159,9 +165,10 @@ impl Expansion<'_> {
 /// One copy of a callee in its caller.
 struct Splice {
     number: usize,
-    /// Where its registers and scopes start among the caller's.
+    /// Where its registers, scopes and locations start among the caller's.
     registers: RegId,
     scopes: usize,
+    locations: u32,
     /// What its variables are called in the caller.
     names: HashMap<String, String>,
 }
@@ -254,7 +261,11 @@ impl Splice {
             caller.labels.insert((scope + self.scopes, name.clone()), start + at.min(&count));
         }
         for instruction in &callee.body[..count] {
-            let mut copy = Instruction { scope: instruction.scope + self.scopes, ..instruction.clone() };
+            let mut copy = Instruction {
+                scope: instruction.scope + self.scopes,
+                source: instruction.source.map(|at| at + self.locations),
+                ..instruction.clone()
+            };
             if let Some(guard) = &mut copy.guard {
                 guard.register += self.registers;
             }

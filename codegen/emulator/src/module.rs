@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::ast::{Ast, Clusters, Function, Operand, ParamDecl, Variable};
+use crate::ast::{Ast, Clusters, Function, Location, Operand, ParamDecl, Variable};
 use crate::decode::{self, Code, Place, Symbol};
 use crate::finding::SourceLine;
 use crate::link;
@@ -273,9 +273,19 @@ impl Kernel {
     }
 
     pub(crate) fn source_line(&self, place: Place) -> Option<SourceLine> {
-        let (file, line, column) = place.source?;
+        place.source.map(|at| self.line_at(self.code.locations[at as usize]))
+    }
+
+    /// Where the line of a place was inlined, and that, up to the kernel's own line.
+    pub(crate) fn inlined_at(&self, place: Place) -> Vec<SourceLine> {
+        let outer = |at: u32| self.code.locations[at as usize].inlined_at;
+        let callers = std::iter::successors(place.source.and_then(outer), |&at| outer(at));
+        callers.map(|at| self.line_at(self.code.locations[at as usize])).collect()
+    }
+
+    fn line_at(&self, Location { at: (file, line, column), .. }: Location) -> SourceLine {
         let file = self.source.files.get(&file).cloned().unwrap_or_else(|| format!("file {file}"));
-        Some(SourceLine { file, line, column })
+        SourceLine { file, line, column }
     }
 
     /// The address of the module's variables in `memory`, placed there by the first launch.

@@ -1,6 +1,7 @@
 //! What a check found, as data: the JSON of `bespoke check --format json`, version 1.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::sync::Arc;
 
 use bespoke_emulator as emulator;
@@ -61,6 +62,9 @@ pub struct Finding {
 pub struct Site {
     /// The kernel's own source, if the PTX carries `.loc` directives.
     pub source: Option<Place>,
+    /// Where that line was inlined, and where that was, up to the kernel's own line.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub inlined_at: Vec<Place>,
     /// The instruction.
     pub ptx: PtxLine,
     /// `%ctaid`.
@@ -235,17 +239,28 @@ impl Site {
         }
         let own = Site {
             source: finding.source.as_ref().map(Place::from),
+            inlined_at: finding.inlined_at.iter().map(Place::from).collect(),
             ptx: PtxLine { line: finding.ptx_line, text: finding.ptx_text.clone() },
             cta: finding.cta,
             thread: Some(finding.thread),
         };
         let other = finding.other.as_ref().map(|other| Site {
             source: other.source.as_ref().map(Place::from),
+            inlined_at: other.inlined_at.iter().map(Place::from).collect(),
             ptx: PtxLine { line: other.ptx_line, text: other.ptx_text.clone() },
             cta: other.cta,
             thread: other.thread,
         });
         std::iter::once(own).chain(other).collect()
+    }
+}
+
+/// `file:line:column`, without a column that is not known.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Place { file, line, column } = self;
+        write!(f, "{file}:{line}")?;
+        if *column > 0 { write!(f, ":{column}") } else { Ok(()) }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{Linking, Parser};
-use crate::ast::{Function, Guard, Instruction, Operand, RegId, Register, Special};
+use crate::ast::{Function, Guard, Instruction, Location, Operand, RegId, Register, Special};
 use crate::lexer::Token;
 use crate::module::ParseError;
 use crate::types::Ty;
@@ -28,7 +28,9 @@ struct Body<'p, 'a> {
     parser: &'p mut Parser<'a>,
     function: &'p mut Function,
     scopes: Vec<Scope>,
-    source: Option<(u32, u32, u32)>,
+    source: Option<u32>,
+    /// The last location of every place: that is the one an `inlined_at` means.
+    said: HashMap<(u32, u32, u32), u32>,
 }
 
 pub(super) fn parse(parser: &mut Parser<'_>, function: &mut Function) -> Result<(), ParseError> {
@@ -40,7 +42,7 @@ pub(super) fn parse(parser: &mut Parser<'_>, function: &mut Function) -> Result<
             outer.named.insert(formal.name.clone(), register);
         }
     }
-    let mut body = Body { parser, function, scopes: vec![outer], source: None };
+    let mut body = Body { parser, function, scopes: vec![outer], source: None, said: HashMap::new() };
     while !body.scopes.is_empty() {
         body.statement()?;
     }
@@ -196,9 +198,8 @@ impl Body<'_, '_> {
     fn location(&mut self) -> Result<(), ParseError> {
         let p = &mut *self.parser;
         p.at += 1;
-        let file = p.int_u32("a file index")?;
-        let line = p.int_u32("a line")?;
-        let column = p.int_u32("a column")?;
+        let at = p.position()?;
+        let mut caller = None;
         while p.take(',') {
             match p.ident("`function_name` or `inlined_at`")? {
                 "function_name" => {
@@ -207,16 +208,23 @@ impl Body<'_, '_> {
                         p.int("an offset")?;
                     }
                 }
-                "inlined_at" => {
-                    for what in ["a file index", "a line", "a column"] {
-                        p.int(what)?;
-                    }
-                }
+                "inlined_at" => caller = Some(p.position()?),
                 other => return Err(p.error(format!("unsupported `.loc` attribute `{other}`"))),
             }
         }
-        self.source = Some((file, line, column));
+        let inlined_at = caller.map(|at| match self.said.get(&at) {
+            Some(&known) => known,
+            None => self.say(Location { at, inlined_at: None }),
+        });
+        self.source = Some(self.say(Location { at, inlined_at }));
         Ok(())
+    }
+
+    fn say(&mut self, location: Location) -> u32 {
+        let index = self.function.locations.len() as u32;
+        self.function.locations.push(location);
+        self.said.insert(location.at, index);
+        index
     }
 
     fn lookup(&mut self, name: &str) -> Option<RegId> {

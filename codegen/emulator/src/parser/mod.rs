@@ -124,6 +124,11 @@ impl<'a> Parser<'a> {
         u32::try_from(value).map_err(|_| self.error(format!("{value} is too large for {what}")))
     }
 
+    /// File index, line and column of a `.loc`.
+    fn position(&mut self) -> Result<(u32, u32, u32), ParseError> {
+        Ok((self.int_u32("a file index")?, self.int_u32("a line")?, self.int_u32("a column")?))
+    }
+
     fn top_level(&mut self) -> Result<(), ParseError> {
         let Token::Dot(directive) = self.peek() else { return self.expected("a directive") };
         match directive {

@@ -36,6 +36,7 @@ fn other(
     OtherAccess {
         writes,
         source: kernel.source_line(place),
+        inlined_at: kernel.inlined_at(place),
         ptx_line: place.line,
         ptx_text: kernel.line_text(place.line),
         cta,

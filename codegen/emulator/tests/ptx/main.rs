@@ -17,6 +17,7 @@ mod loading;
 mod matrix;
 mod moves;
 mod pipeline;
+mod places;
 mod profile;
 mod programmatic;
 mod properties;

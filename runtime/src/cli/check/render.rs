@@ -13,6 +13,10 @@ use crate::inspect::source;
 /// Kernels named beside the first that has the same finding.
 const NAMED_KERNELS: usize = 3;
 
+/// Callers shown of a long chain: so many of the innermost, and so many of the outermost.
+const INNERMOST: usize = 3;
+const OUTERMOST: usize = 2;
+
 /// Writes findings, with the source lines that can be found.
 pub(super) struct Renderer<'a> {
     color: bool,
@@ -53,6 +57,7 @@ impl<'a> Renderer<'a> {
             (
                 finding.kind.clone(),
                 key(site.and_then(|site| site.source.as_ref()), site.map(|site| &site.ptx), &finding.kernel),
+                site.map(|site| site.inlined_at.clone()),
             )
         }) {
             let others = others.iter().map(|other| other.kernel.as_str()).collect();
@@ -102,6 +107,7 @@ impl<'a> Renderer<'a> {
             };
             let label = format!("{which}{who} of CTA ({i}, {j}, {k})");
             width = self.site(arrow, site.source.as_ref(), &site.ptx, (&finding.kernel, report), label);
+            self.callers(width, &site.inlined_at);
         }
         if finding.times > 1 {
             self.remark(width, &format!("found {} times", finding.times));
@@ -148,6 +154,23 @@ impl<'a> Renderer<'a> {
             self.remark(digits(ptx.line), &format!("from {file}:{line}"));
         }
         digits(ptx.line)
+    }
+
+    /// A remark for each caller, with its line where that can be found; those in the middle of a long chain are counted.
+    fn callers(&mut self, width: usize, callers: &[Place]) {
+        let hidden = INNERMOST..callers.len().saturating_sub(OUTERMOST);
+        // A remark that stands for one caller would save nothing.
+        let hidden = if hidden.len() > 1 { hidden } else { 0..0 };
+        for (index, place) in callers.iter().enumerate() {
+            if index == hidden.start && !hidden.is_empty() {
+                self.remark(width, &format!("… {} more callers …", hidden.len()));
+            }
+            if hidden.contains(&index) {
+                continue;
+            }
+            let text = self.source_line(place).map_or(String::new(), |text| format!(": {}", text.trim()));
+            self.remark(width, &format!("inlined at {place}{text}"));
+        }
     }
 
     /// The kernels, each once: the first by its name, and some of the others.
@@ -291,6 +314,7 @@ mod tests {
     fn a_finding_of_two_accesses_labels_both() {
         let site = |line: u32, thread| Site {
             source: Some(Place { file: "no such file.rs".into(), line: 7, column: 3 }),
+            inlined_at: Vec::new(),
             ptx: PtxLine { line, text: format!("line {line};") },
             cta: [0; 3],
             thread: Some(thread),
@@ -331,6 +355,37 @@ mod tests {
 
         "#]]
         .assert_eq(&Renderer::new(false, None).report(&report, false));
+    }
+
+    #[test]
+    fn the_middle_of_a_long_chain_of_callers_is_counted() {
+        let place = |line: u32| Place { file: "k.rs".into(), line, column: 5 };
+        let few = expect![[r#"
+              = inlined at k.rs:1:5
+              = inlined at k.rs:2:5
+        "#]];
+        // As many lines as a count would take.
+        let six = expect![[r#"
+              = inlined at k.rs:1:5
+              = inlined at k.rs:2:5
+              = inlined at k.rs:3:5
+              = inlined at k.rs:4:5
+              = inlined at k.rs:5:5
+              = inlined at k.rs:6:5
+        "#]];
+        let many = expect![[r#"
+              = inlined at k.rs:1:5
+              = inlined at k.rs:2:5
+              = inlined at k.rs:3:5
+              = … 35 more callers …
+              = inlined at k.rs:39:5
+              = inlined at k.rs:40:5
+        "#]];
+        for (callers, expected) in [(0, expect![""]), (2, few), (6, six), (40, many)] {
+            let mut renderer = Renderer::new(false, None);
+            renderer.callers(1, &(1..=callers).map(place).collect::<Vec<_>>());
+            expected.assert_eq(&renderer.text);
+        }
     }
 
     #[test]
