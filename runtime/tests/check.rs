@@ -240,7 +240,7 @@ fn what_is_slow_is_a_note_unless_it_is_denied() {
 
 #[test]
 fn a_report_is_json() {
-    let mut report = json(1, &["scale.ptx", "--launches", "scale.toml", "--profile"]);
+    let mut report = json(1, &["scale.ptx", "--launches", "scale.toml"]);
     let finding = &mut report["findings"][0];
     assert!(finding["address"].take().as_u64().is_some());
     let message = finding["message"].take();
@@ -341,6 +341,47 @@ fn the_profile_is_a_table_of_source_lines() {
         scale.ptx: no findings in 1 launch
     "#]],
     );
+}
+
+#[test]
+fn the_profile_of_a_stopped_launch_is_partial() {
+    let launches = std::fs::read_to_string(fixture("scale.toml")).unwrap();
+    let launch = &launches[launches.find("[[launch]]").unwrap()..];
+    let scratch =
+        Scratch::new("launches.toml", &format!("{launches}\n{}", launch.replace("grid = 8", "grid = 1")));
+    let text = output(1, &["scale.ptx", "--launches", scratch.path(), "--profile"]);
+    let (_, profiles) = text.split_once("= kernel scale\n\n").unwrap();
+    expect![[r#"
+        scale: 1 launch of 128 threads in all, 14.0 lane instructions a thread, 1.75 a byte moved
+        7 % control, 7 % float, 36 % integer, 36 % memory, 14 % move
+
+        | source line      | lane instr. |   share | per thread | lanes | parted | global bytes | sectors/request | ideal | bank ways |
+        |------------------|-------------|---------|------------|-------|--------|--------------|-----------------|-------|-----------|
+        | scale.rs:8       |         512 |  28.6 % |       4.00 |  32.0 |        |          512 |            4.00 |  4.00 |           |
+        | (no source line) |         384 |  21.4 % |       3.00 |  32.0 |        |              |                 |       |           |
+        | scale.rs:5       |         384 |  21.4 % |       3.00 |  32.0 |        |              |                 |       |           |
+        | scale.rs:7       |         384 |  21.4 % |       3.00 |  32.0 |        |          512 |            4.00 |  4.00 |           |
+        | scale.rs:6       |         128 |   7.1 % |       1.00 |  32.0 |    0/4 |              |                 |       |           |
+        | all              |        1792 | 100.0 % |       14.0 |  32.0 |    0/4 |         1024 |            4.00 |  4.00 |           |
+
+        scale: partial, until a finding stopped 1 launch of 1024 threads in all, 13.9 lane instructions a thread, 1.77 a byte moved
+        7 % control, 7 % float, 36 % integer, 36 % memory, 14 % move
+
+        | source line      | lane instr. |   share | per thread | lanes | parted | global bytes | sectors/request | ideal | bank ways |
+        |------------------|-------------|---------|------------|-------|--------|--------------|-----------------|-------|-----------|
+        | scale.rs:8       |        3995 |  28.2 % |       3.90 |  31.5 |        |         4004 |            3.94 |  3.94 |           |
+        | (no source line) |        3072 |  21.7 % |       3.00 |  32.0 |        |              |                 |       |           |
+        | scale.rs:5       |        3072 |  21.7 % |       3.00 |  32.0 |        |              |                 |       |           |
+        | scale.rs:7       |        3003 |  21.2 % |       2.93 |  31.3 |        |         4004 |            3.94 |  3.94 |           |
+        | scale.rs:6       |        1047 |   7.4 % |       1.02 |  32.0 |   1/32 |              |                 |       |           |
+        | all              |       14189 | 100.0 % |       13.9 |  31.7 |   1/32 |         8008 |            3.94 |  3.94 |           |
+
+        scale.ptx: 1 finding in 2 launches
+    "#]].assert_eq(profiles);
+    let report = json(1, &["scale.ptx", "--launches", scratch.path(), "--profile"]);
+    let profiles = report["profiles"].as_array().unwrap().iter();
+    let partial: Vec<_> = profiles.map(|profile| (&profile["partial"], &profile["launches"])).collect();
+    assert_eq!(partial, [(&false.into(), &1.into()), (&true.into(), &1.into())]);
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::profile::Profile;
+
 /// What went wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -143,6 +145,9 @@ pub struct Finding {
     pub nearest: Option<Neighbour>,
     /// The earlier access, for findings about two.
     pub other: Option<OtherAccess>,
+    /// What ran until the finding, its instruction included, if [`Options::profile`](crate::Options::profile) asks for
+    /// it. How far other CTAs came by then depends on how worker threads took turns.
+    pub profile: Option<Box<Profile>>,
 }
 
 /// The earlier of two accesses that a finding is about.

@@ -188,13 +188,12 @@ pub(crate) fn run_in<'a>(
         rayon::scope(|scope| (0..threads).for_each(|_| scope.spawn(|_| shared.work())));
     }
     let outcome = shared.outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let started = outcome.started * launch.cluster_size() as u64;
+    let threads = started * config.block.iter().map(|&n| u64::from(n)).product::<u64>();
+    let profile = outcome.tally.map(|tally| Box::new(Profile::new(kernel, threads, &tally)));
     match outcome.finding {
-        Some((_, finding)) => Err(finding),
-        None => {
-            let threads = ctas * config.block.iter().map(|&n| u64::from(n)).product::<u64>();
-            let profile = outcome.tally.map(|tally| Box::new(Profile::new(kernel, threads, &tally)));
-            Ok(Stats { profile, ..outcome.stats })
-        }
+        Some((_, finding)) => Err(Box::new(Finding { profile, ..*finding })),
+        None => Ok(Stats { profile, ..outcome.stats }),
     }
 }
 
@@ -247,6 +246,7 @@ fn validate(kernel: &Kernel, config: &LaunchConfig, params: &[u8]) -> Result<(),
         space: None,
         nearest: None,
         other: None,
+        profile: None,
     }))
 }
 
@@ -274,6 +274,8 @@ fn refused_cluster(kernel: &Kernel, config: &LaunchConfig) -> Option<String> {
 #[derive(Default)]
 struct Outcome {
     stats: Stats,
+    /// Clusters that ran, to their end or not.
+    started: u64,
     /// The finding of the lowest cluster so far.
     finding: Option<(u64, Box<Finding>)>,
     /// What the instructions did, if somebody wants to know.
@@ -302,6 +304,7 @@ impl Shared<'_> {
             profile: self.launch.profile.then(|| self.tally()),
             clock: 0,
         };
+        let mut started = 0;
         let mut paused = std::collections::VecDeque::new();
         let mut spare: Option<Cta> = None;
         loop {
@@ -309,6 +312,7 @@ impl Shared<'_> {
             let mut cta = if fresh && let Some(index) = self.claim() {
                 let mut cta = spare.take().unwrap_or_else(|| Cta::new(self.launch));
                 cta.start(self.launch, index);
+                started += 1;
                 cta
             } else if let Some(cta) = paused.pop_front() {
                 cta
@@ -326,6 +330,7 @@ impl Shared<'_> {
         }
         let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
         outcome.stats.add(&worker.stats);
+        outcome.started += started;
         if let Some(mine) = worker.profile.take() {
             let tally = outcome.tally.get_or_insert_with(|| self.tally());
             tally.iter_mut().zip(&mine).for_each(|(sum, counts)| sum.add(counts));
@@ -360,6 +365,7 @@ impl Shared<'_> {
             space: fault.space,
             nearest: fault.nearest,
             other: fault.other,
+            profile: None,
         };
         let index = cta.state.index;
         self.limit.fetch_min(index, Ordering::Relaxed);

@@ -1,7 +1,8 @@
 //! Kernels under every check of the emulator: a PTX file's, a shape's, or a model's decode plan.
 //!
 //! Nothing stops at the first finding: the launch that made it ends there, and the next one runs. A [`Report`] has
-//! the findings, each once, and what the emulator's profile says of the launches that ran to their end.
+//! the findings, each once, and what the emulator's profile says of the launches that ran to their end, and of the
+//! others until then.
 //!
 //! ```no_run
 //! use bespoke::check::{self, Launches, Options};

@@ -117,8 +117,10 @@ pub struct Lint {
 pub struct KernelProfile {
     /// The kernel.
     pub kernel: String,
-    /// Launches that ran to their end.
+    /// Launches that ran to their end; of a partial profile, launches that a finding stopped.
     pub launches: u64,
+    /// Whether these are the launches that a finding stopped, and their costs those until then.
+    pub partial: bool,
     /// Threads that they started.
     pub threads: u64,
     /// Lane instructions a thread.
@@ -185,7 +187,8 @@ impl Report {
     pub(super) fn new(subject: &str, entries: Entries, options: &Options) -> Report {
         let thresholds = Thresholds::default();
         let lints = entries.profiles.iter().flat_map(|profile| profile.lints(&thresholds));
-        let profiles = entries.profiles.iter().map(KernelProfile::from);
+        let whole = entries.profiles.iter().map(|profile| KernelProfile::new(profile, false));
+        let profiles = whole.chain(entries.stopped.iter().map(|profile| KernelProfile::new(profile, true)));
         Report {
             version: REPORT_VERSION,
             subject: subject.to_owned(),
@@ -284,11 +287,12 @@ impl From<emulator::Lint> for Lint {
     }
 }
 
-impl From<&emulator::Profile> for KernelProfile {
-    fn from(profile: &emulator::Profile) -> KernelProfile {
+impl KernelProfile {
+    fn new(profile: &emulator::Profile, partial: bool) -> KernelProfile {
         KernelProfile {
             kernel: profile.kernel.clone(),
             launches: profile.launches,
+            partial,
             threads: profile.threads,
             instructions_per_thread: profile.instructions_per_thread(),
             instructions_per_byte: profile.instructions_per_byte(),

@@ -21,6 +21,8 @@ pub struct Entries {
     pub findings: Vec<(emulator::Finding, u64)>,
     /// A profile a kernel, in the order of their first launches; only of launches without a finding.
     pub profiles: Vec<emulator::Profile>,
+    /// The same of launches that a finding stopped: what ran until then.
+    pub stopped: Vec<emulator::Profile>,
     /// The PTX of every kernel that was loaded.
     pub texts: HashMap<String, Arc<str>>,
 }
@@ -50,10 +52,15 @@ impl Journal {
         match outcome {
             Ok(stats) => {
                 if let Some(profile) = stats.profile {
-                    entries.add_profile(*profile);
+                    add_profile(&mut entries.profiles, *profile);
                 }
             }
-            Err(finding) => entries.add_finding(*finding),
+            Err(mut finding) => {
+                if let Some(profile) = finding.profile.take() {
+                    add_profile(&mut entries.stopped, *profile);
+                }
+                entries.add_finding(*finding);
+            }
         }
     }
 
@@ -77,10 +84,11 @@ impl Entries {
             None => self.findings.push((finding, 1)),
         }
     }
+}
 
-    fn add_profile(&mut self, profile: emulator::Profile) {
-        if !self.profiles.iter_mut().any(|known| known.kernel == profile.kernel && known.merge(&profile)) {
-            self.profiles.push(profile);
-        }
+/// Adds to the profile of the same kernel, if there is one.
+fn add_profile(profiles: &mut Vec<emulator::Profile>, profile: emulator::Profile) {
+    if !profiles.iter_mut().any(|known| known.kernel == profile.kernel && known.merge(&profile)) {
+        profiles.push(profile);
     }
 }

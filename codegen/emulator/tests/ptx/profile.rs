@@ -293,6 +293,28 @@ fn profiles_of_one_kernel_add_up_and_those_of_others_do_not() {
 }
 
 #[test]
+fn a_finding_has_the_profile_until_then() {
+    // The second warp of the second CTA stores past the end.
+    let body = "
+        mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; mad.lo.u32 %r0, %r1, 64, %r0; mad.wide.u32 %x0, %r0, 4, %data;
+        st.global.u32 [%x0], %r0;
+        add.u32 %r2, %r0, 1;
+        ret;";
+    let stopped = |profile| {
+        let options = Options { threads: 1, profile, ..Options::default() };
+        let config = LaunchConfig::linear(9, 64);
+        launch_with(&kernel("", body), config, &mut words(96, 0), &options).expect_err("the memory ends")
+    };
+    let finding = stopped(true);
+    let profile = finding.profile.as_ref().expect("asked for");
+    assert_eq!((profile.launches, profile.threads), (1, 2 * 64));
+    assert_eq!(finding.thread, [32, 0, 0]);
+    let warps = |text: &str| find(profile, text).counts.warps;
+    assert_eq!((warps("st.global"), warps("add.u32")), (4, 3));
+    assert_eq!(stopped(false).profile, None);
+}
+
+#[test]
 fn what_is_counted_does_not_depend_on_the_workers_and_costs_nothing_unasked() {
     let run = |threads, profile| {
         let options = Options { threads, profile, ..Options::default() };

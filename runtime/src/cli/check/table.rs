@@ -76,11 +76,14 @@ fn heading(profile: &KernelProfile) -> String {
     let mix = profile.mix.iter().filter(|&(_, &lanes)| lanes > 0);
     let mix: Vec<String> =
         mix.map(|(class, &lanes)| format!("{:.0} % {class}", 100.0 * lanes as f64 / all)).collect();
+    let plural = if profile.launches == 1 { "" } else { "es" };
+    let launches = match profile.partial {
+        false => format!("{} launch{plural}", profile.launches),
+        true => format!("partial, until a finding stopped {} launch{plural}", profile.launches),
+    };
     format!(
-        "{}: {} launch{} of {} threads in all, {} lane instructions a thread{per_byte}\n{}\n",
+        "{}: {launches} of {} threads in all, {} lane instructions a thread{per_byte}\n{}\n",
         profile.kernel,
-        profile.launches,
-        if profile.launches == 1 { "" } else { "es" },
         profile.threads,
         decimal(profile.instructions_per_thread),
         mix.join(", ")
