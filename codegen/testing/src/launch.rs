@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use bespoke_codegen::dsl::Scalar;
+use bespoke_codegen::ir::Type;
 use bespoke_codegen::launch::{Argument, DevicePointer, params};
 use bespoke_codegen::ptx::Target;
 use bespoke_codegen::{CompileError, Compiled, Kernel};
@@ -25,6 +27,13 @@ pub struct Launch<'k> {
 struct Buffer {
     address: u64,
     bytes: usize,
+}
+
+/// What an argument is, with its type.
+#[derive(Clone, Copy)]
+enum Given {
+    PointerTo(Type),
+    Value(Type),
 }
 
 /// Why a launch did not come to its end. `{:?}` is the message, too, so that `unwrap` shows a test's reader the finding.
@@ -55,6 +64,14 @@ pub struct Done {
     compiled: Compiled,
     buffers: Vec<Buffer>,
     memory: Memory,
+}
+
+/// The type as Rust names it.
+fn shown(ty: Type) -> String {
+    match ty {
+        Type::Pred => "`bool`".to_owned(),
+        other => format!("`{other}`"),
+    }
 }
 
 impl<'k> Launch<'k> {
@@ -127,30 +144,67 @@ impl<'k> Launch<'k> {
 
     #[track_caller]
     fn pointer<T: Element>(&mut self, bytes: usize) -> u64 {
-        let params = self.kernel.params();
-        let (name, expected) = match params.get(self.arguments.len()) {
-            Some(param) => (param.name.clone(), param.element),
-            None => panic!("{} has {} parameters", self.kernel.name(), params.len()),
-        };
-        assert_eq!(expected, Some(T::TYPE), "the elements of parameter `{name}` of {}", self.kernel.name());
+        let name = self.next_parameter(Given::PointerTo(T::TYPE));
         let address = self.memory.alloc(&name, bytes as u64);
         self.buffers.push(Buffer { address, bytes });
         self.arguments.push(Box::new(DevicePointer::<T>::new(address)));
         address
     }
 
-    /// The next argument: a number, of exactly the parameter's type.
+    /// The next argument: a number.
+    ///
+    /// # Panics
+    /// If the kernel's next parameter is not of exactly this type.
     #[must_use]
-    pub fn value(mut self, value: impl Argument + 'static) -> Self {
+    #[track_caller]
+    pub fn value<T: Scalar + Argument>(mut self, value: T) -> Self {
+        self.next_parameter(Given::Value(T::TYPE));
         self.arguments.push(Box::new(value));
         self
+    }
+
+    /// The name of the parameter that the next argument is for.
+    #[track_caller]
+    fn next_parameter(&self, given: Given) -> String {
+        let (kernel, all, number) = (self.kernel.name(), self.kernel.params(), self.arguments.len() + 1);
+        let Some(param) = all.get(number - 1) else {
+            panic!("`{kernel}` has {} parameters, and this is argument {number}", all.len());
+        };
+        let what = match (param.element, given) {
+            (Some(element), Given::PointerTo(ty)) if element == ty => return param.name.clone(),
+            (None, Given::Value(ty)) if param.ty == ty => return param.name.clone(),
+            (Some(element), Given::PointerTo(ty)) => {
+                format!("points to {}, and this buffer holds {}", shown(element), shown(ty))
+            }
+            (Some(element), Given::Value(_)) => {
+                format!("points to {}: give it a `buffer` instead of a `value`", shown(element))
+            }
+            (None, Given::PointerTo(_)) => {
+                format!("is of type {}: give it a `value` instead of a buffer", shown(param.ty))
+            }
+            (None, Given::Value(ty)) => {
+                format!("is of type {}, and this value of type {}", shown(param.ty), shown(ty))
+            }
+        };
+        panic!("argument {number} of `{kernel}`: its parameter `{}` {what}", param.name);
     }
 
     /// Compiles the kernel and runs it under all checks.
     ///
     /// # Errors
     /// What the compiler or the emulator found.
+    ///
+    /// # Panics
+    /// If a parameter of the kernel has no argument.
+    #[track_caller]
     pub fn run(self) -> Result<Done, Failure> {
+        if let Some(param) = self.kernel.params().get(self.arguments.len()) {
+            panic!(
+                "`{}` is launched without an argument for its parameter `{}`",
+                self.kernel.name(),
+                param.name
+            );
+        }
         let compiled = self.compile()?;
         let module = Module::parse(&compiled.ptx)?;
         let kernel = module.kernel(self.kernel.name()).expect("a module has its kernel");
@@ -175,15 +229,18 @@ impl<'k> Launch<'k> {
 }
 
 impl Done {
-    /// What the buffer number `index` holds; of the launch's buffers alone, numbers are not counted.
+    /// What the buffer number `index` holds; of the launch's buffers alone, numbers are not counted. What was never
+    /// written is zero.
     ///
     /// # Panics
-    /// If there is no such buffer, or the kernel wrote only a part of it.
+    /// If there is no such buffer.
     #[track_caller]
     pub fn buffer<T: Element>(&self, index: usize) -> Vec<T> {
-        let Buffer { address, bytes } = self.buffers[index];
+        let Some(&Buffer { address, bytes }) = self.buffers.get(index) else {
+            panic!("there is no buffer {index}: the launch had {}", self.buffers.len());
+        };
         let mut content = vec![0; bytes];
-        self.memory.read(address, &mut content).unwrap_or_else(|error| panic!("buffer {index}: {error}"));
+        self.memory.read(address, &mut content).expect("a buffer is one allocation");
         from_bytes(&content)
     }
 
@@ -211,5 +268,58 @@ impl Done {
     /// The target that it was compiled for.
     pub fn target(&self) -> Target {
         self.compiled.target
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use bespoke_codegen::prelude::*;
+
+    use super::*;
+
+    #[kernel(threads = 1)]
+    fn scaled(x: Ptr<Global, f32>, factor: Val<f32>, on: Val<bool>) {
+        if on {
+            x.store(x.load() * factor);
+        }
+    }
+
+    #[test]
+    fn wrong_arguments_are_named() {
+        let kernel = scaled().unwrap();
+        let of = || Launch::of(&kernel);
+        let message = |wrong: &dyn Fn()| {
+            let panic = catch_unwind(AssertUnwindSafe(wrong)).unwrap_err();
+            panic.downcast_ref::<String>().cloned().unwrap_or_default()
+        };
+        let check = |wrong: &dyn Fn(), expected: &str| assert_eq!(message(wrong), expected);
+        check(
+            &|| drop(of().buffer(&[1u32])),
+            "argument 1 of `scaled`: its parameter `x` points to `f32`, and this buffer holds `u32`",
+        );
+        check(
+            &|| drop(of().value(1.0f32)),
+            "argument 1 of `scaled`: its parameter `x` points to `f32`: give it a `buffer` instead of a `value`",
+        );
+        let first = || of().uninitialised::<f32>(1);
+        check(
+            &|| drop(first().buffer(&[2.0f32])),
+            "argument 2 of `scaled`: its parameter `factor` is of type `f32`: give it a `value` instead of a buffer",
+        );
+        check(
+            &|| drop(first().value(2u32)),
+            "argument 2 of `scaled`: its parameter `factor` is of type `f32`, and this value of type `u32`",
+        );
+        let all = || first().value(2.0f32).value(false);
+        check(
+            &|| drop(first().value(2.0f32).run()),
+            "`scaled` is launched without an argument for its parameter `on`",
+        );
+        check(&|| drop(all().value(1u32)), "`scaled` has 3 parameters, and this is argument 4");
+        check(&|| drop(all().run().unwrap().buffer::<f32>(1)), "there is no buffer 1: the launch had 1");
+        let done = of().buffer(&[3.0f32]).value(2.0f32).value(true).run().unwrap();
+        assert_eq!(done.buffer::<f32>(0), [6.0]);
     }
 }
