@@ -41,6 +41,7 @@ pub use hooks::range;
 pub use math::*;
 pub use mbarrier::*;
 pub use mma::*;
+pub use ops::{Divide, Remainder};
 pub use packed::*;
 pub use pipeline::{Consumer, Engine, Pipeline, PipelineShape, Producer};
 pub use pointer::{Cluster, Global, Ptr, Shared, Space, dynamic_shared, shared_array};

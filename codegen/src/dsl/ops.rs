@@ -11,16 +11,50 @@ use crate::ir::{Binary, Op, Unary};
 /// Scalars with `/`: integers (truncating) and f32 (correctly rounded).
 #[diagnostic::on_unimplemented(
     message = "the GPU does not divide `{Self}`",
-    label = "expected an integer or f32",
-    note = "convert halves with `.cast::<f32>()` before"
+    label = "expected an integer or f32: convert halves with `.cast::<f32>()` before, and the result back"
 )]
 pub trait Divide: Number {}
 macro_rules! divide { ($($ty:ty)*) => { $(impl Divide for $ty {})* } }
 divide!(u8 u16 u32 u64 i8 i16 i32 i64 f32);
 
+/// Scalars with `%`: integers.
+#[diagnostic::on_unimplemented(
+    message = "the GPU has no remainder of `{Self}`",
+    label = "of f32, write `x - (x / y).cast::<i32>().cast::<f32>() * y`, where the quotient fits an i32"
+)]
+pub trait Remainder: Number {}
+#[diagnostic::do_not_recommend]
+impl<T: Int> Remainder for T {}
+
+// That the left side, a `Val<T>`, has the operator is asked of the right side's type: Rust looks the operator up before
+// it knows that type, finds it, and then reports the bound. Of a bound on the left side it only says that there is no
+// operator. Errors show the bound's own message, but if the right side is a `T`, this one.
+macro_rules! right_sides {
+    ($($(#[$doc:meta])* $right:ident: $bound:ident, $message:literal, $label:literal;)*) => {
+        $($(#[$doc])*
+        #[diagnostic::on_unimplemented(message = $message, label = $label)]
+        pub trait $right<T> {}
+        impl<T: $bound, R> $right<T> for R {})*
+    };
+}
+right_sides! {
+    /// The right side of `+ - *`.
+    Term: Number, "`{T}` is no number", "of two `Val<bool>`, `a ^ b` says whether they differ";
+    /// The right side of `/`.
+    Divisor: Divide, "the GPU does not divide `{T}`",
+        "expected an integer or f32: convert halves with `.cast::<f32>()` before, and the result back";
+    /// The right side of `%`.
+    Modulus: Remainder, "the GPU has no remainder of `{T}`",
+        "of f32, write `x - (x / y).cast::<i32>().cast::<f32>() * y`, where the quotient fits an i32";
+    /// The right side of `& | ^`.
+    BitOperand: Bits, "`{T}` has no bits to combine", "`.bitcast::<u32>()` takes the bits of a float";
+    /// The right side of `<< >>`.
+    ShiftAmount: Int, "`{T}` is no integer", "`.bitcast::<u32>()` takes the bits of a float";
+}
+
 macro_rules! binary {
-    ($($trait:ident $method:ident, $assign:ident $assign_method:ident, $op:ident, $bound:ident;)*) => {
-        $(impl<T: $bound, R: IntoVal<T>> $trait<R> for Val<T> {
+    ($($trait:ident $method:ident, $assign:ident $assign_method:ident, $op:ident, $right:ident $value:ty;)*) => {
+        $(impl<T: Scalar, R: $right<T> + IntoVal<$value>> $trait<R> for Val<T> {
             type Output = Val<T>;
             #[track_caller]
             fn $method(self, right: R) -> Val<T> {
@@ -29,7 +63,7 @@ macro_rules! binary {
             }
         }
 
-        impl<T: $bound, R: IntoVal<T>> $assign<R> for Val<T> {
+        impl<T: Scalar, R: $right<T> + IntoVal<$value>> $assign<R> for Val<T> {
             #[track_caller]
             fn $assign_method(&mut self, right: R) {
                 *self = $trait::$method(*self, right);
@@ -38,14 +72,16 @@ macro_rules! binary {
     };
 }
 binary! {
-    Add add, AddAssign add_assign, Add, Number;
-    Sub sub, SubAssign sub_assign, Sub, Number;
-    Mul mul, MulAssign mul_assign, Mul, Number;
-    Div div, DivAssign div_assign, Div, Divide;
-    Rem rem, RemAssign rem_assign, Rem, Int;
-    BitAnd bitand, BitAndAssign bitand_assign, And, Bits;
-    BitOr bitor, BitOrAssign bitor_assign, Or, Bits;
-    BitXor bitxor, BitXorAssign bitxor_assign, Xor, Bits;
+    Add add, AddAssign add_assign, Add, Term T;
+    Sub sub, SubAssign sub_assign, Sub, Term T;
+    Mul mul, MulAssign mul_assign, Mul, Term T;
+    Div div, DivAssign div_assign, Div, Divisor T;
+    Rem rem, RemAssign rem_assign, Rem, Modulus T;
+    BitAnd bitand, BitAndAssign bitand_assign, And, BitOperand T;
+    BitOr bitor, BitOrAssign bitor_assign, Or, BitOperand T;
+    BitXor bitxor, BitXorAssign bitxor_assign, Xor, BitOperand T;
+    Shl shl, ShlAssign shl_assign, Shl, ShiftAmount u32;
+    Shr shr, ShrAssign shr_assign, Shr, ShiftAmount u32;
 }
 
 macro_rules! left_constant {
@@ -68,30 +104,6 @@ left_constant! {
     BitAnd bitand: bool u8 u16 u32 u64 i8 i16 i32 i64;
     BitOr bitor: bool u8 u16 u32 u64 i8 i16 i32 i64;
     BitXor bitxor: bool u8 u16 u32 u64 i8 i16 i32 i64;
-}
-
-macro_rules! shift {
-    ($($trait:ident $method:ident, $assign:ident $assign_method:ident, $op:ident;)*) => {
-        $(impl<T: Int, R: IntoVal<u32>> $trait<R> for Val<T> {
-            type Output = Val<T>;
-            #[track_caller]
-            fn $method(self, amount: R) -> Val<T> {
-                let amount = amount.into_val();
-                Val::from_id(emit1(Op::Binary(Binary::$op), T::TYPE, &[self.id, amount.id], Location::caller()))
-            }
-        }
-
-        impl<T: Int, R: IntoVal<u32>> $assign<R> for Val<T> {
-            #[track_caller]
-            fn $assign_method(&mut self, amount: R) {
-                *self = $trait::$method(*self, amount);
-            }
-        })*
-    };
-}
-shift! {
-    Shl shl, ShlAssign shl_assign, Shl;
-    Shr shr, ShrAssign shr_assign, Shr;
 }
 
 impl<T: Bits> Not for Val<T> {

@@ -223,3 +223,16 @@ fn approximate_quotients() {
         )
         .check();
 }
+
+/// What the error of `x % y` says to write.
+#[test]
+fn the_remainder_that_an_error_suggests() {
+    let remainder = |x: Val<f32>| {
+        let y = 2.5f32;
+        x - (x / y).cast::<i32>().cast::<f32>() * y
+    };
+    let numbers = [7.0f32, -7.0, 0.5, 100.0];
+    for (x, found) in numbers.into_iter().zip(bespoke_testing::map(remainder, "cvt.rzi.s32.f32", numbers)) {
+        assert!((found - x % 2.5).abs() < 1e-5, "{x}: {found}");
+    }
+}
