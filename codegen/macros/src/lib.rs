@@ -66,6 +66,10 @@ pub fn kernel(arguments: TokenStream, item: TokenStream) -> TokenStream {
 
 /// Lets a function or method hold recorded code; it is inlined where it is called, and the IR keeps the
 /// chain of call sites.
+///
+/// A function of handles needs it where it compares or branches. Without it, an error says so at a comparison and
+/// at a loop over `range(…)`; at an `if` of a `Val<bool>` rustc says that it expected a `bool`, at `0..n` that it
+/// expected an integer.
 #[proc_macro_attribute]
 pub fn device(arguments: TokenStream, item: TokenStream) -> TokenStream {
     device::expand(arguments.into(), item.into()).into()
