@@ -83,7 +83,7 @@ impl Rewriter<'_> {
         // The array gives both branches one type before either is checked, so that an error is at the
         // second branch's value.
         Expr::Verbatim(quote_spanned! {span=> #(#attrs)* {
-            let mut #handle = ::bespoke_codegen::hooks::begin_if(#cond, #list);
+            let mut #handle = (&::bespoke_codegen::hooks::condition(#cond)).begin_if(#list);
             let [mut #then, mut #other] = [#none, #none];
             if #handle.enter_then() { #then = #then_value; }
             if #enter_else { #other = #else_value; }
@@ -135,13 +135,10 @@ impl Rewriter<'_> {
         let list = self.slot_list(None, &slots, span);
         let (context, label) = self.loop_body(label, slots, &mut body, span, false);
         let handle = context.handle;
-        let condition_type = quote_spanned!(cond.span()=> ::bespoke_codegen::hooks::type_of(|| #cond));
+        let condition = quote_spanned!(cond.span()=> ::bespoke_codegen::hooks::condition_type(|| #cond));
         // The kind of loop is known by the condition's type before the condition is first evaluated.
         Expr::Verbatim(quote_spanned! {span=> #(#attrs)* {
-            let mut #handle = ::bespoke_codegen::hooks::begin_while(
-                #condition_type,
-                #list,
-            );
+            let mut #handle = (&#condition).begin_while(#list);
             #label loop {
                 if !#handle.test(#cond, #list) { break; }
                 #body

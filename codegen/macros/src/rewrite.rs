@@ -105,8 +105,9 @@ pub fn imports() -> TokenStream {
     quote! {
         #[allow(unused_imports)]
         use ::bespoke_codegen::hooks::{
-            CompareDyn as _, CompareStatic as _, CastDyn as _, ForDyn as _, ForStatic as _, KnownNow as _,
-            MatchDyn as _, ViaCarry as _, ViaStatic as _,
+            AnyIf as _, AnyWhile as _, CastDyn as _, CompareDyn as _, CompareStatic as _, ConditionIf as _,
+            ConditionWhile as _, ForDyn as _, ForStatic as _, KnownNow as _, MatchDyn as _, ViaCarry as _,
+            ViaStatic as _,
         };
     }
 }

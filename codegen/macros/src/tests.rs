@@ -109,10 +109,8 @@ fn an_if_records_both_branches() {
                 let __scope = hooks::enter_device("f", Location::caller());
                 __record(move || -> Val<u32> {
                     {
-                        let mut __if1 = hooks::begin_if(
-                            (&hooks::Pair::new(&y, &3)).lt(),
-                            &mut [&mut x],
-                        );
+                        let mut __if1 = (&hooks::condition((&hooks::Pair::new(&y, &3)).lt()))
+                            .begin_if(&mut [&mut x]);
                         let [mut __then1, mut __else1] = [None, None];
                         if __if1.enter_then() {
                             __then1 = Some({
@@ -143,10 +141,10 @@ fn loops() {
                     {
                         let mut i = val(0);
                         {
-                            let mut __loop1 = hooks::begin_while(
-                                hooks::type_of(|| (&hooks::Pair::new(&i, &n)).ne()),
-                                &mut [&mut i],
-                            );
+                            let mut __loop1 = (&hooks::condition_type(|| {
+                                (&hooks::Pair::new(&i, &n)).ne()
+                            }))
+                                .begin_while(&mut [&mut i]);
                             loop {
                                 if !__loop1.test((&hooks::Pair::new(&i, &n)).ne(), &mut [&mut i]) {
                                     break;
@@ -248,7 +246,7 @@ fn a_return_in_tail_position_needs_no_frame() {
                 let __scope = hooks::enter_device("f", Location::caller());
                 __record(move || -> Val<u32> {
                     {
-                        let mut __if1 = hooks::begin_if(c, &mut []);
+                        let mut __if1 = (&hooks::condition(c)).begin_if(&mut []);
                         let [mut __then1, mut __else1] = [None, None];
                         if __if1.enter_then() {
                             __then1 = Some({ a() });
@@ -276,7 +274,7 @@ fn an_early_return_goes_through_the_frame() {
                     let mut __frame = hooks::Frame::enter();
                     let mut __result: Val<u32> = {
                         {
-                            let mut __if1 = hooks::begin_if(c, &mut []);
+                            let mut __if1 = (&hooks::condition(c)).begin_if(&mut []);
                             let [mut __then1, mut __else1] = [None, None];
                             if __if1.enter_then() {
                                 __then1 = {

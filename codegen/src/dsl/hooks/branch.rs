@@ -13,7 +13,7 @@ use crate::ir::{Block, BlockCall, Value};
     message = "`{Self}` is not a condition",
     label = "expected `bool` or `Val<bool>`; compare a number with something, for example `x != 0`"
 )]
-pub trait Condition: Sized {
+pub trait Condition: Copy {
     /// The `if` over such a condition.
     type If;
     /// The `while` over such a condition.
@@ -46,10 +46,40 @@ impl Condition for Val<bool> {
     }
 }
 
-/// Starts an `if`.
-#[track_caller]
-pub fn begin_if<C: Condition>(condition: C, slots: &mut [Slot<'_>]) -> C::If {
-    condition.begin_if(slots, Location::caller())
+/// A condition that was asked to be one. What is none gets an `if` all the same, so that there is one error only.
+pub struct Asked<C>(C);
+
+/// Asks that `condition` is one.
+pub fn condition<C: Condition>(condition: C) -> Asked<C> {
+    Asked(condition)
+}
+
+/// The `if` of a condition; found before [`AnyIf`].
+pub trait ConditionIf {
+    /// The `if`.
+    type If;
+    /// Starts it.
+    #[track_caller]
+    fn begin_if(&self, slots: &mut [Slot<'_>]) -> Self::If;
+}
+
+impl<C: Condition> ConditionIf for Asked<C> {
+    type If = C::If;
+    fn begin_if(&self, slots: &mut [Slot<'_>]) -> C::If {
+        self.0.begin_if(slots, Location::caller())
+    }
+}
+
+/// The `if` of something else.
+pub trait AnyIf {
+    /// Never called.
+    fn begin_if(&self, slots: &mut [Slot<'_>]) -> StaticIf;
+}
+
+impl<C> AnyIf for &Asked<C> {
+    fn begin_if(&self, _: &mut [Slot<'_>]) -> StaticIf {
+        unreachable!("only conditions are `Asked`")
+    }
 }
 
 /// An `if` decided while recording.

@@ -1,5 +1,6 @@
 //! `while`, `loop` and `for`.
 
+use std::marker::PhantomData;
 use std::ops::{Range, RangeInclusive};
 use std::panic::Location;
 
@@ -11,15 +12,66 @@ use crate::dsl::scalar::Int;
 use crate::dsl::value::{IntoVal, Val};
 use crate::ir::{Binary, Block, BlockCall, Compare, Op, Value};
 
-/// The type of a condition, without evaluating it: the borrows of `_condition` end here, before slots are taken.
-pub fn type_of<C: Condition>(_condition: impl FnOnce() -> C) -> fn() -> C {
-    || unreachable!("only its type is used")
+/// The type of a condition that was asked to be one.
+pub struct AskedType<C>(PhantomData<C>);
+
+/// Asks that `_condition` gives a condition, without evaluating it: its borrows end here, before slots are taken.
+pub fn condition_type<C: Condition>(_condition: impl FnOnce() -> C) -> AskedType<C> {
+    AskedType(PhantomData)
 }
 
-/// Starts a `while`; the condition's [`type_of`] is there for its type and never called.
-#[track_caller]
-pub fn begin_while<C: Condition>(_condition: impl FnOnce() -> C, slots: &mut [Slot<'_>]) -> C::While {
-    C::begin_while(slots, Location::caller())
+/// The `while` over a condition; found before [`AnyWhile`].
+pub trait ConditionWhile {
+    /// The `while`.
+    type While;
+    /// Starts it.
+    #[track_caller]
+    fn begin_while(&self, slots: &mut [Slot<'_>]) -> Self::While;
+}
+
+impl<C: Condition> ConditionWhile for AskedType<C> {
+    type While = C::While;
+    fn begin_while(&self, slots: &mut [Slot<'_>]) -> C::While {
+        C::begin_while(slots, Location::caller())
+    }
+}
+
+/// The `while` over something else, so that there is one error only.
+pub trait AnyWhile {
+    /// Never called.
+    fn begin_while(&self, slots: &mut [Slot<'_>]) -> NoWhile;
+}
+
+impl<C> AnyWhile for &AskedType<C> {
+    fn begin_while(&self, _: &mut [Slot<'_>]) -> NoWhile {
+        unreachable!("only conditions are asked for")
+    }
+}
+
+/// No loop: nothing makes one.
+pub enum NoWhile {}
+
+impl NoWhile {
+    /// As [`DynLoop::test`].
+    pub fn test<C>(&mut self, _: C, _: &mut [Slot<'_>]) -> bool {
+        match *self {}
+    }
+    /// As [`DynLoop::next`].
+    pub fn next(&mut self, _: &mut [Slot<'_>]) -> bool {
+        match *self {}
+    }
+    /// As [`DynLoop::break_`].
+    pub fn break_(&mut self, _: &mut [Slot<'_>]) -> bool {
+        match *self {}
+    }
+    /// As [`DynLoop::continue_`].
+    pub fn continue_(&mut self, _: &mut [Slot<'_>]) -> bool {
+        match *self {}
+    }
+    /// As [`DynLoop::finish`].
+    pub fn finish(self, _: &mut [Slot<'_>]) {
+        match self {}
+    }
 }
 
 /// Starts a `loop`, which always is a run-time loop.

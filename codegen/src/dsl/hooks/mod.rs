@@ -17,14 +17,15 @@ mod staged;
 pub use super::record::{
     KernelOptions, KernelParam, PointerParam, aligned_parameter, parameter, record_kernel,
 };
-pub use branch::{Condition, DynIf, StaticIf, begin_if};
+pub use branch::{AnyIf, Asked, Condition, ConditionIf, DynIf, StaticIf, condition};
 pub use compare::{CompareDyn, CompareStatic, Pair, RuntimeLeft};
 pub use frame::{Frame, InlinedScope, enter_device};
 pub use logic::{DynLogic, Operand, StaticLogic, begin_and, begin_or};
 pub use loops::{
-    DynFor, DynLoop, DynRange, ForDyn, ForOf, ForStatic, InclusiveRangeEnd, Iterated,
-    LiteralInclusiveRangeEnd, LiteralRangeEnd, RangeEnd, StaticFor, StaticWhile, begin_loop, begin_while,
-    range, range_from_literal, range_inclusive, range_inclusive_from_literal, type_of,
+    AnyWhile, AskedType, ConditionWhile, DynFor, DynLoop, DynRange, ForDyn, ForOf, ForStatic,
+    InclusiveRangeEnd, Iterated, LiteralInclusiveRangeEnd, LiteralRangeEnd, NoWhile, RangeEnd, StaticFor,
+    StaticWhile, begin_loop, condition_type, range, range_from_literal, range_inclusive,
+    range_inclusive_from_literal,
 };
 pub use slot::{Slot, SlotOf, ViaCarry, ViaStatic};
 pub use staged::{CastDyn, CastOf, Castable, KnownNow, MatchDyn, MatchOf, Matchable};
