@@ -14,7 +14,7 @@ use crate::device::{not_a_function, with_errors};
 use crate::diagnose;
 use crate::errors::Errors;
 use crate::rewrite;
-use crate::scope::is_plain_name;
+use crate::scope::{is_plain_name, names_type};
 
 /// The expansion of `#[kernel]`.
 pub fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
@@ -153,15 +153,7 @@ impl<'ast> Visit<'ast> for RunTimeNames<'_> {
 
 /// Whether a parameter of this type is the launch's: a handle.
 fn is_run_time(ty: &Type) -> bool {
-    match ty {
-        Type::Path(path) => {
-            path.path.segments.last().is_some_and(|last| last.ident == "Ptr" || last.ident == "Val")
-        }
-        // A type that came through a `macro_rules!` parameter.
-        Type::Group(group) => is_run_time(&group.elem),
-        Type::Paren(paren) => is_run_time(&paren.elem),
-        _ => false,
-    }
+    names_type(ty, "Ptr") || names_type(ty, "Val")
 }
 
 /// The run-time parameters, and the signature that is left without them.

@@ -1,13 +1,13 @@
 //! Rewrites a function body into one that records: the traversal. The expansions are in [`crate::control`].
 
 use proc_macro2::{Span, TokenStream};
-use quote::{quote, quote_spanned};
+use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::visit::Visit;
 use syn::visit_mut::{self, VisitMut};
 use syn::{
-    BinOp, Block, Expr, ExprBinary, ExprCast, ExprClosure, ExprMatch, Ident, Lifetime, Lit, Local, Pat,
-    ReturnType, Signature, Stmt, Type, UnOp,
+    BinOp, Block, Expr, ExprBinary, ExprCast, ExprClosure, ExprIndex, ExprMatch, ExprUnary, Ident, Lifetime,
+    Lit, Local, Pat, ReturnType, Signature, Stmt, Type, UnOp,
 };
 
 use crate::assigned::{Assigned, Assignment, How};
@@ -105,9 +105,9 @@ pub fn imports() -> TokenStream {
     quote! {
         #[allow(unused_imports)]
         use ::bespoke_codegen::hooks::{
-            AnyIf as _, AnyWhile as _, CastDyn as _, CompareDyn as _, CompareStatic as _, ConditionIf as _,
-            ConditionWhile as _, ForDyn as _, ForStatic as _, KnownNow as _, MatchDyn as _, ViaCarry as _,
-            ViaStatic as _,
+            AnyIf as _, AnyWhile as _, CastDyn as _, CompareDyn as _, CompareStatic as _,
+            ConditionIf as _, ConditionWhile as _, DerefDyn as _, ForDyn as _, ForStatic as _, IndexDyn as _,
+            KnownNow as _, MatchDyn as _, ViaCarry as _, ViaStatic as _,
         };
     }
 }
@@ -212,15 +212,18 @@ impl Rewriter<'_> {
     }
 
     fn local(&mut self, local: &mut Local) {
-        let by_mut = match &mut local.init {
+        let (by_mut, pointer) = match &mut local.init {
             Some(init) => {
-                let by_mut = is_mut_borrow(&init.expr);
+                let found = (is_mut_borrow(&init.expr), self.scope.is_pointer(&init.expr));
                 self.expression(&mut init.expr, Position::Operand);
-                by_mut
+                found
             }
-            None => false,
+            None => (false, false),
         };
         self.scope.bind_pattern(&local.pat, by_mut);
+        if pointer {
+            self.scope.is_now_pointer(&local.pat);
+        }
     }
 
     /// Rewrites an expression.
@@ -235,6 +238,11 @@ impl Rewriter<'_> {
                 return;
             }
             Expr::Cast(cast) => return self.cast(cast),
+            Expr::Index(index) => return self.index(index),
+            Expr::Unary(ExprUnary { op: UnOp::Deref(star), expr, .. }) => {
+                let span = star.span;
+                return self.dereferenced(expr, span);
+            }
             Expr::Block(block) => {
                 self.block_labels.extend(block.label.as_ref().map(|label| label.name.clone()));
                 return self.block(&mut block.block, position.of_tail());
@@ -276,6 +284,49 @@ impl Rewriter<'_> {
             let (value, span) = (&cast.expr, cast.as_token.span);
             *cast.expr = Expr::Verbatim(
                 quote_spanned!(span=> (&::bespoke_codegen::hooks::CastOf::new(#value)).known_now()),
+            );
+        }
+    }
+
+    /// A handle indexes no array of Rust: the index passes through a hook that says so, and that is nothing for others.
+    fn index(&mut self, index: &mut ExprIndex) {
+        let span = index.bracket_token.span.join();
+        if self.scope.is_pointer(&index.expr) {
+            let (pointer, element) = (shown(&index.expr), shown(&index.index));
+            self.error(
+                span,
+                format!(
+                    "brackets do not reach memory of the GPU: write `{pointer}.at({element}).load()` for the value, \
+                     `{pointer}.at({element}).store(value)` to assign it"
+                ),
+            );
+        }
+        self.expression(&mut index.expr, Position::Operand);
+        self.expression(&mut index.index, Position::Operand);
+        if !is_literal(&index.index) && !matches!(*index.index, Expr::Range(_)) {
+            let value = &index.index;
+            *index.index = Expr::Verbatim(
+                quote_spanned!(span=> (&::bespoke_codegen::hooks::IndexOf::new(#value)).known_now()),
+            );
+        }
+    }
+
+    /// `*` takes no pointers of the GPU. What a call gives passes through a hook that says so; a place cannot.
+    fn dereferenced(&mut self, operand: &mut Expr, span: Span) {
+        if self.scope.is_pointer(operand) {
+            let pointer = shown(operand);
+            self.error(
+                span,
+                format!(
+                    "`*` does not reach memory of the GPU: write `{pointer}.load()` for the value, \
+                     `{pointer}.store(value)` to assign it"
+                ),
+            );
+        }
+        self.expression(operand, Position::Operand);
+        if let Expr::MethodCall(_) | Expr::Call(_) = operand {
+            *operand = Expr::Verbatim(
+                quote_spanned!(span=> (&::bespoke_codegen::hooks::DerefOf::new(#operand)).known_now()),
             );
         }
     }
@@ -418,6 +469,15 @@ fn comparison(operator: &BinOp) -> Option<(&'static str, &'static str)> {
         BinOp::Gt(_) => Some(("gt", "lt")),
         BinOp::Ge(_) => Some(("ge", "le")),
         _ => None,
+    }
+}
+
+/// The expression as an error shows it: names, numbers and method calls, `…` for the rest.
+fn shown(expression: &Expr) -> String {
+    match expression {
+        Expr::Path(_) | Expr::Lit(_) => expression.to_token_stream().to_string(),
+        Expr::MethodCall(call) => format!("{}.{}(…)", shown(&call.receiver), call.method),
+        _ => "…".to_owned(),
     }
 }
 

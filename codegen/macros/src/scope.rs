@@ -49,6 +49,8 @@ pub struct Slot {
 pub struct Scope {
     entries: Vec<Entry>,
     bound: usize,
+    /// The bindings that surely are a `Ptr`.
+    pointers: Vec<BindingId>,
 }
 
 /// A point to return to with [`Scope::leave`].
@@ -93,13 +95,44 @@ impl Scope {
     /// The slots of the parameters that outlive the call: those of type `&mut T`.
     pub fn bind_parameters(&mut self, signature: &Signature) -> Vec<Slot> {
         let mut slots = Vec::new();
-        for (name, kind) in signature.inputs.iter().flat_map(parameter_bindings) {
-            self.bind(&name, kind);
-            if kind == Kind::Reborrow {
-                slots.push(Slot { binding: self.bound - 1, place: Place::reborrowed(&name) });
+        for input in &signature.inputs {
+            for (name, kind) in parameter_bindings(input) {
+                self.bind(&name, kind);
+                if kind == Kind::Reborrow {
+                    slots.push(Slot { binding: self.bound - 1, place: Place::reborrowed(&name) });
+                }
+            }
+            if let FnArg::Typed(typed) = input
+                && names_type(&typed.ty, "Ptr")
+            {
+                self.is_now_pointer(&typed.pat);
             }
         }
         slots
+    }
+
+    /// Says that the name declared last, if `pattern` is no more than that, surely is a `Ptr`.
+    pub fn is_now_pointer(&mut self, pattern: &Pat) {
+        if is_plain_name(pattern).is_some() {
+            self.pointers.push(self.bound - 1);
+        }
+    }
+
+    /// Whether the expression surely is a `Ptr`: a parameter of that type, or an element of one.
+    pub fn is_pointer(&self, expression: &Expr) -> bool {
+        match expression {
+            Expr::Path(path) => path
+                .path
+                .get_ident()
+                .and_then(|name| self.find(name))
+                .is_some_and(|(binding, _)| self.pointers.contains(&binding.id)),
+            Expr::MethodCall(call) => {
+                (call.method == "at" || call.method == "bytes") && self.is_pointer(&call.receiver)
+            }
+            Expr::Paren(paren) => self.is_pointer(&paren.expr),
+            Expr::Group(group) => self.is_pointer(&group.expr),
+            _ => false,
+        }
     }
 
     /// What `name` means here, and whether it is a variable outside of the present closure.
@@ -244,6 +277,17 @@ pub fn is_plain_name(pattern: &Pat) -> Option<&Ident> {
     match pattern {
         Pat::Ident(name) if name.by_ref.is_none() && name.subpat.is_none() => Some(&name.ident),
         _ => None,
+    }
+}
+
+/// Whether the type is spelled with this name, whatever its path and parameters are.
+pub fn names_type(ty: &Type, name: &str) -> bool {
+    match ty {
+        Type::Path(path) => path.path.segments.last().is_some_and(|last| last.ident == name),
+        // A type that came through a `macro_rules!` parameter.
+        Type::Group(group) => names_type(&group.elem, name),
+        Type::Paren(paren) => names_type(&paren.elem, name),
+        _ => false,
     }
 }
 

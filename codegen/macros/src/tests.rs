@@ -322,7 +322,14 @@ fn operators() {
                                     &mut [],
                                 );
                                 let __right1 = if __and1.enter() {
-                                    __and1.right((&hooks::Pair::new(&m[i], &-1)).ne())
+                                    __and1
+                                        .right(
+                                            (&hooks::Pair::new(
+                                                &m[(&hooks::IndexOf::new(i)).known_now()],
+                                                &-1,
+                                            ))
+                                                .ne(),
+                                        )
                                 } else {
                                     None
                                 };
@@ -344,6 +351,26 @@ fn operators() {
             }
         "##]],
     );
+}
+
+#[test]
+fn pointers_are_no_places() {
+    let source = "fn f(x: Ptr<Global, u32>, y: &mut u32, p: &Ptr<Shared, u32>) {
+        let own = x.at(i);
+        *own = *x + *y;
+        *x.at(3) += x[i + 1];
+        own[i] = own.cast()[3];
+        { let own = &z; *own; }
+        let x = x.load();
+        **p; *x;
+    }";
+    expect![[r#"
+        `*` does not reach memory of the GPU: write `own.load()` for the value, `own.store(value)` to assign it
+        `*` does not reach memory of the GPU: write `x.load()` for the value, `x.store(value)` to assign it
+        `*` does not reach memory of the GPU: write `x.at(…).load()` for the value, `x.at(…).store(value)` to assign it
+        brackets do not reach memory of the GPU: write `x.at(…).load()` for the value, `x.at(…).store(value)` to assign it
+        brackets do not reach memory of the GPU: write `own.at(i).load()` for the value, `own.at(i).store(value)` to assign it
+    "#]].assert_eq(&errors(crate::device::expand(TokenStream::new(), source.parse().unwrap())));
 }
 
 #[test]

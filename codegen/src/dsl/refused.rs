@@ -6,6 +6,7 @@ use std::iter::{Product, Sum};
 use std::ops::*;
 
 use super::hooks::DynRange;
+use super::pointer::Ptr;
 use super::value::Val;
 
 /// Nothing is this: it stands for a value that is known while recording.
@@ -88,6 +89,21 @@ impl<T: GoneThroughByRust> Iterator for DynRange<T> {
     type Item = Val<T>;
     fn next(&mut self) -> Option<Val<T>> {
         unreachable!("nothing is `GoneThroughByRust`")
+    }
+}
+
+/// Nothing is this: it stands for what brackets behind a pointer would need.
+#[diagnostic::on_unimplemented(
+    message = "brackets do not reach memory of the GPU",
+    label = "write `x.at(i).load()` for the value, `x.at(i).store(value)` to assign it"
+)]
+pub trait BracketIndex {}
+
+#[doc(hidden)]
+impl<S, T, I: BracketIndex> Index<I> for Ptr<S, T> {
+    type Output = Val<T>;
+    fn index(&self, _: I) -> &Val<T> {
+        unreachable!("nothing is a `BracketIndex`")
     }
 }
 

@@ -2,7 +2,9 @@ use bespoke_codegen::prelude::*;
 
 #[device]
 fn first(x: Ptr<Global, f32>) -> Val<f32> {
-    *x
+    let second = x.at(1);
+    *second = *x;
+    *x.at(2)
 }
 
 fn main() {}

@@ -28,4 +28,7 @@ pub use loops::{
     range_inclusive_from_literal,
 };
 pub use slot::{Slot, SlotOf, ViaCarry, ViaStatic};
-pub use staged::{CastDyn, CastOf, Castable, KnownNow, MatchDyn, MatchOf, Matchable};
+pub use staged::{
+    ArrayIndex, CastDyn, CastOf, Castable, DerefDyn, DerefOf, Dereferenced, IndexDyn, IndexOf, KnownNow,
+    MatchDyn, MatchOf, Matchable,
+};

@@ -5,75 +5,8 @@
 
 use std::cell::Cell;
 
+use crate::dsl::pointer::Ptr;
 use crate::dsl::value::Val;
-
-/// The operand of `as`.
-pub struct CastOf<T>(Cell<Option<T>>);
-
-/// What a `match` with numbers looks at.
-pub struct MatchOf<'a, T>(&'a T);
-
-impl<T> CastOf<T> {
-    /// The operand `value`.
-    pub fn new(value: T) -> CastOf<T> {
-        CastOf(Cell::new(Some(value)))
-    }
-}
-
-impl<'a, T> MatchOf<'a, T> {
-    /// The scrutinee `value`.
-    pub fn new(value: &'a T) -> MatchOf<'a, T> {
-        MatchOf(value)
-    }
-}
-
-/// Nothing is this: it stands for what `as` would need.
-#[diagnostic::on_unimplemented(
-    message = "`as` does not convert handles",
-    label = "write `.cast::<…>()`, which converts on the GPU; for the same bits as another type, `.bitcast::<…>()`"
-)]
-pub trait Castable {}
-
-/// Nothing is this: it stands for what `match` would need.
-#[diagnostic::on_unimplemented(
-    message = "`match` decides while the kernel is recorded, and this is known only on the GPU",
-    label = "compare it with each number: `if x == 0`, `else if x == 1` and so on become branches"
-)]
-pub trait Matchable {}
-
-/// `as` of a handle.
-pub trait CastDyn {
-    /// Never called; a number, so that there is one error only.
-    fn known_now(&self) -> u8
-    where
-        Self: Castable;
-}
-
-impl<T> CastDyn for CastOf<Val<T>> {
-    fn known_now(&self) -> u8
-    where
-        Self: Castable,
-    {
-        unreachable!("nothing is `Castable`")
-    }
-}
-
-/// `match` of a handle.
-pub trait MatchDyn {
-    /// Never called.
-    fn known_now(&self)
-    where
-        Self: Matchable;
-}
-
-impl<T> MatchDyn for MatchOf<'_, Val<T>> {
-    fn known_now(&self)
-    where
-        Self: Matchable,
-    {
-        unreachable!("nothing is `Matchable`")
-    }
-}
 
 /// Values that are known while recording; found after the others.
 pub trait KnownNow {
@@ -83,16 +16,142 @@ pub trait KnownNow {
     fn known_now(&self) -> Self::Value;
 }
 
-impl<T> KnownNow for &CastOf<T> {
-    type Value = T;
-    fn known_now(&self) -> T {
-        self.0.take().expect("a value is converted once")
-    }
+// The traits of handles are no part of the macros: errors show where they ask for something.
+macro_rules! of_values {
+    ($(
+        $(#[$doc:meta])*
+        $of:ident, $dyn:ident of [$($generic:ident)*] $handle:ty, asks $bound:ident => $value:ty;
+    )*) => {
+        $($(#[$doc])*
+        pub struct $of<T>(Cell<Option<T>>);
+
+        impl<T> $of<T> {
+            /// Of `value`.
+            pub fn new(value: T) -> $of<T> {
+                $of(Cell::new(Some(value)))
+            }
+        }
+
+        impl<T> KnownNow for &$of<T> {
+            type Value = T;
+            fn known_now(&self) -> T {
+                self.0.take().expect("a value is asked for once")
+            }
+        }
+
+        impl<$($generic),*> $dyn for $of<$handle> {
+            type Value = $value;
+            fn known_now(&self) -> $value where Self: $bound {
+                unreachable!("nothing meets the bound")
+            }
+        })*
+    };
+}
+of_values! {
+    /// The operand of `as`.
+    CastOf, CastDyn of [T] Val<T>, asks Castable => u8;
+    /// An index.
+    IndexOf, IndexDyn of [T] Val<T>, asks ArrayIndex => usize;
+    /// What a call gave, under `*`.
+    DerefOf, DerefDyn of [S T] Ptr<S, T>, asks Dereferenced => Box<Val<T>>;
 }
 
-impl<'a, T> KnownNow for &MatchOf<'a, T> {
-    type Value = &'a T;
-    fn known_now(&self) -> &'a T {
-        self.0
-    }
+macro_rules! of_references {
+    ($($(#[$doc:meta])* $of:ident, $dyn:ident, asks $bound:ident => $value:ty;)*) => {
+        $($(#[$doc])*
+        pub struct $of<'a, T: ?Sized>(&'a T);
+
+        impl<'a, T: ?Sized> $of<'a, T> {
+            /// Of `value`.
+            pub fn new(value: &'a T) -> $of<'a, T> {
+                $of(value)
+            }
+        }
+
+        impl<'a, T: ?Sized> KnownNow for &$of<'a, T> {
+            type Value = &'a T;
+            fn known_now(&self) -> &'a T {
+                self.0
+            }
+        }
+
+        impl<'a, T> $dyn for $of<'a, Val<T>> {
+            type Value = &'a $value;
+            fn known_now(&self) -> &'a $value where Self: $bound {
+                unreachable!("nothing meets the bound")
+            }
+        })*
+    };
+}
+of_references! {
+    /// What a `match` with numbers looks at.
+    MatchOf, MatchDyn, asks Matchable => Val<T>;
+}
+
+/// Nothing is this: it stands for what `as` would need.
+#[diagnostic::on_unimplemented(
+    message = "`as` does not convert handles",
+    label = "write `.cast::<…>()`, which converts on the GPU; for the same bits as another type, `.bitcast::<…>()`"
+)]
+pub trait Castable {}
+
+/// `as` of a handle.
+pub trait CastDyn {
+    /// What stands for the value, so that there is one error only.
+    type Value;
+    /// Never called.
+    fn known_now(&self) -> Self::Value
+    where
+        Self: Castable;
+}
+
+/// Nothing is this: it stands for what an index of an array would need.
+#[diagnostic::on_unimplemented(
+    message = "an array of Rust cannot be indexed by a handle, which is known only on the GPU",
+    label = "put the elements in memory, as `shared_array` is, and write `.at(i)`; or `select` among them"
+)]
+pub trait ArrayIndex {}
+
+/// A handle as an index.
+pub trait IndexDyn {
+    /// What stands for the value, so that there is one error only.
+    type Value;
+    /// Never called.
+    fn known_now(&self) -> Self::Value
+    where
+        Self: ArrayIndex;
+}
+
+/// Nothing is this: it stands for what `*` would need.
+#[diagnostic::on_unimplemented(
+    message = "`*` does not reach memory of the GPU",
+    label = "write `x.load()` for the value, `x.store(value)` to assign it; `x.at(i)` goes to another element"
+)]
+pub trait Dereferenced {}
+
+/// `*` of a pointer.
+pub trait DerefDyn {
+    /// What stands for the value, so that there is one error only.
+    type Value;
+    /// Never called.
+    fn known_now(&self) -> Self::Value
+    where
+        Self: Dereferenced;
+}
+
+/// Nothing is this: it stands for what `match` would need.
+#[diagnostic::on_unimplemented(
+    message = "`match` decides while the kernel is recorded, and this is known only on the GPU",
+    label = "compare it with each number: `if x == 0`, `else if x == 1` and so on become branches"
+)]
+pub trait Matchable {}
+
+/// `match` of a handle.
+pub trait MatchDyn {
+    /// What stands for the value, so that there is one error only.
+    type Value;
+    /// Never called.
+    fn known_now(&self) -> Self::Value
+    where
+        Self: Matchable;
 }
