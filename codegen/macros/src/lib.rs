@@ -4,7 +4,8 @@
 //! overloaded operators; everything else is ordinary Rust, evaluated while recording. These macros
 //! rewrite what Rust cannot overload (`if`, loops, `break`, `continue`, `return`, comparisons, `&&`
 //! and `||`) into calls of `bespoke_codegen::hooks`. The expansion is the same for compile-time and
-//! run-time control flow: the types of the operands decide which of the two a hook performs.
+//! run-time control flow: the types of the operands decide which of the two a hook performs. What takes no
+//! handles at all (`as`, indices, `*`, `match` with numbers, assertions) passes through hooks that say so.
 //!
 //! | module     | its one job                                                          |
 //! |------------|----------------------------------------------------------------------|

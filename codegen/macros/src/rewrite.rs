@@ -2,12 +2,13 @@
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
+use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::visit::Visit;
 use syn::visit_mut::{self, VisitMut};
 use syn::{
     BinOp, Block, Expr, ExprBinary, ExprCast, ExprClosure, ExprIndex, ExprMatch, ExprUnary, Ident, Lifetime,
-    Lit, Local, Pat, ReturnType, Signature, Stmt, Type, UnOp,
+    Lit, Local, Macro, Pat, ReturnType, Signature, Stmt, Token, Type, UnOp,
 };
 
 use crate::assigned::{Assigned, Assignment, How};
@@ -105,7 +106,7 @@ pub fn imports() -> TokenStream {
     quote! {
         #[allow(unused_imports)]
         use ::bespoke_codegen::hooks::{
-            AnyIf as _, AnyWhile as _, CastDyn as _, CompareDyn as _, CompareStatic as _,
+            AnyIf as _, AnyWhile as _, AssertDyn as _, CastDyn as _, CompareDyn as _, CompareStatic as _,
             ConditionIf as _, ConditionWhile as _, DerefDyn as _, ForDyn as _, ForStatic as _, IndexDyn as _,
             KnownNow as _, MatchDyn as _, ViaCarry as _, ViaStatic as _,
         };
@@ -205,7 +206,8 @@ impl Rewriter<'_> {
                     }
                     self.expression(expression, Position::Statement);
                 }
-                Stmt::Item(_) | Stmt::Macro(_) => {}
+                Stmt::Macro(statement) => self.macro_(&mut statement.mac),
+                Stmt::Item(_) => {}
             }
         }
         self.scope.leave(mark);
@@ -243,6 +245,7 @@ impl Rewriter<'_> {
                 let span = star.span;
                 return self.dereferenced(expr, span);
             }
+            Expr::Macro(call) => return self.macro_(&mut call.mac),
             Expr::Block(block) => {
                 self.block_labels.extend(block.label.as_ref().map(|label| label.name.clone()));
                 return self.block(&mut block.block, position.of_tail());
@@ -329,6 +332,33 @@ impl Rewriter<'_> {
                 quote_spanned!(span=> (&::bespoke_codegen::hooks::DerefOf::new(#operand)).known_now()),
             );
         }
+    }
+
+    /// Assertions are made while recording: what they look at passes through a hook that says so of a handle.
+    fn macro_(&mut self, call: &mut Macro) {
+        let Some(name) = call.path.segments.last().map(|segment| segment.ident.to_string()) else { return };
+        let looked_at = match name.trim_start_matches("debug_") {
+            "assert" => 1,
+            "assert_eq" | "assert_ne" => 2,
+            _ => return,
+        };
+        let Ok(mut arguments) = call.parse_body_with(Punctuated::<Expr, Token![,]>::parse_terminated) else {
+            return;
+        };
+        let written = arguments.first().map(ToTokens::to_token_stream);
+        for argument in arguments.iter_mut().take(looked_at) {
+            let span = argument.span();
+            self.expression(argument, Position::Operand);
+            let value = prefix_operand(argument);
+            *argument = Expr::Verbatim(
+                quote_spanned!(span=> *(&::bespoke_codegen::hooks::AssertOf::new(&#value)).known_now()),
+            );
+        }
+        arguments.pop_punct();
+        // A condition without a message is its own.
+        let message = (looked_at == 1 && arguments.len() == 1)
+            .then(|| quote!(, "assertion failed: {}", ::core::stringify!(#written)));
+        call.tokens = quote!(#arguments #message);
     }
 
     /// Says that a handle cannot be matched, where the scrutinee is a place and an arm is a number.
@@ -455,7 +485,7 @@ impl VisitMut for Rewriter<'_> {
     fn visit_path_mut(&mut self, _: &mut syn::Path) {}
     fn visit_angle_bracketed_generic_arguments_mut(&mut self, _: &mut syn::AngleBracketedGenericArguments) {}
     fn visit_item_mut(&mut self, _: &mut syn::Item) {}
-    fn visit_macro_mut(&mut self, _: &mut syn::Macro) {}
+    fn visit_macro_mut(&mut self, _: &mut Macro) {}
     fn visit_expr_const_mut(&mut self, _: &mut syn::ExprConst) {}
 }
 

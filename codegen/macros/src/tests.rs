@@ -354,6 +354,37 @@ fn operators() {
 }
 
 #[test]
+fn what_takes_no_handles_asks() {
+    check_device(
+        "fn f() {
+            let a = n as f32 + *g(m)[i + 1][2] + *b;
+            assert!(a < 3,);
+            std::debug_assert_eq!(a, t.x + 1, \"{a} {}\", m[i]);
+        }",
+        expect![[r##"
+            #[track_caller]
+            fn f() {
+                let __scope = hooks::enter_device("f", Location::caller());
+                __record(move || {
+                    {
+                        let a = (&hooks::CastOf::new(n)).known_now() as f32
+                            + *g(m)[(&hooks::IndexOf::new(i + 1)).known_now()][2] + *b;
+                        assert!(
+                            * (& hooks::AssertOf::new(& ((& hooks::Pair::new(& a, & 3)).lt())))
+                            .known_now(), "assertion failed: {}", ::core::stringify!(a < 3)
+                        );
+                        std::debug_assert_eq!(
+                            * (& hooks::AssertOf::new(& a)).known_now(), * (& hooks::AssertOf::new(&
+                            (t.x + 1))).known_now(), "{a} {}", m[i]
+                        );
+                    }
+                })
+            }
+        "##]],
+    );
+}
+
+#[test]
 fn pointers_are_no_places() {
     let source = "fn f(x: Ptr<Global, u32>, y: &mut u32, p: &Ptr<Shared, u32>) {
         let own = x.at(i);

@@ -420,4 +420,17 @@ refuses! {
         out.store(n);
         assert!(size_of::<u32>() == 5, "five bytes");
     } says "five bytes"
+
+    an_assertion_without_a_message(out: Ptr<Global, u32>, n: Val<u32>) {
+        let rows = 3u32;
+        debug_assert_ne!(rows, 4);
+        assert!(rows < 9 && rows % 4 == 0);
+        out.store(n);
+    } says "assertion failed: rows < 9 && rows % 4 == 0"
+
+    an_assertion_of_equality(out: Ptr<Global, u32>, n: Val<u32>) {
+        let rows = [3u32];
+        assert_eq!(rows[0] + 1, 5);
+        out.store(n);
+    } says "assertion `left == right` failed"
 }

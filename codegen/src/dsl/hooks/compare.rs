@@ -8,9 +8,9 @@ use crate::dsl::value::{IntoVal, Val};
 use crate::ir::{Compare, Op};
 
 /// The two sides of a comparison; their types decide how it is made.
-pub struct Pair<'a, A, B>(&'a A, &'a B);
+pub struct Pair<'a, A: ?Sized, B: ?Sized>(&'a A, &'a B);
 
-impl<'a, A, B> Pair<'a, A, B> {
+impl<'a, A: ?Sized, B: ?Sized> Pair<'a, A, B> {
     /// The comparison of `left` with `right`.
     pub fn new(left: &'a A, right: &'a B) -> Pair<'a, A, B> {
         Pair(left, right)
@@ -49,12 +49,12 @@ macro_rules! comparisons {
         }
 
         /// Comparisons of compile-time values.
-        pub trait CompareStatic<A, B> {
+        pub trait CompareStatic<A: ?Sized, B: ?Sized> {
             $($(#[$doc])*
             fn $name(&self) -> bool where A: $bound<B>;)*
         }
 
-        impl<A, B> CompareStatic<A, B> for &Pair<'_, A, B> {
+        impl<A: ?Sized, B: ?Sized> CompareStatic<A, B> for &Pair<'_, A, B> {
             $(fn $name(&self) -> bool where A: $bound<B> {
                 self.0 $op self.1
             })*

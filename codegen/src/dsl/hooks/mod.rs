@@ -29,6 +29,6 @@ pub use loops::{
 };
 pub use slot::{Slot, SlotOf, ViaCarry, ViaStatic};
 pub use staged::{
-    ArrayIndex, CastDyn, CastOf, Castable, DerefDyn, DerefOf, Dereferenced, IndexDyn, IndexOf, KnownNow,
-    MatchDyn, MatchOf, Matchable,
+    ArrayIndex, AssertDyn, AssertOf, Assertable, CastDyn, CastOf, Castable, DerefDyn, DerefOf, Dereferenced,
+    IndexDyn, IndexOf, KnownNow, MatchDyn, MatchOf, Matchable,
 };

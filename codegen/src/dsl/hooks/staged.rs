@@ -86,6 +86,8 @@ macro_rules! of_references {
 of_references! {
     /// What a `match` with numbers looks at.
     MatchOf, MatchDyn, asks Matchable => Val<T>;
+    /// What an assertion looks at.
+    AssertOf, AssertDyn, asks Assertable => T;
 }
 
 /// Nothing is this: it stands for what `as` would need.
@@ -154,4 +156,21 @@ pub trait MatchDyn {
     fn known_now(&self) -> Self::Value
     where
         Self: Matchable;
+}
+
+/// Nothing is this: it stands for what an assertion would need.
+#[diagnostic::on_unimplemented(
+    message = "an assertion is made while the kernel is recorded, and this is known only on the GPU",
+    label = "assert what is known now; of a handle, store what you find through a pointer and check it on the host"
+)]
+pub trait Assertable {}
+
+/// An assertion of a handle.
+pub trait AssertDyn {
+    /// What stands for the value, so that there is one error only.
+    type Value;
+    /// Never called.
+    fn known_now(&self) -> Self::Value
+    where
+        Self: Assertable;
 }

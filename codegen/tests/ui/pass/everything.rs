@@ -71,7 +71,41 @@ pub fn sums(x: Ptr<Global, f32>, mut y: Ptr<Global, f32>, n: Val<u32>, shape: &s
     y.store(row.cast::<f32>());
 }
 
+/// What a handle cannot be or do, done with values that are known now.
+#[kernel(threads = 1)]
+fn known_now(x: Ptr<Global, u32>, names: &mut Vec<String>, table: [[u32; 4]; 2], boxed: Box<Option<String>>) {
+    let (n, last) = (names.len(), names.len() - 1);
+    assert!(n > 0 && table[0][n - 1] < 9);
+    assert!(*names[last] == *"b", "{}", names[last]);
+    assert!(n.is_multiple_of(2),);
+    assert_eq!(names[0], "a");
+    assert_ne!(*names[0], *"b", "{n}");
+    debug_assert!(matches!(n, 1..=4));
+    debug_assert_eq!(names[n - 2..], ["a", "b"]);
+    *names.last_mut().unwrap() = "c".to_owned();
+    names[last] += "d";
+    let longest: &str = &*names.iter().max().unwrap().clone();
+    let count = std::collections::HashMap::from([("b".to_owned(), 2u32)])[&"b".to_owned()];
+    let owned: Option<String> = *boxed;
+    for (row, i) in table.iter().zip(0..) {
+        let picked: [u32; 2] = std::array::from_fn(|k| row[k + 1] + table[i][k]);
+        x.at(i).store(val(picked[0]) + picked[i] * count);
+    }
+    while names.len() > 1 && *names[0] != *longest {
+        names.pop();
+    }
+    if let Some(name) = owned
+        && names.contains(&name)
+    {
+        x.store(*table[1].iter().max().unwrap());
+    }
+}
+
 fn main() {
+    let mut names = vec!["a".to_owned(), "b".to_owned()];
+    known_now(&mut names, [[1, 2, 3, 4]; 2], Box::new(Some("a".to_owned()))).unwrap();
+    assert_eq!(names, ["a"]);
+
     let shape = shapes::Shape { rows: 4, bias: Some(0.5) };
     let kernel = sums(&shape, [true, false]).unwrap();
     assert_eq!(kernel.threads(), Some(128));
