@@ -27,6 +27,9 @@ const MACROS: [&str; 13] = [
     "vec",
 ];
 
+/// Macros that print.
+const PRINTING: [&str; 5] = ["dbg", "eprint", "eprintln", "print", "println"];
+
 /// Reports what a recorded function's signature cannot say.
 pub fn check_signature(signature: &Signature, errors: &mut Errors) {
     if let Some(token) = &signature.constness {
@@ -177,14 +180,14 @@ impl<'ast> Visit<'ast> for Check<'_> {
         if MACROS.iter().any(|known| name.ident == known) {
             return;
         }
-        self.errors.push(
-            call.path.span(),
-            format!(
-                "`{}!` could hide code that has to be recorded: write a `#[device]` function, or compute the \
-                 compile-time value outside of the kernel",
-                name.ident
-            ),
-        );
+        let what = if PRINTING.iter().any(|known| name.ident == known) {
+            "would print while the kernel is recorded, and the GPU prints nothing: store what you want to see through a \
+             pointer, and print it on the host; print compile-time values before the kernel is recorded"
+        } else {
+            "could hide code that has to be recorded: write a `#[device]` function, or compute the compile-time value \
+             outside of the kernel"
+        };
+        self.errors.push(call.path.span(), format!("`{}!` {what}", name.ident));
     }
 
     fn visit_item(&mut self, item: &'ast Item) {

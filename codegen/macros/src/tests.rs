@@ -515,7 +515,7 @@ fn everything_unsupported_is_reported_at_once() {
         `unsafe` has no use in recorded code: read and write GPU memory through `Ptr`, and compute compile-time values outside of the kernel
         `?` cannot be recorded, a kernel has no error to return: check compile-time values with `expect` or `match`
         labelled blocks cannot be recorded: use `if` and `else`, or a `#[device]` function with `return`
-        `println!` could hide code that has to be recorded: write a `#[device]` function, or compute the compile-time value outside of the kernel
+        `println!` would print while the kernel is recorded, and the GPU prints nothing: store what you want to see through a pointer, and print it on the host; print compile-time values before the kernel is recorded
         `return` in a closure cannot be recorded: end the closure with its value, or write a `#[device]` function
         a `static` is memory of the host, which the GPU does not see: use `const`, or `shared_array`
         inline `const` cannot stand in recorded code: declare a `const` item, or a `let` of the compile-time value
