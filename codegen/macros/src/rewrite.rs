@@ -231,14 +231,7 @@ impl Rewriter<'_> {
     /// Rewrites an expression.
     pub fn expression(&mut self, expression: &mut Expr, position: Position) {
         let taken = match expression {
-            Expr::Match(choice) => {
-                let check = self.scrutinee_check(choice);
-                self.match_(choice, position);
-                if let Some(check) = check {
-                    *expression = Expr::Verbatim(quote!({ #check #expression }));
-                }
-                return;
-            }
+            Expr::Match(choice) => return self.match_(choice, position),
             Expr::Cast(cast) => return self.cast(cast),
             Expr::Index(index) => return self.index(index),
             Expr::Unary(ExprUnary { op: UnOp::Deref(star), expr, .. }) => {
@@ -361,18 +354,17 @@ impl Rewriter<'_> {
         call.tokens = quote!(#arguments #message);
     }
 
-    /// Says that a handle cannot be matched, where the scrutinee is a place and an arm is a number.
-    fn scrutinee_check(&self, choice: &ExprMatch) -> Option<TokenStream> {
+    /// A `match` takes no handles: a place that is compared with numbers passes through a hook that says so.
+    fn match_(&mut self, choice: &mut ExprMatch, position: Position) {
         let place = matches!(*choice.expr, Expr::Path(_) | Expr::Field(_));
         let numbers = choice.arms.iter().any(|arm| is_number(&arm.pat));
-        let value = &choice.expr;
-        (place && numbers).then(|| {
-            quote_spanned!(value.span()=> let _ = (&::bespoke_codegen::hooks::MatchOf::new(&#value)).known_now();)
-        })
-    }
-
-    fn match_(&mut self, choice: &mut ExprMatch, position: Position) {
         self.expression(&mut choice.expr, Position::Operand);
+        if place && numbers {
+            let value = &choice.expr;
+            *choice.expr = Expr::Verbatim(
+                quote_spanned!(value.span()=> *(&::bespoke_codegen::hooks::MatchOf::new(&#value)).known_now()),
+            );
+        }
         for arm in &mut choice.arms {
             let mark = self.scope.enter();
             self.scope.bind_pattern(&arm.pat, false);

@@ -57,7 +57,7 @@ of_values! {
 }
 
 macro_rules! of_references {
-    ($($(#[$doc:meta])* $of:ident, $dyn:ident, asks $bound:ident => $value:ty;)*) => {
+    ($($(#[$doc:meta])* $of:ident, $dyn:ident, asks $bound:ident;)*) => {
         $($(#[$doc])*
         pub struct $of<'a, T: ?Sized>(&'a T);
 
@@ -76,8 +76,8 @@ macro_rules! of_references {
         }
 
         impl<'a, T> $dyn for $of<'a, Val<T>> {
-            type Value = &'a $value;
-            fn known_now(&self) -> &'a $value where Self: $bound {
+            type Value = &'a T;
+            fn known_now(&self) -> &'a T where Self: $bound {
                 unreachable!("nothing meets the bound")
             }
         })*
@@ -85,9 +85,9 @@ macro_rules! of_references {
 }
 of_references! {
     /// What a `match` with numbers looks at.
-    MatchOf, MatchDyn, asks Matchable => Val<T>;
+    MatchOf, MatchDyn, asks Matchable;
     /// What an assertion looks at.
-    AssertOf, AssertDyn, asks Assertable => T;
+    AssertOf, AssertDyn, asks Assertable;
 }
 
 /// Nothing is this: it stands for what `as` would need.

@@ -94,6 +94,16 @@ fn known_now(x: Ptr<Global, u32>, names: &mut Vec<String>, table: [[u32; 4]; 2],
     while names.len() > 1 && *names[0] != *longest {
         names.pop();
     }
+    let mut kind = (n as u32, "b");
+    match kind.0 {
+        0 => kind.0 = 3,
+        more @ 1..=9 if more > 7 => kind.0 += more,
+        _ => kind.1 = "c",
+    }
+    match kind.1 {
+        "c" | "d" => {}
+        other => names.push(other.to_owned()),
+    }
     if let Some(name) = owned
         && names.contains(&name)
     {
