@@ -5,8 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bespoke_codegen::ptx::Target;
+use bespoke_codegen::ptxas::Usage;
 use bespoke_gguf::Gguf;
-use bespoke_kernels::emit::Emission;
+use bespoke_kernels::emit::{Emission, KernelReport, PlanReport};
 use bespoke_kernels::plan::{Plan, PlanParams, Sampling};
 use bespoke_kernels::shape::ModelShape;
 use serde_json::Value;
@@ -123,6 +124,21 @@ fn every_field_is_in_the_document() {
     let own = |path: &str| path.starts_with("kernels[].") && !matches!(&path[10..], "name" | "kernel");
     found.retain(|path, _| !own(path));
     assert_documented(&documented("## `plans/SHAPE.TARGET.json`"), &found);
+}
+
+#[test]
+fn every_field_of_a_report_is_in_the_document() {
+    let kernel = KernelReport {
+        name: "embed".into(),
+        launches: 1,
+        threads: 128,
+        dynamic_shared: 0,
+        usage: Usage::default(),
+    };
+    let report = PlanReport { shape: "tiny".into(), target: Target::Sm90, kernels: vec![kernel] };
+    let mut found = Fields::new();
+    collect(&serde_json::to_value(report).unwrap(), "", &|_| false, &mut found);
+    assert_documented(&documented("## `plans/SHAPE.TARGET.report.json`"), &found);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The files that are being written.
+/// The files and folders that are being written.
 static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
@@ -60,13 +60,66 @@ impl Drop for Partial {
     }
 }
 
+/// New files of a folder, under their names all together or not at all: in a folder of their own inside it until then.
+pub struct PartialFolder {
+    path: PathBuf,
+    target: PathBuf,
+}
+
+impl PartialFolder {
+    /// Of the folder `target`, which is made if it is not there.
+    pub fn create(target: &Path) -> io::Result<Self> {
+        std::fs::create_dir_all(target)?;
+        let path = target.join(format!(".{}.partial", std::process::id()));
+        let mut unfinished = unfinished();
+        std::fs::create_dir(&path)?;
+        unfinished.push(path.clone());
+        Ok(Self { path, target: target.to_owned() })
+    }
+
+    /// Where to write until then.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Gives the files their names, in place of others of these names.
+    pub fn finish(self) -> io::Result<()> {
+        // Under the lock, so that an interrupted process has all or none.
+        let _unfinished = unfinished();
+        move_into(&self.path, &self.target)
+    }
+}
+
+fn move_into(from: &Path, to: &Path) -> io::Result<()> {
+    for entry in from.read_dir()? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            std::fs::create_dir_all(&target)?;
+            move_into(&entry.path(), &target)?;
+        } else {
+            std::fs::rename(entry.path(), target)?;
+        }
+    }
+    Ok(())
+}
+
+impl Drop for PartialFolder {
+    fn drop(&mut self) {
+        let mut unfinished = unfinished();
+        unfinished.retain(|path| *path != self.path);
+        // As for a file.
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
 /// Removes what is unfinished, for a process that is about to end without destructors, and keeps more from being
 /// finished. Returns whether there was something.
 pub fn remove_unfinished() -> bool {
     let unfinished = unfinished();
     for path in unfinished.iter() {
         // Whatever cannot be removed is not there yet; there is nobody to tell otherwise.
-        let _ = std::fs::remove_file(path);
+        let _ = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
     }
     let some = !unfinished.is_empty();
     std::mem::forget(unfinished);
@@ -98,5 +151,37 @@ mod tests {
 
         assert!(Partial::create(folder.path()).is_err());
         assert!(Partial::create(Path::new("..")).is_err());
+    }
+
+    #[test]
+    fn a_folder_s_files_appear_together() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("out");
+        let names = || {
+            let mut names: Vec<_> =
+                target.read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            names.sort();
+            names
+        };
+
+        let given_up = PartialFolder::create(&target).unwrap();
+        std::fs::write(given_up.path().join("lost"), "").unwrap();
+        assert_eq!(names().len(), 1);
+        drop(given_up);
+        assert!(names().is_empty());
+
+        std::fs::create_dir(target.join("inner")).unwrap();
+        std::fs::write(target.join("inner/mine"), "kept").unwrap();
+        std::fs::write(target.join("one"), "old").unwrap();
+        let partial = PartialFolder::create(&target).unwrap();
+        std::fs::create_dir(partial.path().join("inner")).unwrap();
+        for file in ["one", "inner/two"] {
+            std::fs::write(partial.path().join(file), "new").unwrap();
+        }
+        assert!(!target.join("inner/two").exists());
+        partial.finish().unwrap();
+        assert_eq!(names(), ["inner", "one"]);
+        let text = |file| std::fs::read_to_string(target.join(file)).unwrap();
+        assert_eq!([text("one"), text("inner/two"), text("inner/mine")], ["new", "new", "kept"]);
     }
 }

@@ -584,3 +584,44 @@ fn a_model_s_plan_and_a_shape_s_kernels_are_clean() {
     assert_eq!(ran.code, Some(2));
     assert!(ran.stderr.contains("has no kernel with `no such kernel` in its name"), "{}", ran.stderr);
 }
+
+#[test]
+fn what_a_kernel_may_mean_is_found_where_it_is_asked_for() {
+    let launch = |kernel: &str, args: &str| {
+        let text = format!(
+            "version = 1\nbuffers.x = {{ type = \"u32\", count = 8, init = \"zeros\" }}\n\
+             [[launch]]\nkernel = \"{kernel}\"\ngrid = 1\nblock = 1\nargs = [{args}]\n"
+        );
+        Scratch::new("launches.toml", &text)
+    };
+    let (quotient, wrapped) = (launch("quotient", "\"x\""), launch("wrapped", "\"x\", 4"));
+    let kinds = |launches: &Scratch, also: &[&str]| {
+        let code = i32::from(!also.is_empty());
+        let report = json(code, &[&["odd.ptx", "--launches", launches.path()], also].concat());
+        let findings = report["findings"].as_array().unwrap();
+        findings.iter().map(|finding| finding["kind"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert!(kinds(&quotient, &[]).is_empty());
+    assert_eq!(kinds(&quotient, &["--also", "values"]), ["not-finite"]);
+    assert!(kinds(&wrapped, &[]).is_empty());
+    assert_eq!(kinds(&wrapped, &["--also", "values", "--also", "overflow"]), ["wrapped-address"]);
+}
+
+#[test]
+fn a_launch_that_does_not_end_is_found_by_the_limit() {
+    let text = "version = 1\nbuffers.x = { type = \"u32\", count = 1, init = \"zeros\" }\n\
+                [[launch]]\nkernel = \"waits\"\ngrid = 1\nblock = 32\nargs = [\"x\"]\n";
+    let launches = Scratch::new("launches.toml", text);
+    let text = output(1, &["odd.ptx", "--launches", launches.path(), "--limit", "10000"]);
+    assert!(text.contains("still running after 10000 instructions a warp"), "{text}");
+    let ran = check(&["qwen3-0.6b", "--limit", "10000"]);
+    assert_eq!(ran.code, Some(2));
+    assert!(ran.stderr.contains("--limit has no effect here"), "{}", ran.stderr);
+}
+
+#[test]
+fn notes_cannot_be_denied_and_left_out() {
+    let ran = check(&["scale.ptx", "--launches", "scale.toml", "--deny", "lints", "--lints", "off"]);
+    assert_eq!(ran.code, Some(2));
+    assert!(ran.stderr.contains("--deny lints has no effect with --lints off"), "{}", ran.stderr);
+}

@@ -27,7 +27,7 @@ pub fn shape(
     progress: Progress<'_>,
 ) -> Result<Report, CheckError> {
     let journal = Arc::new(Journal::new(options.lints || options.profile));
-    let device = device::checking(journal.clone());
+    let device = device::checking(journal.clone(), options.checks);
     let mut specs =
         selftest::of_shape(shape, target_for(&*device)?).map_err(crate::engine::EngineError::from)?;
     specs.retain(|spec| spec.name().contains(filter));
@@ -64,7 +64,8 @@ pub fn model(
 ) -> Result<Report, CheckError> {
     let journal = Arc::new(Journal::new(options.lints || options.profile));
     let loading = EngineOptions { context: Some(steps.max(1)), ..EngineOptions::default() };
-    let mut engine = Engine::load(device::checking(journal.clone()), gguf, shape, &loading, &|_, _| {})?;
+    let device = device::checking(journal.clone(), options.checks);
+    let mut engine = Engine::load(device, gguf, shape, &loading, &|_, _| {})?;
     engine.start(&[FIRST_TOKEN.min(shape.dimensions.vocab - 1)])?;
     for step in 0..steps {
         progress(step as usize, steps as usize, "tokens");

@@ -23,6 +23,7 @@ mod report;
 mod template;
 mod values;
 
+pub use bespoke_emulator::Checks;
 pub use error::CheckError;
 pub use kernels::{Progress, model, shape};
 pub use launches::{
@@ -35,9 +36,13 @@ pub use report::{
 pub use template::template;
 pub use values::{Element, Number};
 
-/// What to look at besides findings.
+/// What to look for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
+    /// What makes a finding, besides what always does.
+    pub checks: Checks,
+    /// Instructions a warp, on average, after which a CTA of a PTX file's launch is taken to hang.
+    pub instruction_limit: u64,
     /// Whether to report what could be faster.
     pub lints: bool,
     /// Whether to report the cost of every source line.
@@ -45,8 +50,8 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// Lints and no profile.
+    /// All that is wrong whatever the kernel is for, lints, and no profile. A CTA may run for some seconds.
     fn default() -> Options {
-        Options { lints: true, profile: false }
+        Options { checks: Checks::ALL, instruction_limit: 1 << 26, lints: true, profile: false }
     }
 }

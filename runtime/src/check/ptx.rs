@@ -64,7 +64,8 @@ impl Loaded {
             return Err(CheckError::launches("the launches", "there are none: add `[[launch]]`"));
         }
         let profile = journal.profiles();
-        let run = emulator::Options { profile, ..emulator::Options::default() };
+        let Options { checks, instruction_limit, .. } = *options;
+        let run = emulator::Options { profile, checks, instruction_limit, ..emulator::Options::default() };
         let mut order = ProgrammaticOrder::new();
         for Bound { kernel, config, params, programmatic } in &bound {
             let outcome = match programmatic {

@@ -1,6 +1,6 @@
 //! `bespoke specialize`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use bespoke_codegen::emit;
@@ -9,9 +9,11 @@ use bespoke_kernels::emit::{Emission, EmitError};
 use miette::{IntoDiagnostic, miette};
 
 use super::output::{Force, cannot_write};
+use super::progress::Progress;
 use super::rules::RulesArgs;
-use super::{earlier, model};
+use super::{earlier, interrupt, model};
 use crate::device::Bytes;
+use crate::partial::PartialFolder;
 use crate::ptxas::Ptxas;
 
 /// Write a model's kernels as PTX (and machine code, if there is a ptxas), its decode plan and a Rust module with
@@ -45,11 +47,11 @@ pub fn execute(args: &SpecializeArgs) -> miette::Result<()> {
     for target in &args.targets {
         args.rules.warn_if_for_others(&tuning, *target);
     }
-    if args.force {
-        earlier::remove(&args.out)?;
-    } else if let Some(file) = earlier::trace(&args.out) {
-        Force { force: false }.check(&file)?;
+    if let Some(file) = earlier::trace(&args.out) {
+        Force { force: args.force }.check(&file)?;
     }
+    interrupt::catch();
+    let folder = PartialFolder::create(&args.out).map_err(|error| cannot_write(&args.out, &error))?;
     let start = Instant::now();
     let mut emission = args
         .targets
@@ -60,12 +62,19 @@ pub fn execute(args: &SpecializeArgs) -> miette::Result<()> {
     if let Some(ptxas) = &ptxas {
         emission = emission.assembler(ptxas.clone());
     }
-    let emitted = emission.write(&args.out).map_err(|error| match error {
+    let bar = Progress::spinner(if ptxas.is_some() { "assembling" } else { "compiling" });
+    let emitted = emission.write(folder.path()).map_err(|error| match error {
         EmitError::Io { path, source } | EmitError::Kernels(emit::EmitError::Io { path, source }) => {
-            cannot_write(&path, &source)
+            cannot_write(&in_the_end(&path, folder.path(), &args.out), &source)
         }
         error => miette!("{error}"),
     })?;
+    bar.finish();
+    // What is there already goes when there is something in its place.
+    if args.force {
+        earlier::remove(&args.out)?;
+    }
+    folder.finish().map_err(|error| cannot_write(&args.out, &error))?;
     let seconds = start.elapsed().as_secs_f64();
     let kernels = || emitted.values().flatten();
     for kernel in kernels() {
@@ -86,4 +95,9 @@ pub fn execute(args: &SpecializeArgs) -> miette::Result<()> {
     let bytes: usize = kernels().map(|kernel| kernel.compiled.ptx.len()).sum();
     eprintln!("{} kernels for {name}, {} of PTX, in {seconds:.2} s", kernels().count(), Bytes(bytes as u64));
     Ok(())
+}
+
+/// The name that a file of the partial folder was to have in `out`.
+fn in_the_end(path: &Path, partial: &Path, out: &Path) -> PathBuf {
+    path.strip_prefix(partial).map_or_else(|_| path.to_owned(), |inside| out.join(inside))
 }

@@ -277,6 +277,27 @@ fn an_interrupted_synth_leaves_nothing() {
 
 #[test]
 #[cfg(unix)]
+fn an_interrupted_specialize_leaves_what_was_there() {
+    let (folder, path, text) = scratch("kernels");
+    std::fs::create_dir(&path).unwrap();
+    std::fs::write(path.join("notes.txt"), "mine").unwrap();
+    let names = || path.read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
+    let targets = ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"].map(|target| ["--target", target]);
+    let args = [&["specialize", "llama-3.1-8b", "--out", &text][..], targets.as_flattened()].concat();
+    let mut child = command(&args).stderr(Stdio::piped()).spawn().unwrap();
+    let start = std::time::Instant::now();
+    while names().len() == 1 {
+        assert!(start.elapsed().as_secs() < 30, "nothing was begun");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(names(), ["notes.txt"]);
+    drop(folder);
+}
+
+#[test]
+#[cfg(unix)]
 fn a_closed_pipe_is_no_panic() {
     let mut child = command(&["inspect", "llama-3.1-8b", "--stage", "plan"])
         .stdout(Stdio::piped())

@@ -14,7 +14,7 @@ use miette::{IntoDiagnostic, miette};
 use serde_json::json;
 
 use super::{interrupt, model, progress::Progress, session};
-use crate::check::{self, CheckError, Launches, Loaded, Options, REPORT_VERSION, Report};
+use crate::check::{self, CheckError, Checks, Launches, Loaded, Options, REPORT_VERSION, Report};
 use render::Renderer;
 
 /// Runs kernels on the emulator under every check: a PTX file's, a built-in shape's, or a model's decode plan.
@@ -45,6 +45,12 @@ pub struct CheckArgs {
     /// Print what every source line costs: lane instructions, sectors, bank conflicts, divergence
     #[arg(long)]
     profile: bool,
+    /// What is a finding besides what is wrong in any kernel; may be given several times
+    #[arg(long, value_enum, value_name = "WHAT")]
+    also: Vec<Also>,
+    /// Instructions a warp, on average, after which a PTX file's launch is taken to hang [default: 67108864]
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
     /// Whether to say what could be faster
     #[arg(long, value_enum, default_value_t = Lints::On)]
     lints: Lints,
@@ -54,6 +60,14 @@ pub struct CheckArgs {
     /// How the report is written to standard output
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Also {
+    /// Results that are infinite or not a number, of operands that are finite
+    Values,
+    /// Addresses made of 32-bit sums and products that have wrapped
+    Overflow,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -95,7 +109,7 @@ pub fn execute(args: &CheckArgs) -> ExitCode {
 }
 
 fn run(args: &CheckArgs) -> miette::Result<ExitCode> {
-    let options = Options { lints: args.lints == Lints::On, profile: args.profile };
+    let options = options(args)?;
     let path = Path::new(&args.subject);
     let kind = kind_of(path);
     kind.refuse_others_options(args)?;
@@ -131,6 +145,16 @@ fn run(args: &CheckArgs) -> miette::Result<ExitCode> {
     Ok(if clean { ExitCode::SUCCESS } else { ExitCode::from(FINDINGS) })
 }
 
+fn options(args: &CheckArgs) -> miette::Result<Options> {
+    if args.deny.contains(&Deny::Lints) && args.lints == Lints::Off {
+        return Err(miette!("--deny lints has no effect with --lints off"));
+    }
+    let also = |what| args.also.contains(&what);
+    let checks = Checks { values: also(Also::Values), overflow: also(Also::Overflow), ..Checks::ALL };
+    let instruction_limit = args.limit.unwrap_or(Options::default().instruction_limit);
+    Ok(Options { checks, instruction_limit, lints: args.lints == Lints::On, profile: args.profile })
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Ptx,
@@ -148,6 +172,7 @@ impl Kind {
         };
         for (option, given, its) in [
             ("--launches", args.launches.is_some(), Kind::Ptx),
+            ("--limit", args.limit.is_some(), Kind::Ptx),
             ("--steps", args.steps.is_some(), Kind::Model),
             ("--filter", args.filter.is_some(), Kind::Shape),
         ] {
@@ -180,7 +205,9 @@ fn check_ptx(args: &CheckArgs, path: &Path, options: &Options) -> Result<Option<
         std::fs::read_to_string(path).map_err(|source| CheckError::Read { path: path.to_owned(), source })?;
     let loaded = Loaded::parse(&args.subject, &text)?;
     if let Some(launches) = &args.launches {
-        return loaded.check(&Launches::read(launches)?, options).map(Some);
+        let launches = Launches::read(launches)?;
+        let _bar = Progress::spinner("checking");
+        return loaded.check(&launches, options).map(Some);
     }
     let template = check::template(&loaded);
     match args.format {

@@ -18,6 +18,7 @@ use serde_json::json;
 
 use super::model;
 use super::output::Force;
+use super::progress::Progress;
 use super::rules::RulesArgs;
 use crate::engine::DEFAULT_CONTEXT;
 use crate::inspect::diff::Code;
@@ -145,8 +146,10 @@ pub fn execute(args: &InspectArgs) -> miette::Result<()> {
         }
         stage @ (Stage::Ir0 | Stage::Ir | Stage::Ptx | Stage::Sass) => {
             let tools = if stage == Stage::Sass { sass_tools()? } else { Tools::default() };
+            let bar = tools.ptxas.is_some().then(|| Progress::spinner("assembling"));
             let texts = chosen.iter().map(|kernel| Ok((&kernel.name, text(kernel, stage, target, &tools)?)));
             let texts = texts.collect::<miette::Result<Vec<_>>>()?;
+            drop(bar);
             if json {
                 let objects: Vec<_> = texts
                     .iter()
