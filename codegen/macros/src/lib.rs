@@ -13,6 +13,7 @@
 //! | `device`   | the same for `#[device]`, which inlines into its caller              |
 //! | `rewrite`  | rewrites a body, statement by statement                              |
 //! | `control`  | the expansions of `if`, `&&`, the loops, and the jumps               |
+//! | `asked`    | what takes no handles, each with the hook that says so               |
 //! | `scope`    | which name means which variable, and which a jump must carry         |
 //! | `assigned` | which places a region of code may assign                             |
 //! | `tail`     | where a body ends: tail `return`s, branches that do not come back    |
@@ -36,6 +37,7 @@
 //! matching on something that does not say `&mut` (`if let Some(t) = tiles.get_mut(0) { t.clear() }`
 //! in a run-time branch); assign through it visibly (`*t = …`, `t.sum = …`, `f(&mut *t)`) instead.
 
+mod asked;
 mod assigned;
 mod carry;
 mod control;
