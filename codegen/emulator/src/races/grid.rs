@@ -4,6 +4,9 @@
 //! of those any two suffice that touched a byte. CTAs that have released something are all kept, with what was known
 //! of them and when. What asynchronous copies read is left out: they bring whole tiles, of which nobody may use what
 //! another CTA is writing.
+//!
+//! Most lines are one CTA's alone: what it did there is kept as its own records have it, and looked at granule by
+//! granule only when a second one comes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::clock::{Clocks, Time, join_clocks};
 use super::mark::{GRANULE, Mark, Readers, STRONG, WIDE};
 use super::pages::{ByNumber, PAGE};
-use super::shadow::GRANULES;
+use super::shadow::{GRANULES, Shadow};
 use super::sync::Sync;
 use super::{LINES, Races, Seen};
 
@@ -68,6 +71,17 @@ struct Page {
     /// The lines, a bit each, that were only read, and of which one more weak read of a CTA that nobody can have heard
     /// of tells nothing new.
     settled: u128,
+    /// The lines, a bit each, that any CTA has touched.
+    touched: u128,
+    /// By line: what the only CTA that has touched it did there; not there before it is needed.
+    alone: Vec<Option<Alone>>,
+}
+
+/// A line that one CTA has touched: its position in the grid, and the line's number in [`Marks::alone`].
+#[derive(Clone, Copy)]
+struct Alone {
+    cta: u64,
+    line: u32,
 }
 
 impl Page {
@@ -85,16 +99,28 @@ impl Page {
 }
 
 /// What a CTA that has ended knew.
+#[derive(Default)]
 struct Ended {
     history: Vec<(usize, u32, Time, Arc<Clocks>)>,
     seen: Vec<Seen>,
 }
 
-#[derive(Default)]
 struct Marks {
     pages: ByNumber<Page>,
+    alone: Shadow,
     more: HashMap<(u64, bool), Vec<Record>>,
     ended: HashMap<u64, Ended>,
+}
+
+impl Default for Marks {
+    fn default() -> Marks {
+        Marks {
+            pages: ByNumber::default(),
+            alone: Shadow::new(0),
+            more: HashMap::new(),
+            ended: HashMap::new(),
+        }
+    }
 }
 
 /// Accesses of two CTAs that nothing orders.
@@ -149,6 +175,17 @@ impl Marks {
                 let archived = archive[from..].iter().take_while(|&&(at, ..)| at < (index + 1) * GRANULES);
                 let archived = archived.map(|&(at, part, writes, who)| (at % GRANULES, part, writes, who));
                 records.extend(archived);
+                let bit = 1 << line;
+                if all.touched & bit == 0 && !keeps && records.is_empty() {
+                    all.touched |= bit;
+                    all.alone.resize(LINES as usize, None);
+                    all.alone[line] = Some(Alone { cta, line: self.alone.adopt(&races.global, index) });
+                    continue;
+                }
+                all.touched |= bit;
+                if let Some(alone) = all.alone.get_mut(line).and_then(Option::take) {
+                    self.spell_out(&mut all, page, line, alone);
+                }
                 let settled = all.settled >> line & 1 != 0;
                 if settled && !keeps && records.is_empty() && races.global.is_weakly_read(index) {
                     continue;
@@ -156,7 +193,7 @@ impl Marks {
                 races.global.visit(index, |at, part, writes, who| records.push((at, part, writes, who)));
                 records.sort_by_key(|&(at, ..)| at);
                 for (at, bytes, writes, readers) in records.drain(..) {
-                    let address = page * PAGE + ((line * GRANULES + at) as u64) * GRANULE;
+                    let address = address_of(page, line, at);
                     let record = Record { cta: cta + 1, readers, bytes, more: false, enough: false };
                     let clash = self.add(&mut all, address, (record, writes), (keeps, mine));
                     if clash.is_some() {
@@ -168,6 +205,19 @@ impl Marks {
             self.pages.insert(page, all);
         }
         None
+    }
+
+    /// Makes of a line that one CTA had alone what it is where there are several.
+    fn spell_out(&mut self, all: &mut Page, page: u64, line: usize, Alone { cta, line: kept }: Alone) {
+        let mut records = Vec::new();
+        self.alone.visit(kept as usize, |at, part, writes, who| records.push((at, part, writes, who)));
+        records.sort_by_key(|&(at, ..)| at);
+        for (at, bytes, writes, readers) in records {
+            let record = Record { cta: cta + 1, readers, bytes, more: false, enough: false };
+            // It has nobody to race with, and has released nothing.
+            self.add(all, address_of(page, line, at), (record, writes), (false, &Ended::default()));
+        }
+        all.settle(line);
     }
 
     /// Compares a record with those of its granule and keeps it.
@@ -238,6 +288,11 @@ impl Marks {
         let Some(theirs) = self.ended.get(&(other.cta - 1)) else { return false };
         known(&theirs.history, other, record) || has_seen(&theirs.seen, address, other, record)
     }
+}
+
+/// Where a granule of a line of a page is.
+fn address_of(page: u64, line: usize, granule: usize) -> u64 {
+    page * PAGE + ((line * GRANULES + granule) as u64) * GRANULE
 }
 
 fn clash(address: u64, mine: (Record, bool), theirs: (Record, bool)) -> Clash {

@@ -123,6 +123,28 @@ impl Shadow {
         first
     }
 
+    /// Adds a line with the records of one of another shadow; returns its number.
+    pub(super) fn adopt(&mut self, other: &Shadow, index: usize) -> u32 {
+        let mut head = Head { since: self.base + 1, first: [0; 2] };
+        for kind in [READS, WRITES] {
+            let mut last = None;
+            for record in other.records(index, kind).filter(|record| record.bytes != 0) {
+                let number = self.records.len() as u32;
+                let tables = if record.tables == 0 { 0 } else { self.tables.len() as u32 };
+                if tables != 0 {
+                    self.tables.push(other.tables[record.tables as usize]);
+                }
+                self.records.push(Record { tables, next: 0, ..*record });
+                match last.replace(number) {
+                    None => head.first[kind] = number,
+                    Some(before) => self.records[before as usize].next = number,
+                }
+            }
+        }
+        self.heads.push(head);
+        self.heads.len() as u32 - 1
+    }
+
     /// Replaced records with marks up to now are to be archived.
     pub(super) fn archive_until(&mut self, now: Time) {
         self.archive_until = now;

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{Places, Races, Touch, Who};
+use super::{Grid, Places, Races, Touch, Who};
 use crate::exec::lanes::LANES;
 use crate::exec::lanes_of;
 use crate::exec::resolve::Access;
@@ -113,6 +113,13 @@ impl Model {
     }
 }
 
+fn accesses() -> impl Strategy<Value = Vec<Step>> {
+    proptest::collection::vec(
+        step().prop_filter("an access", |step| matches!(step, Step::Access { .. })),
+        1..4,
+    )
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -146,6 +153,39 @@ proptest! {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn ctas_race_where_one_writes_what_another_touches(ctas in proptest::collection::vec(accesses(), 2..5)) {
+        let grid = Grid::default();
+        let mut races = Races::new(0);
+        // By byte: whether the CTAs so far have read it and written it.
+        let mut before = [(false, false); BYTES as usize];
+        for (cta, steps) in ctas.iter().enumerate() {
+            races.start(cta as u64, [1, WARPS], 0);
+            let mut own = [(false, false); BYTES as usize];
+            for step in steps {
+                let Step::Access { warp, lanes, writes, bytes, addresses } = step else { continue };
+                let who = Who { warp: *warp, lanes: *lanes, pc: 0, flags: 0 };
+                let access = if *writes { Access::Store } else { Access::Load };
+                let at = std::array::from_fn(|lane| addresses[lane]);
+                let what = Touch { space: Space::Global, access, places: Places::Each(&at), bytes: *bytes };
+                prop_assert!(races.touch(who, &what).is_none());
+                (0..WARPS).for_each(|warp| races.sync.arrive(warp, 0));
+                races.sync.leave(0, 0..WARPS);
+                for byte in lanes_of(*lanes).flat_map(|lane| addresses[lane]..addresses[lane] + bytes) {
+                    let (read, written) = &mut own[byte as usize];
+                    *(if *writes { written } else { read }) = true;
+                }
+            }
+            let clash = |(own, before): (&(bool, bool), &(bool, bool))| own.1 && (before.0 || before.1) || own.0 && before.1;
+            let expected = own.iter().zip(&before).any(clash);
+            prop_assert_eq!(grid.finish(&mut races).is_some(), expected, "CTA {}", cta);
+            if expected {
+                break;
+            }
+            before.iter_mut().zip(own).for_each(|(all, own)| *all = (all.0 || own.0, all.1 || own.1));
         }
     }
 }
