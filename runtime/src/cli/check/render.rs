@@ -156,7 +156,7 @@ impl<'a> Renderer<'a> {
         digits(ptx.line)
     }
 
-    /// A remark for each caller, with its line where that can be found; those in the middle of a long chain are counted.
+    /// A remark for each caller, with its line where that can be found; of a long chain the middle is only counted.
     fn callers(&mut self, width: usize, callers: &[Place]) {
         let hidden = INNERMOST..callers.len().saturating_sub(OUTERMOST);
         // A remark that stands for one caller would save nothing.
