@@ -13,7 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use miette::{IntoDiagnostic, miette};
 
 use super::session::{self, DeviceArgs};
-use crate::device::{Device, Kind};
+use crate::device::{Checks, Device, Kind};
 use crate::engine::target_for;
 use crate::selftest::{self, Report, Row};
 
@@ -55,7 +55,7 @@ enum Format {
 
 /// Runs the self-test and prints its table; an error names what failed.
 pub fn execute(args: &SelftestArgs) -> miette::Result<()> {
-    let opened = args.device.open()?;
+    let opened = args.device.open(Checks::ALL)?;
     let device = &*opened.device;
     let info = device.info();
     tracing::info!("{}: {} ({})", info.kind, info.name, opened.reason);

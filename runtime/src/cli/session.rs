@@ -21,8 +21,9 @@ pub struct DeviceArgs {
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     device: Selector,
     /// What the emulator looks for besides accesses out of bounds, which it always finds; fewer checks are faster
-    #[arg(long, value_name = "CHECKS", value_enum, default_value_t = CheckLevel::All)]
-    checks: CheckLevel,
+    /// [default: memory where a model decodes, all in selftest]
+    #[arg(long, value_name = "CHECKS", value_enum)]
+    checks: Option<CheckLevel>,
 }
 
 /// What the emulator looks for.
@@ -36,18 +37,22 @@ enum CheckLevel {
     All,
 }
 
+/// What the emulator looks for while it decodes: following races takes half of the time, and `check` and `selftest` do.
+const DECODING: Checks = Checks { races: false, ..Checks::ALL };
+
 impl DeviceArgs {
-    /// The device, with all checks.
+    /// The device, with the checks that the command has.
     pub fn on(device: Selector) -> DeviceArgs {
-        DeviceArgs { device, checks: CheckLevel::All }
+        DeviceArgs { device, checks: None }
     }
 
-    /// Opens it.
-    pub fn open(self) -> device::Result<Opened> {
+    /// Opens it; `default` is looked for where nothing is said.
+    pub fn open(self, default: Checks) -> device::Result<Opened> {
         let checks = match self.checks {
-            CheckLevel::None => Checks::NONE,
-            CheckLevel::Memory => Checks { races: false, ..Checks::ALL },
-            CheckLevel::All => Checks::ALL,
+            None => default,
+            Some(CheckLevel::None) => Checks::NONE,
+            Some(CheckLevel::Memory) => Checks { races: false, ..Checks::ALL },
+            Some(CheckLevel::All) => Checks::ALL,
         };
         device::open_with(self.device, checks)
     }
@@ -134,7 +139,7 @@ pub fn load_sampling(
 ) -> miette::Result<Engine> {
     let start = Instant::now();
     let tuning = args.rules.read()?;
-    let opened = args.device.open().map_err(device_error)?;
+    let opened = args.device.open(DECODING).map_err(device_error)?;
     let opening = start.elapsed();
     tracing::info!("device: {} ({})", opened.device.info().name, opened.reason);
     let context = args.ctx.unwrap_or(context);
