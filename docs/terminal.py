@@ -22,7 +22,8 @@ def recorded(command):
     def read(descriptor):
         chunk = os.read(descriptor, 4096)
         chunks.append(chunk)
-        return b""
+        # Nothing would mean the end.
+        return chunk
 
     pty.spawn(command, read)
     return b"".join(chunks).decode().replace("\r", "")

@@ -2,9 +2,14 @@
 
 use std::cell::OnceCell;
 use std::fmt::Write;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+
+/// What takes longer is worth a bar.
+const LATE: Duration = Duration::from_secs(1);
 
 /// A progress bar on standard error, which hides itself where that is no terminal.
 pub struct Progress {
@@ -75,6 +80,38 @@ impl Drop for Progress {
     }
 }
 
+/// Turns, on a thread of its own, while something goes on that takes longer than a second; until it is dropped.
+pub struct Working {
+    over: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Working {
+    /// The second begins.
+    pub fn new(label: &'static str) -> Working {
+        let (over, told) = mpsc::channel();
+        let turn = move || {
+            if told.recv_timeout(LATE) == Err(RecvTimeoutError::Timeout) {
+                let _spinner = Progress::spinner(label);
+                // An error is what the end looks like.
+                let _ = told.recv();
+            }
+        };
+        Working { over: Some(over), thread: Some(thread::spawn(turn)) }
+    }
+}
+
+impl Drop for Working {
+    /// Nothing may be printed before the line is clear.
+    fn drop(&mut self) {
+        drop(self.over.take());
+        if let Some(thread) = self.thread.take() {
+            // What panicked there has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
 /// A bar that appears only where something takes longer than a second.
 pub struct Late {
     label: &'static str,
@@ -90,7 +127,7 @@ impl Late {
 
     /// `done` of `total` things are done.
     pub fn update(&self, done: u64, total: u64) {
-        if self.bar.get().is_some() || self.since.elapsed() > Duration::from_secs(1) {
+        if self.bar.get().is_some() || self.since.elapsed() > LATE {
             self.bar.get_or_init(|| Progress::count(self.label, total)).set(done);
         }
     }

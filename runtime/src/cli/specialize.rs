@@ -9,7 +9,7 @@ use bespoke_kernels::emit::{Emission, EmitError};
 use miette::{IntoDiagnostic, miette};
 
 use super::output::{Force, cannot_write};
-use super::progress::Progress;
+use super::progress::Working;
 use super::rules::RulesArgs;
 use super::{earlier, interrupt, model};
 use crate::device::Bytes;
@@ -62,14 +62,14 @@ pub fn execute(args: &SpecializeArgs) -> miette::Result<()> {
     if let Some(ptxas) = &ptxas {
         emission = emission.assembler(ptxas.clone());
     }
-    let bar = Progress::spinner(if ptxas.is_some() { "assembling" } else { "compiling" });
+    let bar = Working::new(if ptxas.is_some() { "assembling" } else { "compiling" });
     let emitted = emission.write(folder.path()).map_err(|error| match error {
         EmitError::Io { path, source } | EmitError::Kernels(emit::EmitError::Io { path, source }) => {
             cannot_write(&in_the_end(&path, folder.path(), &args.out), &source)
         }
         error => miette!("{error}"),
     })?;
-    bar.finish();
+    drop(bar);
     // What is there already goes when there is something in its place.
     if args.force {
         earlier::remove(&args.out)?;

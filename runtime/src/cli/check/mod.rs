@@ -13,7 +13,7 @@ use clap::{Args, ValueEnum};
 use miette::{IntoDiagnostic, miette};
 use serde_json::json;
 
-use super::{interrupt, model, progress::Progress, session};
+use super::{interrupt, model, progress::Progress, progress::Working, session};
 use crate::check::{self, CheckError, Checks, Launches, Loaded, Options, REPORT_VERSION, Report};
 use render::Renderer;
 
@@ -206,7 +206,7 @@ fn check_ptx(args: &CheckArgs, path: &Path, options: &Options) -> Result<Option<
     let loaded = Loaded::parse(&args.subject, &text)?;
     if let Some(launches) = &args.launches {
         let launches = Launches::read(launches)?;
-        let _bar = Progress::spinner("checking");
+        let _bar = Working::new("checking");
         return loaded.check(&launches, options).map(Some);
     }
     let template = check::template(&loaded);

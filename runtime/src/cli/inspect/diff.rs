@@ -6,7 +6,7 @@ use std::path::Path;
 use miette::{IntoDiagnostic, miette};
 
 use super::{Format, InspectArgs, Stage, TARGET, code, plan_of, print_json, sass_tools, with_target};
-use crate::cli::progress::Progress;
+use crate::cli::progress::Working;
 use crate::inspect::Tools;
 use crate::inspect::diff::{Change, Code, Diff, KernelDiff, Side};
 
@@ -19,7 +19,7 @@ pub(super) fn execute(args: &InspectArgs, a: &str, b: &str) -> miette::Result<()
     });
     let code = stage.transpose()?.flatten();
     let tools = if code == Some(Code::Sass) { sass_tools()? } else { Tools::find().into_diagnostic()? };
-    let bar = tools.ptxas.is_some().then(|| Progress::spinner("assembling"));
+    let bar = tools.ptxas.is_some().then(|| Working::new("assembling"));
     let (a, b) = (side(args, a, &tools, code)?, side(args, b, &tools, code)?);
     drop(bar);
     let roles = once(a.kernels.iter().chain(&b.kernels).map(|kernel| kernel.role.as_str()));

@@ -10,7 +10,7 @@ use miette::{IntoDiagnostic, miette};
 
 use super::kernels::{occupancy, registers_and_spills};
 use super::{Format, InspectArgs, Stage, find, grid, print_json, sass_tools, with_places};
-use crate::cli::progress::Progress;
+use crate::cli::progress::Working;
 use crate::inspect::Tools;
 use crate::inspect::folder::{Folder, FolderKernel};
 use crate::ptxas::Usage;
@@ -30,7 +30,7 @@ pub(super) fn execute(args: &InspectArgs, path: &Path, target: Option<Target>) -
         Stage::Stats => Tools { nvdisasm: None, ..Tools::find().into_diagnostic()? },
         _ => Tools::default(),
     };
-    let bar = tools.ptxas.is_some().then(|| Progress::spinner("assembling"));
+    let bar = tools.ptxas.is_some().then(|| Working::new("assembling"));
     let kernels = folder.kernels(target, one, &tools).into_diagnostic()?;
     drop(bar);
     let json = args.format == Format::Json;

@@ -10,7 +10,7 @@ use miette::IntoDiagnostic;
 use rayon::prelude::*;
 
 use super::grid;
-use crate::cli::progress::Progress;
+use crate::cli::progress::Working;
 use crate::device::Bytes;
 use crate::inspect::{Limit, Occupancy, Stats, Tools};
 use crate::ptxas::{Ptxas, Usage};
@@ -24,7 +24,7 @@ pub(super) fn stats(plan: &Plan, kernels: &[&PlanKernel]) -> miette::Result<Vec<
     let specs: Vec<KernelSpec> = kernels.iter().map(|kernel| kernel.spec.clone()).collect();
     let emitted = emit::compile(&specs, plan.target).into_diagnostic()?;
     let usage = |kernel| tools.assemble(kernel).map(|assembled| assembled.usage);
-    let _bar = tools.ptxas.is_some().then(|| Progress::spinner("assembling"));
+    let _bar = tools.ptxas.is_some().then(|| Working::new("assembling"));
     Ok(emitted.par_iter().map(|kernel| Stats::of(plan, kernel, usage(kernel))).collect())
 }
 

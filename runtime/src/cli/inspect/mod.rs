@@ -18,7 +18,7 @@ use serde_json::json;
 
 use super::model;
 use super::output::Force;
-use super::progress::Progress;
+use super::progress::Working;
 use super::rules::RulesArgs;
 use crate::engine::DEFAULT_CONTEXT;
 use crate::inspect::diff::Code;
@@ -146,7 +146,7 @@ pub fn execute(args: &InspectArgs) -> miette::Result<()> {
         }
         stage @ (Stage::Ir0 | Stage::Ir | Stage::Ptx | Stage::Sass) => {
             let tools = if stage == Stage::Sass { sass_tools()? } else { Tools::default() };
-            let bar = tools.ptxas.is_some().then(|| Progress::spinner("assembling"));
+            let bar = tools.ptxas.is_some().then(|| Working::new("assembling"));
             let texts = chosen.iter().map(|kernel| Ok((&kernel.name, text(kernel, stage, target, &tools)?)));
             let texts = texts.collect::<miette::Result<Vec<_>>>()?;
             drop(bar);
