@@ -25,6 +25,11 @@ pub fn resolve(text: &str) -> miette::Result<ModelShape> {
     file.with_mix(&mix.to_string()).into_diagnostic()
 }
 
+/// Whether `name` is the demo model's or a built-in shape's, whatever else is called so.
+pub fn is_builtin(name: &str) -> bool {
+    session::is_demo(Path::new(name)) || builtin_named(name).is_ok()
+}
+
 /// The shape file and the mix that `name` names: `llama-3.1-8b` is the first mix of its file, `llama-3.1-8b-q8_0`
 /// any other.
 pub fn builtin_named(name: &str) -> miette::Result<(ShapeFile, Mix)> {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{command, error, fixture, json, output};
+use super::{command, error, fixture, json, output, scratch};
 
 #[test]
 fn inspect_lists_the_kernels_of_a_model() {
@@ -135,5 +135,22 @@ fn inspect_says_what_a_folder_does_not_hold() {
     ] {
         let message = error(args);
         assert!(message.contains(says), "{message}");
+    }
+}
+
+#[test]
+fn a_folder_is_compared_with_a_shape_for_as_many_positions() {
+    let (_folder, _, out) = scratch("kernels");
+    let ran = |args: &[&str]| {
+        let ran = command(args).env("BESPOKE_PTXAS", "none").output().unwrap();
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        String::from_utf8(ran.stdout).unwrap()
+    };
+    ran(&["specialize", "qwen3-0.6b", "--target", "sm_90", "--out", &out]);
+    for sides in [[&out, "qwen3-0.6b"], ["qwen3-0.6b", &out]] {
+        let text = ran(&["inspect", "--diff", sides[0], sides[1], "--stage", "ptx"]);
+        let roles =
+            text.lines().last().unwrap().strip_prefix("equal: ").map(|roles| roles.split(", ").count());
+        assert!(roles > Some(5) && !text.contains("->"), "{text}");
     }
 }

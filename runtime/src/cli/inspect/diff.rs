@@ -5,7 +5,9 @@ use std::path::Path;
 
 use miette::{IntoDiagnostic, miette};
 
-use super::{Format, InspectArgs, Stage, TARGET, code, plan_of, print_json, sass_tools, with_target};
+use super::{
+    Format, InspectArgs, Stage, TARGET, code, is_folder, plan_of, print_json, sass_tools, with_target,
+};
 use crate::cli::progress::Working;
 use crate::inspect::Tools;
 use crate::inspect::diff::{Change, Code, Diff, KernelDiff, Side};
@@ -20,7 +22,17 @@ pub(super) fn execute(args: &InspectArgs, a: &str, b: &str) -> miette::Result<()
     let code = stage.transpose()?.flatten();
     let tools = if code == Some(Code::Sass) { sass_tools()? } else { Tools::find().into_diagnostic()? };
     let bar = tools.ptxas.is_some().then(|| Working::new("assembling"));
-    let (a, b) = (side(args, a, &tools, code)?, side(args, b, &tools, code)?);
+    let side = |subject, context| side(args, subject, context, &tools, code);
+    // A plan that is there already says for how many positions the other one is.
+    let (a, b) = if is_folder(with_target(b)?.0) {
+        let b = side(b, None)?;
+        (side(a, Some(b.context))?, b)
+    } else {
+        let context = is_folder(with_target(a)?.0);
+        let a = side(a, None)?;
+        let context = context.then_some(a.context);
+        (a, side(b, context)?)
+    };
     drop(bar);
     let roles = once(a.kernels.iter().chain(&b.kernels).map(|kernel| kernel.role.as_str()));
     if let Some(role) = args.role.as_deref().filter(|role| !roles.contains(role)) {
@@ -37,17 +49,24 @@ pub(super) fn execute(args: &InspectArgs, a: &str, b: &str) -> miette::Result<()
 }
 
 /// `SHAPE`, `MODEL.gguf` or `DIR`, and `@sm_80` behind it.
-fn side(args: &InspectArgs, subject: &str, tools: &Tools, code: Option<Code>) -> miette::Result<Side> {
+fn side(
+    args: &InspectArgs,
+    subject: &str,
+    context: Option<u32>,
+    tools: &Tools,
+    code: Option<Code>,
+) -> miette::Result<Side> {
     let (name, target) = with_target(subject)?;
     let sass = code == Some(Code::Sass);
     let folder = Path::new(name);
-    if folder.is_dir() {
+    if is_folder(name) {
         if code == Some(Code::Ir) {
             return Err(miette!("{name}: a folder holds PTX and no IR; compare at the stages ptx or sass"));
         }
         return Side::of_folder(folder, target, tools, sass).into_diagnostic();
     }
-    let plan = plan_of(args, name, target.or(args.target).unwrap_or(TARGET), &args.rules.read()?)?;
+    let target = target.or(args.target).unwrap_or(TARGET);
+    let plan = plan_of(args, name, (target, context), &args.rules.read()?)?;
     Side::of_plan(&plan, tools, sass).into_diagnostic()
 }
 

@@ -112,12 +112,12 @@ pub fn execute(args: &InspectArgs) -> miette::Result<()> {
     }
     // clap asks for a model where there is no --diff.
     let (model, target) = with_target(args.model.as_deref().unwrap_or_default())?;
-    if Path::new(model).is_dir() {
+    if is_folder(model) {
         return folder::execute(args, Path::new(model), target);
     }
     let target = target.or(args.target).unwrap_or(TARGET);
     let tuning = args.rules.read()?;
-    let plan = plan_of(args, model, target, &tuning)?;
+    let plan = plan_of(args, model, (target, None), &tuning)?;
     if let Some(path) = &args.html {
         return html::write(&plan, &tuning, path, args.force);
     }
@@ -179,10 +179,21 @@ fn with_target(subject: &str) -> miette::Result<(&str, Option<Target>)> {
     }
 }
 
-/// The plan that a model is decoded with.
-fn plan_of(args: &InspectArgs, model: &str, target: Target, tuning: &Tuning) -> miette::Result<Plan> {
+/// Whether it is a folder of emitted kernels that is meant.
+fn is_folder(name: &str) -> bool {
+    Path::new(name).is_dir() && !model::is_builtin(name)
+}
+
+/// The plan that a model is decoded with, for so many positions unless the options say how many.
+fn plan_of(
+    args: &InspectArgs,
+    model: &str,
+    (target, context): (Target, Option<u32>),
+    tuning: &Tuning,
+) -> miette::Result<Plan> {
     let shape = model::resolve(model)?;
-    let context = args.context.unwrap_or(shape.dimensions.context.min(DEFAULT_CONTEXT));
+    let most = shape.dimensions.context;
+    let context = args.context.or(context).unwrap_or(most.min(DEFAULT_CONTEXT));
     args.rules.warn_if_for_others(tuning, target);
     let sampling = if args.sampled { Sampling::Sampled } else { Sampling::Greedy };
     let params = PlanParams::single(context).choosing(sampling);

@@ -25,6 +25,8 @@ pub enum Code {
 pub struct Side {
     /// What it is, as `llama-3.1-8b for sm_90`.
     pub name: String,
+    /// Positions in the KV cache, which a launch's bytes depend on.
+    pub context: u32,
     /// Its kernels, by role.
     pub kernels: Vec<SideKernel>,
 }
@@ -109,7 +111,7 @@ impl Side {
                 sass: made.sass.clone(),
             });
         }
-        Side { name, kernels }
+        Side { name, context: plan.params.context, kernels }
     }
 }
 

@@ -49,7 +49,7 @@ fn other_registers_are_no_difference_and_other_constants_are() {
 
 #[test]
 fn kernels_are_paired_by_role_and_by_what_they_have_in_common() {
-    let side = |name: &str, kernels: Vec<SideKernel>| Side { name: name.to_owned(), kernels };
+    let side = |name: &str, kernels: Vec<SideKernel>| Side { name: name.to_owned(), context: 1, kernels };
     let a = side(
         "a",
         vec![
