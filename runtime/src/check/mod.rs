@@ -1,4 +1,4 @@
-//! Kernels under every check of the emulator: a PTX file's, a shape's, or a model's decode plan.
+//! Kernels under the checks of the emulator: a PTX file's, a shape's, or a model's decode plan.
 //!
 //! Nothing stops at the first finding: the launch that made it ends there, and the next one runs. A [`Report`] has
 //! the findings, each once, and what the emulator's profile says of the launches that ran to their end, and of the

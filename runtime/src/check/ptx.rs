@@ -40,8 +40,8 @@ impl Loaded {
         self.module.kernels()
     }
 
-    /// Runs the launches, one after the other, under every check, and compares what they leave with what is
-    /// expected.
+    /// Runs the launches, one after the other, under the checks that the options name, and compares what they leave
+    /// with what is expected.
     ///
     /// A launch with a finding ends there and the next one runs. After findings nothing is compared: what kernels
     /// leave is then incomplete.

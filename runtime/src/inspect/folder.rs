@@ -45,6 +45,16 @@ pub enum FolderError {
         /// Its version.
         version: u32,
     },
+    /// A kernel of the manifest could not be launched.
+    #[error("{}: `{kernel}`: {what}", path.display())]
+    Kernel {
+        /// The manifest.
+        path: PathBuf,
+        /// The kernel.
+        kernel: String,
+        /// What no GPU has.
+        what: String,
+    },
     /// There is not exactly one plan or target to take.
     #[error("{}: {what}", folder.display())]
     Choice {
@@ -61,6 +71,19 @@ pub enum FolderError {
 /// A text file.
 pub(super) fn read(path: &Path) -> Result<String, FolderError> {
     fs::read_to_string(path).map_err(|source| FolderError::Io { path: path.to_owned(), source })
+}
+
+/// Anyone may have written the manifest: what occupancy is computed from must make sense.
+fn check(kernel: &ManifestKernel) -> Result<(), String> {
+    let threads: u64 = kernel.block.iter().map(|&size| u64::from(size)).product();
+    if !(1..=1024).contains(&threads) {
+        return Err(format!("a CTA of {:?} has {threads} threads, not 1 to 1024", kernel.block));
+    }
+    let most = |module: &ManifestModule| u64::from(module.static_shared) + u64::from(kernel.dynamic_shared);
+    match kernel.modules.iter().map(most).max() {
+        Some(bytes) if bytes > 1 << 20 => Err(format!("a CTA takes {bytes} bytes of shared memory")),
+        _ => Ok(()),
+    }
 }
 
 /// An emitted folder.
@@ -118,6 +141,13 @@ impl Folder {
             .map_err(|source| FolderError::Json { path: file.clone(), source })?;
         if manifest.version != Manifest::VERSION {
             return Err(FolderError::Version { path: file, version: manifest.version });
+        }
+        for kernel in &manifest.kernels {
+            check(kernel).map_err(|what| FolderError::Kernel {
+                path: file.clone(),
+                kernel: kernel.name.clone(),
+                what,
+            })?;
         }
         Ok(Folder { path: path.to_owned(), manifest })
     }

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use serde_json::{Value, json};
+
 use super::{command, error, fixture, json, output, scratch};
 
 #[test]
@@ -136,6 +138,26 @@ fn inspect_says_what_a_folder_does_not_hold() {
         let message = error(args);
         assert!(message.contains(says), "{message}");
     }
+}
+
+#[test]
+fn a_manifest_that_no_gpu_could_launch_is_an_error() {
+    let text = std::fs::read_to_string(Path::new(&emitted()).join("kernels.json")).unwrap();
+    let manifest: Value = serde_json::from_str(&text).unwrap();
+    let (_folder, path, folder) = scratch("kernels");
+    std::fs::create_dir(&path).unwrap();
+    let with = |change: &dyn Fn(&mut Value)| {
+        let mut manifest = manifest.clone();
+        change(&mut manifest["kernels"][0]);
+        std::fs::write(path.join("kernels.json"), manifest.to_string()).unwrap();
+        error(&["inspect", &folder])
+    };
+    for block in [json!([0, 1, 1]), json!([65536, 65536, 1])] {
+        let message = with(&|kernel| kernel["block"] = block.clone());
+        assert!(message.contains("`blend`: a CTA of"), "{message}");
+    }
+    let message = with(&|kernel| kernel["dynamic_shared"] = json!(u32::MAX));
+    assert!(message.contains("bytes of shared memory"), "{message}");
 }
 
 #[test]

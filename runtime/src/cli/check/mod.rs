@@ -17,7 +17,7 @@ use super::{interrupt, model, progress::Progress, progress::Working, session};
 use crate::check::{self, CheckError, Checks, Launches, Loaded, Options, REPORT_VERSION, Report};
 use render::Renderer;
 
-/// Runs kernels on the emulator under every check: a PTX file's, a built-in shape's, or a model's decode plan.
+/// Runs kernels on the emulator and says what is wrong: a PTX file's, a built-in shape's, or a model's decode plan.
 ///
 /// A PTX file needs a file of launches; without one, a template of it is printed. Findings are shown with their source
 /// lines, each once, and do not stop what follows. The exit code is 0 if there are none, 1 if there are, and 2 if

@@ -8,12 +8,11 @@ use bespoke_codegen::ptx::Target;
 use comfy_table::{CellAlignment, Table, presets};
 use miette::{IntoDiagnostic, miette};
 
-use super::kernels::{occupancy, registers_and_spills};
+use super::kernels::{cells, occupancy, registers_and_spills};
 use super::{Format, InspectArgs, Stage, find, grid, print_json, sass_tools, with_places};
 use crate::cli::progress::Working;
 use crate::inspect::Tools;
 use crate::inspect::folder::{Folder, FolderKernel};
-use crate::ptxas::Usage;
 
 /// Prints the stage asked for.
 pub(super) fn execute(args: &InspectArgs, path: &Path, target: Option<Target>) -> miette::Result<()> {
@@ -38,7 +37,10 @@ pub(super) fn execute(args: &InspectArgs, path: &Path, target: Option<Target>) -
         match (json, kernels.as_slice(), one) {
             (true, ..) => return print_json(&kernels),
             (false, [kernel], Some(_)) => print!("{}", describe(kernel)),
-            _ => print!("{}\n\n{of}: {} kernels\n", table(&kernels), kernels.len()),
+            _ => {
+                let plural = if kernels.len() == 1 { "" } else { "s" };
+                print!("{}\n\n{of}: {} kernel{plural}\n", table(&kernels), kernels.len());
+            }
         }
         return Ok(());
     }
@@ -104,16 +106,14 @@ fn table(kernels: &[FolderKernel]) -> String {
         column.set_cell_alignment(CellAlignment::Right);
     }
     for kernel in kernels {
-        let usage = |of: fn(&Usage) -> u32| {
-            kernel.ptxas.as_ref().map_or("-".to_owned(), |usage| of(usage).to_string())
-        };
+        let [registers, spills] = cells(kernel.ptxas);
         table.add_row([
             kernel.name.clone(),
             kernel.grid.map_or("-".to_owned(), grid),
             grid(kernel.block),
             (kernel.static_shared + kernel.dynamic_shared).to_string(),
-            usage(|usage| usage.registers),
-            usage(|usage| usage.spill_stores + usage.spill_loads),
+            registers,
+            spills,
             kernel.occupancy.ctas.to_string(),
             kernel.ptx_lines.to_string(),
             kernel.summary.clone(),

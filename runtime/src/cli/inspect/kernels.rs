@@ -50,17 +50,15 @@ pub(super) fn table(plan: &Plan, stats: &[Stats]) -> String {
         }
     }
     for kernel in stats {
-        let usage = |of: fn(&Usage) -> u32| {
-            kernel.ptxas.as_ref().map_or("-".to_owned(), |usage| of(usage).to_string())
-        };
+        let [registers, spills] = cells(kernel.ptxas);
         table.add_row([
             kernel.name.clone(),
             kernel.launches.to_string(),
             grid(kernel.grid),
             kernel.threads.to_string(),
             (kernel.dynamic_shared + kernel.report.static_shared).to_string(),
-            usage(|usage| usage.registers),
-            usage(|usage| usage.spill_stores + usage.spill_loads),
+            registers,
+            spills,
             kernel.bytes.to_string(),
             kernel.report.ptx_lines.to_string(),
             kernel.summary.to_owned(),
@@ -79,6 +77,12 @@ pub(super) fn table(plan: &Plan, stats: &[Stats]) -> String {
         plan.params.context,
         Bytes(plan.bytes_per_token(plan.params.context.into()))
     )
+}
+
+/// Registers and spilled bytes, as cells of a table.
+pub(super) fn cells(usage: Option<Usage>) -> [String; 2] {
+    let numbers = usage.map(|usage| [usage.registers, usage.spill_stores + usage.spill_loads]);
+    numbers.map_or(["-", "-"].map(str::to_owned), |numbers| numbers.map(|number| number.to_string()))
 }
 
 /// What ptxas says, as lines of a description.
