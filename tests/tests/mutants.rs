@@ -179,7 +179,7 @@ fn mutants_of_kernels_are_found() {
     let mut tally = Tally::new(&KERNELS);
     for (name, spec) in subjects() {
         let original = ptx_of(&spec);
-        let mutants = mutants(&original, &operators::OPERATORS);
+        let mutants = mutants(&original, &operators::OF_KERNELS);
         let failure = |mutant: &Mutant| {
             let report = with(&original, &mutant.text, |device| {
                 selftest::run(device, slice::from_ref(&spec), &mut |_| ()).expect("a device")
@@ -193,6 +193,8 @@ fn mutants_of_kernels_are_found() {
     }
     expect![[r#"
         operator                           mutants  by check  by result  equal  survive
+        barrier ahead of accesses                2         2          0      0        0
+        barrier behind accesses                 10         6          0      4        0
         compare the other way                   18         9          8      1        0
         drop a barrier                          17        17          0      0        0
         drop a copy                             12        11          1      0        0
@@ -205,7 +207,8 @@ fn mutants_of_kernels_are_found() {
         expect more bytes                        3         3          0      0        0
         go the other way                        19        15          3      1        0
         initialise for one more                 12        12          0      0        0
-        load the next word                      20        10          9      0        1
+        load the next word                      20        10         10      0        0
+        mbarrier's wait behind accesses          4         3          0      1        0
         narrow a fence                           4         4          0      0        0
         narrow a shuffle's mask                 18        17          0      1        0
         narrow an atomic operation               2         2          0      0        0
@@ -217,10 +220,9 @@ fn mutants_of_kernels_are_found() {
         swap what is selected                   20         8         12      0        0
         take the smaller                        16         1         13      2        0
         wait only once                          12        10          0      2        0
-        all                                    305       214         73     17        1
+        all                                    321       225         74     22        0
 
         Those that survive:
-        choose_sampled: load the next word: sample/search.rs: let count = self.bins.at(bin).load();
     "#]]
     .assert_eq(&tally.table());
 }
@@ -235,8 +237,8 @@ fn mutants_of_launches_are_found() {
         // Most let others start before their wait as it is.
         let starts = original.find("griddepcontrol.launch_dependents");
         let late = starts.is_none_or(|starts| original.find("griddepcontrol.wait") < Some(starts));
-        let operators = if late { &operators::DEPENDENCIES[..] } else { &operators::DEPENDENCIES[..1] };
-        for mutant in mutants(&original, operators) {
+        let operators = if late { operators::OF_LAUNCHES } else { operators::OF_WAITS };
+        for mutant in mutants(&original, &operators) {
             let row = with(&original, &mutant.text, |device| selftest::replay_equals_eager(device, shape));
             tally.add(&spec.name(), &mutant, row.failure.as_deref());
         }
@@ -245,7 +247,8 @@ fn mutants_of_launches_are_found() {
         operator                           mutants  by check  by result  equal  survive
         drop the wait for launches              11        10          0      1        0
         start others before the wait             1         0          0      1        0
-        all                                     12        10          0      2        0
+        wait for launches behind accesses        4         2          0      2        0
+        all                                     16        12          0      4        0
 
         Those that survive:
     "#]]

@@ -4,12 +4,24 @@
 pub type Equal = [&'static str; 4];
 
 /// Of kernels.
-pub const KERNELS: [Equal; 17] = [
+pub const KERNELS: [Equal; 22] = [
     [
         "gemv, stacked",
         "wait only once",
         "gemv/ring.rs: feeder.next.acquire(bytes);",
         "The first matrix goes into stages that nobody has used yet.",
+    ],
+    [
+        "gemv, stacked",
+        "mbarrier's wait behind accesses",
+        "gemv/ring.rs: feeder.next.acquire(bytes);",
+        "As above.",
+    ],
+    [
+        "gemv, stacked",
+        "barrier behind accesses",
+        "gemv/mod.rs: named_barrier(CONSUMERS, s.consumers());",
+        "The sums of squares that are loaded there were stored before the barrier ahead of this one.",
     ],
     [
         "gemv, stacked",
@@ -44,6 +56,18 @@ pub const KERNELS: [Equal; 17] = [
     ],
     ["gemv Q4_K, SwiGLU", "one more time", "gemv/mod.rs: while first < end {", "As above."],
     [
+        "gemv Q4_K, SwiGLU",
+        "barrier behind accesses",
+        "gemv/mod.rs: named_barrier(CONSUMERS, s.consumers());",
+        "As in the stacked one.",
+    ],
+    [
+        "gemv Q6_K, argmax",
+        "barrier behind accesses",
+        "gemv/mod.rs: named_barrier(CONSUMERS, s.consumers());",
+        "As above.",
+    ],
+    [
         "gemv Q6_K, argmax",
         "wait only once",
         "gemv/ring.rs: feeder.oldest.wait();",
@@ -54,6 +78,12 @@ pub const KERNELS: [Equal; 17] = [
         "one more time",
         "argmax.rs: let take = ",
         "Of equal tokens either candidate will do.",
+    ],
+    [
+        "attention, bulk",
+        "barrier behind accesses",
+        "attention/mod.rs: named_barrier(BARRIER, CONSUMERS);",
+        "Behind it each thread tells the warp that copies of its own stores only.",
     ],
     [
         "attention, bulk",
@@ -95,12 +125,19 @@ pub const KERNELS: [Equal; 17] = [
 ];
 
 /// Of launches.
-pub const LAUNCHES: [Equal; 2] = [
+pub const LAUNCHES: [Equal; 4] = [
     [
         "embed_q80_v320_c256_t128",
         "drop the wait for launches",
         "embed.rs: ",
         "A graph's first launch has a full edge.",
+    ],
+    ["embed_q80_v320_c256_t128", "wait for launches behind accesses", "embed.rs: ", "As above."],
+    [
+        "choose_sampled_v320_t128",
+        "wait for launches behind accesses",
+        "sample/choose.rs: ",
+        "The position, which only the launch itself writes, and the prompt's length.",
     ],
     [
         "gemv_q80r512",

@@ -1,9 +1,12 @@
 //! Small changes of PTX text.
 
 pub mod equal;
+mod moves;
 
 use std::fs;
 use std::path::Path;
+
+use moves::{MOVES, Move, Reorder, WAITS_FOR_LAUNCHES};
 
 /// One changed kernel.
 pub struct Mutant {
@@ -19,25 +22,76 @@ pub struct Mutant {
 /// spare 32-bit register.
 type Change = fn(&str, &str) -> Option<String>;
 
+/// Operators, each with its name.
+pub struct Operators {
+    /// Of single instructions.
+    changes: &'static [(&'static str, Change)],
+    /// Of their order.
+    moves: &'static [(&'static str, Reorder)],
+}
+
+impl Operators {
+    /// Every text that an operator makes of the lines of a kernel, with the line at which it applied: operator by operator.
+    fn sites(&self, lines: &[&str]) -> Vec<(&'static str, Vec<Site>)> {
+        let everywhere = |edit: &dyn Fn(usize) -> Option<Edit>| -> Vec<Site> {
+            (0..lines.len()).filter_map(|at| Some(Site { at, edit: edit(at)? })).collect()
+        };
+        let changed = self.changes.iter().map(|&(name, change)| {
+            let edit = |at: usize| change(before(lines, at), lines[at].trim()).map(Edit::Replaced);
+            (name, everywhere(&edit))
+        });
+        let moved = self.moves.iter().map(|&(name, reorder)| {
+            let edit = |at: usize| reorder(lines, at).map(Edit::Moved);
+            (name, everywhere(&edit))
+        });
+        changed.chain(moved).collect()
+    }
+}
+
+/// What becomes of a kernel.
+enum Edit {
+    /// The line, replaced.
+    Replaced(String),
+    /// Lines at another place.
+    Moved(Move),
+}
+
+/// A line that an operator applies to.
+struct Site {
+    at: usize,
+    edit: Edit,
+}
+
+impl Site {
+    /// The whole text.
+    fn text(&self, lines: &[&str]) -> String {
+        let mut text: Vec<&str> = lines.to_vec();
+        match &self.edit {
+            Edit::Replaced(by) => text[self.at] = by,
+            Edit::Moved(Move { lines: moved, before }) if *before >= moved.end => {
+                text[moved.start..*before].rotate_left(moved.len());
+            }
+            Edit::Moved(Move { lines: moved, before }) => text[*before..moved.end].rotate_right(moved.len()),
+        }
+        text.join("\n").replacen("\n{\n", "\n{\n\t.reg .b32 %mutant;\n", 1) + "\n"
+    }
+}
+
+/// The instruction before a line.
+fn before<'t>(lines: &[&'t str], at: usize) -> &'t str {
+    let mut earlier = lines[..at].iter().rev().map(|line| line.trim());
+    earlier.find(|line| !line.is_empty() && !line.starts_with(".loc")).unwrap_or("")
+}
+
 /// The mutants of a kernel by some operators: each at the first instruction that it applies to, and in the middle.
-pub fn mutants(ptx: &str, operators: &[(&'static str, Change)]) -> Vec<Mutant> {
+pub fn mutants(ptx: &str, operators: &Operators) -> Vec<Mutant> {
     let lines: Vec<&str> = ptx.lines().collect();
-    let code = |at: usize| lines[at].trim();
-    let before = |at: usize| {
-        let earlier = lines[..at].iter().rev().map(|line| line.trim());
-        earlier.into_iter().find(|line| !line.is_empty() && !line.starts_with(".loc")).unwrap_or("")
-    };
     let mut mutants = Vec::new();
-    for &(operator, change) in operators {
-        let sites: Vec<(usize, String)> =
-            (0..lines.len()).filter_map(|at| Some((at, change(before(at), code(at))?))).collect();
+    for (operator, sites) in operators.sites(&lines) {
         let mut chosen = vec![0, sites.len() / 2];
         chosen.dedup();
-        for (at, changed) in chosen.into_iter().filter_map(|site| sites.get(site)) {
-            let mut text: Vec<&str> = lines.clone();
-            text[*at] = changed;
-            let declared = text.join("\n").replacen("\n{\n", "\n{\n\t.reg .b32 %mutant;\n", 1);
-            mutants.push(Mutant { operator, source: source(&lines, *at), text: declared + "\n" });
+        for site in chosen.into_iter().filter_map(|site| sites.get(site)) {
+            mutants.push(Mutant { operator, source: source(&lines, site.at), text: site.text(&lines) });
         }
     }
     mutants
@@ -58,8 +112,14 @@ fn source(lines: &[&str], at: usize) -> String {
     format!("{name}: {}", line.as_deref().unwrap_or("").trim())
 }
 
-/// What is done to the instructions of a kernel.
-pub const OPERATORS: [(&str, Change); 24] = [
+/// What is done to kernels.
+pub const OF_KERNELS: Operators = Operators { changes: &CHANGES, moves: &MOVES };
+/// What is done to the order of launches, in kernels that let others start early.
+pub const OF_LAUNCHES: Operators = Operators { changes: &DEPENDENCIES, moves: &WAITS_FOR_LAUNCHES };
+/// The same, without letting others start earlier.
+pub const OF_WAITS: Operators = Operators { changes: DEPENDENCIES.split_at(1).0, moves: &WAITS_FOR_LAUNCHES };
+
+const CHANGES: [(&str, Change); 24] = [
     ("drop a barrier", |_, i| drop_if(i.starts_with("bar.sync"))),
     ("drop a warp barrier", |_, i| drop_if(i.starts_with("bar.warp.sync"))),
     ("drop a fence", |_, i| drop_if(i.starts_with("fence.") || i.starts_with("membar."))),
@@ -90,8 +150,7 @@ pub const OPERATORS: [(&str, Change); 24] = [
     ("drop an atomic operation", |_, i| drop_if(i.starts_with("red."))),
 ];
 
-/// What is done to the order of launches.
-pub const DEPENDENCIES: [(&str, Change); 2] = [
+const DEPENDENCIES: [(&str, Change); 2] = [
     ("drop the wait for launches", |_, i| drop_if(i == "griddepcontrol.wait;")),
     ("start others before the wait", |_, i| {
         (i == "griddepcontrol.wait;")

@@ -95,6 +95,14 @@ pub(in crate::selftest) fn choose_sampled(s: &SampleShape) -> Vec<Case> {
         ("an eighth is +infinity", with(&some, f32::INFINITY)),
         ("one stands out", with(&one, 60.0)),
         ("all -infinity", vec![f32::NEG_INFINITY; vocab]),
+        ("one above the rest", {
+            // In the first digit of a search over all keys one token has a value and all others the one below, and
+            // different threads sum these.
+            let near = random.iter().map(|value| 1.75 + (value * 0.02).clamp(-0.2, 0.2));
+            let mut logits: Vec<f32> = near.collect();
+            logits[one[0] as usize] = 2.5;
+            logits
+        }),
     ];
     let warm = |temperature| SamplingParams { temperature, ..SamplingParams::default() };
     let default = SamplingParams { top_k: 40, top_p: 0.95, min_p: 0.05, ..warm(0.8) };
