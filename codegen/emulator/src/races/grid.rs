@@ -7,22 +7,38 @@
 //!
 //! Most lines are one CTA's alone: what it did there is kept as its own records have it, and looked at granule by
 //! granule only when a second one comes.
+//!
+//! Pages are parted among tables, each behind a lock of its own, so that CTAs that end at the same time seldom wait for
+//! one another.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use super::clock::{Clocks, Time, join_clocks};
 use super::mark::{GRANULE, Mark, Readers, STRONG, WIDE};
 use super::pages::{ByNumber, PAGE};
-use super::shadow::{GRANULES, Shadow};
+use super::shadow::{Archived, GRANULES, Shadow};
 use super::sync::Sync;
 use super::{LINES, Races, Seen};
 
+/// Tables of pages.
+const TABLES: usize = 64;
+
 /// What all CTAs of a launch share.
-#[derive(Default)]
 pub(crate) struct Grid {
     locations: Mutex<Locations>,
-    marks: Mutex<Marks>,
+    tables: [Mutex<Marks>; TABLES],
+    ended: RwLock<HashMap<u64, Arc<Ended>>>,
+}
+
+impl Default for Grid {
+    fn default() -> Grid {
+        Grid {
+            locations: Mutex::default(),
+            tables: std::array::from_fn(|_| Mutex::default()),
+            ended: RwLock::default(),
+        }
+    }
 }
 
 /// What was released at addresses of global memory.
@@ -105,22 +121,29 @@ struct Ended {
     seen: Vec<Seen>,
 }
 
+/// What CTAs did to some of the pages.
 struct Marks {
     pages: ByNumber<Page>,
     alone: Shadow,
     more: HashMap<(u64, bool), Vec<Record>>,
-    ended: HashMap<u64, Ended>,
 }
 
 impl Default for Marks {
     fn default() -> Marks {
-        Marks {
-            pages: ByNumber::default(),
-            alone: Shadow::new(0),
-            more: HashMap::new(),
-            ended: HashMap::new(),
-        }
+        Marks { pages: ByNumber::default(), alone: Shadow::new(0), more: HashMap::new() }
     }
+}
+
+/// A CTA that has ended, to be compared with others.
+struct Ending<'a> {
+    cta: u64,
+    global: &'a Shadow,
+    /// What another access replaced in `global`: by line, and within a line in that order.
+    archive: &'a [Archived],
+    /// Whether it has released something, so that others may have heard of it.
+    keeps: bool,
+    mine: &'a Ended,
+    others: &'a RwLock<HashMap<u64, Arc<Ended>>>,
 }
 
 /// Accesses of two CTAs that nothing orders.
@@ -142,68 +165,104 @@ impl Grid {
 
     /// Compares a CTA that has ended with those that ended before.
     pub(super) fn finish(&self, races: &mut Races) -> Option<Clash> {
-        let mut marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
-        let mine =
-            Ended { history: std::mem::take(&mut races.sync.history), seen: std::mem::take(&mut races.seen) };
-        let clash = marks.merge(races, &mine);
+        let cta = races.sync.cta;
+        let history = std::mem::take(&mut races.sync.history);
+        let mine = Arc::new(Ended { history, seen: std::mem::take(&mut races.seen) });
+        // Before its marks are there for others to be compared with.
         if !mine.history.is_empty() || !mine.seen.is_empty() {
-            marks.ended.insert(races.sync.cta, mine);
+            let mut ended = self.ended.write().unwrap_or_else(PoisonError::into_inner);
+            ended.insert(cta, Arc::clone(&mine));
         }
-        clash
+        let mut touched = std::mem::take(&mut races.touched);
+        touched.sort_unstable();
+        let mut archive = std::mem::take(&mut races.global.archive);
+        archive.sort_by_key(|&(index, ..)| index);
+        let ending = Ending {
+            cta,
+            global: &races.global,
+            archive: &archive,
+            keeps: races.sync.released,
+            mine: &mine,
+            others: &self.ended,
+        };
+        touched.into_iter().find_map(|page| {
+            let &(first, _) = races.pages.get(&page)?;
+            let marks = &self.tables[page as usize % TABLES];
+            marks.lock().unwrap_or_else(PoisonError::into_inner).merge(page, first, &ending)
+        })
+    }
+}
+
+impl Ending<'_> {
+    /// What was replaced in a line.
+    fn replaced(&self, index: usize) -> impl Iterator<Item = (usize, u8, bool, Readers)> {
+        let from = self.archive.partition_point(|&(at, ..)| at < index * GRANULES);
+        let archived = self.archive[from..].iter().take_while(move |&&(at, ..)| at < (index + 1) * GRANULES);
+        archived.map(|&(at, part, writes, who)| (at % GRANULES, part, writes, who))
+    }
+
+    /// Whether a record of this CTA and one of another are ordered, or may come together.
+    fn ordered(&self, address: u64, mine: (&Record, bool), theirs: (&Record, bool)) -> bool {
+        let ((record, writes), (other, other_writes)) = (mine, theirs);
+        let both = record.readers.mark.who & other.readers.mark.who;
+        if both & (STRONG | WIDE) == STRONG | WIDE || !writes && !other_writes {
+            return true;
+        }
+        if self.mine.knew(address, record, other) {
+            return true;
+        }
+        let others = self.others.read().unwrap_or_else(PoisonError::into_inner);
+        others.get(&(other.cta - 1)).is_some_and(|theirs| theirs.knew(address, other, record))
+    }
+}
+
+impl Ended {
+    /// Whether the threads of `later`, this CTA's, knew of `earlier` when they accessed.
+    fn knew(&self, address: u64, later: &Record, earlier: &Record) -> bool {
+        known(&self.history, later, earlier) || has_seen(&self.seen, address, later, earlier)
     }
 }
 
 impl Marks {
-    fn merge(&mut self, races: &mut Races, mine: &Ended) -> Option<Clash> {
-        let cta = races.sync.cta;
-        let keeps = races.sync.released;
-        let mut touched = std::mem::take(&mut races.touched);
-        touched.sort_unstable();
-        // By line; within a line in the order in which they were replaced.
-        let mut archive = std::mem::take(&mut races.global.archive);
-        archive.sort_by_key(|&(index, ..)| index);
+    /// Compares a page, whose first line in the CTA's shadow is `first`.
+    fn merge(&mut self, page: u64, first: usize, ending: &Ending<'_>) -> Option<Clash> {
+        let &Ending { cta, global, keeps, .. } = ending;
         let mut records = Vec::new();
-        for page in touched {
-            let Some(&(first, _)) = races.pages.get(&page) else { continue };
-            let mut all = self.pages.remove(&page).unwrap_or_default();
-            for line in 0..LINES as usize {
-                let index = first + line;
-                if !races.global.is_marked(index) {
-                    continue;
-                }
-                let from = archive.partition_point(|&(at, ..)| at < index * GRANULES);
-                let archived = archive[from..].iter().take_while(|&&(at, ..)| at < (index + 1) * GRANULES);
-                let archived = archived.map(|&(at, part, writes, who)| (at % GRANULES, part, writes, who));
-                records.extend(archived);
-                let bit = 1 << line;
-                if all.touched & bit == 0 && !keeps && records.is_empty() {
-                    all.touched |= bit;
-                    all.alone.resize(LINES as usize, None);
-                    all.alone[line] = Some(Alone { cta, line: self.alone.adopt(&races.global, index) });
-                    continue;
-                }
-                all.touched |= bit;
-                if let Some(alone) = all.alone.get_mut(line).and_then(Option::take) {
-                    self.spell_out(&mut all, page, line, alone);
-                }
-                let settled = all.settled >> line & 1 != 0;
-                if settled && !keeps && records.is_empty() && races.global.is_weakly_read(index) {
-                    continue;
-                }
-                races.global.visit(index, |at, part, writes, who| records.push((at, part, writes, who)));
-                records.sort_by_key(|&(at, ..)| at);
-                for (at, bytes, writes, readers) in records.drain(..) {
-                    let address = address_of(page, line, at);
-                    let record = Record { cta: cta + 1, readers, bytes, more: false, enough: false };
-                    let clash = self.add(&mut all, address, (record, writes), (keeps, mine));
-                    if clash.is_some() {
-                        return clash;
-                    }
-                }
-                all.settle(line);
+        let mut all = self.pages.remove(&page).unwrap_or_default();
+        for line in 0..LINES as usize {
+            let index = first + line;
+            if !global.is_marked(index) {
+                continue;
             }
-            self.pages.insert(page, all);
+            records.extend(ending.replaced(index));
+            let bit = 1 << line;
+            if all.touched & bit == 0 && !keeps && records.is_empty() {
+                all.touched |= bit;
+                all.alone.resize(LINES as usize, None);
+                all.alone[line] = Some(Alone { cta, line: self.alone.adopt(global, index) });
+                continue;
+            }
+            all.touched |= bit;
+            if let Some(alone) = all.alone.get_mut(line).and_then(Option::take) {
+                self.spell_out(&mut all, page, line, alone);
+            }
+            let settled = all.settled >> line & 1 != 0;
+            if settled && !keeps && records.is_empty() && global.is_weakly_read(index) {
+                continue;
+            }
+            global.visit(index, |at, part, writes, who| records.push((at, part, writes, who)));
+            records.sort_by_key(|&(at, ..)| at);
+            for (at, bytes, writes, readers) in records.drain(..) {
+                let address = address_of(page, line, at);
+                let record = Record { cta: cta + 1, readers, bytes, more: false, enough: false };
+                if let Some(other) = self.other(&all, address, (&record, writes), ending) {
+                    return Some(clash(address, (record, writes), other));
+                }
+                self.add(&mut all, address, (record, writes), keeps);
+            }
+            all.settle(line);
         }
+        self.pages.insert(page, all);
         None
     }
 
@@ -215,48 +274,50 @@ impl Marks {
         for (at, bytes, writes, readers) in records {
             let record = Record { cta: cta + 1, readers, bytes, more: false, enough: false };
             // It has nobody to race with, and has released nothing.
-            self.add(all, address_of(page, line, at), (record, writes), (false, &Ended::default()));
+            self.add(all, address_of(page, line, at), (record, writes), false);
         }
         all.settle(line);
     }
 
-    /// Compares a record with those of its granule and keeps it.
+    /// Another CTA's record of a granule that races with this one.
     #[inline(always)]
-    fn add(
-        &mut self,
-        page: &mut Page,
+    fn other(
+        &self,
+        page: &Page,
         address: u64,
-        (record, writes): (Record, bool),
-        (keeps, mine): (bool, &Ended),
-    ) -> Option<Clash> {
+        (record, writes): (&Record, bool),
+        ending: &Ending<'_>,
+    ) -> Option<(Record, bool)> {
         let at = (address % PAGE / GRANULE) as usize;
-        for kind in [WRITES, READS] {
+        [WRITES, READS].into_iter().find_map(|kind| {
             let first = page.first(kind, at);
             if first.cta == 0 || kind == READS && !writes || first.cta == record.cta && !first.more {
-                continue;
+                return None;
             }
             let more = if first.more { self.more.get(&(address, kind == WRITES)) } else { None };
-            let others = std::iter::once(&first).chain(more.into_iter().flatten());
             let clashes = |other: &&Record| {
                 other.cta != record.cta
                     && other.bytes & record.bytes != 0
-                    && !self.ordered(address, (&record, writes, mine), (other, kind == WRITES))
+                    && !ending.ordered(address, (record, writes), (other, kind == WRITES))
             };
-            if let Some(other) = others.into_iter().find(clashes) {
-                return Some(clash(address, (record, writes), (*other, kind == WRITES)));
-            }
-        }
+            let other = std::iter::once(&first).chain(more.into_iter().flatten()).find(clashes)?;
+            Some((*other, kind == WRITES))
+        })
+    }
+
+    /// Keeps a record of a granule, if it says more than those there are.
+    #[inline(always)]
+    fn add(&mut self, page: &mut Page, address: u64, (record, writes): (Record, bool), keeps: bool) {
         let first = &mut page.first[writes as usize];
         if first.is_empty() {
             first.resize((PAGE / GRANULE) as usize, Record::default());
         }
-        let first = &mut first[at];
+        let first = &mut first[(address % PAGE / GRANULE) as usize];
         if first.cta == 0 {
             *first = record;
         } else if keeps || !first.enough || record.readers.mark.who & STRONG != 0 {
             self.keep(first, address, (record, writes), keeps);
         }
-        None
     }
 
     /// Keeps one record more of a granule, unless two of those there are say as much.
@@ -272,21 +333,6 @@ impl Marks {
             list.push(record);
         }
         first.enough |= alike >= 1 && record.bytes == 0xf && record.readers.mark.who & STRONG == 0;
-    }
-
-    /// Whether a record of the CTA that has just ended and one of another are ordered, or may come together.
-    fn ordered(&self, address: u64, mine: (&Record, bool, &Ended), theirs: (&Record, bool)) -> bool {
-        let (record, writes, ended) = mine;
-        let (other, other_writes) = theirs;
-        let both = record.readers.mark.who & other.readers.mark.who;
-        if both & (STRONG | WIDE) == STRONG | WIDE || !writes && !other_writes {
-            return true;
-        }
-        if known(&ended.history, record, other) || has_seen(&ended.seen, address, record, other) {
-            return true;
-        }
-        let Some(theirs) = self.ended.get(&(other.cta - 1)) else { return false };
-        known(&theirs.history, other, record) || has_seen(&theirs.seen, address, other, record)
     }
 }
 
