@@ -3,8 +3,8 @@
     python3 train.py OUT.gguf [--steps N] [--seed S]
 
 What it learns is in `data.py`. In the last third of the steps the weights are rounded in the forward pass as their
-blocks will round them, so that what the quantiser does to them is nothing new. Needs PyTorch and numpy, and a GPU for
-other than trying it out (`--rows 16 --steps 20`).
+blocks will round them, so that what the quantiser does to them is nothing new. Needs PyTorch, numpy and tqdm, and a GPU
+for other than trying it out (`--rows 16 --steps 20`).
 """
 
 import argparse
@@ -15,6 +15,7 @@ import time
 import numpy as np
 import torch
 import torch.nn.functional as F
+from tqdm import tqdm
 
 import data
 import gguf
@@ -207,7 +208,7 @@ def metadata(tokenizer):
 
 
 def report(what, accuracies):
-    print(what, " ".join(f"{sign} {share:.4f}" for sign, share in accuracies.items()), flush=True)
+    tqdm.write(f"{what} {' '.join(f'{sign} {share:.4f}' for sign, share in accuracies.items())}")
 
 
 def main():
@@ -233,13 +234,15 @@ def main():
         model = Model().to(device)
         print(f"{sum(p.numel() for p in model.parameters())} parameters, data after {time.time() - start:.1f} s")
         trainer = Trainer(model, args, device)
-        for step, batch in enumerate(pool.imap(installed_batch, range(args.steps), chunksize=4)):
+        made = pool.imap(installed_batch, range(args.steps), chunksize=4)
+        # A bar where there is a terminal, lines everywhere.
+        for step, batch in enumerate(tqdm(made, total=args.steps, unit="step", disable=None)):
             done = step / args.steps
             rate = args.rate * min(1, (step + 1) / 500) * (0.5 + 0.5 * math.cos(math.pi * done)) + 1e-6
             rounding = done >= 2 / 3
             loss = trainer.step(batch, rate, rounding)
             if step % 1000 == 0:
-                print(f"{step:6} loss {loss.item():.4f} after {time.time() - start:.1f} s", flush=True)
+                tqdm.write(f"{step:6} loss {loss.item():.4f} after {time.time() - start:.1f} s")
             if step % 4000 == 3999:
                 report("      ", accuracy(model, exam, device, rounding))
     report("float  ", accuracy(model, exam, device, False))
