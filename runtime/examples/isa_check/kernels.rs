@@ -10,7 +10,11 @@ pub const THREADS: u32 = 128;
 /// Kernels of a module: what an assembler takes in one piece.
 pub const MODULE: usize = 40;
 
-const HEADER: &str = ".version 8.0\n.target sm_90\n.address_size 64\n";
+/// What a module begins with: a function to be called is in it.
+const HEADER: &str = ".version 8.6\n.target sm_90\n.address_size 64\n\
+    .func (.param .b32 r) mixed(.param .b32 a, .param .b32 b)\n{\n    .reg .b32 %a, %b;\n    \
+    ld.param.b32 %a, [a];\n    ld.param.b32 %b, [b];\n    mad.lo.u32 %a, %a, 31, %b;\n    \
+    st.param.b32 [r], %a;\n    ret;\n}\n";
 
 /// The text of a module with a kernel `form_N` for each of `forms`.
 pub fn module(forms: &[&Form]) -> String {
@@ -20,9 +24,10 @@ pub fn module(forms: &[&Form]) -> String {
 
 fn kernel(at: usize, form: &Form) -> String {
     let mut text = format!(
-        ".visible .entry form_{at}(.param .u64 in, .param .u64 out, .param .u64 scratch)\n{{\n    \
-         .shared .align 16 .b8 own[{}];\n    .reg .pred %p, %q;\n    .reg .b32 %s, %thread, %row;\n    \
-         .reg .b64 %in, %out, %m;\n",
+        ".visible .entry form_{at}(.param .u64 in, .param .u64 out, .param .u64 scratch){}\n{{\n    \
+         .shared .align 16 .b8 own[{}];\n    .reg .pred %p, %q;\n    .reg .b32 %s, %thread, %row, %n, %k;\n    \
+         .reg .b64 %in, %out, %m, %t;\n",
+        if form.body.contains("%peer") { " .reqnctapercluster 2, 1, 1" } else { "" },
         16 * THREADS
     );
     let declare = |(names, kinds): (&str, &Vec<String>)| -> String {
@@ -39,6 +44,7 @@ fn kernel(at: usize, form: &Form) -> String {
          mad.wide.u32 %m, %row, 16, %m;\n",
         stride = 8 * COLUMNS
     );
+    text += &special(&form.body);
     for (at, kind) in form.operands.iter().enumerate() {
         text += &format!("    ld.global.b{} %i{at}, [%in+{}];\n", bits(kind), 8 * at);
     }
@@ -47,6 +53,24 @@ fn kernel(at: usize, form: &Form) -> String {
         text += &format!("    st.global.b{} [%out+{}], %o{at};\n", bits(kind), 8 * at);
     }
     text + "    ret;\n}\n"
+}
+
+/// Sets up what only some bodies use.
+fn special(body: &str) -> String {
+    let mut text = String::new();
+    if body.contains("%b]") || body.contains("%b,") {
+        text += &format!("    .shared .align 8 .b64 barriers[{THREADS}];\n    .reg .b32 %b;\n    ");
+        text += "mov.u32 %b, barriers;\n    mad.lo.u32 %b, %thread, 8, %b;\n";
+    }
+    if body.contains("%w") {
+        text +=
+            &format!("    .shared .align 128 .b8 warps[{}];\n    .reg .b32 %w;\n    ", THREADS / 32 * 4096);
+        text += "mov.u32 %w, warps;\n    shr.u32 %n, %thread, 5;\n    mad.lo.u32 %w, %n, 4096, %w;\n";
+    }
+    if body.contains("%peer") {
+        text += "    .reg .b32 %peer;\n    mov.u32 %peer, %cluster_ctarank;\n    xor.b32 %peer, %peer, 1;\n";
+    }
+    text
 }
 
 /// Bytes of the operands of all rows, and of their results.

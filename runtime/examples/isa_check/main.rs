@@ -1,7 +1,7 @@
 //! Runs every instruction form of `forms.txt` over the edges of its types and over random values, on one device and
 //! on the emulator, and tells how far they agree, bit by bit.
 //!
-//! `isa_check [--device auto|cuda|cuda:N|emulator] [--only TEXT] [--show N] [--markdown FILE]`
+//! `isa_check [--device auto|cuda|cuda:N|emulator] [--only TEXT] [--show N] [--markdown FILE] [--ptx DIR]`
 
 mod forms;
 mod kernels;
@@ -33,6 +33,9 @@ struct Arguments {
     /// Writes the table here as well.
     #[arg(long)]
     markdown: Option<PathBuf>,
+    /// Writes the modules into this folder, which exists, and runs nothing.
+    #[arg(long)]
+    ptx: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -46,6 +49,14 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+    if let Some(folder) = &arguments.ptx {
+        let families = forms::families();
+        let all: Vec<&Form> = families.iter().flat_map(|family| &family.forms).collect();
+        for (at, part) in all.chunks(kernels::MODULE).enumerate() {
+            std::fs::write(folder.join(format!("forms-{at}.ptx")), kernels::module(part))?;
+        }
+        return Ok(());
+    }
     let opened = device::open(arguments.device)?;
     let emulator = device::open(Selector::Emulator)?.device;
     println!("{} against the emulator: {}", opened.device.info().name, opened.reason);
