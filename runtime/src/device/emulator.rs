@@ -58,6 +58,10 @@ pub fn checking(journal: Arc<Journal>, checks: Checks) -> Box<dyn Device> {
     Box::new(EmulatorDevice::with_info(info(), checks, Some(journal)))
 }
 
+/// Instructions a warp after which a launch is taken to hang: some seconds' worth, and far more than a decoder's kernels
+/// take.
+const RUNAWAY: u64 = 1 << 27;
+
 /// The emulator, open.
 pub(super) struct EmulatorDevice {
     info: DeviceInfo,
@@ -269,8 +273,12 @@ impl EmulatorSequence {
         };
         let journal = self.state.journal.as_deref();
         let profile = journal.is_some_and(Journal::profiles);
-        let options =
-            emulator::Options { checks: self.state.checks, profile, ..emulator::Options::default() };
+        let options = emulator::Options {
+            checks: self.state.checks,
+            profile,
+            instruction_limit: RUNAWAY,
+            ..emulator::Options::default()
+        };
         let (memory, config, params) = (&self.state.memory, &launch.config, &launch.params);
         let outcome = match order {
             Some(order) if launch.programmatic => {

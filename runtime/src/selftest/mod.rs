@@ -22,5 +22,5 @@ mod suite;
 
 pub use replay::{replay_equals_eager, replay_shapes};
 pub use report::{Report, Row};
-pub use runner::{run, run_telling};
+pub use runner::{first_failure, run, run_telling};
 pub use suite::{of_shape, small};

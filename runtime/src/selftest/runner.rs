@@ -57,6 +57,16 @@ pub fn run_telling(
     })
 }
 
+/// The first failure among a kernel's cases; those behind it are not run.
+///
+/// # Errors
+/// If no target runs on the device.
+pub fn first_failure(device: &dyn Device, spec: &KernelSpec) -> Result<Option<Row>, EngineError> {
+    let mut runner = Runner::new(device, target_for(device)?);
+    let mut rows = cases(spec).into_iter().flat_map(|case| runner.rows(&case).0);
+    Ok(rows.find(|row| row.failure.is_some()))
+}
+
 /// A kernel's text, or why there is none.
 type Text = Result<Cow<'static, str>, String>;
 
