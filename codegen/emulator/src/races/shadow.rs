@@ -211,7 +211,7 @@ impl Shadow {
                 if bytes != 0 && known.0 != key {
                     if self.is_ordered(record, actors) {
                         known.0 = key;
-                    } else if !self.is_private(record, (bytes, spread), actors) {
+                    } else if !self.is_private(record, bytes, (piece, spread), actors) {
                         return false;
                     }
                 }
@@ -232,10 +232,18 @@ impl Shadow {
     }
 
     /// Whether each of these bytes of a record is of the one thread that comes back to it.
-    fn is_private(&self, record: &Record, (bytes, spread): (u32, Spread<'_>), actors: &Actors<'_>) -> bool {
+    fn is_private(
+        &self,
+        record: &Record,
+        bytes: u32,
+        (piece, spread): (&Piece, Spread<'_>),
+        actors: &Actors<'_>,
+    ) -> bool {
+        // In the lines of a run each byte is one lane's.
+        let same_run = matches!(piece.by, By::Run(_)) && record.by == piece.by;
         !record.mark.is_engine()
             && record.mark.warp() == actors.warp
-            && self.spread(record).is_private(spread, bytes)
+            && (same_run || self.spread(record).is_private(spread, bytes))
     }
 
     /// Looks for the first lane's first conflict in a line, byte by byte, leaving out what `excused` says.
