@@ -91,12 +91,16 @@ struct Page {
     touched: u128,
     /// By line: what the only CTA that has touched it did there; not there before it is needed.
     alone: Vec<Option<Alone>>,
+    /// The records of such lines, each of one CTA.
+    kept: Vec<Shadow>,
 }
 
-/// A line that one CTA has touched: its position in the grid, and the line's number in [`Marks::alone`].
+/// A line that one CTA has touched: its position in the grid, and where its records are: in which of [`Page::kept`], and
+/// the line's number there.
 #[derive(Clone, Copy)]
 struct Alone {
     cta: u64,
+    kept: u32,
     line: u32,
 }
 
@@ -122,16 +126,10 @@ struct Ended {
 }
 
 /// What CTAs did to some of the pages.
+#[derive(Default)]
 struct Marks {
     pages: ByNumber<Page>,
-    alone: Shadow,
     more: HashMap<(u64, bool), Vec<Record>>,
-}
-
-impl Default for Marks {
-    fn default() -> Marks {
-        Marks { pages: ByNumber::default(), alone: Shadow::new(0), more: HashMap::new() }
-    }
 }
 
 /// A CTA that has ended, to be compared with others.
@@ -194,6 +192,13 @@ impl Grid {
 }
 
 impl Ending<'_> {
+    /// How many lines it has touched from one on to the end of the page.
+    fn lines_from(&self, index: usize) -> usize {
+        // Pages begin at multiples of their lines.
+        let end = (index / LINES as usize + 1) * LINES as usize;
+        (index..end).filter(|&index| self.global.is_marked(index)).count()
+    }
+
     /// What was replaced in a line.
     fn replaced(&self, index: usize) -> impl Iterator<Item = (usize, u8, bool, Readers)> {
         let from = self.archive.partition_point(|&(at, ..)| at < index * GRANULES);
@@ -229,6 +234,7 @@ impl Marks {
         let &Ending { cta, global, keeps, .. } = ending;
         let mut records = Vec::new();
         let mut all = self.pages.remove(&page).unwrap_or_default();
+        let mut own = None;
         for line in 0..LINES as usize {
             let index = first + line;
             if !global.is_marked(index) {
@@ -239,7 +245,9 @@ impl Marks {
             if all.touched & bit == 0 && !keeps && records.is_empty() {
                 all.touched |= bit;
                 all.alone.resize(LINES as usize, None);
-                all.alone[line] = Some(Alone { cta, line: self.alone.adopt(global, index) });
+                let kept = own.get_or_insert_with(|| Shadow::with_room(ending.lines_from(index)));
+                let kept_at = all.kept.len() as u32;
+                all.alone[line] = Some(Alone { cta, kept: kept_at, line: kept.adopt(global, index) });
                 continue;
             }
             all.touched |= bit;
@@ -262,14 +270,17 @@ impl Marks {
             }
             all.settle(line);
         }
+        all.kept.extend(own);
         self.pages.insert(page, all);
         None
     }
 
     /// Makes of a line that one CTA had alone what it is where there are several.
-    fn spell_out(&mut self, all: &mut Page, page: u64, line: usize, Alone { cta, line: kept }: Alone) {
+    fn spell_out(&mut self, all: &mut Page, page: u64, line: usize, alone: Alone) {
+        let Alone { cta, kept, line: at } = alone;
         let mut records = Vec::new();
-        self.alone.visit(kept as usize, |at, part, writes, who| records.push((at, part, writes, who)));
+        all.kept[kept as usize]
+            .visit(at as usize, |at, part, writes, who| records.push((at, part, writes, who)));
         records.sort_by_key(|&(at, ..)| at);
         for (at, bytes, writes, readers) in records {
             let record = Record { cta: cta + 1, readers, bytes, more: false, enough: false };

@@ -102,6 +102,14 @@ impl Shadow {
         }
     }
 
+    /// One that has room for so many lines of another.
+    pub(super) fn with_room(lines: usize) -> Shadow {
+        let mut shadow = Shadow::new(0);
+        shadow.heads.reserve_exact(lines);
+        shadow.records.reserve_exact(lines);
+        shadow
+    }
+
     /// One that keeps what other CTAs must be compared with.
     pub(super) fn archiving() -> Shadow {
         Shadow { archives: true, ..Shadow::new(0) }
