@@ -4,7 +4,7 @@ use std::ops::*;
 use std::panic::Location;
 
 use super::record::emit1;
-use super::scalar::{Bf16x2, Bits, F16x2, Int, Number, Scalar};
+use super::scalar::{Bf16x2, Bits, F16x2, Int, NoBits, Number, Scalar};
 use super::value::{IntoVal, Val};
 use crate::ir::{Binary, Op, Unary};
 
@@ -52,18 +52,40 @@ right_sides! {
     ShiftAmount: Int, "`{T}` is no integer", "`.bitcast::<u32>()` takes the bits of a float";
 }
 
+/// What may stand on the right side of `& | ^`: of a `T` what becomes one, and anything where there are no such operators.
+pub trait InBits<T> {
+    /// The handle.
+    #[track_caller]
+    fn into_bits(self) -> Val<T>;
+}
+
+impl<T: Scalar, R: IntoVal<T>> InBits<T> for R {
+    fn into_bits(self) -> Val<T> {
+        self.into_val()
+    }
+}
+
+impl<R> InBits<NoBits> for R {
+    fn into_bits(self) -> Val<NoBits> {
+        unreachable!("what has no bits is not `Bits`")
+    }
+}
+
 macro_rules! binary {
-    ($($trait:ident $method:ident, $assign:ident $assign_method:ident, $op:ident, $right:ident $value:ty;)*) => {
-        $(impl<T: Scalar, R: $right<T> + IntoVal<$value>> $trait<R> for Val<T> {
+    ($(
+        $trait:ident $method:ident, $assign:ident $assign_method:ident, $op:ident, $right:ident,
+        $value:path: $into:ident;
+    )*) => {
+        $(impl<T: Scalar, R: $right<T> + $value> $trait<R> for Val<T> {
             type Output = Val<T>;
             #[track_caller]
             fn $method(self, right: R) -> Val<T> {
-                let right = right.into_val();
+                let right = right.$into();
                 Val::from_id(emit1(Op::Binary(Binary::$op), T::TYPE, &[self.id, right.id], Location::caller()))
             }
         }
 
-        impl<T: Scalar, R: $right<T> + IntoVal<$value>> $assign<R> for Val<T> {
+        impl<T: Scalar, R: $right<T> + $value> $assign<R> for Val<T> {
             #[track_caller]
             fn $assign_method(&mut self, right: R) {
                 *self = $trait::$method(*self, right);
@@ -72,16 +94,16 @@ macro_rules! binary {
     };
 }
 binary! {
-    Add add, AddAssign add_assign, Add, Term T;
-    Sub sub, SubAssign sub_assign, Sub, Term T;
-    Mul mul, MulAssign mul_assign, Mul, Term T;
-    Div div, DivAssign div_assign, Div, Divisor T;
-    Rem rem, RemAssign rem_assign, Rem, Modulus T;
-    BitAnd bitand, BitAndAssign bitand_assign, And, BitOperand T;
-    BitOr bitor, BitOrAssign bitor_assign, Or, BitOperand T;
-    BitXor bitxor, BitXorAssign bitxor_assign, Xor, BitOperand T;
-    Shl shl, ShlAssign shl_assign, Shl, ShiftAmount u32;
-    Shr shr, ShrAssign shr_assign, Shr, ShiftAmount u32;
+    Add add, AddAssign add_assign, Add, Term, IntoVal<T>: into_val;
+    Sub sub, SubAssign sub_assign, Sub, Term, IntoVal<T>: into_val;
+    Mul mul, MulAssign mul_assign, Mul, Term, IntoVal<T>: into_val;
+    Div div, DivAssign div_assign, Div, Divisor, IntoVal<T>: into_val;
+    Rem rem, RemAssign rem_assign, Rem, Modulus, IntoVal<T>: into_val;
+    BitAnd bitand, BitAndAssign bitand_assign, And, BitOperand, InBits<T::InBits>: into_bits;
+    BitOr bitor, BitOrAssign bitor_assign, Or, BitOperand, InBits<T::InBits>: into_bits;
+    BitXor bitxor, BitXorAssign bitxor_assign, Xor, BitOperand, InBits<T::InBits>: into_bits;
+    Shl shl, ShlAssign shl_assign, Shl, ShiftAmount, IntoVal<u32>: into_val;
+    Shr shr, ShrAssign shr_assign, Shr, ShiftAmount, IntoVal<u32>: into_val;
 }
 
 macro_rules! left_constant {

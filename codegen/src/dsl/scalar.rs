@@ -23,9 +23,15 @@ pub struct Bf16x2(pub bf16, pub bf16);
 pub trait Scalar: Copy + 'static {
     /// The IR's type.
     const TYPE: Type;
+    /// What the right side of `& | ^` must be: the type itself; anything where there are none.
+    type InBits;
     /// Raw bits in the low end, as the IR's constants hold them.
     fn bits(self) -> u64;
 }
+
+/// Stands for the right side of `& | ^` where there are no such operators: then that is the error, and not that the
+/// right side is of another type.
+pub enum NoBits {}
 
 /// Scalars with `+ - *`, `min` and `max`.
 #[diagnostic::on_unimplemented(
@@ -57,7 +63,7 @@ pub trait Float: Number {}
     label = "expected an integer or bool",
     note = "`.bitcast::<u32>()` takes the bits of a float"
 )]
-pub trait Bits: Scalar {}
+pub trait Bits: Scalar<InBits = Self> {}
 
 /// 32-bit scalars: what a shuffle moves.
 #[diagnostic::on_unimplemented(
@@ -71,9 +77,10 @@ pub trait Word: Scalar {}
 pub trait RawWord: Scalar {}
 
 macro_rules! scalar {
-    ($($ty:ty => $ir:ident, |$v:ident| $bits:expr;)*) => {
+    ($($ty:ty => $ir:ident, $in_bits:ty, |$v:ident| $bits:expr;)*) => {
         $(impl Scalar for $ty {
             const TYPE: Type = Type::$ir;
+            type InBits = $in_bits;
             fn bits(self) -> u64 {
                 let $v = self;
                 $bits
@@ -83,20 +90,20 @@ macro_rules! scalar {
 }
 
 scalar! {
-    bool => Pred, |v| u64::from(v);
-    u8 => U8, |v| u64::from(v);
-    u16 => U16, |v| u64::from(v);
-    u32 => U32, |v| u64::from(v);
-    u64 => U64, |v| v;
-    i8 => I8, |v| u64::from(v as u8);
-    i16 => I16, |v| u64::from(v as u16);
-    i32 => I32, |v| u64::from(v as u32);
-    i64 => I64, |v| v as u64;
-    f16 => F16, |v| u64::from(v.to_bits());
-    bf16 => Bf16, |v| u64::from(v.to_bits());
-    f32 => F32, |v| u64::from(v.to_bits());
-    F16x2 => F16x2, |v| u64::from(v.0.to_bits()) | u64::from(v.1.to_bits()) << 16;
-    Bf16x2 => Bf16x2, |v| u64::from(v.0.to_bits()) | u64::from(v.1.to_bits()) << 16;
+    bool => Pred, Self, |v| u64::from(v);
+    u8 => U8, Self, |v| u64::from(v);
+    u16 => U16, Self, |v| u64::from(v);
+    u32 => U32, Self, |v| u64::from(v);
+    u64 => U64, Self, |v| v;
+    i8 => I8, Self, |v| u64::from(v as u8);
+    i16 => I16, Self, |v| u64::from(v as u16);
+    i32 => I32, Self, |v| u64::from(v as u32);
+    i64 => I64, Self, |v| v as u64;
+    f16 => F16, NoBits, |v| u64::from(v.to_bits());
+    bf16 => Bf16, NoBits, |v| u64::from(v.to_bits());
+    f32 => F32, NoBits, |v| u64::from(v.to_bits());
+    F16x2 => F16x2, NoBits, |v| u64::from(v.0.to_bits()) | u64::from(v.1.to_bits()) << 16;
+    Bf16x2 => Bf16x2, NoBits, |v| u64::from(v.0.to_bits()) | u64::from(v.1.to_bits()) << 16;
 }
 
 macro_rules! mark {
