@@ -7,7 +7,10 @@ use std::path::Path;
 
 use expect_test::expect_file;
 use proc_macro2::{TokenStream, TokenTree};
-use syn::{Attribute, Expr, ImplItem, Item, Lit, Meta, Type, Visibility};
+use syn::{
+    Attribute, Expr, GenericArgument, GenericParam, ImplItem, Item, ItemImpl, Lit, Meta, PathArguments, Type,
+    Visibility,
+};
 
 /// The files of the language itself: what `use bespoke_codegen::prelude::*` brings, by what it is for.
 const FILES: [(&str, &str); 20] = [
@@ -33,11 +36,16 @@ const FILES: [(&str, &str); 20] = [
     ("mod", ""),
 ];
 
+/// The files of what is written without a call: operators, literals, variables. Their documentation says how.
+const WRITTEN: [&str; 5] = ["ops", "hooks/compare", "hooks/logic", "value", "carry"];
+
 /// A documented function.
 struct Intrinsic {
     file: &'static str,
     /// `barrier`, `Mbarrier::init`.
     name: String,
+    /// The same with the type, where it is of one: `Val<f32>::exp2`.
+    shown: String,
     /// Its documentation, a line each.
     doc: String,
 }
@@ -55,6 +63,19 @@ impl Intrinsic {
         self.doc.split("```").nth(1)
     }
 
+    /// Whether it is used.
+    fn is_used(&self, example: &str) -> bool {
+        match self.item("Written") {
+            // The operator of `a + b`, or all of `let mut`.
+            Some(written) => {
+                let span = written.split('`').nth(1).unwrap_or_default();
+                let operator = span.trim_matches(|c: char| c.is_alphanumeric() || c == ' ');
+                example.contains(if operator.is_empty() { span } else { operator })
+            }
+            None => ["(", "::<"].iter().any(|behind| example.contains(&format!("{}{behind}", self.call()))),
+        }
+    }
+
     /// The name that a call of it is written with.
     fn call(&self) -> &str {
         self.name.rsplit("::").next().unwrap_or(&self.name)
@@ -64,14 +85,16 @@ impl Intrinsic {
 #[test]
 fn every_intrinsic_is_documented() {
     let intrinsics = intrinsics();
+    let written = written();
     let mut wrong = Vec::new();
-    for intrinsic in &intrinsics {
+    for intrinsic in intrinsics.iter().chain(&written) {
         for fault in faults(intrinsic, &intrinsics) {
             wrong.push(format!("{}.rs: `{}` {fault}", intrinsic.file, intrinsic.name));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(intrinsics.len() > 150, "{} found", intrinsics.len());
+    assert!(written.len() > 15, "{} found", written.len());
 }
 
 fn faults(intrinsic: &Intrinsic, all: &[Intrinsic]) -> Vec<&'static str> {
@@ -83,11 +106,9 @@ fn faults(intrinsic: &Intrinsic, all: &[Intrinsic]) -> Vec<&'static str> {
     if !intrinsic.item("Target").is_some_and(|target| target.starts_with("sm_")) {
         faults.push("does not say the target that has it");
     }
-    let called = |example: &str| example.contains(&format!("{}(", intrinsic.call()));
-    let called = |example: &str| called(example) || example.contains(&format!("{}::<", intrinsic.call()));
     match (intrinsic.example(), intrinsic.item("Example")) {
         (Some(example), _) => {
-            if !called(example) && !example.contains(&format!("({},", intrinsic.call())) {
+            if !intrinsic.is_used(example) && !example.contains(&format!("({},", intrinsic.call())) {
                 faults.push("has an example that does not use it");
             }
             // The example checks the PTX against a text that the documentation promises.
@@ -120,27 +141,31 @@ fn the_table_says_what_the_documentation_says() {
     let mut table = String::from(
         "<!-- Written by `codegen/tests/documentation.rs`: `UPDATE_EXPECT=1 cargo test -p bespoke-codegen --test documentation`. -->\n",
     );
-    for (file, title) in FILES {
-        let rows: Vec<_> = intrinsics
-            .iter()
-            .filter(|intrinsic| intrinsic.file == file)
-            .filter_map(|intrinsic| {
-                let ptx = intrinsic.item("PTX").filter(|ptx| !ptx.starts_with("none"))?;
-                Some((intrinsic, ptx, intrinsic.item("Target").unwrap_or_default()))
-            })
-            .collect();
+    let mut section = |title: &str, first: &str, rows: Vec<(String, &Intrinsic)>| {
         if rows.is_empty() {
-            continue;
+            return;
         }
-        write!(table, "\n## {title}\n\n| intrinsic | PTX | target |\n| --- | --- | --- |\n")
-            .expect("a string");
-        for (intrinsic, ptx, target) in rows {
-            let name = &intrinsic.name;
+        write!(table, "\n## {title}\n\n| {first} | PTX | target |\n| --- | --- | --- |\n").expect("a string");
+        for (name, intrinsic) in rows {
+            let [ptx, target] = ["PTX", "Target"].map(|item| intrinsic.item(item).unwrap_or_default());
+            let row = [name, ptx, target].map(|cell| cell.replace('|', "\\|")).join(" | ");
+            writeln!(table, "| {row} |").expect("a string");
+        }
+    };
+    let written = written();
+    let rows = written.iter().map(|written| (written.name.clone(), written)).collect();
+    section("Operators, literals and variables", "written", rows);
+    for (file, title) in FILES {
+        let of_file = intrinsics.iter().filter(|intrinsic| {
+            intrinsic.file == file && intrinsic.item("PTX").is_some_and(|ptx| !ptx.starts_with("none"))
+        });
+        let rows = of_file.map(|intrinsic| {
+            let Intrinsic { name, shown, .. } = intrinsic;
             // `mma` is a module as well.
             let kind = if name.contains("::") { "" } else { "fn@" };
-            let ptx = ptx.replace('|', "\\|");
-            writeln!(table, "| [`{name}`]({kind}crate::dsl::{name}) | {ptx} | {target} |").expect("a string");
-        }
+            (format!("[`{shown}`]({kind}crate::dsl::{name})"), intrinsic)
+        });
+        section(title, "intrinsic", rows.collect());
     }
     expect_file!["../src/dsl/INTRINSICS.md"].assert_eq(&table);
 }
@@ -166,18 +191,23 @@ fn intrinsics() -> Vec<Intrinsic> {
     let mut found = Vec::new();
     for (file, _) in FILES {
         for item in source(file).items {
-            let mut add = |name: String, doc: String| found.push(Intrinsic { file, name, doc });
+            let mut add = |name: String, shown: String, doc: String| {
+                found.push(Intrinsic { file, name, shown, doc });
+            };
             match item {
                 Item::Fn(function) if public(&function.vis) => {
-                    add(function.sig.ident.to_string(), doc(&function.attrs));
+                    let name = function.sig.ident.to_string();
+                    add(name.clone(), name, doc(&function.attrs));
                 }
                 Item::Impl(block) if block.trait_.is_none() => {
                     let of = type_name(&block.self_ty);
+                    let shown = shown_type(&block);
                     for item in block.items {
                         if let ImplItem::Fn(method) = item
                             && public(&method.vis)
                         {
-                            add(format!("{of}::{}", method.sig.ident), doc(&method.attrs));
+                            let name = &method.sig.ident;
+                            add(format!("{of}::{name}"), format!("{shown}::{name}"), doc(&method.attrs));
                         }
                     }
                 }
@@ -185,16 +215,25 @@ fn intrinsics() -> Vec<Intrinsic> {
                     let tokens = call.mac.tokens;
                     if call.ident.is_some() {
                         // A definition: the methods in it that have a name of their own.
-                        methods(tokens, &mut |name, doc| add(format!("Ptr::{name}"), doc));
+                        methods(tokens, &mut |name, doc| {
+                            let name = format!("Ptr::{name}");
+                            add(name.clone(), name, doc);
+                        });
                     } else {
                         let of =
                             call.mac.path.segments.last().map(|s| s.ident.to_string()).unwrap_or_default();
-                        let prefix = match &*of {
-                            "atomics" => "Ptr::",
-                            "unary" => "Val::",
-                            _ => "",
+                        let (prefix, shown) = match &*of {
+                            "atomics" => ("Ptr::", "Ptr::".to_owned()),
+                            // The row before the others is the type.
+                            "unary" => (
+                                "Val::",
+                                format!("Val<{}>::", tokens.clone().into_iter().next().expect("a type")),
+                            ),
+                            _ => ("", String::new()),
                         };
-                        rows(tokens, &mut |name, doc| add(format!("{prefix}{name}"), doc));
+                        rows(tokens, &mut |name, doc| {
+                            add(format!("{prefix}{name}"), format!("{shown}{name}"), doc);
+                        });
                     }
                 }
                 _ => {}
@@ -211,6 +250,35 @@ fn intrinsics() -> Vec<Intrinsic> {
     found
 }
 
+/// What is written without a call, by how it is written.
+fn written() -> Vec<Intrinsic> {
+    let mut docs = Vec::new();
+    for file in WRITTEN {
+        for item in source(file).items {
+            let mut add = |doc: String| docs.push((file, doc));
+            match item {
+                Item::Trait(item) => add(doc(&item.attrs)),
+                Item::Struct(item) => add(doc(&item.attrs)),
+                Item::Impl(block) => {
+                    for item in block.items {
+                        if let ImplItem::Fn(method) = item {
+                            add(doc(&method.attrs));
+                        }
+                    }
+                }
+                Item::Macro(call) if call.ident.is_none() => row_docs(call.mac.tokens, &mut add),
+                _ => {}
+            }
+        }
+    }
+    let written = docs.into_iter().filter_map(|(file, doc)| {
+        let intrinsic = Intrinsic { file, name: String::new(), shown: String::new(), doc };
+        let name = intrinsic.item("Written")?;
+        Some(Intrinsic { name, ..intrinsic })
+    });
+    written.collect()
+}
+
 fn public(vis: &Visibility) -> bool {
     matches!(vis, Visibility::Public(_))
 }
@@ -220,6 +288,33 @@ fn type_name(ty: &Type) -> String {
         Type::Path(path) => path.path.segments.last().map(|s| s.ident.to_string()).unwrap_or_default(),
         _ => String::new(),
     }
+}
+
+/// The type of an `impl`, with its parameters where each of them is a type of its own, as in `Val<f32>`.
+fn shown_type(block: &ItemImpl) -> String {
+    let name = type_name(&block.self_ty);
+    let is_open = |ty: &Type| {
+        block.generics.params.iter().any(|open| match open {
+            GenericParam::Type(open) => open.ident == type_name(ty),
+            GenericParam::Const(open) => open.ident == type_name(ty),
+            GenericParam::Lifetime(_) => false,
+        })
+    };
+    let Type::Path(path) = &*block.self_ty else { return name };
+    let types: Vec<&Type> = match path.path.segments.last().map(|segment| &segment.arguments) {
+        Some(PathArguments::AngleBracketed(arguments)) => {
+            let types = arguments.args.iter().filter_map(|argument| match argument {
+                GenericArgument::Type(ty) => Some(ty),
+                _ => None,
+            });
+            types.collect()
+        }
+        _ => Vec::new(),
+    };
+    if types.iter().all(|ty| is_open(ty)) {
+        return name;
+    }
+    format!("{name}<{}>", types.into_iter().map(type_name).collect::<Vec<_>>().join(", "))
 }
 
 fn doc(attrs: &[Attribute]) -> String {
@@ -249,6 +344,19 @@ fn rows(tokens: TokenStream, add: &mut dyn FnMut(String, String)) {
                 }
             }
             _ => {}
+        }
+    }
+}
+
+/// The documentation of each row in the call of a macro.
+fn row_docs(tokens: TokenStream, add: &mut dyn FnMut(String)) {
+    let mut doc = String::new();
+    let mut tokens = tokens.into_iter();
+    while let Some(token) = tokens.next() {
+        match token {
+            TokenTree::Punct(punct) if punct.as_char() == '#' => doc += &doc_line(tokens.next()),
+            _ if doc.is_empty() => {}
+            _ => add(std::mem::take(&mut doc)),
         }
     }
 }

@@ -8,6 +8,23 @@ use crate::ir;
 /// A Rust value made of handles: a handle, an array, a tuple or a struct of them (`#[derive(Carry)]`).
 ///
 /// A run-time branch or loop turns the handles of every such variable that it may assign into block parameters.
+///
+/// - Written: `let mut` and an assignment in a branch or a loop
+/// - PTX: `mov.b32`, by width, at the end of each way to where they meet; `selp` where a short branch becomes one
+/// - Target: sm_80
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// #[kernel(threads = 1)]
+/// fn sum(x: Ptr<Global, u32>) {
+///     let mut sum = val(0);
+///     for i in 0..x.load() {
+///         sum += x.at(i).load();
+///     }
+///     x.store(sum);
+/// }
+/// assert_eq!(run(sum(), "mov.b32", [3u32, 4, 5]), [12, 4, 5]);
+/// ```
 #[diagnostic::on_unimplemented(
     message = "a compile-time `{Self}` cannot depend on a run-time condition",
     label = "this value is fixed while the kernel is recorded, but the condition is known only on the GPU",

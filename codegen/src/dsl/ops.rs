@@ -73,11 +73,13 @@ impl<R> InBits<NoBits> for R {
 
 macro_rules! binary {
     ($(
+        $(#[$doc:meta])*
         $trait:ident $method:ident, $assign:ident $assign_method:ident, $op:ident, $right:ident,
         $value:path: $into:ident;
     )*) => {
         $(impl<T: Scalar, R: $right<T> + $value> $trait<R> for Val<T> {
             type Output = Val<T>;
+            $(#[$doc])*
             #[track_caller]
             fn $method(self, right: R) -> Val<T> {
                 let right = right.$into();
@@ -94,15 +96,122 @@ macro_rules! binary {
     };
 }
 binary! {
+    /// The sum; integers wrap.
+    ///
+    /// - Written: `a + b`, `a += b`
+    /// - PTX: `add.rn.f32`, by the type `add.u32`, `add.rn.f16x2`, …
+    /// - Target: sm_80; sm_90 for bf16 and Bf16x2
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// assert_eq!(map(|x| x + 2.0, "add.rn.f32", [1.0f32]), [3.0]);
+    /// ```
     Add add, AddAssign add_assign, Add, Term, IntoVal<T>: into_val;
+    /// The difference; integers wrap.
+    ///
+    /// - Written: `a - b`, `a -= b`
+    /// - PTX: `sub.u32`, by the type `sub.rn.f32`, `sub.rn.f16x2`, …
+    /// - Target: sm_80; sm_90 for bf16 and Bf16x2
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// assert_eq!(map(|x| 2 - x, "sub.u32", [1u32, 3]), [1, u32::MAX]);
+    /// ```
     Sub sub, SubAssign sub_assign, Sub, Term, IntoVal<T>: into_val;
+    /// The product; integers wrap.
+    ///
+    /// - Written: `a * b`, `a *= b`
+    /// - PTX: `mul.lo.u32`, by the type `mul.rn.f32`, `mul.rn.f16x2`, …
+    /// - Target: sm_80; sm_90 for bf16 and Bf16x2
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// assert_eq!(map(|x| x * 7, "mul.lo.u32", [3u32]), [21]);
+    /// ```
     Mul mul, MulAssign mul_assign, Mul, Term, IntoVal<T>: into_val;
+    /// The quotient: of integers truncated, of f32 correctly rounded.
+    ///
+    /// - Written: `a / b`, `a /= b`
+    /// - PTX: `div.rn.f32`, by the type `div.u32`, `div.s64`, …
+    /// - Target: sm_80
+    /// - Requires: integers or f32
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// assert_eq!(map(|x| x / 3.0, "div.rn.f32", [6.0f32]), [2.0]);
+    /// ```
     Div div, DivAssign div_assign, Div, Divisor, IntoVal<T>: into_val;
+    /// The remainder of the truncating division.
+    ///
+    /// - Written: `a % b`, `a %= b`
+    /// - PTX: `rem.u32`, by the type `rem.s32`, `rem.u64`, …
+    /// - Target: sm_80
+    /// - Requires: integers
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// assert_eq!(map(|x| x % 7, "rem.u32", [30u32]), [2]);
+    /// ```
     Rem rem, RemAssign rem_assign, Rem, Modulus, IntoVal<T>: into_val;
+    /// The bits of both; of `bool`, whether both are true, whatever the right side costs.
+    ///
+    /// - Written: `a & b`, `a &= b`
+    /// - PTX: `and.b32`, by the type `and.b16`, `and.b64`, `and.pred`
+    /// - Target: sm_80
+    /// - Requires: integers or bool
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// assert_eq!(map(|x| x & 6, "and.b32", [11u32]), [2]);
+    /// ```
     BitAnd bitand, BitAndAssign bitand_assign, And, BitOperand, InBits<T::InBits>: into_bits;
+    /// The bits of either.
+    ///
+    /// - Written: `a | b`, `a |= b`
+    /// - PTX: `or.b32`, by the type `or.b16`, `or.b64`, `or.pred`
+    /// - Target: sm_80
+    /// - Requires: integers or bool
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// assert_eq!(map(|x| x | 6, "or.b32", [9u32]), [15]);
+    /// ```
     BitOr bitor, BitOrAssign bitor_assign, Or, BitOperand, InBits<T::InBits>: into_bits;
+    /// The bits that differ.
+    ///
+    /// - Written: `a ^ b`, `a ^= b`
+    /// - PTX: `xor.b32`, by the type `xor.b16`, `xor.b64`, `xor.pred`
+    /// - Target: sm_80
+    /// - Requires: integers or bool
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// assert_eq!(map(|x| x ^ 6, "xor.b32", [11u32]), [13]);
+    /// ```
     BitXor bitxor, BitXorAssign bitxor_assign, Xor, BitOperand, InBits<T::InBits>: into_bits;
+    /// Shifted left; by the width or more, zero.
+    ///
+    /// - Written: `a << b`, `a <<= b`
+    /// - PTX: `shl.b32`, by the type `shl.b16`, `shl.b64`
+    /// - Target: sm_80
+    /// - Requires: integers; the amount is a u32
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// assert_eq!(map(|x| x << 3, "shl.b32", [5u32]), [40]);
+    /// ```
     Shl shl, ShlAssign shl_assign, Shl, ShiftAmount, IntoVal<u32>: into_val;
+    /// Shifted right, with copies of the sign where there is one.
+    ///
+    /// - Written: `a >> b`, `a >>= b`
+    /// - PTX: `shr.u32`, by the type `shr.s32`, `shr.u64`, …
+    /// - Target: sm_80
+    /// - Requires: integers; the amount is a u32
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// assert_eq!(map(|x| x >> 3, "shr.u32", [41u32]), [5]);
+    /// ```
     Shr shr, ShrAssign shr_assign, Shr, ShiftAmount, IntoVal<u32>: into_val;
 }
 
@@ -130,6 +239,17 @@ left_constant! {
 
 impl<T: Bits> Not for Val<T> {
     type Output = Val<T>;
+    /// The other bits.
+    ///
+    /// - Written: `!a`
+    /// - PTX: `not.b32`, by the type `not.b16`, `not.b64`, `not.pred`
+    /// - Target: sm_80
+    /// - Requires: integers or bool
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// assert_eq!(map(|x| !x, "not.b32", [0u32]), [u32::MAX]);
+    /// ```
     #[track_caller]
     fn not(self) -> Val<T> {
         Val::from_id(emit1(Op::Unary(Unary::Not), T::TYPE, &[self.id], Location::caller()))
@@ -138,6 +258,16 @@ impl<T: Bits> Not for Val<T> {
 
 impl<T: Number> Neg for Val<T> {
     type Output = Val<T>;
+    /// The negative; integers wrap.
+    ///
+    /// - Written: `-a`
+    /// - PTX: `neg.f32`, by the type `neg.s32`, `neg.f16x2`, …
+    /// - Target: sm_80
+    ///
+    /// ```
+    /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+    /// assert_eq!(map(|x| -x, "neg.f32", [2.0f32]), [-2.0]);
+    /// ```
     #[track_caller]
     fn neg(self) -> Val<T> {
         Val::from_id(emit1(Op::Unary(Unary::Neg), <T as Scalar>::TYPE, &[self.id], Location::caller()))

@@ -47,6 +47,15 @@ pub fn val<T: Scalar>(value: T) -> Val<T> {
 }
 
 /// What may stand where a run-time `T` is wanted: a handle, or a compile-time value that becomes a constant.
+///
+/// - Written: `a + 1`, `p.store(n)` of a literal or a compile-time value
+/// - PTX: `add.u32 …, 1`: an operand; `mov` where an instruction takes no constant
+/// - Target: sm_80
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// assert_eq!(map(|x| x + 1, "add.u32 …, 1", [4u32]), [5]);
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be used as a run-time `{T}`",
     label = "expected `Val<{T}>` or `{T}`",

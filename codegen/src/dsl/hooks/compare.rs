@@ -8,6 +8,19 @@ use crate::dsl::value::{IntoVal, Val};
 use crate::ir::{Compare, Op};
 
 /// The two sides of a comparison; their types decide how it is made.
+///
+/// - Written: `a < b`, `a <= b`, `a > b`, `a >= b`, `a == b`, `a != b`
+/// - PTX: `setp.lt.u32`, by the operator and the type `setp.eq.f32`, `setp.ge.s64`, …
+/// - Target: sm_80; sm_90 for bf16
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// #[kernel(threads = 32)]
+/// fn first(x: Ptr<Global, u32>) {
+///     x.at(lane()).store(select(x.at(lane()).load() < 2, val(1u32), 0));
+/// }
+/// assert_eq!(run(first(), "setp.lt.u32", LANES)[..3], [1, 1, 0]);
+/// ```
 pub struct Pair<'a, A: ?Sized, B: ?Sized>(&'a A, &'a B);
 
 impl<'a, A: ?Sized, B: ?Sized> Pair<'a, A, B> {

@@ -8,6 +8,20 @@ use crate::dsl::value::Val;
 use crate::ir::{Block, BlockCall, Value};
 
 /// An operand of `&&` and `||`: `bool`, decided while recording, or `Val<bool>`, decided on the GPU.
+///
+/// - Written: `a && b`, `a || b`
+/// - PTX: `and.pred`, `or.pred`; a branch around a right side that costs much or has an effect
+/// - Target: sm_80
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// #[kernel(threads = 32)]
+/// fn between(x: Ptr<Global, u32>) {
+///     let value = x.at(lane()).load();
+///     x.at(lane()).store(select(value > 1 && value < 4, val(1u32), 0));
+/// }
+/// assert_eq!(run(between(), "and.pred", LANES)[..5], [0, 0, 1, 1, 0]);
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be an operand of `&&` or `||`",
     label = "expected `bool` or `Val<bool>`; compare a number with something, for example `x != 0`"
