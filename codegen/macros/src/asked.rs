@@ -2,23 +2,51 @@
 //! recording and an error for a handle.
 
 use proc_macro2::Span;
-use quote::{ToTokens, quote, quote_spanned};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
-use syn::{Expr, ExprCast, ExprIndex, Macro, Token};
+use syn::{Expr, ExprCast, ExprIndex, ExprMethodCall, ExprRange, Macro, RangeLimits, Token};
 
 use crate::rewrite::{Position, Rewriter, is_literal, prefix_operand};
 
 impl Rewriter<'_> {
     /// `as` takes no handles: the value passes through a hook that says so, and that is nothing for others.
-    pub fn cast(&mut self, cast: &mut ExprCast) {
+    pub fn cast(&mut self, mut cast: ExprCast) -> Expr {
         self.expression(&mut cast.expr, Position::Operand);
-        if !is_literal(&cast.expr) {
-            let (value, span) = (&cast.expr, cast.as_token.span);
-            *cast.expr = Expr::Verbatim(
-                quote_spanned!(span=> (&::bespoke_codegen::hooks::CastOf::new(#value)).known_now()),
-            );
+        if is_literal(&cast.expr) {
+            return Expr::Cast(cast);
         }
+        let (value, span) = (&cast.expr, cast.as_token.span);
+        let hook = format_ident!("__cast{}", self.fresh(), span = span);
+        let before = quote_spanned!(span=> let #hook = ::bespoke_codegen::hooks::CastOf::new(#value););
+        *cast.expr = Expr::Verbatim(quote_spanned!(span=> (&#hook).known_now()));
+        Expr::Verbatim(quote_spanned!(span=> ({ #before (&#hook).result(#cast) })))
+    }
+
+    /// A condition beside a `let` takes no handles: it passes through a hook that says so.
+    pub fn chained(&mut self, condition: &mut Expr) {
+        let span = condition.span();
+        self.expression(condition, Position::Operand);
+        *condition = Expr::Verbatim(
+            quote_spanned!(span=> (&::bespoke_codegen::hooks::ChainedOf::new(#condition)).known_now()),
+        );
+    }
+
+    /// Methods of a range take no handles as its ends: these pass through a hook that says so at the method's name.
+    pub fn method_of_range(&mut self, call: &mut ExprMethodCall) {
+        let Some(range) = inner_range(&mut call.receiver) else { return };
+        let ExprRange { start: Some(start), limits: RangeLimits::HalfOpen(_), end: Some(end), .. } = range
+        else {
+            return;
+        };
+        let typed = self.is_typed(start) && self.is_typed(end) && !(is_literal(start) && is_literal(end));
+        if !typed || call.method == "contains" {
+            return;
+        }
+        self.expression(start, Position::Operand);
+        self.expression(end, Position::Operand);
+        let ends = quote_spanned!(call.method.span()=> ::bespoke_codegen::hooks::EndsOf::new(#start, #end));
+        *call.receiver = Expr::Verbatim(quote_spanned!(call.method.span()=> (&&&#ends).known_now()));
     }
 
     /// A handle indexes no array of Rust: the index passes through a hook that says so, and that is nothing for others.
@@ -89,6 +117,16 @@ impl Rewriter<'_> {
         let message = (looked_at == 1 && arguments.len() == 1)
             .then(|| quote!(, "assertion failed: {}", ::core::stringify!(#written)));
         call.tokens = quote!(#arguments #message);
+    }
+}
+
+/// The range that an expression is, within its parentheses.
+fn inner_range(expression: &mut Expr) -> Option<&mut ExprRange> {
+    match expression {
+        Expr::Range(range) => Some(range),
+        Expr::Paren(paren) => inner_range(&mut paren.expr),
+        Expr::Group(group) => inner_range(&mut group.expr),
+        _ => None,
     }
 }
 

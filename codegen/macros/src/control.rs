@@ -66,25 +66,36 @@ impl Rewriter<'_> {
                 quote_spanned!(span=> ::core::option::Option::Some(#expression))
             }
         };
+        let number = self.fresh();
+        let [handle, then, other] =
+            ["__if", "__then", "__else"].map(|stem| format_ident!("{stem}{number}", span = span));
+        let wanted = self.wanted.clone();
         let mut then_branch = Expr::Block(ExprBlock { attrs: Vec::new(), label: None, block: then_branch });
         let then_value = branch_value(self, &mut then_branch, then_diverges, span);
+        if self.wanted.is_none() && !then_diverges {
+            self.wanted = Some(quote_spanned!(span=> ::bespoke_codegen::hooks::wanted_after(&#then)));
+        }
         let else_value = match else_branch {
             Some((_, mut other)) => branch_value(self, &mut other, else_diverges, else_span),
             None => quote_spanned!(span=> ::core::option::Option::Some(())),
         };
+        self.wanted.clone_from(&wanted);
 
-        let number = self.fresh();
-        let [handle, then, other] =
-            ["__if", "__then", "__else"].map(|stem| format_ident!("{stem}{number}", span = span));
         let list = self.slot_list(None, &slots, span);
         let else_list = self.slot_list(None, &slots, else_span);
         let enter_else = quote_spanned!(else_span=> #handle.enter_else(#else_list));
         let none = quote_spanned!(span=> ::core::option::Option::None);
-        // The array gives both branches one type before either is checked, so that an error is at the
-        // second branch's value.
+        // Both branches have one type before either is checked, the one that is wanted if that is known: an error is
+        // at a branch's value.
+        let none = match wanted {
+            Some(wanted) if value == Position::Value && !(then_diverges && else_diverges) => {
+                quote_spanned!(span=> ::bespoke_codegen::hooks::no_values(#wanted))
+            }
+            _ => quote_spanned!(span=> [#none, #none]),
+        };
         Expr::Verbatim(quote_spanned! {span=> #(#attrs)* {
             let mut #handle = (&::bespoke_codegen::hooks::condition(#cond)).begin_if(#list);
-            let [mut #then, mut #other] = [#none, #none];
+            let [mut #then, mut #other] = #none;
             if #handle.enter_then() { #then = #then_value; }
             if #enter_else { #other = #else_value; }
             #handle.finish(#list, #then, #other)
@@ -300,10 +311,14 @@ impl Rewriter<'_> {
     /// `return`.
     pub fn return_(&mut self, mut jump: ExprReturn, position: Position) -> Expr {
         let span = jump.return_token.span;
+        let source = jump.expr.as_ref().and_then(|value| self.source(value));
         if let Some(value) = &mut jump.expr {
             self.expression(value, Position::Operand);
         }
         let Some(frame) = self.frame.take() else { return Expr::Return(jump) };
+        if let (Some(value), Some(source), Some(wanted)) = (&mut jump.expr, source, &frame.wanted) {
+            **value = self.given_as(value, &source, wanted);
+        }
         let value = match &jump.expr {
             Some(value) => value.to_token_stream(),
             None => quote_spanned!(span=> ()),

@@ -14,6 +14,7 @@
 //! | `rewrite`  | rewrites a body, statement by statement                              |
 //! | `control`  | the expansions of `if`, `&&`, the loops, and the jumps               |
 //! | `asked`    | what takes no handles, each with the hook that says so               |
+//! | `given`    | handles of another type than the one wanted, with a hook likewise    |
 //! | `scope`    | which name means which variable, and which a jump must carry         |
 //! | `assigned` | which places a region of code may assign                             |
 //! | `tail`     | where a body ends: tail `return`s, branches that do not come back    |
@@ -44,6 +45,7 @@ mod control;
 mod device;
 mod diagnose;
 mod errors;
+mod given;
 mod kernel;
 mod rewrite;
 mod scope;

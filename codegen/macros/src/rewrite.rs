@@ -15,7 +15,7 @@ use crate::assigned::{Assigned, Assignment, How};
 use crate::control::Loop;
 use crate::errors::Errors;
 use crate::scope::{Scope, Slot, is_mut_borrow};
-use crate::{diagnose, tail};
+use crate::{diagnose, given, tail};
 
 /// What becomes of an expression's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +42,8 @@ impl Position {
 pub struct Frame {
     /// `: R`, or nothing where `R` cannot be written in a `let`.
     pub ascription: TokenStream,
+    /// Names R, likewise.
+    pub wanted: Option<TokenStream>,
     /// The `&mut` parameters.
     pub slots: Vec<Slot>,
 }
@@ -58,6 +60,8 @@ pub struct Rewriter<'e> {
     errors: &'e mut Errors,
     hidden: Vec<String>,
     count: usize,
+    /// Names the type that a value must have here: an expression of type `PhantomData<T>`.
+    pub wanted: Option<TokenStream>,
 }
 
 /// Rewrites the body of a function with this signature; the result is a block expression.
@@ -76,7 +80,7 @@ pub fn body(
     let mut scope = Scope::default();
     let slots = scope.bind_parameters(signature);
     let framed = tail::has_return(&block);
-    let frame = framed.then(|| Frame { ascription: ascription(output), slots });
+    let frame = framed.then(|| Frame { ascription: ascription(output), wanted: wanted(output), slots });
     let mut rewriter = Rewriter {
         scope,
         loops: Vec::new(),
@@ -85,10 +89,11 @@ pub fn body(
         errors,
         hidden: Vec::new(),
         count: 0,
+        wanted: wanted(output),
     };
     rewriter.block(&mut block, if unit { Position::Statement } else { Position::Value });
 
-    let Some(Frame { ascription, slots }) = rewriter.frame.take() else { return quote!(#block) };
+    let Some(Frame { ascription, slots, .. }) = rewriter.frame.take() else { return quote!(#block) };
     let span = signature.ident.span();
     let result = Ident::new("__result", span);
     let slots = rewriter.slot_list(Some(&result), &slots, span);
@@ -101,14 +106,16 @@ pub fn body(
 }
 
 /// The imports that the expansion's method calls need: each hook that is chosen by type is a pair of
-/// traits, of which autoref finds the first that applies.
+/// traits, of which autoref finds the first that applies. `NoFunctions` and `NotOfPointer` are for the author's calls.
 pub fn imports() -> TokenStream {
     quote! {
         #[allow(unused_imports)]
         use ::bespoke_codegen::hooks::{
-            AnyIf as _, AnyWhile as _, AssertDyn as _, CastDyn as _, CompareDyn as _, CompareStatic as _,
-            ConditionIf as _, ConditionWhile as _, DerefDyn as _, ForDyn as _, ForStatic as _, IndexDyn as _,
-            KnownNow as _, MatchDyn as _, ViaCarry as _, ViaStatic as _,
+            AnyIf as _, AnyWhile as _, AssertDyn as _, CastDyn as _, CastResult as _, CastResultDyn as _,
+            ChainedDyn as _, CompareDyn as _, CompareStatic as _, ConditionIf as _, ConditionWhile as _,
+            DerefDyn as _, EndDyn as _, ForDyn as _, ForStatic as _, GivenHandle as _, GivenPlain as _,
+            IndexDyn as _, KnownNow as _, MatchDyn as _, NoFunctions as _, NotOfPointer as _, StartDyn as _,
+            ViaCarry as _, ViaNothing as _, ViaStatic as _,
         };
     }
 }
@@ -139,6 +146,16 @@ fn ascription(output: &ReturnType) -> TokenStream {
         ReturnType::Default => quote!(: ()),
         ReturnType::Type(..) if has_impl_trait(output) => TokenStream::new(),
         ReturnType::Type(arrow, ty) => quote_spanned!(arrow.span()=> : #ty),
+    }
+}
+
+/// Names the type of a function's result, where it can be named.
+fn wanted(output: &ReturnType) -> Option<TokenStream> {
+    match output {
+        ReturnType::Type(_, ty) if !has_impl_trait(output) && !matches!(**ty, Type::Never(_)) => {
+            Some(given::names(ty))
+        }
+        _ => None,
     }
 }
 
@@ -214,25 +231,66 @@ impl Rewriter<'_> {
     }
 
     fn local(&mut self, local: &mut Local) {
-        let (by_mut, pointer) = match &mut local.init {
+        let said = given::said(&local.pat);
+        let number = local.init.as_ref().is_some_and(|init| is_literal(&init.expr))
+            && said.is_none_or(given::is_number_type);
+        let (by_mut, pointer, typed) = match &mut local.init {
             Some(init) => {
-                let found = (is_mut_borrow(&init.expr), self.scope.is_pointer(&init.expr));
+                let found = (
+                    is_mut_borrow(&init.expr),
+                    self.scope.is_pointer(&init.expr),
+                    said.is_some() || self.is_typed(&init.expr),
+                );
+                let source = said.and_then(|ty| Some((given::names(ty), self.source(&init.expr)?)));
                 self.expression(&mut init.expr, Position::Operand);
+                if let Some((wanted, source)) = source {
+                    *init.expr = self.given_as(&init.expr, &source, &wanted);
+                }
                 found
             }
-            None => (false, false),
+            None => (false, false, said.is_some()),
         };
-        self.scope.bind_pattern(&local.pat, by_mut);
+        if typed {
+            self.scope.bind_typed(&local.pat, by_mut);
+        } else {
+            self.scope.bind_pattern(&local.pat, by_mut);
+        }
         if pointer {
             self.scope.is_now_pointer(&local.pat);
         }
+        if number {
+            self.scope.is_now_number(&local.pat);
+        }
     }
 
-    /// Rewrites an expression.
+    /// Rewrites an expression. Only a value is what is wanted; what it is made of is not.
     pub fn expression(&mut self, expression: &mut Expr, position: Position) {
+        if position != Position::Value {
+            let wanted = self.wanted.take();
+            self.rewrite(expression, position);
+            self.wanted = wanted;
+            return;
+        }
+        let given = self.wanted.clone().and_then(|wanted| Some((wanted, self.source(expression)?)));
+        match given {
+            Some((wanted, source)) => {
+                self.expression(expression, Position::Operand);
+                *expression = self.given_as(expression, &source, &wanted);
+            }
+            None => self.rewrite(expression, position),
+        }
+    }
+
+    fn rewrite(&mut self, expression: &mut Expr, position: Position) {
         let taken = match expression {
+            Expr::Call(_) | Expr::MethodCall(_) | Expr::Struct(_) => return self.taking(expression),
+            Expr::Assign(assign) => {
+                if let Some(hooked) = self.assign(assign) {
+                    *expression = hooked;
+                }
+                return;
+            }
             Expr::Match(choice) => return self.match_(choice, position),
-            Expr::Cast(cast) => return self.cast(cast),
             Expr::Index(index) => return self.index(index),
             Expr::Unary(ExprUnary { op: UnOp::Deref(star), expr, .. }) => {
                 let span = star.span;
@@ -257,6 +315,7 @@ impl Rewriter<'_> {
             | Expr::Break(_)
             | Expr::Continue(_)
             | Expr::Return(_)
+            | Expr::Cast(_)
             | Expr::Binary(_) => std::mem::replace(expression, Expr::Verbatim(TokenStream::new())),
             _ => return visit_mut::visit_expr_mut(self, expression),
         };
@@ -268,6 +327,7 @@ impl Rewriter<'_> {
             Expr::Break(jump) => self.break_(jump, position),
             Expr::Continue(jump) => self.continue_(jump, position),
             Expr::Return(jump) => self.return_(jump, position),
+            Expr::Cast(cast) => self.cast(cast),
             Expr::Binary(binary) => self.binary(binary),
             other => other,
         };
@@ -370,7 +430,8 @@ impl Rewriter<'_> {
                 self.chain(left);
                 self.chain(right);
             }
-            _ => self.expression(condition, Position::Operand),
+            Expr::Let(_) => self.expression(condition, Position::Operand),
+            _ => self.chained(condition),
         }
     }
 
@@ -380,7 +441,15 @@ impl Rewriter<'_> {
             Expr::MethodCall(call) => call.method == "iter_mut",
             _ => is_mut_borrow(iterated),
         };
-        self.scope.bind_pattern(pattern, by_mut && matches!(pattern, Pat::Ident(_)));
+        let by_mut = by_mut && matches!(pattern, Pat::Ident(_));
+        match iterated {
+            Expr::Range(range)
+                if [&range.start, &range.end].into_iter().flatten().all(|end| self.is_typed(end)) =>
+            {
+                self.scope.bind_typed(pattern, by_mut)
+            }
+            _ => self.scope.bind_pattern(pattern, by_mut),
+        }
     }
 }
 

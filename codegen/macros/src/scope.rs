@@ -8,6 +8,7 @@ use quote::quote_spanned;
 use syn::{Expr, FnArg, Ident, Member, Pat, ReceiverKind, Signature, Type};
 
 use crate::assigned::{Assignment, How, Place};
+use crate::given::is_number_type;
 
 /// What a name in scope can be assigned through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +52,10 @@ pub struct Scope {
     bound: usize,
     /// The bindings that surely are a `Ptr`.
     pointers: Vec<BindingId>,
+    /// The bindings whose type is known where they are made.
+    typed: Vec<BindingId>,
+    /// Those that surely are a compile-time number.
+    numbers: Vec<BindingId>,
 }
 
 /// A point to return to with [`Scope::leave`].
@@ -97,15 +102,18 @@ impl Scope {
         let mut slots = Vec::new();
         for input in &signature.inputs {
             for (name, kind) in parameter_bindings(input) {
+                self.typed.push(self.bound);
                 self.bind(&name, kind);
                 if kind == Kind::Reborrow {
                     slots.push(Slot { binding: self.bound - 1, place: Place::reborrowed(&name) });
                 }
             }
-            if let FnArg::Typed(typed) = input
-                && names_type(&typed.ty, "Ptr")
-            {
-                self.is_now_pointer(&typed.pat);
+            if let FnArg::Typed(typed) = input {
+                if names_type(&typed.ty, "Ptr") {
+                    self.is_now_pointer(&typed.pat);
+                } else if is_number_type(&typed.ty) {
+                    self.is_now_number(&typed.pat);
+                }
             }
         }
         slots
@@ -116,6 +124,38 @@ impl Scope {
         if is_plain_name(pattern).is_some() {
             self.pointers.push(self.bound - 1);
         }
+    }
+
+    /// Says that the name declared last, if `pattern` is no more than that, surely is a compile-time number.
+    pub fn is_now_number(&mut self, pattern: &Pat) {
+        if is_plain_name(pattern).is_some() {
+            self.numbers.push(self.bound - 1);
+        }
+    }
+
+    /// Whether this surely is a compile-time number.
+    pub fn is_number(&self, name: &Ident) -> bool {
+        self.find(name).is_some_and(|(binding, _)| self.numbers.contains(&binding.id))
+    }
+
+    /// Declares the names of a pattern that matches something of a known type.
+    pub fn bind_typed(&mut self, pattern: &Pat, by_mut: bool) {
+        let first = self.bound;
+        self.bind_pattern(pattern, by_mut);
+        self.typed.extend(first..self.bound);
+    }
+
+    /// Whether this is a variable whose type was known where it was made. What a closure takes may not be.
+    pub fn is_typed(&self, name: &Ident) -> bool {
+        let mut entries = self.entries.iter().enumerate().rev();
+        let found = entries.find_map(|(index, entry)| match entry {
+            Entry::Binding(binding) if binding.name == *name => Some((index, binding.id)),
+            _ => None,
+        });
+        found.is_some_and(|(index, id)| {
+            let in_closure = self.entries[..index].iter().any(|entry| matches!(entry, Entry::Closure));
+            self.typed.contains(&id) && !in_closure
+        })
     }
 
     /// Whether the expression surely is a `Ptr`: a parameter of that type, or an element of one.

@@ -118,11 +118,26 @@ fn an_if_records_both_branches() {
                             });
                         }
                         if __if1.enter_else(&mut [&mut x]) {
-                            __else1 = Some({ x = g(x) });
+                            __else1 = Some({
+                                x = ({
+                                    let __given2 = (&hooks::GivenPlace::new(&x)).given();
+                                    let __taken3 = g(__given2.give(x));
+                                    __given2.settle();
+                                    __taken3
+                                })
+                            });
                         }
                         __if1.finish(&mut [&mut x], __then1, __else1)
                     }
-                    x
+                    ({
+                        let __given4 = (&hooks::GivenPlace::new(&x)).given();
+                        let __given4_value = hooks::as_wanted(
+                            ::core::marker::PhantomData::<Val<u32>>,
+                            __given4.give(x),
+                        );
+                        __given4.settle();
+                        __given4_value
+                    })
                 })
             }
         "##]],
@@ -247,7 +262,9 @@ fn a_return_in_tail_position_needs_no_frame() {
                 __record(move || -> Val<u32> {
                     {
                         let mut __if1 = (&hooks::condition(c)).begin_if(&mut []);
-                        let [mut __then1, mut __else1] = [None, None];
+                        let [mut __then1, mut __else1] = hooks::no_values(
+                            ::core::marker::PhantomData::<Val<u32>>,
+                        );
                         if __if1.enter_then() {
                             __then1 = Some({ a() });
                         }
@@ -367,8 +384,10 @@ fn what_takes_no_handles_asks() {
                 let __scope = hooks::enter_device("f", Location::caller());
                 __record(move || {
                     {
-                        let a = (&hooks::CastOf::new(n)).known_now() as f32
-                            + *g(m)[(&hooks::IndexOf::new(i + 1)).known_now()][2] + *b;
+                        let a = ({
+                            let __cast1 = hooks::CastOf::new(n);
+                            (&__cast1).result((&__cast1).known_now() as f32)
+                        }) + *g(m)[(&hooks::IndexOf::new(i + 1)).known_now()][2] + *b;
                         assert!(
                             * (& hooks::AssertOf::new(& ((& hooks::Pair::new(& a, & 3)).lt())))
                             .known_now(), "assertion failed: {}", ::core::stringify!(a < 3)

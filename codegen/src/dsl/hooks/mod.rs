@@ -7,10 +7,13 @@
 
 mod branch;
 mod compare;
+mod ends;
 mod exit;
 mod frame;
+mod given;
 mod logic;
 mod loops;
+mod methods;
 mod slot;
 mod staged;
 
@@ -19,7 +22,13 @@ pub use super::record::{
 };
 pub use branch::{AnyIf, Asked, Condition, ConditionIf, DynIf, StaticIf, condition};
 pub use compare::{CompareDyn, CompareStatic, Pair, RuntimeLeft};
+pub use ends::{EndDyn, EndsOf, IteratedRange, StartDyn};
 pub use frame::{Frame, InlinedScope, enter_device};
+pub use given::{
+    FragmentFor, FragmentGiven, GivenHandle, GivenLoaded, GivenMade, GivenPlace, GivenPlain, Of, Plain,
+    PlainPlace, PointerFor, PointerGiven, SameElement, SameKind, SameScalar, SameSpace, ValueFor, ValueGiven,
+    as_wanted, no_values, wanted_after,
+};
 pub use logic::{DynLogic, Operand, StaticLogic, begin_and, begin_or};
 pub use loops::{
     AnyWhile, AskedType, ConditionWhile, DynFor, DynLoop, DynRange, ForDyn, ForOf, ForStatic,
@@ -27,8 +36,10 @@ pub use loops::{
     StaticWhile, begin_loop, condition_type, range, range_from_literal, range_inclusive,
     range_inclusive_from_literal,
 };
-pub use slot::{Slot, SlotOf, ViaCarry, ViaStatic};
+pub use methods::{AtomicElement, HasFunctions, InBlock, NoFunctions, NotOfPointer};
+pub use slot::{Kept, Slot, SlotOf, ViaCarry, ViaNothing, ViaStatic};
 pub use staged::{
-    ArrayIndex, AssertDyn, AssertOf, Assertable, CastDyn, CastOf, Castable, DerefDyn, DerefOf, Dereferenced,
-    IndexDyn, IndexOf, KnownNow, MatchDyn, MatchOf, Matchable,
+    ArrayIndex, AssertDyn, AssertOf, Assertable, CastDyn, CastOf, CastResult, CastResultDyn, Castable,
+    Chained, ChainedDyn, ChainedOf, DerefDyn, DerefOf, Dereferenced, IndexDyn, IndexOf, KnownNow, MatchDyn,
+    MatchOf, Matchable,
 };

@@ -176,3 +176,30 @@ impl<'a, T: Clone + PartialEq + 'static> ViaStatic<'a> for &SlotOf<'a, T> {
         Slot { name: self.name, access: Box::new(Plain(self.take())) }
     }
 }
+
+/// What a variable that a region may assign must be. Nothing is this that gets here.
+#[diagnostic::on_unimplemented(
+    message = "a `{Self}` cannot be carried through recorded control flow",
+    label = "this may assign one, so it must be `Carry` if it holds handles, else `Clone` and `PartialEq`: derive them"
+)]
+pub trait Kept {}
+
+/// Slots of nothing else; found after the others.
+pub trait ViaNothing<'a> {
+    /// The variable.
+    type Variable: ?Sized;
+    /// Never called.
+    fn slot(self) -> Slot<'a>
+    where
+        Self::Variable: Kept;
+}
+
+impl<'a, T: ?Sized> ViaNothing<'a> for SlotOf<'a, T> {
+    type Variable = T;
+    fn slot(self) -> Slot<'a>
+    where
+        T: Kept,
+    {
+        unreachable!("nothing is `Kept`")
+    }
+}

@@ -52,6 +52,8 @@ of_values! {
     CastOf, CastDyn of [T] Val<T>, asks Castable => u8;
     /// An index.
     IndexOf, IndexDyn of [T] Val<T>, asks ArrayIndex => usize;
+    /// What stands beside a `let` in a condition.
+    ChainedOf, ChainedDyn of [T] Val<T>, asks Chained => bool;
     /// What a call gave, under `*`.
     DerefOf, DerefDyn of [S T] Ptr<S, T>, asks Dereferenced => Box<Val<T>>;
 }
@@ -105,6 +107,47 @@ pub trait CastDyn {
     fn known_now(&self) -> Self::Value
     where
         Self: Castable;
+}
+
+/// What `as` gives, of a handle; found before [`CastResult`].
+pub trait CastResultDyn {
+    /// What stands for the value is of any type, so that there is one error only.
+    fn result<U, E>(&self, value: U) -> E;
+}
+
+impl<T> CastResultDyn for CastOf<Val<T>> {
+    fn result<U, E>(&self, _: U) -> E {
+        unreachable!("nothing is `Castable`")
+    }
+}
+
+/// What `as` gives.
+pub trait CastResult {
+    /// The value.
+    fn result<U>(&self, value: U) -> U;
+}
+
+impl<T> CastResult for &CastOf<T> {
+    fn result<U>(&self, value: U) -> U {
+        value
+    }
+}
+
+/// Nothing is this: it stands for what a condition beside a `let` would need.
+#[diagnostic::on_unimplemented(
+    message = "a condition with a `let` decides while the kernel is recorded, and this is known only on the GPU",
+    label = "write an `if` of this alone inside of the `if let`: that one becomes a branch"
+)]
+pub trait Chained {}
+
+/// A handle beside a `let`.
+pub trait ChainedDyn {
+    /// What stands for the value, so that there is one error only.
+    type Value;
+    /// Never called.
+    fn known_now(&self) -> Self::Value
+    where
+        Self: Chained;
 }
 
 /// Nothing is this: it stands for what an index of an array would need.
