@@ -5,7 +5,7 @@ use proc_macro2::Span;
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
-use syn::{Expr, ExprCast, ExprIndex, ExprMethodCall, ExprRange, Macro, RangeLimits, Token};
+use syn::{Expr, ExprCast, ExprIndex, ExprMethodCall, ExprRange, ExprUnary, Macro, RangeLimits, Token, UnOp};
 
 use crate::rewrite::{Position, Rewriter, is_literal, prefix_operand};
 
@@ -89,6 +89,24 @@ impl Rewriter<'_> {
             *operand = Expr::Verbatim(
                 quote_spanned!(span=> (&::bespoke_codegen::hooks::DerefOf::new(#operand)).known_now()),
             );
+        }
+    }
+
+    /// `*p` where it is read, of a variable that was copied from a place: a `Ptr` passes through a hook that says so.
+    pub fn read(&mut self, expression: &mut Expr) {
+        match expression {
+            Expr::Paren(paren) => self.read(&mut paren.expr),
+            Expr::Unary(ExprUnary { op: UnOp::Deref(star), expr, .. }) => {
+                if let Expr::Path(path) = &**expr
+                    && path.path.get_ident().is_some_and(|name| self.scope.is_copied(name))
+                    && !self.scope.is_pointer(expr)
+                {
+                    **expr = Expr::Verbatim(
+                        quote_spanned!(star.span=> *(&::bespoke_codegen::hooks::PointedOf::new(&#expr)).known_now()),
+                    );
+                }
+            }
+            _ => {}
         }
     }
 

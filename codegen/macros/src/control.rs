@@ -313,6 +313,7 @@ impl Rewriter<'_> {
         let span = jump.return_token.span;
         let source = jump.expr.as_ref().and_then(|value| self.source(value));
         if let Some(value) = &mut jump.expr {
+            self.read(value);
             self.expression(value, Position::Operand);
         }
         let Some(frame) = self.frame.take() else { return Expr::Return(jump) };

@@ -134,6 +134,11 @@ impl Rewriter<'_> {
             self.method_of_range(call);
         }
         let sources = self.argument_sources(expression);
+        match expression {
+            Expr::Call(call) => call.args.iter_mut().for_each(|argument| self.read(argument)),
+            Expr::MethodCall(call) => call.args.iter_mut().for_each(|argument| self.read(argument)),
+            _ => {}
+        }
         visit_mut::visit_expr_mut(self, expression);
         let (mut before, mut after) = (TokenStream::new(), TokenStream::new());
         let arguments: Vec<&mut Expr> = match expression {
@@ -180,6 +185,7 @@ impl Rewriter<'_> {
     pub fn assign(&mut self, assign: &mut ExprAssign) -> Option<Expr> {
         let one = matches!(*assign.left, Expr::Path(_) | Expr::Field(_) | Expr::Index(_) | Expr::Unary(_));
         let source = if one { self.source(&assign.right) } else { None };
+        self.read(&mut assign.right);
         visit_mut::visit_expr_assign_mut(self, assign);
         let hook = self.hook(&source?, assign.right.span());
         *assign.right = Expr::Verbatim(hook.give(&assign.right));
@@ -263,7 +269,8 @@ fn listed(name: &Ident, names: &[&str]) -> bool {
     names.iter().any(|listed| name == listed)
 }
 
-fn is_arithmetic(operator: &BinOp) -> bool {
+/// Whether the operator is one that has an assignment's form.
+pub fn is_arithmetic(operator: &BinOp) -> bool {
     matches!(
         operator,
         BinOp::Add(_)

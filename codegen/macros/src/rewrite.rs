@@ -234,6 +234,7 @@ impl Rewriter<'_> {
         let said = given::said(&local.pat);
         let number = local.init.as_ref().is_some_and(|init| is_literal(&init.expr))
             && said.is_none_or(given::is_number_type);
+        let mut copied = false;
         let (by_mut, pointer, typed) = match &mut local.init {
             Some(init) => {
                 let found = (
@@ -242,6 +243,8 @@ impl Rewriter<'_> {
                     said.is_some() || self.is_typed(&init.expr),
                 );
                 let source = said.and_then(|ty| Some((given::names(ty), self.source(&init.expr)?)));
+                copied = matches!(*init.expr, Expr::Field(_));
+                self.read(&mut init.expr);
                 self.expression(&mut init.expr, Position::Operand);
                 if let Some((wanted, source)) = source {
                     *init.expr = self.given_as(&init.expr, &source, &wanted);
@@ -261,6 +264,9 @@ impl Rewriter<'_> {
         if number {
             self.scope.is_now_number(&local.pat);
         }
+        if copied {
+            self.scope.is_now_copied(&local.pat);
+        }
     }
 
     /// Rewrites an expression. Only a value is what is wanted; what it is made of is not.
@@ -271,6 +277,7 @@ impl Rewriter<'_> {
             self.wanted = wanted;
             return;
         }
+        self.read(expression);
         let given = self.wanted.clone().and_then(|wanted| Some((wanted, self.source(expression)?)));
         match given {
             Some((wanted, source)) => {
@@ -401,6 +408,10 @@ impl Rewriter<'_> {
             BinOp::And(_) => self.short_circuit(binary, "and"),
             BinOp::Or(_) => self.short_circuit(binary, "or"),
             _ => {
+                if given::is_arithmetic(&binary.op) {
+                    self.read(&mut binary.left);
+                }
+                self.read(&mut binary.right);
                 self.expression(&mut binary.left, Position::Operand);
                 self.expression(&mut binary.right, Position::Operand);
                 Expr::Binary(binary)
@@ -413,6 +424,8 @@ impl Rewriter<'_> {
         let ExprBinary { attrs, mut left, mut right, .. } = binary;
         // A literal has no type of its own to choose the hook by: `0 < n` is recorded as `n > 0`.
         let flip = is_literal(&left) && !is_literal(&right);
+        self.read(&mut left);
+        self.read(&mut right);
         self.expression(&mut left, Position::Operand);
         self.expression(&mut right, Position::Operand);
         let (left, right) = if flip { (right, left) } else { (left, right) };

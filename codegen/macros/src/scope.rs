@@ -56,6 +56,8 @@ pub struct Scope {
     typed: Vec<BindingId>,
     /// Those that surely are a compile-time number.
     numbers: Vec<BindingId>,
+    /// Those that start as a copy of a field.
+    copied: Vec<BindingId>,
 }
 
 /// A point to return to with [`Scope::leave`].
@@ -136,6 +138,18 @@ impl Scope {
     /// Whether this surely is a compile-time number.
     pub fn is_number(&self, name: &Ident) -> bool {
         self.find(name).is_some_and(|(binding, _)| self.numbers.contains(&binding.id))
+    }
+
+    /// Says that the name declared last, if `pattern` is no more than that, starts as a copy of a field.
+    pub fn is_now_copied(&mut self, pattern: &Pat) {
+        if is_plain_name(pattern).is_some() {
+            self.copied.push(self.bound - 1);
+        }
+    }
+
+    /// Whether this starts as a copy of a field whose type is known.
+    pub fn is_copied(&self, name: &Ident) -> bool {
+        self.is_typed(name) && self.find(name).is_some_and(|(binding, _)| self.copied.contains(&binding.id))
     }
 
     /// Declares the names of a pattern that matches something of a known type.

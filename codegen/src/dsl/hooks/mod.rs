@@ -41,5 +41,5 @@ pub use slot::{Kept, Slot, SlotOf, ViaCarry, ViaNothing, ViaStatic};
 pub use staged::{
     ArrayIndex, AssertDyn, AssertOf, Assertable, CastDyn, CastOf, CastResult, CastResultDyn, Castable,
     Chained, ChainedDyn, ChainedOf, DerefDyn, DerefOf, Dereferenced, IndexDyn, IndexOf, KnownNow, MatchDyn,
-    MatchOf, Matchable,
+    MatchOf, Matchable, PointedOf,
 };

@@ -184,6 +184,33 @@ pub trait DerefDyn {
         Self: Dereferenced;
 }
 
+/// A variable under `*`, where its value is read.
+pub struct PointedOf<'a, P>(&'a P);
+
+impl<'a, P> PointedOf<'a, P> {
+    /// Of `variable`.
+    pub fn new(variable: &'a P) -> PointedOf<'a, P> {
+        PointedOf(variable)
+    }
+}
+
+impl<'a, P> KnownNow for &PointedOf<'a, P> {
+    type Value = &'a P;
+    fn known_now(&self) -> &'a P {
+        self.0
+    }
+}
+
+impl<'a, S, T> DerefDyn for PointedOf<'a, Ptr<S, T>> {
+    type Value = &'a Box<Val<T>>;
+    fn known_now(&self) -> &'a Box<Val<T>>
+    where
+        Self: Dereferenced,
+    {
+        unreachable!("nothing meets the bound")
+    }
+}
+
 /// Nothing is this: it stands for what `match` would need.
 #[diagnostic::on_unimplemented(
     message = "`match` decides while the kernel is recorded, and this is known only on the GPU",

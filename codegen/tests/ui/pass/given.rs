@@ -25,6 +25,10 @@ fn counted(list: &mut Vec<Val<u32>>, n: Val<u32>) -> &mut Vec<Val<u32>> {
     list
 }
 
+fn seen<'a, 'b>(tiles: &'a mut Tiles<'b>) -> &'a mut Tiles<'b> {
+    tiles
+}
+
 fn longest(words: &[u32], boxed: Box<dyn Fn(u32) -> u32>) -> u32 {
     words.iter().map(|&word| boxed(word)).max().unwrap_or(0)
 }
@@ -74,7 +78,8 @@ impl Tiles<'_> {
     #[device]
     fn add(&mut self, n: Val<u32>) -> &mut Self {
         *self.count += n;
-        self
+        seen(self);
+        seen(self)
     }
 
     #[device]
@@ -106,6 +111,26 @@ fn chosen(n: Val<u32>, pair: Pair, exact: bool) -> Pair {
     }
 }
 
+struct Bound<'a> {
+    least: &'a Val<u32>,
+    most: &'a mut Val<u32>,
+}
+
+#[device]
+fn bounded(bound: Bound<'_>, n: Val<u32>) -> Val<u32> {
+    let least = bound.least;
+    let most = bound.most;
+    *most += *least;
+    if n < *least {
+        return *least;
+    }
+    fma_of(*most, *least) + *most
+}
+
+fn fma_of(a: Val<u32>, b: Val<u32>) -> Val<u32> {
+    mul_add(a, b, 1)
+}
+
 #[device]
 fn named(n: Val<u32>, pairs: &[Pair]) -> Option<Val<u32>> {
     let found = if pairs.is_empty() { None } else { Some(n) };
@@ -129,7 +154,8 @@ fn all(x: Ptr<Global, f32>, n: Val<u32>, exact: bool) {
     let first = lent(&mut list, counted);
     let pair = chosen(first, Pair { low: n, high: counted }, exact);
     let [low, high] = picked(pair.low, pair.high, &n);
-    let last = named(low, &[pair]).unwrap_or(high);
+    let mut most = low;
+    let last = named(low, &[pair]).unwrap_or(high) + bounded(Bound { least: &high, most: &mut most }, n) + most;
     for (i, j) in (0..4u32).zip(0..list.len()) {
         x.at(i).store(total + (last + open_types(n, x) + j as u32).cast::<f32>());
     }
