@@ -8,6 +8,7 @@ use syn::spanned::Spanned;
 use syn::{Expr, ExprCast, ExprIndex, ExprMethodCall, ExprRange, ExprUnary, Macro, RangeLimits, Token, UnOp};
 
 use crate::rewrite::{Position, Rewriter, is_literal, prefix_operand};
+use crate::scope::Fact;
 
 impl Rewriter<'_> {
     /// `as` takes no handles: the value passes through a hook that says so, and that is nothing for others.
@@ -98,7 +99,9 @@ impl Rewriter<'_> {
             Expr::Paren(paren) => self.read(&mut paren.expr),
             Expr::Unary(ExprUnary { op: UnOp::Deref(star), expr, .. }) => {
                 if let Expr::Path(path) = &**expr
-                    && path.path.get_ident().is_some_and(|name| self.scope.is_copied(name))
+                    && let Some(name) = path.path.get_ident()
+                    && self.scope.is_typed(name)
+                    && self.scope.is_known(name, Fact::Copied)
                     && !self.scope.is_pointer(expr)
                 {
                     **expr = Expr::Verbatim(

@@ -12,7 +12,7 @@ use syn::visit_mut;
 use syn::{BinOp, Expr, ExprAssign, Member, Pat, Type, UnOp};
 
 use crate::rewrite::Rewriter;
-use crate::scope::names_type;
+use crate::scope::{Fact, names_type};
 
 /// Functions and methods that take any handle, and say themselves what they do not take.
 const TAKE_ANY: [&str; 12] =
@@ -108,7 +108,7 @@ impl Rewriter<'_> {
 
     fn is_number(&self, expression: &Expr) -> bool {
         matches!(expression, Expr::Path(path)
-            if path.path.get_ident().is_some_and(|name| self.scope.is_number(name)))
+            if path.path.get_ident().is_some_and(|name| self.scope.is_known(name, Fact::Number)))
     }
 
     /// Whether the type of a variable that starts as `expression` is known from there on.

@@ -14,7 +14,7 @@ use syn::{
 use crate::assigned::{Assigned, Assignment, How};
 use crate::control::Loop;
 use crate::errors::Errors;
-use crate::scope::{Scope, Slot, is_mut_borrow};
+use crate::scope::{Fact, Scope, Slot, is_mut_borrow};
 use crate::{diagnose, given, tail};
 
 /// What becomes of an expression's value.
@@ -232,41 +232,35 @@ impl Rewriter<'_> {
 
     fn local(&mut self, local: &mut Local) {
         let said = given::said(&local.pat);
-        let number = local.init.as_ref().is_some_and(|init| is_literal(&init.expr))
-            && said.is_none_or(given::is_number_type);
-        let mut copied = false;
-        let (by_mut, pointer, typed) = match &mut local.init {
-            Some(init) => {
-                let found = (
-                    is_mut_borrow(&init.expr),
-                    self.scope.is_pointer(&init.expr),
-                    said.is_some() || self.is_typed(&init.expr),
-                );
-                let source = said.and_then(|ty| Some((given::names(ty), self.source(&init.expr)?)));
-                copied = matches!(*init.expr, Expr::Field(_));
-                self.read(&mut init.expr);
-                self.expression(&mut init.expr, Position::Operand);
-                if let Some((wanted, source)) = source {
-                    *init.expr = self.given_as(&init.expr, &source, &wanted);
-                }
-                found
+        let (mut by_mut, mut typed, mut facts) = (false, said.is_some(), Vec::new());
+        if let Some(init) = &mut local.init {
+            let first = &mut *init.expr;
+            by_mut = is_mut_borrow(first);
+            typed |= self.is_typed(first);
+            facts = self.facts(first, said);
+            let source = said.and_then(|ty| Some((given::names(ty), self.source(first)?)));
+            self.read(first);
+            self.expression(first, Position::Operand);
+            if let Some((wanted, source)) = source {
+                *first = self.given_as(first, &source, &wanted);
             }
-            None => (false, false, said.is_some()),
-        };
+        }
         if typed {
             self.scope.bind_typed(&local.pat, by_mut);
         } else {
             self.scope.bind_pattern(&local.pat, by_mut);
         }
-        if pointer {
-            self.scope.is_now_pointer(&local.pat);
-        }
-        if number {
-            self.scope.is_now_number(&local.pat);
-        }
-        if copied {
-            self.scope.is_now_copied(&local.pat);
-        }
+        facts.into_iter().for_each(|fact| self.scope.note(&local.pat, fact));
+    }
+
+    /// What is known of a variable that starts as `first`, of the type that is said.
+    fn facts(&self, first: &Expr, said: Option<&Type>) -> Vec<Fact> {
+        let facts = [
+            (Fact::Pointer, self.scope.is_pointer(first)),
+            (Fact::Number, is_literal(first) && said.is_none_or(given::is_number_type)),
+            (Fact::Copied, matches!(first, Expr::Field(_))),
+        ];
+        facts.into_iter().filter_map(|(fact, holds)| holds.then_some(fact)).collect()
     }
 
     /// Rewrites an expression. Only a value is what is wanted; what it is made of is not.

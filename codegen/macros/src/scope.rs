@@ -45,19 +45,26 @@ pub struct Slot {
     place: Place,
 }
 
+/// What is known of a binding's value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fact {
+    /// Its type is known where it is made, and does not wait for what follows.
+    Typed,
+    /// It surely is a `Ptr`.
+    Pointer,
+    /// It surely is a compile-time number.
+    Number,
+    /// It starts as a copy of a field.
+    Copied,
+}
+
 /// The names in scope, innermost last.
 #[derive(Default)]
 pub struct Scope {
     entries: Vec<Entry>,
     bound: usize,
-    /// The bindings that surely are a `Ptr`.
-    pointers: Vec<BindingId>,
-    /// The bindings whose type is known where they are made.
-    typed: Vec<BindingId>,
-    /// Those that surely are a compile-time number.
-    numbers: Vec<BindingId>,
-    /// Those that start as a copy of a field.
-    copied: Vec<BindingId>,
+    /// What is known of bindings.
+    facts: Vec<(BindingId, Fact)>,
 }
 
 /// A point to return to with [`Scope::leave`].
@@ -104,7 +111,7 @@ impl Scope {
         let mut slots = Vec::new();
         for input in &signature.inputs {
             for (name, kind) in parameter_bindings(input) {
-                self.typed.push(self.bound);
+                self.facts.push((self.bound, Fact::Typed));
                 self.bind(&name, kind);
                 if kind == Kind::Reborrow {
                     slots.push(Slot { binding: self.bound - 1, place: Place::reborrowed(&name) });
@@ -112,74 +119,46 @@ impl Scope {
             }
             if let FnArg::Typed(typed) = input {
                 if names_type(&typed.ty, "Ptr") {
-                    self.is_now_pointer(&typed.pat);
+                    self.note(&typed.pat, Fact::Pointer);
                 } else if is_number_type(&typed.ty) {
-                    self.is_now_number(&typed.pat);
+                    self.note(&typed.pat, Fact::Number);
                 }
             }
         }
         slots
     }
 
-    /// Says that the name declared last, if `pattern` is no more than that, surely is a `Ptr`.
-    pub fn is_now_pointer(&mut self, pattern: &Pat) {
+    /// Keeps `fact` of the name declared last, if `pattern` is no more than that.
+    pub fn note(&mut self, pattern: &Pat, fact: Fact) {
         if is_plain_name(pattern).is_some() {
-            self.pointers.push(self.bound - 1);
+            self.facts.push((self.bound - 1, fact));
         }
     }
 
-    /// Says that the name declared last, if `pattern` is no more than that, surely is a compile-time number.
-    pub fn is_now_number(&mut self, pattern: &Pat) {
-        if is_plain_name(pattern).is_some() {
-            self.numbers.push(self.bound - 1);
-        }
-    }
-
-    /// Whether this surely is a compile-time number.
-    pub fn is_number(&self, name: &Ident) -> bool {
-        self.find(name).is_some_and(|(binding, _)| self.numbers.contains(&binding.id))
-    }
-
-    /// Says that the name declared last, if `pattern` is no more than that, starts as a copy of a field.
-    pub fn is_now_copied(&mut self, pattern: &Pat) {
-        if is_plain_name(pattern).is_some() {
-            self.copied.push(self.bound - 1);
-        }
-    }
-
-    /// Whether this starts as a copy of a field whose type is known.
-    pub fn is_copied(&self, name: &Ident) -> bool {
-        self.is_typed(name) && self.find(name).is_some_and(|(binding, _)| self.copied.contains(&binding.id))
+    /// Whether `name` means something that this is known of.
+    pub fn is_known(&self, name: &Ident, fact: Fact) -> bool {
+        self.find(name).is_some_and(|(binding, _)| self.facts.contains(&(binding.id, fact)))
     }
 
     /// Declares the names of a pattern that matches something of a known type.
     pub fn bind_typed(&mut self, pattern: &Pat, by_mut: bool) {
         let first = self.bound;
         self.bind_pattern(pattern, by_mut);
-        self.typed.extend(first..self.bound);
+        self.facts.extend((first..self.bound).map(|id| (id, Fact::Typed)));
     }
 
     /// Whether this is a variable whose type was known where it was made. What a closure takes may not be.
     pub fn is_typed(&self, name: &Ident) -> bool {
-        let mut entries = self.entries.iter().enumerate().rev();
-        let found = entries.find_map(|(index, entry)| match entry {
-            Entry::Binding(binding) if binding.name == *name => Some((index, binding.id)),
-            _ => None,
-        });
-        found.is_some_and(|(index, id)| {
-            let in_closure = self.entries[..index].iter().any(|entry| matches!(entry, Entry::Closure));
-            self.typed.contains(&id) && !in_closure
-        })
+        let is_it = |entry: &Entry| matches!(entry, Entry::Binding(binding) if binding.name == *name);
+        let outer = self.entries.iter().rposition(is_it).map_or(&[][..], |index| &self.entries[..index]);
+        let in_closure = outer.iter().any(|entry| matches!(entry, Entry::Closure));
+        self.is_known(name, Fact::Typed) && !in_closure
     }
 
     /// Whether the expression surely is a `Ptr`: a parameter of that type, or an element of one.
     pub fn is_pointer(&self, expression: &Expr) -> bool {
         match expression {
-            Expr::Path(path) => path
-                .path
-                .get_ident()
-                .and_then(|name| self.find(name))
-                .is_some_and(|(binding, _)| self.pointers.contains(&binding.id)),
+            Expr::Path(path) => path.path.get_ident().is_some_and(|name| self.is_known(name, Fact::Pointer)),
             Expr::MethodCall(call) => {
                 (call.method == "at" || call.method == "bytes") && self.is_pointer(&call.receiver)
             }
