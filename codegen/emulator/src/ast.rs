@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::module::ParseError;
+use crate::error::{ParseError, ParseErrorKind};
 use crate::types::Ty;
 
 /// A register of one function: an index into [`Function::registers`].
@@ -134,6 +134,23 @@ pub(crate) struct Instruction {
     pub(crate) scope: usize,
 }
 
+impl Instruction {
+    /// Opcode and modifiers as written.
+    pub(crate) fn text(&self) -> String {
+        let mut text = self.opcode.clone();
+        for modifier in &self.modifiers {
+            text.push('.');
+            text.push_str(modifier);
+        }
+        text
+    }
+
+    /// An error at its opcode.
+    pub(crate) fn error(&self, kind: ParseErrorKind, message: impl Into<String>) -> ParseError {
+        ParseError::new(kind, (self.line, self.column), message)
+    }
+}
+
 /// What a `.loc` says.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Location {
@@ -248,6 +265,6 @@ pub(crate) struct Ast {
     pub(crate) functions: Vec<Function>,
     /// What kernels call, by name; `None` for what is declared only.
     pub(crate) device: HashMap<String, Option<Function>>,
-    /// Instructions that could not be read; the text around them could.
+    /// What could not be read, or should not stand there; the text around it could.
     pub(crate) errors: Vec<ParseError>,
 }

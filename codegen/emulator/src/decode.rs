@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use crate::ast::{Function, Instruction, Location, Operand, RegId, Special};
 use crate::cfg::Cfg;
 use crate::dataflow::{self, Effects};
+use crate::error::{ParseError, ParseErrorKind};
 use crate::exec::{self, Exec, Inst, NEGATED, NONE};
+use crate::lacking;
 use crate::layout::{Layout, Uniform};
-use crate::module::ParseError;
 use crate::profile::Role;
 use crate::types::{Ty, Width};
 use crate::watch::Watch;
@@ -99,12 +100,13 @@ pub(crate) fn decode(
     function: &Function,
     symbols: &HashMap<String, Symbol>,
 ) -> Result<Code, Vec<ParseError>> {
-    let targets = branch_targets(function).map_err(|error| vec![error])?;
+    let (targets, lost) = branch_targets(function);
     let cfg = Cfg::build(function, &targets);
     let widths: Vec<Width> = function.registers.iter().map(|register| register.ty.width()).collect();
     if widths.len().saturating_mul(cfg.blocks.len()) > MAX_ANALYSIS_BITS {
         let line = function.body.first().map_or(0, |first| first.line);
-        return Err(vec![ParseError { line, column: 1, message: "the function is too large".into() }]);
+        let message = "the function is too large";
+        return Err(vec![ParseError::new(ParseErrorKind::Unsupported, (line, 1), message)]);
     }
     let mut decoder = Decoder {
         function,
@@ -116,7 +118,13 @@ pub(crate) fn decode(
         lists: Vec::new(),
     };
     // The first pass is for the effects, which the register allocation of the second needs.
-    decoder.instructions()?;
+    let mut errors = decoder.instructions().err().unwrap_or_default();
+    if !lost.is_empty() || !errors.is_empty() {
+        let place = |error: &ParseError| (error.line, error.column);
+        errors.retain(|error| !lost.iter().any(|lost| place(lost) == place(error)));
+        errors.extend(lost);
+        return Err(errors);
+    }
     let effects = std::mem::take(&mut decoder.effects);
     let suspects = dataflow::maybe_unassigned(&cfg, &effects, widths.len());
     let (slots, bytes) = dataflow::allocate(&cfg, &effects, &widths, &suspects);
@@ -146,16 +154,29 @@ pub(crate) fn decode(
     })
 }
 
-fn branch_targets(function: &Function) -> Result<Vec<Option<usize>>, ParseError> {
-    let target = |instruction: &Instruction| match (instruction.opcode.as_str(), &instruction.operands[..]) {
-        ("bra", [Operand::Symbol(label, 0)]) => match function.label(instruction.scope, label) {
-            Some(target) => Ok(Some(target)),
-            None => Err(error_at(instruction, format!("unknown label `{label}`"))),
-        },
-        ("bra", _) => Err(error_at(instruction, "`bra` takes one label")),
-        _ => Ok(None),
-    };
-    function.body.iter().map(target).collect()
+/// Where every branch leads, and an error for every one that leads nowhere.
+fn branch_targets(function: &Function) -> (Vec<Option<usize>>, Vec<ParseError>) {
+    let mut errors = Vec::new();
+    let mut targets = Vec::with_capacity(function.body.len());
+    for instruction in &function.body {
+        let target = match (instruction.opcode.as_str(), &instruction.operands[..]) {
+            ("bra", [Operand::Symbol(label, 0)]) => {
+                let target = function.label(instruction.scope, label);
+                if target.is_none() {
+                    let message = format!("unknown label `{label}`");
+                    errors.push(instruction.error(ParseErrorKind::Undefined, message));
+                }
+                target
+            }
+            ("bra", _) => {
+                errors.push(instruction.error(ParseErrorKind::Operand, "`bra` takes one label"));
+                None
+            }
+            _ => None,
+        };
+        targets.push(target);
+    }
+    (targets, errors)
 }
 
 fn audits(insts: &mut [Inst], effects: &[Effects], suspects: &[bool]) -> (Vec<Audit>, usize) {
@@ -189,10 +210,6 @@ fn count_straight(insts: &mut [Inst], cfg: &Cfg) {
             inst.straight = straight;
         }
     }
-}
-
-fn error_at(instruction: &Instruction, message: impl Into<String>) -> ParseError {
-    ParseError { line: instruction.line, column: instruction.column, message: message.into() }
 }
 
 struct Decoder<'f> {
@@ -244,10 +261,12 @@ impl<'f> Decoder<'f> {
         };
         let run = dispatch(&mut op)?;
         if let Some(modifier) = op.modifiers.first() {
-            return Err(op.error(format!("unknown or misplaced modifier `.{modifier}` of `{}`", op.text())));
+            let message = format!("unknown or misplaced modifier `.{modifier}` of `{}`", op.text());
+            return Err(op.refused(message));
         }
         if op.operands_used < ast.operands.len() {
-            return Err(op.error(format!("`{}` takes {} operands", op.text(), op.operands_used)));
+            let message = format!("`{}` takes {} operands", op.text(), op.operands_used);
+            return Err(ast.error(lacking::operands(ast), message));
         }
         let (slots, imm, effects) = (op.slots, op.imm, std::mem::take(&mut op.effects));
         self.effects.push(effects);
@@ -291,7 +310,7 @@ fn dispatch(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
         "cp" => exec::copy::decode(op),
         "wmma" => exec::wmma::decode(op),
         "mma" | "ldmatrix" | "stmatrix" => exec::matrix::decode(op),
-        other => Err(op.error(format!("unknown instruction `{other}`"))),
+        other => Err(op.malformed(format!("unknown instruction `{other}`"))),
     }
 }
 
@@ -323,21 +342,38 @@ impl<'f> Op<'_, 'f> {
 
     /// Opcode and modifiers as written.
     pub(crate) fn text(&self) -> String {
-        let mut text = self.ast.opcode.clone();
-        for modifier in &self.ast.modifiers {
-            text.push('.');
-            text.push_str(modifier);
-        }
-        text
+        self.ast.text()
     }
 
+    /// The error for an operand that the instruction does not take.
     pub(crate) fn error(&self, message: impl Into<String>) -> ParseError {
-        error_at(self.ast, message)
+        self.ast.error(ParseErrorKind::Operand, message)
     }
 
-    /// The error for a combination of modifiers that has no meaning or is not implemented.
+    /// The error for an instruction that is not written as PTX is.
+    pub(crate) fn malformed(&self, message: impl Into<String>) -> ParseError {
+        self.ast.error(ParseErrorKind::Syntax, message)
+    }
+
+    /// The error for an instruction that targets have no longer.
+    pub(crate) fn not_on_target(&self, message: impl Into<String>) -> ParseError {
+        self.ast.error(ParseErrorKind::Target, message)
+    }
+
+    /// The error for modifiers that have no meaning together, or one that the emulator lacks.
+    pub(crate) fn refused(&self, message: impl Into<String>) -> ParseError {
+        let modifiers = self.ast.modifiers.iter().map(String::as_str);
+        self.ast.error(lacking::form(&self.ast.opcode, modifiers), message)
+    }
+
+    /// [`Op::refused`] that names the instruction and no more.
     pub(crate) fn unsupported(&self) -> ParseError {
-        self.error(format!("unsupported form `{}`", self.text()))
+        let mut error = self.refused(String::new());
+        error.message = match error.kind {
+            ParseErrorKind::Unsupported => format!("the emulator lacks `{}`", self.text()),
+            _ => format!("no instruction has the form `{}`", self.text()),
+        };
+        error
     }
 
     pub(crate) fn has(&self, modifier: &str) -> bool {
@@ -369,7 +405,7 @@ impl<'f> Op<'_, 'f> {
 
     /// Takes the first type suffix.
     pub(crate) fn take_ty(&mut self) -> Result<Ty, ParseError> {
-        self.take_map(Ty::parse).ok_or_else(|| self.error(format!("`{}` lacks a type", self.text())))
+        self.take_map(Ty::parse).ok_or_else(|| self.refused(format!("`{}` lacks a type", self.text())))
     }
 
     fn peek_ty(&self) -> Option<Ty> {
@@ -479,7 +515,7 @@ impl<'f> Op<'_, 'f> {
                 Ok(layout.uniform(Uniform::ModuleAddress(at as i64 + offset), width))
             }
             Some(_) => Err(self.error(format!("the address of `{name}` does not fit the register"))),
-            None => Err(self.error(format!("unknown name `{name}`"))),
+            None => Err(self.ast.error(ParseErrorKind::Undefined, format!("unknown name `{name}`"))),
         }
     }
 

@@ -1,6 +1,6 @@
 //! PTX text to tokens.
 
-use crate::module::ParseError;
+use crate::error::{ParseError, ParseErrorKind};
 
 /// One token; text borrows from the source.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -34,7 +34,8 @@ pub(crate) fn lex(text: &str) -> Result<Vec<Spanned<'_>>, ParseError> {
     loop {
         lexer.skip_blank()?;
         let (line, column) = (lexer.line, (lexer.at - lexer.line_start + 1) as u32);
-        let token = lexer.next()?;
+        // A token that is none is shown from where it starts.
+        let token = lexer.next().map_err(|error| ParseError { line, column, ..error })?;
         tokens.push(Spanned { token, line, column });
         if token == Token::End {
             return Ok(tokens);
@@ -56,11 +57,8 @@ fn is_word(byte: u8) -> bool {
 
 impl<'a> Lexer<'a> {
     fn error(&self, message: impl Into<String>) -> ParseError {
-        ParseError {
-            line: self.line,
-            column: (self.at - self.line_start + 1) as u32,
-            message: message.into(),
-        }
+        let column = (self.at - self.line_start + 1) as u32;
+        ParseError::new(ParseErrorKind::Syntax, (self.line, column), message)
     }
 
     fn peek(&self, ahead: usize) -> u8 {

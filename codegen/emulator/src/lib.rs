@@ -137,8 +137,13 @@
 //!
 //! # What is refused
 //!
-//! An instruction, modifier or directive that is not implemented is an error when the module is
-//! loaded, never a surprise while it runs. [`Module::load`] tells all of them at once.
+//! What an assembler would refuse, and an instruction, modifier or directive that is not implemented, is an error when
+//! the module is loaded, never a surprise while it runs. [`Module::load`] tells all of them at once, each by its
+//! [`ParseErrorKind`]: what is not PTX, what nothing declares or something declares twice, operands that do not fit, what
+//! the text's own `.target` or `.version` does not have, and what is valid and not implemented.
+//!
+//! A text begins with `.version` and `.target`, as drivers want it. Which of them an instruction needs is known of what
+//! runs here, from sm_75 and PTX 6.3 on; a version later than all that are known is taken to have everything.
 //!
 //! # What other compilers write
 //!
@@ -154,8 +159,10 @@ mod cluster;
 mod cta;
 mod dataflow;
 mod decode;
+mod error;
 mod exec;
 mod finding;
+mod lacking;
 mod launch;
 mod layout;
 mod lexer;
@@ -166,15 +173,17 @@ mod parser;
 mod profile;
 mod programmatic;
 mod races;
+mod requirement;
 mod schedule;
 mod types;
 mod warp;
 mod watch;
 
+pub use error::{ParseError, ParseErrorKind};
 pub use finding::{Finding, FindingKind, Neighbour, OtherAccess, SourceLine, Space};
 pub use launch::{Checks, LaunchConfig, Options, Stats, run};
 pub use memory::{Memory, MemoryError};
-pub use module::{Kernel, Module, Param, ParseError};
+pub use module::{Kernel, Module, Param};
 pub use profile::{
     Class, Counts, GlobalCounts, InstructionProfile, LineProfile, Lint, LintKind, Profile, SharedCounts,
     Thresholds,

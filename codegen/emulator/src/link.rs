@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use crate::ast::{Ast, Function, Guard, Instruction, Location, Operand, ParamDecl, RegId, Variable};
-use crate::module::ParseError;
+use crate::error::{ParseError, ParseErrorKind};
 
 /// A kernel with more instructions than this, calls expanded, is refused.
 const MAX_INSTRUCTIONS: usize = 1 << 20;
@@ -28,10 +28,6 @@ struct Expansion<'a> {
     calls: usize,
 }
 
-fn error_at(at: &Instruction, message: impl Into<String>) -> ParseError {
-    ParseError { line: at.line, column: at.column, message: message.into() }
-}
-
 /// What a call site gives a callee.
 struct Call<'a> {
     at: &'a Instruction,
@@ -49,7 +45,9 @@ impl<'a> Call<'a> {
             [Operand::Vector(returns), Operand::Symbol(name, 0), Operand::Vector(arguments)] => {
                 (&returns[..], name, &arguments[..])
             }
-            _ => return Err(error_at(at, "calls through pointers are not supported")),
+            _ => {
+                return Err(at.error(ParseErrorKind::Unsupported, "calls through pointers are not supported"));
+            }
         };
         Ok(Call { at, name, returns, arguments })
     }
@@ -90,7 +88,8 @@ impl Expansion<'_> {
                 self.errors.push(error);
             }
             if result.body.len() > MAX_INSTRUCTIONS {
-                self.errors.push(error_at(instruction, "the function is too large with its calls expanded"));
+                let message = "the function is too large with its calls expanded";
+                self.errors.push(instruction.error(ParseErrorKind::Unsupported, message));
                 break;
             }
         }
@@ -110,14 +109,22 @@ impl Expansion<'_> {
         }
         let callee = match self.ast.device.get(call.name) {
             Some(Some(callee)) if depth < MAX_DEPTH => callee,
-            Some(Some(_)) => return Err(error_at(at, format!("`{}` is recursive", call.name))),
-            Some(None) => return Err(error_at(at, format!("`{}` has no body in this module", call.name))),
-            None => return Err(error_at(at, format!("unknown function `{}`", call.name))),
+            Some(Some(_)) => {
+                return Err(at.error(ParseErrorKind::Unsupported, format!("`{}` is recursive", call.name)));
+            }
+            Some(None) => {
+                let message = format!("`{}` has no body in this module", call.name);
+                return Err(at.error(ParseErrorKind::Unsupported, message));
+            }
+            None => {
+                let message = format!("unknown function `{}`", call.name);
+                return Err(at.error(ParseErrorKind::Undefined, message));
+            }
         };
         if call.returns.len() != callee.returns.len() || call.arguments.len() != callee.params.len() {
             let (results, params) = (callee.returns.len(), callee.params.len());
             let message = format!("`{}` has {params} parameters and {results} results", call.name);
-            return Err(error_at(at, message));
+            return Err(at.error(ParseErrorKind::Operand, message));
         }
         let errors = self.errors.len();
         let expanded = self.function(callee, depth + 1);

@@ -6,22 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::ast::{Ast, Clusters, Function, Location, Operand, ParamDecl, Variable};
 use crate::decode::{self, Code, Place, Symbol};
+use crate::error::{ParseError, ParseErrorKind};
 use crate::finding::SourceLine;
 use crate::link;
 use crate::memory::Memory;
 use crate::parser;
-
-/// Why a PTX text cannot be loaded.
-#[derive(Clone, Debug, Default, PartialEq, Eq, thiserror::Error)]
-#[error("PTX line {line}, column {column}: {message}")]
-pub struct ParseError {
-    /// 1-based line of the text.
-    pub line: u32,
-    /// 1-based column.
-    pub column: u32,
-    /// What is wrong there.
-    pub message: String,
-}
 
 /// A loaded PTX module: every instruction is decoded, so that what runs was understood whole.
 #[derive(Debug)]
@@ -33,20 +22,18 @@ impl Module {
     /// Loads a PTX text.
     ///
     /// # Errors
-    /// [`ParseError`] for a syntax error, and for an instruction, modifier or directive that the
-    /// emulator does not implement.
+    /// The first [`ParseError`], for what an assembler would refuse and for what the emulator lacks.
     pub fn parse(text: &str) -> Result<Module, ParseError> {
         Module::load(text).map_err(|errors| errors.into_iter().next().unwrap_or_default())
     }
 
-    /// [`Module::parse`] that tells every reason at once: what the emulator would have to learn to run
-    /// a text that another compiler produced.
+    /// [`Module::parse`] that tells every reason at once, each with its [kind](ParseErrorKind): what is wrong with the
+    /// text, and what the emulator would have to learn to run it.
     ///
     /// # Errors
-    /// All instructions, modifiers and names that are not understood, in the order of the text. A
-    /// mistake that leaves the rest of the text without meaning is the only one.
+    /// All of them, in the order of the text. A mistake that leaves the rest of the text without meaning is the last.
     pub fn load(text: &str) -> Result<Module, Vec<ParseError>> {
-        let mut ast = parser::parse(text).map_err(|error| vec![error])?;
+        let mut ast = parser::parse(text)?;
         let mut errors = std::mem::take(&mut ast.errors);
         let mut data = Vec::new();
         let mut names = HashMap::new();
@@ -75,8 +62,12 @@ impl Module {
         if errors.is_empty() {
             return Ok(Module { kernels });
         }
-        errors.sort_by_key(|error| (error.line, error.column));
-        errors.dedup();
+        // Of an instruction that is not understood, nobody needs to know who else would not.
+        errors.sort_by_key(|error| (error.line, error.column, error.kind == ParseErrorKind::Target));
+        errors.dedup_by(|error, kept| {
+            let same_place = (error.line, error.column) == (kept.line, kept.column);
+            same_place && (error.kind == ParseErrorKind::Target || error == kept)
+        });
         Err(errors)
     }
 
@@ -172,7 +163,7 @@ impl Kernel {
         if kernel.local > MAX_LOCAL {
             let line = function.body.first().map_or(0, |first| first.line);
             let message = format!("{} bytes of local memory are more than {MAX_LOCAL}", kernel.local);
-            return Err(vec![ParseError { line, column: 1, message }]);
+            return Err(vec![ParseError::new(ParseErrorKind::Target, (line, 1), message)]);
         }
         kernel.lay_out_shared(function, &ast.shared, &mut symbols);
         kernel.code = decode::decode(function, &symbols)?;

@@ -7,8 +7,8 @@ use super::resolve::{Access, Resolved, StateSpace, resolve};
 use super::rounding::{self, Format, add_odd, canonical, flush};
 use super::{B, C, D, Exec, Flow, Inst, Machine, NONE, lanes_of};
 use crate::decode::Op;
+use crate::error::ParseError;
 use crate::finding::FindingKind;
-use crate::module::ParseError;
 use crate::races;
 use crate::types::Ty;
 

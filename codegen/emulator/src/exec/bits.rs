@@ -4,7 +4,7 @@ use super::integer::Int;
 use super::lanes::{LANES, by_type, lane_loop, op1, op2, op3, ops};
 use super::{A, B, C, D, Exec, Flow, Inst, Machine};
 use crate::decode::Op;
-use crate::module::ParseError;
+use crate::error::ParseError;
 use crate::types::{Ty, Width};
 
 ops! {

@@ -8,8 +8,8 @@ use super::resolve::{Access, cluster_range, range};
 use super::{Exec, Flow, Inst, Machine, NONE};
 use crate::asynchronous::{Copy, Signal};
 use crate::decode::Op;
+use crate::error::ParseError;
 use crate::finding::{FindingKind, Space};
-use crate::module::ParseError;
 use crate::races::{self, Bulk};
 use crate::types::Ty;
 

@@ -5,8 +5,8 @@ use super::moves::{WINDOWS, in_window};
 use super::resolve::{Access, FLAGS, SHARED_WINDOW, StateSpace, WINDOW_BYTES, addresses, classify, verb};
 use super::{A, B, D, Exec, Flow, Inst, Machine};
 use crate::decode::Op;
+use crate::error::ParseError;
 use crate::finding::{FindingKind, Space};
-use crate::module::ParseError;
 use crate::races;
 use crate::types::{Ty, Width};
 

@@ -6,8 +6,8 @@ use super::lanes::{LANES, lane_loop};
 use super::{A, B, C, D, Exec, Flow, Inst, Machine, NONE, lanes_of};
 use crate::ast::Operand;
 use crate::decode::Op;
+use crate::error::ParseError;
 use crate::finding::FindingKind;
-use crate::module::ParseError;
 use crate::races;
 use crate::types::{Ty, Width};
 
@@ -255,7 +255,7 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
         return Ok(activemask);
     }
     if !op.take("sync") {
-        return Err(op.error(format!("`{}` lacks `.sync`", op.text())));
+        return Err(op.not_on_target(format!("`{}` needs `.sync`, as of sm_70", op.text())));
     }
     op.slots[P] = NONE;
     match name {

@@ -7,7 +7,7 @@ use super::rounding::{Bf16, F16, Format, flush};
 use super::{A, B, C, D, Exec, Machine, NONE};
 use crate::ast::Operand;
 use crate::decode::Op;
-use crate::module::ParseError;
+use crate::error::ParseError;
 use crate::types::{Ty, Width};
 
 /// A single compared under `.ftz`.
@@ -296,7 +296,7 @@ const RELATIONS: [&str; 18] = [
 fn comparison(op: &mut Op<'_, '_>, as_value: bool) -> Result<Exec, ParseError> {
     let relation = op.take_map(|name| RELATIONS.iter().find(|&&known| known == name).copied());
     let Some(relation) = relation else {
-        return Err(op.error(format!("`{}` lacks a comparison", op.text())));
+        return Err(op.malformed(format!("`{}` lacks a comparison", op.text())));
     };
     let how = op.take_any(&COMBINE);
     let ftz = op.take("ftz");

@@ -8,7 +8,7 @@ use super::rounding::{self, Bf16, F16, Format, Rounding, canonical, flush, narro
 use super::{A, D, Exec, Flow, Inst, Machine, convert_small};
 use crate::ast::Operand;
 use crate::decode::Op;
-use crate::module::ParseError;
+use crate::error::ParseError;
 use crate::types::{Ty, Width};
 
 ops! {
@@ -383,7 +383,7 @@ fn check_rounding(
     if loses == (integer, float) {
         return Ok(());
     }
-    Err(op.error(format!("wrong rounding modifier in `{}`", op.text())))
+    Err(op.malformed(format!("wrong rounding modifier in `{}`", op.text())))
 }
 
 /// The width of operand `index`'s register, which may be wider than an integer type.

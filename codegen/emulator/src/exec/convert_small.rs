@@ -8,7 +8,7 @@ use super::half::pack;
 use super::lanes::{op1, op2, op3, ops};
 use super::rounding::{F16, Format, Rounding};
 use crate::decode::Op;
-use crate::module::ParseError;
+use crate::error::ParseError;
 use crate::types::Ty;
 
 /// A format of eight bits.

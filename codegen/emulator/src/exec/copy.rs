@@ -9,8 +9,8 @@ use super::{Exec, Flow, Inst, Machine, NONE, lanes_of};
 use crate::ast::Operand;
 use crate::asynchronous::{Arrival, Copy, Signal};
 use crate::decode::{AddressWidth, Op};
+use crate::error::ParseError;
 use crate::finding::{FindingKind, Space};
-use crate::module::ParseError;
 use crate::races;
 use crate::types::Ty;
 

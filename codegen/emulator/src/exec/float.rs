@@ -7,7 +7,7 @@ use super::lanes::{op1, op2, op3, ops};
 use super::rounding::{self, Rounding, canonical, flush, propagate, quiet, saturate};
 use super::{Exec, double};
 use crate::decode::Op;
-use crate::module::ParseError;
+use crate::error::ParseError;
 use crate::types::Ty;
 
 /// `div.approx` divides by numbers of up to 2^126.

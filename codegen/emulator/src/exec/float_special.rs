@@ -8,7 +8,7 @@ use super::lanes::{op1, op2, ops};
 use super::rounding::{self, Rounding, propagate};
 use super::{A, D, Exec, Flow, Inst, Machine, double};
 use crate::decode::Op;
-use crate::module::ParseError;
+use crate::error::ParseError;
 use crate::types::{Ty, Width};
 
 /// Computes in double precision between `.ftz` and rounding.
@@ -112,7 +112,7 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
     let ftz = op.take("ftz");
     let mode = op.take_any(&Rounding::FLOAT);
     if approx == mode.is_some() {
-        return Err(op.error(format!("`{}` needs either `.approx` or a rounding mode", op.text())));
+        return Err(op.malformed(format!("`{}` needs either `.approx` or a rounding mode", op.text())));
     }
     if double {
         return match (name, mode) {

@@ -9,7 +9,7 @@ use super::lanes::{Op1, Op2, Op3, op1, op2, op3, ops};
 use super::rounding::{Bf16, F16, Format, NAN16, add_odd};
 use super::{Exec, rounding};
 use crate::decode::Op;
-use crate::module::ParseError;
+use crate::error::ParseError;
 use crate::types::Ty;
 
 /// Bits of `imm`.
@@ -164,11 +164,11 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
     }
     let rounds = matches!(name, "add" | "sub" | "mul" | "fma");
     if rounds && !op.take("rn") && name == "fma" {
-        return Err(op.error(format!("`{}` lacks `.rn`", op.text())));
+        return Err(op.malformed(format!("`{}` lacks `.rn`", op.text())));
     }
     let approximate = matches!(name, "ex2" | "tanh");
     if approximate && !op.take("approx") {
-        return Err(op.error(format!("`{}` lacks `.approx`", op.text())));
+        return Err(op.malformed(format!("`{}` lacks `.approx`", op.text())));
     }
     match name {
         "neg" | "abs" | "ex2" | "tanh" => op.unary(ty, ty)?,

@@ -3,7 +3,7 @@
 use super::lanes::{LANES, Pod, by_type, lane_loop, op2, op3, ops};
 use super::{A, B, C, D, Exec, NONE};
 use crate::decode::Op;
-use crate::module::ParseError;
+use crate::error::ParseError;
 use crate::types::{Ty, Width};
 
 /// An integer type of PTX and its operations.

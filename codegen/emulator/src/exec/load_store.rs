@@ -10,7 +10,7 @@ use super::resolve::{
 use super::{A, D, Exec, Flow, Inst, Machine, NONE};
 use crate::ast::Operand;
 use crate::decode::{AddressWidth, Op};
-use crate::module::ParseError;
+use crate::error::ParseError;
 use crate::races::{self, FenceKind};
 use crate::types::{Ty, Width};
 

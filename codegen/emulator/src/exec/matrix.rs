@@ -18,8 +18,8 @@ use super::rounding::{Bf16, F16, Format, canonical};
 use super::{D, Exec, Flow, Inst, Machine};
 use crate::ast::Operand;
 use crate::decode::Op;
+use crate::error::ParseError;
 use crate::finding::FindingKind;
-use crate::module::ParseError;
 use crate::races;
 use crate::types::{Ty, Width};
 

@@ -5,7 +5,7 @@ use super::resolve::{LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BYTES};
 use super::{A, D, Exec, Flow, Inst, Machine, NONE};
 use crate::ast::{Operand, Special};
 use crate::decode::Op;
-use crate::module::ParseError;
+use crate::error::ParseError;
 use crate::types::{Ty, Width};
 
 ops! {

@@ -12,8 +12,8 @@ use super::{Exec, Flow, Inst, Machine};
 use crate::ast::Operand;
 use crate::asynchronous::{Copy, Signal, Stored};
 use crate::decode::Op;
+use crate::error::ParseError;
 use crate::finding::Space;
-use crate::module::ParseError;
 use crate::races::{self, Bulk};
 use crate::types::{Ty, Width};
 

@@ -13,8 +13,8 @@ use super::rounding::{Bf16, F16, Format, canonical};
 use super::{Exec, Flow, Inst, Machine};
 use crate::ast::Operand;
 use crate::decode::Op;
+use crate::error::ParseError;
 use crate::finding::Space;
-use crate::module::ParseError;
 use crate::types::{Ty, Width};
 
 /// Rows, columns and depth.

@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 
+use super::names::Names;
 use super::{Linking, Parser};
 use crate::ast::{Function, Guard, Instruction, Location, Operand, RegId, Register, Special};
+use crate::error::{ParseError, ParseErrorKind};
+use crate::lacking;
 use crate::lexer::Token;
-use crate::module::ParseError;
 use crate::types::Ty;
 
 /// A function with more registers than this is refused.
@@ -15,6 +17,8 @@ const MAX_REGISTERS: usize = 1 << 20;
 #[derive(Default)]
 struct Scope {
     id: usize,
+    /// What it declares, of whatever kind.
+    names: Names,
     named: HashMap<String, RegId>,
     /// `.reg .b32 %r<12>`: prefix to (type, count). Registers are made when first used.
     ranges: HashMap<String, (Ty, u64)>,
@@ -33,10 +37,15 @@ struct Body<'p, 'a> {
     said: HashMap<(u32, u32, u32), u32>,
 }
 
-pub(super) fn parse(parser: &mut Parser<'_>, function: &mut Function) -> Result<(), ParseError> {
+/// Parses a body in which the parameters have taken these names.
+pub(super) fn parse(
+    parser: &mut Parser<'_>,
+    function: &mut Function,
+    names: Names,
+) -> Result<(), ParseError> {
     parser.expect('{')?;
     function.scopes.push(0);
-    let mut outer = Scope::default();
+    let mut outer = Scope { names, ..Scope::default() };
     for formal in function.params.iter().chain(&function.returns) {
         if let Some(register) = formal.register {
             outer.named.insert(formal.name.clone(), register);
@@ -86,13 +95,17 @@ impl Body<'_, '_> {
             (Token::Ident(label), Token::Punct(':'))
                 if matches!(p.peek_ahead(2), Token::Dot("branchtargets")) =>
             {
+                let at = p.here();
                 p.at += 3;
-                self.branch_targets(label)
+                self.branch_targets(label, at)
             }
-            (Token::Ident(_), Token::Punct(':'))
+            (Token::Ident(name), Token::Punct(':'))
                 if matches!(p.peek_ahead(2), Token::Dot("callprototype" | "calltargets")) =>
             {
                 // Calls through pointers are refused where they stand.
+                let at = p.here();
+                self.declare("label", name, at);
+                let p = &mut *self.parser;
                 while !p.take(';') {
                     if p.next() == Token::End {
                         return p.expected("`;`");
@@ -101,18 +114,19 @@ impl Body<'_, '_> {
                 Ok(())
             }
             (Token::Ident(label), Token::Punct(':')) => {
+                let place = p.here();
+                p.at += 2;
+                self.declare("label", label, place);
                 let scope = self.scopes.last().map_or(0, |scope| scope.id);
                 let at = self.function.body.len();
-                if self.function.labels.insert((scope, label.to_string()), at).is_some() {
-                    return Err(p.error(format!("label `{label}` is defined twice")));
-                }
-                p.at += 2;
+                self.function.labels.entry((scope, label.to_string())).or_insert(at);
                 Ok(())
             }
             (Token::Dot("reg"), _) => self.registers(),
             (Token::Dot("shared"), _) => {
                 p.at += 1;
-                let variable = p.variable(&Linking::default())?;
+                let (variable, at) = p.variable(&Linking::default())?;
+                self.declare("variable", &variable.name, at);
                 self.function.shared.push(variable);
                 Ok(())
             }
@@ -122,15 +136,24 @@ impl Body<'_, '_> {
                 p.at += 2;
                 p.expect(';')
             }
-            (Token::Dot(other), _) => Err(p.error(format!("unsupported directive `.{other}`"))),
+            (Token::Dot(other), _) => Err(p.unknown_word(&format!("directive `.{other}`"), other)),
             (Token::Ident(_) | Token::Punct('@'), _) => {
                 if let Err(error) = self.instruction() {
+                    self.parser.report(error);
                     self.parser.skip_statement()?;
-                    self.parser.ast.errors.push(error);
                 }
                 Ok(())
             }
             _ => p.expected("an instruction, a label or `}`"),
+        }
+    }
+
+    /// Takes a name in the innermost scope.
+    fn declare(&mut self, what: &str, name: &str, at: (u32, u32)) {
+        if let Some(scope) = self.scopes.last_mut()
+            && let Err(error) = scope.names.declare(what, name, at)
+        {
+            self.parser.report(error);
         }
     }
 
@@ -139,23 +162,29 @@ impl Body<'_, '_> {
         p.at += 1;
         let Token::Dot(word) = p.peek() else { return p.expected("the registers' type") };
         let Some(ty) = Ty::parse(word) else {
-            return Err(p.error(format!("unsupported register type `.{word}`")));
+            return Err(p.unknown_word(&format!("register type `.{word}`"), word));
         };
         p.at += 1;
         loop {
+            let at = self.parser.here();
             let name = self.parser.ident("a register name")?;
             let Some(scope) = self.scopes.last_mut() else { return self.parser.expected("`}`") };
             if self.parser.take('<') {
                 let count = self.parser.int("the number of registers")?;
                 self.parser.expect('>')?;
-                scope.ranges.insert(name.to_string(), (ty, count));
+                match scope.names.declare_range(name, count, at) {
+                    Ok(()) => drop(scope.ranges.insert(name.to_string(), (ty, count))),
+                    Err(error) => self.parser.report(error),
+                }
+            } else if let Err(error) = scope.names.declare("register", name, at) {
+                self.parser.report(error);
             } else {
                 let id = self.function.registers.len();
                 self.function.registers.push(Register { name: name.to_string(), ty });
                 scope.named.insert(name.to_string(), id as RegId);
             }
             if self.function.registers.len() > MAX_REGISTERS {
-                return Err(self.parser.error("too many registers"));
+                return Err(self.parser.error_of(ParseErrorKind::Unsupported, "too many registers"));
             }
             if !self.parser.take(',') {
                 break;
@@ -167,7 +196,8 @@ impl Body<'_, '_> {
     /// A variable that each thread has for itself.
     fn variable(&mut self) -> Result<(), ParseError> {
         self.parser.at += 1;
-        let mut variable = self.parser.variable(&Linking::default())?;
+        let (mut variable, at) = self.parser.variable(&Linking::default())?;
+        self.declare("variable", &variable.name, at);
         if let Some(scope) = self.scopes.last_mut() {
             let unique = match scope.id {
                 0 => variable.name.clone(),
@@ -180,7 +210,8 @@ impl Body<'_, '_> {
     }
 
     /// `name: .branchtargets a, b;`
-    fn branch_targets(&mut self, name: &str) -> Result<(), ParseError> {
+    fn branch_targets(&mut self, name: &str, at: (u32, u32)) -> Result<(), ParseError> {
+        self.declare("label", name, at);
         let mut labels = Vec::new();
         loop {
             labels.push(self.parser.ident("a label")?.to_string());
@@ -246,6 +277,20 @@ impl Body<'_, '_> {
         None
     }
 
+    /// The error for a register, the next token, that is not declared.
+    fn unknown_register(&self, name: &str, component: Option<&str>) -> ParseError {
+        if component.is_none() && Special::parse(name, Some("x")).is_some() {
+            return self.parser.error(format!("`{name}` has components: `{name}.x`, `.y` and `.z`"));
+        }
+        let component = component.map(|c| format!(".{c}")).unwrap_or_default();
+        match lacking::register(name) {
+            kind @ ParseErrorKind::Unsupported => {
+                self.parser.error_of(kind, format!("the emulator lacks `{name}{component}`"))
+            }
+            kind => self.parser.error_of(kind, format!("unknown register `{name}{component}`")),
+        }
+    }
+
     fn instruction(&mut self) -> Result<(), ParseError> {
         let guard = if self.parser.take('@') {
             let negated = self.parser.take('!');
@@ -254,27 +299,49 @@ impl Body<'_, '_> {
                 Some(register) if self.function.registers[register as usize].ty == Ty::Pred => {
                     Some(Guard { register, negated })
                 }
-                _ => return Err(self.parser.error(format!("`{name}` is not a predicate register"))),
+                found => {
+                    self.parser.at -= 1;
+                    return Err(match found {
+                        None => self.unknown_register(name, None),
+                        Some(_) => {
+                            let message = format!("`{name}` is not a predicate register");
+                            self.parser.error_of(ParseErrorKind::Operand, message)
+                        }
+                    });
+                }
             }
         } else {
             None
         };
-        let position = self.parser.tokens[self.parser.at];
+        let at = self.parser.here();
         let opcode = self.parser.ident("an instruction")?.to_string();
         let mut modifiers = Vec::new();
         while let Token::Dot(modifier) = self.parser.peek() {
             modifiers.push(modifier.to_string());
             self.parser.at += 1;
         }
-        let mut operands = Vec::new();
+        let mut instruction = Instruction {
+            guard,
+            opcode,
+            modifiers,
+            operands: Vec::new(),
+            line: at.0,
+            column: at.1,
+            source: self.source,
+            scope: self.scopes.last().map_or(0, |scope| scope.id),
+        };
+        // Its operands may be of a kind that no other instruction has.
+        if lacking::instruction(&instruction.opcode, &instruction.modifiers) {
+            let message = format!("the emulator lacks `{}`", instruction.text());
+            return Err(instruction.error(ParseErrorKind::Unsupported, message));
+        }
         if !self.parser.take(';') {
             loop {
                 let operand = self.operand().map_err(|error| {
-                    let text: String =
-                        modifiers.iter().map(|modifier: &String| format!(".{modifier}")).collect();
-                    ParseError { message: format!("in `{opcode}{text}`: {}", error.message), ..error }
+                    let message = format!("in `{}`: {}", instruction.text(), error.message);
+                    ParseError { message, ..error }
                 })?;
-                operands.push(operand);
+                instruction.operands.push(operand);
                 if !self.parser.take(',') {
                     break;
                 }
@@ -282,18 +349,11 @@ impl Body<'_, '_> {
             self.parser.expect(';')?;
         }
         if self.function.registers.len() > MAX_REGISTERS {
-            return Err(self.parser.error("too many registers"));
+            return Err(self.parser.error_of(ParseErrorKind::Unsupported, "too many registers"));
         }
-        let instruction = Instruction {
-            guard,
-            opcode,
-            modifiers,
-            operands,
-            line: position.line,
-            column: position.column,
-            source: self.source,
-            scope: self.scopes.last().map_or(0, |scope| scope.id),
-        };
+        if let Some(message) = self.parser.platform.refuses(&instruction) {
+            self.parser.report(instruction.error(ParseErrorKind::Target, message));
+        }
         if instruction.opcode == "brx" {
             return self.indexed_branch(instruction);
         }
@@ -304,17 +364,17 @@ impl Body<'_, '_> {
     /// `brx.idx index, list` becomes a comparison and a branch for each target: lanes whose targets
     /// differ meet again where those of a chain of branches do.
     fn indexed_branch(&mut self, brx: Instruction) -> Result<(), ParseError> {
-        let error =
-            |message: &str| ParseError { line: brx.line, column: brx.column, message: message.into() };
         let [index, Operand::Symbol(list, 0)] = &brx.operands[..] else {
-            return Err(error("`brx.idx` takes an index and a list of targets"));
+            let message = "`brx.idx` takes an index and a list of targets";
+            return Err(brx.error(ParseErrorKind::Operand, message));
         };
         if brx.guard.is_some() {
-            return Err(error("`brx.idx` under a predicate is not supported"));
+            let message = "`brx.idx` under a predicate is not supported";
+            return Err(brx.error(ParseErrorKind::Unsupported, message));
         }
         let found = self.scopes.iter().rev().find_map(|scope| scope.targets.get(list));
         let Some(labels) = found.cloned() else {
-            return Err(error(&format!("unknown list of targets `{list}`")));
+            return Err(brx.error(ParseErrorKind::Undefined, format!("unknown list of targets `{list}`")));
         };
         let mut register = |ty| {
             self.function.registers.push(Register { name: "the test of `brx`".to_string(), ty });
@@ -336,7 +396,9 @@ impl Body<'_, '_> {
             ..plain("bra", &[], vec![Operand::Symbol(label.clone(), 0)])
         };
         let outside = Some(Guard { register: within, negated: true });
-        let (last, others) = labels.split_last().ok_or_else(|| error("an empty list of targets"))?;
+        let (last, others) = labels
+            .split_last()
+            .ok_or_else(|| brx.error(ParseErrorKind::Syntax, "an empty list of targets"))?;
         let body = &mut self.function.body;
         body.push(compare("lt", within, labels.len()));
         body.push(Instruction { guard: outside, ..plain("trap", &["brx"], Vec::new()) });
@@ -440,8 +502,7 @@ impl Body<'_, '_> {
         }
         if name.starts_with('%') {
             self.parser.at -= 1;
-            let component = component.map(|c| format!(".{c}")).unwrap_or_default();
-            return Err(self.parser.error(format!("unknown register `{name}{component}`")));
+            return Err(self.unknown_register(name, component));
         }
         let offset = self.offset()?;
         let unique = self.scopes.iter().rev().find_map(|scope| scope.variables.get(name));

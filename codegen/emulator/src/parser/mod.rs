@@ -1,28 +1,48 @@
-//! Tokens to [`Ast`]: directives here, function bodies in [`body`].
+//! Tokens to [`Ast`]: directives here, what a text begins with in [`header`], function bodies in [`body`], and who has
+//! taken which name in [`names`].
 
 mod body;
+mod header;
+mod names;
 
 use crate::ast::{Ast, Function, ParamDecl, RegId, Register, Variable};
+use crate::error::{ParseError, ParseErrorKind};
+use crate::lacking;
 use crate::lexer::{Spanned, Token, lex};
-use crate::module::ParseError;
+use crate::requirement::Platform;
 use crate::types::Ty;
+use names::Names;
 
 /// The largest alignment and variable that a declaration may ask for.
 const MAX_ALIGN: u64 = 1024;
 const MAX_VARIABLE: u64 = 1 << 32;
 
-pub(crate) fn parse(text: &str) -> Result<Ast, ParseError> {
-    let mut parser = Parser { tokens: lex(text)?, at: 0, ast: Ast::default() };
-    while parser.peek() != Token::End {
-        parser.top_level()?;
+/// Parses a text; what is wrong with single instructions and names is in [`Ast::errors`].
+///
+/// # Errors
+/// A mistake that leaves the rest of the text without meaning, and all before it.
+pub(crate) fn parse(text: &str) -> Result<Ast, Vec<ParseError>> {
+    let tokens = lex(text).map_err(|error| vec![error])?;
+    let ast = Ast::default();
+    let mut parser = Parser { tokens, at: 0, ast, platform: Platform::default(), names: Names::default() };
+    match parser.text() {
+        Ok(()) => Ok(parser.ast),
+        Err(last) => {
+            let mut errors = parser.ast.errors;
+            errors.push(last);
+            Err(errors)
+        }
     }
-    Ok(parser.ast)
 }
 
 struct Parser<'a> {
     tokens: Vec<Spanned<'a>>,
     at: usize,
     ast: Ast,
+    /// What the text is for.
+    platform: Platform,
+    /// What the module declares.
+    names: Names,
 }
 
 /// What stands before a variable's or function's name.
@@ -32,6 +52,14 @@ struct Linking {
 }
 
 impl<'a> Parser<'a> {
+    fn text(&mut self) -> Result<(), ParseError> {
+        self.header()?;
+        while self.peek() != Token::End {
+            self.top_level()?;
+        }
+        Ok(())
+    }
+
     fn peek(&self) -> Token<'a> {
         self.tokens[self.at].token
     }
@@ -48,10 +76,31 @@ impl<'a> Parser<'a> {
         token
     }
 
-    /// An error at the next token.
-    fn error(&self, message: impl Into<String>) -> ParseError {
+    /// Line and column of the next token.
+    fn here(&self) -> (u32, u32) {
         let Spanned { line, column, .. } = self.tokens[self.at];
-        ParseError { line, column, message: message.into() }
+        (line, column)
+    }
+
+    /// A syntax error at the next token.
+    fn error(&self, message: impl Into<String>) -> ParseError {
+        self.error_of(ParseErrorKind::Syntax, message)
+    }
+
+    fn error_of(&self, kind: ParseErrorKind, message: impl Into<String>) -> ParseError {
+        ParseError::new(kind, self.here(), message)
+    }
+
+    /// An error about which the rest of the text can be read.
+    fn report(&mut self, error: ParseError) {
+        self.ast.errors.push(error);
+    }
+
+    /// The error for a word behind a dot, the next token, that is not known there: `what word`.
+    fn unknown_word(&self, what: &str, word: &str) -> ParseError {
+        let kind = lacking::directive(word);
+        let unknown = if kind == ParseErrorKind::Unsupported { "unsupported" } else { "unknown" };
+        self.error_of(kind, format!("{unknown} {what}"))
     }
 
     fn expected<T>(&self, what: &str) -> Result<T, ParseError> {
@@ -133,21 +182,17 @@ impl<'a> Parser<'a> {
         let Token::Dot(directive) = self.peek() else { return self.expected("a directive") };
         match directive {
             "version" => {
-                self.at += 1;
-                self.next();
+                let again = self.error("`.version` stands at the beginning of a text alone");
+                self.report(again);
+                self.version()?;
             }
-            "target" => {
-                self.at += 1;
-                self.ident("a target")?;
-                while self.take(',') {
-                    self.ident("a target option")?;
-                }
-            }
+            "target" => self.target()?,
             "address_size" => {
                 self.at += 1;
                 if self.int("the address size")? != 64 {
                     self.at -= 1;
-                    return Err(self.error("only 64-bit addresses are supported"));
+                    let message = "only 64-bit addresses are supported";
+                    return Err(self.error_of(ParseErrorKind::Unsupported, message));
                 }
             }
             "file" => self.file()?,
@@ -209,22 +254,35 @@ impl<'a> Parser<'a> {
                 }
                 "shared" => {
                     self.at += 1;
-                    let variable = self.variable(&linking)?;
+                    let (variable, at) = self.variable(&linking)?;
+                    // What has no size of its own may be named again.
+                    if !linking.external {
+                        self.declare("variable", &variable.name, at);
+                    }
                     self.ast.shared.push(variable);
                     return Ok(());
                 }
                 "global" | "const" => {
                     self.at += 1;
                     if linking.external {
-                        return Err(self.error("an external variable has no definition to load"));
+                        let message = "an external variable has no definition to load";
+                        return Err(self.error_of(ParseErrorKind::Unsupported, message));
                     }
-                    let variable = self.variable(&linking)?;
+                    let (variable, at) = self.variable(&linking)?;
+                    self.declare("variable", &variable.name, at);
                     self.ast.globals.push(variable);
                     return Ok(());
                 }
-                other => return Err(self.error(format!("unsupported directive `.{other}`"))),
+                other => return Err(self.unknown_word(&format!("directive `.{other}`"), other)),
             }
             self.at += 1;
+        }
+    }
+
+    /// Takes a name of the module.
+    fn declare(&mut self, what: &str, name: &str, at: (u32, u32)) {
+        if let Err(error) = self.names.declare(what, name, at) {
+            self.report(error);
         }
     }
 
@@ -237,8 +295,8 @@ impl<'a> Parser<'a> {
         Ok(align as u32)
     }
 
-    /// `.align 16 .b8 name[64] = {…};` after the space.
-    fn variable(&mut self, linking: &Linking) -> Result<Variable, ParseError> {
+    /// `.align 16 .b8 name[64] = {…};` after the space, and where its name stands.
+    fn variable(&mut self, linking: &Linking) -> Result<(Variable, (u32, u32)), ParseError> {
         let mut align = None;
         let mut ty = None;
         let mut vector = 1;
@@ -252,12 +310,13 @@ impl<'a> Parser<'a> {
                     Some(found) if found != Ty::Pred => ty = Some(found),
                     _ => {
                         self.at -= 1;
-                        return Err(self.error(format!("unsupported attribute `.{word}` of a variable")));
+                        return Err(self.unknown_word(&format!("attribute `.{word}` of a variable"), word));
                     }
                 },
             }
         }
         let Some(ty) = ty else { return self.expected("the variable's type") };
+        let at = self.here();
         let name = self.ident("the variable's name")?.to_string();
         let element = ty.bytes() as u64 * vector;
         let mut bytes = Some(element);
@@ -276,17 +335,21 @@ impl<'a> Parser<'a> {
         }
         let bytes = match bytes {
             Some(bytes) if bytes <= MAX_VARIABLE => bytes,
-            _ => return Err(self.error(format!("`{name}` is too large"))),
+            _ => {
+                let message = format!("`{name}` is too large");
+                return Err(self.error_of(ParseErrorKind::Unsupported, message));
+            }
         };
         let init = if self.take('=') { self.initialiser(ty, bytes)? } else { Vec::new() };
         self.expect(';')?;
-        Ok(Variable {
+        let variable = Variable {
             name,
             bytes: if dynamic { 0 } else { bytes },
             align: align.unwrap_or(element.next_power_of_two() as u32),
             init,
             dynamic,
-        })
+        };
+        Ok((variable, at))
     }
 
     fn initialiser(&mut self, ty: Ty, bytes: u64) -> Result<Vec<u8>, ParseError> {
@@ -324,10 +387,13 @@ impl<'a> Parser<'a> {
     }
 
     fn entry(&mut self) -> Result<(), ParseError> {
+        let at = self.here();
         let mut function = Function { name: self.ident("a kernel name")?.to_string(), ..Function::default() };
-        function.params = self.params(&mut function)?;
+        self.declare("kernel", &function.name, at);
+        let mut names = Names::default();
+        function.params = self.params(&mut function, &mut names)?;
         self.attributes(&mut function)?;
-        body::parse(self, &mut function)?;
+        body::parse(self, &mut function, names)?;
         self.ast.functions.push(function);
         Ok(())
     }
@@ -335,30 +401,40 @@ impl<'a> Parser<'a> {
     /// `.func (results) name (parameters)` with a body, or `;` where it is only declared.
     fn device_function(&mut self) -> Result<(), ParseError> {
         let mut function = Function::default();
+        let mut names = Names::default();
         self.attributes(&mut function)?;
-        function.returns = self.params(&mut function)?;
+        function.returns = self.params(&mut function, &mut names)?;
+        let at = self.here();
         function.name = self.ident("a function name")?.to_string();
-        function.params = self.params(&mut function)?;
+        function.params = self.params(&mut function, &mut names)?;
         self.attributes(&mut function)?;
         let name = function.name.clone();
         if self.take(';') {
             self.ast.device.entry(name).or_insert(None);
             return Ok(());
         }
-        body::parse(self, &mut function)?;
+        self.declare("function", &name, at);
+        body::parse(self, &mut function, names)?;
         self.ast.device.insert(name, Some(function));
         Ok(())
     }
 
     /// The list in parentheses, if there is one.
-    fn params(&mut self, function: &mut Function) -> Result<Vec<ParamDecl>, ParseError> {
+    fn params(&mut self, function: &mut Function, names: &mut Names) -> Result<Vec<ParamDecl>, ParseError> {
         let mut params = Vec::new();
         if self.take('(') {
             while !self.take(')') {
                 if !params.is_empty() {
                     self.expect(',')?;
                 }
-                params.push(self.param(function)?);
+                let (param, at) = self.param(function)?;
+                // Prototypes may leave all names away by `_`.
+                if param.name != "_"
+                    && let Err(error) = names.declare("parameter", &param.name, at)
+                {
+                    self.report(error);
+                }
+                params.push(param);
             }
         }
         Ok(params)
@@ -370,14 +446,12 @@ impl<'a> Parser<'a> {
             match self.peek() {
                 Token::Dot("reqntid") => function.reqntid = Some(self.dimensions()?),
                 Token::Dot("maxntid") => function.maxntid = Some(self.dimensions()?),
-                Token::Dot("reqnctapercluster") => function.clusters.required = Some(self.dimensions()?),
-                Token::Dot("explicitcluster") => {
-                    self.at += 1;
-                    function.clusters.explicit = true;
-                }
-                Token::Dot("maxclusterrank") => {
-                    self.at += 1;
-                    function.clusters.most = Some(self.int_u32("a number of CTAs")?);
+                Token::Dot(directive @ ("reqnctapercluster" | "explicitcluster" | "maxclusterrank")) => {
+                    if let Some(message) = self.platform.refuses_clusters(directive) {
+                        let error = self.error_of(ParseErrorKind::Target, message);
+                        self.report(error);
+                    }
+                    self.clusters(directive, function)?;
                 }
                 Token::Dot("minnctapersm" | "maxnctapersm" | "maxnreg" | "noreturn") => {
                     self.at += 1;
@@ -390,10 +464,25 @@ impl<'a> Parser<'a> {
                     self.next();
                     self.expect(';')?;
                 }
-                Token::Dot(other) => return Err(self.error(format!("unsupported directive `.{other}`"))),
+                Token::Dot(other) => return Err(self.unknown_word(&format!("directive `.{other}`"), other)),
                 _ => return Ok(()),
             }
         }
+    }
+
+    fn clusters(&mut self, directive: &str, function: &mut Function) -> Result<(), ParseError> {
+        match directive {
+            "reqnctapercluster" => function.clusters.required = Some(self.dimensions()?),
+            "explicitcluster" => {
+                self.at += 1;
+                function.clusters.explicit = true;
+            }
+            _ => {
+                self.at += 1;
+                function.clusters.most = Some(self.int_u32("a number of CTAs")?);
+            }
+        }
+        Ok(())
     }
 
     fn dimensions(&mut self) -> Result<[u32; 3], ParseError> {
@@ -409,8 +498,8 @@ impl<'a> Parser<'a> {
     }
 
     /// `.param .u64 .ptr .global .align 16 name` or `.param .align 8 .b8 name[64]`; of functions also
-    /// `.reg .b32 name`.
-    fn param(&mut self, function: &mut Function) -> Result<ParamDecl, ParseError> {
+    /// `.reg .b32 name`. Also where the name stands.
+    fn param(&mut self, function: &mut Function) -> Result<(ParamDecl, (u32, u32)), ParseError> {
         let in_register = self.take_dot("reg");
         if !in_register && !self.take_dot("param") {
             return self.expected("`.param`");
@@ -428,12 +517,13 @@ impl<'a> Parser<'a> {
                     Some(found) if found != Ty::Pred => ty = Some(found),
                     _ => {
                         self.at -= 1;
-                        return Err(self.error(format!("unsupported attribute `.{word}` of a parameter")));
+                        return Err(self.unknown_word(&format!("attribute `.{word}` of a parameter"), word));
                     }
                 },
             }
         }
         let Some(ty) = ty else { return self.expected("the parameter's type") };
+        let at = self.here();
         let name = self.ident("the parameter's name")?.to_string();
         let mut bytes = ty.bytes();
         let register = in_register.then(|| {
@@ -444,10 +534,13 @@ impl<'a> Parser<'a> {
             let count = self.int_u32("the parameter's size")?;
             bytes = match bytes.checked_mul(count) {
                 Some(bytes) if bytes <= 32764 => bytes,
-                _ => return Err(self.error(format!("parameter `{name}` is larger than 32764 bytes"))),
+                _ => {
+                    let message = format!("parameter `{name}` is larger than 32764 bytes");
+                    return Err(self.error_of(ParseErrorKind::Target, message));
+                }
             };
             self.expect(']')?;
         }
-        Ok(ParamDecl { name, ty, bytes, align: align.unwrap_or(ty.bytes()), register })
+        Ok((ParamDecl { name, ty, bytes, align: align.unwrap_or(ty.bytes()), register }, at))
     }
 }

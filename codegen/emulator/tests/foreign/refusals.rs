@@ -9,7 +9,7 @@ const HEADER: &str = ".version 8.0\n.target sm_90\n.address_size 64\n";
 /// The messages of everything that a text asks for in vain.
 fn errors(text: &str) -> String {
     let errors = Module::load(&format!("{HEADER}{text}")).err().unwrap_or_default();
-    errors.iter().map(|error| format!("{error}\n")).collect()
+    errors.iter().map(|error| format!("{}: {error}\n", error.kind)).collect()
 }
 
 #[test]
@@ -21,11 +21,11 @@ fn every_unsupported_instruction_is_named() {
                 .param .b32 q;\n.param .b64 f, a;\ncall (q), vprintf, (f, a);\n}\nret;\n}\n";
     let text = text.replace(".param .b64 f, a;", ".param .b64 f;\n.param .b64 a;");
     expect![[r#"
-        PTX line 10, column 14: in `mov.u32`: unknown register `%envreg3`
-        PTX line 11, column 43: in `tex.2d.v4.s32.s32`: expected `]`, found `,`
-        PTX line 13, column 1: unknown instruction `vadd`
-        PTX line 14, column 1: unknown or misplaced modifier `.frob` of `add.frob.s32`
-        PTX line 19, column 1: `vprintf` has no body in this module
+        unsupported: PTX line 10, column 14: in `mov.u32`: the emulator lacks `%envreg3`
+        unsupported: PTX line 11, column 1: the emulator lacks `tex.2d.v4.s32.s32`
+        unsupported: PTX line 13, column 1: the emulator lacks `vadd.s32.s32.s32`
+        syntax: PTX line 14, column 1: unknown or misplaced modifier `.frob` of `add.frob.s32`
+        unsupported: PTX line 19, column 1: `vprintf` has no body in this module
     "#]]
     .assert_eq(&errors(&text));
 }
@@ -34,7 +34,7 @@ fn every_unsupported_instruction_is_named() {
 fn recursion_is_refused() {
     let text = ".func f()\n{\ncall f;\nret;\n}\n.visible .entry k()\n{\ncall f;\nret;\n}\n";
     expect![[r#"
-        PTX line 6, column 1: `f` is recursive
+        unsupported: PTX line 6, column 1: `f` is recursive
     "#]]
     .assert_eq(&errors(text));
 }

@@ -8,74 +8,99 @@ use crate::harness::{HEADER, kernel, launch, words};
 #[track_caller]
 fn refuses(body: &str, expected: Expect) {
     let error = Module::parse(&kernel("", body)).expect_err("the kernel is wrong");
-    expected.assert_eq(&error.to_string());
+    expected.assert_eq(&format!("{}: {error}", error.kind));
 }
 
 #[test]
 fn unknown_names() {
     refuses(
         "    frobnicate.u32 %r0, %r1;",
-        expect!["PTX line 13, column 5: unknown instruction `frobnicate`"],
+        expect!["syntax: PTX line 13, column 5: unknown instruction `frobnicate`"],
     );
     refuses(
         "    add.u32.wide %r0, %r1, %r2;",
-        expect!["PTX line 13, column 5: `%r0` has 32 bits where `add.u32.wide` needs 64"],
+        expect!["operand: PTX line 13, column 5: `%r0` has 32 bits where `add.u32.wide` needs 64"],
     );
     refuses(
         "    add.rn.u32 %r0, %r1, %r2;",
-        expect!["PTX line 13, column 5: unknown or misplaced modifier `.rn` of `add.rn.u32`"],
+        expect!["syntax: PTX line 13, column 5: unknown or misplaced modifier `.rn` of `add.rn.u32`"],
     );
     refuses(
         "    mov.u32 %r0, %r99;",
-        expect!["PTX line 13, column 18: in `mov.u32`: unknown register `%r99`"],
+        expect!["undefined: PTX line 13, column 18: in `mov.u32`: unknown register `%r99`"],
     );
-    refuses("    mov.u32 %r0, nowhere;", expect!["PTX line 13, column 5: unknown name `nowhere`"]);
-    refuses("    bra NOWHERE;", expect!["PTX line 13, column 5: unknown label `NOWHERE`"]);
-    refuses("    .tex .u32 x;", expect!["PTX line 13, column 5: unsupported directive `.tex`"]);
+    refuses("    mov.u32 %r0, nowhere;", expect!["undefined: PTX line 13, column 5: unknown name `nowhere`"]);
+    refuses("    bra NOWHERE;", expect!["undefined: PTX line 13, column 5: unknown label `NOWHERE`"]);
+    refuses("    .tex .u32 x;", expect!["unsupported: PTX line 13, column 5: unsupported directive `.tex`"]);
 }
 
 #[test]
 fn wrong_operands() {
     refuses(
         "    add.u32 %r0, %r1, %x0;",
-        expect!["PTX line 13, column 5: `%x0` has 64 bits where `add.u32` needs 32"],
+        expect!["operand: PTX line 13, column 5: `%x0` has 64 bits where `add.u32` needs 32"],
     );
-    refuses("    add.u32 %r0, %r1;", expect!["PTX line 13, column 5: `add.u32` needs more than 2 operands"]);
-    refuses("    add.u32 %r0, %r1, %r2, %r3;", expect!["PTX line 13, column 5: `add.u32` takes 3 operands"]);
+    refuses(
+        "    add.u32 %r0, %r1;",
+        expect!["operand: PTX line 13, column 5: `add.u32` needs more than 2 operands"],
+    );
+    refuses(
+        "    add.u32 %r0, %r1, %r2, %r3;",
+        expect!["operand: PTX line 13, column 5: `add.u32` takes 3 operands"],
+    );
     refuses(
         "    add.u32 5, %r1, %r2;",
-        expect!["PTX line 13, column 5: operand 1 of `add.u32` must be a register"],
+        expect!["operand: PTX line 13, column 5: operand 1 of `add.u32` must be a register"],
     );
     refuses(
         "    ld.global.u32 %r0, [%r1];",
-        expect!["PTX line 13, column 5: `ld.global.u32` needs a 64-bit address"],
+        expect!["operand: PTX line 13, column 5: `ld.global.u32` needs a 64-bit address"],
     );
     refuses(
         "    ld.param.u64 %x0, [data+4];",
-        expect!["PTX line 13, column 5: the parameter access is misaligned or outside the parameters"],
+        expect![
+            "operand: PTX line 13, column 5: the parameter access is misaligned or outside the parameters"
+        ],
     );
-    refuses("    @%r0 bra NOWHERE;", expect!["PTX line 13, column 10: `%r0` is not a predicate register"]);
+    refuses(
+        "    @%r0 bra NOWHERE;",
+        expect!["operand: PTX line 13, column 6: `%r0` is not a predicate register"],
+    );
     refuses(
         "    cvt.f16.f32 %h0, %f0;",
-        expect!["PTX line 13, column 5: wrong rounding modifier in `cvt.f16.f32`"],
+        expect!["syntax: PTX line 13, column 5: wrong rounding modifier in `cvt.f16.f32`"],
     );
-    refuses("    add.f32 %f0, %f1, 2;", expect!["PTX line 13, column 5: integer 2 where a float is needed"]);
+    refuses(
+        "    add.f32 %f0, %f1, 2;",
+        expect!["operand: PTX line 13, column 5: integer 2 where a float is needed"],
+    );
 }
 
 #[test]
 fn syntax() {
-    refuses("    add.u32 %r0, %r1 %r2;", expect!["PTX line 13, column 22: expected `;`, found `%r2`"]);
-    refuses("    mov.u32 %r0, 0x1G;", expect!["PTX line 13, column 22: malformed or too large integer `1G`"]);
+    refuses(
+        "    add.u32 %r0, %r1 %r2;",
+        expect!["syntax: PTX line 13, column 22: expected `;`, found `%r2`"],
+    );
+    refuses(
+        "    mov.u32 %r0, 0x1G;",
+        expect!["syntax: PTX line 13, column 18: malformed or too large integer `1G`"],
+    );
     refuses(
         "    mov.u32 %r0, \"x\";",
-        expect!["PTX line 13, column 18: in `mov.u32`: expected an operand, found a string"],
+        expect!["syntax: PTX line 13, column 18: in `mov.u32`: expected an operand, found a string"],
     );
-    refuses("    /* open", expect!["PTX line 13, column 5: unterminated comment"]);
-    refuses("    A: A: ret;", expect!["PTX line 13, column 8: label `A` is defined twice"]);
+    refuses("    /* open", expect!["syntax: PTX line 13, column 5: unterminated comment"]);
+    refuses(
+        "    A: A: ret;",
+        expect!["redefined: PTX line 13, column 8: label `A` is declared twice, first on line 13"],
+    );
     let error = Module::parse(".version 8.0 .target sm_90 .address_size 32").expect_err("32 bits");
-    expect!["PTX line 1, column 42: only 64-bit addresses are supported"].assert_eq(&error.to_string());
+    expect!["unsupported: PTX line 1, column 42: only 64-bit addresses are supported"]
+        .assert_eq(&format!("{}: {error}", error.kind));
     let error = Module::parse(&format!("{HEADER}.visible .tex .u32 f;")).expect_err("a texture");
-    expect!["PTX line 4, column 10: unsupported directive `.tex`"].assert_eq(&error.to_string());
+    expect!["unsupported: PTX line 4, column 10: unsupported directive `.tex`"]
+        .assert_eq(&format!("{}: {error}", error.kind));
 }
 
 #[test]
@@ -152,7 +177,7 @@ const SPELLINGS: &str = "
 fn what_hot_kernels_are_written_in() {
     let mut data = words(64, 0);
     let config = LaunchConfig::linear(1, 1);
-    let text = kernel("", SPELLINGS).replace(".version 8.0", ".version 8.6");
+    let text = kernel("", SPELLINGS).replace(".version 8.1", ".version 8.6");
     launch(&text, config, &mut data).unwrap_or_else(|finding| panic!("{finding}"));
 }
 
@@ -160,35 +185,42 @@ fn what_hot_kernels_are_written_in() {
 fn forms_without_a_meaning_are_named() {
     refuses(
         "    mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%r0}, {%r0}, {%r0}, {%r0};",
-        expect!["PTX line 13, column 5: unsupported form `mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32`"],
+        expect![
+            "unsupported: PTX line 13, column 5: the emulator lacks `mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32`"
+        ],
     );
     refuses(
         "    cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%data], [%r0], 16;",
         expect![
-            "PTX line 13, column 5: unsupported form `cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32`"
+            "unsupported: PTX line 13, column 5: the emulator lacks `cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32`"
         ],
     );
     refuses(
         "    cp.async.cg.shared.global [%r0], [%data], 8;",
-        expect!["PTX line 13, column 5: `cp.async.cg.shared.global` does not copy 8 bytes"],
+        expect!["operand: PTX line 13, column 5: `cp.async.cg.shared.global` does not copy 8 bytes"],
     );
     refuses(
         "    cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r0], [%data], [%r1];",
         expect![
-            "PTX line 13, column 5: unsupported form `cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes`"
+            "unsupported: PTX line 13, column 5: the emulator lacks `cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes`"
         ],
     );
     refuses(
         "    mbarrier.arrive.shared.b32 _, [%r0];",
-        expect!["PTX line 13, column 5: unsupported form `mbarrier.arrive.shared.b32`"],
+        expect!["syntax: PTX line 13, column 5: no instruction has the form `mbarrier.arrive.shared.b32`"],
     );
     refuses(
         "    mbarrier.park.shared.b64 _, [%r0];",
-        expect!["PTX line 13, column 5: unsupported form `mbarrier.park.shared.b64`"],
+        expect!["syntax: PTX line 13, column 5: no instruction has the form `mbarrier.park.shared.b64`"],
     );
     refuses(
         "    ldmatrix.sync.aligned.m16n16.x1.shared.b8 {%r0}, [%r1];",
-        expect!["PTX line 13, column 5: unsupported form `ldmatrix.sync.aligned.m16n16.x1.shared.b8`"],
+        expect![
+            "unsupported: PTX line 13, column 5: the emulator lacks `ldmatrix.sync.aligned.m16n16.x1.shared.b8`"
+        ],
     );
-    refuses("    wgmma.fence.sync.aligned;", expect!["PTX line 13, column 5: unknown instruction `wgmma`"]);
+    refuses(
+        "    wgmma.fence.sync.aligned;",
+        expect!["unsupported: PTX line 13, column 5: the emulator lacks `wgmma.fence.sync.aligned`"],
+    );
 }

@@ -15,6 +15,7 @@ mod integer;
 mod load_store;
 mod loading;
 mod matrix;
+mod mistakes;
 mod moves;
 mod pipeline;
 mod places;

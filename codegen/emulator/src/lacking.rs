@@ -1,0 +1,131 @@
+//! What PTX has and the emulator has not, known by its name, so that it is told from what PTX does not have either.
+//!
+//! From PTX ISA 9.0. `tests/isa` holds it against `coverage.txt`: whatever that says is refused is named here.
+
+use crate::ast::Instruction;
+use crate::error::ParseErrorKind;
+
+/// Opcodes of which no form runs.
+const OPCODES: &str = "\
+    alloca applypriority brkpt clusterlaunchcontrol discard istypep movmatrix multimem pmevent stackrestore \
+    stacksave suld suq sured sust tcgen05 tensormap tex tld4 txq vabsdiff vabsdiff2 vabsdiff4 vadd vadd2 \
+    vadd4 vavrg2 vavrg4 vmad vmax vmax2 vmax4 vmin vmin2 vmin4 vset vset2 vset4 vshl vshr vsub vsub2 vsub4 \
+    wgmma";
+
+/// Forms of other opcodes: those that have all of the modifiers.
+const FORMS: &[(&str, &[&str])] = &[
+    ("add", &["f16", "f32"]),
+    ("add", &["bf16", "f32"]),
+    ("sub", &["f16", "f32"]),
+    ("sub", &["bf16", "f32"]),
+    ("fma", &["f16", "f32"]),
+    ("fma", &["bf16", "f32"]),
+    ("fma", &["oob"]),
+    ("lop3", &["and"]),
+    ("lop3", &["or"]),
+    ("isspacep", &["const"]),
+    ("isspacep", &["param"]),
+    ("isspacep", &["param::entry"]),
+    ("isspacep", &["param::func"]),
+    ("redux", &["f32"]),
+    ("fence", &["tensormap::generic"]),
+    ("cvt", &["rs"]),
+    ("ld", &["v8"]),
+    ("st", &["v8"]),
+    ("st", &["bulk"]),
+    ("atom", &["v2"]),
+    ("atom", &["v4"]),
+    ("atom", &["v8"]),
+    ("red", &["v2"]),
+    ("red", &["v4"]),
+    ("red", &["v8"]),
+    ("cp", &["tensor"]),
+    ("cp", &["reduce"]),
+    ("mma", &["sp"]),
+    ("mma", &["sp::ordered_metadata"]),
+    ("prefetch", &["tensormap"]),
+];
+
+/// Types that no instruction runs with.
+const TYPES: &str = "b128 f32x2 e2m1x2 e2m3x2 e3m2x2 e2m1x4 e2m3x4 e3m2x4 e4m3x4 e5m2x4 ue8m0x2";
+
+/// Opcodes that run and have forms, besides those above, that do not.
+const PARTIAL: &str = "\
+    atom cp createpolicy cvt cvta fence ld ldmatrix ldu mma prefetch prefetchu red st stmatrix wmma";
+
+/// Words that stand behind a dot in those forms.
+const WORDS: &str = "\
+    1d 2d 3d 4d 5d L1 L1::evict_first L1::evict_last L1::evict_normal L1::evict_unchanged L1::no_allocate L2 \
+    L2::128B L2::256B L2::64B L2::cache_hint L2::evict_first L2::evict_last L2::evict_normal \
+    L2::evict_unchanged a acq_rel acquire add address alias aligned all and any arrive arrive_drop async \
+    async::generic b b1 b16 b32 b4x16_p64 b64 b6x16_p32 b8 b8x16 bf16 bf16x2 block_scale bulk bulk_group c \
+    ca cas cg cluster col commit_group complete_tx const cp_mask cs cta cta_group::1 cta_group::2 cv cvt d \
+    dec e2m1 e2m3 e3m2 e4m3 e4m3x2 e5m2 e5m2x2 exch expect_tx f16 f16x2 f32 f64 fractional ftz generic gl \
+    global gpu ignore_oob im2col inc init inval kind::f8f6f4 kind::mxf4 kind::mxf4nvf4 kind::mxf8f6f4 \
+    level::eviction_priority load local lu m16n16 m16n16k16 m16n16k8 m16n8k128 m16n8k16 m16n8k256 m16n8k32 \
+    m16n8k4 m16n8k64 m16n8k8 m32n8k16 m8n16 m8n32k16 m8n8 m8n8k128 m8n8k16 m8n8k32 m8n8k4 max mbarrier \
+    mbarrier::arrive::one mbarrier::complete_tx::bytes mbarrier_init min mma mmio multicast::cluster nc \
+    noComplete noftz noinc num op_restrict or pack param param::entry param::func parity pending_count phase \
+    popc prefetch proxy range read red reduce relaxed release relu rm rmi rn rna rni row rp rpi rs rz rzi \
+    s16 s2 s32 s4 s64 s8 sat satfinite sc scale_vec::1X scale_vec::2X scale_vec::4X scaled shared \
+    shared::cluster shared::cta sp store sync sync_restrict sys tensor tensormap tensormap::generic \
+    test_wait tex tf32 tile to trans trap try_wait u16 u2 u32 u4 u64 u8 ue4m3 ue8m0 unified v2 v4 v8 \
+    volatile wait wait_all wait_group warp wb weak wt x1 x2 x4 xor";
+
+/// Directives, and attributes of declarations.
+const DIRECTIVES: &str = "\
+    abi_preserve abi_preserve_control alias attribute blocksareclusters branchtargets callprototype \
+    calltargets const global managed sampler samplerref surf surfref tex texref unified";
+
+/// Special registers, without the digits that some end with.
+const SPECIALS: &str = "\
+    %aggr_smem_size %current_graph_exec %envreg %globaltimer_hi %pm %reserved_smem_offset_ \
+    %reserved_smem_offset_begin %reserved_smem_offset_cap %reserved_smem_offset_end";
+
+fn lists(words: &str, word: &str) -> bool {
+    words.split_whitespace().any(|known| known == word)
+}
+
+/// Whether the emulator lacks every instruction with this opcode and these modifiers, and PTX does not.
+pub(crate) fn instruction(opcode: &str, modifiers: &[String]) -> bool {
+    let has = |wanted: &str| modifiers.iter().any(|modifier| modifier == wanted);
+    lists(OPCODES, opcode)
+        || modifiers.iter().any(|modifier| lists(TYPES, modifier))
+        || FORMS.iter().any(|(of, form)| *of == opcode && form.iter().all(|modifier| has(modifier)))
+}
+
+/// The kind of the error that `opcode` does not run with these modifiers.
+pub(crate) fn form<'m>(opcode: &str, mut modifiers: impl Iterator<Item = &'m str>) -> ParseErrorKind {
+    match lists(PARTIAL, opcode) && modifiers.all(|modifier| lists(WORDS, modifier)) {
+        true => ParseErrorKind::Unsupported,
+        false => ParseErrorKind::Syntax,
+    }
+}
+
+/// The kind of the error that an instruction has more operands than it takes.
+pub(crate) fn operands(instruction: &Instruction) -> ParseErrorKind {
+    let Instruction { opcode, modifiers, operands, .. } = instruction;
+    let three_sources = matches!(opcode.as_str(), "min" | "max") && operands.len() == 4;
+    match three_sources && modifiers.iter().any(|modifier| modifier == "f32") {
+        true => ParseErrorKind::Unsupported,
+        false => ParseErrorKind::Operand,
+    }
+}
+
+/// The kind of the error that a word behind a dot is not known as a directive, or in a declaration.
+pub(crate) fn directive(word: &str) -> ParseErrorKind {
+    match [DIRECTIVES, TYPES, WORDS].iter().any(|list| lists(list, word)) {
+        true => ParseErrorKind::Unsupported,
+        false => ParseErrorKind::Syntax,
+    }
+}
+
+/// The kind of the error that no register has this name.
+pub(crate) fn register(name: &str) -> ParseErrorKind {
+    let stem =
+        name.split_once("_64").map_or(name, |(stem, _)| stem).trim_end_matches(|c: char| c.is_ascii_digit());
+    match lists(SPECIALS, stem) {
+        true => ParseErrorKind::Unsupported,
+        false => ParseErrorKind::Undefined,
+    }
+}

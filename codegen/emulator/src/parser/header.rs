@@ -1,0 +1,73 @@
+//! What a text begins with: `.version`, then `.target`.
+
+use super::Parser;
+use crate::error::{ParseError, ParseErrorKind};
+use crate::lexer::Token;
+use crate::requirement::{IsaVersion, TARGET_OPTIONS, Target};
+
+impl Parser<'_> {
+    /// Reads both; what is missing is reported, and nothing after it refused for it.
+    pub(super) fn header(&mut self) -> Result<(), ParseError> {
+        let has_version = self.peek() == Token::Dot("version");
+        if has_version {
+            self.version()?;
+        }
+        let has_target = self.peek() == Token::Dot("target");
+        let missing = match (has_version, has_target) {
+            (true, true) => None,
+            (true, false) => Some("`.target` is missing, which follows `.version`"),
+            (false, true) => Some("`.version` is missing, which a PTX text begins with"),
+            (false, false) => Some("`.version` and `.target` are missing, which a PTX text begins with"),
+        };
+        if let Some(missing) = missing {
+            let error = self.error(missing);
+            self.report(error);
+        }
+        if has_target { self.target() } else { Ok(()) }
+    }
+
+    /// `.version 8.0`.
+    pub(super) fn version(&mut self) -> Result<(), ParseError> {
+        self.at += 1;
+        let Token::F64(bits) = self.peek() else { return self.expected("a version, such as `8.0`") };
+        self.platform.version = Some(parts(f64::from_bits(bits)));
+        self.at += 1;
+        Ok(())
+    }
+
+    /// `.target sm_90, debug`. A text may have several, each for what follows it.
+    pub(super) fn target(&mut self) -> Result<(), ParseError> {
+        self.at += 1;
+        loop {
+            let at = self.here();
+            let name = self.ident("a target")?;
+            if let Some(target) = Target::named(name) {
+                self.platform.target = Some(target);
+                self.refuse_older_version(target, at);
+            } else if !TARGET_OPTIONS.contains(&name) {
+                self.report(ParseError::new(ParseErrorKind::Target, at, format!("unknown target `{name}`")));
+            }
+            if !self.take(',') {
+                return Ok(());
+            }
+        }
+    }
+
+    fn refuse_older_version(&mut self, target: &Target, at: (u32, u32)) {
+        if let Some((major, minor)) = self.platform.version
+            && (major, minor) < target.since
+        {
+            let (name, (needs, least)) = (target.name, target.since);
+            let message = format!(
+                "`{name}` needs `.version` {needs}.{least} or later, and the text names {major}.{minor}"
+            );
+            self.report(ParseError::new(ParseErrorKind::Target, at, message));
+        }
+    }
+}
+
+/// `8.1` as 8 and 1: minor versions have one digit.
+fn parts(version: f64) -> IsaVersion {
+    let major = version.trunc();
+    (major as u32, ((version - major) * 10.0).round() as u32)
+}

@@ -1,0 +1,212 @@
+//! What is wrong with a text, each thing by its kind, at its line and column.
+
+use bespoke_emulator::Module;
+use expect_test::{Expect, expect};
+
+/// A text and everything that is wrong with it.
+#[track_caller]
+fn finds(text: &str, expected: Expect) {
+    let errors = Module::load(text).err().unwrap_or_default();
+    let lines = errors.iter().map(|error| {
+        let bespoke_emulator::ParseError { kind, line, column, message } = error;
+        format!("{line}:{column} {kind}: {message}\n")
+    });
+    expected.assert_eq(&lines.collect::<String>());
+}
+
+/// The statements of a kernel from line 6 on, for sm_80 and PTX 7.0.
+fn body(statements: &str) -> String {
+    format!(
+        ".version 7.0\n.target sm_80\n.address_size 64\n.entry k(.param .u64 data) {{\n\
+         .reg .b32 %r<4>; .reg .b64 %x<4>; .reg .pred %p; .reg .b16 %h<4>;\n{statements}\nret;\n}}\n"
+    )
+}
+
+#[test]
+fn all_that_is_undefined() {
+    finds(
+        &body(
+            "add.u32 %r0, %r1, %r7;\n@%q bra OUT;\nmov.u32 %r0, nothing;\ncall sqrt, (%r0);\nbra.uni IN;\nld.param.u64 %x0, [more];",
+        ),
+        expect![[r#"
+            6:19 undefined: in `add.u32`: unknown register `%r7`
+            7:2 undefined: unknown register `%q`
+            8:1 undefined: unknown name `nothing`
+            9:1 undefined: unknown function `sqrt`
+            10:1 undefined: unknown label `IN`
+            11:1 undefined: unknown name `more`
+        "#]],
+    );
+    finds(
+        &body("brx.idx %r0, LIST;\nL: .branchtargets A;\nbrx.idx %r0, L;"),
+        expect![[r#"
+            6:1 undefined: unknown list of targets `LIST`
+            8:1 undefined: unknown label `A`
+        "#]],
+    );
+}
+
+#[test]
+fn what_is_declared_twice_names_the_first() {
+    finds(
+        &body(
+            ".reg .b32 %r3;\n.reg .b64 %x<2>;\n.reg .b32 %s3, %s3;\n.reg .b32 %s<9>;\nL: L:\n.reg .b16 data;\n.shared .b32 L;",
+        ),
+        expect![[r#"
+            6:11 redefined: register `%r3` is declared twice, first on line 5
+            7:11 redefined: register `%x<…>` is declared twice, first on line 5
+            8:16 redefined: register `%s3` is declared twice, first on line 8
+            9:11 redefined: register `%s3` is declared twice, first on line 8
+            10:4 redefined: label `L` is declared twice, first on line 10
+            11:11 redefined: register `data` is declared twice, first on line 4
+            12:14 redefined: variable `L` is declared twice, first on line 10
+        "#]],
+    );
+    // An inner scope may use an outer one's names.
+    finds(&body("L: { .reg .b32 %r<2>, data; L: bra L; }"), expect![[""]]);
+    finds(
+        ".version 7.0\n.target sm_80\n.extern .shared .b8 pool[];\n.extern .shared .b8 pool[];\n.global .u32 g;\n\
+         .entry g() { ret; }\n.func f(.reg .b32 a, .reg .b32 a);\n.func f(.reg .b32 a) { ret; }\n.func f(.reg .b32 a) { ret; }\n\
+         .entry g() { ret; }\n",
+        expect![[r#"
+            6:8 redefined: kernel `g` is declared twice, first on line 5
+            7:32 redefined: parameter `a` is declared twice, first on line 7
+            9:7 redefined: function `f` is declared twice, first on line 8
+            10:8 redefined: kernel `g` is declared twice, first on line 5
+        "#]],
+    );
+}
+
+#[test]
+fn what_is_not_written_as_ptx_is() {
+    finds(
+        &body(
+            "frobnicate.u32 %r0;\nadd.u33 %r0, %r1, %r2;\nadd.rn.u32 %r0, %r1, %r2;\nadd.u32 %r0, %r1 %r2;\nmov.u32 %r0, %tid;\nbar.synch 0;",
+        ),
+        expect![[r#"
+            6:1 syntax: unknown instruction `frobnicate`
+            7:1 syntax: `add.u33` lacks a type
+            8:1 syntax: unknown or misplaced modifier `.rn` of `add.rn.u32`
+            9:18 syntax: expected `;`, found `%r2`
+            10:14 syntax: in `mov.u32`: `%tid` has components: `%tid.x`, `.y` and `.z`
+            11:1 syntax: no instruction has the form `bar.synch`
+        "#]],
+    );
+    // What leaves the rest without meaning comes last.
+    finds(
+        &body("mov.u32 %r0, %r9;\n.rag .b32 %s;\nmov.u32 %r0, %r9;"),
+        expect![[r#"
+            6:14 undefined: in `mov.u32`: unknown register `%r9`
+            7:1 syntax: unknown directive `.rag`
+        "#]],
+    );
+    finds(
+        &body("mov.u32 %r0, 12x;"),
+        expect![[r#"
+            6:14 syntax: malformed number `12x`
+        "#]],
+    );
+}
+
+#[test]
+fn operands_that_an_instruction_does_not_take() {
+    finds(
+        &body(
+            "add.u32 %r0, %r1, %x0;\nadd.u32 %r0, %r1;\nadd.u32 %r0, %r1, %r2, %r3;\n@%r0 ret;\nst.u32 [%h0], %r0;",
+        ),
+        expect![[r#"
+            6:1 operand: `%x0` has 64 bits where `add.u32` needs 32
+            7:1 operand: `add.u32` needs more than 2 operands
+            8:1 operand: `add.u32` takes 3 operands
+            9:2 operand: `%r0` is not a predicate register
+            10:1 operand: `%h0` has 16 bits where `st.u32` needs 64
+        "#]],
+    );
+}
+
+#[test]
+fn what_the_emulator_lacks_is_named_at_its_opcode() {
+    finds(
+        &body(
+            "tex.2d.v4.f32.s32 {%r0, %r1, %r2, %r3}, [%x0, {%r0, %r1}];\n\
+             @%p cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r0], [%x0, {%r0, %r1}], [%r1];\n\
+             mov.b128 {%x0, %x1}, %x2;\nmov.u32 %r0, %envreg1;\nmma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%r0}, {%r1}, {%r2}, {%r3};",
+        ),
+        expect![[r#"
+            6:1 unsupported: the emulator lacks `tex.2d.v4.f32.s32`
+            7:5 unsupported: the emulator lacks `cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes`
+            8:1 unsupported: the emulator lacks `mov.b128`
+            9:14 unsupported: in `mov.u32`: the emulator lacks `%envreg1`
+            10:1 unsupported: the emulator lacks `mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32`
+        "#]],
+    );
+}
+
+#[test]
+fn what_a_text_begins_with() {
+    finds(
+        ".entry k() { ret; }",
+        expect![[r#"
+            1:1 syntax: `.version` and `.target` are missing, which a PTX text begins with
+        "#]],
+    );
+    finds(
+        "// A comment.\n.target sm_80\n.entry k() { ret; }",
+        expect![[r#"
+            2:1 syntax: `.version` is missing, which a PTX text begins with
+        "#]],
+    );
+    finds(
+        ".version 8.0\n.address_size 64\n.entry k() { ret; }",
+        expect![[r#"
+            2:1 syntax: `.target` is missing, which follows `.version`
+        "#]],
+    );
+    finds(
+        ".version 8.0\n.target sm_80, debug\n.version 8.0\n.entry k() { ret; }",
+        expect![[r#"
+            3:1 syntax: `.version` stands at the beginning of a text alone
+        "#]],
+    );
+    finds(
+        ".version 8\n.target sm_80\n",
+        expect![[r#"
+            1:10 syntax: expected a version, such as `8.0`, found `8`
+        "#]],
+    );
+    finds(
+        ".version 8.0\n.target sm_91\n",
+        expect![[r#"
+            2:9 target: unknown target `sm_91`
+        "#]],
+    );
+    finds(
+        ".version 7.0\n.target sm_90\n",
+        expect![[r#"
+            2:9 target: `sm_90` needs `.version` 7.8 or later, and the text names 7.0
+        "#]],
+    );
+}
+
+#[test]
+fn what_the_target_or_the_version_lacks() {
+    finds(
+        &body(
+            "cp.async.bulk.commit_group;\nredux.sync.add.u32 %r0, %r1, -1;\nmov.u32 %r0, %cluster_ctarank;\nszext.wrap.u32 %r0, %r1, %r2;\nshfl.up.b32 %r0, %r1, %r2, %r3;",
+        ),
+        expect![[r#"
+            6:1 target: `cp.async.bulk.commit_group` needs `.target` sm_90 and `.version` 8.0 or later, and the text names sm_80 and 7.0
+            8:1 target: `mov.u32` needs `.target` sm_90 and `.version` 7.8 or later, and the text names sm_80 and 7.0
+            9:1 target: `szext.wrap.u32` needs `.version` 7.6 or later, and the text names 7.0
+            10:1 target: `shfl.up.b32` needs `.sync`, as of sm_70
+        "#]],
+    );
+    finds(
+        ".version 9.0\n.target sm_90\n.entry k() .explicitcluster { setmaxnreg.inc.sync.aligned.u32 64; ret; }\n\
+         .target sm_80\n.entry l() .reqnctapercluster 2 { ret; }\n",
+        expect![[r#"
+            3:31 target: `setmaxnreg.inc.sync.aligned.u32` needs `.target` sm_90a or later, and the text names sm_90
+            5:12 target: `.reqnctapercluster` needs `.target` sm_90 or later, and the text names sm_80
+        "#]],
+    );
+}
