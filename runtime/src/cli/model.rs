@@ -6,6 +6,7 @@ use bespoke_kernels::shape::{Mix, ModelShape, ShapeFile, builtin};
 use miette::{IntoDiagnostic, miette};
 
 use super::session;
+use crate::demo;
 
 /// What a `MODEL|SHAPE` argument says about itself in `--help`.
 pub const HELP: &str = "A GGUF file, or a built-in shape: its name, or name and mix as in llama-3.1-8b-q8_0; `demo` for the demo model";
@@ -21,7 +22,7 @@ pub fn resolve(text: &str) -> miette::Result<ModelShape> {
     if is_file || session::is_demo(path) {
         return session::open_model(path).map(|model| model.shape);
     }
-    let (file, mix) = builtin_named(text)?;
+    let (file, mix) = named(text, &[demo::NAME])?;
     file.with_mix(&mix.to_string()).into_diagnostic()
 }
 
@@ -33,7 +34,12 @@ pub fn is_builtin(name: &str) -> bool {
 /// The shape file and the mix that `name` names: `llama-3.1-8b` is the first mix of its file, `llama-3.1-8b-q8_0`
 /// any other.
 pub fn builtin_named(name: &str) -> miette::Result<(ShapeFile, Mix)> {
-    let mut names = Vec::new();
+    named(name, &[])
+}
+
+/// [`builtin_named`], where other names could have been meant as well.
+fn named(name: &str, others: &[&str]) -> miette::Result<(ShapeFile, Mix)> {
+    let mut names: Vec<String> = Vec::new();
     for file in builtin() {
         if name == file.name
             && let Some(mix) = file.mixes.first()
@@ -48,6 +54,7 @@ pub fn builtin_named(name: &str) -> miette::Result<(ShapeFile, Mix)> {
         }
         names.push(file.name);
     }
+    names.extend(others.iter().map(|&other| other.to_owned()));
     Err(unknown(name, &names))
 }
 
@@ -120,6 +127,17 @@ mod tests {
             ("demo", "demo"),
         ] {
             assert_eq!(resolve(name).unwrap().name, shape);
+        }
+    }
+
+    #[test]
+    fn where_the_demo_model_can_be_named_it_is_suggested() {
+        for (name, ends) in [("gpt", ", demo"), ("deno", "did you mean demo?")] {
+            let help = resolve(name).unwrap_err().help().map(|help| help.to_string()).unwrap_or_default();
+            assert!(help.ends_with(ends), "{name}: {help}");
+            let shapes =
+                builtin_named(name).unwrap_err().help().map(|help| help.to_string()).unwrap_or_default();
+            assert!(!shapes.contains("demo"), "{name}: {shapes}");
         }
     }
 
