@@ -20,14 +20,37 @@ pub struct Thresholds {
     /// All of that only where it has at least this share of the kernel's sectors, wavefronts or warp
     /// instructions.
     pub share: f64,
+    /// All of that only in a kernel whose launches issue so many instructions of warps each, on average.
+    pub warp_instructions: u64,
+    /// [`LintKind::Uncoalesced`] only in a kernel whose launches touch sectors of so many bytes each, on average.
+    pub sector_bytes: u64,
 }
 
 impl Default for Thresholds {
-    /// 1.5 times the sectors, any conflict, half the lanes; where it is a twentieth of the kernel's.
+    /// 1.5 times the sectors, any conflict, half the lanes; where it is a twentieth of the kernel's. However small the
+    /// kernel is: a test's may be.
     fn default() -> Thresholds {
-        Thresholds { sectors: 1.5, ways: 1.0, lanes: 16.0, share: 0.05 }
+        Thresholds {
+            sectors: 1.5,
+            ways: 1.0,
+            lanes: 16.0,
+            share: 0.05,
+            warp_instructions: 0,
+            sector_bytes: 0,
+        }
     }
 }
+
+impl Thresholds {
+    /// The defaults, where mending could be measured: launches of 1024 instructions of warps and, for uncoalesced
+    /// accesses, 16 KiB of sectors. A device is done with less before the launch after it has begun.
+    pub fn where_it_matters() -> Thresholds {
+        Thresholds { warp_instructions: 1024, sector_bytes: 16 << 10, ..Thresholds::default() }
+    }
+}
+
+/// Bytes of a sector of global memory.
+const SECTOR_BYTES: u64 = 32;
 
 /// What kind of time is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -110,6 +133,11 @@ fn per(count: u64, requests: u64) -> f64 {
 /// Accesses in the order of the text, then source lines, the most work first.
 pub(super) fn lints(profile: &Profile, thresholds: &Thresholds) -> Vec<Lint> {
     let total = profile.total();
+    let launches = profile.launches.max(1);
+    if total.warps < thresholds.warp_instructions * launches {
+        return Vec::new();
+    }
+    let moves_enough = total.global.sectors * SECTOR_BYTES >= thresholds.sector_bytes * launches;
     let mut lints = Vec::new();
     for Spot { first, counts } in spots(profile) {
         let Counts { global, shared, .. } = &counts;
@@ -129,7 +157,8 @@ pub(super) fn lints(profile: &Profile, thresholds: &Thresholds) -> Vec<Lint> {
         ];
         for (kind, measured, threshold, [part, whole]) in candidates {
             let share = per(part, whole);
-            if measured > threshold && share >= thresholds.share {
+            let matters = moves_enough || kind != LintKind::Uncoalesced;
+            if measured > threshold && share >= thresholds.share && matters {
                 lints.push(lint(profile, first, kind, (counts, measured, share)));
             }
         }

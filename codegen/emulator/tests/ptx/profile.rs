@@ -122,6 +122,34 @@ fn unrolled_accesses_of_one_place_are_one_lint() {
 }
 
 #[test]
+fn where_it_matters_small_launches_have_no_lints() {
+    // Seven instructions a warp; the first so many CTAs touch a KiB of sectors each, where 128 bytes would do.
+    let strided = |warps: u32, touching: u32| {
+        let body = format!(
+            "mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; setp.ge.u32 %p, %r1, {touching};
+            mad.wide.u32 %x0, %r0, 128, %data; @!%p ld.global.u32 %r1, [%x0]; ret;"
+        );
+        profile(&body, LaunchConfig::linear(warps, 32))
+    };
+    let lints = |profile: &Profile| {
+        [Thresholds::default(), Thresholds::where_it_matters()].map(|from| profile.lints(&from).len())
+    };
+    for (warps, touching, expected) in
+        [(146, 146, [1, 0]), (147, 147, [1, 1]), (147, 15, [1, 0]), (147, 16, [1, 1])]
+    {
+        let profile = strided(warps, touching);
+        assert_eq!(profile.total().warps, u64::from(7 * warps));
+        assert_eq!(lints(&profile), expected, "{warps} {touching}");
+    }
+    // It is a launch's size that counts, not that of many together.
+    let mut several = strided(146, 146);
+    for _ in 0..9 {
+        assert!(several.merge(&strided(146, 146)));
+    }
+    assert_eq!(lints(&several), [1, 0]);
+}
+
+#[test]
 fn lints_say_their_numbers() {
     let profile = profile(&column(32), LaunchConfig::linear(1, 32));
     let said: Vec<String> = profile.lints(&Thresholds::default()).iter().map(ToString::to_string).collect();
