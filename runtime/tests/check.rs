@@ -285,8 +285,9 @@ fn a_report_is_json() {
           ],
           "launches": 1,
           "lints": [],
+          "lints_left_out": 0,
           "subject": "scale.ptx",
-          "version": 1
+          "version": 2
         }"#]]
     .assert_eq(&format!("{report:#}"));
 }
@@ -326,21 +327,39 @@ fn the_profile_is_a_table_of_source_lines() {
     same(
         &output(0, &["scale.ptx", "--launches", "scale-clean.toml", "--profile"]),
         &expect![[r#"
-        scale: 1 launch of 1024 threads in all, 13.9 lane instructions a thread, 1.78 a byte moved
-        7 % control, 7 % float, 36 % integer, 36 % memory, 14 % move
+            scale: 1 launch of 1024 threads in all, 13.9 lane instructions a thread, 1.78 a byte moved
+            7 % control, 7 % float, 36 % integer, 36 % memory, 14 % move
 
-        | source line      | lane instr. |   share | per thread | lanes | parted | global bytes | sectors/request | ideal | bank ways |
-        |------------------|-------------|---------|------------|-------|--------|--------------|-----------------|-------|-----------|
-        | scale.rs:8       |        4024 |  28.3 % |       3.93 |  31.4 |        |         4000 |            3.91 |  3.91 |           |
-        | (no source line) |        3072 |  21.6 % |       3.00 |  32.0 |        |              |                 |       |           |
-        | scale.rs:5       |        3072 |  21.6 % |       3.00 |  32.0 |        |              |                 |       |           |
-        | scale.rs:7       |        3000 |  21.1 % |       2.93 |  31.2 |        |         4000 |            3.91 |  3.91 |           |
-        | scale.rs:6       |        1048 |   7.4 % |       1.02 |  32.0 |   1/32 |              |                 |       |           |
-        | all              |       14216 | 100.0 % |       13.9 |  31.7 |   1/32 |         8000 |            3.91 |  3.91 |           |
+            | source line      | lane instr. |   share | per thread | per byte | lanes | parted | global bytes | sectors/request | ideal | bank ways |
+            |------------------|-------------|---------|------------|----------|-------|--------|--------------|-----------------|-------|-----------|
+            | scale.rs:8       |        4024 |  28.3 % |       3.93 |     0.50 |  31.4 |        |         4000 |            3.91 |  3.91 |           |
+            | (no source line) |        3072 |  21.6 % |       3.00 |     0.38 |  32.0 |        |              |                 |       |           |
+            | scale.rs:5       |        3072 |  21.6 % |       3.00 |     0.38 |  32.0 |        |              |                 |       |           |
+            | scale.rs:7       |        3000 |  21.1 % |       2.93 |     0.38 |  31.2 |        |         4000 |            3.91 |  3.91 |           |
+            | scale.rs:6       |        1048 |   7.4 % |       1.02 |     0.13 |  32.0 |   1/32 |              |                 |       |           |
+            | all              |       14216 | 100.0 % |       13.9 |     1.78 |  31.7 |   1/32 |         8000 |            3.91 |  3.91 |           |
 
-        scale.ptx: no findings in 1 launch
-    "#]],
+            scale.ptx: no findings in 1 launch
+        "#]],
     );
+}
+
+#[test]
+fn what_a_byte_costs_is_shared_out_among_the_lines() {
+    let report = json(0, &["scale.ptx", "--launches", "scale-clean.toml", "--profile"]);
+    let profile = &report["profiles"][0];
+    // 1000 elements of 4 bytes in, and as many out.
+    let lines: Vec<(u64, f64)> = profile["lines"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|line| {
+            (line["lane_instructions"].as_u64().unwrap(), line["instructions_per_byte"].as_f64().unwrap())
+        })
+        .collect();
+    assert_eq!(lines, [4024, 3072, 3072, 3000, 1048].map(|lanes| (lanes, lanes as f64 / 8000.0)));
+    let sum: f64 = lines.iter().map(|(_, per_byte)| per_byte).sum();
+    assert_eq!((sum, &profile["instructions_per_byte"]), (1.777, &1.777.into()));
 }
 
 #[test]
@@ -355,26 +374,26 @@ fn the_profile_of_a_stopped_launch_is_partial() {
         scale: 1 launch of 128 threads in all, 14.0 lane instructions a thread, 1.75 a byte moved
         7 % control, 7 % float, 36 % integer, 36 % memory, 14 % move
 
-        | source line      | lane instr. |   share | per thread | lanes | parted | global bytes | sectors/request | ideal | bank ways |
-        |------------------|-------------|---------|------------|-------|--------|--------------|-----------------|-------|-----------|
-        | scale.rs:8       |         512 |  28.6 % |       4.00 |  32.0 |        |          512 |            4.00 |  4.00 |           |
-        | (no source line) |         384 |  21.4 % |       3.00 |  32.0 |        |              |                 |       |           |
-        | scale.rs:5       |         384 |  21.4 % |       3.00 |  32.0 |        |              |                 |       |           |
-        | scale.rs:7       |         384 |  21.4 % |       3.00 |  32.0 |        |          512 |            4.00 |  4.00 |           |
-        | scale.rs:6       |         128 |   7.1 % |       1.00 |  32.0 |    0/4 |              |                 |       |           |
-        | all              |        1792 | 100.0 % |       14.0 |  32.0 |    0/4 |         1024 |            4.00 |  4.00 |           |
+        | source line      | lane instr. |   share | per thread | per byte | lanes | parted | global bytes | sectors/request | ideal | bank ways |
+        |------------------|-------------|---------|------------|----------|-------|--------|--------------|-----------------|-------|-----------|
+        | scale.rs:8       |         512 |  28.6 % |       4.00 |     0.50 |  32.0 |        |          512 |            4.00 |  4.00 |           |
+        | (no source line) |         384 |  21.4 % |       3.00 |     0.38 |  32.0 |        |              |                 |       |           |
+        | scale.rs:5       |         384 |  21.4 % |       3.00 |     0.38 |  32.0 |        |              |                 |       |           |
+        | scale.rs:7       |         384 |  21.4 % |       3.00 |     0.38 |  32.0 |        |          512 |            4.00 |  4.00 |           |
+        | scale.rs:6       |         128 |   7.1 % |       1.00 |     0.12 |  32.0 |    0/4 |              |                 |       |           |
+        | all              |        1792 | 100.0 % |       14.0 |     1.75 |  32.0 |    0/4 |         1024 |            4.00 |  4.00 |           |
 
         scale: partial, until a finding stopped 1 launch of 1024 threads in all, 13.9 lane instructions a thread, 1.77 a byte moved
         7 % control, 7 % float, 36 % integer, 36 % memory, 14 % move
 
-        | source line      | lane instr. |   share | per thread | lanes | parted | global bytes | sectors/request | ideal | bank ways |
-        |------------------|-------------|---------|------------|-------|--------|--------------|-----------------|-------|-----------|
-        | scale.rs:8       |        3995 |  28.2 % |       3.90 |  31.5 |        |         4004 |            3.94 |  3.94 |           |
-        | (no source line) |        3072 |  21.7 % |       3.00 |  32.0 |        |              |                 |       |           |
-        | scale.rs:5       |        3072 |  21.7 % |       3.00 |  32.0 |        |              |                 |       |           |
-        | scale.rs:7       |        3003 |  21.2 % |       2.93 |  31.3 |        |         4004 |            3.94 |  3.94 |           |
-        | scale.rs:6       |        1047 |   7.4 % |       1.02 |  32.0 |   1/32 |              |                 |       |           |
-        | all              |       14189 | 100.0 % |       13.9 |  31.7 |   1/32 |         8008 |            3.94 |  3.94 |           |
+        | source line      | lane instr. |   share | per thread | per byte | lanes | parted | global bytes | sectors/request | ideal | bank ways |
+        |------------------|-------------|---------|------------|----------|-------|--------|--------------|-----------------|-------|-----------|
+        | scale.rs:8       |        3995 |  28.2 % |       3.90 |     0.50 |  31.5 |        |         4004 |            3.94 |  3.94 |           |
+        | (no source line) |        3072 |  21.7 % |       3.00 |     0.38 |  32.0 |        |              |                 |       |           |
+        | scale.rs:5       |        3072 |  21.7 % |       3.00 |     0.38 |  32.0 |        |              |                 |       |           |
+        | scale.rs:7       |        3003 |  21.2 % |       2.93 |     0.38 |  31.3 |        |         4004 |            3.94 |  3.94 |           |
+        | scale.rs:6       |        1047 |   7.4 % |       1.02 |     0.13 |  32.0 |   1/32 |              |                 |       |           |
+        | all              |       14189 | 100.0 % |       13.9 |     1.77 |  31.7 |   1/32 |         8008 |            3.94 |  3.94 |           |
 
         scale.ptx: 1 finding in 2 launches
     "#]].assert_eq(profiles);
@@ -535,34 +554,203 @@ fn notes_on_a_model_show_its_kernels_source_wherever_they_are_read() {
     }
 }
 
-#[test]
-fn what_the_emulator_does_not_know_is_named() {
+/// The fixture `scale.ptx` with other lines.
+fn scale_with(changes: &[(&str, &str)]) -> Scratch {
     let text = std::fs::read_to_string(fixture("scale.ptx")).unwrap();
-    let text = text.replace("mul.rn.f32", "frobnicate.f32").replace("mov.u32 %r3,", "mov.u33 %r3,");
-    let scratch = Scratch::new("strange.ptx", &text);
-    let ran = check(&[scratch.path()]);
-    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    let text = changes.iter().fold(text, |text, (from, to)| {
+        assert!(text.contains(from), "{from}");
+        text.replacen(from, to, 1)
+    });
+    Scratch::new("strange.ptx", &text)
+}
+
+#[test]
+fn what_is_wrong_with_a_text_is_named_for_what_it_is() {
+    let strange = scale_with(&[
+        ("mul.rn.f32 %f2, %f1,", "tex.2d.v4.f32.s32 {%f1, %f2, %f1, %f2}, [%rd1, {%r1, %r2}]; // "),
+        ("mov.u32 %r3,", "mov.u33 %r3,"),
+        ("ld.global.f32 %f1,", "cp.async.bulk.commit_group; ld.global.f32 %f9,"),
+        ("ret;", "$L__BB0_2: $L__BB0_2: ret;"),
+    ]);
+    let ran = check(&[strange.path()]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(2), ""));
     expect![[r#"
-        error[unsupported]: `mov.u33` lacks a type
+        error[syntax]: `mov.u33` lacks a type
           --> strange.ptx:20:2
            |
         20 | 	mov.u33 %r3, %tid.x;
            | 	^^^
 
-        error[unsupported]: unknown instruction `frobnicate`
+        error[target]: `cp.async.bulk.commit_group` needs `.target` sm_90 and `.version` 8.0 or later, and the text names sm_80 and 7.0
+          --> strange.ptx:28:2
+           |
+        28 | 	cp.async.bulk.commit_group; ld.global.f32 %f9, [%rd4];
+           | 	^^
+
+        error[undefined]: in `ld.global.f32`: unknown register `%f9`
+          --> strange.ptx:28:44
+           |
+        28 | 	cp.async.bulk.commit_group; ld.global.f32 %f9, [%rd4];
+           | 	                                          ^^^
+
+        error[unsupported]: the emulator lacks `tex.2d.v4.f32.s32`
           --> strange.ptx:30:2
            |
-        30 | 	frobnicate.f32 %f2, %f1, 0f40400000;
-           | 	^^^^^^^^^^
+        30 | 	tex.2d.v4.f32.s32 {%f1, %f2, %f1, %f2}, [%rd1, {%r1, %r2}]; //  0f40400000;
+           | 	^^^
 
-        strange.ptx: 2 things that the emulator does not know
+        error[redefined]: label `$L__BB0_2` is declared twice, first on line 34
+          --> strange.ptx:34:13
+           |
+        34 | 	$L__BB0_2: $L__BB0_2: ret;
+           | 	           ^^^^^^^^^
+
+        strange.ptx: 4 errors and 1 thing that the emulator lacks
+    "#]].assert_eq(&ran.stdout.replace(strange.path(), "strange.ptx"));
+    let listed = json(2, &[strange.path()]);
+    let listed = format!("{listed:#}").replace(strange.path(), "strange.ptx");
+    expect![[r#"
+        {
+          "error": {
+            "message": "strange.ptx: 4 errors and 1 thing that the emulator lacks",
+            "problems": [
+              {
+                "column": 2,
+                "kind": "syntax",
+                "line": 20,
+                "message": "`mov.u33` lacks a type"
+              },
+              {
+                "column": 2,
+                "kind": "target",
+                "line": 28,
+                "message": "`cp.async.bulk.commit_group` needs `.target` sm_90 and `.version` 8.0 or later, and the text names sm_80 and 7.0"
+              },
+              {
+                "column": 44,
+                "kind": "undefined",
+                "line": 28,
+                "message": "in `ld.global.f32`: unknown register `%f9`"
+              },
+              {
+                "column": 2,
+                "kind": "unsupported",
+                "line": 30,
+                "message": "the emulator lacks `tex.2d.v4.f32.s32`"
+              },
+              {
+                "column": 13,
+                "kind": "redefined",
+                "line": 34,
+                "message": "label `$L__BB0_2` is declared twice, first on line 34"
+              }
+            ]
+          },
+          "subject": "strange.ptx",
+          "version": 2
+        }"#]].assert_eq(&listed);
+}
+
+#[test]
+fn the_last_line_tells_mistakes_from_what_the_emulator_lacks() {
+    let last = |changes: &[(&str, &str)]| {
+        let text = output(2, &[scale_with(changes).path()]);
+        let line = text.lines().last().unwrap();
+        line.split_once("strange.ptx: ").unwrap().1.to_owned()
+    };
+    let (lacks, mistake) = (("mul.rn.f32", "vadd.u32.u32.u32"), ("mov.u32 %r3,", "mov.u32 %r99,"));
+    assert_eq!(last(&[mistake]), "1 error");
+    assert_eq!(last(&[lacks]), "1 thing that the emulator lacks");
+    assert_eq!(last(&[lacks, mistake]), "1 error and 1 thing that the emulator lacks");
+    assert_eq!(last(&[mistake, (".version 7.0", "")]), "2 errors");
+}
+
+#[test]
+fn why_nothing_was_checked_is_json_as_well() {
+    let launches = std::fs::read_to_string(fixture("scale.toml")).unwrap();
+    let failure = |from: &str, to: &str| {
+        let scratch = Scratch::new("launches.toml", &launches.replacen(from, to, 1));
+        let ran = check(&["scale.ptx", "--launches", scratch.path(), "--format", "json"]);
+        assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+        // For people, the same is on standard error.
+        assert!(ran.stderr.starts_with("error: "), "{}", ran.stderr);
+        let failure: Value = serde_json::from_str(&ran.stdout).unwrap();
+        format!("{failure:#}").replace(scratch.path(), "launches.toml")
+    };
+    expect![[r#"
+        {
+          "error": {
+            "help": "`bespoke check FILE.ptx` without --launches prints a file to fill in",
+            "message": "launch 1 (`scale2`): scale.ptx has no such kernel; it has scale",
+            "place": {
+              "file": "launches.toml",
+              "part": "launch 1 (`scale2`)"
+            }
+          },
+          "subject": "scale.ptx",
+          "version": 2
+        }"#]]
+    .assert_eq(&failure("\"scale\"", "\"scale2\""));
+    expect![[r#"
+        {
+          "error": {
+            "message": "launches.toml: TOML parse error at line 15, column 1\n   |\n15 | clusters = 2\n   | ^^^^^^^^\nunknown field `clusters`, expected one of `kernel`, `grid`, `block`, `cluster`, `shared`, `args`, `programmatic`\n",
+            "place": {
+              "column": 1,
+              "file": "launches.toml",
+              "line": 15
+            }
+          },
+          "subject": "scale.ptx",
+          "version": 2
+        }"#]].assert_eq(&failure("grid = 8", "grid = 8\nclusters = 2"));
+    for (args, part) in [
+        (&["no-such.ptx"][..], "cannot read no-such.ptx: No such file"),
+        (&["scale.ptx", "--launches", "no-such.toml"], "cannot read no-such.toml: No such file"),
+        (&["no-such.gguf"], "no-such.gguf"),
+        (&["no-such-shape"], "`no-such-shape` is neither a file nor a built-in shape"),
+        (&["scale.ptx", "--steps", "2"], "--steps has no effect here"),
+        (&["scale.ptx", "--deny", "lints", "--lints", "off"], "--deny lints has no effect"),
+    ] {
+        let failure = json(2, args);
+        assert_eq!(failure["subject"], args[0]);
+        let message = failure["error"]["message"].as_str().unwrap();
+        assert!(message.contains(part), "{args:?}: {message}");
+    }
+    assert_eq!(json(2, &["no-such.ptx"])["error"]["place"]["file"], "no-such.ptx");
+    let help = json(2, &["no-such-shape"])["error"]["help"].as_str().unwrap().to_owned();
+    assert!(help.starts_with("built-in shapes: ") && help.ends_with(", demo"), "{help}");
+}
+
+#[test]
+fn a_launch_that_no_device_takes_says_its_limit() {
+    let launches = std::fs::read_to_string(fixture("scale.toml")).unwrap();
+    for (to, message) in [
+        ("block = 2048", "block [2048, 1, 1] is larger than 1024 threads, or than 64 along z"),
+        ("block = [1, 1, 65]", "block [1, 1, 65] is larger than 1024 threads, or than 64 along z"),
+        ("block = 128\nshared = 300000", "300000 bytes of shared memory are more than 232448"),
+        ("block = 0", "grid [8, 1, 1] of blocks [0, 1, 1] has no threads"),
+    ] {
+        let scratch = Scratch::new("launches.toml", &launches.replacen("block = 128", to, 1));
+        let text = output(1, &["scale.ptx", "--launches", scratch.path()]);
+        assert!(text.starts_with(&format!("error[invalid-launch]: {message}\n")), "{text}");
+    }
+}
+
+#[test]
+fn what_is_slow_in_a_small_launch_is_left_out() {
+    // A quarter of the transposition: one block.
+    let launches = std::fs::read_to_string(fixture("transpose.toml")).unwrap();
+    let launches = launches.replace("grid = [2, 2]", "grid = 1").replace("expect =", "# ");
+    let scratch = Scratch::new("launches.toml", &launches);
+    let args = ["transpose.ptx", "--launches", scratch.path()];
+    expect![[r#"
+        transpose.ptx: no findings in 3 launches (2 notes left out, in launches too small for them to matter)
     "#]]
-    .assert_eq(&ran.stdout.replace(scratch.path(), "strange.ptx"));
-    let listed = json(2, &[scratch.path()]);
-    assert_eq!(
-        (&listed["unsupported"][1]["line"], &listed["unsupported"][1]["column"]),
-        (&30.into(), &2.into())
-    );
+    .assert_eq(&output(0, &args));
+    assert_eq!(json(0, &args)["lints_left_out"], 2);
+    let off = output(0, &[&args[..], &["--lints", "off"]].concat());
+    assert_eq!(off, "transpose.ptx: no findings in 3 launches\n");
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Why a check could not run.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use bespoke_emulator::ParseError;
+use bespoke_emulator::{ParseError, ParseErrorKind};
 use miette::Diagnostic;
 use thiserror::Error;
 
@@ -21,12 +21,12 @@ pub enum CheckError {
         /// Why.
         source: std::io::Error,
     },
-    /// The PTX has syntax errors, or instructions that the emulator does not implement: all of them.
-    #[error("{name}: the emulator cannot run this PTX")]
+    /// The PTX has mistakes, or instructions that the emulator lacks: all of them.
+    #[error("{name}: {}", count(problems))]
     Ptx {
         /// The file's name.
         name: String,
-        /// What it does not understand, in the order of the text.
+        /// What is wrong, in the order of the text.
         problems: Vec<ParseError>,
     },
     /// A file of launches is no TOML, or has other fields than it may.
@@ -34,6 +34,10 @@ pub enum CheckError {
     Toml {
         /// The file.
         path: PathBuf,
+        /// 1-based, where it is known.
+        line: Option<u32>,
+        /// 1-based, where it is known.
+        column: Option<u32>,
         /// Why.
         source: Box<toml::de::Error>,
     },
@@ -53,7 +57,28 @@ pub enum CheckError {
     Engine(#[from] EngineError),
 }
 
+/// `2 errors and 1 thing that the emulator lacks`.
+fn count(problems: &[ParseError]) -> String {
+    let some = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    let lacks = problems.iter().filter(|problem| problem.kind == ParseErrorKind::Unsupported).count();
+    let things = format!("{} that the emulator lacks", some(lacks, "thing"));
+    match (some(problems.len() - lacks, "error"), lacks) {
+        (errors, 0) => errors,
+        (_, lacks) if lacks == problems.len() => things,
+        (errors, _) => format!("{errors} and {things}"),
+    }
+}
+
 impl CheckError {
+    /// An error of a file that is no TOML, or has other fields than it may.
+    pub(super) fn toml(path: &Path, text: &str, source: toml::de::Error) -> CheckError {
+        let before = source.span().and_then(|span| text.get(..span.start));
+        let line = before.map(|before| before.matches('\n').count() as u32 + 1);
+        let column =
+            before.map(|before| before.rsplit('\n').next().unwrap_or_default().chars().count() as u32 + 1);
+        CheckError::Toml { path: path.to_owned(), line, column, source: Box::new(source) }
+    }
+
     /// An error in a part of a file of launches.
     pub(super) fn launches(place: impl Into<String>, what: impl Into<String>) -> CheckError {
         CheckError::Launches { place: place.into(), what: what.into() }

@@ -195,8 +195,7 @@ impl Launches {
     /// If it cannot be read or is no file of launches of a known version.
     pub fn read(path: &Path) -> Result<Launches, CheckError> {
         let text = read(path)?;
-        let launches = Launches::parse(&text)
-            .map_err(|source| CheckError::Toml { path: path.to_owned(), source: Box::new(source) })?;
+        let launches = Launches::parse(&text).map_err(|source| CheckError::toml(path, &text, source))?;
         if launches.version != VERSION {
             let what =
                 format!("version {} of the format; this program knows version {VERSION}", launches.version);

@@ -16,6 +16,7 @@
 
 mod error;
 mod expected;
+mod failure;
 mod kernels;
 mod launches;
 mod ptx;
@@ -25,6 +26,7 @@ mod values;
 
 pub use bespoke_emulator::Checks;
 pub use error::CheckError;
+pub use failure::{Failure, Location, Problem, Reason};
 pub use kernels::{Progress, model, shape};
 pub use launches::{
     Argument, Buffer, Bytes, Content, Expectation, Extent, Function, Launch, Launches, Within,

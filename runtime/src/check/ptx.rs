@@ -24,8 +24,8 @@ impl Loaded {
     /// Reads a PTX text; `name` is what messages call it.
     ///
     /// # Errors
-    /// [`CheckError::Ptx`] with everything that the emulator does not understand; [`CheckError::Nothing`] if there is no
-    /// kernel.
+    /// [`CheckError::Ptx`] with everything that is wrong with it, or that the emulator lacks; [`CheckError::Nothing`] if
+    /// there is no kernel.
     pub fn parse(name: &str, text: &str) -> Result<Loaded, CheckError> {
         let refused = |problems: Vec<ParseError>| CheckError::Ptx { name: name.to_owned(), problems };
         let module = Module::load(text).map_err(refused)?;

@@ -1,4 +1,4 @@
-//! What a check found, as data: the JSON of `bespoke check --format json`, version 1.
+//! What a check found, as data: the JSON of `bespoke check --format json`, version 2.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -12,7 +12,7 @@ use super::Options;
 use crate::device::Entries;
 
 /// The version of the JSON. It grows when a field changes its meaning or goes; new fields may come without.
-pub const REPORT_VERSION: u32 = 1;
+pub const REPORT_VERSION: u32 = 2;
 
 /// What a check found.
 #[derive(Clone, Debug, Serialize)]
@@ -25,8 +25,10 @@ pub struct Report {
     pub launches: u64,
     /// Mistakes, in the order in which they were found, each once.
     pub findings: Vec<Finding>,
-    /// What could be faster.
+    /// What could be faster, where that matters: [`Thresholds::where_it_matters`].
     pub lints: Vec<Lint>,
+    /// How much else could be faster, in launches too small for it to matter.
+    pub lints_left_out: u64,
     /// The cost of every source line, if it was asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<KernelProfile>,
@@ -144,6 +146,9 @@ pub struct LineProfile {
     /// The instruction, in PTX that does not name source lines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ptx: Option<PtxLine>,
+    /// Its lane instructions over the bytes that the whole kernel moved to or from global memory, so that those of all
+    /// lines add up to [`KernelProfile::instructions_per_byte`]; none if nothing was moved.
+    pub instructions_per_byte: Option<f64>,
     /// What it cost.
     #[serde(flatten)]
     pub cost: Cost,
@@ -185,8 +190,13 @@ pub struct Cost {
 impl Report {
     /// What a journal holds, as a report; wrong results are added later.
     pub(super) fn new(subject: &str, entries: Entries, options: &Options) -> Report {
-        let thresholds = Thresholds::default();
-        let lints = entries.profiles.iter().flat_map(|profile| profile.lints(&thresholds));
+        let lints = |thresholds: &Thresholds| {
+            entries.profiles.iter().flat_map(|profile| profile.lints(thresholds)).collect::<Vec<_>>()
+        };
+        let (every, lints) = match options.lints {
+            true => (lints(&Thresholds::default()), lints(&Thresholds::where_it_matters())),
+            false => (Vec::new(), Vec::new()),
+        };
         let whole = entries.profiles.iter().map(|profile| KernelProfile::new(profile, false));
         let profiles = whole.chain(entries.stopped.iter().map(|profile| KernelProfile::new(profile, true)));
         Report {
@@ -194,7 +204,8 @@ impl Report {
             subject: subject.to_owned(),
             launches: entries.launches,
             findings: entries.findings.iter().map(|(finding, times)| Finding::new(finding, *times)).collect(),
-            lints: if options.lints { lints.map(Lint::from).collect() } else { Vec::new() },
+            lints_left_out: (every.len() - lints.len()) as u64,
+            lints: lints.into_iter().map(Lint::from).collect(),
             profiles: if options.profile { profiles.collect() } else { Vec::new() },
             texts: entries.texts,
         }
@@ -305,12 +316,15 @@ impl KernelProfile {
 
 /// Source lines, or instructions where there are none, that ran at all.
 fn lines(profile: &emulator::Profile) -> Vec<LineProfile> {
+    let bytes = profile.total().global.bytes();
+    let per_byte = |counts: &Counts| (bytes > 0).then(|| counts.lanes as f64 / bytes as f64);
     let by_line = profile.lines();
     if by_line.iter().any(|line| line.source.is_some()) {
         let ran = by_line.into_iter().filter(|line| line.counts.warps > 0);
         let line = |line: emulator::LineProfile| LineProfile {
             source: line.source.as_ref().map(Place::from),
             ptx: None,
+            instructions_per_byte: per_byte(&line.counts),
             cost: line.counts.into(),
         };
         return ran.map(line).collect();
@@ -320,6 +334,7 @@ fn lines(profile: &emulator::Profile) -> Vec<LineProfile> {
     let line = |one: &emulator::InstructionProfile| LineProfile {
         source: None,
         ptx: Some(PtxLine { line: one.ptx_line, text: one.ptx_text.clone() }),
+        instructions_per_byte: per_byte(&one.counts),
         cost: one.counts.into(),
     };
     ran.into_iter().map(line).collect()

@@ -8,13 +8,12 @@ use std::io::{IsTerminal, Read, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use bespoke_emulator::ParseError;
 use clap::{Args, ValueEnum};
 use miette::{IntoDiagnostic, miette};
 use serde_json::json;
 
 use super::{interrupt, model, progress::Progress, progress::Working, session};
-use crate::check::{self, CheckError, Checks, Launches, Loaded, Options, REPORT_VERSION, Report};
+use crate::check::{self, CheckError, Checks, Failure, Launches, Loaded, Options, REPORT_VERSION, Report};
 use render::Renderer;
 
 /// Runs kernels on the emulator and says what is wrong: a PTX file's, a built-in shape's, or a model's decode plan.
@@ -42,7 +41,8 @@ pub struct CheckArgs {
     /// Of a shape, only kernels whose name contains this
     #[arg(long, value_name = "SUBSTRING")]
     filter: Option<String>,
-    /// Print what every source line costs: lane instructions, sectors, bank conflicts, divergence
+    /// Print what every source line costs: lane instructions (also a thread, and a byte that the kernel moved to or from
+    /// global memory), sectors, bank conflicts, divergence
     #[arg(long)]
     profile: bool,
     /// What is a finding besides what is wrong in any kernel; may be given several times
@@ -51,7 +51,7 @@ pub struct CheckArgs {
     /// Instructions a warp, on average, after which a PTX file's launch is taken to hang [default: 67108864]
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// Whether to say what could be faster
+    /// Whether to say what could be faster, in launches large enough for it to matter
     #[arg(long, value_enum, default_value_t = Lints::On)]
     lints: Lints,
     /// What counts as a finding besides mistakes
@@ -101,8 +101,11 @@ pub fn execute(args: &CheckArgs) -> ExitCode {
     interrupt::catch();
     match run(args) {
         Ok(code) => code,
-        Err(report) => {
-            eprintln!("{report:?}");
+        Err(error) => {
+            if args.format == Format::Json {
+                println!("{:#}", json!(failure(args, &error)));
+            }
+            say(args, &error);
             ExitCode::from(NOT_CHECKED)
         }
     }
@@ -118,7 +121,6 @@ fn run(args: &CheckArgs) -> miette::Result<ExitCode> {
             Ok(Some(report)) => report,
             // A template needed no launches.
             Ok(None) => return Ok(ExitCode::SUCCESS),
-            Err(CheckError::Ptx { name, problems }) => return refuse(args, path, &name, &problems),
             Err(error) => return Err(error.into()),
         },
         Kind::Model => {
@@ -242,23 +244,32 @@ fn listing(loaded: &Loaded, template: &str) -> serde_json::Value {
     })
 }
 
-/// Says what of a PTX text the emulator does not understand.
-fn refuse(args: &CheckArgs, path: &Path, name: &str, problems: &[ParseError]) -> miette::Result<ExitCode> {
-    let text = std::fs::read_to_string(path).into_diagnostic()?;
-    match args.format {
-        Format::Json => {
-            let problems = problems.iter().map(
-                |problem| json!({ "line": problem.line, "column": problem.column, "message": problem.message }),
-            );
-            let unsupported: Vec<_> = problems.collect();
-            println!(
-                "{:#}",
-                json!({ "version": REPORT_VERSION, "subject": name, "unsupported": unsupported })
-            );
+/// Says why nothing was checked: on standard error, but for what is wrong with a PTX text, which is a result.
+fn say(args: &CheckArgs, error: &miette::Report) {
+    match error.downcast_ref() {
+        Some(CheckError::Ptx { problems, .. }) if args.format == Format::Text => {
+            let text = std::fs::read_to_string(&args.subject).unwrap_or_default();
+            let renderer = Renderer::new(color(), Some(Path::new(&args.subject)));
+            println!("{}{error}", renderer.problems(&args.subject, &text, problems));
         }
-        Format::Text => print!("{}", Renderer::new(color(), Some(path)).problems(name, &text, problems)),
+        _ => eprintln!("{error:?}"),
     }
-    Ok(ExitCode::from(NOT_CHECKED))
+}
+
+/// The same for other programs.
+fn failure(args: &CheckArgs, error: &miette::Report) -> Failure {
+    let mut message = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        // Many errors end with their cause's words.
+        if !message.contains(&cause) {
+            message += &format!(": {cause}");
+        }
+    }
+    let failure = Failure::new(&args.subject, message, error.help().map(|help| help.to_string()));
+    match error.downcast_ref() {
+        Some(error) => failure.with_details(error, args.launches.as_deref()),
+        None => failure,
+    }
 }
 
 /// Prints the report; `ptx` is the file that was checked, if it was one.
@@ -293,5 +304,13 @@ fn summary(report: &Report) -> String {
         notes => format!(" and {}", count(notes, "note")),
     };
     let plural = if report.launches == 1 { "" } else { "es" };
-    format!("{}: {findings}{notes} in {} launch{plural}", report.subject, report.launches)
+    let left_out = match report.lints_left_out {
+        0 => String::new(),
+        left_out => format!(
+            " ({} left out, in launches too small for {} to matter)",
+            count(left_out as usize, "note"),
+            if left_out == 1 { "it" } else { "them" }
+        ),
+    };
+    format!("{}: {findings}{notes} in {} launch{plural}{left_out}", report.subject, report.launches)
 }

@@ -73,10 +73,10 @@ impl<'a> Renderer<'a> {
         self.text
     }
 
-    /// Everything that a PTX text has and the emulator has not.
+    /// Everything that is wrong with a PTX text, and what the emulator lacks.
     pub fn problems(mut self, name: &str, text: &str, problems: &[ParseError]) -> String {
         for problem in problems {
-            self.heading(Severity::Error, "unsupported", &problem.message);
+            self.heading(Severity::Error, problem.kind.name(), &problem.message);
             let line = text.lines().nth((problem.line as usize).saturating_sub(1)).unwrap_or_default();
             self.snippet(
                 "-->",
@@ -90,8 +90,6 @@ impl<'a> Renderer<'a> {
             );
             self.text.push('\n');
         }
-        let (count, plural) = (problems.len(), if problems.len() == 1 { "" } else { "s" });
-        let _ = writeln!(self.text, "{name}: {count} thing{plural} that the emulator does not know");
         self.text
     }
 
@@ -334,6 +332,7 @@ mod tests {
             launches: 1,
             findings: vec![finding.clone(), Finding { kernel: "l".into(), ..finding }],
             lints: Vec::new(),
+            lints_left_out: 0,
             profiles: Vec::new(),
             texts: HashMap::from([("k".into(), "line 1;\n\tline 2;\n\tline 3;\n".into())]),
         };

@@ -16,6 +16,7 @@ pub(super) fn profile(profile: &KernelProfile) -> String {
         "lane instr.",
         "share",
         "per thread",
+        "per byte",
         "lanes",
         "parted",
         "global bytes",
@@ -24,13 +25,14 @@ pub(super) fn profile(profile: &KernelProfile) -> String {
         "bank ways",
     ]);
     let all = profile.total.lane_instructions.max(1);
-    let mut add = |name: String, cost: &Cost| {
+    let mut add = |name: String, cost: &Cost, per_byte: Option<f64>| {
         let per_request = |count: u64| ratio(count, cost.global_requests).map_or(String::new(), decimal);
         table.add_row([
             name,
             cost.lane_instructions.to_string(),
             format!("{:.1} %", 100.0 * cost.lane_instructions as f64 / all as f64),
             decimal(cost.lane_instructions as f64 / profile.threads.max(1) as f64),
+            per_byte.map_or(String::new(), decimal),
             format!("{:.1}", cost.average_lanes),
             if cost.branches > 0 {
                 format!("{}/{}", cost.divergent_branches, cost.branches)
@@ -53,10 +55,10 @@ pub(super) fn profile(profile: &KernelProfile) -> String {
             (None, Some(ptx)) => format!("PTX {}: {}", ptx.line, ptx.text),
             (None, None) => "(no source line)".to_owned(),
         };
-        add(name, &line.cost);
+        add(name, &line.cost, line.instructions_per_byte);
     }
-    add("all".to_owned(), &profile.total);
-    for column in 1..10 {
+    add("all".to_owned(), &profile.total, profile.instructions_per_byte);
+    for column in 1..table.column_count() {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
         }
