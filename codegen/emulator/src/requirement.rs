@@ -184,13 +184,18 @@ const NEEDS: &[(&str, &str, Need)] = &[
 ];
 
 impl Platform {
-    /// What an instruction needs and the text has not, in words.
-    pub(crate) fn refuses(&self, instruction: &Instruction) -> Option<String> {
+    /// What an opcode with its modifiers needs and the text has not, in words.
+    pub(crate) fn refuses_form(&self, instruction: &Instruction) -> Option<String> {
         let mut needs = NEEDS.iter().filter(|(opcodes, modifiers, _)| {
             (*opcodes == "*" || is_one_of(&instruction.opcode, opcodes)) && has(instruction, modifiers)
         });
-        let by_name = needs.find_map(|(_, _, need)| self.lacks(need));
-        let lack = by_name.or_else(|| by_operands(instruction).iter().find_map(|need| self.lacks(need)))?;
+        let lack = needs.find_map(|(_, _, need)| self.lacks(need))?;
+        Some(format!("`{}` {lack}", instruction.text()))
+    }
+
+    /// What an instruction needs for its operands and the text has not, in words.
+    pub(crate) fn refuses_operands(&self, instruction: &Instruction) -> Option<String> {
+        let lack = by_operands(instruction).iter().find_map(|need| self.lacks(need))?;
         Some(format!("`{}` {lack}", instruction.text()))
     }
 

@@ -331,7 +331,8 @@ impl Body<'_, '_> {
             scope: self.scopes.last().map_or(0, |scope| scope.id),
         };
         // Its operands may be of a kind that no other instruction has.
-        if lacking::instruction(&instruction.opcode, &instruction.modifiers) {
+        let form = self.parser.form(&instruction);
+        if form.lacked {
             let message = format!("the emulator lacks `{}`", instruction.text());
             return Err(instruction.error(ParseErrorKind::Unsupported, message));
         }
@@ -351,7 +352,8 @@ impl Body<'_, '_> {
         if self.function.registers.len() > MAX_REGISTERS {
             return Err(self.parser.error_of(ParseErrorKind::Unsupported, "too many registers"));
         }
-        if let Some(message) = self.parser.platform.refuses(&instruction) {
+        let refused = form.refused.or_else(|| self.parser.platform.refuses_operands(&instruction));
+        if let Some(message) = refused {
             self.parser.report(instruction.error(ParseErrorKind::Target, message));
         }
         if instruction.opcode == "brx" {

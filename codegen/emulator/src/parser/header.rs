@@ -38,6 +38,7 @@ impl Parser<'_> {
     /// `.target sm_90, debug`. A text may have several, each for what follows it.
     pub(super) fn target(&mut self) -> Result<(), ParseError> {
         self.at += 1;
+        self.forms.clear();
         loop {
             let at = self.here();
             let name = self.ident("a target")?;

@@ -5,7 +5,9 @@ mod body;
 mod header;
 mod names;
 
-use crate::ast::{Ast, Function, ParamDecl, RegId, Register, Variable};
+use std::collections::HashMap;
+
+use crate::ast::{Ast, Function, Instruction, ParamDecl, RegId, Register, Variable};
 use crate::error::{ParseError, ParseErrorKind};
 use crate::lacking;
 use crate::lexer::{Spanned, Token, lex};
@@ -23,8 +25,14 @@ const MAX_VARIABLE: u64 = 1 << 32;
 /// A mistake that leaves the rest of the text without meaning, and all before it.
 pub(crate) fn parse(text: &str) -> Result<Ast, Vec<ParseError>> {
     let tokens = lex(text).map_err(|error| vec![error])?;
-    let ast = Ast::default();
-    let mut parser = Parser { tokens, at: 0, ast, platform: Platform::default(), names: Names::default() };
+    let mut parser = Parser {
+        tokens,
+        at: 0,
+        ast: Ast::default(),
+        platform: Platform::default(),
+        names: Names::default(),
+        forms: HashMap::new(),
+    };
     match parser.text() {
         Ok(()) => Ok(parser.ast),
         Err(last) => {
@@ -43,6 +51,17 @@ struct Parser<'a> {
     platform: Platform,
     /// What the module declares.
     names: Names,
+    /// What was found out about opcodes with their modifiers, since the last `.target`.
+    forms: HashMap<String, Form>,
+}
+
+/// What is wrong with an opcode and its modifiers, whatever the operands are.
+#[derive(Clone, Default)]
+struct Form {
+    /// The emulator lacks it.
+    lacked: bool,
+    /// The text's target or version does, in words.
+    refused: Option<String>,
 }
 
 /// What stands before a variable's or function's name.
@@ -74,6 +93,20 @@ impl<'a> Parser<'a> {
             self.at += 1;
         }
         token
+    }
+
+    /// What is wrong with an instruction of which the operands are not known yet.
+    fn form(&mut self, instruction: &Instruction) -> Form {
+        let text = instruction.text();
+        if let Some(known) = self.forms.get(&text) {
+            return known.clone();
+        }
+        let form = Form {
+            lacked: lacking::instruction(&instruction.opcode, &instruction.modifiers),
+            refused: self.platform.refuses_form(instruction),
+        };
+        self.forms.insert(text, form.clone());
+        form
     }
 
     /// Line and column of the next token.

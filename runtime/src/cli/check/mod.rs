@@ -20,7 +20,7 @@ use render::Renderer;
 ///
 /// A PTX file needs a file of launches; without one, a template of it is printed. Findings are shown with their source
 /// lines, each once, and do not stop what follows. The exit code is 0 if there are none, 1 if there are, and 2 if
-/// nothing could be checked.
+/// nothing could be checked, which is as JSON an object with `error`.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   bespoke check kernels.ptx > launches.toml
@@ -29,7 +29,7 @@ use render::Renderer;
   bespoke check model.gguf --steps 2
   bespoke check qwen2.5-0.5b --filter attention")]
 pub struct CheckArgs {
-    /// A PTX file, a GGUF file, or the name of a built-in shape
+    /// A PTX file, a GGUF file, or the name of a built-in shape; `demo` for the demo model's
     #[arg(value_name = "FILE.ptx|MODEL.gguf|SHAPE")]
     subject: String,
     /// Buffers and launches for a PTX file, as TOML
