@@ -127,7 +127,8 @@ const MAX_STATIC_SHARED: u64 = 48 * 1024;
 /// Runs `kernel` over `memory` to its end.
 ///
 /// `params` is the parameter block, laid out as [`Kernel::params`] says. Of several findings the one
-/// in the lowest CTA is returned, whatever the number of threads.
+/// in the lowest CTA is returned, whatever the number of threads; of two CTAs that race with each other, the one that ends
+/// later counts.
 ///
 /// # Errors
 /// The [`Finding`] that stopped the run.

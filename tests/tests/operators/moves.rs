@@ -12,23 +12,20 @@ pub struct Move {
 pub type Reorder = fn(&[&str], usize) -> Option<Move>;
 
 /// What is done to waits of a kernel.
-pub const MOVES: [(&str, Reorder); 4] = [
-    ("barrier behind accesses", |lines, at| behind(lines, one(lines, at, &["bar.sync"])?, of_the_cta)),
-    ("barrier ahead of accesses", |lines, at| ahead(lines, one(lines, at, &["bar.sync"])?, of_the_cta)),
+pub const MOVES: [(&str, Reorder); 3] = [
+    ("barrier behind accesses", |lines, at| behind(lines, one(lines, at, "bar.sync")?, of_the_cta)),
+    ("barrier ahead of accesses", |lines, at| ahead(lines, one(lines, at, "bar.sync")?, of_the_cta)),
     ("mbarrier's wait behind accesses", |lines, at| behind(lines, spin(lines, at)?, of_the_cta)),
-    ("wait for copies behind accesses", |lines, at| {
-        behind(lines, one(lines, at, &["cp.async.wait_", "cp.async.bulk.wait_"])?, of_the_cta)
-    }),
 ];
 
 /// What is done to waits for other launches.
 pub const WAITS_FOR_LAUNCHES: [(&str, Reorder); 1] = [("wait for launches behind accesses", |lines, at| {
-    behind(lines, one(lines, at, &["griddepcontrol.wait"])?, |code| code.contains(".global"))
+    behind(lines, one(lines, at, "griddepcontrol.wait")?, |code| code.contains(".global"))
 })];
 
 /// A wait that is one instruction.
-fn one(lines: &[&str], at: usize, starts: &[&str]) -> Option<Range<usize>> {
-    starts.iter().any(|start| lines[at].trim().starts_with(start)).then_some(at..at + 1)
+fn one(lines: &[&str], at: usize, start: &str) -> Option<Range<usize>> {
+    lines[at].trim().starts_with(start).then_some(at..at + 1)
 }
 
 /// A wait that is a loop around an instruction at `at`, with its label.
@@ -60,7 +57,7 @@ fn ahead(lines: &[&str], wait: Range<usize>, access: fn(&str) -> bool) -> Option
     Some(Move { lines: wait, before: first })
 }
 
-/// Whether control goes through a line and nowhere else, without another wait.
+/// Whether control goes through a line and nowhere else, without another wait, in PTX as ours is printed.
 fn passed(lines: &[&str], at: usize) -> bool {
     let code = lines[at].trim();
     let label = code.strip_suffix(':');

@@ -1,9 +1,9 @@
 //! CTAs against each other.
 //!
 //! What a CTA did to global memory is compared with the others' when it ends. Most CTAs never hear of one another:
-//! of those any two suffice that touched a byte. CTAs that have released something are all kept, with what was known
-//! of them and when. What asynchronous copies read is left out: they bring whole tiles, of which nobody may use what
-//! another CTA is writing.
+//! of those any two suffice that touched a byte. CTAs that have released something, or learned of another, are all kept,
+//! with what was known of them and when. What asynchronous copies read is left out: they bring whole tiles, of which
+//! nobody may use what another CTA is writing.
 //!
 //! Most lines are one CTA's alone: what it did there is kept as its own records have it, and looked at granule by
 //! granule only when a second one comes.
@@ -73,10 +73,11 @@ struct Record {
     cta: u64,
     readers: Readers,
     bytes: u8,
+    /// The CTA is [free](Ending::free).
+    free: bool,
     /// There are further records of the granule.
     more: bool,
-    /// There are two weak records of the whole granule, so that one more of a CTA that nobody can have heard of tells
-    /// nothing new.
+    /// There are two weak records of the whole granule by free CTAs, so that one more of such a CTA tells nothing new.
     enough: bool,
 }
 
@@ -84,8 +85,7 @@ struct Record {
 #[derive(Default)]
 struct Page {
     first: [Vec<Record>; 2],
-    /// The lines, a bit each, that were only read, and of which one more weak read of a CTA that nobody can have heard
-    /// of tells nothing new.
+    /// The lines, a bit each, that were only read, and of which one more weak read of a free CTA tells nothing new.
     settled: u128,
     /// The lines, a bit each, that any CTA has touched.
     touched: u128,
@@ -138,8 +138,9 @@ struct Ending<'a> {
     global: &'a Shadow,
     /// What another access replaced in `global`: by line, and within a line in that order.
     archive: &'a [Archived],
-    /// Whether it has released something, so that others may have heard of it.
-    keeps: bool,
+    /// Whether nobody can have heard of it, and it of nobody: whoever races with such a CTA races with every other one
+    /// that did the same.
+    free: bool,
     mine: &'a Ended,
     others: &'a RwLock<HashMap<u64, Arc<Ended>>>,
 }
@@ -179,7 +180,7 @@ impl Grid {
             cta,
             global: &races.global,
             archive: &archive,
-            keeps: races.sync.released,
+            free: !races.sync.released && mine.history.is_empty() && mine.seen.is_empty(),
             mine: &mine,
             others: &self.ended,
         };
@@ -231,9 +232,20 @@ impl Ended {
 impl Marks {
     /// Compares a page, whose first line in the CTA's shadow is `first`.
     fn merge(&mut self, page: u64, first: usize, ending: &Ending<'_>) -> Option<Clash> {
-        let &Ending { cta, global, keeps, .. } = ending;
-        let mut records = Vec::new();
         let mut all = self.pages.remove(&page).unwrap_or_default();
+        let clash = self.merge_lines(&mut all, (page, first), ending);
+        self.pages.insert(page, all);
+        clash
+    }
+
+    fn merge_lines(
+        &mut self,
+        all: &mut Page,
+        (page, first): (u64, usize),
+        ending: &Ending<'_>,
+    ) -> Option<Clash> {
+        let &Ending { cta, global, free, .. } = ending;
+        let mut records = Vec::new();
         let mut own = None;
         for line in 0..LINES as usize {
             let index = first + line;
@@ -242,7 +254,7 @@ impl Marks {
             }
             records.extend(ending.replaced(index));
             let bit = 1 << line;
-            if all.touched & bit == 0 && !keeps && records.is_empty() {
+            if all.touched & bit == 0 && free && records.is_empty() {
                 all.touched |= bit;
                 all.alone.resize(LINES as usize, None);
                 let kept = own.get_or_insert_with(|| Shadow::with_room(ending.lines_from(index)));
@@ -252,26 +264,25 @@ impl Marks {
             }
             all.touched |= bit;
             if let Some(alone) = all.alone.get_mut(line).and_then(Option::take) {
-                self.spell_out(&mut all, page, line, alone);
+                self.spell_out(all, page, line, alone);
             }
             let settled = all.settled >> line & 1 != 0;
-            if settled && !keeps && records.is_empty() && global.is_weakly_read(index) {
+            if settled && free && records.is_empty() && global.is_weakly_read(index) {
                 continue;
             }
             global.visit(index, |at, part, writes, who| records.push((at, part, writes, who)));
             records.sort_by_key(|&(at, ..)| at);
             for (at, bytes, writes, readers) in records.drain(..) {
                 let address = address_of(page, line, at);
-                let record = Record { cta: cta + 1, readers, bytes, more: false, enough: false };
-                if let Some(other) = self.other(&all, address, (&record, writes), ending) {
+                let record = Record { cta: cta + 1, readers, bytes, free, more: false, enough: false };
+                if let Some(other) = self.other(all, address, (&record, writes), ending) {
                     return Some(clash(address, (record, writes), other));
                 }
-                self.add(&mut all, address, (record, writes), keeps);
+                self.add(all, address, (record, writes));
             }
             all.settle(line);
         }
         all.kept.extend(own);
-        self.pages.insert(page, all);
         None
     }
 
@@ -283,9 +294,9 @@ impl Marks {
             .visit(at as usize, |at, part, writes, who| records.push((at, part, writes, who)));
         records.sort_by_key(|&(at, ..)| at);
         for (at, bytes, writes, readers) in records {
-            let record = Record { cta: cta + 1, readers, bytes, more: false, enough: false };
-            // It has nobody to race with, and has released nothing.
-            self.add(all, address_of(page, line, at), (record, writes), false);
+            let record = Record { cta: cta + 1, readers, bytes, free: true, more: false, enough: false };
+            // It has nobody to race with.
+            self.add(all, address_of(page, line, at), (record, writes));
         }
         all.settle(line);
     }
@@ -318,7 +329,7 @@ impl Marks {
 
     /// Keeps a record of a granule, if it says more than those there are.
     #[inline(always)]
-    fn add(&mut self, page: &mut Page, address: u64, (record, writes): (Record, bool), keeps: bool) {
+    fn add(&mut self, page: &mut Page, address: u64, (record, writes): (Record, bool)) {
         let first = &mut page.first[writes as usize];
         if first.is_empty() {
             first.resize((PAGE / GRANULE) as usize, Record::default());
@@ -326,24 +337,26 @@ impl Marks {
         let first = &mut first[(address % PAGE / GRANULE) as usize];
         if first.cta == 0 {
             *first = record;
-        } else if keeps || !first.enough || record.readers.mark.who & STRONG != 0 {
-            self.keep(first, address, (record, writes), keeps);
+        } else if !record.free || !first.enough || record.readers.mark.who & STRONG != 0 {
+            self.keep(first, address, (record, writes));
         }
     }
 
     /// Keeps one record more of a granule, unless two of those there are say as much.
-    fn keep(&mut self, first: &mut Record, address: u64, (record, writes): (Record, bool), keeps: bool) {
+    fn keep(&mut self, first: &mut Record, address: u64, (record, writes): (Record, bool)) {
         let as_good = |other: &Record| {
-            other.bytes & record.bytes == record.bytes
+            other.free
+                && other.bytes & record.bytes == record.bytes
                 && (other.readers.mark.who ^ record.readers.mark.who) & STRONG == 0
         };
         let list = self.more.entry((address, writes)).or_default();
         let alike = as_good(first) as usize + list.iter().filter(|other| as_good(other)).count();
-        if keeps || alike < 2 {
+        if !record.free || alike < 2 {
             first.more = true;
             list.push(record);
         }
-        first.enough |= alike >= 1 && record.bytes == 0xf && record.readers.mark.who & STRONG == 0;
+        let weak = record.readers.mark.who & STRONG == 0;
+        first.enough |= record.free && weak && alike >= 1 && record.bytes == 0xf;
     }
 }
 

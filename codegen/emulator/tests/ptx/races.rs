@@ -250,6 +250,23 @@ fn ctas_that_meet_at_a_counter() {
     races(CTAS, &by_all("@!%p ret; fence.acq_rel.gpu;"));
 }
 
+/// Three CTAs read a word; the last one writes it, and has heard of all that release something after their read.
+#[test]
+fn a_cta_is_not_taken_for_another_that_was_heard_of() {
+    let read = |silent: &str| {
+        format!(
+            "@!%p ret; mov.u32 %r2, %ctaid.x; setp.eq.u32 %q, %r2, 3; @%q bra LAST; ld.global.u32 %r3, [%data+128];
+            setp.eq.u32 %q, %r2, {silent}; @%q ret; atom.add.release.gpu.global.u32 %r3, [%data], 1; ret;
+            LAST: ld.acquire.gpu.global.u32 %r3, [%data]; st.global.u32 [%data+128], %r3;"
+        )
+    };
+    let four = LaunchConfig { grid: [4, 1, 1], ..CTAS };
+    clean(four, &read("4"));
+    for silent in ["0", "1", "2"] {
+        races(four, &read(silent));
+    }
+}
+
 #[test]
 fn ctas_that_overlap() {
     clean(CTAS, "ld.global.u32 %r2, [%x0];");
