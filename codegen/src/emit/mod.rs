@@ -27,7 +27,7 @@
 //!
 //! In the crate, `mod kernels { include!(concat!(env!("OUT_DIR"), "/kernels.rs")); }` then has
 //!
-//! ```ignore
+//! ```text
 //! pub mod axpy {
 //!     pub fn launch<L: Launcher>(
 //!         launcher: &mut L,
