@@ -94,13 +94,18 @@ struct Need {
     /// Only targets with an `a` or `f` at the end have it.
     specific: bool,
     version: IsaVersion,
+    /// Targets from this one on have it as of an earlier version.
+    sooner: Option<(u32, IsaVersion)>,
 }
 
 const fn need(target: u32, version: IsaVersion) -> Need {
-    Need { target, specific: false, version }
+    Need { target, specific: false, version, sooner: None }
 }
 
-const SPECIFIC_TO_SM_90: Need = Need { target: 90, specific: true, version: (8, 0) };
+const SPECIFIC_TO_SM_90: Need = Need { specific: true, ..need(90, (8, 0)) };
+
+/// Numbers of eight bits came with sm_90; sm_89, which is older, got them later.
+const SMALL_FLOATS: Need = Need { sooner: Some((90, (7, 8))), ..need(89, (8, 1)) };
 
 /// What has clusters.
 const CLUSTERS: Need = need(90, (7, 8));
@@ -132,11 +137,12 @@ const NEEDS: &[(&str, &str, Need)] = &[
     ("cvt", "u8|s8|u16|s16|u32|s32|u64|s64|f16|f64 bf16", need(90, (7, 8))),
     ("cvt", "f16x2|bf16x2", need(80, (7, 0))),
     ("cvt", "relu", need(80, (7, 0))),
-    ("cvt", "satfinite", need(75, (8, 1))),
+    ("cvt", "satfinite tf32|f16|bf16", need(75, (8, 1))),
+    ("cvt", "satfinite f16x2|bf16x2 f32", need(75, (8, 1))),
     ("cvt", "tf32", need(80, (7, 0))),
     ("cvt", "rn|rz tf32", need(90, (7, 8))),
     ("cvt", "rn|rz satfinite tf32", need(100, (8, 6))),
-    ("cvt", "e4m3x2|e5m2x2", need(89, (8, 1))),
+    ("cvt", "e4m3x2|e5m2x2", SMALL_FLOATS),
     // Memory.
     (
         "*",
@@ -207,21 +213,24 @@ impl Platform {
     /// What the text lacks of it: `needs … , and the text names …`.
     fn lacks(&self, need: &Need) -> Option<String> {
         let (mut needs, mut names) = (Vec::new(), Vec::new());
+        let specific = format!("`sm_{}a`, or another target with `a` or `f`,", need.target);
         if let Some(target) = self.target
             && (target.number < need.target || need.specific && !target.is_specific())
         {
-            let specific = if need.specific { "a" } else { "" };
-            needs.push(format!("`.target` sm_{}{specific}", need.target));
+            needs.push(if need.specific { specific } else { format!("`.target` sm_{}", need.target) });
             names.push(target.name.to_string());
         }
+        let sooner = need.sooner.filter(|(from, _)| self.target.is_some_and(|target| target.number >= *from));
+        let least = sooner.map_or(need.version, |(_, version)| version);
         if let Some(version) = self.version
-            && version < need.version
+            && version < least
         {
-            needs.push(format!("`.version` {}.{}", need.version.0, need.version.1));
+            needs.push(format!("`.version` {}.{}", least.0, least.1));
             names.push(format!("{}.{}", version.0, version.1));
         }
         let (needs, names) = (needs.join(" and "), names.join(" and "));
-        (!needs.is_empty()).then(|| format!("needs {needs} or later, and the text names {names}"))
+        let later = if needs.ends_with(',') { "" } else { " or later," };
+        (!needs.is_empty()).then(|| format!("needs {needs}{later} and the text names {names}"))
     }
 }
 

@@ -1,5 +1,6 @@
 //! The least `.target` and `.version` of instructions: `needs.txt`, which an assembler has said.
 
+use std::collections::HashSet;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -35,8 +36,9 @@ struct Case {
     refused: bool,
 }
 
-/// Where the instruction is first there, and the steps before that.
-fn cases(target: &str, version: &str, instruction: &str) -> Vec<Case> {
+/// Where the instruction is first there, and the steps before that; `again` if an earlier target has it too, as of a
+/// later version.
+fn cases(target: &str, version: &str, instruction: &str, again: bool) -> Vec<Case> {
     let case = |target: &str, version: &str, refused| Case {
         text: module(target, version, instruction),
         what: format!("`{instruction}` for {target} and {version}"),
@@ -44,7 +46,9 @@ fn cases(target: &str, version: &str, instruction: &str) -> Vec<Case> {
     };
     let mut cases = vec![case(target, version, false)];
     let at = TARGETS.iter().position(|(known, _)| *known == target).expect("one of the targets");
-    if let Some((before, _)) = at.checked_sub(1).map(|at| TARGETS[at]) {
+    if let Some((before, _)) = at.checked_sub(1).map(|at| TARGETS[at])
+        && !again
+    {
         cases.push(case(before, NEWEST, true));
     }
     let at_version = VERSIONS.iter().position(|known| *known == version).expect("one of the versions");
@@ -56,10 +60,12 @@ fn cases(target: &str, version: &str, instruction: &str) -> Vec<Case> {
 
 fn rows() -> impl Iterator<Item = Vec<Case>> {
     let lines = NEEDS.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-    lines.map(|line| {
+    let mut seen = HashSet::new();
+    lines.map(move |line| {
         let (target, rest) = line.split_once(' ').expect("a target");
         let (version, instruction) = rest.trim_start().split_once(' ').expect("a version");
-        cases(target, version, instruction.trim_start())
+        let instruction = instruction.trim_start();
+        cases(target, version, instruction, !seen.insert(instruction))
     })
 }
 

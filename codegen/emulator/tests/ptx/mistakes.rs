@@ -205,8 +205,22 @@ fn what_the_target_or_the_version_lacks() {
         ".version 9.0\n.target sm_90\n.entry k() .explicitcluster { setmaxnreg.inc.sync.aligned.u32 64; ret; }\n\
          .target sm_80\n.entry l() .reqnctapercluster 2 { ret; }\n",
         expect![[r#"
-            3:31 target: `setmaxnreg.inc.sync.aligned.u32` needs `.target` sm_90a or later, and the text names sm_90
+            3:31 target: `setmaxnreg.inc.sync.aligned.u32` needs `sm_90a`, or another target with `a` or `f`, and the text names sm_90
             5:12 target: `.reqnctapercluster` needs `.target` sm_90 or later, and the text names sm_80
+        "#]],
+    );
+    // Numbers of eight bits: older in sm_90 than in sm_89.
+    let small = |target: &str, version: &str| {
+        format!(
+            ".version {version}\n.target {target}\n.entry k() {{\n.reg .b32 %r<3>; .reg .b16 %h;\n\
+             cvt.rn.satfinite.e4m3x2.f32 %h, %r1, %r2;\nret;\n}}\n"
+        )
+    };
+    finds(&small("sm_90", "7.8"), expect![[""]]);
+    finds(
+        &small("sm_89", "8.0"),
+        expect![[r#"
+            5:1 target: `cvt.rn.satfinite.e4m3x2.f32` needs `.version` 8.1 or later, and the text names 8.0
         "#]],
     );
 }
