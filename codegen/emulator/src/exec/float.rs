@@ -185,6 +185,15 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
     let rounding = op.take_any(&Rounding::FLOAT);
     let mode = rounding.unwrap_or(Rounding::Nearest);
     let name = op.opcode();
+    let missing = match name {
+        "fma" | "mad" => Some("a rounding mode"),
+        "div" if ty == Ty::F64 => Some("a rounding mode"),
+        "div" if !op.has("approx") && !op.has("full") => Some("`.approx`, `.full` or a rounding mode"),
+        _ => None,
+    };
+    if let (None, Some(missing)) = (rounding, missing) {
+        return Err(op.malformed(format!("`{}` needs {missing}", op.text())));
+    }
     if matches!(name, "neg" | "abs") {
         op.unary(ty, ty)?;
     } else if matches!(name, "fma" | "mad") {

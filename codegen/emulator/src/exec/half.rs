@@ -164,11 +164,11 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
     }
     let rounds = matches!(name, "add" | "sub" | "mul" | "fma");
     if rounds && !op.take("rn") && name == "fma" {
-        return Err(op.malformed(format!("`{}` lacks `.rn`", op.text())));
+        return Err(op.malformed(format!("`{}` needs `.rn`", op.text())));
     }
     let approximate = matches!(name, "ex2" | "tanh");
     if approximate && !op.take("approx") {
-        return Err(op.malformed(format!("`{}` lacks `.approx`", op.text())));
+        return Err(op.malformed(format!("`{}` needs `.approx`", op.text())));
     }
     match name {
         "neg" | "abs" | "ex2" | "tanh" => op.unary(ty, ty)?,

@@ -227,8 +227,9 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
     }
     let high = op.take("hi");
     let wide = op.take("wide");
-    if !high && !wide {
-        op.take("lo");
+    if matches!(name, "mul" | "mad" | "mul24" | "mad24") && !op.take("lo") && !high && !wide {
+        let parts = if name.ends_with("24") { "`.lo` or `.hi`" } else { "`.lo`, `.hi` or `.wide`" };
+        return Err(op.malformed(format!("`{}` needs {parts}", op.text())));
     }
     let sat = op.take("sat");
     let relu = matches!(name, "min" | "max") && op.take("relu");
@@ -311,8 +312,11 @@ fn extended(op: &mut Op<'_, '_>, ty: Ty) -> Result<Exec, ParseError> {
     op.imm |= if op.take("cc") { CARRY_OUT } else { 0 };
     op.slots[C] = NONE;
     if name.starts_with("mad") {
-        op.imm |= MULTIPLY | if op.take("hi") { HIGH } else { 0 };
-        op.take("lo");
+        let high = op.take("hi");
+        if !high && !op.take("lo") {
+            return Err(op.malformed(format!("`{}` needs `.lo` or `.hi`", op.text())));
+        }
+        op.imm |= MULTIPLY | if high { HIGH } else { 0 };
         op.ternary(ty, ty, ty)?;
     } else {
         op.imm |= if name.starts_with("sub") { SUBTRACT } else { 0 };

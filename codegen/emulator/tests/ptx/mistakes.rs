@@ -224,3 +224,30 @@ fn what_the_target_or_the_version_lacks() {
         "#]],
     );
 }
+
+#[test]
+fn modifiers_without_which_a_result_is_not_known() {
+    finds(
+        &body(
+            "mul.u32 %r0, %r1, %r2;\nmad.s32 %r0, %r1, %r2, %r3;\nmad.cc.u32 %r0, %r1, %r2, %r3;\n\
+             madc.u32 %r0, %r1, %r2, %r3;\nmul24.u32 %r0, %r1, %r2;\nadd.lo.u32 %r0, %r1, %r2;\n\
+             div.f32 %r0, %r1, %r2;\ndiv.ftz.f32 %r0, %r1, %r2;\ndiv.f64 %x0, %x1, %x2;\nfma.f32 %r0, %r1, %r2, %r3;\n\
+             fma.f64 %x0, %x1, %x2, %x3;\nmad.f32 %r0, %r1, %r2, %r3;\nfma.f16 %h0, %h1, %h2, %h3;\nmul.f32 %r0, %r1, %r2;",
+        ),
+        expect![[r#"
+            6:1 syntax: `mul.u32` needs `.lo`, `.hi` or `.wide`
+            7:1 syntax: `mad.s32` needs `.lo`, `.hi` or `.wide`
+            8:1 syntax: `mad.cc.u32` needs `.lo` or `.hi`
+            9:1 syntax: `madc.u32` needs `.lo` or `.hi`
+            10:1 syntax: `mul24.u32` needs `.lo` or `.hi`
+            11:1 syntax: unknown or misplaced modifier `.lo` of `add.lo.u32`
+            12:1 syntax: `div.f32` needs `.approx`, `.full` or a rounding mode
+            13:1 syntax: `div.ftz.f32` needs `.approx`, `.full` or a rounding mode
+            14:1 syntax: `div.f64` needs a rounding mode
+            15:1 syntax: `fma.f32` needs a rounding mode
+            16:1 syntax: `fma.f64` needs a rounding mode
+            17:1 syntax: `mad.f32` needs a rounding mode
+            18:1 syntax: `fma.f16` needs `.rn`
+        "#]],
+    );
+}
