@@ -265,13 +265,21 @@ impl<'f> Decoder<'f> {
             return Err(op.refused(message));
         }
         if op.operands_used < ast.operands.len() {
-            let message = format!("`{}` takes {} operands", op.text(), op.operands_used);
+            let message = match lacking::operands(ast) {
+                ParseErrorKind::Unsupported => format!("the emulator lacks `{}` of three sources", op.text()),
+                _ => format!("`{}` takes {}", op.text(), count(op.operands_used, "operand")),
+            };
             return Err(ast.error(lacking::operands(ast), message));
         }
         let (slots, imm, effects) = (op.slots, op.imm, std::mem::take(&mut op.effects));
         self.effects.push(effects);
         Ok(Inst { run, slots, guard, audit: 0, straight: 0, imm })
     }
+}
+
+/// `1 operand`, `2 operands`.
+pub(crate) fn count(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 /// Finds the family of an instruction. Names shared by several families are told apart by type.
@@ -355,25 +363,20 @@ impl<'f> Op<'_, 'f> {
         self.ast.error(ParseErrorKind::Syntax, message)
     }
 
-    /// The error for an instruction that targets have no longer.
-    pub(crate) fn not_on_target(&self, message: impl Into<String>) -> ParseError {
-        self.ast.error(ParseErrorKind::Target, message)
-    }
-
-    /// The error for modifiers that have no meaning together, or one that the emulator lacks.
-    pub(crate) fn refused(&self, message: impl Into<String>) -> ParseError {
+    /// The error for modifiers that have no meaning together, as `message` says, or of which the emulator lacks one.
+    fn refused(&self, message: String) -> ParseError {
         let modifiers = self.ast.modifiers.iter().map(String::as_str);
-        self.ast.error(lacking::form(&self.ast.opcode, modifiers), message)
+        match lacking::form(&self.ast.opcode, modifiers) {
+            kind @ ParseErrorKind::Unsupported => {
+                self.ast.error(kind, format!("the emulator lacks `{}`", self.text()))
+            }
+            kind => self.ast.error(kind, message),
+        }
     }
 
     /// [`Op::refused`] that names the instruction and no more.
     pub(crate) fn unsupported(&self) -> ParseError {
-        let mut error = self.refused(String::new());
-        error.message = match error.kind {
-            ParseErrorKind::Unsupported => format!("the emulator lacks `{}`", self.text()),
-            _ => format!("no instruction has the form `{}`", self.text()),
-        };
-        error
+        self.refused(format!("no instruction has the form `{}`", self.text()))
     }
 
     pub(crate) fn has(&self, modifier: &str) -> bool {
@@ -405,7 +408,17 @@ impl<'f> Op<'_, 'f> {
 
     /// Takes the first type suffix.
     pub(crate) fn take_ty(&mut self) -> Result<Ty, ParseError> {
-        self.take_map(Ty::parse).ok_or_else(|| self.refused(format!("`{}` lacks a type", self.text())))
+        self.take_map(Ty::parse).ok_or_else(|| {
+            let like = |modifier: &&&str| {
+                let size = modifier.trim_start_matches(|letter: char| letter.is_ascii_lowercase());
+                let letters = &modifier[..modifier.len() - size.len()];
+                matches!(letters, "b" | "u" | "s" | "f" | "bf" | "tf") && size.parse::<u32>().is_ok()
+            };
+            self.refused(match self.modifiers.iter().find(like) {
+                Some(unknown) => format!("in `{}`: no type `.{unknown}`", self.text()),
+                None => format!("`{}` needs a type", self.text()),
+            })
+        })
     }
 
     fn peek_ty(&self) -> Option<Ty> {
@@ -424,9 +437,9 @@ impl<'f> Op<'_, 'f> {
     pub(crate) fn operand(&mut self, index: usize) -> Result<&'f Operand, ParseError> {
         self.operands_used = self.operands_used.max(index + 1);
         let ast = self.ast;
-        ast.operands
-            .get(index)
-            .ok_or_else(|| self.error(format!("`{}` needs more than {index} operands", self.text())))
+        ast.operands.get(index).ok_or_else(|| {
+            self.error(format!("`{}` needs more than {}", self.text(), count(index, "operand")))
+        })
     }
 
     pub(crate) fn register_ty(&self, register: RegId) -> Ty {
@@ -435,8 +448,14 @@ impl<'f> Op<'_, 'f> {
 
     fn mismatch(&self, register: RegId, wanted: Width) -> ParseError {
         let found = &self.decoder.function.registers[register as usize];
-        let (name, bits, wanted) = (&found.name, found.ty.width().bits(), wanted.bits());
-        self.error(format!("`{name}` has {bits} bits where `{}` needs {wanted}", self.text()))
+        let (name, text) = (&found.name, self.text());
+        self.error(match (found.ty.width(), wanted) {
+            (_, Width::Predicate) => format!("`{name}` must be a predicate in `{text}`"),
+            (Width::Predicate, _) => {
+                format!("`{name}` is a predicate where `{text}` needs {} bits", wanted.bits())
+            }
+            (has, _) => format!("`{name}` has {} bits where `{text}` needs {}", has.bits(), wanted.bits()),
+        })
     }
 
     /// The slot of a register that the instruction writes.

@@ -137,7 +137,7 @@ impl<'a> Lexer<'a> {
             }
             _ if is_word(byte) => Ok(Token::Ident(self.take_while(is_word))),
             b',' | b';' | b':' | b'{' | b'}' | b'[' | b']' | b'(' | b')' | b'<' | b'>' | b'@' | b'!'
-            | b'|' | b'+' | b'-' | b'=' | b'~' | b'*' | b'/' => {
+            | b'|' | b'+' | b'-' | b'=' | b'~' | b'*' | b'/' | b'&' | b'^' | b'?' => {
                 self.at += 1;
                 Ok(Token::Punct(byte as char))
             }

@@ -137,10 +137,11 @@
 //!
 //! # What is refused
 //!
-//! What an assembler would refuse, and an instruction, modifier or directive that is not implemented, is an error when
-//! the module is loaded, never a surprise while it runs. [`Module::load`] tells all of them at once, each by its
-//! [`ParseErrorKind`]: what is not PTX, what nothing declares or something declares twice, operands that do not fit, what
-//! the text's own `.target` or `.version` does not have, and what is valid and not implemented.
+//! What is not PTX, and an instruction, modifier or directive that is not implemented, is an error when the module is
+//! loaded, never a surprise while it runs. [`Module::load`] tells all of them at once, up to where the text cannot be read
+//! on, each by its [`ParseErrorKind`]: what is not PTX, what nothing declares or something declares twice, operands that
+//! do not fit, what the text's own `.target` or `.version` does not have, and what is valid and not implemented. An
+//! assembler refuses more: a modifier that has no effect, such as a rounding mode of `neg`, may be taken here, for one.
 //!
 //! A text begins with `.version` and `.target`, as drivers want it. Which of them an instruction needs is known of what
 //! runs here, from sm_75 and PTX 6.3 on; a version later than all that are known is taken to have everything.

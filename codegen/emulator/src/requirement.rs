@@ -5,6 +5,7 @@
 //! assembler, the assembler is right: `tests/isa/needs.txt` is what it says, and is held against this.
 
 use crate::ast::{Instruction, Operand, Special};
+use crate::error::{ParseError, ParseErrorKind};
 
 /// A PTX ISA version, major and minor.
 pub(crate) type IsaVersion = (u32, u32);
@@ -28,6 +29,13 @@ pub(crate) struct Target {
 impl Target {
     pub(crate) fn named(name: &str) -> Option<&'static Target> {
         TARGETS.iter().find(|target| target.name == name)
+    }
+
+    /// Whether a name is that of a target later than all that are known.
+    pub(crate) fn is_later(name: &str) -> bool {
+        let number = name.strip_prefix("sm_").map(|rest| rest.strip_suffix(['a', 'f']).unwrap_or(rest));
+        let number = number.and_then(|digits| digits.parse::<u32>().ok());
+        number.is_some_and(|number| TARGETS.iter().all(|known| known.number < number))
     }
 
     /// Whether it has what only one architecture, or its family, has.
@@ -197,6 +205,24 @@ impl Platform {
         });
         let lack = needs.find_map(|(_, _, need)| self.lacks(need))?;
         Some(format!("`{}` {lack}", instruction.text()))
+    }
+
+    /// What is wrong with `shfl` and `vote` that name no lanes: newer targets have no such thing, and the emulator has
+    /// it for none.
+    pub(crate) fn refuses_unsynchronised(&self, instruction: &Instruction) -> Option<ParseError> {
+        if !matches!(instruction.opcode.as_str(), "shfl" | "vote") || has(instruction, "sync") {
+            return None;
+        }
+        let text = instruction.text();
+        let gone = self.target.is_some_and(|target| target.number >= 70)
+            && self.version.is_some_and(|version| version >= (6, 4));
+        Some(match gone {
+            true => {
+                let message = format!("`{text}` needs `.sync`, as of sm_70 and PTX 6.4");
+                instruction.error(ParseErrorKind::Target, message)
+            }
+            false => instruction.error(ParseErrorKind::Unsupported, format!("the emulator lacks `{text}`")),
+        })
     }
 
     /// What an instruction needs for its operands and the text has not, in words.

@@ -255,7 +255,7 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
         return Ok(activemask);
     }
     if !op.take("sync") {
-        return Err(op.not_on_target(format!("`{}` needs `.sync`, as of sm_70", op.text())));
+        return Err(op.malformed(format!("`{}` needs `.sync`", op.text())));
     }
     op.slots[P] = NONE;
     match name {

@@ -9,7 +9,7 @@ use super::resolve::{
 };
 use super::{A, D, Exec, Flow, Inst, Machine, NONE};
 use crate::ast::Operand;
-use crate::decode::{AddressWidth, Op};
+use crate::decode::{self, AddressWidth, Op};
 use crate::error::ParseError;
 use crate::races::{self, FenceKind};
 use crate::types::{Ty, Width};
@@ -303,7 +303,7 @@ fn load_or_store(op: &mut Op<'_, '_>, access: Access) -> Result<Exec, ParseError
         }
     };
     if elements.len() != count {
-        return Err(op.error(format!("`{}` takes {count} elements", op.text())));
+        return Err(op.error(format!("`{}` takes {}", op.text(), decode::count(count, "element"))));
     }
     let mut register = ty.width();
     for element in elements {

@@ -11,7 +11,7 @@ use super::resolve::{Access, cluster_range};
 use super::{Exec, Flow, Inst, Machine};
 use crate::ast::Operand;
 use crate::asynchronous::{Copy, Signal, Stored};
-use crate::decode::Op;
+use crate::decode::{self, Op};
 use crate::error::ParseError;
 use crate::finding::Space;
 use crate::races::{self, Bulk};
@@ -155,7 +155,9 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
                 list.push(op.value(element, ty)?);
             }
         }
-        Operand::Vector(_) => return Err(op.error(format!("`{}` takes {count} elements", op.text()))),
+        Operand::Vector(_) => {
+            return Err(op.error(format!("`{}` takes {}", op.text(), decode::count(count, "element"))));
+        }
         _ => list.push(op.src(1, ty)?),
     }
     op.imm = op.list(list);

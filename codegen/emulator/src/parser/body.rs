@@ -336,9 +336,12 @@ impl Body<'_, '_> {
             let message = format!("the emulator lacks `{}`", instruction.text());
             return Err(instruction.error(ParseErrorKind::Unsupported, message));
         }
+        if let Some(error) = self.parser.platform.refuses_unsynchronised(&instruction) {
+            return Err(error);
+        }
         if !self.parser.take(';') {
             loop {
-                let operand = self.operand().map_err(|error| {
+                let operand = self.operand(&instruction.opcode).map_err(|error| {
                     let message = format!("in `{}`: {}", instruction.text(), error.message);
                     ParseError { message, ..error }
                 })?;
@@ -352,6 +355,10 @@ impl Body<'_, '_> {
         if self.function.registers.len() > MAX_REGISTERS {
             return Err(self.parser.error_of(ParseErrorKind::Unsupported, "too many registers"));
         }
+        if let Some(name) = self.function_address(&instruction) {
+            let message = format!("the emulator lacks addresses of functions, such as `{name}`");
+            return Err(instruction.error(ParseErrorKind::Unsupported, message));
+        }
         let refused = form.refused.or_else(|| self.parser.platform.refuses_operands(&instruction));
         if let Some(message) = refused {
             self.parser.report(instruction.error(ParseErrorKind::Target, message));
@@ -361,6 +368,22 @@ impl Body<'_, '_> {
         }
         self.function.body.push(instruction);
         Ok(())
+    }
+
+    /// The function, declared before, that an instruction takes the address of.
+    fn function_address<'i>(&self, instruction: &'i Instruction) -> Option<&'i str> {
+        if matches!(instruction.opcode.as_str(), "call" | "bra" | "brx") {
+            return None;
+        }
+        instruction.operands.iter().find_map(|operand| match operand {
+            Operand::Symbol(name, _) if !self.scopes.iter().any(|scope| scope.names.has(name)) => {
+                let ast = &self.parser.ast;
+                let kernel = ast.functions.iter().any(|kernel| kernel.name == *name);
+                let own = self.function.name == *name;
+                (kernel || own || ast.device.contains_key(name)).then_some(name.as_str())
+            }
+            _ => None,
+        })
     }
 
     /// `brx.idx index, list` becomes a comparison and a branch for each target: lanes whose targets
@@ -412,7 +435,8 @@ impl Body<'_, '_> {
         Ok(())
     }
 
-    fn operand(&mut self) -> Result<Operand, ParseError> {
+    /// One operand of an instruction.
+    fn operand(&mut self, opcode: &str) -> Result<Operand, ParseError> {
         match self.parser.peek() {
             Token::Punct('[') => {
                 self.parser.at += 1;
@@ -421,36 +445,40 @@ impl Body<'_, '_> {
                     other => (other, 0),
                 };
                 let offset = base.1.wrapping_add(self.offset()?);
+                self.parser.refuse_expression()?;
                 self.parser.expect(']')?;
                 Ok(Operand::Address(Box::new(base.0), offset))
             }
             Token::Punct('{') => {
                 self.parser.at += 1;
-                let mut elements = vec![self.simple()?];
+                let mut elements = vec![self.element()?];
                 while self.parser.take(',') {
-                    elements.push(self.simple()?);
+                    elements.push(self.element()?);
                 }
                 self.parser.expect('}')?;
                 Ok(Operand::Vector(elements))
             }
             // The results and arguments of a call.
-            Token::Punct('(') => {
+            Token::Punct('(') if opcode == "call" => {
                 self.parser.at += 1;
                 let mut elements = Vec::new();
                 while !self.parser.take(')') {
                     if !elements.is_empty() {
                         self.parser.expect(',')?;
                     }
-                    elements.push(self.simple()?);
+                    elements.push(self.element()?);
                 }
                 Ok(Operand::Vector(elements))
             }
             Token::Punct('!') => {
                 self.parser.at += 1;
+                if let Token::Int(_) | Token::Punct('(') = self.parser.peek() {
+                    return Err(self.parser.expression());
+                }
                 Ok(Operand::Not(Box::new(self.simple()?)))
             }
             _ => {
-                let first = self.simple()?;
+                let first = self.element()?;
                 if self.parser.take('|') {
                     let second = self.simple()?;
                     return Ok(Operand::Pair(Box::new(first), Box::new(second)));
@@ -467,8 +495,18 @@ impl Body<'_, '_> {
         if !plus && !minus {
             return Ok(0);
         }
+        if self.parser.peek() == Token::Punct('(') {
+            return Err(self.parser.expression());
+        }
         let value = self.parser.int("an offset")? as i64;
         Ok(if minus { value.wrapping_neg() } else { value })
+    }
+
+    /// [`Body::simple`] that is not the beginning of an expression.
+    fn element(&mut self) -> Result<Operand, ParseError> {
+        let operand = self.simple()?;
+        self.parser.refuse_expression()?;
+        Ok(operand)
     }
 
     fn simple(&mut self) -> Result<Operand, ParseError> {
@@ -480,6 +518,8 @@ impl Body<'_, '_> {
             Token::Int(value) => Some(Operand::Int(value)),
             Token::F32(bits) if !complement => Some(Operand::F32(bits ^ (negative as u32) << 31)),
             Token::F64(bits) if !complement => Some(Operand::F64(bits ^ (negative as u64) << 63)),
+            Token::Punct('(') => return Err(self.parser.expression()),
+            Token::Punct('-' | '~' | '!') if negative || complement => return Err(self.parser.expression()),
             _ if negative || complement => return self.parser.expected("a constant"),
             _ => None,
         };

@@ -45,6 +45,9 @@ impl Parser<'_> {
             if let Some(target) = Target::named(name) {
                 self.platform.target = Some(target);
                 self.refuse_older_version(target, at);
+            } else if Target::is_later(name) {
+                let message = format!("the emulator lacks the target `{name}`");
+                self.report(ParseError::new(ParseErrorKind::Unsupported, at, message));
             } else if !TARGET_OPTIONS.contains(&name) {
                 self.report(ParseError::new(ParseErrorKind::Target, at, format!("unknown target `{name}`")));
             }

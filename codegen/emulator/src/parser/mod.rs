@@ -132,7 +132,7 @@ impl<'a> Parser<'a> {
     /// The error for a word behind a dot, the next token, that is not known there: `what word`.
     fn unknown_word(&self, what: &str, word: &str) -> ParseError {
         let kind = lacking::directive(word);
-        let unknown = if kind == ParseErrorKind::Unsupported { "unsupported" } else { "unknown" };
+        let unknown = if kind == ParseErrorKind::Unsupported { "the emulator lacks the" } else { "unknown" };
         self.error_of(kind, format!("{unknown} {what}"))
     }
 
@@ -157,12 +157,36 @@ impl<'a> Parser<'a> {
         }
         loop {
             match self.peek() {
+                // The end of operands that the error was among, not that of the body.
+                Token::Punct('}') if matches!(self.peek_ahead(1), Token::Punct(',' | ';' | ']')) => {
+                    self.at += 1
+                }
                 Token::End | Token::Punct('}') => return self.expected("`;`"),
                 _ if self.take(';') => return Ok(()),
                 Token::Punct('{') => while !matches!(self.next(), Token::Punct('}') | Token::End) {},
                 _ => self.at += 1,
             }
         }
+    }
+
+    /// An error if what has been read is part of an expression that only an assembler computes.
+    fn refuse_expression(&self) -> Result<(), ParseError> {
+        let constant = |token| matches!(token, Token::Int(_) | Token::F32(_) | Token::F64(_));
+        let read = self.at > 0 && constant(self.tokens[self.at - 1].token);
+        match self.peek() {
+            Token::Punct('+' | '-' | '*' | '/' | '<' | '>' | '&' | '|' | '^' | '?' | '=' | '!')
+            | Token::Ident("%")
+                if read =>
+            {
+                Err(self.expression())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The error for an expression in place of a constant, at the next token.
+    fn expression(&self) -> ParseError {
+        self.error_of(ParseErrorKind::Unsupported, "the emulator lacks constant expressions")
     }
 
     fn take(&mut self, mark: char) -> bool {
@@ -224,7 +248,7 @@ impl<'a> Parser<'a> {
                 self.at += 1;
                 if self.int("the address size")? != 64 {
                     self.at -= 1;
-                    let message = "only 64-bit addresses are supported";
+                    let message = "the emulator lacks addresses of other than 64 bits";
                     return Err(self.error_of(ParseErrorKind::Unsupported, message));
                 }
             }
@@ -298,7 +322,7 @@ impl<'a> Parser<'a> {
                 "global" | "const" => {
                     self.at += 1;
                     if linking.external {
-                        let message = "an external variable has no definition to load";
+                        let message = "the emulator lacks external variables";
                         return Err(self.error_of(ParseErrorKind::Unsupported, message));
                     }
                     let (variable, at) = self.variable(&linking)?;
@@ -353,18 +377,28 @@ impl<'a> Parser<'a> {
         let name = self.ident("the variable's name")?.to_string();
         let element = ty.bytes() as u64 * vector;
         let mut bytes = Some(element);
-        let mut dynamic = false;
+        let (mut dynamic, mut unsized_at) = (false, None);
         while self.take('[') {
             if self.take(']') {
-                if !linking.external {
-                    return Err(self.error(format!("`{name}` has no size")));
-                }
-                dynamic = true;
+                dynamic = linking.external;
+                unsized_at = unsized_at.or(Some(self.here()).filter(|_| !dynamic));
                 continue;
             }
-            let count = self.int("an array size")?;
+            let count = self.array_size()?;
             bytes = bytes.and_then(|bytes| bytes.checked_mul(count));
             self.expect(']')?;
+        }
+        if let Some(at) = unsized_at {
+            let sized_by_values = self.peek() == Token::Punct('=');
+            let (kind, message) = match sized_by_values {
+                true => (
+                    ParseErrorKind::Unsupported,
+                    "the emulator lacks arrays that only their values give a size",
+                ),
+                false => (ParseErrorKind::Syntax, &*format!("`{name}` has no size")),
+            };
+            self.report(ParseError::new(kind, at, message));
+            bytes = Some(MAX_VARIABLE);
         }
         let bytes = match bytes {
             Some(bytes) if bytes <= MAX_VARIABLE => bytes,
@@ -373,16 +407,50 @@ impl<'a> Parser<'a> {
                 return Err(self.error_of(ParseErrorKind::Unsupported, message));
             }
         };
-        let init = if self.take('=') { self.initialiser(ty, bytes)? } else { Vec::new() };
+        let mut init = if self.take('=') { self.known_initialiser(ty, bytes)? } else { Vec::new() };
         self.expect(';')?;
+        if unsized_at.is_some() {
+            init.clear();
+        }
         let variable = Variable {
             name,
-            bytes: if dynamic { 0 } else { bytes },
+            bytes: if dynamic || unsized_at.is_some() { 0 } else { bytes },
             align: align.unwrap_or(element.next_power_of_two() as u32),
             init,
             dynamic,
         };
         Ok((variable, at))
+    }
+
+    /// The number in brackets; one, up to the `]`, where that is an expression.
+    fn array_size(&mut self) -> Result<u64, ParseError> {
+        let known = match self.peek() {
+            Token::Punct('(') => Err(self.expression()),
+            _ => {
+                let size = self.int("an array size")?;
+                self.refuse_expression().map(|()| size)
+            }
+        };
+        known.or_else(|error| {
+            self.report(error);
+            while !matches!(self.peek(), Token::Punct(']' | ';') | Token::End) {
+                self.at += 1;
+            }
+            Ok(1)
+        })
+    }
+
+    /// The bytes behind `=`; zeros, up to the `;`, where the emulator lacks what stands there.
+    fn known_initialiser(&mut self, ty: Ty, bytes: u64) -> Result<Vec<u8>, ParseError> {
+        let error = match self.initialiser(ty, bytes) {
+            Err(error) if error.kind == ParseErrorKind::Unsupported => error,
+            known => return known,
+        };
+        self.report(error);
+        while !matches!(self.peek(), Token::Punct(';') | Token::End) {
+            self.at += 1;
+        }
+        Ok(Vec::new())
     }
 
     fn initialiser(&mut self, ty: Ty, bytes: u64) -> Result<Vec<u8>, ParseError> {
@@ -402,9 +470,15 @@ impl<'a> Parser<'a> {
                     let value = f64::from_bits(bits ^ (negative as u64) << 63);
                     if ty == Ty::F32 { (value as f32).to_bits() as u64 } else { value.to_bits() }
                 }
+                Token::Ident(_) => {
+                    let message = "the emulator lacks addresses as initial values";
+                    return Err(self.error_of(ParseErrorKind::Unsupported, message));
+                }
+                Token::Punct('(' | '-' | '~' | '!') => return Err(self.expression()),
                 _ => return self.expected("a constant"),
             };
             self.at += 1;
+            self.refuse_expression()?;
             init.extend_from_slice(&bits.to_le_bytes()[..ty.bytes() as usize]);
             while depth > 0 && self.take('}') {
                 depth -= 1;

@@ -27,6 +27,11 @@ impl Names {
         Ok(())
     }
 
+    /// Whether the name is taken.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.lines.contains_key(name) || self.range_of(name).is_some()
+    }
+
     /// Takes the names of `count` registers.
     ///
     /// # Errors

@@ -31,7 +31,10 @@ fn unknown_names() {
     );
     refuses("    mov.u32 %r0, nowhere;", expect!["undefined: PTX line 13, column 5: unknown name `nowhere`"]);
     refuses("    bra NOWHERE;", expect!["undefined: PTX line 13, column 5: unknown label `NOWHERE`"]);
-    refuses("    .tex .u32 x;", expect!["unsupported: PTX line 13, column 5: unsupported directive `.tex`"]);
+    refuses(
+        "    .tex .u32 x;",
+        expect!["unsupported: PTX line 13, column 5: the emulator lacks the directive `.tex`"],
+    );
 }
 
 #[test]
@@ -96,10 +99,10 @@ fn syntax() {
         expect!["redefined: PTX line 13, column 8: label `A` is declared twice, first on line 13"],
     );
     let error = Module::parse(".version 8.0 .target sm_90 .address_size 32").expect_err("32 bits");
-    expect!["unsupported: PTX line 1, column 42: only 64-bit addresses are supported"]
+    expect!["unsupported: PTX line 1, column 42: the emulator lacks addresses of other than 64 bits"]
         .assert_eq(&format!("{}: {error}", error.kind));
     let error = Module::parse(&format!("{HEADER}.visible .tex .u32 f;")).expect_err("a texture");
-    expect!["unsupported: PTX line 4, column 10: unsupported directive `.tex`"]
+    expect!["unsupported: PTX line 4, column 10: the emulator lacks the directive `.tex`"]
         .assert_eq(&format!("{}: {error}", error.kind));
 }
 

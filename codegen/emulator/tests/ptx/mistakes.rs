@@ -85,7 +85,7 @@ fn what_is_not_written_as_ptx_is() {
         ),
         expect![[r#"
             6:1 syntax: unknown instruction `frobnicate`
-            7:1 syntax: `add.u33` lacks a type
+            7:1 syntax: in `add.u33`: no type `.u33`
             8:1 syntax: unknown or misplaced modifier `.rn` of `add.rn.u32`
             9:18 syntax: expected `;`, found `%r2`
             10:14 syntax: in `mov.u32`: `%tid` has components: `%tid.x`, `.y` and `.z`
@@ -112,7 +112,8 @@ fn what_is_not_written_as_ptx_is() {
 fn operands_that_an_instruction_does_not_take() {
     finds(
         &body(
-            "add.u32 %r0, %r1, %x0;\nadd.u32 %r0, %r1;\nadd.u32 %r0, %r1, %r2, %r3;\n@%r0 ret;\nst.u32 [%h0], %r0;",
+            "add.u32 %r0, %r1, %x0;\nadd.u32 %r0, %r1;\nadd.u32 %r0, %r1, %r2, %r3;\n@%r0 ret;\nst.u32 [%h0], %r0;\n\
+             setp.eq.u32 %r0, %r1, %r2;\nadd.u32 %r0, %r1, %p;\nst.u32 [%x0], {%r0, %r1};",
         ),
         expect![[r#"
             6:1 operand: `%x0` has 64 bits where `add.u32` needs 32
@@ -120,6 +121,9 @@ fn operands_that_an_instruction_does_not_take() {
             8:1 operand: `add.u32` takes 3 operands
             9:2 operand: `%r0` is not a predicate register
             10:1 operand: `%h0` has 16 bits where `st.u32` needs 64
+            11:1 operand: `%r0` must be a predicate in `setp.eq.u32`
+            12:1 operand: `%p` is a predicate where `add.u32` needs 32 bits
+            13:1 operand: `st.u32` takes 1 element
         "#]],
     );
 }
@@ -198,7 +202,7 @@ fn what_the_target_or_the_version_lacks() {
             6:1 target: `cp.async.bulk.commit_group` needs `.target` sm_90 and `.version` 8.0 or later, and the text names sm_80 and 7.0
             8:1 target: `mov.u32` needs `.target` sm_90 and `.version` 7.8 or later, and the text names sm_80 and 7.0
             9:1 target: `szext.wrap.u32` needs `.version` 7.6 or later, and the text names 7.0
-            10:1 target: `shfl.up.b32` needs `.sync`, as of sm_70
+            10:1 target: `shfl.up.b32` needs `.sync`, as of sm_70 and PTX 6.4
         "#]],
     );
     finds(
@@ -221,6 +225,70 @@ fn what_the_target_or_the_version_lacks() {
         &small("sm_89", "8.0"),
         expect![[r#"
             5:1 target: `cvt.rn.satfinite.e4m3x2.f32` needs `.version` 8.1 or later, and the text names 8.0
+        "#]],
+    );
+}
+
+#[test]
+fn what_is_valid_and_the_emulator_lacks() {
+    finds(
+        ".version 7.0\n.target sm_80\n.address_size 64\n.func f() { ret; }\n.global .u32 g;\n.global .u64 a = g;\n\
+         .global .u64 b[2] = {g, generic(g)};\n.global .u32 c[2] = {1+1, -(3)};\n.global .u32 d[] = {1, 2, 3};\n\
+         .global .u32 e[4*2];\n.global .u32 f[(2)][3];\n.global .u32 h;\n.global .u32 h;\n",
+        expect![[r#"
+            6:18 unsupported: the emulator lacks addresses as initial values
+            7:22 unsupported: the emulator lacks addresses as initial values
+            8:23 unsupported: the emulator lacks constant expressions
+            9:18 unsupported: the emulator lacks arrays that only their values give a size
+            10:17 unsupported: the emulator lacks constant expressions
+            11:14 redefined: variable `f` is declared twice, first on line 4
+            11:16 unsupported: the emulator lacks constant expressions
+            13:14 redefined: variable `h` is declared twice, first on line 12
+        "#]],
+    );
+    finds(
+        ".version 7.0\n.target sm_80\n.address_size 64\n.func f() { ret; }\n\
+         .entry k() {\n.reg .b64 %x<2>;\nmov.u64 %x0, f;\nmov.u64 %x0, k;\nmov.u64 %x0, %y;\nret;\n}\n",
+        expect![[r#"
+            7:1 unsupported: the emulator lacks addresses of functions, such as `f`
+            8:1 unsupported: the emulator lacks addresses of functions, such as `k`
+            9:14 undefined: in `mov.u64`: unknown register `%y`
+        "#]],
+    );
+    finds(
+        &body(
+            "mov.u32 %r0, 1+1;\nmov.u32 %r0, 4*(2+1);\nmov.u32 %r0, 1 << 4;\nmov.u32 %r0, -(3);\nadd.u32 %r0, %r1, (1);\n\
+             ld.global.u32 %r0, [%x0+4*2];\nmov.u32 %r0, 1?2:3;\nmov.b64 %x0, {1+1, %r9};\nmov.u32 %r0, %r9;",
+        ),
+        expect![[r#"
+            6:15 unsupported: in `mov.u32`: the emulator lacks constant expressions
+            7:15 unsupported: in `mov.u32`: the emulator lacks constant expressions
+            8:16 unsupported: in `mov.u32`: the emulator lacks constant expressions
+            9:15 unsupported: in `mov.u32`: the emulator lacks constant expressions
+            10:19 unsupported: in `add.u32`: the emulator lacks constant expressions
+            11:26 unsupported: in `ld.global.u32`: the emulator lacks constant expressions
+            12:15 unsupported: in `mov.u32`: the emulator lacks constant expressions
+            13:16 unsupported: in `mov.b64`: the emulator lacks constant expressions
+            14:14 undefined: in `mov.u32`: unknown register `%r9`
+        "#]],
+    );
+    finds(
+        &body("max.f32 %r0, %r1, %r2, %r3;\natom.global.cta.exch.b128 %x0, [%x0], %x1;"),
+        expect![[r#"
+            6:1 unsupported: the emulator lacks `max.f32` of three sources
+            7:1 unsupported: the emulator lacks `atom.global.cta.exch.b128`
+        "#]],
+    );
+    finds(
+        ".version 9.9\n.target sm_130\n.entry k() { ret; }",
+        expect![[r#"
+            2:9 unsupported: the emulator lacks the target `sm_130`
+        "#]],
+    );
+    finds(
+        ".version 6.3\n.target sm_75\n.entry k() {\n.reg .b32 %r<4>;\nshfl.up.b32 %r0, %r1, %r2, %r3;\nret; }",
+        expect![[r#"
+            5:1 unsupported: the emulator lacks `shfl.up.b32`
         "#]],
     );
 }
