@@ -1,5 +1,6 @@
 //! `bespoke check`, by running the binary over the PTX files in `tests/check`.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -565,6 +566,39 @@ fn scale_with(changes: &[(&str, &str)]) -> Scratch {
 }
 
 #[test]
+#[cfg(unix)]
+fn a_text_that_can_be_read_only_once() {
+    let text = std::fs::read(fixture("scale.ptx")).unwrap();
+    let piped = |text: Vec<u8>, args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bespoke"));
+        command.args(["check", "/dev/stdin"]).args(args).current_dir(folder()).stdin(Stdio::piped());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let writer = std::thread::spawn(move || stdin.write_all(&text));
+        let output = child.wait_with_output().unwrap();
+        writer.join().unwrap().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    let (code, template) = piped(text.clone(), &[]);
+    assert_eq!((code, template), (Some(0), output(0, &["scale.ptx"])));
+    let (code, report) = piped(text, &["--launches", "scale.toml"]);
+    assert!(code == Some(1) && report.contains("error[out-of-bounds]"), "{code:?}\n{report}");
+    let wrong = b".version 7.0\n.target sm_80\n.entry k() {\n.reg .b32 %r;\nadd.u32 %r, %r;\n}\n".to_vec();
+    let (code, report) = piped(wrong, &[]);
+    assert_eq!(code, Some(2));
+    expect![[r#"
+        error[operand]: `add.u32` needs more than 2 operands
+         --> /dev/stdin:5:1
+          |
+        5 | add.u32 %r, %r;
+          | ^^^
+
+        /dev/stdin: 1 error
+    "#]]
+    .assert_eq(&report);
+}
+
+#[test]
 fn what_is_wrong_with_a_text_is_named_for_what_it_is() {
     let strange = scale_with(&[
         ("mul.rn.f32 %f2, %f1,", "tex.2d.v4.f32.s32 {%f1, %f2, %f1, %f2}, [%rd1, {%r1, %r2}]; // "),
@@ -575,7 +609,7 @@ fn what_is_wrong_with_a_text_is_named_for_what_it_is() {
     let ran = check(&[strange.path()]);
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(2), ""));
     expect![[r#"
-        error[syntax]: `mov.u33` lacks a type
+        error[syntax]: in `mov.u33`: no type `.u33`
           --> strange.ptx:20:2
            |
         20 | 	mov.u33 %r3, %tid.x;
@@ -618,7 +652,7 @@ fn what_is_wrong_with_a_text_is_named_for_what_it_is() {
                 "column": 2,
                 "kind": "syntax",
                 "line": 20,
-                "message": "`mov.u33` lacks a type"
+                "message": "in `mov.u33`: no type `.u33`"
               },
               {
                 "column": 2,

@@ -26,6 +26,8 @@ pub enum CheckError {
     Ptx {
         /// The file's name.
         name: String,
+        /// The text.
+        text: String,
         /// What is wrong, in the order of the text.
         problems: Vec<ParseError>,
     },

@@ -27,7 +27,11 @@ impl Loaded {
     /// [`CheckError::Ptx`] with everything that is wrong with it, or that the emulator lacks; [`CheckError::Nothing`] if
     /// there is no kernel.
     pub fn parse(name: &str, text: &str) -> Result<Loaded, CheckError> {
-        let refused = |problems: Vec<ParseError>| CheckError::Ptx { name: name.to_owned(), problems };
+        let refused = |problems: Vec<ParseError>| CheckError::Ptx {
+            name: name.to_owned(),
+            text: text.to_owned(),
+            problems,
+        };
         let module = Module::load(text).map_err(refused)?;
         if module.kernels().next().is_none() {
             return Err(CheckError::Nothing(format!("{name} has no kernel: there is no `.entry` in it")));

@@ -4,7 +4,7 @@ mod render;
 mod table;
 
 use std::fs::File;
-use std::io::{IsTerminal, Read, stdout};
+use std::io::{Cursor, IsTerminal, Read, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -20,7 +20,7 @@ use render::Renderer;
 ///
 /// A PTX file needs a file of launches; without one, a template of it is printed. Findings are shown with their source
 /// lines, each once, and do not stop what follows. The exit code is 0 if there are none, 1 if there are, and 2 if
-/// nothing could be checked, which is as JSON an object with `error`.
+/// nothing could be checked; with `--format json` an object with `error` is printed then.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   bespoke check kernels.ptx > launches.toml
@@ -41,8 +41,8 @@ pub struct CheckArgs {
     /// Of a shape, only kernels whose name contains this
     #[arg(long, value_name = "SUBSTRING")]
     filter: Option<String>,
-    /// Print what every source line costs: lane instructions (also a thread, and a byte that the kernel moved to or from
-    /// global memory), sectors, bank conflicts, divergence
+    /// Print what every source line costs: lane instructions (in all, per thread, per byte moved to or from global
+    /// memory), sectors, bank conflicts, divergence
     #[arg(long)]
     profile: bool,
     /// What is a finding besides what is wrong in any kernel; may be given several times
@@ -114,10 +114,10 @@ pub fn execute(args: &CheckArgs) -> ExitCode {
 fn run(args: &CheckArgs) -> miette::Result<ExitCode> {
     let options = options(args)?;
     let path = Path::new(&args.subject);
-    let kind = kind_of(path);
+    let (kind, text) = kind_of(path);
     kind.refuse_others_options(args)?;
     let report = match kind {
-        Kind::Ptx => match check_ptx(args, path, &options) {
+        Kind::Ptx => match check_ptx(args, path, text, &options) {
             Ok(Some(report)) => report,
             // A template needed no launches.
             Ok(None) => return Ok(ExitCode::SUCCESS),
@@ -186,25 +186,34 @@ impl Kind {
     }
 }
 
-/// What a name stands for: by its extension, else by the file's first bytes.
-fn kind_of(path: &Path) -> Kind {
+/// What a name stands for: by its extension, else by the file's first bytes. Also the file, open at its start, if those
+/// were looked at: one that cannot be read twice, such as a pipe, still has all of its text.
+fn kind_of(path: &Path) -> (Kind, Option<Box<dyn Read>>) {
     match path.extension().and_then(|extension| extension.to_str()) {
-        Some("ptx") => return Kind::Ptx,
-        Some("gguf") => return Kind::Model,
+        Some("ptx") => return (Kind::Ptx, None),
+        Some("gguf") => return (Kind::Model, None),
         _ => {}
     }
     let mut start = [0; 4];
-    match File::open(path).and_then(|mut file| file.read_exact(&mut start)) {
-        Ok(()) if &start == b"GGUF" => Kind::Model,
-        Ok(()) => Kind::Ptx,
-        Err(_) => Kind::Shape,
+    match File::open(path).and_then(|mut file| file.read_exact(&mut start).map(|()| file)) {
+        Ok(_) if &start == b"GGUF" => (Kind::Model, None),
+        Ok(rest) => (Kind::Ptx, Some(Box::new(Cursor::new(start).chain(rest)))),
+        Err(_) => (Kind::Shape, None),
     }
 }
 
-/// Checks a PTX file; without launches, prints a template of them instead.
-fn check_ptx(args: &CheckArgs, path: &Path, options: &Options) -> Result<Option<Report>, CheckError> {
-    let text =
-        std::fs::read_to_string(path).map_err(|source| CheckError::Read { path: path.to_owned(), source })?;
+/// Checks a PTX file, which may be open already; without launches, prints a template of them instead.
+fn check_ptx(
+    args: &CheckArgs,
+    path: &Path,
+    open: Option<Box<dyn Read>>,
+    options: &Options,
+) -> Result<Option<Report>, CheckError> {
+    let text = match open {
+        Some(file) => std::io::read_to_string(file),
+        None => std::fs::read_to_string(path),
+    };
+    let text = text.map_err(|source| CheckError::Read { path: path.to_owned(), source })?;
     let loaded = Loaded::parse(&args.subject, &text)?;
     if let Some(launches) = &args.launches {
         let launches = Launches::read(launches)?;
@@ -217,7 +226,7 @@ fn check_ptx(args: &CheckArgs, path: &Path, options: &Options) -> Result<Option<
         Format::Json => println!("{:#}", listing(&loaded, &template)),
     }
     tracing::info!(
-        "{}: every instruction is known; fill in the launches above and pass them with --launches",
+        "{}: nothing wrong found; fill in the launches above and pass them with --launches",
         args.subject
     );
     Ok(None)
@@ -247,10 +256,9 @@ fn listing(loaded: &Loaded, template: &str) -> serde_json::Value {
 /// Says why nothing was checked: on standard error, but for what is wrong with a PTX text, which is a result.
 fn say(args: &CheckArgs, error: &miette::Report) {
     match error.downcast_ref() {
-        Some(CheckError::Ptx { problems, .. }) if args.format == Format::Text => {
-            let text = std::fs::read_to_string(&args.subject).unwrap_or_default();
+        Some(CheckError::Ptx { text, problems, .. }) if args.format == Format::Text => {
             let renderer = Renderer::new(color(), Some(Path::new(&args.subject)));
-            println!("{}{error}", renderer.problems(&args.subject, &text, problems));
+            println!("{}{error}", renderer.problems(&args.subject, text, problems));
         }
         _ => eprintln!("{error:?}"),
     }
