@@ -3,18 +3,18 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::ast::{Clusters, Special};
-use crate::cluster::MAX_CLUSTER;
-use crate::cta::CtaState;
+use crate::checks::programmatic::Order;
+use crate::checks::races::Grid;
+use crate::context::cluster::MAX_CLUSTER;
+use crate::context::cta::CtaState;
 use crate::exec::lanes::LANES;
 use crate::exec::{Launch, Worker};
 use crate::finding::{Finding, FindingKind};
-use crate::layout::Uniform;
+use crate::load::ast::{Clusters, Special};
+use crate::load::layout::Uniform;
 use crate::memory::Memory;
 use crate::module::Kernel;
 use crate::profile::{Counts, Profile, Tally};
-use crate::programmatic::Order;
-use crate::races::Grid;
 use crate::schedule::{Cta, Slice};
 
 /// A kernel launch's shape.
@@ -165,7 +165,7 @@ pub(crate) fn run_in<'a>(
         checks: options.checks.memory,
         profile: options.profile,
         watches: options.checks,
-        watched: crate::watch::instructions(kernel, options.checks),
+        watched: crate::checks::numeric::instructions(kernel, options.checks),
         races: options.checks.races.then(Grid::default),
         instruction_limit: options.instruction_limit,
         resolver: crate::exec::resolve::resolver(),

@@ -153,40 +153,25 @@
 //! addresses, lists of branch targets, `wmma`. An assertion of device code that fails is a finding of
 //! kind [`FindingKind::Trap`]. Textures, surfaces and `printf` are refused.
 
-mod ast;
-mod asynchronous;
-mod cfg;
-mod cluster;
-mod cta;
-mod dataflow;
+mod checks;
+mod context;
 mod decode;
-mod error;
 mod exec;
 mod finding;
-mod lacking;
 mod launch;
-mod layout;
-mod lexer;
-mod link;
+mod load;
 mod memory;
 mod module;
-mod parser;
 mod profile;
-mod programmatic;
-mod races;
-mod requirement;
 mod schedule;
-mod types;
-mod warp;
-mod watch;
 
-pub use error::{ParseError, ParseErrorKind};
+pub use checks::programmatic::ProgrammaticOrder;
 pub use finding::{Finding, FindingKind, Neighbour, OtherAccess, SourceLine, Space};
 pub use launch::{Checks, LaunchConfig, Options, Stats, run};
+pub use load::error::{ParseError, ParseErrorKind};
 pub use memory::{Memory, MemoryError};
 pub use module::{Kernel, Module, Param};
 pub use profile::{
     Class, Counts, GlobalCounts, InstructionProfile, LineProfile, Lint, LintKind, Profile, SharedCounts,
     Thresholds,
 };
-pub use programmatic::ProgrammaticOrder;

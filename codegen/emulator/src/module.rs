@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::ast::{Ast, Clusters, Function, Location, Operand, ParamDecl, Variable};
 use crate::decode::{self, Code, Place, Symbol};
-use crate::error::{ParseError, ParseErrorKind};
 use crate::finding::SourceLine;
-use crate::link;
+use crate::load::ast::{Ast, Clusters, Function, Location, Operand, ParamDecl, Variable};
+use crate::load::error::{ParseError, ParseErrorKind};
+use crate::load::link;
+use crate::load::parser;
 use crate::memory::Memory;
-use crate::parser;
 
 /// A loaded PTX module: every instruction is decoded, so that what runs was understood whole.
 #[derive(Debug)]

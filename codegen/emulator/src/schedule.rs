@@ -1,18 +1,18 @@
 //! The warps of a cluster taking turns: those of one CTA, in most launches.
 
-use crate::asynchronous::Awaited;
-use crate::cta::{BARRIERS, CtaState, Reduction};
+use crate::checks::programmatic::Order;
+use crate::checks::races::{self, Races};
+use crate::context::asynchronous::Awaited;
+use crate::context::cta::{BARRIERS, CtaState, Reduction};
+use crate::context::warp::Warp;
 use crate::exec::lanes::LANES;
 use crate::exec::resolve::FLAGS;
 use crate::exec::{Fault, Flow, Inst, Launch, Machine, NONE, Worker};
 use crate::finding::{FindingKind, Space};
 use crate::launch::{Stats, uniform_value};
-use crate::layout::Uniform;
+use crate::load::layout::Uniform;
+use crate::load::types::Width;
 use crate::profile::observe;
-use crate::programmatic::Order;
-use crate::races::{self, Races};
-use crate::types::Width;
-use crate::warp::Warp;
 
 /// Warp instructions after which another warp gets its turn, and after which another CTA does.
 const WARP_TURN: u64 = 1 << 16;

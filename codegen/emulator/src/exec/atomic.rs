@@ -6,11 +6,11 @@ use super::load_store::{address_operand, take_hints, take_space};
 use super::resolve::{Access, Resolved, StateSpace, resolve};
 use super::rounding::{self, Format, add_odd, canonical, flush};
 use super::{B, C, D, Exec, Flow, Inst, Machine, NONE, lanes_of};
+use crate::checks::races;
 use crate::decode::Op;
-use crate::error::ParseError;
 use crate::finding::FindingKind;
-use crate::races;
-use crate::types::Ty;
+use crate::load::error::ParseError;
+use crate::load::types::Ty;
 
 /// What an atomic does to the old value: `f(old, b, c)`, on the bits.
 pub(crate) trait Update: 'static {
@@ -204,7 +204,7 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
 }
 
 fn sink_or_register(op: &mut Op<'_, '_>, ty: Ty) -> Result<u32, ParseError> {
-    if *op.operand(0)? == crate::ast::Operand::Sink {
+    if *op.operand(0)? == crate::load::ast::Operand::Sink {
         return Ok(NONE);
     }
     op.dst(0, ty.width())

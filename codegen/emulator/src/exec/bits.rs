@@ -4,8 +4,8 @@ use super::integer::Int;
 use super::lanes::{LANES, by_type, lane_loop, op1, op2, op3, ops};
 use super::{A, B, C, D, Exec, Flow, Inst, Machine};
 use crate::decode::Op;
-use crate::error::ParseError;
-use crate::types::{Ty, Width};
+use crate::load::error::ParseError;
+use crate::load::types::{Ty, Width};
 
 ops! {
     And[T: Int][T](a: T, b: T) -> T { T::from_bits(a.bits() & b.bits()) }

@@ -6,12 +6,12 @@ use super::lanes::LANES;
 use super::mbarrier::{misuse, no_mbarrier};
 use super::resolve::{Access, cluster_range, range};
 use super::{Exec, Flow, Inst, Machine, NONE};
-use crate::asynchronous::{Copy, Signal};
+use crate::checks::races::{self, Bulk};
+use crate::context::asynchronous::{Copy, Signal};
 use crate::decode::Op;
-use crate::error::ParseError;
 use crate::finding::{FindingKind, Space};
-use crate::races::{self, Bulk};
-use crate::types::Ty;
+use crate::load::error::ParseError;
+use crate::load::types::Ty;
 
 const BULK_ALIGNMENT: u64 = 16;
 

@@ -4,11 +4,11 @@ use super::lanes::LANES;
 use super::moves::{WINDOWS, in_window};
 use super::resolve::{Access, FLAGS, SHARED_WINDOW, StateSpace, WINDOW_BYTES, addresses, classify, verb};
 use super::{A, B, D, Exec, Flow, Inst, Machine};
+use crate::checks::races;
 use crate::decode::Op;
-use crate::error::ParseError;
 use crate::finding::{FindingKind, Space};
-use crate::races;
-use crate::types::{Ty, Width};
+use crate::load::error::ParseError;
+use crate::load::types::{Ty, Width};
 
 /// A range of shared memory that a lane is about to use.
 #[derive(Clone, Copy)]

@@ -4,12 +4,12 @@
 
 use super::lanes::{LANES, lane_loop};
 use super::{A, B, C, D, Exec, Flow, Inst, Machine, NONE, lanes_of};
-use crate::ast::Operand;
+use crate::checks::races;
 use crate::decode::Op;
-use crate::error::ParseError;
 use crate::finding::FindingKind;
-use crate::races;
-use crate::types::{Ty, Width};
+use crate::load::ast::Operand;
+use crate::load::error::ParseError;
+use crate::load::types::{Ty, Width};
 
 /// Slot of the member mask, and of a second destination.
 const MEMBERS: usize = 4;

@@ -5,10 +5,10 @@ use std::cmp::Ordering;
 use super::lanes::{LANES, Pod, lane_loop, op3, ops};
 use super::rounding::{Bf16, F16, Format, flush};
 use super::{A, B, C, D, Exec, Machine, NONE};
-use crate::ast::Operand;
 use crate::decode::Op;
-use crate::error::ParseError;
-use crate::types::{Ty, Width};
+use crate::load::ast::Operand;
+use crate::load::error::ParseError;
+use crate::load::types::{Ty, Width};
 
 /// A single compared under `.ftz`.
 #[derive(Clone, Copy, Default)]

@@ -2,14 +2,14 @@
 
 use super::lanes::NOP;
 use super::{A, B, C, D, Exec, Flow, Inst, Machine, NONE};
-use crate::cta::{Arrival, BARRIERS, Reduction};
+use crate::checks::programmatic;
+use crate::checks::races;
+use crate::context::cta::{Arrival, BARRIERS, Reduction};
+use crate::context::warp::NEVER;
 use crate::decode::Op;
-use crate::error::ParseError;
 use crate::finding::FindingKind;
-use crate::programmatic;
-use crate::races;
-use crate::types::Ty;
-use crate::warp::NEVER;
+use crate::load::error::ParseError;
+use crate::load::types::Ty;
 
 /// `imm`: target below, reconvergence point above.
 fn branch(m: &mut Machine<'_>, i: &Inst) -> Flow {

@@ -6,10 +6,10 @@
 use super::lanes::{LANES, lane_loop, op1, op2, ops};
 use super::rounding::{self, Bf16, F16, Format, Rounding, canonical, flush, narrow};
 use super::{A, D, Exec, Flow, Inst, Machine, convert_small};
-use crate::ast::Operand;
 use crate::decode::Op;
-use crate::error::ParseError;
-use crate::types::{Ty, Width};
+use crate::load::ast::Operand;
+use crate::load::error::ParseError;
+use crate::load::types::{Ty, Width};
 
 ops! {
     HalfToSingle(a: u16) -> f32 { canonical(F16::to_f32(a)) }

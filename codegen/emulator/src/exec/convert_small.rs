@@ -8,8 +8,8 @@ use super::half::pack;
 use super::lanes::{op1, op2, op3, ops};
 use super::rounding::{F16, Format, Rounding};
 use crate::decode::Op;
-use crate::error::ParseError;
-use crate::types::Ty;
+use crate::load::error::ParseError;
+use crate::load::types::Ty;
 
 /// A format of eight bits.
 pub(crate) trait Small: 'static {

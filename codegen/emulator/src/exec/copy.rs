@@ -6,13 +6,13 @@ use super::load_store::{address_operand, take_space};
 use super::mbarrier::{Does, misuse, no_mbarrier, reach};
 use super::resolve::{Access, StateSpace, range, shared_addresses};
 use super::{Exec, Flow, Inst, Machine, NONE, lanes_of};
-use crate::ast::Operand;
-use crate::asynchronous::{Arrival, Copy, Signal};
+use crate::checks::races;
+use crate::context::asynchronous::{Arrival, Copy, Signal};
 use crate::decode::{AddressWidth, Op};
-use crate::error::ParseError;
 use crate::finding::{FindingKind, Space};
-use crate::races;
-use crate::types::Ty;
+use crate::load::ast::Operand;
+use crate::load::error::ParseError;
+use crate::load::types::Ty;
 
 /// Words of an address in an operand list: slot, width, offset.
 pub(super) const ADDRESS: usize = 4;

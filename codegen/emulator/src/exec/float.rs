@@ -7,8 +7,8 @@ use super::lanes::{op1, op2, op3, ops};
 use super::rounding::{self, Rounding, canonical, flush, propagate, quiet, saturate};
 use super::{Exec, double};
 use crate::decode::Op;
-use crate::error::ParseError;
-use crate::types::Ty;
+use crate::load::error::ParseError;
+use crate::load::types::Ty;
 
 /// `div.approx` divides by numbers of up to 2^126.
 const LARGEST_DIVISOR: f32 = f32::from_bits(0x7e80_0000);

@@ -8,8 +8,8 @@ use super::lanes::{op1, op2, ops};
 use super::rounding::{self, Rounding, propagate};
 use super::{A, D, Exec, Flow, Inst, Machine, double};
 use crate::decode::Op;
-use crate::error::ParseError;
-use crate::types::{Ty, Width};
+use crate::load::error::ParseError;
+use crate::load::types::{Ty, Width};
 
 /// Computes in double precision between `.ftz` and rounding.
 #[inline(always)]

@@ -9,8 +9,8 @@ use super::lanes::{Op1, Op2, Op3, op1, op2, op3, ops};
 use super::rounding::{Bf16, F16, Format, NAN16, add_odd};
 use super::{Exec, rounding};
 use crate::decode::Op;
-use crate::error::ParseError;
-use crate::types::Ty;
+use crate::load::error::ParseError;
+use crate::load::types::Ty;
 
 /// Bits of `imm`.
 const FTZ: u64 = 1;

@@ -3,8 +3,8 @@
 use super::lanes::{LANES, Pod, by_type, lane_loop, op2, op3, ops};
 use super::{A, B, C, D, Exec, NONE};
 use crate::decode::Op;
-use crate::error::ParseError;
-use crate::types::{Ty, Width};
+use crate::load::error::ParseError;
+use crate::load::types::{Ty, Width};
 
 /// An integer type of PTX and its operations.
 pub(crate) trait Int: Pod + Ord {

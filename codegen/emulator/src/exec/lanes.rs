@@ -279,7 +279,7 @@ lane_loop! {
 macro_rules! by_type {
     ($ty:expr, $driver:ident, $op:ident, [$($variant:ident => $rust:ty),* $(,)?]) => {
         match $ty {
-            $($crate::types::Ty::$variant => Some($crate::exec::lanes::$driver::<$op<$rust>>()),)*
+            $($crate::load::types::Ty::$variant => Some($crate::exec::lanes::$driver::<$op<$rust>>()),)*
             _ => None,
         }
     };

@@ -8,11 +8,11 @@ use super::resolve::{
     StateSpace, resolve,
 };
 use super::{A, D, Exec, Flow, Inst, Machine, NONE};
-use crate::ast::Operand;
+use crate::checks::races::{self, FenceKind};
 use crate::decode::{self, AddressWidth, Op};
-use crate::error::ParseError;
-use crate::races::{self, FenceKind};
-use crate::types::{Ty, Width};
+use crate::load::ast::Operand;
+use crate::load::error::ParseError;
+use crate::load::types::{Ty, Width};
 
 /// The slots of a vector's elements; slot 1 is the address.
 const ELEMENTS: [usize; 4] = [0, 2, 3, 4];

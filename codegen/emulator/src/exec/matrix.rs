@@ -16,12 +16,12 @@ use super::load_store::{address_operand, take_space};
 use super::resolve::{Access, Resolved, StateSpace, resolve};
 use super::rounding::{Bf16, F16, Format, canonical};
 use super::{D, Exec, Flow, Inst, Machine};
-use crate::ast::Operand;
+use crate::checks::races;
 use crate::decode::Op;
-use crate::error::ParseError;
 use crate::finding::FindingKind;
-use crate::races;
-use crate::types::{Ty, Width};
+use crate::load::ast::Operand;
+use crate::load::error::ParseError;
+use crate::load::types::{Ty, Width};
 
 const ROWS: usize = 16;
 pub(super) const COLUMNS: usize = 8;

@@ -10,14 +10,14 @@ use super::resolve::{
     Access, FLAG_ACQUIRE, FLAG_CTA, FLAG_ORDERED, FLAG_RELEASE, FLAGS, StateSpace, range, shared_addresses,
 };
 use super::{A, B, D, Exec, Flow, Inst, Machine, NONE, lanes_of};
-use crate::ast::Operand;
-use crate::asynchronous::{Awaited, MAX_COUNT, MBARRIER_BYTES, Mbarrier};
+use crate::checks::races::{self, Scope};
+use crate::context::asynchronous::{Awaited, MAX_COUNT, MBARRIER_BYTES, Mbarrier};
+use crate::context::warp::Stalled;
 use crate::decode::Op;
-use crate::error::ParseError;
 use crate::finding::{FindingKind, Space};
-use crate::races::{self, Scope};
-use crate::types::{Ty, Width};
-use crate::warp::Stalled;
+use crate::load::ast::Operand;
+use crate::load::error::ParseError;
+use crate::load::types::{Ty, Width};
 
 /// Slot of the options: what an operation does besides its name.
 const OPTIONS: usize = 5;

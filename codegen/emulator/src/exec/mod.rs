@@ -40,12 +40,12 @@ pub(crate) mod wmma;
 
 use std::sync::Arc;
 
-use crate::cta::CtaState;
+use crate::checks::programmatic::Order;
+use crate::context::cta::CtaState;
+use crate::context::warp::Warp;
 use crate::finding::{FindingKind, Neighbour, OtherAccess, Space};
 use crate::memory::Table;
 use crate::module::Kernel;
-use crate::programmatic::Order;
-use crate::warp::Warp;
 
 /// What a warp does after an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -117,14 +117,14 @@ pub(crate) struct Launch<'a> {
     /// Whether instructions are counted one by one.
     pub(crate) profile: bool,
     pub(crate) watches: crate::launch::Checks,
-    /// The instructions, if not the kernel's own: see [`crate::watch`].
+    /// The instructions, if not the kernel's own: see [`crate::checks::numeric`].
     pub(crate) watched: Vec<Inst>,
     pub(crate) instruction_limit: u64,
     pub(crate) resolver: resolve::Resolver,
     /// Where the module's variables are.
     pub(crate) module_base: u64,
     /// What the CTAs tell each other, if races are looked for.
-    pub(crate) races: Option<crate::races::Grid>,
+    pub(crate) races: Option<crate::checks::races::Grid>,
     /// The launch's place among others, if somebody looks at that.
     pub(crate) order: Option<&'a Order>,
 }

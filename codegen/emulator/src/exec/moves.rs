@@ -3,10 +3,10 @@
 use super::lanes::{LANES, Pod, lane_loop, op1, op2, ops};
 use super::resolve::{LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BYTES};
 use super::{A, D, Exec, Flow, Inst, Machine, NONE};
-use crate::ast::{Operand, Special};
 use crate::decode::Op;
-use crate::error::ParseError;
-use crate::types::{Ty, Width};
+use crate::load::ast::{Operand, Special};
+use crate::load::error::ParseError;
+use crate::load::types::{Ty, Width};
 
 ops! {
     Copy16(a: u16) -> u16 { a }

@@ -9,13 +9,13 @@ use super::lanes::LANES;
 use super::mbarrier::misuse;
 use super::resolve::{Access, cluster_range};
 use super::{Exec, Flow, Inst, Machine};
-use crate::ast::Operand;
-use crate::asynchronous::{Copy, Signal, Stored};
+use crate::checks::races::{self, Bulk};
+use crate::context::asynchronous::{Copy, Signal, Stored};
 use crate::decode::{self, Op};
-use crate::error::ParseError;
 use crate::finding::Space;
-use crate::races::{self, Bulk};
-use crate::types::{Ty, Width};
+use crate::load::ast::Operand;
+use crate::load::error::ParseError;
+use crate::load::types::{Ty, Width};
 
 /// What follows the two addresses on the list: bytes of an element, the operation's number, slots of the elements.
 const ELEMENT: usize = 2 * ADDRESS;

@@ -6,10 +6,10 @@
 use super::cluster::{self, Reach};
 use super::lanes::{LANES, Pod};
 use super::{A, Fault, Flow, Inst, Machine, lanes_of};
-use crate::asynchronous::Holder;
+use crate::checks::programmatic::{Touch, touch, touch_lanes};
+use crate::checks::races;
+use crate::context::asynchronous::Holder;
 use crate::finding::{FindingKind, Neighbour, Space};
-use crate::programmatic::{Touch, touch, touch_lanes};
-use crate::races;
 
 /// Where the shared memory of a cluster's CTAs lies in the generic address space.
 pub(crate) const SHARED_WINDOW: u64 = 0x1_0000_0000;

@@ -11,11 +11,11 @@ use super::matrix::{vector, whole_warp};
 use super::resolve::{Access, FLAGS, StateSpace, addresses, classify, cluster_range, range};
 use super::rounding::{Bf16, F16, Format, canonical};
 use super::{Exec, Flow, Inst, Machine};
-use crate::ast::Operand;
 use crate::decode::Op;
-use crate::error::ParseError;
 use crate::finding::Space;
-use crate::types::{Ty, Width};
+use crate::load::ast::Operand;
+use crate::load::error::ParseError;
+use crate::load::types::{Ty, Width};
 
 /// Rows, columns and depth.
 const SHAPES: [(&str, [usize; 3]); 5] = [

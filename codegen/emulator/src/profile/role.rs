@@ -1,8 +1,8 @@
 //! What kind of work an instruction is, told from its text when the kernel is loaded.
 
 use super::Class;
-use crate::ast::Instruction;
-use crate::types::Ty;
+use crate::load::ast::Instruction;
+use crate::load::types::Ty;
 
 /// What a profile needs to know of an instruction before it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Which registers may be read before they are written, and which can share a slot.
 
-use crate::ast::RegId;
-use crate::cfg::Cfg;
-use crate::types::Width;
+use crate::load::ast::RegId;
+use crate::load::control_flow::Cfg;
+use crate::load::types::Width;
 
 /// The registers that one instruction reads and writes.
 #[derive(Clone, Debug, Default)]

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use crate::error::{ParseError, ParseErrorKind};
-use crate::types::Ty;
+use crate::load::error::{ParseError, ParseErrorKind};
+use crate::load::types::Ty;
 
 /// A register of one function: an index into [`Function::registers`].
 pub(crate) type RegId = u32;

@@ -1,9 +1,9 @@
 //! What a text begins with: `.version`, then `.target`.
 
 use super::Parser;
-use crate::error::{ParseError, ParseErrorKind};
-use crate::lexer::Token;
-use crate::requirement::{IsaVersion, TARGET_OPTIONS, Target};
+use crate::load::error::{ParseError, ParseErrorKind};
+use crate::load::lexer::Token;
+use crate::load::requirement::{IsaVersion, TARGET_OPTIONS, Target};
 
 impl Parser<'_> {
     /// Reads both; what is missing is reported, and nothing after it refused for it.

@@ -1,6 +1,6 @@
 //! PTX text to tokens.
 
-use crate::error::{ParseError, ParseErrorKind};
+use crate::load::error::{ParseError, ParseErrorKind};
 
 /// One token; text borrows from the source.
 #[derive(Clone, Copy, PartialEq, Debug)]

@@ -1,6 +1,6 @@
 //! The control-flow graph of a function and where diverged lanes meet again.
 
-use crate::ast::Function;
+use crate::load::ast::Function;
 
 /// Basic blocks in the order of the text.
 #[derive(Debug)]

@@ -23,7 +23,7 @@ mod tests;
 use std::collections::HashMap;
 use std::sync::MutexGuard;
 
-use crate::cta::CtaState;
+use crate::context::cta::CtaState;
 use crate::exec::lanes::LANES;
 use crate::exec::resolve::{
     Access, FLAG_ACQUIRE, FLAG_CLUSTER, FLAG_CTA, FLAG_ORDERED, FLAG_RELEASE, FLAGS, Resolved, located,

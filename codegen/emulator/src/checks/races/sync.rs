@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::clock::{Clock, Clocks, Knowledge, Time};
 use super::mark::Mark;
-use crate::cta::BARRIERS;
+use crate::context::cta::BARRIERS;
 use cluster::ClusterSync;
 
 /// What a fence has released, for the strong writes that follow it.

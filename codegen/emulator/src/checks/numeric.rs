@@ -3,12 +3,12 @@
 //! A launch that looks at neither runs the kernel's instructions as they are. One that does runs copies of them that
 //! go through [`watched`], so that nothing is paid for it elsewhere.
 
-use crate::ast::Instruction;
 use crate::exec::lanes::LANES;
 use crate::exec::resolve::{FLAGS, StateSpace};
 use crate::exec::{A, B, C, D, Flow, Inst, Machine, lanes_of};
 use crate::finding::FindingKind;
 use crate::launch::Checks;
+use crate::load::ast::Instruction;
 use crate::module::Kernel;
 
 /// What an instruction does to values that are watched.

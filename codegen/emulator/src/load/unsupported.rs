@@ -2,8 +2,8 @@
 //!
 //! From PTX ISA 9.0. `tests/isa` holds it against `coverage.txt`: whatever that says is refused is named here.
 
-use crate::ast::Instruction;
-use crate::error::ParseErrorKind;
+use crate::load::ast::Instruction;
+use crate::load::error::ParseErrorKind;
 
 /// Opcodes of which no form runs.
 const OPCODES: &str = "\

@@ -7,8 +7,8 @@
 
 use std::collections::HashMap;
 
-use crate::ast::{Ast, Function, Guard, Instruction, Location, Operand, ParamDecl, RegId, Variable};
-use crate::error::{ParseError, ParseErrorKind};
+use crate::load::ast::{Ast, Function, Guard, Instruction, Location, Operand, ParamDecl, RegId, Variable};
+use crate::load::error::{ParseError, ParseErrorKind};
 
 /// A kernel with more instructions than this, calls expanded, is refused.
 const MAX_INSTRUCTIONS: usize = 1 << 20;

@@ -7,7 +7,7 @@ use super::mark::{ENGINE, GRANULE, Mark, STRONG};
 use super::pieces::{By, LINE, Piece, Spread};
 use super::shadow::{Conflict, Found, Known};
 use super::{LINES, PAGE, Races, Who, report};
-use crate::asynchronous::Copy;
+use crate::context::asynchronous::Copy;
 use crate::exec::lanes::LANES;
 use crate::exec::resolve::Access;
 use crate::exec::{Machine, lanes_of};

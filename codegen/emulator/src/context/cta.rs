@@ -1,11 +1,11 @@
 //! What the warps of one cluster share: shared memory and barriers. Most clusters are of one CTA.
 
-use crate::asynchronous::{Asynchronous, Copy, Reservations, Reserved};
-use crate::cluster::Cluster;
+use crate::checks::races::Races;
+use crate::context::asynchronous::{Asynchronous, Copy, Reservations, Reserved};
+use crate::context::cluster::Cluster;
 use crate::exec::Launch;
 use crate::finding::Neighbour;
 use crate::memory::{InitMap, Zeroed};
-use crate::races::Races;
 
 /// `bar.red`'s operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use crate::ast::{RegId, Special};
 use crate::exec::lanes::LANES;
-use crate::types::Width;
+use crate::load::ast::{RegId, Special};
+use crate::load::types::Width;
 
 /// A value that is the same in all instructions of a warp but not known before the launch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

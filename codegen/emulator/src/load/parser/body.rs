@@ -4,11 +4,11 @@ use std::collections::HashMap;
 
 use super::names::Names;
 use super::{Linking, Parser};
-use crate::ast::{Function, Guard, Instruction, Location, Operand, RegId, Register, Special};
-use crate::error::{ParseError, ParseErrorKind};
-use crate::lacking;
-use crate::lexer::Token;
-use crate::types::Ty;
+use crate::load::ast::{Function, Guard, Instruction, Location, Operand, RegId, Register, Special};
+use crate::load::error::{ParseError, ParseErrorKind};
+use crate::load::lexer::Token;
+use crate::load::types::Ty;
+use crate::load::unsupported;
 
 /// A function with more registers than this is refused.
 const MAX_REGISTERS: usize = 1 << 20;
@@ -283,7 +283,7 @@ impl Body<'_, '_> {
             return self.parser.error(format!("`{name}` has components: `{name}.x`, `.y` and `.z`"));
         }
         let component = component.map(|c| format!(".{c}")).unwrap_or_default();
-        match lacking::register(name) {
+        match unsupported::register(name) {
             kind @ ParseErrorKind::Unsupported => {
                 self.parser.error_of(kind, format!("the emulator lacks `{name}{component}`"))
             }

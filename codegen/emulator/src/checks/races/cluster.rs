@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::Races;
 use super::clock::Time;
 use super::report;
-use crate::cta::CtaState;
+use crate::context::cta::CtaState;
 use crate::exec::lanes::LANES;
 use crate::exec::{Fault, Launch, Machine, lanes_of};
 

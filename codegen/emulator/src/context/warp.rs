@@ -1,6 +1,6 @@
 //! One warp's state and its divergence stack.
 
-use crate::asynchronous::Awaited;
+use crate::context::asynchronous::Awaited;
 use crate::exec::lanes::{LANES, RegisterFile};
 use crate::memory::{InitMap, Zeroed};
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::error::{ParseError, ParseErrorKind};
+use crate::load::error::{ParseError, ParseErrorKind};
 
 /// What a scope declares: registers, parameters, variables and labels share their names.
 #[derive(Default)]

@@ -7,12 +7,12 @@ mod names;
 
 use std::collections::HashMap;
 
-use crate::ast::{Ast, Function, Instruction, ParamDecl, RegId, Register, Variable};
-use crate::error::{ParseError, ParseErrorKind};
-use crate::lacking;
-use crate::lexer::{Spanned, Token, lex};
-use crate::requirement::Platform;
-use crate::types::Ty;
+use crate::load::ast::{Ast, Function, Instruction, ParamDecl, RegId, Register, Variable};
+use crate::load::error::{ParseError, ParseErrorKind};
+use crate::load::lexer::{Spanned, Token, lex};
+use crate::load::requirement::Platform;
+use crate::load::types::Ty;
+use crate::load::unsupported;
 use names::Names;
 
 /// The largest alignment and variable that a declaration may ask for.
@@ -102,7 +102,7 @@ impl<'a> Parser<'a> {
             return known.clone();
         }
         let form = Form {
-            lacked: lacking::instruction(&instruction.opcode, &instruction.modifiers),
+            lacked: unsupported::instruction(&instruction.opcode, &instruction.modifiers),
             refused: self.platform.refuses_form(instruction),
         };
         self.forms.insert(text, form.clone());
@@ -131,7 +131,7 @@ impl<'a> Parser<'a> {
 
     /// The error for a word behind a dot, the next token, that is not known there: `what word`.
     fn unknown_word(&self, what: &str, word: &str) -> ParseError {
-        let kind = lacking::directive(word);
+        let kind = unsupported::directive(word);
         let unknown = if kind == ParseErrorKind::Unsupported { "the emulator lacks the" } else { "unknown" };
         self.error_of(kind, format!("{unknown} {what}"))
     }

@@ -4,8 +4,8 @@
 //! emulator runs. What every target from sm_75 and PTX 6.3 has is not here. Where the manual is stricter than the
 //! assembler, the assembler is right: `tests/isa/needs.txt` is what it says, and is held against this.
 
-use crate::ast::{Instruction, Operand, Special};
-use crate::error::{ParseError, ParseErrorKind};
+use crate::load::ast::{Instruction, Operand, Special};
+use crate::load::error::{ParseError, ParseErrorKind};
 
 /// A PTX ISA version, major and minor.
 pub(crate) type IsaVersion = (u32, u32);

@@ -4,7 +4,7 @@ use super::cluster::Use;
 use super::copies::{Bulk, Refusal};
 use super::grid::Clash;
 use super::shadow::Conflict;
-use crate::cta::CtaState;
+use crate::context::cta::CtaState;
 use crate::exec::lanes::LANES;
 use crate::exec::resolve::Access;
 use crate::exec::{Fault, Launch, Machine, lanes_of};

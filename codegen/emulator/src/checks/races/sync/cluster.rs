@@ -14,7 +14,7 @@ pub(super) struct ClusterSync {
 
 impl Sync {
     /// Lanes arrive at the cluster's barrier.
-    pub(in crate::races) fn arrive_in_cluster(&mut self, warp: usize, lanes: u32, releases: bool) {
+    pub(in crate::checks::races) fn arrive_in_cluster(&mut self, warp: usize, lanes: u32, releases: bool) {
         let mut gathering = std::mem::take(&mut self.cluster.gathering);
         if releases {
             self.release_into(warp, lanes, &mut gathering);
@@ -37,25 +37,30 @@ impl Sync {
     }
 
     /// All have arrived at the cluster's barrier.
-    pub(in crate::races) fn complete_cluster(&mut self) {
+    pub(in crate::checks::races) fn complete_cluster(&mut self) {
         self.cluster.phase += 1;
         self.cluster.done = std::mem::take(&mut self.cluster.gathering);
     }
 
     /// Lanes go on after the cluster's barrier.
-    pub(in crate::races) fn pass_cluster(&mut self, warp: usize, lanes: u32) {
+    pub(in crate::checks::races) fn pass_cluster(&mut self, warp: usize, lanes: u32) {
         let done = self.cluster.done.clone();
         self.acquire(warp, lanes, &done);
         self.warps[warp].met = self.cluster.phase;
     }
 
     /// Whether a warp has waited at the cluster's barrier after what announced the mbarrier there.
-    pub(in crate::races) fn is_announced(&self, warp: usize, gate: &Gate) -> bool {
+    pub(in crate::checks::races) fn is_announced(&self, warp: usize, gate: &Gate) -> bool {
         gate.announced.is_some_and(|phase| phase <= self.warps[warp].met)
     }
 
     /// Whether a lane of a warp has heard of the CTA of a rank: at the cluster's barrier, or by what it knows.
-    pub(in crate::races) fn has_heard(&self, (warp, lane): (usize, u32), rank: usize, since: Time) -> bool {
+    pub(in crate::checks::races) fn has_heard(
+        &self,
+        (warp, lane): (usize, u32),
+        rank: usize,
+        since: Time,
+    ) -> bool {
         let clock = &self.knowledge(warp, lane).own;
         self.warps[warp].met > 0
             || (rank * self.each..(rank + 1) * self.each)
@@ -63,7 +68,12 @@ impl Sync {
     }
 
     /// Whether some thread of the CTA of a rank knows what a lane did up to a time.
-    pub(in crate::races) fn is_known_in(&self, rank: usize, (warp, lane): (usize, u32), time: Time) -> bool {
+    pub(in crate::checks::races) fn is_known_in(
+        &self,
+        rank: usize,
+        (warp, lane): (usize, u32),
+        time: Time,
+    ) -> bool {
         let warps = &self.warps[rank * self.each..(rank + 1) * self.each];
         let groups = warps.iter().flat_map(|warp| &warp.groups);
         groups.into_iter().any(|group| group.knowledge.own.knows(warp, 1 << lane, time))

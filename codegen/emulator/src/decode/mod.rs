@@ -2,16 +2,16 @@
 
 use std::collections::HashMap;
 
-use crate::ast::{Function, Instruction, Location, Operand, RegId, Special};
-use crate::cfg::Cfg;
-use crate::dataflow::{self, Effects};
-use crate::error::{ParseError, ParseErrorKind};
+use crate::checks::numeric::Watch;
 use crate::exec::{self, Exec, Inst, NEGATED, NONE};
-use crate::lacking;
-use crate::layout::{Layout, Uniform};
+use crate::load::ast::{Function, Instruction, Location, Operand, RegId, Special};
+use crate::load::control_flow::Cfg;
+use crate::load::dataflow::{self, Effects};
+use crate::load::error::{ParseError, ParseErrorKind};
+use crate::load::layout::{Layout, Uniform};
+use crate::load::types::{Ty, Width};
+use crate::load::unsupported;
 use crate::profile::Role;
-use crate::types::{Ty, Width};
-use crate::watch::Watch;
 
 /// An instruction's place in the PTX and in the kernel's own source.
 #[derive(Clone, Copy, Debug)]
@@ -265,11 +265,11 @@ impl<'f> Decoder<'f> {
             return Err(op.refused(message));
         }
         if op.operands_used < ast.operands.len() {
-            let message = match lacking::operands(ast) {
+            let message = match unsupported::operands(ast) {
                 ParseErrorKind::Unsupported => format!("the emulator lacks `{}` of three sources", op.text()),
                 _ => format!("`{}` takes {}", op.text(), count(op.operands_used, "operand")),
             };
-            return Err(ast.error(lacking::operands(ast), message));
+            return Err(ast.error(unsupported::operands(ast), message));
         }
         let (slots, imm, effects) = (op.slots, op.imm, std::mem::take(&mut op.effects));
         self.effects.push(effects);
@@ -366,7 +366,7 @@ impl<'f> Op<'_, 'f> {
     /// The error for modifiers that have no meaning together, as `message` says, or of which the emulator lacks one.
     fn refused(&self, message: String) -> ParseError {
         let modifiers = self.ast.modifiers.iter().map(String::as_str);
-        match lacking::form(&self.ast.opcode, modifiers) {
+        match unsupported::form(&self.ast.opcode, modifiers) {
             kind @ ParseErrorKind::Unsupported => {
                 self.ast.error(kind, format!("the emulator lacks `{}`", self.text()))
             }
