@@ -6,7 +6,7 @@
 //!
 //! | parameter in the kernel | argument on the host |
 //! | --- | --- |
-//! | `Ptr<Global, T>` | [`DevicePointer<T>`] |
+//! | `Ptr<Global, T>`, a present `Option<Ptr<Global, T>>` | [`DevicePointer<T>`] |
 //! | `Val<T>` of an integer or `f32` | `T` |
 //! | `Val<f16>`, `Val<bf16>` | `f16`, `bf16` of the package half |
 //! | `Val<F16x2>`, `Val<Bf16x2>` | [`F16x2`], [`Bf16x2`] |

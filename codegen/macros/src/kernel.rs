@@ -6,8 +6,8 @@ use syn::parse::Parser;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{
-    Attribute, Expr, ExprClosure, ExprReturn, FnArg, Ident, Item, ItemFn, PatType, ReturnType, Signature,
-    Token, Type, TypeImplTrait, parse_quote_spanned,
+    Attribute, Expr, ExprClosure, ExprReturn, FnArg, GenericArgument, Ident, Item, ItemFn, PatType,
+    PathArguments, Receiver, ReturnType, Signature, Token, Type, TypeImplTrait, parse_quote_spanned,
 };
 
 use crate::device::{not_a_function, with_errors};
@@ -15,6 +15,8 @@ use crate::diagnose;
 use crate::errors::Errors;
 use crate::rewrite;
 use crate::scope::{is_plain_name, names_type};
+
+const PRESENT_NEEDS_OPTION: &str = "`#[present(…)]` goes on a parameter of type `Option<Ptr<Global, T>>`";
 
 /// The expansion of `#[kernel]`.
 pub fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
@@ -27,11 +29,12 @@ pub fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let ItemFn { mut attrs, vis, sig, block, .. } = function;
     check(&sig, &mut errors);
     Returns(&mut errors).visit_block(&block);
-    let (run_time, outer) = split(&sig);
+    let (run_time, mut outer) = split(&sig);
     for option in [&options.threads, &options.min_blocks, &options.cluster].into_iter().flatten() {
         RunTimeNames { run_time: &run_time, errors: &mut errors }.visit_expr(option);
     }
     let parameters = parameters(&run_time, &mut errors);
+    check_compile_time(&mut outer, &mut errors);
     let body = rewrite::body(&sig, &ReturnType::Default, *block, &mut errors);
     attrs.extend(documentation(&run_time));
     if let Some(errors) = errors.into_tokens() {
@@ -151,9 +154,41 @@ impl<'ast> Visit<'ast> for RunTimeNames<'_> {
     }
 }
 
-/// Whether a parameter of this type is the launch's: a handle.
+/// Whether the launch passes a parameter of this type.
 fn is_run_time(ty: &Type) -> bool {
-    names_type(ty, "Ptr") || names_type(ty, "Val")
+    names_type(ty, "Ptr") || names_type(ty, "Val") || is_optional_pointer(ty)
+}
+
+/// Whether the type is spelled `Option<Ptr<…>>`.
+fn is_optional_pointer(ty: &Type) -> bool {
+    match ty {
+        Type::Path(path) if names_type(ty, "Option") => {
+            let arguments = path.path.segments.last().map(|last| &last.arguments);
+            let Some(PathArguments::AngleBracketed(arguments)) = arguments else { return false };
+            matches!(arguments.args.first(), Some(GenericArgument::Type(inner)) if names_type(inner, "Ptr"))
+        }
+        Type::Group(group) => is_optional_pointer(&group.elem),
+        Type::Paren(paren) => is_optional_pointer(&paren.elem),
+        _ => false,
+    }
+}
+
+/// Reports and removes attributes of run-time parameters on compile-time parameters.
+fn check_compile_time(outer: &mut Signature, errors: &mut Errors) {
+    for input in &mut outer.inputs {
+        let (FnArg::Typed(PatType { attrs, .. }) | FnArg::Receiver(Receiver { attrs, .. })) = input;
+        attrs.retain(|attr| {
+            let message = if attr.path().is_ident("present") {
+                PRESENT_NEEDS_OPTION
+            } else if attr.path().is_ident("aligned") {
+                "`#[aligned(…)]` goes on a parameter of type `Ptr<Global, T>`"
+            } else {
+                return true;
+            };
+            errors.push(attr.span(), message);
+            false
+        });
+    }
 }
 
 /// The run-time parameters, and the signature that is left without them.
@@ -177,52 +212,90 @@ fn split(signature: &Signature) -> (Vec<PatType>, Signature) {
     (run_time, outer)
 }
 
-/// The `let`s that make the run-time parameters.
+/// The `let`s that declare the run-time parameters.
 fn parameters(run_time: &[PatType], errors: &mut Errors) -> TokenStream {
     let mut lets = TokenStream::new();
     for parameter in run_time {
-        let PatType { attrs, pat, ty, .. } = parameter;
+        let PatType { pat, ty, .. } = parameter;
         if let Some(span) = impl_trait(ty) {
             errors.push(
                 span,
                 "a run-time parameter cannot be `impl Trait`: name a type, or make the kernel generic over it",
             );
         }
-        match is_plain_name(pat) {
-            Some(ident) => {
-                let name = ident.to_string();
-                let (aligned, attrs) = alignment(attrs, errors);
-                let parameter = match aligned {
-                    Some(bytes) => {
-                        quote_spanned!(ty.span()=> ::bespoke_codegen::hooks::aligned_parameter(#name, #bytes))
-                    }
-                    None => quote_spanned!(ident.span()=> ::bespoke_codegen::hooks::parameter(#name)),
-                };
-                lets.extend(quote!(#(#attrs)* let #pat: #ty = #parameter;));
-            }
-            None => errors
-                .push(pat.span(), "a run-time parameter is a plain name: the launch passes it by this name"),
+        let Some(ident) = is_plain_name(pat) else {
+            errors
+                .push(pat.span(), "a run-time parameter is a plain name: the launch passes it by this name");
+            continue;
+        };
+        let name = ident.to_string();
+        let ParameterAttributes { aligned, present, others } = ParameterAttributes::of(parameter, errors);
+        if let Some(condition) = &present {
+            RunTimeNames { run_time, errors }.visit_expr(condition);
         }
+        let declared = match aligned {
+            Some(bytes) => {
+                quote_spanned!(ty.span()=> ::bespoke_codegen::hooks::aligned_parameter(#name, #bytes))
+            }
+            None => quote_spanned!(ident.span()=> ::bespoke_codegen::hooks::parameter(#name)),
+        };
+        let declared = match present {
+            Some(condition) => quote_spanned! {condition.span()=>
+                if #condition { ::core::option::Option::Some(#declared) } else { ::core::option::Option::None }
+            },
+            None => declared,
+        };
+        lets.extend(quote!(#(#others)* let #pat: #ty = #declared;));
     }
     lets
 }
 
-/// N of `#[aligned(N)]`, and the other attributes.
-fn alignment<'a>(attrs: &'a [Attribute], errors: &mut Errors) -> (Option<Expr>, Vec<&'a Attribute>) {
-    let mut bytes = None;
-    let mut others = Vec::new();
-    for attr in attrs {
-        if !attr.path().is_ident("aligned") {
-            others.push(attr);
-            continue;
+/// The attributes of a run-time parameter.
+struct ParameterAttributes<'a> {
+    /// N of `#[aligned(N)]`.
+    aligned: Option<Expr>,
+    /// The condition of `#[present(condition)]`.
+    present: Option<Expr>,
+    others: Vec<&'a Attribute>,
+}
+
+impl<'a> ParameterAttributes<'a> {
+    fn of(parameter: &'a PatType, errors: &mut Errors) -> ParameterAttributes<'a> {
+        let mut attributes = ParameterAttributes { aligned: None, present: None, others: Vec::new() };
+        let optional = is_optional_pointer(&parameter.ty);
+        let mut says_present = false;
+        for attr in &parameter.attrs {
+            let (name, slot, example) = if attr.path().is_ident("aligned") {
+                ("aligned", &mut attributes.aligned, "needs a number of bytes: `#[aligned(16)]`")
+            } else if attr.path().is_ident("present") {
+                says_present = true;
+                if !optional {
+                    errors.push(attr.span(), PRESENT_NEEDS_OPTION);
+                }
+                (
+                    "present",
+                    &mut attributes.present,
+                    "needs a compile-time condition: `#[present(shape.has_bias)]`",
+                )
+            } else {
+                attributes.others.push(attr);
+                continue;
+            };
+            match attr.parse_args() {
+                Ok(_) if slot.is_some() => errors.push(attr.span(), format!("`{name}` is given twice")),
+                Ok(value) => *slot = Some(value),
+                Err(_) => errors.push(attr.span(), format!("`{name}` {example}")),
+            }
         }
-        match attr.parse_args() {
-            Ok(_) if bytes.is_some() => errors.push(attr.span(), "`aligned` is given twice"),
-            Ok(value) => bytes = Some(value),
-            Err(_) => errors.push(attr.span(), "`aligned` needs a number of bytes: `#[aligned(16)]`"),
+        if optional && !says_present {
+            errors.push(
+                parameter.ty.span(),
+                "an optional pointer needs a compile-time condition that says when the kernel has it: write \
+                 `#[present(condition)]` before the parameter",
+            );
         }
+        attributes
     }
-    (bytes, others)
 }
 
 /// Where the type says `impl Trait`.
@@ -238,22 +311,31 @@ fn impl_trait(ty: &Type) -> Option<proc_macro2::Span> {
     find.0
 }
 
-/// Documentation of the parameters that the generated function does not show.
+/// Documentation of the run-time parameters, which the generated function does not have.
 fn documentation(run_time: &[PatType]) -> Vec<syn::Attribute> {
     if run_time.is_empty() {
         return Vec::new();
     }
-    let parameters: Vec<String> =
-        run_time.iter().map(|parameter| format!("`{}`", spelled(parameter))).collect();
+    let parameters: Vec<String> = run_time.iter().map(documented).collect();
     let line = format!(" Run-time parameters: {}.", parameters.join(", "));
     vec![syn::parse_quote!(#[doc = ""]), syn::parse_quote!(#[doc = #line])]
 }
 
-/// A parameter as one writes it: tokens print with a space between any two.
-fn spelled(parameter: &PatType) -> String {
-    let PatType { pat, ty, .. } = parameter;
-    let tokens = quote!(#pat: #ty).to_string();
-    [(" :: ", "::"), (" <", "<"), ("< ", "<"), (" >", ">"), (" ,", ","), (" :", ":"), ("mut ", "")]
-        .iter()
-        .fold(tokens, |text, (from, to)| text.replace(from, to))
+/// A parameter and the condition of an optional one, in Markdown.
+fn documented(parameter: &PatType) -> String {
+    let PatType { attrs, pat, ty, .. } = parameter;
+    let text = format!("`{}`", spelled(quote!(#pat: #ty)));
+    let condition = attrs.iter().find(|attr| attr.path().is_ident("present"));
+    match condition.and_then(|attr| attr.parse_args::<Expr>().ok()) {
+        Some(condition) => format!("{text} (present if `{}`)", spelled(quote!(#condition))),
+        None => text,
+    }
+}
+
+/// Tokens as one writes them: `TokenStream` prints a space between any two.
+fn spelled(tokens: TokenStream) -> String {
+    let spaces =
+        [(" :: ", "::"), (" <", "<"), ("< ", "<"), (" >", ">"), (" ,", ","), (" :", ":"), (" . ", ".")];
+    let text = tokens.to_string().replace("mut ", "").replace(" ()", "()").replace("! ", "!");
+    spaces.iter().fold(text, |text, (from, to)| text.replace(from, to))
 }

@@ -64,6 +64,7 @@ use proc_macro::TokenStream;
 /// CTAs along x that form a cluster (sm_90), and `allow_spills = N`, the bytes of stack a thread that the assembler may
 /// spill registers to: without it a spill is an error wherever `ptxas` runs, and a warning when the driver assembles.
 /// `#[aligned(N)]` before a `Ptr` parameter promises that it is a multiple of `N` bytes, a power of two.
+/// `#[present(condition)]` before an `Option<Ptr<…>>` parameter says at compile time whether the kernel has it.
 #[proc_macro_attribute]
 pub fn kernel(arguments: TokenStream, item: TokenStream) -> TokenStream {
     kernel::expand(arguments.into(), item.into()).into()

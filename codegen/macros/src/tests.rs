@@ -100,6 +100,44 @@ fn a_kernel_keeps_its_compile_time_parameters() {
 }
 
 #[test]
+fn an_optional_pointer_is_declared_where_its_condition_holds() {
+    check_kernel(
+        "",
+        "fn add(#[present(s.bias != 0)] #[aligned(16)] b: Option<Ptr<Global, f32>>, s: &Shape) { g(b) }",
+        expect![[r#"
+            ///
+            /// Run-time parameters: `b: Option<Ptr<Global, f32>>` (present if `s.bias != 0`).
+            fn add(s: &Shape) -> Recorded {
+                hooks::record_kernel(
+                    "add",
+                    hooks::KernelOptions {
+                        threads: None,
+                        min_blocks: None,
+                        cluster: None,
+                        allow_spills: None,
+                    },
+                    || {
+                        let b: Option<Ptr<Global, f32>> = if s.bias != 0 {
+                            Some(hooks::aligned_parameter("b", 16))
+                        } else {
+                            None
+                        };
+                        {
+                            ({
+                                let __given1 = (&hooks::GivenPlace::new(&b)).given();
+                                let __taken2 = g(__given1.give(b));
+                                __given1.settle();
+                                __taken2
+                            })
+                        }
+                    },
+                )
+            }
+        "#]],
+    );
+}
+
+#[test]
 fn an_if_records_both_branches() {
     check_device(
         "fn f(mut x: Val<u32>, y: u32) -> Val<u32> { if y < 3 { x += 1; } else { x = g(x) } x }",
