@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             emission = emission.shape(shape);
         }
     }
-    let mut models = vec![PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../runtime/demo/demo.gguf"))];
+    let mut models = vec![PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../demo/demo.gguf"))];
     for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures"))? {
         models.push(entry?.path());
     }

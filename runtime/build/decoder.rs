@@ -18,14 +18,12 @@ use bespoke_kernels::plan::Tuning;
 use bespoke_kernels::shape::{ModelShape, builtin};
 use bespoke_kernels::spec::KernelSpec;
 
-use super::sources;
-
 /// The targets without `BESPOKE_TARGETS`: what every supported GPU can run, and what Hopper and later do better.
 const DEFAULT_TARGETS: &str = "sm_80,sm_90";
 
 /// The model inside the binary, from this package's folder. Its kernels are built in, too, so that the first run of the
 /// binary shows what later ones do.
-const DEMO: &str = "demo/demo.gguf";
+const DEMO: &str = "../demo/demo.gguf";
 
 /// Bytes of machine code that are kept from build to build: several times that of every built-in shape.
 const CUBIN_BYTES: u64 = 1 << 30;
@@ -47,7 +45,6 @@ pub fn emit_kernels() {
 
 fn emit() -> Result<(), String> {
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
-    sources::write(&out)?;
     let mut emission = Emission::new().kernel(KernelSpec::ReadProbe(ProbeShape::default()));
     for target in targets()? {
         emission = emission.target(target);

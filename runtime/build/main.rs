@@ -1,9 +1,7 @@
-//! What the library holds besides its code: for the decoder, kernels and their sources.
+//! What the library holds besides its code: for the decoder, kernels.
 
 #[cfg(feature = "decoder")]
 mod decoder;
-#[cfg(feature = "decoder")]
-mod sources;
 
 fn main() {
     println!("cargo::rerun-if-changed=build");

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use bespoke::cli::logits::{Reference, nmse};
 use bespoke::device::{Selector, open};
 use bespoke::engine::{Engine, EngineOptions};
 use bespoke_gguf::Gguf;
 use bespoke_kernels::shape::ModelShape;
+use bespoke_logits::{Reference, nmse};
 
 fn fixture(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(name)

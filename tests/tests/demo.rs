@@ -1,14 +1,14 @@
 //! The model inside the binary is right, on the emulator, and as often as it was before it was quantised.
 
-use bespoke::demo::{self, Question};
 use bespoke::device::{Checks, Selector, open_with};
 use bespoke::engine::{Engine, EngineOptions};
 use bespoke::tokenizer::Tokenizer;
+use bespoke_demo::{self as demo, Question};
 use bespoke_kernels::shape::ModelShape;
 
 /// Questions asked.
 const QUESTIONS: usize = 200;
-/// How many of them the float model answers right (`runtime/demo/README.md`).
+/// How many of them the float model answers right (`demo/README.md`).
 const FLOAT_RIGHT: usize = 198;
 
 fn demo(checks: Checks) -> (Engine, Tokenizer) {
@@ -48,7 +48,7 @@ fn told(engine: &mut Engine, tokenizer: &Tokenizer, text: &str) -> String {
     tokenizer.decode(&tokens)
 }
 
-/// In a story of `runtime/demo/data.py` verbs and pronouns agree with who it is about, and what is found is what was
+/// In a story of `demo/data.py` verbs and pronouns agree with who it is about, and what is found is what was
 /// wanted.
 #[test]
 fn stories_hang_together() {

@@ -6,11 +6,11 @@ mod hooked;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bespoke::device::{self, Device, GraphReport, Sequence};
-use bespoke::selftest::{self, Report};
 use bespoke_codegen::ptx::Target;
 use bespoke_kernels::kernels::probe::ProbeShape;
 use bespoke_kernels::spec::KernelSpec;
 use bespoke_kernels::weights::WeightType;
+use bespoke_selftest::{self as selftest, Report};
 use hooked::{Hooked, Hooks, emulator};
 
 fn run(device: &dyn Device, specs: &[KernelSpec]) -> Report {

@@ -11,13 +11,13 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::slice;
 
-use bespoke::selftest;
 use bespoke_codegen::ptx::Target;
 use bespoke_kernels::emit;
 use bespoke_kernels::kernels::gemv::Output;
 use bespoke_kernels::kernels::launching::CopyEngine;
 use bespoke_kernels::spec::KernelSpec;
 use bespoke_kernels::weights::WeightType;
+use bespoke_selftest as selftest;
 use expect_test::expect;
 use hooked::{Hooked, Hooks};
 use operators::equal::{Equal, KERNELS, LAUNCHES};

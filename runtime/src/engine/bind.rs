@@ -5,7 +5,7 @@ use bespoke_kernels::plan::{BufferKind, Plan};
 use crate::device::{self, Address, Allocation, Device, HostVisible, Kernel, Launch};
 
 /// The plan's buffers.
-pub(crate) struct Memory {
+pub struct Memory {
     addresses: Vec<Address>,
     state: Address,
     tokens: Address,
@@ -59,12 +59,12 @@ impl Memory {
 }
 
 /// The plan's launches with the addresses of their arguments; `kernels` in the order of the plan's.
-pub(crate) fn launches(plan: &Plan, memory: &Memory, kernels: &[Kernel]) -> Vec<Launch> {
+pub fn launches(plan: &Plan, memory: &Memory, kernels: &[Kernel]) -> Vec<Launch> {
     launches_at(plan, &memory.addresses, kernels)
 }
 
 /// As [`launches`], with the addresses of the plan's buffers.
-pub(crate) fn launches_at(plan: &Plan, addresses: &[Address], kernels: &[Kernel]) -> Vec<Launch> {
+pub fn launches_at(plan: &Plan, addresses: &[Address], kernels: &[Kernel]) -> Vec<Launch> {
     plan.launches
         .iter()
         .map(|launch| Launch {

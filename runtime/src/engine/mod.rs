@@ -5,7 +5,7 @@
 //! waiting. Position, token and sequence live on the device; what was chosen appears in host-visible memory, where
 //! [`Tokens`] finds it while later steps are under way.
 
-pub(crate) mod bind;
+pub mod bind;
 mod ceiling;
 mod error;
 mod kernels;
@@ -25,9 +25,9 @@ use bespoke_kernels::kernels::attention::PAGE;
 use bespoke_kernels::kernels::state;
 use bespoke_kernels::plan::{BufferKind, Plan, PlanParams, Sampling, Tuning};
 use bespoke_kernels::shape::ModelShape;
+use bind::Memory;
 
 use crate::device::{self, Address, Device, GraphReport, Kernel, Sequence};
-use bind::Memory;
 pub use ceiling::read_bandwidth;
 pub use error::{DoesNotFit, EngineError};
 pub use kernels::{KernelSource, Origins};

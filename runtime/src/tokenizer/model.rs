@@ -1,16 +1,17 @@
 //! A checked vocabulary as a `tokenizers` pipeline.
 
-use super::TokenizerError;
-use super::bytes::{byte_to_char, occurs_in_utf8};
-use super::pre::Pre;
-use super::scores;
-use super::vocab::{Method, Vocab};
 use tokenizers::models::bpe::{BPE, BpeBuilder};
 use tokenizers::normalizers::{Prepend, Replace, Sequence as Normalizers};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::pre_tokenizers::sequence::Sequence as PreTokenizers;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::{AddedToken, SplitDelimiterBehavior, Tokenizer};
+
+use super::TokenizerError;
+use super::bytes::{byte_to_char, occurs_in_utf8};
+use super::pre::Pre;
+use super::scores;
+use super::vocab::{Method, Vocab};
 
 /// Builds the encoder. Decoding does not need it: see [`Vocab::append_piece`].
 pub fn build(vocab: &Vocab<'_>) -> Result<Tokenizer, TokenizerError> {

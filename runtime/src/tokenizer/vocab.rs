@@ -1,10 +1,12 @@
 //! The vocabulary as a file holds it, read and checked.
 
+use std::collections::HashMap;
+
+use bespoke_gguf::Gguf;
+
 use super::TokenizerError;
 use super::bytes::char_to_byte;
 use super::pre::{self, Pre};
-use bespoke_gguf::Gguf;
-use std::collections::HashMap;
 
 /// What a token is (`tokenizer.ggml.token_type`, llama.cpp's `enum llama_token_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,129 @@
+//! `bespoke bench`: decode speed, what the memory would allow, and where the time of a token goes.
+
+use std::path::{Path, PathBuf};
+
+use bespoke::builtin;
+use bespoke::device::Kind;
+use bespoke::engine;
+use bespoke_bench::{Build, Results, Subject, Workload, text};
+use clap::ValueEnum;
+use miette::IntoDiagnostic;
+
+use crate::output::{Force, Output as OutputFile};
+use crate::progress::Progress;
+use crate::sampling::SamplingArgs;
+use crate::session::{self, DecodeArgs};
+
+/// Measure decode speed.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:
+  bespoke bench model.gguf
+  bespoke bench a.gguf b.gguf -n 128 -d 0,4096 -r 5 -o json
+  bespoke bench model.gguf --profile --trace token.json
+  bespoke bench model.gguf --ceiling
+
+Speed is tokens a second by the host's clock, over N tokens read by the host as `run` reads them, after a warm-up. \
+Bytes a token are all weights (one row of an embedding of its own) and the keys and values of the positions before. The \
+ceiling is a plain read of device memory, measured in the same run; not on the emulator, whose time says nothing about \
+a GPU's.")]
+pub struct BenchArgs {
+    /// Models, GGUF files
+    #[arg(required = true)]
+    pub models: Vec<PathBuf>,
+    /// Tokens to decode
+    #[arg(short, long, default_value_t = 128, value_name = "N")]
+    pub n: u32,
+    /// Positions in the cache at the start
+    #[arg(short = 'd', long, value_delimiter = ',', default_value = "0", value_name = "DEPTHS")]
+    pub depth: Vec<u32>,
+    /// Repetitions; the median counts
+    #[arg(short, long, default_value_t = 5, value_name = "R")]
+    pub repetitions: u32,
+    /// Output
+    #[arg(short, long, value_enum, default_value_t = Output::Md)]
+    pub output: Output,
+    /// Time every kernel by itself, eagerly, and compare their sum with a replay
+    #[arg(long)]
+    pub profile: bool,
+    /// Write that profile as a trace for Perfetto (ui.perfetto.dev) or chrome://tracing
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// Whether to replace a file.
+    #[command(flatten)]
+    pub force: Force,
+    /// Time every matrix kernel alone, back to back over the layers, with cold caches
+    #[arg(long)]
+    pub ceiling: bool,
+    /// How tokens are chosen.
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+    /// Device, context and mode.
+    #[command(flatten)]
+    pub decode: DecodeArgs,
+}
+
+/// How to print.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// A Markdown table.
+    Md,
+    /// JSON with every repetition.
+    Json,
+    /// Comma-separated values.
+    Csv,
+}
+
+/// Runs the command.
+pub fn execute(args: &BenchArgs) -> miette::Result<()> {
+    let build = Build {
+        version: env!("CARGO_PKG_VERSION"),
+        optimised: !cfg!(debug_assertions),
+        targets: builtin::targets(),
+    };
+    let mut results =
+        Results { build, device: None, measurements: Vec::new(), profiles: Vec::new(), matrices: Vec::new() };
+    // Created first: better to fail before minutes of measuring.
+    let trace = args.trace.as_deref().map(|path| OutputFile::create(path, args.force)).transpose()?;
+    for path in &args.models {
+        bench_model(path, args, &mut results)?;
+    }
+    if let Some(file) = trace {
+        file.write(&serde_json::to_vec(&bespoke_bench::trace(&results.profiles)).into_diagnostic()?)?;
+    }
+    match args.output {
+        Output::Json => println!("{}", serde_json::to_string_pretty(&results).into_diagnostic()?),
+        Output::Md => print!("{}", text::markdown(&results, args.profile)),
+        Output::Csv => print!("{}", text::csv(&results.measurements)),
+    }
+    Ok(())
+}
+
+fn bench_model(path: &Path, args: &BenchArgs, results: &mut Results) -> miette::Result<()> {
+    let model = session::open_model(path)?;
+    let deepest = args.depth.iter().copied().max().unwrap_or(0);
+    let context = deepest.saturating_add(args.n).saturating_add(bespoke_bench::WARM_UP);
+    let engine = session::load_sampling(&model, &args.decode, context, args.sampling.params())?;
+    let ceiling = match engine.device().info().kind {
+        Kind::Emulator => None,
+        Kind::Cuda { .. } => Some(engine::read_bandwidth(engine.device()).map_err(session::engine_error)?),
+    };
+    results.device.get_or_insert_with(|| engine.device().info().clone());
+    let mut subject = Subject { name: session::model_name(path), gguf: &model.gguf, engine, ceiling };
+    let workload = Workload { tokens: args.n, repetitions: args.repetitions };
+    let bar = Progress::count("tokens", args.depth.len() as u64 * workload.all_tokens());
+    for (&depth, before) in args.depth.iter().zip(0u64..) {
+        let tell = |tokens: u64| bar.set(before * workload.all_tokens() + tokens);
+        let measurement =
+            bespoke_bench::measure(&mut subject, depth, workload, &tell).map_err(session::engine_error)?;
+        results.measurements.push(measurement);
+        if args.profile || args.trace.is_some() {
+            let profile = bespoke_bench::profile(&mut subject, depth).map_err(session::engine_error)?;
+            results.profiles.push(profile);
+        }
+    }
+    bar.finish();
+    if args.ceiling {
+        results.matrices.extend(bespoke_bench::matrix_ceilings(&mut subject).map_err(session::engine_error)?);
+    }
+    Ok(())
+}

@@ -1,0 +1,300 @@
+//! `bespoke check`.
+
+use std::fs::File;
+use std::io::{Cursor, IsTerminal, Read, stdout};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use bespoke_check::text::{self, Renderer};
+use bespoke_check::{
+    self as check, CheckError, Checks, Failure, Launches, Loaded, Options, REPORT_VERSION, Report,
+};
+use clap::{Args, ValueEnum};
+use miette::{IntoDiagnostic, miette};
+use serde_json::json;
+
+use crate::{interrupt, model, progress::Progress, progress::Working, session};
+
+/// Runs kernels on the emulator and says what is wrong: a PTX file's, a built-in shape's, or a model's decode plan.
+///
+/// A PTX file needs a file of launches; without one, a template of it is printed. Findings are shown with their source
+/// lines, each once, and do not stop what follows. The exit code is 0 if there are none, 1 if there are, and 2 if
+/// nothing could be checked; with `--format json` an object with `error` is printed then.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  bespoke check kernels.ptx > launches.toml
+  bespoke check kernels.ptx --launches launches.toml --profile
+  bespoke check kernels.ptx --launches launches.toml --format json --deny lints
+  bespoke check model.gguf --steps 2
+  bespoke check qwen2.5-0.5b --filter attention")]
+pub struct CheckArgs {
+    /// A PTX file, a GGUF file, or the name of a built-in shape; `demo` for the demo model's
+    #[arg(value_name = "FILE.ptx|MODEL.gguf|SHAPE")]
+    subject: String,
+    /// Buffers and launches for a PTX file, as TOML
+    #[arg(long, value_name = "FILE.toml")]
+    launches: Option<PathBuf>,
+    /// Tokens to decode with a model [default: 3]
+    #[arg(long, value_name = "N")]
+    steps: Option<u32>,
+    /// Of a shape, only kernels whose name contains this
+    #[arg(long, value_name = "SUBSTRING")]
+    filter: Option<String>,
+    /// Print what every source line costs: lane instructions (in all, per thread, per byte moved to or from global
+    /// memory), sectors, bank conflicts, divergence
+    #[arg(long)]
+    profile: bool,
+    /// What is a finding besides what is wrong in any kernel; may be given several times
+    #[arg(long, value_enum, value_name = "WHAT")]
+    also: Vec<Also>,
+    /// Instructions a warp, on average, after which a PTX file's launch is taken to hang [default: 67108864]
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    /// Whether to say what could be faster, in launches large enough for it to matter
+    #[arg(long, value_enum, default_value_t = Lints::On)]
+    lints: Lints,
+    /// What counts as a finding besides mistakes
+    #[arg(long, value_enum)]
+    deny: Vec<Deny>,
+    /// How the report is written to standard output
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Also {
+    /// Results that are infinite or not a number, of operands that are finite
+    Values,
+    /// Addresses made of 32-bit sums and products that have wrapped
+    Overflow,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Lints {
+    On,
+    Off,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Deny {
+    Lints,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people.
+    Text,
+    /// One JSON object, versioned.
+    Json,
+}
+
+/// What the exit codes mean.
+const FINDINGS: u8 = 1;
+const NOT_CHECKED: u8 = 2;
+
+/// Tokens that a model decodes.
+const DEFAULT_STEPS: u32 = 3;
+
+/// Runs the check; says itself what went wrong.
+pub fn execute(args: &CheckArgs) -> ExitCode {
+    interrupt::catch();
+    match run(args) {
+        Ok(code) => code,
+        Err(error) => {
+            if args.format == Format::Json {
+                println!("{:#}", json!(failure(args, &error)));
+            }
+            say(args, &error);
+            ExitCode::from(NOT_CHECKED)
+        }
+    }
+}
+
+fn run(args: &CheckArgs) -> miette::Result<ExitCode> {
+    let options = options(args)?;
+    let path = Path::new(&args.subject);
+    let (kind, text) = kind_of(path);
+    kind.refuse_others_options(args)?;
+    let report = match kind {
+        Kind::Ptx => match check_ptx(args, path, text, &options) {
+            Ok(Some(report)) => report,
+            // A template needed no launches.
+            Ok(None) => return Ok(ExitCode::SUCCESS),
+            Err(error) => return Err(error.into()),
+        },
+        Kind::Model => {
+            let model = session::open_model(path)?;
+            let steps = args.steps.unwrap_or(DEFAULT_STEPS);
+            let bar = Progress::steps("checking", u64::from(steps));
+            let mut tell = |done: usize, total: usize, _: &str| bar.update(done as u64, total as u64);
+            check::model(&model.gguf, &model.shape, steps, &options, &mut tell)?
+        }
+        Kind::Shape => {
+            let shape = model::resolve(&args.subject)?;
+            let bar = Progress::steps("checking", 0);
+            let mut tell = |done: usize, total: usize, kernel: &str| {
+                tracing::debug!("{kernel}");
+                bar.update(done as u64, total as u64);
+            };
+            check::shape(&shape, args.filter.as_deref().unwrap_or_default(), &options, &mut tell)?
+        }
+    };
+    let denied = args.deny.contains(&Deny::Lints) && !report.lints.is_empty();
+    let ptx = (kind == Kind::Ptx).then_some(path);
+    print(args, ptx, &report, denied)?;
+    let clean = report.findings.is_empty() && !denied;
+    Ok(if clean { ExitCode::SUCCESS } else { ExitCode::from(FINDINGS) })
+}
+
+fn options(args: &CheckArgs) -> miette::Result<Options> {
+    if args.deny.contains(&Deny::Lints) && args.lints == Lints::Off {
+        return Err(miette!("--deny lints has no effect with --lints off"));
+    }
+    let also = |what| args.also.contains(&what);
+    let checks = Checks { values: also(Also::Values), overflow: also(Also::Overflow), ..Checks::ALL };
+    let instruction_limit = args.limit.unwrap_or(Options::default().instruction_limit);
+    Ok(Options { checks, instruction_limit, lints: args.lints == Lints::On, profile: args.profile })
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Ptx,
+    Model,
+    Shape,
+}
+
+impl Kind {
+    /// An error for an option that would have no effect.
+    fn refuse_others_options(self, args: &CheckArgs) -> miette::Result<()> {
+        let what = match self {
+            Kind::Ptx => "a PTX file",
+            Kind::Model => "a model, whose decode plan is what runs",
+            Kind::Shape => "a built-in shape, whose kernels run by the cases of `selftest`",
+        };
+        for (option, given, its) in [
+            ("--launches", args.launches.is_some(), Kind::Ptx),
+            ("--limit", args.limit.is_some(), Kind::Ptx),
+            ("--steps", args.steps.is_some(), Kind::Model),
+            ("--filter", args.filter.is_some(), Kind::Shape),
+        ] {
+            if given && its != self {
+                return Err(miette!("{option} has no effect here: {} is {what}", args.subject));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a name stands for: by its extension, else by the file's first bytes. Also the file, open at its start, if those
+/// were looked at: one that cannot be read twice, such as a pipe, still has all of its text.
+fn kind_of(path: &Path) -> (Kind, Option<Box<dyn Read>>) {
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("ptx") => return (Kind::Ptx, None),
+        Some("gguf") => return (Kind::Model, None),
+        _ => {}
+    }
+    let mut start = [0; 4];
+    match File::open(path).and_then(|mut file| file.read_exact(&mut start).map(|()| file)) {
+        Ok(_) if &start == b"GGUF" => (Kind::Model, None),
+        Ok(rest) => (Kind::Ptx, Some(Box::new(Cursor::new(start).chain(rest)))),
+        Err(_) => (Kind::Shape, None),
+    }
+}
+
+/// Checks a PTX file, which may be open already; without launches, prints a template of them instead.
+fn check_ptx(
+    args: &CheckArgs,
+    path: &Path,
+    open: Option<Box<dyn Read>>,
+    options: &Options,
+) -> Result<Option<Report>, CheckError> {
+    let text = match open {
+        Some(file) => std::io::read_to_string(file),
+        None => std::fs::read_to_string(path),
+    };
+    let text = text.map_err(|source| CheckError::Read { path: path.to_owned(), source })?;
+    let loaded = Loaded::parse(&args.subject, &text)?;
+    if let Some(launches) = &args.launches {
+        let launches = Launches::read(launches)?;
+        let _bar = Working::new("checking");
+        return loaded.check(&launches, options).map(Some);
+    }
+    let template = check::template(&loaded);
+    match args.format {
+        Format::Text => print!("{template}"),
+        Format::Json => println!("{:#}", listing(&loaded, &template)),
+    }
+    tracing::info!(
+        "{}: nothing wrong found; fill in the launches above and pass them with --launches",
+        args.subject
+    );
+    Ok(None)
+}
+
+/// The kernels of a file, and the template.
+fn listing(loaded: &Loaded, template: &str) -> serde_json::Value {
+    let kernels = loaded.kernels().map(|kernel| {
+        let params = kernel.params().iter().map(
+            |param| json!({ "name": param.name, "type": param.ty, "offset": param.offset, "bytes": param.size }),
+        );
+        json!({
+            "name": kernel.name(),
+            "parameters": params.collect::<Vec<_>>(),
+            "static_shared": kernel.static_shared_bytes(),
+            "dynamic_shared": kernel.takes_dynamic_shared(),
+        })
+    });
+    json!({
+        "version": REPORT_VERSION,
+        "subject": loaded.name,
+        "kernels": kernels.collect::<Vec<_>>(),
+        "template": template,
+    })
+}
+
+/// Says why nothing was checked: on standard error, but for what is wrong with a PTX text, which is a result.
+fn say(args: &CheckArgs, error: &miette::Report) {
+    match error.downcast_ref() {
+        Some(CheckError::Ptx { text, problems, .. }) if args.format == Format::Text => {
+            let renderer = Renderer::new(color(), Some(Path::new(&args.subject)));
+            println!("{}{error}", renderer.problems(&args.subject, text, problems));
+        }
+        _ => eprintln!("{error:?}"),
+    }
+}
+
+/// The same for other programs.
+fn failure(args: &CheckArgs, error: &miette::Report) -> Failure {
+    let mut message = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        // Many errors end with their cause's words.
+        if !message.contains(&cause) {
+            message += &format!(": {cause}");
+        }
+    }
+    let failure = Failure::new(&args.subject, message, error.help().map(|help| help.to_string()));
+    match error.downcast_ref() {
+        Some(error) => failure.with_details(error, args.launches.as_deref()),
+        None => failure,
+    }
+}
+
+/// Prints the report; `ptx` is the file that was checked, if it was one.
+fn print(args: &CheckArgs, ptx: Option<&Path>, report: &Report, denied: bool) -> miette::Result<()> {
+    match args.format {
+        Format::Json => println!("{}", serde_json::to_string_pretty(report).into_diagnostic()?),
+        Format::Text => {
+            print!("{}", Renderer::new(color(), ptx).report(report, denied));
+            for profile in &report.profiles {
+                println!("{}", text::profile(profile));
+            }
+            println!("{}", text::summary(report));
+        }
+    }
+    Ok(())
+}
+
+/// Whether standard output takes colours.
+fn color() -> bool {
+    stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}

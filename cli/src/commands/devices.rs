@@ -1,0 +1,97 @@
+//! `bespoke devices`.
+
+use bespoke::builtin;
+use bespoke::device::{self, Bytes, DeviceInfo};
+use bespoke_codegen::ptx::Target;
+use comfy_table::{Table, presets};
+
+/// List the devices of this machine, with their limits
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:
+  bespoke devices
+  bespoke devices -v")]
+pub struct DevicesArgs {}
+
+/// Prints the table; what keeps GPUs from being used stands below it.
+pub fn execute(_: &DevicesArgs) -> miette::Result<()> {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header([
+        "device",
+        "name",
+        "compute",
+        "target",
+        "SMs",
+        "memory",
+        "L2",
+        "shared/CTA",
+        "peak GB/s",
+        "driver",
+    ]);
+    let mut failures = Vec::new();
+    for device in device::list() {
+        match device {
+            Ok(info) => {
+                table.add_row(row(&info));
+            }
+            Err(error) => failures.push(error),
+        }
+    }
+    println!("{}", table.trim_fmt());
+    for error in failures {
+        println!("\nCUDA is not available: {error}");
+        if let Some(advice) = error.advice() {
+            println!("  help: {advice}");
+        }
+    }
+    let built: Vec<String> = builtin::targets().iter().map(|&target| built_in(target)).collect();
+    println!("\nbuilt in: {}", built.join(", "));
+    println!("{}", cached());
+    Ok(())
+}
+
+/// What was built in for a target.
+fn built_in(target: Target) -> String {
+    let (kernels, cubins) = (builtin::kernel_count(target), builtin::cubin_count(target));
+    match cubins {
+        0 => format!("{target} ({kernels} kernels)"),
+        cubins if cubins == kernels => format!("{target} ({kernels} kernels, with machine code)"),
+        cubins => format!("{target} ({kernels} kernels, {cubins} with machine code)"),
+    }
+}
+
+/// Where the driver's machine code is kept, and how much of it there is.
+fn cached() -> String {
+    let Some(cache) = device::cache() else {
+        return format!(
+            "no cache of machine code but the driver's: {} names no folder",
+            device::CACHE_VARIABLE
+        );
+    };
+    let folder = cache.folder().display();
+    match cache.holds() {
+        Ok(holds) => {
+            format!("cache of machine code: {folder} ({} kernels, {})", holds.entries, Bytes(holds.bytes))
+        }
+        Err(error) => format!("cache of machine code: {folder}: {error}"),
+    }
+}
+
+fn row(info: &DeviceInfo) -> [String; 10] {
+    let (major, minor) = info.compute;
+    let unknown = || "-".to_owned();
+    let target =
+        Target::for_device(major, minor).map_or_else(|| "none".to_owned(), |target| target.to_string());
+    [
+        info.kind.to_string(),
+        info.name.clone(),
+        format!("{major}.{minor}"),
+        target,
+        info.multiprocessors.to_string(),
+        Bytes(info.memory_total).to_string(),
+        if info.l2_bytes == 0 { unknown() } else { Bytes(info.l2_bytes).to_string() },
+        Bytes(info.shared_per_block_optin.into()).to_string(),
+        info.peak_bandwidth.map_or_else(unknown, |bytes| format!("{:.0}", bytes as f64 / 1e9)),
+        info.driver.clone().unwrap_or_else(unknown),
+    ]
+}

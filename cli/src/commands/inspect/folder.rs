@@ -1,0 +1,84 @@
+//! `bespoke inspect FOLDER`: emitted kernels, whoever wrote them.
+
+use std::path::Path;
+
+use bespoke_codegen::ptx::Target;
+use bespoke_inspect::folder::{Folder, FolderKernel};
+use bespoke_inspect::{Tools, text};
+use miette::{IntoDiagnostic, miette};
+
+use super::{Format, InspectArgs, Stage, find, print_json, sass_tools};
+use crate::progress::Working;
+
+/// Prints the stage asked for.
+pub(super) fn execute(args: &InspectArgs, path: &Path, target: Option<Target>) -> miette::Result<()> {
+    refuse_what_is_a_plans(args, path)?;
+    let folder = Folder::read(path).into_diagnostic()?;
+    let target = folder.target(target.or(args.target)).into_diagnostic()?;
+    let names = folder.names(target);
+    let of = format!("{} for {target}", path.display());
+    let one =
+        args.kernel.as_deref().map(|name| find(&names, name, &of)).transpose()?.map(|index| names[index]);
+    let stage = args.stage.unwrap_or(if one.is_some() { Stage::Ptx } else { Stage::Stats });
+    let tools = match stage {
+        Stage::Sass => sass_tools()?,
+        Stage::Stats => Tools { nvdisasm: None, ..Tools::find().into_diagnostic()? },
+        _ => Tools::default(),
+    };
+    let bar = tools.ptxas.is_some().then(|| Working::new("assembling"));
+    let kernels = folder.kernels(target, one, &tools).into_diagnostic()?;
+    drop(bar);
+    let json = args.format == Format::Json;
+    if stage == Stage::Stats {
+        match (json, kernels.as_slice(), one) {
+            (true, ..) => return print_json(&kernels),
+            (false, [kernel], Some(_)) => print!("{}", text::folder_kernel(kernel)),
+            _ => {
+                let plural = if kernels.len() == 1 { "" } else { "s" };
+                print!("{}\n\n{of}: {} kernel{plural}\n", text::folder(&kernels), kernels.len());
+            }
+        }
+        return Ok(());
+    }
+    let texts = kernels.iter().map(|kernel| code_of(kernel, stage)).collect::<miette::Result<Vec<_>>>()?;
+    if json {
+        let object = |(kernel, text): (&FolderKernel, &String)| serde_json::json!({ "kernel": kernel.name, "target": target, "text": text });
+        return print_json(&kernels.iter().zip(&texts).map(object).collect::<Vec<_>>());
+    }
+    texts.iter().for_each(|text| println!("{}", text.trim_end()));
+    Ok(())
+}
+
+/// Options that say something of a plan do nothing to kernels that are there already.
+fn refuse_what_is_a_plans(args: &InspectArgs, path: &Path) -> miette::Result<()> {
+    let stage = match args.stage {
+        Some(Stage::Ir0 | Stage::Ir) => Some("a stage of IR"),
+        Some(Stage::Plan) => Some("a plan"),
+        _ => None,
+    };
+    let options = [
+        (args.html.is_some(), "--html"),
+        (args.sampled, "--sampled"),
+        (args.context.is_some(), "--context"),
+        (args.rules.tune.is_some(), "--tune"),
+    ];
+    let option = options.iter().find(|(given, _)| *given).map(|(_, name)| *name);
+    match stage.or(option) {
+        Some(what) => Err(miette!(
+            help =
+                "of a folder there are the stages stats, ptx and sass; name a model or a shape for the rest",
+            "{}: {what} asks for more than the kernels, which are all that a folder holds",
+            path.display()
+        )),
+        None => Ok(()),
+    }
+}
+
+fn code_of(kernel: &FolderKernel, stage: Stage) -> miette::Result<String> {
+    if stage != Stage::Sass {
+        return Ok(kernel.ptx.clone());
+    }
+    let sass = kernel.sass.as_deref();
+    let sass = sass.ok_or_else(|| miette!("{}: there is no SASS; the warning says why", kernel.name))?;
+    Ok(text::with_places(sass, &kernel.name))
+}

@@ -1,0 +1,35 @@
+//! The page of `bespoke inspect --html`: one file with data, style and script, which asks nothing of a network.
+
+use std::path::Path;
+
+use bespoke::device::Bytes;
+use bespoke_inspect::{Inspection, Tools, text};
+use bespoke_kernels::plan::{Plan, Tuning};
+use miette::IntoDiagnostic;
+
+use crate::output::{Force, Output};
+use crate::progress::Progress;
+
+/// Writes the page of a plan.
+pub(super) fn write(plan: &Plan, tuning: &Tuning, path: &Path, force: Force) -> miette::Result<()> {
+    // Better to fail before kernels are assembled for every target.
+    let file = Output::create(path, force)?;
+    let tools = Tools::find().into_diagnostic()?;
+    for (tool, missing, what) in [
+        ("ptxas", tools.ptxas.is_none(), "registers, spills and SASS"),
+        ("nvdisasm", tools.nvdisasm.is_none(), "SASS"),
+    ] {
+        if missing {
+            let variable = tool.to_uppercase();
+            tracing::warn!("no {tool} on PATH or in BESPOKE_{variable}: the page is without {what}");
+        }
+    }
+    let bar = Progress::count("kernels", 0);
+    let tell = |done: usize, total: usize| bar.update(done as u64, total as u64);
+    let inspection = Inspection::of(plan, tuning, &tools, &tell).into_diagnostic()?;
+    bar.finish();
+    let text = text::page(&inspection).into_diagnostic()?;
+    file.write(text.as_bytes())?;
+    println!("{}: {} kernels, {}", path.display(), inspection.kernels.len(), Bytes(text.len() as u64));
+    Ok(())
+}

@@ -1,0 +1,317 @@
+//! `bespoke inspect`: what is generated for a model, at every stage.
+
+mod diff;
+mod folder;
+mod html;
+
+use std::path::{Path, PathBuf};
+
+use bespoke::engine::DEFAULT_CONTEXT;
+use bespoke_codegen::ptx::Target;
+use bespoke_codegen::ptxas::Ptxas;
+use bespoke_inspect::diff::Code;
+use bespoke_inspect::{Stats, Tools, text};
+use bespoke_kernels::emit;
+use bespoke_kernels::plan::{Plan, PlanKernel, PlanParams, Sampling, Tuning};
+use bespoke_kernels::spec::KernelSpec;
+use clap::ValueEnum;
+use miette::{IntoDiagnostic, miette};
+use rayon::prelude::*;
+use serde_json::json;
+
+use crate::model;
+use crate::output::Force;
+use crate::progress::Working;
+use crate::rules::RulesArgs;
+
+/// The first argument's help.
+const SUBJECT: &str = "A GGUF file, or a built-in shape: its name, or name and mix as in llama-3.1-8b-q8_0; `demo` for the demo model; or a folder of emitted kernels. @TARGET behind it is as --target";
+
+/// Show the kernels and the plan that a model is decoded with, at every stage
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:
+  bespoke inspect llama-3.1-8b                           the kernels, with what they cost
+  bespoke inspect llama-3.1-8b --html page.html          all of it as a page for a browser
+  bespoke inspect model.gguf choose --stage ir           a kernel's IR
+  bespoke inspect llama-3.1-8b attention_h --stage ptx   its PTX
+  bespoke inspect llama-3.1-8b --stage plan              the launches and buffers of a step, and how they divide their work
+  bespoke inspect llama-3.1-8b --stage plan --format json > plan.json
+  bespoke inspect OUT_DIR norm_scale --stage sass        the machine code of a kernel that a build script emitted
+  bespoke inspect --diff llama-3.1-8b llama-3.2-1b       what other dimensions change
+  bespoke inspect --diff llama-3.1-8b@sm_80 llama-3.1-8b@sm_90 --role ffn_down --stage ptx
+
+Registers and spills are ptxas' words, where one is on PATH or named by BESPOKE_PTXAS; SASS needs an nvdisasm as well, \
+on PATH, beside ptxas or named by BESPOKE_NVDISASM.")]
+pub struct InspectArgs {
+    #[arg(value_name = "MODEL|SHAPE|FOLDER", help = SUBJECT, required_unless_present = "diff")]
+    model: Option<String>,
+    /// A kernel's name, or a part of it that no other has [default: all]
+    #[arg(value_name = "KERNEL")]
+    kernel: Option<String>,
+    /// What to show [default: stats, or ptx of one kernel]
+    #[arg(long, value_enum)]
+    stage: Option<Stage>,
+    /// Write a page for a browser, which needs no network: sources, IR, PTX and SASS side by side, costs, the plan as a graph
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["kernel", "stage", "diff"])]
+    html: Option<PathBuf>,
+    #[command(flatten)]
+    force: Force,
+    /// What differs between two: each a model, a shape or a folder that `specialize` wrote, and `@TARGET` behind it for
+    /// another target; with --stage also in the code
+    #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with = "model")]
+    diff: Option<Vec<String>>,
+    /// Of a difference, only the kernels in this role: embed, attn_qkv, attention, attn_output, ffn_gate_up, ffn_down, ...
+    #[arg(long, requires = "diff")]
+    role: Option<String>,
+    /// The target to generate for [default: sm_90; of a folder its newest]
+    #[arg(long, value_name = "TARGET")]
+    target: Option<Target>,
+    /// Text to read, or JSON
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+    /// The plan that draws tokens instead of taking the most likely one
+    #[arg(long)]
+    sampled: bool,
+    /// Positions in the KV cache [default: the model's context, at most 4096]
+    #[arg(long, value_name = "N")]
+    context: Option<u32>,
+    /// How work is divided.
+    #[command(flatten)]
+    rules: RulesArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Stage {
+    /// IR as it was recorded
+    Ir0,
+    /// IR after all passes
+    Ir,
+    /// PTX
+    Ptx,
+    /// The GPU's own instructions
+    Sass,
+    /// Launches and buffers
+    Plan,
+    /// Geometry, traffic, instruction counts and what ptxas says
+    Stats,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+/// What is generated for, where nothing else is said.
+const TARGET: Target = Target::Sm90;
+
+/// Prints the stage asked for.
+pub fn execute(args: &InspectArgs) -> miette::Result<()> {
+    if let Some([a, b]) = args.diff.as_deref() {
+        return diff::execute(args, a, b);
+    }
+    // clap asks for a model where there is no --diff.
+    let (model, target) = with_target(args.model.as_deref().unwrap_or_default())?;
+    if is_folder(model) {
+        return folder::execute(args, Path::new(model), target);
+    }
+    let target = target.or(args.target).unwrap_or(TARGET);
+    let tuning = args.rules.read()?;
+    let plan = plan_of(args, model, (target, None), &tuning)?;
+    if let Some(path) = &args.html {
+        return html::write(&plan, &tuning, path, args.force);
+    }
+    let names: Vec<&str> = plan.kernels.iter().map(|kernel| kernel.name.as_str()).collect();
+    let kernel = args.kernel.as_deref().map(|name| find(&names, name, &plan.shape.name)).transpose()?;
+    let chosen: Vec<&PlanKernel> = match kernel {
+        Some(index) => vec![&plan.kernels[index]],
+        None => plan.kernels.iter().collect(),
+    };
+    let default = if kernel.is_some() { Stage::Ptx } else { Stage::Stats };
+    let json = args.format == Format::Json;
+    match args.stage.unwrap_or(default) {
+        Stage::Plan if json => print_json(&plan),
+        Stage::Plan => {
+            print!("{}{}", text::choices(&plan, kernel, &tuning), text::plan(&plan, kernel));
+            Ok(())
+        }
+        Stage::Stats => {
+            let stats = stats(&plan, &chosen)?;
+            match (json, kernel) {
+                (true, _) => return print_json(&stats),
+                (false, Some(_)) => stats.iter().for_each(|stats| print!("{}", text::kernel(stats))),
+                (false, None) => print!("{}", text::kernels(&plan, &stats)),
+            }
+            Ok(())
+        }
+        stage @ (Stage::Ir0 | Stage::Ir | Stage::Ptx | Stage::Sass) => {
+            let tools = if stage == Stage::Sass { sass_tools()? } else { Tools::default() };
+            let bar = tools.ptxas.is_some().then(|| Working::new("assembling"));
+            let texts =
+                chosen.iter().map(|kernel| Ok((&kernel.name, code_of(kernel, stage, target, &tools)?)));
+            let texts = texts.collect::<miette::Result<Vec<_>>>()?;
+            drop(bar);
+            if json {
+                let objects: Vec<_> = texts
+                    .iter()
+                    .map(|(name, text)| json!({ "kernel": name, "target": target, "text": text }))
+                    .collect();
+                return print_json(&objects);
+            }
+            texts.iter().for_each(|(_, text)| println!("{}", text.trim_end()));
+            Ok(())
+        }
+    }
+}
+
+fn print_json(value: &impl serde::Serialize) -> miette::Result<()> {
+    println!("{}", serde_json::to_string_pretty(value).into_diagnostic()?);
+    Ok(())
+}
+
+/// `llama-3.1-8b` and `sm_80` of `llama-3.1-8b@sm_80`; no target where a file or folder has such a name.
+fn with_target(subject: &str) -> miette::Result<(&str, Option<Target>)> {
+    match subject.rsplit_once('@') {
+        Some((name, target)) if !Path::new(subject).exists() => {
+            let target = target.parse().map_err(|error| miette!("{subject}: {error}"))?;
+            Ok((name, Some(target)))
+        }
+        _ => Ok((subject, None)),
+    }
+}
+
+/// Whether it is a folder of emitted kernels that is meant.
+fn is_folder(name: &str) -> bool {
+    Path::new(name).is_dir() && !model::is_builtin(name)
+}
+
+/// The plan that a model is decoded with, for so many positions unless the options say how many.
+fn plan_of(
+    args: &InspectArgs,
+    model: &str,
+    (target, context): (Target, Option<u32>),
+    tuning: &Tuning,
+) -> miette::Result<Plan> {
+    let shape = model::resolve(model)?;
+    let most = shape.dimensions.context;
+    let context = args.context.or(context).unwrap_or(most.min(DEFAULT_CONTEXT));
+    args.rules.warn_if_for_others(tuning, target);
+    let sampling = if args.sampled { Sampling::Sampled } else { Sampling::Greedy };
+    let params = PlanParams::single(context).choosing(sampling);
+    Plan::tuned(&shape, target, params, tuning).into_diagnostic()
+}
+
+/// The assembler and the disassembler; an error says how to get them.
+fn sass_tools() -> miette::Result<Tools> {
+    let tools = Tools::find().into_diagnostic()?;
+    tools.require_sass().into_diagnostic()?;
+    Ok(tools)
+}
+
+/// Compiles the kernels, and assembles them where there is a ptxas.
+fn stats(plan: &Plan, kernels: &[&PlanKernel]) -> miette::Result<Vec<Stats>> {
+    let tools = Tools { ptxas: Ptxas::find().into_diagnostic()?, nvdisasm: None };
+    if tools.ptxas.is_none() {
+        tracing::info!("no ptxas on PATH or in BESPOKE_PTXAS: registers and spills are not shown");
+    }
+    let specs: Vec<KernelSpec> = kernels.iter().map(|kernel| kernel.spec.clone()).collect();
+    let emitted = emit::compile(&specs, plan.target).into_diagnostic()?;
+    let usage = |kernel| tools.assemble(kernel).map(|assembled| assembled.usage);
+    let _bar = tools.ptxas.is_some().then(|| Working::new("assembling"));
+    Ok(emitted.par_iter().map(|kernel| Stats::of(plan, kernel, usage(kernel))).collect())
+}
+
+/// A kernel's text at a stage.
+fn code_of(kernel: &PlanKernel, stage: Stage, target: Target, tools: &Tools) -> miette::Result<String> {
+    if stage == Stage::Ir0 {
+        return Ok(kernel.spec.kernel(target).into_diagnostic()?.function().to_string());
+    }
+    let made = emit::compile(std::slice::from_ref(&kernel.spec), target).into_diagnostic()?;
+    let emitted = made.first().ok_or_else(|| miette!("{}: nothing was made", kernel.name))?;
+    let compiled = &emitted.compiled;
+    match stage {
+        Stage::Ir => Ok(compiled.function.to_string()),
+        Stage::Sass => {
+            let sass = tools.assemble(emitted).and_then(|assembled| tools.disassemble(&assembled));
+            let sass =
+                sass.ok_or_else(|| miette!("{}: there is no SASS; the warning says why", kernel.name))?;
+            Ok(text::with_places(&sass, &kernel.name))
+        }
+        _ => Ok(compiled.ptx.clone()),
+    }
+}
+
+/// What `--diff` compares at a stage.
+fn code(stage: Stage) -> Option<Code> {
+    match stage {
+        Stage::Ir => Some(Code::Ir),
+        Stage::Ptx => Some(Code::Ptx),
+        Stage::Sass => Some(Code::Sass),
+        Stage::Ir0 | Stage::Plan | Stage::Stats => None,
+    }
+}
+
+/// The one of `of`'s kernels that `name` is, or alone starts with, or alone contains.
+fn find(names: &[&str], name: &str, of: &str) -> miette::Result<usize> {
+    let names = || names.iter().copied().enumerate();
+    if let Some((index, _)) = names().find(|(_, other)| *other == name) {
+        return Ok(index);
+    }
+    let starting: Vec<_> = names().filter(|(_, other)| other.starts_with(name)).collect();
+    let containing: Vec<_> = names().filter(|(_, other)| other.contains(name)).collect();
+    let (what, candidates) = match (starting.as_slice(), containing.as_slice()) {
+        ([(index, _)], _) | ([], [(index, _)]) => return Ok(*index),
+        ([], []) => ("is no kernel of", names().collect()),
+        ([], _) => ("is in several names of kernels of", containing),
+        _ => ("starts several names of kernels of", starting),
+    };
+    let list: String = candidates.iter().map(|(_, name)| format!("\n  {name}")).collect();
+    Err(miette!("`{name}` {what} {of}; choose one of:{list}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAMES: [&str; 5] =
+        ["attention_h32_k8", "choose_greedy", "embed_q4k", "gemv_q4kr2048", "gemv_q4kr8192_swiglu_attention"];
+
+    fn found(name: &str) -> Result<&'static str, String> {
+        find(&NAMES, name, "this").map(|index| NAMES[index]).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn kernels_by_a_part_of_their_name() {
+        assert_eq!(found("swiglu").unwrap(), NAMES[4]);
+        assert_eq!(found(NAMES[4]).unwrap(), NAMES[4]);
+        assert_eq!(found("gemv_q4kr8192").unwrap(), NAMES[4]);
+        // A prefix beats a part in the middle.
+        assert_eq!(found("attention").unwrap(), NAMES[0]);
+    }
+
+    #[test]
+    fn what_is_not_clear_lists_the_candidates() {
+        let error = found("gemv").unwrap_err();
+        assert_eq!(
+            error,
+            format!(
+                "`gemv` starts several names of kernels of this; choose one of:\n  {}\n  {}",
+                NAMES[3], NAMES[4]
+            )
+        );
+        let error = found("softmax").unwrap_err();
+        assert!(error.starts_with("`softmax` is no kernel of this") && error.contains("swiglu"), "{error}");
+    }
+
+    #[test]
+    fn targets_behind_a_name() {
+        assert_eq!(with_target("qwen3-0.6b@sm_80").unwrap(), ("qwen3-0.6b", Some(Target::Sm80)));
+        assert_eq!(with_target("qwen3-0.6b").unwrap(), ("qwen3-0.6b", None));
+        let error = with_target("qwen3-0.6b@sm_75").unwrap_err().to_string();
+        assert!(error.starts_with("qwen3-0.6b@sm_75: ") && error.contains("sm_80"), "{error}");
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("odd@name.gguf");
+        std::fs::write(&file, "").unwrap();
+        assert_eq!(with_target(file.to_str().unwrap()).unwrap().1, None);
+    }
+}

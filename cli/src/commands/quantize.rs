@@ -1,0 +1,73 @@
+//! `bespoke quantize`.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use bespoke::device::Bytes;
+use bespoke_gguf::Gguf;
+use bespoke_kernels::shape::Mix;
+use bespoke_quantize::{Quantization, QuantizeError};
+use miette::{IntoDiagnostic, WrapErr, miette};
+
+use crate::output::{Force, Output, cannot_write};
+use crate::progress::Progress;
+
+/// Write a model with fewer bits a weight
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:
+  bespoke quantize model-f16.gguf model-q4_k_m.gguf
+  bespoke quantize model-f16.gguf model-q8_0.gguf --type q8_0
+
+Types and their mixes are llama.cpp's, and so is the way scales are chosen (without an importance matrix).")]
+pub struct QuantizeArgs {
+    /// The model, a GGUF file of F32, F16 or BF16
+    model: PathBuf,
+    /// The file to write
+    out: PathBuf,
+    /// q4_k_m, q5_k_m, or one type everywhere: q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k, f16, bf16
+    #[arg(long = "type", short = 't', value_name = "TYPE", default_value = "q4_k_m")]
+    mix: Mix,
+    #[command(flatten)]
+    force: Force,
+    /// Take matrices that are quantised already
+    #[arg(long)]
+    allow_requantize: bool,
+}
+
+/// Writes the file.
+pub fn execute(args: &QuantizeArgs) -> miette::Result<()> {
+    args.force.check(&args.out)?;
+    let start = Instant::now();
+    let cannot = || format!("cannot quantise {}", args.model.display());
+    let gguf = Gguf::open(&args.model).into_diagnostic().wrap_err_with(cannot)?;
+    let plan = match Quantization::new(&gguf, args.mix, args.allow_requantize) {
+        Err(error @ QuantizeError::Quantized { .. }) => {
+            let help = "start from the float file, or say --allow-requantize";
+            return Err(miette!(help = help, "{error}")).wrap_err_with(cannot);
+        }
+        plan => plan.into_diagnostic().wrap_err_with(cannot)?,
+    };
+    for (info, ty) in plan.tensors() {
+        tracing::debug!("{:<32} {:?} {} -> {ty}", info.name, info.dims, info.ty);
+    }
+    let counts: Vec<String> = plan.counts().iter().map(|(ty, count)| format!("{count} {ty}")).collect();
+    let bar = Progress::bytes("quantising", 0);
+    let file = Output::create(&args.out, args.force).wrap_err_with(cannot)?;
+    let written = plan.write(file.file(), &|done, total| bar.update(done, total));
+    bar.finish();
+    let written = written.map(|_| ()).map_err(|error| match error {
+        QuantizeError::Io(error) => cannot_write(&args.out, &error),
+        error => miette!("{error}"),
+    });
+    written.and_then(|()| file.finish()).wrap_err_with(cannot)?;
+    let bytes = args.out.metadata().into_diagnostic()?.len();
+    eprintln!(
+        "{}: {} from {} in {:.1} s: {}",
+        args.out.display(),
+        Bytes(bytes),
+        Bytes(gguf.file_bytes()),
+        start.elapsed().as_secs_f64(),
+        counts.join(", ")
+    );
+    Ok(())
+}

@@ -1,0 +1,52 @@
+//! `bespoke run` without a model: the demo model with prompts of its own.
+
+use std::io::Write;
+use std::time::Duration;
+
+use bespoke::tokenizer::Tokenizer;
+use bespoke_demo::{self as demo, Question};
+use miette::{IntoDiagnostic, miette};
+
+use super::{Format, Printer, RunArgs, generate};
+use crate::session::Model;
+use crate::{interrupt, session};
+
+/// Puts every prompt to the model, one after the other.
+pub fn execute(args: &RunArgs, model: &Model) -> miette::Result<()> {
+    if args.format != Format::Text {
+        return Err(miette!("--format json needs --prompt or --tokens"));
+    }
+    let tokenizer = Tokenizer::from_gguf(&model.gguf).into_diagnostic()?;
+    let context = model.shape.dimensions.context;
+    let mut engine = session::load_sampling(model, &args.decode, context, args.sampling.params())?;
+    let (mut tokens, mut seconds) = (0, 0.0);
+    let (mut asked, mut right) = (0, 0);
+    for text in demo::PROMPTS {
+        let prompt = tokenizer.encode(text).into_diagnostic()?;
+        engine.start(&prompt).map_err(session::engine_error)?;
+        let room = engine.plan().params.context + 1 - prompt.len() as u32;
+        let n = args.n.unwrap_or(room).min(room);
+        let mut out = std::io::stdout().lock();
+        write!(out, "{text}").and_then(|()| out.flush()).into_diagnostic()?;
+        drop(out);
+        let generated = generate(&mut engine, n, args, &mut Printer::text(&tokenizer), None)?;
+        if interrupt::asked() {
+            return Ok(());
+        }
+        tokens += prompt.len() + generated.tokens.len();
+        seconds += generated.prompt_seconds + generated.decode_seconds;
+        if let Ok(question) = text.parse::<Question>() {
+            asked += 1;
+            right += usize::from(tokenizer.decode(&generated.tokens).trim() == question.answer().to_string());
+        }
+    }
+    eprintln!(
+        "{right} of {asked} answers right; {tokens} tokens, prompts included, in {:.1?} on {}",
+        Duration::from_secs_f64(seconds),
+        engine.device().info().name
+    );
+    eprintln!(
+        "ask it yourself (numbers to 999): bespoke run -p \"17 + 25 =\"; your own model: bespoke run MODEL.gguf -p TEXT"
+    );
+    Ok(())
+}

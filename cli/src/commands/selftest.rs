@@ -1,0 +1,140 @@
+//! `bespoke selftest`.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use bespoke::device::{Checks, Device, Kind};
+use bespoke::engine::target_for;
+use bespoke_codegen::ptx::Target;
+use bespoke_gguf::Gguf;
+use bespoke_kernels::shape::{self, ModelShape};
+use bespoke_kernels::spec::KernelSpec;
+use bespoke_selftest::{self as selftest, Report, Row, text};
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+use miette::{IntoDiagnostic, miette};
+
+use crate::session::{self, DeviceArgs};
+
+/// Tests every kernel on this machine's device against a computation in double precision.
+///
+/// On a GPU: the kernels of every built-in shape as they are, and small ones of every kind and weight type. On the
+/// emulator: the small ones, and those of small models.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  bespoke selftest
+  bespoke selftest --device emulator --filter gemv_q6k
+  bespoke selftest --device cuda:1 --shape llama-3.1-8b --format json
+  bespoke selftest --shape model.gguf")]
+pub struct SelftestArgs {
+    /// Where to run.
+    #[command(flatten)]
+    device: DeviceArgs,
+    /// Only kernels whose name contains this.
+    #[arg(long, value_name = "SUBSTRING")]
+    filter: Option<String>,
+    /// The kernels of these shapes only: names of built-in shapes, or GGUF files.
+    #[arg(long, value_name = "NAME", num_args = 1..)]
+    shape: Vec<String>,
+    /// The kernels of every built-in shape on the emulator too; takes hours there.
+    #[arg(long)]
+    full: bool,
+    /// How the results are written to standard output.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// A table with a line a kernel.
+    Text,
+    /// One JSON object with every output of every case.
+    Json,
+}
+
+/// Runs the self-test and prints its table; an error names what failed.
+pub fn execute(args: &SelftestArgs) -> miette::Result<()> {
+    let opened = args.device.open(Checks::ALL)?;
+    let device = &*opened.device;
+    let info = device.info();
+    tracing::info!("{}: {} ({})", info.kind, info.name, opened.reason);
+    let target = target_for(device).map_err(session::engine_error)?;
+
+    let specs = specs(args, info.kind, target)?;
+    let report = run(device, args, &specs)?;
+    match args.format {
+        Format::Json => println!("{}", serde_json::to_string_pretty(&report).into_diagnostic()?),
+        Format::Text => {
+            println!("{}", text::table(&report));
+            println!("{} on {} ({}): {}", report.summary(), report.device, report.target, report.origin());
+        }
+    }
+    let failures: Vec<String> = report.failures().map(text::describe).collect();
+    if failures.is_empty() { Ok(()) } else { Err(miette!("{}:\n{}", report.summary(), failures.join("\n"))) }
+}
+
+/// The kernels asked for, each once.
+fn specs(args: &SelftestArgs, kind: Kind, target: Target) -> miette::Result<Vec<KernelSpec>> {
+    let mut specs = if args.shape.is_empty() { selftest::small() } else { Vec::new() };
+    for shape in shapes(args, kind)? {
+        specs.extend(selftest::of_shape(&shape, target).map_err(|error| miette!("{}: {error}", shape.name))?);
+    }
+    let mut seen = HashSet::new();
+    specs.retain(|spec| {
+        let name = spec.name();
+        args.filter.as_ref().is_none_or(|filter| name.contains(filter)) && seen.insert(name)
+    });
+    Ok(specs)
+}
+
+fn shapes(args: &SelftestArgs, kind: Kind) -> miette::Result<Vec<ModelShape>> {
+    let builtin = || -> miette::Result<Vec<ModelShape>> {
+        let files = shape::builtin();
+        let shapes: Result<Vec<_>, _> = files.iter().map(|file| file.shapes()).collect();
+        Ok(shapes.into_diagnostic()?.into_iter().flatten().collect())
+    };
+    if args.shape.is_empty() {
+        return if args.full || kind != Kind::Emulator { builtin() } else { Ok(selftest::replay_shapes()) };
+    }
+    let known = builtin()?;
+    args.shape
+        .iter()
+        .map(|name| {
+            if let Some(shape) = known.iter().find(|shape| &shape.name == name) {
+                return Ok(shape.clone());
+            }
+            let path = Path::new(name);
+            if !path.exists() {
+                let names: Vec<&str> = known.iter().map(|shape| shape.name.as_str()).collect();
+                return Err(miette!(
+                    "no shape and no file `{name}`; the built-in shapes are {}",
+                    names.join(", ")
+                ));
+            }
+            let gguf = Gguf::open(path).map_err(|error| miette!("{name}: {error}"))?;
+            ModelShape::from_gguf(&gguf, name).map_err(|error| miette!("{name}: {error}"))
+        })
+        .collect()
+}
+
+fn run(device: &dyn Device, args: &SelftestArgs, specs: &[KernelSpec]) -> miette::Result<Report> {
+    let style = ProgressStyle::with_template("{pos} results, {elapsed} {wide_msg}").into_diagnostic()?;
+    let progress = ProgressBar::no_length().with_style(style);
+    let mut show = |row: &Row| {
+        progress.inc(1);
+        progress.set_message(row.kernel.clone());
+        if !row.passed() {
+            progress.println(text::describe(row));
+        }
+    };
+    let mut report = selftest::run(device, specs, &mut show).map_err(session::engine_error)?;
+    if args.filter.is_none() {
+        for shape in selftest::replay_shapes() {
+            let row = selftest::replay_equals_eager(device, &shape);
+            show(&row);
+            report.rows.push(row);
+        }
+    }
+    progress.finish_and_clear();
+    Ok(report)
+}

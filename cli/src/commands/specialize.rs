@@ -1,0 +1,105 @@
+//! `bespoke specialize`.
+
+mod earlier;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use bespoke::device::Bytes;
+use bespoke_codegen::emit;
+use bespoke_codegen::ptx::Target;
+use bespoke_codegen::ptxas::Ptxas;
+use bespoke_kernels::emit::{Emission, EmitError};
+use miette::{IntoDiagnostic, miette};
+
+use crate::output::{Force, cannot_write};
+use crate::partial::PartialFolder;
+use crate::progress::Working;
+use crate::rules::RulesArgs;
+use crate::{interrupt, model};
+
+/// Write a model's kernels as PTX (and machine code, if there is a ptxas), its decode plan and a Rust module with
+/// launch stubs
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:
+  bespoke specialize llama-3.1-8b --target sm_90 --out kernels
+  bespoke specialize model.gguf --target sm_80 --target sm_90 --out kernels")]
+pub struct SpecializeArgs {
+    #[arg(value_name = "MODEL|SHAPE", help = model::HELP)]
+    model: String,
+    /// A target; may be given several times
+    #[arg(long = "target", value_name = "TARGET", required = true)]
+    targets: Vec<Target>,
+    /// The folder to write to, which is made if it is not there
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Write to a folder that an earlier `specialize` wrote to, and remove what that wrote
+    #[arg(long, short)]
+    force: bool,
+    /// How work is divided.
+    #[command(flatten)]
+    rules: RulesArgs,
+}
+
+/// Writes what the build writes for this shape.
+pub fn execute(args: &SpecializeArgs) -> miette::Result<()> {
+    let shape = model::resolve(&args.model)?;
+    let name = shape.name.clone();
+    let tuning = args.rules.read()?;
+    for target in &args.targets {
+        args.rules.warn_if_for_others(&tuning, *target);
+    }
+    if let Some(file) = earlier::trace(&args.out) {
+        Force { force: args.force }.check(&file)?;
+    }
+    interrupt::catch();
+    let folder = PartialFolder::create(&args.out).map_err(|error| cannot_write(&args.out, &error))?;
+    let start = Instant::now();
+    let mut emission = args
+        .targets
+        .iter()
+        .fold(Emission::new().shape(shape).tuning(tuning), |emission, target| emission.target(*target));
+    let ptxas = Ptxas::find().into_diagnostic()?;
+    let extensions = if ptxas.is_some() { &["ptx", "cubin"][..] } else { &["ptx"] };
+    if let Some(ptxas) = &ptxas {
+        emission = emission.assembler(ptxas.clone());
+    }
+    let bar = Working::new(if ptxas.is_some() { "assembling" } else { "compiling" });
+    let emitted = emission.write(folder.path()).map_err(|error| match error {
+        EmitError::Io { path, source } | EmitError::Kernels(emit::EmitError::Io { path, source }) => {
+            cannot_write(&in_the_end(&path, folder.path(), &args.out), &source)
+        }
+        error => miette!("{error}"),
+    })?;
+    drop(bar);
+    // What is there already goes when there is something in its place.
+    if args.force {
+        earlier::remove(&args.out)?;
+    }
+    folder.finish().map_err(|error| cannot_write(&args.out, &error))?;
+    let seconds = start.elapsed().as_secs_f64();
+    let kernels = || emitted.values().flatten();
+    for kernel in kernels() {
+        let compiled = &kernel.compiled;
+        for extension in extensions {
+            let file = format!("{}.{extension}", compiled.name);
+            println!("{}", args.out.join(compiled.target.to_string()).join(file).display());
+        }
+    }
+    for target in emitted.keys() {
+        for extension in if ptxas.is_some() { &["json", "report.json"][..] } else { &["json"] } {
+            println!("{}", args.out.join("plans").join(format!("{name}.{target}.{extension}")).display());
+        }
+    }
+    for file in ["kernels.rs", "kernels.json"] {
+        println!("{}", args.out.join(file).display());
+    }
+    let bytes: usize = kernels().map(|kernel| kernel.compiled.ptx.len()).sum();
+    eprintln!("{} kernels for {name}, {} of PTX, in {seconds:.2} s", kernels().count(), Bytes(bytes as u64));
+    Ok(())
+}
+
+/// The name that a file of the partial folder was to have in `out`.
+fn in_the_end(path: &Path, partial: &Path, out: &Path) -> PathBuf {
+    path.strip_prefix(partial).map_or_else(|_| path.to_owned(), |inside| out.join(inside))
+}

@@ -1,0 +1,244 @@
+//! `bespoke synth`.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use bespoke::device::Bytes;
+use bespoke_gguf::Gguf;
+use bespoke_kernels::shape::{Architecture, Dimensions, Mix, ModelShape, ShapeFile};
+use bespoke_kernels::weights::WeightType;
+use bespoke_synth::{self as synth, Arch, SynthError, SynthSpec};
+use miette::{IntoDiagnostic, miette};
+
+use crate::model::builtin_named;
+use crate::output::{Force, Output, cannot_write};
+use crate::progress::Progress;
+use crate::session;
+
+/// Write a synthetic model: random weights of a real model's shape, and a working tokenizer
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:
+  bespoke synth 8b.gguf --shape llama-3.1-8b
+  bespoke synth 8b-q8_0.gguf --shape llama-3.1-8b --mix q8_0 --seed 7
+  bespoke synth twin.gguf --like model.gguf
+  bespoke synth tiny.gguf --arch qwen2 --hidden 512 --layers 4 --vocab 1024
+
+Without --shape and --like, dimensions that are not given are those of a tiny llama; with them, those that are given \
+replace the model's. The same arguments always give the same file.")]
+pub struct SynthArgs {
+    /// The file to write
+    out: PathBuf,
+    /// A built-in shape: its name, or name and mix as in llama-3.1-8b-q8_0
+    #[arg(long, value_name = "NAME")]
+    shape: Option<String>,
+    /// A GGUF file to take shape and types from
+    #[arg(long, value_name = "MODEL", conflicts_with = "shape")]
+    like: Option<PathBuf>,
+    /// Types of the weights: q4_k_m, q5_k_m, q6_k, q8_0, f16, ... [default: the shape's, or q4_k_m]
+    #[arg(long)]
+    mix: Option<Mix>,
+    /// Seed of the random weights
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    force: Force,
+    #[command(flatten)]
+    dimensions: DimensionArgs,
+}
+
+/// Dimensions by hand.
+#[derive(clap::Args, Debug)]
+#[command(next_help_heading = "Dimensions")]
+struct DimensionArgs {
+    /// llama, qwen2 or qwen3
+    #[arg(long)]
+    arch: Option<Arch>,
+    /// Width of the residual stream
+    #[arg(long, value_name = "N")]
+    hidden: Option<u32>,
+    /// Layers
+    #[arg(long, value_name = "N")]
+    layers: Option<u32>,
+    /// Query heads
+    #[arg(long, value_name = "N")]
+    heads: Option<u32>,
+    /// Key and value heads
+    #[arg(long, value_name = "N")]
+    kv_heads: Option<u32>,
+    /// Elements a head
+    #[arg(long, value_name = "N")]
+    head_dim: Option<u32>,
+    /// Width of the feed-forward network
+    #[arg(long, value_name = "N")]
+    ffn: Option<u32>,
+    /// Tokens
+    #[arg(long, value_name = "N")]
+    vocab: Option<u32>,
+    /// Longest context
+    #[arg(long, value_name = "N")]
+    context: Option<u32>,
+    /// RoPE's base frequency
+    #[arg(long, value_name = "X")]
+    rope_base: Option<f32>,
+    /// Epsilon of the norms
+    #[arg(long, value_name = "X")]
+    eps: Option<f32>,
+    /// No output matrix besides the embedding
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    tied: Option<bool>,
+    /// RoPE's frequencies are divided by factors, as in Llama 3.1
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    rope_factors: Option<bool>,
+}
+
+impl DimensionArgs {
+    fn apply(&self, spec: &mut SynthSpec) {
+        fn replace<T: Copy>(value: &mut T, given: Option<T>) {
+            *value = given.unwrap_or(*value);
+        }
+        replace(&mut spec.arch, self.arch);
+        replace(&mut spec.hidden, self.hidden);
+        replace(&mut spec.layers, self.layers);
+        replace(&mut spec.heads, self.heads);
+        replace(&mut spec.kv_heads, self.kv_heads);
+        replace(&mut spec.head_dim, self.head_dim);
+        replace(&mut spec.ffn, self.ffn);
+        replace(&mut spec.vocab, self.vocab);
+        replace(&mut spec.context, self.context);
+        replace(&mut spec.rope_base, self.rope_base);
+        replace(&mut spec.eps, self.eps);
+        replace(&mut spec.tied, self.tied);
+        replace(&mut spec.rope_factors, self.rope_factors);
+    }
+}
+
+/// Writes the model.
+pub fn execute(args: &SynthArgs) -> miette::Result<()> {
+    let spec = spec(args)?;
+    let file = Output::create(&args.out, args.force)?;
+    let start = Instant::now();
+    let bar = Progress::bytes("writing", 0);
+    synth::write(&spec, file.file(), &|done, total| bar.update(done, total)).map_err(
+        |error| match error {
+            SynthError::Io(error) => cannot_write(&args.out, &error),
+            error => miette!("{error}"),
+        },
+    )?;
+    file.finish()?;
+    bar.finish();
+    let seconds = start.elapsed().as_secs_f64();
+    let bytes = args.out.metadata().into_diagnostic()?.len();
+    eprintln!(
+        "{}: {} ({}) in {seconds:.1} s, {:.2} GB/s",
+        args.out.display(),
+        Bytes(bytes),
+        spec.mix,
+        bytes as f64 / seconds / 1e9
+    );
+    Ok(())
+}
+
+fn spec(args: &SynthArgs) -> miette::Result<SynthSpec> {
+    let mut spec = match (&args.shape, &args.like) {
+        (Some(name), _) => {
+            let (file, mix) = builtin_named(name)?;
+            from_shape_file(&file, mix)?
+        }
+        (None, Some(path)) => like(path, args.mix)?,
+        (None, None) => SynthSpec::default(),
+    };
+    spec.mix = args.mix.unwrap_or(spec.mix);
+    spec.seed = args.seed;
+    args.dimensions.apply(&mut spec);
+    Ok(spec)
+}
+
+fn from_shape_file(file: &ShapeFile, mix: Mix) -> miette::Result<SynthSpec> {
+    Ok(SynthSpec {
+        arch: file.architecture.parse().into_diagnostic()?,
+        name: file.name.clone(),
+        hidden: file.hidden,
+        layers: file.layers,
+        heads: file.heads,
+        kv_heads: file.kv_heads,
+        head_dim: file.head_dim,
+        ffn: file.ffn,
+        vocab: file.vocab,
+        context: file.context,
+        rope_base: file.rope_base,
+        eps: file.eps,
+        mix,
+        tied: file.tied,
+        rope_factors: file.rope_factors,
+        embedding: None,
+        seed: 1,
+    })
+}
+
+/// A spec for a model like the file's. The file says by a number which mix its types are; where single tensors
+/// differ from that mix, the log says so.
+fn like(path: &Path, mix: Option<Mix>) -> miette::Result<SynthSpec> {
+    let session::Model { gguf, shape, .. } = session::open_model(path)?;
+    let Dimensions { hidden, layers, heads, kv_heads, head_dim, ffn, vocab, context, eps, .. } =
+        shape.dimensions;
+    let arch = &shape.architecture.name;
+    let mix = match mix {
+        Some(mix) => mix,
+        None => mix_of(&gguf, path)?,
+    };
+    let tied = shape.head.is_none();
+    let mixed = ModelShape::from_mix(
+        &shape.name,
+        Architecture::named(arch).into_diagnostic()?,
+        shape.dimensions.clone(),
+        mix,
+        tied,
+    )
+    .into_diagnostic()?;
+    let embedding = (mixed.embedding != shape.embedding).then(|| shape.embedding.ggml());
+    let matrices = differing(&mixed, &shape);
+    if matrices > 0 {
+        tracing::warn!("{matrices} matrices of {} have other types than {mix} gives them", path.display());
+    }
+    Ok(SynthSpec {
+        arch: arch.parse().into_diagnostic()?,
+        name: shape.name.clone(),
+        hidden,
+        layers,
+        heads,
+        kv_heads,
+        head_dim,
+        ffn,
+        vocab,
+        context,
+        rope_base: gguf.opt_f32(&format!("{arch}.rope.freq_base")).into_diagnostic()?.unwrap_or(10_000.0),
+        eps,
+        mix,
+        tied,
+        rope_factors: gguf.tensor("rope_freqs.weight").is_some(),
+        embedding,
+        seed: 1,
+    })
+}
+
+fn mix_of(gguf: &Gguf, path: &Path) -> miette::Result<Mix> {
+    let number = gguf.opt_u32("general.file_type").into_diagnostic()?;
+    number.and_then(Mix::from_file_type).ok_or_else(|| {
+        let number =
+            number.map_or("no general.file_type".to_owned(), |number| format!("general.file_type {number}"));
+        miette!(
+            help = "give one with --mix",
+            "{} has {number}, which is no mix that can be made",
+            path.display()
+        )
+    })
+}
+
+/// How many matrices, the embedding left out, have another type in `b` than in `a`.
+fn differing(a: &ModelShape, b: &ModelShape) -> usize {
+    let types = |shape: &ModelShape| -> Vec<WeightType> {
+        let layers = shape.layers.iter().flat_map(|l| [l.q, l.k, l.v, l.output, l.gate, l.up, l.down]);
+        layers.chain(shape.head).collect()
+    };
+    types(a).iter().zip(types(b)).filter(|(a, b)| **a != *b).count()
+}

@@ -1,0 +1,158 @@
+//! `bespoke tune`: measures on the present device how a model's work is divided best.
+
+use std::path::PathBuf;
+
+use bespoke::device::{self, Device, Kind, Selector};
+use bespoke::engine::{self, Variants};
+use bespoke_kernels::plan::{Plan, PlanParams};
+use bespoke_logits::nmse;
+use bespoke_tune::text::{candidates, changes, verdict};
+use bespoke_tune::{Comparison, DeviceMeter, Effort, Found, Search};
+use miette::{IntoDiagnostic, miette};
+
+use crate::model;
+use crate::output::{Force, Output};
+use crate::progress::Progress;
+use crate::rules::RulesArgs;
+use crate::session::{self, DecodeArgs, DeviceArgs};
+
+/// Measure how the work of a model is divided best on this GPU, and write the rules for --tune
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:
+  bespoke tune model.gguf
+  bespoke tune model.gguf -o rules.toml --quick
+  bespoke run model.gguf --tune rules.toml --prompt Hello
+  bespoke tune llama-3.1-8b --dry-run --device emulator
+
+Starts from the cost model's choices and takes each knob of each kind of launch in turn. What counts is the time of \
+a whole token, a replay of the captured graph by the device's clock, in turns with the present choice; a value wins if \
+it is faster by more than the noise. In the end the result is measured against the cost model's choices once more, and \
+its logits are compared with theirs. Takes minutes; nothing else should use the GPU meanwhile.")]
+pub struct TuneArgs {
+    /// The model, a GGUF file; for --dry-run also a built-in shape
+    #[arg(value_name = "MODEL")]
+    model: String,
+    /// The file to write [default: the model's name with .tune.toml, in this folder]
+    #[arg(short, long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Where to measure: auto, cuda or cuda:N
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    device: Selector,
+    #[command(flatten)]
+    force: Force,
+    /// Positions in the cache: more give attention more weight
+    #[arg(short, long, value_name = "N", default_value_t = 512)]
+    depth: u32,
+    /// Try fewer values, and once
+    #[arg(long)]
+    quick: bool,
+    /// List the values that would be tried, and measure nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Turns of the last comparison.
+const CONFIRMING_TURNS: u32 = 21;
+
+/// Milliseconds that a measurement should take: long against the clock's resolution and the start of a graph.
+const MEASUREMENT: f64 = 40.0;
+/// Fewest and most replays for that.
+const REPLAYS: [u32; 2] = [8, 128];
+
+/// What the logits by rules may differ from the cost model's: sums are taken in another order.
+const LARGEST_ERROR: f64 = 1e-4;
+
+/// Runs the command.
+pub fn execute(args: &TuneArgs) -> miette::Result<()> {
+    let opened = device::open(args.device).map_err(session::device_error)?;
+    if args.dry_run {
+        return dry_run(args, &*opened.device);
+    }
+    if opened.device.info().kind == Kind::Emulator {
+        return Err(miette!(
+            help = "use a machine with a GPU; --dry-run lists what would be measured",
+            "there is nothing to measure on the emulator: its time says nothing about a GPU's"
+        ));
+    }
+    drop(opened);
+    tune(args)
+}
+
+fn tune(args: &TuneArgs) -> miette::Result<()> {
+    let model = session::open_model(args.model.as_ref())?;
+    let name = session::model_name(args.model.as_ref());
+    let out = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.tune.toml")));
+    // Better to fail before minutes of measuring.
+    let file = Output::create(&out, args.force)?;
+    let decode = DecodeArgs {
+        device: DeviceArgs::on(args.device),
+        ctx: None,
+        eager: false,
+        no_jit: false,
+        rules: RulesArgs::default(),
+    };
+    let context = args.depth.saturating_add(REPLAYS[1]);
+    let mut engine = session::load(&model, &decode, context)?;
+    let milliseconds = engine
+        .time_replays(args.depth, REPLAYS[0])
+        .map_err(session::engine_error)?
+        .ok_or_else(|| miette!("the step could not be captured as a graph: there is nothing to tune"))?;
+    let replays = ((MEASUREMENT / milliseconds).ceil() as u32).clamp(REPLAYS[0], REPLAYS[1]);
+    let effort = Effort { depth: args.depth, replays, turns: if args.quick { 5 } else { 9 } };
+    let (start, info) = (engine.plan().clone(), engine.device().info().clone());
+    let search = Search { start: &start, quick: args.quick, passes: if args.quick { 1 } else { 2 } };
+
+    let mut meter = DeviceMeter::new(Variants::new(&mut engine), effort);
+    let bar = Progress::count("tuning", search.trials() as u64);
+    let found = search.run(&mut meter, &|done| bar.set(done as u64)).map_err(session::engine_error)?;
+    bar.finish();
+    if found.changes.is_empty() {
+        println!("none of {} other choices is faster than the cost model's", found.measured);
+        return Ok(());
+    }
+    println!("{}\n", changes(&found));
+    let confirmed = confirm(&mut meter, &start, &found)?;
+    println!("{}", verdict(&confirmed));
+    if !confirmed.is_better() {
+        println!("no rules are written: together they gain no more than the noise");
+        return Ok(());
+    }
+    let comment = format!(
+        "Rules for {name}, for `--tune`; by bespoke {} tune.\nMeasured on {}{}, for {}, at a depth of {} positions:\n{}",
+        env!("CARGO_PKG_VERSION"),
+        info.name,
+        info.driver.map_or(String::new(), |driver| format!(" ({driver})")),
+        start.target,
+        args.depth,
+        verdict(&confirmed)
+    );
+    file.write(found.tuning.to_toml(&comment).as_bytes())?;
+    eprintln!("{} of {} measured choices in {}", found.changes.len(), found.measured, out.display());
+    Ok(())
+}
+
+/// Measures the result against where it started, and checks that it computes the same.
+fn confirm(meter: &mut DeviceMeter<'_>, start: &Plan, found: &Found) -> miette::Result<Comparison> {
+    let confirmed = meter.confirm(start, &found.plan, CONFIRMING_TURNS).map_err(session::engine_error)?;
+    let prompt: Vec<u32> = (1..=8).map(|token| token % start.shape.dimensions.vocab).collect();
+    let [before, after] = meter.logits(start, &found.plan, &prompt).map_err(session::engine_error)?;
+    match nmse(&after, &before) {
+        Some(error) if error <= LARGEST_ERROR => Ok(confirmed),
+        error => Err(miette!(
+            "by these rules the logits differ from the cost model's by an NMSE of {:.3e} (a bug); none are written",
+            error.unwrap_or(f64::NAN)
+        )),
+    }
+}
+
+/// Lists what would be tried.
+fn dry_run(args: &TuneArgs, device: &dyn Device) -> miette::Result<()> {
+    let shape = model::resolve(&args.model)?;
+    let target = engine::target_for(device).map_err(session::engine_error)?;
+    let context = args.depth.saturating_add(REPLAYS[1]);
+    let plan = Plan::new(&shape, target, PlanParams::single(context)).into_diagnostic()?;
+    println!("{}", candidates(&plan, args.quick));
+    let passes = if args.quick { 1 } else { 2 };
+    println!("\nat most {} comparisons", Search { start: &plan, quick: args.quick, passes }.trials());
+    Ok(())
+}

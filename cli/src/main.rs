@@ -1,0 +1,205 @@
+//! The `bespoke` binary: a file a subcommand, each with its arguments and an `execute`.
+//!
+//! Results go to standard output, everything else to standard error. A command that fails prints one message and
+//! exits with 1; a wrong command line exits with 2; one that Ctrl-C ended exits with 130. `check` has exit codes of its
+//! own.
+
+mod commands;
+mod interrupt;
+mod model;
+mod output;
+mod partial;
+mod progress;
+mod report;
+mod rules;
+mod sampling;
+mod session;
+
+use std::io::{IsTerminal, stderr};
+use std::process::ExitCode;
+
+use clap::error::{ContextKind, ContextValue};
+use clap::{CommandFactory, Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+use commands::{bench, check, devices, inspect, logits, quantize, run, selftest, specialize, synth, tune};
+
+/// Where an option stands in the help that every command has.
+const LAST: usize = 1000;
+
+/// Decodes GGUF language models through kernels generated for one model's shape.
+#[derive(Parser, Debug)]
+#[command(
+    name = "bespoke",
+    version,
+    arg_required_else_help = false,
+    after_help = "Examples:
+  bespoke run
+  bespoke run model.gguf --prompt \"The quick brown fox\" -n 64
+  bespoke inspect llama-3.1-8b
+  bespoke synth tiny.gguf && bespoke run tiny.gguf --tokens 1,2,3 -n 8
+
+`bespoke COMMAND --help` has examples of each command."
+)]
+struct Cli {
+    /// More messages on standard error: -v for debugging, -vv for everything.
+    ///
+    /// BESPOKE_LOG takes precedence: a level, or directives such as `bespoke::engine=trace`.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, display_order = LAST)]
+    verbose: u8,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+/// What the command says that was told nothing.
+const WELCOME: &str = "\
+bespoke decodes GGUF language models through GPU kernels cut to one model's shape. Without a GPU it
+runs the same kernels on its own PTX emulator, and checks every access.
+
+  bespoke run                           the demo model inside this binary: sums, and short stories
+  bespoke run -p \"17 + 25 =\"            ask it yourself
+  bespoke run MODEL.gguf -p \"Hello\"     a model of yours
+  bespoke devices                       what there is to run on
+  bespoke inspect llama-3.1-8b          the kernels of a model's shape
+
+`bespoke --help` lists all commands, `bespoke COMMAND --help` has examples of each. With cargo, say
+`cargo run --release -- run` for `bespoke run`.
+";
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Run(run::RunArgs),
+    Logits(logits::LogitsArgs),
+    Inspect(inspect::InspectArgs),
+    Specialize(specialize::SpecializeArgs),
+    Synth(synth::SynthArgs),
+    Quantize(quantize::QuantizeArgs),
+    Selftest(selftest::SelftestArgs),
+    Check(check::CheckArgs),
+    Bench(bench::BenchArgs),
+    Tune(tune::TuneArgs),
+    Devices(devices::DevicesArgs),
+}
+
+/// Parses the command line and runs it.
+fn main() -> ExitCode {
+    die_of_broken_pipes();
+    let cli = Cli::try_parse().unwrap_or_else(|error| suggesting(error).exit());
+    match start(&cli).and_then(|()| execute(&cli)) {
+        Ok(_) if interrupt::asked() => ExitCode::from(interrupt::EXIT_CODE),
+        Ok(code) => code,
+        Err(report) => {
+            eprintln!("{report:?}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// An unknown command with one that may be meant, also where letters have only changed places.
+fn suggesting(mut error: clap::Error) -> clap::Error {
+    let known = error.get(ContextKind::SuggestedSubcommand).is_some();
+    if let (false, Some(ContextValue::String(name))) = (known, error.get(ContextKind::InvalidSubcommand)) {
+        let command = Cli::command();
+        let names = command.get_subcommands().map(|command| command.get_name());
+        let nearest = names.map(|other| (model::edits(name, other), other)).min();
+        if let Some((_, other)) = nearest.filter(|(distance, _)| *distance <= 2) {
+            let other = ContextValue::Strings(vec![other.to_owned()]);
+            error.insert(ContextKind::SuggestedSubcommand, other);
+        }
+    }
+    error
+}
+
+fn execute(cli: &Cli) -> miette::Result<ExitCode> {
+    interrupt::catch();
+    match &cli.command {
+        Some(Command::Check(args)) => return Ok(check::execute(args)),
+        Some(Command::Run(args)) => run::execute(args),
+        Some(Command::Logits(args)) => logits::execute(args),
+        Some(Command::Inspect(args)) => inspect::execute(args),
+        Some(Command::Specialize(args)) => specialize::execute(args),
+        Some(Command::Synth(args)) => synth::execute(args),
+        Some(Command::Quantize(args)) => quantize::execute(args),
+        Some(Command::Selftest(args)) => selftest::execute(args),
+        Some(Command::Bench(args)) => bench::execute(args),
+        Some(Command::Tune(args)) => tune::execute(args),
+        Some(Command::Devices(args)) => devices::execute(args),
+        None => {
+            // Nothing to do is no mistake.
+            print!("{WELCOME}");
+            Ok(())
+        }
+    }?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Sets up messages: errors through miette, the log on standard error.
+fn start(cli: &Cli) -> miette::Result<()> {
+    let color = stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    miette::set_hook(Box::new(move |_| Box::new(report::Plain { color })))?;
+    let filter = match std::env::var("BESPOKE_LOG") {
+        Ok(text) if !text.is_empty() => EnvFilter::try_new(&text)
+            .map_err(|error| miette::miette!("BESPOKE_LOG: `{text}` is no filter: {error}"))?,
+        _ => EnvFilter::new(match cli.verbose {
+            0 => "warn,bespoke=info",
+            1 => "info,bespoke=debug",
+            _ => "trace",
+        }),
+    };
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(stderr)
+        .with_ansi(color)
+        .with_target(cli.verbose > 0)
+        .without_time()
+        .init();
+    Ok(())
+}
+
+/// Lets a closed pipe end the process, as it ends other commands, where Rust's default is a panic in `println!`.
+fn die_of_broken_pipes() {
+    #[cfg(unix)]
+    {
+        unsafe extern "C" {
+            fn signal(number: i32, handler: usize) -> usize;
+        }
+        /// POSIX's number on every Unix that Rust runs on.
+        const SIGPIPE: i32 = 13;
+        const SIG_DFL: usize = 0;
+        // SAFETY: `signal` with the default disposition installs no handler; no other thread runs yet.
+        unsafe { signal(SIGPIPE, SIG_DFL) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_command_with_a_slip_brings_the_one_that_is_meant() {
+        for (typed, meant) in [("rnu", Some("run")), ("inspct", Some("inspect")), ("xyzzy", None)] {
+            let error = suggesting(Cli::try_parse_from(["bespoke", typed]).unwrap_err()).to_string();
+            assert_eq!(error.contains("a similar subcommand exists"), meant.is_some(), "{error}");
+            assert!(meant.is_none_or(|meant| error.contains(&format!("'{meant}'"))), "{error}");
+        }
+    }
+
+    #[test]
+    fn every_command_has_a_sentence_and_examples() {
+        for command in Cli::command().get_subcommands() {
+            let name = command.get_name();
+            assert!(command.get_about().is_some(), "{name}");
+            let examples = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(
+                examples.contains(&format!("bespoke {name} "))
+                    || examples.contains(&format!("bespoke {name}\n")),
+                "{name}: {examples}"
+            );
+        }
+    }
+}

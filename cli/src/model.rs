@@ -1,0 +1,160 @@
+//! Arguments that name a model: a GGUF file, or a shape in the repository.
+
+use std::path::Path;
+
+use bespoke_demo as demo;
+use bespoke_kernels::shape::{Mix, ModelShape, ShapeFile, builtin};
+use miette::{IntoDiagnostic, miette};
+
+use crate::session;
+
+/// What a `MODEL|SHAPE` argument says about itself in `--help`.
+pub const HELP: &str = "A GGUF file, or a built-in shape: its name, or name and mix as in llama-3.1-8b-q8_0; `demo` for the demo model";
+
+/// How different a name may be to be suggested, in edits.
+const NEAR: usize = 3;
+
+/// The shape of a GGUF file or of the repository.
+pub fn resolve(text: &str) -> miette::Result<ModelShape> {
+    let path = Path::new(text);
+    let is_file =
+        path.components().count() > 1 || path.extension().is_some_and(|it| it == "gguf") || path.is_file();
+    if is_file || session::is_demo(path) {
+        return session::open_model(path).map(|model| model.shape);
+    }
+    let (file, mix) = named(text, &[demo::NAME])?;
+    file.with_mix(&mix.to_string()).into_diagnostic()
+}
+
+/// Whether `name` is the demo model's or a built-in shape's, whatever else is called so.
+pub fn is_builtin(name: &str) -> bool {
+    session::is_demo(Path::new(name)) || builtin_named(name).is_ok()
+}
+
+/// The shape file and the mix that `name` names: `llama-3.1-8b` is the first mix of its file, `llama-3.1-8b-q8_0`
+/// any other.
+pub fn builtin_named(name: &str) -> miette::Result<(ShapeFile, Mix)> {
+    named(name, &[])
+}
+
+/// [`builtin_named`], where other names could have been meant as well.
+fn named(name: &str, others: &[&str]) -> miette::Result<(ShapeFile, Mix)> {
+    let mut names: Vec<String> = Vec::new();
+    for file in builtin() {
+        if name == file.name
+            && let Some(mix) = file.mixes.first()
+        {
+            let mix = mix.parse().into_diagnostic()?;
+            return Ok((file, mix));
+        }
+        let suffix = name.strip_prefix(&file.name).and_then(|rest| rest.strip_prefix('-'));
+        if let Some(mix) = suffix {
+            let mix = mix.parse().map_err(|error| miette!("shape `{name}`: {error}"))?;
+            return Ok((file, mix));
+        }
+        names.push(file.name);
+    }
+    names.extend(others.iter().map(|&other| other.to_owned()));
+    Err(unknown(name, &names))
+}
+
+fn unknown(name: &str, names: &[String]) -> miette::Report {
+    if let Some((shape, target)) = name.rsplit_once('@')
+        && builtin_named(shape).is_ok()
+    {
+        let help = format!("`{shape}` is one; a command that takes a target has `--target {target}` for it");
+        return miette!(help = help, "`{name}` is neither a file nor a built-in shape");
+    }
+    let help = match near(name, names).as_slice() {
+        [] => format!("built-in shapes: {}", names.join(", ")),
+        [one] => format!("did you mean {one}?"),
+        [most @ .., last] => format!("did you mean {} or {last}?", most.join(", ")),
+    };
+    miette!(help = help, "`{name}` is neither a file nor a built-in shape")
+}
+
+/// The names that contain `name`; if there are none, those few edits away from it, the nearest first.
+fn near<'a>(name: &str, names: &'a [String]) -> Vec<&'a str> {
+    let name = name.to_lowercase();
+    let names = || names.iter().map(String::as_str);
+    let containing: Vec<&str> = names().filter(|other| other.contains(&name)).collect();
+    if !containing.is_empty() {
+        return containing;
+    }
+    let mut near: Vec<(usize, &str)> =
+        names().map(|other| (edits(&name, other), other)).filter(|(distance, _)| *distance <= NEAR).collect();
+    near.sort_unstable();
+    near.into_iter().map(|(_, other)| other).collect()
+}
+
+/// Levenshtein's distance: the fewest insertions, deletions and substitutions of a character.
+pub fn edits(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, a) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, &b) in b.iter().enumerate() {
+            let substituted = diagonal + usize::from(a != b);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances() {
+        for (a, b, distance) in
+            [("", "", 0), ("", "abc", 3), ("kitten", "sitting", 3), ("flaw", "lawn", 2), ("x", "x", 0)]
+        {
+            assert_eq!(edits(a, b), distance, "{a} {b}");
+            assert_eq!(edits(b, a), distance, "{b} {a}");
+        }
+    }
+
+    #[test]
+    fn names_of_shapes() {
+        for (name, shape) in [
+            ("llama-3.1-8b", "llama-3.1-8b"),
+            ("llama-3.1-8b-q4_k_m", "llama-3.1-8b"),
+            ("llama-3.1-8b-q8_0", "llama-3.1-8b-q8_0"),
+            ("qwen2.5-0.5b-f16", "qwen2.5-0.5b-f16"),
+            ("demo", "demo"),
+        ] {
+            assert_eq!(resolve(name).unwrap().name, shape);
+        }
+    }
+
+    #[test]
+    fn where_the_demo_model_can_be_named_it_is_suggested() {
+        for (name, ends) in [("gpt", ", demo"), ("deno", "did you mean demo?")] {
+            let help = resolve(name).unwrap_err().help().map(|help| help.to_string()).unwrap_or_default();
+            assert!(help.ends_with(ends), "{name}: {help}");
+            let shapes =
+                builtin_named(name).unwrap_err().help().map(|help| help.to_string()).unwrap_or_default();
+            assert!(!shapes.contains("demo"), "{name}: {shapes}");
+        }
+    }
+
+    #[test]
+    fn unknown_names_bring_suggestions() {
+        for (name, expected) in [
+            ("lama-3.1-8b", "did you mean llama-3.1-8b?"),
+            ("qwen3-06b", "did you mean qwen3-0.6b"),
+            ("Llama-3.2", "did you mean llama-3.2-1b or llama-3.2-3b?"),
+            ("gpt", "built-in shapes: llama-3.1-8b, "),
+        ] {
+            let help = builtin_named(name).unwrap_err().help().map(|help| help.to_string());
+            assert!(help.as_ref().is_some_and(|help| help.starts_with(expected)), "{name}: {help:?}");
+        }
+        let help = builtin_named("qwen3-0.6b@sm_80").unwrap_err().help().map(|help| help.to_string());
+        assert!(help.as_ref().is_some_and(|help| help.contains("`--target sm_80`")), "{help:?}");
+        let error = builtin_named("llama-3.1-8b-q9").unwrap_err().to_string();
+        assert!(error.contains("mix `q9` cannot be made"), "{error}");
+    }
+}

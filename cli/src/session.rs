@@ -1,0 +1,225 @@
+//! What `run`, `logits` and `bench` have in common: opening a device and loading a model.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use bespoke::device::{self, Checks, Kind, Opened, Selector};
+use bespoke::engine::{Engine, EngineError, EngineOptions, SamplingParams};
+use bespoke_demo as demo;
+use bespoke_gguf::Gguf;
+use bespoke_kernels::shape::ModelShape;
+use miette::{IntoDiagnostic, WrapErr, miette};
+
+use crate::model;
+use crate::progress::Progress;
+use crate::rules::RulesArgs;
+
+/// Where to run, and how closely to look.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub struct DeviceArgs {
+    /// Where to run: auto, cuda, cuda:N or emulator
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    device: Selector,
+    /// What the emulator looks for besides accesses out of bounds, which it always finds; fewer checks are faster
+    /// [default: memory where a model decodes, all in selftest]
+    #[arg(long, value_name = "CHECKS", value_enum)]
+    checks: Option<CheckLevel>,
+}
+
+/// What the emulator looks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum CheckLevel {
+    /// Only what is always checked.
+    None,
+    /// That memory is written before it is read; not who races with whom.
+    Memory,
+    /// Everything.
+    All,
+}
+
+/// What the emulator looks for while it decodes: following races takes half of the time, and `check` and `selftest` do.
+const DECODING: Checks = Checks { races: false, ..Checks::ALL };
+
+impl DeviceArgs {
+    /// The device, with the checks that the command has.
+    pub fn on(device: Selector) -> DeviceArgs {
+        DeviceArgs { device, checks: None }
+    }
+
+    /// Opens it; `default` is looked for where nothing is said.
+    pub fn open(self, default: Checks) -> device::Result<Opened> {
+        let checks = match self.checks {
+            None => default,
+            Some(CheckLevel::None) => Checks::NONE,
+            Some(CheckLevel::Memory) => Checks { races: false, ..Checks::ALL },
+            Some(CheckLevel::All) => Checks::ALL,
+        };
+        device::open_with(self.device, checks)
+    }
+}
+
+/// Arguments of every command that decodes.
+#[derive(clap::Args, Clone, Debug)]
+pub struct DecodeArgs {
+    /// Where to run.
+    #[command(flatten)]
+    pub device: DeviceArgs,
+    /// Positions in the KV cache [default: 4096 or what the command needs, at most the model's context]
+    #[arg(long, short, value_name = "N")]
+    pub ctx: Option<u32>,
+    /// Launch every kernel by itself instead of replaying a captured graph
+    #[arg(long)]
+    pub eager: bool,
+    /// Fail if a kernel's PTX is not built into this binary, instead of making it now
+    #[arg(long)]
+    pub no_jit: bool,
+    /// How work is divided.
+    #[command(flatten)]
+    pub rules: RulesArgs,
+}
+
+/// A model file that was opened.
+pub struct Model {
+    /// The file.
+    pub gguf: Gguf,
+    /// Its shape.
+    pub shape: ModelShape,
+    /// Whether it is the one inside the binary.
+    pub is_demo: bool,
+    path: PathBuf,
+}
+
+/// Opens a model file, or the one inside the binary by its name, and reads its shape.
+pub fn open_model(path: &Path) -> miette::Result<Model> {
+    if is_demo(path) {
+        return open_demo();
+    }
+    if !path.exists()
+        && let Some(name) = path.to_str()
+        && model::builtin_named(name).is_ok()
+    {
+        let help = format!("`bespoke synth {name}.gguf --shape {name}` writes one with random weights");
+        return Err(miette!(
+            help = help,
+            "`{name}` is a built-in shape, which has no weights; a GGUF file is needed"
+        ));
+    }
+    let open = || -> Result<_, EngineError> {
+        let gguf = Gguf::open(path)?;
+        let shape = ModelShape::from_gguf(&gguf, &model_name(path))?;
+        Ok(Model { gguf, shape, is_demo: false, path: path.to_owned() })
+    };
+    open().into_diagnostic().wrap_err_with(|| format!("cannot load {}", path.display()))
+}
+
+/// Opens the model inside the binary.
+pub fn open_demo() -> miette::Result<Model> {
+    let gguf = demo::model().into_diagnostic()?;
+    let shape = ModelShape::from_gguf(&gguf, demo::NAME).into_diagnostic()?;
+    Ok(Model { gguf, shape, is_demo: true, path: demo::NAME.into() })
+}
+
+/// Whether a path is the name of the model inside the binary, and no file's.
+pub fn is_demo(path: &Path) -> bool {
+    path.as_os_str() == demo::NAME && !path.is_file()
+}
+
+/// As [`load_sampling`], for greedy decoding.
+pub fn load(model: &Model, args: &DecodeArgs, context: u32) -> miette::Result<Engine> {
+    load_sampling(model, args, context, SamplingParams::default())
+}
+
+/// Opens the device and loads the model, with a progress bar and a line that says where it runs. `context` is the
+/// size of the KV cache if the arguments give none.
+pub fn load_sampling(
+    model: &Model,
+    args: &DecodeArgs,
+    context: u32,
+    sampling: SamplingParams,
+) -> miette::Result<Engine> {
+    let start = Instant::now();
+    let tuning = args.rules.read()?;
+    let opened = args.device.open(DECODING).map_err(device_error)?;
+    let opening = start.elapsed();
+    tracing::info!("device: {} ({})", opened.device.info().name, opened.reason);
+    let context = args.ctx.unwrap_or(context);
+    let options = EngineOptions {
+        context: Some(context),
+        eager: args.eager,
+        no_jit: args.no_jit,
+        tuning,
+        path: model.path.clone(),
+        sampling,
+    };
+    // Weights come last; before them, kernels may have to be made, and the driver's JIT takes its time.
+    let (kernels, bar) = (Progress::spinner("kernels"), Progress::bytes("loading", 0));
+    let engine = Engine::load(opened.device, &model.gguf, &model.shape, &options, &|done, total| {
+        kernels.finish();
+        bar.update(done, total)
+    });
+    kernels.finish();
+    bar.finish();
+    let engine = engine.map_err(engine_error)?;
+    if context > model.shape.dimensions.context {
+        tracing::warn!(
+            "a context of {context} positions; the model was made for {}, and beyond that its output degrades",
+            model.shape.dimensions.context
+        );
+    }
+    args.rules.warn_if_for_others(&options.tuning, engine.plan().target);
+    tracing::info!(
+        "loaded in {:.2} s, as a graph of {} nodes",
+        start.elapsed().as_secs_f64(),
+        engine.graph().map_or(0, |graph| graph.nodes)
+    );
+    report_times(&engine, opening);
+    Ok(engine)
+}
+
+/// Says where the time of loading went, for those who ask for more messages.
+fn report_times(engine: &Engine, opening: Duration) {
+    let times = engine.load_times();
+    let kernels = engine.kernels();
+    let made = format!("planning, {} kernels found, {} made", kernels.built_in, kernels.specialised);
+    let loaded = match engine.device().info().kind {
+        Kind::Emulator => "reading them".to_owned(),
+        Kind::Cuda { .. } => format!("loading their machine code: {}", engine.origins()),
+    };
+    let weights = format!(
+        "weights: repacking {:.3} s beside uploading {:.3} s",
+        times.repack.as_secs_f64(),
+        times.upload.as_secs_f64()
+    );
+    for (what, time) in [
+        ("opening the device", opening),
+        (made.as_str(), times.specialise),
+        (loaded.as_str(), times.assemble),
+        ("allocating", times.allocate),
+        (weights.as_str(), times.weights),
+        ("binding launches and capturing the graph", times.capture),
+    ] {
+        tracing::debug!("{:8.3} s  {what}", time.as_secs_f64());
+    }
+}
+
+/// A device's error with its advice.
+pub fn device_error(error: device::Error) -> miette::Report {
+    match error.advice().map(str::to_owned) {
+        Some(help) => miette!(help = help, "{error}"),
+        None => miette!("{error}"),
+    }
+}
+
+/// An engine's error with its advice.
+pub fn engine_error(error: EngineError) -> miette::Report {
+    match error.advice().map(str::to_owned) {
+        Some(help) => miette!(help = help, "{error}"),
+        None => miette!("{error}"),
+    }
+}
+
+/// The model file's name for tables.
+pub fn model_name(path: &Path) -> String {
+    path.file_stem()
+        .map_or_else(|| PathBuf::from(path).display().to_string(), |stem| stem.to_string_lossy().into_owned())
+}

@@ -1,0 +1,103 @@
+//! The model inside the binary: 2.5 million weights that do sums and tell short stories.
+//!
+//! It was trained by `demo/train.py` and quantised by `bespoke quantize`; `demo/README.md` says how, and
+//! how often it is right.
+
+mod question;
+
+pub use question::{Question, Sign};
+
+use bespoke::engine::{Engine, EngineError};
+use bespoke::tokenizer::{Tokenizer, TokenizerError};
+use bespoke_gguf::Gguf;
+
+/// What the model is called on the command line, where a file's path could stand.
+pub const NAME: &str = "demo";
+
+/// What it is asked where nobody else asks.
+pub const PROMPTS: [&str; 4] = ["17 + 25 =", "408 - 579 =", "86 * 7 =", "The old fox"];
+
+static MODEL: &[u8] = include_bytes!("../demo.gguf");
+
+/// The model's file.
+pub fn model() -> Result<Gguf, bespoke_gguf::Error> {
+    Gguf::from_bytes(MODEL.to_vec())
+}
+
+/// A text as the model was taught to go on with: a question in its usual spelling, with the equals sign and nothing
+/// after it; any other text without blanks at its end.
+pub fn as_taught(text: &str) -> String {
+    match text.parse::<Question>() {
+        Ok(question) => question.to_string(),
+        Err(_) => text.trim_end().to_owned(),
+    }
+}
+
+/// The longest answer: a sign, four digits and the end.
+const ANSWER_TOKENS: u32 = 6;
+
+/// Why a question could not be put.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// Its text has no tokens.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// The engine failed.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
+/// What a model such as this says to `question`, without blanks around it.
+pub fn ask(engine: &mut Engine, tokenizer: &Tokenizer, question: &Question) -> Result<String, AskError> {
+    let prompt = tokenizer.encode(&question.to_string())?;
+    engine.start(&prompt)?;
+    let mut said = Vec::new();
+    for token in engine.generate(ANSWER_TOKENS)? {
+        let token = token?;
+        if tokenizer.is_end(token) {
+            break;
+        }
+        said.push(token);
+    }
+    Ok(tokenizer.decode(&said).trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_model_is_small_and_complete() {
+        assert!(MODEL.len() <= 3 << 20, "{} bytes", MODEL.len());
+        let gguf = model().unwrap();
+        assert_eq!(gguf.u32("general.file_type").unwrap(), bespoke_kernels::shape::Mix::Q4KM.file_type());
+        let tokenizer = Tokenizer::from_gguf(&gguf).unwrap();
+        for text in PROMPTS {
+            assert_eq!(tokenizer.decode(&tokenizer.encode(text).unwrap()), text);
+        }
+    }
+
+    #[test]
+    fn digits_are_single_tokens_as_in_training() {
+        let tokenizer = Tokenizer::from_gguf(&model().unwrap()).unwrap();
+        let pieces = |text: &str| -> Vec<String> {
+            let ids = tokenizer.encode(text).unwrap();
+            ids.iter().map(|&id| String::from_utf8_lossy(tokenizer.piece(id)).into_owned()).collect()
+        };
+        assert_eq!(pieces("17 + 250 ="), ["1", "7", " +", " 2", "5", "0", " ="]);
+        assert_eq!(pieces("17-250=-233"), ["1", "7", "-", "2", "5", "0", "=", "-", "2", "3", "3"]);
+    }
+
+    #[test]
+    fn prompts_are_put_as_taught() {
+        for (text, taught) in [
+            ("17 + 25 =", "17 + 25 ="),
+            (" 17+25", "17 + 25 ="),
+            ("6 x 7 = ", "6 * 7 ="),
+            ("The old fox ", "The old fox"),
+            ("17 + 25 = 42", "17 + 25 = 42"),
+        ] {
+            assert_eq!(as_taught(text), taught);
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Where the time of a token goes: every launch by itself, a replay of all, and the matrices alone.
+
+use std::collections::BTreeMap;
+
+use bespoke::engine::{EngineError, Matrix};
+use serde::Serialize;
+
+use crate::{Subject, median};
+
+/// One step of a model, launch by launch.
+#[derive(Debug, Serialize)]
+pub struct Profile {
+    /// The model's name.
+    pub model: String,
+    /// The device's name.
+    pub device: String,
+    /// The target of the kernels.
+    pub target: String,
+    /// Positions in the cache.
+    pub depth: u32,
+    /// Sum over the launches, run one by one.
+    pub kernels_microseconds: f64,
+    /// A step as a replay of the graph, by the device's clock; none without a graph.
+    pub replay_microseconds: Option<f64>,
+    /// None on the emulator.
+    pub ceiling_bytes_per_second: Option<f64>,
+    /// Launches of the same kernel together, the longest first.
+    pub kernels: Vec<KernelTime>,
+    /// Launches of the same matrix shape together, the longest first.
+    pub matrices: Vec<MatrixTime>,
+    /// In order.
+    pub launches: Vec<LaunchTime>,
+}
+
+/// A launch of a step.
+#[derive(Debug, Serialize)]
+pub struct LaunchTime {
+    /// The launch's name in the plan.
+    pub label: String,
+    /// The kernel's name.
+    pub kernel: String,
+    /// CTAs.
+    pub grid: [u32; 3],
+    /// Threads of a CTA.
+    pub threads: u32,
+    /// Time and bytes.
+    #[serde(flatten)]
+    pub traffic: Traffic,
+}
+
+/// A kernel's share of a step.
+#[derive(Debug, Serialize)]
+pub struct KernelTime {
+    /// The kernel's name.
+    pub kernel: String,
+    /// Number of launches.
+    pub launches: usize,
+    /// Time and bytes.
+    #[serde(flatten)]
+    pub traffic: Traffic,
+}
+
+/// A matrix shape's share of a step.
+#[derive(Debug, Serialize)]
+pub struct MatrixTime {
+    /// The matrix' name.
+    pub matrix: String,
+    /// Types of the weights.
+    pub types: String,
+    /// Rows.
+    pub rows: u64,
+    /// Columns.
+    pub cols: u32,
+    /// Number of launches.
+    pub launches: usize,
+    /// Time and bytes.
+    #[serde(flatten)]
+    pub traffic: Traffic,
+}
+
+/// A matrix kernel alone, with cold caches.
+#[derive(Debug, Serialize)]
+pub struct MatrixCeiling {
+    /// The model's name.
+    pub model: String,
+    /// The kernel's name.
+    pub kernel: String,
+    /// Bytes of weights between two reads of the same ones.
+    pub rotated_bytes: u64,
+    /// None on the emulator.
+    pub ceiling_bytes_per_second: Option<f64>,
+    /// The matrix and its time.
+    #[serde(flatten)]
+    pub time: MatrixTime,
+}
+
+/// Time, and what was moved in it.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Traffic {
+    /// Time.
+    pub microseconds: f64,
+    /// Bytes moved.
+    pub bytes: u64,
+    /// Rate.
+    pub bytes_per_second: f64,
+    /// None on the emulator.
+    pub fraction_of_ceiling: Option<f64>,
+}
+
+impl Traffic {
+    /// `ceiling` is in bytes a second.
+    /// With the rate, and its fraction of the ceiling.
+    pub fn new(microseconds: f64, bytes: u64, ceiling: Option<f64>) -> Traffic {
+        let rate = bytes as f64 / (microseconds * 1e-6);
+        let fraction_of_ceiling = ceiling.map(|ceiling| rate / ceiling);
+        Traffic { microseconds, bytes, bytes_per_second: rate, fraction_of_ceiling }
+    }
+}
+
+/// Steps of which a launch's median time is taken.
+const STEPS: usize = 9;
+/// Replays of which the mean is taken, if the cache has room.
+const REPLAYS: u32 = 32;
+
+/// Times every launch of the step at `depth`, eagerly, and replays of it.
+pub fn profile(subject: &mut Subject<'_>, depth: u32) -> Result<Profile, EngineError> {
+    let engine = &mut subject.engine;
+    let mut steps = Vec::new();
+    for _ in 0..STEPS {
+        engine.start_at_depth(depth)?;
+        steps.push(engine.sequence().profile()?);
+    }
+    let replay_microseconds = engine.time_replays(depth, REPLAYS)?.map(|milliseconds| milliseconds * 1e3);
+
+    let plan = engine.plan();
+    let launches: Vec<LaunchTime> = plan
+        .launches
+        .iter()
+        .enumerate()
+        .map(|(index, launch)| {
+            let times: Vec<f64> = steps.iter().map(|step| step[index]).collect();
+            let kernel = &plan.kernels[launch.kernel];
+            let bytes = kernel.spec.bytes(u64::from(depth) + 1);
+            LaunchTime {
+                label: launch.label.clone(),
+                kernel: kernel.name.clone(),
+                grid: launch.grid,
+                threads: launch.threads,
+                traffic: Traffic::new(median(&times), bytes, subject.ceiling),
+            }
+        })
+        .collect();
+    let matrices = plan.launches.iter().map(|launch| Matrix::of(plan, launch));
+    Ok(Profile {
+        model: subject.name.clone(),
+        device: engine.device().info().name.clone(),
+        target: plan.target.to_string(),
+        depth,
+        kernels_microseconds: launches.iter().map(|launch| launch.traffic.microseconds).sum(),
+        replay_microseconds,
+        ceiling_bytes_per_second: subject.ceiling,
+        kernels: group(launches.iter().map(|launch| (launch.kernel.clone(), launch)), subject.ceiling)
+            .into_iter()
+            .map(|(kernel, launches, traffic)| KernelTime { kernel, launches, traffic })
+            .collect(),
+        matrices: group(
+            matrices.zip(&launches).filter_map(|(matrix, launch)| Some((matrix?, launch))),
+            subject.ceiling,
+        )
+        .into_iter()
+        .map(|(matrix, launches, traffic)| matrix_time(matrix, launches, traffic))
+        .collect(),
+        launches,
+    })
+}
+
+/// Times and bytes summed by key, with the number of launches; the longest first.
+fn group<'a, K: Ord>(
+    launches: impl Iterator<Item = (K, &'a LaunchTime)>,
+    ceiling: Option<f64>,
+) -> Vec<(K, usize, Traffic)> {
+    let mut sums: BTreeMap<K, (usize, f64, u64)> = BTreeMap::new();
+    for (key, launch) in launches {
+        let (count, microseconds, bytes) = sums.entry(key).or_default();
+        *count += 1;
+        *microseconds += launch.traffic.microseconds;
+        *bytes += launch.traffic.bytes;
+    }
+    let mut groups: Vec<_> = sums
+        .into_iter()
+        .map(|(key, (count, microseconds, bytes))| (key, count, Traffic::new(microseconds, bytes, ceiling)))
+        .collect();
+    groups.sort_by(|a, b| b.2.microseconds.total_cmp(&a.2.microseconds));
+    groups
+}
+
+fn matrix_time(matrix: Matrix, launches: usize, traffic: Traffic) -> MatrixTime {
+    let Matrix { name, rows, cols, types } = matrix;
+    MatrixTime { matrix: name, types, rows, cols, launches, traffic }
+}
+
+/// Times every matrix kernel alone; times and bytes are those of all its launches of a step.
+pub fn matrix_ceilings(subject: &mut Subject<'_>) -> Result<Vec<MatrixCeiling>, EngineError> {
+    let ceiling = subject.ceiling;
+    let rates = subject.engine.matrix_rates()?;
+    let row = |rate: bespoke::engine::MatrixRate| {
+        let microseconds = rate.microseconds * rate.launches as f64;
+        let traffic = Traffic::new(microseconds, rate.bytes * rate.launches as u64, ceiling);
+        MatrixCeiling {
+            model: subject.name.clone(),
+            kernel: rate.kernel,
+            rotated_bytes: rate.rotated_bytes,
+            ceiling_bytes_per_second: ceiling,
+            time: matrix_time(rate.matrix, rate.launches, traffic),
+        }
+    };
+    Ok(rates.into_iter().map(row).collect())
+}

@@ -1,0 +1,242 @@
+//! The results as Markdown and as comma-separated values.
+
+use std::fmt::Write;
+
+use bespoke::device::{Bytes, Clocks, Kind};
+use comfy_table::{Table, presets};
+
+use crate::measure::Measurement;
+use crate::profile::{MatrixCeiling, MatrixTime, Profile, Traffic};
+use crate::{Build, Results};
+
+/// Everything that was measured; the profile's tables only if asked for.
+pub fn markdown(results: &Results, profile: bool) -> String {
+    let mut text = format!("{}\n\n{}\n", measurements(&results.measurements), footer(results));
+    for profile in results.profiles.iter().filter(|_| profile) {
+        write!(text, "\n{}", profile_text(profile)).expect("a string takes everything");
+    }
+    for of_one in results.matrices.chunk_by(|a, b| a.model == b.model) {
+        write!(text, "\n{}", ceilings_text(of_one)).expect("a string takes everything");
+    }
+    text
+}
+
+/// What there is no ceiling for.
+const UNKNOWN: &str = "-";
+
+fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN);
+    table.set_header(header.to_vec());
+    table
+}
+
+fn measurements(measurements: &[Measurement]) -> Table {
+    let mut table = table(&[
+        "model",
+        "size",
+        "params",
+        "device",
+        "test",
+        "t/s",
+        "MB/token",
+        "GB/s",
+        "ceiling GB/s",
+        "of ceiling",
+    ]);
+    for m in measurements {
+        let depth = if m.depth > 0 { format!(" @ d{}", m.depth) } else { String::new() };
+        table.add_row([
+            m.model.clone(),
+            Bytes(m.model_bytes).to_string(),
+            parameters(m.parameters),
+            format!("{} ({}, {})", m.device, m.target, m.mode),
+            format!("tg{}{depth}", m.tokens),
+            format!("{:.2} ± {:.2}", m.tokens_per_second, m.standard_deviation),
+            format!("{:.1}", m.bytes_per_token as f64 / 1e6),
+            gigabytes(m.bytes_per_second),
+            m.ceiling_bytes_per_second.map_or(UNKNOWN.to_owned(), gigabytes),
+            share(m.fraction_of_ceiling, 1),
+        ]);
+    }
+    table
+}
+
+/// `8.03 B` or `494.03 M`.
+fn parameters(count: u64) -> String {
+    match count {
+        0..1_000_000_000 => format!("{:.2} M", count as f64 / 1e6),
+        _ => format!("{:.2} B", count as f64 / 1e9),
+    }
+}
+
+/// `build: bespoke 0.1.0; CUDA 13.0, driver 580.159; clocks: SM 1980 to 1965 MHz, memory 3201 MHz`.
+fn footer(results: &Results) -> String {
+    let Build { version, optimised, .. } = results.build;
+    let mut text = format!("build: bespoke {version}");
+    if !optimised {
+        text += " (not optimised)";
+    }
+    if let Some(driver) = results.device.as_ref().and_then(|device| device.driver.as_ref()) {
+        text += &format!("; {driver}");
+    }
+    if results.device.as_ref().is_some_and(|device| device.kind == Kind::Emulator) {
+        text += "; on the emulator, whose time says nothing about a GPU's";
+    }
+    let clocks = |m: &Measurement| [m.clocks_before, m.clocks_after];
+    let seen: Vec<Clocks> = results.measurements.iter().flat_map(clocks).flatten().collect();
+    let range = |of: fn(&Clocks) -> u32| {
+        let (low, high) = (seen.iter().map(of).min()?, seen.iter().map(of).max()?);
+        Some(if low == high { format!("{low} MHz") } else { format!("{low} to {high} MHz") })
+    };
+    if let (Some(sm), Some(memory)) = (range(|clocks| clocks.sm_mhz), range(|clocks| clocks.memory_mhz)) {
+        text += &format!("; clocks: SM {sm}, memory {memory}");
+    }
+    text
+}
+
+fn profile_text(profile: &Profile) -> String {
+    let mut kernels = table(&["kernel", "launches", "µs", "share", "MB", "GB/s", "of ceiling"]);
+    let sum = profile.kernels_microseconds;
+    for kernel in &profile.kernels {
+        let [time, megabytes, rate, fraction] = cells(&kernel.traffic);
+        let share = format!("{:.1}%", kernel.traffic.microseconds / sum * 100.0);
+        kernels.add_row([
+            kernel.kernel.clone(),
+            kernel.launches.to_string(),
+            time,
+            share,
+            megabytes,
+            rate,
+            fraction,
+        ]);
+    }
+    let mut matrices = table(&["matrix", "types", "shape", "launches", "µs", "MB", "GB/s", "of ceiling"]);
+    for matrix in &profile.matrices {
+        matrices.add_row(matrix_cells(matrix));
+    }
+    let replay = match profile.replay_microseconds {
+        Some(replay) => format!(
+            "{replay:.1} µs as a replay of the graph ({:.1} tokens/s): a gap of {:.1} µs",
+            1e6 / replay,
+            sum - replay
+        ),
+        None => "no graph to compare with".to_owned(),
+    };
+    format!(
+        "{} at depth {}: every kernel by itself, launched eagerly with an event around each, no overlap.\n\n\
+         {kernels}\n\nSum of the kernels {sum:.1} µs; {replay}.\n\nThe matrices among them:\n\n{matrices}\n",
+        profile.model, profile.depth
+    )
+}
+
+fn ceilings_text(ceilings: &[MatrixCeiling]) -> String {
+    let mut rows = table(&[
+        "matrix",
+        "types",
+        "shape",
+        "launches",
+        "µs",
+        "MB",
+        "GB/s",
+        "of ceiling",
+        "rotating over",
+        "kernel",
+    ]);
+    for ceiling in ceilings {
+        let mut cells = matrix_cells(&ceiling.time).to_vec();
+        cells.extend([Bytes(ceiling.rotated_bytes).to_string(), ceiling.kernel.clone()]);
+        rows.add_row(cells);
+    }
+    let sum: f64 = ceilings.iter().map(|ceiling| ceiling.time.traffic.microseconds).sum();
+    let bytes: u64 = ceilings.iter().map(|ceiling| ceiling.time.traffic.bytes).sum();
+    let model = ceilings.first().map_or("", |ceiling| ceiling.model.as_str());
+    let (read, at_ceiling) = match ceilings.first().and_then(|ceiling| ceiling.ceiling_bytes_per_second) {
+        Some(read) => {
+            let time = bytes as f64 / read * 1e6;
+            (
+                format!(" A plain read: {} GB/s.", gigabytes(read)),
+                format!(", {time:.1} µs ({:.1} tokens/s) at the ceiling", 1e6 / time),
+            )
+        }
+        None => (String::new(), String::new()),
+    };
+    format!(
+        "{model}: every matrix kernel alone, its launches of a token back to back, with cold caches.{read}\n\n{rows}\n\n\
+         All matrices of a token: {sum:.1} µs ({:.1} tokens/s) at these rates{at_ceiling}.\n",
+        1e6 / sum
+    )
+}
+
+fn matrix_cells(matrix: &MatrixTime) -> [String; 8] {
+    let [time, megabytes, rate, fraction] = cells(&matrix.traffic);
+    [
+        matrix.matrix.clone(),
+        matrix.types.clone(),
+        format!("{}x{}", matrix.rows, matrix.cols),
+        matrix.launches.to_string(),
+        time,
+        megabytes,
+        rate,
+        fraction,
+    ]
+}
+
+/// Microseconds, megabytes, gigabytes a second and percent of the ceiling.
+fn cells(traffic: &Traffic) -> [String; 4] {
+    [
+        format!("{:.1}", traffic.microseconds),
+        format!("{:.2}", traffic.bytes as f64 / 1e6),
+        gigabytes(traffic.bytes_per_second),
+        share(traffic.fraction_of_ceiling, 0),
+    ]
+}
+
+/// A share of the ceiling in percent.
+fn share(fraction: Option<f64>, decimals: usize) -> String {
+    fraction.map_or(UNKNOWN.to_owned(), |fraction| format!("{:.decimals$}%", fraction * 100.0))
+}
+
+/// A rate in GB/s: whole where it is large, with two decimals where it is the emulator's.
+fn gigabytes(rate: f64) -> String {
+    let decimals = if rate >= 100e9 { 0 } else { 2 };
+    format!("{:.decimals$}", rate / 1e9)
+}
+
+/// The measurements; a median a row, and nothing where there is no ceiling.
+pub fn csv(measurements: &[Measurement]) -> String {
+    let mut text =
+        "model,device,target,mode,tokens,depth,tokens_per_second,standard_deviation,bytes_per_token,\
+                    bytes_per_second,ceiling_bytes_per_second,fraction_of_ceiling\n"
+            .to_owned();
+    for m in measurements {
+        text += &format!(
+            "{},{},{},{},{},{},{:.3},{:.3},{},{:.0},{},{}\n",
+            m.model,
+            m.device,
+            m.target,
+            m.mode,
+            m.tokens,
+            m.depth,
+            m.tokens_per_second,
+            m.standard_deviation,
+            m.bytes_per_token,
+            m.bytes_per_second,
+            m.ceiling_bytes_per_second.map_or(String::new(), |rate| format!("{rate:.0}")),
+            m.fraction_of_ceiling.map_or(String::new(), |fraction| format!("{fraction:.4}"))
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_shares_of_a_ceiling_where_there_is_one() {
+        let with = |ceiling| cells(&Traffic::new(2.0, 3_000_000, ceiling));
+        assert_eq!(with(Some(2e12)), ["2.0", "3.00", "1500", "75%"]);
+        assert_eq!(with(None), ["2.0", "3.00", "1500", "-"]);
+    }
+}

@@ -1,0 +1,80 @@
+//! The project's own kernels: of a shape through the cases of the self-test, of a model through its decode plan.
+
+use std::sync::Arc;
+
+use bespoke::device::{self, Journal};
+use bespoke::engine::{Engine, EngineOptions, target_for};
+use bespoke_gguf::Gguf;
+use bespoke_kernels::shape::ModelShape;
+use bespoke_kernels::spec::KernelSpec;
+use bespoke_selftest as selftest;
+
+use super::report::{Finding, Report};
+use super::{CheckError, Options};
+
+/// Told of progress: how much has ended, of how much, and what runs next.
+pub type Progress<'a> = &'a mut dyn FnMut(usize, usize, &str);
+
+/// Checks the kernels of a shape's plans whose names contain `filter`, by the cases of the self-test: random inputs,
+/// and outputs compared with a computation in double precision.
+///
+/// # Errors
+/// If no plan can be made for the shape, or no kernel has such a name.
+pub fn shape(
+    shape: &ModelShape,
+    filter: &str,
+    options: &Options,
+    progress: Progress<'_>,
+) -> Result<Report, CheckError> {
+    let journal = Arc::new(Journal::new(options.lints || options.profile));
+    let device = device::checking(journal.clone(), options.checks);
+    let mut specs =
+        selftest::of_shape(shape, target_for(&*device)?).map_err(bespoke::engine::EngineError::from)?;
+    specs.retain(|spec| spec.name().contains(filter));
+    if specs.is_empty() {
+        return Err(CheckError::Nothing(format!("{} has no kernel with `{filter}` in its name", shape.name)));
+    }
+    let names: Vec<String> = specs.iter().map(KernelSpec::name).collect();
+    let mut tell = |ended: usize| {
+        progress(ended, names.len(), names.get(ended).map_or("", String::as_str));
+    };
+    let rows = selftest::run_telling(&*device, &specs, &mut |_| (), &mut tell)?.rows;
+    let mut report = Report::new(&shape.name, journal.entries(), options);
+    for row in rows {
+        // What a stopped kernel leaves is wrong for a known reason.
+        let explained = report.findings.iter().any(|finding| row.kernel.contains(&finding.kernel));
+        if let (Some(failure), false) = (&row.failure, explained) {
+            let message = format!("{}, `{}`: {failure}", row.what, row.output);
+            report.findings.push(Finding::wrong_result(&row.kernel, message));
+        }
+    }
+    Ok(report)
+}
+
+/// Checks a model's decode plan, with its real edges, for `steps` tokens from the start of a sequence.
+///
+/// # Errors
+/// If the model cannot be loaded.
+pub fn model(
+    gguf: &Gguf,
+    shape: &ModelShape,
+    steps: u32,
+    options: &Options,
+    progress: Progress<'_>,
+) -> Result<Report, CheckError> {
+    let journal = Arc::new(Journal::new(options.lints || options.profile));
+    let loading = EngineOptions { context: Some(steps.max(1)), ..EngineOptions::default() };
+    let device = device::checking(journal.clone(), options.checks);
+    let mut engine = Engine::load(device, gguf, shape, &loading, &|_, _| {})?;
+    engine.start(&[FIRST_TOKEN.min(shape.dimensions.vocab - 1)])?;
+    for step in 0..steps {
+        progress(step as usize, steps as usize, "tokens");
+        engine.step()?;
+        engine.wait()?;
+    }
+    progress(steps as usize, steps as usize, "");
+    Ok(Report::new(&shape.name, journal.entries(), options))
+}
+
+/// Most vocabularies begin a text with this one; any other would do.
+const FIRST_TOKEN: u32 = 1;

@@ -1,0 +1,203 @@
+//! A PTX file and its launches, on the emulator.
+
+use std::collections::BTreeMap;
+
+use bespoke::device::Journal;
+use bespoke_emulator as emulator;
+use emulator::{Kernel, LaunchConfig, Memory, Module, ParseError, ProgrammaticOrder};
+
+use super::expected::{Prepared, compare, prepare};
+use super::launches::{Argument, Launch, Launches};
+use super::report::{Finding, Report};
+use super::values::{Element, Number, hex};
+use super::{CheckError, Options};
+
+/// A PTX text that the emulator has read.
+pub struct Loaded {
+    /// The file's name.
+    pub name: String,
+    module: Module,
+    text: String,
+}
+
+impl Loaded {
+    /// Reads a PTX text; `name` is what messages call it.
+    ///
+    /// # Errors
+    /// [`CheckError::Ptx`] with everything that is wrong with it, or that the emulator lacks; [`CheckError::Nothing`] if
+    /// there is no kernel.
+    pub fn parse(name: &str, text: &str) -> Result<Loaded, CheckError> {
+        let refused = |problems: Vec<ParseError>| CheckError::Ptx {
+            name: name.to_owned(),
+            text: text.to_owned(),
+            problems,
+        };
+        let module = Module::load(text).map_err(refused)?;
+        if module.kernels().next().is_none() {
+            return Err(CheckError::Nothing(format!("{name} has no kernel: there is no `.entry` in it")));
+        }
+        Ok(Loaded { name: name.to_owned(), module, text: text.to_owned() })
+    }
+
+    /// Its kernels, in the order of the text.
+    pub fn kernels(&self) -> impl Iterator<Item = &Kernel> {
+        self.module.kernels()
+    }
+
+    /// Runs the launches, one after the other, under the checks that the options name, and compares what they leave
+    /// with what is expected.
+    ///
+    /// A launch with a finding ends there and the next one runs. After findings nothing is compared: what kernels
+    /// leave is then incomplete.
+    ///
+    /// # Errors
+    /// If a launch asks for what is not there, or buffers cannot be made.
+    pub fn check(&self, launches: &Launches, options: &Options) -> Result<Report, CheckError> {
+        let journal = Journal::new(options.lints || options.profile);
+        journal.loaded(self.kernels().map(Kernel::name), &self.text);
+        let first = prepare(launches)?;
+        let memory = Memory::new();
+        let addresses = allocate(&memory, &first)?;
+        let mut bound = Vec::new();
+        for (index, launch) in launches.launches.iter().enumerate() {
+            let place = || format!("launch {} (`{}`)", index + 1, launch.kernel);
+            let launch = self.bind(launch, &addresses).map_err(|what| CheckError::launches(place(), what))?;
+            bound.push(launch);
+        }
+        if bound.is_empty() {
+            return Err(CheckError::launches("the launches", "there are none: add `[[launch]]`"));
+        }
+        let profile = journal.profiles();
+        let Options { checks, instruction_limit, .. } = *options;
+        let run = emulator::Options { profile, checks, instruction_limit, ..emulator::Options::default() };
+        let mut order = ProgrammaticOrder::new();
+        for Bound { kernel, config, params, programmatic } in &bound {
+            let outcome = match programmatic {
+                true => order.run_programmatic(kernel, &memory, config, params, &run),
+                false => order.run(kernel, &memory, config, params, &run),
+            };
+            journal.record(outcome);
+        }
+        let mut report = Report::new(&self.name, journal.entries(), options);
+        let complete = report.findings.is_empty();
+        for (name, prepared) in &first {
+            let mut got = vec![0; prepared.bytes as usize];
+            memory.read(addresses[name], &mut got).map_err(|error| CheckError::Nothing(error.to_string()))?;
+            // An expectation that makes no sense is an error even where nothing is compared.
+            let difference = compare(name, launches, &first, &got)?;
+            if let (true, Some(text)) = (complete, difference) {
+                report.findings.push(Finding::wrong_result("", format!("buffer `{name}`: {text}")));
+            }
+        }
+        Ok(report)
+    }
+
+    /// Finds a launch's kernel and lays out its arguments.
+    fn bind(&self, launch: &Launch, addresses: &BTreeMap<&str, u64>) -> Result<Bound<'_>, String> {
+        let Some(kernel) = self.module.kernel(&launch.kernel) else {
+            let names: Vec<&str> = self.kernels().map(Kernel::name).collect();
+            return Err(format!("{} has no such kernel; it has {}", self.name, names.join(", ")));
+        };
+        let declared = kernel.params();
+        if declared.len() != launch.args.len() {
+            return Err(format!("{} args for {} parameters", launch.args.len(), declared.len()));
+        }
+        let mut params = vec![0; kernel.param_bytes() as usize];
+        for (index, (param, argument)) in declared.iter().zip(&launch.args).enumerate() {
+            let bytes = encode(argument, param.ty, addresses)
+                .map_err(|what| format!("argument {} (.{} {}): {what}", index + 1, param.ty, param.name))?;
+            if bytes.len() != param.size as usize {
+                let (given, wanted) = (bytes.len(), param.size);
+                return Err(format!("argument {} ({}): {given} bytes for {wanted}", index + 1, param.name));
+            }
+            params[param.offset as usize..][..bytes.len()].copy_from_slice(&bytes);
+        }
+        let axes = |extent: &super::launches::Extent, what: &str| {
+            extent.axes().ok_or_else(|| format!("{what} has more than three axes"))
+        };
+        let config = LaunchConfig {
+            grid: axes(&launch.grid, "grid")?,
+            block: axes(&launch.block, "block")?,
+            dynamic_shared: launch.shared,
+            cluster: match &launch.cluster {
+                Some(extent) => Some(axes(extent, "cluster")?),
+                None => None,
+            },
+        };
+        Ok(Bound { kernel, config, params, programmatic: launch.programmatic })
+    }
+}
+
+/// Reads a PTX text and checks it: [`Loaded::parse`], then [`Loaded::check`].
+///
+/// # Errors
+/// If the text cannot be read, or the launches do not fit it.
+pub fn ptx(name: &str, text: &str, launches: &Launches, options: &Options) -> Result<Report, CheckError> {
+    Loaded::parse(name, text)?.check(launches, options)
+}
+
+/// A launch with everything in place.
+struct Bound<'a> {
+    kernel: &'a Kernel,
+    config: LaunchConfig,
+    params: Vec<u8>,
+    programmatic: bool,
+}
+
+fn allocate<'a>(
+    memory: &Memory,
+    buffers: &BTreeMap<&'a str, Prepared>,
+) -> Result<BTreeMap<&'a str, u64>, CheckError> {
+    let mut addresses = BTreeMap::new();
+    for (&name, prepared) in buffers {
+        let address = memory.alloc(name, prepared.bytes);
+        if let Some(content) = &prepared.content {
+            memory.write(address, content).map_err(|error| CheckError::Nothing(error.to_string()))?;
+        }
+        addresses.insert(name, address);
+    }
+    Ok(addresses)
+}
+
+/// The bytes of an argument for a parameter of PTX type `ty`.
+fn encode(argument: &Argument, ty: &str, addresses: &BTreeMap<&str, u64>) -> Result<Vec<u8>, String> {
+    let address = |name: &str| {
+        let known = addresses.keys().copied().collect::<Vec<_>>().join(", ");
+        addresses.get(name).copied().ok_or_else(|| format!("there is no buffer `{name}`; there are: {known}"))
+    };
+    match argument {
+        Argument::Buffer(name) => Ok(address(name)?.to_le_bytes().to_vec()),
+        Argument::Within(within) => {
+            Ok(address(&within.buffer)?.wrapping_add(within.offset).to_le_bytes().to_vec())
+        }
+        Argument::Bytes(bytes) => hex(&bytes.hex).ok_or_else(|| "`hex` must be pairs of digits".to_owned()),
+        Argument::Number(number) => {
+            let element =
+                element(ty, *number).ok_or_else(|| "give its bytes as { hex = \"…\" }".to_owned())?;
+            let what = number.value();
+            element.encode(*number).ok_or_else(|| format!("{what} is no value of this type"))
+        }
+    }
+}
+
+/// What a parameter's type means for a number; `.b32` and `.b64` are what the number is.
+fn element(ty: &str, number: Number) -> Option<Element> {
+    let float = matches!(number, Number::Float(_));
+    Some(match ty {
+        "u8" | "b8" => Element::U8,
+        "s8" => Element::I8,
+        "u16" | "b16" => Element::U16,
+        "s16" => Element::I16,
+        "b32" if float => Element::F32,
+        "u32" | "b32" => Element::U32,
+        "s32" => Element::I32,
+        "b64" if float => Element::F64,
+        "u64" | "b64" => Element::U64,
+        "s64" => Element::I64,
+        "f16" => Element::F16,
+        "bf16" => Element::Bf16,
+        "f32" => Element::F32,
+        "f64" => Element::F64,
+        _ => return None,
+    })
+}

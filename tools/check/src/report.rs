@@ -1,0 +1,375 @@
+//! What a check found, as data: the JSON of `bespoke check --format json`, version 2.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::Arc;
+
+use bespoke::device::Entries;
+use bespoke_emulator as emulator;
+use emulator::{Counts, SourceLine, Thresholds};
+use serde::Serialize;
+
+use super::Options;
+
+/// The version of the JSON. It grows when a field changes its meaning or goes; new fields may come without.
+pub const REPORT_VERSION: u32 = 2;
+
+/// What a check found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// [`REPORT_VERSION`].
+    pub version: u32,
+    /// What was checked: a file, a shape or a model.
+    pub subject: String,
+    /// Launches that ran.
+    pub launches: u64,
+    /// Mistakes, in the order in which they were found, each once.
+    pub findings: Vec<Finding>,
+    /// What could be faster, where that matters: [`Thresholds::where_it_matters`].
+    pub lints: Vec<Lint>,
+    /// How much else could be faster, in launches too small for it to matter.
+    pub lints_left_out: u64,
+    /// The cost of every source line, if it was asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub profiles: Vec<KernelProfile>,
+    /// The PTX of every kernel, to show lines of.
+    #[serde(skip)]
+    pub texts: HashMap<String, Arc<str>>,
+}
+
+/// A mistake.
+#[derive(Clone, Debug, Serialize)]
+pub struct Finding {
+    /// What kind, in lower case with hyphens: `out-of-bounds`, `uninitialised` …; `wrong-result` for an output that is
+    /// not what it must be.
+    pub kind: String,
+    /// The kernel; empty where it is not known which one it was.
+    pub kernel: String,
+    /// One sentence.
+    pub message: String,
+    /// How often it was found.
+    pub times: u64,
+    /// Where: the access that tripped the check, then the one that it collides with, if there is one.
+    pub sites: Vec<Site>,
+    /// The address, for findings about memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<u64>,
+    /// `global`, `shared` or `param`, for findings about memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub space: Option<String>,
+}
+
+/// A thread at an instruction.
+#[derive(Clone, Debug, Serialize)]
+pub struct Site {
+    /// The kernel's own source, if the PTX carries `.loc` directives.
+    pub source: Option<Place>,
+    /// Where that line was inlined, and where that was, up to the kernel's own line.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub inlined_at: Vec<Place>,
+    /// The instruction.
+    pub ptx: PtxLine,
+    /// `%ctaid`.
+    pub cta: [u32; 3],
+    /// `%tid`; none for an asynchronous copy.
+    pub thread: Option<[u32; 3]>,
+}
+
+/// A place in a source file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Place {
+    /// As the `.file` directive has it.
+    pub file: String,
+    /// 1-based.
+    pub line: u32,
+    /// 1-based; 0 where it is not known.
+    pub column: u32,
+}
+
+/// A line of the PTX text.
+#[derive(Clone, Debug, Serialize)]
+pub struct PtxLine {
+    /// 1-based.
+    pub line: u32,
+    /// Its text, trimmed.
+    pub text: String,
+}
+
+/// A place where time is probably lost.
+#[derive(Clone, Debug, Serialize)]
+pub struct Lint {
+    /// `uncoalesced`, `bank-conflict` or `divergence`.
+    pub kind: String,
+    /// The kernel.
+    pub kernel: String,
+    /// One sentence with the numbers.
+    pub message: String,
+    /// The kernel's own source, if the PTX carries `.loc` directives.
+    pub source: Option<Place>,
+    /// The instruction, or the first of the source line's.
+    pub ptx: PtxLine,
+    /// Sectors over the fewest possible, wavefronts over those without conflicts, or lanes together on average.
+    pub measured: f64,
+    /// What share of the kernel's sectors, wavefronts or warp instructions it concerns.
+    pub share: f64,
+}
+
+/// What a kernel's launches cost.
+#[derive(Clone, Debug, Serialize)]
+pub struct KernelProfile {
+    /// The kernel.
+    pub kernel: String,
+    /// Launches that ran to their end; of a partial profile, launches that a finding stopped.
+    pub launches: u64,
+    /// Whether these are the launches that a finding stopped, and their costs those until then.
+    pub partial: bool,
+    /// Threads that they started.
+    pub threads: u64,
+    /// Lane instructions a thread.
+    pub instructions_per_thread: f64,
+    /// Lane instructions a byte moved to or from global memory; none if nothing was.
+    pub instructions_per_byte: Option<f64>,
+    /// Lane instructions by class.
+    pub mix: BTreeMap<&'static str, u64>,
+    /// Everything together.
+    pub total: Cost,
+    /// Line by line, the one with the most lane instructions first; instruction by instruction where the PTX does not
+    /// name source lines.
+    pub lines: Vec<LineProfile>,
+}
+
+/// What a source line cost.
+#[derive(Clone, Debug, Serialize)]
+pub struct LineProfile {
+    /// The line; none for instructions without one.
+    pub source: Option<Place>,
+    /// The instruction, in PTX that does not name source lines.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ptx: Option<PtxLine>,
+    /// Its lane instructions over the bytes that the whole kernel moved to or from global memory, so that those of all
+    /// lines add up to [`KernelProfile::instructions_per_byte`]; none if nothing was moved.
+    pub instructions_per_byte: Option<f64>,
+    /// What it cost.
+    #[serde(flatten)]
+    pub cost: Cost,
+}
+
+/// Counts, under the names of the emulator's [`Counts`].
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Cost {
+    /// Instructions, counted once a warp.
+    pub warp_instructions: u64,
+    /// Instructions, counted once for every lane that executed them.
+    pub lane_instructions: u64,
+    /// Lanes that were together, on average.
+    pub average_lanes: f64,
+    /// Times a warp came to a branch.
+    pub branches: u64,
+    /// Times that parted its lanes.
+    pub divergent_branches: u64,
+    /// Requests to global memory.
+    pub global_requests: u64,
+    /// Sectors of 32 bytes that they touched.
+    pub sectors: u64,
+    /// The fewest that could do.
+    pub ideal_sectors: u64,
+    /// Bytes loaded from global memory.
+    pub bytes_loaded: u64,
+    /// Bytes stored to it.
+    pub bytes_stored: u64,
+    /// Requests to shared memory.
+    pub shared_requests: u64,
+    /// Wavefronts that served them.
+    pub wavefronts: u64,
+    /// Wavefronts without bank conflicts.
+    pub ideal_wavefronts: u64,
+    /// The most words that were wanted of one bank at once.
+    pub worst_ways: u64,
+}
+
+impl Report {
+    /// What a journal holds, as a report; wrong results are added later.
+    pub(super) fn new(subject: &str, entries: Entries, options: &Options) -> Report {
+        let lints = |thresholds: &Thresholds| {
+            entries.profiles.iter().flat_map(|profile| profile.lints(thresholds)).collect::<Vec<_>>()
+        };
+        let (every, lints) = match options.lints {
+            true => (lints(&Thresholds::default()), lints(&Thresholds::where_it_matters())),
+            false => (Vec::new(), Vec::new()),
+        };
+        let whole = entries.profiles.iter().map(|profile| KernelProfile::new(profile, false));
+        let profiles = whole.chain(entries.stopped.iter().map(|profile| KernelProfile::new(profile, true)));
+        Report {
+            version: REPORT_VERSION,
+            subject: subject.to_owned(),
+            launches: entries.launches,
+            findings: entries.findings.iter().map(|(finding, times)| Finding::new(finding, *times)).collect(),
+            lints_left_out: (every.len() - lints.len()) as u64,
+            lints: lints.into_iter().map(Lint::from).collect(),
+            profiles: if options.profile { profiles.collect() } else { Vec::new() },
+            texts: entries.texts,
+        }
+    }
+}
+
+impl Finding {
+    fn new(finding: &emulator::Finding, times: u64) -> Finding {
+        let emulator::Finding { kind, kernel, detail, nearest, address, space, .. } = finding;
+        let mut message = detail.clone();
+        if let Some(nearest) = nearest {
+            message += &format!("; the access is {nearest}");
+        }
+        Finding {
+            kind: hyphenated(&format!("{kind:?}")),
+            kernel: kernel.clone(),
+            message,
+            times,
+            sites: Site::of(finding),
+            address: *address,
+            space: space.map(|space| hyphenated(&format!("{space:?}"))),
+        }
+    }
+
+    /// An output that is not what it must be.
+    pub(super) fn wrong_result(kernel: &str, message: String) -> Finding {
+        Finding {
+            kind: "wrong-result".to_owned(),
+            kernel: kernel.to_owned(),
+            message,
+            times: 1,
+            sites: Vec::new(),
+            address: None,
+            space: None,
+        }
+    }
+}
+
+impl Site {
+    /// Where a finding was made, and then the access that it contradicts, if there is one; nowhere for a launch that
+    /// never started.
+    fn of(finding: &emulator::Finding) -> Vec<Site> {
+        if finding.ptx_line == 0 {
+            return Vec::new();
+        }
+        let own = Site {
+            source: finding.source.as_ref().map(Place::from),
+            inlined_at: finding.inlined_at.iter().map(Place::from).collect(),
+            ptx: PtxLine { line: finding.ptx_line, text: finding.ptx_text.clone() },
+            cta: finding.cta,
+            thread: Some(finding.thread),
+        };
+        let other = finding.other.as_ref().map(|other| Site {
+            source: other.source.as_ref().map(Place::from),
+            inlined_at: other.inlined_at.iter().map(Place::from).collect(),
+            ptx: PtxLine { line: other.ptx_line, text: other.ptx_text.clone() },
+            cta: other.cta,
+            thread: other.thread,
+        });
+        std::iter::once(own).chain(other).collect()
+    }
+}
+
+/// `file:line:column`, without a column that is not known.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Place { file, line, column } = self;
+        write!(f, "{file}:{line}")?;
+        if *column > 0 { write!(f, ":{column}") } else { Ok(()) }
+    }
+}
+
+impl From<&SourceLine> for Place {
+    fn from(source: &SourceLine) -> Place {
+        Place { file: source.file.clone(), line: source.line, column: source.column }
+    }
+}
+
+impl From<emulator::Lint> for Lint {
+    fn from(lint: emulator::Lint) -> Lint {
+        Lint {
+            kind: hyphenated(&format!("{:?}", lint.kind)),
+            message: lint.to_string(),
+            source: lint.source.as_ref().map(Place::from),
+            ptx: PtxLine { line: lint.ptx_line, text: lint.ptx_text },
+            kernel: lint.kernel,
+            measured: lint.measured,
+            share: lint.share,
+        }
+    }
+}
+
+impl KernelProfile {
+    fn new(profile: &emulator::Profile, partial: bool) -> KernelProfile {
+        KernelProfile {
+            kernel: profile.kernel.clone(),
+            launches: profile.launches,
+            partial,
+            threads: profile.threads,
+            instructions_per_thread: profile.instructions_per_thread(),
+            instructions_per_byte: profile.instructions_per_byte(),
+            mix: profile.mix().into_iter().map(|(class, lanes)| (class.name(), lanes)).collect(),
+            total: profile.total().into(),
+            lines: lines(profile),
+        }
+    }
+}
+
+/// Source lines, or instructions where there are none, that ran at all.
+fn lines(profile: &emulator::Profile) -> Vec<LineProfile> {
+    let bytes = profile.total().global.bytes();
+    let per_byte = |counts: &Counts| (bytes > 0).then(|| counts.lanes as f64 / bytes as f64);
+    let by_line = profile.lines();
+    if by_line.iter().any(|line| line.source.is_some()) {
+        let ran = by_line.into_iter().filter(|line| line.counts.warps > 0);
+        let line = |line: emulator::LineProfile| LineProfile {
+            source: line.source.as_ref().map(Place::from),
+            ptx: None,
+            instructions_per_byte: per_byte(&line.counts),
+            cost: line.counts.into(),
+        };
+        return ran.map(line).collect();
+    }
+    let mut ran: Vec<_> = profile.instructions.iter().filter(|one| one.counts.warps > 0).collect();
+    ran.sort_by_key(|one| std::cmp::Reverse(one.counts.lanes));
+    let line = |one: &emulator::InstructionProfile| LineProfile {
+        source: None,
+        ptx: Some(PtxLine { line: one.ptx_line, text: one.ptx_text.clone() }),
+        instructions_per_byte: per_byte(&one.counts),
+        cost: one.counts.into(),
+    };
+    ran.into_iter().map(line).collect()
+}
+
+impl From<Counts> for Cost {
+    fn from(counts: Counts) -> Cost {
+        let Counts { global, shared, .. } = counts;
+        Cost {
+            warp_instructions: counts.warps,
+            lane_instructions: counts.lanes,
+            average_lanes: counts.average_lanes(),
+            branches: counts.branches,
+            divergent_branches: counts.divergent_branches,
+            global_requests: global.requests,
+            sectors: global.sectors,
+            ideal_sectors: global.ideal_sectors,
+            bytes_loaded: global.bytes_loaded,
+            bytes_stored: global.bytes_stored,
+            shared_requests: shared.requests,
+            wavefronts: shared.wavefronts,
+            ideal_wavefronts: shared.ideal_wavefronts,
+            worst_ways: shared.worst_ways,
+        }
+    }
+}
+
+/// `OutOfBounds` as `out-of-bounds`.
+fn hyphenated(name: &str) -> String {
+    let mut text = String::new();
+    for letter in name.chars() {
+        if letter.is_uppercase() && !text.is_empty() {
+            text.push('-');
+        }
+        text.extend(letter.to_lowercase());
+    }
+    text
+}

@@ -1,0 +1,243 @@
+//! What specialising for something else changes in the kernels of a plan.
+//!
+//! Kernels are paired by role: by what the plan calls their launches, without the layer. Code is compared line by line
+//! with registers, labels and the kernel's name left out, since a line more shifts all numbers behind it; what is shown
+//! are the lines themselves.
+
+mod emitted;
+mod side;
+
+use serde::Serialize;
+use similar::{Algorithm, DiffOp, DiffTag};
+
+pub use side::{Code, Side, SideKernel};
+
+/// Lines shown around a change.
+const CONTEXT: usize = 3;
+
+/// What differs between two sides.
+#[derive(Clone, Debug, Serialize)]
+pub struct Diff {
+    /// What is compared, as `llama-3.1-8b for sm_90`.
+    pub a: String,
+    /// With what.
+    pub b: String,
+    /// Kernels by role, in the order of the first side.
+    pub kernels: Vec<KernelDiff>,
+}
+
+/// A role's kernel on both sides.
+#[derive(Clone, Debug, Serialize)]
+pub struct KernelDiff {
+    /// What its launches are called.
+    pub role: String,
+    /// Its name on the first side, if it is there.
+    pub a: Option<String>,
+    /// And on the second.
+    pub b: Option<String>,
+    /// Compile-time parameters and figures that differ.
+    pub changes: Vec<Change>,
+    /// What differs in the code, if that was asked for.
+    pub code: Option<CodeDiff>,
+}
+
+/// A value that differs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Change {
+    /// Its name: a path into the compile-time parameters, or a figure's.
+    pub name: String,
+    /// Whether it is a compile-time parameter.
+    pub constant: bool,
+    /// On the first side; none where it does not exist there.
+    pub a: Option<String>,
+    /// On the second.
+    pub b: Option<String>,
+}
+
+/// Two texts' differences.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CodeDiff {
+    /// Lines that only the second side has.
+    pub added: usize,
+    /// Lines that only the first has.
+    pub removed: usize,
+    /// Runs of changes with what is around them.
+    pub hunks: Vec<Hunk>,
+}
+
+/// A run of changes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Hunk {
+    /// First line of the first side, from 1.
+    pub a: usize,
+    /// First line of the second.
+    pub b: usize,
+    /// Lines, each with ` `, `-` or `+` before it.
+    pub lines: Vec<String>,
+}
+
+impl Diff {
+    /// Compares two sides: all roles or only `role`, and the code that `code` names.
+    pub fn of(a: &Side, b: &Side, role: Option<&str>, code: Option<Code>) -> Diff {
+        let wanted = |kernel: &&SideKernel| role.is_none_or(|role| kernel.role == role);
+        let mut left: Vec<&SideKernel> = b.kernels.iter().filter(wanted).collect();
+        let mut kernels = Vec::new();
+        for kernel in a.kernels.iter().filter(wanted) {
+            let partner = (0..left.len())
+                .filter(|&index| left[index].role == kernel.role)
+                .max_by_key(|&index| (kernel.in_common(left[index]), usize::MAX - index));
+            let partner = partner.map(|index| left.remove(index));
+            kernels.push(KernelDiff::of(Some(kernel), partner, code));
+        }
+        kernels.extend(left.into_iter().map(|kernel| KernelDiff::of(None, Some(kernel), code)));
+        Diff { a: a.name.clone(), b: b.name.clone(), kernels }
+    }
+}
+
+impl KernelDiff {
+    fn of(a: Option<&SideKernel>, b: Option<&SideKernel>, code: Option<Code>) -> KernelDiff {
+        let name = |kernel: Option<&SideKernel>| kernel.map(|kernel| kernel.name.clone());
+        let code =
+            a.zip(b).zip(code).and_then(|((a, b), code)| Some(CodeDiff::of(a.code(code)?, b.code(code)?)));
+        KernelDiff {
+            role: a.or(b).map(|kernel| kernel.role.clone()).unwrap_or_default(),
+            a: name(a),
+            b: name(b),
+            changes: match (a, b) {
+                (Some(a), Some(b)) => changes(a, b),
+                _ => Vec::new(),
+            },
+            code,
+        }
+    }
+
+    /// Whether both sides have the very same kernel, as far as was compared.
+    pub fn is_equal(&self) -> bool {
+        let same_code = self.code.as_ref().is_none_or(|code| code.hunks.is_empty());
+        self.a.is_some() && self.b.is_some() && self.changes.is_empty() && same_code
+    }
+}
+
+fn changes(a: &SideKernel, b: &SideKernel) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for (constant, a, b) in [(true, &a.constants, &b.constants), (false, &a.figures, &b.figures)] {
+        let names = a.iter().chain(b.iter().filter(|(name, _)| !a.iter().any(|(other, _)| other == name)));
+        for (name, _) in names {
+            let value = |list: &[(String, String)]| {
+                list.iter().find(|(other, _)| other == name).map(|(_, value)| value.clone())
+            };
+            let (a, b) = (value(a), value(b));
+            if a != b {
+                changes.push(Change { name: name.clone(), constant, a, b });
+            }
+        }
+    }
+    changes
+}
+
+impl CodeDiff {
+    /// Compares two texts line by line.
+    pub fn of(a: &str, b: &str) -> CodeDiff {
+        let (a, b) = (lines(a), lines(b));
+        let masked = |lines: &[&str]| lines.iter().map(|line| mask(line)).collect::<Vec<_>>();
+        let ops = similar::capture_diff_slices(Algorithm::Patience, &masked(&a), &masked(&b));
+        let mut diff = CodeDiff::default();
+        for op in &ops {
+            if op.tag() != DiffTag::Equal {
+                diff.removed += op.old_range().len();
+                diff.added += op.new_range().len();
+            }
+        }
+        let groups = similar::group_diff_ops(ops, CONTEXT);
+        diff.hunks = groups.iter().filter_map(|group| Hunk::of(group, &a, &b)).collect();
+        diff
+    }
+}
+
+impl Hunk {
+    fn of(group: &[DiffOp], a: &[&str], b: &[&str]) -> Option<Hunk> {
+        let first = group.first()?;
+        let mut lines = Vec::new();
+        for op in group {
+            if op.tag() == DiffTag::Equal {
+                lines.extend(b[op.new_range()].iter().map(|line| format!(" {line}")));
+                continue;
+            }
+            lines.extend(a[op.old_range()].iter().map(|line| format!("-{line}")));
+            lines.extend(b[op.new_range()].iter().map(|line| format!("+{line}")));
+        }
+        Some(Hunk { a: first.old_range().start + 1, b: first.new_range().start + 1, lines })
+    }
+}
+
+/// The lines that are code: where they come from is no difference.
+fn lines(text: &str) -> Vec<&str> {
+    let place = |line: &&str| [".loc ", ".file "].iter().any(|it| line.trim_start().starts_with(it));
+    text.lines().filter(|line| !place(line)).collect()
+}
+
+/// Words that are a name with a number, whose number says nothing: registers of PTX and SASS, values and blocks of the
+/// IR, labels.
+const NUMBERED: [&str; 18] = [
+    "%p", "%rs", "%r", "%rd", "%f", "%fd", "%h", "%hh", "%rq", "v", "block", "$L_block", "_edge", "R", "UR",
+    "P", "UP", "L_x_",
+];
+
+/// A line without the numbers of registers and labels, without an address ahead of it, and without the kernel's name.
+fn mask(line: &str) -> String {
+    let mut masked = String::new();
+    let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '%' | '$');
+    // SASS: `0010  ULDC.64 UR4, c[0x0][0x208] ;`.
+    let mut rest = match line.split_once("  ") {
+        Some((address, rest)) if address.len() >= 4 && address.bytes().all(|it| it.is_ascii_hexdigit()) => {
+            rest
+        }
+        _ => line,
+    };
+    while let Some(start) = rest.find(is_word) {
+        masked.push_str(&rest[..start]);
+        let word = &rest[start..];
+        let (word, after) = word.split_at(word.find(|c| !is_word(c)).unwrap_or(word.len()));
+        masked.push_str(if is_kernel(word) { kernel_part(word) } else { without_number(word) });
+        rest = after;
+    }
+    masked.push_str(rest);
+    masked
+}
+
+/// Kernels' names are long and hold every constant; no other word is.
+fn is_kernel(word: &str) -> bool {
+    word.len() > 12
+        && word.matches('_').count() >= 3
+        && word.bytes().any(|byte| byte.is_ascii_digit())
+        && !word.starts_with("$L")
+}
+
+/// What is not the kernel's in the name of a parameter: `param_x`.
+fn kernel_part(word: &str) -> &str {
+    word.find("_param_").map_or("kernel", |at| &word[at + 1..])
+}
+
+/// `%r` of `%r12`; other words as they are.
+fn without_number(word: &str) -> &str {
+    let name = word.trim_end_matches(|c: char| c.is_ascii_digit());
+    let name_of_edge =
+        name.strip_suffix("_edge").map(|rest| rest.trim_end_matches(|c: char| c.is_ascii_digit()));
+    match name_of_edge.unwrap_or(name) {
+        name if NUMBERED.contains(&name) => name,
+        _ => word,
+    }
+}
+
+/// Each name once, in order.
+pub fn once<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    names.fold(Vec::new(), |mut seen, name| {
+        if !seen.contains(&name) {
+            seen.push(name);
+        }
+        seen
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+//! A side read from a folder that `bespoke specialize` or a build script wrote.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use bespoke_codegen::ptx::Target;
+use bespoke_kernels::plan::Plan;
+
+use super::side::{Made, Side};
+use crate::folder::{FolderError, read};
+use crate::{InspectError, Listing, Places, Tools};
+
+impl Side {
+    /// The kernels of the one plan in `folder` that is for `target`, or of the only one. Their IR is not known.
+    pub fn of_folder(
+        folder: &Path,
+        target: Option<Target>,
+        tools: &Tools,
+        sass: bool,
+    ) -> Result<Side, FolderError> {
+        let path = choose(folder, target)?;
+        let text = read(&path)?;
+        let plan: Plan = serde_json::from_str(&text).map_err(|source| FolderError::Json { path, source })?;
+        let mut made = Vec::new();
+        for kernel in &plan.kernels {
+            let ptx = read(&folder.join(plan.target.to_string()).join(format!("{}.ptx", kernel.name)))?;
+            let ptxas = tools.ptxas.as_ref();
+            let assembled = ptxas.map(|ptxas| ptxas.cubin(&kernel.name, &ptx, plan.target));
+            let assembled = assembled.transpose().map_err(InspectError::from)?;
+            let text = assembled.as_ref().filter(|_| sass).and_then(|assembled| tools.disassemble(assembled));
+            made.push(Made {
+                ir: None,
+                ptx,
+                usage: assembled.map(|assembled| assembled.usage),
+                sass: text.map(|text| Listing::of_sass(&text, &mut Places::new()).text),
+            });
+        }
+        Ok(Side::new(
+            format!("{} for {} in {}", plan.shape.name, plan.target, folder.display()),
+            &plan,
+            &made,
+        ))
+    }
+}
+
+/// The greedy plan for `target`, or the only one.
+fn choose(folder: &Path, target: Option<Target>) -> Result<PathBuf, FolderError> {
+    let plans = folder.join("plans");
+    let failed = |source| FolderError::Io { path: plans.clone(), source };
+    let mut found: Vec<String> = Vec::new();
+    for entry in fs::read_dir(&plans).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();
+        let of_target = target.is_none_or(|target| name.ends_with(&format!(".{target}.json")));
+        // What an assembler said of a plan lies beside it.
+        if of_target && name.ends_with(".json") && !name.ends_with(".report.json") {
+            found.push(name);
+        }
+    }
+    found.sort();
+    match found.as_slice() {
+        [one] => Ok(plans.join(one)),
+        [] => Err(FolderError::Choice { folder: plans, what: "there is no such plan".to_owned() }),
+        several => {
+            let what = format!("{}: {}", which(several, target), several.join(", "));
+            Err(FolderError::Choice { folder: plans, what })
+        }
+    }
+}
+
+/// What would make one of several plans.
+fn which(plans: &[String], target: Option<Target>) -> String {
+    let mut targets: Vec<Target> = Target::ALL.to_vec();
+    targets.retain(|target| plans.iter().any(|plan| plan.ends_with(&format!(".{target}.json"))));
+    match (target, targets.as_slice()) {
+        (None, [first, _, ..]) => format!("several plans; name a target behind the folder, as DIR@{first}"),
+        (Some(target), _) | (None, &[target]) => {
+            format!(
+                "plans of several models for {target}, where only one can be compared; give each a folder of its own"
+            )
+        }
+        (None, []) => "several plans".to_owned(),
+    }
+}

@@ -1,0 +1,237 @@
+//! The kernels of a folder that a build script or `bespoke specialize` wrote: anyone's, without a model or a plan.
+
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use bespoke_codegen::emit::{Manifest, ManifestKernel, ManifestModule, ManifestParameter};
+use bespoke_codegen::ptx::Target;
+use bespoke_codegen::ptxas::Usage;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{Demand, InspectError, Occupancy, Tools};
+
+/// Why a folder cannot be inspected.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// A file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// There is no manifest.
+    #[error(
+        "{}: no kernels were emitted here: there is no kernels.json, which `bespoke specialize` and a build script's \
+         `Emission` write",
+        .0.display()
+    )]
+    NoManifest(PathBuf),
+    /// A plan or a manifest is none.
+    #[error("{}: {source}", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// The manifest is another version's.
+    #[error("{}: version {version} of the format; this program reads version {}", path.display(), Manifest::VERSION)]
+    Version {
+        /// The manifest.
+        path: PathBuf,
+        /// Its version.
+        version: u32,
+    },
+    /// A kernel of the manifest could not be launched.
+    #[error("{}: `{kernel}`: {what}", path.display())]
+    Kernel {
+        /// The manifest.
+        path: PathBuf,
+        /// The kernel.
+        kernel: String,
+        /// What no GPU has.
+        what: String,
+    },
+    /// There is not exactly one plan or target to take.
+    #[error("{}: {what}", folder.display())]
+    Choice {
+        /// The folder.
+        folder: PathBuf,
+        /// What there is.
+        what: String,
+    },
+    /// The tools.
+    #[error(transparent)]
+    Inspect(#[from] InspectError),
+}
+
+/// A text file.
+pub(super) fn read(path: &Path) -> Result<String, FolderError> {
+    fs::read_to_string(path).map_err(|source| FolderError::Io { path: path.to_owned(), source })
+}
+
+/// Anyone may have written the manifest: what occupancy is computed from must make sense.
+fn check(kernel: &ManifestKernel) -> Result<(), String> {
+    let threads: u64 = kernel.block.iter().map(|&size| u64::from(size)).product();
+    if !(1..=1024).contains(&threads) {
+        return Err(format!("a CTA of {:?} has {threads} threads, not 1 to 1024", kernel.block));
+    }
+    let most = |module: &ManifestModule| u64::from(module.static_shared) + u64::from(kernel.dynamic_shared);
+    match kernel.modules.iter().map(most).max() {
+        Some(bytes) if bytes > 1 << 20 => Err(format!("a CTA takes {bytes} bytes of shared memory")),
+        _ => Ok(()),
+    }
+}
+
+/// An emitted folder.
+#[derive(Clone, Debug)]
+pub struct Folder {
+    path: PathBuf,
+    manifest: Manifest,
+}
+
+/// A kernel of a folder, and what is known of it: what `bespoke inspect FOLDER --stage stats --format json` prints.
+#[derive(Clone, Debug, Serialize)]
+pub struct FolderKernel {
+    /// The entry point.
+    pub name: String,
+    /// What it does; may be empty.
+    pub summary: String,
+    /// The target it is for.
+    pub target: Target,
+    /// CTAs along x, y and z; none if the host chooses at each launch.
+    pub grid: Option<[u32; 3]>,
+    /// Threads a CTA along x, y and z.
+    pub block: [u32; 3],
+    /// CTAs along x that form a cluster.
+    pub cluster: Option<u32>,
+    /// In bytes.
+    pub static_shared: u32,
+    /// In bytes.
+    pub dynamic_shared: u32,
+    /// The run-time parameters.
+    pub parameters: Vec<ManifestParameter>,
+    /// The compile-time ones, as the kernel's author names them; null if they were not said.
+    pub constants: Value,
+    /// Lines of PTX.
+    pub ptx_lines: usize,
+    /// What ptxas says: the one at hand, else the one that the folder was written with.
+    pub ptxas: Option<Usage>,
+    /// CTAs on a multiprocessor; without ptxas as if registers were no limit.
+    pub occupancy: Occupancy,
+    /// The PTX.
+    #[serde(skip)]
+    pub ptx: String,
+    /// What [`Listing::of_sass`](super::Listing::of_sass) reads, where both tools are there.
+    #[serde(skip)]
+    pub sass: Option<String>,
+}
+
+impl Folder {
+    /// Reads the manifest, `kernels.json`.
+    pub fn read(path: &Path) -> Result<Folder, FolderError> {
+        let file = path.join("kernels.json");
+        if !file.exists() {
+            return Err(FolderError::NoManifest(path.to_owned()));
+        }
+        let manifest: Manifest = serde_json::from_str(&read(&file)?)
+            .map_err(|source| FolderError::Json { path: file.clone(), source })?;
+        if manifest.version != Manifest::VERSION {
+            return Err(FolderError::Version { path: file, version: manifest.version });
+        }
+        for kernel in &manifest.kernels {
+            check(kernel).map_err(|what| FolderError::Kernel {
+                path: file.clone(),
+                kernel: kernel.name.clone(),
+                what,
+            })?;
+        }
+        Ok(Folder { path: path.to_owned(), manifest })
+    }
+
+    /// The targets that some kernel is for, oldest first.
+    pub fn targets(&self) -> Vec<Target> {
+        let modules = || self.manifest.kernels.iter().flat_map(|kernel| &kernel.modules);
+        Target::ALL.into_iter().filter(|&target| modules().any(|module| module.target == target)).collect()
+    }
+
+    /// `wanted`, if some kernel is for it; the newest target where none is wanted.
+    pub fn target(&self, wanted: Option<Target>) -> Result<Target, FolderError> {
+        let targets = self.targets();
+        let found = match wanted {
+            Some(wanted) => targets.iter().find(|&&target| target == wanted),
+            None => targets.last(),
+        };
+        found.copied().ok_or_else(|| {
+            let there: Vec<String> = targets.iter().map(Target::to_string).collect();
+            let what = match wanted {
+                Some(wanted) => {
+                    format!("no kernel is for {wanted}; there are kernels for {}", there.join(", "))
+                }
+                None => "there are no kernels".to_owned(),
+            };
+            FolderError::Choice { folder: self.path.clone(), what }
+        })
+    }
+
+    /// Names of the kernels for a target, sorted.
+    pub fn names(&self, target: Target) -> Vec<&str> {
+        self.of(target).map(|(kernel, _)| kernel.name.as_str()).collect()
+    }
+
+    /// The kernels for a target, sorted by name: all, or the one called `only`.
+    pub fn kernels(
+        &self,
+        target: Target,
+        only: Option<&str>,
+        tools: &Tools,
+    ) -> Result<Vec<FolderKernel>, FolderError> {
+        self.of(target)
+            .filter(|(kernel, _)| only.is_none_or(|only| only == kernel.name))
+            .map(|(kernel, module)| self.kernel(kernel, module, tools))
+            .collect()
+    }
+
+    fn of(&self, target: Target) -> impl Iterator<Item = (&ManifestKernel, &ManifestModule)> {
+        self.manifest.kernels.iter().filter_map(move |kernel| {
+            Some((kernel, kernel.modules.iter().find(|module| module.target == target)?))
+        })
+    }
+
+    fn kernel(
+        &self,
+        kernel: &ManifestKernel,
+        module: &ManifestModule,
+        tools: &Tools,
+    ) -> Result<FolderKernel, FolderError> {
+        let ptx = read(&self.path.join(&module.ptx))?;
+        let assembled = tools.assemble_text(&kernel.name, &ptx, module.target);
+        let ptxas = assembled.as_ref().map(|assembled| assembled.usage).or(module.usage);
+        let static_shared = ptxas.map_or(module.static_shared, |usage| usage.static_shared);
+        let demand = Demand {
+            threads: kernel.block.iter().product(),
+            registers: ptxas.map(|usage| usage.registers),
+            shared: static_shared + kernel.dynamic_shared,
+        };
+        Ok(FolderKernel {
+            name: kernel.name.clone(),
+            summary: kernel.summary.clone(),
+            target: module.target,
+            grid: kernel.grid,
+            block: kernel.block,
+            cluster: kernel.cluster,
+            static_shared,
+            dynamic_shared: kernel.dynamic_shared,
+            parameters: kernel.parameters.clone(),
+            constants: kernel.constants.clone(),
+            ptx_lines: ptx.lines().count(),
+            ptxas,
+            occupancy: Occupancy::of(module.target, demand),
+            sass: assembled.as_ref().and_then(|assembled| tools.disassemble(assembled)),
+            ptx,
+        })
+    }
+}

@@ -1,0 +1,287 @@
+//! What a model becomes: its kernels at every stage, line by line, with what they cost.
+//!
+//! [`Tools`] are NVIDIA's assembler and disassembler, where they are found. [`Inspection`] is everything that the page of
+//! `bespoke inspect --html` shows, as data; [`diff`] compares two plans, or what was emitted for them; [`folder`] reads
+//! emitted kernels of anyone.
+
+pub mod diff;
+pub mod folder;
+mod graph;
+mod listing;
+mod nvdisasm;
+mod occupancy;
+mod place;
+mod roofline;
+mod stats;
+pub mod text;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bespoke_codegen::ptx::Target;
+use bespoke_codegen::ptxas::{self, Assembled, Ptxas, PtxasError, Usage};
+use bespoke_kernels::emit::{self, EmitError, Emitted};
+use bespoke_kernels::plan::{Plan, Tuning};
+use bespoke_kernels::spec::KernelSpec;
+use rayon::prelude::*;
+use serde::Serialize;
+
+pub use graph::{Edge, EdgeOrder, Graph, Group, Node, Transfer};
+pub use listing::Listing;
+pub use nvdisasm::{Nvdisasm, NvdisasmError};
+pub use occupancy::{Demand, Limit, Occupancy};
+pub use place::{Place, PlaceId, Places};
+pub use roofline::{Gpu, Unit, Work};
+pub use stats::Stats;
+
+/// Why a plan cannot be inspected.
+#[derive(Debug, thiserror::Error)]
+pub enum InspectError {
+    /// A kernel cannot be made.
+    #[error(transparent)]
+    Emit(#[from] EmitError),
+    /// The assembler.
+    #[error(transparent)]
+    Ptxas(#[from] PtxasError),
+    /// The disassembler.
+    #[error(transparent)]
+    Nvdisasm(#[from] NvdisasmError),
+    /// There is no assembler or no disassembler, and SASS was asked for.
+    #[error(
+        "SASS needs {0}, which is neither on PATH nor named by {1}; both tools come with the CUDA toolkit and with \
+         `pip install nvidia-cuda-nvcc nvidia-cuda-nvdisasm`"
+    )]
+    Missing(&'static str, &'static str),
+}
+
+/// NVIDIA's tools, where they are found.
+#[derive(Clone, Debug, Default)]
+pub struct Tools {
+    /// The assembler: registers and spills.
+    pub ptxas: Option<Ptxas>,
+    /// The disassembler: with the assembler, SASS.
+    pub nvdisasm: Option<Nvdisasm>,
+}
+
+impl Tools {
+    /// Those that the environment names or that are on `PATH`.
+    pub fn find() -> Result<Tools, InspectError> {
+        let ptxas = Ptxas::find()?;
+        let nvdisasm = Nvdisasm::find(ptxas.as_ref())?;
+        Ok(Tools { ptxas, nvdisasm })
+    }
+
+    /// An error that says what to do, unless there is what SASS needs.
+    pub fn require_sass(&self) -> Result<(), InspectError> {
+        match (&self.ptxas, &self.nvdisasm) {
+            (None, _) => Err(InspectError::Missing("ptxas", ptxas::VARIABLE)),
+            (_, None) => Err(InspectError::Missing("nvdisasm", nvdisasm::VARIABLE)),
+            _ => Ok(()),
+        }
+    }
+
+    /// A kernel's machine code; none without an assembler. One that refuses the kernel is a warning: there is more to
+    /// see.
+    pub fn assemble(&self, kernel: &Emitted) -> Option<Assembled> {
+        let compiled = &kernel.compiled;
+        self.assemble_text(&compiled.name, &compiled.ptx, compiled.target)
+    }
+
+    /// The same of a module's text with the kernel `name`.
+    fn assemble_text(&self, name: &str, ptx: &str, target: Target) -> Option<Assembled> {
+        let assembled = self.ptxas.as_ref()?.cubin(name, ptx, target);
+        assembled.inspect_err(|error| tracing::warn!("{name}: {error}")).ok()
+    }
+
+    /// What [`Listing::of_sass`] reads, where both tools are there.
+    pub fn disassemble(&self, assembled: &Assembled) -> Option<String> {
+        let text = self.nvdisasm.as_ref()?.disassemble(&assembled.cubin);
+        text.inspect_err(|error| tracing::warn!("{error}")).ok()
+    }
+}
+
+/// A plan's kernels and launches: what the page shows.
+#[derive(Debug, Serialize)]
+pub struct Inspection {
+    /// Of this program.
+    pub version: &'static str,
+    /// The model's name.
+    pub model: String,
+    /// The target that kernels are for.
+    pub target: Target,
+    /// Positions in the KV cache.
+    pub context: u32,
+    /// Launches a step.
+    pub launches: usize,
+    /// Weights, keys and values that a step reads with the cache full, in bytes.
+    pub bytes_per_token: u64,
+    /// Registers are known.
+    pub has_ptxas: bool,
+    /// Every kernel of the plan, in its order.
+    pub kernels: Vec<KernelView>,
+    /// The launches.
+    pub graph: Graph,
+    /// Whose roofs are offered.
+    pub gpus: [Gpu; 7],
+    /// What the listings' numbers mean.
+    pub places: Places,
+    /// The text of each file of the places; none where the binary does not hold it.
+    pub sources: Vec<Option<&'static str>>,
+}
+
+/// A kernel at every stage.
+#[derive(Debug, Serialize)]
+pub struct KernelView {
+    /// What it costs.
+    #[serde(flatten)]
+    pub stats: Stats,
+    /// What the same launch comes to on each target.
+    pub targets: Vec<OnTarget>,
+    /// IR after all passes.
+    pub ir: Listing,
+    /// PTX.
+    pub ptx: Listing,
+    /// The GPU's own instructions, where both tools are there.
+    pub sass: Option<Listing>,
+}
+
+/// The kernel of a target's own plan.
+#[derive(Clone, Debug, Serialize)]
+pub struct OnTarget {
+    /// CTAs.
+    pub grid: [u32; 3],
+    /// Threads a CTA.
+    pub threads: u32,
+    /// Shared memory, static and dynamic, in bytes.
+    pub shared: u32,
+    /// What ptxas says, where there is one.
+    pub usage: Option<Usage>,
+    /// CTAs on a multiprocessor.
+    #[serde(flatten)]
+    pub occupancy: Occupancy,
+}
+
+/// Told, by any thread, how many kernels are done, of how many.
+pub type Progress<'a> = &'a (dyn Fn(usize, usize) + Sync);
+
+/// Kernels that are done.
+struct Count<'a> {
+    done: AtomicUsize,
+    total: usize,
+    progress: Progress<'a>,
+}
+
+impl Count<'_> {
+    fn one(&self) {
+        (self.progress)(self.done.fetch_add(1, Ordering::Relaxed) + 1, self.total);
+    }
+}
+
+impl Inspection {
+    /// Compiles a plan's kernels, for every target by a plan of its own.
+    pub fn of(
+        plan: &Plan,
+        tuning: &Tuning,
+        tools: &Tools,
+        progress: Progress<'_>,
+    ) -> Result<Inspection, InspectError> {
+        let others = others(plan, tuning);
+        let total = plan.kernels.len() + others.iter().map(|other| other.kernels.len()).sum::<usize>();
+        let count = Count { done: AtomicUsize::new(0), total, progress };
+        let mut kernels = views(plan, tools, &count)?;
+        let mut places = Places::new();
+        for other in &others {
+            for (kernel, on_target) in on_target(plan, other, tools, &count)? {
+                kernels[kernel].targets.push(on_target);
+            }
+        }
+        let kernels = kernels.into_iter().map(|view| view.read(&mut places)).collect();
+        let sources = places.files().iter().map(|file| bespoke_sources::find(file)).collect();
+        Ok(Inspection {
+            version: env!("CARGO_PKG_VERSION"),
+            model: plan.shape.name.clone(),
+            target: plan.target,
+            context: plan.params.context,
+            launches: plan.launches.len(),
+            bytes_per_token: plan.bytes_per_token(plan.params.context.into()),
+            has_ptxas: tools.ptxas.is_some(),
+            kernels,
+            graph: Graph::of(plan),
+            gpus: Gpu::ALL,
+            places,
+            sources,
+        })
+    }
+}
+
+/// A kernel before its listings are read: that is done one after the other, since they share their places.
+struct Unread {
+    emitted: Emitted,
+    stats: Stats,
+    targets: Vec<OnTarget>,
+    sass: Option<String>,
+}
+
+impl Unread {
+    fn read(self, places: &mut Places) -> KernelView {
+        let compiled = &self.emitted.compiled;
+        KernelView {
+            ir: Listing::of_ir(&compiled.function, places),
+            ptx: Listing::of_ptx(&compiled.ptx, places),
+            sass: self.sass.map(|text| Listing::of_sass(&text, places)),
+            stats: self.stats,
+            targets: self.targets,
+        }
+    }
+}
+
+fn views(plan: &Plan, tools: &Tools, count: &Count<'_>) -> Result<Vec<Unread>, InspectError> {
+    let specs: Vec<KernelSpec> = plan.kernels.iter().map(|kernel| kernel.spec.clone()).collect();
+    let view = |emitted: Emitted| {
+        let assembled = tools.assemble(&emitted);
+        let sass = assembled.as_ref().and_then(|assembled| tools.disassemble(assembled));
+        let stats = Stats::of(plan, &emitted, assembled.map(|assembled| assembled.usage));
+        count.one();
+        Unread { emitted, stats, targets: Vec::new(), sass }
+    };
+    Ok(emit::compile(&specs, plan.target)?.into_par_iter().map(view).collect())
+}
+
+/// The same model's plan for every target that has one.
+fn others(plan: &Plan, tuning: &Tuning) -> Vec<Plan> {
+    let other = |target| match Plan::tuned(&plan.shape, target, plan.params.clone(), tuning) {
+        Ok(other) => Some(other),
+        Err(error) => {
+            tracing::warn!("no plan for {target}: {error}");
+            None
+        }
+    };
+    Target::ALL.into_iter().filter_map(other).collect()
+}
+
+/// For every kernel of `plan` what another target has in its place: the kernel of the same launch in that one's plan.
+fn on_target(
+    plan: &Plan,
+    other: &Plan,
+    tools: &Tools,
+    count: &Count<'_>,
+) -> Result<Vec<(usize, OnTarget)>, InspectError> {
+    let specs: Vec<KernelSpec> = other.kernels.iter().map(|kernel| kernel.spec.clone()).collect();
+    let usage = |emitted: &Emitted| {
+        let usage = tools.assemble(emitted).map(|assembled| assembled.usage);
+        count.one();
+        usage
+    };
+    let usages: Vec<Option<Usage>> = emit::compile(&specs, other.target)?.par_iter().map(usage).collect();
+    let counterpart = |kernel: usize| {
+        let launch = plan.launches.iter().find(|launch| launch.kernel == kernel)?;
+        let launch = other.launches.iter().find(|it| it.label == launch.label)?;
+        let (spec, usage) = (&specs[launch.kernel], usages[launch.kernel]);
+        let demand = stats::demand(spec, usage);
+        let occupancy = Occupancy::of(other.target, demand);
+        Some(OnTarget { grid: launch.grid, threads: launch.threads, shared: demand.shared, usage, occupancy })
+    };
+    Ok((0..plan.kernels.len()).filter_map(|kernel| Some((kernel, counterpart(kernel)?))).collect())
+}
+
+#[cfg(test)]
+mod tests;

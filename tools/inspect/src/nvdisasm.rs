@@ -1,0 +1,80 @@
+//! NVIDIA's disassembler: a GPU's own instructions as text, with the source lines that they come from.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{env, fs, io};
+
+use bespoke_codegen::ptxas::Ptxas;
+
+/// The variable that names a disassembler, or says that there is none.
+pub const VARIABLE: &str = "BESPOKE_NVDISASM";
+
+/// Why there is no text.
+#[derive(Debug, thiserror::Error)]
+pub enum NvdisasmError {
+    /// `BESPOKE_NVDISASM` names no file.
+    #[error("{VARIABLE}: there is no file {}", .0.display())]
+    NotThere(PathBuf),
+    /// It cannot be run, or its file cannot be written.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The disassembler or the file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It refused the module.
+    #[error("nvdisasm: {0}")]
+    Refused(String),
+}
+
+/// A disassembler.
+#[derive(Clone, Debug)]
+pub struct Nvdisasm {
+    path: PathBuf,
+}
+
+impl Nvdisasm {
+    /// The one that `BESPOKE_NVDISASM` names, or without it the first `nvdisasm` on `PATH`, or the one beside `ptxas`.
+    /// None if there is none, or if the variable is `none` or empty.
+    pub fn find(ptxas: Option<&Ptxas>) -> Result<Option<Nvdisasm>, NvdisasmError> {
+        if let Some(path) = env::var_os(VARIABLE) {
+            if path.is_empty() || path == "none" {
+                return Ok(None);
+            }
+            let path = PathBuf::from(path);
+            return if path.is_file() {
+                Ok(Some(Nvdisasm { path }))
+            } else {
+                Err(NvdisasmError::NotThere(path))
+            };
+        }
+        let name = format!("nvdisasm{}", env::consts::EXE_SUFFIX);
+        let folders = env::var_os("PATH").unwrap_or_default();
+        let on_path = env::split_paths(&folders).map(|folder| folder.join(&name));
+        let beside = ptxas.map(|ptxas| ptxas.path().with_file_name(&name));
+        Ok(on_path.chain(beside).find(|path| path.is_file()).map(|path| Nvdisasm { path }))
+    }
+
+    /// The code of a cubin, with comments that name source lines.
+    pub fn disassemble(&self, cubin: &[u8]) -> Result<String, NvdisasmError> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let file = env::temp_dir().join(format!("bespoke-{}-{number}.nvdisasm.cubin", std::process::id()));
+        let run = fs::write(&file, cubin)
+            .map_err(|source| NvdisasmError::Io { path: file.clone(), source })
+            .and_then(|()| {
+                let run = Command::new(&self.path).args(["-c", "-gi"]).arg(&file).output();
+                run.map_err(|source| NvdisasmError::Io { path: self.path.clone(), source })
+            });
+        // A file that was never written is no loss.
+        let _ = fs::remove_file(&file);
+        let output = run?;
+        if !output.status.success() {
+            let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).trim().to_owned();
+            return Err(NvdisasmError::Refused(text));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}

@@ -1,0 +1,115 @@
+//! What a kernel of a plan costs.
+
+use std::collections::BTreeMap;
+
+use bespoke_codegen::kernel::Report;
+use bespoke_codegen::ptx::Target;
+use bespoke_codegen::ptxas::Usage;
+use bespoke_kernels::emit::Emitted;
+use bespoke_kernels::plan::Plan;
+use bespoke_kernels::spec::{Geometry, KernelSpec};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::occupancy::{Demand, Occupancy};
+use super::roofline::{Gpu, Unit, Work};
+
+/// A kernel of a plan, and what is known of it: what `bespoke inspect --stage stats --format json` prints.
+#[derive(Clone, Debug, Serialize)]
+pub struct Stats {
+    /// The entry point.
+    pub name: String,
+    /// What it does.
+    pub summary: &'static str,
+    /// The target it is for.
+    pub target: Target,
+    /// What the plan calls its launches, without the layer, each once.
+    pub roles: Vec<String>,
+    /// In one step.
+    pub launches: usize,
+    /// CTAs along x, y and z.
+    pub grid: [u32; 3],
+    /// Threads a CTA.
+    pub threads: u32,
+    /// In bytes.
+    pub dynamic_shared: u32,
+    /// Device memory that a launch moves at the least, in bytes, with the cache full.
+    pub bytes: u64,
+    /// Multiplications and additions of a launch's matrix products, with the cache full.
+    pub operations: u64,
+    /// What computes them.
+    pub unit: Unit,
+    /// Operations a byte.
+    pub intensity: f64,
+    /// Seconds that a launch takes at the least, by the data sheets of GPUs.
+    pub roofline: BTreeMap<&'static str, f64>,
+    /// Name and type of each run-time parameter.
+    pub params: Vec<(String, String)>,
+    /// The compile-time parameters, as `plan.json` has them.
+    pub constants: Value,
+    /// What the compiler counted.
+    pub report: Report,
+    /// Instructions before each pass that changed something, and after it.
+    pub passes: Vec<(&'static str, usize, usize)>,
+    /// What ptxas says, where there is one.
+    pub ptxas: Option<Usage>,
+    /// CTAs on a multiprocessor; without ptxas as if registers were no limit.
+    pub occupancy: Occupancy,
+}
+
+impl Stats {
+    /// Of a kernel that was compiled, and assembled where there is an assembler.
+    pub fn of(plan: &Plan, emitted: &Emitted, ptxas: Option<Usage>) -> Stats {
+        let Emitted { spec, compiled, params, .. } = emitted;
+        let Geometry { grid, threads, dynamic_shared } = spec.geometry();
+        let work = Work::of(spec, plan.params.context.into());
+        let ty = |param: &bespoke_codegen::ir::Param| match param.element {
+            Some(element) => format!("{} {element}", param.ty),
+            None => param.ty.to_string(),
+        };
+        let launches = || plan.launches.iter().filter(|it| plan.kernels[it.kernel].name == compiled.name);
+        let mut roles: Vec<String> = Vec::new();
+        for launch in launches() {
+            let role = super::graph::split(&launch.label).1;
+            if !roles.iter().any(|known| known == role) {
+                roles.push(role.to_owned());
+            }
+        }
+        let changes = compiled.passes.steps.iter().filter(|step| step.changed);
+        let demand = demand(spec, ptxas);
+        Stats {
+            summary: spec.summary(),
+            target: compiled.target,
+            launches: launches().count(),
+            roles,
+            grid,
+            threads,
+            dynamic_shared,
+            bytes: work.bytes,
+            operations: work.operations,
+            unit: work.unit,
+            intensity: work.intensity(),
+            roofline: Gpu::ALL.iter().map(|gpu| (gpu.name, work.seconds(gpu))).collect(),
+            params: params.iter().map(|param| (param.name.clone(), ty(param))).collect(),
+            constants: constants(spec),
+            passes: changes.map(|step| (step.pass, step.before, step.after)).collect(),
+            name: compiled.name.clone(),
+            report: compiled.report.clone(),
+            ptxas,
+            occupancy: Occupancy::of(compiled.target, demand),
+        }
+    }
+}
+
+/// What a CTA of a kernel takes.
+pub(super) fn demand(spec: &KernelSpec, ptxas: Option<Usage>) -> Demand {
+    let Geometry { threads, dynamic_shared, .. } = spec.geometry();
+    let statics = ptxas.map_or(spec.static_shared(), |usage| usage.static_shared);
+    Demand { threads, registers: ptxas.map(|usage| usage.registers), shared: dynamic_shared + statics }
+}
+
+/// A kernel's compile-time parameters as an object.
+pub(super) fn constants(spec: &KernelSpec) -> Value {
+    // A specification is plain data, which always serialises.
+    serde_json::to_value(spec).unwrap_or_default()
+}

@@ -1,0 +1,131 @@
+//! How a plan's launches divide their work, and who chose that.
+
+use bespoke::device::Bytes;
+use bespoke_kernels::kernels::attention::AttentionShape;
+use bespoke_kernels::kernels::gemv::GemvShape;
+use bespoke_kernels::kernels::launching::Trigger;
+use bespoke_kernels::plan::tuning::trigger_name;
+use bespoke_kernels::plan::{Launch, Machine, Plan, Role, Tuning};
+use bespoke_kernels::spec::{KernelSpec, matrix_name};
+
+use super::grid;
+use super::plan::table;
+
+/// A line for every kernel with a role, all or only `kernel`; then what the target offers. Nothing for a kernel without.
+pub fn choices(plan: &Plan, kernel: Option<usize>, tuning: &Tuning) -> String {
+    let header = [
+        "role",
+        "shape",
+        "launches",
+        "CTAs",
+        "tiles",
+        "warps",
+        "stages",
+        "in flight",
+        "shared",
+        "resident",
+        "trigger",
+        "chosen by",
+    ];
+    let mut table = table(&header, &[2, 3, 4, 5, 6, 7, 8, 9]);
+    let machine = Machine::of(plan.target);
+    let mut seen: Vec<(Role, usize)> = Vec::new();
+    for launch in &plan.launches {
+        let Some(role) = Role::of(&launch.label) else { continue };
+        let kind = (role, launch.kernel);
+        if seen.contains(&kind) || kernel.is_some_and(|kernel| kernel != launch.kernel) {
+            continue;
+        }
+        seen.push(kind);
+        let count = |other: &&Launch| (Role::of(&other.label), other.kernel) == (Some(role), launch.kernel);
+        let spec = &plan.kernels[launch.kernel].spec;
+        let Some(choice) = Choice::of(spec) else { continue };
+        let shared = launch.dynamic_shared + spec.static_shared();
+        table.add_row([
+            role.to_string(),
+            choice.shape,
+            plan.launches.iter().filter(count).count().to_string(),
+            grid(launch.grid),
+            choice.tiles,
+            choice.warps.to_string(),
+            choice.stages.to_string(),
+            Bytes(choice.in_flight).to_string(),
+            Bytes(shared.into()).to_string(),
+            machine.resident(launch.threads, shared).to_string(),
+            trigger_name(choice.trigger).to_owned(),
+            chosen_by(plan, launch, tuning),
+        ]);
+    }
+    if seen.is_empty() {
+        return String::new();
+    }
+    format!(
+        "{}\n\n{}: {} multiprocessors with {} of shared memory each; {} in flight on each keep the memory busy.\n\
+         tiles: of 16 rows, a CTA; in flight: of a CTA, at most; resident: CTAs that fit a multiprocessor.\n\n",
+        table.trim_fmt(),
+        plan.target,
+        machine.multiprocessors,
+        Bytes(machine.shared_per_multiprocessor.into()),
+        Bytes(machine.bytes_in_flight())
+    )
+}
+
+/// What is chosen for a kernel.
+struct Choice {
+    shape: String,
+    tiles: String,
+    warps: u32,
+    stages: u32,
+    /// In bytes.
+    in_flight: u64,
+    trigger: Trigger,
+}
+
+impl Choice {
+    fn of(spec: &KernelSpec) -> Option<Choice> {
+        match spec {
+            KernelSpec::Gemv(shape) => Some(Choice::of_product(shape)),
+            KernelSpec::Attention(shape) => Some(Choice::of_attention(shape)),
+            _ => None,
+        }
+    }
+
+    fn of_product(s: &GemvShape) -> Choice {
+        let tiles: u32 = s.layouts().iter().map(|layout| layout.tiles).sum();
+        Choice {
+            shape: matrix_name(s),
+            tiles: format!("{:.1}", f64::from(tiles) / f64::from(s.schedule.grid)),
+            warps: s.schedule.warps,
+            stages: s.schedule.stages,
+            in_flight: u64::from(s.schedule.in_flight) * u64::from(s.stage_bytes()),
+            trigger: s.schedule.trigger,
+        }
+    }
+
+    fn of_attention(s: &AttentionShape) -> Choice {
+        Choice {
+            shape: format!(
+                "h{}_k{}_d{}, runs of {} pages or more",
+                s.heads, s.kv_heads, s.head_dim, s.min_pages
+            ),
+            tiles: "-".to_owned(),
+            // One more loads.
+            warps: s.threads() / 32 - 1,
+            stages: s.stages,
+            in_flight: u64::from(s.stages) * 2 * u64::from(s.page_bytes()),
+            trigger: s.trigger,
+        }
+    }
+}
+
+/// `cost model`, or the knobs that the file sets.
+fn chosen_by(plan: &Plan, launch: &Launch, tuning: &Tuning) -> String {
+    let knobs = tuning.rule_of(plan, launch).map(|rule| rule.knobs()).unwrap_or_default();
+    match knobs.as_slice() {
+        [] => "cost model".to_owned(),
+        knobs => {
+            let names: Vec<&str> = knobs.iter().map(|(knob, _)| *knob).collect();
+            format!("file: {}", names.join(", "))
+        }
+    }
+}

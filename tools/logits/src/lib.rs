@@ -1,0 +1,60 @@
+//! Files of logits, and how far a model's are from them.
+
+use std::path::Path;
+
+use miette::{IntoDiagnostic, WrapErr};
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+
+/// A safetensors file with `tokens` (i32 [tokens]) and `logits` (f32 [tokens, vocab]).
+pub fn safetensors(tokens: &[u32], logits: &[f32], vocab: usize) -> miette::Result<Vec<u8>> {
+    let count = tokens.len();
+    let tokens: Vec<u8> = tokens.iter().flat_map(|&token| (token as i32).to_le_bytes()).collect();
+    let logits: Vec<u8> = logits.iter().flat_map(|logit| logit.to_le_bytes()).collect();
+    let tensors = [
+        ("tokens", TensorView::new(Dtype::I32, vec![count], &tokens).into_diagnostic()?),
+        ("logits", TensorView::new(Dtype::F32, vec![count, vocab], &logits).into_diagnostic()?),
+    ];
+    safetensors::serialize(tensors, None).into_diagnostic()
+}
+
+/// Tokens and the logits after each.
+pub struct Reference {
+    /// Token ids.
+    pub tokens: Vec<u32>,
+    /// f32 [tokens, vocab].
+    pub logits: Vec<f32>,
+}
+
+impl Reference {
+    /// Reads a safetensors file of the form that [`safetensors`] gives.
+    pub fn read(path: &Path) -> miette::Result<Reference> {
+        let context = || format!("cannot read {}", path.display());
+        let bytes = std::fs::read(path).into_diagnostic().wrap_err_with(context)?;
+        let file = SafeTensors::deserialize(&bytes).into_diagnostic().wrap_err_with(context)?;
+        let words = |name: &str, dtype: Dtype| -> miette::Result<Vec<[u8; 4]>> {
+            let tensor = file.tensor(name).into_diagnostic().wrap_err_with(context)?;
+            if tensor.dtype() != dtype {
+                miette::bail!("{}: `{name}` is {:?}, not {dtype:?}", path.display(), tensor.dtype());
+            }
+            Ok(tensor.data().as_chunks::<4>().0.to_vec())
+        };
+        Ok(Reference {
+            tokens: words("tokens", Dtype::I32)?.into_iter().map(u32::from_le_bytes).collect(),
+            logits: words("logits", Dtype::F32)?.into_iter().map(f32::from_le_bytes).collect(),
+        })
+    }
+}
+
+/// Σ(ours − reference)² / Σ reference² in float64; none if the sizes differ.
+pub fn nmse(ours: &[f32], reference: &[f32]) -> Option<f64> {
+    if ours.len() != reference.len() {
+        return None;
+    }
+    let (mut error, mut energy) = (0.0, 0.0);
+    for (&ours, &reference) in ours.iter().zip(reference) {
+        error += (f64::from(ours) - f64::from(reference)).powi(2);
+        energy += f64::from(reference).powi(2);
+    }
+    Some(error / energy)
+}

@@ -1,0 +1,240 @@
+//! Model files with fewer bits: every matrix of a float file in the type that a [`Mix`] gives it.
+//!
+//! Which matrices get more bits than the others is llama.cpp's choice (see [`Mix`]), and so is that vectors (norms,
+//! biases) stay as they are. Everything else in the file is kept: hyper-parameters, tokenizer, the tensors' order.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use bespoke_gguf::{GgmlType, Gguf, TensorInfo, Writer, dequantize, quantize};
+use bespoke_kernels::shape::Mix;
+use bespoke_kernels::shape::mix::Role;
+use rayon::prelude::*;
+
+/// What a mix makes of a file.
+pub struct Quantization<'a> {
+    gguf: &'a Gguf,
+    header: Writer,
+    /// A type for every tensor, in the file's order.
+    types: Vec<GgmlType>,
+}
+
+/// Why a file could not be quantised.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum QuantizeError {
+    /// The file lacks something, or a value of it has no place in a block.
+    #[error("{}{source}", .tensor.as_ref().map_or(String::new(), |name| format!("tensor {name}: ")))]
+    Gguf {
+        /// The tensor, where it is one's fault.
+        tensor: Option<String>,
+        /// What is wrong.
+        source: bespoke_gguf::Error,
+    },
+    /// A matrix has lost bits already.
+    #[error("tensor {tensor} is {ty} already: rounding it again would add to its error")]
+    Quantized {
+        /// Its name.
+        tensor: String,
+        /// Its type.
+        ty: GgmlType,
+    },
+    /// Writing failed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl From<bespoke_gguf::Error> for QuantizeError {
+    fn from(source: bespoke_gguf::Error) -> Self {
+        QuantizeError::Gguf { tensor: None, source }
+    }
+}
+
+/// Metadata that this file does not share with the one that it is made from.
+const OWN_KEYS: [&str; 3] = ["general.file_type", "general.quantization_version", "general.alignment"];
+
+/// `GGML_QNT_VERSION`: the block layouts that [`bespoke_gguf::dequant`] describes.
+const QUANTIZATION_VERSION: u32 = 2;
+
+/// Elements that a thread takes at once: whole blocks of every type.
+const CHUNK: usize = 1 << 16;
+/// Chunks that are made before they are written.
+const BATCH: usize = 64;
+
+impl<'a> Quantization<'a> {
+    /// Chooses a type for every tensor. Matrices that are not floats are refused unless `again` is set.
+    pub fn new(gguf: &'a Gguf, mix: Mix, again: bool) -> Result<Self, QuantizeError> {
+        let layers = gguf.u32(&format!("{}.block_count", gguf.architecture()?))?;
+        let tied = gguf.tensor("output.weight").is_none();
+        let mut header = Writer::new();
+        for (key, _) in gguf.metadata().filter(|(key, _)| !OWN_KEYS.contains(key)) {
+            header.copy(gguf, key)?;
+        }
+        header.set("general.file_type", mix.file_type())?;
+        header.set("general.quantization_version", QUANTIZATION_VERSION)?;
+        let mut types = Vec::new();
+        for info in gguf.tensors() {
+            let ty = match u32::try_from(info.cols()) {
+                Ok(cols) if info.dims.len() > 1 => mix.ty(role(&info.name, tied), layers, cols),
+                _ => info.ty,
+            };
+            if ty != info.ty && !again && !matches!(info.ty, GgmlType::F32 | GgmlType::F16 | GgmlType::BF16) {
+                return Err(QuantizeError::Quantized { tensor: info.name.clone(), ty: info.ty });
+            }
+            header.tensor(&info.name, &info.dims, ty)?;
+            types.push(ty);
+        }
+        Ok(Quantization { gguf, header, types })
+    }
+
+    /// Every tensor with the type that it gets.
+    pub fn tensors(&self) -> impl Iterator<Item = (&TensorInfo, GgmlType)> {
+        self.gguf.tensors().iter().zip(self.types.iter().copied())
+    }
+
+    /// How many tensors of each type there will be.
+    pub fn counts(&self) -> BTreeMap<GgmlType, usize> {
+        let mut counts = BTreeMap::new();
+        for ty in &self.types {
+            *counts.entry(*ty).or_default() += 1;
+        }
+        counts
+    }
+
+    /// The file as bytes, for small ones.
+    pub fn to_bytes(self) -> Result<Vec<u8>, QuantizeError> {
+        self.write(Vec::new(), &|_, _| ())
+    }
+
+    /// Writes the file to `out`, and returns `out`. Reports bytes done and in all, of the file that is read.
+    pub fn write<W: Write>(self, out: W, progress: &dyn Fn(u64, u64)) -> Result<W, QuantizeError> {
+        let total = self.gguf.tensors().iter().map(|info| info.bytes).sum();
+        let mut done = 0;
+        let mut data = self.header.start(out)?;
+        for (info, &ty) in self.gguf.tensors().iter().zip(&self.types) {
+            let from = self.gguf.data(info);
+            let step = CHUNK / info.ty.block_elements() * info.ty.block_bytes();
+            for batch in from.chunks(step * BATCH) {
+                if ty == info.ty {
+                    data.write(batch)?;
+                } else {
+                    let chunks: Result<Vec<_>, _> =
+                        batch.par_chunks(step).map(|chunk| converted(info.ty, ty, chunk)).collect();
+                    let in_tensor = |source| QuantizeError::Gguf { tensor: Some(info.name.clone()), source };
+                    for chunk in chunks.map_err(in_tensor)? {
+                        data.write(&chunk)?;
+                    }
+                }
+                done += batch.len() as u64;
+                progress(done, total);
+            }
+        }
+        Ok(data.finish()?)
+    }
+}
+
+/// Blocks of one type as blocks of another. Rows are whole blocks of both, and so is every chunk of them.
+fn converted(from: GgmlType, to: GgmlType, bytes: &[u8]) -> Result<Vec<u8>, bespoke_gguf::Error> {
+    let mut values = vec![0.0; bytes.len() / from.block_bytes() * from.block_elements()];
+    dequantize(from, bytes, &mut values)?;
+    let mut out = vec![0; values.len() / to.block_elements() * to.block_bytes()];
+    quantize(to, &values, &mut out)?;
+    Ok(out)
+}
+
+/// Which matrix a tensor is, as mixes tell them apart.
+fn role(name: &str, tied: bool) -> Role {
+    match name {
+        "output.weight" => return Role::Output,
+        "token_embd.weight" if tied => return Role::Output,
+        _ => {}
+    }
+    let layer = name.strip_prefix("blk.").and_then(|rest| {
+        let (layer, part) = rest.split_once('.')?;
+        matches!(part, "attn_v.weight" | "ffn_down.weight").then(|| layer.parse().ok())?
+    });
+    layer.map_or(Role::Other, |layer| Role::Sensitive { layer })
+}
+
+#[cfg(test)]
+mod tests {
+    use bespoke_kernels::shape::ModelShape;
+    use bespoke_synth::{self as synth, SynthSpec};
+
+    use super::*;
+
+    fn synthetic(mix: Mix, tied: bool) -> Gguf {
+        let spec = SynthSpec { mix, tied, layers: 9, ffn: 256, vocab: 300, ..SynthSpec::default() };
+        Gguf::from_bytes(synth::to_bytes(&spec).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn types_are_those_of_the_mix() {
+        for tied in [false, true] {
+            let float = synthetic(Mix::Pure(GgmlType::F32), tied);
+            for mix in [Mix::Q4KM, Mix::Q5KM, Mix::Pure(GgmlType::Q8_0), Mix::Pure(GgmlType::F16)] {
+                let made = Quantization::new(&float, mix, false).unwrap().to_bytes().unwrap();
+                let made = Gguf::from_bytes(made).unwrap();
+                let expected = ModelShape::from_gguf(&synthetic(mix, tied), "model").unwrap();
+                assert_eq!(ModelShape::from_gguf(&made, "model").unwrap(), expected, "{mix}");
+                assert_eq!(made.u32("general.file_type").unwrap(), mix.file_type());
+                // Everything else is as it was.
+                let kept = |file: &Gguf| {
+                    let metadata = file.metadata().filter(|(key, _)| !OWN_KEYS.contains(key));
+                    metadata.map(|(key, value)| format!("{key} {value:?}")).collect::<Vec<_>>()
+                };
+                assert_eq!(kept(&made), kept(&float));
+                assert_eq!(
+                    made.strings("tokenizer.ggml.tokens").unwrap(),
+                    float.strings("tokenizer.ggml.tokens").unwrap()
+                );
+                let norm = |file: &Gguf| file.data(file.require("blk.3.ffn_norm.weight").unwrap()).to_vec();
+                assert_eq!(norm(&made), norm(&float));
+            }
+        }
+    }
+
+    #[test]
+    fn values_are_near_and_in_their_places() {
+        let float = synthetic(Mix::Pure(GgmlType::F32), false);
+        let made = Quantization::new(&float, Mix::Q4KM, false).unwrap().to_bytes().unwrap();
+        let made = Gguf::from_bytes(made).unwrap();
+        for (info, quantized) in float.tensors().iter().zip(made.tensors()) {
+            assert_eq!((&info.name, &info.dims), (&quantized.name, &quantized.dims));
+            let values = |file: &Gguf, info: &TensorInfo| {
+                let mut values = vec![0.0; info.elements() as usize];
+                dequantize(info.ty, file.data(info), &mut values).unwrap();
+                values
+            };
+            let (a, b) = (values(&float, info), values(&made, quantized));
+            let energy: f32 = a.iter().map(|x| x * x).sum();
+            let lost: f32 = a.iter().zip(&b).map(|(x, y)| (x - y) * (x - y)).sum();
+            assert!(lost < 0.006 * energy, "{}: {lost} of {energy}", info.name);
+        }
+    }
+
+    #[test]
+    fn what_was_rounded_is_not_rounded_again_unasked() {
+        let rounded = synthetic(Mix::Pure(GgmlType::Q8_0), false);
+        let error = Quantization::new(&rounded, Mix::Q4KM, false).err().unwrap();
+        assert_eq!(
+            error.to_string(),
+            "tensor token_embd.weight is Q8_0 already: rounding it again would add to its error"
+        );
+        let again = Quantization::new(&rounded, Mix::Q4KM, true).unwrap().to_bytes().unwrap();
+        assert!(Gguf::from_bytes(again).is_ok());
+        // Nothing to do is no mistake.
+        assert!(Quantization::new(&rounded, Mix::Pure(GgmlType::Q8_0), false).is_ok());
+    }
+
+    #[test]
+    fn a_value_without_a_place_is_an_error_that_names_the_tensor() {
+        let mut bytes =
+            synth::to_bytes(&SynthSpec { mix: Mix::Pure(GgmlType::F32), ..SynthSpec::default() }).unwrap();
+        let info = Gguf::from_bytes(bytes.clone()).unwrap().require("blk.1.attn_k.weight").unwrap().clone();
+        bytes[info.offset as usize..][..4].copy_from_slice(&f32::NAN.to_le_bytes());
+        let file = Gguf::from_bytes(bytes).unwrap();
+        let error = Quantization::new(&file, Mix::Q4KM, false).unwrap().to_bytes().err().unwrap();
+        assert_eq!(error.to_string(), "tensor blk.1.attn_k.weight: NaN cannot be written as Q4_K");
+    }
+}

@@ -1,0 +1,134 @@
+//! The choice of a token, and the probes: all exact.
+
+use bespoke_kernels::kernels::argmax::ChooseShape;
+use bespoke_kernels::kernels::cluster_probe::{ClusterProbeShape, TILE};
+use bespoke_kernels::kernels::probe::ProbeShape;
+use bespoke_kernels::spec::KernelSpec;
+
+use crate::case::{Arg, Case, Element, POISON, Place, Want};
+use crate::inputs::{Noise, f32s, state_record, u32s};
+
+/// The largest value and the smallest token that has it; −∞ and token 0 if there are only NaN and −∞.
+fn best(candidates: impl Iterator<Item = (f32, u32)>) -> (f32, u32) {
+    candidates.fold((f32::NEG_INFINITY, 0), |best, (value, token)| {
+        let better = value > best.0 || (value == best.0 && token < best.1);
+        if better { (value, token) } else { best }
+    })
+}
+
+/// A token that is chosen, or that the prompt gives, at several positions; ties; no candidate.
+pub(crate) fn choose_greedy(s: &ChooseShape) -> Vec<Case> {
+    let mut noise = Noise::new(&KernelSpec::ChooseGreedy(s.clone()).name());
+    let blocks = s.candidates as usize;
+    let random = noise.normal(blocks, 3.0);
+    let tokens = noise.words(blocks, 100_000);
+    let mut cases = Vec::new();
+    for (what, position, prompt, values) in [
+        ("chosen after a prompt of 1", 0, 1, random.clone()),
+        ("given by the prompt", 2, 5, random.clone()),
+        ("the prompt's last token is given", 3, 5, random.clone()),
+        ("chosen after a prompt of 5", 4, 5, random),
+        ("all candidates share the maximum", 6, 2, vec![1.5; blocks]),
+        ("all candidates are -infinity", 6, 2, vec![f32::NEG_INFINITY; blocks]),
+    ] {
+        let (_, chosen) = best(values.iter().copied().zip(tokens.iter().copied()));
+        // As the head leaves them: without any candidate, token 0.
+        let none = values.iter().all(|&value| value == f32::NEG_INFINITY);
+        let candidates = if none { vec![0; blocks] } else { tokens.clone() };
+        cases.push(choose(s, what, (position, prompt), (values, candidates, if none { 0 } else { chosen })));
+    }
+    // The winner in other places, its token above and below the others'.
+    for draw in 0..DRAWS {
+        let (values, tokens) = (noise.normal(blocks, 3.0), noise.words(blocks, 100_000));
+        let (_, chosen) = best(values.iter().copied().zip(tokens.iter().copied()));
+        cases.push(choose(s, &format!("draw {draw}"), (0, 1), (values, tokens, chosen)));
+    }
+    cases
+}
+
+/// Sets of random candidates besides.
+const DRAWS: usize = 24;
+
+/// Positions that the sequences of [`choose`] have.
+const CONTEXT: usize = 16;
+
+fn choose(
+    s: &ChooseShape,
+    what: &str,
+    (position, prompt): (u32, u32),
+    (values, candidates, chosen): (Vec<f32>, Vec<u32>, u32),
+) -> Case {
+    let next = position as usize + 1;
+    let mut sequence: Vec<u32> = (0..CONTEXT as u32).map(|i| 1000 + i).collect();
+    let before = sequence.clone();
+    if next >= prompt as usize {
+        sequence[next] = chosen;
+    }
+    let mut finished = vec![u32::from_le_bytes([POISON; 4]); CONTEXT];
+    finished[next] = sequence[next];
+
+    let mut case = Case::new(what);
+    let args = [
+        case.input("values", f32s(&values)),
+        case.input("tokens", u32s(&candidates)),
+        case.input("sequence", u32s(&before)),
+        case.output("finished", Element::U32, CONTEXT),
+        case.input("state", state_record(position, prompt)),
+    ];
+    case.launch(KernelSpec::ChooseGreedy(s.clone()), &args);
+    for (buffer, axis, bytes) in [
+        (args[2], "position", u32s(&sequence)),
+        (args[3], "position", u32s(&finished)),
+        (args[4], "word", state_record(position + 1, prompt)),
+    ] {
+        case.expect(buffer, Place::line(axis), Want::Exactly(Element::U32, bytes));
+    }
+    case
+}
+
+/// What [`read_probe`](bespoke_kernels::kernels::probe::read_probe) looks for.
+const MAGIC: u32 = 0x5EED_1E55;
+
+/// Nothing to find; and the magic number in the last 16 bytes, which the probe finds only if it reads that far.
+pub(crate) fn read_probe(s: &ProbeShape) -> Vec<Case> {
+    // Not a whole number of rounds; the last unit is the second of its thread's four.
+    let units = 6 * s.grid * s.threads - 5;
+    [false, true]
+        .map(|hidden| {
+            let mut words = vec![0; units as usize * 4];
+            let mut found = u32::from_le_bytes([POISON; 4]);
+            if hidden {
+                words[units as usize * 4 - 1] = MAGIC;
+                found = MAGIC;
+            }
+            let mut case = Case::new(if hidden { "a find in the last place" } else { "nothing to find" });
+            let data = case.input("data", u32s(&words));
+            let out = case.output("out", Element::U32, 1);
+            let args = vec![Arg::Buffer(data), Arg::Word(units), Arg::Buffer(out)];
+            case.launches.push((KernelSpec::ReadProbe(s.clone()), args));
+            case.expect(out, Place::line("word"), Want::Exactly(Element::U32, u32s(&[found])));
+            case
+        })
+        .into()
+}
+
+/// Sums that pass through every CTA of every cluster.
+pub(crate) fn cluster_probe(s: &ClusterProbeShape) -> Vec<Case> {
+    let words: Vec<u32> =
+        (0..s.clusters * s.tiles * TILE).map(|i| (i + 1).wrapping_mul(0x9E37_79B9)).collect();
+    let weight = s.blocks * (s.blocks + 1) / 2;
+    let sums: Vec<u32> = words
+        .chunks((s.tiles * TILE) as usize)
+        .flat_map(|tiles| {
+            (0..TILE as usize).map(move |column| {
+                let column = tiles.iter().skip(column).step_by(TILE as usize);
+                column.fold(0u32, |sum, &word| sum.wrapping_add(word)).wrapping_mul(weight)
+            })
+        })
+        .collect();
+    let mut case = Case::new("tiles for all, and sums over all");
+    let args = [case.input("from", u32s(&words)), case.output("sums", Element::U32, sums.len())];
+    case.launch(KernelSpec::ClusterProbe(s.clone()), &args);
+    case.expect(args[1], Place::line("column"), Want::Exactly(Element::U32, u32s(&sums)));
+    vec![case]
+}

@@ -1,0 +1,154 @@
+//! Kernels that read weight matrices.
+
+use bespoke_kernels::kernels::embed::EmbedShape;
+use bespoke_kernels::kernels::gemv::{GemvShape, Input, Output};
+use bespoke_kernels::spec::KernelSpec;
+
+use crate::case::{Case, Close, Element, Limit, Place, Want};
+use crate::inputs::{Noise, f32s, state_record, u32s};
+use crate::reference::{self, Products};
+
+/// A rounding error has a variance of (largest of 32/32767)²/12; the limit is five times what comes of that.
+const QUANTISED: Limit =
+    Limit { nmse: 4e-9, reason: "activations are rounded to 16 bits of the largest in 32" };
+/// Ten times as much is three standard deviations of a single output.
+const FEW_QUANTISED: Limit = Limit { nmse: 4e-8, reason: "activations are rounded to 16 bits; few outputs" };
+/// Outputs from which their errors average out.
+const MANY: u32 = 128;
+const FLOATS: Limit = Limit { nmse: 1e-12, reason: "sums in f32" };
+
+/// The first, the last, and a middle token; and one that the vocabulary does not have, for which row 0 stands.
+pub(crate) fn embed(s: &EmbedShape) -> Case {
+    let spec = KernelSpec::Embed(s.clone());
+    let matrix = Noise::new(&spec.name()).matrix(s.layout());
+    let mut planes = vec![0; s.layout().bytes as usize];
+    matrix.repack_to(&mut planes);
+
+    let tokens = [0, s.vocab - 1, s.vocab / 2, s.vocab];
+    let mut case = Case::new("first, last, middle and unknown token");
+    let w = case.input("w", planes);
+    let sequence = case.input("tokens", u32s(&tokens));
+    for (position, &token) in tokens.iter().enumerate() {
+        let state = case.input("state", state_record(position as u32, 1));
+        let x = case.output(&format!("x of token {token}"), Element::F32, s.cols as usize);
+        case.launch(spec.clone(), &[w, sequence, state, x]);
+        let row = if token < s.vocab { token as usize } else { 0 };
+        // Every type's values are exact in f32, or rounded once where a minimum is added.
+        let want = Want::Exactly(Element::F32, f32s(&matrix.row(row)));
+        case.expect(x, Place::line("column"), want);
+    }
+    case
+}
+
+/// The stack of matrices times a vector, normalised or not, and what the kernel makes of the products.
+pub(crate) fn gemv(s: &GemvShape) -> Case {
+    let spec = KernelSpec::Gemv(s.clone());
+    let mut noise = Noise::new(&spec.name());
+    let x = noise.activations(s.cols as usize);
+    let offsets = s.offsets();
+    let mut stack = vec![0; offsets.bytes as usize];
+    let mut put = |at: u64, values: &[f32]| {
+        stack[at as usize..][..4 * values.len()].copy_from_slice(&f32s(values));
+    };
+    let bias = if s.bias { noise.normal(s.rows() as usize, 1.0) } else { Vec::new() };
+    put(offsets.bias, &bias);
+    let mut input: Vec<f64> = x.iter().map(|&value| f64::from(value)).collect();
+    if let Input::Normed { eps } = s.input {
+        let weights = noise.uniform(s.cols as usize, 0.5, 1.5);
+        put(offsets.norm, &weights);
+        input = reference::rms_norm(&x, &weights, eps);
+    }
+    let before = noise.normal(s.outputs() as usize, 1.0);
+
+    let mut products: Vec<Products> = Vec::new();
+    let mut parts = Vec::new();
+    for (layout, &at) in s.layouts().into_iter().zip(&offsets.segments) {
+        let matrix = noise.matrix(layout);
+        matrix.repack_to(&mut stack[at as usize..]);
+        products.push(reference::products(&matrix, &input));
+        parts.push((format!("segment {} ({})", parts.len(), matrix.ty()), matrix.rows()));
+    }
+    let want = outputs(s, &products, &bias, &before);
+    if s.output == Output::Swiglu {
+        parts.truncate(1);
+    }
+
+    let mut case = Case::new(if s.normed() { "random x, normalised" } else { "random x" });
+    let w = case.input("w", stack);
+    let x = case.input("x", f32s(&x));
+    let y = match s.output {
+        Output::Residual => case.input("y", f32s(&before)),
+        _ => case.output("y", Element::F32, s.outputs() as usize),
+    };
+    let mut args = vec![w, x, y];
+    if s.output == Output::Argmax {
+        args.extend(largest(s, &want, &mut case));
+    }
+    case.launch(spec, &args);
+    case.expect(y, Place::Parts(parts), Want::Close(want));
+    case
+}
+
+/// What the kernel makes of the products.
+fn outputs(s: &GemvShape, products: &[Products], bias: &[f32], before: &[f32]) -> Close {
+    let quantised = s.segments.iter().any(|segment| segment.ty.is_quantised());
+    let limit = match quantised {
+        false => FLOATS,
+        true if s.outputs() < MANY => FEW_QUANTISED,
+        true => QUANTISED,
+    };
+    let mut want = Close::all(Vec::new(), limit);
+    let mut energy = 0.0;
+    if s.output == Output::Swiglu {
+        let (gate, up) = (&products[0], &products[1]);
+        for (i, &row) in gate.rows.iter().enumerate() {
+            want.at.push(row);
+            let (g, u) = (gate.values[i], up.values[i]);
+            want.values.push(g / (1.0 + (-g).exp()) * u);
+            // silu's slope is about 1/2 around 0, and at most 1.1.
+            energy += gate.energies[i] * u * u + g * g * up.energies[i] / 4.0;
+        }
+    } else {
+        let mut first = 0;
+        for (segment, products) in s.segments.iter().zip(products) {
+            for ((&row, &value), &terms) in products.rows.iter().zip(&products.values).zip(&products.energies)
+            {
+                let row = first + row;
+                let bias = bias.get(row).map_or(0.0, |&bias| f64::from(bias));
+                let before = if s.output == Output::Residual { f64::from(before[row]) } else { 0.0 };
+                want.at.push(row);
+                want.values.push(value + bias + before);
+                energy += terms + bias * bias + before * before;
+            }
+            first += segment.rows as usize;
+        }
+    }
+    // What the outputs' size is when the signs of the terms are random: a row that happens to cancel has no larger
+    // error than another.
+    want.scale = Some((energy / want.at.len() as f64).sqrt());
+    want
+}
+
+/// The buffers of the CTAs' largest outputs, and what they must be where all outputs are known.
+fn largest(s: &GemvShape, outputs: &Close, case: &mut Case) -> [usize; 2] {
+    let grid = s.schedule.grid as usize;
+    let values = case.output("values", Element::F32, grid);
+    let rows = case.output("rows", Element::U32, grid);
+    let (mut want, mut want_rows) = (Vec::new(), Vec::new());
+    if outputs.at.len() == s.rows() as usize {
+        for cta in 0..s.schedule.grid {
+            let of_cta = s.rows_of(cta);
+            let row =
+                of_cta.max_by(|&a, &b| outputs.values[a as usize].total_cmp(&outputs.values[b as usize]));
+            let row = row.expect("every CTA has rows");
+            want.push(outputs.values[row as usize]);
+            want_rows.push(row);
+        }
+        case.expect(rows, Place::line("CTA"), Want::Exactly(Element::U32, u32s(&want_rows)));
+    }
+    // They are few, whatever the number of outputs.
+    let limit = if outputs.limit.nmse == QUANTISED.nmse { FEW_QUANTISED } else { outputs.limit };
+    let close = Close { scale: outputs.scale, ..Close::all(want, limit) };
+    case.expect(values, Place::line("CTA"), Want::Close(close));
+    [values, rows]
+}

@@ -1,0 +1,179 @@
+//! Sampling: the same integers on the host, so all exact.
+
+use bespoke::engine::SamplingParams;
+use bespoke_kernels::kernels::sample::{SampleShape, key::LOWEST};
+use bespoke_kernels::spec::KernelSpec;
+
+use crate::case::{Case, Element, POISON, Place, Want};
+use crate::inputs::{Noise, f32s, state_record, u32s};
+use crate::sampling::{choose, key, penalise};
+
+fn words(params: &SamplingParams) -> Vec<u8> {
+    u32s(&params.words())
+}
+
+/// The arrays between the two launches: keys, whole groups of them, and the largest of every group.
+fn keys(s: &SampleShape, logits: &[f32]) -> (Vec<u32>, Vec<u32>) {
+    let mut keys: Vec<u32> = logits.iter().map(|&logit| key(logit)).collect();
+    keys.resize(s.padded() as usize, 0);
+    let tops = keys.chunks_exact(32).map(|group| group.iter().copied().max().unwrap_or(0)).collect();
+    (keys, tops)
+}
+
+/// Penalties over no token, over some and over more than there are; numbers that are none; a prompt that goes on.
+pub(crate) fn sample_keys(s: &SampleShape) -> Vec<Case> {
+    let mut noise = Noise::new(&KernelSpec::SampleKeys(s.clone()).name());
+    let vocab = s.vocab as usize;
+    let random = noise.normal(vocab, 3.0);
+    let mut odd = random.clone();
+    for (token, value) in noise
+        .words(64, s.vocab)
+        .into_iter()
+        .zip([f32::NAN, f32::INFINITY, -0.0, 0.0, f32::NEG_INFINITY].iter().cycle())
+    {
+        odd[token as usize] = *value;
+    }
+    let history = noise.words(CONTEXT, s.vocab);
+    [
+        ("no penalty", &random, (7, 2), (1.0, 64)),
+        ("a penalty over no token", &random, (7, 2), (1.5, 0)),
+        ("a penalty over 5 of 8 tokens", &random, (7, 2), (1.5, 5)),
+        ("a penalty over more tokens than there are", &random, (11, 12), (1.25, u32::MAX)),
+        ("a penalty below 1", &random, (7, 2), (0.5, 6)),
+        ("NaN, infinities and zeros, penalised", &odd, (14, 2), (1.1, 64)),
+        ("a prompt that goes on", &random, (2, 5), (1.5, 64)),
+    ]
+    .into_iter()
+    .map(|(what, logits, (position, prompt), (repeat_penalty, repeat_last_n))| {
+        let params = SamplingParams { repeat_penalty, repeat_last_n, ..SamplingParams::default() };
+        let next = position as usize + 1;
+        let recent = &history[next - next.min(repeat_last_n as usize)..next];
+        let (keys, tops) = keys(s, &penalise(logits, recent, repeat_penalty));
+        let mut case = Case::new(what);
+        let args = [
+            case.input("logits", f32s(logits)),
+            case.input("sequence", u32s(&history)),
+            case.input("sampling", words(&params)),
+            case.input("state", state_record(position, prompt)),
+            case.output("keys", Element::U32, keys.len()),
+            case.output("tops", Element::U32, tops.len()),
+        ];
+        case.launch(KernelSpec::SampleKeys(s.clone()), &args);
+        let goes_on = next < prompt as usize;
+        for (buffer, axis, values) in [(args[4], "token", keys), (args[5], "group", tops)] {
+            let want = if goes_on { vec![POISON; 4 * values.len()] } else { u32s(&values) };
+            case.expect(buffer, Place::line(axis), Want::Exactly(Element::U32, want));
+        }
+        case
+    })
+    .collect()
+}
+
+/// Positions that sequences have.
+const CONTEXT: usize = 16;
+
+/// Every filter alone, all together and none, over logits as models give them, over flat ones, over ties, and over what
+/// is no number; tokens that the prompt gives.
+pub(crate) fn choose_sampled(s: &SampleShape) -> Vec<Case> {
+    let mut noise = Noise::new(&KernelSpec::ChooseSampled(s.clone()).name());
+    let vocab = s.vocab as usize;
+    let random = noise.normal(vocab, 3.0);
+    let with = |tokens: &[u32], value: f32| {
+        let mut logits = random.clone();
+        tokens.iter().for_each(|&token| logits[token as usize] = value);
+        logits
+    };
+    let (some, one) = (noise.words(vocab.div_ceil(8), s.vocab), noise.words(1, s.vocab));
+    let inputs = [
+        ("random", random.clone()),
+        ("flat", random.iter().map(|value| value * 0.01).collect()),
+        ("steep", random.iter().map(|value| value * 10.0).collect()),
+        ("rounded to halves", random.iter().map(|value| (value * 2.0).round() / 2.0).collect()),
+        ("all equal", vec![-1.5; vocab]),
+        ("an eighth is NaN", with(&some, f32::NAN)),
+        ("an eighth is -infinity", with(&some, f32::NEG_INFINITY)),
+        ("an eighth is +infinity", with(&some, f32::INFINITY)),
+        ("one stands out", with(&one, 60.0)),
+        ("all -infinity", vec![f32::NEG_INFINITY; vocab]),
+        ("one above the rest", {
+            // In the first digit of a search over all keys one token has a value and all others the one below, and
+            // different threads sum these.
+            let near = random.iter().map(|value| 1.75 + (value * 0.02).clamp(-0.2, 0.2));
+            let mut logits: Vec<f32> = near.collect();
+            logits[one[0] as usize] = 2.5;
+            logits
+        }),
+    ];
+    let warm = |temperature| SamplingParams { temperature, ..SamplingParams::default() };
+    let default = SamplingParams { top_k: 40, top_p: 0.95, min_p: 0.05, ..warm(0.8) };
+    let params = [
+        ("defaults", default.clone()),
+        ("greedy", SamplingParams { temperature: 0.0, ..default }),
+        ("no filter", warm(1.0)),
+        ("no filter, hot", warm(30.0)),
+        ("no filter, cold", warm(1e-30)),
+        ("top-k 1", SamplingParams { top_k: 1, ..warm(1.0) }),
+        ("top-k 7", SamplingParams { top_k: 7, ..warm(1.0) }),
+        ("top-k of all but one", SamplingParams { top_k: s.vocab.saturating_sub(1), ..warm(2.0) }),
+        ("top-k of more than all", SamplingParams { top_k: u32::MAX, ..warm(1.0) }),
+        ("top-p 0", SamplingParams { top_p: 0.0, ..warm(1.0) }),
+        ("top-p 0.5", SamplingParams { top_p: 0.5, ..warm(1.0) }),
+        ("top-p 0.999", SamplingParams { top_p: 0.999, ..warm(1.0) }),
+        ("top-k half and top-p 0.9", SamplingParams { top_k: s.vocab / 2, top_p: 0.9, ..warm(1.0) }),
+        ("min-p 0.02", SamplingParams { min_p: 0.02, ..warm(1.0) }),
+        ("min-p 1", SamplingParams { min_p: 1.0, ..warm(1.0) }),
+        ("top-k 40 and min-p 0.5", SamplingParams { top_k: 40, min_p: 0.5, ..warm(1.0) }),
+    ];
+    let mut cases = Vec::new();
+    for (logits_are, logits) in &inputs {
+        for (filter, params) in &params {
+            let seed = noise.bits();
+            let params = SamplingParams { seed, ..params.clone() };
+            let chosen = choose(logits, &params, 5);
+            cases.push(step(s, &format!("{filter}, {logits_are}"), logits, &params, (4, 5, chosen)));
+        }
+    }
+    // What the prompt gives is taken without a look at the keys.
+    let given = SEQUENCE + 4;
+    cases.push(step(s, "given by the prompt", &random, &warm(1.0), (3, 5, given)));
+    cases
+}
+
+/// The first token of the sequences.
+const SEQUENCE: u32 = 1000;
+
+fn step(
+    s: &SampleShape,
+    what: &str,
+    logits: &[f32],
+    params: &SamplingParams,
+    (position, prompt, token): (u32, u32, u32),
+) -> Case {
+    let (keys, tops) = keys(s, logits);
+    debug_assert!(tops.iter().all(|&top| top >= LOWEST));
+    let next = position as usize + 1;
+    let before: Vec<u32> = (SEQUENCE..).take(CONTEXT).collect();
+    let mut sequence = before.clone();
+    sequence[next] = token;
+    let mut finished = vec![u32::from_le_bytes([POISON; 4]); CONTEXT];
+    finished[next] = token;
+
+    let mut case = Case::new(what);
+    let args = [
+        case.input("keys", u32s(&keys)),
+        case.input("tops", u32s(&tops)),
+        case.input("sampling", words(params)),
+        case.input("sequence", u32s(&before)),
+        case.output("finished", Element::U32, CONTEXT),
+        case.input("state", state_record(position, prompt)),
+    ];
+    case.launch(KernelSpec::ChooseSampled(s.clone()), &args);
+    for (buffer, axis, bytes) in [
+        (args[3], "position", u32s(&sequence)),
+        (args[4], "position", u32s(&finished)),
+        (args[5], "word", state_record(position + 1, prompt)),
+    ] {
+        case.expect(buffer, Place::line(axis), Want::Exactly(Element::U32, bytes));
+    }
+    case
+}

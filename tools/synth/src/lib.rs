@@ -1,0 +1,201 @@
+//! Synthetic models: GGUF files of any dense decoder shape with random weights and a working tokenizer.
+//!
+//! A decoder's speed depends on shapes and types alone, so such a file measures what a download of 5 GB would;
+//! and since weights have a sane spread, its logits are numbers that engines can be compared on. Files are a pure
+//! function of the [`SynthSpec`], whatever the number of threads.
+
+mod content;
+mod vocab;
+
+use std::io::{self, Write};
+use std::str::FromStr;
+
+use bespoke_gguf::writer::DataWriter;
+use bespoke_gguf::{GgmlType, Writer};
+use bespoke_kernels::shape::Mix;
+use content::Planned;
+use rayon::prelude::*;
+
+/// The architectures that can be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arch {
+    /// Llama, Mistral, TinyLlama.
+    Llama,
+    /// Qwen2 and 2.5: biases on Q, K and V.
+    Qwen2,
+    /// Qwen3: RMSNorm on each head's Q and K.
+    Qwen3,
+}
+
+impl Arch {
+    /// GGUF's `general.architecture`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Arch::Llama => "llama",
+            Arch::Qwen2 => "qwen2",
+            Arch::Qwen3 => "qwen3",
+        }
+    }
+}
+
+impl FromStr for Arch {
+    type Err = SynthError;
+
+    fn from_str(name: &str) -> Result<Self, SynthError> {
+        [Arch::Llama, Arch::Qwen2, Arch::Qwen3].into_iter().find(|arch| arch.name() == name).ok_or_else(
+            || SynthError::Spec(format!("architecture `{name}` cannot be made (llama, qwen2 and qwen3 can)")),
+        )
+    }
+}
+
+/// What to make: a model's shape, its types and a seed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SynthSpec {
+    /// The architecture.
+    pub arch: Arch,
+    /// `general.name`.
+    pub name: String,
+    /// Width of the residual stream.
+    pub hidden: u32,
+    /// Number of layers.
+    pub layers: u32,
+    /// Query heads.
+    pub heads: u32,
+    /// Key and value heads; divides `heads`.
+    pub kv_heads: u32,
+    /// Elements of one head; even.
+    pub head_dim: u32,
+    /// Width of the feed-forward network.
+    pub ffn: u32,
+    /// Tokens, at least [`MIN_VOCAB`].
+    pub vocab: u32,
+    /// `context_length`, in tokens.
+    pub context: u32,
+    /// RoPE's base frequency.
+    pub rope_base: f32,
+    /// RMSNorm's epsilon.
+    pub eps: f32,
+    /// The types of the weight matrices.
+    pub mix: Mix,
+    /// Whether the output matrix is the embedding.
+    pub tied: bool,
+    /// Whether there is a `rope_freqs.weight` (Llama 3.1 and later).
+    pub rope_factors: bool,
+    /// The embedding's type where it is not the mix's.
+    pub embedding: Option<GgmlType>,
+    /// Same spec and seed, same file.
+    pub seed: u64,
+}
+
+/// The smallest vocabulary: a token for each byte and four special ones.
+pub const MIN_VOCAB: u32 = 256 + vocab::SPECIAL.len() as u32;
+
+impl Default for SynthSpec {
+    /// A tiny Llama of a few megabytes.
+    fn default() -> Self {
+        Self {
+            arch: Arch::Llama,
+            name: "synthetic".into(),
+            hidden: 256,
+            layers: 2,
+            heads: 4,
+            kv_heads: 2,
+            head_dim: 64,
+            ffn: 768,
+            vocab: 512,
+            context: 4096,
+            rope_base: 10_000.0,
+            eps: 1e-5,
+            mix: Mix::Q4KM,
+            tied: false,
+            rope_factors: false,
+            embedding: None,
+            seed: 1,
+        }
+    }
+}
+
+/// Why a synthetic model could not be written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SynthError {
+    /// The spec describes no model.
+    #[error("{0}")]
+    Spec(String),
+    /// The spec describes no file.
+    #[error(transparent)]
+    Gguf(#[from] bespoke_gguf::Error),
+    /// Writing failed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Writes the model to `out`, reporting bytes done and in all, and returns `out`.
+pub fn write<W: Write + Send>(
+    spec: &SynthSpec,
+    out: W,
+    progress: &dyn Fn(u64, u64),
+) -> Result<W, SynthError> {
+    let planned = content::plan(spec)?;
+    let header = header(spec, &planned)?;
+    Ok(stream(spec.seed, &planned, header, out, progress)?)
+}
+
+/// The model as bytes, for small ones.
+pub fn to_bytes(spec: &SynthSpec) -> Result<Vec<u8>, SynthError> {
+    write(spec, Vec::new(), &|_, _| ())
+}
+
+/// Metadata and tensor directory.
+fn header(spec: &SynthSpec, planned: &[Planned]) -> Result<Writer, SynthError> {
+    let mut writer = Writer::new();
+    content::metadata(spec, &mut writer)?;
+    vocab::metadata(spec, &mut writer)?;
+    for tensor in planned {
+        writer.tensor(&tensor.name, &tensor.dims, tensor.ty)?;
+    }
+    Ok(writer)
+}
+
+/// Generates and writes all tensors. While one batch is written, the next is generated.
+fn stream<W: Write + Send>(
+    seed: u64,
+    planned: &[Planned],
+    header: Writer,
+    out: W,
+    progress: &dyn Fn(u64, u64),
+) -> io::Result<W> {
+    let total = header.file_bytes();
+    let mut done = total - header.tensors().iter().map(|info| info.bytes).sum::<u64>();
+    let mut data = header.start(out)?;
+    let (mut ready, mut next) = (Vec::new(), Vec::new());
+    for (index, tensor) in planned.iter().enumerate() {
+        let chunk_bytes = tensor.chunk_bytes();
+        let chunks = tensor.bytes().div_ceil(chunk_bytes as u64);
+        for first in (0..chunks).step_by(BATCH_CHUNKS) {
+            let start = first * chunk_bytes as u64;
+            let len = (tensor.bytes() - start).min((BATCH_CHUNKS * chunk_bytes) as u64);
+            let fill = |next: &mut Vec<u8>| {
+                next.resize(len as usize, 0);
+                next.par_chunks_mut(chunk_bytes).enumerate().for_each(|(number, chunk)| {
+                    tensor
+                        .fill(bespoke_random::rng::stream(seed, index as u64, first + number as u64), chunk);
+                });
+            };
+            let (written, ()) = rayon::join(|| data.write(&ready), || fill(&mut next));
+            written?;
+            done += ready.len() as u64;
+            progress(done, total);
+            std::mem::swap(&mut ready, &mut next);
+        }
+    }
+    data.write(&ready)?;
+    progress(total, total);
+    DataWriter::finish(data)
+}
+
+/// Chunks that are generated at once, 9 to 64 MiB.
+const BATCH_CHUNKS: usize = 64;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,200 @@
+//! Files are what the spec says, and the same whoever makes them.
+
+use bespoke::tokenizer::Tokenizer;
+use bespoke_gguf::{Gguf, dequantize};
+
+use super::*;
+
+fn made(spec: &SynthSpec) -> Gguf {
+    Gguf::from_bytes(to_bytes(spec).unwrap()).unwrap()
+}
+
+#[test]
+fn values_have_the_stated_spread() {
+    use GgmlType::*;
+    for ty in [F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K] {
+        let spec = SynthSpec { mix: Mix::Pure(ty), layers: 1, vocab: 1024, ..SynthSpec::default() };
+        let file = made(&spec);
+        for (name, expected) in [("token_embd.weight", 1.0), ("output.weight", 1.0 / 16.0)] {
+            let info = file.require(name).unwrap();
+            assert_eq!(info.ty, ty);
+            let mut values = vec![0.0; info.elements() as usize];
+            dequantize(ty, file.data(info), &mut values).unwrap();
+            let n = values.len() as f64;
+            let mean = values.iter().map(|&v| f64::from(v)).sum::<f64>() / n;
+            let std = (values.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>() / n - mean * mean).sqrt();
+            assert!((std / expected - 1.0).abs() < 0.02, "{ty} {name}: standard deviation {std}");
+            assert!((mean / expected).abs() < 0.02, "{ty} {name}: mean {mean}");
+        }
+    }
+}
+
+#[test]
+fn the_number_of_threads_does_not_matter() {
+    // Tensors of several chunks.
+    let spec = SynthSpec { hidden: 512, ffn: 2048, layers: 1, ..SynthSpec::default() };
+    let with = |threads| {
+        rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .build()
+            .unwrap()
+            .install(|| to_bytes(&spec).unwrap())
+    };
+    let one = with(1);
+    assert!(one == with(3), "one thread and three make different files");
+    assert!(one != to_bytes(&SynthSpec { seed: 2, ..spec }).unwrap(), "another seed makes the same file");
+}
+
+#[test]
+fn chunks_differ() {
+    let spec = SynthSpec {
+        hidden: 512,
+        ffn: 2048,
+        layers: 1,
+        mix: Mix::Pure(GgmlType::F16),
+        ..SynthSpec::default()
+    };
+    let file = made(&spec);
+    let data = file.data(file.require("blk.0.ffn_up.weight").unwrap());
+    let chunk = 2 << 18;
+    assert!(data.len() > 2 * chunk && data[..chunk] != data[chunk..2 * chunk]);
+    assert!(data != file.data(file.require("blk.0.ffn_gate.weight").unwrap()));
+}
+
+/// Every tensor as `name type dims`, sorted by name.
+fn listing(spec: &SynthSpec) -> String {
+    let file = made(spec);
+    let mut lines: Vec<String> =
+        file.tensors().iter().map(|info| format!("{} {} {:?}\n", info.name, info.ty, info.dims)).collect();
+    lines.sort();
+    lines.concat()
+}
+
+#[test]
+fn a_llama_has_these_tensors() {
+    let spec = SynthSpec { layers: 2, rope_factors: true, ..SynthSpec::default() };
+    expect_test::expect![[r#"
+        blk.0.attn_k.weight Q4_K [256, 128]
+        blk.0.attn_norm.weight F32 [256]
+        blk.0.attn_output.weight Q4_K [256, 256]
+        blk.0.attn_q.weight Q4_K [256, 256]
+        blk.0.attn_v.weight Q4_K [256, 128]
+        blk.0.ffn_down.weight Q4_K [768, 256]
+        blk.0.ffn_gate.weight Q4_K [256, 768]
+        blk.0.ffn_norm.weight F32 [256]
+        blk.0.ffn_up.weight Q4_K [256, 768]
+        blk.1.attn_k.weight Q4_K [256, 128]
+        blk.1.attn_norm.weight F32 [256]
+        blk.1.attn_output.weight Q4_K [256, 256]
+        blk.1.attn_q.weight Q4_K [256, 256]
+        blk.1.attn_v.weight Q6_K [256, 128]
+        blk.1.ffn_down.weight Q6_K [768, 256]
+        blk.1.ffn_gate.weight Q4_K [256, 768]
+        blk.1.ffn_norm.weight F32 [256]
+        blk.1.ffn_up.weight Q4_K [256, 768]
+        output.weight Q6_K [256, 512]
+        output_norm.weight F32 [256]
+        rope_freqs.weight F32 [32]
+        token_embd.weight Q4_K [256, 512]
+    "#]]
+    .assert_eq(&listing(&spec));
+}
+
+#[test]
+fn a_tied_qwen2_of_odd_widths_falls_back() {
+    let spec = SynthSpec {
+        arch: Arch::Qwen2,
+        hidden: 224,
+        heads: 7,
+        kv_heads: 1,
+        head_dim: 32,
+        ffn: 512,
+        layers: 1,
+        tied: true,
+        ..SynthSpec::default()
+    };
+    expect_test::expect![[r#"
+        blk.0.attn_k.bias F32 [32]
+        blk.0.attn_k.weight Q5_0 [224, 32]
+        blk.0.attn_norm.weight F32 [224]
+        blk.0.attn_output.weight Q5_0 [224, 224]
+        blk.0.attn_q.bias F32 [224]
+        blk.0.attn_q.weight Q5_0 [224, 224]
+        blk.0.attn_v.bias F32 [32]
+        blk.0.attn_v.weight Q8_0 [224, 32]
+        blk.0.ffn_down.weight Q6_K [512, 224]
+        blk.0.ffn_gate.weight Q5_0 [224, 512]
+        blk.0.ffn_norm.weight F32 [224]
+        blk.0.ffn_up.weight Q5_0 [224, 512]
+        output_norm.weight F32 [224]
+        token_embd.weight Q8_0 [224, 512]
+    "#]]
+    .assert_eq(&listing(&spec));
+}
+
+#[test]
+fn qwen3_has_head_norms_and_a_key_length() {
+    let spec = SynthSpec { arch: Arch::Qwen3, head_dim: 128, layers: 1, ..SynthSpec::default() };
+    let file = made(&spec);
+    assert_eq!(file.require("blk.0.attn_q_norm.weight").unwrap().dims, [128]);
+    assert_eq!(file.require("blk.0.attn_q.weight").unwrap().dims, [256, 512]);
+    assert_eq!(file.u32("qwen3.attention.key_length").unwrap(), 128);
+    assert_eq!(file.u32("qwen3.vocab_size").unwrap(), 512);
+    assert_eq!(file.strings("tokenizer.ggml.tokens").unwrap().len(), 512);
+}
+
+#[test]
+fn specs_that_describe_no_model_are_errors() {
+    let message = |spec: SynthSpec| to_bytes(&spec).err().map(|error| error.to_string());
+    let default = SynthSpec::default;
+    for (spec, expected) in [
+        (SynthSpec { layers: 0, ..default() }, "layers must not be 0"),
+        (SynthSpec { kv_heads: 3, ..default() }, "4 heads cannot share 3 KV heads evenly"),
+        (SynthSpec { head_dim: 63, ..default() }, "head_dim 63 must be even for RoPE"),
+        (SynthSpec { vocab: 259, ..default() }, "a vocabulary of 259 is too small: 260 is the least"),
+        (
+            SynthSpec { embedding: Some(GgmlType::IQ4_XS), ..default() },
+            "tensors of type IQ4_XS cannot be made",
+        ),
+    ] {
+        assert_eq!(message(spec).as_deref(), Some(expected));
+    }
+}
+
+#[test]
+fn progress_ends_with_the_size_of_the_file() {
+    let spec = SynthSpec::default();
+    let last = std::cell::Cell::new((0, 0));
+    let progress = |done, total| {
+        assert!(done >= last.get().0 && done <= total);
+        last.set((done, total));
+    };
+    let bytes = write(&spec, Vec::new(), &progress).unwrap();
+    assert_eq!(last.get(), (bytes.len() as u64, bytes.len() as u64));
+    assert!(bytes == to_bytes(&spec).unwrap());
+}
+
+#[test]
+fn text_round_trips_through_synthetic_vocabularies() {
+    for (arch, vocab, fox) in [(Arch::Llama, 260, 20), (Arch::Qwen2, 512, 19), (Arch::Qwen3, 5000, 13)] {
+        let spec = SynthSpec { arch, vocab, hidden: 32, ffn: 32, ..SynthSpec::default() };
+        let file = Gguf::from_bytes(to_bytes(&spec).unwrap()).unwrap();
+        let tokenizer = Tokenizer::from_gguf(&file).unwrap();
+        assert_eq!(tokenizer.len(), vocab as usize);
+        for text in [
+            "",
+            "Hello, world!",
+            "  two  spaces\tand a tab ",
+            "naïve café, 日本語, 🦀",
+            "line one\nline two\r\n",
+            "\u{0}\u{7f}",
+        ] {
+            let ids = tokenizer.encode(text).unwrap();
+            assert_eq!(ids.first() == Some(&(vocab - 4)), arch == Arch::Llama, "{text:?}");
+            assert_eq!(tokenizer.decode(&ids), text);
+            assert!(!ids.iter().any(|&id| tokenizer.is_end(id)));
+        }
+        assert!(tokenizer.is_end(vocab - 3));
+        assert_eq!(tokenizer.encode("The quick brown fox").unwrap().len(), fox);
+    }
+}

@@ -1,0 +1,173 @@
+//! Measuring a step on the device.
+
+use bespoke::device;
+use bespoke::engine::{EngineError, Variant, Variants};
+use bespoke_kernels::plan::{Plan, Tuning};
+
+use crate::search::{Comparison, Meter};
+
+/// How long a measurement takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Positions in the cache.
+    pub depth: u32,
+    /// Replays of which the mean is taken.
+    pub replays: u32,
+    /// Turns of present and other choice.
+    pub turns: u32,
+}
+
+/// Turns after which what is clearly slower is given up, and what that is.
+const FIRST_TURNS: usize = 3;
+const CLEARLY: f64 = 0.01;
+
+/// Times steps of an engine.
+pub struct DeviceMeter<'a> {
+    variants: Variants<'a>,
+    effort: Effort,
+    /// The choice that the others are compared with.
+    present: Option<Variant>,
+}
+
+impl<'a> DeviceMeter<'a> {
+    /// Of an engine.
+    pub fn new(variants: Variants<'a>, effort: Effort) -> DeviceMeter<'a> {
+        DeviceMeter { variants, effort, present: None }
+    }
+
+    /// Compares two plans with `turns` turns, without giving up early.
+    pub fn confirm(&mut self, before: &Plan, after: &Plan, turns: u32) -> Result<Comparison, EngineError> {
+        let mut before = self.variants.make(before.clone())?;
+        let mut after = self.variants.make(after.clone())?;
+        let pairs = self.turns(&mut before, &mut after, turns, false)?;
+        Ok(Comparison::of(&pairs))
+    }
+
+    /// The logits of both after the same tokens, f32 `[vocab]`.
+    pub fn logits(
+        &mut self,
+        before: &Plan,
+        after: &Plan,
+        prompt: &[u32],
+    ) -> Result<[Vec<f32>; 2], EngineError> {
+        let mut of = |plan: &Plan| {
+            let mut variant = self.variants.make(plan.clone())?;
+            self.variants.logits(&mut variant, prompt)
+        };
+        Ok([of(before)?, of(after)?])
+    }
+
+    /// Times both in turns, so that drifting clocks meet both; who goes first alternates as well.
+    fn turns(
+        &mut self,
+        first: &mut Variant,
+        second: &mut Variant,
+        turns: u32,
+        give_up: bool,
+    ) -> Result<Vec<(f64, f64)>, EngineError> {
+        let Effort { depth, replays, .. } = self.effort;
+        // A graph's first replay brings code and clocks up.
+        self.variants.time(first, depth, replays)?;
+        self.variants.time(second, depth, replays)?;
+        let mut pairs = Vec::new();
+        for turn in 0..turns {
+            pairs.push(if turn % 2 == 0 {
+                let before = self.variants.time(first, depth, replays)?;
+                (before, self.variants.time(second, depth, replays)?)
+            } else {
+                let after = self.variants.time(second, depth, replays)?;
+                (self.variants.time(first, depth, replays)?, after)
+            });
+            if give_up && pairs.len() == FIRST_TURNS && Comparison::of(&pairs).fraction() < -CLEARLY {
+                break;
+            }
+        }
+        Ok(pairs)
+    }
+}
+
+impl Meter for DeviceMeter<'_> {
+    type Error = EngineError;
+
+    fn plan(&mut self, tuning: &Tuning) -> Option<Plan> {
+        match self.variants.plan(tuning) {
+            Ok(plan) => Some(plan),
+            Err(error) => {
+                tracing::debug!("passed over: {error}");
+                None
+            }
+        }
+    }
+
+    fn compare(&mut self, present: &Plan, other: &Plan) -> Result<Option<Comparison>, EngineError> {
+        let mut first = match self.present.take() {
+            Some(variant) if variant.plan() == present => variant,
+            _ => self.variants.make(present.clone())?,
+        };
+        let compared = match self.variants.make(other.clone()) {
+            Ok(mut second) => match self.turns(&mut first, &mut second, self.effort.turns, true) {
+                Ok(pairs) => Some(Comparison::of(&pairs)),
+                Err(EngineError::Device(error @ device::Error::Hung { .. })) => abandon(&error, other),
+                Err(error) => return Err(error),
+            },
+            // Too many registers for so many threads: known to the assembler alone.
+            Err(EngineError::Device(error @ device::Error::Launch { .. })) => {
+                tracing::debug!("passed over: {error}");
+                None
+            }
+            Err(error) => return Err(error),
+        };
+        self.present = Some(first);
+        Ok(compared)
+    }
+}
+
+/// Ends the process: nothing of a device that hangs can be freed, and dropping anything would wait for it.
+fn abandon(error: &device::Error, plan: &Plan) -> ! {
+    let kernels: Vec<&str> = plan.kernels.iter().map(|kernel| kernel.name.as_str()).collect();
+    tracing::error!("{error}; this is a bug, please report it. The kernels: {}", kernels.join(", "));
+    std::process::exit(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use bespoke::device::{Selector, open};
+    use bespoke::engine::{Engine, EngineOptions};
+    use bespoke_gguf::Gguf;
+    use bespoke_kernels::plan::Role;
+    use bespoke_kernels::shape::ModelShape;
+    use bespoke_logits::nmse;
+
+    use super::*;
+    use crate::search::{Setting, with};
+
+    /// On the emulator, whose times mean nothing.
+    #[test]
+    fn a_step_is_timed_in_turns_with_another() {
+        let gguf =
+            Gguf::open(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/llama-q8_0.gguf")).unwrap();
+        let shape = ModelShape::from_gguf(&gguf, "fixture").unwrap();
+        let options = EngineOptions { context: Some(80), ..EngineOptions::default() };
+        let device = open(Selector::Emulator).unwrap().device;
+        let mut engine = Engine::load(device, &gguf, &shape, &options, &|_, _| ()).unwrap();
+        let start = engine.plan().clone();
+
+        let effort = Effort { depth: 70, replays: 2, turns: 4 };
+        let mut meter = DeviceMeter::new(Variants::new(&mut engine), effort);
+        let tuned = |setting| with(&Tuning::default(), start.target, Role::Attention, setting);
+        assert!(meter.plan(&tuned(Setting::Stages(64))).is_none(), "more shared memory than a CTA has");
+        let other = meter.plan(&tuned(Setting::MinPages(1))).unwrap();
+        let compared = meter.compare(&start, &other).unwrap().unwrap();
+        assert!(compared.before > 0.0 && compared.noise > 0.0, "{compared:?}");
+        // Who was present before is not made again, and may change.
+        assert!(meter.compare(&other, &start).unwrap().is_some());
+        assert_eq!(meter.present.as_ref().map(Variant::plan), Some(&other));
+
+        let [before, after] = meter.logits(&start, &other, &[1, 2, 3]).unwrap();
+        assert!(nmse(&after, &before).is_some_and(|error| error < 1e-10));
+        let deep = Effort { depth: 79, ..effort };
+        let mut meter = DeviceMeter::new(Variants::new(&mut engine), deep);
+        let error = meter.confirm(&start, &other, 1).unwrap_err();
+        assert!(error.to_string().starts_with("the context is full: 81 positions"), "{error}");
+    }
+}

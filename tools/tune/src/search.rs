@@ -1,0 +1,435 @@
+//! The search for better choices: coordinate descent over a few values of each knob.
+//!
+//! Roles in the order of a step, each one's knobs in turn: of the values that are faster than the present choice by more
+//! than the noise the fastest is kept, and becomes the present choice. A whole step is measured each time, because
+//! neighbouring launches overlap and a kernel alone misleads.
+
+use std::collections::HashSet;
+
+use bespoke_codegen::ptx::Target;
+use bespoke_kernels::kernels::launching::Trigger;
+use bespoke_kernels::plan::tuning::trigger_name;
+use bespoke_kernels::plan::{Plan, Role, Rule, Tuning};
+use bespoke_kernels::spec::KernelSpec;
+
+/// A value of a knob.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Setting {
+    Warps(u32),
+    Resident(u32),
+    Stages(u32),
+    InFlight(u32),
+    Trigger(Trigger),
+    Splits(u32),
+    MinPages(u32),
+}
+
+impl Setting {
+    /// The knob as files name it.
+    pub fn knob(self) -> &'static str {
+        match self {
+            Setting::Warps(_) => "warps",
+            Setting::Resident(_) => "resident",
+            Setting::Stages(_) => "stages",
+            Setting::InFlight(_) => "in_flight",
+            Setting::Trigger(_) => "trigger",
+            Setting::Splits(_) => "splits",
+            Setting::MinPages(_) => "min_pages",
+        }
+    }
+
+    /// The value as files have it.
+    pub fn value(self) -> String {
+        match self {
+            Setting::Trigger(trigger) => trigger_name(trigger).to_owned(),
+            Setting::Warps(n)
+            | Setting::Resident(n)
+            | Setting::Stages(n)
+            | Setting::InFlight(n)
+            | Setting::Splits(n)
+            | Setting::MinPages(n) => n.to_string(),
+        }
+    }
+
+    fn apply(self, rule: &mut Rule) {
+        match self {
+            // The depth of the ring follows from the size of its stages and from the share of shared memory.
+            Setting::Warps(n) => (rule.warps, rule.stages, rule.in_flight) = (Some(n), None, None),
+            Setting::Resident(n) => (rule.resident, rule.stages, rule.in_flight) = (Some(n), None, None),
+            Setting::Stages(n) => rule.stages = Some(n),
+            Setting::InFlight(n) => rule.in_flight = Some(n),
+            Setting::Trigger(trigger) => rule.trigger = Some(trigger),
+            Setting::Splits(n) => rule.splits = Some(n),
+            Setting::MinPages(n) => rule.min_pages = Some(n),
+        }
+    }
+
+    /// What the plan has for this knob in a role: several values if its matrices differ.
+    pub fn present(self, plan: &Plan, role: Role) -> String {
+        let mut values: Vec<String> = Vec::new();
+        for launch in plan.launches.iter().filter(|launch| Role::of(&launch.label) == Some(role)) {
+            let value = match (&plan.kernels[launch.kernel].spec, self) {
+                (KernelSpec::Gemv(s), Setting::Warps(_)) => Setting::Warps(s.schedule.warps),
+                (KernelSpec::Gemv(s), Setting::Resident(_)) => Setting::Resident(s.schedule.resident),
+                (KernelSpec::Gemv(s), Setting::Stages(_)) => Setting::Stages(s.schedule.stages),
+                (KernelSpec::Gemv(s), Setting::InFlight(_)) => Setting::InFlight(s.schedule.in_flight),
+                (KernelSpec::Gemv(s), Setting::Trigger(_)) => Setting::Trigger(s.schedule.trigger),
+                (KernelSpec::Attention(s), Setting::Splits(_)) => Setting::Splits(s.splits),
+                (KernelSpec::Attention(s), Setting::MinPages(_)) => Setting::MinPages(s.min_pages),
+                (KernelSpec::Attention(s), Setting::Stages(_)) => Setting::Stages(s.stages),
+                _ => continue,
+            };
+            if !values.contains(&value.value()) {
+                values.push(value.value());
+            }
+        }
+        values.join(", ")
+    }
+}
+
+/// The values to try, knob by knob. Those that a target or a model does not allow are passed over.
+pub fn knobs(role: Role, quick: bool) -> Vec<Vec<Setting>> {
+    let some = |make: fn(u32) -> Setting, all: &[u32], few: &[u32]| -> Vec<Setting> {
+        (if quick { few } else { all }).iter().map(|&value| make(value)).collect()
+    };
+    if role == Role::Attention {
+        return vec![
+            some(Setting::Splits, &[1, 2, 4, 8, 12, 16, 24, 32, 64], &[4, 8, 16, 32]),
+            some(Setting::MinPages, &[1, 2, 4, 8], &[1, 2, 4]),
+            some(Setting::Stages, &[1, 2, 3, 4, 6], &[2, 3]),
+        ];
+    }
+    let triggers = [Trigger::AtStart, Trigger::AfterWait, Trigger::Never];
+    vec![
+        some(Setting::Warps, &[4, 6, 8, 12, 16], &[4, 8, 16]),
+        some(Setting::Resident, &[1, 2, 3], &[1, 2]),
+        some(Setting::Stages, &[2, 3, 4, 5, 6, 8, 10, 12, 16, 24], &[2, 3, 4, 6]),
+        some(Setting::InFlight, &[1, 2, 3, 4, 6], &[1, 2, 4]),
+        triggers.into_iter().filter(|&it| !quick || it != Trigger::Never).map(Setting::Trigger).collect(),
+    ]
+}
+
+/// The choices of `present`, with one knob of a role set for the target.
+pub fn with(present: &Tuning, target: Target, role: Role, setting: Setting) -> Tuning {
+    let mut tuning = present.clone();
+    let found = tuning.rules.iter().position(|rule| rule.role == role && rule.target == Some(target));
+    let index = found.unwrap_or_else(|| {
+        tuning.rules.push(Rule { target: Some(target), ..Rule::of(role) });
+        tuning.rules.len() - 1
+    });
+    setting.apply(&mut tuning.rules[index]);
+    tuning
+}
+
+/// Two ways to run a step, measured in turns. Times are in milliseconds a token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Comparison {
+    /// The median time of the first.
+    pub before: f64,
+    /// The median of what the second takes less, turn by turn.
+    pub gain: f64,
+    /// What `gain` may be by chance.
+    pub noise: f64,
+}
+
+impl Comparison {
+    /// Of paired times, first and second. The noise is three standard errors of the median, estimated from the median
+    /// absolute deviation as of a normal distribution, and no less than a thousandth of the time.
+    pub fn of(pairs: &[(f64, f64)]) -> Comparison {
+        let before = median(pairs.iter().map(|pair| pair.0).collect());
+        let gains: Vec<f64> = pairs.iter().map(|pair| pair.0 - pair.1).collect();
+        let gain = median(gains.clone());
+        let deviation = 1.4826 * median(gains.iter().map(|other| (other - gain).abs()).collect());
+        // The median of a normal sample spreads √(π/2) times as far as its mean.
+        let error = 1.2533 * deviation / (pairs.len().max(1) as f64).sqrt();
+        Comparison { before, gain, noise: (3.0 * error).max(before / 1000.0) }
+    }
+
+    /// Better than chance.
+    pub fn is_better(&self) -> bool {
+        self.gain > self.noise
+    }
+
+    /// The gain as a fraction of the time.
+    pub fn fraction(&self) -> f64 {
+        self.gain / self.before
+    }
+}
+
+/// The value in the middle, or between the two there.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match (values.len(), values.len() / 2) {
+        (0, _) => 0.0,
+        (len, middle) if len % 2 == 1 => values[middle],
+        (_, middle) => (values[middle - 1] + values[middle]) / 2.0,
+    }
+}
+
+/// What the search measures with.
+pub trait Meter {
+    /// Why measuring failed.
+    type Error;
+
+    /// The plan by these rules; none if model, target or device do not allow them.
+    fn plan(&mut self, tuning: &Tuning) -> Option<Plan>;
+
+    /// Compares the present plan with another; none if the device refuses the other.
+    fn compare(&mut self, present: &Plan, other: &Plan) -> Result<Option<Comparison>, Self::Error>;
+}
+
+/// A choice that was changed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// Kind of launch.
+    pub role: Role,
+    /// Which knob.
+    pub knob: &'static str,
+    /// The value before.
+    pub from: String,
+    /// The new value.
+    pub to: String,
+    /// The measurement.
+    pub comparison: Comparison,
+}
+
+/// What the search found.
+#[derive(Debug)]
+pub struct Found {
+    /// The rules.
+    pub tuning: Tuning,
+    /// The plan by these rules.
+    pub plan: Plan,
+    /// What was changed, in the order of the search.
+    pub changes: Vec<Change>,
+    /// Comparisons made.
+    pub measured: usize,
+}
+
+/// What is searched, and how often.
+pub struct Search<'a> {
+    /// Where to start from: the cost model's plan.
+    pub start: &'a Plan,
+    /// Few values of each knob.
+    pub quick: bool,
+    /// Rounds over all knobs, at most; the search ends where one changes nothing.
+    pub passes: usize,
+}
+
+impl Search<'_> {
+    /// Values to try, at most.
+    pub fn trials(&self) -> usize {
+        let a_pass = Role::ALL.iter().flat_map(|&role| knobs(role, self.quick)).map(|values| values.len());
+        a_pass.sum::<usize>() * self.passes
+    }
+
+    /// Searches; `progress` is told how many trials are done.
+    pub fn run<M: Meter>(&self, meter: &mut M, progress: &dyn Fn(usize)) -> Result<Found, M::Error> {
+        let mut found =
+            Found { tuning: Tuning::default(), plan: self.start.clone(), changes: Vec::new(), measured: 0 };
+        let mut trials = 0;
+        let mut compared = HashSet::new();
+        for _ in 0..self.passes {
+            let changes = found.changes.len();
+            for role in Role::ALL {
+                for values in knobs(role, self.quick) {
+                    let mut best: Option<(Setting, Tuning, Plan, Comparison)> = None;
+                    for setting in values {
+                        trials += 1;
+                        progress(trials);
+                        let tuning = with(&found.tuning, self.start.target, role, setting);
+                        let Some(plan) = meter.plan(&tuning) else { continue };
+                        let pair = (names(&found.plan), names(&plan));
+                        // What did not win against the same choices before would not now.
+                        if pair.0 == pair.1 || !compared.insert(pair) {
+                            continue;
+                        }
+                        tracing::debug!("{role}: {} = {}", setting.knob(), setting.value());
+                        let Some(comparison) = meter.compare(&found.plan, &plan)? else { continue };
+                        tracing::debug!("{role}: {:+.2} %", comparison.fraction() * 100.0);
+                        found.measured += 1;
+                        let fastest = best.as_ref().is_none_or(|best| comparison.gain > best.3.gain);
+                        if comparison.is_better() && fastest {
+                            best = Some((setting, tuning, plan, comparison));
+                        }
+                    }
+                    if let Some((setting, tuning, plan, comparison)) = best {
+                        found.changes.push(Change {
+                            role,
+                            knob: setting.knob(),
+                            from: setting.present(&found.plan, role),
+                            to: setting.value(),
+                            comparison,
+                        });
+                        (found.tuning, found.plan) = (tuning, plan);
+                    }
+                }
+            }
+            if found.changes.len() == changes {
+                break;
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// The kernels of a step in order: what tells two plans of a model apart.
+fn names(plan: &Plan) -> Vec<String> {
+    plan.launches.iter().map(|launch| plan.kernels[launch.kernel].name.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use bespoke_kernels::kernels::gemv::Schedule;
+    use bespoke_kernels::plan::PlanParams;
+    use bespoke_kernels::shape::builtin;
+
+    use super::*;
+
+    /// Times a plan by a formula; whole rounds drift, as a device that gets warm.
+    struct Fake {
+        start: Plan,
+        time: fn(&Plan) -> f64,
+        jitter: f64,
+        turns: usize,
+    }
+
+    impl Fake {
+        fn new(time: fn(&Plan) -> f64, jitter: f64) -> Fake {
+            let shape = builtin()
+                .into_iter()
+                .find(|file| file.name == "llama-3.2-1b")
+                .unwrap()
+                .with_mix("q4_k_m")
+                .unwrap();
+            let start = Plan::new(&shape, Target::Sm90, PlanParams::single(64)).unwrap();
+            Fake { start, time, jitter, turns: 0 }
+        }
+
+        fn search(&mut self, passes: usize) -> Found {
+            let start = self.start.clone();
+            let search = Search { start: &start, quick: false, passes };
+            let last = Cell::new(0);
+            let found = search.run(self, &|done| last.set(done)).unwrap();
+            assert!(last.get() <= search.trials() && found.measured <= last.get());
+            found
+        }
+    }
+
+    impl Meter for Fake {
+        type Error = std::convert::Infallible;
+
+        fn plan(&mut self, tuning: &Tuning) -> Option<Plan> {
+            let Plan { shape, target, params, .. } = &self.start;
+            Plan::tuned(shape, *target, params.clone(), tuning).ok()
+        }
+
+        fn compare(&mut self, present: &Plan, other: &Plan) -> Result<Option<Comparison>, Self::Error> {
+            let pairs: Vec<_> = (0..7)
+                .map(|turn| {
+                    self.turns += 1;
+                    let drift = self.turns as f64 / 100.0;
+                    let jitter = self.jitter * [-1.0, 0.3, 0.9, -0.4, 0.6, -0.8, 0.1][turn];
+                    ((self.time)(present) + drift, (self.time)(other) + drift + jitter)
+                })
+                .collect();
+            Ok(Some(Comparison::of(&pairs)))
+        }
+    }
+
+    fn schedule(plan: &Plan, role: Role) -> Schedule {
+        let launch = plan.launches.iter().find(|launch| Role::of(&launch.label) == Some(role)).unwrap();
+        match &plan.kernels[launch.kernel].spec {
+            KernelSpec::Gemv(shape) => shape.schedule,
+            other => panic!("{role}: {other:?}"),
+        }
+    }
+
+    fn splits(plan: &Plan) -> u32 {
+        plan.kernels
+            .iter()
+            .find_map(|kernel| match &kernel.spec {
+                KernelSpec::Attention(shape) => Some(shape.splits),
+                _ => None,
+            })
+            .unwrap()
+    }
+
+    /// Fastest with 12 warps in the down projection, 4 in flight of the head, and 8 runs.
+    fn bowl(plan: &Plan) -> f64 {
+        let off = |value: u32, best: u32| f64::from(value.abs_diff(best));
+        10.0 + off(schedule(plan, Role::FfnDown).warps, 12)
+            + off(schedule(plan, Role::Output).in_flight, 4)
+            + off(splits(plan), 8) / 10.0
+    }
+
+    #[test]
+    fn the_best_values_are_found_in_spite_of_drift() {
+        let mut fake = Fake::new(bowl, 0.001);
+        let found = fake.search(2);
+        let changed: Vec<_> = found.changes.iter().map(|it| (it.role, it.knob, it.to.as_str())).collect();
+        assert_eq!(
+            changed,
+            [
+                (Role::Attention, "splits", "8"),
+                (Role::FfnDown, "warps", "12"),
+                (Role::Output, "in_flight", "4")
+            ]
+        );
+        assert_eq!((bowl(&found.plan), found.changes[1].from.as_str()), (10.0, "8"));
+        // What is written gives the plan that was measured.
+        let text = found.tuning.to_toml("");
+        assert_eq!(fake.plan(&Tuning::parse(&text).unwrap()).unwrap(), found.plan);
+        assert!(found.tuning.rules.iter().all(|rule| rule.target == Some(Target::Sm90)), "{text}");
+    }
+
+    #[test]
+    fn what_is_within_the_noise_changes_nothing() {
+        let found = Fake::new(bowl, 50.0).search(2);
+        assert_eq!((found.changes, found.tuning), (Vec::new(), Tuning::default()));
+        let flat = Fake::new(|_| 1.0, 0.0).search(2);
+        assert!(flat.changes.is_empty() && flat.measured > 0);
+        // The second round would compare the same again.
+        assert_eq!(flat.measured, Fake::new(|_| 1.0, 0.0).search(1).measured);
+    }
+
+    /// Where one knob's best value depends on another's, a second round goes on.
+    #[test]
+    fn knobs_that_depend_on_each_other_take_another_round() {
+        let time = |plan: &Plan| {
+            let (down, up) = (schedule(plan, Role::FfnDown).warps, schedule(plan, Role::AttnOutput).warps);
+            20.0 - f64::from(down) / 4.0 + if down == 16 { -f64::from(up) } else { f64::from(up) }
+        };
+        let last = |passes| schedule(&Fake::new(time, 0.0).search(passes).plan, Role::AttnOutput).warps;
+        assert_eq!((last(1), last(2)), (4, 16));
+    }
+
+    #[test]
+    fn attention_may_start_early_only_behind_what_waited() {
+        for quick in [false, true] {
+            let mut fake = Fake::new(bowl, 0.0);
+            let allowed: Vec<_> = knobs(Role::AttnQkv, quick)
+                .concat()
+                .into_iter()
+                .filter(|setting| {
+                    fake.plan(&with(&Tuning::default(), Target::Sm90, Role::AttnQkv, *setting)).is_some()
+                })
+                .filter(|setting| setting.knob() == "trigger")
+                .collect();
+            assert!(!allowed.contains(&Setting::Trigger(Trigger::AtStart)), "{allowed:?}");
+            assert!(allowed.contains(&Setting::Trigger(Trigger::AfterWait)), "{allowed:?}");
+        }
+    }
+
+    #[test]
+    fn comparisons_weigh_the_gain_against_its_spread() {
+        let steady = Comparison::of(&[(10.0, 9.0), (11.0, 10.0), (12.0, 11.0)]);
+        assert_eq!((steady.before, steady.gain), (11.0, 1.0));
+        assert!(steady.is_better() && (steady.noise - 0.011).abs() < 1e-12);
+        let wild = Comparison::of(&[(10.0, 9.0), (10.0, 12.0), (10.0, 7.0), (10.0, 10.5)]);
+        assert!(!wild.is_better() && wild.gain > 0.0, "{wild:?}");
+        assert!(!Comparison::of(&[]).is_better());
+    }
+}
