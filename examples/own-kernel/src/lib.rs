@@ -1,5 +1,5 @@
-//! A kernel of one's own, from its source to its launch: [`kernel`] is what one writes, `build.rs` emits it, [`kernels`]
-//! is what comes out, and `main.rs` launches it and compares the result with [`mod@reference`].
+//! Your own kernel, from its source to its launch: [`mod@kernel`] is the source, `build.rs` emits it, [`kernels`] is the
+//! emitted module, and `main.rs` launches the kernel and compares the result with [`mod@reference`].
 
 pub mod kernel;
 pub mod reference;

@@ -11,7 +11,7 @@ use super::values::{Element, Number};
 /// The version of the format.
 const VERSION: u32 = 1;
 
-/// A file of launches, as read. README.md, "Check any PTX", describes the format.
+/// A file of launches, as read. docs/check.md describes the format.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Launches {
@@ -223,11 +223,10 @@ pub(super) fn read(path: &Path) -> Result<String, CheckError> {
 mod tests {
     use super::*;
 
-    /// The file of launches in README.md.
+    /// The file of launches in docs/check.md.
     fn documented() -> &'static str {
-        let readme = include_str!("../../../README.md");
-        let (_, rest) =
-            readme.split_once("The file of launches names buffers").expect("the section is there");
+        let page = include_str!("../../../docs/check.md");
+        let (_, rest) = page.split_once("The file of launches names buffers").expect("the section is there");
         let (_, rest) = rest.split_once("```toml\n").expect("with an example");
         rest.split_once("```").expect("that ends").0
     }
