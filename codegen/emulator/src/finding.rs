@@ -1,8 +1,6 @@
-//! What a run reports when it stops a kernel.
+//! What findings are about: their kinds, source lines, memory spaces, and accesses.
 
 use std::fmt;
-
-use crate::profile::Profile;
 
 /// What went wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -115,41 +113,6 @@ impl fmt::Display for Neighbour {
     }
 }
 
-/// Why a run was stopped, and where.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Finding {
-    /// What went wrong.
-    pub kind: FindingKind,
-    /// The kernel's name.
-    pub kernel: String,
-    /// One sentence that says what this instance of `kind` is about.
-    pub detail: String,
-    /// The kernel's own source line, if the PTX carries `.loc` directives.
-    pub source: Option<SourceLine>,
-    /// Where that line was inlined, and where that was, up to the kernel's own line; empty for a line of the kernel.
-    /// A function of the PTX counts as inlined where it is called.
-    pub inlined_at: Vec<SourceLine>,
-    /// 1-based line of the PTX text; 0 for a launch that never started.
-    pub ptx_line: u32,
-    /// The text of that line.
-    pub ptx_text: String,
-    /// `%ctaid` of the thread.
-    pub cta: [u32; 3],
-    /// `%tid` of the thread.
-    pub thread: [u32; 3],
-    /// The address accessed, for findings about memory.
-    pub address: Option<u64>,
-    /// The space it was accessed in.
-    pub space: Option<Space>,
-    /// The closest allocation, for findings about memory.
-    pub nearest: Option<Neighbour>,
-    /// The earlier access, for findings about two.
-    pub other: Option<OtherAccess>,
-    /// What ran until the finding, its instruction included, if [`Options::profile`](crate::Options::profile) asks for
-    /// it. How far other CTAs came by then depends on how worker threads took turns.
-    pub profile: Option<Box<Profile>>,
-}
-
 /// The earlier of two accesses that a finding is about.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OtherAccess {
@@ -157,7 +120,7 @@ pub struct OtherAccess {
     pub writes: bool,
     /// The kernel's own source line, if the PTX carries `.loc` directives.
     pub source: Option<SourceLine>,
-    /// Where that line was inlined, as [`Finding::inlined_at`].
+    /// Where that line was inlined, as [`Finding::inlined_at`](crate::Finding::inlined_at).
     pub inlined_at: Vec<SourceLine>,
     /// 1-based line of the PTX text.
     pub ptx_line: u32,
@@ -170,7 +133,7 @@ pub struct OtherAccess {
 }
 
 /// ` at file:line`, and where that was inlined.
-fn write_place(
+pub(crate) fn write_place(
     f: &mut fmt::Formatter<'_>,
     source: Option<&SourceLine>,
     inlined_at: &[SourceLine],
@@ -193,44 +156,3 @@ impl fmt::Display for OtherAccess {
         }
     }
 }
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self.kind {
-            FindingKind::OutOfBounds => "out of bounds",
-            FindingKind::Misaligned => "misaligned",
-            FindingKind::Uninitialised => "uninitialised",
-            FindingKind::BarrierDivergence => "barrier divergence",
-            FindingKind::Deadlock => "deadlock",
-            FindingKind::InvalidLaunch => "invalid launch",
-            FindingKind::Trap => "trap",
-            FindingKind::ShuffleFromInactiveLane => "shuffle from an inactive lane",
-            FindingKind::MemberMask => "wrong member mask",
-            FindingKind::AsyncCopy => "copy in flight",
-            FindingKind::Mbarrier => "misused mbarrier",
-            FindingKind::ProgrammaticDependency => "unawaited dependency",
-            FindingKind::Race => "race",
-            FindingKind::NotFinite => "not finite",
-            FindingKind::WrappedAddress => "wrapped address",
-            FindingKind::ProxyFence => "missing proxy fence",
-            FindingKind::PeerNotRunning => "peer not running",
-        };
-        write!(f, "{what} in kernel `{}`", self.kernel)?;
-        write_place(f, self.source.as_ref(), &self.inlined_at)?;
-        if self.ptx_line != 0 {
-            write!(f, " (PTX line {}: `{}`)", self.ptx_line, self.ptx_text)?;
-            let ([cx, cy, cz], [tx, ty, tz]) = (self.cta, self.thread);
-            write!(f, " by thread ({tx}, {ty}, {tz}) of CTA ({cx}, {cy}, {cz})")?;
-        }
-        write!(f, ": {}", self.detail)?;
-        if let Some(nearest) = &self.nearest {
-            write!(f, "; the access is {nearest}")?;
-        }
-        if let Some(other) = &self.other {
-            write!(f, "; the other is {other}")?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for Finding {}

@@ -3,119 +3,22 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use crate::checks::numeric::NumericChecks;
 use crate::checks::programmatic::Order;
 use crate::checks::races::Grid;
-use crate::context::cluster::MAX_CLUSTER;
-use crate::context::cta::CtaState;
-use crate::exec::lanes::LANES;
-use crate::exec::{Launch, Worker};
-use crate::finding::{Finding, FindingKind};
-use crate::load::ast::{Clusters, Special};
-use crate::load::layout::Uniform;
+use crate::context::{Counters, Launch, Worker};
+use crate::exec::numeric::instrument;
+use crate::exec::resolve::resolver;
+use crate::finding::FindingKind;
+use crate::geometry::{Geometry, MAX_CLUSTER};
+use crate::lanes::LANES;
+use crate::load::ast::Clusters;
 use crate::memory::Memory;
 use crate::module::Kernel;
+use crate::options::{LaunchConfig, Options};
+use crate::outcome::{Finding, Stats};
 use crate::profile::{Counts, Profile, Tally};
-use crate::schedule::{Cta, Slice};
-
-/// A kernel launch's shape.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LaunchConfig {
-    /// CTAs along x, y and z.
-    pub grid: [u32; 3],
-    /// Threads of a CTA along x, y and z: at most 1024 together.
-    pub block: [u32; 3],
-    /// Bytes of dynamic shared memory.
-    pub dynamic_shared: u32,
-    /// CTAs of a cluster along x, y and z, if the launch says so; they divide the grid, and are at most 16 together (8,
-    /// where every device with clusters is to have room for them).
-    /// A kernel may demand some itself (`.reqnctapercluster`).
-    pub cluster: Option<[u32; 3]>,
-}
-
-impl LaunchConfig {
-    /// A one-dimensional launch without dynamic shared memory.
-    pub fn linear(ctas: u32, threads: u32) -> LaunchConfig {
-        LaunchConfig { grid: [ctas, 1, 1], block: [threads, 1, 1], dynamic_shared: 0, cluster: None }
-    }
-
-    /// The same launch in clusters of so many CTAs along x.
-    pub fn clustered(self, ctas: u32) -> LaunchConfig {
-        LaunchConfig { cluster: Some([ctas, 1, 1]), ..self }
-    }
-}
-
-/// What to look for in a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Checks {
-    /// Reads of memory and registers that nothing wrote, copies in flight that are not waited for, and
-    /// shuffles from lanes that do not take part.
-    pub memory: bool,
-    /// Accesses that race.
-    pub races: bool,
-    /// Single and double precision results that are infinite or not a number, of finite operands: whatever first makes
-    /// one. Kernels may mean it.
-    pub values: bool,
-    /// Addresses made of 32-bit sums and products that have wrapped: that fit neither as an unsigned number nor as a
-    /// signed one, and went into the address by additions, multiplications and conversions alone. What has been
-    /// masked or shifted right, as hashes are, may wrap.
-    pub overflow: bool,
-}
-
-impl Checks {
-    /// All that is wrong whatever the kernel is for: memory and races.
-    pub const ALL: Checks = Checks { memory: true, races: true, values: false, overflow: false };
-    /// Only what is always checked.
-    pub const NONE: Checks = Checks { memory: false, races: false, values: false, overflow: false };
-}
-
-impl Default for Checks {
-    fn default() -> Checks {
-        Checks::ALL
-    }
-}
-
-/// How to run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// Worker threads; 0 for one a core.
-    pub threads: usize,
-    /// What to look for besides bounds, alignment, barriers and member masks, which are always checked.
-    pub checks: Checks,
-    /// Whether to count, instruction by instruction, what [`Profile`] tells. Slows a run down.
-    pub profile: bool,
-    /// A CTA that executes more than this many instructions a warp, on average, is taken to hang.
-    pub instruction_limit: u64,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options { threads: 0, checks: Checks::default(), profile: false, instruction_limit: 1 << 30 }
-    }
-}
-
-/// What a run did.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Instructions, counted once for every lane that executed them.
-    pub lane_instructions: u64,
-    /// Instructions, counted once a warp.
-    pub warp_instructions: u64,
-    /// Bytes that lanes loaded from global memory.
-    pub global_bytes_loaded: u64,
-    /// Bytes that lanes stored to global memory.
-    pub global_bytes_stored: u64,
-    /// What each instruction did, if [`Options::profile`] asks for it.
-    pub profile: Option<Box<Profile>>,
-}
-
-impl Stats {
-    fn add(&mut self, other: &Stats) {
-        self.lane_instructions += other.lane_instructions;
-        self.warp_instructions += other.warp_instructions;
-        self.global_bytes_loaded += other.global_bytes_loaded;
-        self.global_bytes_stored += other.global_bytes_stored;
-    }
-}
+use crate::schedule::{RunningCluster, TurnEnd};
 
 /// The largest grid and the most shared memory of a CTA, as on all targets from sm_80.
 const MAX_GRID: [u32; 3] = [i32::MAX as u32, 65535, 65535];
@@ -143,8 +46,8 @@ pub fn run(
 }
 
 /// [`run`], at a place in programmatic order.
-pub(crate) fn run_in<'a>(
-    order: impl Into<Option<&'a Order>>,
+pub(crate) fn run_in(
+    order: Option<&Order>,
     kernel: &Kernel,
     memory: &Memory,
     config: &LaunchConfig,
@@ -153,27 +56,36 @@ pub(crate) fn run_in<'a>(
 ) -> Result<Stats, Box<Finding>> {
     validate(kernel, config, params)?;
     let module_base = kernel.module_base(memory);
+    let cluster = config.cluster.or(kernel.required_cluster());
+    let numeric = NumericChecks {
+        values: options.checks.values,
+        overflow: options.checks.overflow,
+        roles: &kernel.numeric_roles,
+    };
     let launch = Launch {
-        kernel,
+        program: &kernel.program,
+        insts: &kernel.insts,
+        instrumented: instrument(&kernel.insts, numeric),
+        numeric,
         table: memory.snapshot(),
         params,
-        grid: config.grid,
-        block: config.block,
-        cluster: config.cluster.or(kernel.required_cluster()).unwrap_or([1; 3]),
-        explicit_cluster: config.cluster.or(kernel.required_cluster()).is_some(),
+        geometry: Geometry {
+            grid: config.grid,
+            block: config.block,
+            cluster: cluster.unwrap_or([1; 3]),
+            explicit_cluster: cluster.is_some(),
+        },
         dynamic_shared: config.dynamic_shared,
         checks: options.checks.memory,
-        profile: options.profile,
-        watches: options.checks,
-        watched: crate::checks::numeric::instructions(kernel, options.checks),
+        profile: options.profile.then_some(kernel.roles.as_slice()),
         races: options.checks.races.then(Grid::default),
         instruction_limit: options.instruction_limit,
-        resolver: crate::exec::resolve::resolver(),
+        resolver: resolver(),
         module_base,
-        order: order.into(),
+        order,
     };
     let ctas = config.grid.iter().map(|&n| n as u64).product::<u64>();
-    let clusters = ctas / launch.cluster_size() as u64;
+    let clusters = ctas / launch.geometry.cluster_size() as u64;
     let threads = if options.threads == 0 { rayon::current_num_threads() } else { options.threads };
     let threads = (threads as u64).min(clusters).max(1);
     let shared = Shared {
@@ -189,12 +101,23 @@ pub(crate) fn run_in<'a>(
         rayon::scope(|scope| (0..threads).for_each(|_| scope.spawn(|_| shared.work())));
     }
     let outcome = shared.outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let started = outcome.started * launch.cluster_size() as u64;
+    let started = outcome.started * launch.geometry.cluster_size() as u64;
     let threads = started * config.block.iter().map(|&n| u64::from(n)).product::<u64>();
-    let profile = outcome.tally.map(|tally| Box::new(Profile::new(kernel, threads, &tally)));
+    let profile =
+        outcome.tally.map(|tally| Box::new(Profile::new(&kernel.program, &kernel.roles, threads, &tally)));
     match outcome.finding {
         Some((_, finding)) => Err(Box::new(Finding { profile, ..*finding })),
-        None => Ok(Stats { profile, ..outcome.stats }),
+        None => {
+            let Counters { lane_instructions, warp_instructions, global_bytes_loaded, global_bytes_stored } =
+                outcome.counters;
+            Ok(Stats {
+                lane_instructions,
+                warp_instructions,
+                global_bytes_loaded,
+                global_bytes_stored,
+                profile,
+            })
+        }
     }
 }
 
@@ -274,7 +197,7 @@ fn refused_cluster(kernel: &Kernel, config: &LaunchConfig) -> Option<String> {
 
 #[derive(Default)]
 struct Outcome {
-    stats: Stats,
+    counters: Counters,
     /// Clusters that ran, to their end or not.
     started: u64,
     /// The finding of the lowest cluster so far.
@@ -299,38 +222,38 @@ impl Shared<'_> {
     /// may wait for one another even with fewer workers than CTAs.
     fn work(&self) {
         let mut worker = Worker {
-            hints: vec![0; self.launch.kernel.instruction_count()],
+            hints: vec![0; self.launch.insts.len()],
             fault: None,
-            stats: Stats::default(),
-            profile: self.launch.profile.then(|| self.tally()),
+            counters: Counters::default(),
+            profile: self.launch.profile.map(|_| self.tally()),
             clock: 0,
         };
         let mut started = 0;
         let mut paused = std::collections::VecDeque::new();
-        let mut spare: Option<Cta> = None;
+        let mut spare: Option<RunningCluster> = None;
         loop {
             let fresh = self.next.load(Ordering::Relaxed) < self.clusters;
-            let mut cta = if fresh && let Some(index) = self.claim() {
-                let mut cta = spare.take().unwrap_or_else(|| Cta::new(self.launch));
-                cta.start(self.launch, index);
+            let mut cluster = if fresh && let Some(index) = self.claim() {
+                let mut cluster = spare.take().unwrap_or_else(|| RunningCluster::new(self.launch));
+                cluster.start(self.launch, index);
                 started += 1;
-                cta
-            } else if let Some(cta) = paused.pop_front() {
-                cta
+                cluster
+            } else if let Some(cluster) = paused.pop_front() {
+                cluster
             } else {
                 break;
             };
-            if cta.state.index >= self.limit.load(Ordering::Relaxed) {
+            if cluster.state.index >= self.limit.load(Ordering::Relaxed) {
                 continue;
             }
-            match cta.run(self.launch, &mut worker) {
-                Slice::Finished => spare = Some(cta),
-                Slice::Paused => paused.push_back(cta),
-                Slice::Fault(warp) => self.report(&cta, warp, &mut worker),
+            match cluster.run(self.launch, &mut worker) {
+                TurnEnd::Finished => spare = Some(cluster),
+                TurnEnd::Paused => paused.push_back(cluster),
+                TurnEnd::Fault(warp) => self.report(&cluster, warp, &mut worker),
             }
         }
         let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
-        outcome.stats.add(&worker.stats);
+        outcome.counters.add(&worker.counters);
         outcome.started += started;
         if let Some(mine) = worker.profile.take() {
             let tally = outcome.tally.get_or_insert_with(|| self.tally());
@@ -339,7 +262,7 @@ impl Shared<'_> {
     }
 
     fn tally(&self) -> Tally {
-        vec![Counts::default(); self.launch.kernel.instruction_count()].into_boxed_slice()
+        vec![Counts::default(); self.launch.insts.len()].into_boxed_slice()
     }
 
     fn claim(&self) -> Option<u64> {
@@ -347,20 +270,21 @@ impl Shared<'_> {
         (index < self.clusters && index < self.limit.load(Ordering::Relaxed)).then_some(index)
     }
 
-    fn report(&self, cta: &Cta, warp: usize, worker: &mut Worker) {
+    fn report(&self, cluster: &RunningCluster, warp: usize, worker: &mut Worker) {
         let Some(fault) = worker.fault.take() else { return };
-        let kernel = self.launch.kernel;
-        let place = kernel.place(fault.pc.unwrap_or(cta.warps[warp].pc));
-        let (at, thread) = self.launch.thread_at(cta.state.index, warp * LANES + fault.lane as usize % LANES);
+        let program = self.launch.program;
+        let place = program.place(fault.pc.unwrap_or(cluster.warps[warp].pc));
+        let (cta, thread) =
+            self.launch.geometry.thread_at(cluster.state.index, warp * LANES + fault.lane as usize % LANES);
         let finding = Finding {
             kind: fault.kind,
-            kernel: kernel.name().to_string(),
+            kernel: program.name.clone(),
             detail: fault.detail,
-            source: kernel.source_line(place),
-            inlined_at: kernel.inlined_at(place),
+            source: program.source_line(place),
+            inlined_at: program.inlined_at(place),
             ptx_line: place.line,
-            ptx_text: kernel.line_text(place.line),
-            cta: at,
+            ptx_text: program.line_text(place.line),
+            cta,
             thread,
             address: fault.address,
             space: fault.space,
@@ -368,63 +292,11 @@ impl Shared<'_> {
             other: fault.other,
             profile: None,
         };
-        let index = cta.state.index;
+        let index = cluster.state.index;
         self.limit.fetch_min(index, Ordering::Relaxed);
         let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
         if outcome.finding.as_ref().is_none_or(|&(known, _)| index < known) {
             outcome.finding = Some((index, Box::new(finding)));
         }
-    }
-}
-
-/// The value of a uniform in a thread, by its number in its CTA, which has that rank in its cluster.
-pub(crate) fn uniform_value(
-    launch: &Launch<'_>,
-    cta: &CtaState,
-    uniform: Uniform,
-    (rank, thread): (usize, u32),
-) -> u64 {
-    let [x, y, _] = launch.block;
-    let tid = [thread % x, thread / x % y, thread / x / y];
-    let special = match uniform {
-        Uniform::ModuleAddress(offset) => return launch.module_base.wrapping_add_signed(offset),
-        Uniform::SharedAddress(offset) => return offset.wrapping_add(cta.cluster.base(rank)),
-        Uniform::Special(special) => special,
-    };
-    let value = match special {
-        Special::Tid(axis) => tid[axis as usize],
-        Special::Ntid(axis) => launch.block[axis as usize],
-        Special::Ctaid(axis) => cta.at[rank][axis as usize],
-        Special::Nctaid(axis) => launch.grid[axis as usize],
-        Special::Warpid => thread / LANES as u32,
-        Special::Nwarpid => cta.warps as u32,
-        Special::Nsmid => 1,
-        Special::DynamicSharedSize => launch.dynamic_shared,
-        Special::TotalSharedSize => cta.cluster.bytes as u32,
-        Special::Clusterid(axis) => launch.cluster_at(cta.index)[axis as usize],
-        Special::Nclusterid(axis) => launch.clusters()[axis as usize],
-        Special::ClusterCtaid(axis) => launch.place_in_cluster(rank)[axis as usize],
-        Special::ClusterNctaid(axis) => launch.cluster[axis as usize],
-        Special::ClusterCtarank => rank as u32,
-        Special::ClusterNctarank => cta.cluster.size as u32,
-        Special::IsExplicitCluster => launch.explicit_cluster as u32,
-        _ => 0,
-    };
-    value as u64
-}
-
-impl Special {
-    /// Whether the kernel's register image already holds it.
-    pub(crate) fn is_lane_constant(self) -> bool {
-        matches!(
-            self,
-            Special::Laneid
-                | Special::LanemaskEq
-                | Special::LanemaskLe
-                | Special::LanemaskLt
-                | Special::LanemaskGe
-                | Special::LanemaskGt
-                | Special::WarpSize
-        )
     }
 }

@@ -153,25 +153,34 @@
 //! addresses, lists of branch targets, `wmma`. An assertion of device code that fails is a finding of
 //! kind [`FindingKind::Trap`]. Textures, surfaces and `printf` are refused.
 
+mod asynchronous;
 mod checks;
+mod code;
 mod context;
 mod decode;
 mod exec;
 mod finding;
+mod geometry;
+mod lanes;
 mod launch;
 mod load;
 mod memory;
 mod module;
+mod options;
+mod outcome;
 mod profile;
+mod programmatic;
 mod schedule;
 
-pub use checks::programmatic::ProgrammaticOrder;
-pub use finding::{Finding, FindingKind, Neighbour, OtherAccess, SourceLine, Space};
-pub use launch::{Checks, LaunchConfig, Options, Stats, run};
+pub use finding::{FindingKind, Neighbour, OtherAccess, SourceLine, Space};
+pub use launch::run;
 pub use load::error::{ParseError, ParseErrorKind};
 pub use memory::{Memory, MemoryError};
 pub use module::{Kernel, Module, Param};
+pub use options::{Checks, LaunchConfig, Options};
+pub use outcome::{Finding, Stats};
 pub use profile::{
     Class, Counts, GlobalCounts, InstructionProfile, LineProfile, Lint, LintKind, Profile, SharedCounts,
     Thresholds,
 };
+pub use programmatic::ProgrammaticOrder;

@@ -4,13 +4,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::decode::{self, Code, Place, Symbol};
-use crate::finding::SourceLine;
-use crate::load::ast::{Ast, Clusters, Function, Location, Operand, ParamDecl, Variable};
+use crate::checks::numeric::NumericRole;
+use crate::code::cursor::Symbol;
+use crate::code::program::{Place, Program, SharedVariable, Source};
+use crate::context::Inst;
+use crate::decode::{self, Decoded};
+use crate::load::ast::{Ast, Clusters, Function, Instruction, Operand, ParamDecl, Variable};
 use crate::load::error::{ParseError, ParseErrorKind};
-use crate::load::link;
-use crate::load::parser;
+use crate::load::{link, parser};
 use crate::memory::Memory;
+use crate::profile::role::Role;
 
 /// A loaded PTX module: every instruction is decoded, so that what runs was understood whole.
 #[derive(Debug)]
@@ -73,7 +76,7 @@ impl Module {
 
     /// The kernel of that name.
     pub fn kernel(&self, name: &str) -> Option<&Kernel> {
-        self.kernels.iter().find(|kernel| kernel.name == name)
+        self.kernels.iter().find(|kernel| kernel.name() == name)
     }
 
     /// All kernels, in the order of the text.
@@ -85,16 +88,6 @@ impl Module {
 /// The most local memory of a thread, and what one thread's is a multiple of.
 const MAX_LOCAL: u64 = 512 << 10;
 const LOCAL_ALIGN: u64 = 16;
-
-/// What all kernels of a module share.
-#[derive(Debug)]
-struct Source {
-    id: u64,
-    lines: Vec<String>,
-    files: HashMap<u32, String>,
-    /// The initial bytes of the `.global` and `.const` variables.
-    data: Vec<u8>,
-}
 
 /// One kernel parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,19 +107,24 @@ pub struct Param {
 /// One loaded kernel.
 #[derive(Debug)]
 pub struct Kernel {
-    name: String,
     params: Vec<Param>,
     reqntid: Option<[u32; 3]>,
     maxntid: Option<[u32; 3]>,
     pub(crate) clusters: Clusters,
-    static_shared: u64,
-    /// Name, offset and bytes.
-    shared: Vec<(String, u64, u64)>,
-    dynamic_shared: Option<(String, u64)>,
-    /// Bytes that each thread has for itself.
-    pub(crate) local: u64,
-    pub(crate) code: Code,
-    source: Arc<Source>,
+    pub(crate) program: Program,
+    pub(crate) insts: Vec<Inst>,
+    /// The role of each instruction in a profile.
+    pub(crate) roles: Vec<Role>,
+    /// The role of each instruction in numeric checks.
+    pub(crate) numeric_roles: Vec<NumericRole>,
+}
+
+/// A kernel's shared variables.
+struct SharedVariables {
+    sized: Vec<SharedVariable>,
+    dynamic: Option<(String, u64)>,
+    /// Bytes before the dynamic ones.
+    bytes: u64,
 }
 
 impl Kernel {
@@ -141,70 +139,41 @@ impl Kernel {
         for param in &params {
             symbols.insert(param.name.clone(), Symbol::Param(param.offset));
         }
-        let mut kernel = Kernel {
-            name: function.name.clone(),
+        let local = lay_out_local(function, &mut symbols)?;
+        let shared = lay_out_shared(function, &ast.shared, &mut symbols);
+        let Decoded { insts, register_checks, tracked, lists, layout, writes } =
+            decode::decode(function, &symbols)?;
+        let place = |at: &Instruction| Place { line: at.line, source: at.source };
+        let numeric_role = |(instruction, writes)| NumericRole::new(instruction, writes);
+        Ok(Kernel {
             params,
             reqntid: function.reqntid,
             maxntid: function.maxntid,
             clusters: function.clusters,
-            static_shared: 0,
-            shared: Vec::new(),
-            dynamic_shared: None,
-            local: 0,
-            code: Code::empty(),
-            source: source.clone(),
-        };
-        for variable in &function.locals {
-            let at = kernel.local.next_multiple_of(variable.align as u64);
-            symbols.insert(variable.name.clone(), Symbol::Local(at));
-            kernel.local = at + variable.bytes;
-        }
-        kernel.local = kernel.local.next_multiple_of(LOCAL_ALIGN);
-        if kernel.local > MAX_LOCAL {
-            let line = function.body.first().map_or(0, |first| first.line);
-            let message = format!("{} bytes of local memory are more than {MAX_LOCAL}", kernel.local);
-            return Err(vec![ParseError::new(ParseErrorKind::Target, (line, 1), message)]);
-        }
-        kernel.lay_out_shared(function, &ast.shared, &mut symbols);
-        kernel.code = decode::decode(function, &symbols)?;
-        Ok(kernel)
-    }
-
-    /// Places the function's own variables and those of the module that it names; dynamic shared
-    /// memory follows, all of its names at one address.
-    fn lay_out_shared(
-        &mut self,
-        function: &Function,
-        module: &[Variable],
-        symbols: &mut HashMap<String, Symbol>,
-    ) {
-        let used = |variable: &&Variable| {
-            function
-                .body
-                .iter()
-                .any(|instruction| instruction.operands.iter().any(|operand| names(operand, &variable.name)))
-        };
-        let variables: Vec<&Variable> = module.iter().filter(used).chain(&function.shared).collect();
-        let mut end = 0u64;
-        for variable in variables.iter().filter(|variable| !variable.dynamic) {
-            let at = end.next_multiple_of(variable.align as u64);
-            symbols.insert(variable.name.clone(), Symbol::Shared(at));
-            self.shared.push((variable.name.clone(), at, variable.bytes));
-            end = at + variable.bytes;
-        }
-        let dynamic = variables.iter().filter(|variable| variable.dynamic);
-        let align = dynamic.clone().map(|variable| variable.align).max().unwrap_or(1);
-        let at = end.next_multiple_of(align as u64);
-        for variable in dynamic {
-            symbols.insert(variable.name.clone(), Symbol::Shared(at));
-            self.dynamic_shared = Some((variable.name.clone(), at));
-        }
-        self.static_shared = if self.dynamic_shared.is_some() { at } else { end };
+            program: Program {
+                name: function.name.clone(),
+                source: source.clone(),
+                places: function.body.iter().map(place).collect(),
+                locations: function.locations.clone(),
+                static_shared: shared.bytes,
+                shared: shared.sized,
+                dynamic_shared: shared.dynamic,
+                local,
+                layout,
+                register_names: function.registers.iter().map(|register| register.name.clone()).collect(),
+                register_checks,
+                tracked,
+                lists,
+            },
+            insts,
+            roles: function.body.iter().map(Role::of).collect(),
+            numeric_roles: function.body.iter().zip(writes).map(numeric_role).collect(),
+        })
     }
 
     /// The kernel's name.
     pub fn name(&self) -> &str {
-        &self.name
+        &self.program.name
     }
 
     /// Its parameters, laid out as the driver does.
@@ -234,64 +203,83 @@ impl Kernel {
 
     /// Bytes of shared memory that the kernel declares.
     pub fn static_shared_bytes(&self) -> u64 {
-        self.static_shared
+        self.program.static_shared
     }
 
     /// Whether the kernel declares shared memory whose size the launch chooses.
     pub fn takes_dynamic_shared(&self) -> bool {
-        self.dynamic_shared.is_some()
+        self.program.dynamic_shared.is_some()
     }
 
     /// Number of instructions.
     pub fn instruction_count(&self) -> usize {
-        self.code.insts.len()
-    }
-
-    /// Name, offset and bytes of every shared variable, for a launch with that much dynamic memory.
-    pub(crate) fn shared_variables(&self, dynamic_bytes: u32) -> Vec<(String, u64, u64)> {
-        let dynamic = self.dynamic_shared.clone().map(|(name, at)| (name, at, dynamic_bytes as u64));
-        self.shared.iter().cloned().chain(dynamic).collect()
-    }
-
-    pub(crate) fn place(&self, pc: usize) -> Place {
-        self.code.places[pc.min(self.code.places.len() - 1)]
-    }
-
-    /// The text of a PTX line, trimmed.
-    pub(crate) fn line_text(&self, line: u32) -> String {
-        let index = (line as usize).saturating_sub(1);
-        self.source.lines.get(index).map_or(String::new(), |text| text.trim().to_string())
-    }
-
-    pub(crate) fn source_line(&self, place: Place) -> Option<SourceLine> {
-        place.source.map(|at| self.line_at(self.code.locations[at as usize]))
-    }
-
-    /// Where the line of a place was inlined, and that, up to the kernel's own line.
-    pub(crate) fn inlined_at(&self, place: Place) -> Vec<SourceLine> {
-        let outer = |at: u32| self.code.locations[at as usize].inlined_at;
-        let callers = std::iter::successors(place.source.and_then(outer), |&at| outer(at));
-        callers.map(|at| self.line_at(self.code.locations[at as usize])).collect()
-    }
-
-    fn line_at(&self, Location { at: (file, line, column), .. }: Location) -> SourceLine {
-        let file = self.source.files.get(&file).cloned().unwrap_or_else(|| format!("file {file}"));
-        SourceLine { file, line, column }
+        self.insts.len()
     }
 
     /// The address of the module's variables in `memory`, placed there by the first launch.
     pub(crate) fn module_base(&self, memory: &Memory) -> u64 {
-        if self.source.data.is_empty() {
+        let source = &self.program.source;
+        if source.data.is_empty() {
             return 0;
         }
-        memory.module_base(self.source.id, |memory| {
-            let base = memory.alloc("module variables", self.source.data.len() as u64);
+        memory.module_base(source.id, |memory| {
+            let base = memory.alloc("module variables", source.data.len() as u64);
             // The range was allocated just now.
-            let written = memory.write(base, &self.source.data);
+            let written = memory.write(base, &source.data);
             debug_assert_eq!(written, Ok(()));
             base
         })
     }
+}
+
+/// Places the function's local variables; returns the bytes of each thread.
+fn lay_out_local(function: &Function, symbols: &mut HashMap<String, Symbol>) -> Result<u64, Vec<ParseError>> {
+    let mut end = 0u64;
+    for variable in &function.locals {
+        let at = end.next_multiple_of(variable.align as u64);
+        symbols.insert(variable.name.clone(), Symbol::Local(at));
+        end = at + variable.bytes;
+    }
+    let bytes = end.next_multiple_of(LOCAL_ALIGN);
+    if bytes > MAX_LOCAL {
+        let line = function.body.first().map_or(0, |first| first.line);
+        let message = format!("{bytes} bytes of local memory are more than {MAX_LOCAL}");
+        return Err(vec![ParseError::new(ParseErrorKind::Target, (line, 1), message)]);
+    }
+    Ok(bytes)
+}
+
+/// Places the function's own variables and those of the module that it names; dynamic shared
+/// memory follows, all of its names at one address.
+fn lay_out_shared(
+    function: &Function,
+    module: &[Variable],
+    symbols: &mut HashMap<String, Symbol>,
+) -> SharedVariables {
+    let used = |variable: &&Variable| {
+        function
+            .body
+            .iter()
+            .any(|instruction| instruction.operands.iter().any(|operand| names(operand, &variable.name)))
+    };
+    let variables: Vec<&Variable> = module.iter().filter(used).chain(&function.shared).collect();
+    let (mut sized, mut end) = (Vec::new(), 0u64);
+    for variable in variables.iter().filter(|variable| !variable.dynamic) {
+        let at = end.next_multiple_of(variable.align as u64);
+        symbols.insert(variable.name.clone(), Symbol::Shared(at));
+        sized.push(SharedVariable { name: variable.name.clone(), offset: at, bytes: variable.bytes });
+        end = at + variable.bytes;
+    }
+    let dynamic = variables.iter().filter(|variable| variable.dynamic);
+    let align = dynamic.clone().map(|variable| variable.align).max().unwrap_or(1);
+    let at = end.next_multiple_of(align as u64);
+    let mut last = None;
+    for variable in dynamic {
+        symbols.insert(variable.name.clone(), Symbol::Shared(at));
+        last = Some((variable.name.clone(), at));
+    }
+    let bytes = if last.is_some() { at } else { end };
+    SharedVariables { sized, dynamic: last, bytes }
 }
 
 fn names(operand: &Operand, name: &str) -> bool {

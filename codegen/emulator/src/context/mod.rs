@@ -1,6 +1,225 @@
-//! State of the threads that run: warps, the CTAs of a cluster with their shared memory, and asynchronous operations.
+//! Execution context of an instruction, the instruction's form, and the state that both work on: warps, the CTAs of a
+//! cluster, their shared memory and barriers.
 
-pub(crate) mod asynchronous;
+pub(crate) mod barrier;
 pub(crate) mod cluster;
-pub(crate) mod cta;
 pub(crate) mod warp;
+
+use std::sync::Arc;
+
+use crate::checks::numeric::NumericChecks;
+use crate::checks::programmatic::Order;
+use crate::checks::races::Grid;
+use crate::code::access::{Access, FLAGS, SPACE_BITS};
+use crate::code::operands::NEGATED;
+use crate::code::program::Program;
+use crate::context::cluster::ClusterState;
+use crate::context::warp::Warp;
+use crate::finding::{FindingKind, Neighbour, OtherAccess, Space};
+use crate::geometry::Geometry;
+use crate::lanes::{LANES, lanes_of};
+use crate::memory::Table;
+use crate::profile::Tally;
+use crate::profile::role::Role;
+
+/// What a warp does after an instruction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Flow {
+    /// Continues with the next instruction.
+    Next,
+    /// Continues at `warp.pc`, which the instruction has set.
+    Jump,
+    /// Lets other warps run, then continues with the next instruction.
+    Yield,
+    /// A wait for an mbarrier has failed: lets other warps run, then continues with the next instruction.
+    Stall,
+    /// Waits at a barrier; continues with the next instruction once released.
+    Wait,
+    /// Has no thread left.
+    Done,
+    /// Stops the run: `worker.fault` says why.
+    Fault,
+}
+
+/// The function that executes an instruction.
+///
+/// # Safety
+/// The instruction's slots must have been laid out by the decoder for this warp's register file, and
+/// the CPU must have the features that the function was compiled for (the decoder ensures both).
+pub(crate) type Exec = for<'m, 'a, 'i> unsafe fn(&'m mut ExecutionContext<'a>, &'i Inst) -> Flow;
+
+/// A decoded instruction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Inst {
+    pub(crate) run: Exec,
+    /// Register slots (byte offsets into the register file).
+    pub(crate) slots: [u32; 7],
+    /// The slot of the guard predicate, possibly [`NEGATED`]; [`NONE`](crate::code::operands::NONE) if unguarded.
+    pub(crate) guard: u32,
+    /// Index + 1 into [`Program::register_checks`] if the instruction's registers are checked at run time; else 0.
+    pub(crate) register_check: u32,
+    /// The number of instructions from this one on, inside its block, that have neither guard nor register check: all
+    /// lanes of the warp's mask execute all of them. 0 if this one has either.
+    pub(crate) unconditional: u32,
+    /// Family-specific immediate: an address offset, a branch target, packed options.
+    pub(crate) imm: u64,
+}
+
+/// What all threads of a launch share.
+pub(crate) struct Launch<'a> {
+    pub(crate) program: &'a Program,
+    /// The kernel's instructions.
+    pub(crate) insts: &'a [Inst],
+    /// The instructions to run instead, if numeric checks are on.
+    pub(crate) instrumented: Vec<Inst>,
+    pub(crate) numeric: NumericChecks<'a>,
+    pub(crate) table: Arc<Table>,
+    pub(crate) params: &'a [u8],
+    pub(crate) geometry: Geometry,
+    pub(crate) dynamic_shared: u32,
+    /// Whether reads of uninitialised bytes and registers are checked.
+    pub(crate) checks: bool,
+    /// The instructions' roles, if the launch is profiled.
+    pub(crate) profile: Option<&'a [Role]>,
+    pub(crate) instruction_limit: u64,
+    pub(crate) resolver: Resolver,
+    /// Where the module's variables are.
+    pub(crate) module_base: u64,
+    /// Accesses of the clusters that have ended, if races are checked.
+    pub(crate) races: Option<Grid>,
+    /// The launch's position in programmatic order, if that is checked.
+    pub(crate) order: Option<&'a Order>,
+}
+
+/// Host pointers of an access.
+#[allow(clippy::large_enum_variant, reason = "it lives for one instruction, on the stack")]
+pub(crate) enum Resolved {
+    /// Of all 32 lanes, contiguous.
+    Run(*mut u8),
+    /// One pointer for all lanes.
+    Same(*mut u8),
+    /// One pointer a lane; the pointers of inactive lanes must not be used.
+    Lanes([*mut u8; LANES]),
+    /// `worker.fault` is set.
+    Fault,
+}
+
+/// The function that resolves the addresses of a load or store to host pointers.
+///
+/// # Safety
+/// The CPU must have the features that it was compiled for.
+pub(crate) type Resolver =
+    for<'m, 'a, 'i> unsafe fn(&'m mut ExecutionContext<'a>, &'i Inst, u64, Access) -> Resolved;
+
+/// Counters of executed instructions and of traffic with global memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) lane_instructions: u64,
+    pub(crate) warp_instructions: u64,
+    pub(crate) global_bytes_loaded: u64,
+    pub(crate) global_bytes_stored: u64,
+}
+
+impl Counters {
+    pub(crate) fn add(&mut self, other: &Counters) {
+        self.lane_instructions += other.lane_instructions;
+        self.warp_instructions += other.warp_instructions;
+        self.global_bytes_loaded += other.global_bytes_loaded;
+        self.global_bytes_stored += other.global_bytes_stored;
+    }
+
+    /// Counts a store of `bytes` by each lane of `active`; the slots are the instruction's.
+    #[inline(always)]
+    pub(crate) fn count_store(&mut self, slots: &[u32; 7], active: u32, bytes: usize) {
+        if slots[FLAGS] & SPACE_BITS == 0 {
+            self.global_bytes_stored += active.count_ones() as u64 * bytes as u64;
+        }
+    }
+
+    /// Counts a load, as [`Counters::count_store`].
+    #[inline(always)]
+    pub(crate) fn count_load(&mut self, slots: &[u32; 7], active: u32, bytes: usize) {
+        if slots[FLAGS] & SPACE_BITS == 0 {
+            self.global_bytes_loaded += active.count_ones() as u64 * bytes as u64;
+        }
+    }
+}
+
+/// What one worker thread keeps between the clusters that it runs.
+pub(crate) struct Worker {
+    /// The allocation that each instruction last accessed.
+    pub(crate) hints: Vec<u32>,
+    pub(crate) fault: Option<Box<Fault>>,
+    pub(crate) counters: Counters,
+    /// Counts of each instruction, if the launch is profiled.
+    pub(crate) profile: Option<Tally>,
+    /// Warp instructions executed by this worker: the value of `%clock`.
+    pub(crate) clock: u64,
+}
+
+/// A finding without its place in the source.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    pub(crate) kind: FindingKind,
+    pub(crate) lane: u32,
+    pub(crate) detail: String,
+    pub(crate) address: Option<u64>,
+    pub(crate) space: Option<Space>,
+    pub(crate) nearest: Option<Neighbour>,
+    /// The earlier of two accesses.
+    pub(crate) other: Option<OtherAccess>,
+    /// The instruction, if not the warp's current one.
+    pub(crate) pc: Option<usize>,
+}
+
+impl Fault {
+    /// A fault of `lane` at the warp's current instruction.
+    pub(crate) fn new(kind: FindingKind, lane: u32, detail: impl Into<String>) -> Fault {
+        let detail = detail.into();
+        Fault { kind, lane, detail, address: None, space: None, nearest: None, other: None, pc: None }
+    }
+
+    /// The same fault at instruction `pc`.
+    pub(crate) fn at(self, pc: usize) -> Fault {
+        Fault { pc: Some(pc), ..self }
+    }
+}
+
+/// One warp about to execute one instruction.
+pub(crate) struct ExecutionContext<'a> {
+    pub(crate) warp: &'a mut Warp,
+    /// The lanes that execute the instruction.
+    pub(crate) active: u32,
+    pub(crate) cluster: &'a mut ClusterState,
+    pub(crate) worker: &'a mut Worker,
+    pub(crate) launch: &'a Launch<'a>,
+}
+
+impl ExecutionContext<'_> {
+    /// The lanes in which a predicate (or its negation, as the slot says) holds.
+    #[inline(always)]
+    pub(crate) fn mask(&self, slot: u32) -> u32 {
+        let mask = self.warp.regs.mask(slot & !NEGATED);
+        if slot & NEGATED != 0 { !mask } else { mask }
+    }
+
+    /// Writes a predicate in the active lanes.
+    #[inline(always)]
+    pub(crate) fn set_mask(&mut self, slot: u32, value: u32) {
+        let old = self.warp.regs.mask(slot);
+        self.warp.regs.set_mask(slot, old & !self.active | value & self.active);
+    }
+
+    /// The active lanes, lowest first.
+    #[inline(always)]
+    pub(crate) fn active_lanes(&self) -> impl Iterator<Item = usize> + use<> {
+        lanes_of(self.active)
+    }
+
+    /// Sets the worker's fault.
+    #[cold]
+    pub(crate) fn fault(&mut self, kind: FindingKind, lane: u32, detail: impl Into<String>) -> Flow {
+        self.worker.fault = Some(Box::new(Fault::new(kind, lane, detail)));
+        Flow::Fault
+    }
+}

@@ -1,7 +1,7 @@
 //! One warp's state and its divergence stack.
 
-use crate::context::asynchronous::Awaited;
-use crate::exec::lanes::{LANES, RegisterFile};
+use crate::asynchronous::Awaited;
+use crate::lanes::{LANES, RegisterFile};
 use crate::memory::{InitMap, Zeroed};
 
 /// A reconvergence point that is never reached: lanes meet only by exiting.

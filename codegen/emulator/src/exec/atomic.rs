@@ -3,12 +3,16 @@
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::SeqCst};
 
 use super::load_store::{address_operand, take_hints, take_space};
-use super::resolve::{Access, Resolved, StateSpace, resolve};
+use super::races;
+use super::resolve::resolve;
 use super::rounding::{self, Format, add_odd, canonical, flush};
-use super::{B, C, D, Exec, Flow, Inst, Machine, NONE, lanes_of};
-use crate::checks::races;
-use crate::decode::Op;
+use crate::code::access::{Access, StateSpace};
+use crate::code::cursor::InstructionCursor;
+use crate::code::operands::{B, C, D, NONE};
+use crate::context::{Exec, ExecutionContext, Flow, Inst, Resolved};
 use crate::finding::FindingKind;
+use crate::lanes::lanes_of;
+use crate::load::ast::Operand;
 use crate::load::error::ParseError;
 use crate::load::types::Ty;
 
@@ -70,9 +74,9 @@ fn add_pair<F: Format>(a: u64, b: u64) -> u64 {
     add(0) | add(16)
 }
 
-fn atomic16<U: Update>(m: &mut Machine<'_>, i: &Inst) -> Flow {
+fn atomic16<U: Update>(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let Some(pointers) = pointers(m, i, 2) else { return Flow::Fault };
-    let turn = if m.cta.races.is_some() { races::publish(m, i, Access::Atomic) } else { None };
+    let turn = if m.cluster.races.is_some() { races::publish(m, i, Access::Atomic) } else { None };
     let b = *m.warp.regs.lanes::<u16>(i.slots[B]);
     let c = *m.warp.regs.lanes::<u16>(i.slots[C]);
     let mut d = [0u16; 32];
@@ -84,16 +88,16 @@ fn atomic16<U: Update>(m: &mut Machine<'_>, i: &Inst) -> Flow {
     }
     if i.slots[D] != NONE {
         m.warp.regs.write(i.slots[D], &d, m.active);
-        if m.cta.races.is_some() {
+        if m.cluster.races.is_some() {
             races::observe(m, i, Access::Atomic, turn);
         }
     }
     Flow::Next
 }
 
-fn atomic32<U: Update>(m: &mut Machine<'_>, i: &Inst) -> Flow {
+fn atomic32<U: Update>(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let Some(pointers) = pointers(m, i, 4) else { return Flow::Fault };
-    let turn = if m.cta.races.is_some() { races::publish(m, i, Access::Atomic) } else { None };
+    let turn = if m.cluster.races.is_some() { races::publish(m, i, Access::Atomic) } else { None };
     let b = *m.warp.regs.lanes::<u32>(i.slots[B]);
     let c = *m.warp.regs.lanes::<u32>(i.slots[C]);
     let mut d = [0u32; 32];
@@ -106,16 +110,16 @@ fn atomic32<U: Update>(m: &mut Machine<'_>, i: &Inst) -> Flow {
     }
     if i.slots[D] != NONE {
         m.warp.regs.write(i.slots[D], &d, m.active);
-        if m.cta.races.is_some() {
+        if m.cluster.races.is_some() {
             races::observe(m, i, Access::Atomic, turn);
         }
     }
     Flow::Next
 }
 
-fn atomic64<U: Update>(m: &mut Machine<'_>, i: &Inst) -> Flow {
+fn atomic64<U: Update>(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let Some(pointers) = pointers(m, i, 8) else { return Flow::Fault };
-    let turn = if m.cta.races.is_some() { races::publish(m, i, Access::Atomic) } else { None };
+    let turn = if m.cluster.races.is_some() { races::publish(m, i, Access::Atomic) } else { None };
     let b = *m.warp.regs.lanes::<u64>(i.slots[B]);
     let c = *m.warp.regs.lanes::<u64>(i.slots[C]);
     let mut d = [0u64; 32];
@@ -127,14 +131,14 @@ fn atomic64<U: Update>(m: &mut Machine<'_>, i: &Inst) -> Flow {
     }
     if i.slots[D] != NONE {
         m.warp.regs.write(i.slots[D], &d, m.active);
-        if m.cta.races.is_some() {
+        if m.cluster.races.is_some() {
             races::observe(m, i, Access::Atomic, turn);
         }
     }
     Flow::Next
 }
 
-fn pointers(m: &mut Machine<'_>, i: &Inst, bytes: u64) -> Option<[*mut u8; 32]> {
+fn pointers(m: &mut ExecutionContext<'_>, i: &Inst, bytes: u64) -> Option<[*mut u8; 32]> {
     match resolve(m, i, bytes, Access::Atomic) {
         Resolved::Run(start) => Some(std::array::from_fn(|lane| start.wrapping_add(lane * bytes as usize))),
         Resolved::Same(start) => Some([start; 32]),
@@ -148,7 +152,7 @@ fn pointers(m: &mut Machine<'_>, i: &Inst, bytes: u64) -> Option<[*mut u8; 32]> 
 
 const OPERATIONS: [&str; 10] = ["add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec"];
 
-pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     let reduction = op.opcode() == "red";
     let space = take_space(op);
     let (flags, policy) = take_hints(op);
@@ -203,8 +207,8 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
     })
 }
 
-fn sink_or_register(op: &mut Op<'_, '_>, ty: Ty) -> Result<u32, ParseError> {
-    if *op.operand(0)? == crate::load::ast::Operand::Sink {
+fn sink_or_register(op: &mut InstructionCursor<'_, '_>, ty: Ty) -> Result<u32, ParseError> {
+    if *op.operand(0)? == Operand::Sink {
         return Ok(NONE);
     }
     op.dst(0, ty.width())

@@ -1,9 +1,11 @@
 //! Logic, shifts and bit fields.
 
 use super::integer::Int;
-use super::lanes::{LANES, by_type, lane_loop, op1, op2, op3, ops};
-use super::{A, B, C, D, Exec, Flow, Inst, Machine};
-use crate::decode::Op;
+use super::lane_loop::{by_type, lane_loop, op1, op2, op3, ops};
+use crate::code::cursor::InstructionCursor;
+use crate::code::operands::{A, B, C, D};
+use crate::context::{Exec, ExecutionContext, Flow, Inst};
+use crate::lanes::LANES;
 use crate::load::error::ParseError;
 use crate::load::types::{Ty, Width};
 
@@ -226,27 +228,27 @@ lane_loop! {
     }
 }
 
-fn and_pred(m: &mut Machine<'_>, i: &Inst) -> Flow {
+fn and_pred(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     m.set_mask(i.slots[D], m.mask(i.slots[A]) & m.mask(i.slots[B]));
     Flow::Next
 }
 
-fn or_pred(m: &mut Machine<'_>, i: &Inst) -> Flow {
+fn or_pred(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     m.set_mask(i.slots[D], m.mask(i.slots[A]) | m.mask(i.slots[B]));
     Flow::Next
 }
 
-fn xor_pred(m: &mut Machine<'_>, i: &Inst) -> Flow {
+fn xor_pred(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     m.set_mask(i.slots[D], m.mask(i.slots[A]) ^ m.mask(i.slots[B]));
     Flow::Next
 }
 
-fn not_pred(m: &mut Machine<'_>, i: &Inst) -> Flow {
+fn not_pred(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     m.set_mask(i.slots[D], !m.mask(i.slots[A]));
     Flow::Next
 }
 
-pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     let name = op.opcode();
     if name == "shf" {
         return funnel(op);
@@ -379,7 +381,7 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
     found.ok_or_else(|| op.unsupported())
 }
 
-fn funnel(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+fn funnel(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     let left = op.take("l");
     if !left && !op.take("r") {
         return Err(op.unsupported());

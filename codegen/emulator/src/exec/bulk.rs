@@ -2,14 +2,17 @@
 
 use super::cluster::Reach;
 use super::copy::{ADDRESS, listed, push_address, take_cache};
-use super::lanes::LANES;
 use super::mbarrier::{misuse, no_mbarrier};
-use super::resolve::{Access, cluster_range, range};
-use super::{Exec, Flow, Inst, Machine, NONE};
-use crate::checks::races::{self, Bulk};
-use crate::context::asynchronous::{Copy, Signal};
-use crate::decode::Op;
+use super::races;
+use super::resolve::{cluster_range, range};
+use crate::asynchronous::{Copy, Signal};
+use crate::checks::races::Bulk;
+use crate::code::access::Access;
+use crate::code::cursor::InstructionCursor;
+use crate::code::operands::NONE;
+use crate::context::{Exec, ExecutionContext, Flow, Inst};
 use crate::finding::{FindingKind, Space};
+use crate::lanes::LANES;
 use crate::load::error::ParseError;
 use crate::load::types::Ty;
 
@@ -38,8 +41,8 @@ const BULK_MBARRIER: usize = BULK_FLAGS + 2;
 
 /// The list: target, source, slot of the bytes, flags, slot of the mask of ranks, and the mbarrier of a copy into
 /// shared memory.
-pub(crate) fn bulk_copies(m: &Machine<'_>, i: &Inst) -> BulkCopies {
-    let list = m.launch.kernel.code.list(i.imm);
+pub(crate) fn bulk_copies(m: &ExecutionContext<'_>, i: &Inst) -> BulkCopies {
+    let list = m.launch.program.list(i.imm);
     let (targets, sources) = (listed(m, list), listed(m, &list[ADDRESS..]));
     let sizes = *m.warp.regs.lanes::<u32>(list[2 * ADDRESS]);
     let mbarriers = list.get(BULK_MBARRIER..).filter(|rest| !rest.is_empty()).map(|rest| listed(m, rest));
@@ -56,9 +59,9 @@ pub(crate) fn bulk_copies(m: &Machine<'_>, i: &Inst) -> BulkCopies {
     }
 }
 
-fn bulk_copy(m: &mut Machine<'_>, i: &Inst) -> Flow {
+fn bulk_copy(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let copies = bulk_copies(m, i);
-    let own = m.launch.kernel.code.list(i.imm)[BULK_FLAGS] & OWN_TARGET != 0;
+    let own = m.launch.program.list(i.imm)[BULK_FLAGS] & OWN_TARGET != 0;
     for lane in m.active_lanes() {
         let size = copies.sizes[lane] as u64;
         if !size.is_multiple_of(BULK_ALIGNMENT) {
@@ -79,13 +82,13 @@ fn bulk_copy(m: &mut Machine<'_>, i: &Inst) -> Flow {
             }
             continue;
         };
-        let (mask, ctas) = (masks[lane] as u64, m.cta.cluster.size);
+        let (mask, ctas) = (masks[lane] as u64, m.cluster.layout.ctas);
         if mask >> ctas != 0 {
             let detail = format!("a multicast to the ranks of {mask:#x} in a cluster of {ctas} CTAs");
             return m.fault(FindingKind::OutOfBounds, lane as u32, detail);
         }
         for rank in (0..ctas).filter(|&rank| mask >> rank & 1 != 0) {
-            let cluster = &m.cta.cluster;
+            let cluster = &m.cluster.layout;
             let there = |address: u64| cluster.base(rank) + cluster.locate(address).1;
             let part = BulkPart { target: there(target), gate: gate.map(there), ..part };
             if !issue_part(m, part) {
@@ -110,7 +113,7 @@ struct BulkPart {
 }
 
 /// Checks and issues it; false if there is a finding.
-fn issue_part(m: &mut Machine<'_>, part: BulkPart) -> bool {
+fn issue_part(m: &mut ExecutionContext<'_>, part: BulkPart) -> bool {
     let BulkPart { lane, from, source, size, target: to, gate, own } = part;
     let into_shared = gate.is_some();
     let space = if into_shared { Space::Shared } else { Space::Global };
@@ -128,7 +131,7 @@ fn issue_part(m: &mut Machine<'_>, part: BulkPart) -> bool {
     {
         return false;
     }
-    if m.cta.races.is_some() {
+    if m.cluster.races.is_some() {
         let ordered = gate.is_none_or(|gate| races::use_gate(m, 1 << lane, gate, None));
         let bulk = Bulk { source: Some(from), target: (space, to), bytes: size, gate, atomic: false };
         if !ordered || !races::issue_bulk(m, lane, bulk) {
@@ -138,12 +141,12 @@ fn issue_part(m: &mut Machine<'_>, part: BulkPart) -> bool {
     let (warp, pc) = (m.warp.index, m.warp.pc);
     let from_shared = from.0 == Space::Shared;
     if !from_shared {
-        m.worker.stats.global_bytes_loaded += size;
+        m.worker.counters.global_bytes_loaded += size;
     }
     if !into_shared {
-        m.worker.stats.global_bytes_stored += size;
+        m.worker.counters.global_bytes_stored += size;
     }
-    let (under_way, mut shared) = m.cta.under_way(m.launch.checks);
+    let (under_way, mut shared) = m.cluster.asynchronous_and_shared(m.launch.checks);
     let within = if into_shared { to } else { from.1 };
     shared.reserve(within, size, into_shared);
     let second = (from_shared && into_shared).then_some(from.1);
@@ -174,8 +177,8 @@ fn issue_part(m: &mut Machine<'_>, part: BulkPart) -> bool {
 }
 
 /// Whether there is an mbarrier for what is copied or stored to a place, in the shared memory of the same CTA.
-pub(crate) fn signals_there(m: &mut Machine<'_>, lane: usize, (target, gate): (u64, u64)) -> bool {
-    let [there, here] = [target, gate].map(|address| m.cta.cluster.locate(address).0);
+pub(crate) fn signals_there(m: &mut ExecutionContext<'_>, lane: usize, (target, gate): (u64, u64)) -> bool {
+    let [there, here] = [target, gate].map(|address| m.cluster.layout.locate(address).0);
     if there != here {
         let detail = format!(
             "what goes into the shared memory of the CTA of rank {there} must signal an mbarrier there, not one of \
@@ -184,7 +187,7 @@ pub(crate) fn signals_there(m: &mut Machine<'_>, lane: usize, (target, gate): (u
         misuse(m, lane, gate, detail);
         return false;
     }
-    if m.cta.asynchronous.mbarrier(gate).is_none() {
+    if m.cluster.asynchronous.mbarrier(gate).is_none() {
         no_mbarrier(m, lane, gate);
         return false;
     }
@@ -192,8 +195,8 @@ pub(crate) fn signals_there(m: &mut Machine<'_>, lane: usize, (target, gate): (u
 }
 
 /// `cp.async.bulk.prefetch.L2`: changes nothing, but the range must be there.
-fn bulk_prefetch(m: &mut Machine<'_>, i: &Inst) -> Flow {
-    let list = m.launch.kernel.code.list(i.imm);
+fn bulk_prefetch(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    let list = m.launch.program.list(i.imm);
     let addresses = listed(m, list);
     let sizes = *m.warp.regs.lanes::<u32>(list[ADDRESS]);
     for lane in m.active_lanes() {
@@ -210,7 +213,7 @@ fn bulk_prefetch(m: &mut Machine<'_>, i: &Inst) -> Flow {
     Flow::Next
 }
 
-pub(super) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+pub(super) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     let mut list = Vec::new();
     if op.take("prefetch") {
         if !op.take("L2") || !op.take("global") {

@@ -15,8 +15,8 @@ use std::arch::x86_64::{
     _mm256_unpackhi_epi32, _mm256_unpackhi_epi64, _mm256_unpacklo_epi32, _mm256_unpacklo_epi64,
 };
 
-use super::lanes::LANES;
 use super::matrix::{ACCUMULATORS, COLUMNS};
+use crate::lanes::LANES;
 
 /// A fragment register of all lanes.
 type Fragment = [u32; LANES];

@@ -2,11 +2,13 @@
 //!
 //! Every `.sync` form names its members; all of them that have not exited must execute it together.
 
-use super::lanes::{LANES, lane_loop};
-use super::{A, B, C, D, Exec, Flow, Inst, Machine, NONE, lanes_of};
-use crate::checks::races;
-use crate::decode::Op;
+use super::lane_loop::lane_loop;
+use super::races;
+use crate::code::cursor::InstructionCursor;
+use crate::code::operands::{A, B, C, D, NONE};
+use crate::context::{Exec, ExecutionContext, Flow, Inst};
 use crate::finding::FindingKind;
+use crate::lanes::{LANES, lanes_of};
 use crate::load::ast::Operand;
 use crate::load::error::ParseError;
 use crate::load::types::{Ty, Width};
@@ -17,7 +19,7 @@ const P: usize = 5;
 
 /// The member mask, if the active lanes are exactly the members that live.
 #[inline(always)]
-fn members(m: &mut Machine<'_>, slot: u32) -> Option<u32> {
+fn members(m: &mut ExecutionContext<'_>, slot: u32) -> Option<u32> {
     let masks = m.warp.regs.lanes::<u32>(slot);
     let first = m.active.trailing_zeros();
     let mask = masks[first as usize];
@@ -34,7 +36,7 @@ fn members(m: &mut Machine<'_>, slot: u32) -> Option<u32> {
 }
 
 #[cold]
-fn mask_fault(m: &mut Machine<'_>, mask: u32, agree: bool) {
+fn mask_fault(m: &mut ExecutionContext<'_>, mask: u32, agree: bool) {
     let outside = m.active & !mask;
     let missing = mask & m.warp.live & !m.active;
     let (lane, detail) = if !agree {
@@ -54,14 +56,14 @@ fn mask_fault(m: &mut Machine<'_>, mask: u32, agree: bool) {
     m.fault(FindingKind::MemberMask, lane, detail);
 }
 
-pub(crate) fn warp_sync(m: &mut Machine<'_>, i: &Inst) -> Flow {
+pub(crate) fn warp_sync(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     if members(m, i.slots[B]).is_none() {
         return Flow::Fault;
     }
     if m.warp.waited & m.active != 0 {
         m.warp.waited |= m.active;
     }
-    if m.cta.races.is_some() {
+    if m.cluster.races.is_some() {
         races::meet(m);
     }
     Flow::Next
@@ -150,7 +152,7 @@ fn exchange(values: &[u32; LANES], amounts: &[u32; LANES], controls: &[u32; LANE
 }
 
 #[cold]
-fn from_inactive(m: &mut Machine<'_>, inactive: u32) -> Flow {
+fn from_inactive(m: &mut ExecutionContext<'_>, inactive: u32) -> Flow {
     let source = inactive.trailing_zeros();
     let state = if m.warp.live >> source & 1 != 0 { "is inactive" } else { "has exited" };
     let detail = format!("it reads lane {source}, which {state}");
@@ -158,7 +160,7 @@ fn from_inactive(m: &mut Machine<'_>, inactive: u32) -> Flow {
 }
 
 /// `imm`: 0 `all`, 1 `any`, 2 `uni`, 3 `ballot`.
-fn vote(m: &mut Machine<'_>, i: &Inst) -> Flow {
+fn vote(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     if members(m, i.slots[MEMBERS]).is_none() {
         return Flow::Fault;
     }
@@ -176,13 +178,13 @@ fn vote(m: &mut Machine<'_>, i: &Inst) -> Flow {
     Flow::Next
 }
 
-fn activemask(m: &mut Machine<'_>, i: &Inst) -> Flow {
+fn activemask(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     m.warp.regs.write(i.slots[D], &[m.active; LANES], m.active);
     Flow::Next
 }
 
 /// `imm`: bit 0 for 64-bit values, bit 1 for `match.all`.
-fn match_lanes(m: &mut Machine<'_>, i: &Inst) -> Flow {
+fn match_lanes(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     if members(m, i.slots[MEMBERS]).is_none() {
         return Flow::Fault;
     }
@@ -222,7 +224,7 @@ const REDUCTIONS: [(&str, Ty, Combine); 9] = [
     ("xor", Ty::B32, |a, b| a ^ b),
 ];
 
-fn reduce(m: &mut Machine<'_>, i: &Inst) -> Flow {
+fn reduce(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     if members(m, i.slots[MEMBERS]).is_none() {
         return Flow::Fault;
     }
@@ -233,7 +235,7 @@ fn reduce(m: &mut Machine<'_>, i: &Inst) -> Flow {
     Flow::Next
 }
 
-fn elect(m: &mut Machine<'_>, i: &Inst) -> Flow {
+fn elect(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     if members(m, i.slots[MEMBERS]).is_none() {
         return Flow::Fault;
     }
@@ -247,7 +249,7 @@ fn elect(m: &mut Machine<'_>, i: &Inst) -> Flow {
     Flow::Next
 }
 
-pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     let name = op.opcode();
     if name == "activemask" {
         op.take("b32");
@@ -323,7 +325,7 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
 }
 
 /// `d` or `d|p`.
-fn destinations(op: &mut Op<'_, '_>) -> Result<(), ParseError> {
+fn destinations(op: &mut InstructionCursor<'_, '_>) -> Result<(), ParseError> {
     let Operand::Pair(d, p) = op.operand(0)? else {
         op.slots[D] = op.dst(0, Width::W32)?;
         return Ok(());

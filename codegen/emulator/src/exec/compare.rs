@@ -2,10 +2,12 @@
 
 use std::cmp::Ordering;
 
-use super::lanes::{LANES, Pod, lane_loop, op3, ops};
+use super::lane_loop::{lane_loop, op3, ops};
 use super::rounding::{Bf16, F16, Format, flush};
-use super::{A, B, C, D, Exec, Machine, NONE};
-use crate::decode::Op;
+use crate::code::cursor::InstructionCursor;
+use crate::code::operands::{A, B, C, D, NONE};
+use crate::context::{Exec, ExecutionContext, Flow, Inst};
+use crate::lanes::{LANES, Pod};
 use crate::load::ast::Operand;
 use crate::load::error::ParseError;
 use crate::load::types::{Ty, Width};
@@ -88,7 +90,7 @@ relations! {
 const COMBINE: [(&str, u64); 3] = [("and", 1), ("or", 2), ("xor", 3)];
 
 #[inline(always)]
-fn combine(m: &Machine<'_>, how: u64, compared: u32, slot: u32) -> u32 {
+fn combine(m: &ExecutionContext<'_>, how: u64, compared: u32, slot: u32) -> u32 {
     match how & 3 {
         0 => compared,
         1 => compared & m.mask(slot),
@@ -179,11 +181,11 @@ lane_loop! {
     }
 }
 
-fn selp_pred(m: &mut Machine<'_>, i: &crate::exec::Inst) -> crate::exec::Flow {
+fn selp_pred(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let chosen = m.mask(i.slots[C]);
     let value = m.mask(i.slots[A]) & chosen | m.mask(i.slots[B]) & !chosen;
     m.set_mask(i.slots[D], value);
-    crate::exec::Flow::Next
+    Flow::Next
 }
 
 ops! {
@@ -280,7 +282,7 @@ macro_rules! by_compared_type {
     };
 }
 
-pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     match op.opcode() {
         "selp" => select(op),
         "slct" => slct(op),
@@ -293,7 +295,7 @@ const RELATIONS: [&str; 18] = [
     "num", "nan",
 ];
 
-fn comparison(op: &mut Op<'_, '_>, as_value: bool) -> Result<Exec, ParseError> {
+fn comparison(op: &mut InstructionCursor<'_, '_>, as_value: bool) -> Result<Exec, ParseError> {
     let relation = op.take_map(|name| RELATIONS.iter().find(|&&known| known == name).copied());
     let Some(relation) = relation else {
         return Err(op.malformed(format!("`{}` lacks a comparison", op.text())));
@@ -356,7 +358,7 @@ fn comparison(op: &mut Op<'_, '_>, as_value: bool) -> Result<Exec, ParseError> {
     found.ok_or_else(|| op.unsupported())
 }
 
-fn select(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+fn select(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     let ty = op.take_ty()?;
     op.ternary(ty, ty, Ty::Pred)?;
     Ok(match ty.width() {
@@ -367,7 +369,7 @@ fn select(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
     })
 }
 
-fn slct(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+fn slct(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     op.imm = op.take("ftz") as u64;
     let (ty, by) = (op.take_ty()?, op.take_ty()?);
     op.ternary(ty, ty, by)?;

@@ -1,23 +1,24 @@
 //! Branches, exits and barriers.
 
-use super::lanes::NOP;
-use super::{A, B, C, D, Exec, Flow, Inst, Machine, NONE};
-use crate::checks::programmatic;
-use crate::checks::races;
-use crate::context::cta::{Arrival, BARRIERS, Reduction};
+use super::lane_loop::NOP;
+use super::{collective, programmatic, races};
+use crate::code::cursor::InstructionCursor;
+use crate::code::operands::{A, B, C, D, NONE};
+use crate::context::barrier::{Arrival, Reduction};
 use crate::context::warp::NEVER;
-use crate::decode::Op;
+use crate::context::{Exec, ExecutionContext, Flow, Inst};
 use crate::finding::FindingKind;
+use crate::geometry::BARRIERS;
 use crate::load::error::ParseError;
 use crate::load::types::Ty;
 
 /// `imm`: target below, reconvergence point above.
-fn branch(m: &mut Machine<'_>, i: &Inst) -> Flow {
+fn branch(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     m.warp.branch(m.active, i.imm as u32 as usize, (i.imm >> 32) as u32 as usize);
     Flow::Jump
 }
 
-fn exit(m: &mut Machine<'_>, _: &Inst) -> Flow {
+fn exit(m: &mut ExecutionContext<'_>, _: &Inst) -> Flow {
     let left = m.active == m.warp.mask;
     if !m.warp.exit(m.active) {
         return Flow::Done;
@@ -25,7 +26,7 @@ fn exit(m: &mut Machine<'_>, _: &Inst) -> Flow {
     if left { Flow::Jump } else { Flow::Next }
 }
 
-fn trap(m: &mut Machine<'_>, i: &Inst) -> Flow {
+fn trap(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let detail = TRAPS.iter().find(|&&(_, _, number)| number == i.imm).map_or("", |trap| trap.1);
     m.fault(FindingKind::Trap, m.active.trailing_zeros(), detail)
 }
@@ -37,7 +38,7 @@ const TRAPS: [(&str, &str, u64); 3] = [
     ("assert", "an assertion of the kernel failed", 2),
 ];
 
-fn nanosleep(_: &mut Machine<'_>, _: &Inst) -> Flow {
+fn nanosleep(_: &mut ExecutionContext<'_>, _: &Inst) -> Flow {
     Flow::Yield
 }
 
@@ -46,7 +47,7 @@ const WAITS: u64 = 1;
 const COUNTED: u64 = 2;
 const REDUCES: u32 = 8;
 
-fn barrier(m: &mut Machine<'_>, i: &Inst) -> Flow {
+fn barrier(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let lane = m.active.trailing_zeros();
     let id = m.warp.regs.lanes::<u32>(i.slots[A])[lane as usize];
     if id as usize >= BARRIERS {
@@ -69,12 +70,12 @@ fn barrier(m: &mut Machine<'_>, i: &Inst) -> Flow {
     let counted = i.imm & COUNTED != 0;
     let threads = match counted {
         true => m.warp.regs.lanes::<u32>(i.slots[B])[lane as usize],
-        false => m.cta.warps as u32 * 32,
+        false => m.cluster.warps as u32 * 32,
     };
-    if counted && (threads == 0 || threads % 32 != 0 || threads > m.cta.warps as u32 * 32) {
+    if counted && (threads == 0 || threads % 32 != 0 || threads > m.cluster.warps as u32 * 32) {
         let detail = format!(
             "a barrier for {threads} threads: not a multiple of 32 up to the CTA's {} warps",
-            m.cta.warps
+            m.cluster.warps
         );
         return m.fault(FindingKind::BarrierDivergence, lane, detail);
     }
@@ -88,11 +89,10 @@ fn barrier(m: &mut Machine<'_>, i: &Inst) -> Flow {
         falses: (m.active & !predicate).count_ones(),
         result: Reduction::from_code(i.imm >> REDUCES).map(|reduction| (reduction, i.slots[D])),
     };
-    let released = m.cta.released.len();
-    let id = m.cta.rank(m.warp.index) * BARRIERS + id as usize;
-    let outcome = m.cta.arrive(id, arrival);
-    if m.cta.races.is_some() && outcome.is_ok() {
-        races::arrive(m, id, released);
+    let released = m.cluster.released.len();
+    let outcome = m.cluster.arrive(id as usize, arrival);
+    if m.cluster.races.is_some() && outcome.is_ok() {
+        races::arrive(m, id as usize, released);
     }
     match outcome {
         Ok(()) if i.imm & WAITS != 0 => Flow::Wait,
@@ -101,7 +101,7 @@ fn barrier(m: &mut Machine<'_>, i: &Inst) -> Flow {
     }
 }
 
-pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     match op.opcode() {
         "bra" => {
             op.take("uni");
@@ -147,14 +147,14 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
     }
 }
 
-fn barriers(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+fn barriers(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     op.take("cta");
     if op.opcode() == "bar" && op.take("warp") {
         if !op.take("sync") {
             return Err(op.unsupported());
         }
         op.slots[B] = op.src(0, Ty::B32)?;
-        return Ok(super::collective::warp_sync);
+        return Ok(collective::warp_sync);
     }
     let arrive = op.take("arrive");
     let reduction = if op.take("red") { Some(op.take_any(&Reduction::NAMES)) } else { None };

@@ -3,10 +3,13 @@
 //! The conversions that kernels lean on have loops of their own; all others go lane by lane through
 //! [`general`], which reads the source as an integer or a double, rounds once, and writes.
 
-use super::lanes::{LANES, lane_loop, op1, op2, ops};
+use super::lane_loop::{lane_loop, op1, op2, ops};
 use super::rounding::{self, Bf16, F16, Format, Rounding, canonical, flush, narrow};
-use super::{A, D, Exec, Flow, Inst, Machine, convert_small};
-use crate::decode::Op;
+use crate::code::cursor::InstructionCursor;
+use crate::code::operands::{A, D};
+use crate::context::{Exec, ExecutionContext, Flow, Inst};
+use crate::exec::convert_small;
+use crate::lanes::LANES;
 use crate::load::ast::Operand;
 use crate::load::error::ParseError;
 use crate::load::types::{Ty, Width};
@@ -63,7 +66,11 @@ fn tf32(a: f32, imm: u64) -> u32 {
     if infinite && imm & FINITE != 0 { bits & 0x8000_0000 | 0x7f7f_e000 } else { rounded }
 }
 
-fn to_tf32(op: &mut Op<'_, '_>, mode: Option<Rounding>, away: bool) -> Result<Exec, ParseError> {
+fn to_tf32(
+    op: &mut InstructionCursor<'_, '_>,
+    mode: Option<Rounding>,
+    away: bool,
+) -> Result<Exec, ParseError> {
     let known = matches!(mode, None | Some(Rounding::Nearest | Rounding::Zero));
     if away == mode.is_some() || !known || op.imm & (FTZ | SAT | INTEGER) != 0 {
         return Err(op.unsupported());
@@ -218,7 +225,7 @@ fn width_number(width: Width) -> u64 {
     }
 }
 
-fn general(m: &mut Machine<'_>, i: &Inst) -> Flow {
+fn general(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let (source, target) = (type_of(i.imm, SOURCE), type_of(i.imm, TARGET));
     let regs = &m.warp.regs;
     let mut bits = [0u64; LANES];
@@ -272,7 +279,7 @@ lane_loop! {
     }
 }
 
-pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     if op.take("pack") {
         return convert_small::decode_pack(op);
     }
@@ -365,7 +372,7 @@ fn common(target: Ty, source: Ty, mode: Rounding, widths: (Width, Width)) -> Opt
 
 /// A rounding mode must be there exactly where the conversion can lose something.
 fn check_rounding(
-    op: &Op<'_, '_>,
+    op: &InstructionCursor<'_, '_>,
     target: Ty,
     source: Ty,
     integer: bool,
@@ -387,7 +394,7 @@ fn check_rounding(
 }
 
 /// The width of operand `index`'s register, which may be wider than an integer type.
-fn register_width(op: &mut Op<'_, '_>, index: usize, ty: Ty) -> Result<Width, ParseError> {
+fn register_width(op: &mut InstructionCursor<'_, '_>, index: usize, ty: Ty) -> Result<Width, ParseError> {
     let Operand::Reg(register) = op.operand(index)? else { return Ok(ty.width()) };
     let width = op.register_ty(*register).width();
     if width == ty.width() || ty.is_integer() && width > ty.width() {

@@ -3,11 +3,12 @@
 //! The formats are those of "FP8 Formats for Deep Learning" (Micikevicius et al., 2022): E5M2 has
 //! infinities like IEEE formats, E4M3 has none and one NaN of each sign.
 
-use super::Exec;
 use super::half::pack;
-use super::lanes::{op1, op2, op3, ops};
+use super::lane_loop::{op1, op2, op3, ops};
 use super::rounding::{F16, Format, Rounding};
-use crate::decode::Op;
+use crate::code::cursor::InstructionCursor;
+use crate::code::operands::C;
+use crate::context::Exec;
 use crate::load::error::ParseError;
 use crate::load::types::Ty;
 
@@ -137,7 +138,7 @@ pub(crate) struct Modifiers {
 
 /// A conversion of which one side is a pair of 8-bit floats.
 pub(crate) fn decode(
-    op: &mut Op<'_, '_>,
+    op: &mut InstructionCursor<'_, '_>,
     (target, source): (Ty, Ty),
     modifiers: &Modifiers,
 ) -> Result<Exec, ParseError> {
@@ -162,7 +163,7 @@ pub(crate) fn decode(
 }
 
 /// `cvt.pack.sat`.
-pub(crate) fn decode_pack(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+pub(crate) fn decode_pack(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     let types = [("u16", 16), ("s16", 16 | SIGNED), ("u8", 8), ("s8", 8 | SIGNED)];
     let small = [("u4", 4), ("s4", 4 | SIGNED), ("u2", 2), ("s2", 2 | SIGNED)];
     let saturates = op.take("sat");
@@ -171,7 +172,7 @@ pub(crate) fn decode_pack(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
     op.binary(Ty::B32, Ty::S32, Ty::S32)?;
     op.imm = ty;
     if op.take("b32") {
-        op.slots[super::C] = op.src(3, Ty::B32)?;
+        op.slots[C] = op.src(3, Ty::B32)?;
         return if ty & 0xff < 16 { Ok(op3::<Pack3>()) } else { Err(op.unsupported()) };
     }
     if ty & 0xff == 16 { Ok(op2::<Pack2>()) } else { Err(op.unsupported()) }

@@ -1,15 +1,17 @@
 //! `cp.async`: copies that complete when they are waited for. Those of ranges are in [`bulk`].
 
-use super::bulk;
-use super::lanes::LANES;
 use super::load_store::{address_operand, take_space};
 use super::mbarrier::{Does, misuse, no_mbarrier, reach};
-use super::resolve::{Access, StateSpace, range, shared_addresses};
-use super::{Exec, Flow, Inst, Machine, NONE, lanes_of};
-use crate::checks::races;
-use crate::context::asynchronous::{Arrival, Copy, Signal};
-use crate::decode::{AddressWidth, Op};
+use super::races;
+use super::resolve::{range, shared_addresses};
+use crate::asynchronous::{Arrival, Copy, Signal};
+use crate::code::access::{Access, StateSpace};
+use crate::code::cursor::{AddressWidth, InstructionCursor};
+use crate::code::operands::NONE;
+use crate::context::{Exec, ExecutionContext, Flow, Inst};
+use crate::exec::bulk;
 use crate::finding::{FindingKind, Space};
+use crate::lanes::{LANES, lanes_of};
 use crate::load::ast::Operand;
 use crate::load::error::ParseError;
 use crate::load::types::Ty;
@@ -19,7 +21,7 @@ pub(super) const ADDRESS: usize = 4;
 
 /// Puts an address operand on a list.
 pub(super) fn push_address(
-    op: &mut Op<'_, '_>,
+    op: &mut InstructionCursor<'_, '_>,
     index: usize,
     list: &mut Vec<u32>,
     shared: bool,
@@ -33,7 +35,7 @@ pub(super) fn push_address(
 }
 
 /// The lanes' addresses of the operand at the start of `list`.
-pub(super) fn listed(m: &Machine<'_>, list: &[u32]) -> [u64; LANES] {
+pub(super) fn listed(m: &ExecutionContext<'_>, list: &[u32]) -> [u64; LANES] {
     let offset = list[2] as u64 | (list[3] as u64) << 32;
     match list[1] {
         0 => m.warp.regs.lanes::<u64>(list[0]).map(|base| base.wrapping_add(offset)),
@@ -59,8 +61,8 @@ pub(crate) struct LaneCopies {
 }
 
 /// The list: target, source, bytes, slot of the bytes to read, slot of the predicate to read none.
-pub(crate) fn lane_copies(m: &Machine<'_>, i: &Inst) -> LaneCopies {
-    let list = m.launch.kernel.code.list(i.imm);
+pub(crate) fn lane_copies(m: &ExecutionContext<'_>, i: &Inst) -> LaneCopies {
+    let list = m.launch.program.list(i.imm);
     let (targets, sources) = (listed(m, list), listed(m, &list[ADDRESS..]));
     let [bytes, partial, ignored] = [list[2 * ADDRESS], list[2 * ADDRESS + 1], list[2 * ADDRESS + 2]];
     let mut counts = if partial == NONE { [bytes; LANES] } else { *m.warp.regs.lanes::<u32>(partial) };
@@ -71,13 +73,13 @@ pub(crate) fn lane_copies(m: &Machine<'_>, i: &Inst) -> LaneCopies {
     LaneCopies { targets, sources, counts, bytes }
 }
 
-fn copy(m: &mut Machine<'_>, i: &Inst) -> Flow {
+fn copy(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let LaneCopies { targets, sources, counts, bytes } = lane_copies(m, i);
     if let Some(lane) = m.active_lanes().find(|&lane| counts[lane] > bytes) {
         let detail = format!("a copy of {bytes} bytes that reads {}", counts[lane]);
         return m.fault(FindingKind::OutOfBounds, lane as u32, detail);
     }
-    let committed = m.cta.asynchronous.groups(m.warp.index, false).committed;
+    let committed = m.cluster.asynchronous.groups(m.warp.index, false).committed;
     let follows = |lane: usize| {
         let before = lane - 1;
         targets[lane] == targets[before].wrapping_add(bytes as u64)
@@ -110,7 +112,7 @@ fn copy(m: &mut Machine<'_>, i: &Inst) -> Flow {
 }
 
 /// Checks and issues a copy; false if there is a finding.
-fn issue(m: &mut Machine<'_>, piece: Piece) -> bool {
+fn issue(m: &mut ExecutionContext<'_>, piece: Piece) -> bool {
     let Piece { lanes, source, target, bytes, copied } = piece;
     let (lane, count) = (lanes.trailing_zeros() as usize, lanes.count_ones());
     let alignment = bytes as u64;
@@ -123,14 +125,14 @@ fn issue(m: &mut Machine<'_>, piece: Piece) -> bool {
     let to = range(m, lane, (Space::Shared, Access::Store), (target, bytes as u64), alignment);
     let Some(to) = to else { return false };
     let each = (bytes / count) as u64;
-    if m.cta.races.is_some()
+    if m.cluster.races.is_some()
         && !races::issue_grouped(m, lanes, (target, source), each, (copied / count) as u64)
     {
         return false;
     }
     let (warp, pc) = (m.warp.index, m.warp.pc);
-    m.worker.stats.global_bytes_loaded += copied as u64;
-    let (under_way, mut shared) = m.cta.under_way(m.launch.checks);
+    m.worker.counters.global_bytes_loaded += copied as u64;
+    let (under_way, mut shared) = m.cluster.asynchronous_and_shared(m.launch.checks);
     shared.reserve(target, bytes as u64, true);
     under_way.groups(warp, false).issue(Copy {
         warp,
@@ -157,34 +159,34 @@ const BULK: u64 = 1;
 const ALL: u64 = 2;
 const ALLOWED: u32 = 8;
 
-fn commit(m: &mut Machine<'_>, i: &Inst) -> Flow {
-    let groups = m.cta.asynchronous.groups(m.warp.index, i.imm & BULK != 0);
+fn commit(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    let groups = m.cluster.asynchronous.groups(m.warp.index, i.imm & BULK != 0);
     for lane in lanes_of(m.active) {
         groups.committed[lane] += 1;
     }
     Flow::Next
 }
 
-fn wait_group(m: &mut Machine<'_>, i: &Inst) -> Flow {
+fn wait_group(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     if i.imm & ALL != 0 {
         commit(m, i);
     }
     let allowed = (i.imm >> ALLOWED).min(u32::MAX as u64) as u32;
     let (warp, bulk) = (m.warp.index, i.imm & BULK != 0);
-    let (under_way, mut shared) = m.cta.under_way(m.launch.checks);
+    let (under_way, mut shared) = m.cluster.asynchronous_and_shared(m.launch.checks);
     let mut limits = under_way.groups(warp, bulk).committed.map(|groups| groups.saturating_sub(allowed));
     for lane in lanes_of(!m.active) {
         limits[lane] = 0;
     }
     under_way.wait_groups(&mut shared, (warp, bulk), &limits);
-    if m.cta.races.is_some() {
+    if m.cluster.races.is_some() {
         races::complete(m, None);
     }
     Flow::Next
 }
 
 /// `cp.async.mbarrier.arrive`.
-fn arrive_on(m: &mut Machine<'_>, i: &Inst) -> Flow {
+fn arrive_on(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let counted = i.slots[NO_INCREMENT] == 0;
     let addresses = shared_addresses(m, i);
     if !reach(m, i, &addresses, Does::Wait) {
@@ -193,24 +195,24 @@ fn arrive_on(m: &mut Machine<'_>, i: &Inst) -> Flow {
     let first = m.active.trailing_zeros() as usize;
     for lane in m.active_lanes() {
         let (warp, pc, address) = (m.warp.index, m.warp.pc, addresses[lane]);
-        if m.cta.races.is_some() && !races::use_gate(m, 1 << lane, address, None) {
+        if m.cluster.races.is_some() && !races::use_gate(m, 1 << lane, address, None) {
             return Flow::Fault;
         }
-        let serial = m.cta.asynchronous.groups(warp, false).issued;
-        let Some(mbarrier) = m.cta.asynchronous.mbarrier(address) else {
+        let serial = m.cluster.asynchronous.groups(warp, false).issued;
+        let Some(mbarrier) = m.cluster.asynchronous.mbarrier(address) else {
             return no_mbarrier(m, lane, address);
         };
         if counted && let Err(detail) = mbarrier.expect_one_more() {
             return misuse(m, lane, address, detail);
         }
-        match m.cta.asynchronous.arrivals.last_mut() {
+        match m.cluster.asynchronous.arrivals.last_mut() {
             // Lanes of one instruction that arrive at one mbarrier do so together.
             Some(last) if lane > first && (last.mbarrier, last.pc, last.warp) == (address, pc, warp) => {
                 last.lanes |= 1 << lane;
             }
             _ => {
                 let arrival = Arrival { warp, lanes: 1 << lane, pc, mbarrier: address, serial, ripe: false };
-                m.cta.asynchronous.arrivals.push(arrival);
+                m.cluster.asynchronous.arrivals.push(arrival);
             }
         }
     }
@@ -220,7 +222,7 @@ fn arrive_on(m: &mut Machine<'_>, i: &Inst) -> Flow {
 /// Slot of `.noinc`.
 const NO_INCREMENT: usize = 5;
 
-pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     if !op.take("async") || op.take("tensor") || op.take("reduce") {
         return Err(op.unsupported());
     }
@@ -247,7 +249,7 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
     }
 }
 
-fn decode_arrival(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+fn decode_arrival(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     if !op.take("arrive") || op.take_ty()? != Ty::B64 {
         return Err(op.unsupported());
     }
@@ -261,12 +263,12 @@ fn decode_arrival(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
 }
 
 /// Takes the cache hints; returns whether a policy operand follows.
-pub(super) fn take_cache(op: &mut Op<'_, '_>) -> bool {
+pub(super) fn take_cache(op: &mut InstructionCursor<'_, '_>) -> bool {
     op.take_any(&[("L2::64B", ()), ("L2::128B", ()), ("L2::256B", ())]);
     op.take("L2::cache_hint")
 }
 
-fn decode_copy(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+fn decode_copy(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     let level = op.take_any(&[("ca", false), ("cg", true)]);
     let spaces = (op.take("shared") || op.take("shared::cta")) && op.take("global");
     let policy = take_cache(op);

@@ -3,10 +3,11 @@
 //! Single precision returns the canonical NaN; double precision the quiet form of an operand's.
 //! Round-to-nearest forms are plain CPU arithmetic, directed ones go through [`super::rounding`].
 
-use super::lanes::{op1, op2, op3, ops};
+use super::lane_loop::{op1, op2, op3, ops};
 use super::rounding::{self, Rounding, canonical, flush, propagate, quiet, saturate};
-use super::{Exec, double};
-use crate::decode::Op;
+use crate::code::cursor::InstructionCursor;
+use crate::context::Exec;
+use crate::exec::double;
 use crate::load::error::ParseError;
 use crate::load::types::Ty;
 
@@ -180,7 +181,7 @@ fn directed_sum(imm: u64, a: f32, b: f32, c: f32) -> f32 {
     })
 }
 
-pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     let ty = op.take_ty()?;
     let rounding = op.take_any(&Rounding::FLOAT);
     let mode = rounding.unwrap_or(Rounding::Nearest);

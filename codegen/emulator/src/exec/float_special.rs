@@ -4,10 +4,12 @@
 //! accurate as any device, and not the device's bits.
 
 use super::float::{Ftz, IMM_FTZ, Mode, Plain, directed};
-use super::lanes::{op1, op2, ops};
+use super::lane_loop::{op1, op2, ops};
 use super::rounding::{self, Rounding, propagate};
-use super::{A, D, Exec, Flow, Inst, Machine, double};
-use crate::decode::Op;
+use crate::code::cursor::InstructionCursor;
+use crate::code::operands::{A, D};
+use crate::context::{Exec, ExecutionContext, Flow, Inst};
+use crate::exec::double;
 use crate::load::error::ParseError;
 use crate::load::types::{Ty, Width};
 
@@ -61,7 +63,7 @@ fn upper_half(a: f64, f: impl Fn(f64) -> f64) -> f64 {
 const TESTS: [(&str, u64); 6] =
     [("finite", 0), ("infinite", 1), ("number", 2), ("notanumber", 3), ("normal", 4), ("subnormal", 5)];
 
-fn testp(m: &mut Machine<'_>, i: &Inst) -> Flow {
+fn testp(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let double = i.imm & 8 != 0;
     let mut mask = 0;
     for lane in 0..32 {
@@ -87,7 +89,7 @@ fn testp(m: &mut Machine<'_>, i: &Inst) -> Flow {
     Flow::Next
 }
 
-pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     let name = op.opcode();
     let ty = op.take_ty()?;
     if !matches!(ty, Ty::F32 | Ty::F64) {

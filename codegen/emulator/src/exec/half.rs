@@ -5,10 +5,10 @@
 
 use std::marker::PhantomData;
 
-use super::lanes::{Op1, Op2, Op3, op1, op2, op3, ops};
-use super::rounding::{Bf16, F16, Format, NAN16, add_odd};
-use super::{Exec, rounding};
-use crate::decode::Op;
+use super::lane_loop::{Op1, Op2, Op3, op1, op2, op3, ops};
+use super::rounding::{self, Bf16, F16, Format, NAN16, add_odd};
+use crate::code::cursor::InstructionCursor;
+use crate::context::Exec;
 use crate::load::error::ParseError;
 use crate::load::types::Ty;
 
@@ -132,7 +132,7 @@ pub(crate) fn pack(low: u16, high: u16) -> u32 {
     low as u32 | (high as u32) << 16
 }
 
-pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     let ty = op.take_ty()?;
     macro_rules! by_format {
         ($driver:ident, $op:ident) => {

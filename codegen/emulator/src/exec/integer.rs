@@ -1,8 +1,10 @@
 //! Integer arithmetic: wrapping, high halves, extended precision, and the packed dot products.
 
-use super::lanes::{LANES, Pod, by_type, lane_loop, op2, op3, ops};
-use super::{A, B, C, D, Exec, NONE};
-use crate::decode::Op;
+use super::lane_loop::{by_type, lane_loop, op2, op3, ops};
+use crate::code::cursor::InstructionCursor;
+use crate::code::operands::{A, B, C, D, NONE};
+use crate::context::Exec;
+use crate::lanes::{LANES, Pod};
 use crate::load::error::ParseError;
 use crate::load::types::{Ty, Width};
 
@@ -213,7 +215,7 @@ macro_rules! narrow_ints {
     };
 }
 
-pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     let name = op.opcode();
     if matches!(name, "dp4a" | "dp2a") {
         return dot_product(op);
@@ -280,7 +282,7 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
     exec.ok_or_else(|| op.unsupported())
 }
 
-fn pairs(op: &mut Op<'_, '_>, ty: Ty) -> Result<Exec, ParseError> {
+fn pairs(op: &mut InstructionCursor<'_, '_>, ty: Ty) -> Result<Exec, ParseError> {
     let name = op.opcode();
     op.imm = (ty == Ty::S16x2 && matches!(name, "min" | "max") && op.take("relu")) as u64;
     op.binary(ty, ty, ty)?;
@@ -304,7 +306,7 @@ fn widened(ty: Ty) -> Option<Ty> {
     })
 }
 
-fn extended(op: &mut Op<'_, '_>, ty: Ty) -> Result<Exec, ParseError> {
+fn extended(op: &mut InstructionCursor<'_, '_>, ty: Ty) -> Result<Exec, ParseError> {
     let name = op.opcode();
     let carry_in = name.ends_with('c');
     // `add.cc` has lost its `.cc` already; `addc.cc` still may have it.
@@ -331,7 +333,7 @@ fn extended(op: &mut Op<'_, '_>, ty: Ty) -> Result<Exec, ParseError> {
     }
 }
 
-fn dot_product(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+fn dot_product(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     let quad = op.opcode() == "dp4a";
     if !quad {
         op.imm = match (op.take("lo"), op.take("hi")) {

@@ -2,14 +2,17 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use super::lanes::{LANES, NOP, Pod, lane_loop, op1, ops};
-use super::resolve::{
-    Access, FLAG_ACQUIRE, FLAG_CLUSTER, FLAG_CTA, FLAG_NARROW, FLAG_ORDERED, FLAG_RELEASE, FLAGS, Resolved,
-    StateSpace, resolve,
+use super::lane_loop::{NOP, lane_loop, op1, ops};
+use super::races;
+use super::resolve::resolve;
+use crate::checks::races::FenceKind;
+use crate::code::access::{
+    Access, FLAG_ACQUIRE, FLAG_CLUSTER, FLAG_CTA, FLAG_NARROW, FLAG_ORDERED, FLAG_RELEASE, FLAGS, StateSpace,
 };
-use super::{A, D, Exec, Flow, Inst, Machine, NONE};
-use crate::checks::races::{self, FenceKind};
-use crate::decode::{self, AddressWidth, Op};
+use crate::code::cursor::{AddressWidth, InstructionCursor, quantity};
+use crate::code::operands::{A, D, NONE};
+use crate::context::{Exec, ExecutionContext, Flow, Inst, Resolved};
+use crate::lanes::{LANES, Pod};
 use crate::load::ast::Operand;
 use crate::load::error::ParseError;
 use crate::load::types::{Ty, Width};
@@ -77,10 +80,10 @@ lane_loop! {
                 m.warp.regs.write(slot, &values[element], m.active);
             }
         }
-        m.worker.stats.count_load(&i.slots, m.active, V * size_of::<E>());
+        m.worker.counters.count_load(&i.slots, m.active, V * size_of::<E>());
         if i.slots[FLAGS] & FLAG_ORDERED != 0 {
             fence(Ordering::SeqCst);
-            if m.cta.races.is_some() {
+            if m.cluster.races.is_some() {
                 let turn = races::publish(m, i, Access::Load);
                 races::observe(m, i, Access::Load, turn);
             }
@@ -96,7 +99,7 @@ lane_loop! {
             fence(Ordering::SeqCst);
         }
         let resolved = resolve(m, i, (V * size_of::<E>()) as u64, Access::Store);
-        let _turn = match i.slots[FLAGS] & FLAG_ORDERED != 0 && m.cta.races.is_some() {
+        let _turn = match i.slots[FLAGS] & FLAG_ORDERED != 0 && m.cluster.races.is_some() {
             true => races::publish(m, i, Access::Store),
             false => None,
         };
@@ -114,7 +117,7 @@ lane_loop! {
                 unsafe { start.cast::<[[E; V]; LANES]>().write_unaligned(lanes) };
             }
             Resolved::Lanes(pointers) => {
-                if m.cta.races.is_some() && !races::collision(m, &pointers, &lanes) {
+                if m.cluster.races.is_some() && !races::collision(m, &pointers, &lanes) {
                     return Flow::Fault;
                 }
                 for lane in 0..LANES {
@@ -126,16 +129,16 @@ lane_loop! {
             }
             Resolved::Fault => return Flow::Fault,
         }
-        m.worker.stats.count_store(&i.slots, m.active, V * size_of::<E>());
+        m.worker.counters.count_store(&i.slots, m.active, V * size_of::<E>());
         Flow::Next
     }
 }
 
 ops! { Policy(a: u64) -> u64 { a } }
 
-fn fence_all(m: &mut Machine<'_>, i: &Inst) -> Flow {
+fn fence_all(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     fence(Ordering::SeqCst);
-    if m.cta.races.is_some() {
+    if m.cluster.races.is_some() {
         races::fence(m, i.imm);
     }
     Flow::Next
@@ -155,7 +158,7 @@ const ORDER: [(&str, u32); 6] = [
 const SCOPES: [(&str, u32); 4] = [("cta", FLAG_CTA), ("cluster", FLAG_CLUSTER), ("gpu", 0), ("sys", 0)];
 
 /// Takes the state space.
-pub(crate) fn take_space(op: &mut Op<'_, '_>) -> StateSpace {
+pub(crate) fn take_space(op: &mut InstructionCursor<'_, '_>) -> StateSpace {
     let spaces = [
         ("global", StateSpace::Global),
         ("const", StateSpace::Global),
@@ -171,7 +174,7 @@ pub(crate) fn take_space(op: &mut Op<'_, '_>) -> StateSpace {
 }
 
 /// Takes ordering, scope and cache modifiers; returns the flags and whether a policy operand follows.
-pub(crate) fn take_hints(op: &mut Op<'_, '_>) -> (u32, bool) {
+pub(crate) fn take_hints(op: &mut InstructionCursor<'_, '_>) -> (u32, bool) {
     let mut flags = 0;
     op.take("weak");
     for (order, flag) in ORDER {
@@ -196,7 +199,7 @@ pub(crate) fn take_hints(op: &mut Op<'_, '_>) -> (u32, bool) {
 
 /// Fills slot A, `imm` and the flags of an access to operand `index`.
 pub(crate) fn address_operand(
-    op: &mut Op<'_, '_>,
+    op: &mut InstructionCursor<'_, '_>,
     index: usize,
     space: StateSpace,
     flags: u32,
@@ -213,7 +216,7 @@ pub(crate) fn address_operand(
     Ok(())
 }
 
-pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     match op.opcode() {
         "ld" | "ldu" => load_or_store(op, Access::Load),
         "st" => load_or_store(op, Access::Store),
@@ -271,7 +274,7 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
     }
 }
 
-fn load_or_store(op: &mut Op<'_, '_>, access: Access) -> Result<Exec, ParseError> {
+fn load_or_store(op: &mut InstructionCursor<'_, '_>, access: Access) -> Result<Exec, ParseError> {
     let space = take_space(op);
     let (flags, policy) = take_hints(op);
     let count = op.take_any(&[("v2", 2), ("v4", 4)]).unwrap_or(1);
@@ -303,7 +306,7 @@ fn load_or_store(op: &mut Op<'_, '_>, access: Access) -> Result<Exec, ParseError
         }
     };
     if elements.len() != count {
-        return Err(op.error(format!("`{}` takes {}", op.text(), decode::count(count, "element"))));
+        return Err(op.error(format!("`{}` takes {}", op.text(), quantity(count, "element"))));
     }
     let mut register = ty.width();
     for element in elements {
@@ -330,7 +333,7 @@ fn load_or_store(op: &mut Op<'_, '_>, access: Access) -> Result<Exec, ParseError
 }
 
 /// A parameter that the address names: checked here, once.
-fn param_operand(op: &mut Op<'_, '_>, offset: u64, bytes: u32) -> Result<(), ParseError> {
+fn param_operand(op: &mut InstructionCursor<'_, '_>, offset: u64, bytes: u32) -> Result<(), ParseError> {
     if !offset.is_multiple_of(bytes as u64) || offset + bytes as u64 > op.param_bytes() {
         return Err(op.error("the parameter access is misaligned or outside the parameters"));
     }

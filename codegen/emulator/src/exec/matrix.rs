@@ -10,15 +10,18 @@
 //! its own.
 
 #[cfg(target_arch = "x86_64")]
-use super::bytes;
-use super::lanes::{LANES, lane_loop};
+use super::lane_loop::lane_loop;
 use super::load_store::{address_operand, take_space};
-use super::resolve::{Access, Resolved, StateSpace, resolve};
+use super::races;
+use super::resolve::resolve;
 use super::rounding::{Bf16, F16, Format, canonical};
-use super::{D, Exec, Flow, Inst, Machine};
-use crate::checks::races;
-use crate::decode::Op;
+use crate::code::access::{Access, StateSpace};
+use crate::code::cursor::InstructionCursor;
+use crate::code::operands::D;
+use crate::context::{Exec, ExecutionContext, Flow, Inst, Resolved};
+use crate::exec::bytes;
 use crate::finding::FindingKind;
+use crate::lanes::LANES;
 use crate::load::ast::Operand;
 use crate::load::error::ParseError;
 use crate::load::types::{Ty, Width};
@@ -32,12 +35,12 @@ const SATURATES: u64 = 1 << 63;
 
 /// Faults unless the whole warp executes the instruction.
 #[inline(always)]
-pub(crate) fn whole_warp(m: &mut Machine<'_>) -> bool {
+pub(crate) fn whole_warp(m: &mut ExecutionContext<'_>) -> bool {
     m.active == u32::MAX || lanes_missing(m)
 }
 
 #[cold]
-fn lanes_missing(m: &mut Machine<'_>) -> bool {
+fn lanes_missing(m: &mut ExecutionContext<'_>) -> bool {
     let missing = (!m.active).trailing_zeros();
     let why = match (m.warp.launched >> missing & 1 != 0, m.warp.live >> missing & 1 != 0) {
         (true, true) => "has diverged and does not execute it",
@@ -103,7 +106,7 @@ const MAX_DEPTH: usize = 32;
 
 /// `A` by columns, of `registers` registers a lane.
 #[inline(always)]
-fn gather_a<E: Element>(m: &Machine<'_>, slots: &[u32]) -> [[E::Value; ROWS]; MAX_DEPTH] {
+fn gather_a<E: Element>(m: &ExecutionContext<'_>, slots: &[u32]) -> [[E::Value; ROWS]; MAX_DEPTH] {
     let mut a = [[E::Value::default(); ROWS]; MAX_DEPTH];
     for (pair, slots) in slots.chunks(2).enumerate() {
         let [upper, lower] = [0, 1].map(|half| m.warp.regs.lanes::<u32>(slots[half]));
@@ -125,7 +128,7 @@ fn gather_a<E: Element>(m: &Machine<'_>, slots: &[u32]) -> [[E::Value; ROWS]; MA
 
 /// `B` by rows.
 #[inline(always)]
-fn gather_b<E: Element>(m: &Machine<'_>, slots: &[u32]) -> [[E::Value; COLUMNS]; MAX_DEPTH] {
+fn gather_b<E: Element>(m: &ExecutionContext<'_>, slots: &[u32]) -> [[E::Value; COLUMNS]; MAX_DEPTH] {
     let mut b = [[E::Value::default(); COLUMNS]; MAX_DEPTH];
     for (r, &slot) in slots.iter().enumerate() {
         let values = m.warp.regs.lanes::<u32>(slot);
@@ -145,7 +148,7 @@ fn gather_b<E: Element>(m: &Machine<'_>, slots: &[u32]) -> [[E::Value; COLUMNS];
 /// `sums + A · B`.
 #[inline(always)]
 fn product<EA: Element<Value = V>, EB: Element<Value = V>, V: Value>(
-    m: &Machine<'_>,
+    m: &ExecutionContext<'_>,
     (a, b): (&[u32], &[u32]),
     mut sums: [[V; COLUMNS]; ROWS],
 ) -> [[V; COLUMNS]; ROWS] {
@@ -190,7 +193,7 @@ impl Bytes for Unsigned8 {
 
 /// `D = A · B + C` of 8-bit integers; `RA` registers of `A` a lane and half as many of `B`.
 fn integer_mma<EA: Bytes, EB: Bytes, const RA: usize>() -> Exec {
-    fn portable<EA: Bytes, EB: Bytes, const RA: usize>(m: &mut Machine<'_>, i: &Inst) -> Flow {
+    fn portable<EA: Bytes, EB: Bytes, const RA: usize>(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         integer_sum::<RA>(m, i, |m, a, b| {
             let sums = product::<EA, EB, f32>(m, (a, b), Default::default());
             let sum = |index, lane| {
@@ -202,7 +205,7 @@ fn integer_mma<EA: Bytes, EB: Bytes, const RA: usize>() -> Exec {
     }
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
-    fn wide<EA: Bytes, EB: Bytes, const RA: usize>(m: &mut Machine<'_>, i: &Inst) -> Flow {
+    fn wide<EA: Bytes, EB: Bytes, const RA: usize>(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         integer_sum::<RA>(m, i, |m, a, b| {
             let mut left = [m.warp.regs.lanes::<u32>(a[0]); RA];
             for (left, &slot) in left.iter_mut().zip(a) {
@@ -213,7 +216,7 @@ fn integer_mma<EA: Bytes, EB: Bytes, const RA: usize>() -> Exec {
         })
     }
     #[cfg(target_arch = "x86_64")]
-    if super::lanes::wide() {
+    if crate::lanes::wide() {
         return wide::<EA, EB, RA>;
     }
     portable::<EA, EB, RA>
@@ -222,14 +225,14 @@ fn integer_mma<EA: Bytes, EB: Bytes, const RA: usize>() -> Exec {
 /// Adds what `product` makes of the slots of `A` and `B`.
 #[inline(always)]
 fn integer_sum<const RA: usize>(
-    m: &mut Machine<'_>,
+    m: &mut ExecutionContext<'_>,
     i: &Inst,
-    product: impl Fn(&Machine<'_>, &[u32], &[u32]) -> [[i32; LANES]; ACCUMULATORS],
+    product: impl Fn(&ExecutionContext<'_>, &[u32], &[u32]) -> [[i32; LANES]; ACCUMULATORS],
 ) -> Flow {
     if !whole_warp(m) {
         return Flow::Fault;
     }
-    let list = m.launch.kernel.code.list(i.imm & !SATURATES);
+    let list = m.launch.program.list(i.imm & !SATURATES);
     let (d, rest) = list.split_at(ACCUMULATORS);
     let (a, rest) = rest.split_at(RA);
     let (b, c) = rest.split_at(RA / 2);
@@ -254,7 +257,7 @@ lane_loop! {
         if !whole_warp(m) {
             return Flow::Fault;
         }
-        let list = m.launch.kernel.code.list(i.imm);
+        let list = m.launch.program.list(i.imm);
         let (d, rest) = list.split_at(ACCUMULATORS);
         let (a, rest) = rest.split_at(RA);
         let (b, c) = rest.split_at(RA / 2);
@@ -284,7 +287,7 @@ lane_loop! {
         if !whole_warp(m) {
             return Flow::Fault;
         }
-        let list = m.launch.kernel.code.list(i.imm);
+        let list = m.launch.program.list(i.imm);
         let (d, rest) = list.split_at(ACCUMULATORS / 2);
         let (a, rest) = rest.split_at(RA);
         let (b, c) = rest.split_at(RA / 2);
@@ -316,7 +319,7 @@ lane_loop! {
         if !whole_warp(m) {
             return Flow::Fault;
         }
-        let list = m.launch.kernel.code.list(i.imm);
+        let list = m.launch.program.list(i.imm);
         let a = *m.warp.regs.lanes::<f64>(list[2]);
         let b = *m.warp.regs.lanes::<f64>(list[3]);
         let mut totals = [4, 5].map(|c| *m.warp.regs.lanes::<f64>(list[c]));
@@ -412,7 +415,7 @@ lane_loop! {
             Resolved::Lanes(pointers) => pointers,
             Resolved::Fault => return Flow::Fault,
         };
-        if m.cta.races.is_some() && !races::collision(m, &pointers, &rows) {
+        if m.cluster.races.is_some() && !races::collision(m, &pointers, &rows) {
             return Flow::Fault;
         }
         m.active = u32::MAX;
@@ -427,7 +430,7 @@ lane_loop! {
 /// Set in `imm` of a transposing `ldmatrix` or `stmatrix`; shared addresses do not reach it.
 const TRANSPOSED: u64 = 1 << 63;
 
-pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     if !op.take("sync") || !op.take("aligned") {
         return Err(op.unsupported());
     }
@@ -438,7 +441,7 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
     }
 }
 
-fn decode_rows(op: &mut Op<'_, '_>, access: Access) -> Result<Exec, ParseError> {
+fn decode_rows(op: &mut InstructionCursor<'_, '_>, access: Access) -> Result<Exec, ParseError> {
     let shape = op.take("m8n8");
     let count = op.take_any(&[("x1", 1), ("x2", 2), ("x4", 4)]);
     let transposed = op.take("trans");
@@ -473,14 +476,17 @@ fn decode_rows(op: &mut Op<'_, '_>, access: Access) -> Result<Exec, ParseError> 
 }
 
 /// The elements of `{a, b}`, or a single operand.
-pub(crate) fn vector<'f>(op: &mut Op<'_, 'f>, index: usize) -> Result<&'f [Operand], ParseError> {
+pub(crate) fn vector<'f>(
+    op: &mut InstructionCursor<'_, 'f>,
+    index: usize,
+) -> Result<&'f [Operand], ParseError> {
     Ok(match op.operand(index)? {
         Operand::Vector(elements) => elements,
         single => std::slice::from_ref(single),
     })
 }
 
-fn decode_double(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+fn decode_double(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     let layouts = op.take("row") && op.take("col");
     op.take("rn");
     for _ in 0..4 {
@@ -506,7 +512,7 @@ fn decode_double(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
     Ok(double_mma())
 }
 
-fn decode_mma(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+fn decode_mma(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     if op.take("m8n8k4") {
         return decode_double(op);
     }

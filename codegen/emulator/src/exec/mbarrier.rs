@@ -4,17 +4,20 @@
 //! warp makes room for others, and its loop tries again.
 
 use super::cluster::{self, Reach};
-use super::lanes::LANES;
 use super::load_store::{address_operand, take_hints, take_space};
-use super::resolve::{
-    Access, FLAG_ACQUIRE, FLAG_CTA, FLAG_ORDERED, FLAG_RELEASE, FLAGS, StateSpace, range, shared_addresses,
+use super::races;
+use super::resolve::{range, shared_addresses};
+use crate::asynchronous::{Awaited, MAX_COUNT, MBARRIER_BYTES, Mbarrier};
+use crate::checks::races::Scope;
+use crate::code::access::{
+    Access, FLAG_ACQUIRE, FLAG_CTA, FLAG_ORDERED, FLAG_RELEASE, FLAGS, SPACE_BITS, StateSpace,
 };
-use super::{A, B, D, Exec, Flow, Inst, Machine, NONE, lanes_of};
-use crate::checks::races::{self, Scope};
-use crate::context::asynchronous::{Awaited, MAX_COUNT, MBARRIER_BYTES, Mbarrier};
+use crate::code::cursor::InstructionCursor;
+use crate::code::operands::{A, B, D, NONE};
 use crate::context::warp::Stalled;
-use crate::decode::Op;
+use crate::context::{Exec, ExecutionContext, Flow, Inst};
 use crate::finding::{FindingKind, Space};
+use crate::lanes::{LANES, lanes_of};
 use crate::load::ast::Operand;
 use crate::load::error::ParseError;
 use crate::load::types::{Ty, Width};
@@ -27,12 +30,12 @@ const NO_COMPLETE: u32 = 4;
 const PARITY: u32 = 8;
 const COMPLETES: u32 = 16;
 
-fn init(m: &mut Machine<'_>, i: &Inst) -> Flow {
+fn init(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let addresses = shared_addresses(m, i);
     let counts = *m.warp.regs.lanes::<u32>(i.slots[B]);
     for lane in m.active_lanes() {
         let (address, count) = (addresses[lane], counts[lane]);
-        if m.cta.asynchronous.mbarrier(address).is_some() {
+        if m.cluster.asynchronous.mbarrier(address).is_some() {
             return misuse(m, lane, address, "`mbarrier.init` where a valid mbarrier is already".to_string());
         }
         let bytes = (address, MBARRIER_BYTES);
@@ -43,17 +46,17 @@ fn init(m: &mut Machine<'_>, i: &Inst) -> Flow {
             let detail = format!("an mbarrier for {count} arrivals: not from 1 to {MAX_COUNT}");
             return misuse(m, lane, address, detail);
         }
-        let (under_way, mut shared) = m.cta.under_way(m.launch.checks);
+        let (under_way, mut shared) = m.cluster.asynchronous_and_shared(m.launch.checks);
         under_way.init(address, count);
         shared.reserve(address, MBARRIER_BYTES, true);
-        if m.cta.races.is_some() {
+        if m.cluster.races.is_some() {
             races::init_gate(m, lane, address);
         }
     }
     Flow::Next
 }
 
-fn invalidate(m: &mut Machine<'_>, i: &Inst) -> Flow {
+fn invalidate(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let addresses = shared_addresses(m, i);
     if !reach(m, i, &addresses, Does::Wait) {
         return Flow::Fault;
@@ -63,27 +66,27 @@ fn invalidate(m: &mut Machine<'_>, i: &Inst) -> Flow {
         if find(m, address).is_none() {
             return no_mbarrier(m, lane, address);
         }
-        if m.cta.asynchronous.signals(address) {
+        if m.cluster.asynchronous.signals(address) {
             let detail = "`mbarrier.inval` while copies in flight signal the mbarrier".to_string();
             return misuse(m, lane, address, detail);
         }
-        let (under_way, mut shared) = m.cta.under_way(m.launch.checks);
+        let (under_way, mut shared) = m.cluster.asynchronous_and_shared(m.launch.checks);
         under_way.mbarriers.retain(|mbarrier| mbarrier.address != address);
         shared.release(address, MBARRIER_BYTES, false);
-        if m.cta.races.is_some() {
+        if m.cluster.races.is_some() {
             races::close_gate(m, address);
         }
     }
     Flow::Next
 }
 
-fn find<'m>(m: &'m mut Machine<'_>, address: u64) -> Option<&'m mut Mbarrier> {
-    m.cta.asynchronous.mbarrier(address)
+fn find<'m>(m: &'m mut ExecutionContext<'_>, address: u64) -> Option<&'m mut Mbarrier> {
+    m.cluster.asynchronous.mbarrier(address)
 }
 
 #[cold]
-pub(crate) fn misuse(m: &mut Machine<'_>, lane: usize, address: u64, detail: String) -> Flow {
-    let place = m.cta.shared_name(m.launch, address);
+pub(crate) fn misuse(m: &mut ExecutionContext<'_>, lane: usize, address: u64, detail: String) -> Flow {
+    let place = m.cluster.shared_name(address);
     m.fault(FindingKind::Mbarrier, lane as u32, format!("{detail}; it is at shared {place}"));
     if let Some(fault) = &mut m.worker.fault {
         (fault.address, fault.space) = (Some(address), Some(Space::Shared));
@@ -92,7 +95,7 @@ pub(crate) fn misuse(m: &mut Machine<'_>, lane: usize, address: u64, detail: Str
 }
 
 #[cold]
-pub(crate) fn no_mbarrier(m: &mut Machine<'_>, lane: usize, address: u64) -> Flow {
+pub(crate) fn no_mbarrier(m: &mut ExecutionContext<'_>, lane: usize, address: u64) -> Flow {
     misuse(m, lane, address, "no mbarrier has been initialised here".to_string())
 }
 
@@ -117,13 +120,13 @@ pub(super) enum Does {
 
 /// Whether lanes' mbarriers are in CTAs that are running: their own where the instruction, or what it does, demands
 /// it. A wait is of one's own only.
-pub(super) fn reach(m: &mut Machine<'_>, i: &Inst, addresses: &[u64; LANES], does: Does) -> bool {
-    if !m.cta.cluster.has_peers() {
+pub(super) fn reach(m: &mut ExecutionContext<'_>, i: &Inst, addresses: &[u64; LANES], does: Does) -> bool {
+    if !m.cluster.has_peers() {
         return true;
     }
     // A relaxed operation tells nobody of itself; that it has taken place, the phase does.
     let later = does == Does::Transact || is_relaxed(i);
-    let own = does == Does::Wait || i.slots[FLAGS] & 7 == StateSpace::Shared as u32;
+    let own = does == Does::Wait || i.slots[FLAGS] & SPACE_BITS == StateSpace::Shared as u32;
     m.active_lanes().all(|lane| {
         let (address, bytes) = (addresses[lane], MBARRIER_BYTES);
         cluster::reach(m, Reach { lane, address, bytes, access: Access::Atomic, own, later })
@@ -132,7 +135,7 @@ pub(super) fn reach(m: &mut Machine<'_>, i: &Inst, addresses: &[u64; LANES], doe
 
 /// Whether the active lanes arrive at one mbarrier, of which none but the last may complete the phase.
 fn arrives_together(
-    m: &mut Machine<'_>,
+    m: &mut ExecutionContext<'_>,
     addresses: &[u64; LANES],
     operands: &[u32; LANES],
     options: u32,
@@ -146,7 +149,7 @@ fn arrives_together(
 }
 
 /// `arrive` and `arrive_drop`. B is the count, or the bytes to expect besides one arrival.
-fn arrive(m: &mut Machine<'_>, i: &Inst) -> Flow {
+fn arrive(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let addresses = shared_addresses(m, i);
     let operands = *m.warp.regs.lanes::<u32>(i.slots[B]);
     let mut states = [0u64; 32];
@@ -154,14 +157,14 @@ fn arrive(m: &mut Machine<'_>, i: &Inst) -> Flow {
     if !reach(m, i, &addresses, Does::Arrive) {
         return Flow::Fault;
     }
-    let together = m.cta.races.is_some() && arrives_together(m, &addresses, &operands, options);
+    let together = m.cluster.races.is_some() && arrives_together(m, &addresses, &operands, options);
     if together && !races::use_gate(m, m.active, addresses[m.active.trailing_zeros() as usize], releases(i)) {
         return Flow::Fault;
     }
     for lane in m.active_lanes() {
         let address = addresses[lane];
         let waited = m.warp.waited >> lane & 1 != 0;
-        if m.cta.races.is_some() && !together && !races::use_gate(m, 1 << lane, address, releases(i)) {
+        if m.cluster.races.is_some() && !together && !races::use_gate(m, 1 << lane, address, releases(i)) {
             return Flow::Fault;
         }
         let Some(mbarrier) = find(m, address) else { return no_mbarrier(m, lane, address) };
@@ -178,7 +181,7 @@ fn arrive(m: &mut Machine<'_>, i: &Inst) -> Flow {
         let before = mbarrier.phase;
         let outcome = mbarrier.transact(expected).and_then(|()| mbarrier.arrive(count, options & DROPS != 0));
         let phase = mbarrier.phase;
-        if phase != before && m.cta.races.is_some() {
+        if phase != before && m.cluster.races.is_some() {
             races::settle(m, address, phase);
         }
         if let Err(detail) = outcome {
@@ -192,7 +195,7 @@ fn arrive(m: &mut Machine<'_>, i: &Inst) -> Flow {
 }
 
 /// `expect_tx` and `complete_tx`.
-fn transact(m: &mut Machine<'_>, i: &Inst) -> Flow {
+fn transact(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let addresses = shared_addresses(m, i);
     let operands = *m.warp.regs.lanes::<u32>(i.slots[B]);
     if !reach(m, i, &addresses, Does::Transact) {
@@ -206,7 +209,7 @@ fn transact(m: &mut Machine<'_>, i: &Inst) -> Flow {
             return misuse(m, lane, address, detail);
         }
         let phase = mbarrier.phase;
-        if m.cta.races.is_some() {
+        if m.cluster.races.is_some() {
             races::settle(m, address, phase);
         }
     }
@@ -214,7 +217,7 @@ fn transact(m: &mut Machine<'_>, i: &Inst) -> Flow {
 }
 
 /// `test_wait` and `try_wait`.
-fn wait(m: &mut Machine<'_>, i: &Inst) -> Flow {
+fn wait(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let addresses = shared_addresses(m, i);
     let operands: [u64; LANES] = match i.slots[OPTIONS] & PARITY {
         0 => *m.warp.regs.lanes::<u64>(i.slots[B]),
@@ -239,12 +242,12 @@ fn wait(m: &mut Machine<'_>, i: &Inst) -> Flow {
             0 => Awaited::State(operand),
             _ => Awaited::Parity(operand as u32),
         };
-        let (under_way, mut shared) = m.cta.under_way(m.launch.checks);
+        let (under_way, mut shared) = m.cluster.asynchronous_and_shared(m.launch.checks);
         let completed = under_way.complete_ripe(&mut shared, address);
-        if m.cta.races.is_some() && !races::waits(m, lanes, address) {
+        if m.cluster.races.is_some() && !races::waits(m, lanes, address) {
             return Flow::Fault;
         }
-        let Some(mbarrier) = m.cta.asynchronous.mbarrier(address) else {
+        let Some(mbarrier) = m.cluster.asynchronous.mbarrier(address) else {
             return no_mbarrier(m, lane, address);
         };
         match completed.and_then(|()| mbarrier.is_complete(awaited)) {
@@ -260,7 +263,7 @@ fn wait(m: &mut Machine<'_>, i: &Inst) -> Flow {
         }
     }
     m.set_mask(i.slots[D], complete);
-    if m.cta.races.is_some() && !is_relaxed(i) {
+    if m.cluster.races.is_some() && !is_relaxed(i) {
         races::pass(m, complete, &addresses, races::scope_of(i.slots[FLAGS]));
     }
     if complete == m.active {
@@ -270,14 +273,14 @@ fn wait(m: &mut Machine<'_>, i: &Inst) -> Flow {
     let mut last = None;
     for lane in lanes_of(m.active & !complete) {
         if last != Some(addresses[lane]) {
-            m.cta.asynchronous.ripen(addresses[lane]);
+            m.cluster.asynchronous.ripen(addresses[lane]);
             last = Some(addresses[lane]);
         }
     }
     Flow::Stall
 }
 
-fn pending_count(m: &mut Machine<'_>, i: &Inst) -> Flow {
+fn pending_count(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let counts = m.warp.regs.lanes::<u64>(i.slots[A]).map(Mbarrier::pending_in);
     m.warp.regs.write(i.slots[D], &counts, m.active);
     Flow::Next
@@ -295,7 +298,7 @@ const OPERATIONS: [&str; 9] = [
     "pending_count",
 ];
 
-pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     let operation = op.take_map(|name| OPERATIONS.iter().find(|&&known| known == name).copied());
     let Some(operation) = operation else { return Err(op.unsupported()) };
     // An arrival that expects bytes has both names.

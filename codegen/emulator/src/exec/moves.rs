@@ -1,9 +1,11 @@
 //! `mov` with packing and unpacking, special registers that change, and `cvta`.
 
-use super::lanes::{LANES, Pod, lane_loop, op1, op2, ops};
-use super::resolve::{LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BYTES};
-use super::{A, D, Exec, Flow, Inst, Machine, NONE};
-use crate::decode::Op;
+use super::lane_loop::{lane_loop, op1, op2, ops};
+use crate::code::access::{LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BYTES};
+use crate::code::cursor::InstructionCursor;
+use crate::code::operands::{A, D, NONE};
+use crate::context::{Exec, ExecutionContext, Flow, Inst};
+use crate::lanes::{LANES, Pod};
 use crate::load::ast::{Operand, Special};
 use crate::load::error::ParseError;
 use crate::load::types::{Ty, Width};
@@ -18,7 +20,7 @@ ops! {
     FromGeneric(a: u64; window) -> u64 { a.wrapping_sub(window) }
 }
 
-fn copy_pred(m: &mut Machine<'_>, i: &Inst) -> Flow {
+fn copy_pred(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     m.set_mask(i.slots[D], m.mask(i.slots[A]));
     Flow::Next
 }
@@ -87,7 +89,7 @@ impl Part<u64> for u32 {
 }
 
 /// `%clock`, `%clock64` (the worker's warp instructions so far) and `%globaltimer` (nanoseconds).
-fn clock(m: &mut Machine<'_>, i: &Inst) -> Flow {
+fn clock(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let value = if i.imm & 1 != 0 {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         now.map_or(0, |since| since.as_nanos() as u64)
@@ -102,7 +104,7 @@ fn clock(m: &mut Machine<'_>, i: &Inst) -> Flow {
     Flow::Next
 }
 
-pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     if op.opcode() == "cvta" {
         return cvta(op);
     }
@@ -131,7 +133,7 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
     }
 }
 
-fn part_type(op: &Op<'_, '_>, ty: Ty, parts: usize) -> Result<Ty, ParseError> {
+fn part_type(op: &InstructionCursor<'_, '_>, ty: Ty, parts: usize) -> Result<Ty, ParseError> {
     match (ty.width(), parts) {
         (Width::W32, 2) | (Width::W64, 4) => Ok(Ty::B16),
         (Width::W64, 2) => Ok(Ty::B32),
@@ -139,7 +141,7 @@ fn part_type(op: &Op<'_, '_>, ty: Ty, parts: usize) -> Result<Ty, ParseError> {
     }
 }
 
-fn unpacking(op: &mut Op<'_, '_>, ty: Ty, parts: &[Operand]) -> Result<Exec, ParseError> {
+fn unpacking(op: &mut InstructionCursor<'_, '_>, ty: Ty, parts: &[Operand]) -> Result<Exec, ParseError> {
     let part = part_type(op, ty, parts.len())?;
     op.slots[A] = op.src(1, ty)?;
     for (index, target) in parts.iter().enumerate() {
@@ -156,7 +158,7 @@ fn unpacking(op: &mut Op<'_, '_>, ty: Ty, parts: &[Operand]) -> Result<Exec, Par
     })
 }
 
-fn packing(op: &mut Op<'_, '_>, ty: Ty, parts: &[Operand]) -> Result<Exec, ParseError> {
+fn packing(op: &mut InstructionCursor<'_, '_>, ty: Ty, parts: &[Operand]) -> Result<Exec, ParseError> {
     let part = part_type(op, ty, parts.len())?;
     op.slots[D] = op.dst(0, ty.width())?;
     let first = if parts.len() == 4 { 2 } else { A };
@@ -184,7 +186,7 @@ pub(crate) const WINDOWS: [(&str, Option<u64>); 8] = [
 ];
 
 /// `imm`: the window to look for; 0 for none of them.
-pub(crate) fn in_window(m: &mut Machine<'_>, i: &Inst) -> Flow {
+pub(crate) fn in_window(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let addresses = m.warp.regs.lanes::<u64>(i.slots[A]);
     let within = |address: u64, window: u64| address.wrapping_sub(window) < WINDOW_BYTES;
     let mut mask = 0;
@@ -200,7 +202,7 @@ pub(crate) fn in_window(m: &mut Machine<'_>, i: &Inst) -> Flow {
     Flow::Next
 }
 
-fn cvta(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+fn cvta(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     let to = op.take("to");
     let Some(window) = op.take_any(&WINDOWS) else { return Err(op.unsupported()) };
     let ty = op.take_ty()?;

@@ -5,14 +5,16 @@ use super::atomic::{Add, And, Dec, Inc, MaxS32, MaxU, MinS32, MinU, Or, Update, 
 use super::bulk::signals_there;
 use super::cluster::Reach;
 use super::copy::{ADDRESS, listed, push_address};
-use super::lanes::LANES;
 use super::mbarrier::misuse;
-use super::resolve::{Access, cluster_range};
-use super::{Exec, Flow, Inst, Machine};
-use crate::checks::races::{self, Bulk};
-use crate::context::asynchronous::{Copy, Signal, Stored};
-use crate::decode::{self, Op};
+use super::races;
+use super::resolve::cluster_range;
+use crate::asynchronous::{Copy, Signal, Stored};
+use crate::checks::races::Bulk;
+use crate::code::access::Access;
+use crate::code::cursor::{InstructionCursor, quantity};
+use crate::context::{Exec, ExecutionContext, Flow, Inst};
 use crate::finding::Space;
+use crate::lanes::LANES;
 use crate::load::ast::Operand;
 use crate::load::error::ParseError;
 use crate::load::types::{Ty, Width};
@@ -44,7 +46,7 @@ fn add32(old: u64, value: u64, _: u64) -> u64 {
 }
 
 /// A lane's value: its elements, one after the other.
-fn value_of(m: &Machine<'_>, list: &[u32], lane: usize) -> ([u8; 16], usize) {
+fn value_of(m: &ExecutionContext<'_>, list: &[u32], lane: usize) -> ([u8; 16], usize) {
     let (mut value, mut bytes) = ([0; 16], 0);
     for &slot in &list[VALUES..] {
         let element = match list[ELEMENT] {
@@ -58,8 +60,8 @@ fn value_of(m: &Machine<'_>, list: &[u32], lane: usize) -> ([u8; 16], usize) {
     (value, bytes)
 }
 
-fn store(m: &mut Machine<'_>, i: &Inst) -> Flow {
-    let list = m.launch.kernel.code.list(i.imm);
+fn store(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    let list = m.launch.program.list(i.imm);
     let (targets, gates): ([u64; LANES], [u64; LANES]) = (listed(m, list), listed(m, &list[ADDRESS..]));
     let update = match list[OPERATION] {
         0 => None,
@@ -79,7 +81,7 @@ fn store(m: &mut Machine<'_>, i: &Inst) -> Flow {
         if !signals_there(m, lane, (to, gate)) {
             return Flow::Fault;
         }
-        if m.cta.races.is_some() {
+        if m.cluster.races.is_some() {
             let atomic = update.is_some();
             let bulk = Bulk { source: None, target: (Space::Shared, to), bytes, gate: Some(gate), atomic };
             if !races::use_gate(m, 1 << lane, gate, None) || !races::issue_bulk(m, lane, bulk) {
@@ -87,7 +89,7 @@ fn store(m: &mut Machine<'_>, i: &Inst) -> Flow {
             }
         }
         let (warp, pc) = (m.warp.index, m.warp.pc);
-        let (under_way, mut shared) = m.cta.under_way(m.launch.checks);
+        let (under_way, mut shared) = m.cluster.asynchronous_and_shared(m.launch.checks);
         // Others may add to the same place meanwhile.
         if update.is_none() {
             shared.reserve(to, bytes, true);
@@ -112,7 +114,7 @@ fn store(m: &mut Machine<'_>, i: &Inst) -> Flow {
     Flow::Next
 }
 
-pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     op.take("async");
     let reduces = op.opcode() == "red";
     let ordered = match reduces {
@@ -156,7 +158,7 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
             }
         }
         Operand::Vector(_) => {
-            return Err(op.error(format!("`{}` takes {}", op.text(), decode::count(count, "element"))));
+            return Err(op.error(format!("`{}` takes {}", op.text(), quantity(count, "element"))));
         }
         _ => list.push(op.src(1, ty)?),
     }

@@ -4,77 +4,20 @@
 //! checked unless the launch turned checks off.
 
 use super::cluster::{self, Reach};
-use super::lanes::{LANES, Pod};
-use super::{A, Fault, Flow, Inst, Machine, lanes_of};
-use crate::checks::programmatic::{Touch, touch, touch_lanes};
-use crate::checks::races;
-use crate::context::asynchronous::Holder;
+use super::programmatic::{touch, touch_lanes, touch_run};
+use super::races;
+use crate::asynchronous::Holder;
+use crate::code::access::{
+    Access, FLAG_NARROW, FLAGS, PARAM_WINDOW, SHARED_WINDOW, SPACE_BITS, StateSpace, WINDOW_BYTES, classify,
+};
+use crate::code::operands::A;
+use crate::context::{ExecutionContext, Fault, Flow, Inst, Resolved, Resolver};
 use crate::finding::{FindingKind, Neighbour, Space};
-
-/// Where the shared memory of a cluster's CTAs lies in the generic address space.
-pub(crate) const SHARED_WINDOW: u64 = 0x1_0000_0000;
-/// Bytes of that window.
-pub(crate) const WINDOW_BYTES: u64 = 1 << 24;
-/// Where a thread's local memory lies.
-pub(crate) const LOCAL_WINDOW: u64 = 0x2_0000_0000;
-/// Where the parameters lie when their address is taken.
-pub(crate) const PARAM_WINDOW: u64 = 0x4000_0000;
-
-/// The state space of an access: the low bits of an instruction's flags.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u32)]
-pub(crate) enum StateSpace {
-    Global = 0,
-    Shared = 1,
-    /// Parameters at an address in a register.
-    Param = 2,
-    /// A parameter named directly: `imm` is its offset, checked when the kernel was loaded.
-    ParamDirect = 3,
-    Generic = 4,
-    Local = 5,
-    /// Any CTA's of the cluster, where `Shared` is the thread's own.
-    SharedCluster = 6,
-}
-
-/// The address register has 32 bits.
-pub(crate) const FLAG_NARROW: u32 = 8;
-/// The access orders others: anything but `.weak`.
-pub(crate) const FLAG_ORDERED: u32 = 16;
-/// … as an acquire, as a release, and only for threads of the CTA.
-pub(crate) const FLAG_ACQUIRE: u32 = 32;
-pub(crate) const FLAG_RELEASE: u32 = 64;
-pub(crate) const FLAG_CTA: u32 = 128;
-/// … or only for threads of the cluster.
-pub(crate) const FLAG_CLUSTER: u32 = 256;
-/// Position of the flags in `Inst::slots`.
-pub(crate) const FLAGS: usize = 6;
-
-/// What an access does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Access {
-    Load,
-    Store,
-    Atomic,
-    /// A hint: neither reads nor writes.
-    Prefetch,
-}
-
-/// Host pointers of an access.
-#[allow(clippy::large_enum_variant, reason = "it lives for one instruction, on the stack")]
-pub(crate) enum Resolved {
-    /// All 32 lanes, one after the other.
-    Run(*mut u8),
-    /// All lanes at one place.
-    Same(*mut u8),
-    /// One pointer a lane; those of inactive lanes are not to be used.
-    Lanes([*mut u8; LANES]),
-    /// `worker.fault` is set.
-    Fault,
-}
+use crate::lanes::{LANES, Pod, lanes_of};
 
 /// The lanes' addresses, offset included.
 #[inline(always)]
-pub(crate) fn addresses(m: &Machine<'_>, i: &Inst) -> [u64; LANES] {
+pub(crate) fn addresses(m: &ExecutionContext<'_>, i: &Inst) -> [u64; LANES] {
     let mut addresses = [0u64; LANES];
     if i.slots[FLAGS] & FLAG_NARROW != 0 {
         let base = m.warp.regs.lanes::<u32>(i.slots[A]);
@@ -91,9 +34,9 @@ pub(crate) fn addresses(m: &Machine<'_>, i: &Inst) -> [u64; LANES] {
 }
 
 /// The lanes' addresses in shared memory, of an instruction that has no other operands there.
-pub(crate) fn shared_addresses(m: &Machine<'_>, i: &Inst) -> [u64; LANES] {
+pub(crate) fn shared_addresses(m: &ExecutionContext<'_>, i: &Inst) -> [u64; LANES] {
     let addresses = addresses(m, i);
-    match i.slots[FLAGS] & 7 == StateSpace::Generic as u32 {
+    match i.slots[FLAGS] & SPACE_BITS == StateSpace::Generic as u32 {
         true => addresses.map(|address| address.wrapping_sub(SHARED_WINDOW)),
         false => addresses,
     }
@@ -104,18 +47,18 @@ pub(crate) fn shared_addresses(m: &Machine<'_>, i: &Inst) -> [u64; LANES] {
 /// It is one function for all loads and stores rather than part of each of their loops: there are
 /// many of those, and the call costs little next to the access.
 #[inline(always)]
-pub(crate) fn resolve(m: &mut Machine<'_>, i: &Inst, bytes: u64, access: Access) -> Resolved {
-    if i.slots[FLAGS] & 7 == StateSpace::ParamDirect as u32 {
+pub(crate) fn resolve(m: &mut ExecutionContext<'_>, i: &Inst, bytes: u64, access: Access) -> Resolved {
+    if i.slots[FLAGS] & SPACE_BITS == StateSpace::ParamDirect as u32 {
         // The loader checked the offset against the parameter block, and the launch its size.
         return Resolved::Same(m.launch.params.as_ptr().wrapping_add(i.imm as usize).cast_mut());
     }
-    if m.cta.cluster.has_peers() && !cluster::reach_lanes(m, i, bytes, access) {
+    if m.cluster.has_peers() && !cluster::reach_lanes(m, i, bytes, access) {
         return Resolved::Fault;
     }
     let resolver = m.launch.resolver;
     // SAFETY: the launch took the resolver that this CPU can run.
     let resolved = unsafe { resolver(m, i, bytes, access) };
-    if m.cta.races.is_some()
+    if m.cluster.races.is_some()
         && !matches!(resolved, Resolved::Fault)
         && !races::access(m, i, access, bytes, &resolved)
     {
@@ -125,12 +68,12 @@ pub(crate) fn resolve(m: &mut Machine<'_>, i: &Inst, bytes: u64, access: Access)
 }
 
 /// The first lane's address in shared or in global memory, if that is where it is.
-pub(crate) fn located_first(m: &Machine<'_>, i: &Inst) -> Option<(Space, u64)> {
+pub(crate) fn located_first(m: &ExecutionContext<'_>, i: &Inst) -> Option<(Space, u64)> {
     let address = match i.slots[FLAGS] & FLAG_NARROW {
         0 => m.warp.regs.lanes::<u64>(i.slots[A])[0].wrapping_add(i.imm),
         _ => m.warp.regs.lanes::<u32>(i.slots[A])[0].wrapping_add(i.imm as u32) as u64,
     };
-    let (space, address) = match i.slots[FLAGS] & 7 {
+    let (space, address) = match i.slots[FLAGS] & SPACE_BITS {
         0 => (Space::Global, address),
         1 | 6 => (Space::Shared, address),
         4 => classify(address),
@@ -140,9 +83,9 @@ pub(crate) fn located_first(m: &Machine<'_>, i: &Inst) -> Option<(Space, u64)> {
 }
 
 /// The lanes' addresses in shared or in global memory, if that is where they are.
-pub(crate) fn located(m: &Machine<'_>, i: &Inst) -> Option<(Space, [u64; LANES])> {
+pub(crate) fn located(m: &ExecutionContext<'_>, i: &Inst) -> Option<(Space, [u64; LANES])> {
     let mut addresses = addresses(m, i);
-    let space = match i.slots[FLAGS] & 7 {
+    let space = match i.slots[FLAGS] & SPACE_BITS {
         0 => Some(Space::Global),
         1 | 6 => Some(Space::Shared),
         4 => generic(m, &mut addresses),
@@ -151,28 +94,22 @@ pub(crate) fn located(m: &Machine<'_>, i: &Inst) -> Option<(Space, [u64; LANES])
     space.filter(|space| matches!(space, Space::Global | Space::Shared)).map(|space| (space, addresses))
 }
 
-/// A version of the resolver.
-///
-/// # Safety
-/// The CPU must have the features that it was compiled for.
-pub(crate) type Resolver = for<'m, 'a, 'i> unsafe fn(&'m mut Machine<'a>, &'i Inst, u64, Access) -> Resolved;
-
 /// The resolver for this CPU.
 pub(crate) fn resolver() -> Resolver {
     #[cfg(target_arch = "x86_64")]
-    if super::lanes::wide() {
+    if crate::lanes::wide() {
         return resolve_wide;
     }
     resolve_portable
 }
 
-fn resolve_portable(m: &mut Machine<'_>, i: &Inst, bytes: u64, access: Access) -> Resolved {
+fn resolve_portable(m: &mut ExecutionContext<'_>, i: &Inst, bytes: u64, access: Access) -> Resolved {
     resolve_lanes(m, i, bytes, access)
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
-fn resolve_wide(m: &mut Machine<'_>, i: &Inst, bytes: u64, access: Access) -> Resolved {
+fn resolve_wide(m: &mut ExecutionContext<'_>, i: &Inst, bytes: u64, access: Access) -> Resolved {
     resolve_lanes(m, i, bytes, access)
 }
 
@@ -204,14 +141,14 @@ macro_rules! pattern {
 }
 
 #[inline(always)]
-fn resolve_lanes(m: &mut Machine<'_>, i: &Inst, bytes: u64, access: Access) -> Resolved {
+fn resolve_lanes(m: &mut ExecutionContext<'_>, i: &Inst, bytes: u64, access: Access) -> Resolved {
     if m.active == u32::MAX
         && let Some(resolved) = resolve_together(m, i, bytes, access)
     {
         return resolved;
     }
     let mut addresses = addresses(m, i);
-    let space = match i.slots[FLAGS] & 7 {
+    let space = match i.slots[FLAGS] & SPACE_BITS {
         0 => Space::Global,
         1 | 6 => Space::Shared,
         // A function that takes the address of its parameter finds that among the local variables.
@@ -240,7 +177,7 @@ fn resolve_lanes(m: &mut Machine<'_>, i: &Inst, bytes: u64, access: Access) -> R
 /// Resolves an access of all lanes that are at one place or one after the other, and that nothing is wrong
 /// with, by looking at the range as a whole.
 #[inline(always)]
-fn resolve_together(m: &mut Machine<'_>, i: &Inst, bytes: u64, access: Access) -> Option<Resolved> {
+fn resolve_together(m: &mut ExecutionContext<'_>, i: &Inst, bytes: u64, access: Access) -> Option<Resolved> {
     let narrow = i.slots[FLAGS] & FLAG_NARROW != 0;
     let (pattern, start) = if narrow {
         let base = m.warp.regs.lanes::<u32>(i.slots[A]);
@@ -252,7 +189,7 @@ fn resolve_together(m: &mut Machine<'_>, i: &Inst, bytes: u64, access: Access) -
     if start & (bytes - 1) != 0 {
         return None;
     }
-    let (space, start) = match i.slots[FLAGS] & 7 {
+    let (space, start) = match i.slots[FLAGS] & SPACE_BITS {
         0 => (Space::Global, start),
         1 | 6 => (Space::Shared, start),
         2 => (Space::Param, start),
@@ -283,20 +220,10 @@ fn resolve_together(m: &mut Machine<'_>, i: &Inst, bytes: u64, access: Access) -
     }
 }
 
-/// Tells the launch's place in programmatic order of 32 accesses, one after the other.
-#[inline(never)]
-fn touch_run(m: &mut Machine<'_>, start: u64, bytes: u64, access: Access) -> bool {
-    let all = LANES as u64 * bytes;
-    if m.warp.waited == u32::MAX {
-        return touch(m, Touch { lane: 0, address: start, bytes: all, access });
-    }
-    touch_lanes(m, &std::array::from_fn(|lane| start + lane as u64 * bytes), bytes, access)
-}
-
 /// The pointers of lanes that all access one allocation, or shared memory, and have nothing to hide.
 #[inline(always)]
 fn gathered(
-    m: &mut Machine<'_>,
+    m: &mut ExecutionContext<'_>,
     addresses: &[u64; LANES],
     bytes: u64,
     what: (Space, Access),
@@ -315,7 +242,7 @@ fn gathered(
             let allocation = &live[index];
             (allocation.base, allocation.bytes, allocation.pointer(allocation.base), &allocation.map)
         }
-        Space::Shared => (0, m.cta.shared.bytes, m.cta.shared.pointer(0), &m.cta.shared.map),
+        Space::Shared => (0, m.cluster.shared.bytes, m.cluster.shared.pointer(0), &m.cluster.shared.map),
         Space::Param | Space::Local => return None,
     };
     // Offsets of 32 bits are compared several at a time; larger allocations are looked at lane by lane.
@@ -340,7 +267,7 @@ fn gathered(
     // What is so for all bytes from the first to the last is so for each lane's.
     const NEAR: u64 = 2048;
     let span = high + bytes - low;
-    let reservations = &m.cta.shared.reservations;
+    let reservations = &m.cluster.shared.reservations;
     if space == Space::Shared
         && access != Access::Load
         && !reservations.unused()
@@ -369,21 +296,9 @@ fn gathered(
     Some(pointers)
 }
 
-/// The space of a generic address, and the address there.
-pub(crate) fn classify(address: u64) -> (Space, u64) {
-    for (space, window) in [(Space::Shared, SHARED_WINDOW), (Space::Local, LOCAL_WINDOW)] {
-        let offset = address.wrapping_sub(window);
-        if offset < WINDOW_BYTES {
-            return (space, offset);
-        }
-    }
-    let in_param = address.wrapping_sub(PARAM_WINDOW) < WINDOW_BYTES;
-    (if in_param { Space::Param } else { Space::Global }, address)
-}
-
 /// The space of generic addresses, which become addresses there; `None` if lanes differ in it.
 #[cold]
-fn generic(m: &Machine<'_>, addresses: &mut [u64; LANES]) -> Option<Space> {
+fn generic(m: &ExecutionContext<'_>, addresses: &mut [u64; LANES]) -> Option<Space> {
     let first = addresses[m.active.trailing_zeros() as usize % LANES];
     let (space, offset) = classify(first);
     if lanes_of(m.active).any(|lane| classify(addresses[lane]).0 != space) {
@@ -396,7 +311,13 @@ fn generic(m: &Machine<'_>, addresses: &mut [u64; LANES]) -> Option<Space> {
 
 /// The host pointer of a range that passes all checks but alignment.
 #[inline(always)]
-fn checked(m: &mut Machine<'_>, space: Space, address: u64, bytes: u64, access: Access) -> Option<*mut u8> {
+fn checked(
+    m: &mut ExecutionContext<'_>,
+    space: Space,
+    address: u64,
+    bytes: u64,
+    access: Access,
+) -> Option<*mut u8> {
     let checks = m.launch.checks;
     match space {
         Space::Global => {
@@ -423,7 +344,7 @@ fn checked(m: &mut Machine<'_>, space: Space, address: u64, bytes: u64, access: 
             Some(allocation.pointer(address))
         }
         Space::Shared => {
-            let shared = &m.cta.shared;
+            let shared = &m.cluster.shared;
             if address > shared.bytes || bytes > shared.bytes - address {
                 return None;
             }
@@ -465,7 +386,7 @@ fn checked(m: &mut Machine<'_>, space: Space, address: u64, bytes: u64, access: 
 /// One lane's access to a range of any length that starts at a multiple of `alignment`; of shared memory, its own
 /// CTA's.
 pub(crate) fn range(
-    m: &mut Machine<'_>,
+    m: &mut ExecutionContext<'_>,
     lane: usize,
     what: (Space, Access),
     range: (u64, u64),
@@ -480,8 +401,8 @@ pub(crate) fn range(
 }
 
 /// [`range`], of any CTA's shared memory in the cluster if that says so.
-pub(crate) fn cluster_range(m: &mut Machine<'_>, what: Reach, alignment: u64) -> Option<*mut u8> {
-    if m.cta.cluster.has_peers() && !cluster::reach(m, what) {
+pub(crate) fn cluster_range(m: &mut ExecutionContext<'_>, what: Reach, alignment: u64) -> Option<*mut u8> {
+    if m.cluster.has_peers() && !cluster::reach(m, what) {
         return None;
     }
     let Reach { lane, address, bytes, access, .. } = what;
@@ -489,7 +410,7 @@ pub(crate) fn cluster_range(m: &mut Machine<'_>, what: Reach, alignment: u64) ->
 }
 
 fn resolve_range(
-    m: &mut Machine<'_>,
+    m: &mut ExecutionContext<'_>,
     lane: usize,
     what: (Space, Access),
     (address, bytes): (u64, u64),
@@ -509,10 +430,7 @@ fn resolve_range(
         return None;
     }
     let (space, access) = what;
-    if space == Space::Global
-        && access != Access::Prefetch
-        && !touch(m, Touch { lane, address, bytes, access })
-    {
+    if space == Space::Global && access != Access::Prefetch && !touch(m, lane, (address, bytes), access) {
         return None;
     }
     found
@@ -521,7 +439,7 @@ fn resolve_range(
 /// One lane after the other; without a space, addresses are generic.
 #[inline(never)]
 fn each(
-    m: &mut Machine<'_>,
+    m: &mut ExecutionContext<'_>,
     addresses: &[u64; LANES],
     bytes: u64,
     what: (Option<Space>, Access),
@@ -546,7 +464,7 @@ fn each(
             }
         }
         let mixed = what.0.is_none() && space == Space::Global && m.launch.order.is_some();
-        if mixed && !touch(m, Touch { lane, address, bytes, access: what.1 }) {
+        if mixed && !touch(m, lane, (address, bytes), what.1) {
             return Resolved::Fault;
         }
     }
@@ -561,24 +479,14 @@ struct Refused {
     alignment: u64,
 }
 
-/// What an access does, in a sentence that goes on with a space.
-pub(crate) fn verb(access: Access) -> &'static str {
-    match access {
-        Access::Load => "load from",
-        Access::Store => "store to",
-        Access::Atomic => "atomic operation on",
-        Access::Prefetch => "prefetch from",
-    }
-}
-
 /// Sets the fault of a refused access. `kind` is `OutOfBounds` for any reason but alignment.
 #[cold]
-fn explain(m: &mut Machine<'_>, kind: FindingKind, refused: Refused, what: (Space, Access)) -> Flow {
+fn explain(m: &mut ExecutionContext<'_>, kind: FindingKind, refused: Refused, what: (Space, Access)) -> Flow {
     let Refused { lane, address, bytes, alignment } = refused;
-    let (space, verb) = what;
+    let (space, access) = what;
     let nearest = match space {
         Space::Global => m.launch.table.nearest(address, bytes),
-        Space::Shared => m.cta.nearest_shared(m.launch, address, bytes),
+        Space::Shared => m.cluster.nearest_shared(address, bytes),
         Space::Param => Some(Neighbour {
             name: "parameters".into(),
             base: PARAM_WINDOW,
@@ -595,13 +503,13 @@ fn explain(m: &mut Machine<'_>, kind: FindingKind, refused: Refused, what: (Spac
             let found = m.launch.table.find(address);
             found.is_some_and(|index| m.launch.table.live[index].contains(address, bytes))
         }
-        Space::Shared => address.checked_add(bytes).is_some_and(|end| end <= m.cta.shared.bytes),
+        Space::Shared => address.checked_add(bytes).is_some_and(|end| end <= m.cluster.shared.bytes),
         Space::Local => address.checked_add(bytes).is_some_and(|end| end <= m.warp.local.bytes),
-        Space::Param => verb != Access::Load,
+        Space::Param => access != Access::Load,
     };
     let holder = match space {
-        Space::Shared if inside && m.cta.shared.reservations.any(address, bytes) => {
-            m.cta.asynchronous.holder(address, bytes)
+        Space::Shared if inside && m.cluster.shared.reservations.any(address, bytes) => {
+            m.cluster.asynchronous.holder(address, bytes)
         }
         _ => None,
     };
@@ -611,14 +519,14 @@ fn explain(m: &mut Machine<'_>, kind: FindingKind, refused: Refused, what: (Spac
         (FindingKind::OutOfBounds, None) if inside && space != Space::Param => FindingKind::Uninitialised,
         (kind, _) => kind,
     };
-    let verb = self::verb(verb);
+    let verb = access.verb();
     let place = match space {
         Space::Global => "global",
         Space::Shared => "shared",
         Space::Param => "parameter",
         Space::Local => "local",
     };
-    let line = |pc| m.launch.kernel.place(pc).line;
+    let line = |pc| m.launch.program.place(pc).line;
     let why = match (kind, holder) {
         (FindingKind::Misaligned, _) => format!(", which is not a multiple of {alignment}"),
         (_, Some(Holder::Mbarrier)) => ", which holds an mbarrier".to_string(),

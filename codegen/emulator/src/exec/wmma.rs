@@ -5,14 +5,15 @@
 //! [`super::matrix`]: exact for integers, rounded once for others.
 
 use super::cluster::Reach;
-use super::lanes::LANES;
 use super::load_store::{address_operand, take_space};
 use super::matrix::{vector, whole_warp};
-use super::resolve::{Access, FLAGS, StateSpace, addresses, classify, cluster_range, range};
+use super::resolve::{addresses, cluster_range, range};
 use super::rounding::{Bf16, F16, Format, canonical};
-use super::{Exec, Flow, Inst, Machine};
-use crate::decode::Op;
+use crate::code::access::{Access, FLAGS, SPACE_BITS, StateSpace, classify};
+use crate::code::cursor::InstructionCursor;
+use crate::context::{Exec, ExecutionContext, Flow, Inst};
 use crate::finding::Space;
+use crate::lanes::LANES;
 use crate::load::ast::Operand;
 use crate::load::error::ParseError;
 use crate::load::types::{Ty, Width};
@@ -76,7 +77,7 @@ impl Fragment {
         (element / (each * LANES), element / each % LANES, (element % each * bytes * 8) as u32)
     }
 
-    fn get(self, m: &Machine<'_>, slots: &[u32], row: usize, column: usize) -> f64 {
+    fn get(self, m: &ExecutionContext<'_>, slots: &[u32], row: usize, column: usize) -> f64 {
         let (register, lane, shift) = self.place(row, column);
         if self.ty == Ty::F64 {
             return m.warp.regs.lanes::<f64>(slots[register])[lane];
@@ -94,7 +95,7 @@ impl Fragment {
     }
 
     /// Writes the bits of an element.
-    fn set(self, m: &mut Machine<'_>, slots: &[u32], (row, column): (usize, usize), bits: u64) {
+    fn set(self, m: &mut ExecutionContext<'_>, slots: &[u32], (row, column): (usize, usize), bits: u64) {
         let (register, lane, shift) = self.place(row, column);
         if self.ty == Ty::F64 {
             m.warp.regs.lanes_mut::<u64>(slots[register])[lane] = bits;
@@ -128,16 +129,16 @@ const STORES: u32 = 1;
 const BY_COLUMNS: u32 = 2;
 
 /// `load` and `store`. The list: options, slot of the stride, offset, fragment.
-fn transfer(m: &mut Machine<'_>, i: &Inst) -> Flow {
+fn transfer(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     if !whole_warp(m) {
         return Flow::Fault;
     }
-    let list = m.launch.kernel.code.list(i.imm);
+    let list = m.launch.program.list(i.imm);
     let (options, stride) = (list[0], m.warp.regs.lanes::<u32>(list[1])[0]);
     let offset = list[2] as u64 | (list[3] as u64) << 32;
     let (fragment, slots, _) = pop(&list[4..]);
     let start = addresses(m, &Inst { imm: offset, ..*i })[0];
-    let (space, start) = match i.slots[FLAGS] & 7 {
+    let (space, start) = match i.slots[FLAGS] & SPACE_BITS {
         0 => (Space::Global, start),
         1 => (Space::Shared, start),
         _ => classify(start),
@@ -162,7 +163,7 @@ fn transfer(m: &mut Machine<'_>, i: &Inst) -> Flow {
         let (lane, alignment) = (line % LANES, element as u64);
         let found = match space {
             Space::Shared => {
-                let own = i.slots[FLAGS] & 7 == StateSpace::Shared as u32;
+                let own = i.slots[FLAGS] & SPACE_BITS == StateSpace::Shared as u32;
                 cluster_range(m, Reach { lane, address: at, bytes, access, own, later: false }, alignment)
             }
             _ => range(m, lane, (space, access), (at, bytes), alignment),
@@ -192,11 +193,11 @@ fn transfer(m: &mut Machine<'_>, i: &Inst) -> Flow {
 }
 
 /// `mma`. The list: whether to saturate, then the fragments of `d`, `a`, `b` and `c`.
-fn multiply(m: &mut Machine<'_>, i: &Inst) -> Flow {
+fn multiply(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     if !whole_warp(m) {
         return Flow::Fault;
     }
-    let list = m.launch.kernel.code.list(i.imm);
+    let list = m.launch.program.list(i.imm);
     let (d, d_slots, rest) = pop(&list[1..]);
     let (a, a_slots, rest) = pop(rest);
     let (b, b_slots, rest) = pop(rest);
@@ -226,7 +227,12 @@ fn multiply(m: &mut Machine<'_>, i: &Inst) -> Flow {
 }
 
 /// The slots of operand `index`, a vector of a fragment's registers.
-fn registers(op: &mut Op<'_, '_>, index: usize, of: Fragment, written: bool) -> Result<Vec<u32>, ParseError> {
+fn registers(
+    op: &mut InstructionCursor<'_, '_>,
+    index: usize,
+    of: Fragment,
+    written: bool,
+) -> Result<Vec<u32>, ParseError> {
     let elements = vector(op, index)?;
     if elements.len() != of.registers {
         let count = of.registers;
@@ -241,7 +247,7 @@ fn registers(op: &mut Op<'_, '_>, index: usize, of: Fragment, written: bool) -> 
     elements.iter().map(slot).collect()
 }
 
-pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
+pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     let action = op.take_any(&[("load", 'l'), ("store", 's'), ("mma", 'm')]);
     let Some(shape) = op.take_any(&SHAPES) else { return Err(op.unsupported()) };
     if !op.take("sync") || !op.take("aligned") {
@@ -254,7 +260,11 @@ pub(crate) fn decode(op: &mut Op<'_, '_>) -> Result<Exec, ParseError> {
     }
 }
 
-fn decode_transfer(op: &mut Op<'_, '_>, shape: [usize; 3], stores: bool) -> Result<Exec, ParseError> {
+fn decode_transfer(
+    op: &mut InstructionCursor<'_, '_>,
+    shape: [usize; 3],
+    stores: bool,
+) -> Result<Exec, ParseError> {
     let which = op.take_any(&[("a", 'a'), ("b", 'b'), ("c", 'c'), ("d", 'd')]);
     let by_columns = op.take_any(&[("row", false), ("col", true)]);
     let space = take_space(op);
@@ -283,7 +293,7 @@ fn decode_transfer(op: &mut Op<'_, '_>, shape: [usize; 3], stores: bool) -> Resu
     Ok(transfer)
 }
 
-fn decode_multiply(op: &mut Op<'_, '_>, shape: [usize; 3]) -> Result<Exec, ParseError> {
+fn decode_multiply(op: &mut InstructionCursor<'_, '_>, shape: [usize; 3]) -> Result<Exec, ParseError> {
     for _ in 0..2 {
         // Registers do not tell how memory was laid out.
         if !op.take("row") && !op.take("col") {

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use crate::exec::lanes::LANES;
-use crate::load::ast::{RegId, Special};
-use crate::load::types::Width;
+use super::ast::{RegId, Special};
+use super::types::Width;
+use crate::lanes::LANES;
 
 /// A value that is the same in all instructions of a warp but not known before the launch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -1,18 +1,16 @@
 //! What a kernel did, instruction by instruction: how often, by how many lanes, and at what cost to memory.
 
 mod lint;
-mod observe;
-mod requests;
-mod role;
+pub(crate) mod requests;
+pub(crate) mod role;
 
 use std::collections::HashMap;
 
+use crate::code::program::Program;
 use crate::finding::SourceLine;
-use crate::module::Kernel;
 
 pub use lint::{Lint, LintKind, Thresholds};
-pub(crate) use observe::{Tally, observe};
-pub(crate) use role::Role;
+use role::Role;
 
 /// What kind of work an instruction is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -164,6 +162,9 @@ fn ratio(over: u64, under: u64) -> Option<f64> {
     (under > 0).then(|| over as f64 / under as f64)
 }
 
+/// The counts of one worker: one an instruction.
+pub(crate) type Tally = Box<[Counts]>;
+
 /// One instruction of a kernel and what it did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstructionProfile {
@@ -202,20 +203,20 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// One launch of `kernel`, counted by several workers.
-    pub(crate) fn new(kernel: &Kernel, threads: u64, tally: &Tally) -> Profile {
+    /// One launch of a kernel, counted by several workers.
+    pub(crate) fn new(program: &Program, roles: &[Role], threads: u64, tally: &Tally) -> Profile {
         let instruction = |(pc, &counts): (usize, &Counts)| {
-            let place = kernel.place(pc);
+            let place = program.place(pc);
             InstructionProfile {
                 ptx_line: place.line,
-                ptx_text: kernel.line_text(place.line),
-                source: kernel.source_line(place),
-                class: kernel.code.roles[pc].class,
+                ptx_text: program.line_text(place.line),
+                source: program.source_line(place),
+                class: roles[pc].class,
                 counts,
             }
         };
         Profile {
-            kernel: kernel.name().to_string(),
+            kernel: program.name.clone(),
             launches: 1,
             threads,
             instructions: tally.iter().enumerate().map(instruction).collect(),

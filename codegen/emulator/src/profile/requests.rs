@@ -1,6 +1,6 @@
 //! What a warp's request costs the memory: sectors of global memory, wavefronts of shared memory.
 
-use crate::exec::lanes_of;
+use crate::lanes::lanes_of;
 
 /// Bytes of the unit in which global memory is read and written.
 const SECTOR: u64 = 32;
@@ -10,7 +10,7 @@ const WORD: u64 = 4;
 
 /// Sectors that the lanes of `active` touch with `bytes` each, and the fewest that could hold as many
 /// different bytes. Addresses are multiples of `bytes`, a power of two.
-pub(super) fn sectors(addresses: &[u64; 32], active: u32, bytes: u64) -> (u64, u64) {
+pub(crate) fn sectors(addresses: &[u64; 32], active: u32, bytes: u64) -> (u64, u64) {
     let mut touched = Distinct::default();
     for lane in lanes_of(active) {
         touched.push(addresses[lane]);
@@ -30,7 +30,7 @@ pub(super) fn sectors(addresses: &[u64; 32], active: u32, bytes: u64) -> (u64, u
 }
 
 /// Sectors of a range, and the fewest that could hold it.
-pub(super) fn sectors_of_range(start: u64, bytes: u64) -> (u64, u64) {
+pub(crate) fn sectors_of_range(start: u64, bytes: u64) -> (u64, u64) {
     match bytes {
         0 => (0, 0),
         _ => ((start + bytes - 1) / SECTOR - start / SECTOR + 1, bytes.div_ceil(SECTOR)),
@@ -39,13 +39,13 @@ pub(super) fn sectors_of_range(start: u64, bytes: u64) -> (u64, u64) {
 
 /// How shared memory serves a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Wavefronts {
+pub(crate) struct Wavefronts {
     /// One after the other.
-    pub(super) taken: u64,
+    pub(crate) taken: u64,
     /// Those that a request of this size takes in any case.
-    pub(super) ideal: u64,
+    pub(crate) ideal: u64,
     /// The most words that one part of the request wants of one bank.
-    pub(super) ways: u64,
+    pub(crate) ways: u64,
 }
 
 /// A request for `bytes` by each lane of `active`. Up to a word a lane, it is served whole; two words a
@@ -54,7 +54,7 @@ pub(super) struct Wavefronts {
 /// its busiest bank has different words to deliver; lanes that want the same word share it.
 ///
 /// All of 126 patterns take as many on an H200 (`benches/bank.py`).
-pub(super) fn wavefronts(addresses: &[u64; 32], active: u32, bytes: u64) -> Wavefronts {
+pub(crate) fn wavefronts(addresses: &[u64; 32], active: u32, bytes: u64) -> Wavefronts {
     let words = bytes.div_ceil(WORD).max(1);
     let mut part = (BANKS as u64 / words).max(1) as u32;
     let mut active = active;

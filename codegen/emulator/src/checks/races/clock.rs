@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::exec::lanes::LANES;
-use crate::exec::lanes_of;
+use crate::lanes::{LANES, lanes_of};
 
 /// A moment in a CTA's logical time, which advances whenever one of its threads releases something.
 pub(super) type Time = u32;

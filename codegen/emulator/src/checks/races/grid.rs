@@ -15,11 +15,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use super::clock::{Clocks, Time, join_clocks};
+use super::detector::{Races, Seen};
 use super::mark::{GRANULE, Mark, Readers, STRONG, WIDE};
-use super::pages::{ByNumber, PAGE};
+use super::pages::{ByNumber, LINES, PAGE};
 use super::shadow::{Archived, GRANULES, Shadow};
 use super::sync::Sync;
-use super::{LINES, Races, Seen};
+use crate::lanes::lanes_of;
 
 /// Tables of pages.
 const TABLES: usize = 64;
@@ -379,7 +380,7 @@ fn known(history: &[(usize, u32, Time, Arc<Clocks>)], later: &Record, earlier: &
     let at = |lane: usize| {
         Sync::known_at(history, later.readers.mark.warp(), lane as u32, later.readers.mark.time)
     };
-    crate::exec::lanes_of(later.readers.lanes).all(|lane| {
+    lanes_of(later.readers.lanes).all(|lane| {
         at(lane)
             .and_then(|clocks| clocks.get(&(earlier.cta - 1)))
             .is_some_and(|clock| clock.knows(mark.warp(), lanes, mark.time))

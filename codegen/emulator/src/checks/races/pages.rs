@@ -3,8 +3,12 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
+use super::pieces::LINE;
+
 /// Global memory is looked at in pieces of this many bytes.
 pub(super) const PAGE: u64 = 4096;
+/// Lines of a page.
+pub(super) const LINES: u64 = PAGE / LINE;
 
 /// A table by number of a page, or by address: numbers of the emulator's own making, which need no protection from
 /// whoever would choose them badly.

@@ -1,7 +1,6 @@
 //! What one instruction accesses, line by line.
 
-use crate::exec::lanes::LANES;
-use crate::exec::lanes_of;
+use crate::lanes::{LANES, lanes_of};
 
 /// Bytes of a line.
 pub(super) const LINE: u64 = 32;

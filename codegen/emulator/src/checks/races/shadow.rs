@@ -10,7 +10,7 @@ use super::clock::{Clock, Time};
 use super::mark::{ENGINE, GRANULE, Mark, Readers, STRENGTH, STRONG, are_strong_together};
 use super::pieces::{By, LINE, Piece, Spread, Table};
 use super::sync::Actors;
-use crate::exec::lanes_of;
+use crate::lanes::lanes_of;
 
 /// Granules of a line.
 pub(super) const GRANULES: usize = (LINE / GRANULE) as usize;

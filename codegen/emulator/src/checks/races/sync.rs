@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::clock::{Clock, Clocks, Knowledge, Time};
 use super::mark::Mark;
-use crate::context::cta::BARRIERS;
+use crate::geometry::BARRIERS;
 use cluster::ClusterSync;
 
 /// What a fence has released, for the strong writes that follow it.
@@ -125,10 +125,10 @@ pub(super) struct Sync {
 
 /// How an access takes part in ordering others.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Ordering {
-    pub(super) acquires: bool,
-    pub(super) releases: bool,
-    pub(super) scope: Scope,
+pub(crate) struct Ordering {
+    pub(crate) acquires: bool,
+    pub(crate) releases: bool,
+    pub(crate) scope: Scope,
 }
 
 impl Sync {

@@ -2,11 +2,10 @@
 
 use proptest::prelude::*;
 
-use super::{Grid, Places, Races, Touch, Who};
-use crate::exec::lanes::LANES;
-use crate::exec::lanes_of;
-use crate::exec::resolve::Access;
+use crate::checks::races::{Grid, Places, Races, Touch, Who};
+use crate::code::access::Access;
 use crate::finding::Space;
+use crate::lanes::{LANES, lanes_of};
 
 const WARPS: usize = 2;
 const THREADS: usize = WARPS * LANES;
@@ -141,7 +140,7 @@ proptest! {
                         model.meet(&(0..THREADS).collect::<Vec<_>>());
                     }
                     Step::Access { warp, lanes, writes, bytes, addresses } => {
-                        let who = Who { warp: *warp, lanes: *lanes, pc: index as u32, flags: 0 };
+                        let who = Who::new(*warp, *lanes, index);
                         let access = if *writes { Access::Store } else { Access::Load };
                         let at = std::array::from_fn(|lane| addresses[lane]);
                         let found = races.touch(who, &Touch { space, access, places: Places::Each(&at), bytes: *bytes });
@@ -167,7 +166,7 @@ proptest! {
             let mut own = [(false, false); BYTES as usize];
             for step in steps {
                 let Step::Access { warp, lanes, writes, bytes, addresses } = step else { continue };
-                let who = Who { warp: *warp, lanes: *lanes, pc: 0, flags: 0 };
+                let who = Who::new(*warp, *lanes, 0);
                 let access = if *writes { Access::Store } else { Access::Load };
                 let at = std::array::from_fn(|lane| addresses[lane]);
                 let what = Touch { space: Space::Global, access, places: Places::Each(&at), bytes: *bytes };

@@ -1,20 +1,21 @@
 //! The one place where a run looks at an instruction for its profile.
 
-use super::Counts;
-use super::requests::{Wavefronts, sectors, sectors_of_range, wavefronts};
-use super::role::{MemorySpace, Traffic};
-use crate::exec::copy::{LaneCopies, lane_copies};
-use crate::exec::resolve::{WINDOW_BYTES, addresses, classify};
-use crate::exec::{Inst, Machine, lanes_of};
+use super::bulk::bulk_copies;
+use super::copy::{LaneCopies, lane_copies};
+use super::resolve::addresses;
+use crate::code::access::{WINDOW_BYTES, classify};
+use crate::context::{ExecutionContext, Inst};
 use crate::finding::Space;
-
-/// What one worker has counted: an entry an instruction.
-pub(crate) type Tally = Box<[Counts]>;
+use crate::lanes::lanes_of;
+use crate::profile::Counts;
+use crate::profile::requests::{Wavefronts, sectors, sectors_of_range, wavefronts};
+use crate::profile::role::{MemorySpace, Traffic};
 
 /// Counts an instruction that the warp is about to execute, before it changes any register.
 #[cold]
 #[inline(never)]
-pub(crate) fn observe(m: &mut Machine<'_>, inst: &Inst) {
+pub(crate) fn observe(m: &mut ExecutionContext<'_>, inst: &Inst) {
+    let Some(roles) = m.launch.profile else { return };
     let pc = m.warp.pc;
     let lanes = m.active.count_ones();
     let mut seen = Counts {
@@ -23,7 +24,7 @@ pub(crate) fn observe(m: &mut Machine<'_>, inst: &Inst) {
         lanes: u64::from(lanes),
         ..Counts::default()
     };
-    match m.launch.kernel.code.roles[pc].traffic {
+    match roles[pc].traffic {
         Traffic::None => {}
         Traffic::Branch => {
             seen.branches = 1;
@@ -67,7 +68,7 @@ pub(crate) fn observe(m: &mut Machine<'_>, inst: &Inst) {
             count_shared(&mut seen, wavefronts(&targets, m.active, bytes.into()), moved);
         }
         Traffic::BulkCopy => {
-            let copies = crate::exec::bulk::bulk_copies(m, inst);
+            let copies = bulk_copies(m, inst);
             for lane in lanes_of(m.active) {
                 let bytes = u64::from(copies.sizes[lane]);
                 if copies.into_shared && copies.from_shared {

@@ -4,8 +4,7 @@
 //! something waits for it. Until then its bytes of shared memory are reserved, so that a kernel that
 //! does not wait is found out however fast a device would have been.
 
-use crate::exec::lanes::LANES;
-use crate::exec::lanes_of;
+use crate::lanes::{LANES, lanes_of};
 use crate::memory::InitMap;
 
 /// Bounds of an mbarrier's count of arrivals and of its transaction count.

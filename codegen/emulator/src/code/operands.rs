@@ -1,0 +1,12 @@
+//! Operand slots: where an instruction finds its operands in the register file.
+
+/// Positions in an instruction's slots by convention: destination, then sources.
+pub(crate) const D: usize = 0;
+pub(crate) const A: usize = 1;
+pub(crate) const B: usize = 2;
+pub(crate) const C: usize = 3;
+
+/// Bit of a predicate's slot that negates the predicate.
+pub(crate) const NEGATED: u32 = 1 << 31;
+/// An absent guard or operand.
+pub(crate) const NONE: u32 = u32::MAX;

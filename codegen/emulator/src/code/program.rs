@@ -1,0 +1,121 @@
+//! A loaded kernel without the functions that execute it: where its instructions come from, what they check, and what
+//! memory it declares.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::operands::{NEGATED, NONE};
+use crate::finding::SourceLine;
+use crate::load::ast::{Location, RegId};
+use crate::load::layout::Layout;
+
+/// Where an instruction was written: in the PTX, and in the kernel's own source.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) line: u32,
+    /// An index into [`Program::locations`].
+    pub(crate) source: Option<u32>,
+}
+
+/// Registers of one instruction whose initialisation is tracked at run time. The numbers index the warp's
+/// initialisation masks.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RegisterCheck {
+    pub(crate) reads: Vec<(usize, RegId)>,
+    pub(crate) writes: Vec<usize>,
+}
+
+/// The text and the variables of a module, which its kernels share.
+#[derive(Debug)]
+pub(crate) struct Source {
+    /// Identifies the module in [`Memory`](crate::Memory).
+    pub(crate) id: u64,
+    pub(crate) lines: Vec<String>,
+    /// Paths of the `.file` directives.
+    pub(crate) files: HashMap<u32, String>,
+    /// The initial bytes of the `.global` and `.const` variables.
+    pub(crate) data: Vec<u8>,
+}
+
+/// A variable in shared memory.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedVariable {
+    pub(crate) name: String,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+}
+
+/// A kernel's code and declarations, without the functions that execute its instructions.
+#[derive(Debug)]
+pub(crate) struct Program {
+    pub(crate) name: String,
+    pub(crate) source: Arc<Source>,
+    pub(crate) places: Vec<Place>,
+    pub(crate) locations: Vec<Location>,
+    /// Bytes of shared memory that the kernel declares.
+    pub(crate) static_shared: u64,
+    /// Shared variables of a declared size.
+    pub(crate) shared: Vec<SharedVariable>,
+    /// Name and offset of the shared array whose size the launch chooses.
+    pub(crate) dynamic_shared: Option<(String, u64)>,
+    /// Bytes of local memory of each thread.
+    pub(crate) local: u64,
+    pub(crate) layout: Layout,
+    pub(crate) register_names: Vec<String>,
+    pub(crate) register_checks: Vec<RegisterCheck>,
+    /// Registers with an initialisation mask at run time.
+    pub(crate) tracked: usize,
+    /// Operands of the instructions that have more than fit into their slots.
+    pub(crate) lists: Vec<Box<[u32]>>,
+}
+
+impl Program {
+    /// Operand list number `index`.
+    #[inline(always)]
+    pub(crate) fn list(&self, index: u64) -> &[u32] {
+        &self.lists[index as usize]
+    }
+
+    /// Whether an instruction's guard is `register`.
+    pub(crate) fn is_guard(&self, guard: u32, register: RegId) -> bool {
+        guard != NONE && guard & !NEGATED == self.layout.register(register)
+    }
+
+    /// Every shared variable, for a launch with `dynamic_bytes` of dynamic shared memory.
+    pub(crate) fn shared_variables(&self, dynamic_bytes: u32) -> Vec<SharedVariable> {
+        let dynamic = self.dynamic_shared.clone().map(|(name, offset)| SharedVariable {
+            name,
+            offset,
+            bytes: dynamic_bytes as u64,
+        });
+        self.shared.iter().cloned().chain(dynamic).collect()
+    }
+
+    /// The place of instruction `pc`, or of the last one.
+    pub(crate) fn place(&self, pc: usize) -> Place {
+        self.places[pc.min(self.places.len() - 1)]
+    }
+
+    /// The text of a PTX line, trimmed.
+    pub(crate) fn line_text(&self, line: u32) -> String {
+        let index = (line as usize).saturating_sub(1);
+        self.source.lines.get(index).map_or(String::new(), |text| text.trim().to_string())
+    }
+
+    /// The line of the kernel's own source.
+    pub(crate) fn source_line(&self, place: Place) -> Option<SourceLine> {
+        place.source.map(|at| self.line_at(self.locations[at as usize]))
+    }
+
+    /// The call sites through which a place was inlined, innermost first.
+    pub(crate) fn inlined_at(&self, place: Place) -> Vec<SourceLine> {
+        let outer = |at: u32| self.locations[at as usize].inlined_at;
+        let callers = std::iter::successors(place.source.and_then(outer), |&at| outer(at));
+        callers.map(|at| self.line_at(self.locations[at as usize])).collect()
+    }
+
+    fn line_at(&self, Location { at: (file, line, column), .. }: Location) -> SourceLine {
+        let file = self.source.files.get(&file).cloned().unwrap_or_else(|| format!("file {file}"));
+        SourceLine { file, line, column }
+    }
+}

@@ -1,0 +1,215 @@
+//! Scheduling of the warps of a cluster.
+
+mod interpret;
+mod stuck;
+mod uniforms;
+
+use crate::checks::programmatic::Order;
+use crate::checks::races::Races;
+use crate::context::barrier::Reduction;
+use crate::context::cluster::ClusterState;
+use crate::context::warp::Warp;
+use crate::context::{Flow, Launch, Worker};
+use crate::exec::races;
+use crate::geometry::SharedLayout;
+use crate::lanes::LANES;
+use interpret::run_warp;
+use stuck::InFlight;
+
+/// Warp instructions after which another cluster gets its turn.
+const CLUSTER_TURN: u64 = 1 << 20;
+
+/// A warp that executes no more than this between two failed waits for an mbarrier, and loads nothing from
+/// global memory, is in a wait loop.
+const WAIT_LOOP: u64 = 16;
+/// If all warps are in wait loops for so many rounds, and no mbarrier changes, the cluster hangs.
+const FAILED_ROUNDS: u32 = 64;
+
+/// A cluster that runs: its state and its warps.
+pub(crate) struct RunningCluster {
+    pub(crate) state: ClusterState,
+    pub(crate) warps: Vec<Warp>,
+    executed: u64,
+    /// Rounds in a row in which all warps failed to wait for mbarriers.
+    failed_rounds: u32,
+    /// Digest of the asynchronous operations in those rounds.
+    digest: u64,
+}
+
+/// How a cluster's turn ended.
+pub(crate) enum TurnEnd {
+    Finished,
+    Paused,
+    /// In that warp; `worker.fault` says why.
+    Fault(usize),
+}
+
+impl RunningCluster {
+    pub(crate) fn new(launch: &Launch<'_>) -> RunningCluster {
+        let program = launch.program;
+        let (ctas, warps) = (launch.geometry.cluster_size(), launch.geometry.warps());
+        let shared = program.static_shared + launch.dynamic_shared as u64;
+        let (start, image) = program.layout.image();
+        let warp = |index| {
+            let mut warp = Warp::new(index, program.layout.bytes(), program.tracked, program.local);
+            warp.regs.load_image(start, image);
+            warp
+        };
+        let variables = program.shared_variables(launch.dynamic_shared);
+        let mut state = ClusterState::new(SharedLayout::new(ctas, shared), warps, variables);
+        state.races = launch.races.as_ref().map(|_| Box::new(Races::new(state.shared.bytes)));
+        let warps = (0..ctas * warps).map(warp).collect();
+        RunningCluster { state, warps, executed: 0, failed_rounds: 0, digest: 0 }
+    }
+
+    /// Prepares for the cluster with index `index` in the grid.
+    pub(crate) fn start(&mut self, launch: &Launch<'_>, index: u64) {
+        let geometry = &launch.geometry;
+        self.state.reset(index);
+        self.state.at.iter_mut().enumerate().for_each(|(rank, at)| *at = geometry.cta_at(index, rank));
+        (self.executed, self.failed_rounds, self.digest) = (0, 0, 0);
+        let threads = geometry.block.iter().product::<u32>();
+        for warp in &mut self.warps {
+            let first = (warp.index % self.state.warps * LANES) as u32;
+            let lanes = (threads - first).min(LANES as u32);
+            warp.reset(u32::MAX >> (LANES as u32 - lanes));
+            warp.waited = launch.order.map_or(u32::MAX, Order::waited_at_start);
+            uniforms::fill(launch, &self.state, warp);
+        }
+    }
+
+    /// Runs until the cluster ends, faults, or has had its turn.
+    pub(crate) fn run(&mut self, launch: &Launch<'_>, worker: &mut Worker) -> TurnEnd {
+        let mut turn = 0;
+        loop {
+            let (mut ran, mut yielded, mut idle, mut failed) = (false, false, true, true);
+            for index in 0..self.warps.len() {
+                if self.warps[index].live == 0 || self.warps[index].waiting {
+                    continue;
+                }
+                ran = true;
+                let (before, loaded) = (worker.clock, worker.counters.global_bytes_loaded);
+                let flow = run_warp(&mut self.warps[index], &mut self.state, worker, launch);
+                let executed = worker.clock - before;
+                turn += executed;
+                yielded |= flow == Flow::Yield;
+                idle &= matches!(flow, Flow::Yield | Flow::Stall);
+                let polled = worker.counters.global_bytes_loaded != loaded;
+                failed &= flow == Flow::Stall && executed <= WAIT_LOOP && !polled;
+                match flow {
+                    Flow::Fault => return TurnEnd::Fault(index),
+                    Flow::Wait => self.warps[index].waiting = true,
+                    Flow::Done if self.state.has_peers() => {
+                        if let Some(copy) = self.exit(index) {
+                            return TurnEnd::Fault(self.explain_in_flight(copy, worker));
+                        }
+                    }
+                    _ => {}
+                }
+                self.release();
+                self.release_cluster();
+            }
+            if self.warps.iter().all(|warp| warp.live == 0) {
+                return self.finish(launch, worker);
+            }
+            if !ran {
+                return TurnEnd::Fault(self.explain_hang(worker));
+            }
+            if self.hangs(failed) {
+                return TurnEnd::Fault(self.explain_stall(worker));
+            }
+            if turn > CLUSTER_TURN || idle && yielded {
+                self.executed += turn;
+                if self.executed / self.warps.len() as u64 > launch.instruction_limit {
+                    return TurnEnd::Fault(self.explain_limit(launch, worker));
+                }
+                return TurnEnd::Paused;
+            }
+        }
+    }
+
+    /// Checks a cluster whose threads have all exited.
+    fn finish(&mut self, launch: &Launch<'_>, worker: &mut Worker) -> TurnEnd {
+        if let Some(copy) = self.state.asynchronous.in_flight() {
+            return TurnEnd::Fault(self.explain_in_flight(copy, worker));
+        }
+        if let Some(grid) = &launch.races
+            && let Err((warp, fault)) = races::finish(launch, &mut self.state, grid)
+        {
+            worker.fault = Some(Box::new(fault));
+            return TurnEnd::Fault(warp);
+        }
+        match launch.order {
+            Some(order) if !self.end_in(order) => TurnEnd::Fault(self.explain_no_wait(worker)),
+            _ => TurnEnd::Finished,
+        }
+    }
+
+    /// Counts rounds in which every warp that could run failed to wait for an mbarrier; returns whether more rounds
+    /// would not help.
+    fn hangs(&mut self, failed: bool) -> bool {
+        if !failed {
+            self.failed_rounds = 0;
+            return false;
+        }
+        let digest = self.state.asynchronous.digest();
+        self.failed_rounds = if self.digest == digest { self.failed_rounds + 1 } else { 0 };
+        self.digest = digest;
+        self.failed_rounds > FAILED_ROUNDS
+    }
+
+    /// Releases the warps whose named barriers are complete.
+    fn release(&mut self) {
+        for release in self.state.released.drain(..) {
+            let warp = &mut self.warps[release.warp];
+            warp.waiting = false;
+            warp.waited |= if release.waited { u32::MAX } else { 0 };
+            match release.result {
+                Some((Reduction::Popc, slot, value)) => warp.regs.write(slot, &[value; LANES], warp.mask),
+                Some((_, slot, value)) => {
+                    let old = warp.regs.mask(slot) & !warp.mask;
+                    warp.regs.set_mask(slot, if value != 0 { old | warp.mask } else { old });
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Completes the cluster's barrier if all threads that have not exited have arrived.
+    fn release_cluster(&mut self) {
+        let barrier = &mut self.state.cluster_barrier;
+        if !barrier.pending || !barrier.is_complete(self.warps.iter().map(|warp| warp.live)) {
+            return;
+        }
+        let released = barrier.complete();
+        let waited = if barrier.had_waited { u32::MAX } else { 0 };
+        if let Some(races) = &mut self.state.races {
+            races.complete_cluster(&released);
+        }
+        for (warp, _) in released {
+            self.warps[warp].waiting = false;
+            self.warps[warp].waited |= waited;
+        }
+    }
+
+    /// A warp of a CTA with peers has ended. If it was the CTA's last, returns a copy in flight into the CTA's shared
+    /// memory.
+    fn exit(&mut self, warp: usize) -> Option<InFlight> {
+        let (rank, warps) = (self.state.rank(warp), self.state.warps);
+        if self.warps[rank * warps..][..warps].iter().any(|warp| warp.live != 0) {
+            return None;
+        }
+        self.state.exited |= 1 << rank;
+        let layout = self.state.layout;
+        self.state.asynchronous.in_flight_into(|address| layout.locate(address).0 == rank)
+    }
+
+    /// Ends a cluster of a launch in programmatic order; returns whether it may end.
+    fn end_in(&self, order: &Order) -> bool {
+        let ClusterState { waited, triggered, .. } = self.state;
+        if !triggered {
+            order.let_successor_start(waited);
+        }
+        waited || !order.must_wait()
+    }
+}

@@ -1,0 +1,158 @@
+//! Faults of clusters that hang, or that end too early.
+
+use super::RunningCluster;
+use crate::asynchronous::Awaited;
+use crate::context::warp::Warp;
+use crate::context::{Fault, Launch, Worker};
+use crate::finding::{FindingKind, Space};
+use crate::lanes::LANES;
+
+/// The most waiting warps that a finding lists.
+const LISTED_WAITS: usize = 6;
+
+/// A copy in flight: the warp and the lane that issued it, and the instruction.
+pub(super) type InFlight = (usize, u32, usize);
+
+/// Every function sets the worker's fault and returns the warp that it is about.
+impl RunningCluster {
+    /// No warp can continue: names one that waits and one that keeps it waiting.
+    pub(super) fn explain_hang(&self, worker: &mut Worker) -> usize {
+        let waiting = self.warps.iter().position(|warp| warp.waiting && warp.live != 0).unwrap_or(0);
+        let (kind, detail) = if self.state.cluster_barrier.has_waiting(waiting) {
+            self.cluster_barrier_hang(waiting)
+        } else if self.state.waits_at(waiting).is_some() {
+            self.barrier_hang(waiting)
+        } else {
+            (FindingKind::Deadlock, "no warp of the CTA can proceed".to_string())
+        };
+        let warp = &self.warps[waiting];
+        let fault = Fault::new(kind, warp.mask.trailing_zeros(), detail).at(warp.pc.saturating_sub(1));
+        worker.fault = Some(Box::new(fault));
+        waiting
+    }
+
+    /// A warp waits for good at a named barrier of its CTA.
+    fn barrier_hang(&self, waiting: usize) -> (FindingKind, String) {
+        let (warps, state) = (self.state.warps, &self.state);
+        let Some(wait) = state.waits_at(waiting) else { return (FindingKind::Deadlock, String::new()) };
+        let elsewhere = |warp: &&Warp| {
+            warp.live == 0
+                || state.cluster_barrier.has_waiting(warp.index)
+                || state.waits_at(warp.index).is_some_and(|other| other.id != wait.id)
+        };
+        let first = state.rank(waiting) * warps;
+        let other = self.warps[first..first + warps].iter().find(elsewhere);
+        let because = other.map_or(String::new(), |other| {
+            let first = other.index % warps * LANES;
+            let last = first + LANES - 1;
+            if state.cluster_barrier.has_waiting(other.index) {
+                return format!("; threads {first} to {last} wait at the cluster's barrier instead");
+            }
+            match state.waits_at(other.index) {
+                Some(at) => format!("; threads {first} to {last} wait at barrier {} instead", at.id),
+                None => format!("; threads {first} to {last} have exited without reaching it"),
+            }
+        });
+        let kind = if other.is_some() { FindingKind::BarrierDivergence } else { FindingKind::Deadlock };
+        let detail = format!(
+            "{} waits at barrier {} for {} threads, of which {} have arrived{because}",
+            state.warp_name(waiting),
+            wait.id,
+            wait.threads,
+            wait.arrived,
+        );
+        (kind, detail)
+    }
+
+    /// A warp waits for good at the cluster's barrier.
+    fn cluster_barrier_hang(&self, waiting: usize) -> (FindingKind, String) {
+        let (state, barrier) = (&self.state, &self.state.cluster_barrier);
+        let missing = |warp: &&Warp| warp.live & !barrier.arrived(warp.index) != 0;
+        let threads: u32 = self.warps.iter().map(|warp| warp.live.count_ones()).sum();
+        let arrived: u32 =
+            self.warps.iter().map(|warp| (warp.live & barrier.arrived(warp.index)).count_ones()).sum();
+        let because = self.warps.iter().find(missing).map_or(String::new(), |other| {
+            let name = state.warp_name(other.index);
+            match state.waits_at(other.index) {
+                Some(at) => format!("; {name} waits at barrier {} instead", at.id),
+                None => format!("; {name} is not among them"),
+            }
+        });
+        let detail = format!(
+            "{} waits at the cluster's barrier for {threads} threads, of which {arrived} have arrived{because}",
+            state.warp_name(waiting)
+        );
+        (FindingKind::BarrierDivergence, detail)
+    }
+
+    /// Every warp waits, some of them for mbarriers that nothing in flight will complete.
+    pub(super) fn explain_stall(&mut self, worker: &mut Worker) -> usize {
+        let mut waits: Vec<String> = Vec::new();
+        let mut first = None;
+        for warp in self.warps.iter().filter(|warp| warp.live != 0) {
+            let index = warp.index;
+            let name = self.state.warp_name(index);
+            if warp.waiting {
+                if let Some(at) = self.state.waits_at(index) {
+                    waits.push(format!(
+                        "{name} waits at barrier {}, where {} of {} threads are",
+                        at.id, at.arrived, at.threads
+                    ));
+                } else if self.state.cluster_barrier.has_waiting(index) {
+                    waits.push(format!("{name} waits at the cluster's barrier"));
+                }
+                continue;
+            }
+            let Some(stalled) = warp.stalled else { continue };
+            let place = self.state.shared_name(stalled.address);
+            let Some(mbarrier) = self.state.asynchronous.mbarrier(stalled.address) else { continue };
+            let wanted = match stalled.awaited {
+                Awaited::Parity(parity) => format!("the phase of parity {parity}"),
+                Awaited::State(state) => format!("phase {}", state >> 20),
+            };
+            let (phase, pending, bytes) = (mbarrier.phase, mbarrier.pending, mbarrier.transactions);
+            waits.push(format!(
+                "{name} waits for {wanted} of the mbarrier at shared {place}, which is in phase {phase} with {pending} arrivals and {bytes} bytes pending"
+            ));
+            first.get_or_insert((index, stalled));
+        }
+        let Some((index, stalled)) = first else { return self.explain_hang(worker) };
+        let more = waits.len().saturating_sub(LISTED_WAITS);
+        waits.truncate(LISTED_WAITS);
+        if more > 0 {
+            waits.push(format!("{more} more warps wait"));
+        }
+        worker.fault = Some(Box::new(Fault {
+            address: Some(stalled.address),
+            space: Some(Space::Shared),
+            ..Fault::new(FindingKind::Deadlock, stalled.lane, waits.join("; ")).at(stalled.pc)
+        }));
+        index
+    }
+
+    /// The CTA has ended before a copy, or an arrival after copies, was waited for.
+    pub(super) fn explain_in_flight(&self, (warp, lane, pc): InFlight, worker: &mut Worker) -> usize {
+        let detail = "the CTA ends before anything has waited for this";
+        worker.fault = Some(Box::new(Fault::new(FindingKind::AsyncCopy, lane, detail).at(pc)));
+        warp
+    }
+
+    /// The CTA has ended without waiting for the launches before this one.
+    pub(super) fn explain_no_wait(&self, worker: &mut Worker) -> usize {
+        let detail = "the CTA ends without `griddepcontrol.wait`: launches after this one cannot know that those \
+                      before it are complete";
+        let fault = Fault::new(FindingKind::ProgrammaticDependency, 0, detail).at(self.warps[0].exited_at);
+        worker.fault = Some(Box::new(fault));
+        0
+    }
+
+    /// The instruction limit is reached.
+    pub(super) fn explain_limit(&self, launch: &Launch<'_>, worker: &mut Worker) -> usize {
+        let index = self.warps.iter().position(|warp| warp.live != 0 && !warp.waiting).unwrap_or(0);
+        let limit = launch.instruction_limit;
+        let detail = format!("still running after {limit} instructions a warp: it seems to wait forever");
+        let lane = self.warps[index].mask.trailing_zeros();
+        worker.fault = Some(Box::new(Fault::new(FindingKind::Deadlock, lane, detail)));
+        index
+    }
+}

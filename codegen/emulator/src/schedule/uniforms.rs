@@ -1,0 +1,77 @@
+//! Values of special registers and variable addresses that are known when a warp starts.
+
+use crate::context::Launch;
+use crate::context::cluster::ClusterState;
+use crate::context::warp::Warp;
+use crate::lanes::LANES;
+use crate::load::ast::Special;
+use crate::load::layout::Uniform;
+use crate::load::types::Width;
+
+/// Fills the slots of a warp's uniform values, except those that the register image already holds.
+pub(super) fn fill(launch: &Launch<'_>, cluster: &ClusterState, warp: &mut Warp) {
+    let (rank, first) = (cluster.rank(warp.index), (warp.index % cluster.warps * LANES) as u32);
+    for (uniform, width, slot) in launch.program.layout.uniforms() {
+        if is_in_image(uniform, rank) {
+            continue;
+        }
+        let value = |lane: usize| value(launch, cluster, uniform, (rank, first + lane as u32));
+        let values: [u64; LANES] = std::array::from_fn(value);
+        match width {
+            Width::W64 => *warp.regs.lanes_mut(slot) = values,
+            Width::W32 => *warp.regs.lanes_mut(slot) = values.map(|value| value as u32),
+            Width::W16 => *warp.regs.lanes_mut(slot) = values.map(|value| value as u16),
+            Width::Predicate => warp.regs.set_mask(slot, if values[0] != 0 { u32::MAX } else { 0 }),
+        }
+    }
+}
+
+/// Whether the kernel's register image has the value for a CTA of rank `rank`.
+fn is_in_image(uniform: Uniform, rank: usize) -> bool {
+    match uniform {
+        Uniform::Special(special) => matches!(
+            special,
+            Special::Laneid
+                | Special::LanemaskEq
+                | Special::LanemaskLe
+                | Special::LanemaskLt
+                | Special::LanemaskGe
+                | Special::LanemaskGt
+                | Special::WarpSize
+        ),
+        Uniform::SharedAddress(_) => rank == 0,
+        Uniform::ModuleAddress(_) => false,
+    }
+}
+
+/// The value in thread `thread` of the CTA of rank `rank`.
+fn value(launch: &Launch<'_>, cluster: &ClusterState, uniform: Uniform, (rank, thread): (usize, u32)) -> u64 {
+    let geometry = &launch.geometry;
+    let special = match uniform {
+        Uniform::ModuleAddress(offset) => return launch.module_base.wrapping_add_signed(offset),
+        Uniform::SharedAddress(offset) => return offset.wrapping_add(cluster.layout.base(rank)),
+        Uniform::Special(special) => special,
+    };
+    let [x, y, _] = geometry.block;
+    let tid = [thread % x, thread / x % y, thread / x / y];
+    let value = match special {
+        Special::Tid(axis) => tid[axis as usize],
+        Special::Ntid(axis) => geometry.block[axis as usize],
+        Special::Ctaid(axis) => cluster.at[rank][axis as usize],
+        Special::Nctaid(axis) => geometry.grid[axis as usize],
+        Special::Warpid => thread / LANES as u32,
+        Special::Nwarpid => cluster.warps as u32,
+        Special::Nsmid => 1,
+        Special::DynamicSharedSize => launch.dynamic_shared,
+        Special::TotalSharedSize => cluster.layout.bytes as u32,
+        Special::Clusterid(axis) => geometry.cluster_at(cluster.index)[axis as usize],
+        Special::Nclusterid(axis) => geometry.clusters()[axis as usize],
+        Special::ClusterCtaid(axis) => geometry.cta_in_cluster(rank)[axis as usize],
+        Special::ClusterNctaid(axis) => geometry.cluster[axis as usize],
+        Special::ClusterCtarank => rank as u32,
+        Special::ClusterNctarank => cluster.layout.ctas as u32,
+        Special::IsExplicitCluster => geometry.explicit_cluster as u32,
+        _ => 0,
+    };
+    value as u64
+}
