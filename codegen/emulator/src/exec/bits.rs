@@ -1,4 +1,4 @@
-//! Logic, shifts and bit fields.
+//! Logic, shifts, byte permutation and bit fields.
 
 use super::integer::Int;
 use super::lane_loop::{by_type, lane_loop, op1, op2, op3, ops};
@@ -15,7 +15,7 @@ ops! {
     Xor[T: Int][T](a: T, b: T) -> T { T::from_bits(a.bits() ^ b.bits()) }
     Not[T: Int][T](a: T) -> T { T::from_bits(!a.bits()) }
     Cnot[T: Int][T](a: T) -> T { T::from_bits((a.bits() == 0) as u64) }
-    // Amounts beyond the width shift everything out; unlike the CPU's, they are not taken modulo.
+    // PTX clamps shift amounts to the width; the CPU takes them modulo the width.
     Shl16(a: u16, b: u32) -> u16 { if b < 16 { a << b } else { 0 } }
     Shl32(a: u32, b: u32) -> u32 { if b < 32 { a << b } else { 0 } }
     Shl64(a: u64, b: u32) -> u64 { if b < 64 { a << b } else { 0 } }
@@ -25,7 +25,7 @@ ops! {
     ShrS16(a: i16, b: u32) -> i16 { a >> b.min(15) }
     ShrS32(a: i32, b: u32) -> i32 { a >> b.min(31) }
     ShrS64(a: i64, b: u32) -> i64 { a >> b.min(63) }
-    // Each set bit of the table is one minterm.
+    // `imm` is the truth table: each set bit selects one minterm.
     Lop3(a: u32, b: u32, c: u32; imm) -> u32 {
         let mut result = 0;
         for term in 0..8 {
@@ -41,7 +41,7 @@ ops! {
     FunnelLeftClamp(a: u32, b: u32, c: u32) -> u32 { funnel_left(a, b, c.min(32)) }
     FunnelRightWrap(a: u32, b: u32, c: u32) -> u32 { funnel_right(a, b, c & 31) }
     FunnelRightClamp(a: u32, b: u32, c: u32) -> u32 { funnel_right(a, b, c.min(32)) }
-    /// `prmt` with a mode.
+    // `prmt` with a mode, which is `imm`.
     Prmt(a: u32, b: u32, c: u32; imm) -> u32 { prmt(a, b, c, imm) }
     BfeU32(a: u32, b: u32, c: u32) -> u32 { extract(a as u64, b, c, 32, false) as u32 }
     BfeS32(a: u32, b: u32, c: u32) -> u32 { extract(a as u64, b, c, 32, true) as u32 }
@@ -62,11 +62,11 @@ ops! {
     FindS64(a: i64; imm) -> u32 { find((a ^ (a >> 63)) as u64, 64, imm) }
 }
 
-/// Bits of `imm` of `szext` and `bmsk`.
+/// Flags in `imm` of `szext` and `bmsk`.
 const CLAMPS: u64 = 1;
 const SIGNED: u64 = 2;
 
-/// The low `b` bits of `a`, extended.
+/// `szext`: the low `b` bits of `a`, sign-extended or zero-extended.
 fn sign_extend(a: u32, b: u32, imm: u64) -> u32 {
     let length = b & 31;
     if imm & CLAMPS != 0 && b >= 32 {
@@ -77,7 +77,7 @@ fn sign_extend(a: u32, b: u32, imm: u64) -> u32 {
     a & !mask | if negative { mask } else { 0 }
 }
 
-/// `b` ones from bit `a` on.
+/// `bmsk`: a mask of `b` ones that starts at bit `a`.
 fn bit_mask(a: u32, b: u32, imm: u64) -> u32 {
     let (position, length) = (a & 31, b & 31);
     let (from, end) = (u32::MAX << position, position + length);
@@ -90,7 +90,7 @@ fn bit_mask(a: u32, b: u32, imm: u64) -> u32 {
     from & !(u32::MAX << end)
 }
 
-/// The position of the `offset`-th set bit of `mask`, counted from bit `base`, or all ones.
+/// `fns`: position of the `offset`-th set bit of `mask`, counted from bit `base`; all ones if there is none.
 fn find_nth(mask: u32, base: u32, offset: i32) -> u32 {
     let set = |position: i64| (0..32).contains(&position) && mask >> position & 1 != 0;
     let step = if offset < 0 { -1 } else { 1 };
@@ -121,7 +121,7 @@ fn funnel_right(low: u32, high: u32, amount: u32) -> u32 {
     (((high as u64) << 32 | low as u64) >> amount) as u32
 }
 
-/// The position of the highest set bit, or (`imm`) the shift that would bring it to the top.
+/// `bfind`: position of the highest set bit, or with `.shiftamt` (`imm` is not 0) the shift that moves it to the top bit.
 #[inline(always)]
 fn find(a: u64, bits: u32, imm: u64) -> u32 {
     if a == 0 {
@@ -131,14 +131,15 @@ fn find(a: u64, bits: u32, imm: u64) -> u32 {
     if imm != 0 { bits - 1 - position } else { position }
 }
 
-/// A bit position or length. The ISA leaves those above 255 open: devices look at eight bits of them for a
-/// register of 32 bits, and at all for one of 64.
+/// Bit position or length operand of `bfe` and `bfi`. The ISA leaves values above 255 undefined; for 32-bit fields
+/// devices use only the low eight bits, for 64-bit fields they use the whole value.
 #[inline(always)]
 fn field(amount: u32, bits: u32) -> u32 {
     if bits == 32 { amount & 0xff } else { amount.min(0xff) }
 }
 
-/// `bfe`: beyond the top, a signed field is filled with the sign of its last bit inside the register.
+/// `bfe`. A signed field that extends past the register's top bit is filled with the highest field bit inside the
+/// register.
 #[inline(always)]
 fn extract(a: u64, position: u32, length: u32, bits: u32, signed: bool) -> u64 {
     let (position, length) = (field(position, bits), field(length, bits));
@@ -154,6 +155,7 @@ fn extract(a: u64, position: u32, length: u32, bits: u32, signed: bool) -> u64 {
     shifted & mask | sign
 }
 
+/// Modes of `prmt` with their number in `imm`; 0 is the generic mode.
 const PRMT_MODES: [(&str, u64); 6] =
     [("f4e", 1), ("b4e", 2), ("rc8", 3), ("ecl", 4), ("ecr", 5), ("rc16", 6)];
 
@@ -180,7 +182,7 @@ fn prmt(a: u32, b: u32, c: u32, mode: u64) -> u32 {
 }
 
 lane_loop! {
-    /// `prmt` without a mode. Where all lanes select alike, which they mostly do, a selected byte is a shift.
+    /// `prmt` without a mode. If all lanes have the same selector, the usual case, each byte is a fixed shift.
     fn permute[][](m, i) {
         let a = m.warp.regs.lanes::<u32>(i.slots[A]);
         let b = m.warp.regs.lanes::<u32>(i.slots[B]);
@@ -209,7 +211,7 @@ lane_loop! {
 }
 
 lane_loop! {
-    /// `bfi f, a, b, c, d`: the low `d` bits of `a` into `b` at bit `c`.
+    /// `bfi f, a, b, c, d`: inserts the low `d` bits of `a` into `b` at bit `c`.
     fn insert[T: Int][T](m, i) {
         let a = *m.warp.regs.lanes::<T>(i.slots[A]);
         let b = *m.warp.regs.lanes::<T>(i.slots[B]);
@@ -259,7 +261,7 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
             return Err(op.unsupported());
         }
     }
-    // The mode of `prmt` follows its type, as `lop3`'s table follows its operands.
+    // The type comes before the mode of `prmt`.
     let ty = op.take_ty()?;
     macro_rules! by_width {
         ($driver:ident, $op:ident) => {
@@ -381,6 +383,7 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
     found.ok_or_else(|| op.unsupported())
 }
 
+/// Decodes `shf`.
 fn funnel(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     let left = op.take("l");
     if !left && !op.take("r") {

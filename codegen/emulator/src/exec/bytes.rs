@@ -1,13 +1,14 @@
-//! `mma` of 8-bit integers by AVX2.
+//! `mma` of 8-bit integers with AVX2.
 //!
-//! In a fragment register ([`super::matrix`] says where elements lie) lanes `4g ..+ 4` hold 16 consecutive columns of
-//! a row of `A`, or 16 consecutive rows of a column of `B`: 16 bytes, one after the other. Widened to 16 bits they fill
-//! a vector, and `vpmaddwd` multiplies two of them and adds neighbours. Products of bytes and sums of 32 of them are
-//! exact in 32 bits.
+//! In a fragment register ([`super::matrix`] has the layout) lanes `4g ..+ 4` hold 16 consecutive columns of a row of
+//! `A`, or 16 consecutive rows of a column of `B`: 16 adjacent bytes. Widened to 16 bits they fill a vector;
+//! `vpmaddwd` multiplies two such vectors and adds neighbouring products. Products of bytes and sums of 32 products
+//! are exact in 32 bits.
 //!
-//! No closures here: what calls them has no target features, so they would stay calls.
+//! This file uses no closures: iterator adapters that call a closure lack the target feature, so the call is not
+//! inlined.
 //!
-//! Columns of `B` that are zero are left out: kernels that multiply a vector leave most of them empty.
+//! Columns of `B` that are all zero are skipped: in a matrix-vector product most columns are.
 
 use std::arch::x86_64::{
     __m256i, _mm_load_si128, _mm256_add_epi32, _mm256_cvtepi8_epi16, _mm256_cvtepu8_epi16, _mm256_hadd_epi32,
@@ -18,13 +19,13 @@ use std::arch::x86_64::{
 use super::matrix::{ACCUMULATORS, COLUMNS};
 use crate::lanes::LANES;
 
-/// A fragment register of all lanes.
+/// One fragment register: the words of all lanes.
 type Fragment = [u32; LANES];
 
-/// Rows that are added up together: as many as a vector has sums.
+/// Rows that are summed together: one for each 32-bit element of a vector.
 const GROUP: usize = 8;
 
-/// Sixteen bytes of a row or column, as 16-bit integers.
+/// Row or column `group` of a fragment register: 16 bytes, widened to 16-bit integers.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn widen(fragment: &Fragment, group: usize, signed: bool) -> __m256i {
@@ -34,7 +35,7 @@ fn widen(fragment: &Fragment, group: usize, signed: bool) -> __m256i {
     if signed { _mm256_cvtepi8_epi16(bytes) } else { _mm256_cvtepu8_epi16(bytes) }
 }
 
-/// The sums of eight vectors' elements.
+/// Horizontal sum of each of eight vectors.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn sum_each(v: [__m256i; GROUP]) -> __m256i {
@@ -45,7 +46,7 @@ fn sum_each(v: [__m256i; GROUP]) -> __m256i {
     _mm256_add_epi32(low, high)
 }
 
-/// Four columns of eight rows as eight rows of four: how accumulators lie in a register.
+/// Transposes four columns of eight rows to eight rows of four, the layout of an accumulator register.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn interleave(columns: [__m256i; 4], out: &mut [i32; LANES]) {
@@ -71,7 +72,8 @@ fn interleave(columns: [__m256i; 4], out: &mut [i32; LANES]) {
     }
 }
 
-/// `A · B` as the accumulators lie, for `RA` registers of `A` and half as many of `B`, whose bytes are signed as told.
+/// `A · B` in the layout of the accumulators, for `RA` registers of `A` and half as many of `B`. Each operand comes with
+/// the signedness of its bytes.
 #[target_feature(enable = "avx2")]
 #[inline]
 pub(super) fn product<const RA: usize>(
@@ -85,7 +87,7 @@ pub(super) fn product<const RA: usize>(
             *left = widen(fragment, row, a_signed);
         }
     }
-    // Registers 0 and 2 of `A` are the upper rows, 1 and 3 the lower.
+    // Registers 0 and 2 of `A` hold the upper eight rows, 1 and 3 the lower.
     let mut sums = [[zero; COLUMNS]; 2];
     for column in 0..COLUMNS {
         let mut any = 0;

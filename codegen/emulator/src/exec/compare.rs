@@ -1,4 +1,4 @@
-//! `setp`, `set`, `selp`, `slct`.
+//! Comparison and selection: `setp`, `set`, `selp`, `slct`.
 
 use std::cmp::Ordering;
 
@@ -12,15 +12,15 @@ use crate::load::ast::Operand;
 use crate::load::error::ParseError;
 use crate::load::types::{Ty, Width};
 
-/// A single compared under `.ftz`.
+/// `f32` compared with subnormals flushed to zero (`.ftz`).
 #[derive(Clone, Copy, Default)]
 #[repr(transparent)]
 pub(crate) struct Flushed(f32);
-/// A half compared by value.
+/// Bits of an `.f16`, compared by value.
 #[derive(Clone, Copy, Default)]
 #[repr(transparent)]
 pub(crate) struct HalfBits(u16);
-/// See [`HalfBits`].
+/// Bits of a `.bf16`, compared by value.
 #[derive(Clone, Copy, Default)]
 #[repr(transparent)]
 pub(crate) struct BrainBits(u16);
@@ -48,7 +48,7 @@ compared! {
     BrainBits: x => Bf16::to_f32(x.0);
 }
 
-/// A comparison of any ordered type; of integers, those with `u` are the same as those without.
+/// Comparison operator over any ordered type. For integers the unordered operators (`equ`, …) equal the ordered ones.
 pub(crate) trait Relation: 'static {
     fn test<T: PartialOrd>(a: T, b: T) -> bool;
 }
@@ -86,9 +86,11 @@ relations! {
     Nan(a, b) a.partial_cmp(&b).is_none();
 }
 
-/// What combines the comparison with a third operand: `imm` of `setp` and the low bits of `set`'s.
+/// Boolean operators that combine the comparison with a predicate operand. Their number is in `imm` of `setp`, and in
+/// the low bits of `imm` of `set`.
 const COMBINE: [(&str, u64); 3] = [("and", 1), ("or", 2), ("xor", 3)];
 
+/// The compared lanes, combined with the predicate of `slot`.
 #[inline(always)]
 fn combine(m: &ExecutionContext<'_>, how: u64, compared: u32, slot: u32) -> u32 {
     match how & 3 {
@@ -99,7 +101,7 @@ fn combine(m: &ExecutionContext<'_>, how: u64, compared: u32, slot: u32) -> u32 
     }
 }
 
-/// The slot of the second destination, `p|q`.
+/// Slot of the second destination of `p|q`.
 const Q: usize = 4;
 
 lane_loop! {
@@ -123,7 +125,7 @@ lane_loop! {
 }
 
 lane_loop! {
-    /// `setp.….f16x2 p|q`: one predicate a half.
+    /// `setp.….f16x2 p|q`: `p` compares the low halves, `q` the high halves.
     fn setp_packed[R: Relation, F: Format][R, F](m, i) {
         let a = m.warp.regs.lanes::<u32>(i.slots[A]);
         let b = m.warp.regs.lanes::<u32>(i.slots[B]);
@@ -148,7 +150,7 @@ lane_loop! {
 }
 
 lane_loop! {
-    /// `imm`: how to combine, and in the upper half what true is.
+    /// `set` with a 32-bit result. `imm`: the boolean operator, and in the upper 32 bits the value of true.
     fn set[R: Relation, T: Pod + PartialOrd][R, T](m, i) {
         let a = m.warp.regs.lanes::<T>(i.slots[A]);
         let b = m.warp.regs.lanes::<T>(i.slots[B]);
@@ -197,7 +199,7 @@ ops! {
 }
 
 lane_loop! {
-    /// `set` with a 16-bit result.
+    /// `set` with a 16-bit result; `imm` as for [`set`].
     fn set_half[R: Relation, T: Pod + PartialOrd][R, T](m, i) {
         let a = m.warp.regs.lanes::<T>(i.slots[A]);
         let b = m.warp.regs.lanes::<T>(i.slots[B]);
@@ -217,7 +219,7 @@ lane_loop! {
 }
 
 lane_loop! {
-    /// `set` of both halves, each with a result of its own.
+    /// `set` of packed halves: each half gets its own result.
     fn set_packed[R: Relation, F: Format][R, F](m, i) {
         let a = m.warp.regs.lanes::<u32>(i.slots[A]);
         let b = m.warp.regs.lanes::<u32>(i.slots[B]);
@@ -239,7 +241,7 @@ lane_loop! {
     }
 }
 
-/// Picks the relation for a type already known.
+/// Instantiates `$driver` for the relation of that name.
 macro_rules! by_relation {
     ($driver:ident, $relation:expr, $second:ty, $float:expr) => {
         match $relation {
@@ -263,6 +265,7 @@ macro_rules! by_relation {
     };
 }
 
+/// Instantiates `$driver` for the relation and the type.
 macro_rules! by_compared_type {
     ($driver:ident, $relation:expr, $ty:expr, $ftz:expr) => {
         match $ty {
@@ -298,7 +301,7 @@ const RELATIONS: [&str; 18] = [
 fn comparison(op: &mut InstructionCursor<'_, '_>, as_value: bool) -> Result<Exec, ParseError> {
     let relation = op.take_map(|name| RELATIONS.iter().find(|&&known| known == name).copied());
     let Some(relation) = relation else {
-        return Err(op.malformed(format!("`{}` lacks a comparison", op.text())));
+        return Err(op.malformed(format!("`{}` needs a comparison operator, such as `.lt`", op.text())));
     };
     let how = op.take_any(&COMBINE);
     let ftz = op.take("ftz");

@@ -1,7 +1,7 @@
-//! `cvt`.
+//! Type conversion: `cvt`.
 //!
-//! The conversions that kernels lean on have loops of their own; all others go lane by lane through
-//! [`general`], which reads the source as an integer or a double, rounds once, and writes.
+//! Common conversions have vectorised loops of their own. All others go lane by lane through [`general`], which reads
+//! the source as an integer or a double, rounds once, and writes the result.
 
 use super::lane_loop::{lane_loop, op1, op2, ops};
 use super::rounding::{self, Bf16, F16, Format, Rounding, canonical, flush, narrow};
@@ -18,7 +18,7 @@ ops! {
     HalfToSingle(a: u16) -> f32 { canonical(F16::to_f32(a)) }
     BrainToSingle(a: u16) -> f32 { Bf16::to_f32(a) }
     SingleToHalf[F: Format][F](a: f32) -> u16 { F::from_f32(a) }
-    // The first operand goes to the upper half.
+    // The first operand becomes the upper half.
     SinglesToPair[F: Format][F](a: f32, b: f32; imm) -> u32 {
         let convert = |x: f32| {
             let mode = Rounding::from_bits(imm);
@@ -32,7 +32,7 @@ ops! {
     UnsignedToSingle(a: u32) -> f32 { a as f32 }
     SingleToIntNearest(a: f32) -> i32 { a.round_ties_even() as i32 }
     SingleToIntZero(a: f32) -> i32 { a as i32 }
-    // To ten stored significand bits.
+    // Tf32 stores ten significand bits.
     SingleToTf32(a: f32; imm) -> u32 { tf32(a, imm) }
     U16ToU32(a: u16) -> u32 { a as u32 }
     S16ToS32(a: i16) -> i32 { a as i32 }
@@ -46,7 +46,7 @@ ops! {
     S8ToS32(a: u32) -> i32 { a as i8 as i32 }
 }
 
-/// `imm`: [`AWAY`], or a rounding mode, and the bits below.
+/// Rounds to tf32. `imm`: [`AWAY`] or a rounding mode, [`RELU`], [`FINITE`].
 fn tf32(a: f32, imm: u64) -> u32 {
     let bits = a.to_bits();
     if a.is_nan() {
@@ -66,6 +66,7 @@ fn tf32(a: f32, imm: u64) -> u32 {
     if infinite && imm & FINITE != 0 { bits & 0x8000_0000 | 0x7f7f_e000 } else { rounded }
 }
 
+/// Decodes `cvt.….tf32.f32`.
 fn to_tf32(
     op: &mut InstructionCursor<'_, '_>,
     mode: Option<Rounding>,
@@ -80,22 +81,23 @@ fn to_tf32(
     Ok(op1::<SingleToTf32>())
 }
 
-/// Bits of `imm`; the lowest two are the rounding mode.
+// Flags in `imm`; the lowest two bits are the rounding mode.
 const RELU: u64 = 1 << 2;
 const FTZ: u64 = 1 << 3;
 const SAT: u64 = 1 << 4;
-/// The mode rounds to an integer.
+/// Rounds to an integer (`.rni`, …).
 const INTEGER: u64 = 1 << 5;
-/// `.satfinite`: the largest finite number in place of what is too large.
+/// `.satfinite`: values that are too large become the largest finite number.
 const FINITE: u64 = 1 << 6;
-/// Nearest, ties away from zero.
+/// `.rna`: nearest, ties away from zero.
 const AWAY: u64 = 1 << 7;
+// Positions of bit fields in `imm`: index of the type in `TYPES`, and width of the register.
 const SOURCE: u32 = 8;
 const TARGET: u32 = 16;
 const SOURCE_WIDTH: u32 = 24;
 const TARGET_WIDTH: u32 = 28;
 
-/// The types as `imm` carries them.
+/// Types of [`general`]; `imm` holds an index into this list.
 const TYPES: [Ty; 12] = [
     Ty::U8,
     Ty::S8,
@@ -119,7 +121,7 @@ fn type_of(imm: u64, shift: u32) -> Ty {
     TYPES[(imm >> shift & 15) as usize]
 }
 
-/// A value between source and target.
+/// Source value before it is rounded to the target type.
 #[derive(Clone, Copy)]
 enum Value {
     Int(i128),
@@ -127,7 +129,7 @@ enum Value {
 }
 
 fn read(bits: u64, ty: Ty, ftz: bool) -> Value {
-    // Flushing is arithmetic, which does not keep NaNs.
+    // Flushing is an arithmetic operation: it returns the canonical NaN.
     let flushed = |x: f32| if ftz { canonical(flush(x)) } else { x } as f64;
     match ty {
         Ty::F16 => Value::Float(F16::to_f32(bits as u16) as f64),
@@ -144,6 +146,7 @@ fn read(bits: u64, ty: Ty, ftz: bool) -> Value {
     }
 }
 
+/// Smallest and largest value of an integer type.
 fn limits(ty: Ty) -> (i128, i128) {
     match (ty.is_signed(), ty.bits()) {
         (true, bits) => (-(1 << (bits - 1)), (1 << (bits - 1)) - 1),
@@ -151,7 +154,7 @@ fn limits(ty: Ty) -> (i128, i128) {
     }
 }
 
-/// An integer as a double, rounded to odd so that the next rounding is the only one.
+/// An integer as a double, rounded to odd so that a second rounding to a narrower type is correct.
 fn int_to_odd(x: i128) -> f64 {
     let nearest = x as f64;
     let error = x - nearest as i128;
@@ -173,7 +176,7 @@ fn write(value: Value, source: Ty, ty: Ty, imm: u64) -> u64 {
             if x.is_nan() {
                 return if source == Ty::F64 || ty.bits() == 64 { 1 << (ty.bits() - 1) } else { 0 };
             }
-            // Float to integer clamps to the target's range.
+            // Conversion from float to integer clamps to the range of the target.
             return (mode.integer(x) as i128).clamp(low, high) as u64;
         }
         Value::Int(x) if ty == Ty::F64 && mode != Rounding::Nearest => {
@@ -211,12 +214,13 @@ fn write(value: Value, source: Ty, ty: Ty, imm: u64) -> u64 {
     }
 }
 
-/// The largest number in place of an infinity.
+/// `.satfinite` of 16-bit floats: infinity becomes the largest finite number.
 fn finite<F: Format>(bits: u16) -> u16 {
     let infinity = F::MAX_FINITE + 1;
     if bits & 0x7fff == infinity { bits & 0x8000 | F::MAX_FINITE } else { bits }
 }
 
+/// Encoding of a register width in `imm`.
 fn width_number(width: Width) -> u64 {
     match width {
         Width::Predicate | Width::W16 => 0,
@@ -225,6 +229,7 @@ fn width_number(width: Width) -> u64 {
     }
 }
 
+/// Any conversion, lane by lane.
 fn general(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let (source, target) = (type_of(i.imm, SOURCE), type_of(i.imm, TARGET));
     let regs = &m.warp.regs;
@@ -236,7 +241,7 @@ fn general(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     }
     for value in &mut bits {
         *value = write(read(*value, source, i.imm & FTZ != 0), source, target, i.imm);
-        // A narrower target is extended to its register by its own signedness.
+        // A target narrower than its register is sign-extended or zero-extended.
         if target.is_integer() {
             let unused = 64 - target.bits();
             *value = match target.is_signed() {
@@ -254,7 +259,7 @@ fn general(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
 }
 
 lane_loop! {
-    /// Integers of any widths, without saturation: shift out what is not part of the types.
+    /// Integers of any widths without saturation: extends the source, then truncates to the target.
     fn resize[][](m, i) {
         let (source, target) = (type_of(i.imm, SOURCE), type_of(i.imm, TARGET));
         let mut bits = [0u64; LANES];
@@ -344,7 +349,7 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
     Ok(general)
 }
 
-/// The conversions with a loop of their own. `widths`: of the target's and the source's registers.
+/// The vectorised loop of a common conversion. `widths` are the register widths of target and source.
 fn common(target: Ty, source: Ty, mode: Rounding, widths: (Width, Width)) -> Option<Exec> {
     use Width::{W16, W32, W64};
     Some(match (target, source, mode, widths) {
@@ -370,7 +375,7 @@ fn common(target: Ty, source: Ty, mode: Rounding, widths: (Width, Width)) -> Opt
     })
 }
 
-/// A rounding mode must be there exactly where the conversion can lose something.
+/// A rounding mode is required if the conversion can be inexact, and refused if it cannot.
 fn check_rounding(
     op: &InstructionCursor<'_, '_>,
     target: Ty,
@@ -378,7 +383,7 @@ fn check_rounding(
     integer: bool,
     float: bool,
 ) -> Result<(), ParseError> {
-    let loses = match (target.is_float(), source.is_float()) {
+    let required = match (target.is_float(), source.is_float()) {
         (false, false) => (false, false),
         (false, true) => (true, false),
         (true, false) => (false, true),
@@ -387,13 +392,18 @@ fn check_rounding(
         (true, true) if target.bytes() == source.bytes() => (false, true),
         (true, true) => (false, false),
     };
-    if loses == (integer, float) {
+    if required == (integer, float) {
         return Ok(());
     }
-    Err(op.malformed(format!("wrong rounding modifier in `{}`", op.text())))
+    let wanted = match required {
+        (true, _) => "needs an integer rounding modifier, such as `.rni`",
+        (_, true) => "needs a rounding modifier, such as `.rn`",
+        _ => "takes no rounding modifier",
+    };
+    Err(op.malformed(format!("`{}` {wanted}", op.text())))
 }
 
-/// The width of operand `index`'s register, which may be wider than an integer type.
+/// Register width of operand `index`; an integer may be held in a wider register.
 fn register_width(op: &mut InstructionCursor<'_, '_>, index: usize, ty: Ty) -> Result<Width, ParseError> {
     let Operand::Reg(register) = op.operand(index)? else { return Ok(ty.width()) };
     let width = op.register_ty(*register).width();

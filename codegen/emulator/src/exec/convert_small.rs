@@ -1,7 +1,7 @@
 //! `cvt` to and from pairs of 8-bit floats, and `cvt.pack`.
 //!
-//! The formats are those of "FP8 Formats for Deep Learning" (Micikevicius et al., 2022): E5M2 has
-//! infinities like IEEE formats, E4M3 has none and one NaN of each sign.
+//! The formats are those of "FP8 Formats for Deep Learning" (Micikevicius et al., 2022): E5M2 has infinities, as IEEE
+//! formats do; E4M3 has no infinities and one NaN for each sign.
 
 use super::half::pack;
 use super::lane_loop::{op1, op2, op3, ops};
@@ -12,18 +12,18 @@ use crate::context::Exec;
 use crate::load::error::ParseError;
 use crate::load::types::Ty;
 
-/// A format of eight bits.
+/// 8-bit floating-point format.
 pub(crate) trait Small: 'static {
     /// Stored significand bits.
     const FRACTION: i32;
     /// Exponent of the smallest normal number.
     const MIN_EXPONENT: i32;
-    /// The largest finite number, as bits and as a value.
+    /// Largest finite number: its bits and its value.
     const MAX: (u8, f64);
     fn is_nan(bits: u8) -> bool;
     fn is_infinite(bits: u8) -> bool;
 
-    /// Nearest, ties to even; what is too large, infinities included, becomes the largest number.
+    /// Rounds to nearest, ties to even; values that are too large, infinities included, become the largest finite number.
     fn from_f64(x: f64) -> u8 {
         if x.is_nan() {
             return 0x7f;
@@ -39,7 +39,7 @@ pub(crate) trait Small: 'static {
         if steps * quantum > Self::MAX.1 {
             return sign | Self::MAX.0;
         }
-        // A carry out of the significand runs into the exponent, as it should.
+        // A carry out of the significand increments the exponent.
         let biased = ((exponent - Self::MIN_EXPONENT) as u8) << Self::FRACTION;
         sign | (biased + steps as u8)
     }
@@ -60,9 +60,9 @@ pub(crate) trait Small: 'static {
     }
 }
 
-/// Four exponent bits, three of significand.
+/// E4M3: four exponent bits, three significand bits.
 pub(crate) struct E4m3;
-/// Five exponent bits, two of significand.
+/// E5M2: five exponent bits, two significand bits.
 pub(crate) struct E5m2;
 
 impl Small for E4m3 {
@@ -89,6 +89,7 @@ impl Small for E5m2 {
     }
 }
 
+/// Flag in `imm`: `.relu`.
 const RELU: u64 = 1;
 
 fn narrow<S: Small>(x: f64, imm: u64) -> u8 {
@@ -97,7 +98,7 @@ fn narrow<S: Small>(x: f64, imm: u64) -> u8 {
 }
 
 ops! {
-    // The first operand goes to the upper byte.
+    // The first operand becomes the upper byte.
     FromSingles[S: Small][S](a: f32, b: f32; imm) -> u16 {
         (narrow::<S>(a as f64, imm) as u16) << 8 | narrow::<S>(b as f64, imm) as u16
     }
@@ -112,7 +113,7 @@ ops! {
         };
         pack(half(a as u8), half((a >> 8) as u8))
     }
-    // `imm`: bits of the type, and whether it is signed.
+    // `imm` of `cvt.pack`: bits of the type, and whether it is signed.
     Pack2(a: i32, b: i32; imm) -> u32 { saturated(a, imm) << 16 | saturated(b, imm) }
     Pack3(a: i32, b: i32, c: u32; imm) -> u32 {
         let bits = (imm & 0xff) as u32;
@@ -120,8 +121,10 @@ ops! {
     }
 }
 
+/// Flag in `imm` of `cvt.pack`.
 const SIGNED: u64 = 1 << 8;
 
+/// `x` clamped to the type that `imm` describes.
 fn saturated(x: i32, imm: u64) -> u32 {
     let bits = (imm & 0xff) as u32;
     let (low, high) =
@@ -129,14 +132,14 @@ fn saturated(x: i32, imm: u64) -> u32 {
     x.clamp(low, high) as u32 & ((1 << bits) - 1)
 }
 
-/// What the modifiers other than the types say.
+/// Modifiers of a conversion other than the types.
 pub(crate) struct Modifiers {
     pub(crate) rounding: Option<Rounding>,
     pub(crate) finite: bool,
     pub(crate) relu: bool,
 }
 
-/// A conversion of which one side is a pair of 8-bit floats.
+/// Decodes a conversion to or from a pair of 8-bit floats.
 pub(crate) fn decode(
     op: &mut InstructionCursor<'_, '_>,
     (target, source): (Ty, Ty),
@@ -162,7 +165,7 @@ pub(crate) fn decode(
     })
 }
 
-/// `cvt.pack.sat`.
+/// Decodes `cvt.pack.sat`.
 pub(crate) fn decode_pack(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     let types = [("u16", 16), ("s16", 16 | SIGNED), ("u8", 8), ("s8", 8 | SIGNED)];
     let small = [("u4", 4), ("s4", 4 | SIGNED), ("u2", 2), ("s2", 2 | SIGNED)];

@@ -1,12 +1,13 @@
-//! Double precision in the rounding modes that the CPU does not have: exact in integers, rounded once.
+//! Directed rounding in double precision: results are computed exactly in 128-bit integers, then rounded once.
 
 use super::rounding::Rounding;
 
-/// Bits of a significand, and the exponent of the smallest number.
+/// Significand bits, the hidden bit included.
 const PRECISION: i32 = 53;
+/// Exponent of the smallest subnormal.
 const MIN_EXPONENT: i32 = -1074;
 
-/// `±significand · 2^exponent`, and something less than one unit more if `sticky`.
+/// `±significand · 2^exponent`. If `sticky`, the magnitude is larger by less than one unit of the significand.
 #[derive(Clone, Copy)]
 struct Exact {
     negative: bool,
@@ -15,12 +16,13 @@ struct Exact {
     sticky: bool,
 }
 
+/// Number of significant bits.
 fn bits(x: u128) -> i32 {
     (u128::BITS - x.leading_zeros()) as i32
 }
 
 impl Exact {
-    /// A finite number.
+    /// The value of a finite double.
     fn new(x: f64) -> Exact {
         let biased = (x.to_bits() >> 52 & 0x7ff) as i32;
         let fraction = (x.to_bits() & ((1 << 52) - 1)) as u128;
@@ -42,12 +44,12 @@ impl Exact {
         }
     }
 
-    /// The exponent that the number is below a power of.
+    /// Smallest `e` such that the magnitude, without `sticky`, is below `2^e`.
     fn top(self) -> i32 {
         bits(self.significand) + self.exponent
     }
 
-    /// The same number in units of `2^exponent`.
+    /// The same number in units of `2^exponent`; bits that are shifted out set `sticky`.
     fn aligned(self, exponent: i32) -> Exact {
         let shift = self.exponent - exponent;
         let significand = match shift {
@@ -55,20 +57,20 @@ impl Exact {
             -127..0 => self.significand >> -shift,
             _ => 0,
         };
-        let lost = shift < 0 && (shift <= -128 || significand << -shift != self.significand);
-        Exact { significand, exponent, sticky: lost, ..self }
+        let sticky = shift < 0 && (shift <= -128 || significand << -shift != self.significand);
+        Exact { significand, exponent, sticky, ..self }
     }
 
-    /// A sum of two numbers that are not zero, at most one of them longer than a register.
+    /// Sum of two numbers that are not zero, at most one of which has more than 64 significant bits.
     fn plus(self, other: Exact) -> Exact {
-        // The larger starts two bits below the top, and the smaller loses at most what does not count.
+        // The larger number's top bit is bit 125. Bits that the smaller one loses are below the rounding position.
         let exponent = self.top().max(other.top()) - 126;
         let (a, b) = (self.aligned(exponent), other.aligned(exponent));
         let (large, small) = if a.significand >= b.significand { (a, b) } else { (b, a) };
         let sticky = large.sticky || small.sticky;
         let significand = match large.negative == small.negative {
             true => large.significand + small.significand,
-            // What the smaller lost makes the difference smaller: one unit less, and then some.
+            // The bits that `small` lost reduce the difference by less than one unit: subtract one and set `sticky`.
             false => large.significand - small.significand - small.sticky as u128,
         };
         Exact { significand, sticky, ..large }
@@ -95,7 +97,7 @@ impl Exact {
         };
         let kept = kept as u64 + (away && inexact) as u64;
         let exponent = self.exponent + dropped;
-        // A carry to 2^53 runs into the exponent, as does the hidden bit.
+        // The hidden bit, and a carry to 2^53, increment the exponent field.
         let biased = (exponent - MIN_EXPONENT) as u64;
         let magnitude = if kept >> 52 == 0 { kept } else { (biased << 52) + kept };
         let infinity = f64::INFINITY.to_bits();
@@ -108,7 +110,7 @@ impl Exact {
     }
 }
 
-/// The sign of an exact sum of zero.
+/// An exact sum of zero, whose sign depends on the rounding mode.
 fn zero(mode: Rounding) -> f64 {
     if mode == Rounding::Down { -0.0 } else { 0.0 }
 }
@@ -164,7 +166,7 @@ pub(crate) fn sqrt(a: f64, mode: Rounding) -> f64 {
         return a.sqrt();
     }
     let a = Exact::new(a);
-    // An even exponent, with as many bits as fit.
+    // Shift left by as many bits as fit, such that the exponent becomes even.
     let up = a.significand.leading_zeros() as i32 - 2;
     let up = up + ((a.exponent - up) & 1);
     let radicand = a.significand << up;
@@ -194,7 +196,7 @@ mod tests {
         edges.into_iter().chain((0..200).map(|_| random())).filter(|x| x.is_finite()).collect()
     }
 
-    /// Downward and upward results enclose the nearest one, are neighbours, and are equal if it is exact.
+    /// Checks that the results rounded down and up enclose the nearest one and are equal or adjacent.
     fn brackets(nearest: f64, directed: impl Fn(Rounding) -> f64, what: &str) {
         let [zero, down, up] = MODES.map(directed);
         assert!(down <= nearest && nearest <= up, "{what}: {down:e} {nearest:e} {up:e}");
@@ -226,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_the_range() {
+    fn results_at_the_limits_of_the_range() {
         assert_eq!(mul(5e-324, 0.5, Rounding::Up), 5e-324);
         assert_eq!(mul(5e-324, 0.5, Rounding::Zero), 0.0);
         assert_eq!(mul(-5e-324, 1e-300, Rounding::Down), -5e-324);
