@@ -1,7 +1,7 @@
-//! `add`, `sub`, `mul`, `fma`, `mad`, `div`, `neg`, `abs`, `min`, `max` of `.f32` and `.f64`.
+//! Arithmetic of `.f32` and `.f64`: `add`, `sub`, `mul`, `fma`, `mad`, `div`, `neg`, `abs`, `min`, `max`.
 //!
-//! Single precision returns the canonical NaN; double precision the quiet form of an operand's.
-//! Round-to-nearest forms are plain CPU arithmetic, directed ones go through [`super::rounding`].
+//! Single precision returns the canonical NaN, double precision the quieted NaN of an operand. Round-to-nearest forms
+//! are CPU arithmetic; directed rounding is in [`super::rounding`] and [`super::double`].
 
 use super::lane_loop::{op1, op2, op3, ops};
 use super::rounding::{self, Rounding, canonical, flush, propagate, quiet, saturate};
@@ -11,13 +11,13 @@ use crate::exec::double;
 use crate::load::error::ParseError;
 use crate::load::types::Ty;
 
-/// `div.approx` divides by numbers of up to 2^126.
+/// Largest divisor of `div.approx` that gives a quotient: 2^126.
 const LARGEST_DIVISOR: f32 = f32::from_bits(0x7e80_0000);
 
-/// Keeps products of normal numbers away from subnormals.
+/// Scale factor that keeps a product near the smallest normal number out of the subnormal range.
 const SCALE: f32 = (1u64 << 32) as f32;
 
-/// `.ftz` and `.sat`, known when the lane loop is compiled.
+/// `.ftz` and `.sat` as compile-time constants of a lane loop.
 pub(crate) trait Mode: 'static {
     const FTZ: bool;
     const SAT: bool;
@@ -27,8 +27,8 @@ pub(crate) trait Mode: 'static {
         if Self::FTZ { flush(x) } else { x }
     }
 
-    /// `.ftz` of a result that only rounding to subnormals' precision made normal; `scaled` is the
-    /// result times [`SCALE`], which has all of its bits.
+    /// `.ftz` of a result that is below the smallest normal number before rounding but rounds up to it. `scaled` is the
+    /// result times [`SCALE`], rounded at full precision.
     #[inline(always)]
     fn tiny(x: f32, scaled: f32) -> f32 {
         if Self::FTZ && scaled.abs() < SCALE * f32::MIN_POSITIVE { 0.0f32.copysign(x) } else { x }
@@ -52,7 +52,7 @@ macro_rules! modes {
 }
 modes! { Plain: false false Ftz: true false Sat: false true FtzSat: true true }
 
-/// `$driver::<$op<Mode>>()` for the mode of two flags.
+/// `$driver::<$op<Mode>>()` for the mode with these flags.
 macro_rules! by_mode {
     ($driver:ident, $op:ident, $ftz:expr, $sat:expr) => {
         match ($ftz, $sat) {
@@ -72,7 +72,7 @@ ops! {
         M::output(M::tiny(a * b, a * SCALE * b))
     }
     Div[M: Mode][M](a: f32, b: f32) -> f32 { M::output(M::input(a) / M::input(b)) }
-    // Divisors near the end of the range, whose reciprocals are subnormal, give zeros (ISA, `div`).
+    // Divisors above 2^126, whose reciprocals are subnormal, give zero (ISA, `div`).
     DivApprox[M: Mode][M](a: f32, b: f32) -> f32 {
         let (a, b) = (M::input(a), M::input(b));
         let beyond = b.abs() > LARGEST_DIVISOR && b.is_finite();
@@ -116,19 +116,19 @@ ops! {
     FmaDoubleDirected(a: f64, b: f64, c: f64; imm) -> f64 {
         propagate(double::fma(a, b, c, Rounding::from_bits(imm)), [a, c, b])
     }
-    // Of a NaN, neither touches the sign.
+    // Neither instruction changes the sign of a NaN.
     NegDouble(a: f64) -> f64 { if a.is_nan() { quiet(a) } else { -a } }
     AbsDouble(a: f64) -> f64 { if a.is_nan() { quiet(a) } else { a.abs() } }
     MinDouble(a: f64, b: f64) -> f64 { extremum_double(a, b, true) }
     MaxDouble(a: f64, b: f64) -> f64 { extremum_double(a, b, false) }
 }
 
-/// Bits of `imm`: rounding mode below, then these.
+// Flags in `imm` of directed operations, above the two bits of the rounding mode.
 pub(crate) const IMM_FTZ: u64 = 4;
 pub(crate) const IMM_SAT: u64 = 8;
-/// `min.NaN`: a NaN operand gives NaN.
+/// Flag in `imm` of `min` and `max`, `.NaN`: a NaN operand gives NaN.
 pub(crate) const IMM_NAN: u64 = 1;
-/// `min.xorsign.abs`: of the magnitudes, with the product's sign.
+/// Flag in `imm` of `min` and `max`, `.xorsign.abs`: extremum of the magnitudes, with the sign of the product.
 pub(crate) const IMM_XORSIGN: u64 = 2;
 
 #[inline(always)]
@@ -161,7 +161,8 @@ fn extremum_double(a: f64, b: f64, smaller: bool) -> f64 {
     }
 }
 
-/// Applies the mode in `imm` to an exact or odd-rounded result.
+/// Rounds the result of `exact`, which is exact or rounded to odd, as `imm` says. `exact` gets the function to flush its
+/// operands with.
 pub(crate) fn directed(imm: u64, exact: impl Fn(fn(f32) -> f32) -> f64) -> f32 {
     let ftz = imm & IMM_FTZ != 0;
     let exact = exact(if ftz { flush } else { |x| x });
@@ -173,7 +174,7 @@ pub(crate) fn directed(imm: u64, exact: impl Fn(fn(f32) -> f32) -> f64) -> f32 {
     if imm & IMM_SAT != 0 { saturate(result) } else { result }
 }
 
-/// `a · b + c`.
+/// `a · b + c` with directed rounding.
 fn directed_sum(imm: u64, a: f32, b: f32, c: f32) -> f32 {
     directed(imm, |flush| {
         let (product, c) = (flush(a) as f64 * flush(b) as f64, flush(c) as f64);

@@ -1,7 +1,7 @@
-//! `rcp`, `sqrt`, `rsqrt`, `ex2`, `lg2`, `sin`, `cos`, `tanh`, `copysign`, `testp`.
+//! Elementary functions and sign tests: `rcp`, `sqrt`, `rsqrt`, `ex2`, `lg2`, `sin`, `cos`, `tanh`, `copysign`, `testp`.
 //!
-//! The approximate forms are modelled as the single nearest to the double-precision result: at least as
-//! accurate as any device, and not the device's bits.
+//! Approximate forms return the `f32` nearest to the double-precision result: at least as accurate as a device, but not
+//! bit-identical to one.
 
 use super::float::{Ftz, IMM_FTZ, Mode, Plain, directed};
 use super::lane_loop::{op1, op2, ops};
@@ -13,7 +13,7 @@ use crate::exec::double;
 use crate::load::error::ParseError;
 use crate::load::types::{Ty, Width};
 
-/// Computes in double precision between `.ftz` and rounding.
+/// Evaluates `f` in double precision, with `.ftz` applied to the operand and the result.
 #[inline(always)]
 fn via_double<M: Mode>(a: f32, f: impl Fn(f64) -> f64) -> f32 {
     M::output(f(M::input(a) as f64) as f32)
@@ -46,7 +46,7 @@ ops! {
     CopysignDouble(a: f64, b: f64) -> f64 { b.copysign(a) }
 }
 
-/// `.approx.ftz.f64`: of the operand the upper 32 bits count, and the result has no others.
+/// `.approx.ftz.f64`: uses only the upper 32 bits of the operand and returns only the upper 32 bits of the result.
 fn upper_half(a: f64, f: impl Fn(f64) -> f64) -> f64 {
     let flush = |x: f64| if x.abs() < f64::MIN_POSITIVE { 0.0f64.copysign(x) } else { x };
     let upper = f64::from_bits(a.to_bits() >> 32 << 32);
@@ -59,7 +59,7 @@ fn upper_half(a: f64, f: impl Fn(f64) -> f64) -> f64 {
     f64::from_bits((bits + 0x7fff_ffff + (bits >> 32 & 1)) >> 32 << 32)
 }
 
-/// The classes of `testp`.
+/// Classes of `testp` with their number in `imm`.
 const TESTS: [(&str, u64); 6] =
     [("finite", 0), ("infinite", 1), ("number", 2), ("notanumber", 3), ("normal", 4), ("subnormal", 5)];
 
@@ -67,7 +67,7 @@ fn testp(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let double = i.imm & 8 != 0;
     let mut mask = 0;
     for lane in 0..32 {
-        // Narrowing would change classes, so each width classifies itself.
+        // Conversion between the widths would change the class, so each width is classified by itself.
         let class = if double {
             m.warp.regs.lanes::<f64>(i.slots[A])[lane].classify()
         } else {

@@ -1,4 +1,4 @@
-//! Integer arithmetic: wrapping, high halves, extended precision, and the packed dot products.
+//! Integer arithmetic: wrapping and saturating, high and wide products, carry chains, packed halves, dot products.
 
 use super::lane_loop::{by_type, lane_loop, op2, op3, ops};
 use crate::code::cursor::InstructionCursor;
@@ -8,9 +8,9 @@ use crate::lanes::{LANES, Pod};
 use crate::load::error::ParseError;
 use crate::load::types::{Ty, Width};
 
-/// An integer type of PTX and its operations.
+/// Integer type of PTX and its operations.
 pub(crate) trait Int: Pod + Ord {
-    /// Twice as wide; 64-bit types have none, and name themselves.
+    /// Type of twice the width; for 64-bit types, which have none, the type itself.
     type Wide: Pod + Ord;
     const BITS: u32;
     fn add(self, other: Self) -> Self;
@@ -47,7 +47,7 @@ macro_rules! ints {
             fn mul_wide(self, other: Self) -> $wide { (self as $wide).wrapping_mul(other as $wide) }
             #[inline(always)]
             fn add_wide(a: $wide, b: $wide) -> $wide { a.wrapping_add(b) }
-            // Division by zero is unspecified; all ones is what devices return, as quotient and remainder.
+            // The ISA leaves division by zero unspecified. Devices return all ones as quotient and remainder.
             #[inline(always)]
             fn div(self, other: Self) -> Self {
                 if other == 0 { !0 } else { self.wrapping_div(other) }
@@ -100,14 +100,14 @@ ops! {
     MadHighSat(a: i32, b: i32, c: i32) -> i32 { a.mul_high(b).saturating_add(c) }
     MinRelu(a: i32, b: i32) -> i32 { a.min(b).max(0) }
     MaxRelu(a: i32, b: i32) -> i32 { a.max(b).max(0) }
-    // Two halves a register; `imm` asks for no less than zero.
+    // Two 16-bit halves per register; `imm` is not 0 for `.relu`.
     AddPair(a: u32, b: u32) -> u32 { pairwise(a, b, |a, b| a.wrapping_add(b)) }
     MinPairU(a: u32, b: u32) -> u32 { pairwise(a, b, |a, b| a.min(b)) }
     MaxPairU(a: u32, b: u32) -> u32 { pairwise(a, b, |a, b| a.max(b)) }
     MinPairS(a: u32, b: u32; imm) -> u32 { pairwise_signed(a, b, imm, |a, b| a.min(b)) }
     MaxPairS(a: u32, b: u32; imm) -> u32 { pairwise_signed(a, b, imm, |a, b| a.max(b)) }
     Mad24HighSat(a: u32, b: u32, c: u32) -> u32 { (mul24(a, b, 3) as i32).saturating_add(c as i32) as u32 }
-    // 24-bit products: bits 0..32 or 16..48 of the 48-bit result.
+    // 24-bit products: bits 0..32 (`.lo`) or 16..48 (`.hi`) of the 48-bit result.
     Mul24(a: u32, b: u32; imm) -> u32 { mul24(a, b, imm) }
     Mad24(a: u32, b: u32, c: u32; imm) -> u32 { mul24(a, b, imm).wrapping_add(c) }
     Dp4a[S: Sides][S](a: u32, b: u32, c: u32) -> u32 {
@@ -144,7 +144,7 @@ fn mul24(a: u32, b: u32, imm: u64) -> u32 {
     if high { (product >> 16) as u32 } else { product as u32 }
 }
 
-/// The signedness of a dot product's two operands. Each function takes a field in the upper bits.
+/// Signedness of the two operands of a dot product. Each function extends a field that is in the top bits of `x`.
 pub(crate) trait Sides: 'static {
     fn a8(x: u32) -> i32;
     fn a16(x: u32) -> i32;
@@ -166,7 +166,7 @@ macro_rules! sides {
 }
 sides! { UnsignedUnsigned: u32 u32 UnsignedSigned: u32 i32 SignedUnsigned: i32 u32 SignedSigned: i32 i32 }
 
-/// Bits of `imm` of the extended-precision instructions.
+// Flags in `imm` of the extended-precision instructions.
 const CARRY_IN: u64 = 1;
 const CARRY_OUT: u64 = 2;
 const SUBTRACT: u64 = 4;
@@ -174,7 +174,7 @@ const MULTIPLY: u64 = 8;
 const HIGH: u64 = 16;
 
 lane_loop! {
-    /// `add.cc`, `addc`, `sub.cc`, `subc`, `mad.cc`, `madc`: the carry is one bit a lane.
+    /// `add.cc`, `addc`, `sub.cc`, `subc`, `mad.cc`, `madc`. The carry flag of a warp has one bit per lane.
     fn carrying[T: Int][T](m, i) {
         let a = *m.warp.regs.lanes::<T>(i.slots[A]);
         let b = *m.warp.regs.lanes::<T>(i.slots[B]);
@@ -282,6 +282,7 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
     exec.ok_or_else(|| op.unsupported())
 }
 
+/// Decodes operations on two packed 16-bit halves.
 fn pairs(op: &mut InstructionCursor<'_, '_>, ty: Ty) -> Result<Exec, ParseError> {
     let name = op.opcode();
     op.imm = (ty == Ty::S16x2 && matches!(name, "min" | "max") && op.take("relu")) as u64;
@@ -296,6 +297,7 @@ fn pairs(op: &mut InstructionCursor<'_, '_>, ty: Ty) -> Result<Exec, ParseError>
     })
 }
 
+/// Result type of `.wide`.
 fn widened(ty: Ty) -> Option<Ty> {
     Some(match ty {
         Ty::U16 => Ty::U32,
@@ -306,10 +308,11 @@ fn widened(ty: Ty) -> Option<Ty> {
     })
 }
 
+/// Decodes the extended-precision instructions.
 fn extended(op: &mut InstructionCursor<'_, '_>, ty: Ty) -> Result<Exec, ParseError> {
     let name = op.opcode();
     let carry_in = name.ends_with('c');
-    // `add.cc` has lost its `.cc` already; `addc.cc` still may have it.
+    // The caller has taken `.cc` of `add.cc`; `addc` may still have one.
     op.imm |= if carry_in { CARRY_IN } else { CARRY_OUT };
     op.imm |= if op.take("cc") { CARRY_OUT } else { 0 };
     op.slots[C] = NONE;
@@ -333,6 +336,7 @@ fn extended(op: &mut InstructionCursor<'_, '_>, ty: Ty) -> Result<Exec, ParseErr
     }
 }
 
+/// Decodes `dp4a` and `dp2a`.
 fn dot_product(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     let quad = op.opcode() == "dp4a";
     if !quad {

@@ -1,13 +1,12 @@
-//! `mma`, `ldmatrix` and `stmatrix`: what the 32 lanes of a warp compute together on small matrices.
+//! Warp-level matrix instructions: `mma`, `ldmatrix` and `stmatrix`.
 //!
-//! All fragments have one shape. With `e` elements in a 32-bit register (4, 2 or 1), lane `l` holds, in
+//! All shapes share one fragment layout. With `e` elements in a 32-bit register (4, 2 or 1), lane `l` holds, in
 //! register `r` of `A`, row `l / 4 + 8 · (r mod 2)` and columns `4e · (r / 2) + e · (l mod 4) ..+ e`; in
 //! register `r` of `B`, column `l / 4` and rows `4e · r + e · (l mod 4) ..+ e`. Of the 16 × 8
-//! accumulators it holds rows `l / 4` and `l / 4 + 8`, columns `2 · (l mod 4)` and the next.
+//! accumulators it holds rows `l / 4` and `l / 4 + 8`, columns `2 · (l mod 4)` and `2 · (l mod 4) + 1`.
 //!
-//! Integer sums are exact. Floating-point sums are those of the exact products and the accumulator in
-//! double precision, rounded once to the result's type; a device adds in an order and a precision of
-//! its own.
+//! Integer sums are exact. Floating-point sums add the exact products and the accumulator in double precision and round
+//! once to the result type; devices add in an unspecified order and precision.
 
 #[cfg(target_arch = "x86_64")]
 use super::lane_loop::lane_loop;
@@ -28,12 +27,12 @@ use crate::load::types::{Ty, Width};
 
 const ROWS: usize = 16;
 pub(super) const COLUMNS: usize = 8;
-/// Registers of an integer or single-precision accumulator.
+/// Accumulator registers per lane, for 32-bit accumulators.
 pub(super) const ACCUMULATORS: usize = 4;
-/// `imm` is the position of the slots in the list; this bit asks for `.satfinite`.
+/// Flag in `imm` of an integer `mma`: `.satfinite`. The other bits of `imm` are the index of the operand list.
 const SATURATES: u64 = 1 << 63;
 
-/// Faults unless the whole warp executes the instruction.
+/// Whether all 32 lanes execute the instruction; reports a fault if not.
 #[inline(always)]
 pub(crate) fn whole_warp(m: &mut ExecutionContext<'_>) -> bool {
     m.active == u32::MAX || lanes_missing(m)
@@ -52,12 +51,12 @@ fn lanes_missing(m: &mut ExecutionContext<'_>) -> bool {
     false
 }
 
-/// Type in which products of elements, and their sums where those are exact, are computed.
+/// Type that products and sums are computed in.
 pub(crate) trait Value: Copy + Default + 'static {
     fn multiply_add(self, a: Self, b: Self) -> Self;
 }
 
-// Not fused, which would be slow where the CPU cannot; the products are exact either way.
+// Not fused, because a fused multiply-add is slow on CPUs without the instruction. The products are exact either way.
 impl Value for f32 {
     #[inline(always)]
     fn multiply_add(self, a: f32, b: f32) -> f32 {
@@ -72,9 +71,9 @@ impl Value for f64 {
     }
 }
 
-/// How the elements of `A` and `B` lie in a register.
+/// Element type of `A` or `B`, packed into 32-bit registers.
 pub(crate) trait Element: 'static {
-    /// Elements of a register.
+    /// Elements per register.
     const COUNT: usize;
     type Value: Value;
     fn get(register: u32, index: usize) -> Self::Value;
@@ -92,19 +91,19 @@ macro_rules! elements {
     )* };
 }
 elements! {
-    // A sum of 32 products of bytes is below 2^24, so a single holds it.
+    // A sum of 32 products of bytes is below 2^24, so an `f32` holds it exactly.
     Signed8 4 f32: (register, index) ((register as i32) << (24 - 8 * index) >> 24) as f32;
     Unsigned8 4 f32: (register, index) (register >> (8 * index) & 0xff) as i32 as f32;
     Half 2 f64: (register, index) F16::to_f32((register >> (16 * index)) as u16) as f64;
     Brain 2 f64: (register, index) Bf16::to_f32((register >> (16 * index)) as u16) as f64;
-    // The lower bits are not looked at.
+    // The instruction ignores the low 13 bits.
     Tf32 1 f64: (register, _index) f32::from_bits(register & !0x1fff) as f64;
 }
 
-/// The largest `k` of a shape.
+/// Largest `k` of the shapes.
 const MAX_DEPTH: usize = 32;
 
-/// `A` by columns, of `registers` registers a lane.
+/// Reads `A` as a list of columns.
 #[inline(always)]
 fn gather_a<E: Element>(m: &ExecutionContext<'_>, slots: &[u32]) -> [[E::Value; ROWS]; MAX_DEPTH] {
     let mut a = [[E::Value::default(); ROWS]; MAX_DEPTH];
@@ -126,7 +125,7 @@ fn gather_a<E: Element>(m: &ExecutionContext<'_>, slots: &[u32]) -> [[E::Value; 
     a
 }
 
-/// `B` by rows.
+/// Reads `B` as a list of rows.
 #[inline(always)]
 fn gather_b<E: Element>(m: &ExecutionContext<'_>, slots: &[u32]) -> [[E::Value; COLUMNS]; MAX_DEPTH] {
     let mut b = [[E::Value::default(); COLUMNS]; MAX_DEPTH];
@@ -152,7 +151,7 @@ fn product<EA: Element<Value = V>, EB: Element<Value = V>, V: Value>(
     (a, b): (&[u32], &[u32]),
     mut sums: [[V; COLUMNS]; ROWS],
 ) -> [[V; COLUMNS]; ROWS] {
-    // Rows whose sums fit into the CPU's registers together.
+    // Number of rows whose sums fit into the vector registers of the CPU.
     const BLOCK: usize = 8;
     let depth = EA::COUNT * 2 * a.len();
     let (a, b) = (gather_a::<EA>(m, a), gather_b::<EB>(m, b));
@@ -178,7 +177,7 @@ fn place(lane: usize, index: usize) -> (usize, usize) {
     (lane / 4 + 8 * (index >> 1), 2 * (lane % 4) + (index & 1))
 }
 
-/// Bytes of `A` or `B`, signed or not.
+/// 8-bit element type.
 pub(crate) trait Bytes: Element<Value = f32> {
     const SIGNED: bool;
 }
@@ -191,7 +190,7 @@ impl Bytes for Unsigned8 {
     const SIGNED: bool = false;
 }
 
-/// `D = A · B + C` of 8-bit integers; `RA` registers of `A` a lane and half as many of `B`.
+/// `D = A · B + C` of 8-bit integers, with `RA` registers of `A` per lane and half as many of `B`.
 fn integer_mma<EA: Bytes, EB: Bytes, const RA: usize>() -> Exec {
     fn portable<EA: Bytes, EB: Bytes, const RA: usize>(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         integer_sum::<RA>(m, i, |m, a, b| {
@@ -222,7 +221,7 @@ fn integer_mma<EA: Bytes, EB: Bytes, const RA: usize>() -> Exec {
     portable::<EA, EB, RA>
 }
 
-/// Adds what `product` makes of the slots of `A` and `B`.
+/// `D = product(A, B) + C`, where `product` gets the slots of `A` and `B`.
 #[inline(always)]
 fn integer_sum<const RA: usize>(
     m: &mut ExecutionContext<'_>,
@@ -282,7 +281,7 @@ lane_loop! {
 }
 
 lane_loop! {
-    /// `D = A · B + C` of halves throughout: two accumulators share a register.
+    /// `D = A · B + C` with half-precision accumulators, two per register.
     fn half_mma[const RA: usize][RA](m, i) {
         if !whole_warp(m) {
             return Flow::Fault;
@@ -313,8 +312,8 @@ lane_loop! {
 }
 
 lane_loop! {
-    /// 8 × 8 doubles, 4 deep: one element of `A` (row `l / 4`, column `l mod 4`) and of `B` (the other way
-    /// round) a lane, and two accumulators. Products are added one after the other, each rounded.
+    /// `mma.m8n8k4` of doubles. Lane `l` holds row `l / 4`, column `l mod 4` of `A`, row `l mod 4`, column `l / 4` of
+    /// `B`, and two accumulators. Each sum is a chain of fused multiply-adds in the order of `k`.
     fn double_mma[][](m, i) {
         if !whole_warp(m) {
             return Flow::Fault;
@@ -338,15 +337,15 @@ lane_loop! {
     }
 }
 
-/// The slots of a matrix's destinations; slot 1 is the address.
+/// Indices of the register slots of `ldmatrix` and `stmatrix`; slot 1 holds the address.
 const ELEMENTS: [usize; 4] = [0, 2, 3, 4];
-/// Rows of the 8 × 8 matrices that `ldmatrix` loads, each of that many bytes.
+/// Rows of an 8 × 8 matrix, and bytes of a row.
 const MATRIX_ROWS: usize = 8;
 const ROW_BYTES: u64 = 16;
 
 lane_loop! {
-    /// Loads `N` matrices of 8 × 8 halves: lane `8n + r` names row `r` of matrix `n`, and lane `l` gets
-    /// elements `2 · (l mod 4)` and the next of row `l / 4` — of column `l / 4` if `imm` has bit 63.
+    /// `ldmatrix`: loads `N` matrices of 8 × 8 halves. Lane `8n + r` gives the address of row `r` of matrix `n`; lane `l`
+    /// gets elements `2 · (l mod 4)` and `2 · (l mod 4) + 1` of row `l / 4`, or of column `l / 4` if [`TRANSPOSED`].
     fn load_matrix[const N: usize][N](m, i) {
         if !whole_warp(m) {
             return Flow::Fault;
@@ -386,7 +385,7 @@ lane_loop! {
 }
 
 lane_loop! {
-    /// Stores `N` matrices of 8 × 8 halves: the reverse of [`load_matrix`].
+    /// `stmatrix`: stores `N` matrices of 8 × 8 halves, the reverse of [`load_matrix`].
     fn store_matrix[const N: usize][N](m, i) {
         if !whole_warp(m) {
             return Flow::Fault;
@@ -427,7 +426,8 @@ lane_loop! {
     }
 }
 
-/// Set in `imm` of a transposing `ldmatrix` or `stmatrix`; shared addresses do not reach it.
+/// Flag in `imm` of `ldmatrix` and `stmatrix`: `.trans`. The other bits are the address offset; shared addresses do not
+/// reach bit 63.
 const TRANSPOSED: u64 = 1 << 63;
 
 pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
@@ -441,6 +441,7 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
     }
 }
 
+/// Decodes `ldmatrix` and `stmatrix`.
 fn decode_rows(op: &mut InstructionCursor<'_, '_>, access: Access) -> Result<Exec, ParseError> {
     let shape = op.take("m8n8");
     let count = op.take_any(&[("x1", 1), ("x2", 2), ("x4", 4)]);
@@ -454,7 +455,7 @@ fn decode_rows(op: &mut InstructionCursor<'_, '_>, access: Access) -> Result<Exe
     let loads = access == Access::Load;
     let registers = vector(op, !loads as usize)?;
     if registers.len() != count {
-        return Err(op.error(format!("`{}` takes {count} registers", op.text())));
+        return Err(op.error(format!("the vector of `{}` must have {count} registers", op.text())));
     }
     for (index, register) in registers.iter().enumerate() {
         op.slots[ELEMENTS[index]] = match register {
@@ -475,7 +476,7 @@ fn decode_rows(op: &mut InstructionCursor<'_, '_>, access: Access) -> Result<Exe
     })
 }
 
-/// The elements of `{a, b}`, or a single operand.
+/// Elements of operand `index`: those of `{a, b}`, or the operand itself.
 pub(crate) fn vector<'f>(
     op: &mut InstructionCursor<'_, 'f>,
     index: usize,
@@ -486,6 +487,7 @@ pub(crate) fn vector<'f>(
     })
 }
 
+/// Decodes `mma.m8n8k4` of doubles.
 fn decode_double(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     let layouts = op.take("row") && op.take("col");
     op.take("rn");
@@ -498,7 +500,7 @@ fn decode_double(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError>
     for (index, count) in [2, 1, 1, 2].into_iter().enumerate() {
         let elements = vector(op, index)?;
         if elements.len() != count {
-            return Err(op.error(format!("operand {} of `{}` has {count} registers", index + 1, op.text())));
+            return Err(op.error(format!("operand {} of `{}` must have {count} registers", index + 1, op.text())));
         }
         for element in elements {
             list.push(match element {
@@ -551,7 +553,7 @@ fn decode_mma(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     for (index, count) in counts.into_iter().enumerate() {
         let elements = vector(op, index)?;
         if elements.len() != count {
-            return Err(op.error(format!("operand {} of `{}` has {count} registers", index + 1, op.text())));
+            return Err(op.error(format!("operand {} of `{}` must have {count} registers", index + 1, op.text())));
         }
         for element in elements {
             let slot = match element {

@@ -1,4 +1,4 @@
-//! `mov` with packing and unpacking, special registers that change, and `cvta`.
+//! `mov`, with packing, unpacking and clock registers, and `cvta`.
 
 use super::lane_loop::{lane_loop, op1, op2, ops};
 use crate::code::access::{LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BYTES};
@@ -26,7 +26,7 @@ fn copy_pred(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
 }
 
 lane_loop! {
-    /// The parts of a wider register, lowest first; unwanted ones are [`NONE`].
+    /// `mov.b64 {a, b}, d`: splits a register into parts, lowest first; the slot of a sink is [`NONE`].
     fn unpack[T: Pod, P: Pod + Part<T>][T, P](m, i) {
         let a = *m.warp.regs.lanes::<T>(i.slots[A]);
         for part in 0..P::COUNT {
@@ -44,7 +44,7 @@ lane_loop! {
 }
 
 lane_loop! {
-    /// `mov.b64 d, {a, b, c, e}` of 16-bit registers.
+    /// `mov.b64 d, {a, b, c, e}` with 16-bit registers.
     fn pack16x4[][](m, i) {
         let mut d = [0u64; LANES];
         for part in 0..4 {
@@ -58,7 +58,7 @@ lane_loop! {
     }
 }
 
-/// A piece of a wider register.
+/// Part of a register of type `T`.
 pub(crate) trait Part<T> {
     const COUNT: usize;
     fn part(whole: T, index: usize) -> Self;
@@ -88,7 +88,7 @@ impl Part<u64> for u32 {
     }
 }
 
-/// `%clock`, `%clock64` (the worker's warp instructions so far) and `%globaltimer` (nanoseconds).
+/// Reads `%clock` or `%clock64` (warp instructions that the worker has executed) or `%globaltimer` (nanoseconds).
 fn clock(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let value = if i.imm & 1 != 0 {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -172,8 +172,8 @@ fn packing(op: &mut InstructionCursor<'_, '_>, ty: Ty, parts: &[Operand]) -> Res
     })
 }
 
-/// The spaces that have a window of their own in the generic space, and where; others' addresses are
-/// generic ones.
+/// State spaces with the start of their window in the generic address space; `None` if their addresses are generic
+/// addresses.
 pub(crate) const WINDOWS: [(&str, Option<u64>); 8] = [
     ("shared", Some(SHARED_WINDOW)),
     ("shared::cta", Some(SHARED_WINDOW)),
@@ -185,7 +185,7 @@ pub(crate) const WINDOWS: [(&str, Option<u64>); 8] = [
     ("param::entry", None),
 ];
 
-/// `imm`: the window to look for; 0 for none of them.
+/// `isspacep`. `imm`: start of the window, or 0 to test that an address is in no window.
 pub(crate) fn in_window(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let addresses = m.warp.regs.lanes::<u64>(i.slots[A]);
     let within = |address: u64, window: u64| address.wrapping_sub(window) < WINDOW_BYTES;

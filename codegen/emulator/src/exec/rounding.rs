@@ -1,16 +1,15 @@
-//! Rounding: directed modes, narrow formats, and the canonical NaNs.
+//! Rounding: directed modes, narrow formats, and canonical NaNs.
 //!
-//! Results in a mode that the CPU does not offer come from a sum or product computed in `f64` and
-//! *rounded to odd*: an inexact result gets an odd last bit, so that it never lies on a tie or a value
-//! of the narrower format, and rounding it again gives what rounding the exact result would
-//! (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
+//! For a rounding mode that the CPU lacks, a sum or product is computed in `f64` *rounded to odd*: an inexact result gets
+//! an odd last bit. Such a result is never a tie or a value of the narrower format, so rounding it again equals rounding
+//! the exact result (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
 
-/// The NaN that single-precision instructions return.
+/// Canonical NaN of single-precision instructions.
 pub(crate) const NAN32: f32 = f32::from_bits(0x7fff_ffff);
-/// The NaN that half-precision instructions return.
+/// Canonical NaN of half-precision instructions.
 pub(crate) const NAN16: u16 = 0x7fff;
 
-/// `.rn`, `.rz`, `.rm`, `.rp`.
+/// Rounding mode: `.rn`, `.rz`, `.rm`, `.rp`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rounding {
     Nearest,
@@ -20,10 +19,10 @@ pub(crate) enum Rounding {
 }
 
 impl Rounding {
-    /// The names of the floating-point modes.
+    /// Modifiers that round to a floating-point number.
     pub(crate) const FLOAT: [(&'static str, Rounding); 4] =
         [("rn", Rounding::Nearest), ("rz", Rounding::Zero), ("rm", Rounding::Down), ("rp", Rounding::Up)];
-    /// The names of the modes that round to an integer.
+    /// Modifiers that round to an integer.
     pub(crate) const INTEGER: [(&'static str, Rounding); 4] =
         [("rni", Rounding::Nearest), ("rzi", Rounding::Zero), ("rmi", Rounding::Down), ("rpi", Rounding::Up)];
 
@@ -48,7 +47,7 @@ impl Rounding {
     }
 }
 
-/// Gives `rounded + error`, where `rounded` is the nearest double, an odd last bit if inexact.
+/// `rounded + error` rounded to odd, where `rounded` is the nearest double.
 #[inline(always)]
 fn odd(rounded: f64, error: f64) -> f64 {
     let bits = rounded.to_bits();
@@ -59,7 +58,7 @@ fn odd(rounded: f64, error: f64) -> f64 {
     f64::from_bits(if grows { bits + 1 } else { bits - 1 })
 }
 
-/// `s + e = a + b` exactly, `s` being the nearest double (Knuth's two-sum).
+/// `(s, e)` such that `s + e = a + b` exactly and `s` is the nearest double (Knuth's two-sum).
 #[inline(always)]
 fn two_sum(a: f64, b: f64) -> (f64, f64) {
     let s = a + b;
@@ -93,7 +92,7 @@ pub(crate) fn sqrt_odd(a: f64) -> f64 {
     odd(root, (-root).mul_add(root, a))
 }
 
-/// The sign that an exact zero sum of `a` and `b` has in `mode`.
+/// `sum`, with the sign that an exact zero sum of `a` and `b` has in `mode`.
 #[inline(always)]
 pub(crate) fn zero_sum(sum: f64, a: f64, b: f64, mode: Rounding) -> f64 {
     if sum == 0.0 && mode == Rounding::Down && a.is_sign_negative() != b.is_sign_negative() {
@@ -103,7 +102,7 @@ pub(crate) fn zero_sum(sum: f64, a: f64, b: f64, mode: Rounding) -> f64 {
     }
 }
 
-/// Rounds to a single.
+/// Rounds to single precision.
 pub(crate) fn narrow(x: f64, mode: Rounding) -> f32 {
     let y = x as f32;
     let back = y as f64;
@@ -115,7 +114,7 @@ pub(crate) fn narrow(x: f64, mode: Rounding) -> f32 {
     }
 }
 
-/// Rounds to a single, to odd.
+/// Rounds to single precision, to odd.
 #[inline(always)]
 pub(crate) fn narrow_odd(x: f64) -> f32 {
     let y = x as f32;
@@ -124,11 +123,11 @@ pub(crate) fn narrow_odd(x: f64) -> f32 {
     if back == x || x.is_nan() || x.is_infinite() || bits & 1 != 0 {
         return y;
     }
-    // Zero and infinity have even encodings; the neighbour towards `x` is right for both.
+    // Zero and infinity have even encodings; for both, the neighbour towards `x` is the odd result.
     f32::from_bits(if back.abs() < x.abs() { bits + 1 } else { bits - 1 })
 }
 
-/// The result of a double-precision operation: `nearest` corrected by the sign of what it lacks.
+/// Directed rounding of `nearest + error`, where `nearest` is the nearest double.
 pub(crate) fn direct(nearest: f64, error: f64, mode: Rounding) -> f64 {
     if nearest.is_nan() || error == 0.0 || error.is_nan() {
         return nearest;
@@ -143,25 +142,25 @@ pub(crate) fn direct(nearest: f64, error: f64, mode: Rounding) -> f64 {
     }
 }
 
-/// Replaces any NaN by the canonical one.
+/// Replaces a NaN by the canonical NaN.
 #[inline(always)]
 pub(crate) fn canonical(x: f32) -> f32 {
-    // By the bits: a compiler may take any NaN for as good as another.
+    // Tests the bits, because Rust does not guarantee the payload of a NaN from arithmetic.
     let bits = x.to_bits();
     f32::from_bits(if bits & 0x7fff_ffff > 0x7f80_0000 { NAN32.to_bits() } else { bits })
 }
 
-/// The NaN that double-precision arithmetic makes of none.
+/// NaN of a double-precision operation that has no NaN operand.
 const NAN64: u64 = 0xfff8_0000_0000_0000;
 
-/// A double-precision NaN as results carry it: quiet, else unchanged.
+/// Sets the quiet bit of a double-precision NaN and keeps its payload.
 #[inline(always)]
 pub(crate) fn quiet(x: f64) -> f64 {
     let bits = x.to_bits();
     f64::from_bits(if x.is_nan() { bits | 1 << 51 } else { bits })
 }
 
-/// The result of double-precision arithmetic: a NaN is that of the last of `operands` that is one.
+/// Result of double-precision arithmetic: a NaN result takes the payload of the last operand that is a NaN.
 #[inline(always)]
 pub(crate) fn propagate<const N: usize>(result: f64, operands: [f64; N]) -> f64 {
     let mut nan = NAN64;
@@ -171,7 +170,7 @@ pub(crate) fn propagate<const N: usize>(result: f64, operands: [f64; N]) -> f64 
     f64::from_bits(if result.is_nan() { nan } else { result.to_bits() })
 }
 
-/// The upper half of a double that is a NaN, as a NaN of fewer bits: `fraction` of them after the exponent.
+/// Converts a double-precision NaN to a format with `fraction` stored significand bits: keeps the top of the payload.
 pub(crate) fn narrow_nan(x: f64, fraction: u32) -> u64 {
     let bits = x.to_bits();
     let payload = (bits & ((1 << 52) - 1) | 1 << 51) >> (52 - fraction);
@@ -189,14 +188,14 @@ pub(crate) fn flush(x: f32) -> f32 {
     if x.abs() < f32::MIN_POSITIVE { 0.0f32.copysign(x) } else { x }
 }
 
-/// `.sat`: to [0, 1], NaN to 0.
+/// `.sat`: clamps to [0, 1]; NaN becomes 0.
 #[inline(always)]
 pub(crate) fn saturate(x: f32) -> f32 {
     let positive = if x > 0.0 { x } else { 0.0 };
     if positive > 1.0 { 1.0 } else { positive }
 }
 
-/// A 16-bit format, by its bits.
+/// 16-bit floating-point format.
 pub(crate) trait Format: 'static {
     /// Significand bits, the hidden one included.
     const PRECISION: i32;
@@ -204,16 +203,16 @@ pub(crate) trait Format: 'static {
     const MIN_EXPONENT: i32;
     const MAX_FINITE: u16;
     fn to_f32(bits: u16) -> f32;
-    /// Nearest, ties to even; any NaN becomes the canonical one.
+    /// Rounds to nearest, ties to even; a NaN becomes the canonical NaN.
     fn from_f32(x: f32) -> u16;
 
-    /// Nearest, of a double.
+    /// Rounds a double to nearest, ties to even.
     #[inline(always)]
     fn from_f64(x: f64) -> u16 {
         Self::from_f32(narrow_odd(x))
     }
 
-    /// In any mode.
+    /// Rounds a double in any mode.
     fn rounded(x: f64, mode: Rounding) -> u16 {
         if mode == Rounding::Nearest || x.is_nan() || x.is_infinite() || x == 0.0 {
             return Self::from_f64(x);
@@ -231,9 +230,9 @@ pub(crate) trait Format: 'static {
     }
 }
 
-/// IEEE binary16.
+/// `.f16`: IEEE binary16.
 pub(crate) struct F16;
-/// The upper half of a single.
+/// `.bf16`: the upper half of an `f32`.
 pub(crate) struct Bf16;
 
 impl Format for F16 {
@@ -255,9 +254,9 @@ impl Format for F16 {
         let bits = x.to_bits();
         let sign = (bits >> 16) & 0x8000;
         let magnitude = bits & 0x7fff_ffff;
-        // Subnormal halves: adding a half's worth of 2^-1 lets the CPU round at the right bit.
+        // Subnormal halves: adding 0.5 makes the CPU round at the last bit of a subnormal half.
         let small = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
-        // Normal halves: rebias, and round to nearest even on the 13 bits that go.
+        // Normal halves: rebias, and round the 13 dropped bits to nearest even.
         let normal = magnitude.wrapping_sub(0x3800_0000 - 0xfff).wrapping_add(magnitude >> 13 & 1) >> 13;
         let finite = if magnitude < 0x3880_0000 { small } else { normal };
         let limited = if magnitude >= 0x477f_f000 { 0x7c00 } else { finite };

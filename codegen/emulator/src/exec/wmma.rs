@@ -1,8 +1,8 @@
-//! `wmma`: matrix products over fragments whose layout is the machine's own affair.
+//! `wmma`: matrix products over fragments of unspecified layout.
 //!
-//! The emulator keeps the elements of a fragment by rows, one register of all lanes after the other;
-//! registers of a fragment that has fewer elements than they hold stay zero. Sums are those of
-//! [`super::matrix`]: exact for integers, rounded once for others.
+//! The emulator stores a fragment row by row: through the lanes of its first register, then through those of the next.
+//! If a fragment has fewer elements than its registers hold, the rest is zero. Sums are computed as in
+//! [`super::matrix`]: exact for integers, rounded once for floats.
 
 use super::cluster::Reach;
 use super::load_store::{address_operand, take_space};
@@ -18,7 +18,7 @@ use crate::load::ast::Operand;
 use crate::load::error::ParseError;
 use crate::load::types::{Ty, Width};
 
-/// Rows, columns and depth.
+/// Shapes as `[m, n, k]`.
 const SHAPES: [(&str, [usize; 3]); 5] = [
     ("m16n16k16", [16, 16, 16]),
     ("m8n32k16", [8, 32, 16]),
@@ -27,7 +27,7 @@ const SHAPES: [(&str, [usize; 3]); 5] = [
     ("m8n8k4", [8, 8, 4]),
 ];
 
-/// One of the matrices of a product: its size and what it holds.
+/// Size, element type and register count of one matrix of a product.
 #[derive(Clone, Copy)]
 struct Fragment {
     rows: usize,
@@ -37,7 +37,7 @@ struct Fragment {
 }
 
 impl Fragment {
-    /// The matrix `which` of a shape, if there is one of that type.
+    /// Matrix `which` (`a`, `b`, `c` or `d`) of a shape; `None` if PTX has none with elements of type `ty`.
     fn new(which: char, shape: [usize; 3], ty: Ty) -> Option<Fragment> {
         let [m, n, k] = shape;
         let (rows, columns) = match which {
@@ -57,7 +57,7 @@ impl Fragment {
         };
         let per_lane = rows * columns * ty.bytes() as usize / LANES;
         let registers = match ty {
-            // Eight registers hold 512 halves; smaller matrices leave some unused.
+            // PTX gives every `.f16` factor eight registers; smaller matrices leave some unused.
             Ty::F16 if factor => 8,
             Ty::F64 => per_lane / 8,
             _ => per_lane.div_ceil(4),
@@ -69,7 +69,7 @@ impl Fragment {
         if self.ty == Ty::F64 { Width::W64 } else { Width::W32 }
     }
 
-    /// The register, lane and bit of an element.
+    /// Register, lane and bit position of an element.
     fn place(self, row: usize, column: usize) -> (usize, usize, u32) {
         let bytes = self.ty.bytes() as usize;
         let each = (self.width().bits() as usize / 8) / bytes;
@@ -107,16 +107,17 @@ impl Fragment {
     }
 }
 
-/// Words of a list that describe a fragment and its registers.
+/// Appends the description of a fragment and its register slots to an operand list.
 fn push(list: &mut Vec<u32>, fragment: Fragment, slots: Vec<u32>) {
     let ty = TYPES.iter().position(|&known| known == fragment.ty).unwrap_or_default();
     list.extend([fragment.rows as u32, fragment.columns as u32, ty as u32, slots.len() as u32]);
     list.extend(slots);
 }
 
+/// Element types; an operand list holds an index into this list.
 const TYPES: [Ty; 8] = [Ty::F16, Ty::Bf16, Ty::Tf32, Ty::U8, Ty::S8, Ty::F32, Ty::S32, Ty::F64];
 
-/// The fragment at the start of a list, its slots, and the rest.
+/// Splits the first fragment off an operand list: its description, its slots, and the rest of the list.
 fn pop(list: &[u32]) -> (Fragment, &[u32], &[u32]) {
     let registers = list[3] as usize;
     let (rows, columns, ty) = (list[0] as usize, list[1] as usize, TYPES[list[2] as usize]);
@@ -124,11 +125,11 @@ fn pop(list: &[u32]) -> (Fragment, &[u32], &[u32]) {
     (Fragment { rows, columns, ty, registers }, slots, rest)
 }
 
-/// Bits of the first word of the list.
+// Flags in the first word of the operand list of [`transfer`].
 const STORES: u32 = 1;
 const BY_COLUMNS: u32 = 2;
 
-/// `load` and `store`. The list: options, slot of the stride, offset, fragment.
+/// `wmma.load` and `wmma.store`. Operand list: flags, slot of the stride, offset (two words), fragment.
 fn transfer(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     if !whole_warp(m) {
         return Flow::Fault;
@@ -192,7 +193,7 @@ fn transfer(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     Flow::Next
 }
 
-/// `mma`. The list: whether to saturate, then the fragments of `d`, `a`, `b` and `c`.
+/// `wmma.mma`. Operand list: whether to saturate, then the fragments of `d`, `a`, `b` and `c`.
 fn multiply(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     if !whole_warp(m) {
         return Flow::Fault;
@@ -226,7 +227,7 @@ fn multiply(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     Flow::Next
 }
 
-/// The slots of operand `index`, a vector of a fragment's registers.
+/// Slots of operand `index`, a vector with the registers of a fragment.
 fn registers(
     op: &mut InstructionCursor<'_, '_>,
     index: usize,
@@ -236,7 +237,7 @@ fn registers(
     let elements = vector(op, index)?;
     if elements.len() != of.registers {
         let count = of.registers;
-        return Err(op.error(format!("operand {} of `{}` has {count} registers", index + 1, op.text())));
+        return Err(op.error(format!("operand {} of `{}` must have {count} registers", index + 1, op.text())));
     }
     let ty = if of.ty == Ty::F64 { Ty::F64 } else { Ty::B32 };
     let slot = |element: &Operand| match element {
@@ -295,7 +296,7 @@ fn decode_transfer(
 
 fn decode_multiply(op: &mut InstructionCursor<'_, '_>, shape: [usize; 3]) -> Result<Exec, ParseError> {
     for _ in 0..2 {
-        // Registers do not tell how memory was laid out.
+        // The layouts of `a` and `b` in memory do not affect their fragments.
         if !op.take("row") && !op.take("col") {
             return Err(op.unsupported());
         }
@@ -304,7 +305,7 @@ fn decode_multiply(op: &mut InstructionCursor<'_, '_>, shape: [usize; 3]) -> Res
     let saturates = op.take("satfinite");
     let first = op.take_ty()?;
     let second = op.take_ty()?;
-    // Products of halves name only the types of the sums.
+    // Products of halves name only the types of `d` and `c`.
     let [d, a, b, c] = match op.take_ty() {
         Ok(third) => [first, second, third, op.take_ty()?],
         Err(_) => [first, Ty::F16, Ty::F16, second],
