@@ -121,7 +121,8 @@ fn funnel_right(low: u32, high: u32, amount: u32) -> u32 {
     (((high as u64) << 32 | low as u64) >> amount) as u32
 }
 
-/// `bfind`: position of the highest set bit, or with `.shiftamt` (`imm` is not 0) the shift that moves it to the top bit.
+/// `bfind`: position of the highest set bit, or with `.shiftamt` (`imm` is not 0) the shift that moves it to the top
+/// bit.
 #[inline(always)]
 fn find(a: u64, bits: u32, imm: u64) -> u32 {
     if a == 0 {

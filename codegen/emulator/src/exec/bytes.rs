@@ -72,8 +72,8 @@ fn interleave(columns: [__m256i; 4], out: &mut [i32; LANES]) {
     }
 }
 
-/// `A · B` in the layout of the accumulators, for `RA` registers of `A` and half as many of `B`. Each operand comes with
-/// the signedness of its bytes.
+/// `A · B` in the layout of the accumulators, for `RA` registers of `A` and half as many of `B`. Each operand comes
+/// with the signedness of its bytes.
 #[target_feature(enable = "avx2")]
 #[inline]
 pub(super) fn product<const RA: usize>(

@@ -23,7 +23,8 @@ pub(crate) trait Small: 'static {
     fn is_nan(bits: u8) -> bool;
     fn is_infinite(bits: u8) -> bool;
 
-    /// Rounds to nearest, ties to even; values that are too large, infinities included, become the largest finite number.
+    /// Rounds to nearest, ties to even; values that are too large, infinities included, become the largest finite
+    /// number.
     fn from_f64(x: f64) -> u8 {
         if x.is_nan() {
             return 0x7f;

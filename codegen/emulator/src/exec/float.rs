@@ -161,8 +161,8 @@ fn extremum_double(a: f64, b: f64, smaller: bool) -> f64 {
     }
 }
 
-/// Rounds the result of `exact`, which is exact or rounded to odd, as `imm` says. `exact` gets the function to flush its
-/// operands with.
+/// Rounds the result of `exact`, which is exact or rounded to odd, as `imm` says. `exact` gets the function to flush
+/// its operands with.
 pub(crate) fn directed(imm: u64, exact: impl Fn(fn(f32) -> f32) -> f64) -> f32 {
     let ftz = imm & IMM_FTZ != 0;
     let exact = exact(if ftz { flush } else { |x| x });

@@ -1,4 +1,5 @@
-//! Elementary functions and sign tests: `rcp`, `sqrt`, `rsqrt`, `ex2`, `lg2`, `sin`, `cos`, `tanh`, `copysign`, `testp`.
+//! Elementary functions and sign tests: `rcp`, `sqrt`, `rsqrt`, `ex2`, `lg2`, `sin`, `cos`, `tanh`, `copysign`,
+//! `testp`.
 //!
 //! Approximate forms return the `f32` nearest to the double-precision result: at least as accurate as a device, but not
 //! bit-identical to one.

@@ -344,8 +344,9 @@ const MATRIX_ROWS: usize = 8;
 const ROW_BYTES: u64 = 16;
 
 lane_loop! {
-    /// `ldmatrix`: loads `N` matrices of 8 × 8 halves. Lane `8n + r` gives the address of row `r` of matrix `n`; lane `l`
-    /// gets elements `2 · (l mod 4)` and `2 · (l mod 4) + 1` of row `l / 4`, or of column `l / 4` if [`TRANSPOSED`].
+    /// `ldmatrix`: loads `N` matrices of 8 × 8 halves. Lane `8n + r` gives the address of row `r` of matrix `n`; lane
+    /// `l` gets elements `2 · (l mod 4)` and `2 · (l mod 4) + 1` of row `l / 4`, or of column `l / 4` if
+    /// [`TRANSPOSED`].
     fn load_matrix[const N: usize][N](m, i) {
         if !whole_warp(m) {
             return Flow::Fault;

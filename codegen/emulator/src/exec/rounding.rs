@@ -1,8 +1,8 @@
 //! Rounding: directed modes, narrow formats, and canonical NaNs.
 //!
-//! For a rounding mode that the CPU lacks, a sum or product is computed in `f64` *rounded to odd*: an inexact result gets
-//! an odd last bit. Such a result is never a tie or a value of the narrower format, so rounding it again equals rounding
-//! the exact result (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
+//! For a rounding mode that the CPU lacks, a sum or product is computed in `f64` *rounded to odd*: an inexact result
+//! gets an odd last bit. Such a result is never a tie or a value of the narrower format, so rounding it again equals
+//! rounding the exact result (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
 
 /// Canonical NaN of single-precision instructions.
 pub(crate) const NAN32: f32 = f32::from_bits(0x7fff_ffff);
