@@ -176,7 +176,7 @@ fn validate(kernel: &Kernel, config: &LaunchConfig, params: &[u8]) -> Result<(),
 
 /// Why a launch's clusters are not possible, if so.
 fn refused_cluster(kernel: &Kernel, config: &LaunchConfig) -> Option<String> {
-    let Clusters { required, explicit, most } = kernel.clusters;
+    let Clusters { required, explicit, max_ctas: most } = kernel.clusters;
     let Some(cluster) = config.cluster.or(required) else {
         return explicit.then(|| "the kernel demands clusters, and the launch has none".to_string());
     };

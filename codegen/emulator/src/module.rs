@@ -8,7 +8,7 @@ use crate::checks::numeric::NumericRole;
 use crate::code::cursor::Symbol;
 use crate::code::program::{Place, Program, SharedVariable, Source};
 use crate::context::Inst;
-use crate::decode::{self, Decoded};
+use crate::decode::{self, Decoded, opcodes};
 use crate::load::ast::{Ast, Clusters, Function, Instruction, Operand, ParamDecl, Variable};
 use crate::load::error::{ParseError, ParseErrorKind};
 use crate::load::{link, parser};
@@ -36,7 +36,7 @@ impl Module {
     /// # Errors
     /// All of them, in the order of the text. A mistake that leaves the rest of the text without meaning is the last.
     pub fn load(text: &str) -> Result<Module, Vec<ParseError>> {
-        let mut ast = parser::parse(text)?;
+        let mut ast = parser::parse(text, opcodes::look_up)?;
         let mut errors = std::mem::take(&mut ast.errors);
         let mut data = Vec::new();
         let mut names = HashMap::new();
@@ -56,7 +56,7 @@ impl Module {
         });
         let mut kernels = Vec::new();
         for function in &ast.functions {
-            let expanded = link::expand(&ast, function, &mut errors);
+            let expanded = link::inline_calls(&ast, function, &mut errors);
             match Kernel::new(&expanded, &ast, &names, &source) {
                 Ok(kernel) => kernels.push(kernel),
                 Err(found) => errors.extend(found),
@@ -166,7 +166,8 @@ impl Kernel {
                 lists,
             },
             insts,
-            roles: function.body.iter().map(Role::of).collect(),
+            // Every decoded instruction has a row in the table.
+            roles: function.body.iter().filter_map(opcodes::role).collect(),
             numeric_roles: function.body.iter().zip(writes).map(numeric_role).collect(),
         })
     }

@@ -101,10 +101,10 @@ impl<'d, 'f> InstructionCursor<'d, 'f> {
             return Err(self.refused(message));
         }
         if self.operands_used < self.ast.operands.len() {
-            let kind = unsupported::operands(self.ast);
+            let kind = unsupported::operand_count_error(self.ast);
             let message = match kind {
                 ParseErrorKind::Unsupported => {
-                    format!("the emulator lacks `{}` of three sources", self.text())
+                    format!("the emulator does not support `{}` with three sources", self.text())
                 }
                 _ => format!("`{}` takes {}", self.text(), quantity(self.operands_used, "operand")),
             };
@@ -135,9 +135,9 @@ impl<'d, 'f> InstructionCursor<'d, 'f> {
     /// The error for modifiers that have no meaning together, as `message` says, or of which the emulator lacks one.
     fn refused(&self, message: String) -> ParseError {
         let modifiers = self.ast.modifiers.iter().map(String::as_str);
-        match unsupported::form(&self.ast.opcode, modifiers) {
+        match unsupported::form_error(&self.ast.opcode, modifiers) {
             kind @ ParseErrorKind::Unsupported => {
-                self.ast.error(kind, format!("the emulator lacks `{}`", self.text()))
+                self.ast.error(kind, format!("the emulator does not support `{}`", self.text()))
             }
             kind => self.ast.error(kind, message),
         }
@@ -188,10 +188,6 @@ impl<'d, 'f> InstructionCursor<'d, 'f> {
                 None => format!("`{}` needs a type", self.text()),
             })
         })
-    }
-
-    pub(crate) fn peek_ty(&self) -> Option<Ty> {
-        self.modifiers.iter().find_map(|modifier| Ty::parse(modifier))
     }
 
     /// Bytes of the kernel's parameter block.

@@ -1,18 +1,19 @@
 //! Decoding: the function that executes each instruction, its operand slots, and the registers to check.
 
+pub(crate) mod opcodes;
+
 use std::collections::HashMap;
 
 use crate::code::cursor::{FunctionTables, InstructionCursor, Operands, Symbol};
 use crate::code::operands::NONE;
 use crate::code::program::RegisterCheck;
 use crate::context::{Exec, Inst};
-use crate::exec;
-use crate::load::ast::{Function, Operand};
+use crate::load::ast::{Function, Instruction, Operand};
 use crate::load::control_flow::Cfg;
 use crate::load::dataflow::{self, Effects};
 use crate::load::error::{ParseError, ParseErrorKind};
 use crate::load::layout::Layout;
-use crate::load::types::{Ty, Width};
+use crate::load::types::Width;
 
 /// A decoded function.
 pub(crate) struct Decoded {
@@ -55,7 +56,7 @@ pub(crate) fn decode(
         return Err(errors);
     }
     let effects = std::mem::take(&mut decoder.effects);
-    let suspects = dataflow::maybe_unassigned(&cfg, &effects, widths.len());
+    let suspects = dataflow::maybe_uninitialised(&cfg, &effects, widths.len());
     let (slots, bytes) = dataflow::allocate(&cfg, &effects, &widths, &suspects);
     decoder.tables.layout = Layout::new(slots, bytes);
     decoder.tables.lists.clear();
@@ -159,49 +160,22 @@ impl<'f> Decoder<'f> {
             (target, self.cfg.blocks[block].reconvergence)
         });
         let mut op = InstructionCursor::new(&mut self.tables, ast, branch);
-        let run = dispatch(&mut op)?;
+        let run = dispatch(&mut op, ast)?;
         let Operands { slots, guard, imm, effects } = op.finish()?;
         self.effects.push(effects);
         Ok(Inst { run, slots, guard, register_check: 0, unconditional: 0, imm })
     }
 }
 
-/// Finds the family of an instruction. Names shared by several families are told apart by type.
-fn dispatch(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
-    let ty = op.peek_ty();
-    match op.opcode() {
-        "add" | "sub" | "mul" | "fma" | "mad" | "neg" | "abs" | "min" | "max" | "div" | "rem" | "addc"
-        | "subc" | "madc" => match ty {
-            Some(Ty::F16 | Ty::F16x2 | Ty::Bf16 | Ty::Bf16x2) => exec::half::decode(op),
-            Some(Ty::F32 | Ty::F64) => exec::float::decode(op),
-            _ => exec::integer::decode(op),
-        },
-        "rcp" | "sqrt" | "rsqrt" | "ex2" | "lg2" | "sin" | "cos" | "tanh" | "copysign" | "testp" => {
-            match ty {
-                Some(Ty::F16 | Ty::F16x2 | Ty::Bf16 | Ty::Bf16x2) => exec::half::decode(op),
-                _ => exec::float_special::decode(op),
-            }
+/// Decodes an instruction with the decoder of its opcode family.
+fn dispatch(op: &mut InstructionCursor<'_, '_>, instruction: &Instruction) -> Result<Exec, ParseError> {
+    match opcodes::find(instruction) {
+        Some(family) => (family.decode)(op),
+        None if opcodes::is_known(op.opcode()) => {
+            // Some row has the opcode, but none has this type.
+            op.take_ty()?;
+            Err(op.unsupported())
         }
-        "mul24" | "mad24" | "sad" | "dp4a" | "dp2a" => exec::integer::decode(op),
-        "and" | "or" | "xor" | "not" | "cnot" | "shl" | "shr" | "lop3" | "shf" | "prmt" | "bfe" | "bfi"
-        | "bfind" | "brev" | "popc" | "clz" | "szext" | "bmsk" | "fns" => exec::bits::decode(op),
-        "setp" | "set" | "selp" | "slct" => exec::compare::decode(op),
-        "mov" | "cvta" => exec::moves::decode(op),
-        "isspacep" | "mapa" | "getctarank" => exec::cluster::decode(op),
-        "cvt" => exec::convert::decode(op),
-        "st" | "red" if op.has("async") => exec::remote::decode(op),
-        "barrier" if op.has("cluster") => exec::cluster::decode(op),
-        "ld" | "ldu" | "st" | "prefetch" | "prefetchu" | "createpolicy" | "fence" | "membar" => {
-            exec::load_store::decode(op)
-        }
-        "atom" | "red" => exec::atomic::decode(op),
-        "bra" | "ret" | "exit" | "trap" | "bar" | "barrier" | "nanosleep" | "griddepcontrol"
-        | "setmaxnreg" => exec::control::decode(op),
-        "shfl" | "vote" | "match" | "redux" | "activemask" | "elect" => exec::collective::decode(op),
-        "mbarrier" => exec::mbarrier::decode(op),
-        "cp" => exec::copy::decode(op),
-        "wmma" => exec::wmma::decode(op),
-        "mma" | "ldmatrix" | "stmatrix" => exec::matrix::decode(op),
-        other => Err(op.malformed(format!("unknown instruction `{other}`"))),
+        None => Err(op.malformed(format!("unknown instruction `{}`", op.opcode()))),
     }
 }

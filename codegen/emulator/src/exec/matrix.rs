@@ -501,7 +501,11 @@ fn decode_double(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError>
     for (index, count) in [2, 1, 1, 2].into_iter().enumerate() {
         let elements = vector(op, index)?;
         if elements.len() != count {
-            return Err(op.error(format!("operand {} of `{}` must have {count} registers", index + 1, op.text())));
+            return Err(op.error(format!(
+                "operand {} of `{}` must have {count} registers",
+                index + 1,
+                op.text()
+            )));
         }
         for element in elements {
             list.push(match element {
@@ -554,7 +558,11 @@ fn decode_mma(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     for (index, count) in counts.into_iter().enumerate() {
         let elements = vector(op, index)?;
         if elements.len() != count {
-            return Err(op.error(format!("operand {} of `{}` must have {count} registers", index + 1, op.text())));
+            return Err(op.error(format!(
+                "operand {} of `{}` must have {count} registers",
+                index + 1,
+                op.text()
+            )));
         }
         for element in elements {
             let slot = match element {

@@ -237,7 +237,11 @@ fn registers(
     let elements = vector(op, index)?;
     if elements.len() != of.registers {
         let count = of.registers;
-        return Err(op.error(format!("operand {} of `{}` must have {count} registers", index + 1, op.text())));
+        return Err(op.error(format!(
+            "operand {} of `{}` must have {count} registers",
+            index + 1,
+            op.text()
+        )));
     }
     let ty = if of.ty == Ty::F64 { Ty::F64 } else { Ty::B32 };
     let slot = |element: &Operand| match element {

@@ -1,4 +1,4 @@
-//! What the parser makes of the text: names resolved to registers, nothing decoded yet.
+//! Syntax tree of a module. Register names are resolved; instructions are not decoded.
 
 use std::collections::HashMap;
 
@@ -42,7 +42,7 @@ pub(crate) enum Special {
 }
 
 impl Special {
-    /// The special register of that name and component, if there is one.
+    /// The special register of that name and component.
     pub(crate) fn parse(name: &str, component: Option<&str>) -> Option<Special> {
         let axis = match component {
             None => None,
@@ -108,7 +108,7 @@ pub(crate) enum Operand {
     Pair(Box<Operand>, Box<Operand>),
     /// `!p`.
     Not(Box<Operand>),
-    /// `_`: a result nobody wants.
+    /// `_`: a result that is discarded.
     Sink,
 }
 
@@ -119,7 +119,7 @@ pub(crate) struct Guard {
     pub(crate) negated: bool,
 }
 
-/// One instruction, with what is needed to name it in a message.
+/// An instruction with its source position.
 #[derive(Clone, Debug)]
 pub(crate) struct Instruction {
     pub(crate) guard: Option<Guard>,
@@ -130,7 +130,7 @@ pub(crate) struct Instruction {
     pub(crate) column: u32,
     /// The last `.loc`: an index into [`Function::locations`].
     pub(crate) source: Option<u32>,
-    /// The `{ }` scope that its labels are looked up from.
+    /// The `{ }` scope in which its labels are looked up.
     pub(crate) scope: usize,
 }
 
@@ -145,18 +145,32 @@ impl Instruction {
         text
     }
 
-    /// An error at its opcode.
+    /// Whether it has the modifier.
+    pub(crate) fn has(&self, modifier: &str) -> bool {
+        self.modifiers.iter().any(|found| found == modifier)
+    }
+
+    /// Whether the modifiers contain the words of `form`, in this order but not necessarily adjacent. A word may be a
+    /// list of alternatives, as in `f32|f64 relu`.
+    pub(crate) fn matches(&self, form: &str) -> bool {
+        let mut modifiers = self.modifiers.iter();
+        let mut find =
+            |word: &str| modifiers.any(|modifier| word.split('|').any(|alternative| alternative == modifier));
+        form.split_whitespace().all(&mut find)
+    }
+
+    /// An error at the opcode.
     pub(crate) fn error(&self, kind: ParseErrorKind, message: impl Into<String>) -> ParseError {
         ParseError::new(kind, (self.line, self.column), message)
     }
 }
 
-/// What a `.loc` says.
+/// Source location of a `.loc`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Location {
     /// `.file` index, line and column.
     pub(crate) at: (u32, u32, u32),
-    /// Where that was inlined: an earlier location of the same function.
+    /// The call site it was inlined at: an earlier location of the same function.
     pub(crate) inlined_at: Option<u32>,
 }
 
@@ -176,30 +190,30 @@ pub(crate) struct Variable {
 #[derive(Clone, Debug)]
 pub(crate) struct ParamDecl {
     pub(crate) name: String,
-    /// The type, of an array its elements'.
+    /// The type; for an array, the type of the elements.
     pub(crate) ty: Ty,
     pub(crate) bytes: u32,
     pub(crate) align: u32,
-    /// A function may take and return registers.
+    /// The register, if a function takes or returns it in one.
     pub(crate) register: Option<RegId>,
 }
 
-/// A register declaration that was used.
+/// A declared register that the function uses.
 #[derive(Clone, Debug)]
 pub(crate) struct Register {
     pub(crate) name: String,
     pub(crate) ty: Ty,
 }
 
-/// What a kernel says about clusters.
+/// Directives of a kernel about thread block clusters.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Clusters {
-    /// `.reqnctapercluster`: their size.
+    /// `.reqnctapercluster`: the cluster size.
     pub(crate) required: Option<[u32; 3]>,
-    /// `.explicitcluster`: there must be some.
+    /// `.explicitcluster`: the launch must specify a cluster size.
     pub(crate) explicit: bool,
-    /// `.maxclusterrank`: the most CTAs of one.
-    pub(crate) most: Option<u32>,
+    /// `.maxclusterrank`: the most CTAs of a cluster.
+    pub(crate) max_ctas: Option<u32>,
 }
 
 /// One `.entry` or `.func`.
@@ -213,7 +227,7 @@ pub(crate) struct Function {
     pub(crate) clusters: Clusters,
     pub(crate) registers: Vec<Register>,
     pub(crate) shared: Vec<Variable>,
-    /// `.local` variables, and the `.param` variables of the body, which live beside them.
+    /// `.local` variables, and `.param` variables of the body, which share local memory.
     pub(crate) locals: Vec<Variable>,
     pub(crate) body: Vec<Instruction>,
     pub(crate) locations: Vec<Location>,
@@ -223,7 +237,7 @@ pub(crate) struct Function {
 }
 
 impl Function {
-    /// Offset of each parameter in the parameter block: in order, each aligned.
+    /// Offset of each parameter in the parameter block.
     pub(crate) fn param_offsets(&self) -> Vec<u32> {
         let mut end = 0u32;
         let place = |param: &ParamDecl| {
@@ -240,7 +254,7 @@ impl Function {
         last.map_or(0, |(param, offset)| offset + param.bytes)
     }
 
-    /// The index of the instruction that `name`, seen from `scope`, labels.
+    /// Index of the instruction at the label `name`, looked up from `scope`.
     pub(crate) fn label(&self, mut scope: usize, name: &str) -> Option<usize> {
         loop {
             if let Some(&at) = self.labels.get(&(scope, name.to_string())) {
@@ -263,8 +277,8 @@ pub(crate) struct Ast {
     pub(crate) globals: Vec<Variable>,
     /// The kernels.
     pub(crate) functions: Vec<Function>,
-    /// What kernels call, by name; `None` for what is declared only.
+    /// Device functions by name; `None` if only declared.
     pub(crate) device: HashMap<String, Option<Function>>,
-    /// What could not be read, or should not stand there; the text around it could.
+    /// Errors after which parsing continued.
     pub(crate) errors: Vec<ParseError>,
 }

@@ -1,4 +1,4 @@
-//! The control-flow graph of a function and where diverged lanes meet again.
+//! Control-flow graph and reconvergence points of a function.
 
 use crate::load::ast::Function;
 
@@ -16,23 +16,23 @@ pub(crate) struct Block {
     pub(crate) end: usize,
     pub(crate) successors: Vec<u32>,
     pub(crate) predecessors: Vec<u32>,
-    /// The instruction at which lanes that part at this block's end meet again; `None` if only at exit.
+    /// The instruction where lanes that diverge at the end of this block reconverge; `None` if they do not before exit.
     pub(crate) reconvergence: Option<usize>,
 }
 
-/// How an instruction ends a block.
-fn leaves(opcode: &str) -> bool {
+/// Whether the instruction ends the thread or returns.
+fn exits(opcode: &str) -> bool {
     matches!(opcode, "ret" | "exit" | "trap")
 }
 
 impl Cfg {
-    /// `targets[i]` is where instruction `i` branches to, if it is a branch.
+    /// Builds the graph. `targets[i]` is the target of instruction `i` if it is a branch.
     pub(crate) fn build(function: &Function, targets: &[Option<usize>]) -> Cfg {
         let body = &function.body;
         let mut leader = vec![false; body.len() + 1];
         leader[0] = true;
         for (at, target) in targets.iter().enumerate() {
-            let ends = target.is_some() || leaves(&body[at].opcode) && body[at].guard.is_none();
+            let ends = target.is_some() || exits(&body[at].opcode) && body[at].guard.is_none();
             leader[at + 1] |= ends;
             if let Some(target) = target {
                 leader[*target] = true;
@@ -61,7 +61,7 @@ impl Cfg {
             if let Some(target) = targets[last] {
                 successors.push(block_of[target]);
             }
-            let falls_through = !(unguarded && (targets[last].is_some() || leaves(&body[last].opcode)));
+            let falls_through = !(unguarded && (targets[last].is_some() || exits(&body[last].opcode)));
             if falls_through && index + 1 < blocks.len() && !successors.contains(&(index as u32 + 1)) {
                 successors.push(index as u32 + 1);
             }
@@ -75,9 +75,8 @@ impl Cfg {
         cfg
     }
 
-    /// Immediate post-dominators. Lanes that leave the kernel early need not be waited for, so of
-    /// several exits only the main one counts: a branch of which one side returns reconverges where
-    /// the lanes that stay meet.
+    /// Finds the reconvergence points: the immediate post-dominators. Only the exit that most blocks reach counts.
+    /// Lanes that leave by another exit do not return, so the remaining lanes need not wait for them.
     fn find_reconvergence(&mut self) {
         let exits: Vec<usize> =
             (0..self.blocks.len()).filter(|&index| self.blocks[index].successors.is_empty()).collect();
@@ -118,7 +117,7 @@ impl Cfg {
         }
     }
 
-    /// The blocks from which `exit` can be reached, in post-order of the reversed graph.
+    /// Blocks from which `exit` can be reached, in post-order of the reversed graph.
     fn reach_backwards(&self, exit: usize) -> Vec<usize> {
         let mut seen = vec![false; self.blocks.len()];
         let mut order = Vec::new();
@@ -141,7 +140,7 @@ impl Cfg {
     }
 }
 
-/// The closest common post-dominator (Cooper, Harvey and Kennedy's intersection).
+/// Nearest common post-dominator (`intersect` of Cooper, Harvey and Kennedy, "A Simple, Fast Dominance Algorithm").
 fn meet(mut a: usize, mut b: usize, idom: &[usize], rank: &[usize]) -> usize {
     while a != b {
         while rank[a] < rank[b] {

@@ -1,15 +1,15 @@
-//! Which registers may be read before they are written, and which can share a slot.
+//! Data-flow analyses: reads of unassigned registers, live intervals, and allocation of register slots.
 
 use crate::load::ast::RegId;
 use crate::load::control_flow::Cfg;
 use crate::load::types::Width;
 
-/// The registers that one instruction reads and writes.
+/// Registers that an instruction reads and writes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Effects {
     pub(crate) reads: Vec<RegId>,
     pub(crate) writes: Vec<RegId>,
-    /// A guarded write may leave the old value.
+    /// Whether the instruction has a guard: its writes may not take effect.
     pub(crate) guarded: bool,
 }
 
@@ -45,8 +45,8 @@ impl Set {
     }
 }
 
-/// The registers that some path reads before any write: forward, "assigned on every path".
-pub(crate) fn maybe_unassigned(cfg: &Cfg, effects: &[Effects], registers: usize) -> Vec<bool> {
+/// Registers that are read on some path before they are written. Forward analysis of "assigned on every path".
+pub(crate) fn maybe_uninitialised(cfg: &Cfg, effects: &[Effects], registers: usize) -> Vec<bool> {
     let transfer = |block: usize, set: &mut Set| {
         for effect in &effects[cfg.blocks[block].start..cfg.blocks[block].end] {
             if !effect.guarded {
@@ -57,7 +57,7 @@ pub(crate) fn maybe_unassigned(cfg: &Cfg, effects: &[Effects], registers: usize)
     let mut out = vec![Set::full(registers); cfg.blocks.len()];
     let mut changed = true;
     let entry_set = |block: usize, out: &[Set]| {
-        // The function's entry is one more predecessor of block 0, with nothing assigned.
+        // The entry of the function is a predecessor of block 0 with no register assigned.
         let mut set = if block == 0 { Set::empty(registers) } else { Set::full(registers) };
         for &predecessor in &cfg.blocks[block].predecessors {
             for (word, other) in set.0.iter_mut().zip(&out[predecessor as usize].0) {
@@ -92,11 +92,11 @@ pub(crate) fn maybe_unassigned(cfg: &Cfg, effects: &[Effects], registers: usize)
     unassigned
 }
 
-/// Gives every register a slot (a byte offset), sharing slots between registers that are never live
-/// at the same instruction. Returns the slots and the bytes they take.
+/// Allocates a slot (a byte offset) for every register, by linear scan. Registers whose live intervals do not overlap
+/// share slots. Returns the slots and the bytes of all of them.
 ///
-/// A register is taken to be live over one interval of the text, which is exact enough for code whose
-/// loops are contiguous. Registers of `pinned` get a slot of their own.
+/// A live interval is one range of the text, which is precise enough if loops are contiguous. Registers in `pinned` do
+/// not share their slot.
 pub(crate) fn allocate(cfg: &Cfg, effects: &[Effects], widths: &[Width], pinned: &[bool]) -> (Vec<u32>, u32) {
     let mut intervals = live_intervals(cfg, effects, widths.len());
     for (interval, &pinned) in intervals.iter_mut().zip(pinned) {
@@ -135,7 +135,7 @@ pub(crate) fn allocate(cfg: &Cfg, effects: &[Effects], widths: &[Width], pinned:
     (slots, next)
 }
 
-/// First and last instruction at which each register is live or touched.
+/// First and last instruction at which each register is live or accessed.
 fn live_intervals(cfg: &Cfg, effects: &[Effects], registers: usize) -> Vec<(usize, usize)> {
     let mut live_in = vec![Set::empty(registers); cfg.blocks.len()];
     let live_out = |block: usize, live_in: &[Set]| {

@@ -1,28 +1,28 @@
-//! What is wrong with a PTX text.
+//! Errors in a PTX text.
 
 use std::fmt;
 
-/// What kind of thing is wrong with a PTX text.
+/// Category of a [`ParseError`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum ParseErrorKind {
-    /// It is not written as PTX is: a mark, a directive, an instruction or a modifier that does not belong there.
+    /// Not valid PTX: an unexpected token, directive, instruction or modifier.
     #[default]
     Syntax,
-    /// A register, label, variable or function that nothing declares.
+    /// A register, label, variable or function that is not declared.
     Undefined,
     /// A name that is declared twice in one scope.
     Redefined,
-    /// An operand that the instruction does not take: of another kind or width, missing, or one too many.
+    /// A wrong operand: of another kind or width than the instruction takes, missing, or one too many.
     Operand,
-    /// What the `.target` or the `.version` that the text names does not have.
+    /// Not available for the text's own `.target` or `.version`.
     Target,
-    /// Valid PTX that the emulator lacks.
+    /// Valid PTX that the emulator does not support.
     Unsupported,
 }
 
 impl ParseErrorKind {
-    /// One word for it, in lower case.
+    /// The category as one word in lower case.
     pub fn name(self) -> &'static str {
         match self {
             ParseErrorKind::Syntax => "syntax",
@@ -41,17 +41,17 @@ impl fmt::Display for ParseErrorKind {
     }
 }
 
-/// Why a PTX text cannot be loaded.
+/// An error in a PTX text, with its position.
 #[derive(Clone, Debug, Default, PartialEq, Eq, thiserror::Error)]
 #[error("PTX line {line}, column {column}: {message}")]
 pub struct ParseError {
-    /// What kind of thing is wrong.
+    /// The category.
     pub kind: ParseErrorKind,
     /// 1-based line of the text.
     pub line: u32,
     /// 1-based column.
     pub column: u32,
-    /// What is wrong there.
+    /// What is wrong.
     pub message: String,
 }
 

@@ -1,4 +1,4 @@
-//! Where a warp's registers, constants and special registers lie in its register file.
+//! Layout of a warp's register file: registers, constants and special registers.
 
 use std::collections::HashMap;
 
@@ -6,17 +6,18 @@ use super::ast::{RegId, Special};
 use super::types::Width;
 use crate::lanes::LANES;
 
-/// A value that is the same in all instructions of a warp but not known before the launch.
+/// A value that is constant while a warp runs but not known before the launch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Uniform {
     Special(Special),
-    /// An address that many bytes into the CTA's shared memory; that of a CTA without peers starts at 0.
+    /// Address at an offset in the CTA's shared memory, which starts at 0 if the cluster has one CTA.
     SharedAddress(u64),
-    /// An address that many bytes into the module's variables.
+    /// Address at an offset in the module's variables.
     ModuleAddress(i64),
 }
 
-/// The register file of one kernel: registers first, then constants and uniform values.
+/// Register file layout of a kernel: registers first, then constants and uniform values. A value is found by its slot,
+/// which is a byte offset.
 #[derive(Debug)]
 pub(crate) struct Layout {
     registers: Vec<u32>,
@@ -27,7 +28,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// `registers[r]` is the slot of register `r`; together they take `bytes`.
+    /// A layout with the slot of each register; all registers together take `bytes`.
     pub(crate) fn new(registers: Vec<u32>, bytes: u32) -> Layout {
         Layout {
             registers,
@@ -38,7 +39,7 @@ impl Layout {
         }
     }
 
-    /// A layout that only counts: every register has its own slot.
+    /// A layout in which no registers share a slot.
     pub(crate) fn unshared(widths: &[Width]) -> Layout {
         let mut next = 0u32;
         let slots = widths.iter().map(|width| {
@@ -54,7 +55,7 @@ impl Layout {
         self.image_start + self.image.len() as u32
     }
 
-    /// The bytes that are the same in every warp, and the slot at which they start.
+    /// Initial bytes of the constants and uniform values, and the slot at which they start.
     pub(crate) fn image(&self) -> (u32, &[u8]) {
         (self.image_start, &self.image)
     }
@@ -63,12 +64,12 @@ impl Layout {
         self.registers[register as usize]
     }
 
-    /// The values to fill in for a warp.
+    /// The uniform values, with their slots.
     pub(crate) fn uniforms(&self) -> impl Iterator<Item = (Uniform, Width, u32)> {
         self.uniforms.iter().map(|(&(uniform, width), &slot)| (uniform, width, slot))
     }
 
-    /// A slot with `bits` in all lanes.
+    /// Slot of a constant that has `bits` in all lanes.
     pub(crate) fn constant(&mut self, width: Width, bits: u64) -> u32 {
         if let Some(&slot) = self.constants.get(&(width, bits)) {
             return slot;
@@ -78,7 +79,7 @@ impl Layout {
         slot
     }
 
-    /// A slot with a special register; those that depend on the lane alone become constants.
+    /// Slot of a special register. If it depends only on the lane, its value is known here.
     pub(crate) fn special(&mut self, special: Special, width: Width) -> u32 {
         self.uniform_with(Uniform::Special(special), width, |lane| match special {
             Special::Laneid => lane,

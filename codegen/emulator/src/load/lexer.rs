@@ -1,13 +1,13 @@
-//! PTX text to tokens.
+//! Lexer: PTX text to tokens.
 
 use crate::load::error::{ParseError, ParseErrorKind};
 
-/// One token; text borrows from the source.
+/// A token.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Token<'a> {
     /// `add`, `%r1`, `$L_2`, `_`.
     Ident(&'a str),
-    /// `.f32`, `.L2::128B`: without the dot.
+    /// `.f32`, `.L2::128B`, without the dot.
     Dot(&'a str),
     Int(u64),
     /// `0f3F800000`: the bits.
@@ -19,7 +19,7 @@ pub(crate) enum Token<'a> {
     End,
 }
 
-/// A token and where it starts (both 1-based).
+/// A token with its 1-based line and column.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spanned<'a> {
     pub(crate) token: Token<'a>,
@@ -34,7 +34,7 @@ pub(crate) fn lex(text: &str) -> Result<Vec<Spanned<'_>>, ParseError> {
     loop {
         lexer.skip_blank()?;
         let (line, column) = (lexer.line, (lexer.at - lexer.line_start + 1) as u32);
-        // A token that is none is shown from where it starts.
+        // Errors are reported at the start of the token.
         let token = lexer.next().map_err(|error| ParseError { line, column, ..error })?;
         tokens.push(Spanned { token, line, column });
         if token == Token::End {

@@ -1,34 +1,33 @@
-//! Calls are expanded: a kernel's code is its own and that of all functions it calls, once a call.
+//! Inlining of all calls.
 //!
-//! PTX functions share nothing with their callers but what they are given, so that an expanded call is
-//! a copy of the callee with registers and variables of its own. Its parameters and results become
-//! names for the caller's `.param` variables, and its `ret` a branch behind the copy, where diverged
-//! lanes meet again as at any branch.
+//! A PTX function shares only its parameters and results with its callers. An inlined call is a copy of the callee with
+//! registers and variables of its own. Its parameters and results become aliases of the caller's `.param` variables. Its
+//! `ret` becomes a branch to the end of the copy, where diverged lanes reconverge as after any branch.
 
 use std::collections::HashMap;
 
 use crate::load::ast::{Ast, Function, Guard, Instruction, Location, Operand, ParamDecl, RegId, Variable};
 use crate::load::error::{ParseError, ParseErrorKind};
 
-/// A kernel with more instructions than this, calls expanded, is refused.
+/// The most instructions of a kernel with its calls inlined.
 const MAX_INSTRUCTIONS: usize = 1 << 20;
-/// Functions that call one another deeper than this are taken to be recursive.
+/// Calls nested deeper than this are considered recursive.
 const MAX_DEPTH: usize = 64;
 
-/// The kernel `function` without calls. What cannot be called is left in place and put on `errors`.
-pub(crate) fn expand(ast: &Ast, function: &Function, errors: &mut Vec<ParseError>) -> Function {
-    let mut expansion = Expansion { ast, errors, calls: 0 };
-    expansion.function(function, 0)
+/// The kernel `function` with all calls inlined. Calls that cannot be inlined are added to `errors`.
+pub(crate) fn inline_calls(ast: &Ast, function: &Function, errors: &mut Vec<ParseError>) -> Function {
+    let mut inliner = Inliner { ast, errors, calls: 0 };
+    inliner.function(function, 0)
 }
 
-struct Expansion<'a> {
+struct Inliner<'a> {
     ast: &'a Ast,
     errors: &'a mut Vec<ParseError>,
-    /// Calls so far: makes labels and names unique.
+    /// Number of calls so far, which makes labels and names unique.
     calls: usize,
 }
 
-/// What a call site gives a callee.
+/// A call site.
 struct Call<'a> {
     at: &'a Instruction,
     name: &'a str,
@@ -46,12 +45,14 @@ impl<'a> Call<'a> {
                 (&returns[..], name, &arguments[..])
             }
             _ => {
-                return Err(at.error(ParseErrorKind::Unsupported, "calls through pointers are not supported"));
+                let message = "the emulator does not support calls through pointers";
+                return Err(at.error(ParseErrorKind::Unsupported, message));
             }
         };
         Ok(Call { at, name, returns, arguments })
     }
 
+    /// An instruction at the call site.
     fn instruction(&self, opcode: &str, modifiers: &[&str], operands: Vec<Operand>) -> Instruction {
         Instruction {
             guard: None,
@@ -62,24 +63,20 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Copies between a place in memory and a register or constant.
-    fn transfer(&self, opcode: &str, formal: &ParamDecl, operands: Vec<Operand>) -> Instruction {
-        let ty = formatted(formal);
-        let modifiers = if opcode == "mov" { vec![ty.as_str()] } else { vec!["param", ty.as_str()] };
+    /// A `mov`, `ld` or `st` that copies a parameter or result.
+    fn copy(&self, opcode: &str, formal: &ParamDecl, operands: Vec<Operand>) -> Instruction {
+        let ty = formal.ty.name();
+        let modifiers = if opcode == "mov" { vec![ty] } else { vec!["param", ty] };
         self.instruction(opcode, &modifiers, operands)
     }
 }
 
-fn formatted(formal: &ParamDecl) -> String {
-    formal.ty.name().to_string()
-}
-
-impl Expansion<'_> {
+impl Inliner<'_> {
     fn function(&mut self, function: &Function, depth: usize) -> Function {
         let mut result = Function { body: Vec::new(), labels: HashMap::new(), ..function.clone() };
-        let mut places = Vec::with_capacity(function.body.len());
+        let mut positions = Vec::with_capacity(function.body.len());
         for instruction in &function.body {
-            places.push(result.body.len());
+            positions.push(result.body.len());
             if instruction.opcode != "call" {
                 result.body.push(instruction.clone());
                 continue;
@@ -88,15 +85,16 @@ impl Expansion<'_> {
                 self.errors.push(error);
             }
             if result.body.len() > MAX_INSTRUCTIONS {
-                let message = "the function is too large with its calls expanded";
+                let message = format!(
+                    "the kernel has more than {MAX_INSTRUCTIONS} instructions with its calls inlined"
+                );
                 self.errors.push(instruction.error(ParseErrorKind::Unsupported, message));
                 break;
             }
         }
-        let place = |&at: &usize| places.get(at).copied().unwrap_or(result.body.len());
-        let own = function.labels.iter().map(|(name, at)| (name.clone(), place(at)));
-        let own: Vec<_> = own.collect();
-        result.labels.extend(own);
+        let moved = |&at: &usize| positions.get(at).copied().unwrap_or(result.body.len());
+        let labels: Vec<_> = function.labels.iter().map(|(name, at)| (name.clone(), moved(at))).collect();
+        result.labels.extend(labels);
         result
     }
 
@@ -110,10 +108,13 @@ impl Expansion<'_> {
         let callee = match self.ast.device.get(call.name) {
             Some(Some(callee)) if depth < MAX_DEPTH => callee,
             Some(Some(_)) => {
-                return Err(at.error(ParseErrorKind::Unsupported, format!("`{}` is recursive", call.name)));
+                return Err(at.error(
+                    ParseErrorKind::Unsupported,
+                    format!("the emulator does not support recursion, as of `{}`", call.name),
+                ));
             }
             Some(None) => {
-                let message = format!("`{}` has no body in this module", call.name);
+                let message = format!("the function `{}` has no body in this module", call.name);
                 return Err(at.error(ParseErrorKind::Unsupported, message));
             }
             None => {
@@ -127,61 +128,63 @@ impl Expansion<'_> {
             return Err(at.error(ParseErrorKind::Operand, message));
         }
         let errors = self.errors.len();
-        let expanded = self.function(callee, depth + 1);
-        // One line that cannot be run is one error, however often it is called.
+        let callee = self.function(callee, depth + 1);
+        // The errors of a callee count once, however often it is called.
         if self.errors.len() > errors {
             return Ok(());
         }
         self.calls += 1;
-        let [back, past] = ["back from", "past"].map(|place| format!("{place} call {}", self.calls));
+        let [returned, skipped] = ["end of", "past"].map(|place| format!("{place} call {}", self.calls));
         if let Some(guard) = at.guard {
-            let around = Some(Guard { negated: !guard.negated, ..guard });
-            let skip = call.instruction("bra", &[], vec![Operand::Symbol(past.clone(), 0)]);
-            caller.body.push(Instruction { guard: around, ..skip });
+            let not_called = Some(Guard { negated: !guard.negated, ..guard });
+            let skip = call.instruction("bra", &[], vec![Operand::Symbol(skipped.clone(), 0)]);
+            caller.body.push(Instruction { guard: not_called, ..skip });
         }
-        let mut splice = Splice {
+        let mut inlined = InlinedCall {
             number: self.calls,
             registers: caller.registers.len() as RegId,
             scopes: caller.scopes.len(),
             locations: caller.locations.len() as u32,
             names: HashMap::new(),
         };
-        caller.registers.extend(expanded.registers.iter().cloned());
-        let moved = |place: &Location| {
-            let own = place.inlined_at.map(|at| at + splice.locations);
-            Location { inlined_at: own.or(at.source), ..*place }
+        caller.registers.extend(callee.registers.iter().cloned());
+        let moved = |location: &Location| {
+            let inlined_at = location.inlined_at.map(|at| at + inlined.locations);
+            Location { inlined_at: inlined_at.or(at.source), ..*location }
         };
-        caller.locations.extend(expanded.locations.iter().map(moved));
-        for (formal, actual) in expanded.params.iter().zip(call.arguments) {
-            splice.pass(caller, &call, formal, actual);
+        caller.locations.extend(callee.locations.iter().map(moved));
+        for (formal, actual) in callee.params.iter().zip(call.arguments) {
+            inlined.pass_argument(caller, &call, formal, actual);
         }
-        for (formal, actual) in expanded.returns.iter().zip(call.returns) {
-            splice.receive(caller, &call, formal, actual);
+        for (formal, actual) in callee.returns.iter().zip(call.returns) {
+            inlined.bind_result(caller, formal, actual);
         }
-        splice.variables(caller, &expanded);
-        splice.body(caller, &expanded, at.scope, &back);
-        caller.labels.insert((0, back), caller.body.len());
-        for (formal, actual) in expanded.returns.iter().zip(call.returns) {
-            splice.take_result(caller, &call, formal, actual);
+        inlined.variables(caller, &callee);
+        inlined.body(caller, &callee, at.scope, &returned);
+        caller.labels.insert((0, returned), caller.body.len());
+        for (formal, actual) in callee.returns.iter().zip(call.returns) {
+            inlined.copy_result(caller, &call, formal, actual);
         }
-        caller.labels.insert((0, past), caller.body.len());
+        caller.labels.insert((0, skipped), caller.body.len());
         Ok(())
     }
 }
 
-/// One copy of a callee in its caller.
-struct Splice {
+/// A copy of a callee in its caller.
+struct InlinedCall {
     number: usize,
-    /// Where its registers, scopes and locations start among the caller's.
+    /// Offset of the callee's registers among the caller's.
     registers: RegId,
+    /// Offset of the callee's scopes.
     scopes: usize,
+    /// Offset of the callee's locations.
     locations: u32,
-    /// What its variables are called in the caller.
+    /// The callee's variables: name in the callee to name in the caller.
     names: HashMap<String, String>,
 }
 
-impl Splice {
-    /// A variable of the caller for a parameter that is given, or a result that is wanted, as a register.
+impl InlinedCall {
+    /// Adds a variable to the caller for a parameter or result that the call site has in a register.
     fn variable(&mut self, caller: &mut Function, formal: &ParamDecl) -> String {
         let name = format!("{}@call{}", formal.name, self.number);
         caller.locals.push(Variable {
@@ -195,28 +198,35 @@ impl Splice {
         name
     }
 
-    fn pass(&mut self, caller: &mut Function, call: &Call<'_>, formal: &ParamDecl, actual: &Operand) {
-        let given = match (formal.register, actual) {
+    fn pass_argument(
+        &mut self,
+        caller: &mut Function,
+        call: &Call<'_>,
+        formal: &ParamDecl,
+        actual: &Operand,
+    ) {
+        let copy = match (formal.register, actual) {
             (None, Operand::Symbol(name, 0)) => {
                 self.names.insert(formal.name.clone(), name.clone());
                 return;
             }
             (None, value) => {
-                let place = address(self.variable(caller, formal));
-                call.transfer("st", formal, vec![place, value.clone()])
+                let variable = address(self.variable(caller, formal));
+                call.copy("st", formal, vec![variable, value.clone()])
             }
             (Some(register), Operand::Symbol(name, 0)) => {
                 let register = Operand::Reg(self.registers + register);
-                call.transfer("ld", formal, vec![register, address(name.clone())])
+                call.copy("ld", formal, vec![register, address(name.clone())])
             }
             (Some(register), value) => {
-                call.transfer("mov", formal, vec![Operand::Reg(self.registers + register), value.clone()])
+                call.copy("mov", formal, vec![Operand::Reg(self.registers + register), value.clone()])
             }
         };
-        caller.body.push(given);
+        caller.body.push(copy);
     }
 
-    fn receive(&mut self, caller: &mut Function, _: &Call<'_>, formal: &ParamDecl, actual: &Operand) {
+    /// Chooses the variable that the callee writes a result to.
+    fn bind_result(&mut self, caller: &mut Function, formal: &ParamDecl, actual: &Operand) {
         match (formal.register, actual) {
             (Some(_), _) => {}
             (None, Operand::Symbol(name, 0)) => {
@@ -226,29 +236,31 @@ impl Splice {
         }
     }
 
-    fn take_result(&mut self, caller: &mut Function, call: &Call<'_>, formal: &ParamDecl, actual: &Operand) {
-        let own = formal.register.map(|register| Operand::Reg(self.registers + register));
-        let taken = match (own, actual) {
+    /// Copies a result to the operand of the call, unless the callee wrote it there.
+    fn copy_result(&mut self, caller: &mut Function, call: &Call<'_>, formal: &ParamDecl, actual: &Operand) {
+        let result = formal.register.map(|register| Operand::Reg(self.registers + register));
+        let copy = match (result, actual) {
             (None, Operand::Symbol(..)) | (_, Operand::Sink) => return,
             (None, register) => {
                 let name = self.names.get(&formal.name).cloned().unwrap_or_default();
-                call.transfer("ld", formal, vec![register.clone(), address(name)])
+                call.copy("ld", formal, vec![register.clone(), address(name)])
             }
-            (Some(own), Operand::Symbol(name, _)) => {
-                call.transfer("st", formal, vec![address(name.clone()), own])
+            (Some(result), Operand::Symbol(name, _)) => {
+                call.copy("st", formal, vec![address(name.clone()), result])
             }
-            (Some(own), register) => call.transfer("mov", formal, vec![register.clone(), own]),
+            (Some(result), register) => call.copy("mov", formal, vec![register.clone(), result]),
         };
-        caller.body.push(taken);
+        caller.body.push(copy);
     }
 
+    /// Adds the callee's variables to the caller.
     fn variables(&mut self, caller: &mut Function, callee: &Function) {
         for variable in &callee.locals {
             let name = format!("{}@call{}", variable.name, self.number);
             self.names.insert(variable.name.clone(), name.clone());
             caller.locals.push(Variable { name, ..variable.clone() });
         }
-        // A function's shared variables are one for all of its calls.
+        // All calls of a function share its shared variables.
         for variable in &callee.shared {
             let name = format!("{}@{}", variable.name, callee.name);
             self.names.insert(variable.name.clone(), name.clone());
@@ -258,9 +270,10 @@ impl Splice {
         }
     }
 
-    fn body(&self, caller: &mut Function, callee: &Function, scope: usize, back: &str) {
+    /// Adds the callee's instructions to the caller. `returned` is the label after them.
+    fn body(&self, caller: &mut Function, callee: &Function, scope: usize, returned: &str) {
         let start = caller.body.len();
-        // The last instruction is the exit that the parser adds to every body.
+        // Without the last instruction, the `exit` that the parser adds to every body.
         let count = callee.body.len().saturating_sub(1);
         caller.scopes.push(scope);
         caller.scopes.extend(callee.scopes.iter().skip(1).map(|parent| parent + self.scopes));
@@ -278,7 +291,7 @@ impl Splice {
             }
             copy.operands.iter_mut().for_each(|operand| self.rename(operand));
             if copy.opcode == "ret" {
-                (copy.opcode, copy.operands) = ("bra".into(), vec![Operand::Symbol(back.to_string(), 0)]);
+                (copy.opcode, copy.operands) = ("bra".into(), vec![Operand::Symbol(returned.to_string(), 0)]);
             }
             caller.body.push(copy);
         }

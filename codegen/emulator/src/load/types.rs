@@ -1,4 +1,4 @@
-//! The fundamental types of PTX operands.
+//! Types of PTX operands.
 
 /// A type suffix such as `.u32` or `.f16x2`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -22,7 +22,7 @@ pub(crate) enum Ty {
     Tf32,
     U16x2,
     S16x2,
-    /// Two 8-bit floats.
+    /// Two packed 8-bit floats.
     E4m3x2,
     E5m2x2,
     F32,
@@ -31,7 +31,7 @@ pub(crate) enum Ty {
 }
 
 impl Ty {
-    /// Reads a suffix without its dot.
+    /// Parses a type suffix without its dot.
     pub(crate) fn parse(text: &str) -> Option<Ty> {
         Some(match text {
             "b8" => Ty::B8,
@@ -62,7 +62,7 @@ impl Ty {
         })
     }
 
-    /// The suffix without its dot.
+    /// The type suffix without its dot.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Ty::B8 => "b8",
@@ -92,7 +92,7 @@ impl Ty {
         }
     }
 
-    /// Size in memory; a predicate has none.
+    /// Size in memory; 0 for a predicate.
     pub(crate) fn bytes(self) -> u32 {
         match self {
             Ty::Pred => 0,
@@ -121,8 +121,8 @@ impl Ty {
         matches!(self, F16 | F16x2 | Bf16 | Bf16x2 | Tf32 | E4m3x2 | E5m2x2 | F32 | F64)
     }
 
-    /// The width of the register that holds one value of this type. PTX has no 8-bit registers that
-    /// compute, so 8-bit values live in 16-bit ones.
+    /// Width of the register that holds a value of this type. PTX has no arithmetic on 8-bit registers, so 8-bit values
+    /// are in 16-bit registers.
     pub(crate) fn width(self) -> Width {
         match self.bytes() {
             0 => Width::Predicate,
@@ -133,7 +133,7 @@ impl Ty {
     }
 }
 
-/// The classes of register that a warp's register file distinguishes.
+/// Register width.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 pub(crate) enum Width {
     /// One bit a lane: a 32-bit mask.
@@ -144,7 +144,7 @@ pub(crate) enum Width {
 }
 
 impl Width {
-    /// Bytes of one warp's 32 lanes.
+    /// Bytes of a register in the register file: 32 lanes.
     pub(crate) fn slot_bytes(self) -> u32 {
         match self {
             Width::Predicate => 4,

@@ -1,60 +1,20 @@
-//! What PTX has and the emulator has not, known by its name, so that it is told from what PTX does not have either.
+//! Vocabulary of valid PTX that the emulator does not support, so that it is told apart from mistakes.
 //!
-//! From PTX ISA 9.0. `tests/isa` holds it against `coverage.txt`: whatever that says is refused is named here.
+//! From PTX ISA 9.0. Opcodes and forms are in the opcode table (`decode::opcodes`); here are the types, modifiers,
+//! directives and special registers. `tests/isa/instructions.txt` has an example of each unsupported instruction.
 
 use crate::load::ast::Instruction;
 use crate::load::error::ParseErrorKind;
 
-/// Opcodes of which no form runs.
-const OPCODES: &str = "\
-    alloca applypriority brkpt clusterlaunchcontrol discard istypep movmatrix multimem pmevent stackrestore \
-    stacksave suld suq sured sust tcgen05 tensormap tex tld4 txq vabsdiff vabsdiff2 vabsdiff4 vadd vadd2 \
-    vadd4 vavrg2 vavrg4 vmad vmax vmax2 vmax4 vmin vmin2 vmin4 vset vset2 vset4 vshl vshr vsub vsub2 vsub4 \
-    wgmma";
-
-/// Forms of other opcodes: those that have all of the modifiers.
-const FORMS: &[(&str, &[&str])] = &[
-    ("add", &["f16", "f32"]),
-    ("add", &["bf16", "f32"]),
-    ("sub", &["f16", "f32"]),
-    ("sub", &["bf16", "f32"]),
-    ("fma", &["f16", "f32"]),
-    ("fma", &["bf16", "f32"]),
-    ("fma", &["oob"]),
-    ("lop3", &["and"]),
-    ("lop3", &["or"]),
-    ("isspacep", &["const"]),
-    ("isspacep", &["param"]),
-    ("isspacep", &["param::entry"]),
-    ("isspacep", &["param::func"]),
-    ("redux", &["f32"]),
-    ("fence", &["tensormap::generic"]),
-    ("cvt", &["rs"]),
-    ("ld", &["v8"]),
-    ("st", &["v8"]),
-    ("st", &["bulk"]),
-    ("atom", &["v2"]),
-    ("atom", &["v4"]),
-    ("atom", &["v8"]),
-    ("red", &["v2"]),
-    ("red", &["v4"]),
-    ("red", &["v8"]),
-    ("cp", &["tensor"]),
-    ("cp", &["reduce"]),
-    ("mma", &["sp"]),
-    ("mma", &["sp::ordered_metadata"]),
-    ("prefetch", &["tensormap"]),
-];
-
-/// Types that no instruction runs with.
+/// Types that no instruction supports.
 const TYPES: &str = "b128 f32x2 e2m1x2 e2m3x2 e3m2x2 e2m1x4 e2m3x4 e3m2x4 e4m3x4 e5m2x4 ue8m0x2";
 
-/// Opcodes that run and have forms, besides those above, that do not.
-const PARTIAL: &str = "\
+/// Opcodes that are supported with some of the modifiers that PTX allows.
+const PARTIALLY_SUPPORTED: &str = "\
     atom cp createpolicy cvt cvta fence ld ldmatrix ldu mma prefetch prefetchu red st stmatrix wmma";
 
-/// Words that stand behind a dot in those forms.
-const WORDS: &str = "\
+/// Modifiers of those opcodes.
+const MODIFIERS: &str = "\
     1d 2d 3d 4d 5d L1 L1::evict_first L1::evict_last L1::evict_normal L1::evict_unchanged L1::no_allocate L2 \
     L2::128B L2::256B L2::64B L2::cache_hint L2::evict_first L2::evict_last L2::evict_normal \
     L2::evict_unchanged a acq_rel acquire add address alias aligned all and any arrive arrive_drop async \
@@ -77,54 +37,51 @@ const DIRECTIVES: &str = "\
     abi_preserve abi_preserve_control alias attribute blocksareclusters branchtargets callprototype \
     calltargets const global managed sampler samplerref surf surfref tex texref unified";
 
-/// Special registers, without the digits that some end with.
-const SPECIALS: &str = "\
+/// Special registers, without the digits that some names end in.
+const SPECIAL_REGISTERS: &str = "\
     %aggr_smem_size %current_graph_exec %envreg %globaltimer_hi %pm %reserved_smem_offset_ \
     %reserved_smem_offset_begin %reserved_smem_offset_cap %reserved_smem_offset_end";
 
-fn lists(words: &str, word: &str) -> bool {
+fn contains(words: &str, word: &str) -> bool {
     words.split_whitespace().any(|known| known == word)
 }
 
-/// Whether the emulator lacks every instruction with this opcode and these modifiers, and PTX does not.
-pub(crate) fn instruction(opcode: &str, modifiers: &[String]) -> bool {
-    let has = |wanted: &str| modifiers.iter().any(|modifier| modifier == wanted);
-    lists(OPCODES, opcode)
-        || modifiers.iter().any(|modifier| lists(TYPES, modifier))
-        || FORMS.iter().any(|(of, form)| *of == opcode && form.iter().all(|modifier| has(modifier)))
+/// Whether the modifier is a type that no instruction supports.
+pub(crate) fn is_type(modifier: &str) -> bool {
+    contains(TYPES, modifier)
 }
 
-/// The kind of the error that `opcode` does not run with these modifiers.
-pub(crate) fn form<'m>(opcode: &str, mut modifiers: impl Iterator<Item = &'m str>) -> ParseErrorKind {
-    match lists(PARTIAL, opcode) && modifiers.all(|modifier| lists(WORDS, modifier)) {
+/// Kind of the error for a combination of modifiers that no decoder accepts.
+pub(crate) fn form_error<'m>(opcode: &str, mut modifiers: impl Iterator<Item = &'m str>) -> ParseErrorKind {
+    match contains(PARTIALLY_SUPPORTED, opcode) && modifiers.all(|modifier| contains(MODIFIERS, modifier)) {
         true => ParseErrorKind::Unsupported,
         false => ParseErrorKind::Syntax,
     }
 }
 
-/// The kind of the error that an instruction has more operands than it takes.
-pub(crate) fn operands(instruction: &Instruction) -> ParseErrorKind {
-    let Instruction { opcode, modifiers, operands, .. } = instruction;
+/// Kind of the error for an instruction with too many operands. `min` and `max` of three sources are valid PTX.
+pub(crate) fn operand_count_error(instruction: &Instruction) -> ParseErrorKind {
+    let Instruction { opcode, operands, .. } = instruction;
     let three_sources = matches!(opcode.as_str(), "min" | "max") && operands.len() == 4;
-    match three_sources && modifiers.iter().any(|modifier| modifier == "f32") {
+    match three_sources && instruction.has("f32") {
         true => ParseErrorKind::Unsupported,
         false => ParseErrorKind::Operand,
     }
 }
 
-/// The kind of the error that a word behind a dot is not known as a directive, or in a declaration.
-pub(crate) fn directive(word: &str) -> ParseErrorKind {
-    match [DIRECTIVES, TYPES, WORDS].iter().any(|list| lists(list, word)) {
+/// Kind of the error for an unknown word after a dot, as a directive or in a declaration.
+pub(crate) fn directive_error(word: &str) -> ParseErrorKind {
+    match [DIRECTIVES, TYPES, MODIFIERS].iter().any(|list| contains(list, word)) {
         true => ParseErrorKind::Unsupported,
         false => ParseErrorKind::Syntax,
     }
 }
 
-/// The kind of the error that no register has this name.
-pub(crate) fn register(name: &str) -> ParseErrorKind {
+/// Kind of the error for an unknown register name.
+pub(crate) fn register_error(name: &str) -> ParseErrorKind {
     let stem =
         name.split_once("_64").map_or(name, |(stem, _)| stem).trim_end_matches(|c: char| c.is_ascii_digit());
-    match lists(SPECIALS, stem) {
+    match contains(SPECIAL_REGISTERS, stem) {
         true => ParseErrorKind::Unsupported,
         false => ParseErrorKind::Undefined,
     }

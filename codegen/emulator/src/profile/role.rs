@@ -36,63 +36,41 @@ pub(crate) enum MemorySpace {
     Generic,
 }
 
+/// Memory traffic of an opcode family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TrafficKind {
+    /// None, or none that is counted.
+    None,
+    /// A branch, which may diverge.
+    Branch,
+    Load,
+    /// A store or an atomic operation.
+    Store,
+    /// `ldmatrix` and `stmatrix`.
+    MatrixRows,
+    /// `cp.async`.
+    AsyncCopy,
+    /// `cp.async.bulk`.
+    BulkCopy,
+}
+
 impl Role {
-    pub(crate) fn of(instruction: &Instruction) -> Role {
-        Role { class: class(instruction), traffic: traffic(instruction) }
-    }
-}
-
-fn has(instruction: &Instruction, modifier: &str) -> bool {
-    instruction.modifiers.iter().any(|found| found == modifier)
-}
-
-fn ty(instruction: &Instruction) -> Option<Ty> {
-    instruction.modifiers.iter().find_map(|modifier| Ty::parse(modifier))
-}
-
-fn class(instruction: &Instruction) -> Class {
-    match instruction.opcode.as_str() {
-        "wmma" if has(instruction, "load") || has(instruction, "store") => Class::Memory,
-        "mma" | "wmma" | "wgmma" => Class::Matrix,
-        "cp" if is_bookkeeping(instruction) => Class::Control,
-        "ld" | "ldu" | "st" | "atom" | "red" | "ldmatrix" | "stmatrix" | "cp" | "prefetch" | "prefetchu" => {
-            Class::Memory
-        }
-        "bra" | "brx" | "call" | "ret" | "exit" | "trap" | "brkpt" | "bar" | "barrier" | "mbarrier"
-        | "fence" | "membar" | "griddepcontrol" | "nanosleep" => Class::Control,
-        "shfl" | "vote" | "match" | "redux" | "activemask" | "elect" => Class::Warp,
-        "mov" | "cvt" | "cvta" | "selp" | "slct" | "prmt" | "isspacep" | "createpolicy" | "mapa" => {
-            Class::Move
-        }
-        "rcp" | "sqrt" | "rsqrt" | "ex2" | "lg2" | "sin" | "cos" | "tanh" | "copysign" | "testp" => {
-            Class::Float
-        }
-        _ if ty(instruction).is_some_and(Ty::is_float) => Class::Float,
-        _ => Class::Integer,
-    }
-}
-
-/// Commits, waits and arrivals of copies, which move nothing.
-fn is_bookkeeping(instruction: &Instruction) -> bool {
-    ["commit_group", "wait_group", "wait_all", "arrive"].iter().any(|word| has(instruction, word))
-}
-
-fn traffic(instruction: &Instruction) -> Traffic {
-    match instruction.opcode.as_str() {
-        "bra" => Traffic::Branch,
-        // Its addresses are on a list.
-        "st" | "red" if has(instruction, "async") => Traffic::None,
-        "ld" | "ldu" => lanes(instruction, false),
-        "st" | "atom" | "red" => lanes(instruction, true),
-        "ldmatrix" | "stmatrix" => {
-            let matrices = [("x1", 1), ("x2", 2), ("x4", 4)];
-            let found = matrices.iter().find(|(name, _)| has(instruction, name));
-            found.map_or(Traffic::None, |&(_, count)| Traffic::Rows { lanes: 8 * count })
-        }
-        "cp" if is_bookkeeping(instruction) || has(instruction, "prefetch") => Traffic::None,
-        "cp" if has(instruction, "bulk") => Traffic::BulkCopy,
-        "cp" => Traffic::Copy,
-        _ => Traffic::None,
+    /// The role of an instruction whose opcode family has this class and traffic.
+    pub(crate) fn new(class: Class, traffic: TrafficKind, instruction: &Instruction) -> Role {
+        let traffic = match traffic {
+            TrafficKind::None => Traffic::None,
+            TrafficKind::Branch => Traffic::Branch,
+            TrafficKind::Load => lanes(instruction, false),
+            TrafficKind::Store => lanes(instruction, true),
+            TrafficKind::MatrixRows => {
+                let matrices = [("x1", 1), ("x2", 2), ("x4", 4)];
+                let found = matrices.iter().find(|(name, _)| instruction.has(name));
+                found.map_or(Traffic::None, |&(_, count)| Traffic::Rows { lanes: 8 * count })
+            }
+            TrafficKind::AsyncCopy => Traffic::Copy,
+            TrafficKind::BulkCopy => Traffic::BulkCopy,
+        };
+        Role { class, traffic }
     }
 }
 
@@ -108,8 +86,8 @@ fn lanes(instruction: &Instruction, writes: bool) -> Traffic {
         MemorySpace::Generic
     };
     let elements = [("v2", 2), ("v4", 4), ("v8", 8)];
-    let count = elements.iter().find(|(name, _)| has(instruction, name)).map_or(1, |&(_, count)| count);
-    match ty(instruction) {
+    let count = elements.iter().find(|(name, _)| instruction.has(name)).map_or(1, |&(_, count)| count);
+    match instruction.modifiers.iter().find_map(|modifier| Ty::parse(modifier)) {
         Some(ty) if ty.bytes() > 0 => Traffic::Lanes { space, bytes: count * ty.bytes(), writes },
         _ => Traffic::None,
     }

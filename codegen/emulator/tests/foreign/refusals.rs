@@ -21,9 +21,9 @@ fn every_unsupported_instruction_is_named() {
                 .param .b32 q;\n.param .b64 f, a;\ncall (q), vprintf, (f, a);\n}\nret;\n}\n";
     let text = text.replace(".param .b64 f, a;", ".param .b64 f;\n.param .b64 a;");
     expect![[r#"
-        unsupported: PTX line 10, column 14: in `mov.u32`: the emulator lacks `%envreg3`
-        unsupported: PTX line 11, column 1: the emulator lacks `tex.2d.v4.s32.s32`
-        unsupported: PTX line 13, column 1: the emulator lacks `vadd.s32.s32.s32`
+        unsupported: PTX line 10, column 14: in `mov.u32`: the emulator does not support `%envreg3`
+        unsupported: PTX line 11, column 1: the emulator does not support `tex.2d.v4.s32.s32`
+        unsupported: PTX line 13, column 1: the emulator does not support `vadd.s32.s32.s32`
         syntax: PTX line 14, column 1: unknown or misplaced modifier `.frob` of `add.frob.s32`
         unsupported: PTX line 19, column 1: `vprintf` has no body in this module
     "#]]

@@ -33,7 +33,7 @@ fn unknown_names() {
     refuses("    bra NOWHERE;", expect!["undefined: PTX line 13, column 5: unknown label `NOWHERE`"]);
     refuses(
         "    .tex .u32 x;",
-        expect!["unsupported: PTX line 13, column 5: the emulator lacks the directive `.tex`"],
+        expect!["unsupported: PTX line 13, column 5: the emulator does not support the directive `.tex`"],
     );
 }
 
@@ -71,7 +71,7 @@ fn wrong_operands() {
     );
     refuses(
         "    cvt.f16.f32 %h0, %f0;",
-        expect!["syntax: PTX line 13, column 5: wrong rounding modifier in `cvt.f16.f32`"],
+        expect!["syntax: PTX line 13, column 5: `cvt.f16.f32` needs a rounding modifier, such as `.rn`"],
     );
     refuses(
         "    add.f32 %f0, %f1, 2;",
@@ -99,10 +99,10 @@ fn syntax() {
         expect!["redefined: PTX line 13, column 8: label `A` is declared twice, first on line 13"],
     );
     let error = Module::parse(".version 8.0 .target sm_90 .address_size 32").expect_err("32 bits");
-    expect!["unsupported: PTX line 1, column 42: the emulator lacks addresses of other than 64 bits"]
+    expect!["unsupported: PTX line 1, column 42: the emulator only supports 64-bit addresses"]
         .assert_eq(&format!("{}: {error}", error.kind));
     let error = Module::parse(&format!("{HEADER}.visible .tex .u32 f;")).expect_err("a texture");
-    expect!["unsupported: PTX line 4, column 10: the emulator lacks the directive `.tex`"]
+    expect!["unsupported: PTX line 4, column 10: the emulator does not support the directive `.tex`"]
         .assert_eq(&format!("{}: {error}", error.kind));
 }
 
@@ -189,13 +189,13 @@ fn forms_without_a_meaning_are_named() {
     refuses(
         "    mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%r0}, {%r0}, {%r0}, {%r0};",
         expect![
-            "unsupported: PTX line 13, column 5: the emulator lacks `mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32`"
+            "unsupported: PTX line 13, column 5: the emulator does not support `mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32`"
         ],
     );
     refuses(
         "    cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%data], [%r0], 16;",
         expect![
-            "unsupported: PTX line 13, column 5: the emulator lacks `cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32`"
+            "unsupported: PTX line 13, column 5: the emulator does not support `cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32`"
         ],
     );
     refuses(
@@ -205,7 +205,7 @@ fn forms_without_a_meaning_are_named() {
     refuses(
         "    cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r0], [%data], [%r1];",
         expect![
-            "unsupported: PTX line 13, column 5: the emulator lacks `cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes`"
+            "unsupported: PTX line 13, column 5: the emulator does not support `cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes`"
         ],
     );
     refuses(
@@ -219,11 +219,13 @@ fn forms_without_a_meaning_are_named() {
     refuses(
         "    ldmatrix.sync.aligned.m16n16.x1.shared.b8 {%r0}, [%r1];",
         expect![
-            "unsupported: PTX line 13, column 5: the emulator lacks `ldmatrix.sync.aligned.m16n16.x1.shared.b8`"
+            "unsupported: PTX line 13, column 5: the emulator does not support `ldmatrix.sync.aligned.m16n16.x1.shared.b8`"
         ],
     );
     refuses(
         "    wgmma.fence.sync.aligned;",
-        expect!["unsupported: PTX line 13, column 5: the emulator lacks `wgmma.fence.sync.aligned`"],
+        expect![
+            "unsupported: PTX line 13, column 5: the emulator does not support `wgmma.fence.sync.aligned`"
+        ],
     );
 }

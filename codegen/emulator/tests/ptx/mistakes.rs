@@ -137,11 +137,11 @@ fn what_the_emulator_lacks_is_named_at_its_opcode() {
              mov.b128 {%x0, %x1}, %x2;\nmov.u32 %r0, %envreg1;\nmma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%r0}, {%r1}, {%r2}, {%r3};",
         ),
         expect![[r#"
-            6:1 unsupported: the emulator lacks `tex.2d.v4.f32.s32`
-            7:5 unsupported: the emulator lacks `cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes`
-            8:1 unsupported: the emulator lacks `mov.b128`
-            9:14 unsupported: in `mov.u32`: the emulator lacks `%envreg1`
-            10:1 unsupported: the emulator lacks `mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32`
+            6:1 unsupported: the emulator does not support `tex.2d.v4.f32.s32`
+            7:5 unsupported: the emulator does not support `cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes`
+            8:1 unsupported: the emulator does not support `mov.b128`
+            9:14 unsupported: in `mov.u32`: the emulator does not support `%envreg1`
+            10:1 unsupported: the emulator does not support `mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32`
         "#]],
     );
 }
@@ -151,25 +151,25 @@ fn what_a_text_begins_with() {
     finds(
         ".entry k() { ret; }",
         expect![[r#"
-            1:1 syntax: `.version` and `.target` are missing, which a PTX text begins with
+            1:1 syntax: `.version` and `.target` are missing: a PTX text starts with them
         "#]],
     );
     finds(
         "// A comment.\n.target sm_80\n.entry k() { ret; }",
         expect![[r#"
-            2:1 syntax: `.version` is missing, which a PTX text begins with
+            2:1 syntax: `.version` is missing: a PTX text starts with it
         "#]],
     );
     finds(
         ".version 8.0\n.address_size 64\n.entry k() { ret; }",
         expect![[r#"
-            2:1 syntax: `.target` is missing, which follows `.version`
+            2:1 syntax: `.target` is missing after `.version`
         "#]],
     );
     finds(
         ".version 8.0\n.target sm_80, debug\n.version 8.0\n.entry k() { ret; }",
         expect![[r#"
-            3:1 syntax: `.version` stands at the beginning of a text alone
+            3:1 syntax: `.version` may only be the first directive
         "#]],
     );
     finds(
@@ -187,7 +187,7 @@ fn what_a_text_begins_with() {
     finds(
         ".version 7.0\n.target sm_90\n",
         expect![[r#"
-            2:9 target: `sm_90` needs `.version` 7.8 or later, and the text names 7.0
+            2:9 target: `sm_90` needs `.version` 7.8 or later, but the text names 7.0
         "#]],
     );
 }
@@ -199,18 +199,18 @@ fn what_the_target_or_the_version_lacks() {
             "cp.async.bulk.commit_group;\nredux.sync.add.u32 %r0, %r1, -1;\nmov.u32 %r0, %cluster_ctarank;\nszext.wrap.u32 %r0, %r1, %r2;\nshfl.up.b32 %r0, %r1, %r2, %r3;",
         ),
         expect![[r#"
-            6:1 target: `cp.async.bulk.commit_group` needs `.target` sm_90 and `.version` 8.0 or later, and the text names sm_80 and 7.0
-            8:1 target: `mov.u32` needs `.target` sm_90 and `.version` 7.8 or later, and the text names sm_80 and 7.0
-            9:1 target: `szext.wrap.u32` needs `.version` 7.6 or later, and the text names 7.0
-            10:1 target: `shfl.up.b32` needs `.sync`, as of sm_70 and PTX 6.4
+            6:1 target: `cp.async.bulk.commit_group` needs `.target` sm_90 and `.version` 8.0 or later, but the text names sm_80 and 7.0
+            8:1 target: `mov.u32` needs `.target` sm_90 and `.version` 7.8 or later, but the text names sm_80 and 7.0
+            9:1 target: `szext.wrap.u32` needs `.version` 7.6 or later, but the text names 7.0
+            10:1 target: `shfl.up.b32` needs `.sync` for sm_70 or later as of PTX 6.4
         "#]],
     );
     finds(
         ".version 9.0\n.target sm_90\n.entry k() .explicitcluster { setmaxnreg.inc.sync.aligned.u32 64; ret; }\n\
          .target sm_80\n.entry l() .reqnctapercluster 2 { ret; }\n",
         expect![[r#"
-            3:31 target: `setmaxnreg.inc.sync.aligned.u32` needs `sm_90a`, or another target with `a` or `f`, and the text names sm_90
-            5:12 target: `.reqnctapercluster` needs `.target` sm_90 or later, and the text names sm_80
+            3:31 target: `setmaxnreg.inc.sync.aligned.u32` needs `.target` sm_90a, or another target that ends in `a` or `f`, but the text names sm_90
+            5:12 target: `.reqnctapercluster` needs `.target` sm_90 or later, but the text names sm_80
         "#]],
     );
     // Numbers of eight bits: older in sm_90 than in sm_89.
@@ -224,7 +224,7 @@ fn what_the_target_or_the_version_lacks() {
     finds(
         &small("sm_89", "8.0"),
         expect![[r#"
-            5:1 target: `cvt.rn.satfinite.e4m3x2.f32` needs `.version` 8.1 or later, and the text names 8.0
+            5:1 target: `cvt.rn.satfinite.e4m3x2.f32` needs `.version` 8.1 or later, but the text names 8.0
         "#]],
     );
 }
@@ -236,13 +236,13 @@ fn what_is_valid_and_the_emulator_lacks() {
          .global .u64 b[2] = {g, generic(g)};\n.global .u32 c[2] = {1+1, -(3)};\n.global .u32 d[] = {1, 2, 3};\n\
          .global .u32 e[4*2];\n.global .u32 f[(2)][3];\n.global .u32 h;\n.global .u32 h;\n",
         expect![[r#"
-            6:18 unsupported: the emulator lacks addresses as initial values
-            7:22 unsupported: the emulator lacks addresses as initial values
-            8:23 unsupported: the emulator lacks constant expressions
-            9:18 unsupported: the emulator lacks arrays that only their values give a size
-            10:17 unsupported: the emulator lacks constant expressions
+            6:18 unsupported: the emulator does not support addresses as initial values
+            7:22 unsupported: the emulator does not support addresses as initial values
+            8:23 unsupported: the emulator does not support constant expressions
+            9:18 unsupported: the emulator does not support arrays whose size follows from their values
+            10:17 unsupported: the emulator does not support constant expressions
             11:14 redefined: variable `f` is declared twice, first on line 4
-            11:16 unsupported: the emulator lacks constant expressions
+            11:16 unsupported: the emulator does not support constant expressions
             13:14 redefined: variable `h` is declared twice, first on line 12
         "#]],
     );
@@ -250,8 +250,8 @@ fn what_is_valid_and_the_emulator_lacks() {
         ".version 7.0\n.target sm_80\n.address_size 64\n.func f() { ret; }\n\
          .entry k() {\n.reg .b64 %x<2>;\nmov.u64 %x0, f;\nmov.u64 %x0, k;\nmov.u64 %x0, %y;\nret;\n}\n",
         expect![[r#"
-            7:1 unsupported: the emulator lacks addresses of functions, such as `f`
-            8:1 unsupported: the emulator lacks addresses of functions, such as `k`
+            7:1 unsupported: the emulator does not support addresses of functions, such as `f`
+            8:1 unsupported: the emulator does not support addresses of functions, such as `k`
             9:14 undefined: in `mov.u64`: unknown register `%y`
         "#]],
     );
@@ -261,34 +261,34 @@ fn what_is_valid_and_the_emulator_lacks() {
              ld.global.u32 %r0, [%x0+4*2];\nmov.u32 %r0, 1?2:3;\nmov.b64 %x0, {1+1, %r9};\nmov.u32 %r0, %r9;",
         ),
         expect![[r#"
-            6:15 unsupported: in `mov.u32`: the emulator lacks constant expressions
-            7:15 unsupported: in `mov.u32`: the emulator lacks constant expressions
-            8:16 unsupported: in `mov.u32`: the emulator lacks constant expressions
-            9:15 unsupported: in `mov.u32`: the emulator lacks constant expressions
-            10:19 unsupported: in `add.u32`: the emulator lacks constant expressions
-            11:26 unsupported: in `ld.global.u32`: the emulator lacks constant expressions
-            12:15 unsupported: in `mov.u32`: the emulator lacks constant expressions
-            13:16 unsupported: in `mov.b64`: the emulator lacks constant expressions
+            6:15 unsupported: in `mov.u32`: the emulator does not support constant expressions
+            7:15 unsupported: in `mov.u32`: the emulator does not support constant expressions
+            8:16 unsupported: in `mov.u32`: the emulator does not support constant expressions
+            9:15 unsupported: in `mov.u32`: the emulator does not support constant expressions
+            10:19 unsupported: in `add.u32`: the emulator does not support constant expressions
+            11:26 unsupported: in `ld.global.u32`: the emulator does not support constant expressions
+            12:15 unsupported: in `mov.u32`: the emulator does not support constant expressions
+            13:16 unsupported: in `mov.b64`: the emulator does not support constant expressions
             14:14 undefined: in `mov.u32`: unknown register `%r9`
         "#]],
     );
     finds(
         &body("max.f32 %r0, %r1, %r2, %r3;\natom.global.cta.exch.b128 %x0, [%x0], %x1;"),
         expect![[r#"
-            6:1 unsupported: the emulator lacks `max.f32` of three sources
-            7:1 unsupported: the emulator lacks `atom.global.cta.exch.b128`
+            6:1 unsupported: the emulator does not support `max.f32` with three sources
+            7:1 unsupported: the emulator does not support `atom.global.cta.exch.b128`
         "#]],
     );
     finds(
         ".version 9.9\n.target sm_130\n.entry k() { ret; }",
         expect![[r#"
-            2:9 unsupported: the emulator lacks the target `sm_130`
+            2:9 unsupported: the emulator does not know the target `sm_130`
         "#]],
     );
     finds(
         ".version 6.3\n.target sm_75\n.entry k() {\n.reg .b32 %r<4>;\nshfl.up.b32 %r0, %r1, %r2, %r3;\nret; }",
         expect![[r#"
-            5:1 unsupported: the emulator lacks `shfl.up.b32`
+            5:1 unsupported: the emulator does not support `shfl.up.b32`
         "#]],
     );
 }

@@ -1,4 +1,4 @@
-//! What a text begins with: `.version`, then `.target`.
+//! The header of a text: `.version`, then `.target`.
 
 use super::Parser;
 use crate::load::error::{ParseError, ParseErrorKind};
@@ -6,7 +6,7 @@ use crate::load::lexer::Token;
 use crate::load::requirement::{IsaVersion, TARGET_OPTIONS, Target};
 
 impl Parser<'_> {
-    /// Reads both; what is missing is reported, and nothing after it refused for it.
+    /// Parses the header. A missing directive is reported; without it, no instruction is refused for it.
     pub(super) fn header(&mut self) -> Result<(), ParseError> {
         let has_version = self.peek() == Token::Dot("version");
         if has_version {
@@ -15,9 +15,9 @@ impl Parser<'_> {
         let has_target = self.peek() == Token::Dot("target");
         let missing = match (has_version, has_target) {
             (true, true) => None,
-            (true, false) => Some("`.target` is missing, which follows `.version`"),
-            (false, true) => Some("`.version` is missing, which a PTX text begins with"),
-            (false, false) => Some("`.version` and `.target` are missing, which a PTX text begins with"),
+            (true, false) => Some("`.target` is missing after `.version`"),
+            (false, true) => Some("`.version` is missing: a PTX text starts with it"),
+            (false, false) => Some("`.version` and `.target` are missing: a PTX text starts with them"),
         };
         if let Some(missing) = missing {
             let error = self.error(missing);
@@ -35,18 +35,18 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// `.target sm_90, debug`. A text may have several, each for what follows it.
+    /// `.target sm_90, debug`. A text may have several; each applies to what follows it.
     pub(super) fn target(&mut self) -> Result<(), ParseError> {
         self.at += 1;
-        self.forms.clear();
+        self.form_errors.clear();
         loop {
             let at = self.here();
             let name = self.ident("a target")?;
             if let Some(target) = Target::named(name) {
                 self.platform.target = Some(target);
                 self.refuse_older_version(target, at);
-            } else if Target::is_later(name) {
-                let message = format!("the emulator lacks the target `{name}`");
+            } else if Target::is_newer_than_known(name) {
+                let message = format!("the emulator does not know the target `{name}`");
                 self.report(ParseError::new(ParseErrorKind::Unsupported, at, message));
             } else if !TARGET_OPTIONS.contains(&name) {
                 self.report(ParseError::new(ParseErrorKind::Target, at, format!("unknown target `{name}`")));
@@ -63,14 +63,14 @@ impl Parser<'_> {
         {
             let (name, (needs, least)) = (target.name, target.since);
             let message = format!(
-                "`{name}` needs `.version` {needs}.{least} or later, and the text names {major}.{minor}"
+                "`{name}` needs `.version` {needs}.{least} or later, but the text names {major}.{minor}"
             );
             self.report(ParseError::new(ParseErrorKind::Target, at, message));
         }
     }
 }
 
-/// `8.1` as 8 and 1: minor versions have one digit.
+/// Splits `8.1` into 8 and 1: minor versions have one digit.
 fn parts(version: f64) -> IsaVersion {
     let major = version.trunc();
     (major as u32, ((version - major) * 10.0).round() as u32)

@@ -1,0 +1,269 @@
+//! The opcode table: one row per opcode family, with its class, lowest target, PTX version and decoder.
+//!
+//! To add an instruction: add a row (or an opcode to a row) here, its semantics to the file of its decoder under `exec/`,
+//! and a line to `tests/isa/instructions.txt`. If [`UNSUPPORTED`] names it, remove it there.
+//!
+//! Requirements follow the "PTX ISA Notes" and "Target ISA Notes" of PTX ISA 9.0. What every target from sm_75 and PTX
+//! 6.3 on has is not listed. Where the manual is stricter than ptxas, the table follows ptxas, which
+//! `tests/isa/instructions.txt` is checked against.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use crate::code::cursor::InstructionCursor;
+use crate::context::Exec;
+use crate::exec::{
+    atomic, bits, cluster, collective, compare, control, convert, copy, float, float_special, half, integer,
+    load_store, matrix, mbarrier, moves, remote, wmma,
+};
+use crate::load::ast::Instruction;
+use crate::load::error::ParseError;
+use crate::load::requirement::{CLUSTERS, Form, Requirement, since};
+use crate::load::unsupported;
+use crate::profile::Class::{self, Control, Float, Integer, Matrix, Memory, Move, Warp};
+use crate::profile::role::{Role, TrafficKind};
+
+/// Decodes an instruction: takes its modifiers and operands, and returns the function that executes it.
+type Decoder = for<'c, 'd, 'f> fn(&'c mut InstructionCursor<'d, 'f>) -> Result<Exec, ParseError>;
+
+/// A row of the table: opcodes with common class, requirements and decoder.
+pub(crate) struct Family {
+    /// Opcodes, separated by `|`.
+    opcodes: &'static str,
+    /// Modifiers that an instruction must have; see [`Instruction::matches`]. Of several rows that match, the first
+    /// counts.
+    form: &'static str,
+    class: Class,
+    traffic: TrafficKind,
+    /// Requirements of instructions with these modifiers. An instruction must meet all that match.
+    requirements: &'static [(&'static str, Requirement)],
+    pub(crate) decode: Decoder,
+}
+
+const fn family(opcodes: &'static str, form: &'static str, class: Class, decode: Decoder) -> Family {
+    Family { opcodes, form, class, traffic: TrafficKind::None, requirements: &[], decode }
+}
+
+impl Family {
+    const fn requires(self, requirements: &'static [(&'static str, Requirement)]) -> Family {
+        Family { requirements, ..self }
+    }
+
+    const fn traffic(self, traffic: TrafficKind) -> Family {
+        Family { traffic, ..self }
+    }
+}
+
+/// Matches all modifiers.
+const ANY: &str = "";
+const HALF: &str = "f16|f16x2|bf16|bf16x2";
+const SINGLE_OR_DOUBLE: &str = "f32|f64";
+const FLOAT: &str = "f16|f16x2|bf16|bf16x2|f32|f64";
+const INTEGER: &str = "u16|s16|u32|s32|u64|s64|u16x2|s16x2";
+
+/// All opcode families that the emulator implements.
+const FAMILIES: &[Family] = &[
+    // Arithmetic.
+    family("add|sub|mul", HALF, Float, half::decode).requires(&[("bf16|bf16x2", since(90, (7, 8)))]),
+    family("fma", HALF, Float, half::decode)
+        .requires(&[("bf16|bf16x2", since(80, (7, 0))), ("relu", since(80, (7, 0)))]),
+    family("neg", HALF, Float, half::decode).requires(&[("bf16|bf16x2", since(80, (7, 0)))]),
+    family("abs", HALF, Float, half::decode)
+        .requires(&[("f16|f16x2", since(75, (6, 5))), ("bf16|bf16x2", since(80, (7, 0)))]),
+    family("min|max", HALF, Float, half::decode)
+        .requires(&[(ANY, since(80, (7, 0))), ("xorsign", since(86, (7, 2)))]),
+    family("min|max", SINGLE_OR_DOUBLE, Float, float::decode)
+        .requires(&[("NaN", since(80, (7, 0))), ("xorsign", since(86, (7, 2)))]),
+    family("add|sub|mul|fma|mad|div|neg|abs", SINGLE_OR_DOUBLE, Float, float::decode),
+    family("add|min|max", INTEGER, Integer, integer::decode)
+        .requires(&[("u16x2|s16x2", since(90, (8, 0))), ("relu", since(90, (8, 0)))]),
+    family("sub|mul|mad|div|rem|neg|abs|addc|subc|madc", INTEGER, Integer, integer::decode),
+    family("mul24|mad24|sad|dp4a|dp2a", ANY, Integer, integer::decode),
+    family("tanh|ex2", HALF, Float, half::decode)
+        .requires(&[("f16|f16x2", since(75, (7, 0))), ("bf16|bf16x2", since(90, (7, 8)))]),
+    family("tanh", ANY, Float, float_special::decode).requires(&[(ANY, since(75, (7, 0)))]),
+    family("rcp|sqrt|rsqrt|ex2|lg2|sin|cos|copysign|testp", ANY, Float, float_special::decode),
+    // Bits.
+    family("szext|bmsk", ANY, Integer, bits::decode).requires(&[(ANY, since(75, (7, 6)))]),
+    family(
+        "and|or|xor|not|cnot|shl|shr|lop3|shf|bfe|bfi|bfind|brev|popc|clz|fns",
+        ANY,
+        Integer,
+        bits::decode,
+    ),
+    family("prmt", ANY, Move, bits::decode),
+    // Comparison and selection.
+    family("setp|set", FLOAT, Float, compare::decode)
+        .requires(&[("bf16|bf16x2", since(90, (7, 8))), ("u16|s16 f16", since(75, (6, 5)))]),
+    family("setp|set", ANY, Integer, compare::decode),
+    family("selp|slct", ANY, Move, compare::decode),
+    // Moves and conversion.
+    family("mov", ANY, Move, moves::decode),
+    family("cvta", ANY, Move, moves::decode).requires(&[("shared::cta", since(75, (7, 8)))]),
+    family("cvt", ANY, Move, convert::decode).requires(&[
+        ("pack", since(75, (6, 5))),
+        ("bf16", since(80, (7, 0))),
+        ("f32 bf16", since(80, (7, 1))),
+        ("bf16 u8|s8|u16|s16|u32|s32|u64|s64|f16|bf16|f64", since(90, (7, 8))),
+        ("u8|s8|u16|s16|u32|s32|u64|s64|f16|f64 bf16", since(90, (7, 8))),
+        ("f16x2|bf16x2", since(80, (7, 0))),
+        ("relu", since(80, (7, 0))),
+        ("satfinite tf32|f16|bf16", since(75, (8, 1))),
+        ("satfinite f16x2|bf16x2 f32", since(75, (8, 1))),
+        ("tf32", since(80, (7, 0))),
+        ("rn|rz tf32", since(90, (7, 8))),
+        ("rn|rz satfinite tf32", since(100, (8, 6))),
+        // sm_89 is older than sm_90 but got these types in a later version.
+        ("e4m3x2|e5m2x2", since(89, (8, 1)).or_from(90, (7, 8))),
+    ]),
+    // Addresses.
+    family("isspacep", ANY, Move, cluster::decode).requires(&[("shared::cta", since(75, (7, 8)))]),
+    family("mapa|getctarank", ANY, Move, cluster::decode).requires(&[(ANY, CLUSTERS)]),
+    // Memory.
+    family("ld|ldu", ANY, Memory, load_store::decode)
+        .traffic(TrafficKind::Load)
+        .requires(&[("shared::cta", since(75, (7, 8)))]),
+    family("st|red", "async", Memory, remote::decode).requires(&[(ANY, since(90, (8, 1)))]),
+    family("st", ANY, Memory, load_store::decode)
+        .traffic(TrafficKind::Store)
+        .requires(&[("shared::cta", since(75, (7, 8)))]),
+    family("atom|red", ANY, Memory, atomic::decode)
+        .traffic(TrafficKind::Store)
+        .requires(&[("shared::cta", since(75, (7, 8))), ("bf16|bf16x2", since(90, (7, 8)))]),
+    family("prefetch", ANY, Memory, load_store::decode)
+        .requires(&[("L2::evict_last|L2::evict_normal", since(80, (7, 4)))]),
+    family("prefetchu", ANY, Memory, load_store::decode),
+    family("createpolicy", ANY, Move, load_store::decode).requires(&[(ANY, since(80, (7, 4)))]),
+    // Asynchronous copies.
+    family("cp", "mbarrier arrive", Control, copy::decode)
+        .requires(&[(ANY, since(80, (7, 0))), ("shared::cta", since(80, (7, 8)))]),
+    family("cp", "bulk commit_group|wait_group", Control, copy::decode).requires(&[(ANY, since(90, (8, 0)))]),
+    family("cp", "commit_group|wait_group|wait_all", Control, copy::decode)
+        .requires(&[(ANY, since(80, (7, 0)))]),
+    family("cp", "bulk prefetch", Memory, copy::decode).requires(&[(ANY, since(90, (8, 0)))]),
+    family("cp", "bulk", Memory, copy::decode)
+        .traffic(TrafficKind::BulkCopy)
+        .requires(&[(ANY, since(90, (8, 0))), ("shared::cta global", since(90, (8, 6)))]),
+    family("cp", ANY, Memory, copy::decode)
+        .traffic(TrafficKind::AsyncCopy)
+        .requires(&[("async", since(80, (7, 0)))]),
+    // Control flow and synchronisation.
+    family("bra", ANY, Control, control::decode).traffic(TrafficKind::Branch),
+    family("ret|exit|trap|nanosleep", ANY, Control, control::decode),
+    family("barrier", "cluster", Control, cluster::decode)
+        .requires(&[("release|relaxed|acquire", since(90, (8, 0)))]),
+    family("bar|barrier", ANY, Control, control::decode).requires(&[("cta", since(75, (7, 8)))]),
+    family("fence", ANY, Control, load_store::decode).requires(&[
+        ("proxy alias", since(75, (7, 5))),
+        ("proxy async", since(90, (8, 0))),
+        ("mbarrier_init", since(90, (8, 0))),
+    ]),
+    family("membar", ANY, Control, load_store::decode),
+    family("griddepcontrol", ANY, Control, control::decode).requires(&[(ANY, since(90, (7, 8)))]),
+    family("setmaxnreg", ANY, Control, control::decode).requires(&[(ANY, since(90, (8, 0)).specific())]),
+    family("mbarrier", ANY, Control, mbarrier::decode).requires(&[
+        ("shared::cta", since(75, (7, 8))),
+        (ANY, since(80, (7, 0))),
+        ("parity", since(80, (7, 1))),
+        ("try_wait", since(90, (7, 8))),
+        ("expect_tx|complete_tx", since(90, (8, 0))),
+        ("acquire|release", since(80, (8, 0))),
+        ("arrive|arrive_drop|test_wait|try_wait relaxed", since(90, (8, 6))),
+        ("shared::cluster", since(90, (8, 0))),
+    ]),
+    // Warps.
+    family("shfl|vote|match|activemask", ANY, Warp, collective::decode),
+    family("redux", ANY, Warp, collective::decode).requires(&[(ANY, since(80, (7, 0)))]),
+    family("elect", ANY, Warp, collective::decode).requires(&[(ANY, since(90, (8, 0)))]),
+    // Matrices.
+    family("mma", ANY, Matrix, matrix::decode).requires(&[
+        ("m16n8k4|m16n8k16|m16n8k32", since(80, (7, 0))),
+        ("m16n8k8", since(75, (6, 5))),
+        ("bf16|tf32|f64", since(80, (7, 0))),
+    ]),
+    family("ldmatrix", ANY, Memory, matrix::decode)
+        .traffic(TrafficKind::MatrixRows)
+        .requires(&[("shared::cta", since(75, (7, 8))), (ANY, since(75, (6, 5)))]),
+    family("stmatrix", ANY, Memory, matrix::decode)
+        .traffic(TrafficKind::MatrixRows)
+        .requires(&[("shared::cta", since(75, (7, 8))), (ANY, since(90, (7, 8)))]),
+    family("wmma", "load|store", Memory, wmma::decode).requires(&[("bf16|tf32|f64", since(80, (7, 0)))]),
+    family("wmma", ANY, Matrix, wmma::decode).requires(&[("bf16|tf32|f64", since(80, (7, 0)))]),
+];
+
+/// Requirements of modifiers of any opcode.
+const MODIFIER_REQUIREMENTS: &[(&str, Requirement)] = &[
+    (
+        "L1::evict_first|L1::evict_last|L1::evict_normal|L1::evict_unchanged|L1::no_allocate",
+        since(75, (7, 4)),
+    ),
+    ("L2::64B|L2::128B", since(75, (7, 4))),
+    ("L2::256B|L2::cache_hint", since(80, (7, 4))),
+    ("shared::cluster", CLUSTERS),
+    ("cluster", CLUSTERS),
+];
+
+/// Valid PTX that the emulator does not implement: opcodes, and the modifiers of the forms concerned.
+const UNSUPPORTED: &[(&str, &str)] = &[
+    ("add|sub|fma", "f32 f16|bf16"),
+    ("fma", "oob"),
+    ("lop3", "and|or"),
+    ("cvt", "rs"),
+    ("isspacep", "const|param|param::entry|param::func"),
+    ("ld|st", "v8"),
+    ("st", "bulk"),
+    ("atom|red", "v2|v4|v8"),
+    ("prefetch", "tensormap"),
+    ("applypriority|discard|istypep|multimem", ANY),
+    ("alloca|stackrestore|stacksave", ANY),
+    ("cp", "tensor|reduce"),
+    ("tensormap", ANY),
+    ("fence", "tensormap::generic"),
+    ("brkpt|pmevent|clusterlaunchcontrol", ANY),
+    ("redux", "f32"),
+    ("mma", "sp|sp::ordered_metadata"),
+    ("movmatrix|wgmma|tcgen05", ANY),
+    ("tex|tld4|txq|suld|sust|sured|suq", ANY),
+    ("vadd|vsub|vabsdiff|vmin|vmax|vshl|vshr|vmad|vset", ANY),
+    ("vadd2|vsub2|vavrg2|vabsdiff2|vmin2|vmax2|vset2", ANY),
+    ("vadd4|vsub4|vavrg4|vabsdiff4|vmin4|vmax4|vset4", ANY),
+];
+
+/// Rows of [`FAMILIES`] by opcode, in order.
+static BY_OPCODE: LazyLock<HashMap<&str, Vec<&Family>>> = LazyLock::new(|| {
+    let mut rows: HashMap<&str, Vec<&Family>> = HashMap::new();
+    for family in FAMILIES {
+        for opcode in family.opcodes.split('|') {
+            rows.entry(opcode).or_default().push(family);
+        }
+    }
+    rows
+});
+
+/// Whether some form of the opcode is implemented.
+pub(crate) fn is_known(opcode: &str) -> bool {
+    BY_OPCODE.contains_key(opcode)
+}
+
+/// The row of an instruction.
+pub(crate) fn find(instruction: &Instruction) -> Option<&'static Family> {
+    let rows = BY_OPCODE.get(instruction.opcode.as_str())?;
+    rows.iter().copied().find(|family| instruction.matches(family.form))
+}
+
+/// What a profile counts of an instruction.
+pub(crate) fn role(instruction: &Instruction) -> Option<Role> {
+    find(instruction).map(|family| Role::new(family.class, family.traffic, instruction))
+}
+
+/// Whether an opcode with its modifiers is supported, and what it requires, whatever its operands are.
+pub(crate) fn look_up(instruction: &Instruction) -> Form {
+    let unsupported = instruction.modifiers.iter().any(|modifier| unsupported::is_type(modifier))
+        || UNSUPPORTED.iter().any(|(opcodes, form)| {
+            opcodes.split('|').any(|opcode| opcode == instruction.opcode) && instruction.matches(form)
+        });
+    let own = find(instruction).map_or(&[][..], |family| family.requirements);
+    let requirements = MODIFIER_REQUIREMENTS.iter().chain(own);
+    let requirements = requirements.filter(|(form, _)| instruction.matches(form)).map(|&(_, needed)| needed);
+    Form { unsupported, requirements: requirements.collect() }
+}
