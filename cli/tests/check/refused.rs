@@ -132,7 +132,7 @@ fn what_is_wrong_with_a_text_is_named_for_what_it_is() {
         20 | 	mov.u33 %r3, %tid.x;
            | 	^^^
 
-        error[target]: `cp.async.bulk.commit_group` needs `.target` sm_90 and `.version` 8.0 or later, and the text names sm_80 and 7.0
+        error[target]: `cp.async.bulk.commit_group` needs `.target` sm_90 and `.version` 8.0 or later, but the text names sm_80 and 7.0
           --> strange.ptx:28:2
            |
         28 | 	cp.async.bulk.commit_group; ld.global.f32 %f9, [%rd4];
@@ -144,7 +144,7 @@ fn what_is_wrong_with_a_text_is_named_for_what_it_is() {
         28 | 	cp.async.bulk.commit_group; ld.global.f32 %f9, [%rd4];
            | 	                                          ^^^
 
-        error[unsupported]: the emulator lacks `tex.2d.v4.f32.s32`
+        error[unsupported]: the emulator does not support `tex.2d.v4.f32.s32`
           --> strange.ptx:30:2
            |
         30 | 	tex.2d.v4.f32.s32 {%f1, %f2, %f1, %f2}, [%rd1, {%r1, %r2}]; //  0f40400000;
@@ -175,7 +175,7 @@ fn what_is_wrong_with_a_text_is_named_for_what_it_is() {
                 "column": 2,
                 "kind": "target",
                 "line": 28,
-                "message": "`cp.async.bulk.commit_group` needs `.target` sm_90 and `.version` 8.0 or later, and the text names sm_80 and 7.0"
+                "message": "`cp.async.bulk.commit_group` needs `.target` sm_90 and `.version` 8.0 or later, but the text names sm_80 and 7.0"
               },
               {
                 "column": 44,
@@ -187,7 +187,7 @@ fn what_is_wrong_with_a_text_is_named_for_what_it_is() {
                 "column": 2,
                 "kind": "unsupported",
                 "line": 30,
-                "message": "the emulator lacks `tex.2d.v4.f32.s32`"
+                "message": "the emulator does not support `tex.2d.v4.f32.s32`"
               },
               {
                 "column": 13,

@@ -110,7 +110,7 @@ impl Inliner<'_> {
             Some(Some(_)) => {
                 return Err(at.error(
                     ParseErrorKind::Unsupported,
-                    format!("the emulator does not support recursion, as of `{}`", call.name),
+                    format!("the emulator does not support recursive functions, such as `{}`", call.name),
                 ));
             }
             Some(None) => {

@@ -25,7 +25,7 @@ fn every_unsupported_instruction_is_named() {
         unsupported: PTX line 11, column 1: the emulator does not support `tex.2d.v4.s32.s32`
         unsupported: PTX line 13, column 1: the emulator does not support `vadd.s32.s32.s32`
         syntax: PTX line 14, column 1: unknown or misplaced modifier `.frob` of `add.frob.s32`
-        unsupported: PTX line 19, column 1: `vprintf` has no body in this module
+        unsupported: PTX line 19, column 1: the function `vprintf` has no body in this module
     "#]]
     .assert_eq(&errors(&text));
 }
@@ -34,7 +34,7 @@ fn every_unsupported_instruction_is_named() {
 fn recursion_is_refused() {
     let text = ".func f()\n{\ncall f;\nret;\n}\n.visible .entry k()\n{\ncall f;\nret;\n}\n";
     expect![[r#"
-        unsupported: PTX line 6, column 1: `f` is recursive
+        unsupported: PTX line 6, column 1: the emulator does not support recursive functions, such as `f`
     "#]]
     .assert_eq(&errors(text));
 }
