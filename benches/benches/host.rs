@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use bespoke::device::{Selector, open};
-use bespoke::engine::{Engine, EngineError, EngineOptions, Place, Steps, Tokens};
+use bespoke::engine::{DecodeCursor, Engine, EngineError, EngineOptions, StepQueue, Tokens};
 use bespoke_codegen::ptx::Target;
 use bespoke_gguf::Gguf;
 use bespoke_kernels::emit;
@@ -49,18 +49,18 @@ fn repacking(c: &mut Criterion) {
     group.finish();
 }
 
-/// Steps that take no time.
-struct Instant(Place);
+/// Queue whose steps take no time.
+struct Instant(DecodeCursor);
 
-impl Steps for Instant {
-    fn place(&mut self) -> &mut Place {
+impl StepQueue for Instant {
+    fn cursor(&mut self) -> &mut DecodeCursor {
         &mut self.0
     }
     fn enqueue(&mut self) -> Result<(), EngineError> {
         self.0.enqueued += 1;
         Ok(())
     }
-    fn known(&self, position: u32) -> Result<Option<u32>, EngineError> {
+    fn token_at(&self, position: u32) -> Result<Option<u32>, EngineError> {
         Ok((position <= self.0.enqueued).then_some(position))
     }
     fn busy(&self) -> Result<bool, EngineError> {
@@ -75,7 +75,7 @@ fn queue(c: &mut Criterion) {
     group.throughput(Throughput::Elements(TOKENS.into()));
     group.bench_function("take tokens", |b| {
         b.iter(|| {
-            let mut steps = Instant(Place { given: 1, ..Place::default() });
+            let mut steps = Instant(DecodeCursor { prompt: 1, ..DecodeCursor::default() });
             Tokens::new(&mut steps, TOKENS).map(Result::unwrap).map(u64::from).sum::<u64>()
         });
     });

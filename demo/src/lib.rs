@@ -8,6 +8,7 @@ mod question;
 pub use question::{Question, Sign};
 
 use bespoke::engine::{Engine, EngineError};
+use bespoke::generation::{Generation, Request};
 use bespoke::tokenizer::{Tokenizer, TokenizerError};
 use bespoke_gguf::Gguf;
 
@@ -50,16 +51,15 @@ pub enum AskError {
 /// What a model such as this says to `question`, without blanks around it.
 pub fn ask(engine: &mut Engine, tokenizer: &Tokenizer, question: &Question) -> Result<String, AskError> {
     let prompt = tokenizer.encode(&question.to_string())?;
-    engine.start(&prompt)?;
-    let mut said = Vec::new();
-    for token in engine.generate(ANSWER_TOKENS)? {
-        let token = token?;
-        if tokenizer.is_end(token) {
-            break;
-        }
-        said.push(token);
+    let request =
+        Request { max_tokens: ANSWER_TOKENS, stop_tokens: tokenizer.end_tokens(), ..Request::new(&prompt) };
+    let mut generation = Generation::start(engine, Some(tokenizer), &request)?;
+    let mut answer = String::new();
+    for token in &mut generation {
+        answer.push_str(&token?.text);
     }
-    Ok(tokenizer.decode(&said).trim().to_owned())
+    answer.push_str(&generation.finish().rest);
+    Ok(answer.trim().to_owned())
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use bespoke::device::{
-    self, Address, Bytes, Device, GraphReport, Kernel, Kind, Launch, Module, Selector, Sequence,
+    self, Address, Bytes, Device, GraphReport, Kernel, Kind, Launch, LaunchSequence, Module, Selector,
 };
 use clap::Parser;
 
@@ -179,7 +179,7 @@ fn chain(device: &dyn Device, programmatic: bool) -> Outcome {
 }
 
 /// Prints what a launch costs eagerly and in a graph.
-fn time(sequence: &mut dyn Sequence) -> Outcome {
+fn time(sequence: &mut dyn LaunchSequence) -> Outcome {
     let times = sequence.profile()?;
     ensure(times.len() == STEPS && times.iter().all(|&time| time > 0.0), "a launch has no time")?;
     let mean = times.iter().sum::<f64>() / times.len() as f64;

@@ -3,7 +3,7 @@
 use bespoke_codegen::launch::KernelSource;
 use bespoke_codegen::ptx::Target;
 
-use crate::device::Source;
+use crate::device::ModuleSource;
 
 /// What `build.rs` emitted: for every target a module with all kernels and a typed launch stub for each.
 pub mod generated {
@@ -16,10 +16,10 @@ pub fn ptx(target: Target, name: &str) -> Option<&'static str> {
 }
 
 /// What to load the kernel `name` from: what was built in, machine code included, or else the text that was made of it.
-pub fn source<'a>(target: Target, name: &'a str, ptx: &'a str) -> Source<'a> {
+pub fn source<'a>(target: Target, name: &'a str, ptx: &'a str) -> ModuleSource<'a> {
     match kernel(target, name) {
-        Some(kernel) => Source::from(kernel),
-        None => Source::ptx(name, ptx),
+        Some(kernel) => ModuleSource::from(kernel),
+        None => ModuleSource::ptx(name, ptx),
     }
 }
 

@@ -12,4 +12,6 @@ pub mod device;
 #[cfg(feature = "decoder")]
 pub mod engine;
 #[cfg(feature = "decoder")]
+pub mod generation;
+#[cfg(feature = "decoder")]
 pub mod tokenizer;

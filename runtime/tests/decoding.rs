@@ -1,29 +1,29 @@
-//! Decoding with steps enqueued ahead, on the emulator; and what the host does a token.
+//! Decoding with steps enqueued ahead, on the emulator; host allocations for each token.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use bespoke::device::{Selector, open};
-use bespoke::engine::{Engine, EngineError, EngineOptions, Place, Steps, Tokens};
+use bespoke::engine::{DecodeCursor, Engine, EngineError, EngineOptions, StepQueue, Tokens};
 use bespoke_gguf::Gguf;
 use bespoke_kernels::shape::ModelShape;
 
-/// Counts what each thread allocates.
+/// Allocator that counts the allocations of each thread.
 struct Counting;
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: the system's allocator, and a counter that allocates nothing.
+// SAFETY: forwards to the system's allocator; the counter does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps `alloc`'s contract.
+        // SAFETY: the caller upholds the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps `dealloc`'s contract.
+        // SAFETY: the caller upholds the contract of `dealloc`.
         unsafe { System.dealloc(at, layout) }
     }
 }
@@ -45,7 +45,7 @@ fn generate(engine: &mut Engine, n: u32) -> Vec<u32> {
     engine.generate(n).unwrap().collect::<Result<_, _>>().unwrap()
 }
 
-/// Step by step, waiting for each.
+/// Tokens of single steps, each waited for.
 fn stepped(engine: &mut Engine, prompt: &[u32], n: u32) -> Vec<u32> {
     engine.start(prompt).unwrap();
     for _ in 1..prompt.len() {
@@ -69,7 +69,7 @@ fn tokens_are_those_of_single_steps() {
         engine.start(&prompt).unwrap();
         assert_eq!(generate(engine, 12), expected);
         assert_eq!(engine.position(), 14);
-        // In two halves, the first given up with more than it took enqueued.
+        // In two parts; the first is dropped with steps in flight.
         engine.start(&prompt).unwrap();
         let first: Vec<u32> = engine.generate(12).unwrap().take(5).map(Result::unwrap).collect();
         engine.step().unwrap();
@@ -78,7 +78,7 @@ fn tokens_are_those_of_single_steps() {
 }
 
 #[test]
-fn a_new_start_forgets_what_was_known() {
+fn a_new_start_clears_the_host_tokens() {
     let mut engine = engine(false);
     let expected = stepped(&mut engine, &[9], 4);
     engine.start(&[5, 17, 300]).unwrap();
@@ -93,7 +93,7 @@ fn a_new_start_forgets_what_was_known() {
 }
 
 #[test]
-fn the_cache_is_used_to_its_end_and_no_further() {
+fn the_whole_cache_is_used_and_no_more() {
     let mut engine = engine(false);
     engine.start(&[1, 2, 3]).unwrap();
     let error = engine.generate(CONTEXT - 1).err().unwrap();
@@ -103,23 +103,23 @@ fn the_cache_is_used_to_its_end_and_no_further() {
     assert!(engine.step().is_err());
 }
 
-/// A device that finishes a step at every third look.
+/// A device that finishes a step at every third poll.
 struct Slow {
-    place: Place,
-    looks: Cell<u32>,
+    cursor: DecodeCursor,
+    polls: Cell<u32>,
 }
 
-impl Steps for Slow {
-    fn place(&mut self) -> &mut Place {
-        &mut self.place
+impl StepQueue for Slow {
+    fn cursor(&mut self) -> &mut DecodeCursor {
+        &mut self.cursor
     }
     fn enqueue(&mut self) -> Result<(), EngineError> {
-        self.place.enqueued += 1;
+        self.cursor.enqueued += 1;
         Ok(())
     }
-    fn known(&self, position: u32) -> Result<Option<u32>, EngineError> {
-        self.looks.set(self.looks.get() + 1);
-        let finished = (self.looks.get() / 3).min(self.place.enqueued);
+    fn token_at(&self, position: u32) -> Result<Option<u32>, EngineError> {
+        self.polls.set(self.polls.get() + 1);
+        let finished = (self.polls.get() / 3).min(self.cursor.enqueued);
         Ok((position <= finished).then_some(7))
     }
     fn busy(&self) -> Result<bool, EngineError> {
@@ -128,12 +128,13 @@ impl Steps for Slow {
 }
 
 #[test]
-fn a_token_costs_no_allocation() {
-    let mut steps = Slow { place: Place { given: 3, ..Place::default() }, looks: Cell::new(0) };
+fn reading_a_token_does_not_allocate() {
+    let mut steps =
+        Slow { cursor: DecodeCursor { prompt: 3, ..DecodeCursor::default() }, polls: Cell::new(0) };
     let before = ALLOCATIONS.get();
     let count = Tokens::new(&mut steps, 500).map(Result::unwrap).filter(|&token| token == 7).count();
     let allocated = ALLOCATIONS.get() - before;
     assert_eq!((count, allocated), (500, 0));
     drop(std::hint::black_box(Box::new(0)));
-    assert_eq!(ALLOCATIONS.get() - before, 1, "the counter counts");
+    assert_eq!(ALLOCATIONS.get() - before, 1, "the counter works");
 }

@@ -236,8 +236,8 @@ pub unsafe extern "C" fn cuLaunchKernel(
 ) -> c_int {
     call(|state| {
         let kernel = state.kernels.get(&function).ok_or("no such kernel")?.clone();
-        let mut bytes = vec![0; kernel.entry().parameter_bytes()];
-        for (i, parameter) in kernel.entry().parameters.iter().enumerate() {
+        let mut bytes = vec![0; kernel.signature().parameter_bytes()];
+        for (i, parameter) in kernel.signature().parameters.iter().enumerate() {
             let value = unsafe { std::slice::from_raw_parts(*params.add(i), parameter.bytes) };
             bytes[parameter.offset..parameter.offset + parameter.bytes].copy_from_slice(value);
         }

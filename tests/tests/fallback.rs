@@ -4,7 +4,7 @@ mod hooked;
 
 use std::path::PathBuf;
 
-use bespoke::device::{self, Device, Error, GraphReport, MemoryInfo, Sequence};
+use bespoke::device::{self, Device, Error, GraphReport, LaunchSequence, MemoryInfo};
 use bespoke::engine::{Engine, EngineError, EngineOptions};
 use bespoke_gguf::Gguf;
 use bespoke_kernels::shape::ModelShape;
@@ -44,7 +44,7 @@ impl Hooks for Graph {
     fn captured(&self, report: GraphReport) -> device::Result<GraphReport> {
         self.0(report)
     }
-    fn replay(&self, _: &mut dyn Sequence) -> device::Result<()> {
+    fn replay(&self, _: &mut dyn LaunchSequence) -> device::Result<()> {
         panic!("a graph that was not accepted is replayed");
     }
 }

@@ -5,7 +5,7 @@ mod hooked;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bespoke::device::{self, Device, GraphReport, Sequence};
+use bespoke::device::{self, Device, GraphReport, LaunchSequence};
 use bespoke_codegen::ptx::Target;
 use bespoke_kernels::kernels::probe::ProbeShape;
 use bespoke_kernels::spec::KernelSpec;
@@ -116,7 +116,7 @@ struct Forgetful {
 }
 
 impl Hooks for Forgetful {
-    fn replay(&self, real: &mut dyn Sequence) -> device::Result<()> {
+    fn replay(&self, real: &mut dyn LaunchSequence) -> device::Result<()> {
         let number = self.replays.fetch_add(1, Ordering::Relaxed);
         if number == self.skipped { Ok(()) } else { real.replay() }
     }

@@ -106,7 +106,7 @@ fn what_an_engine_cannot_draw_is_refused() {
     let mut greedy = engine(SamplingParams::default(), false);
     assert_eq!(
         greedy.set_sampling(&warm(1.0, 0)).unwrap_err().to_string(),
-        "the model was loaded for greedy decoding; give a temperature when loading it"
+        "the model was loaded for greedy decoding; load it with a temperature above 0 to sample"
     );
     assert_eq!(
         greedy.set_sampling(&warm(-1.0, 0)).unwrap_err().to_string(),

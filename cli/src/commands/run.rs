@@ -6,7 +6,8 @@ use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use bespoke::engine::{self, Engine, EngineError};
+use bespoke::engine::{self, Engine};
+use bespoke::generation::{FinishReason, Generation, Request, Summary, Token, room};
 use bespoke::tokenizer::Tokenizer;
 use clap::{ArgGroup, ValueEnum};
 use miette::{IntoDiagnostic, miette};
@@ -124,11 +125,10 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
     let most = u64::from(model.shape.dimensions.context);
     let context = args.decode.ctx.unwrap_or(most.min(positions.max(engine::DEFAULT_CONTEXT.into())) as u32);
     // Before the weights are loaded: a prompt that does not fit is of no use.
-    let room = room(prompt.len(), context).map_err(session::engine_error)?;
+    room(prompt.len(), context).map_err(session::engine_error)?;
     let sampling = args.sampling.params();
     let seed = (sampling.temperature > 0.0).then_some(sampling.seed);
-    let mut engine = session::load_sampling(&model, &args.decode, context, sampling)?;
-    engine.start(&prompt).map_err(session::engine_error)?;
+    let mut engine = session::load_sampling(&model, &args.decode, context, sampling.clone())?;
     let load_seconds = start.elapsed().as_secs_f64();
 
     let mut printer = Printer {
@@ -138,21 +138,28 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
         stream: args.format == Format::Text,
     };
     let bar = Late::new("prompt");
-    let generated = generate(&mut engine, wanted.min(room), args, &mut printer, Some((&bar, prompt.len())))?;
-    let stopped =
-        if generated.stopped == Stop::Count && wanted > room { Stop::Context } else { generated.stopped };
+    let request = Request {
+        sampling,
+        max_tokens: wanted,
+        stop_tokens: stop_tokens(args, tokenizer.as_ref()),
+        ..Request::new(&prompt)
+    };
+    let generated = generate(&mut engine, &request, &mut printer, Some(&bar))?;
+    let prompt_seconds = generated.prompt_time.as_secs_f64();
+    let decode_seconds = generated.decode_time.as_secs_f64();
+    let stopped = Stop::from(generated.reason);
     tracing::debug!(
         "first token {:.3} s after the start: {load_seconds:.3} s for loading, {:.3} s for the prompt of {}",
-        load_seconds + generated.prompt_seconds,
-        generated.prompt_seconds,
+        load_seconds + prompt_seconds,
+        prompt_seconds,
         prompt.len()
     );
     let timings = Timings {
         load_seconds,
-        prompt_seconds: generated.prompt_seconds,
-        decode_seconds: generated.decode_seconds,
-        prompt_tokens_per_second: rate(prompt.len(), generated.prompt_seconds),
-        tokens_per_second: rate(generated.tokens.len().saturating_sub(1), generated.decode_seconds),
+        prompt_seconds,
+        decode_seconds,
+        prompt_tokens_per_second: rate(prompt.len(), prompt_seconds),
+        tokens_per_second: rate(generated.tokens.len().saturating_sub(1), decode_seconds),
     };
     if stopped == Stop::Context {
         tracing::warn!("the context of {context} positions is full; --ctx N for more");
@@ -183,6 +190,11 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
     Ok(())
 }
 
+/// Tokens that end generation: none with `--ignore-eos`, and none without a vocabulary.
+fn stop_tokens<'a>(args: &RunArgs, tokenizer: Option<&'a Tokenizer>) -> &'a [u32] {
+    tokenizer.filter(|_| !args.ignore_eos).map_or(&[], Tokenizer::end_tokens)
+}
+
 /// The prompt's text, if it is given as text: the argument, standard input or a file, without the newline that ends it.
 fn prompt_text(args: &RunArgs) -> miette::Result<Option<String>> {
     let read = |from: &str, text: std::io::Result<String>| -> miette::Result<Option<String>> {
@@ -201,14 +213,6 @@ fn prompt_text(args: &RunArgs) -> miette::Result<Option<String>> {
     }
 }
 
-/// How many tokens can follow a prompt: the last one needs no position of its own, since nothing follows it.
-fn room(prompt: usize, context: u32) -> Result<u32, EngineError> {
-    match u64::from(context).checked_sub(prompt as u64) {
-        Some(left) => Ok((left + 1).min(u32::MAX.into()) as u32),
-        None => Err(EngineError::ContextFull { needed: prompt as u64, context }),
-    }
-}
-
 /// `12 tokens at 3.40 tokens/s`, `prompt of 7 at …`; no rate where nothing was timed.
 fn counted(what: &str, count: usize, per_second: f64) -> String {
     let text = match (what, count) {
@@ -219,82 +223,60 @@ fn counted(what: &str, count: usize, per_second: f64) -> String {
     if per_second > 0.0 { format!("{text} at {per_second:.2} tokens/s") } else { text }
 }
 
-/// Why no more tokens came.
+/// Why generation ended, as JSON has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Stop {
-    /// The model ended the text.
+enum Stop {
     End,
-    /// As many as were asked for are there.
     Count,
-    /// The cache is full.
     Context,
-    /// Ctrl-C.
     Interrupted,
 }
 
-/// What was generated, and how long it took.
-pub(super) struct Generated {
-    pub tokens: Vec<u32>,
-    /// Until the first token.
-    pub prompt_seconds: f64,
-    /// From the first token to the last.
-    pub decode_seconds: f64,
-    /// Why it ended.
-    pub stopped: Stop,
+impl From<FinishReason> for Stop {
+    fn from(reason: FinishReason) -> Stop {
+        match reason {
+            FinishReason::StopToken => Stop::End,
+            FinishReason::MaxTokens => Stop::Count,
+            FinishReason::ContextFull => Stop::Context,
+            FinishReason::Cancelled => Stop::Interrupted,
+        }
+    }
 }
 
-/// Generates up to `n` tokens, handing each to `printer` as it comes, until one ends the text or Ctrl-C asks to stop.
-/// `bar` shows how much of a prompt, of so many tokens, went by.
-pub(super) fn generate(
+/// Generates tokens and prints each as it comes, until generation ends or Ctrl-C asks to stop. `bar` shows how much of
+/// the prompt is processed.
+fn generate(
     engine: &mut Engine,
-    n: u32,
-    args: &RunArgs,
+    request: &Request<'_>,
     printer: &mut Printer<'_>,
-    bar: Option<(&Late, usize)>,
-) -> miette::Result<Generated> {
-    let start = Instant::now();
-    let tokenizer = printer.tokenizer;
-    let mut stream = tokenizer.map(Tokenizer::decode_stream);
-    let mut first_token = None;
-    let tell = |position: u32| {
-        if let Some((bar, prompt)) = bar {
-            bar.update(u64::from(position), prompt as u64);
+    bar: Option<&Late>,
+) -> miette::Result<Summary> {
+    let update = |position: u32| {
+        if let Some(bar) = bar {
+            bar.update(u64::from(position), request.prompt.len() as u64);
         }
     };
-    let chosen = engine.generate_telling(n, Some(&tell)).map_err(session::engine_error)?;
-    let mut tokens = Vec::with_capacity(n as usize);
-    let mut stopped = Stop::Count;
-    for token in chosen {
-        if let (Some((bar, _)), None) = (bar, first_token) {
+    let request = Request { on_prompt_token: Some(&update), ..request.clone() };
+    let mut generation =
+        Generation::start(engine, printer.tokenizer, &request).map_err(session::engine_error)?;
+    for token in &mut generation {
+        if let Some(bar) = bar {
             bar.finish();
         }
         let token = token.map_err(session::engine_error)?;
         interrupt::be_gentle();
-        first_token.get_or_insert_with(Instant::now);
-        tokens.push(token);
-        let end = !args.ignore_eos && tokenizer.is_some_and(|tokenizer| tokenizer.is_end(token));
-        // The end token is one of the ids, but no text.
-        let text = if end { "" } else { stream.as_mut().map_or("", |stream| stream.push(token)) };
-        printer.token(token, text).into_diagnostic()?;
-        // Steps enqueued beyond this one run to their end, unseen.
-        if end || interrupt::asked() {
-            stopped = if end { Stop::End } else { Stop::Interrupted };
+        printer.token(&token).into_diagnostic()?;
+        if interrupt::asked() {
             break;
         }
     }
-    if let Some((bar, _)) = bar {
+    let summary = generation.finish();
+    if let Some(bar) = bar {
         bar.finish();
     }
-    let rest = stream.map_or(String::new(), |stream| stream.finish());
-    printer.end(&rest).into_diagnostic()?;
-    let first_token = first_token.unwrap_or(start);
-    Ok(Generated {
-        tokens,
-        prompt_seconds: (first_token - start).as_secs_f64(),
-        decode_seconds: first_token.elapsed().as_secs_f64(),
-        stopped,
-    })
+    printer.end(&summary.rest).into_diagnostic()?;
+    Ok(summary)
 }
 
 fn rate(tokens: usize, seconds: f64) -> f64 {
@@ -302,7 +284,7 @@ fn rate(tokens: usize, seconds: f64) -> f64 {
 }
 
 /// Writes tokens to standard output as they come: text after a text prompt, ids after ids.
-pub(super) struct Printer<'a> {
+struct Printer<'a> {
     tokenizer: Option<&'a Tokenizer>,
     as_text: bool,
     first: bool,
@@ -315,16 +297,16 @@ impl<'a> Printer<'a> {
         Printer { tokenizer: Some(tokenizer), as_text: true, first: true, stream: true }
     }
 
-    fn token(&mut self, token: u32, text: &str) -> std::io::Result<()> {
+    fn token(&mut self, token: &Token) -> std::io::Result<()> {
         if !self.stream {
             return Ok(());
         }
         let mut out = std::io::stdout().lock();
         if self.as_text && self.tokenizer.is_some() {
-            out.write_all(text.as_bytes())?;
+            out.write_all(token.text.as_bytes())?;
         } else {
             let separator = if self.first { "" } else { "," };
-            write!(out, "{separator}{token}")?;
+            write!(out, "{separator}{}", token.id)?;
         }
         self.first = false;
         out.flush()

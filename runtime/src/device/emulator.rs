@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use bespoke_emulator as emulator;
 
-use super::entries::entries;
+use super::signature::signatures;
 use super::{
     Address, Allocation, Checks, Device, DeviceInfo, Error, GraphReport, HostMemory, HostVisible, Journal,
-    Kernel, Kind, Launch, MemoryInfo, Module, Result, Sequence, Source, assembly,
+    Kernel, Kind, Launch, LaunchSequence, MemoryInfo, Module, ModuleSource, Result, assembler_log,
 };
 
 /// Kernels are generated for the target that the emulator stands in for: sm_90 has every instruction they use.
@@ -169,7 +169,7 @@ impl Device for EmulatorDevice {
         self.state.memory.fill(to.0, bytes, value).map_err(access)
     }
 
-    fn load_source(&self, &Source { name, ptx, .. }: &Source<'_>) -> Result<Module> {
+    fn load_source(&self, &ModuleSource { name, ptx, .. }: &ModuleSource<'_>) -> Result<Module> {
         let refused = |message: String| Error::Assembly { module: name.to_owned(), message, help: None };
         let parsed = emulator::Module::parse(ptx).map_err(|error| refused(parse_message(&error, ptx)))?;
         let parsed = Arc::new(parsed);
@@ -177,7 +177,7 @@ impl Device for EmulatorDevice {
             journal.loaded(parsed.kernels().map(emulator::Kernel::name), ptx);
         }
         let mut module = Module::new(name, String::new(), None);
-        for entry in entries(ptx).map_err(refused)? {
+        for entry in signatures(ptx).map_err(refused)? {
             let position = parsed.kernels().position(|kernel| kernel.name() == entry.name);
             let Some(position) = position else {
                 return Err(refused(format!("the emulator does not see kernel `{}`", entry.name)));
@@ -187,7 +187,7 @@ impl Device for EmulatorDevice {
         Ok(module)
     }
 
-    fn sequence(&self, launches: Vec<Launch>) -> Result<Box<dyn Sequence>> {
+    fn sequence(&self, launches: Vec<Launch>) -> Result<Box<dyn LaunchSequence>> {
         let bind = |(index, launch)| bind(&self.info, index, launch);
         let launches = launches.into_iter().enumerate().map(bind).collect::<Result<_>>()?;
         let state = self.state.clone();
@@ -239,7 +239,7 @@ fn bind(info: &DeviceInfo, index: usize, launch: Launch) -> Result<Bound> {
         return Err(launch.error(index, why));
     }
     let mut params = launch.params;
-    params.truncate(launch.kernel.entry().parameter_bytes());
+    params.truncate(launch.kernel.signature().parameter_bytes());
     let config = emulator::LaunchConfig {
         grid: launch.grid,
         block: launch.block,
@@ -308,7 +308,7 @@ impl EmulatorSequence {
     }
 }
 
-impl Sequence for EmulatorSequence {
+impl LaunchSequence for EmulatorSequence {
     fn run_eager(&mut self) -> Result<()> {
         self.run_all()
     }
@@ -354,7 +354,7 @@ impl Sequence for EmulatorSequence {
 
 /// The parser's message with the PTX around the line that it names.
 fn parse_message(error: &emulator::ParseError, ptx: &str) -> String {
-    format!("the emulator cannot read the PTX: {error}{}", assembly::excerpt(ptx, error.line as usize))
+    format!("the emulator cannot read the PTX: {error}{}", assembler_log::excerpt(ptx, error.line as usize))
 }
 
 #[cfg(test)]
@@ -411,7 +411,7 @@ mod tests {
             [0, 1, 2].map(|buffer: usize| self.buffers[buffer].address())
         }
 
-        fn sequence(&self) -> Box<dyn Sequence> {
+        fn sequence(&self) -> Box<dyn LaunchSequence> {
             let kernel = |name| self.module.kernel(name).expect("it is in the PTX");
             let [a, b, sum] = self.addresses();
             let launches = vec![
@@ -534,7 +534,7 @@ mod tests {
     fn declarations_are_read_as_the_emulator_reads_them() {
         for ptx in [PTX, include_str!("testdata/chain.ptx")] {
             let module = emulator::Module::parse(ptx).expect("the PTX is well-formed");
-            for entry in entries(ptx).expect("the PTX is well-formed") {
+            for entry in signatures(ptx).expect("the PTX is well-formed") {
                 let kernel = module.kernel(&entry.name).expect("the emulator sees it too");
                 let read = kernel.params().iter().map(|param| (param.offset as usize, param.size as usize));
                 assert!(

@@ -9,12 +9,12 @@ use bespoke_emulator as emulator;
 /// emulator itself.
 pub struct Journal {
     profile: bool,
-    entries: Mutex<Entries>,
+    entries: Mutex<JournalEntries>,
 }
 
 /// What a [`Journal`] holds.
 #[derive(Clone, Default)]
-pub struct Entries {
+pub struct JournalEntries {
     /// Launches that ran, to their end or to a finding.
     pub launches: u64,
     /// Findings and how often each was made: those of one kind at one PTX line of one kernel count as one.
@@ -65,16 +65,16 @@ impl Journal {
     }
 
     /// What it holds so far.
-    pub fn entries(&self) -> Entries {
+    pub fn entries(&self) -> JournalEntries {
         self.lock().clone()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Entries> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, JournalEntries> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Entries {
+impl JournalEntries {
     fn add_finding(&mut self, finding: emulator::Finding) {
         let same = |known: &emulator::Finding| {
             (known.kind, known.ptx_line) == (finding.kind, finding.ptx_line) && known.kernel == finding.kernel

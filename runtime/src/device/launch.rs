@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use super::entries::Entry;
-use super::{Error, Origin, Result};
+use super::signature::KernelSignature;
+use super::{CodeOrigin, Error, Result};
 
 /// Threads a block may have on every target of the project, and in x, y, z; then blocks a grid may have in x, y, z
 /// (CUDA C++ Programming Guide, technical specifications).
@@ -33,9 +33,9 @@ pub struct Kernel(Arc<KernelInner>);
 
 struct KernelInner {
     module: Arc<str>,
-    entry: Entry,
+    entry: KernelSignature,
     resources: Option<Resources>,
-    origin: Option<Origin>,
+    origin: Option<CodeOrigin>,
     /// The device's own handle.
     handle: Box<dyn Any + Send + Sync>,
 }
@@ -52,7 +52,7 @@ impl Kernel {
     }
 
     /// Its declaration: name and parameters.
-    pub fn entry(&self) -> &Entry {
+    pub fn signature(&self) -> &KernelSignature {
         &self.0.entry
     }
 
@@ -62,7 +62,7 @@ impl Kernel {
     }
 
     /// Where its machine code came from; none where there is no machine.
-    pub fn origin(&self) -> Option<Origin> {
+    pub fn origin(&self) -> Option<CodeOrigin> {
         self.0.origin
     }
 
@@ -84,15 +84,20 @@ pub struct Module {
     name: Arc<str>,
     kernels: BTreeMap<String, Kernel>,
     log: String,
-    origin: Option<Origin>,
+    origin: Option<CodeOrigin>,
 }
 
 impl Module {
-    pub(super) fn new(name: &str, log: String, origin: Option<Origin>) -> Module {
+    pub(super) fn new(name: &str, log: String, origin: Option<CodeOrigin>) -> Module {
         Module { name: name.into(), kernels: BTreeMap::new(), log, origin }
     }
 
-    pub(super) fn add(&mut self, entry: Entry, resources: Option<Resources>, handle: impl Any + Send + Sync) {
+    pub(super) fn add(
+        &mut self,
+        entry: KernelSignature,
+        resources: Option<Resources>,
+        handle: impl Any + Send + Sync,
+    ) {
         let name = entry.name.clone();
         let (module, origin) = (self.name.clone(), self.origin);
         let inner = KernelInner { module, entry, resources, origin, handle: Box::new(handle) };
@@ -162,7 +167,7 @@ impl Launch {
         if threads > MAX_THREADS_PER_BLOCK {
             return fail(format!("blocks of {threads} threads; {MAX_THREADS_PER_BLOCK} is the most"));
         }
-        let declared = self.kernel.entry().parameter_bytes();
+        let declared = self.kernel.signature().parameter_bytes();
         let given = self.params.len();
         // A parameter struct on the host is padded to its alignment; PTX's declaration is not.
         if given != declared && given != declared.next_multiple_of(8) {
@@ -190,7 +195,7 @@ pub struct GraphReport {
 }
 
 /// Launches bound to a device, in order.
-pub trait Sequence: Send {
+pub trait LaunchSequence: Send {
     /// Enqueues every launch.
     fn run_eager(&mut self) -> Result<()>;
 

@@ -1,6 +1,6 @@
 //! Devices that run PTX: NVIDIA GPUs through the driver, and the project's emulator.
 //!
-//! A [`Device`] owns memory, loads PTX into [`Module`]s and binds [`Launch`]es into a [`Sequence`], which runs
+//! A [`Device`] owns memory, loads PTX into [`Module`]s and binds [`Launch`]es into a [`LaunchSequence`], which runs
 //! eagerly, or is captured into a graph once and replayed. Work is ordered: everything enqueued on one device runs
 //! in the order in which it was asked for, uploads and downloads included. Both devices take the same launches,
 //! hold them to the same rules and report the same names, so that a plan is checked on either.
@@ -11,7 +11,7 @@
 //! # Your own kernels
 //!
 //! Kernels that a build script emitted ([`bespoke_codegen::emit`]) are launched through their generated stubs, by a
-//! [`StubLauncher`], or collected for a [`Sequence`] by a [`StubRecorder`]; the package `own-kernel` in the repository
+//! [`StubLauncher`], or collected for a [`LaunchSequence`] by a [`StubRecorder`]; the package `own-kernel` in the repository
 //! is a whole program that does. A kernel may also be recorded, compiled and launched by one program:
 //!
 //! ```
@@ -51,16 +51,16 @@
 //! # }
 //! ```
 
-mod assembly;
+mod assembler_log;
 mod buffer;
 mod cuda;
 mod emulator;
-mod entries;
 mod error;
-mod images;
 mod journal;
 mod launch;
+mod module_loader;
 mod selector;
+mod signature;
 mod stubs;
 
 use std::fmt;
@@ -72,12 +72,12 @@ use serde::{Serialize, Serializer};
 pub use emulator::checking;
 #[cfg(test)]
 pub(crate) use emulator::with as emulator_with;
-pub use entries::{Entry, Parameter};
 pub use error::{DriverFailure, Error};
-pub use images::{CACHE_VARIABLE, MachineCode, Origin, Source, cache};
-pub use journal::{Entries, Journal};
-pub use launch::{GraphReport, Kernel, Launch, Module, Resources, Sequence};
+pub use journal::{Journal, JournalEntries};
+pub use launch::{GraphReport, Kernel, Launch, LaunchSequence, Module, Resources};
+pub use module_loader::{CACHE_VARIABLE, CodeOrigin, MachineCode, ModuleSource, cache};
 pub use selector::{Opened, Selector, SelectorError, list, open, open_with};
+pub use signature::{KernelSignature, Parameter};
 pub use stubs::{StubLauncher, StubRecorder};
 
 /// What a device's calls return.
@@ -261,15 +261,15 @@ pub trait Device: Send + Sync {
     fn fill(&self, to: Address, bytes: u64, value: u8) -> Result<()>;
 
     /// Loads a module: from its machine code if the device takes that, else from its PTX.
-    fn load_source(&self, source: &Source<'_>) -> Result<Module>;
+    fn load_source(&self, source: &ModuleSource<'_>) -> Result<Module>;
 
     /// Loads a module from its PTX alone. `name` stands for the text in messages.
     fn load(&self, name: &str, ptx: &str) -> Result<Module> {
-        self.load_source(&Source::ptx(name, ptx))
+        self.load_source(&ModuleSource::ptx(name, ptx))
     }
 
     /// Binds launches of this device's kernels, checking each against its kernel and the device.
-    fn sequence(&self, launches: Vec<Launch>) -> Result<Box<dyn Sequence>>;
+    fn sequence(&self, launches: Vec<Launch>) -> Result<Box<dyn LaunchSequence>>;
 
     /// Waits for all work enqueued so far.
     fn wait(&self) -> Result<()>;

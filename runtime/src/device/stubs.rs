@@ -2,7 +2,7 @@
 
 use bespoke_codegen::launch::{KernelSource, LaunchConfig, Launcher, newest};
 
-use super::{Device, Error, Kernel, Launch, Result, Sequence};
+use super::{Device, Error, Kernel, Launch, LaunchSequence, Result};
 
 /// Launches kernels through their generated stubs: each is assembled when it is launched first, and launches run in
 /// order. [`Device::wait`] or a download waits for them.
@@ -33,7 +33,7 @@ impl Launcher for StubLauncher<'_> {
     }
 }
 
-/// Collects what stubs launch, for a [`Sequence`]: launches that run together many times, as a graph or one by one.
+/// Collects what stubs launch, for a [`LaunchSequence`]: launches that run together many times, as a graph or one by one.
 /// Nothing runs while they are collected.
 pub struct StubRecorder<'a> {
     kernels: Kernels<'a>,
@@ -47,7 +47,7 @@ impl<'a> StubRecorder<'a> {
     }
 
     /// The launches so far, bound to the device in the order in which they were recorded.
-    pub fn sequence(self) -> Result<Box<dyn Sequence>> {
+    pub fn sequence(self) -> Result<Box<dyn LaunchSequence>> {
         self.kernels.device.sequence(self.launches)
     }
 }

@@ -1,29 +1,31 @@
-//! A plan's buffers as device memory, and its launches with addresses.
+//! Binding of a plan to a device: its buffers as device memory, its launches with addresses.
 
 use bespoke_kernels::plan::{BufferKind, Plan};
 
 use crate::device::{self, Address, Allocation, Device, HostVisible, Kernel, Launch};
 
-/// The plan's buffers.
-pub struct Memory {
+/// Device memory of a plan's buffers.
+pub struct PlanBuffers {
     addresses: Vec<Address>,
     state: Address,
     tokens: Address,
-    finished: HostVisible,
+    logits: Address,
+    sampling: Option<Address>,
+    host_tokens: HostVisible,
     _device: Vec<Allocation>,
 }
 
-impl Memory {
+impl PlanBuffers {
     /// Allocates every buffer of the plan.
-    pub fn allocate(plan: &Plan, device: &dyn Device) -> Result<Memory, device::Error> {
+    pub fn allocate(plan: &Plan, device: &dyn Device) -> Result<PlanBuffers, device::Error> {
         let mut addresses = Vec::new();
         let mut allocations = Vec::new();
-        let mut finished = None;
+        let mut host_tokens = None;
         for buffer in &plan.buffers {
             if buffer.kind == BufferKind::Finished {
                 let memory = device.alloc_host_visible(&buffer.name, buffer.bytes)?;
                 addresses.push(memory.address());
-                finished = Some(memory);
+                host_tokens = Some(memory);
             } else {
                 let memory = device.alloc(&buffer.name, buffer.bytes)?;
                 if buffer.kind == BufferKind::Counters {
@@ -33,13 +35,20 @@ impl Memory {
                 allocations.push(memory);
             }
         }
-        let find = |kind: &BufferKind| {
-            let index = plan.buffers.iter().position(|buffer| buffer.kind == *kind);
-            addresses[index.expect("every plan has one")]
+        let find = |kind: BufferKind| {
+            let index = plan.buffers.iter().position(|buffer| buffer.kind == kind);
+            index.map(|index| addresses[index])
         };
-        let (state, tokens) = (find(&BufferKind::State), find(&BufferKind::Tokens));
-        let finished = finished.expect("every plan has one");
-        Ok(Memory { addresses, state, tokens, finished, _device: allocations })
+        let logits = plan.buffer("logits").map(|index| addresses[index]);
+        Ok(PlanBuffers {
+            state: find(BufferKind::State).expect("every plan has a state"),
+            tokens: find(BufferKind::Tokens).expect("every plan has tokens"),
+            logits: logits.expect("every plan has logits"),
+            sampling: find(BufferKind::Sampling),
+            host_tokens: host_tokens.expect("every plan has tokens for the host"),
+            addresses,
+            _device: allocations,
+        })
     }
 
     /// Addresses in the order of the plan's buffers.
@@ -47,23 +56,38 @@ impl Memory {
         &self.addresses
     }
 
-    /// The address of the one buffer of the kind: state or tokens.
-    pub fn address_of(&self, kind: &BufferKind) -> Address {
-        if *kind == BufferKind::State { self.state } else { self.tokens }
+    /// The state record.
+    pub fn state(&self) -> Address {
+        self.state
     }
 
-    /// The tokens for the host.
-    pub fn finished(&self) -> &HostVisible {
-        &self.finished
+    /// The tokens of the sequence, by position.
+    pub fn tokens(&self) -> Address {
+        self.tokens
+    }
+
+    /// The logits of the last step.
+    pub fn logits(&self) -> Address {
+        self.logits
+    }
+
+    /// The sampling parameters; none in a plan that decodes greedily.
+    pub fn sampling(&self) -> Option<Address> {
+        self.sampling
+    }
+
+    /// The chosen tokens in host-visible memory, by position.
+    pub fn host_tokens(&self) -> &HostVisible {
+        &self.host_tokens
     }
 }
 
-/// The plan's launches with the addresses of their arguments; `kernels` in the order of the plan's.
-pub fn launches(plan: &Plan, memory: &Memory, kernels: &[Kernel]) -> Vec<Launch> {
-    launches_at(plan, &memory.addresses, kernels)
+/// The plan's launches with the addresses of their arguments. `kernels` are in the plan's order.
+pub fn launches(plan: &Plan, buffers: &PlanBuffers, kernels: &[Kernel]) -> Vec<Launch> {
+    launches_at(plan, &buffers.addresses, kernels)
 }
 
-/// As [`launches`], with the addresses of the plan's buffers.
+/// As [`launches`], with the addresses of the plan's buffers in its order.
 pub fn launches_at(plan: &Plan, addresses: &[Address], kernels: &[Kernel]) -> Vec<Launch> {
     plan.launches
         .iter()

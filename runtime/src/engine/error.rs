@@ -1,4 +1,4 @@
-//! Why a model cannot be decoded.
+//! Errors of the engine.
 
 use std::path::PathBuf;
 
@@ -6,26 +6,26 @@ use bespoke_codegen::ptx::Target;
 use bespoke_kernels::shape::ShapeError;
 
 use super::SamplingError;
-use super::needs::MemoryNeeds;
+use super::memory_needs::MemoryNeeds;
 use crate::device::{self, Bytes};
 
-/// Why a model cannot be decoded.
+/// Error of loading or decoding a model.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// The file.
+    /// The model's file is malformed.
     #[error(transparent)]
     Gguf(#[from] bespoke_gguf::Error),
-    /// The shape.
+    /// The model's shape is unsupported or inconsistent.
     #[error(transparent)]
     Shape(#[from] ShapeError),
-    /// The device.
+    /// The device failed.
     #[error(transparent)]
     Device(#[from] device::Error),
-    /// A kernel that is not built in cannot be made.
+    /// A kernel could not be compiled.
     #[error(transparent)]
     Specialise(#[from] bespoke_kernels::emit::EmitError),
-    /// The device is older than every target.
+    /// The device's compute capability is below every target.
     #[error("{name} has compute capability {major}.{minor}; 8.0 or newer is needed (or --device emulator)")]
     TooOld {
         /// The device.
@@ -35,39 +35,39 @@ pub enum EngineError {
         /// Minor number.
         minor: u32,
     },
-    /// `--no-jit`, and kernels are missing.
+    /// Kernels are not built in, and compiling them is disabled ([`no_jit`](super::EngineOptions::no_jit)).
     #[error(
-        "{missing} of {total} kernels for {target} are not built into this binary, and --no-jit forbids making them \
-         now; build for this model with:\n  BESPOKE_MODEL={} BESPOKE_TARGETS={target}{} cargo build --release",
+        "{missing} of {total} kernels for {target} are not built into this binary, and --no-jit forbids compiling \
+         them; build for this model with:\n  BESPOKE_MODEL={} BESPOKE_TARGETS={target}{} cargo build --release",
         model.display(),
         if *tuned { " BESPOKE_TUNE=FILE" } else { "" }
     )]
     NotBuiltIn {
-        /// Kernels that are missing.
+        /// Number of missing kernels.
         missing: usize,
-        /// Kernels in the plan.
+        /// Number of kernels in the plan.
         total: usize,
         /// The target.
         target: Target,
         /// The model's file.
         model: PathBuf,
-        /// The plan follows a file of rules.
+        /// Whether the plan follows tuning rules.
         tuned: bool,
     },
-    /// The plan does not fit the device.
+    /// The plan does not fit the device's memory.
     #[error(transparent)]
     DoesNotFit(Box<DoesNotFit>),
-    /// No position left in the cache.
+    /// The KV cache has too few positions.
     #[error(
         "the context is full: {needed} positions are needed and the cache holds {context}; use --ctx {needed}"
     )]
     ContextFull {
         /// Positions needed.
         needed: u64,
-        /// Positions there are.
+        /// Positions in the cache.
         context: u32,
     },
-    /// A token that the model does not have.
+    /// A token is outside the vocabulary.
     #[error("token {token} is not in the vocabulary of {vocab} tokens")]
     NoSuchToken {
         /// The token.
@@ -75,46 +75,46 @@ pub enum EngineError {
         /// Size of the vocabulary.
         vocab: u32,
     },
-    /// Too little memory to measure the bandwidth of.
-    #[error("{free} of device memory is free: too little to measure its bandwidth past the caches")]
+    /// Too little memory is free to measure the bandwidth.
+    #[error("{free} of device memory is free: too little to measure its bandwidth without cache hits")]
     NoRoomForProbe {
-        /// What is free, in words.
+        /// Free memory, as text.
         free: String,
     },
-    /// A launch that no CTA of the device can hold.
-    #[error("{label} needs {needed} bytes of shared memory a CTA, and {device} has {limit}")]
+    /// A launch needs more shared memory than the device has.
+    #[error("{label} needs {needed} bytes of shared memory for each CTA, and {device} has {limit}")]
     SharedMemory {
         /// The launch.
         label: String,
-        /// Bytes it needs.
+        /// Bytes that a CTA needs.
         needed: u32,
         /// The device.
         device: String,
-        /// Bytes that a CTA may have.
+        /// Bytes that a CTA can have.
         limit: u32,
     },
-    /// The device is done, and a token that it should have made is not there.
-    #[error("the device finished its work without the token at position {position} (a bug)")]
+    /// The device is idle and has not written a token.
+    #[error("the device is idle and has not written the token at position {position} (a bug)")]
     NoToken {
         /// The token's position.
         position: u32,
     },
-    /// Nothing to start from.
+    /// The prompt has no tokens.
     #[error("the prompt is empty: give at least one token")]
     EmptyPrompt,
-    /// A parameter of sampling.
+    /// A sampling parameter is out of range.
     #[error(transparent)]
     Sampling(#[from] SamplingError),
-    /// Sampling by an engine without the launches for it.
-    #[error("the model was loaded for greedy decoding; give a temperature when loading it")]
+    /// The engine was loaded for greedy decoding and cannot sample.
+    #[error("the model was loaded for greedy decoding; load it with a temperature above 0 to sample")]
     OnlyGreedy,
-    /// The captured graph is not the plan.
+    /// The captured graph differs from the plan.
     #[error("the captured graph differs from the plan: {0} (a bug; --eager runs without a graph)")]
     GraphMismatch(String),
 }
 
 impl EngineError {
-    /// What the reader can do about it, where that is known.
+    /// Advice to the user, where there is any.
     pub fn advice(&self) -> Option<&str> {
         match self {
             EngineError::Device(error) => error.advice(),
@@ -125,7 +125,7 @@ impl EngineError {
                 Some("choose a smaller --ctx or a smaller quantisation, or free the device's memory")
             }
             EngineError::SharedMemory { .. } => {
-                Some("use --device emulator, or a device with more shared memory a CTA")
+                Some("use --device emulator, or a device with more shared memory for each CTA")
             }
             EngineError::Shape(ShapeError::Architecture(_)) => {
                 Some("`bespoke inspect` lists the shapes that kernels exist for")
@@ -138,17 +138,17 @@ impl EngineError {
     }
 }
 
-/// A plan that is larger than the memory that is free.
+/// A plan that needs more than the free device memory.
 #[derive(Debug, thiserror::Error)]
 #[error("the model does not fit {device}: it needs {needs}, and {} is free; {}", Bytes(*free), proposal(*fits))]
 pub struct DoesNotFit {
     /// The device.
     pub device: String,
-    /// What the plan needs.
+    /// Memory that the plan needs.
     pub needs: MemoryNeeds,
-    /// Bytes free on the device.
+    /// Free bytes on the device.
     pub free: u64,
-    /// The largest context that would fit, if any does.
+    /// Largest context that would fit; none if no context fits.
     pub fits: Option<u32>,
 }
 

@@ -1,4 +1,4 @@
-//! Where a plan's kernels come from: the binary, or the compiler in this process.
+//! The kernels of a plan: built in, or compiled in this process.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -13,26 +13,27 @@ use serde::Serialize;
 
 use super::{EngineError, EngineOptions};
 use crate::builtin;
-use crate::device::{self, Device, Kernel, Origin};
+use crate::device::{self, CodeOrigin, Device, Kernel};
 
-/// Where the kernels came from.
+/// Number of kernels that were built in, and that were compiled.
 #[derive(Clone, Copy, Debug)]
-pub struct KernelSource {
-    /// Kernels found in the binary.
+pub struct KernelCounts {
+    /// Built-in kernels.
     pub built_in: usize,
-    /// Kernels made in this process.
+    /// Kernels compiled in this process.
     pub specialised: usize,
-    /// The time that took.
+    /// Time to look up and compile them.
     pub time: Duration,
 }
 
+/// PTX of a plan's kernels.
 pub(super) struct Sources {
     /// Name and PTX, in the order of the plan's kernels.
     pub texts: Vec<Text>,
-    pub origin: KernelSource,
+    pub counts: KernelCounts,
 }
 
-/// Finds or makes every kernel of the plan.
+/// Looks up or compiles every kernel of the plan.
 pub(super) fn sources(plan: &Plan, options: &EngineOptions) -> Result<Sources, EngineError> {
     let start = Instant::now();
     let built_in = |kernel: &&PlanKernel| builtin::ptx(plan.target, &kernel.name).is_some();
@@ -48,25 +49,25 @@ pub(super) fn sources(plan: &Plan, options: &EngineOptions) -> Result<Sources, E
     }
     let all: Vec<&PlanKernel> = plan.kernels.iter().collect();
     let texts = texts(&all, plan.target)?;
-    let origin =
-        KernelSource { built_in: plan.kernels.len() - missing, specialised: missing, time: start.elapsed() };
-    if origin.specialised > 0 {
+    let counts =
+        KernelCounts { built_in: plan.kernels.len() - missing, specialised: missing, time: start.elapsed() };
+    if counts.specialised > 0 {
         tracing::info!(
             "specialised {} of {} kernels for {} in this process in {:.0} ms: the binary was not built for this \
              shape (BESPOKE_MODEL=… cargo build --release builds them in)",
-            origin.specialised,
+            counts.specialised,
             plan.kernels.len(),
             plan.target,
-            origin.time.as_secs_f64() * 1e3
+            counts.time.as_secs_f64() * 1e3
         );
     }
-    Ok(Sources { texts, origin })
+    Ok(Sources { texts, counts })
 }
 
 /// A kernel's name and PTX.
 pub(super) type Text = (String, Cow<'static, str>);
 
-/// Finds kernels in the binary, and makes those that are not there.
+/// Looks up built-in kernels, and compiles the others.
 pub(super) fn texts(kernels: &[&PlanKernel], target: Target) -> Result<Vec<Text>, EngineError> {
     let missing = kernels.iter().filter(|kernel| builtin::ptx(target, &kernel.name).is_none());
     let missing: Vec<_> = missing.map(|kernel| kernel.spec.clone()).collect();
@@ -76,12 +77,12 @@ pub(super) fn texts(kernels: &[&PlanKernel], target: Target) -> Result<Vec<Text>
         .collect();
     let mut text = |name: &str| match builtin::ptx(target, name) {
         Some(text) => Cow::Borrowed(text),
-        None => Cow::Owned(made.remove(name).expect("what is missing was made")),
+        None => Cow::Owned(made.remove(name).expect("every missing kernel was compiled")),
     };
     Ok(kernels.iter().map(|kernel| (kernel.name.clone(), text(&kernel.name))).collect())
 }
 
-/// Loads kernels into the device, several at a time: where they have to be assembled, that takes most of the time.
+/// Loads kernels into the device, in parallel, because assembling them takes most of the time.
 pub(super) fn load(
     device: &dyn Device,
     target: Target,
@@ -91,9 +92,9 @@ pub(super) fn load(
     texts.par_iter().map(load).collect()
 }
 
-/// Where the machine code of a plan's kernels came from.
+/// Number of kernels by the origin of their machine code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Origins {
+pub struct OriginCounts {
     /// Kernels assembled when the binary was built.
     pub embedded: usize,
     /// Kernels that the driver assembled for an earlier process.
@@ -102,22 +103,22 @@ pub struct Origins {
     pub assembled: usize,
 }
 
-impl Origins {
-    pub(super) fn of(kernels: &[Kernel]) -> Origins {
-        let mut origins = Origins::default();
+impl OriginCounts {
+    pub(super) fn of(kernels: &[Kernel]) -> OriginCounts {
+        let mut origins = OriginCounts::default();
         for origin in kernels.iter().filter_map(Kernel::origin) {
             match origin {
-                Origin::Embedded => origins.embedded += 1,
-                Origin::Cached => origins.cached += 1,
-                Origin::Assembled => origins.assembled += 1,
+                CodeOrigin::Embedded => origins.embedded += 1,
+                CodeOrigin::Cached => origins.cached += 1,
+                CodeOrigin::Assembled => origins.assembled += 1,
             }
         }
         origins
     }
 }
 
-impl fmt::Display for Origins {
-    /// In words: `3 from the binary, 7 from the cache, 1 assembled by the driver`.
+impl fmt::Display for OriginCounts {
+    /// As text: `3 from the binary, 7 from the cache, 1 assembled by the driver`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = [
             (self.embedded, "from the binary"),
@@ -140,7 +141,7 @@ mod tests {
 
     #[test]
     fn origins_in_words() {
-        let words = |embedded, cached, assembled| Origins { embedded, cached, assembled }.to_string();
+        let words = |embedded, cached, assembled| OriginCounts { embedded, cached, assembled }.to_string();
         assert_eq!(words(0, 0, 0), "none");
         assert_eq!(words(11, 0, 0), "11 from the binary");
         assert_eq!(words(3, 7, 1), "3 from the binary, 7 from the cache, 1 assembled by the driver");

@@ -1,7 +1,7 @@
-//! Weights from the file to the device.
+//! Upload of weights from the file to the device.
 //!
-//! One thread repacks (on all of rayon's threads) while another uploads what was repacked before, so that the slower
-//! of the two sets the pace.
+//! One thread repacks buffers, on all of rayon's threads, while another uploads earlier ones, so that the slower of the two
+//! determines the time.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -11,51 +11,51 @@ use bespoke_kernels::plan::{BufferKind, Part, PartKind, Plan};
 use bespoke_kernels::shape::rope_table;
 use bespoke_kernels::weights::{Layout, repack};
 
-use super::bind::Memory;
+use super::bind::PlanBuffers;
 use super::{EngineError, Progress};
 use crate::device::{Address, Device};
 
-/// Buffers repacked ahead of the upload.
-const AHEAD: usize = 2;
+/// Number of buffers repacked ahead of the upload.
+const REPACKED_AHEAD: usize = 2;
 
-/// How long each of the two was busy; they overlap.
+/// Time spent in each of the two overlapping activities.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Busy {
     pub repack: Duration,
     pub upload: Duration,
 }
 
-/// A weight buffer ready for the device.
+/// A repacked weight buffer.
 struct Packed {
     address: Address,
     bytes: Vec<u8>,
     time: Duration,
 }
 
-/// Fills the plan's weight buffers and the RoPE table.
+/// Uploads the plan's weight buffers and the RoPE table.
 pub(super) fn upload(
     plan: &Plan,
-    memory: &Memory,
+    buffers: &PlanBuffers,
     gguf: &Gguf,
     device: &dyn Device,
     progress: Progress<'_>,
 ) -> Result<Busy, EngineError> {
     let total = plan.bytes_where(|kind| matches!(kind, BufferKind::Weights { .. }));
     let weights =
-        plan.buffers.iter().zip(memory.addresses()).filter_map(|(buffer, &address)| match &buffer.kind {
+        plan.buffers.iter().zip(buffers.addresses()).filter_map(|(buffer, &address)| match &buffer.kind {
             BufferKind::Weights { parts } => Some((address, buffer.bytes, parts.as_slice())),
             _ => None,
         });
     let mut busy = Busy::default();
     std::thread::scope(|scope| {
-        let (sender, receiver) = mpsc::sync_channel::<Result<Packed, EngineError>>(AHEAD);
+        let (sender, receiver) = mpsc::sync_channel::<Result<Packed, EngineError>>(REPACKED_AHEAD);
         scope.spawn(move || {
             for (address, bytes, parts) in weights {
                 let start = Instant::now();
                 let packed = pack(gguf, bytes, parts);
                 let packed = packed.map(|bytes| Packed { address, bytes, time: start.elapsed() });
                 let failed = packed.is_err();
-                // The receiver is gone if an upload failed, which it reports itself.
+                // The receiver is dropped if an upload failed; the upload's error is returned.
                 if sender.send(packed).is_err() || failed {
                     break;
                 }
@@ -73,7 +73,7 @@ pub(super) fn upload(
         }
         Ok::<_, EngineError>(())
     })?;
-    for (buffer, &address) in plan.buffers.iter().zip(memory.addresses()) {
+    for (buffer, &address) in plan.buffers.iter().zip(buffers.addresses()) {
         if buffer.kind == BufferKind::RopeTable {
             let bytes: Vec<u8> =
                 rope_table(gguf, &plan.shape)?.iter().flat_map(|value| value.to_le_bytes()).collect();
@@ -83,6 +83,7 @@ pub(super) fn upload(
     Ok(busy)
 }
 
+/// Repacks the tensors of a weight buffer.
 fn pack(gguf: &Gguf, bytes: u64, parts: &[Part]) -> Result<Vec<u8>, EngineError> {
     let mut out = vec![0; bytes as usize];
     for part in parts {

@@ -1,20 +1,20 @@
-//! The decode engine: a plan bound to a device, with a model's weights.
+//! Decode engine: a plan bound to a device, with a model's weights.
 //!
-//! [`Engine::load`] plans for the model's shape, allocates the plan's buffers, uploads the weights and captures the
-//! step as a graph. From then on a token is one [`Engine::step`]: one graph launch, without allocation, look-up or
-//! waiting. Position, token and sequence live on the device; what was chosen appears in host-visible memory, where
-//! [`Tokens`] finds it while later steps are under way.
+//! [`Engine::load`] plans for the model's shape, allocates the plan's buffers, uploads the weights and captures a step as
+//! a graph. Each token is then one [`Engine::step`]: one graph launch, without allocation, look-up or blocking. The
+//! position and the tokens of the sequence are in device memory. Chosen tokens are also written to host-visible memory,
+//! which [`Tokens`] polls while later steps run.
 
 pub mod bind;
-mod ceiling;
 mod error;
 mod kernels;
 mod load;
-mod needs;
+mod matrix_rates;
+mod memory_needs;
 mod queue;
-mod roofline;
+mod read_bandwidth;
 mod sampling;
-mod variant;
+mod variants;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -25,86 +25,86 @@ use bespoke_kernels::kernels::attention::PAGE;
 use bespoke_kernels::kernels::state;
 use bespoke_kernels::plan::{BufferKind, Plan, PlanParams, Sampling, Tuning};
 use bespoke_kernels::shape::ModelShape;
-use bind::Memory;
 
-use crate::device::{self, Address, Device, GraphReport, Kernel, Sequence};
-pub use ceiling::read_bandwidth;
+use crate::device::{self, Device, GraphReport, Kernel, LaunchSequence};
+use bind::PlanBuffers;
 pub use error::{DoesNotFit, EngineError};
-pub use kernels::{KernelSource, Origins};
-pub use needs::MemoryNeeds;
-pub use queue::{AHEAD, Place, Steps, Tokens};
-pub use roofline::{Matrix, MatrixRate};
+pub use kernels::{KernelCounts, OriginCounts};
+pub use matrix_rates::{Matrix, MatrixRate};
+pub use memory_needs::MemoryNeeds;
+pub use queue::{DecodeCursor, MAX_STEPS_AHEAD, StepQueue, Tokens};
+pub use read_bandwidth::read_bandwidth;
 pub use sampling::{SamplingError, SamplingParams};
-pub use variant::{Variant, Variants};
+pub use variants::{Variant, Variants};
 
-/// How to load and run a model.
+/// Options for loading and running a model.
 #[derive(Clone, Debug, Default)]
 pub struct EngineOptions {
-    /// Positions in the KV cache; by default the model's context, at most [`DEFAULT_CONTEXT`].
+    /// Positions in the KV cache. The default is the model's context, at most [`DEFAULT_CONTEXT`].
     pub context: Option<u32>,
-    /// Launch every kernel by itself instead of replaying a graph.
+    /// Launch kernels one by one instead of replaying a graph.
     pub eager: bool,
-    /// Refuse kernels that are not built in.
+    /// Fail if a kernel is not built in, instead of compiling it.
     pub no_jit: bool,
-    /// Rules in place of the cost model's choices.
+    /// Tuning rules that override the cost model.
     pub tuning: Tuning,
-    /// The model's file, for messages.
+    /// Path of the model's file, for messages.
     pub path: PathBuf,
-    /// How tokens are chosen. Whether they are drawn at all decides which launches a step ends with.
+    /// Initial sampling parameters. They decide whether the plan can sample or only decode greedily.
     pub sampling: SamplingParams,
 }
 
-/// Positions in the KV cache if nothing else is asked for.
+/// Largest default number of positions in the KV cache.
 pub const DEFAULT_CONTEXT: u32 = 4096;
 
-/// Where the time of loading went.
+/// Durations of the phases of loading.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LoadTimes {
-    /// Planning and specialising or finding kernels.
+    /// Planning, and looking up or compiling kernels.
     pub specialise: Duration,
-    /// Loading kernels into the device, and assembling those of which there is no machine code.
+    /// Loading kernels into the device, assembling those without machine code.
     pub assemble: Duration,
     /// Allocating the plan's buffers.
     pub allocate: Duration,
     /// Repacking and uploading weights, which overlap.
     pub weights: Duration,
-    /// Of that, how long threads were repacking, reading the file included.
+    /// Part of `weights` spent repacking, reading the file included.
     pub repack: Duration,
-    /// Of that, how long the upload took.
+    /// Part of `weights` spent uploading.
     pub upload: Duration,
     /// Binding launches and capturing the graph.
     pub capture: Duration,
 }
 
 impl LoadTimes {
-    /// All of it.
+    /// Sum of the phases.
     pub fn total(&self) -> Duration {
         self.specialise + self.assemble + self.allocate + self.weights + self.capture
     }
 }
 
-/// A plan bound to a device.
+/// Plan bound to a device, with the model's weights and one sequence.
 pub struct Engine {
     plan: Plan,
-    sequence: Box<dyn Sequence>,
-    memory: Memory,
-    /// The plan's kernels, in its order.
+    sequence: Box<dyn LaunchSequence>,
+    buffers: PlanBuffers,
+    /// Kernels in the plan's order.
     loaded: Vec<Kernel>,
     device: Box<dyn Device>,
     graph: Option<GraphReport>,
-    kernels: KernelSource,
+    kernels: KernelCounts,
     times: LoadTimes,
-    place: Place,
+    cursor: DecodeCursor,
 }
 
-/// What a word of the tokens for the host says before the step that fills it: no vocabulary has this token.
-const UNKNOWN: u32 = u32::MAX;
+/// Marks a host token that the device has not written yet. No vocabulary has this token.
+const NOT_WRITTEN: u32 = u32::MAX;
 
-/// Progress of loading: bytes done and in all.
+/// Progress callback of loading: bytes of weights uploaded, and their total.
 pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
 
 impl Engine {
-    /// Loads the model `gguf` of shape `shape` onto `device`. `progress` is told of the weights' upload.
+    /// Loads the model `gguf` of shape `shape` onto `device`.
     pub fn load(
         device: Box<dyn Device>,
         gguf: &Gguf,
@@ -119,7 +119,7 @@ impl Engine {
         let context = options.context.unwrap_or(shape.dimensions.context.min(DEFAULT_CONTEXT));
         let params = PlanParams::single(context).choosing(options.sampling.launches());
         let plan = Plan::tuned(shape, target, params, &options.tuning)?;
-        needs::check(&plan, &*device)?;
+        memory_needs::check(&plan, &*device)?;
         check_shared_memory(&plan, &*device)?;
         let sources = kernels::sources(&plan, options)?;
         times.specialise = start.elapsed();
@@ -129,21 +129,21 @@ impl Engine {
         times.assemble = start.elapsed();
 
         let start = Instant::now();
-        let memory = Memory::allocate(&plan, &*device)?;
+        let buffers = PlanBuffers::allocate(&plan, &*device)?;
         times.allocate = start.elapsed();
 
         let start = Instant::now();
-        let busy = load::upload(&plan, &memory, gguf, &*device, progress)?;
+        let busy = load::upload(&plan, &buffers, gguf, &*device, progress)?;
         times.weights = start.elapsed();
         (times.repack, times.upload) = (busy.repack, busy.upload);
 
         let start = Instant::now();
-        let mut sequence = device.sequence(bind::launches(&plan, &memory, &loaded))?;
+        let mut sequence = device.sequence(bind::launches(&plan, &buffers, &loaded))?;
         let graph = if options.eager { None } else { capture(&mut *sequence, &plan)? };
         times.capture = start.elapsed();
-        let kernels = sources.origin;
-        let place = Place::default();
-        let mut engine = Engine { plan, sequence, memory, loaded, device, graph, kernels, times, place };
+        let kernels = sources.counts;
+        let cursor = DecodeCursor::default();
+        let mut engine = Engine { plan, sequence, buffers, loaded, device, graph, kernels, times, cursor };
         engine.set_sampling(&options.sampling)?;
         Ok(engine)
     }
@@ -158,43 +158,46 @@ impl Engine {
         &*self.device
     }
 
-    /// The captured graph, if steps are replays.
+    /// The captured graph; none if kernels are launched one by one.
     pub fn graph(&self) -> Option<&GraphReport> {
         self.graph.as_ref()
     }
 
-    /// Where the kernels came from.
-    pub fn kernels(&self) -> &KernelSource {
+    /// Number of kernels that were built in, and that were compiled.
+    pub fn kernels(&self) -> &KernelCounts {
         &self.kernels
     }
 
-    /// Where their machine code came from; all zero on the emulator, which has none.
-    pub fn origins(&self) -> Origins {
-        Origins::of(&self.loaded)
+    /// Number of kernels by the origin of their machine code; zero on the emulator.
+    pub fn origins(&self) -> OriginCounts {
+        OriginCounts::of(&self.loaded)
     }
 
-    /// Where the time of loading went.
+    /// Durations of the phases of loading.
     pub fn load_times(&self) -> LoadTimes {
         self.times
     }
 
-    /// The sequence of launches, for timing.
-    pub fn sequence(&mut self) -> &mut dyn Sequence {
+    /// The launches of a step, for timing.
+    pub fn sequence(&mut self) -> &mut dyn LaunchSequence {
         &mut *self.sequence
     }
 
-    /// Says how tokens are chosen from the next step on. An engine that was loaded for greedy decoding cannot draw.
+    /// Sets the sampling parameters from the next step on.
+    ///
+    /// # Errors
+    /// If a parameter is out of range, or the engine was loaded for greedy decoding and the parameters are not greedy.
     pub fn set_sampling(&mut self, params: &SamplingParams) -> Result<(), EngineError> {
         params.check()?;
-        let Some(index) = self.plan.buffer("sampling") else {
+        let Some(address) = self.buffers.sampling() else {
             return if params.launches() == Sampling::Greedy { Ok(()) } else { Err(EngineError::OnlyGreedy) };
         };
         let bytes: Vec<u8> = params.words().iter().flat_map(|word| word.to_le_bytes()).collect();
-        Ok(self.device.upload(self.memory.addresses()[index], &bytes)?)
+        Ok(self.device.upload(address, &bytes)?)
     }
 
-    /// Starts a sequence with a prompt; the first step processes its first token. Steps of an earlier sequence that
-    /// are still under way are waited for.
+    /// Starts a sequence with a prompt; the first step processes its first token. Ordered after steps of an earlier
+    /// sequence.
     pub fn start(&mut self, prompt: &[u32]) -> Result<(), EngineError> {
         if prompt.is_empty() {
             return Err(EngineError::EmptyPrompt);
@@ -205,16 +208,15 @@ impl Engine {
         }
         self.require_positions(prompt.len() as u64)?;
         let bytes: Vec<u8> = prompt.iter().flat_map(|token| token.to_le_bytes()).collect();
-        self.device.upload(self.memory.address_of(&BufferKind::Tokens), &bytes)?;
+        self.device.upload(self.buffers.tokens(), &bytes)?;
         self.write_state(0, prompt.len() as u32)
     }
 
-    /// Starts at position `depth`, as if that many tokens were in the cache, which is filled with small numbers:
-    /// for measuring speed at a depth.
+    /// Starts at position `depth` for timing: fills that many positions of the cache with a small constant.
     pub fn start_at_depth(&mut self, depth: u32) -> Result<(), EngineError> {
         self.require_positions(u64::from(depth) + 1)?;
         let mut ranges = Vec::new();
-        for (buffer, address) in self.plan.buffers.iter().zip(self.memory.addresses()) {
+        for (buffer, address) in self.plan.buffers.iter().zip(self.buffers.addresses()) {
             if buffer.kind == BufferKind::KvCache {
                 let pages = |positions: u32| u64::from(positions.div_ceil(PAGE));
                 let filled = buffer.bytes / pages(self.plan.params.context) * pages(depth);
@@ -225,21 +227,21 @@ impl Engine {
             // 0x2C2C is 0.0652 as f16.
             self.device.fill(address, bytes, 0x2C)?;
         }
-        let token = self.memory.address_of(&BufferKind::Tokens).offset(u64::from(depth) * 4);
+        let token = self.buffers.tokens().offset(u64::from(depth) * 4);
         self.device.upload(token, &1u32.to_le_bytes())?;
         self.write_state(depth, depth + 1)
     }
 
-    /// Waits for all work enqueued, forgets what was known, and writes the state.
+    /// Clears the host tokens and writes the state, ordered after all enqueued work.
     fn write_state(&mut self, position: u32, prompt: u32) -> Result<(), EngineError> {
-        let finished = self.memory.finished();
-        self.device.fill(finished.address(), finished.bytes(), UNKNOWN as u8)?;
+        let tokens = self.buffers.host_tokens();
+        self.device.fill(tokens.address(), tokens.bytes(), NOT_WRITTEN as u8)?;
         let mut words = [0u32; state::WORDS as usize];
         words[state::POSITION as usize] = position;
         words[state::PROMPT as usize] = prompt;
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        self.device.upload(self.memory.address_of(&BufferKind::State), &bytes)?;
-        self.place = Place { given: prompt, enqueued: position, taken: position };
+        self.device.upload(self.buffers.state(), &bytes)?;
+        self.cursor = DecodeCursor { prompt, enqueued: position, read: position };
         Ok(())
     }
 
@@ -251,122 +253,119 @@ impl Engine {
         Ok(())
     }
 
-    /// Checks that `steps` more steps fit the cache.
+    /// Checks that the cache has room for `steps` more steps.
     pub fn require_steps(&self, steps: u64) -> Result<(), EngineError> {
-        self.require_positions(u64::from(self.place.enqueued) + steps)
+        self.require_positions(u64::from(self.cursor.enqueued) + steps)
     }
 
-    /// The next `n` tokens after the prompt, or after those taken before, as they become known; steps are enqueued
-    /// ahead of them. `n` must fit the cache.
+    /// Iterator over the next `n` chosen tokens, after the prompt or after the last token read. It enqueues steps ahead of
+    /// the token that it returns.
+    ///
+    /// # Errors
+    /// If the cache has no room for `n` tokens.
     pub fn generate(
         &mut self,
         n: u32,
     ) -> Result<impl Iterator<Item = Result<u32, EngineError>> + '_, EngineError> {
-        self.generate_telling(n, None)
+        self.generate_with_progress(n, None)
     }
 
-    /// As [`Engine::generate`]; `on_given` is told the position of each of the prompt's tokens but the first as it goes
-    /// by.
-    pub fn generate_telling<'a>(
+    /// As [`Engine::generate`]; calls `on_prompt_token` with the position of each prompt token but the first once it is
+    /// processed.
+    pub fn generate_with_progress<'a>(
         &'a mut self,
         n: u32,
-        on_given: Option<&'a dyn Fn(u32)>,
+        on_prompt_token: Option<&'a dyn Fn(u32)>,
     ) -> Result<impl Iterator<Item = Result<u32, EngineError>> + 'a, EngineError> {
-        let first = u64::from(self.place.given.max(self.place.taken + 1));
+        let first = u64::from(self.cursor.prompt.max(self.cursor.read + 1));
         self.require_positions((first + u64::from(n)).saturating_sub(1))?;
-        Ok(Tokens::new(Stepping { engine: self, on_given }, n))
+        Ok(Tokens::new(Stepping { engine: self, on_prompt_token }, n))
     }
 
-    /// Enqueues one step: the token at the present position goes through the model and the next one is chosen.
+    /// Enqueues one step: processes the token at the current position and chooses the next one.
     pub fn step(&mut self) -> Result<(), EngineError> {
         self.require_steps(1)?;
         match self.graph {
             Some(_) => self.sequence.replay()?,
             None => self.sequence.run_eager()?,
         }
-        self.place.enqueued += 1;
+        self.cursor.enqueued += 1;
         Ok(())
     }
 
-    /// The mean time of a step from `depth` on as a replay of the graph, in milliseconds by the device's clock, over
-    /// `count` steps or what the cache has room for; none without a graph. [`Engine::start`] again afterwards.
+    /// Mean time of a graph replay from `depth` on, in milliseconds by the device's clock; none without a graph. Runs
+    /// `count` steps, or as many as the cache has room for. Call [`Engine::start`] again afterwards.
     pub fn time_replays(&mut self, depth: u32, count: u32) -> Result<Option<f64>, EngineError> {
         self.start_at_depth(depth)?;
         let count = count.min(self.plan.params.context - depth);
         Ok(self.graph.is_some().then(|| self.sequence.time_replays(count)).transpose()?)
     }
 
-    /// Waits for the steps enqueued.
+    /// Waits for all enqueued steps.
     pub fn wait(&mut self) -> Result<(), EngineError> {
         Ok(self.sequence.wait()?)
     }
 
-    /// The position that the next step processes: as many tokens are in the cache.
+    /// Position that the next step processes: the number of tokens in the cache.
     pub fn position(&self) -> u32 {
-        self.place.enqueued
+        self.cursor.enqueued
     }
 
-    /// The token at `position`, which a step that was waited for has made known; positions of the prompt but the
-    /// first included.
+    /// Token at `position`, prompt positions but the first included. Wait for the step that writes it first.
     pub fn token(&self, position: u32) -> Result<u32, EngineError> {
-        self.known(position)?.ok_or(EngineError::NoToken { position })
+        self.token_at(position)?.ok_or(EngineError::NoToken { position })
     }
 
-    fn known(&self, position: u32) -> Result<Option<u32>, EngineError> {
+    fn token_at(&self, position: u32) -> Result<Option<u32>, EngineError> {
         let mut bytes = [0; 4];
-        self.memory.finished().read(u64::from(position) * 4, &mut bytes)?;
+        self.buffers.host_tokens().read(u64::from(position) * 4, &mut bytes)?;
         let token = u32::from_le_bytes(bytes);
-        Ok((token != UNKNOWN).then_some(token))
+        Ok((token != NOT_WRITTEN).then_some(token))
     }
 
-    /// The logits of the last step, `f32 [vocab]`. Waits for it.
+    /// Logits of the last step, `f32 [vocab]`. Waits for the step.
     pub fn logits(&self) -> Result<Vec<f32>, EngineError> {
         let vocab = self.plan.shape.dimensions.vocab as usize;
         let mut bytes = vec![0; vocab * 4];
-        self.device.download(self.buffer_address("logits"), &mut bytes)?;
+        self.device.download(self.buffers.logits(), &mut bytes)?;
         Ok(bytes
             .chunks_exact(4)
             .map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]]))
             .collect())
     }
-
-    fn buffer_address(&self, name: &str) -> Address {
-        let index = self.plan.buffer(name).expect("every plan has this buffer");
-        self.memory.addresses()[index]
-    }
 }
 
-/// The engine as what [`Tokens`] drives.
+/// Step queue of an engine.
 struct Stepping<'a> {
     engine: &'a mut Engine,
-    on_given: Option<&'a dyn Fn(u32)>,
+    on_prompt_token: Option<&'a dyn Fn(u32)>,
 }
 
-impl Steps for Stepping<'_> {
-    fn place(&mut self) -> &mut Place {
-        &mut self.engine.place
+impl StepQueue for Stepping<'_> {
+    fn cursor(&mut self) -> &mut DecodeCursor {
+        &mut self.engine.cursor
     }
     fn enqueue(&mut self) -> Result<(), EngineError> {
         self.engine.step()
     }
-    fn known(&self, position: u32) -> Result<Option<u32>, EngineError> {
-        self.engine.known(position)
+    fn token_at(&self, position: u32) -> Result<Option<u32>, EngineError> {
+        self.engine.token_at(position)
     }
     fn busy(&self) -> Result<bool, EngineError> {
         Ok(self.engine.device.busy()?)
     }
-    fn given(&mut self, position: u32) {
-        if let Some(tell) = self.on_given {
-            tell(position);
+    fn prompt_token_done(&mut self, position: u32) {
+        if let Some(on_prompt_token) = self.on_prompt_token {
+            on_prompt_token(position);
         }
     }
 }
 
-/// The newest target that the device runs.
+/// Target of the kernels for a device: the newest that it runs and that kernels are built in for, else the newest that it
+/// runs.
 pub fn target_for(device: &dyn Device) -> Result<Target, EngineError> {
     let (major, minor) = device.info().compute;
-    // The binary holds kernels for some targets; others are made while loading. An older built-in target beats
-    // making kernels, except where the newer one can do more.
+    // Built-in kernels for an older target are preferred to kernels for a newer target that must be compiled.
     let newest = Target::for_device(major, minor).ok_or_else(|| EngineError::TooOld {
         name: device.info().name.clone(),
         major,
@@ -376,7 +375,7 @@ pub fn target_for(device: &dyn Device) -> Result<Target, EngineError> {
     Ok(best.unwrap_or(newest))
 }
 
-/// The plan was cut for a target; the device may have less shared memory than the largest part of that target.
+/// Checks every launch against the device's shared memory: a device may have less than the plan's target.
 fn check_shared_memory(plan: &Plan, device: &dyn Device) -> Result<(), EngineError> {
     let limit = device.info().shared_per_block_optin;
     match plan.launches.iter().find(|launch| launch.dynamic_shared > limit) {
@@ -390,12 +389,13 @@ fn check_shared_memory(plan: &Plan, device: &dyn Device) -> Result<(), EngineErr
     }
 }
 
-/// Captures the sequence and compares the graph with the plan; none, with a warning, if it cannot be captured.
-fn capture(sequence: &mut dyn Sequence, plan: &Plan) -> Result<Option<GraphReport>, EngineError> {
+/// Captures the launches as a graph and compares the graph with the plan. Returns none, with a warning, if the capture
+/// fails.
+fn capture(sequence: &mut dyn LaunchSequence, plan: &Plan) -> Result<Option<GraphReport>, EngineError> {
     let report = match sequence.capture() {
         Ok(report) => report,
         Err(error @ device::Error::Capture(_)) => {
-            tracing::warn!("{error}; launching kernels one by one instead");
+            tracing::warn!("{error}; kernels are launched one by one instead");
             return Ok(None);
         }
         Err(error) => return Err(error.into()),

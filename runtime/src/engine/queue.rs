@@ -1,9 +1,9 @@
-//! Decoding with the host behind the device: steps are enqueued before the tokens of earlier ones are known.
+//! Decoding with steps enqueued ahead of the host.
 //!
-//! A step needs nothing from the host, so the device never has to wait for it: up to [`AHEAD`] steps are under way
-//! while the host reads the tokens that became known, prints them and decides whether to stop. It learns of a token
-//! by looking at the word of host-visible memory that the step's last launch writes; no call waits for the device.
-//! Whoever stops early leaves steps behind whose tokens nobody asks for: the next start of a sequence runs after them.
+//! A step needs no input from the host, so the device never has to wait for it: up to [`MAX_STEPS_AHEAD`] steps are in
+//! flight while the host reads earlier tokens, prints them and decides whether to stop. The last launch of a step
+//! writes its token to host-visible memory, which the host polls; no call blocks. If the caller stops early, enqueued
+//! steps still run and their tokens are discarded; the next start of a sequence is ordered after them.
 
 use std::hint::spin_loop;
 use std::thread;
@@ -11,119 +11,118 @@ use std::time::{Duration, Instant};
 
 use super::EngineError;
 
-/// Steps that may be under way beyond the last token taken. Enough for the device to go on while the host prints or
-/// is not scheduled for some milliseconds; what a stop wastes is at most this.
-pub const AHEAD: u32 = 8;
+/// Largest number of steps in flight beyond the last token that the host has read. Large enough to keep the device busy
+/// while the host prints or is descheduled for some milliseconds. At most this many steps are wasted by a stop.
+pub const MAX_STEPS_AHEAD: u32 = 8;
 
-/// Where decoding is, by positions of the sequence.
+/// Progress of a sequence, in positions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
-    /// Tokens that the prompt gives: positions below this are not chosen.
-    pub given: u32,
-    /// Steps enqueued: the position that the next one processes.
+pub struct DecodeCursor {
+    /// Length of the prompt: tokens at smaller positions are given, not chosen.
+    pub prompt: u32,
+    /// Number of steps enqueued; the next step processes this position.
     pub enqueued: u32,
-    /// The position of the last token taken, or seen as part of the prompt.
-    pub taken: u32,
+    /// Position of the last token that the host has read, prompt tokens included.
+    pub read: u32,
 }
 
-/// What [`Tokens`] drives: steps, each of which makes the token of the position after its own known.
-pub trait Steps {
-    /// Where decoding is. [`Tokens`] moves `taken`.
-    fn place(&mut self) -> &mut Place;
+/// A queue of decode steps, driven by [`Tokens`]. The step at a position produces the token at the next one.
+pub trait StepQueue {
+    /// Progress of the sequence. [`Tokens`] advances `read`.
+    fn cursor(&mut self) -> &mut DecodeCursor;
 
-    /// Enqueues the step of position `enqueued`, and moves that on. Does not wait.
+    /// Enqueues the step at position `enqueued`, and advances `enqueued`. Does not block.
     fn enqueue(&mut self) -> Result<(), EngineError>;
 
-    /// The token at a position, if it is known.
-    fn known(&self, position: u32) -> Result<Option<u32>, EngineError>;
+    /// Token at a position, if the device has written it.
+    fn token_at(&self, position: u32) -> Result<Option<u32>, EngineError>;
 
-    /// Whether the device has yet to finish what was enqueued; an error if a kernel faulted. Does not wait.
+    /// Whether enqueued work is unfinished; an error if a kernel faulted. Does not block.
     fn busy(&self) -> Result<bool, EngineError>;
 
-    /// Told that the prompt's token at a position went by.
-    fn given(&mut self, _position: u32) {}
+    /// Called when the prompt token at a position has been processed.
+    fn prompt_token_done(&mut self, _position: u32) {}
 }
 
-impl<S: Steps> Steps for &mut S {
-    fn place(&mut self) -> &mut Place {
-        (**self).place()
+impl<S: StepQueue> StepQueue for &mut S {
+    fn cursor(&mut self) -> &mut DecodeCursor {
+        (**self).cursor()
     }
     fn enqueue(&mut self) -> Result<(), EngineError> {
         (**self).enqueue()
     }
-    fn known(&self, position: u32) -> Result<Option<u32>, EngineError> {
-        (**self).known(position)
+    fn token_at(&self, position: u32) -> Result<Option<u32>, EngineError> {
+        (**self).token_at(position)
     }
     fn busy(&self) -> Result<bool, EngineError> {
         (**self).busy()
     }
-    fn given(&mut self, position: u32) {
-        (**self).given(position);
+    fn prompt_token_done(&mut self, position: u32) {
+        (**self).prompt_token_done(position);
     }
 }
 
-/// The tokens that a model chooses, as they become known. Dropped early, it loses nothing: the next one for the same
-/// steps goes on where it ended.
+/// Iterator over the tokens that a model chooses. Dropping it early loses no token: the next iterator over the same queue
+/// continues after the last token read.
 pub struct Tokens<S> {
-    steps: S,
-    /// The position of the last token to take.
+    queue: S,
+    /// Position of the last token to read.
     last: u32,
 }
 
-impl<S: Steps> Tokens<S> {
-    /// The next `n` tokens that are chosen, not given. Steps are enqueued by [`Iterator::next`] alone.
-    pub fn new(mut steps: S, n: u32) -> Tokens<S> {
-        let place = steps.place();
-        let before_first = place.taken.max(place.given.saturating_sub(1));
-        Tokens { steps, last: before_first.saturating_add(n) }
+impl<S: StepQueue> Tokens<S> {
+    /// The next `n` chosen tokens. Only [`Iterator::next`] enqueues steps.
+    pub fn new(mut queue: S, n: u32) -> Tokens<S> {
+        let cursor = queue.cursor();
+        let before_first = cursor.read.max(cursor.prompt.saturating_sub(1));
+        Tokens { queue, last: before_first.saturating_add(n) }
     }
 
-    /// Takes the token after the last one taken.
-    fn take(&mut self) -> Result<(u32, Place), EngineError> {
-        let position = self.steps.place().taken + 1;
-        // One step for the token that is taken now keeps the number under way; more only while the host would have to
-        // wait anyway. A device that runs steps as they are enqueued is never ahead.
+    /// Reads the token after the last one read.
+    fn read_next(&mut self) -> Result<(u32, DecodeCursor), EngineError> {
+        let position = self.queue.cursor().read + 1;
+        // One step replaces the step whose token is read now. More are enqueued only while that token is not there yet,
+        // when the host would have to wait anyway; so a device that runs steps synchronously is at most one step ahead.
         while self.may_enqueue() {
-            self.steps.enqueue()?;
-            if self.steps.known(position)?.is_some() {
+            self.queue.enqueue()?;
+            if self.queue.token_at(position)?.is_some() {
                 break;
             }
         }
         let token = self.wait_for(position)?;
-        let place = self.steps.place();
-        place.taken = position;
-        Ok((token, *place))
+        let cursor = self.queue.cursor();
+        cursor.read = position;
+        Ok((token, *cursor))
     }
 
     fn may_enqueue(&mut self) -> bool {
-        let place = self.steps.place();
-        place.enqueued < self.last && place.enqueued - place.taken < AHEAD
+        let cursor = self.queue.cursor();
+        cursor.enqueued < self.last && cursor.enqueued - cursor.read < MAX_STEPS_AHEAD
     }
 
-    /// Looks at the token's word until it is there. A fault of the device is an error, and so is a device that has
-    /// nothing left to do and has not written it.
+    /// Polls for the token at a position. A device fault is an error, and so is an idle device that has not written the
+    /// token.
     fn wait_for(&self, position: u32) -> Result<u32, EngineError> {
-        let patience = Patience::new();
+        let backoff = Backoff::new();
         loop {
-            if let Some(token) = self.steps.known(position)? {
+            if let Some(token) = self.queue.token_at(position)? {
                 return Ok(token);
             }
-            if patience.is_over() && !self.steps.busy()? {
-                // It may have become known between the two questions.
-                return self.steps.known(position)?.ok_or(EngineError::NoToken { position });
+            if backoff.pause() == Pause::Long && !self.queue.busy()? {
+                // The token may have been written between the two calls.
+                return self.queue.token_at(position)?.ok_or(EngineError::NoToken { position });
             }
         }
     }
 }
 
-impl<S: Steps> Iterator for Tokens<S> {
+impl<S: StepQueue> Iterator for Tokens<S> {
     type Item = Result<u32, EngineError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        while self.steps.place().taken < self.last {
-            match self.take() {
-                // The prompt's tokens become known as well.
-                Ok((_, place)) if place.taken < place.given => self.steps.given(place.taken),
+        while self.queue.cursor().read < self.last {
+            match self.read_next() {
+                Ok((_, cursor)) if cursor.read < cursor.prompt => self.queue.prompt_token_done(cursor.read),
                 Ok((token, _)) => return Some(Ok(token)),
                 Err(error) => {
                     self.last = 0;
@@ -135,37 +134,43 @@ impl<S: Steps> Iterator for Tokens<S> {
     }
 }
 
-/// How long the host has looked for a token: first it only looks again, then it lets other threads run, then it
-/// sleeps between looks, with the device working through its queue meanwhile.
-struct Patience {
+/// Waiting strategy of a poll loop: spin, then yield to other threads, then sleep between polls.
+struct Backoff {
     since: Instant,
 }
 
-impl Patience {
-    /// Until here it looks again at once: another thread's turn could take longer.
+/// Length of a pause.
+#[derive(PartialEq, Eq)]
+enum Pause {
+    Short,
+    /// Long enough to ask the device for its state, which costs more than a poll.
+    Long,
+}
+
+impl Backoff {
+    /// Time spent spinning. A yield could take longer than this.
     const SPIN: Duration = Duration::from_micros(20);
-    /// Until here it gives way to other threads. Most steps take less.
+    /// Time after which the thread sleeps instead of yielding. Most steps take less.
     const YIELD: Duration = Duration::from_millis(3);
-    /// Between looks from then on; far less than what [`AHEAD`] such steps take.
+    /// Time between polls while sleeping, much less than [`MAX_STEPS_AHEAD`] steps of that length take.
     const SLEEP: Duration = Duration::from_micros(50);
 
-    fn new() -> Patience {
-        Patience { since: Instant::now() }
+    fn new() -> Backoff {
+        Backoff { since: Instant::now() }
     }
 
-    /// Gives the device time. Returns whether it has had so much that it should be asked too, which costs more than a
-    /// look.
-    fn is_over(&self) -> bool {
+    /// Pauses, for longer the longer the loop has waited.
+    fn pause(&self) -> Pause {
         let waited = self.since.elapsed();
-        if waited < Patience::SPIN {
+        if waited < Backoff::SPIN {
             spin_loop();
-        } else if waited < Patience::YIELD {
+        } else if waited < Backoff::YIELD {
             thread::yield_now();
         } else {
-            thread::sleep(Patience::SLEEP);
-            return true;
+            thread::sleep(Backoff::SLEEP);
+            return Pause::Long;
         }
-        false
+        Pause::Short
     }
 }
 
@@ -176,56 +181,58 @@ mod tests {
     use super::*;
     use crate::device;
 
-    /// A device of which every look at a token that is not known finishes `speed` steps: 0 is a device that hangs on
-    /// to its work, and `fails` one that loses it. The token at position `p` is `100 + p`.
+    /// A device that finishes `speed` steps at every poll for a token that is not written yet. The token at position `p`
+    /// is `100 + p`.
     struct Fake {
-        place: Place,
+        cursor: DecodeCursor,
         finished: Cell<u32>,
         speed: u32,
         most_ahead: u32,
-        fails: bool,
-        forgets: bool,
-        told: Vec<u32>,
+        /// Every kernel faults.
+        faults: bool,
+        /// The device becomes idle without writing tokens.
+        loses_tokens: bool,
+        prompt_tokens_done: Vec<u32>,
     }
 
     fn fake(prompt: u32, speed: u32) -> Fake {
         Fake {
-            place: Place { given: prompt, ..Place::default() },
+            cursor: DecodeCursor { prompt, ..DecodeCursor::default() },
             finished: Cell::new(0),
             speed,
             most_ahead: 0,
-            fails: false,
-            forgets: false,
-            told: Vec::new(),
+            faults: false,
+            loses_tokens: false,
+            prompt_tokens_done: Vec::new(),
         }
     }
 
-    impl Steps for Fake {
-        fn place(&mut self) -> &mut Place {
-            &mut self.place
+    impl StepQueue for Fake {
+        fn cursor(&mut self) -> &mut DecodeCursor {
+            &mut self.cursor
         }
         fn enqueue(&mut self) -> Result<(), EngineError> {
-            self.place.enqueued += 1;
-            self.most_ahead = self.most_ahead.max(self.place.enqueued - self.place.taken);
+            self.cursor.enqueued += 1;
+            self.most_ahead = self.most_ahead.max(self.cursor.enqueued - self.cursor.read);
             Ok(())
         }
-        fn known(&self, position: u32) -> Result<Option<u32>, EngineError> {
+        fn token_at(&self, position: u32) -> Result<Option<u32>, EngineError> {
             if position <= self.finished.get() {
                 return Ok(Some(100 + position));
             }
-            if !self.fails && !self.forgets {
-                self.finished.set((self.finished.get() + self.speed).min(self.place.enqueued));
+            if !self.faults && !self.loses_tokens {
+                self.finished.set((self.finished.get() + self.speed).min(self.cursor.enqueued));
             }
             Ok(None)
         }
         fn busy(&self) -> Result<bool, EngineError> {
-            if self.fails {
+            if self.faults {
                 return Err(device::Error::Access("the kernel faulted".to_owned()).into());
             }
-            Ok(!self.forgets)
+            Ok(!self.loses_tokens)
         }
-        fn given(&mut self, position: u32) {
-            self.told.push(position);
+        fn prompt_token_done(&mut self, position: u32) {
+            self.prompt_tokens_done.push(position);
         }
     }
 
@@ -240,62 +247,61 @@ mod tests {
                 let mut steps = fake(prompt, speed);
                 let expected: Vec<u32> = (0..n).map(|i| 100 + prompt + i).collect();
                 assert_eq!(tokens(&mut steps, n), expected, "prompt {prompt}, n {n}, speed {speed}");
-                // The last token needs no step of its own, and a prompt without a token after it none at all but
-                // those that make it known.
-                assert_eq!(steps.place.enqueued, prompt + n - 1);
-                assert!(steps.most_ahead <= AHEAD);
+                // The last token needs no step of its own.
+                assert_eq!(steps.cursor.enqueued, prompt + n - 1);
+                assert!(steps.most_ahead <= MAX_STEPS_AHEAD);
                 assert_eq!(
-                    steps.told,
+                    steps.prompt_tokens_done,
                     (1..prompt).collect::<Vec<_>>(),
-                    "every token of the prompt goes by once"
+                    "every prompt token is reported once"
                 );
             }
         }
     }
 
     #[test]
-    fn a_slow_device_is_kept_busy_and_a_fast_one_is_not_ahead() {
+    fn the_queue_is_full_on_a_slow_device_and_empty_on_a_fast_one() {
         let mut slow = fake(2, 1);
         tokens(&mut slow, 40);
-        assert_eq!(slow.most_ahead, AHEAD);
+        assert_eq!(slow.most_ahead, MAX_STEPS_AHEAD);
 
-        /// Runs steps as they are enqueued.
-        struct Immediate(Fake);
-        impl Steps for Immediate {
-            fn place(&mut self) -> &mut Place {
-                &mut self.0.place
+        /// Runs steps synchronously.
+        struct Synchronous(Fake);
+        impl StepQueue for Synchronous {
+            fn cursor(&mut self) -> &mut DecodeCursor {
+                &mut self.0.cursor
             }
             fn enqueue(&mut self) -> Result<(), EngineError> {
                 self.0.enqueue()?;
-                self.0.finished.set(self.0.place.enqueued);
+                self.0.finished.set(self.0.cursor.enqueued);
                 Ok(())
             }
-            fn known(&self, position: u32) -> Result<Option<u32>, EngineError> {
-                self.0.known(position)
+            fn token_at(&self, position: u32) -> Result<Option<u32>, EngineError> {
+                self.0.token_at(position)
             }
             fn busy(&self) -> Result<bool, EngineError> {
                 Ok(false)
             }
         }
-        let mut immediate = Immediate(fake(2, 0));
-        let mut tokens = Tokens::new(&mut immediate, 40);
+        let mut synchronous = Synchronous(fake(2, 0));
+        let mut tokens = Tokens::new(&mut synchronous, 40);
         assert_eq!(tokens.next().unwrap().unwrap(), 102);
         assert_eq!(tokens.nth(3).unwrap().unwrap(), 106);
-        assert_eq!((immediate.0.most_ahead, immediate.0.place.enqueued), (1, 6));
+        assert_eq!((synchronous.0.most_ahead, synchronous.0.cursor.enqueued), (1, 6));
     }
 
     #[test]
-    fn who_stops_early_goes_on_without_a_loss() {
+    fn a_stopped_iterator_can_be_continued() {
         let mut steps = fake(3, 1);
         let first: Vec<u32> = Tokens::new(&mut steps, 50).take(4).map(Result::unwrap).collect();
         assert_eq!(first, [103, 104, 105, 106]);
-        assert!(steps.place.enqueued > steps.place.taken, "nothing was under way");
+        assert!(steps.cursor.enqueued > steps.cursor.read, "no step is in flight");
         assert_eq!(tokens(&mut steps, 3), [107, 108, 109]);
     }
 
     #[test]
     fn a_fault_ends_the_wait() {
-        let mut steps = Fake { fails: true, ..fake(1, 1) };
+        let mut steps = Fake { faults: true, ..fake(1, 1) };
         let mut tokens = Tokens::new(&mut steps, 5);
         assert_eq!(tokens.next().unwrap().unwrap_err().to_string(), "the kernel faulted");
         assert!(tokens.next().is_none());
@@ -303,7 +309,7 @@ mod tests {
 
     #[test]
     fn an_idle_device_without_the_token_ends_the_wait() {
-        let mut steps = Fake { forgets: true, ..fake(4, 1) };
+        let mut steps = Fake { loses_tokens: true, ..fake(4, 1) };
         let error = Tokens::new(&mut steps, 5).next().unwrap().unwrap_err();
         assert!(matches!(error, EngineError::NoToken { position: 1 }), "{error}");
     }

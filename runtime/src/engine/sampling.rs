@@ -1,26 +1,26 @@
-//! How the next token is chosen, as the host says it.
+//! Sampling parameters.
 
 use bespoke_kernels::kernels::sample;
 use bespoke_kernels::plan::Sampling;
 
-/// How the next token is chosen. What each filter does, and in which order, is said in [`bespoke_kernels::kernels::sample`].
+/// Sampling parameters. [`bespoke_kernels::kernels::sample`] defines the filters and their order.
 ///
 /// The default is greedy decoding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplingParams {
-    /// Logits are divided by this before the draw; 0 chooses the most likely token.
+    /// Divisor of the logits; 0 chooses the most likely token.
     pub temperature: f32,
-    /// The most likely tokens that are kept; 0 keeps all.
+    /// Number of most likely tokens to keep; 0 keeps all.
     pub top_k: u32,
-    /// Probability that the tokens kept have together, 0 to 1; 1 keeps all.
+    /// Cumulative probability of the most likely tokens to keep, 0 to 1; 1 keeps all.
     pub top_p: f32,
-    /// Least probability of a token kept, as a part of the most likely one's, 0 to 1; 0 keeps all.
+    /// Smallest probability of a token to keep, relative to the most likely token, 0 to 1; 0 keeps all.
     pub min_p: f32,
-    /// What positive logits of recent tokens are divided and others multiplied by; 1 leaves them alone.
+    /// Factor that divides positive and multiplies negative logits of recent tokens; 1 for no penalty.
     pub repeat_penalty: f32,
-    /// How many tokens are recent.
+    /// Number of recent tokens, the prompt's included.
     pub repeat_last_n: u32,
-    /// With the same seed the same text.
+    /// Seed: the same seed gives the same tokens.
     pub seed: u64,
 }
 
@@ -38,20 +38,20 @@ impl Default for SamplingParams {
     }
 }
 
-/// A parameter that is out of its range.
+/// A sampling parameter out of its range.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{parameter} is {value}; {range}")]
 pub struct SamplingError {
     /// The parameter.
     pub parameter: &'static str,
-    /// What it is.
+    /// Its value.
     pub value: f32,
-    /// What it may be.
+    /// The allowed range.
     pub range: &'static str,
 }
 
 impl SamplingParams {
-    /// The launches that these parameters need: drawing ones do everything, greedy ones cost less.
+    /// Kind of plan that these parameters need. A greedy plan is cheaper and can only decode greedily.
     pub fn launches(&self) -> Sampling {
         let plain = self.temperature == 0.0 && (self.repeat_penalty == 1.0 || self.repeat_last_n == 0);
         if plain { Sampling::Greedy } else { Sampling::Sampled }
@@ -79,10 +79,10 @@ impl SamplingParams {
         Ok(())
     }
 
-    /// The record in device memory.
+    /// The parameters as the device reads them.
     pub fn words(&self) -> [u32; sample::WORDS as usize] {
         let mut words = [0; sample::WORDS as usize];
-        // + 0.0: of both zeros the positive one.
+        // + 0.0 turns -0.0 into 0.0.
         words[sample::TEMPERATURE as usize] = (self.temperature + 0.0).to_bits();
         words[sample::TOP_K as usize] = self.top_k;
         words[sample::TOP_P as usize] = self.top_p.to_bits();

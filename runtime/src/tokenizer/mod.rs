@@ -101,7 +101,12 @@ impl Tokenizer {
         self.bos
     }
 
-    /// Whether a token ends a generation: end of sequence, of turn, of message.
+    /// Tokens that end a generation (end of sequence, of turn, of message), sorted.
+    pub fn end_tokens(&self) -> &[u32] {
+        &self.ends
+    }
+
+    /// Whether a token is one of [`Tokenizer::end_tokens`].
     pub fn is_end(&self, id: u32) -> bool {
         self.ends.binary_search(&id).is_ok()
     }

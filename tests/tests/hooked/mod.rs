@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bespoke::device::{
-    self, Address, Allocation, Device, DeviceInfo, GraphReport, HostVisible, Launch, MemoryInfo, Module,
-    Selector, Sequence, Source,
+    self, Address, Allocation, Device, DeviceInfo, GraphReport, HostVisible, Launch, LaunchSequence,
+    MemoryInfo, Module, ModuleSource, Selector,
 };
 
 /// What a test changes; by default nothing.
@@ -29,7 +29,7 @@ pub trait Hooks: Send + Sync {
         Cow::Borrowed(ptx)
     }
     /// Replays.
-    fn replay(&self, real: &mut dyn Sequence) -> device::Result<()> {
+    fn replay(&self, real: &mut dyn LaunchSequence) -> device::Result<()> {
         real.replay()
     }
 }
@@ -76,10 +76,10 @@ impl<H: Hooks + 'static> Device for Hooked<H> {
     fn fill(&self, to: Address, bytes: u64, value: u8) -> device::Result<()> {
         self.device.fill(to, bytes, value)
     }
-    fn load_source(&self, source: &Source<'_>) -> device::Result<Module> {
+    fn load_source(&self, source: &ModuleSource<'_>) -> device::Result<Module> {
         self.device.load(source.name, &self.hooks.ptx(source.ptx))
     }
-    fn sequence(&self, launches: Vec<Launch>) -> device::Result<Box<dyn Sequence>> {
+    fn sequence(&self, launches: Vec<Launch>) -> device::Result<Box<dyn LaunchSequence>> {
         Ok(Box::new(HookedSequence { real: self.device.sequence(launches)?, hooks: self.hooks.clone() }))
     }
     fn wait(&self) -> device::Result<()> {
@@ -91,11 +91,11 @@ impl<H: Hooks + 'static> Device for Hooked<H> {
 }
 
 struct HookedSequence<H> {
-    real: Box<dyn Sequence>,
+    real: Box<dyn LaunchSequence>,
     hooks: Arc<H>,
 }
 
-impl<H: Hooks> Sequence for HookedSequence<H> {
+impl<H: Hooks> LaunchSequence for HookedSequence<H> {
     fn run_eager(&mut self) -> device::Result<()> {
         self.real.run_eager()
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
-use bespoke::device::Entries;
+use bespoke::device::JournalEntries;
 use bespoke_emulator as emulator;
 use emulator::{Counts, SourceLine, Thresholds};
 use serde::Serialize;
@@ -189,7 +189,7 @@ pub struct Cost {
 
 impl Report {
     /// What a journal holds, as a report; wrong results are added later.
-    pub(super) fn new(subject: &str, entries: Entries, options: &Options) -> Report {
+    pub(super) fn new(subject: &str, entries: JournalEntries, options: &Options) -> Report {
         let lints = |thresholds: &Thresholds| {
             entries.profiles.iter().flat_map(|profile| profile.lints(thresholds)).collect::<Vec<_>>()
         };

@@ -2,7 +2,7 @@
 
 use bespoke::builtin;
 use bespoke::device::{Device, Kernel, Kind};
-use bespoke::engine::bind::{Memory, launches};
+use bespoke::engine::bind::{PlanBuffers, launches};
 use bespoke::engine::{SamplingParams, target_for};
 use bespoke_kernels::kernels::rope::frequencies;
 use bespoke_kernels::plan::{BufferKind, PartKind, Plan, PlanParams, Sampling};
@@ -172,7 +172,7 @@ impl Model<'_> {
 
     /// Decodes `steps` tokens in memory of its own.
     fn decode(&self, way: Way, steps: u32) -> Result<Outcome, String> {
-        let memory = Memory::allocate(&self.plan, self.device).map_err(words)?;
+        let memory = PlanBuffers::allocate(&self.plan, self.device).map_err(words)?;
         for (content, &address) in self.content.iter().zip(memory.addresses()) {
             if !content.is_empty() {
                 self.device.upload(address, content).map_err(words)?;
@@ -214,11 +214,11 @@ impl Model<'_> {
         Ok(Outcome { logits, buffers: buffers.collect::<Result<_, String>>()? })
     }
 
-    fn read(&self, memory: &Memory, index: usize) -> Result<Vec<u8>, String> {
+    fn read(&self, memory: &PlanBuffers, index: usize) -> Result<Vec<u8>, String> {
         let buffer = &self.plan.buffers[index];
         let mut out = vec![0; buffer.bytes as usize];
         match buffer.kind {
-            BufferKind::Finished => memory.finished().read(0, &mut out),
+            BufferKind::Finished => memory.host_tokens().read(0, &mut out),
             _ => self.device.download(memory.addresses()[index], &mut out),
         }
         .map_err(words)?;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::slice;
 
 use bespoke::builtin;
-use bespoke::device::{Allocation, Device, Error, Kernel, Kind, Launch, Sequence};
+use bespoke::device::{Allocation, Device, Error, Kernel, Kind, Launch, LaunchSequence};
 use bespoke::engine::{EngineError, target_for};
 use bespoke_codegen::ptx::Target;
 use bespoke_kernels::emit;
@@ -240,7 +240,7 @@ impl<'a> Runner<'a> {
     }
 
     /// The time of the launches in microseconds, where it means something.
-    fn time(&self, sequence: &mut dyn Sequence) -> Result<Option<f64>, Failure> {
+    fn time(&self, sequence: &mut dyn LaunchSequence) -> Result<Option<f64>, Failure> {
         if self.device.info().kind == Kind::Emulator {
             return Ok(None);
         }

@@ -3,11 +3,12 @@
 use std::io::Write;
 use std::time::Duration;
 
+use bespoke::generation::Request;
 use bespoke::tokenizer::Tokenizer;
 use bespoke_demo::{self as demo, Question};
 use miette::{IntoDiagnostic, miette};
 
-use super::{Format, Printer, RunArgs, generate};
+use super::{Format, Printer, RunArgs, generate, stop_tokens};
 use crate::session::Model;
 use crate::{interrupt, session};
 
@@ -18,23 +19,27 @@ pub fn execute(args: &RunArgs, model: &Model) -> miette::Result<()> {
     }
     let tokenizer = Tokenizer::from_gguf(&model.gguf).into_diagnostic()?;
     let context = model.shape.dimensions.context;
-    let mut engine = session::load_sampling(model, &args.decode, context, args.sampling.params())?;
-    let (mut tokens, mut seconds) = (0, 0.0);
+    let sampling = args.sampling.params();
+    let mut engine = session::load_sampling(model, &args.decode, context, sampling.clone())?;
+    let (mut tokens, mut time) = (0, Duration::ZERO);
     let (mut asked, mut right) = (0, 0);
     for text in demo::PROMPTS {
         let prompt = tokenizer.encode(text).into_diagnostic()?;
-        engine.start(&prompt).map_err(session::engine_error)?;
-        let room = engine.plan().params.context + 1 - prompt.len() as u32;
-        let n = args.n.unwrap_or(room).min(room);
         let mut out = std::io::stdout().lock();
         write!(out, "{text}").and_then(|()| out.flush()).into_diagnostic()?;
         drop(out);
-        let generated = generate(&mut engine, n, args, &mut Printer::text(&tokenizer), None)?;
+        let request = Request {
+            sampling: sampling.clone(),
+            max_tokens: args.n.unwrap_or(u32::MAX),
+            stop_tokens: stop_tokens(args, Some(&tokenizer)),
+            ..Request::new(&prompt)
+        };
+        let generated = generate(&mut engine, &request, &mut Printer::text(&tokenizer), None)?;
         if interrupt::asked() {
             return Ok(());
         }
         tokens += prompt.len() + generated.tokens.len();
-        seconds += generated.prompt_seconds + generated.decode_seconds;
+        time += generated.prompt_time + generated.decode_time;
         if let Ok(question) = text.parse::<Question>() {
             asked += 1;
             right += usize::from(tokenizer.decode(&generated.tokens).trim() == question.answer().to_string());
@@ -42,7 +47,7 @@ pub fn execute(args: &RunArgs, model: &Model) -> miette::Result<()> {
     }
     eprintln!(
         "{right} of {asked} answers right; {tokens} tokens, prompts included, in {:.1?} on {}",
-        Duration::from_secs_f64(seconds),
+        time,
         engine.device().info().name
     );
     eprintln!(

@@ -6,8 +6,8 @@ use std::{ptr, slice};
 use cudarc::driver::sys;
 use cudarc::driver::sys::CUjit_option as JitOption;
 
-use super::super::assembly::{self, refusal};
-use super::super::images::{Assembled, Assembler, is_refusal};
+use super::super::assembler_log::{self, refusal};
+use super::super::module_loader::{Assembled, Assembler, is_refusal};
 use super::super::{Error, Result};
 use super::context::Context;
 use super::driver::{Driver, call};
@@ -150,7 +150,7 @@ impl Options {
         Options { names: Vec::new(), values: Vec::new(), info: Vec::new(), errors: Vec::new() }
     }
 
-    /// Source lines for profilers; registers and spills, and errors, in the logs.
+    /// ModuleSource lines for profilers; registers and spills, and errors, in the logs.
     fn assembling() -> Options {
         let mut options = Options { info: vec![0; LOG_BYTES], errors: vec![0; LOG_BYTES], ..Options::none() };
         let pointer = |buffer: &mut Vec<u8>| buffer.as_mut_ptr().cast::<c_void>();
@@ -181,7 +181,7 @@ fn refusal_of(name: &str, ptx: &str, log: &str, failure: Error) -> Error {
         return failure;
     }
     let said = format!("{} ({}): {}", driver.name, driver.code, driver.description);
-    let asks = match (assembly::version(ptx), assembly::target(ptx)) {
+    let asks = match (assembler_log::version(ptx), assembler_log::target(ptx)) {
         (Some(version), Some(target)) => format!("; it is PTX {version} for {target}"),
         _ => String::new(),
     };

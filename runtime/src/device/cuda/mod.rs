@@ -4,9 +4,9 @@ mod assembler;
 mod context;
 mod driver;
 mod graph;
+mod launch_sequence;
 mod module;
 mod nvml;
-mod sequence;
 mod staging;
 
 use std::ffi::{c_char, c_int};
@@ -17,13 +17,13 @@ use cudarc::driver::sys::CUdevice_attribute as Attribute;
 
 use self::context::{Context, DeviceMemory, PinnedMemory};
 use self::driver::{Driver, call};
+use self::launch_sequence::CudaSequence;
 use self::nvml::Nvml;
-use self::sequence::CudaSequence;
 use self::staging::Staging;
-use super::images::Images;
+use super::module_loader::ModuleLoader;
 use super::{
-    Address, Allocation, Clocks, Device, DeviceInfo, Error, HostVisible, Kind, Launch, MemoryInfo, Module,
-    Result, Sequence, Source,
+    Address, Allocation, Clocks, Device, DeviceInfo, Error, HostVisible, Kind, Launch, LaunchSequence,
+    MemoryInfo, Module, ModuleSource, Result,
 };
 
 /// The lowest compute capability that kernels are generated for.
@@ -39,7 +39,7 @@ pub(super) fn devices() -> Result<Vec<DeviceInfo>> {
 pub(super) struct CudaDevice {
     context: Arc<Context>,
     info: DeviceInfo,
-    images: Images,
+    images: ModuleLoader,
     /// Made by the first copy.
     staging: Mutex<Option<Staging>>,
     /// Opened by the first question for clocks.
@@ -75,7 +75,7 @@ impl CudaDevice {
             });
         }
         let context = Context::new(driver, handle(driver, ordinal)?)?;
-        let images = Images::new(info.compute, info.driver.as_deref().unwrap_or_default());
+        let images = ModuleLoader::new(info.compute, info.driver.as_deref().unwrap_or_default());
         Ok(CudaDevice { context, info, images, staging: Mutex::new(None), management: OnceLock::new() })
     }
 
@@ -133,11 +133,11 @@ impl Device for CudaDevice {
         )
     }
 
-    fn load_source(&self, source: &Source<'_>) -> Result<Module> {
+    fn load_source(&self, source: &ModuleSource<'_>) -> Result<Module> {
         module::load(&self.context, &self.images, source)
     }
 
-    fn sequence(&self, launches: Vec<Launch>) -> Result<Box<dyn Sequence>> {
+    fn sequence(&self, launches: Vec<Launch>) -> Result<Box<dyn LaunchSequence>> {
         Ok(Box::new(CudaSequence::new(&self.context, &self.info, launches)?))
     }
 

@@ -9,9 +9,9 @@ use bespoke_codegen::ptxas;
 use cudarc::driver::sys;
 use cudarc::driver::sys::CUfunction_attribute as Attribute;
 
-use super::super::entries::entries;
-use super::super::images::{Images, Loaded};
-use super::super::{Error, Module, Resources, Result, Source};
+use super::super::module_loader::{Loaded, ModuleLoader};
+use super::super::signature::signatures;
+use super::super::{Error, Module, ModuleSource, Resources, Result};
 use super::assembler::DriverAssembler;
 use super::context::Context;
 use super::driver::call;
@@ -78,15 +78,19 @@ impl CudaKernel {
 }
 
 /// Loads a module and looks up every kernel that its PTX declares.
-pub(super) fn load(context: &Arc<Context>, images: &Images, source: &Source<'_>) -> Result<Module> {
+pub(super) fn load(
+    context: &Arc<Context>,
+    images: &ModuleLoader,
+    source: &ModuleSource<'_>,
+) -> Result<Module> {
     context.enter()?;
-    let &Source { name, ptx, .. } = source;
+    let &ModuleSource { name, ptx, .. } = source;
     let refused = |message: String| Error::Assembly { module: name.to_owned(), message, help: None };
     let Loaded { module: raw, log, origin } = images.load(&DriverAssembler { context, name }, source)?;
     let loaded = Arc::new(LoadedModule { context: context.clone(), raw });
 
     let mut module = Module::new(name, log, Some(origin));
-    for entry in entries(ptx).map_err(refused)? {
+    for entry in signatures(ptx).map_err(refused)? {
         let symbol = CString::new(entry.name.as_str())
             .map_err(|_| refused(format!("`{}` is no kernel's name", entry.name)))?;
         let mut function = ptr::null_mut();

@@ -69,9 +69,9 @@ fn elf(text: &str) -> Vec<u8> {
 }
 
 /// A device of compute capability 9.0.
-fn images(cache: Option<&TempDir>, driver: &str) -> Images {
+fn images(cache: Option<&TempDir>, driver: &str) -> ModuleLoader {
     let cache = cache.map(|folder| Cache::new(folder.path(), 1 << 20));
-    Images { compute: (9, 0), driver: driver.to_owned(), cache, refused: Once::new() }
+    ModuleLoader { compute: (9, 0), driver: driver.to_owned(), cache, refused: Once::new() }
 }
 
 fn folder() -> TempDir {
@@ -79,12 +79,12 @@ fn folder() -> TempDir {
 }
 
 /// Loads; what was loaded, where from, and what the driver was asked.
-fn load(images: &Images, fake: &Fake, source: &Source<'_>) -> (String, Origin, String) {
+fn load(images: &ModuleLoader, fake: &Fake, source: &ModuleSource<'_>) -> (String, CodeOrigin, String) {
     let loaded = images.load(fake, source).expect("it loads");
     (loaded.module, loaded.origin, fake.asked())
 }
 
-fn expect(module: &str, origin: Origin, asked: &str) -> (String, Origin, String) {
+fn expect(module: &str, origin: CodeOrigin, asked: &str) -> (String, CodeOrigin, String) {
     (module.to_owned(), origin, asked.to_owned())
 }
 
@@ -92,14 +92,17 @@ fn expect(module: &str, origin: Origin, asked: &str) -> (String, Origin, String)
 fn machine_code_for_exactly_this_device_is_loaded_as_it_is() {
     let (folder, fake, cubin) = (folder(), Fake::default(), elf("embedded"));
     let images = images(Some(&folder), "driver");
-    let source = |compute| Source {
+    let source = |compute| ModuleSource {
         machine_code: Some(MachineCode { compute, cubin: &cubin }),
-        ..Source::ptx("k", "text")
+        ..ModuleSource::ptx("k", "text")
     };
-    assert_eq!(load(&images, &fake, &source((9, 0))), expect("embedded", Origin::Embedded, "load embedded"));
+    assert_eq!(
+        load(&images, &fake, &source((9, 0))),
+        expect("embedded", CodeOrigin::Embedded, "load embedded")
+    );
     for other in [(8, 0), (8, 9), (9, 1), (10, 0)] {
         images.cache.as_ref().unwrap().remove(images.key("text"));
-        let assembled = expect("linked text", Origin::Assembled, "link text, load linked text");
+        let assembled = expect("linked text", CodeOrigin::Assembled, "link text, load linked text");
         assert_eq!(load(&images, &fake, &source(other)), assembled, "{other:?}");
     }
 }
@@ -108,21 +111,21 @@ fn machine_code_for_exactly_this_device_is_loaded_as_it_is() {
 fn what_was_assembled_once_is_found_again() {
     let (folder, fake) = (folder(), Fake::default());
     let first = images(Some(&folder), "driver 1");
-    let assembled = expect("linked text", Origin::Assembled, "link text, load linked text");
-    let cached = expect("linked text", Origin::Cached, "load linked text");
-    assert_eq!(load(&first, &fake, &Source::ptx("k", "text")), assembled);
-    assert_eq!(load(&first, &fake, &Source::ptx("another name", "text")), cached);
-    assert_eq!(load(&images(Some(&folder), "driver 2"), &fake, &Source::ptx("k", "text")), assembled);
-    let other_device = Images { compute: (8, 9), ..images(Some(&folder), "driver 1") };
-    assert_eq!(load(&other_device, &fake, &Source::ptx("k", "text")), assembled);
-    assert_eq!(load(&first, &fake, &Source::ptx("k", "text")), cached);
+    let assembled = expect("linked text", CodeOrigin::Assembled, "link text, load linked text");
+    let cached = expect("linked text", CodeOrigin::Cached, "load linked text");
+    assert_eq!(load(&first, &fake, &ModuleSource::ptx("k", "text")), assembled);
+    assert_eq!(load(&first, &fake, &ModuleSource::ptx("another name", "text")), cached);
+    assert_eq!(load(&images(Some(&folder), "driver 2"), &fake, &ModuleSource::ptx("k", "text")), assembled);
+    let other_device = ModuleLoader { compute: (8, 9), ..images(Some(&folder), "driver 1") };
+    assert_eq!(load(&other_device, &fake, &ModuleSource::ptx("k", "text")), assembled);
+    assert_eq!(load(&first, &fake, &ModuleSource::ptx("k", "text")), cached);
 }
 
 #[test]
 fn without_a_cache_the_driver_assembles_and_loads_in_one() {
     let fake = Fake::default();
-    let loaded = load(&images(None, "driver"), &fake, &Source::ptx("k", "text"));
-    assert_eq!(loaded, expect("assembled text", Origin::Assembled, "assemble text"));
+    let loaded = load(&images(None, "driver"), &fake, &ModuleSource::ptx("k", "text"));
+    assert_eq!(loaded, expect("assembled text", CodeOrigin::Assembled, "assemble text"));
 }
 
 #[test]
@@ -132,10 +135,10 @@ fn refused_machine_code_gives_way_to_the_text() {
         let fake = Fake { refuses: Some(("embedded", code)), ..Fake::default() };
         let cubin = elf("embedded");
         let machine_code = Some(MachineCode { compute: (9, 0), cubin: &cubin });
-        let source = Source { machine_code, ..Source::ptx("k", "text") };
+        let source = ModuleSource { machine_code, ..ModuleSource::ptx("k", "text") };
         let asked = "load embedded, link text, load linked text";
         let images = images(Some(&folder), "driver");
-        assert_eq!(load(&images, &fake, &source), expect("linked text", Origin::Assembled, asked));
+        assert_eq!(load(&images, &fake, &source), expect("linked text", CodeOrigin::Assembled, asked));
     }
 }
 
@@ -145,21 +148,21 @@ fn what_is_no_machine_code_never_reaches_the_driver() {
     let images = images(Some(&folder), "driver");
     images.cache.as_ref().unwrap().put(images.key("text"), b"whole, and no cubin").unwrap();
     let machine_code = Some(MachineCode { compute: (9, 0), cubin: b"" });
-    let source = Source { machine_code, ..Source::ptx("k", "text") };
-    let assembled = expect("linked text", Origin::Assembled, "link text, load linked text");
+    let source = ModuleSource { machine_code, ..ModuleSource::ptx("k", "text") };
+    let assembled = expect("linked text", CodeOrigin::Assembled, "link text, load linked text");
     assert_eq!(load(&images, &fake, &source), assembled);
-    assert_eq!(load(&images, &fake, &source), expect("linked text", Origin::Cached, "load linked text"));
+    assert_eq!(load(&images, &fake, &source), expect("linked text", CodeOrigin::Cached, "load linked text"));
 }
 
 #[test]
 fn a_refused_entry_of_the_cache_is_removed() {
     let folder = folder();
     let images = images(Some(&folder), "driver");
-    let source = Source::ptx("k", "text");
+    let source = ModuleSource::ptx("k", "text");
     images.load(&Fake::default(), &source).unwrap();
     let refusing = Fake { refuses: Some(("linked", 200)), ..Fake::default() };
     let asked = "load linked text, link text, load linked text, assemble text";
-    assert_eq!(load(&images, &refusing, &source), expect("assembled text", Origin::Assembled, asked));
+    assert_eq!(load(&images, &refusing, &source), expect("assembled text", CodeOrigin::Assembled, asked));
     assert_eq!(images.cache.as_ref().unwrap().get(images.key("text")), None);
 }
 
@@ -168,9 +171,9 @@ fn a_driver_that_cannot_link_still_assembles() {
     let folder = folder();
     let images = images(Some(&folder), "driver");
     let fake = Fake { cannot_link: true, ..Fake::default() };
-    let loaded = load(&images, &fake, &Source::ptx("k", "text"));
-    assert_eq!(loaded, expect("assembled text", Origin::Assembled, "link text, assemble text"));
-    let error = images.load(&fake, &Source::ptx("k", "broken")).expect_err("the text is broken");
+    let loaded = load(&images, &fake, &ModuleSource::ptx("k", "text"));
+    assert_eq!(loaded, expect("assembled text", CodeOrigin::Assembled, "link text, assemble text"));
+    let error = images.load(&fake, &ModuleSource::ptx("k", "broken")).expect_err("the text is broken");
     assert!(error.to_string().contains("CUDA_ERROR_218"), "{error}");
 }
 
@@ -179,10 +182,10 @@ fn a_folder_that_cannot_be_written_costs_nothing_but_time() {
     let folder = folder();
     let file = folder.path().join("file");
     std::fs::write(&file, "no folder").unwrap();
-    let images = Images { cache: Some(Cache::new(file, 1 << 20)), ..images(None, "driver") };
-    let assembled = expect("linked text", Origin::Assembled, "link text, load linked text");
+    let images = ModuleLoader { cache: Some(Cache::new(file, 1 << 20)), ..images(None, "driver") };
+    let assembled = expect("linked text", CodeOrigin::Assembled, "link text, load linked text");
     for _ in 0..2 {
-        assert_eq!(load(&images, &Fake::default(), &Source::ptx("k", "text")), assembled);
+        assert_eq!(load(&images, &Fake::default(), &ModuleSource::ptx("k", "text")), assembled);
     }
 }
 
@@ -192,7 +195,7 @@ fn a_device_out_of_memory_is_no_reason_to_assemble() {
     let fake = Fake { refuses: Some(("embedded", 2)), ..Fake::default() };
     let cubin = elf("embedded");
     let machine_code = Some(MachineCode { compute: (9, 0), cubin: &cubin });
-    let source = Source { machine_code, ..Source::ptx("k", "text") };
+    let source = ModuleSource { machine_code, ..ModuleSource::ptx("k", "text") };
     let error = images(Some(&folder), "driver").load(&fake, &source).expect_err("no memory");
     assert!(matches!(&error, Error::Driver(failure) if failure.code == 2), "{error}");
     assert_eq!(fake.asked(), "load embedded");

@@ -14,14 +14,14 @@ pub struct Parameter {
 
 /// The declaration of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct KernelSignature {
     /// The kernel's name.
     pub name: String,
     /// Its parameters, in order.
     pub parameters: Vec<Parameter>,
 }
 
-impl Entry {
+impl KernelSignature {
     /// Bytes from the first parameter's start to the last one's end.
     pub fn parameter_bytes(&self) -> usize {
         self.parameters.last().map_or(0, |last| last.offset + last.bytes)
@@ -29,13 +29,13 @@ impl Entry {
 }
 
 /// The kernels that a PTX text declares, in order; an error quotes the declaration that is not understood.
-pub(super) fn entries(ptx: &str) -> Result<Vec<Entry>, String> {
+pub(super) fn signatures(ptx: &str) -> Result<Vec<KernelSignature>, String> {
     let text = blank_comments_and_strings(ptx);
     text.split(".entry").skip(1).map(entry).collect()
 }
 
 /// Parses what follows one `.entry`.
-fn entry(text: &str) -> Result<Entry, String> {
+fn entry(text: &str) -> Result<KernelSignature, String> {
     let text = text.trim_start();
     let end = text
         .find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '%')))
@@ -53,7 +53,7 @@ fn entry(text: &str) -> Result<Entry, String> {
             end = offset + bytes;
         }
     }
-    Ok(Entry { name: name.to_owned(), parameters })
+    Ok(KernelSignature { name: name.to_owned(), parameters })
 }
 
 /// Size and alignment of `.param .u64 name`, `.param .u64 .ptr .global .align 16 name` or
@@ -115,7 +115,7 @@ mod tests {
 
     fn layout(parameters: &str) -> Vec<(usize, usize)> {
         let ptx = format!(".visible .entry k({parameters})\n.maxntid 128\n{{ ret; }}");
-        let entries = entries(&ptx).expect("a declaration that can be read");
+        let entries = signatures(&ptx).expect("a declaration that can be read");
         entries[0].parameters.iter().map(|parameter| (parameter.offset, parameter.bytes)).collect()
     }
 
@@ -134,13 +134,13 @@ mod tests {
     #[test]
     fn kernels_in_comments_and_strings_do_not_count() {
         let ptx = "// .entry no\n.file 1 \"a//b.rs\" /* .entry\n no */ .entry yes\n{ ret; }\n.entry also() { ret; }";
-        let names: Vec<_> = entries(ptx).expect("readable").into_iter().map(|entry| entry.name).collect();
+        let names: Vec<_> = signatures(ptx).expect("readable").into_iter().map(|entry| entry.name).collect();
         assert_eq!(names, ["yes", "also"]);
     }
 
     #[test]
     fn an_unknown_type_is_quoted() {
-        let error = entries(".entry k(.param .texref t) { ret; }").expect_err("no such size");
+        let error = signatures(".entry k(.param .texref t) { ret; }").expect_err("no such size");
         assert_eq!(error, "cannot read the declaration of kernel `k`: .param .texref t");
     }
 }

@@ -1,4 +1,4 @@
-//! What a plan needs of a device's memory, known before anything is allocated.
+//! Device memory that a plan needs, computed before anything is allocated.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{DoesNotFit, EngineError};
 use crate::device::{Bytes, Device, MemoryInfo};
 
-/// Bytes of device memory by what they are for.
+/// Bytes of device memory by purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct MemoryNeeds {
     /// Weights, repacked.
@@ -22,7 +22,7 @@ pub struct MemoryNeeds {
 }
 
 impl MemoryNeeds {
-    /// What `plan` needs.
+    /// Memory that `plan` needs.
     pub fn of(plan: &Plan) -> MemoryNeeds {
         let weights = plan.bytes_where(|kind| matches!(kind, BufferKind::Weights { .. }));
         let cache = plan.bytes_where(|kind| *kind == BufferKind::KvCache);
@@ -30,7 +30,7 @@ impl MemoryNeeds {
         MemoryNeeds { weights, cache, context: plan.params.context, activations }
     }
 
-    /// All of it.
+    /// Sum of all purposes.
     pub fn total(&self) -> u64 {
         self.weights + self.cache + self.activations
     }
@@ -50,7 +50,7 @@ impl fmt::Display for MemoryNeeds {
     }
 }
 
-/// Checks that the plan's buffers fit the memory that is free now, and says how much they take.
+/// Checks that the plan's buffers fit the free device memory, and logs their size.
 pub(super) fn check(plan: &Plan, device: &dyn Device) -> Result<(), EngineError> {
     let MemoryInfo { free, total } = device.memory()?;
     let needs = MemoryNeeds::of(plan);
@@ -60,7 +60,7 @@ pub(super) fn check(plan: &Plan, device: &dyn Device) -> Result<(), EngineError>
     }
     tracing::info!("memory: {needs} of {} free", Bytes(free));
     tracing::debug!(
-        "memory: {} in all, {} a position of the cache, {} left for more",
+        "memory: {} in total, {} for each position of the cache, {} left",
         Bytes(total),
         Bytes(needs.cache / u64::from(needs.context)),
         Bytes(free - needs.total())
@@ -68,16 +68,16 @@ pub(super) fn check(plan: &Plan, device: &dyn Device) -> Result<(), EngineError>
     Ok(())
 }
 
-/// Contexts that are proposed are multiples of this, if they are larger: what is free changes by a little.
+/// Granularity of a proposed context, because free memory fluctuates.
 const ROUND: u32 = 64;
 
-/// The largest context, below that of `plan`, with which it fits `free` bytes; none if not even one position does.
+/// Largest context, smaller than the plan's, with which the plan fits `free` bytes; none if no context fits.
 fn largest_context(plan: &Plan, free: u64) -> Option<u32> {
     let fits = |context: u32| {
         let params = PlanParams { context, ..plan.params.clone() };
         Plan::new(&plan.shape, plan.target, params).is_ok_and(|plan| plan.total_bytes() <= free)
     };
-    // The largest for which it holds, by halving: it fits `low` positions and not `high`.
+    // Bisection: `low` positions fit, `high` do not.
     let (mut low, mut high) = (0, plan.params.context);
     while high - low > 1 {
         let middle = low + (high - low) / 2;
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn needs_are_all_bytes_of_the_plan() {
+    fn the_total_is_the_size_of_all_buffers() {
         let plan = plan(4096);
         let needs = MemoryNeeds::of(&plan);
         assert_eq!(needs.total(), plan.total_bytes());
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_is_too_small_is_told_the_context_that_fits() {
+    fn the_error_proposes_a_context_that_fits() {
         let (plan, fitting) = (plan(4096), plan(1024).total_bytes());
         let device = emulator_with(|info| info.memory_total = fitting);
         let error = check(&plan, &*device).unwrap_err();
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_context_proposed_fits_and_a_larger_one_does_not() {
+    fn the_largest_fitting_context_is_found() {
         let large = plan(100_000);
         for fitting in [1, 5, 64, 640, 99_968] {
             let free = plan(fitting).total_bytes();

@@ -1,4 +1,4 @@
-//! What the device's memory delivers to a plain read: the ceiling that decoding is measured against.
+//! Read bandwidth of device memory, as an upper bound for decoding.
 
 use bespoke_kernels::kernels::probe::ProbeShape;
 use bespoke_kernels::spec::KernelSpec;
@@ -7,13 +7,13 @@ use super::{EngineError, target_for};
 use crate::builtin;
 use crate::device::{Bytes, Device, Kind, Launch};
 
-/// Passes over the memory that are timed; the median counts.
+/// Number of timed passes over the memory; the median counts.
 const PASSES: usize = 15;
 
-/// Measures the read bandwidth in bytes a second: the median of several passes over memory several times larger than
-/// the second-level cache, timed by the device.
+/// Measures the read bandwidth in bytes a second: the median of several passes, timed by the device, over memory several
+/// times the size of the L2 cache.
 pub fn read_bandwidth(device: &dyn Device) -> Result<f64, EngineError> {
-    // Much larger than any cache, or small where a CPU does the reading.
+    // Much larger than any cache; small on the emulator.
     let (bytes, passes) = match device.info().kind {
         Kind::Cuda { .. } => ((4u64 << 30).min(device.memory()?.free / 2), PASSES),
         Kind::Emulator => (16 << 20, 3),

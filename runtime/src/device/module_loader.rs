@@ -1,6 +1,6 @@
 //! Where a module's machine code comes from: the binary, the cache on disk, or the driver's assembler.
 //!
-//! Nothing here names the driver: [`Images::load`] chooses, an [`Assembler`] does.
+//! Nothing here names the driver: [`ModuleLoader::load`] chooses, an [`Assembler`] does.
 
 use std::env;
 use std::ffi::OsString;
@@ -24,7 +24,7 @@ const ELF: &[u8] = b"\x7fELF";
 
 /// What a module is loaded from.
 #[derive(Clone, Copy, Debug)]
-pub struct Source<'a> {
+pub struct ModuleSource<'a> {
     /// What stands for the text in messages.
     pub name: &'a str,
     /// The module's text.
@@ -33,18 +33,18 @@ pub struct Source<'a> {
     pub machine_code: Option<MachineCode<'a>>,
 }
 
-impl<'a> Source<'a> {
+impl<'a> ModuleSource<'a> {
     /// A text alone.
-    pub fn ptx(name: &'a str, ptx: &'a str) -> Source<'a> {
-        Source { name, ptx, machine_code: None }
+    pub fn ptx(name: &'a str, ptx: &'a str) -> ModuleSource<'a> {
+        ModuleSource { name, ptx, machine_code: None }
     }
 }
 
-impl From<&KernelSource> for Source<'static> {
-    fn from(kernel: &KernelSource) -> Source<'static> {
+impl From<&KernelSource> for ModuleSource<'static> {
+    fn from(kernel: &KernelSource) -> ModuleSource<'static> {
         let compute = kernel.target.compute();
         let machine_code = kernel.cubin.map(|cubin| MachineCode { compute, cubin });
-        Source { name: kernel.name, ptx: kernel.ptx, machine_code }
+        ModuleSource { name: kernel.name, ptx: kernel.ptx, machine_code }
     }
 }
 
@@ -60,7 +60,7 @@ pub struct MachineCode<'a> {
 /// How a device came to a module's machine code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Origin {
+pub enum CodeOrigin {
     /// It was assembled when this binary was built.
     Embedded,
     /// The driver assembled it for an earlier process.
@@ -92,11 +92,11 @@ pub(super) struct Assembled<T> {
 pub(super) struct Loaded<M> {
     pub module: M,
     pub log: String,
-    pub origin: Origin,
+    pub origin: CodeOrigin,
 }
 
 /// What machine code depends on besides the text, and where it is kept.
-pub(super) struct Images {
+pub(super) struct ModuleLoader {
     /// The device's compute capability.
     compute: (u32, u32),
     /// The driver, as exactly as it tells: another one assembles otherwise.
@@ -106,18 +106,18 @@ pub(super) struct Images {
     refused: Once,
 }
 
-impl Images {
+impl ModuleLoader {
     /// For a device, with the cache that the environment names.
-    pub fn new(compute: (u32, u32), driver: &str) -> Images {
-        Images { compute, driver: driver.to_owned(), cache: cache(), refused: Once::new() }
+    pub fn new(compute: (u32, u32), driver: &str) -> ModuleLoader {
+        ModuleLoader { compute, driver: driver.to_owned(), cache: cache(), refused: Once::new() }
     }
 
     /// Loads a module: machine code that was built in for exactly this device, else what an earlier process has left,
     /// else what the driver's assembler makes. Machine code that the driver refuses is passed over.
-    pub fn load<A: Assembler>(&self, assembler: &A, source: &Source<'_>) -> Result<Loaded<A::Module>> {
+    pub fn load<A: Assembler>(&self, assembler: &A, source: &ModuleSource<'_>) -> Result<Loaded<A::Module>> {
         if let Some(code) = source.machine_code.filter(|code| code.compute == self.compute) {
             match load_cubin(assembler, code.cubin)? {
-                Ok(module) => return Ok(Loaded { module, log: String::new(), origin: Origin::Embedded }),
+                Ok(module) => return Ok(Loaded { module, log: String::new(), origin: CodeOrigin::Embedded }),
                 Err(refusal) => self.refused.call_once(|| {
                     tracing::info!(
                         "the driver refuses the machine code in this binary ({refusal}, `{}`), perhaps because it is \
@@ -137,12 +137,12 @@ impl Images {
         &self,
         cache: &Cache,
         assembler: &A,
-        source: &Source<'_>,
+        source: &ModuleSource<'_>,
     ) -> Result<Loaded<A::Module>> {
         let (name, key) = (source.name, self.key(source.ptx));
         if let Some(cubin) = cache.get(key) {
             match load_cubin(assembler, &cubin)? {
-                Ok(module) => return Ok(Loaded { module, log: String::new(), origin: Origin::Cached }),
+                Ok(module) => return Ok(Loaded { module, log: String::new(), origin: CodeOrigin::Cached }),
                 Err(refusal) => {
                     tracing::debug!("the driver refuses the cache's machine code of `{name}` ({refusal})");
                     cache.remove(key);
@@ -167,7 +167,7 @@ impl Images {
         if let Err(error) = cache.put(key, &linked.result) {
             tracing::debug!("`{name}` is not kept: {}: {error}", cache.folder().display());
         }
-        Ok(Loaded { module, log: linked.log, origin: Origin::Assembled })
+        Ok(Loaded { module, log: linked.log, origin: CodeOrigin::Assembled })
     }
 
     /// Two devices of one compute capability have the same machine code.
@@ -178,9 +178,9 @@ impl Images {
     }
 }
 
-fn assemble<A: Assembler>(assembler: &A, source: &Source<'_>) -> Result<Loaded<A::Module>> {
+fn assemble<A: Assembler>(assembler: &A, source: &ModuleSource<'_>) -> Result<Loaded<A::Module>> {
     let Assembled { result, log } = assembler.assemble(source.ptx)?;
-    Ok(Loaded { module: result, log, origin: Origin::Assembled })
+    Ok(Loaded { module: result, log, origin: CodeOrigin::Assembled })
 }
 
 /// Loads machine code; the inner error says that it is not for this device or driver.

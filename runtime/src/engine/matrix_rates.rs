@@ -1,26 +1,25 @@
-//! How fast the plan's matrix kernels stream their weights when nothing else runs: what decoding could reach if
-//! everything between them cost nothing.
+//! Bandwidth of each matrix kernel of a plan when it runs alone: an upper bound for decoding.
 
 use bespoke_kernels::plan::{Access, Argument, BufferKind, Launch as Planned, PartKind, Plan};
 
 use super::{Engine, EngineError};
 use crate::device::{Allocation, Kind, Launch};
 
-/// A matrix that a launch reads as a whole.
+/// A weight matrix, or several stacked ones, that a launch streams.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Matrix {
-    /// The launch's label without its layer, as `attn_qkv`.
+    /// Label of the launch without its layer, such as `attn_qkv`.
     pub name: String,
-    /// Rows, of all matrices that are stacked.
+    /// Rows of all stacked matrices.
     pub rows: u64,
     /// Columns.
     pub cols: u32,
-    /// The types of the stacked matrices, each named once, in order.
+    /// Weight types of the stacked matrices, each once, in order.
     pub types: String,
 }
 
 impl Matrix {
-    /// The matrix that a launch streams, if it does; an embedding, of which it reads a row, is none.
+    /// The matrix that a launch streams; none if it streams none. An embedding look-up reads a single row and streams none.
     pub fn of(plan: &Plan, launch: &Planned) -> Option<Matrix> {
         let streamed: u64 =
             launch.args.iter().filter(|arg| holds_matrix(plan, arg)).map(|arg| arg.bytes).sum();
@@ -47,7 +46,7 @@ impl Matrix {
     }
 }
 
-/// Type, rows and columns of the matrices that an argument points at.
+/// Type, rows and columns of the matrices that an argument points to.
 fn matrices<'a>(plan: &'a Plan, arg: &'a Argument) -> impl Iterator<Item = (String, u32, u32)> + 'a {
     let parts = match &plan.buffers[arg.buffer].kind {
         BufferKind::Weights { parts } => parts.as_slice(),
@@ -64,48 +63,49 @@ fn holds_matrix(plan: &Plan, arg: &Argument) -> bool {
     matrices(plan, arg).next().is_some()
 }
 
+/// Whether a launch writes the state record.
 fn writes_state(plan: &Plan, launch: &Planned) -> bool {
     let state = |arg: &&Argument| plan.buffers[arg.buffer].kind == BufferKind::State;
     launch.args.iter().filter(state).any(|arg| arg.access != Access::Read)
 }
 
-/// How fast one kernel of the plan streams one matrix shape.
+/// Measured time of one matrix kernel of a plan.
 #[derive(Clone, Debug)]
 pub struct MatrixRate {
-    /// The matrix; of several that the kernel serves, their names.
+    /// The matrix. Its name lists all matrices that the kernel is launched for.
     pub matrix: Matrix,
     /// The kernel's name.
     pub kernel: String,
-    /// Launches in a step.
+    /// Launches of the kernel in a step.
     pub launches: usize,
-    /// Bytes that a launch must read and write, as [`bespoke_kernels::spec::KernelSpec::bytes`] counts them.
+    /// Bytes that a launch reads and writes ([`bespoke_kernels::spec::KernelSpec::bytes`]).
     pub bytes: u64,
-    /// Microseconds a launch.
+    /// Time of a launch in microseconds.
     pub microseconds: f64,
-    /// Bytes of weights that the launches timed went through before they came back to the same ones.
+    /// Bytes of distinct weights that the timed launches rotate through.
     pub rotated_bytes: u64,
 }
 
-/// Caches are cold if this many times their size was read in between.
+/// Multiple of the L2 size that is read between two launches with the same weights, so that they are not cached.
 const COLD: u64 = 4;
-/// Batches that are timed, of which the median counts, and replays in each.
+/// Number of timed batches, of which the median counts, and replays of each.
 const BATCHES: usize = 7;
 const REPLAYS: u32 = 8;
 
 impl Engine {
-    /// Times each matrix kernel of the plan by itself: one graph of its launches for all layers, back to back with
-    /// the plan's edges, replayed. Where the layers' weights are too few to keep the caches cold, copies of them join
-    /// in. Overwrites activations; [`Engine::start`] again afterwards.
+    /// Times each matrix kernel of the plan alone: replays a graph of its launches for all layers, with the plan's edges.
+    /// If the weights of all layers fit the cache, launches on copies of the weights are added. Overwrites activations;
+    /// call [`Engine::start`] again afterwards.
     pub fn matrix_rates(&mut self) -> Result<Vec<MatrixRate>, EngineError> {
-        // Every activation has been written once: the emulator would object to reading what was not.
+        // A step initialises every activation: reading uninitialised memory is a finding on the emulator.
         self.start_at_depth(0)?;
         self.step()?;
         self.wait()?;
-        let bound = super::bind::launches(&self.plan, &self.memory, &self.loaded);
+        let bound = super::bind::launches(&self.plan, &self.buffers, &self.loaded);
         let mut rates = Vec::new();
         for (index, kernel) in self.plan.kernels.iter().enumerate() {
             let found = self.plan.launches.iter().zip(&bound).filter(|(planned, _)| planned.kernel == index);
-            // A launch that advances the state cannot run again and again.
+            // A launch that advances the state cannot be repeated.
             let found = found.filter(|(planned, _)| !writes_state(&self.plan, planned));
             let found: Vec<_> = found
                 .filter_map(|(planned, launch)| Some((Matrix::of(&self.plan, planned)?, planned, launch)))
@@ -135,7 +135,7 @@ impl Engine {
         Ok(rates)
     }
 
-    /// Adds launches like the first, on copies of its weights, until the caches cannot hold what all of them read;
+    /// Adds copies of the first launch, each on its own copy of the weights, until all weights together exceed the cache;
     /// fewer if memory is short.
     fn add_copies(
         &self,
@@ -155,11 +155,11 @@ impl Engine {
                 continue;
             }
             let mut bytes = vec![0; arg.bytes as usize];
-            self.device.download(self.memory.addresses()[arg.buffer].offset(arg.offset), &mut bytes)?;
+            self.device.download(self.buffers.addresses()[arg.buffer].offset(arg.offset), &mut bytes)?;
             for launch in &mut launches[originals..] {
                 let copy = self.device.alloc("copy of weights for timing", arg.bytes)?;
                 self.device.upload(copy.address(), &bytes)?;
-                let at = first.kernel.entry().parameters[position].offset;
+                let at = first.kernel.signature().parameters[position].offset;
                 launch.params[at..at + 8].copy_from_slice(&copy.address().0.to_le_bytes());
                 copies.push(copy);
             }
@@ -167,7 +167,7 @@ impl Engine {
         Ok(copies)
     }
 
-    /// Microseconds a launch.
+    /// Time of a launch in microseconds.
     fn time_batch(&self, launches: Vec<Launch>) -> Result<f64, EngineError> {
         let (batches, replays) = match self.device.info().kind {
             Kind::Cuda { .. } => (BATCHES, REPLAYS),
@@ -196,7 +196,7 @@ mod tests {
     use crate::engine::EngineOptions;
 
     #[test]
-    fn copies_join_in_until_the_caches_cannot_hold_all() {
+    fn weights_are_copied_until_they_exceed_the_cache() {
         const L2: u64 = 100 << 10;
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/llama-q4_k_m.gguf");
         let gguf = Gguf::open(path).unwrap();
@@ -210,17 +210,16 @@ mod tests {
         for rate in &rates {
             assert!(rate.rotated_bytes >= COLD * L2 && rate.microseconds > 0.0, "{rate:?}");
         }
-        // The copies are gone, and the model decodes as before.
+        // The copies are freed, and the model decodes as before.
         assert_eq!(engine.device().memory().unwrap().free, free);
         engine.start(&[1, 2, 3]).unwrap();
         let tokens: Vec<u32> = engine.generate(4).unwrap().map(Result::unwrap).collect();
         assert_eq!(tokens, [471, 239, 117, 404]);
     }
 
-    /// Whatever launches a plan has, every tensor that is a matrix is streamed once a token, and the embedding only
-    /// as the head of models that share it.
+    /// Every weight matrix is streamed once a token; the embedding only where it is also the output matrix.
     #[test]
-    fn all_matrices_are_found_and_the_embedding_is_none() {
+    fn every_matrix_is_streamed_once() {
         for (name, mix, tied) in [("llama-3.1-8b", "q4_k_m", false), ("llama-3.2-1b", "q4_k_m", true)] {
             let file = builtin().into_iter().find(|file| file.name == name).unwrap();
             let plan = Plan::new(&file.with_mix(mix).unwrap(), Target::Sm90, PlanParams::single(64)).unwrap();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use cudarc::driver::sys;
 
-use super::super::{DeviceInfo, Error, GraphReport, Kernel, Launch, Result, Sequence};
+use super::super::{DeviceInfo, Error, GraphReport, Kernel, Launch, LaunchSequence, Result};
 use super::context::{Context, Event, Stream};
 use super::driver::call;
 use super::graph::{Graph, Template};
@@ -111,7 +111,7 @@ impl Drop for CudaSequence {
     }
 }
 
-impl Sequence for CudaSequence {
+impl LaunchSequence for CudaSequence {
     fn run_eager(&mut self) -> Result<()> {
         self.context.enter()?;
         self.enqueue_all(&self.context.stream())
@@ -219,7 +219,7 @@ fn bind(context: &Arc<Context>, info: &DeviceInfo, index: usize, launch: Launch)
 
     let mut params = launch.params.into_boxed_slice();
     let base = params.as_mut_ptr();
-    let parameters = &launch.kernel.entry().parameters;
+    let parameters = &launch.kernel.signature().parameters;
     // `check` has seen that every parameter is inside.
     let arguments = parameters.iter().map(|parameter| base.wrapping_add(parameter.offset).cast()).collect();
     Ok(Bound {

@@ -1,20 +1,20 @@
-//! Other ways to run a loaded model's step: the same weights, cache and state, with kernels cut by other rules.
+//! Variants of a loaded model's step: other tuning rules, over the same weights, cache and state.
 //!
-//! No rule moves a weight ([`bespoke_kernels::plan::tuning`]), so that a variant costs its kernels, a graph, and the few
-//! buffers whose size depends on how work is divided.
+//! Tuning rules do not change the layout of weights ([`bespoke_kernels::plan::tuning`]). A variant therefore needs only its
+//! kernels, a graph, and the few buffers whose size depends on the rules.
 
 use std::collections::HashMap;
 
 use bespoke_kernels::plan::{BufferKind, Plan, PlanKernel, Tuning};
 
 use super::{Engine, EngineError, bind, capture, check_shared_memory, kernels};
-use crate::device::{self, Allocation, Kernel, Sequence};
+use crate::device::{self, Allocation, Kernel, LaunchSequence};
 
-/// A step's graph by some rules, over the memory of the engine that it was made for.
+/// Graph of a step under some tuning rules, over the memory of its engine.
 pub struct Variant {
     plan: Plan,
-    // Dropped, and so waited for, before what its kernels write.
-    sequence: Box<dyn Sequence>,
+    // Dropped first: that waits for its kernels, which write the buffers.
+    sequence: Box<dyn LaunchSequence>,
     _buffers: Vec<Allocation>,
 }
 
@@ -25,14 +25,14 @@ impl Variant {
     }
 }
 
-/// Makes variants of an engine's step, loading each kernel once.
+/// Creates variants of an engine's step. Each kernel is loaded once.
 pub struct Variants<'a> {
     engine: &'a mut Engine,
     loaded: HashMap<String, Kernel>,
 }
 
 impl<'a> Variants<'a> {
-    /// No variant yet; what the engine has loaded is known.
+    /// Creates no variant yet; the engine's kernels are reused.
     pub fn new(engine: &'a mut Engine) -> Variants<'a> {
         let names = engine.plan.kernels.iter().map(|kernel| kernel.name.clone());
         let loaded = names.zip(engine.loaded.iter().cloned()).collect();
@@ -44,7 +44,7 @@ impl<'a> Variants<'a> {
         self.engine
     }
 
-    /// The plan by other rules, for the same model, target and context.
+    /// The plan under other rules, for the same model, target and context.
     pub fn plan(&self, tuning: &Tuning) -> Result<Plan, EngineError> {
         let Plan { shape, target, params, .. } = &self.engine.plan;
         let plan = Plan::tuned(shape, *target, params.clone(), tuning)?;
@@ -52,7 +52,7 @@ impl<'a> Variants<'a> {
         Ok(plan)
     }
 
-    /// Loads the plan's kernels that are not loaded yet, and captures its graph.
+    /// Loads the kernels of a plan that are not loaded yet, and captures its graph.
     pub fn make(&mut self, plan: Plan) -> Result<Variant, EngineError> {
         let device = &*self.engine.device;
         let missing: Vec<&PlanKernel> =
@@ -63,7 +63,7 @@ impl<'a> Variants<'a> {
         let kernels: Vec<Kernel> =
             plan.kernels.iter().map(|kernel| self.loaded[&kernel.name].clone()).collect();
 
-        let mut addresses = self.engine.memory.addresses().to_vec();
+        let mut addresses = self.engine.buffers.addresses().to_vec();
         let mut buffers = Vec::new();
         for (index, (own, theirs)) in plan.buffers.iter().zip(&self.engine.plan.buffers).enumerate() {
             if own.bytes > theirs.bytes {
@@ -82,15 +82,17 @@ impl<'a> Variants<'a> {
         Ok(Variant { plan, sequence, _buffers: buffers })
     }
 
-    /// The mean time of a step from `depth` on, in milliseconds by the device's clock, over `count` steps, which the
-    /// cache must have room for.
+    /// Mean time of `count` steps from `depth` on, in milliseconds by the device's clock.
+    ///
+    /// # Errors
+    /// If the cache has no room for the steps.
     pub fn time(&mut self, variant: &mut Variant, depth: u32, count: u32) -> Result<f64, EngineError> {
         self.engine.start_at_depth(depth)?;
         self.engine.require_steps(count.into())?;
         Ok(variant.sequence.time_replays(count)?)
     }
 
-    /// The logits after the last token of `prompt`, f32 `[vocab]`.
+    /// Logits after the last token of `prompt`, `f32 [vocab]`.
     pub fn logits(&mut self, variant: &mut Variant, prompt: &[u32]) -> Result<Vec<f32>, EngineError> {
         self.engine.start(prompt)?;
         for _ in prompt {
