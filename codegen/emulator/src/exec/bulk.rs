@@ -1,9 +1,9 @@
 //! `cp.async.bulk`: copies of ranges, between global memory and that of the cluster's CTAs.
 
-use super::cluster::Reach;
-use super::copy::{ADDRESS, listed, push_address, take_cache};
 use super::mbarrier::{misuse, no_mbarrier};
+use super::operand_list::{ADDRESS, listed, push_address, take_cache};
 use super::races;
+use super::reach::Reach;
 use super::resolve::{cluster_range, range};
 use crate::asynchronous::{Copy, Signal};
 use crate::checks::races::Bulk;

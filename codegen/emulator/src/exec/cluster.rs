@@ -1,9 +1,8 @@
-//! Clusters: addresses in other CTAs' shared memory, who may reach what there, and `barrier.cluster`.
+//! Clusters: `mapa`, `getctarank`, `isspacep` of shared memory, and `barrier.cluster`.
 
 use super::moves::{WINDOWS, in_window};
 use super::races;
-use super::resolve::addresses;
-use crate::code::access::{Access, FLAGS, SHARED_WINDOW, SPACE_BITS, StateSpace, WINDOW_BYTES, classify};
+use crate::code::access::{SHARED_WINDOW, WINDOW_BYTES, classify};
 use crate::code::cursor::InstructionCursor;
 use crate::code::operands::{A, B, D};
 use crate::context::{Exec, ExecutionContext, Flow, Inst};
@@ -12,107 +11,11 @@ use crate::lanes::LANES;
 use crate::load::error::ParseError;
 use crate::load::types::{Ty, Width};
 
-/// A range of shared memory that a lane is about to use.
-#[derive(Clone, Copy)]
-pub(crate) struct Reach {
-    pub(crate) lane: usize,
-    pub(crate) address: u64,
-    pub(crate) bytes: u64,
-    pub(crate) access: Access,
-    /// Whether the instruction reaches only the CTA's own.
-    pub(crate) own: bool,
-    /// Whether the access comes some time after the instruction, and something else tells the CTA of it, or is known
-    /// to be over when somebody finds a phase complete.
-    pub(crate) later: bool,
-}
-
-/// Checks the active lanes' accesses of shared memory in a cluster of several CTAs: that each stays in one CTA's, in
-/// the thread's own where the instruction says so, and that this CTA is running. False if there is a finding.
-#[inline(never)]
-pub(crate) fn reach_lanes(m: &mut ExecutionContext<'_>, i: &Inst, bytes: u64, access: Access) -> bool {
-    let space = i.slots[FLAGS] & SPACE_BITS;
-    let generic = space == StateSpace::Generic as u32;
-    let own = space == StateSpace::Shared as u32;
-    if access == Access::Prefetch || !generic && !own && space != StateSpace::SharedCluster as u32 {
-        return true;
-    }
-    let at = addresses(m, i);
-    m.active_lanes().all(|lane| {
-        let (space, address) = if generic { classify(at[lane]) } else { (Space::Shared, at[lane]) };
-        space != Space::Shared || reach(m, Reach { lane, address, bytes, access, own, later: false })
-    })
-}
-
-/// [`reach_lanes`] of one range.
-pub(crate) fn reach(m: &mut ExecutionContext<'_>, what: Reach) -> bool {
-    let cluster = &m.cluster.layout;
-    let own = m.cluster.rank(m.warp.index);
-    let (rank, _) = cluster.locate(what.address);
-    let inside = cluster.contains(what.address, what.bytes);
-    if inside && rank == own {
-        return true;
-    }
-    if !inside || what.own {
-        beyond(m, what, inside.then_some(rank));
-        return false;
-    }
-    is_running(m, what, rank)
-}
-
-/// Whether the shared memory of a peer CTA can be used: the CTA has started, and not exited. Remembers that it was
-/// used.
-fn is_running(m: &mut ExecutionContext<'_>, what: Reach, rank: usize) -> bool {
-    let Reach { lane, address, later, .. } = what;
-    if m.cluster.exited >> rank & 1 != 0 {
-        let detail = format!(
-            "the shared memory of the CTA of rank {rank}, whose threads have all exited: a CTA must not exit \
-             before its peers are done with it"
-        );
-        return not_running(m, lane, address, detail);
-    }
-    if races::reaches(m, lane, rank, (address, later)) {
-        return true;
-    }
-    let detail = format!(
-        "the shared memory of the CTA of rank {rank}, and nothing tells that this CTA has started: no \
-         `barrier.cluster.wait` comes before"
-    );
-    not_running(m, lane, address, detail)
-}
-
-#[cold]
-fn not_running(m: &mut ExecutionContext<'_>, lane: usize, address: u64, detail: String) -> bool {
-    m.fault(FindingKind::PeerNotRunning, lane as u32, format!("{detail}; the address is {address:#x}"));
-    place(m, address, 1);
-    false
-}
-
-/// Gives the fault its place in shared memory.
-fn place(m: &mut ExecutionContext<'_>, address: u64, bytes: u64) {
-    let nearest = m.cluster.nearest_shared(address, bytes);
-    if let Some(fault) = &mut m.worker.fault {
-        (fault.address, fault.space, fault.nearest) = (Some(address), Some(Space::Shared), nearest);
-    }
-}
-
-/// An access that reaches no CTA's shared memory, or not the thread's own.
-#[cold]
-fn beyond(m: &mut ExecutionContext<'_>, what: Reach, rank: Option<usize>) {
-    let Reach { lane, address, bytes, access, .. } = what;
-    let mut detail = format!("{bytes}-byte {} shared memory at {address:#x}", access.verb());
-    if let Some(rank) = rank {
-        detail +=
-            &format!(", which is the CTA's of rank {rank}: `.shared::cta` reaches only the thread's own");
-    }
-    m.fault(FindingKind::OutOfBounds, lane as u32, detail);
-    place(m, address, bytes);
-}
-
-/// Slot of the address's width, and whether it is generic.
+/// Slots of two options: the address has 64 bits; the address is generic.
 const WIDE: usize = 5;
 const GENERIC: usize = 6;
 
-/// The lanes' operands that are addresses of shared memory: as offsets in the cluster's, with the window's start.
+/// The lanes' addresses as offsets in the cluster's shared memory, and the window's start if they are generic.
 fn shared_operands(m: &ExecutionContext<'_>, i: &Inst) -> ([u64; LANES], u64) {
     let window = if i.slots[GENERIC] != 0 { SHARED_WINDOW } else { 0 };
     let at = match i.slots[WIDE] {
@@ -122,7 +25,8 @@ fn shared_operands(m: &ExecutionContext<'_>, i: &Inst) -> ([u64; LANES], u64) {
     (at.map(|address| address.wrapping_sub(window)), window)
 }
 
-/// The active lanes' addresses, each with its CTA's rank and the offset there; a finding if one is of no CTA.
+/// The CTA's rank and the offset of each lane's address, and the window's start; a finding if an active lane's is in no
+/// CTA's shared memory.
 fn located(m: &mut ExecutionContext<'_>, i: &Inst) -> Option<([(usize, u64); LANES], u64)> {
     let (at, window) = shared_operands(m, i);
     let places = at.map(|address| m.cluster.layout.locate(address));
@@ -138,7 +42,7 @@ fn located(m: &mut ExecutionContext<'_>, i: &Inst) -> Option<([(usize, u64); LAN
     }
 }
 
-/// `mapa`: the same place in another CTA's shared memory.
+/// `mapa`: the same offset in another CTA's shared memory.
 fn map(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let Some((places, window)) = located(m, i) else { return Flow::Fault };
     let ranks = *m.warp.regs.lanes::<u32>(i.slots[B]);
@@ -158,7 +62,7 @@ fn map(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     Flow::Next
 }
 
-/// `getctarank`: whose shared memory an address is in.
+/// `getctarank`: the rank of the CTA in whose shared memory an address is.
 fn rank_of(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let Some((places, _)) = located(m, i) else { return Flow::Fault };
     m.warp.regs.write(i.slots[D], &places.map(|(rank, _)| rank as u32), m.active);
@@ -186,7 +90,7 @@ fn in_own_window(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
 const RELAXED: u64 = 1;
 const ALIGNED: u64 = 2;
 
-/// All of a warp's threads must be there for the aligned forms.
+/// Checks that all threads of the warp execute an `.aligned` form together.
 fn is_aligned(m: &mut ExecutionContext<'_>, i: &Inst) -> bool {
     if i.imm & ALIGNED == 0 || m.active == m.warp.live {
         return true;

@@ -1,12 +1,14 @@
 //! `cp.async`: copies that complete when they are waited for. Those of ranges are in [`bulk`].
 
+use super::addresses::shared_addresses;
 use super::load_store::{address_operand, take_space};
-use super::mbarrier::{Does, misuse, no_mbarrier, reach};
+use super::mbarrier::{MbarrierUse, misuse, no_mbarrier, reach_mbarriers};
+use super::operand_list::{ADDRESS, listed, push_address, take_cache};
 use super::races;
-use super::resolve::{range, shared_addresses};
+use super::resolve::range;
 use crate::asynchronous::{Arrival, Copy, Signal};
 use crate::code::access::{Access, StateSpace};
-use crate::code::cursor::{AddressWidth, InstructionCursor};
+use crate::code::cursor::InstructionCursor;
 use crate::code::operands::NONE;
 use crate::context::{Exec, ExecutionContext, Flow, Inst};
 use crate::exec::bulk;
@@ -15,33 +17,6 @@ use crate::lanes::{LANES, lanes_of};
 use crate::load::ast::Operand;
 use crate::load::error::ParseError;
 use crate::load::types::Ty;
-
-/// Words of an address in an operand list: slot, width, offset.
-pub(super) const ADDRESS: usize = 4;
-
-/// Puts an address operand on a list.
-pub(super) fn push_address(
-    op: &mut InstructionCursor<'_, '_>,
-    index: usize,
-    list: &mut Vec<u32>,
-    shared: bool,
-) -> Result<(), ParseError> {
-    let (slot, width) = op.address(index)?;
-    if !shared && width == AddressWidth::W32 {
-        return Err(op.error(format!("`{}` needs a 64-bit address", op.text())));
-    }
-    list.extend([slot, (width == AddressWidth::W32) as u32, op.imm as u32, (op.imm >> 32) as u32]);
-    Ok(())
-}
-
-/// The lanes' addresses of the operand at the start of `list`.
-pub(super) fn listed(m: &ExecutionContext<'_>, list: &[u32]) -> [u64; LANES] {
-    let offset = list[2] as u64 | (list[3] as u64) << 32;
-    match list[1] {
-        0 => m.warp.regs.lanes::<u64>(list[0]).map(|base| base.wrapping_add(offset)),
-        _ => m.warp.regs.lanes::<u32>(list[0]).map(|base| base.wrapping_add(offset as u32) as u64),
-    }
-}
 
 /// What lanes copy: each `bytes` bytes, of which `copied` come from its source, one after the other.
 struct Piece {
@@ -189,7 +164,7 @@ fn wait_group(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
 fn arrive_on(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let counted = i.slots[NO_INCREMENT] == 0;
     let addresses = shared_addresses(m, i);
-    if !reach(m, i, &addresses, Does::Wait) {
+    if !reach_mbarriers(m, i, &addresses, MbarrierUse::Wait) {
         return Flow::Fault;
     }
     let first = m.active.trailing_zeros() as usize;
@@ -260,12 +235,6 @@ fn decode_arrival(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError
     }
     address_operand(op, 0, space, 0)?;
     Ok(arrive_on)
-}
-
-/// Takes the cache hints; returns whether a policy operand follows.
-pub(super) fn take_cache(op: &mut InstructionCursor<'_, '_>) -> bool {
-    op.take_any(&[("L2::64B", ()), ("L2::128B", ()), ("L2::256B", ())]);
-    op.take("L2::cache_hint")
 }
 
 fn decode_copy(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {

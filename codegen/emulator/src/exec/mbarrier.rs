@@ -3,10 +3,11 @@
 //! A wait for a phase that is not complete fails at once, however long the instruction may wait: the
 //! warp makes room for others, and its loop tries again.
 
-use super::cluster::{self, Reach};
+use super::addresses::shared_addresses;
 use super::load_store::{address_operand, take_hints, take_space};
 use super::races;
-use super::resolve::{range, shared_addresses};
+use super::reach::{Reach, reach};
+use super::resolve::range;
 use crate::asynchronous::{Awaited, MAX_COUNT, MBARRIER_BYTES, Mbarrier};
 use crate::checks::races::Scope;
 use crate::code::access::{
@@ -58,7 +59,7 @@ fn init(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
 
 fn invalidate(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let addresses = shared_addresses(m, i);
-    if !reach(m, i, &addresses, Does::Wait) {
+    if !reach_mbarriers(m, i, &addresses, MbarrierUse::Wait) {
         return Flow::Fault;
     }
     for lane in m.active_lanes() {
@@ -111,7 +112,7 @@ fn releases(i: &Inst) -> Option<Scope> {
 
 /// What is done at an mbarrier.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Does {
+pub(super) enum MbarrierUse {
     Arrive,
     Transact,
     /// Only the CTA's own threads do that, as they invalidate it.
@@ -120,16 +121,21 @@ pub(super) enum Does {
 
 /// Whether lanes' mbarriers are in CTAs that are running: their own where the instruction, or what it does, demands
 /// it. A wait is of one's own only.
-pub(super) fn reach(m: &mut ExecutionContext<'_>, i: &Inst, addresses: &[u64; LANES], does: Does) -> bool {
+pub(super) fn reach_mbarriers(
+    m: &mut ExecutionContext<'_>,
+    i: &Inst,
+    addresses: &[u64; LANES],
+    does: MbarrierUse,
+) -> bool {
     if !m.cluster.has_peers() {
         return true;
     }
     // A relaxed operation tells nobody of itself; that it has taken place, the phase does.
-    let later = does == Does::Transact || is_relaxed(i);
-    let own = does == Does::Wait || i.slots[FLAGS] & SPACE_BITS == StateSpace::Shared as u32;
+    let later = does == MbarrierUse::Transact || is_relaxed(i);
+    let own = does == MbarrierUse::Wait || i.slots[FLAGS] & SPACE_BITS == StateSpace::Shared as u32;
     m.active_lanes().all(|lane| {
         let (address, bytes) = (addresses[lane], MBARRIER_BYTES);
-        cluster::reach(m, Reach { lane, address, bytes, access: Access::Atomic, own, later })
+        reach(m, Reach { lane, address, bytes, access: Access::Atomic, own, later })
     })
 }
 
@@ -154,7 +160,7 @@ fn arrive(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let operands = *m.warp.regs.lanes::<u32>(i.slots[B]);
     let mut states = [0u64; 32];
     let options = i.slots[OPTIONS];
-    if !reach(m, i, &addresses, Does::Arrive) {
+    if !reach_mbarriers(m, i, &addresses, MbarrierUse::Arrive) {
         return Flow::Fault;
     }
     let together = m.cluster.races.is_some() && arrives_together(m, &addresses, &operands, options);
@@ -198,7 +204,7 @@ fn arrive(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
 fn transact(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let addresses = shared_addresses(m, i);
     let operands = *m.warp.regs.lanes::<u32>(i.slots[B]);
-    if !reach(m, i, &addresses, Does::Transact) {
+    if !reach_mbarriers(m, i, &addresses, MbarrierUse::Transact) {
         return Flow::Fault;
     }
     for lane in m.active_lanes() {
@@ -223,7 +229,7 @@ fn wait(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         0 => *m.warp.regs.lanes::<u64>(i.slots[B]),
         _ => m.warp.regs.lanes::<u32>(i.slots[B]).map(u64::from),
     };
-    if !reach(m, i, &addresses, Does::Wait) {
+    if !reach_mbarriers(m, i, &addresses, MbarrierUse::Wait) {
         return Flow::Fault;
     }
     let mut complete = 0;

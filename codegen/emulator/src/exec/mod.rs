@@ -11,6 +11,7 @@
 
 #![allow(clippy::needless_range_loop, reason = "a lane indexes several arrays and a mask at once")]
 
+mod addresses;
 pub(crate) mod atomic;
 pub(crate) mod bits;
 pub(crate) mod bulk;
@@ -35,9 +36,12 @@ pub(crate) mod mbarrier;
 pub(crate) mod moves;
 pub(crate) mod numeric;
 pub(crate) mod observe;
+mod operand_list;
 pub(crate) mod programmatic;
 mod race_report;
 pub(crate) mod races;
+mod reach;
+mod refused_access;
 pub(crate) mod remote;
 pub(crate) mod resolve;
 pub(crate) mod rounding;

@@ -1,8 +1,8 @@
 //! The one place where a run looks at an instruction for its profile.
 
+use super::addresses::addresses;
 use super::bulk::bulk_copies;
 use super::copy::{LaneCopies, lane_copies};
-use super::resolve::addresses;
 use crate::code::access::{WINDOW_BYTES, classify};
 use crate::context::{ExecutionContext, Inst};
 use crate::finding::Space;

@@ -3,8 +3,8 @@
 //! The detector takes threads, spaces and addresses; it does not see the execution context. Without a detector every
 //! function here returns at once, and most callers test for one first.
 
+use super::addresses::{located, located_first};
 use super::race_report as report;
-use super::resolve::{located, located_first};
 use crate::checks::races::{Bulk, CopyRace, EndConflict, Grid, Ordering, Places, Scope, Touch, Turn, Who};
 use crate::code::access::{Access, FLAG_ACQUIRE, FLAG_CLUSTER, FLAG_CTA, FLAG_ORDERED, FLAG_RELEASE, FLAGS};
 use crate::context::cluster::ClusterState;

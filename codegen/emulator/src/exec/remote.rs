@@ -3,10 +3,10 @@
 
 use super::atomic::{Add, And, Dec, Inc, MaxS32, MaxU, MinS32, MinU, Or, Update, Xor};
 use super::bulk::signals_there;
-use super::cluster::Reach;
-use super::copy::{ADDRESS, listed, push_address};
 use super::mbarrier::misuse;
+use super::operand_list::{ADDRESS, listed, push_address};
 use super::races;
+use super::reach::Reach;
 use super::resolve::cluster_range;
 use crate::asynchronous::{Copy, Signal, Stored};
 use crate::checks::races::Bulk;

@@ -4,10 +4,11 @@
 //! If a fragment has fewer elements than its registers hold, the rest is zero. Sums are computed as in
 //! [`super::matrix`]: exact for integers, rounded once for floats.
 
-use super::cluster::Reach;
+use super::addresses::addresses;
 use super::load_store::{address_operand, take_space};
 use super::matrix::{vector, whole_warp};
-use super::resolve::{addresses, cluster_range, range};
+use super::reach::Reach;
+use super::resolve::{cluster_range, range};
 use super::rounding::{Bf16, F16, Format, canonical};
 use crate::code::access::{Access, FLAGS, SPACE_BITS, StateSpace, classify};
 use crate::code::cursor::InstructionCursor;

@@ -14,7 +14,6 @@ use crate::exec::races;
 use crate::geometry::SharedLayout;
 use crate::lanes::LANES;
 use interpret::run_warp;
-use stuck::InFlight;
 
 /// Warp instructions after which another cluster gets its turn.
 const CLUSTER_TURN: u64 = 1 << 20;
@@ -35,6 +34,9 @@ pub(crate) struct RunningCluster {
     /// Digest of the asynchronous operations in those rounds.
     digest: u64,
 }
+
+/// A copy in flight: the warp and the lane that issued it, and the instruction.
+type InFlight = (usize, u32, usize);
 
 /// How a cluster's turn ended.
 pub(crate) enum TurnEnd {

@@ -1,6 +1,6 @@
 //! Faults of clusters that hang, or that end too early.
 
-use super::RunningCluster;
+use super::{InFlight, RunningCluster};
 use crate::asynchronous::Awaited;
 use crate::context::warp::Warp;
 use crate::context::{Fault, Launch, Worker};
@@ -9,9 +9,6 @@ use crate::lanes::LANES;
 
 /// The most waiting warps that a finding lists.
 const LISTED_WAITS: usize = 6;
-
-/// A copy in flight: the warp and the lane that issued it, and the instruction.
-pub(super) type InFlight = (usize, u32, usize);
 
 /// Every function sets the worker's fault and returns the warp that it is about.
 impl RunningCluster {

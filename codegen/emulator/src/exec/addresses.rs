@@ -1,0 +1,74 @@
+//! Addresses of the lanes of a memory instruction.
+
+use crate::code::access::{FLAG_NARROW, FLAGS, SHARED_WINDOW, SPACE_BITS, StateSpace, classify};
+use crate::code::operands::A;
+use crate::context::{ExecutionContext, Inst};
+use crate::finding::Space;
+use crate::lanes::{LANES, lanes_of};
+
+/// The lanes' addresses: base register plus offset.
+#[inline(always)]
+pub(crate) fn addresses(m: &ExecutionContext<'_>, i: &Inst) -> [u64; LANES] {
+    let mut addresses = [0u64; LANES];
+    if i.slots[FLAGS] & FLAG_NARROW != 0 {
+        let base = m.warp.regs.lanes::<u32>(i.slots[A]);
+        for lane in 0..LANES {
+            addresses[lane] = base[lane].wrapping_add(i.imm as u32) as u64;
+        }
+    } else {
+        let base = m.warp.regs.lanes::<u64>(i.slots[A]);
+        for lane in 0..LANES {
+            addresses[lane] = base[lane].wrapping_add(i.imm);
+        }
+    }
+    addresses
+}
+
+/// The lanes' addresses of an instruction that accesses shared memory only, as offsets in it.
+pub(crate) fn shared_addresses(m: &ExecutionContext<'_>, i: &Inst) -> [u64; LANES] {
+    let addresses = addresses(m, i);
+    match i.slots[FLAGS] & SPACE_BITS == StateSpace::Generic as u32 {
+        true => addresses.map(|address| address.wrapping_sub(SHARED_WINDOW)),
+        false => addresses,
+    }
+}
+
+/// The first lane's address, if it is in shared or global memory.
+pub(crate) fn located_first(m: &ExecutionContext<'_>, i: &Inst) -> Option<(Space, u64)> {
+    let address = match i.slots[FLAGS] & FLAG_NARROW {
+        0 => m.warp.regs.lanes::<u64>(i.slots[A])[0].wrapping_add(i.imm),
+        _ => m.warp.regs.lanes::<u32>(i.slots[A])[0].wrapping_add(i.imm as u32) as u64,
+    };
+    let (space, address) = match i.slots[FLAGS] & SPACE_BITS {
+        0 => (Space::Global, address),
+        1 | 6 => (Space::Shared, address),
+        4 => classify(address),
+        _ => return None,
+    };
+    matches!(space, Space::Global | Space::Shared).then_some((space, address))
+}
+
+/// The lanes' addresses, if all are in shared memory or all in global memory.
+pub(crate) fn located(m: &ExecutionContext<'_>, i: &Inst) -> Option<(Space, [u64; LANES])> {
+    let mut addresses = addresses(m, i);
+    let space = match i.slots[FLAGS] & SPACE_BITS {
+        0 => Some(Space::Global),
+        1 | 6 => Some(Space::Shared),
+        4 => generic(m, &mut addresses),
+        _ => None,
+    };
+    space.filter(|space| matches!(space, Space::Global | Space::Shared)).map(|space| (space, addresses))
+}
+
+/// The space of the lanes' generic addresses, which become addresses in that space; `None` if the lanes' spaces differ.
+#[cold]
+pub(super) fn generic(m: &ExecutionContext<'_>, addresses: &mut [u64; LANES]) -> Option<Space> {
+    let first = addresses[m.active.trailing_zeros() as usize % LANES];
+    let (space, offset) = classify(first);
+    if lanes_of(m.active).any(|lane| classify(addresses[lane]).0 != space) {
+        return None;
+    }
+    let window = first - offset;
+    addresses.iter_mut().for_each(|address| *address = address.wrapping_sub(window));
+    Some(space)
+}

@@ -1,0 +1,90 @@
+//! Faults of accesses that are out of bounds, misaligned, uninitialised, or in memory that is reserved.
+
+use crate::asynchronous::Holder;
+use crate::code::access::{Access, PARAM_WINDOW};
+use crate::context::{ExecutionContext, Fault, Flow};
+use crate::finding::{FindingKind, Neighbour, Space};
+
+/// An access that a check has refused.
+pub(super) struct Refused {
+    pub(super) lane: usize,
+    pub(super) address: u64,
+    pub(super) bytes: u64,
+    pub(super) alignment: u64,
+}
+
+/// Sets the fault of a refused access. `kind` is `Misaligned`, or `OutOfBounds` for every other reason, which is then
+/// found here.
+#[cold]
+pub(super) fn explain(
+    m: &mut ExecutionContext<'_>,
+    kind: FindingKind,
+    refused: Refused,
+    what: (Space, Access),
+) -> Flow {
+    let Refused { lane, address, bytes, alignment } = refused;
+    let (space, access) = what;
+    let nearest = match space {
+        Space::Global => m.launch.table.nearest(address, bytes),
+        Space::Shared => m.cluster.nearest_shared(address, bytes),
+        Space::Param => Some(Neighbour {
+            name: "parameters".into(),
+            base: PARAM_WINDOW,
+            bytes: m.launch.params.len() as u64,
+            outside: address.wrapping_sub(PARAM_WINDOW).wrapping_add(bytes) as i64
+                - m.launch.params.len() as i64,
+            access: bytes,
+            freed: false,
+        }),
+        Space::Local => None,
+    };
+    let inside = match space {
+        Space::Global => {
+            let found = m.launch.table.find(address);
+            found.is_some_and(|index| m.launch.table.live[index].contains(address, bytes))
+        }
+        Space::Shared => address.checked_add(bytes).is_some_and(|end| end <= m.cluster.shared.bytes),
+        Space::Local => address.checked_add(bytes).is_some_and(|end| end <= m.warp.local.bytes),
+        Space::Param => access != Access::Load,
+    };
+    let holder = match space {
+        Space::Shared if inside && m.cluster.shared.reservations.any(address, bytes) => {
+            m.cluster.asynchronous.holder(address, bytes)
+        }
+        _ => None,
+    };
+    let kind = match (kind, holder) {
+        (FindingKind::OutOfBounds, Some(Holder::Mbarrier)) => FindingKind::Mbarrier,
+        (FindingKind::OutOfBounds, Some(_)) => FindingKind::AsyncCopy,
+        (FindingKind::OutOfBounds, None) if inside && space != Space::Param => FindingKind::Uninitialised,
+        (kind, _) => kind,
+    };
+    let verb = access.verb();
+    let place = match space {
+        Space::Global => "global",
+        Space::Shared => "shared",
+        Space::Param => "parameter",
+        Space::Local => "local",
+    };
+    let line = |pc| m.launch.program.place(pc).line;
+    let why = match (kind, holder) {
+        (FindingKind::Misaligned, _) => format!(", which is not a multiple of {alignment}"),
+        (_, Some(Holder::Mbarrier)) => ", which holds an mbarrier".to_string(),
+        (_, Some(Holder::Target(pc))) => {
+            format!(", which the copy of PTX line {} writes: nothing has waited for it yet", line(pc))
+        }
+        (_, Some(Holder::Source(pc))) => {
+            format!(", which the copy of PTX line {} reads: nothing has waited for it yet", line(pc))
+        }
+        (FindingKind::Uninitialised, None) => ", of which some bytes were never written".to_string(),
+        _ => String::new(),
+    };
+    let detail = format!("{bytes}-byte {verb} {place} memory at {address:#x}{why}");
+    m.worker.fault = Some(Box::new(Fault {
+        address: Some(address),
+        space: Some(space),
+        nearest,
+        ..Fault::new(kind, lane as u32, detail)
+    }));
+    Flow::Fault
+}
