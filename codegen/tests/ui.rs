@@ -1,9 +1,197 @@
-//! What the macros refuse, and how they say it: every file of `ui/` must fail to compile with exactly the errors in
-//! its `.stderr`. `TRYBUILD=overwrite cargo test -p bespoke-codegen --test ui` writes those anew.
+//! Errors of the language. Every file of `ui/` is compiled, and each error is expected below its line:
+//!
+//! ```text
+//!     let y = x as f32;
+//!     //        ^^ `as` does not convert handles: write `.cast::<…>()`
+//! ```
+//!
+//! The text is our message and label. An error with rustc's own wording is expected by its code alone.
+//! `BESPOKE_BLESS=1 cargo test -p bespoke-codegen --test ui` rewrites the expectations. Files of `ui/pass` have no errors.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+use serde::Deserialize;
+
+/// A line of `cargo check --message-format=json`.
+#[derive(Deserialize)]
+struct CargoLine {
+    message: Option<Message>,
+    target: Option<Target>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    message: String,
+    code: Option<Code>,
+    level: String,
+    spans: Vec<Span>,
+}
+
+#[derive(Deserialize)]
+struct Code {
+    code: String,
+}
+
+#[derive(Deserialize)]
+struct Span {
+    file_name: String,
+    line_start: usize,
+    line_end: usize,
+    column_start: usize,
+    column_end: usize,
+    is_primary: bool,
+    label: Option<String>,
+    expansion: Option<Box<Expansion>>,
+}
+
+#[derive(Deserialize)]
+struct Expansion {
+    span: Span,
+}
+
+/// An error at one line: its columns, from 0, and its text.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Error {
+    line: usize,
+    start: usize,
+    end: Option<usize>,
+    text: String,
+}
+
+impl Message {
+    fn error(&self) -> Option<Error> {
+        let mut span = self.spans.iter().find(|span| span.is_primary)?;
+        // An error inside of a macro of the standard library is at the macro's call.
+        while let Some(expansion) = span.expansion.as_ref().filter(|_| !span.file_name.contains("tests/ui")) {
+            span = &expansion.span;
+        }
+        let ours = |label: &&String| !label.starts_with("the trait") && !label.starts_with("unsatisfied");
+        let text = match (&self.code, span.label.as_ref().filter(ours)) {
+            (Some(code), _) if code.code != "E0277" => code.code.clone(),
+            (_, Some(label)) => format!("{}: {label}", self.message),
+            (_, None) => self.message.clone(),
+        };
+        let text = ["bespoke_codegen::dsl::", "bespoke_codegen::launch::"]
+            .iter()
+            .fold(text, |text, path| text.replace(path, ""));
+        Some(Error {
+            line: span.line_start,
+            start: span.column_start - 1,
+            end: (span.line_start == span.line_end).then_some(span.column_end - 1),
+            text,
+        })
+    }
+}
+
+/// `source` with `errors` in place of its expectations. The lines of `errors` count all lines of `source`.
+fn annotated(source: &str, errors: &[Error]) -> String {
+    let mut out = String::new();
+    let mut in_expectation = false;
+    for (number, line) in (1..).zip(source.lines()) {
+        let comment = line.trim_start().strip_prefix("//");
+        let is_expectation = comment.is_some_and(|text| text.trim_start().starts_with('^'));
+        in_expectation = is_expectation || (in_expectation && comment.is_some());
+        if in_expectation {
+            continue;
+        }
+        writeln!(out, "{line}").expect("strings grow");
+        for error in errors.iter().filter(|error| error.line == number) {
+            let indent =
+                " ".repeat((line.len() - line.trim_start().len()).min(error.start.saturating_sub(3)));
+            let start = error.start.max(3);
+            let end = error.end.unwrap_or(line.chars().count()).max(start + 1);
+            let carets = format!("{}{}", " ".repeat(start - indent.len() - 2), "^".repeat(end - start));
+            let mut last = format!("{indent}//{carets}");
+            for word in error.text.split_whitespace() {
+                if last.chars().count() + 1 + word.chars().count() > 116 {
+                    writeln!(out, "{last}").expect("strings grow");
+                    last = format!("{indent}//");
+                }
+                write!(last, " {word}").expect("strings grow");
+            }
+            writeln!(out, "{last}").expect("strings grow");
+        }
+    }
+    out
+}
+
+/// The cases by name.
+fn cases(root: &Path) -> BTreeMap<String, PathBuf> {
+    let files = |folder: &str| {
+        let folder = root.join("tests/ui").join(folder);
+        fs::read_dir(folder).expect("a folder of cases").map(|entry| entry.expect("an entry").path())
+    };
+    let rust = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "rs");
+    let named = |path: PathBuf| (path.file_stem().expect("a name").to_string_lossy().into_owned(), path);
+    files("").chain(files("pass")).filter(rust).map(named).collect()
+}
+
+/// The errors of each case, from one `cargo check` of a package with a binary per case.
+fn errors(root: &Path, cases: &BTreeMap<String, PathBuf>) -> BTreeMap<String, Vec<Error>> {
+    let package = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ui");
+    fs::create_dir_all(&package).expect("a folder under target");
+    let mut manifest = format!(
+        "[package]\nname = \"ui\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n\
+         [dependencies]\nbespoke-codegen = {{ path = {root:?} }}\n"
+    );
+    for (name, path) in cases {
+        writeln!(manifest, "[[bin]]\nname = {name:?}\npath = {path:?}").expect("strings grow");
+    }
+    fs::write(package.join("Cargo.toml"), manifest).expect("a manifest");
+    let lock = root.parent().expect("the workspace").join("Cargo.lock");
+    fs::copy(lock, package.join("Cargo.lock")).expect("the workspace's lock file");
+    let output = Command::new(env::var_os("CARGO").unwrap_or("cargo".into()))
+        .args(["check", "--offline", "--bins", "--keep-going", "--message-format=json"])
+        .arg("--target-dir")
+        .arg(package.join("target"))
+        .current_dir(&package)
+        .output()
+        .expect("cargo runs");
+    let mut errors: BTreeMap<String, Vec<Error>> =
+        cases.keys().map(|name| (name.clone(), Vec::new())).collect();
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        let Ok(CargoLine { message: Some(message), target: Some(target) }) = serde_json::from_str(line)
+        else {
+            continue;
+        };
+        let Some(errors) = errors.get_mut(&target.name) else { continue };
+        errors.extend(message.error().filter(|_| message.level == "error"));
+    }
+    let found = errors.values().any(|errors| !errors.is_empty());
+    assert!(found, "cargo check found no errors:\n{}", String::from_utf8_lossy(&output.stderr));
+    for errors in errors.values_mut() {
+        errors.sort();
+        errors.dedup();
+    }
+    errors
+}
 
 #[test]
 fn ui() {
-    let cases = trybuild::TestCases::new();
-    cases.compile_fail("tests/ui/*.rs");
-    cases.pass("tests/ui/pass/*.rs");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let cases = cases(root);
+    let errors = errors(root, &cases);
+    let mut wrong = Vec::new();
+    for (name, path) in &cases {
+        let source = fs::read_to_string(path).expect("a case");
+        let actual = annotated(&source, &errors[name]);
+        if actual == source {
+            continue;
+        }
+        if env::var_os("BESPOKE_BLESS").is_some() {
+            fs::write(path, actual).expect("a case");
+        } else {
+            wrong.push(format!("{}, as it should be if these errors are right:\n{actual}", path.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

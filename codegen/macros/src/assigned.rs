@@ -1,7 +1,7 @@
-//! Which places a region of code may assign.
+//! The places that a region of code may assign.
 //!
-//! Syntactic, and on the safe side: an assignment's left side, whatever is borrowed with `&mut`, the
-//! receiver of any method that is not known to leave it alone, and every name in a macro call.
+//! The analysis is syntactic and conservative. A place may be assigned if it is the left side of an assignment, borrowed
+//! with `&mut`, the receiver of a method that is not known to take `&self`, or named in a macro call.
 
 use std::fmt;
 
@@ -13,16 +13,16 @@ use syn::{
     Macro, Member, PointerMutability, UnOp,
 };
 
-use crate::scope::pattern_bindings;
+use crate::bindings::pattern_bindings;
 
-/// A variable, or a field of one: `root.f.g`, or `*root.f.g`.
+/// A variable or a field of one: `root.f.g` or `*root.f.g`.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// The variable.
     pub root: Ident,
-    /// The fields from it.
+    /// The path of fields from the variable.
     pub fields: Vec<Member>,
-    /// Whether what is meant is what the place points at.
+    /// Whether the place is behind a reference: `*root.f.g`.
     pub deref: bool,
 }
 
@@ -39,46 +39,47 @@ impl fmt::Display for Place {
     }
 }
 
-/// How sure the analysis is.
+/// How certain an assignment is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum Certainty {
     /// `place = …`, `place += …`, `&mut place`.
-    Assign,
-    /// `place.method(…)`, or a name in a macro call: it may.
-    Perhaps,
-    /// A plain mention: assigns only what is itself a `&mut`, as in `f(r)`.
-    Mention,
+    Assigned,
+    /// `place.method(…)` or a name in a macro call: possible.
+    Possible,
+    /// A plain mention, as in `f(r)`: an assignment only if `r` is a `&mut`.
+    Mentioned,
 }
 
 /// One place that may be assigned.
 #[derive(Clone, Debug)]
 pub struct Assignment {
-    /// What is assigned.
+    /// The place.
     pub place: Place,
-    /// How.
-    pub how: How,
-    /// Whether the root is assigned *through*, by a field, an index or `*`.
+    /// How certain the assignment is.
+    pub certainty: Certainty,
+    /// Whether a field, an index or `*` stands between the variable and the assignment.
     pub through: bool,
 }
 
-/// Methods of the standard library that leave their receiver alone, so that it needs no slot.
-const LEAVES_ALONE: [&str; 8] = ["clone", "copied", "into", "into_iter", "is_empty", "iter", "len", "to_vec"];
+/// Methods of the standard library that do not assign their receiver, which then needs no slot.
+const READS_RECEIVER: [&str; 8] =
+    ["clone", "copied", "into", "into_iter", "is_empty", "iter", "len", "to_vec"];
 
 /// Collects the places that the visited code may assign, in order of appearance.
 #[derive(Default)]
 pub struct Assigned {
-    /// What was found. Names that the region declares itself are left out.
+    /// The assignments found, without those of names that the region declares.
     pub assignments: Vec<Assignment>,
     locals: Vec<Ident>,
 }
 
 impl Assigned {
-    fn add(&mut self, expression: &Expr, how: How) {
+    fn add(&mut self, expression: &Expr, certainty: Certainty) {
         if let Some((place, open)) = place_of(expression)
             && !self.locals.contains(&place.root)
         {
             let through = !open || !place.fields.is_empty();
-            self.assignments.push(Assignment { place, how, through });
+            self.assignments.push(Assignment { place, certainty, through });
         }
     }
 
@@ -90,7 +91,7 @@ impl Assigned {
             Expr::Call(call) => call.args.iter().for_each(|argument| self.target(argument)),
             Expr::Paren(paren) => self.target(&paren.expr),
             Expr::Group(group) => self.target(&group.expr),
-            _ => self.add(left, How::Assign),
+            _ => self.add(left, Certainty::Assigned),
         }
     }
 
@@ -112,7 +113,7 @@ impl Assigned {
         self.locals.extend(pattern_bindings(pattern, false).into_iter().map(|(name, _)| name));
     }
 
-    /// Visits a place that is only read: its root is not a mention.
+    /// Visits a place that is only read: its variable does not count as mentioned.
     fn base(&mut self, base: &Expr) {
         match base {
             Expr::Path(path) if path.path.get_ident().is_some() => {}
@@ -121,7 +122,7 @@ impl Assigned {
     }
 
     fn names_in(&mut self, tokens: TokenStream) {
-        // How many dots stand before the token: after one, but not after `..`, it names a field or a method.
+        // Number of dots before the token. After one dot, but not after `..`, it names a field or a method.
         let mut dots = 0;
         for token in tokens {
             let is_member = dots == 1;
@@ -134,7 +135,11 @@ impl Assigned {
                 TokenTree::Group(group) => self.names_in(group.stream()),
                 TokenTree::Ident(root) if !is_member && !self.locals.contains(&root) => {
                     let place = Place { root, fields: Vec::new(), deref: false };
-                    self.assignments.push(Assignment { place, how: How::Perhaps, through: false });
+                    self.assignments.push(Assignment {
+                        place,
+                        certainty: Certainty::Possible,
+                        through: false,
+                    });
                 }
                 _ => {}
             }
@@ -150,30 +155,30 @@ impl<'ast> Visit<'ast> for Assigned {
 
     fn visit_expr_binary(&mut self, binary: &'ast ExprBinary) {
         if is_compound_assignment(&binary.op) {
-            self.add(&binary.left, How::Assign);
+            self.add(&binary.left, Certainty::Assigned);
         }
         visit::visit_expr_binary(self, binary);
     }
 
     fn visit_expr_reference(&mut self, reference: &'ast ExprReference) {
         if reference.mutability.is_some() {
-            self.add(&reference.expr, How::Assign);
+            self.add(&reference.expr, Certainty::Assigned);
         }
         visit::visit_expr_reference(self, reference);
     }
 
     fn visit_expr_raw_addr(&mut self, address: &'ast ExprRawAddr) {
         if matches!(address.mutability, PointerMutability::Mut(_)) {
-            self.add(&address.expr, How::Assign);
+            self.add(&address.expr, Certainty::Assigned);
         }
         visit::visit_expr_raw_addr(self, address);
     }
 
     fn visit_expr_method_call(&mut self, call: &'ast ExprMethodCall) {
-        if LEAVES_ALONE.iter().any(|name| call.method == name) {
+        if READS_RECEIVER.iter().any(|name| call.method == name) {
             self.base(&call.receiver);
         } else {
-            self.add(&call.receiver, How::Perhaps);
+            self.add(&call.receiver, Certainty::Possible);
             self.visit_expr(&call.receiver);
         }
         call.args.iter().for_each(|argument| self.visit_expr(argument));
@@ -181,7 +186,7 @@ impl<'ast> Visit<'ast> for Assigned {
 
     fn visit_expr_path(&mut self, path: &'ast ExprPath) {
         if path.qself.is_none() && path.path.get_ident().is_some() {
-            self.add(&Expr::Path(path.clone()), How::Mention);
+            self.add(&Expr::Path(path.clone()), Certainty::Mentioned);
         }
     }
 
@@ -259,7 +264,7 @@ impl<'ast> Visit<'ast> for Assigned {
     fn visit_type(&mut self, _: &'ast syn::Type) {}
 }
 
-/// The place that a `for` keeps borrowed while it runs over `iterated`, if it can be told.
+/// The place that a `for` over `iterated` keeps borrowed, if the syntax shows it.
 pub fn iterated_place(iterated: &Expr) -> Option<Place> {
     const BORROW: [&str; 6] = ["iter", "iter_mut", "chunks", "chunks_exact", "windows", "as_slice"];
     match iterated {
@@ -274,7 +279,7 @@ pub fn iterated_place(iterated: &Expr) -> Option<Place> {
     }
 }
 
-/// The place that `expression` names or starts from, and whether it is exactly that place.
+/// The place that `expression` names or starts from, and whether the expression is exactly that place.
 fn place_of(expression: &Expr) -> Option<(Place, bool)> {
     match expression {
         Expr::Path(path) if path.qself.is_none() => {
@@ -301,7 +306,7 @@ fn place_of(expression: &Expr) -> Option<(Place, bool)> {
     }
 }
 
-/// Whether the operator is `+=` or one of its kin.
+/// Whether the operator is a compound assignment such as `+=`.
 pub fn is_compound_assignment(operator: &BinOp) -> bool {
     matches!(
         operator,

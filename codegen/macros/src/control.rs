@@ -6,29 +6,14 @@ use syn::spanned::Spanned;
 use syn::visit::Visit;
 use syn::{
     Block, Expr, ExprBinary, ExprBlock, ExprBreak, ExprContinue, ExprForLoop, ExprIf, ExprLoop,
-    ExprMethodCall, ExprRange, ExprReturn, ExprWhile, Ident, Label, Lifetime, RangeLimits,
+    ExprMethodCall, ExprRange, ExprReturn, ExprWhile, Ident, Label, Lifetime, Pat, RangeLimits,
 };
 
 use crate::assigned::iterated_place;
-use crate::rewrite::{Position, Rewriter, is_unsigned_literal};
+use crate::returns;
+use crate::rewriter::{Loop, Position, Rewriter};
 use crate::scope::Slot;
-use crate::tail;
-
-/// A loop that encloses the code being rewritten.
-pub struct Loop {
-    /// The label that its author gave it.
-    written: Option<Lifetime>,
-    /// The label that the expansion gives it.
-    label: Lifetime,
-    /// The variable that holds its hook.
-    handle: Ident,
-    /// What it carries.
-    slots: Vec<Slot>,
-    /// Whether it is a `for`, whose `continue` must end the item.
-    counted: bool,
-    /// Whether a jump names the label.
-    jumped: bool,
-}
+use crate::syntax::{is_mut_borrow, is_unsigned_literal};
 
 impl Rewriter<'_> {
     /// `if`: both branches are recorded, each at most once.
@@ -47,11 +32,11 @@ impl Rewriter<'_> {
         });
 
         let else_span = else_branch.as_ref().map_or(span, |(token, _)| token.span);
-        let then_diverges = tail::block_diverges(&then_branch);
-        let else_diverges = else_branch.as_ref().is_some_and(|(_, other)| tail::diverges(other));
+        let then_diverges = returns::block_diverges(&then_branch);
+        let else_diverges = else_branch.as_ref().is_some_and(|(_, other)| returns::diverges(other));
         let value = if else_branch.is_some() { position.of_tail() } else { Position::Statement };
-        // A branch that ends in a jump has no value. Recording goes on after a run-time jump, so where
-        // nobody wants the value, it is `()`.
+        // A branch that ends in a jump has no value. After a run-time jump recording continues, so the value of a
+        // statement is `()`.
         let no_value = match value {
             Position::Statement => quote_spanned!(span=> ::core::option::Option::Some(())),
             _ if then_diverges && else_diverges => quote_spanned!(span=> ::core::option::Option::None::<()>),
@@ -69,27 +54,21 @@ impl Rewriter<'_> {
         let number = self.fresh();
         let [handle, then, other] =
             ["__if", "__then", "__else"].map(|stem| format_ident!("{stem}{number}", span = span));
-        let wanted = self.wanted.clone();
         let mut then_branch = Expr::Block(ExprBlock { attrs: Vec::new(), label: None, block: then_branch });
         let then_value = branch_value(self, &mut then_branch, then_diverges, span);
-        if self.wanted.is_none() && !then_diverges {
-            self.wanted = Some(quote_spanned!(span=> ::bespoke_codegen::hooks::wanted_after(&#then)));
-        }
         let else_value = match else_branch {
             Some((_, mut other)) => branch_value(self, &mut other, else_diverges, else_span),
             None => quote_spanned!(span=> ::core::option::Option::Some(())),
         };
-        self.wanted.clone_from(&wanted);
 
         let list = self.slot_list(None, &slots, span);
         let else_list = self.slot_list(None, &slots, else_span);
         let enter_else = quote_spanned!(else_span=> #handle.enter_else(#else_list));
         let none = quote_spanned!(span=> ::core::option::Option::None);
-        // Both branches have one type before either is checked, the one that is wanted if that is known: an error is
-        // at a branch's value.
-        let none = match wanted {
-            Some(wanted) if value == Position::Value && !(then_diverges && else_diverges) => {
-                quote_spanned!(span=> ::bespoke_codegen::hooks::no_values(#wanted))
+        // The expected type is known before either branch is checked, so that an error is at a branch's value.
+        let none = match &self.expected {
+            Some(expected) if value == Position::Value && !(then_diverges && else_diverges) => {
+                quote_spanned!(span=> ::bespoke_codegen::hooks::no_values(#expected))
             }
             _ => quote_spanned!(span=> [#none, #none]),
         };
@@ -102,11 +81,11 @@ impl Rewriter<'_> {
         }})
     }
 
-    /// `if let` and let chains decide while recording, so they stay what they are.
+    /// `if let` and let chains are decided while recording and stay plain Rust.
     fn plain_if(&mut self, mut branch: ExprIf, position: Position) -> Expr {
         let value = position.of_tail();
         let mark = self.scope.enter();
-        self.chain(&mut branch.cond);
+        self.let_chain(&mut branch.cond);
         self.block(&mut branch.then_branch, value);
         self.scope.leave(mark);
         if let Some((_, other)) = &mut branch.else_branch {
@@ -115,7 +94,7 @@ impl Rewriter<'_> {
         Expr::If(branch)
     }
 
-    /// `&&` and `||`: an `if` without a second branch, and with a value.
+    /// `&&` and `||`: an `if` with a value and without a second branch.
     pub fn short_circuit(&mut self, binary: ExprBinary, stem: &str) -> Expr {
         let span = binary.op.span();
         let ExprBinary { attrs, mut left, mut right, .. } = binary;
@@ -147,7 +126,7 @@ impl Rewriter<'_> {
         let (context, label) = self.loop_body(label, slots, &mut body, span, false);
         let handle = context.handle;
         let condition = quote_spanned!(cond.span()=> ::bespoke_codegen::hooks::condition_type(|| #cond));
-        // The kind of loop is known by the condition's type before the condition is first evaluated.
+        // The condition's type gives the kind of loop before the condition is first evaluated.
         Expr::Verbatim(quote_spanned! {span=> #(#attrs)* {
             let mut #handle = (&#condition).begin_while(#list);
             #label loop {
@@ -211,7 +190,16 @@ impl Rewriter<'_> {
         }})
     }
 
-    /// Rewrites a loop's body; gives back its context, and its label if a jump names it.
+    /// Declares the variables of a `for`.
+    fn bind_item(&mut self, pattern: &Pat, iterated: &Expr) {
+        let by_mut = match iterated {
+            Expr::MethodCall(call) => call.method == "iter_mut",
+            _ => is_mut_borrow(iterated),
+        };
+        self.scope.bind_pattern(pattern, by_mut && matches!(pattern, Pat::Ident(_)));
+    }
+
+    /// Rewrites a loop's body; gives the loop, and its label if a jump names it.
     fn loop_body(
         &mut self,
         written: Option<Label>,
@@ -233,7 +221,7 @@ impl Rewriter<'_> {
         (context, label)
     }
 
-    /// What a `for` runs over: a range becomes a hook's, which takes handles as well.
+    /// The iterator of a `for`: a range becomes a hook's, which takes handles as well.
     fn iterated(&mut self, iterated: &mut Expr) -> TokenStream {
         match iterated {
             Expr::Range(range) => {
@@ -259,7 +247,7 @@ impl Rewriter<'_> {
         iterated.to_token_stream()
     }
 
-    /// `a..b` as a hook's range. One between two literals keeps its inferred type, so it stays Rust's.
+    /// `a..b` as a hook's range. A range of two literals stays Rust's, whose type is inferred.
     fn range(&mut self, range: &mut ExprRange) -> Option<TokenStream> {
         let ExprRange { start: Some(start), limits, end: Some(end), .. } = range else { return None };
         let (span, inclusive) = match limits {
@@ -282,7 +270,7 @@ impl Rewriter<'_> {
         let span = jump.break_token.span;
         let Some(index) = self.target(jump.label.as_ref(), span, "break") else { return Expr::Break(jump) };
         let list = self.jump_list(index, span);
-        let (handle, label) = self.landing(index, span);
+        let (handle, label) = self.loop_names(index, span);
         self.jump(
             span,
             "break",
@@ -298,7 +286,7 @@ impl Rewriter<'_> {
             return Expr::Continue(jump);
         };
         let list = self.jump_list(index, span);
-        let (handle, label) = self.landing(index, span);
+        let (handle, label) = self.loop_names(index, span);
         let end = self.loops[index].counted.then(|| quote_spanned!(span=> #handle.end_item(#list);));
         self.jump(
             span,
@@ -311,14 +299,13 @@ impl Rewriter<'_> {
     /// `return`.
     pub fn return_(&mut self, mut jump: ExprReturn, position: Position) -> Expr {
         let span = jump.return_token.span;
-        let source = jump.expr.as_ref().and_then(|value| self.source(value));
+        let place = jump.expr.as_ref().and_then(|value| self.declared_place(value));
         if let Some(value) = &mut jump.expr {
-            self.read(value);
             self.expression(value, Position::Operand);
         }
         let Some(frame) = self.frame.take() else { return Expr::Return(jump) };
-        if let (Some(value), Some(source), Some(wanted)) = (&mut jump.expr, source, &frame.wanted) {
-            **value = self.given_as(value, &source, wanted);
+        if let (Some(value), Some(place), Some(expected)) = (&mut jump.expr, place, &frame.expected) {
+            **value = self.with_expected_type(value, &place, expected);
         }
         let value = match &jump.expr {
             Some(value) => value.to_token_stream(),
@@ -338,7 +325,7 @@ impl Rewriter<'_> {
         jump
     }
 
-    /// The loop that a jump leaves.
+    /// The index of the loop that a jump leaves.
     fn target(&mut self, label: Option<&Lifetime>, span: Span, word: &str) -> Option<usize> {
         let found = self.loops.iter().rposition(|context| match label {
             Some(label) => context.written.as_ref().is_some_and(|written| written.ident == label.ident),
@@ -359,12 +346,12 @@ impl Rewriter<'_> {
     }
 
     /// The hook and the label of an enclosing loop, located at the jump.
-    fn landing(&self, index: usize, span: Span) -> (Ident, Lifetime) {
+    fn loop_names(&self, index: usize, span: Span) -> (Ident, Lifetime) {
         let Loop { handle, label, .. } = &self.loops[index];
         (Ident::new(&handle.to_string(), span), Lifetime::new(&label.to_string(), span))
     }
 
-    /// A jump's block. Its parameter is what follows a jump that recording does not take.
+    /// The block of a jump. Its argument is the code after a jump that recording does not take.
     fn jump(
         &mut self,
         span: Span,
@@ -374,8 +361,8 @@ impl Rewriter<'_> {
     ) -> Expr {
         Expr::Verbatim(match position {
             Position::Statement => block(TokenStream::new()),
-            // In a `match` arm or an `if let` that gives a value. Taken while recording it never comes
-            // here; recorded as a run-time jump it would need a value to go on with.
+            // A `match` arm or an `if let` with a value. Recording continues after a run-time jump and would need a
+            // value here.
             Position::Value => {
                 let message = format!(
                     "a run-time `{word}` cannot take the place of a value: make it a statement of its own"

@@ -1,12 +1,13 @@
-//! `#[device]`: a function of recorded code, inlined where it is called.
+//! `#[device]`: a function of recorded code, which is inlined where it is called.
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
 use syn::{Attribute, ItemFn, ReturnType, Signature, Visibility};
 
-use crate::diagnose;
 use crate::errors::Errors;
 use crate::rewrite;
+use crate::syntax::returns_impl_trait;
+use crate::unsupported;
 
 /// The expansion of `#[device]`.
 pub fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
@@ -19,7 +20,7 @@ pub fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
         errors.push(token.span(), "`#[device]` takes no arguments");
     }
     let ItemFn { attrs, vis, sig, block, .. } = function;
-    diagnose::check_signature(&sig, &mut errors);
+    unsupported::check_signature(&sig, &mut errors);
     let body = rewrite::body(&sig, &sig.output, *block, &mut errors);
     if let Some(errors) = errors.into_tokens() {
         return with_errors(errors, &attrs, &vis, &sig);
@@ -30,15 +31,15 @@ pub fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let track_caller = track_caller(&attrs);
     let name = sig.ident.to_string();
     let span = sig.ident.span();
-    // In a `#[track_caller]` function every call takes the line of that function's caller; the body needs
-    // its own lines, and in a closure has them. The bound `FnOnce` lets it return what it borrows.
+    // In a `#[track_caller]` function every call has the line of that function's caller. The body needs its own lines,
+    // which it has in a closure. The bound `FnOnce` lets the closure return what it borrows.
     let inner = quote_spanned! {span=>
         let __scope = ::bespoke_codegen::hooks::enter_device(#name, ::core::panic::Location::caller());
         fn __record<R>(body: impl ::core::ops::FnOnce() -> R) -> R { body() }
     };
     let body = match &sig.output {
         ReturnType::Default => quote!(move || { #body }),
-        output if rewrite::has_impl_trait(output) => quote!(move || #body),
+        output if returns_impl_trait(output) => quote!(move || #body),
         output => quote!(move || #output #body),
     };
     quote! {
@@ -54,12 +55,12 @@ pub fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
 }
 
 /// `#[track_caller]`, unless the function has it.
-pub fn track_caller(attrs: &[Attribute]) -> Option<TokenStream> {
+fn track_caller(attrs: &[Attribute]) -> Option<TokenStream> {
     let present = attrs.iter().any(|attribute| attribute.path().is_ident("track_caller"));
     (!present).then(|| quote!(#[track_caller]))
 }
 
-/// The errors, and the function with a body that satisfies any caller.
+/// The errors, and the function with a body of any type, so that its callers get no errors.
 pub fn with_errors(
     errors: TokenStream,
     attrs: &[Attribute],
@@ -76,7 +77,7 @@ pub fn with_errors(
     }
 }
 
-/// The error for an attribute on something else, which is left as it was.
+/// The error for an attribute on an item that is not a function; the item stays.
 pub fn not_a_function(error: syn::Error, attribute: &str, item: TokenStream) -> TokenStream {
     let mut error = error;
     error.combine(syn::Error::new(error.span(), format!("`{attribute}` goes on a function with a body")));

@@ -4,17 +4,17 @@ use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
 use syn::parse::Parser;
 use syn::spanned::Spanned;
-use syn::visit::{self, Visit};
+use syn::visit::Visit;
 use syn::{
     Attribute, Expr, ExprClosure, ExprReturn, FnArg, GenericArgument, Ident, Item, ItemFn, PatType,
-    PathArguments, Receiver, ReturnType, Signature, Token, Type, TypeImplTrait, parse_quote_spanned,
+    PathArguments, Receiver, ReturnType, Signature, Token, Type, parse_quote_spanned,
 };
 
 use crate::device::{not_a_function, with_errors};
-use crate::diagnose;
 use crate::errors::Errors;
 use crate::rewrite;
-use crate::scope::{is_plain_name, names_type};
+use crate::syntax::{impl_trait, names_type, plain_name};
+use crate::unsupported;
 
 const PRESENT_NEEDS_OPTION: &str = "`#[present(…)]` goes on a parameter of type `Option<Ptr<Global, T>>`";
 
@@ -56,7 +56,7 @@ pub fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
             threads: #threads, min_blocks: #min_blocks, cluster: #cluster, allow_spills: #allow_spills
         }
     };
-    // Not `#[track_caller]`: the hook takes the kernel's own line, which is its name's.
+    // Not `#[track_caller]`: the hook records the line of the kernel's name.
     let call = quote_spanned! {span=>
         ::bespoke_codegen::hooks::record_kernel(#name, #options, || { #parameters #body })
     };
@@ -70,7 +70,7 @@ pub fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
     }
 }
 
-/// What stands in `#[kernel(…)]`.
+/// The options in `#[kernel(…)]`.
 #[derive(Default)]
 struct Options {
     threads: Option<Expr>,
@@ -112,11 +112,11 @@ fn options(arguments: TokenStream, errors: &mut Errors) -> Options {
     options
 }
 
-/// Reports what a kernel's signature cannot say.
+/// Reports what a kernel's signature cannot contain.
 fn check(signature: &Signature, errors: &mut Errors) {
-    diagnose::check_signature(signature, errors);
+    unsupported::check_signature(signature, errors);
     if let ReturnType::Type(_, ty) = &signature.output {
-        errors.push(ty.span(), "a kernel returns nothing: write results through a pointer");
+        errors.push(ty.span(), "a kernel returns nothing: store results through a pointer");
     }
 }
 
@@ -127,11 +127,11 @@ impl<'ast> Visit<'ast> for Returns<'_> {
     fn visit_expr_return(&mut self, jump: &'ast ExprReturn) {
         if let Some(value) = &jump.expr {
             let message =
-                "a kernel returns nothing: write results through a pointer, and leave with `return;`";
+                "a kernel returns nothing: store results through a pointer, and leave with `return;`";
             self.0.push(value.span(), message);
         }
     }
-    // Reported where `return` in a closure is.
+    // `return` in a closure is reported elsewhere.
     fn visit_expr_closure(&mut self, _: &'ast ExprClosure) {}
     fn visit_item(&mut self, _: &'ast Item) {}
 }
@@ -144,10 +144,10 @@ struct RunTimeNames<'a> {
 
 impl<'ast> Visit<'ast> for RunTimeNames<'_> {
     fn visit_ident(&mut self, name: &'ast Ident) {
-        let is_run_time = |parameter: &PatType| is_plain_name(&parameter.pat).is_some_and(|own| own == name);
+        let is_run_time = |parameter: &PatType| plain_name(&parameter.pat).is_some_and(|own| own == name);
         if self.run_time.iter().any(is_run_time) {
             let message = format!(
-                "`{name}` is known only on the GPU: this takes compile-time parameters and constants"
+                "`{name}` is known only on the GPU: write an expression of compile-time parameters and constants"
             );
             self.errors.push(name.span(), message);
         }
@@ -185,7 +185,7 @@ fn check_compile_time(outer: &mut Signature, errors: &mut Errors) {
             } else {
                 return true;
             };
-            errors.push(attr.span(), message);
+            errors.push(attr.path().span(), message);
             false
         });
     }
@@ -223,9 +223,8 @@ fn parameters(run_time: &[PatType], errors: &mut Errors) -> TokenStream {
                 "a run-time parameter cannot be `impl Trait`: name a type, or make the kernel generic over it",
             );
         }
-        let Some(ident) = is_plain_name(pat) else {
-            errors
-                .push(pat.span(), "a run-time parameter is a plain name: the launch passes it by this name");
+        let Some(ident) = plain_name(pat) else {
+            errors.push(pat.span(), "a run-time parameter must be a plain name, which the launch uses");
             continue;
         };
         let name = ident.to_string();
@@ -270,7 +269,7 @@ impl<'a> ParameterAttributes<'a> {
             } else if attr.path().is_ident("present") {
                 says_present = true;
                 if !optional {
-                    errors.push(attr.span(), PRESENT_NEEDS_OPTION);
+                    errors.push(attr.path().span(), PRESENT_NEEDS_OPTION);
                 }
                 (
                     "present",
@@ -282,9 +281,11 @@ impl<'a> ParameterAttributes<'a> {
                 continue;
             };
             match attr.parse_args() {
-                Ok(_) if slot.is_some() => errors.push(attr.span(), format!("`{name}` is given twice")),
+                Ok(_) if slot.is_some() => {
+                    errors.push(attr.path().span(), format!("`{name}` is given twice"))
+                }
                 Ok(value) => *slot = Some(value),
-                Err(_) => errors.push(attr.span(), format!("`{name}` {example}")),
+                Err(_) => errors.push(attr.path().span(), format!("`{name}` {example}")),
             }
         }
         if optional && !says_present {
@@ -296,19 +297,6 @@ impl<'a> ParameterAttributes<'a> {
         }
         attributes
     }
-}
-
-/// Where the type says `impl Trait`.
-fn impl_trait(ty: &Type) -> Option<proc_macro2::Span> {
-    struct Find(Option<proc_macro2::Span>);
-    impl<'ast> Visit<'ast> for Find {
-        fn visit_type_impl_trait(&mut self, ty: &'ast TypeImplTrait) {
-            self.0 = Some(ty.impl_token.span);
-        }
-    }
-    let mut find = Find(None);
-    visit::visit_type(&mut find, ty);
-    find.0
 }
 
 /// Documentation of the run-time parameters, which the generated function does not have.

@@ -1,90 +1,100 @@
-//! `#[kernel]`, `#[device]` and `#[derive(Carry)]`: the part of the DSL that needs syntax.
+//! `#[kernel]`, `#[device]` and `#[derive(Carry)]`: the macros of the kernel language.
 //!
-//! A kernel function *records* IR when it is called. Values known only on the GPU are handles with
-//! overloaded operators; everything else is ordinary Rust, evaluated while recording. These macros
-//! rewrite what Rust cannot overload (`if`, loops, `break`, `continue`, `return`, comparisons, `&&`
-//! and `||`) into calls of `bespoke_codegen::hooks`. The expansion is the same for compile-time and
-//! run-time control flow: the types of the operands decide which of the two a hook performs. What takes no
-//! handles at all (`as`, indices, `*`, `match` with numbers, assertions) passes through hooks that say so.
+//! A kernel function *records* IR when it is called. Values known only on the GPU are handles with overloaded
+//! operators; everything else is ordinary Rust, evaluated while recording. These macros rewrite the constructs that
+//! Rust cannot overload (`if`, loops, `break`, `continue`, `return`, comparisons, `&&` and `||`) into calls of
+//! `bespoke_codegen::hooks`. Compile-time and run-time control flow have the same expansion; the operands' types
+//! choose the hook's implementation. Operands of constructs that take no handles (`as`, indices, `*`, `match` with
+//! numbers, assertions) pass through hooks whose error names an alternative.
 //!
-//! | module     | its one job                                                          |
-//! |------------|----------------------------------------------------------------------|
-//! | `kernel`   | the function that `#[kernel]` leaves: options, parameters, recording |
-//! | `device`   | the same for `#[device]`, which inlines into its caller              |
-//! | `rewrite`  | rewrites a body, statement by statement                              |
-//! | `control`  | the expansions of `if`, `&&`, the loops, and the jumps               |
-//! | `asked`    | what takes no handles, each with the hook that says so               |
-//! | `given`    | handles of another type than the one wanted, with a hook likewise    |
-//! | `scope`    | which name means which variable, and which a jump must carry         |
-//! | `assigned` | which places a region of code may assign                             |
-//! | `tail`     | where a body ends: tail `return`s, branches that do not come back    |
-//! | `diagnose` | constructs that cannot be recorded, each with what to write instead  |
-//! | `carry`    | `#[derive(Carry)]`                                                   |
+//! | module          | content                                                                   |
+//! |-----------------|---------------------------------------------------------------------------|
+//! | `kernel`        | `#[kernel]`: options, parameters, the call that records                   |
+//! | `device`        | `#[device]`: a function that is inlined into its caller                   |
+//! | `carry`         | `#[derive(Carry)]`                                                        |
+//! | `rewrite`       | the traversal of a body, statement by statement                           |
+//! | `control`       | the expansions of `if`, `&&`, `\|\|`, the loops and the jumps             |
+//! | `static_only`   | constructs that take compile-time values only, each with a hook           |
+//! | `expected_type` | handles where another type is expected, with a hook                       |
+//! | `unsupported`   | constructs that cannot be recorded, and the errors that name alternatives |
+//! | `rewriter`      | the state of rewriting one function                                       |
+//! | `scope`         | names in scope, and the slots of a region                                 |
+//! | `assigned`      | the places that a region may assign                                       |
+//! | `bindings`      | the names that patterns and parameters bind                               |
+//! | `returns`       | tail `return`s, and blocks that end in a jump                             |
+//! | `syntax`        | questions about the spelling of types, patterns and expressions           |
+//! | `errors`        | all errors of one function                                                |
 //!
-//! Two rules hold for every rewritten node. It keeps the span of the token that it came from, because
-//! hooks read the kernel's line from `Location::caller()` and because rustc's errors must point at the
-//! kernel. And it names only absolute paths and numbered identifiers, because the kernel's own names
-//! must not be able to capture it.
+//! Two rules hold for every rewritten node. It keeps the span of its source token: hooks read the kernel's line from
+//! `Location::caller()`, and rustc's errors must point at the kernel. It uses only absolute paths and numbered
+//! identifiers, which the kernel's names cannot shadow.
 //!
-//! # What is carried
+//! # Carried variables
 //!
-//! `let mut x` stays a Rust variable. At every branch, right side of `&&` or `||`, and loop the expansion
-//! passes to the hook the places that the region may assign, and the hook makes block parameters of those
-//! that hold handles. A closure runs where it is called, and what it assigns cannot be seen there: one that
-//! may assign a variable of the function around it is an error.
+//! `let mut x` stays a Rust variable. At every branch, loop, and right side of `&&` or `||`, the expansion passes to the
+//! hook the places that the region may assign, and the hook turns those that hold handles into block parameters. A
+//! closure runs where it is called, and its assignments are not visible there; a closure that may assign a variable of
+//! the function around it is an error.
 //!
-//! The analysis is syntactic and errs on the side of carrying too much: it takes any method call for an
-//! assignment to its receiver. It cannot see through a `&mut` that reached a binding by pattern
-//! matching on something that does not say `&mut` (`if let Some(t) = tiles.get_mut(0) { t.clear() }`
-//! in a run-time branch); assign through it visibly (`*t = …`, `t.sum = …`, `f(&mut *t)`) instead.
+//! The analysis is syntactic and conservative: a method call counts as an assignment of its receiver. One case is
+//! missed: a `&mut` in a binding of a pattern whose source does not spell `&mut`, such as
+//! `if let Some(t) = tiles.get_mut(0) { t.clear() }` in a run-time branch. Assign through it visibly instead: `*t = …`,
+//! `t.sum = …`, `f(&mut *t)`.
 
-mod asked;
 mod assigned;
+mod bindings;
 mod carry;
 mod control;
 mod device;
-mod diagnose;
 mod errors;
-mod given;
+mod expected_type;
 mod kernel;
+mod returns;
 mod rewrite;
+mod rewriter;
 mod scope;
-mod tail;
+mod static_only;
+mod syntax;
 #[cfg(test)]
 mod tests;
+mod unsupported;
 
 use proc_macro::TokenStream;
 
 /// Turns a function into one that records a GPU kernel when it is called.
 ///
-/// Parameters of type `Ptr<…>` and `Val<…>` are the kernel's run-time parameters; all others are
-/// compile-time and remain parameters of the function, which returns a `bespoke_codegen::Recorded`; so is `self`.
-/// `#[kernel(threads = N)]` fixes the number of threads of a CTA; `N` is a `u32` over the compile-time
-/// parameters. So are `min_blocks = N`, the CTAs that a multiprocessor should hold at a time, `cluster = N`, the
-/// CTAs along x that form a cluster (sm_90), and `allow_spills = N`, the bytes of stack a thread that the assembler may
-/// spill registers to: without it a spill is an error wherever `ptxas` runs, and a warning when the driver assembles.
-/// `#[aligned(N)]` before a `Ptr` parameter promises that it is a multiple of `N` bytes, a power of two.
-/// `#[present(condition)]` before an `Option<Ptr<…>>` parameter says at compile time whether the kernel has it.
+/// Parameters of type `Ptr<…>` and `Val<…>` are the kernel's run-time parameters. All others, and `self`, are
+/// compile-time parameters: they remain parameters of the function, which returns a `bespoke_codegen::Recorded`.
+///
+/// Options, each a `u32` expression over the compile-time parameters:
+/// - `threads = N`: threads per CTA.
+/// - `min_blocks = N`: CTAs that a multiprocessor should hold at a time.
+/// - `cluster = N`: CTAs along x that form a cluster (sm_90).
+/// - `allow_spills = N`: bytes of stack per thread for spilled registers. Without it a spill is an error wherever
+///   `ptxas` runs, and a warning when the driver assembles.
+///
+/// Attributes of parameters:
+/// - `#[aligned(N)]` on a `Ptr`: the launch promises a multiple of `N` bytes, a power of two.
+/// - `#[present(condition)]` on an `Option<Ptr<…>>`: the kernel has the parameter if the compile-time condition holds.
 #[proc_macro_attribute]
 pub fn kernel(arguments: TokenStream, item: TokenStream) -> TokenStream {
     kernel::expand(arguments.into(), item.into()).into()
 }
 
-/// Lets a function or method hold recorded code; it is inlined where it is called, and the IR keeps the
+/// Lets a function or method contain recorded control flow. It is inlined where it is called, and the IR keeps the
 /// chain of call sites.
 ///
-/// A function of handles needs it where it compares or branches. Without it, an error says so at a comparison and
-/// at a loop over `range(…)`; at an `if` of a `Val<bool>` rustc says that it expected a `bool`, at `0..n` that it
-/// expected an integer.
+/// A function that compares handles or branches on them needs the attribute. Without it, a comparison and a loop over
+/// `range(…)` get an error that says so; an `if` of a `Val<bool>` and `0..n` get rustc's "mismatched types".
 #[proc_macro_attribute]
 pub fn device(arguments: TokenStream, item: TokenStream) -> TokenStream {
     device::expand(arguments.into(), item.into()).into()
 }
 
-/// Lets a struct of handles live in a `let mut` that run-time branches and loops assign.
+/// Lets run-time branches and loops assign a variable of a struct of handles.
 ///
-/// Every field must be `Carry`, except those marked `#[carry(skip)]`, which are compile-time values and
-/// must not change at run time.
+/// Every field must be `Carry`, except those marked `#[carry(skip)]`: compile-time values, which run-time code must not
+/// change.
 #[proc_macro_derive(Carry, attributes(carry))]
 pub fn derive_carry(item: TokenStream) -> TokenStream {
     carry::expand(item.into()).into()

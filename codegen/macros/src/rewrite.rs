@@ -1,72 +1,28 @@
-//! Rewrites a function body into one that records: the traversal. The expansions are in [`crate::control`] and
-//! [`crate::asked`].
+//! Traversal of a function body. The expansions are in [`crate::control`], [`crate::static_only`] and
+//! [`crate::expected_type`].
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::visit::Visit;
 use syn::visit_mut::{self, VisitMut};
 use syn::{
-    BinOp, Block, Expr, ExprBinary, ExprClosure, ExprMatch, ExprUnary, Ident, Lifetime, Lit, Local, Macro,
-    Pat, ReturnType, Signature, Stmt, Type, UnOp,
+    BinOp, Block, Expr, ExprBinary, ExprClosure, ExprMatch, ExprUnary, Ident, Local, Macro, Pat, ReturnType,
+    Signature, Stmt, Type, UnOp,
 };
 
-use crate::assigned::{Assigned, Assignment, How};
-use crate::control::Loop;
+use crate::assigned::{Assigned, Assignment, Certainty};
 use crate::errors::Errors;
-use crate::scope::{Fact, Scope, Slot, is_mut_borrow};
-use crate::{diagnose, given, tail};
-
-/// What becomes of an expression's value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Position {
-    /// Nothing: the expression is a statement.
-    Statement,
-    /// It is the value of a branch, an arm or a block.
-    Value,
-    /// It is used on the spot.
-    Operand,
-}
-
-impl Position {
-    /// The position of a branch's or a block's last expression, where the whole stands here.
-    pub fn of_tail(self) -> Position {
-        match self {
-            Position::Statement => Position::Statement,
-            Position::Value | Position::Operand => Position::Value,
-        }
-    }
-}
-
-/// Where a `return` goes.
-pub struct Frame {
-    /// `: R`, or nothing where `R` cannot be written in a `let`.
-    pub ascription: TokenStream,
-    /// Names R, likewise.
-    pub wanted: Option<TokenStream>,
-    /// The `&mut` parameters.
-    pub slots: Vec<Slot>,
-}
-
-/// The state of rewriting one function.
-pub struct Rewriter<'e> {
-    pub scope: Scope,
-    /// The enclosing loops, up to the nearest closure.
-    pub loops: Vec<Loop>,
-    /// Where `return` goes; none in a closure, or where there is no `return`.
-    pub frame: Option<Frame>,
-    /// Labels of blocks, which are reported where they stand and not again at each jump.
-    pub block_labels: Vec<Lifetime>,
-    errors: &'e mut Errors,
-    hidden: Vec<String>,
-    count: usize,
-    /// Names the type that a value must have here: an expression of type `PhantomData<T>`.
-    pub wanted: Option<TokenStream>,
-}
+use crate::expected_type::{ascribed, names};
+use crate::returns;
+use crate::rewriter::{Frame, Position, Rewriter};
+use crate::scope::Scope;
+use crate::syntax::{is_literal, is_mut_borrow, prefix_operand, returns_impl_trait};
+use crate::unsupported;
 
 /// Rewrites the body of a function with this signature; the result is a block expression.
 ///
-/// Kernels pass the default `output`. Errors go to `errors`; the tokens are then of no use.
+/// A kernel passes the default `output`. If `errors` gets any, the tokens are of no use.
 pub fn body(
     signature: &Signature,
     output: &ReturnType,
@@ -74,23 +30,17 @@ pub fn body(
     errors: &mut Errors,
 ) -> TokenStream {
     let unit = is_unit(output);
-    tail::strip_returns(&mut block, unit);
-    diagnose::check_body(&block, errors);
+    returns::strip_tail_returns(&mut block, unit);
+    unsupported::check_body(&block, errors);
 
     let mut scope = Scope::default();
     let slots = scope.bind_parameters(signature);
-    let framed = tail::has_return(&block);
-    let frame = framed.then(|| Frame { ascription: ascription(output), wanted: wanted(output), slots });
-    let mut rewriter = Rewriter {
-        scope,
-        loops: Vec::new(),
-        frame,
-        block_labels: Vec::new(),
-        errors,
-        hidden: Vec::new(),
-        count: 0,
-        wanted: wanted(output),
-    };
+    let frame = returns::has_return(&block).then(|| Frame {
+        ascription: ascription(output),
+        expected: result_type(output),
+        slots,
+    });
+    let mut rewriter = Rewriter::new(scope, frame, result_type(output), errors);
     rewriter.block(&mut block, if unit { Position::Statement } else { Position::Value });
 
     let Some(Frame { ascription, slots, .. }) = rewriter.frame.take() else { return quote!(#block) };
@@ -105,22 +55,22 @@ pub fn body(
     }}
 }
 
-/// The imports that the expansion's method calls need: each hook that is chosen by type is a pair of
-/// traits, of which autoref finds the first that applies. `NoFunctions` and `NotOfPointer` are for the author's calls.
+/// The traits that the expansion's method calls need. Where types decide between two implementations, the hooks are a
+/// pair of traits, and autoref finds the first that applies.
 pub fn imports() -> TokenStream {
     quote! {
         #[allow(unused_imports)]
         use ::bespoke_codegen::hooks::{
-            AnyIf as _, AnyWhile as _, AssertDyn as _, CastDyn as _, CastResult as _, CastResultDyn as _,
-            ChainedDyn as _, CompareDyn as _, CompareStatic as _, ConditionIf as _, ConditionWhile as _,
-            DerefDyn as _, EndDyn as _, ForDyn as _, ForStatic as _, GivenHandle as _, GivenPlain as _,
-            IndexDyn as _, KnownNow as _, MatchDyn as _, NoFunctions as _, NotOfPointer as _, StartDyn as _,
-            ViaCarry as _, ViaNothing as _, ViaStatic as _,
+            AssertionOfHandle as _, CastOfHandle as _, CastResult as _, CastResultOfHandle as _,
+            CompareDyn as _, CompareStatic as _, ConditionIf as _, ConditionWhile as _,
+            DereferenceOfHandle as _, ForDyn as _, ForStatic as _, HandleIn as _, IndexOfHandle as _,
+            LetChainOfHandle as _, MatchOfHandle as _, NoIf as _, NoSlot as _, NoWhile as _, OtherIn as _,
+            SlotOfHandles as _, StaticSlot as _, StaticValue as _,
         };
     }
 }
 
-/// Lints that the expansion trips and the kernel's author cannot help.
+/// Lints that the expansion trips and that the kernel's author cannot prevent.
 pub fn allowed_lints() -> TokenStream {
     quote! {
         #[allow(
@@ -144,70 +94,22 @@ fn is_unit(output: &ReturnType) -> bool {
 fn ascription(output: &ReturnType) -> TokenStream {
     match output {
         ReturnType::Default => quote!(: ()),
-        ReturnType::Type(..) if has_impl_trait(output) => TokenStream::new(),
+        ReturnType::Type(..) if returns_impl_trait(output) => TokenStream::new(),
         ReturnType::Type(arrow, ty) => quote_spanned!(arrow.span()=> : #ty),
     }
 }
 
-/// Names the type of a function's result, where it can be named.
-fn wanted(output: &ReturnType) -> Option<TokenStream> {
+/// Names the type of a function's result, where an expression can name it.
+fn result_type(output: &ReturnType) -> Option<TokenStream> {
     match output {
-        ReturnType::Type(_, ty) if !has_impl_trait(output) && !matches!(**ty, Type::Never(_)) => {
-            Some(given::names(ty))
+        ReturnType::Type(_, ty) if !returns_impl_trait(output) && !matches!(**ty, Type::Never(_)) => {
+            Some(names(ty))
         }
         _ => None,
     }
 }
 
-/// Whether the type says `impl Trait`, which only a signature may.
-pub fn has_impl_trait(output: &ReturnType) -> bool {
-    struct Find(bool);
-    impl<'ast> syn::visit::Visit<'ast> for Find {
-        fn visit_type_impl_trait(&mut self, _: &'ast syn::TypeImplTrait) {
-            self.0 = true;
-        }
-    }
-    let mut find = Find(false);
-    syn::visit::visit_return_type(&mut find, output);
-    find.0
-}
-
 impl Rewriter<'_> {
-    /// Reports `message` at `span`.
-    pub fn error(&mut self, span: Span, message: impl std::fmt::Display) {
-        self.errors.push(span, message);
-    }
-
-    /// A number that no other construct of this function has.
-    pub fn fresh(&mut self) -> usize {
-        self.count += 1;
-        self.count
-    }
-
-    /// The slots of the region that `visit` walks, which starts here.
-    pub fn region(&self, visit: impl FnOnce(&mut Assigned)) -> Vec<Slot> {
-        let mut assigned = Assigned::default();
-        visit(&mut assigned);
-        self.scope.slots(assigned.assignments)
-    }
-
-    /// `&mut [slots…]`, or an error where one of them is hidden by a later binding.
-    pub fn slot_list(&mut self, first: Option<&Ident>, slots: &[Slot], span: Span) -> TokenStream {
-        self.scope.slot_list(first, slots, span).unwrap_or_else(|name| {
-            let text = name.to_string();
-            if !self.hidden.contains(&text) {
-                self.errors.push(
-                    name.span(),
-                    format!(
-                        "this `{name}` hides the one that a jump out of here carries: rename one of them"
-                    ),
-                );
-                self.hidden.push(text);
-            }
-            quote!(&mut [])
-        })
-    }
-
     /// Rewrites a block; `position` is that of its last expression.
     pub fn block(&mut self, block: &mut Block, position: Position) {
         let mark = self.scope.enter();
@@ -223,7 +125,7 @@ impl Rewriter<'_> {
                     }
                     self.expression(expression, Position::Statement);
                 }
-                Stmt::Macro(statement) => self.macro_(&mut statement.mac),
+                Stmt::Macro(statement) => self.assertion(&mut statement.mac),
                 Stmt::Item(_) => {}
             }
         }
@@ -231,52 +133,36 @@ impl Rewriter<'_> {
     }
 
     fn local(&mut self, local: &mut Local) {
-        let said = given::said(&local.pat);
-        let (mut by_mut, mut typed, mut facts) = (false, said.is_some(), Vec::new());
+        let by_mut = local.init.as_ref().is_some_and(|init| is_mut_borrow(&init.expr));
+        let ascribed = ascribed(&local.pat);
         if let Some(init) = &mut local.init {
-            let first = &mut *init.expr;
-            by_mut = is_mut_borrow(first);
-            typed |= self.is_typed(first);
-            facts = self.facts(first, said);
-            let source = said.and_then(|ty| Some((given::names(ty), self.source(first)?)));
-            self.read(first);
-            self.expression(first, Position::Operand);
-            if let Some((wanted, source)) = source {
-                *first = self.given_as(first, &source, &wanted);
+            let value = &mut *init.expr;
+            let typed = ascribed.and_then(|ty| Some((names(ty), self.declared_place(value)?)));
+            self.expression(value, Position::Operand);
+            if let Some((expected, place)) = typed {
+                *value = self.with_expected_type(value, &place, &expected);
             }
         }
-        if typed {
-            self.scope.bind_typed(&local.pat, by_mut);
-        } else {
-            self.scope.bind_pattern(&local.pat, by_mut);
+        match ascribed {
+            Some(ty) => self.scope.bind_typed(&local.pat, ty, by_mut),
+            None => self.scope.bind_pattern(&local.pat, by_mut),
         }
-        facts.into_iter().for_each(|fact| self.scope.note(&local.pat, fact));
     }
 
-    /// What is known of a variable that starts as `first`, of the type that is said.
-    fn facts(&self, first: &Expr, said: Option<&Type>) -> Vec<Fact> {
-        let facts = [
-            (Fact::Pointer, self.scope.is_pointer(first)),
-            (Fact::Number, is_literal(first) && said.is_none_or(given::is_number_type)),
-            (Fact::Copied, matches!(first, Expr::Field(_))),
-        ];
-        facts.into_iter().filter_map(|(fact, holds)| holds.then_some(fact)).collect()
-    }
-
-    /// Rewrites an expression. Only a value is what is wanted; what it is made of is not.
+    /// Rewrites an expression. Only in the position of a value has it the type that `self.expected` names.
     pub fn expression(&mut self, expression: &mut Expr, position: Position) {
         if position != Position::Value {
-            let wanted = self.wanted.take();
+            let expected = self.expected.take();
             self.rewrite(expression, position);
-            self.wanted = wanted;
+            self.expected = expected;
             return;
         }
-        self.read(expression);
-        let given = self.wanted.clone().and_then(|wanted| Some((wanted, self.source(expression)?)));
-        match given {
-            Some((wanted, source)) => {
+        let typed =
+            self.expected.clone().and_then(|expected| Some((expected, self.declared_place(expression)?)));
+        match typed {
+            Some((expected, place)) => {
                 self.expression(expression, Position::Operand);
-                *expression = self.given_as(expression, &source, &wanted);
+                *expression = self.with_expected_type(expression, &place, &expected);
             }
             None => self.rewrite(expression, position),
         }
@@ -284,7 +170,7 @@ impl Rewriter<'_> {
 
     fn rewrite(&mut self, expression: &mut Expr, position: Position) {
         let taken = match expression {
-            Expr::Call(_) | Expr::MethodCall(_) | Expr::Struct(_) => return self.taking(expression),
+            Expr::Call(_) | Expr::Struct(_) => return self.call(expression),
             Expr::Assign(assign) => {
                 if let Some(hooked) = self.assign(assign) {
                     *expression = hooked;
@@ -295,9 +181,9 @@ impl Rewriter<'_> {
             Expr::Index(index) => return self.index(index),
             Expr::Unary(ExprUnary { op: UnOp::Deref(star), expr, .. }) => {
                 let span = star.span;
-                return self.dereferenced(expr, span);
+                return self.dereference(expr, span);
             }
-            Expr::Macro(call) => return self.macro_(&mut call.mac),
+            Expr::Macro(call) => return self.assertion(&mut call.mac),
             Expr::Block(block) => {
                 self.block_labels.extend(block.label.as_ref().map(|label| label.name.clone()));
                 return self.block(&mut block.block, position.of_tail());
@@ -334,17 +220,8 @@ impl Rewriter<'_> {
         };
     }
 
-    /// A `match` takes no handles: a place that is compared with numbers passes through a hook that says so.
     fn match_(&mut self, choice: &mut ExprMatch, position: Position) {
-        let place = matches!(*choice.expr, Expr::Path(_) | Expr::Field(_));
-        let numbers = choice.arms.iter().any(|arm| is_number(&arm.pat));
-        self.expression(&mut choice.expr, Position::Operand);
-        if place && numbers {
-            let value = &choice.expr;
-            *choice.expr = Expr::Verbatim(
-                quote_spanned!(value.span()=> *(&::bespoke_codegen::hooks::MatchOf::new(&#value)).known_now()),
-            );
-        }
+        self.scrutinee(choice);
         for arm in &mut choice.arms {
             let mark = self.scope.enter();
             self.scope.bind_pattern(&arm.pat, false);
@@ -369,27 +246,27 @@ impl Rewriter<'_> {
         (self.loops, self.frame) = (loops, frame);
     }
 
-    /// A closure's assignments happen when it is called, where nothing can carry them.
+    /// Reports assignments of captured variables: they happen where the closure is called, so no slot carries them.
     fn check_captures(&mut self, closure: &ExprClosure) {
         let mut assigned = Assigned::default();
         assigned.visit_expr_closure(closure);
         let mut reported: Vec<Ident> = Vec::new();
-        for Assignment { place, how, .. } in self.scope.assigned(assigned.assignments) {
+        for Assignment { place, certainty, .. } in self.scope.assigned(assigned.assignments) {
             let name = place.root;
             if reported.contains(&name) {
                 continue;
             }
-            let what = match how {
-                How::Assign => format!(
+            let what = match certainty {
+                Certainty::Assigned => format!(
                     "a closure cannot assign `{name}` of the function around it: return the new value, or write a \
                      `#[device]` function that takes `&mut {name}`"
                 ),
-                How::Perhaps | How::Mention => format!(
-                    "this may change `{name}` of the function around the closure: write a `#[device]` function that \
-                     takes `&mut {name}`, or, if the closure only reads it, `let {name} = &{name};` before"
+                Certainty::Possible | Certainty::Mentioned => format!(
+                    "this may assign `{name}` of the function around the closure: write a `#[device]` function that \
+                     takes `&mut {name}`; if the closure only reads it, write `let {name} = &{name};` before"
                 ),
             };
-            self.errors.push(name.span(), what);
+            self.error(name.span(), what);
             reported.push(name);
         }
     }
@@ -402,10 +279,6 @@ impl Rewriter<'_> {
             BinOp::And(_) => self.short_circuit(binary, "and"),
             BinOp::Or(_) => self.short_circuit(binary, "or"),
             _ => {
-                if given::is_arithmetic(&binary.op) {
-                    self.read(&mut binary.left);
-                }
-                self.read(&mut binary.right);
                 self.expression(&mut binary.left, Position::Operand);
                 self.expression(&mut binary.right, Position::Operand);
                 Expr::Binary(binary)
@@ -418,8 +291,6 @@ impl Rewriter<'_> {
         let ExprBinary { attrs, mut left, mut right, .. } = binary;
         // A literal has no type of its own to choose the hook by: `0 < n` is recorded as `n > 0`.
         let flip = is_literal(&left) && !is_literal(&right);
-        self.read(&mut left);
-        self.read(&mut right);
         self.expression(&mut left, Position::Operand);
         self.expression(&mut right, Position::Operand);
         let (left, right) = if flip { (right, left) } else { (left, right) };
@@ -428,35 +299,6 @@ impl Rewriter<'_> {
         Expr::Verbatim(
             quote_spanned!(span=> #(#attrs)* (&::bespoke_codegen::hooks::Pair::new(&#left, &#right)).#method()),
         )
-    }
-
-    /// The condition of an `if` that stays plain Rust because it says `let`: a chain keeps its `&&`.
-    pub fn chain(&mut self, condition: &mut Expr) {
-        match condition {
-            Expr::Binary(ExprBinary { op: BinOp::And(_), left, right, .. }) => {
-                self.chain(left);
-                self.chain(right);
-            }
-            Expr::Let(_) => self.expression(condition, Position::Operand),
-            _ => self.chained(condition),
-        }
-    }
-
-    /// Declares a `for`'s variables.
-    pub fn bind_item(&mut self, pattern: &Pat, iterated: &Expr) {
-        let by_mut = match iterated {
-            Expr::MethodCall(call) => call.method == "iter_mut",
-            _ => is_mut_borrow(iterated),
-        };
-        let by_mut = by_mut && matches!(pattern, Pat::Ident(_));
-        match iterated {
-            Expr::Range(range)
-                if [&range.start, &range.end].into_iter().flatten().all(|end| self.is_typed(end)) =>
-            {
-                self.scope.bind_typed(pattern, by_mut)
-            }
-            _ => self.scope.bind_pattern(pattern, by_mut),
-        }
     }
 }
 
@@ -467,7 +309,7 @@ impl VisitMut for Rewriter<'_> {
     fn visit_block_mut(&mut self, block: &mut Block) {
         self.block(block, Position::Value);
     }
-    // What follows is compile-time Rust, whose comparisons and blocks are not the kernel's.
+    // The rest is compile-time Rust, whose comparisons and blocks are not rewritten.
     fn visit_type_mut(&mut self, _: &mut Type) {}
     fn visit_path_mut(&mut self, _: &mut syn::Path) {}
     fn visit_angle_bracketed_generic_arguments_mut(&mut self, _: &mut syn::AngleBracketedGenericArguments) {}
@@ -476,7 +318,7 @@ impl VisitMut for Rewriter<'_> {
     fn visit_expr_const_mut(&mut self, _: &mut syn::ExprConst) {}
 }
 
-/// A comparison's method, and the one for exchanged operands.
+/// The method of a comparison, and the method for exchanged operands.
 fn comparison(operator: &BinOp) -> Option<(&'static str, &'static str)> {
     match operator {
         BinOp::Eq(_) => Some(("eq", "eq")),
@@ -486,48 +328,5 @@ fn comparison(operator: &BinOp) -> Option<(&'static str, &'static str)> {
         BinOp::Gt(_) => Some(("gt", "lt")),
         BinOp::Ge(_) => Some(("ge", "le")),
         _ => None,
-    }
-}
-
-/// Whether the pattern names a number or a range of them.
-fn is_number(pattern: &Pat) -> bool {
-    match pattern {
-        Pat::Lit(_) | Pat::Range(_) => true,
-        Pat::Or(or) => or.cases.iter().any(is_number),
-        Pat::Guard(guarded) => is_number(&guarded.pat),
-        Pat::Paren(paren) => is_number(&paren.pat),
-        _ => false,
-    }
-}
-
-/// Whether the expression is a literal, perhaps with a sign.
-pub fn is_literal(expression: &Expr) -> bool {
-    match expression {
-        Expr::Lit(_) => true,
-        Expr::Paren(paren) => is_literal(&paren.expr),
-        Expr::Group(group) => is_literal(&group.expr),
-        Expr::Unary(unary) => matches!(unary.op, UnOp::Neg(_)) && is_literal(&unary.expr),
-        _ => false,
-    }
-}
-
-/// An unsigned integer literal that can be a `u32`.
-pub fn is_unsigned_literal(expression: &Expr) -> bool {
-    matches!(expression, Expr::Lit(literal)
-        if matches!(&literal.lit, Lit::Int(int) if matches!(int.suffix(), "" | "u32")))
-}
-
-/// The tokens of `expression` as the operand of a prefix operator.
-pub fn prefix_operand(expression: &Expr) -> TokenStream {
-    match expression {
-        Expr::Path(_)
-        | Expr::Lit(_)
-        | Expr::Call(_)
-        | Expr::MethodCall(_)
-        | Expr::Field(_)
-        | Expr::Index(_)
-        | Expr::Paren(_)
-        | Expr::Unary(_) => quote!(#expression),
-        _ => quote!((#expression)),
     }
 }

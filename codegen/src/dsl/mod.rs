@@ -25,7 +25,7 @@ mod pipeline;
 mod pointer;
 pub(crate) mod record;
 mod reduce;
-mod refused;
+mod rejected;
 mod scalar;
 mod sync;
 mod threads;

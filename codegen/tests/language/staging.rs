@@ -407,7 +407,7 @@ refuses! {
             next + 1
         }
         out.store(endless(n));
-    } says "`endless` is called inside of more than 128 calls"
+    } says "`endless` is called at a depth of more than 128 calls"
 
     more_static_shared_memory_than_there_is(out: Ptr<Global, u32>, n: Val<u32>) {
         let first = shared_array::<u32>(12 * 1024);

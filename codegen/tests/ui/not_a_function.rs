@@ -1,13 +1,21 @@
-use bespoke_codegen::prelude::*;
+//! Attributes on other items than functions.
 
-#[kernel]
-struct Shape {
-    rows: u32,
-}
+mod not_a_function {
+    use bespoke_codegen::prelude::*;
 
-trait Row {
-    #[device]
-    fn row(&self) -> Val<u32>;
+    #[kernel]
+    struct Shape {
+ // ^^^^^^ `#[kernel]` goes on a function with a body
+ // ^^^^^^ expected `fn`
+        rows: u32,
+    }
+
+    trait Row {
+        #[device]
+        fn row(&self) -> Val<u32>;
+        //                       ^ `#[device]` goes on a function with a body
+        //                       ^ expected curly braces
+    }
 }
 
 fn main() {}

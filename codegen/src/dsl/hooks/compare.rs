@@ -7,7 +7,7 @@ use crate::dsl::scalar::{Number, Scalar};
 use crate::dsl::value::{IntoVal, Val};
 use crate::ir::{Compare, Op};
 
-/// The two sides of a comparison; their types decide how it is made.
+/// The two sides of a comparison. Their types decide between compile time and run time.
 ///
 /// - Written: `a < b`, `a <= b`, `a > b`, `a >= b`, `a == b`, `a != b`
 /// - PTX: `setp.lt.u32`, by the operator and the type `setp.eq.f32`, `setp.ge.s64`, …
@@ -36,7 +36,7 @@ macro_rules! comparisons {
         pub trait CompareDyn {
             /// The type of both sides.
             type Scalar;
-            /// What stands on the right.
+            /// The type of the right side.
             type Right;
             $($(#[$doc])*
             #[track_caller]
@@ -89,9 +89,9 @@ comparisons! {
     ge Ge >= PartialOrd;
 }
 
-/// A left side that makes the comparison with a `B` a run-time one.
+/// A left side whose comparison with a `B` is a run-time comparison.
 pub trait RuntimeLeft<B> {
-    /// What is compared.
+    /// The type that is compared.
     type Scalar: Scalar;
     /// The left side's handle; a constant is recorded at the caller's line.
     #[track_caller]

@@ -2,14 +2,14 @@
 
 use std::panic::Location;
 
-use super::exit::Exit;
+use super::merge::MergePoint;
 use super::slot::Slot;
 use crate::dsl::record::{Call, fail, with};
 
-/// Calls of `#[device]` functions within each other.
-const DEEPEST: usize = 128;
+/// Greatest depth of calls of `#[device]` functions.
+const MAX_CALL_DEPTH: usize = 128;
 
-/// Keeps the call site of the `#[device]` function being inlined; dropped at its end.
+/// The call of the `#[device]` function being inlined; ends when dropped.
 pub struct InlinedScope(());
 
 /// Enters a `#[device]` function called at `site`.
@@ -19,13 +19,13 @@ pub fn enter_device(function: &'static str, site: &'static Location<'static>) ->
         r.calls.push(call);
         r.calls.len()
     });
-    if depth > DEEPEST {
+    if depth > MAX_CALL_DEPTH {
         with(|r| r.calls.pop());
         fail(
             site,
             format!(
-                "`{function}` is called inside of more than {DEEPEST} calls: a `#[device]` function is inlined where it is \
-                 called, so a recursion must end on a compile-time condition"
+                "`{function}` is called at a depth of more than {MAX_CALL_DEPTH} calls: `#[device]` functions are \
+                 inlined, so a compile-time condition must end a recursion"
             ),
         );
     }
@@ -34,7 +34,7 @@ pub fn enter_device(function: &'static str, site: &'static Location<'static>) ->
 
 impl Drop for InlinedScope {
     fn drop(&mut self) {
-        // While unwinding out of a failed recording the recorder is still there; nothing else may hold it.
+        // While a failed recording unwinds, the recorder still exists, and nothing else borrows it.
         with(|r| {
             r.calls.pop();
         });
@@ -44,17 +44,17 @@ impl Drop for InlinedScope {
 /// A function body with early returns.
 pub struct Frame {
     depth: u32,
-    exit: Exit,
+    exit: MergePoint,
 }
 
 impl Frame {
     /// Enters the body.
     pub fn enter() -> Frame {
-        Frame { depth: with(|r| r.depth), exit: Exit::default() }
+        Frame { depth: with(|r| r.depth), exit: MergePoint::default() }
     }
 
-    /// Records a `return`; the slots are the result and what else the caller sees. True if the function is to be
-    /// left at recording time.
+    /// Records a `return`. The slots are the result and the `&mut` parameters. True if the function returns while
+    /// recording.
     #[track_caller]
     pub fn return_(&mut self, slots: &mut [Slot<'_>]) -> bool {
         let leaves_now = with(|r| r.depth) == self.depth;
@@ -66,7 +66,7 @@ impl Frame {
         leaves_now
     }
 
-    /// Reaches the end of the body: the slots become what the paths that arrive here gave them.
+    /// Ends the body; the slots get their values from the paths that end here.
     #[track_caller]
     pub fn finish(mut self, slots: &mut [Slot<'_>]) {
         self.exit.arrive(slots, Location::caller());

@@ -1,4 +1,4 @@
-//! `&&` and `||`: the right side is a region like a branch of an `if`, and may assign variables.
+//! `&&` and `||`. The right side is a region, like a branch of an `if`: it may assign variables.
 
 use std::panic::Location;
 
@@ -24,14 +24,19 @@ use crate::ir::{Block, BlockCall, Value};
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be an operand of `&&` or `||`",
-    label = "expected `bool` or `Val<bool>`; compare a number with something, for example `x != 0`"
+    label = "expected `bool` or `Val<bool>`; compare a number with another, for example `x != 0`"
 )]
 pub trait Operand: Sized {
     /// The operator with such a left side.
     type Logic;
-    /// Starts `self && …` if `go_on` is true, `self || …` if it is false.
-    fn begin(self, go_on: bool, slots: &mut [Slot<'_>], site: &'static Location<'static>) -> Self::Logic;
-    /// The operand that always is `value`.
+    /// Starts `self && …` if `continues_on` is true, `self || …` if it is false: the left value that needs the right side.
+    fn begin(
+        self,
+        continues_on: bool,
+        slots: &mut [Slot<'_>],
+        site: &'static Location<'static>,
+    ) -> Self::Logic;
+    /// A constant operand.
     fn constant(value: bool, site: &'static Location<'static>) -> Self;
     /// Its handle.
     fn handle(self, site: &'static Location<'static>) -> Val<bool>;
@@ -39,8 +44,8 @@ pub trait Operand: Sized {
 
 impl Operand for bool {
     type Logic = StaticLogic;
-    fn begin(self, go_on: bool, _: &mut [Slot<'_>], site: Site) -> StaticLogic {
-        StaticLogic { left: self, go_on, site }
+    fn begin(self, continues_on: bool, _: &mut [Slot<'_>], site: Site) -> StaticLogic {
+        StaticLogic { left: self, continues_on, site }
     }
     fn constant(value: bool, _: Site) -> bool {
         value
@@ -52,8 +57,8 @@ impl Operand for bool {
 
 impl Operand for Val<bool> {
     type Logic = DynLogic;
-    fn begin(self, go_on: bool, slots: &mut [Slot<'_>], site: Site) -> DynLogic {
-        DynLogic::new(self, go_on, slots, site)
+    fn begin(self, continues_on: bool, slots: &mut [Slot<'_>], site: Site) -> DynLogic {
+        DynLogic::new(self, continues_on, slots, site)
     }
     fn constant(value: bool, site: Site) -> Val<bool> {
         Val::constant(value, site)
@@ -75,33 +80,33 @@ pub fn begin_or<L: Operand>(left: L, slots: &mut [Slot<'_>]) -> L::Logic {
     left.begin(false, slots, Location::caller())
 }
 
-/// `&&` or `||` whose left side is known while recording.
+/// `&&` or `||` with a compile-time left side.
 pub struct StaticLogic {
     left: bool,
-    go_on: bool,
+    continues_on: bool,
     site: Site,
 }
 
 impl StaticLogic {
     /// Whether to record the right side.
     pub fn enter(&self) -> bool {
-        self.left == self.go_on
+        self.left == self.continues_on
     }
     /// The right side's value.
     pub fn right<B: Operand>(&self, value: B) -> Option<B> {
         Some(value)
     }
-    /// The right side, or what the left side decided.
+    /// The right side, or the value that the left side decided.
     pub fn finish<B: Operand>(self, _: &mut [Slot<'_>], right: Option<B>) -> B {
         right.unwrap_or_else(|| B::constant(self.left, self.site))
     }
 }
 
-/// `&&` or `||` that becomes a branch around the right side. If-conversion makes one logic instruction of it where
+/// `&&` or `||` that becomes a branch around the right side. If-conversion turns it into one logic instruction where
 /// the right side is cheap.
 pub struct DynLogic {
     left: Val<bool>,
-    go_on: bool,
+    continues_on: bool,
     site: Site,
     start: Block,
     body: Block,
@@ -110,7 +115,7 @@ pub struct DynLogic {
 }
 
 impl DynLogic {
-    fn new(left: Val<bool>, go_on: bool, slots: &[Slot<'_>], site: Site) -> DynLogic {
+    fn new(left: Val<bool>, continues_on: bool, slots: &[Slot<'_>], site: Site) -> DynLogic {
         let (start, body) = with(|r| {
             let (start, body) = (r.block, r.func.create_block());
             r.reach(body);
@@ -118,7 +123,7 @@ impl DynLogic {
             r.depth += 1;
             (start, body)
         });
-        DynLogic { left, go_on, site, start, body, before: save(slots), before_leaves: leaves(slots) }
+        DynLogic { left, continues_on, site, start, body, before: save(slots), before_leaves: leaves(slots) }
     }
 
     /// The right side is recorded.
@@ -126,31 +131,31 @@ impl DynLogic {
         true
     }
 
-    /// The right side's value, as a handle made where the right side ends.
+    /// The right side's value as a handle, recorded where the right side ends.
     pub fn right<B: Operand>(&self, value: B) -> Option<Val<bool>> {
         Some(value.handle(self.site))
     }
 
-    /// Joins the way through the right side and the one past it: variables and the value get a block parameter each.
+    /// Joins the paths through and around the right side: each variable and the value become block parameters.
     pub fn finish(self, slots: &mut [Slot<'_>], right: Option<Val<bool>>) -> Val<bool> {
-        let operator = if self.go_on { "`&&`" } else { "`||`" };
+        let operator = if self.continues_on { "`&&`" } else { "`||`" };
         for (slot, saved) in slots.iter().zip(&self.before) {
             slot.require_unchanged(saved, operator, self.site);
         }
         let right = right.expect("the right side is recorded");
-        let (mut through, mut past) = (leaves(slots), self.before_leaves);
+        let (mut through, mut around) = (leaves(slots), self.before_leaves);
         let end = with(|r| {
             r.depth -= 1;
             std::mem::replace(&mut r.block, self.start)
         });
-        // Past the right side, the left side decided.
+        // Around the right side, the left side decides.
         through.push(right.id);
-        past.push(Val::constant(!self.go_on, self.site).id);
+        around.push(Val::constant(!self.continues_on, self.site).id);
         let mut params = with(|r| {
             let (join, params) = r.block_like(&through);
             let (yes, no) =
-                (BlockCall { block: self.body, args: Vec::new() }, BlockCall { block: join, args: past });
-            let (then, otherwise) = if self.go_on { (yes, no) } else { (no, yes) };
+                (BlockCall { block: self.body, args: Vec::new() }, BlockCall { block: join, args: around });
+            let (then, otherwise) = if self.continues_on { (yes, no) } else { (no, yes) };
             r.branch(self.left.id, then, otherwise, self.site);
             r.block = end;
             r.jump(join, through, self.site);

@@ -1,45 +1,47 @@
-//! What `#[kernel]` and `#[device]` expand to.
+//! The functions and types that `#[kernel]` and `#[device]` expand to.
 //!
-//! Not for direct use, but for [`range`]. Static and run-time control flow expand alike; the types of conditions
-//! and iterators decide which of the hooks' implementations runs. A *slot* is a mutable Rust variable that a
-//! region may assign: one that holds handles becomes block parameters, one that does not must come out of a
-//! run-time region as it went in.
+//! Not for direct use, except [`range`]. Compile-time and run-time control flow expand to the same calls; the types of
+//! conditions and iterators choose the implementation. A *slot* is a mutable Rust variable that a region may assign. A
+//! slot that holds handles becomes block parameters; any other slot must leave a run-time region unchanged.
 
 mod branch;
 mod compare;
-mod ends;
-mod exit;
+mod condition;
+mod expected_type;
+mod for_loops;
 mod frame;
-mod given;
 mod logic;
 mod loops;
-mod methods;
+mod merge;
+mod range;
 mod slot;
-mod staged;
+mod static_only;
 
 pub use super::record::{
     KernelOptions, KernelParam, PointerParam, aligned_parameter, parameter, record_kernel,
 };
-pub use branch::{AnyIf, Asked, Condition, ConditionIf, DynIf, StaticIf, condition};
+pub use branch::{DynIf, StaticIf};
 pub use compare::{CompareDyn, CompareStatic, Pair, RuntimeLeft};
-pub use ends::{EndDyn, EndsOf, IteratedRange, StartDyn};
+pub use condition::{
+    CheckedCondition, Condition, ConditionIf, ConditionType, ConditionWhile, ImpossibleWhile, NoIf, NoWhile,
+    condition, condition_type,
+};
+pub use expected_type::{
+    HandleIn, NoExpectation, OtherIn, PointerExpectation, PointerIs, SameElement, SameScalar, SameSpace,
+    TypedPlace, TypesOf, ValueExpectation, ValueIs, no_values, of_type,
+};
+pub use for_loops::{DynFor, ForDyn, ForOf, ForStatic, Iterated, StaticFor};
 pub use frame::{Frame, InlinedScope, enter_device};
-pub use given::{
-    FragmentFor, FragmentGiven, GivenHandle, GivenLoaded, GivenMade, GivenPlace, GivenPlain, Of, Plain,
-    PlainPlace, PointerFor, PointerGiven, SameElement, SameKind, SameScalar, SameSpace, ValueFor, ValueGiven,
-    as_wanted, no_values, wanted_after,
-};
 pub use logic::{DynLogic, Operand, StaticLogic, begin_and, begin_or};
-pub use loops::{
-    AnyWhile, AskedType, ConditionWhile, DynFor, DynLoop, DynRange, ForDyn, ForOf, ForStatic,
-    InclusiveRangeEnd, Iterated, LiteralInclusiveRangeEnd, LiteralRangeEnd, NoWhile, RangeEnd, StaticFor,
-    StaticWhile, begin_loop, condition_type, range, range_from_literal, range_inclusive,
-    range_inclusive_from_literal,
+pub use loops::{DynLoop, StaticWhile, begin_loop};
+pub use range::{
+    DynRange, InclusiveRangeEnd, LiteralInclusiveRangeEnd, LiteralRangeEnd, RangeEnd, range,
+    range_from_literal, range_inclusive, range_inclusive_from_literal,
 };
-pub use methods::{AtomicElement, HasFunctions, InBlock, NoFunctions, NotOfPointer};
-pub use slot::{Kept, Slot, SlotOf, ViaCarry, ViaNothing, ViaStatic};
-pub use staged::{
-    ArrayIndex, AssertDyn, AssertOf, Assertable, CastDyn, CastOf, CastResult, CastResultDyn, Castable,
-    Chained, ChainedDyn, ChainedOf, DerefDyn, DerefOf, Dereferenced, IndexDyn, IndexOf, KnownNow, MatchDyn,
-    MatchOf, Matchable, PointedOf,
+pub use slot::{Carriable, NoSlot, Slot, SlotOf, SlotOfHandles, StaticSlot};
+pub use static_only::{
+    ArrayIndex, Assertable, AssertionOfHandle, AssertionOperand, CastOfHandle, CastOperand, CastResult,
+    CastResultOfHandle, Castable, DereferenceOfHandle, DereferenceOperand, Dereferenceable, IndexOfHandle,
+    IndexOperand, LetChainCondition, LetChainOfHandle, LetChainOperand, MatchOfHandle, MatchOperand,
+    Matchable, StaticValue,
 };

@@ -1,4 +1,4 @@
-//! Mutable variables as run-time control flow sees them.
+//! Slots: mutable variables that a region of control flow may assign.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -7,7 +7,7 @@ use crate::dsl::carry::Carry;
 use crate::dsl::record::{Site, fail};
 use crate::ir::Value;
 
-/// What a slot held at some point.
+/// The content of a slot at one point of recording.
 pub(super) enum Saved {
     Leaves(Vec<Value>),
     Static(Box<dyn Any>),
@@ -16,7 +16,7 @@ pub(super) enum Saved {
 trait Access {
     fn save(&self) -> Saved;
     fn load(&mut self, saved: &Saved);
-    /// Whether a compile-time variable still is what was saved, and as many handles are held as then.
+    /// Whether a compile-time variable has the saved value, or a variable of handles the saved number of handles.
     fn unchanged(&self, saved: &Saved) -> bool;
 }
 
@@ -35,14 +35,14 @@ impl Slot<'_> {
         self.access.load(saved);
     }
 
-    /// Fails unless a compile-time variable is what it was before this run-time `region`.
+    /// Fails if the run-time `region` changed a compile-time variable.
     pub(super) fn require_unchanged(&self, saved: &Saved, region: &str, site: Site) {
         if !self.access.unchanged(saved) {
             self.fail(site, &format!("this run-time {region} changes"));
         }
     }
 
-    /// Fails unless a compile-time variable is what it was on another path to the same point.
+    /// Fails if a compile-time variable differs from its value on another path to the same point.
     pub(super) fn require_same(&self, saved: &Saved, site: Site) {
         if !self.access.unchanged(saved) {
             self.fail(site, "the run-time paths that meet here differ in");
@@ -78,7 +78,7 @@ pub(super) fn leaves(slots: &[Slot<'_>]) -> Vec<Value> {
     all
 }
 
-/// Gives all slots the handles `values`, in the order of [`leaves`].
+/// Sets the handles of all slots to `values`, in the order of [`leaves`].
 pub(super) fn set_leaves(slots: &mut [Slot<'_>], values: &[Value]) {
     let mut rest = values;
     for slot in slots {
@@ -90,7 +90,7 @@ pub(super) fn set_leaves(slots: &mut [Slot<'_>], values: &[Value]) {
     }
 }
 
-/// What every slot holds now.
+/// The present content of every slot.
 pub(super) fn save(slots: &[Slot<'_>]) -> Vec<Saved> {
     slots.iter().map(Slot::save).collect()
 }
@@ -136,7 +136,7 @@ impl<T: Clone + PartialEq + 'static> Access for Plain<'_, T> {
     }
 }
 
-/// A variable about to become a [`Slot`]; its type decides how.
+/// A variable about to become a [`Slot`]; its type decides the kind.
 pub struct SlotOf<'a, T: ?Sized> {
     name: &'static str,
     variable: RefCell<Option<&'a mut T>>,
@@ -149,57 +149,57 @@ impl<'a, T: ?Sized> SlotOf<'a, T> {
     }
 
     fn take(&self) -> &'a mut T {
-        self.variable.take().expect("a slot is made once")
+        self.variable.take().expect("a variable becomes a slot once")
     }
 }
 
-/// Slots of variables that hold handles; found before [`ViaStatic`].
-pub trait ViaCarry<'a> {
+/// Slots of variables that hold handles; found before [`StaticSlot`].
+pub trait SlotOfHandles<'a> {
     /// The slot.
     fn slot(&self) -> Slot<'a>;
 }
 
-impl<'a, T: Carry + ?Sized> ViaCarry<'a> for SlotOf<'a, T> {
+impl<'a, T: Carry + ?Sized> SlotOfHandles<'a> for SlotOf<'a, T> {
     fn slot(&self) -> Slot<'a> {
         Slot { name: self.name, access: Box::new(Handles(self.take())) }
     }
 }
 
 /// Slots of compile-time variables.
-pub trait ViaStatic<'a> {
+pub trait StaticSlot<'a> {
     /// The slot.
     fn slot(&self) -> Slot<'a>;
 }
 
-impl<'a, T: Clone + PartialEq + 'static> ViaStatic<'a> for &SlotOf<'a, T> {
+impl<'a, T: Clone + PartialEq + 'static> StaticSlot<'a> for &SlotOf<'a, T> {
     fn slot(&self) -> Slot<'a> {
         Slot { name: self.name, access: Box::new(Plain(self.take())) }
     }
 }
 
-/// What a variable that a region may assign must be. Nothing is this that gets here.
+/// Never implemented: a variable that is neither `Carry` nor `Clone` and `PartialEq` cannot be a slot.
 #[diagnostic::on_unimplemented(
     message = "a `{Self}` cannot be carried through recorded control flow",
-    label = "this may assign one, so it must be `Carry` if it holds handles, else `Clone` and `PartialEq`: derive them"
+    label = "this region may assign it: derive `Carry` if it holds handles, else `Clone` and `PartialEq`"
 )]
-pub trait Kept {}
+pub trait Carriable {}
 
-/// Slots of nothing else; found after the others.
-pub trait ViaNothing<'a> {
+/// Any other variable; found last.
+pub trait NoSlot<'a> {
     /// The variable.
     type Variable: ?Sized;
     /// Never called.
     fn slot(self) -> Slot<'a>
     where
-        Self::Variable: Kept;
+        Self::Variable: Carriable;
 }
 
-impl<'a, T: ?Sized> ViaNothing<'a> for SlotOf<'a, T> {
+impl<'a, T: ?Sized> NoSlot<'a> for SlotOf<'a, T> {
     type Variable = T;
     fn slot(self) -> Slot<'a>
     where
-        T: Kept,
+        T: Carriable,
     {
-        unreachable!("nothing is `Kept`")
+        unreachable!("nothing is `Carriable`")
     }
 }

@@ -1,4 +1,4 @@
-//! No warning, and no name but the prelude's: what the macros expand to is clean.
+//! The expansion has no warnings and needs no name but those of the prelude.
 #![deny(warnings)]
 #![deny(unused)]
 

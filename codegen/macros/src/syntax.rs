@@ -1,0 +1,102 @@
+//! Questions about the spelling of types, patterns and expressions.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::visit::{self, Visit};
+use syn::{Expr, Ident, Lit, Pat, ReturnType, Type, TypeImplTrait, UnOp};
+
+/// The name in a pattern that is a single name.
+pub fn plain_name(pattern: &Pat) -> Option<&Ident> {
+    match pattern {
+        Pat::Ident(name) if name.by_ref.is_none() && name.subpat.is_none() => Some(&name.ident),
+        _ => None,
+    }
+}
+
+/// Whether the last segment of the type's path is `name`.
+pub fn names_type(ty: &Type, name: &str) -> bool {
+    match ty {
+        Type::Path(path) => path.path.segments.last().is_some_and(|last| last.ident == name),
+        // A type that came through a `macro_rules!` parameter.
+        Type::Group(group) => names_type(&group.elem, name),
+        Type::Paren(paren) => names_type(&paren.elem, name),
+        _ => false,
+    }
+}
+
+/// Whether the type is spelled as a number or `bool` of Rust.
+pub fn is_number_type(ty: &Type) -> bool {
+    ["bool", "u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64", "f32", "usize"]
+        .iter()
+        .any(|name| names_type(ty, name))
+}
+
+/// Whether the type is spelled `&mut T`.
+pub fn is_mut_reference(ty: &Type) -> bool {
+    match ty {
+        Type::Reference(reference) => reference.mutability.is_some(),
+        Type::Group(group) => is_mut_reference(&group.elem),
+        Type::Paren(paren) => is_mut_reference(&paren.elem),
+        _ => false,
+    }
+}
+
+/// The first `impl Trait` in the type, which only a signature may contain.
+pub fn impl_trait(ty: &Type) -> Option<proc_macro2::Span> {
+    struct Find(Option<proc_macro2::Span>);
+    impl<'ast> Visit<'ast> for Find {
+        fn visit_type_impl_trait(&mut self, ty: &'ast TypeImplTrait) {
+            self.0.get_or_insert(ty.impl_token.span);
+        }
+    }
+    let mut find = Find(None);
+    visit::visit_type(&mut find, ty);
+    find.0
+}
+
+/// Whether a function's result type contains `impl Trait`.
+pub fn returns_impl_trait(output: &ReturnType) -> bool {
+    matches!(output, ReturnType::Type(_, ty) if impl_trait(ty).is_some())
+}
+
+/// Whether the expression is spelled `&mut e`.
+pub fn is_mut_borrow(expression: &Expr) -> bool {
+    match expression {
+        Expr::Reference(reference) => reference.mutability.is_some(),
+        Expr::Group(group) => is_mut_borrow(&group.expr),
+        Expr::Paren(paren) => is_mut_borrow(&paren.expr),
+        _ => false,
+    }
+}
+
+/// Whether the expression is a literal or a negated literal.
+pub fn is_literal(expression: &Expr) -> bool {
+    match expression {
+        Expr::Lit(_) => true,
+        Expr::Paren(paren) => is_literal(&paren.expr),
+        Expr::Group(group) => is_literal(&group.expr),
+        Expr::Unary(unary) => matches!(unary.op, UnOp::Neg(_)) && is_literal(&unary.expr),
+        _ => false,
+    }
+}
+
+/// Whether the expression is an integer literal that can be a `u32`.
+pub fn is_unsigned_literal(expression: &Expr) -> bool {
+    matches!(expression, Expr::Lit(literal)
+        if matches!(&literal.lit, Lit::Int(int) if matches!(int.suffix(), "" | "u32")))
+}
+
+/// The expression as the operand of a prefix operator: in parentheses where precedence needs them.
+pub fn prefix_operand(expression: &Expr) -> TokenStream {
+    match expression {
+        Expr::Path(_)
+        | Expr::Lit(_)
+        | Expr::Call(_)
+        | Expr::MethodCall(_)
+        | Expr::Field(_)
+        | Expr::Index(_)
+        | Expr::Paren(_)
+        | Expr::Unary(_) => quote!(#expression),
+        _ => quote!((#expression)),
+    }
+}

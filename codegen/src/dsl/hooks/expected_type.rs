@@ -1,0 +1,174 @@
+//! Handles where another type is expected: an argument, a field, a result or an assigned value.
+//!
+//! For these rustc only says "mismatched types". The expansion passes a handle as an inference variable `W`, which the
+//! place of use unifies with the type that it expects. Then [`ValueExpectation::check_type`] or
+//! [`PointerExpectation::check_type`] requires that `W` is the handle's type; the error of the missing implementation
+//! says how to convert. If the place of use leaves `W` open (`Some(x)`), the requirement makes it the handle's type.
+//! Values that are not handles pass through unchanged.
+
+use std::any::Any;
+use std::marker::PhantomData;
+
+use crate::dsl::pointer::Ptr;
+use crate::dsl::value::Val;
+
+/// The type of a place that is about to be used as a value.
+pub struct TypedPlace<P>(PhantomData<P>);
+
+impl<P> TypedPlace<P> {
+    /// The type of `place`, which is not read.
+    pub fn new(_place: &P) -> TypedPlace<P> {
+        TypedPlace(PhantomData)
+    }
+}
+
+/// A place that holds a handle; autoref finds this before [`OtherIn`].
+pub trait HandleIn {
+    /// The handle where `W` is expected.
+    type Expectation<W>;
+    /// Expects the handle to be a `W`, which is still to be inferred.
+    fn expectation<W>(&self) -> Self::Expectation<W>;
+}
+
+impl<T> HandleIn for TypedPlace<Val<T>> {
+    type Expectation<W> = ValueExpectation<T, W>;
+    fn expectation<W>(&self) -> ValueExpectation<T, W> {
+        ValueExpectation(PhantomData)
+    }
+}
+
+impl<S, T> HandleIn for TypedPlace<Ptr<S, T>> {
+    type Expectation<W> = PointerExpectation<S, T, W>;
+    fn expectation<W>(&self) -> PointerExpectation<S, T, W> {
+        PointerExpectation(PhantomData)
+    }
+}
+
+/// A place that holds something else.
+pub trait OtherIn {
+    /// The type of the place.
+    type Place;
+    /// No expectation: rustc checks the type.
+    fn expectation(&self) -> NoExpectation<Self::Place>;
+}
+
+impl<P> OtherIn for &TypedPlace<P> {
+    type Place = P;
+    fn expectation(&self) -> NoExpectation<P> {
+        NoExpectation(PhantomData)
+    }
+}
+
+/// A value that is not a handle. Its type is named, so that a `&mut` is reborrowed and not moved.
+pub struct NoExpectation<P>(PhantomData<P>);
+
+impl<P> NoExpectation<P> {
+    /// The value.
+    pub fn pass(&self, value: P) -> P {
+        value
+    }
+    /// No requirement.
+    pub fn check_type(&self) {}
+}
+
+/// A `Val<T>` where a `W` is expected.
+pub struct ValueExpectation<T, W>(PhantomData<(T, W)>);
+
+impl<T: 'static, W: 'static> ValueExpectation<T, W> {
+    /// The handle.
+    pub fn pass(&self, value: Val<T>) -> W {
+        same_type(value)
+    }
+}
+
+impl<T, W> ValueExpectation<T, W> {
+    /// Requires that `Val<T>` is `W`.
+    pub fn check_type(&self)
+    where
+        Val<T>: ValueIs<W>,
+    {
+    }
+}
+
+/// A `Ptr<S, T>` where a `W` is expected.
+pub struct PointerExpectation<S, T, W>(PhantomData<(S, T, W)>);
+
+impl<S: 'static, T: 'static, W: 'static> PointerExpectation<S, T, W> {
+    /// The handle.
+    pub fn pass(&self, pointer: Ptr<S, T>) -> W {
+        same_type(pointer)
+    }
+}
+
+impl<S, T, W> PointerExpectation<S, T, W> {
+    /// Requires that `Ptr<S, T>` is `W`.
+    pub fn check_type(&self)
+    where
+        Ptr<S, T>: PointerIs<W>,
+    {
+    }
+}
+
+fn same_type<H: 'static, W: 'static>(handle: H) -> W {
+    let mut handle = Some(handle);
+    let expected = (&mut handle as &mut dyn Any).downcast_mut::<Option<W>>();
+    expected.and_then(Option::take).expect("`check_type` compiles only for the same type")
+}
+
+/// A `Val` of the expected type.
+#[diagnostic::on_unimplemented(
+    message = "expected `{Expected}`, found `{Self}`",
+    label = "a `Val` is known only on the GPU; a compile-time value is a constant or a kernel parameter that is not a `Val`. A variable for this value starts as `val(…)`"
+)]
+pub trait ValueIs<Expected> {}
+impl<T, U> ValueIs<Val<U>> for Val<T> where TypesOf<T>: SameScalar<T, U> {}
+
+/// A `Ptr` of the expected space and element type.
+#[diagnostic::on_unimplemented(
+    message = "expected `{Expected}`, found `{Self}`",
+    label = "a pointer is not a value: `.load()` gives the element"
+)]
+pub trait PointerIs<Expected> {}
+impl<S, T, R, U> PointerIs<Ptr<R, U>> for Ptr<S, T>
+where
+    TypesOf<S>: SameSpace<S, R>,
+    TypesOf<T>: SameElement<T, U>,
+{
+}
+
+/// Implements each of the following traits once, so that rustc infers either type from the other.
+pub struct TypesOf<T>(PhantomData<T>);
+
+/// The expected scalar is the handle's.
+#[diagnostic::on_unimplemented(
+    message = "expected `Val<{Expected}>`, found `Val<{Found}>`",
+    label = "convert with `.cast::<{Expected}>()`; to reinterpret the bits, `.bitcast::<{Expected}>()`"
+)]
+pub trait SameScalar<Found, Expected> {}
+impl<T> SameScalar<T, T> for TypesOf<T> {}
+
+/// The expected element is the pointer's.
+#[diagnostic::on_unimplemented(
+    message = "expected a pointer to `{Expected}`, found a pointer to `{Found}`",
+    label = "`.cast::<{Expected}>()` reinterprets the memory; to convert an element, write `.load().cast::<{Expected}>()`"
+)]
+pub trait SameElement<Found, Expected> {}
+impl<T> SameElement<T, T> for TypesOf<T> {}
+
+/// The expected space is the pointer's.
+#[diagnostic::on_unimplemented(
+    message = "expected a pointer to `{Expected}` memory, found a pointer to `{Found}` memory",
+    label = "copy the elements to that memory first; a `#[device]` function for both spaces is `fn f<S: Space>(x: Ptr<S, f32>)`"
+)]
+pub trait SameSpace<Found, Expected> {}
+impl<S> SameSpace<S, S> for TypesOf<S> {}
+
+/// `value`, of the type that `_expected` names.
+pub fn of_type<T>(_expected: PhantomData<T>, value: T) -> T {
+    value
+}
+
+/// The values of an `if`'s branches before either is recorded, of the type that `_expected` names.
+pub fn no_values<T>(_expected: PhantomData<T>) -> [Option<T>; 2] {
+    [None, None]
+}

@@ -1,0 +1,211 @@
+//! `for`: unrolled over a Rust iterator, a loop over a run-time range.
+
+use std::cell::Cell;
+use std::panic::Location;
+
+use super::loops::Unrolled;
+use super::range::DynRange;
+use super::slot::{Saved, Slot, leaves, save, set_leaves};
+use crate::dsl::record::{Site, emit1, with};
+use crate::dsl::scalar::Int;
+use crate::dsl::value::Val;
+use crate::ir::{Binary, Block, BlockCall, Compare, Op, Value};
+
+/// A run-time range. Handles do not implement this.
+#[diagnostic::on_unimplemented(
+    message = "a handle is not a range",
+    label = "write `0..n` to count to a run-time number"
+)]
+pub trait Iterated {}
+
+impl<T: Int> Iterated for ForOf<DynRange<T>> {}
+
+/// The iterator of a `for`; its type decides the kind of loop.
+pub struct ForOf<I>(Cell<Option<I>>);
+
+impl<I> ForOf<I> {
+    /// Wraps the iterator.
+    pub fn new(items: I) -> ForOf<I> {
+        ForOf(Cell::new(Some(items)))
+    }
+
+    fn take(&self) -> I {
+        self.0.take().expect("a loop starts once")
+    }
+}
+
+/// Loops over run-time ranges; found before [`ForStatic`].
+pub trait ForDyn {
+    /// The loop.
+    type For;
+    /// Starts it.
+    #[track_caller]
+    fn for_loop(&self) -> Self::For
+    where
+        Self: Iterated;
+}
+
+impl<T: Int> ForDyn for ForOf<DynRange<T>> {
+    type For = DynFor<T>;
+    fn for_loop(&self) -> DynFor<T> {
+        DynFor { range: self.take(), site: Location::caller(), open: None }
+    }
+}
+
+/// Not a loop: this implementation exists for the error of its bound.
+impl<T: Int> ForDyn for ForOf<Val<T>> {
+    type For = DynFor<T>;
+    fn for_loop(&self) -> DynFor<T>
+    where
+        Self: Iterated,
+    {
+        unreachable!("a handle is not `Iterated`")
+    }
+}
+
+/// Loops over Rust iterators: unrolled.
+pub trait ForStatic {
+    /// The loop.
+    type For;
+    /// Starts it.
+    fn for_loop(&self) -> Self::For;
+}
+
+impl<I: IntoIterator> ForStatic for &ForOf<I> {
+    type For = StaticFor<I::IntoIter>;
+    fn for_loop(&self) -> StaticFor<I::IntoIter> {
+        StaticFor { items: self.take().into_iter(), jumps: Unrolled::new() }
+    }
+}
+
+/// A `for` over a Rust iterator: unrolled.
+pub struct StaticFor<I> {
+    items: I,
+    jumps: Unrolled,
+}
+
+impl<I: Iterator> StaticFor<I> {
+    /// The next item, if any.
+    pub fn next_item(&mut self, _: &mut [Slot<'_>]) -> Option<I::Item> {
+        if self.jumps.is_over() {
+            return None;
+        }
+        self.items.next()
+    }
+    /// Ends an iteration.
+    #[track_caller]
+    pub fn end_item(&mut self, slots: &mut [Slot<'_>]) {
+        self.jumps.end_item(slots, Location::caller());
+    }
+    /// Leaves the loop: true if while recording.
+    #[track_caller]
+    pub fn break_(&mut self, slots: &mut [Slot<'_>]) -> bool {
+        self.jumps.break_(slots, Location::caller())
+    }
+    /// Starts the next item: true if while recording.
+    #[track_caller]
+    pub fn continue_(&mut self, slots: &mut [Slot<'_>]) -> bool {
+        self.jumps.continue_(slots, Location::caller())
+    }
+    /// Ends the loop.
+    #[track_caller]
+    pub fn finish(mut self, slots: &mut [Slot<'_>]) {
+        self.jumps.finish(slots, Location::caller());
+    }
+}
+
+/// A `for` over a run-time range.
+pub struct DynFor<T> {
+    range: DynRange<T>,
+    site: Site,
+    open: Option<OpenFor<T>>,
+}
+
+struct OpenFor<T> {
+    header: Block,
+    index: Val<T>,
+    exit: Block,
+    exit_params: Vec<Value>,
+    before: Vec<Saved>,
+}
+
+impl<T: Int> DynFor<T> {
+    /// The index at the first call, then none: the body is recorded once.
+    pub fn next_item(&mut self, slots: &mut [Slot<'_>]) -> Option<Val<T>> {
+        if self.open.is_some() {
+            return None;
+        }
+        let (site, range) = (self.site, self.range);
+        let before = save(slots);
+        let values = leaves(slots);
+        let (header, params, exit, exit_params) = with(|r| {
+            let mut initial = values.clone();
+            initial.push(range.start.id);
+            let (header, params) = r.block_like(&initial);
+            let (exit, exit_params) = r.block_like(&values);
+            r.jump(header, initial, site);
+            r.switch_to(header);
+            r.depth += 1;
+            (header, params, exit, exit_params)
+        });
+        let (index, carried) = params.split_last().expect("the index is a parameter");
+        set_leaves(slots, carried);
+        let enters = emit1(Op::Compare(Compare::Lt), T::TYPE, &[*index, range.end.id], site);
+        with(|r| {
+            let body = r.func.create_block();
+            let leave = BlockCall { block: exit, args: carried.to_vec() };
+            r.branch(enters, BlockCall { block: body, args: Vec::new() }, leave, site);
+            r.switch_to(body);
+        });
+        let index = Val::from_id(*index);
+        self.open = Some(OpenFor { header, index, exit, exit_params, before });
+        Some(index)
+    }
+
+    fn open(&mut self, slots: &[Slot<'_>]) -> &mut OpenFor<T> {
+        let open = self.open.as_mut().expect("the loop has started");
+        for (slot, saved) in slots.iter().zip(&open.before) {
+            slot.require_unchanged(saved, "loop", self.site);
+        }
+        open
+    }
+
+    /// Advances the index and jumps back to the header.
+    pub fn end_item(&mut self, slots: &mut [Slot<'_>]) {
+        self.continue_(slots);
+    }
+
+    /// Records a jump out of the loop.
+    #[track_caller]
+    pub fn break_(&mut self, slots: &mut [Slot<'_>]) -> bool {
+        let (values, site) = (leaves(slots), Location::caller());
+        let exit = self.open(slots).exit;
+        with(|r| r.jump(exit, values, site));
+        false
+    }
+
+    /// Records the advance of the index and a jump to the header.
+    pub fn continue_(&mut self, slots: &mut [Slot<'_>]) -> bool {
+        let (site, step) = (self.site, self.range.step);
+        let mut values = leaves(slots);
+        let open = self.open(slots);
+        let step = match step {
+            Some(step) => step.id,
+            None => emit1(Op::Const(1), T::TYPE, &[], site),
+        };
+        values.push(emit1(Op::Binary(Binary::Add), T::TYPE, &[open.index.id, step], site));
+        let header = open.header;
+        with(|r| r.jump(header, values, site));
+        false
+    }
+
+    /// Continues after the loop.
+    pub fn finish(self, slots: &mut [Slot<'_>]) {
+        let open = self.open.expect("the loop has started");
+        with(|r| {
+            r.depth -= 1;
+            r.switch_to(open.exit);
+        });
+        set_leaves(slots, &open.exit_params);
+    }
+}

@@ -1,0 +1,55 @@
+//! Merge points: the targets of run-time jumps out of code that is being recorded.
+
+use super::slot::{Saved, Slot, leaves, save, set_leaves};
+use crate::dsl::record::{Site, with};
+use crate::ir::{Block, Value};
+
+/// The block after an unrolled loop, after one of its iterations, or after a function. The first run-time jump to it
+/// creates it.
+#[derive(Default)]
+pub(super) struct MergePoint(Option<Open>);
+
+struct Open {
+    block: Block,
+    params: Vec<Value>,
+    before: Vec<Saved>,
+}
+
+impl MergePoint {
+    /// Whether a jump to this point has been recorded.
+    pub fn is_open(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Records a jump to this point, unless the present code is unreachable.
+    pub fn jump(&mut self, slots: &[Slot<'_>], site: Site) {
+        if !with(|r| r.is_live()) {
+            return;
+        }
+        let values = leaves(slots);
+        let open = self.0.get_or_insert_with(|| {
+            let (block, params) = with(|r| r.block_like(&values));
+            Open { block, params, before: save(slots) }
+        });
+        for (slot, saved) in slots.iter().zip(&open.before) {
+            slot.require_same(saved, site);
+        }
+        with(|r| r.jump(open.block, values, site));
+    }
+
+    /// If a jump to this point was recorded, continues here; the slots become the block's parameters.
+    pub fn arrive(&mut self, slots: &mut [Slot<'_>], site: Site) {
+        if !self.is_open() {
+            return;
+        }
+        self.jump(slots, site);
+        if let Some(Open { block, params, before }) = self.0.take() {
+            with(|r| r.switch_to(block));
+            // Compile-time assignments in unreachable code are discarded.
+            for (slot, saved) in slots.iter_mut().zip(&before) {
+                slot.load(saved);
+            }
+            set_leaves(slots, &params);
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Ranges `a..b` of handles, compile-time integers, or one of each.
+
+use std::ops::{Range, RangeInclusive};
+
+use crate::dsl::scalar::Int;
+use crate::dsl::value::{IntoVal, Val};
+
+/// A half-open run-time range: `a..b` of handles in a `for`, or [`range`].
+#[derive(Clone, Copy, Debug)]
+pub struct DynRange<T> {
+    pub(super) start: Val<T>,
+    pub(super) end: Val<T>,
+    pub(super) step: Option<Val<T>>,
+}
+
+impl<T: Int> DynRange<T> {
+    /// Every `step`-th value from the start. `step` must be positive, and `end + step` must not wrap.
+    #[track_caller]
+    pub fn step_by(self, step: impl IntoVal<T>) -> DynRange<T> {
+        DynRange { step: Some(step.into_val()), ..self }
+    }
+}
+
+/// The end of an inclusive range: a compile-time integer.
+#[diagnostic::on_unimplemented(
+    message = "a run-time range is half open",
+    label = "write `..end + 1` instead of `..=end`; `end + 1` must not wrap"
+)]
+pub trait InclusiveRangeEnd<Start> {
+    /// The range.
+    type Range;
+    /// The range from `start` to `self`.
+    fn starting_at(self, start: Start) -> Self::Range;
+}
+
+/// The end of an inclusive range that starts with an integer literal: a compile-time integer.
+#[diagnostic::on_unimplemented(
+    message = "a run-time range is half open",
+    label = "write `..end + 1` instead of `..=end`; `end + 1` must not wrap"
+)]
+pub trait LiteralInclusiveRangeEnd: Sized {
+    /// The range.
+    type Range;
+    /// The range from `start` to `self`.
+    fn starting_at_literal(self, start: u32) -> Self::Range;
+}
+
+macro_rules! inclusive_range {
+    ($($ty:ty)*) => {
+        $(impl InclusiveRangeEnd<$ty> for $ty {
+            type Range = RangeInclusive<$ty>;
+            fn starting_at(self, start: $ty) -> RangeInclusive<$ty> { start..=self }
+        }
+        impl LiteralInclusiveRangeEnd for $ty {
+            type Range = RangeInclusive<$ty>;
+            fn starting_at_literal(self, start: u32) -> RangeInclusive<$ty> {
+                <$ty>::try_from(start).expect("a range's literal start fits its end's type")..=self
+            }
+        })*
+    };
+}
+inclusive_range!(u8 u16 u32 u64 i8 i16 i32 i64 usize);
+
+/// `start..=end`.
+pub fn range_inclusive<S, E: InclusiveRangeEnd<S>>(start: S, end: E) -> E::Range {
+    end.starting_at(start)
+}
+
+/// `start..=end` with a literal start, which takes the type of `end`.
+pub fn range_inclusive_from_literal<E: LiteralInclusiveRangeEnd>(start: u32, end: E) -> E::Range {
+    end.starting_at_literal(start)
+}
+
+/// The end of a range. Two compile-time integers give a Rust range; a handle gives a run-time range.
+#[diagnostic::on_unimplemented(
+    message = "no range from `{Start}` to `{Self}`",
+    label = "both ends must be integers of one type: convert a handle with `.cast()`, a compile-time number with `as`"
+)]
+pub trait RangeEnd<Start> {
+    /// The range.
+    type Range;
+    /// The range from `start` to `self`.
+    #[track_caller]
+    fn starting_at(self, start: Start) -> Self::Range;
+}
+
+impl<T: Int, S: IntoVal<T>> RangeEnd<S> for Val<T> {
+    type Range = DynRange<T>;
+    fn starting_at(self, start: S) -> DynRange<T> {
+        DynRange { start: start.into_val(), end: self, step: None }
+    }
+}
+
+macro_rules! static_range {
+    ($($ty:ty)*) => {
+        $(impl RangeEnd<$ty> for $ty {
+            type Range = Range<$ty>;
+            fn starting_at(self, start: $ty) -> Range<$ty> { start..self }
+        }
+        impl RangeEnd<Val<$ty>> for $ty {
+            type Range = DynRange<$ty>;
+            fn starting_at(self, start: Val<$ty>) -> DynRange<$ty> {
+                DynRange { start, end: self.into_val(), step: None }
+            }
+        }
+        impl LiteralRangeEnd for $ty {
+            type Range = Range<$ty>;
+            fn starting_at_literal(self, start: u32) -> Range<$ty> {
+                <$ty>::try_from(start).expect("a range's literal start fits its end's type")..self
+            }
+        }
+        impl LiteralRangeEnd for Val<$ty> {
+            type Range = DynRange<$ty>;
+            fn starting_at_literal(self, start: u32) -> DynRange<$ty> {
+                let start = <$ty>::try_from(start).expect("a range's literal start fits its end's type");
+                DynRange { start: start.into_val(), end: self, step: None }
+            }
+        })*
+    };
+}
+static_range!(u8 u16 u32 u64 i8 i16 i32 i64);
+
+impl RangeEnd<usize> for usize {
+    type Range = Range<usize>;
+    fn starting_at(self, start: usize) -> Range<usize> {
+        start..self
+    }
+}
+
+impl LiteralRangeEnd for usize {
+    type Range = Range<usize>;
+    fn starting_at_literal(self, start: u32) -> Range<usize> {
+        start as usize..self
+    }
+}
+
+/// The end of a range that starts with an integer literal, which takes the end's type.
+#[diagnostic::on_unimplemented(
+    message = "no range ends at `{Self}`",
+    label = "expected an integer, or a `Val` of one"
+)]
+pub trait LiteralRangeEnd {
+    /// The range.
+    type Range;
+    /// The range from `start` to `self`.
+    #[track_caller]
+    fn starting_at_literal(self, start: u32) -> Self::Range;
+}
+
+/// `start..end`: a run-time range if either is a handle.
+#[track_caller]
+pub fn range<S, E: RangeEnd<S>>(start: S, end: E) -> E::Range {
+    end.starting_at(start)
+}
+
+/// `start..end` with a literal start, which takes the type of `end`.
+#[track_caller]
+pub fn range_from_literal<E: LiteralRangeEnd>(start: u32, end: E) -> E::Range {
+    end.starting_at_literal(start)
+}

@@ -1,0 +1,120 @@
+//! Operands of arithmetic.
+
+mod add_assign_types {
+    use bespoke_codegen::prelude::*;
+
+    #[device]
+    fn sum(a: Val<u32>, b: Val<f32>) -> Val<f32> {
+        let mut x = b;
+        x += a;
+       // ^^ `Val<u32>` cannot be used as a run-time `f32`: expected `Val<f32>` or `f32`
+        x
+    }
+}
+
+mod add_signs {
+    use bespoke_codegen::prelude::*;
+
+    #[device]
+    fn sum(a: Val<u32>, b: Val<i32>) -> Val<u32> {
+        a + b
+       // ^ `Val<i32>` cannot be used as a run-time `u32`: expected `Val<u32>` or `u32`
+    }
+}
+
+mod half_division {
+    use bespoke_codegen::prelude::*;
+
+    #[device]
+    fn halved(x: Val<f16>) -> Val<f16> {
+        x / f16::from_f32(2.0)
+       // ^ the GPU does not divide `f16`: expected an integer or f32: convert halves with `.cast::<f32>()` before,
+       // and the result back
+    }
+}
+
+mod half_literal {
+    use bespoke_codegen::prelude::*;
+
+    #[device]
+    fn doubled(x: Val<f16>) -> Val<f16> {
+        x * 2.0
+       // ^ `{float}` cannot be used as a run-time `f16`: expected `Val<f16>` or `f16`
+    }
+}
+
+mod float_remainder {
+    use bespoke_codegen::prelude::*;
+
+    #[device]
+    fn angle(x: Val<f32>) -> Val<f32> {
+        x % 6.28
+       // ^ the GPU has no remainder of `f32`: of f32, write `x - (x / y).cast::<i32>().cast::<f32>() * y`, where
+       // the quotient fits an i32
+    }
+}
+
+mod float_bits {
+    use bespoke_codegen::prelude::*;
+
+    #[device]
+    fn magnitude(x: Val<f32>) -> Val<f32> {
+        x & 0x7fff_ffff
+       // ^ `f32` has no bits to combine: expected an integer or bool
+    }
+}
+
+mod shifted_float {
+    use bespoke_codegen::prelude::*;
+
+    #[device]
+    fn exponent(x: Val<f32>) -> Val<f32> {
+        x >> 23
+       // ^^ `f32` is no integer: expected u8 to u64 or i8 to i64
+    }
+}
+
+mod fused_integers {
+    use bespoke_codegen::prelude::*;
+
+    #[device]
+    fn sum(x: Val<u32>) -> Val<u32> {
+        fma(x, x, x)
+     // ^^^^^^^^^^^^ `u32` is no float: expected f16, bf16, f32, F16x2 or Bf16x2
+    }
+}
+
+mod f64_value {
+    use bespoke_codegen::prelude::*;
+
+    #[device]
+    fn one() -> Val<f32> {
+        let x = val(1.0f64);
+        //          ^^^^^^ `f64` is no scalar of the GPU: expected bool, u8 to u64, i8 to i64, f16, bf16, f32, F16x2
+        // or Bf16x2
+        x.cast()
+       // ^^^^ E0599
+    }
+}
+
+mod reduced_float {
+    use bespoke_codegen::prelude::*;
+
+    #[device]
+    fn sum(x: Val<f32>) -> Val<f32> {
+        redux_add(x)
+        //        ^ a warp reduces `u32` and `i32` in one instruction, not `f32`: expected u32 or i32
+    }
+}
+
+mod shuffled_long {
+    use bespoke_codegen::prelude::*;
+
+    #[device]
+    fn next(x: Val<u64>) -> Val<u64> {
+        shuffle_down(x, 1)
+        //           ^ lanes exchange words of 32 bits, not `u64`: expected u32, i32, f32, F16x2 or Bf16x2
+    }
+}
+
+fn main() {}

@@ -1,8 +1,0 @@
-use bespoke_codegen::prelude::*;
-
-#[device]
-fn widened(x: Val<u32>) -> Val<f32> {
-    x as f32
-}
-
-fn main() {}

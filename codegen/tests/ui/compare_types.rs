@@ -1,8 +1,0 @@
-use bespoke_codegen::prelude::*;
-
-#[device]
-fn below(a: Val<u32>, b: Val<f32>) -> Val<bool> {
-    a < b
-}
-
-fn main() {}

@@ -1,0 +1,48 @@
+//! Methods that the handle does not have.
+
+mod atomic_of_floats {
+    use bespoke_codegen::prelude::*;
+
+    #[kernel]
+    fn most(x: Ptr<Global, f32>) {
+        x.atomic_max(1.0, Scope::Gpu);
+       // ^^^^^^^^^^ E0599
+    }
+}
+
+mod atomic_of_halves {
+    use bespoke_codegen::prelude::*;
+
+    #[kernel]
+    fn claimed(x: Ptr<Global, f32>) {
+        let words = shared_array::<f16>(1);
+        words.atomic_exchange(f16::ONE, Scope::Cta);
+        //    ^^^^^^^^^^^^^^^ E0599
+        if x.atomic_cas(0.0, 1.0, Scope::Gpu) == 0.0 {
+        //   ^^^^^^^^^^ E0599
+            x.at(1).store(1.0);
+        }
+    }
+}
+
+mod global_of_block {
+    use bespoke_codegen::prelude::*;
+
+    #[device]
+    fn theirs(x: Ptr<Global, f32>) -> Val<f32> {
+        x.of_block(1).load()
+       // ^^^^^^^^ E0599
+    }
+}
+
+mod integer_root {
+    use bespoke_codegen::prelude::*;
+
+    #[device]
+    fn root(x: Val<u32>) -> Val<u32> {
+        x.sqrt()
+       // ^^^^ E0599
+    }
+}
+
+fn main() {}

@@ -1,8 +1,0 @@
-use bespoke_codegen::prelude::*;
-
-#[device]
-fn parsed(x: Val<u32>, text: &str) -> Val<u32> {
-    x + text.parse::<u32>()?
-}
-
-fn main() {}

@@ -1,0 +1,162 @@
+//! Signatures, options and attributes.
+
+mod function_qualifiers {
+    use bespoke_codegen::prelude::*;
+
+    #[device]
+    const fn one() -> Val<u32> {
+ // ^^^^^ a recorded function cannot be `const`: recording has side effects
+        val(1)
+    }
+
+    #[kernel]
+    extern "C" fn clear(x: Ptr<Global, u32>) {
+ // ^^^^^^ a recorded function has no ABI: remove `extern`
+        x.store(0);
+    }
+}
+
+mod kernel_arguments {
+    use bespoke_codegen::prelude::*;
+
+    #[kernel(thread = 32)]
+    //       ^^^^^^ `#[kernel]` takes `threads = …`, `min_blocks = …`, `cluster = …` and `allow_spills = …`, not
+    // `thread`
+    fn clear(x: Ptr<Global, u32>) {
+        x.store(0);
+    }
+
+    #[kernel(threads = 32, threads = 64)]
+    //                     ^^^^^^^^^^^^ `threads` is given twice
+    fn set(x: Ptr<Global, u32>) {
+        x.store(1);
+    }
+
+    #[device(inline)]
+    //       ^^^^^^ `#[device]` takes no arguments
+    fn one() -> Val<u32> {
+        val(1)
+    }
+}
+
+mod kernel_pattern {
+    use bespoke_codegen::prelude::*;
+
+    #[kernel]
+    fn clear((x): Ptr<Global, u32>, _: Val<u32>) {
+    //       ^^^ a run-time parameter must be a plain name, which the launch uses
+    //                              ^ a run-time parameter must be a plain name, which the launch uses
+        x.store(0);
+    }
+}
+
+mod kernel_returns {
+    use bespoke_codegen::prelude::*;
+
+    #[kernel]
+    fn sum(x: Ptr<Global, f32>) -> Val<f32> {
+    //                             ^^^ a kernel returns nothing: store results through a pointer
+        x.load() + x.at(1).load()
+    }
+}
+
+mod return_value_of_kernel {
+    use bespoke_codegen::prelude::*;
+
+    #[kernel]
+    fn first(x: Ptr<Global, u32>) {
+        if thread_index() > 3 {
+            return x.load();
+            //     ^ a kernel returns nothing: store results through a pointer, and leave with `return;`
+        }
+        x.store(1);
+    }
+}
+
+mod impl_trait_parameter {
+    use bespoke_codegen::prelude::*;
+
+    #[kernel]
+    fn copy(from: Ptr<Global, u32>, to: Ptr<impl Space, u32>) {
+    //                                      ^^^^ a run-time parameter cannot be `impl Trait`: name a type, or make
+    // the kernel generic over it
+        to.store(from.load());
+    }
+}
+
+mod option_run_time {
+    use bespoke_codegen::prelude::*;
+
+    #[kernel(threads = n)]
+    //                 ^ `n` is known only on the GPU: write an expression of compile-time parameters and constants
+    fn clear(x: Ptr<Global, u32>, n: Val<u32>) {
+        x.at(thread_index()).store(n);
+    }
+}
+
+mod option_without_value {
+    use bespoke_codegen::prelude::*;
+
+    #[kernel(threads)]
+    //       ^^^^^^^ `threads` needs a value: `threads = …`
+    fn clear(x: Ptr<Global, u32>) {
+        x.store(0);
+    }
+}
+
+mod optional_pointer {
+    use bespoke_codegen::prelude::*;
+
+    #[kernel]
+    fn no_condition(x: Ptr<Global, f32>, bias: Option<Ptr<Global, f32>>) {
+    //                                         ^^^^^^ an optional pointer needs a compile-time condition that says
+    // when the kernel has it: write `#[present(condition)]` before the parameter
+        x.store(0.0);
+    }
+
+    #[kernel]
+    fn empty_condition(x: Ptr<Global, f32>, #[present] bias: Option<Ptr<Global, f32>>) {
+    //                                        ^^^^^^^ `present` needs a compile-time condition:
+    // `#[present(shape.has_bias)]`
+        x.store(0.0);
+    }
+
+    #[kernel]
+    fn run_time_condition(n: Val<bool>, #[present(n)] x: Option<Ptr<Global, f32>>) {}
+    //                                            ^ `n` is known only on the GPU: write an expression of
+    // compile-time parameters and constants
+
+    #[kernel]
+    fn plain_pointer(#[present(on)] x: Ptr<Global, f32>, on: bool) {
+    //                 ^^^^^^^ `#[present(…)]` goes on a parameter of type `Option<Ptr<Global, T>>`
+        x.store(0.0);
+    }
+
+    #[kernel]
+    fn number(#[present(on)] x: Val<f32>, on: bool) {}
+    //          ^^^^^^^ `#[present(…)]` goes on a parameter of type `Option<Ptr<Global, T>>`
+
+    #[kernel]
+    fn optional_number(#[present(on)] x: Option<Val<f32>>, on: bool) {}
+    //                   ^^^^^^^ `#[present(…)]` goes on a parameter of type `Option<Ptr<Global, T>>`
+
+    #[kernel]
+    fn aligned_number(x: Ptr<Global, f32>, #[aligned(16)] n: u32) {
+    //                                       ^^^^^^^ `#[aligned(…)]` goes on a parameter of type `Ptr<Global, T>`
+        x.store(0.0);
+    }
+}
+
+mod carry_enum {
+    use bespoke_codegen::prelude::*;
+
+    #[derive(Carry)]
+    enum Either {
+ // ^^^^ `Carry` is for structs: a run-time branch cannot choose between variants; use a struct with a `Val` that
+ // says which
+        Left(Val<u32>),
+        Right(Val<f32>),
+    }
+}
+
+fn main() {}
