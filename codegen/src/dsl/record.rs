@@ -14,16 +14,16 @@ use crate::kernel::Kernel;
 /// A line of Rust that appends an instruction.
 pub(crate) type Site = &'static Location<'static>;
 
-/// What recording a kernel gives.
+/// The result of recording a kernel.
 pub type Recorded = Result<Kernel, RecordError>;
 
-/// A kernel that cannot be recorded, and the line that says so.
+/// Error of a kernel that cannot be recorded, with the Rust line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("kernel {kernel}: {message}\n  --> {file}:{line}:{column}")]
 pub struct RecordError {
     /// The kernel's name.
     pub kernel: String,
-    /// What is wrong and what to write instead.
+    /// The error and an alternative.
     pub message: String,
     /// Rust source file.
     pub file: String,
@@ -35,13 +35,14 @@ pub struct RecordError {
 
 pub(crate) struct Recorder {
     pub func: Function,
-    /// Where instructions go. Always open: after a jump it is a fresh block that nothing reaches.
+    /// The block that instructions are appended to. It is never terminated: after a jump it is a new, unreachable
+    /// block.
     pub block: Block,
-    /// How many run-time branches and loops enclose the present point.
+    /// Number of run-time branches and loops around the present point.
     pub depth: u32,
-    /// Calls of the `#[device]` functions that enclose the present point, outermost first.
+    /// Calls of `#[device]` functions around the present point, outermost first.
     pub calls: Vec<Call>,
-    /// Blocks with an edge from a block that is itself reached.
+    /// Blocks reachable from the entry.
     reached: EntitySet<Block>,
     locs: HashMap<SourceLoc, Loc>,
 }
@@ -61,14 +62,14 @@ thread_local! {
 /// Runs `f` on the kernel being recorded.
 ///
 /// # Panics
-/// If none is: handles exist only inside kernels.
+/// If no kernel is being recorded.
 pub(crate) fn with<R>(f: impl FnOnce(&mut Recorder) -> R) -> R {
     RECORDER.with_borrow_mut(|slot| {
-        f(slot.as_mut().expect("handles and intrinsics may be used only inside a #[kernel] function"))
+        f(slot.as_mut().expect("handles and intrinsics can be used only inside of a #[kernel] function"))
     })
 }
 
-/// Unwinds out of the kernel being recorded with an error at `site`.
+/// Stops the recording, by unwinding, with an error at `site`.
 pub(crate) fn fail(site: Site, message: impl Into<String>) -> ! {
     let kernel = with(|r| r.func.name.clone());
     std::panic::resume_unwind(Box::new(RecordError {
@@ -92,7 +93,7 @@ impl Recorder {
 
     pub fn loc(&mut self, site: Site) -> Loc {
         let call = self.calls.last();
-        // A function that is passed as a value is called by the standard library, whose lines nobody has at hand.
+        // A function that is passed as a value is called from a line of the standard library.
         if let Some(call) = call.filter(|_| site.file().starts_with("/rustc/")) {
             return call.site;
         }
@@ -136,12 +137,12 @@ impl Recorder {
         Ok(self.func.inst(inst).results.clone())
     }
 
-    /// Whether something reaches the present point: not so after a jump.
+    /// Whether the present point is reachable; it is not after a jump.
     pub fn is_live(&self) -> bool {
         self.reached.contains(self.block)
     }
 
-    /// Says that the present block reaches `block`.
+    /// Marks `block` as a successor of the present block.
     pub fn reach(&mut self, block: Block) {
         if self.is_live() {
             self.reached.insert(block);
@@ -163,7 +164,7 @@ impl Recorder {
         self.func.block_mut(self.block).insts.push(inst);
     }
 
-    /// Ends the present block with a jump and goes on in a block that nothing reaches.
+    /// Ends the present block with a jump and continues in a new, unreachable block.
     pub fn jump(&mut self, block: Block, args: Vec<Value>, site: Site) {
         self.terminate(Op::Jump, &[], vec![BlockCall { block, args }], site);
         let dead = self.func.create_block();
@@ -175,13 +176,13 @@ impl Recorder {
         self.terminate(Op::Branch, &[condition], vec![then, otherwise], site);
     }
 
-    /// Goes on in `block`, which is put at the end of the layout.
+    /// Continues in `block`, appended to the layout.
     pub fn switch_to(&mut self, block: Block) {
         self.func.layout.push(block);
         self.block = block;
     }
 
-    /// A new block with a parameter of the type of each of `values`.
+    /// Creates a block with parameters of the types of `values`.
     pub fn block_like(&mut self, values: &[Value]) -> (Block, Vec<Value>) {
         let block = self.func.create_block();
         let params = values
@@ -208,7 +209,7 @@ pub(crate) fn emit1(op: Op, ty: Type, args: &[Value], site: Site) -> Value {
     emit(op, ty, args, site)[0]
 }
 
-/// What `#[kernel(…)]` says.
+/// Options in `#[kernel(…)]`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KernelOptions {
     /// Threads a CTA, if fixed.
@@ -222,15 +223,15 @@ pub struct KernelOptions {
 }
 
 impl KernelOptions {
-    /// What no GPU could launch.
-    fn complaint(&self) -> Option<String> {
-        let beyond = |what: &str, value: Option<u32>, most: u32| {
+    /// Why no GPU could launch the kernel.
+    fn error(&self) -> Option<String> {
+        let out_of_range = |what: &str, value: Option<u32>, most: u32| {
             let value = value.filter(|value| !(1..=most).contains(value))?;
-            Some(format!("`{what} = {value}`, where a kernel can have 1 to {most}"))
+            Some(format!("`{what} = {value}` is out of range: write 1 to {most}"))
         };
-        beyond("threads", self.threads, 1024)
-            .or_else(|| beyond("min_blocks", self.min_blocks, 32))
-            .or_else(|| beyond("cluster", self.cluster, 8))
+        out_of_range("threads", self.threads, 1024)
+            .or_else(|| out_of_range("min_blocks", self.min_blocks, 32))
+            .or_else(|| out_of_range("cluster", self.cluster, 8))
     }
 }
 
@@ -242,7 +243,7 @@ impl Drop for Reset {
     }
 }
 
-/// Records the kernel whose body is `body`; what `#[kernel]` expands to.
+/// Records the kernel whose body is `body`. `#[kernel]` expands to a call of it.
 #[track_caller]
 pub fn record_kernel(name: &str, options: KernelOptions, body: impl FnOnce()) -> Recorded {
     let site = Location::caller();
@@ -251,7 +252,7 @@ pub fn record_kernel(name: &str, options: KernelOptions, body: impl FnOnce()) ->
     recorder.func.min_blocks = options.min_blocks;
     recorder.func.cluster = options.cluster;
     recorder.func.allow_spills = options.allow_spills.unwrap_or(0);
-    if let Some(message) = options.complaint() {
+    if let Some(message) = options.error() {
         let (file, line, column) = (site.file().to_owned(), site.line(), site.column());
         return Err(RecordError { kernel: name.to_owned(), message, file, line, column });
     }
@@ -288,11 +289,11 @@ pub fn record_kernel(name: &str, options: KernelOptions, body: impl FnOnce()) ->
 /// A kernel's run-time parameter: a scalar or a global pointer.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a kernel's run-time parameter",
-    label = "a launch passes scalars and pointers to global memory; shared memory is made in the kernel, by `shared_array`",
+    label = "a launch passes scalars and pointers to global memory; shared memory is declared in the kernel, by `shared_array`",
     note = "use `Val<T>` of a scalar, or `Ptr<Global, T>`"
 )]
 pub trait KernelParam: Sized {
-    /// How the kernel's signature declares it.
+    /// Its declaration in the kernel's signature.
     fn declare(name: &str) -> Param;
     /// Its handle.
     fn from_value(value: Value) -> Self;
@@ -316,8 +317,8 @@ pub fn aligned_parameter<P: PointerParam>(name: &str, align: u32) -> P {
 
 /// Run-time parameters that are pointers.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no pointer, so it has no alignment",
-    label = "leave `#[aligned(…)]` out, or make this a `Ptr<Global, …>`"
+    message = "`{Self}` is not a pointer and has no alignment",
+    label = "remove `#[aligned(…)]`, or make this a `Ptr<Global, …>`"
 )]
 pub trait PointerParam: KernelParam {}
 

@@ -334,9 +334,9 @@ fn sized(out: Ptr<Global, u32>, threads: u32, cluster: u32) {
 fn sizes_that_no_gpu_has_are_refused() {
     let complaint = |threads, cluster| sized(threads, cluster).err().map(|error| error.message);
     assert_eq!(complaint(1024, 8), None);
-    assert_eq!(complaint(0, 1).unwrap(), "`threads = 0`, where a kernel can have 1 to 1024");
-    assert_eq!(complaint(2048, 1).unwrap(), "`threads = 2048`, where a kernel can have 1 to 1024");
-    assert_eq!(complaint(32, 9).unwrap(), "`cluster = 9`, where a kernel can have 1 to 8");
+    assert_eq!(complaint(0, 1).unwrap(), "`threads = 0` is out of range: write 1 to 1024");
+    assert_eq!(complaint(2048, 1).unwrap(), "`threads = 2048` is out of range: write 1 to 1024");
+    assert_eq!(complaint(32, 9).unwrap(), "`cluster = 9` is out of range: write 1 to 8");
 }
 
 /// Checks that recording fails at the line of `// here` above, and says `message`.
