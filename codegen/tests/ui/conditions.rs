@@ -87,8 +87,8 @@ mod compared_in_a_macro {
     #[device]
     fn named(a: Val<u32>, b: Val<u32>) -> String {
         format!("{:?}", a < b)
-        //                ^ handles are compared only where code is recorded: put `#[device]` on this function; if
-        // this stands in a macro's argument, compare in a `let` before it
+        //                ^ handles can be compared only in recorded code: put `#[device]` on this function; in a
+        // macro's arguments, compare in a `let` before the macro
     }
 }
 
@@ -97,14 +97,14 @@ mod without_device {
 
     fn smaller(a: Val<u32>, b: Val<u32>) -> Val<u32> {
         if a < b { a } else { b }
-        //   ^ handles are compared only where code is recorded: put `#[device]` on this function; if this stands in
-        // a macro's argument, compare in a `let` before it
+        //   ^ handles can be compared only in recorded code: put `#[device]` on this function; in a macro's
+        // arguments, compare in a `let` before the macro
     }
 
     fn sum(x: Ptr<Global, u32>, n: Val<u32>) -> Val<u32> {
         let mut sum = val(0);
         for i in range(val(0), n) {
-        //       ^^^^^^^^^^^^^^^^ a range of the GPU is a loop only where code is recorded: put `#[device]` on this
+        //       ^^^^^^^^^^^^^^^^ a run-time range can be a loop only in recorded code: put `#[device]` on this
         // function
             sum += x.at(i).load();
         }

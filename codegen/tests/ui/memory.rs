@@ -22,17 +22,17 @@ mod pointer_brackets {
     fn doubled(x: Ptr<Global, f32>, i: Val<u32>) {
         let own = x.at(i);
         x[i] = own[0] * 2.0;
-       // ^ brackets do not reach memory of the GPU: write `x.at(i).load()` for the value, `x.at(i).store(value)` to
+       // ^ brackets do not access GPU memory: write `x.at(i).load()` for the value, `x.at(i).store(value)` to
        // assign it
-        //         ^ brackets do not reach memory of the GPU: write `x.at(i).load()` for the value,
-        // `x.at(i).store(value)` to assign it
+        //         ^ brackets do not access GPU memory: write `x.at(i).load()` for the value, `x.at(i).store(value)`
+        // to assign it
     }
 
     #[device]
     fn first(row: &Row) -> Val<f32> {
         row.items[0]
-        //        ^ brackets do not reach memory of the GPU: write `x.at(i).load()` for the value,
-        // `x.at(i).store(value)` to assign it
+        //        ^ brackets do not access GPU memory: write `x.at(i).load()` for the value, `x.at(i).store(value)`
+        // to assign it
     }
 }
 
@@ -81,7 +81,7 @@ mod shared_parameter {
     #[kernel]
     fn sums(x: Ptr<Shared, f32>) {
     //      ^ `Ptr<Shared, f32>` cannot be a kernel's run-time parameter: a launch passes scalars and pointers to
-    // global memory; shared memory is made in the kernel, by `shared_array`
+    // global memory; shared memory is declared in the kernel, by `shared_array`
         x.store(1.0);
     }
 }

@@ -122,11 +122,11 @@ mod printed_handle {
     #[device]
     fn shown(x: Val<u32>, n: u32) -> String {
         assert!(n < 4, "{x}");
-        //              ^^^ a handle has no value to print: that is known only on the GPU: store it through a
-        // pointer, and print it on the host; `{:?}` prints the handle's number in the IR
+        //              ^^^ a handle cannot be printed: its value is known only on the GPU: store it through a
+        // pointer and print it on the host; `{:?}` prints the number of the handle in the IR
         format!("{n} {}", x)
-        //                ^ a handle has no value to print: that is known only on the GPU: store it through a
-        // pointer, and print it on the host; `{:?}` prints the handle's number in the IR
+        //                ^ a handle cannot be printed: its value is known only on the GPU: store it through a
+        // pointer and print it on the host; `{:?}` prints the number of the handle in the IR
     }
 }
 
@@ -137,7 +137,7 @@ mod iterator_sum {
     fn sum(x: [Val<f32>; 4]) -> Val<f32> {
         x.iter().copied().sum()
         //                ^^^ `sum` and `product` do not take handles: write `.reduce(|a, b| a + b)`, or a `for`
-        // that adds to a `let mut sum = val(0.0f32)`
+        // over the items and a `let mut sum = val(0.0f32)`
     }
 }
 
@@ -150,11 +150,11 @@ mod compile_time_sum {
         let mut count = 0u32;
         for i in 0..n {
             sum += x.at(i).load();
-            //  ^^ a compile-time variable cannot take a value that is known only on the GPU: let the variable start
-            // as a handle of the same type, as in `let mut sum = val(0.0f32)`
+            //  ^^ a compile-time variable cannot take a run-time value: start the variable as a handle of the same
+            // type: `let mut sum = val(0.0f32)`
             count += i;
-            //    ^^ a compile-time variable cannot take a value that is known only on the GPU: let the variable
-            // start as a handle of the same type, as in `let mut sum = val(0.0f32)`
+            //    ^^ a compile-time variable cannot take a run-time value: start the variable as a handle of the
+            // same type: `let mut sum = val(0.0f32)`
         }
         x.store(sum);
         x.at(1).store(count as f32);
