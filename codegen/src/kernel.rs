@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use crate::ir::verify::verify;
-use crate::ir::{Function, InstData, Op, Param, Type};
-use crate::passes::convergence::{self, NonUniform};
+use crate::ir::{Effect, Function, InstData, Op, Param, Type};
+use crate::passes::convergence::{self, Divergence};
 use crate::passes::{self, OptLevel, Pipeline};
 use crate::ptx::{self, Target, Unsupported};
 
@@ -17,16 +17,16 @@ pub struct Kernel {
     function: Function,
 }
 
-/// Why a kernel does not become PTX.
+/// Errors of compiling a kernel to PTX.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CompileError {
-    /// The target lacks an instruction.
+    /// The target does not support an instruction.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
-    /// Threads part in front of a barrier, or of another operation that they execute together.
+    /// Threads diverge before a barrier or a warp-wide instruction.
     #[error(transparent)]
-    NonUniform(#[from] NonUniform),
-    /// The IR breaks a rule: a bug in the compiler or in a pass.
+    Divergent(#[from] Divergence),
+    /// The IR is invalid: a bug in the recorder or in a pass.
     #[error("kernel {kernel}: invalid IR (a bug in bespoke-codegen):\n{errors}")]
     Invalid {
         /// The kernel.
@@ -160,7 +160,7 @@ impl Report {
                     Op::Atomic { .. } => "atomics",
                     Op::Dp4a { .. } | Op::Dp2a { .. } => "dot products",
                     Op::Mma(_) => "matrix products",
-                    Op::Transfer(_) => "asynchronous copies",
+                    Op::AsyncCopy(_) => "asynchronous copies",
                     Op::Barrier { .. }
                     | Op::BarrierArrive { .. }
                     | Op::WarpBarrier
@@ -169,10 +169,8 @@ impl Report {
                     | Op::Fence(_)
                     | Op::SequentialFence(_)
                     | Op::FenceFor(_) => "barriers",
-                    Op::Shuffle(_) | Op::Vote(_) | Op::Match(_) | Op::Reduce(_) | Op::Elect => {
-                        "warp exchange"
-                    }
-                    Op::Jump | Op::Branch | Op::Return => "control",
+                    op if op.effect() == Effect::Exchange => "warp exchange",
+                    op if op.is_terminator() => "control",
                     _ if data.ty.is_float() => "float arithmetic",
                     _ => "integer arithmetic",
                 };

@@ -13,6 +13,7 @@ pub mod launch;
 pub mod passes;
 pub mod ptx;
 pub mod ptxas;
+mod target;
 
 pub use bespoke_macros::{Carry, device, kernel};
 pub use dsl::hooks;

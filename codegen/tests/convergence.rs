@@ -40,9 +40,9 @@ fn a_barrier_that_threads_miss() {
     check(
         barrier_of_one_warp(),
         expect![[r#"
-        kernel barrier_of_one_warp: codegen/tests/convergence.rs:15:9: `bar.sync` is for all threads of the CTA, but not all of them come to it
-          codegen/tests/convergence.rs:14:5: this condition sends thread 0 to it, and thread 32 another way
-          help: put it behind the branch, or let the 32 threads that come to it meet at a barrier of their own: `named_barrier(1, 32)`"#]],
+            kernel barrier_of_one_warp: codegen/tests/convergence.rs:15:9: `bar.sync` must be executed by all threads of the CTA, but some of them skip it
+              codegen/tests/convergence.rs:14:5: this branch takes thread 0 to it and thread 32 past it
+              help: move it after the branch, or give the 32 threads that reach it a barrier of their own: `named_barrier(1, 32)`"#]],
     );
 }
 
@@ -51,9 +51,9 @@ fn a_shuffle_that_lanes_miss() {
     check(
         sum_by_the_first_threads(),
         expect![[r#"
-        kernel sum_by_the_first_threads: codegen/tests/convergence.rs:24:17: `shfl.sync` is for the lanes of its mask, but not all of them come to it
-          codegen/tests/convergence.rs:23:5: this condition sends thread 0 to it, and thread 10 another way
-          help: put it in front of the branch; lanes that have no use for the result may ignore it"#]],
+            kernel sum_by_the_first_threads: codegen/tests/convergence.rs:24:17: `shfl.sync` must be executed by all lanes of its mask, but some of them skip it
+              codegen/tests/convergence.rs:23:5: this branch takes thread 0 to it and thread 10 past it
+              help: move it before the branch; lanes that do not need the result may ignore it"#]],
     );
 }
 
@@ -62,8 +62,8 @@ fn threads_that_have_returned() {
     check(
         return_before_a_barrier(),
         expect![[r#"
-        kernel return_before_a_barrier: codegen/tests/convergence.rs:34:5: `bar.sync` is for all threads of the CTA, but not all of them come to it
-          codegen/tests/convergence.rs:31:5: this condition sends thread 64 to it, and thread 90 another way
-          help: put it behind the branch, where all threads come"#]],
+            kernel return_before_a_barrier: codegen/tests/convergence.rs:34:5: `bar.sync` must be executed by all threads of the CTA, but some of them skip it
+              codegen/tests/convergence.rs:31:5: this branch takes thread 64 to it and thread 90 past it
+              help: move it after the branch, where all threads reach it"#]],
     );
 }

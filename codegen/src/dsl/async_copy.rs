@@ -12,11 +12,11 @@ use super::mbarrier::{ClusterMbarrier, Mbarrier};
 use super::pointer::{Cluster, Global, Ptr, Shared};
 use super::record::emit;
 use super::value::IntoVal;
-use crate::ir::{self, Op, Transfer, Type};
+use crate::ir::{self, AsyncCopy, Op, Type};
 
 #[track_caller]
-fn transfer(transfer: Transfer, operands: &[ir::Value]) {
-    emit(Op::Transfer(transfer), Type::U32, operands, Location::caller());
+fn issue(copy: AsyncCopy, operands: &[ir::Value]) {
+    emit(Op::AsyncCopy(copy), Type::U32, operands, Location::caller());
 }
 
 /// The size of an asynchronous copy, as the IR holds it.
@@ -45,7 +45,7 @@ const fn size<const BYTES: usize>() -> u8 {
 /// ```
 #[track_caller]
 pub fn copy_async<const BYTES: usize>(to: Ptr<Shared, u8>, from: Ptr<Global, u8>) {
-    transfer(Transfer::Async { bytes: size::<BYTES>(), hinted: false }, &[to.id, from.id]);
+    issue(AsyncCopy::Async { bytes: size::<BYTES>(), hinted: false }, &[to.id, from.id]);
 }
 
 /// As [`copy_async`], with a policy of the second-level cache.
@@ -68,7 +68,7 @@ pub fn copy_async<const BYTES: usize>(to: Ptr<Shared, u8>, from: Ptr<Global, u8>
 /// ```
 #[track_caller]
 pub fn copy_async_with<const BYTES: usize>(to: Ptr<Shared, u8>, from: Ptr<Global, u8>, policy: CachePolicy) {
-    transfer(Transfer::Async { bytes: size::<BYTES>(), hinted: true }, &[to.id, from.id, policy.id()]);
+    issue(AsyncCopy::Async { bytes: size::<BYTES>(), hinted: true }, &[to.id, from.id, policy.id()]);
 }
 
 /// Makes a group of the copies that this thread has started since the last group.
@@ -90,7 +90,7 @@ pub fn copy_async_with<const BYTES: usize>(to: Ptr<Shared, u8>, from: Ptr<Global
 /// ```
 #[track_caller]
 pub fn commit_copies() {
-    transfer(Transfer::Commit, &[]);
+    issue(AsyncCopy::Commit, &[]);
 }
 
 /// Waits until at most the newest `pending` groups of this thread are under way. What other threads copied is visible
@@ -113,7 +113,7 @@ pub fn commit_copies() {
 /// ```
 #[track_caller]
 pub fn wait_copies(pending: u32) {
-    transfer(Transfer::Wait { pending }, &[]);
+    issue(AsyncCopy::Wait { pending }, &[]);
 }
 
 /// Starts one copy of `bytes` bytes; `done` counts them.
@@ -146,7 +146,7 @@ pub fn copy_bulk(
 ) {
     let mut operands = vec![to.id, from.id, bytes.into_val().id, done.address()];
     operands.extend(policy.map(|policy| policy.id()));
-    transfer(Transfer::Bulk { hinted: policy.is_some() }, &operands);
+    issue(AsyncCopy::Bulk { hinted: policy.is_some() }, &operands);
 }
 
 /// Starts one copy of `bytes` bytes that several CTAs of the cluster get: those whose ranks are the bits of `blocks`.
@@ -191,7 +191,7 @@ pub fn copy_bulk_multicast(
 ) {
     let mut operands = vec![to.id, from.id, bytes.into_val().id, done.address(), blocks.into_val().id];
     operands.extend(policy.map(|policy| policy.id()));
-    transfer(Transfer::BulkMulticast { hinted: policy.is_some() }, &operands);
+    issue(AsyncCopy::BulkMulticast { hinted: policy.is_some() }, &operands);
 }
 
 /// Starts one copy of `bytes` bytes back to global memory. The thread waits for its bulk stores by groups.
@@ -226,7 +226,7 @@ pub fn store_bulk(
 ) {
     let mut operands = vec![to.id, from.id, bytes.into_val().id];
     operands.extend(policy.map(|policy| policy.id()));
-    transfer(Transfer::BulkStore { hinted: policy.is_some() }, &operands);
+    issue(AsyncCopy::BulkStore { hinted: policy.is_some() }, &operands);
 }
 
 /// Makes a group of the bulk stores that this thread has started since the last group.
@@ -252,7 +252,7 @@ pub fn store_bulk(
 /// ```
 #[track_caller]
 pub fn commit_bulk_stores() {
-    transfer(Transfer::BulkCommit, &[]);
+    issue(AsyncCopy::BulkCommit, &[]);
 }
 
 /// Waits until at most the newest `pending` groups of bulk stores of this thread are under way: what they wrote is
@@ -279,7 +279,7 @@ pub fn commit_bulk_stores() {
 /// ```
 #[track_caller]
 pub fn wait_bulk_stores(pending: u32) {
-    transfer(Transfer::BulkWait { pending, read: false }, &[]);
+    issue(AsyncCopy::BulkWait { pending, read: false }, &[]);
 }
 
 /// As [`wait_bulk_stores`], but only until shared memory has been read and may be written again.
@@ -306,7 +306,7 @@ pub fn wait_bulk_stores(pending: u32) {
 /// ```
 #[track_caller]
 pub fn wait_bulk_stores_read(pending: u32) {
-    transfer(Transfer::BulkWait { pending, read: true }, &[]);
+    issue(AsyncCopy::BulkWait { pending, read: true }, &[]);
 }
 
 /// Starts one copy of `bytes` bytes from this CTA's shared memory to that of a CTA of the cluster, whose `done` counts
@@ -324,7 +324,7 @@ pub fn copy_bulk_to_block(
     bytes: impl IntoVal<u32>,
     done: ClusterMbarrier,
 ) {
-    transfer(Transfer::BulkToCluster, &[to.id, from.id, bytes.into_val().id, done.address()]);
+    issue(AsyncCopy::BulkToCluster, &[to.id, from.id, bytes.into_val().id, done.address()]);
 }
 
 /// Brings `bytes` bytes into the second-level cache.
@@ -344,7 +344,7 @@ pub fn copy_bulk_to_block(
 /// ```
 #[track_caller]
 pub fn prefetch_bulk_l2(from: Ptr<Global, u8>, bytes: impl IntoVal<u32>) {
-    transfer(Transfer::PrefetchBulk, &[from.id, bytes.into_val().id]);
+    issue(AsyncCopy::PrefetchBulk, &[from.id, bytes.into_val().id]);
 }
 
 /// Brings the line of an address into the second-level cache.
@@ -363,5 +363,5 @@ pub fn prefetch_bulk_l2(from: Ptr<Global, u8>, bytes: impl IntoVal<u32>) {
 /// ```
 #[track_caller]
 pub fn prefetch_l2(from: Ptr<Global, u8>) {
-    transfer(Transfer::Prefetch, &[from.id]);
+    issue(AsyncCopy::Prefetch, &[from.id]);
 }

@@ -119,7 +119,7 @@ impl Recorder {
         args: &[Value],
         site: Site,
     ) -> Result<SmallVec<[Value; 2]>, String> {
-        let (_, results) = op.signature(ty)?;
+        let results = op.signature(ty)?.results;
         let loc = self.loc(site);
         let data = InstData {
             op,

@@ -1,9 +1,7 @@
-//! Products of small matrices by a warp.
+//! Matrix products of a warp.
 
-use std::fmt;
-
-use super::names::named_enum;
-use super::signature::Expect;
+use super::rule::{ANY, Rule, T, U32, typed};
+use super::table::named_enum;
 use super::types::Type;
 
 named_enum! {
@@ -74,15 +72,21 @@ impl MmaElement {
 }
 
 impl Mma {
-    /// How many 32-bit registers of a lane hold its part of A, of B, and of C (or D).
+    /// 32-bit registers of a lane for its fragment of A, of B, and of C (or D).
     pub fn registers(self) -> [usize; 3] {
         let [m, n, k] = self.shape.dimensions();
         let registers = |elements: u32, bits: u32| (elements * bits / (32 * 32)) as usize;
         [registers(m * k, self.a.bits()), registers(k * n, self.b.bits()), registers(m * n, 32)]
     }
 
-    /// Operands and results at type `ty`, or why there is no such product.
-    pub(super) fn signature(self, ty: Type) -> Result<(Vec<Expect>, Vec<Type>), String> {
+    /// Rule of the product whose sums have type `ty`.
+    pub(super) fn rule(self, ty: Type) -> Rule {
+        let [a, b, c] = self.registers();
+        let operands = [vec![U32; a + b], vec![T; c]].concat();
+        typed(ANY, &operands, &vec![T; c]).check(self.check(ty))
+    }
+
+    fn check(self, ty: Type) -> Result<(), String> {
         let Mma { shape, a, b } = self;
         let bytes = a.sum() == Type::I32 && b.sum() == Type::I32;
         if !bytes && a != b {
@@ -95,15 +99,6 @@ impl Mma {
         if !matches!(shape.dimensions()[2] * a.bits(), 128 | 256) {
             return Err(format!("no {shape} product of {a}"));
         }
-        let [a, b, c] = self.registers();
-        let operands = [vec![Expect::Is(Type::U32); a + b], vec![Expect::Is(ty); c]].concat();
-        Ok((operands, vec![ty; c]))
-    }
-}
-
-/// As in the IR's text form, after `mma`.
-impl fmt::Display for Mma {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {}", self.shape, self.a, self.b)
+        Ok(())
     }
 }

@@ -1,36 +1,43 @@
 //! The intermediate representation: typed SSA in entity arenas.
 //!
 //! A [`Function`] is one kernel. Its blocks have parameters instead of phi nodes; a jump passes arguments. Every
-//! instruction is an [`Op`] at a [`Type`], with operands, results and the source location it came from;
-//! [`Op::signature`] is the one table of what operands an operation takes and what results it gives. Values are
-//! defined once and used only where their definition dominates. Blocks outside [`Function::layout`] do not exist
-//! for any pass.
+//! instruction is an [`Op`] at a [`Type`], with operands, results and its source location. The table in `op.rs` has
+//! one row an opcode: name, members, signature, effect, convergence and lowest target. Values are defined once and used
+//! only where their definition dominates. Passes ignore blocks outside [`Function::layout`].
 //!
 //! The text form ([`mod@print`], [`mod@parse`]) round-trips: printing what was parsed gives the same text, and parsing
 //! what was printed gives the same function up to the numbering of entities.
 
+mod arithmetic;
+mod async_copy;
 pub mod dominators;
+pub mod effect;
 pub mod entities;
 mod function;
-mod kinds;
+mod lex;
 mod matrix;
-mod names;
+mod mbarrier;
+mod members;
+mod memory;
 mod op;
 pub mod parse;
 pub mod print;
-mod signature;
-mod transfer;
+mod reader;
+mod rule;
+mod table;
+mod threads;
 mod types;
 pub mod verify;
 
+pub use arithmetic::{Binary, Compare, Rounding, Unary};
+pub use async_copy::AsyncCopy;
+pub use effect::{Convergence, Effect, Requirement};
 pub use entities::{Block, Inst, Loc, SharedVar, Value};
 pub use function::{BlockCall, BlockData, Def, Function, InstData, Param, Shared, SourceLoc};
-pub use kinds::{
-    Access, Atomic, Binary, Cache, ClusterBarrier, Compare, Match, Order, Ordering, Reduce, Rounding, Scope,
-    Shuffle, Unary, Vote,
-};
 pub use matrix::{Mma, MmaElement, MmaShape};
+pub use mbarrier::{Eviction, FenceFor, Mbarrier};
+pub use memory::{Access, Atomic, Cache, Order, Ordering, Scope};
 pub use op::Op;
-pub use signature::Expect;
-pub use transfer::{Eviction, FenceFor, Mbarrier, Transfer};
+pub use rule::{Expect, Signature};
+pub use threads::{ClusterBarrier, Match, Reduce, Shuffle, Vote};
 pub use types::{Special, Type};

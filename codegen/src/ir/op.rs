@@ -1,226 +1,260 @@
-//! Operations and what passes may do with them.
+//! The opcode table.
+//!
+//! A row gives the opcode's members with their text form, its name, and four properties: the rule for types, operands
+//! and results; the effect; the threads that must execute it together; the lowest target. Printer, parser, verifier and
+//! passes derive from it. A row without one of these does not compile.
+//!
+//! The rules' words: `T` is the instruction's type, `HALF` and `DOUBLE` the types half and twice as wide; see
+//! [`super::rule`]. `BASELINE` is sm_80.
 
+use super::arithmetic::{Binary, Compare, Rounding, Unary};
+use super::async_copy::{AsyncCopy, CopyFormat};
+use super::effect::{BASELINE, Effect, Requirement, since};
 use super::entities::SharedVar;
-use super::kinds::*;
 use super::matrix::Mma;
-use super::transfer::{Eviction, FenceFor, Mbarrier, Transfer};
-use super::types::Special;
+use super::mbarrier::{Eviction, FenceFor, Mbarrier};
+use super::members::*;
+use super::memory::{Access, Atomic, Cache, Ordering, Scope};
+use super::rule::*;
+use super::table::opcodes;
+use super::threads::{ClusterBarrier, Match, Reduce, Shuffle, Vote};
+use super::types::{Special, Type};
+use crate::target::Target::{Sm80, Sm90};
 
-/// What an instruction does. With the instruction's type this determines operands and results: see
-/// [`Op::signature`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Op {
-    /// A constant, as raw bits in the low end.
-    Const(u64),
-    /// The kernel's parameter of this index.
-    Param(u32),
-    /// A special register, of its own type.
-    Special(Special),
-    /// The address of a static shared variable.
-    SharedAddress(SharedVar),
-    /// The address of the CTA's dynamic shared memory.
-    DynamicShared,
-    /// One operand.
-    Unary(Unary),
-    /// Two operands.
-    Binary(Binary),
-    /// The double-width product of two 32-bit integers; the instruction's type is the operands'.
-    MulWide,
-    /// `a * b + c`: fused with one rounding for floats, the low half for integers.
-    MulAdd,
-    /// A comparison; the instruction's type is the operands'.
-    Compare(Compare),
-    /// `p ? a : b`, operands p, a, b.
-    Select,
-    /// A value conversion from the operand's type to the instruction's.
-    Convert {
-        /// Rounding, where the result may be inexact.
-        rounding: Rounding,
-        /// Clamp to the result's range instead of wrapping (floats: to [0, 1]).
-        saturate: bool,
-    },
-    /// The same bits as another type of the same width.
-    Bitcast,
-    /// Any bitwise function of three u32 by its truth table.
-    Lop3(u8),
-    /// Byte permutation of the pair (a, b) by the selector c (u32).
-    Prmt,
-    /// The bit field of `a` from position b, c bits long (b, c u32).
-    BitField,
-    /// `a` with the low bits of the field in place of its own from position c, d bits long; operands field, a, c, d
-    /// (c, d u32).
-    BitInsert,
-    /// The position of the c-th set bit of the word `a` from bit b upwards, downwards if c is negative; all ones if
-    /// there is none. Operands a, b (u32) and c (i32).
-    NthSetBit,
-    /// Funnel shift: the upper (left) or lower (right) 32 bits of (high:low) shifted by c & 31; operands low,
-    /// high, amount (u32).
-    Funnel {
-        /// Shift left, else right.
-        left: bool,
-    },
-    /// `c + sum a_i * b_i` over four bytes; `a` and `b` are u32 holding bytes of the signedness given; c and the
-    /// result are the instruction's type (u32 or i32).
-    Dp4a {
-        /// The bytes of `a` are signed.
-        a_signed: bool,
-        /// The bytes of `b` are signed.
-        b_signed: bool,
-    },
-    /// `c + sum a_i * b_(i + 2 high)` over the two halves of `a` and two bytes of `b`.
-    Dp2a {
-        /// The halves of `a` are signed.
-        a_signed: bool,
-        /// The bytes of `b` are signed.
-        b_signed: bool,
-        /// Use the upper two bytes of `b`, else the lower two.
-        high: bool,
-    },
-    /// Two values as the low and high half of one twice as wide: (f16, f16) → f16x2, (bf16, bf16) → bf16x2,
-    /// (u16, u16) → u32, (u32, u32) → u64.
-    Pack,
-    /// Two f32, rounded to nearest, as the low and high half of the instruction's type.
-    ConvertPack,
-    /// The low and the high half: the inverse of `pack`; the instruction's type is the halves'.
-    Unpack,
-    /// A pointer (the instruction's type) plus a byte offset (u32, i32, u64 or i64).
-    PtrAdd,
-    /// A load of `vector` elements of the instruction's type.
-    Load(Access),
-    /// A store: operands pointer, then `vector` elements of the instruction's type.
-    Store(Access),
-    /// An atomic on the element at the pointer plus offset: operands pointer, value(s).
-    Atomic {
-        /// The operation.
-        op: Atomic,
-        /// The threads it is atomic among, and its order.
-        ordering: Ordering,
-        /// Constant byte offset.
-        offset: i32,
-    },
-    /// A CTA barrier among `threads` threads (0: all of the CTA).
-    Barrier {
-        /// The barrier's number, 0 to 15.
-        id: u8,
-        /// How many threads take part; 0 for all.
-        threads: u32,
-    },
-    /// Arrives at a CTA barrier among `threads` threads without waiting at it.
-    BarrierArrive {
-        /// The barrier's number, 0 to 15.
-        id: u8,
-        /// How many threads take part, those that wait included.
-        threads: u32,
-    },
-    /// A barrier among the lanes of the mask operand.
-    WarpBarrier,
-    /// Makes earlier writes visible in the scope before later ones.
-    Fence(Scope),
-    /// The same, and all such fences are in one order that all threads agree on.
-    SequentialFence(Scope),
-    /// Orders what one purpose needs ordered.
-    FenceFor(FenceFor),
-    /// The address in another CTA of the cluster that corresponds to one in this: operands address, rank (u32).
-    MapShared,
-    /// A part of the barrier among all threads of the cluster.
-    ClusterBarrier(ClusterBarrier),
-    /// An operation on a barrier in shared memory.
-    Mbarrier(Mbarrier),
-    /// A copy or prefetch that the thread does not wait for, or a wait for such.
-    Transfer(Transfer),
-    /// A policy (u64) by which the second level evicts the lines of the accesses that name it.
-    CachePolicy(Eviction),
-    /// A load of 1, 2 or 4 matrices of 8 rows of 16 bytes from shared memory by the whole warp, which must be converged;
-    /// lane i gives the address of row i mod 8 of matrix i / 8. A result holds, of its matrix, the lane's four bytes: those
-    /// at 4·(lane mod 4) of row lane / 4, as u32.
-    LoadMatrix {
-        /// How many: the number of results.
-        matrices: u8,
-        /// Exchanges the rows and columns of the matrices' 16-bit elements.
-        transposed: bool,
-    },
-    /// A product of matrices by the whole warp, which must be converged.
-    Mma(Mma),
-    /// A value from another lane: operands value, lane/delta/mask, clamp, member mask (u32).
-    Shuffle(Shuffle),
-    /// A vote: operands predicate, member mask.
-    Vote(Vote),
-    /// Which lanes hold the same value: operands value, member mask; a bit a lane as u32, and of `all` whether all do.
-    Match(Match),
-    /// A reduction over the lanes of a warp: operands value, member mask.
-    Reduce(Reduce),
-    /// True in one lane of the member mask, the same each time.
-    Elect,
-    /// Lets the thread sleep for about as many nanoseconds as the operand (u32) says.
-    Sleep,
-    /// Waits until the kernels before this one in programmatic order have finished and flushed.
-    WaitForDependencies,
-    /// Lets the kernels after this one in programmatic order start.
-    LaunchDependents,
-    /// To a block with arguments.
-    Jump,
-    /// To one of two blocks by a predicate.
-    Branch,
-    /// Ends the thread.
-    Return,
+const INDEX: Number<u32> = Number { what: "a parameter's index", examples: &[0, 1] };
+const BARRIER: Number<u8> = Number { what: "a barrier's number", examples: &[0, 3] };
+const SIGN_8: Choice<bool> = Choice(&[("u8", false), ("i8", true)]);
+const SIGN_16: Choice<bool> = Choice(&[("u16", false), ("i16", true)]);
+const SIDE: Choice<bool> = Choice(&[("right", false), ("left", true)]);
+const HALVES: Choice<bool> = Choice(&[("low", false), ("high", true)]);
+const MATRICES: Choice<u8> = Choice(&[("x1", 1), ("x2", 2), ("x4", 4)]);
+
+opcodes! {
+    /// An opcode with its members. With the instruction's type this determines operands and results:
+    /// see [`Op::signature`].
+    pub enum Op at ty from source {
+        /// A constant, as raw bits in the low end.
+        Const(bits: u64 as Literal) = "const":
+            typed(NO_POINTER, &[], &[T]).check(fits(bits, ty)); Pure; Independent; BASELINE,
+        /// The kernel parameter of this index.
+        Param(index: u32 as INDEX) = "param": typed(PARAMETER, &[], &[T]); Pure; Independent; BASELINE,
+        /// A special register, of its own type.
+        Special(special: Special as Variant) = "special":
+            typed(special_type(special), &[], &[T]);
+            if special.is_volatile() { Volatile } else { Pure }; Independent; special_requirement(special),
+        /// The address of a static shared variable.
+        SharedAddress(variable: SharedVar as Variable) = "shared_address":
+            typed(ONLY_SHARED, &[], &[T]); Pure; Independent; BASELINE,
+        /// The address of the CTA's dynamic shared memory.
+        DynamicShared = "dynamic_shared": typed(ONLY_SHARED, &[], &[T]); Pure; Independent; BASELINE,
+
+        /// One operand.
+        Unary[unary: Unary] = each unary: unary.rule(); Pure; Independent; unary.requirement(ty),
+        /// Two operands.
+        Binary[binary: Binary] = each binary: binary.rule(); Pure; Independent; binary.requirement(ty),
+        /// The double-width product of two 32-bit integers; the instruction's type is the operands'.
+        MulWide = "mul_wide": typed(U32_OR_I32, &[T, T], &[DOUBLE]); Pure; Independent; BASELINE,
+        /// `a * b + c`: fused with one rounding for floats, the low half for integers.
+        MulAdd = "mul_add": typed(INTEGER_32_UP_OR_FLOAT, &[T, T, T], &[T]); Pure; Independent; BASELINE,
+        /// A comparison; the instruction's type is the operands'.
+        Compare[compare: Compare] = each compare: typed(SCALAR_NUMBER, &[T, T], &[PRED]); Pure; Independent;
+            if ty == Type::Bf16 { since("setp.bf16", Sm90, (7, 8)) } else { BASELINE },
+        /// `p ? a : b`, operands p, a, b.
+        Select = "select": typed(ANY, &[PRED, T, T], &[T]); Pure; Independent; BASELINE,
+        /// A value conversion from the operand's type to the instruction's.
+        Convert {
+            /// Rounding, where the result may be inexact.
+            rounding: Rounding as Variant,
+            /// Clamp to the result's range instead of wrapping (floats: to [0, 1]).
+            saturate: bool as Flag("sat"),
+        } = "convert": typed(if saturate { SATURATING } else { SCALAR_NUMBER }, &[DATA], &[T]);
+            Pure; Independent; convert_requirement(ty, source),
+        /// The same bits as another type of the same width.
+        Bitcast = "bitcast": typed(ANY, &[DATA], &[T]); Pure; Independent; BASELINE,
+        /// Any bitwise function of three u32 by its truth table.
+        Lop3(table: u8 as TruthTable) = "lop3": typed(ONLY_U32, &[T, T, T], &[T]); Pure; Independent; BASELINE,
+        /// Byte permutation of the pair (a, b) by the selector c.
+        Prmt = "prmt": typed(ONLY_U32, &[T, T, T], &[T]); Pure; Independent; BASELINE,
+        /// The bit field of `a` from position b, c bits long.
+        BitField = "bit_field": typed(INTEGER_32_UP, &[T, U32, U32], &[T]); Pure; Independent; BASELINE,
+        /// `a` with the low bits of a field inserted at position c, d bits long; operands field, a, c, d.
+        BitInsert = "bit_insert": typed(INTEGER_32_UP, &[T, T, U32, U32], &[T]); Pure; Independent; BASELINE,
+        /// The position of the c-th set bit of `a` from bit b upwards, downwards if c is negative; all ones if there is
+        /// none. Operands a, b, c.
+        NthSetBit = "nth_set_bit": typed(ONLY_U32, &[T, U32, I32], &[T]); Pure; Independent; BASELINE,
+        /// Funnel shift: the upper (left) or lower (right) 32 bits of (high:low) shifted by c & 31; operands low,
+        /// high, amount.
+        Funnel {
+            /// Shift left, else right.
+            left: bool as SIDE,
+        } = "funnel": typed(ONLY_U32, &[T, T, T], &[T]); Pure; Independent; BASELINE,
+        /// `c + sum a_i * b_i` over four bytes; c and the result have the instruction's type.
+        Dp4a {
+            /// The bytes of `a` are signed.
+            a_signed: bool as SIGN_8,
+            /// The bytes of `b` are signed.
+            b_signed: bool as SIGN_8,
+        } = "dp4a": typed(U32_OR_I32, &[U32, U32, T], &[T]); Pure; Independent; BASELINE,
+        /// `c + sum a_i * b_(i + 2 high)` over the two halves of `a` and two bytes of `b`.
+        Dp2a {
+            /// The halves of `a` are signed.
+            a_signed: bool as SIGN_16,
+            /// The bytes of `b` are signed.
+            b_signed: bool as SIGN_8,
+            /// Use the upper two bytes of `b`, else the lower two.
+            high: bool as HALVES,
+        } = "dp2a": typed(U32_OR_I32, &[U32, U32, T], &[T]); Pure; Independent; BASELINE,
+        /// Two values as the low and high half of one twice as wide: (f16, f16) → f16x2, (bf16, bf16) → bf16x2,
+        /// (u16, u16) → u32, (u32, u32) → u64.
+        Pack = "pack": typed(PAIR, &[HALF, HALF], &[T]); Pure; Independent; BASELINE,
+        /// Two f32, rounded to nearest, as the low and high half of the instruction's type.
+        ConvertPack = "convert_pack": typed(PACKED_FLOATS, &[F32, F32], &[T]); Pure; Independent; BASELINE,
+        /// The low and the high half: the inverse of `pack`; the instruction's type is the halves'.
+        Unpack = "unpack": typed(PAIRED, &[DOUBLE], &[T, T]); Pure; Independent; BASELINE,
+        /// A pointer (the instruction's type) plus a byte offset (u32, i32, u64 or i64).
+        PtrAdd = "ptr_add": typed(POINTERS, &[T, OFFSET], &[T]); Pure; Independent; BASELINE,
+
+        /// A load of `vector` elements of the instruction's type.
+        Load(access: Access as AccessFormat) = "load":
+            access.load(ty); access.load_effect(); Independent; load_requirement(access),
+        /// A store: operands pointer, then `vector` elements of the instruction's type.
+        Store(access: Access as AccessFormat) = "store":
+            access.store(ty); Write; Independent; hint_requirement(access),
+        /// An atomic on the element at the pointer plus offset: operands pointer, value(s).
+        Atomic {
+            /// The operation.
+            op: Atomic as Variant,
+            /// Memory order and scope.
+            ordering: Ordering as AtomicOrdering,
+            /// Constant byte offset.
+            offset: i32 as AtPointer,
+        } = "atomic": atomic_rule(op); Sync; Independent; BASELINE,
+        /// An L2 cache policy (u64) for the accesses that take it as an operand.
+        CachePolicy(eviction: Eviction as Variant) = "cache_policy":
+            typed(ONLY_U64, &[], &[T]); Pure; Independent; since("createpolicy", Sm80, (7, 4)),
+
+        /// A CTA barrier.
+        Barrier {
+            /// The barrier's number, 0 to 15.
+            id: u8 as BARRIER,
+            /// Threads that take part; 0 for all.
+            threads: u32 as Threads { or_all: true },
+        } = "barrier": untyped(&[], &[]).check(check_barrier(id, threads));
+            Sync; Barrier { ptx: "bar.sync", id, threads, waits: true }; BASELINE,
+        /// Arrives at a CTA barrier without waiting.
+        BarrierArrive {
+            /// The barrier's number, 0 to 15.
+            id: u8 as BARRIER,
+            /// Threads that take part, the waiting ones included.
+            threads: u32 as Threads { or_all: false },
+        } = "barrier_arrive": untyped(&[], &[]).check(check_arrival(id, threads));
+            Sync; Barrier { ptx: "bar.arrive", id, threads, waits: false }; BASELINE,
+        /// A barrier among the lanes of the mask operand.
+        WarpBarrier = "warp_barrier": untyped(&[U32], &[]);
+            Sync; Mask { ptx: "bar.warp.sync", operand: 0 }; BASELINE,
+        /// One half of the barrier among all threads of the cluster.
+        ClusterBarrier(half: ClusterBarrier as Variant) = "cluster_barrier": untyped(&[], &[]);
+            Sync; Cluster { ptx: half.ptx() }; since("barrier.cluster", Sm90, (8, 0)),
+        /// Acquire-release fence: earlier writes are visible in the scope before later ones.
+        Fence(scope: Scope as Variant) = "fence": untyped(&[], &[]); Sync; Independent; BASELINE,
+        /// Sequentially consistent fence: all threads agree on one order of such fences.
+        SequentialFence(scope: Scope as Variant) = "sequential_fence": untyped(&[], &[]);
+            Sync; Independent; BASELINE,
+        /// A fence for one purpose.
+        FenceFor(purpose: FenceFor as Variant) = "fence_for": purpose.rule();
+            Sync; Independent; purpose.requirement(ty),
+        /// The cluster address of another CTA's variable from its address in this CTA: operands address, rank.
+        MapShared = "map_shared": typed(ONLY_CLUSTER, &[SHARED, U32], &[T]);
+            Pure; Independent; since("mapa", Sm90, (7, 8)),
+        /// An operation on a barrier in shared memory.
+        Mbarrier(operation: Mbarrier as Variant) = "mbarrier": operation.rule();
+            Sync; Independent; operation.requirement(ty),
+        /// An asynchronous copy or prefetch, or a wait for one.
+        AsyncCopy(copy: AsyncCopy as CopyFormat) = "transfer":
+            copy.rule(ty); copy.effect(); copy.convergence(); copy.requirement(ty, source),
+
+        /// A load of 1, 2 or 4 matrices of 8 rows of 16 bytes from shared memory by the whole warp; lane i gives the
+        /// address of row i mod 8 of matrix i / 8. A result holds the lane's fragment of its matrix: the four bytes at
+        /// 4·(lane mod 4) of row lane / 4, as u32.
+        LoadMatrix {
+            /// Number of matrices and results.
+            matrices: u8 as MATRICES,
+            /// Transposes the matrices' 16-bit elements.
+            transposed: bool as Flag("transposed"),
+        } = "load_matrix": load_matrix_rule(matrices); Read; Warp { ptx: "ldmatrix.sync" }; BASELINE,
+        /// A matrix product by the whole warp.
+        Mma(mma: Mma as Product) = "mma": mma.rule(ty); Pure; Warp { ptx: "mma.sync" }; BASELINE,
+
+        /// A value from another lane: operands value, lane/delta/mask, clamp, member mask.
+        Shuffle(shuffle: Shuffle as Variant) = "shuffle": typed(BITS_32, &[T, U32, U32, U32], &[T]);
+            Exchange; Mask { ptx: "shfl.sync", operand: 3 }; BASELINE,
+        /// A vote: operands predicate, member mask.
+        Vote(vote: Vote as Variant) = "vote": vote.rule(); Exchange; Mask { ptx: "vote.sync", operand: 1 }; BASELINE,
+        /// The lanes that hold the same value: operands value, member mask; one bit a lane as u32, and for `all` whether
+        /// all do.
+        Match(lanes: Match as Variant) = "match": lanes.rule();
+            Exchange; Mask { ptx: "match.sync", operand: 1 }; BASELINE,
+        /// A reduction over the lanes of a warp: operands value, member mask.
+        Reduce(reduce: Reduce as Variant) = "reduce": reduce.rule();
+            Exchange; Mask { ptx: "redux.sync", operand: 1 }; BASELINE,
+        /// True in one lane of the member mask, the same each time.
+        Elect = "elect": untyped(&[U32], &[PRED]);
+            Exchange; Mask { ptx: "elect.sync", operand: 0 }; since("elect.sync", Sm90, (8, 0)),
+
+        /// Suspends the thread for about as many nanoseconds as the operand (u32).
+        Sleep = "sleep": untyped(&[U32], &[]); Sync; Independent; BASELINE,
+        /// Waits until the kernels before this one in programmatic order are complete and their writes visible.
+        WaitForDependencies = "wait_for_dependencies": untyped(&[], &[]);
+            Sync; Independent; since("griddepcontrol.wait", Sm90, (7, 8)),
+        /// Lets the kernels after this one in programmatic order start.
+        LaunchDependents = "launch_dependents": untyped(&[], &[]);
+            Sync; Independent; since("griddepcontrol.launch_dependents", Sm90, (7, 8)),
+        /// To a block with arguments.
+        Jump = "jump": untyped(&[], &[]); Control; Independent; BASELINE,
+        /// To one of two blocks by a predicate.
+        Branch = "branch": untyped(&[PRED], &[]); Control; Independent; BASELINE,
+        /// Ends the thread.
+        Return = "return": untyped(&[], &[]); Control; Independent; BASELINE,
+    }
 }
 
 impl Op {
-    /// Ends a block.
-    pub fn is_terminator(self) -> bool {
-        matches!(self, Op::Jump | Op::Branch | Op::Return)
+    /// The operands expected and the results given at type `ty`, or why there is no such instruction.
+    pub fn signature(self, ty: Type) -> Result<Signature, String> {
+        self.rule(ty).signature(self.name(), ty)
     }
 
-    /// Has an effect besides its results, or depends on when it runs; never removed, merged or moved.
+    /// The opcode as printed for an instruction of type `ty`, without operands: its name and members.
+    pub fn text(self, ty: Type) -> String {
+        format!("{} {}", self.name(), self.members(ty)).trim_end().into()
+    }
+
+    /// Whether the instruction has a type. If not, its type is `Type::U32`.
+    pub fn is_typed(self) -> bool {
+        self.rule(Type::U32).is_typed()
+    }
+
+    /// Ends a block.
+    pub fn is_terminator(self) -> bool {
+        self.effect() == Effect::Control
+    }
+
+    /// Must stay where it is, however many uses its results have: never removed, merged or moved.
     pub fn has_effect(self) -> bool {
-        match self {
-            Op::Load(access) => access.cache == Cache::Volatile || access.ordering.is_some(),
-            Op::Special(special) => special.is_volatile(),
-            Op::Store(_)
-            | Op::Atomic { .. }
-            | Op::Barrier { .. }
-            | Op::BarrierArrive { .. }
-            | Op::WarpBarrier
-            | Op::Fence(_)
-            | Op::SequentialFence(_)
-            | Op::FenceFor(_)
-            | Op::ClusterBarrier(_)
-            | Op::Mbarrier(_)
-            | Op::Transfer(_)
-            | Op::Shuffle(_)
-            | Op::Vote(_)
-            | Op::Match(_)
-            | Op::Reduce(_)
-            | Op::Elect
-            | Op::Sleep
-            | Op::WaitForDependencies
-            | Op::LaunchDependents => true,
-            op => op.is_terminator(),
-        }
+        !matches!(self.effect(), Effect::Pure | Effect::Read)
     }
 
     /// Computes its results from its operands alone, so that equal instructions may be merged.
     pub fn is_pure(self) -> bool {
-        !self.has_effect() && !matches!(self, Op::Load(_) | Op::LoadMatrix { .. })
+        self.effect() == Effect::Pure
     }
 
-    /// Every lane of the warp has to run it together, so that it stays under the conditions it is under.
+    /// Several threads execute it together, so that it must stay under the conditions that it is under.
     pub fn is_convergent(self) -> bool {
-        matches!(
-            self,
-            Op::Mma(_)
-                | Op::LoadMatrix { .. }
-                | Op::Shuffle(_)
-                | Op::Vote(_)
-                | Op::Match(_)
-                | Op::Reduce(_)
-                | Op::Elect
-                | Op::Barrier { .. }
-                | Op::BarrierArrive { .. }
-        )
+        self.convergence() != super::effect::Convergence::Independent
     }
 
-    /// Computes its results from its operands alone and may do so at another place, also in vain.
+    /// Computes its results from its operands alone and may do so elsewhere, also speculatively.
     pub fn is_movable(self) -> bool {
         self.is_pure() && !self.is_convergent()
     }
@@ -228,35 +262,20 @@ impl Op {
     /// Exchanging the first two operands changes nothing.
     pub fn is_commutative(self) -> bool {
         match self {
-            Op::Binary(binary) => !matches!(
+            Op::Binary(binary) => matches!(
                 binary,
-                Binary::Sub | Binary::Div | Binary::DivApprox | Binary::Rem | Binary::Shl | Binary::Shr
+                Binary::Add
+                    | Binary::Mul
+                    | Binary::MulHi
+                    | Binary::Min
+                    | Binary::Max
+                    | Binary::And
+                    | Binary::Or
+                    | Binary::Xor
             ),
             Op::Compare(compare) => matches!(compare, Compare::Eq | Compare::Ne),
             op => matches!(op, Op::MulWide | Op::MulAdd),
         }
-    }
-
-    /// Whether the instruction's type means anything; it is `Type::U32` where it does not.
-    pub fn is_typed(self) -> bool {
-        !self.is_terminator()
-            && !matches!(
-                self,
-                Op::Barrier { .. }
-                    | Op::BarrierArrive { .. }
-                    | Op::WarpBarrier
-                    | Op::Fence(_)
-                    | Op::SequentialFence(_)
-                    | Op::FenceFor(_)
-                    | Op::ClusterBarrier(_)
-                    | Op::Mbarrier(_)
-                    | Op::Transfer(_)
-                    | Op::LoadMatrix { .. }
-                    | Op::Elect
-                    | Op::Sleep
-                    | Op::WaitForDependencies
-                    | Op::LaunchDependents
-            )
     }
 
     /// The constant byte offset from the pointer, which is the first operand, if this accesses memory.
@@ -268,7 +287,7 @@ impl Op {
         }
     }
 
-    /// The same access of memory at another offset; any other operation as it is.
+    /// The same memory access at another offset; any other opcode unchanged.
     pub fn with_offset(self, offset: i32) -> Op {
         match self {
             Op::Load(access) => Op::Load(Access { offset, ..access }),
@@ -277,4 +296,65 @@ impl Op {
             op => op,
         }
     }
+}
+
+// Rules and requirements that depend on members.
+
+fn fits(bits: u64, ty: Type) -> Result<(), String> {
+    if bits & !ty.mask() == 0 { Ok(()) } else { Err(format!("constant {bits:#x} does not fit {ty}")) }
+}
+
+fn special_type(special: Special) -> TypeSet {
+    if special.ty() == Type::U64 { ONLY_U64 } else { ONLY_U32 }
+}
+
+fn special_requirement(special: Special) -> Option<Requirement> {
+    match special {
+        Special::ClusterRank => since("%cluster_ctarank", Sm90, (7, 8)),
+        Special::ClusterSize => since("%cluster_nctarank", Sm90, (7, 8)),
+        _ => BASELINE,
+    }
+}
+
+fn convert_requirement(ty: Type, source: Option<Type>) -> Option<Requirement> {
+    let from_integer = source.is_some_and(Type::is_int);
+    if ty == Type::Bf16 && from_integer { since("cvt.bf16 from an integer", Sm90, (7, 8)) } else { BASELINE }
+}
+
+fn load_requirement(access: Access) -> Option<Requirement> {
+    if access.cache == Cache::ReadOnlyStreaming && !access.hinted {
+        return since("ld.L1::no_allocate", Sm80, (7, 4));
+    }
+    hint_requirement(access)
+}
+
+fn hint_requirement(access: Access) -> Option<Requirement> {
+    if access.hinted { since("L2::cache_hint", Sm80, (7, 4)) } else { BASELINE }
+}
+
+fn atomic_rule(op: Atomic) -> Rule {
+    let types = if op == Atomic::Add { INTEGER_32_UP_OR_F32 } else { INTEGER_32_UP };
+    typed(types, if op == Atomic::Cas { &[POINTER, T, T] } else { &[POINTER, T] }, &[T])
+}
+
+fn check_barrier(id: u8, threads: u32) -> Result<(), String> {
+    if id > 15 || threads % 32 != 0 {
+        return Err(format!("no barrier {id} of {threads} threads"));
+    }
+    Ok(())
+}
+
+fn check_arrival(id: u8, threads: u32) -> Result<(), String> {
+    if id > 15 || threads % 32 != 0 || threads == 0 {
+        return Err(format!("no barrier {id} of {threads} threads to arrive at"));
+    }
+    Ok(())
+}
+
+fn load_matrix_rule(matrices: u8) -> Rule {
+    let members = match matrices {
+        1 | 2 | 4 => Ok(()),
+        _ => Err(format!("no load of {matrices} matrices")),
+    };
+    untyped(&[SHARED], &vec![U32; matrices.into()]).check(members)
 }

@@ -5,56 +5,16 @@
 //! instruction's operands must be is the verifier's business: text that parses may still be rejected there.
 
 mod build;
-mod lex;
-mod ops;
 
-use std::fmt::Display;
-use std::str::FromStr;
-
-use lex::{Kind, Token};
-
+use super::lex::Kind;
+pub use super::lex::ParseError;
+use super::reader::{Name, Reader};
 use super::{Function, Op, Param, Shared, SourceLoc, Type};
-
-/// Why and where a text is not a function.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{line}:{column}: {message}")]
-pub struct ParseError {
-    /// Line, from 1.
-    pub line: u32,
-    /// Column in characters, from 1.
-    pub column: u32,
-    /// What was expected or is wrong.
-    pub message: String,
-}
-
-impl ParseError {
-    fn new(line: u32, column: u32, message: impl Into<String>) -> ParseError {
-        ParseError { line, column, message: message.into() }
-    }
-}
 
 /// The function that the text describes.
 pub fn parse(text: &str) -> Result<Function, ParseError> {
-    let mut parser = Parser { tokens: lex::tokens(text)?, at: 0 };
-    let kernel = parser.kernel()?;
+    let kernel = Reader::new(text)?.kernel()?;
     build::function(kernel)
-}
-
-/// The largest number of a value or block, so that a hostile text cannot ask for all memory.
-const MAX_NUMBER: u32 = 1 << 22;
-
-/// A number with where it was written.
-#[derive(Clone, Copy, Debug)]
-struct Name {
-    number: u32,
-    line: u32,
-    column: u32,
-}
-
-impl Name {
-    fn error(self, message: impl Into<String>) -> ParseError {
-        ParseError::new(self.line, self.column, message)
-    }
 }
 
 /// A kernel as written, names unresolved.
@@ -85,12 +45,7 @@ struct InstText {
     locs: Vec<SourceLoc>,
 }
 
-struct Parser {
-    tokens: Vec<Token>,
-    at: usize,
-}
-
-impl Parser {
+impl Reader {
     fn kernel(&mut self) -> Result<Kernel, ParseError> {
         self.keyword("kernel")?;
         self.punct('@')?;
@@ -177,7 +132,7 @@ impl Parser {
 
     fn inst(&mut self) -> Result<InstText, ParseError> {
         let mut results = Vec::new();
-        let assigns = self.tokens.get(self.at + 1).is_some_and(|t| matches!(t.kind, Kind::Punct(',' | '=')));
+        let assigns = matches!(self.next_kind(), Some(Kind::Punct(',' | '=')));
         if assigns {
             results.push(self.name("v")?);
             while self.eat(',') {
@@ -203,6 +158,27 @@ impl Parser {
         let locs = if self.eat('@') { self.locs()? } else { Vec::new() };
         self.newline()?;
         Ok(InstText { op, ty, results, args, dests, locs })
+    }
+
+    /// The operation and its type, up to the first operand.
+    fn op(&mut self) -> Result<(Op, Type), ParseError> {
+        let word = self.word("an operation")?;
+        let (name, ty) = match word.split_once('.') {
+            Some((name, text)) => {
+                let ty = text.parse().map_err(|()| self.error_before(format!("`{text}` is not a type")))?;
+                (name, Some(ty))
+            }
+            None => (word.as_str(), None),
+        };
+        let begin = self.at;
+        let op = Op::read(name, self, ty.unwrap_or(Type::U32))?;
+        let op = op.ok_or_else(|| self.error_before(format!("`{name}` is not an operation")))?;
+        if op.is_typed() != ty.is_some() {
+            self.at = begin;
+            let what = if op.is_typed() { "needs a type" } else { "has no type" };
+            return Err(self.error_before(format!("`{name}` {what}")));
+        }
+        Ok((op, ty.unwrap_or(Type::U32)))
     }
 
     fn block_call(&mut self) -> Result<(Name, Vec<Name>), ParseError> {
@@ -249,113 +225,6 @@ impl Parser {
             }
         }
     }
-
-    // Tokens.
-
-    fn kind(&self) -> &Kind {
-        &self.tokens[self.at].kind
-    }
-
-    fn error(&self, message: impl Into<String>) -> ParseError {
-        let token = &self.tokens[self.at];
-        ParseError::new(token.line, token.column, message)
-    }
-
-    /// An error at the token that was just taken.
-    fn error_before(&self, message: impl Into<String>) -> ParseError {
-        let token = &self.tokens[self.at.saturating_sub(1)];
-        ParseError::new(token.line, token.column, message)
-    }
-
-    fn peek_word(&self) -> Option<&str> {
-        match self.kind() {
-            Kind::Word(word) => Some(word),
-            _ => None,
-        }
-    }
-
-    fn at_block(&self) -> bool {
-        let digits = self.peek_word().and_then(|word| word.strip_prefix("block"));
-        digits.is_some_and(|digits| digits.starts_with(|c: char| c.is_ascii_digit()))
-    }
-
-    fn word(&mut self, what: &str) -> Result<String, ParseError> {
-        let word =
-            self.peek_word().map(str::to_owned).ok_or_else(|| self.error(format!("expected {what}")))?;
-        self.at += 1;
-        Ok(word)
-    }
-
-    fn eat(&mut self, punct: char) -> bool {
-        let found = self.kind() == &Kind::Punct(punct);
-        self.at += usize::from(found);
-        found
-    }
-
-    fn eat_word(&mut self, expected: &str) -> bool {
-        let found = self.peek_word() == Some(expected);
-        self.at += usize::from(found);
-        found
-    }
-
-    fn punct(&mut self, punct: char) -> Result<(), ParseError> {
-        if self.eat(punct) { Ok(()) } else { Err(self.error(format!("expected `{punct}`"))) }
-    }
-
-    fn keyword(&mut self, expected: &str) -> Result<(), ParseError> {
-        if self.eat_word(expected) { Ok(()) } else { Err(self.error(format!("expected `{expected}`"))) }
-    }
-
-    fn newline(&mut self) -> Result<(), ParseError> {
-        if self.kind() != &Kind::Newline {
-            return Err(self.error("expected the end of the line"));
-        }
-        self.at += 1;
-        Ok(())
-    }
-
-    fn parsed<T: FromStr>(&mut self, what: &str) -> Result<T, ParseError> {
-        let word = self.word(what)?;
-        word.parse().map_err(|_| self.error_before(format!("`{word}` is not {what}")))
-    }
-
-    /// A name of the form `prefix` and a number.
-    fn name(&mut self, prefix: &str) -> Result<Name, ParseError> {
-        let number = self.peek_word().and_then(|word| word.strip_prefix(prefix)).and_then(canonical_number);
-        let Some(number) = number else {
-            return Err(self.error(format!("expected a name of the form {prefix}0")));
-        };
-        let &Token { line, column, .. } = &self.tokens[self.at];
-        if number > MAX_NUMBER {
-            return Err(self.error(format!("the number is larger than {MAX_NUMBER}")));
-        }
-        self.at += 1;
-        Ok(Name { number, line, column })
-    }
-
-    /// One of the choices, by its text.
-    fn choice<T: Copy>(&mut self, choices: &[(&str, T)]) -> Result<T, ParseError> {
-        let found = self.peek_word().and_then(|word| choices.iter().find(|(text, _)| *text == word));
-        let Some(&(_, choice)) = found else {
-            let names: Vec<_> = choices.iter().map(|(text, _)| *text).collect();
-            return Err(self.error(format!("expected one of {}", names.join(", "))));
-        };
-        self.at += 1;
-        Ok(choice)
-    }
-
-    /// A variant of an enumeration that has names.
-    fn named<T: FromStr + Display + Copy>(&mut self, all: &[T]) -> Result<T, ParseError> {
-        let names: Vec<_> = all.iter().map(|v| v.to_string()).collect();
-        let choices: Vec<_> = names.iter().map(String::as_str).zip(all.iter().copied()).collect();
-        self.choice(&choices)
-    }
-}
-
-/// A decimal number without sign and superfluous zeros, so that every entity has one name.
-fn canonical_number(digits: &str) -> Option<u32> {
-    let canonical = digits == "0" || digits.starts_with(|c: char| ('1'..='9').contains(&c));
-    if canonical { digits.parse().ok() } else { None }
 }
 
 #[cfg(test)]

@@ -20,9 +20,7 @@
 
 use std::fmt::{self, Display, Formatter, Write};
 
-use half::{bf16, f16};
-
-use super::{Block, BlockCall, Cache, Function, Inst, Loc, Op, Order, Type};
+use super::{Block, BlockCall, Function, Inst, Loc};
 
 impl Display for Function {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -58,138 +56,6 @@ pub fn location(function: &Function, loc: Loc) -> impl Display + '_ {
         }
         Ok(())
     })
-}
-
-/// A constant of type `ty` as its literal.
-pub fn literal(ty: Type, bits: u64) -> impl Display {
-    from_fn(move |f| {
-        let finite = |f: &mut Formatter<'_>, value: f32| {
-            if value.is_finite() { write!(f, "{value:?}") } else { write!(f, "{bits:#x}") }
-        };
-        match ty {
-            Type::Pred => f.write_str(if bits == 0 { "false" } else { "true" }),
-            Type::F32 => finite(f, f32::from_bits(bits as u32)),
-            Type::F16 => finite(f, f16::from_bits(bits as u16).to_f32()),
-            Type::Bf16 => finite(f, bf16::from_bits(bits as u16).to_f32()),
-            Type::F16x2 | Type::Bf16x2 => write!(f, "{bits:#010x}"),
-            _ if ty.is_signed() => write!(f, "{}", ty.sign_extend(bits)),
-            _ => write!(f, "{bits}"),
-        }
-    })
-}
-
-/// The operation's name in the text form.
-pub fn mnemonic(op: Op) -> &'static str {
-    match op {
-        Op::Const(_) => "const",
-        Op::Param(_) => "param",
-        Op::Special(_) => "special",
-        Op::SharedAddress(_) => "shared_address",
-        Op::DynamicShared => "dynamic_shared",
-        Op::Unary(unary) => unary.name(),
-        Op::Binary(binary) => binary.name(),
-        Op::MulWide => "mul_wide",
-        Op::MulAdd => "mul_add",
-        Op::Compare(compare) => compare.name(),
-        Op::Select => "select",
-        Op::Convert { .. } => "convert",
-        Op::Bitcast => "bitcast",
-        Op::Lop3(_) => "lop3",
-        Op::Prmt => "prmt",
-        Op::BitField => "bit_field",
-        Op::BitInsert => "bit_insert",
-        Op::NthSetBit => "nth_set_bit",
-        Op::Funnel { .. } => "funnel",
-        Op::Dp4a { .. } => "dp4a",
-        Op::Dp2a { .. } => "dp2a",
-        Op::Pack => "pack",
-        Op::ConvertPack => "convert_pack",
-        Op::Unpack => "unpack",
-        Op::PtrAdd => "ptr_add",
-        Op::Load(_) => "load",
-        Op::Store(_) => "store",
-        Op::Atomic { .. } => "atomic",
-        Op::Barrier { .. } => "barrier",
-        Op::BarrierArrive { .. } => "barrier_arrive",
-        Op::WarpBarrier => "warp_barrier",
-        Op::Fence(_) => "fence",
-        Op::SequentialFence(_) => "sequential_fence",
-        Op::FenceFor(_) => "fence_for",
-        Op::MapShared => "map_shared",
-        Op::ClusterBarrier(_) => "cluster_barrier",
-        Op::Mbarrier(_) => "mbarrier",
-        Op::Transfer(_) => "transfer",
-        Op::CachePolicy(_) => "cache_policy",
-        Op::LoadMatrix { .. } => "load_matrix",
-        Op::Mma(_) => "mma",
-        Op::Shuffle(_) => "shuffle",
-        Op::Vote(_) => "vote",
-        Op::Match(_) => "match",
-        Op::Reduce(_) => "reduce",
-        Op::Elect => "elect",
-        Op::Sleep => "sleep",
-        Op::WaitForDependencies => "wait_for_dependencies",
-        Op::LaunchDependents => "launch_dependents",
-        Op::Jump => "jump",
-        Op::Branch => "branch",
-        Op::Return => "return",
-    }
-}
-
-/// The modifiers between the operation's name and its operands, each followed by a blank.
-fn modifiers(f: &mut Formatter<'_>, op: Op, ty: Type) -> fmt::Result {
-    let int = |signed: bool, bits: u32| format!("{}{bits}", if signed { 'i' } else { 'u' });
-    match op {
-        Op::Const(bits) => write!(f, "{} ", literal(ty, bits)),
-        Op::Param(index) => write!(f, "{index} "),
-        Op::Special(special) => write!(f, "{special} "),
-        Op::SharedAddress(var) => write!(f, "{var} "),
-        Op::Convert { rounding, saturate } => write!(f, "{rounding} {}", if saturate { "sat " } else { "" }),
-        Op::Lop3(table) => write!(f, "{table:#04x} "),
-        Op::Funnel { left } => f.write_str(if left { "left " } else { "right " }),
-        Op::Dp4a { a_signed, b_signed } => write!(f, "{} {} ", int(a_signed, 8), int(b_signed, 8)),
-        Op::Dp2a { a_signed, b_signed, high } => {
-            let half = if high { "high" } else { "low" };
-            write!(f, "{} {} {half} ", int(a_signed, 16), int(b_signed, 8))
-        }
-        Op::Load(access) | Op::Store(access) => {
-            if access.vector != 1 {
-                write!(f, "x{} ", access.vector)?;
-            }
-            if access.cache != Cache::Default {
-                write!(f, "{} ", access.cache)?;
-            }
-            if access.hinted {
-                f.write_str("hinted ")?;
-            }
-            if let Some(ordering) = access.ordering {
-                write!(f, "{ordering} ")?;
-            }
-            Ok(())
-        }
-        Op::Atomic { op, ordering, .. } if ordering.order == Order::Relaxed => {
-            write!(f, "{op} {} ", ordering.scope)
-        }
-        Op::Atomic { op, ordering, .. } => write!(f, "{op} {ordering} "),
-        Op::Barrier { id, threads: 0 } => write!(f, "{id} "),
-        Op::Barrier { id, threads } => write!(f, "{id} threads {threads} "),
-        Op::BarrierArrive { id, threads } => write!(f, "{id} threads {threads} "),
-        Op::FenceFor(purpose) => write!(f, "{purpose} "),
-        Op::ClusterBarrier(part) => write!(f, "{part} "),
-        Op::Mbarrier(operation) => write!(f, "{operation} "),
-        Op::Transfer(transfer) => write!(f, "{transfer} "),
-        Op::CachePolicy(eviction) => write!(f, "{eviction} "),
-        Op::LoadMatrix { matrices, transposed } => {
-            write!(f, "x{matrices} {}", if transposed { "transposed " } else { "" })
-        }
-        Op::Mma(mma) => write!(f, "{mma} "),
-        Op::Fence(scope) | Op::SequentialFence(scope) => write!(f, "{scope} "),
-        Op::Shuffle(shuffle) => write!(f, "{shuffle} "),
-        Op::Vote(vote) => write!(f, "{vote} "),
-        Op::Match(lanes) => write!(f, "{lanes} "),
-        Op::Reduce(reduce) => write!(f, "{reduce} "),
-        _ => Ok(()),
-    }
 }
 
 /// A file name in quotation marks, on one line.
@@ -288,28 +154,31 @@ impl Printer<'_> {
         if !data.results.is_empty() {
             f.write_str(" = ")?;
         }
-        f.write_str(mnemonic(data.op))?;
+        f.write_str(data.op.name())?;
         if data.op.is_typed() {
             write!(f, ".{}", data.ty)?;
         }
-        // Everything after the name ends in a blank except the last item, so it is collected before it is cut.
-        let mut rest = from_fn(|f| modifiers(f, data.op, data.ty)).to_string();
+        let members = data.op.members(data.ty);
+        if !members.is_empty() {
+            write!(f, " {members}")?;
+        }
+        let mut separator = " ";
         for (index, arg) in data.args.iter().enumerate() {
-            write!(rest, "{}{arg}", if index == 0 { "" } else { ", " })?;
+            write!(f, "{separator}{arg}")?;
+            separator = ", ";
             match data.op.offset() {
                 Some(offset) if index == 0 && offset != 0 => {
                     let sign = if offset < 0 { '-' } else { '+' };
-                    write!(rest, " {sign} {}", offset.unsigned_abs())?;
+                    write!(f, " {sign} {}", offset.unsigned_abs())?;
                 }
                 _ => {}
             }
         }
-        for (index, dest) in data.dests.iter().enumerate() {
-            let separator = if index == 0 && data.args.is_empty() { "" } else { ", " };
-            write!(rest, "{separator}{dest}")?;
+        for dest in &data.dests {
+            write!(f, "{separator}{dest}")?;
+            separator = ", ";
         }
-        let rest = rest.trim_end();
-        if rest.is_empty() { Ok(()) } else { write!(f, " {rest}") }
+        Ok(())
     }
 }
 

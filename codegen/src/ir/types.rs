@@ -1,6 +1,6 @@
 //! The types of IR values.
 
-use super::names::named_enum;
+use super::table::named_enum;
 
 named_enum! {
     /// The type of an SSA value.
@@ -99,6 +99,27 @@ impl Type {
         match self {
             Type::F16x2 => Some(Type::F16),
             Type::Bf16x2 => Some(Type::Bf16),
+            _ => None,
+        }
+    }
+
+    /// The type half as wide of which this one holds two, if it is made of two values.
+    pub fn halved(self) -> Option<Type> {
+        match self {
+            Type::U32 => Some(Type::U16),
+            Type::U64 => Some(Type::U32),
+            ty => ty.half(),
+        }
+    }
+
+    /// The type twice as wide that holds two values of this type, or the product of two.
+    pub fn doubled(self) -> Option<Type> {
+        match self {
+            Type::F16 => Some(Type::F16x2),
+            Type::Bf16 => Some(Type::Bf16x2),
+            Type::U16 => Some(Type::U32),
+            Type::U32 => Some(Type::U64),
+            Type::I32 => Some(Type::I64),
             _ => None,
         }
     }

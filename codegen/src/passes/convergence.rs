@@ -1,16 +1,17 @@
-//! Barriers and operations of a whole warp that some of the threads that they wait for never come to.
+//! Convergence check: barriers and warp-wide instructions that some of their threads can no longer reach.
 //!
-//! Only what is certain is reported. A branch counts if its condition follows from the thread's index alone
-//! ([`ThreadValues`]), so that it parts the same threads at each visit; threads that go the same way at all such
-//! branches form a class, which has a control flow graph of its own. An operation is wrong if a branch sends one class to
-//! it and another, whose threads it waits for, to where that class cannot come to it any more:
+//! Only certain mistakes are reported. The check follows the branches whose condition depends on the thread's index
+//! alone ([`ThreadValues`]), so that the same threads take the same side at each visit. Threads that take the same side
+//! at all of these branches form a class with its own control flow graph. An instruction is wrong if a branch sends one
+//! class to it and another class, whose threads the instruction waits for, to where that class can no longer reach it:
 //!
-//! - the lanes of a warp, where the operation is of the kind that all of them execute together; a comparison of the lane
-//!   with a number that the warp agrees on ([`Uniformity`]) sends one lane at most, whatever the number is;
-//! - any threads, at a barrier of the whole CTA, unless they may meet there by another barrier of the same number, as
-//!   warps with different tasks do.
+//! - lanes of one warp, if they must execute the instruction together; if the branch compares the lane with a
+//!   warp-uniform number ([`Uniformity`]), at most one lane takes the side where they are equal, whatever the
+//!   number is;
+//! - any threads, at a barrier of the whole CTA or cluster, unless they may reach another barrier at which they meet
+//!   (one with the same number), as warps with different tasks do.
 //!
-//! Barriers of fewer threads than the CTA has are for warps that part, and so are legal in such a branch.
+//! Barriers of fewer threads than the CTA has are meant for warps that diverge, and so are legal in such a branch.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -22,39 +23,41 @@ use super::analysis::postdominators::PostDominators;
 use super::analysis::threads::{ThreadValues, WARP};
 use super::analysis::uniformity::{Agreement, Uniformity};
 use super::{Cleanup, Pass, Unreachable};
-use crate::ir::{Block, Compare, Function, InstData, Loc, Op, Value};
+use crate::ir::{Block, Compare, Convergence, Function, InstData, Loc, Op, Value};
 
-/// Operations that not all of the threads that they wait for come to.
+/// Instructions in divergent code that need all of their threads.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}", messages(.kernel, .operations))]
-pub struct NonUniform {
+#[error("{}", messages(.kernel, .instructions))]
+pub struct Divergence {
     /// The kernel.
     pub kernel: String,
-    /// The operations, at least one.
-    pub operations: Vec<Parted>,
+    /// The instructions, at least one.
+    pub instructions: Vec<Divergent>,
 }
 
-/// An operation that a branch keeps some threads from.
+/// An instruction that some of its threads skip.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parted {
-    /// What it is, as PTX names it.
-    pub operation: &'static str,
-    /// Whom it waits for.
+pub struct Divergent {
+    /// The PTX instruction.
+    pub instruction: &'static str,
+    /// The threads that it waits for.
     pub members: Members,
-    /// Where it is, as `file:line:column`, and in what functions that were inlined there.
+    /// Its source location, as `file:line:column`, and the inlined functions that contain it.
     pub place: String,
-    /// Where the branch is.
+    /// The source location of the branch.
     pub branch: String,
-    /// A thread that comes to the operation and one that does not; none if that depends on what one lane of each warp,
-    /// at most, is chosen by.
+    /// A thread that reaches the instruction and one that does not; none if the branch selects one lane of each warp
+    /// by a number that is not known.
     pub example: Option<(u32, u32)>,
-    /// How many threads come to it, if they are whole warps.
+    /// The number of threads that reach it, if they are whole warps.
     pub whole_warps: Option<u32>,
 }
 
-/// Whom an operation waits for.
+/// The threads that an instruction waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Members {
+    /// All threads of the cluster that have not exited.
+    Cluster,
     /// All threads of the CTA.
     Cta,
     /// All lanes of the warp.
@@ -63,55 +66,61 @@ pub enum Members {
     Lanes(u32),
 }
 
-fn messages(kernel: &str, operations: &[Parted]) -> String {
-    let operations: Vec<String> = operations.iter().map(|operation| operation.to_string()).collect();
-    format!("kernel {kernel}: {}", operations.join("\n"))
+fn messages(kernel: &str, instructions: &[Divergent]) -> String {
+    let instructions: Vec<String> = instructions.iter().map(|instruction| instruction.to_string()).collect();
+    format!("kernel {kernel}: {}", instructions.join("\n"))
 }
 
-impl fmt::Display for Parted {
+impl fmt::Display for Divergent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Parted { operation, place, branch, .. } = self;
+        let Divergent { instruction, place, branch, .. } = self;
         let members = match self.members {
+            Members::Cluster => "all threads of the cluster",
             Members::Cta => "all threads of the CTA",
             Members::Warp => "all lanes of the warp",
-            Members::Lanes(_) => "the lanes of its mask",
+            Members::Lanes(_) => "all lanes of its mask",
         };
-        writeln!(f, "{place}: `{operation}` is for {members}, but not all of them come to it")?;
+        writeln!(f, "{place}: `{instruction}` must be executed by {members}, but some of them skip it")?;
         match self.example {
-            Some((comes, misses)) => writeln!(
-                f,
-                "  {branch}: this condition sends thread {comes} to it, and thread {misses} another way"
-            )?,
-            None => writeln!(f, "  {branch}: this condition sends at most one lane of each warp to it")?,
+            Some((reaches, skips)) => {
+                writeln!(
+                    f,
+                    "  {branch}: this branch takes thread {reaches} to it and thread {skips} past it"
+                )?;
+            }
+            None => writeln!(f, "  {branch}: this branch takes at most one lane of each warp to it")?,
         }
         f.write_str("  help: ")?;
         match (self.members, self.whole_warps) {
             (Members::Cta, Some(threads)) => write!(
                 f,
-                "put it behind the branch, or let the {threads} threads that come to it meet at a barrier of their \
-                 own: `named_barrier(1, {threads})`"
+                "move it after the branch, or give the {threads} threads that reach it a barrier of their own: \
+                 `named_barrier(1, {threads})`"
             ),
-            (Members::Cta, None) => f.write_str("put it behind the branch, where all threads come"),
-            (Members::Warp, _) if operation.starts_with("bar") => f.write_str(
-                "put it behind the branch, or branch by `warp_index()`: the threads of a barrier are whole warps",
+            (Members::Cta | Members::Cluster, _) => {
+                f.write_str("move it after the branch, where all threads reach it")
+            }
+            (Members::Warp, _) if instruction.starts_with("bar") => f.write_str(
+                "move it after the branch, or branch on `warp_index()`: the threads of a barrier are whole warps",
             ),
-            (Members::Warp | Members::Lanes(_), _) => f.write_str(
-                "put it in front of the branch; lanes that have no use for the result may ignore it",
-            ),
+            (Members::Warp | Members::Lanes(_), _) => {
+                f.write_str("move it before the branch; lanes that do not need the result may ignore it")
+            }
         }
     }
 }
 
-/// Looks for operations that some of their threads never come to.
-pub fn check(function: &Function) -> Result<(), NonUniform> {
-    // The recorder makes parameters of all variables that a branch may assign, also where it does not.
+/// Finds instructions that some of their threads can no longer reach.
+pub fn check(function: &Function) -> Result<(), Divergence> {
+    // The recorder makes a block parameter of every variable that a branch may assign, even where it does not: cleanup
+    // removes these, so that more conditions are known.
     let mut cleaned = function.clone();
     Unreachable.run(&mut cleaned);
     Cleanup.run(&mut cleaned);
     check_cleaned(&cleaned)
 }
 
-fn check_cleaned(function: &Function) -> Result<(), NonUniform> {
+fn check_cleaned(function: &Function) -> Result<(), Divergence> {
     let Some(values) = ThreadValues::new(function) else { return Ok(()) };
     let sites = sites(function);
     if sites.is_empty() {
@@ -120,76 +129,72 @@ fn check_cleaned(function: &Function) -> Result<(), NonUniform> {
     let (flow, choices) = Flow::new(function, values);
     let doms = Dominators::new(function);
     let post = PostDominators::new(function);
-    let known = flow.branches.iter().map(|branch| (branch.block, flow.parted(&post, branch, &sites)));
+    let known = flow.branches.iter().map(|branch| (branch.block, flow.divergent(&post, branch, &sites)));
     let chosen = choices.iter().map(|choice| (choice.block, flow.one_lane(&doms, &post, choice, &sites)));
-    // Of several branches the last before the operation is the one to name.
-    let mut found: HashMap<usize, (u32, Parted)> = HashMap::new();
-    for (block, parted) in known.chain(chosen) {
+    // If several branches are at fault, the last one before the instruction is reported.
+    let mut found: HashMap<usize, (u32, Divergent)> = HashMap::new();
+    for (block, instructions) in known.chain(chosen) {
         let order = doms.order(block);
-        for (index, parted) in parted {
+        for (index, instruction) in instructions {
             if found.get(&index).is_none_or(|&(earlier, _)| earlier < order) {
-                found.insert(index, (order, parted));
+                found.insert(index, (order, instruction));
             }
         }
     }
-    let mut operations: Vec<(usize, Parted)> =
-        found.into_iter().map(|(index, (_, parted))| (index, parted)).collect();
-    if operations.is_empty() {
+    let mut instructions: Vec<(usize, Divergent)> =
+        found.into_iter().map(|(index, (_, instruction))| (index, instruction)).collect();
+    if instructions.is_empty() {
         return Ok(());
     }
-    operations.sort_by_key(|&(index, _)| index);
-    let mut operations: Vec<Parted> = operations.into_iter().map(|(_, parted)| parted).collect();
-    // Unrolled loops and reductions have several operations at one place.
-    operations.dedup();
-    Err(NonUniform { kernel: function.name.clone(), operations })
+    instructions.sort_by_key(|&(index, _)| index);
+    let mut instructions: Vec<Divergent> =
+        instructions.into_iter().map(|(_, instruction)| instruction).collect();
+    // Unrolled loops and reductions have several instructions at one source location.
+    instructions.dedup();
+    Err(Divergence { kernel: function.name.clone(), instructions })
 }
 
-/// An operation that threads execute together.
+/// An instruction that several threads execute together.
 struct Site<'a> {
     block: Block,
     data: &'a InstData,
+    ptx: &'static str,
     members: Members,
 }
 
 impl Site<'_> {
     /// Whether threads at the one and threads at the other meet.
     fn meets(&self, other: &Site<'_>) -> bool {
-        let number = |op| match op {
-            Op::Barrier { id, .. } | Op::BarrierArrive { id, .. } => Some(id),
-            _ => None,
-        };
-        match (number(self.data.op), number(other.data.op)) {
-            (Some(a), Some(b)) => a == b,
+        match (self.data.op.convergence(), other.data.op.convergence()) {
+            (Convergence::Barrier { id: a, .. }, Convergence::Barrier { id: b, .. }) => a == b,
             _ => self.data.op == other.data.op && self.members == other.members,
         }
     }
 }
 
 fn sites(function: &Function) -> Vec<Site<'_>> {
-    let mut sites = Vec::new();
-    for &block in &function.layout {
-        for &inst in &function.block(block).insts {
-            let data = function.inst(inst);
-            let mask = |index: usize| {
-                let bits = data.args.get(index).and_then(|&mask| function.constant(mask));
-                bits.map(|bits| Members::Lanes(bits as u32))
-            };
-            let members = match data.op {
-                Op::Barrier { threads, .. } if threads == 0 || Some(threads) == function.threads => {
-                    Some(Members::Cta)
-                }
-                Op::Barrier { .. } | Op::BarrierArrive { .. } | Op::Mma(_) | Op::LoadMatrix { .. } => {
-                    Some(Members::Warp)
-                }
-                Op::WarpBarrier | Op::Elect => mask(0),
-                Op::Vote(_) | Op::Match(_) | Op::Reduce(_) => mask(1),
-                Op::Shuffle(_) => mask(3),
-                _ => None,
-            };
-            sites.extend(members.map(|members| Site { block, data, members }));
+    let insts = function
+        .layout
+        .iter()
+        .flat_map(|&block| function.block(block).insts.iter().map(move |&inst| (block, function.inst(inst))));
+    insts.filter_map(|(block, data)| site(function, block, data)).collect()
+}
+
+fn site<'a>(function: &Function, block: Block, data: &'a InstData) -> Option<Site<'a>> {
+    let (ptx, members) = match data.op.convergence() {
+        Convergence::Independent => return None,
+        Convergence::Warp { ptx } => (ptx, Members::Warp),
+        Convergence::Mask { ptx, operand } => {
+            let mask = function.constant(*data.args.get(operand)?)?;
+            (ptx, Members::Lanes(mask as u32))
         }
-    }
-    sites
+        Convergence::Barrier { ptx, threads, waits, .. } => {
+            let whole = threads == 0 || Some(threads) == function.threads;
+            (ptx, if waits && whole { Members::Cta } else { Members::Warp })
+        }
+        Convergence::Cluster { ptx } => (ptx, Members::Cluster),
+    };
+    Some(Site { block, data, ptx, members })
 }
 
 /// A branch whose outcome is known for every thread.
@@ -200,18 +205,18 @@ struct Known {
     target: Vec<usize>,
 }
 
-/// A branch by whether the lane, or what differs from lane to lane, is a number that the warp agrees on.
+/// A branch that compares a value that differs in every lane with a warp-uniform value.
 struct Choice {
     block: Block,
     loc: Option<Loc>,
-    /// The target that one lane of a warp at most goes to.
+    /// The target that at most one lane of a warp takes.
     target: usize,
 }
 
-/// Threads that take the same way at every known branch.
+/// Threads that take the same side of every known branch.
 struct Class {
     threads: Vec<u32>,
-    /// The blocks that they may come to.
+    /// The blocks that they may reach.
     reach: EntitySet<Block>,
 }
 
@@ -223,7 +228,8 @@ struct Flow<'a> {
 }
 
 impl<'a> Flow<'a> {
-    /// And the branches whose outcome is not known, but sends one lane of a warp at most.
+    /// The control flow of each class, and the branches with unknown outcome of which at most one lane of a warp takes
+    /// one side.
     fn new(function: &'a Function, mut values: ThreadValues<'a>) -> (Flow<'a>, Vec<Choice>) {
         let known = |&block: &Block| {
             let data = function.terminator(block);
@@ -237,8 +243,8 @@ impl<'a> Flow<'a> {
         let mut flow = Flow { function, branches, by_block, classes: Vec::new() };
         let mut classes: HashMap<Vec<usize>, usize> = HashMap::new();
         for thread in 0..function.threads.unwrap_or(0) {
-            let ways = flow.branches.iter().map(|branch| branch.target[thread as usize]).collect();
-            let class = *classes.entry(ways).or_insert(flow.classes.len());
+            let sides = flow.branches.iter().map(|branch| branch.target[thread as usize]).collect();
+            let class = *classes.entry(sides).or_insert(flow.classes.len());
             if class == flow.classes.len() {
                 let reach = flow.reach(Some(thread), function.layout[0]);
                 flow.classes.push(Class { threads: Vec::new(), reach });
@@ -248,7 +254,7 @@ impl<'a> Flow<'a> {
         (flow, choices)
     }
 
-    /// The blocks that a thread, or any if none is given, may come to from a block on, that one included.
+    /// The blocks that a thread (any thread if none is given) may reach from a block, that block included.
     fn reach(&self, thread: Option<u32>, from: Block) -> EntitySet<Block> {
         let mut reach = EntitySet::new();
         let mut work = vec![from];
@@ -267,47 +273,57 @@ impl<'a> Flow<'a> {
         reach
     }
 
-    /// The operations that a branch keeps threads from, by their index in `sites`.
-    fn parted(&self, post: &PostDominators, branch: &Known, sites: &[Site<'_>]) -> Vec<(usize, Parted)> {
+    /// The instructions that a branch keeps some of their threads from, by their index in `sites`.
+    fn divergent(
+        &self,
+        post: &PostDominators,
+        branch: &Known,
+        sites: &[Site<'_>],
+    ) -> Vec<(usize, Divergent)> {
         let here = self.classes.iter().filter(|class| class.reach.contains(branch.block));
-        let mut ways: [Vec<Way<'_>>; 2] = [Vec::new(), Vec::new()];
+        let mut sides: [Vec<Side<'_>>; 2] = [Vec::new(), Vec::new()];
         for class in here {
             let thread = class.threads[0];
             let target = branch.target[thread as usize];
             let next = self.function.terminator(branch.block).dests[target].block;
-            ways[target].push(Way { threads: &class.threads, reach: self.reach(Some(thread), next) });
+            sides[target].push(Side { threads: &class.threads, reach: self.reach(Some(thread), next) });
         }
-        if ways.iter().any(Vec::is_empty) {
+        if sides.iter().any(Vec::is_empty) {
             return Vec::new();
         }
         let mut found = Vec::new();
         for (index, site) in sites.iter().enumerate() {
-            for (ways, others) in [(&ways[0], &ways[1]), (&ways[1], &ways[0])] {
-                let comes: Vec<_> = ways.iter().filter(|way| way.reach.contains(site.block)).collect();
-                let misses = others.iter().filter(|way| !way.reach.contains(site.block));
-                let pair = misses.flat_map(|other| comes.iter().map(move |way| (way, other))).find_map(
-                    |(way, other)| {
+            for (side, other_side) in [(&sides[0], &sides[1]), (&sides[1], &sides[0])] {
+                let reaching: Vec<_> = side.iter().filter(|class| class.reach.contains(site.block)).collect();
+                let skips = |class: &&Side<'_>| !class.reach.contains(site.block);
+                let skipping = other_side.iter().filter(skips);
+                // An earlier branch is not at fault for threads that exit at a later one.
+                if site.members == Members::Cluster && !other_side.iter().all(|class| skips(&class)) {
+                    continue;
+                }
+                let pair = skipping
+                    .flat_map(|other| reaching.iter().map(move |class| (class, other)))
+                    .find_map(|(class, other)| {
                         let elsewhere = sites.iter().any(|twin| {
                             let common = post.dominates(twin.block, branch.block);
                             !common && site.meets(twin) && other.reach.contains(twin.block)
                         });
                         let ends_in_exit = post.immediate(branch.block).is_none();
                         let certain = Certain { members: site.members, elsewhere, ends_in_exit };
-                        certain.pair(way.threads, other.threads)
-                    },
-                );
+                        certain.pair(class.threads, other.threads)
+                    });
                 if pair.is_none() {
                     continue;
                 }
                 found.push((
                     index,
-                    Parted {
-                        operation: name(site.data.op),
+                    Divergent {
+                        instruction: site.ptx,
                         members: site.members,
                         place: place(self.function, site.data.loc),
                         branch: place(self.function, branch.loc),
                         example: pair,
-                        whole_warps: whole_warps(comes.iter().flat_map(|way| way.threads).copied()),
+                        whole_warps: whole_warps(reaching.iter().flat_map(|class| class.threads).copied()),
                     },
                 ));
             }
@@ -315,14 +331,14 @@ impl<'a> Flow<'a> {
         found
     }
 
-    /// The operations that a choice lets one lane of a warp come to, by their index in `sites`.
+    /// The instructions that a choice lets at most one lane of a warp reach, by their index in `sites`.
     fn one_lane(
         &self,
         doms: &Dominators,
         post: &PostDominators,
         choice: &Choice,
         sites: &[Site<'_>],
-    ) -> Vec<(usize, Parted)> {
+    ) -> Vec<(usize, Divergent)> {
         let dests = &self.function.terminator(choice.block).dests;
         let (chosen, others) = (dests[choice.target].block, dests[1 - choice.target].block);
         let reach = self.reach(None, others);
@@ -332,31 +348,31 @@ impl<'a> Flow<'a> {
             alone
                 && match site.members {
                     Members::Warp | Members::Cta => true,
-                    Members::Lanes(mask) => {
+                    Members::Cluster | Members::Lanes(u32::MAX) => {
                         let exits = post.immediate(choice.block).is_none();
-                        let elsewhere = sites.iter().any(meets);
-                        mask == u32::MAX && !exits && !elsewhere
+                        !exits && !sites.iter().any(meets)
                     }
+                    Members::Lanes(_) => false,
                 }
         };
-        let parted = |(index, site): (usize, &Site<'_>)| {
+        let divergent = |(index, site): (usize, &Site<'_>)| {
             certain(site).then(|| {
-                let parted = Parted {
-                    operation: name(site.data.op),
+                let divergent = Divergent {
+                    instruction: site.ptx,
                     members: site.members,
                     place: place(self.function, site.data.loc),
                     branch: place(self.function, choice.loc),
                     example: None,
                     whole_warps: None,
                 };
-                (index, parted)
+                (index, divergent)
             })
         };
-        sites.iter().enumerate().filter_map(parted).collect()
+        sites.iter().enumerate().filter_map(divergent).collect()
     }
 }
 
-/// The branches that send one lane of a warp at most one way, which lane is not known.
+/// The branches of which at most one lane of a warp, not known which, takes one side.
 fn choices(function: &Function, values: &mut ThreadValues<'_>) -> Vec<Choice> {
     let uniformity = Uniformity::new(function);
     let preds = function.predecessors();
@@ -386,50 +402,51 @@ fn choices(function: &Function, values: &mut ThreadValues<'_>) -> Vec<Choice> {
     choices
 }
 
-/// Whether no two lanes of a warp have the same bits, in warps of more than one.
+/// Whether the bits differ between any two lanes of a warp; false if a warp has one lane.
 fn all_differ(bits: &[u64]) -> bool {
     bits.chunks(WARP).all(|warp| warp.len() > 1 && warp.iter().collect::<HashSet<_>>().len() == warp.len())
 }
 
-/// The way that the threads of a class take from a branch.
-struct Way<'a> {
+/// The threads of a class and the blocks that they may reach from a branch.
+struct Side<'a> {
     threads: &'a [u32],
     reach: EntitySet<Block>,
 }
 
-/// What decides whether an operation that some threads come to and others do not is an error.
+/// What decides whether it is an error that some threads reach an instruction and others do not.
 struct Certain {
     members: Members,
-    /// The others may come to an operation at which they meet these.
+    /// The others may reach an instruction at which they meet these.
     elsewhere: bool,
-    /// The ways of the branch meet at the end of the kernel only.
+    /// The two sides of the branch meet only at the end of the kernel.
     ends_in_exit: bool,
 }
 
 impl Certain {
-    /// A thread that comes and one that it waits for in vain.
-    fn pair(&self, comes: &[u32], misses: &[u32]) -> Option<(u32, u32)> {
+    /// A thread that reaches the instruction and one that it waits for in vain.
+    fn pair(&self, reaching: &[u32], skipping: &[u32]) -> Option<(u32, u32)> {
         let warp = |thread: u32| thread as usize / WARP;
         let same_warp = |wanted: &dyn Fn(u32) -> bool| {
             let pair = |&a: &u32| {
-                let b = misses.iter().copied().find(|&b| warp(a) == warp(b) && wanted(b))?;
+                let b = skipping.iter().copied().find(|&b| warp(a) == warp(b) && wanted(b))?;
                 wanted(a).then_some((a, b))
             };
-            comes.iter().find_map(pair)
+            reaching.iter().find_map(pair)
         };
         match self.members {
             Members::Warp => same_warp(&|_| true),
             Members::Cta => {
                 let pair = same_warp(&|_| true);
-                pair.or_else(|| (!self.elsewhere).then(|| (comes[0], misses[0])))
+                pair.or_else(|| (!self.elsewhere).then(|| (reaching[0], skipping[0])))
             }
-            Members::Lanes(_) if self.elsewhere || self.ends_in_exit => None,
+            Members::Cluster | Members::Lanes(_) if self.elsewhere || self.ends_in_exit => None,
+            Members::Cluster => Some((reaching[0], skipping[0])),
             Members::Lanes(mask) => same_warp(&|thread| mask >> (thread % WARP as u32) & 1 != 0),
         }
     }
 }
 
-/// How many threads there are, if they are whole warps.
+/// The number of threads, if they are whole warps.
 fn whole_warps(threads: impl Iterator<Item = u32>) -> Option<u32> {
     let mut lanes: HashMap<usize, u32> = HashMap::new();
     threads.for_each(|thread| *lanes.entry(thread as usize / WARP).or_default() += 1);
@@ -437,24 +454,7 @@ fn whole_warps(threads: impl Iterator<Item = u32>) -> Option<u32> {
     whole.then_some((lanes.len() * WARP) as u32)
 }
 
-/// The operation as PTX names it.
-fn name(op: Op) -> &'static str {
-    match op {
-        Op::Barrier { .. } => "bar.sync",
-        Op::BarrierArrive { .. } => "bar.arrive",
-        Op::WarpBarrier => "bar.warp.sync",
-        Op::Vote(_) => "vote.sync",
-        Op::Match(_) => "match.sync",
-        Op::Reduce(_) => "redux.sync",
-        Op::Elect => "elect.sync",
-        Op::Shuffle(_) => "shfl.sync",
-        Op::Mma(_) => "mma.sync",
-        Op::LoadMatrix { .. } => "ldmatrix.sync",
-        op => crate::ir::print::mnemonic(op),
-    }
-}
-
-/// A place in the Rust source: the kernel's own line, and in parentheses the lines of the functions inlined there.
+/// A source location: the kernel's own line, and in parentheses the lines of the functions inlined there.
 fn place(function: &Function, loc: Option<Loc>) -> String {
     let mut chain = Vec::new();
     let mut next = loc;

@@ -74,12 +74,16 @@ pub(super) struct Editor<'a> {
 impl Editor<'_> {
     /// The only result of a new instruction before the current one, at the current one's source location.
     pub fn insert(&mut self, op: Op, ty: Type, args: &[Value]) -> Value {
-        let result = match op {
-            Op::MulWide if ty == Type::U32 => Type::U64,
-            Op::MulWide => Type::I64,
-            Op::Compare(_) => Type::Pred,
-            _ => ty,
-        };
+        self.insert_all(op, ty, args)[0]
+    }
+
+    /// The lower and the upper half of a u64, by a new instruction before the current one.
+    pub fn halves(&mut self, whole: Value) -> [Value; 2] {
+        let results = self.insert_all(Op::Unpack, Type::U32, &[whole]);
+        [results[0], results[1]]
+    }
+
+    fn insert_all(&mut self, op: Op, ty: Type, args: &[Value]) -> SmallVec<[Value; 2]> {
         let data = InstData {
             op,
             ty,
@@ -88,25 +92,13 @@ impl Editor<'_> {
             results: SmallVec::new(),
             loc: self.loc,
         };
-        let inst = self.function.create_inst(data, &[result]);
-        self.before.push(inst);
-        self.function.inst(inst).results[0]
-    }
-
-    /// The lower and the upper half of a u64, by a new instruction before the current one.
-    pub fn halves(&mut self, whole: Value) -> [Value; 2] {
-        let data = InstData {
-            op: Op::Unpack,
-            ty: Type::U32,
-            args: SmallVec::from_slice(&[whole]),
-            dests: Vec::new(),
-            results: SmallVec::new(),
-            loc: self.loc,
+        let results = match op.signature(ty) {
+            Ok(signature) => signature.results,
+            Err(error) => unreachable!("a pass inserts an instruction that does not exist: {error}"),
         };
-        let inst = self.function.create_inst(data, &[Type::U32; 2]);
+        let inst = self.function.create_inst(data, &results);
         self.before.push(inst);
-        let results = &self.function.inst(inst).results;
-        [results[0], results[1]]
+        self.function.inst(inst).results.clone()
     }
 
     /// A constant, defined before the current instruction.

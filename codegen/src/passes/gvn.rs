@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::Pass;
 use super::analysis::Dominators;
 use super::edit::Aliases;
-use crate::ir::{Block, Cache, Function, Inst, InstData, Op, Type, Value};
+use crate::ir::{Block, Effect, Function, Inst, InstData, Op, Type, Value};
 
 /// See the module.
 pub struct ValueNumbering;
@@ -64,12 +64,13 @@ impl Table<'_> {
     /// A dominating instruction that computes the same; otherwise this one is entered.
     fn find_or_enter(&mut self, block: Block, inst: Inst, data: &InstData) -> Option<Inst> {
         if let Op::Load(access) = data.op
-            && matches!(access.cache, Cache::ReadOnly | Cache::ReadOnlyStreaming)
+            && access.is_read_only()
         {
             let earlier = *self.loads.entry(key(data)).or_insert(inst);
             return (earlier != inst).then_some(earlier);
         }
-        if is_wait(data.op) {
+        // What other threads or kernels wrote before may be visible only afterwards.
+        if data.op.effect() == Effect::Sync {
             self.loads.clear();
         }
         if !data.op.is_pure() {
@@ -101,10 +102,4 @@ fn key(data: &InstData) -> Key {
         }
     }
     (op, data.ty, args)
-}
-
-/// What other threads or kernels wrote before may be visible only after this.
-fn is_wait(op: Op) -> bool {
-    let exchanges = matches!(op, Op::Shuffle(_) | Op::Vote(_) | Op::Match(_) | Op::Reduce(_) | Op::Elect);
-    op.has_effect() && !exchanges && !matches!(op, Op::Store(_) | Op::Special(_))
 }

@@ -1,7 +1,7 @@
 //! Asynchronous copies and their barriers as PTX.
 
 use super::printer::Printer;
-use crate::ir::{FenceFor, InstData, Mbarrier, Transfer};
+use crate::ir::{AsyncCopy, FenceFor, InstData, Mbarrier};
 
 impl Printer<'_> {
     pub(super) fn fence_for(&mut self, purpose: FenceFor) {
@@ -42,11 +42,11 @@ impl Printer<'_> {
         self.line(format_args!("{name} {to}[{barrier}]{rest};"));
     }
 
-    pub(super) fn transfer(&mut self, transfer: Transfer, data: &InstData) {
+    pub(super) fn async_copy(&mut self, copy: AsyncCopy, data: &InstData) {
         let hint = |hinted: bool| if hinted { ".L2::cache_hint" } else { "" };
-        match transfer {
-            Transfer::Async { bytes, hinted } => {
-                // Only whole lines may pass the first level by.
+        match copy {
+            AsyncCopy::Async { bytes, hinted } => {
+                // `.cg` (L1 bypass) requires 16-byte accesses.
                 let cache = if bytes == 16 { "cg" } else { "ca" };
                 let (to, from) = (self.register(data.args[0]), self.register(data.args[1]));
                 let policy = self.policy(hinted, data);
@@ -55,9 +55,9 @@ impl Printer<'_> {
                     "cp.async.{cache}.shared.global{hint} [{to}], [{from}], {bytes}{policy};"
                 ));
             }
-            Transfer::Commit => self.line(format_args!("cp.async.commit_group;")),
-            Transfer::Wait { pending } => self.line(format_args!("cp.async.wait_group {pending};")),
-            Transfer::Bulk { hinted } => {
+            AsyncCopy::Commit => self.line(format_args!("cp.async.commit_group;")),
+            AsyncCopy::Wait { pending } => self.line(format_args!("cp.async.wait_group {pending};")),
+            AsyncCopy::Bulk { hinted } => {
                 let (to, from) = (self.register(data.args[0]), self.register(data.args[1]));
                 let (bytes, done) = (self.operand(data.args[2]), self.register(data.args[3]));
                 let policy = self.policy(hinted, data);
@@ -67,7 +67,7 @@ impl Printer<'_> {
                     hint(hinted)
                 ));
             }
-            Transfer::BulkMulticast { hinted } => {
+            AsyncCopy::BulkMulticast { hinted } => {
                 let (to, from) = (self.register(data.args[0]), self.register(data.args[1]));
                 let (bytes, done) = (self.operand(data.args[2]), self.register(data.args[3]));
                 let (blocks, policy) = (self.operand(data.args[4]), self.policy(hinted, data));
@@ -76,7 +76,7 @@ impl Printer<'_> {
                     hint(hinted)
                 ));
             }
-            Transfer::BulkStore { hinted } => {
+            AsyncCopy::BulkStore { hinted } => {
                 let (to, from) = (self.register(data.args[0]), self.register(data.args[1]));
                 let bytes = self.operand(data.args[2]);
                 let policy = self.policy(hinted, data);
@@ -85,23 +85,23 @@ impl Printer<'_> {
                     hint(hinted)
                 ));
             }
-            Transfer::BulkToCluster => {
+            AsyncCopy::BulkToCluster => {
                 let (to, from) = (self.register(data.args[0]), self.register(data.args[1]));
                 let (bytes, done) = (self.operand(data.args[2]), self.register(data.args[3]));
                 self.line(format_args!(
                     "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [{to}], [{from}], {bytes}, [{done}];"
                 ));
             }
-            Transfer::BulkCommit => self.line(format_args!("cp.async.bulk.commit_group;")),
-            Transfer::BulkWait { pending, read } => {
+            AsyncCopy::BulkCommit => self.line(format_args!("cp.async.bulk.commit_group;")),
+            AsyncCopy::BulkWait { pending, read } => {
                 let read = if read { ".read" } else { "" };
                 self.line(format_args!("cp.async.bulk.wait_group{read} {pending};"));
             }
-            Transfer::Prefetch => {
+            AsyncCopy::Prefetch => {
                 let from = self.register(data.args[0]);
                 self.line(format_args!("prefetch.global.L2 [{from}];"));
             }
-            Transfer::PrefetchBulk => {
+            AsyncCopy::PrefetchBulk => {
                 let (from, bytes) = (self.register(data.args[0]), self.operand(data.args[1]));
                 self.line(format_args!("cp.async.bulk.prefetch.L2.global [{from}], {bytes};"));
             }

@@ -83,7 +83,7 @@ impl Printer<'_> {
             }
             Op::FenceFor(purpose) => self.fence_for(purpose),
             Op::Mbarrier(operation) => self.mbarrier(operation, data),
-            Op::Transfer(transfer) => self.transfer(transfer, data),
+            Op::AsyncCopy(copy) => self.async_copy(copy, data),
             Op::CachePolicy(eviction) => {
                 self.simple(data, &format!("createpolicy.fractional.L2::{eviction}.b64 {{}}, 1.0"));
             }

@@ -7,8 +7,8 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use super::target::IsaVersion;
 use crate::ir::{Function, Loc};
+use crate::target::IsaVersion;
 
 /// The first PTX ISA that has `inlined_at` (PTX ISA, ".loc").
 pub(super) const INLINED_AT: IsaVersion = (7, 2);

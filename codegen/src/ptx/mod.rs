@@ -16,9 +16,8 @@ mod memory;
 mod moves;
 mod operand;
 mod printer;
-mod requirement;
-mod target;
+mod unsupported;
 
+pub use crate::target::{IsaVersion, Target, UnknownTarget};
 pub use printer::print;
-pub use requirement::Unsupported;
-pub use target::{IsaVersion, Target, UnknownTarget};
+pub use unsupported::Unsupported;

@@ -8,9 +8,9 @@ use cranelift_entity::SecondaryMap;
 use super::lines::{INLINED_AT, Lines, inlined};
 use super::moves::{Move, sequence};
 use super::operand::{Class, Register, bits, immediate, immediate_allowed};
-use super::requirement::{Unsupported, requirement};
-use super::target::{IsaVersion, Target};
+use super::unsupported::Unsupported;
 use crate::ir::{Block, BlockCall, Function, InstData, Op, Type, Value};
+use crate::target::{IsaVersion, Target};
 
 /// Prints `function`, which the verifier accepts, as a PTX module for `target`.
 ///
@@ -44,12 +44,12 @@ fn check(function: &Function, target: Target) -> Result<IsaVersion, Unsupported>
                 isa = isa.max(INLINED_AT);
             }
             let source = data.args.first().map(|&arg| function.value_type(arg));
-            let Some(needed) = requirement(data, source) else { continue };
+            let Some(needed) = data.op.requirement(data.ty, source) else { continue };
             if needed.target > target {
                 let place = data.loc.map(|loc| &function.locs[loc]);
                 return Err(Unsupported {
                     kernel: function.name.clone(),
-                    instruction: needed.name.to_owned(),
+                    instruction: needed.name,
                     needs: format!("{} or later", needed.target),
                     target,
                     place: place

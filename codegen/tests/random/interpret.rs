@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use bespoke_codegen::ir::{
-    Atomic, Binary, Block, Function, Inst, InstData, Match, Op, Reduce, Shuffle, Special, Transfer, Type,
+    AsyncCopy, Atomic, Binary, Block, Function, Inst, InstData, Match, Op, Reduce, Shuffle, Special, Type,
     Value, Vote,
 };
 
@@ -110,8 +110,8 @@ impl Machine<'_> {
                 | Op::Reduce(_)
                 | Op::Elect
                 | Op::LoadMatrix { .. } => return Some(()),
-                // Products of floats are rounded as devices like.
-                Op::Mma(_) => return None,
+                // Matrix operations, whose rounding is the device's choice.
+                op if op.is_pure() && op.is_convergent() => return None,
                 _ => {
                     self.step(thread, data)?;
                     thread.next += 1;
@@ -159,7 +159,7 @@ impl Machine<'_> {
                 self.store(args[0].0, at, bytes, atomic(op, data.ty, old, &values));
                 vec![old]
             }
-            Op::Transfer(Transfer::Async { bytes, .. }) => {
+            Op::AsyncCopy(AsyncCopy::Async { bytes, .. }) => {
                 for i in 0..u64::from(bytes) {
                     let byte = self.load(args[1].0, args[1].1 + i, 1);
                     self.store(args[0].0, args[0].1 + i, 1, byte);

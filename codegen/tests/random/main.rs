@@ -151,8 +151,8 @@ fn a_failing_kernel_becomes_small() {
         assert!(check(&small, &pipeline()).is_some_and(|found| found.is_like(&failure)), "{what}");
         assert_eq!(culprit(&small, &pipeline()).map(|(pass, ..)| pass), Some("wrong"), "{what}");
         assert_eq!((small.ctas, small.threads), (1, 32), "{what}");
-        // The address of the thread's place takes eight instructions, what is stored there and the store seven.
-        assert!(function.layout.len() == 1 && function.size() <= 16, "{what}");
+        // The thread's address takes eight instructions; a matrix product has up to ten operands.
+        assert!(function.layout.len() == 1 && function.size() <= 8 + 10 + 3, "{what}");
     }
 }
 

@@ -143,7 +143,8 @@ impl Builder {
                 }
             });
         }
-        let mut types = text.op.signature(text.ty).map(|(_, results)| results).unwrap_or_default();
+        let signature = text.op.signature(text.ty);
+        let mut types = signature.map(|signature| signature.results).unwrap_or_default();
         types.resize(text.results.len(), text.ty);
         let data = InstData {
             op: text.op,

@@ -1,119 +1,9 @@
 use super::*;
-use crate::ir::{
-    Access, Atomic, Binary, Block, BlockCall, Cache, ClusterBarrier, Compare, Eviction, Expect, FenceFor,
-    InstData, Match, Mbarrier, Mma, MmaElement, MmaShape, Order, Ordering, Reduce, Rounding, Scope,
-    SharedVar, Shuffle, Special, Transfer, Unary, Value, Vote, print, verify,
-};
-
-/// Every operation, with payloads that differ from each other where that can matter.
-fn every_op() -> Vec<Op> {
-    let mut ops = vec![
-        Op::Const(0),
-        Op::Const(1),
-        Op::Const(0x7e),
-        Op::Const(0x8001),
-        Op::Const(0xff80_0000),
-        Op::Const(0x3dcc_cccd),
-        Op::Const(0x8000_0000),
-        Op::Const(1 << 63),
-        Op::Param(0),
-        Op::Param(1),
-        Op::SharedAddress(SharedVar::from_u32(0)),
-        Op::DynamicShared,
-        Op::MulWide,
-        Op::MulAdd,
-        Op::Select,
-        Op::Bitcast,
-        Op::Lop3(0x96),
-        Op::Lop3(0x0a),
-        Op::Prmt,
-        Op::BitField,
-        Op::BitInsert,
-        Op::NthSetBit,
-        Op::Pack,
-        Op::ConvertPack,
-        Op::Unpack,
-        Op::PtrAdd,
-        Op::MapShared,
-        Op::Barrier { id: 0, threads: 0 },
-        Op::Barrier { id: 3, threads: 96 },
-        Op::BarrierArrive { id: 3, threads: 96 },
-        Op::WarpBarrier,
-        Op::Transfer(Transfer::Commit),
-        Op::Transfer(Transfer::Wait { pending: 2 }),
-        Op::Transfer(Transfer::BulkToCluster),
-        Op::Transfer(Transfer::BulkMulticast { hinted: false }),
-        Op::Transfer(Transfer::BulkMulticast { hinted: true }),
-        Op::Transfer(Transfer::BulkCommit),
-        Op::Transfer(Transfer::BulkWait { pending: 1, read: false }),
-        Op::Transfer(Transfer::BulkWait { pending: 0, read: true }),
-        Op::Transfer(Transfer::Prefetch),
-        Op::Transfer(Transfer::PrefetchBulk),
-        Op::Elect,
-        Op::Sleep,
-        Op::WaitForDependencies,
-        Op::LaunchDependents,
-        Op::Jump,
-        Op::Branch,
-        Op::Return,
-    ];
-    ops.extend(Special::ALL.iter().map(|&s| Op::Special(s)));
-    ops.extend(Unary::ALL.iter().map(|&u| Op::Unary(u)));
-    ops.extend(Binary::ALL.iter().map(|&b| Op::Binary(b)));
-    ops.extend(Compare::ALL.iter().map(|&c| Op::Compare(c)));
-    ops.extend(Scope::ALL.iter().flat_map(|&s| [Op::Fence(s), Op::SequentialFence(s)]));
-    ops.extend(Shuffle::ALL.iter().map(|&s| Op::Shuffle(s)));
-    ops.extend(Vote::ALL.iter().map(|&v| Op::Vote(v)));
-    ops.extend(Match::ALL.iter().map(|&m| Op::Match(m)));
-    ops.extend(Reduce::ALL.iter().map(|&r| Op::Reduce(r)));
-    ops.extend(FenceFor::ALL.iter().map(|&f| Op::FenceFor(f)));
-    ops.extend(ClusterBarrier::ALL.iter().map(|&c| Op::ClusterBarrier(c)));
-    ops.extend(Mbarrier::ALL.iter().map(|&m| Op::Mbarrier(m)));
-    ops.extend(Eviction::ALL.iter().map(|&e| Op::CachePolicy(e)));
-    for hinted in [false, true] {
-        ops.push(Op::Transfer(Transfer::Bulk { hinted }));
-        ops.push(Op::Transfer(Transfer::BulkStore { hinted }));
-        ops.extend([4, 8, 16].map(|bytes| Op::Transfer(Transfer::Async { bytes, hinted })));
-    }
-    for matrices in [1, 2, 4] {
-        ops.extend([false, true].map(|transposed| Op::LoadMatrix { matrices, transposed }));
-    }
-    for &shape in MmaShape::ALL {
-        for &a in MmaElement::ALL {
-            ops.extend(MmaElement::ALL.iter().map(|&b| Op::Mma(Mma { shape, a, b })));
-        }
-    }
-    for saturate in [false, true] {
-        ops.extend(Rounding::ALL.iter().map(|&rounding| Op::Convert { rounding, saturate }));
-        ops.push(Op::Funnel { left: saturate });
-        for b_signed in [false, true] {
-            ops.push(Op::Dp4a { a_signed: saturate, b_signed });
-            ops.extend([false, true].map(|high| Op::Dp2a { a_signed: saturate, b_signed, high }));
-        }
-    }
-    let orderings: Vec<Ordering> =
-        Order::ALL.iter().flat_map(|&order| Scope::ALL.iter().map(move |&s| order.among(s))).collect();
-    for (vector, offset) in [(1, 0), (2, 48), (4, -64), (1, i32::MIN), (1, i32::MAX)] {
-        for &cache in Cache::ALL {
-            for hinted in [false, true] {
-                let access = Access { vector, offset, cache, hinted, ordering: None };
-                ops.extend([Op::Load(access), Op::Store(access)]);
-            }
-        }
-        for &op in Atomic::ALL {
-            ops.extend(orderings.iter().map(|&ordering| Op::Atomic { op, ordering, offset }));
-        }
-        for &ordering in &orderings {
-            let access = Access { vector, offset, ordering: Some(ordering), ..Access::SCALAR };
-            ops.extend([Op::Load(access), Op::Store(access)]);
-        }
-    }
-    ops
-}
+use crate::ir::{Block, BlockCall, Expect, InstData, Signature, Value, print, verify};
 
 /// A function whose second block does only this, on the second block's parameters.
 fn function_of(op: Op, ty: Type) -> Option<Function> {
-    let (expected, results) = op.signature(ty).ok()?;
+    let Signature { operands, results } = op.signature(ty).ok()?;
     let mut function = Function::new("k");
     let param = Param { name: "p".into(), ty: Type::Global, element: Some(Type::F16), align: Some(16) };
     function.params = vec![param, Param { name: "n".into(), ty: Type::I16, element: None, align: None }];
@@ -124,7 +14,7 @@ fn function_of(op: Op, ty: Type) -> Option<Function> {
     function.shared.push(Shared { element: Type::F32, count: 4, align: 16 });
     let blocks: Vec<Block> = (0..3).map(|_| function.create_block()).collect();
     function.layout = vec![blocks[0], blocks[2], blocks[1]];
-    let types = expected.into_iter().map(|expect| match expect {
+    let types = operands.into_iter().map(|expect| match expect {
         Expect::Is(ty) => ty,
         Expect::Pointer => Type::Global,
         Expect::Data if ty.bits() == 16 => Type::Bf16,
@@ -163,7 +53,7 @@ fn function_of(op: Op, ty: Type) -> Option<Function> {
 #[test]
 fn every_operation_round_trips_at_every_type_it_has() {
     let mut count = 0;
-    for op in every_op() {
+    for op in Op::every() {
         for &ty in Type::ALL.iter().filter(|&&ty| op.is_typed() || ty == Type::U32) {
             let Some(function) = function_of(op, ty) else { continue };
             let text = function.to_string();

@@ -4,7 +4,7 @@ use cranelift_entity::EntitySet;
 
 use super::typed;
 use crate::ir::dominators::{Dominators, InstBlocks};
-use crate::ir::{Block, Cache, Def, Expect, Function, Inst, InstData, Op, Transfer, Type, Value};
+use crate::ir::{AsyncCopy, Block, Cache, Def, Expect, Function, Inst, InstData, Op, Signature, Type, Value};
 
 /// What the rules need besides the function.
 pub(super) struct Context<'a> {
@@ -19,7 +19,7 @@ pub(super) fn misuses(function: &Function, data: &InstData) -> Vec<String> {
     let mut errors = Vec::new();
     casts(function, data, &mut errors);
     memory(function, data, &mut errors);
-    transfers(function, data, &mut errors);
+    asynchronous(function, data, &mut errors);
     errors
 }
 
@@ -64,7 +64,7 @@ impl Context<'_> {
 }
 
 fn signature(function: &Function, data: &InstData, errors: &mut Vec<String>) {
-    let (expected, results) = match data.op.signature(data.ty) {
+    let Signature { operands: expected, results } = match data.op.signature(data.ty) {
         Ok(signature) => signature,
         Err(message) => return errors.push(message),
     };
@@ -172,22 +172,22 @@ fn memory(function: &Function, data: &InstData, errors: &mut Vec<String>) {
 }
 
 /// Alignment and sizes of what asynchronous copies and mbarriers refer to.
-fn transfers(function: &Function, data: &InstData, errors: &mut Vec<String>) {
+fn asynchronous(function: &Function, data: &InstData, errors: &mut Vec<String>) {
     let aligned = |operand: usize, size: u32| misaligned(function, data.args[operand], 0, size);
     match data.op {
         Op::Mbarrier(_) => errors.extend(aligned(0, 8)),
         Op::LoadMatrix { .. } => errors.extend(aligned(0, 16)),
-        Op::Transfer(Transfer::Async { bytes, .. }) => errors.extend(aligned(0, bytes.into())),
-        Op::Transfer(Transfer::Bulk { .. } | Transfer::BulkMulticast { .. }) => {
+        Op::AsyncCopy(AsyncCopy::Async { bytes, .. }) => errors.extend(aligned(0, bytes.into())),
+        Op::AsyncCopy(AsyncCopy::Bulk { .. } | AsyncCopy::BulkMulticast { .. }) => {
             errors.extend(aligned(0, 16));
             errors.extend(aligned(3, 8));
             errors.extend(sixteenths(function, data.args[2]));
         }
-        Op::Transfer(Transfer::BulkStore { .. } | Transfer::BulkToCluster) => {
+        Op::AsyncCopy(AsyncCopy::BulkStore { .. } | AsyncCopy::BulkToCluster) => {
             errors.extend(aligned(1, 16));
             errors.extend(sixteenths(function, data.args[2]));
         }
-        Op::Transfer(Transfer::PrefetchBulk) => errors.extend(sixteenths(function, data.args[1])),
+        Op::AsyncCopy(AsyncCopy::PrefetchBulk) => errors.extend(sixteenths(function, data.args[1])),
         _ => {}
     }
 }

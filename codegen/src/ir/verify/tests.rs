@@ -80,7 +80,7 @@ fn instructions() {
     let cases = [
         ("v9 = add.u32 v1", "has 1 operands, not 2"),
         ("v9 = add.u32 v1, v2", "v2 of type f32 is not of type u32"),
-        ("v9 = rcp.u32 v1", "Unary(Rcp) needs f32, not u32"),
+        ("v9 = rcp.u32 v1", "`rcp` needs f32, not u32"),
         ("v9 = shl.u32 v1, v5", "v5 of type u16 is not of type u32"),
         ("v9 = ptr_add.global v0, v5", "v5 of type u16 is not an offset of 32 or 64 bits"),
         ("v9 = ptr_add.shared v0, v1", "v0 of type global is not of type shared"),

@@ -236,7 +236,7 @@ impl Generator {
 
     fn results(&mut self, op: Op, ty: Type, args: &[Operand]) -> Vec<Id> {
         let uniform = op.is_movable() && args.iter().all(|arg| self.is_uniform(arg));
-        let (_, types) = op.signature(ty).unwrap_or_default();
+        let types = op.signature(ty).map(|signature| signature.results).unwrap_or_default();
         types.into_iter().map(|ty| self.fresh(ty, uniform, None)).collect()
     }
 
@@ -319,7 +319,7 @@ impl Generator {
         if !results.iter().all(|&id| visible(self, id)) {
             return self.compute();
         }
-        let (_, types) = op.signature(ty).unwrap_or_default();
+        let types = op.signature(ty).map(|signature| signature.results).unwrap_or_default();
         let values: Vec<Operand> =
             types.iter().zip(&results).map(|(&ty, &id)| Operand::value(ty, id)).collect();
         let (value, result) = (values[0], types[0]);

@@ -1,6 +1,8 @@
-//! Statements by which threads wait for each other or exchange values.
+//! Statements that synchronise threads or exchange values among them.
 
-use bespoke_codegen::ir::{Match, Mma, MmaElement, MmaShape, Op, Reduce, Scope, Shuffle, Type, Vote};
+use std::sync::LazyLock;
+
+use bespoke_codegen::ir::{Match, Op, Reduce, Scope, Shuffle, Type, Vote};
 
 use super::{At, Generator};
 use crate::lower::operand_types;
@@ -64,7 +66,7 @@ impl Generator {
                 let results = (0..matrices).map(|_| self.fresh(Type::U32, false, None)).collect();
                 Stmt::LoadMatrix { matrices, transposed, value, results }
             }
-            6 => self.product(),
+            6 => self.matrices(),
             7 => {
                 let reduce = self.random.pick(Reduce::ALL);
                 let bitwise = matches!(reduce, Reduce::And | Reduce::Or | Reduce::Xor);
@@ -87,21 +89,18 @@ impl Generator {
         Stmt::Compute { op, ty, args, results }
     }
 
-    pub(super) fn product(&mut self) -> Stmt {
-        let (a, b) = self.random.pick(&[
-            (MmaElement::U8, MmaElement::I8),
-            (MmaElement::I8, MmaElement::I8),
-            (MmaElement::F16, MmaElement::F16),
-            (MmaElement::Bf16, MmaElement::Bf16),
-        ]);
-        let fitting: Vec<MmaShape> = MmaShape::ALL
-            .iter()
-            .copied()
-            .filter(|s| matches!(s.dimensions()[2] * a.bits(), 128 | 256))
-            .collect();
-        let (op, ty) = (Op::Mma(Mma { shape: self.random.pick(&fitting), a, b }), a.sum());
+    /// An operation of the whole warp on registers, such as a matrix product.
+    pub(super) fn matrices(&mut self) -> Stmt {
+        let (op, ty) = self.random.pick(&MATRICES);
         let args = self.operands(&operand_types(op, ty).unwrap_or_default());
         let results = self.results(op, ty, &args);
         Stmt::Compute { op, ty, args, results }
     }
 }
+
+/// Pure operations of a whole warp, with every type that they have.
+static MATRICES: LazyLock<Vec<(Op, Type)>> = LazyLock::new(|| {
+    let warp = Op::every().into_iter().filter(|op| op.is_pure() && op.is_convergent());
+    let typed = warp.flat_map(|op| Type::ALL.iter().map(move |&ty| (op, ty)));
+    typed.filter(|&(op, ty)| (op.is_typed() || ty == Type::U32) && operand_types(op, ty).is_some()).collect()
+});

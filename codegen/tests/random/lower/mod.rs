@@ -4,8 +4,8 @@ mod address;
 mod control;
 
 use bespoke_codegen::ir::{
-    Access, Binary, Block, BlockCall, Cache, Compare, Expect, Function, InstData, Op, Param, Rounding,
-    Shared, SharedVar, Special, Transfer, Type, Value,
+    Access, AsyncCopy, Binary, Block, BlockCall, Cache, Compare, Expect, Function, InstData, Op, Param,
+    Rounding, Shared, SharedVar, Special, Type, Value,
 };
 
 use crate::program::{Id, Operand, Place, Program, Region, Source, Stmt};
@@ -93,7 +93,7 @@ impl Lower<'_> {
 
     fn push(&mut self, op: Op, ty: Type, args: &[Value], dests: Vec<BlockCall>) -> Vec<Value> {
         let Some(block) = self.block else { unreachable!("nothing follows a return") };
-        let (_, results) = op.signature(ty).unwrap_or_else(|error| panic!("{error}"));
+        let results = op.signature(ty).unwrap_or_else(|error| panic!("{error}")).results;
         let args = args.iter().copied().collect();
         let data = InstData { op, ty, args, dests, results: Default::default(), loc: None };
         let inst = self.function.create_inst(data, &results);
@@ -328,9 +328,9 @@ impl Lower<'_> {
     fn copy(&mut self, bytes: u8, place: &Place, result: Id) {
         let source = self.place(&Place { step: place.step + place.offset, ..*place });
         let target = self.bases.copies.unwrap_or_else(|| unreachable!("computed before"));
-        self.effect(Op::Transfer(Transfer::Async { bytes, hinted: false }), Type::U32, &[target, source]);
-        self.effect(Op::Transfer(Transfer::Commit), Type::U32, &[]);
-        self.effect(Op::Transfer(Transfer::Wait { pending: 0 }), Type::U32, &[]);
+        self.effect(Op::AsyncCopy(AsyncCopy::Async { bytes, hinted: false }), Type::U32, &[target, source]);
+        self.effect(Op::AsyncCopy(AsyncCopy::Commit), Type::U32, &[]);
+        self.effect(Op::AsyncCopy(AsyncCopy::Wait { pending: 0 }), Type::U32, &[]);
         let found = self.emit(Op::Load(Access::SCALAR), Type::U32, &[target]);
         self.name(&[result], &[found]);
     }
@@ -381,6 +381,10 @@ impl Lower<'_> {
 
 /// Operand types of an operation that says them itself.
 pub fn operand_types(op: Op, ty: Type) -> Option<Vec<Type>> {
-    let (expected, _) = op.signature(ty).ok()?;
-    expected.into_iter().map(|expect| if let Expect::Is(ty) = expect { Some(ty) } else { None }).collect()
+    let signature = op.signature(ty).ok()?;
+    signature
+        .operands
+        .into_iter()
+        .map(|expect| if let Expect::Is(ty) = expect { Some(ty) } else { None })
+        .collect()
 }

@@ -1,13 +1,29 @@
-//! Splits the text form into tokens.
+//! Lexer of the text form.
 
-use super::ParseError;
+/// Why and where a text is not a function.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{line}:{column}: {message}")]
+pub struct ParseError {
+    /// Line, from 1.
+    pub line: u32,
+    /// Column in characters, from 1.
+    pub column: u32,
+    /// What was expected or is wrong.
+    pub message: String,
+}
 
-/// What a token is.
+impl ParseError {
+    pub(super) fn new(line: u32, column: u32, message: impl Into<String>) -> ParseError {
+        ParseError { line, column, message: message.into() }
+    }
+}
+
+/// Kind of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Letters, digits, `_`, `.` and `$`; numbers too, with the exponent's sign but without a leading minus.
     Word(String),
-    /// What stood between quotation marks.
+    /// A string in quotation marks, without them.
     Text(String),
     /// Any other character.
     Punct(char),
@@ -17,7 +33,7 @@ pub(super) enum Kind {
     End,
 }
 
-/// A token and where it begins.
+/// A token and its position.
 #[derive(Clone, Debug)]
 pub(super) struct Token {
     pub kind: Kind,
@@ -25,7 +41,7 @@ pub(super) struct Token {
     pub column: u32,
 }
 
-/// The tokens of the text, the last one `End`. Empty lines and comments leave none.
+/// The tokens of the text, the last one `End`. Empty lines and comments have no tokens.
 pub(super) fn tokens(text: &str) -> Result<Vec<Token>, ParseError> {
     let mut tokens = Vec::new();
     let mut end = (1, 1);

@@ -1,0 +1,145 @@
+//! Arithmetic and bitwise opcodes of one and two operands, comparisons and roundings.
+
+use super::effect::{BASELINE, Requirement, since};
+use super::rule::{
+    APPROXIMATED, BITS, INTEGER, INTEGER_16_UP, INTEGER_32_UP, INTEGER_OR_F32, NUMBER, ONLY_F32,
+    SIGNED_NUMBER, T, U32, typed,
+};
+use super::table::{named_enum, opcode_family};
+use super::types::Type;
+use crate::target::Target::Sm90;
+
+opcode_family! {
+    /// Opcodes of one operand.
+    pub enum Unary at ty {
+        /// Arithmetic negation.
+        Neg = "neg": typed(NUMBER, &[T], &[T]); BASELINE,
+        /// Bitwise complement; logical on predicates.
+        Not = "not": typed(BITS, &[T], &[T]); BASELINE,
+        /// Absolute value.
+        Abs = "abs": typed(SIGNED_NUMBER, &[T], &[T]); BASELINE,
+        /// Number of one bits, as u32.
+        Popc = "popc": typed(INTEGER_32_UP, &[T], &[U32]); BASELINE,
+        /// Number of leading zero bits, as u32.
+        Clz = "clz": typed(INTEGER_32_UP, &[T], &[U32]); BASELINE,
+        /// Bits in reverse order.
+        Brev = "brev": typed(INTEGER_32_UP, &[T], &[T]); BASELINE,
+        /// Reciprocal, correctly rounded.
+        Rcp = "rcp": typed(ONLY_F32, &[T], &[T]); BASELINE,
+        /// Reciprocal, approximate (1 ulp).
+        RcpApprox = "rcp_approx": typed(ONLY_F32, &[T], &[T]); BASELINE,
+        /// Square root, correctly rounded.
+        Sqrt = "sqrt": typed(ONLY_F32, &[T], &[T]); BASELINE,
+        /// Square root, approximate.
+        SqrtApprox = "sqrt_approx": typed(ONLY_F32, &[T], &[T]); BASELINE,
+        /// Reciprocal square root, approximate (about 2^-22.9 relative).
+        Rsqrt = "rsqrt": typed(ONLY_F32, &[T], &[T]); BASELINE,
+        /// 2^x, approximate (about 2 ulp).
+        Exp2 = "exp2": typed(APPROXIMATED, &[T], &[T]); BASELINE,
+        /// log2 x, approximate (2^-22 relative).
+        Log2 = "log2": typed(ONLY_F32, &[T], &[T]); BASELINE,
+        /// sin x, approximate (2^-20.5 absolute in [-pi, pi]).
+        Sin = "sin": typed(ONLY_F32, &[T], &[T]); BASELINE,
+        /// cos x, approximate (2^-20.5 absolute in [-pi, pi]).
+        Cos = "cos": typed(ONLY_F32, &[T], &[T]); BASELINE,
+        /// tanh x, approximate (2^-11 relative).
+        Tanh = "tanh": typed(APPROXIMATED, &[T], &[T]); BASELINE,
+    }
+}
+
+opcode_family! {
+    /// Opcodes of two operands.
+    pub enum Binary at ty {
+        /// Sum; wraps for integers.
+        Add = "add": typed(NUMBER, &[T, T], &[T]); bfloat("add", ty),
+        /// Difference; wraps for integers.
+        Sub = "sub": typed(NUMBER, &[T, T], &[T]); bfloat("sub", ty),
+        /// Product; the low half for integers.
+        Mul = "mul": typed(NUMBER, &[T, T], &[T]); bfloat("mul", ty),
+        /// The high half of an integer product.
+        MulHi = "mul_hi": typed(INTEGER_16_UP, &[T, T], &[T]); BASELINE,
+        /// Quotient: truncating for integers, correctly rounded for floats.
+        Div = "div": typed(INTEGER_OR_F32, &[T, T], &[T]); BASELINE,
+        /// Quotient of floats, approximate (2 ulp for moderate divisors).
+        DivApprox = "div_approx": typed(ONLY_F32, &[T, T], &[T]); BASELINE,
+        /// Remainder of a truncating division.
+        Rem = "rem": typed(INTEGER, &[T, T], &[T]); BASELINE,
+        /// The smaller; if one operand is NaN, the other.
+        Min = "min": typed(NUMBER, &[T, T], &[T]); BASELINE,
+        /// The larger; if one operand is NaN, the other.
+        Max = "max": typed(NUMBER, &[T, T], &[T]); BASELINE,
+        /// Bitwise and; logical on predicates.
+        And = "and": typed(BITS, &[T, T], &[T]); BASELINE,
+        /// Bitwise or; logical on predicates.
+        Or = "or": typed(BITS, &[T, T], &[T]); BASELINE,
+        /// Exclusive or.
+        Xor = "xor": typed(BITS, &[T, T], &[T]); BASELINE,
+        /// Left shift; the amount (second operand, u32) clamps at the width.
+        Shl = "shl": typed(INTEGER, &[T, U32], &[T]); BASELINE,
+        /// Right shift, arithmetic for signed types; the amount (u32) clamps at the width.
+        Shr = "shr": typed(INTEGER, &[T, U32], &[T]); BASELINE,
+    }
+}
+
+/// Arithmetic on bfloat16 came with sm_90.
+fn bfloat(name: &str, ty: Type) -> Option<Requirement> {
+    let is_bfloat = matches!(ty, Type::Bf16 | Type::Bf16x2);
+    if is_bfloat { since(format!("{name}.{ty}"), Sm90, (7, 8)) } else { BASELINE }
+}
+
+named_enum! {
+    /// Comparisons; the result is a predicate. With a NaN operand, `ne` is true and all others are false.
+    pub enum Compare {
+        /// Equal.
+        Eq = "eq",
+        /// Not equal.
+        Ne = "ne",
+        /// Less.
+        Lt = "lt",
+        /// Less or equal.
+        Le = "le",
+        /// Greater.
+        Gt = "gt",
+        /// Greater or equal.
+        Ge = "ge",
+    }
+}
+
+impl Compare {
+    /// The comparison of (b, a) that is equivalent to this one of (a, b).
+    pub fn swapped(self) -> Compare {
+        match self {
+            Compare::Lt => Compare::Gt,
+            Compare::Le => Compare::Ge,
+            Compare::Gt => Compare::Lt,
+            Compare::Ge => Compare::Le,
+            same => same,
+        }
+    }
+
+    /// The opposite comparison, for operands that are not NaN.
+    pub fn inverted(self) -> Compare {
+        match self {
+            Compare::Eq => Compare::Ne,
+            Compare::Ne => Compare::Eq,
+            Compare::Lt => Compare::Ge,
+            Compare::Le => Compare::Gt,
+            Compare::Gt => Compare::Le,
+            Compare::Ge => Compare::Lt,
+        }
+    }
+}
+
+named_enum! {
+    /// Rounding of a conversion whose result cannot hold the operand exactly.
+    pub enum Rounding {
+        /// To nearest, ties to even.
+        Nearest = "rn",
+        /// Towards zero.
+        Zero = "rz",
+        /// Towards minus infinity.
+        Down = "rm",
+        /// Towards plus infinity.
+        Up = "rp",
+    }
+}

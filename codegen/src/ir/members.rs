@@ -1,0 +1,325 @@
+//! Text forms of opcode members: each [`Format`] prints a member and reads it back.
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+use half::{bf16, f16};
+
+use super::entities::SharedVar;
+use super::lex::ParseError;
+use super::matrix::{Mma, MmaElement, MmaShape};
+use super::memory::{Access, Cache, Order, Ordering, Scope};
+use super::reader::Reader;
+use super::table::Named;
+use super::types::Type;
+
+/// How a member of type `T` is written in the text form.
+pub(super) trait Format<T> {
+    /// The member's words, separated by blanks; empty if nothing is written. `ty` is the instruction's type.
+    fn print(&self, member: T, ty: Type) -> String;
+
+    /// Reads what `print` writes.
+    fn read(&self, reader: &mut Reader, ty: Type) -> Result<T, ParseError>;
+
+    /// Every value of the member, or a few that differ where it matters.
+    fn examples(&self) -> Vec<T>;
+}
+
+/// A variant of an enumeration, by its name.
+pub(super) struct Variant;
+
+impl<T: Named> Format<T> for Variant {
+    fn print(&self, member: T, _: Type) -> String {
+        member.name().into()
+    }
+
+    fn read(&self, reader: &mut Reader, _: Type) -> Result<T, ParseError> {
+        let choices: Vec<(&str, T)> = T::ALL.iter().map(|&variant| (variant.name(), variant)).collect();
+        reader.choice(&choices)
+    }
+
+    fn examples(&self) -> Vec<T> {
+        T::ALL.to_vec()
+    }
+}
+
+/// One of a few values, each with its word.
+pub(super) struct Choice<T: 'static>(pub &'static [(&'static str, T)]);
+
+impl<T: Copy + PartialEq> Format<T> for Choice<T> {
+    fn print(&self, member: T, _: Type) -> String {
+        let word = self.0.iter().find(|(_, value)| *value == member);
+        word.map_or("invalid", |(word, _)| word).into()
+    }
+
+    fn read(&self, reader: &mut Reader, _: Type) -> Result<T, ParseError> {
+        reader.choice(self.0)
+    }
+
+    fn examples(&self) -> Vec<T> {
+        self.0.iter().map(|&(_, value)| value).collect()
+    }
+}
+
+/// A word that is written if the member is true.
+pub(super) struct Flag(pub &'static str);
+
+impl Format<bool> for Flag {
+    fn print(&self, member: bool, _: Type) -> String {
+        if member { self.0.into() } else { String::new() }
+    }
+
+    fn read(&self, reader: &mut Reader, _: Type) -> Result<bool, ParseError> {
+        Ok(reader.eat_word(self.0))
+    }
+
+    fn examples(&self) -> Vec<bool> {
+        vec![false, true]
+    }
+}
+
+/// A decimal number.
+pub(super) struct Number<T: 'static> {
+    /// What it counts, for messages.
+    pub what: &'static str,
+    /// See [`Format::examples`].
+    pub examples: &'static [T],
+}
+
+impl<T: Copy + Display + FromStr> Format<T> for Number<T> {
+    fn print(&self, member: T, _: Type) -> String {
+        member.to_string()
+    }
+
+    fn read(&self, reader: &mut Reader, _: Type) -> Result<T, ParseError> {
+        reader.parsed(self.what)
+    }
+
+    fn examples(&self) -> Vec<T> {
+        self.examples.to_vec()
+    }
+}
+
+/// `threads` and a number of threads; nothing for 0 if that is allowed.
+pub(super) struct Threads {
+    /// 0 is a valid number, and stands for all threads of the CTA.
+    pub or_all: bool,
+}
+
+impl Format<u32> for Threads {
+    fn print(&self, member: u32, _: Type) -> String {
+        if self.or_all && member == 0 { String::new() } else { format!("threads {member}") }
+    }
+
+    fn read(&self, reader: &mut Reader, _: Type) -> Result<u32, ParseError> {
+        if reader.eat_word("threads") {
+            return reader.parsed("a number of threads");
+        }
+        if self.or_all { Ok(0) } else { Err(reader.error("expected `threads`")) }
+    }
+
+    fn examples(&self) -> Vec<u32> {
+        if self.or_all { vec![0, 96] } else { vec![96] }
+    }
+}
+
+/// A byte in hexadecimal.
+pub(super) struct TruthTable;
+
+impl Format<u8> for TruthTable {
+    fn print(&self, member: u8, _: Type) -> String {
+        format!("{member:#04x}")
+    }
+
+    fn read(&self, reader: &mut Reader, _: Type) -> Result<u8, ParseError> {
+        let word = reader.word("a truth table like 0x96")?;
+        let bits = word.strip_prefix("0x").and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        bits.ok_or_else(|| reader.error_before("expected a truth table like 0x96"))
+    }
+
+    fn examples(&self) -> Vec<u8> {
+        vec![0x96, 0x0a]
+    }
+}
+
+/// A shared variable.
+pub(super) struct Variable;
+
+impl Format<SharedVar> for Variable {
+    fn print(&self, member: SharedVar, _: Type) -> String {
+        member.to_string()
+    }
+
+    fn read(&self, reader: &mut Reader, _: Type) -> Result<SharedVar, ParseError> {
+        Ok(SharedVar::from_u32(reader.name("shared")?.number))
+    }
+
+    fn examples(&self) -> Vec<SharedVar> {
+        vec![SharedVar::from_u32(0)]
+    }
+}
+
+/// A byte offset. It is written after the pointer operand, by the printer and the parser of instructions.
+pub(super) struct AtPointer;
+
+impl Format<i32> for AtPointer {
+    fn print(&self, _: i32, _: Type) -> String {
+        String::new()
+    }
+
+    fn read(&self, _: &mut Reader, _: Type) -> Result<i32, ParseError> {
+        Ok(0)
+    }
+
+    fn examples(&self) -> Vec<i32> {
+        vec![0, 48, -64, i32::MIN, i32::MAX]
+    }
+}
+
+/// A memory order and its scope; `relaxed` is omitted.
+pub(super) struct AtomicOrdering;
+
+impl Format<Ordering> for AtomicOrdering {
+    fn print(&self, member: Ordering, _: Type) -> String {
+        if member.order == Order::Relaxed { member.scope.to_string() } else { member.to_string() }
+    }
+
+    fn read(&self, reader: &mut Reader, ty: Type) -> Result<Ordering, ParseError> {
+        let order = reader.optional().unwrap_or(Order::Relaxed);
+        Ok(order.among(Variant.read(reader, ty)?))
+    }
+
+    fn examples(&self) -> Vec<Ordering> {
+        let scopes = |&order: &Order| Scope::ALL.iter().map(move |&scope| order.among(scope));
+        Order::ALL.iter().flat_map(scopes).collect()
+    }
+}
+
+/// The vector length, cache operator, policy flag and ordering of a load or store; defaults are omitted.
+pub(super) struct AccessFormat;
+
+impl Format<Access> for AccessFormat {
+    fn print(&self, member: Access, _: Type) -> String {
+        let vector = (member.vector != 1).then(|| format!("x{}", member.vector));
+        let cache = (member.cache != Cache::Default).then(|| member.cache.to_string());
+        let hinted = member.hinted.then(|| "hinted".to_owned());
+        let ordering = member.ordering.map(|ordering| ordering.to_string());
+        [vector, cache, hinted, ordering].into_iter().flatten().collect::<Vec<_>>().join(" ")
+    }
+
+    fn read(&self, reader: &mut Reader, ty: Type) -> Result<Access, ParseError> {
+        let mut access = Access::SCALAR;
+        if let Some(digits) = reader.peek_word().and_then(|word| word.strip_prefix('x')) {
+            access.vector =
+                digits.parse().map_err(|_| reader.error("expected a number of elements like x4"))?;
+            reader.at += 1;
+        }
+        access.cache = reader.optional().unwrap_or(Cache::Default);
+        access.hinted = reader.eat_word("hinted");
+        if let Some(order) = reader.optional::<Order>() {
+            access.ordering = Some(order.among(Variant.read(reader, ty)?));
+        }
+        Ok(access)
+    }
+
+    fn examples(&self) -> Vec<Access> {
+        let mut all = Vec::new();
+        for (vector, offset) in [1, 2, 4].into_iter().zip(AtPointer.examples()) {
+            let plain = Access { vector, offset, ..Access::SCALAR };
+            for &cache in Cache::ALL {
+                all.extend([false, true].map(|hinted| Access { cache, hinted, ..plain }));
+            }
+            let ordered = |ordering| Access { ordering: Some(ordering), ..plain };
+            all.extend(AtomicOrdering.examples().into_iter().map(ordered));
+        }
+        all.extend([i32::MIN, i32::MAX].map(|offset| Access { offset, ..Access::SCALAR }));
+        all
+    }
+}
+
+/// The shape of a matrix product, then the elements of A and of B.
+pub(super) struct Product;
+
+impl Format<Mma> for Product {
+    fn print(&self, member: Mma, _: Type) -> String {
+        format!("{} {} {}", member.shape, member.a, member.b)
+    }
+
+    fn read(&self, reader: &mut Reader, ty: Type) -> Result<Mma, ParseError> {
+        let shape = Variant.read(reader, ty)?;
+        Ok(Mma { shape, a: Variant.read(reader, ty)?, b: Variant.read(reader, ty)? })
+    }
+
+    fn examples(&self) -> Vec<Mma> {
+        let mut all = Vec::new();
+        for &shape in MmaShape::ALL {
+            for &a in MmaElement::ALL {
+                all.extend(MmaElement::ALL.iter().map(|&b| Mma { shape, a, b }));
+            }
+        }
+        all
+    }
+}
+
+/// A constant of the instruction's type: a float constant that is finite as the shortest decimal that reads back to the
+/// same bits, any other float as its bits in hexadecimal.
+pub(super) struct Literal;
+
+impl Format<u64> for Literal {
+    fn print(&self, bits: u64, ty: Type) -> String {
+        let float = |value: f32| if value.is_finite() { format!("{value:?}") } else { format!("{bits:#x}") };
+        match ty {
+            Type::Pred => if bits == 0 { "false" } else { "true" }.into(),
+            Type::F32 => float(f32::from_bits(bits as u32)),
+            Type::F16 => float(f16::from_bits(bits as u16).to_f32()),
+            Type::Bf16 => float(bf16::from_bits(bits as u16).to_f32()),
+            Type::F16x2 | Type::Bf16x2 => format!("{bits:#010x}"),
+            _ if ty.is_signed() => ty.sign_extend(bits).to_string(),
+            _ => bits.to_string(),
+        }
+    }
+
+    fn read(&self, reader: &mut Reader, ty: Type) -> Result<u64, ParseError> {
+        let negative = reader.eat('-');
+        let word = reader.word("a constant")?;
+        let bits = if let Some(digits) = word.strip_prefix("0x") {
+            if negative { None } else { u64::from_str_radix(digits, 16).ok() }
+        } else if ty == Type::Pred {
+            ["false", "true"].iter().position(|text| !negative && *text == word).map(|bits| bits as u64)
+        } else if ty.is_float() {
+            decimal_float(ty, &word, negative)
+        } else {
+            decimal_int(ty, &word, negative)
+        };
+        bits.ok_or_else(|| reader.error_before(format!("`{word}` is not a constant of type {ty}")))
+    }
+
+    fn examples(&self) -> Vec<u64> {
+        vec![0, 1, 0x7e, 0x8001, 0xff80_0000, 0x3dcc_cccd, 0x8000_0000, 1 << 63]
+    }
+}
+
+fn decimal_float(ty: Type, word: &str, negative: bool) -> Option<u64> {
+    // The standard library also reads `inf` and `nan`, which the text form writes as bits.
+    if !word.starts_with(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
+    let value: f32 = word.parse().ok()?;
+    let value = if negative { -value } else { value };
+    let (bits, exact) = match ty {
+        Type::F32 => (u64::from(value.to_bits()), value),
+        Type::F16 => (u64::from(f16::from_f32(value).to_bits()), f16::from_f32(value).to_f32()),
+        Type::Bf16 => (u64::from(bf16::from_f32(value).to_bits()), bf16::from_f32(value).to_f32()),
+        _ => return None,
+    };
+    // A 16-bit constant is written exactly, never as a number that merely rounds to it.
+    (exact == value && value.is_finite()).then_some(bits)
+}
+
+fn decimal_int(ty: Type, word: &str, negative: bool) -> Option<u64> {
+    let size: i128 = word.parse::<u64>().ok()?.into();
+    let value = if negative { -size } else { size };
+    let bits = value as u64 & ty.mask();
+    let back = if ty.is_signed() { ty.sign_extend(bits).into() } else { i128::from(bits) };
+    (back == value).then_some(bits)
+}

@@ -1,0 +1,169 @@
+//! Memory accesses: cache operators, memory order, atomic operations.
+
+use super::effect::Effect;
+use super::rule::{ELEMENT, POINTER, Rule, T, typed};
+use super::table::named_enum;
+use super::types::Type;
+
+named_enum! {
+    /// Cache operator of a load or store.
+    pub enum Cache {
+        /// The default: all levels.
+        Default = "default",
+        /// L2 only (`.cg`): sees what other multiprocessors wrote.
+        L2 = "cg",
+        /// Read once, evict first (`.cs`).
+        Streaming = "cs",
+        /// Through the read-only path (`.nc`); the memory must not change while the kernel runs.
+        ReadOnly = "nc",
+        /// Read-only, without allocating a line in L1 (`.nc` with `.L1::no_allocate`).
+        ReadOnlyStreaming = "nc_stream",
+        /// `.volatile`: neither reordered nor removed, visible to the whole system.
+        Volatile = "volatile",
+    }
+}
+
+named_enum! {
+    /// Atomic read-modify-write operations; the result is the old value.
+    pub enum Atomic {
+        /// Sum.
+        Add = "add",
+        /// The smaller.
+        Min = "min",
+        /// The larger.
+        Max = "max",
+        /// Bitwise and.
+        And = "and",
+        /// Bitwise or.
+        Or = "or",
+        /// Exclusive or.
+        Xor = "xor",
+        /// Exchange.
+        Exch = "exch",
+        /// Compare and swap: operands compare, then new.
+        Cas = "cas",
+    }
+}
+
+named_enum! {
+    /// Memory scope: the threads among which an atomic or a fence holds.
+    pub enum Scope {
+        /// The CTA.
+        Cta = "cta",
+        /// The device.
+        Gpu = "gpu",
+        /// The whole system, host included.
+        Sys = "sys",
+    }
+}
+
+named_enum! {
+    /// Memory order of an atomic or an access.
+    pub enum Order {
+        /// No ordering with other accesses.
+        Relaxed = "relaxed",
+        /// Later accesses of the thread see what was written before the release that it reads from.
+        Acquire = "acquire",
+        /// Earlier accesses of the thread are visible to the acquire that reads from it.
+        Release = "release",
+        /// Acquire and release.
+        AcqRel = "acq_rel",
+    }
+}
+
+/// A memory order and the scope in which it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ordering {
+    /// The order.
+    pub order: Order,
+    /// The scope.
+    pub scope: Scope,
+}
+
+impl Order {
+    /// This order in a scope.
+    pub const fn among(self, scope: Scope) -> Ordering {
+        Ordering { order: self, scope }
+    }
+}
+
+/// Relaxed.
+impl From<Scope> for Ordering {
+    fn from(scope: Scope) -> Ordering {
+        Order::Relaxed.among(scope)
+    }
+}
+
+impl std::fmt::Display for Ordering {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.order, self.scope)
+    }
+}
+
+/// A memory access: `vector` consecutive elements at the pointer operand plus `offset` bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Access {
+    /// Elements accessed: 1, 2 or 4.
+    pub vector: u8,
+    /// Constant byte offset from the pointer operand.
+    pub offset: i32,
+    /// Cache operator.
+    pub cache: Cache,
+    /// Whether the last operand is an L2 cache policy (u64).
+    pub hinted: bool,
+    /// Memory order, for an element that other threads may access at the same time.
+    pub ordering: Option<Ordering>,
+}
+
+impl Access {
+    /// One element at the pointer, default caching.
+    pub const SCALAR: Access =
+        Access { vector: 1, offset: 0, cache: Cache::Default, hinted: false, ordering: None };
+
+    /// Whether it goes through the read-only path.
+    pub fn is_read_only(self) -> bool {
+        matches!(self.cache, Cache::ReadOnly | Cache::ReadOnlyStreaming)
+    }
+
+    /// Rule of a load.
+    pub(super) fn load(self, ty: Type) -> Rule {
+        let results = vec![T; self.vector.into()];
+        typed(ELEMENT, &[POINTER], &results).policy(self.hinted).check(self.check(ty, Order::Acquire))
+    }
+
+    /// Rule of a store.
+    pub(super) fn store(self, ty: Type) -> Rule {
+        let operands = [vec![POINTER], vec![T; self.vector.into()]].concat();
+        let members = match self.is_read_only() {
+            true => Err("a store cannot be read-only".into()),
+            false => self.check(ty, Order::Release),
+        };
+        typed(ELEMENT, &operands, &[]).policy(self.hinted).check(members)
+    }
+
+    /// Effect of a load: loads that must see what other threads write stay where they are.
+    pub(super) fn load_effect(self) -> Effect {
+        let synchronises = self.cache == Cache::Volatile || self.ordering.is_some();
+        if synchronises { Effect::Sync } else { Effect::Read }
+    }
+
+    /// What is wrong with a load that may acquire, or a store that may release.
+    fn check(self, ty: Type, strongest: Order) -> Result<(), String> {
+        let n = u32::from(self.vector);
+        if !matches!(n, 1 | 2 | 4) || n * ty.bytes() > 16 {
+            return Err(format!("no access of {n} elements of {ty}"));
+        }
+        if self.cache == Cache::Volatile && self.hinted {
+            return Err("a volatile access has no cache policy".into());
+        }
+        let Some(Ordering { order, .. }) = self.ordering else { return Ok(()) };
+        if order != Order::Relaxed && order != strongest {
+            let kind = if strongest == Order::Acquire { "load" } else { "store" };
+            return Err(format!("no {kind} is {order}"));
+        }
+        if self.cache != Cache::Default || self.hinted {
+            return Err("an ordered access has no cache hint".into());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,103 @@
+//! Exchanges among threads: shuffles, votes, matches, reductions, and the barrier of a cluster.
+
+use super::rule::{BITS_32_OR_64, ONLY_PRED, ONLY_U32, PRED, Rule, T, U32, U32_OR_I32, typed};
+use super::table::named_enum;
+
+named_enum! {
+    /// Which lane a shuffle reads.
+    pub enum Shuffle {
+        /// The lane whose index is the operand.
+        Idx = "idx",
+        /// The lane whose index is lower by the operand.
+        Up = "up",
+        /// The lane whose index is higher by the operand.
+        Down = "down",
+        /// The lane whose index is the lane's own xor the operand.
+        Bfly = "bfly",
+    }
+}
+
+named_enum! {
+    /// Result of a vote over the predicates of a warp.
+    pub enum Vote {
+        /// Whether it is true in every lane.
+        All = "all",
+        /// Whether it is true in any lane.
+        Any = "any",
+        /// One bit a lane, as u32.
+        Ballot = "ballot",
+    }
+}
+
+impl Vote {
+    pub(super) fn rule(self) -> Rule {
+        let types = if self == Vote::Ballot { ONLY_U32 } else { ONLY_PRED };
+        typed(types, &[PRED, U32], &[T])
+    }
+}
+
+named_enum! {
+    /// Which lanes a match compares.
+    pub enum Match {
+        /// Each lane gets the lanes that hold its own value.
+        Any = "any",
+        /// All lanes of the mask if they hold one value, else none; and whether they do.
+        All = "all",
+    }
+}
+
+impl Match {
+    pub(super) fn rule(self) -> Rule {
+        let results: &[_] = if self == Match::All { &[U32, PRED] } else { &[U32] };
+        typed(BITS_32_OR_64, &[T, U32], results)
+    }
+}
+
+named_enum! {
+    /// Reductions over the lanes of a warp.
+    pub enum Reduce {
+        /// Sum; wraps.
+        Add = "add",
+        /// The smallest.
+        Min = "min",
+        /// The largest.
+        Max = "max",
+        /// Bitwise and.
+        And = "and",
+        /// Bitwise or.
+        Or = "or",
+        /// Exclusive or.
+        Xor = "xor",
+    }
+}
+
+impl Reduce {
+    /// Whether it works on bits rather than numbers.
+    pub fn is_bitwise(self) -> bool {
+        matches!(self, Reduce::And | Reduce::Or | Reduce::Xor)
+    }
+
+    pub(super) fn rule(self) -> Rule {
+        typed(if self.is_bitwise() { ONLY_U32 } else { U32_OR_I32 }, &[T, U32], &[T])
+    }
+}
+
+named_enum! {
+    /// The two halves of the barrier among all threads of a cluster.
+    pub enum ClusterBarrier {
+        /// Arrives; earlier writes of the thread are visible to those that wait.
+        Arrive = "arrive",
+        /// Waits until all threads of the cluster have arrived.
+        Wait = "wait",
+    }
+}
+
+impl ClusterBarrier {
+    /// The PTX instruction.
+    pub(super) fn ptx(self) -> &'static str {
+        match self {
+            ClusterBarrier::Arrive => "barrier.cluster.arrive",
+            ClusterBarrier::Wait => "barrier.cluster.wait",
+        }
+    }
+}
