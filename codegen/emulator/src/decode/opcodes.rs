@@ -1,7 +1,7 @@
 //! The opcode table: one row per opcode family, with its class, lowest target, PTX version and decoder.
 //!
-//! To add an instruction: add a row (or an opcode to a row) here, its semantics to the file of its decoder under `exec/`,
-//! and a line to `tests/isa/instructions.txt`. If [`UNSUPPORTED`] names it, remove it there.
+//! To add an instruction: add a row (or an opcode to a row) here, its semantics to the file of its decoder under
+//! `exec/`, and a line to `tests/isa/instructions.txt`. If [`UNSUPPORTED`] names it, remove it there.
 //!
 //! Requirements follow the "PTX ISA Notes" and "Target ISA Notes" of PTX ISA 9.0. What every target from sm_75 and PTX
 //! 6.3 on has is not listed. Where the manual is stricter than ptxas, the table follows ptxas, which
@@ -94,7 +94,7 @@ const FAMILIES: &[Family] = &[
     family("prmt", ANY, Move, bits::decode),
     // Comparison and selection.
     family("setp|set", FLOAT, Float, compare::decode)
-        .requires(&[("bf16|bf16x2", since(90, (7, 8))), ("u16|s16 f16", since(75, (6, 5)))]),
+        .requires(&[("bf16|bf16x2", since(90, (7, 8))), ("u16|s16|u32|s32 f16|f16x2", since(75, (6, 5)))]),
     family("setp|set", ANY, Integer, compare::decode),
     family("selp|slct", ANY, Move, compare::decode),
     // Moves and conversion.

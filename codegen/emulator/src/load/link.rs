@@ -1,8 +1,8 @@
 //! Inlining of all calls.
 //!
 //! A PTX function shares only its parameters and results with its callers. An inlined call is a copy of the callee with
-//! registers and variables of its own. Its parameters and results become aliases of the caller's `.param` variables. Its
-//! `ret` becomes a branch to the end of the copy, where diverged lanes reconverge as after any branch.
+//! registers and variables of its own. Its parameters and results become aliases of the caller's `.param` variables.
+//! Its `ret` becomes a branch to the end of the copy, where diverged lanes reconverge as after any branch.
 
 use std::collections::HashMap;
 

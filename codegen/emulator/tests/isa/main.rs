@@ -1,50 +1,58 @@
-//! What share of the PTX ISA the emulator runs: `coverage.txt`, held to the truth, and `ISA.md` written from it.
+//! Tests of the instructions in `instructions.txt`, from which `ISA.md` is generated.
 //!
-//! With `UPDATE_EXPECT=1` the file is rewritten, as other expected texts of the workspace are.
+//! `UPDATE_EXPECT=1` rewrites `ISA.md`.
 
-mod needs;
+mod requirements;
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use bespoke_emulator::{Module, ParseError, ParseErrorKind};
 
-const COVERAGE: &str = include_str!("coverage.txt");
-/// What stands before and after the table in the document.
+const INSTRUCTIONS: &str = include_str!("instructions.txt");
+/// The text before and after the generated part of the document.
 const BEFORE: &str = include_str!("before.md");
 const AFTER: &str = include_str!("agreement.md");
 
-/// A line of the table.
-struct Family {
+/// A line of the list.
+struct Line {
+    /// The heading it is under.
     group: &'static str,
-    supported: bool,
+    /// `no`, or the targets and versions that have it.
+    requirement: &'static str,
     text: &'static str,
     /// Mnemonic and operands of each alternative.
     forms: Vec<String>,
 }
 
-fn families() -> Vec<Family> {
+impl Line {
+    fn is_supported(&self) -> bool {
+        self.requirement != "no"
+    }
+}
+
+fn lines() -> Vec<Line> {
     let mut group = "";
-    let mut families = Vec::new();
-    for line in COVERAGE.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+    let mut lines = Vec::new();
+    for line in INSTRUCTIONS.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         if let Some(heading) = line.strip_prefix("== ") {
             group = heading;
             continue;
         }
-        let (state, text) = line.split_once(' ').expect("`yes` or `no`, then an instruction");
+        let (requirement, text) = line.split_once(' ').expect("a requirement, then an instruction");
         let text = text.trim();
-        families.push(Family { group, supported: state == "yes", text, forms: expand(text) });
+        lines.push(Line { group, requirement, text, forms: expand(text) });
     }
-    families
+    lines
 }
 
-/// Every choice of the alternatives, which are written without blanks; with blanks, braces are a vector's.
+/// Every choice of the alternatives in braces. Braces with blanks, or around one register, are vector operands.
 fn expand(text: &str) -> Vec<String> {
     for (open, _) in text.match_indices('{') {
         let Some(length) = text[open..].find('}') else { break };
         let choices = &text[open + 1..open + length];
-        let alone = choices.contains(' ') || !choices.contains(',') && choices.starts_with(['%', '_']);
-        if alone {
+        let is_vector = choices.contains(' ') || !choices.contains(',') && choices.starts_with(['%', '_']);
+        if is_vector {
             continue;
         }
         let (before, after) = (&text[..open], &text[open + length + 1..]);
@@ -53,39 +61,52 @@ fn expand(text: &str) -> Vec<String> {
     vec![text.to_string()]
 }
 
-/// A text with an instruction.
-fn module(target: &str, version: &str, instruction: &str) -> String {
-    // An assembler takes a list or a prototype only where it is used.
-    let list = if instruction.contains("LIST") { "LIST: .branchtargets L, M;" } else { "" };
-    let prototype = match instruction.contains("PROTOTYPE") {
-        true => "PROTOTYPE: .callprototype (.param .b32 _) _ (.param .b32 _);",
-        false => "",
-    };
-    format!(
-        ".version {version}\n.target {target}\n.address_size 64\n.func (.param .b32 r) f(.param .b32 a)\n{{\n.reg .b32 t;\n\
-         ld.param.b32 t, [a];\nst.param.b32 [r], t;\nret;\n}}\n.func g(.reg .b32 a)\n{{\nret;\n}}\n\
-         .visible .entry k(.param .u64 data)\n{{\n.reg .pred %p, %q;\n.reg .b16 %h<8>;\n.reg .b32 %r<16>, %s;\n\
-         .reg .b64 %x<8>;\n.shared .align 16 .b8 tile[64];\n.shared .align 8 .b64 bar;\n.local .align 8 .b8 own[16];\n\
-         .param .b32 arg;\n{list}{prototype}\n{};\nL:\nM:\nret;\n}}\n",
-        instruction.replace("call f, (%r0), PLAIN", "call g, (%r0)")
-    )
+/// A module with a kernel for each instruction.
+fn module<'i>(target: &str, version: &str, instructions: impl IntoIterator<Item = &'i str>) -> String {
+    let mut text = format!(
+        ".version {version}\n.target {target}\n.address_size 64\n\
+         .func (.param .b32 r) f(.param .b32 a)\n{{\n.reg .b32 t;\n\
+         ld.param.b32 t, [a];\nst.param.b32 [r], t;\nret;\n}}\n.func g(.reg .b32 a)\n{{\nret;\n}}\n"
+    );
+    for (number, instruction) in instructions.into_iter().enumerate() {
+        // ptxas accepts a list of targets or a prototype only if it is used.
+        let list = if instruction.contains("LIST") { "LIST: .branchtargets L, M;" } else { "" };
+        let prototype = match instruction.contains("PROTOTYPE") {
+            true => "PROTOTYPE: .callprototype (.param .b32 _) _ (.param .b32 _);",
+            false => "",
+        };
+        let instruction = instruction.replace("call f, (%r0), PLAIN", "call g, (%r0)");
+        let _ = writeln!(
+            text,
+            ".visible .entry k{number}(.param .u64 data)\n{{\n.reg .pred %p, %q;\n.reg .b16 %h<8>;\n\
+             .reg .b32 %r<16>, %s;\n.reg .b64 %x<8>;\n.shared .align 16 .b8 tile[64];\n\
+             .shared .align 8 .b64 bar;\n.local .align 8 .b8 own[16];\n.param .b32 arg;\n{list}{prototype}\n\
+             {instruction};\nL:\nM:\nret;\n}}"
+        );
+    }
+    text
 }
 
-/// Loads an instruction for the platform that has most of what runs.
-fn loads(instruction: &str) -> Result<(), ParseError> {
-    Module::load(&module("sm_100a", "9.0", instruction)).map(drop).map_err(|errors| errors[0].clone())
+/// Loads an instruction for a target that has every instruction that the emulator supports.
+fn load(instruction: &str) -> Result<(), ParseError> {
+    let text = module("sm_100a", "9.0", [instruction]);
+    Module::load(&text).map(drop).map_err(|errors| errors[0].clone())
 }
 
 #[test]
-fn the_table_is_true() {
+fn supported_instructions_load_and_others_are_unsupported() {
     let mut wrong = String::new();
-    for family in families() {
-        for form in &family.forms {
-            match (family.supported, loads(form)) {
-                (true, Err(error)) => drop(writeln!(wrong, "`{form}` is not loaded: {error}")),
-                (false, Ok(())) => drop(writeln!(wrong, "`{form}` is loaded after all")),
-                (false, Err(error)) if !is_lack(error.kind) => {
-                    let _ = writeln!(wrong, "`{form}` is PTX, and refused as {}: {error}", error.kind);
+    for line in lines() {
+        for form in &line.forms {
+            match (line.is_supported(), load(form)) {
+                (true, Err(error)) => drop(writeln!(wrong, "`{form}` does not load: {error}")),
+                (false, Ok(())) => drop(writeln!(wrong, "`{form}` loads")),
+                // Valid PTX, but perhaps not for this target.
+                (false, Err(error))
+                    if !matches!(error.kind, ParseErrorKind::Unsupported | ParseErrorKind::Target) =>
+                {
+                    let _ =
+                        writeln!(wrong, "`{form}` is valid PTX, but the error is {}: {error}", error.kind);
                 }
                 _ => {}
             }
@@ -94,19 +115,14 @@ fn the_table_is_true() {
     assert!(wrong.is_empty(), "{wrong}");
 }
 
-/// Whether a text with this is valid PTX, if not for every target.
-fn is_lack(kind: ParseErrorKind) -> bool {
-    matches!(kind, ParseErrorKind::Unsupported | ParseErrorKind::Target)
-}
-
 #[test]
-fn refusals_name_the_instruction() {
-    for family in families().iter().filter(|family| !family.supported) {
-        for form in &family.forms {
+fn errors_name_the_instruction() {
+    for line in lines().iter().filter(|line| !line.is_supported()) {
+        for form in &line.forms {
             let opcode = form.split(['.', ' ']).next().unwrap_or_default();
-            let error = loads(form).err().unwrap_or_default().message;
-            let special = form.split(' ').any(|word| error.contains(word));
-            assert!(special || error.contains(opcode), "`{form}`: {error}");
+            let error = load(form).err().unwrap_or_default().message;
+            let names_operand = form.split(' ').any(|word| error.contains(word));
+            assert!(names_operand || error.contains(opcode), "`{form}`: {error}");
         }
     }
 }
@@ -116,37 +132,39 @@ fn share(part: usize, whole: usize) -> String {
     format!("{part} of {whole} ({:.0}%)", 100.0 * part as f64 / whole as f64)
 }
 
+/// The content of `ISA.md`.
 fn document() -> String {
-    let families = families();
-    let mut groups: Vec<&str> = families.iter().map(|family| family.group).collect();
+    let lines = lines();
+    let mut groups: Vec<&str> = lines.iter().map(|line| line.group).collect();
     groups.dedup();
     let mut summary = "| instructions | opcodes | forms |\n| --- | --- | --- |\n".to_string();
     let mut details = String::new();
-    let (mut all, mut covered) = (0, 0);
+    let (mut all, mut supported) = (0, 0);
     for group in groups {
-        let members: Vec<&Family> = families.iter().filter(|family| family.group == group).collect();
-        let opcodes = |wanted: bool| -> BTreeSet<&str> {
-            let of =
-                members.iter().filter(|family| family.supported || !wanted).flat_map(|family| &family.forms);
-            of.map(|form| form.split(['.', ' ']).next().unwrap_or_default()).collect()
+        let members: Vec<&Line> = lines.iter().filter(|line| line.group == group).collect();
+        let forms = |only_supported: bool| {
+            let lines = members.iter().filter(move |line| line.is_supported() || !only_supported);
+            lines.flat_map(|line| &line.forms)
         };
-        let count = |wanted: bool| -> usize {
-            members.iter().filter(|family| family.supported || !wanted).map(|family| family.forms.len()).sum()
+        let opcodes = |only_supported: bool| {
+            let opcode = |form: &'_ String| form.split(['.', ' ']).next().unwrap_or_default().to_string();
+            forms(only_supported).map(opcode).collect::<BTreeSet<String>>().len()
         };
-        (all, covered) = (all + count(false), covered + count(true));
-        let opcodes = share(opcodes(true).len(), opcodes(false).len());
-        let _ = writeln!(summary, "| {group} | {opcodes} | {} |", share(count(true), count(false)));
-        let missing = members.iter().filter(|family| !family.supported);
-        let missing: String = missing.map(|family| format!("- `{}`\n", family.text)).collect();
+        let (group_supported, group_all) = (forms(true).count(), forms(false).count());
+        (all, supported) = (all + group_all, supported + group_supported);
+        let opcodes = share(opcodes(true), opcodes(false));
+        let _ = writeln!(summary, "| {group} | {opcodes} | {} |", share(group_supported, group_all));
+        let missing = members.iter().filter(|line| !line.is_supported());
+        let missing: String = missing.map(|line| format!("- `{}`\n", line.text)).collect();
         if !missing.is_empty() {
             let _ = write!(details, "\n### {group}\n\n{missing}");
         }
     }
-    let _ = writeln!(summary, "| all | | {} |", share(covered, all));
-    format!("{BEFORE}\n{summary}\n## What is refused\n{details}\n{AFTER}")
+    let _ = writeln!(summary, "| all | | {} |", share(supported, all));
+    format!("{BEFORE}\n{summary}\n## Unsupported instructions\n{details}\n{AFTER}")
 }
 
 #[test]
-fn the_document_is_what_the_table_makes_of_it() {
+fn the_document_is_up_to_date() {
     expect_test::expect_file!["../../ISA.md"].assert_eq(&document());
 }

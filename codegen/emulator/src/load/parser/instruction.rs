@@ -120,8 +120,8 @@ impl Body<'_, '_> {
         }
     }
 
-    /// Expands `brx.idx index, list` to a comparison and a branch for each target, so that diverged lanes reconverge as in a
-    /// chain of branches.
+    /// Expands `brx.idx index, list` to a comparison and a branch for each target, so that diverged lanes reconverge as
+    /// in a chain of branches.
     fn indexed_branch(&mut self, brx: Instruction) -> Result<(), ParseError> {
         let [index, Operand::Symbol(list, 0)] = &brx.operands[..] else {
             let message = "`brx.idx` takes an index and a list of targets";
