@@ -14,7 +14,7 @@ use crate::code::cursor::InstructionCursor;
 use crate::context::Exec;
 use crate::exec::{
     atomic, bits, cluster, collective, compare, control, convert, copy, float, float_special, half, integer,
-    load_store, matrix, mbarrier, moves, remote, wmma,
+    load_store, matrix_move, mbarrier, mma, moves, remote, wmma,
 };
 use crate::load::ast::Instruction;
 use crate::load::error::ParseError;
@@ -176,15 +176,15 @@ const FAMILIES: &[Family] = &[
     family("redux", ANY, Warp, collective::decode).requires(&[(ANY, since(80, (7, 0)))]),
     family("elect", ANY, Warp, collective::decode).requires(&[(ANY, since(90, (8, 0)))]),
     // Matrices.
-    family("mma", ANY, Matrix, matrix::decode).requires(&[
+    family("mma", ANY, Matrix, mma::decode).requires(&[
         ("m16n8k4|m16n8k16|m16n8k32", since(80, (7, 0))),
         ("m16n8k8", since(75, (6, 5))),
         ("bf16|tf32|f64", since(80, (7, 0))),
     ]),
-    family("ldmatrix", ANY, Memory, matrix::decode)
+    family("ldmatrix", ANY, Memory, matrix_move::decode)
         .traffic(TrafficKind::MatrixRows)
         .requires(&[("shared::cta", since(75, (7, 8))), (ANY, since(75, (6, 5)))]),
-    family("stmatrix", ANY, Memory, matrix::decode)
+    family("stmatrix", ANY, Memory, matrix_move::decode)
         .traffic(TrafficKind::MatrixRows)
         .requires(&[("shared::cta", since(75, (7, 8))), (ANY, since(90, (7, 8)))]),
     family("wmma", "load|store", Memory, wmma::decode).requires(&[("bf16|tf32|f64", since(80, (7, 0)))]),

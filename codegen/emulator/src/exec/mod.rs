@@ -15,8 +15,6 @@ mod addresses;
 pub(crate) mod atomic;
 pub(crate) mod bits;
 pub(crate) mod bulk;
-#[cfg(target_arch = "x86_64")]
-mod bytes;
 pub(crate) mod cluster;
 pub(crate) mod collective;
 pub(crate) mod compare;
@@ -27,12 +25,16 @@ pub(crate) mod copy;
 pub(crate) mod double;
 pub(crate) mod float;
 pub(crate) mod float_special;
+mod fragment;
 pub(crate) mod half;
 pub(crate) mod integer;
 pub(crate) mod lane_loop;
 pub(crate) mod load_store;
-pub(crate) mod matrix;
+pub(crate) mod matrix_move;
 pub(crate) mod mbarrier;
+pub(crate) mod mma;
+#[cfg(target_arch = "x86_64")]
+mod mma_avx2;
 pub(crate) mod moves;
 pub(crate) mod numeric;
 pub(crate) mod observe;

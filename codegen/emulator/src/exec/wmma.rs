@@ -2,11 +2,11 @@
 //!
 //! The emulator stores a fragment row by row: through the lanes of its first register, then through those of the next.
 //! If a fragment has fewer elements than its registers hold, the rest is zero. Sums are computed as in
-//! [`super::matrix`]: exact for integers, rounded once for floats.
+//! [`super::mma`]: exact for integers, rounded once for floats.
 
 use super::addresses::addresses;
+use super::fragment::{registers_of, whole_warp};
 use super::load_store::{address_operand, take_space};
-use super::matrix::{vector, whole_warp};
 use super::reach::Reach;
 use super::resolve::{cluster_range, range};
 use super::rounding::{Bf16, F16, Format, canonical};
@@ -235,7 +235,7 @@ fn registers(
     of: Fragment,
     written: bool,
 ) -> Result<Vec<u32>, ParseError> {
-    let elements = vector(op, index)?;
+    let elements = registers_of(op, index)?;
     if elements.len() != of.registers {
         let count = of.registers;
         return Err(op.error(format!(

@@ -1,6 +1,6 @@
 //! `mma` of 8-bit integers with AVX2.
 //!
-//! In a fragment register ([`super::matrix`] has the layout) lanes `4g ..+ 4` hold 16 consecutive columns of a row of
+//! In a fragment register ([`super::fragment`] has the layout) lanes `4g ..+ 4` hold 16 consecutive columns of a row of
 //! `A`, or 16 consecutive rows of a column of `B`: 16 adjacent bytes. Widened to 16 bits they fill a vector;
 //! `vpmaddwd` multiplies two such vectors and adds neighbouring products. Products of bytes and sums of 32 products
 //! are exact in 32 bits.
@@ -16,7 +16,7 @@ use std::arch::x86_64::{
     _mm256_unpackhi_epi32, _mm256_unpackhi_epi64, _mm256_unpacklo_epi32, _mm256_unpacklo_epi64,
 };
 
-use super::matrix::{ACCUMULATORS, COLUMNS};
+use super::fragment::{ACCUMULATORS, COLUMNS};
 use crate::lanes::LANES;
 
 /// One fragment register: the words of all lanes.

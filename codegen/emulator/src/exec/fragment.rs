@@ -1,0 +1,152 @@
+//! Fragments of `mma`: their layout in the registers of a warp.
+//!
+//! All shapes share one fragment layout. With `e` elements in a 32-bit register (4, 2 or 1), lane `l` holds, in
+//! register `r` of `A`, row `l / 4 + 8 · (r mod 2)` and columns `4e · (r / 2) + e · (l mod 4) ..+ e`; in
+//! register `r` of `B`, column `l / 4` and rows `4e · r + e · (l mod 4) ..+ e`. Of the 16 × 8
+//! accumulators it holds rows `l / 4` and `l / 4 + 8`, columns `2 · (l mod 4)` and `2 · (l mod 4) + 1`.
+
+use super::rounding::{Bf16, F16, Format};
+use crate::code::cursor::InstructionCursor;
+use crate::context::ExecutionContext;
+use crate::finding::FindingKind;
+use crate::load::ast::Operand;
+use crate::load::error::ParseError;
+
+/// Rows of `A` and of the accumulators.
+pub(super) const ROWS: usize = 16;
+/// Columns of `B` and of the accumulators.
+pub(super) const COLUMNS: usize = 8;
+/// Accumulator registers per lane, for 32-bit accumulators.
+pub(super) const ACCUMULATORS: usize = 4;
+
+/// Whether all 32 lanes execute the instruction; reports a fault if not.
+#[inline(always)]
+pub(super) fn whole_warp(m: &mut ExecutionContext<'_>) -> bool {
+    m.active == u32::MAX || lanes_missing(m)
+}
+
+#[cold]
+fn lanes_missing(m: &mut ExecutionContext<'_>) -> bool {
+    let missing = (!m.active).trailing_zeros();
+    let why = match (m.warp.launched >> missing & 1 != 0, m.warp.live >> missing & 1 != 0) {
+        (true, true) => "has diverged and does not execute it",
+        (true, false) => "has exited",
+        (false, _) => "does not exist",
+    };
+    let detail = format!("all 32 lanes of the warp must execute it together, but lane {missing} {why}");
+    m.fault(FindingKind::MemberMask, m.active.trailing_zeros(), detail);
+    false
+}
+
+/// Type that products and sums are computed in.
+pub(crate) trait Value: Copy + Default + 'static {
+    fn multiply_add(self, a: Self, b: Self) -> Self;
+}
+
+// Not fused, because a fused multiply-add is slow on CPUs without the instruction. The products are exact either way.
+impl Value for f32 {
+    #[inline(always)]
+    fn multiply_add(self, a: f32, b: f32) -> f32 {
+        self + a * b
+    }
+}
+
+impl Value for f64 {
+    #[inline(always)]
+    fn multiply_add(self, a: f64, b: f64) -> f64 {
+        self + a * b
+    }
+}
+
+/// Element type of `A` or `B`, packed into 32-bit registers.
+pub(crate) trait Element: 'static {
+    /// Elements per register.
+    const COUNT: usize;
+    type Value: Value;
+    fn get(register: u32, index: usize) -> Self::Value;
+}
+
+macro_rules! elements {
+    ($($name:ident $count:literal $value:ty: ($register:ident, $index:ident) $get:expr;)*) => { $(
+        pub(crate) struct $name;
+        impl Element for $name {
+            const COUNT: usize = $count;
+            type Value = $value;
+            #[inline(always)]
+            fn get($register: u32, $index: usize) -> $value { $get }
+        }
+    )* };
+}
+elements! {
+    // A sum of 32 products of bytes is below 2^24, so an `f32` holds it exactly.
+    Signed8 4 f32: (register, index) ((register as i32) << (24 - 8 * index) >> 24) as f32;
+    Unsigned8 4 f32: (register, index) (register >> (8 * index) & 0xff) as i32 as f32;
+    Half 2 f64: (register, index) F16::to_f32((register >> (16 * index)) as u16) as f64;
+    Brain 2 f64: (register, index) Bf16::to_f32((register >> (16 * index)) as u16) as f64;
+    // The instruction ignores the low 13 bits.
+    Tf32 1 f64: (register, _index) f32::from_bits(register & !0x1fff) as f64;
+}
+
+/// Largest `k` of the shapes.
+pub(super) const MAX_DEPTH: usize = 32;
+
+/// Reads `A` as a list of columns.
+#[inline(always)]
+pub(super) fn gather_a<E: Element>(m: &ExecutionContext<'_>, slots: &[u32]) -> [[E::Value; ROWS]; MAX_DEPTH] {
+    let mut a = [[E::Value::default(); ROWS]; MAX_DEPTH];
+    for (pair, slots) in slots.chunks(2).enumerate() {
+        let [upper, lower] = [0, 1].map(|half| m.warp.regs.lanes::<u32>(slots[half]));
+        for t in 0..4 {
+            let registers: [u32; ROWS] = std::array::from_fn(|row| match row / 8 {
+                0 => upper[4 * row + t],
+                _ => lower[4 * (row - 8) + t],
+            });
+            for element in 0..E::COUNT {
+                let column = &mut a[E::COUNT * (4 * pair + t) + element];
+                for row in 0..ROWS {
+                    column[row] = E::get(registers[row], element);
+                }
+            }
+        }
+    }
+    a
+}
+
+/// Reads `B` as a list of rows.
+#[inline(always)]
+pub(super) fn gather_b<E: Element>(
+    m: &ExecutionContext<'_>,
+    slots: &[u32],
+) -> [[E::Value; COLUMNS]; MAX_DEPTH] {
+    let mut b = [[E::Value::default(); COLUMNS]; MAX_DEPTH];
+    for (r, &slot) in slots.iter().enumerate() {
+        let values = m.warp.regs.lanes::<u32>(slot);
+        for t in 0..4 {
+            let registers: [u32; COLUMNS] = std::array::from_fn(|column| values[4 * column + t]);
+            for element in 0..E::COUNT {
+                let row = &mut b[E::COUNT * (4 * r + t) + element];
+                for column in 0..COLUMNS {
+                    row[column] = E::get(registers[column], element);
+                }
+            }
+        }
+    }
+    b
+}
+
+/// Row and column of accumulator `index` of a lane.
+#[inline(always)]
+pub(super) fn accumulator_position(lane: usize, index: usize) -> (usize, usize) {
+    (lane / 4 + 8 * (index >> 1), 2 * (lane % 4) + (index & 1))
+}
+
+/// Elements of operand `index`: those of `{a, b}`, or the operand itself.
+pub(super) fn registers_of<'f>(
+    op: &mut InstructionCursor<'_, 'f>,
+    index: usize,
+) -> Result<&'f [Operand], ParseError> {
+    Ok(match op.operand(index)? {
+        Operand::Vector(elements) => elements,
+        single => std::slice::from_ref(single),
+    })
+}

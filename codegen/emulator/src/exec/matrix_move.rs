@@ -1,0 +1,154 @@
+//! `ldmatrix` and `stmatrix`: moves of 8 × 8 matrices between shared memory and registers.
+
+use super::fragment::{registers_of, whole_warp};
+use super::half::pack;
+use super::lane_loop::lane_loop;
+use super::load_store::{address_operand, take_space};
+use super::races;
+use super::resolve::resolve;
+use crate::code::access::{Access, StateSpace};
+use crate::code::cursor::InstructionCursor;
+use crate::context::{Exec, Resolved};
+use crate::lanes::LANES;
+use crate::load::ast::Operand;
+use crate::load::error::ParseError;
+use crate::load::types::{Ty, Width};
+
+/// Indices of the register slots of `ldmatrix` and `stmatrix`; slot 1 holds the address.
+const ELEMENTS: [usize; 4] = [0, 2, 3, 4];
+/// Rows of an 8 × 8 matrix, and bytes of a row.
+const MATRIX_ROWS: usize = 8;
+const ROW_BYTES: u64 = 16;
+
+lane_loop! {
+    /// `ldmatrix`: loads `N` matrices of 8 × 8 halves. Lane `8n + r` gives the address of row `r` of matrix `n`; lane
+    /// `l` gets elements `2 · (l mod 4)` and `2 · (l mod 4) + 1` of row `l / 4`, or of column `l / 4` if
+    /// [`TRANSPOSED`].
+    fn load_matrix[const N: usize][N](m, i) {
+        if !whole_warp(m) {
+            return Flow::Fault;
+        }
+        let plain = Inst { imm: i.imm & !TRANSPOSED, ..*i };
+        m.active = u32::MAX >> (LANES - N * MATRIX_ROWS);
+        let resolved = resolve(m, &plain, ROW_BYTES, Access::Load);
+        m.active = u32::MAX;
+        let pointers: [*mut u8; LANES] = match resolved {
+            Resolved::Run(start) => {
+                std::array::from_fn(|lane| start.wrapping_add(lane * ROW_BYTES as usize))
+            }
+            Resolved::Same(start) => [start; LANES],
+            Resolved::Lanes(pointers) => pointers,
+            Resolved::Fault => return Flow::Fault,
+        };
+        for matrix in 0..N {
+            let mut rows = [[0u16; MATRIX_ROWS]; MATRIX_ROWS];
+            for row in 0..MATRIX_ROWS {
+                // SAFETY: `resolve` checked 16 bytes at the pointer of each of the first `8 N` lanes.
+                rows[row] = unsafe { pointers[matrix * MATRIX_ROWS + row].cast::<[u16; 8]>().read_unaligned() };
+            }
+            let mut d = [0u32; LANES];
+            for lane in 0..LANES {
+                let (outer, inner) = (lane / 4, 2 * (lane % 4));
+                let (low, high) = if i.imm & TRANSPOSED != 0 {
+                    (rows[inner][outer], rows[inner + 1][outer])
+                } else {
+                    (rows[outer][inner], rows[outer][inner + 1])
+                };
+                d[lane] = pack(low, high);
+            }
+            *m.warp.regs.lanes_mut(i.slots[ELEMENTS[matrix]]) = d;
+        }
+        Flow::Next
+    }
+}
+
+lane_loop! {
+    /// `stmatrix`: stores `N` matrices of 8 × 8 halves, the reverse of [`load_matrix`].
+    fn store_matrix[const N: usize][N](m, i) {
+        if !whole_warp(m) {
+            return Flow::Fault;
+        }
+        let mut rows = [[0u16; MATRIX_ROWS]; LANES];
+        for matrix in 0..N {
+            let values = m.warp.regs.lanes::<u32>(i.slots[ELEMENTS[matrix]]);
+            for lane in 0..LANES {
+                let (outer, inner) = (lane / 4, 2 * (lane % 4));
+                for (half, value) in [values[lane] as u16, (values[lane] >> 16) as u16].into_iter().enumerate() {
+                    let (row, column) = match i.imm & TRANSPOSED {
+                        0 => (outer, inner + half),
+                        _ => (inner + half, outer),
+                    };
+                    rows[matrix * MATRIX_ROWS + row][column] = value;
+                }
+            }
+        }
+        let plain = Inst { imm: i.imm & !TRANSPOSED, ..*i };
+        m.active = u32::MAX >> (LANES - N * MATRIX_ROWS);
+        let pointers: [*mut u8; LANES] = match resolve(m, &plain, ROW_BYTES, Access::Store) {
+            Resolved::Run(start) => {
+                std::array::from_fn(|lane| start.wrapping_add(lane * ROW_BYTES as usize))
+            }
+            Resolved::Same(start) => [start; LANES],
+            Resolved::Lanes(pointers) => pointers,
+            Resolved::Fault => return Flow::Fault,
+        };
+        if m.cluster.races.is_some() && !races::collision(m, &pointers, &rows) {
+            return Flow::Fault;
+        }
+        m.active = u32::MAX;
+        for row in 0..N * MATRIX_ROWS {
+            // SAFETY: `resolve` checked 16 bytes at the pointer of each of the first `8 N` lanes.
+            unsafe { pointers[row].cast::<[u16; 8]>().write_unaligned(rows[row]) };
+        }
+        Flow::Next
+    }
+}
+
+/// Flag in `imm` of `ldmatrix` and `stmatrix`: `.trans`. The other bits are the address offset; shared addresses do not
+/// reach bit 63.
+const TRANSPOSED: u64 = 1 << 63;
+
+pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
+    if !op.take("sync") || !op.take("aligned") {
+        return Err(op.unsupported());
+    }
+    match op.opcode() {
+        "ldmatrix" => decode_rows(op, Access::Load),
+        _ => decode_rows(op, Access::Store),
+    }
+}
+
+/// Decodes `ldmatrix` and `stmatrix`.
+fn decode_rows(op: &mut InstructionCursor<'_, '_>, access: Access) -> Result<Exec, ParseError> {
+    let shape = op.take("m8n8");
+    let count = op.take_any(&[("x1", 1), ("x2", 2), ("x4", 4)]);
+    let transposed = op.take("trans");
+    let space = take_space(op);
+    let half = op.take_ty()? == Ty::B16;
+    let (true, Some(count), true) = (shape, count, half) else { return Err(op.unsupported()) };
+    if !matches!(space, StateSpace::Shared | StateSpace::Generic) {
+        return Err(op.unsupported());
+    }
+    let loads = access == Access::Load;
+    let registers = registers_of(op, !loads as usize)?;
+    if registers.len() != count {
+        return Err(op.error(format!("the vector of `{}` must have {count} registers", op.text())));
+    }
+    for (index, register) in registers.iter().enumerate() {
+        op.slots[ELEMENTS[index]] = match register {
+            Operand::Reg(register) if loads => op.write_register(*register, Width::W32)?,
+            _ if loads => return Err(op.unsupported()),
+            value => op.value(value, Ty::B32)?,
+        };
+    }
+    address_operand(op, loads as usize, space, 0)?;
+    op.imm = op.imm & !TRANSPOSED | if transposed { TRANSPOSED } else { 0 };
+    Ok(match (access, count) {
+        (Access::Load, 1) => load_matrix::<1>(),
+        (Access::Load, 2) => load_matrix::<2>(),
+        (Access::Load, _) => load_matrix::<4>(),
+        (_, 1) => store_matrix::<1>(),
+        (_, 2) => store_matrix::<2>(),
+        _ => store_matrix::<4>(),
+    })
+}
