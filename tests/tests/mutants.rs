@@ -99,7 +99,7 @@ const FINDINGS: [&str; 16] = [
     "uninitialised",
     "out of bounds",
     "misaligned",
-    "unawaited dependency",
+    "missing griddepcontrol.wait",
     "trap",
 ];
 

@@ -13,14 +13,14 @@ fn what_is_slow_is_a_note_unless_it_is_denied() {
     same(
         &output(0, &args),
         &expect![[r#"
-        note[uncoalesced]: 32.0 sectors a request where 4.0 would do (8.0 times as many), in 128 requests; 89 % of the kernel's sectors
+        note[uncoalesced]: 32.0 sectors per request where 4.0 would do (8.0 times as many), in 128 requests; 89 % of the kernel's sectors
           --> transpose.ptx:29
            |
         29 | 	st.global.f32 [%rd6], %f1;
            | 	^^^^^^^^^^^^^^^^^^^^^^^^^^
            = kernel transpose_direct
 
-        note[bank-conflict]: 32.0 ways on average and 32 at worst, 32.0 wavefronts a request, in 128 requests; 97 % of the kernel's wavefronts
+        note[bank-conflict]: 32.0-way on average, 32-way at worst, 32.0 wavefronts per request, in 128 requests; 97 % of the kernel's wavefronts
           --> transpose.ptx:60
            |
         60 | 	ld.shared.f32 %f2, [%r10];

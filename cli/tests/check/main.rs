@@ -105,7 +105,7 @@ fn a_race_shows_both_accesses() {
     same(
         &output(1, &["reverse.ptx", "--launches", "reverse.toml", "--lints", "off"]),
         &expect![[r#"
-            error[race]: 4-byte store to shared memory around 0x…: nothing orders the two; the access is inside `tile` (0x…, 256 bytes)
+            error[race]: 4-byte store to shared memory around 0x…: no happens-before relation to the earlier access; the access is inside `tile` (0x…, 256 bytes)
              --> reverse.rs:5:5
               |
             5 |     tile[thread] = x[thread];
@@ -136,7 +136,7 @@ fn both_accesses_show_the_calls_that_they_were_inlined_through() {
     same(
         &output(1, &["calls.ptx", "--launches", "calls.toml", "--lints", "off"]),
         &expect![[r#"
-        error[race]: 4-byte store to shared memory around 0x…: nothing orders the two; the access is inside `tile` (0x…, 256 bytes)
+        error[race]: 4-byte store to shared memory around 0x…: no happens-before relation to the earlier access; the access is inside `tile` (0x…, 256 bytes)
          --> calls.rs:5:5
           |
         5 |     *word = value;

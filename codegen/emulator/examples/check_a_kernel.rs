@@ -1,12 +1,11 @@
-//! PTX under test, as a project's own `#[test]`s would have it: what it computes, that no check trips, and that its
-//! memory accesses stay as cheap as they are.
+//! Tests of a PTX kernel, as a project would write them: its results, no findings, and coalesced memory accesses.
 //!
 //! `cargo run -p bespoke-emulator --example check_a_kernel`, or `cargo test -p bespoke-emulator --example check_a_kernel`.
 
 use bespoke_emulator::{Finding, LaunchConfig, Memory, Module, Options, Profile, run};
 
-/// `out[i] = x[i] + y[i]`, a thread an element. A project would say `include_str!("vector_add.ptx")`, or print it
-/// with its own compiler.
+/// `out[i] = x[i] + y[i]`, one thread per element. A project would use `include_str!("vector_add.ptx")` or the output of
+/// its compiler.
 const PTX: &str = r#"
 .version 7.0
 .target sm_80
@@ -40,27 +39,27 @@ DONE:
 }
 "#;
 
-/// Runs the kernel on `n` elements of two inputs of 1000, and gives its output and its profile.
+/// Runs the kernel on `n` elements of two inputs of 1000 elements; returns its output and its profile.
 fn vector_add(n: u32) -> Result<(Vec<f32>, Profile), Box<Finding>> {
     const COUNT: u32 = 1000;
-    let module = Module::parse(PTX).expect("the emulator knows every instruction of it");
-    let kernel = module.kernel("vector_add").expect("it is in the text");
+    let module = Module::parse(PTX).expect("the PTX is valid");
+    let kernel = module.kernel("vector_add").expect("the module has the kernel");
 
     let memory = Memory::new();
     let bytes: Vec<u8> = (0..COUNT).flat_map(|i| (i as f32).to_le_bytes()).collect();
     let [x, y, out] = ["x", "y", "out"].map(|name| memory.alloc(name, 4 * u64::from(COUNT)));
     for address in [x, y] {
-        memory.write(address, &bytes).expect("it fits");
+        memory.write(address, &bytes).expect("inside the allocation");
     }
-    // Parameters lie as `kernel.params()` says: each at a multiple of its size.
+    // The layout is that of `kernel.params()`: each parameter at a multiple of its size.
     let params = [&x.to_le_bytes()[..], &y.to_le_bytes(), &out.to_le_bytes(), &n.to_le_bytes()].concat();
     let options = Options { profile: true, ..Options::default() };
     let stats = run(kernel, &memory, &LaunchConfig::linear(n.div_ceil(128), 128), &params, &options)?;
 
     let mut bytes = vec![0; 4 * COUNT as usize];
-    memory.read(out, &mut bytes).expect("it is as long");
+    memory.read(out, &mut bytes).expect("inside the allocation");
     let floats = bytes.chunks_exact(4).map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]]));
-    Ok((floats.collect(), *stats.profile.expect("it was asked for")))
+    Ok((floats.collect(), *stats.profile.expect("profiling is on")))
 }
 
 fn main() {
@@ -73,7 +72,7 @@ fn main() {
         total.global.sectors,
         profile.instructions_per_thread()
     );
-    // One element too many: who, where, and by how much.
+    // One element too many: the finding gives thread, address and distance.
     if let Err(finding) = vector_add(1001) {
         println!("{finding}");
     }
@@ -86,13 +85,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_adds() {
+    fn sums_are_correct() {
         let (sums, _) = vector_add(1000).expect("no finding");
         assert!(sums.iter().enumerate().all(|(i, &sum)| sum == 2.0 * i as f32));
     }
 
     #[test]
-    fn it_does_not_read_past_the_end() {
+    fn reading_past_the_end_is_a_finding() {
         let finding = vector_add(1001).expect_err("one element too many");
         assert_eq!(finding.kind, FindingKind::OutOfBounds);
         assert_eq!((finding.cta, finding.thread), ([7, 0, 0], [104, 0, 0]));
@@ -100,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn its_accesses_are_coalesced() {
+    fn accesses_are_coalesced() {
         let (_, profile) = vector_add(1000).expect("no finding");
         let lints = profile.lints(&Thresholds::default());
         assert!(lints.iter().all(|lint| lint.kind != LintKind::Uncoalesced), "{lints:#?}");

@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use bespoke_emulator::{Checks, LaunchConfig, Memory, Module, Options, run};
 
-/// A chain of fused multiply-adds; a loop over a private part of memory; the same with `dp4a`; and matrix
-/// products of bytes and of halves, one of four instructions;
-/// and a ring of asynchronous copies, one of nine instructions.
+/// Kernels: a chain of fused multiply-adds, a loop over global memory of each thread's own, the same with `dp4a`, matrix
+/// products of 8-bit integers and of f16 (one of four instructions), and a ring buffer filled by `cp.async` (one of nine
+/// instructions).
 const PTX: &str = r#"
 .version 7.0
 .target sm_80
@@ -82,17 +82,17 @@ const PTX: &str = r#"
 }
 "#;
 
-/// Seconds of CPU time that this process has used, where the system tells; wall time elsewhere.
+/// CPU time of this process in seconds, if the system reports it; otherwise wall time since `start`.
 fn cpu_seconds(start: Instant) -> f64 {
     let ticks = std::fs::read_to_string("/proc/self/stat").ok().and_then(|stat| {
-        // Fields 14 and 15 after the parenthesised name: user and system time, in hundredths.
+        // Fields 14 and 15 of the line: user and system time in hundredths of a second.
         let rest = stat.rsplit(')').next()?.split_whitespace().skip(11).take(2);
         Some(rest.filter_map(|field| field.parse::<u64>().ok()).sum::<u64>())
     });
     ticks.map_or(start.elapsed().as_secs_f64(), |ticks| ticks as f64 / 100.0)
 }
 
-/// What is looked for, by its name.
+/// Checks, by name.
 const LEVELS: [(&str, Checks); 3] =
     [("none", Checks::NONE), ("memory", Checks { races: false, ..Checks::ALL }), ("all", Checks::ALL)];
 
@@ -102,7 +102,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let bytes = 64 << 20;
     let data = memory.alloc("data", bytes);
     memory.fill(data, bytes, 0)?;
-    println!("per second and core:");
+    println!("throughput per second of CPU time:");
     for kernel in module.kernels() {
         for (name, checks) in LEVELS {
             let options = Options { checks, ..Options::default() };
@@ -116,7 +116,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let seconds = (cpu_seconds(start) - before) / rounds as f64;
             let moved = stats.global_bytes_loaded + stats.global_bytes_stored;
             println!(
-                "{:8} checks {:6}: {:6.2} G lane-instructions, {:6.2} GB; {:5.1} ns a warp instruction",
+                "{:8} checks {:6}: {:6.2} G lane-instructions, {:6.2} GB; {:5.1} ns per warp instruction",
                 kernel.name(),
                 name,
                 stats.lane_instructions as f64 / seconds / 1e9,
@@ -129,8 +129,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 #[test]
-fn every_kernel_runs_to_its_end_under_all_checks() {
-    let module = Module::parse(PTX).expect("what the emulator knows");
+fn kernels_have_no_findings() {
+    let module = Module::parse(PTX).expect("the PTX is valid");
     let memory = Memory::new();
     let bytes = 2 << 18;
     let data = memory.alloc("data", bytes);

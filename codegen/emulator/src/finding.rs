@@ -1,62 +1,61 @@
-//! What findings are about: their kinds, source lines, memory spaces, and accesses.
+//! Parts of findings: kinds, source positions, state spaces, allocations and accesses.
 
 use std::fmt;
 
-/// What went wrong.
+/// Kind of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FindingKind {
-    /// An access outside every allocation, or outside shared memory or the parameters.
+    /// An access that is not inside one allocation, or outside shared memory or the parameters.
     OutOfBounds,
-    /// An address that is not a multiple of the access's size.
+    /// An access at an address that is not a multiple of its size.
     Misaligned,
-    /// A read of bytes, or of a register, that nothing wrote.
+    /// A read of uninitialised memory, or of an uninitialised register.
     Uninitialised,
-    /// Threads of one CTA, or of one warp, that do not meet at the same barrier.
+    /// Threads that must reach the same barrier, and do not.
     BarrierDivergence,
-    /// Nothing can proceed, or the instruction limit was reached.
+    /// No warp can make progress, or the instruction limit was reached.
     Deadlock,
-    /// A launch that the kernel does not allow.
+    /// A launch configuration that the kernel or the ISA does not allow.
     InvalidLaunch,
     /// The kernel executed `trap`.
     Trap,
-    /// A shuffle that reads a lane which does not take part in it.
+    /// A shuffle that reads a lane that does not execute it.
     ShuffleFromInactiveLane,
-    /// A `.sync` instruction whose members (those of its mask, or all of the warp) do not execute it
-    /// together.
+    /// A `.sync` instruction that the lanes of its member mask (or all lanes of the warp) do not execute together.
     MemberMask,
-    /// Memory that an asynchronous copy in flight writes or reads is used before the copy was waited
-    /// for, or a CTA ends before its copies do.
+    /// Memory of an asynchronous copy used before the copy was waited for, or a CTA that exits before its copies were
+    /// waited for.
     AsyncCopy,
-    /// An mbarrier used in a way that has no meaning, or its memory used as anything else.
+    /// An invalid operation on an mbarrier, or an ordinary access of its memory.
     Mbarrier,
-    /// Two accesses of one place, one of them a write, that nothing orders.
+    /// A data race: two accesses of the same byte, at least one a write, without a happens-before relation.
     Race,
-    /// A result that is infinite or not a number, of operands that are all finite.
+    /// An infinite or NaN result of finite operands.
     NotFinite,
-    /// An access at an address made of a 32-bit number that has wrapped.
+    /// An access at an address computed from a 32-bit result that overflowed.
     WrappedAddress,
-    /// A bulk copy of what an instruction wrote, without the fence that the two need between them.
+    /// A bulk copy of bytes that an instruction wrote, or that signals an mbarrier, without the required proxy fence.
     ProxyFence,
-    /// The shared memory of another CTA of the cluster, which has exited, or may have, or may not have started.
+    /// An access of the shared memory of another CTA of the cluster that may not have started, or may have exited.
     PeerNotRunning,
-    /// A launch in programmatic order that touches what a launch before it may still be using, or that
-    /// never waits for it.
+    /// A programmatically dependent launch that accesses memory before `griddepcontrol.wait`, though an earlier launch
+    /// may still access it, or that never executes `griddepcontrol.wait`.
     ProgrammaticDependency,
 }
 
-/// A place in the kernel's own source, as its `.loc` directives name it.
+/// Position in the kernel's source, from `.loc` directives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceLine {
-    /// Path from the `.file` directive.
+    /// Path in the `.file` directive.
     pub file: String,
     /// 1-based line.
     pub line: u32,
-    /// 1-based column; 0 where the directive gives none.
+    /// 1-based column; 0 if the directive gives none.
     pub column: u32,
 }
 
-/// `file:line:column`, without a column that is not known.
+/// `file:line:column`, or `file:line` if the column is unknown.
 impl fmt::Display for SourceLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let SourceLine { file, line, column } = self;
@@ -65,7 +64,7 @@ impl fmt::Display for SourceLine {
     }
 }
 
-/// The address space that a faulty access went to.
+/// State space of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Space {
     /// `.global` and `.const`.
@@ -78,21 +77,21 @@ pub enum Space {
     Local,
 }
 
-/// The allocation closest to a faulty access.
+/// Allocation nearest to an invalid access.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Neighbour {
-    /// The name given to `Memory::alloc`, or the variable's own.
+    /// Name given to [`Memory::alloc`](crate::Memory::alloc), or that of a shared variable.
     pub name: String,
-    /// Its first address.
+    /// First address of the allocation.
     pub base: u64,
-    /// Its size.
+    /// Size of the allocation.
     pub bytes: u64,
-    /// Bytes that the access starts before the allocation (negative), or that it reaches past its end
-    /// (positive); zero if it lies inside.
+    /// Bytes by which the access starts before the allocation (negative) or ends after it (positive); zero if the
+    /// access is inside.
     pub outside: i64,
     /// Size of the access.
     pub access: u64,
-    /// Whether it was freed.
+    /// Whether the allocation was freed.
     pub freed: bool,
 }
 
@@ -113,14 +112,14 @@ impl fmt::Display for Neighbour {
     }
 }
 
-/// The earlier of two accesses that a finding is about.
+/// The earlier of the two accesses of a race.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OtherAccess {
-    /// Whether it is a write.
+    /// Whether the access is a write.
     pub writes: bool,
     /// The kernel's own source line, if the PTX carries `.loc` directives.
     pub source: Option<SourceLine>,
-    /// Where that line was inlined, as [`Finding::inlined_at`](crate::Finding::inlined_at).
+    /// Call sites into which that line was inlined, as [`Finding::inlined_at`](crate::Finding::inlined_at).
     pub inlined_at: Vec<SourceLine>,
     /// 1-based line of the PTX text.
     pub ptx_line: u32,
@@ -132,7 +131,7 @@ pub struct OtherAccess {
     pub thread: Option<[u32; 3]>,
 }
 
-/// ` at file:line`, and where that was inlined.
+/// Writes ` at file:line`, and the call sites.
 pub(crate) fn write_place(
     f: &mut fmt::Formatter<'_>,
     source: Option<&SourceLine>,

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::checks::numeric::NumericChecks;
 use crate::checks::programmatic::Order;
-use crate::checks::races::Grid;
+use crate::checks::races::GridDetector;
 use crate::context::{Counters, Launch, Worker};
 use crate::exec::numeric::instrument;
 use crate::exec::resolve::resolver;
@@ -78,7 +78,7 @@ pub(crate) fn run_in(
         dynamic_shared: config.dynamic_shared,
         checks: options.checks.memory,
         profile: options.profile.then_some(kernel.roles.as_slice()),
-        races: options.checks.races.then(Grid::default),
+        races: options.checks.races.then(GridDetector::default),
         instruction_limit: options.instruction_limit,
         resolver: resolver(),
         module_base,

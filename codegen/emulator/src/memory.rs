@@ -1,4 +1,4 @@
-//! Global memory: sparse 64-bit addresses, guarded allocations, initialisation tracked per byte.
+//! Global memory: allocations with guard gaps in a 64-bit address space, and initialisation tracked for each byte.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::collections::HashMap;
@@ -12,45 +12,45 @@ use crate::finding::Neighbour;
 const FIRST_ADDRESS: u64 = 0x7f00_0000_0000;
 /// Every allocation starts at a multiple of this.
 const ALIGNMENT: u64 = 256;
-/// Unmapped bytes, at least, between two allocations.
+/// Minimum of unmapped bytes between two allocations.
 const GUARD: u64 = 1 << 20;
-/// Initialisation is summarised per page of this many bytes.
+/// Bytes of a page, the unit in which initialisation is summarised.
 const PAGE: u64 = 4096;
 
 /// The device's global memory.
 ///
-/// Addresses are never reused, so an access to freed memory is found as such. All methods take
-/// `&self`; launches running at the same time see each other's stores as CTAs of one grid do, and a
-/// data race between them leaves unspecified bytes, as it does on a device.
+/// Addresses are never reused, so findings recognise accesses to freed memory. All methods take `&self`. Concurrent
+/// launches see each other's stores as CTAs of one grid do; a data race between launches leaves unspecified bytes, as
+/// on a device.
 ///
-/// An allocation's bytes and its initialisation map are zeroed lazily by the operating system: a
-/// large allocation costs memory only where it is touched.
+/// The operating system zeroes an allocation's bytes and its initialisation map lazily, so a large allocation uses host
+/// memory only where it is accessed.
 #[derive(Default)]
 pub struct Memory {
-    table: RwLock<Arc<Table>>,
-    /// Where each module's `.global` and `.const` variables were placed.
+    table: RwLock<Arc<AllocationTable>>,
+    /// Address of each module's `.global` and `.const` variables, by module id.
     modules: Mutex<HashMap<u64, u64>>,
 }
 
-/// A host access that no allocation covers.
+/// Failed host access to a [`Memory`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MemoryError {
-    /// The range leaves its allocation, or touches none.
-    #[error("{bytes} bytes at {address:#x} are outside every allocation{}", near(.nearest))]
+    /// The range is not inside one allocation.
+    #[error("{bytes} bytes at {address:#x} are not inside one allocation{}", near(.nearest))]
     OutOfBounds {
         /// First byte of the range.
         address: u64,
         /// Its length.
         bytes: u64,
-        /// The closest allocation.
+        /// The nearest allocation.
         nearest: Option<Neighbour>,
     },
-    /// `free` of an address that `alloc` did not return, or that was freed before.
+    /// `free` of an address that `alloc` did not return, or that is already freed.
     #[error("{address:#x} is not the start of an allocation{}", near(.nearest))]
     NotAllocated {
         /// The address given.
         address: u64,
-        /// The closest allocation.
+        /// The nearest allocation.
         nearest: Option<Neighbour>,
     },
 }
@@ -60,13 +60,13 @@ fn near(nearest: &Option<Neighbour>) -> String {
 }
 
 impl Memory {
-    /// An empty memory.
+    /// Memory without allocations.
     pub fn new() -> Memory {
         Memory::default()
     }
 
-    /// Reserves `bytes` bytes, uninitialised, and returns their device address (a multiple of 256).
-    /// `name` is what findings call the allocation.
+    /// Allocates `bytes` uninitialised bytes and returns their device address, a multiple of 256. Findings call the
+    /// allocation `name`.
     pub fn alloc(&self, name: &str, bytes: u64) -> u64 {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         let table = Arc::make_mut(&mut *table);
@@ -77,7 +77,7 @@ impl Memory {
         base
     }
 
-    /// Returns the allocation at `address`.
+    /// Frees the allocation at `address`.
     ///
     /// # Errors
     /// [`MemoryError::NotAllocated`] if no allocation starts there.
@@ -92,7 +92,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Copies `data` to `address` and marks it initialised.
+    /// Copies `data` to `address` and marks the bytes as initialised.
     ///
     /// # Errors
     /// [`MemoryError::OutOfBounds`] if the range is not inside one allocation.
@@ -104,7 +104,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Copies from `address` to `data`. Bytes that were never written read as zeros.
+    /// Copies from `address` to `data`. Uninitialised bytes read as zeros.
     ///
     /// # Errors
     /// [`MemoryError::OutOfBounds`] if the range is not inside one allocation.
@@ -115,7 +115,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Sets `bytes` bytes from `address` to `byte` and marks them initialised.
+    /// Sets `bytes` bytes from `address` to `byte` and marks them as initialised.
     ///
     /// # Errors
     /// [`MemoryError::OutOfBounds`] if the range is not inside one allocation.
@@ -127,12 +127,12 @@ impl Memory {
         Ok(())
     }
 
-    /// The live allocations as they are now.
-    pub(crate) fn snapshot(&self) -> Arc<Table> {
+    /// The current allocations.
+    pub(crate) fn snapshot(&self) -> Arc<AllocationTable> {
         self.table.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The address of module `id`'s variables, placed on first use by `place`.
+    /// The address of module `id`'s variables; `place` allocates them on first use.
     pub(crate) fn module_base(&self, id: u64, place: impl FnOnce(&Memory) -> u64) -> u64 {
         let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
         *modules.entry(id).or_insert_with(|| place(self))
@@ -147,21 +147,23 @@ impl Memory {
     }
 }
 
-/// The allocations at one moment, in the order of their addresses.
+/// Snapshot of the allocations, in ascending order of address.
 #[derive(Clone, Default)]
-pub(crate) struct Table {
+pub(crate) struct AllocationTable {
     pub(crate) live: Vec<Arc<Allocation>>,
+    /// Name, address and size of freed allocations.
     freed: Vec<(String, u64, u64)>,
+    /// Lowest address for the next allocation.
     next: u64,
 }
 
-impl Table {
-    /// The last allocation that starts at or below `address` (which may lie past its end).
+impl AllocationTable {
+    /// The last allocation that starts at or below `address`, which may be past its end.
     pub(crate) fn find(&self, address: u64) -> Option<usize> {
         self.live.partition_point(|allocation| allocation.base <= address).checked_sub(1)
     }
 
-    /// The allocation closest to an access, freed ones included.
+    /// The allocation nearest to an access, freed ones included.
     pub(crate) fn nearest(&self, address: u64, bytes: u64) -> Option<Neighbour> {
         let live = self.live.iter().map(|a| (&a.name, a.base, a.bytes, false));
         let freed = self.freed.iter().map(|(name, base, bytes)| (name, *base, *bytes, true));
@@ -178,13 +180,12 @@ impl Table {
     }
 }
 
-/// One allocation. Its bytes are shared by all threads of a launch, so they are reached only through
-/// raw pointers.
+/// One allocation. All threads of a launch share its bytes, so they are accessed through raw pointers only.
 pub(crate) struct Allocation {
     pub(crate) name: String,
     pub(crate) base: u64,
     pub(crate) bytes: u64,
-    data: Zeroed,
+    data: ZeroedBytes,
     pub(crate) map: InitMap,
 }
 
@@ -194,7 +195,7 @@ impl Allocation {
             name: name.to_string(),
             base,
             bytes,
-            data: Zeroed::new(bytes as usize),
+            data: ZeroedBytes::new(bytes as usize),
             map: InitMap::shared(bytes),
         }
     }
@@ -205,7 +206,7 @@ impl Allocation {
         offset <= self.bytes && bytes <= self.bytes - offset
     }
 
-    /// The host address of a device address inside (or one past the end of) the allocation.
+    /// The host address of a device address inside the allocation or one past its end.
     #[inline(always)]
     pub(crate) fn pointer(&self, address: u64) -> *mut u8 {
         self.data.pointer.as_ptr().wrapping_add(address.wrapping_sub(self.base) as usize)
@@ -222,40 +223,41 @@ impl Allocation {
     }
 }
 
-/// Which bytes of a range were written: one bit a byte, and one bit a page for pages written whole.
+/// Initialised bytes of a range: one bit for each byte, and one for each page that is initialised completely.
 pub(crate) struct InitMap {
     bytes: u64,
-    /// Whether one thread alone uses the map, so that words need not be changed in one step.
-    private: bool,
-    pages: Zeroed,
-    bits: Zeroed,
+    /// Whether only one host thread uses the map, so that updates need not be atomic.
+    is_private: bool,
+    /// One bit for each page. The bits of a page set here may be clear in `bits`.
+    pages: ZeroedBytes,
+    bits: ZeroedBytes,
 }
 
 impl InitMap {
-    /// A map that several threads use.
+    /// A map for several host threads.
     fn shared(bytes: u64) -> InitMap {
-        InitMap { private: false, ..InitMap::private(bytes) }
+        InitMap { is_private: false, ..InitMap::private(bytes) }
     }
 
-    /// A map that one thread uses at a time.
+    /// A map that only one host thread uses at a time.
     pub(crate) fn private(bytes: u64) -> InitMap {
         let words = |bits: u64| (bits.div_ceil(64) * 8) as usize;
-        let (pages, bits) = (Zeroed::new(words(bytes.div_ceil(PAGE))), Zeroed::new(words(bytes)));
-        InitMap { bytes, private: true, pages, bits }
+        let (pages, bits) = (ZeroedBytes::new(words(bytes.div_ceil(PAGE))), ZeroedBytes::new(words(bytes)));
+        InitMap { bytes, is_private: true, pages, bits }
     }
 
     #[inline(always)]
     fn set(&self, word: &AtomicU64, mask: u64) {
         match word.load(Relaxed) {
             old if old & mask == mask => {}
-            old if self.private => word.store(old | mask, Relaxed),
+            old if self.is_private => word.store(old | mask, Relaxed),
             _ => _ = word.fetch_or(mask, Relaxed),
         }
     }
 
     #[inline(always)]
     fn unset(&self, word: &AtomicU64, mask: u64) {
-        match self.private {
+        match self.is_private {
             true => word.store(word.load(Relaxed) & !mask, Relaxed),
             false => _ = word.fetch_and(!mask, Relaxed),
         }
@@ -283,16 +285,16 @@ impl InitMap {
         self.bits_are_set(offset, bytes)
     }
 
-    /// Whether all of a range is known to be initialised without looking at single bytes.
+    /// Whether all pages of a range are initialised completely. False does not imply that a byte is uninitialised.
     #[inline(always)]
     pub(crate) fn is_full(&self, offset: u64, bytes: u64) -> bool {
-        // Lanes further apart than this are rare, and looked at one by one.
+        // Longer ranges, of lanes far apart, are rare; the caller then checks lane by lane.
         const PAGES: u64 = 16;
         let (first, last) = (offset / PAGE, (offset + bytes - 1) / PAGE);
         last - first < PAGES && (first..=last).all(|page| self.page_is_full(page))
     }
 
-    /// Of at least one byte.
+    /// Whether a range of at least one byte is initialised.
     fn bits_are_set(&self, offset: u64, bytes: u64) -> bool {
         let end = offset + bytes - 1;
         let (first, last) = (offset / 64, end / 64);
@@ -310,22 +312,23 @@ impl InitMap {
         }
     }
 
+    /// Marks a range as initialised.
     #[inline(always)]
     pub(crate) fn mark(&self, offset: u64, bytes: u64) {
         let page = offset / PAGE;
-        let known = bytes == 0 || (offset + bytes - 1) / PAGE == page && self.page_is_full(page);
-        if !known {
+        let is_marked = bytes == 0 || (offset + bytes - 1) / PAGE == page && self.page_is_full(page);
+        if !is_marked {
             self.mark_slowly(offset, bytes);
         }
     }
 
-    /// Forgets that a range was written. Nobody else may use the map meanwhile.
+    /// Marks a range as uninitialised. No other thread may use the map at the same time.
     pub(crate) fn unmark(&self, offset: u64, bytes: u64) {
         let end = offset + bytes;
         for page in offset / PAGE..end.div_ceil(PAGE) {
             if self.page_is_full(page) {
                 self.unset(self.pages.word(page / 64), 1 << (page % 64));
-                // What lies in the page but not in the range stays written.
+                // The rest of the page stays initialised.
                 let start = page * PAGE;
                 let after = (start + PAGE).min(self.bytes).max(end);
                 self.mark_bits(start, offset.saturating_sub(start));
@@ -360,7 +363,7 @@ impl InitMap {
     }
 }
 
-/// The 64-bit words that hold bits `start .. start + count`, each with the mask of those bits.
+/// The 64-bit words that have the bits `start .. start + count`, each with a mask of those bits.
 #[inline(always)]
 fn words(start: u64, count: u64) -> impl Iterator<Item = (u64, u64)> {
     let end = start + count;
@@ -372,21 +375,21 @@ fn words(start: u64, count: u64) -> impl Iterator<Item = (u64, u64)> {
     })
 }
 
-/// Bytes that the operating system zeroes when they are first touched.
-pub(crate) struct Zeroed {
+/// Zeroed bytes, which the operating system allocates when they are first accessed.
+pub(crate) struct ZeroedBytes {
     pointer: NonNull<u8>,
     layout: Layout,
 }
 
 // SAFETY: the bytes are plain data with no thread affinity.
-unsafe impl Send for Zeroed {}
+unsafe impl Send for ZeroedBytes {}
 // SAFETY: shared access goes through raw pointers or atomics only.
-unsafe impl Sync for Zeroed {}
+unsafe impl Sync for ZeroedBytes {}
 
-impl Zeroed {
-    pub(crate) fn new(bytes: usize) -> Zeroed {
-        // The allocator hands out zero pages unread only up to this alignment; it also suffices for
-        // 16-byte vectors and atomics, device addresses being at least as aligned.
+impl ZeroedBytes {
+    pub(crate) fn new(bytes: usize) -> ZeroedBytes {
+        // Up to this alignment the allocator returns zero pages of the operating system without writing them. Device
+        // addresses are at least as aligned, so 16-byte vectors and atomics are aligned on the host as well.
         const HOST_ALIGN: usize = 16;
         let rounded = bytes.max(1).next_multiple_of(HOST_ALIGN);
         let Ok(layout) = Layout::from_size_align(rounded, HOST_ALIGN) else {
@@ -395,7 +398,7 @@ impl Zeroed {
         // SAFETY: the layout's size is not zero.
         let pointer = unsafe { alloc_zeroed(layout) };
         let Some(pointer) = NonNull::new(pointer) else { handle_alloc_error(layout) };
-        Zeroed { pointer, layout }
+        ZeroedBytes { pointer, layout }
     }
 
     pub(crate) fn pointer(&self) -> *mut u8 {
@@ -417,14 +420,14 @@ impl Zeroed {
     #[inline(always)]
     fn word(&self, index: u64) -> &AtomicU64 {
         assert!((index as usize) < self.layout.size() / 8);
-        // SAFETY: inside the allocation by the line above, and aligned; all access is atomic.
+        // SAFETY: inside the allocation by the assertion, and aligned; all accesses are atomic.
         unsafe { AtomicU64::from_ptr(self.pointer.as_ptr().cast::<u64>().add(index as usize)) }
     }
 }
 
-impl Drop for Zeroed {
+impl Drop for ZeroedBytes {
     fn drop(&mut self) {
-        // SAFETY: allocated with this very layout.
+        // SAFETY: allocated with this layout.
         unsafe { dealloc(self.pointer.as_ptr(), self.layout) };
     }
 }

@@ -1,40 +1,40 @@
-//! Outcomes of a run: its counts, or the finding that stopped it.
+//! Outcome of a run: statistics, or the finding that stopped it.
 
 use std::fmt;
 
 use crate::finding::{FindingKind, Neighbour, OtherAccess, SourceLine, Space, write_place};
 use crate::profile::Profile;
 
-/// What a run did.
+/// Statistics of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Instructions, counted once for every lane that executed them.
+    /// Lane instructions: each instruction counts once for every lane that executed it.
     pub lane_instructions: u64,
-    /// Instructions, counted once a warp.
+    /// Warp instructions: each instruction counts once for every warp that issued it.
     pub warp_instructions: u64,
     /// Bytes that lanes loaded from global memory.
     pub global_bytes_loaded: u64,
     /// Bytes that lanes stored to global memory.
     pub global_bytes_stored: u64,
-    /// What each instruction did, if [`Options::profile`](crate::Options::profile) asks for it.
+    /// Profile of the launch, if [`Options::profile`](crate::Options::profile) is set.
     pub profile: Option<Box<Profile>>,
 }
 
-/// Why a run was stopped, and where.
+/// An error that stopped a run, and its position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// What went wrong.
+    /// Kind of the finding.
     pub kind: FindingKind,
     /// The kernel's name.
     pub kernel: String,
-    /// One sentence that says what this instance of `kind` is about.
+    /// Description of this finding, one sentence.
     pub detail: String,
     /// The kernel's own source line, if the PTX carries `.loc` directives.
     pub source: Option<SourceLine>,
-    /// Where that line was inlined, and where that was, up to the kernel's own line; empty for a line of the kernel.
-    /// A function of the PTX counts as inlined where it is called.
+    /// Call sites into which that line was inlined, innermost first, up to a line of the kernel itself; empty if `source`
+    /// is one. A PTX function counts as inlined at its call.
     pub inlined_at: Vec<SourceLine>,
-    /// 1-based line of the PTX text; 0 for a launch that never started.
+    /// 1-based line of the PTX text; 0 for a launch that did not start.
     pub ptx_line: u32,
     /// The text of that line.
     pub ptx_text: String,
@@ -42,22 +42,23 @@ pub struct Finding {
     pub cta: [u32; 3],
     /// `%tid` of the thread.
     pub thread: [u32; 3],
-    /// The address accessed, for findings about memory.
+    /// Address of the access, for findings about memory.
     pub address: Option<u64>,
-    /// The space it was accessed in.
+    /// State space of the access.
     pub space: Option<Space>,
-    /// The closest allocation, for findings about memory.
+    /// Nearest allocation, for findings about memory.
     pub nearest: Option<Neighbour>,
-    /// The earlier access, for findings about two.
+    /// The earlier access, for findings about two accesses.
     pub other: Option<OtherAccess>,
-    /// What ran until the finding, its instruction included, if [`Options::profile`](crate::Options::profile) asks for
-    /// it. How far other CTAs came by then depends on how worker threads took turns.
+    /// Profile of the launch up to the finding, its instruction included, if
+    /// [`Options::profile`](crate::Options::profile) is set. The progress of other CTAs depends on how worker threads
+    /// were scheduled.
     pub profile: Option<Box<Profile>>,
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self.kind {
+        let kind = match self.kind {
             FindingKind::OutOfBounds => "out of bounds",
             FindingKind::Misaligned => "misaligned",
             FindingKind::Uninitialised => "uninitialised",
@@ -69,14 +70,14 @@ impl fmt::Display for Finding {
             FindingKind::MemberMask => "wrong member mask",
             FindingKind::AsyncCopy => "copy in flight",
             FindingKind::Mbarrier => "misused mbarrier",
-            FindingKind::ProgrammaticDependency => "unawaited dependency",
+            FindingKind::ProgrammaticDependency => "missing griddepcontrol.wait",
             FindingKind::Race => "race",
             FindingKind::NotFinite => "not finite",
             FindingKind::WrappedAddress => "wrapped address",
             FindingKind::ProxyFence => "missing proxy fence",
             FindingKind::PeerNotRunning => "peer not running",
         };
-        write!(f, "{what} in kernel `{}`", self.kernel)?;
+        write!(f, "{kind} in kernel `{}`", self.kernel)?;
         write_place(f, self.source.as_ref(), &self.inlined_at)?;
         if self.ptx_line != 0 {
             write!(f, " (PTX line {}: `{}`)", self.ptx_line, self.ptx_text)?;

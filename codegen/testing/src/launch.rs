@@ -1,4 +1,4 @@
-//! One launch on the emulator, argument by argument.
+//! Builder of one launch on the emulator.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use bespoke_emulator::{Finding, LaunchConfig, Memory, MemoryError, Module, Optio
 
 use crate::element::{Element, from_bytes, to_bytes};
 
-/// A kernel and what it is launched with: its arguments in the order of its parameters.
+/// Builder of a launch. Arguments are given in the order of the kernel's parameters.
 pub struct Launch<'k> {
     kernel: &'k Kernel,
     target: Option<Target>,
@@ -29,26 +29,26 @@ struct Buffer {
     bytes: usize,
 }
 
-/// What an argument is, with its type.
+/// Kind and type of an argument.
 #[derive(Clone, Copy)]
-enum Given {
+enum ArgumentKind {
     PointerTo(Type),
     Value(Type),
 }
 
-/// Why a launch did not come to its end. `{:?}` is the message, too, so that `unwrap` shows a test's reader the finding.
+/// Error of a launch. `{:?}` prints the message as well, so that `unwrap` in a test shows the finding.
 #[derive(thiserror::Error)]
 pub enum Failure {
-    /// The kernel does not become PTX.
+    /// The kernel does not compile to PTX.
     #[error(transparent)]
     Compile(#[from] CompileError),
-    /// The emulator does not know an instruction.
+    /// The emulator cannot load the PTX.
     #[error(transparent)]
     Parse(#[from] ParseError),
-    /// The emulator found a mistake.
+    /// A finding stopped the launch.
     #[error("{0}")]
     Finding(Box<Finding>),
-    /// A buffer cannot be written.
+    /// A buffer could not be written.
     #[error(transparent)]
     Memory(#[from] MemoryError),
 }
@@ -59,15 +59,15 @@ impl fmt::Debug for Failure {
     }
 }
 
-/// A launch that came to its end, and its memory.
+/// A completed launch, and its memory.
 pub struct Done {
     compiled: Compiled,
     buffers: Vec<Buffer>,
     memory: Memory,
 }
 
-/// The type as Rust names it.
-fn shown(ty: Type) -> String {
+/// The type's name in Rust.
+fn rust_name(ty: Type) -> String {
     match ty {
         Type::Pred => "`bool`".to_owned(),
         other => format!("`{other}`"),
@@ -75,8 +75,8 @@ fn shown(ty: Type) -> String {
 }
 
 impl<'k> Launch<'k> {
-    /// A launch of one CTA, of as many threads as the kernel fixes, or else 32, for the oldest target that has all of
-    /// the kernel's instructions.
+    /// A launch of one CTA, with the number of threads that the kernel declares or else 32, for the oldest target that
+    /// has all of the kernel's instructions.
     pub fn of(kernel: &'k Kernel) -> Launch<'k> {
         Launch {
             kernel,
@@ -90,51 +90,51 @@ impl<'k> Launch<'k> {
         }
     }
 
-    /// For this target.
+    /// Compiles for this target.
     #[must_use]
     pub fn target(mut self, target: Target) -> Self {
         self.target = Some(target);
         self
     }
 
-    /// As many CTAs.
+    /// Sets the number of CTAs.
     #[must_use]
     pub fn grid(mut self, ctas: u32) -> Self {
         self.grid = [ctas, 1, 1];
         self
     }
 
-    /// As many threads a CTA, where the kernel fixes none.
+    /// Sets the number of threads of a CTA, if the kernel does not declare it.
     #[must_use]
     pub fn threads(mut self, threads: u32) -> Self {
         self.threads = Some(threads);
         self
     }
 
-    /// As many bytes of dynamic shared memory.
+    /// Sets the bytes of dynamic shared memory.
     #[must_use]
     pub fn dynamic_shared(mut self, bytes: u32) -> Self {
         self.dynamic_shared = bytes;
         self
     }
 
-    /// The next argument: a pointer to a buffer that holds `values`.
+    /// Adds an argument: a pointer to a buffer that contains `values`.
     ///
     /// # Panics
-    /// If the kernel's next parameter is no pointer to such values.
+    /// If the kernel's next parameter is not a pointer to values of this type.
     #[must_use]
     #[track_caller]
     pub fn buffer<T: Element>(mut self, values: &[T]) -> Self {
         let bytes = to_bytes(values);
         let address = self.pointer::<T>(bytes.len());
-        self.memory.write(address, &bytes).expect("a buffer holds what it was made for");
+        self.memory.write(address, &bytes).expect("the buffer has the size of the values");
         self
     }
 
-    /// The next argument: a pointer to a buffer of `count` elements that must be written before they are read.
+    /// Adds an argument: a pointer to a buffer of `count` uninitialised elements.
     ///
     /// # Panics
-    /// If the kernel's next parameter is no pointer to such elements.
+    /// If the kernel's next parameter is not a pointer to elements of this type.
     #[must_use]
     #[track_caller]
     pub fn uninitialised<T: Element>(mut self, count: usize) -> Self {
@@ -144,55 +144,55 @@ impl<'k> Launch<'k> {
 
     #[track_caller]
     fn pointer<T: Element>(&mut self, bytes: usize) -> u64 {
-        let name = self.next_parameter(Given::PointerTo(T::TYPE));
+        let name = self.next_parameter(ArgumentKind::PointerTo(T::TYPE));
         let address = self.memory.alloc(&name, bytes as u64);
         self.buffers.push(Buffer { address, bytes });
         self.arguments.push(Box::new(DevicePointer::<T>::new(address)));
         address
     }
 
-    /// The next argument: a number.
+    /// Adds an argument: a scalar.
     ///
     /// # Panics
-    /// If the kernel's next parameter is not of exactly this type.
+    /// If the kernel's next parameter is not of this type.
     #[must_use]
     #[track_caller]
     pub fn value<T: Scalar + Argument>(mut self, value: T) -> Self {
-        self.next_parameter(Given::Value(T::TYPE));
+        self.next_parameter(ArgumentKind::Value(T::TYPE));
         self.arguments.push(Box::new(value));
         self
     }
 
-    /// The name of the parameter that the next argument is for.
+    /// The name of the next argument's parameter.
     #[track_caller]
-    fn next_parameter(&self, given: Given) -> String {
+    fn next_parameter(&self, given: ArgumentKind) -> String {
         let (kernel, all, number) = (self.kernel.name(), self.kernel.params(), self.arguments.len() + 1);
         let Some(param) = all.get(number - 1) else {
-            panic!("`{kernel}` has {} parameters, and this is argument {number}", all.len());
+            panic!("`{kernel}` has {} parameters: argument {number} is one too many", all.len());
         };
         let what = match (param.element, given) {
-            (Some(element), Given::PointerTo(ty)) if element == ty => return param.name.clone(),
-            (None, Given::Value(ty)) if param.ty == ty => return param.name.clone(),
-            (Some(element), Given::PointerTo(ty)) => {
-                format!("points to {}, and this buffer holds {}", shown(element), shown(ty))
+            (Some(element), ArgumentKind::PointerTo(ty)) if element == ty => return param.name.clone(),
+            (None, ArgumentKind::Value(ty)) if param.ty == ty => return param.name.clone(),
+            (Some(element), ArgumentKind::PointerTo(ty)) => {
+                format!("points to {}, but this buffer contains {}", rust_name(element), rust_name(ty))
             }
-            (Some(element), Given::Value(_)) => {
-                format!("points to {}: give it a `buffer` instead of a `value`", shown(element))
+            (Some(element), ArgumentKind::Value(_)) => {
+                format!("points to {}: pass a `buffer` instead of a `value`", rust_name(element))
             }
-            (None, Given::PointerTo(_)) => {
-                format!("is of type {}: give it a `value` instead of a buffer", shown(param.ty))
+            (None, ArgumentKind::PointerTo(_)) => {
+                format!("is of type {}: pass a `value` instead of a buffer", rust_name(param.ty))
             }
-            (None, Given::Value(ty)) => {
-                format!("is of type {}, and this value of type {}", shown(param.ty), shown(ty))
+            (None, ArgumentKind::Value(ty)) => {
+                format!("is of type {}, but this value is of type {}", rust_name(param.ty), rust_name(ty))
             }
         };
         panic!("argument {number} of `{kernel}`: its parameter `{}` {what}", param.name);
     }
 
-    /// Compiles the kernel and runs it under all checks.
+    /// Compiles the kernel and runs it with all checks.
     ///
     /// # Errors
-    /// What the compiler or the emulator found.
+    /// The compiler's error or the emulator's finding.
     ///
     /// # Panics
     /// If a parameter of the kernel has no argument.
@@ -210,7 +210,7 @@ impl<'k> Launch<'k> {
         let kernel = module.kernel(self.kernel.name()).expect("a module has its kernel");
         let threads = self.threads.or(self.kernel.threads()).unwrap_or(32);
         let (grid, dynamic_shared) = (self.grid, self.dynamic_shared);
-        // A kernel says itself what its clusters are.
+        // The kernel declares its cluster size itself.
         let config = LaunchConfig { grid, block: [threads, 1, 1], dynamic_shared, cluster: None };
         let arguments: Vec<&dyn Argument> = self.arguments.iter().map(|argument| &**argument).collect();
         bespoke_emulator::run(kernel, &self.memory, &config, &params(&arguments), &Options::default())
@@ -229,15 +229,14 @@ impl<'k> Launch<'k> {
 }
 
 impl Done {
-    /// What the buffer number `index` holds; of the launch's buffers alone, numbers are not counted. What was never
-    /// written is zero.
+    /// Contents of the launch's buffer `index`; scalar arguments are not counted. Uninitialised elements are zero.
     ///
     /// # Panics
-    /// If there is no such buffer.
+    /// If the launch has no such buffer.
     #[track_caller]
     pub fn buffer<T: Element>(&self, index: usize) -> Vec<T> {
         let Some(&Buffer { address, bytes }) = self.buffers.get(index) else {
-            panic!("there is no buffer {index}: the launch had {}", self.buffers.len());
+            panic!("no buffer {index}: the launch has {} buffers", self.buffers.len());
         };
         let mut content = vec![0; bytes];
         self.memory.read(address, &mut content).expect("a buffer is one allocation");
@@ -249,7 +248,7 @@ impl Done {
         &self.compiled.ptx
     }
 
-    /// Whether some instruction, without its guard, starts with `text`, in which `…` stands for anything.
+    /// Whether an instruction, without its guard, starts with `text`, in which `…` matches any characters.
     pub fn has(&self, text: &str) -> bool {
         self.ptx().lines().any(|line| {
             let line = line.trim_start();
@@ -265,7 +264,7 @@ impl Done {
         })
     }
 
-    /// The target that it was compiled for.
+    /// The target for which the kernel was compiled.
     pub fn target(&self) -> Target {
         self.compiled.target
     }
@@ -287,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_arguments_are_named() {
+    fn a_wrong_argument_is_an_error_that_names_it() {
         let kernel = scaled().unwrap();
         let of = || Launch::of(&kernel);
         let message = |wrong: &dyn Fn()| {
@@ -297,28 +296,28 @@ mod tests {
         let check = |wrong: &dyn Fn(), expected: &str| assert_eq!(message(wrong), expected);
         check(
             &|| drop(of().buffer(&[1u32])),
-            "argument 1 of `scaled`: its parameter `x` points to `f32`, and this buffer holds `u32`",
+            "argument 1 of `scaled`: its parameter `x` points to `f32`, but this buffer contains `u32`",
         );
         check(
             &|| drop(of().value(1.0f32)),
-            "argument 1 of `scaled`: its parameter `x` points to `f32`: give it a `buffer` instead of a `value`",
+            "argument 1 of `scaled`: its parameter `x` points to `f32`: pass a `buffer` instead of a `value`",
         );
         let first = || of().uninitialised::<f32>(1);
         check(
             &|| drop(first().buffer(&[2.0f32])),
-            "argument 2 of `scaled`: its parameter `factor` is of type `f32`: give it a `value` instead of a buffer",
+            "argument 2 of `scaled`: its parameter `factor` is of type `f32`: pass a `value` instead of a buffer",
         );
         check(
             &|| drop(first().value(2u32)),
-            "argument 2 of `scaled`: its parameter `factor` is of type `f32`, and this value of type `u32`",
+            "argument 2 of `scaled`: its parameter `factor` is of type `f32`, but this value is of type `u32`",
         );
         let all = || first().value(2.0f32).value(false);
         check(
             &|| drop(first().value(2.0f32).run()),
             "`scaled` is launched without an argument for its parameter `on`",
         );
-        check(&|| drop(all().value(1u32)), "`scaled` has 3 parameters, and this is argument 4");
-        check(&|| drop(all().run().unwrap().buffer::<f32>(1)), "there is no buffer 1: the launch had 1");
+        check(&|| drop(all().value(1u32)), "`scaled` has 3 parameters: argument 4 is one too many");
+        check(&|| drop(all().run().unwrap().buffer::<f32>(1)), "no buffer 1: the launch has 1 buffers");
         let done = of().buffer(&[3.0f32]).value(2.0f32).value(true).run().unwrap();
         assert_eq!(done.buffer::<f32>(0), [6.0]);
     }

@@ -1,6 +1,6 @@
-//! Runs kernels of the DSL on the emulator, in few lines: for tests, and for the examples in the documentation.
+//! Runs kernels of the DSL on the emulator, for tests and for the examples in the documentation.
 //!
-//! [`Launch`] gives a kernel its arguments and runs it under all checks of the emulator:
+//! [`Launch`] passes arguments to a kernel and runs it with all checks of the emulator:
 //!
 //! ```
 //! use bespoke_codegen::prelude::*;
@@ -20,15 +20,15 @@
 //! let done = launch.grid(2).run()?;
 //! assert_eq!(done.buffer::<f32>(1), [7.0; 100]);
 //!
-//! // One element more than there is: a finding that names the line of Rust.
+//! // One element more than the buffers have: the finding names the line in Rust.
 //! let launch = Launch::of(&kernel).buffer(&[3.0f32; 100]).buffer(&[1.0f32; 100]).value(2.0f32).value(101u32);
 //! let finding = launch.grid(2).run().err().map(|failure| failure.to_string()).unwrap_or_default();
 //! assert!(finding.contains("out of bounds") || finding.contains("past the end"), "{finding}");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`map`] and [`run`] are for the shortest examples: a function of a value a lane, a kernel of one buffer. Both also
-//! check that the kernel's PTX has the instruction that the example is about.
+//! [`map`] and [`run`] are for short examples: [`map`] applies a function in each lane, [`run`] runs a kernel that has one
+//! buffer. Both also check that the kernel's PTX contains the instruction of the example.
 
 mod element;
 mod launch;
@@ -38,7 +38,7 @@ pub use launch::{Done, Failure, Launch};
 
 use bespoke_codegen::prelude::*;
 
-/// The numbers of a warp's lanes: a value a lane for [`map`] and [`run`].
+/// Lane numbers of a warp, as input of [`map`] and [`run`].
 pub const LANES: [u32; 32] = {
     let mut lanes = [0; 32];
     let mut lane = 0;
@@ -49,8 +49,8 @@ pub const LANES: [u32; 32] = {
     lanes
 };
 
-/// Applies `function` in a thread an element of `input`, all in one CTA, and gives what each thread's result was. The
-/// PTX must have an instruction that starts with `ptx`, in which `…` stands for anything.
+/// Applies `function` to each element of `input`, in one thread each of one CTA, and returns the results. The PTX must
+/// contain an instruction that starts with `ptx`, in which `…` matches any characters.
 ///
 /// ```
 /// use bespoke_testing::map;
@@ -59,7 +59,7 @@ pub const LANES: [u32; 32] = {
 /// ```
 ///
 /// # Panics
-/// If the kernel cannot be recorded, compiled or run, or has no such instruction.
+/// If the kernel cannot be recorded or compiled, has a finding, or contains no such instruction.
 #[track_caller]
 pub fn map<A: Element, R: Element, const N: usize>(
     function: impl Fn(Val<A>) -> Val<R>,
@@ -82,8 +82,8 @@ fn applied<A: Scalar, R: Scalar>(
     output.at(i).store(function(input.at(i).load()));
 }
 
-/// Runs one CTA of a kernel over its only parameter, a buffer that holds `buffer`, and gives what that holds then. The
-/// PTX must have an instruction that starts with `ptx`, in which `…` stands for anything.
+/// Runs one CTA of a kernel whose only parameter is a buffer, initially `buffer`, and returns the buffer's contents
+/// afterwards. The PTX must contain an instruction that starts with `ptx`, in which `…` matches any characters.
 ///
 /// ```
 /// use bespoke_codegen::prelude::*;
@@ -100,7 +100,7 @@ fn applied<A: Scalar, R: Scalar>(
 /// ```
 ///
 /// # Panics
-/// If the kernel cannot be recorded, compiled or run, or has no such instruction.
+/// If the kernel cannot be recorded or compiled, has a finding, or contains no such instruction.
 #[track_caller]
 pub fn run<T: Element, const N: usize>(kernel: Recorded, ptx: &str, buffer: [T; N]) -> [T; N] {
     let kernel = kernel.unwrap_or_else(|error| panic!("{error}"));

@@ -461,7 +461,7 @@ mod tests {
             fixture.device.sequence(launches).expect("launches that fit").run_eager()
         };
         let error = outcome(PTX).expect_err("nothing waits").to_string();
-        assert!(error.contains("unawaited dependency in kernel `vector_double`"), "{error}");
+        assert!(error.contains("missing griddepcontrol.wait in kernel `vector_double`"), "{error}");
         let waits = PTX.replace("ld.param.u32", "griddepcontrol.wait;\n    ld.param.u32");
         let waits = waits.replace(".version 7.0", ".version 7.8").replace("sm_80", "sm_90");
         outcome(&waits).expect("both wait");

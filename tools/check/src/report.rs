@@ -25,7 +25,7 @@ pub struct Report {
     pub launches: u64,
     /// Mistakes, in the order in which they were found, each once.
     pub findings: Vec<Finding>,
-    /// What could be faster, where that matters: [`Thresholds::where_it_matters`].
+    /// Lints of launches large enough to measure: [`Thresholds::measurable`].
     pub lints: Vec<Lint>,
     /// How much else could be faster, in launches too small for it to matter.
     pub lints_left_out: u64,
@@ -194,7 +194,7 @@ impl Report {
             entries.profiles.iter().flat_map(|profile| profile.lints(thresholds)).collect::<Vec<_>>()
         };
         let (every, lints) = match options.lints {
-            true => (lints(&Thresholds::default()), lints(&Thresholds::where_it_matters())),
+            true => (lints(&Thresholds::default()), lints(&Thresholds::measurable())),
             false => (Vec::new(), Vec::new()),
         };
         let whole = entries.profiles.iter().map(|profile| KernelProfile::new(profile, false));
@@ -317,10 +317,10 @@ impl KernelProfile {
 /// Source lines, or instructions where there are none, that ran at all.
 fn lines(profile: &emulator::Profile) -> Vec<LineProfile> {
     let bytes = profile.total().global.bytes();
-    let per_byte = |counts: &Counts| (bytes > 0).then(|| counts.lanes as f64 / bytes as f64);
+    let per_byte = |counts: &Counts| (bytes > 0).then(|| counts.lane_instructions as f64 / bytes as f64);
     let by_line = profile.lines();
     if by_line.iter().any(|line| line.source.is_some()) {
-        let ran = by_line.into_iter().filter(|line| line.counts.warps > 0);
+        let ran = by_line.into_iter().filter(|line| line.counts.warp_instructions > 0);
         let line = |line: emulator::LineProfile| LineProfile {
             source: line.source.as_ref().map(Place::from),
             ptx: None,
@@ -329,8 +329,8 @@ fn lines(profile: &emulator::Profile) -> Vec<LineProfile> {
         };
         return ran.map(line).collect();
     }
-    let mut ran: Vec<_> = profile.instructions.iter().filter(|one| one.counts.warps > 0).collect();
-    ran.sort_by_key(|one| std::cmp::Reverse(one.counts.lanes));
+    let mut ran: Vec<_> = profile.instructions.iter().filter(|one| one.counts.warp_instructions > 0).collect();
+    ran.sort_by_key(|one| std::cmp::Reverse(one.counts.lane_instructions));
     let line = |one: &emulator::InstructionProfile| LineProfile {
         source: None,
         ptx: Some(PtxLine { line: one.ptx_line, text: one.ptx_text.clone() }),
@@ -344,8 +344,8 @@ impl From<Counts> for Cost {
     fn from(counts: Counts) -> Cost {
         let Counts { global, shared, .. } = counts;
         Cost {
-            warp_instructions: counts.warps,
-            lane_instructions: counts.lanes,
+            warp_instructions: counts.warp_instructions,
+            lane_instructions: counts.lane_instructions,
             average_lanes: counts.average_lanes(),
             branches: counts.branches,
             divergent_branches: counts.divergent_branches,

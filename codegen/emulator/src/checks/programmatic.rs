@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use crate::code::access::Access;
-use crate::memory::{Allocation, Memory, Table, Zeroed};
+use crate::memory::{Allocation, AllocationTable, Memory, ZeroedBytes};
 
 /// Accesses are remembered for units of this many bytes.
 const GRANULE: u64 = 32;
@@ -75,8 +75,8 @@ impl LaunchHistory {
 /// Per granule of an allocation: the last launch that read it, and the last that wrote it, each in the
 /// upper half of a word whose lower half is the PTX line (0 where it does not fit).
 struct Log {
-    reads: Zeroed,
-    writes: Zeroed,
+    reads: ZeroedBytes,
+    writes: ZeroedBytes,
     /// The last launch that read any of them, and the last that wrote any.
     last: [AtomicU32; 2],
 }
@@ -86,7 +86,7 @@ const WRITES: usize = 1;
 
 impl Log {
     fn new(bytes: u64) -> Log {
-        let words = || Zeroed::new(bytes.div_ceil(GRANULE) as usize * size_of::<u32>());
+        let words = || ZeroedBytes::new(bytes.div_ceil(GRANULE) as usize * size_of::<u32>());
         Log { reads: words(), writes: words(), last: Default::default() }
     }
 }
@@ -100,7 +100,7 @@ pub(crate) struct Order {
     /// Whether some CTA lets the successor start only after its own wait.
     late: AtomicBool,
     names: Vec<String>,
-    table: Arc<Table>,
+    table: Arc<AllocationTable>,
     /// In the table's order.
     logs: Vec<Arc<Log>>,
 }
@@ -170,7 +170,7 @@ impl Order {
         }
         let line = if what.line <= 0xffff { what.line } else { 0 };
         let entry = self.number << 16 | line;
-        let remember = |words: &Zeroed, granule: u64| {
+        let remember = |words: &ZeroedBytes, granule: u64| {
             let word = words.word32(granule);
             if word.load(Relaxed) >> 16 != self.number {
                 word.store(entry, Relaxed);

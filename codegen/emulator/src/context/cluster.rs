@@ -4,18 +4,18 @@
 //! all CTAs of the cluster.
 
 use super::barrier::{Arrival, Barrier, ClusterBarrier, Release};
-use crate::asynchronous::{Asynchronous, Copy, Reservations, Reserved};
-use crate::checks::races::Races;
+use crate::asynchronous::{AsyncCopy, AsyncOperations, Reservations, Reserved};
+use crate::checks::races::RaceDetector;
 use crate::code::program::SharedVariable;
 use crate::finding::Neighbour;
 use crate::geometry::{BARRIERS, SharedLayout};
 use crate::lanes::LANES;
-use crate::memory::{InitMap, Zeroed};
+use crate::memory::{InitMap, ZeroedBytes};
 
 /// Shared memory of a cluster's CTAs.
 pub(crate) struct SharedMemory {
     pub(crate) bytes: u64,
-    data: Zeroed,
+    data: ZeroedBytes,
     pub(crate) map: InitMap,
     /// The bytes of mbarriers and of copies in flight.
     pub(crate) reservations: Reservations,
@@ -51,12 +51,12 @@ pub(crate) struct ClusterState {
     variables: Vec<SharedVariable>,
     barriers: Vec<Barrier>,
     pub(crate) cluster_barrier: ClusterBarrier,
-    pub(crate) asynchronous: Asynchronous,
+    pub(crate) asynchronous: AsyncOperations,
     pub(crate) released: Vec<Release>,
     /// The race detector, if races are checked.
-    pub(crate) races: Option<Box<Races>>,
+    pub(crate) races: Option<Box<RaceDetector>>,
     /// Copies that have completed since the race detector was last informed.
-    pub(crate) completed: Vec<Copy>,
+    pub(crate) completed: Vec<AsyncCopy>,
     /// Whether a thread has executed `griddepcontrol.wait`.
     pub(crate) waited: bool,
     /// Whether a thread has executed `griddepcontrol.launch_dependents`.
@@ -75,14 +75,14 @@ impl ClusterState {
             exited: 0,
             shared: SharedMemory {
                 bytes,
-                data: Zeroed::new(bytes as usize),
+                data: ZeroedBytes::new(bytes as usize),
                 map: InitMap::private(bytes),
                 reservations: Reservations::default(),
             },
             variables,
             barriers: (0..layout.ctas * BARRIERS).map(|_| Barrier::default()).collect(),
             cluster_barrier: ClusterBarrier::new(layout.ctas * warps),
-            asynchronous: Asynchronous::default(),
+            asynchronous: AsyncOperations::default(),
             released: Vec::new(),
             races: None,
             completed: Vec::new(),
@@ -115,10 +115,10 @@ impl ClusterState {
     }
 
     /// The asynchronous operations, and the shared memory that they reserve.
-    pub(crate) fn asynchronous_and_shared(&mut self, checks: bool) -> (&mut Asynchronous, Reserved<'_>) {
+    pub(crate) fn asynchronous_and_shared(&mut self, checks: bool) -> (&mut AsyncOperations, Reserved<'_>) {
         let SharedMemory { bytes, map, reservations, .. } = &mut self.shared;
-        let finished = self.races.is_some().then_some(&mut self.completed);
-        (&mut self.asynchronous, Reserved { bytes: *bytes, map, reservations, checks, finished })
+        let completed = self.races.is_some().then_some(&mut self.completed);
+        (&mut self.asynchronous, Reserved { bytes: *bytes, map, reservations, checks, completed })
     }
 
     /// The rank in the cluster of a warp's CTA.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::checks::numeric::NumericChecks;
 use crate::checks::programmatic::Order;
-use crate::checks::races::Grid;
+use crate::checks::races::GridDetector;
 use crate::code::access::{Access, FLAGS, SPACE_BITS};
 use crate::code::operands::NEGATED;
 use crate::code::program::Program;
@@ -18,7 +18,7 @@ use crate::context::warp::Warp;
 use crate::finding::{FindingKind, Neighbour, OtherAccess, Space};
 use crate::geometry::Geometry;
 use crate::lanes::{LANES, lanes_of};
-use crate::memory::Table;
+use crate::memory::AllocationTable;
 use crate::profile::Tally;
 use crate::profile::role::Role;
 
@@ -73,7 +73,7 @@ pub(crate) struct Launch<'a> {
     /// The instructions to run instead, if numeric checks are on.
     pub(crate) instrumented: Vec<Inst>,
     pub(crate) numeric: NumericChecks<'a>,
-    pub(crate) table: Arc<Table>,
+    pub(crate) table: Arc<AllocationTable>,
     pub(crate) params: &'a [u8],
     pub(crate) geometry: Geometry,
     pub(crate) dynamic_shared: u32,
@@ -86,7 +86,7 @@ pub(crate) struct Launch<'a> {
     /// Where the module's variables are.
     pub(crate) module_base: u64,
     /// Accesses of the clusters that have ended, if races are checked.
-    pub(crate) races: Option<Grid>,
+    pub(crate) races: Option<GridDetector>,
     /// The launch's position in programmatic order, if that is checked.
     pub(crate) order: Option<&'a Order>,
 }

@@ -2,7 +2,7 @@
 
 use crate::asynchronous::Awaited;
 use crate::lanes::{LANES, RegisterFile};
-use crate::memory::{InitMap, Zeroed};
+use crate::memory::{InitMap, ZeroedBytes};
 
 /// A reconvergence point that is never reached: lanes meet only by exiting.
 pub(crate) const NEVER: usize = u32::MAX as usize;
@@ -29,14 +29,14 @@ pub(crate) struct Stalled {
 pub(crate) struct LocalMemory {
     /// Bytes of one lane.
     pub(crate) bytes: u64,
-    data: Zeroed,
+    data: ZeroedBytes,
     pub(crate) map: InitMap,
 }
 
 impl LocalMemory {
     fn new(bytes: u64) -> LocalMemory {
         let all = bytes * LANES as u64;
-        LocalMemory { bytes, data: Zeroed::new(all as usize), map: InitMap::private(all) }
+        LocalMemory { bytes, data: ZeroedBytes::new(all as usize), map: InitMap::private(all) }
     }
 
     /// The host address of a byte that `LocalMemory::map` counts.

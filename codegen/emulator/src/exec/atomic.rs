@@ -76,7 +76,7 @@ fn add_pair<F: Format>(a: u64, b: u64) -> u64 {
 
 fn atomic16<U: Update>(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let Some(pointers) = pointers(m, i, 2) else { return Flow::Fault };
-    let turn = if m.cluster.races.is_some() { races::publish(m, i, Access::Atomic) } else { None };
+    let turn = if m.cluster.races.is_some() { races::release_at(m, i, Access::Atomic) } else { None };
     let b = *m.warp.regs.lanes::<u16>(i.slots[B]);
     let c = *m.warp.regs.lanes::<u16>(i.slots[C]);
     let mut d = [0u16; 32];
@@ -89,7 +89,7 @@ fn atomic16<U: Update>(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     if i.slots[D] != NONE {
         m.warp.regs.write(i.slots[D], &d, m.active);
         if m.cluster.races.is_some() {
-            races::observe(m, i, Access::Atomic, turn);
+            races::acquire_at(m, i, Access::Atomic, turn);
         }
     }
     Flow::Next
@@ -97,7 +97,7 @@ fn atomic16<U: Update>(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
 
 fn atomic32<U: Update>(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let Some(pointers) = pointers(m, i, 4) else { return Flow::Fault };
-    let turn = if m.cluster.races.is_some() { races::publish(m, i, Access::Atomic) } else { None };
+    let turn = if m.cluster.races.is_some() { races::release_at(m, i, Access::Atomic) } else { None };
     let b = *m.warp.regs.lanes::<u32>(i.slots[B]);
     let c = *m.warp.regs.lanes::<u32>(i.slots[C]);
     let mut d = [0u32; 32];
@@ -111,7 +111,7 @@ fn atomic32<U: Update>(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     if i.slots[D] != NONE {
         m.warp.regs.write(i.slots[D], &d, m.active);
         if m.cluster.races.is_some() {
-            races::observe(m, i, Access::Atomic, turn);
+            races::acquire_at(m, i, Access::Atomic, turn);
         }
     }
     Flow::Next
@@ -119,7 +119,7 @@ fn atomic32<U: Update>(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
 
 fn atomic64<U: Update>(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let Some(pointers) = pointers(m, i, 8) else { return Flow::Fault };
-    let turn = if m.cluster.races.is_some() { races::publish(m, i, Access::Atomic) } else { None };
+    let turn = if m.cluster.races.is_some() { races::release_at(m, i, Access::Atomic) } else { None };
     let b = *m.warp.regs.lanes::<u64>(i.slots[B]);
     let c = *m.warp.regs.lanes::<u64>(i.slots[C]);
     let mut d = [0u64; 32];
@@ -132,7 +132,7 @@ fn atomic64<U: Update>(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     if i.slots[D] != NONE {
         m.warp.regs.write(i.slots[D], &d, m.active);
         if m.cluster.races.is_some() {
-            races::observe(m, i, Access::Atomic, turn);
+            races::acquire_at(m, i, Access::Atomic, turn);
         }
     }
     Flow::Next

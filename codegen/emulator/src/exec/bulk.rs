@@ -5,8 +5,8 @@ use super::operand_list::{ADDRESS, listed, push_address, take_cache};
 use super::races;
 use super::reach::Reach;
 use super::resolve::{cluster_range, range};
-use crate::asynchronous::{Copy, Signal};
-use crate::checks::races::Bulk;
+use crate::asynchronous::{AsyncCopy, Signal};
+use crate::checks::races::BulkCopy;
 use crate::code::access::Access;
 use crate::code::cursor::InstructionCursor;
 use crate::code::operands::NONE;
@@ -74,8 +74,8 @@ fn bulk_copy(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
             return Flow::Fault;
         };
         let target = copies.targets[lane];
-        let gate = copies.mbarriers.map(|mbarriers| mbarriers[lane]);
-        let part = BulkPart { lane, from: (space, from.0), source, size, target, gate, own };
+        let mbarrier = copies.mbarriers.map(|mbarriers| mbarriers[lane]);
+        let part = BulkPart { lane, from: (space, from.0), source, size, target, mbarrier, own };
         let Some(masks) = copies.masks else {
             if !issue_part(m, part) {
                 return Flow::Fault;
@@ -90,7 +90,7 @@ fn bulk_copy(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         for rank in (0..ctas).filter(|&rank| mask >> rank & 1 != 0) {
             let cluster = &m.cluster.layout;
             let there = |address: u64| cluster.base(rank) + cluster.locate(address).1;
-            let part = BulkPart { target: there(target), gate: gate.map(there), ..part };
+            let part = BulkPart { target: there(target), mbarrier: mbarrier.map(there), ..part };
             if !issue_part(m, part) {
                 return Flow::Fault;
             }
@@ -107,15 +107,15 @@ struct BulkPart {
     source: *mut u8,
     size: u64,
     target: u64,
-    gate: Option<u64>,
+    mbarrier: Option<u64>,
     /// Whether the target must be the CTA's own shared memory.
     own: bool,
 }
 
 /// Checks and issues it; false if there is a finding.
 fn issue_part(m: &mut ExecutionContext<'_>, part: BulkPart) -> bool {
-    let BulkPart { lane, from, source, size, target: to, gate, own } = part;
-    let into_shared = gate.is_some();
+    let BulkPart { lane, from, source, size, target: to, mbarrier, own } = part;
+    let into_shared = mbarrier.is_some();
     let space = if into_shared { Space::Shared } else { Space::Global };
     let access = Access::Store;
     let target = match space {
@@ -126,14 +126,15 @@ fn issue_part(m: &mut ExecutionContext<'_>, part: BulkPart) -> bool {
         _ => range(m, lane, (space, access), (to, size), BULK_ALIGNMENT),
     };
     let Some(target) = target else { return false };
-    if let Some(gate) = gate
-        && !signals_there(m, lane, (to, gate))
+    if let Some(mbarrier) = mbarrier
+        && !signals_there(m, lane, (to, mbarrier))
     {
         return false;
     }
     if m.cluster.races.is_some() {
-        let ordered = gate.is_none_or(|gate| races::use_gate(m, 1 << lane, gate, None));
-        let bulk = Bulk { source: Some(from), target: (space, to), bytes: size, gate, atomic: false };
+        let ordered = mbarrier.is_none_or(|mbarrier| races::use_mbarrier(m, 1 << lane, mbarrier, None));
+        let bulk =
+            BulkCopy { source: Some(from), target: (space, to), bytes: size, mbarrier, is_atomic: false };
         if !ordered || !races::issue_bulk(m, lane, bulk) {
             return false;
         }
@@ -153,12 +154,12 @@ fn issue_part(m: &mut ExecutionContext<'_>, part: BulkPart) -> bool {
     if let Some(from) = second {
         shared.reserve(from, size, false);
     }
-    let copy = Copy {
+    let copy = AsyncCopy {
         warp,
         lanes: 1 << lane,
         pc,
-        serial: 0,
-        signal: gate.map_or(Signal::Group(0), Signal::Mbarrier),
+        sequence: 0,
+        signal: mbarrier.map_or(Signal::Group(0), Signal::Mbarrier),
         source,
         target,
         shared: within,
@@ -167,7 +168,7 @@ fn issue_part(m: &mut ExecutionContext<'_>, part: BulkPart) -> bool {
         into_shared,
         from_shared: second,
         stored: None,
-        ripe: false,
+        is_due: false,
     };
     match into_shared {
         true => under_way.signalling.push(copy),
@@ -177,18 +178,22 @@ fn issue_part(m: &mut ExecutionContext<'_>, part: BulkPart) -> bool {
 }
 
 /// Whether there is an mbarrier for what is copied or stored to a place, in the shared memory of the same CTA.
-pub(crate) fn signals_there(m: &mut ExecutionContext<'_>, lane: usize, (target, gate): (u64, u64)) -> bool {
-    let [there, here] = [target, gate].map(|address| m.cluster.layout.locate(address).0);
+pub(crate) fn signals_there(
+    m: &mut ExecutionContext<'_>,
+    lane: usize,
+    (target, mbarrier): (u64, u64),
+) -> bool {
+    let [there, here] = [target, mbarrier].map(|address| m.cluster.layout.locate(address).0);
     if there != here {
         let detail = format!(
             "what goes into the shared memory of the CTA of rank {there} must signal an mbarrier there, not one of \
              the CTA of rank {here}"
         );
-        misuse(m, lane, gate, detail);
+        misuse(m, lane, mbarrier, detail);
         return false;
     }
-    if m.cluster.asynchronous.mbarrier(gate).is_none() {
-        no_mbarrier(m, lane, gate);
+    if m.cluster.asynchronous.mbarrier(mbarrier).is_none() {
+        no_mbarrier(m, lane, mbarrier);
         return false;
     }
     true

@@ -126,7 +126,7 @@ fn wait(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     match m.cluster.cluster_barrier.wait(warp, lanes) {
         Ok(true) => {
             m.warp.waited |= if m.cluster.cluster_barrier.had_waited { u32::MAX } else { 0 };
-            races::pass_cluster(m);
+            races::acquire_cluster_barrier(m);
             Flow::Next
         }
         Ok(false) => Flow::Wait,

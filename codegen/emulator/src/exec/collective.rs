@@ -64,7 +64,7 @@ pub(crate) fn warp_sync(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         m.warp.waited |= m.active;
     }
     if m.cluster.races.is_some() {
-        races::meet(m);
+        races::sync_lanes(m);
     }
     Flow::Next
 }

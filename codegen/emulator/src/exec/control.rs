@@ -92,7 +92,7 @@ fn barrier(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let released = m.cluster.released.len();
     let outcome = m.cluster.arrive(id as usize, arrival);
     if m.cluster.races.is_some() && outcome.is_ok() {
-        races::arrive(m, id as usize, released);
+        races::arrive_at_barrier(m, id as usize, released);
     }
     match outcome {
         Ok(()) if i.imm & WAITS != 0 => Flow::Wait,

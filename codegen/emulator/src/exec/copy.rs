@@ -6,7 +6,7 @@ use super::mbarrier::{MbarrierUse, misuse, no_mbarrier, reach_mbarriers};
 use super::operand_list::{ADDRESS, listed, push_address, take_cache};
 use super::races;
 use super::resolve::range;
-use crate::asynchronous::{Arrival, Copy, Signal};
+use crate::asynchronous::{AsyncCopy, DeferredArrival, Signal};
 use crate::code::access::{Access, StateSpace};
 use crate::code::cursor::InstructionCursor;
 use crate::code::operands::NONE;
@@ -101,7 +101,7 @@ fn issue(m: &mut ExecutionContext<'_>, piece: Piece) -> bool {
     let Some(to) = to else { return false };
     let each = (bytes / count) as u64;
     if m.cluster.races.is_some()
-        && !races::issue_grouped(m, lanes, (target, source), each, (copied / count) as u64)
+        && !races::issue_cp_async(m, lanes, (target, source), each, (copied / count) as u64)
     {
         return false;
     }
@@ -109,11 +109,11 @@ fn issue(m: &mut ExecutionContext<'_>, piece: Piece) -> bool {
     m.worker.counters.global_bytes_loaded += copied as u64;
     let (under_way, mut shared) = m.cluster.asynchronous_and_shared(m.launch.checks);
     shared.reserve(target, bytes as u64, true);
-    under_way.groups(warp, false).issue(Copy {
+    under_way.groups(warp, false).issue(AsyncCopy {
         warp,
         lanes,
         pc,
-        serial: 0,
+        sequence: 0,
         signal: Signal::Group(0),
         source: if copied == 0 { to } else { from },
         target: to,
@@ -123,7 +123,7 @@ fn issue(m: &mut ExecutionContext<'_>, piece: Piece) -> bool {
         into_shared: true,
         from_shared: None,
         stored: None,
-        ripe: false,
+        is_due: false,
     });
     true
 }
@@ -155,7 +155,7 @@ fn wait_group(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     }
     under_way.wait_groups(&mut shared, (warp, bulk), &limits);
     if m.cluster.races.is_some() {
-        races::complete(m, None);
+        races::complete_copies(m, None);
     }
     Flow::Next
 }
@@ -170,14 +170,14 @@ fn arrive_on(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let first = m.active.trailing_zeros() as usize;
     for lane in m.active_lanes() {
         let (warp, pc, address) = (m.warp.index, m.warp.pc, addresses[lane]);
-        if m.cluster.races.is_some() && !races::use_gate(m, 1 << lane, address, None) {
+        if m.cluster.races.is_some() && !races::use_mbarrier(m, 1 << lane, address, None) {
             return Flow::Fault;
         }
-        let serial = m.cluster.asynchronous.groups(warp, false).issued;
+        let sequence = m.cluster.asynchronous.groups(warp, false).issued;
         let Some(mbarrier) = m.cluster.asynchronous.mbarrier(address) else {
             return no_mbarrier(m, lane, address);
         };
-        if counted && let Err(detail) = mbarrier.expect_one_more() {
+        if counted && let Err(detail) = mbarrier.add_pending_arrival() {
             return misuse(m, lane, address, detail);
         }
         match m.cluster.asynchronous.arrivals.last_mut() {
@@ -186,7 +186,14 @@ fn arrive_on(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
                 last.lanes |= 1 << lane;
             }
             _ => {
-                let arrival = Arrival { warp, lanes: 1 << lane, pc, mbarrier: address, serial, ripe: false };
+                let arrival = DeferredArrival {
+                    warp,
+                    lanes: 1 << lane,
+                    pc,
+                    mbarrier: address,
+                    sequence,
+                    is_due: false,
+                };
                 m.cluster.asynchronous.arrivals.push(arrival);
             }
         }

@@ -84,8 +84,8 @@ lane_loop! {
         if i.slots[FLAGS] & FLAG_ORDERED != 0 {
             fence(Ordering::SeqCst);
             if m.cluster.races.is_some() {
-                let turn = races::publish(m, i, Access::Load);
-                races::observe(m, i, Access::Load, turn);
+                let turn = races::release_at(m, i, Access::Load);
+                races::acquire_at(m, i, Access::Load, turn);
             }
         }
         Flow::Next
@@ -100,7 +100,7 @@ lane_loop! {
         }
         let resolved = resolve(m, i, (V * size_of::<E>()) as u64, Access::Store);
         let _turn = match i.slots[FLAGS] & FLAG_ORDERED != 0 && m.cluster.races.is_some() {
-            true => races::publish(m, i, Access::Store),
+            true => races::release_at(m, i, Access::Store),
             false => None,
         };
         let mut lanes = [[E::default(); V]; LANES];
@@ -117,7 +117,7 @@ lane_loop! {
                 unsafe { start.cast::<[[E; V]; LANES]>().write_unaligned(lanes) };
             }
             Resolved::Lanes(pointers) => {
-                if m.cluster.races.is_some() && !races::collision(m, &pointers, &lanes) {
+                if m.cluster.races.is_some() && !races::stores_agree(m, &pointers, &lanes) {
                     return Flow::Fault;
                 }
                 for lane in 0..LANES {
@@ -222,10 +222,10 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
         "st" => load_or_store(op, Access::Store),
         "fence" | "membar" => {
             let kind = match (op.take("proxy"), op.take("mbarrier_init")) {
-                (true, _) if op.take("async") || op.take("async.global") => FenceKind::Engine,
+                (true, _) if op.take("async") || op.take("async.global") => FenceKind::AsyncProxy,
                 (true, _) => FenceKind::Other,
                 (_, true) => FenceKind::MbarrierInit,
-                _ if ["gpu", "gl", "sys"].into_iter().any(|scope| op.take(scope)) => FenceKind::Wide,
+                _ if ["gpu", "gl", "sys"].into_iter().any(|scope| op.take(scope)) => FenceKind::Grid,
                 _ if op.has("cluster") => FenceKind::Cluster,
                 _ => FenceKind::Cta,
             };

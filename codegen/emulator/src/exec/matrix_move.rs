@@ -92,7 +92,7 @@ lane_loop! {
             Resolved::Lanes(pointers) => pointers,
             Resolved::Fault => return Flow::Fault,
         };
-        if m.cluster.races.is_some() && !races::collision(m, &pointers, &rows) {
+        if m.cluster.races.is_some() && !races::stores_agree(m, &pointers, &rows) {
             return Flow::Fault;
         }
         m.active = u32::MAX;

@@ -9,7 +9,7 @@ use super::races;
 use super::reach::{Reach, reach};
 use super::resolve::range;
 use crate::asynchronous::{Awaited, MAX_COUNT, MBARRIER_BYTES, Mbarrier};
-use crate::checks::races::Scope;
+use crate::checks::races::MemoryScope;
 use crate::code::access::{
     Access, FLAG_ACQUIRE, FLAG_CTA, FLAG_ORDERED, FLAG_RELEASE, FLAGS, SPACE_BITS, StateSpace,
 };
@@ -51,7 +51,7 @@ fn init(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         under_way.init(address, count);
         shared.reserve(address, MBARRIER_BYTES, true);
         if m.cluster.races.is_some() {
-            races::init_gate(m, lane, address);
+            races::init_mbarrier(m, lane, address);
         }
     }
     Flow::Next
@@ -75,7 +75,7 @@ fn invalidate(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         under_way.mbarriers.retain(|mbarrier| mbarrier.address != address);
         shared.release(address, MBARRIER_BYTES, false);
         if m.cluster.races.is_some() {
-            races::close_gate(m, address);
+            races::invalidate_mbarrier(m, address);
         }
     }
     Flow::Next
@@ -106,7 +106,7 @@ fn is_relaxed(i: &Inst) -> bool {
 }
 
 /// The scope at which an arrival releases, if it does.
-fn releases(i: &Inst) -> Option<Scope> {
+fn releases(i: &Inst) -> Option<MemoryScope> {
     (!is_relaxed(i)).then(|| races::scope_of(i.slots[FLAGS]))
 }
 
@@ -164,13 +164,16 @@ fn arrive(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         return Flow::Fault;
     }
     let together = m.cluster.races.is_some() && arrives_together(m, &addresses, &operands, options);
-    if together && !races::use_gate(m, m.active, addresses[m.active.trailing_zeros() as usize], releases(i)) {
+    if together
+        && !races::use_mbarrier(m, m.active, addresses[m.active.trailing_zeros() as usize], releases(i))
+    {
         return Flow::Fault;
     }
     for lane in m.active_lanes() {
         let address = addresses[lane];
         let waited = m.warp.waited >> lane & 1 != 0;
-        if m.cluster.races.is_some() && !together && !races::use_gate(m, 1 << lane, address, releases(i)) {
+        if m.cluster.races.is_some() && !together && !races::use_mbarrier(m, 1 << lane, address, releases(i))
+        {
             return Flow::Fault;
         }
         let Some(mbarrier) = find(m, address) else { return no_mbarrier(m, lane, address) };
@@ -185,10 +188,11 @@ fn arrive(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
             return misuse(m, lane, address, detail);
         }
         let before = mbarrier.phase;
-        let outcome = mbarrier.transact(expected).and_then(|()| mbarrier.arrive(count, options & DROPS != 0));
+        let outcome =
+            mbarrier.add_transactions(expected).and_then(|()| mbarrier.arrive(count, options & DROPS != 0));
         let phase = mbarrier.phase;
         if phase != before && m.cluster.races.is_some() {
-            races::settle(m, address, phase);
+            races::set_mbarrier_phase(m, address, phase);
         }
         if let Err(detail) = outcome {
             return misuse(m, lane, address, detail);
@@ -211,12 +215,12 @@ fn transact(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         let (address, bytes) = (addresses[lane], operands[lane] as i64);
         let Some(mbarrier) = find(m, address) else { return no_mbarrier(m, lane, address) };
         let bytes = if i.slots[OPTIONS] & COMPLETES != 0 { -bytes } else { bytes };
-        if let Err(detail) = mbarrier.transact(bytes) {
+        if let Err(detail) = mbarrier.add_transactions(bytes) {
             return misuse(m, lane, address, detail);
         }
         let phase = mbarrier.phase;
         if m.cluster.races.is_some() {
-            races::settle(m, address, phase);
+            races::set_mbarrier_phase(m, address, phase);
         }
     }
     Flow::Next
@@ -249,8 +253,8 @@ fn wait(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
             _ => Awaited::Parity(operand as u32),
         };
         let (under_way, mut shared) = m.cluster.asynchronous_and_shared(m.launch.checks);
-        let completed = under_way.complete_ripe(&mut shared, address);
-        if m.cluster.races.is_some() && !races::waits(m, lanes, address) {
+        let completed = under_way.complete_due(&mut shared, address);
+        if m.cluster.races.is_some() && !races::test_mbarrier(m, lanes, address) {
             return Flow::Fault;
         }
         let Some(mbarrier) = m.cluster.asynchronous.mbarrier(address) else {
@@ -270,7 +274,7 @@ fn wait(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     }
     m.set_mask(i.slots[D], complete);
     if m.cluster.races.is_some() && !is_relaxed(i) {
-        races::pass(m, complete, &addresses, races::scope_of(i.slots[FLAGS]));
+        races::acquire_mbarriers(m, complete, &addresses, races::scope_of(i.slots[FLAGS]));
     }
     if complete == m.active {
         return Flow::Next;
@@ -279,7 +283,7 @@ fn wait(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let mut last = None;
     for lane in lanes_of(m.active & !complete) {
         if last != Some(addresses[lane]) {
-            m.cluster.asynchronous.ripen(addresses[lane]);
+            m.cluster.asynchronous.make_due(addresses[lane]);
             last = Some(addresses[lane]);
         }
     }

@@ -19,9 +19,9 @@ pub(crate) fn observe(m: &mut ExecutionContext<'_>, inst: &Inst) {
     let pc = m.warp.pc;
     let lanes = m.active.count_ones();
     let mut seen = Counts {
-        warps: 1,
-        together: u64::from(m.warp.mask.count_ones()),
-        lanes: u64::from(lanes),
+        warp_instructions: 1,
+        active_lanes: u64::from(m.warp.mask.count_ones()),
+        lane_instructions: u64::from(lanes),
         ..Counts::default()
     };
     match roles[pc].traffic {

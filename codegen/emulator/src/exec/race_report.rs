@@ -1,6 +1,8 @@
-//! Faults of races: from a detector's conflict to a finding about two accesses.
+//! Faults from conflicts of the race detector.
 
-use crate::checks::races::{Bulk, ClusterRace, Earlier, LateUse, Race, Refusal, UnorderedInit};
+use crate::checks::races::{
+    BulkCopy, BulkCopyConflict, ClusterRace, EarlierAccess, LatePeerAccess, Race, UnorderedInit,
+};
 use crate::code::access::Access;
 use crate::context::cluster::ClusterState;
 use crate::context::{ExecutionContext, Fault, Launch};
@@ -11,8 +13,9 @@ fn name(space: Space) -> &'static str {
     if space == Space::Shared { "shared" } else { "global" }
 }
 
-/// The earlier access, in the cluster with index `cluster`. An asynchronous copy is one of the CTA of thread `near`.
-fn other(launch: &Launch<'_>, cluster: u64, earlier: Earlier, near: usize) -> OtherAccess {
+/// The earlier access, by the cluster at a position in the grid. An asynchronous copy is attributed to the CTA of thread
+/// `near`.
+fn other(launch: &Launch<'_>, cluster: u64, earlier: EarlierAccess, near: usize) -> OtherAccess {
     let program = launch.program;
     let place = program.place(earlier.pc as usize);
     let (cta, thread) = launch.geometry.thread_at(cluster, earlier.thread.unwrap_or(near));
@@ -40,13 +43,13 @@ fn nearest(
     }
 }
 
-/// Sets the fault of a lane whose access of a location conflicts with an earlier one.
+/// Sets the fault of a lane whose access of an address conflicts with an earlier access.
 fn fault(
     m: &mut ExecutionContext<'_>,
     kind: FindingKind,
     (lane, detail): (u32, String),
     (space, address): (Space, u64),
-    earlier: Option<Earlier>,
+    earlier: Option<EarlierAccess>,
 ) {
     let earlier = earlier.map(|earlier| other(m.launch, m.cluster.index, earlier, m.warp.index * LANES));
     m.worker.fault = Some(Box::new(Fault {
@@ -63,65 +66,67 @@ fn fault(
 pub(super) fn race(m: &mut ExecutionContext<'_>, (space, access): (Space, Access), bytes: u64, race: Race) {
     let Race { earlier, address, lane } = race;
     let why = match earlier.thread {
-        None => "the thread does not know that copy to be complete",
-        Some(_) => "nothing orders the two",
+        None => "this thread has not waited for the earlier asynchronous copy",
+        Some(_) => "no happens-before relation to the earlier access",
     };
     let detail = format!("{bytes}-byte {} {} memory around {address:#x}: {why}", access.verb(), name(space));
     fault(m, FindingKind::Race, (lane, detail), (space, address), Some(earlier));
 }
 
-/// A thread uses an mbarrier that another one initialised.
+/// Use of an mbarrier that its initialisation did not happen before.
 #[cold]
 pub(super) fn unordered_init(m: &mut ExecutionContext<'_>, address: u64, unordered: &UnorderedInit) {
     let place = m.cluster.shared_name(address);
-    let detail =
-        format!("the mbarrier at shared {place} is used, and nothing orders that with its initialisation");
-    let earlier = Earlier { thread: Some(unordered.thread), pc: unordered.pc, writes: true };
+    let detail = format!(
+        "use of the mbarrier at shared {place}: its initialisation by another thread did not happen before"
+    );
+    let earlier = EarlierAccess { thread: Some(unordered.thread), pc: unordered.pc, writes: true };
     fault(m, FindingKind::Race, (unordered.lane as u32, detail), (Space::Shared, address), Some(earlier));
 }
 
-/// A bulk copy that must not be issued.
+/// Conflict of a bulk copy that a lane issues.
 #[cold]
-pub(super) fn refused(m: &mut ExecutionContext<'_>, lane: u32, refusal: Refusal, bulk: Bulk) {
-    match refusal {
-        Refusal::Race { space, race: found } => {
-            let Bulk { source, target, bytes, .. } = bulk;
+pub(super) fn bulk_copy(m: &mut ExecutionContext<'_>, lane: u32, conflict: BulkCopyConflict, copy: BulkCopy) {
+    match conflict {
+        BulkCopyConflict::Race { space, race: found } => {
+            let BulkCopy { source, target, bytes, .. } = copy;
             let within = (target.1 / 4 * 4..target.1 + bytes).contains(&found.address);
             let writes = space == target.0 && (within || source.is_none_or(|(from, _)| from != space));
             let access = if writes { Access::Store } else { Access::Load };
             race(m, (space, access), bytes, Race { lane, ..found });
         }
-        Refusal::Unfenced { space, earlier, address } => {
+        BulkCopyConflict::MissingProxyFence { space, earlier, address } => {
             let detail = format!(
-                "a bulk copy of {} memory that an instruction wrote, at {address:#x}, with no `fence.proxy.async` between them",
+                "bulk copy of {} memory at {address:#x}, which an ordinary store wrote: execute `fence.proxy.async` after the \
+                 store and before the copy",
                 name(space)
             );
             fault(m, FindingKind::ProxyFence, (lane, detail), (space, address), Some(earlier));
         }
-        Refusal::UnfencedGate { address } => {
+        BulkCopyConflict::UnfencedMbarrier { address } => {
             let place = m.cluster.shared_name(address);
             let detail = format!(
-                "a bulk copy signals the mbarrier at shared {place}, and neither `fence.mbarrier_init` nor \
-                 `fence.proxy.async` follows its initialisation"
+                "bulk copy that signals the mbarrier at shared {place}: execute `fence.mbarrier_init` or \
+                 `fence.proxy.async` after the mbarrier's initialisation"
             );
             fault(m, FindingKind::ProxyFence, (lane, detail), (Space::Shared, address), None);
         }
     }
 }
 
-/// A use of the shared memory of a peer CTA that may come after its exit.
+/// Access of the shared memory of a peer CTA that may come after its exit.
 #[cold]
-pub(super) fn late_use(cluster: &ClusterState, late: &LateUse) -> Fault {
-    let LateUse { rank, lane, used, .. } = *late;
-    let place = cluster.shared_name(used.address);
+pub(super) fn late_peer_access(cluster: &ClusterState, late: &LatePeerAccess) -> Fault {
+    let LatePeerAccess { rank, lane, access, .. } = *late;
+    let place = cluster.shared_name(access.address);
     let detail = format!(
-        "shared memory at {place}, and nothing keeps the CTA of rank {rank} from exiting before: it must wait for \
-         its peers, at a `barrier.cluster` after the last use of its shared memory"
+        "access of shared memory at {place}: the CTA of rank {rank} may already have exited. It must wait for its \
+         peers at a `barrier.cluster` after the last access of its shared memory"
     );
     Fault {
-        address: Some(used.address),
+        address: Some(access.address),
         space: Some(Space::Shared),
-        ..Fault::new(FindingKind::PeerNotRunning, lane as u32, detail).at(used.pc as usize)
+        ..Fault::new(FindingKind::PeerNotRunning, lane as u32, detail).at(access.pc as usize)
     }
 }
 
@@ -129,14 +134,15 @@ pub(super) fn late_use(cluster: &ClusterState, late: &LateUse) -> Fault {
 #[cold]
 pub(super) fn cluster_race(launch: &Launch<'_>, cluster: &ClusterState, race: &ClusterRace) -> Fault {
     let ClusterRace { address, lane, pc, writes, earlier, .. } = *race;
-    let verb = if writes { "a write to" } else { "a read of" };
-    let detail =
-        format!("{verb} global memory around {address:#x}: nothing orders it with that of another CTA");
+    let verb = if writes { "write to" } else { "read of" };
+    let detail = format!(
+        "{verb} global memory around {address:#x}: no happens-before relation to the access of another CTA"
+    );
     Fault {
         address: Some(address),
         space: Some(Space::Global),
         nearest: nearest(launch, cluster, Space::Global, address, 4),
-        other: Some(other(launch, race.cluster, earlier, 0)),
+        other: Some(other(launch, race.earlier_cluster, earlier, 0)),
         ..Fault::new(FindingKind::Race, lane, detail).at(pc as usize)
     }
 }

@@ -1,11 +1,14 @@
-//! Informs the race detector of what instructions do, and turns its conflicts into faults.
+//! Passes accesses and synchronisation to the race detector, and turns its conflicts into faults.
 //!
-//! The detector takes threads, spaces and addresses; it does not see the execution context. Without a detector every
-//! function here returns at once, and most callers test for one first.
+//! The detector takes threads, spaces and addresses; it does not see the execution context. If races are not checked,
+//! there is no detector and every function here returns at once; most callers test that first.
 
 use super::addresses::{located, located_first};
 use super::race_report as report;
-use crate::checks::races::{Bulk, CopyRace, EndConflict, Grid, Ordering, Places, Scope, Touch, Turn, Who};
+use crate::checks::races::{
+    Accessor, BulkCopy, CopyRace, EndConflict, GridDetector, LaneAddresses, LocationLock, MemoryAccess,
+    MemoryOrder, MemoryScope,
+};
 use crate::code::access::{Access, FLAG_ACQUIRE, FLAG_CLUSTER, FLAG_CTA, FLAG_ORDERED, FLAG_RELEASE, FLAGS};
 use crate::context::cluster::ClusterState;
 use crate::context::{ExecutionContext, Fault, Inst, Launch, Resolved};
@@ -13,10 +16,10 @@ use crate::finding::FindingKind;
 use crate::geometry::BARRIERS;
 use crate::lanes::{LANES, lanes_of};
 
-/// The memory order of an access, by its instruction's flags; `None` for a weak one.
-fn ordering_of(flags: u32, access: Access) -> Option<Ordering> {
-    let strong = access == Access::Atomic || flags & FLAG_ORDERED != 0;
-    strong.then_some(Ordering {
+/// The memory order of an access, from its instruction's flags; `None` for a weak access.
+fn memory_order(flags: u32, access: Access) -> Option<MemoryOrder> {
+    let is_strong = access == Access::Atomic || flags & FLAG_ORDERED != 0;
+    is_strong.then_some(MemoryOrder {
         acquires: flags & FLAG_ACQUIRE != 0 && access != Access::Store,
         releases: flags & FLAG_RELEASE != 0 && access != Access::Load,
         scope: scope_of(flags),
@@ -24,20 +27,20 @@ fn ordering_of(flags: u32, access: Access) -> Option<Ordering> {
 }
 
 /// The scope in an instruction's flags.
-pub(crate) fn scope_of(flags: u32) -> Scope {
+pub(crate) fn scope_of(flags: u32) -> MemoryScope {
     match flags & (FLAG_CTA | FLAG_CLUSTER) {
-        0 => Scope::Wide,
-        FLAG_CLUSTER => Scope::Cluster,
-        _ => Scope::Cta,
+        0 => MemoryScope::Grid,
+        FLAG_CLUSTER => MemoryScope::Cluster,
+        _ => MemoryScope::Cta,
     }
 }
 
 /// Lanes of the warp at its current instruction.
-fn who(m: &ExecutionContext<'_>, lanes: u32) -> Who {
-    Who::new(m.warp.index, lanes, m.warp.pc)
+fn accessor(m: &ExecutionContext<'_>, lanes: u32) -> Accessor {
+    Accessor::new(m.warp.index, lanes, m.warp.pc)
 }
 
-/// Checks and records an access of the active lanes, which has been resolved; false if it races.
+/// Checks and records a resolved access of the active lanes; false if it races.
 #[inline(never)]
 pub(crate) fn access(
     m: &mut ExecutionContext<'_>,
@@ -46,44 +49,45 @@ pub(crate) fn access(
     bytes: u64,
     resolved: &Resolved,
 ) -> bool {
-    let addresses;
+    let lane_addresses;
     let at = match resolved {
-        Resolved::Run(_) => located_first(m, i).map(|(space, start)| (space, Places::Run(start))),
-        Resolved::Same(_) => located_first(m, i).map(|(space, start)| (space, Places::Same(start))),
+        Resolved::Run(_) => located_first(m, i).map(|(space, start)| (space, LaneAddresses::Run(start))),
+        Resolved::Same(_) => located_first(m, i).map(|(space, start)| (space, LaneAddresses::Same(start))),
         Resolved::Lanes(_) | Resolved::Fault => {
-            addresses = located(m, i);
-            addresses.as_ref().map(|(space, addresses)| (*space, Places::Each(addresses)))
+            lane_addresses = located(m, i);
+            lane_addresses.as_ref().map(|(space, addresses)| (*space, LaneAddresses::Each(addresses)))
         }
     };
-    let who = who(m, m.active);
+    let accessor = accessor(m, m.active);
     let Some(races) = m.cluster.races.as_deref_mut() else { return true };
     races.begin_access();
-    let Some((space, places)) = at else { return true };
-    let how = ordering_of(i.slots[FLAGS], access);
-    let Some(race) = races.access(who, how, &Touch { space, access, places, bytes }) else { return true };
+    let Some((space, addresses)) = at else { return true };
+    let order = memory_order(i.slots[FLAGS], access);
+    let what = MemoryAccess { space, access, addresses, bytes };
+    let Some(race) = races.access(accessor, order, &what) else { return true };
     report::race(m, (space, access), bytes, race);
     false
 }
 
-/// Before a strong write: gives what its lanes release to the location.
+/// Before a strong access: releases at the lanes' addresses what a write releases.
 #[inline(never)]
-pub(crate) fn publish<'a>(m: &mut ExecutionContext<'a>, i: &Inst, access: Access) -> Turn<'a> {
+pub(crate) fn release_at<'a>(m: &mut ExecutionContext<'a>, i: &Inst, access: Access) -> LocationLock<'a> {
     let grid = m.launch.races.as_ref()?;
     let (space, addresses) = located(m, i)?;
-    let who = who(m, m.active);
+    let accessor = accessor(m, m.active);
     let races = m.cluster.races.as_deref_mut()?;
-    let how = ordering_of(i.slots[FLAGS], access).unwrap_or_default();
-    races.publish(grid, who, how, access, (space, &addresses))
+    let order = memory_order(i.slots[FLAGS], access).unwrap_or_default();
+    races.release_at(grid, accessor, order, access, (space, &addresses))
 }
 
-/// After a strong read: its lanes learn what was released at the location.
+/// After a strong access: acquires, of a read, what was released at the lanes' addresses.
 #[inline(never)]
-pub(crate) fn observe(m: &mut ExecutionContext<'_>, i: &Inst, access: Access, turn: Turn<'_>) {
+pub(crate) fn acquire_at(m: &mut ExecutionContext<'_>, i: &Inst, access: Access, lock: LocationLock<'_>) {
     let Some((space, addresses)) = located(m, i) else { return };
-    let who = who(m, m.active);
+    let accessor = accessor(m, m.active);
     let Some(races) = m.cluster.races.as_deref_mut() else { return };
-    let how = ordering_of(i.slots[FLAGS], access).unwrap_or_default();
-    races.observe(who, how, access, (space, &addresses), turn);
+    let order = memory_order(i.slots[FLAGS], access).unwrap_or_default();
+    races.acquire_at(accessor, order, access, (space, &addresses), lock);
 }
 
 /// A fence by the active lanes; `code` is its [`FenceKind`](crate::checks::races::FenceKind).
@@ -93,49 +97,50 @@ pub(crate) fn fence(m: &mut ExecutionContext<'_>, code: u64) {
     }
 }
 
-/// The active lanes have met at `bar.warp.sync`.
-pub(crate) fn meet(m: &mut ExecutionContext<'_>) {
+/// `bar.warp.sync` by the active lanes.
+pub(crate) fn sync_lanes(m: &mut ExecutionContext<'_>) {
     if let Some(races) = m.cluster.races.as_deref_mut() {
-        races.meet(m.warp.index, m.active);
+        races.sync_lanes(m.warp.index, m.active);
     }
 }
 
-/// The warp has arrived at barrier `id` of its CTA, which has released the warps in `released` from `from` on.
-pub(crate) fn arrive(m: &mut ExecutionContext<'_>, id: usize, from: usize) {
+/// The warp has arrived at barrier `id` of its CTA. If that completed the barrier, the warps in `released` from `from` on
+/// are released.
+pub(crate) fn arrive_at_barrier(m: &mut ExecutionContext<'_>, id: usize, from: usize) {
     let warp = m.warp.index;
     let complete = m.cluster.is_idle(warp, id);
     let barrier = m.cluster.rank(warp) * BARRIERS + id;
     let Some(races) = m.cluster.races.as_deref_mut() else { return };
-    races.arrive(warp, barrier);
+    races.arrive_at_barrier(warp, barrier);
     if complete {
-        races.leave(barrier, m.cluster.released[from..].iter().map(|release| release.warp));
+        races.complete_barrier(barrier, m.cluster.released[from..].iter().map(|release| release.warp));
     }
 }
 
 /// A lane has initialised an mbarrier.
-pub(crate) fn init_gate(m: &mut ExecutionContext<'_>, lane: usize, address: u64) {
+pub(crate) fn init_mbarrier(m: &mut ExecutionContext<'_>, lane: usize, address: u64) {
     if let Some(races) = m.cluster.races.as_deref_mut() {
-        races.init_gate(address, (m.warp.index, lane as u32), m.warp.pc);
+        races.init_mbarrier(address, (m.warp.index, lane as u32), m.warp.pc);
     }
 }
 
-/// An mbarrier is ordinary memory again.
-pub(crate) fn close_gate(m: &mut ExecutionContext<'_>, address: u64) {
+/// An mbarrier was invalidated: its bytes are ordinary memory again.
+pub(crate) fn invalidate_mbarrier(m: &mut ExecutionContext<'_>, address: u64) {
     if let Some(races) = m.cluster.races.as_deref_mut() {
-        races.close_gate(address);
+        races.invalidate_mbarrier(address);
     }
 }
 
-/// Lanes are about to use an mbarrier, perhaps to arrive there, releasing at a scope; false if nothing orders that
-/// with its initialisation.
-pub(crate) fn use_gate(
+/// Lanes use an mbarrier; with `releases`, they arrive there, releasing at that scope. False if the mbarrier's
+/// initialisation did not happen before.
+pub(crate) fn use_mbarrier(
     m: &mut ExecutionContext<'_>,
     lanes: u32,
     address: u64,
-    releases: Option<Scope>,
+    releases: Option<MemoryScope>,
 ) -> bool {
     let Some(races) = m.cluster.races.as_deref_mut() else { return true };
-    match races.use_gate(m.warp.index, lanes, address, releases) {
+    match races.use_mbarrier(m.warp.index, lanes, address, releases) {
         Ok(()) => true,
         Err(unordered) => {
             report::unordered_init(m, address, &unordered);
@@ -144,84 +149,89 @@ pub(crate) fn use_gate(
     }
 }
 
-/// Lanes test an mbarrier, and copies that signal it may have been completed; false as [`use_gate`].
-pub(crate) fn waits(m: &mut ExecutionContext<'_>, lanes: u32, address: u64) -> bool {
+/// Lanes test an mbarrier, after copies that signal it may have completed. False as in [`use_mbarrier`].
+pub(crate) fn test_mbarrier(m: &mut ExecutionContext<'_>, lanes: u32, address: u64) -> bool {
     if !m.cluster.completed.is_empty() {
-        complete(m, Some(address));
+        complete_copies(m, Some(address));
     }
     if let Some(phase) = m.cluster.asynchronous.mbarrier(address).map(|mbarrier| mbarrier.phase) {
-        settle(m, address, phase);
+        set_mbarrier_phase(m, address, phase);
     }
-    use_gate(m, lanes, address, None)
+    use_mbarrier(m, lanes, address, None)
 }
 
-/// The mbarrier at an address is in phase `phase`.
-pub(crate) fn settle(m: &mut ExecutionContext<'_>, address: u64, phase: u64) {
+/// Sets the current phase of an mbarrier.
+pub(crate) fn set_mbarrier_phase(m: &mut ExecutionContext<'_>, address: u64, phase: u64) {
     if let Some(races) = m.cluster.races.as_deref_mut() {
-        races.settle(address, phase);
+        races.set_mbarrier_phase(address, phase);
     }
 }
 
-/// Lanes have found a phase complete, acquiring at a scope.
-pub(crate) fn pass(m: &mut ExecutionContext<'_>, lanes: u32, addresses: &[u64; LANES], scope: Scope) {
+/// Lanes have found phases of the mbarriers at their addresses complete, acquiring at a scope.
+pub(crate) fn acquire_mbarriers(
+    m: &mut ExecutionContext<'_>,
+    lanes: u32,
+    addresses: &[u64; LANES],
+    scope: MemoryScope,
+) {
     if let Some(races) = m.cluster.races.as_deref_mut() {
-        races.pass(m.warp.index, lanes, addresses, scope);
+        races.acquire_mbarriers(m.warp.index, lanes, addresses, scope);
     }
 }
 
-/// A lane uses the shared memory of a peer CTA, now or (`later`) some time; false if nothing tells that the CTA has
-/// started.
-pub(crate) fn reaches(m: &mut ExecutionContext<'_>, lane: usize, rank: usize, what: (u64, bool)) -> bool {
+/// A lane accesses an address of the shared memory of the peer CTA of a rank, at once or (second part true) when a copy
+/// completes. False if the CTA's start did not happen before.
+pub(crate) fn access_peer(m: &mut ExecutionContext<'_>, lane: usize, rank: usize, what: (u64, bool)) -> bool {
     let Some(races) = m.cluster.races.as_deref_mut() else { return true };
-    races.reaches((m.warp.index, lane, m.warp.pc), rank, what)
+    races.access_peer((m.warp.index, lane, m.warp.pc), rank, what)
 }
 
-/// The active lanes arrive at the cluster's barrier.
+/// The active lanes arrive at the cluster barrier.
 pub(crate) fn arrive_in_cluster(m: &mut ExecutionContext<'_>, releases: bool) {
-    let lanes = whole(m);
+    let lanes = cluster_barrier_lanes(m);
     if let Some(races) = m.cluster.races.as_deref_mut() {
         races.arrive_in_cluster(m.warp.index, lanes, releases);
     }
 }
 
-/// The active lanes find the cluster's barrier complete.
-pub(crate) fn pass_cluster(m: &mut ExecutionContext<'_>) {
-    let lanes = whole(m);
+/// The active lanes have waited at the cluster barrier.
+pub(crate) fn acquire_cluster_barrier(m: &mut ExecutionContext<'_>) {
+    let lanes = cluster_barrier_lanes(m);
     if let Some(races) = m.cluster.races.as_deref_mut() {
-        races.pass_cluster(m.warp.index, lanes);
+        races.acquire_cluster_barrier(m.warp.index, lanes);
     }
 }
 
-/// The active lanes; all 32 if they are all that the launch started.
-fn whole(m: &ExecutionContext<'_>) -> u32 {
+/// The active lanes; all 32 if every lane that the launch started is active.
+fn cluster_barrier_lanes(m: &ExecutionContext<'_>) -> u32 {
     if m.active == m.warp.launched { u32::MAX } else { m.active }
 }
 
-/// Checks a bulk copy that a lane is about to issue; false if there is a finding.
-pub(crate) fn issue_bulk(m: &mut ExecutionContext<'_>, lane: usize, bulk: Bulk) -> bool {
-    let who = who(m, 1 << lane);
+/// Checks a bulk copy that a lane issues; false if there is a finding.
+pub(crate) fn issue_bulk(m: &mut ExecutionContext<'_>, lane: usize, copy: BulkCopy) -> bool {
+    let accessor = accessor(m, 1 << lane);
     let Some(races) = m.cluster.races.as_deref_mut() else { return true };
-    match races.issue_bulk(who, bulk) {
+    match races.issue_bulk(accessor, copy) {
         Ok(()) => true,
-        Err(refusal) => {
-            report::refused(m, lane as u32, refusal, bulk);
+        Err(conflict) => {
+            report::bulk_copy(m, lane as u32, conflict, copy);
             false
         }
     }
 }
 
-/// Checks a `cp.async` of `bytes` bytes by each of some lanes, one after the other, of which `copied` are read; false
-/// if there is a finding.
-pub(crate) fn issue_grouped(
+/// Checks a `cp.async` by lanes that each write `bytes` consecutive bytes of shared memory and read the first `copied`
+/// from global memory. `addresses` has the first lane's target and source. False if there is a finding.
+pub(crate) fn issue_cp_async(
     m: &mut ExecutionContext<'_>,
     lanes: u32,
-    at: (u64, u64),
+    addresses: (u64, u64),
     bytes: u64,
     copied: u64,
 ) -> bool {
-    let who = who(m, lanes);
+    let accessor = accessor(m, lanes);
     let Some(races) = m.cluster.races.as_deref_mut() else { return true };
-    match races.issue_grouped(who, at, bytes, copied) {
+    match races.issue_cp_async(accessor, addresses, bytes, copied) {
         Ok(()) => true,
         Err(CopyRace { space, access, race }) => {
             report::race(m, (space, access), bytes, race);
@@ -230,30 +240,31 @@ pub(crate) fn issue_grouped(
     }
 }
 
-/// Records the copies that have been completed: for an mbarrier, or by a thread that waited for its groups.
-pub(crate) fn complete(m: &mut ExecutionContext<'_>, gate: Option<u64>) {
+/// Records the copies completed since the last call: those that signalled an mbarrier, or whose groups a thread waited
+/// for.
+pub(crate) fn complete_copies(m: &mut ExecutionContext<'_>, mbarrier: Option<u64>) {
     let completed = std::mem::take(&mut m.cluster.completed);
     if let Some(races) = m.cluster.races.as_deref_mut() {
-        races.complete(&completed, gate);
+        races.complete_copies(&completed, mbarrier);
     }
 }
 
-/// Ends a cluster and compares it with the others. The warp comes with its fault.
+/// Ends a cluster and compares it with the others. The error is a warp and its fault.
 pub(crate) fn finish(
     launch: &Launch<'_>,
     cluster: &mut ClusterState,
-    grid: &Grid,
+    grid: &GridDetector,
 ) -> Result<(), (usize, Fault)> {
     let Some(races) = cluster.races.as_deref_mut() else { return Ok(()) };
     races.finish(grid).map_err(|conflict| match conflict {
-        EndConflict::LateUse(late) => (late.warp, report::late_use(cluster, &late)),
+        EndConflict::LatePeerAccess(late) => (late.warp, report::late_peer_access(cluster, &late)),
         EndConflict::Race(race) => (race.warp, report::cluster_race(launch, cluster, &race)),
     })
 }
 
-/// Checks lanes of one store that write different values to one place; equal values do no harm. False if there is a
+/// Checks that lanes of a store with bytes in common write the same value to the same address. False if there is a
 /// finding.
-pub(crate) fn collision<T: PartialEq>(
+pub(crate) fn stores_agree<T: PartialEq>(
     m: &mut ExecutionContext<'_>,
     pointers: &[*mut u8; LANES],
     values: &[T; LANES],
@@ -267,14 +278,16 @@ pub(crate) fn collision<T: PartialEq>(
             last.is_none_or(|last| last + bytes <= pointers[lane] as usize)
         })
     };
-    if m.cluster.races.as_ref().is_none_or(|races| races.stores_are_apart()) || ascending() {
+    if m.cluster.races.as_ref().is_none_or(|races| races.stores_are_disjoint()) || ascending() {
         return true;
     }
     for lane in lanes_of(active) {
         for earlier in lanes_of(active & ((1 << lane) - 1)) {
-            let apart = (pointers[lane] as usize).abs_diff(pointers[earlier] as usize);
-            if apart < bytes && (apart != 0 || values[lane] != values[earlier]) {
-                let detail = format!("lanes {earlier} and {lane} store different values to the same place");
+            let distance = (pointers[lane] as usize).abs_diff(pointers[earlier] as usize);
+            if distance < bytes && (distance != 0 || values[lane] != values[earlier]) {
+                let detail = format!(
+                    "lanes {earlier} and {lane} of this store write different values to the same address"
+                );
                 m.fault(FindingKind::Race, lane as u32, detail);
                 return false;
             }

@@ -63,7 +63,7 @@ fn is_running(m: &mut ExecutionContext<'_>, what: Reach, rank: usize) -> bool {
         );
         return not_running(m, lane, address, detail);
     }
-    if races::reaches(m, lane, rank, (address, later)) {
+    if races::access_peer(m, lane, rank, (address, later)) {
         return true;
     }
     let detail = format!(

@@ -1,6 +1,6 @@
 //! Faults of accesses that are out of bounds, misaligned, uninitialised, or in memory that is reserved.
 
-use crate::asynchronous::Holder;
+use crate::asynchronous::ReservedBy;
 use crate::code::access::{Access, PARAM_WINDOW};
 use crate::context::{ExecutionContext, Fault, Flow};
 use crate::finding::{FindingKind, Neighbour, Space};
@@ -49,12 +49,12 @@ pub(super) fn explain(
     };
     let holder = match space {
         Space::Shared if inside && m.cluster.shared.reservations.any(address, bytes) => {
-            m.cluster.asynchronous.holder(address, bytes)
+            m.cluster.asynchronous.reserved_by(address, bytes)
         }
         _ => None,
     };
     let kind = match (kind, holder) {
-        (FindingKind::OutOfBounds, Some(Holder::Mbarrier)) => FindingKind::Mbarrier,
+        (FindingKind::OutOfBounds, Some(ReservedBy::Mbarrier)) => FindingKind::Mbarrier,
         (FindingKind::OutOfBounds, Some(_)) => FindingKind::AsyncCopy,
         (FindingKind::OutOfBounds, None) if inside && space != Space::Param => FindingKind::Uninitialised,
         (kind, _) => kind,
@@ -69,11 +69,11 @@ pub(super) fn explain(
     let line = |pc| m.launch.program.place(pc).line;
     let why = match (kind, holder) {
         (FindingKind::Misaligned, _) => format!(", which is not a multiple of {alignment}"),
-        (_, Some(Holder::Mbarrier)) => ", which holds an mbarrier".to_string(),
-        (_, Some(Holder::Target(pc))) => {
+        (_, Some(ReservedBy::Mbarrier)) => ", which holds an mbarrier".to_string(),
+        (_, Some(ReservedBy::CopyTarget(pc))) => {
             format!(", which the copy of PTX line {} writes: nothing has waited for it yet", line(pc))
         }
-        (_, Some(Holder::Source(pc))) => {
+        (_, Some(ReservedBy::CopySource(pc))) => {
             format!(", which the copy of PTX line {} reads: nothing has waited for it yet", line(pc))
         }
         (FindingKind::Uninitialised, None) => ", of which some bytes were never written".to_string(),

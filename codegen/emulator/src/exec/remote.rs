@@ -8,8 +8,8 @@ use super::operand_list::{ADDRESS, listed, push_address};
 use super::races;
 use super::reach::Reach;
 use super::resolve::cluster_range;
-use crate::asynchronous::{Copy, Signal, Stored};
-use crate::checks::races::Bulk;
+use crate::asynchronous::{AsyncCopy, Signal, StoredValue};
+use crate::checks::races::BulkCopy;
 use crate::code::access::Access;
 use crate::code::cursor::{InstructionCursor, quantity};
 use crate::context::{Exec, ExecutionContext, Flow, Inst};
@@ -62,29 +62,35 @@ fn value_of(m: &ExecutionContext<'_>, list: &[u32], lane: usize) -> ([u8; 16], u
 
 fn store(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let list = m.launch.program.list(i.imm);
-    let (targets, gates): ([u64; LANES], [u64; LANES]) = (listed(m, list), listed(m, &list[ADDRESS..]));
+    let (targets, mbarriers): ([u64; LANES], [u64; LANES]) = (listed(m, list), listed(m, &list[ADDRESS..]));
     let update = match list[OPERATION] {
         0 => None,
         number => Some(OPERATIONS[number as usize - 1].2),
     };
     for lane in m.active_lanes() {
-        let (to, gate) = (targets[lane], gates[lane]);
+        let (to, mbarrier) = (targets[lane], mbarriers[lane]);
         let (value, bytes) = value_of(m, list, lane);
         let bytes = bytes as u64;
         let access = if update.is_some() { Access::Atomic } else { Access::Store };
         let reach = Reach { lane, address: to, bytes, access, own: false, later: true };
         let Some(target) = cluster_range(m, reach, bytes) else { return Flow::Fault };
-        if to < gate + 8 && gate < to + bytes {
+        if to < mbarrier + 8 && mbarrier < to + bytes {
             let detail = "an asynchronous store onto the mbarrier that it signals".to_string();
-            return misuse(m, lane, gate, detail);
+            return misuse(m, lane, mbarrier, detail);
         }
-        if !signals_there(m, lane, (to, gate)) {
+        if !signals_there(m, lane, (to, mbarrier)) {
             return Flow::Fault;
         }
         if m.cluster.races.is_some() {
-            let atomic = update.is_some();
-            let bulk = Bulk { source: None, target: (Space::Shared, to), bytes, gate: Some(gate), atomic };
-            if !races::use_gate(m, 1 << lane, gate, None) || !races::issue_bulk(m, lane, bulk) {
+            let is_atomic = update.is_some();
+            let bulk = BulkCopy {
+                source: None,
+                target: (Space::Shared, to),
+                bytes,
+                mbarrier: Some(mbarrier),
+                is_atomic,
+            };
+            if !races::use_mbarrier(m, 1 << lane, mbarrier, None) || !races::issue_bulk(m, lane, bulk) {
                 return Flow::Fault;
             }
         }
@@ -94,12 +100,12 @@ fn store(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         if update.is_none() {
             shared.reserve(to, bytes, true);
         }
-        under_way.signalling.push(Copy {
+        under_way.signalling.push(AsyncCopy {
             warp,
             lanes: 1 << lane,
             pc,
-            serial: 0,
-            signal: Signal::Mbarrier(gate),
+            sequence: 0,
+            signal: Signal::Mbarrier(mbarrier),
             source: target,
             target,
             shared: to,
@@ -107,8 +113,8 @@ fn store(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
             copied: bytes as u32,
             into_shared: true,
             from_shared: None,
-            stored: Some(Box::new(Stored { value, update })),
-            ripe: false,
+            stored: Some(Box::new(StoredValue { value, update })),
+            is_due: false,
         });
     }
     Flow::Next

@@ -1,4 +1,4 @@
-//! Numbers of a profile that usually mean lost time.
+//! Lints: counts of a profile that usually mean lost time.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -6,29 +6,26 @@ use std::fmt;
 use super::{Counts, InstructionProfile, Profile, line_of};
 use crate::finding::SourceLine;
 
-/// When a number is worth a [`Lint`].
+/// Thresholds above (or below) which a count becomes a [`Lint`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Thresholds {
-    /// Sectors of a global access over the fewest possible: more than this is [`LintKind::Uncoalesced`].
+    /// [`LintKind::Uncoalesced`] above this ratio of a global access's sectors to the fewest possible.
     pub sectors: f64,
-    /// Wavefronts of a shared access over those without conflicts: more than this is
-    /// [`LintKind::BankConflict`].
+    /// [`LintKind::BankConflict`] above this ratio of a shared access's wavefronts to those without conflicts.
     pub ways: f64,
-    /// A source line whose warps have fewer lanes together than this, on average, is
-    /// [`LintKind::Divergence`].
+    /// [`LintKind::Divergence`] below this average of active lanes of a source line's instructions.
     pub lanes: f64,
-    /// All of that only where it has at least this share of the kernel's sectors, wavefronts or warp
-    /// instructions.
+    /// Smallest share of the kernel's sectors, wavefronts or warp instructions, respectively, of any lint.
     pub share: f64,
-    /// All of that only in a kernel whose launches issue so many instructions of warps each, on average.
+    /// Smallest average of warp instructions in a launch of the kernel, of any lint.
     pub warp_instructions: u64,
-    /// [`LintKind::Uncoalesced`] only in a kernel whose launches touch sectors of so many bytes each, on average.
+    /// Smallest average of bytes in the sectors that a launch accesses, of [`LintKind::Uncoalesced`].
     pub sector_bytes: u64,
 }
 
 impl Default for Thresholds {
-    /// 1.5 times the sectors, any conflict, half the lanes; where it is a twentieth of the kernel's. However small the
-    /// kernel is: a test's may be.
+    /// 1.5 times the fewest sectors, any bank conflict, or fewer than half of the lanes active, where that is at least a
+    /// twentieth of the kernel. Kernels of any size get lints, since those of tests are small.
     fn default() -> Thresholds {
         Thresholds {
             sectors: 1.5,
@@ -42,9 +39,9 @@ impl Default for Thresholds {
 }
 
 impl Thresholds {
-    /// The defaults, where mending could be measured: launches of 1024 instructions of warps and, for uncoalesced
-    /// accesses, 16 KiB of sectors. A device is done with less before the launch after it has begun.
-    pub fn where_it_matters() -> Thresholds {
+    /// The defaults, without lints for launches too small for an improvement to be measured: below 1024 warp
+    /// instructions or, for uncoalesced accesses, below 16 KiB of sectors.
+    pub fn measurable() -> Thresholds {
         Thresholds { warp_instructions: 1024, sector_bytes: 16 << 10, ..Thresholds::default() }
     }
 }
@@ -52,36 +49,36 @@ impl Thresholds {
 /// Bytes of a sector of global memory.
 const SECTOR_BYTES: u64 = 32;
 
-/// What kind of time is lost.
+/// Kind of a lint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LintKind {
-    /// Lanes of a warp access global memory in more sectors than their bytes need.
+    /// A warp's global access spans more sectors than its bytes need.
     Uncoalesced,
-    /// Lanes of a warp access different words of one bank of shared memory.
+    /// Lanes of a warp access different words of the same bank of shared memory.
     BankConflict,
-    /// Instructions are issued for few of a warp's lanes.
+    /// Instructions are issued with few of a warp's lanes active.
     Divergence,
 }
 
-/// A place where time is probably lost. [`Display`](fmt::Display) says it in a sentence, with the numbers.
+/// A place in a kernel that probably loses time. [`Display`](fmt::Display) gives a sentence with the counts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lint {
-    /// What kind.
+    /// Kind of the lint.
     pub kind: LintKind,
     /// The kernel's name.
     pub kernel: String,
     /// The kernel's own source line, if the PTX carries `.loc` directives.
     pub source: Option<SourceLine>,
-    /// 1-based line of the PTX text: the instruction, or the first of the place's.
+    /// 1-based line of the PTX text, of the first instruction there.
     pub ptx_line: u32,
     /// The text of that line.
     pub ptx_text: String,
-    /// What was counted there.
+    /// Counts of the instructions there.
     pub counts: Counts,
-    /// The number that was compared with the threshold.
+    /// The value compared with the threshold.
     pub measured: f64,
-    /// What of the kernel it concerns, between 0 and 1: of its sectors, wavefronts or warp instructions.
+    /// Share of the kernel's sectors, wavefronts or warp instructions, between 0 and 1.
     pub share: f64,
 }
 
@@ -96,7 +93,7 @@ impl fmt::Display for Lint {
                 let ideal = per(global.ideal_sectors, requests);
                 write!(
                     f,
-                    "uncoalesced: {sectors:.1} sectors a request where {ideal:.1} would do ({measured:.1} \
+                    "uncoalesced: {sectors:.1} sectors per request where {ideal:.1} would do ({measured:.1} \
                      times as many), in {requests} requests; {share:.0} % of the kernel's sectors"
                 )
             }
@@ -106,20 +103,20 @@ impl fmt::Display for Lint {
                 let wavefronts = per(shared.wavefronts, requests);
                 write!(
                     f,
-                    "bank conflicts: {measured:.1} ways on average and {worst} at worst, {wavefronts:.1} \
-                     wavefronts a request, in {requests} requests; {share:.0} % of the kernel's wavefronts"
+                    "bank conflicts: {measured:.1}-way on average, {worst}-way at worst, {wavefronts:.1} \
+                     wavefronts per request, in {requests} requests; {share:.0} % of the kernel's wavefronts"
                 )
             }
             LintKind::Divergence => {
-                let Counts { warps, branches, divergent_branches, .. } = counts;
+                let Counts { warp_instructions, branches, divergent_branches, .. } = counts;
                 write!(
                     f,
-                    "divergence: {measured:.1} of 32 lanes on average, in {warps} instructions of warps, \
-                     {share:.0} % of the kernel's"
+                    "divergence: {measured:.1} of 32 lanes active on average, in {warp_instructions} warp \
+                     instructions, {share:.0} % of the kernel's"
                 )?;
                 match branches {
                     0 => Ok(()),
-                    _ => write!(f, "; {divergent_branches} of {branches} branches parted the lanes"),
+                    _ => write!(f, "; {divergent_branches} of {branches} branches diverged"),
                 }
             }
         }
@@ -130,16 +127,17 @@ fn per(count: u64, requests: u64) -> f64 {
     count as f64 / requests.max(1) as f64
 }
 
-/// Accesses in the order of the text, then source lines, the most work first.
+/// The lints of a profile: of accesses in the order of the text, then of source lines, those with the most lane
+/// instructions first.
 pub(super) fn lints(profile: &Profile, thresholds: &Thresholds) -> Vec<Lint> {
     let total = profile.total();
     let launches = profile.launches.max(1);
-    if total.warps < thresholds.warp_instructions * launches {
+    if total.warp_instructions < thresholds.warp_instructions * launches {
         return Vec::new();
     }
-    let moves_enough = total.global.sectors * SECTOR_BYTES >= thresholds.sector_bytes * launches;
+    let has_enough_bytes = total.global.sectors * SECTOR_BYTES >= thresholds.sector_bytes * launches;
     let mut lints = Vec::new();
-    for Spot { first, counts } in spots(profile) {
+    for SourcePosition { first, counts } in by_position(profile) {
         let Counts { global, shared, .. } = &counts;
         let candidates = [
             (
@@ -157,14 +155,15 @@ pub(super) fn lints(profile: &Profile, thresholds: &Thresholds) -> Vec<Lint> {
         ];
         for (kind, measured, threshold, [part, whole]) in candidates {
             let share = per(part, whole);
-            let matters = moves_enough || kind != LintKind::Uncoalesced;
-            if measured > threshold && share >= thresholds.share && matters {
+            let is_large_enough = has_enough_bytes || kind != LintKind::Uncoalesced;
+            if measured > threshold && share >= thresholds.share && is_large_enough {
                 lints.push(lint(profile, first, kind, (counts, measured, share)));
             }
         }
     }
     for line in profile.lines() {
-        let (lanes, share) = (line.counts.average_lanes(), per(line.counts.warps, total.warps));
+        let (lanes, share) =
+            (line.counts.average_lanes(), per(line.counts.warp_instructions, total.warp_instructions));
         let at = |instruction: &&InstructionProfile| line_of(&instruction.source) == line_of(&line.source);
         if let Some(first) = profile.instructions.iter().find(at)
             && lanes < thresholds.lanes
@@ -176,35 +175,35 @@ pub(super) fn lints(profile: &Profile, thresholds: &Thresholds) -> Vec<Lint> {
     lints
 }
 
-/// The instructions of one place of the source, which unrolled code has many of; or one without a place.
-struct Spot<'p> {
+/// All instructions of one source position (unrolled code has several), or one instruction without a position.
+struct SourcePosition<'p> {
     first: &'p InstructionProfile,
     counts: Counts,
 }
 
-fn spots(profile: &Profile) -> Vec<Spot<'_>> {
-    let mut spots: Vec<Spot<'_>> = Vec::new();
+fn by_position(profile: &Profile) -> Vec<SourcePosition<'_>> {
+    let mut positions: Vec<SourcePosition<'_>> = Vec::new();
     let mut index = HashMap::new();
     for instruction in &profile.instructions {
         let place = instruction.source.as_ref().map(|source| (&source.file, source.line, source.column));
         match place.and_then(|place| index.get(&place)) {
             Some(&at) => {
-                let spot: &mut Spot<'_> = &mut spots[at];
-                // What the lint will show is an access.
-                if spot.counts.global.requests + spot.counts.shared.requests == 0 {
-                    spot.first = instruction;
+                let position: &mut SourcePosition<'_> = &mut positions[at];
+                // The lint shows the first access.
+                if position.counts.global.requests + position.counts.shared.requests == 0 {
+                    position.first = instruction;
                 }
-                spot.counts.add(&instruction.counts);
+                position.counts.add(&instruction.counts);
             }
             None => {
                 if let Some(place) = place {
-                    index.insert(place, spots.len());
+                    index.insert(place, positions.len());
                 }
-                spots.push(Spot { first: instruction, counts: instruction.counts });
+                positions.push(SourcePosition { first: instruction, counts: instruction.counts });
             }
         }
     }
-    spots
+    positions
 }
 
 fn lint(

@@ -1,4 +1,4 @@
-//! What a kernel did, instruction by instruction: how often, by how many lanes, and at what cost to memory.
+//! Profiles: how often each instruction of a kernel ran, with how many lanes, and what its memory accesses cost.
 
 mod lint;
 pub(crate) mod requests;
@@ -12,27 +12,27 @@ use crate::finding::SourceLine;
 pub use lint::{Lint, LintKind, Thresholds};
 use role::Role;
 
-/// What kind of work an instruction is.
+/// Class of an instruction, by the kind of its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
     /// Arithmetic, comparison and logic on integers and bits.
     Integer,
     /// Arithmetic and comparison of floating-point numbers.
     Float,
-    /// Products of matrices: `mma`.
+    /// Matrix products: `mma`.
     Matrix,
     /// Loads, stores, atomics, `ldmatrix` and asynchronous copies.
     Memory,
-    /// Branches, exits, barriers, fences, and waits for copies.
+    /// Branches, exits, barriers, fences and waits for copies.
     Control,
-    /// What lanes of a warp do together: shuffles, votes, reductions.
+    /// Warp-wide operations: shuffles, votes, reductions.
     Warp,
-    /// Moves, conversions, selections and permutations of bytes.
+    /// Moves, conversions, selections and byte permutations.
     Move,
 }
 
 impl Class {
-    /// All of them, in the order of [`Profile::mix`].
+    /// All classes, in the order of [`Profile::mix`].
     pub const ALL: [Class; 7] = [
         Class::Integer,
         Class::Float,
@@ -43,7 +43,7 @@ impl Class {
         Class::Move,
     ];
 
-    /// One word for it.
+    /// Name of the class, one word.
     pub fn name(self) -> &'static str {
         match self {
             Class::Integer => "integer",
@@ -57,72 +57,72 @@ impl Class {
     }
 }
 
-/// Global memory: requests of warps, and the sectors of 32 bytes that serve them. A request stands alone:
-/// that an earlier one has brought a sector into a cache does not count.
+/// Traffic with global memory: requests of warps, and the sectors of 32 bytes that serve them. Each request is counted
+/// alone, as if no sector were cached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GlobalCounts {
-    /// Instructions of warps that accessed global memory; of bulk copies, copies.
+    /// Warp instructions that accessed global memory; of bulk copies, each lane's copy.
     pub requests: u64,
-    /// Sectors touched, each once a request.
+    /// Sectors accessed, each counted once per request.
     pub sectors: u64,
-    /// The fewest sectors that could hold the different bytes that each request touched.
+    /// The fewest sectors that could hold the distinct bytes of each request.
     pub ideal_sectors: u64,
-    /// Bytes that lanes loaded, and that copies read.
+    /// Bytes that lanes loaded and copies read.
     pub bytes_loaded: u64,
-    /// Bytes that lanes stored, atomics included, and that copies wrote.
+    /// Bytes that lanes stored (atomics included) and copies wrote.
     pub bytes_stored: u64,
 }
 
 impl GlobalCounts {
-    /// Bytes moved in both directions.
+    /// Bytes loaded and stored.
     pub fn bytes(&self) -> u64 {
         self.bytes_loaded + self.bytes_stored
     }
 
-    /// Sectors over ideal sectors: 1 where every byte of every sector is used; 1 without any.
+    /// Ratio of sectors to ideal sectors: 1 if every byte of every sector is used, or without any request.
     pub fn excess(&self) -> f64 {
         ratio(self.sectors, self.ideal_sectors).unwrap_or(1.0)
     }
 }
 
-/// Shared memory: 32 banks of 4-byte words, each of which delivers one word a wavefront. A request of up to
-/// 4 bytes a lane is served whole, one of 8 bytes by half-warps, one of 16 bytes by quarter-warps (by twice as
-/// many lanes where each wants the same as its neighbour, or as the lane two on); a part takes as many
-/// wavefronts as one bank has different words to deliver.
+/// Traffic with shared memory: 32 banks of 4-byte words, each of which delivers one word per wavefront. A request of up
+/// to 4 bytes per lane is served as a whole, one of 8 bytes in half-warps, one of 16 bytes in quarter-warps. The parts
+/// are twice as large if each lane accesses the same address as its neighbour, or as the lane two further. A part takes
+/// as many wavefronts as its busiest bank has distinct words to deliver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SharedCounts {
-    /// Instructions of warps that accessed shared memory.
+    /// Warp instructions that accessed shared memory.
     pub requests: u64,
     /// Wavefronts that served them.
     pub wavefronts: u64,
-    /// Wavefronts without a bank conflict: one for each part that has a lane.
+    /// Wavefronts without bank conflicts: one for each part with an active lane.
     pub ideal_wavefronts: u64,
-    /// The most words that a part wanted of one bank: 1 without a conflict.
+    /// The most words that a part accessed in one bank: n for an n-way conflict, 1 without conflicts.
     pub worst_ways: u64,
-    /// Bytes that lanes, rows of matrices and grouped copies loaded or stored.
+    /// Bytes that lanes, `ldmatrix` and `stmatrix` rows, and `cp.async` copies loaded or stored.
     pub bytes: u64,
 }
 
 impl SharedCounts {
-    /// Wavefronts over those without conflicts: the average number of ways; 1 without any.
+    /// Ratio of wavefronts to ideal wavefronts: n for n-way conflicts on average, 1 without conflicts or requests.
     pub fn ways(&self) -> f64 {
         ratio(self.wavefronts, self.ideal_wavefronts).unwrap_or(1.0)
     }
 }
 
-/// How often something ran and what it moved.
+/// Counts of one or several instructions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Times a warp issued it, in vain (no lane's guard held) included.
-    pub warps: u64,
-    /// Lanes that were there when a warp issued it, whether their guard held or not: 32 a time unless the
-    /// warp had diverged or is not full.
-    pub together: u64,
-    /// Lanes that executed it.
-    pub lanes: u64,
-    /// Times a warp came to a branch.
+    /// Warp instructions issued, those whose guard held in no lane included.
+    pub warp_instructions: u64,
+    /// Active lanes of all warp instructions, whether their guard held or not: 32 each, unless the warp had diverged or
+    /// is not full.
+    pub active_lanes: u64,
+    /// Lane instructions: lanes that executed an instruction, their guard included.
+    pub lane_instructions: u64,
+    /// Branches among the warp instructions.
     pub branches: u64,
-    /// Times some of its lanes took the branch and some did not.
+    /// Branches that some active lanes took and others did not.
     pub divergent_branches: u64,
     /// Traffic with global memory.
     pub global: GlobalCounts,
@@ -131,11 +131,11 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Adds what another has.
+    /// Adds the counts of `other`.
     pub fn add(&mut self, other: &Counts) {
-        self.warps += other.warps;
-        self.together += other.together;
-        self.lanes += other.lanes;
+        self.warp_instructions += other.warp_instructions;
+        self.active_lanes += other.active_lanes;
+        self.lane_instructions += other.lane_instructions;
         self.branches += other.branches;
         self.divergent_branches += other.divergent_branches;
         let (global, more) = (&mut self.global, &other.global);
@@ -152,9 +152,9 @@ impl Counts {
         shared.bytes += more.bytes;
     }
 
-    /// Lanes that were together, on average; 0 if it never ran.
+    /// Average number of active lanes; 0 if nothing ran.
     pub fn average_lanes(&self) -> f64 {
-        ratio(self.together, self.warps).unwrap_or(0.0)
+        ratio(self.active_lanes, self.warp_instructions).unwrap_or(0.0)
     }
 }
 
@@ -162,10 +162,10 @@ fn ratio(over: u64, under: u64) -> Option<f64> {
     (under > 0).then(|| over as f64 / under as f64)
 }
 
-/// The counts of one worker: one an instruction.
+/// Counts of each instruction, made by one worker.
 pub(crate) type Tally = Box<[Counts]>;
 
-/// One instruction of a kernel and what it did.
+/// Profile of one instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstructionProfile {
     /// 1-based line of the PTX text.
@@ -174,36 +174,36 @@ pub struct InstructionProfile {
     pub ptx_text: String,
     /// The kernel's own source line, if the PTX carries `.loc` directives.
     pub source: Option<SourceLine>,
-    /// What kind of work it is.
+    /// Class of the instruction.
     pub class: Class,
-    /// What it did.
+    /// Counts of the instruction.
     pub counts: Counts,
 }
 
-/// All instructions of one source line together.
+/// Profile of all instructions of one source line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LineProfile {
-    /// The line, with the column of its first instruction; none for what stands before the first `.loc`, or a PTX text that has none.
+    /// The line, with the column of its first instruction; `None` for instructions before the first `.loc`.
     pub source: Option<SourceLine>,
-    /// What they did.
+    /// Counts of the line's instructions.
     pub counts: Counts,
 }
 
-/// What the launches of one kernel did, for [`Options::profile`](crate::Options::profile).
+/// Profile of one or several launches of a kernel; see [`Options::profile`](crate::Options::profile).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
     /// The kernel's name.
     pub kernel: String,
-    /// Launches counted.
+    /// Number of launches.
     pub launches: u64,
-    /// Threads that they started.
+    /// Threads that the launches started.
     pub threads: u64,
-    /// Every instruction, in the order of the text.
+    /// All instructions, in the order of the text.
     pub instructions: Vec<InstructionProfile>,
 }
 
 impl Profile {
-    /// One launch of a kernel, counted by several workers.
+    /// Profile of one launch.
     pub(crate) fn new(program: &Program, roles: &[Role], threads: u64, tally: &Tally) -> Profile {
         let instruction = |(pc, &counts): (usize, &Counts)| {
             let place = program.place(pc);
@@ -223,7 +223,7 @@ impl Profile {
         }
     }
 
-    /// Adds another profile of the same kernel; returns false, and adds nothing, if it is of another.
+    /// Adds another profile of the same kernel. Returns false, and adds nothing, if it is of another kernel.
     #[must_use]
     pub fn merge(&mut self, other: &Profile) -> bool {
         let same = self.kernel == other.kernel
@@ -239,7 +239,7 @@ impl Profile {
         same
     }
 
-    /// Everything together.
+    /// Sum of all instructions' counts.
     pub fn total(&self) -> Counts {
         sum(self.instructions.iter())
     }
@@ -248,11 +248,11 @@ impl Profile {
     pub fn mix(&self) -> [(Class, u64); 7] {
         Class::ALL.map(|class| {
             let of_class = self.instructions.iter().filter(|instruction| instruction.class == class);
-            (class, sum(of_class).lanes)
+            (class, sum(of_class).lane_instructions)
         })
     }
 
-    /// The source lines, the one with the most lane instructions first.
+    /// Profiles of the source lines, those with the most lane instructions first.
     pub fn lines(&self) -> Vec<LineProfile> {
         let mut lines: Vec<LineProfile> = Vec::new();
         let mut index = HashMap::new();
@@ -269,29 +269,29 @@ impl Profile {
                 }
             }
         }
-        // Stable, so that lines with equal counts stay in the order of the text.
-        lines.sort_by_key(|line| std::cmp::Reverse(line.counts.lanes));
+        // A stable sort keeps lines with equal counts in the order of the text.
+        lines.sort_by_key(|line| std::cmp::Reverse(line.counts.lane_instructions));
         lines
     }
 
-    /// Lane instructions a thread.
+    /// Lane instructions per thread.
     pub fn instructions_per_thread(&self) -> f64 {
-        ratio(self.total().lanes, self.threads).unwrap_or(0.0)
+        ratio(self.total().lane_instructions, self.threads).unwrap_or(0.0)
     }
 
-    /// Lane instructions a byte moved to or from global memory; none if nothing was.
+    /// Lane instructions per byte moved to or from global memory; `None` if nothing was moved.
     pub fn instructions_per_byte(&self) -> Option<f64> {
         let total = self.total();
-        ratio(total.lanes, total.global.bytes())
+        ratio(total.lane_instructions, total.global.bytes())
     }
 
-    /// What could be faster, by these thresholds.
+    /// Places that probably lose time, by these thresholds.
     pub fn lints(&self, thresholds: &Thresholds) -> Vec<Lint> {
         lint::lints(self, thresholds)
     }
 }
 
-/// A place without its column.
+/// File and line of a source position.
 fn line_of(source: &Option<SourceLine>) -> Option<(&str, u32)> {
     source.as_ref().map(|source| (source.file.as_str(), source.line))
 }

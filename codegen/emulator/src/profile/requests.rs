@@ -1,35 +1,35 @@
-//! What a warp's request costs the memory: sectors of global memory, wavefronts of shared memory.
+//! Cost of a warp's memory request: sectors of global memory, wavefronts of shared memory.
 
 use crate::lanes::lanes_of;
 
-/// Bytes of the unit in which global memory is read and written.
+/// Bytes of a sector, the unit in which global memory is read and written.
 const SECTOR: u64 = 32;
-/// Shared memory has so many banks, each a word wide.
+/// Banks of shared memory, each one word wide.
 const BANKS: usize = 32;
 const WORD: u64 = 4;
 
-/// Sectors that the lanes of `active` touch with `bytes` each, and the fewest that could hold as many
-/// different bytes. Addresses are multiples of `bytes`, a power of two.
+/// Sectors of an access of `bytes` by each lane of `active`, and the fewest that could hold as many distinct bytes.
+/// Addresses are multiples of `bytes`, a power of two.
 pub(crate) fn sectors(addresses: &[u64; 32], active: u32, bytes: u64) -> (u64, u64) {
-    let mut touched = Distinct::default();
+    let mut distinct = Distinct::default();
     for lane in lanes_of(active) {
-        touched.push(addresses[lane]);
+        distinct.push(addresses[lane]);
     }
-    let touched = touched.sorted();
+    let distinct = distinct.sorted();
     let per_lane = bytes.div_ceil(SECTOR);
     let mut sectors = 0;
     let mut last = None;
-    for address in touched {
+    for address in distinct {
         let sector = address / SECTOR;
         if last != Some(sector) {
             sectors += per_lane;
         }
         last = Some(sector);
     }
-    (sectors, (touched.len() as u64 * bytes).div_ceil(SECTOR))
+    (sectors, (distinct.len() as u64 * bytes).div_ceil(SECTOR))
 }
 
-/// Sectors of a range, and the fewest that could hold it.
+/// Sectors of a range, and the fewest that could hold as many bytes.
 pub(crate) fn sectors_of_range(start: u64, bytes: u64) -> (u64, u64) {
     match bytes {
         0 => (0, 0),
@@ -37,75 +37,75 @@ pub(crate) fn sectors_of_range(start: u64, bytes: u64) -> (u64, u64) {
     }
 }
 
-/// How shared memory serves a request.
+/// Cost of a request to shared memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wavefronts {
-    /// One after the other.
+    /// Wavefronts that serve the request.
     pub(crate) taken: u64,
-    /// Those that a request of this size takes in any case.
+    /// Wavefronts that a request of this size takes without bank conflicts.
     pub(crate) ideal: u64,
-    /// The most words that one part of the request wants of one bank.
+    /// The most words that a part of the request accesses in one bank.
     pub(crate) ways: u64,
 }
 
-/// A request for `bytes` by each lane of `active`. Up to a word a lane, it is served whole; two words a
-/// lane by half-warps, four by quarter-warps, but by twice as many lanes at a time where throughout the
-/// warp lanes want the same as their neighbours, or as the lanes two on. A part takes as many wavefronts as
-/// its busiest bank has different words to deliver; lanes that want the same word share it.
+/// Wavefronts of a request for `bytes` by each lane of `active`. A request of up to one word per lane is served as a
+/// whole, of two words in half-warps, of four words in quarter-warps. The parts are twice as large if every lane
+/// accesses the same address as its neighbour, or as the lane two further. A part takes as many wavefronts as its
+/// busiest bank has distinct words to deliver; lanes that access the same word share it.
 ///
-/// All of 126 patterns take as many on an H200 (`benches/bank.py`).
+/// `benches/bank.py` compared 126 patterns with an H200: all agree.
 pub(crate) fn wavefronts(addresses: &[u64; 32], active: u32, bytes: u64) -> Wavefronts {
     let words = bytes.div_ceil(WORD).max(1);
     let mut part = (BANKS as u64 / words).max(1) as u32;
     let mut active = active;
-    if let Some(apart) = twins(addresses, active).filter(|_| words > 1) {
-        active &= !lanes_with(apart);
+    if let Some(distance) = twin_distance(addresses, active).filter(|_| words > 1) {
+        active &= !lanes_with(distance);
         part *= 2;
     }
-    let mut seen = Wavefronts::default();
+    let mut wavefronts = Wavefronts::default();
     for first in (0..32).step_by(part as usize) {
         let lanes = active & (u32::MAX >> (32 - part)) << first;
         if lanes == 0 {
             continue;
         }
-        let mut wanted = Distinct::default();
+        let mut distinct = Distinct::default();
         for lane in lanes_of(lanes) {
-            (0..words).for_each(|word| wanted.push(addresses[lane] / WORD + word));
+            (0..words).for_each(|word| distinct.push(addresses[lane] / WORD + word));
         }
         let mut banks = [0u64; BANKS];
-        for word in wanted.sorted() {
+        for word in distinct.sorted() {
             banks[*word as usize % BANKS] += 1;
         }
         let ways = banks.into_iter().max().unwrap_or(0);
-        seen.taken += ways;
-        seen.ideal += 1;
-        seen.ways = seen.ways.max(ways);
+        wavefronts.taken += ways;
+        wavefronts.ideal += 1;
+        wavefronts.ways = wavefronts.ways.max(ways);
     }
-    seen
+    wavefronts
 }
 
-/// How far apart lanes are that want the same, if every lane has such a twin: 1 or 2.
-fn twins(addresses: &[u64; 32], active: u32) -> Option<u32> {
-    let same = |apart: u32| {
-        twins_of(active, apart) == active
-            && lanes_of(active).all(|lane| addresses[lane] == addresses[lane ^ apart as usize])
+/// The distance of lanes with equal addresses, 1 or 2, if every active lane has such a twin.
+fn twin_distance(addresses: &[u64; 32], active: u32) -> Option<u32> {
+    let same = |distance: u32| {
+        twins_of(active, distance) == active
+            && lanes_of(active).all(|lane| addresses[lane] == addresses[lane ^ distance as usize])
     };
-    [1, 2].into_iter().find(|&apart| same(apart))
+    [1, 2].into_iter().find(|&distance| same(distance))
 }
 
-/// The lanes whose twins are among `lanes`.
-fn twins_of(lanes: u32, apart: u32) -> u32 {
-    let upper = lanes & lanes_with(apart);
-    let lower = lanes & !lanes_with(apart);
-    upper >> apart | lower << apart
+/// The twins of `lanes`.
+fn twins_of(lanes: u32, distance: u32) -> u32 {
+    let upper = lanes & lanes_with(distance);
+    let lower = lanes & !lanes_with(distance);
+    upper >> distance | lower << distance
 }
 
-/// The lanes whose number has the bit `apart`.
-fn lanes_with(apart: u32) -> u32 {
-    if apart == 1 { 0xAAAA_AAAA } else { 0xCCCC_CCCC }
+/// The lanes whose number has the bit `distance`, 1 or 2.
+fn lanes_with(distance: u32) -> u32 {
+    if distance == 1 { 0xAAAA_AAAA } else { 0xCCCC_CCCC }
 }
 
-/// Up to 32 numbers, each once.
+/// Up to 32 distinct numbers.
 #[derive(Default)]
 struct Distinct {
     numbers: [u64; 32],
@@ -114,8 +114,8 @@ struct Distinct {
 
 impl Distinct {
     fn push(&mut self, number: u64) {
-        if let Some(place) = self.numbers.get_mut(self.count) {
-            *place = number;
+        if let Some(entry) = self.numbers.get_mut(self.count) {
+            *entry = number;
             self.count += 1;
         }
     }
@@ -123,14 +123,14 @@ impl Distinct {
     fn sorted(&mut self) -> &[u64] {
         let numbers = &mut self.numbers[..self.count];
         numbers.sort_unstable();
-        let mut kept = 0;
+        let mut distinct = 0;
         for index in 0..numbers.len() {
-            if index == 0 || numbers[index] != numbers[kept - 1] {
-                numbers[kept] = numbers[index];
-                kept += 1;
+            if index == 0 || numbers[index] != numbers[distinct - 1] {
+                numbers[distinct] = numbers[index];
+                distinct += 1;
             }
         }
-        &self.numbers[..kept]
+        &self.numbers[..distinct]
     }
 }
 
@@ -146,14 +146,14 @@ mod tests {
     fn sectors_by_hand() {
         const ALL: u32 = u32::MAX;
         let cases = [
-            ("words in a row", lanes(|l| 4 * l), ALL, 4, (4, 4)),
-            ("words in a row from the middle of a sector", lanes(|l| 16 + 4 * l), ALL, 4, (5, 4)),
+            ("consecutive words", lanes(|l| 4 * l), ALL, 4, (4, 4)),
+            ("consecutive words from the middle of a sector", lanes(|l| 16 + 4 * l), ALL, 4, (5, 4)),
             ("words in reverse", lanes(|l| 124 - 4 * l), ALL, 4, (4, 4)),
             ("every other word", lanes(|l| 8 * l), ALL, 4, (8, 4)),
-            ("a word a sector", lanes(|l| 32 * l), ALL, 4, (32, 4)),
+            ("one word per sector", lanes(|l| 32 * l), ALL, 4, (32, 4)),
             ("one word for all", lanes(|_| 64), ALL, 4, (1, 1)),
-            ("16 bytes in a row", lanes(|l| 16 * l), ALL, 16, (16, 16)),
-            ("bytes in a row", lanes(|l| l), ALL, 1, (1, 1)),
+            ("consecutive 16 bytes", lanes(|l| 16 * l), ALL, 16, (16, 16)),
+            ("consecutive bytes", lanes(|l| l), ALL, 1, (1, 1)),
             ("one lane", lanes(|l| 4 * l), 1 << 9, 4, (1, 1)),
         ];
         for (what, addresses, active, bytes, expected) in cases {
@@ -168,17 +168,17 @@ mod tests {
     fn wavefronts_by_hand() {
         const ALL: u32 = u32::MAX;
         let cases = [
-            ("words in a row", lanes(|l| 4 * l), ALL, 4, [1, 1, 1]),
+            ("consecutive words", lanes(|l| 4 * l), ALL, 4, [1, 1, 1]),
             ("one word for all", lanes(|_| 64), ALL, 4, [1, 1, 1]),
-            ("bytes in a row share words", lanes(|l| l), ALL, 1, [1, 1, 1]),
+            ("consecutive bytes share words", lanes(|l| l), ALL, 1, [1, 1, 1]),
             ("a column of a 32 × 32 tile", lanes(|l| 128 * l), ALL, 4, [32, 1, 32]),
             ("a column of a 32 × 33 tile", lanes(|l| 132 * l), ALL, 4, [1, 1, 1]),
             ("every other word", lanes(|l| 8 * l), ALL, 4, [2, 1, 2]),
             ("every third word", lanes(|l| 12 * l), ALL, 4, [1, 1, 1]),
             ("half the lanes of a column", lanes(|l| 128 * l), 0xffff, 4, [16, 1, 16]),
-            ("8 bytes in a row: two halves", lanes(|l| 8 * l), ALL, 8, [2, 2, 1]),
-            ("16 bytes in a row: four quarters", lanes(|l| 16 * l), ALL, 16, [4, 4, 1]),
-            ("16 bytes at 32", lanes(|l| 32 * l), ALL, 16, [8, 4, 2]),
+            ("consecutive 8 bytes: two halves", lanes(|l| 8 * l), ALL, 8, [2, 2, 1]),
+            ("consecutive 16 bytes: four quarters", lanes(|l| 16 * l), ALL, 16, [4, 4, 1]),
+            ("16 bytes with a stride of 32", lanes(|l| 32 * l), ALL, 16, [8, 4, 2]),
             ("8 bytes for all", lanes(|_| 64), ALL, 8, [1, 1, 1]),
             ("8 bytes for two lanes each", lanes(|l| l / 2 * 8), ALL, 8, [1, 1, 1]),
             ("8 bytes for lanes two apart", lanes(|l| (l & 1 | l >> 2 << 1) * 8), ALL, 8, [1, 1, 1]),

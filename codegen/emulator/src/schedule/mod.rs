@@ -5,7 +5,7 @@ mod stuck;
 mod uniforms;
 
 use crate::checks::programmatic::Order;
-use crate::checks::races::Races;
+use crate::checks::races::RaceDetector;
 use crate::context::barrier::Reduction;
 use crate::context::cluster::ClusterState;
 use crate::context::warp::Warp;
@@ -59,7 +59,7 @@ impl RunningCluster {
         };
         let variables = program.shared_variables(launch.dynamic_shared);
         let mut state = ClusterState::new(SharedLayout::new(ctas, shared), warps, variables);
-        state.races = launch.races.as_ref().map(|_| Box::new(Races::new(state.shared.bytes)));
+        state.races = launch.races.as_ref().map(|_| Box::new(RaceDetector::new(state.shared.bytes)));
         let warps = (0..ctas * warps).map(warp).collect();
         RunningCluster { state, warps, executed: 0, failed_rounds: 0, digest: 0 }
     }
@@ -154,7 +154,7 @@ impl RunningCluster {
             self.failed_rounds = 0;
             return false;
         }
-        let digest = self.state.asynchronous.digest();
+        let digest = self.state.asynchronous.mbarrier_hash();
         self.failed_rounds = if self.digest == digest { self.failed_rounds + 1 } else { 0 };
         self.digest = digest;
         self.failed_rounds > FAILED_ROUNDS
@@ -186,7 +186,7 @@ impl RunningCluster {
         let released = barrier.complete();
         let waited = if barrier.had_waited { u32::MAX } else { 0 };
         if let Some(races) = &mut self.state.races {
-            races.complete_cluster(&released);
+            races.complete_cluster_barrier(&released);
         }
         for (warp, _) in released {
             self.warps[warp].waiting = false;
@@ -203,7 +203,7 @@ impl RunningCluster {
         }
         self.state.exited |= 1 << rank;
         let layout = self.state.layout;
-        self.state.asynchronous.in_flight_into(|address| layout.locate(address).0 == rank)
+        self.state.asynchronous.in_flight_at(|address| layout.locate(address).0 == rank)
     }
 
     /// Ends a cluster of a launch in programmatic order; returns whether it may end.

@@ -91,7 +91,9 @@ fn mbarriers_misused() {
     );
     misused(
         "mbarrier.init.shared.b64 [gate], 2;\nmbarrier.arrive.shared.b64 _, [gate], 3;",
-        expect!["3 arrivals at an mbarrier whose phase 0 lacks 2 of 2; it is at shared 0x0 (`gate`)"],
+        expect![
+            "3 arrivals at an mbarrier whose phase 0 has 2 of 2 arrivals pending; it is at shared 0x0 (`gate`)"
+        ],
     );
     misused(
         "mbarrier.init.shared.b64 [gate], 1;\nmbarrier.arrive.noComplete.shared.b64 %x0, [gate], 1;",
@@ -99,7 +101,7 @@ fn mbarriers_misused() {
     );
     misused(
         "mbarrier.init.shared.b64 [gate], 1;\nmbarrier.test_wait.parity.shared.b64 %p, [gate], 2;",
-        expect!["a phase parity of 2, which is neither 0 nor 1; it is at shared 0x0 (`gate`)"],
+        expect!["a phase parity of 2: it must be 0 or 1; it is at shared 0x0 (`gate`)"],
     );
     misused(
         "mbarrier.init.shared.b64 [gate], 1;\nst.shared.u32 [gate+4], %r0;".replace("%r0", "0").as_str(),

@@ -160,7 +160,7 @@ fn atomics_of_all_ctas_meet_in_one() {
     // Atomic for threads of one CTA only.
     finds(
         FindingKind::Race,
-        "nothing orders the two",
+        "no happens-before relation to the earlier access",
         &add("red.relaxed.cta.shared::cluster.add.u32 [%r8], %r5;"),
     );
 }
@@ -174,8 +174,12 @@ fn what_nothing_orders_is_a_race() {
     };
     assert_eq!(clean(&exchange("SYNC;")), exchanged());
     assert_eq!(clean(&exchange("fence.acq_rel.cluster; RELAXED;")), exchanged());
-    finds(FindingKind::Race, "nothing orders the two", &exchange("RELAXED;"));
-    finds(FindingKind::Race, "nothing orders the two", &exchange("fence.acq_rel.cta; RELAXED;"));
+    finds(FindingKind::Race, "no happens-before relation to the earlier access", &exchange("RELAXED;"));
+    finds(
+        FindingKind::Race,
+        "no happens-before relation to the earlier access",
+        &exchange("fence.acq_rel.cta; RELAXED;"),
+    );
     let race = pair(&exchange("bar.sync 0;")).expect_err("only the CTA has met");
     // Whose turn came first has nothing there yet.
     assert!(matches!(race.kind, FindingKind::Race | FindingKind::Uninitialised), "{race}");
@@ -225,7 +229,7 @@ fn a_cta_must_be_running() {
     // Rank 0 reads early enough here, but nothing says that rank 1 waits for it.
     finds(
         FindingKind::PeerNotRunning,
-        "nothing keeps the CTA of rank 1 from exiting before",
+        "the CTA of rank 1 may already have exited",
         &format!("st.shared.u32 [%r3], %r5; SYNC; setp.eq.u32 %p, %r0, 1; @%p ret; {read}"),
     );
     // An arrival that the other does not wait for does not hold it either; one that it waits for does.
@@ -323,9 +327,17 @@ fn mbarriers_are_arrived_at_from_afar() {
     clean(&exchange("RELAXED;", arrive, wait));
     // Scopes of the CTA, which are what is meant where none is named, reach nobody outside.
     let near = "mbarrier.arrive.shared::cluster.b64 _, [%r7];";
-    finds(FindingKind::Race, "nothing orders the two", &exchange("SYNC;", near, wait));
+    finds(
+        FindingKind::Race,
+        "no happens-before relation to the earlier access",
+        &exchange("SYNC;", near, wait),
+    );
     let here = "mbarrier.try_wait.parity.shared::cta.b64 %p, [gate], 0;";
-    finds(FindingKind::Race, "nothing orders the two", &exchange("SYNC;", arrive, here));
+    finds(
+        FindingKind::Race,
+        "no happens-before relation to the earlier access",
+        &exchange("SYNC;", arrive, here),
+    );
     // A peer's mbarrier can be arrived at, not waited for, and it gives no state.
     finds(
         FindingKind::OutOfBounds,
@@ -347,7 +359,7 @@ fn mbarriers_are_initialised_first() {
     finds(FindingKind::PeerNotRunning, "has started", &gated(32, arrive));
     let unfenced =
         gated(32, &format!("RELAXED; {arrive}")).replace("fence.mbarrier_init.release.cluster;", "");
-    finds(FindingKind::Race, "nothing orders that with its initialisation", &unfenced);
+    finds(FindingKind::Race, "its initialisation by another thread did not happen before", &unfenced);
     let late = format!(
         "mov.u32 %r6, gate; mapa.shared::cluster.u32 %r7, %r6, 1; SYNC; setp.eq.u32 %p, %r5, 132; @%p nanosleep.u32 9;
          @%p mbarrier.init.shared::cta.b64 [gate], 32; {arrive}"
@@ -444,7 +456,7 @@ fn bulk_copies_between_ctas() {
     let copy =
         "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r8], [%r3], 128, [%r7];";
     assert_eq!(clean(&send(fence, copy, ""))[32..], (100..132).collect::<Vec<u32>>()[..]);
-    finds(FindingKind::ProxyFence, "no `fence.proxy.async`", &send("", copy, ""));
+    finds(FindingKind::ProxyFence, "execute `fence.proxy.async`", &send("", copy, ""));
     finds(
         FindingKind::OutOfBounds,
         "128-byte store to shared memory",

@@ -77,7 +77,7 @@ fn both_accesses_of_a_race_name_their_callers() {
         .loc 1 3 9\n.loc 1 10 5, function_name $L_f1, inlined_at 1 3 9\n@%p st.shared.u32 [cell], 1;
         .loc 1 4 9\n.loc 1 10 5, function_name $L_f1, inlined_at 1 4 9\n@!%p st.shared.u32 [cell], 2;",
         expect![
-            "race in kernel `kernel` at gemv.rs:10, inlined at gemv.rs:4:9 (PTX line 19: `@!%p st.shared.u32 [cell], 2;`) by thread (1, 0, 0) of CTA (0, 0, 0): 4-byte store to shared memory around 0x0: nothing orders the two; the access is inside `cell` (0x0, 4 bytes); the other is the write at gemv.rs:10, inlined at gemv.rs:3:9 (PTX line 16: `@%p st.shared.u32 [cell], 1;`) by thread (0, 0, 0) of CTA (0, 0, 0)"
+            "race in kernel `kernel` at gemv.rs:10, inlined at gemv.rs:4:9 (PTX line 19: `@!%p st.shared.u32 [cell], 2;`) by thread (1, 0, 0) of CTA (0, 0, 0): 4-byte store to shared memory around 0x0: no happens-before relation to the earlier access; the access is inside `cell` (0x0, 4 bytes); the other is the write at gemv.rs:10, inlined at gemv.rs:3:9 (PTX line 16: `@%p st.shared.u32 [cell], 1;`) by thread (0, 0, 0) of CTA (0, 0, 0)"
         ],
     );
 }

@@ -14,8 +14,8 @@ fn profile(body: &str, config: LaunchConfig) -> Profile {
     let stats = launch_with(&kernel("", body), config, &mut words(16384, 1), &options).expect("no finding");
     let profile = *stats.profile.expect("asked for");
     let total = profile.total();
-    assert_eq!(total.lanes, stats.lane_instructions);
-    assert_eq!(total.warps, stats.warp_instructions);
+    assert_eq!(total.lane_instructions, stats.lane_instructions);
+    assert_eq!(total.warp_instructions, stats.warp_instructions);
     profile
 }
 
@@ -122,7 +122,7 @@ fn unrolled_accesses_of_one_place_are_one_lint() {
 }
 
 #[test]
-fn where_it_matters_small_launches_have_no_lints() {
+fn launches_too_small_to_measure_have_no_lints() {
     // Seven instructions a warp; the first so many CTAs touch a KiB of sectors each, where 128 bytes would do.
     let strided = |warps: u32, touching: u32| {
         let body = format!(
@@ -132,13 +132,13 @@ fn where_it_matters_small_launches_have_no_lints() {
         profile(&body, LaunchConfig::linear(warps, 32))
     };
     let lints = |profile: &Profile| {
-        [Thresholds::default(), Thresholds::where_it_matters()].map(|from| profile.lints(&from).len())
+        [Thresholds::default(), Thresholds::measurable()].map(|from| profile.lints(&from).len())
     };
     for (warps, touching, expected) in
         [(146, 146, [1, 0]), (147, 147, [1, 1]), (147, 15, [1, 0]), (147, 16, [1, 1])]
     {
         let profile = strided(warps, touching);
-        assert_eq!(profile.total().warps, u64::from(7 * warps));
+        assert_eq!(profile.total().warp_instructions, u64::from(7 * warps));
         assert_eq!(lints(&profile), expected, "{warps} {touching}");
     }
     // It is a launch's size that counts, not that of many together.
@@ -154,8 +154,8 @@ fn lints_say_their_numbers() {
     let profile = profile(&column(32), LaunchConfig::linear(1, 32));
     let said: Vec<String> = profile.lints(&Thresholds::default()).iter().map(ToString::to_string).collect();
     expect![[r#"
-        bank conflicts: 32.0 ways on average and 32 at worst, 32.0 wavefronts a request, in 1 requests; 50 % of the kernel's wavefronts
-        bank conflicts: 32.0 ways on average and 32 at worst, 32.0 wavefronts a request, in 1 requests; 50 % of the kernel's wavefronts"#]]
+        bank conflicts: 32.0-way on average, 32-way at worst, 32.0 wavefronts per request, in 1 requests; 50 % of the kernel's wavefronts
+        bank conflicts: 32.0-way on average, 32-way at worst, 32.0 wavefronts per request, in 1 requests; 50 % of the kernel's wavefronts"#]]
     .assert_eq(&said.join("\n"));
 }
 
@@ -235,7 +235,7 @@ fn bulk_copies_are_counted_once_each() {
     let copy = find(&profile, "cp.async.bulk").counts;
     let expected =
         GlobalCounts { requests: 1, sectors: 33, ideal_sectors: 32, bytes_loaded: 1024, bytes_stored: 0 };
-    assert_eq!((copy.global, copy.shared, copy.lanes), (expected, SharedCounts::default(), 1));
+    assert_eq!((copy.global, copy.shared, copy.lane_instructions), (expected, SharedCounts::default(), 1));
 }
 
 #[test]
@@ -272,23 +272,29 @@ const DIVERGENT: &str = "
 fn divergence_is_told_from_guards() {
     let profile = profile(DIVERGENT, LaunchConfig::linear(3, 64));
     let branch = find(&profile, "@%p bra").counts;
-    assert_eq!((branch.warps, branch.together, branch.lanes), (6, 6 * 32, 6 * 24));
+    assert_eq!(
+        (branch.warp_instructions, branch.active_lanes, branch.lane_instructions),
+        (6, 6 * 32, 6 * 24)
+    );
     assert_eq!((branch.branches, branch.divergent_branches), (6, 6));
     // A guard leaves lanes idle, but the warp is together.
     let guarded = find(&profile, "DONE:").counts;
-    assert_eq!((guarded.warps, guarded.together, guarded.lanes), (6, 6 * 32, 6 * 24));
+    assert_eq!(
+        (guarded.warp_instructions, guarded.active_lanes, guarded.lane_instructions),
+        (6, 6 * 32, 6 * 24)
+    );
 
     let lines = profile.lines();
     let line =
         |number| lines.iter().find(|line| line.source.as_ref().is_some_and(|source| source.line == number));
     let inner = line(11).expect("it ran").counts;
-    assert_eq!((inner.warps, inner.lanes, inner.average_lanes()), (18, 18 * 8, 8.0));
+    assert_eq!((inner.warp_instructions, inner.lane_instructions, inner.average_lanes()), (18, 18 * 8, 8.0));
     assert_eq!(lines[0].source.as_ref().map(|source| source.line), Some(10), "most of the work comes first");
 
     let lints = profile.lints(&Thresholds::default());
     let [lint] = &lints[..] else { panic!("{lints:?}") };
     assert_eq!((lint.kind, lint.source.as_ref().map(|source| source.line)), (LintKind::Divergence, Some(11)));
-    expect!["divergence: 8.0 of 32 lanes on average, in 18 instructions of warps, 30 % of the kernel's"]
+    expect!["divergence: 8.0 of 32 lanes active on average, in 18 warp instructions, 30 % of the kernel's"]
         .assert_eq(&lint.to_string());
 }
 
@@ -337,7 +343,7 @@ fn a_finding_has_the_profile_until_then() {
     let profile = finding.profile.as_ref().expect("asked for");
     assert_eq!((profile.launches, profile.threads), (1, 2 * 64));
     assert_eq!(finding.thread, [32, 0, 0]);
-    let warps = |text: &str| find(profile, text).counts.warps;
+    let warps = |text: &str| find(profile, text).counts.warp_instructions;
     assert_eq!((warps("st.global"), warps("add.u32")), (4, 3));
     assert_eq!(stopped(false).profile, None);
 }
@@ -367,5 +373,5 @@ fn instructions_of_one_line_are_summed_whatever_their_columns() {
     let place = |at: usize| lines[at].source.as_ref().map(|source| (source.line, source.column));
     // The first line is without a place: `ld.param` of the harness.
     assert_eq!(lines.len(), 3, "{lines:?}");
-    assert_eq!((place(0), lines[0].counts.warps), (Some((20, 5)), 3), "with `ret`");
+    assert_eq!((place(0), lines[0].counts.warp_instructions), (Some((20, 5)), 3), "with `ret`");
 }

@@ -63,7 +63,7 @@ fn what_the_launch_before_wrote_is_read_after_the_wait() {
     // What it only read, or did not touch, may be read at once.
     clean(&[(Full, &[START, READ]), (Programmatic, &[READ, WAIT])]);
     clean(&[(Full, &[START, WRITE_FAR]), (Programmatic, &[READ, WAIT])]);
-    expect!["unawaited dependency in kernel `step1` (PTX line 14: `ld.global.u32 %r1, [%x0];`) by thread (0, 0, 0) of CTA (0, 0, 0): 4-byte load from global memory at 0x7f0000000000, around which kernel `step0`, the launch before, writes at PTX line 15 and may still run: the thread has not executed `griddepcontrol.wait`; the access is inside `data` (0x7f0000000000, 512 bytes)"].assert_eq(&found(&[(Full, &[START, WRITE]), (Programmatic, &[READ, WAIT])]).to_string());
+    expect!["missing griddepcontrol.wait in kernel `step1` (PTX line 14: `ld.global.u32 %r1, [%x0];`) by thread (0, 0, 0) of CTA (0, 0, 0): 4-byte load from global memory at 0x7f0000000000, around which kernel `step0`, the launch before, writes at PTX line 15 and may still run: the thread has not executed `griddepcontrol.wait`; the access is inside `data` (0x7f0000000000, 512 bytes)"].assert_eq(&found(&[(Full, &[START, WRITE]), (Programmatic, &[READ, WAIT])]).to_string());
     // A launch that does not let its successor start does so as it ends; its stores may still be on their way.
     found(&[(Full, &[WRITE]), (Programmatic, &[READ, WAIT])]);
 }
@@ -83,7 +83,7 @@ fn what_the_launch_before_uses_is_written_after_the_wait() {
 #[test]
 fn every_cta_waits() {
     clean(&[(Full, &[WRITE])]);
-    expect!["unawaited dependency in kernel `step1` (PTX line 16: `}`) by thread (0, 0, 0) of CTA (0, 0, 0): the CTA ends without `griddepcontrol.wait`: launches after this one cannot know that those before it are complete"].assert_eq(&found(&[(Full, &[START]), (Programmatic, &[START])]).to_string());
+    expect!["missing griddepcontrol.wait in kernel `step1` (PTX line 16: `}`) by thread (0, 0, 0) of CTA (0, 0, 0): the CTA ends without `griddepcontrol.wait`: launches after this one cannot know that those before it are complete"].assert_eq(&found(&[(Full, &[START]), (Programmatic, &[START])]).to_string());
     let one = "mov.u32 %r2, %ctaid.x; setp.eq.u32 %p, %r2, 0; @%p griddepcontrol.wait;\n";
     assert_eq!(found(&[(Full, &[START]), (Programmatic, &[one])]).cta, [1, 0, 0]);
 }

@@ -60,14 +60,14 @@ fn barriers_order_a_cta_and_warp_barriers_a_warp() {
         WARPS,
         &exchange("", 32),
         expect![
-            "race in kernel `kernel` at gemv.rs:21 (PTX line 19: `st.shared.u32 [%r1], %r0;`) by thread (32, 0, 0) of CTA (0, 0, 0): 4-byte store to shared memory around 0x80: nothing orders the two; the access is inside `cell` (0x0, 512 bytes); the other is the read at gemv.rs:22 (PTX line 23: `mad.lo.u32 %r2, %r2, 4, %r3; ld.shared.u32 %r4, [%r2];`) by thread (0, 0, 0) of CTA (0, 0, 0)"
+            "race in kernel `kernel` at gemv.rs:21 (PTX line 19: `st.shared.u32 [%r1], %r0;`) by thread (32, 0, 0) of CTA (0, 0, 0): 4-byte store to shared memory around 0x80: no happens-before relation to the earlier access; the access is inside `cell` (0x0, 512 bytes); the other is the read at gemv.rs:22 (PTX line 23: `mad.lo.u32 %r2, %r2, 4, %r3; ld.shared.u32 %r4, [%r2];`) by thread (0, 0, 0) of CTA (0, 0, 0)"
         ],
     );
     reports(
         WARP,
         &exchange("", 1),
         expect![
-            "race in kernel `kernel` at gemv.rs:22 (PTX line 23: `mad.lo.u32 %r2, %r2, 4, %r3; ld.shared.u32 %r4, [%r2];`) by thread (0, 0, 0) of CTA (0, 0, 0): 4-byte load from shared memory around 0x4: nothing orders the two; the access is inside `cell` (0x0, 512 bytes); the other is the write at gemv.rs:21 (PTX line 19: `st.shared.u32 [%r1], %r0;`) by thread (1, 0, 0) of CTA (0, 0, 0)"
+            "race in kernel `kernel` at gemv.rs:22 (PTX line 23: `mad.lo.u32 %r2, %r2, 4, %r3; ld.shared.u32 %r4, [%r2];`) by thread (0, 0, 0) of CTA (0, 0, 0): 4-byte load from shared memory around 0x4: no happens-before relation to the earlier access; the access is inside `cell` (0x0, 512 bytes); the other is the write at gemv.rs:21 (PTX line 19: `st.shared.u32 [%r1], %r0;`) by thread (1, 0, 0) of CTA (0, 0, 0)"
         ],
     );
 }
@@ -100,7 +100,7 @@ fn reads_come_before_the_writes_that_follow_a_barrier() {
         WARPS,
         &body(""),
         expect![
-            "race in kernel `kernel` at gemv.rs:20 (PTX line 17: `@%p st.shared.u32 [cell], %r0; bar.sync 0; ld.shared.u32 %r2, [cell];  @%p st.shared.u32 [cell], %r0;`) by thread (0, 0, 0) of CTA (0, 0, 0): 4-byte store to shared memory around 0x0: nothing orders the two; the access is inside `cell` (0x0, 512 bytes); the other is the read at gemv.rs:20 (PTX line 17: `@%p st.shared.u32 [cell], %r0; bar.sync 0; ld.shared.u32 %r2, [cell];  @%p st.shared.u32 [cell], %r0;`) by thread (1, 0, 0) of CTA (0, 0, 0)"
+            "race in kernel `kernel` at gemv.rs:20 (PTX line 17: `@%p st.shared.u32 [cell], %r0; bar.sync 0; ld.shared.u32 %r2, [cell];  @%p st.shared.u32 [cell], %r0;`) by thread (0, 0, 0) of CTA (0, 0, 0): 4-byte store to shared memory around 0x0: no happens-before relation to the earlier access; the access is inside `cell` (0x0, 512 bytes); the other is the read at gemv.rs:20 (PTX line 17: `@%p st.shared.u32 [cell], %r0; bar.sync 0; ld.shared.u32 %r2, [cell];  @%p st.shared.u32 [cell], %r0;`) by thread (1, 0, 0) of CTA (0, 0, 0)"
         ],
     );
     // All readers count, not just the last.
@@ -129,7 +129,7 @@ fn lanes_of_one_store_agree() {
         WARP,
         "st.shared.u32 [cell], %r0;",
         expect![
-            "race in kernel `kernel` at gemv.rs:20 (PTX line 17: `st.shared.u32 [cell], %r0;`) by thread (1, 0, 0) of CTA (0, 0, 0): lanes 0 and 1 store different values to the same place"
+            "race in kernel `kernel` at gemv.rs:20 (PTX line 17: `st.shared.u32 [cell], %r0;`) by thread (1, 0, 0) of CTA (0, 0, 0): lanes 0 and 1 of this store write different values to the same address"
         ],
     );
     races(
@@ -228,7 +228,7 @@ fn ctas_that_meet_at_a_counter() {
         CTAS,
         &join("", fence),
         expect![
-            "race in kernel `kernel` at gemv.rs:20 (PTX line 19: `ld.global.u32 %r4, [%data+128]; ld.global.u32 %r5, [%data+132]; mov.u32 %r6, 1; st.global.u32 [%data], %r6;`) by thread (0, 0, 0) of CTA (1, 0, 0): a read of global memory around 0x7f0000000080: nothing orders it with that of another CTA; the access is inside `data` (0x7f0000000000, 256 bytes); the other is the write at gemv.rs:20 (PTX line 17: `mov.u32 %r2, %ctaid.x; mad.wide.u32 %x1, %r2, 4, %data; @!%p ret; st.global.u32 [%x1+128], %r2;`) by thread (0, 0, 0) of CTA (0, 0, 0)"
+            "race in kernel `kernel` at gemv.rs:20 (PTX line 19: `ld.global.u32 %r4, [%data+128]; ld.global.u32 %r5, [%data+132]; mov.u32 %r6, 1; st.global.u32 [%data], %r6;`) by thread (0, 0, 0) of CTA (1, 0, 0): read of global memory around 0x7f0000000080: no happens-before relation to the access of another CTA; the access is inside `data` (0x7f0000000000, 256 bytes); the other is the write at gemv.rs:20 (PTX line 17: `mov.u32 %r2, %ctaid.x; mad.wide.u32 %x1, %r2, 4, %data; @!%p ret; st.global.u32 [%x1+128], %r2;`) by thread (0, 0, 0) of CTA (0, 0, 0)"
         ],
     );
     races(CTAS, &join(fence, ""));
@@ -274,7 +274,7 @@ fn ctas_that_overlap() {
         CTAS,
         ".loc 1 21 1\nst.global.u32 [%x0], %r0;",
         expect![
-            "race in kernel `kernel` at gemv.rs:21 (PTX line 18: `st.global.u32 [%x0], %r0;`) by thread (0, 0, 0) of CTA (1, 0, 0): a write to global memory around 0x7f0000000000: nothing orders it with that of another CTA; the access is inside `data` (0x7f0000000000, 256 bytes); the other is the write at gemv.rs:21 (PTX line 18: `st.global.u32 [%x0], %r0;`) by thread (0, 0, 0) of CTA (0, 0, 0)"
+            "race in kernel `kernel` at gemv.rs:21 (PTX line 18: `st.global.u32 [%x0], %r0;`) by thread (0, 0, 0) of CTA (1, 0, 0): write to global memory around 0x7f0000000000: no happens-before relation to the access of another CTA; the access is inside `data` (0x7f0000000000, 256 bytes); the other is the write at gemv.rs:21 (PTX line 18: `st.global.u32 [%x0], %r0;`) by thread (0, 0, 0) of CTA (0, 0, 0)"
         ],
     );
     let own = "mov.u32 %r2, %ctaid.x; mad.wide.u32 %x1, %r2, 128, %x0; st.global.u32 [%x1], %r0;";
@@ -284,7 +284,7 @@ fn ctas_that_overlap() {
         CTAS,
         &format!("{own} @%p ld.global.u32 %r3, [%data+128];"),
         expect![
-            "race in kernel `kernel` at gemv.rs:20 (PTX line 17: `mov.u32 %r2, %ctaid.x; mad.wide.u32 %x1, %r2, 128, %x0; st.global.u32 [%x1], %r0; @%p ld.global.u32 %r3, [%data+128];`) by thread (0, 0, 0) of CTA (1, 0, 0): a write to global memory around 0x7f0000000080: nothing orders it with that of another CTA; the access is inside `data` (0x7f0000000000, 256 bytes); the other is the read at gemv.rs:20 (PTX line 17: `mov.u32 %r2, %ctaid.x; mad.wide.u32 %x1, %r2, 128, %x0; st.global.u32 [%x1], %r0; @%p ld.global.u32 %r3, [%data+128];`) by thread (0, 0, 0) of CTA (0, 0, 0)"
+            "race in kernel `kernel` at gemv.rs:20 (PTX line 17: `mov.u32 %r2, %ctaid.x; mad.wide.u32 %x1, %r2, 128, %x0; st.global.u32 [%x1], %r0; @%p ld.global.u32 %r3, [%data+128];`) by thread (0, 0, 0) of CTA (1, 0, 0): write to global memory around 0x7f0000000080: no happens-before relation to the access of another CTA; the access is inside `data` (0x7f0000000000, 256 bytes); the other is the read at gemv.rs:20 (PTX line 17: `mov.u32 %r2, %ctaid.x; mad.wide.u32 %x1, %r2, 128, %x0; st.global.u32 [%x1], %r0; @%p ld.global.u32 %r3, [%data+128];`) by thread (0, 0, 0) of CTA (0, 0, 0)"
         ],
     );
     // Bytes of one word.
@@ -344,7 +344,7 @@ fn bulk_copies_are_seen_by_those_who_wait() {
         WARP,
         &[INIT, FILL, one, READ].join("\n"),
         expect![
-            "race in kernel `kernel` at gemv.rs:20 (PTX line 21: `ld.shared.u32 %r4, [cell];`) by thread (1, 0, 0) of CTA (0, 0, 0): 4-byte load from shared memory around 0x0: the thread does not know that copy to be complete; the access is inside `cell` (0x0, 512 bytes); the other is the write at gemv.rs:20 (PTX line 19: `@%p cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [cell], [%data], 128, [gate];`) by an asynchronous copy of CTA (0, 0, 0)"
+            "race in kernel `kernel` at gemv.rs:20 (PTX line 21: `ld.shared.u32 %r4, [cell];`) by thread (1, 0, 0) of CTA (0, 0, 0): 4-byte load from shared memory around 0x0: this thread has not waited for the earlier asynchronous copy; the access is inside `cell` (0x0, 512 bytes); the other is the write at gemv.rs:20 (PTX line 19: `@%p cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [cell], [%data], 128, [gate];`) by an asynchronous copy of CTA (0, 0, 0)"
         ],
     );
 }
@@ -358,7 +358,7 @@ fn stages_are_refilled_when_they_are_released() {
         WARPS,
         &twice(""),
         expect![
-            "race in kernel `kernel` at gemv.rs:20 (PTX line 24: `@%p cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [cell], [%data], 128, [gate];`) by thread (0, 0, 0) of CTA (0, 0, 0): 128-byte store to shared memory around 0x0: nothing orders the two; the access is inside `cell` (0x0, 512 bytes); the other is the read at gemv.rs:20 (PTX line 21: `ld.shared.u32 %r4, [cell];`) by thread (1, 0, 0) of CTA (0, 0, 0)"
+            "race in kernel `kernel` at gemv.rs:20 (PTX line 24: `@%p cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [cell], [%data], 128, [gate];`) by thread (0, 0, 0) of CTA (0, 0, 0): 128-byte store to shared memory around 0x0: no happens-before relation to the earlier access; the access is inside `cell` (0x0, 512 bytes); the other is the read at gemv.rs:20 (PTX line 21: `ld.shared.u32 %r4, [cell];`) by thread (1, 0, 0) of CTA (0, 0, 0)"
         ],
     );
     races(WARPS, &twice("bar.warp.sync -1;"));
@@ -368,12 +368,12 @@ fn stages_are_refilled_when_they_are_released() {
 fn mbarriers_are_initialised_before_they_are_used() {
     let all = wait("FULL", 0);
     let race = races(WARPS, &[&INIT.replace("bar.sync 0;", ""), FILL, &all, READ].join("\n"));
-    expect!["race in kernel `kernel` at gemv.rs:20 (PTX line 20: `FULL: mbarrier.try_wait.parity.shared.b64 %q, [gate], 0; @!%q bra FULL;`) by thread (1, 0, 0) of CTA (0, 0, 0): the mbarrier at shared 0x200 (`gate`) is used, and nothing orders that with its initialisation; the access is inside `gate` (0x200, 8 bytes); the other is the write at gemv.rs:20 (PTX line 17: `@%p mbarrier.init.shared.b64 [gate], 1; @%p fence.mbarrier_init.release.cluster;`) by thread (0, 0, 0) of CTA (0, 0, 0)"].assert_eq(&race.to_string());
+    expect!["race in kernel `kernel` at gemv.rs:20 (PTX line 20: `FULL: mbarrier.try_wait.parity.shared.b64 %q, [gate], 0; @!%q bra FULL;`) by thread (1, 0, 0) of CTA (0, 0, 0): use of the mbarrier at shared 0x200 (`gate`): its initialisation by another thread did not happen before; the access is inside `gate` (0x200, 8 bytes); the other is the write at gemv.rs:20 (PTX line 17: `@%p mbarrier.init.shared.b64 [gate], 1; @%p fence.mbarrier_init.release.cluster;`) by thread (0, 0, 0) of CTA (0, 0, 0)"].assert_eq(&race.to_string());
     let finding =
         run(&[&INIT.replace("@%p fence.mbarrier_init.release.cluster;", ""), FILL, &all].join("\n"), WARPS);
     let finding = finding.expect_err("a fence is missing");
     assert_eq!(finding.kind, FindingKind::ProxyFence);
-    expect!["a bulk copy signals the mbarrier at shared 0x200 (`gate`), and neither `fence.mbarrier_init` nor `fence.proxy.async` follows its initialisation"].assert_eq(&finding.detail);
+    expect!["bulk copy that signals the mbarrier at shared 0x200 (`gate`): execute `fence.mbarrier_init` or `fence.proxy.async` after the mbarrier's initialisation"].assert_eq(&finding.detail);
     clean(
         WARPS,
         &[&INIT.replace("fence.mbarrier_init.release.cluster", "fence.proxy.async"), FILL, &all].join("\n"),

@@ -1,39 +1,44 @@
-//! Vector clocks of threads, compressed: most often all lanes of a warp have got to the same place.
+//! Vector clocks.
+//!
+//! All lanes of a warp usually have the same time. A clock therefore has one time for each warp, and times by lane only
+//! for the warps whose lanes differ.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::lanes::{LANES, lanes_of};
 
-/// A moment in a CTA's logical time, which advances whenever one of its threads releases something.
+/// Logical time of a cluster. It advances whenever one of the cluster's threads releases something.
 pub(super) type Time = u32;
 
-/// What happened before some moment: how far each thread of a CTA had got, and which phases of its mbarriers, with
-/// the copies that they wait for, had completed.
+/// Vector clock over the threads and mbarriers of one cluster.
+///
+/// An access of a thread happened before if its time is at most the thread's time here. A phase of an mbarrier, with
+/// the copies that the phase waited for, had completed if its time is at most the mbarrier's time here.
 #[derive(Clone, Default, PartialEq, Debug)]
-pub(super) struct Clock {
-    /// How far all lanes of warp `w` had got, at `2 * w`; which phases of mbarrier `g`, at `2 * g + 1`.
+pub(super) struct ClusterClock {
+    /// At `2 * w`: the time of all lanes of warp `w`. At `2 * m + 1`: the time of mbarrier `m`.
     times: Vec<Time>,
-    /// Warps of which some lanes had got further.
-    ahead: Vec<(usize, [Time; LANES])>,
+    /// Times by lane of the warps in which some lanes have a later time than `times` says.
+    lane_times: Vec<(usize, [Time; LANES])>,
 }
 
-impl Clock {
-    /// Whether all that these lanes of a warp did up to `time` happened before.
+impl ClusterClock {
+    /// Whether all accesses of these lanes of a warp up to `time` happened before.
     #[inline(always)]
-    pub(super) fn knows(&self, warp: usize, lanes: u32, time: Time) -> bool {
-        self.time(2 * warp) >= time || !self.ahead.is_empty() && self.knows_lanes(warp, lanes, time)
+    pub(super) fn covers(&self, warp: usize, lanes: u32, time: Time) -> bool {
+        self.time(2 * warp) >= time || !self.lane_times.is_empty() && self.covers_lanes(warp, lanes, time)
     }
 
-    fn knows_lanes(&self, warp: usize, lanes: u32, time: Time) -> bool {
-        let each = self.ahead.iter().find(|(other, _)| *other == warp);
-        each.is_some_and(|(_, each)| lanes_of(lanes).all(|lane| each[lane] >= time))
+    fn covers_lanes(&self, warp: usize, lanes: u32, time: Time) -> bool {
+        let lane_times = self.lane_times.iter().find(|(other, _)| *other == warp);
+        lane_times.is_some_and(|(_, times)| lanes_of(lanes).all(|lane| times[lane] >= time))
     }
 
-    /// Whether the copies into phases of mbarrier `slot` up to `time` had completed.
+    /// Whether the phases of an mbarrier up to `time`, and their copies, had completed.
     #[inline(always)]
-    pub(super) fn knows_phase(&self, slot: usize, time: Time) -> bool {
-        self.time(2 * slot + 1) >= time
+    pub(super) fn covers_phase(&self, mbarrier: usize, time: Time) -> bool {
+        self.time(2 * mbarrier + 1) >= time
     }
 
     #[inline(always)]
@@ -48,119 +53,123 @@ impl Clock {
         self.times[index] = self.times[index].max(time);
     }
 
+    /// Raises the times of these lanes of a warp to at least `time`.
     pub(super) fn raise(&mut self, warp: usize, lanes: u32, time: Time) {
         if lanes == u32::MAX {
             self.raise_time(2 * warp, time);
-            return self.forget_overtaken();
+            return self.drop_redundant_lane_times();
         }
-        let each = self.ahead_of(warp);
-        lanes_of(lanes).for_each(|lane| each[lane] = each[lane].max(time));
+        let lane_times = self.lane_times_of(warp);
+        lanes_of(lanes).for_each(|lane| lane_times[lane] = lane_times[lane].max(time));
     }
 
-    pub(super) fn raise_phase(&mut self, slot: usize, time: Time) {
-        self.raise_time(2 * slot + 1, time);
+    /// Raises the time of an mbarrier to at least `time`.
+    pub(super) fn raise_phase(&mut self, mbarrier: usize, time: Time) {
+        self.raise_time(2 * mbarrier + 1, time);
     }
 
-    fn ahead_of(&mut self, warp: usize) -> &mut [Time; LANES] {
-        let known = self.ahead.iter().position(|(other, _)| *other == warp);
+    fn lane_times_of(&mut self, warp: usize) -> &mut [Time; LANES] {
+        let known = self.lane_times.iter().position(|(other, _)| *other == warp);
         let index = known.unwrap_or_else(|| {
-            self.ahead.push((warp, [0; LANES]));
-            self.ahead.len() - 1
+            self.lane_times.push((warp, [0; LANES]));
+            self.lane_times.len() - 1
         });
-        &mut self.ahead[index].1
+        &mut self.lane_times[index].1
     }
 
-    fn forget_overtaken(&mut self) {
+    /// Drops the lane times of warps in which no lane is later than the warp's own time.
+    fn drop_redundant_lane_times(&mut self) {
         let times = &self.times;
-        self.ahead.retain(|(warp, each)| {
+        self.lane_times.retain(|(warp, lane_times)| {
             let all = times.get(2 * warp).copied().unwrap_or(0);
-            each.iter().any(|&time| time > all)
+            lane_times.iter().any(|&time| time > all)
         });
     }
 
     fn clear(&mut self) {
         self.times.clear();
-        self.ahead.clear();
+        self.lane_times.clear();
     }
 
-    /// Whether this says all that `other` does.
-    fn includes(&self, other: &Clock) -> bool {
+    /// Whether every time is at least that of `other`.
+    fn is_at_least(&self, other: &ClusterClock) -> bool {
         let longer = other.times.get(self.times.len()..).unwrap_or_default();
-        let lanes = |(warp, each): &(usize, [Time; LANES])| {
-            each.iter().enumerate().all(|(lane, &time)| self.knows(*warp, 1 << lane, time))
+        let covers_all = |(warp, lane_times): &(usize, [Time; LANES])| {
+            lane_times.iter().enumerate().all(|(lane, &time)| self.covers(*warp, 1 << lane, time))
         };
-        // Without a way out of the loop it is one over several at a time.
+        // No early exit: the compiler vectorises this loop.
         let behind =
             self.times.iter().zip(&other.times).fold(false, |any, (mine, theirs)| any | (mine < theirs));
-        !behind && longer.iter().all(|&time| time == 0) && other.ahead.iter().all(lanes)
+        !behind && longer.iter().all(|&time| time == 0) && other.lane_times.iter().all(covers_all)
     }
 
-    fn join(&mut self, other: &Clock) {
+    /// Takes the later of both times, thread by thread and mbarrier by mbarrier.
+    fn join(&mut self, other: &ClusterClock) {
         if self.times.len() < other.times.len() {
             self.times.resize(other.times.len(), 0);
         }
         self.times.iter_mut().zip(&other.times).for_each(|(mine, &theirs)| *mine = theirs.max(*mine));
-        for (warp, theirs) in &other.ahead {
-            let each = self.ahead_of(*warp);
-            each.iter_mut().zip(theirs.iter()).for_each(|(mine, &theirs)| *mine = theirs.max(*mine));
+        for (warp, theirs) in &other.lane_times {
+            let lane_times = self.lane_times_of(*warp);
+            lane_times.iter_mut().zip(theirs.iter()).for_each(|(mine, &theirs)| *mine = theirs.max(*mine));
         }
-        if !self.ahead.is_empty() {
-            self.forget_overtaken();
+        if !self.lane_times.is_empty() {
+            self.drop_redundant_lane_times();
         }
     }
 }
 
-/// Joins shared clocks, copying only what changes.
-fn join(mine: &mut Arc<Clock>, theirs: &Arc<Clock>) {
-    if Arc::ptr_eq(mine, theirs) || mine.includes(theirs) {
+/// Joins shared clocks; copies only if the result equals neither.
+fn join(mine: &mut Arc<ClusterClock>, theirs: &Arc<ClusterClock>) {
+    if Arc::ptr_eq(mine, theirs) || mine.is_at_least(theirs) {
         return;
     }
-    // What is nobody else's is changed where it is: one that is shared now would have to be copied later.
+    // An unshared clock is changed in place: sharing `theirs` would make the next change copy it.
     if let Some(mine) = Arc::get_mut(mine) {
         mine.join(theirs);
-    } else if theirs.includes(mine) {
+    } else if theirs.is_at_least(mine) {
         *mine = theirs.clone();
     } else {
         Arc::make_mut(mine).join(theirs);
     }
 }
 
-/// Clocks of CTAs by their position in the grid.
-pub(super) type Clocks = BTreeMap<u64, Arc<Clock>>;
+/// Clocks of clusters, by the cluster's position in the grid.
+pub(super) type ClusterClocks = BTreeMap<u64, Arc<ClusterClock>>;
 
-/// Adds what `theirs` knows; returns whether that was anything new.
-pub(super) fn join_clocks(mine: &mut Clocks, theirs: &Clocks) -> bool {
-    let mut news = false;
-    for (&cta, theirs) in theirs {
-        let known = mine.entry(cta).or_default();
-        let before = known.clone();
-        join(known, theirs);
-        news |= !Arc::ptr_eq(&before, known) && before != *known;
+/// Joins clocks cluster by cluster; returns whether any of `mine` changed.
+pub(super) fn join_clocks(mine: &mut ClusterClocks, theirs: &ClusterClocks) -> bool {
+    let mut changed = false;
+    for (&cluster, theirs) in theirs {
+        let clock = mine.entry(cluster).or_default();
+        let before = clock.clone();
+        join(clock, theirs);
+        changed |= !Arc::ptr_eq(&before, clock) && before != *clock;
     }
-    news
+    changed
 }
 
-/// What a thread knows to have happened.
+/// Vector clock of a thread.
 #[derive(Clone, Default)]
-pub(super) struct Knowledge {
-    /// In its own CTA.
-    pub(super) own: Arc<Clock>,
-    /// The part of that which a proxy fence has made visible to the engine of bulk copies.
-    pub(super) fenced: Option<Arc<Clock>>,
-    /// In other CTAs of the grid.
-    pub(super) foreign: Option<Arc<Clocks>>,
+pub(super) struct VectorClock {
+    /// Clock of the thread's own cluster.
+    pub(super) own: Arc<ClusterClock>,
+    /// The part of `own` that a proxy fence has made visible to the async proxy, which executes bulk copies.
+    pub(super) async_proxy: Option<Arc<ClusterClock>>,
+    /// Clocks of other clusters.
+    pub(super) others: Option<Arc<ClusterClocks>>,
 }
 
-impl Knowledge {
-    /// Adds what `other` knows; returns whether it knew more of other CTAs.
-    pub(super) fn join(&mut self, other: &Knowledge) -> bool {
+impl VectorClock {
+    /// Takes the later of both times everywhere; returns whether a time of another cluster changed.
+    pub(super) fn join(&mut self, other: &VectorClock) -> bool {
         join(&mut self.own, &other.own);
-        match (&mut self.fenced, &other.fenced) {
+        match (&mut self.async_proxy, &other.async_proxy) {
             (Some(mine), Some(theirs)) => join(mine, theirs),
             (mine @ None, Some(theirs)) => *mine = Some(theirs.clone()),
             (_, None) => {}
         }
-        match (&mut self.foreign, &other.foreign) {
+        match (&mut self.others, &other.others) {
             (Some(mine), Some(theirs)) if !Arc::ptr_eq(mine, theirs) => {
                 join_clocks(Arc::make_mut(mine), theirs)
             }
@@ -172,30 +181,26 @@ impl Knowledge {
         }
     }
 
-    /// Nothing is known any more.
+    /// Sets all times to zero.
     pub(super) fn clear(&mut self) {
         match Arc::get_mut(&mut self.own) {
             Some(own) => own.clear(),
             None => self.own = Arc::default(),
         }
-        (self.fenced, self.foreign) = (None, None);
+        (self.async_proxy, self.others) = (None, None);
     }
 
-    /// All of it, by CTA; `cta` is the thread's own.
-    pub(super) fn by_cta(&self, cta: u64) -> Clocks {
-        let mut clocks = self.foreign.as_deref().cloned().unwrap_or_default();
-        join(clocks.entry(cta).or_default(), &self.own);
+    /// The clocks of all clusters, where `cluster` is the thread's own.
+    pub(super) fn by_cluster(&self, cluster: u64) -> ClusterClocks {
+        let mut clocks = self.others.as_deref().cloned().unwrap_or_default();
+        join(clocks.entry(cluster).or_default(), &self.own);
         clocks
     }
 
-    /// Adds what is known of CTAs; returns whether any of it is new and about another CTA than `cta`.
-    pub(super) fn learn(&mut self, cta: u64, mut clocks: Clocks) -> bool {
-        if let Some(own) = clocks.remove(&cta) {
-            join(&mut self.own, &own);
-        }
-        if clocks.is_empty() {
-            return false;
-        }
-        join_clocks(Arc::make_mut(self.foreign.get_or_insert_default()), &clocks)
+    /// The vector clock of a thread of `cluster` that knows of these clocks and nothing else.
+    pub(super) fn from_clusters(cluster: u64, mut clocks: ClusterClocks) -> VectorClock {
+        let own = clocks.remove(&cluster).unwrap_or_default();
+        let others = (!clocks.is_empty()).then(|| Arc::new(clocks));
+        VectorClock { own, async_proxy: None, others }
     }
 }

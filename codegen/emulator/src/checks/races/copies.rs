@@ -1,42 +1,46 @@
-//! Bulk copies in flight: what they read and write in global memory.
+//! Asynchronous copies in flight: the ranges of global memory that they read and write.
 
-use super::mark::{ENGINE, Mark};
 use super::shadow::Conflict;
-use super::sync::Sync;
+use super::stamp::{COPY, GRANULE, Stamp};
+use super::sync::SyncState;
 use crate::code::access::Access;
 use crate::finding::Space;
 use crate::lanes::lanes_of;
 
-/// A copy's source in global memory.
-pub(super) struct Source {
-    pub(super) from: u64,
+/// A range of global memory that a copy reads.
+pub(super) struct CopySource {
+    pub(super) address: u64,
     pub(super) bytes: u64,
-    pub(super) by: Mark,
-    /// The lanes that copy, equally much each, one after the other.
+    /// Stamp of the copy's issue.
+    pub(super) issued: Stamp,
+    /// Lanes that issued the copy; each copies the same number of consecutive bytes.
     pub(super) lanes: u32,
+    /// Address of the target in shared memory.
     pub(super) shared: u64,
-    /// Whose deed the copy is, and when it was complete; none while it is in flight.
-    pub(super) done: Option<Mark>,
+    /// Stamp of the copy's completion; `None` while it is in flight.
+    pub(super) completed: Option<Stamp>,
 }
 
-/// The target in global memory of a bulk copy in flight.
-pub(super) struct Target {
-    pub(super) to: u64,
+/// A range of global memory that a bulk copy in flight writes.
+pub(super) struct CopyTarget {
+    pub(super) address: u64,
     pub(super) bytes: u64,
-    pub(super) by: Mark,
+    /// Stamp of the copy's issue.
+    pub(super) issued: Stamp,
+    /// Address of the source in shared memory.
     pub(super) shared: u64,
 }
 
-/// Bulk copies of a CTA.
+/// Ranges of global memory that copies of a cluster read and write.
 #[derive(Default)]
-pub(super) struct Copies {
-    pub(super) sources: Vec<Source>,
-    pub(super) targets: Vec<Target>,
+pub(super) struct CopiesInFlight {
+    pub(super) sources: Vec<CopySource>,
+    pub(super) targets: Vec<CopyTarget>,
 }
 
-impl Copies {
-    /// Whether an access of global memory may come too early for one of them.
-    pub(super) fn concern(&self, access: Access) -> bool {
+impl CopiesInFlight {
+    /// Whether an access of global memory may conflict with a copy.
+    pub(super) fn may_conflict(&self, access: Access) -> bool {
         !self.targets.is_empty() || access != Access::Load && !self.sources.is_empty()
     }
 
@@ -45,59 +49,61 @@ impl Copies {
         self.targets.clear();
     }
 
-    /// A copy in flight for which an access of a range of global memory comes too early.
-    pub(super) fn conflicting(
+    /// Finds a copy whose completion did not happen before a thread's access of a range of global memory.
+    pub(super) fn find_conflict(
         &self,
-        sync: &Sync,
+        sync: &SyncState,
         (warp, lane): (usize, u32),
         access: Access,
         range: (u64, u64),
     ) -> Option<Conflict> {
-        let target = self.targets.iter().find(|target| overlap(range, (target.to, target.bytes)));
+        let conflict = |issued: Stamp, writes: bool| {
+            let stamp = Stamp { origin: issued.origin | COPY, ..issued };
+            Conflict { stamp, writes, address: range.0 / GRANULE * GRANULE, lane }
+        };
+        let target = self.targets.iter().find(|target| overlap(range, (target.address, target.bytes)));
         if let Some(target) = target {
-            return Some(Conflict { mark: engine(target.by), writes: true });
+            return Some(conflict(target.issued, true));
         }
         if access == Access::Load {
             return None;
         }
-        let clock = &sync.knowledge(warp, lane).own;
-        let over = |source: &Source, done: Mark| {
-            if done.is_engine() {
-                return clock.knows_phase(done.number(), done.time);
+        let clock = &sync.clock(warp, lane).own;
+        let happened_before = |source: &CopySource, completed: Stamp| {
+            if completed.is_copy() {
+                return clock.covers_phase(completed.number(), completed.time);
             }
             let mut parts = (0..).zip(lanes_of(source.lanes)).filter(|(part, _)| {
-                let each = source.bytes / source.lanes.count_ones() as u64;
-                overlap(range, (source.from + part * each, each))
+                let bytes = source.bytes / source.lanes.count_ones() as u64;
+                overlap(range, (source.address + part * bytes, bytes))
             });
             parts.all(|(_, part)| {
-                (done.warp(), part as u32) == (warp, lane) || clock.knows(done.warp(), 1 << part, done.time)
+                (completed.warp(), part as u32) == (warp, lane)
+                    || clock.covers(completed.warp(), 1 << part, completed.time)
             })
         };
-        let early = |source: &&Source| {
-            overlap(range, (source.from, source.bytes)) && !source.done.is_some_and(|done| over(source, done))
+        let is_early = |source: &&CopySource| {
+            overlap(range, (source.address, source.bytes))
+                && !source.completed.is_some_and(|completed| happened_before(source, completed))
         };
-        let source = self.sources.iter().find(early)?;
-        Some(Conflict { mark: engine(source.by), writes: false })
+        self.sources.iter().find(is_early).map(|source| conflict(source.issued, false))
     }
 }
 
-pub(super) fn overlap((a, size): (u64, u64), (b, other): (u64, u64)) -> bool {
-    a < b + other && b < a + size
+/// Whether two ranges (address and size) have a byte in common.
+pub(super) fn overlap((a, a_bytes): (u64, u64), (b, b_bytes): (u64, u64)) -> bool {
+    a < b + b_bytes && b < a + a_bytes
 }
 
-fn engine(mark: Mark) -> Mark {
-    Mark { who: mark.who | ENGINE, ..mark }
-}
-
-/// A bulk copy, or an asynchronous store, about to be issued by a lane.
+/// A bulk copy or asynchronous store of a lane.
 #[derive(Clone, Copy)]
-pub(crate) struct Bulk {
-    /// Where from; none for a store.
+pub(crate) struct BulkCopy {
+    /// Address of the source; `None` for a store.
     pub(crate) source: Option<(Space, u64)>,
     pub(crate) target: (Space, u64),
     pub(crate) bytes: u64,
-    /// Its mbarrier, if it goes into shared memory.
-    pub(crate) gate: Option<u64>,
-    /// Whether it is atomic, for all threads of the cluster.
-    pub(crate) atomic: bool,
+    /// Address of the mbarrier that the copy signals, if it writes shared memory.
+    pub(crate) mbarrier: Option<u64>,
+    /// Whether the write is atomic for all threads of the cluster.
+    pub(crate) is_atomic: bool,
 }

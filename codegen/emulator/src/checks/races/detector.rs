@@ -1,347 +1,354 @@
-//! The race detector of a cluster: its records of accesses, and what orders them.
+//! Race detector of a cluster.
 
 use std::collections::HashMap;
 
-use super::clock::{Knowledge, Time};
-use super::copies::Copies;
-use super::mark::{GRANULE, LOCAL, Mark, RANK, STRONG, WIDE};
-use super::pages::{ByNumber, LINES, PAGE};
-use super::peers::Uses;
-use super::pieces::Pieces;
-use super::shadow::{Found, Known, Shadow};
-use super::sync::{Ordering, Scope, Sync};
+use super::clock::{Time, VectorClock};
+use super::copies::CopiesInFlight;
+use super::line_access::LineAccesses;
+use super::observed::{ObservedWrites, has_observed};
+use super::pages::{LINES, PAGE, PageMap};
+use super::peers::PeerAccesses;
+use super::shadow::{Conflict, LastOrdered, Shadow};
+use super::stamp::{RANK_SHIFT, STRONG_IN_CLUSTER, STRONG_IN_CTA, STRONG_IN_GRID, Stamp};
+use super::sync::{MemoryOrder, MemoryScope, SyncState};
 use crate::code::access::Access;
 use crate::finding::Space;
 use crate::lanes::{LANES, lanes_of};
 
-/// What the threads of one cluster's CTAs (of one CTA, most often) have accessed, and what orders them.
-pub(crate) struct Races {
-    pub(super) sync: Sync,
+/// Race detector of a cluster: recorded accesses, and vector clocks of the threads.
+pub(crate) struct RaceDetector {
+    pub(super) sync: SyncState,
     pub(super) shared: Shadow,
     pub(super) global: Shadow,
-    /// The first line of each page of global memory, and the first time of the CTA that touched it last.
-    pub(super) pages: ByNumber<(usize, Time)>,
-    pub(super) last_page: (u64, usize),
-    /// The pages that the CTA has touched.
-    pub(super) touched: Vec<u64>,
-    pub(super) base: Time,
-    /// What was accessed last, and whether each byte of that by one lane.
-    pub(super) pieces: Box<Pieces>,
-    pub(super) apart: bool,
-    /// By instruction, what it accessed last: the next time it is often the same elsewhere.
-    pub(super) patterns: Vec<Option<Box<Pieces>>>,
-    pub(super) copies: Copies,
-    /// What was released at addresses of shared memory, or of global memory within the cluster, and for whom: the
-    /// CTA of a rank, or [`ALL_RANKS`].
-    pub(super) locations: HashMap<(Space, u64, usize), Knowledge>,
-    pub(super) uses: Uses,
-    /// Strong writes of other CTAs that a thread has seen at an address of global memory.
-    pub(super) seen: Vec<Seen>,
+    /// Accessed pages of global memory, of this cluster and earlier ones.
+    pub(super) pages: PageMap<PageLines>,
+    /// Number and first line of the page found last.
+    last_page: (u64, usize),
+    /// Pages that this cluster has accessed.
+    pub(super) accessed_pages: Vec<u64>,
+    /// Accesses up to this time belong to earlier clusters.
+    pub(super) start: Time,
+    /// The access being checked.
+    pub(super) lines: Box<LineAccesses>,
+    /// Whether the access last checked was a write whose lanes have no byte in common.
+    stores_are_disjoint: bool,
+    /// The last access of each instruction. The next one is often the same, shifted.
+    last_accesses: Vec<Option<Box<LineAccesses>>>,
+    pub(super) copies: CopiesInFlight,
+    /// What was released at addresses of shared memory, or within the cluster at addresses of global memory. The last
+    /// part of the key is the rank of the CTA that may acquire it, or [`ALL_RANKS`].
+    pub(super) released: HashMap<(Space, u64, usize), VectorClock>,
+    pub(super) peer_accesses: PeerAccesses,
+    pub(super) observed: Vec<ObservedWrites>,
 }
 
-/// In [`Races::locations`]: all CTAs of the cluster.
+/// Stands for all CTAs of the cluster.
 pub(super) const ALL_RANKS: usize = usize::MAX;
 
-/// What a thread has seen written to a location, by whom and when.
-pub(super) struct Seen {
-    pub(super) address: u64,
-    pub(super) by: Mark,
-    pub(super) writes: HashMap<(u64, u32), Time>,
+/// Lines of a page in [`RaceDetector::global`].
+pub(super) struct PageLines {
+    pub(super) first: usize,
+    /// [`RaceDetector::start`] of the cluster that accessed the page last.
+    cluster_start: Time,
 }
 
-/// Who accesses.
+/// Lanes of a warp that execute an instruction.
 #[derive(Clone, Copy)]
-pub(crate) struct Who {
+pub(crate) struct Accessor {
     pub(crate) warp: usize,
     pub(crate) lanes: u32,
     pub(crate) pc: u32,
-    /// The flags of its marks.
-    pub(super) flags: u32,
+    /// Strength of the access, as in [`Stamp::origin`].
+    pub(super) strength: u32,
 }
 
-/// What active lanes access: `bytes` each.
-pub(crate) struct Touch<'a> {
-    pub(crate) space: Space,
-    pub(crate) access: Access,
-    pub(crate) places: Places<'a>,
-    pub(crate) bytes: u64,
-}
-
-/// Where lanes access.
-pub(crate) enum Places<'a> {
-    Each(&'a [u64; LANES]),
-    /// All lanes, one after the other.
-    Run(u64),
-    /// All at one place.
-    Same(u64),
-}
-
-impl Who {
-    /// Lanes of a warp at an instruction.
-    pub(crate) fn new(warp: usize, lanes: u32, pc: usize) -> Who {
-        Who { warp, lanes, pc: pc as u32, flags: 0 }
+impl Accessor {
+    pub(crate) fn new(warp: usize, lanes: u32, pc: usize) -> Accessor {
+        Accessor { warp, lanes, pc: pc as u32, strength: 0 }
     }
 }
 
-impl Places<'_> {
-    /// The lanes' addresses.
-    fn addresses(&self, bytes: u64) -> [u64; LANES] {
+/// Access of `bytes` bytes by each lane.
+pub(crate) struct MemoryAccess<'a> {
+    pub(crate) space: Space,
+    pub(crate) access: Access,
+    pub(crate) addresses: LaneAddresses<'a>,
+    pub(crate) bytes: u64,
+}
+
+/// Addresses of the lanes.
+pub(crate) enum LaneAddresses<'a> {
+    Each(&'a [u64; LANES]),
+    /// All 32 lanes access consecutive elements, from this address.
+    Run(u64),
+    /// All lanes access this address.
+    Same(u64),
+}
+
+impl LaneAddresses<'_> {
+    fn to_array(&self, bytes: u64) -> [u64; LANES] {
         match *self {
-            Places::Each(addresses) => *addresses,
-            Places::Run(start) => std::array::from_fn(|lane| start + lane as u64 * bytes),
-            Places::Same(address) => [address; LANES],
+            LaneAddresses::Each(addresses) => *addresses,
+            LaneAddresses::Run(start) => std::array::from_fn(|lane| start + lane as u64 * bytes),
+            LaneAddresses::Same(address) => [address; LANES],
         }
     }
 }
 
 /// The earlier of two accesses that race.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Earlier {
-    /// The thread's number in the cluster; none for an asynchronous copy.
+pub(crate) struct EarlierAccess {
+    /// The thread's number in the cluster; `None` for an asynchronous copy.
     pub(crate) thread: Option<usize>,
     pub(crate) pc: u32,
     pub(crate) writes: bool,
 }
 
-/// A race with an earlier access.
+impl EarlierAccess {
+    pub(super) fn new(stamp: Stamp, writes: bool) -> EarlierAccess {
+        let thread = (!stamp.is_copy()).then_some(stamp.number());
+        EarlierAccess { thread, pc: stamp.pc, writes }
+    }
+}
+
+/// Race of a lane's access with an earlier access.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Race {
-    pub(crate) earlier: Earlier,
+    pub(crate) earlier: EarlierAccess,
+    /// Address of the granule.
     pub(crate) address: u64,
-    /// The lane whose access is the later one.
     pub(crate) lane: u32,
 }
 
 impl Race {
-    pub(super) fn new((conflict, address, lane): Found) -> Race {
-        Race { earlier: Earlier::new(conflict.mark, conflict.writes), address, lane }
+    pub(super) fn new(conflict: Conflict) -> Race {
+        let Conflict { stamp, writes, address, lane } = conflict;
+        Race { earlier: EarlierAccess::new(stamp, writes), address, lane }
     }
 }
 
-impl Earlier {
-    pub(super) fn new(mark: Mark, writes: bool) -> Earlier {
-        // The number in the mark of a copy is its mbarrier's.
-        let thread = (!mark.is_engine()).then_some(mark.number());
-        Earlier { thread, pc: mark.pc, writes }
-    }
-}
-
-impl Races {
-    pub(crate) fn new(shared_bytes: u64) -> Races {
-        Races {
-            sync: Sync::new(),
+impl RaceDetector {
+    /// Detector for clusters with so many bytes of shared memory.
+    pub(crate) fn new(shared_bytes: u64) -> RaceDetector {
+        RaceDetector {
+            sync: SyncState::new(),
             shared: Shadow::new(shared_bytes),
-            global: Shadow::archiving(),
-            pages: ByNumber::default(),
+            global: Shadow::keeping_replaced(),
+            pages: PageMap::default(),
             last_page: (u64::MAX, 0),
-            touched: Vec::new(),
-            base: 0,
-            pieces: Box::default(),
-            apart: false,
-            patterns: Vec::new(),
-            copies: Copies::default(),
-            locations: HashMap::new(),
-            uses: Uses::default(),
-            seen: Vec::new(),
+            accessed_pages: Vec::new(),
+            start: 0,
+            lines: Box::default(),
+            stores_are_disjoint: false,
+            last_accesses: Vec::new(),
+            copies: CopiesInFlight::default(),
+            released: HashMap::new(),
+            peer_accesses: PeerAccesses::default(),
+            observed: Vec::new(),
         }
     }
 
-    /// Begins a cluster of so many CTAs of so many warps; the bytes are all CTAs'.
-    pub(crate) fn start(&mut self, cta: u64, warps: [usize; 2], shared_bytes: u64) {
-        /// Pages beyond these are given back when a CTA ends.
+    /// Begins the cluster at a position in the grid, of `[CTAs, warps of a CTA]`. `shared_bytes` counts all CTAs' bytes.
+    pub(crate) fn start(&mut self, cluster: u64, size: [usize; 2], shared_bytes: u64) {
+        /// More pages than these are freed when a cluster ends.
         const KEPT_PAGES: usize = 256;
-        if self.sync.is_worn() || self.pages.len() > KEPT_PAGES {
-            *self = Races::new(shared_bytes);
+        if self.sync.is_near_overflow() || self.pages.len() > KEPT_PAGES {
+            *self = RaceDetector::new(shared_bytes);
         }
-        let base = self.sync.start(cta, warps);
-        self.base = base;
+        let start = self.sync.start(cluster, size);
+        self.start = start;
         self.last_page.0 = u64::MAX;
-        self.touched.clear();
-        self.shared.reset(base);
-        self.global.reset(base);
+        self.accessed_pages.clear();
+        self.shared.reset(start);
+        self.global.reset(start);
         self.copies.clear();
-        self.locations.clear();
-        self.uses.clear();
-        self.seen.clear();
+        self.released.clear();
+        self.peer_accesses.clear();
+        self.observed.clear();
     }
 
-    /// Finds the lines of `pieces` in the shadow.
-    pub(super) fn locate(&mut self, space: Space) {
-        // Those of shared memory are where they are.
+    /// Sets the indices of `lines` in the shadow memory.
+    pub(super) fn locate_lines(&mut self, space: Space) {
+        // In shared memory the index is the line's number.
         if space == Space::Global {
-            for piece in 0..self.pieces.list.len() {
-                let line = self.pieces.list[piece].line;
-                self.pieces.list[piece].index = self.index(line);
+            for position in 0..self.lines.lines.len() {
+                let line = self.lines.lines[position].line;
+                self.lines.lines[position].index = self.line_index(line);
             }
         }
     }
 
+    /// The index of a line of global memory in the shadow memory.
     #[inline(always)]
-    fn index(&mut self, line: u64) -> usize {
+    fn line_index(&mut self, line: u64) -> usize {
         let page = line / LINES;
         if self.last_page.0 != page {
-            self.last_page = (page, self.page(page));
+            self.last_page = (page, self.first_line(page));
         }
         self.last_page.1 + (line % LINES) as usize
     }
 
-    fn page(&mut self, page: u64) -> usize {
-        let (first, since) = self.pages.entry(page).or_insert_with(|| (self.global.grow(PAGE), Time::MAX));
-        if *since != self.base {
-            *since = self.base;
-            self.touched.push(page);
+    /// The index of a page's first line. Adds the page if it is new.
+    fn first_line(&mut self, page: u64) -> usize {
+        let lines = self
+            .pages
+            .entry(page)
+            .or_insert_with(|| PageLines { first: self.global.grow(PAGE), cluster_start: Time::MAX });
+        if lines.cluster_start != self.start {
+            lines.cluster_start = self.start;
+            self.accessed_pages.push(page);
         }
-        *first
+        lines.first
     }
 
-    /// Checks an access of every active lane and remembers it; the conflict comes with its address and lane.
-    pub(super) fn touch(&mut self, who: Who, what: &Touch<'_>) -> Option<Found> {
-        let pc = who.pc as usize;
-        if self.patterns.len() <= pc {
-            self.patterns.resize_with(pc + 1, || None);
-        }
-        let own = self.patterns[pc].take().unwrap_or_default();
-        let pieces = std::mem::replace(&mut self.pieces, own);
-        let found = self.touch_lines(who, what);
-        self.patterns[pc] = Some(std::mem::replace(&mut self.pieces, pieces));
-        found
+    /// Starts the check of an access: nothing is known yet about overlapping stores of its lanes.
+    pub(crate) fn begin_access(&mut self) {
+        self.stores_are_disjoint = false;
     }
 
-    fn touch_lines(&mut self, who: Who, what: &Touch<'_>) -> Option<Found> {
-        match what.places {
-            Places::Each(addresses) => self.pieces.set(who.lanes, addresses, what.bytes),
-            Places::Run(start) => self.pieces.set_run(start, what.bytes),
-            Places::Same(address) => {
-                self.pieces.clear();
-                self.pieces.add(who.lanes, address, what.bytes);
+    /// Checks and records an access; `order` is that of a strong access.
+    pub(crate) fn access(
+        &mut self,
+        accessor: Accessor,
+        order: Option<MemoryOrder>,
+        what: &MemoryAccess<'_>,
+    ) -> Option<Race> {
+        if what.access == Access::Prefetch {
+            return None;
+        }
+        let strength = order.map_or(0, |order| self.strength_of(order, accessor.warp));
+        let mut conflict = self.access_memory(Accessor { strength, ..accessor }, what);
+        if what.space == Space::Global && conflict.is_none() && self.copies.may_conflict(what.access) {
+            let addresses = what.addresses.to_array(what.bytes);
+            conflict = self.find_copy_conflict(accessor, what.access, &addresses, what.bytes);
+        }
+        conflict.map(Race::new)
+    }
+
+    /// Checks an access against recorded ones, and records it.
+    pub(super) fn access_memory(&mut self, accessor: Accessor, what: &MemoryAccess<'_>) -> Option<Conflict> {
+        let pc = accessor.pc as usize;
+        if self.last_accesses.len() <= pc {
+            self.last_accesses.resize_with(pc + 1, || None);
+        }
+        let last = self.last_accesses[pc].take().unwrap_or_default();
+        let lines = std::mem::replace(&mut self.lines, last);
+        let conflict = self.access_lines(accessor, what);
+        self.last_accesses[pc] = Some(std::mem::replace(&mut self.lines, lines));
+        conflict
+    }
+
+    fn access_lines(&mut self, accessor: Accessor, what: &MemoryAccess<'_>) -> Option<Conflict> {
+        match what.addresses {
+            LaneAddresses::Each(addresses) => self.lines.set(accessor.lanes, addresses, what.bytes),
+            LaneAddresses::Run(start) => self.lines.set_run(start, what.bytes),
+            LaneAddresses::Same(address) => {
+                self.lines.clear();
+                self.lines.add(accessor.lanes, address, what.bytes);
             }
         }
-        self.locate(what.space);
+        self.locate_lines(what.space);
         let writes = what.access != Access::Load;
-        self.apart = writes && self.pieces.count() == what.bytes * who.lanes.count_ones() as u64;
-        self.check_and_record::<true>(who, what.space, writes)
+        let lane_bytes = what.bytes * accessor.lanes.count_ones() as u64;
+        self.stores_are_disjoint = writes && self.lines.byte_count() == lane_bytes;
+        self.check_and_record::<true>(accessor, what.space, writes)
     }
 
-    /// Looks for conflicts of what `pieces` says.
-    pub(super) fn check(&mut self, who: Who, space: Space, writes: bool) -> Option<Found> {
-        self.check_and_record::<false>(who, space, writes)
+    /// Checks the access in `lines`.
+    pub(super) fn check(&mut self, accessor: Accessor, space: Space, writes: bool) -> Option<Conflict> {
+        self.check_and_record::<false>(accessor, space, writes)
     }
 
-    /// Checks the accesses in `pieces`, and returns the first conflict of the lowest lane. Records, if it is to, the
-    /// accesses before that conflict.
-    fn check_and_record<const NOTES: bool>(&mut self, who: Who, space: Space, writes: bool) -> Option<Found> {
-        if NOTES && writes {
-            self.archive_from_here(space);
+    /// Checks the access in `lines` and returns the first conflict of the lowest lane. With `RECORD`, records the lines
+    /// before the first conflict.
+    fn check_and_record<const RECORD: bool>(
+        &mut self,
+        accessor: Accessor,
+        space: Space,
+        writes: bool,
+    ) -> Option<Conflict> {
+        if RECORD && writes {
+            self.keep_replaced(space);
         }
-        let Races { sync, shared, global, pieces, seen, .. } = self;
+        let RaceDetector { sync, shared, global, lines, observed, .. } = self;
         let shadow = if space == Space::Shared { shared } else { global };
-        let actors = sync.actors(who.warp, who.lanes, who.pc, who.flags);
-        let mut known = Known::default();
-        let mut first: Option<Found> = None;
-        for (index, piece) in pieces.list.iter().enumerate() {
-            let part = (piece, pieces.spread(index));
-            if !shadow.allows(part, writes, &actors, &mut known) {
-                // Within the CTA a lane may have seen a strong write without anything else ordering it.
-                let excused = |(conflict, address, lane): &Found| {
+        let clocks = sync.accessor(accessor.warp, accessor.lanes, accessor.pc, accessor.strength);
+        let mut last_ordered = LastOrdered::default();
+        let mut first: Option<Conflict> = None;
+        for (position, line) in lines.lines.iter().enumerate() {
+            let part = (line, lines.lane_map(position));
+            if !shadow.is_surely_ordered(part, writes, &clocks, &mut last_ordered) {
+                // A thread may have observed a strong write without synchronising with it.
+                let is_excused = |conflict: &Conflict| {
+                    let write = (conflict.address, conflict.stamp);
                     space == Space::Global
-                        && !conflict.mark.is_engine()
-                        && has_seen(seen, sync, (*address, conflict.mark), (who.warp, *lane))
+                        && !conflict.stamp.is_copy()
+                        && has_observed(observed, sync, write, (accessor.warp, conflict.lane))
                 };
-                let found = shadow.conflict(part, writes, &actors, excused);
-                first = first.into_iter().chain(found).min_by_key(|found| (found.2, found.1));
+                let conflict = shadow.find_conflict(part, writes, &clocks, is_excused);
+                let conflicts = first.into_iter().chain(conflict);
+                first = conflicts.min_by_key(|conflict| (conflict.lane, conflict.address));
             }
             match writes {
-                _ if !NOTES || first.is_some() => {}
-                true => shadow.note_write(part, actors.mark),
-                false => shadow.note_read(part, &actors),
+                _ if !RECORD || first.is_some() => {}
+                true => shadow.record_write(part, clocks.stamp),
+                false => shadow.record_read(part, &clocks),
             }
         }
         first
     }
 
-    /// Records that are replaced from here on may look different from another CTA than those to come.
-    fn archive_from_here(&mut self, space: Space) {
+    /// Makes a write keep the accesses that it replaces if they are older than the cluster's last synchronisation with
+    /// another cluster: they may race with other clusters where the write does not.
+    fn keep_replaced(&mut self, space: Space) {
         if space == Space::Global {
-            self.global.archive_until(self.sync.last_foreign);
+            self.global.keep_replaced_until(self.sync.last_grid_sync);
         }
     }
 
-    /// Remembers what `pieces` says.
-    pub(super) fn note(&mut self, who: Who, space: Space, writes: bool) {
+    /// Records the access in `lines`.
+    pub(super) fn record(&mut self, accessor: Accessor, space: Space, writes: bool) {
         if writes {
-            self.archive_from_here(space);
+            self.keep_replaced(space);
         }
-        let Races { sync, shared, global, pieces, .. } = self;
+        let RaceDetector { sync, shared, global, lines, .. } = self;
         let shadow = if space == Space::Shared { shared } else { global };
-        let actors = sync.actors(who.warp, who.lanes, who.pc, who.flags);
-        for (index, piece) in pieces.list.iter().enumerate() {
-            let part = (piece, pieces.spread(index));
+        let clocks = sync.accessor(accessor.warp, accessor.lanes, accessor.pc, accessor.strength);
+        for (position, line) in lines.lines.iter().enumerate() {
+            let part = (line, lines.lane_map(position));
             match writes {
-                true => shadow.note_write(part, actors.mark),
-                false => shadow.note_read(part, &actors),
+                true => shadow.record_write(part, clocks.stamp),
+                false => shadow.record_read(part, &clocks),
             }
         }
     }
-}
 
-/// Whether a lane had seen a write of its CTA with an operation of its own, or one that it knows of, on the same
-/// address.
-fn has_seen(seen: &[Seen], sync: &Sync, (address, write): (u64, Mark), (warp, lane): (usize, u32)) -> bool {
-    let clock = &sync.knowledge(warp, lane).own;
-    seen.iter().filter(|seen| seen.address / GRANULE == address / GRANULE).any(|seen| {
-        let covers =
-            seen.writes.get(&(sync.cta, write.number() as u32)).is_some_and(|&time| time >= write.time);
-        let own = (seen.by.warp(), seen.by.lane()) == (warp, lane);
-        covers && (own || clock.knows(seen.by.warp(), 1 << seen.by.lane(), seen.by.time))
-    })
-}
-
-impl Races {
-    /// Forgets whether lanes of the last store were known to write different bytes.
-    pub(crate) fn begin_access(&mut self) {
-        self.apart = false;
+    /// Whether the access last checked was a store whose lanes are known to write different bytes.
+    pub(crate) fn stores_are_disjoint(&self) -> bool {
+        self.stores_are_disjoint
     }
 
-    /// Checks and records an access; `how` orders a strong one.
-    pub(crate) fn access(&mut self, who: Who, how: Option<Ordering>, what: &Touch<'_>) -> Option<Race> {
-        if what.access == Access::Prefetch {
-            return None;
-        }
-        let flags = how.map_or(0, |how| self.flags_of(how, who.warp));
-        let mut found = self.touch(Who { flags, ..who }, what);
-        if what.space == Space::Global && found.is_none() && self.copies.concern(what.access) {
-            found = self.touch_copied(who, what.access, &what.places.addresses(what.bytes), what.bytes);
-        }
-        found.map(Race::new)
-    }
-
-    /// Whether the lanes of the last store are known to write different bytes.
-    pub(crate) fn stores_are_apart(&self) -> bool {
-        self.apart
-    }
-
-    /// Whether an access of global memory comes too early for a bulk copy in flight.
-    pub(super) fn touch_copied(
+    /// Finds a copy in flight that an access of global memory conflicts with.
+    pub(super) fn find_copy_conflict(
         &self,
-        who: Who,
+        accessor: Accessor,
         access: Access,
         addresses: &[u64; LANES],
         bytes: u64,
-    ) -> Option<Found> {
-        lanes_of(who.lanes).find_map(|lane| {
-            let range = (addresses[lane], bytes);
-            let conflict = self.copies.conflicting(&self.sync, (who.warp, lane as u32), access, range)?;
-            Some((conflict, addresses[lane] / GRANULE * GRANULE, lane as u32))
+    ) -> Option<Conflict> {
+        lanes_of(accessor.lanes).find_map(|lane| {
+            let thread = (accessor.warp, lane as u32);
+            self.copies.find_conflict(&self.sync, thread, access, (addresses[lane], bytes))
         })
     }
 
-    /// The flags in the marks of a strong access by a warp.
-    pub(super) fn flags_of(&self, how: Ordering, warp: usize) -> u32 {
-        let wide = if how.scope == Scope::Wide { WIDE } else { 0 };
+    /// The strength of a strong access by a warp, as in [`Stamp::origin`].
+    fn strength_of(&self, order: MemoryOrder, warp: usize) -> u32 {
+        let in_grid = if order.scope == MemoryScope::Grid { STRONG_IN_GRID } else { 0 };
         if !self.sync.has_peers() {
-            return STRONG | wide;
+            return STRONG_IN_CLUSTER | in_grid;
         }
-        let all = if how.scope >= Scope::Cluster { STRONG } else { 0 };
-        all | wide | LOCAL | (self.sync.rank(warp) as u32) << RANK
+        let in_cluster = if order.scope >= MemoryScope::Cluster { STRONG_IN_CLUSTER } else { 0 };
+        in_cluster | in_grid | STRONG_IN_CTA | (self.sync.rank(warp) as u32) << RANK_SHIFT
     }
 }

@@ -1,34 +1,38 @@
-//! Accesses that nothing orders.
+//! Race detector.
 //!
-//! Two accesses race if they touch a byte, at least one writes it, and neither happened before the other. What
-//! happened before what is followed by vector clocks ([`clock`]), through whatever the ISA says orders memory
-//! ([`sync`]): program order, barriers, `bar.warp.sync`, mbarriers, waits for copies, fences with strong accesses,
-//! and acquire and release. Every access leaves a mark ([`shadow`]) that later ones of its CTA are compared with;
-//! CTAs are compared with each other as they end ([`grid`]). Nothing depends on how the emulator happened to take
-//! turns: accesses that a barrier orders are clean, others are found though they came one after the other.
+//! Two accesses race if they have a byte in common, at least one writes it, neither happened before the other, and they
+//! are not morally strong. Vector clocks ([`clock`]) track happens-before through everything that orders memory in the
+//! ISA ([`sync`]): program order, barriers, `bar.warp.sync`, mbarriers, waits for copies, fences with strong accesses,
+//! acquires and releases. Every access is compared with, and recorded in, the shadow memory of its cluster ([`shadow`]);
+//! clusters are compared with each other as they end ([`grid`]). A launch without clusters has clusters of one CTA.
+//!
+//! The result does not depend on the order in which the emulator runs warps: accesses ordered by a barrier do not race,
+//! and others race even if one ran long before the other.
 
 mod clock;
-mod cluster;
+mod cluster_end;
 mod copies;
 mod copy_checks;
 mod detector;
 mod grid;
-mod mark;
+mod lane_map;
+mod line_access;
+mod observed;
 mod pages;
 mod peers;
-mod pieces;
 mod shadow;
+mod stamp;
 mod strong;
 mod sync;
 mod synchronise;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use cluster::{ClusterRace, EndConflict, LateUse};
-pub(crate) use copies::Bulk;
-pub(crate) use copy_checks::{CopyRace, Refusal};
-pub(crate) use detector::{Earlier, Places, Race, Races, Touch, Who};
-pub(crate) use grid::Grid;
-pub(crate) use strong::Turn;
-pub(crate) use sync::{Ordering, Scope};
+pub(crate) use cluster_end::{EndConflict, LatePeerAccess};
+pub(crate) use copies::BulkCopy;
+pub(crate) use copy_checks::{BulkCopyConflict, CopyRace};
+pub(crate) use detector::{Accessor, EarlierAccess, LaneAddresses, MemoryAccess, Race, RaceDetector};
+pub(crate) use grid::{ClusterRace, GridDetector};
+pub(crate) use strong::LocationLock;
+pub(crate) use sync::{MemoryOrder, MemoryScope};
 pub(crate) use synchronise::{FenceKind, UnorderedInit};

@@ -3,22 +3,21 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use super::pieces::LINE;
+use super::lane_map::LINE;
 
-/// Global memory is looked at in pieces of this many bytes.
+/// Bytes of a page, the unit by which tables of global memory are allocated.
 pub(super) const PAGE: u64 = 4096;
 /// Lines of a page.
 pub(super) const LINES: u64 = PAGE / LINE;
 
-/// A table by number of a page, or by address: numbers of the emulator's own making, which need no protection from
-/// whoever would choose them badly.
-pub(super) type ByNumber<T> = HashMap<u64, T, BuildHasherDefault<Mixer>>;
+/// A table by page number. The emulator chooses the addresses, so the hash need not resist an attacker.
+pub(super) type PageMap<T> = HashMap<u64, T, BuildHasherDefault<PageHasher>>;
 
-/// A hash of one number.
+/// A fast hash of one number.
 #[derive(Default)]
-pub(super) struct Mixer(u64);
+pub(super) struct PageHasher(u64);
 
-impl Hasher for Mixer {
+impl Hasher for PageHasher {
     fn finish(&self) -> u64 {
         self.0
     }

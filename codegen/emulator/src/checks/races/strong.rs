@@ -1,113 +1,123 @@
-//! Strong accesses: what they release to a location, and what they acquire from it.
+//! Strong accesses: what they release at their addresses, and what they acquire there.
 
 use std::sync::MutexGuard;
 
-use super::clock::Knowledge;
-use super::detector::{ALL_RANKS, Races, Seen, Who};
-use super::grid::{Grid, Locations};
-use super::mark::Mark;
-use super::sync::{Ordering, Scope};
+use super::clock::VectorClock;
+use super::detector::{ALL_RANKS, Accessor, RaceDetector};
+use super::grid::{GridDetector, Locations};
+use super::observed::ObservedWrites;
+use super::stamp::Stamp;
+use super::sync::{MemoryOrder, MemoryScope};
 use crate::code::access::Access;
 use crate::finding::Space;
 use crate::lanes::{LANES, lanes_of};
 
-/// A strong access of the active lanes to global memory excludes those of other CTAs from before its first part
-/// ([`Races::publish`]) to after its last ([`Races::observe`]).
-pub(crate) type Turn<'a> = Option<MutexGuard<'a, Locations>>;
+/// Lock that makes a strong access of a warp to global memory atomic, from [`RaceDetector::release_at`] to
+/// [`RaceDetector::acquire_at`].
+pub(crate) type LocationLock<'a> = Option<MutexGuard<'a, Locations>>;
 
-/// A location of each lane.
+/// An address of each lane.
 pub(crate) type Located<'a> = (Space, &'a [u64; LANES]);
 
-impl Races {
-    /// Before a strong write: gives what its lanes release to the location.
-    pub(crate) fn publish<'a>(
+impl RaceDetector {
+    /// Before a strong access: releases at the lanes' addresses what a write releases.
+    pub(crate) fn release_at<'a>(
         &mut self,
-        grid: &'a Grid,
-        who: Who,
-        how: Ordering,
+        grid: &'a GridDetector,
+        accessor: Accessor,
+        order: MemoryOrder,
         access: Access,
         (space, addresses): Located<'_>,
-    ) -> Turn<'a> {
-        let mut turn = (space == Space::Global).then(|| grid.locations());
-        if access != Access::Load {
-            for lane in lanes_of(who.lanes) {
-                let (address, cta, warp) = (addresses[lane], self.sync.cta, who.warp);
-                if let Some(turn) = &mut turn
-                    && how.scope == Scope::Wide
-                {
-                    turn.write(address, (cta, (warp * LANES + lane) as u32), self.sync.now(warp));
-                }
-                let [here, around, beyond] = self.sync.released_by(warp, lane as u32, how);
-                if let (Some(turn), Some(released)) = (&mut turn, beyond) {
-                    turn.release(address, &released.by_cta(cta));
-                }
-                self.release(warp, (space, address), access, [here, around]);
-            }
+    ) -> LocationLock<'a> {
+        let mut lock = (space == Space::Global).then(|| grid.locations());
+        if access == Access::Load {
+            return lock;
         }
-        turn
+        let (cluster, warp) = (self.sync.cluster, accessor.warp);
+        for lane in lanes_of(accessor.lanes) {
+            let address = addresses[lane];
+            if let Some(locations) = &mut lock
+                && order.scope == MemoryScope::Grid
+            {
+                let thread = (cluster, (warp * LANES + lane) as u32);
+                locations.write(address, thread, self.sync.now(warp));
+            }
+            let [to_cta, to_cluster, to_grid] = self.sync.released_by(warp, lane as u32, order);
+            if let (Some(locations), Some(released)) = (&mut lock, to_grid) {
+                locations.release(address, &released.by_cluster(cluster));
+            }
+            self.release_in_cluster(warp, (space, address), access, [to_cta, to_cluster]);
+        }
+        lock
     }
 
-    /// After a strong read: its lanes learn what was released at the location.
-    pub(crate) fn observe(
+    /// After a strong access: acquires, of a read, what was released at the lanes' addresses.
+    pub(crate) fn acquire_at(
         &mut self,
-        who: Who,
-        how: Ordering,
+        accessor: Accessor,
+        order: MemoryOrder,
         access: Access,
         (space, addresses): Located<'_>,
-        turn: Turn<'_>,
+        lock: LocationLock<'_>,
     ) {
         if access == Access::Store {
             return;
         }
-        for lane in lanes_of(who.lanes) {
-            let (address, warp) = (addresses[lane], who.warp);
-            for (ranks, scope) in [(self.sync.rank(warp), Scope::Cta), (ALL_RANKS, Scope::Cluster)] {
-                if scope <= how.scope
-                    && let Some(here) = self.locations.get(&(space, address, ranks)).cloned()
+        let warp = accessor.warp;
+        for lane in lanes_of(accessor.lanes) {
+            let (address, thread) = (addresses[lane], (warp, lane as u32));
+            let scopes = [(self.sync.rank(warp), MemoryScope::Cta), (ALL_RANKS, MemoryScope::Cluster)];
+            for (ranks, scope) in scopes {
+                if scope <= order.scope
+                    && let Some(released) = self.released.get(&(space, address, ranks)).cloned()
                 {
-                    self.sync.observe((warp, lane as u32), how.acquires, scope, &here);
+                    self.sync.observe_release(thread, order.acquires, scope, &released);
                 }
             }
-            let Some(turn) = turn.as_ref().filter(|_| how.scope == Scope::Wide) else { continue };
-            let Some(location) = turn.at(address) else { continue };
+            let Some(locations) = lock.as_ref().filter(|_| order.scope == MemoryScope::Grid) else {
+                continue;
+            };
+            let Some(location) = locations.at(address) else { continue };
             if !location.released.is_empty() {
-                let released = self.sync.knowledge_of(&location.released);
-                self.sync.observe((warp, lane as u32), how.acquires, Scope::Wide, &released);
+                let released = self.sync.clock_of_clusters(&location.released);
+                self.sync.observe_release(thread, order.acquires, MemoryScope::Grid, &released);
             }
-            let by = Mark { time: self.sync.now(warp), who: (warp * LANES + lane) as u32, pc: 0 };
-            self.see(Seen { address, by, writes: location.writes.clone() });
+            let by = Stamp { time: self.sync.now(warp), origin: (warp * LANES + lane) as u32, pc: 0 };
+            self.observe_writes(ObservedWrites { address, by, writes: location.writes.clone() });
         }
     }
 
-    /// A strong write has released something at a location, to its CTA and to its cluster.
-    fn release(
+    /// A strong write releases clocks to its CTA and to its cluster.
+    fn release_in_cluster(
         &mut self,
         warp: usize,
         (space, address): (Space, u64),
         access: Access,
-        [here, around]: [Option<Knowledge>; 2],
+        [to_cta, to_cluster]: [Option<VectorClock>; 2],
     ) {
-        let peers = self.sync.has_peers();
-        // A store ends what was released there before.
+        let has_peers = self.sync.has_peers();
+        // A store ends the release sequences at its address.
         if access == Access::Store {
-            self.locations.remove(&(space, address, self.sync.rank(warp)));
-            if peers {
-                self.locations.retain(|&(other, at, _), _| (other, at) != (space, address));
+            self.released.remove(&(space, address, self.sync.rank(warp)));
+            if has_peers {
+                self.released.retain(|&(other, at, _), _| (other, at) != (space, address));
             }
         }
-        if let Some(released) = here {
-            self.locations.entry((space, address, self.sync.rank(warp))).or_default().join(&released);
+        if let Some(clock) = to_cta {
+            self.released.entry((space, address, self.sync.rank(warp))).or_default().join(&clock);
         }
-        if let Some(released) = around.filter(|_| peers) {
-            self.locations.entry((space, address, ALL_RANKS)).or_default().join(&released);
+        if let Some(clock) = to_cluster.filter(|_| has_peers) {
+            self.released.entry((space, address, ALL_RANKS)).or_default().join(&clock);
         }
     }
 
-    /// Remembers what a thread has seen at an address.
-    fn see(&mut self, seen: Seen) {
-        let same = |old: &&Seen| old.address == seen.address && old.by.who == seen.by.who;
-        if self.seen.iter().rev().find(same).is_none_or(|old| old.writes != seen.writes) {
-            self.seen.push(seen);
+    /// Records the writes that a thread has observed, unless the thread's last observation there was the same.
+    fn observe_writes(&mut self, observed: ObservedWrites) {
+        let is_same_read =
+            |old: &&ObservedWrites| old.address == observed.address && old.by.origin == observed.by.origin;
+        let last = self.observed.iter().rev().find(is_same_read);
+        if last.is_none_or(|last| last.writes != observed.writes) {
+            self.observed.push(observed);
         }
     }
 }

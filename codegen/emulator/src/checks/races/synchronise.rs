@@ -1,33 +1,33 @@
-//! Synchronisation of threads: fences, barriers and mbarriers.
+//! Synchronisation of threads by fences, barriers and mbarriers.
 
-use super::detector::Races;
-use super::sync::Scope;
+use super::detector::RaceDetector;
+use super::sync::{Initialisation, MemoryScope};
 use crate::lanes::{LANES, lanes_of};
 
-/// What a fence instruction does for other threads.
+/// Effect of a fence instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub(crate) enum FenceKind {
-    /// A fence of the CTA's scope.
+    /// Memory fence of CTA scope.
     Cta = 0,
-    /// A fence of a wider scope.
-    Wide = 1,
-    /// Between instructions and the engine of bulk copies.
-    Engine = 2,
-    /// Of what initialised mbarriers.
+    /// Memory fence of `.gpu` or `.sys` scope.
+    Grid = 1,
+    /// Proxy fence between the generic proxy and the async proxy, which executes bulk copies.
+    AsyncProxy = 2,
+    /// `fence.mbarrier_init`.
     MbarrierInit = 3,
-    /// Of something that is not modelled.
+    /// A fence whose effect is not modelled.
     Other = 4,
-    /// A fence of the cluster's scope.
+    /// Memory fence of cluster scope.
     Cluster = 5,
 }
 
 impl FenceKind {
-    fn of(code: u64) -> FenceKind {
+    fn from_code(code: u64) -> FenceKind {
         match code {
             0 => FenceKind::Cta,
-            1 => FenceKind::Wide,
-            2 => FenceKind::Engine,
+            1 => FenceKind::Grid,
+            2 => FenceKind::AsyncProxy,
             3 => FenceKind::MbarrierInit,
             5 => FenceKind::Cluster,
             _ => FenceKind::Other,
@@ -35,115 +35,122 @@ impl FenceKind {
     }
 }
 
-/// A use of an mbarrier that nothing orders with its initialisation.
+/// A use of an mbarrier that its initialisation did not happen before.
 pub(crate) struct UnorderedInit {
-    /// The lane that uses it.
+    /// Lane that uses the mbarrier.
     pub(crate) lane: usize,
-    /// The number in the cluster of the thread that initialised it, and the instruction.
+    /// Number in the cluster of the thread that initialised the mbarrier, and its instruction.
     pub(crate) thread: usize,
     pub(crate) pc: u32,
 }
 
-impl Races {
+impl RaceDetector {
     /// A fence by lanes of a warp; `code` is its [`FenceKind`].
     pub(crate) fn fence(&mut self, warp: usize, lanes: u32, code: u64) {
-        match FenceKind::of(code) {
-            FenceKind::Cta => self.sync.fence(warp, lanes, Scope::Cta),
-            FenceKind::Cluster => self.sync.fence(warp, lanes, Scope::Cluster),
-            FenceKind::Wide => self.sync.fence(warp, lanes, Scope::Wide),
-            FenceKind::Engine => self.sync.fence_engine(warp, lanes),
-            FenceKind::MbarrierInit => self.sync.fence_inits(warp, lanes),
+        match FenceKind::from_code(code) {
+            FenceKind::Cta => self.sync.fence(warp, lanes, MemoryScope::Cta),
+            FenceKind::Cluster => self.sync.fence(warp, lanes, MemoryScope::Cluster),
+            FenceKind::Grid => self.sync.fence(warp, lanes, MemoryScope::Grid),
+            FenceKind::AsyncProxy => self.sync.fence_async_proxy(warp, lanes),
+            FenceKind::MbarrierInit => self.sync.fence_mbarrier_inits(warp, lanes),
             FenceKind::Other => {}
         }
     }
 
-    /// Lanes of a warp have met at `bar.warp.sync`.
-    pub(crate) fn meet(&mut self, warp: usize, lanes: u32) {
-        self.sync.meet(warp, lanes);
+    /// `bar.warp.sync` by lanes of a warp.
+    pub(crate) fn sync_lanes(&mut self, warp: usize, lanes: u32) {
+        self.sync.sync_lanes(warp, lanes);
     }
 
-    /// A warp arrives at barrier `barrier`, counted through the CTAs of the cluster.
-    pub(crate) fn arrive(&mut self, warp: usize, barrier: usize) {
-        self.sync.arrive(warp, barrier);
+    /// A warp arrives at a barrier, which is numbered through the CTAs of the cluster.
+    pub(crate) fn arrive_at_barrier(&mut self, warp: usize, barrier: usize) {
+        self.sync.arrive_at_barrier(warp, barrier);
     }
 
-    /// A barrier is complete: `released` may continue.
-    pub(crate) fn leave(&mut self, barrier: usize, released: impl Iterator<Item = usize>) {
-        self.sync.leave(barrier, released);
+    /// A barrier is complete and releases these warps.
+    pub(crate) fn complete_barrier(&mut self, barrier: usize, released: impl Iterator<Item = usize>) {
+        self.sync.complete_barrier(barrier, released);
     }
 
-    /// A lane has initialised an mbarrier.
-    pub(crate) fn init_gate(&mut self, address: u64, by: (usize, u32), pc: usize) {
-        self.sync.init_gate(address, by, pc as u32);
+    /// A thread (warp and lane) initialises an mbarrier.
+    pub(crate) fn init_mbarrier(&mut self, address: u64, thread: (usize, u32), pc: usize) {
+        self.sync.init_mbarrier(address, thread, pc as u32);
     }
 
-    /// An mbarrier is ordinary memory again.
-    pub(crate) fn close_gate(&mut self, address: u64) {
-        if let Some(gate) = self.sync.gate(address) {
-            gate.live = false;
+    /// Invalidates an mbarrier: its bytes are ordinary memory again.
+    pub(crate) fn invalidate_mbarrier(&mut self, address: u64) {
+        if let Some(mbarrier) = self.sync.mbarrier(address) {
+            mbarrier.is_valid = false;
         }
     }
 
-    /// Lanes are about to use an mbarrier, perhaps to arrive there, releasing at a scope.
-    pub(crate) fn use_gate(
+    /// Lanes use an mbarrier; with `releases`, they arrive there, releasing at that scope.
+    pub(crate) fn use_mbarrier(
         &mut self,
         warp: usize,
         lanes: u32,
         address: u64,
-        releases: Option<Scope>,
+        releases: Option<MemoryScope>,
     ) -> Result<(), UnorderedInit> {
-        let Some(gate) = self.sync.gate(address) else { return Ok(()) };
-        let (by, slot) = (gate.by, gate.slot);
-        let own = if by.0 == warp { 1 << by.1 } else { 0 };
-        let others = lanes & !own;
-        let actors = self.sync.actors(warp, others, 0, 0);
-        if !actors.all(|clock| clock.knows(by.0, 1 << by.1, by.2))
-            && !self.sync.is_announced(warp, &self.sync.gates[slot])
+        let Some(mbarrier) = self.sync.mbarrier(address) else { return Ok(()) };
+        let (init, number) = (mbarrier.initialised, mbarrier.number);
+        let Initialisation { warp: by, lane: by_lane, time, pc } = init;
+        let own_lane = if by == warp { 1 << by_lane } else { 0 };
+        let others = lanes & !own_lane;
+        let clocks = self.sync.accessor(warp, others, 0, 0);
+        if !clocks.all(|clock| clock.covers(by, 1 << by_lane, time))
+            && !self.sync.is_init_visible(warp, &self.sync.mbarriers[number])
         {
-            let knows = |lane: usize| {
-                actors.clock(lane as u32).is_some_and(|clock| clock.knows(by.0, 1 << by.1, by.2))
+            let is_ordered = |lane: usize| {
+                clocks.clock(lane as u32).is_some_and(|clock| clock.covers(by, 1 << by_lane, time))
             };
-            let lane = lanes_of(others).find(|&lane| !knows(lane)).unwrap_or_default();
-            return Err(UnorderedInit { lane, thread: by.0 * LANES + by.1 as usize, pc: by.3 });
+            let lane = lanes_of(others).find(|&lane| !is_ordered(lane)).unwrap_or_default();
+            return Err(UnorderedInit { lane, thread: by * LANES + by_lane as usize, pc });
         }
         if let Some(scope) = releases {
-            self.sync.arrive_at(warp, lanes, address, scope);
+            self.sync.arrive_at_mbarrier(warp, lanes, address, scope);
         }
         Ok(())
     }
 
-    /// The mbarrier at an address is in phase `phase`.
-    pub(crate) fn settle(&mut self, address: u64, phase: u64) {
-        self.sync.settle(address, phase);
+    /// Sets the current phase of an mbarrier.
+    pub(crate) fn set_mbarrier_phase(&mut self, address: u64, phase: u64) {
+        self.sync.set_mbarrier_phase(address, phase);
     }
 
-    /// Lanes have found a phase complete, acquiring at a scope.
-    pub(crate) fn pass(&mut self, warp: usize, lanes: u32, addresses: &[u64; LANES], scope: Scope) {
+    /// Lanes have found phases of the mbarriers at their addresses complete, acquiring at a scope.
+    pub(crate) fn acquire_mbarriers(
+        &mut self,
+        warp: usize,
+        lanes: u32,
+        addresses: &[u64; LANES],
+        scope: MemoryScope,
+    ) {
         let mut left = lanes;
         while left != 0 {
             let address = addresses[left.trailing_zeros() as usize];
-            let alike = |all, (lane, &other): (usize, &u64)| all | ((other == address) as u32) << lane;
-            let same = left & addresses.iter().enumerate().fold(0, alike);
-            self.sync.pass(warp, same, address, scope);
+            let equal = |all, (lane, &other): (usize, &u64)| all | ((other == address) as u32) << lane;
+            let same = left & addresses.iter().enumerate().fold(0, equal);
+            self.sync.acquire_mbarrier(warp, same, address, scope);
             left &= !same;
         }
     }
 
-    /// Lanes arrive at the cluster's barrier.
+    /// Lanes arrive at the cluster barrier; `releases` is false for `.relaxed`.
     pub(crate) fn arrive_in_cluster(&mut self, warp: usize, lanes: u32, releases: bool) {
         self.sync.arrive_in_cluster(warp, lanes, releases);
     }
 
-    /// Lanes find the cluster's barrier complete.
-    pub(crate) fn pass_cluster(&mut self, warp: usize, lanes: u32) {
-        self.sync.pass_cluster(warp, lanes);
+    /// Lanes have waited at the cluster barrier.
+    pub(crate) fn acquire_cluster_barrier(&mut self, warp: usize, lanes: u32) {
+        self.sync.acquire_cluster_barrier(warp, lanes);
     }
 
-    /// The cluster's barrier is complete; these lanes of warps have waited for it.
-    pub(crate) fn complete_cluster(&mut self, released: &[(usize, u32)]) {
-        self.sync.complete_cluster();
+    /// The cluster barrier is complete and releases these lanes of warps.
+    pub(crate) fn complete_cluster_barrier(&mut self, released: &[(usize, u32)]) {
+        self.sync.complete_cluster_barrier();
         for &(warp, lanes) in released {
-            self.sync.pass_cluster(warp, lanes);
+            self.sync.acquire_cluster_barrier(warp, lanes);
         }
     }
 }

@@ -1,15 +1,15 @@
-//! The detector against one that remembers every access of every thread to every byte.
+//! Compares the detector with a model that records every access of every thread to every byte.
 
 use proptest::prelude::*;
 
-use crate::checks::races::{Grid, Places, Races, Touch, Who};
+use crate::checks::races::{Accessor, GridDetector, LaneAddresses, MemoryAccess, RaceDetector};
 use crate::code::access::Access;
 use crate::finding::Space;
 use crate::lanes::{LANES, lanes_of};
 
 const WARPS: usize = 2;
 const THREADS: usize = WARPS * LANES;
-/// Few bytes, so that accesses meet.
+/// Few bytes, so that accesses overlap.
 const BYTES: u64 = 512;
 
 #[derive(Clone, Debug)]
@@ -22,7 +22,7 @@ enum Step {
         addresses: Vec<u64>,
     },
     /// `bar.warp.sync`.
-    Meet {
+    SyncLanes {
         warp: usize,
         lanes: u32,
     },
@@ -30,21 +30,21 @@ enum Step {
     Barrier,
 }
 
-/// Addresses of the kinds that kernels have: runs, strides, places shared by several lanes, and any.
+/// Addresses as kernels have them: consecutive, strided, shared by several lanes; and arbitrary ones.
 fn addresses(bytes: u64) -> impl Strategy<Value = Vec<u64>> {
     let units = BYTES / bytes;
-    let place = |units: u64, f: fn(u64, u64, u64) -> u64| {
+    let pattern = |units: u64, f: fn(u64, u64, u64) -> u64| {
         (0..units, 0..6u64).prop_map(move |(start, k)| {
             (0..LANES as u64).map(|lane| (start + f(lane, k, units)) % units * bytes).collect::<Vec<_>>()
         })
     };
     prop_oneof![
-        4 => place(units, |lane, _, _| lane),
-        2 => place(units, |lane, k, _| lane << k),
-        2 => place(units, |lane, k, _| lane >> k),
-        1 => place(units, |lane, k, _| lane & ((1 << k) - 1)),
-        1 => place(units, |lane, k, _| lane ^ k),
-        1 => place(units, |lane, _, units| units - 1 - lane % units),
+        4 => pattern(units, |lane, _, _| lane),
+        2 => pattern(units, |lane, k, _| lane << k),
+        2 => pattern(units, |lane, k, _| lane >> k),
+        1 => pattern(units, |lane, k, _| lane & ((1 << k) - 1)),
+        1 => pattern(units, |lane, k, _| lane ^ k),
+        1 => pattern(units, |lane, _, units| units - 1 - lane % units),
         1 => proptest::collection::vec(0..units, LANES)
             .prop_map(move |all| all.into_iter().map(|unit| unit * bytes).collect::<Vec<_>>()),
     ]
@@ -63,14 +63,16 @@ fn step() -> impl Strategy<Value = Step> {
     );
     prop_oneof![
         4 => access,
-        2 => (0..WARPS, lanes()).prop_map(|(warp, lanes)| Step::Meet { warp, lanes }),
+        2 => (0..WARPS, lanes()).prop_map(|(warp, lanes)| Step::SyncLanes { warp, lanes }),
         3 => Just(Step::Barrier),
     ]
 }
 
-/// By thread, how far it knows each thread to have got; by byte, every access so far: by whom, when, whether it writes.
+/// Reference detector.
 struct Model {
+    /// Vector clock of each thread.
     clocks: Vec<[u32; THREADS]>,
+    /// All accesses of each byte: thread, time, whether it writes.
     accesses: Vec<Vec<(usize, u32, bool)>>,
 }
 
@@ -80,7 +82,8 @@ impl Model {
         Model { clocks: (0..THREADS).map(own).collect(), accesses: vec![Vec::new(); BYTES as usize] }
     }
 
-    fn meet(&mut self, threads: &[usize]) {
+    /// All threads acquire what each of them released.
+    fn synchronise(&mut self, threads: &[usize]) {
         let all: [u32; THREADS] =
             std::array::from_fn(|other| threads.iter().map(|&t| self.clocks[t][other]).max().unwrap_or(0));
         for &thread in threads {
@@ -100,7 +103,7 @@ impl Model {
                 races |= self.accesses[byte as usize]
                     .iter()
                     .any(|&(other, time, wrote)| (writes || wrote) && other != thread && clock[other] < time);
-                // Of lanes that write one byte, the last is the one that counts.
+                // If several lanes write a byte, only the last is recorded.
                 let hides = |other: usize| (addresses[other]..addresses[other] + bytes).contains(&byte);
                 if !writes || !lanes_of(lanes).any(|other| other > lane && hides(other)) {
                     new.push((byte as usize, (thread, clock[thread], writes)));
@@ -119,31 +122,53 @@ fn accesses() -> impl Strategy<Value = Vec<Step>> {
     )
 }
 
+/// Ends a cluster in which thread 0 stores a word at each of some addresses; returns whether it races with others.
+fn end_of_cluster_that_stores(grid: &GridDetector, cluster: u64, addresses: &[u64]) -> bool {
+    let mut detector = RaceDetector::new(0);
+    detector.start(cluster, [1, 1], 0);
+    for &address in addresses {
+        let addresses = LaneAddresses::Same(address);
+        let what = MemoryAccess { space: Space::Global, access: Access::Store, addresses, bytes: 4 };
+        assert!(detector.access_memory(Accessor::new(0, 1, 0), &what).is_none());
+    }
+    grid.finish(&mut detector).is_some()
+}
+
+#[test]
+fn lines_before_a_race_are_compared_with_later_clusters() {
+    let grid = GridDetector::default();
+    assert!(!end_of_cluster_that_stores(&grid, 0, &[64]));
+    // The race is on the second line; the first is of this cluster only.
+    assert!(end_of_cluster_that_stores(&grid, 1, &[0, 64]));
+    assert!(end_of_cluster_that_stores(&grid, 2, &[0]));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_first_race_is_found_and_nothing_before_it(steps in proptest::collection::vec(step(), 1..30)) {
+    fn finds_exactly_the_first_race(steps in proptest::collection::vec(step(), 1..30)) {
         for space in [Space::Shared, Space::Global] {
-            let mut races = Races::new(BYTES);
-            races.start(0, [1, WARPS], BYTES);
+            let mut detector = RaceDetector::new(BYTES);
+            detector.start(0, [1, WARPS], BYTES);
             let mut model = Model::new();
             for (index, step) in steps.iter().enumerate() {
                 match step {
-                    Step::Meet { warp, lanes } => {
-                        races.sync.meet(*warp, *lanes);
-                        model.meet(&lanes_of(*lanes).map(|lane| warp * LANES + lane).collect::<Vec<_>>());
+                    Step::SyncLanes { warp, lanes } => {
+                        detector.sync.sync_lanes(*warp, *lanes);
+                        model.synchronise(&lanes_of(*lanes).map(|lane| warp * LANES + lane).collect::<Vec<_>>());
                     }
                     Step::Barrier => {
-                        (0..WARPS).for_each(|warp| races.sync.arrive(warp, 0));
-                        races.sync.leave(0, 0..WARPS);
-                        model.meet(&(0..THREADS).collect::<Vec<_>>());
+                        (0..WARPS).for_each(|warp| detector.sync.arrive_at_barrier(warp, 0));
+                        detector.sync.complete_barrier(0, 0..WARPS);
+                        model.synchronise(&(0..THREADS).collect::<Vec<_>>());
                     }
                     Step::Access { warp, lanes, writes, bytes, addresses } => {
-                        let who = Who::new(*warp, *lanes, index);
+                        let accessor = Accessor::new(*warp, *lanes, index);
                         let access = if *writes { Access::Store } else { Access::Load };
-                        let at = std::array::from_fn(|lane| addresses[lane]);
-                        let found = races.touch(who, &Touch { space, access, places: Places::Each(&at), bytes: *bytes });
+                        let lane_addresses = std::array::from_fn(|lane| addresses[lane]);
+                        let what = MemoryAccess { space, access, addresses: LaneAddresses::Each(&lane_addresses), bytes: *bytes };
+                        let found = detector.access_memory(accessor, &what);
                         let expected = model.access(*warp, *lanes, *writes, *bytes, addresses);
                         prop_assert_eq!(found.is_some(), expected, "step {}: {:?}", index, found);
                         if expected {
@@ -156,31 +181,33 @@ proptest! {
     }
 
     #[test]
-    fn ctas_race_where_one_writes_what_another_touches(ctas in proptest::collection::vec(accesses(), 2..5)) {
-        let grid = Grid::default();
-        let mut races = Races::new(0);
-        // By byte: whether the CTAs so far have read it and written it.
+    fn clusters_race_if_one_writes_what_another_accesses(clusters in proptest::collection::vec(accesses(), 2..5)) {
+        let grid = GridDetector::default();
+        let mut detector = RaceDetector::new(0);
+        // For each byte: whether the clusters so far have read it, and written it.
         let mut before = [(false, false); BYTES as usize];
-        for (cta, steps) in ctas.iter().enumerate() {
-            races.start(cta as u64, [1, WARPS], 0);
+        for (cluster, steps) in clusters.iter().enumerate() {
+            detector.start(cluster as u64, [1, WARPS], 0);
             let mut own = [(false, false); BYTES as usize];
             for step in steps {
                 let Step::Access { warp, lanes, writes, bytes, addresses } = step else { continue };
-                let who = Who::new(*warp, *lanes, 0);
+                let accessor = Accessor::new(*warp, *lanes, 0);
                 let access = if *writes { Access::Store } else { Access::Load };
-                let at = std::array::from_fn(|lane| addresses[lane]);
-                let what = Touch { space: Space::Global, access, places: Places::Each(&at), bytes: *bytes };
-                prop_assert!(races.touch(who, &what).is_none());
-                (0..WARPS).for_each(|warp| races.sync.arrive(warp, 0));
-                races.sync.leave(0, 0..WARPS);
+                let lane_addresses = std::array::from_fn(|lane| addresses[lane]);
+                let addresses_of = LaneAddresses::Each(&lane_addresses);
+                let what =
+                    MemoryAccess { space: Space::Global, access, addresses: addresses_of, bytes: *bytes };
+                prop_assert!(detector.access_memory(accessor, &what).is_none());
+                (0..WARPS).for_each(|warp| detector.sync.arrive_at_barrier(warp, 0));
+                detector.sync.complete_barrier(0, 0..WARPS);
                 for byte in lanes_of(*lanes).flat_map(|lane| addresses[lane]..addresses[lane] + bytes) {
                     let (read, written) = &mut own[byte as usize];
                     *(if *writes { written } else { read }) = true;
                 }
             }
-            let clash = |(own, before): (&(bool, bool), &(bool, bool))| own.1 && (before.0 || before.1) || own.0 && before.1;
-            let expected = own.iter().zip(&before).any(clash);
-            prop_assert_eq!(grid.finish(&mut races).is_some(), expected, "CTA {}", cta);
+            let is_race = |(own, before): (&(bool, bool), &(bool, bool))| own.1 && (before.0 || before.1) || own.0 && before.1;
+            let expected = own.iter().zip(&before).any(is_race);
+            prop_assert_eq!(grid.finish(&mut detector).is_some(), expected, "cluster {}", cluster);
             if expected {
                 break;
             }

@@ -1,81 +1,88 @@
-//! What `barrier.cluster` orders, and what CTAs of a cluster know of each other.
+//! What `barrier.cluster` orders, and what the CTAs of a cluster know of each other.
 
 use std::sync::Arc;
 
-use super::{Gate, Knowledge, Scope, Sync, Time};
+use super::{MbarrierSync, MemoryScope, SyncState};
+use crate::checks::races::clock::{Time, VectorClock};
 
-/// The cluster's barrier: phases complete, what is gathered for the present one, what the last one gave.
+/// Clocks that pass through the cluster barrier.
 #[derive(Default)]
-pub(super) struct ClusterSync {
+pub(super) struct ClusterBarrierClocks {
+    /// Completed phases.
     phase: u32,
-    gathering: Knowledge,
-    done: Knowledge,
+    /// Joined clocks of the arrivals in the current phase.
+    arriving: VectorClock,
+    /// Joined clocks of the last completed phase.
+    completed: VectorClock,
 }
 
-impl Sync {
-    /// Lanes arrive at the cluster's barrier.
+impl SyncState {
+    /// Lanes arrive at the cluster barrier; `releases` is false for `.relaxed`.
     pub(in crate::checks::races) fn arrive_in_cluster(&mut self, warp: usize, lanes: u32, releases: bool) {
-        let mut gathering = std::mem::take(&mut self.cluster.gathering);
         if releases {
-            self.release_into(warp, lanes, &mut gathering);
-        } else {
-            // What a fence before has released; and of mbarriers their initialisations have a fence of their own.
-            let fences = self.warps[warp].groups.iter().filter(|group| group.lanes & lanes != 0);
-            for group in fences {
-                if let Some(fence) = &group.fences[Scope::Cluster as usize] {
-                    gathering.join(&fence.knowledge);
-                    Arc::make_mut(&mut gathering.own).raise(warp, group.lanes & lanes, fence.time);
-                }
-            }
-            let phase = self.cluster.phase + 1;
-            let fenced = |gate: &&mut Gate| {
-                gate.fenced && gate.announced.is_none() && gate.by.0 == warp && lanes >> gate.by.1 & 1 != 0
-            };
-            self.gates.iter_mut().filter(fenced).for_each(|gate| gate.announced = Some(phase));
+            self.warps[warp].join_into(warp, lanes, &mut self.cluster_barrier.arriving);
+            return self.advance(warp);
         }
-        self.cluster.gathering = gathering;
+        // A relaxed arrival releases what an earlier fence did, and the mbarriers that `fence.mbarrier_init` covered.
+        let arriving = &mut self.cluster_barrier.arriving;
+        for group in self.warps[warp].groups_of(lanes) {
+            if let Some(fence) = &group.fences[MemoryScope::Cluster as usize] {
+                arriving.join(&fence.clock);
+                Arc::make_mut(&mut arriving.own).raise(warp, group.lanes & lanes, fence.time);
+            }
+        }
+        let phase = self.cluster_barrier.phase + 1;
+        let is_own = |mbarrier: &MbarrierSync| {
+            mbarrier.initialised.warp == warp && lanes >> mbarrier.initialised.lane & 1 != 0
+        };
+        for mbarrier in self.mbarriers.iter_mut().filter(|mbarrier| is_own(mbarrier)) {
+            if mbarrier.is_init_fenced && mbarrier.init_visible_after.is_none() {
+                mbarrier.init_visible_after = Some(phase);
+            }
+        }
     }
 
-    /// All have arrived at the cluster's barrier.
-    pub(in crate::checks::races) fn complete_cluster(&mut self) {
-        self.cluster.phase += 1;
-        self.cluster.done = std::mem::take(&mut self.cluster.gathering);
+    /// All threads have arrived at the cluster barrier.
+    pub(in crate::checks::races) fn complete_cluster_barrier(&mut self) {
+        self.cluster_barrier.phase += 1;
+        self.cluster_barrier.completed = std::mem::take(&mut self.cluster_barrier.arriving);
     }
 
-    /// Lanes go on after the cluster's barrier.
-    pub(in crate::checks::races) fn pass_cluster(&mut self, warp: usize, lanes: u32) {
-        let done = self.cluster.done.clone();
-        self.acquire(warp, lanes, &done);
-        self.warps[warp].met = self.cluster.phase;
+    /// Lanes have waited at the cluster barrier.
+    pub(in crate::checks::races) fn acquire_cluster_barrier(&mut self, warp: usize, lanes: u32) {
+        let completed = self.cluster_barrier.completed.clone();
+        self.acquire(warp, lanes, &completed);
+        self.warps[warp].cluster_phase = self.cluster_barrier.phase;
     }
 
-    /// Whether a warp has waited at the cluster's barrier after what announced the mbarrier there.
-    pub(in crate::checks::races) fn is_announced(&self, warp: usize, gate: &Gate) -> bool {
-        gate.announced.is_some_and(|phase| phase <= self.warps[warp].met)
+    /// Whether a warp has waited at the cluster barrier that made the mbarrier's initialisation visible.
+    pub(in crate::checks::races) fn is_init_visible(&self, warp: usize, mbarrier: &MbarrierSync) -> bool {
+        mbarrier.init_visible_after.is_some_and(|phase| phase <= self.warps[warp].cluster_phase)
     }
 
-    /// Whether a lane of a warp has heard of the CTA of a rank: at the cluster's barrier, or by what it knows.
-    pub(in crate::checks::races) fn has_heard(
+    /// Whether a thread knows that the CTA of a rank has started: its warp has waited at the cluster barrier, or an
+    /// access of that CTA after time `since` happened before.
+    pub(in crate::checks::races) fn knows_started(
         &self,
         (warp, lane): (usize, u32),
         rank: usize,
         since: Time,
     ) -> bool {
-        let clock = &self.knowledge(warp, lane).own;
-        self.warps[warp].met > 0
-            || (rank * self.each..(rank + 1) * self.each)
-                .any(|other| (0..32).any(|lane| clock.knows(other, 1 << lane, since + 1)))
+        let clock = &self.clock(warp, lane).own;
+        self.warps[warp].cluster_phase > 0
+            || (rank * self.warps_per_cta..(rank + 1) * self.warps_per_cta)
+                .any(|other| (0..32).any(|lane| clock.covers(other, 1 << lane, since + 1)))
     }
 
-    /// Whether some thread of the CTA of a rank knows what a lane did up to a time.
+    /// Whether the accesses of a lane up to a time happened before something that a thread of the CTA of a rank did.
     pub(in crate::checks::races) fn is_known_in(
         &self,
         rank: usize,
         (warp, lane): (usize, u32),
         time: Time,
     ) -> bool {
-        let warps = &self.warps[rank * self.each..(rank + 1) * self.each];
+        let warps = &self.warps[rank * self.warps_per_cta..(rank + 1) * self.warps_per_cta];
         let groups = warps.iter().flat_map(|warp| &warp.groups);
-        groups.into_iter().any(|group| group.knowledge.own.knows(warp, 1 << lane, time))
+        groups.into_iter().any(|group| group.clock.own.covers(warp, 1 << lane, time))
     }
 }

@@ -1,0 +1,173 @@
+//! Asynchronous copies, and arrivals that wait for them.
+
+use super::Reserved;
+use crate::lanes::{LANES, lanes_of};
+
+/// How the completion of a copy is signalled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Signal {
+    /// By transaction bytes at the mbarrier of this address.
+    Mbarrier(u64),
+    /// To the issuing thread, by a wait for its group of this number.
+    Group(u32),
+}
+
+/// An asynchronous copy in flight, of one lane or of several lanes that copy equally many consecutive bytes each.
+#[derive(Clone)]
+pub(crate) struct AsyncCopy {
+    /// Issuing warp, lanes and instruction.
+    pub(crate) warp: usize,
+    pub(crate) lanes: u32,
+    pub(crate) pc: usize,
+    /// Position among the warp's copies of its kind.
+    pub(crate) sequence: u64,
+    pub(crate) signal: Signal,
+    pub(crate) source: *const u8,
+    pub(crate) target: *mut u8,
+    /// First address in shared memory; of a copy within shared memory, that of the target.
+    pub(crate) shared: u64,
+    /// Bytes written. The first `copied` come from the source, the others are zero.
+    pub(crate) bytes: u32,
+    pub(crate) copied: u32,
+    /// Whether the target is shared memory.
+    pub(crate) into_shared: bool,
+    /// Address of the source, if both are in shared memory.
+    pub(crate) from_shared: Option<u64>,
+    /// The operand of `st.async` and `red.async`, which have no source in memory.
+    pub(crate) stored: Option<Box<StoredValue>>,
+    /// Whether a wait for the copy has failed; the next wait completes it.
+    pub(crate) is_due: bool,
+}
+
+/// Operand of an asynchronous store or reduction.
+#[derive(Clone)]
+pub(crate) struct StoredValue {
+    pub(crate) value: [u8; 16],
+    /// The operation of `red.async`, on old value and operand of 4 or 8 bytes; `None` for a store.
+    pub(crate) update: Option<fn(u64, u64, u64) -> u64>,
+}
+
+impl AsyncCopy {
+    pub(crate) fn reads_global(&self) -> bool {
+        self.into_shared && self.from_shared.is_none() && self.stored.is_none()
+    }
+
+    /// Whether this is a `red.async`.
+    pub(crate) fn is_atomic(&self) -> bool {
+        self.stored.as_ref().is_some_and(|stored| stored.update.is_some())
+    }
+
+    /// Moves the bytes.
+    pub(super) fn execute(&self) {
+        let bytes = self.bytes as usize;
+        // SAFETY: source and target were checked over these lengths when the copy was issued, and live as long as
+        // the launch; a stored value has at most as many bytes as its array.
+        unsafe {
+            match &self.stored {
+                None => {
+                    self.target.copy_from_nonoverlapping(self.source, self.copied as usize);
+                    let rest = self.target.add(self.copied as usize);
+                    rest.write_bytes(0, (self.bytes - self.copied) as usize);
+                }
+                Some(stored) => {
+                    let mut value = stored.value;
+                    if let Some(update) = stored.update {
+                        let mut old = [0; 8];
+                        old.as_mut_ptr().copy_from_nonoverlapping(self.target, bytes.min(8));
+                        let mut operand = [0; 8];
+                        operand.copy_from_slice(&value[..8]);
+                        let updated = update(u64::from_le_bytes(old), u64::from_le_bytes(operand), 0);
+                        value[..8].copy_from_slice(&updated.to_le_bytes());
+                    }
+                    self.target.copy_from_nonoverlapping(value.as_ptr(), bytes.min(value.len()));
+                }
+            }
+        }
+    }
+
+    /// Whether the copy reads or writes a byte of a range of shared memory.
+    pub(super) fn overlaps(&self, address: u64, bytes: u64) -> bool {
+        let meets = |start: u64| start < address + bytes && address < start + self.bytes as u64;
+        meets(self.shared) || self.from_shared.is_some_and(meets)
+    }
+
+    /// Whether the copy writes a byte of a range of shared memory.
+    pub(super) fn writes(&self, address: u64, bytes: u64) -> bool {
+        self.into_shared && self.shared < address + bytes && address < self.shared + self.bytes as u64
+    }
+
+    /// Splits the copy into those of its lanes.
+    fn split(self) -> impl Iterator<Item = AsyncCopy> {
+        let count = self.lanes.count_ones();
+        let (bytes, copied) = (self.bytes / count, self.copied / count);
+        (0..).zip(lanes_of(self.lanes)).map(move |(index, lane): (u32, usize)| {
+            let offset = (index * bytes) as usize;
+            AsyncCopy {
+                lanes: 1 << lane,
+                source: self.source.wrapping_add(offset),
+                target: self.target.wrapping_add(offset),
+                shared: self.shared + offset as u64,
+                bytes,
+                copied,
+                ..self.clone()
+            }
+        })
+    }
+}
+
+/// `cp.async.mbarrier.arrive`: arrivals at an mbarrier, one for each lane, that take place when the lanes' earlier
+/// copies are complete.
+pub(crate) struct DeferredArrival {
+    pub(crate) warp: usize,
+    pub(crate) lanes: u32,
+    pub(crate) pc: usize,
+    pub(crate) mbarrier: u64,
+    /// The arrivals wait for the lanes' copies before this position in the warp's sequence.
+    pub(crate) sequence: u64,
+    /// Whether a wait for the mbarrier has failed; the next wait completes the arrivals.
+    pub(crate) is_due: bool,
+}
+
+/// Copies of one warp that are waited for by group.
+#[derive(Default)]
+pub(crate) struct GroupedCopies {
+    /// Copies in flight.
+    pub(crate) in_flight: Vec<AsyncCopy>,
+    /// Number of copies issued so far.
+    pub(crate) issued: u64,
+    /// Groups that each lane has committed. The lane's open group has the next number.
+    pub(crate) committed: [u32; LANES],
+}
+
+impl GroupedCopies {
+    /// Adds a copy to the open group of its lanes, which must be the same for all of them.
+    pub(crate) fn issue(&mut self, copy: AsyncCopy) {
+        let signal = Signal::Group(self.committed[copy.lanes.trailing_zeros() as usize]);
+        self.in_flight.push(AsyncCopy { sequence: self.issued, signal, ..copy });
+        self.issued += 1;
+    }
+
+    /// Completes the parts of the copies that belong to the lanes that `done` returns; returns whether there were any.
+    pub(super) fn complete(&mut self, shared: &mut Reserved<'_>, done: impl Fn(&AsyncCopy) -> u32) -> bool {
+        let before = self.in_flight.len();
+        let mut partly_done = Vec::new();
+        self.in_flight.retain(|copy| {
+            let done = done(copy) & copy.lanes;
+            if done == copy.lanes {
+                shared.complete(copy);
+            } else if done != 0 {
+                partly_done.push((copy.clone(), done));
+            }
+            done == 0
+        });
+        for (copy, done) in partly_done {
+            for part in copy.split() {
+                match part.lanes & done {
+                    0 => self.in_flight.push(part),
+                    _ => shared.complete(&part),
+                }
+            }
+        }
+        self.in_flight.len() < before
+    }
+}

@@ -1,0 +1,179 @@
+//! Asynchronous operations of a cluster: mbarriers, and copies that complete some time after they were issued.
+//!
+//! A device may complete a copy at any time. The emulator completes it as late as the ISA allows: when something waits
+//! for it. Until then the copy's bytes of shared memory are reserved, so that a missing wait is found however fast a
+//! device would have been.
+
+mod copy;
+mod mbarrier;
+mod reservations;
+
+use crate::lanes::{LANES, lanes_of};
+pub(crate) use copy::{AsyncCopy, DeferredArrival, GroupedCopies, Signal, StoredValue};
+pub(crate) use mbarrier::{Awaited, MAX_COUNT, MBARRIER_BYTES, Mbarrier};
+pub(crate) use reservations::{Reservations, Reserved, ReservedBy};
+
+/// See the module's documentation.
+#[derive(Default)]
+pub(crate) struct AsyncOperations {
+    pub(crate) mbarriers: Vec<Mbarrier>,
+    /// Index of the mbarrier found last.
+    last_found: usize,
+    /// Copies in flight that signal an mbarrier.
+    pub(crate) signalling: Vec<AsyncCopy>,
+    /// By warp: `cp.async` copies.
+    cp_async: Vec<GroupedCopies>,
+    /// By warp: `cp.async.bulk` copies in bulk groups.
+    bulk: Vec<GroupedCopies>,
+    pub(crate) arrivals: Vec<DeferredArrival>,
+}
+
+impl AsyncOperations {
+    pub(crate) fn reset(&mut self) {
+        self.mbarriers.clear();
+        self.signalling.clear();
+        self.cp_async.clear();
+        self.bulk.clear();
+        self.arrivals.clear();
+    }
+
+    /// The mbarrier at an address.
+    pub(crate) fn mbarrier(&mut self, address: u64) -> Option<&mut Mbarrier> {
+        let is_it = |mbarrier: &Mbarrier| mbarrier.address == address;
+        // Mostly the same one several times in a row.
+        if !self.mbarriers.get(self.last_found).is_some_and(is_it) {
+            self.last_found = self.mbarriers.iter().position(is_it)?;
+        }
+        self.mbarriers.get_mut(self.last_found)
+    }
+
+    /// Initialises an mbarrier; a phase completes after `count` arrivals.
+    pub(crate) fn init(&mut self, address: u64, count: u32) {
+        self.mbarriers.push(Mbarrier::new(address, count));
+    }
+
+    /// What reserves bytes of a range.
+    pub(crate) fn reserved_by(&self, address: u64, bytes: u64) -> Option<ReservedBy> {
+        let overlaps = |m: &&Mbarrier| m.address < address + bytes && address < m.address + MBARRIER_BYTES;
+        if self.mbarriers.iter().any(|mbarrier| overlaps(&mbarrier)) {
+            return Some(ReservedBy::Mbarrier);
+        }
+        let copy = self.copies().find(|copy| copy.overlaps(address, bytes))?;
+        Some(match copy.writes(address, bytes) {
+            true => ReservedBy::CopyTarget(copy.pc),
+            false => ReservedBy::CopySource(copy.pc),
+        })
+    }
+
+    /// All copies in flight.
+    fn copies(&self) -> impl Iterator<Item = &AsyncCopy> {
+        let grouped = self.cp_async.iter().chain(&self.bulk).flat_map(|warp| &warp.in_flight);
+        self.signalling.iter().chain(grouped)
+    }
+
+    /// Warp, lane and instruction of an operation in flight, if there is one.
+    pub(crate) fn in_flight(&self) -> Option<(usize, u32, usize)> {
+        let copy = self.copies().map(|copy| (copy.warp, copy.lanes.trailing_zeros(), copy.pc)).next();
+        copy.or_else(|| self.arrivals.first().map(|a| (a.warp, a.lanes.trailing_zeros(), a.pc)))
+    }
+
+    /// Warp, lane and instruction of a copy in flight into shared memory whose target, or source in shared memory, is
+    /// at an address that `is_there` accepts.
+    pub(crate) fn in_flight_at(&self, is_there: impl Fn(u64) -> bool) -> Option<(usize, u32, usize)> {
+        let copy = self.copies().find(|copy| {
+            copy.into_shared && is_there(copy.shared) || copy.from_shared.is_some_and(&is_there)
+        });
+        copy.map(|copy| (copy.warp, copy.lanes.trailing_zeros(), copy.pc))
+    }
+
+    /// Hash of the states of all mbarriers. An unchanged hash means that no mbarrier made progress.
+    pub(crate) fn mbarrier_hash(&self) -> u64 {
+        self.mbarriers.iter().fold(0, |hash, mbarrier| {
+            let state = mbarrier.state() ^ (mbarrier.transactions as u64).rotate_left(40);
+            (hash ^ state).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23)
+        })
+    }
+
+    /// Whether something in flight will signal the mbarrier.
+    pub(crate) fn signals(&self, mbarrier: u64) -> bool {
+        self.signalling.iter().any(|copy| copy.signal == Signal::Mbarrier(mbarrier))
+            || self.arrivals.iter().any(|arrival| arrival.mbarrier == mbarrier)
+    }
+
+    /// Makes due what is in flight and signals the mbarrier, after a wait for it has failed.
+    pub(crate) fn make_due(&mut self, mbarrier: u64) {
+        for copy in self.signalling.iter_mut().filter(|copy| copy.signal == Signal::Mbarrier(mbarrier)) {
+            copy.is_due = true;
+        }
+        for arrival in self.arrivals.iter_mut().filter(|arrival| arrival.mbarrier == mbarrier) {
+            arrival.is_due = true;
+        }
+    }
+
+    /// Completes what is due and signals the mbarrier.
+    pub(crate) fn complete_due(&mut self, shared: &mut Reserved<'_>, address: u64) -> Result<(), String> {
+        let is_any_due = self.signalling.iter().any(|copy| copy.is_due)
+            || self.arrivals.iter().any(|arrival| arrival.is_due);
+        if !is_any_due {
+            return Ok(());
+        }
+        let is_due = |copy: &mut AsyncCopy| copy.is_due && copy.signal == Signal::Mbarrier(address);
+        let due: Vec<AsyncCopy> = self.signalling.extract_if(.., is_due).collect();
+        let released_sources = due.iter().any(|copy| copy.from_shared.is_some());
+        for copy in due {
+            shared.complete(&copy);
+            if let Some(mbarrier) = self.mbarrier(address) {
+                mbarrier.add_transactions(-(copy.bytes as i64))?;
+            }
+        }
+        if released_sources {
+            // Copies still in flight may read the same bytes.
+            let sources =
+                self.signalling.iter().filter_map(|copy| Some((copy.from_shared?, copy.bytes as u64)));
+            sources.for_each(|(from, bytes)| shared.reserve(from, bytes, false));
+        }
+        let is_due = |arrival: &mut DeferredArrival| arrival.is_due && arrival.mbarrier == address;
+        let due: Vec<DeferredArrival> = self.arrivals.extract_if(.., is_due).collect();
+        for arrival in due {
+            let earlier = |copy: &AsyncCopy| if copy.sequence < arrival.sequence { arrival.lanes } else { 0 };
+            self.groups(arrival.warp, false).complete(shared, earlier);
+            for _ in lanes_of(arrival.lanes) {
+                if let Some(mbarrier) = self.mbarrier(address) {
+                    mbarrier.arrive(1, false)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A warp's copies in bulk groups, or its `cp.async` copies.
+    pub(crate) fn groups(&mut self, warp: usize, bulk: bool) -> &mut GroupedCopies {
+        let warps = if bulk { &mut self.bulk } else { &mut self.cp_async };
+        if warps.len() <= warp {
+            warps.resize_with(warp + 1, GroupedCopies::default);
+        }
+        &mut warps[warp]
+    }
+
+    /// Completes the copies of each lane's groups with numbers below the lane's limit.
+    pub(crate) fn wait_groups(
+        &mut self,
+        shared: &mut Reserved<'_>,
+        (warp, bulk): (usize, bool),
+        limits: &[u32; LANES],
+    ) {
+        let lanes_below =
+            |group: u32| (0..LANES).fold(0, |lanes, lane| lanes | ((group < limits[lane]) as u32) << lane);
+        let done = |copy: &AsyncCopy| match copy.signal {
+            Signal::Group(group) => lanes_below(group),
+            Signal::Mbarrier(_) => 0,
+        };
+        let completed = self.groups(warp, bulk).complete(shared, done);
+        if bulk && completed {
+            // Copies still in flight may read the same bytes.
+            for copy in self.bulk.iter().flat_map(|warp| &warp.in_flight) {
+                shared.reserve(copy.shared, copy.bytes as u64, false);
+            }
+        }
+    }
+}

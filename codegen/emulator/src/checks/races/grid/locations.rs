@@ -1,0 +1,36 @@
+//! Releases at addresses of global memory.
+
+use std::collections::HashMap;
+
+use crate::checks::races::clock::{ClusterClocks, Time, join_clocks};
+
+/// A thread by its cluster's position in the grid and its number there.
+pub(in crate::checks::races) type GridThread = (u64, u32);
+
+/// What was released at each address of global memory.
+#[derive(Default)]
+pub(crate) struct Locations(HashMap<u64, Location>);
+
+/// What was released at one address.
+#[derive(Default)]
+pub(in crate::checks::races) struct Location {
+    pub(in crate::checks::races) released: ClusterClocks,
+    /// Time of each thread's last strong write.
+    pub(in crate::checks::races) writes: HashMap<GridThread, Time>,
+}
+
+impl Locations {
+    pub(in crate::checks::races) fn at(&self, address: u64) -> Option<&Location> {
+        self.0.get(&address)
+    }
+
+    /// Records a strong write of a thread.
+    pub(in crate::checks::races) fn write(&mut self, address: u64, by: GridThread, time: Time) {
+        self.0.entry(address).or_default().writes.insert(by, time);
+    }
+
+    /// Joins clocks into those released at an address.
+    pub(in crate::checks::races) fn release(&mut self, address: u64, clocks: &ClusterClocks) {
+        join_clocks(&mut self.0.entry(address).or_default().released, clocks);
+    }
+}

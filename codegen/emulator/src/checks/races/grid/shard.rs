@@ -1,0 +1,268 @@
+//! Accesses of global memory by all clusters so far, for a part of the pages.
+//!
+//! Most lines are accessed by one cluster only. Of these the cluster's own records are kept; they are expanded into
+//! granule records when a second cluster accesses the line.
+
+use std::collections::HashMap;
+
+use super::{ClusterRace, EndingCluster};
+use crate::checks::races::detector::EarlierAccess;
+use crate::checks::races::pages::{LINES, PAGE, PageMap};
+use crate::checks::races::shadow::{GRANULES, GranuleAccess, READS, Shadow, WRITES};
+use crate::checks::races::stamp::{GRANULE, LaneStamp, STRONG_IN_CLUSTER, Stamp};
+
+/// Access of a granule by a cluster.
+#[derive(Clone, Copy, Default)]
+pub(in crate::checks::races) struct GranuleRecord {
+    /// The cluster's position in the grid plus one; 0 if there is no record.
+    cluster_plus_one: u64,
+    pub(in crate::checks::races) by: LaneStamp,
+    /// Bytes of the granule, one bit each.
+    bytes: u8,
+    /// See [`EndingCluster::is_isolated`].
+    is_isolated: bool,
+    /// Whether [`Shard::more`] has further records of the granule.
+    has_more: bool,
+    /// Whether there are weak records of the whole granule by two isolated clusters. A third adds nothing: whichever
+    /// cluster the granule is compared with, one of the two is another cluster.
+    is_saturated: bool,
+}
+
+impl GranuleRecord {
+    /// The cluster's position in the grid.
+    pub(in crate::checks::races) fn cluster(&self) -> u64 {
+        self.cluster_plus_one - 1
+    }
+
+    fn is_weak(&self) -> bool {
+        self.by.stamp.origin & STRONG_IN_CLUSTER == 0
+    }
+
+    /// Stamp of the lowest lane.
+    fn stamp(&self) -> Stamp {
+        let stamp = self.by.stamp;
+        Stamp { origin: stamp.origin | self.by.lanes.trailing_zeros() & 31, ..stamp }
+    }
+}
+
+/// Accesses of a page by all clusters so far. Bit masks have one bit for each line.
+#[derive(Default)]
+struct PageRecords {
+    /// First record of each granule, of reads and of writes; each list is empty until it is needed.
+    first: [Vec<GranuleRecord>; 2],
+    /// Lines that were only read and whose reads are all saturated.
+    saturated: u128,
+    accessed: u128,
+    /// Lines that one cluster has accessed; empty until it is needed.
+    single: Vec<Option<SingleClusterLine>>,
+    /// Records of such lines, one shadow for each cluster.
+    single_records: Vec<Shadow>,
+}
+
+/// A line that one cluster has accessed.
+#[derive(Clone, Copy)]
+struct SingleClusterLine {
+    cluster: u64,
+    /// Index in [`PageRecords::single_records`].
+    shadow: u32,
+    /// Index of the line in that shadow.
+    index: u32,
+}
+
+impl PageRecords {
+    fn first(&self, kind: usize, granule: usize) -> GranuleRecord {
+        self.first[kind].get(granule).copied().unwrap_or_default()
+    }
+
+    fn update_saturated(&mut self, line: usize) {
+        let mut granules = line * GRANULES..(line + 1) * GRANULES;
+        let is_saturated = granules.all(|granule| {
+            self.first(READS, granule).is_saturated && self.first(WRITES, granule).cluster_plus_one == 0
+        });
+        let bit = 1 << line;
+        self.saturated = if is_saturated { self.saturated | bit } else { self.saturated & !bit };
+    }
+}
+
+/// Accesses of some of the pages by all clusters so far.
+#[derive(Default)]
+pub(super) struct Shard {
+    pages: PageMap<PageRecords>,
+    /// Further records of granules, by address and whether they write.
+    more: HashMap<(u64, bool), Vec<GranuleRecord>>,
+}
+
+impl Shard {
+    /// Compares a page with the cluster that is ending, in whose shadow the page's first line is `first`, and adds the
+    /// cluster's accesses. Stops at the first race.
+    pub(super) fn merge(
+        &mut self,
+        number: u64,
+        first: usize,
+        ending: &EndingCluster<'_>,
+    ) -> Option<ClusterRace> {
+        let mut page = self.pages.remove(&number).unwrap_or_default();
+        let race = self.merge_lines(&mut page, number, first, ending);
+        self.pages.insert(number, page);
+        race
+    }
+
+    fn merge_lines(
+        &mut self,
+        page: &mut PageRecords,
+        number: u64,
+        first: usize,
+        ending: &EndingCluster<'_>,
+    ) -> Option<ClusterRace> {
+        let &EndingCluster { cluster, global, is_isolated, .. } = ending;
+        let mut accesses = Vec::new();
+        let mut single_records = None;
+        let race = (0..LINES as usize).filter(|line| global.is_accessed(first + line)).find_map(|line| {
+            let index = first + line;
+            accesses.extend(ending.replaced_in(index));
+            let bit = 1 << line;
+            if page.accessed & bit == 0 && is_isolated && accesses.is_empty() {
+                page.accessed |= bit;
+                page.single.resize(LINES as usize, None);
+                let left = (index..first + LINES as usize).filter(|&index| global.is_accessed(index));
+                let records = single_records.get_or_insert_with(|| Shadow::with_capacity(left.count()));
+                let shadow = page.single_records.len() as u32;
+                let index = records.push_line_of(global, index);
+                page.single[line] = Some(SingleClusterLine { cluster, shadow, index });
+                return None;
+            }
+            page.accessed |= bit;
+            if let Some(single) = page.single.get_mut(line).and_then(Option::take) {
+                self.expand(page, number, line, single);
+            }
+            let is_saturated = page.saturated >> line & 1 != 0;
+            if is_saturated && is_isolated && accesses.is_empty() && global.is_weakly_read(index) {
+                return None;
+            }
+            global.for_each_access(index, |access| accesses.push(access));
+            accesses.sort_by_key(|access| access.granule);
+            let race = accesses.drain(..).find_map(|access| {
+                let address = address_of(number, line, access.granule);
+                let own = (new_record(cluster, is_isolated, &access), access.writes);
+                match self.find_race(page, address, (&own.0, own.1), ending) {
+                    Some(other) => Some(race_between(address, own, other)),
+                    None => {
+                        self.add(page, address, own);
+                        None
+                    }
+                }
+            });
+            page.update_saturated(line);
+            race
+        });
+        page.single_records.extend(single_records);
+        race
+    }
+
+    /// Adds granule records of a line that one cluster had accessed so far.
+    fn expand(&mut self, page: &mut PageRecords, number: u64, line: usize, single: SingleClusterLine) {
+        let SingleClusterLine { cluster, shadow, index } = single;
+        let mut accesses = Vec::new();
+        page.single_records[shadow as usize].for_each_access(index as usize, |access| accesses.push(access));
+        accesses.sort_by_key(|access| access.granule);
+        for access in accesses {
+            // Accesses of one cluster only cannot race here.
+            let record = new_record(cluster, true, &access);
+            self.add(page, address_of(number, line, access.granule), (record, access.writes));
+        }
+        page.update_saturated(line);
+    }
+
+    /// Finds another cluster's record of a granule that races with this one.
+    #[inline(always)]
+    fn find_race(
+        &self,
+        page: &PageRecords,
+        address: u64,
+        (record, writes): (&GranuleRecord, bool),
+        ending: &EndingCluster<'_>,
+    ) -> Option<(GranuleRecord, bool)> {
+        let granule = (address % PAGE / GRANULE) as usize;
+        [WRITES, READS].into_iter().find_map(|kind| {
+            let first = page.first(kind, granule);
+            let is_own = first.cluster_plus_one == record.cluster_plus_one;
+            if first.cluster_plus_one == 0 || kind == READS && !writes || is_own && !first.has_more {
+                return None;
+            }
+            let more = if first.has_more { self.more.get(&(address, kind == WRITES)) } else { None };
+            let races = |other: &&GranuleRecord| {
+                other.cluster_plus_one != record.cluster_plus_one
+                    && other.bytes & record.bytes != 0
+                    && !ending.is_ordered(address, (record, writes), (other, kind == WRITES))
+            };
+            let other = std::iter::once(&first).chain(more.into_iter().flatten()).find(races)?;
+            Some((*other, kind == WRITES))
+        })
+    }
+
+    /// Adds a record of a granule, unless the ones there make it redundant.
+    #[inline(always)]
+    fn add(&mut self, page: &mut PageRecords, address: u64, (record, writes): (GranuleRecord, bool)) {
+        let first = &mut page.first[writes as usize];
+        if first.is_empty() {
+            first.resize((PAGE / GRANULE) as usize, GranuleRecord::default());
+        }
+        let first = &mut first[(address % PAGE / GRANULE) as usize];
+        if first.cluster_plus_one == 0 {
+            *first = record;
+        } else if !record.is_isolated || !first.is_saturated || !record.is_weak() {
+            self.add_further(first, address, (record, writes));
+        }
+    }
+
+    /// Adds a second or later record of a granule, unless two others have the same effect.
+    fn add_further(
+        &mut self,
+        first: &mut GranuleRecord,
+        address: u64,
+        (record, writes): (GranuleRecord, bool),
+    ) {
+        let has_same_effect = |other: &GranuleRecord| {
+            other.is_isolated
+                && other.bytes & record.bytes == record.bytes
+                && other.is_weak() == record.is_weak()
+        };
+        let more = self.more.entry((address, writes)).or_default();
+        let same =
+            has_same_effect(first) as usize + more.iter().filter(|other| has_same_effect(other)).count();
+        if !record.is_isolated || same < 2 {
+            first.has_more = true;
+            more.push(record);
+        }
+        first.is_saturated |= record.is_isolated && record.is_weak() && same >= 1 && record.bytes == 0xf;
+    }
+}
+
+fn new_record(cluster: u64, is_isolated: bool, access: &GranuleAccess) -> GranuleRecord {
+    GranuleRecord {
+        cluster_plus_one: cluster + 1,
+        by: access.by,
+        bytes: access.bytes,
+        is_isolated,
+        has_more: false,
+        is_saturated: false,
+    }
+}
+
+fn race_between(address: u64, own: (GranuleRecord, bool), other: (GranuleRecord, bool)) -> ClusterRace {
+    let stamp = own.0.stamp();
+    ClusterRace {
+        address,
+        warp: stamp.warp(),
+        lane: stamp.lane(),
+        pc: stamp.pc,
+        writes: own.1,
+        earlier: EarlierAccess::new(other.0.stamp(), other.1),
+        earlier_cluster: other.0.cluster(),
+    }
+}
+
+/// The address of a granule of a page's line.
+fn address_of(page: u64, line: usize, granule: usize) -> u64 {
+    page * PAGE + ((line * GRANULES + granule) as u64) * GRANULE
+}

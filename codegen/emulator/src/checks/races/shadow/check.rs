@@ -1,0 +1,168 @@
+//! Comparison of an access with the records of earlier ones.
+
+use super::{AccessRecord, MappedLine, READS, Shadow, WRITES};
+use crate::checks::races::clock::{ClusterClock, Time};
+use crate::checks::races::lane_map::{LINE, LaneMapKind};
+use crate::checks::races::stamp::{GRANULE, LaneStamp, Stamp, are_morally_strong};
+use crate::checks::races::sync::AccessorClocks;
+use crate::lanes::lanes_of;
+
+/// An earlier access that races with the one checked.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::checks::races) struct Conflict {
+    /// Stamp of the earlier access.
+    pub(in crate::checks::races) stamp: Stamp,
+    /// Whether the earlier access is a write.
+    pub(in crate::checks::races) writes: bool,
+    /// Address of the granule.
+    pub(in crate::checks::races) address: u64,
+    /// Lane of the access checked.
+    pub(in crate::checks::races) lane: u32,
+}
+
+/// The last record found to be ordered before the access: its time, origin and lanes. Neighbouring lines often have
+/// records that are equal in these.
+#[derive(Default)]
+pub(in crate::checks::races) struct LastOrdered((Time, u32, u32));
+
+impl Shadow {
+    /// Fast check of an access of a line: true means that it races with nothing, false that
+    /// [`Shadow::find_conflict`] must decide.
+    #[inline(always)]
+    pub(in crate::checks::races) fn is_surely_ordered(
+        &self,
+        access: MappedLine<'_>,
+        writes: bool,
+        accessor: &AccessorClocks<'_>,
+        last_ordered: &mut LastOrdered,
+    ) -> bool {
+        for kind in if writes { &[WRITES, READS][..] } else { &[WRITES] } {
+            let mut number = self.first(access.0.index, *kind);
+            while number != 0 {
+                let record = &self.records[number as usize];
+                let bytes = record.bytes & access.0.bytes;
+                let key = (record.stamp.time, record.stamp.origin, record.lanes);
+                if bytes != 0 && last_ordered.0 != key {
+                    if is_ordered(record, accessor) {
+                        last_ordered.0 = key;
+                    } else if !self.is_by_same_threads(record, bytes, access, accessor) {
+                        return false;
+                    }
+                }
+                number = record.next;
+            }
+        }
+        true
+    }
+
+    /// Whether each of these bytes was accessed by a single thread, the one that accesses it again.
+    fn is_by_same_threads(
+        &self,
+        record: &AccessRecord,
+        bytes: u32,
+        (access, lanes): MappedLine<'_>,
+        accessor: &AccessorClocks<'_>,
+    ) -> bool {
+        // In a run each byte has one lane.
+        let is_same_run = matches!(access.kind, LaneMapKind::Run(_)) && record.kind == access.kind;
+        !record.stamp.is_copy()
+            && record.stamp.warp() == accessor.warp
+            && (is_same_run || self.lane_map(record).is_same_single_lane(lanes, bytes))
+    }
+
+    /// Finds the first conflict of the lowest lane in a line, byte by byte, without those that `is_excused` accepts.
+    #[cold]
+    pub(in crate::checks::races) fn find_conflict(
+        &self,
+        (access, lanes): MappedLine<'_>,
+        writes: bool,
+        accessor: &AccessorClocks<'_>,
+        is_excused: impl Fn(&Conflict) -> bool,
+    ) -> Option<Conflict> {
+        let mut first: Option<Conflict> = None;
+        for kind in if writes { &[WRITES, READS][..] } else { &[WRITES] } {
+            for record in self.records(access.index, *kind) {
+                if are_morally_strong(record.stamp.origin, accessor.stamp.origin) {
+                    continue;
+                }
+                for byte in lanes_of(record.bytes & access.bytes) {
+                    let earlier = self.access_at(record, *kind, byte as u32);
+                    let address = (access.line * LINE + byte as u64) / GRANULE * GRANULE;
+                    for lane in lanes_of(lanes.lanes(byte as u32)) {
+                        let Some(clock) = accessor.clock(lane as u32) else { continue };
+                        let unordered = match earlier.stamp.is_copy() {
+                            true => unordered_copy(earlier.stamp, clock),
+                            false => {
+                                let is_own_warp = earlier.stamp.warp() == accessor.warp;
+                                let own_lane = if is_own_warp { 1 << lane } else { 0 };
+                                unordered_lane(earlier, earlier.lanes & !own_lane, clock)
+                                    .map(|lane| Stamp { origin: record.stamp.origin | lane, ..earlier.stamp })
+                            }
+                        };
+                        let Some(stamp) = unordered else { continue };
+                        let (writes, lane) = (*kind == WRITES, lane as u32);
+                        let conflict = Conflict { stamp, writes, address, lane };
+                        let is_first = first.is_none_or(|first| rank(conflict) < rank(first));
+                        if is_first && !is_excused(&conflict) {
+                            first = Some(conflict);
+                        }
+                    }
+                }
+            }
+        }
+        first
+    }
+
+    /// Finds the first write, of these bytes of a line, that is not in `visible`, the clock of what proxy fences have
+    /// made visible to the async proxy. Returns it with the number of its granule in the line.
+    pub(in crate::checks::races) fn find_unfenced_write(
+        &self,
+        index: usize,
+        bytes: u32,
+        visible: Option<&ClusterClock>,
+    ) -> Option<(Stamp, u64)> {
+        let is_visible = |stamp: Stamp, lanes: u32| {
+            visible.is_some_and(|visible| visible.covers(stamp.warp(), lanes, stamp.time))
+        };
+        for record in self.records(index, WRITES) {
+            let bytes = record.bytes & bytes;
+            if bytes == 0 || record.stamp.is_copy() || is_visible(record.stamp, record.lanes) {
+                continue;
+            }
+            for byte in lanes_of(bytes) {
+                let stamp = self.access_at(record, WRITES, byte as u32).stamp;
+                if !is_visible(stamp, 1 << stamp.lane()) {
+                    return Some((stamp, byte as u64 / GRANULE));
+                }
+            }
+        }
+        None
+    }
+}
+
+/// Whether a whole record happened before the access, or is morally strong with it.
+fn is_ordered(record: &AccessRecord, accessor: &AccessorClocks<'_>) -> bool {
+    let stamp = record.stamp;
+    are_morally_strong(stamp.origin, accessor.stamp.origin)
+        || match stamp.is_copy() {
+            true => accessor.all(|clock| clock.covers_phase(stamp.number(), stamp.time)),
+            false => accessor.all(|clock| clock.covers(stamp.warp(), record.lanes, stamp.time)),
+        }
+}
+
+/// A copy's stamp, if the copy did not happen before.
+fn unordered_copy(stamp: Stamp, clock: &ClusterClock) -> Option<Stamp> {
+    (!clock.covers_phase(stamp.number(), stamp.time)).then_some(stamp)
+}
+
+/// The first of `lanes` whose access did not happen before.
+fn unordered_lane(earlier: LaneStamp, lanes: u32, clock: &ClusterClock) -> Option<u32> {
+    let LaneStamp { stamp, .. } = earlier;
+    let is_unordered = |lane: &usize| !clock.covers(stamp.warp(), 1 << lane, stamp.time);
+    lanes_of(lanes).find(is_unordered).map(|lane| lane as u32)
+}
+
+/// Order in which conflicts are reported: lowest lane, lowest address, writes first, lowest thread.
+fn rank(conflict: Conflict) -> (u32, u64, bool, usize) {
+    (conflict.lane, conflict.address, !conflict.writes, conflict.stamp.number())
+}

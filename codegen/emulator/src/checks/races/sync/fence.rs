@@ -1,0 +1,117 @@
+//! Fences, and the releases and acquires of strong accesses.
+
+use std::sync::Arc;
+
+use super::SyncState;
+use crate::checks::races::clock::{ClusterClock, Time, VectorClock};
+
+/// Threads that a fence or a strong access synchronises with. Wider scopes are greater.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub(crate) enum MemoryScope {
+    #[default]
+    Cta,
+    /// The same as `Cta` in clusters of one CTA.
+    Cluster,
+    /// `.gpu` and `.sys`, which do not differ here.
+    Grid,
+}
+
+/// Number of [`MemoryScope`]s.
+pub(in crate::checks::races) const MEMORY_SCOPES: usize = 3;
+
+/// How a strong access takes part in synchronisation.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct MemoryOrder {
+    pub(crate) acquires: bool,
+    pub(crate) releases: bool,
+    pub(crate) scope: MemoryScope,
+}
+
+/// A fence that a lane group has executed. Later strong writes of the group release its clock.
+#[derive(Clone)]
+pub(super) struct Fence {
+    pub(super) time: Time,
+    pub(super) clock: VectorClock,
+}
+
+impl SyncState {
+    /// A fence: acquires what was observed so far, and lets later strong writes release what is known now.
+    pub(in crate::checks::races) fn fence(&mut self, warp: usize, lanes: u32, scope: MemoryScope) {
+        let clocks = &mut self.warps[warp];
+        clocks.split(lanes);
+        let mut changed = 0;
+        let now = clocks.now;
+        for group in clocks.groups_of_mut(lanes) {
+            for observed in group.observed[..=scope as usize].iter_mut().filter_map(Option::take) {
+                changed |= if group.clock.join(&observed) { group.lanes } else { 0 };
+            }
+            let fence = Fence { time: now, clock: group.clock.clone() };
+            group.fences[..=scope as usize].fill(Some(fence));
+        }
+        self.log_other_clusters(warp, changed);
+        self.advance(warp);
+    }
+
+    /// A proxy fence: makes visible to the async proxy what is known now, and the mbarriers initialised so far.
+    pub(in crate::checks::races) fn fence_async_proxy(&mut self, warp: usize, lanes: u32) {
+        let clocks = &mut self.warps[warp];
+        clocks.split(lanes);
+        let now = clocks.now;
+        for group in clocks.groups_of_mut(lanes) {
+            let mut visible = ClusterClock::clone(&group.clock.own);
+            visible.raise(warp, group.lanes, now);
+            group.clock.async_proxy = Some(Arc::new(visible));
+        }
+        self.advance(warp);
+        self.fence_mbarrier_inits(warp, lanes);
+    }
+
+    /// By scope: what a strong write by a lane releases.
+    pub(in crate::checks::races) fn released_by(
+        &mut self,
+        warp: usize,
+        lane: u32,
+        order: MemoryOrder,
+    ) -> [Option<VectorClock>; MEMORY_SCOPES] {
+        let mut released = Default::default();
+        let is_in_scope = |scope: usize| scope <= order.scope as usize;
+        if order.releases {
+            let clock = self.release(warp, 1 << lane);
+            released = std::array::from_fn(|scope| is_in_scope(scope).then(|| clock.clone()));
+        } else if let Some(group) = self.warps[warp].groups_of(1 << lane).next() {
+            let release = |fence: &Fence| {
+                let mut released = fence.clock.clone();
+                Arc::make_mut(&mut released.own).raise(warp, 1 << lane, fence.time);
+                released
+            };
+            let fence = |scope: usize| group.fences[scope].as_ref().filter(|_| is_in_scope(scope));
+            released = std::array::from_fn(|scope| fence(scope).map(release));
+        }
+        if released[MemoryScope::Grid as usize].is_some() {
+            self.last_grid_sync = self.clock;
+            self.has_released_to_grid = true;
+        }
+        released
+    }
+
+    /// A strong read by a lane has observed a release within a scope: acquires it, now or at the next fence.
+    pub(in crate::checks::races) fn observe_release(
+        &mut self,
+        (warp, lane): (usize, u32),
+        acquires: bool,
+        scope: MemoryScope,
+        released: &VectorClock,
+    ) {
+        if acquires {
+            return self.acquire(warp, 1 << lane, released);
+        }
+        let clocks = &mut self.warps[warp];
+        clocks.split(1 << lane);
+        for group in clocks.groups_of_mut(1 << lane) {
+            match &mut group.observed[scope as usize] {
+                Some(observed) => _ = observed.join(released),
+                none => *none = Some(released.clone()),
+            }
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Vector clocks of the lanes of a warp.
+
+use std::sync::Arc;
+
+use super::fence::Fence;
+use super::{MEMORY_SCOPES, MemoryScope};
+use crate::checks::races::clock::{ClusterClock, Time, VectorClock};
+use crate::checks::races::stamp::Stamp;
+
+/// Lanes of a warp that have the same vector clock.
+#[derive(Clone)]
+pub(super) struct LaneGroup {
+    pub(super) lanes: u32,
+    pub(super) clock: VectorClock,
+    /// By scope: the last fence of at least that scope.
+    pub(super) fences: [Option<Fence>; MEMORY_SCOPES],
+    /// By scope: what relaxed strong reads observed as released. The next fence of that scope acquires it.
+    pub(super) observed: [Option<VectorClock>; MEMORY_SCOPES],
+}
+
+impl LaneGroup {
+    /// Lanes with a clock, without fences and observations.
+    pub(super) fn new(lanes: u32, clock: VectorClock) -> LaneGroup {
+        let (fences, observed) = Default::default();
+        LaneGroup { lanes, clock, fences, observed }
+    }
+
+    /// Whether a fence of any scope, or an observation, belongs to these lanes alone.
+    pub(super) fn has_fence_state(&self) -> bool {
+        self.fences[MemoryScope::Cta as usize].is_some() || self.observed.iter().any(Option::is_some)
+    }
+}
+
+/// Clocks of a warp.
+pub(super) struct WarpClocks {
+    /// Time of the warp's accesses.
+    pub(super) now: Time,
+    /// Disjoint groups that together have all 32 lanes.
+    pub(super) groups: Vec<LaneGroup>,
+    /// Phases of the cluster barrier complete when the warp last waited there.
+    pub(super) cluster_phase: u32,
+}
+
+impl WarpClocks {
+    pub(super) fn new(now: Time) -> WarpClocks {
+        let group = LaneGroup::new(u32::MAX, VectorClock::default());
+        WarpClocks { now, groups: vec![group], cluster_phase: 0 }
+    }
+
+    /// Splits groups until `lanes` is a union of groups.
+    pub(super) fn split(&mut self, lanes: u32) {
+        let groups = &mut self.groups;
+        for index in 0..groups.len() {
+            let inside = groups[index].lanes & lanes;
+            if inside != 0 && inside != groups[index].lanes {
+                let mut rest = groups[index].clone();
+                rest.lanes &= !inside;
+                groups[index].lanes = inside;
+                groups.push(rest);
+            }
+        }
+    }
+
+    /// The groups that have any of `lanes`.
+    pub(super) fn groups_of(&self, lanes: u32) -> impl Iterator<Item = &LaneGroup> {
+        self.groups.iter().filter(move |group| group.lanes & lanes != 0)
+    }
+
+    /// The groups that have any of `lanes`, to be changed.
+    pub(super) fn groups_of_mut(&mut self, lanes: u32) -> impl Iterator<Item = &mut LaneGroup> {
+        self.groups.iter_mut().filter(move |group| group.lanes & lanes != 0)
+    }
+
+    /// Joins into `clock` the clocks of `lanes`, and their own accesses up to now; `warp` is this warp's number.
+    pub(super) fn join_into(&self, warp: usize, lanes: u32, clock: &mut VectorClock) {
+        for group in self.groups_of(lanes) {
+            clock.join(&group.clock);
+        }
+        Arc::make_mut(&mut clock.own).raise(warp, lanes, self.now);
+    }
+}
+
+/// The lanes that make an access, with their clocks.
+pub(in crate::checks::races) struct AccessorClocks<'a> {
+    pub(in crate::checks::races) warp: usize,
+    pub(super) lanes: u32,
+    /// Stamp of the access, without a lane.
+    pub(in crate::checks::races) stamp: Stamp,
+    pub(super) groups: &'a [LaneGroup],
+}
+
+impl<'a> AccessorClocks<'a> {
+    /// Whether a condition holds for the clocks of all lanes.
+    #[inline(always)]
+    pub(in crate::checks::races) fn all(&self, mut condition: impl FnMut(&ClusterClock) -> bool) -> bool {
+        self.groups
+            .iter()
+            .filter(|group| group.lanes & self.lanes != 0)
+            .all(|group| condition(&group.clock.own))
+    }
+
+    /// The clock of a lane of the warp.
+    pub(in crate::checks::races) fn clock(&self, lane: u32) -> Option<&'a ClusterClock> {
+        let group = self.groups.iter().find(|group| group.lanes >> lane & 1 != 0);
+        group.map(|group| &*group.clock.own)
+    }
+}

@@ -1,0 +1,148 @@
+//! What mbarriers order.
+
+use std::sync::Arc;
+
+use super::{MemoryScope, SyncState};
+use crate::checks::races::clock::{Time, VectorClock};
+
+/// Initialisation of an mbarrier: thread, time and instruction.
+#[derive(Clone, Copy)]
+pub(in crate::checks::races) struct Initialisation {
+    pub(in crate::checks::races) warp: usize,
+    pub(in crate::checks::races) lane: u32,
+    pub(in crate::checks::races) time: Time,
+    pub(in crate::checks::races) pc: u32,
+}
+
+/// Clocks that pass from arrivals at an mbarrier to waits.
+#[derive(Default)]
+struct PhaseClocks {
+    /// Joined clocks of the arrivals in the current phase.
+    arriving: VectorClock,
+    /// Joined clocks of all completed phases.
+    completed: VectorClock,
+}
+
+impl PhaseClocks {
+    fn complete(&mut self) {
+        self.completed.join(&self.arriving);
+        self.arriving.clear();
+    }
+}
+
+/// Synchronisation through an mbarrier.
+pub(in crate::checks::races) struct MbarrierSync {
+    pub(in crate::checks::races) address: u64,
+    /// Its number, for as long as the cluster runs.
+    pub(in crate::checks::races) number: usize,
+    /// False after `mbarrier.inval`.
+    pub(in crate::checks::races) is_valid: bool,
+    phase: u64,
+    pub(in crate::checks::races) initialised: Initialisation,
+    /// Whether a fence has made the initialisation visible to the async proxy.
+    pub(in crate::checks::races) is_init_fenced: bool,
+    /// Phase of the cluster barrier whose completion makes the initialisation visible to the cluster, though the
+    /// arrival there was relaxed: `fence.mbarrier_init` came before it.
+    pub(super) init_visible_after: Option<u32>,
+    clocks: PhaseClocks,
+    /// Clocks of arrivals from other CTAs, which only waits of cluster scope acquire.
+    peer_clocks: PhaseClocks,
+}
+
+impl SyncState {
+    /// The valid mbarrier at an address.
+    pub(in crate::checks::races) fn mbarrier(&mut self, address: u64) -> Option<&mut MbarrierSync> {
+        self.mbarriers.iter_mut().find(|mbarrier| mbarrier.is_valid && mbarrier.address == address)
+    }
+
+    /// A thread (warp and lane) initialises an mbarrier.
+    pub(in crate::checks::races) fn init_mbarrier(
+        &mut self,
+        address: u64,
+        (warp, lane): (usize, u32),
+        pc: u32,
+    ) {
+        let initialised = Initialisation { warp, lane, time: self.now(warp), pc };
+        let known = self.mbarriers.iter().position(|mbarrier| mbarrier.address == address);
+        let number = known.unwrap_or(self.mbarriers.len());
+        let mbarrier = MbarrierSync {
+            address,
+            number,
+            is_valid: true,
+            phase: 0,
+            initialised,
+            is_init_fenced: false,
+            init_visible_after: None,
+            clocks: PhaseClocks::default(),
+            peer_clocks: PhaseClocks::default(),
+        };
+        match self.mbarriers.get_mut(number) {
+            Some(old) => *old = mbarrier,
+            None => self.mbarriers.push(mbarrier),
+        }
+    }
+
+    /// Makes visible to the async proxy the mbarriers that these lanes have initialised, or whose initialisation
+    /// happened before.
+    pub(in crate::checks::races) fn fence_mbarrier_inits(&mut self, warp: usize, lanes: u32) {
+        let clocks = &self.warps[warp];
+        for mbarrier in &mut self.mbarriers {
+            let Initialisation { warp: by, lane, time, .. } = mbarrier.initialised;
+            mbarrier.is_init_fenced |= by == warp && lanes >> lane & 1 != 0
+                || clocks.groups_of(lanes).any(|group| group.clock.own.covers(by, 1 << lane, time));
+        }
+    }
+
+    /// Lanes arrive at an mbarrier, releasing at a scope. At an mbarrier of another CTA, the CTA scope releases nothing.
+    pub(in crate::checks::races) fn arrive_at_mbarrier(
+        &mut self,
+        warp: usize,
+        lanes: u32,
+        address: u64,
+        scope: MemoryScope,
+    ) {
+        let warps_per_cta = self.warps_per_cta;
+        let is_it = |mbarrier: &&mut MbarrierSync| mbarrier.is_valid && mbarrier.address == address;
+        let Some(mbarrier) = self.mbarriers.iter_mut().find(is_it) else { return };
+        let clocks = match mbarrier.initialised.warp / warps_per_cta == warp / warps_per_cta {
+            true => &mut mbarrier.clocks,
+            false if scope >= MemoryScope::Cluster => &mut mbarrier.peer_clocks,
+            false => return,
+        };
+        self.warps[warp].join_into(warp, lanes, &mut clocks.arriving);
+        self.advance(warp);
+    }
+
+    /// Completes the mbarrier's phases before `phase`, which is its current one.
+    pub(in crate::checks::races) fn set_mbarrier_phase(&mut self, address: u64, phase: u64) {
+        let has_completed = |mbarrier: &MbarrierSync| {
+            mbarrier.is_valid && mbarrier.address == address && mbarrier.phase != phase
+        };
+        let Some(number) = self.mbarriers.iter().position(has_completed) else { return };
+        let time = self.tick();
+        let mbarrier = &mut self.mbarriers[number];
+        mbarrier.phase = phase;
+        mbarrier.clocks.complete();
+        Arc::make_mut(&mut mbarrier.clocks.completed.own).raise_phase(mbarrier.number, time);
+        mbarrier.peer_clocks.complete();
+    }
+
+    /// Lanes have found a phase of the mbarrier complete, acquiring at a scope.
+    pub(in crate::checks::races) fn acquire_mbarrier(
+        &mut self,
+        warp: usize,
+        lanes: u32,
+        address: u64,
+        scope: MemoryScope,
+    ) {
+        let acquires_peers = self.has_peers() && scope >= MemoryScope::Cluster;
+        if let Some(mbarrier) = self.mbarrier(address) {
+            let completed = mbarrier.clocks.completed.clone();
+            let by_peers = acquires_peers.then(|| mbarrier.peer_clocks.completed.clone());
+            self.acquire(warp, lanes, &completed);
+            if let Some(by_peers) = by_peers {
+                self.acquire(warp, lanes, &by_peers);
+            }
+        }
+    }
+}
