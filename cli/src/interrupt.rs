@@ -1,8 +1,8 @@
 //! Ctrl-C.
 //!
-//! While a command loads or measures, it ends the process, with the progress bar's line removed. While text streams,
-//! the first one asks for an end after the present token, so that the line is finished and the terminal clean; the
-//! second does not wait for that. A file that is not complete is removed.
+//! While a command loads or measures, Ctrl-C clears the progress bar and ends the process. While text is streamed, the
+//! first Ctrl-C requests a stop after the current token, so that the line is complete; the second ends the process.
+//! Incomplete files are removed.
 
 use std::io::{IsTerminal, stderr};
 use std::sync::Once;
@@ -10,18 +10,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::partial;
 
-/// 128 + SIGINT, as shells report it.
+/// Exit code after Ctrl-C: 128 + SIGINT, as in shells.
 pub const EXIT_CODE: u8 = 130;
 
-static GENTLE: AtomicBool = AtomicBool::new(false);
-static ASKED: AtomicBool = AtomicBool::new(false);
+static DEFER_FIRST: AtomicBool = AtomicBool::new(false);
+static REQUESTED: AtomicBool = AtomicBool::new(false);
 
-/// Catches Ctrl-C from now on.
-pub fn catch() {
+/// Installs the handler for Ctrl-C.
+pub fn install_handler() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
-        let caught = ctrlc::set_handler(|| {
-            if GENTLE.load(Ordering::Relaxed) && !ASKED.swap(true, Ordering::Relaxed) {
+        let installed = ctrlc::set_handler(|| {
+            if DEFER_FIRST.load(Ordering::Relaxed) && !REQUESTED.swap(true, Ordering::Relaxed) {
                 return;
             }
             let removed = partial::remove_unfinished();
@@ -29,28 +29,28 @@ pub fn catch() {
             if removed {
                 eprintln!("interrupted: nothing was written");
             }
-            leave();
+            exit_now();
         });
-        // Without it, Ctrl-C ends the process as it ends any other.
-        if let Err(error) = caught {
-            tracing::debug!("cannot catch Ctrl-C: {error}");
+        // Without the handler, Ctrl-C ends the process, as by default.
+        if let Err(error) = installed {
+            tracing::debug!("cannot install a handler for Ctrl-C: {error}");
         }
     });
 }
 
-/// From now on the first Ctrl-C only asks: see [`asked`].
-pub fn be_gentle() {
-    GENTLE.store(true, Ordering::Relaxed);
+/// Makes the first Ctrl-C only request a stop, from now on: see [`requested`].
+pub fn defer_first() {
+    DEFER_FIRST.store(true, Ordering::Relaxed);
 }
 
-/// Whether Ctrl-C asked for an end.
-pub fn asked() -> bool {
-    ASKED.load(Ordering::Relaxed)
+/// Whether Ctrl-C requested a stop.
+pub fn requested() -> bool {
+    REQUESTED.load(Ordering::Relaxed)
 }
 
-/// Ends the process at once, without destructors: other threads may be inside the driver, which would not survive its
-/// own.
-fn leave() -> ! {
+/// Ends the process immediately, without destructors and exit handlers: other threads may be inside the CUDA driver,
+/// which would crash in its own exit handlers.
+fn exit_now() -> ! {
     #[cfg(unix)]
     {
         unsafe extern "C" {
@@ -63,7 +63,7 @@ fn leave() -> ! {
     std::process::exit(EXIT_CODE.into())
 }
 
-/// Removes a progress bar's line and shows the cursor again, on a terminal.
+/// Clears a progress bar's line and shows the cursor, on a terminal.
 fn clear_line() {
     if stderr().is_terminal() {
         eprint!("\x1b[?25h\r\x1b[K");

@@ -1,8 +1,7 @@
-//! The `bespoke` binary: a file a subcommand, each with its arguments and an `execute`.
+//! The `bespoke` binary. `commands` has a file for each subcommand, with its arguments and its `execute`.
 //!
-//! Results go to standard output, everything else to standard error. A command that fails prints one message and
-//! exits with 1; a wrong command line exits with 2; one that Ctrl-C ended exits with 130. `check` has exit codes of its
-//! own.
+//! Results go to standard output, everything else to standard error. Exit codes: 1 after an error, with one message; 2
+//! for a wrong command line; 130 after Ctrl-C. `check` has its own exit codes.
 
 mod commands;
 mod interrupt;
@@ -24,10 +23,10 @@ use tracing_subscriber::EnvFilter;
 
 use commands::{bench, check, devices, inspect, logits, quantize, run, selftest, specialize, synth, tune};
 
-/// Where an option stands in the help that every command has.
+/// Display order of the options that every command has: at the end of the help.
 const LAST: usize = 1000;
 
-/// Decodes GGUF language models through kernels generated for one model's shape.
+/// Decodes GGUF language models with kernels compiled for one model's shape.
 #[derive(Parser, Debug)]
 #[command(
     name = "bespoke",
@@ -51,19 +50,19 @@ struct Cli {
     command: Option<Command>,
 }
 
-/// What the command says that was told nothing.
+/// Output of `bespoke` without arguments.
 const WELCOME: &str = "\
-bespoke decodes GGUF language models through GPU kernels cut to one model's shape. Without a GPU it
-runs the same kernels on its own PTX emulator, and checks every access.
+bespoke decodes GGUF language models with GPU kernels compiled for one model's shape. Without a GPU
+it runs the same kernels on its PTX emulator and checks every memory access.
 
   bespoke run                           the demo model inside this binary: sums, and short stories
-  bespoke run -p \"17 + 25 =\"            ask it yourself
-  bespoke run MODEL.gguf -p \"Hello\"     a model of yours
-  bespoke devices                       what there is to run on
+  bespoke run -p \"17 + 25 =\"            ask your own question
+  bespoke run MODEL.gguf -p \"Hello\"     your own model
+  bespoke devices                       the devices of this machine
   bespoke inspect llama-3.1-8b          the kernels of a model's shape
 
-`bespoke --help` lists all commands, `bespoke COMMAND --help` has examples of each. With cargo, say
-`cargo run --release -- run` for `bespoke run`.
+`bespoke --help` lists all commands, `bespoke COMMAND --help` has examples of each. With cargo,
+`bespoke run` is `cargo run --release -- run`.
 ";
 
 #[derive(Subcommand, Debug)]
@@ -83,10 +82,10 @@ enum Command {
 
 /// Parses the command line and runs it.
 fn main() -> ExitCode {
-    die_of_broken_pipes();
-    let cli = Cli::try_parse().unwrap_or_else(|error| suggesting(error).exit());
-    match start(&cli).and_then(|()| execute(&cli)) {
-        Ok(_) if interrupt::asked() => ExitCode::from(interrupt::EXIT_CODE),
+    restore_sigpipe();
+    let cli = Cli::try_parse().unwrap_or_else(|error| with_suggestion(error).exit());
+    match init_output(&cli).and_then(|()| execute(&cli)) {
+        Ok(_) if interrupt::requested() => ExitCode::from(interrupt::EXIT_CODE),
         Ok(code) => code,
         Err(report) => {
             eprintln!("{report:?}");
@@ -95,13 +94,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// An unknown command with one that may be meant, also where letters have only changed places.
-fn suggesting(mut error: clap::Error) -> clap::Error {
+/// Adds the nearest command to the error for an unknown one. Unlike clap, it also recognises transposed letters.
+fn with_suggestion(mut error: clap::Error) -> clap::Error {
     let known = error.get(ContextKind::SuggestedSubcommand).is_some();
     if let (false, Some(ContextValue::String(name))) = (known, error.get(ContextKind::InvalidSubcommand)) {
         let command = Cli::command();
         let names = command.get_subcommands().map(|command| command.get_name());
-        let nearest = names.map(|other| (model::edits(name, other), other)).min();
+        let nearest = names.map(|other| (model::edit_distance(name, other), other)).min();
         if let Some((_, other)) = nearest.filter(|(distance, _)| *distance <= 2) {
             let other = ContextValue::Strings(vec![other.to_owned()]);
             error.insert(ContextKind::SuggestedSubcommand, other);
@@ -111,7 +110,7 @@ fn suggesting(mut error: clap::Error) -> clap::Error {
 }
 
 fn execute(cli: &Cli) -> miette::Result<ExitCode> {
-    interrupt::catch();
+    interrupt::install_handler();
     match &cli.command {
         Some(Command::Check(args)) => return Ok(check::execute(args)),
         Some(Command::Run(args)) => run::execute(args),
@@ -125,7 +124,6 @@ fn execute(cli: &Cli) -> miette::Result<ExitCode> {
         Some(Command::Tune(args)) => tune::execute(args),
         Some(Command::Devices(args)) => devices::execute(args),
         None => {
-            // Nothing to do is no mistake.
             print!("{WELCOME}");
             Ok(())
         }
@@ -133,13 +131,13 @@ fn execute(cli: &Cli) -> miette::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Sets up messages: errors through miette, the log on standard error.
-fn start(cli: &Cli) -> miette::Result<()> {
+/// Initialises error reports (miette) and the log, both on standard error.
+fn init_output(cli: &Cli) -> miette::Result<()> {
     let color = stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     miette::set_hook(Box::new(move |_| Box::new(report::Plain { color })))?;
     let filter = match std::env::var("BESPOKE_LOG") {
         Ok(text) if !text.is_empty() => EnvFilter::try_new(&text)
-            .map_err(|error| miette::miette!("BESPOKE_LOG: `{text}` is no filter: {error}"))?,
+            .map_err(|error| miette::miette!("BESPOKE_LOG: `{text}` is not a valid filter: {error}"))?,
         _ => EnvFilter::new(match cli.verbose {
             0 => "warn,bespoke=info",
             1 => "info,bespoke=debug",
@@ -156,14 +154,15 @@ fn start(cli: &Cli) -> miette::Result<()> {
     Ok(())
 }
 
-/// Lets a closed pipe end the process, as it ends other commands, where Rust's default is a panic in `println!`.
-fn die_of_broken_pipes() {
+/// Restores the default action of SIGPIPE, so that a closed pipe ends the process. Rust ignores the signal, and
+/// `println!` would panic.
+fn restore_sigpipe() {
     #[cfg(unix)]
     {
         unsafe extern "C" {
             fn signal(number: i32, handler: usize) -> usize;
         }
-        /// POSIX's number on every Unix that Rust runs on.
+        /// The signal's number on every Unix that Rust supports.
         const SIGPIPE: i32 = 13;
         const SIG_DFL: usize = 0;
         // SAFETY: `signal` with the default disposition installs no handler; no other thread runs yet.
@@ -181,9 +180,9 @@ mod tests {
     }
 
     #[test]
-    fn a_command_with_a_slip_brings_the_one_that_is_meant() {
+    fn a_misspelt_command_suggests_the_nearest_one() {
         for (typed, meant) in [("rnu", Some("run")), ("inspct", Some("inspect")), ("xyzzy", None)] {
-            let error = suggesting(Cli::try_parse_from(["bespoke", typed]).unwrap_err()).to_string();
+            let error = with_suggestion(Cli::try_parse_from(["bespoke", typed]).unwrap_err()).to_string();
             assert_eq!(error.contains("a similar subcommand exists"), meant.is_some(), "{error}");
             assert!(meant.is_none_or(|meant| error.contains(&format!("'{meant}'"))), "{error}");
         }

@@ -1,4 +1,4 @@
-//! Arguments that name a model: a GGUF file, or a shape in the repository.
+//! Arguments that name a model: a GGUF file or a built-in shape.
 
 use std::path::Path;
 
@@ -8,13 +8,13 @@ use miette::{IntoDiagnostic, miette};
 
 use crate::session;
 
-/// What a `MODEL|SHAPE` argument says about itself in `--help`.
+/// Help text of a `MODEL|SHAPE` argument.
 pub const HELP: &str = "A GGUF file, or a built-in shape: its name, or name and mix as in llama-3.1-8b-q8_0; `demo` for the demo model";
 
-/// How different a name may be to be suggested, in edits.
-const NEAR: usize = 3;
+/// Largest edit distance of a suggested name.
+const MAX_EDITS: usize = 3;
 
-/// The shape of a GGUF file or of the repository.
+/// Shape of a GGUF file, of a built-in name, or of the demo model.
 pub fn resolve(text: &str) -> miette::Result<ModelShape> {
     let path = Path::new(text);
     let is_file =
@@ -26,18 +26,18 @@ pub fn resolve(text: &str) -> miette::Result<ModelShape> {
     file.with_mix(&mix.to_string()).into_diagnostic()
 }
 
-/// Whether `name` is the demo model's or a built-in shape's, whatever else is called so.
+/// Whether `name` is that of the demo model or of a built-in shape, even if a file has the same name.
 pub fn is_builtin(name: &str) -> bool {
     session::is_demo(Path::new(name)) || builtin_named(name).is_ok()
 }
 
-/// The shape file and the mix that `name` names: `llama-3.1-8b` is the first mix of its file, `llama-3.1-8b-q8_0`
+/// The shape file and the mix of a built-in name: `llama-3.1-8b` selects the first mix of its file, `llama-3.1-8b-q8_0`
 /// any other.
 pub fn builtin_named(name: &str) -> miette::Result<(ShapeFile, Mix)> {
     named(name, &[])
 }
 
-/// [`builtin_named`], where other names could have been meant as well.
+/// [`builtin_named`], whose error also suggests the names of `others`.
 fn named(name: &str, others: &[&str]) -> miette::Result<(ShapeFile, Mix)> {
     let mut names: Vec<String> = Vec::new();
     for file in builtin() {
@@ -62,7 +62,9 @@ fn unknown(name: &str, names: &[String]) -> miette::Report {
     if let Some((shape, target)) = name.rsplit_once('@')
         && builtin_named(shape).is_ok()
     {
-        let help = format!("`{shape}` is one; a command that takes a target has `--target {target}` for it");
+        let help = format!(
+            "`{shape}` is a built-in shape; use `--target {target}` with a command that takes a target"
+        );
         return miette!(help = help, "`{name}` is neither a file nor a built-in shape");
     }
     let help = match near(name, names).as_slice() {
@@ -73,7 +75,7 @@ fn unknown(name: &str, names: &[String]) -> miette::Report {
     miette!(help = help, "`{name}` is neither a file nor a built-in shape")
 }
 
-/// The names that contain `name`; if there are none, those few edits away from it, the nearest first.
+/// Names that contain `name`; if there are none, names within [`MAX_EDITS`], the nearest first.
 fn near<'a>(name: &str, names: &'a [String]) -> Vec<&'a str> {
     let name = name.to_lowercase();
     let names = || names.iter().map(String::as_str);
@@ -81,14 +83,16 @@ fn near<'a>(name: &str, names: &'a [String]) -> Vec<&'a str> {
     if !containing.is_empty() {
         return containing;
     }
-    let mut near: Vec<(usize, &str)> =
-        names().map(|other| (edits(&name, other), other)).filter(|(distance, _)| *distance <= NEAR).collect();
+    let mut near: Vec<(usize, &str)> = names()
+        .map(|other| (edit_distance(&name, other), other))
+        .filter(|(distance, _)| *distance <= MAX_EDITS)
+        .collect();
     near.sort_unstable();
     near.into_iter().map(|(_, other)| other).collect()
 }
 
-/// Levenshtein's distance: the fewest insertions, deletions and substitutions of a character.
-pub fn edits(a: &str, b: &str) -> usize {
+/// Levenshtein distance: the fewest insertions, deletions and substitutions of a character.
+pub fn edit_distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, a) in a.chars().enumerate() {
@@ -112,8 +116,8 @@ mod tests {
         for (a, b, distance) in
             [("", "", 0), ("", "abc", 3), ("kitten", "sitting", 3), ("flaw", "lawn", 2), ("x", "x", 0)]
         {
-            assert_eq!(edits(a, b), distance, "{a} {b}");
-            assert_eq!(edits(b, a), distance, "{b} {a}");
+            assert_eq!(edit_distance(a, b), distance, "{a} {b}");
+            assert_eq!(edit_distance(b, a), distance, "{b} {a}");
         }
     }
 
@@ -131,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_demo_model_can_be_named_it_is_suggested() {
+    fn the_demo_model_is_suggested_only_where_it_is_accepted() {
         for (name, ends) in [("gpt", ", demo"), ("deno", "did you mean demo?")] {
             let help = resolve(name).unwrap_err().help().map(|help| help.to_string()).unwrap_or_default();
             assert!(help.ends_with(ends), "{name}: {help}");
@@ -142,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_names_bring_suggestions() {
+    fn an_unknown_name_suggests_similar_ones() {
         for (name, expected) in [
             ("lama-3.1-8b", "did you mean llama-3.1-8b?"),
             ("qwen3-06b", "did you mean qwen3-0.6b"),

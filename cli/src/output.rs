@@ -1,4 +1,5 @@
-//! Files that commands write: known to be writable before the work, never half of one, and none replaced unasked.
+//! Output files. A command opens them before its work, so that an unwritable path fails early. A file is complete or
+//! absent, and replaces another only with `--force`.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -11,54 +12,54 @@ use crate::partial::Partial;
 /// The argument of every command that writes a file or a folder.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub struct Force {
-    /// Replace what is there
+    /// Replace an existing file or folder
     #[arg(long, short)]
     pub force: bool,
 }
 
 impl Force {
-    /// Checks that `out` is not there, or may be replaced.
+    /// Fails if `out` exists and `--force` was not given.
     pub fn check(self, out: &Path) -> miette::Result<()> {
         if out.exists() && !self.force {
-            return Err(miette!(help = "--force replaces it", "{} is there already", out.display()));
+            return Err(miette!(help = "--force replaces it", "{} already exists", out.display()));
         }
         Ok(())
     }
 }
 
-/// A file that will be written; until then nothing stands under its name.
+/// A file to be written, which gets its name when it is complete.
 pub struct Output {
     partial: Partial,
     path: PathBuf,
 }
 
 impl Output {
-    /// Fails now if `path` cannot be written, or is there and may not be replaced.
+    /// Opens the file; fails if `path` cannot be written, or exists and `force` is not set.
     pub fn create(path: &Path, force: Force) -> miette::Result<Output> {
         force.check(path)?;
         let partial = Partial::create(path).map_err(|error| cannot_write(path, &error))?;
         Ok(Output { partial, path: path.to_owned() })
     }
 
-    /// Writes all of it.
+    /// Writes the whole content and renames the file.
     pub fn write(self, bytes: &[u8]) -> miette::Result<()> {
         self.file().write_all(bytes).map_err(|error| cannot_write(&self.path, &error))?;
         self.finish()
     }
 
-    /// The file, for writing in parts.
+    /// The open file, for writing in parts.
     pub fn file(&self) -> &File {
         self.partial.file()
     }
 
-    /// Gives the file its name.
+    /// Renames the complete file to its final name.
     pub fn finish(self) -> miette::Result<()> {
         let Output { partial, path } = self;
         partial.finish().map_err(|error| cannot_write(&path, &error))
     }
 }
 
-/// How every command says that a file cannot be written.
+/// The error for a file that cannot be written.
 pub fn cannot_write(path: &Path, error: &io::Error) -> miette::Report {
     miette!("cannot write {}: {error}", path.display())
 }
@@ -68,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_replaced_as_a_whole_and_only_if_that_was_asked_for() {
+    fn a_file_is_replaced_as_a_whole_and_only_with_force() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("rules.toml");
         let (force, keep) = (Force { force: true }, Force { force: false });
@@ -77,12 +78,12 @@ mod tests {
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
         }
         let error = Output::create(&path, keep).err().unwrap().to_string();
-        assert!(error.ends_with("rules.toml is there already"), "{error}");
-        assert_eq!(folder.path().read_dir().unwrap().count(), 1, "something was left behind");
+        assert!(error.ends_with("rules.toml already exists"), "{error}");
+        assert_eq!(folder.path().read_dir().unwrap().count(), 1, "a temporary file is left");
     }
 
     #[test]
-    fn what_cannot_be_written_is_known_before() {
+    fn an_unwritable_path_fails_on_creation() {
         let folder = tempfile::tempdir().unwrap();
         for path in [folder.path().to_owned(), folder.path().join("no/rules.toml")] {
             let error = Output::create(&path, Force { force: true }).err().unwrap().to_string();

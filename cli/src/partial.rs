@@ -1,18 +1,18 @@
-//! Files that appear under their name only when they are complete, whatever ends the process.
+//! Files that get their final name only when they are complete, even if the process is interrupted.
 
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The files and folders that are being written.
+/// Paths of the temporary files and folders being written.
 static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
     UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A file under a temporary name beside its final one; removed unless it is renamed.
+/// File with a temporary name in the folder of its final one. Dropping it removes the file.
 pub struct Partial {
     file: File,
     path: PathBuf,
@@ -20,10 +20,10 @@ pub struct Partial {
 }
 
 impl Partial {
-    /// An empty file that is to become `target`, which may be there already.
+    /// Creates an empty temporary file for `target`, which may exist.
     pub fn create(target: &Path) -> io::Result<Self> {
         if target.exists() && !target.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is there, and no ordinary file"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it exists and is not a regular file"));
         }
         let mut name = target.file_name().ok_or(io::ErrorKind::InvalidFilename)?.to_os_string();
         name.push(format!(".{}.partial", std::process::id()));
@@ -34,14 +34,14 @@ impl Partial {
         Ok(Self { file, path, target: target.to_owned() })
     }
 
-    /// The file, for writing.
+    /// The open temporary file.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Gives it its name.
+    /// Renames the file to its final name.
     pub fn finish(self) -> io::Result<()> {
-        // Under the lock, so that an interrupted process either has the file or has removed it.
+        // Under the lock: an interrupted process either keeps the renamed file or removes the temporary one.
         let mut unfinished = unfinished();
         std::fs::rename(&self.path, &self.target)?;
         unfinished.retain(|path| *path != self.path);
@@ -54,20 +54,20 @@ impl Drop for Partial {
         let mut unfinished = unfinished();
         if let Some(index) = unfinished.iter().position(|path| *path == self.path) {
             unfinished.swap_remove(index);
-            // There is no one to tell: the error that brought us here is on its way already.
+            // Ignored: the error that caused the drop is being reported.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// New files of a folder, under their names all together or not at all: in a folder of their own inside it until then.
+/// New files of a folder, written to a temporary folder inside it and moved to their names together.
 pub struct PartialFolder {
     path: PathBuf,
     target: PathBuf,
 }
 
 impl PartialFolder {
-    /// Of the folder `target`, which is made if it is not there.
+    /// Creates the temporary folder in `target`, and `target` itself if necessary.
     pub fn create(target: &Path) -> io::Result<Self> {
         std::fs::create_dir_all(target)?;
         let path = target.join(format!(".{}.partial", std::process::id()));
@@ -77,14 +77,14 @@ impl PartialFolder {
         Ok(Self { path, target: target.to_owned() })
     }
 
-    /// Where to write until then.
+    /// The temporary folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Gives the files their names, in place of others of these names.
+    /// Moves the files to `target`, replacing files of the same names.
     pub fn finish(self) -> io::Result<()> {
-        // Under the lock, so that an interrupted process has all or none.
+        // Under the lock: an interrupted process has moved all files or none.
         let _unfinished = unfinished();
         move_into(&self.path, &self.target)
     }
@@ -108,17 +108,17 @@ impl Drop for PartialFolder {
     fn drop(&mut self) {
         let mut unfinished = unfinished();
         unfinished.retain(|path| *path != self.path);
-        // As for a file.
+        // Ignored, as for a file.
         let _ = std::fs::remove_dir_all(&self.path);
     }
 }
 
-/// Removes what is unfinished, for a process that is about to end without destructors, and keeps more from being
-/// finished. Returns whether there was something.
+/// Removes all temporary files and folders, for a process that ends without running destructors. Returns whether there
+/// were any. The lock stays held, so that no other thread renames a file afterwards.
 pub fn remove_unfinished() -> bool {
     let unfinished = unfinished();
     for path in unfinished.iter() {
-        // Whatever cannot be removed is not there yet; there is nobody to tell otherwise.
+        // Errors are ignored: the process is about to end.
         let _ = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
     }
     let some = !unfinished.is_empty();
@@ -144,10 +144,10 @@ mod tests {
         assert_eq!(names(), 0);
 
         let partial = Partial::create(&target).unwrap();
-        partial.file().write_all(b"all of it").unwrap();
+        partial.file().write_all(b"content").unwrap();
         assert!(!target.exists());
         partial.finish().unwrap();
-        assert_eq!((std::fs::read(&target).unwrap().as_slice(), names()), (&b"all of it"[..], 1));
+        assert_eq!((std::fs::read(&target).unwrap().as_slice(), names()), (&b"content"[..], 1));
 
         assert!(Partial::create(folder.path()).is_err());
         assert!(Partial::create(Path::new("..")).is_err());

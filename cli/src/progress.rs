@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
-/// What takes longer is worth a bar.
-const LATE: Duration = Duration::from_secs(1);
+/// Delay before a bar or spinner appears.
+const DELAY: Duration = Duration::from_secs(1);
 
-/// A progress bar on standard error, which hides itself where that is no terminal.
+/// Progress bar on standard error, hidden if that is not a terminal.
 pub struct Progress {
     bar: ProgressBar,
 }
@@ -22,19 +22,19 @@ impl Progress {
         Progress::new(label, total, "{prefix} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {left}")
     }
 
-    /// A bar over `total` things, with rate and time left.
+    /// A bar over `total` items, with rate and time left.
     pub fn count(label: &str, total: u64) -> Progress {
         Progress::new(label, total, "{prefix} {wide_bar} {pos}/{len} {per_sec} {left}")
     }
 
-    /// A bar over few things that take long, with the time that went by.
+    /// A bar over a few long steps, with the elapsed time.
     pub fn steps(label: &str, total: u64) -> Progress {
         let steps = Progress::new(label, total, "{prefix} {wide_bar} {pos}/{len} {elapsed} {left}");
         steps.bar.enable_steady_tick(Duration::from_millis(200));
         steps
     }
 
-    /// Something that turns while work goes on of which nobody knows how much is left.
+    /// A spinner, for work of unknown length.
     pub fn spinner(label: &str) -> Progress {
         let spinner = Progress::new(label, 0, "{prefix} {spinner} {elapsed}");
         spinner.bar.enable_steady_tick(Duration::from_millis(100));
@@ -48,12 +48,12 @@ impl Progress {
         Progress { bar: bar.with_style(style).with_prefix(label.to_owned()) }
     }
 
-    /// `done` of the total are done.
+    /// Sets the progress to `done`.
     pub fn set(&self, done: u64) {
         self.bar.set_position(done);
     }
 
-    /// `done` of `total` are done, for a total that is known only now.
+    /// Sets the progress and the total, for a total that is not known earlier.
     pub fn update(&self, done: u64, total: u64) {
         self.bar.set_length(total);
         self.bar.set_position(done);
@@ -65,74 +65,74 @@ impl Progress {
     }
 }
 
-/// The time left, once there is something to tell it from.
+/// Writes the estimated time left, once there is progress to estimate it from.
 fn left(state: &ProgressState, out: &mut dyn Write) {
     if state.pos() > 0 {
-        // The bar has no place for an error of its own text.
+        // `indicatif` gives no way to report an error here.
         let _ = write!(out, "{:#} left", HumanDuration(state.eta()));
     }
 }
 
 impl Drop for Progress {
-    /// An error's message should not stand behind half a bar.
+    /// Removes the bar, so that an error message starts on an empty line.
     fn drop(&mut self) {
         self.finish();
     }
 }
 
-/// Turns, on a thread of its own, while something goes on that takes longer than a second; until it is dropped.
-pub struct Working {
+/// Spinner on its own thread. It appears after [`DELAY`] and disappears when dropped.
+pub struct DelayedSpinner {
     over: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Working {
-    /// The second begins.
-    pub fn new(label: &'static str) -> Working {
+impl DelayedSpinner {
+    /// Starts the delay.
+    pub fn new(label: &'static str) -> DelayedSpinner {
         let (over, told) = mpsc::channel();
         let turn = move || {
-            if told.recv_timeout(LATE) == Err(RecvTimeoutError::Timeout) {
+            if told.recv_timeout(DELAY) == Err(RecvTimeoutError::Timeout) {
                 let _spinner = Progress::spinner(label);
-                // An error is what the end looks like.
+                // The receiver sees an error when the sender is dropped.
                 let _ = told.recv();
             }
         };
-        Working { over: Some(over), thread: Some(thread::spawn(turn)) }
+        DelayedSpinner { over: Some(over), thread: Some(thread::spawn(turn)) }
     }
 }
 
-impl Drop for Working {
-    /// Nothing may be printed before the line is clear.
+impl Drop for DelayedSpinner {
+    /// Waits until the spinner has cleared its line.
     fn drop(&mut self) {
         drop(self.over.take());
         if let Some(thread) = self.thread.take() {
-            // What panicked there has said so.
+            // A panic in the thread has printed its own message.
             let _ = thread.join();
         }
     }
 }
 
-/// A bar that appears only where something takes longer than a second.
-pub struct Late {
+/// Progress bar that appears after [`DELAY`].
+pub struct DelayedBar {
     label: &'static str,
     since: Instant,
     bar: OnceCell<Progress>,
 }
 
-impl Late {
-    /// The second begins.
-    pub fn new(label: &'static str) -> Late {
-        Late { label, since: Instant::now(), bar: OnceCell::new() }
+impl DelayedBar {
+    /// Starts the delay.
+    pub fn new(label: &'static str) -> DelayedBar {
+        DelayedBar { label, since: Instant::now(), bar: OnceCell::new() }
     }
 
-    /// `done` of `total` things are done.
+    /// Sets progress and total.
     pub fn update(&self, done: u64, total: u64) {
-        if self.bar.get().is_some() || self.since.elapsed() > LATE {
+        if self.bar.get().is_some() || self.since.elapsed() > DELAY {
             self.bar.get_or_init(|| Progress::count(self.label, total)).set(done);
         }
     }
 
-    /// Removes the bar, if there is one.
+    /// Removes the bar, if it has appeared.
     pub fn finish(&self) {
         if let Some(bar) = self.bar.get() {
             bar.finish();

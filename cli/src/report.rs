@@ -1,13 +1,13 @@
-//! How errors look: what failed, why, and what to do, each on lines that no width breaks in two.
+//! Format of error messages: what failed, why, and what to do, without line breaks at the terminal's width.
 
 use std::error::Error;
 use std::fmt::{self, Formatter};
 
 use miette::{Diagnostic, ReportHandler};
 
-/// Prints `error: …`, then a line a cause, then the help.
+/// Prints `error: …`, then a line for each cause, then the help.
 pub(super) struct Plain {
-    /// With the colours of a terminal.
+    /// Whether to print colours.
     pub color: bool,
 }
 
@@ -19,7 +19,7 @@ impl ReportHandler for Plain {
         let mut cause: Option<&dyn Error> = error.source();
         while let Some(error) = cause {
             let text = error.to_string();
-            // Many errors end with their cause's words.
+            // Many error messages already contain that of their cause.
             if !said.contains(&text) {
                 write!(f, "\n  because {text}")?;
                 said = text;
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn causes_are_said_once() {
+    fn each_cause_is_printed_once() {
         let error = Unreadable { source: io::Error::other("disk on fire") };
         let report = Err::<(), _>(error).into_diagnostic().wrap_err("cannot load x.gguf").unwrap_err();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! `--tune`: a file of rules that take the place of the cost model's choices.
+//! `--tune`: a file of rules that replace choices of the cost model.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use miette::{IntoDiagnostic, WrapErr};
 /// The argument of every command that plans.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct RulesArgs {
-    /// Rules for how work is divided, which `bespoke tune` writes [default: the cost model's choices]
+    /// Rules for dividing the work, as `bespoke tune` writes them [default: the cost model's choices]
     #[arg(long, value_name = "FILE")]
     pub tune: Option<PathBuf>,
 }
@@ -18,13 +18,13 @@ impl RulesArgs {
     /// The rules; none without a file.
     pub fn read(&self) -> miette::Result<Tuning> {
         let Some(path) = &self.tune else { return Ok(Tuning::default()) };
-        let context = || format!("cannot take rules from {}", path.display());
+        let context = || format!("cannot read rules from {}", path.display());
         let text = std::fs::read_to_string(path).into_diagnostic().wrap_err_with(context)?;
         Tuning::parse(&text).into_diagnostic().wrap_err_with(context)
     }
 
-    /// Says so if the file has rules, but none for `target`.
-    pub fn warn_if_for_others(&self, tuning: &Tuning, target: Target) {
+    /// Logs a warning if the file has rules, but none for `target`.
+    pub fn warn_if_unused(&self, tuning: &Tuning, target: Target) {
         if let Some(path) = self.tune.as_ref().filter(|_| !tuning.is_for(target)) {
             tracing::warn!("{} has no rule for {target}: the cost model decides", path.display());
         }

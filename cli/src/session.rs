@@ -1,4 +1,4 @@
-//! What `run`, `logits` and `bench` have in common: opening a device and loading a model.
+//! Opening a device and loading a model, for `run`, `logits`, `bench` and `tune`.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -14,39 +14,39 @@ use crate::model;
 use crate::progress::Progress;
 use crate::rules::RulesArgs;
 
-/// Where to run, and how closely to look.
+/// Device and emulator checks.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub struct DeviceArgs {
     /// Where to run: auto, cuda, cuda:N or emulator
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     device: Selector,
-    /// What the emulator looks for besides accesses out of bounds, which it always finds; fewer checks are faster
-    /// [default: memory where a model decodes, all in selftest]
+    /// Additional checks of the emulator, besides out-of-bounds accesses; fewer checks are faster [default: memory, for
+    /// selftest: all]
     #[arg(long, value_name = "CHECKS", value_enum)]
     checks: Option<CheckLevel>,
 }
 
-/// What the emulator looks for.
+/// Additional checks of the emulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum CheckLevel {
-    /// Only what is always checked.
+    /// No additional checks.
     None,
-    /// That memory is written before it is read; not who races with whom.
+    /// Uninitialised reads and asynchronous copies that were not waited for, but no races.
     Memory,
-    /// Everything.
+    /// All checks, including races.
     All,
 }
 
-/// What the emulator looks for while it decodes: following races takes half of the time, and `check` and `selftest` do.
+/// Default checks while decoding: no race detection, which takes half of the time; `check` and `selftest` do that.
 const DECODING: Checks = Checks { races: false, ..Checks::ALL };
 
 impl DeviceArgs {
-    /// The device, with the checks that the command has.
+    /// Arguments for a device, with the default checks.
     pub fn on(device: Selector) -> DeviceArgs {
         DeviceArgs { device, checks: None }
     }
 
-    /// Opens it; `default` is looked for where nothing is said.
+    /// Opens the device, with the checks `default` unless `--checks` was given.
     pub fn open(self, default: Checks) -> device::Result<Opened> {
         let checks = match self.checks {
             None => default,
@@ -67,29 +67,29 @@ pub struct DecodeArgs {
     /// Positions in the KV cache [default: 4096 or what the command needs, at most the model's context]
     #[arg(long, short, value_name = "N")]
     pub ctx: Option<u32>,
-    /// Launch every kernel by itself instead of replaying a captured graph
+    /// Launch kernels one by one instead of replaying a captured graph
     #[arg(long)]
     pub eager: bool,
-    /// Fail if a kernel's PTX is not built into this binary, instead of making it now
+    /// Fail if a kernel's PTX is not built into this binary, instead of generating it now
     #[arg(long)]
     pub no_jit: bool,
-    /// How work is divided.
+    /// Rules for dividing the work.
     #[command(flatten)]
     pub rules: RulesArgs,
 }
 
-/// A model file that was opened.
+/// An open model file.
 pub struct Model {
     /// The file.
     pub gguf: Gguf,
     /// Its shape.
     pub shape: ModelShape,
-    /// Whether it is the one inside the binary.
+    /// Whether this is the demo model.
     pub is_demo: bool,
     path: PathBuf,
 }
 
-/// Opens a model file, or the one inside the binary by its name, and reads its shape.
+/// Opens a model file, or the demo model by its name, and reads its shape.
 pub fn open_model(path: &Path) -> miette::Result<Model> {
     if is_demo(path) {
         return open_demo();
@@ -101,7 +101,7 @@ pub fn open_model(path: &Path) -> miette::Result<Model> {
         let help = format!("`bespoke synth {name}.gguf --shape {name}` writes one with random weights");
         return Err(miette!(
             help = help,
-            "`{name}` is a built-in shape, which has no weights; a GGUF file is needed"
+            "`{name}` is a built-in shape, which has no weights; give a GGUF file"
         ));
     }
     let open = || -> Result<_, EngineError> {
@@ -112,25 +112,25 @@ pub fn open_model(path: &Path) -> miette::Result<Model> {
     open().into_diagnostic().wrap_err_with(|| format!("cannot load {}", path.display()))
 }
 
-/// Opens the model inside the binary.
+/// Opens the demo model inside the binary.
 pub fn open_demo() -> miette::Result<Model> {
     let gguf = demo::model().into_diagnostic()?;
     let shape = ModelShape::from_gguf(&gguf, demo::NAME).into_diagnostic()?;
     Ok(Model { gguf, shape, is_demo: true, path: demo::NAME.into() })
 }
 
-/// Whether a path is the name of the model inside the binary, and no file's.
+/// Whether a path is the demo model's name and not a file.
 pub fn is_demo(path: &Path) -> bool {
     path.as_os_str() == demo::NAME && !path.is_file()
 }
 
-/// As [`load_sampling`], for greedy decoding.
+/// [`load_sampling`] for greedy decoding.
 pub fn load(model: &Model, args: &DecodeArgs, context: u32) -> miette::Result<Engine> {
     load_sampling(model, args, context, SamplingParams::default())
 }
 
-/// Opens the device and loads the model, with a progress bar and a line that says where it runs. `context` is the
-/// size of the KV cache if the arguments give none.
+/// Opens the device and loads the model, with a progress bar; logs the device. `context` is the size of the KV cache
+/// unless `--ctx` was given.
 pub fn load_sampling(
     model: &Model,
     args: &DecodeArgs,
@@ -151,7 +151,7 @@ pub fn load_sampling(
         path: model.path.clone(),
         sampling,
     };
-    // Weights come last; before them, kernels may have to be made, and the driver's JIT takes its time.
+    // Kernels may have to be generated and assembled before the weights are loaded.
     let (kernels, bar) = (Progress::spinner("kernels"), Progress::bytes("loading", 0));
     let engine = Engine::load(opened.device, &model.gguf, &model.shape, &options, &|done, total| {
         kernels.finish();
@@ -162,11 +162,11 @@ pub fn load_sampling(
     let engine = engine.map_err(engine_error)?;
     if context > model.shape.dimensions.context {
         tracing::warn!(
-            "a context of {context} positions; the model was made for {}, and beyond that its output degrades",
+            "the context has {context} positions; the model was trained for {}, and its output degrades beyond that",
             model.shape.dimensions.context
         );
     }
-    args.rules.warn_if_for_others(&options.tuning, engine.plan().target);
+    args.rules.warn_if_unused(&options.tuning, engine.plan().target);
     tracing::info!(
         "loaded in {:.2} s, as a graph of {} nodes",
         start.elapsed().as_secs_f64(),
@@ -176,13 +176,13 @@ pub fn load_sampling(
     Ok(engine)
 }
 
-/// Says where the time of loading went, for those who ask for more messages.
+/// Logs how long each part of loading took, at debug level.
 fn report_times(engine: &Engine, opening: Duration) {
     let times = engine.load_times();
     let kernels = engine.kernels();
-    let made = format!("planning, {} kernels found, {} made", kernels.built_in, kernels.specialised);
+    let made = format!("planning, {} kernels built in, {} generated", kernels.built_in, kernels.specialised);
     let loaded = match engine.device().info().kind {
-        Kind::Emulator => "reading them".to_owned(),
+        Kind::Emulator => "parsing them".to_owned(),
         Kind::Cuda { .. } => format!("loading their machine code: {}", engine.origins()),
     };
     let weights = format!(
@@ -202,7 +202,7 @@ fn report_times(engine: &Engine, opening: Duration) {
     }
 }
 
-/// A device's error with its advice.
+/// Report of a device error, with its advice as help.
 pub fn device_error(error: device::Error) -> miette::Report {
     match error.advice().map(str::to_owned) {
         Some(help) => miette!(help = help, "{error}"),
@@ -210,7 +210,7 @@ pub fn device_error(error: device::Error) -> miette::Report {
     }
 }
 
-/// An engine's error with its advice.
+/// Report of an engine error, with its advice as help.
 pub fn engine_error(error: EngineError) -> miette::Report {
     match error.advice().map(str::to_owned) {
         Some(help) => miette!(help = help, "{error}"),
@@ -218,7 +218,7 @@ pub fn engine_error(error: EngineError) -> miette::Report {
     }
 }
 
-/// The model file's name for tables.
+/// Name of a model file without its extension.
 pub fn model_name(path: &Path) -> String {
     path.file_stem()
         .map_or_else(|| PathBuf::from(path).display().to_string(), |stem| stem.to_string_lossy().into_owned())

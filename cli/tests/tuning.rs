@@ -1,4 +1,4 @@
-//! Rules for how work is divided: followed by every command, and without effect on what is computed.
+//! `--tune`: every command follows the rules, and the results do not change.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -31,7 +31,7 @@ fn error(args: &[&str]) -> String {
     stderr
 }
 
-/// A file of rules in a folder that is removed.
+/// A file of rules in a temporary folder.
 fn rules(text: &str) -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rules.toml");
@@ -105,7 +105,7 @@ fn a_file_that_cannot_be_followed_is_refused() {
         assert!(message.starts_with("error: ") && message.contains(expected), "{message}");
     }
     let message = error(&["inspect", "llama-3.2-1b", "--tune", "no/such/file"]);
-    assert!(message.starts_with("error: cannot take rules from no/such/file\n"), "{message}");
+    assert!(message.starts_with("error: cannot read rules from no/such/file\n"), "{message}");
     let (_folder, rules) = rules("version = 1\n[[rule]]\nrole = 'output'\ntarget = 'sm_80'\nwarps = 4");
     let (_, _, warning) = bespoke(&["inspect", "llama-3.2-1b", "--stage", "plan", "--tune", &rules]);
     assert!(warning.contains("has no rule for sm_90: the cost model decides"), "{warning}");
@@ -114,7 +114,7 @@ fn a_file_that_cannot_be_followed_is_refused() {
 #[test]
 fn the_emulator_is_not_measured() {
     let message = error(&["tune", &fixture(), "--device", "emulator"]);
-    assert!(message.contains("there is nothing to measure on the emulator"), "{message}");
+    assert!(message.contains("nothing to measure on the emulator"), "{message}");
     assert!(message.contains("--dry-run lists what would be measured"), "{message}");
     let list = output(&["tune", "llama-3.2-1b", "--dry-run", "--device", "emulator"]);
     let line = |role: &str, knob: &str| {

@@ -1,4 +1,4 @@
-//! `bespoke bench`: decode speed, what the memory would allow, and where the time of a token goes.
+//! `bespoke bench`: decode speed, the memory's ceiling, and a profile of a token.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use crate::progress::Progress;
 use crate::sampling::SamplingArgs;
 use crate::session::{self, DecodeArgs};
 
-/// Measure decode speed.
+/// Measure decode speed
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
   bespoke bench model.gguf
@@ -22,12 +22,12 @@ use crate::session::{self, DecodeArgs};
   bespoke bench model.gguf --profile --trace token.json
   bespoke bench model.gguf --ceiling
 
-Speed is tokens a second by the host's clock, over N tokens read by the host as `run` reads them, after a warm-up. \
-Bytes a token are all weights (one row of an embedding of its own) and the keys and values of the positions before. The \
-ceiling is a plain read of device memory, measured in the same run; not on the emulator, whose time says nothing about \
-a GPU's.")]
+Speed is tokens a second by the host's clock, over N tokens that the host reads as `run` does, after a warm-up. \
+Bytes a token are all weights (of an embedding that is not also the head, one row) and the keys and values of earlier \
+positions. The ceiling is a plain read of device memory, measured in the same run. There is none on the emulator: its \
+time says nothing about a GPU's.")]
 pub struct BenchArgs {
-    /// Models, GGUF files
+    /// GGUF files
     #[arg(required = true)]
     pub models: Vec<PathBuf>,
     /// Tokens to decode
@@ -36,25 +36,25 @@ pub struct BenchArgs {
     /// Positions in the cache at the start
     #[arg(short = 'd', long, value_delimiter = ',', default_value = "0", value_name = "DEPTHS")]
     pub depth: Vec<u32>,
-    /// Repetitions; the median counts
+    /// Repetitions; the result is the median
     #[arg(short, long, default_value_t = 5, value_name = "R")]
     pub repetitions: u32,
-    /// Output
+    /// Format of the results
     #[arg(short, long, value_enum, default_value_t = Output::Md)]
     pub output: Output,
-    /// Time every kernel by itself, eagerly, and compare their sum with a replay
+    /// Time every kernel alone, launched eagerly, and compare the sum with a graph replay
     #[arg(long)]
     pub profile: bool,
-    /// Write that profile as a trace for Perfetto (ui.perfetto.dev) or chrome://tracing
+    /// Write the profile as a trace for Perfetto (ui.perfetto.dev) or chrome://tracing
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// Whether to replace a file.
+    /// Whether to replace an existing file.
     #[command(flatten)]
     pub force: Force,
     /// Time every matrix kernel alone, back to back over the layers, with cold caches
     #[arg(long)]
     pub ceiling: bool,
-    /// How tokens are chosen.
+    /// Sampling.
     #[command(flatten)]
     pub sampling: SamplingArgs,
     /// Device, context and mode.
@@ -62,7 +62,7 @@ pub struct BenchArgs {
     pub decode: DecodeArgs,
 }
 
-/// How to print.
+/// Format of the results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Output {
     /// A Markdown table.
@@ -82,7 +82,7 @@ pub fn execute(args: &BenchArgs) -> miette::Result<()> {
     };
     let mut results =
         Results { build, device: None, measurements: Vec::new(), profiles: Vec::new(), matrices: Vec::new() };
-    // Created first: better to fail before minutes of measuring.
+    // Created first, so that an unwritable path fails before minutes of measuring.
     let trace = args.trace.as_deref().map(|path| OutputFile::create(path, args.force)).transpose()?;
     for path in &args.models {
         bench_model(path, args, &mut results)?;
@@ -112,9 +112,9 @@ fn bench_model(path: &Path, args: &BenchArgs, results: &mut Results) -> miette::
     let workload = Workload { tokens: args.n, repetitions: args.repetitions };
     let bar = Progress::count("tokens", args.depth.len() as u64 * workload.all_tokens());
     for (&depth, before) in args.depth.iter().zip(0u64..) {
-        let tell = |tokens: u64| bar.set(before * workload.all_tokens() + tokens);
+        let report = |tokens: u64| bar.set(before * workload.all_tokens() + tokens);
         let measurement =
-            bespoke_bench::measure(&mut subject, depth, workload, &tell).map_err(session::engine_error)?;
+            bespoke_bench::measure(&mut subject, depth, workload, &report).map_err(session::engine_error)?;
         results.measurements.push(measurement);
         if args.profile || args.trace.is_some() {
             let profile = bespoke_bench::profile(&mut subject, depth).map_err(session::engine_error)?;

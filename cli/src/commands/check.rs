@@ -1,4 +1,4 @@
-//! `bespoke check`.
+//! `bespoke check`: kernels under the emulator's checks.
 
 use std::fs::File;
 use std::io::{Cursor, IsTerminal, Read, stdout};
@@ -13,13 +13,13 @@ use clap::{Args, ValueEnum};
 use miette::{IntoDiagnostic, miette};
 use serde_json::json;
 
-use crate::{interrupt, model, progress::Progress, progress::Working, session};
+use crate::{interrupt, model, progress::DelayedSpinner, progress::Progress, session};
 
-/// Runs kernels on the emulator and says what is wrong: a PTX file's, a built-in shape's, or a model's decode plan.
+/// Run kernels on the emulator and report their errors: a PTX file, a built-in shape, or a model's decode plan
 ///
-/// A PTX file needs a file of launches; without one, a template of it is printed. Findings are shown with their source
-/// lines, each once, and do not stop what follows. The exit code is 0 if there are none, 1 if there are, and 2 if
-/// nothing could be checked; with `--format json` an object with `error` is printed then.
+/// A PTX file needs a file of launches; without one, a template of it is printed. Each finding is shown once, with its
+/// source line, and ends only its own launch. The exit code is 0 without findings, 1 with findings, and 2 if nothing could
+/// be checked; `--format json` then prints an object with `error`.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   bespoke check kernels.ptx > launches.toml
@@ -28,44 +28,44 @@ use crate::{interrupt, model, progress::Progress, progress::Working, session};
   bespoke check model.gguf --steps 2
   bespoke check qwen2.5-0.5b --filter attention")]
 pub struct CheckArgs {
-    /// A PTX file, a GGUF file, or the name of a built-in shape; `demo` for the demo model's
+    /// A PTX file, a GGUF file, or the name of a built-in shape; `demo` is the demo model
     #[arg(value_name = "FILE.ptx|MODEL.gguf|SHAPE")]
     subject: String,
     /// Buffers and launches for a PTX file, as TOML
     #[arg(long, value_name = "FILE.toml")]
     launches: Option<PathBuf>,
-    /// Tokens to decode with a model [default: 3]
+    /// Tokens to decode, for a model [default: 3]
     #[arg(long, value_name = "N")]
     steps: Option<u32>,
-    /// Of a shape, only kernels whose name contains this
+    /// Only kernels whose name contains this, for a shape
     #[arg(long, value_name = "SUBSTRING")]
     filter: Option<String>,
-    /// Print what every source line costs: lane instructions (in all, per thread, per byte moved to or from global
+    /// Print the costs of every source line: lane instructions (in all, per thread, per byte moved to or from global
     /// memory), sectors, bank conflicts, divergence
     #[arg(long)]
     profile: bool,
-    /// What is a finding besides what is wrong in any kernel; may be given several times
+    /// Additional findings, which a kernel may intend; may be given several times
     #[arg(long, value_enum, value_name = "WHAT")]
     also: Vec<Also>,
-    /// Instructions a warp, on average, after which a PTX file's launch is taken to hang [default: 67108864]
+    /// Average instructions a warp after which a PTX file's launch counts as hanging [default: 67108864]
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// Whether to say what could be faster, in launches large enough for it to matter
+    /// Notes on what could be faster, in launches large enough for it to matter
     #[arg(long, value_enum, default_value_t = Lints::On)]
     lints: Lints,
-    /// What counts as a finding besides mistakes
+    /// What else counts as a finding
     #[arg(long, value_enum)]
     deny: Vec<Deny>,
-    /// How the report is written to standard output
+    /// Format of the report on standard output
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Also {
-    /// Results that are infinite or not a number, of operands that are finite
+    /// Results that are infinite or not a number although the operands are finite
     Values,
-    /// Addresses made of 32-bit sums and products that have wrapped
+    /// Addresses computed by 32-bit sums and products that wrapped
     Overflow,
 }
 
@@ -82,29 +82,30 @@ enum Deny {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// For people.
+    /// Text with source lines.
     Text,
-    /// One JSON object, versioned.
+    /// One versioned JSON object.
     Json,
 }
 
-/// What the exit codes mean.
+/// Exit code if there are findings.
 const FINDINGS: u8 = 1;
+/// Exit code if nothing could be checked.
 const NOT_CHECKED: u8 = 2;
 
-/// Tokens that a model decodes.
+/// Tokens that a model decodes without `--steps`.
 const DEFAULT_STEPS: u32 = 3;
 
-/// Runs the check; says itself what went wrong.
+/// Runs the check and prints the report or the error.
 pub fn execute(args: &CheckArgs) -> ExitCode {
-    interrupt::catch();
+    interrupt::install_handler();
     match run(args) {
         Ok(code) => code,
         Err(error) => {
             if args.format == Format::Json {
                 println!("{:#}", json!(failure(args, &error)));
             }
-            say(args, &error);
+            print_error(args, &error);
             ExitCode::from(NOT_CHECKED)
         }
     }
@@ -114,11 +115,11 @@ fn run(args: &CheckArgs) -> miette::Result<ExitCode> {
     let options = options(args)?;
     let path = Path::new(&args.subject);
     let (kind, text) = kind_of(path);
-    kind.refuse_others_options(args)?;
+    kind.refuse_unused_options(args)?;
     let report = match kind {
         Kind::Ptx => match check_ptx(args, path, text, &options) {
             Ok(Some(report)) => report,
-            // A template needed no launches.
+            // A template was printed.
             Ok(None) => return Ok(ExitCode::SUCCESS),
             Err(error) => return Err(error.into()),
         },
@@ -141,7 +142,7 @@ fn run(args: &CheckArgs) -> miette::Result<ExitCode> {
     };
     let denied = args.deny.contains(&Deny::Lints) && !report.lints.is_empty();
     let ptx = (kind == Kind::Ptx).then_some(path);
-    print(args, ptx, &report, denied)?;
+    print_report(args, ptx, &report, denied)?;
     let clean = report.findings.is_empty() && !denied;
     Ok(if clean { ExitCode::SUCCESS } else { ExitCode::from(FINDINGS) })
 }
@@ -165,11 +166,11 @@ enum Kind {
 
 impl Kind {
     /// An error for an option that would have no effect.
-    fn refuse_others_options(self, args: &CheckArgs) -> miette::Result<()> {
+    fn refuse_unused_options(self, args: &CheckArgs) -> miette::Result<()> {
         let what = match self {
             Kind::Ptx => "a PTX file",
-            Kind::Model => "a model, whose decode plan is what runs",
-            Kind::Shape => "a built-in shape, whose kernels run by the cases of `selftest`",
+            Kind::Model => "a model, which runs its decode plan",
+            Kind::Shape => "a built-in shape, which runs the cases of `selftest`",
         };
         for (option, given, its) in [
             ("--launches", args.launches.is_some(), Kind::Ptx),
@@ -185,8 +186,8 @@ impl Kind {
     }
 }
 
-/// What a name stands for: by its extension, else by the file's first bytes. Also the file, open at its start, if those
-/// were looked at: one that cannot be read twice, such as a pipe, still has all of its text.
+/// Kind of a subject, by its extension, else by the file's first bytes. If the file was read, it is returned, rewound: a
+/// pipe cannot be opened twice.
 fn kind_of(path: &Path) -> (Kind, Option<Box<dyn Read>>) {
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("ptx") => return (Kind::Ptx, None),
@@ -201,7 +202,7 @@ fn kind_of(path: &Path) -> (Kind, Option<Box<dyn Read>>) {
     }
 }
 
-/// Checks a PTX file, which may be open already; without launches, prints a template of them instead.
+/// Checks a PTX file, which may be open already. Without launches, prints a template of them.
 fn check_ptx(
     args: &CheckArgs,
     path: &Path,
@@ -216,7 +217,7 @@ fn check_ptx(
     let loaded = Loaded::parse(&args.subject, &text)?;
     if let Some(launches) = &args.launches {
         let launches = Launches::read(launches)?;
-        let _bar = Working::new("checking");
+        let _bar = DelayedSpinner::new("checking");
         return loaded.check(&launches, options).map(Some);
     }
     let template = check::template(&loaded);
@@ -225,13 +226,13 @@ fn check_ptx(
         Format::Json => println!("{:#}", listing(&loaded, &template)),
     }
     tracing::info!(
-        "{}: nothing wrong found; fill in the launches above and pass them with --launches",
+        "{}: no errors in the text; fill in the launches above and pass them with --launches",
         args.subject
     );
     Ok(None)
 }
 
-/// The kernels of a file, and the template.
+/// The kernels of a file and the template, as JSON.
 fn listing(loaded: &Loaded, template: &str) -> serde_json::Value {
     let kernels = loaded.kernels().map(|kernel| {
         let params = kernel.params().iter().map(
@@ -252,8 +253,9 @@ fn listing(loaded: &Loaded, template: &str) -> serde_json::Value {
     })
 }
 
-/// Says why nothing was checked: on standard error, but for what is wrong with a PTX text, which is a result.
-fn say(args: &CheckArgs, error: &miette::Report) {
+/// Prints why nothing was checked: problems of a PTX text, which are a result, to standard output, others to standard
+/// error.
+fn print_error(args: &CheckArgs, error: &miette::Report) {
     match error.downcast_ref() {
         Some(CheckError::Ptx { text, problems, .. }) if args.format == Format::Text => {
             let renderer = Renderer::new(color(), Some(Path::new(&args.subject)));
@@ -263,11 +265,11 @@ fn say(args: &CheckArgs, error: &miette::Report) {
     }
 }
 
-/// The same for other programs.
+/// The error as JSON data.
 fn failure(args: &CheckArgs, error: &miette::Report) -> Failure {
     let mut message = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
-        // Many errors end with their cause's words.
+        // Many error messages already contain that of their cause.
         if !message.contains(&cause) {
             message += &format!(": {cause}");
         }
@@ -279,8 +281,8 @@ fn failure(args: &CheckArgs, error: &miette::Report) -> Failure {
     }
 }
 
-/// Prints the report; `ptx` is the file that was checked, if it was one.
-fn print(args: &CheckArgs, ptx: Option<&Path>, report: &Report, denied: bool) -> miette::Result<()> {
+/// Prints the report; `ptx` is the checked file, if the subject was one.
+fn print_report(args: &CheckArgs, ptx: Option<&Path>, report: &Report, denied: bool) -> miette::Result<()> {
     match args.format {
         Format::Json => println!("{}", serde_json::to_string_pretty(report).into_diagnostic()?),
         Format::Text => {
@@ -294,7 +296,7 @@ fn print(args: &CheckArgs, ptx: Option<&Path>, report: &Report, denied: bool) ->
     Ok(())
 }
 
-/// Whether standard output takes colours.
+/// Whether to colour standard output.
 fn color() -> bool {
     stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }

@@ -1,4 +1,4 @@
-//! `bespoke devices`.
+//! `bespoke devices`: the devices of this machine, built-in kernels, the cache of machine code.
 
 use bespoke::builtin;
 use bespoke::device::{self, Bytes, DeviceInfo};
@@ -12,7 +12,7 @@ use comfy_table::{Table, presets};
   bespoke devices -v")]
 pub struct DevicesArgs {}
 
-/// Prints the table; what keeps GPUs from being used stands below it.
+/// Prints the table, and below it why GPUs cannot be used, if they cannot.
 pub fn execute(_: &DevicesArgs) -> miette::Result<()> {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
@@ -50,7 +50,7 @@ pub fn execute(_: &DevicesArgs) -> miette::Result<()> {
     Ok(())
 }
 
-/// What was built in for a target.
+/// The number of built-in kernels for a target.
 fn built_in(target: Target) -> String {
     let (kernels, cubins) = (builtin::kernel_count(target), builtin::cubin_count(target));
     match cubins {
@@ -60,11 +60,11 @@ fn built_in(target: Target) -> String {
     }
 }
 
-/// Where the driver's machine code is kept, and how much of it there is.
+/// The cache of machine code, and its size.
 fn cached() -> String {
     let Some(cache) = device::cache() else {
         return format!(
-            "no cache of machine code but the driver's: {} names no folder",
+            "no cache of machine code besides the driver's: {} names no folder",
             device::CACHE_VARIABLE
         );
     };

@@ -1,4 +1,4 @@
-//! `bespoke logits`: the logits after every position.
+//! `bespoke logits`: writes the logits after every token, or compares them.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use crate::output::{Force, Output};
 use crate::progress::Progress;
 use crate::session::{self, DecodeArgs};
 
-/// Write the logits after every token of a prompt, or compare them with a reference.
+/// Write the logits after every token of a prompt, or compare them with a reference
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Writes a safetensors file with `tokens` (i32 [tokens]) and `logits` (f32 [tokens, vocab]). A \
@@ -28,7 +28,7 @@ pub struct LogitsArgs {
     /// The file to write
     #[arg(long, short, value_name = "FILE", required_unless_present = "reference")]
     pub out: Option<PathBuf>,
-    /// Whether to replace a file.
+    /// Whether to replace an existing file.
     #[command(flatten)]
     pub force: Force,
     /// Logits to compare with
@@ -55,7 +55,7 @@ pub fn execute(args: &LogitsArgs) -> miette::Result<()> {
     let count = tokens.len();
     let vocab = shape.dimensions.vocab as usize;
     let context = (count as u32).max(shape.dimensions.context.min(bespoke::engine::DEFAULT_CONTEXT));
-    // Better to fail before the weights are loaded.
+    // Created first, so that an unwritable path fails before the weights are loaded.
     if let Some(context) = args.decode.ctx.filter(|&context| count as u64 > u64::from(context)) {
         return Err(session::engine_error(EngineError::ContextFull { needed: count as u64, context }));
     }
@@ -80,7 +80,7 @@ pub fn execute(args: &LogitsArgs) -> miette::Result<()> {
     if let Some(reference) = &reference {
         let error = nmse(&all, &reference.logits).ok_or_else(|| {
             miette::miette!(
-                "the reference holds {} logits, the model gave {}",
+                "the reference has {} logits, the model gave {}",
                 reference.logits.len(),
                 all.len()
             )

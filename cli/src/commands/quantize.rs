@@ -1,4 +1,4 @@
-//! `bespoke quantize`.
+//! `bespoke quantize`: writes a model with fewer bits a weight.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -24,12 +24,12 @@ pub struct QuantizeArgs {
     model: PathBuf,
     /// The file to write
     out: PathBuf,
-    /// q4_k_m, q5_k_m, or one type everywhere: q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k, f16, bf16
+    /// A mix (q4_k_m, q5_k_m) or one type for all matrices: q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k, f16, bf16
     #[arg(long = "type", short = 't', value_name = "TYPE", default_value = "q4_k_m")]
     mix: Mix,
     #[command(flatten)]
     force: Force,
-    /// Take matrices that are quantised already
+    /// Accept matrices that are already quantised
     #[arg(long)]
     allow_requantize: bool,
 }
@@ -42,7 +42,7 @@ pub fn execute(args: &QuantizeArgs) -> miette::Result<()> {
     let gguf = Gguf::open(&args.model).into_diagnostic().wrap_err_with(cannot)?;
     let plan = match Quantization::new(&gguf, args.mix, args.allow_requantize) {
         Err(error @ QuantizeError::Quantized { .. }) => {
-            let help = "start from the float file, or say --allow-requantize";
+            let help = "start from the float file, or use --allow-requantize";
             return Err(miette!(help = help, "{error}")).wrap_err_with(cannot);
         }
         plan => plan.into_diagnostic().wrap_err_with(cannot)?,

@@ -1,4 +1,4 @@
-//! `bespoke run`: decodes.
+//! `bespoke run`: decodes a model and streams the text.
 
 mod demo;
 
@@ -14,11 +14,11 @@ use miette::{IntoDiagnostic, miette};
 use serde::Serialize;
 
 use crate::interrupt;
-use crate::progress::Late;
+use crate::progress::DelayedBar;
 use crate::sampling::SamplingArgs;
 use crate::session::{self, DecodeArgs};
 
-/// Decode a model: greedily, or with --temp by drawing tokens.
+/// Decode a model, greedily or (with --temp) sampling
 #[derive(clap::Args, Debug)]
 #[command(group(ArgGroup::new("input").args(["prompt", "file", "tokens"])))]
 #[command(after_help = "Examples:
@@ -30,29 +30,29 @@ use crate::session::{self, DecodeArgs};
   bespoke run model.gguf --tokens 1,2,3 -n 16 --format json
   bespoke run model.gguf --prompt Hello --device emulator")]
 pub struct RunArgs {
-    /// The model, a GGUF file [default: the demo model in this binary, which does sums and tells short stories]
+    /// The model, a GGUF file [default: the demo model in this binary, which does arithmetic and tells short stories]
     #[arg(requires = "input")]
     pub model: Option<PathBuf>,
-    /// The prompt as text, or - for what standard input holds; the demo model has some of its own. It goes to the model
-    /// as it is: there is no chat template
+    /// The prompt as text, or - for standard input; the demo model has default prompts. There is no chat template: the
+    /// model gets the prompt as it is
     #[arg(long, short)]
     pub prompt: Option<String>,
-    /// A file that holds the prompt
+    /// A file with the prompt
     #[arg(long, short)]
     pub file: Option<PathBuf>,
     /// The prompt as token ids
     #[arg(long, value_delimiter = ',', value_name = "IDS")]
     pub tokens: Option<Vec<u32>>,
-    /// Tokens to generate, at most what the context has room for [default: 128]
+    /// Tokens to generate; the context limits them [default: 128]
     #[arg(short, long, value_name = "N")]
     pub n: Option<u32>,
-    /// Go on after an end-of-text token
+    /// Continue after an end-of-text token
     #[arg(long)]
     pub ignore_eos: bool,
-    /// Output: text as it comes, or one JSON object at the end
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
-    /// How tokens are chosen.
+    /// Sampling.
     #[command(flatten)]
     pub sampling: SamplingArgs,
     /// Device, context and mode.
@@ -60,12 +60,12 @@ pub struct RunArgs {
     pub decode: DecodeArgs,
 }
 
-/// How to print.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// Streamed.
+    /// Streamed text.
     Text,
-    /// One object.
+    /// One JSON object at the end.
     Json,
 }
 
@@ -77,12 +77,12 @@ struct Output {
     tokens: Vec<u32>,
     text: Option<String>,
     stopped: Stop,
-    /// Of what was drawn.
+    /// Seed, if tokens were sampled.
     seed: Option<u64>,
     timings: Timings,
 }
 
-/// Seconds, and tokens a second.
+/// Durations in seconds, and speeds in tokens a second.
 #[derive(Serialize)]
 struct Timings {
     load_seconds: f64,
@@ -92,7 +92,7 @@ struct Timings {
     tokens_per_second: f64,
 }
 
-/// Tokens generated if nothing else is asked for.
+/// Tokens to generate without `--n`.
 const DEFAULT_TOKENS: u32 = 128;
 
 /// Runs the command.
@@ -106,7 +106,7 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
     if text.is_none() && args.tokens.is_none() {
         return demo::execute(args, &model);
     }
-    // Token ids need no vocabulary; text does.
+    // Only text needs the tokenizer; token ids do not.
     let tokenizer = match (&text, Tokenizer::from_gguf(&model.gguf)) {
         (_, Ok(tokenizer)) => Some(tokenizer),
         (Some(_), Err(error)) => return Err(error).into_diagnostic(),
@@ -124,7 +124,7 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
     let positions = prompt.len() as u64 + u64::from(wanted);
     let most = u64::from(model.shape.dimensions.context);
     let context = args.decode.ctx.unwrap_or(most.min(positions.max(engine::DEFAULT_CONTEXT.into())) as u32);
-    // Before the weights are loaded: a prompt that does not fit is of no use.
+    // Checked before the weights are loaded.
     room(prompt.len(), context).map_err(session::engine_error)?;
     let sampling = args.sampling.params();
     let seed = (sampling.temperature > 0.0).then_some(sampling.seed);
@@ -137,7 +137,7 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
         first: true,
         stream: args.format == Format::Text,
     };
-    let bar = Late::new("prompt");
+    let bar = DelayedBar::new("prompt");
     let request = Request {
         sampling,
         max_tokens: wanted,
@@ -195,7 +195,7 @@ fn stop_tokens<'a>(args: &RunArgs, tokenizer: Option<&'a Tokenizer>) -> &'a [u32
     tokenizer.filter(|_| !args.ignore_eos).map_or(&[], Tokenizer::end_tokens)
 }
 
-/// The prompt's text, if it is given as text: the argument, standard input or a file, without the newline that ends it.
+/// Text of the prompt from the argument, standard input or a file, without a final newline; `None` for token ids.
 fn prompt_text(args: &RunArgs) -> miette::Result<Option<String>> {
     let read = |from: &str, text: std::io::Result<String>| -> miette::Result<Option<String>> {
         let text = text.map_err(|error| miette!("cannot read the prompt from {from}: {error}"))?;
@@ -213,7 +213,7 @@ fn prompt_text(args: &RunArgs) -> miette::Result<Option<String>> {
     }
 }
 
-/// `12 tokens at 3.40 tokens/s`, `prompt of 7 at …`; no rate where nothing was timed.
+/// `12 tokens at 3.40 tokens/s`, `prompt of 7 at …`; without the rate if it was not timed.
 fn counted(what: &str, count: usize, per_second: f64) -> String {
     let text = match (what, count) {
         ("token", 1) => "1 token".to_owned(),
@@ -250,7 +250,7 @@ fn generate(
     engine: &mut Engine,
     request: &Request<'_>,
     printer: &mut Printer<'_>,
-    bar: Option<&Late>,
+    bar: Option<&DelayedBar>,
 ) -> miette::Result<Summary> {
     let update = |position: u32| {
         if let Some(bar) = bar {
@@ -265,9 +265,9 @@ fn generate(
             bar.finish();
         }
         let token = token.map_err(session::engine_error)?;
-        interrupt::be_gentle();
+        interrupt::defer_first();
         printer.token(&token).into_diagnostic()?;
-        if interrupt::asked() {
+        if interrupt::requested() {
             break;
         }
     }
@@ -283,7 +283,7 @@ fn rate(tokens: usize, seconds: f64) -> f64 {
     if seconds > 0.0 { tokens as f64 / seconds } else { 0.0 }
 }
 
-/// Writes tokens to standard output as they come: text after a text prompt, ids after ids.
+/// Streams tokens to standard output: text if the prompt was text, else ids.
 struct Printer<'a> {
     tokenizer: Option<&'a Tokenizer>,
     as_text: bool,

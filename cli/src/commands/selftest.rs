@@ -1,4 +1,4 @@
-//! `bespoke selftest`.
+//! `bespoke selftest`: compares every kernel with a computation in double precision.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -16,10 +16,10 @@ use miette::{IntoDiagnostic, miette};
 
 use crate::session::{self, DeviceArgs};
 
-/// Tests every kernel on this machine's device against a computation in double precision.
+/// Compare every kernel with a computation in double precision, on this machine's device
 ///
-/// On a GPU: the kernels of every built-in shape as they are, and small ones of every kind and weight type. On the
-/// emulator: the small ones, and those of small models.
+/// On a GPU: the kernels of every built-in shape, and small ones of every kind and weight type. On the emulator: the small
+/// ones, and the kernels of small models.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   bespoke selftest
@@ -30,29 +30,29 @@ pub struct SelftestArgs {
     /// Where to run.
     #[command(flatten)]
     device: DeviceArgs,
-    /// Only kernels whose name contains this.
+    /// Only kernels whose name contains this
     #[arg(long, value_name = "SUBSTRING")]
     filter: Option<String>,
-    /// The kernels of these shapes only: names of built-in shapes, or GGUF files.
+    /// Only the kernels of these built-in shapes or GGUF files
     #[arg(long, value_name = "NAME", num_args = 1..)]
     shape: Vec<String>,
-    /// The kernels of every built-in shape on the emulator too; takes hours there.
+    /// Test the kernels of every built-in shape on the emulator too; that takes hours
     #[arg(long)]
     full: bool,
-    /// How the results are written to standard output.
+    /// Format of the results on standard output
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// A table with a line a kernel.
+    /// A table with a line for each kernel.
     Text,
     /// One JSON object with every output of every case.
     Json,
 }
 
-/// Runs the self-test and prints its table; an error names what failed.
+/// Runs the selftest and prints its table; the error names the failed cases.
 pub fn execute(args: &SelftestArgs) -> miette::Result<()> {
     let opened = args.device.open(Checks::ALL)?;
     let device = &*opened.device;
@@ -73,7 +73,7 @@ pub fn execute(args: &SelftestArgs) -> miette::Result<()> {
     if failures.is_empty() { Ok(()) } else { Err(miette!("{}:\n{}", report.summary(), failures.join("\n"))) }
 }
 
-/// The kernels asked for, each once.
+/// The selected kernels, without duplicates.
 fn specs(args: &SelftestArgs, kind: Kind, target: Target) -> miette::Result<Vec<KernelSpec>> {
     let mut specs = if args.shape.is_empty() { selftest::small() } else { Vec::new() };
     for shape in shapes(args, kind)? {
@@ -107,7 +107,7 @@ fn shapes(args: &SelftestArgs, kind: Kind) -> miette::Result<Vec<ModelShape>> {
             if !path.exists() {
                 let names: Vec<&str> = known.iter().map(|shape| shape.name.as_str()).collect();
                 return Err(miette!(
-                    "no shape and no file `{name}`; the built-in shapes are {}",
+                    "`{name}` is neither a file nor a built-in shape; the built-in shapes are {}",
                     names.join(", ")
                 ));
             }

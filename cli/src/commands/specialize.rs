@@ -1,4 +1,4 @@
-//! `bespoke specialize`.
+//! `bespoke specialize`: writes a folder of kernels.
 
 mod earlier;
 
@@ -14,7 +14,7 @@ use miette::{IntoDiagnostic, miette};
 
 use crate::output::{Force, cannot_write};
 use crate::partial::PartialFolder;
-use crate::progress::Working;
+use crate::progress::DelayedSpinner;
 use crate::rules::RulesArgs;
 use crate::{interrupt, model};
 
@@ -27,32 +27,32 @@ use crate::{interrupt, model};
 pub struct SpecializeArgs {
     #[arg(value_name = "MODEL|SHAPE", help = model::HELP)]
     model: String,
-    /// A target; may be given several times
+    /// Target, such as sm_90; may be given several times
     #[arg(long = "target", value_name = "TARGET", required = true)]
     targets: Vec<Target>,
-    /// The folder to write to, which is made if it is not there
+    /// The folder to write to; created if necessary
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Write to a folder that an earlier `specialize` wrote to, and remove what that wrote
+    /// Write to a folder of an earlier `specialize`, and remove its files
     #[arg(long, short)]
     force: bool,
-    /// How work is divided.
+    /// Rules for dividing the work.
     #[command(flatten)]
     rules: RulesArgs,
 }
 
-/// Writes what the build writes for this shape.
+/// Emits the kernels as the build does for a shape.
 pub fn execute(args: &SpecializeArgs) -> miette::Result<()> {
     let shape = model::resolve(&args.model)?;
     let name = shape.name.clone();
     let tuning = args.rules.read()?;
     for target in &args.targets {
-        args.rules.warn_if_for_others(&tuning, *target);
+        args.rules.warn_if_unused(&tuning, *target);
     }
-    if let Some(file) = earlier::trace(&args.out) {
+    if let Some(file) = earlier::existing_output(&args.out) {
         Force { force: args.force }.check(&file)?;
     }
-    interrupt::catch();
+    interrupt::install_handler();
     let folder = PartialFolder::create(&args.out).map_err(|error| cannot_write(&args.out, &error))?;
     let start = Instant::now();
     let mut emission = args
@@ -64,15 +64,15 @@ pub fn execute(args: &SpecializeArgs) -> miette::Result<()> {
     if let Some(ptxas) = &ptxas {
         emission = emission.assembler(ptxas.clone());
     }
-    let bar = Working::new(if ptxas.is_some() { "assembling" } else { "compiling" });
+    let bar = DelayedSpinner::new(if ptxas.is_some() { "assembling" } else { "compiling" });
     let emitted = emission.write(folder.path()).map_err(|error| match error {
         EmitError::Io { path, source } | EmitError::Kernels(emit::EmitError::Io { path, source }) => {
-            cannot_write(&in_the_end(&path, folder.path(), &args.out), &source)
+            cannot_write(&final_path(&path, folder.path(), &args.out), &source)
         }
         error => miette!("{error}"),
     })?;
     drop(bar);
-    // What is there already goes when there is something in its place.
+    // The earlier files are removed only when the new ones are complete.
     if args.force {
         earlier::remove(&args.out)?;
     }
@@ -99,7 +99,7 @@ pub fn execute(args: &SpecializeArgs) -> miette::Result<()> {
     Ok(())
 }
 
-/// The name that a file of the partial folder was to have in `out`.
-fn in_the_end(path: &Path, partial: &Path, out: &Path) -> PathBuf {
+/// Final path in `out` of a file of the temporary folder.
+fn final_path(path: &Path, partial: &Path, out: &Path) -> PathBuf {
     path.strip_prefix(partial).map_or_else(|_| path.to_owned(), |inside| out.join(inside))
 }

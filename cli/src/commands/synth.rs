@@ -15,7 +15,7 @@ use crate::output::{Force, Output, cannot_write};
 use crate::progress::Progress;
 use crate::session;
 
-/// Write a synthetic model: random weights of a real model's shape, and a working tokenizer
+/// Write a synthetic model: a real model's shape with random weights, and a working tokenizer
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
   bespoke synth 8b.gguf --shape llama-3.1-8b
@@ -23,8 +23,8 @@ use crate::session;
   bespoke synth twin.gguf --like model.gguf
   bespoke synth tiny.gguf --arch qwen2 --hidden 512 --layers 4 --vocab 1024
 
-Without --shape and --like, dimensions that are not given are those of a tiny llama; with them, those that are given \
-replace the model's. The same arguments always give the same file.")]
+Options of dimensions replace those of --shape or --like, or else those of a tiny llama. The same arguments always give \
+the same file.")]
 pub struct SynthArgs {
     /// The file to write
     out: PathBuf,
@@ -46,7 +46,7 @@ pub struct SynthArgs {
     dimensions: DimensionArgs,
 }
 
-/// Dimensions by hand.
+/// Options for single dimensions.
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "Dimensions")]
 struct DimensionArgs {
@@ -65,7 +65,7 @@ struct DimensionArgs {
     /// Key and value heads
     #[arg(long, value_name = "N")]
     kv_heads: Option<u32>,
-    /// Elements a head
+    /// Elements of a head
     #[arg(long, value_name = "N")]
     head_dim: Option<u32>,
     /// Width of the feed-forward network
@@ -83,7 +83,7 @@ struct DimensionArgs {
     /// Epsilon of the norms
     #[arg(long, value_name = "X")]
     eps: Option<f32>,
-    /// No output matrix besides the embedding
+    /// Use the embedding as the output matrix
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     tied: Option<bool>,
     /// RoPE's frequencies are divided by factors, as in Llama 3.1
@@ -175,8 +175,8 @@ fn from_shape_file(file: &ShapeFile, mix: Mix) -> miette::Result<SynthSpec> {
     })
 }
 
-/// A spec for a model like the file's. The file says by a number which mix its types are; where single tensors
-/// differ from that mix, the log says so.
+/// Specification with the shape and types of a file. The file's metadata names its mix by number; a warning counts the
+/// matrices that deviate from that mix.
 fn like(path: &Path, mix: Option<Mix>) -> miette::Result<SynthSpec> {
     let session::Model { gguf, shape, .. } = session::open_model(path)?;
     let Dimensions { hidden, layers, heads, kv_heads, head_dim, ffn, vocab, context, eps, .. } =
@@ -198,7 +198,7 @@ fn like(path: &Path, mix: Option<Mix>) -> miette::Result<SynthSpec> {
     let embedding = (mixed.embedding != shape.embedding).then(|| shape.embedding.ggml());
     let matrices = differing(&mixed, &shape);
     if matrices > 0 {
-        tracing::warn!("{matrices} matrices of {} have other types than {mix} gives them", path.display());
+        tracing::warn!("{matrices} matrices of {} have other types than in {mix}", path.display());
     }
     Ok(SynthSpec {
         arch: arch.parse().into_diagnostic()?,
@@ -227,14 +227,14 @@ fn mix_of(gguf: &Gguf, path: &Path) -> miette::Result<Mix> {
         let number =
             number.map_or("no general.file_type".to_owned(), |number| format!("general.file_type {number}"));
         miette!(
-            help = "give one with --mix",
-            "{} has {number}, which is no mix that can be made",
+            help = "choose one with --mix",
+            "{} has {number}, which is not a supported mix",
             path.display()
         )
     })
 }
 
-/// How many matrices, the embedding left out, have another type in `b` than in `a`.
+/// Number of matrices, except the embedding, whose types differ.
 fn differing(a: &ModelShape, b: &ModelShape) -> usize {
     let types = |shape: &ModelShape| -> Vec<WeightType> {
         let layers = shape.layers.iter().flat_map(|l| [l.q, l.k, l.v, l.output, l.gate, l.up, l.down]);

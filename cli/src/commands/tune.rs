@@ -1,4 +1,4 @@
-//! `bespoke tune`: measures on the present device how a model's work is divided best.
+//! `bespoke tune`: measures on this GPU how a model's work is best divided.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ use crate::progress::Progress;
 use crate::rules::RulesArgs;
 use crate::session::{self, DecodeArgs, DeviceArgs};
 
-/// Measure how the work of a model is divided best on this GPU, and write the rules for --tune
+/// Measure how a model's work is best divided on this GPU, and write rules for --tune
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
   bespoke tune model.gguf
@@ -24,15 +24,15 @@ use crate::session::{self, DecodeArgs, DeviceArgs};
   bespoke run model.gguf --tune rules.toml --prompt Hello
   bespoke tune llama-3.1-8b --dry-run --device emulator
 
-Starts from the cost model's choices and takes each knob of each kind of launch in turn. What counts is the time of \
-a whole token, a replay of the captured graph by the device's clock, in turns with the present choice; a value wins if \
-it is faster by more than the noise. In the end the result is measured against the cost model's choices once more, and \
-its logits are compared with theirs. Takes minutes; nothing else should use the GPU meanwhile.")]
+Starts from the cost model's choices and tries values of each parameter of each kind of launch in turn. It measures a \
+whole token, a replay of the captured graph by the device's clock, alternating with the present choice; a value wins if \
+it is faster by more than the noise. At the end it measures the result against the cost model once more and compares the \
+logits. Takes minutes; nothing else should use the GPU meanwhile.")]
 pub struct TuneArgs {
-    /// The model, a GGUF file; for --dry-run also a built-in shape
+    /// The model, a GGUF file; with --dry-run also a built-in shape
     #[arg(value_name = "MODEL")]
     model: String,
-    /// The file to write [default: the model's name with .tune.toml, in this folder]
+    /// The file to write [default: the model's name with .tune.toml, in the current folder]
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Where to measure: auto, cuda or cuda:N
@@ -40,26 +40,26 @@ pub struct TuneArgs {
     device: Selector,
     #[command(flatten)]
     force: Force,
-    /// Positions in the cache: more give attention more weight
+    /// Positions in the cache; a larger number gives attention more weight
     #[arg(short, long, value_name = "N", default_value_t = 512)]
     depth: u32,
-    /// Try fewer values, and once
+    /// Try fewer values, in one pass
     #[arg(long)]
     quick: bool,
-    /// List the values that would be tried, and measure nothing
+    /// Only list the values that would be tried
     #[arg(long)]
     dry_run: bool,
 }
 
-/// Turns of the last comparison.
+/// Turns of the final comparison.
 const CONFIRMING_TURNS: u32 = 21;
 
-/// Milliseconds that a measurement should take: long against the clock's resolution and the start of a graph.
+/// Duration of a measurement in milliseconds: long compared with the clock's resolution and the start of a graph.
 const MEASUREMENT: f64 = 40.0;
-/// Fewest and most replays for that.
+/// Fewest and most replays in a measurement.
 const REPLAYS: [u32; 2] = [8, 128];
 
-/// What the logits by rules may differ from the cost model's: sums are taken in another order.
+/// Largest NMSE between the logits by the rules and by the cost model: sums are in another order.
 const LARGEST_ERROR: f64 = 1e-4;
 
 /// Runs the command.
@@ -71,7 +71,7 @@ pub fn execute(args: &TuneArgs) -> miette::Result<()> {
     if opened.device.info().kind == Kind::Emulator {
         return Err(miette!(
             help = "use a machine with a GPU; --dry-run lists what would be measured",
-            "there is nothing to measure on the emulator: its time says nothing about a GPU's"
+            "nothing to measure on the emulator: its time says nothing about a GPU's"
         ));
     }
     drop(opened);
@@ -82,7 +82,7 @@ fn tune(args: &TuneArgs) -> miette::Result<()> {
     let model = session::open_model(args.model.as_ref())?;
     let name = session::model_name(args.model.as_ref());
     let out = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.tune.toml")));
-    // Better to fail before minutes of measuring.
+    // Created first, so that an unwritable path fails before minutes of measuring.
     let file = Output::create(&out, args.force)?;
     let decode = DecodeArgs {
         device: DeviceArgs::on(args.device),
@@ -114,7 +114,7 @@ fn tune(args: &TuneArgs) -> miette::Result<()> {
     let confirmed = confirm(&mut meter, &start, &found)?;
     println!("{}", verdict(&confirmed));
     if !confirmed.is_better() {
-        println!("no rules are written: together they gain no more than the noise");
+        println!("no rules written: together they gain no more than the noise");
         return Ok(());
     }
     let comment = format!(
@@ -131,7 +131,7 @@ fn tune(args: &TuneArgs) -> miette::Result<()> {
     Ok(())
 }
 
-/// Measures the result against where it started, and checks that it computes the same.
+/// Measures the result against the cost model's plan, and compares the logits.
 fn confirm(meter: &mut DeviceMeter<'_>, start: &Plan, found: &Found) -> miette::Result<Comparison> {
     let confirmed = meter.confirm(start, &found.plan, CONFIRMING_TURNS).map_err(session::engine_error)?;
     let prompt: Vec<u32> = (1..=8).map(|token| token % start.shape.dimensions.vocab).collect();
@@ -139,13 +139,13 @@ fn confirm(meter: &mut DeviceMeter<'_>, start: &Plan, found: &Found) -> miette::
     match nmse(&after, &before) {
         Some(error) if error <= LARGEST_ERROR => Ok(confirmed),
         error => Err(miette!(
-            "by these rules the logits differ from the cost model's by an NMSE of {:.3e} (a bug); none are written",
+            "no rules written: with them the logits differ from the cost model's by an NMSE of {:.3e}, which is a bug",
             error.unwrap_or(f64::NAN)
         )),
     }
 }
 
-/// Lists what would be tried.
+/// Lists the values that would be tried.
 fn dry_run(args: &TuneArgs, device: &dyn Device) -> miette::Result<()> {
     let shape = model::resolve(&args.model)?;
     let target = engine::target_for(device).map_err(session::engine_error)?;

@@ -1,4 +1,4 @@
-//! What could be faster, and what every line costs.
+//! Notes and profiles.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

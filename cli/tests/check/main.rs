@@ -1,4 +1,4 @@
-//! `bespoke check`, by running the binary over the PTX files beside this.
+//! `bespoke check`: runs the binary on the PTX files in this folder.
 
 mod costs;
 mod refused;
@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use expect_test::{Expect, expect};
 use serde_json::Value;
 
-/// What a run of the binary gave.
+/// Result of running the binary.
 struct Ran {
     code: Option<i32>,
     stdout: String,
@@ -35,7 +35,7 @@ fn check(args: &[&str]) -> Ran {
     ran
 }
 
-/// Runs a check whose exit code is known, and gives its standard output.
+/// Runs a check that must have this exit code; returns its standard output.
 fn output(code: i32, args: &[&str]) -> String {
     let ran = check(args);
     assert_eq!(ran.code, Some(code), "{args:?}\n{}{}", ran.stdout, ran.stderr);
@@ -46,7 +46,7 @@ fn json(code: i32, args: &[&str]) -> Value {
     serde_json::from_str(&output(code, &[args, &["--format", "json"]].concat())).unwrap()
 }
 
-/// A launch file of a test, in a folder that is removed.
+/// A file of launches in a temporary folder.
 struct Scratch {
     _folder: tempfile::TempDir,
     path: PathBuf,
@@ -65,7 +65,7 @@ impl Scratch {
     }
 }
 
-/// Compares after addresses, which may differ from run to run, were made equal.
+/// Compares texts without their addresses, which differ from run to run.
 fn same(text: &str, expected: &Expect) {
     let mut parts = text.split("0x");
     let mut plain = parts.next().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! What is not checked at all, and how that is said.
+//! Subjects that cannot be checked, and their errors.
 
 use std::io::Write;
 use std::process::{Command, Stdio};

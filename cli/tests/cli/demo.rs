@@ -1,4 +1,4 @@
-//! The first minute: no arguments, the demo model, and a model made small.
+//! A user's first commands: no arguments, the demo model, a small quantised model.
 
 use super::{bespoke, error, json, output, scratch};
 
@@ -23,7 +23,7 @@ fn run_without_a_model_decodes_the_one_inside() {
     let lines: Vec<&str> = ran.stdout.lines().collect();
     assert_eq!(lines[..3], ["17 + 25 = 42", "408 - 579 = -171", "86 * 7 = 602"]);
     assert!(lines[3].starts_with("The old fox lives ") && lines[3].ends_with('.'), "{}", ran.stdout);
-    // Which device, and why; how well it did; what to do next.
+    // The device and why it was chosen; the speed; what to try next.
     for part in [
         " INFO device: bespoke PTX emulator (asked for)",
         "3 of 3 answers right; ",
@@ -70,12 +70,12 @@ fn quantize_writes_what_run_reads() {
     );
 
     let first = std::fs::read(&made).unwrap();
-    assert!(error(&["quantize", &float, made_text]).contains("made.gguf is there already"));
+    assert!(error(&["quantize", &float, made_text]).contains("made.gguf already exists"));
     output(&["quantize", &float, made_text, "--force"]);
     assert!(std::fs::read(&made).unwrap() == first);
     let again = folder.path().join("again.gguf");
     let message = error(&["quantize", made_text, again.to_str().unwrap(), "-t", "q8_0"]);
     assert!(message.contains("is Q4_K already") && message.contains("--allow-requantize"), "{message}");
-    // Nothing but the models is left.
+    // No temporary files are left.
     assert_eq!(folder.path().read_dir().unwrap().count(), 2);
 }

@@ -129,10 +129,10 @@ fn inspect_says_what_a_folder_does_not_hold() {
     let folder = emitted();
     let behind = format!("{folder}@sm_120");
     for (args, says) in [
-        (&["inspect", &folder, "--stage", "ir"][..], "a stage of IR asks for more than the kernels"),
-        (&["inspect", &folder, "--context", "100"], "--context asks for more than the kernels"),
+        (&["inspect", &folder, "--stage", "ir"][..], "a stage of IR needs a plan"),
+        (&["inspect", &folder, "--context", "100"], "--context needs a plan"),
         (&["inspect", &behind], "no kernel is for sm_120; there are kernels for sm_80, sm_90"),
-        (&["inspect", &folder, "nothing", "--target", "sm_80"], "`nothing` is no kernel of"),
+        (&["inspect", &folder, "nothing", "--target", "sm_80"], "`nothing` is not a kernel of"),
         (&["inspect", env!("CARGO_MANIFEST_DIR")], "there is no kernels.json"),
     ] {
         let message = error(args);

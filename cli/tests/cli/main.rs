@@ -11,7 +11,7 @@ mod demo;
 mod inspect;
 mod run;
 
-/// What a run of the binary gave.
+/// Result of running the binary.
 struct Ran {
     code: Option<i32>,
     stdout: String,
@@ -30,19 +30,19 @@ fn bespoke(args: &[&str]) -> Ran {
     Ran { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
 }
 
-/// Runs what must succeed, and gives its standard output.
+/// Runs a command that must succeed; returns its standard output.
 fn output(args: &[&str]) -> String {
     let ran = bespoke(args);
     assert_eq!(ran.code, Some(0), "{args:?}\n{}", ran.stderr);
     ran.stdout
 }
 
-/// Runs what must fail with exit code 1 and nothing on standard output, and gives the message.
+/// Runs a command that must fail with exit code 1 and no standard output; returns the message.
 fn error(args: &[&str]) -> String {
     let ran = bespoke(args);
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{args:?}\n{}", ran.stderr);
     assert!(!ran.stderr.contains('\x1b') && !ran.stderr.contains("panicked"), "{}", ran.stderr);
-    // What was done before it went wrong is in the log.
+    // Log lines may come before the message.
     let log = |line: &&str| line.starts_with(" INFO ");
     let message: String = ran.stderr.split_inclusive('\n').skip_while(log).collect();
     assert!(message.starts_with("error: "), "{}", ran.stderr);
@@ -59,7 +59,7 @@ fn fixture(name: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// A folder that is removed, and a path in it.
+/// A temporary folder, and a path in it.
 fn scratch(name: &str) -> (TempDir, PathBuf, String) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(name);
@@ -177,7 +177,7 @@ fn specialize_leaves_nothing_of_an_earlier_shape_and_what_is_not_its_own() {
     let plans = || {
         let mut names: Vec<_> =
             path.join("plans").read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        // Only where there is a ptxas.
+        // Only with a ptxas.
         names.retain(|name| name != "qwen2-q4_k_m.sm_90.report.json");
         names.sort();
         names
@@ -192,7 +192,7 @@ fn specialize_leaves_nothing_of_an_earlier_shape_and_what_is_not_its_own() {
     let again = into("qwen2-q4_k_m.gguf", "sm_90");
     let message = error(&strs(&again));
     assert!(
-        message.contains("kernels.json is there already") && message.contains("help: --force"),
+        message.contains("kernels.json already exists") && message.contains("help: --force"),
         "{message}"
     );
     output(&[&strs(&again)[..], &["--force"]].concat());
@@ -224,11 +224,11 @@ fn synth_writes_models_that_the_others_read() {
     assert_eq!(plan["shape"]["layers"].as_array().unwrap().len(), 3);
     assert_eq!(plan["shape"]["head"], Value::Null);
 
-    // Not over a file that is there, unless told so; and the same arguments give the same file.
+    // An existing file is not replaced without --force; the same arguments give the same file.
     let first = std::fs::read(&path).unwrap();
     let args = ["synth", &text, "--arch", "qwen2", "--layers", "3", "--mix", "q8_0", "--tied"];
     let message = error(&args);
-    assert!(message.contains("tiny.gguf is there already") && message.contains("help: --force"), "{message}");
+    assert!(message.contains("tiny.gguf already exists") && message.contains("help: --force"), "{message}");
     output(&[&args[..], &["--force"]].concat());
     assert!(std::fs::read(&path).unwrap() == first);
     output(&[&args[..], &["--force", "--seed", "2"]].concat());
@@ -244,7 +244,7 @@ fn synth_writes_models_that_the_others_read() {
         shape["name"] = Value::Null;
     }
     assert_eq!(shapes[0], shapes[1]);
-    // Nothing but the models is left.
+    // No temporary files are left.
     assert_eq!(folder.path().read_dir().unwrap().count(), 2);
 }
 
@@ -321,7 +321,7 @@ fn the_log_is_filtered_by_the_environment() {
     let ran = command(&["devices"]).env("BESPOKE_LOG", "=nonsense=").output().unwrap();
     assert_eq!(ran.status.code(), Some(1));
     let stderr = String::from_utf8_lossy(&ran.stderr).into_owned();
-    assert!(stderr.starts_with("error: BESPOKE_LOG: `=nonsense=` is no filter"), "{stderr}");
+    assert!(stderr.starts_with("error: BESPOKE_LOG: `=nonsense=` is not a valid filter"), "{stderr}");
 }
 
 #[test]
@@ -346,10 +346,7 @@ fn a_file_that_cannot_be_written_is_known_before_the_work_and_one_that_is_there_
         let message = error(&[command, &[missing]].concat());
         assert!(message.starts_with(&format!("error: cannot write {missing}: No such file")), "{message}");
         let message = error(&[command, &[&there[..]]].concat());
-        assert!(
-            message.starts_with(&format!("error: {there} is there already\n  help: --force")),
-            "{message}"
-        );
+        assert!(message.starts_with(&format!("error: {there} already exists\n  help: --force")), "{message}");
     }
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "something else");
     let message = error(&["specialize", &model, "--target", "sm_90", "--out", &there]);
@@ -371,7 +368,7 @@ fn logits_compare_with_what_they_wrote() {
     assert!(ran.stderr.contains("is above the limit of 1.000e-9"), "{}", ran.stderr);
     // Fewer tokens have none to compare with.
     let message = error(&[&compare[..], &["--tokens", "7,8"], &on[..]].concat());
-    assert!(message.contains("the reference holds 1600 logits, the model gave 800"), "{message}");
+    assert!(message.contains("the reference has 1600 logits, the model gave 800"), "{message}");
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn run_gives_the_same_tokens_in_every_form_and_mode() {
     assert_eq!(output(&with(&["--no-jit"])), text);
 }
 
-/// A small model that no kernels were built in for.
+/// A small model without built-in kernels.
 fn odd_model() -> (TempDir, String) {
     let (folder, _, text) = scratch("odd.gguf");
     let dimensions = ["--layers", "1", "--ffn", "768", "--vocab", "521"];
@@ -125,7 +125,9 @@ fn memory_and_load_times_are_said() {
     assert!(brief.contains(" INFO memory: ") && brief.contains(", KV cache for 100 positions "), "{brief}");
     assert!(brief.contains(" INFO loaded in ") && !brief.contains("DEBUG"), "{brief}");
     let verbose = bespoke(&[&args[..], &["-v"]].concat()).stderr;
-    for part in ["a position of the cache", "kernels found, 0 made", "weights: repacking ", "first token "] {
+    for part in
+        ["a position of the cache", "kernels built in, 0 generated", "weights: repacking ", "first token "]
+    {
         assert!(verbose.contains(part), "{part}\n{verbose}");
     }
 }
@@ -169,29 +171,29 @@ fn run_draws_tokens_by_seed() {
     assert_eq!(output(&with(&["--temp", "1.5", "--seed", "7", "--no-jit"])), drawn);
     assert_ne!(output(&with(&["--temp", "1.5", "--seed", "8"])), drawn);
     assert_eq!(output(&with(&["--temp", "1.5", "--seed", "7", "--top-k", "1"])), greedy);
-    // Below 1 the penalty rewards what was there before.
+    // A penalty below 1 favours repetition.
     assert_ne!(output(&with(&["--repeat-penalty", "0.02", "--repeat-last-n", "-1"])), greedy);
     assert_eq!(output(&with(&["--repeat-penalty", "0.02", "--repeat-last-n", "0"])), greedy);
-    // A seed that was not given is shown, and gives the same text again.
+    // A random seed is printed, and reproduces the text.
     let object = json(&with(&["--temp", "1.5", "--format", "json"]));
     let seed = object["seed"].as_u64().unwrap().to_string();
     let again = json(&[&args[..], &["--temp", "1.5", "--seed", &seed, "--format", "json"]].concat());
     assert_eq!(again["tokens"], object["tokens"]);
     assert_eq!(json(&with(&["--format", "json"]))["seed"], Value::Null);
     let ran = bespoke(&with(&["--temp", "1.5"]));
-    assert!(ran.stderr.contains("gives this text again"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("reproduces this text"), "{}", ran.stderr);
 }
 
 #[test]
 fn sampling_options_out_of_range_are_errors_that_say_what_is_needed() {
     let model = fixture("llama-q8_0.gguf");
     for (options, message) in [
-        (&["--temp", "-1"][..], "invalid value '-1' for '--temp <T>': a number from 0 is needed"),
-        (&["--temp", "inf"], "a number from 0 is needed"),
-        (&["--temp", "warm"], "invalid value 'warm' for '--temp <T>': a number from 0 is needed"),
-        (&["--temp", "1", "--top-p", "1.5"], "'--top-p <P>': a number from 0 to 1 is needed"),
-        (&["--temp", "1", "--min-p", "-0.1"], "'--min-p <P>': a number from 0 to 1 is needed"),
-        (&["--repeat-penalty", "0"], "'--repeat-penalty <R>': a number above 0 is needed"),
+        (&["--temp", "-1"][..], "invalid value '-1' for '--temp <T>': expected a number from 0"),
+        (&["--temp", "inf"], "expected a number from 0"),
+        (&["--temp", "warm"], "invalid value 'warm' for '--temp <T>': expected a number from 0"),
+        (&["--temp", "1", "--top-p", "1.5"], "'--top-p <P>': expected a number from 0 to 1"),
+        (&["--temp", "1", "--min-p", "-0.1"], "'--min-p <P>': expected a number from 0 to 1"),
+        (&["--repeat-penalty", "0"], "'--repeat-penalty <R>': expected a number above 0"),
         (&["--repeat-last-n", "-2"], "'--repeat-last-n <N>': -2 is not in -1..=4294967295"),
         (&["--temp", "1", "--top-k", "-1"], "unexpected argument '-1' found"),
         (&["--top-k", "40"], "--temp <T>"),

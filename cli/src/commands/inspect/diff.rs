@@ -1,4 +1,4 @@
-//! `bespoke inspect --diff`: two plans' kernels, role by role.
+//! `bespoke inspect --diff`: compares the kernels of two plans by role.
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -10,9 +10,9 @@ use miette::{IntoDiagnostic, miette};
 use super::{
     Format, InspectArgs, Stage, TARGET, code, is_folder, plan_of, print_json, sass_tools, with_target,
 };
-use crate::progress::Working;
+use crate::progress::DelayedSpinner;
 
-/// Compares two subjects and prints what differs.
+/// Compares two subjects and prints the differences.
 pub(super) fn execute(args: &InspectArgs, a: &str, b: &str) -> miette::Result<()> {
     let stage = args.stage.map(|stage| match (stage, code(stage)) {
         (Stage::Stats, _) => Ok(None),
@@ -21,9 +21,9 @@ pub(super) fn execute(args: &InspectArgs, a: &str, b: &str) -> miette::Result<()
     });
     let code = stage.transpose()?.flatten();
     let tools = if code == Some(Code::Sass) { sass_tools()? } else { Tools::find().into_diagnostic()? };
-    let bar = tools.ptxas.is_some().then(|| Working::new("assembling"));
+    let bar = tools.ptxas.is_some().then(|| DelayedSpinner::new("assembling"));
     let side = |subject, context| side(args, subject, context, &tools, code);
-    // A plan that is there already says for how many positions the other one is.
+    // A plan read from a folder determines the context of the other plan.
     let (a, b) = if is_folder(with_target(b)?.0) {
         let b = side(b, None)?;
         (side(a, Some(b.context))?, b)
@@ -36,7 +36,7 @@ pub(super) fn execute(args: &InspectArgs, a: &str, b: &str) -> miette::Result<()
     drop(bar);
     let roles = once(a.kernels.iter().chain(&b.kernels).map(|kernel| kernel.role.as_str()));
     if let Some(role) = args.role.as_deref().filter(|role| !roles.contains(role)) {
-        return Err(miette!("there is no role `{role}`; there are {}", roles.join(", ")));
+        return Err(miette!("there is no role `{role}`; the roles are {}", roles.join(", ")));
     }
     let diff = Diff::of(&a, &b, args.role.as_deref(), code);
     match args.format {
@@ -48,7 +48,7 @@ pub(super) fn execute(args: &InspectArgs, a: &str, b: &str) -> miette::Result<()
     }
 }
 
-/// `SHAPE`, `MODEL.gguf` or `DIR`, and `@sm_80` behind it.
+/// One side of the comparison: `SHAPE`, `MODEL.gguf` or `DIR`, optionally followed by `@sm_80`.
 fn side(
     args: &InspectArgs,
     subject: &str,
@@ -61,7 +61,7 @@ fn side(
     let folder = Path::new(name);
     if is_folder(name) {
         if code == Some(Code::Ir) {
-            return Err(miette!("{name}: a folder holds PTX and no IR; compare at the stages ptx or sass"));
+            return Err(miette!("{name}: a folder has PTX but no IR; compare with --stage ptx or sass"));
         }
         return Side::of_folder(folder, target, tools, sass).into_diagnostic();
     }

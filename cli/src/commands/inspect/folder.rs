@@ -1,4 +1,4 @@
-//! `bespoke inspect FOLDER`: emitted kernels, whoever wrote them.
+//! `bespoke inspect FOLDER`: emitted kernels of any program.
 
 use std::path::Path;
 
@@ -8,11 +8,11 @@ use bespoke_inspect::{Tools, text};
 use miette::{IntoDiagnostic, miette};
 
 use super::{Format, InspectArgs, Stage, find, print_json, sass_tools};
-use crate::progress::Working;
+use crate::progress::DelayedSpinner;
 
-/// Prints the stage asked for.
+/// Prints the requested stage.
 pub(super) fn execute(args: &InspectArgs, path: &Path, target: Option<Target>) -> miette::Result<()> {
-    refuse_what_is_a_plans(args, path)?;
+    refuse_plan_options(args, path)?;
     let folder = Folder::read(path).into_diagnostic()?;
     let target = folder.target(target.or(args.target)).into_diagnostic()?;
     let names = folder.names(target);
@@ -25,7 +25,7 @@ pub(super) fn execute(args: &InspectArgs, path: &Path, target: Option<Target>) -
         Stage::Stats => Tools { nvdisasm: None, ..Tools::find().into_diagnostic()? },
         _ => Tools::default(),
     };
-    let bar = tools.ptxas.is_some().then(|| Working::new("assembling"));
+    let bar = tools.ptxas.is_some().then(|| DelayedSpinner::new("assembling"));
     let kernels = folder.kernels(target, one, &tools).into_diagnostic()?;
     drop(bar);
     let json = args.format == Format::Json;
@@ -49,8 +49,8 @@ pub(super) fn execute(args: &InspectArgs, path: &Path, target: Option<Target>) -
     Ok(())
 }
 
-/// Options that say something of a plan do nothing to kernels that are there already.
-fn refuse_what_is_a_plans(args: &InspectArgs, path: &Path) -> miette::Result<()> {
+/// Fails for options that concern a plan, which a folder of kernels does not have.
+fn refuse_plan_options(args: &InspectArgs, path: &Path) -> miette::Result<()> {
     let stage = match args.stage {
         Some(Stage::Ir0 | Stage::Ir) => Some("a stage of IR"),
         Some(Stage::Plan) => Some("a plan"),
@@ -65,9 +65,8 @@ fn refuse_what_is_a_plans(args: &InspectArgs, path: &Path) -> miette::Result<()>
     let option = options.iter().find(|(given, _)| *given).map(|(_, name)| *name);
     match stage.or(option) {
         Some(what) => Err(miette!(
-            help =
-                "of a folder there are the stages stats, ptx and sass; name a model or a shape for the rest",
-            "{}: {what} asks for more than the kernels, which are all that a folder holds",
+            help = "a folder has the stages stats, ptx and sass; name a model or a shape for others",
+            "{}: {what} needs a plan; a folder has only kernels",
             path.display()
         )),
         None => Ok(()),
@@ -79,6 +78,6 @@ fn code_of(kernel: &FolderKernel, stage: Stage) -> miette::Result<String> {
         return Ok(kernel.ptx.clone());
     }
     let sass = kernel.sass.as_deref();
-    let sass = sass.ok_or_else(|| miette!("{}: there is no SASS; the warning says why", kernel.name))?;
+    let sass = sass.ok_or_else(|| miette!("{}: there is no SASS; see the warning above", kernel.name))?;
     Ok(text::with_places(sass, &kernel.name))
 }

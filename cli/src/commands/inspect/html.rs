@@ -1,4 +1,4 @@
-//! The page of `bespoke inspect --html`: one file with data, style and script, which asks nothing of a network.
+//! The page of `bespoke inspect --html`: one file with data, style and scripts, without network access.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::progress::Progress;
 
 /// Writes the page of a plan.
 pub(super) fn write(plan: &Plan, tuning: &Tuning, path: &Path, force: Force) -> miette::Result<()> {
-    // Better to fail before kernels are assembled for every target.
+    // Created first, so that an unwritable path fails before kernels are assembled for every target.
     let file = Output::create(path, force)?;
     let tools = Tools::find().into_diagnostic()?;
     for (tool, missing, what) in [
@@ -21,7 +21,7 @@ pub(super) fn write(plan: &Plan, tuning: &Tuning, path: &Path, force: Force) -> 
     ] {
         if missing {
             let variable = tool.to_uppercase();
-            tracing::warn!("no {tool} on PATH or in BESPOKE_{variable}: the page is without {what}");
+            tracing::warn!("no {tool} on PATH or in BESPOKE_{variable}: the page has no {what}");
         }
     }
     let bar = Progress::count("kernels", 0);

@@ -1,4 +1,4 @@
-//! `bespoke inspect`: what is generated for a model, at every stage.
+//! `bespoke inspect`: the kernels and the plan of a model, at every stage.
 
 mod diff;
 mod folder;
@@ -21,13 +21,13 @@ use serde_json::json;
 
 use crate::model;
 use crate::output::Force;
-use crate::progress::Working;
+use crate::progress::DelayedSpinner;
 use crate::rules::RulesArgs;
 
-/// The first argument's help.
-const SUBJECT: &str = "A GGUF file, or a built-in shape: its name, or name and mix as in llama-3.1-8b-q8_0; `demo` for the demo model; or a folder of emitted kernels. @TARGET behind it is as --target";
+/// Help text of the first argument.
+const SUBJECT: &str = "A GGUF file, or a built-in shape: its name, or name and mix as in llama-3.1-8b-q8_0; `demo` for the demo model; or a folder of emitted kernels. SUBJECT@TARGET is short for --target";
 
-/// Show the kernels and the plan that a model is decoded with, at every stage
+/// Show the kernels and the decode plan of a model, at every stage
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
   bespoke inspect llama-3.1-8b                           the kernels, with what they cost
@@ -40,49 +40,49 @@ const SUBJECT: &str = "A GGUF file, or a built-in shape: its name, or name and m
   bespoke inspect --diff llama-3.1-8b llama-3.2-1b       what other dimensions change
   bespoke inspect --diff llama-3.1-8b@sm_80 llama-3.1-8b@sm_90 --role ffn_down --stage ptx
 
-Registers and spills are ptxas' words, where one is on PATH or named by BESPOKE_PTXAS; SASS needs an nvdisasm as well, \
+Registers and spills come from ptxas, on PATH or named by BESPOKE_PTXAS; SASS also needs an nvdisasm, \
 on PATH, beside ptxas or named by BESPOKE_NVDISASM.")]
 pub struct InspectArgs {
     #[arg(value_name = "MODEL|SHAPE|FOLDER", help = SUBJECT, required_unless_present = "diff")]
     model: Option<String>,
-    /// A kernel's name, or a part of it that no other has [default: all]
+    /// A kernel's name or a unique part of it [default: all kernels]
     #[arg(value_name = "KERNEL")]
     kernel: Option<String>,
-    /// What to show [default: stats, or ptx of one kernel]
+    /// Stage to show [default: stats, or ptx for one kernel]
     #[arg(long, value_enum)]
     stage: Option<Stage>,
-    /// Write a page for a browser, which needs no network: sources, IR, PTX and SASS side by side, costs, the plan as a graph
+    /// Write a page for a browser, which needs no network: source, IR, PTX and SASS side by side, costs, the plan as a graph
     #[arg(long, value_name = "FILE", conflicts_with_all = ["kernel", "stage", "diff"])]
     html: Option<PathBuf>,
     #[command(flatten)]
     force: Force,
-    /// What differs between two: each a model, a shape or a folder that `specialize` wrote, and `@TARGET` behind it for
-    /// another target; with --stage also in the code
+    /// Compare two models, shapes or folders that `specialize` wrote; append `@TARGET` for another target. With --stage,
+    /// also compare the code
     #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with = "model")]
     diff: Option<Vec<String>>,
-    /// Of a difference, only the kernels in this role: embed, attn_qkv, attention, attn_output, ffn_gate_up, ffn_down, ...
+    /// With --diff, only the kernels in this role: embed, attn_qkv, attention, attn_output, ffn_gate_up, ffn_down, ...
     #[arg(long, requires = "diff")]
     role: Option<String>,
-    /// The target to generate for [default: sm_90; of a folder its newest]
+    /// The target to generate for [default: sm_90; for a folder, its newest]
     #[arg(long, value_name = "TARGET")]
     target: Option<Target>,
-    /// Text to read, or JSON
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// The plan that draws tokens instead of taking the most likely one
+    /// Show the plan that samples, instead of the greedy one
     #[arg(long)]
     sampled: bool,
     /// Positions in the KV cache [default: the model's context, at most 4096]
     #[arg(long, value_name = "N")]
     context: Option<u32>,
-    /// How work is divided.
+    /// Rules for dividing the work.
     #[command(flatten)]
     rules: RulesArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Stage {
-    /// IR as it was recorded
+    /// IR as recorded
     Ir0,
     /// IR after all passes
     Ir,
@@ -92,7 +92,7 @@ enum Stage {
     Sass,
     /// Launches and buffers
     Plan,
-    /// Geometry, traffic, instruction counts and what ptxas says
+    /// Geometry, traffic, instruction counts, registers and spills
     Stats,
 }
 
@@ -102,7 +102,7 @@ enum Format {
     Json,
 }
 
-/// What is generated for, where nothing else is said.
+/// Default target.
 const TARGET: Target = Target::Sm90;
 
 /// Prints the stage asked for.
@@ -110,7 +110,7 @@ pub fn execute(args: &InspectArgs) -> miette::Result<()> {
     if let Some([a, b]) = args.diff.as_deref() {
         return diff::execute(args, a, b);
     }
-    // clap asks for a model where there is no --diff.
+    // clap requires a model unless --diff is given.
     let (model, target) = with_target(args.model.as_deref().unwrap_or_default())?;
     if is_folder(model) {
         return folder::execute(args, Path::new(model), target);
@@ -146,7 +146,7 @@ pub fn execute(args: &InspectArgs) -> miette::Result<()> {
         }
         stage @ (Stage::Ir0 | Stage::Ir | Stage::Ptx | Stage::Sass) => {
             let tools = if stage == Stage::Sass { sass_tools()? } else { Tools::default() };
-            let bar = tools.ptxas.is_some().then(|| Working::new("assembling"));
+            let bar = tools.ptxas.is_some().then(|| DelayedSpinner::new("assembling"));
             let texts =
                 chosen.iter().map(|kernel| Ok((&kernel.name, code_of(kernel, stage, target, &tools)?)));
             let texts = texts.collect::<miette::Result<Vec<_>>>()?;
@@ -169,7 +169,7 @@ fn print_json(value: &impl serde::Serialize) -> miette::Result<()> {
     Ok(())
 }
 
-/// `llama-3.1-8b` and `sm_80` of `llama-3.1-8b@sm_80`; no target where a file or folder has such a name.
+/// Splits `llama-3.1-8b@sm_80` into name and target; no target if a file or folder has the whole name.
 fn with_target(subject: &str) -> miette::Result<(&str, Option<Target>)> {
     match subject.rsplit_once('@') {
         Some((name, target)) if !Path::new(subject).exists() => {
@@ -180,12 +180,12 @@ fn with_target(subject: &str) -> miette::Result<(&str, Option<Target>)> {
     }
 }
 
-/// Whether it is a folder of emitted kernels that is meant.
+/// Whether a subject is a folder of emitted kernels.
 fn is_folder(name: &str) -> bool {
     Path::new(name).is_dir() && !model::is_builtin(name)
 }
 
-/// The plan that a model is decoded with, for so many positions unless the options say how many.
+/// The decode plan of a model, with `context` positions unless `--context` was given.
 fn plan_of(
     args: &InspectArgs,
     model: &str,
@@ -195,20 +195,20 @@ fn plan_of(
     let shape = model::resolve(model)?;
     let most = shape.dimensions.context;
     let context = args.context.or(context).unwrap_or(most.min(DEFAULT_CONTEXT));
-    args.rules.warn_if_for_others(tuning, target);
+    args.rules.warn_if_unused(tuning, target);
     let sampling = if args.sampled { Sampling::Sampled } else { Sampling::Greedy };
     let params = PlanParams::single(context).choosing(sampling);
     Plan::tuned(&shape, target, params, tuning).into_diagnostic()
 }
 
-/// The assembler and the disassembler; an error says how to get them.
+/// The assembler and the disassembler; fails with advice if one is missing.
 fn sass_tools() -> miette::Result<Tools> {
     let tools = Tools::find().into_diagnostic()?;
     tools.require_sass().into_diagnostic()?;
     Ok(tools)
 }
 
-/// Compiles the kernels, and assembles them where there is a ptxas.
+/// Compiles the kernels, and assembles them if there is a ptxas.
 fn stats(plan: &Plan, kernels: &[&PlanKernel]) -> miette::Result<Vec<Stats>> {
     let tools = Tools { ptxas: Ptxas::find().into_diagnostic()?, nvdisasm: None };
     if tools.ptxas.is_none() {
@@ -217,31 +217,31 @@ fn stats(plan: &Plan, kernels: &[&PlanKernel]) -> miette::Result<Vec<Stats>> {
     let specs: Vec<KernelSpec> = kernels.iter().map(|kernel| kernel.spec.clone()).collect();
     let emitted = emit::compile(&specs, plan.target).into_diagnostic()?;
     let usage = |kernel| tools.assemble(kernel).map(|assembled| assembled.usage);
-    let _bar = tools.ptxas.is_some().then(|| Working::new("assembling"));
+    let _bar = tools.ptxas.is_some().then(|| DelayedSpinner::new("assembling"));
     Ok(emitted.par_iter().map(|kernel| Stats::of(plan, kernel, usage(kernel))).collect())
 }
 
-/// A kernel's text at a stage.
+/// Text of a kernel at a stage.
 fn code_of(kernel: &PlanKernel, stage: Stage, target: Target, tools: &Tools) -> miette::Result<String> {
     if stage == Stage::Ir0 {
         return Ok(kernel.spec.kernel(target).into_diagnostic()?.function().to_string());
     }
     let made = emit::compile(std::slice::from_ref(&kernel.spec), target).into_diagnostic()?;
-    let emitted = made.first().ok_or_else(|| miette!("{}: nothing was made", kernel.name))?;
+    let emitted = made.first().ok_or_else(|| miette!("{}: no kernel was generated", kernel.name))?;
     let compiled = &emitted.compiled;
     match stage {
         Stage::Ir => Ok(compiled.function.to_string()),
         Stage::Sass => {
             let sass = tools.assemble(emitted).and_then(|assembled| tools.disassemble(&assembled));
             let sass =
-                sass.ok_or_else(|| miette!("{}: there is no SASS; the warning says why", kernel.name))?;
+                sass.ok_or_else(|| miette!("{}: there is no SASS; see the warning above", kernel.name))?;
             Ok(text::with_places(&sass, &kernel.name))
         }
         _ => Ok(compiled.ptx.clone()),
     }
 }
 
-/// What `--diff` compares at a stage.
+/// The code that `--diff` compares at a stage.
 fn code(stage: Stage) -> Option<Code> {
     match stage {
         Stage::Ir => Some(Code::Ir),
@@ -251,7 +251,8 @@ fn code(stage: Stage) -> Option<Code> {
     }
 }
 
-/// The one of `of`'s kernels that `name` is, or alone starts with, or alone contains.
+/// Index of the kernel with that name, or of the only one whose name starts with or contains `name`. `of` names the
+/// subject in the error.
 fn find(names: &[&str], name: &str, of: &str) -> miette::Result<usize> {
     let names = || names.iter().copied().enumerate();
     if let Some((index, _)) = names().find(|(_, other)| *other == name) {
@@ -261,9 +262,9 @@ fn find(names: &[&str], name: &str, of: &str) -> miette::Result<usize> {
     let containing: Vec<_> = names().filter(|(_, other)| other.contains(name)).collect();
     let (what, candidates) = match (starting.as_slice(), containing.as_slice()) {
         ([(index, _)], _) | ([], [(index, _)]) => return Ok(*index),
-        ([], []) => ("is no kernel of", names().collect()),
-        ([], _) => ("is in several names of kernels of", containing),
-        _ => ("starts several names of kernels of", starting),
+        ([], []) => ("is not a kernel of", names().collect()),
+        ([], _) => ("is part of several kernel names of", containing),
+        _ => ("starts several kernel names of", starting),
     };
     let list: String = candidates.iter().map(|(_, name)| format!("\n  {name}")).collect();
     Err(miette!("`{name}` {what} {of}; choose one of:{list}"))
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_by_a_part_of_their_name() {
+    fn kernels_are_found_by_part_of_their_name() {
         assert_eq!(found("swiglu").unwrap(), NAMES[4]);
         assert_eq!(found(NAMES[4]).unwrap(), NAMES[4]);
         assert_eq!(found("gemv_q4kr8192").unwrap(), NAMES[4]);
@@ -290,21 +291,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_clear_lists_the_candidates() {
+    fn an_ambiguous_name_lists_the_candidates() {
         let error = found("gemv").unwrap_err();
         assert_eq!(
             error,
             format!(
-                "`gemv` starts several names of kernels of this; choose one of:\n  {}\n  {}",
+                "`gemv` starts several kernel names of this; choose one of:\n  {}\n  {}",
                 NAMES[3], NAMES[4]
             )
         );
         let error = found("softmax").unwrap_err();
-        assert!(error.starts_with("`softmax` is no kernel of this") && error.contains("swiglu"), "{error}");
+        assert!(
+            error.starts_with("`softmax` is not a kernel of this") && error.contains("swiglu"),
+            "{error}"
+        );
     }
 
     #[test]
-    fn targets_behind_a_name() {
+    fn a_name_may_end_with_a_target() {
         assert_eq!(with_target("qwen3-0.6b@sm_80").unwrap(), ("qwen3-0.6b", Some(Target::Sm80)));
         assert_eq!(with_target("qwen3-0.6b").unwrap(), ("qwen3-0.6b", None));
         let error = with_target("qwen3-0.6b@sm_75").unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! `bespoke run` without a model: the demo model with prompts of its own.
+//! `bespoke run` without a model: the demo model with default prompts.
 
 use std::io::Write;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::{Format, Printer, RunArgs, generate, stop_tokens};
 use crate::session::Model;
 use crate::{interrupt, session};
 
-/// Puts every prompt to the model, one after the other.
+/// Decodes every prompt and prints the answers.
 pub fn execute(args: &RunArgs, model: &Model) -> miette::Result<()> {
     if args.format != Format::Text {
         return Err(miette!("--format json needs --prompt or --tokens"));
@@ -35,7 +35,7 @@ pub fn execute(args: &RunArgs, model: &Model) -> miette::Result<()> {
             ..Request::new(&prompt)
         };
         let generated = generate(&mut engine, &request, &mut Printer::text(&tokenizer), None)?;
-        if interrupt::asked() {
+        if interrupt::requested() {
             return Ok(());
         }
         tokens += prompt.len() + generated.tokens.len();
@@ -51,7 +51,7 @@ pub fn execute(args: &RunArgs, model: &Model) -> miette::Result<()> {
         engine.device().info().name
     );
     eprintln!(
-        "ask it yourself (numbers to 999): bespoke run -p \"17 + 25 =\"; your own model: bespoke run MODEL.gguf -p TEXT"
+        "ask your own question (numbers up to 999): bespoke run -p \"17 + 25 =\"; your own model: bespoke run MODEL.gguf -p TEXT"
     );
     Ok(())
 }

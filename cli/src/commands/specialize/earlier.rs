@@ -1,4 +1,4 @@
-//! What an earlier `bespoke specialize` left in a folder.
+//! Files that an earlier `bespoke specialize` wrote to a folder.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,13 +10,12 @@ use serde::de::DeserializeOwned;
 
 use crate::output::cannot_write;
 
-/// What shows that something was emitted into `out`.
-pub fn trace(out: &Path) -> Option<PathBuf> {
+/// A file that shows that kernels were emitted to `out`.
+pub fn existing_output(out: &Path) -> Option<PathBuf> {
     ["kernels.json", "kernels.rs", "plans"].into_iter().map(|name| out.join(name)).find(|path| path.exists())
 }
 
-/// Removes the files that the manifest and the plans in `out` stand for, then folders that are empty. Whatever else
-/// lies there stays.
+/// Removes the files that the manifest and the plans in `out` list, then empty folders. Other files stay.
 pub fn remove(out: &Path) -> miette::Result<()> {
     let mut files = plans(&out.join("plans"));
     let manifest = out.join("kernels.json");
@@ -32,13 +31,13 @@ pub fn remove(out: &Path) -> miette::Result<()> {
     }
     let targets = Target::ALL.into_iter().map(|target| out.join(target.to_string()));
     for folder in targets.chain([out.join("plans")]) {
-        // One that is not empty, or not there, stays as it is.
+        // Fails for a folder that is missing or not empty, which is fine.
         let _ = std::fs::remove_dir(folder);
     }
     Ok(())
 }
 
-/// The files of a kernel; none of one whose name is a path elsewhere.
+/// The files of a kernel; none if its name is a path to another folder.
 fn modules(out: &Path, kernel: &ManifestKernel) -> Vec<PathBuf> {
     if !kernel.name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_') {
         return Vec::new();
@@ -50,7 +49,7 @@ fn modules(out: &Path, kernel: &ManifestKernel) -> Vec<PathBuf> {
     kernel.modules.iter().flat_map(|module| of_target(module.target)).collect()
 }
 
-/// What a plan of any version says of itself.
+/// Fields that plans of all versions have.
 #[derive(Deserialize)]
 struct PlanHead {
     shape: ShapeHead,
@@ -62,7 +61,7 @@ struct ShapeHead {
     name: String,
 }
 
-/// The plans in a folder, and what the assembler said of each. A plan's name says what is in it.
+/// The plans in a folder, and their assembler reports. A plan's file name must agree with its content.
 fn plans(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in folder.read_dir().into_iter().flatten().flatten() {
@@ -76,7 +75,7 @@ fn plans(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// A JSON file that is what is looked for.
+/// A JSON file of the expected form.
 fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
     serde_json::from_slice(&std::fs::read(path).ok()?).ok()
 }
