@@ -1,11 +1,10 @@
-//! How often a model answers questions right that its training did not see:
+//! Share of held-out questions that a model answers correctly:
 //!
 //! ```text
 //! cargo run --release -p bespoke-demo --example exam -- [MODEL.gguf] [COUNT]
 //! ```
 //!
-//! Without a file it is the demo model inside the binary; a file is one that `demo/train.py` wrote, or what
-//! `bespoke quantize` made of it.
+//! Without a file, the demo model inside the binary; else a file of `demo/train.py`, quantised or not.
 
 use std::error::Error;
 
@@ -16,7 +15,7 @@ use bespoke_demo::{self as demo, Question, Sign};
 use bespoke_gguf::Gguf;
 use bespoke_kernels::shape::ModelShape;
 
-/// That of the test suite: its 200 questions are the first of these.
+/// The test suite's seed: its 200 questions are the first ones.
 const SEED: u64 = 4;
 
 fn main() -> Result<(), Box<dyn Error>> {

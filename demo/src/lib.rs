@@ -1,7 +1,7 @@
-//! The model inside the binary: 2.5 million weights that do sums and tell short stories.
+//! The demo model inside the binary: 2.5 million weights that do arithmetic and tell short stories.
 //!
-//! It was trained by `demo/train.py` and quantised by `bespoke quantize`; `demo/README.md` says how, and
-//! how often it is right.
+//! It was trained by `demo/train.py` and quantised by `bespoke quantize`; `demo/README.md` has the details and its
+//! accuracy.
 
 mod question;
 
@@ -12,22 +12,22 @@ use bespoke::generation::{Generation, Request};
 use bespoke::tokenizer::{Tokenizer, TokenizerError};
 use bespoke_gguf::Gguf;
 
-/// What the model is called on the command line, where a file's path could stand.
+/// Name of the model on the command line, in place of a file.
 pub const NAME: &str = "demo";
 
-/// What it is asked where nobody else asks.
+/// Default prompts.
 pub const PROMPTS: [&str; 4] = ["17 + 25 =", "408 - 579 =", "86 * 7 =", "The old fox"];
 
 static MODEL: &[u8] = include_bytes!("../demo.gguf");
 
-/// The model's file.
+/// The model as a GGUF file.
 pub fn model() -> Result<Gguf, bespoke_gguf::Error> {
     Gguf::from_bytes(MODEL.to_vec())
 }
 
-/// A text as the model was taught to go on with: a question in its usual spelling, with the equals sign and nothing
-/// after it; any other text without blanks at its end.
-pub fn as_taught(text: &str) -> String {
+/// Normalises a prompt to the form of the training data: a question ends with the equals sign; other texts have no
+/// trailing spaces.
+pub fn normalised_prompt(text: &str) -> String {
     match text.parse::<Question>() {
         Ok(question) => question.to_string(),
         Err(_) => text.trim_end().to_owned(),
@@ -37,10 +37,10 @@ pub fn as_taught(text: &str) -> String {
 /// The longest answer: a sign, four digits and the end.
 const ANSWER_TOKENS: u32 = 6;
 
-/// Why a question could not be put.
+/// Error of asking a question.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// Its text has no tokens.
+    /// The question has no tokens.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
     /// The engine failed.
@@ -48,7 +48,7 @@ pub enum AskError {
     Engine(#[from] EngineError),
 }
 
-/// What a model such as this says to `question`, without blanks around it.
+/// The model's answer to `question`, without surrounding spaces.
 pub fn ask(engine: &mut Engine, tokenizer: &Tokenizer, question: &Question) -> Result<String, AskError> {
     let prompt = tokenizer.encode(&question.to_string())?;
     let request =
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn prompts_are_put_as_taught() {
+    fn prompts_are_normalised() {
         for (text, taught) in [
             ("17 + 25 =", "17 + 25 ="),
             (" 17+25", "17 + 25 ="),
@@ -97,7 +97,7 @@ mod tests {
             ("The old fox ", "The old fox"),
             ("17 + 25 = 42", "17 + 25 = 42"),
         ] {
-            assert_eq!(as_taught(text), taught);
+            assert_eq!(normalised_prompt(text), taught);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use bespoke_random::rng::{self, SplitMix64};
 
-/// What is done with the two numbers.
+/// Operation of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sign {
     /// `+`
@@ -28,10 +28,10 @@ impl Sign {
     }
 }
 
-/// Two numbers and what to do with them.
+/// A question: an operation on two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// What to do.
+    /// The operation.
     pub sign: Sign,
     /// The first number.
     pub a: u32,
@@ -39,10 +39,10 @@ pub struct Question {
     pub b: u32,
 }
 
-/// A text that is no question.
+/// Error for a text that is not a question.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no question such as `17 + 25 =`")]
-pub struct NoQuestion(String);
+#[error("`{0}` is not a question such as `17 + 25 =`")]
+pub struct NotAQuestion(String);
 
 /// One question in so many is held out of training.
 const HELD_OUT: u32 = 16;
@@ -58,22 +58,22 @@ impl Question {
         }
     }
 
-    /// Whether the model was trained on questions of this kind: numbers of up to three digits, of which one has a single
-    /// digit where they are multiplied.
+    /// Whether the model was trained on such questions: numbers of up to three digits, and for products one of a single
+    /// digit.
     pub fn is_taught(&self) -> bool {
         let (low, high) = (self.a.min(self.b), self.a.max(self.b));
         high < 1000 && (self.sign != Sign::Times || low < 10)
     }
 
-    /// Whether training did not see this very question, nor the same with its numbers in the other order where the order
-    /// does not matter. Questions of two digits are all taught: they are too few to infer one from the others.
+    /// Whether the question was held out of training, in both orders of its numbers for commutative operations. All
+    /// questions of one-digit numbers were taught: they are too few to infer one from the others.
     pub fn is_held_out(&self) -> bool {
         let (low, high) = (self.a.min(self.b), self.a.max(self.b));
         let (first, second) = if self.sign == Sign::Minus { (self.a, self.b) } else { (low, high) };
         high >= 10 && mix(self.sign as u32 * 1_000_000 + first * 1000 + second).is_multiple_of(HELD_OUT)
     }
 
-    /// `count` questions that training did not see, distributed like those that it saw.
+    /// `count` held-out questions, distributed like those of training.
     pub fn held_out(seed: u64, count: usize) -> Vec<Question> {
         let mut rng = rng::stream(seed, 0, 0);
         std::iter::repeat_with(|| Question::draw(&mut rng))
@@ -82,7 +82,7 @@ impl Question {
             .collect()
     }
 
-    /// Any question that may occur in training: two sums, two differences and a product in five; numbers of one, two and
+    /// A random question of training: two sums, two differences and a product in five; numbers of one, two and
     /// three digits as 1 : 2 : 3, one factor of one digit.
     fn draw(rng: &mut SplitMix64) -> Question {
         let mut below = |n: u32| (rng.unit() * n as f32) as u32;
@@ -105,17 +105,17 @@ fn mix(mut x: u32) -> u32 {
 }
 
 impl fmt::Display for Question {
-    /// As the model is asked: `17 + 25 =`.
+    /// Formats the question as in training: `17 + 25 =`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {} =", self.a, self.sign.symbol(), self.b)
     }
 }
 
 impl FromStr for Question {
-    type Err = NoQuestion;
+    type Err = NotAQuestion;
 
     /// Reads `17 + 25 =`, with or without blanks and the equals sign; `x` and `×` are `*`.
-    fn from_str(text: &str) -> Result<Question, NoQuestion> {
+    fn from_str(text: &str) -> Result<Question, NotAQuestion> {
         let read = || {
             let sides = text.trim();
             let sides = sides.strip_suffix('=').unwrap_or(sides);
@@ -132,7 +132,7 @@ impl FromStr for Question {
             };
             Some(Question { sign, a: number(a)?, b: number(rest.as_str())? })
         };
-        read().ok_or_else(|| NoQuestion(text.to_owned()))
+        read().ok_or_else(|| NotAQuestion(text.to_owned()))
     }
 }
 
@@ -172,9 +172,9 @@ mod tests {
         }
     }
 
-    /// What `is_held_out` of `demo/data.py` says to the same questions.
+    /// Results of `is_held_out` in `demo/data.py` for the same questions.
     #[test]
-    fn the_split_is_that_of_the_training() {
+    fn the_split_equals_that_of_training() {
         for (text, held_out) in [
             ("99 + 156", true),
             ("85 * 6", true),
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_drawn_is_distributed_as_in_training() {
+    fn questions_are_distributed_as_in_training() {
         let questions = Question::held_out(1, 20_000);
         assert!(questions.iter().all(|question| question.is_held_out() && question.is_taught()));
         let share =

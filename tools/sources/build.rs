@@ -1,9 +1,9 @@
-//! Embeds the kernels' sources: a binary shows them without the repository.
+//! Embeds the kernels' sources, so that the binary can show them without the repository.
 
 use std::path::{Path, PathBuf};
 use std::{fmt::Write, fs};
 
-/// Folders with code that places of instructions are in, from the workspace's root.
+/// Folders with kernel code, relative to the workspace's root.
 const FOLDERS: [&str; 2] = ["kernels-gen/src/kernels", "codegen/src/dsl"];
 
 fn main() {
@@ -12,12 +12,12 @@ fn main() {
         .ok_or_else(|| "OUT_DIR is not set".to_owned())
         .and_then(|out| write(Path::new(&out)));
     if let Err(message) = written {
-        // Cargo takes one line an error.
+        // An error must be one line for Cargo.
         println!("cargo::error={}", message.replace('\n', " "));
     }
 }
 
-/// Writes `sources.rs`: every file's name from the workspace's root, and its text.
+/// Writes `sources.rs`: names relative to the workspace's root, and texts.
 fn write(out: &Path) -> Result<(), String> {
     let root = fs::canonicalize("../..").map_err(|error| format!("the workspace's root: {error}"))?;
     let mut text = String::from(

@@ -18,8 +18,8 @@ use crate::{interrupt, model, progress::DelayedSpinner, progress::Progress, sess
 /// Run kernels on the emulator and report their errors: a PTX file, a built-in shape, or a model's decode plan
 ///
 /// A PTX file needs a file of launches; without one, a template of it is printed. Each finding is shown once, with its
-/// source line, and ends only its own launch. The exit code is 0 without findings, 1 with findings, and 2 if nothing could
-/// be checked; `--format json` then prints an object with `error`.
+/// source line, and ends only its own launch. The exit code is 0 without findings, 1 with findings, and 2 if nothing
+/// could be checked; `--format json` then prints an object with `error`.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   bespoke check kernels.ptx > launches.toml
@@ -186,8 +186,8 @@ impl Kind {
     }
 }
 
-/// Kind of a subject, by its extension, else by the file's first bytes. If the file was read, it is returned, rewound: a
-/// pipe cannot be opened twice.
+/// Kind of a subject, by its extension, else by the file's first bytes. If the file was read, it is returned,
+/// rewound: a pipe cannot be opened twice.
 fn kind_of(path: &Path) -> (Kind, Option<Box<dyn Read>>) {
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("ptx") => return (Kind::Ptx, None),

@@ -114,7 +114,7 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
     };
     let prompt = match (&text, &args.tokens, &tokenizer) {
         (Some(text), _, Some(tokenizer)) if model.is_demo => {
-            tokenizer.encode(&bespoke_demo::as_taught(text)).into_diagnostic()?
+            tokenizer.encode(&bespoke_demo::normalised_prompt(text)).into_diagnostic()?
         }
         (Some(text), _, Some(tokenizer)) => tokenizer.encode(text).into_diagnostic()?,
         (_, Some(tokens), _) => tokens.clone(),

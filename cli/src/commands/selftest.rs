@@ -18,8 +18,8 @@ use crate::session::{self, DeviceArgs};
 
 /// Compare every kernel with a computation in double precision, on this machine's device
 ///
-/// On a GPU: the kernels of every built-in shape, and small ones of every kind and weight type. On the emulator: the small
-/// ones, and the kernels of small models.
+/// On a GPU: the kernels of every built-in shape, and small ones of every kind and weight type. On the emulator: the
+/// small ones, and the kernels of small models.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   bespoke selftest

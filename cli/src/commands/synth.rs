@@ -23,8 +23,8 @@ use crate::session;
   bespoke synth twin.gguf --like model.gguf
   bespoke synth tiny.gguf --arch qwen2 --hidden 512 --layers 4 --vocab 1024
 
-Options of dimensions replace those of --shape or --like, or else those of a tiny llama. The same arguments always give \
-the same file.")]
+Options of dimensions replace those of --shape or --like, or else those of a tiny llama. The same arguments always \
+give the same file.")]
 pub struct SynthArgs {
     /// The file to write
     out: PathBuf,

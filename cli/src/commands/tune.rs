@@ -25,9 +25,9 @@ use crate::session::{self, DecodeArgs, DeviceArgs};
   bespoke tune llama-3.1-8b --dry-run --device emulator
 
 Starts from the cost model's choices and tries values of each parameter of each kind of launch in turn. It measures a \
-whole token, a replay of the captured graph by the device's clock, alternating with the present choice; a value wins if \
-it is faster by more than the noise. At the end it measures the result against the cost model once more and compares the \
-logits. Takes minutes; nothing else should use the GPU meanwhile.")]
+whole token, a replay of the captured graph by the device's clock, alternating with the present choice; a value wins \
+if it is faster by more than the noise. At the end it measures the result against the cost model once more and compares \
+the logits. Takes minutes; nothing else should use the GPU meanwhile.")]
 pub struct TuneArgs {
     /// The model, a GGUF file; with --dry-run also a built-in shape
     #[arg(value_name = "MODEL")]

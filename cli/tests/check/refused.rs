@@ -203,21 +203,21 @@ fn what_is_wrong_with_a_text_is_named_for_what_it_is() {
 }
 
 #[test]
-fn the_last_line_tells_mistakes_from_what_the_emulator_lacks() {
+fn the_last_line_counts_errors_and_unsupported_features() {
     let last = |changes: &[(&str, &str)]| {
         let text = output(2, &[scale_with(changes).path()]);
         let line = text.lines().last().unwrap();
         line.split_once("strange.ptx: ").unwrap().1.to_owned()
     };
-    let (lacks, mistake) = (("mul.rn.f32", "vadd.u32.u32.u32"), ("mov.u32 %r3,", "mov.u32 %r99,"));
+    let (unsupported, mistake) = (("mul.rn.f32", "vadd.u32.u32.u32"), ("mov.u32 %r3,", "mov.u32 %r99,"));
     assert_eq!(last(&[mistake]), "1 error");
-    assert_eq!(last(&[lacks]), "1 thing that the emulator lacks");
-    assert_eq!(last(&[lacks, mistake]), "1 error and 1 thing that the emulator lacks");
+    assert_eq!(last(&[unsupported]), "1 unsupported feature");
+    assert_eq!(last(&[unsupported, mistake]), "1 error and 1 unsupported feature");
     assert_eq!(last(&[mistake, (".version 7.0", "")]), "2 errors");
 }
 
 #[test]
-fn why_nothing_was_checked_is_json_as_well() {
+fn failures_are_json_too() {
     let launches = std::fs::read_to_string(fixture("scale.toml")).unwrap();
     let failure = |from: &str, to: &str| {
         let scratch = Scratch::new("launches.toml", &launches.replacen(from, to, 1));

@@ -1,4 +1,4 @@
-//! Decode speed, what the memory would allow, and where the time of a token goes.
+//! Decode speed, the memory's ceiling, and a profile of a token.
 
 mod measure;
 mod profile;
@@ -17,19 +17,19 @@ pub use profile::{
 };
 pub use trace::trace;
 
-/// All that was measured, as `-o json` prints it. Times are in microseconds, sizes in bytes, rates a second.
+/// All measurements, as `-o json` prints them. Times are in microseconds, sizes in bytes, rates per second.
 #[derive(Debug, Serialize)]
 pub struct Results {
     /// The binary.
     pub build: Build,
-    /// The device of the first model; all run on the same.
+    /// The device of all models.
     pub device: Option<DeviceInfo>,
     /// Every model at every depth.
     pub measurements: Vec<Measurement>,
-    /// Steps launch by launch, where asked for.
+    /// Profiles of a step, if requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<Profile>,
-    /// Matrix kernels alone, where asked for.
+    /// Ceilings of the matrix kernels, if requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub matrices: Vec<MatrixCeiling>,
 }
@@ -41,11 +41,11 @@ pub struct Build {
     pub version: &'static str,
     /// Whether it was built without debug assertions.
     pub optimised: bool,
-    /// Targets that kernels are built in for.
+    /// Targets of the built-in kernels.
     pub targets: &'static [Target],
 }
 
-/// What the parts of a benchmark have in common: a loaded model.
+/// The loaded model of a benchmark.
 pub struct Subject<'a> {
     /// The model's name.
     pub name: String,
@@ -53,11 +53,11 @@ pub struct Subject<'a> {
     pub gguf: &'a Gguf,
     /// The loaded model.
     pub engine: Engine,
-    /// Bytes a second of a plain read; none on the emulator, whose time says nothing about memory.
+    /// Bytes a second of a plain read; `None` on the emulator, whose time says nothing about memory.
     pub ceiling: Option<f64>,
 }
 
-/// The value in the middle of the sorted ones.
+/// Median: the middle one of the sorted values.
 fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! Tokens a second.
+//! Measurement of tokens a second.
 
 use std::time::Instant;
 
@@ -27,7 +27,7 @@ pub struct Measurement {
     pub mode: &'static str,
     /// Launches of a step.
     pub nodes: usize,
-    /// What the plan takes of the device's memory.
+    /// Device memory of the plan.
     pub memory: MemoryNeeds,
     /// Tokens of a repetition.
     pub tokens: u32,
@@ -37,20 +37,20 @@ pub struct Measurement {
     pub repetitions: Vec<f64>,
     /// Median of the repetitions.
     pub tokens_per_second: f64,
-    /// Of the repetitions.
+    /// Standard deviation of the repetitions.
     pub standard_deviation: f64,
-    /// Weights, keys and values that a token reads, at the mean depth.
+    /// Bytes that a token reads at the mean depth: weights, keys and values.
     pub bytes_per_token: u64,
     /// `bytes_per_token` times `tokens_per_second`.
     pub bytes_per_second: f64,
-    /// None on the emulator.
+    /// The read ceiling; `None` on the emulator.
     pub ceiling_bytes_per_second: Option<f64>,
-    /// `bytes_per_second` over the ceiling; none on the emulator.
+    /// `bytes_per_second` over the ceiling; `None` on the emulator.
     pub fraction_of_ceiling: Option<f64>,
-    /// After the first warm-up, and after the last repetition.
+    /// Clocks after the first warm-up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clocks_before: Option<Clocks>,
-    /// After the last repetition.
+    /// Clocks after the last repetition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clocks_after: Option<Clocks>,
 }
@@ -58,25 +58,25 @@ pub struct Measurement {
 /// Steps before the clock starts.
 pub const WARM_UP: u32 = 8;
 
-/// What a measurement decodes.
+/// Length of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload {
     /// Tokens a repetition.
     pub tokens: u32,
-    /// Repetitions; at least one is made.
+    /// Repetitions; at least one.
     pub repetitions: u32,
 }
 
 impl Workload {
-    /// Tokens that a measurement decodes, warming up included.
+    /// Tokens that a measurement decodes, including the warm-up.
     pub fn all_tokens(self) -> u64 {
         let repetitions = u64::from(self.repetitions.max(1));
         u64::from(WARM_UP) + repetitions * (u64::from(WARM_UP) + u64::from(self.tokens))
     }
 }
 
-/// Measures at `depth`, and tells how many of [`Workload::all_tokens`] are decoded: on the emulator after every one, on a GPU between
-/// repetitions, where nothing is timed.
+/// Measures at `depth`. Reports progress out of [`Workload::all_tokens`]: on the emulator after every token, on a GPU
+/// only between repetitions, outside of the timed parts.
 pub fn measure(
     subject: &mut Subject<'_>,
     depth: u32,
@@ -112,7 +112,7 @@ pub fn measure(
     let mean = rates.iter().sum::<f64>() / rates.len() as f64;
     let variance = rates.iter().map(|rate| (rate - mean).powi(2)).sum::<f64>() / rates.len() as f64;
     let rate = median(&rates);
-    // The cache grows while tokens are decoded: the mean length counts.
+    // The cache grows during a repetition, so its mean length is used.
     let bytes = engine.plan().bytes_per_token(u64::from(depth) + u64::from(workload.tokens) / 2);
     let info = engine.device().info();
     let gguf = subject.gguf;
@@ -140,7 +140,7 @@ pub fn measure(
     })
 }
 
-/// Runs some steps, waits for them and counts them.
+/// Runs warm-up steps, waits for them and counts them.
 fn warm_up(engine: &mut Engine, depth: u32, count: &mut impl FnMut(u32)) -> Result<(), EngineError> {
     engine.start_at_depth(depth)?;
     for _ in 0..WARM_UP {

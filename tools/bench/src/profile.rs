@@ -1,4 +1,4 @@
-//! Where the time of a token goes: every launch by itself, a replay of all, and the matrices alone.
+//! Profile of a token: every launch alone, a replay of all, and the matrix kernels alone.
 
 use std::collections::BTreeMap;
 
@@ -20,15 +20,15 @@ pub struct Profile {
     pub depth: u32,
     /// Sum over the launches, run one by one.
     pub kernels_microseconds: f64,
-    /// A step as a replay of the graph, by the device's clock; none without a graph.
+    /// A step as a graph replay by the device's clock; `None` without a graph.
     pub replay_microseconds: Option<f64>,
-    /// None on the emulator.
+    /// Relative to the read ceiling; `None` on the emulator.
     pub ceiling_bytes_per_second: Option<f64>,
-    /// Launches of the same kernel together, the longest first.
+    /// Sums by kernel, the longest first.
     pub kernels: Vec<KernelTime>,
-    /// Launches of the same matrix shape together, the longest first.
+    /// Sums by matrix shape, the longest first.
     pub matrices: Vec<MatrixTime>,
-    /// In order.
+    /// The launches in order.
     pub launches: Vec<LaunchTime>,
 }
 
@@ -85,16 +85,16 @@ pub struct MatrixCeiling {
     pub model: String,
     /// The kernel's name.
     pub kernel: String,
-    /// Bytes of weights between two reads of the same ones.
+    /// Bytes of weights between two reads of the same weights.
     pub rotated_bytes: u64,
-    /// None on the emulator.
+    /// Relative to the read ceiling; `None` on the emulator.
     pub ceiling_bytes_per_second: Option<f64>,
     /// The matrix and its time.
     #[serde(flatten)]
     pub time: MatrixTime,
 }
 
-/// Time, and what was moved in it.
+/// Time and bytes moved.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Traffic {
     /// Time.
@@ -103,13 +103,12 @@ pub struct Traffic {
     pub bytes: u64,
     /// Rate.
     pub bytes_per_second: f64,
-    /// None on the emulator.
+    /// Relative to the read ceiling; `None` on the emulator.
     pub fraction_of_ceiling: Option<f64>,
 }
 
 impl Traffic {
-    /// `ceiling` is in bytes a second.
-    /// With the rate, and its fraction of the ceiling.
+    /// Computes the rate and its fraction of the ceiling, which is in bytes a second.
     pub fn new(microseconds: f64, bytes: u64, ceiling: Option<f64>) -> Traffic {
         let rate = bytes as f64 / (microseconds * 1e-6);
         let fraction_of_ceiling = ceiling.map(|ceiling| rate / ceiling);
@@ -117,12 +116,12 @@ impl Traffic {
     }
 }
 
-/// Steps of which a launch's median time is taken.
+/// Steps over which the median time of a launch is taken.
 const STEPS: usize = 9;
-/// Replays of which the mean is taken, if the cache has room.
+/// Replays over which the mean is taken, if the cache has room.
 const REPLAYS: u32 = 32;
 
-/// Times every launch of the step at `depth`, eagerly, and replays of it.
+/// Times every launch of a step at `depth`, eagerly, and graph replays of the step.
 pub fn profile(subject: &mut Subject<'_>, depth: u32) -> Result<Profile, EngineError> {
     let engine = &mut subject.engine;
     let mut steps = Vec::new();

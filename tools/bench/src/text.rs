@@ -1,4 +1,4 @@
-//! The results as Markdown and as comma-separated values.
+//! Results as Markdown and as comma-separated values.
 
 use std::fmt::Write;
 
@@ -9,19 +9,19 @@ use crate::measure::Measurement;
 use crate::profile::{MatrixCeiling, MatrixTime, Profile, Traffic};
 use crate::{Build, Results};
 
-/// Everything that was measured; the profile's tables only if asked for.
+/// All measurements; the tables of the profile only if `profile` is set.
 pub fn markdown(results: &Results, profile: bool) -> String {
     let mut text = format!("{}\n\n{}\n", measurements(&results.measurements), footer(results));
     for profile in results.profiles.iter().filter(|_| profile) {
-        write!(text, "\n{}", profile_text(profile)).expect("a string takes everything");
+        write!(text, "\n{}", profile_text(profile)).expect("writing to a string succeeds");
     }
     for of_one in results.matrices.chunk_by(|a, b| a.model == b.model) {
-        write!(text, "\n{}", ceilings_text(of_one)).expect("a string takes everything");
+        write!(text, "\n{}", ceilings_text(of_one)).expect("writing to a string succeeds");
     }
     text
 }
 
-/// What there is no ceiling for.
+/// Cell of an unknown value.
 const UNKNOWN: &str = "-";
 
 fn table(header: &[&str]) -> Table {
@@ -197,13 +197,13 @@ fn share(fraction: Option<f64>, decimals: usize) -> String {
     fraction.map_or(UNKNOWN.to_owned(), |fraction| format!("{:.decimals$}%", fraction * 100.0))
 }
 
-/// A rate in GB/s: whole where it is large, with two decimals where it is the emulator's.
+/// A rate in GB/s: without decimals if it is large, else with two.
 fn gigabytes(rate: f64) -> String {
     let decimals = if rate >= 100e9 { 0 } else { 2 };
     format!("{:.decimals$}", rate / 1e9)
 }
 
-/// The measurements; a median a row, and nothing where there is no ceiling.
+/// The measurements as a row each, with empty cells for unknown ceilings.
 pub fn csv(measurements: &[Measurement]) -> String {
     let mut text =
         "model,device,target,mode,tokens,depth,tokens_per_second,standard_deviation,bytes_per_token,\
@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_shares_of_a_ceiling_where_there_is_one() {
+    fn rates_are_shares_of_a_known_ceiling() {
         let with = |ceiling| cells(&Traffic::new(2.0, 3_000_000, ceiling));
         assert_eq!(with(Some(2e12)), ["2.0", "3.00", "1500", "75%"]);
         assert_eq!(with(None), ["2.0", "3.00", "1500", "-"]);

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::profile::{LaunchTime, Profile};
 
-/// Threads of a profile, by their place.
+/// Thread numbers of a profile, in the order of display.
 const LAYERS: u32 = 1;
 const KERNELS: u32 = 2;
 const REPLAY: u32 = 3;
@@ -35,7 +35,7 @@ pub fn trace(profiles: &[Profile]) -> Value {
     json!({ "traceEvents": events, "displayTimeUnit": "ns" })
 }
 
-/// The launches one after the other, and above them the layers that they belong to.
+/// Slices of the launches, and of the layers above them.
 fn launches(profile: &Profile, pid: u32) -> Vec<Value> {
     let mut events = Vec::new();
     let mut at = 0.0;
@@ -58,7 +58,7 @@ fn launches(profile: &Profile, pid: u32) -> Vec<Value> {
     events
 }
 
-/// `blk.3` of `blk.3.attn_qkv`.
+/// Layer of a launch: `blk.3` for `blk.3.attn_qkv`.
 fn layer_of(launch: &LaunchTime) -> Option<&str> {
     let rest = launch.label.strip_prefix("blk.")?;
     Some(&launch.label[.."blk.".len() + rest.find('.')?])

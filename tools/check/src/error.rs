@@ -8,7 +8,7 @@ use bespoke_emulator::{ParseError, ParseErrorKind};
 use miette::Diagnostic;
 use thiserror::Error;
 
-/// Why a check could not run: nothing is known of the kernels.
+/// Why a check could not run.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CheckError {
@@ -17,61 +17,61 @@ pub enum CheckError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// The PTX has mistakes, or instructions that the emulator lacks: all of them.
+    /// The PTX text has errors, or features that the emulator does not support: all of them.
     #[error("{name}: {}", count(problems))]
     Ptx {
         /// The file's name.
         name: String,
         /// The text.
         text: String,
-        /// What is wrong, in the order of the text.
+        /// The problems, in the order of the text.
         problems: Vec<ParseError>,
     },
-    /// A file of launches is no TOML, or has other fields than it may.
+    /// A file of launches is not TOML, or has unknown fields.
     #[error("{}: {source}", path.display())]
     Toml {
         /// The file.
         path: PathBuf,
-        /// 1-based, where it is known.
+        /// 1-based, if known.
         line: Option<u32>,
-        /// 1-based, where it is known.
+        /// 1-based, if known.
         column: Option<u32>,
-        /// Why.
+        /// The cause.
         source: Box<toml::de::Error>,
     },
-    /// A file of launches asks for something that cannot be.
+    /// A file of launches has an invalid value.
     #[error("{place}: {what}")]
     Launches {
-        /// Which part, such as `launch 2 (vector_add)`.
+        /// The part, such as `launch 2 (vector_add)`.
         place: String,
-        /// What is wrong with it.
+        /// The problem.
         what: String,
     },
-    /// No kernel is left to check.
+    /// There is no kernel to check.
     #[error("{0}")]
     Nothing(String),
-    /// The model or its kernels cannot be made.
+    /// The model or its kernels cannot be loaded.
     #[error(transparent)]
     Engine(#[from] EngineError),
 }
 
-/// `2 errors and 1 thing that the emulator lacks`.
+/// `2 errors and 1 unsupported feature`.
 fn count(problems: &[ParseError]) -> String {
     let some = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
-    let lacks = problems.iter().filter(|problem| problem.kind == ParseErrorKind::Unsupported).count();
-    let things = format!("{} that the emulator lacks", some(lacks, "thing"));
-    match (some(problems.len() - lacks, "error"), lacks) {
+    let unsupported = problems.iter().filter(|problem| problem.kind == ParseErrorKind::Unsupported).count();
+    let features = some(unsupported, "unsupported feature");
+    match (some(problems.len() - unsupported, "error"), unsupported) {
         (errors, 0) => errors,
-        (_, lacks) if lacks == problems.len() => things,
-        (errors, _) => format!("{errors} and {things}"),
+        (_, unsupported) if unsupported == problems.len() => features,
+        (errors, _) => format!("{errors} and {features}"),
     }
 }
 
 impl CheckError {
-    /// An error of a file that is no TOML, or has other fields than it may.
+    /// Error for a file that is not TOML, or has unknown fields.
     pub(super) fn toml(path: &Path, text: &str, source: toml::de::Error) -> CheckError {
         let before = source.span().and_then(|span| text.get(..span.start));
         let line = before.map(|before| before.matches('\n').count() as u32 + 1);
@@ -80,7 +80,7 @@ impl CheckError {
         CheckError::Toml { path: path.to_owned(), line, column, source: Box::new(source) }
     }
 
-    /// An error in a part of a file of launches.
+    /// Error in a part of a file of launches.
     pub(super) fn launches(place: impl Into<String>, what: impl Into<String>) -> CheckError {
         CheckError::Launches { place: place.into(), what: what.into() }
     }
@@ -93,7 +93,7 @@ impl Diagnostic for CheckError {
                 error.advice().map(|advice| Box::new(advice) as Box<dyn fmt::Display>)
             }
             CheckError::Launches { .. } => {
-                Some(Box::new("`bespoke check FILE.ptx` without --launches prints a file to fill in"))
+                Some(Box::new("`bespoke check FILE.ptx` without --launches prints a template"))
             }
             _ => None,
         }

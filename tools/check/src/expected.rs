@@ -1,4 +1,4 @@
-//! What buffers hold at first, and whether they hold in the end what they must.
+//! Initial contents of buffers, and comparison with their expected contents after the launches.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,18 +7,18 @@ use super::CheckError;
 use super::launches::{Buffer, Content, Expectation, Function, Launches};
 use super::values::{Element, Number, hex, random};
 
-/// A buffer ready to be allocated.
+/// Size and initial content of a buffer.
 pub(super) struct Prepared {
-    /// Its size in bytes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// What it holds; nothing if it is uninitialised.
+    /// Initial content; `None` if uninitialised.
     pub content: Option<Vec<u8>>,
 }
 
-/// The most bytes of one buffer.
+/// Largest size of a buffer in bytes.
 const MAX_BYTES: u64 = 1 << 36;
 
-/// Every buffer with its content.
+/// Prepares every buffer.
 pub(super) fn prepare(launches: &Launches) -> Result<BTreeMap<&str, Prepared>, CheckError> {
     let buffers = launches.buffers.iter().map(|(name, buffer)| {
         let prepared = prepare_one(buffer, &launches.folder)
@@ -37,7 +37,7 @@ fn prepare_one(buffer: &Buffer, folder: &Path) -> Result<Prepared, String> {
         buffer.file.is_some(),
     ];
     if given.iter().filter(|&&given| given).count() > 1 {
-        return Err("only one of `init`, `fill`, `values`, `hex` and `file` can say what it holds".to_owned());
+        return Err("only one of `init`, `fill`, `values`, `hex` and `file` can set the content".to_owned());
     }
     let element = buffer.element;
     let content = if let Some(values) = &buffer.values {
@@ -54,27 +54,27 @@ fn prepare_one(buffer: &Buffer, folder: &Path) -> Result<Prepared, String> {
     let bytes = match (&content, counted) {
         (Some(content), Some(bytes)) if content.len() as u64 > bytes => {
             return Err(format!(
-                "{} bytes of content are more than `count` has room for: {bytes}",
+                "{} bytes of content do not fit `count`, which is {bytes} bytes",
                 content.len()
             ));
         }
         (_, Some(bytes)) => bytes,
         (Some(content), None) => content.len() as u64,
-        (None, None) => return Err("`count` is missing: how many elements?".to_owned()),
+        (None, None) => return Err("`count` is missing: give the number of elements".to_owned()),
     };
     if bytes == 0 || bytes > MAX_BYTES {
-        return Err(format!("{bytes} bytes; a buffer has 1 to {MAX_BYTES}"));
+        return Err(format!("{bytes} bytes; a buffer must have 1 to {MAX_BYTES}"));
     }
     Ok(Prepared { bytes, content })
 }
 
-/// The content of `init` and `fill`.
+/// Content set by `init` or `fill`.
 fn by_rule(buffer: &Buffer) -> Result<Option<Vec<u8>>, String> {
     let element = buffer.element;
     let (Some(count), true) = (buffer.count, buffer.init.is_some() || buffer.fill.is_some()) else {
         return match buffer.init {
             None | Some(Content::Uninitialised) => Ok(None),
-            Some(_) => Err("`count` is missing: how many elements?".to_owned()),
+            Some(_) => Err("`count` is missing: give the number of elements".to_owned()),
         };
     };
     if count as u64 > MAX_BYTES / element.bytes() as u64 {
@@ -87,7 +87,7 @@ fn by_rule(buffer: &Buffer) -> Result<Option<Vec<u8>>, String> {
         None | Some(Content::Uninitialised) => return Ok(None),
         Some(Content::Zeros) => return Ok(Some(vec![0; count * element.bytes()])),
         Some(Content::Iota) => {
-            // Beyond what the type holds it starts anew.
+            // Wraps at the range of the type.
             let modulus =
                 if element.is_float() { i64::MAX } else { 1i64 << (8 * element.bytes() as u32 - 1).min(62) };
             (0..count).map(|index| Number::Integer(index as i64 % modulus)).collect::<Vec<_>>()
@@ -106,7 +106,7 @@ fn encode(element: Element, numbers: impl Iterator<Item = Number>) -> Result<Vec
     for number in numbers {
         let encoded = element
             .encode(number)
-            .ok_or_else(|| format!("{} is no number of type {}", number.value(), name(element)))?;
+            .ok_or_else(|| format!("{} is not a value of type {}", number.value(), name(element)))?;
         bytes.extend(encoded);
     }
     Ok(bytes)
@@ -116,7 +116,7 @@ fn name(element: Element) -> String {
     format!("{element:?}").to_lowercase()
 }
 
-/// Compares what a buffer holds with what it must. `Err` says what is wrong with the expectation itself.
+/// Compares a buffer with its expected content. `Err` means that the expectation itself is invalid.
 pub(super) fn compare(
     name: &str,
     launches: &Launches,
@@ -125,17 +125,16 @@ pub(super) fn compare(
 ) -> Result<Option<String>, CheckError> {
     let Some(buffer) = launches.buffers.get(name) else { return Ok(None) };
     let Some(expectation) = &buffer.expect else { return Ok(None) };
-    let invalid =
-        |what: String| CheckError::launches(format!("what buffer `{name}` is expected to hold"), what);
+    let invalid = |what: String| CheckError::launches(format!("`expect` of buffer `{name}`"), what);
     let want = wanted(expectation, buffer.element, launches, first).map_err(invalid)?;
     let got = buffer.element.decode_all(got);
     if want.len() > got.len() {
-        return Err(invalid(format!("{} elements, where the buffer has {}", want.len(), got.len())));
+        return Err(invalid(format!("{} elements, but the buffer has {}", want.len(), got.len())));
     }
     Ok(difference(&want, &got, expectation.tolerance))
 }
 
-/// What differs, in words: how much, where first, and by how much at most.
+/// Describes a difference: the first element, how many, and the largest error.
 fn difference(want: &[f64], got: &[f64], tolerance: f64) -> Option<String> {
     let off = |want: f64, got: f64| {
         let same = want == got || want.is_nan() && got.is_nan();
@@ -152,7 +151,7 @@ fn difference(want: &[f64], got: &[f64], tolerance: f64) -> Option<String> {
         .chain(different)
         .map(|(_, (&want, &got))| off(want, got))
         .fold(0.0, f64::max);
-    let mut text = format!("element {index} is {found} and must be {wanted}");
+    let mut text = format!("element {index} is {found}, expected {wanted}");
     if tolerance > 0.0 {
         text += &format!(" ± {}", tolerance * wanted.abs().max(1.0));
     }
@@ -190,13 +189,13 @@ fn wanted(
                     let bytes = prepared
                         .content
                         .as_ref()
-                        .ok_or_else(|| format!("`{name}` holds nothing at first"))?;
+                        .ok_or_else(|| format!("`{name}` has no initial content"))?;
                     Ok(buffer.element.decode_all(bytes))
                 })
                 .collect();
             apply(function, &operands?)
         }
-        _ => Err("one of `values`, `file` and `fn` says what it is".to_owned()),
+        _ => Err("give one of `values`, `file` and `fn`".to_owned()),
     }
 }
 
@@ -213,9 +212,9 @@ fn apply(function: Function, operands: &[Vec<f64>]) -> Result<Vec<f64>, String> 
         (Function::Multiply, [a, b]) => pairs(a, b, |a, b| a * b),
         (Function::Dot, [a, b]) => vec![pairs(a, b, |a, b| a * b).iter().sum()],
         (Function::Add | Function::Multiply | Function::Dot, _) => {
-            return Err("`of` names two buffers".to_owned());
+            return Err("`of` must name two buffers".to_owned());
         }
-        _ => return Err("`of` names one buffer".to_owned()),
+        _ => return Err("`of` must name one buffer".to_owned()),
     })
 }
 
@@ -243,8 +242,8 @@ mod tests {
             ("hex = 'de'\ncount = 1\nfill = 1", Err("only one of")),
             ("init = 'zeros'", Err("`count` is missing")),
             ("count = 0", Err("0 bytes")),
-            ("values = [1.5]", Err("1.5 is no number of type u8")),
-            ("hex = 'dead'\ncount = 1", Err("2 bytes of content are more")),
+            ("values = [1.5]", Err("1.5 is not a value of type u8")),
+            ("hex = 'dead'\ncount = 1", Err("2 bytes of content do not fit")),
             ("file = 'no such file'", Err("cannot read no such file")),
             ("size = 3", Err("unknown field `size`")),
         ] {
@@ -263,12 +262,12 @@ mod tests {
         assert_eq!(
             difference(&[1.0, 2.0, 4.0], &[1.0, 3.0, 5.0], 0.1).as_deref(),
             Some(
-                "element 1 is 3 and must be 2 ± 0.2; 2 of 3 elements are wrong, by up to 5.000e-1 of their value"
+                "element 1 is 3, expected 2 ± 0.2; 2 of 3 elements are wrong, by up to 5.000e-1 of their value"
             )
         );
         assert_eq!(
             difference(&[1.0], &[f64::NAN], 1e9).as_deref(),
-            Some("element 0 is NaN and must be 1 ± 1000000000")
+            Some("element 0 is NaN, expected 1 ± 1000000000")
         );
     }
 

@@ -1,4 +1,4 @@
-//! Why there is no report, as data: what `bespoke check --format json` prints instead.
+//! The reason for having no report, as data: `bespoke check --format json` prints it instead.
 
 use std::path::{Path, PathBuf};
 
@@ -7,34 +7,34 @@ use serde::Serialize;
 
 use super::{CheckError, REPORT_VERSION};
 
-/// What stands where a [`Report`](super::Report) would: nothing is known of the kernels.
+/// Printed instead of a [`Report`](super::Report) if nothing could be checked.
 #[derive(Clone, Debug, Serialize)]
 pub struct Failure {
     /// [`REPORT_VERSION`].
     pub version: u32,
-    /// What was to be checked.
+    /// The subject of the check.
     pub subject: String,
-    /// Why it was not.
+    /// The reason.
     pub error: Reason,
 }
 
-/// Why nothing was checked.
+/// Reason why nothing was checked.
 #[derive(Clone, Debug, Serialize)]
 pub struct Reason {
-    /// What is wrong, with its cause.
+    /// The error with its causes.
     pub message: String,
-    /// What to do, where that is known.
+    /// What to do, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub help: Option<String>,
-    /// Where, if it is in a file.
+    /// Where in a file, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub place: Option<Location>,
-    /// Everything that is wrong with a PTX text, in its order.
+    /// All problems of a PTX text, in the order of the text.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<Problem>,
 }
 
-/// A place in a file that was to be read.
+/// Place in an input file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Location {
     /// The file.
@@ -45,12 +45,12 @@ pub struct Location {
     /// 1-based.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub column: Option<u32>,
-    /// Which part of a file of launches, such as ``launch 2 (`vector_add`)``.
+    /// The part of a file of launches, such as ``launch 2 (`vector_add`)``.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
 }
 
-/// A mistake in a PTX text, or something that the emulator lacks.
+/// Problem of a PTX text: an error, or a feature that the emulator does not support.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
     /// `syntax`, `undefined`, `redefined`, `operand`, `target` or `unsupported`: the emulator's
@@ -60,18 +60,18 @@ pub struct Problem {
     pub line: u32,
     /// 1-based.
     pub column: u32,
-    /// What is wrong there.
+    /// The message.
     pub message: String,
 }
 
 impl Failure {
-    /// A failure that is known by its message alone.
+    /// Failure with a message only.
     pub fn new(subject: &str, message: String, help: Option<String>) -> Failure {
         let error = Reason { message, help, place: None, problems: Vec::new() };
         Failure { version: REPORT_VERSION, subject: subject.to_owned(), error }
     }
 
-    /// The same with what else an error tells; `launches` is the file of launches, if there was one.
+    /// Adds the details of an error; `launches` is the file of launches, if there is one.
     pub fn with_details(mut self, error: &CheckError, launches: Option<&Path>) -> Failure {
         let file = |path: &Path| Location { file: path.to_owned(), line: None, column: None, part: None };
         match error {

@@ -1,4 +1,4 @@
-//! The project's own kernels: of a shape through the cases of the self-test, of a model through its decode plan.
+//! The project's own kernels: those of a shape run the cases of the selftest, those of a model its decode plan.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use bespoke_selftest as selftest;
 use super::report::{Finding, Report};
 use super::{CheckError, Options};
 
-/// Told of progress: how much has ended, of how much, and what runs next.
+/// Progress callback: how much is done, the total, and the kernel that runs next.
 pub type Progress<'a> = &'a mut dyn FnMut(usize, usize, &str);
 
-/// Checks the kernels of a shape's plans whose names contain `filter`, by the cases of the self-test: random inputs,
-/// and outputs compared with a computation in double precision.
+/// Checks the kernels of a shape's plans whose names contain `filter`, on the cases of the selftest: random inputs, and
+/// outputs compared with a computation in double precision.
 ///
 /// # Errors
 /// If no plan can be made for the shape, or no kernel has such a name.
@@ -35,15 +35,15 @@ pub fn shape(
         return Err(CheckError::Nothing(format!("{} has no kernel with `{filter}` in its name", shape.name)));
     }
     let names: Vec<String> = specs.iter().map(KernelSpec::name).collect();
-    let mut tell = |ended: usize| {
+    let mut on_ended = |ended: usize| {
         progress(ended, names.len(), names.get(ended).map_or("", String::as_str));
     };
-    let rows = selftest::run_telling(&*device, &specs, &mut |_| (), &mut tell)?.rows;
+    let rows = selftest::run_with_progress(&*device, &specs, &mut |_| (), &mut on_ended)?.rows;
     let mut report = Report::new(&shape.name, journal.entries(), options);
     for row in rows {
-        // What a stopped kernel leaves is wrong for a known reason.
-        let explained = report.findings.iter().any(|finding| row.kernel.contains(&finding.kernel));
-        if let (Some(failure), false) = (&row.failure, explained) {
+        // The output of a kernel that a finding stopped is not a second finding.
+        let stopped = report.findings.iter().any(|finding| row.kernel.contains(&finding.kernel));
+        if let (Some(failure), false) = (&row.failure, stopped) {
             let message = format!("{}, `{}`: {failure}", row.what, row.output);
             report.findings.push(Finding::wrong_result(&row.kernel, message));
         }
@@ -76,5 +76,5 @@ pub fn model(
     Ok(Report::new(&shape.name, journal.entries(), options))
 }
 
-/// Most vocabularies begin a text with this one; any other would do.
+/// Most vocabularies use this token as the start of text; any other would do.
 const FIRST_TOKEN: u32 = 1;

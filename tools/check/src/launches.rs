@@ -1,4 +1,4 @@
-//! Files of launches: which buffers there are, which kernels run on them, and what must come out.
+//! Files of launches: buffers, kernels to launch on them, and expected results.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::values::{Element, Number};
 /// The version of the format.
 const VERSION: u32 = 1;
 
-/// A file of launches, as read. docs/check.md describes the format.
+/// A parsed file of launches. docs/check.md describes the format.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Launches {
@@ -23,7 +23,7 @@ pub struct Launches {
     /// Launches, in order.
     #[serde(default, rename = "launch")]
     pub launches: Vec<Launch>,
-    /// Where the files that it names are looked for: its own folder.
+    /// Folder of the file, to which the paths in it are relative.
     #[serde(skip)]
     pub folder: PathBuf,
 }
@@ -32,36 +32,35 @@ pub struct Launches {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Buffer {
-    /// What its elements are; bytes if it does not say.
+    /// Type of the elements; bytes by default.
     #[serde(default, rename = "type")]
     pub element: Element,
     /// Number of elements.
     pub count: Option<usize>,
-    /// What it holds at first, by rule; uninitialised if neither this nor another field says.
+    /// Rule for the initial content; without this or another field for it, the buffer is uninitialised.
     pub init: Option<Content>,
-    /// What the numbers of `random` depend on.
+    /// Seed of `random`.
     #[serde(default)]
     pub seed: u64,
-    /// Where the numbers of `random` lie: from the first, up to below the second. Without it, -1 to 1 for floats,
-    /// 0 to 100 for integers.
+    /// Range of `random`, without its end; by default -1 to 1 for floats, 0 to 100 for integers.
     pub range: Option<[f64; 2]>,
-    /// One number for all elements.
+    /// Value of all elements.
     pub fill: Option<Number>,
-    /// Its elements.
+    /// The elements.
     pub values: Option<Vec<Number>>,
-    /// Its bytes, in hexadecimal digits.
+    /// The bytes as hexadecimal digits.
     pub hex: Option<String>,
-    /// A file with its bytes.
+    /// File with the bytes.
     pub file: Option<PathBuf>,
-    /// What it must hold after the last launch.
+    /// Expected content after the last launch.
     pub expect: Option<Expectation>,
 }
 
-/// What a buffer holds at first, by rule.
+/// Rule for the initial content of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Content {
-    /// Nothing that may be read.
+    /// Uninitialised: reading it is a finding.
     Uninitialised,
     /// Zeros.
     Zeros,
@@ -71,7 +70,7 @@ pub enum Content {
     Random,
 }
 
-/// What a buffer must hold after the last launch, from its first element on.
+/// Expected content of a buffer after the last launch, from its first element on.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expectation {
@@ -79,13 +78,13 @@ pub struct Expectation {
     pub values: Option<Vec<Number>>,
     /// The elements in a file.
     pub file: Option<PathBuf>,
-    /// What this function makes of other buffers' first content.
+    /// A function of other buffers' initial contents.
     #[serde(rename = "fn")]
     pub function: Option<Function>,
-    /// The function's buffers.
+    /// Operands of the function.
     #[serde(default)]
     pub of: Vec<String>,
-    /// How far an element may be off: by this, or by this share of its value, whichever is more.
+    /// Tolerance of an element: absolute or relative, whichever is larger.
     #[serde(default)]
     pub tolerance: f64,
 }
@@ -94,7 +93,7 @@ pub struct Expectation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Function {
-    /// The buffer itself.
+    /// The buffer unchanged.
     Copy,
     /// The sum of its elements: one number.
     Sum,
@@ -120,31 +119,31 @@ pub struct Launch {
     pub grid: Extent,
     /// Threads of a CTA: one number, or those along x, y and z.
     pub block: Extent,
-    /// CTAs of a cluster, if the launch and not the kernel says so: one number, or those along x, y and z.
+    /// CTAs of a cluster, if the kernel does not set it: one number, or those along x, y and z.
     pub cluster: Option<Extent>,
     /// Bytes of dynamic shared memory.
     #[serde(default)]
     pub shared: u32,
-    /// A value for each parameter.
+    /// Values of the parameters.
     #[serde(default)]
     pub args: Vec<Argument>,
-    /// Whether it may start before the launch ahead of it is over: programmatic dependent launch.
+    /// Whether the launch may start before its predecessor ends: programmatic dependent launch.
     #[serde(default)]
     pub programmatic: bool,
 }
 
-/// A size along up to three axes.
+/// Extent along up to three axes.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum Extent {
     /// Along x.
     Line(u32),
-    /// Along x, y and z; those left out are 1.
+    /// Along x, y and z; 1 by default.
     Axes(Vec<u32>),
 }
 
 impl Extent {
-    /// The three sizes; none if there are more.
+    /// The three extents; `None` if there are more.
     pub fn axes(&self) -> Option<[u32; 3]> {
         let given = match self {
             Extent::Line(x) => std::slice::from_ref(x),
@@ -160,7 +159,7 @@ impl Extent {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub enum Argument {
-    /// A number, as the parameter's type has it.
+    /// A number of the parameter's type.
     Number(Number),
     /// The address of a buffer.
     Buffer(String),
@@ -192,23 +191,23 @@ impl Launches {
     /// Reads a file.
     ///
     /// # Errors
-    /// If it cannot be read or is no file of launches of a known version.
+    /// If the file cannot be read, or is not a file of launches of a known version.
     pub fn read(path: &Path) -> Result<Launches, CheckError> {
         let text = read(path)?;
         let launches = Launches::parse(&text).map_err(|source| CheckError::toml(path, &text, source))?;
         if launches.version != VERSION {
             let what =
-                format!("version {} of the format; this program knows version {VERSION}", launches.version);
+                format!("version {} of the format; this program reads version {VERSION}", launches.version);
             return Err(CheckError::launches(path.display().to_string(), what));
         }
         let folder = path.parent().map(Path::to_owned).unwrap_or_default();
         Ok(Launches { folder, ..launches })
     }
 
-    /// Reads a text; files that it names are looked for in the current folder.
+    /// Parses a text; paths in it are relative to the current folder.
     ///
     /// # Errors
-    /// If it is no TOML, or has other fields than [`Launches`].
+    /// If the text is not TOML, or has other fields than [`Launches`].
     pub fn parse(text: &str) -> Result<Launches, toml::de::Error> {
         toml::from_str(text)
     }
@@ -226,17 +225,18 @@ mod tests {
     /// The file of launches in docs/check.md.
     fn documented() -> &'static str {
         let page = include_str!("../../../docs/check.md");
-        let (_, rest) = page.split_once("The file of launches names buffers").expect("the section is there");
-        let (_, rest) = rest.split_once("```toml\n").expect("with an example");
-        rest.split_once("```").expect("that ends").0
+        let (_, rest) =
+            page.split_once("The file of launches names buffers").expect("the page has the section");
+        let (_, rest) = rest.split_once("```toml\n").expect("the section has an example");
+        rest.split_once("```").expect("the example ends").0
     }
 
     #[test]
-    fn the_documented_file_is_one() {
+    fn the_documented_file_is_valid() {
         let launches = Launches::parse(documented()).expect("it is valid");
         assert_eq!(launches.version, VERSION);
         let sum = &launches.buffers["sum"];
-        let expected = sum.expect.as_ref().expect("it is expected to hold something");
+        let expected = sum.expect.as_ref().expect("it has an expectation");
         assert_eq!((expected.function, expected.of.as_slice()), (Some(Function::Sum), &["x".to_owned()][..]));
         let [launch] = &launches.launches[..] else { panic!("{launches:?}") };
         assert_eq!((launch.grid.axes(), launch.block.axes()), (Some([4, 1, 1]), Some([256, 1, 1])));

@@ -1,8 +1,7 @@
-//! Kernels under the checks of the emulator: a PTX file's, a shape's, or a model's decode plan.
+//! Checks kernels on the emulator: those of a PTX file, of a built-in shape, or of a model's decode plan.
 //!
-//! Nothing stops at the first finding: the launch that made it ends there, and the next one runs. A [`Report`] has
-//! the findings, each once, and what the emulator's profile says of the launches that ran to their end, and of the
-//! others until then.
+//! A finding ends its launch, and the next launch runs. A [`Report`] has each finding once, and profiles: of the
+//! launches that completed, and of the others up to their finding.
 //!
 //! ```no_run
 //! use bespoke_check::{self as check, Launches, Options};
@@ -39,21 +38,21 @@ pub use report::{
 pub use template::template;
 pub use values::{Element, Number};
 
-/// What to look for.
+/// Options of a check.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// What makes a finding, besides what always does.
+    /// Additional checks.
     pub checks: Checks,
-    /// Instructions a warp, on average, after which a CTA of a PTX file's launch is taken to hang.
+    /// Average instructions a warp after which a CTA of a PTX file's launch counts as hanging.
     pub instruction_limit: u64,
     /// Whether to report what could be faster.
     pub lints: bool,
-    /// Whether to report the cost of every source line.
+    /// Whether to report the costs of every source line.
     pub profile: bool,
 }
 
 impl Default for Options {
-    /// All that is wrong whatever the kernel is for, lints, and no profile. A CTA may run for some seconds.
+    /// All checks for errors that no kernel intends, lints, and no profile. The limit allows a CTA some seconds.
     fn default() -> Options {
         Options { checks: Checks::ALL, instruction_limit: 1 << 26, lints: true, profile: false }
     }

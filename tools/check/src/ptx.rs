@@ -12,20 +12,19 @@ use super::report::{Finding, Report};
 use super::values::{Element, Number, hex};
 use super::{CheckError, Options};
 
-/// A PTX text that the emulator has read.
+/// A PTX text that the emulator has parsed.
 pub struct Loaded {
-    /// The file's name.
+    /// Name of the file.
     pub name: String,
     module: Module,
     text: String,
 }
 
 impl Loaded {
-    /// Reads a PTX text; `name` is what messages call it.
+    /// Parses a PTX text; messages refer to it as `name`.
     ///
     /// # Errors
-    /// [`CheckError::Ptx`] with everything that is wrong with it, or that the emulator lacks; [`CheckError::Nothing`] if
-    /// there is no kernel.
+    /// [`CheckError::Ptx`] with all errors and unsupported features; [`CheckError::Nothing`] if there is no kernel.
     pub fn parse(name: &str, text: &str) -> Result<Loaded, CheckError> {
         let refused = |problems: Vec<ParseError>| CheckError::Ptx {
             name: name.to_owned(),
@@ -34,7 +33,7 @@ impl Loaded {
         };
         let module = Module::load(text).map_err(refused)?;
         if module.kernels().next().is_none() {
-            return Err(CheckError::Nothing(format!("{name} has no kernel: there is no `.entry` in it")));
+            return Err(CheckError::Nothing(format!("{name} has no kernel (no `.entry`)")));
         }
         Ok(Loaded { name: name.to_owned(), module, text: text.to_owned() })
     }
@@ -44,14 +43,14 @@ impl Loaded {
         self.module.kernels()
     }
 
-    /// Runs the launches, one after the other, under the checks that the options name, and compares what they leave
-    /// with what is expected.
+    /// Runs the launches in order under the checks of the options, and compares the buffers with their expected
+    /// contents.
     ///
-    /// A launch with a finding ends there and the next one runs. After findings nothing is compared: what kernels
-    /// leave is then incomplete.
+    /// A finding ends its launch, and the next launch runs. After a finding nothing is compared, since results are
+    /// incomplete.
     ///
     /// # Errors
-    /// If a launch asks for what is not there, or buffers cannot be made.
+    /// If a launch names an unknown kernel or buffer, or a buffer cannot be allocated.
     pub fn check(&self, launches: &Launches, options: &Options) -> Result<Report, CheckError> {
         let journal = Journal::new(options.lints || options.profile);
         journal.loaded(self.kernels().map(Kernel::name), &self.text);
@@ -83,7 +82,7 @@ impl Loaded {
         for (name, prepared) in &first {
             let mut got = vec![0; prepared.bytes as usize];
             memory.read(addresses[name], &mut got).map_err(|error| CheckError::Nothing(error.to_string()))?;
-            // An expectation that makes no sense is an error even where nothing is compared.
+            // An invalid expectation is an error even if nothing is compared.
             let difference = compare(name, launches, &first, &got)?;
             if let (true, Some(text)) = (complete, difference) {
                 report.findings.push(Finding::wrong_result("", format!("buffer `{name}`: {text}")));
@@ -92,11 +91,11 @@ impl Loaded {
         Ok(report)
     }
 
-    /// Finds a launch's kernel and lays out its arguments.
+    /// Resolves a launch's kernel and encodes its arguments.
     fn bind(&self, launch: &Launch, addresses: &BTreeMap<&str, u64>) -> Result<Bound<'_>, String> {
         let Some(kernel) = self.module.kernel(&launch.kernel) else {
             let names: Vec<&str> = self.kernels().map(Kernel::name).collect();
-            return Err(format!("{} has no such kernel; it has {}", self.name, names.join(", ")));
+            return Err(format!("{} has no such kernel; its kernels: {}", self.name, names.join(", ")));
         };
         let declared = kernel.params();
         if declared.len() != launch.args.len() {
@@ -128,15 +127,15 @@ impl Loaded {
     }
 }
 
-/// Reads a PTX text and checks it: [`Loaded::parse`], then [`Loaded::check`].
+/// Parses a PTX text and checks it: [`Loaded::parse`], then [`Loaded::check`].
 ///
 /// # Errors
-/// If the text cannot be read, or the launches do not fit it.
+/// If the text is invalid, or the launches do not match it.
 pub fn ptx(name: &str, text: &str, launches: &Launches, options: &Options) -> Result<Report, CheckError> {
     Loaded::parse(name, text)?.check(launches, options)
 }
 
-/// A launch with everything in place.
+/// A launch with its kernel and encoded arguments.
 struct Bound<'a> {
     kernel: &'a Kernel,
     config: LaunchConfig,
@@ -163,7 +162,10 @@ fn allocate<'a>(
 fn encode(argument: &Argument, ty: &str, addresses: &BTreeMap<&str, u64>) -> Result<Vec<u8>, String> {
     let address = |name: &str| {
         let known = addresses.keys().copied().collect::<Vec<_>>().join(", ");
-        addresses.get(name).copied().ok_or_else(|| format!("there is no buffer `{name}`; there are: {known}"))
+        addresses
+            .get(name)
+            .copied()
+            .ok_or_else(|| format!("there is no buffer `{name}`; the buffers: {known}"))
     };
     match argument {
         Argument::Buffer(name) => Ok(address(name)?.to_le_bytes().to_vec()),
@@ -175,12 +177,12 @@ fn encode(argument: &Argument, ty: &str, addresses: &BTreeMap<&str, u64>) -> Res
             let element =
                 element(ty, *number).ok_or_else(|| "give its bytes as { hex = \"…\" }".to_owned())?;
             let what = number.value();
-            element.encode(*number).ok_or_else(|| format!("{what} is no value of this type"))
+            element.encode(*number).ok_or_else(|| format!("{what} is not a value of this type"))
         }
     }
 }
 
-/// What a parameter's type means for a number; `.b32` and `.b64` are what the number is.
+/// Element type of a parameter, for a number; untyped `.b32` and `.b64` take the number's own type.
 fn element(ty: &str, number: Number) -> Option<Element> {
     let float = matches!(number, Number::Float(_));
     Some(match ty {

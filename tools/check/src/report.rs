@@ -1,4 +1,4 @@
-//! What a check found, as data: the JSON of `bespoke check --format json`, version 2.
+//! Result of a check as data: the JSON of `bespoke check --format json`, version 2.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -11,45 +11,45 @@ use serde::Serialize;
 
 use super::Options;
 
-/// The version of the JSON. It grows when a field changes its meaning or goes; new fields may come without.
+/// Version of the JSON. It increases when a field is removed or changes its meaning; fields may be added without.
 pub const REPORT_VERSION: u32 = 2;
 
-/// What a check found.
+/// Result of a check.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// [`REPORT_VERSION`].
     pub version: u32,
     /// What was checked: a file, a shape or a model.
     pub subject: String,
-    /// Launches that ran.
+    /// Number of launches.
     pub launches: u64,
-    /// Mistakes, in the order in which they were found, each once.
+    /// Findings in the order in which they occurred, each once.
     pub findings: Vec<Finding>,
     /// Lints of launches large enough to measure: [`Thresholds::measurable`].
     pub lints: Vec<Lint>,
-    /// How much else could be faster, in launches too small for it to matter.
+    /// Number of notes omitted, on launches too small for them to matter.
     pub lints_left_out: u64,
-    /// The cost of every source line, if it was asked for.
+    /// Costs of every source line, if requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<KernelProfile>,
-    /// The PTX of every kernel, to show lines of.
+    /// PTX of every kernel, for the lines in messages.
     #[serde(skip)]
     pub texts: HashMap<String, Arc<str>>,
 }
 
-/// A mistake.
+/// An error of a kernel.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
-    /// What kind, in lower case with hyphens: `out-of-bounds`, `uninitialised` …; `wrong-result` for an output that is
-    /// not what it must be.
+    /// Kind in lower case with hyphens: `out-of-bounds`, `uninitialised` …; `wrong-result` for an output with
+    /// unexpected content.
     pub kind: String,
-    /// The kernel; empty where it is not known which one it was.
+    /// The kernel; empty if unknown.
     pub kernel: String,
     /// One sentence.
     pub message: String,
-    /// How often it was found.
+    /// Number of occurrences.
     pub times: u64,
-    /// Where: the access that tripped the check, then the one that it collides with, if there is one.
+    /// The access that failed the check, then the conflicting access, if there is one.
     pub sites: Vec<Site>,
     /// The address, for findings about memory.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -62,9 +62,9 @@ pub struct Finding {
 /// A thread at an instruction.
 #[derive(Clone, Debug, Serialize)]
 pub struct Site {
-    /// The kernel's own source, if the PTX carries `.loc` directives.
+    /// The source line, if the PTX has `.loc` directives.
     pub source: Option<Place>,
-    /// Where that line was inlined, and where that was, up to the kernel's own line.
+    /// Call sites of an inlined line, up to the line in the kernel.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub inlined_at: Vec<Place>,
     /// The instruction.
@@ -78,11 +78,11 @@ pub struct Site {
 /// A place in a source file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Place {
-    /// As the `.file` directive has it.
+    /// Name in the `.file` directive.
     pub file: String,
     /// 1-based.
     pub line: u32,
-    /// 1-based; 0 where it is not known.
+    /// 1-based; 0 if unknown.
     pub column: u32,
 }
 
@@ -95,7 +95,7 @@ pub struct PtxLine {
     pub text: String,
 }
 
-/// A place where time is probably lost.
+/// A note: a line that probably wastes time.
 #[derive(Clone, Debug, Serialize)]
 pub struct Lint {
     /// `uncoalesced`, `bank-conflict` or `divergence`.
@@ -104,26 +104,26 @@ pub struct Lint {
     pub kernel: String,
     /// One sentence with the numbers.
     pub message: String,
-    /// The kernel's own source, if the PTX carries `.loc` directives.
+    /// The source line, if the PTX has `.loc` directives.
     pub source: Option<Place>,
-    /// The instruction, or the first of the source line's.
+    /// The instruction, or the first one of the source line.
     pub ptx: PtxLine,
-    /// Sectors over the fewest possible, wavefronts over those without conflicts, or lanes together on average.
+    /// Sectors over the fewest possible, wavefronts over those without conflicts, or average active lanes.
     pub measured: f64,
-    /// What share of the kernel's sectors, wavefronts or warp instructions it concerns.
+    /// Share of the kernel's sectors, wavefronts or warp instructions.
     pub share: f64,
 }
 
-/// What a kernel's launches cost.
+/// Costs of a kernel's launches.
 #[derive(Clone, Debug, Serialize)]
 pub struct KernelProfile {
     /// The kernel.
     pub kernel: String,
-    /// Launches that ran to their end; of a partial profile, launches that a finding stopped.
+    /// Launches that completed; in a partial profile, launches that a finding stopped.
     pub launches: u64,
-    /// Whether these are the launches that a finding stopped, and their costs those until then.
+    /// Whether this profile is of launches that a finding stopped, with their costs up to the finding.
     pub partial: bool,
-    /// Threads that they started.
+    /// Threads of the launches.
     pub threads: u64,
     /// Lane instructions a thread.
     pub instructions_per_thread: f64,
@@ -131,25 +131,24 @@ pub struct KernelProfile {
     pub instructions_per_byte: Option<f64>,
     /// Lane instructions by class.
     pub mix: BTreeMap<&'static str, u64>,
-    /// Everything together.
+    /// The sum of all lines.
     pub total: Cost,
-    /// Line by line, the one with the most lane instructions first; instruction by instruction where the PTX does not
-    /// name source lines.
+    /// Source lines, sorted by lane instructions in descending order; PTX instructions if the PTX has no source lines.
     pub lines: Vec<LineProfile>,
 }
 
-/// What a source line cost.
+/// Costs of a source line.
 #[derive(Clone, Debug, Serialize)]
 pub struct LineProfile {
     /// The line; none for instructions without one.
     pub source: Option<Place>,
-    /// The instruction, in PTX that does not name source lines.
+    /// The instruction, if the PTX has no source lines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ptx: Option<PtxLine>,
-    /// Its lane instructions over the bytes that the whole kernel moved to or from global memory, so that those of all
-    /// lines add up to [`KernelProfile::instructions_per_byte`]; none if nothing was moved.
+    /// Lane instructions of this line over the global-memory bytes of the whole kernel, so that the lines add up to
+    /// [`KernelProfile::instructions_per_byte`]; `None` without global-memory bytes.
     pub instructions_per_byte: Option<f64>,
-    /// What it cost.
+    /// The costs.
     #[serde(flatten)]
     pub cost: Cost,
 }
@@ -161,17 +160,17 @@ pub struct Cost {
     pub warp_instructions: u64,
     /// Instructions, counted once for every lane that executed them.
     pub lane_instructions: u64,
-    /// Lanes that were together, on average.
+    /// Active lanes on average.
     pub average_lanes: f64,
-    /// Times a warp came to a branch.
+    /// Branches executed by a warp.
     pub branches: u64,
-    /// Times that parted its lanes.
+    /// Branches at which the warp diverged.
     pub divergent_branches: u64,
     /// Requests to global memory.
     pub global_requests: u64,
-    /// Sectors of 32 bytes that they touched.
+    /// Sectors of 32 bytes that the requests touched.
     pub sectors: u64,
-    /// The fewest that could do.
+    /// The fewest sectors possible.
     pub ideal_sectors: u64,
     /// Bytes loaded from global memory.
     pub bytes_loaded: u64,
@@ -179,16 +178,16 @@ pub struct Cost {
     pub bytes_stored: u64,
     /// Requests to shared memory.
     pub shared_requests: u64,
-    /// Wavefronts that served them.
+    /// Wavefronts that served the requests.
     pub wavefronts: u64,
     /// Wavefronts without bank conflicts.
     pub ideal_wavefronts: u64,
-    /// The most words that were wanted of one bank at once.
+    /// The most words requested from one bank at once.
     pub worst_ways: u64,
 }
 
 impl Report {
-    /// What a journal holds, as a report; wrong results are added later.
+    /// Report of the entries of a journal; wrong results are added later.
     pub(super) fn new(subject: &str, entries: JournalEntries, options: &Options) -> Report {
         let lints = |thresholds: &Thresholds| {
             entries.profiles.iter().flat_map(|profile| profile.lints(thresholds)).collect::<Vec<_>>()
@@ -230,7 +229,7 @@ impl Finding {
         }
     }
 
-    /// An output that is not what it must be.
+    /// Finding for an output with unexpected content.
     pub(super) fn wrong_result(kernel: &str, message: String) -> Finding {
         Finding {
             kind: "wrong-result".to_owned(),
@@ -245,8 +244,7 @@ impl Finding {
 }
 
 impl Site {
-    /// Where a finding was made, and then the access that it contradicts, if there is one; nowhere for a launch that
-    /// never started.
+    /// The site of a finding, then the conflicting access, if there is one; empty for a launch that never started.
     fn of(finding: &emulator::Finding) -> Vec<Site> {
         if finding.ptx_line == 0 {
             return Vec::new();
@@ -269,7 +267,7 @@ impl Site {
     }
 }
 
-/// `file:line:column`, without a column that is not known.
+/// `file:line:column`, without an unknown column.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Place { file, line, column } = self;
@@ -314,7 +312,7 @@ impl KernelProfile {
     }
 }
 
-/// Source lines, or instructions where there are none, that ran at all.
+/// Executed source lines, or instructions if there are no source lines.
 fn lines(profile: &emulator::Profile) -> Vec<LineProfile> {
     let bytes = profile.total().global.bytes();
     let per_byte = |counts: &Counts| (bytes > 0).then(|| counts.lane_instructions as f64 / bytes as f64);

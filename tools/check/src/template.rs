@@ -1,4 +1,4 @@
-//! A file of launches to fill in, for a PTX file that has none.
+//! Template of a file of launches for a PTX file.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use super::ptx::Loaded;
 const ELEMENTS: u32 = 1024;
 const THREADS: u32 = 128;
 
-/// A file that launches every kernel once, on buffers of its own for parameters that may be addresses.
+/// Template that launches every kernel once, with a buffer for each parameter that may be an address.
 pub fn template(loaded: &Loaded) -> String {
     let mut text = String::from("version = 1\n");
     for kernel in loaded.kernels() {
@@ -57,7 +57,7 @@ pub fn template(loaded: &Loaded) -> String {
     text
 }
 
-/// The parameter's name, without the kernel's, which nvcc puts before it.
+/// Name of a parameter without the kernel's name, which nvcc prepends.
 fn buffer_name(kernel: &Kernel, param: &str) -> String {
     let short = param.strip_prefix(kernel.name()).map_or(param, |rest| rest.trim_start_matches('_'));
     format!("{}.{short}", kernel.name())

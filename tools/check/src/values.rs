@@ -1,9 +1,9 @@
-//! The elements of buffers, and numbers to fill them with.
+//! Element types of buffers, and conversion of numbers to them.
 
 use half::{bf16, f16};
 use serde::Deserialize;
 
-/// What a buffer's elements are, little-endian.
+/// Element type of a buffer; little-endian.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Element {
@@ -26,7 +26,7 @@ pub enum Element {
     I64,
     /// IEEE binary16.
     F16,
-    /// The upper half of binary32.
+    /// bfloat16: the upper half of binary32.
     Bf16,
     /// IEEE binary32.
     F32,
@@ -34,18 +34,18 @@ pub enum Element {
     F64,
 }
 
-/// A number as a TOML file has it.
+/// A number in a TOML file.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub enum Number {
-    /// Without a point.
+    /// Without a decimal point.
     Integer(i64),
-    /// With one.
+    /// With a decimal point.
     Float(f64),
 }
 
 impl Number {
-    /// The nearest number of double precision.
+    /// The nearest f64.
     pub fn value(self) -> f64 {
         match self {
             Number::Integer(integer) => integer as f64,
@@ -70,8 +70,8 @@ impl Element {
         matches!(self, Element::F16 | Element::Bf16 | Element::F32 | Element::F64)
     }
 
-    /// The bytes of a number: floats are rounded to the nearest; integers wrap, so that -1 is all ones, but lose
-    /// no more than that. None for a fraction where elements are integers, and for an integer that does not fit.
+    /// Bytes of a number. Floats are rounded to nearest; negative integers wrap, so that -1 is all ones. `None` for a
+    /// fraction if the elements are integers, and for an integer that does not fit.
     pub fn encode(self, number: Number) -> Option<Vec<u8>> {
         let bytes = match (self, number) {
             (Element::F16, _) => f16::from_f64(number.value()).to_le_bytes().to_vec(),
@@ -88,7 +88,7 @@ impl Element {
         Some(bytes)
     }
 
-    /// The value of an element's bytes; 64-bit integers to the nearest number of double precision.
+    /// Value of an element's bytes; 64-bit integers are rounded to the nearest f64.
     pub fn decode(self, bytes: &[u8]) -> f64 {
         let mut wide = [0u8; 8];
         let count = bytes.len().min(self.bytes());
@@ -112,13 +112,13 @@ impl Element {
         bytes.chunks_exact(self.bytes()).map(|element| self.decode(element)).collect()
     }
 
-    /// The number nearest to a value, as [`Element::encode`] wants it: the value itself, or a whole one.
+    /// The value as a number that [`Element::encode`] accepts: rounded for integer elements.
     pub fn nearest(self, value: f64) -> Number {
         if self.is_float() { Number::Float(value) } else { Number::Integer(value.round() as i64) }
     }
 }
 
-/// Numbers in `low .. high` that depend on the seed alone: the upper bits of SplitMix64 (Steele, Lea and Flood,
+/// Numbers in `low .. high` that depend only on the seed: the upper bits of SplitMix64 (Steele, Lea and Flood,
 /// "Fast splittable pseudorandom number generators", 2014).
 pub fn random(seed: u64, count: usize, [low, high]: [f64; 2]) -> Vec<f64> {
     let mut state = seed;
@@ -133,7 +133,7 @@ pub fn random(seed: u64, count: usize, [low, high]: [f64; 2]) -> Vec<f64> {
     std::iter::repeat_with(next).take(count).collect()
 }
 
-/// Bytes written as hexadecimal digits, two a byte; blanks are skipped.
+/// Parses pairs of hexadecimal digits; spaces are skipped.
 pub fn hex(text: &str) -> Option<Vec<u8>> {
     let digits: Option<Vec<u8>> = text
         .chars()

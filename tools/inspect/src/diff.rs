@@ -1,8 +1,7 @@
-//! What specialising for something else changes in the kernels of a plan.
+//! Differences between the kernels of two plans.
 //!
-//! Kernels are paired by role: by what the plan calls their launches, without the layer. Code is compared line by line
-//! with registers, labels and the kernel's name left out, since a line more shifts all numbers behind it; what is shown
-//! are the lines themselves.
+//! Kernels are paired by role, the name of their launches without the layer. Code is compared line by line, ignoring
+//! numbers of registers and labels and the kernel's name: an additional line would change all numbers behind it.
 
 mod emitted;
 mod side;
@@ -15,69 +14,69 @@ pub use side::{Code, Side, SideKernel};
 /// Lines shown around a change.
 const CONTEXT: usize = 3;
 
-/// What differs between two sides.
+/// Differences between two sides.
 #[derive(Clone, Debug, Serialize)]
 pub struct Diff {
-    /// What is compared, as `llama-3.1-8b for sm_90`.
+    /// The first side, such as `llama-3.1-8b for sm_90`.
     pub a: String,
-    /// With what.
+    /// The second side.
     pub b: String,
     /// Kernels by role, in the order of the first side.
     pub kernels: Vec<KernelDiff>,
 }
 
-/// A role's kernel on both sides.
+/// The kernels of a role on both sides.
 #[derive(Clone, Debug, Serialize)]
 pub struct KernelDiff {
-    /// What its launches are called.
+    /// The role.
     pub role: String,
-    /// Its name on the first side, if it is there.
+    /// Kernel name on the first side, if there is one.
     pub a: Option<String>,
-    /// And on the second.
+    /// Kernel name on the second side, if there is one.
     pub b: Option<String>,
     /// Compile-time parameters and figures that differ.
     pub changes: Vec<Change>,
-    /// What differs in the code, if that was asked for.
+    /// Differences in the code, if requested.
     pub code: Option<CodeDiff>,
 }
 
 /// A value that differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
-    /// Its name: a path into the compile-time parameters, or a figure's.
+    /// Path of a compile-time parameter, or name of a figure.
     pub name: String,
     /// Whether it is a compile-time parameter.
     pub constant: bool,
-    /// On the first side; none where it does not exist there.
+    /// Value on the first side, if there is one.
     pub a: Option<String>,
-    /// On the second.
+    /// Value on the second side, if there is one.
     pub b: Option<String>,
 }
 
-/// Two texts' differences.
+/// Differences between two texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CodeDiff {
-    /// Lines that only the second side has.
+    /// Number of lines only on the second side.
     pub added: usize,
-    /// Lines that only the first has.
+    /// Number of lines only on the first side.
     pub removed: usize,
-    /// Runs of changes with what is around them.
+    /// Changes with the lines around them.
     pub hunks: Vec<Hunk>,
 }
 
-/// A run of changes.
+/// Consecutive changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Hunk {
-    /// First line of the first side, from 1.
+    /// First line on the first side, 1-based.
     pub a: usize,
-    /// First line of the second.
+    /// First line on the second side, 1-based.
     pub b: usize,
-    /// Lines, each with ` `, `-` or `+` before it.
+    /// Lines, each prefixed with ` `, `-` or `+`.
     pub lines: Vec<String>,
 }
 
 impl Diff {
-    /// Compares two sides: all roles or only `role`, and the code that `code` names.
+    /// Compares two sides: all roles or only `role`; also the code at stage `code`.
     pub fn of(a: &Side, b: &Side, role: Option<&str>, code: Option<Code>) -> Diff {
         let wanted = |kernel: &&SideKernel| role.is_none_or(|role| kernel.role == role);
         let mut left: Vec<&SideKernel> = b.kernels.iter().filter(wanted).collect();
@@ -111,7 +110,7 @@ impl KernelDiff {
         }
     }
 
-    /// Whether both sides have the very same kernel, as far as was compared.
+    /// Whether the compared properties are equal on both sides.
     pub fn is_equal(&self) -> bool {
         let same_code = self.code.as_ref().is_none_or(|code| code.hunks.is_empty());
         self.a.is_some() && self.b.is_some() && self.changes.is_empty() && same_code
@@ -170,20 +169,19 @@ impl Hunk {
     }
 }
 
-/// The lines that are code: where they come from is no difference.
+/// The lines of code, without directives and comments about source lines.
 fn lines(text: &str) -> Vec<&str> {
     let place = |line: &&str| [".loc ", ".file "].iter().any(|it| line.trim_start().starts_with(it));
     text.lines().filter(|line| !place(line)).collect()
 }
 
-/// Words that are a name with a number, whose number says nothing: registers of PTX and SASS, values and blocks of the
-/// IR, labels.
+/// Prefixes of names whose number is ignored: registers of PTX and SASS, values and blocks of the IR, labels.
 const NUMBERED: [&str; 18] = [
     "%p", "%rs", "%r", "%rd", "%f", "%fd", "%h", "%hh", "%rq", "v", "block", "$L_block", "_edge", "R", "UR",
     "P", "UP", "L_x_",
 ];
 
-/// A line without the numbers of registers and labels, without an address ahead of it, and without the kernel's name.
+/// A line without numbers of registers and labels, without a leading address, and without the kernel's name.
 fn mask(line: &str) -> String {
     let mut masked = String::new();
     let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '%' | '$');
@@ -205,7 +203,7 @@ fn mask(line: &str) -> String {
     masked
 }
 
-/// Kernels' names are long and hold every constant; no other word is.
+/// Whether a word is a kernel's name: only those are that long, since they contain every constant.
 fn is_kernel(word: &str) -> bool {
     word.len() > 12
         && word.matches('_').count() >= 3
@@ -213,12 +211,12 @@ fn is_kernel(word: &str) -> bool {
         && !word.starts_with("$L")
 }
 
-/// What is not the kernel's in the name of a parameter: `param_x`.
+/// Name of a parameter without the kernel's name: `param_x`.
 fn kernel_part(word: &str) -> &str {
     word.find("_param_").map_or("kernel", |at| &word[at + 1..])
 }
 
-/// `%r` of `%r12`; other words as they are.
+/// Removes an ignored number: `%r` for `%r12`.
 fn without_number(word: &str) -> &str {
     let name = word.trim_end_matches(|c: char| c.is_ascii_digit());
     let name_of_edge =
@@ -229,7 +227,7 @@ fn without_number(word: &str) -> &str {
     }
 }
 
-/// Each name once, in order.
+/// Names in order, without duplicates.
 pub fn once<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     names.fold(Vec::new(), |mut seen, name| {
         if !seen.contains(&name) {

@@ -1,4 +1,4 @@
-//! The kernels of a folder that a build script or `bespoke specialize` wrote: anyone's, without a model or a plan.
+//! The kernels of an emitted folder, of any program, without a model or a plan.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -19,25 +19,25 @@ pub enum FolderError {
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// There is no manifest.
+    /// The folder has no manifest.
     #[error(
         "{}: no kernels were emitted here: there is no kernels.json, which `bespoke specialize` and a build script's \
          `Emission` write",
         .0.display()
     )]
     NoManifest(PathBuf),
-    /// A plan or a manifest is none.
+    /// A plan or a manifest is invalid.
     #[error("{}: {source}", path.display())]
     Json {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: serde_json::Error,
     },
-    /// The manifest is another version's.
+    /// The manifest has another version.
     #[error("{}: version {version} of the format; this program reads version {}", path.display(), Manifest::VERSION)]
     Version {
         /// The manifest.
@@ -45,35 +45,35 @@ pub enum FolderError {
         /// Its version.
         version: u32,
     },
-    /// A kernel of the manifest could not be launched.
+    /// A kernel of the manifest cannot be launched on any GPU.
     #[error("{}: `{kernel}`: {what}", path.display())]
     Kernel {
         /// The manifest.
         path: PathBuf,
         /// The kernel.
         kernel: String,
-        /// What no GPU has.
+        /// The reason.
         what: String,
     },
-    /// There is not exactly one plan or target to take.
+    /// The choice of a plan or target is ambiguous or impossible.
     #[error("{}: {what}", folder.display())]
     Choice {
         /// The folder.
         folder: PathBuf,
-        /// What there is.
+        /// The reason.
         what: String,
     },
-    /// The tools.
+    /// An error of a tool.
     #[error(transparent)]
     Inspect(#[from] InspectError),
 }
 
-/// A text file.
+/// Reads a text file.
 pub(super) fn read(path: &Path) -> Result<String, FolderError> {
     fs::read_to_string(path).map_err(|source| FolderError::Io { path: path.to_owned(), source })
 }
 
-/// Anyone may have written the manifest: what occupancy is computed from must make sense.
+/// Checks the values from which occupancy is computed, since any program may have written the manifest.
 fn check(kernel: &ManifestKernel) -> Result<(), String> {
     let threads: u64 = kernel.block.iter().map(|&size| u64::from(size)).product();
     if !(1..=1024).contains(&threads) {
@@ -93,16 +93,16 @@ pub struct Folder {
     manifest: Manifest,
 }
 
-/// A kernel of a folder, and what is known of it: what `bespoke inspect FOLDER --stage stats --format json` prints.
+/// A kernel of a folder with its costs: the output of `bespoke inspect FOLDER --stage stats --format json`.
 #[derive(Clone, Debug, Serialize)]
 pub struct FolderKernel {
     /// The entry point.
     pub name: String,
-    /// What it does; may be empty.
+    /// Summary; may be empty.
     pub summary: String,
     /// The target it is for.
     pub target: Target,
-    /// CTAs along x, y and z; none if the host chooses at each launch.
+    /// CTAs along x, y and z; `None` if the host chooses them at each launch.
     pub grid: Option<[u32; 3]>,
     /// Threads a CTA along x, y and z.
     pub block: [u32; 3],
@@ -114,18 +114,18 @@ pub struct FolderKernel {
     pub dynamic_shared: u32,
     /// The run-time parameters.
     pub parameters: Vec<ManifestParameter>,
-    /// The compile-time ones, as the kernel's author names them; null if they were not said.
+    /// The compile-time parameters; null if not declared.
     pub constants: Value,
     /// Lines of PTX.
     pub ptx_lines: usize,
-    /// What ptxas says: the one at hand, else the one that the folder was written with.
+    /// Resources by ptxas on this machine, else by the one that the folder was written with.
     pub ptxas: Option<Usage>,
-    /// CTAs on a multiprocessor; without ptxas as if registers were no limit.
+    /// Occupancy; without ptxas, ignoring registers.
     pub occupancy: Occupancy,
     /// The PTX.
     #[serde(skip)]
     pub ptx: String,
-    /// What [`Listing::of_sass`](super::Listing::of_sass) reads, where both tools are there.
+    /// Disassembly for [`Listing::of_sass`](super::Listing::of_sass), if both tools are found.
     #[serde(skip)]
     pub sass: Option<String>,
 }
@@ -152,13 +152,13 @@ impl Folder {
         Ok(Folder { path: path.to_owned(), manifest })
     }
 
-    /// The targets that some kernel is for, oldest first.
+    /// Targets of the kernels, oldest first.
     pub fn targets(&self) -> Vec<Target> {
         let modules = || self.manifest.kernels.iter().flat_map(|kernel| &kernel.modules);
         Target::ALL.into_iter().filter(|&target| modules().any(|module| module.target == target)).collect()
     }
 
-    /// `wanted`, if some kernel is for it; the newest target where none is wanted.
+    /// `wanted` if there is a kernel for it; without `wanted`, the newest target.
     pub fn target(&self, wanted: Option<Target>) -> Result<Target, FolderError> {
         let targets = self.targets();
         let found = match wanted {

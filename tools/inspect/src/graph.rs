@@ -1,11 +1,11 @@
-//! A plan's launches as a graph, with layers that are alike drawn once.
+//! A plan's launches as a graph, with equal layers folded.
 
 use std::collections::HashMap;
 
 use bespoke_kernels::plan::{Access, Argument, BufferKind, Launch, Plan};
 use serde::Serialize;
 
-/// Launches that come before the layers, layers, and launches behind them.
+/// Graph of launches: before the layers, in them, and after them.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Graph {
     /// The nodes.
@@ -14,61 +14,61 @@ pub struct Graph {
     pub edges: Vec<Edge>,
     /// Nodes before the first layer.
     pub prologue: Vec<usize>,
-    /// Layers by their kernels.
+    /// Groups of layers with equal kernels.
     pub groups: Vec<Group>,
-    /// Nodes behind the last layer.
+    /// Nodes after the last layer.
     pub epilogue: Vec<usize>,
 }
 
 /// Layers with the same kernels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Group {
-    /// Which.
+    /// The layers.
     pub layers: Vec<u32>,
-    /// Their launches, in order.
+    /// Nodes of their launches, in order.
     pub nodes: Vec<usize>,
 }
 
 /// A launch, or the same launch of several layers.
 #[derive(Clone, Debug, Serialize)]
 pub struct Node {
-    /// What it computes, without the layer: `attn_qkv`.
+    /// Role: the label without the layer, such as `attn_qkv`.
     pub label: String,
     /// Index of the kernel in the plan.
     pub kernel: usize,
-    /// How many launches this is.
+    /// Number of launches.
     pub launches: usize,
-    /// What it reads that no launch of the step wrote: weights, the cache, the state.
+    /// Buffers that it reads and no launch of the step writes: weights, the cache, the state.
     pub inputs: Vec<Transfer>,
-    /// What it writes that no launch of the step reads.
+    /// Buffers that it writes and no launch of the step reads.
     pub outputs: Vec<Transfer>,
 }
 
-/// Bytes of a buffer.
+/// Part of a buffer that is read or written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Transfer {
     /// The buffer's name, without the layer.
     pub buffer: String,
-    /// What the buffer is for, as `plan.json` names it.
+    /// Kind of the buffer, as in `plan.json`.
     pub kind: &'static str,
     /// Bytes of the view.
     pub bytes: u64,
 }
 
-/// From a launch to one that waits for it, or reads what it wrote.
+/// Dependency of a launch on an earlier one, by order or by data.
 #[derive(Clone, Debug, Serialize)]
 pub struct Edge {
-    /// The launch that comes first.
+    /// The earlier launch.
     pub from: usize,
-    /// The launch that comes later.
+    /// The later launch.
     pub to: usize,
-    /// The later launch is in another layer, or outside of the layers.
+    /// Whether the later launch is in another layer, or outside of the layers.
     pub leaves_layer: bool,
-    /// How many edges of the plan this is.
+    /// Number of edges of the plan.
     pub count: usize,
-    /// What orders them; none where other edges do so together.
+    /// Kind of order; `None` if other edges imply it.
     pub order: Option<EdgeOrder>,
-    /// What is written by the one and read by the other.
+    /// Data written by the earlier launch and read by the later one.
     pub data: Vec<Transfer>,
 }
 
@@ -76,9 +76,9 @@ pub struct Edge {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EdgeOrder {
-    /// The later launch starts when the other is over.
+    /// The later launch starts when the earlier one has ended.
     Full,
-    /// It may start earlier, and waits on the device.
+    /// The later launch may start earlier, and waits on the device.
     Programmatic,
 }
 
@@ -149,7 +149,7 @@ impl Folding<'_> {
     fn edges(&mut self) {
         let launches = &self.plan.launches;
         let mut edges: HashMap<(usize, usize, bool), usize> = HashMap::new();
-        // Of each launch's arguments: whether a later launch reads what it wrote there.
+        // For each argument of each launch: whether a later launch reads what is written there.
         let mut read_later: Vec<Vec<bool>> =
             launches.iter().map(|launch| vec![false; launch.args.len()]).collect();
         for (index, launch) in launches.iter().enumerate() {
@@ -197,7 +197,7 @@ impl Folding<'_> {
         }
     }
 
-    /// The last launch before `index` that writes some of what `arg` is, and which of its arguments that is.
+    /// The last launch before `index` that writes part of `arg`, and the index of its argument.
     fn writer(&self, index: usize, arg: &Argument) -> Option<(usize, usize)> {
         let overlaps = |other: &Argument| {
             other.buffer == arg.buffer
@@ -215,7 +215,7 @@ impl Folding<'_> {
     }
 }
 
-/// Layer and rest of `blk.3.attn_qkv`; no layer in another name.
+/// Splits `blk.3.attn_qkv` into layer and rest; no layer in other names.
 pub fn split(name: &str) -> (Option<u32>, &str) {
     let parts = || {
         let (layer, rest) = name.strip_prefix("blk.")?.split_once('.')?;

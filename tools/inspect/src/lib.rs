@@ -1,8 +1,7 @@
-//! What a model becomes: its kernels at every stage, line by line, with what they cost.
+//! The kernels of a model at every stage, line by line, and their costs.
 //!
-//! [`Tools`] are NVIDIA's assembler and disassembler, where they are found. [`Inspection`] is everything that the page of
-//! `bespoke inspect --html` shows, as data; [`diff`] compares two plans, or what was emitted for them; [`folder`] reads
-//! emitted kernels of anyone.
+//! [`Tools`] finds NVIDIA's assembler and disassembler. [`Inspection`] is the data of the page of `bespoke inspect
+//! --html`; [`diff`] compares two plans or emitted folders; [`folder`] reads emitted kernels of any program.
 
 pub mod diff;
 pub mod folder;
@@ -36,16 +35,16 @@ pub use stats::Stats;
 /// Why a plan cannot be inspected.
 #[derive(Debug, thiserror::Error)]
 pub enum InspectError {
-    /// A kernel cannot be made.
+    /// A kernel cannot be compiled.
     #[error(transparent)]
     Emit(#[from] EmitError),
-    /// The assembler.
+    /// An error of the assembler.
     #[error(transparent)]
     Ptxas(#[from] PtxasError),
-    /// The disassembler.
+    /// An error of the disassembler.
     #[error(transparent)]
     Nvdisasm(#[from] NvdisasmError),
-    /// There is no assembler or no disassembler, and SASS was asked for.
+    /// SASS was requested without an assembler or a disassembler.
     #[error(
         "SASS needs {0}, which is neither on PATH nor named by {1}; both tools come with the CUDA toolkit and with \
          `pip install nvidia-cuda-nvcc nvidia-cuda-nvdisasm`"
@@ -53,24 +52,24 @@ pub enum InspectError {
     Missing(&'static str, &'static str),
 }
 
-/// NVIDIA's tools, where they are found.
+/// NVIDIA's tools, if found.
 #[derive(Clone, Debug, Default)]
 pub struct Tools {
-    /// The assembler: registers and spills.
+    /// The assembler, for registers and spills.
     pub ptxas: Option<Ptxas>,
-    /// The disassembler: with the assembler, SASS.
+    /// The disassembler; with the assembler, for SASS.
     pub nvdisasm: Option<Nvdisasm>,
 }
 
 impl Tools {
-    /// Those that the environment names or that are on `PATH`.
+    /// Finds the tools by environment variables, else on `PATH`.
     pub fn find() -> Result<Tools, InspectError> {
         let ptxas = Ptxas::find()?;
         let nvdisasm = Nvdisasm::find(ptxas.as_ref())?;
         Ok(Tools { ptxas, nvdisasm })
     }
 
-    /// An error that says what to do, unless there is what SASS needs.
+    /// Fails with advice if a tool for SASS is missing.
     pub fn require_sass(&self) -> Result<(), InspectError> {
         match (&self.ptxas, &self.nvdisasm) {
             (None, _) => Err(InspectError::Missing("ptxas", ptxas::VARIABLE)),
@@ -79,30 +78,30 @@ impl Tools {
         }
     }
 
-    /// A kernel's machine code; none without an assembler. One that refuses the kernel is a warning: there is more to
-    /// see.
+    /// Assembles a kernel; `None` without an assembler. If the assembler refuses the kernel, logs a warning, so that
+    /// other stages can be shown.
     pub fn assemble(&self, kernel: &Emitted) -> Option<Assembled> {
         let compiled = &kernel.compiled;
         self.assemble_text(&compiled.name, &compiled.ptx, compiled.target)
     }
 
-    /// The same of a module's text with the kernel `name`.
+    /// Assembles the text of a module with the kernel `name`.
     fn assemble_text(&self, name: &str, ptx: &str, target: Target) -> Option<Assembled> {
         let assembled = self.ptxas.as_ref()?.cubin(name, ptx, target);
         assembled.inspect_err(|error| tracing::warn!("{name}: {error}")).ok()
     }
 
-    /// What [`Listing::of_sass`] reads, where both tools are there.
+    /// Disassembly for [`Listing::of_sass`], if both tools are found.
     pub fn disassemble(&self, assembled: &Assembled) -> Option<String> {
         let text = self.nvdisasm.as_ref()?.disassemble(&assembled.cubin);
         text.inspect_err(|error| tracing::warn!("{error}")).ok()
     }
 }
 
-/// A plan's kernels and launches: what the page shows.
+/// Data of the page: a plan's kernels and launches.
 #[derive(Debug, Serialize)]
 pub struct Inspection {
-    /// Of this program.
+    /// Version of this program.
     pub version: &'static str,
     /// The model's name.
     pub model: String,
@@ -112,39 +111,39 @@ pub struct Inspection {
     pub context: u32,
     /// Launches a step.
     pub launches: usize,
-    /// Weights, keys and values that a step reads with the cache full, in bytes.
+    /// Bytes that a step reads with a full cache: weights, keys and values.
     pub bytes_per_token: u64,
-    /// Registers are known.
+    /// Whether registers are known.
     pub has_ptxas: bool,
     /// Every kernel of the plan, in its order.
     pub kernels: Vec<KernelView>,
     /// The launches.
     pub graph: Graph,
-    /// Whose roofs are offered.
+    /// GPUs with rooflines.
     pub gpus: [Gpu; 7],
-    /// What the listings' numbers mean.
+    /// Source lines to which the listings refer.
     pub places: Places,
-    /// The text of each file of the places; none where the binary does not hold it.
+    /// Text of each file of the places; `None` if the binary does not contain it.
     pub sources: Vec<Option<&'static str>>,
 }
 
 /// A kernel at every stage.
 #[derive(Debug, Serialize)]
 pub struct KernelView {
-    /// What it costs.
+    /// Its costs.
     #[serde(flatten)]
     pub stats: Stats,
-    /// What the same launch comes to on each target.
+    /// The kernel of the same launch for each target.
     pub targets: Vec<OnTarget>,
     /// IR after all passes.
     pub ir: Listing,
     /// PTX.
     pub ptx: Listing,
-    /// The GPU's own instructions, where both tools are there.
+    /// SASS, if both tools are found.
     pub sass: Option<Listing>,
 }
 
-/// The kernel of a target's own plan.
+/// The kernel in the plan for another target.
 #[derive(Clone, Debug, Serialize)]
 pub struct OnTarget {
     /// CTAs.
@@ -153,17 +152,17 @@ pub struct OnTarget {
     pub threads: u32,
     /// Shared memory, static and dynamic, in bytes.
     pub shared: u32,
-    /// What ptxas says, where there is one.
+    /// Resources by ptxas, if found.
     pub usage: Option<Usage>,
-    /// CTAs on a multiprocessor.
+    /// Occupancy.
     #[serde(flatten)]
     pub occupancy: Occupancy,
 }
 
-/// Told, by any thread, how many kernels are done, of how many.
+/// Progress callback, for any thread: completed kernels and their total.
 pub type Progress<'a> = &'a (dyn Fn(usize, usize) + Sync);
 
-/// Kernels that are done.
+/// Counter of completed kernels.
 struct Count<'a> {
     done: AtomicUsize,
     total: usize,
@@ -177,7 +176,7 @@ impl Count<'_> {
 }
 
 impl Inspection {
-    /// Compiles a plan's kernels, for every target by a plan of its own.
+    /// Compiles a plan's kernels, and those of the model's plans for all other targets.
     pub fn of(
         plan: &Plan,
         tuning: &Tuning,
@@ -213,7 +212,7 @@ impl Inspection {
     }
 }
 
-/// A kernel before its listings are read: that is done one after the other, since they share their places.
+/// A compiled kernel whose listings are not parsed yet. Parsing is sequential, since listings share their places.
 struct Unread {
     emitted: Emitted,
     stats: Stats,
@@ -246,7 +245,7 @@ fn views(plan: &Plan, tools: &Tools, count: &Count<'_>) -> Result<Vec<Unread>, I
     Ok(emit::compile(&specs, plan.target)?.into_par_iter().map(view).collect())
 }
 
-/// The same model's plan for every target that has one.
+/// Plans of the same model for all targets that support it.
 fn others(plan: &Plan, tuning: &Tuning) -> Vec<Plan> {
     let other = |target| match Plan::tuned(&plan.shape, target, plan.params.clone(), tuning) {
         Ok(other) => Some(other),
@@ -258,7 +257,7 @@ fn others(plan: &Plan, tuning: &Tuning) -> Vec<Plan> {
     Target::ALL.into_iter().filter_map(other).collect()
 }
 
-/// For every kernel of `plan` what another target has in its place: the kernel of the same launch in that one's plan.
+/// For every kernel of `plan`, the kernel of the same launch in the plan for another target.
 fn on_target(
     plan: &Plan,
     other: &Plan,

@@ -1,7 +1,7 @@
-//! Generated code, line by line, with the Rust lines that it comes from.
+//! Generated code with the Rust lines from which it comes.
 //!
-//! IR instructions have their places; PTX names them in `.file` and `.loc` directives, nvdisasm in comments. The three
-//! readers make the same of them, so that a line of one stage is found in the others.
+//! IR instructions have locations; PTX has `.file` and `.loc` directives; nvdisasm writes comments. All three become
+//! [`Places`], so that a line of one stage is found in the others.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ type Line<'a> = (&'a str, u32);
 pub struct Listing {
     /// The lines.
     pub text: String,
-    /// The place of each line; −1 in JSON where a line has none.
+    /// Place of each line; −1 in JSON for a line without one.
     #[serde(serialize_with = "as_numbers")]
     pub places: Vec<Option<PlaceId>>,
 }
@@ -38,7 +38,7 @@ impl Listing {
         self.text.split('\n').zip(self.places.iter().copied())
     }
 
-    /// A function's text form, without the places in it.
+    /// Listing of a function's text form, without its locations.
     pub fn of_ir(function: &Function, places: &mut Places) -> Listing {
         let mut listing = Listing::default();
         let instructions = function.layout.iter().flat_map(|&block| &function.block(block).insts);
@@ -59,7 +59,7 @@ impl Listing {
         listing
     }
 
-    /// A PTX module. An instruction is where the last `.loc` before it says.
+    /// Listing of a PTX module. The last `.loc` directive determines the place of an instruction.
     pub fn of_ptx(ptx: &str, places: &mut Places) -> Listing {
         let files: HashMap<u32, &str> = ptx.lines().filter_map(ptx_file).collect();
         let mut listing = Listing::default();
@@ -71,7 +71,7 @@ impl Listing {
                 let mut intern = |[file, line, _]: [u32; 3], caller| {
                     files.get(&file).map(|file| places.intern(file, line, caller))
                 };
-                // A caller has been a place itself, with a caller of its own.
+                // The caller has its own place already, with its caller.
                 let caller = caller.and_then(|at| seen.get(&at).copied().or_else(|| intern(at, None)));
                 place = intern(position, caller);
                 seen.extend(place.map(|place| (position, place)));
@@ -82,7 +82,7 @@ impl Listing {
         listing
     }
 
-    /// What `nvdisasm -c -gi` prints of a cubin with one kernel: its instructions with their addresses, and labels.
+    /// Listing of the output of `nvdisasm -c -gi` for a cubin with one kernel: instructions with addresses, and labels.
     pub fn of_sass(text: &str, places: &mut Places) -> Listing {
         let mut listing = Listing::default();
         let mut place = None;
@@ -92,7 +92,7 @@ impl Listing {
             let line = line.trim();
             if let Some(comment) = line.strip_prefix("//## ") {
                 let Some((at, caller)) = sass_place(comment) else { continue };
-                // Further comments are about the callers that the first one names.
+                // Further comments describe the callers that the first one names.
                 if chain.is_empty() {
                     chain.push(at);
                 }
@@ -112,7 +112,7 @@ impl Listing {
         listing.drop_last(padding)
     }
 
-    /// The same without its last lines: what fills up the last cache line of a kernel.
+    /// Drops the last lines, which pad the last cache line of a kernel.
     fn drop_last(mut self, count: usize) -> Listing {
         self.places.truncate(self.places.len() - count);
         let lines: Vec<&str> = self.text.split('\n').take(self.places.len()).collect();
@@ -121,14 +121,14 @@ impl Listing {
     }
 }
 
-/// Number and name of `.file 3 "kernels/gemv.rs"`.
+/// Parses number and name of `.file 3 "kernels/gemv.rs"`.
 fn ptx_file(line: &str) -> Option<(u32, &str)> {
     let (number, rest) = line.trim().strip_prefix(".file")?.trim_start().split_once(' ')?;
     let name = rest.trim_start().strip_prefix('"')?;
     Some((number.parse().ok()?, &name[..name.find('"')?]))
 }
 
-/// File, line and column of a `.loc`, and those of `inlined_at` behind it.
+/// Parses file, line and column of a `.loc`, and those of its `inlined_at`.
 fn ptx_loc(statement: &str) -> Option<([u32; 3], Option<[u32; 3]>)> {
     let position = |text: &str| {
         let mut numbers = text.split_whitespace().map(|number| number.parse().ok());
@@ -140,7 +140,7 @@ fn ptx_loc(statement: &str) -> Option<([u32; 3], Option<[u32; 3]>)> {
     Some((at, caller))
 }
 
-/// The places of `File "a.rs", line 3 inlined at "b.rs", line 9`.
+/// Parses the places of `File "a.rs", line 3 inlined at "b.rs", line 9`.
 fn sass_place(comment: &str) -> Option<(Line<'_>, Option<Line<'_>>)> {
     let mut parts = comment.strip_prefix("File ")?.splitn(2, " inlined at ").map(quoted_line);
     Some((parts.next()??, parts.next().flatten()))

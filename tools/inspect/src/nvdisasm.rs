@@ -1,4 +1,4 @@
-//! NVIDIA's disassembler: a GPU's own instructions as text, with the source lines that they come from.
+//! NVIDIA's disassembler: SASS as text, with source lines.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -7,24 +7,24 @@ use std::{env, fs, io};
 
 use bespoke_codegen::ptxas::Ptxas;
 
-/// The variable that names a disassembler, or says that there is none.
+/// Environment variable that names a disassembler, or disables it.
 pub const VARIABLE: &str = "BESPOKE_NVDISASM";
 
-/// Why there is no text.
+/// Error of the disassembler.
 #[derive(Debug, thiserror::Error)]
 pub enum NvdisasmError {
-    /// `BESPOKE_NVDISASM` names no file.
+    /// `BESPOKE_NVDISASM` names a file that does not exist.
     #[error("{VARIABLE}: there is no file {}", .0.display())]
     NotThere(PathBuf),
-    /// It cannot be run, or its file cannot be written.
+    /// The disassembler cannot be run, or its input file cannot be written.
     #[error("{}: {source}", path.display())]
     Io {
         /// The disassembler or the file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// It refused the module.
+    /// The disassembler refused the module.
     #[error("nvdisasm: {0}")]
     Refused(String),
 }
@@ -36,8 +36,8 @@ pub struct Nvdisasm {
 }
 
 impl Nvdisasm {
-    /// The one that `BESPOKE_NVDISASM` names, or without it the first `nvdisasm` on `PATH`, or the one beside `ptxas`.
-    /// None if there is none, or if the variable is `none` or empty.
+    /// Finds the disassembler that `BESPOKE_NVDISASM` names, or else `nvdisasm` on `PATH` or beside `ptxas`. `None` if
+    /// there is none, or if the variable is `none` or empty.
     pub fn find(ptxas: Option<&Ptxas>) -> Result<Option<Nvdisasm>, NvdisasmError> {
         if let Some(path) = env::var_os(VARIABLE) {
             if path.is_empty() || path == "none" {
@@ -57,7 +57,7 @@ impl Nvdisasm {
         Ok(on_path.chain(beside).find(|path| path.is_file()).map(|path| Nvdisasm { path }))
     }
 
-    /// The code of a cubin, with comments that name source lines.
+    /// Disassembles a cubin, with comments that name source lines.
     pub fn disassemble(&self, cubin: &[u8]) -> Result<String, NvdisasmError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -68,7 +68,7 @@ impl Nvdisasm {
                 let run = Command::new(&self.path).args(["-c", "-gi"]).arg(&file).output();
                 run.map_err(|source| NvdisasmError::Io { path: self.path.clone(), source })
             });
-        // A file that was never written is no loss.
+        // The file may not exist.
         let _ = fs::remove_file(&file);
         let output = run?;
         if !output.status.success() {

@@ -1,38 +1,38 @@
-//! How many CTAs of a kernel a multiprocessor holds, and what keeps more away.
+//! Occupancy: how many CTAs of a kernel fit on a multiprocessor, and what limits them.
 
 use bespoke_codegen::ptx::Target;
 use bespoke_kernels::plan::Machine;
 use serde::Serialize;
 
-/// Registers of a multiprocessor: the same for every target so far (CUDA C++ Programming Guide, "Technical
+/// Registers of a multiprocessor, the same for every target so far (CUDA C++ Programming Guide, "Technical
 /// Specifications per Compute Capability").
 const REGISTERS: u32 = 64 << 10;
 
-/// Registers are given out to warps in multiples of this many, from as many banks as a multiprocessor has schedulers
-/// (CUDA's `cuda_occupancy.h`, which this follows).
+/// Allocation unit of a warp's registers, and the number of register banks, one for each scheduler (as in CUDA's
+/// `cuda_occupancy.h`).
 const REGISTER_UNIT: u32 = 256;
 const BANKS: u32 = 4;
 
-/// Shared memory is given out in multiples of this many bytes, and the system takes a KiB of each CTA (the same).
+/// Allocation unit of shared memory in bytes, and the bytes that the system reserves for each CTA (same source).
 const SHARED_UNIT: u32 = 128;
 const SYSTEM_SHARED: u32 = 1024;
 
-/// What a CTA takes.
+/// Resources of a CTA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
     /// Threads.
     pub threads: u32,
-    /// Registers a thread, where they are known.
+    /// Registers a thread, if known.
     pub registers: Option<u32>,
     /// Shared memory, static and dynamic, in bytes.
     pub shared: u32,
 }
 
-/// What runs out first.
+/// The limiting resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
-    /// Places for CTAs.
+    /// The number of CTAs.
     Ctas,
     /// Threads.
     Threads,
@@ -49,16 +49,16 @@ pub struct Occupancy {
     pub target: Target,
     /// CTAs.
     pub ctas: u32,
-    /// Their warps.
+    /// Warps of these CTAs.
     pub warps: u32,
-    /// Warps that a multiprocessor has room for.
+    /// Most warps on a multiprocessor.
     pub most_warps: u32,
-    /// What keeps another CTA away.
+    /// The limiting resource.
     pub limit: Limit,
 }
 
 impl Occupancy {
-    /// Of CTAs that take `demand`. Without registers, as if they were no limit.
+    /// Occupancy of CTAs with this demand. Unknown registers are ignored.
     pub fn of(target: Target, demand: Demand) -> Occupancy {
         let machine = Machine::of(target);
         let warps = demand.threads.div_ceil(32);
@@ -67,7 +67,7 @@ impl Occupancy {
         let by_registers = demand.registers.map(|registers| {
             let a_warp = (registers.max(1) * 32).next_multiple_of(REGISTER_UNIT);
             let resident = REGISTERS / BANKS / a_warp * BANKS;
-            // A CTA is let in as if it took all banks alike.
+            // A CTA is admitted as if its warps were spread evenly over the banks.
             let fits = a_warp * warps.next_multiple_of(BANKS) <= REGISTERS;
             (if fits { resident / warps } else { 0 }, Limit::Registers)
         });
@@ -82,7 +82,7 @@ impl Occupancy {
     }
 }
 
-/// CTAs that a multiprocessor has places for (the guide's table).
+/// Most CTAs on a multiprocessor (the guide's table).
 fn most_ctas(target: Target) -> u32 {
     match target {
         Target::Sm86 => 16,
@@ -99,9 +99,9 @@ mod tests {
         Occupancy::of(target, Demand { threads, registers, shared })
     }
 
-    /// What `cudaOccMaxActiveBlocksPerMultiprocessor` of CUDA 13.0 says, for the targets in their order.
+    /// Results of `cudaOccMaxActiveBlocksPerMultiprocessor` of CUDA 13.0, for the targets in order.
     #[test]
-    fn as_cuda_says() {
+    fn results_equal_cuda_s() {
         for (threads, registers, shared, ctas) in [
             (32, 16, 0, [32, 16, 24, 32, 32, 24]),
             (1024, 32, 0, [2, 1, 1, 2, 2, 1]),
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_out_first() {
+    fn the_limiting_resource() {
         for (threads, registers, shared, limit) in [
             (32, Some(16), 0, Limit::Ctas),
             (1024, Some(32), 0, Limit::Threads),

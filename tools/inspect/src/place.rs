@@ -1,25 +1,25 @@
-//! Lines of Rust that generated code comes from.
+//! Rust lines from which generated code comes.
 
 use std::collections::HashMap;
 
 use serde::Serialize;
 use serde::ser::SerializeSeq;
 
-/// A place in [`Places`], by its index.
+/// Index of a place in [`Places`].
 pub type PlaceId = u32;
 
-/// A line of Rust, and the place that calls it where it is of an inlined function.
+/// A Rust line, with its call site if it is in an inlined function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
     /// Index into [`Places::files`].
     pub file: u32,
-    /// The line, from 1.
+    /// The line, 1-based.
     pub line: u32,
-    /// The caller.
+    /// The call site.
     pub inlined_at: Option<PlaceId>,
 }
 
-/// Every place that some code comes from, once. Stages of a kernel share it, so that equal places have equal numbers.
+/// Table of places without duplicates. The stages of a kernel share it, so that equal places have equal numbers.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Places {
     files: Vec<String>,
@@ -32,12 +32,12 @@ pub struct Places {
 }
 
 impl Places {
-    /// No places.
+    /// An empty table.
     pub fn new() -> Places {
         Places::default()
     }
 
-    /// The number of a line, and of the chain of calls that it was inlined through.
+    /// Number of a line with its chain of call sites.
     pub fn intern(&mut self, file: &str, line: u32, inlined_at: Option<PlaceId>) -> PlaceId {
         let file = self.file(file);
         let place = Place { file, line, inlined_at };
@@ -47,7 +47,7 @@ impl Places {
         })
     }
 
-    /// A chain of calls, the innermost line first.
+    /// Number of a chain of call sites, innermost line first.
     pub fn chain<'a>(&mut self, chain: impl DoubleEndedIterator<Item = (&'a str, u32)>) -> Option<PlaceId> {
         chain.rev().fold(None, |caller, (file, line)| Some(self.intern(file, line, caller)))
     }
@@ -80,7 +80,7 @@ impl Places {
     }
 }
 
-/// `[file, line, caller]`, the caller −1 where there is none.
+/// Serialises as `[file, line, caller]`, with −1 for no caller.
 fn as_triples<S: serde::Serializer>(places: &[Place], serializer: S) -> Result<S::Ok, S::Error> {
     let mut list = serializer.serialize_seq(Some(places.len()))?;
     for place in places {

@@ -1,30 +1,30 @@
-//! What a kernel has to move and to compute, and how long that takes a GPU at the least.
+//! Rooflines: bytes and operations of a kernel, and the least time a GPU needs for them.
 
 use bespoke_codegen::ptx::Target;
 use bespoke_kernels::spec::KernelSpec;
 use serde::Serialize;
 
-/// A GPU, by the peaks of its data sheet.
+/// Peak rates of a GPU from its data sheet.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Gpu {
     /// Its name.
     pub name: &'static str,
-    /// What it runs.
+    /// The newest target that it runs.
     pub target: Target,
-    /// Of its memory, in bytes a second.
+    /// Memory bandwidth in bytes a second.
     pub bandwidth: f64,
-    /// 8-bit integer operations of the tensor cores a second, dense.
+    /// Dense 8-bit integer operations a second of the tensor cores.
     pub int8: f64,
-    /// f16 operations of the tensor cores a second with f32 sums, dense.
+    /// Dense f16 operations a second of the tensor cores, with f32 sums.
     pub f16: f64,
     /// f32 operations a second.
     pub f32: f64,
-    /// Where the numbers are from.
+    /// Source of the numbers.
     pub source: &'static str,
 }
 
 impl Gpu {
-    /// The GPUs that the page offers. Where a sheet has only numbers with sparsity, half of them.
+    /// GPUs that the page offers. If a data sheet has only figures with sparsity, these are half of them.
     pub const ALL: [Gpu; 7] = [
         gpu(
             "H100 SXM",
@@ -84,31 +84,31 @@ const fn gpu(
     }
 }
 
-/// What computes most of a kernel: which peak is its roof.
+/// Unit that computes most of a kernel, which determines its roof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
-    /// Tensor cores on bytes.
+    /// Tensor cores with 8-bit integers.
     Int8,
-    /// Tensor cores on f16.
+    /// Tensor cores with f16.
     F16,
-    /// Plain arithmetic.
+    /// f32 arithmetic.
     F32,
 }
 
-/// What a launch must move and compute.
+/// Bytes and operations of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Work {
     /// Bytes of device memory: every input and output once.
     pub bytes: u64,
-    /// Multiplications and additions of its matrix products, as the formula has them; none in kernels without a product.
+    /// Multiplications and additions of its matrix products by the formula; 0 without a product.
     pub operations: u64,
-    /// What computes them.
+    /// The unit that computes them.
     pub unit: Unit,
 }
 
 impl Work {
-    /// Of one launch with `length` positions in the cache.
+    /// Work of one launch with `length` positions in the cache.
     pub fn of(spec: &KernelSpec, length: u64) -> Work {
         let (operations, unit) = match spec {
             KernelSpec::Gemv(s) => {
@@ -117,7 +117,7 @@ impl Work {
                 let quantised = s.segments.iter().all(|segment| segment.ty.is_quantised());
                 (2 * weights, if quantised { Unit::Int8 } else { Unit::F32 })
             }
-            // Scores, then the sum of the values by them.
+            // Scores, then the weighted sum of the values.
             KernelSpec::Attention(s) => (4 * u64::from(s.heads) * u64::from(s.head_dim) * length, Unit::F16),
             _ => (0, Unit::F32),
         };
@@ -129,7 +129,7 @@ impl Work {
         if self.bytes == 0 { 0.0 } else { self.operations as f64 / self.bytes as f64 }
     }
 
-    /// Seconds that `gpu` needs at the least: for the bytes or for the operations, whichever is more.
+    /// Least seconds on `gpu`: for the bytes or for the operations, whichever is longer.
     pub fn seconds(&self, gpu: &Gpu) -> f64 {
         let peak = match self.unit {
             Unit::Int8 => gpu.int8,

@@ -1,4 +1,4 @@
-//! What a kernel of a plan costs.
+//! Costs of a kernel of a plan.
 
 use std::collections::BTreeMap;
 
@@ -14,18 +14,18 @@ use serde_json::Value;
 use super::occupancy::{Demand, Occupancy};
 use super::roofline::{Gpu, Unit, Work};
 
-/// A kernel of a plan, and what is known of it: what `bespoke inspect --stage stats --format json` prints.
+/// A kernel of a plan with its costs: the output of `bespoke inspect --stage stats --format json`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Stats {
     /// The entry point.
     pub name: String,
-    /// What it does.
+    /// Summary.
     pub summary: &'static str,
-    /// The target it is for.
+    /// The target.
     pub target: Target,
-    /// What the plan calls its launches, without the layer, each once.
+    /// Its roles: labels of its launches without the layer, without duplicates.
     pub roles: Vec<String>,
-    /// In one step.
+    /// Launches in one step.
     pub launches: usize,
     /// CTAs along x, y and z.
     pub grid: [u32; 3],
@@ -33,32 +33,32 @@ pub struct Stats {
     pub threads: u32,
     /// In bytes.
     pub dynamic_shared: u32,
-    /// Device memory that a launch moves at the least, in bytes, with the cache full.
+    /// Least bytes of device memory that a launch moves with a full cache.
     pub bytes: u64,
-    /// Multiplications and additions of a launch's matrix products, with the cache full.
+    /// Multiplications and additions of a launch's matrix products with a full cache.
     pub operations: u64,
-    /// What computes them.
+    /// The unit that computes them.
     pub unit: Unit,
     /// Operations a byte.
     pub intensity: f64,
-    /// Seconds that a launch takes at the least, by the data sheets of GPUs.
+    /// Least seconds of a launch, by the data sheets of GPUs.
     pub roofline: BTreeMap<&'static str, f64>,
     /// Name and type of each run-time parameter.
     pub params: Vec<(String, String)>,
-    /// The compile-time parameters, as `plan.json` has them.
+    /// Compile-time parameters, as in `plan.json`.
     pub constants: Value,
-    /// What the compiler counted.
+    /// Counts of the compiler.
     pub report: Report,
     /// Instructions before each pass that changed something, and after it.
     pub passes: Vec<(&'static str, usize, usize)>,
-    /// What ptxas says, where there is one.
+    /// Resources by ptxas, if found.
     pub ptxas: Option<Usage>,
-    /// CTAs on a multiprocessor; without ptxas as if registers were no limit.
+    /// Occupancy; without ptxas, ignoring registers.
     pub occupancy: Occupancy,
 }
 
 impl Stats {
-    /// Of a kernel that was compiled, and assembled where there is an assembler.
+    /// Statistics of a compiled kernel, with ptxas' figures if it was assembled.
     pub fn of(plan: &Plan, emitted: &Emitted, ptxas: Option<Usage>) -> Stats {
         let Emitted { spec, compiled, params, .. } = emitted;
         let Geometry { grid, threads, dynamic_shared } = spec.geometry();
@@ -101,14 +101,14 @@ impl Stats {
     }
 }
 
-/// What a CTA of a kernel takes.
+/// Resources of a CTA.
 pub(super) fn demand(spec: &KernelSpec, ptxas: Option<Usage>) -> Demand {
     let Geometry { threads, dynamic_shared, .. } = spec.geometry();
     let statics = ptxas.map_or(spec.static_shared(), |usage| usage.static_shared);
     Demand { threads, registers: ptxas.map(|usage| usage.registers), shared: dynamic_shared + statics }
 }
 
-/// A kernel's compile-time parameters as an object.
+/// Compile-time parameters of a kernel as a JSON object.
 pub(super) fn constants(spec: &KernelSpec) -> Value {
     // A specification is plain data, which always serialises.
     serde_json::to_value(spec).unwrap_or_default()

@@ -6,7 +6,7 @@ use bespoke_kernels::shape::builtin;
 
 use super::*;
 
-/// Lines of a listing by what they say, with their places, innermost first.
+/// Lines of a listing with their places, innermost first.
 fn located(listing: &Listing, places: &Places) -> Vec<(String, Vec<(String, u32)>)> {
     let chain = |place: Option<PlaceId>| {
         let mut chain = Vec::new();
@@ -26,7 +26,7 @@ fn at(chain: &[(&str, u32)]) -> Vec<(String, u32)> {
 }
 
 #[test]
-fn ptx_is_where_the_last_loc_says() {
+fn the_last_loc_determines_the_place() {
     let ptx = "\
 .version 7.8
 .entry k()
@@ -60,7 +60,7 @@ $L_block1:
 }
 
 #[test]
-fn sass_is_where_the_comments_before_it_say() {
+fn comments_determine_the_place_of_sass() {
     let text = "
 	.section	.text.k,\"ax\",@progbits
 k:
@@ -89,7 +89,7 @@ k:
     assert_eq!(lines, expected.map(|(line, chain)| (line.to_owned(), chain)));
 }
 
-/// Instructions of a listing by the line of Rust that they are of.
+/// Instructions of a listing by Rust line.
 fn by_line(listing: &Listing, places: &Places) -> BTreeMap<(String, u32), BTreeSet<String>> {
     let mut lines: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
     for (text, place) in listing.lines() {
@@ -117,7 +117,7 @@ fn a_line_of_rust_is_found_at_every_stage() {
         let name = &view.stats.name;
         assert_eq!(view.targets.len(), Target::ALL.len(), "{name}");
         let (ir, ptx) = (by_line(&view.ir, &inspection.places), by_line(&view.ptx, &inspection.places));
-        // Not all: constants stand in other instructions, and some instructions are none in PTX.
+        // Not all: constants become operands of other instructions, and some instructions have no PTX.
         let both = ptx.keys().filter(|line| ir.contains_key(*line)).count();
         assert!(both * 10 >= ptx.len() * 9, "{name}: {both} of {} lines with PTX have IR", ptx.len());
         let is_code = |line: &str| line.starts_with('\t') && line.ends_with(';') && !line.starts_with("\t.");

@@ -1,4 +1,4 @@
-//! Files of logits, and how far a model's are from them.
+//! Files of logits, and the error against a reference.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use miette::{IntoDiagnostic, WrapErr};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
-/// A safetensors file with `tokens` (i32 [tokens]) and `logits` (f32 [tokens, vocab]).
+/// Encodes a safetensors file with `tokens` (i32 [tokens]) and `logits` (f32 [tokens, vocab]).
 pub fn safetensors(tokens: &[u32], logits: &[f32], vocab: usize) -> miette::Result<Vec<u8>> {
     let count = tokens.len();
     let tokens: Vec<u8> = tokens.iter().flat_map(|&token| (token as i32).to_le_bytes()).collect();
@@ -18,7 +18,7 @@ pub fn safetensors(tokens: &[u32], logits: &[f32], vocab: usize) -> miette::Resu
     safetensors::serialize(tensors, None).into_diagnostic()
 }
 
-/// Tokens and the logits after each.
+/// Tokens, and the logits after each token.
 pub struct Reference {
     /// Token ids.
     pub tokens: Vec<u32>,
@@ -27,7 +27,7 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// Reads a safetensors file of the form that [`safetensors`] gives.
+    /// Reads a safetensors file as [`safetensors`] encodes it.
     pub fn read(path: &Path) -> miette::Result<Reference> {
         let context = || format!("cannot read {}", path.display());
         let bytes = std::fs::read(path).into_diagnostic().wrap_err_with(context)?;
@@ -46,7 +46,7 @@ impl Reference {
     }
 }
 
-/// Σ(ours − reference)² / Σ reference² in float64; none if the sizes differ.
+/// Normalised mean squared error Σ(ours − reference)² / Σ reference² in float64; `None` if the sizes differ.
 pub fn nmse(ours: &[f32], reference: &[f32]) -> Option<f64> {
     if ours.len() != reference.len() {
         return None;

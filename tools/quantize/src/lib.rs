@@ -1,7 +1,7 @@
-//! Model files with fewer bits: every matrix of a float file in the type that a [`Mix`] gives it.
+//! Quantises model files: converts every matrix of a float file to the type that a [`Mix`] assigns.
 //!
-//! Which matrices get more bits than the others is llama.cpp's choice (see [`Mix`]), and so is that vectors (norms,
-//! biases) stay as they are. Everything else in the file is kept: hyper-parameters, tokenizer, the tensors' order.
+//! As in llama.cpp, some matrices get more bits than others (see [`Mix`]), and vectors (norms, biases) are unchanged.
+//! The rest of the file is kept: hyper-parameters, tokenizer, the order of tensors.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -11,32 +11,32 @@ use bespoke_kernels::shape::Mix;
 use bespoke_kernels::shape::mix::Role;
 use rayon::prelude::*;
 
-/// What a mix makes of a file.
+/// A file with the type of each tensor after quantisation.
 pub struct Quantization<'a> {
     gguf: &'a Gguf,
     header: Writer,
-    /// A type for every tensor, in the file's order.
+    /// Type of every tensor, in the file's order.
     types: Vec<GgmlType>,
 }
 
-/// Why a file could not be quantised.
+/// Error of quantisation.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum QuantizeError {
-    /// The file lacks something, or a value of it has no place in a block.
+    /// The file is incomplete, or has a value that a block cannot represent.
     #[error("{}{source}", .tensor.as_ref().map_or(String::new(), |name| format!("tensor {name}: ")))]
     Gguf {
-        /// The tensor, where it is one's fault.
+        /// The tensor, if the error concerns one.
         tensor: Option<String>,
-        /// What is wrong.
+        /// The cause.
         source: bespoke_gguf::Error,
     },
-    /// A matrix has lost bits already.
-    #[error("tensor {tensor} is {ty} already: rounding it again would add to its error")]
+    /// A matrix is already quantised.
+    #[error("tensor {tensor} is already {ty}; quantising it again would increase its error")]
     Quantized {
-        /// Its name.
+        /// Name of the tensor.
         tensor: String,
-        /// Its type.
+        /// Type of the tensor.
         ty: GgmlType,
     },
     /// Writing failed.
@@ -50,19 +50,19 @@ impl From<bespoke_gguf::Error> for QuantizeError {
     }
 }
 
-/// Metadata that this file does not share with the one that it is made from.
+/// Metadata that is not copied from the source file.
 const OWN_KEYS: [&str; 3] = ["general.file_type", "general.quantization_version", "general.alignment"];
 
 /// `GGML_QNT_VERSION`: the block layouts that [`bespoke_gguf::dequant`] describes.
 const QUANTIZATION_VERSION: u32 = 2;
 
-/// Elements that a thread takes at once: whole blocks of every type.
+/// Elements that a thread converts at once: whole blocks of every type.
 const CHUNK: usize = 1 << 16;
-/// Chunks that are made before they are written.
+/// Chunks that are converted before they are written.
 const BATCH: usize = 64;
 
 impl<'a> Quantization<'a> {
-    /// Chooses a type for every tensor. Matrices that are not floats are refused unless `again` is set.
+    /// Chooses a type for every tensor. Quantised matrices are refused unless `again` is set.
     pub fn new(gguf: &'a Gguf, mix: Mix, again: bool) -> Result<Self, QuantizeError> {
         let layers = gguf.u32(&format!("{}.block_count", gguf.architecture()?))?;
         let tied = gguf.tensor("output.weight").is_none();
@@ -87,12 +87,12 @@ impl<'a> Quantization<'a> {
         Ok(Quantization { gguf, header, types })
     }
 
-    /// Every tensor with the type that it gets.
+    /// Every tensor with its new type.
     pub fn tensors(&self) -> impl Iterator<Item = (&TensorInfo, GgmlType)> {
         self.gguf.tensors().iter().zip(self.types.iter().copied())
     }
 
-    /// How many tensors of each type there will be.
+    /// Number of tensors of each new type.
     pub fn counts(&self) -> BTreeMap<GgmlType, usize> {
         let mut counts = BTreeMap::new();
         for ty in &self.types {
@@ -101,12 +101,12 @@ impl<'a> Quantization<'a> {
         counts
     }
 
-    /// The file as bytes, for small ones.
+    /// Returns a small file as bytes.
     pub fn to_bytes(self) -> Result<Vec<u8>, QuantizeError> {
         self.write(Vec::new(), &|_, _| ())
     }
 
-    /// Writes the file to `out`, and returns `out`. Reports bytes done and in all, of the file that is read.
+    /// Writes the file to `out` and returns `out`. Progress is in bytes read, and their total.
     pub fn write<W: Write>(self, out: W, progress: &dyn Fn(u64, u64)) -> Result<W, QuantizeError> {
         let total = self.gguf.tensors().iter().map(|info| info.bytes).sum();
         let mut done = 0;
@@ -133,7 +133,7 @@ impl<'a> Quantization<'a> {
     }
 }
 
-/// Blocks of one type as blocks of another. Rows are whole blocks of both, and so is every chunk of them.
+/// Converts blocks of one type to another. Rows and chunks are whole blocks of both types.
 fn converted(from: GgmlType, to: GgmlType, bytes: &[u8]) -> Result<Vec<u8>, bespoke_gguf::Error> {
     let mut values = vec![0.0; bytes.len() / from.block_bytes() * from.block_elements()];
     dequantize(from, bytes, &mut values)?;
@@ -142,7 +142,7 @@ fn converted(from: GgmlType, to: GgmlType, bytes: &[u8]) -> Result<Vec<u8>, besp
     Ok(out)
 }
 
-/// Which matrix a tensor is, as mixes tell them apart.
+/// Role of a tensor, by which a mix assigns its type.
 fn role(name: &str, tied: bool) -> Role {
     match name {
         "output.weight" => return Role::Output,
@@ -178,7 +178,7 @@ mod tests {
                 let expected = ModelShape::from_gguf(&synthetic(mix, tied), "model").unwrap();
                 assert_eq!(ModelShape::from_gguf(&made, "model").unwrap(), expected, "{mix}");
                 assert_eq!(made.u32("general.file_type").unwrap(), mix.file_type());
-                // Everything else is as it was.
+                // The rest is unchanged.
                 let kept = |file: &Gguf| {
                     let metadata = file.metadata().filter(|(key, _)| !OWN_KEYS.contains(key));
                     metadata.map(|(key, value)| format!("{key} {value:?}")).collect::<Vec<_>>()
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_near_and_in_their_places() {
+    fn values_are_close_and_in_order() {
         let float = synthetic(Mix::Pure(GgmlType::F32), false);
         let made = Quantization::new(&float, Mix::Q4KM, false).unwrap().to_bytes().unwrap();
         let made = Gguf::from_bytes(made).unwrap();
@@ -214,21 +214,21 @@ mod tests {
     }
 
     #[test]
-    fn what_was_rounded_is_not_rounded_again_unasked() {
+    fn quantised_matrices_are_refused_by_default() {
         let rounded = synthetic(Mix::Pure(GgmlType::Q8_0), false);
         let error = Quantization::new(&rounded, Mix::Q4KM, false).err().unwrap();
         assert_eq!(
             error.to_string(),
-            "tensor token_embd.weight is Q8_0 already: rounding it again would add to its error"
+            "tensor token_embd.weight is already Q8_0; quantising it again would increase its error"
         );
         let again = Quantization::new(&rounded, Mix::Q4KM, true).unwrap().to_bytes().unwrap();
         assert!(Gguf::from_bytes(again).is_ok());
-        // Nothing to do is no mistake.
+        // A file without a change is not an error.
         assert!(Quantization::new(&rounded, Mix::Pure(GgmlType::Q8_0), false).is_ok());
     }
 
     #[test]
-    fn a_value_without_a_place_is_an_error_that_names_the_tensor() {
+    fn an_unrepresentable_value_is_an_error_that_names_the_tensor() {
         let mut bytes =
             synth::to_bytes(&SynthSpec { mix: Mix::Pure(GgmlType::F32), ..SynthSpec::default() }).unwrap();
         let info = Gguf::from_bytes(bytes.clone()).unwrap().require("blk.1.attn_k.weight").unwrap().clone();

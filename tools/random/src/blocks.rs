@@ -1,7 +1,7 @@
-//! Random blocks whose values have a given spread.
+//! Random blocks whose values have a given standard deviation.
 //!
-//! All quants are uniform over their range; scales are set so that the values' standard deviation is the one
-//! asked for, with a jitter of ±20 % from block to block so that no two blocks scale alike. Layouts are those of
+//! All quants are uniform over their range; scales are chosen for the requested standard deviation, with a jitter of
+//! ±20 % from block to block, so that no two blocks have the same scale. Layouts are those of
 //! [`bespoke_gguf::dequant`].
 
 use bespoke_gguf::GgmlType;
@@ -9,10 +9,10 @@ use half::{bf16, f16};
 
 use crate::rng::SplitMix64;
 
-/// Elements that one generator fills: whole blocks of every type, 147 KiB (Q4_K) to 1 MiB (F32).
+/// Elements filled by one generator: whole blocks of every type, 147 KiB (Q4_K) to 1 MiB (F32).
 pub const CHUNK_ELEMENTS: usize = 1 << 18;
 
-/// Fills consecutive blocks of `ty`. Quantised types take `mean` as 0, which it is for every matrix.
+/// Fills consecutive blocks of `ty`. Quantised types ignore `mean`, which is 0 for every matrix.
 pub fn fill(ty: GgmlType, mean: f32, std: f32, rng: &mut SplitMix64, out: &mut [u8]) {
     match ty {
         GgmlType::F32 => each(out, |w: &mut [u8; 4]| *w = (mean + std * rng.normal()).to_le_bytes()),
@@ -30,7 +30,7 @@ pub fn fill(ty: GgmlType, mean: f32, std: f32, rng: &mut SplitMix64, out: &mut [
         GgmlType::Q4_K => k_with_mins::<144>(rng, std, 16, out),
         GgmlType::Q5_K => k_with_mins::<176>(rng, std, 32, out),
         GgmlType::Q6_K => q6_k(rng, std, out),
-        other => unreachable!("the plan holds no {other}: it was checked against the types that can be made"),
+        other => unreachable!("the plan was checked against supported types, and has no {other}"),
     }
 }
 
@@ -38,7 +38,7 @@ fn each<const N: usize>(out: &mut [u8], block: impl FnMut(&mut [u8; N])) {
     out.as_chunks_mut::<N>().0.iter_mut().for_each(block);
 }
 
-/// A scale of about `size`: uniform within ±20 %, its mean square `size`².
+/// A random scale: uniform within ±20 %, with mean square `size`².
 fn jitter(rng: &mut SplitMix64, size: f32) -> f32 {
     // E[(0.8 + 0.4·u)²] for uniform u.
     const MEAN_SQUARE: f32 = 0.64 + 0.32 + 0.16 / 3.0;

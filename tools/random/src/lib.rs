@@ -1,4 +1,4 @@
-//! Random numbers and random weight blocks that depend on a seed alone.
+//! Random numbers and random weight blocks that depend only on a seed.
 
 pub mod blocks;
 pub mod rng;

@@ -1,6 +1,6 @@
-//! A small generator, seeded per chunk so that a file does not depend on who generates what.
+//! Random number generator, seeded per chunk, so that a file does not depend on the number of threads.
 
-/// SplitMix64 (Steele, Lea and Flood 2014): a counter with step γ, its values mixed by Stafford's variant 13.
+/// SplitMix64 (Steele, Lea and Flood 2014): a counter with step γ, whose values are mixed by Stafford's variant 13.
 #[derive(Clone)]
 pub struct SplitMix64(u64);
 
@@ -16,8 +16,8 @@ impl SplitMix64 {
         (self.bits() >> 40) as f32 / (1u32 << 24) as f32
     }
 
-    /// A number of mean 0 and standard deviation 1: the sum of four uniform ones (Irwin–Hall), close to normal
-    /// and cut off at ±√12, which does a weight no harm.
+    /// A number with mean 0 and standard deviation 1: the sum of four uniform ones (Irwin–Hall), close to normal and
+    /// limited to ±√12.
     pub fn normal(&mut self) -> f32 {
         let bits = self.bits();
         let sum: u32 = (0..4).map(|i| (bits >> (16 * i)) as u32 & 0xffff).sum();

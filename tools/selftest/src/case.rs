@@ -1,15 +1,15 @@
-//! A case as data: buffers, launches, and what the outputs must be.
+//! Test cases: buffers, launches, and expected outputs.
 
 use bespoke_kernels::spec::KernelSpec;
 
-/// The byte that outputs are filled with: as f32 or f16 it makes a NaN, as u32 a token that no vocabulary has.
+/// Byte that outputs are filled with: a NaN as f32 or f16, as u32 a token that no vocabulary has.
 pub(super) const POISON: u8 = 0xFF;
 
-/// What a buffer holds before the launches.
+/// Initial content of a buffer.
 pub(super) enum Content {
     /// These bytes.
     Bytes(Vec<u8>),
-    /// So many bytes of [`POISON`].
+    /// This number of [`POISON`] bytes.
     Poison(usize),
 }
 
@@ -25,9 +25,9 @@ impl Content {
 
 /// A buffer of a case.
 pub(super) struct Buffer {
-    /// Its name in findings and in the report.
+    /// Name in findings and in the report.
     pub name: String,
-    /// What it holds.
+    /// Initial content.
     pub content: Content,
 }
 
@@ -40,7 +40,7 @@ pub(super) enum Arg {
     Word(u32),
 }
 
-/// What an output's elements are.
+/// Element type of an output.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Element {
     /// IEEE binary32.
@@ -58,24 +58,24 @@ impl Element {
     }
 }
 
-/// How far from the reference an output may be.
+/// Largest error of an output.
 #[derive(Clone, Copy)]
 pub(super) struct Limit {
-    /// Energy of the error over energy of the reference. No single error may exceed ten times the root of it.
+    /// Largest normalised mean squared error (NMSE). No single error may exceed ten times its root.
     pub nmse: f64,
-    /// Why that much.
+    /// Reason for the limit.
     pub reason: &'static str,
 }
 
-/// Values in double precision.
+/// Expected values in double precision.
 pub(super) struct Close {
-    /// The elements compared; the others must be written.
+    /// The elements to compare; the others must only be written.
     pub at: Vec<usize>,
-    /// Their values; a NaN stands for an element that must not be written.
+    /// Expected values; NaN marks an element that must not be written.
     pub values: Vec<f64>,
-    /// What errors are relative to, if not the root mean square of the values.
+    /// Unit of the errors, if not the root mean square of the values.
     pub scale: Option<f64>,
-    /// How close.
+    /// The limit.
     pub limit: Limit,
 }
 
@@ -86,7 +86,7 @@ impl Close {
     }
 }
 
-/// What an output must be.
+/// Expected content of an output.
 pub(super) enum Want {
     /// These bytes.
     Exactly(Element, Vec<u8>),
@@ -94,24 +94,24 @@ pub(super) enum Want {
     Close(Close),
 }
 
-/// How the elements of an output are counted, for messages.
-pub(super) enum Place {
-    /// By these axes, outermost first, with their sizes.
+/// Shape of an output, to describe an element in messages.
+pub(super) enum Coordinates {
+    /// Axes with their sizes, outermost first.
     Axes(Vec<(&'static str, usize)>),
-    /// By parts one after the other, with their sizes.
+    /// Consecutive parts with their sizes.
     Parts(Vec<(String, usize)>),
 }
 
-impl Place {
+impl Coordinates {
     /// One axis.
-    pub fn line(axis: &'static str) -> Place {
-        Place::Axes(vec![(axis, usize::MAX)])
+    pub fn line(axis: &'static str) -> Coordinates {
+        Coordinates::Axes(vec![(axis, usize::MAX)])
     }
 
-    /// Where an element lies, in words.
-    pub fn of(&self, index: usize) -> String {
+    /// Describes the position of an element.
+    pub fn describe(&self, index: usize) -> String {
         match self {
-            Place::Axes(axes) => {
+            Coordinates::Axes(axes) => {
                 let mut rest = index;
                 let mut words = Vec::new();
                 for &(name, size) in axes.iter().rev() {
@@ -121,7 +121,7 @@ impl Place {
                 words.reverse();
                 words.join(", ")
             }
-            Place::Parts(parts) => {
+            Coordinates::Parts(parts) => {
                 let mut first = 0;
                 for (name, size) in parts {
                     if index < first + size {
@@ -135,19 +135,19 @@ impl Place {
     }
 }
 
-/// An output and what it must be.
+/// An output and its expected content.
 pub(super) struct Expected {
     /// The buffer.
     pub buffer: usize,
-    /// How its elements are counted.
-    pub place: Place,
-    /// What they must be.
+    /// Shape of the output.
+    pub place: Coordinates,
+    /// The expected content.
     pub want: Want,
 }
 
-/// Launches over buffers, and what comes of them.
+/// Launches over buffers, and their expected outputs.
 pub(super) struct Case {
-    /// Which inputs, in words.
+    /// Description of the inputs.
     pub what: String,
     /// The buffers.
     pub buffers: Vec<Buffer>,
@@ -155,12 +155,12 @@ pub(super) struct Case {
     pub launches: Vec<(KernelSpec, Vec<Arg>)>,
     /// The outputs.
     pub expected: Vec<Expected>,
-    /// Buffers that kernels may write and that are not looked at.
+    /// Buffers that kernels may write and that are not compared.
     pub scratch: Vec<usize>,
 }
 
 impl Case {
-    /// A case without anything.
+    /// An empty case.
     pub fn new(what: impl Into<String>) -> Case {
         Case {
             what: what.into(),
@@ -191,13 +191,13 @@ impl Case {
         self.launches.push((spec, buffers.iter().map(|&buffer| Arg::Buffer(buffer)).collect()));
     }
 
-    /// Lets kernels write these buffers without their being looked at.
+    /// Lets kernels write these buffers, which are not compared.
     pub fn may_change(&mut self, buffers: impl IntoIterator<Item = usize>) {
         self.scratch.extend(buffers);
     }
 
-    /// Says what an output must be.
-    pub fn expect(&mut self, buffer: usize, place: Place, want: Want) {
+    /// Sets the expected content of an output.
+    pub fn expect(&mut self, buffer: usize, place: Coordinates, want: Want) {
         self.expected.push(Expected { buffer, place, want });
     }
 

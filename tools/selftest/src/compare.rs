@@ -1,36 +1,36 @@
-//! An output against what it must be.
+//! Comparison of an output with its expected content.
 
 use half::f16;
 
-use super::case::{Close, Element, POISON, Place, Want};
+use super::case::{Close, Coordinates, Element, POISON, Want};
 
-/// How an output compares.
+/// Result of a comparison.
 pub(super) struct Verdict {
-    /// Energy of the error over energy of the reference.
+    /// Normalised mean squared error: energy of the error over energy of the reference.
     pub nmse: f64,
     /// Largest error over the reference's root mean square.
     pub max: f64,
-    /// The limit of `nmse`.
+    /// Largest `nmse` that passes.
     pub limit: f64,
-    /// Why that much.
+    /// Reason for the limit.
     pub reason: &'static str,
-    /// What is wrong.
+    /// The failure, if there is one.
     pub failure: Option<String>,
 }
 
-/// No single error may exceed this many times the root of the limit: errors are sums of many roundings, so their
-/// distribution has no long tail.
+/// Largest single error, relative to the root of the limit. Errors are sums of many roundings, so their distribution
+/// has no long tail.
 const PEAK: f64 = 10.0;
 
-/// Compares.
-pub(super) fn compare(got: &[u8], place: &Place, want: &Want) -> Verdict {
+/// Compares an output with its expected content.
+pub(super) fn compare(got: &[u8], place: &Coordinates, want: &Want) -> Verdict {
     match want {
         Want::Exactly(element, want) => exactly(got, place, *element, want),
         Want::Close(want) => close(got, place, want),
     }
 }
 
-fn exactly(got: &[u8], place: &Place, element: Element, want: &[u8]) -> Verdict {
+fn exactly(got: &[u8], place: &Coordinates, element: Element, want: &[u8]) -> Verdict {
     let verdict = Verdict { nmse: 0.0, max: 0.0, limit: 0.0, reason: "bits must be equal", failure: None };
     let size = element.bytes();
     let pairs = || got.chunks_exact(size).zip(want.chunks_exact(size)).enumerate();
@@ -53,14 +53,14 @@ fn exactly(got: &[u8], place: &Place, element: Element, want: &[u8]) -> Verdict 
     let failure = format!(
         "{differing} of {} elements differ, the first at [{index}] ({}): {} instead of {}",
         want.len() / size,
-        place.of(index),
+        place.describe(index),
         show(element, first_got),
         show(element, first_want),
     );
     Verdict { nmse: error / energy, max: max / rms, failure: Some(failure), ..verdict }
 }
 
-fn close(got: &[u8], place: &Place, want: &Close) -> Verdict {
+fn close(got: &[u8], place: &Coordinates, want: &Close) -> Verdict {
     let got: Vec<f32> = got.as_chunks::<4>().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
     let finite = || want.at.iter().zip(&want.values).filter(|(_, want)| !want.is_nan());
     let count = finite().count().max(1) as f64;
@@ -68,7 +68,7 @@ fn close(got: &[u8], place: &Place, want: &Close) -> Verdict {
         want.scale.unwrap_or_else(|| (finite().map(|(_, want)| want * want).sum::<f64>() / count).sqrt());
     let errors = || finite().map(|(&at, &want)| (at, (f64::from(got[at]) - want).abs(), want));
     let nmse = errors().map(|(_, error, _)| error * error).sum::<f64>() / count / (rms * rms);
-    // A NaN counts as the largest error there is; of equals the first is told.
+    // A NaN counts as the largest error; of equal errors the first is reported.
     let size = |error: f64| if error.is_nan() { f64::INFINITY } else { error };
     let worst = errors().rev().max_by(|a, b| size(a.1).total_cmp(&size(b.1)));
     let max = worst.map_or(0.0, |(_, error, _)| size(error) / rms);
@@ -82,7 +82,7 @@ fn close(got: &[u8], place: &Place, want: &Close) -> Verdict {
         } else {
             return None;
         };
-        let place = place.of(at);
+        let place = place.describe(at);
         Some(format!(
             "{exceeded}; worst at [{at}] ({place}): {:e} instead of {value:e}, off by {error:.2e}",
             got[at]
@@ -95,8 +95,8 @@ fn poisoned(value: f32) -> bool {
     value.to_bits() == u32::from_le_bytes([POISON; 4])
 }
 
-/// An element that should have been written and was not.
-fn unwritten(got: &[f32], place: &Place, want: &Close) -> Option<String> {
+/// Reports elements that were not written.
+fn unwritten(got: &[f32], place: &Coordinates, want: &Close) -> Option<String> {
     let must_stay = |index: usize| want.at.binary_search(&index).is_ok_and(|i| want.values[i].is_nan());
     let left = |&index: &usize| poisoned(got[index]) && !must_stay(index);
     let first = (0..got.len()).find(left)?;
@@ -104,15 +104,15 @@ fn unwritten(got: &[f32], place: &Place, want: &Close) -> Option<String> {
     Some(format!(
         "{count} of {} elements were not written, the first at [{first}] ({})",
         got.len(),
-        place.of(first)
+        place.describe(first)
     ))
 }
 
-/// An element that should not have been written and was.
-fn overwritten(got: &[f32], place: &Place, want: &Close) -> Option<String> {
+/// Reports an element that must not be written but was.
+fn overwritten(got: &[f32], place: &Coordinates, want: &Close) -> Option<String> {
     let (at, _) =
         want.at.iter().zip(&want.values).find(|&(&at, want)| want.is_nan() && !poisoned(got[at]))?;
-    Some(format!("[{at}] ({}) should not be written and holds {:e}", place.of(*at), got[*at]))
+    Some(format!("[{at}] ({}) must not be written but holds {:e}", place.describe(*at), got[*at]))
 }
 
 /// An element as a number.
@@ -127,7 +127,7 @@ fn value(element: Element, bytes: &[u8]) -> f64 {
 
 fn show(element: Element, bytes: &[u8]) -> String {
     if bytes.iter().all(|&byte| byte == POISON) {
-        return "what was there before".to_owned();
+        return "not written".to_owned();
     }
     match element {
         Element::U32 => value(element, bytes).to_string(),
@@ -144,7 +144,7 @@ mod tests {
     const LIMIT: Limit = Limit { nmse: 1e-12, reason: "a test" };
 
     fn failure(got: &[f32], want: Close) -> Option<String> {
-        let rows = Place::Parts(vec![("q".to_owned(), 2), ("k".to_owned(), 2)]);
+        let rows = Coordinates::Parts(vec![("q".to_owned(), 2), ("k".to_owned(), 2)]);
         compare(&f32s(got), &rows, &Want::Close(want)).failure
     }
 
@@ -161,14 +161,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_unwritten_or_should_be_is_named() {
+    fn unwritten_and_overwritten_elements_are_named() {
         let poison = f32::from_bits(u32::MAX);
         let some = |values| Close { at: vec![0, 3], ..Close::all(values, LIMIT) };
         let text = failure(&[1.0, poison, 3.0, 4.0], some(vec![1.0, 4.0])).expect("unwritten");
         assert_eq!(text, "1 of 4 elements were not written, the first at [1] (q, row 1)");
         assert_eq!(failure(&[1.0, 2.0, 3.0, poison], some(vec![1.0, f64::NAN])), None);
         let text = failure(&[1.0, 2.0, 3.0, 4.0], some(vec![1.0, f64::NAN])).expect("overwritten");
-        assert_eq!(text, "[3] (k, row 1) should not be written and holds 4e0");
+        assert_eq!(text, "[3] (k, row 1) must not be written but holds 4e0");
     }
 
     #[test]
@@ -176,8 +176,11 @@ mod tests {
         let n = 1 << 20;
         let mut got = vec![1.0f32; n];
         got[77] += 2e-5;
-        let verdict =
-            compare(&f32s(&got), &Place::line("element"), &Want::Close(Close::all(vec![1.0; n], LIMIT)));
+        let verdict = compare(
+            &f32s(&got),
+            &Coordinates::line("element"),
+            &Want::Close(Close::all(vec![1.0; n], LIMIT)),
+        );
         assert!(verdict.nmse < LIMIT.nmse);
         assert!(verdict.failure.is_some_and(|text| text.contains("[77]")));
     }
@@ -187,7 +190,7 @@ mod tests {
         let want =
             Want::Exactly(Element::U32, [1u32, 2, 3].iter().flat_map(|word| word.to_le_bytes()).collect());
         let got: Vec<u8> = [1u32, 5, u32::MAX].iter().flat_map(|word| word.to_le_bytes()).collect();
-        let text = compare(&got, &Place::line("token"), &want).failure.expect("a difference");
+        let text = compare(&got, &Coordinates::line("token"), &want).failure.expect("a difference");
         assert_eq!(text, "2 of 3 elements differ, the first at [1] (token 1): 5 instead of 2");
     }
 }

@@ -1,4 +1,4 @@
-//! Inputs: the same on every machine, with the spread that a model's tensors have.
+//! Inputs: the same on every machine, with the standard deviations of a model's tensors.
 
 use bespoke_gguf::dequantize;
 use bespoke_kernels::kernels::state;
@@ -8,14 +8,14 @@ use bespoke_random::rng::{SplitMix64, stream};
 use half::f16;
 use rayon::prelude::*;
 
-/// A source of random numbers that depends on a name alone.
+/// Random numbers that depend only on a name.
 pub(super) struct Noise {
     seed: u64,
     rng: SplitMix64,
 }
 
 impl Noise {
-    /// The source of that name.
+    /// The generator for a name.
     pub fn new(name: &str) -> Noise {
         // FNV-1a, 64 bits.
         let seed = name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
@@ -34,8 +34,8 @@ impl Noise {
         (0..count).map(|_| low + (high - low) * self.rng.unit()).collect()
     }
 
-    /// A vector as it goes into a matrix product: of standard deviation 1, with one chunk of zeros and, elsewhere,
-    /// one element that stands out, where there is room for both.
+    /// Input of a matrix product: standard deviation 1, with a chunk of zeros and an outlier elsewhere, if there is
+    /// room for both.
     pub fn activations(&mut self, cols: usize) -> Vec<f32> {
         let mut x = self.normal(cols, 1.0);
         if cols >= 96 {
@@ -69,7 +69,7 @@ impl Noise {
     }
 }
 
-/// A matrix as a file holds it.
+/// A matrix in the layout of a file.
 pub(super) struct Matrix {
     layout: Layout,
     file: Vec<u8>,

@@ -1,13 +1,13 @@
-//! Every kernel on a device, against a computation in double precision on the host.
+//! Compares every kernel with a computation in double precision on the host.
 //!
-//! A [`KernelSpec`](bespoke_kernels::spec::KernelSpec) becomes cases: random but sane inputs, the launches, and what
-//! each output must be by the kernel's documented formula. The kernel is the one that decoding would launch: the text
-//! built into this binary for the newest target that the device runs, and one compiled in this process only where there
-//! is none. It is run, and its outputs are compared. Outputs are filled with NaN bits before the run, and what a kernel
-//! must not write must still hold them; inputs must come back unchanged.
+//! A [`KernelSpec`](bespoke_kernels::spec::KernelSpec) becomes cases: random inputs of realistic size, launches, and
+//! outputs expected by the kernel's documented formula. The kernel is the one that decoding would launch: the PTX built
+//! into this binary for the newest target that the device runs, or, if there is none, one compiled in this process.
+//! Outputs are filled with NaN bits before the run; elements that a kernel must not write must still hold them, and
+//! inputs must be unchanged.
 //!
-//! [`small`] has every kind of kernel at every weight type with awkward dimensions, in seconds on the emulator;
-//! [`of_shape`] has the kernels of a model's plan as they are.
+//! [`small`] has every kind of kernel at every weight type with awkward dimensions, and takes seconds on the emulator;
+//! [`of_shape`] has the kernels of a model's plan.
 
 mod case;
 mod cases;
@@ -23,5 +23,5 @@ pub mod text;
 
 pub use replay::{replay_equals_eager, replay_shapes};
 pub use report::{Report, Row};
-pub use runner::{first_failure, run, run_telling};
+pub use runner::{first_failure, run, run_with_progress};
 pub use suite::{of_shape, small};

@@ -14,7 +14,7 @@ pub(super) fn rms_norm(x: &[f32], w: &[f32], eps: f32) -> Vec<f64> {
     x.iter().zip(w).map(|(&x, &w)| f64::from(x) * scale * f64::from(w)).collect()
 }
 
-/// Heads normalised, if attention of that shape does it.
+/// Normalises the heads, if attention of that shape does.
 pub(super) fn head_norm(x: &[f32], w: &[f32], s: &AttentionShape) -> Vec<f64> {
     match s.qk_norm {
         Some(eps) => x.chunks_exact(s.head_dim as usize).flat_map(|head| rms_norm(head, w, eps)).collect(),
@@ -32,12 +32,12 @@ pub(super) struct Products {
     pub energies: Vec<f64>,
 }
 
-/// Rows that are computed where a matrix is too large to do all of them in a moment.
+/// Rows computed of a large matrix.
 const SAMPLED_ROWS: usize = 512;
-/// Weights up to which all rows are computed.
+/// Number of weights up to which all rows are computed.
 const ALL_ROWS_UP_TO: usize = 1 << 24;
 
-/// W·x, for all rows or, of a large matrix, for some with the first and the last among them.
+/// W·x for all rows, or for some rows of a large matrix, including the first and the last.
 pub(super) fn products(matrix: &Matrix, x: &[f64]) -> Products {
     let rows: Vec<usize> = if matrix.rows() <= SAMPLED_ROWS || matrix.rows() * matrix.cols() <= ALL_ROWS_UP_TO
     {
@@ -57,7 +57,7 @@ pub(super) fn products(matrix: &Matrix, x: &[f64]) -> Products {
     Products { rows, values, energies }
 }
 
-/// Where a position's frequencies come from.
+/// Parameters of a rotation.
 pub(super) struct Rotation<'a> {
     /// The base frequency.
     pub base: f64,
@@ -96,7 +96,7 @@ pub(super) struct Context {
     pub keys: Vec<f16>,
     /// [positions, kv_heads, head_dim].
     pub values: Vec<f16>,
-    /// Positions that count.
+    /// Number of positions.
     pub length: usize,
 }
 

@@ -1,4 +1,4 @@
-//! A captured graph against the same launches one by one.
+//! Compares a captured graph with the same launches run one by one.
 
 use bespoke::builtin;
 use bespoke::device::{Device, Kernel, Kind};
@@ -14,14 +14,14 @@ use super::inputs::{Noise, f32s, state_record, u32s};
 use super::report::Row;
 use super::runner::ptx_of;
 
-/// Positions that the model's cache has, and tokens that a GPU processes: several runs of every split of attention.
+/// Positions of the cache, and tokens that a GPU decodes: enough for several splits of attention.
 const CONTEXT: u32 = 256;
-/// Tokens that the emulator processes: the prompt, and some that are chosen after it.
+/// Tokens that the emulator decodes: the prompt, and some generated ones.
 const EMULATED_STEPS: u32 = 8;
 /// The prompt.
 const PROMPT: [u32; 3] = [1, 2, 3];
 
-/// How tokens are drawn: with every filter.
+/// Sampling parameters with every filter.
 const DRAWN: SamplingParams = SamplingParams {
     temperature: 1.5,
     top_k: 200,
@@ -59,9 +59,9 @@ pub fn replay_shapes() -> Vec<ModelShape> {
     .into()
 }
 
-/// Decodes some tokens with random weights, greedily and drawn: launch by launch, by replaying the captured graph, by
-/// replays that are queued without waiting, and by those of a graph in which no launch starts before the one ahead is
-/// over. Compares tokens, logits and every other buffer bit for bit, and the graph's kernels and edges with the plan's.
+/// Decodes some tokens with random weights, greedy and sampled: launch by launch, by replays of the captured graph, by
+/// replays queued without waiting, and by replays of a graph without programmatic edges. Compares tokens, logits and
+/// all other buffers bit by bit, and the graph's kernels and edges with the plan's.
 pub fn replay_equals_eager(device: &dyn Device, shape: &ModelShape) -> Row {
     let steps = if device.info().kind == Kind::Emulator { EMULATED_STEPS } else { CONTEXT };
     let what = format!("{steps} tokens, replay and full edges against eager");
@@ -86,11 +86,11 @@ pub fn replay_equals_eager(device: &dyn Device, shape: &ModelShape) -> Row {
 enum Way {
     /// Launch by launch.
     Eager,
-    /// By one graph launch.
+    /// By graph replays, waiting after each.
     Replay,
-    /// By one graph launch, and the next without waiting.
+    /// By graph replays without waiting.
     Queued,
-    /// The same, of a graph whose edges are all full: nothing overlaps.
+    /// By replays, without waiting, of a graph with full edges only: launches do not overlap.
     InOrder,
 }
 
@@ -101,15 +101,15 @@ impl Way {
     }
 }
 
-/// What decoding left behind.
+/// Result of decoding.
 struct Outcome {
-    /// The logits after each step; none if steps were queued.
+    /// Logits after each step; empty if steps were queued.
     logits: Vec<Vec<u8>>,
     /// Every buffer after the last step, in the plan's order.
     buffers: Vec<Vec<u8>>,
 }
 
-/// A plan with its kernels, and what its buffers hold at first.
+/// A plan with its kernels, and the initial contents of its buffers.
 struct Model<'a> {
     device: &'a dyn Device,
     plan: Plan,
@@ -166,11 +166,11 @@ impl Model<'_> {
         });
         let kernels = kernels.collect::<Result<_, String>>()?;
         let content = content(&plan)?;
-        let logits = plan.buffer("logits").ok_or("a plan without logits")?;
+        let logits = plan.buffer("logits").ok_or("the plan has no logits")?;
         Ok(Model { device, plan, kernels, content, logits })
     }
 
-    /// Decodes `steps` tokens in memory of its own.
+    /// Decodes `steps` tokens in freshly allocated memory.
     fn decode(&self, way: Way, steps: u32) -> Result<Outcome, String> {
         let memory = PlanBuffers::allocate(&self.plan, self.device).map_err(words)?;
         for (content, &address) in self.content.iter().zip(memory.addresses()) {
@@ -190,7 +190,7 @@ impl Model<'_> {
             let planned = self.plan.launches.iter().map(|launch| &kernels[launch.kernel].name);
             if graph.kernels.iter().ne(planned.clone()) {
                 let planned: Vec<&String> = planned.collect();
-                return Err(format!("the graph runs {:?} where the plan has {planned:?}", graph.kernels));
+                return Err(format!("the graph runs {:?}, but the plan has {planned:?}", graph.kernels));
             }
             if graph.programmatic_edges != early {
                 let found = graph.programmatic_edges;
@@ -230,8 +230,8 @@ fn words(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// What each buffer holds at first: random weights, a cache of NaN, the prompt. No bytes for what the device clears by
-/// itself.
+/// Initial content of each buffer: random weights, a cache of NaN, the prompt. Empty for buffers that the device
+/// clears.
 fn content(plan: &Plan) -> Result<Vec<Vec<u8>>, String> {
     let content = plan.buffers.iter().map(|buffer| {
         let mut bytes = vec![0; buffer.bytes as usize];
@@ -242,8 +242,8 @@ fn content(plan: &Plan) -> Result<Vec<Vec<u8>>, String> {
                     let out = &mut bytes[part.offset as usize..];
                     match part.kind {
                         PartKind::Matrix { ty, rows, cols } => {
-                            let layout =
-                                Layout::new(ty, rows, cols).ok_or("a width that is no whole blocks")?;
+                            let layout = Layout::new(ty, rows, cols)
+                                .ok_or("the width is not a multiple of the block")?;
                             noise.matrix(layout).repack_to(out);
                         }
                         PartKind::Vector { elements } => {

@@ -1,4 +1,4 @@
-//! What a self-test found.
+//! Results of a selftest.
 
 use serde::Serialize;
 
@@ -7,26 +7,26 @@ use serde::Serialize;
 pub struct Row {
     /// The kernel, or the kernels in order.
     pub kernel: String,
-    /// Which inputs.
+    /// Description of the inputs.
     pub what: String,
     /// The output.
     pub output: String,
-    /// Energy of the error over energy of the reference; 0 where bits are equal.
+    /// Normalised mean squared error; 0 if the bits are equal.
     pub nmse: f64,
     /// Largest error over the reference's root mean square.
     pub max: f64,
-    /// The largest `nmse` that passes; 0 where bits must be equal.
+    /// The largest `nmse` that passes; 0 if the bits must be equal.
     pub limit: f64,
-    /// Why the limit is what it is.
+    /// Reason for the limit.
     pub reason: &'static str,
-    /// Time of the launches, gaps included, where the device measures it.
+    /// Time of the launches, gaps included, if the device measures it.
     pub microseconds: Option<f64>,
-    /// What is wrong, where, and by how much; none if it passed.
+    /// Description of the failure; `None` if the output passed.
     pub failure: Option<String>,
 }
 
 impl Row {
-    /// A row for what went wrong before there was an output.
+    /// A row for a failure before there was an output.
     pub(super) fn failed(kernel: String, what: String, failure: String) -> Row {
         Row {
             kernel,
@@ -41,7 +41,7 @@ impl Row {
         }
     }
 
-    /// Whether the output is right.
+    /// Whether the output passed.
     pub fn passed(&self) -> bool {
         self.failure.is_none()
     }
@@ -56,9 +56,9 @@ pub struct Report {
     pub target: String,
     /// Kernels that were tested.
     pub kernels: usize,
-    /// How many of them were built into this binary; the others were made for the test.
+    /// Kernels built into this binary; the others were compiled for the test.
     pub built_in: usize,
-    /// What was compared.
+    /// The compared outputs.
     pub rows: Vec<Row>,
 }
 
@@ -74,7 +74,7 @@ impl Report {
         format!("{} passed, {failed} failed", self.rows.len() - failed)
     }
 
-    /// Where the kernels came from: `N kernels, M of them built in`.
+    /// Origin of the kernels: `N kernels, M of them built in`.
     pub fn origin(&self) -> String {
         format!("{} kernels, {} of them built in", self.kernels, self.built_in)
     }

@@ -1,4 +1,4 @@
-//! Cases on a device.
+//! Runs cases on a device.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -17,12 +17,12 @@ use super::cases::cases;
 use super::compare::compare;
 use super::report::{Report, Row};
 
-/// Bytes behind each buffer that nothing may write. The emulator checks bounds by itself.
+/// Guard bytes behind each buffer, which must not be written. The emulator checks bounds itself.
 const GUARD: usize = 4096;
-/// Inputs up to this many bytes are read back to see that they are unchanged.
+/// Largest input that is read back to check that it is unchanged, in bytes.
 const READ_BACK: usize = 16 << 20;
 
-/// Runs every case of every kernel, telling `on_row` of each result, and stops early only when the device is lost.
+/// Runs every case of every kernel and calls `on_row` with each result. Stops early only if the device is lost.
 ///
 /// # Errors
 /// If no target runs on the device.
@@ -31,14 +31,14 @@ pub fn run(
     specs: &[KernelSpec],
     on_row: &mut dyn FnMut(&Row),
 ) -> Result<Report, EngineError> {
-    run_telling(device, specs, on_row, &mut |_| ())
+    run_with_progress(device, specs, on_row, &mut |_| ())
 }
 
-/// As [`run`]; `on_ended` is told, from 0 on, for how many of the kernels all cases have ended.
+/// Like [`run`]; also calls `on_ended` with the number of completed kernels, starting with 0.
 ///
 /// # Errors
 /// If no target runs on the device.
-pub fn run_telling(
+pub fn run_with_progress(
     device: &dyn Device,
     specs: &[KernelSpec],
     on_row: &mut dyn FnMut(&Row),
@@ -57,7 +57,7 @@ pub fn run_telling(
     })
 }
 
-/// The first failure among a kernel's cases; those behind it are not run.
+/// Runs a kernel's cases up to the first failure, and returns that.
 ///
 /// # Errors
 /// If no target runs on the device.
@@ -67,10 +67,10 @@ pub fn first_failure(device: &dyn Device, spec: &KernelSpec) -> Result<Option<Ro
     Ok(rows.find(|row| row.failure.is_some()))
 }
 
-/// A kernel's text, or why there is none.
+/// PTX of a kernel, or the error of its compilation.
 type Text = Result<Cow<'static, str>, String>;
 
-/// A kernel's PTX as the engine takes it: what is built in, and otherwise what the compiler makes now.
+/// PTX of a kernel as the engine uses it: built in, or else compiled now.
 pub(super) fn ptx_of(spec: &KernelSpec, target: Target) -> Text {
     if let Some(text) = builtin::ptx(target, &spec.name()) {
         return Ok(Cow::Borrowed(text));
@@ -86,11 +86,11 @@ struct Runner<'a> {
     kernels: HashMap<String, Kernel>,
 }
 
-/// Why a case gave no outputs.
+/// Reason why a case has no outputs.
 enum Failure {
     /// The kernel did not compile.
     Compile(String),
-    /// The device refused or stopped.
+    /// Error of the device.
     Device(Error),
 }
 
@@ -105,13 +105,13 @@ impl<'a> Runner<'a> {
         Runner { device, target, ptx: HashMap::new(), kernels: HashMap::new() }
     }
 
-    /// Finds or makes kernels, on all threads.
+    /// Finds or compiles kernels, in parallel.
     fn find(&mut self, specs: &[KernelSpec]) {
         let target = self.target;
         self.ptx.par_extend(specs.par_iter().map(|spec| (spec.name(), ptx_of(spec, target))));
     }
 
-    /// Every case of every kernel; stops early when the device is lost.
+    /// Runs every case of every kernel; stops early if the device is lost.
     fn all_rows(
         &mut self,
         specs: &[KernelSpec],
@@ -125,7 +125,7 @@ impl<'a> Runner<'a> {
                 let (mut rows, lost) = self.rows(&case);
                 if lost && index + 1 < specs.len() {
                     let rest = specs.len() - index - 1;
-                    let text = format!("not tested: the device is of no use after {}", spec.name());
+                    let text = format!("not tested: the device was lost after {}", spec.name());
                     rows.push(Row::failed(format!("{rest} more kernels"), "-".to_owned(), text));
                 }
                 rows.iter().for_each(&mut *on_row);
@@ -152,7 +152,7 @@ impl<'a> Runner<'a> {
         Ok(kernel)
     }
 
-    /// Runs a case; also whether the device is lost.
+    /// Runs a case; also returns whether the device is lost.
     fn rows(&mut self, case: &Case) -> (Vec<Row>, bool) {
         match self.run(case) {
             Ok(rows) => (rows, false),
@@ -224,7 +224,7 @@ impl<'a> Runner<'a> {
         Ok(allocations)
     }
 
-    /// Every buffer with its guard; of large inputs nothing.
+    /// Reads back every buffer with its guard, except large inputs.
     fn download(&self, case: &Case, allocations: &[Allocation]) -> Result<Vec<Vec<u8>>, Failure> {
         let mut outputs = Vec::new();
         for (index, (buffer, allocation)) in case.buffers.iter().zip(allocations).enumerate() {
@@ -239,7 +239,7 @@ impl<'a> Runner<'a> {
         Ok(outputs)
     }
 
-    /// The time of the launches in microseconds, where it means something.
+    /// Time of the launches in microseconds; `None` on the emulator.
     fn time(&self, sequence: &mut dyn LaunchSequence) -> Result<Option<f64>, Failure> {
         if self.device.info().kind == Kind::Emulator {
             return Ok(None);
@@ -248,7 +248,7 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// A write that no kernel should have made: to an input, or behind a buffer.
+/// Reports a write to an input or behind the end of a buffer.
 fn changed(case: &Case, outputs: &[Vec<u8>]) -> Option<String> {
     for (index, (buffer, got)) in case.buffers.iter().zip(outputs).enumerate() {
         if got.is_empty() {
@@ -269,7 +269,7 @@ fn changed(case: &Case, outputs: &[Vec<u8>]) -> Option<String> {
     None
 }
 
-/// A launch with its arguments laid out as the kernel declares them.
+/// Encodes a launch with the argument layout that the kernel declares.
 fn launch(kernel: Kernel, spec: &KernelSpec, args: &[Arg], allocations: &[Allocation]) -> Launch {
     let mut params: Vec<u8> = Vec::new();
     for arg in args {

@@ -1,10 +1,10 @@
-//! Sampling on the host: by sorting all tokens, with the same integers as on the device.
+//! Sampling on the host: sorts all tokens, and computes with the same integers as the device.
 
 use bespoke::engine::SamplingParams;
 use bespoke_kernels::kernels::sample::key::LOWEST;
 use bespoke_kernels::kernels::sample::weight::{EXP2, SCALE_BITS};
 
-/// A logit's key: compares as the logit, both zeros alike, a NaN as −∞.
+/// Key of a logit: ordered like the logit, with equal zeros and NaN as −∞.
 pub(super) fn key(logit: f32) -> u32 {
     let number = if logit.is_nan() { f32::NEG_INFINITY } else { logit + 0.0 };
     let bits = number.to_bits();
@@ -34,8 +34,8 @@ fn weight(logit: f32, max: f32, temperature: f32) -> u64 {
     ((power * (1u32 << 30) as f32) as u64) << (SCALE_BITS - 30) >> (-exponent.floor() as u32)
 }
 
-/// The tokens that can be drawn, in their order, each with its weight: its probability is that over the sum of all.
-/// Empty if no logit is above −∞.
+/// Tokens that can be drawn, in order, each with its weight, which is proportional to its probability. Empty if no
+/// logit is above −∞.
 pub(super) fn distribution(logits: &[f32], params: &SamplingParams) -> Vec<(u32, u64)> {
     let mut ranked: Vec<(u32, u32)> = logits.iter().map(|&logit| key(logit)).zip(0..).collect();
     ranked.sort_by_key(|&(key, token)| (std::cmp::Reverse(key), token));
@@ -71,7 +71,7 @@ pub(super) fn distribution(logits: &[f32], params: &SamplingParams) -> Vec<(u32,
     kept
 }
 
-/// The token at `position`, drawn from `logits`, which the penalty has been applied to.
+/// Draws the token at `position` from `logits`, after the penalty.
 pub(super) fn choose(logits: &[f32], params: &SamplingParams, position: u32) -> u32 {
     let tokens = distribution(logits, params);
     let total: u64 = tokens.iter().map(|&(_, weight)| weight).sum();
@@ -122,7 +122,7 @@ mod tests {
         }
     }
 
-    /// The probabilities after all steps, in double precision and by the definitions alone.
+    /// Probabilities after all filters, in double precision by the definitions.
     fn exact(logits: &[f32], params: &SamplingParams) -> Vec<f64> {
         let value =
             |token: usize| if logits[token].is_nan() { f64::NEG_INFINITY } else { logits[token].into() };
@@ -195,7 +195,7 @@ mod tests {
                 let logits = logits(seed, 700);
                 let (got, want) = (probabilities(&logits, &params), exact(&logits, &params));
                 for (token, (got, want)) in got.iter().zip(&want).enumerate() {
-                    // What weighs little is known to 2^-39 of the most likely token; the rest to some f32 roundings.
+                    // Small weights are exact to 2^-39 of the most likely token, others to a few f32 roundings.
                     let error = (got - want).abs();
                     assert!(error <= 1e-11 + want * 4e-6, "{params:?}: token {token}: {got} for {want}");
                 }
@@ -203,7 +203,7 @@ mod tests {
         }
     }
 
-    /// Pearson's statistic over draws at many positions, tokens of few expected draws put together.
+    /// Pearson's statistic over draws at many positions; tokens with few expected draws are grouped.
     #[test]
     fn draws_are_distributed_as_the_probabilities() {
         let draws = 20_000u32;
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn ties_at_a_cut_are_kept_from_the_smallest_token_on() {
+    fn ties_at_a_bound_keep_the_smallest_tokens() {
         let tied = [1.0, 2.0, 1.0, 1.0, 2.0, 1.0];
         let tokens = |params: SamplingParams| -> Vec<u32> {
             distribution(&tied, &params).into_iter().map(|(token, _)| token).collect()
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_penalty_moves_logits_towards_less_likely_once() {
+    fn the_penalty_is_applied_once_and_lowers_logits() {
         assert_eq!(penalise(&[4.0, -4.0, 4.0, 0.0], &[0, 1, 0, 3], 2.0), [2.0, -8.0, 4.0, 0.0]);
     }
 

@@ -1,4 +1,4 @@
-//! Which kernels are tested.
+//! The kernels to test.
 
 use bespoke_codegen::ptx::Target;
 use bespoke_kernels::kernels::argmax::ChooseShape;
@@ -15,10 +15,10 @@ use bespoke_kernels::shape::{ModelShape, ShapeError};
 use bespoke_kernels::spec::KernelSpec;
 use bespoke_kernels::weights::WeightType;
 
-/// The kernels of a model's plans, greedy and sampled, each once.
+/// Kernels of a model's greedy and sampled plans, without duplicates.
 ///
 /// # Errors
-/// If no plan can be made for the shape and the target.
+/// If the shape has no plan for the target.
 pub fn of_shape(shape: &ModelShape, target: Target) -> Result<Vec<KernelSpec>, ShapeError> {
     let params = PlanParams::single(shape.dimensions.context);
     let mut kernels = Plan::new(shape, target, params.clone())?.kernels;
@@ -57,7 +57,7 @@ pub fn small() -> Vec<KernelSpec> {
     specs
 }
 
-/// One row, several CTAs, and for floats rows that are no whole number of 16 bytes.
+/// One row, several CTAs, and for floats rows that are not a multiple of 16 bytes.
 fn embeds(ty: WeightType) -> Vec<KernelSpec> {
     let block = ty.ggml().block_elements() as u32;
     let widths = if ty.is_quantised() { [block, 2304] } else { [7, 1100] };
@@ -66,8 +66,8 @@ fn embeds(ty: WeightType) -> Vec<KernelSpec> {
         .into()
 }
 
-/// One row and many; fewer blocks a tile than warps, as many, and a ragged number; tiles that are not full; rings
-/// that wrap, and that are deeper than what goes through them; every kind of input and output.
+/// One row and many; fewer blocks in a tile than warps, as many, and a ragged number; partial tiles; rings that wrap,
+/// and rings deeper than their stream; every kind of input and output.
 fn gemvs(ty: WeightType) -> Vec<KernelSpec> {
     let block = ty.ggml().block_elements() as u32;
     let width = |cols: u32| if ty.is_quantised() { cols.next_multiple_of(block) } else { cols - 3 };
@@ -96,9 +96,9 @@ fn gemv(
     KernelSpec::Gemv(GemvShape { cols, segments, bias: false, input, output, schedule })
 }
 
-/// Two blocks a warp at a time, by two groups of warps that take stages in turn, over rings that wrap; a tile has as
-/// many units as there are warps, so that their inputs stay in registers, or would if other CTAs left room for them, or
-/// more or fewer units, of one matrix and of two.
+/// Two blocks a warp at a time, two groups of warps that alternate stages, rings that wrap. The number of units in a
+/// tile equals the number of warps, so that inputs are held in registers (if other CTAs leave room), or it is larger or
+/// smaller; one matrix and two.
 fn in_turns(ty: WeightType) -> Vec<KernelSpec> {
     let async_copies = Schedule { grid: 2, warps: 4, depth: 2, groups: 2, stages: 4, ..Schedule::MINIMAL };
     let bulk = Schedule { copy: CopyEngine::Bulk, trigger: Trigger::AtStart, ..async_copies };
@@ -115,7 +115,7 @@ fn in_turns(ty: WeightType) -> Vec<KernelSpec> {
     ]
 }
 
-/// Stacks of several matrices: of one type and of several, with biases and without; by bulk copies.
+/// Stacks of matrices of one type and of several, with and without biases, by bulk copies.
 fn stacks() -> Vec<KernelSpec> {
     use WeightType::{F16, F32, Q4_K, Q5_0, Q6_K, Q8_0};
     let bulk = Schedule {
@@ -126,7 +126,7 @@ fn stacks() -> Vec<KernelSpec> {
         trigger: Trigger::AtStart,
         ..Schedule::MINIMAL
     };
-    // Groups that change with the matrix: each has an odd number of stages.
+    // The group changes with the matrix: each matrix has an odd number of stages.
     let in_turns = Schedule { grid: 1, depth: 2, groups: 2, stages: 2, ..bulk };
     let stack = |cols, bias, segments: &[(WeightType, u32)], schedule| {
         let segments = segments.iter().map(|&(ty, rows)| Segment { ty, rows }).collect();
@@ -141,8 +141,9 @@ fn stacks() -> Vec<KernelSpec> {
     ]
 }
 
-/// One head a group to eight, and a group in two blocks; heads rotated in whole and in part, as pairs and as halves;
-/// normalised and not; runs of a page and of several; rings of one stage and of more, by both engines.
+/// One to eight heads in a group, and a group in two blocks; full and partial rotation, of pairs and of halves; with
+/// and without normalisation; splits of one page and of several; rings of one stage and of more, with both copy
+/// engines.
 fn attentions() -> Vec<AttentionShape> {
     use RopeKind::{Neox, Norm};
     let shape =

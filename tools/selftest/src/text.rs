@@ -6,13 +6,13 @@ use comfy_table::{CellAlignment, Table, presets};
 
 use crate::{Report, Row};
 
-/// An output and what is wrong with it.
+/// Describes an output and its failure.
 pub fn describe(row: &Row) -> String {
     let failure = row.failure.as_deref().unwrap_or("passed");
     format!("{} ({}), `{}`: {failure}", row.kernel, row.what, row.output)
 }
 
-/// One line a kernel: the worst of its cases.
+/// Table with a line for each kernel: its worst case.
 pub fn table(report: &Report) -> Table {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN);
@@ -40,7 +40,7 @@ pub fn table(report: &Report) -> Table {
     table
 }
 
-/// The rows of each kernel, kernels in the order in which they were tested.
+/// Groups rows by kernel, in the order of the tests.
 fn by_kernel(rows: &[Row]) -> Vec<Vec<&Row>> {
     let mut groups: Vec<Vec<&Row>> = Vec::new();
     let mut index: HashMap<&str, usize> = HashMap::new();

@@ -1,9 +1,9 @@
-//! The Rust that kernels are written in, as it was when this binary was built.
+//! Rust sources of the kernels, as they were when this binary was built.
 
 include!(concat!(env!("OUT_DIR"), "/sources.rs"));
 
-/// The file that a place of the compiler names, if the binary holds it. The compiler's name is from the workspace's
-/// root, or absolute where the packages are dependencies of another one's.
+/// Text of a file by the compiler's name for it, if embedded. That name is relative to the workspace's root, or
+/// absolute if the packages are dependencies of another workspace.
 pub fn find(file: &str) -> Option<&'static str> {
     let ends_so =
         |name: &str| file.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('/'));
@@ -15,7 +15,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_by_what_the_compiler_calls_them() {
+    fn files_are_found_by_the_compiler_s_name() {
         for file in ["kernels-gen/src/kernels/argmax.rs", "/elsewhere/kernels-gen/src/kernels/argmax.rs"] {
             assert!(find(file).is_some_and(|text| text.contains("pub fn choose_greedy")), "{file}");
         }

@@ -1,4 +1,4 @@
-//! What a file contains: hyper-parameters and the list of tensors, in the order they are written.
+//! Contents of a file: hyper-parameters, and the tensors in the order in which they are written.
 
 use bespoke_gguf::{GgmlType, Writer};
 use bespoke_kernels::shape::mix::{self, Role};
@@ -20,7 +20,7 @@ pub struct Planned {
 enum Values {
     /// Mean and standard deviation.
     Random(f32, f32),
-    /// Llama 3.1's kind of RoPE divisors: 1 for the fast half of the frequencies, 8 for the slow half.
+    /// RoPE divisors like those of Llama 3.1: 1 for the fast half of the frequencies, 8 for the slow half.
     RopeFactors,
 }
 
@@ -30,7 +30,7 @@ impl Planned {
         self.dims.iter().product::<u64>() / self.ty.block_elements() as u64 * self.ty.block_bytes() as u64
     }
 
-    /// Bytes that one generator fills.
+    /// Bytes filled by one generator.
     pub fn chunk_bytes(&self) -> usize {
         CHUNK_ELEMENTS / self.ty.block_elements() * self.ty.block_bytes()
     }
@@ -50,7 +50,7 @@ impl Planned {
     }
 }
 
-/// The tensors of the model, or what is wrong with the spec.
+/// Plans the tensors of a model; fails for an invalid specification.
 pub fn plan(spec: &SynthSpec) -> Result<Vec<Planned>, SynthError> {
     check(spec)?;
     let mut plan = Plan { spec, tensors: Vec::new() };
@@ -97,7 +97,7 @@ fn check(spec: &SynthSpec) -> Result<(), SynthError> {
     }
     for ty in spec.embedding.iter().chain(if let mix::Mix::Pure(ty) = &spec.mix { Some(ty) } else { None }) {
         if !mix::supported(*ty) {
-            return fail(format!("tensors of type {ty} cannot be made"));
+            return fail(format!("tensors of type {ty} are not supported"));
         }
     }
     Ok(())
@@ -115,7 +115,7 @@ impl Plan<'_> {
         self.tensors.push(Planned { name, dims, ty, values });
     }
 
-    /// The embedding has standard deviation 1, or that of an output matrix where it serves as one.
+    /// The embedding has standard deviation 1, or that of an output matrix if it is one.
     fn embedding(&mut self) {
         let spec = self.spec;
         let (role, std) = if spec.tied { (Role::Output, unit_gain(spec.hidden)) } else { (Role::Other, 1.0) };
@@ -168,7 +168,7 @@ impl Plan<'_> {
     }
 }
 
-/// The standard deviation of weights that keeps the spread of a vector of `cols` elements: 1/√cols.
+/// Standard deviation of weights that preserves that of a vector of `cols` elements: 1/√cols.
 fn unit_gain(cols: u32) -> f32 {
     (1.0 / cols as f32).sqrt()
 }

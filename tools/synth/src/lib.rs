@@ -1,8 +1,8 @@
 //! Synthetic models: GGUF files of any dense decoder shape with random weights and a working tokenizer.
 //!
-//! A decoder's speed depends on shapes and types alone, so such a file measures what a download of 5 GB would;
-//! and since weights have a sane spread, its logits are numbers that engines can be compared on. Files are a pure
-//! function of the [`SynthSpec`], whatever the number of threads.
+//! A decoder's speed depends only on shapes and types, so that a synthetic file replaces a download of 5 GB in a
+//! benchmark. Weights have realistic standard deviations, so that the logits of engines can be compared. A file depends
+//! only on its [`SynthSpec`], not on the number of threads.
 
 mod content;
 mod vocab;
@@ -16,7 +16,7 @@ use bespoke_kernels::shape::Mix;
 use content::Planned;
 use rayon::prelude::*;
 
-/// The architectures that can be made.
+/// Supported architectures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arch {
     /// Llama, Mistral, TinyLlama.
@@ -43,12 +43,16 @@ impl FromStr for Arch {
 
     fn from_str(name: &str) -> Result<Self, SynthError> {
         [Arch::Llama, Arch::Qwen2, Arch::Qwen3].into_iter().find(|arch| arch.name() == name).ok_or_else(
-            || SynthError::Spec(format!("architecture `{name}` cannot be made (llama, qwen2 and qwen3 can)")),
+            || {
+                SynthError::Spec(format!(
+                    "architecture `{name}` is not supported (llama, qwen2 and qwen3 are)"
+                ))
+            },
         )
     }
 }
 
-/// What to make: a model's shape, its types and a seed.
+/// Specification of a synthetic model: shape, types and a seed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SynthSpec {
     /// The architecture.
@@ -79,11 +83,11 @@ pub struct SynthSpec {
     pub mix: Mix,
     /// Whether the output matrix is the embedding.
     pub tied: bool,
-    /// Whether there is a `rope_freqs.weight` (Llama 3.1 and later).
+    /// Whether the file has a `rope_freqs.weight` (Llama 3.1 and later).
     pub rope_factors: bool,
-    /// The embedding's type where it is not the mix's.
+    /// Type of the embedding, if it is not the mix's.
     pub embedding: Option<GgmlType>,
-    /// Same spec and seed, same file.
+    /// Seed of the random weights.
     pub seed: u64,
 }
 
@@ -115,14 +119,14 @@ impl Default for SynthSpec {
     }
 }
 
-/// Why a synthetic model could not be written.
+/// Error of a synthetic model.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SynthError {
-    /// The spec describes no model.
+    /// The specification describes no valid model.
     #[error("{0}")]
     Spec(String),
-    /// The spec describes no file.
+    /// The specification describes no valid file.
     #[error(transparent)]
     Gguf(#[from] bespoke_gguf::Error),
     /// Writing failed.
@@ -130,7 +134,7 @@ pub enum SynthError {
     Io(#[from] io::Error),
 }
 
-/// Writes the model to `out`, reporting bytes done and in all, and returns `out`.
+/// Writes the model to `out` and returns `out`. Progress is in bytes written, and their total.
 pub fn write<W: Write + Send>(
     spec: &SynthSpec,
     out: W,
@@ -141,7 +145,7 @@ pub fn write<W: Write + Send>(
     Ok(stream(spec.seed, &planned, header, out, progress)?)
 }
 
-/// The model as bytes, for small ones.
+/// Returns a small model as bytes.
 pub fn to_bytes(spec: &SynthSpec) -> Result<Vec<u8>, SynthError> {
     write(spec, Vec::new(), &|_, _| ())
 }
@@ -194,7 +198,7 @@ fn stream<W: Write + Send>(
     DataWriter::finish(data)
 }
 
-/// Chunks that are generated at once, 9 to 64 MiB.
+/// Chunks generated at once, 9 to 64 MiB.
 const BATCH_CHUNKS: usize = 64;
 
 #[cfg(test)]

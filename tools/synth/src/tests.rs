@@ -1,4 +1,4 @@
-//! Files are what the spec says, and the same whoever makes them.
+//! Files follow their specification, and do not depend on the number of threads.
 
 use bespoke::tokenizer::Tokenizer;
 use bespoke_gguf::{Gguf, dequantize};
@@ -10,7 +10,7 @@ fn made(spec: &SynthSpec) -> Gguf {
 }
 
 #[test]
-fn values_have_the_stated_spread() {
+fn values_have_the_requested_standard_deviation() {
     use GgmlType::*;
     for ty in [F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K] {
         let spec = SynthSpec { mix: Mix::Pure(ty), layers: 1, vocab: 1024, ..SynthSpec::default() };
@@ -144,7 +144,7 @@ fn qwen3_has_head_norms_and_a_key_length() {
 }
 
 #[test]
-fn specs_that_describe_no_model_are_errors() {
+fn invalid_specifications_are_errors() {
     let message = |spec: SynthSpec| to_bytes(&spec).err().map(|error| error.to_string());
     let default = SynthSpec::default;
     for (spec, expected) in [
@@ -154,7 +154,7 @@ fn specs_that_describe_no_model_are_errors() {
         (SynthSpec { vocab: 259, ..default() }, "a vocabulary of 259 is too small: 260 is the least"),
         (
             SynthSpec { embedding: Some(GgmlType::IQ4_XS), ..default() },
-            "tensors of type IQ4_XS cannot be made",
+            "tensors of type IQ4_XS are not supported",
         ),
     ] {
         assert_eq!(message(spec).as_deref(), Some(expected));

@@ -1,6 +1,6 @@
-//! A byte-level BPE vocabulary of any size that encodes any text.
+//! Byte-level BPE vocabulary of any size, which encodes any text.
 //!
-//! The 256 byte tokens come first, as GPT-2's byte-to-character table writes them. Then follow merges of
+//! The 256 byte tokens come first, in GPT-2's byte-to-character encoding. Then follow merges of
 //! letters: all pairs (with a leading space as `Ġ`), then all triples, until the size is reached. The last four
 //! tokens are special: [`SPECIAL`].
 

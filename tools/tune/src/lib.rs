@@ -1,4 +1,4 @@
-//! Measures on a device how a model's work is divided best.
+//! Measures on a device how a model's work is best divided.
 
 mod meter;
 mod search;

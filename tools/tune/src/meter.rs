@@ -6,18 +6,18 @@ use bespoke_kernels::plan::{Plan, Tuning};
 
 use crate::search::{Comparison, Meter};
 
-/// How long a measurement takes.
+/// Effort of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     /// Positions in the cache.
     pub depth: u32,
-    /// Replays of which the mean is taken.
+    /// Replays over which the mean is taken.
     pub replays: u32,
-    /// Turns of present and other choice.
+    /// Alternations of the present and the other choice.
     pub turns: u32,
 }
 
-/// Turns after which what is clearly slower is given up, and what that is.
+/// Turns after which a clearly slower choice is dropped, and the fraction that is clearly slower.
 const FIRST_TURNS: usize = 3;
 const CLEARLY: f64 = 0.01;
 
@@ -25,17 +25,17 @@ const CLEARLY: f64 = 0.01;
 pub struct DeviceMeter<'a> {
     variants: Variants<'a>,
     effort: Effort,
-    /// The choice that the others are compared with.
+    /// The present choice.
     present: Option<Variant>,
 }
 
 impl<'a> DeviceMeter<'a> {
-    /// Of an engine.
+    /// Creates a meter for the variants of an engine.
     pub fn new(variants: Variants<'a>, effort: Effort) -> DeviceMeter<'a> {
         DeviceMeter { variants, effort, present: None }
     }
 
-    /// Compares two plans with `turns` turns, without giving up early.
+    /// Compares two plans in `turns` turns, without an early end.
     pub fn confirm(&mut self, before: &Plan, after: &Plan, turns: u32) -> Result<Comparison, EngineError> {
         let mut before = self.variants.make(before.clone())?;
         let mut after = self.variants.make(after.clone())?;
@@ -43,7 +43,7 @@ impl<'a> DeviceMeter<'a> {
         Ok(Comparison::of(&pairs))
     }
 
-    /// The logits of both after the same tokens, f32 `[vocab]`.
+    /// Logits of both plans after the same tokens, f32 `[vocab]`.
     pub fn logits(
         &mut self,
         before: &Plan,
@@ -57,7 +57,8 @@ impl<'a> DeviceMeter<'a> {
         Ok([of(before)?, of(after)?])
     }
 
-    /// Times both in turns, so that drifting clocks meet both; who goes first alternates as well.
+    /// Times both plans alternately, so that a drift of the clocks affects both; the first of each turn alternates as
+    /// well.
     fn turns(
         &mut self,
         first: &mut Variant,
@@ -66,7 +67,7 @@ impl<'a> DeviceMeter<'a> {
         give_up: bool,
     ) -> Result<Vec<(f64, f64)>, EngineError> {
         let Effort { depth, replays, .. } = self.effort;
-        // A graph's first replay brings code and clocks up.
+        // A graph's first replay loads code and raises the clocks.
         self.variants.time(first, depth, replays)?;
         self.variants.time(second, depth, replays)?;
         let mut pairs = Vec::new();
@@ -110,7 +111,7 @@ impl Meter for DeviceMeter<'_> {
                 Err(EngineError::Device(error @ device::Error::Hung { .. })) => abandon(&error, other),
                 Err(error) => return Err(error),
             },
-            // Too many registers for so many threads: known to the assembler alone.
+            // Too many registers for the number of threads, which only the assembler knows.
             Err(EngineError::Device(error @ device::Error::Launch { .. })) => {
                 tracing::debug!("passed over: {error}");
                 None
@@ -122,7 +123,7 @@ impl Meter for DeviceMeter<'_> {
     }
 }
 
-/// Ends the process: nothing of a device that hangs can be freed, and dropping anything would wait for it.
+/// Ends the process, since dropping resources of a hanging device would wait forever.
 fn abandon(error: &device::Error, plan: &Plan) -> ! {
     let kernels: Vec<&str> = plan.kernels.iter().map(|kernel| kernel.name.as_str()).collect();
     tracing::error!("{error}; this is a bug, please report it. The kernels: {}", kernels.join(", "));
@@ -141,7 +142,7 @@ mod tests {
     use super::*;
     use crate::search::{Setting, with};
 
-    /// On the emulator, whose times mean nothing.
+    /// Runs on the emulator, whose times are ignored.
     #[test]
     fn a_step_is_timed_in_turns_with_another() {
         let gguf =
@@ -159,7 +160,7 @@ mod tests {
         let other = meter.plan(&tuned(Setting::MinPages(1))).unwrap();
         let compared = meter.compare(&start, &other).unwrap().unwrap();
         assert!(compared.before > 0.0 && compared.noise > 0.0, "{compared:?}");
-        // Who was present before is not made again, and may change.
+        // The present plan is not compiled again, and may be replaced.
         assert!(meter.compare(&other, &start).unwrap().is_some());
         assert_eq!(meter.present.as_ref().map(Variant::plan), Some(&other));
 

@@ -1,8 +1,8 @@
-//! The search for better choices: coordinate descent over a few values of each knob.
+//! Search for faster choices: coordinate descent over a few values of each parameter.
 //!
-//! Roles in the order of a step, each one's knobs in turn: of the values that are faster than the present choice by more
-//! than the noise the fastest is kept, and becomes the present choice. A whole step is measured each time, because
-//! neighbouring launches overlap and a kernel alone misleads.
+//! For each role in the order of a step, and each of its parameters, the search keeps the fastest value that is faster
+//! than the present choice by more than the noise. It always measures a whole step, since neighbouring launches overlap
+//! and the time of a kernel alone is misleading.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ use bespoke_kernels::plan::tuning::trigger_name;
 use bespoke_kernels::plan::{Plan, Role, Rule, Tuning};
 use bespoke_kernels::spec::KernelSpec;
 
-/// A value of a knob.
+/// Value of a parameter ("knob").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
     Warps(u32),
@@ -25,7 +25,7 @@ pub enum Setting {
 }
 
 impl Setting {
-    /// The knob as files name it.
+    /// Name of the knob in files.
     pub fn knob(self) -> &'static str {
         match self {
             Setting::Warps(_) => "warps",
@@ -38,7 +38,7 @@ impl Setting {
         }
     }
 
-    /// The value as files have it.
+    /// The value as written in files.
     pub fn value(self) -> String {
         match self {
             Setting::Trigger(trigger) => trigger_name(trigger).to_owned(),
@@ -53,7 +53,7 @@ impl Setting {
 
     fn apply(self, rule: &mut Rule) {
         match self {
-            // The depth of the ring follows from the size of its stages and from the share of shared memory.
+            // The number of stages follows from their size and the share of shared memory.
             Setting::Warps(n) => (rule.warps, rule.stages, rule.in_flight) = (Some(n), None, None),
             Setting::Resident(n) => (rule.resident, rule.stages, rule.in_flight) = (Some(n), None, None),
             Setting::Stages(n) => rule.stages = Some(n),
@@ -64,7 +64,7 @@ impl Setting {
         }
     }
 
-    /// What the plan has for this knob in a role: several values if its matrices differ.
+    /// Value of this knob in a plan for a role; several values if its matrices differ.
     pub fn present(self, plan: &Plan, role: Role) -> String {
         let mut values: Vec<String> = Vec::new();
         for launch in plan.launches.iter().filter(|launch| Role::of(&launch.label) == Some(role)) {
@@ -87,7 +87,7 @@ impl Setting {
     }
 }
 
-/// The values to try, knob by knob. Those that a target or a model does not allow are passed over.
+/// Values to try for each knob. Values that a target or a model does not allow are skipped.
 pub fn knobs(role: Role, quick: bool) -> Vec<Vec<Setting>> {
     let some = |make: fn(u32) -> Setting, all: &[u32], few: &[u32]| -> Vec<Setting> {
         (if quick { few } else { all }).iter().map(|&value| make(value)).collect()
@@ -109,7 +109,7 @@ pub fn knobs(role: Role, quick: bool) -> Vec<Vec<Setting>> {
     ]
 }
 
-/// The choices of `present`, with one knob of a role set for the target.
+/// `present` with one knob of a role set for the target.
 pub fn with(present: &Tuning, target: Target, role: Role, setting: Setting) -> Tuning {
     let mut tuning = present.clone();
     let found = tuning.rules.iter().position(|rule| rule.role == role && rule.target == Some(target));
@@ -121,31 +121,31 @@ pub fn with(present: &Tuning, target: Target, role: Role, setting: Setting) -> T
     tuning
 }
 
-/// Two ways to run a step, measured in turns. Times are in milliseconds a token.
+/// Alternating measurement of two plans. Times are in milliseconds a token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Comparison {
-    /// The median time of the first.
+    /// Median time of the first plan.
     pub before: f64,
-    /// The median of what the second takes less, turn by turn.
+    /// Median of the differences of each turn, first minus second.
     pub gain: f64,
-    /// What `gain` may be by chance.
+    /// Largest gain by chance.
     pub noise: f64,
 }
 
 impl Comparison {
-    /// Of paired times, first and second. The noise is three standard errors of the median, estimated from the median
-    /// absolute deviation as of a normal distribution, and no less than a thousandth of the time.
+    /// Compares paired times. The noise is three standard errors of the median, estimated from the median absolute
+    /// deviation for a normal distribution, and at least a thousandth of the time.
     pub fn of(pairs: &[(f64, f64)]) -> Comparison {
         let before = median(pairs.iter().map(|pair| pair.0).collect());
         let gains: Vec<f64> = pairs.iter().map(|pair| pair.0 - pair.1).collect();
         let gain = median(gains.clone());
         let deviation = 1.4826 * median(gains.iter().map(|other| (other - gain).abs()).collect());
-        // The median of a normal sample spreads √(π/2) times as far as its mean.
+        // The standard error of the median of a normal sample is √(π/2) times that of its mean.
         let error = 1.2533 * deviation / (pairs.len().max(1) as f64).sqrt();
         Comparison { before, gain, noise: (3.0 * error).max(before / 1000.0) }
     }
 
-    /// Better than chance.
+    /// Whether the gain exceeds the noise.
     pub fn is_better(&self) -> bool {
         self.gain > self.noise
     }
@@ -156,7 +156,7 @@ impl Comparison {
     }
 }
 
-/// The value in the middle, or between the two there.
+/// Median: the middle value, or the mean of the two middle ones.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     match (values.len(), values.len() / 2) {
@@ -166,24 +166,24 @@ fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
-/// What the search measures with.
+/// Measures plans for the search.
 pub trait Meter {
-    /// Why measuring failed.
+    /// Error of a measurement.
     type Error;
 
-    /// The plan by these rules; none if model, target or device do not allow them.
+    /// The plan by these rules; `None` if model, target or device do not allow them.
     fn plan(&mut self, tuning: &Tuning) -> Option<Plan>;
 
-    /// Compares the present plan with another; none if the device refuses the other.
+    /// Compares the present plan with another; `None` if the device refuses the other.
     fn compare(&mut self, present: &Plan, other: &Plan) -> Result<Option<Comparison>, Self::Error>;
 }
 
-/// A choice that was changed.
+/// A changed choice.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
     /// Kind of launch.
     pub role: Role,
-    /// Which knob.
+    /// The knob.
     pub knob: &'static str,
     /// The value before.
     pub from: String,
@@ -193,37 +193,37 @@ pub struct Change {
     pub comparison: Comparison,
 }
 
-/// What the search found.
+/// Result of the search.
 #[derive(Debug)]
 pub struct Found {
     /// The rules.
     pub tuning: Tuning,
     /// The plan by these rules.
     pub plan: Plan,
-    /// What was changed, in the order of the search.
+    /// Changes in the order of the search.
     pub changes: Vec<Change>,
-    /// Comparisons made.
+    /// Number of comparisons.
     pub measured: usize,
 }
 
-/// What is searched, and how often.
+/// Parameters of the search.
 pub struct Search<'a> {
-    /// Where to start from: the cost model's plan.
+    /// The start: the cost model's plan.
     pub start: &'a Plan,
-    /// Few values of each knob.
+    /// Whether to try only few values of each knob.
     pub quick: bool,
-    /// Rounds over all knobs, at most; the search ends where one changes nothing.
+    /// Most rounds over all knobs; the search ends after a round without a change.
     pub passes: usize,
 }
 
 impl Search<'_> {
-    /// Values to try, at most.
+    /// Upper bound of the number of trials.
     pub fn trials(&self) -> usize {
         let a_pass = Role::ALL.iter().flat_map(|&role| knobs(role, self.quick)).map(|values| values.len());
         a_pass.sum::<usize>() * self.passes
     }
 
-    /// Searches; `progress` is told how many trials are done.
+    /// Runs the search; calls `progress` with the number of completed trials.
     pub fn run<M: Meter>(&self, meter: &mut M, progress: &dyn Fn(usize)) -> Result<Found, M::Error> {
         let mut found =
             Found { tuning: Tuning::default(), plan: self.start.clone(), changes: Vec::new(), measured: 0 };
@@ -240,7 +240,7 @@ impl Search<'_> {
                         let tuning = with(&found.tuning, self.start.target, role, setting);
                         let Some(plan) = meter.plan(&tuning) else { continue };
                         let pair = (names(&found.plan), names(&plan));
-                        // What did not win against the same choices before would not now.
+                        // Skips a comparison that was made before with the same other choices.
                         if pair.0 == pair.1 || !compared.insert(pair) {
                             continue;
                         }
@@ -273,7 +273,7 @@ impl Search<'_> {
     }
 }
 
-/// The kernels of a step in order: what tells two plans of a model apart.
+/// Kernel names of a step in order, which identify a plan of a model.
 fn names(plan: &Plan) -> Vec<String> {
     plan.launches.iter().map(|launch| plan.kernels[launch.kernel].name.clone()).collect()
 }
@@ -288,7 +288,7 @@ mod tests {
 
     use super::*;
 
-    /// Times a plan by a formula; whole rounds drift, as a device that gets warm.
+    /// Times a plan by a formula, with a drift as of a device that gets warm.
     struct Fake {
         start: Plan,
         time: fn(&Plan) -> f64,
@@ -357,7 +357,7 @@ mod tests {
             .unwrap()
     }
 
-    /// Fastest with 12 warps in the down projection, 4 in flight of the head, and 8 runs.
+    /// Time that is least with 12 warps in the down projection, 4 stages in flight in the head, and 8 splits.
     fn bowl(plan: &Plan) -> f64 {
         let off = |value: u32, best: u32| f64::from(value.abs_diff(best));
         10.0 + off(schedule(plan, Role::FfnDown).warps, 12)
@@ -379,23 +379,23 @@ mod tests {
             ]
         );
         assert_eq!((bowl(&found.plan), found.changes[1].from.as_str()), (10.0, "8"));
-        // What is written gives the plan that was measured.
+        // The written rules give the measured plan.
         let text = found.tuning.to_toml("");
         assert_eq!(fake.plan(&Tuning::parse(&text).unwrap()).unwrap(), found.plan);
         assert!(found.tuning.rules.iter().all(|rule| rule.target == Some(Target::Sm90)), "{text}");
     }
 
     #[test]
-    fn what_is_within_the_noise_changes_nothing() {
+    fn gains_within_the_noise_are_ignored() {
         let found = Fake::new(bowl, 50.0).search(2);
         assert_eq!((found.changes, found.tuning), (Vec::new(), Tuning::default()));
         let flat = Fake::new(|_| 1.0, 0.0).search(2);
         assert!(flat.changes.is_empty() && flat.measured > 0);
-        // The second round would compare the same again.
+        // The second round would repeat the comparisons.
         assert_eq!(flat.measured, Fake::new(|_| 1.0, 0.0).search(1).measured);
     }
 
-    /// Where one knob's best value depends on another's, a second round goes on.
+    /// A second round is needed if a knob's best value depends on another knob.
     #[test]
     fn knobs_that_depend_on_each_other_take_another_round() {
         let time = |plan: &Plan| {
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn attention_may_start_early_only_behind_what_waited() {
+    fn attention_may_start_early_only_after_a_launch_that_waits() {
         for quick in [false, true] {
             let mut fake = Fake::new(bowl, 0.0);
             let allowed: Vec<_> = knobs(Role::AttnQkv, quick)

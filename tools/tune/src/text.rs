@@ -1,4 +1,4 @@
-//! What a search tries and finds, as text.
+//! Trials and results of a search as text.
 
 use bespoke_kernels::plan::{Plan, Role, Tuning};
 use comfy_table::{CellAlignment, Table, presets};
@@ -17,7 +17,7 @@ fn table(header: &[&str], right: &[usize]) -> Table {
     table
 }
 
-/// What was changed, in the order of the search.
+/// Changes in the order of the search.
 pub fn changes(found: &Found) -> Table {
     let mut table = table(&["role", "knob", "from", "to", "gain"], &[2, 3, 4]);
     for change in &found.changes {
@@ -32,7 +32,7 @@ pub fn changes(found: &Found) -> Table {
     table
 }
 
-/// The comparison in a sentence.
+/// The comparison as a sentence.
 pub fn verdict(comparison: &Comparison) -> String {
     let Comparison { before, gain, noise } = *comparison;
     format!(
@@ -43,7 +43,7 @@ pub fn verdict(comparison: &Comparison) -> String {
     )
 }
 
-/// The values of each knob that the target allows beside the cost model's other choices.
+/// Values of each knob that the target allows with the cost model's other choices.
 pub fn candidates(plan: &Plan, quick: bool) -> Table {
     let mut table = table(&["role", "knob", "cost model", "values"], &[2]);
     for role in Role::ALL {

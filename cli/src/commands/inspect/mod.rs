@@ -51,13 +51,14 @@ pub struct InspectArgs {
     /// Stage to show [default: stats, or ptx for one kernel]
     #[arg(long, value_enum)]
     stage: Option<Stage>,
-    /// Write a page for a browser, which needs no network: source, IR, PTX and SASS side by side, costs, the plan as a graph
+    /// Write a page for a browser, which needs no network: source, IR, PTX and SASS side by side, costs, the plan as
+    /// a graph
     #[arg(long, value_name = "FILE", conflicts_with_all = ["kernel", "stage", "diff"])]
     html: Option<PathBuf>,
     #[command(flatten)]
     force: Force,
-    /// Compare two models, shapes or folders that `specialize` wrote; append `@TARGET` for another target. With --stage,
-    /// also compare the code
+    /// Compare two models, shapes or folders that `specialize` wrote; append `@TARGET` for another target. With
+    /// --stage, also compare the code
     #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with = "model")]
     diff: Option<Vec<String>>,
     /// With --diff, only the kernels in this role: embed, attn_qkv, attention, attn_output, ffn_gate_up, ffn_down, ...

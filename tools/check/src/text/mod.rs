@@ -23,7 +23,7 @@ pub fn summary(report: &Report) -> String {
     let left_out = match report.lints_left_out {
         0 => String::new(),
         left_out => format!(
-            " ({} left out, in launches too small for {} to matter)",
+            " ({} omitted for launches too small for {} to matter)",
             count(left_out as usize, "note"),
             if left_out == 1 { "it" } else { "them" }
         ),

@@ -1,4 +1,4 @@
-//! Findings as a compiler shows errors: the line of the source, and a caret.
+//! Findings in the style of compiler errors: the source line with a caret below it.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -10,32 +10,32 @@ use bespoke_sources as source;
 
 use crate::{Finding, Lint, Place, PtxLine, Report};
 
-/// Kernels named beside the first that has the same finding.
+/// Kernels listed in addition to the first one with the same finding.
 const NAMED_KERNELS: usize = 3;
 
-/// Callers shown of a long chain: so many of the innermost, and so many of the outermost.
+/// Callers shown of a long chain: the innermost and the outermost ones.
 const INNERMOST: usize = 3;
 const OUTERMOST: usize = 2;
 
-/// Writes findings, with the source lines that can be found.
+/// Formats findings with their source lines.
 pub struct Renderer<'a> {
     color: bool,
-    /// The PTX file, if one is checked; else the kernels are the project's own.
+    /// The checked PTX file; `None` for the project's own kernels.
     ptx: Option<&'a Path>,
     sources: HashMap<String, Option<String>>,
     text: String,
 }
 
-/// How bad something is, and its colour on a terminal.
+/// Severity of a message.
 #[derive(Clone, Copy)]
 enum Severity {
     Error,
     Note,
 }
 
-/// A line with something to point at.
+/// A line with the text to underline.
 struct Snippet<'a> {
-    /// The file, and the column where it is known.
+    /// The file, and the column if known.
     file: String,
     line: u32,
     column: u32,
@@ -44,13 +44,13 @@ struct Snippet<'a> {
 }
 
 impl<'a> Renderer<'a> {
-    /// A renderer; a PTX file's source files are looked for from here, from the folders above, and beside it, those of
-    /// the project's kernels in the binary.
+    /// Creates a renderer. Source files of a PTX file are searched in the current folder, its parents, and the PTX
+    /// file's folder; those of the project's kernels are in the binary.
     pub fn new(color: bool, ptx: Option<&'a Path>) -> Renderer<'a> {
         Renderer { color, ptx, sources: HashMap::new(), text: String::new() }
     }
 
-    /// A report's findings and notes; those of the same line in several kernels once. `denied`: notes count as errors.
+    /// Findings and notes of a report; those of the same line in several kernels once. `denied`: notes count as errors.
     pub fn report(mut self, report: &Report, denied: bool) -> String {
         for (finding, others) in grouped(&report.findings, |finding| {
             let site = finding.sites.first();
@@ -73,7 +73,7 @@ impl<'a> Renderer<'a> {
         self.text
     }
 
-    /// Everything that is wrong with a PTX text, and what the emulator lacks.
+    /// Errors and unsupported features of a PTX text.
     pub fn problems(mut self, name: &str, text: &str, problems: &[ParseError]) -> String {
         for problem in problems {
             self.heading(Severity::Error, problem.kind.name(), &problem.message);
@@ -122,7 +122,7 @@ impl<'a> Renderer<'a> {
         self.text.push('\n');
     }
 
-    /// The source line with the PTX line below, or the PTX line alone; returns the width of its line number.
+    /// Writes the source line and the PTX line, or the PTX line alone; returns the width of the line number.
     fn site(
         &mut self,
         arrow: &str,
@@ -154,10 +154,10 @@ impl<'a> Renderer<'a> {
         digits(ptx.line)
     }
 
-    /// A remark for each caller, with its line where that can be found; of a long chain the middle is only counted.
+    /// Writes a remark for each caller, with its source line if found; the middle of a long chain is only counted.
     fn callers(&mut self, width: usize, callers: &[Place]) {
         let hidden = INNERMOST..callers.len().saturating_sub(OUTERMOST);
-        // A remark that stands for one caller would save nothing.
+        // Replacing a single caller by a count would save nothing.
         let hidden = if hidden.len() > 1 { hidden } else { 0..0 };
         for (index, place) in callers.iter().enumerate() {
             if index == hidden.start && !hidden.is_empty() {
@@ -171,7 +171,7 @@ impl<'a> Renderer<'a> {
         }
     }
 
-    /// The kernels, each once: the first by its name, and some of the others.
+    /// Names the kernels: the first, and some of the others.
     fn kernels(&mut self, width: usize, first: &str, others: &[&str]) {
         if !first.is_empty() {
             self.remark(width, &format!("kernel {first}"));
@@ -201,7 +201,7 @@ impl<'a> Renderer<'a> {
         let place = if *column > 0 { format!("{file}:{line}:{column}") } else { format!("{file}:{line}") };
         let (blue, end) = self.paint("\x1b[1;34m");
         let (red, _) = self.paint("\x1b[1;31m");
-        // Tabs as they are in the line, so that the caret stands where they lead.
+        // Tabs of the line are repeated, so that the caret is aligned.
         let (start, length) = span(text, *column as usize);
         let indent: String =
             text.chars().take(start).map(|letter| if letter == '\t' { '\t' } else { ' ' }).collect();
@@ -227,7 +227,7 @@ impl<'a> Renderer<'a> {
         if self.color { (code, "\x1b[0m") } else { ("", "") }
     }
 
-    /// A line of a source file, if the file can be found.
+    /// A line of a source file, if the file is found.
     fn source_line(&mut self, place: &Place) -> Option<String> {
         let ptx = self.ptx;
         let text = self.sources.entry(place.file.clone()).or_insert_with(|| find(&place.file, ptx));
@@ -235,7 +235,7 @@ impl<'a> Renderer<'a> {
     }
 }
 
-/// The first item of each group with the others of it, in order.
+/// Groups items by key, in order: the first item of each group, and the others.
 fn grouped<T, K: PartialEq>(items: &[T], key: impl Fn(&T) -> K) -> Vec<(&T, Vec<&T>)> {
     let mut groups: Vec<(K, &T, Vec<&T>)> = Vec::new();
     for item in items {
@@ -248,7 +248,7 @@ fn grouped<T, K: PartialEq>(items: &[T], key: impl Fn(&T) -> K) -> Vec<(&T, Vec<
     groups.into_iter().map(|(_, first, others)| (first, others)).collect()
 }
 
-/// What makes two sites the same: the source line, else the kernel and the PTX line.
+/// Key by which sites are grouped: the source line, else the kernel and the PTX line.
 fn key(source: Option<&Place>, ptx: Option<&PtxLine>, kernel: &str) -> (String, u32, u32) {
     match (source, ptx) {
         (Some(place), _) => (place.file.clone(), place.line, place.column),
@@ -257,8 +257,8 @@ fn key(source: Option<&Place>, ptx: Option<&PtxLine>, kernel: &str) -> (String, 
     }
 }
 
-/// The text of a source file: of the project's own kernels as the binary was built with it; of others as it is, by its
-/// path, from a folder above this one, or beside the PTX.
+/// Text of a source file: embedded in the binary for the project's own kernels; else read by its path, from a parent of
+/// the current folder, or from the PTX file's folder.
 fn find(name: &str, ptx: Option<&Path>) -> Option<String> {
     if let (None, Some(text)) = (ptx, source::find(name)) {
         return Some(text.to_owned());
@@ -269,7 +269,7 @@ fn find(name: &str, ptx: Option<&Path>) -> Option<String> {
     above.chain(beside).find_map(|folder| std::fs::read_to_string(folder.join(name)).ok())
 }
 
-/// The characters to underline: the word at a 1-based column, or all of the line without one.
+/// Range to underline: the word at a 1-based column, or the whole line for column 0.
 fn span(text: &str, column: usize) -> (usize, usize) {
     let letters: Vec<char> = text.trim_end().chars().collect();
     let first = letters.iter().position(|letter| !letter.is_whitespace()).unwrap_or(0);
@@ -363,7 +363,7 @@ mod tests {
               = inlined at k.rs:1:5
               = inlined at k.rs:2:5
         "#]];
-        // As many lines as a count would take.
+        // The count would take as many lines.
         let six = expect![[r#"
               = inlined at k.rs:1:5
               = inlined at k.rs:2:5
@@ -383,7 +383,7 @@ mod tests {
         for (callers, expected) in [(0, expect![""]), (2, few), (6, six), (40, many)] {
             let mut renderer = Renderer::new(false, None);
             renderer.callers(1, &(1..=callers).map(place).collect::<Vec<_>>());
-            // What all lines are indented by, an expectation has not.
+            // Expectations have no common indentation.
             expected.assert_eq(&renderer.text.replace("  = ", "= "));
         }
     }
@@ -397,7 +397,7 @@ mod tests {
         let mut own = Renderer::new(false, None);
         assert_eq!(own.source_line(&place(file)).as_deref(), text.lines().nth(index));
         assert_eq!(own.source_line(&place("/elsewhere/argmax.rs")), None);
-        // A PTX file's source may be called the same and be another.
+        // A PTX file may have a different source file of the same name.
         assert_eq!(Renderer::new(false, Some("k.ptx".as_ref())).source_line(&place(file)), None);
     }
 }

@@ -1,13 +1,13 @@
-//! What every source line of a kernel costs.
+//! Table of the costs of source lines.
 
 use comfy_table::{CellAlignment, Table, presets};
 
 use crate::{Cost, KernelProfile};
 
-/// Lines shown of each kernel: those with the most lane instructions.
+/// Number of lines shown for each kernel: those with the most lane instructions.
 const LINES: usize = 20;
 
-/// A kernel's profile: a line about all of it, and a table of its source lines.
+/// Profile of a kernel: a summary line, and a table of its source lines.
 pub fn profile(profile: &KernelProfile) -> String {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN);
@@ -18,7 +18,7 @@ pub fn profile(profile: &KernelProfile) -> String {
         "per thread",
         "per byte",
         "lanes",
-        "parted",
+        "divergent",
         "global bytes",
         "sectors/request",
         "ideal",
@@ -70,7 +70,7 @@ pub fn profile(profile: &KernelProfile) -> String {
     format!("{}\n{table}{more}\n", heading(profile))
 }
 
-/// The kernel in numbers.
+/// Summary of a kernel.
 fn heading(profile: &KernelProfile) -> String {
     let per_byte =
         profile.instructions_per_byte.map_or(String::new(), |per| format!(", {} a byte moved", decimal(per)));
@@ -81,7 +81,7 @@ fn heading(profile: &KernelProfile) -> String {
     let plural = if profile.launches == 1 { "" } else { "es" };
     let launches = match profile.partial {
         false => format!("{} launch{plural}", profile.launches),
-        true => format!("partial, until a finding stopped {} launch{plural}", profile.launches),
+        true => format!("{} launch{plural} up to a finding", profile.launches),
     };
     format!(
         "{}: {launches} of {} threads in all, {} lane instructions a thread{per_byte}\n{}\n",
@@ -96,7 +96,7 @@ fn ratio(over: u64, under: u64) -> Option<f64> {
     (under > 0).then(|| over as f64 / under as f64)
 }
 
-/// With as many digits as mean something.
+/// Formats with two decimals below 10, else with one.
 fn decimal(value: f64) -> String {
     if value < 10.0 { format!("{value:.2}") } else { format!("{value:.1}") }
 }

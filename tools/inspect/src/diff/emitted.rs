@@ -11,7 +11,7 @@ use crate::folder::{FolderError, read};
 use crate::{InspectError, Listing, Places, Tools};
 
 impl Side {
-    /// The kernels of the one plan in `folder` that is for `target`, or of the only one. Their IR is not known.
+    /// Kernels of the plan in `folder` for `target`, or of the only plan. They have no IR.
     pub fn of_folder(
         folder: &Path,
         target: Option<Target>,
@@ -51,7 +51,7 @@ fn choose(folder: &Path, target: Option<Target>) -> Result<PathBuf, FolderError>
     for entry in fs::read_dir(&plans).map_err(failed)? {
         let name = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();
         let of_target = target.is_none_or(|target| name.ends_with(&format!(".{target}.json")));
-        // What an assembler said of a plan lies beside it.
+        // Skips the assembler's reports, which are in the same folder.
         if of_target && name.ends_with(".json") && !name.ends_with(".report.json") {
             found.push(name);
         }
@@ -67,15 +67,15 @@ fn choose(folder: &Path, target: Option<Target>) -> Result<PathBuf, FolderError>
     }
 }
 
-/// What would make one of several plans.
+/// Advice for choosing one of several plans.
 fn which(plans: &[String], target: Option<Target>) -> String {
     let mut targets: Vec<Target> = Target::ALL.to_vec();
     targets.retain(|target| plans.iter().any(|plan| plan.ends_with(&format!(".{target}.json"))));
     match (target, targets.as_slice()) {
-        (None, [first, _, ..]) => format!("several plans; name a target behind the folder, as DIR@{first}"),
+        (None, [first, _, ..]) => format!("several plans; append a target to the folder, as in DIR@{first}"),
         (Some(target), _) | (None, &[target]) => {
             format!(
-                "plans of several models for {target}, where only one can be compared; give each a folder of its own"
+                "plans of several models for {target}; only one can be compared, so use a folder for each"
             )
         }
         (None, []) => "several plans".to_owned(),

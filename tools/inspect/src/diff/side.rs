@@ -1,4 +1,4 @@
-//! One side of a comparison: a plan's kernels, each once for every role.
+//! One side of a comparison: a plan's kernels by role.
 
 use bespoke_codegen::ptxas::Usage;
 use bespoke_kernels::emit::{self, Emitted};
@@ -16,27 +16,27 @@ pub enum Code {
     Ir,
     /// PTX.
     Ptx,
-    /// The GPU's own instructions.
+    /// SASS.
     Sass,
 }
 
 /// A plan's kernels.
 #[derive(Clone, Debug)]
 pub struct Side {
-    /// What it is, as `llama-3.1-8b for sm_90`.
+    /// Title, such as `llama-3.1-8b for sm_90`.
     pub name: String,
-    /// Positions in the KV cache, which a launch's bytes depend on.
+    /// Positions in the KV cache, on which a launch's bytes depend.
     pub context: u32,
-    /// Its kernels, by role.
+    /// The kernels by role.
     pub kernels: Vec<SideKernel>,
 }
 
 /// A kernel in a role.
 #[derive(Clone, Debug)]
 pub struct SideKernel {
-    /// What its launches are called.
+    /// The role.
     pub role: String,
-    /// Its name.
+    /// Name of the kernel.
     pub name: String,
     /// Paths and values of its compile-time parameters.
     pub constants: Vec<(String, String)>,
@@ -48,7 +48,7 @@ pub struct SideKernel {
 }
 
 impl SideKernel {
-    /// Its code at a stage, if it is known.
+    /// The code at a stage, if known.
     pub fn code(&self, code: Code) -> Option<&str> {
         match code {
             Code::Ir => self.ir.as_deref(),
@@ -57,13 +57,13 @@ impl SideKernel {
         }
     }
 
-    /// How many compile-time parameters two kernels have in common.
+    /// Number of equal compile-time parameters of two kernels.
     pub(super) fn in_common(&self, other: &SideKernel) -> usize {
         self.constants.iter().filter(|constant| other.constants.contains(constant)).count()
     }
 }
 
-/// A kernel that is made, before it is known in which roles.
+/// A compiled kernel without its roles.
 pub(super) struct Made {
     pub ir: Option<String>,
     pub ptx: String,
@@ -72,7 +72,7 @@ pub(super) struct Made {
 }
 
 impl Side {
-    /// Makes a plan's kernels. SASS is made only if it is asked for.
+    /// Compiles a plan's kernels; disassembles them if `sass` is set.
     pub fn of_plan(plan: &Plan, tools: &Tools, sass: bool) -> Result<Side, InspectError> {
         let specs: Vec<KernelSpec> = plan.kernels.iter().map(|kernel| kernel.spec.clone()).collect();
         let make = |emitted: &Emitted| {
@@ -89,7 +89,7 @@ impl Side {
         Ok(Side::new(format!("{} for {}", plan.shape.name, plan.target), plan, &made))
     }
 
-    /// A kernel for every role that the plan has it in.
+    /// Lists each kernel once for every role it has in the plan.
     pub(super) fn new(name: String, plan: &Plan, made: &[Made]) -> Side {
         let mut kernels: Vec<SideKernel> = Vec::new();
         for launch in &plan.launches {
@@ -139,7 +139,7 @@ fn figures(plan: &Plan, spec: &KernelSpec, made: &Made, launches: usize) -> Vec<
     figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// `schedule.grid` and `132` of nested objects; elements of lists by their number.
+/// Flattens nested objects to paths and values, such as `schedule.grid` and `132`; list elements by index.
 fn flatten(value: &Value) -> Vec<(String, String)> {
     fn walk(path: &str, value: &Value, out: &mut Vec<(String, String)>) {
         let below = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };

@@ -14,7 +14,7 @@ fn kernel(role: &str, name: &str, constants: &[(&str, &str)], ptx: &str) -> Side
 }
 
 #[test]
-fn numbers_that_say_nothing_are_left_out() {
+fn register_numbers_are_ignored() {
     for (line, masked) in [
         ("\tmul.wide.u32 %rd14, %r2, 4;", "\tmul.wide.u32 %rd, %r, 4;"),
         ("\tld.global.f32 %f11, [%rd4+57344];", "\tld.global.f32 %f, [%rd+57344];"),
@@ -36,7 +36,7 @@ fn numbers_that_say_nothing_are_left_out() {
 }
 
 #[test]
-fn other_registers_are_no_difference_and_other_constants_are() {
+fn registers_are_ignored_and_constants_are_compared() {
     let a = "\t.loc 1 5 3\n\tmov.u32 %r1, %tid.x;\n\tmul.lo.u32 %r2, %r1, 7;\n\tret;";
     let b = "\t.loc 1 6 3\n\tmov.u32 %r4, %tid.x;\n\tmul.lo.u32 %r9, %r4, 8;\n\tret;";
     assert_eq!(CodeDiff::of(a, a), CodeDiff::default());
@@ -48,7 +48,7 @@ fn other_registers_are_no_difference_and_other_constants_are() {
 }
 
 #[test]
-fn kernels_are_paired_by_role_and_by_what_they_have_in_common() {
+fn kernels_are_paired_by_role_and_equal_parameters() {
     let side = |name: &str, kernels: Vec<SideKernel>| Side { name: name.to_owned(), context: 1, kernels };
     let a = side(
         "a",

@@ -1,4 +1,4 @@
-// The data, and how it is written.
+// The data, and functions that format it.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 
@@ -7,7 +7,7 @@ function h(tag, attributes, ...children) {
   return fill(document.createElement(tag), attributes, children);
 }
 
-/** The same in a drawing. */
+/** An SVG element. */
 function s(tag, attributes, ...children) {
   return fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 }
@@ -44,7 +44,7 @@ const shared = (kernel) => kernel.dynamic_shared + (kernel.ptxas?.static_shared 
 const spills = (kernel) => (kernel.ptxas ? kernel.ptxas.spill_stores + kernel.ptxas.spill_loads : null);
 const units = { int8: "INT8 tensor cores", f16: "FP16 tensor cores", f32: "FP32" };
 
-/** What the kernel's launches are called; two kernels of one role are told apart by their weights. */
+/** Title of a kernel: its role; kernels of the same role are distinguished by their weights. */
 function title(kernel) {
   const roles = kernel.roles.join(", ");
   const rivals = data.kernels.filter((other) => other !== kernel && other.roles.join(", ") === roles);
@@ -55,12 +55,12 @@ function title(kernel) {
   return `${roles} · ${differ ? own : data.kernels.indexOf(kernel)}`;
 }
 
-/** A GPU's name, kept where the browser keeps things for files. */
+/** The selected GPU, in the browser's local storage. */
 const memory = {
   get(key) {
     try { return localStorage.getItem(`bespoke.${key}`); } catch { return null; }
   },
   set(key, value) {
-    try { localStorage.setItem(`bespoke.${key}`, value); } catch { /* A browser may refuse; nothing is lost. */ }
+    try { localStorage.setItem(`bespoke.${key}`, value); } catch { /* Local storage may be disabled. */ }
   },
 };

@@ -1,4 +1,4 @@
-// The plan as a graph: launches before the layers, kinds of layers side by side between two rails, launches behind them.
+// The plan as a graph: launches before the layers, groups of equal layers side by side between two rails, launches after them.
 
 const NODE = { width: 212, height: 62, gap: 54, inputs: 166, skips: 100 };
 const COLUMN = NODE.inputs + NODE.width + NODE.skips;
@@ -97,7 +97,7 @@ function arrow(d, kind) {
   return s("path", { d, class: kind, "marker-end": `url(#tip-${kind.split(" ")[1]})` });
 }
 
-/** What skips launches, on the right of a kind of layer. */
+/** Edges that skip launches, to the right of a group of layers. */
 function skips(group, center, top, place, edges, carried) {
   const parts = [];
   const taken = [];
@@ -106,7 +106,7 @@ function skips(group, center, top, place, edges, carried) {
   for (const edge of edges) {
     if (edge.order || !group.nodes.includes(edge.to)) continue;
     const within = !edge.leaves_layer;
-    // What a launch keeps for itself, such as counters, goes from layer to layer and means nothing.
+    // Private data of a launch, such as counters, is not shown.
     if (!within && data.graph.nodes[edge.from].label === data.graph.nodes[edge.to].label) continue;
     const text = carried(edge.data).join(", ");
     if (within ? !group.nodes.includes(edge.from) : seen.has(`${edge.to} ${text}`)) continue;
@@ -146,7 +146,7 @@ function drawNode(node, { x, y }) {
     s("text", { x: x + 12, y: y + 52, class: "node-text" }, `${bytes(kernel.bytes)} · ${seconds(time)}`)));
 }
 
-/** What a launch reads from outside of the step: weights, the cache, and all that is small as one. */
+/** Data that a launch reads from outside of the step: weights, the cache, and small buffers as one. */
 function inputs(node) {
   const list = [];
   for (const kind of ["weights", "kv_cache"]) {

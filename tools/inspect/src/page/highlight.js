@@ -45,7 +45,7 @@ const grammars = {
   ],
 };
 
-/** Pairs of a class and a text. */
+/** Tokens as pairs of a class and a text. */
 function tokens(language, text) {
   const list = [];
   let at = 0;
@@ -68,7 +68,7 @@ function tokens(language, text) {
   return list;
 }
 
-/** The line's elements, with what is searched for marked. */
+/** The line's elements, with search hits marked. */
 function highlighted(language, text, query) {
   const hits = [];
   if (query) {

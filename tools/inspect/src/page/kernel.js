@@ -1,13 +1,13 @@
-// A kernel's view: its figures, and its panes with their lines tied to each other by the Rust lines that they come from.
+// A kernel's view: its figures, and its panes, whose lines are linked by their Rust lines.
 
 const paneIds = ["source", "ir", "ptx", "sass"];
 const paneNames = { source: "Rust", ir: "IR", ptx: "PTX", sass: "SASS" };
 
-/** A line of a file as one number. */
+/** Encodes a line of a file as one number. */
 const keyOf = (file, line) => file * 1_000_000 + line;
 const placeKey = (place) => keyOf(data.places.places[place][0], data.places.places[place][1]);
 
-/** The callers of a place, innermost first, as lines. */
+/** Call sites of a place as lines, innermost first. */
 function callers(place) {
   const list = [];
   for (let at = data.places.places[place][2]; at >= 0; at = data.places.places[at][2]) list.push(placeKey(at));
@@ -20,7 +20,7 @@ function push(map, key, value) {
   else map.set(key, [value]);
 }
 
-/** A listing's lines, and where to find those of a place, of a line, and inlined through a line. */
+/** A listing's lines, with an index by place, by line, and by the lines through which they were inlined. */
 function indexed(listing, hidden) {
   const [lines, places, byPlace, byKey, through] = [[], [], new Map(), new Map(), new Map()];
   listing.text.split("\n").forEach((text, at) => {
@@ -37,13 +37,13 @@ function indexed(listing, hidden) {
   return { lines, places, byPlace, byKey, through };
 }
 
-/** Everything about the code of a kernel that the view looks up; made when it is first shown. */
+/** Indexes of a kernel's code, built when it is first shown. */
 const codes = new Map();
 function codeOf(kernel) {
   if (codes.has(kernel)) return codes.get(kernel);
   const code = { ir: indexed(kernel.ir, () => false), ptx: indexed(kernel.ptx, (text) => /^\s*\.(loc|file)\s/.test(text)) };
   if (kernel.sass) code.sass = indexed(kernel.sass, () => false);
-  // SASS has no numbers worth showing but its addresses.
+  // SASS lines are numbered by address.
   const measured = code.sass ?? code.ptx;
   const counts = new Map([...measured.byKey].map(([key, list]) => [key, list.length]));
   const files = new Map();
@@ -51,7 +51,7 @@ function codeOf(kernel) {
     for (const key of listing ? [...listing.byKey.keys(), ...listing.through.keys()] : []) files.set(Math.floor(key / 1_000_000), 0);
   }
   for (const [key, count] of counts) files.set(Math.floor(key / 1_000_000), (files.get(Math.floor(key / 1_000_000)) ?? 0) + count);
-  // The kernel's own file first, then by how much comes from them; files that the binary does not hold last.
+  // The kernel's own file first, then by the amount of code; files that the binary does not contain last.
   const entry = kernel.ir.places.find((place) => place >= 0);
   const own = entry === undefined ? -1 : data.places.places[entry][0];
   code.files = [...files.keys()].filter((file) => data.sources[file] !== null)
@@ -118,7 +118,7 @@ class KernelView {
     source.search(this.query ?? "");
   }
 
-  /** Lines that belong to a line of a pane: for each pane its own code, and what is inlined there or calls it. */
+  /** Lines that correspond to a line of a pane: for each pane the code of that line, code inlined there, and call sites. */
   counterparts(id, index) {
     const found = {};
     const place = id === "source" ? -1 : this.code[id].places[index];
@@ -157,7 +157,7 @@ class KernelView {
     history.replaceState(null, "", this.hash());
   }
 
-  /** Marks again what is selected: after another file was opened, say. */
+  /** Marks the selection again, for example after another file was opened. */
   remark() {
     const { id, index } = this.selected ?? {};
     const links = id === undefined || (id === "source" && this.selectedFile() !== this.file) ? null : this.counterparts(id, index);
@@ -280,7 +280,7 @@ class KernelView {
   }
 }
 
-/** Addresses stand in the gutter. */
+/** Addresses are shown in the gutter. */
 function sassLine(line) {
   const match = /^([\da-f]{4,})  (.*)$/.exec(line.text);
   return match ? { ...line, number: match[1], text: match[2] } : { ...line, number: "" };

@@ -1,4 +1,4 @@
-// The page: what is shown by the address, the list on the left, search and keys.
+// The page: routing by address, the list on the left, search and keys.
 
 const main = document.getElementById("main");
 const nav = document.getElementById("nav");
@@ -100,7 +100,7 @@ function route() {
   else if (hash !== "main") showPlan();
 }
 
-/** Draws again: after another GPU was chosen. */
+/** Redraws the view, for example after another GPU was chosen. */
 function refresh() {
   if (view) view.stale = true;
   route();
@@ -108,7 +108,7 @@ function refresh() {
 
 // ---- search ----
 
-// Lines of the kernel that is open.
+// Lines of the open kernel.
 const MOST_RESULTS = 24;
 
 function find(query) {
@@ -207,7 +207,7 @@ search.addEventListener("keydown", (event) => {
     search.blur();
   }
 });
-// The list stays while something in it is clicked.
+// A click in the list must not close it.
 results.addEventListener("pointerdown", (event) => event.preventDefault());
 
 // ---- theme, keys ----
@@ -265,7 +265,7 @@ document.getElementById("help-button").addEventListener("click", () => help.show
 document.getElementById("model").textContent = data.model;
 document.getElementById("target").textContent = data.target;
 gpuSelect.append(...data.gpus.map((it) => h("option", { value: it.name }, it.name)));
-// The one kept, or the first that the kernels are for; an H200 before an H100.
+// The stored GPU, or the first one of the target; an H200 before an H100.
 const fitting = data.gpus.filter((it) => it.target === data.target);
 gpuSelect.value = data.gpus.find((it) => it.name === memory.get("gpu"))?.name ?? (fitting[fitting.length - 1] ?? data.gpus[0]).name;
 gpuSelect.addEventListener("change", () => {

@@ -1,4 +1,4 @@
-// A pane of code. Only the lines in sight are in the document, so that long kernels scroll as short ones do.
+// A pane of code. Only visible lines are in the document, so that long kernels scroll as fast as short ones.
 
 const LINE = 18;
 const AROUND = 30;
@@ -62,7 +62,7 @@ class Pane {
     this.render();
   }
 
-  /** Marks lines; those marked strongly have ticks beside the scroll bar. */
+  /** Marks lines; strong marks have ticks beside the scroll bar. */
   mark(strong, weak) {
     [this.strong, this.weak] = [new Set(strong), new Set(weak)];
     const share = (index) => (100 * index) / Math.max(1, this.lines.length);
@@ -86,7 +86,7 @@ class Pane {
     else this.scroll.setAttribute("aria-activedescendant", `${this.id}-${index}`);
   }
 
-  /** Brings a line into sight: to the middle, unless it is in sight already. */
+  /** Scrolls a line to the middle, unless it is visible. */
   reveal(index) {
     const [top, height] = [index * LINE, this.scroll.clientHeight];
     const from = this.scroll.scrollTop;
@@ -134,7 +134,7 @@ class Pane {
     row.setAttribute("aria-selected", String(index === this.active || this.strong.has(index)));
   }
 
-  /** The next line with what is searched for, after or before the active one. */
+  /** The next search hit after or before the active line. */
   hit(step) {
     const size = this.lines.length;
     for (let away = 1; this.query && away <= size; away++) {

@@ -1,10 +1,10 @@
-// What a kernel costs, as tables and bars.
+// Costs of a kernel as tables and bars.
 
 function card(name, ...content) {
   return h("section", { class: "card" }, h("h2", {}, name), content);
 }
 
-/** Rows of a name, a bar in proportion, and a value. */
+/** Rows of a name, a proportional bar, and a value. */
 function bars(rows) {
   const most = Math.max(1e-30, ...rows.map((row) => row.value));
   return h("table", { class: "bars" }, h("tbody", {}, rows.map((row) => h("tr", { class: row.class },
@@ -42,7 +42,7 @@ function occupancyCard(kernel) {
     h("div", { class: "wide" }, table(["target", "grid", "threads", "registers", "spills", "shared", "CTAs", "warps", "limited by"], rows, { class: "grid" })));
 }
 
-/** Attainable operations a second by operations a byte, both in powers of ten. */
+/** Roofline: attainable operations a second over operations a byte, both logarithmic. */
 function rooflineCard(kernel) {
   const chosen = gpu();
   const heading = `Roofline of ${chosen.name}`;

@@ -1,4 +1,4 @@
-//! How a plan's launches divide their work, and who chose that.
+//! Table of how a plan's launches divide their work, and of what chose that.
 
 use bespoke::device::Bytes;
 use bespoke_kernels::kernels::attention::AttentionShape;
@@ -11,7 +11,8 @@ use bespoke_kernels::spec::{KernelSpec, matrix_name};
 use super::grid;
 use super::plan::table;
 
-/// A line for every kernel with a role, all or only `kernel`; then what the target offers. Nothing for a kernel without.
+/// A line for every kernel with a role, or only for `kernel`, and the limits of the target. Empty for a kernel without
+/// a role.
 pub fn choices(plan: &Plan, kernel: Option<usize>, tuning: &Tuning) -> String {
     let header = [
         "role",
@@ -70,7 +71,7 @@ pub fn choices(plan: &Plan, kernel: Option<usize>, tuning: &Tuning) -> String {
     )
 }
 
-/// What is chosen for a kernel.
+/// Division of the work of a kernel.
 struct Choice {
     shape: String,
     tiles: String,
@@ -105,11 +106,11 @@ impl Choice {
     fn of_attention(s: &AttentionShape) -> Choice {
         Choice {
             shape: format!(
-                "h{}_k{}_d{}, runs of {} pages or more",
+                "h{}_k{}_d{}, splits of {} pages or more",
                 s.heads, s.kv_heads, s.head_dim, s.min_pages
             ),
             tiles: "-".to_owned(),
-            // One more loads.
+            // One more warp loads.
             warps: s.threads() / 32 - 1,
             stages: s.stages,
             in_flight: u64::from(s.stages) * 2 * u64::from(s.page_bytes()),
@@ -118,7 +119,7 @@ impl Choice {
     }
 }
 
-/// `cost model`, or the knobs that the file sets.
+/// `cost model`, or the parameters that the file of rules sets.
 fn chosen_by(plan: &Plan, launch: &Launch, tuning: &Tuning) -> String {
     let knobs = tuning.rule_of(plan, launch).map(|rule| rule.knobs()).unwrap_or_default();
     match knobs.as_slice() {

@@ -1,8 +1,8 @@
-//! A difference between two plans, as text.
+//! Differences between two plans as text.
 
 use crate::diff::{Change, Diff, KernelDiff, once};
 
-/// The roles that differ, each with its values and lines; then the ones that do not.
+/// Roles that differ, with their values and lines; then equal roles.
 pub fn diff(diff: &Diff, color: bool) -> String {
     let paint =
         |code: &str, text: &str| if color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() };

@@ -1,4 +1,4 @@
-//! An emitted folder's kernels, as text.
+//! Kernels of an emitted folder as text.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use super::grid;
 use super::kernels::{cells, occupancy, registers_and_spills};
 use crate::folder::FolderKernel;
 
-/// All kernels, one a line.
+/// Table of all kernels.
 pub fn folder(kernels: &[FolderKernel]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
@@ -44,7 +44,7 @@ pub fn folder(kernels: &[FolderKernel]) -> String {
     table.trim_fmt()
 }
 
-/// One kernel, in lines.
+/// Description of one kernel.
 pub fn folder_kernel(kernel: &FolderKernel) -> String {
     let mut lines = vec![("kernel", kernel.name.clone())];
     if !kernel.summary.is_empty() {
@@ -52,7 +52,7 @@ pub fn folder_kernel(kernel: &FolderKernel) -> String {
     }
     let ctas = match kernel.grid {
         Some(of) => format!("{} CTAs", grid(of)),
-        None => "CTAs as the host says".to_owned(),
+        None => "CTAs chosen by the host".to_owned(),
     };
     lines.push(("target", kernel.target.to_string()));
     lines.push(("grid", format!("{ctas} of {} threads", grid(kernel.block))));

@@ -1,4 +1,4 @@
-//! What each kernel costs.
+//! Costs of kernels as text.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use super::grid;
 use crate::{Limit, Occupancy, Stats};
 
-/// All kernels, one a line.
+/// Table of all kernels.
 pub fn kernels(plan: &Plan, stats: &[Stats]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
@@ -67,7 +67,7 @@ pub(super) fn cells(usage: Option<Usage>) -> [String; 2] {
     numbers.map_or(["-", "-"].map(str::to_owned), |numbers| numbers.map(|number| number.to_string()))
 }
 
-/// What ptxas says, as lines of a description.
+/// Figures of ptxas as lines of a description.
 pub(super) fn registers_and_spills(usage: Option<Usage>) -> Vec<(&'static str, String)> {
     let Some(Usage { registers, spill_stores, spill_loads, stack, .. }) = usage else {
         return vec![("registers", "unknown without ptxas".to_owned())];
@@ -76,10 +76,10 @@ pub(super) fn registers_and_spills(usage: Option<Usage>) -> Vec<(&'static str, S
     vec![("registers", registers.to_string()), ("spills", spills)]
 }
 
-/// How many CTAs a multiprocessor holds, in words.
+/// Occupancy in words.
 pub(super) fn occupancy(of: &Occupancy) -> String {
     let limit = match of.limit {
-        Limit::Ctas => "places for CTAs",
+        Limit::Ctas => "the number of CTAs",
         Limit::Threads => "threads",
         Limit::Registers => "registers",
         Limit::Shared => "shared memory",
@@ -87,7 +87,7 @@ pub(super) fn occupancy(of: &Occupancy) -> String {
     format!("{} CTAs a multiprocessor, {} of {} warps; limited by {limit}", of.ctas, of.warps, of.most_warps)
 }
 
-/// One kernel, in lines.
+/// Description of one kernel.
 pub fn kernel(stats: &Stats) -> String {
     let mut lines = vec![
         ("kernel", stats.name.clone()),

@@ -16,7 +16,7 @@ pub use plan::plan;
 
 use crate::{Listing, Places};
 
-/// A disassembly's instructions; a comment says where the Rust line changes.
+/// Instructions of a disassembly, with a comment where the Rust line changes.
 pub fn with_places(sass: &str, name: &str) -> String {
     let mut places = Places::new();
     let listing = Listing::of_sass(sass, &mut places);
@@ -34,7 +34,7 @@ pub fn with_places(sass: &str, name: &str) -> String {
     text
 }
 
-/// CTAs as `132` or `8x4x1`.
+/// Formats a grid as `132` or `8x4x1`.
 fn grid([x, y, z]: [u32; 3]) -> String {
     if (y, z) == (1, 1) { x.to_string() } else { format!("{x}x{y}x{z}") }
 }

@@ -1,11 +1,11 @@
-//! The page of `bespoke inspect --html`: one file with data, style and script, which asks nothing of a network.
+//! The page of `bespoke inspect --html`: one file with data, style and scripts, without network access.
 
 use crate::Inspection;
 
-/// What the page is made of: `{{NAME}}` in the first stands for the text of another.
+/// The page; `{{NAME}}` in it is replaced by the text of a part.
 const PAGE: &str = include_str!("../page/page.html");
 
-/// In the order in which they are read by the browser.
+/// Parts, in the order in which the browser reads them.
 const PARTS: [(&str, &str); 8] = [
     ("style", include_str!("../page/style.css")),
     ("format", include_str!("../page/format.js")),
@@ -24,7 +24,7 @@ pub fn page(inspection: &Inspection) -> serde_json::Result<String> {
     for (name, part) in PARTS {
         text = text.replace(&format!("{{{{{name}}}}}"), part);
     }
-    // Last, so that nothing in the data is taken for a part. `<` would end the element that the data is in.
+    // Last, so that nothing in the data is replaced. `<` would end the element of the data.
     let data = serde_json::to_string(inspection)?.replace('<', "\\u003c");
     Ok(text.replacen("{{data}}", &data, 1))
 }

@@ -6,7 +6,7 @@ use comfy_table::{CellAlignment, Table, presets};
 
 use super::grid;
 
-/// Launches, all or those of one kernel; then, for all, the buffers and their totals.
+/// Launches, or only those of one kernel; for all launches also the buffers and their totals.
 pub fn plan(plan: &Plan, kernel: Option<usize>) -> String {
     let launches = launches(plan, kernel);
     if kernel.is_some() {
@@ -52,7 +52,7 @@ fn launches(plan: &Plan, kernel: Option<usize>) -> String {
     table.trim_fmt()
 }
 
-/// `x=residual`, or `x=qkv[4096..8192]` in bytes for a part of a buffer.
+/// Formats an argument: `x=residual`, or for a part of a buffer `x=qkv[4096..8192]`, in bytes.
 fn argument(plan: &Plan, arg: &Argument) -> String {
     let buffer = &plan.buffers[arg.buffer];
     let range = if (arg.offset, arg.bytes) == (0, buffer.bytes) {

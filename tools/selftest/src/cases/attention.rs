@@ -1,19 +1,20 @@
-//! Attention: steps of a decode over a cache.
+//! Cases of attention: decode steps over a cache.
 
 use bespoke_kernels::kernels::attention::{AttentionShape, PAGE, TILE};
 use bespoke_kernels::kernels::rope::frequencies;
 use bespoke_kernels::spec::KernelSpec;
 use half::f16;
 
-use crate::case::{Case, Close, Element, Limit, Place, Want};
+use crate::case::{Case, Close, Coordinates, Element, Limit, Want};
 use crate::inputs::{Noise, f16s, f32s, state_record, u32s};
 use crate::reference::{Context, Rotation, attend, head_norm, rope};
 
-/// The query and the weights are sums of two f16, the new key and value are rounded to f16 as the reference's are but
-/// from other last bits.
-const LIMIT: Limit = Limit { nmse: 4e-9, reason: "a new key or value may round to the other f16" };
+/// Query and weights are sums of two f16. New key and value are rounded to f16 like the reference's, but from values
+/// that differ in the last bits.
+const LIMIT: Limit = Limit { nmse: 4e-9, reason: "a new key or value may round to the neighbouring f16" };
 
-/// An empty cache; around a tile, a page and the shortest run; as many as fill the shortest runs, and more.
+/// Lengths of the cache: empty; around a tile, a page and the shortest split; enough to fill the shortest splits, and
+/// more.
 fn lengths(s: &AttentionShape) -> Vec<usize> {
     let run = (s.min_pages * PAGE) as usize;
     let full = run * s.splits as usize;
@@ -23,22 +24,22 @@ fn lengths(s: &AttentionShape) -> Vec<usize> {
     lengths
 }
 
-/// Scores so far apart that their exponentials overflow, were they not taken relative to the largest one.
+/// Standard deviation of scores whose exponentials overflow unless the largest score is subtracted.
 const FAR_APART: f32 = 150.0;
 
-/// Two steps at each of several lengths: the second sees what the first put into the cache.
+/// Two steps at each of several lengths; the second reads the cache entry of the first.
 pub(crate) fn attention(s: &AttentionShape) -> Vec<Case> {
     let mut noise = Noise::new(&KernelSpec::Attention(s.clone()).name());
     let lengths = lengths(s);
     let longest = lengths.last().copied();
-    // Scores with a standard deviation of two: some positions weigh much more than others.
+    // With a standard deviation of two some positions weigh much more than others.
     let usual = lengths.into_iter().map(|length| steps(s, length, 2.0, &mut noise));
     let mut cases: Vec<Case> = usual.collect();
     cases.extend(longest.map(|length| steps(s, length, FAR_APART, &mut noise)));
     cases
 }
 
-/// `deviation`: the standard one of the scores.
+/// `deviation`: standard deviation of the scores.
 fn steps(s: &AttentionShape, length: usize, deviation: f32, noise: &mut Noise) -> Case {
     let (heads, kv_heads, dim) = (s.heads as usize, s.kv_heads as usize, s.head_dim as usize);
     let mut context = context(s, length, noise);
@@ -76,11 +77,11 @@ fn steps(s: &AttentionShape, length: usize, deviation: f32, noise: &mut Noise) -
         args.extend([table, keys, values, partial, counters, y, state]);
         case.launch(KernelSpec::Attention(s.clone()), &args);
         let want = (0..heads).flat_map(|head| attend(s, &context, head)).collect();
-        let place = Place::Axes(vec![("head", heads), ("element", dim)]);
+        let place = Coordinates::Axes(vec![("head", heads), ("element", dim)]);
         case.expect(y, place, Want::Close(Close::all(want, LIMIT)));
     }
     let zeros = u32s(&vec![0; s.counters() as usize]);
-    case.expect(counters, Place::line("block"), Want::Exactly(Element::U32, zeros));
+    case.expect(counters, Coordinates::line("block"), Want::Exactly(Element::U32, zeros));
     case
 }
 
@@ -92,8 +93,8 @@ fn context(s: &AttentionShape, length: usize, noise: &mut Noise) -> Context {
     Context { q: Vec::new(), keys, values, length }
 }
 
-/// Keys and values as the device has them, with room for two more positions. The rest of the last position's tile is
-/// zeros, as appending left it; what lies behind is NaN, so that reading it shows.
+/// Keys and values in the device's layout, with room for two more positions. The rest of the last position's tile is
+/// zeros, as after an append; all memory behind it is NaN, so that reading it changes the result.
 fn caches(s: &AttentionShape, context: &Context) -> [Vec<f16>; 2] {
     let (kv_heads, dim) = (s.kv_heads as usize, s.head_dim as usize);
     let elements = |positions: usize| (s.cache_bytes(positions as u32) / 2) as usize;

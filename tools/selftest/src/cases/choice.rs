@@ -1,14 +1,14 @@
-//! The choice of a token, and the probes: all exact.
+//! Cases of the greedy choice and of the probes, compared exactly.
 
 use bespoke_kernels::kernels::argmax::ChooseShape;
 use bespoke_kernels::kernels::cluster_probe::{ClusterProbeShape, TILE};
 use bespoke_kernels::kernels::probe::ProbeShape;
 use bespoke_kernels::spec::KernelSpec;
 
-use crate::case::{Arg, Case, Element, POISON, Place, Want};
+use crate::case::{Arg, Case, Coordinates, Element, POISON, Want};
 use crate::inputs::{Noise, f32s, state_record, u32s};
 
-/// The largest value and the smallest token that has it; −∞ and token 0 if there are only NaN and −∞.
+/// Largest value and the smallest token with it; −∞ and token 0 if there are only NaN and −∞.
 fn best(candidates: impl Iterator<Item = (f32, u32)>) -> (f32, u32) {
     candidates.fold((f32::NEG_INFINITY, 0), |best, (value, token)| {
         let better = value > best.0 || (value == best.0 && token < best.1);
@@ -16,7 +16,7 @@ fn best(candidates: impl Iterator<Item = (f32, u32)>) -> (f32, u32) {
     })
 }
 
-/// A token that is chosen, or that the prompt gives, at several positions; ties; no candidate.
+/// Tokens chosen or given by the prompt, at several positions; ties; no candidate.
 pub(crate) fn choose_greedy(s: &ChooseShape) -> Vec<Case> {
     let mut noise = Noise::new(&KernelSpec::ChooseGreedy(s.clone()).name());
     let blocks = s.candidates as usize;
@@ -32,12 +32,12 @@ pub(crate) fn choose_greedy(s: &ChooseShape) -> Vec<Case> {
         ("all candidates are -infinity", 6, 2, vec![f32::NEG_INFINITY; blocks]),
     ] {
         let (_, chosen) = best(values.iter().copied().zip(tokens.iter().copied()));
-        // As the head leaves them: without any candidate, token 0.
+        // As the head writes them: token 0 without candidates.
         let none = values.iter().all(|&value| value == f32::NEG_INFINITY);
         let candidates = if none { vec![0; blocks] } else { tokens.clone() };
         cases.push(choose(s, what, (position, prompt), (values, candidates, if none { 0 } else { chosen })));
     }
-    // The winner in other places, its token above and below the others'.
+    // The maximum at other places, with a token above and below the others'.
     for draw in 0..DRAWS {
         let (values, tokens) = (noise.normal(blocks, 3.0), noise.words(blocks, 100_000));
         let (_, chosen) = best(values.iter().copied().zip(tokens.iter().copied()));
@@ -46,10 +46,10 @@ pub(crate) fn choose_greedy(s: &ChooseShape) -> Vec<Case> {
     cases
 }
 
-/// Sets of random candidates besides.
+/// Number of additional random cases.
 const DRAWS: usize = 24;
 
-/// Positions that the sequences of [`choose`] have.
+/// Positions of the sequences in [`choose`].
 const CONTEXT: usize = 16;
 
 fn choose(
@@ -81,15 +81,16 @@ fn choose(
         (args[3], "position", u32s(&finished)),
         (args[4], "word", state_record(position + 1, prompt)),
     ] {
-        case.expect(buffer, Place::line(axis), Want::Exactly(Element::U32, bytes));
+        case.expect(buffer, Coordinates::line(axis), Want::Exactly(Element::U32, bytes));
     }
     case
 }
 
-/// What [`read_probe`](bespoke_kernels::kernels::probe::read_probe) looks for.
+/// The number that [`read_probe`](bespoke_kernels::kernels::probe::read_probe) searches.
 const MAGIC: u32 = 0x5EED_1E55;
 
-/// Nothing to find; and the magic number in the last 16 bytes, which the probe finds only if it reads that far.
+/// Memory without the magic number, and with it in the last 16 bytes, which the probe finds only if it reads
+/// everything.
 pub(crate) fn read_probe(s: &ProbeShape) -> Vec<Case> {
     // Not a whole number of rounds; the last unit is the second of its thread's four.
     let units = 6 * s.grid * s.threads - 5;
@@ -101,12 +102,12 @@ pub(crate) fn read_probe(s: &ProbeShape) -> Vec<Case> {
                 words[units as usize * 4 - 1] = MAGIC;
                 found = MAGIC;
             }
-            let mut case = Case::new(if hidden { "a find in the last place" } else { "nothing to find" });
+            let mut case = Case::new(if hidden { "the number at the end" } else { "no such number" });
             let data = case.input("data", u32s(&words));
             let out = case.output("out", Element::U32, 1);
             let args = vec![Arg::Buffer(data), Arg::Word(units), Arg::Buffer(out)];
             case.launches.push((KernelSpec::ReadProbe(s.clone()), args));
-            case.expect(out, Place::line("word"), Want::Exactly(Element::U32, u32s(&[found])));
+            case.expect(out, Coordinates::line("word"), Want::Exactly(Element::U32, u32s(&[found])));
             case
         })
         .into()
@@ -129,6 +130,6 @@ pub(crate) fn cluster_probe(s: &ClusterProbeShape) -> Vec<Case> {
     let mut case = Case::new("tiles for all, and sums over all");
     let args = [case.input("from", u32s(&words)), case.output("sums", Element::U32, sums.len())];
     case.launch(KernelSpec::ClusterProbe(s.clone()), &args);
-    case.expect(args[1], Place::line("column"), Want::Exactly(Element::U32, u32s(&sums)));
+    case.expect(args[1], Coordinates::line("column"), Want::Exactly(Element::U32, u32s(&sums)));
     vec![case]
 }

@@ -1,23 +1,23 @@
-//! Kernels that read weight matrices.
+//! Cases of kernels that read weight matrices.
 
 use bespoke_kernels::kernels::embed::EmbedShape;
 use bespoke_kernels::kernels::gemv::{GemvShape, Input, Output};
 use bespoke_kernels::spec::KernelSpec;
 
-use crate::case::{Case, Close, Element, Limit, Place, Want};
+use crate::case::{Case, Close, Coordinates, Element, Limit, Want};
 use crate::inputs::{Noise, f32s, state_record, u32s};
 use crate::reference::{self, Products};
 
-/// A rounding error has a variance of (largest of 32/32767)²/12; the limit is five times what comes of that.
+/// A rounding error has the variance (largest of 32/32767)²/12; the limit is five times the resulting NMSE.
 const QUANTISED: Limit =
     Limit { nmse: 4e-9, reason: "activations are rounded to 16 bits of the largest in 32" };
-/// Ten times as much is three standard deviations of a single output.
+/// Ten times [`QUANTISED`]: three standard deviations of a single output.
 const FEW_QUANTISED: Limit = Limit { nmse: 4e-8, reason: "activations are rounded to 16 bits; few outputs" };
-/// Outputs from which their errors average out.
+/// Number of outputs from which errors average out.
 const MANY: u32 = 128;
 const FLOATS: Limit = Limit { nmse: 1e-12, reason: "sums in f32" };
 
-/// The first, the last, and a middle token; and one that the vocabulary does not have, for which row 0 stands.
+/// The first, the last and a middle token, and one outside of the vocabulary, which reads row 0.
 pub(crate) fn embed(s: &EmbedShape) -> Case {
     let spec = KernelSpec::Embed(s.clone());
     let matrix = Noise::new(&spec.name()).matrix(s.layout());
@@ -33,14 +33,14 @@ pub(crate) fn embed(s: &EmbedShape) -> Case {
         let x = case.output(&format!("x of token {token}"), Element::F32, s.cols as usize);
         case.launch(spec.clone(), &[w, sequence, state, x]);
         let row = if token < s.vocab { token as usize } else { 0 };
-        // Every type's values are exact in f32, or rounded once where a minimum is added.
+        // Values of every type are exact in f32, or rounded once by the addition of a minimum.
         let want = Want::Exactly(Element::F32, f32s(&matrix.row(row)));
-        case.expect(x, Place::line("column"), want);
+        case.expect(x, Coordinates::line("column"), want);
     }
     case
 }
 
-/// The stack of matrices times a vector, normalised or not, and what the kernel makes of the products.
+/// Stack of matrices times a vector, with or without normalisation, and the kernel's epilogue.
 pub(crate) fn gemv(s: &GemvShape) -> Case {
     let spec = KernelSpec::Gemv(s.clone());
     let mut noise = Noise::new(&spec.name());
@@ -85,11 +85,11 @@ pub(crate) fn gemv(s: &GemvShape) -> Case {
         args.extend(largest(s, &want, &mut case));
     }
     case.launch(spec, &args);
-    case.expect(y, Place::Parts(parts), Want::Close(want));
+    case.expect(y, Coordinates::Parts(parts), Want::Close(want));
     case
 }
 
-/// What the kernel makes of the products.
+/// Outputs of the epilogue.
 fn outputs(s: &GemvShape, products: &[Products], bias: &[f32], before: &[f32]) -> Close {
     let quantised = s.segments.iter().any(|segment| segment.ty.is_quantised());
     let limit = match quantised {
@@ -123,13 +123,13 @@ fn outputs(s: &GemvShape, products: &[Products], bias: &[f32], before: &[f32]) -
             first += segment.rows as usize;
         }
     }
-    // What the outputs' size is when the signs of the terms are random: a row that happens to cancel has no larger
+    // The size of the outputs if the signs of the terms are random: a row that happens to cancel has no larger
     // error than another.
     want.scale = Some((energy / want.at.len() as f64).sqrt());
     want
 }
 
-/// The buffers of the CTAs' largest outputs, and what they must be where all outputs are known.
+/// Buffers of the CTAs' largest outputs, and their expected content if all outputs are known.
 fn largest(s: &GemvShape, outputs: &Close, case: &mut Case) -> [usize; 2] {
     let grid = s.schedule.grid as usize;
     let values = case.output("values", Element::F32, grid);
@@ -144,11 +144,11 @@ fn largest(s: &GemvShape, outputs: &Close, case: &mut Case) -> [usize; 2] {
             want.push(outputs.values[row as usize]);
             want_rows.push(row);
         }
-        case.expect(rows, Place::line("CTA"), Want::Exactly(Element::U32, u32s(&want_rows)));
+        case.expect(rows, Coordinates::line("CTA"), Want::Exactly(Element::U32, u32s(&want_rows)));
     }
-    // They are few, whatever the number of outputs.
+    // They are few for any number of outputs.
     let limit = if outputs.limit.nmse == QUANTISED.nmse { FEW_QUANTISED } else { outputs.limit };
     let close = Close { scale: outputs.scale, ..Close::all(want, limit) };
-    case.expect(values, Place::line("CTA"), Want::Close(close));
+    case.expect(values, Coordinates::line("CTA"), Want::Close(close));
     [values, rows]
 }

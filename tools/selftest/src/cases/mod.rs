@@ -1,4 +1,4 @@
-//! From a kernel to its cases.
+//! Cases of each kernel.
 
 mod attention;
 mod choice;

@@ -1,10 +1,10 @@
-//! Sampling: the same integers on the host, so all exact.
+//! Cases of sampling, compared exactly: the host computes the same integers.
 
 use bespoke::engine::SamplingParams;
 use bespoke_kernels::kernels::sample::{SampleShape, key::LOWEST};
 use bespoke_kernels::spec::KernelSpec;
 
-use crate::case::{Case, Element, POISON, Place, Want};
+use crate::case::{Case, Coordinates, Element, POISON, Want};
 use crate::inputs::{Noise, f32s, state_record, u32s};
 use crate::sampling::{choose, key, penalise};
 
@@ -12,7 +12,7 @@ fn words(params: &SamplingParams) -> Vec<u8> {
     u32s(&params.words())
 }
 
-/// The arrays between the two launches: keys, whole groups of them, and the largest of every group.
+/// Arrays between the two launches: keys, padded to whole groups, and the largest key of every group.
 fn keys(s: &SampleShape, logits: &[f32]) -> (Vec<u32>, Vec<u32>) {
     let mut keys: Vec<u32> = logits.iter().map(|&logit| key(logit)).collect();
     keys.resize(s.padded() as usize, 0);
@@ -20,7 +20,7 @@ fn keys(s: &SampleShape, logits: &[f32]) -> (Vec<u32>, Vec<u32>) {
     (keys, tops)
 }
 
-/// Penalties over no token, over some and over more than there are; numbers that are none; a prompt that goes on.
+/// Penalties over no tokens, some, and more than there are; NaN and infinities; a position within the prompt.
 pub(crate) fn sample_keys(s: &SampleShape) -> Vec<Case> {
     let mut noise = Noise::new(&KernelSpec::SampleKeys(s.clone()).name());
     let vocab = s.vocab as usize;
@@ -41,7 +41,7 @@ pub(crate) fn sample_keys(s: &SampleShape) -> Vec<Case> {
         ("a penalty over more tokens than there are", &random, (11, 12), (1.25, u32::MAX)),
         ("a penalty below 1", &random, (7, 2), (0.5, 6)),
         ("NaN, infinities and zeros, penalised", &odd, (14, 2), (1.1, 64)),
-        ("a prompt that goes on", &random, (2, 5), (1.5, 64)),
+        ("a position within the prompt", &random, (2, 5), (1.5, 64)),
     ]
     .into_iter()
     .map(|(what, logits, (position, prompt), (repeat_penalty, repeat_last_n))| {
@@ -62,18 +62,18 @@ pub(crate) fn sample_keys(s: &SampleShape) -> Vec<Case> {
         let goes_on = next < prompt as usize;
         for (buffer, axis, values) in [(args[4], "token", keys), (args[5], "group", tops)] {
             let want = if goes_on { vec![POISON; 4 * values.len()] } else { u32s(&values) };
-            case.expect(buffer, Place::line(axis), Want::Exactly(Element::U32, want));
+            case.expect(buffer, Coordinates::line(axis), Want::Exactly(Element::U32, want));
         }
         case
     })
     .collect()
 }
 
-/// Positions that sequences have.
+/// Positions of the sequences.
 const CONTEXT: usize = 16;
 
-/// Every filter alone, all together and none, over logits as models give them, over flat ones, over ties, and over what
-/// is no number; tokens that the prompt gives.
+/// Every filter alone, all together and none, over realistic logits, flat ones, ties, NaN and infinities; tokens given
+/// by the prompt.
 pub(crate) fn choose_sampled(s: &SampleShape) -> Vec<Case> {
     let mut noise = Noise::new(&KernelSpec::ChooseSampled(s.clone()).name());
     let vocab = s.vocab as usize;
@@ -96,8 +96,8 @@ pub(crate) fn choose_sampled(s: &SampleShape) -> Vec<Case> {
         ("one stands out", with(&one, 60.0)),
         ("all -infinity", vec![f32::NEG_INFINITY; vocab]),
         ("one above the rest", {
-            // In the first digit of a search over all keys one token has a value and all others the one below, and
-            // different threads sum these.
+            // In the first digit of a search over all keys one token has a value and all others the next lower one, and
+            // different threads count them.
             let near = random.iter().map(|value| 1.75 + (value * 0.02).clamp(-0.2, 0.2));
             let mut logits: Vec<f32> = near.collect();
             logits[one[0] as usize] = 2.5;
@@ -133,7 +133,7 @@ pub(crate) fn choose_sampled(s: &SampleShape) -> Vec<Case> {
             cases.push(step(s, &format!("{filter}, {logits_are}"), logits, &params, (4, 5, chosen)));
         }
     }
-    // What the prompt gives is taken without a look at the keys.
+    // A token of the prompt is taken without reading the keys.
     let given = SEQUENCE + 4;
     cases.push(step(s, "given by the prompt", &random, &warm(1.0), (3, 5, given)));
     cases
@@ -173,7 +173,7 @@ fn step(
         (args[4], "position", u32s(&finished)),
         (args[5], "word", state_record(position + 1, prompt)),
     ] {
-        case.expect(buffer, Place::line(axis), Want::Exactly(Element::U32, bytes));
+        case.expect(buffer, Coordinates::line(axis), Want::Exactly(Element::U32, bytes));
     }
     case
 }
