@@ -190,7 +190,7 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
     Ok(())
 }
 
-/// Tokens that end generation: none with `--ignore-eos`, and none without a vocabulary.
+/// Tokens that end generation; empty with `--ignore-eos`, or without a vocabulary.
 fn stop_tokens<'a>(args: &RunArgs, tokenizer: Option<&'a Tokenizer>) -> &'a [u32] {
     tokenizer.filter(|_| !args.ignore_eos).map_or(&[], Tokenizer::end_tokens)
 }
@@ -244,8 +244,8 @@ impl From<FinishReason> for Stop {
     }
 }
 
-/// Generates tokens and prints each as it comes, until generation ends or Ctrl-C asks to stop. `bar` shows how much of
-/// the prompt is processed.
+/// Generates tokens and prints each as it comes, until generation ends or Ctrl-C requests a stop. `bar` is the progress
+/// bar of the prompt.
 fn generate(
     engine: &mut Engine,
     request: &Request<'_>,
