@@ -306,9 +306,9 @@ fn launches_say_what_clusters_there_are() {
     );
     let launches = std::fs::read_to_string(fixture("exchange.toml")).unwrap();
     for (to, part) in [
-        ("", "the kernel demands clusters, and the launch has none"),
+        ("", "the kernel requires clusters, and the launch has none"),
         ("cluster = 3", "grid [4, 1, 1] is not a multiple of clusters of [3, 1, 1] CTAs"),
-        ("cluster = [1, 1]", "rank 1 in a cluster of 1 CTAs"),
+        ("cluster = [1, 1]", "rank 1 is outside a cluster of 1 CTAs"),
     ] {
         let scratch = Scratch::new("launches.toml", &launches.replacen("cluster = 2", to, 1));
         let text = output(1, &["exchange.ptx", "--launches", scratch.path()]);
@@ -382,7 +382,7 @@ fn a_launch_that_does_not_end_is_found_by_the_limit() {
                 [[launch]]\nkernel = \"waits\"\ngrid = 1\nblock = 32\nargs = [\"x\"]\n";
     let launches = Scratch::new("launches.toml", text);
     let text = output(1, &["odd.ptx", "--launches", launches.path(), "--limit", "10000"]);
-    assert!(text.contains("still running after 10000 instructions a warp"), "{text}");
+    assert!(text.contains("still running after 10000 instructions per warp"), "{text}");
     let ran = check(&["qwen3-0.6b", "--limit", "10000"]);
     assert_eq!(ran.code, Some(2));
     assert!(ran.stderr.contains("--limit has no effect here"), "{}", ran.stderr);

@@ -1,4 +1,4 @@
-//! Running a kernel: CTAs over worker threads, warps within a CTA.
+//! Launches: validation, distribution of clusters to worker threads, and findings.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -20,18 +20,19 @@ use crate::outcome::{Finding, Stats};
 use crate::profile::{Counts, Profile, Tally};
 use crate::schedule::{RunningCluster, TurnEnd};
 
-/// The largest grid and the most shared memory of a CTA, as on all targets from sm_80.
+/// The largest grid.
 const MAX_GRID: [u32; 3] = [i32::MAX as u32, 65535, 65535];
+/// The most shared memory of a CTA: that of sm_90.
 const MAX_SHARED: u64 = 227 * 1024;
 
-/// Of it, what a kernel may declare with a size: the assembler refuses more for every target.
+/// The most shared memory that a kernel may declare with a size; the assembler refuses more on every target.
 const MAX_STATIC_SHARED: u64 = 48 * 1024;
 
-/// Runs `kernel` over `memory` to its end.
+/// Runs a kernel over `memory`.
 ///
-/// `params` is the parameter block, laid out as [`Kernel::params`] says. Of several findings the one
-/// in the lowest CTA is returned, whatever the number of threads; of two CTAs that race with each other, the one that ends
-/// later counts.
+/// `params` is the parameter block, laid out as [`Kernel::params`] says. Of several findings the run returns the one
+/// in the lowest CTA, whatever the number of worker threads. A race between two CTAs is a finding of the one that ends
+/// later.
 ///
 /// # Errors
 /// The [`Finding`] that stopped the run.
@@ -45,7 +46,7 @@ pub fn run(
     run_in(None, kernel, memory, config, params, options)
 }
 
-/// [`run`], at a place in programmatic order.
+/// [`run`], checked as a launch in programmatic order if `order` is given.
 pub(crate) fn run_in(
     order: Option<&Order>,
     kernel: &Kernel,
@@ -142,12 +143,16 @@ fn validate(kernel: &Kernel, config: &LaunchConfig, params: &[u8]) -> Result<(),
             kernel.maxntid().unwrap_or_default()
         )
     } else if params.len() != kernel.param_bytes() as usize {
-        format!("{} bytes of parameters where the kernel takes {}", params.len(), kernel.param_bytes())
+        format!(
+            "the launch passes {} bytes of parameters, and the kernel takes {}",
+            params.len(),
+            kernel.param_bytes()
+        )
     } else if kernel.static_shared_bytes() > MAX_STATIC_SHARED {
         let bytes = kernel.static_shared_bytes();
         format!(
-            "{bytes} bytes of shared memory declared with a size, which may be {MAX_STATIC_SHARED} at most; the rest \
-             is for an `.extern .shared` array, whose size the launch says"
+            "{bytes} bytes of static shared memory are more than {MAX_STATIC_SHARED}; declare the rest as an \
+             `.extern .shared` array, whose size is an option of the launch"
         )
     } else if shared > MAX_SHARED {
         format!("{shared} bytes of shared memory are more than {MAX_SHARED}")
@@ -174,18 +179,18 @@ fn validate(kernel: &Kernel, config: &LaunchConfig, params: &[u8]) -> Result<(),
     }))
 }
 
-/// Why a launch's clusters are not possible, if so.
+/// Why the launch's clusters are invalid, if they are.
 fn refused_cluster(kernel: &Kernel, config: &LaunchConfig) -> Option<String> {
     let Clusters { required, explicit, max_ctas: most } = kernel.clusters;
     let Some(cluster) = config.cluster.or(required) else {
-        return explicit.then(|| "the kernel demands clusters, and the launch has none".to_string());
+        return explicit.then(|| "the kernel requires clusters, and the launch has none".to_string());
     };
     let ctas = cluster.iter().map(|&n| n as u64).product::<u64>();
     if required.is_some_and(|required| required != cluster) {
         let required = required.unwrap_or_default();
         Some(format!("clusters of {cluster:?} CTAs are not the {required:?} that the kernel requires"))
     } else if ctas == 0 || ctas > MAX_CLUSTER {
-        Some(format!("clusters of {cluster:?} CTAs: not from 1 to {MAX_CLUSTER}"))
+        Some(format!("clusters of {cluster:?} CTAs: their number is not between 1 and {MAX_CLUSTER}"))
     } else if let Some(most) = most.filter(|&most| ctas > most as u64) {
         Some(format!("clusters of {ctas} CTAs are larger than the {most} that the kernel allows"))
     } else if config.grid.iter().zip(cluster).any(|(&n, size)| !n.is_multiple_of(size)) {
@@ -198,28 +203,28 @@ fn refused_cluster(kernel: &Kernel, config: &LaunchConfig) -> Option<String> {
 #[derive(Default)]
 struct Outcome {
     counters: Counters,
-    /// Clusters that ran, to their end or not.
+    /// Clusters that were started.
     started: u64,
     /// The finding of the lowest cluster so far.
     finding: Option<(u64, Box<Finding>)>,
-    /// What the instructions did, if somebody wants to know.
+    /// Counts of the instructions, if the launch is profiled.
     tally: Option<Tally>,
 }
 
-/// What the workers of a launch share.
+/// State that the workers of a launch share.
 struct Shared<'a> {
     launch: &'a Launch<'a>,
     clusters: u64,
     /// The next cluster to start.
     next: AtomicU64,
-    /// Clusters from here on need not run: one below has a finding.
+    /// Clusters from this index on need not run: a lower one has a finding.
     limit: AtomicU64,
     outcome: Mutex<Outcome>,
 }
 
 impl Shared<'_> {
-    /// Runs clusters until none is left. One that has run for long makes room for others, so that CTAs
-    /// may wait for one another even with fewer workers than CTAs.
+    /// Runs clusters until none is left. A cluster that has had its turn is paused, so CTAs can wait for one another
+    /// even if there are fewer workers than CTAs.
     fn work(&self) {
         let mut worker = Worker {
             hints: vec![0; self.launch.insts.len()],

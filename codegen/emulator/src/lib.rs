@@ -1,10 +1,9 @@
-//! A PTX emulator that checks what it runs.
+//! A PTX emulator that checks every access.
 //!
-//! [`Module::parse`] reads PTX *text*, the very text that a driver would load, and decodes every
-//! instruction; [`run`] executes a kernel of it on the CPU over a [`Memory`]. A run that reads or
-//! writes outside an allocation, at a misaligned address, or before anything was written there, or
-//! whose threads do not meet at their barriers, stops with a [`Finding`] that names the kernel, the
-//! line of its source and of the PTX, the thread and the address.
+//! [`Module::parse`] reads PTX text, the same text that a driver loads, and decodes every instruction.
+//! [`run`] executes a kernel on the CPU over a [`Memory`]. A launch that accesses memory out of bounds, misaligned
+//! or uninitialised, that races, or whose threads do not meet at their barriers stops with a [`Finding`]: it names the
+//! kernel, the line of the kernel's source and of the PTX, the thread and the address.
 //!
 //! ```
 //! use bespoke_emulator::{LaunchConfig, Memory, Module, Options, run};
@@ -38,120 +37,113 @@
 //! memory.read(data, &mut first)?;
 //! assert_eq!(u32::from_le_bytes(first), 6);
 //!
-//! // One thread more than there are elements:
+//! // One thread too many reads past the end of the allocation.
 //! let finding = run(kernel, &memory, &LaunchConfig::linear(1, 33), &data.to_le_bytes(), &Options::default());
 //! assert!(finding.is_err_and(|finding| finding.thread == [32, 0, 0] && finding.address == Some(data + 128)));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What it models
+//! # Execution
 //!
-//! Warps have 32 lanes, diverge at branches and reconverge where the branch's sides meet; a CTA's
-//! warps take turns, and so do the CTAs of a cluster; others run in parallel, and one that waits for another makes room
-//! for it. Integer
-//! and IEEE arithmetic is exact to the bit, in all rounding modes, with `.ftz`, `.sat` and the NaNs that
-//! devices return. The approximate instructions (`ex2`, `lg2`, `sin`, `cos`, `tanh`, `rsqrt`, and `.approx` and
-//! `.full` forms of others) return the single nearest to the double-precision result, so they are at
-//! least as accurate as on a device but do not have its bits.
+//! Warps have 32 lanes, diverge at branches, and reconverge at the branch's immediate post-dominator. The warps of a
+//! cluster (of a CTA, without clusters) take turns on one worker thread. Clusters run in parallel; one that waits for
+//! another yields its worker.
 //!
-//! `mma` multiplies fragments laid out as the ISA says. Integer sums are exact; a floating-point sum is
-//! that of the exact products and the accumulator, rounded once, where a device adds in an order and
-//! with a precision of its own.
+//! Integer and IEEE arithmetic is exact to the bit, in all rounding modes, with `.ftz`, `.sat` and the NaNs that
+//! devices return. Approximate instructions (`ex2`, `lg2`, `sin`, `cos`, `tanh`, `rsqrt`, and the `.approx` and `.full`
+//! forms of others) return the single-precision number nearest to the double-precision result. They are at least as
+//! accurate as on a device, but their bits may differ.
 //!
-//! `ISA.md` beside this crate's sources says which instructions of the PTX ISA run, and how they agree with
-//! an H200's, form by form.
+//! `mma` uses the ISA's fragment layouts. Integer sums are exact. A floating-point sum is that of the exact products
+//! and the accumulator, rounded once; a device adds in an order and with a precision of its own.
+//!
+//! `ISA.md` beside this crate's sources lists the supported instructions and how they agree with an H200, form by form.
 //!
 //! # Asynchronous copies
 //!
-//! `cp.async` and `cp.async.bulk` complete as late as the ISA allows, so that a missing wait shows
-//! however fast a device would have been. Grouped copies complete when the issuing thread executes a
-//! `wait_group` that covers them. Copies that signal an mbarrier complete when something waits for it a
-//! second time: the first `test_wait` or `try_wait` fails, as it may on a device, which finds the kernel
-//! that does not try again. Until then the bytes that a copy writes count as not written, nobody may
-//! write them, and nobody may write the bytes of shared memory that a copy reads: either is a finding
-//! ([`FindingKind::AsyncCopy`]), as is a CTA that ends with copies in flight. A copy that is complete is
-//! so for the threads that have found its phase complete, or have synchronised with one that has: any other's
-//! access is a race.
+//! `cp.async` and `cp.async.bulk` complete as late as the ISA allows, so a missing wait is found however fast a device
+//! is. Copies of a group complete when the issuing thread executes a `wait_group` that covers them. Copies that signal
+//! an mbarrier complete at the second wait for it: the first `test_wait` or `try_wait` fails, as it may on a device,
+//! which finds kernels that do not retry.
 //!
-//! mbarriers have phases, pending arrivals and transaction bytes; their misuse is a finding
-//! ([`FindingKind::Mbarrier`]). A warp whose wait fails lets the others run. When all warps of a CTA wait
-//! and nothing in flight can release one, the run stops at once with a [`FindingKind::Deadlock`] that
-//! tells who waits for what.
+//! While a copy is in flight its target is uninitialised, and its target and its source in shared memory must not be
+//! written ([`FindingKind::AsyncCopy`]). A CTA must not end with copies in flight. A completed copy is visible to the
+//! threads that have observed its phase complete and to those that have synchronised with one; an access by any other
+//! thread is a race.
+//!
+//! Misuse of an mbarrier (phases, pending arrivals, transaction bytes) is [`FindingKind::Mbarrier`]. When all warps
+//! wait and nothing in flight can release one, the run stops at once with [`FindingKind::Deadlock`], which lists what
+//! each warp waits for.
 //!
 //! # Races
 //!
-//! Two accesses that touch a byte, one of which writes, must be ordered, or both be strong (`.relaxed`,
-//! `.volatile` or more, atomics) at a scope that has both threads; else they are a finding
-//! ([`FindingKind::Race`]) that names both, with their threads and lines. What orders them is what the ISA says:
+//! Two accesses to a byte, of which one writes, must be ordered by happens-before, or both be strong (`.relaxed`,
+//! `.volatile` or stronger, atomics) at a scope that includes both threads. Otherwise they are [`FindingKind::Race`],
+//! which names both accesses. Happens-before is the ISA's:
 //!
-//! - program order, of one thread: lanes of a warp are as far apart as any two threads, lockstep or not;
-//! - `bar` and `barrier`, by the threads that take part (who arrives only is not told anything), and
-//!   `bar.warp.sync` by the lanes of its mask. Shuffles, votes and the like order no memory;
-//! - an mbarrier: from arrivals to those who find the phase complete (`.relaxed` forms order nothing), and from
-//!   the copies that the phase waited for. `cp.async.wait_group` tells the thread that executes it;
-//! - a release and the acquire that reads from it: as modifiers, or as a fence before a strong write and one
-//!   after the strong read. Fences and accesses of the CTA's scope tell no other CTA. What a thread's fence
-//!   releases is what it knew then: what others tell it later, at a barrier, needs a fence after that;
-//! - the kernel's start and end.
+//! - program order of one thread; lanes of a warp are unordered, like any two threads;
+//! - `bar` and `barrier` among the participating threads (a thread that only arrives acquires nothing), and
+//!   `bar.warp.sync` among the lanes of its mask. Shuffles and votes order no memory;
+//! - an mbarrier, from arrivals and completed copies to the threads that observe the phase complete (`.relaxed` forms
+//!   order nothing), and `cp.async.wait_group` for the thread that executes it;
+//! - a release and the acquire that reads from it: as modifiers, or as a fence before a strong write and a fence after
+//!   the strong read. Scope `.cta` orders nothing between CTAs. A fence releases what the thread knew when it executed
+//!   the fence; what it learns later, at a barrier for one, needs another fence;
+//! - the start and the end of the kernel.
 //!
-//! Lanes that store one value to one place in one instruction do no harm. Races are found by what could have
-//! come in either order, not by what did: a run has the same findings however its threads took turns, so far as
-//! they then do the same. Bulk copies need a proxy fence between them and what instructions wrote, and after the
-//! initialisation of their mbarrier ([`FindingKind::ProxyFence`]).
+//! Lanes of one instruction may store the same value to one address. Races are found by happens-before and not by
+//! timing: a run has the same findings in whatever order its warps took turns, unless that order changes what the
+//! kernel does. Bulk copies need a proxy fence after writes by instructions, and a fence after the initialisation of
+//! their mbarrier ([`FindingKind::ProxyFence`]).
 //!
-//! Two things it does not see: of strong writes to one place only the last is remembered, and what an asynchronous
-//! copy reads is compared with what its own CTA writes, not with what others do.
+//! Two races are missed: only the last strong write to an address is remembered, and the source of an asynchronous copy
+//! is compared with writes of its own CTA only.
 //!
 //! # Clusters
 //!
-//! A launch in clusters ([`LaunchConfig::cluster`], or the kernel's `.reqnctapercluster`) runs the CTAs of each together.
-//! Their shared memory is one range of addresses, as on devices: an address that a CTA takes of a variable of its own
-//! means the same in all of them, though only `.shared::cluster` and generic accesses reach another's. What a CTA may do
-//! there, and what is a finding:
+//! A launch in clusters ([`LaunchConfig::cluster`], or the kernel's `.reqnctapercluster`) runs the CTAs of a cluster
+//! together. Their shared memory is one range of addresses, as on devices: the address of a CTA's variable means the
+//! same in all CTAs, but only `.shared::cluster` and generic accesses reach another CTA's.
 //!
-//! - `barrier.cluster` waits for all threads of the cluster that have not exited. Who arrives twice, waits without having
-//!   arrived, or keeps others waiting for good is a [`FindingKind::BarrierDivergence`]. It orders memory, but for
-//!   arrivals that are `.relaxed`; those make known what a fence before them did, and initialised mbarriers after
+//! - `barrier.cluster` waits for all threads of the cluster that have not exited. A thread that arrives twice, waits
+//!   without having arrived, or never arrives is [`FindingKind::BarrierDivergence`]. Arrivals release memory unless
+//!   they are `.relaxed`; a relaxed arrival releases what a fence before it released, and initialised mbarriers after
 //!   `fence.mbarrier_init`.
-//! - Shared memory is there while its CTA runs. An access before anything tells that the CTA has started, after it has
-//!   exited, or where nothing keeps it from exiting before, is a [`FindingKind::PeerNotRunning`], whoever happened to be
-//!   faster: some thread of that CTA must know of the access before it exits.
-//! - Races are found across the cluster. A release or acquire of the CTA's scope, which is that of `mbarrier`
-//!   operations that name none, orders nothing between two CTAs.
-//! - An mbarrier can be arrived at from all CTAs, and waited for in its own. What goes into a CTA's shared memory,
-//!   by `cp.async.bulk` (with `.multicast::cluster` into several), `st.async` or `red.async`, signals an mbarrier there;
-//!   it arrives when that is waited for, as other copies do.
+//! - An access to a CTA's shared memory before the CTA is known to have started, after it has exited, or where nothing
+//!   keeps it from exiting first is [`FindingKind::PeerNotRunning`], whatever the timing: some thread of that CTA must
+//!   know of the access before it exits.
+//! - Races are found across the cluster. Release and acquire at `.cta` scope, the default of `mbarrier` operations,
+//!   order nothing between two CTAs.
+//! - All CTAs can arrive at an mbarrier; only its own CTA can wait for it. `cp.async.bulk` (also with
+//!   `.multicast::cluster`), `st.async` and `red.async` into a CTA's shared memory signal an mbarrier there.
 //!
 //! # Programmatic dependent launch
 //!
-//! Each [`run`] is complete when it returns, so `griddepcontrol` does nothing in it. [`ProgrammaticOrder`]
-//! runs launches of a sequence and finds those that touch what a launch before may still be using, or do
-//! not wait at all ([`FindingKind::ProgrammaticDependency`]).
+//! Each [`run`] is complete when it returns, so `griddepcontrol` does nothing in it. [`ProgrammaticOrder`] runs a
+//! sequence of launches and finds those that access what an earlier launch may still be using, or that never wait
+//! ([`FindingKind::ProgrammaticDependency`]).
 //!
 //! # Profiles
 //!
-//! [`Options::profile`] counts, instruction by instruction, how often warps issued it, for how many lanes,
-//! and what it cost the memory: sectors of global memory a request, bank conflicts in shared memory. A
-//! [`Profile`] sums that by source line and by class of instruction, and [`Profile::lints`] names the places
-//! where time is probably lost. These are counts of the program's own accesses, not of a device's caches.
+//! [`Options::profile`] counts, for each instruction, warps and lanes, sectors of global memory per request, and bank
+//! conflicts in shared memory. A [`Profile`] sums the counts by source line and instruction class; [`Profile::lints`]
+//! names places that probably lose time. The counts are of the program's accesses, not of a device's caches.
 //!
-//! # What is refused
+//! # Errors
 //!
-//! What is not PTX, and an instruction, modifier or directive that is not implemented, is an error when the module is
-//! loaded, never a surprise while it runs. [`Module::load`] tells all of them at once, up to where the text cannot be read
-//! on, each by its [`ParseErrorKind`]: what is not PTX, what nothing declares or something declares twice, operands that
-//! do not fit, what the text's own `.target` or `.version` does not have, and what is valid and not implemented. An
-//! assembler refuses more: a modifier that has no effect, such as a rounding mode of `neg`, may be taken here, for one.
+//! Text that is not PTX, and instructions, modifiers and directives that are not implemented, are errors when the
+//! module is loaded, never while it runs. [`Module::load`] returns all errors up to the point where parsing cannot
+//! continue, each with a [`ParseErrorKind`]. An assembler refuses more: modifiers without effect, such as a rounding
+//! mode of `neg`, may be accepted here.
 //!
-//! A text begins with `.version` and `.target`, as drivers want it. Which of them an instruction needs is known of what
-//! runs here, from sm_75 and PTX 6.3 on; a version later than all that are known is taken to have everything.
+//! A text begins with `.version` and `.target`, and an instruction must be in both. Requirements are known from sm_75
+//! and PTX 6.3 on; a version later than all known ones is assumed to have everything.
 //!
-//! # What other compilers write
+//! # Code of other compilers
 //!
-//! What nvcc and Triton make of ordinary kernels loads and runs: functions and their calls (expanded
-//! where they stand, so neither recursive nor through pointers), local and constant memory, generic
-//! addresses, lists of branch targets, `wmma`. An assertion of device code that fails is a finding of
-//! kind [`FindingKind::Trap`]. Textures, surfaces and `printf` are refused.
+//! Ordinary kernels from nvcc and Triton load and run: functions and calls (inlined at load, so neither recursive nor
+//! through pointers), local and constant memory, generic addresses, branch tables, `wmma`. A failed device assertion is
+//! [`FindingKind::Trap`]. Textures, surfaces and `printf` are refused.
 
 mod asynchronous;
 mod checks;

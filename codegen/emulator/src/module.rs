@@ -1,4 +1,4 @@
-//! Modules and kernels as loaded.
+//! Loaded modules and kernels.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::load::{link, parser};
 use crate::memory::Memory;
 use crate::profile::role::Role;
 
-/// A loaded PTX module: every instruction is decoded, so that what runs was understood whole.
+/// A loaded PTX module, whose every instruction is decoded.
 #[derive(Debug)]
 pub struct Module {
     kernels: Vec<Kernel>,
@@ -25,16 +25,15 @@ impl Module {
     /// Loads a PTX text.
     ///
     /// # Errors
-    /// The first [`ParseError`], for what an assembler would refuse and for what the emulator lacks.
+    /// The first [`ParseError`]: invalid PTX, or PTX that the emulator does not support.
     pub fn parse(text: &str) -> Result<Module, ParseError> {
         Module::load(text).map_err(|errors| errors.into_iter().next().unwrap_or_default())
     }
 
-    /// [`Module::parse`] that tells every reason at once, each with its [kind](ParseErrorKind): what is wrong with the
-    /// text, and what the emulator would have to learn to run it.
+    /// Loads a PTX text and returns all errors, each with its [kind](ParseErrorKind).
     ///
     /// # Errors
-    /// All of them, in the order of the text. A mistake that leaves the rest of the text without meaning is the last.
+    /// All errors in the order of the text, up to one behind which the text cannot be parsed.
     pub fn load(text: &str) -> Result<Module, Vec<ParseError>> {
         let mut ast = parser::parse(text, opcodes::look_up)?;
         let mut errors = std::mem::take(&mut ast.errors);
@@ -65,7 +64,7 @@ impl Module {
         if errors.is_empty() {
             return Ok(Module { kernels });
         }
-        // Of an instruction that is not understood, nobody needs to know who else would not.
+        // An instruction that is invalid in itself needs no error about its target as well.
         errors.sort_by_key(|error| (error.line, error.column, error.kind == ParseErrorKind::Target));
         errors.dedup_by(|error, kept| {
             let same_place = (error.line, error.column) == (kept.line, kept.column);
@@ -74,7 +73,7 @@ impl Module {
         Err(errors)
     }
 
-    /// The kernel of that name.
+    /// The kernel called `name`.
     pub fn kernel(&self, name: &str) -> Option<&Kernel> {
         self.kernels.iter().find(|kernel| kernel.name() == name)
     }
@@ -85,8 +84,9 @@ impl Module {
     }
 }
 
-/// The most local memory of a thread, and what one thread's is a multiple of.
+/// The most local memory of a thread.
 const MAX_LOCAL: u64 = 512 << 10;
+/// A thread's local memory is a multiple of this.
 const LOCAL_ALIGN: u64 = 16;
 
 /// One kernel parameter.
@@ -104,7 +104,7 @@ pub struct Param {
     pub align: u32,
 }
 
-/// One loaded kernel.
+/// A loaded kernel.
 #[derive(Debug)]
 pub struct Kernel {
     params: Vec<Param>,
@@ -123,7 +123,7 @@ pub struct Kernel {
 struct SharedVariables {
     sized: Vec<SharedVariable>,
     dynamic: Option<(String, u64)>,
-    /// Bytes before the dynamic ones.
+    /// Bytes of the sized variables, aligned for the dynamic ones that follow them.
     bytes: u64,
 }
 
@@ -177,7 +177,7 @@ impl Kernel {
         &self.program.name
     }
 
-    /// Its parameters, laid out as the driver does.
+    /// The parameters, with the layout that the driver uses.
     pub fn params(&self) -> &[Param] {
         &self.params
     }
@@ -187,7 +187,7 @@ impl Kernel {
         self.params.last().map_or(0, |last| last.offset + last.size)
     }
 
-    /// The block size that `.reqntid` demands.
+    /// The block size that `.reqntid` requires.
     pub fn reqntid(&self) -> Option<[u32; 3]> {
         self.reqntid
     }
@@ -197,7 +197,7 @@ impl Kernel {
         self.maxntid
     }
 
-    /// The cluster size, in CTAs along x, y and z, that `.reqnctapercluster` demands.
+    /// The cluster size, in CTAs along x, y and z, that `.reqnctapercluster` requires.
     pub fn required_cluster(&self) -> Option<[u32; 3]> {
         self.clusters.required
     }
@@ -217,7 +217,7 @@ impl Kernel {
         self.insts.len()
     }
 
-    /// The address of the module's variables in `memory`, placed there by the first launch.
+    /// The address of the module's variables in `memory`; the first launch allocates them.
     pub(crate) fn module_base(&self, memory: &Memory) -> u64 {
         let source = &self.program.source;
         if source.data.is_empty() {
@@ -225,7 +225,7 @@ impl Kernel {
         }
         memory.module_base(source.id, |memory| {
             let base = memory.alloc("module variables", source.data.len() as u64);
-            // The range was allocated just now.
+            // Cannot fail: the range is the allocation.
             let written = memory.write(base, &source.data);
             debug_assert_eq!(written, Ok(()));
             base
@@ -250,8 +250,8 @@ fn lay_out_local(function: &Function, symbols: &mut HashMap<String, Symbol>) -> 
     Ok(bytes)
 }
 
-/// Places the function's own variables and those of the module that it names; dynamic shared
-/// memory follows, all of its names at one address.
+/// Places the shared variables of the function, and those of the module that the function names. Dynamic shared memory
+/// follows; all its variables have one address.
 fn lay_out_shared(
     function: &Function,
     module: &[Variable],
@@ -274,15 +274,16 @@ fn lay_out_shared(
     let dynamic = variables.iter().filter(|variable| variable.dynamic);
     let align = dynamic.clone().map(|variable| variable.align).max().unwrap_or(1);
     let at = end.next_multiple_of(align as u64);
-    let mut last = None;
+    let mut dynamic_shared = None;
     for variable in dynamic {
         symbols.insert(variable.name.clone(), Symbol::Shared(at));
-        last = Some((variable.name.clone(), at));
+        dynamic_shared = Some((variable.name.clone(), at));
     }
-    let bytes = if last.is_some() { at } else { end };
-    SharedVariables { sized, dynamic: last, bytes }
+    let bytes = if dynamic_shared.is_some() { at } else { end };
+    SharedVariables { sized, dynamic: dynamic_shared, bytes }
 }
 
+/// Whether an operand names the variable `name`.
 fn names(operand: &Operand, name: &str) -> bool {
     match operand {
         Operand::Symbol(found, _) => found == name,

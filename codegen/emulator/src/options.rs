@@ -1,6 +1,6 @@
-//! Options of a run: the launch's dimensions, and the checks.
+//! Options of a run: dimensions of the launch, checks, profiling and limits.
 
-/// A kernel launch's shape.
+/// Dimensions of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaunchConfig {
     /// CTAs along x, y and z.
@@ -9,9 +9,9 @@ pub struct LaunchConfig {
     pub block: [u32; 3],
     /// Bytes of dynamic shared memory.
     pub dynamic_shared: u32,
-    /// CTAs of a cluster along x, y and z, if the launch says so; they divide the grid, and are at most 16 together (8,
-    /// where every device with clusters is to have room for them).
-    /// A kernel may demand some itself (`.reqnctapercluster`).
+    /// CTAs of a cluster along x, y and z, if the launch asks for clusters. They divide the grid, and are at most 16 in
+    /// all; a cluster that must fit every device with clusters has at most 8. `None` if there are no clusters, or if
+    /// the kernel sets their size itself (`.reqnctapercluster`).
     pub cluster: Option<[u32; 3]>,
 }
 
@@ -21,33 +21,33 @@ impl LaunchConfig {
         LaunchConfig { grid: [ctas, 1, 1], block: [threads, 1, 1], dynamic_shared: 0, cluster: None }
     }
 
-    /// The same launch in clusters of so many CTAs along x.
+    /// The same launch in clusters of `ctas` CTAs along x.
     pub fn clustered(self, ctas: u32) -> LaunchConfig {
         LaunchConfig { cluster: Some([ctas, 1, 1]), ..self }
     }
 }
 
-/// What to look for in a run.
+/// Optional checks of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checks {
-    /// Reads of memory and registers that nothing wrote, copies in flight that are not waited for, and
-    /// shuffles from lanes that do not take part.
+    /// Reads of uninitialised memory and registers, uses of memory that asynchronous copies in flight write or read,
+    /// and shuffles from lanes that do not take part.
     pub memory: bool,
-    /// Accesses that race.
+    /// Data races.
     pub races: bool,
-    /// Single and double precision results that are infinite or not a number, of finite operands: whatever first makes
-    /// one. Kernels may mean it.
+    /// Infinite and NaN results of single and double precision arithmetic on finite operands. Some kernels compute them
+    /// on purpose.
     pub values: bool,
-    /// Addresses made of 32-bit sums and products that have wrapped: that fit neither as an unsigned number nor as a
-    /// signed one, and went into the address by additions, multiplications and conversions alone. What has been
-    /// masked or shifted right, as hashes are, may wrap.
+    /// Addresses computed from a 32-bit sum or product that has wrapped, both as an unsigned and as a signed number.
+    /// Wrapping is followed through additions, multiplications and conversions only: numbers that are masked or shifted
+    /// right, as hashes are, may wrap.
     pub overflow: bool,
 }
 
 impl Checks {
-    /// All that is wrong whatever the kernel is for: memory and races.
+    /// The checks whose findings are errors in any kernel: memory and races.
     pub const ALL: Checks = Checks { memory: true, races: true, values: false, overflow: false };
-    /// Only what is always checked.
+    /// No optional checks.
     pub const NONE: Checks = Checks { memory: false, races: false, values: false, overflow: false };
 }
 
@@ -57,16 +57,16 @@ impl Default for Checks {
     }
 }
 
-/// How to run.
+/// Options of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Worker threads; 0 for one a core.
+    /// Worker threads; 0 for one per core.
     pub threads: usize,
-    /// What to look for besides bounds, alignment, barriers and member masks, which are always checked.
+    /// Checks besides those of bounds, alignment, barriers and member masks, which are always on.
     pub checks: Checks,
-    /// Whether to count, instruction by instruction, what [`Profile`] tells. Slows a run down.
+    /// Whether to count what each instruction does, for a [`Profile`](crate::Profile). Slows the run down.
     pub profile: bool,
-    /// A CTA that executes more than this many instructions a warp, on average, is taken to hang.
+    /// The limit of instructions per warp, on average over a cluster; a cluster beyond it is a finding of a deadlock.
     pub instruction_limit: u64,
 }
 

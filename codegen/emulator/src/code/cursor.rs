@@ -1,4 +1,4 @@
-//! The cursor with which an instruction is decoded: takes modifiers and operands, and fills slots.
+//! Cursor over an instruction that is decoded: decoders take its modifiers and operands, and fill its slots.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use crate::load::layout::{Layout, Uniform};
 use crate::load::types::{Ty, Width};
 use crate::load::unsupported;
 
-/// What a name stands for.
+/// Meaning of a name in the PTX.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Symbol {
     /// Offset in the CTA's shared memory.
@@ -20,11 +20,11 @@ pub(crate) enum Symbol {
     Param(u32),
     /// Offset in the module's variables.
     Module(u64),
-    /// Offset in what each thread has for itself.
+    /// Offset in the thread's local memory.
     Local(u64),
 }
 
-/// What the instructions of a function share while they are decoded.
+/// Tables that the instructions of a function share while they are decoded.
 pub(crate) struct FunctionTables<'f> {
     pub(crate) function: &'f Function,
     pub(crate) symbols: &'f HashMap<String, Symbol>,
@@ -33,7 +33,7 @@ pub(crate) struct FunctionTables<'f> {
     pub(crate) lists: Vec<Box<[u32]>>,
 }
 
-/// A decoded instruction but for the function that executes it.
+/// A decoded instruction without the function that executes it.
 pub(crate) struct Operands {
     pub(crate) slots: [u32; 7],
     pub(crate) guard: u32,
@@ -46,8 +46,7 @@ pub(crate) fn quantity(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
-/// One instruction while it is decoded. Modifiers are taken off one by one; whatever is left at the
-/// end is an error.
+/// Cursor over one instruction. Decoders take its modifiers and operands; any that are left at the end are an error.
 pub(crate) struct InstructionCursor<'d, 'f> {
     tables: &'d mut FunctionTables<'f>,
     ast: &'f Instruction,
@@ -57,11 +56,11 @@ pub(crate) struct InstructionCursor<'d, 'f> {
     guard: u32,
     pub(crate) slots: [u32; 7],
     pub(crate) imm: u64,
-    /// Target and reconvergence point, for a branch.
+    /// Target and reconvergence point of a branch.
     pub(crate) branch: Option<(usize, Option<usize>)>,
 }
 
-/// Where an address operand's base comes from.
+/// Width of the register that holds an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AddressWidth {
     W32,
@@ -69,7 +68,7 @@ pub(crate) enum AddressWidth {
 }
 
 impl<'d, 'f> InstructionCursor<'d, 'f> {
-    /// A cursor at the start of an instruction; `branch` is its target and reconvergence point.
+    /// A cursor at the start of an instruction; `branch` is the target and the reconvergence point of a branch.
     pub(crate) fn new(
         tables: &'d mut FunctionTables<'f>,
         ast: &'f Instruction,
@@ -94,7 +93,7 @@ impl<'d, 'f> InstructionCursor<'d, 'f> {
         }
     }
 
-    /// Ends the instruction; an error names a modifier or an operand that nothing has taken.
+    /// Ends the instruction. An error is a modifier or an operand that no decoder has taken.
     pub(crate) fn finish(self) -> Result<Operands, ParseError> {
         if let Some(modifier) = self.modifiers.first() {
             let message = format!("unknown or misplaced modifier `.{modifier}` of `{}`", self.text());
@@ -143,7 +142,7 @@ impl<'d, 'f> InstructionCursor<'d, 'f> {
         }
     }
 
-    /// [`InstructionCursor::refused`] that names the instruction and no more.
+    /// The error for a form that no instruction has, or that the emulator does not support.
     pub(crate) fn unsupported(&self) -> ParseError {
         self.refused(format!("no instruction has the form `{}`", self.text()))
     }
@@ -162,12 +161,12 @@ impl<'d, 'f> InstructionCursor<'d, 'f> {
         }
     }
 
-    /// Takes the first of `choices` that is present.
+    /// Takes the first modifier of `choices` that the instruction has.
     pub(crate) fn take_any<T: Copy>(&mut self, choices: &[(&str, T)]) -> Option<T> {
         choices.iter().find_map(|&(name, value)| self.take(name).then_some(value))
     }
 
-    /// Takes the first modifier that `accept` maps to something.
+    /// Takes the first modifier that `accept` accepts.
     pub(crate) fn take_map<T>(&mut self, accept: impl Fn(&str) -> Option<T>) -> Option<T> {
         let (at, value) =
             self.modifiers.iter().enumerate().find_map(|(at, modifier)| Some((at, accept(modifier)?)))?;
@@ -302,7 +301,7 @@ impl<'d, 'f> InstructionCursor<'d, 'f> {
         }
     }
 
-    /// Puts operands away for [`Code::list`]; returns their number.
+    /// Stores an operand list; returns its number for [`Program::list`](super::program::Program::list).
     pub(crate) fn list(&mut self, operands: Vec<u32>) -> u64 {
         self.tables.lists.push(operands.into());
         self.tables.lists.len() as u64 - 1
@@ -312,7 +311,7 @@ impl<'d, 'f> InstructionCursor<'d, 'f> {
         self.tables.layout.constant(width, bits)
     }
 
-    /// The value of an operand that must be an integer constant.
+    /// The value of an operand, which must be an integer constant.
     pub(crate) fn constant_operand(&mut self, index: usize) -> Result<u64, ParseError> {
         match self.operand(index)? {
             Operand::Int(value) => Ok(*value),
@@ -320,7 +319,7 @@ impl<'d, 'f> InstructionCursor<'d, 'f> {
         }
     }
 
-    /// The slot and width of an address's base; the offset goes to `imm`.
+    /// The slot and width of an address operand's base; sets `imm` to the offset.
     pub(crate) fn address(&mut self, index: usize) -> Result<(u32, AddressWidth), ParseError> {
         let Operand::Address(base, offset) = self.operand(index)? else {
             return Err(self.error(format!("operand {} of `{}` must be an address", index + 1, self.text())));
@@ -336,7 +335,7 @@ impl<'d, 'f> InstructionCursor<'d, 'f> {
         }
     }
 
-    /// The parameter that an address operand names directly, with its offset.
+    /// The offset in the parameter block of an address operand that names a parameter.
     pub(crate) fn param_address(&mut self, index: usize) -> Result<Option<u64>, ParseError> {
         if let Operand::Address(base, offset) = self.operand(index)?
             && let Operand::Symbol(name, _) = &**base
@@ -347,7 +346,7 @@ impl<'d, 'f> InstructionCursor<'d, 'f> {
         Ok(None)
     }
 
-    /// Whether an address operand names a variable that each thread has for itself.
+    /// Whether an address operand names a local variable.
     pub(crate) fn names_local(&mut self, index: usize) -> Result<bool, ParseError> {
         let Operand::Address(base, _) = self.operand(index)? else { return Ok(false) };
         let Operand::Symbol(name, _) = &**base else { return Ok(false) };

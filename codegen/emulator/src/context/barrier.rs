@@ -2,7 +2,7 @@
 
 use crate::lanes::LANES;
 
-/// `bar.red`'s operation.
+/// Operation of `bar.red`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reduction {
     Popc,
@@ -14,7 +14,7 @@ impl Reduction {
     pub(crate) const NAMES: [(&'static str, Reduction); 3] =
         [("popc", Reduction::Popc), ("and", Reduction::And), ("or", Reduction::Or)];
 
-    /// Never 0.
+    /// A number that is not 0, for an instruction's immediate.
     pub(crate) fn code(self) -> u64 {
         self as u64 + 1
     }
@@ -24,45 +24,48 @@ impl Reduction {
     }
 }
 
-/// A warp at a barrier.
+/// Arrival of a warp at a named barrier.
 pub(crate) struct Arrival {
     pub(crate) warp: usize,
+    /// Whether the warp waits, or only arrives.
     pub(crate) waits: bool,
-    /// Whether a lane of it has waited for the launches before this one.
+    /// Whether a lane of the warp has waited for the earlier launches.
     pub(crate) waited: bool,
-    /// How many warps the barrier is for.
+    /// The warps that the barrier expects.
     pub(crate) warps: u32,
-    /// Threads whose predicate holds, and whose does not.
+    /// Threads whose predicate is true.
     pub(crate) trues: u32,
+    /// Threads whose predicate is false.
     pub(crate) falses: u32,
-    /// Where the result of a reduction goes.
+    /// The reduction and the slot of its result.
     pub(crate) result: Option<(Reduction, u32)>,
 }
 
 /// State of a named barrier (`bar`, `barrier`).
 #[derive(Default)]
 pub(crate) struct Barrier {
-    /// How many warps it is for, from the first arrival on.
+    /// The warps that it expects, set by the first arrival.
     warps: u32,
     waited: bool,
     arrived: Vec<usize>,
-    /// The warps that wait, and where the result of a reduction goes.
+    /// The warps that wait, with the reduction and the slot of its result.
     waiting: Vec<(usize, Option<(Reduction, u32)>)>,
     trues: u32,
     falses: u32,
 }
 
-/// A warp that a completed barrier lets go, and what its reduction's destination gets.
+/// Release of a warp by a completed barrier.
 pub(crate) struct Release {
     pub(crate) warp: usize,
-    /// Whether one of those that arrived has waited for the launches before this one.
+    /// Whether a thread that arrived has waited for the earlier launches.
     pub(crate) waited: bool,
+    /// The reduction, the slot of its result, and the result.
     pub(crate) result: Option<(Reduction, u32, u32)>,
 }
 
 impl Barrier {
-    /// A warp arrives. When it is the last, the barrier completes: all warps that wait go to `released`. An error is
-    /// the warp that arrived first, for another number of threads.
+    /// Counts an arrival. The last one completes the barrier: all warps that wait are added to `released`. An error is
+    /// the first arrival, if that was for another number of threads.
     pub(crate) fn arrive(
         &mut self,
         arrival: Arrival,
@@ -109,28 +112,31 @@ impl Barrier {
         self.waiting.iter().any(|&(waiting, _)| waiting == warp)
     }
 
-    /// The threads that the barrier is for, and how many have arrived.
+    /// The threads that the barrier expects, and how many have arrived.
     pub(crate) fn threads(&self) -> (u32, usize) {
         (self.warps * LANES as u32, self.arrived.len() * LANES)
     }
 }
 
-/// The first arrival at a barrier, for so many threads.
+/// The first arrival at a barrier, which sets the number of threads.
 pub(crate) struct FirstArrival {
     pub(crate) warp: usize,
     pub(crate) threads: u32,
 }
 
-/// `barrier.cluster`: phases that complete when all threads of the cluster have arrived or exited.
+/// State of `barrier.cluster`. A phase completes when all threads of the cluster have arrived or exited.
 pub(crate) struct ClusterBarrier {
-    /// By warp: lanes that have arrived in the current phase; that have arrived and not waited since; that wait.
+    /// By warp: the lanes that have arrived in the current phase.
     arrived: Vec<u32>,
-    owing: Vec<u32>,
+    /// By warp: the lanes that have arrived and not waited since.
+    unwaited: Vec<u32>,
+    /// By warp: the lanes that wait.
     waiting: Vec<u32>,
-    /// Whether anyone has arrived.
+    /// Whether any thread has arrived in the current phase.
     pub(crate) pending: bool,
-    /// Whether one of those that arrive, or did in the phase before, has waited for earlier launches.
+    /// Whether a thread that arrived in the current phase has waited for the earlier launches.
     waited: bool,
+    /// The same of the phase before.
     pub(crate) had_waited: bool,
 }
 
@@ -139,7 +145,7 @@ impl ClusterBarrier {
         let none = vec![0; warps];
         ClusterBarrier {
             arrived: none.clone(),
-            owing: none.clone(),
+            unwaited: none.clone(),
             waiting: none,
             pending: false,
             waited: false,
@@ -148,47 +154,47 @@ impl ClusterBarrier {
     }
 
     pub(crate) fn reset(&mut self) {
-        for lanes in [&mut self.arrived, &mut self.owing, &mut self.waiting] {
+        for lanes in [&mut self.arrived, &mut self.unwaited, &mut self.waiting] {
             lanes.fill(0);
         }
         (self.pending, self.waited, self.had_waited) = (false, false, false);
     }
 
-    /// Lanes arrive; an error names one that has to wait first.
+    /// Lanes arrive. An error is a lane that has arrived before and not waited since.
     pub(crate) fn arrive(&mut self, warp: usize, lanes: u32, waited: bool) -> Result<(), u32> {
-        let again = self.owing[warp] & lanes;
+        let again = self.unwaited[warp] & lanes;
         if again != 0 {
             return Err(again.trailing_zeros());
         }
-        self.owing[warp] |= lanes;
+        self.unwaited[warp] |= lanes;
         self.arrived[warp] |= lanes;
         self.pending = true;
         self.waited |= waited;
         Ok(())
     }
 
-    /// Lanes wait; returns whether the phase in which they arrived is complete. An error names one that has not
+    /// Lanes wait; returns whether the phase in which they arrived is complete. An error is a lane that has not
     /// arrived.
     pub(crate) fn wait(&mut self, warp: usize, lanes: u32) -> Result<bool, u32> {
-        let early = lanes & !self.owing[warp];
+        let early = lanes & !self.unwaited[warp];
         if early != 0 {
             return Err(early.trailing_zeros());
         }
         let complete = self.arrived[warp] & lanes == 0;
         match complete {
-            true => self.owing[warp] &= !lanes,
+            true => self.unwaited[warp] &= !lanes,
             false => self.waiting[warp] |= lanes,
         }
         Ok(complete)
     }
 
-    /// Whether all threads have arrived, by the lanes that each warp has left.
+    /// Whether all threads have arrived; `live` gives the lanes of each warp that have not exited.
     pub(crate) fn is_complete(&self, mut live: impl Iterator<Item = u32>) -> bool {
         let mut arrived = self.arrived.iter();
         live.all(|lanes| arrived.next().is_some_and(|arrived| lanes & !arrived == 0))
     }
 
-    /// Begins the next phase; returns the warps that may go on, with their lanes.
+    /// Begins the next phase; returns the warps that waited, with their lanes.
     pub(crate) fn complete(&mut self) -> Vec<(usize, u32)> {
         self.arrived.fill(0);
         self.pending = false;
@@ -196,7 +202,7 @@ impl ClusterBarrier {
         let mut released = Vec::new();
         for (warp, waiting) in self.waiting.iter_mut().enumerate().filter(|(_, waiting)| **waiting != 0) {
             let lanes = std::mem::take(waiting);
-            self.owing[warp] &= !lanes;
+            self.unwaited[warp] &= !lanes;
             released.push((warp, lanes));
         }
         released

@@ -1,22 +1,22 @@
-//! One warp's state and its divergence stack.
+//! State of a warp: registers, local memory, lane masks and the divergence stack.
 
 use crate::asynchronous::Awaited;
 use crate::lanes::{LANES, RegisterFile};
 use crate::memory::{InitMap, ZeroedBytes};
 
-/// A reconvergence point that is never reached: lanes meet only by exiting.
+/// The reconvergence point of lanes that never reconverge: they end by exiting.
 pub(crate) const NEVER: usize = u32::MAX as usize;
 
-/// Lanes that wait for their turn.
+/// Lanes that wait for their turn: an entry of the divergence stack.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     mask: u32,
     pc: usize,
-    /// Where these lanes hand over to the entry below.
+    /// Where these lanes stop and the entry below continues.
     reconvergence: usize,
 }
 
-/// A wait for an mbarrier that failed.
+/// A failed wait for an mbarrier.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stalled {
     pub(crate) address: u64,
@@ -25,7 +25,7 @@ pub(crate) struct Stalled {
     pub(crate) pc: usize,
 }
 
-/// What the lanes of a warp have for themselves in memory: one lane's bytes after the other's.
+/// Local memory of a warp's lanes, one lane's bytes after the other's.
 pub(crate) struct LocalMemory {
     /// Bytes of one lane.
     pub(crate) bytes: u64,
@@ -39,37 +39,40 @@ impl LocalMemory {
         LocalMemory { bytes, data: ZeroedBytes::new(all as usize), map: InitMap::private(all) }
     }
 
-    /// The host address of a byte that `LocalMemory::map` counts.
+    /// The host address of byte `at` of all lanes' bytes.
     pub(crate) fn pointer(&self, at: u64) -> *mut u8 {
         self.data.pointer().wrapping_add(at as usize)
     }
 }
 
-/// One warp. The lanes of `mask` execute at `pc`; when they get to `reconvergence` the entry on top of
-/// the stack takes over, which is either the other side of a branch or the lanes of both sides.
+/// A warp. The lanes of `mask` execute at `pc`. When they reach `reconvergence`, the entry on top of the stack
+/// continues: the other side of a branch, or the lanes of both sides.
 pub(crate) struct Warp {
     pub(crate) index: usize,
     pub(crate) regs: RegisterFile,
     pub(crate) local: LocalMemory,
-    /// Per tracked register: the lanes in which it was written.
+    /// The lanes in which each tracked register was written.
     pub(crate) written: Vec<u32>,
     /// The carry flag of the extended-precision instructions, one bit a lane.
     pub(crate) carry: u32,
-    /// The lanes that the launch started, and those that have not exited.
+    /// The lanes that the launch started.
     pub(crate) launched: u32,
+    /// The lanes that have not exited.
     pub(crate) live: u32,
     pub(crate) mask: u32,
     pub(crate) pc: usize,
     pub(crate) reconvergence: usize,
     stack: Vec<Entry>,
+    /// Whether the warp waits at a barrier.
     pub(crate) waiting: bool,
-    /// The lanes for which the launches before this one are complete.
+    /// The lanes for which the earlier launches are known to be complete: they, or threads that they have met, have
+    /// executed `griddepcontrol.wait`.
     pub(crate) waited: u32,
-    /// By slot: the lanes in which a number has wrapped, if somebody looks at that.
+    /// By slot: the lanes in which a 32-bit number has wrapped, if overflow is checked.
     wrapped: Vec<u32>,
-    /// The last wait for an mbarrier that failed.
+    /// The last failed wait for an mbarrier.
     pub(crate) stalled: Option<Stalled>,
-    /// The instruction at which the warp's last lanes exited.
+    /// The instruction at which the last lanes exited.
     pub(crate) exited_at: usize,
 }
 
@@ -95,7 +98,7 @@ impl Warp {
         }
     }
 
-    /// Back to the first instruction, with the lanes of `launched`.
+    /// Restarts at the first instruction with the lanes of `launched`.
     pub(crate) fn reset(&mut self, launched: u32) {
         self.written.fill(0);
         self.local.map.clear();
@@ -113,16 +116,16 @@ impl Warp {
 
     /// The lanes in which the register at a slot has wrapped.
     pub(crate) fn wrapped_mut(&mut self, slot: u32) -> &mut u32 {
-        /// Registers of 16 bits and more are this far apart.
-        const APART: usize = 64;
-        let index = slot as usize / APART;
+        /// The least distance between the slots of two registers of 16 bits or more.
+        const SLOT_BYTES: usize = 64;
+        let index = slot as usize / SLOT_BYTES;
         if self.wrapped.len() <= index {
             self.wrapped.resize(index + 1, 0);
         }
         &mut self.wrapped[index]
     }
 
-    /// The lanes of `taken` go to `target`, the others on; they meet at `reconvergence`.
+    /// The lanes of `taken` branch to `target`, the others fall through; they reconverge at `reconvergence`.
     #[inline(always)]
     pub(crate) fn branch(&mut self, taken: u32, target: usize, reconvergence: usize) {
         if taken == self.mask {
@@ -133,20 +136,20 @@ impl Warp {
     }
 
     fn diverge(&mut self, taken: u32, target: usize, reconvergence: usize) {
-        let (passed, next) = (self.mask & !taken, self.pc + 1);
-        // If this entry already ends where the sides meet, the entry below holds all of its lanes.
+        let (not_taken, next) = (self.mask & !taken, self.pc + 1);
+        // If this entry ends at the same reconvergence point, the entry below already has all of its lanes.
         if reconvergence != self.reconvergence {
             let all = Entry { mask: self.mask, pc: reconvergence, reconvergence: self.reconvergence };
             self.stack.push(all);
         }
-        let sides = [(passed, next), (taken, target)];
+        let sides = [(not_taken, next), (taken, target)];
         for (mask, pc) in sides.into_iter().filter(|&(_, pc)| pc != reconvergence) {
             self.stack.push(Entry { mask, pc, reconvergence });
         }
         self.pop();
     }
 
-    /// Goes on with the next lanes that have not exited; false if there are none.
+    /// Continues with the next entry that has live lanes; false if there is none.
     pub(crate) fn pop(&mut self) -> bool {
         while let Some(entry) = self.stack.pop() {
             let mask = entry.mask & self.live;
@@ -161,8 +164,8 @@ impl Warp {
         false
     }
 
-    /// The lanes of `leaving` exit. Returns false if no lane is left in the warp; if the executing
-    /// entry has none left, the warp has moved on to the next.
+    /// The lanes of `leaving` exit. Continues with the next entry if no lane of the current one is left; false if no
+    /// lane of the warp is left.
     pub(crate) fn exit(&mut self, leaving: u32) -> bool {
         self.live &= !leaving;
         self.mask &= !leaving;

@@ -1,4 +1,4 @@
-//! `atom` and `red`: one lane after the other, atomically against all other threads.
+//! `atom` and `red`: lane by lane, each atomic with respect to all threads.
 
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::SeqCst};
 
@@ -16,7 +16,7 @@ use crate::load::ast::Operand;
 use crate::load::error::ParseError;
 use crate::load::types::Ty;
 
-/// What an atomic does to the old value: `f(old, b, c)`, on the bits.
+/// Operation of an atomic: the new value from the old one and the operands, as bits.
 pub(crate) trait Update: 'static {
     fn update(old: u64, b: u64, c: u64) -> u64;
 }
@@ -37,7 +37,7 @@ updates! {
     Xor(old, b, _c) old ^ b;
     Exch(_old, b, _c) b;
     Cas(old, b, c) if old == b { c } else { old };
-    // Wraps to 0 above, and to the operand below.
+    // `inc` wraps to 0 above the operand, `dec` wraps to the operand below 0.
     Inc(old, b, _c) if old >= b { 0 } else { old + 1 };
     Dec(old, b, _c) if old == 0 || old > b { b } else { old - 1 };
     MinU(old, b, _c) old.min(b);
@@ -51,7 +51,7 @@ updates! {
         let (x, y) = (f64::from_bits(old), f64::from_bits(b));
         rounding::propagate(x + y, [y, x]).to_bits()
     };
-    // In global memory singles are flushed, and NaNs of doubles are not even made quiet.
+    // In global memory f32 additions flush subnormals, and f64 additions return NaN operands unchanged.
     AddF32Global(old, b, _c) {
         let (x, y) = (flush(f32::from_bits(old as u32)), flush(f32::from_bits(b as u32)));
         canonical(flush(x + y)).to_bits() as u64

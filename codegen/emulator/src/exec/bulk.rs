@@ -1,4 +1,4 @@
-//! `cp.async.bulk`: copies of ranges, between global memory and that of the cluster's CTAs.
+//! `cp.async.bulk`: copies of ranges between global memory and the shared memory of the cluster's CTAs.
 
 use super::mbarrier::{misuse, no_mbarrier};
 use super::operand_list::{ADDRESS, listed, push_address, take_cache};
@@ -18,7 +18,7 @@ use crate::load::types::Ty;
 
 const BULK_ALIGNMENT: u64 = 16;
 
-/// What the lanes of a `cp.async.bulk` copy, each a range.
+/// The copies of a `cp.async.bulk`, a range a lane.
 pub(crate) struct BulkCopies {
     pub(crate) targets: [u64; LANES],
     pub(crate) sources: [u64; LANES],
@@ -27,20 +27,22 @@ pub(crate) struct BulkCopies {
     /// Whether the source is in shared memory.
     pub(crate) from_shared: bool,
     mbarriers: Option<[u64; LANES]>,
-    /// The ranks of the CTAs that get a copy each, a bit each; of copies that go to one place only, none.
+    /// Of a multicast, the ranks of the CTAs that get a copy, a bit each.
     pub(crate) masks: Option<[u16; LANES]>,
 }
 
-/// Flags of a bulk copy, and what follows them on its list.
+/// Flag of a bulk copy: the source is in shared memory.
 const FROM_SHARED: u32 = 1;
+/// Flag: `.multicast::cluster`.
 const MULTICAST: u32 = 2;
-/// Whether the target is the CTA's own shared memory.
+/// Flag: the target is the CTA's own shared memory.
 const OWN_TARGET: u32 = 4;
+/// Positions in the operand list of the flags and of the mbarrier.
 const BULK_FLAGS: usize = 2 * ADDRESS + 1;
 const BULK_MBARRIER: usize = BULK_FLAGS + 2;
 
-/// The list: target, source, slot of the bytes, flags, slot of the mask of ranks, and the mbarrier of a copy into
-/// shared memory.
+/// Reads the operand list: target, source, slot of the bytes, flags, slot of the mask of ranks, and the mbarrier of a
+/// copy into shared memory.
 pub(crate) fn bulk_copies(m: &ExecutionContext<'_>, i: &Inst) -> BulkCopies {
     let list = m.launch.program.list(i.imm);
     let (targets, sources) = (listed(m, list), listed(m, &list[ADDRESS..]));
@@ -84,7 +86,7 @@ fn bulk_copy(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         };
         let (mask, ctas) = (masks[lane] as u64, m.cluster.layout.ctas);
         if mask >> ctas != 0 {
-            let detail = format!("a multicast to the ranks of {mask:#x} in a cluster of {ctas} CTAs");
+            let detail = format!("multicast mask {mask:#x} names ranks outside a cluster of {ctas} CTAs");
             return m.fault(FindingKind::OutOfBounds, lane as u32, detail);
         }
         for rank in (0..ctas).filter(|&rank| mask >> rank & 1 != 0) {
@@ -99,7 +101,7 @@ fn bulk_copy(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     Flow::Next
 }
 
-/// A bulk copy of one lane to one place. The source has been checked.
+/// A bulk copy of one lane to one target. The source has been checked.
 #[derive(Clone, Copy)]
 struct BulkPart {
     lane: usize,
@@ -112,7 +114,7 @@ struct BulkPart {
     own: bool,
 }
 
-/// Checks and issues it; false if there is a finding.
+/// Checks and issues a bulk copy to one target; false if there is a finding.
 fn issue_part(m: &mut ExecutionContext<'_>, part: BulkPart) -> bool {
     let BulkPart { lane, from, source, size, target: to, mbarrier, own } = part;
     let into_shared = mbarrier.is_some();
@@ -177,7 +179,7 @@ fn issue_part(m: &mut ExecutionContext<'_>, part: BulkPart) -> bool {
     true
 }
 
-/// Whether there is an mbarrier for what is copied or stored to a place, in the shared memory of the same CTA.
+/// Checks that the mbarrier of an asynchronous copy or store is in the CTA of the target; false if there is a finding.
 pub(crate) fn signals_there(
     m: &mut ExecutionContext<'_>,
     lane: usize,
@@ -199,7 +201,7 @@ pub(crate) fn signals_there(
     true
 }
 
-/// `cp.async.bulk.prefetch.L2`: changes nothing, but the range must be there.
+/// `cp.async.bulk.prefetch.L2`: only checks that the range is allocated.
 fn bulk_prefetch(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let list = m.launch.program.list(i.imm);
     let addresses = listed(m, list);
@@ -239,7 +241,7 @@ pub(super) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
     let signals = op.take("mbarrier::complete_tx::bytes");
     let multicast = op.take("multicast::cluster");
     let global = op.take("global");
-    // Between shared memories the source is the CTA's own; a copy to global memory is from there as well.
+    // The source of a copy between shared memories, and of one to global memory, is the CTA's own shared memory.
     let flags = match (global, cluster, cta) {
         (true, true, false) if signals => 0,
         (true, false, true) if signals || grouped => OWN_TARGET,

@@ -48,7 +48,7 @@ fn map(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let ranks = *m.warp.regs.lanes::<u32>(i.slots[B]);
     let size = m.cluster.layout.ctas;
     if let Some(lane) = m.active_lanes().find(|&lane| ranks[lane] as usize >= size) {
-        let detail = format!("rank {} in a cluster of {size} CTAs", ranks[lane]);
+        let detail = format!("rank {} is outside a cluster of {size} CTAs", ranks[lane]);
         return m.fault(FindingKind::OutOfBounds, lane as u32, detail);
     }
     let mut mapped = [0u64; LANES];

@@ -1,6 +1,6 @@
-//! Instructions in which the lanes of a warp exchange values.
+//! Instructions that exchange values between the lanes of a warp, and `bar.warp.sync`.
 //!
-//! Every `.sync` form names its members; all of them that have not exited must execute it together.
+//! Every `.sync` form has a member mask: all members that have not exited must execute the instruction together.
 
 use super::lane_loop::lane_loop;
 use super::races;
@@ -13,11 +13,12 @@ use crate::load::ast::Operand;
 use crate::load::error::ParseError;
 use crate::load::types::{Ty, Width};
 
-/// Slot of the member mask, and of a second destination.
+/// Slot of the member mask.
 const MEMBERS: usize = 4;
+/// Slot of the second destination, a predicate.
 const P: usize = 5;
 
-/// The member mask, if the active lanes are exactly the members that live.
+/// The member mask, if the active lanes are exactly the members that have not exited; else a fault.
 #[inline(always)]
 fn members(m: &mut ExecutionContext<'_>, slot: u32) -> Option<u32> {
     let masks = m.warp.regs.lanes::<u32>(slot);
@@ -69,11 +70,11 @@ pub(crate) fn warp_sync(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     Flow::Next
 }
 
-/// The modes of `shfl`.
+/// The modes of `shfl`, with their numbers.
 const SHUFFLES: [(&str, u64); 4] = [("up", 0), ("down", 1), ("bfly", 2), ("idx", 3)];
 
 lane_loop! {
-    /// `MODE`: as in [`SHUFFLES`].
+    /// `shfl` in the mode with the number `MODE` of [`SHUFFLES`].
     fn shuffle[const MODE: u64][MODE](m, i) {
         if members(m, i.slots[MEMBERS]).is_none() {
             return Flow::Fault;
@@ -123,7 +124,7 @@ lane_loop! {
     }
 }
 
-/// `shfl.bfly` in a warp that is one segment, of all lanes by the same power of two: what sums over a warp are made of.
+/// `shfl.bfly` by the same power of two in all lanes of a full warp, as in sums over a warp; `None` for other operands.
 #[inline(always)]
 fn exchange(values: &[u32; LANES], amounts: &[u32; LANES], controls: &[u32; LANES]) -> Option<[u32; LANES]> {
     let (amount, control) = (amounts[0], controls[0]);
@@ -131,7 +132,7 @@ fn exchange(values: &[u32; LANES], amounts: &[u32; LANES], controls: &[u32; LANE
     for lane in 0..LANES {
         differs |= amounts[lane] ^ amount | controls[lane] ^ control;
     }
-    /// Constant, so that it becomes a permutation of vectors.
+    // A constant distance compiles to a permutation of vectors.
     #[inline(always)]
     fn by<const AMOUNT: usize>(values: &[u32; LANES]) -> Option<[u32; LANES]> {
         let mut d = [0; LANES];
@@ -159,7 +160,7 @@ fn from_inactive(m: &mut ExecutionContext<'_>, inactive: u32) -> Flow {
     m.fault(FindingKind::ShuffleFromInactiveLane, m.active.trailing_zeros(), detail)
 }
 
-/// `imm`: 0 `all`, 1 `any`, 2 `uni`, 3 `ballot`.
+/// `vote`; `imm` is 0 for `all`, 1 for `any`, 2 for `uni`, 3 for `ballot`.
 fn vote(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     if members(m, i.slots[MEMBERS]).is_none() {
         return Flow::Fault;
@@ -183,7 +184,7 @@ fn activemask(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     Flow::Next
 }
 
-/// `imm`: bit 0 for 64-bit values, bit 1 for `match.all`.
+/// `match`; bit 0 of `imm` is set for 64-bit values, bit 1 for `match.all`.
 fn match_lanes(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     if members(m, i.slots[MEMBERS]).is_none() {
         return Flow::Fault;
@@ -211,7 +212,7 @@ fn match_lanes(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
 /// Combines two lanes' values.
 type Combine = fn(u32, u32) -> u32;
 
-/// The reductions of `redux`, by position.
+/// The reductions of `redux`; `imm` is the position.
 const REDUCTIONS: [(&str, Ty, Combine); 9] = [
     ("add", Ty::U32, u32::wrapping_add),
     ("add", Ty::S32, u32::wrapping_add),
@@ -324,7 +325,7 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
     }
 }
 
-/// `d` or `d|p`.
+/// Fills the slots of a destination `d` or `d|p`.
 fn destinations(op: &mut InstructionCursor<'_, '_>) -> Result<(), ParseError> {
     let Operand::Pair(d, p) = op.operand(0)? else {
         op.slots[D] = op.dst(0, Width::W32)?;

@@ -1,4 +1,4 @@
-//! Branches, exits and barriers.
+//! Branches, exits, traps, barriers and `griddepcontrol`.
 
 use super::lane_loop::NOP;
 use super::{collective, programmatic, races};
@@ -12,7 +12,7 @@ use crate::geometry::BARRIERS;
 use crate::load::error::ParseError;
 use crate::load::types::Ty;
 
-/// `imm`: target below, reconvergence point above.
+/// `bra`; `imm` is the target in the lower half and the reconvergence point in the upper half.
 fn branch(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     m.warp.branch(m.active, i.imm as u32 as usize, (i.imm >> 32) as u32 as usize);
     Flow::Jump
@@ -31,7 +31,7 @@ fn trap(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     m.fault(FindingKind::Trap, m.active.trailing_zeros(), detail)
 }
 
-/// Why a kernel traps: the modifier that the loader gives to a `trap` of its own making.
+/// Reasons of a trap: the modifier that the loader gives to a `trap` that it inserts, the message, and a number.
 const TRAPS: [(&str, &str, u64); 3] = [
     ("", "the kernel executed `trap`", 0),
     ("brx", "the index is outside the list of targets", 1),
@@ -42,9 +42,11 @@ fn nanosleep(_: &mut ExecutionContext<'_>, _: &Inst) -> Flow {
     Flow::Yield
 }
 
-/// Bits of `imm` of a barrier; the reduction's code lies above.
+/// Bit of `imm` of a barrier: the warp waits.
 const WAITS: u64 = 1;
+/// Bit of `imm`: the instruction has a thread count.
 const COUNTED: u64 = 2;
+/// Position in `imm` of the reduction's code.
 const REDUCES: u32 = 8;
 
 fn barrier(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
@@ -125,7 +127,7 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
             op.src(0, Ty::U32)?;
             Ok(nanosleep)
         }
-        // Registers are as many as the kernel names.
+        // Has no effect: registers are not limited.
         "setmaxnreg" => {
             let known = op.take("inc") || op.take("dec");
             if !known || !op.take("sync") || !op.take("aligned") || op.take_ty()? != Ty::U32 {

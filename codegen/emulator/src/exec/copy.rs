@@ -1,6 +1,7 @@
-//! `cp.async`: copies that complete when they are waited for. Those of ranges are in [`bulk`].
+//! `cp.async`: copies by lanes, groups of copies, and their waits. `cp.async.bulk` is in [`bulk`].
 
 use super::addresses::shared_addresses;
+use super::bulk;
 use super::load_store::{address_operand, take_space};
 use super::mbarrier::{MbarrierUse, misuse, no_mbarrier, reach_mbarriers};
 use super::operand_list::{ADDRESS, listed, push_address, take_cache};
@@ -11,15 +12,14 @@ use crate::code::access::{Access, StateSpace};
 use crate::code::cursor::InstructionCursor;
 use crate::code::operands::NONE;
 use crate::context::{Exec, ExecutionContext, Flow, Inst};
-use crate::exec::bulk;
 use crate::finding::{FindingKind, Space};
 use crate::lanes::{LANES, lanes_of};
 use crate::load::ast::Operand;
 use crate::load::error::ParseError;
 use crate::load::types::Ty;
 
-/// What lanes copy: each `bytes` bytes, of which `copied` come from its source, one after the other.
-struct Piece {
+/// A copy of contiguous lanes: `bytes` bytes each, of which `copied` come from the source.
+struct ContiguousCopy {
     lanes: u32,
     source: u64,
     target: u64,
@@ -27,7 +27,7 @@ struct Piece {
     copied: u32,
 }
 
-/// What the lanes of a `cp.async` copy: `bytes` bytes each, of which so many come from the source.
+/// The copies of a `cp.async`, one a lane: `bytes` bytes each, of which `counts` come from the source.
 pub(crate) struct LaneCopies {
     pub(crate) targets: [u64; LANES],
     pub(crate) sources: [u64; LANES],
@@ -35,7 +35,7 @@ pub(crate) struct LaneCopies {
     pub(crate) bytes: u32,
 }
 
-/// The list: target, source, bytes, slot of the bytes to read, slot of the predicate to read none.
+/// Reads the operand list: target, source, bytes, slot of the bytes to read, slot of the predicate to read none.
 pub(crate) fn lane_copies(m: &ExecutionContext<'_>, i: &Inst) -> LaneCopies {
     let list = m.launch.program.list(i.imm);
     let (targets, sources) = (listed(m, list), listed(m, &list[ADDRESS..]));
@@ -51,7 +51,7 @@ pub(crate) fn lane_copies(m: &ExecutionContext<'_>, i: &Inst) -> LaneCopies {
 fn copy(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let LaneCopies { targets, sources, counts, bytes } = lane_copies(m, i);
     if let Some(lane) = m.active_lanes().find(|&lane| counts[lane] > bytes) {
-        let detail = format!("a copy of {bytes} bytes that reads {}", counts[lane]);
+        let detail = format!("a copy of {bytes} bytes with a source size of {}", counts[lane]);
         return m.fault(FindingKind::OutOfBounds, lane as u32, detail);
     }
     let committed = m.cluster.asynchronous.groups(m.warp.index, false).committed;
@@ -69,26 +69,26 @@ fn copy(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         while counts[first] == bytes && next < LANES && left >> next & 1 != 0 && follows(next) {
             next += 1;
         }
-        let piece = |lanes: std::ops::Range<usize>| Piece {
+        let copy_of = |lanes: std::ops::Range<usize>| ContiguousCopy {
             lanes: lanes.clone().fold(0, |mask, lane| mask | 1 << lane),
             source: sources[lanes.start],
             target: targets[lanes.start],
             bytes,
             copied: counts[lanes.start],
         };
-        // What is refused together is looked at lane by lane, to tell which.
-        let together = next > first + 1 && issue(m, piece(first..next));
-        if !together && !(first..next).all(|lane| issue(m, piece(lane..lane + 1))) {
+        // A copy that is refused is checked lane by lane, to find the lane.
+        let together = next > first + 1 && issue(m, copy_of(first..next));
+        if !together && !(first..next).all(|lane| issue(m, copy_of(lane..lane + 1))) {
             return Flow::Fault;
         }
-        left &= !piece(first..next).lanes;
+        left &= !copy_of(first..next).lanes;
     }
     Flow::Next
 }
 
 /// Checks and issues a copy; false if there is a finding.
-fn issue(m: &mut ExecutionContext<'_>, piece: Piece) -> bool {
-    let Piece { lanes, source, target, bytes, copied } = piece;
+fn issue(m: &mut ExecutionContext<'_>, copy: ContiguousCopy) -> bool {
+    let ContiguousCopy { lanes, source, target, bytes, copied } = copy;
     let (lane, count) = (lanes.trailing_zeros() as usize, lanes.count_ones());
     let alignment = bytes as u64;
     let (bytes, copied) = (bytes * count, copied * count);
@@ -128,10 +128,11 @@ fn issue(m: &mut ExecutionContext<'_>, piece: Piece) -> bool {
     true
 }
 
-/// Bits of `imm` of a commit or a wait; the groups that may stay in flight lie above.
+/// Bit of `imm` of a commit or a wait: bulk groups.
 const BULK: u64 = 1;
-/// `wait_all`: commits first.
+/// Bit of `imm`: `wait_all`, which commits first.
 const ALL: u64 = 2;
+/// Position in `imm` of the number of groups that may stay in flight.
 const ALLOWED: u32 = 8;
 
 fn commit(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
@@ -181,7 +182,7 @@ fn arrive_on(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
             return misuse(m, lane, address, detail);
         }
         match m.cluster.asynchronous.arrivals.last_mut() {
-            // Lanes of one instruction that arrive at one mbarrier do so together.
+            // Lanes of one instruction that arrive at one mbarrier make one arrival record.
             Some(last) if lane > first && (last.mbarrier, last.pc, last.warp) == (address, pc, warp) => {
                 last.lanes |= 1 << lane;
             }

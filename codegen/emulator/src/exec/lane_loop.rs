@@ -1,14 +1,14 @@
 //! Loops over the lanes of a warp.
 //!
 //! A register of a warp is 32 consecutive values, so each operation is a loop that the compiler
-//! vectorises. The loops are compiled twice on x86-64, for the baseline and for AVX2 with FMA, and the
-//! decoder takes the version that the CPU can run.
+//! vectorises. On x86-64 every loop is compiled twice, for the baseline and for AVX2 with FMA; the decoder chooses the
+//! version that the CPU can run.
 
 use crate::code::operands::{A, B, C, D};
 use crate::context::{Exec, ExecutionContext, Flow, Inst};
 use crate::lanes::{LANES, Pod};
 
-/// Defines a function that returns an [`Exec`] in the version that the CPU has.
+/// Defines a function that returns an [`Exec`] in the version for this CPU.
 ///
 /// `lane_loop!(fn name[T: Pod][T](m, i) { … })`: the first list declares the generics, the second
 /// names them.
@@ -37,14 +37,14 @@ macro_rules! lane_loop {
 }
 pub(crate) use lane_loop;
 
-/// A function of one lane's operands. `imm` is the instruction's immediate.
+/// Function of one operand, applied to each lane. `imm` is the instruction's immediate.
 pub(crate) trait Op1: 'static {
     type A: Pod;
     type D: Pod;
     fn apply(a: Self::A, imm: u64) -> Self::D;
 }
 
-/// See [`Op1`].
+/// Function of two operands, as [`Op1`].
 pub(crate) trait Op2: 'static {
     type A: Pod;
     type B: Pod;
@@ -52,7 +52,7 @@ pub(crate) trait Op2: 'static {
     fn apply(a: Self::A, b: Self::B, imm: u64) -> Self::D;
 }
 
-/// See [`Op1`].
+/// Function of three operands, as [`Op1`].
 pub(crate) trait Op3: 'static {
     type A: Pod;
     type B: Pod;

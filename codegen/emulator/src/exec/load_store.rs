@@ -1,4 +1,4 @@
-//! `ld`, `st`, fences, and the hints about caches.
+//! `ld`, `st`, fences, prefetches and cache policies.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -20,7 +20,7 @@ use crate::load::types::{Ty, Width};
 /// The slots of a vector's elements; slot 1 is the address.
 const ELEMENTS: [usize; 4] = [0, 2, 3, 4];
 
-/// An element in memory and its value in a register of at least its width.
+/// An element in memory, extended to a register of type `R` and truncated from it.
 pub(crate) trait Element<R>: Pod + PartialEq {
     fn extend(self) -> R;
     fn truncate(register: R) -> Self;
@@ -93,7 +93,7 @@ lane_loop! {
 }
 
 lane_loop! {
-    /// Stores `V` elements a lane; of lanes that store to one place, the highest wins.
+    /// Stores `V` elements a lane; of lanes that store to one address, the highest wins.
     fn store[E: Element<R>, R: Pod, const V: usize][E, R, V](m, i) {
         if i.slots[FLAGS] & FLAG_ORDERED != 0 {
             fence(Ordering::SeqCst);
@@ -144,9 +144,9 @@ fn fence_all(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     Flow::Next
 }
 
-/// Modifiers that choose caches, which the emulator does not have.
+/// Cache operators, which have no effect: the emulator has no caches.
 const CACHE: [&str; 8] = ["ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc"];
-/// Modifiers that order an access, and their scopes.
+/// Modifiers of strong accesses, with the flags of their memory order.
 const ORDER: [(&str, u32); 6] = [
     ("volatile", 0),
     ("relaxed", 0),
@@ -155,6 +155,7 @@ const ORDER: [(&str, u32); 6] = [
     ("acq_rel", FLAG_ACQUIRE | FLAG_RELEASE),
     ("mmio", 0),
 ];
+/// Scopes with their flags.
 const SCOPES: [(&str, u32); 4] = [("cta", FLAG_CTA), ("cluster", FLAG_CLUSTER), ("gpu", 0), ("sys", 0)];
 
 /// Takes the state space.
@@ -283,7 +284,7 @@ fn load_or_store(op: &mut InstructionCursor<'_, '_>, access: Access) -> Result<E
         return Err(op.unsupported());
     }
     let (data, address) = if access == Access::Load { (0, 1) } else { (1, 0) };
-    // The parameters and results of calls live with the local variables.
+    // Parameters and results of inlined calls are in local memory.
     let space =
         if space == StateSpace::Param && op.names_local(address)? { StateSpace::Local } else { space };
     let direct = if space == StateSpace::Param { op.param_address(address)? } else { None };
@@ -332,7 +333,7 @@ fn load_or_store(op: &mut InstructionCursor<'_, '_>, access: Access) -> Result<E
     found.ok_or_else(|| op.unsupported())
 }
 
-/// A parameter that the address names: checked here, once.
+/// Fills `imm` and the flags of a load of the parameter at `offset`, whose bounds are checked here.
 fn param_operand(op: &mut InstructionCursor<'_, '_>, offset: u64, bytes: u32) -> Result<(), ParseError> {
     if !offset.is_multiple_of(bytes as u64) || offset + bytes as u64 > op.param_bytes() {
         return Err(op.error("the parameter access is misaligned or outside the parameters"));

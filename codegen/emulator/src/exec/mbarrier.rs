@@ -1,7 +1,7 @@
-//! `mbarrier`: arrivals, transactions and waits, one lane after the other.
+//! `mbarrier`: initialisation, arrivals, transactions and waits.
 //!
-//! A wait for a phase that is not complete fails at once, however long the instruction may wait: the
-//! warp makes room for others, and its loop tries again.
+//! A wait for a phase that is not complete fails at once, also where the instruction may wait for some time: other
+//! warps run, and then the program's loop waits again.
 
 use super::addresses::shared_addresses;
 use super::load_store::{address_operand, take_hints, take_space};
@@ -23,7 +23,7 @@ use crate::load::ast::Operand;
 use crate::load::error::ParseError;
 use crate::load::types::{Ty, Width};
 
-/// Slot of the options: what an operation does besides its name.
+/// Slot of the operation's options.
 const OPTIONS: usize = 5;
 const EXPECTS: u32 = 1;
 const DROPS: u32 = 2;
@@ -37,14 +37,19 @@ fn init(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     for lane in m.active_lanes() {
         let (address, count) = (addresses[lane], counts[lane]);
         if m.cluster.asynchronous.mbarrier(address).is_some() {
-            return misuse(m, lane, address, "`mbarrier.init` where a valid mbarrier is already".to_string());
+            return misuse(
+                m,
+                lane,
+                address,
+                "`mbarrier.init` of an mbarrier that is already initialised".to_string(),
+            );
         }
         let bytes = (address, MBARRIER_BYTES);
         if range(m, lane, (Space::Shared, Access::Store), bytes, MBARRIER_BYTES).is_none() {
             return Flow::Fault;
         }
         if !(1..=MAX_COUNT).contains(&count) {
-            let detail = format!("an mbarrier for {count} arrivals: not from 1 to {MAX_COUNT}");
+            let detail = format!("an arrival count of {count}, which is not between 1 and {MAX_COUNT}");
             return misuse(m, lane, address, detail);
         }
         let (under_way, mut shared) = m.cluster.asynchronous_and_shared(m.launch.checks);
@@ -88,7 +93,7 @@ fn find<'m>(m: &'m mut ExecutionContext<'_>, address: u64) -> Option<&'m mut Mba
 #[cold]
 pub(crate) fn misuse(m: &mut ExecutionContext<'_>, lane: usize, address: u64, detail: String) -> Flow {
     let place = m.cluster.shared_name(address);
-    m.fault(FindingKind::Mbarrier, lane as u32, format!("{detail}; it is at shared {place}"));
+    m.fault(FindingKind::Mbarrier, lane as u32, format!("{detail}; the mbarrier is at shared {place}"));
     if let Some(fault) = &mut m.worker.fault {
         (fault.address, fault.space) = (Some(address), Some(Space::Shared));
     }
@@ -100,27 +105,27 @@ pub(crate) fn no_mbarrier(m: &mut ExecutionContext<'_>, lane: usize, address: u6
     misuse(m, lane, address, "no mbarrier has been initialised here".to_string())
 }
 
-/// Whether the operation orders nothing.
+/// Whether the operation is `.relaxed`, which orders no memory.
 fn is_relaxed(i: &Inst) -> bool {
     i.slots[FLAGS] & (FLAG_ORDERED | FLAG_ACQUIRE | FLAG_RELEASE) == FLAG_ORDERED
 }
 
-/// The scope at which an arrival releases, if it does.
+/// The scope at which an arrival releases, unless it is relaxed.
 fn releases(i: &Inst) -> Option<MemoryScope> {
     (!is_relaxed(i)).then(|| races::scope_of(i.slots[FLAGS]))
 }
 
-/// What is done at an mbarrier.
+/// Use of an mbarrier.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum MbarrierUse {
     Arrive,
     Transact,
-    /// Only the CTA's own threads do that, as they invalidate it.
+    /// A wait or an invalidation, which is for threads of the mbarrier's own CTA.
     Wait,
 }
 
-/// Whether lanes' mbarriers are in CTAs that are running: their own where the instruction, or what it does, demands
-/// it. A wait is of one's own only.
+/// Checks that the lanes' mbarriers are in running CTAs: in the thread's own for `.shared::cta` and for waits. False if
+/// there is a finding.
 pub(super) fn reach_mbarriers(
     m: &mut ExecutionContext<'_>,
     i: &Inst,
@@ -130,7 +135,7 @@ pub(super) fn reach_mbarriers(
     if !m.cluster.has_peers() {
         return true;
     }
-    // A relaxed operation tells nobody of itself; that it has taken place, the phase does.
+    // A relaxed operation releases nothing; that it has taken place shows in the phase alone.
     let later = does == MbarrierUse::Transact || is_relaxed(i);
     let own = does == MbarrierUse::Wait || i.slots[FLAGS] & SPACE_BITS == StateSpace::Shared as u32;
     m.active_lanes().all(|lane| {
@@ -139,7 +144,7 @@ pub(super) fn reach_mbarriers(
     })
 }
 
-/// Whether the active lanes arrive at one mbarrier, of which none but the last may complete the phase.
+/// Whether the active lanes arrive at one mbarrier, and no arrival but the last can complete the phase.
 fn arrives_together(
     m: &mut ExecutionContext<'_>,
     addresses: &[u64; LANES],
@@ -154,7 +159,7 @@ fn arrives_together(
     one_place && find(m, address).is_some_and(|mbarrier| all <= mbarrier.pending as u64)
 }
 
-/// `arrive` and `arrive_drop`. B is the count, or the bytes to expect besides one arrival.
+/// `arrive` and `arrive_drop`. B is the count, or the bytes to expect with one arrival.
 fn arrive(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let addresses = shared_addresses(m, i);
     let operands = *m.warp.regs.lanes::<u32>(i.slots[B]);
@@ -239,7 +244,7 @@ fn wait(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let mut complete = 0;
     let mut left = m.active;
     while left != 0 {
-        // Lanes that wait for the same thing get the same answer; mostly all do.
+        // Lanes with equal operands have one result; most often all lanes have.
         let lane = left.trailing_zeros() as usize;
         let (address, operand) = (addresses[lane], operands[lane]);
         let mut lanes = 0;
@@ -279,7 +284,7 @@ fn wait(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     if complete == m.active {
         return Flow::Next;
     }
-    // Only now, so that lanes that wait together fail together.
+    // After all tests, so that lanes that wait together fail together.
     let mut last = None;
     for lane in lanes_of(m.active & !complete) {
         if last != Some(addresses[lane]) {
@@ -311,7 +316,7 @@ const OPERATIONS: [&str; 9] = [
 pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     let operation = op.take_map(|name| OPERATIONS.iter().find(|&&known| known == name).copied());
     let Some(operation) = operation else { return Err(op.unsupported()) };
-    // An arrival that expects bytes has both names.
+    // An arrival that expects bytes is `arrive.expect_tx`.
     let arrives = op.take("arrive") as u32 | (op.take("arrive_drop") as u32) << 1;
     let operation = match (operation, arrives) {
         ("expect_tx", 1) => "arrive",
@@ -339,7 +344,7 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
     }
     let scoped = ["cluster", "gpu", "sys"].into_iter().any(|scope| op.has(scope));
     let (flags, _) = take_hints(op);
-    // Without a scope it is the CTA's.
+    // The default scope is `.cta`.
     let flags = if scoped { flags } else { flags | FLAG_CTA };
     match operation {
         "init" => {

@@ -1,13 +1,18 @@
-//! The execution core: decoded instructions are function pointers over whole warps.
+//! Semantics of instructions: functions over whole warps.
 //!
-//! Each family of instructions is one module that holds both what its instructions do to 32 lanes and
-//! the table from opcode and modifiers to that function. A function reads and writes the warp's
-//! register file by slot and says through [`Flow`](crate::context::Flow) what the warp does next.
+//! Each family of instructions is one module: the functions that execute its instructions in 32 lanes, and a decoder
+//! that chooses the function by modifiers and types. A function reads and writes the warp's register file by slot and
+//! returns what the warp does next, a [`Flow`](crate::context::Flow).
 //!
-//! What makes it fast: operands are always arrays of 32 lanes, constants included, so a function is one loop
-//! without cases, which the compiler vectorises ([`lane_loop`]); type and modifiers are chosen when the kernel is
-//! loaded; memory is looked at by ranges ([`resolve`]); and between branches nothing is looked at but [`Flow`](crate::context::Flow)
-//! ([`Inst::unconditional`](crate::context::Inst::unconditional)). A check or an observer costs one branch a warp instruction where it is off.
+//! Four things make execution fast:
+//! - Every operand is an array of 32 lanes, constants too, so a function is one loop without cases, which the compiler
+//!   vectorises ([`lane_loop`]).
+//! - Types and modifiers are resolved when the kernel is loaded.
+//! - An access is checked as one range where its lanes allow that ([`resolve`]).
+//! - Inside a block only the `Flow` is tested between instructions
+//!   ([`Inst::unconditional`](crate::context::Inst::unconditional)).
+//!
+//! A check or a counter that is off costs one branch per warp instruction.
 
 #![allow(clippy::needless_range_loop, reason = "a lane indexes several arrays and a mask at once")]
 

@@ -20,8 +20,9 @@ pub(crate) struct Reach {
     pub(crate) later: bool,
 }
 
-/// Checks the active lanes' accesses of shared memory in a cluster of several CTAs: each must be inside one CTA's shared
-/// memory, inside the thread's own for `.shared::cta`, and that CTA must be running. False if there is a finding.
+/// Checks the active lanes' accesses of shared memory in a cluster of several CTAs: each must be inside one CTA's
+/// shared memory, inside the thread's own for `.shared::cta`, and that CTA must be running. False if there is a
+/// finding.
 #[inline(never)]
 pub(crate) fn reach_lanes(m: &mut ExecutionContext<'_>, i: &Inst, bytes: u64, access: Access) -> bool {
     let space = i.slots[FLAGS] & SPACE_BITS;
@@ -67,7 +68,7 @@ fn is_running(m: &mut ExecutionContext<'_>, what: Reach, rank: usize) -> bool {
         return true;
     }
     let detail = format!(
-        "the shared memory of the CTA of rank {rank}, and nothing tells that this CTA has started: no \
+        "the shared memory of the CTA of rank {rank}, and nothing guarantees that this CTA has started: no \
          `barrier.cluster.wait` comes before"
     );
     not_running(m, lane, address, detail)

@@ -71,12 +71,18 @@ pub(super) fn explain(
         (FindingKind::Misaligned, _) => format!(", which is not a multiple of {alignment}"),
         (_, Some(ReservedBy::Mbarrier)) => ", which holds an mbarrier".to_string(),
         (_, Some(ReservedBy::CopyTarget(pc))) => {
-            format!(", which the copy of PTX line {} writes: nothing has waited for it yet", line(pc))
+            format!(
+                ", which the asynchronous copy at PTX line {} writes; that copy has not been waited for",
+                line(pc)
+            )
         }
         (_, Some(ReservedBy::CopySource(pc))) => {
-            format!(", which the copy of PTX line {} reads: nothing has waited for it yet", line(pc))
+            format!(
+                ", which the asynchronous copy at PTX line {} reads; that copy has not been waited for",
+                line(pc)
+            )
         }
-        (FindingKind::Uninitialised, None) => ", of which some bytes were never written".to_string(),
+        (FindingKind::Uninitialised, None) => ", some bytes of which were never written".to_string(),
         _ => String::new(),
     };
     let detail = format!("{bytes}-byte {verb} {place} memory at {address:#x}{why}");

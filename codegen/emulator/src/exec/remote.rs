@@ -1,5 +1,5 @@
-//! `st.async` and `red.async`: values that go from registers into the shared memory of a CTA of the cluster, and tell
-//! an mbarrier there when they have come.
+//! `st.async` and `red.async`: asynchronous stores of registers to the shared memory of a CTA of the cluster, which
+//! signal an mbarrier there.
 
 use super::atomic::{Add, And, Dec, Inc, MaxS32, MaxU, MinS32, MinU, Or, Update, Xor};
 use super::bulk::signals_there;
@@ -19,14 +19,15 @@ use crate::load::ast::Operand;
 use crate::load::error::ParseError;
 use crate::load::types::{Ty, Width};
 
-/// What follows the two addresses on the list: bytes of an element, the operation's number, slots of the elements.
+/// Positions in the operand list, after two addresses: bytes of an element, the operation's number, slots of the
+/// elements.
 const ELEMENT: usize = 2 * ADDRESS;
 const OPERATION: usize = ELEMENT + 1;
 const VALUES: usize = OPERATION + 1;
 
 type Combine = fn(u64, u64, u64) -> u64;
 
-/// The operations of `red.async`, with the types that they have.
+/// The operations of `red.async` with their types.
 const OPERATIONS: [(&str, &[Ty], Combine); 11] = [
     ("inc", &[Ty::U32], Inc::update),
     ("dec", &[Ty::U32], Dec::update),
@@ -45,7 +46,7 @@ fn add32(old: u64, value: u64, _: u64) -> u64 {
     (old as u32).wrapping_add(value as u32) as u64
 }
 
-/// A lane's value: its elements, one after the other.
+/// The value that a lane stores, and its bytes.
 fn value_of(m: &ExecutionContext<'_>, list: &[u32], lane: usize) -> ([u8; 16], usize) {
     let (mut value, mut bytes) = ([0; 16], 0);
     for &slot in &list[VALUES..] {
@@ -96,7 +97,7 @@ fn store(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         }
         let (warp, pc) = (m.warp.index, m.warp.pc);
         let (under_way, mut shared) = m.cluster.asynchronous_and_shared(m.launch.checks);
-        // Others may add to the same place meanwhile.
+        // Reductions in flight to the same address are allowed.
         if update.is_none() {
             shared.reserve(to, bytes, true);
         }

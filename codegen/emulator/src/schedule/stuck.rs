@@ -129,7 +129,7 @@ impl RunningCluster {
 
     /// The CTA has ended before a copy, or an arrival after copies, was waited for.
     pub(super) fn explain_in_flight(&self, (warp, lane, pc): InFlight, worker: &mut Worker) -> usize {
-        let detail = "the CTA ends before anything has waited for this";
+        let detail = "the CTA ends while this operation is in flight: nothing has waited for it";
         worker.fault = Some(Box::new(Fault::new(FindingKind::AsyncCopy, lane, detail).at(pc)));
         warp
     }
@@ -147,7 +147,9 @@ impl RunningCluster {
     pub(super) fn explain_limit(&self, launch: &Launch<'_>, worker: &mut Worker) -> usize {
         let index = self.warps.iter().position(|warp| warp.live != 0 && !warp.waiting).unwrap_or(0);
         let limit = launch.instruction_limit;
-        let detail = format!("still running after {limit} instructions a warp: it seems to wait forever");
+        let detail = format!(
+            "still running after {limit} instructions per warp, the limit: the kernel seems to wait forever"
+        );
         let lane = self.warps[index].mask.trailing_zeros();
         worker.fault = Some(Box::new(Fault::new(FindingKind::Deadlock, lane, detail)));
         index

@@ -79,29 +79,35 @@ fn dropped_arrivals_leave_the_next_phase_too() {
 fn mbarriers_misused() {
     misused(
         "mbarrier.arrive.shared.b64 _, [gate];",
-        expect!["no mbarrier has been initialised here; it is at shared 0x0 (`gate`)"],
+        expect!["no mbarrier has been initialised here; the mbarrier is at shared 0x0 (`gate`)"],
     );
     misused(
         "mbarrier.init.shared.b64 [gate+8], 1;\nmbarrier.init.shared.b64 [gate+8], 1;",
-        expect!["`mbarrier.init` where a valid mbarrier is already; it is at shared 0x8 (`gate` + 8)"],
+        expect![
+            "`mbarrier.init` of an mbarrier that is already initialised; the mbarrier is at shared 0x8 (`gate` + 8)"
+        ],
     );
     misused(
         "mbarrier.init.shared.b64 [gate], 0;",
-        expect!["an mbarrier for 0 arrivals: not from 1 to 1048575; it is at shared 0x0 (`gate`)"],
+        expect![
+            "an arrival count of 0, which is not between 1 and 1048575; the mbarrier is at shared 0x0 (`gate`)"
+        ],
     );
     misused(
         "mbarrier.init.shared.b64 [gate], 2;\nmbarrier.arrive.shared.b64 _, [gate], 3;",
         expect![
-            "3 arrivals at an mbarrier whose phase 0 has 2 of 2 arrivals pending; it is at shared 0x0 (`gate`)"
+            "3 arrivals at an mbarrier whose phase 0 has 2 of 2 arrivals pending; the mbarrier is at shared 0x0 (`gate`)"
         ],
     );
     misused(
         "mbarrier.init.shared.b64 [gate], 1;\nmbarrier.arrive.noComplete.shared.b64 %x0, [gate], 1;",
-        expect!["an arrival with `.noComplete` would complete the phase; it is at shared 0x0 (`gate`)"],
+        expect![
+            "an arrival with `.noComplete` would complete the phase; the mbarrier is at shared 0x0 (`gate`)"
+        ],
     );
     misused(
         "mbarrier.init.shared.b64 [gate], 1;\nmbarrier.test_wait.parity.shared.b64 %p, [gate], 2;",
-        expect!["a phase parity of 2: it must be 0 or 1; it is at shared 0x0 (`gate`)"],
+        expect!["a phase parity of 2: it must be 0 or 1; the mbarrier is at shared 0x0 (`gate`)"],
     );
     misused(
         "mbarrier.init.shared.b64 [gate], 1;\nst.shared.u32 [gate+4], %r0;".replace("%r0", "0").as_str(),
@@ -147,13 +153,13 @@ fn copies_that_are_not_waited_for() {
     };
     let (kind, detail) = read("");
     assert_eq!(kind, FindingKind::AsyncCopy);
-    expect!["4-byte load from shared memory at 0x3c, which the copy of PTX line 18 writes: nothing has waited for it yet"].assert_eq(&detail);
+    expect!["4-byte load from shared memory at 0x3c, which the asynchronous copy at PTX line 18 writes; that copy has not been waited for"].assert_eq(&detail);
     // A wait that is not repeated until it succeeds.
     assert_eq!(read(&WAIT[..WAIT.len() - 15]).0, FindingKind::AsyncCopy);
     let overwritten = finding(&bulk("", &format!("st.shared.u32 [tile], 1;\n{WAIT}")));
-    expect!["copy in flight in kernel `kernel` (PTX line 19: `st.shared.u32 [tile], 1;`) by thread (0, 0, 0) of CTA (0, 0, 0): 4-byte store to shared memory at 0x0, which the copy of PTX line 18 writes: nothing has waited for it yet; the access is inside `tile` (0x0, 128 bytes)"].assert_eq(&overwritten.to_string());
+    expect!["copy in flight in kernel `kernel` (PTX line 19: `st.shared.u32 [tile], 1;`) by thread (0, 0, 0) of CTA (0, 0, 0): 4-byte store to shared memory at 0x0, which the asynchronous copy at PTX line 18 writes; that copy has not been waited for; the access is inside `tile` (0x0, 128 bytes)"].assert_eq(&overwritten.to_string());
     let left = finding(&bulk("", "ret;"));
-    expect!["copy in flight in kernel `kernel` (PTX line 18: `cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [tile], [%data], 64, [gate];`) by thread (0, 0, 0) of CTA (0, 0, 0): the CTA ends before anything has waited for this"].assert_eq(&left.to_string());
+    expect!["copy in flight in kernel `kernel` (PTX line 18: `cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [tile], [%data], 64, [gate];`) by thread (0, 0, 0) of CTA (0, 0, 0): the CTA ends while this operation is in flight: nothing has waited for it"].assert_eq(&left.to_string());
     let invalidated = finding(&bulk("", "mbarrier.inval.shared.b64 [gate];"));
     assert_eq!(invalidated.kind, FindingKind::Mbarrier);
     // The neighbouring bytes are nobody's.
@@ -196,7 +202,7 @@ fn bulk_copies_to_global_memory() {
     }
     let early = finding(&body("st.shared.u32 [tile], 1; cp.async.bulk.wait_group.read 0;"));
     assert_eq!(early.kind, FindingKind::AsyncCopy);
-    expect!["4-byte store to shared memory at 0x0, which the copy of PTX line 16 reads: nothing has waited for it yet"].assert_eq(&early.detail);
+    expect!["4-byte store to shared memory at 0x0, which the asynchronous copy at PTX line 16 reads; that copy has not been waited for"].assert_eq(&early.detail);
     assert_eq!(finding(&body("cp.async.bulk.wait_group 1;")).kind, FindingKind::AsyncCopy);
 }
 

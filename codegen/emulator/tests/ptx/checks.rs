@@ -101,7 +101,7 @@ fn uninitialised_global_memory() {
     memory.fill(data, 127, 0).expect("inside");
     let go = |options: &Options| run(kernel, &memory, &ONE_WARP, &data.to_le_bytes(), options);
     let finding = go(&Options::default()).expect_err("one byte is missing");
-    expect!["uninitialised in kernel `kernel` (PTX line 13: `mov.u32 %r0, %tid.x; mad.wide.u32 %x0, %r0, 4, %data; ld.global.u32 %r1, [%x0];`) by thread (31, 0, 0) of CTA (0, 0, 0): 4-byte load from global memory at 0x7f000000007c, of which some bytes were never written; the access is inside `activations` (0x7f0000000000, 128 bytes)"].assert_eq(&finding.to_string());
+    expect!["uninitialised in kernel `kernel` (PTX line 13: `mov.u32 %r0, %tid.x; mad.wide.u32 %x0, %r0, 4, %data; ld.global.u32 %r1, [%x0];`) by thread (31, 0, 0) of CTA (0, 0, 0): 4-byte load from global memory at 0x7f000000007c, some bytes of which were never written; the access is inside `activations` (0x7f0000000000, 128 bytes)"].assert_eq(&finding.to_string());
     go(&Options { checks: Checks::NONE, ..Options::default() }).expect("nobody looks");
     memory.write(data + 127, &[0]).expect("inside");
     go(&Options::default()).expect("all bytes are there");
@@ -145,7 +145,7 @@ fn shared_memory() {
         &half,
         ONE_WARP,
         expect![
-            "uninitialised in kernel `kernel` (PTX line 16: `ld.shared.u32 %r2, [%r1+0];`) by thread (0, 0, 0) of CTA (0, 0, 0): 4-byte load from shared memory at 0x0, of which some bytes were never written; the access is inside `tile` (0x0, 128 bytes)"
+            "uninitialised in kernel `kernel` (PTX line 16: `ld.shared.u32 %r2, [%r1+0];`) by thread (0, 0, 0) of CTA (0, 0, 0): 4-byte load from shared memory at 0x0, some bytes of which were never written; the access is inside `tile` (0x0, 128 bytes)"
         ],
     );
     // Shared memory does not keep its contents from one CTA to the next.

@@ -93,9 +93,9 @@ fn launches_that_a_kernel_or_the_device_does_not_allow() {
     says(refused(" .reqnctapercluster 4", 6, None), "not a multiple of clusters");
     says(refused(" .reqnctapercluster 4", 8, Some(2)), "not the [4, 1, 1] that the kernel requires");
     says(refused(" .maxclusterrank 8", 16, Some(16)), "larger than the 8");
-    says(refused(" .explicitcluster", 8, None), "demands clusters");
-    says(refused("", 32, Some(32)), "not from 1 to 16");
-    says(refused("", 8, Some(0)), "not from 1 to 16");
+    says(refused(" .explicitcluster", 8, None), "requires clusters");
+    says(refused("", 32, Some(32)), "not between 1 and 16");
+    says(refused("", 8, Some(0)), "not between 1 and 16");
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn a_cta_must_be_running() {
     let read = "ld.shared::cluster.u32 %r6, [%r4]; st.global.u32 [%x1], %r6;";
     finds(
         FindingKind::PeerNotRunning,
-        "nothing tells that this CTA has started",
+        "nothing guarantees that this CTA has started",
         &format!("st.shared.u32 [%r3], %r5; {read} SYNC;"),
     );
     // Whoever is slower finds the other gone, or might have.
@@ -255,7 +255,11 @@ fn bounds_are_those_of_a_cta() {
         "4-byte load from shared memory",
         "st.shared.u32 [%r3], %r5; SYNC; ld.shared::cluster.u32 %r6, [%r4+272]; SYNC;",
     );
-    finds(FindingKind::OutOfBounds, "rank 2 in a cluster of 2 CTAs", "mapa.shared::cluster.u32 %r6, %r3, 2;");
+    finds(
+        FindingKind::OutOfBounds,
+        "rank 2 is outside a cluster of 2 CTAs",
+        "mapa.shared::cluster.u32 %r6, %r3, 2;",
+    );
     finds(FindingKind::Uninitialised, "never written", "SYNC; ld.shared::cluster.u32 %r6, [%r4]; SYNC;");
     finds(FindingKind::Misaligned, "", "SYNC; st.shared::cluster.u32 [%r4+2], %r5; SYNC;");
     let found = pair("SYNC; st.shared::cluster.u32 [%r4+400], %r5; SYNC;").expect_err("out of bounds");
@@ -411,10 +415,14 @@ fn stores_that_tell_an_mbarrier() {
     // Not waited for.
     finds(
         FindingKind::AsyncCopy,
-        "nothing has waited for it yet",
+        "that copy has not been waited for",
         &send(store, 128, "nanosleep.u32 9; ld.shared.u32 %r9, [%r3];"),
     );
-    finds(FindingKind::AsyncCopy, "ends before anything has waited", &send(store, 128, "nanosleep.u32 9;"));
+    finds(
+        FindingKind::AsyncCopy,
+        "ends while this operation is in flight",
+        &send(store, 128, "nanosleep.u32 9;"),
+    );
     // Four bytes too many are waited for.
     finds(FindingKind::Deadlock, "4 bytes pending", &send(store, 132, take));
     // The mbarrier must be where the bytes go.
@@ -432,7 +440,7 @@ fn stores_that_tell_an_mbarrier() {
     assert_eq!(clean(&sums)[32], (100..132).sum::<u32>());
     let (wait, _) = take.split_once(" @!%p bra WAIT;").expect("a loop");
     let early = sums.replace(wait, "WAIT: nanosleep.u32 9; setp.eq.u32 %p, %r0, %r0;");
-    finds(FindingKind::AsyncCopy, "ends before anything has waited", &early);
+    finds(FindingKind::AsyncCopy, "ends while this operation is in flight", &early);
 }
 
 #[test]
@@ -465,7 +473,7 @@ fn bulk_copies_between_ctas() {
     // The source is still being read, or may be.
     finds(
         FindingKind::AsyncCopy,
-        "reads: nothing has waited for it",
+        "reads; that copy has not been waited for",
         &send(fence, copy, "st.shared.u32 [%r3], %r5;"),
     );
     // After the cluster's barrier it is not.
@@ -503,7 +511,7 @@ fn one_load_for_all_ctas() {
     assert_eq!(missed.kind, FindingKind::Deadlock, "{missed}");
     assert!(missed.detail.contains("(`gate` of the CTA of rank 1)"), "{missed}");
     let beyond = fails(&multicast(7, "SYNC;", wait));
-    assert!(beyond.detail.contains("a multicast to the ranks of 0x7 in a cluster of 2 CTAs"), "{beyond}");
+    assert!(beyond.detail.contains("multicast mask 0x7 names ranks outside a cluster of 2 CTAs"), "{beyond}");
     let early = fails(&multicast(3, "SYNC;", ""));
     assert!(matches!(early.kind, FindingKind::AsyncCopy | FindingKind::Uninitialised), "{early}");
     assert_eq!(fails(&multicast(3, "bar.sync 0;", wait)).kind, FindingKind::PeerNotRunning);
