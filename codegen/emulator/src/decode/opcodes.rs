@@ -267,3 +267,28 @@ pub(crate) fn look_up(instruction: &Instruction) -> Form {
     let requirements = requirements.filter(|(form, _)| instruction.matches(form)).map(|&(_, needed)| needed);
     Form { unsupported, requirements: requirements.collect() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Mnemonics of the lines of `tests/isa/instructions.txt` whose first word is `accept`ed, split at dots and braces.
+    fn mnemonics(accept: impl Fn(&str) -> bool) -> Vec<&'static str> {
+        let lines = include_str!("../../tests/isa/instructions.txt").lines();
+        let lines =
+            lines.filter(|line| !line.starts_with(['#', '='])).filter_map(|line| line.split_once(' '));
+        let mnemonics = lines.filter(|(state, _)| accept(state)).map(|(_, text)| {
+            let text = text.trim();
+            text.split(' ').next().unwrap_or(text)
+        });
+        mnemonics.flat_map(|mnemonic| mnemonic.split(['.', '{', '}', ','])).collect()
+    }
+
+    #[test]
+    fn every_opcode_has_a_line_of_test_data() {
+        let listed = mnemonics(|state| state != "no");
+        let opcodes = FAMILIES.iter().flat_map(|family| family.opcodes.split('|'));
+        let missing: Vec<&str> = opcodes.filter(|opcode| !listed.contains(opcode)).collect();
+        assert!(missing.is_empty(), "not in tests/isa/instructions.txt: {missing:?}");
+    }
+}

@@ -1,18 +1,18 @@
-//! A module of a foreign compiler, its memory, and launches under every check.
+//! A module of another compiler with its memory, launched under all checks.
 
 use bespoke_emulator::{LaunchConfig, Memory, Module, Options, run};
 
-/// A loaded module with a memory of its own.
+/// A loaded module with its memory.
 pub struct Device {
     module: Module,
     memory: Memory,
 }
 
-/// A number that buffers hold.
+/// Element type of a buffer.
 pub trait Number: Copy {
-    /// Its bytes, lowest first.
+    /// The bytes, little-endian.
     fn bytes(self) -> Vec<u8>;
-    /// The number of such bytes.
+    /// The value of little-endian bytes.
     fn from_bytes(bytes: &[u8]) -> Self;
 }
 
@@ -35,7 +35,7 @@ impl Device {
         }
     }
 
-    /// A buffer that holds `values`.
+    /// Allocates a buffer with these values.
     pub fn buffer<T: Number>(&self, values: &[T]) -> u64 {
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.bytes()).collect();
         let address = self.memory.alloc("input", bytes.len() as u64);
@@ -43,7 +43,7 @@ impl Device {
         address
     }
 
-    /// A buffer that nothing has written yet.
+    /// Allocates an uninitialised buffer.
     pub fn output<T: Number>(&self, count: usize) -> u64 {
         self.memory.alloc("output", (count * size_of::<T>()) as u64)
     }
@@ -54,11 +54,11 @@ impl Device {
         bytes.chunks(size_of::<T>()).map(T::from_bytes).collect()
     }
 
-    /// Launches with the bits of each argument.
+    /// Launches a kernel; `arguments` are the bits of its parameters.
     #[track_caller]
     pub fn run(&self, kernel: &str, config: LaunchConfig, arguments: &[u64]) {
         let kernel = self.module.kernel(kernel).expect("the kernel's name");
-        // Triton adds pointers to scratch memory that these kernels do not use.
+        // Triton adds scratch-memory pointers that these kernels do not use.
         let arguments = arguments.iter().copied().chain(std::iter::repeat(0));
         let mut params = vec![0; kernel.param_bytes() as usize];
         for (param, value) in kernel.params().iter().zip(arguments) {
@@ -98,7 +98,7 @@ pub fn words(count: usize, seed: u64) -> Vec<u32> {
     (0..count).map(next).collect()
 }
 
-/// Numbers in [-1, 1) that have few bits, so that sums of some are exact.
+/// Numbers in [-1, 1) with few significant bits, so that short sums are exact.
 pub fn singles(count: usize, seed: u64) -> Vec<f32> {
     words(count, seed).into_iter().map(|word| (word >> 24) as f32 / 128.0 - 1.0).collect()
 }

@@ -75,7 +75,7 @@ fn a_stencil_reads_its_neighbours_from_shared_memory() {
 fn the_device_library_computes_transcendental_functions() {
     let (device, n) = (Device::load(PTX), 256);
     let mut x: Vec<f32> = singles(n, 8).iter().map(|x| 4.0 * x).collect();
-    // Large arguments make `sinf` reduce them with an array in local memory.
+    // For large arguments `sinf` uses an array in local memory.
     x[..4].copy_from_slice(&[1e6, -3e5, 123_456.0, 0.0]);
     x[..3].iter_mut().for_each(|x| *x = x.min(80.0));
     let y = device.output::<f32>(n);

@@ -1,7 +1,7 @@
-//! Kernels that other compilers produced run under every check and give what Rust computes.
+//! Kernels compiled by nvcc and Triton run under all checks and match results computed in Rust.
 //!
-//! `cuda/*.ptx` is what nvcc 13.0 (`nvcc -ptx -O3 -arch=sm_80`; `halves.cu` for `sm_90`) makes of the
-//! sources beside it, `triton/*.ptx` what Triton 3.9 makes of `triton/kernels.py`, for `sm_80`.
+//! nvcc 13.0 compiled `cuda/*.ptx` from the sources beside them (`nvcc -ptx -O3 -arch=sm_80`; `halves.cu` for `sm_90`);
+//! Triton 3.9 compiled `triton/*.ptx` from `triton/kernels.py` for `sm_80`.
 
 mod control;
 mod device;

@@ -23,7 +23,7 @@ pub fn halves(x: &[f32]) -> Vec<u16> {
     x.iter().map(|&x| f16::from_f32(x).to_bits()).collect()
 }
 
-/// Runs a product of two `N` × `N` matrices of singles.
+/// Runs a product of two `N` × `N` matrices of `f32`.
 fn singles_by(kernel: &str) {
     let device = Device::load(PTX);
     let (a, b) = (singles(N * N, 1), singles(N * N, 2));
@@ -34,7 +34,7 @@ fn singles_by(kernel: &str) {
     close(&device.read::<f32>(c, N * N), &product(&a, &b, N, N), 1e-5);
 }
 
-/// Runs a product of halves, the second matrix by columns, with tiles of 16 × `columns`.
+/// Runs a product of halves with a column-major second matrix and tiles of 16 × `columns`.
 fn halves_by(kernel: &str, columns: usize) {
     let device = Device::load(PTX);
     let (a, b) = (singles(N * N, 3), singles(N * N, 4));

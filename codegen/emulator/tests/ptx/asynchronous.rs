@@ -1,11 +1,11 @@
-//! mbarriers, asynchronous copies and the pipelines made of them; and what happens without the waits.
+//! mbarriers, asynchronous copies and pipelines of them, with and without the necessary waits.
 
 use bespoke_emulator::{Finding, FindingKind, LaunchConfig};
 use expect_test::{Expect, expect};
 
 use crate::harness::{kernel, launch, words};
 
-/// Runs `body` in one thread, which stores its results to `[%data]` and up.
+/// Runs `body` in one thread, which stores `N` words at `[%data]`.
 #[track_caller]
 fn results<const N: usize>(body: &str) -> [u32; N] {
     let mut data = words(N, 0xdead);
@@ -14,21 +14,21 @@ fn results<const N: usize>(body: &str) -> [u32; N] {
     data.try_into().expect("N words")
 }
 
-/// The finding of one thread that runs `body` over 256 words.
+/// The finding of one thread that runs `body` on 256 words.
 fn finding(body: &str) -> Box<Finding> {
     let mut data = words(256, 1);
     launch(&kernel("", body), LaunchConfig::linear(1, 1), &mut data).expect_err("the kernel has a fault")
 }
 
 #[track_caller]
-fn misused(body: &str, expected: Expect) {
+fn finds_misuse(body: &str, expected: Expect) {
     let found = finding(&format!(".shared .align 8 .b64 gate[2];\n{body}"));
     assert_eq!(found.kind, FindingKind::Mbarrier, "{found}");
     expected.assert_eq(&found.detail);
 }
 
 #[test]
-fn phases_by_state_and_by_parity() {
+fn phases_are_tested_by_state_and_by_parity() {
     let body = "
         .shared .align 8 .b64 gate;
         mbarrier.init.shared.b64 [gate], 3;
@@ -49,7 +49,7 @@ fn phases_by_state_and_by_parity() {
 }
 
 #[test]
-fn transactions_hold_the_phase() {
+fn pending_transactions_keep_a_phase_incomplete() {
     let body = "
         .shared .align 8 .b64 gate;
         mbarrier.init.shared::cta.b64 [gate], 1;
@@ -64,7 +64,7 @@ fn transactions_hold_the_phase() {
 }
 
 #[test]
-fn dropped_arrivals_leave_the_next_phase_too() {
+fn arrive_drop_lowers_the_count_of_later_phases() {
     let body = "
         .shared .align 8 .b64 gate;
         mbarrier.init.shared.b64 [gate], 3;
@@ -76,44 +76,44 @@ fn dropped_arrivals_leave_the_next_phase_too() {
 }
 
 #[test]
-fn mbarriers_misused() {
-    misused(
+fn misuse_of_mbarriers_is_found() {
+    finds_misuse(
         "mbarrier.arrive.shared.b64 _, [gate];",
         expect!["no mbarrier has been initialised here; the mbarrier is at shared 0x0 (`gate`)"],
     );
-    misused(
+    finds_misuse(
         "mbarrier.init.shared.b64 [gate+8], 1;\nmbarrier.init.shared.b64 [gate+8], 1;",
         expect![
             "`mbarrier.init` of an mbarrier that is already initialised; the mbarrier is at shared 0x8 (`gate` + 8)"
         ],
     );
-    misused(
+    finds_misuse(
         "mbarrier.init.shared.b64 [gate], 0;",
         expect![
             "an arrival count of 0, which is not between 1 and 1048575; the mbarrier is at shared 0x0 (`gate`)"
         ],
     );
-    misused(
+    finds_misuse(
         "mbarrier.init.shared.b64 [gate], 2;\nmbarrier.arrive.shared.b64 _, [gate], 3;",
         expect![
             "3 arrivals at an mbarrier whose phase 0 has 2 of 2 arrivals pending; the mbarrier is at shared 0x0 (`gate`)"
         ],
     );
-    misused(
+    finds_misuse(
         "mbarrier.init.shared.b64 [gate], 1;\nmbarrier.arrive.noComplete.shared.b64 %x0, [gate], 1;",
         expect![
             "an arrival with `.noComplete` would complete the phase; the mbarrier is at shared 0x0 (`gate`)"
         ],
     );
-    misused(
+    finds_misuse(
         "mbarrier.init.shared.b64 [gate], 1;\nmbarrier.test_wait.parity.shared.b64 %p, [gate], 2;",
         expect!["a phase parity of 2: it must be 0 or 1; the mbarrier is at shared 0x0 (`gate`)"],
     );
-    misused(
+    finds_misuse(
         "mbarrier.init.shared.b64 [gate], 1;\nst.shared.u32 [gate+4], %r0;".replace("%r0", "0").as_str(),
         expect!["4-byte store to shared memory at 0x4, which holds an mbarrier"],
     );
-    misused(
+    finds_misuse(
         "mbarrier.init.shared.b64 [gate], 1;\nld.shared.u64 %x0, [gate];",
         expect!["8-byte load from shared memory at 0x0, which holds an mbarrier"],
     );
@@ -123,7 +123,7 @@ fn mbarriers_misused() {
 
 const THREAD: LaunchConfig = LaunchConfig { grid: [1; 3], block: [1; 3], dynamic_shared: 0, cluster: None };
 
-/// A bulk copy of 64 bytes by one thread, and what is done around it.
+/// A bulk copy of 64 bytes by one thread, between `before` and `after`.
 fn bulk(before: &str, after: &str) -> String {
     format!(
         ".shared .align 16 .b8 tile[128];\n.shared .align 8 .b64 gate;
@@ -138,7 +138,7 @@ fn bulk(before: &str, after: &str) -> String {
 const WAIT: &str = "WAIT: mbarrier.try_wait.parity.shared::cta.b64 %p, [gate], 0; @!%p bra WAIT;";
 
 #[test]
-fn bulk_copies_arrive_when_they_are_waited_for() {
+fn a_wait_for_the_mbarrier_completes_a_bulk_copy() {
     let body = bulk("", &format!("{WAIT} ld.shared.u32 %r1, [tile+60]; st.global.u32 [%data], %r1;"));
     let mut data: Vec<u32> = (0..16).collect();
     launch(&kernel("", &body), THREAD, &mut data).unwrap_or_else(|finding| panic!("{finding}"));
@@ -146,7 +146,7 @@ fn bulk_copies_arrive_when_they_are_waited_for() {
 }
 
 #[test]
-fn copies_that_are_not_waited_for() {
+fn accesses_during_a_bulk_copy_are_found() {
     let read = |wait: &str| {
         let found = finding(&bulk("", &format!("{wait}\nld.shared.u32 %r1, [tile+60];")));
         (found.kind, found.detail)
@@ -162,13 +162,13 @@ fn copies_that_are_not_waited_for() {
     expect!["copy in flight in kernel `kernel` (PTX line 18: `cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [tile], [%data], 64, [gate];`) by thread (0, 0, 0) of CTA (0, 0, 0): the CTA ends while this operation is in flight: nothing has waited for it"].assert_eq(&left.to_string());
     let invalidated = finding(&bulk("", "mbarrier.inval.shared.b64 [gate];"));
     assert_eq!(invalidated.kind, FindingKind::Mbarrier);
-    // The neighbouring bytes are nobody's.
+    // Accesses to the bytes beside the copy are allowed.
     let body = bulk("", &format!("st.shared.u32 [tile+64], 1; ld.shared.u32 %r1, [tile+64];\n{WAIT}"));
     launch(&kernel("", &body), THREAD, &mut words(16, 1)).expect("no finding");
 }
 
 #[test]
-fn bulk_copies_are_checked_when_they_are_issued() {
+fn operands_of_bulk_copies_are_checked_at_issue() {
     let kind = |from: &str, to: &str| {
         let body = bulk("", WAIT).replace(from, to);
         launch(&kernel("", &body), THREAD, &mut words(64, 1)).err().map(|finding| finding.kind)
@@ -206,7 +206,7 @@ fn bulk_copies_to_global_memory() {
     assert_eq!(finding(&body("cp.async.bulk.wait_group 1;")).kind, FindingKind::AsyncCopy);
 }
 
-/// A warp copies two rows of 128 bytes in two groups, waits as it is told, and reads row `row`.
+/// A warp copies two rows of 128 bytes in two groups, executes `wait`, and reads row `row`.
 fn two_groups(wait: &str, row: u32) -> String {
     format!(
         ".shared .align 16 .b8 tile[256];
@@ -236,7 +236,7 @@ fn groups_complete_in_order() {
 }
 
 #[test]
-fn targets_in_flight_are_nobodys() {
+fn accesses_to_the_target_of_a_copy_in_flight_are_found() {
     let kind = |after: &str| {
         let body = format!(
             ".shared .align 16 .b8 tile[64]; mov.u32 %r0, 0;
@@ -258,7 +258,7 @@ fn targets_in_flight_are_nobodys() {
 }
 
 #[test]
-fn prefetched_ranges_must_be_there() {
+fn prefetched_ranges_must_be_in_bounds() {
     let kind = |operands: &str| {
         let body = format!("cp.async.bulk.prefetch.L2.global {operands};");
         launch(&kernel("", &body), THREAD, &mut words(64, 1)).err().map(|finding| finding.kind)
@@ -270,7 +270,7 @@ fn prefetched_ranges_must_be_there() {
 }
 
 #[test]
-fn generic_addresses_of_shared_memory() {
+fn mbarriers_are_reached_by_generic_addresses() {
     let body = "
         .shared .align 8 .b64 gate;
         mov.u64 %x0, gate; cvta.shared.u64 %x0, %x0; mbarrier.init.b64 [%x0], 1; mbarrier.arrive.b64 %x1, [%x0];
@@ -281,8 +281,8 @@ fn generic_addresses_of_shared_memory() {
 }
 
 #[test]
-fn every_thread_waits_for_its_own_groups() {
-    // Lanes below 16 commit one group more, so their first copy is complete when one may be pending.
+fn a_thread_waits_only_for_its_own_groups() {
+    // Lanes below 16 commit a second, empty group, so `wait_group 1` completes their copy.
     let body = "
         .shared .align 16 .b8 tile[128];
         mov.u32 %r0, %laneid; mov.u32 %r1, tile; mad.lo.u32 %r1, %r0, 4, %r1; mad.wide.u32 %x0, %r0, 4, %data;
@@ -298,7 +298,7 @@ fn every_thread_waits_for_its_own_groups() {
 }
 
 #[test]
-fn copies_fill_up_with_zeros() {
+fn copies_fill_the_rest_with_zeros() {
     let body = "
         .shared .align 16 .b8 tile[64];
         mov.u32 %r0, 8; setp.eq.u32 %p, %r0, 8; createpolicy.fractional.L2::evict_first.b64 %x0, 1.0;
@@ -311,7 +311,7 @@ fn copies_fill_up_with_zeros() {
     assert_eq!(results(body), [0xdead, 0, 0, 0xdead, 0, 0]);
     let too_many = body.replace("mov.u32 %r0, 8;", "mov.u32 %r0, 17;");
     assert_eq!(finding(&too_many).kind, FindingKind::OutOfBounds);
-    // A copy that reads nothing may name any source.
+    // The source of a copy that reads nothing is not checked.
     let nothing = ".shared .align 16 .b8 tile[64];\ncp.async.cg.shared.global [tile], [%data+1000000], 16, 0; cp.async.wait_all;";
     let mut data = words(4, 0);
     launch(&kernel("", nothing), THREAD, &mut data).expect("no finding");
@@ -321,8 +321,8 @@ fn copies_fill_up_with_zeros() {
 }
 
 #[test]
-fn copies_arrive_at_an_mbarrier() {
-    // 32 lanes copy; an arrival with `.noinc` is one of the 32 expected, one without is beside the 32.
+fn completed_copies_arrive_at_an_mbarrier() {
+    // The mbarrier expects 32 arrivals. An arrival by `.noinc` is one of them; one without `.noinc` comes in addition.
     let body = |arrive: &str, wait: &str| {
         format!(
             ".shared .align 16 .b8 tile[512];\n.shared .align 8 .b64 gate;
@@ -346,12 +346,12 @@ fn copies_arrive_at_an_mbarrier() {
     assert_eq!(outcome(plain, WAIT), Ok(28));
     assert_eq!(outcome(counted, WAIT), Ok(28));
     assert_eq!(outcome(counted, ""), Err(FindingKind::AsyncCopy));
-    // The phase completes before the copies join it, so nothing waits for them.
+    // The phase completes before the copies join it, so the wait does not cover them.
     assert_eq!(outcome(early, WAIT), Err(FindingKind::AsyncCopy));
     assert_eq!(outcome("cp.async.mbarrier.arrive.shared.b64 [gate];", WAIT), Err(FindingKind::Deadlock));
 }
 
-/// Warp 0 fills a ring of two stages with six tiles of 128 words; warp 1 adds them up.
+/// Warp 0 copies six tiles of 128 words through a ring of two stages; warp 1 sums them.
 const RING: &str = "
     .shared .align 16 .b8 ring[1024];\n.shared .align 8 .b64 full[2];\n.shared .align 8 .b64 empty[2];
     mov.u32 %r0, %tid.x; setp.ne.u32 %p, %r0, 0; @%p bra READY;
@@ -392,7 +392,7 @@ fn run_ring(from: &str, to: &str, ctas: u32) -> (Result<(), Box<Finding>>, Vec<u
 }
 
 #[test]
-fn a_ring_of_bulk_copies() {
+fn a_ring_of_bulk_copies_computes_the_sum() {
     let (ran, data) = run_ring("", "", 5);
     ran.unwrap_or_else(|finding| panic!("{finding}"));
     for lane in 0..32 {
@@ -402,17 +402,17 @@ fn a_ring_of_bulk_copies() {
 }
 
 #[test]
-fn rings_with_a_mistake() {
+fn mistakes_in_a_ring_are_found() {
     let mutant = |from: &str, to: &str| run_ring(from, to, 2).0.expect_err(from);
     let kinds = [
-        // The consumer takes a stage before it is full, does not wait, or tries only once.
+        // The consumer waits for the wrong phase, does not wait, or tests only once.
         ("[%r6], %r3;", "[%r6], 1;", FindingKind::AsyncCopy),
         ("FULL: mbarrier", "FULL: setp.eq.u32 %p, 0, 0; @!%p mbarrier", FindingKind::AsyncCopy),
         ("@!%p bra FULL;", "", FindingKind::AsyncCopy),
-        // The producer refills a stage that nobody has emptied, or waits for the wrong phase.
+        // The producer does not wait for an empty stage, or waits for the wrong phase.
         ("@!%p bra EMPTY;", "", FindingKind::Mbarrier),
         ("[%r5], %r4;", "[%r5], %r3;", FindingKind::Deadlock),
-        // Bytes that never come, bytes that were not announced, and arrivals that are missing.
+        // Announced bytes never arrive, bytes were not announced, or arrivals are missing.
         ("[%r6], 512;", "[%r6], 528;", FindingKind::Deadlock),
         ("[%r6], 512;", "[%r6], 496;", FindingKind::Deadlock),
         ("[empty], 32", "[empty], 33", FindingKind::Deadlock),
@@ -425,7 +425,7 @@ fn rings_with_a_mistake() {
 }
 
 #[test]
-fn deadlocks_say_who_waits_for_what() {
+fn a_deadlock_names_the_waiting_warps_and_mbarriers() {
     let (ran, _) = run_ring("[%r6], 512;", "[%r6], 528;", 1);
     expect!["deadlock in kernel `kernel` (PTX line 27: `EMPTY: mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 %p, [%r5], %r4;`) by thread (0, 0, 0) of CTA (0, 0, 0): warp 0 waits for the phase of parity 0 of the mbarrier at shared 0x410 (`empty`), which is in phase 0 with 32 arrivals and 0 bytes pending; warp 1 waits for the phase of parity 0 of the mbarrier at shared 0x400 (`full`), which is in phase 0 with 0 arrivals and 16 bytes pending"].assert_eq(&ran.expect_err("16 bytes never come").to_string());
     let body = "
@@ -440,8 +440,8 @@ fn deadlocks_say_who_waits_for_what() {
 }
 
 #[test]
-fn a_long_wait_is_no_deadlock() {
-    // Warp 1 computes for longer than a warp's turn before it arrives; warp 0 polls all the while.
+fn a_long_wait_is_not_a_deadlock() {
+    // Warp 1 computes for longer than its time slice before it arrives; warp 0 polls meanwhile.
     let body = "
         .shared .align 8 .b64 gate;
         mov.u32 %r0, %tid.x; setp.eq.u32 %p, %r0, 0; @%p mbarrier.init.shared.b64 [gate], 32; bar.sync 0;

@@ -1,4 +1,4 @@
-//! Logic, shifts, fields.
+//! Logic, shifts, byte permutation and bit fields.
 
 use crate::harness::check;
 
@@ -24,7 +24,7 @@ fn logic() {
 }
 
 #[test]
-fn shifts_clamp_their_amount() {
+fn shift_amounts_are_clamped() {
     check("shl.b32 %d, %a, %b;", &[32; 3], &[&[1, 31, 1 << 31], &[1, 32, 0], &[1, 0x100, 0]]);
     check("shr.u32 %d, %a, %b;", &[32; 3], &[&[1 << 31, 31, 1], &[ONES, 32, 0], &[ONES, ONES, 0]]);
     check("shr.s32 %d, %a, %b;", &[32; 3], &[&[1 << 31, 31, ONES], &[1 << 31, 99, ONES], &[1, 99, 0]]);

@@ -1,11 +1,11 @@
-//! One seeded fault for each kind of finding, and next to it the same kernel without.
+//! One kernel with a fault for each kind of finding, and the same kernel without the fault.
 
 use bespoke_emulator::{Checks, Finding, FindingKind, LaunchConfig, Memory, Module, Options, Space, run};
 use expect_test::{Expect, expect};
 
 use crate::harness::{HEADER, kernel, launch, launch_with, words};
 
-/// The finding of a [`kernel`] over 64 words, its `.loc` lines being those of its own text.
+/// The finding of a [`kernel`] on 64 words. Its `.loc` lines are those of `body`.
 fn finding(body: &str, config: LaunchConfig) -> Box<Finding> {
     let mut data = words(64, 1);
     launch(&kernel("", body), config, &mut data).expect_err("the kernel has a fault")
@@ -53,7 +53,7 @@ fn global_out_of_bounds() {
 }
 
 #[test]
-fn straddling_the_end() {
+fn an_access_that_straddles_the_end_is_out_of_bounds() {
     let body = |offset: u32| format!("ld.global.v2.u32 {{%r0, %r1}}, [%data+{offset}];");
     clean(&body(248), ONE_WARP);
     let memory = Memory::new();
@@ -108,7 +108,7 @@ fn uninitialised_global_memory() {
 }
 
 #[test]
-fn kernels_initialise_what_they_store() {
+fn stores_initialise_memory() {
     let text = kernel(
         "",
         "mov.u32 %r0, %tid.x; mad.wide.u32 %x0, %r0, 4, %data; st.global.u16 [%x0], %r0; ld.global.u16 %r1, [%x0]; ld.global.u32 %r2, [%x0];",
@@ -231,7 +231,7 @@ fn barriers_not_reached_by_all() {
 }
 
 #[test]
-fn waiting_forever() {
+fn a_kernel_that_does_not_end_is_stopped() {
     let spin = "SPIN:\n ld.volatile.global.u32 %r0, [%data];\n setp.ne.u32 %p, %r0, 0;\n @%p bra SPIN;";
     let mut data = words(64, 1);
     let options = Options { instruction_limit: 100_000, ..Options::default() };
@@ -317,7 +317,7 @@ fn launches() {
 }
 
 #[test]
-fn the_lowest_cta_is_reported_whatever_the_threads() {
+fn the_finding_of_the_lowest_cta_is_reported_for_any_number_of_workers() {
     let body = "mov.u32 %r0, %ctaid.x; setp.ge.u32 %p, %r0, 11; @%p trap;";
     for threads in [1, 2, 7] {
         let options = Options { threads, ..Options::default() };

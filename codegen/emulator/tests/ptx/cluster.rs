@@ -1,15 +1,16 @@
-//! Clusters: the CTAs' places, their barrier, and each other's shared memory; and what goes wrong there.
+//! Thread block clusters: special registers, the cluster barrier, and distributed shared memory.
 
 use bespoke_emulator::{Finding, FindingKind, LaunchConfig, Module};
 
 use crate::harness::{kernel, launch, words};
 
-/// Two CTAs of a warp, one cluster.
+/// One cluster of two CTAs with a warp each.
 const PAIR: LaunchConfig =
     LaunchConfig { grid: [2, 1, 1], block: [32, 1, 1], dynamic_shared: 0, cluster: Some([2, 1, 1]) };
 
-/// Its CTA's rank in `%r0`, the other's in `%r1`; `%tid.x` in `%r2`; the thread's word of `tile` in `%r3`, that of the
-/// other CTA in `%r4`, a word of global memory in `%x1`; a word of the rank and the thread in `%r5`.
+/// Rank of the CTA in `%r0`, rank of the peer in `%r1`, `%tid.x` in `%r2`; address of the thread's word of `tile` in
+/// `%r3`, of the same word of the peer in `%r4`, and of its word of global memory in `%x1`; 100 plus its number in the
+/// cluster in `%r5`.
 const PLACES: &str = "
     .shared .align 16 .b32 tile[64];
     .shared .align 8 .b64 gate[2];
@@ -31,7 +32,7 @@ fn clean(body: &str) -> Vec<u32> {
     pair(body).unwrap_or_else(|finding| panic!("{finding}"))
 }
 
-/// The kind of the finding, of which the sentence has `part`.
+/// Checks that the finding is of this kind and that its detail contains `part`.
 #[track_caller]
 fn finds(kind: FindingKind, part: &str, body: &str) {
     let found = pair(body).expect_err("the kernel has a fault");
@@ -39,14 +40,14 @@ fn finds(kind: FindingKind, part: &str, body: &str) {
     assert!(found.detail.contains(part), "{found}");
 }
 
-/// What each CTA has when it gets the other's words.
+/// Global memory after each CTA has stored the words of its peer.
 fn exchanged() -> Vec<u32> {
     (132..164).chain(100..132).collect()
 }
 
 #[test]
-fn places_in_the_cluster() {
-    // Grid 4 × 4 × 2 in clusters of 2 × 1 × 2; the CTA (3, 2, 1) writes.
+fn special_registers_of_clusters() {
+    // A grid of 4 × 4 × 2 CTAs in clusters of 2 × 1 × 2; CTA (3, 2, 1) writes.
     let body = "
         mov.u32 %r0, %ctaid.x; mov.u32 %r1, %ctaid.y; mov.u32 %r2, %ctaid.z;
         mad.lo.u32 %r3, %r1, 4, %r0; mad.lo.u32 %r3, %r2, 16, %r3; setp.ne.u32 %p, %r3, 27; @%p ret;
@@ -74,7 +75,7 @@ fn places_in_the_cluster() {
 }
 
 #[test]
-fn launches_that_a_kernel_or_the_device_does_not_allow() {
+fn invalid_cluster_sizes_are_refused() {
     let refused = |directives: &str, grid: u32, cluster: Option<u32>| {
         let config = LaunchConfig { cluster: cluster.map(|n| [n, 1, 1]), ..LaunchConfig::linear(grid, 32) };
         let outcome = launch(&kernel(directives, "ret;"), config, &mut words(1, 0));
@@ -99,21 +100,21 @@ fn launches_that_a_kernel_or_the_device_does_not_allow() {
 }
 
 #[test]
-fn words_change_places() {
+fn ctas_exchange_words() {
     assert_eq!(
         clean(
             "st.shared.u32 [%r3], %r5; SYNC; ld.shared::cluster.u32 %r6, [%r4]; SYNC; st.global.u32 [%x1], %r6;"
         ),
         exchanged()
     );
-    // The other way: each writes into the other's.
+    // By remote stores instead of remote loads.
     assert_eq!(
         clean(
             "SYNC; st.shared::cluster.u32 [%r4], %r5; SYNC; ld.shared.u32 %r6, [%r3]; st.global.u32 [%x1], %r6;"
         ),
         exchanged()
     );
-    // Through generic addresses.
+    // With generic addresses.
     assert_eq!(
         clean(
             "cvt.u64.u32 %x2, %r3; cvta.shared.u64 %x2, %x2; mapa.u64 %x3, %x2, %r1;
@@ -124,7 +125,7 @@ fn words_change_places() {
 }
 
 #[test]
-fn addresses_tell_whose_they_are() {
+fn the_rank_of_an_address() {
     let data = clean(
         "cvt.u64.u32 %x2, %r4; cvta.shared::cluster.u64 %x2, %x2; cvt.u64.u32 %x3, %r3; cvta.shared.u64 %x3, %x3;
          getctarank.shared::cluster.u32 %r6, %r4; getctarank.u64 %r7, %x3;
@@ -139,8 +140,8 @@ fn addresses_tell_whose_they_are() {
 }
 
 #[test]
-fn atomics_of_all_ctas_meet_in_one() {
-    // All 64 threads add to word 0 of rank 0's tile.
+fn atomics_on_the_memory_of_one_cta() {
+    // All 64 threads add to word 0 of the tile of rank 0.
     let add = |operation: &str| {
         format!(
             "mov.u32 %r6, 0; mov.u32 %r7, tile; mapa.shared::cluster.u32 %r8, %r7, 0;
@@ -157,7 +158,7 @@ fn atomics_of_all_ctas_meet_in_one() {
     ] {
         assert_eq!(clean(&add(operation)), words(64, sum), "{operation}");
     }
-    // Atomic for threads of one CTA only.
+    // An operation of CTA scope is not atomic between CTAs.
     finds(
         FindingKind::Race,
         "no happens-before relation to the earlier access",
@@ -166,7 +167,7 @@ fn atomics_of_all_ctas_meet_in_one() {
 }
 
 #[test]
-fn what_nothing_orders_is_a_race() {
+fn unordered_accesses_of_two_ctas_race() {
     let exchange = |sync: &str| {
         format!(
             "SYNC; st.shared.u32 [%r3], %r5; {sync} ld.shared::cluster.u32 %r6, [%r4]; SYNC; st.global.u32 [%x1], %r6;"
@@ -181,7 +182,7 @@ fn what_nothing_orders_is_a_race() {
         &exchange("fence.acq_rel.cta; RELAXED;"),
     );
     let race = pair(&exchange("bar.sync 0;")).expect_err("only the CTA has met");
-    // Whose turn came first has nothing there yet.
+    // The first CTA may also read a word before it is written.
     assert!(matches!(race.kind, FindingKind::Race | FindingKind::Uninitialised), "{race}");
     let race = pair(&exchange("RELAXED;")).expect_err("a race");
     let other = race.other.as_ref().expect("two accesses");
@@ -189,8 +190,8 @@ fn what_nothing_orders_is_a_race() {
 }
 
 #[test]
-fn releases_and_acquires_have_a_scope() {
-    // Rank 0 writes a word and raises a flag in rank 1's memory, which waits for that.
+fn release_and_acquire_must_have_cluster_scope() {
+    // Rank 0 writes a word and a flag to the memory of rank 1, which polls the flag.
     let flag = |release: &str, acquire: &str| {
         format!(
             "mov.u32 %r6, tile; mapa.shared::cluster.u32 %r7, %r6, 1; mov.u32 %r10, 0;
@@ -211,14 +212,14 @@ fn releases_and_acquires_have_a_scope() {
 }
 
 #[test]
-fn a_cta_must_be_running() {
+fn the_peer_must_be_running() {
     let read = "ld.shared::cluster.u32 %r6, [%r4]; st.global.u32 [%x1], %r6;";
     finds(
         FindingKind::PeerNotRunning,
         "nothing guarantees that this CTA has started",
         &format!("st.shared.u32 [%r3], %r5; {read} SYNC;"),
     );
-    // Whoever is slower finds the other gone, or might have.
+    // The peer has exited, or may have.
     let found = pair(&format!("st.shared.u32 [%r3], %r5; SYNC; {read}")).expect_err("no last barrier");
     assert_eq!(found.kind, FindingKind::PeerNotRunning, "{found}");
     finds(
@@ -226,13 +227,13 @@ fn a_cta_must_be_running() {
         "whose threads have all exited",
         &format!("st.shared.u32 [%r3], %r5; SYNC; setp.eq.u32 %p, %r0, 0; @%p ret; nanosleep.u32 9; {read}"),
     );
-    // Rank 0 reads early enough here, but nothing says that rank 1 waits for it.
+    // Rank 0 reads before rank 1 exits, but no barrier guarantees that.
     finds(
         FindingKind::PeerNotRunning,
         "the CTA of rank 1 may already have exited",
         &format!("st.shared.u32 [%r3], %r5; SYNC; setp.eq.u32 %p, %r0, 1; @%p ret; {read}"),
     );
-    // An arrival that the other does not wait for does not hold it either; one that it waits for does.
+    // A relaxed arrival does not order the read before the exit of the peer; a release does.
     finds(
         FindingKind::PeerNotRunning,
         "",
@@ -244,7 +245,7 @@ fn a_cta_must_be_running() {
 }
 
 #[test]
-fn bounds_are_those_of_a_cta() {
+fn remote_accesses_are_checked() {
     finds(
         FindingKind::OutOfBounds,
         "reaches only the thread's own",
@@ -267,11 +268,11 @@ fn bounds_are_those_of_a_cta() {
 }
 
 #[test]
-fn barriers_of_the_cluster() {
-    // Threads that have exited are not waited for.
+fn cluster_barriers() {
+    // The barrier does not wait for exited threads.
     let half = "setp.ge.u32 %p, %r2, 16; @%p ret; SYNC; st.global.u32 [%x1], %r5; SYNC;";
     assert_eq!(clean(half)[..16], (100..116).collect::<Vec<u32>>()[..]);
-    // Half of a CTA waits for the other half instead.
+    // Half of the warps wait at another barrier.
     let body = format!(
         "mov.u32 %r0, %tid.x; setp.ge.u32 %p, %r0, 32; @%p bra OTHER; {SYNC} ret; OTHER: bar.sync 1; ret;"
     );
@@ -295,13 +296,13 @@ fn barriers_of_the_cluster() {
         "the warp has diverged",
         "setp.lt.u32 %p, %r2, 16; @%p barrier.cluster.arrive.aligned; barrier.cluster.wait;",
     );
-    // Lanes of a warp may arrive one after the other.
+    // The lanes of a warp may arrive separately.
     clean(
         "setp.lt.u32 %p, %r2, 16; @%p barrier.cluster.arrive; @!%p barrier.cluster.arrive; barrier.cluster.wait;",
     );
 }
 
-/// Rank 1's thread 0 has an mbarrier for `arrivals`.
+/// Thread 0 of rank 1 initialises an mbarrier for `arrivals`; its address is in `%r7`. Then `body`.
 fn gated(arrivals: u32, body: &str) -> String {
     format!(
         "mov.u32 %r6, gate; mapa.shared::cluster.u32 %r7, %r6, 1; setp.eq.u32 %p, %r5, 132;
@@ -310,8 +311,8 @@ fn gated(arrivals: u32, body: &str) -> String {
 }
 
 #[test]
-fn mbarriers_are_arrived_at_from_afar() {
-    // Rank 0 writes into rank 1's tile and arrives there; rank 1 reads what it got.
+fn remote_arrivals_at_mbarriers() {
+    // Rank 0 writes to the tile of rank 1 and arrives at its mbarrier; rank 1 waits and reads.
     let exchange = |sync: &str, arrive: &str, wait: &str| {
         gated(
             32,
@@ -327,9 +328,9 @@ fn mbarriers_are_arrived_at_from_afar() {
     let wait = "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p, [gate], 0;";
     let data = clean(&exchange("SYNC;", arrive, wait));
     assert_eq!(data[32..], (100..132).collect::<Vec<u32>>()[..]);
-    // The initialisation has a fence of its own.
+    // `fence.mbarrier_init` releases the initialisation.
     clean(&exchange("RELAXED;", arrive, wait));
-    // Scopes of the CTA, which are what is meant where none is named, reach nobody outside.
+    // CTA scope, which is the default, orders nothing between CTAs.
     let near = "mbarrier.arrive.shared::cluster.b64 _, [%r7];";
     finds(
         FindingKind::Race,
@@ -342,7 +343,7 @@ fn mbarriers_are_arrived_at_from_afar() {
         "no happens-before relation to the earlier access",
         &exchange("SYNC;", arrive, here),
     );
-    // A peer's mbarrier can be arrived at, not waited for, and it gives no state.
+    // A remote mbarrier allows only arrivals, and these return no state.
     finds(
         FindingKind::OutOfBounds,
         "",
@@ -355,7 +356,7 @@ fn mbarriers_are_arrived_at_from_afar() {
 }
 
 #[test]
-fn mbarriers_are_initialised_first() {
+fn remote_arrivals_need_an_initialised_mbarrier() {
     let arrive = "setp.eq.u32 %p, %r0, 0; @%p mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r7];
         setp.eq.u32 %p, %r0, 0; @%p bra END; WAIT: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p, [gate], 0;
         @!%p bra WAIT; END:";
@@ -373,8 +374,8 @@ fn mbarriers_are_initialised_first() {
 }
 
 #[test]
-fn waiting_for_each_other_is_found() {
-    // Each waits for the other's arrival before it arrives there itself.
+fn a_deadlock_of_two_ctas_is_found() {
+    // Each CTA waits for the arrival of its peer before it arrives there itself.
     let found = pair(
         "setp.eq.u32 %p, %r2, 0; @%p mbarrier.init.shared::cta.b64 [gate], 32; SYNC;
          mov.u32 %r6, gate; mapa.shared::cluster.u32 %r7, %r6, %r1;
@@ -393,7 +394,7 @@ fn waiting_for_each_other_is_found() {
 }
 
 #[test]
-fn stores_that_tell_an_mbarrier() {
+fn asynchronous_stores_signal_an_mbarrier() {
     let send = |store: &str, bytes: u32, after: &str| {
         gated(
             1,
@@ -408,11 +409,11 @@ fn stores_that_tell_an_mbarrier() {
         ld.shared.u32 %r9, [%r3]; st.global.u32 [%x1], %r9;";
     let store = "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r4], %r5, [%r7];";
     assert_eq!(clean(&send(store, 128, take))[32..], (100..132).collect::<Vec<u32>>()[..]);
-    // By 16 bytes, of the first eight lanes.
+    // 16 bytes from each of the first eight lanes.
     let wide = "mad.lo.u32 %r4, %r2, 12, %r4; setp.ge.u32 %p, %r2, 8; @%p bra END; st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%r4], {%r5, %r0, %r1, %r2}, [%r7];";
     let data = clean(&send(wide, 128, take));
     assert_eq!(data[32..40], [100, 0, 1, 0, 101, 0, 1, 1]);
-    // Not waited for.
+    // Without a wait.
     finds(
         FindingKind::AsyncCopy,
         "that copy has not been waited for",
@@ -423,9 +424,9 @@ fn stores_that_tell_an_mbarrier() {
         "ends while this operation is in flight",
         &send(store, 128, "nanosleep.u32 9;"),
     );
-    // Four bytes too many are waited for.
+    // The mbarrier expects four bytes too many.
     finds(FindingKind::Deadlock, "4 bytes pending", &send(store, 132, take));
-    // The mbarrier must be where the bytes go.
+    // The mbarrier must be in the memory of the same CTA as the data.
     finds(
         FindingKind::Mbarrier,
         "must signal an mbarrier there",
@@ -445,7 +446,7 @@ fn stores_that_tell_an_mbarrier() {
 
 #[test]
 fn bulk_copies_between_ctas() {
-    // Rank 0's tile goes into rank 1's.
+    // Rank 0 copies its tile to that of rank 1.
     let send = |fence: &str, copy: &str, after: &str| {
         gated(
             1,
@@ -470,23 +471,23 @@ fn bulk_copies_between_ctas() {
         "128-byte store to shared memory",
         &send(fence, &copy.replace("[%r8]", "[%r8+256]"), ""),
     );
-    // The source is still being read, or may be.
+    // The copy may still be reading its source.
     finds(
         FindingKind::AsyncCopy,
         "reads; that copy has not been waited for",
         &send(fence, copy, "st.shared.u32 [%r3], %r5;"),
     );
-    // After the cluster's barrier it is not.
+    // After the barrier, which follows the wait of rank 1, it is complete.
     clean(&send(fence, copy, "SYNC; st.shared.u32 [%r3], %r5;"));
-    // From global memory into another CTA's.
+    // From global memory to the memory of the peer.
     let global =
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r8], [%data], 128, [%r7];";
     assert_eq!(clean(&send(fence, global, ""))[32..], words(32, 7)[..]);
 }
 
 #[test]
-fn one_load_for_all_ctas() {
-    // Rank 0 loads a tile for both CTAs; each waits for its own part.
+fn multicast_copies() {
+    // Rank 0 copies a tile to both CTAs; each waits at its own mbarrier.
     let multicast = |mask: u32, sync: &str, wait: &str| {
         format!(
             "setp.eq.u32 %p, %r2, 0; @%p mbarrier.init.shared::cta.b64 [gate], 1; fence.mbarrier_init.release.cluster;
@@ -518,7 +519,7 @@ fn one_load_for_all_ctas() {
 }
 
 #[test]
-fn without_clusters_a_cta_is_one() {
+fn without_a_cluster_launch_each_cta_is_a_cluster() {
     let body = "
         .shared .b32 word; mov.u32 %r0, %tid.x; setp.eq.u32 %p, %r0, 0; mov.u32 %r1, 5; @%p st.shared.u32 [word], %r1;
         barrier.cluster.arrive; barrier.cluster.wait;
@@ -530,11 +531,11 @@ fn without_clusters_a_cta_is_one() {
     assert_eq!(data, words(64, 5));
 }
 
-/// A histogram over a cluster, whose CTAs have a part of the bins each, as nvcc prints such kernels.
+/// A histogram kernel compiled by nvcc: each CTA of a cluster holds a part of the bins.
 const HISTOGRAM: &str = include_str!("cluster_histogram.ptx");
 
 #[test]
-fn what_nvcc_prints() {
+fn a_cluster_kernel_of_nvcc() {
     use bespoke_emulator::{Memory, Options, run};
     let module = Module::parse(HISTOGRAM).unwrap_or_else(|error| panic!("{error}"));
     let kernel = module.kernel("_Z9histogramPKiPji").expect("the kernel");
@@ -554,7 +555,7 @@ fn what_nvcc_prints() {
     let mut expected = vec![0u32; bins];
     values.iter().for_each(|&value| expected[value as usize] += 1);
     assert_eq!(got, bytes(&expected));
-    // Without the last meeting a CTA may be gone while others still count in its memory.
+    // Without the last barrier a CTA may exit while others still count in its memory.
     let start = HISTOGRAM.rfind("barrier.cluster.arrive.aligned").expect("the last barrier");
     let cut = HISTOGRAM[start..].replacen("barrier.cluster.arrive.aligned;", "", 1);
     let cut =

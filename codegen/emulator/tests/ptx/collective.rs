@@ -4,7 +4,7 @@ use bespoke_emulator::LaunchConfig;
 
 use crate::harness::{kernel, launch, words};
 
-/// Runs `body` in 32 lanes, `%r0` being the lane, and returns `%r1`.
+/// Runs `body` in 32 lanes with the lane number in `%r0`, and returns `%r1` of each.
 #[track_caller]
 fn lanes(body: &str) -> Vec<u32> {
     let text = kernel(
@@ -39,7 +39,7 @@ fn shuffles_within_segments() {
     check("shfl.sync.idx.b32 %r1, %r0, 3, 0x181f, -1;", |lane| lane / 8 * 8 + 3);
     check("shfl.sync.up.b32 %r1, %r0, 2, 0x1800, -1;", |lane| if lane % 8 < 2 { lane } else { lane - 2 });
     check("shfl.sync.down.b32 %r1, %r0, 2, 0x1807, -1;", |lane| if lane % 8 > 5 { lane } else { lane + 2 });
-    // bfly out of the segment keeps the lane's own value.
+    // A `bfly` source outside the segment returns the lane's own value.
     check(
         "shfl.sync.bfly.b32 %r1, %r0, 8, 0x1807, -1;",
         |lane| if lane ^ 8 > lane { lane } else { lane - 8 },
@@ -83,7 +83,7 @@ fn reductions() {
 }
 
 #[test]
-fn members_of_a_branch_work_among_themselves() {
+fn diverged_lanes_use_the_mask_of_their_branch() {
     let body = "
         mov.u32 %r1, 0; setp.ge.u32 %p, %r0, 16; @%p bra REST;
         shfl.sync.bfly.b32 %r1, %r0, 1, 31, 0xffff; redux.sync.add.s32 %r2, %r0, 0xffff; add.u32 %r1, %r1, %r2;

@@ -7,7 +7,7 @@ const ONE: u64 = 0x3f80_0000;
 const TWO: u64 = 0x4000_0000;
 const ONES: u64 = 0xffff_ffff;
 
-/// Checks a `setp` by the lanes in which it holds.
+/// Checks in which lanes a `setp` is true.
 #[track_caller]
 fn holds(relation: &str, bits: u32, rows: &[&[u64]]) {
     let body = format!("setp.{relation} %p, %a, %b; selp.u32 %d, 1, 0, %p;");
@@ -27,7 +27,7 @@ fn integers() {
 }
 
 #[test]
-fn floats_ordered_and_not() {
+fn ordered_and_unordered_comparisons_of_floats() {
     holds("eq.f32", 32, &[&[0, 1 << 31, 1], &[NAN, NAN, 0]]);
     holds("ne.f32", 32, &[&[ONE, TWO, 1], &[NAN, ONE, 0]]);
     holds("neu.f32", 32, &[&[ONE, TWO, 1], &[NAN, ONE, 1], &[ONE, ONE, 0]]);
@@ -44,7 +44,7 @@ fn floats_ordered_and_not() {
 }
 
 #[test]
-fn combinations() {
+fn combinations_with_a_predicate() {
     let both = |how: &str| {
         format!(
             "setp.gt.u32 %q, %c, 0; setp.lt.{how}.u32 %p|%q, %a, %b, %q; selp.u32 %t0, 1, 0, %p; \
@@ -62,7 +62,7 @@ fn combinations() {
 }
 
 #[test]
-fn values() {
+fn set_and_select() {
     check("set.lt.u32.s32 %d, %a, %b;", &[32; 3], &[&[ONES, 0, ONES], &[0, ONES, 0]]);
     check("set.gt.f32.f32 %d, %a, %b;", &[32; 3], &[&[TWO, ONE, ONE], &[ONE, TWO, 0]]);
     check("slct.b32.s32 %d, %a, %b, %c;", &[32; 4], &[&[1, 2, 0, 1], &[1, 2, ONES, 2]]);

@@ -4,7 +4,7 @@ use bespoke_emulator::LaunchConfig;
 
 use crate::harness::{kernel, launch, words};
 
-/// Runs 32 lanes of a kernel that leaves its result in `%r1`, given the lane in `%r0`.
+/// Runs `body` in 32 lanes with the lane number in `%r0`, and returns `%r1` of each.
 #[track_caller]
 fn lanes(body: &str) -> Vec<u32> {
     let text = kernel(
@@ -23,7 +23,7 @@ fn expected(f: impl Fn(u32) -> u32) -> Vec<u32> {
 }
 
 #[test]
-fn both_sides_of_a_branch_meet_again() {
+fn both_sides_of_a_branch_reconverge() {
     let body = "
         and.b32 %r2, %r0, 1; setp.eq.u32 %p, %r2, 0;
         @%p bra EVEN;
@@ -61,7 +61,7 @@ fn loops_with_breaks_and_continues() {
 
 #[test]
 fn early_returns_inside_branches_and_loops() {
-    // Lanes 0..8 return at once; in a nested branch lanes 8..16 store and exit; others count down.
+    // Lanes 0..8 return at once; lanes 8..16 store and exit in a nested branch; the others count down.
     let body = "
         mov.u32 %r1, 7;
         setp.lt.u32 %p, %r0, 8; @%p ret;
@@ -85,7 +85,7 @@ fn early_returns_inside_branches_and_loops() {
 }
 
 #[test]
-fn guards_touch_only_their_lanes() {
+fn guards_affect_only_their_lanes() {
     let body = "
         mov.u32 %r1, 1; setp.lt.u32 %p, %r0, 10;
         @%p mov.u32 %r1, 2;

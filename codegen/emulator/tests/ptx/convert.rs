@@ -1,4 +1,4 @@
-//! `cvt`.
+//! Conversions: `cvt`.
 
 use crate::harness::{check, check_f32};
 
@@ -31,7 +31,7 @@ fn between_integers() {
 }
 
 #[test]
-fn float_to_integer_clamps() {
+fn conversion_of_floats_to_integers_clamps() {
     let nan = f(f32::NAN);
     check(
         "cvt.rni.s32.f32 %d, %a;",
@@ -76,7 +76,7 @@ fn float_to_integer_clamps() {
 }
 
 #[test]
-fn integer_to_float_rounds() {
+fn conversion_of_integers_to_floats_rounds() {
     check(
         "cvt.rn.f32.s32 %d, %a;",
         &[32, 32],
@@ -86,7 +86,7 @@ fn integer_to_float_rounds() {
     check("cvt.rn.f32.u32 %d, %a;", &[32, 32], &[&[ONES, f(4294967296.0)]]);
     check("cvt.rp.f32.s32 %d, %a;", &[32, 32], &[&[16777217, f(16777218.0)]]);
     check("cvt.rm.f32.s32 %d, %a;", &[32, 32], &[&[16777219, f(16777218.0)]]);
-    // Rounding to a double first would lose the bit that breaks the tie.
+    // Rounding to double precision first would drop the bit that breaks the tie.
     check(
         "cvt.rn.f32.u64 %d, %a;",
         &[64, 32],

@@ -1,10 +1,10 @@
-//! Single and double precision: roundings, subnormals, NaN, signed zeros.
+//! Single and double precision: rounding, subnormals, NaNs and signed zeros.
 
 use crate::harness::{check, check_f32};
 
 const NAN: f32 = f32::NAN;
 const INF: f32 = f32::INFINITY;
-/// The smallest positive single, and half of the smallest normal one.
+/// The smallest positive `f32`, and half of the smallest normal one.
 const TINY: f32 = f32::from_bits(1);
 const SUBNORMAL: f32 = f32::from_bits(0x0040_0000);
 /// One unit in the last place of 1.
@@ -46,7 +46,7 @@ fn rounding_modes_of_products() {
     );
     check_f32("mul.rz.f32 %d, %a, %b;", &[&[above, -above, -1.0 - 2.0 * ULP], &[f32::MAX, 2.0, f32::MAX]]);
     check_f32("mul.rm.f32 %d, %a, %b;", &[&[above, -above, -1.0 - 3.0 * ULP], &[-f32::MAX, 2.0, -INF]]);
-    // One rounding: the low half of the product survives.
+    // `fma` rounds once: the low half of the product counts.
     check_f32(
         "fma.rn.f32 %d, %a, %b, %c;",
         &[&[above, above, -1.0 - 2.0 * ULP, ULP * ULP], &[2.0, 3.0, 4.0, 10.0]],
@@ -102,7 +102,7 @@ fn flushing_and_saturating() {
 }
 
 #[test]
-fn results_that_are_not_numbers_are_canonical() {
+fn nan_results_are_canonical() {
     let (nan, inf) = (0x7fc0_0001, 0x7f80_0000);
     check("add.f32 %d, %a, %b;", &[32; 3], &[&[nan, 0, 0x7fff_ffff], &[inf, inf | 1 << 31, 0x7fff_ffff]]);
     check("fma.rn.f32 %d, %a, %b, %c;", &[32; 4], &[&[0, inf, 0, 0x7fff_ffff]]);
@@ -125,7 +125,7 @@ fn extrema() {
 }
 
 #[test]
-fn approximations_are_the_nearest_single() {
+fn approximate_functions_return_the_nearest_float() {
     check_f32(
         "ex2.approx.ftz.f32 %d, %a;",
         &[&[3.0, 8.0], &[-200.0, 0.0], &[0.5, 2f32.sqrt()], &[-INF, 0.0], &[200.0, INF]],

@@ -37,7 +37,7 @@ fn scalar() {
         &[16; 3],
         &[&[3, h(2.0), 0], &[0x8003, h(2.0), 0x8000], &[0x400, h(0.5), 0]],
     );
-    // 2049 · 2049 needs 23 bits; adding 2^-20 decides the tie that rounding the product first would lose.
+    // 2049 · 2049 needs 23 bits; adding 2^-20 breaks a tie that rounding the product first would hide.
     check(
         "fma.rn.f16 %d, %a, %b, %c;",
         &[16; 4],
@@ -76,7 +76,7 @@ fn packed() {
 }
 
 #[test]
-fn brain() {
+fn brain_floats() {
     check(
         "fma.rn.bf16 %d, %a, %b, %c;",
         &[16; 4],

@@ -1,15 +1,15 @@
-//! Helpers that wrap a few lines of PTX into a kernel and compare what its lanes compute.
+//! Helpers that wrap a few lines of PTX in a kernel and compare the results of its lanes.
 
 use bespoke_emulator::{Finding, LaunchConfig, Memory, Module, Options, Stats, run};
 
-/// What precedes every kernel.
+/// Header of every module.
 pub const HEADER: &str = ".version 8.1\n.target sm_90\n.address_size 64\n";
 
-/// Runs `body` once for each row, a lane a row, and compares.
+/// Runs `body` once for each row, one lane per row, and compares the results.
 ///
-/// A row holds the values of `%a`, `%b`, `%c` and `%e` (as many as `widths` has before its last) and
-/// the one that `%d` must then have. `widths` are in bits. Predicates `%p`, `%q` and temporaries
-/// `%h0…`, `%t0…`, `%x0…` (16, 32 and 64 bits) are there to be used.
+/// A row has the values of the inputs `%a`, `%b`, `%c` and `%e`, one for each width but the last, and then
+/// the expected value of `%d`. `widths` are in bits. Predicates `%p`, `%q` and temporaries
+/// `%h0…`, `%t0…`, `%x0…` (16, 32 and 64 bits) are declared.
 #[track_caller]
 pub fn check(body: &str, widths: &[u32], rows: &[&[u64]]) {
     let (got, text) = evaluate(body, widths, rows);
@@ -23,7 +23,7 @@ pub fn check(body: &str, widths: &[u32], rows: &[&[u64]]) {
     }
 }
 
-/// [`check`] of single-precision operands and result; NaN equals any NaN.
+/// [`check`] with `f32` operands and result. A NaN equals any NaN.
 #[track_caller]
 pub fn check_f32(body: &str, rows: &[&[f32]]) {
     let inputs = rows[0].len() - 1;
@@ -39,7 +39,7 @@ pub fn check_f32(body: &str, rows: &[&[f32]]) {
     }
 }
 
-/// What `%d` is for each row, and the kernel's text.
+/// The value of `%d` for each row, and the kernel's text.
 #[track_caller]
 pub fn evaluate(body: &str, widths: &[u32], rows: &[&[u64]]) -> (Vec<u64>, String) {
     let (inputs, output) = (&widths[..widths.len() - 1], widths[widths.len() - 1]);
@@ -87,7 +87,7 @@ fn offset(bytes: usize) -> String {
     if bytes == 0 { String::new() } else { format!("+{bytes}") }
 }
 
-/// Where `EMULATOR_TEST_PTX` names a folder, writes every kernel there, for an assembler to judge.
+/// Writes the kernel to the folder that `EMULATOR_TEST_PTX` names, to be checked with an assembler.
 fn dump(text: &str) {
     if let Ok(folder) = std::env::var("EMULATOR_TEST_PTX") {
         use std::hash::{DefaultHasher, Hash, Hasher};
@@ -98,7 +98,7 @@ fn dump(text: &str) {
     }
 }
 
-/// A kernel of one pointer parameter `data` (in `%data`), with the registers of [`check`] besides.
+/// A kernel with a pointer parameter `data`, loaded to `%data`, and the registers of [`check`].
 pub fn kernel(directives: &str, body: &str) -> String {
     let text = format!(
         "{HEADER}.file 1 \"gemv.rs\"\n.visible .entry kernel(.param .u64 data){directives}\n{{\n    .reg .pred %p, \
@@ -109,7 +109,7 @@ pub fn kernel(directives: &str, body: &str) -> String {
     text
 }
 
-/// Runs a [`kernel`] over 32-bit `words`, which it may change.
+/// Runs a [`kernel`] on the 32-bit words of `data`, which it may change.
 pub fn launch(text: &str, config: LaunchConfig, words: &mut [u32]) -> Result<Stats, Box<Finding>> {
     launch_with(text, config, words, &Options::default())
 }

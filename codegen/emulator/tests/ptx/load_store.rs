@@ -5,7 +5,7 @@ use bespoke_emulator::{LaunchConfig, Memory, Module, Options, run};
 use crate::harness::{HEADER, kernel, launch, words};
 
 #[test]
-fn every_width_extends_by_its_type() {
+fn loads_extend_by_the_type() {
     let body = "
         ld.global.u8 %r0, [%data+3]; ld.global.s8 %r1, [%data+3]; ld.global.u16 %r2, [%data+2];
         ld.global.s16 %r3, [%data+2]; ld.global.s32 %x0, [%data]; ld.global.nc.L1::no_allocate.b16 %h0, [%data];
@@ -20,7 +20,7 @@ fn every_width_extends_by_its_type() {
 
 #[test]
 fn vectors_in_all_access_patterns() {
-    // Consecutive, strided, uniform and partial accesses move the same values.
+    // Consecutive, strided, uniform and partial accesses give the same values.
     for (threads, stride) in [(32, 16), (32, 32), (32, 0), (7, 16), (64, 48)] {
         let body = format!(
             "mov.u32 %r0, %tid.x; mul.lo.u32 %r1, %r0, {stride}; cvt.u64.u32 %x0, %r1; add.u64 %x0, %x0, %data;
@@ -51,7 +51,7 @@ fn vector_stores() {
 }
 
 #[test]
-fn hints_and_orders_do_not_change_values() {
+fn cache_hints_and_memory_orders_do_not_change_values() {
     let body = "
         createpolicy.fractional.L2::evict_first.b64 %x1, 1.0;
         ld.global.L1::no_allocate.L2::cache_hint.v2.u32 {%r0, %r1}, [%data], %x1;
@@ -121,7 +121,7 @@ fn parameters_of_all_kinds() {
 }
 
 #[test]
-fn constants_and_globals_persist() {
+fn module_variables_keep_their_values() {
     let text = format!(
         "{HEADER}.const .align 4 .b32 table[4] = {{1, 2, -3, 4}}; .global .u32 counter; .const .f32 pi = 0f40490FDB;
         .visible .entry kernel(.param .u64 data) {{ .reg .b32 %r<8>; .reg .b64 %x<4>; .reg .f32 %f;

@@ -1,4 +1,4 @@
-//! What is refused when a module is loaded, and what is accepted.
+//! Errors when a module is loaded, and forms that are accepted.
 
 use bespoke_emulator::{LaunchConfig, Module};
 use expect_test::{Expect, expect};
@@ -107,7 +107,7 @@ fn syntax() {
 }
 
 #[test]
-fn everything_around_kernels() {
+fn module_level_declarations() {
     let text = format!(
         "//\n// Generated\n//\n{HEADER}\n.file 1 \"a/b.rs\", 12, 34\n/* a\n comment */
         .extern .shared .align 16 .b8 pool[];
@@ -131,7 +131,7 @@ fn everything_around_kernels() {
     assert!(module.kernel("third").is_none());
 }
 
-/// Forms that hot kernels are written in; all of them assemble for sm_90.
+/// Instructions of optimised kernels; all of them assemble for sm_90.
 const SPELLINGS: &str = "
     .shared .align 16 .b8 tile[256];\n.shared .align 8 .b64 gate;
     mov.u32 %r0, 0; mov.u32 %r1, 1; mov.u16 %h0, 0; mov.b32 %f0, 0f3F800000; setp.eq.u32 %p, %r0, 0;
@@ -177,7 +177,7 @@ const SPELLINGS: &str = "
     cp.async.bulk.commit_group; cp.async.bulk.wait_group.read 0; cp.async.bulk.wait_group 0;";
 
 #[test]
-fn what_hot_kernels_are_written_in() {
+fn instructions_of_optimised_kernels_load() {
     let mut data = words(64, 0);
     let config = LaunchConfig::linear(1, 1);
     let text = kernel("", SPELLINGS).replace(".version 8.1", ".version 8.6");
@@ -185,7 +185,7 @@ fn what_hot_kernels_are_written_in() {
 }
 
 #[test]
-fn forms_without_a_meaning_are_named() {
+fn invalid_and_unsupported_forms_are_named() {
     refuses(
         "    mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%r0}, {%r0}, {%r0}, {%r0};",
         expect![

@@ -1,4 +1,4 @@
-//! The emulator's behaviour, one file a family of instructions.
+//! Behaviour of the emulator, one file for each family of instructions.
 
 mod asynchronous;
 mod bits;

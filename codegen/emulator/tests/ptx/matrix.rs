@@ -1,4 +1,4 @@
-//! `mma`, `ldmatrix` and `stmatrix` against matrices multiplied element by element.
+//! `mma`, `ldmatrix` and `stmatrix`, compared with element-wise matrix products.
 
 use bespoke_emulator::{Finding, FindingKind, LaunchConfig};
 use expect_test::expect;
@@ -8,12 +8,12 @@ use crate::harness::{kernel, launch, words};
 const ROWS: usize = 16;
 const COLUMNS: usize = 8;
 
-/// Operand kinds: bits of an element, its value, and the bits of small integers.
+/// Element type of an operand.
 #[derive(Clone, Copy)]
 struct Kind {
     name: &'static str,
     bits: usize,
-    /// The bit pattern of the test's element number `n`, and its value.
+    /// Bit pattern and value of the test's element number `n`.
     element: fn(u32) -> (u32, f64),
 }
 
@@ -51,12 +51,12 @@ const TF32: Kind = Kind {
     bits: 32,
     element: |n| {
         let value = (scramble(n) % 31) as f32 - 15.0;
-        // Bits that the format does not have.
+        // Low bits that the format does not have.
         (value.to_bits() | n & 0x1fff, value as f64)
     },
 };
 
-/// The 32 lanes' registers with element `(row, column)` of `A` at its place in the ISA's figures.
+/// Registers of all lanes with the elements of `A`, in the layout of the ISA's figures.
 fn fragment_a(kind: Kind, depth: usize) -> Vec<[u32; 32]> {
     let per = 32 / kind.bits;
     let mut registers = vec![[0u32; 32]; ROWS * depth / per / 32];
@@ -71,7 +71,7 @@ fn fragment_a(kind: Kind, depth: usize) -> Vec<[u32; 32]> {
     registers
 }
 
-/// As [`fragment_a`] for `B`, whose elements are numbered from 1000.
+/// Like [`fragment_a`] for `B`, whose elements are numbered from 1000.
 fn fragment_b(kind: Kind, depth: usize) -> Vec<[u32; 32]> {
     let per = 32 / kind.bits;
     let mut registers = vec![[0u32; 32]; COLUMNS * depth / per / 32];
@@ -85,7 +85,7 @@ fn fragment_b(kind: Kind, depth: usize) -> Vec<[u32; 32]> {
     registers
 }
 
-/// `A · B` at a row and column, exactly.
+/// The exact element of `A · B` at a row and column.
 fn product(a: Kind, b: Kind, depth: usize, row: usize, column: usize) -> f64 {
     (0..depth)
         .map(|k| {
@@ -94,7 +94,7 @@ fn product(a: Kind, b: Kind, depth: usize, row: usize, column: usize) -> f64 {
         .sum()
 }
 
-/// Runs one `mma` on the registers `a`, `b` and `c`, and returns the registers of `D`.
+/// Runs an `mma` on the registers `a`, `b` and `c`, and returns the registers of `D`.
 fn run_mma(name: &str, a: &[[u32; 32]], b: &[[u32; 32]], c: &[[u32; 32]]) -> Vec<[u32; 32]> {
     let inputs: Vec<&[u32; 32]> = a.iter().chain(b).chain(c).collect();
     let mut data: Vec<u32> = inputs.iter().flat_map(|register| register.iter().copied()).collect();
@@ -204,7 +204,7 @@ fn half_accumulators_are_rounded_once() {
     }
 }
 
-/// Stores halves 0, 1, 2 … to shared memory and loads them back through `ldmatrix`.
+/// Stores halves 0, 1, 2 … to shared memory and loads them with `ldmatrix`.
 fn run_ldmatrix(count: usize, suffix: &str) -> Vec<[u32; 32]> {
     let names: Vec<String> = (0..count).map(|r| format!("%r{}", 10 + r)).collect();
     let mut body = format!(
@@ -226,7 +226,7 @@ fn run_ldmatrix(count: usize, suffix: &str) -> Vec<[u32; 32]> {
 }
 
 #[test]
-fn matrices_are_loaded_by_rows_and_by_columns() {
+fn matrices_are_loaded_plain_and_transposed() {
     for count in [1, 2, 4] {
         for (suffix, transposed) in [("", false), (".trans", true)] {
             for (matrix, lanes) in run_ldmatrix(count, suffix).into_iter().enumerate() {
@@ -245,8 +245,8 @@ fn matrices_are_loaded_by_rows_and_by_columns() {
     }
 }
 
-/// Stores matrices of halves 0, 1, 2 … through `stmatrix`, rows `apart` bytes from each other, and reads the first
-/// 512 bytes; what lane `l` has of matrix `n` is elements `2l` and `2l + 1`.
+/// Stores matrices of halves 0, 1, 2 … with `stmatrix`, with rows `apart` bytes from each other, and reads the first
+/// 512 bytes. Lane `l` holds elements `2l` and `2l + 1` of each matrix.
 fn run_stmatrix(count: u32, suffix: &str, apart: u32) -> Result<Vec<u32>, Box<Finding>> {
     let mut body = format!(
         ".shared .align 16 .b8 tile[512];
@@ -267,7 +267,7 @@ fn run_stmatrix(count: u32, suffix: &str, apart: u32) -> Result<Vec<u32>, Box<Fi
 }
 
 #[test]
-fn matrices_are_stored_by_rows_and_by_columns() {
+fn matrices_are_stored_plain_and_transposed() {
     for count in [1, 2, 4] {
         for (suffix, transposed) in [("", false), (".trans", true)] {
             let data = run_stmatrix(count, suffix, 16).unwrap_or_else(|finding| panic!("{finding}"));
@@ -285,7 +285,7 @@ fn matrices_are_stored_by_rows_and_by_columns() {
 }
 
 #[test]
-fn stored_rows_are_checked_like_stores() {
+fn stmatrix_rows_are_checked_like_stores() {
     let kind = |apart| run_stmatrix(4, "", apart).err().map(|finding| finding.kind);
     assert_eq!(kind(8), Some(FindingKind::Misaligned));
     assert_eq!(kind(32), Some(FindingKind::OutOfBounds));
@@ -293,7 +293,7 @@ fn stored_rows_are_checked_like_stores() {
 }
 
 #[test]
-fn the_whole_warp_takes_part() {
+fn the_whole_warp_must_execute() {
     let body = |limit: u32| {
         format!(
             "mov.u32 %r0, %laneid; mov.u32 %r1, 0; setp.ge.u32 %p, %r0, {limit}; @%p bra END;\n \
@@ -313,7 +313,7 @@ fn the_whole_warp_takes_part() {
 }
 
 #[test]
-fn rows_are_checked_like_loads() {
+fn ldmatrix_rows_are_checked_like_loads() {
     let body = |offset: u32| {
         format!(
             ".shared .align 16 .b8 tile[512]; mov.u32 %r0, %laneid; mov.u32 %r1, tile; mad.lo.u32 %r1, %r0, 16, %r1;

@@ -1,9 +1,9 @@
-//! What is wrong with a text, each thing by its kind, at its line and column.
+//! Errors in a text, with kind, line and column.
 
 use bespoke_emulator::Module;
 use expect_test::{Expect, expect};
 
-/// A text and everything that is wrong with it.
+/// Checks all errors of a text.
 #[track_caller]
 fn finds(text: &str, expected: Expect) {
     let errors = Module::load(text).err().unwrap_or_default();
@@ -14,7 +14,7 @@ fn finds(text: &str, expected: Expect) {
     expected.assert_eq(&lines.collect::<String>());
 }
 
-/// The statements of a kernel from line 6 on, for sm_80 and PTX 7.0.
+/// Checks all errors of the body of a kernel, which starts at line 6, for sm_80 and PTX 7.0.
 fn body(statements: &str) -> String {
     format!(
         ".version 7.0\n.target sm_80\n.address_size 64\n.entry k(.param .u64 data) {{\n\
@@ -23,7 +23,7 @@ fn body(statements: &str) -> String {
 }
 
 #[test]
-fn all_that_is_undefined() {
+fn undefined_names() {
     finds(
         &body(
             "add.u32 %r0, %r1, %r7;\n@%q bra OUT;\nmov.u32 %r0, nothing;\ncall sqrt, (%r0);\nbra.uni IN;\nld.param.u64 %x0, [more];",
@@ -47,7 +47,7 @@ fn all_that_is_undefined() {
 }
 
 #[test]
-fn what_is_declared_twice_names_the_first() {
+fn redefined_names() {
     finds(
         &body(
             ".reg .b32 %r3;\n.reg .b64 %x<2>;\n.reg .b32 %s3, %s3;\n.reg .b32 %s<9>;\nL: L:\n.reg .b16 data;\n.shared .b32 L;",
@@ -62,7 +62,7 @@ fn what_is_declared_twice_names_the_first() {
             12:14 redefined: variable `L` is declared twice, first on line 10
         "#]],
     );
-    // An inner scope may use an outer one's names.
+    // An inner scope may redeclare names of an outer scope.
     finds(&body("L: { .reg .b32 %r<2>, data; L: bra L; }"), expect![[""]]);
     finds(
         ".version 7.0\n.target sm_80\n.extern .shared .b8 pool[];\n.extern .shared .b8 pool[];\n.global .u32 g;\n\
@@ -78,7 +78,7 @@ fn what_is_declared_twice_names_the_first() {
 }
 
 #[test]
-fn what_is_not_written_as_ptx_is() {
+fn syntax_errors() {
     finds(
         &body(
             "frobnicate.u32 %r0;\nadd.u33 %r0, %r1, %r2;\nadd.rn.u32 %r0, %r1, %r2;\nadd.u32 %r0, %r1 %r2;\nmov.u32 %r0, %tid;\nbar.synch 0;",
@@ -92,7 +92,7 @@ fn what_is_not_written_as_ptx_is() {
             11:1 syntax: no instruction has the form `bar.synch`
         "#]],
     );
-    // What leaves the rest without meaning comes last.
+    // The error after which parsing cannot continue is the last.
     finds(
         &body("mov.u32 %r0, %r9;\n.rag .b32 %s;\nmov.u32 %r0, %r9;"),
         expect![[r#"
@@ -109,7 +109,7 @@ fn what_is_not_written_as_ptx_is() {
 }
 
 #[test]
-fn operands_that_an_instruction_does_not_take() {
+fn wrong_operands() {
     finds(
         &body(
             "add.u32 %r0, %r1, %x0;\nadd.u32 %r0, %r1;\nadd.u32 %r0, %r1, %r2, %r3;\n@%r0 ret;\nst.u32 [%h0], %r0;\n\
@@ -129,7 +129,7 @@ fn operands_that_an_instruction_does_not_take() {
 }
 
 #[test]
-fn what_the_emulator_lacks_is_named_at_its_opcode() {
+fn unsupported_instructions() {
     finds(
         &body(
             "tex.2d.v4.f32.s32 {%r0, %r1, %r2, %r3}, [%x0, {%r0, %r1}];\n\
@@ -147,7 +147,7 @@ fn what_the_emulator_lacks_is_named_at_its_opcode() {
 }
 
 #[test]
-fn what_a_text_begins_with() {
+fn missing_and_misplaced_headers() {
     finds(
         ".entry k() { ret; }",
         expect![[r#"
@@ -193,7 +193,7 @@ fn what_a_text_begins_with() {
 }
 
 #[test]
-fn what_the_target_or_the_version_lacks() {
+fn instructions_above_the_target_or_version() {
     finds(
         &body(
             "cp.async.bulk.commit_group;\nredux.sync.add.u32 %r0, %r1, -1;\nmov.u32 %r0, %cluster_ctarank;\nszext.wrap.u32 %r0, %r1, %r2;\nshfl.up.b32 %r0, %r1, %r2, %r3;",
@@ -213,7 +213,7 @@ fn what_the_target_or_the_version_lacks() {
             5:12 target: `.reqnctapercluster` needs `.target` sm_90 or later, but the text names sm_80
         "#]],
     );
-    // Numbers of eight bits: older in sm_90 than in sm_89.
+    // 8-bit floats: sm_90 has them from an earlier version than sm_89.
     let small = |target: &str, version: &str| {
         format!(
             ".version {version}\n.target {target}\n.entry k() {{\n.reg .b32 %r<3>; .reg .b16 %h;\n\
@@ -230,7 +230,7 @@ fn what_the_target_or_the_version_lacks() {
 }
 
 #[test]
-fn what_is_valid_and_the_emulator_lacks() {
+fn unsupported_declarations_and_operands() {
     finds(
         ".version 7.0\n.target sm_80\n.address_size 64\n.func f() { ret; }\n.global .u32 g;\n.global .u64 a = g;\n\
          .global .u64 b[2] = {g, generic(g)};\n.global .u32 c[2] = {1+1, -(3)};\n.global .u32 d[] = {1, 2, 3};\n\
@@ -294,7 +294,7 @@ fn what_is_valid_and_the_emulator_lacks() {
 }
 
 #[test]
-fn modifiers_without_which_a_result_is_not_known() {
+fn missing_modifiers() {
     finds(
         &body(
             "mul.u32 %r0, %r1, %r2;\nmad.s32 %r0, %r1, %r2, %r3;\nmad.cc.u32 %r0, %r1, %r2, %r3;\n\

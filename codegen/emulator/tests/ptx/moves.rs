@@ -20,7 +20,7 @@ fn packing() {
     check("mov.b32 %d, 0xffffffff;", &[32, 32], &[&[0, 0xffff_ffff]]);
 }
 
-/// Stores one value a thread and returns them.
+/// Stores one value per thread and returns them.
 fn per_thread(expression: &str, config: LaunchConfig, threads: usize) -> Vec<u32> {
     let body = format!(
         "{expression}

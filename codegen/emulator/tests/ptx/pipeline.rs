@@ -1,4 +1,4 @@
-//! A matrix product as kernels for tensor cores are written: tiles copied ahead of their use, loaded with
+//! A matrix product with double buffering: tiles are copied ahead of their use with `cp.async`, loaded with
 //! `ldmatrix` and multiplied with `mma`.
 
 use bespoke_emulator::{Finding, FindingKind, LaunchConfig};
@@ -9,11 +9,11 @@ use crate::harness::{kernel, launch};
 const ROWS: usize = 16;
 const COLUMNS: usize = 8;
 const DEPTH: usize = 64;
-/// Words of `A` (by rows), `B` (by rows) and the sums, which lie one after the other.
+/// Words of `A`, `B` and the sums, each row-major, one after the other.
 const A_WORDS: usize = ROWS * DEPTH / 2;
 const B_WORDS: usize = DEPTH * COLUMNS / 2;
 
-/// One warp; two buffers, each for 16 columns of `A` and as many rows of `B`.
+/// The kernel: one warp with two buffers, each for 16 columns of `A` and 16 rows of `B`.
 const PRODUCT: &str = "
     .shared .align 16 .b8 a[1024];\n.shared .align 16 .b8 b[512];
     mov.u32 %r0, %laneid; setp.lt.u32 %q, %r0, 16;
@@ -76,9 +76,9 @@ fn mistakes_are_found() {
     let kind = |from: &str, to: &str| run(from, to).expect_err(to).kind;
     assert_eq!(kind("cp.async.wait_group 1;", "cp.async.wait_group 2;"), FindingKind::AsyncCopy);
     assert_eq!(kind("cp.async.wait_group 1;", ""), FindingKind::AsyncCopy);
-    // The last group stays open.
+    // The last group is not waited for.
     assert_eq!(kind("LOADED: cp.async.commit_group;", "LOADED:"), FindingKind::AsyncCopy);
-    // One buffer for both: the copy ahead writes what is about to be read.
+    // With a single buffer, the next copy overwrites data that has not been read.
     assert_eq!(kind("and.b32 %r11, %r10, 1;", "and.b32 %r11, %r10, 0;"), FindingKind::AsyncCopy);
     assert_eq!(kind("[%x0], 16;", "[%x0+8], 16;"), FindingKind::Misaligned);
     assert_eq!(kind("[%x2], 16;", "[%x2+2000000], 16;"), FindingKind::OutOfBounds);

@@ -1,18 +1,18 @@
-//! The source lines of a finding: where an instruction was written, and the calls it was inlined through.
+//! Source lines of a finding: the line of the instruction, and the call sites it was inlined at.
 
 use bespoke_emulator::{Finding, LaunchConfig, Options};
 use expect_test::{Expect, expect};
 
 use crate::harness::{HEADER, kernel, launch_with, words};
 
-/// Runs a kernel of one thread, or of as many as it says, over one word of memory.
+/// The finding of a kernel that runs on one word of memory.
 fn finding(text: &str, threads: u32) -> Box<Finding> {
     let options = Options { threads: 1, ..Options::default() };
     launch_with(text, LaunchConfig::linear(1, threads), &mut words(1, 0), &options)
-        .expect_err("it does what it must not")
+        .expect_err("the kernel has a fault")
 }
 
-/// The places of what reads past the memory's end under `.loc` directives.
+/// Source lines of an out-of-bounds read after these `.loc` directives.
 #[track_caller]
 fn places(locations: &str, expected: &[&str]) {
     let finding = finding(&kernel("", &format!("{locations}\nld.global.u32 %r0, [%data+4];")), 1);
@@ -21,7 +21,7 @@ fn places(locations: &str, expected: &[&str]) {
 }
 
 #[test]
-fn callers_follow_from_the_innermost_to_the_kernel() {
+fn call_sites_are_listed_from_the_innermost() {
     places("", &[]);
     places(".loc 1 7 0", &["gemv.rs:7"]);
     places(
@@ -29,7 +29,7 @@ fn callers_follow_from_the_innermost_to_the_kernel() {
          .loc 1 20 5, function_name $L_f2, inlined_at 1 10 5",
         &["gemv.rs:20:5", "gemv.rs:10:5", "gemv.rs:3:9"],
     );
-    // As nvcc and LLVM write it: the caller need not have been said, and names may have offsets.
+    // As nvcc and LLVM print it: the call site may be new, and names may have offsets.
     places(
         ".loc\t1 8 5, function_name $L__info_string0, inlined_at 1 20 12",
         &["gemv.rs:8:5", "gemv.rs:20:12"],
@@ -38,7 +38,7 @@ fn callers_follow_from_the_innermost_to_the_kernel() {
 }
 
 #[test]
-fn a_caller_is_the_place_as_it_was_said_last() {
+fn a_call_site_is_the_last_location_with_its_position() {
     let twice = ".loc 1 3 9\n.loc 1 10 5, function_name $L_f1, inlined_at 1 3 9\nmov.u32 %r1, 0;\n\
                  .loc 1 4 9\n.loc 1 10 5, function_name $L_f1, inlined_at 1 4 9\n";
     let inner = ".loc 1 20 5, function_name $L_f2, inlined_at 1 10 5";
@@ -51,7 +51,7 @@ fn a_caller_is_the_place_as_it_was_said_last() {
 }
 
 #[test]
-fn a_function_of_the_ptx_counts_as_inlined_at_each_call() {
+fn ptx_calls_count_as_inlined() {
     let text = format!(
         "{HEADER}.file 1 \"k.cu\"\n
         .func (.reg .b32 %v) second(.reg .b64 %at) {{ .loc 1 30 3\n ld.global.u32 %v, [%at];\nret; }}
@@ -68,7 +68,7 @@ fn a_function_of_the_ptx_counts_as_inlined_at_each_call() {
 }
 
 #[test]
-fn both_accesses_of_a_race_name_their_callers() {
+fn both_accesses_of_a_race_have_call_sites() {
     let shows = |body: &str, expected: Expect| {
         expected.assert_eq(&finding(&kernel("", body), 2).to_string());
     };

@@ -1,18 +1,18 @@
-//! Pairs of accesses that something orders, and the same with nothing between them.
+//! Pairs of accesses with and without a happens-before relation.
 
 use bespoke_emulator::{Checks, Finding, FindingKind, LaunchConfig, Options};
 use expect_test::{Expect, expect};
 
 use crate::harness::{kernel, launch_with, words};
 
-/// Runs `body` over 64 words of 1 with `%r0` the thread, `%r1` the address of its word of shared `cell`, `%x0` that of
-/// its word of `data`, and `%p`: thread 0.
+/// Runs `body` on 64 words of value 1. `%r0` is the thread, `%r1` the address of its word of shared `cell`, `%x0` the
+/// address of its word of `data`, and `%p` is true in thread 0.
 fn run(body: &str, config: LaunchConfig) -> Result<Vec<u32>, Box<Finding>> {
     let before = ".shared .align 16 .b32 cell[128]; .shared .align 8 .b64 gate; .shared .b32 flag;
         mov.u32 %r0, %tid.x; mov.u32 %r1, cell; mad.lo.u32 %r1, %r0, 4, %r1; mad.wide.u32 %x0, %r0, 4, %data;
         setp.eq.u32 %p, %r0, 0;\n.loc 1 20 1\n";
     let mut data = words(64, 1);
-    // One worker, so that what a finding names first does not depend on luck.
+    // One worker, so that the order of the two accesses in a finding is deterministic.
     let options = Options { threads: 1, instruction_limit: 1 << 16, ..Options::default() };
     launch_with(&kernel("", &format!("{before}{body}")), config, &mut data, &options).map(|_| data)
 }
@@ -40,7 +40,7 @@ fn reports(config: LaunchConfig, body: &str, expected: Expect) {
     expected.assert_eq(&races(config, body).to_string());
 }
 
-/// Every thread writes its word, then reads the one that `mask` away.
+/// Every thread writes its word, executes `between`, and reads the word of thread `%r0 ^ mask`.
 fn exchange(between: &str, mask: u32) -> String {
     format!(
         "st.shared.u32 [%r1], %r0; bar.sync 0;\n.loc 1 21 1\nst.shared.u32 [%r1], %r0;\n{between}\n.loc 1 22 1\nxor.b32 %r2, %r0, {mask}; mov.u32 %r3, cell;
@@ -49,7 +49,7 @@ fn exchange(between: &str, mask: u32) -> String {
 }
 
 #[test]
-fn barriers_order_a_cta_and_warp_barriers_a_warp() {
+fn barriers_order_their_participants() {
     clean(WARPS, &exchange("bar.sync 0;", 32));
     clean(WARPS, &exchange("bar.red.popc.u32 %r9, 0, %p;", 32));
     clean(WARPS, &exchange("barrier.sync 1, 64;", 32));
@@ -73,7 +73,7 @@ fn barriers_order_a_cta_and_warp_barriers_a_warp() {
 }
 
 #[test]
-fn only_members_of_the_mask_meet() {
+fn warp_barriers_order_only_lanes_of_the_mask() {
     let half = "setp.lt.u32 %q, %r0, 16; @!%q bra REST; bar.warp.sync 0xffff; REST:";
     let reader = "@!%q bra END; xor.b32 %r2, %r0, 1; mov.u32 %r3, cell; mad.lo.u32 %r2, %r2, 4, %r3; ld.shared.u32 %r4, [%r2]; END:";
     clean(WARP, &format!("st.shared.u32 [%r1], %r0; {half} {reader}"));
@@ -82,14 +82,14 @@ fn only_members_of_the_mask_meet() {
 }
 
 #[test]
-fn shuffles_and_votes_order_no_memory() {
+fn shuffles_and_votes_do_not_order_memory() {
     races(WARP, &exchange("shfl.sync.bfly.b32 %r5, %r0, 1, 31, -1;", 1));
     races(WARP, &exchange("vote.sync.ballot.b32 %r5, %p, -1;", 1));
     races(WARP, &exchange("redux.sync.add.u32 %r5, %r0, -1;", 1));
 }
 
 #[test]
-fn reads_come_before_the_writes_that_follow_a_barrier() {
+fn a_write_after_reads_needs_a_barrier() {
     let body = |between: &str| {
         format!(
             "@%p st.shared.u32 [cell], %r0; bar.sync 0; ld.shared.u32 %r2, [cell]; {between} @%p st.shared.u32 [cell], %r0;"
@@ -103,14 +103,14 @@ fn reads_come_before_the_writes_that_follow_a_barrier() {
             "race in kernel `kernel` at gemv.rs:20 (PTX line 17: `@%p st.shared.u32 [cell], %r0; bar.sync 0; ld.shared.u32 %r2, [cell];  @%p st.shared.u32 [cell], %r0;`) by thread (0, 0, 0) of CTA (0, 0, 0): 4-byte store to shared memory around 0x0: no happens-before relation to the earlier access; the access is inside `cell` (0x0, 512 bytes); the other is the read at gemv.rs:20 (PTX line 17: `@%p st.shared.u32 [cell], %r0; bar.sync 0; ld.shared.u32 %r2, [cell];  @%p st.shared.u32 [cell], %r0;`) by thread (1, 0, 0) of CTA (0, 0, 0)"
         ],
     );
-    // All readers count, not just the last.
+    // All readers count, not only the last.
     let other = body("bar.warp.sync -1; setp.eq.u32 %p, %r0, 32;");
     assert_eq!(races(WARPS, &other).other.and_then(|other| other.thread), Some([0, 0, 0]));
 }
 
 #[test]
-fn arrivals_are_released_and_not_acquired() {
-    // Warp 0 writes and arrives, warp 1 waits and reads; then the other way round.
+fn bar_arrive_releases_but_does_not_acquire() {
+    // Warp 0 writes, warp 1 reads; one of them only arrives at the barrier.
     let body = |writer: &str, reader: &str| {
         format!(
             "setp.ge.u32 %q, %r0, 32; @%q bra READ; st.shared.u32 [%r1], %r0; {writer} ret;
@@ -123,7 +123,7 @@ fn arrivals_are_released_and_not_acquired() {
 }
 
 #[test]
-fn lanes_of_one_store_agree() {
+fn lanes_of_one_store_may_write_equal_values() {
     clean(WARP, "mov.u32 %r2, 7; st.shared.u32 [cell], %r2;");
     reports(
         WARP,
@@ -136,12 +136,12 @@ fn lanes_of_one_store_agree() {
         WARP,
         "and.b32 %r2, %r0, 1; mad.lo.u32 %r2, %r2, 2, %r1; mov.b64 %x1, {%r0, %r0}; and.b32 %r2, %r2, 0xff8; st.shared.u64 [%r2], %x1;",
     );
-    // But two stores do not come together, whatever they store.
+    // Two stores race even if they write equal values.
     races(WARPS, "mov.u32 %r2, 7; st.shared.u32 [cell], %r2;");
 }
 
 #[test]
-fn bytes_of_a_word_are_told_apart() {
+fn races_are_found_by_byte() {
     let body = |end: &str| {
         format!(
             "mov.u32 %r2, cell; add.u32 %r2, %r2, %r0; st.shared.u8 [%r2], %r0; ld.shared.u8 %r3, [%r2]; {end}"
@@ -154,7 +154,7 @@ fn bytes_of_a_word_are_told_apart() {
 }
 
 #[test]
-fn atomic_operations_do_not_race_with_each_other() {
+fn atomic_operations_of_sufficient_scope_do_not_race() {
     clean(
         WARPS,
         "@%p st.shared.u32 [flag], %r0; bar.sync 0; atom.shared.add.u32 %r2, [flag], 1; bar.sync 0; ld.shared.u32 %r3, [flag];",
@@ -172,7 +172,7 @@ fn atomic_operations_do_not_race_with_each_other() {
     races(CTAS, "red.global.add.u32 [%data], 1; bar.warp.sync -1; ld.global.u32 %r2, [%data];");
 }
 
-/// Warp 0 writes a word and then a flag, which warp 1 polls before it reads the word.
+/// Warp 0 writes a word and then a flag; warp 1 polls the flag before it reads the word.
 fn flagged(write: &str, read: &str) -> String {
     format!(
         "mov.u32 %r2, 0; mov.u32 %r3, 1; @%p st.shared.u32 [flag], %r2; bar.sync 0;
@@ -182,7 +182,7 @@ fn flagged(write: &str, read: &str) -> String {
 }
 
 #[test]
-fn flags_with_release_and_acquire() {
+fn a_flag_orders_with_release_and_acquire() {
     let both = |write: &str, read: &str, after: &str| flagged(write, read).replace("AFTER", after);
     let (release, acquire) =
         ("st.release.cta.shared.u32 [flag], %r3;", "ld.acquire.cta.shared.u32 %r4, [flag];");
@@ -204,14 +204,14 @@ fn flags_with_release_and_acquire() {
     races(WARPS, &both(&fenced, poll, ""));
     races(WARPS, &both(release, poll, ""));
     races(WARPS, &both("st.relaxed.cta.shared.u32 [flag], %r3;", acquire, ""));
-    // A plain flag races itself.
+    // Weak accesses to the flag race.
     assert_eq!(
         races(WARPS, &both(&format!("{fence} st.shared.u32 [flag], %r3;"), poll, fence)).address,
         Some(0x208)
     );
 }
 
-/// Every CTA writes its word; the last one to count itself reads them all, and resets the counter.
+/// Every CTA writes its word and increments a counter; the last CTA reads all words and resets the counter.
 fn join(before: &str, after: &str) -> String {
     format!(
         "mov.u32 %r2, %ctaid.x; mad.wide.u32 %x1, %r2, 4, %data; @!%p ret; st.global.u32 [%x1+128], %r2;
@@ -221,7 +221,7 @@ fn join(before: &str, after: &str) -> String {
 }
 
 #[test]
-fn ctas_that_meet_at_a_counter() {
+fn a_counter_orders_ctas() {
     let fence = "fence.acq_rel.gpu;";
     clean(CTAS, &join(fence, fence));
     reports(
@@ -237,7 +237,7 @@ fn ctas_that_meet_at_a_counter() {
     clean(CTAS, &ordered);
     races(CTAS, &ordered.replace("acq_rel", "acquire"));
     races(CTAS, &ordered.replace("acq_rel", "release"));
-    // Other threads of the CTA are heard of through barriers that come before the fence, not after it.
+    // The fence releases writes of other threads if a barrier before it orders them.
     let by_all = |between: &str| {
         format!(
             "mov.u32 %r2, %ctaid.x; mad.wide.u32 %x1, %r2, 120, %x0; setp.lt.u32 %q, %r0, 30; @%q st.global.u32 [%x1], %r2;
@@ -250,9 +250,9 @@ fn ctas_that_meet_at_a_counter() {
     races(CTAS, &by_all("@!%p ret; fence.acq_rel.gpu;"));
 }
 
-/// Three CTAs read a word; the last one writes it, and has heard of all that release something after their read.
+/// Three CTAs read a word, and all but one release afterwards; a fourth CTA acquires and writes the word.
 #[test]
-fn a_cta_is_not_taken_for_another_that_was_heard_of() {
+fn a_write_races_with_the_one_cta_that_did_not_release() {
     let read = |silent: &str| {
         format!(
             "@!%p ret; mov.u32 %r2, %ctaid.x; setp.eq.u32 %q, %r2, 3; @%q bra LAST; ld.global.u32 %r3, [%data+128];
@@ -268,7 +268,7 @@ fn a_cta_is_not_taken_for_another_that_was_heard_of() {
 }
 
 #[test]
-fn ctas_that_overlap() {
+fn unordered_accesses_of_ctas_race() {
     clean(CTAS, "ld.global.u32 %r2, [%x0];");
     reports(
         CTAS,
@@ -287,7 +287,7 @@ fn ctas_that_overlap() {
             "race in kernel `kernel` at gemv.rs:20 (PTX line 17: `mov.u32 %r2, %ctaid.x; mad.wide.u32 %x1, %r2, 128, %x0; st.global.u32 [%x1], %r0; @%p ld.global.u32 %r3, [%data+128];`) by thread (0, 0, 0) of CTA (1, 0, 0): write to global memory around 0x7f0000000080: no happens-before relation to the access of another CTA; the access is inside `data` (0x7f0000000000, 256 bytes); the other is the read at gemv.rs:20 (PTX line 17: `mov.u32 %r2, %ctaid.x; mad.wide.u32 %x1, %r2, 128, %x0; st.global.u32 [%x1], %r0; @%p ld.global.u32 %r3, [%data+128];`) by thread (0, 0, 0) of CTA (0, 0, 0)"
         ],
     );
-    // Bytes of one word.
+    // Different bytes of one word.
     clean(
         CTAS,
         "mov.u32 %r2, %ctaid.x; cvt.u64.u32 %x1, %r2; add.u64 %x1, %x1, %data; @%p st.global.u8 [%x1+2], %r2;",
@@ -295,7 +295,7 @@ fn ctas_that_overlap() {
 }
 
 #[test]
-fn global_memory_within_a_cta() {
+fn threads_of_a_cta_race_in_global_memory() {
     let body = |between: &str| {
         format!(
             "st.global.u32 [%x0], %r0; {between} xor.b32 %r2, %r0, 33; mad.wide.u32 %x1, %r2, 4, %data; ld.global.u32 %r3, [%x1];"
@@ -307,7 +307,7 @@ fn global_memory_within_a_cta() {
 }
 
 #[test]
-fn copies_in_groups_are_their_threads_deeds() {
+fn grouped_copies_are_ordered_with_their_thread() {
     let body = |between: &str, mask: u32| {
         format!(
             "cp.async.ca.shared.global [%r1], [%x0], 4; cp.async.commit_group; {between}
@@ -317,7 +317,7 @@ fn copies_in_groups_are_their_threads_deeds() {
     clean(WARPS, &body("cp.async.wait_group 0;", 0));
     clean(WARPS, &body("cp.async.wait_group 0; bar.sync 0;", 32));
     races(WARPS, &body("cp.async.wait_group 0;", 1));
-    // Refilled before another thread is known to have read.
+    // A second copy is not ordered after the reads of other threads.
     let again = "cp.async.ca.shared.global [%r1], [%x0], 4; cp.async.wait_all;";
     clean(WARPS, &format!("{} bar.sync 0; {again}", body("cp.async.wait_group 0; bar.sync 0;", 32)));
     races(WARPS, &format!("{} {again}", body("cp.async.wait_group 0; bar.sync 0;", 32)));
@@ -334,10 +334,10 @@ fn wait(label: &str, parity: u32) -> String {
 }
 
 #[test]
-fn bulk_copies_are_seen_by_those_who_wait() {
+fn a_bulk_copy_is_visible_to_waiting_threads() {
     let all = wait("FULL", 0);
     clean(WARPS, &[INIT, FILL, &all, READ].join("\n"));
-    // Thread 0 waits, the others take its word for it, or do not.
+    // Only thread 0 waits; the others synchronise with it, or do not.
     let one = "@!%p bra REST; FULL: mbarrier.try_wait.parity.shared.b64 %q, [gate], 0; @!%q bra FULL; REST:";
     clean(WARPS, &[INIT, FILL, one, "bar.sync 0;", READ].join("\n"));
     reports(
@@ -350,7 +350,7 @@ fn bulk_copies_are_seen_by_those_who_wait() {
 }
 
 #[test]
-fn stages_are_refilled_when_they_are_released() {
+fn a_stage_is_refilled_after_a_barrier() {
     let (first, second) = (wait("FIRST", 0), wait("SECOND", 1));
     let twice = |between: &str| [INIT, FILL, &first, READ, between, FILL, &second, READ].join("\n");
     clean(WARPS, &twice("bar.sync 0;"));
@@ -365,7 +365,7 @@ fn stages_are_refilled_when_they_are_released() {
 }
 
 #[test]
-fn mbarriers_are_initialised_before_they_are_used() {
+fn the_initialisation_of_an_mbarrier_must_be_ordered() {
     let all = wait("FULL", 0);
     let race = races(WARPS, &[&INIT.replace("bar.sync 0;", ""), FILL, &all, READ].join("\n"));
     expect!["race in kernel `kernel` at gemv.rs:20 (PTX line 20: `FULL: mbarrier.try_wait.parity.shared.b64 %q, [gate], 0; @!%q bra FULL;`) by thread (1, 0, 0) of CTA (0, 0, 0): use of the mbarrier at shared 0x200 (`gate`): its initialisation by another thread did not happen before; the access is inside `gate` (0x200, 8 bytes); the other is the write at gemv.rs:20 (PTX line 17: `@%p mbarrier.init.shared.b64 [gate], 1; @%p fence.mbarrier_init.release.cluster;`) by thread (0, 0, 0) of CTA (0, 0, 0)"].assert_eq(&race.to_string());
@@ -381,7 +381,7 @@ fn mbarriers_are_initialised_before_they_are_used() {
 }
 
 #[test]
-fn instructions_and_bulk_copies_need_a_proxy_fence_between() {
+fn a_proxy_fence_orders_stores_before_bulk_copies() {
     let all = wait("FULL", 0);
     let kind = |between: &str| {
         run(&[INIT, "st.shared.u32 [%r1], %r0;", between, FILL, &all].join("\n"), WARPS).err().map(|f| f.kind)
@@ -400,25 +400,25 @@ fn instructions_and_bulk_copies_need_a_proxy_fence_between() {
     };
     assert_eq!(out("fence.proxy.async;", ""), None);
     assert_eq!(out("", ""), Some(FindingKind::ProxyFence));
-    // Global memory that a copy in flight is about to write.
+    // Global memory that a copy in flight writes.
     assert_eq!(out("fence.proxy.async;", "@%p ld.global.u32 %r2, [%data];"), Some(FindingKind::Race));
     assert_eq!(out("fence.proxy.async;", "@%p ld.global.u32 %r2, [%data+16];"), None);
 }
 
 #[test]
-fn sources_of_bulk_copies_are_left_alone() {
+fn a_write_to_the_source_of_a_bulk_copy_races() {
     let all = wait("FULL", 0);
     let store = "@%p st.global.u32 [%data+124], %r0;";
     clean(WARPS, &[INIT, FILL, &all, store].join("\n"));
     races(WARPS, &[INIT, FILL, store, &all].join("\n"));
-    // Those of another CTA may be there for bytes that nobody uses.
+    // A source is not checked against writes of other CTAs.
     let other = "mov.u32 %r7, %ctaid.x; setp.eq.and.u32 %q, %r7, 0, %p; @%q st.global.u32 [%data+132], %r0;";
     let own = "mov.u32 %r7, %ctaid.x; mad.wide.u32 %x1, %r7, 128, %data;";
     clean(CTAS, &format!("{own} {INIT} {} {all} {other}", FILL.replace("%data", "%x1")));
 }
 
 #[test]
-fn nobody_looks_without_the_check() {
+fn races_are_not_reported_if_the_check_is_off() {
     let options = Options { checks: Checks { races: false, ..Checks::ALL }, ..Options::default() };
     let text = kernel("", "st.global.u32 [%data], 1;");
     launch_with(&text, LaunchConfig::linear(4, 64), &mut words(64, 1), &options).expect("no finding");

@@ -1,10 +1,10 @@
-//! CTAs, shared memory and barriers working together.
+//! Shared memory, barriers and cooperation of CTAs.
 
 use bespoke_emulator::{LaunchConfig, Options};
 
 use crate::harness::{kernel, launch, launch_with, words};
 
-/// Sums `n` words a CTA through shared memory, then adds the CTA's sum to word 0.
+/// Each CTA sums `n` words in shared memory, then adds its sum to word 0.
 const REDUCTION: &str = "
     .shared .align 4 .b32 partial[256];
     mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; mad.lo.u32 %r2, %r1, 256, %r0;
@@ -53,7 +53,7 @@ fn dynamic_shared_memory_follows_static() {
 
 #[test]
 fn named_barriers_with_counts() {
-    // Warps 0 and 1 hand over through barrier 1; warps 2 and 3 leave early.
+    // Warps 0 and 1 synchronise at barrier 1; warps 2 and 3 exit early.
     let body = "
         .shared .b32 cell[64];
         mov.u32 %r0, %tid.x; setp.ge.u32 %p, %r0, 64; @%p ret;
@@ -81,7 +81,7 @@ fn barrier_reductions() {
 
 #[test]
 fn ctas_may_wait_for_each_other() {
-    // Every CTA counts itself, then waits until all are counted: more CTAs than workers.
+    // Every CTA increments a counter and waits until all have; there are more CTAs than workers.
     let body = "
         mov.u32 %r0, %tid.x; setp.ne.u32 %p, %r0, 0; @%p bra WAIT;
         red.release.gpu.global.add.u32 [%data], 1;

@@ -1,4 +1,4 @@
-//! Values that go wrong: results that are not finite, and indices that wrap.
+//! Numeric checks: results that are not finite, and indices that wrap.
 
 use bespoke_emulator::{Checks, Finding, FindingKind, LaunchConfig, Options};
 use expect_test::expect;
@@ -10,7 +10,7 @@ fn run(body: &str, data: &mut [u32], checks: Checks) -> Result<(), Box<Finding>>
     launch_with(&kernel("", body), LaunchConfig::linear(1, 1), data, &options).map(|_| ())
 }
 
-/// The finding of one thread that computes with `%f0` and `%f1`.
+/// The finding of one thread that runs `body` with values in `%f0` and `%f1`.
 fn value(instruction: &str, [a, b]: [f32; 2]) -> Option<(FindingKind, String)> {
     let body = format!("ld.global.f32 %f0, [%data]; ld.global.f32 %f1, [%data+4];\n{instruction}");
     let mut data = [a.to_bits(), b.to_bits()];
@@ -20,7 +20,7 @@ fn value(instruction: &str, [a, b]: [f32; 2]) -> Option<(FindingKind, String)> {
 }
 
 #[test]
-fn the_instruction_that_first_makes_a_value_that_is_not_finite() {
+fn the_first_instruction_with_a_non_finite_result_is_found() {
     let found = |instruction: &str, operands: [f32; 2]| {
         let (kind, detail) = value(instruction, operands).expect("not finite");
         assert_eq!(kind, FindingKind::NotFinite);
@@ -30,16 +30,16 @@ fn the_instruction_that_first_makes_a_value_that_is_not_finite() {
     expect!["it makes inf of 0e0"].assert_eq(&found("rcp.approx.f32 %f2, %f0;", [0.0, 0.0]));
     expect!["it makes NaN of -1e0"].assert_eq(&found("sqrt.rn.f32 %f2, %f0;", [-1.0, 0.0]));
     expect!["it makes -inf of 0e0"].assert_eq(&found("lg2.approx.f32 %f2, %f0;", [0.0, 0.0]));
-    // Operands that already are not finite have been made elsewhere, and saturated results are finite.
+    // Not reported: operands that are already not finite, and saturated results.
     assert_eq!(value("mul.f32 %f2, %f0, %f1;", [f32::INFINITY, 2.0]), None);
     assert_eq!(value("add.f32 %f2, %f0, %f1;", [f32::NAN, 2.0]), None);
     assert_eq!(value("mul.sat.f32 %f2, %f0, %f1;", [3e38, 2.0]), None);
     assert_eq!(value("mul.f32 %f2, %f0, %f1;", [3e38, 0.5]), None);
-    // A destination that is an operand as well.
+    // The destination is also an operand.
     assert!(value("mul.f32 %f0, %f0, %f1;", [3e38, 2.0]).is_some());
 }
 
-/// Whether an address made by `index` (in `%r2`) of words 1, `a` and `b` is found to have wrapped.
+/// Whether a wrapped address is found if `index` computes `%r2` from the words 1, `a` and `b`.
 fn wraps(index: &str, [a, b]: [u32; 2]) -> bool {
     let body = format!(
         "ld.global.u32 %r0, [%data+4]; ld.global.u32 %r1, [%data+8];\n{index}
@@ -63,13 +63,13 @@ fn indices_that_wrap() {
     assert!(wraps("mad.lo.s32 %r2, %r0, %r1, 5;", [1 << 16, 1 << 16]));
     assert!(wraps("shl.b32 %r2, %r0, 28;", [32, 0]));
     assert!(wraps("mul.lo.u32 %r3, %r0, %r1; add.u32 %r2, %r3, 4;", [1 << 30, 4]));
-    // Right as signed or as unsigned numbers.
+    // Results that are exact as signed or as unsigned numbers.
     assert!(!wraps("add.u32 %r2, %r0, %r1;", [7, u32::MAX]));
     assert!(!wraps("sub.u32 %r3, %r0, %r1; add.s32 %r2, %r3, 4;", [1, 3]));
     assert!(!wraps("mul.lo.s32 %r3, %r0, %r1; sub.s32 %r2, 0, %r3;", [u32::MAX, 5]));
-    // Hashes wrap and are then masked, or shifted.
+    // Wrapped hashes that are masked or shifted afterwards.
     assert!(!wraps("mul.lo.u32 %r3, %r0, %r1; and.b32 %r2, %r3, 31;", [0x9e37_79b9, 77]));
     assert!(!wraps("mul.lo.u32 %r3, %r0, %r1; shr.u32 %r2, %r3, 27;", [0x9e37_79b9, 77]));
-    // A register that is written anew has not wrapped.
+    // A new value of the register clears the mark.
     assert!(!wraps("mul.lo.u32 %r2, %r0, %r1; ld.global.u32 %r2, [%data];", [1 << 31, 2]));
 }
