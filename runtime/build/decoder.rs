@@ -1,9 +1,8 @@
-//! Emits the kernels that the binary holds: see `bespoke_kernels::emit`.
+//! Compiles the built-in kernels with `bespoke_kernels::emit`.
 //!
-//! By default those of every shape in the repository, of the demo model and of the test fixtures; with `BESPOKE_MODEL`
-//! those of one GGUF file alone. `BESPOKE_TARGETS` names the targets, `BESPOKE_TUNE` a file of rules that `bespoke tune`
-//! wrote: the kernels are then those of a run with `--tune` and that file. `BESPOKE_PTXAS` names the assembler that makes
-//! machine code of them, too.
+//! By default these are the kernels of every shape in the repository, of the demo model and of the test fixtures; with
+//! `BESPOKE_MODEL`, those of one GGUF file. `BESPOKE_TARGETS` lists the targets. `BESPOKE_TUNE` names a file of tuning rules
+//! for the kernels, as `--tune` does. `BESPOKE_PTXAS` names an assembler that adds machine code.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -18,27 +17,26 @@ use bespoke_kernels::plan::Tuning;
 use bespoke_kernels::shape::{ModelShape, builtin};
 use bespoke_kernels::spec::KernelSpec;
 
-/// The targets without `BESPOKE_TARGETS`: what every supported GPU can run, and what Hopper and later do better.
+/// Targets without `BESPOKE_TARGETS`: sm_80 runs on every supported GPU; sm_90 is faster on Hopper and later.
 const DEFAULT_TARGETS: &str = "sm_80,sm_90";
 
-/// The model inside the binary, from this package's folder. Its kernels are built in, too, so that the first run of the
-/// binary shows what later ones do.
+/// The demo model, relative to this package. Its kernels are built in, so that a run without arguments compiles none.
 const DEMO: &str = "../demo/demo.gguf";
 
-/// Bytes of machine code that are kept from build to build: several times that of every built-in shape.
+/// Size limit of the machine code cached between builds: several times that of all built-in shapes.
 const CUBIN_BYTES: u64 = 1 << 30;
 
-/// Where the fixtures' models are, from this package's folder.
+/// Folder of the fixtures' models, relative to this package.
 const FIXTURES: &str = "../tests/fixtures";
 
-/// Writes them, and says what they depend on.
+/// Compiles the kernels into `OUT_DIR`, and declares what they depend on.
 pub fn emit_kernels() {
     println!("cargo::rerun-if-env-changed=BESPOKE_MODEL");
     println!("cargo::rerun-if-env-changed=BESPOKE_TARGETS");
     println!("cargo::rerun-if-env-changed=BESPOKE_TUNE");
     println!("cargo::rerun-if-env-changed={}", ptxas::VARIABLE);
     if let Err(message) = emit() {
-        // Cargo takes one line an error.
+        // An error of a build script is a single line.
         println!("cargo::error={}", message.replace('\n', " "));
     }
 }
@@ -62,19 +60,19 @@ fn emit() -> Result<(), String> {
     Ok(())
 }
 
-/// The assembler, if machine code is to be built in: where one model is specialised for, and where it is asked for. By
-/// default it is not, since every shape's kernels are 15 s of processor time and 14 MB of the binary, a target.
+/// The assembler, if machine code is built in: with `BESPOKE_MODEL` or `BESPOKE_PTXAS`. It is not by default, because the
+/// kernels of all shapes take 15 s of processor time and 14 MB of the binary for each target.
 fn assembler(out: &Path) -> Result<Option<Ptxas>, String> {
     if env::var_os(ptxas::VARIABLE).is_none() && variable("BESPOKE_MODEL")?.is_none() {
         return Ok(None);
     }
     let Some(ptxas) = Ptxas::find().map_err(|error| error.to_string())? else { return Ok(None) };
     println!("cargo::rerun-if-changed={}", ptxas.path().display());
-    // A build that changes few kernels assembles few.
+    // Unchanged kernels are not assembled again.
     ptxas.cached(Cache::new(out.join("cubins"), CUBIN_BYTES)).map(Some).map_err(|error| error.to_string())
 }
 
-/// A variable that is set and not empty.
+/// Value of an environment variable that is set and not empty.
 fn variable(name: &str) -> Result<Option<String>, String> {
     match env::var(name) {
         Ok(value) if value.is_empty() => Ok(None),
@@ -84,18 +82,18 @@ fn variable(name: &str) -> Result<Option<String>, String> {
     }
 }
 
-/// A variable that holds a file's path.
+/// Absolute path in an environment variable.
 fn path(name: &str) -> Result<Option<PathBuf>, String> {
     match variable(name)?.map(PathBuf::from) {
         Some(path) if path.is_relative() => Err(format!(
-            "{name}: {} is not an absolute path: the build does not run in your folder",
+            "{name}: {} is not an absolute path; build scripts do not run in the current folder",
             path.display()
         )),
         path => Ok(path),
     }
 }
 
-/// The rules that kernels are cut by, if there are any.
+/// Tuning rules of `BESPOKE_TUNE`.
 fn tuning() -> Result<Option<Tuning>, String> {
     let Some(path) = path("BESPOKE_TUNE")? else { return Ok(None) };
     println!("cargo::rerun-if-changed={}", path.display());
@@ -127,7 +125,7 @@ fn shapes() -> Result<Vec<ModelShape>, String> {
     Ok(shapes)
 }
 
-/// The fixtures' models in the order of their names; none where there is no such folder.
+/// Models of the fixtures, sorted by name; none without the folder.
 fn fixtures() -> Result<Vec<PathBuf>, String> {
     let folder = Path::new(FIXTURES);
     if !folder.is_dir() {
@@ -146,7 +144,7 @@ fn fixtures() -> Result<Vec<PathBuf>, String> {
     Ok(models)
 }
 
-/// The shape of a model file, named like the file.
+/// Shape of a model file, named after the file.
 fn model_shape(path: &Path) -> Result<ModelShape, String> {
     println!("cargo::rerun-if-changed={}", path.display());
     let name = path.file_stem().map_or("model".into(), |stem| stem.to_string_lossy().into_owned());

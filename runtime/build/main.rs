@@ -1,4 +1,4 @@
-//! What the library holds besides its code: for the decoder, kernels.
+//! Compiles the built-in kernels of the decoder.
 
 #[cfg(feature = "decoder")]
 mod decoder;

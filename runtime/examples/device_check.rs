@@ -1,8 +1,8 @@
-//! Tries everything that the device layer promises on one device: copies at speed, eager launches, captured graphs
-//! with and without programmatic edges, large shared memory, host-visible memory, timing, and what errors say.
+//! Tests the device layer on one device: copies and their bandwidth, eager launches, captured graphs with and without
+//! programmatic edges, large shared memory, host-visible memory, timing, and error messages.
 //!
-//! `device_check [--device auto|cuda|cuda:N|emulator] [--fault]`. With `--fault` a kernel writes outside its
-//! allocation at the end, which costs a GPU its context.
+//! `device_check [--device auto|cuda|cuda:N|emulator] [--fault]`. With `--fault` the last kernel writes outside its
+//! allocation, which destroys the context of a GPU.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -16,9 +16,9 @@ use clap::Parser;
 const VECTORS: &str = include_str!("../src/device/testdata/vectors.ptx");
 const CHAIN: &str = include_str!("../src/device/testdata/chain.ptx");
 
-/// Threads a block in every launch.
+/// Threads of a CTA in every launch.
 const THREADS: u32 = 128;
-/// Launches in the chain: enough that a lost edge shows.
+/// Launches in the chain: enough to expose a missing edge.
 const STEPS: usize = 32;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
@@ -26,10 +26,10 @@ type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 /// The command line.
 #[derive(Parser)]
 struct Arguments {
-    /// auto, cuda, cuda:N or emulator.
+    /// auto, cuda, cuda:N or emulator
     #[arg(long, default_value = "auto")]
     device: Selector,
-    /// Ends with a kernel that faults.
+    /// End with a kernel that faults
     #[arg(long)]
     fault: bool,
 }
@@ -74,12 +74,12 @@ fn run(arguments: &Arguments) -> Outcome {
     Ok(())
 }
 
-/// Fails with the words unless `holds`.
+/// Fails with the message `otherwise` unless `holds`.
 fn ensure(holds: bool, otherwise: &str) -> Outcome {
     if holds { Ok(()) } else { Err(otherwise.into()) }
 }
 
-/// A large upload and download, compared, with their speed.
+/// Checks a large upload and download, and prints their bandwidth.
 fn copies(device: &dyn Device) -> Outcome {
     let bytes: usize = match device.info().kind {
         Kind::Cuda { .. } => (1 << 30) + 12_345,
@@ -89,7 +89,7 @@ fn copies(device: &dyn Device) -> Outcome {
     let sent: Vec<u8> = (0..bytes).map(pattern).collect();
     let mut back = vec![0u8; bytes];
     let buffer = device.alloc("copies", bytes as u64)?;
-    // Twice: the first pass page-locks the staging buffers and touches the pages.
+    // The first pass page-locks the staging buffers and touches the pages.
     for pass in 1..=2 {
         back.fill(0);
         let speed = |start: Instant| bytes as f64 / start.elapsed().as_secs_f64() / 1e9;
@@ -100,13 +100,13 @@ fn copies(device: &dyn Device) -> Outcome {
         device.download(buffer.address(), &mut back)?;
         let down = speed(start);
         println!("pass {pass}: {} up at {up:.1} GB/s, down at {down:.1} GB/s", Bytes(bytes as u64));
-        ensure(sent == back, "a copy came back changed")?;
+        ensure(sent == back, "the downloaded bytes differ from the uploaded ones")?;
     }
     let middle = bytes as u64 / 2;
     device.fill(buffer.address().offset(middle), 7, 0xA5)?;
     device.download(buffer.address().offset(middle - 1), &mut back[..9])?;
     let around = [sent[middle as usize - 1], sent[middle as usize + 7]];
-    ensure(back[1..8] == [0xA5; 7] && [back[0], back[8]] == around, "a fill missed its bytes")
+    ensure(back[1..8] == [0xA5; 7] && [back[0], back[8]] == around, "a fill wrote other bytes")
 }
 
 /// Two dependent launches, eagerly and as a graph.
@@ -134,12 +134,15 @@ fn vectors(device: &dyn Device) -> Outcome {
     device.fill(sum.address(), 4 * u64::from(n), 0)?;
     let report = sequence.capture()?;
     println!("{report:?}");
-    ensure(report.kernels == ["vector_add", "vector_double"], "the graph's kernels are not the launches'")?;
+    ensure(
+        report.kernels == ["vector_add", "vector_double"],
+        "the kernels of the graph differ from the launches",
+    )?;
     sequence.replay()?;
     ensure(read(device, sum.address(), n)? == expected, "the replay gave a wrong sum")
 }
 
-/// Many dependent launches that would show a missing edge or a lost node.
+/// A chain of dependent launches, which exposes a missing edge or node.
 fn chain(device: &dyn Device, programmatic: bool) -> Outcome {
     let n: u32 = match device.info().kind {
         Kind::Cuda { .. } => 1 << 20,
@@ -169,7 +172,7 @@ fn chain(device: &dyn Device, programmatic: bool) -> Outcome {
         "a node is missing",
     )?;
     let wanted = if programmatic && device.info().compute >= (9, 0) { STEPS - 1 } else { 0 };
-    ensure(programmatic_edges == wanted, "not every edge is of the type asked for")?;
+    ensure(programmatic_edges == wanted, "an edge has the wrong type")?;
 
     reset()?;
     (0..3).try_for_each(|_| sequence.replay())?;
@@ -178,18 +181,17 @@ fn chain(device: &dyn Device, programmatic: bool) -> Outcome {
     time(&mut *sequence)
 }
 
-/// Prints what a launch costs eagerly and in a graph.
+/// Prints the time of a launch, eager and in a graph.
 fn time(sequence: &mut dyn LaunchSequence) -> Outcome {
     let times = sequence.profile()?;
     ensure(times.len() == STEPS && times.iter().all(|&time| time > 0.0), "a launch has no time")?;
     let mean = times.iter().sum::<f64>() / times.len() as f64;
     let replay = sequence.time_replays(20)?;
-    println!("  eager {mean:.2} µs a launch, replay {:.2} µs a launch", replay * 1e3 / STEPS as f64);
+    println!("  eager {mean:.2} µs per launch, replay {:.2} µs per launch", replay * 1e3 / STEPS as f64);
     Ok(())
 }
 
-/// More dynamic shared memory than a launch has by default, and results read without a copy, by looking until they
-/// are there.
+/// More dynamic shared memory than a launch has by default, and results polled in host-visible memory.
 fn shared_and_host_visible(device: &dyn Device) -> Outcome {
     let module = device.load("chain", CHAIN)?;
     let visible = device.alloc_host_visible("far words", 4 * u64::from(THREADS))?;
@@ -212,11 +214,11 @@ fn shared_and_host_visible(device: &dyn Device) -> Outcome {
     Ok(())
 }
 
-/// Provokes every error that leaves the device usable, and prints it.
+/// Provokes every error that leaves the device usable, and prints the messages.
 fn messages(device: &dyn Device) -> Outcome {
     let module = device.load("vectors", VECTORS)?;
     let step = launch(module.kernel("vector_double")?, 32, params(&[Address(0)], 0));
-    // Only the driver notices this one, in the middle of a capture.
+    // Only the driver detects this one, during a capture.
     let odd = launch(device.load("chain", CHAIN)?.kernel("exactly_64_threads")?, 32, Vec::new());
     let broken_line = CHAIN.replacen("mad.lo.u32 %r7, %r6, 3, 1;", "mad.lo.u32 %r7, nothing, 3, 1;", 1);
     let changed = |launch: Launch| device.sequence(vec![launch]).err();
@@ -238,20 +240,20 @@ fn messages(device: &dyn Device) -> Outcome {
     for (what, error) in &errors {
         match error {
             Some(error) => print_error(error),
-            None => println!("--- {what} was not refused here"),
+            None => println!("--- {what} was not refused"),
         }
     }
-    // The device works on.
+    // The device stays usable.
     vectors(device)
 }
 
-/// A kernel that writes past its allocation. A GPU notices only writes outside every allocation, so the address is
-/// far outside.
+/// A kernel that writes outside its allocation. A GPU detects only writes outside every allocation, so the address is far
+/// away.
 fn fault(device: &dyn Device) -> Outcome {
     let module: Module = device.load("vectors", VECTORS)?;
     let wild = launch(module.kernel("out_of_bounds")?, 32, params(&[Address(1 << 44)], 0));
     let mut sequence = device.sequence(vec![wild])?;
-    // Without waiting: whoever only looks must notice it as well.
+    // Polling must report the fault too.
     let ended = || loop {
         match device.busy() {
             Ok(true) => std::hint::spin_loop(),
@@ -260,7 +262,7 @@ fn fault(device: &dyn Device) -> Outcome {
         }
     };
     let outcome = sequence.run_eager().and_then(|()| ended());
-    let error = outcome.err().ok_or("a wild write was not noticed")?;
+    let error = outcome.err().ok_or("an out-of-bounds write was not detected")?;
     print_error(&error);
     Ok(())
 }
@@ -278,7 +280,7 @@ fn launch(kernel: Kernel, n: u32, params: Vec<u8>) -> Launch {
     Launch { kernel, grid, block: [THREADS, 1, 1], dynamic_shared: 0, params, programmatic: false }
 }
 
-/// Addresses, then a number, as the kernels here declare them.
+/// Parameters of these kernels: addresses, then a number.
 fn params(addresses: &[Address], number: u32) -> Vec<u8> {
     let mut params: Vec<u8> = addresses.iter().flat_map(|address| address.0.to_le_bytes()).collect();
     params.extend(number.to_le_bytes());

@@ -1,4 +1,4 @@
-//! A kernel with a bug, written in the DSL, on any device: what a tool says of it should name this file.
+//! A DSL kernel with an out-of-bounds read, for tools such as compute-sanitizer: their reports should name this file.
 //!
 //!     compute-sanitizer target/release/examples/seeded_bug cuda
 //!     cargo run --release -p bespoke --example seeded_bug emulator
@@ -10,13 +10,13 @@ use bespoke_codegen::prelude::*;
 const COUNT: u32 = 1000;
 const THREADS: u32 = 128;
 
-/// The mean of an element and the one after it, which the last one does not have.
+/// Mean of an element and the next one. The last element has no next one.
 #[device]
 fn smoothed(x: Ptr<Global, f32>, i: Val<u32>) -> Val<f32> {
     0.5 * (x.at(i).load() + x.at(i + 1).load())
 }
 
-/// y[i] = (x[i] + x[i + 1]) / 2: reads one element past the end of x.
+/// y[i] = (x[i] + x[i + 1]) / 2. Reads one element past the end of `x`.
 #[kernel(threads = THREADS)]
 fn smooth(x: Ptr<Global, f32>, y: Ptr<Global, f32>) {
     let i = block_index() * THREADS + thread_index();

@@ -1,21 +1,21 @@
-//! The kernels that were emitted when this binary was built.
+//! Kernels that were compiled when this binary was built.
 
 use bespoke_codegen::launch::KernelSource;
 use bespoke_codegen::ptx::Target;
 
 use crate::device::ModuleSource;
 
-/// What `build.rs` emitted: for every target a module with all kernels and a typed launch stub for each.
+/// Output of the build script: for each target a module with all kernels, and a typed launch stub for each kernel.
 pub mod generated {
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 }
 
-/// The PTX of the kernel `name`, if it was built in for `target`.
+/// PTX of a kernel, if it is built in for `target`.
 pub fn ptx(target: Target, name: &str) -> Option<&'static str> {
     Some(kernel(target, name)?.ptx)
 }
 
-/// What to load the kernel `name` from: what was built in, machine code included, or else the text that was made of it.
+/// Source of a kernel: the built-in one, which may include machine code, else `ptx`.
 pub fn source<'a>(target: Target, name: &'a str, ptx: &'a str) -> ModuleSource<'a> {
     match kernel(target, name) {
         Some(kernel) => ModuleSource::from(kernel),
@@ -23,17 +23,17 @@ pub fn source<'a>(target: Target, name: &'a str, ptx: &'a str) -> ModuleSource<'
     }
 }
 
-/// The targets that kernels were built in for, oldest first.
+/// Targets of the built-in kernels, oldest first.
 pub fn targets() -> &'static [Target] {
     generated::TARGETS
 }
 
-/// How many kernels were built in for `target`.
+/// Number of built-in kernels for `target`.
 pub fn kernel_count(target: Target) -> usize {
     kernels(target).len()
 }
 
-/// How many of them were built in as machine code, too.
+/// Number of built-in kernels for `target` with machine code.
 pub fn cubin_count(target: Target) -> usize {
     kernels(target).iter().filter(|kernel| kernel.cubin.is_some()).count()
 }
@@ -56,12 +56,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kernel_is_found_by_its_name() {
+    fn every_kernel_is_found_by_name() {
         assert!(!targets().is_empty());
         for &target in targets() {
             assert!(kernel_count(target) > 0);
             for kernel in kernels(target) {
-                let text = ptx(target, kernel.name).expect("it is in the list");
+                let text = ptx(target, kernel.name).expect("the kernel is listed");
                 assert!(text.contains(&format!(".entry {}(", kernel.name)), "{}", kernel.name);
                 assert!(text.contains(&format!(".target {target}")), "{}", kernel.name);
             }
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_built_in_is_not_found() {
+    fn other_kernels_are_not_found() {
         let probe = KernelSpec::ReadProbe(ProbeShape::default()).name();
         for target in Target::ALL {
             assert_eq!(ptx(target, &probe).is_some(), targets().contains(&target), "{target}");

@@ -1,33 +1,6 @@
 //! Text generation: prompt tokens in, tokens with their text out, and the reason why generation ended.
 //!
-//! ```no_run
-//! use bespoke::device::{Selector, open};
-//! use bespoke::engine::{Engine, EngineOptions, SamplingParams};
-//! use bespoke::generation::{Generation, Request};
-//! use bespoke::tokenizer::Tokenizer;
-//! use bespoke_gguf::Gguf;
-//! use bespoke_kernels::shape::ModelShape;
-//!
-//! let gguf = Gguf::open("model.gguf")?;
-//! let shape = ModelShape::from_gguf(&gguf, "model")?;
-//! let tokenizer = Tokenizer::from_gguf(&gguf)?;
-//! let device = open(Selector::Auto)?.device;
-//! let mut engine = Engine::load(device, &gguf, &shape, &EngineOptions::default(), &|_, _| ())?;
-//!
-//! let prompt = tokenizer.encode("The quick brown fox")?;
-//! let request = Request {
-//!     max_tokens: 64,
-//!     stop_tokens: tokenizer.end_tokens(),
-//!     ..Request::new(&prompt)
-//! };
-//! let mut generation = Generation::start(&mut engine, Some(&tokenizer), &request)?;
-//! for token in &mut generation {
-//!     print!("{}", token?.text);
-//! }
-//! let summary = generation.finish();
-//! println!("{} ({:?})", summary.rest, summary.reason);
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
+//! [`Generation`] is an iterator over the tokens of a [`Request`]. The crate's front page has an example.
 
 use std::time::{Duration, Instant};
 

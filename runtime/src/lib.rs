@@ -1,10 +1,49 @@
-//! The runtime of `bespoke`: decodes GGUF language models through kernels generated for one model's shape.
+//! Runtime of `bespoke`: decodes GGUF language models with kernels generated for one model's shape.
 //!
-//! [`engine`] binds a decode plan and a model's weights to a [`device`]; its kernels are [`builtin`], or made while
-//! loading. [`tokenizer`] turns text into tokens and back.
+//! | module | contents |
+//! | --- | --- |
+//! | [`device`] | NVIDIA GPUs and the PTX emulator: memory, modules, launches, graphs |
+//! | [`engine`] | a model's decode plan and weights on a device, one graph launch a token |
+//! | [`tokenizer`] | text to tokens and back, from the file's metadata |
+//! | [`generation`] | a prompt to text, with stop tokens and a finish reason |
+//! | [`builtin`] | the kernels that were compiled when the program was built |
 //!
-//! A program that launches kernels of its own needs [`device`] alone: `default-features = false` leaves out all else (the
-//! feature `decoder`), and most dependencies.
+//! # Embedding
+//!
+//! A program that generates text opens a device, loads a model into an engine, and iterates over a generation:
+//!
+//! ```no_run
+//! use bespoke::device::{Selector, open};
+//! use bespoke::engine::{Engine, EngineOptions};
+//! use bespoke::generation::{Generation, Request};
+//! use bespoke::tokenizer::Tokenizer;
+//! use bespoke_gguf::Gguf;
+//! use bespoke_kernels::shape::ModelShape;
+//!
+//! let gguf = Gguf::open("model.gguf")?;
+//! let shape = ModelShape::from_gguf(&gguf, "model")?;
+//! let tokenizer = Tokenizer::from_gguf(&gguf)?;
+//! // A GPU if there is one, else the emulator.
+//! let device = open(Selector::Auto)?.device;
+//! let mut engine = Engine::load(device, &gguf, &shape, &EngineOptions::default(), &|_done, _total| ())?;
+//!
+//! let prompt = tokenizer.encode("The quick brown fox")?;
+//! let request = Request { stop_tokens: tokenizer.end_tokens(), ..Request::new(&prompt) };
+//! let mut generation = Generation::start(&mut engine, Some(&tokenizer), &request)?;
+//! for token in &mut generation {
+//!     print!("{}", token?.text);
+//! }
+//! println!("\n{:?}", generation.finish().reason);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Kernels that are not built in are compiled while the model is loaded. Building the program with `BESPOKE_MODEL=FILE.gguf`
+//! builds in the kernels of that model.
+//!
+//! # Kernels of your own
+//!
+//! A program that only launches its own kernels needs [`device`] alone. With `default-features = false` the package has
+//! no other module, and few dependencies; the feature `decoder` adds the others.
 
 #[cfg(feature = "decoder")]
 pub mod builtin;

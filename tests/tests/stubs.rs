@@ -110,7 +110,7 @@ fn a_kernel_that_was_emitted_for_newer_gpus_is_refused() {
     let error = StubLauncher::new(device).launch(&[&NEWER], config, &[]).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "kernel `newer` was emitted for sm_120, none of which bespoke PTX emulator (compute capability 9.0) runs"
+        "kernel `newer` was emitted for sm_120; bespoke PTX emulator (compute capability 9.0) runs none of these targets"
     );
     assert!(error.advice().unwrap().contains(".target(Target::Sm80)"));
 }

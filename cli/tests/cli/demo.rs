@@ -25,7 +25,7 @@ fn run_without_a_model_decodes_the_one_inside() {
     assert!(lines[3].starts_with("The old fox lives ") && lines[3].ends_with('.'), "{}", ran.stdout);
     // The device and why it was chosen; the speed; what to try next.
     for part in [
-        " INFO device: bespoke PTX emulator (asked for)",
+        " INFO device: bespoke PTX emulator (selected)",
         "3 of 3 answers right; ",
         "bespoke run -p \"17 + 25 =\"",
     ] {

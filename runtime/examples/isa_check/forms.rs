@@ -1,19 +1,19 @@
-//! The instruction forms of `forms.txt`.
+//! Parser of `forms.txt`, the list of instruction forms.
 
-/// The text.
+/// Text of the list.
 const FORMS: &str = include_str!("forms.txt");
 
-/// One line: instructions that differ in types or modifiers only.
+/// Instructions that differ only in types or modifiers: one line of the list.
 pub struct Family {
-    /// The heading that it stands under.
+    /// Heading of the section.
     pub group: &'static str,
-    /// The mnemonic with its alternatives.
+    /// Mnemonic with alternatives in braces.
     pub name: &'static str,
-    /// Its expansion.
+    /// Forms with all combinations of alternatives.
     pub forms: Vec<Form>,
 }
 
-/// One instruction of given types.
+/// An instruction with given types.
 pub struct Form {
     /// Mnemonic with its types.
     pub mnemonic: String,
@@ -25,7 +25,7 @@ pub struct Form {
     pub body: String,
 }
 
-/// All families, in the order of the text.
+/// All families, in the order of the list.
 pub fn families() -> Vec<Family> {
     let mut group = "";
     let mut families = Vec::new();
@@ -35,7 +35,7 @@ pub fn families() -> Vec<Family> {
             continue;
         }
         let name = line.split(';').next().unwrap_or_default().trim();
-        // A body keeps its braces: only those of the mnemonic stand for alternatives.
+        // Only braces of the mnemonic mark alternatives; a body keeps its braces.
         let rest = &line[name.len()..];
         let forms = expand(name).into_iter().map(|mnemonic| form(mnemonic, rest)).collect();
         families.push(Family { group, name, forms });
@@ -43,7 +43,7 @@ pub fn families() -> Vec<Family> {
     families
 }
 
-/// Every choice of the alternatives in braces.
+/// All combinations of the alternatives in braces.
 fn expand(text: &str) -> Vec<String> {
     let Some((before, rest)) = text.split_once('{') else { return vec![text.to_string()] };
     let Some((choices, after)) = rest.split_once('}') else { return vec![text.to_string()] };
@@ -54,13 +54,13 @@ fn expand(text: &str) -> Vec<String> {
     choices.split(',').flat_map(with).collect()
 }
 
-/// Bits of a type's register.
+/// Width of a type's register in bits.
 pub fn bits(ty: &str) -> u32 {
     match ty {
         "f16" | "bf16" => 16,
         "n" | "n32" | "so" | "f16x2" | "bf16x2" | "u16x2" | "s16x2" | "fp" | "fq" | "uf" | "uh" | "ub" => 32,
         "ud" => 64,
-        // An 8-bit value lives in a wider register.
+        // 8-bit values are held in 16-bit registers.
         "u8" | "s8" => 16,
         _ => ty[1..].parse().unwrap_or(32),
     }

@@ -1,22 +1,22 @@
-//! One kernel for each form: a thread reads a row of operands and writes a row of results.
+//! A kernel for each form: a thread reads a row of operands and writes a row of results.
 
 use super::forms::{Form, bits};
 use super::values::ROWS;
 
 /// Operands and results of a thread, in 8-byte words.
 const COLUMNS: usize = 16;
-/// Threads of a block.
+/// Threads of a CTA.
 pub const THREADS: u32 = 128;
-/// Kernels of a module: what an assembler takes in one piece.
+/// Number of kernels in a module, limited by the assembler.
 pub const MODULE: usize = 40;
 
-/// What a module begins with: a function to be called is in it.
+/// Start of a module, with a function for the forms that call one.
 const HEADER: &str = ".version 8.6\n.target sm_90\n.address_size 64\n\
     .func (.param .b32 r) mixed(.param .b32 a, .param .b32 b)\n{\n    .reg .b32 %a, %b;\n    \
     ld.param.b32 %a, [a];\n    ld.param.b32 %b, [b];\n    mad.lo.u32 %a, %a, 31, %b;\n    \
     st.param.b32 [r], %a;\n    ret;\n}\n";
 
-/// The text of a module with a kernel `form_N` for each of `forms`.
+/// PTX of a module with a kernel `form_N` for each form.
 pub fn module(forms: &[&Form]) -> String {
     let kernels = forms.iter().enumerate().map(|(at, form)| kernel(at, form));
     format!("{HEADER}{}", kernels.collect::<String>())
@@ -55,7 +55,7 @@ fn kernel(at: usize, form: &Form) -> String {
     text + "    ret;\n}\n"
 }
 
-/// Sets up what only some bodies use.
+/// Set-up code that only some bodies need.
 fn special(body: &str) -> String {
     let mut text = String::new();
     if body.contains("%b]") || body.contains("%b,") {
@@ -73,12 +73,12 @@ fn special(body: &str) -> String {
     text
 }
 
-/// Bytes of the operands of all rows, and of their results.
+/// Size of the operands of all rows, and of their results.
 pub const BYTES: usize = 8 * COLUMNS * ROWS;
-/// Bytes of the memory that threads have for themselves.
+/// Size of the scratch memory of all threads.
 pub const SCRATCH: usize = 16 * ROWS;
 
-/// The operands as kernels read them.
+/// Operands as kernels read them.
 pub fn encode(rows: &[Vec<u64>]) -> Vec<u8> {
     let mut bytes = vec![0u8; BYTES];
     for (row, values) in rows.iter().enumerate() {
@@ -90,7 +90,7 @@ pub fn encode(rows: &[Vec<u64>]) -> Vec<u8> {
     bytes
 }
 
-/// The results of each row as a kernel left them.
+/// Results of each row as a kernel writes them.
 pub fn decode(bytes: &[u8], form: &Form) -> Vec<Vec<u64>> {
     let word = |row: usize, column: usize| {
         let at = 8 * (row * COLUMNS + column);

@@ -1,5 +1,5 @@
-//! Runs every instruction form of `forms.txt` over the edges of its types and over random values, on one device and
-//! on the emulator, and tells how far they agree, bit by bit.
+//! Runs every instruction form of `forms.txt` on a device and on the emulator, with edge values of its types and random
+//! values, and reports where the results differ in bits.
 //!
 //! `isa_check [--device auto|cuda|cuda:N|emulator] [--only TEXT] [--show N] [--markdown FILE] [--ptx DIR]`
 
@@ -21,19 +21,19 @@ use report::Agreement;
 /// The command line.
 #[derive(Parser)]
 struct Arguments {
-    /// auto, cuda, cuda:N or emulator.
+    /// auto, cuda, cuda:N or emulator
     #[arg(long, default_value = "auto")]
     device: Selector,
-    /// Only families whose name contains this.
+    /// Only families whose name contains TEXT
     #[arg(long)]
     only: Option<String>,
-    /// Differences of each form to print.
+    /// Number of differences to print for each form
     #[arg(long, default_value_t = 2)]
     show: usize,
-    /// Writes the table here as well.
+    /// Write the table to a file too
     #[arg(long)]
     markdown: Option<PathBuf>,
-    /// Writes the modules into this folder, which exists, and runs nothing.
+    /// Write the modules into an existing folder, and run nothing
     #[arg(long)]
     ptx: Option<PathBuf>,
 }
@@ -98,7 +98,7 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Runs a form's kernel and returns what it left.
+/// Runs the kernel of a form and returns its results.
 fn launch(device: &dyn Device, kernel: Kernel, rows: &[Vec<u64>]) -> Result<Vec<u8>, Box<dyn Error>> {
     let mut bytes = kernels::encode(rows);
     let alloc = |name: &str, bytes: usize| device.alloc(name, bytes as u64);

@@ -1,25 +1,27 @@
-//! Where two devices differ.
+//! Comparison of results between a device and the emulator.
 
 use std::fmt::Write;
 
 use super::forms::{Family, Form};
 
-/// What became of the forms of a family.
+/// Comparison of the forms of a family.
 #[derive(Default)]
 pub struct Agreement {
-    /// Results compared, and those that are the same bits.
+    /// Number of results compared.
     cases: usize,
+    /// Number of results with equal bits.
     equal: usize,
-    /// Results that are NaN on one side only, or infinite, or zero, where no distance says anything.
+    /// Number of different results without a distance: not floats, or NaN or infinite on one side.
     unlike: usize,
-    /// The largest distance otherwise, in units of the last place, and the largest difference.
+    /// Largest distance in units of the last place.
     ulps: u64,
+    /// Largest relative difference.
     difference: f64,
     differences: Vec<String>,
 }
 
 impl Agreement {
-    /// Compares a form's results: `expected` of the device, `got` of the emulator.
+    /// Compares the results of a form: `expected` from the device, `got` from the emulator.
     pub fn add(
         &mut self,
         form: &Form,
@@ -56,7 +58,7 @@ impl Agreement {
     }
 }
 
-/// The difference of two singles or doubles relative to the larger of the first and one; zero of other types.
+/// Difference of two values relative to the larger of 1 and the first; 0 for types other than f32 and f64.
 fn difference(ty: &str, a: u64, b: u64) -> f64 {
     let value = |bits: u64| match ty {
         "f32" => f32::from_bits(bits as u32) as f64,
@@ -66,7 +68,7 @@ fn difference(ty: &str, a: u64, b: u64) -> f64 {
     (value(a) - value(b)).abs() / value(a).abs().max(1.0)
 }
 
-/// Units of the last place between two numbers of a type; `None` if either is no number, or they are no floats.
+/// Distance in units of the last place; none if the type is not a float or either value is NaN.
 fn distance(ty: &str, a: u64, b: u64) -> Option<u64> {
     let (bits, exponent) = match ty {
         "f16" => (16, 5),
@@ -83,7 +85,7 @@ fn distance(ty: &str, a: u64, b: u64) -> Option<u64> {
     };
     let infinity = ((1u64 << exponent) - 1) << (bits - 1 - exponent);
     let sign = 1u64 << (bits - 1);
-    // In the order of the numbers.
+    // Position in numerical order.
     let position = |x: u64| {
         let magnitude = (x & (sign - 1)) as i128;
         ((x & (sign - 1)) < infinity).then_some(if x & sign != 0 { -magnitude } else { magnitude })
@@ -91,13 +93,13 @@ fn distance(ty: &str, a: u64, b: u64) -> Option<u64> {
     Some((position(a)? - position(b)?).unsigned_abs() as u64)
 }
 
-/// The first differences of each form.
+/// First differences of each form.
 pub fn differences(families: &[Family], table: &[Agreement]) -> String {
     let lines = families.iter().zip(table).flat_map(|(_, agreement)| &agreement.differences);
     lines.map(|line| format!("{line}\n")).collect()
 }
 
-/// A line a family, under the headings of the forms.
+/// Table with a line for each family, under the headings of `forms.txt`.
 pub fn table(families: &[Family], table: &[Agreement], device: &str) -> String {
     let mut text = String::new();
     let mut group = "";

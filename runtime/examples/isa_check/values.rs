@@ -1,11 +1,11 @@
-//! Operand values: the edges of each type, and random ones.
+//! Operand values: edge values of each type, and random values.
 
 use super::forms::Form;
 
-/// Rows of operands that a form is run on, at most; a multiple of the warp size.
+/// Number of rows of operands for each form; a multiple of the warp size.
 pub const ROWS: usize = 4096;
 
-/// Floating-point formats by the bits of exponent and fraction.
+/// Floating-point formats: name, bits of the exponent, bits of the fraction.
 const FORMATS: [(&str, u32, u32); 4] = [("f16", 5, 10), ("bf16", 8, 7), ("f32", 8, 23), ("f64", 11, 52)];
 
 /// A generator of random bits (SplitMix64).
@@ -66,14 +66,14 @@ fn float_edges(exponent: u32, fraction: u32) -> Vec<u64> {
         power(-3),
         power(4) | 5,
     ]);
-    // Around the ends of integer types, where those are in range.
+    // Around the limits of integer types that are in range.
     let largest = bias as i64;
     for e in [7, 8, 11, 15, 16, 23, 24, 31, 32, 52, 63, 64] {
         if e < largest {
             edges.extend([power(e), power(e) - 1, power(e) + 1]);
         }
     }
-    // Ties of narrower formats: 10, 7 and 3 fraction bits.
+    // Ties when rounding to narrower formats: 10, 7, 3 and 2 fraction bits.
     for kept in [10, 7, 3, 2] {
         if kept < fraction {
             let tie = 1u64 << (fraction - kept - 1);
@@ -92,7 +92,7 @@ fn format(kind: &str) -> Option<(u32, u32)> {
     FORMATS.iter().find(|&&(name, ..)| name == kind).map(|&(_, exponent, fraction)| (exponent, fraction))
 }
 
-/// The edges of a kind of operand.
+/// Edge values of a kind of operand.
 fn edges(kind: &str) -> Vec<u64> {
     match kind {
         "n" => (0..70).chain([127, 128, 255, 256, 257, 0xffff, 0x8000_0000, u32::MAX as u64]).collect(),
@@ -101,7 +101,7 @@ fn edges(kind: &str) -> Vec<u64> {
         "f16x2" => pairs(&float_edges(5, 10)),
         "bf16x2" => pairs(&float_edges(8, 7)),
         "fq" => edges("f32"),
-        // Trigonometric functions: up to 100 half turns, as far as the ISA bounds their error.
+        // Trigonometric functions: up to 100 π, where the ISA bounds their error.
         "fp" => {
             let quarters = (-8..=8).map(|k| (k as f32 * std::f32::consts::FRAC_PI_4).to_bits() as u64);
             let bounded = |bits: &u64| {
@@ -123,7 +123,7 @@ fn pairs(halves: &[u64]) -> Vec<u64> {
     halves.iter().zip(other).map(|(low, high)| low | high << 16).collect()
 }
 
-/// A random value of a kind: half of all floats are ordinary ones.
+/// Random value of a kind. Half of the floats have a moderate exponent.
 fn random(kind: &str, random: &mut Random) -> u64 {
     let bits = random.next();
     let half = |x: f64| half::f16::from_f64(x).to_bits() as u64;
@@ -157,7 +157,8 @@ fn random(kind: &str, random: &mut Random) -> u64 {
     }
 }
 
-/// The rows of a form's operands: combinations of edges, as many as fit into half of the rows, then random values.
+/// Rows of operands of a form: all combinations of edge values, or random combinations if there are too many, then random
+/// values.
 pub fn rows(form: &Form, generator: &mut Random) -> Vec<Vec<u64>> {
     let kinds = &form.operands;
     let edges: Vec<Vec<u64>> = kinds.iter().map(|kind| edges(kind)).collect();

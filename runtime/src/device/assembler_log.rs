@@ -1,39 +1,38 @@
-//! Turns an assembler's log into a message that shows the PTX it complains about.
+//! Formats an assembler's log as a message with the PTX lines that it refers to.
 
-/// Lines of PTX shown on either side of the one that an assembler names.
+/// Lines of PTX shown before and after the line of an error.
 const CONTEXT: usize = 2;
-/// Complaints shown; the first is nearly always the cause of the rest.
-const SHOWN: usize = 6;
+/// Largest number of errors shown. The first is usually the cause of the others.
+const MAX_SHOWN: usize = 6;
 
-/// The log's complaints, each under its words with the PTX lines around it.
+/// The errors of a log, each with the PTX lines around it.
 ///
 /// The driver's assembler writes `ptxas application ptx input, line 7; error   : Unknown symbol 'x'` and, without a
 /// line, `ptxas fatal   : Ptx assembly aborted due to errors`.
-pub(super) fn refusal(log: &str, ptx: &str) -> String {
-    let complaints: Vec<&str> =
+pub(super) fn message(log: &str, ptx: &str) -> String {
+    let errors: Vec<&str> =
         log.trim_matches('\0').lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    if complaints.is_empty() {
-        return "the assembler refused the PTX and did not say why".to_owned();
+    if errors.is_empty() {
+        return "the assembler rejected the PTX without a message".to_owned();
     }
-    let mut out = String::from("the assembler refused the PTX");
-    let mut shown = complaints.iter().take(SHOWN).map(|complaint| split_line(complaint)).peekable();
+    let mut out = String::from("the assembler rejected the PTX");
+    let mut shown = errors.iter().take(MAX_SHOWN).map(|error| split_line(error)).peekable();
     while let Some((line, words)) = shown.next() {
         out.push_str("\n  ");
         out.push_str(&tidy(words));
-        // Several complaints about one line share one excerpt.
-        let said_next = shown.peek().is_some_and(|(next, _)| *next == line);
-        if let Some(line) = line.filter(|_| !said_next) {
+        // Errors on the same line share one excerpt.
+        let shared = shown.peek().is_some_and(|(next, _)| *next == line);
+        if let Some(line) = line.filter(|_| !shared) {
             out.push_str(&excerpt(ptx, line));
         }
     }
-    if complaints.len() > SHOWN {
-        out.push_str(&format!("\n  … and {} more", complaints.len() - SHOWN));
+    if errors.len() > MAX_SHOWN {
+        out.push_str(&format!("\n  … and {} more", errors.len() - MAX_SHOWN));
     }
     out
 }
 
-/// The lines around line `line` (counted from 1), each on a new line, the one meant marked with `>`; empty where the
-/// text has no such line.
+/// The lines around line `line` (1-based), with `line` marked by `>`. Empty if the text has no such line.
 pub(super) fn excerpt(ptx: &str, line: usize) -> String {
     if line == 0 || line > ptx.lines().count() {
         return String::new();
@@ -50,19 +49,19 @@ pub(super) fn excerpt(ptx: &str, line: usize) -> String {
     out
 }
 
-/// Splits `…, line 7; words` into the line's number and the words.
-fn split_line(complaint: &str) -> (Option<usize>, &str) {
-    let found = complaint.split_once("line ").and_then(|(_, rest)| {
+/// Splits `…, line 7; message` into line number and message.
+fn split_line(error: &str) -> (Option<usize>, &str) {
+    let found = error.split_once("line ").and_then(|(_, rest)| {
         let (number, words) = rest.split_once(';')?;
         Some((number.trim().parse().ok()?, words.trim()))
     });
     match found {
         Some((line, words)) => (Some(line), words),
-        None => (None, complaint.strip_prefix("ptxas").unwrap_or(complaint).trim()),
+        None => (None, error.strip_prefix("ptxas").unwrap_or(error).trim()),
     }
 }
 
-/// `error   : words` as `error: words`.
+/// Turns `error   : message` into `error: message`.
 fn tidy(words: &str) -> String {
     match words.split_once(':') {
         Some((kind, rest)) if kind.trim().chars().all(char::is_alphabetic) => {
@@ -72,12 +71,12 @@ fn tidy(words: &str) -> String {
     }
 }
 
-/// The `.version` that a PTX text asks for, as written.
+/// The text's `.version`, as written.
 pub(super) fn version(ptx: &str) -> Option<&str> {
     ptx.lines().find_map(|line| line.trim().strip_prefix(".version")).map(str::trim)
 }
 
-/// The `.target` that a PTX text asks for, as written.
+/// The text's `.target`, as written.
 pub(super) fn target(ptx: &str) -> Option<&str> {
     ptx.lines().find_map(|line| line.trim().strip_prefix(".target")).map(str::trim)
 }
@@ -89,11 +88,11 @@ mod tests {
     const PTX: &str = ".version 8.0\n.target sm_90\n.address_size 64\n.entry k()\n{\n    mov.u32 %r1, nothing;\n    ret;\n}";
 
     #[test]
-    fn a_complaint_shows_the_lines_around_it() {
+    fn an_error_shows_the_lines_around_it() {
         let log = "ptxas application ptx input, line 6; error   : Unknown symbol 'nothing'\n\
                    ptxas fatal   : Ptx assembly aborted due to errors\n\0\0";
         expect_test::expect![[r#"
-            the assembler refused the PTX
+            the assembler rejected the PTX
               error: Unknown symbol 'nothing'
                     4 | .entry k()
                     5 | {
@@ -101,11 +100,11 @@ mod tests {
                     7 |     ret;
                     8 | }
               fatal: Ptx assembly aborted due to errors"#]]
-        .assert_eq(&refusal(log, PTX));
+        .assert_eq(&message(log, PTX));
     }
 
     #[test]
-    fn the_edges_of_the_text_are_kept() {
+    fn excerpts_end_at_the_edges_of_the_text() {
         assert_eq!(excerpt(PTX, 1).lines().count(), 1 + 3);
         assert_eq!(excerpt(PTX, 8).lines().count(), 1 + 3);
         assert_eq!(excerpt(PTX, 9), "");
@@ -116,15 +115,15 @@ mod tests {
     #[test]
     fn a_long_log_is_cut() {
         let log = "ptxas application ptx input, line 7; error : again\n".repeat(9);
-        let message = refusal(&log, PTX);
-        assert_eq!(message.matches("error: again").count(), SHOWN);
-        assert_eq!(message.matches("  >").count(), 1, "one line, one excerpt: {message}");
+        let message = message(&log, PTX);
+        assert_eq!(message.matches("error: again").count(), MAX_SHOWN);
+        assert_eq!(message.matches("  >").count(), 1, "one excerpt for each line: {message}");
         assert!(message.ends_with("… and 3 more"), "{message}");
     }
 
     #[test]
-    fn an_empty_log_says_so() {
-        assert_eq!(refusal("\0\0", PTX), "the assembler refused the PTX and did not say why");
+    fn an_empty_log_has_a_message() {
+        assert_eq!(message("\0\0", PTX), "the assembler rejected the PTX without a message");
     }
 
     #[test]

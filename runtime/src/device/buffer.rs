@@ -1,4 +1,4 @@
-//! Device memory with the type of its elements.
+//! Typed device memory.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -7,13 +7,13 @@ use bespoke_codegen::launch::{Bf16x2, DevicePointer, F16x2, bf16, f16};
 
 use super::{Address, Allocation, Bytes, Device, Error, Result};
 
-/// A value that device memory holds: of a fixed size, little-endian.
+/// Element type of device memory: a fixed-size little-endian value.
 pub trait Element: Copy + 'static {
-    /// Its size in bytes, and its alignment.
+    /// Size and alignment in bytes.
     const BYTES: usize;
-    /// Appends its bytes.
+    /// Appends the value's bytes.
     fn append(self, bytes: &mut Vec<u8>);
-    /// The value of [`Element::BYTES`] bytes.
+    /// Reads a value from [`Element::BYTES`] bytes.
     fn from_bytes(bytes: &[u8]) -> Self;
 }
 
@@ -53,10 +53,9 @@ pair! {
     Bf16x2 of bf16;
 }
 
-/// Device memory for a number of elements of type `T`; freed when this is dropped. Its content is undefined until it
-/// is written.
+/// Device memory for elements of type `T`, freed on drop. Its content is undefined until it is written.
 ///
-/// Made by `device.buffer` and `device.buffer_of`, which every [`dyn Device`](Device) has.
+/// Created by `buffer` and `buffer_of` of [`dyn Device`](Device).
 pub struct Buffer<T> {
     memory: Allocation,
     elements: usize,
@@ -64,22 +63,22 @@ pub struct Buffer<T> {
 }
 
 impl<T> Buffer<T> {
-    /// The argument for a kernel's `Ptr<Global, T>`. The buffer must live until the launch is over.
+    /// Argument for a kernel parameter of type `Ptr<Global, T>`. The buffer must outlive the launch.
     pub fn pointer(&self) -> DevicePointer<T> {
         DevicePointer::new(self.memory.address().0)
     }
 
-    /// Where it starts.
+    /// Start address.
     pub fn address(&self) -> Address {
         self.memory.address()
     }
 
-    /// Elements it has.
+    /// Number of elements.
     pub fn len(&self) -> usize {
         self.elements
     }
 
-    /// Whether it has none.
+    /// Whether it has no elements.
     pub fn is_empty(&self) -> bool {
         self.elements == 0
     }
@@ -92,22 +91,22 @@ impl<T> fmt::Debug for Buffer<T> {
 }
 
 impl dyn Device + '_ {
-    /// Allocates a buffer of `elements` elements; `name` says in errors and findings what it is for.
+    /// Allocates a buffer of `elements` elements. `name` appears in errors and findings.
     pub fn buffer<T: Element>(&self, name: &str, elements: usize) -> Result<Buffer<T>> {
         let Some(bytes) = elements.checked_mul(T::BYTES) else {
-            return Err(Error::Access(format!("`{name}`: {elements} elements are more than any memory has")));
+            return Err(Error::Access(format!("`{name}`: {elements} elements exceed the address space")));
         };
         Ok(Buffer { memory: self.alloc(name, bytes as u64)?, elements, element: PhantomData })
     }
 
-    /// Allocates a buffer with this content.
+    /// Allocates a buffer and writes `values` to it.
     pub fn buffer_of<T: Element>(&self, name: &str, values: &[T]) -> Result<Buffer<T>> {
         let buffer = self.buffer(name, values.len())?;
         self.write(&buffer, values)?;
         Ok(buffer)
     }
 
-    /// Copies to all of a buffer, after all work enqueued so far.
+    /// Writes the whole buffer, ordered after all enqueued work.
     pub fn write<T: Element>(&self, to: &Buffer<T>, values: &[T]) -> Result<()> {
         if values.len() != to.len() {
             return Err(Error::Access(format!(
@@ -122,7 +121,7 @@ impl dyn Device + '_ {
         self.upload(to.address(), &bytes)
     }
 
-    /// Copies all of a buffer, after all work enqueued so far.
+    /// Reads the whole buffer, ordered after all enqueued work.
     pub fn read<T: Element>(&self, from: &Buffer<T>) -> Result<Vec<T>> {
         let mut bytes = vec![0; from.len() * T::BYTES];
         self.download(from.address(), &mut bytes)?;
@@ -136,7 +135,7 @@ mod tests {
     use crate::device::{Selector, open};
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_values_are_read_back() {
         let device = open(Selector::Emulator).unwrap().device;
         let same = |values: &[i16]| {
             let buffer = device.buffer_of("values", values).unwrap();
@@ -156,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_fills_the_buffer_or_is_refused() {
+    fn a_write_of_another_size_is_an_error() {
         let device = open(Selector::Emulator).unwrap().device;
         let buffer = device.buffer::<f32>("x", 4).unwrap();
         let error = device.write(&buffer, &[1.0; 5]).unwrap_err().to_string();

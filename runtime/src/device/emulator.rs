@@ -1,4 +1,4 @@
-//! The project's PTX emulator as a device: the same launches, run on the CPU and checked.
+//! The project's PTX emulator as a device: runs launches on the CPU and checks them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,17 +12,17 @@ use super::{
     Kernel, Kind, Launch, LaunchSequence, MemoryInfo, Module, ModuleSource, Result, assembler_log,
 };
 
-/// Kernels are generated for the target that the emulator stands in for: sm_90 has every instruction they use.
+/// Compute capability of the emulated device: sm_90 has every instruction that the kernels use.
 const COMPUTE: (u32, u32) = (9, 0);
-/// Plans size their grids by this. Few blocks keep the emulator's work low, and more than one show what a grid
-/// gets wrong.
+/// Number of emulated multiprocessors, which determines the grids of plans. Few CTAs are fast to emulate; more than one
+/// expose errors between CTAs.
 const MULTIPROCESSORS: u32 = 4;
-/// Shared memory a block may have on sm_90: 227 KiB (CUDA C++ Programming Guide, technical specifications).
+/// Largest shared memory of a CTA on sm_90 (CUDA C++ Programming Guide, technical specifications).
 const SHARED_PER_BLOCK: u32 = 227 << 10;
-/// Memory assumed where the machine does not tell.
+/// Host memory assumed if its size is unknown.
 const ASSUMED_MEMORY: u64 = 8 << 30;
 
-/// What the emulator is as a device.
+/// Properties of the emulator.
 pub(super) fn info() -> DeviceInfo {
     DeviceInfo {
         kind: Kind::Emulator,
@@ -37,15 +37,15 @@ pub(super) fn info() -> DeviceInfo {
     }
 }
 
-/// An emulator that says other things of itself.
+/// An emulator with changed properties.
 #[cfg(test)]
-pub(crate) fn with(change: impl FnOnce(&mut DeviceInfo)) -> Box<dyn Device> {
+pub(crate) fn with_info(change: impl FnOnce(&mut DeviceInfo)) -> Box<dyn Device> {
     let mut info = info();
     change(&mut info);
     Box::new(EmulatorDevice::with_info(info, Checks::ALL, None))
 }
 
-/// Bytes of memory that the machine has, where Linux tells.
+/// Bytes of host memory, where Linux reports them.
 fn host_memory() -> Option<u64> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
@@ -53,35 +53,35 @@ fn host_memory() -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// An emulator that writes findings into a journal and goes on with the next launch.
+/// An emulator that records findings in a journal and continues with the next launch.
 pub fn checking(journal: Arc<Journal>, checks: Checks) -> Box<dyn Device> {
     Box::new(EmulatorDevice::with_info(info(), checks, Some(journal)))
 }
 
-/// Instructions a warp after which a launch is taken to hang: some seconds' worth, and far more than a decoder's kernels
-/// take.
-const RUNAWAY: u64 = 1 << 27;
+/// Number of instructions of a warp, on average, after which a launch is considered hung: some seconds of emulation, and
+/// far more than a decoder's kernels execute.
+const INSTRUCTION_LIMIT: u64 = 1 << 27;
 
-/// The emulator, open.
+/// The emulator as a device.
 pub(super) struct EmulatorDevice {
     info: DeviceInfo,
     state: Arc<State>,
 }
 
-/// What allocations and sequences share with the device.
+/// State shared by the device, its allocations and its sequences.
 struct State {
     memory: emulator::Memory,
     used: AtomicU64,
-    /// What launches are checked for.
+    /// Checks of launches.
     checks: Checks,
-    /// Held while launches run: like a stream, one at a time.
+    /// Held while launches run: one sequence at a time, like a stream.
     running: Mutex<()>,
-    /// Where findings go, if they are not to stop what is running.
+    /// Records findings; without a journal, a finding stops the sequence.
     journal: Option<Arc<Journal>>,
 }
 
 impl EmulatorDevice {
-    /// An emulator with empty memory that looks for so much.
+    /// An emulator with empty memory and these checks.
     pub fn new(checks: Checks) -> EmulatorDevice {
         EmulatorDevice::with_info(info(), checks, None)
     }
@@ -120,7 +120,7 @@ struct EmulatedMemory {
 
 impl Drop for EmulatedMemory {
     fn drop(&mut self) {
-        // Only an address that was not allocated could fail.
+        // Fails only for an address that is not allocated.
         let _ = self.state.memory.free(self.address);
         self.state.used.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -180,7 +180,7 @@ impl Device for EmulatorDevice {
         for entry in signatures(ptx).map_err(refused)? {
             let position = parsed.kernels().position(|kernel| kernel.name() == entry.name);
             let Some(position) = position else {
-                return Err(refused(format!("the emulator does not see kernel `{}`", entry.name)));
+                return Err(refused(format!("the emulator does not find kernel `{}`", entry.name)));
             };
             module.add(entry, None, EmulatedKernel { module: parsed.clone(), position });
         }
@@ -206,7 +206,7 @@ impl Device for EmulatorDevice {
 /// A kernel's handle, as [`Kernel`] carries it.
 struct EmulatedKernel {
     module: Arc<emulator::Module>,
-    /// Its place among the module's kernels.
+    /// Index among the module's kernels.
     position: usize,
 }
 
@@ -216,8 +216,8 @@ impl EmulatedKernel {
     }
 }
 
-/// A launch with everything the emulator needs in place.
-struct Bound {
+/// A checked launch.
+struct BoundLaunch {
     kernel: Kernel,
     config: emulator::LaunchConfig,
     params: Vec<u8>,
@@ -225,7 +225,7 @@ struct Bound {
 }
 
 /// Checks one launch.
-fn bind(info: &DeviceInfo, index: usize, launch: Launch) -> Result<Bound> {
+fn bind(info: &DeviceInfo, index: usize, launch: Launch) -> Result<BoundLaunch> {
     launch.check(index)?;
     let Some(kernel) = launch.kernel.handle::<EmulatedKernel>().and_then(EmulatedKernel::get) else {
         return Err(launch.error(index, "the kernel was loaded on another device".to_owned()));
@@ -233,7 +233,7 @@ fn bind(info: &DeviceInfo, index: usize, launch: Launch) -> Result<Bound> {
     let shared = u64::from(launch.dynamic_shared) + kernel.static_shared_bytes();
     if shared > u64::from(info.shared_per_block_optin) {
         let why = format!(
-            "{shared} bytes of shared memory a block ({} dynamic), where {} has {}",
+            "{shared} bytes of shared memory for each CTA ({} dynamic); {} has {}",
             launch.dynamic_shared, info.name, info.shared_per_block_optin
         );
         return Err(launch.error(index, why));
@@ -244,24 +244,23 @@ fn bind(info: &DeviceInfo, index: usize, launch: Launch) -> Result<Bound> {
         grid: launch.grid,
         block: launch.block,
         dynamic_shared: launch.dynamic_shared,
-        // A kernel says itself what its clusters are.
+        // The kernel's own cluster dimensions apply.
         cluster: None,
     };
-    Ok(Bound { kernel: launch.kernel, config, params, programmatic: launch.programmatic && index > 0 })
+    Ok(BoundLaunch { kernel: launch.kernel, config, params, programmatic: launch.programmatic && index > 0 })
 }
 
-/// Launches in order. They run as they are enqueued, so there is never anything to wait for, and the list itself is
-/// the graph.
+/// Launches in order. Enqueuing a launch runs it, so there is nothing to wait for, and the list serves as the graph.
 struct EmulatorSequence {
     state: Arc<State>,
-    launches: Vec<Bound>,
-    /// Finds programmatic launches that do not wait for those before them.
+    launches: Vec<BoundLaunch>,
+    /// Detects programmatic launches that access memory of earlier launches without waiting.
     order: Mutex<emulator::ProgrammaticOrder>,
     captured: bool,
 }
 
 impl EmulatorSequence {
-    /// Runs one launch; `order` checks that it waits for those before it where its edge is programmatic.
+    /// Runs one launch. `order` checks the wait of a programmatic launch.
     fn run(&self, index: usize, order: Option<&mut emulator::ProgrammaticOrder>) -> Result<()> {
         let launch = &self.launches[index];
         let fault = |finding: String| {
@@ -276,7 +275,7 @@ impl EmulatorSequence {
         let options = emulator::Options {
             checks: self.state.checks,
             profile,
-            instruction_limit: RUNAWAY,
+            instruction_limit: INSTRUCTION_LIMIT,
             ..emulator::Options::default()
         };
         let (memory, config, params) = (&self.state.memory, &launch.config, &launch.params);
@@ -301,7 +300,7 @@ impl EmulatorSequence {
         let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         let launches = self.launches.iter().map(|launch| launch.programmatic);
         let followed = launches.clone().skip(1).chain([false]);
-        // Launches without a programmatic edge on either side have nothing to look at.
+        // Only launches with a programmatic edge before or after them need the check.
         let checked = self.state.checks != Checks::NONE;
         let ordered = launches.zip(followed).map(|(from, to)| checked && (from || to));
         ordered.enumerate().try_for_each(|(index, ordered)| self.run(index, ordered.then_some(&mut *order)))
@@ -352,16 +351,16 @@ impl LaunchSequence for EmulatorSequence {
     }
 }
 
-/// The parser's message with the PTX around the line that it names.
+/// The parser's error with the PTX lines around it.
 fn parse_message(error: &emulator::ParseError, ptx: &str) -> String {
-    format!("the emulator cannot read the PTX: {error}{}", assembler_log::excerpt(ptx, error.line as usize))
+    format!("the emulator cannot parse the PTX: {error}{}", assembler_log::excerpt(ptx, error.line as usize))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// `sum[i] = a[i] + b[i]` and `data[i] *= 2` for `i < n`; one thread an element.
+    /// `sum[i] = a[i] + b[i]` and `data[i] *= 2` for `i < n`, one thread for each element.
     const PTX: &str = include_str!("testdata/vectors.ptx");
     const N: u32 = 100;
 
@@ -383,7 +382,7 @@ mod tests {
         Launch { kernel, grid: [4, 1, 1], block: [32, 1, 1], dynamic_shared: 0, params, programmatic: false }
     }
 
-    /// `a`, `b` and `sum` in one device, and `sum = 2 · (a + b)` as two launches.
+    /// A device with `a`, `b` and `sum`, and `sum = 2 · (a + b)` as two launches.
     struct Fixture {
         device: EmulatorDevice,
         module: Module,
@@ -429,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn launches_run_in_order_eagerly_and_as_a_replay() {
+    fn launches_run_in_order_eagerly_and_as_a_graph() {
         let fixture = Fixture::new();
         let mut sequence = fixture.sequence();
         sequence.run_eager().expect("no finding");
@@ -468,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn without_checks_only_bounds_are_looked_at() {
+    fn without_checks_only_bounds_are_checked() {
         let fixture = Fixture::checked(Checks::NONE);
         let run = |name: &str| {
             let kernel = fixture.module.kernel(name).expect("it is in the PTX");
@@ -478,7 +477,7 @@ mod tests {
             let second = Launch { programmatic: true, ..launch(kernel, params(&[sum], N)) };
             fixture.device.sequence(vec![first, second]).expect("launches that fit").run_eager()
         };
-        run("vector_double").expect("nobody looks whether it waits");
+        run("vector_double").expect("the wait is not checked");
         let error = run("out_of_bounds").expect_err("it writes past the end").to_string();
         assert!(error.contains("out of bounds in kernel `out_of_bounds`"), "{error}");
     }
@@ -493,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_counted_and_runs_out_with_the_numbers() {
+    fn an_allocation_that_does_not_fit_reports_the_sizes() {
         let device =
             EmulatorDevice::with_info(DeviceInfo { memory_total: 4096, ..info() }, Checks::ALL, None);
         let first = device.alloc("first", 3072).expect("it fits");
@@ -508,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn host_visible_memory_starts_zero_and_is_bounded() {
+    fn host_visible_memory_is_zero_and_bounds_checked() {
         let device = EmulatorDevice::new(Checks::ALL);
         let visible = device.alloc_host_visible("tokens", 8).expect("memory");
         let mut out = [1u8; 8];
@@ -522,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_kernel_is_answered_with_those_there_are() {
+    fn an_unknown_kernel_is_an_error_that_lists_the_kernels() {
         let error = Fixture::new().module.kernel("multiply").expect_err("no such kernel");
         assert_eq!(
             error.to_string(),
@@ -531,11 +530,11 @@ mod tests {
     }
 
     #[test]
-    fn declarations_are_read_as_the_emulator_reads_them() {
+    fn signatures_agree_with_the_emulator() {
         for ptx in [PTX, include_str!("testdata/chain.ptx")] {
             let module = emulator::Module::parse(ptx).expect("the PTX is well-formed");
             for entry in signatures(ptx).expect("the PTX is well-formed") {
-                let kernel = module.kernel(&entry.name).expect("the emulator sees it too");
+                let kernel = module.kernel(&entry.name).expect("the emulator finds it");
                 let read = kernel.params().iter().map(|param| (param.offset as usize, param.size as usize));
                 assert!(
                     read.eq(entry.parameters.iter().map(|parameter| (parameter.offset, parameter.bytes)))
@@ -545,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_ptx_is_shown_at_its_line() {
+    fn a_parse_error_shows_the_ptx_line() {
         let device = EmulatorDevice::new(Checks::ALL);
         let broken = PTX.replacen("add.f32", "addd.f32", 1);
         let error = device.load("broken", &broken).expect_err("no such instruction").to_string();
@@ -554,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn launches_that_cannot_run_are_refused_before_they_do() {
+    fn invalid_launches_are_refused() {
         let fixture = Fixture::new();
         let refuse = |change: fn(&mut Launch)| {
             let kernel = fixture.module.kernel("vector_double").expect("it is in the PTX");
@@ -568,24 +567,24 @@ mod tests {
         );
         assert_eq!(
             refuse(|launch| launch.grid[1] = 0),
-            "launch 0 (`vector_double`): a grid of [4, 0, 1] of blocks of [32, 1, 1] has no threads"
+            "launch 0 (`vector_double`): a grid of [4, 0, 1] CTAs of [32, 1, 1] threads is empty"
         );
         assert_eq!(
             refuse(|launch| launch.grid[2] = 65_536),
-            "launch 0 (`vector_double`): a grid of [4, 1, 65536]; [2147483647, 65535, 65535] is the most"
+            "launch 0 (`vector_double`): a grid of [4, 1, 65536] CTAs; [2147483647, 65535, 65535] is the maximum"
         );
         assert_eq!(
             refuse(|launch| launch.block = [1024, 2, 1]),
-            "launch 0 (`vector_double`): blocks of 2048 threads; 1024 is the most"
+            "launch 0 (`vector_double`): CTAs of 2048 threads; 1024 is the maximum"
         );
         assert_eq!(
             refuse(|launch| launch.dynamic_shared = 232_449),
-            "launch 0 (`vector_double`): 232449 bytes of shared memory a block (232449 dynamic), where bespoke PTX emulator has 232448"
+            "launch 0 (`vector_double`): 232449 bytes of shared memory for each CTA (232449 dynamic); bespoke PTX emulator has 232448"
         );
     }
 
     #[test]
-    fn a_finding_says_which_launch_and_what() {
+    fn a_finding_names_launch_kernel_and_allocation() {
         let fixture = Fixture::new();
         let kernel = fixture.module.kernel("out_of_bounds").expect("it is in the PTX");
         let launch = launch(kernel, params(&fixture.addresses()[2..], N));

@@ -1,4 +1,4 @@
-//! What can go wrong on a device, said so that the reader knows what to do next.
+//! Errors of devices, with advice.
 
 use std::fmt;
 
@@ -8,19 +8,20 @@ use thiserror::Error;
 
 use super::Bytes;
 
-/// A failure of a device. `{:?}` is the message, too, with the advice below it: a `main` that returns this prints it so.
+/// Error of a device. `Debug` shows the message and the advice, because that is what a `main` that returns the error
+/// prints.
 #[derive(Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The device asked for cannot be opened here.
+    /// The requested device is not available.
     #[error("{what}")]
     Unavailable {
-        /// What is missing.
+        /// Reason.
         what: String,
-        /// What to do about it.
+        /// Advice.
         help: String,
     },
-    /// An allocation does not fit.
+    /// Not enough free memory for an allocation.
     #[error(
         "out of memory on {device}: `{name}` needs {}, and {} of {} is free",
         Bytes(*needed), Bytes(*free), Bytes(*total)
@@ -28,85 +29,85 @@ pub enum Error {
     OutOfMemory {
         /// The device's name.
         device: String,
-        /// What the memory was for.
+        /// Name of the allocation.
         name: String,
-        /// Bytes asked for.
+        /// Requested bytes.
         needed: u64,
-        /// Bytes free at that moment.
+        /// Free bytes.
         free: u64,
-        /// Bytes the device has.
+        /// Total bytes.
         total: u64,
     },
-    /// The device refused a module's PTX.
+    /// The assembler rejected a module's PTX.
     #[error("module `{module}`: {message}")]
     Assembly {
         /// The module's name.
         module: String,
-        /// The assembler's message with the PTX lines it names.
+        /// The assembler's message, with the PTX lines that it refers to.
         message: String,
-        /// What to do about it, where known.
+        /// Advice, where there is any.
         help: Option<String>,
     },
-    /// A module has no kernel of that name.
+    /// A module has no kernel with the requested name.
     #[error("module `{module}` has no kernel `{kernel}`; it has {}", list(available))]
     KernelNotFound {
         /// The module's name.
         module: String,
-        /// The name asked for.
+        /// The requested name.
         kernel: String,
-        /// The names it has.
+        /// Names of the module's kernels.
         available: Vec<String>,
     },
-    /// A stub's kernel was emitted for newer GPUs alone.
+    /// A stub's kernel was emitted only for targets that the device does not run.
     #[error(
-        "kernel `{kernel}` was emitted for {}, none of which {device} (compute capability {}.{}) runs",
+        "kernel `{kernel}` was emitted for {}; {device} (compute capability {}.{}) runs none of these targets",
         targets.iter().map(Target::to_string).collect::<Vec<_>>().join(", "), compute.0, compute.1
     )]
     NotEmitted {
         /// The kernel's name.
         kernel: String,
-        /// What it was emitted for.
+        /// Targets of the kernel.
         targets: Vec<Target>,
         /// The device's name.
         device: String,
-        /// Its compute capability: major, minor.
+        /// Compute capability of the device: major, minor.
         compute: (u32, u32),
     },
-    /// A launch that the device cannot run, found before it is enqueued.
+    /// A launch that the device cannot run, detected before it is enqueued.
     #[error("launch {index} (`{kernel}`): {why}")]
     Launch {
         /// Position in the sequence.
         index: usize,
         /// The kernel's name.
         kernel: String,
-        /// What is wrong with it.
+        /// Reason.
         why: String,
     },
-    /// A kernel broke a rule that the emulator checks.
+    /// A finding of the emulator stopped a kernel.
     #[error("launch {index} (`{kernel}`): {finding}")]
     Fault {
         /// Position in the sequence.
         index: usize,
         /// The kernel's name.
         kernel: String,
-        /// The finding's text.
+        /// Text of the finding.
         finding: String,
     },
-    /// Work that should have ended long ago has not: a kernel waits for what never comes.
-    #[error("{what} did not end within {seconds} s: a kernel waits for what never comes")]
+    /// Enqueued work did not complete within a time limit.
+    #[error("{what} did not complete within {seconds} s: a kernel hangs")]
     Hung {
-        /// What was enqueued.
+        /// The enqueued work.
         what: String,
-        /// For how long it was waited.
+        /// Time limit.
         seconds: u64,
     },
-    /// A host access outside device memory, in words.
+    /// An invalid access of the host to device memory.
     #[error("{0}")]
     Access(String),
     /// A sequence was replayed before it was captured.
     #[error("the sequence was replayed before it was captured")]
     NotCaptured,
-    /// The launches could not be made a graph; the stream is usable again, so they can still run eagerly.
+    /// The launches could not be captured as a graph. They can still run eagerly.
     #[error("the launches could not be captured as a graph: {0}")]
     Capture(Box<Error>),
     /// A driver call failed.
@@ -114,35 +115,35 @@ pub enum Error {
     Driver(#[from] Box<DriverFailure>),
 }
 
-/// A driver call that did not return success. `{:?}` is the message, too.
+/// A failed driver call. `Debug` shows the message.
 #[derive(Error)]
 #[error("{call} failed while {doing}: {name} ({code}): {description}")]
 pub struct DriverFailure {
-    /// The entry point.
+    /// Entry point.
     pub call: &'static str,
-    /// What the runtime was doing.
+    /// Operation of the runtime.
     pub doing: String,
-    /// The code's number.
+    /// Number of the error code.
     pub code: u32,
-    /// The code's name.
+    /// Name of the error code.
     pub name: String,
-    /// The driver's own description of the code.
+    /// The driver's description of the error code.
     pub description: String,
-    /// What to do about it, where known.
+    /// Advice, where there is any.
     pub help: Option<String>,
 }
 
 impl Error {
-    /// What the reader can do about it, where that is known.
+    /// Advice to the user, where there is any.
     pub fn advice(&self) -> Option<&str> {
         match self {
             Error::Unavailable { help, .. } => Some(help),
-            Error::OutOfMemory { .. } => Some(
-                "choose a smaller context, fewer slots or a smaller quantisation, or free the device's memory",
-            ),
+            Error::OutOfMemory { .. } => {
+                Some("choose a smaller context or quantisation, or free device memory")
+            }
             Error::Assembly { help, .. } => help.as_deref(),
             Error::NotEmitted { .. } => {
-                Some("emit it for an older target, too: `.target(Target::Sm80)` in the build script")
+                Some("emit it for an older target too: `.target(Target::Sm80)` in the build script")
             }
             Error::Capture(cause) => cause.advice(),
             Error::Driver(failure) => failure.help.as_deref(),
@@ -190,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_main_that_returns_an_error_prints_what_a_reader_needs() {
+    fn debug_shows_the_message_and_the_advice() {
         let fault = Error::Fault { index: 0, kernel: "axpy".into(), finding: "out of bounds".into() };
         assert_eq!(format!("{fault:?}"), "launch 0 (`axpy`): out of bounds");
         let missing = Error::Unavailable { what: "there is no GPU".into(), help: "take another".into() };

@@ -1,51 +1,52 @@
-//! What the emulator sees of many launches, written down instead of stopping at the first finding.
+//! Record of findings and profiles over many launches.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bespoke_emulator as emulator;
 
-/// Findings and profiles of launches, for a device made by [`checking`](super::checking) or for whoever runs the
-/// emulator itself.
+/// Record of the findings and profiles of launches. A finding is recorded instead of stopping the run.
+///
+/// Filled by a device made by [`checking`](super::checking), or by a caller that runs the emulator directly.
 pub struct Journal {
     profile: bool,
     entries: Mutex<JournalEntries>,
 }
 
-/// What a [`Journal`] holds.
+/// Contents of a [`Journal`].
 #[derive(Clone, Default)]
 pub struct JournalEntries {
-    /// Launches that ran, to their end or to a finding.
+    /// Number of launches, including those that a finding stopped.
     pub launches: u64,
-    /// Findings and how often each was made: those of one kind at one PTX line of one kernel count as one.
+    /// Findings with their number of occurrences. Findings of one kind at one PTX line of one kernel are equal.
     pub findings: Vec<(emulator::Finding, u64)>,
-    /// A profile a kernel, in the order of their first launches; only of launches without a finding.
+    /// Profile of each kernel over its launches without a finding, in the order of first launches.
     pub profiles: Vec<emulator::Profile>,
-    /// The same of launches that a finding stopped: what ran until then.
+    /// Profile of each kernel over its launches that a finding stopped, up to the finding.
     pub stopped: Vec<emulator::Profile>,
-    /// The PTX of every kernel that was loaded.
+    /// PTX of every loaded kernel, by name.
     pub texts: HashMap<String, Arc<str>>,
 }
 
 impl Journal {
-    /// An empty journal; with `profile`, launches are profiled, which slows them down.
+    /// Creates an empty journal. With `profile`, launches are profiled, which is slower.
     pub fn new(profile: bool) -> Journal {
         Journal { profile, entries: Mutex::default() }
     }
 
-    /// Whether launches are to be profiled.
+    /// Whether launches are profiled.
     pub fn profiles(&self) -> bool {
         self.profile
     }
 
-    /// Remembers the text of kernels.
+    /// Records the PTX of kernels.
     pub fn loaded<'a>(&self, kernels: impl IntoIterator<Item = &'a str>, text: &str) {
         let text: Arc<str> = text.into();
         let mut entries = self.lock();
         entries.texts.extend(kernels.into_iter().map(|kernel| (kernel.to_owned(), text.clone())));
     }
 
-    /// Remembers what became of a launch.
+    /// Records the outcome of a launch.
     pub fn record(&self, outcome: Result<emulator::Stats, Box<emulator::Finding>>) {
         let mut entries = self.lock();
         entries.launches += 1;
@@ -64,7 +65,7 @@ impl Journal {
         }
     }
 
-    /// What it holds so far.
+    /// Copy of the contents.
     pub fn entries(&self) -> JournalEntries {
         self.lock().clone()
     }
@@ -86,7 +87,7 @@ impl JournalEntries {
     }
 }
 
-/// Adds to the profile of the same kernel, if there is one.
+/// Merges a profile into that of the same kernel, if there is one.
 fn add_profile(profiles: &mut Vec<emulator::Profile>, profile: emulator::Profile) {
     if !profiles.iter_mut().any(|known| known.kernel == profile.kernel && known.merge(&profile)) {
         profiles.push(profile);

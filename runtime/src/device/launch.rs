@@ -1,4 +1,4 @@
-//! Kernels, launches of them, and sequences of launches.
+//! Modules, kernels, launches and sequences of launches.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -8,26 +8,27 @@ use std::sync::Arc;
 use super::signature::KernelSignature;
 use super::{CodeOrigin, Error, Result};
 
-/// Threads a block may have on every target of the project, and in x, y, z; then blocks a grid may have in x, y, z
-/// (CUDA C++ Programming Guide, technical specifications).
+/// Largest number of threads of a CTA (CUDA C++ Programming Guide, technical specifications; so are the next two).
 const MAX_THREADS_PER_BLOCK: u64 = 1024;
+/// Largest number of threads of a CTA in x, y, z.
 const MAX_BLOCK: [u32; 3] = [1024, 1024, 64];
+/// Largest number of CTAs of a grid in x, y, z.
 const MAX_GRID: [u32; 3] = [i32::MAX as u32, 65_535, 65_535];
 
-/// What a kernel takes of a multiprocessor, as the assembler reports it.
+/// Resources of a kernel, as the assembler reports them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Resources {
-    /// 32-bit registers a thread.
+    /// 32-bit registers of a thread.
     pub registers: u32,
-    /// Bytes of statically allocated shared memory a block.
+    /// Bytes of static shared memory of a CTA.
     pub static_shared: u32,
-    /// Bytes of local memory a thread: spills and arrays that are not in registers.
+    /// Bytes of local memory of a thread: spills, and arrays that are not in registers.
     pub local: u32,
-    /// Threads a block can have at that register count.
+    /// Largest number of threads of a CTA at that register count.
     pub max_threads: u32,
 }
 
-/// A kernel of a loaded module; keeps the module loaded.
+/// Kernel of a loaded module. It keeps the module loaded.
 #[derive(Clone)]
 pub struct Kernel(Arc<KernelInner>);
 
@@ -36,37 +37,37 @@ struct KernelInner {
     entry: KernelSignature,
     resources: Option<Resources>,
     origin: Option<CodeOrigin>,
-    /// The device's own handle.
+    /// Handle of the device.
     handle: Box<dyn Any + Send + Sync>,
 }
 
 impl Kernel {
-    /// The kernel's name in the PTX.
+    /// Name in the PTX.
     pub fn name(&self) -> &str {
         &self.0.entry.name
     }
 
-    /// The name of the module it comes from.
+    /// Name of its module.
     pub fn module(&self) -> &str {
         &self.0.module
     }
 
-    /// Its declaration: name and parameters.
+    /// Name and parameters.
     pub fn signature(&self) -> &KernelSignature {
         &self.0.entry
     }
 
-    /// What it takes, where an assembler has said so.
+    /// Resources; none on the emulator.
     pub fn resources(&self) -> Option<Resources> {
         self.0.resources
     }
 
-    /// Where its machine code came from; none where there is no machine.
+    /// Origin of its machine code; none on the emulator.
     pub fn origin(&self) -> Option<CodeOrigin> {
         self.0.origin
     }
 
-    /// The device's handle, if it is of the type `T`.
+    /// Handle of the device, if it has the type `T`.
     pub(super) fn handle<T: 'static>(&self) -> Option<&T> {
         self.0.handle.downcast_ref()
     }
@@ -78,7 +79,7 @@ impl fmt::Debug for Kernel {
     }
 }
 
-/// A loaded module: PTX that the device can run.
+/// A loaded module.
 #[derive(Clone, Debug)]
 pub struct Module {
     name: Arc<str>,
@@ -104,12 +105,12 @@ impl Module {
         self.kernels.insert(name, Kernel(Arc::new(inner)));
     }
 
-    /// The name it was loaded under.
+    /// Name under which it was loaded.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The kernel of that name.
+    /// Kernel by name.
     pub fn kernel(&self, name: &str) -> Result<Kernel> {
         self.kernels.get(name).cloned().ok_or_else(|| Error::KernelNotFound {
             module: self.name.to_string(),
@@ -118,58 +119,58 @@ impl Module {
         })
     }
 
-    /// Its kernels, by name.
+    /// Kernels, sorted by name.
     pub fn kernels(&self) -> impl Iterator<Item = &Kernel> {
         self.kernels.values()
     }
 
-    /// What the assembler said while accepting it; often empty.
+    /// Assembler log; often empty.
     pub fn log(&self) -> &str {
         &self.log
     }
 }
 
-/// One launch of a kernel.
+/// Launch of a kernel.
 #[derive(Clone, Debug)]
 pub struct Launch {
     /// The kernel.
     pub kernel: Kernel,
-    /// Blocks in x, y, z.
+    /// CTAs in x, y, z.
     pub grid: [u32; 3],
-    /// Threads a block in x, y, z.
+    /// Threads of a CTA in x, y, z.
     pub block: [u32; 3],
-    /// Bytes of dynamic shared memory a block.
+    /// Bytes of dynamic shared memory of a CTA.
     pub dynamic_shared: u32,
-    /// The parameters, laid out as the kernel declares them: each at its natural alignment, little-endian.
+    /// Parameters, laid out as the kernel declares them: each naturally aligned, little-endian.
     pub params: Vec<u8>,
-    /// Whether it may start before the launch ahead of it ends (programmatic dependent launch): the kernel then
-    /// says `griddepcontrol.wait` before it touches what earlier launches wrote. Ignored on the first launch of a
-    /// sequence and on targets below sm_90, where every launch waits for the one ahead.
+    /// Programmatic dependent launch: the launch may start before the previous one ends, and the kernel executes
+    /// `griddepcontrol.wait` before it accesses memory that earlier launches access. Ignored for the first launch of a
+    /// sequence and below compute capability 9.0, where every launch waits for the previous one.
     pub programmatic: bool,
 }
 
 impl Launch {
-    /// Checks what holds on every device: sizes are not zero, and the parameters fill the kernel's declaration.
+    /// Checks the rules common to all devices: the sizes of grid and CTA, and the size of the parameters.
     pub(super) fn check(&self, index: usize) -> Result<()> {
         let fail = |why: String| Err(self.error(index, why));
         if self.grid.contains(&0) || self.block.contains(&0) {
-            return fail(format!("a grid of {:?} of blocks of {:?} has no threads", self.grid, self.block));
+            return fail(format!("a grid of {:?} CTAs of {:?} threads is empty", self.grid, self.block));
         }
         let exceeds =
             |sizes: [u32; 3], limits: [u32; 3]| sizes.iter().zip(&limits).any(|(size, limit)| size > limit);
         if exceeds(self.grid, MAX_GRID) {
-            return fail(format!("a grid of {:?}; {MAX_GRID:?} is the most", self.grid));
+            return fail(format!("a grid of {:?} CTAs; {MAX_GRID:?} is the maximum", self.grid));
         }
         if exceeds(self.block, MAX_BLOCK) {
-            return fail(format!("blocks of {:?}; {MAX_BLOCK:?} is the most", self.block));
+            return fail(format!("CTAs of {:?} threads; {MAX_BLOCK:?} is the maximum", self.block));
         }
         let threads: u64 = self.block.iter().map(|&size| u64::from(size)).product();
         if threads > MAX_THREADS_PER_BLOCK {
-            return fail(format!("blocks of {threads} threads; {MAX_THREADS_PER_BLOCK} is the most"));
+            return fail(format!("CTAs of {threads} threads; {MAX_THREADS_PER_BLOCK} is the maximum"));
         }
         let declared = self.kernel.signature().parameter_bytes();
         let given = self.params.len();
-        // A parameter struct on the host is padded to its alignment; PTX's declaration is not.
+        // The size of a parameter struct on the host is padded to its alignment; that of the PTX declaration is not.
         if given != declared && given != declared.next_multiple_of(8) {
             return fail(format!("{given} bytes of parameters for a kernel that declares {declared}"));
         }
@@ -181,38 +182,38 @@ impl Launch {
     }
 }
 
-/// A captured graph as read back from the device, for comparison with the plan.
+/// Description of a captured graph, read back from the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GraphReport {
-    /// Nodes of any type.
+    /// Number of nodes of any type.
     pub nodes: usize,
-    /// What each node runs, in dependency order: a kernel's name, or `(type of node)` for any other node.
+    /// Nodes in dependency order: the name of a kernel, or `(type)` for another node.
     pub kernels: Vec<String>,
-    /// Dependencies between nodes.
+    /// Number of edges.
     pub edges: usize,
-    /// How many of those are programmatic.
+    /// Number of programmatic edges.
     pub programmatic_edges: usize,
 }
 
-/// Launches bound to a device, in order.
+/// Launches bound to a device, executed in order.
 pub trait LaunchSequence: Send {
     /// Enqueues every launch.
     fn run_eager(&mut self) -> Result<()>;
 
-    /// Makes the launches a graph and reads it back; once captured, only reports. After an error the launches can
-    /// still be run eagerly.
+    /// Captures the launches as a graph, unless that is done already, and describes it. After an error the launches can
+    /// still run eagerly.
     fn capture(&mut self) -> Result<GraphReport>;
 
-    /// Enqueues the captured graph: one call, without allocation or waiting.
+    /// Enqueues the captured graph with one driver call. Does not allocate or block.
     fn replay(&mut self) -> Result<()>;
 
     /// Waits for all work enqueued on the device.
     fn wait(&mut self) -> Result<()>;
 
-    /// Runs every launch once, eagerly, and returns each one's time in microseconds. A launch's time includes the
-    /// gap ahead of it, so it bounds the kernel's own time from above, and launches do not overlap.
+    /// Runs every launch once, eagerly, and returns the time of each in microseconds. A time includes the gap before the
+    /// launch, so it is an upper bound of the kernel's time. Launches do not overlap.
     fn profile(&mut self) -> Result<Vec<f64>>;
 
-    /// Replays the graph `count` times and returns the mean time of one in milliseconds, as the device measures it.
+    /// Replays the graph `count` times and returns the mean time of a replay in milliseconds, by the device's clock.
     fn time_replays(&mut self, count: u32) -> Result<f64>;
 }

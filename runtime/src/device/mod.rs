@@ -1,18 +1,18 @@
 //! Devices that run PTX: NVIDIA GPUs through the driver, and the project's emulator.
 //!
 //! A [`Device`] owns memory, loads PTX into [`Module`]s and binds [`Launch`]es into a [`LaunchSequence`], which runs
-//! eagerly, or is captured into a graph once and replayed. Work is ordered: everything enqueued on one device runs
-//! in the order in which it was asked for, uploads and downloads included. Both devices take the same launches,
-//! hold them to the same rules and report the same names, so that a plan is checked on either.
+//! eagerly, or is captured as a graph once and replayed. A device executes all enqueued work in order, uploads and
+//! downloads included. Both kinds of device accept the same launches, check them by the same rules and report the same
+//! kernel names.
 //!
-//! A launch names raw device addresses. The caller keeps the [`Allocation`]s behind them alive until the device has
-//! been waited for.
+//! A launch holds raw device addresses. The caller keeps the [`Allocation`]s alive until the launch has completed
+//! ([`Device::wait`]).
 //!
-//! # Your own kernels
+//! # Launching your own kernels
 //!
-//! Kernels that a build script emitted ([`bespoke_codegen::emit`]) are launched through their generated stubs, by a
-//! [`StubLauncher`], or collected for a [`LaunchSequence`] by a [`StubRecorder`]; the package `own-kernel` in the repository
-//! is a whole program that does. A kernel may also be recorded, compiled and launched by one program:
+//! Kernels that a build script emitted ([`bespoke_codegen::emit`]) are launched through their generated stubs by a
+//! [`StubLauncher`], or collected for a [`LaunchSequence`] by a [`StubRecorder`]. The package `own-kernel` in the repository
+//! is an example. A program can also record, compile and launch a kernel itself:
 //!
 //! ```
 //! use bespoke::device::{self, Launch, Selector};
@@ -29,7 +29,7 @@
 //! }
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // A GPU if there is one, else the emulator; `Selector` also reads "cuda:1" or "emulator".
+//! // A GPU if there is one, else the emulator. `Selector` also parses "cuda:1" and "emulator".
 //! let device = device::open(Selector::Auto)?.device;
 //! let (major, minor) = device.info().compute;
 //! let target = Target::for_device(major, minor).ok_or("the GPU is too old")?;
@@ -65,13 +65,13 @@ mod stubs;
 
 use std::fmt;
 
-pub use bespoke_emulator::Checks;
-pub use buffer::{Buffer, Element};
 use serde::{Serialize, Serializer};
 
+pub use bespoke_emulator::Checks;
+pub use buffer::{Buffer, Element};
 pub use emulator::checking;
 #[cfg(test)]
-pub(crate) use emulator::with as emulator_with;
+pub(crate) use emulator::with_info as emulator_with_info;
 pub use error::{DriverFailure, Error};
 pub use journal::{Journal, JournalEntries};
 pub use launch::{GraphReport, Kernel, Launch, LaunchSequence, Module, Resources};
@@ -80,13 +80,13 @@ pub use selector::{Opened, Selector, SelectorError, list, open, open_with};
 pub use signature::{KernelSignature, Parameter};
 pub use stubs::{StubLauncher, StubRecorder};
 
-/// What a device's calls return.
+/// Result of a device call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Which sort of device it is.
+/// Kind of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// An NVIDIA GPU, by its position among those the driver shows.
+    /// An NVIDIA GPU.
     Cuda {
         /// The driver's device ordinal.
         ordinal: u32,
@@ -105,18 +105,18 @@ impl fmt::Display for Kind {
 }
 
 impl Serialize for Kind {
-    /// As the command line names it.
+    /// Serialises as the command line spells it.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-/// What does not change about a device while it is open.
+/// Constant properties of a device.
 #[derive(Clone, Debug, Serialize)]
 pub struct DeviceInfo {
-    /// Which sort, and which one.
+    /// Kind and ordinal.
     pub kind: Kind,
-    /// The device's own name.
+    /// Name.
     pub name: String,
     /// Compute capability: major, minor.
     pub compute: (u32, u32),
@@ -124,31 +124,31 @@ pub struct DeviceInfo {
     pub multiprocessors: u32,
     /// Bytes of device memory.
     pub memory_total: u64,
-    /// Bytes of L2 cache; 0 where there is none.
+    /// Bytes of L2 cache; 0 on the emulator.
     pub l2_bytes: u64,
-    /// Bytes of shared memory a block may have, static and dynamic together.
+    /// Largest shared memory of a CTA in bytes, static and dynamic together.
     pub shared_per_block_optin: u32,
-    /// Peak memory bandwidth in bytes a second, from clock and bus width, where the driver tells them.
+    /// Peak memory bandwidth in bytes a second, from clock and bus width, where the driver reports them.
     pub peak_bandwidth: Option<u64>,
-    /// The driver, in words.
+    /// Versions of CUDA and the driver, as text.
     pub driver: Option<String>,
 }
 
-/// Device memory at one moment, in bytes.
+/// Current use of device memory, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryInfo {
-    /// Bytes that can still be allocated.
+    /// Free bytes.
     pub free: u64,
-    /// Bytes there are.
+    /// Total bytes.
     pub total: u64,
 }
 
-/// The clocks that a device runs at, at one moment.
+/// Current clocks of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Clocks {
-    /// Of the multiprocessors, in MHz.
+    /// Clock of the multiprocessors in MHz.
     pub sm_mhz: u32,
-    /// Of the memory, in MHz.
+    /// Clock of the memory in MHz.
     pub memory_mhz: u32,
 }
 
@@ -157,7 +157,7 @@ pub struct Clocks {
 pub struct Address(pub u64);
 
 impl Address {
-    /// The address `bytes` further on.
+    /// The address plus `bytes`.
     pub fn offset(self, bytes: u64) -> Address {
         Address(self.0 + bytes)
     }
@@ -169,7 +169,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// Device memory that is freed when this is dropped. Its content is undefined until it is written.
+/// Device memory, freed on drop. Its content is undefined until it is written.
 pub struct Allocation {
     address: Address,
     bytes: u64,
@@ -177,17 +177,17 @@ pub struct Allocation {
 }
 
 impl Allocation {
-    /// Memory at `address` that `owner` frees when dropped.
+    /// Memory at `address` that is freed when `owner` is dropped.
     fn new(address: Address, bytes: u64, owner: impl Send + Sync + 'static) -> Allocation {
         Allocation { address, bytes, _owner: Box::new(owner) }
     }
 
-    /// Where it starts, aligned to at least 256 bytes.
+    /// Start address, aligned to at least 256 bytes.
     pub fn address(&self) -> Address {
         self.address
     }
 
-    /// Bytes it has.
+    /// Size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -199,13 +199,13 @@ impl fmt::Debug for Allocation {
     }
 }
 
-/// The host's way into memory that kernels write.
+/// Host access to memory that kernels write.
 trait HostMemory: Send + Sync {
-    /// Copies out `out.len()` bytes from `offset`, which the caller has checked to be inside.
+    /// Copies `out.len()` bytes from `offset`. The caller checks the bounds.
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<()>;
 }
 
-/// Memory that kernels write and the host reads without a copy; zero at first.
+/// Memory that kernels write and the host reads directly, initially zero.
 pub struct HostVisible {
     address: Address,
     bytes: u64,
@@ -213,18 +213,18 @@ pub struct HostVisible {
 }
 
 impl HostVisible {
-    /// Where kernels find it.
+    /// Device address.
     pub fn address(&self) -> Address {
         self.address
     }
 
-    /// Bytes it has.
+    /// Size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Copies out `out.len()` bytes from `offset`. What a kernel wrote is there once the device was waited for;
-    /// before that a read returns old or new bytes, aligned words untorn.
+    /// Copies `out.len()` bytes from `offset`. Writes of a kernel are visible once the kernel has completed; before that a
+    /// read returns old or new values, but never a torn aligned word.
     pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         let length = out.len() as u64;
         if offset.checked_add(length).is_none_or(|end| end > self.bytes) {
@@ -237,53 +237,53 @@ impl HostVisible {
     }
 }
 
-/// Something that runs PTX.
+/// A device that runs PTX.
 pub trait Device: Send + Sync {
-    /// What it is.
+    /// Constant properties.
     fn info(&self) -> &DeviceInfo;
 
-    /// Its memory now.
+    /// Current use of its memory.
     fn memory(&self) -> Result<MemoryInfo>;
 
-    /// Allocates device memory; `name` says in errors and findings what it is for.
+    /// Allocates device memory. `name` appears in errors and findings.
     fn alloc(&self, name: &str, bytes: u64) -> Result<Allocation>;
 
     /// Allocates memory that kernels write and the host reads.
     fn alloc_host_visible(&self, name: &str, bytes: u64) -> Result<HostVisible>;
 
-    /// Copies to the device, after all work enqueued so far. `bytes` may be reused on return.
+    /// Copies to the device, ordered after all enqueued work. `bytes` may be reused on return.
     fn upload(&self, to: Address, bytes: &[u8]) -> Result<()>;
 
-    /// Copies from the device, after all work enqueued so far.
+    /// Copies from the device, ordered after all enqueued work.
     fn download(&self, from: Address, out: &mut [u8]) -> Result<()>;
 
-    /// Sets `bytes` bytes of device or host-visible memory to `value`, after all work enqueued so far. Does not wait.
+    /// Sets `bytes` bytes of device or host-visible memory to `value`, ordered after all enqueued work. Does not block.
     fn fill(&self, to: Address, bytes: u64, value: u8) -> Result<()>;
 
-    /// Loads a module: from its machine code if the device takes that, else from its PTX.
+    /// Loads a module, from its machine code if that matches the device, else from its PTX.
     fn load_source(&self, source: &ModuleSource<'_>) -> Result<Module>;
 
-    /// Loads a module from its PTX alone. `name` stands for the text in messages.
+    /// Loads a module from PTX. `name` identifies the module in messages.
     fn load(&self, name: &str, ptx: &str) -> Result<Module> {
         self.load_source(&ModuleSource::ptx(name, ptx))
     }
 
-    /// Binds launches of this device's kernels, checking each against its kernel and the device.
+    /// Binds launches of this device's kernels, after checking each against its kernel and the device.
     fn sequence(&self, launches: Vec<Launch>) -> Result<Box<dyn LaunchSequence>>;
 
-    /// Waits for all work enqueued so far.
+    /// Waits for all enqueued work.
     fn wait(&self) -> Result<()>;
 
-    /// Whether work enqueued is not finished, without waiting for it; an error if a kernel faulted.
+    /// Whether enqueued work is unfinished; an error if a kernel faulted. Does not block.
     fn busy(&self) -> Result<bool>;
 
-    /// The clocks now, where there are any and something tells them.
+    /// Current clocks, where they are known.
     fn clocks(&self) -> Option<Clocks> {
         None
     }
 }
 
-/// Bytes in words: `4.08 GiB`.
+/// Displays a number of bytes, such as `4.08 GiB`.
 #[derive(Clone, Copy, Debug)]
 pub struct Bytes(pub u64);
 
@@ -304,10 +304,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_said_in_the_largest_unit_that_fits() {
-        let said = [0, 1023, 1024, 1536, 5 << 30, 3 << 40, u64::MAX].map(|bytes| Bytes(bytes).to_string());
+    fn bytes_are_shown_in_the_largest_unit_that_fits() {
+        let shown = [0, 1023, 1024, 1536, 5 << 30, 3 << 40, u64::MAX].map(|bytes| Bytes(bytes).to_string());
         assert_eq!(
-            said,
+            shown,
             ["0 bytes", "1023 bytes", "1.00 KiB", "1.50 KiB", "5.00 GiB", "3.00 TiB", "16.00 EiB"]
         );
     }

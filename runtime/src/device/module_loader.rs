@@ -1,6 +1,6 @@
-//! Where a module's machine code comes from: the binary, the cache on disk, or the driver's assembler.
+//! Selection of a module's machine code: built in, cached on disk, or assembled by the driver.
 //!
-//! Nothing here names the driver: [`ModuleLoader::load`] chooses, an [`Assembler`] does.
+//! [`ModuleLoader::load`] selects the origin; an [`Assembler`] makes the driver calls.
 
 use std::env;
 use std::ffi::OsString;
@@ -13,28 +13,28 @@ use serde::Serialize;
 
 use super::{Error, Result};
 
-/// The variable that says where machine code is kept.
+/// Environment variable that names the folder of the machine-code cache.
 pub const CACHE_VARIABLE: &str = "BESPOKE_CACHE";
 
-/// Bytes that the cache may have: some hundred models' kernels.
+/// Size limit of the cache: the kernels of some hundred models.
 const CACHE_BYTES: u64 = 256 << 20;
 
 /// First bytes of a cubin, which is an ELF file.
 const ELF: &[u8] = b"\x7fELF";
 
-/// What a module is loaded from.
+/// Source of a module: PTX and optionally machine code.
 #[derive(Clone, Copy, Debug)]
 pub struct ModuleSource<'a> {
-    /// What stands for the text in messages.
+    /// Name of the module in messages.
     pub name: &'a str,
-    /// The module's text.
+    /// PTX.
     pub ptx: &'a str,
-    /// The same, assembled ahead of time.
+    /// The PTX assembled ahead of time.
     pub machine_code: Option<MachineCode<'a>>,
 }
 
 impl<'a> ModuleSource<'a> {
-    /// A text alone.
+    /// A source without machine code.
     pub fn ptx(name: &'a str, ptx: &'a str) -> ModuleSource<'a> {
         ModuleSource { name, ptx, machine_code: None }
     }
@@ -48,46 +48,46 @@ impl From<&KernelSource> for ModuleSource<'static> {
     }
 }
 
-/// A module as one compute capability executes it.
+/// Machine code of a module for one compute capability.
 #[derive(Clone, Copy, Debug)]
 pub struct MachineCode<'a> {
-    /// The compute capability: major, minor.
+    /// Compute capability: major, minor.
     pub compute: (u32, u32),
-    /// The cubin.
+    /// Cubin.
     pub cubin: &'a [u8],
 }
 
-/// How a device came to a module's machine code.
+/// Origin of a module's machine code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CodeOrigin {
-    /// It was assembled when this binary was built.
+    /// Assembled when this binary was built.
     Embedded,
-    /// The driver assembled it for an earlier process.
+    /// Assembled by the driver in an earlier process.
     Cached,
-    /// The driver assembled it now.
+    /// Assembled by the driver in this process.
     Assembled,
 }
 
-/// What the driver can do with a module's text or machine code.
+/// Driver operations on PTX and machine code.
 pub(super) trait Assembler {
     /// A loaded module.
     type Module;
     /// Loads machine code.
     fn load(&self, cubin: &[u8]) -> Result<Self::Module>;
-    /// Assembles a text and gives the machine code back.
+    /// Assembles and links PTX, and returns the machine code.
     fn link(&self, ptx: &str) -> Result<Assembled<Vec<u8>>>;
-    /// Assembles a text and loads what comes of it.
+    /// Assembles PTX and loads the result.
     fn assemble(&self, ptx: &str) -> Result<Assembled<Self::Module>>;
 }
 
-/// What an assembler made, and its remarks.
+/// Result of an assembler, with its log.
 pub(super) struct Assembled<T> {
     pub result: T,
     pub log: String,
 }
 
-/// A loaded module, the assembler's remarks if it ran, and where the machine code came from.
+/// A loaded module, the assembler's log if it ran, and the origin of the machine code.
 #[derive(Debug)]
 pub(super) struct Loaded<M> {
     pub module: M,
@@ -95,45 +95,46 @@ pub(super) struct Loaded<M> {
     pub origin: CodeOrigin,
 }
 
-/// What machine code depends on besides the text, and where it is kept.
+/// Loads modules for a device: its compute capability and driver determine which machine code is valid.
 pub(super) struct ModuleLoader {
     /// The device's compute capability.
     compute: (u32, u32),
-    /// The driver, as exactly as it tells: another one assembles otherwise.
+    /// Exact driver version: another version may generate other code.
     driver: String,
     cache: Option<Cache>,
-    /// What is built in was refused, and that was said: the rest will be, too.
-    refused: Once,
+    /// Limits the message about rejected built-in machine code to one: the other modules are rejected too.
+    rejected: Once,
 }
 
 impl ModuleLoader {
-    /// For a device, with the cache that the environment names.
+    /// A loader for a device, with the cache that the environment names.
     pub fn new(compute: (u32, u32), driver: &str) -> ModuleLoader {
-        ModuleLoader { compute, driver: driver.to_owned(), cache: cache(), refused: Once::new() }
+        ModuleLoader { compute, driver: driver.to_owned(), cache: cache(), rejected: Once::new() }
     }
 
-    /// Loads a module: machine code that was built in for exactly this device, else what an earlier process has left,
-    /// else what the driver's assembler makes. Machine code that the driver refuses is passed over.
+    /// Loads a module: from built-in machine code for exactly this compute capability, else from the cache, else by the
+    /// driver's assembler. Machine code that the driver rejects is skipped.
     pub fn load<A: Assembler>(&self, assembler: &A, source: &ModuleSource<'_>) -> Result<Loaded<A::Module>> {
         if let Some(code) = source.machine_code.filter(|code| code.compute == self.compute) {
             match load_cubin(assembler, code.cubin)? {
                 Ok(module) => return Ok(Loaded { module, log: String::new(), origin: CodeOrigin::Embedded }),
-                Err(refusal) => self.refused.call_once(|| {
+                Err(rejection) => self.rejected.call_once(|| {
                     tracing::info!(
-                        "the driver refuses the machine code in this binary ({refusal}, `{}`), perhaps because it is \
-                         older than the assembler that made it; it assembles the PTX instead",
+                        "the driver rejects the machine code in this binary ({rejection}, `{}`), perhaps because the \
+                         driver is older than the assembler; it assembles the PTX instead",
                         source.name
                     )
                 }),
             }
         }
         match &self.cache {
-            Some(cache) => self.load_with(cache, assembler, source),
+            Some(cache) => self.load_cached(cache, assembler, source),
             None => assemble(assembler, source),
         }
     }
 
-    fn load_with<A: Assembler>(
+    /// Loads a module through the cache.
+    fn load_cached<A: Assembler>(
         &self,
         cache: &Cache,
         assembler: &A,
@@ -143,34 +144,36 @@ impl ModuleLoader {
         if let Some(cubin) = cache.get(key) {
             match load_cubin(assembler, &cubin)? {
                 Ok(module) => return Ok(Loaded { module, log: String::new(), origin: CodeOrigin::Cached }),
-                Err(refusal) => {
-                    tracing::debug!("the driver refuses the cache's machine code of `{name}` ({refusal})");
+                Err(rejection) => {
+                    tracing::debug!("the driver rejects the cached machine code of `{name}` ({rejection})");
                     cache.remove(key);
                 }
             }
         }
-        // The way around the linker says best what is wrong with a text, and needs nothing but an assembler.
+        // On failure, assembling without the linker gives the better error, and may succeed.
         let linked = match assembler.link(source.ptx) {
             Ok(linked) => linked,
             Err(error) => {
-                tracing::debug!("`{name}` is not kept: {error}");
+                tracing::debug!("`{name}` is not cached: {error}");
                 return assemble(assembler, source);
             }
         };
         let module = match load_cubin(assembler, &linked.result)? {
             Ok(module) => module,
-            Err(refusal) => {
-                tracing::debug!("`{name}` is not kept: the driver refuses what its linker made ({refusal})");
+            Err(rejection) => {
+                tracing::debug!(
+                    "`{name}` is not cached: the driver rejects the output of its linker ({rejection})"
+                );
                 return assemble(assembler, source);
             }
         };
         if let Err(error) = cache.put(key, &linked.result) {
-            tracing::debug!("`{name}` is not kept: {}: {error}", cache.folder().display());
+            tracing::debug!("`{name}` is not cached: {}: {error}", cache.folder().display());
         }
         Ok(Loaded { module, log: linked.log, origin: CodeOrigin::Assembled })
     }
 
-    /// Two devices of one compute capability have the same machine code.
+    /// Cache key: machine code depends on PTX, driver and compute capability.
     fn key(&self, ptx: &str) -> Key {
         let (major, minor) = self.compute;
         let device = format!("{major}.{minor}");
@@ -183,28 +186,28 @@ fn assemble<A: Assembler>(assembler: &A, source: &ModuleSource<'_>) -> Result<Lo
     Ok(Loaded { module: result, log, origin: CodeOrigin::Assembled })
 }
 
-/// Loads machine code; the inner error says that it is not for this device or driver.
+/// Loads machine code. The inner error means that the code does not match the device or the driver.
 fn load_cubin<A: Assembler>(assembler: &A, cubin: &[u8]) -> Result<Result<A::Module, String>> {
     if !cubin.starts_with(ELF) {
-        return Ok(Err("it is no ELF file".to_owned()));
+        return Ok(Err("not an ELF file".to_owned()));
     }
     match assembler.load(cubin) {
         Ok(module) => Ok(Ok(module)),
-        Err(Error::Driver(failure)) if is_refusal(failure.code) => Ok(Err(failure.name.clone())),
+        Err(Error::Driver(failure)) if is_rejection(failure.code) => Ok(Err(failure.name.clone())),
         Err(error) => Err(error),
     }
 }
 
-/// Whether a code says that an image is not one for this device and driver: `INVALID_IMAGE`, `NO_BINARY_FOR_GPU`,
+/// Whether an error code means that an image does not match the device and the driver: `INVALID_IMAGE`, `NO_BINARY_FOR_GPU`,
 /// `INVALID_PTX`, `UNSUPPORTED_PTX_VERSION`, `INVALID_SOURCE`.
-pub(super) fn is_refusal(code: u32) -> bool {
+pub(super) fn is_rejection(code: u32) -> bool {
     matches!(code, 200 | 209 | 218 | 222 | 300)
 }
 
-/// Where machine code is kept between processes; nowhere if `BESPOKE_CACHE` names no folder.
+/// Machine-code cache on disk; none unless `BESPOKE_CACHE` names a folder.
 ///
-/// It must be asked for, since only linked code can be kept, and that is slower: 727 tokens/s against 776 for
-/// Llama-3.1-8B on an H200. The driver keeps what it assembles by itself, where it may.
+/// The cache is opt-in, because only linked code can be cached, and that is slower: 727 tokens/s against 776 for
+/// Llama-3.1-8B on an H200. The driver has its own cache of what it assembles.
 pub fn cache() -> Option<Cache> {
     cache_folder(env::var_os(CACHE_VARIABLE)).map(|folder| Cache::new(folder, CACHE_BYTES))
 }

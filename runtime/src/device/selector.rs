@@ -1,4 +1,4 @@
-//! Which device to open.
+//! Selection of a device.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,21 +9,21 @@ use super::cuda::{self, CudaDevice};
 use super::emulator::{self, EmulatorDevice};
 use super::{Checks, Device, DeviceInfo, Error, Result};
 
-/// The device asked for on the command line.
+/// Selector of a device, as the command line spells it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Selector {
-    /// The first GPU that can be opened; the emulator where there is none.
+    /// The first GPU; the emulator where there is none.
     #[default]
     Auto,
-    /// A GPU by its ordinal.
+    /// A GPU by ordinal.
     Cuda(u32),
     /// The emulator.
     Emulator,
 }
 
-/// A text that names no device. `{:?}` is the message, too.
+/// Error of parsing a [`Selector`]. `Debug` shows the message.
 #[derive(Clone, Error, PartialEq, Eq)]
-#[error("`{0}` is no device: say `auto`, `cuda`, `cuda:N` (N counts from 0) or `emulator`")]
+#[error("`{0}` is not a device: use `auto`, `cuda`, `cuda:N` (N counts from 0) or `emulator`")]
 pub struct SelectorError(String);
 
 impl fmt::Debug for SelectorError {
@@ -44,7 +44,7 @@ impl FromStr for Selector {
                 "emulator" => Ok(Selector::Emulator),
                 _ => Err(unknown()),
             },
-            // `parse` would take a sign.
+            // `parse` would accept a sign.
             Some(("cuda", ordinal)) if ordinal.bytes().all(|byte| byte.is_ascii_digit()) => {
                 ordinal.parse().map(Selector::Cuda).map_err(|_| unknown())
             }
@@ -63,35 +63,35 @@ impl fmt::Display for Selector {
     }
 }
 
-/// An open device, and why it is this one.
+/// An open device, with the reason for the selection.
 pub struct Opened {
     /// The device.
     pub device: Box<dyn Device>,
-    /// Why it was chosen, for the log.
+    /// Reason for the selection, for the log.
     pub reason: String,
 }
 
-/// Opens a device; the emulator with all of its checks.
+/// Opens a device; the emulator with all checks.
 pub fn open(selector: Selector) -> Result<Opened> {
     open_with(selector, Checks::ALL)
 }
 
-/// Opens a device, and lets the emulator look for so much. A GPU looks for nothing.
+/// Opens a device. `checks` apply to the emulator only.
 pub fn open_with(selector: Selector, checks: Checks) -> Result<Opened> {
     let opened = |device: Box<dyn Device>, reason: String| Opened { device, reason };
     match selector {
-        Selector::Emulator => Ok(opened(Box::new(EmulatorDevice::new(checks)), "asked for".to_owned())),
-        Selector::Cuda(ordinal) => Ok(opened(Box::new(CudaDevice::open(ordinal)?), "asked for".to_owned())),
+        Selector::Emulator => Ok(opened(Box::new(EmulatorDevice::new(checks)), "selected".to_owned())),
+        Selector::Cuda(ordinal) => Ok(opened(Box::new(CudaDevice::open(ordinal)?), "selected".to_owned())),
         Selector::Auto => match CudaDevice::open(0) {
-            Ok(device) => Ok(opened(Box::new(device), "the first GPU that the driver shows".to_owned())),
+            Ok(device) => Ok(opened(Box::new(device), "the first GPU".to_owned())),
             Err(Error::Unavailable { what, .. }) => Ok(opened(Box::new(EmulatorDevice::new(checks)), what)),
-            // A GPU that is there and fails: decoding a thousand times slower is no fallback for that.
+            // The emulator, a thousand times slower, is no fallback for a GPU that fails to open.
             Err(error) => Err(error),
         },
     }
 }
 
-/// Every device here, the emulator last; what keeps GPUs from being used stands in their place.
+/// All devices, the emulator last. If GPUs cannot be used, the error takes their place.
 pub fn list() -> Vec<Result<DeviceInfo>> {
     let mut devices = match cuda::devices() {
         Ok(devices) => devices.into_iter().map(Ok).collect(),
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn selectors_read_back_what_they_print() {
+    fn selectors_round_trip() {
         for (text, selector) in [
             ("auto", Selector::Auto),
             ("cuda:0", Selector::Cuda(0)),
@@ -120,17 +120,20 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_device_is_refused_with_the_choices() {
+    fn an_unknown_selector_is_an_error_with_the_choices() {
         for text in
             ["", "gpu", "cuda:", "cuda:x", "cuda:+1", "cuda:-1", "cuda:99999999999", "emulator:0", "CUDA"]
         {
-            let error = text.parse::<Selector>().expect_err("no device");
-            assert!(error.to_string().starts_with(&format!("`{text}` is no device: say `auto`")), "{error}");
+            let error = text.parse::<Selector>().expect_err("not a device");
+            assert!(
+                error.to_string().starts_with(&format!("`{text}` is not a device: use `auto`")),
+                "{error}"
+            );
         }
     }
 
     #[test]
-    fn auto_opens_something_and_the_list_ends_with_the_emulator() {
+    fn auto_opens_a_device_and_the_list_ends_with_the_emulator() {
         let opened = open(Selector::Auto).expect("a device");
         assert!(!opened.reason.is_empty());
         let devices = list();

@@ -1,47 +1,47 @@
-//! Reads the kernels' declarations out of PTX text: names, and where each parameter lies.
+//! Parser of kernel signatures in PTX text: names, and offsets of parameters.
 //!
-//! Layout (PTX ISA, "Kernel Function Parameters"): parameters follow each other in declaration order, each at the
-//! next multiple of its alignment, which is `.align` for arrays and the type's size for scalars.
+//! Layout (PTX ISA, "Kernel Function Parameters"): parameters are laid out in declaration order, each at the next multiple
+//! of its alignment, which is `.align` for arrays and the size of the type for scalars.
 
-/// A parameter of a kernel.
+/// Parameter of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameter {
-    /// Bytes from the start of the parameters.
+    /// Offset in bytes from the start of the parameters.
     pub offset: usize,
-    /// Bytes it has.
+    /// Size in bytes.
     pub bytes: usize,
 }
 
-/// The declaration of a kernel.
+/// Signature of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelSignature {
-    /// The kernel's name.
+    /// Name of the kernel.
     pub name: String,
-    /// Its parameters, in order.
+    /// Parameters in order.
     pub parameters: Vec<Parameter>,
 }
 
 impl KernelSignature {
-    /// Bytes from the first parameter's start to the last one's end.
+    /// Size of all parameters in bytes, padding between them included.
     pub fn parameter_bytes(&self) -> usize {
         self.parameters.last().map_or(0, |last| last.offset + last.bytes)
     }
 }
 
-/// The kernels that a PTX text declares, in order; an error quotes the declaration that is not understood.
+/// Signatures of the kernels in a PTX text, in order. An error quotes the declaration that cannot be parsed.
 pub(super) fn signatures(ptx: &str) -> Result<Vec<KernelSignature>, String> {
     let text = blank_comments_and_strings(ptx);
     text.split(".entry").skip(1).map(entry).collect()
 }
 
-/// Parses what follows one `.entry`.
+/// Parses the text after `.entry`.
 fn entry(text: &str) -> Result<KernelSignature, String> {
     let text = text.trim_start();
     let end = text
         .find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '%')))
         .unwrap_or(text.len());
     let (name, rest) = text.split_at(end);
-    let unclear = |what: &str| format!("cannot read the declaration of kernel `{name}`: {what}");
+    let unclear = |what: &str| format!("cannot parse the declaration of kernel `{name}`: {what}");
     let mut parameters = Vec::new();
     if let Some(list) = rest.trim_start().strip_prefix('(') {
         let (list, _) = list.split_once(')').ok_or_else(|| unclear("no `)`"))?;
@@ -87,7 +87,7 @@ fn type_bytes(word: &str) -> Option<usize> {
     })
 }
 
-/// The text with comments and the insides of strings blanked out; a `//` in a `.file` path is not a comment.
+/// The text without comments and strings. A `//` inside a string, such as a `.file` path, is not a comment.
 fn blank_comments_and_strings(ptx: &str) -> String {
     let mut out = String::with_capacity(ptx.len());
     let mut rest = ptx;
@@ -115,12 +115,12 @@ mod tests {
 
     fn layout(parameters: &str) -> Vec<(usize, usize)> {
         let ptx = format!(".visible .entry k({parameters})\n.maxntid 128\n{{ ret; }}");
-        let entries = signatures(&ptx).expect("a declaration that can be read");
-        entries[0].parameters.iter().map(|parameter| (parameter.offset, parameter.bytes)).collect()
+        let signatures = signatures(&ptx).expect("a valid declaration");
+        signatures[0].parameters.iter().map(|parameter| (parameter.offset, parameter.bytes)).collect()
     }
 
     #[test]
-    fn parameters_lie_at_their_alignment() {
+    fn parameters_are_aligned() {
         assert!(layout("").is_empty());
         assert_eq!(layout(".param .u64 a, .param .u32 b, .param .f32 c"), [(0, 8), (8, 4), (12, 4)]);
         assert_eq!(layout(".param .u32 a, .param .u64 b"), [(0, 4), (8, 8)]);
@@ -132,15 +132,16 @@ mod tests {
     }
 
     #[test]
-    fn kernels_in_comments_and_strings_do_not_count() {
+    fn comments_and_strings_are_skipped() {
         let ptx = "// .entry no\n.file 1 \"a//b.rs\" /* .entry\n no */ .entry yes\n{ ret; }\n.entry also() { ret; }";
-        let names: Vec<_> = signatures(ptx).expect("readable").into_iter().map(|entry| entry.name).collect();
+        let names: Vec<_> =
+            signatures(ptx).expect("valid declarations").into_iter().map(|entry| entry.name).collect();
         assert_eq!(names, ["yes", "also"]);
     }
 
     #[test]
     fn an_unknown_type_is_quoted() {
         let error = signatures(".entry k(.param .texref t) { ret; }").expect_err("no such size");
-        assert_eq!(error, "cannot read the declaration of kernel `k`: .param .texref t");
+        assert_eq!(error, "cannot parse the declaration of kernel `k`: .param .texref t");
     }
 }

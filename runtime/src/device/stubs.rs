@@ -1,19 +1,17 @@
-//! Generated launch stubs on a device.
+//! Launching generated stubs on a device.
 
 use bespoke_codegen::launch::{KernelSource, LaunchConfig, Launcher, newest};
 
 use super::{Device, Error, Kernel, Launch, LaunchSequence, Result};
 
-/// Launches kernels through their generated stubs: each is assembled when it is launched first, and launches run in
-/// order. [`Device::wait`] or a download waits for them.
-///
-/// Of the targets that a kernel was emitted for, the newest that the device runs is taken.
+/// Launches kernels through their generated stubs, in order. A kernel is loaded at its first launch, for the newest of its
+/// targets that the device runs. [`Device::wait`] or a download waits for the launches.
 pub struct StubLauncher<'a> {
     kernels: Kernels<'a>,
 }
 
 impl<'a> StubLauncher<'a> {
-    /// A launcher for `device`.
+    /// Creates a launcher for `device`.
     pub fn new(device: &'a dyn Device) -> StubLauncher<'a> {
         StubLauncher { kernels: Kernels { device, loaded: Vec::new() } }
     }
@@ -33,20 +31,20 @@ impl Launcher for StubLauncher<'_> {
     }
 }
 
-/// Collects what stubs launch, for a [`LaunchSequence`]: launches that run together many times, as a graph or one by one.
-/// Nothing runs while they are collected.
+/// Collects the launches of generated stubs for a [`LaunchSequence`], which runs them repeatedly, eagerly or as a graph.
+/// Nothing runs while launches are collected.
 pub struct StubRecorder<'a> {
     kernels: Kernels<'a>,
     launches: Vec<Launch>,
 }
 
 impl<'a> StubRecorder<'a> {
-    /// A recorder of launches on `device`.
+    /// Creates a recorder for `device`.
     pub fn new(device: &'a dyn Device) -> StubRecorder<'a> {
         StubRecorder { kernels: Kernels { device, loaded: Vec::new() }, launches: Vec::new() }
     }
 
-    /// The launches so far, bound to the device in the order in which they were recorded.
+    /// Binds the recorded launches to the device, in order.
     pub fn sequence(self) -> Result<Box<dyn LaunchSequence>> {
         self.kernels.device.sequence(self.launches)
     }
@@ -66,7 +64,7 @@ impl Launcher for StubRecorder<'_> {
     }
 }
 
-/// The kernels that stubs have launched so far, loaded.
+/// Kernels loaded for stubs so far.
 struct Kernels<'a> {
     device: &'a dyn Device,
     loaded: Vec<(&'static KernelSource, Kernel)>,

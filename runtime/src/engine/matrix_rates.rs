@@ -192,7 +192,7 @@ mod tests {
     use bespoke_kernels::shape::{ModelShape, builtin};
 
     use super::*;
-    use crate::device::emulator_with;
+    use crate::device::emulator_with_info;
     use crate::engine::EngineOptions;
 
     #[test]
@@ -202,7 +202,7 @@ mod tests {
         let gguf = Gguf::open(path).unwrap();
         let shape = ModelShape::from_gguf(&gguf, "fixture").unwrap();
         let options = EngineOptions { context: Some(16), ..EngineOptions::default() };
-        let device = emulator_with(|info| info.l2_bytes = L2);
+        let device = emulator_with_info(|info| info.l2_bytes = L2);
         let mut engine = Engine::load(device, &gguf, &shape, &options, &|_, _| ()).unwrap();
         let free = engine.device().memory().unwrap().free;
         let rates = engine.matrix_rates().unwrap();

@@ -93,7 +93,7 @@ mod tests {
     use bespoke_kernels::shape::{ModelShape, builtin};
 
     use super::*;
-    use crate::device::emulator_with;
+    use crate::device::emulator_with_info;
 
     fn plan(context: u32) -> Plan {
         let file = builtin().into_iter().find(|file| file.name == "llama-3.2-1b").unwrap();
@@ -113,12 +113,12 @@ mod tests {
     #[test]
     fn the_error_proposes_a_context_that_fits() {
         let (plan, fitting) = (plan(4096), plan(1024).total_bytes());
-        let device = emulator_with(|info| info.memory_total = fitting);
+        let device = emulator_with_info(|info| info.memory_total = fitting);
         let error = check(&plan, &*device).unwrap_err();
         let text = error.to_string();
         assert!(text.starts_with("the model does not fit bespoke PTX emulator: it needs "), "{text}");
         assert!(text.ends_with(&format!("and {} is free; --ctx 1024 would fit", Bytes(fitting))), "{text}");
-        let device = emulator_with(|info| info.memory_total = 1 << 20);
+        let device = emulator_with_info(|info| info.memory_total = 1 << 20);
         let error = check(&plan, &*device).unwrap_err();
         assert!(error.to_string().ends_with("and 1.00 MiB is free; no --ctx would fit"), "{error}");
         assert_eq!(

@@ -1,7 +1,7 @@
-//! Bytes written as characters, so that BPE over text is BPE over bytes.
+//! GPT-2's mapping of bytes to characters, which turns BPE over text into BPE over bytes.
 
-/// GPT-2's table (`bytes_to_unicode` in its `encoder.py`): printable Latin-1 stands for itself, and the 68 other
-/// bytes take the characters from U+0100 in order, so that a space is `Ġ` and a newline `Ċ`.
+/// Maps a byte to a character (`bytes_to_unicode` in GPT-2's `encoder.py`): printable Latin-1 maps to itself, and the 68
+/// other bytes map in order to the characters from U+0100 on. A space is `Ġ`, and a newline is `Ċ`.
 pub const fn byte_to_char(byte: u8) -> char {
     let code = match byte {
         b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff => return byte as char,
@@ -15,7 +15,7 @@ pub const fn byte_to_char(byte: u8) -> char {
     }
 }
 
-/// The byte that a character stands for; `None` for characters outside the table.
+/// Inverse of [`byte_to_char`]; none for other characters.
 pub fn char_to_byte(character: char) -> Option<u8> {
     match character as u32 {
         code @ (0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff) => Some(code as u8),

@@ -1,9 +1,9 @@
-//! What can be wrong with a vocabulary, one sentence each.
+//! Errors of the tokenizer.
 
-/// Why a file's tokenizer cannot be used.
+/// Error of reading or using a file's tokenizer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs)] // the fields are what the messages show
+#[allow(missing_docs, reason = "the messages describe variants and fields")]
 pub enum TokenizerError {
     #[error(transparent)]
     Gguf(#[from] bespoke_gguf::Error),
@@ -21,7 +21,7 @@ pub enum TokenizerError {
     Id { key: &'static str, id: u32, tokens: usize },
     #[error("the file asks for a beginning-of-sequence token but has no tokenizer.ggml.bos_token_id")]
     NoBos,
-    #[error("no token stands for the byte {byte:#04x}, so that not every text can be encoded")]
+    #[error("no token stands for the byte {byte:#04x}: not every text can be encoded")]
     NoByte { byte: u8 },
     #[error("the tokenizer failed: {0}")]
     Model(String),

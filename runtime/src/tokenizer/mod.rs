@@ -1,11 +1,11 @@
-//! Text to token ids and back, from a GGUF file's own metadata.
+//! Tokenizer: text to token ids and back, defined by the metadata of a GGUF file.
 //!
-//! Two models cover the decoders that this runtime runs. `gpt2` is byte-level BPE: text is split by the pattern
-//! that `tokenizer.ggml.pre` names (`pre.rs`), each piece's bytes are written as characters (`bytes.rs`) and merged
-//! by rank. `llama` is SentencePiece's BPE: spaces become `▁`, characters merge by the score of what they make,
-//! and a character without a token falls back to its bytes' tokens (`scores.rs`).
+//! Two tokenizer models are supported. `gpt2` is byte-level BPE: text is split by the pattern that `tokenizer.ggml.pre`
+//! names (`pre.rs`), the bytes of each piece are mapped to characters (`bytes.rs`), and characters are merged by rank.
+//! `llama` is SentencePiece's BPE: spaces become `▁`, neighbours are merged by the score of the merged token, and a
+//! character without a token is encoded as byte tokens (`scores.rs`).
 //!
-//! Special tokens in text (`<|im_end|>`) become their ids wherever they stand, as chat templates expect.
+//! Special tokens in text, such as `<|im_end|>`, are encoded as their ids, as chat templates expect.
 
 mod bytes;
 mod error;
@@ -22,20 +22,20 @@ pub use stream::DecodeStream;
 use bespoke_gguf::Gguf;
 use vocab::Vocab;
 
-/// A model's tokenizer.
+/// Tokenizer of a model.
 pub struct Tokenizer {
     model: tokenizers::Tokenizer,
     pieces: Pieces,
     bos: Option<u32>,
     add_bos: bool,
-    /// Ids that end a generation, sorted.
+    /// Tokens that end a generation, sorted.
     ends: Vec<u32>,
-    /// Whether text gets a leading space before it is encoded.
+    /// Whether a space is prepended to text before it is encoded.
     space_prefix: bool,
 }
 
 impl Tokenizer {
-    /// Reads the `tokenizer.*` keys of a file.
+    /// Creates a tokenizer from the `tokenizer.*` keys of a file.
     pub fn from_gguf(file: &Gguf) -> Result<Self, TokenizerError> {
         let vocab = Vocab::read(file)?;
         Ok(Self {
@@ -48,55 +48,55 @@ impl Tokenizer {
         })
     }
 
-    /// The ids of a text, the beginning-of-sequence token first where the file asks for it.
+    /// Encodes a text, after a beginning-of-sequence token if the file asks for one.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
         let encoding =
             self.model.encode_fast(text, false).map_err(|error| TokenizerError::Model(error.to_string()))?;
         let bos = self.bos.filter(|_| self.add_bos);
-        // A chat template that already begins with the token is not given a second one.
+        // Chat templates may already begin with the token.
         let bos = bos.filter(|bos| encoding.get_ids().first() != Some(bos));
         Ok(bos.into_iter().chain(encoding.get_ids().iter().copied()).collect())
     }
 
-    /// The text of a whole sequence: what [`encode`](Self::encode) was given, but for control tokens.
+    /// Decodes a whole sequence: the inverse of [`encode`](Self::encode). Control tokens have no text.
     pub fn decode(&self, ids: &[u32]) -> String {
         let bytes: Vec<u8> = ids.iter().flat_map(|&id| self.piece(id)).copied().collect();
         let bytes = if self.space_prefix { bytes.strip_prefix(b" ").unwrap_or(&bytes) } else { &bytes };
         String::from_utf8_lossy(bytes).into_owned()
     }
 
-    /// Decodes tokens one by one, as the continuation of a text.
+    /// Creates a stream that decodes tokens one by one, as the continuation of a text.
     pub fn decode_stream(&self) -> DecodeStream<'_> {
         DecodeStream::new(self)
     }
 
-    /// The bytes that a token stands for in text: none for control tokens and ids outside the vocabulary.
-    /// Characters may be split over several tokens.
+    /// Bytes of a token in text: none for control tokens and ids outside the vocabulary. A character may be split over
+    /// several tokens.
     pub fn piece(&self, id: u32) -> &[u8] {
         self.pieces.get(id)
     }
 
-    /// A token as the vocabulary writes it, such as `Ġthe`, `▁the` or `<|end|>`.
+    /// Token as the vocabulary spells it, such as `Ġthe`, `▁the` or `<|end|>`.
     pub fn token(&self, id: u32) -> Option<String> {
         self.model.id_to_token(id)
     }
 
-    /// The id of a token as the vocabulary writes it.
+    /// Id of a token as the vocabulary spells it.
     pub fn id(&self, token: &str) -> Option<u32> {
         self.model.token_to_id(token)
     }
 
-    /// Tokens in the vocabulary.
+    /// Number of tokens in the vocabulary.
     pub fn len(&self) -> usize {
         self.pieces.len()
     }
 
-    /// Whether the vocabulary is empty; never, for a tokenizer that was read from a file.
+    /// Whether the vocabulary is empty; never true, because reading an empty vocabulary is an error.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The beginning-of-sequence token.
+    /// Beginning-of-sequence token.
     pub fn bos(&self) -> Option<u32> {
         self.bos
     }
@@ -112,10 +112,10 @@ impl Tokenizer {
     }
 }
 
-/// Every token's bytes, back to back.
+/// Concatenated bytes of all tokens.
 struct Pieces {
     bytes: Vec<u8>,
-    /// Where each token's bytes end.
+    /// End of each token's bytes.
     ends: Vec<u32>,
 }
 

@@ -1,4 +1,4 @@
-//! A checked vocabulary as a `tokenizers` pipeline.
+//! Construction of a `tokenizers` pipeline from a vocabulary.
 
 use tokenizers::models::bpe::{BPE, BpeBuilder};
 use tokenizers::normalizers::{Prepend, Replace, Sequence as Normalizers};
@@ -9,11 +9,11 @@ use tokenizers::{AddedToken, SplitDelimiterBehavior, Tokenizer};
 
 use super::TokenizerError;
 use super::bytes::{byte_to_char, occurs_in_utf8};
-use super::pre::Pre;
+use super::pre::PreTokenizer;
 use super::scores;
 use super::vocab::{Method, Vocab};
 
-/// Builds the encoder. Decoding does not need it: see [`Vocab::append_piece`].
+/// Builds the encoder. Decoding does not use it: see [`Vocab::append_piece`].
 pub fn build(vocab: &Vocab<'_>) -> Result<Tokenizer, TokenizerError> {
     let mut tokenizer = match &vocab.method {
         Method::ByteLevel { pre, merges } => byte_level(vocab, pre, merges),
@@ -32,14 +32,19 @@ fn failed(error: tokenizers::Error) -> TokenizerError {
     TokenizerError::Model(error.to_string())
 }
 
-/// BPE over the vocabulary.
+/// BPE with the vocabulary and these merges.
 fn bpe(vocab: &Vocab<'_>, merges: &[(&str, &str)]) -> BpeBuilder {
     let ids = vocab.ids.iter().map(|(token, id)| (token.to_string(), *id));
     let merges = merges.iter().map(|(left, right)| (left.to_string(), right.to_string()));
     BPE::builder().vocab_and_merges(ids.collect::<tokenizers::models::bpe::Vocab>(), merges.collect())
 }
 
-fn byte_level(vocab: &Vocab<'_>, pre: &Pre, merges: &[(&str, &str)]) -> Result<Tokenizer, TokenizerError> {
+/// Byte-level BPE: split by patterns, map bytes to characters, merge.
+fn byte_level(
+    vocab: &Vocab<'_>,
+    pre: &PreTokenizer,
+    merges: &[(&str, &str)],
+) -> Result<Tokenizer, TokenizerError> {
     let has = |byte: u8| vocab.ids.contains_key(byte_to_char(byte).encode_utf8(&mut [0; 4]) as &str);
     if let Some(byte) = (0..=255).find(|&byte| occurs_in_utf8(byte) && !has(byte)) {
         return Err(TokenizerError::NoByte { byte });
@@ -56,6 +61,7 @@ fn byte_level(vocab: &Vocab<'_>, pre: &Pre, merges: &[(&str, &str)]) -> Result<T
     Ok(tokenizer)
 }
 
+/// SentencePiece's BPE: replace spaces by `▁`, merge, fall back to byte tokens.
 fn sentence_piece(vocab: &Vocab<'_>, scores: &[f32]) -> Result<Tokenizer, TokenizerError> {
     let missing = (0..=255u8)
         .find(|&byte| occurs_in_utf8(byte) && !vocab.ids.contains_key(format!("<{byte:#04X}>").as_str()));

@@ -1,17 +1,17 @@
-//! The patterns that split text before byte-level BPE merges it.
+//! Pre-tokenisation patterns, which split text into pieces before byte-level BPE.
 //!
-//! `tokenizer.ggml.pre` names one of the tokenizers that llama.cpp knows; the patterns are those of the models'
-//! published `tokenizer.json` files. A merge never crosses the end of a piece.
+//! `tokenizer.ggml.pre` names one of llama.cpp's pre-tokenizers; the patterns are those of the models' published
+//! `tokenizer.json` files. Merges do not cross the boundary of a piece.
 
-/// A way to split text, and two habits that come with it.
+/// A pre-tokenizer, with two settings of its models.
 #[derive(Debug, PartialEq)]
-pub struct Pre {
+pub struct PreTokenizer {
     names: &'static [&'static str],
-    /// Applied one after the other; matches and what lies between them all become pieces.
+    /// Patterns, applied in order. Matches and the text between them become pieces.
     pub patterns: &'static [&'static str],
-    /// Whether a piece that is a token as a whole is taken as it is, whatever the merges make of it.
+    /// Whether a piece that is a token is encoded as that token, whatever the merges would give.
     pub ignore_merges: bool,
-    /// Whether a beginning-of-sequence token is added where the file does not say.
+    /// Whether a beginning-of-sequence token is added if the file does not specify it.
     pub add_bos: bool,
 }
 
@@ -44,70 +44,74 @@ const DEEPSEEK3_PATTERN: &str = concat!(
     r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 );
 
-const GPT2: Pre = Pre {
+const GPT2: PreTokenizer = PreTokenizer {
     names: &["gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion", "exaone4", "gigachat"],
     patterns: &[GPT2_PATTERN],
     ignore_merges: false,
     add_bos: false,
 };
 
-const DEFAULT: Pre = Pre {
+const DEFAULT: PreTokenizer = PreTokenizer {
     names: &["default"],
     patterns: &[r"[\p{P}\$\+<=>\^~\|]+", GPT2_PATTERN, r"\p{N}+", "[0-9][0-9][0-9]"],
     ..GPT2
 };
 
-/// Every pattern that is known by name.
-static KNOWN: [Pre; 11] = [
+/// All pre-tokenizers.
+static ALL: [PreTokenizer; 11] = [
     GPT2,
     DEFAULT,
-    Pre {
+    PreTokenizer {
         names: &["llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral"],
         patterns: &[LLAMA3_PATTERN],
         ignore_merges: true,
         add_bos: true,
     },
-    Pre { names: &["smaug-bpe", "dbrx", "chatglm-bpe", "glm4"], patterns: &[LLAMA3_PATTERN], ..GPT2 },
-    Pre {
+    PreTokenizer {
+        names: &["smaug-bpe", "dbrx", "chatglm-bpe", "glm4"],
+        patterns: &[LLAMA3_PATTERN],
+        ..GPT2
+    },
+    PreTokenizer {
         names: &["qwen2", "deepseek-r1-qwen", "stablelm2", "hunyuan", "megrez"],
         patterns: &[QWEN2_PATTERN],
         ..GPT2
     },
-    Pre {
+    PreTokenizer {
         names: &["starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b"],
         patterns: &[r"\p{N}", GPT2_PATTERN],
         ..GPT2
     },
-    Pre {
+    PreTokenizer {
         names: &["deepseek-coder"],
         patterns: &[r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", r"[一-龥ࠀ-一가-퟿]+", r"\p{N}"],
         ..GPT2
     },
-    Pre {
+    PreTokenizer {
         names: &["deepseek-v3"],
         patterns: &[r"\p{N}{1,3}", r"[一-龥぀-ゟ゠-ヿ]+", DEEPSEEK3_PATTERN],
         ..GPT2
     },
-    Pre {
+    PreTokenizer {
         names: &["falcon"],
         patterns: &[r"[\p{P}\$\+<=>\^~\|`]+", GPT2_PATTERN, "[0-9][0-9][0-9]"],
         ..GPT2
     },
-    Pre { names: &["tekken"], patterns: &[TEKKEN_PATTERN], ignore_merges: true, add_bos: true },
-    Pre { names: &["gpt-4o", "llama4"], patterns: &[GPT4O_PATTERN], ..GPT2 },
+    PreTokenizer { names: &["tekken"], patterns: &[TEKKEN_PATTERN], ignore_merges: true, add_bos: true },
+    PreTokenizer { names: &["gpt-4o", "llama4"], patterns: &[GPT4O_PATTERN], ..GPT2 },
 ];
 
-/// The pattern of this name. An unknown name is taken for GPT-2's and a missing one for `default`, with a warning:
-/// text is split well enough to be read, but not always as the model was trained.
-pub fn named(name: Option<&str>) -> &'static Pre {
-    let known = |name: &str| KNOWN.iter().find(|pre| pre.names.contains(&name));
+/// Pre-tokenizer by name. Falls back, with a warning, to GPT-2's for an unknown name and to `default` for a missing one: the
+/// model then sees text that is not always split as in its training.
+pub fn named(name: Option<&str>) -> &'static PreTokenizer {
+    let known = |name: &str| ALL.iter().find(|pre| pre.names.contains(&name));
     let (found, fallback) = match name {
         Some(name) => (known(name), "gpt-2"),
         None => (None, "default"),
     };
     found.unwrap_or_else(|| {
         let name = name.unwrap_or("(missing)");
-        tracing::warn!("tokenizer.ggml.pre {name} is not known; splitting text as `{fallback}` does");
-        known(fallback).unwrap_or(&KNOWN[0])
+        tracing::warn!("tokenizer.ggml.pre `{name}` is unknown; text is split as for `{fallback}`");
+        known(fallback).unwrap_or(&ALL[0])
     })
 }

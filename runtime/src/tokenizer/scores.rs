@@ -1,16 +1,15 @@
-//! SentencePiece's scores as ranked merges.
+//! Conversion of SentencePiece's scores to ranked merges.
 //!
-//! SentencePiece's BPE repeatedly merges the two neighbours whose concatenation is the token with the highest
-//! score. That is BPE with ranked merges when each token is given a merge for every way to split it into two
-//! tokens, ranked by the token's score: the conversion that Hugging Face's `transformers` makes of SentencePiece
-//! files (`SentencePieceExtractor` in `convert_slow_tokenizer.py`). Scores fall with the id in trained
-//! vocabularies; where two are equal, the lower ids go first.
+//! SentencePiece's BPE repeatedly merges the two neighbours whose concatenation is the token with the highest score. This is
+//! BPE with ranked merges: each token has a merge for every way to split it into two tokens, ranked by the token's score.
+//! Hugging Face's `transformers` converts SentencePiece files in the same way (`SentencePieceExtractor` in
+//! `convert_slow_tokenizer.py`). Merges of equal score are ordered by the ids of the two tokens.
 
 use super::vocab::{TokenType, Vocab};
 
-/// The merges, best first.
+/// Merges, highest score first.
 pub fn merges<'a>(vocab: &Vocab<'a>, scores: &[f32]) -> Vec<(&'a str, &'a str)> {
-    // Text never becomes a control or byte token by merging its letters.
+    // Merges do not produce control or byte tokens.
     let is_text = |id: u32| {
         matches!(vocab.types[id as usize], TokenType::Normal | TokenType::UserDefined | TokenType::Unused)
     };

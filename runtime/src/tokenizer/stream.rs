@@ -1,13 +1,13 @@
-//! Text from a running generation: characters as soon as they are complete, and never a part of one.
+//! Incremental decoding: emits characters as soon as all their bytes are decoded.
 
 use super::Tokenizer;
 
-/// Decodes tokens one by one; made by [`Tokenizer::decode_stream`].
+/// Incremental decoder, created by [`Tokenizer::decode_stream`].
 pub struct DecodeStream<'a> {
     tokenizer: &'a Tokenizer,
-    /// The start of a character whose other bytes have not come yet: three bytes at most.
+    /// First bytes of an incomplete character, at most three.
     pending: Vec<u8>,
-    /// What the last token completed; kept for its memory.
+    /// Text that the last token completed; reused to avoid allocations.
     text: String,
 }
 
@@ -16,8 +16,8 @@ impl<'a> DecodeStream<'a> {
         Self { tokenizer, pending: Vec::new(), text: String::new() }
     }
 
-    /// The text that this token completes; empty while a character is incomplete. Bytes that cannot become a
-    /// character turn into U+FFFD.
+    /// Decodes a token and returns the text that it completes; empty while a character is incomplete. Invalid UTF-8
+    /// becomes U+FFFD.
     pub fn push(&mut self, id: u32) -> &str {
         self.text.clear();
         self.pending.extend_from_slice(self.tokenizer.piece(id));
@@ -36,13 +36,13 @@ impl<'a> DecodeStream<'a> {
         &self.text
     }
 
-    /// What is left at the end: U+FFFD for a character that never became complete.
+    /// Ends the stream: returns U+FFFD if a character is incomplete, else an empty text.
     pub fn finish(self) -> String {
         String::from_utf8_lossy(&self.pending).into_owned()
     }
 }
 
-/// Whether bytes are the beginning of a character, as opposed to bytes that no character has.
+/// Whether bytes are a prefix of a valid character.
 fn is_incomplete(bytes: &[u8]) -> bool {
     !bytes.is_empty() && std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
 }

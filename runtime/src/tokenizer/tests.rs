@@ -1,4 +1,4 @@
-//! Vocabularies made by hand; ids that can be checked by eye.
+//! Hand-made vocabularies with ids that can be checked by hand.
 
 use std::sync::LazyLock;
 
@@ -13,7 +13,7 @@ const CONTROL: i32 = 3;
 const USER_DEFINED: i32 = 4;
 const BYTE: i32 = 6;
 
-/// A file of nothing but a tokenizer. `edit` may add keys.
+/// A file with only a tokenizer. `edit` may add keys.
 fn file(model: &str, tokens: &[(String, i32)], edit: impl FnOnce(&mut Writer)) -> Gguf {
     let mut writer = Writer::new();
     writer.set("tokenizer.ggml.model", model).unwrap();
@@ -135,7 +135,7 @@ fn digits_split_as_the_pattern_says() {
 }
 
 #[test]
-fn every_pattern_splits_and_loses_nothing() {
+fn every_pattern_round_trips() {
     for pre in ["default", "deepseek-coder", "deepseek-v3", "falcon", "tekken", "gpt-4o", "command-r", "dbrx"]
     {
         let tokenizer = hello(pre);
@@ -168,7 +168,7 @@ fn sentence_piece_merges_by_score() {
 }
 
 #[test]
-fn a_trained_vocabulary_encodes_as_sentence_piece_does() {
+fn a_trained_vocabulary_encodes_like_sentence_piece() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/tokenizer/fixtures/sentence_piece.gguf");
     let file = Gguf::open(path).unwrap();
     let tokenizer = Tokenizer::from_gguf(&file).unwrap();
@@ -201,7 +201,7 @@ fn sentence_piece_without_space_prefix_or_bos() {
 }
 
 #[test]
-fn streams_hold_back_parts_of_characters() {
+fn streams_emit_complete_characters() {
     let tokenizer = hello("gpt-2");
     let stream = |ids: &[u32]| {
         let mut stream = tokenizer.decode_stream();
@@ -245,7 +245,7 @@ fn inconsistent_vocabularies_are_errors() {
             file("gpt2", &[("a".into(), NORMAL), ("b".into(), NORMAL), ("ab".into(), NORMAL)], |writer| {
                 writer.set_array("tokenizer.ggml.merges", &["a b"]).unwrap();
             }),
-            "no token stands for the byte 0x00, so that not every text can be encoded",
+            "no token stands for the byte 0x00: not every text can be encoded",
         ),
         (
             file("llama", &[("a".into(), NORMAL)], |writer| {
@@ -272,7 +272,7 @@ fn inconsistent_vocabularies_are_errors() {
     }
 }
 
-/// One tokenizer of each kind of splitting, and one without.
+/// Tokenizers with different pre-tokenisation patterns, and one without.
 static SEVERAL: LazyLock<Vec<Tokenizer>> = LazyLock::new(|| {
     let sentence_piece = Tokenizer::from_gguf(&sentence_piece(&["▁", "a", "▁a", "é", "日"], |_| ())).unwrap();
     ["gpt-2", "llama-bpe", "qwen2", "tekken", "default"]
@@ -292,7 +292,7 @@ proptest! {
     }
 
     #[test]
-    fn a_stream_says_what_decoding_says(ids in prop::collection::vec(0..270u32, 0..40)) {
+    fn a_stream_decodes_like_decode(ids in prop::collection::vec(0..270u32, 0..40)) {
         let tokenizer = &SEVERAL[0];
         let mut stream = tokenizer.decode_stream();
         let mut text: String = ids.iter().map(|&id| stream.push(id).to_string()).collect();

@@ -1,4 +1,4 @@
-//! The vocabulary as a file holds it, read and checked.
+//! Vocabulary of a file, validated.
 
 use std::collections::HashMap;
 
@@ -6,22 +6,22 @@ use bespoke_gguf::Gguf;
 
 use super::TokenizerError;
 use super::bytes::char_to_byte;
-use super::pre::{self, Pre};
+use super::pre::{self, PreTokenizer};
 
-/// What a token is (`tokenizer.ggml.token_type`, llama.cpp's `enum llama_token_type`).
+/// Type of a token (`tokenizer.ggml.token_type`, llama.cpp's `enum llama_token_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenType {
     /// Ordinary text.
     Normal,
-    /// What stands for unknown text; itself no text.
+    /// Placeholder for unknown text; has no text itself.
     Unknown,
-    /// A mark of structure, such as an end of turn; no text.
+    /// Structural mark, such as an end of turn; has no text.
     Control,
-    /// Text that is always one token.
+    /// Text that is always encoded as this token.
     UserDefined,
-    /// A place without use.
+    /// Unused id.
     Unused,
-    /// One byte, written `<0x0A>`.
+    /// A byte, spelled `<0x0A>`.
     Byte,
 }
 
@@ -37,40 +37,40 @@ impl TokenType {
         }
     }
 
-    /// Whether the token is matched whole in text, before anything is split or merged.
+    /// Whether the token is matched in text before pre-tokenisation.
     pub fn is_matched_whole(self) -> bool {
         matches!(self, Self::Unknown | Self::Control | Self::UserDefined)
     }
 }
 
-/// How text becomes tokens.
+/// Encoding method.
 pub enum Method<'a> {
-    /// Byte-level BPE: pieces of the pattern, merges in order of rank.
-    ByteLevel { pre: &'static Pre, merges: Vec<(&'a str, &'a str)> },
-    /// SentencePiece's BPE: a score for each token.
+    /// Byte-level BPE, with merges in order of rank.
+    ByteLevel { pre: &'static PreTokenizer, merges: Vec<(&'a str, &'a str)> },
+    /// SentencePiece's BPE, with a score for each token.
     Scores(Vec<f32>),
 }
 
-/// A checked vocabulary, borrowing from the file.
+/// A validated vocabulary that borrows from the file.
 pub struct Vocab<'a> {
     pub method: Method<'a>,
     pub tokens: Vec<&'a str>,
     pub types: Vec<TokenType>,
-    /// Ids by token; tokens without text are left out.
+    /// Ids by token, without empty tokens.
     pub ids: HashMap<&'a str, u32>,
     pub bos: Option<u32>,
     pub unknown: Option<u32>,
     pub add_bos: bool,
     pub space_prefix: bool,
-    /// Ids that the file declares to end a generation.
+    /// Tokens that the file declares to end a generation.
     declared_ends: Vec<u32>,
 }
 
-/// Keys of tokens that end a generation.
+/// Keys that declare tokens that end a generation.
 const END_KEYS: [&str; 3] =
     ["tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"];
 
-/// Control tokens that end a turn by convention. Many files declare only one of several, so llama.cpp also goes
+/// Control tokens that end a turn by convention. Many files declare only one of several, so llama.cpp also recognises them
 /// by name.
 const END_TOKENS: [&str; 10] = [
     "</s>",
@@ -86,7 +86,7 @@ const END_TOKENS: [&str; 10] = [
 ];
 
 impl<'a> Vocab<'a> {
-    /// Reads and checks the `tokenizer.ggml` keys.
+    /// Reads and validates the `tokenizer.ggml` keys.
     pub fn read(file: &'a Gguf) -> Result<Self, TokenizerError> {
         let tokens = file.strings("tokenizer.ggml.tokens")?;
         if tokens.is_empty() {
@@ -111,7 +111,7 @@ impl<'a> Vocab<'a> {
             model => return Err(TokenizerError::UnknownModel { model: model.into() }),
         };
         let id = |key| checked_id(file, key, tokens.len());
-        // SentencePiece's own defaults, for files that leave them out.
+        // Defaults for files without these keys.
         let (add_bos, space_prefix) = match &method {
             Method::ByteLevel { pre, .. } => (pre.add_bos, false),
             Method::Scores(_) => (true, file.opt_bool("tokenizer.ggml.add_space_prefix")?.unwrap_or(true)),
@@ -134,7 +134,7 @@ impl<'a> Vocab<'a> {
         if vocab.add_bos && vocab.bos.is_none() { Err(TokenizerError::NoBos) } else { Ok(vocab) }
     }
 
-    /// Ids that end a generation, sorted.
+    /// Tokens that end a generation, sorted.
     pub fn ends(&self) -> Vec<u32> {
         let by_name = END_TOKENS
             .iter()
@@ -146,7 +146,7 @@ impl<'a> Vocab<'a> {
         ends
     }
 
-    /// Appends the bytes that a token stands for in text.
+    /// Appends a token's bytes in text.
     pub fn append_piece(&self, id: usize, out: &mut Vec<u8>) {
         let token = self.tokens[id];
         match self.types[id] {
@@ -171,7 +171,7 @@ impl<'a> Vocab<'a> {
     }
 }
 
-/// The byte of a token written `<0x0A>`.
+/// Byte of a token spelled `<0x0A>`.
 fn byte_token(token: &str) -> Option<u8> {
     u8::from_str_radix(token.strip_prefix("<0x")?.strip_suffix('>')?, 16).ok()
 }
@@ -197,7 +197,7 @@ fn checked_id(file: &Gguf, key: &'static str, tokens: usize) -> Result<Option<u3
     }
 }
 
-/// The merges, each of two tokens that make a third.
+/// Merges, each of two tokens whose concatenation is a token.
 fn merges<'a>(file: &'a Gguf, ids: &HashMap<&str, u32>) -> Result<Vec<(&'a str, &'a str)>, TokenizerError> {
     let mut joined = String::new();
     let check = |(index, merge): (usize, &'a str)| {

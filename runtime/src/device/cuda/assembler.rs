@@ -1,4 +1,4 @@
-//! The driver's assembler and linker: PTX to a loaded module, or to machine code that can be kept.
+//! The driver's assembler and linker: PTX to a loaded module, or to machine code that can be cached.
 
 use std::ffi::{CString, c_uint, c_void};
 use std::{ptr, slice};
@@ -6,22 +6,23 @@ use std::{ptr, slice};
 use cudarc::driver::sys;
 use cudarc::driver::sys::CUjit_option as JitOption;
 
-use super::super::assembler_log::{self, refusal};
-use super::super::module_loader::{Assembled, Assembler, is_refusal};
+use super::super::assembler_log;
+use super::super::module_loader::{Assembled, Assembler, is_rejection};
 use super::super::{Error, Result};
 use super::context::Context;
 use super::driver::{Driver, call};
 
-/// Bytes for each of the assembler's two logs.
+/// Size of each of the assembler's two logs.
 const LOG_BYTES: usize = 64 << 10;
 
-/// The assembler of a context that is current on this thread, for the module `name`.
+/// Assembler of a context, for the module `name`. The context is current on this thread.
 pub(super) struct DriverAssembler<'a> {
     pub context: &'a Context,
     pub name: &'a str,
 }
 
 impl DriverAssembler<'_> {
+    /// PTX with a terminating zero byte.
     fn terminated(&self, ptx: &str) -> Result<CString> {
         CString::new(ptx).map_err(|error| Error::Assembly {
             module: self.name.to_owned(),
@@ -30,7 +31,7 @@ impl DriverAssembler<'_> {
         })
     }
 
-    /// Loads an image, a cubin or a text with its zero byte.
+    /// Loads an image: a cubin, or PTX with a terminating zero byte.
     fn load_image(&self, image: *const c_void, options: &mut Options) -> Result<sys::CUmodule> {
         let mut raw = ptr::null_mut();
         call!(
@@ -53,7 +54,7 @@ impl Assembler for DriverAssembler<'_> {
     type Module = sys::CUmodule;
 
     fn load(&self, cubin: &[u8]) -> Result<sys::CUmodule> {
-        // The driver reads structures in place; a slice may begin anywhere.
+        // The driver reads structures in place, and a slice may be unaligned.
         let mut aligned = vec![0u64; cubin.len().div_ceil(size_of::<u64>())];
         for (word, bytes) in aligned.iter_mut().zip(cubin.chunks(size_of::<u64>())) {
             let mut whole = [0; size_of::<u64>()];
@@ -63,8 +64,8 @@ impl Assembler for DriverAssembler<'_> {
         self.load_image(aligned.as_ptr().cast(), &mut Options::none())
     }
 
-    /// The linker's machine code differs from what [`Assembler::assemble`] loads in one thing: where static shared
-    /// memory lies is put in by the linker, and so is not known to the assembler.
+    /// Linked machine code differs from that of [`Assembler::assemble`] in one way: the linker inserts the addresses of static
+    /// shared memory, which the assembler then does not know.
     fn link(&self, ptx: &str) -> Result<Assembled<Vec<u8>>> {
         let text = self.terminated(ptx)?;
         let name = CString::new(self.name).unwrap_or_default();
@@ -76,7 +77,7 @@ impl Assembler for DriverAssembler<'_> {
             cuLinkAddData_v2(
                 link.raw,
                 sys::CUjitInputType::CU_JIT_INPUT_PTX,
-                // The driver does not write there; C has no word for it in this place.
+                // The driver does not write to the buffer; the C signature lacks a `const`.
                 bytes.as_ptr().cast_mut().cast(),
                 bytes.len(),
                 name.as_ptr(),
@@ -89,7 +90,7 @@ impl Assembler for DriverAssembler<'_> {
         )?;
         let (mut cubin, mut size) = (ptr::null_mut(), 0);
         call!(link.driver, cuLinkComplete(link.raw, &mut cubin, &mut size), "linking `{}`", self.name)?;
-        // SAFETY: the driver's own memory, valid until the link is destroyed.
+        // SAFETY: memory of the driver, valid until the link is destroyed.
         let result = unsafe { slice::from_raw_parts(cubin.cast::<u8>(), size) }.to_vec();
         drop(link);
         Ok(Assembled { result, log: logged(&options.info) })
@@ -100,12 +101,12 @@ impl Assembler for DriverAssembler<'_> {
         let mut options = Options::assembling();
         match self.load_image(text.as_ptr().cast(), &mut options) {
             Ok(result) => Ok(Assembled { result, log: logged(&options.info) }),
-            Err(failure) => Err(refusal_of(self.name, ptx, &logged(&options.errors), failure)),
+            Err(failure) => Err(rejection(self.name, ptx, &logged(&options.errors), failure)),
         }
     }
 }
 
-/// A link under way, which uses its options until it is destroyed.
+/// A linker invocation. It uses its options until it is destroyed.
 struct Link<'a> {
     driver: &'static Driver,
     raw: sys::CUlinkState,
@@ -131,12 +132,12 @@ impl<'a> Link<'a> {
 
 impl Drop for Link<'_> {
     fn drop(&mut self) {
-        // Nothing is left to do about a failure.
+        // A failure cannot be handled here.
         let _ = call!(self.driver, cuLinkDestroy(self.raw), "closing the linker");
     }
 }
 
-/// Options of the assembler, with the buffers that they name.
+/// Options of the assembler, with the buffers that they refer to.
 struct Options {
     names: Vec<JitOption>,
     values: Vec<*mut c_void>,
@@ -145,16 +146,16 @@ struct Options {
 }
 
 impl Options {
-    /// None, for what needs no assembler.
+    /// No options, for loading a cubin.
     fn none() -> Options {
         Options { names: Vec::new(), values: Vec::new(), info: Vec::new(), errors: Vec::new() }
     }
 
-    /// ModuleSource lines for profilers; registers and spills, and errors, in the logs.
+    /// Line information for profilers; registers, spills and errors in the logs.
     fn assembling() -> Options {
         let mut options = Options { info: vec![0; LOG_BYTES], errors: vec![0; LOG_BYTES], ..Options::none() };
         let pointer = |buffer: &mut Vec<u8>| buffer.as_mut_ptr().cast::<c_void>();
-        // A number travels in the place of a pointer.
+        // Numeric options are passed as pointers.
         let number = |value: usize| ptr::without_provenance_mut::<c_void>(value);
         (options.names, options.values) = [
             (JitOption::CU_JIT_INFO_LOG_BUFFER, pointer(&mut options.info)),
@@ -174,25 +175,25 @@ impl Options {
     }
 }
 
-/// The error for PTX that did not load. A failure that is not about the PTX stays what it is.
-fn refusal_of(name: &str, ptx: &str, log: &str, failure: Error) -> Error {
+/// Error for PTX that did not load. A failure that is not about the PTX is returned unchanged.
+fn rejection(name: &str, ptx: &str, log: &str, failure: Error) -> Error {
     let Error::Driver(driver) = &failure else { return failure };
-    if log.is_empty() && !is_refusal(driver.code) {
+    if log.is_empty() && !is_rejection(driver.code) {
         return failure;
     }
-    let said = format!("{} ({}): {}", driver.name, driver.code, driver.description);
-    let asks = match (assembler_log::version(ptx), assembler_log::target(ptx)) {
-        (Some(version), Some(target)) => format!("; it is PTX {version} for {target}"),
+    let failed = format!("{} ({}): {}", driver.name, driver.code, driver.description);
+    let version = match (assembler_log::version(ptx), assembler_log::target(ptx)) {
+        (Some(version), Some(target)) => format!("; the module is PTX {version} for {target}"),
         _ => String::new(),
     };
     let message = match log {
-        "" => format!("the driver refused the PTX: {said}{asks}"),
-        log => format!("{}\n  the driver returned {said}{asks}", refusal(log, ptx)),
+        "" => format!("the driver rejected the PTX: {failed}{version}"),
+        log => format!("{}\n  the driver returned {failed}{version}", assembler_log::message(log, ptx)),
     };
     Error::Assembly { module: name.to_owned(), message, help: driver.help.clone() }
 }
 
-/// A log's text, up to its first zero byte.
+/// Text of a log, up to its first zero byte.
 fn logged(buffer: &[u8]) -> String {
     let end = buffer.iter().position(|&byte| byte == 0).unwrap_or(buffer.len());
     String::from_utf8_lossy(&buffer[..end]).trim().to_owned()

@@ -1,4 +1,4 @@
-//! A GPU's primary context and the one stream that all work goes through, with guards for what lives in them.
+//! Primary context of a GPU, with its stream, memory and events.
 
 use std::ffi::{CStr, CString, c_int, c_uint, c_void};
 use std::ptr;
@@ -10,7 +10,7 @@ use cudarc::driver::sys;
 use super::super::{Error, HostMemory, MemoryInfo, Result};
 use super::driver::{Driver, Status, call};
 
-/// The retained primary context of a device.
+/// Retained primary context of a GPU, with the stream of all its work.
 pub(super) struct Context {
     pub driver: &'static Driver,
     device: sys::CUdevice,
@@ -18,7 +18,7 @@ pub(super) struct Context {
     stream: Mutex<Stream>,
 }
 
-// SAFETY: driver handles may be used from any thread with the context current, which `enter` sees to; the stream
+// SAFETY: driver handles may be used from any thread on which the context is current, which `enter` ensures; the stream
 // is behind a lock.
 unsafe impl Send for Context {}
 // SAFETY: as above.
@@ -36,18 +36,18 @@ impl Context {
         Ok(Arc::new(context))
     }
 
-    /// Makes the context current on this thread, as every call needs.
+    /// Makes the context current on this thread, which every driver call requires.
     pub fn enter(&self) -> Result<()> {
         call!(self.driver, cuCtxSetCurrent(self.raw), "making the GPU's context current")
     }
 
-    /// The stream, held for as long as what is enqueued must not be interleaved with another thread's work.
+    /// The stream, locked. The lock keeps work from being interleaved with that of other threads.
     pub fn stream(&self) -> MutexGuard<'_, Stream> {
-        // A panic elsewhere leaves the handle as good as it was.
+        // A panic of another thread does not invalidate the handle.
         self.stream.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where the GPU sits, as `0000:3B:00.0`, if the driver tells.
+    /// PCI bus id, such as `0000:3B:00.0`, if the driver reports it.
     pub fn pci_bus_id(&self) -> Option<CString> {
         let mut id = [0u8; 32];
         call!(
@@ -63,7 +63,7 @@ impl Context {
     pub fn memory(&self) -> Result<MemoryInfo> {
         self.enter()?;
         let (mut free, mut total) = (0, 0);
-        call!(self.driver, cuMemGetInfo_v2(&mut free, &mut total), "asking for free memory")?;
+        call!(self.driver, cuMemGetInfo_v2(&mut free, &mut total), "reading the free memory")?;
         Ok(MemoryInfo { free: free as u64, total: total as u64 })
     }
 }
@@ -73,12 +73,12 @@ impl Drop for Context {
         if self.enter().is_ok() {
             self.stream().destroy();
         }
-        // Nothing is left to do about a failure.
+        // A failure cannot be handled here.
         let _ = call!(self.driver, cuDevicePrimaryCtxRelease_v2(self.device), "closing the GPU");
     }
 }
 
-/// A stream that does not wait for the legacy default stream.
+/// A stream that does not synchronise with the legacy default stream.
 pub(super) struct Stream {
     driver: &'static Driver,
     raw: sys::CUstream,
@@ -92,29 +92,27 @@ impl Stream {
         Ok(Stream { driver, raw })
     }
 
-    /// The handle, valid while the stream's lock is held.
+    /// Handle, valid while the stream's lock is held.
     pub fn raw(&self) -> sys::CUstream {
         self.raw
     }
 
-    /// Waits for everything enqueued.
+    /// Waits for all enqueued work.
     pub fn wait(&self) -> Result<()> {
         call!(self.driver, cuStreamSynchronize(self.raw), "waiting for the GPU")
     }
 
-    /// Whether something enqueued is not finished.
+    /// Whether enqueued work is unfinished.
     pub fn busy(&self) -> Result<bool> {
         // SAFETY: the handle lives as long as `self`.
         match unsafe { (self.driver.cuStreamQuery)(self.raw) } {
             Status::SUCCESS => Ok(false),
             Status::NOT_READY => Ok(true),
-            status => {
-                Err(self.driver.failure("cuStreamQuery", status, "asking whether the GPU is done".to_owned()))
-            }
+            status => Err(self.driver.failure("cuStreamQuery", status, "querying the stream".to_owned())),
         }
     }
 
-    /// Replaces the stream, which a failed capture may have left unusable.
+    /// Replaces the stream, which a failed capture can leave unusable.
     pub fn recreate(&mut self) -> Result<()> {
         self.destroy();
         *self = Stream::new(self.driver)?;
@@ -123,7 +121,7 @@ impl Stream {
 
     fn destroy(&mut self) {
         if !self.raw.is_null() {
-            // Nothing is left to do about a failure.
+            // A failure cannot be handled here.
             let _ = call!(self.driver, cuStreamDestroy_v2(self.raw), "destroying a stream");
             self.raw = ptr::null_mut();
         }
@@ -137,12 +135,12 @@ pub(super) struct DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// Allocates at least one byte: the driver refuses none.
+    /// Allocates at least one byte, because the driver rejects a size of 0.
     pub fn new(context: &Arc<Context>, device: &str, name: &str, bytes: u64) -> Result<DeviceMemory> {
         context.enter()?;
         let mut address = 0;
         let needed = bytes.max(1) as usize;
-        // SAFETY: `address` is a place for the result.
+        // SAFETY: `address` is valid for the result.
         let status = unsafe { (context.driver.cuMemAlloc_v2)(&mut address, needed) };
         match status {
             Status::SUCCESS => Ok(DeviceMemory { context: context.clone(), address }),
@@ -163,7 +161,7 @@ impl DeviceMemory {
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
         if self.context.enter().is_ok() {
-            // Waits for the GPU if need be. Nothing is left to do about a failure.
+            // Waits for the GPU if necessary. A failure cannot be handled here.
             let _ = call!(self.context.driver, cuMemFree_v2(self.address), "freeing GPU memory");
         }
     }
@@ -176,16 +174,16 @@ pub(super) struct PinnedMemory {
     bytes: usize,
 }
 
-// SAFETY: a plain buffer; access to its bytes goes through `&mut` or atomically.
+// SAFETY: a buffer whose bytes are accessed through `&mut` or atomically.
 unsafe impl Send for PinnedMemory {}
 // SAFETY: as above.
 unsafe impl Sync for PinnedMemory {}
 
 impl PinnedMemory {
-    /// Allocates and zeroes; `mapped` memory has a device address as well.
+    /// Allocates zeroed memory. `mapped` memory also has a device address.
     pub fn new(context: &Arc<Context>, name: &str, bytes: u64, mapped: bool) -> Result<PinnedMemory> {
         context.enter()?;
-        // Whole words, so that `read` may go by words.
+        // Whole words, because `read` loads words.
         let size = (bytes.max(1) as usize).next_multiple_of(WORD);
         let flags = if mapped { sys::CU_MEMHOSTALLOC_DEVICEMAP } else { 0 };
         let mut raw: *mut c_void = ptr::null_mut();
@@ -195,12 +193,12 @@ impl PinnedMemory {
             "page-locking {size} bytes of host memory for `{name}`"
         )?;
         let raw = raw.cast::<u8>();
-        // SAFETY: the driver has just given these bytes to us alone.
+        // SAFETY: a new allocation of `size` bytes.
         unsafe { raw.write_bytes(0, size) };
         Ok(PinnedMemory { context: context.clone(), raw, bytes: size })
     }
 
-    /// Where kernels find it, if it is mapped.
+    /// Device address, if the memory is mapped.
     pub fn device_address(&self) -> Result<sys::CUdeviceptr> {
         let mut address = 0;
         call!(
@@ -219,15 +217,15 @@ impl PinnedMemory {
         self.raw
     }
 
-    /// The bytes, for memory that no copy in flight touches.
+    /// The bytes. No copy that is in flight may write them.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: `bytes` initialised bytes that live as long as `self`; the caller holds device writes off.
+        // SAFETY: `bytes` initialised bytes that live as long as `self`; the caller excludes device writes.
         unsafe { std::slice::from_raw_parts(self.raw, self.bytes) }
     }
 
-    /// The bytes, for memory that no copy in flight touches.
+    /// The bytes. No copy that is in flight may access them.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `bytes`, and `&mut self` makes the view the only one.
+        // SAFETY: as in `bytes`, and `&mut self` is exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.raw, self.bytes) }
     }
 }
@@ -235,23 +233,23 @@ impl PinnedMemory {
 impl Drop for PinnedMemory {
     fn drop(&mut self) {
         if self.context.enter().is_ok() {
-            // Nothing is left to do about a failure.
+            // A failure cannot be handled here.
             let _ = call!(self.context.driver, cuMemFreeHost(self.raw.cast()), "freeing host memory");
         }
     }
 }
 
-/// Bytes of the atomic loads in [`HostMemory::read`].
+/// Size of the atomic loads in [`HostMemory::read`].
 const WORD: usize = size_of::<u32>();
 
 impl HostMemory for PinnedMemory {
-    /// Reads by atomic words, because kernels may be writing at the same time.
+    /// Loads atomic words, because kernels may write concurrently.
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         let (mut at, mut out) = (offset as usize, out);
         while !out.is_empty() {
             let within = at % WORD;
             let count = (WORD - within).min(out.len());
-            // SAFETY: the word is inside the allocation, which is whole words and page-aligned.
+            // SAFETY: the word is inside the allocation, which is page-aligned and consists of whole words.
             let word = unsafe { &*self.raw.add(at - within).cast::<AtomicU32>() };
             let bytes = word.load(Ordering::Relaxed).to_ne_bytes();
             let (head, tail) = out.split_at_mut(count);
@@ -273,7 +271,7 @@ pub(super) struct Event {
 unsafe impl Send for Event {}
 
 impl Event {
-    /// Creates an event; only one made with `timing` can be measured from.
+    /// Creates an event. Elapsed time requires `timing`.
     pub fn new(context: &Arc<Context>, timing: bool) -> Result<Event> {
         context.enter()?;
         let flags = match timing {
@@ -285,17 +283,17 @@ impl Event {
         Ok(Event { context: context.clone(), raw })
     }
 
-    /// Marks this point of the stream.
+    /// Records the event on the stream.
     pub fn record(&self, stream: &Stream) -> Result<()> {
         call!(self.context.driver, cuEventRecord(self.raw, stream.raw()), "recording an event")
     }
 
-    /// Waits until the stream has passed the mark; returns at once if there is none.
+    /// Waits for the recorded event; returns at once if the event was not recorded.
     pub fn wait(&self) -> Result<()> {
         call!(self.context.driver, cuEventSynchronize(self.raw), "waiting for an event")
     }
 
-    /// Milliseconds from `start` to here, both passed.
+    /// Milliseconds from `start` to this event, both completed.
     pub fn milliseconds_since(&self, start: &Event) -> Result<f64> {
         let mut milliseconds = 0.0f32;
         call!(
@@ -310,7 +308,7 @@ impl Event {
 impl Drop for Event {
     fn drop(&mut self) {
         if self.context.enter().is_ok() {
-            // Nothing is left to do about a failure.
+            // A failure cannot be handled here.
             let _ = call!(self.context.driver, cuEventDestroy_v2(self.raw), "destroying an event");
         }
     }

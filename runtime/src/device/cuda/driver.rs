@@ -1,8 +1,8 @@
-//! The driver's entry points: the only list of them, how they are looked up, and how their failures are said.
+//! Entry points of the CUDA driver: their table, their look-up, and their errors.
 //!
-//! Types come from cudarc's bindings, and every signature here is checked against them at compile time. The calls do
-//! not go through cudarc's functions, for two reasons: those panic where the library or a symbol is missing, and they
-//! return codes as a Rust `enum`, which an unknown code of a newer driver would make undefined behaviour.
+//! Types come from cudarc's bindings, and every signature is checked against the bindings at compile time. cudarc's own
+//! functions are not used, for two reasons: they panic if the library or a symbol is missing, and they return error codes
+//! as a Rust `enum`, so that an unknown code of a newer driver is undefined behaviour.
 
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
 use std::ptr;
@@ -12,7 +12,7 @@ use cudarc::driver::sys;
 
 use super::super::{DriverFailure, Error, Result};
 
-/// What an entry point returns.
+/// Result code of an entry point.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Status(c_uint);
@@ -23,11 +23,11 @@ impl Status {
     pub const NOT_READY: Status = Status(600);
 }
 
-/// The oldest driver API that has every entry point below; programmatic edges in graphs came with it.
+/// Oldest version that has every entry point below. It introduced programmatic edges of graphs.
 const OLDEST: &str = "CUDA 12.3 (driver 545)";
 
-/// Declares the table. Signatures under `checked` are compared with the bindings'; those under `plain` differ in
-/// taking a code as a number.
+/// Declares the table of entry points. Signatures under `checked` are compared with the bindings. Those under `plain` are
+/// not, because they take a result code as an integer.
 macro_rules! entry_points {
     (
         checked { $($checked:ident($($type:ty),*);)* }
@@ -37,21 +37,20 @@ macro_rules! entry_points {
         entry_points! { table $($checked($($type),*);)* $($plain($($plain_type),*);)* }
     };
     (table $($name:ident($($type:ty),*);)*) => {
-        /// The driver, loaded.
+        /// The loaded driver.
         #[allow(non_snake_case, reason = "the driver's own names")]
         pub(super) struct Driver {
             $(pub $name: unsafe extern "C" fn($($type),*) -> Status,)*
         }
 
         impl Driver {
-            /// Looks every entry point up, or returns the names of those that are missing. The library must be
-            /// present.
+            /// Looks up every entry point; the error lists the missing ones. The library must be present.
             fn look_up() -> Result<Driver, Vec<&'static str>> {
-                // SAFETY: only loads the library; the caller has made sure that this does not panic.
+                // SAFETY: only loads the library; the caller has checked that it is present.
                 let library = unsafe { sys::culib() };
                 let mut missing = Vec::new();
                 $(
-                    // SAFETY: the type is the entry point's, checked above; the library is never unloaded.
+                    // SAFETY: the type of the entry point is checked above; the library is never unloaded.
                     let found = unsafe {
                         library.get::<unsafe extern "C" fn($($type),*) -> Status>(stringify!($name).as_bytes())
                     };
@@ -143,11 +142,11 @@ entry_points! {
     }
 }
 
-/// Calls an entry point: `call!(driver, cuInit(0), "starting the driver")`. The words for what is being done are
-/// formatted only if it fails.
+/// Calls an entry point: `call!(driver, cuInit(0), "starting the driver")`. The description of the operation is formatted
+/// only on failure.
 ///
-/// Every use has the same ground for safety: the signatures are checked above, handles live as long as the guards
-/// that own them, and the pointers passed are to locals or to buffers of the size passed beside them.
+/// Safety of every use: the signatures are checked above, handles live as long as the guards that own them, and pointer
+/// arguments point to locals or to buffers of the size passed with them.
 macro_rules! call {
     ($driver:expr, $name:ident($($argument:expr),* $(,)?), $($doing:tt)+) => {{
         let driver: &$crate::device::cuda::driver::Driver = $driver;
@@ -163,7 +162,7 @@ macro_rules! call {
 pub(super) use call;
 
 impl Driver {
-    /// The driver, loaded, complete and initialised; the same one for the whole process.
+    /// The initialised driver, shared by the whole process.
     pub fn get() -> Result<&'static Driver> {
         static DRIVER: OnceLock<Result<Driver, (String, String)>> = OnceLock::new();
         match DRIVER.get_or_init(Driver::start) {
@@ -172,9 +171,9 @@ impl Driver {
         }
     }
 
-    /// Loads the library; an error says what is missing and what to do.
+    /// Loads and initialises the driver. The error is a pair of reason and advice.
     fn start() -> Result<Driver, (String, String)> {
-        // SAFETY: only tries to load the library, which has no precondition.
+        // SAFETY: tries to load the library, which has no precondition.
         if !unsafe { sys::is_culib_present() } {
             return Err((
                 "no NVIDIA driver found (libcuda.so.1)".to_owned(),
@@ -191,24 +190,24 @@ impl Driver {
         })?;
         call!(&driver, cuInit(0), "starting the driver").map_err(|error| {
             let help = error.advice().unwrap_or("check it with `nvidia-smi`, or use the device `emulator`");
-            (format!("the NVIDIA driver is there but does not start: {error}"), help.to_owned())
+            (format!("the NVIDIA driver does not start: {error}"), help.to_owned())
         })?;
         Ok(driver)
     }
 
-    /// The CUDA version that the driver supports: major, minor.
+    /// CUDA version that the driver supports: major, minor.
     pub fn version(&self) -> (c_int, c_int) {
         let mut version = 0;
-        // A failure leaves 0, which no message takes for a version.
+        // On failure the version stays 0.
         let _ = call!(self, cuDriverGetVersion(&mut version), "reading the driver's version");
         (version / 1000, version % 1000 / 10)
     }
 
-    /// The error for a call that returned `status`.
+    /// Error of a call that returned `status`.
     pub fn failure(&self, call: &'static str, status: Status, doing: String) -> Error {
         let text = |entry: unsafe extern "C" fn(Status, *mut *const c_char) -> Status| {
             let mut text = ptr::null();
-            // SAFETY: `text` is a valid place for the result, which is a static string of the driver or null.
+            // SAFETY: `text` is valid for the result, which is a static string of the driver or null.
             unsafe {
                 if entry(status, &mut text) == Status::SUCCESS && !text.is_null() {
                     return CStr::from_ptr(text).to_string_lossy().into_owned();
@@ -226,32 +225,32 @@ impl Driver {
         }))
     }
 
-    /// What to do about a code, by its number in the driver API's list of `CUresult`.
+    /// Advice for an error code, by its number in `CUresult`.
     fn advice(&self, status: Status) -> Option<std::borrow::Cow<'static, str>> {
         let (major, minor) = self.version();
         Some(match status.0 {
-            34 => "this libcuda is the toolkit's stub: take its `stubs` folder out of LD_LIBRARY_PATH".into(),
+            34 => "this libcuda is the toolkit's stub: remove its `stubs` folder from LD_LIBRARY_PATH".into(),
             46 => "another process holds the GPU exclusively: see `nvidia-smi`".into(),
-            100 => "no GPU is shown to this process: check CUDA_VISIBLE_DEVICES and `nvidia-smi`, or use --device \
+            100 => "this process sees no GPU: check CUDA_VISIBLE_DEVICES and `nvidia-smi`, or use --device \
                     emulator"
                 .into(),
-            209 => "the PTX's .target is newer than this GPU: generate for this GPU's compute capability".into(),
-            221 => "libnvidia-ptxjitcompiler.so.1 is missing: it is part of the driver, and a container needs the \
-                    `compute` driver capability to see it"
+            209 => "the PTX's .target is newer than this GPU: compile for this GPU's compute capability".into(),
+            221 => "libnvidia-ptxjitcompiler.so.1 is missing: it is part of the driver; a container needs the `compute` \
+                    driver capability"
                 .into(),
             222 => format!(
-                "the driver supports CUDA {major}.{minor}: generate for an older PTX .version or update the driver"
+                "the driver supports CUDA {major}.{minor}: compile for an older PTX .version, or update the driver"
             )
             .into(),
             223 => "the environment variable CUDA_DISABLE_PTX_JIT forbids assembling PTX: unset it".into(),
-            701 => "the kernel needs more registers or shared memory a block than the GPU has: use smaller blocks".into(),
-            700 | 702 | 710 | 714..=719 => "a kernel enqueued before this call faulted, and the GPU context is lost: \
-                    start again on the device `emulator`, which names the kernel, line, thread and address, or under \
+            701 => "a CTA of the kernel needs more registers or shared memory than the GPU has: use smaller CTAs".into(),
+            700 | 702 | 710 | 714..=719 => "a kernel enqueued before this call faulted, and the GPU context is lost: run \
+                    again on the device `emulator`, which reports the kernel, line, thread and address, or under \
                     compute-sanitizer"
                 .into(),
             802 => "the GPU's fabric is not ready: wait for the NVIDIA fabric manager to start".into(),
-            803 => "the kernel's driver and libcuda.so.1 are of different versions: reboot, or restart the container".into(),
-            804 => "the compatibility libcuda found first does not support this GPU: take it out of LD_LIBRARY_PATH".into(),
+            803 => "the kernel's driver and libcuda.so.1 have different versions: reboot, or restart the container".into(),
+            804 => "the compatibility libcuda on LD_LIBRARY_PATH does not support this GPU: remove it from LD_LIBRARY_PATH".into(),
             _ => return None,
         })
     }

@@ -1,4 +1,4 @@
-//! Captured graphs: instantiated, launched, and read back to be compared with the plan.
+//! Captured graphs: instantiated, launched, and described for comparison with the plan.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{CStr, c_uchar};
@@ -12,24 +12,24 @@ use super::super::{GraphReport, Result};
 use super::context::{Context, Stream};
 use super::driver::call;
 
-/// `CU_GRAPH_NODE_TYPE_KERNEL`. Types are kept as numbers: a newer driver may return one the bindings do not know.
+/// `CU_GRAPH_NODE_TYPE_KERNEL`. Types are integers, because a newer driver may return one that the bindings lack.
 const KERNEL_NODE: u32 = 0;
 /// `CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC`.
 const PROGRAMMATIC_EDGE: c_uchar = 1;
 
-/// A graph as captured, not yet runnable.
-pub(super) struct Template {
+/// A captured graph that is not instantiated.
+pub(super) struct CapturedGraph {
     context: Arc<Context>,
     raw: sys::CUgraph,
 }
 
-impl Template {
-    /// Takes over what a capture returned, which is null if it failed.
-    pub fn new(context: &Arc<Context>, raw: sys::CUgraph) -> Template {
-        Template { context: context.clone(), raw }
+impl CapturedGraph {
+    /// Takes ownership of the result of a capture, which is null if the capture failed.
+    pub fn new(context: &Arc<Context>, raw: sys::CUgraph) -> CapturedGraph {
+        CapturedGraph { context: context.clone(), raw }
     }
 
-    /// Makes the graph runnable, moves it to the GPU and reads it back.
+    /// Instantiates the graph, uploads it to the GPU and describes it.
     pub fn instantiate(&self, stream: &Stream) -> Result<Graph> {
         let report = self.report()?;
         let driver = self.context.driver;
@@ -41,7 +41,7 @@ impl Template {
             report.nodes
         )?;
         let graph = Graph { context: self.context.clone(), raw, report };
-        // The first replay would do this otherwise.
+        // Otherwise the first replay would upload it.
         call!(driver, cuGraphUpload(raw, stream.raw()), "uploading a graph")?;
         Ok(graph)
     }
@@ -76,7 +76,7 @@ impl Template {
         Ok(nodes)
     }
 
-    /// The edges: from, to, type.
+    /// Edges as (from, to, type).
     fn edges(&self) -> Result<Vec<(sys::CUgraphNode, sys::CUgraphNode, c_uchar)>> {
         let driver = self.context.driver;
         let mut count = 0;
@@ -101,7 +101,7 @@ impl Template {
         Ok(from.into_iter().zip(to).zip(kinds).map(|((from, to), kind)| (from, to, kind)).collect())
     }
 
-    /// A kernel's name, or the type of any other node in parentheses.
+    /// Name of a kernel node, or the type of another node in parentheses.
     fn node_name(&self, node: sys::CUgraphNode) -> Result<String> {
         let driver = self.context.driver;
         let mut kind = u32::MAX;
@@ -109,7 +109,7 @@ impl Template {
         if kind != KERNEL_NODE {
             return Ok(format!("({})", node_type(kind)));
         }
-        // SAFETY: a struct of plain numbers and handles, for which zeroes are valid.
+        // SAFETY: a struct of integers and handles, for which zero is valid.
         let mut params: sys::CUDA_KERNEL_NODE_PARAMS_v2 = unsafe { MaybeUninit::zeroed().assume_init() };
         call!(driver, cuGraphKernelNodeGetParams_v2(node, &mut params), "reading a graph's kernel node")?;
         let mut name = ptr::null();
@@ -121,21 +121,21 @@ impl Template {
         if name.is_null() {
             return Ok("(kernel without a name)".to_owned());
         }
-        // SAFETY: the driver's string, which lives as long as the module, and the sequence keeps that loaded.
+        // SAFETY: a string of the driver that lives as long as the module, which the sequence keeps loaded.
         Ok(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
     }
 }
 
-impl Drop for Template {
+impl Drop for CapturedGraph {
     fn drop(&mut self) {
         if !self.raw.is_null() && self.context.enter().is_ok() {
-            // Nothing is left to do about a failure.
+            // A failure cannot be handled here.
             let _ = call!(self.context.driver, cuGraphDestroy(self.raw), "destroying a captured graph");
         }
     }
 }
 
-/// A graph that runs. The kernels' modules must stay loaded as long as it lives.
+/// An instantiated graph. The modules of its kernels must stay loaded while it exists.
 pub(super) struct Graph {
     context: Arc<Context>,
     raw: sys::CUgraphExec,
@@ -143,12 +143,12 @@ pub(super) struct Graph {
 }
 
 impl Graph {
-    /// What it consists of.
+    /// Description of the graph.
     pub fn report(&self) -> &GraphReport {
         &self.report
     }
 
-    /// Enqueues it.
+    /// Enqueues the graph.
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         call!(
             self.context.driver,
@@ -162,28 +162,27 @@ impl Graph {
 impl Drop for Graph {
     fn drop(&mut self) {
         if self.context.enter().is_ok() {
-            // Nothing is left to do about a failure.
+            // A failure cannot be handled here.
             let _ = call!(self.context.driver, cuGraphExecDestroy(self.raw), "destroying a graph");
         }
     }
 }
 
-/// The positions `0..count` so that every edge goes forward; those free to go first keep their order (Kahn's
-/// algorithm).
+/// Topological order of the nodes `0..count` (Kahn's algorithm). Nodes that are ready at the same time keep their order.
 fn dependency_order(count: usize, edges: &[(usize, usize)]) -> Vec<usize> {
-    let mut waits_for = vec![0usize; count];
-    let mut next = vec![Vec::new(); count];
+    let mut predecessors = vec![0usize; count];
+    let mut successors = vec![Vec::new(); count];
     for &(from, to) in edges {
-        waits_for[to] += 1;
-        next[from].push(to);
+        predecessors[to] += 1;
+        successors[from].push(to);
     }
-    let mut ready: VecDeque<_> = (0..count).filter(|&node| waits_for[node] == 0).collect();
+    let mut ready: VecDeque<_> = (0..count).filter(|&node| predecessors[node] == 0).collect();
     let mut order = Vec::with_capacity(count);
     while let Some(node) = ready.pop_front() {
         order.push(node);
-        for &after in &next[node] {
-            waits_for[after] -= 1;
-            if waits_for[after] == 0 {
+        for &after in &successors[node] {
+            predecessors[after] -= 1;
+            if predecessors[after] == 0 {
                 ready.push_back(after);
             }
         }
@@ -191,7 +190,7 @@ fn dependency_order(count: usize, edges: &[(usize, usize)]) -> Vec<usize> {
     order
 }
 
-/// A node type in words, by its number in the driver API's `CUgraphNodeType`.
+/// Name of a node type, by its number in `CUgraphNodeType`.
 fn node_type(kind: u32) -> &'static str {
     match kind {
         1 => "memcpy",
@@ -214,7 +213,7 @@ mod tests {
     use super::dependency_order;
 
     #[test]
-    fn nodes_are_told_in_the_order_in_which_they_run() {
+    fn nodes_are_in_topological_order() {
         assert!(dependency_order(0, &[]).is_empty());
         assert_eq!(dependency_order(3, &[]), [0, 1, 2]);
         assert_eq!(dependency_order(4, &[(2, 0), (0, 3), (3, 1)]), [2, 0, 3, 1]);

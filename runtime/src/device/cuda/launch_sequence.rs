@@ -1,4 +1,4 @@
-//! Launches bound to a GPU: enqueued one by one, or as one graph.
+//! Launches bound to a GPU: enqueued one by one, or as a graph.
 
 use std::ffi::{c_uint, c_void};
 use std::mem::MaybeUninit;
@@ -11,42 +11,42 @@ use cudarc::driver::sys;
 use super::super::{DeviceInfo, Error, GraphReport, Kernel, Launch, LaunchSequence, Result};
 use super::context::{Context, Event, Stream};
 use super::driver::call;
-use super::graph::{Graph, Template};
+use super::graph::{CapturedGraph, Graph};
 use super::module::CudaKernel;
 
 /// The first compute capability with programmatic dependent launch.
 const PROGRAMMATIC_COMPUTE: (u32, u32) = (9, 0);
 
-/// How long replays may take: the slowest model's take a second.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time limit of timed replays. The replays of the slowest model take a second.
+const REPLAY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A launch with everything the driver needs in place.
-struct Bound {
+/// A checked launch with its arguments as the driver takes them.
+struct BoundLaunch {
     /// Keeps the module loaded.
     kernel: Kernel,
     function: sys::CUfunction,
     grid: [u32; 3],
     block: [u32; 3],
     dynamic_shared: u32,
-    /// One pointer into `_params` a parameter, as `cuLaunchKernelEx` takes them.
+    /// A pointer into `_params` for each parameter, as `cuLaunchKernelEx` takes them.
     arguments: Box<[*mut c_void]>,
     _params: Box<[u8]>,
     programmatic: bool,
 }
 
-/// Launches in order, and their graph once captured.
+/// Launches in order, and their captured graph.
 pub(super) struct CudaSequence {
     context: Arc<Context>,
-    /// Ahead of `launches`, so that it goes before the modules that it runs.
+    /// Declared before `launches`, so that it is dropped before the modules that it runs.
     graph: Option<Graph>,
-    launches: Vec<Bound>,
+    launches: Vec<BoundLaunch>,
 }
 
-// SAFETY: the raw pointers are driver handles, which any thread may use, and pointers into boxes that move along.
+// SAFETY: the raw pointers are driver handles, which any thread may use, and pointers into boxes owned by `self`.
 unsafe impl Send for CudaSequence {}
 
 impl CudaSequence {
-    /// Binds `launches`, after checking each against its kernel and the device.
+    /// Binds launches, after checking each against its kernel and the device.
     pub fn new(context: &Arc<Context>, info: &DeviceInfo, launches: Vec<Launch>) -> Result<CudaSequence> {
         context.enter()?;
         let bind = |(index, launch)| bind(context, info, index, launch);
@@ -70,7 +70,7 @@ impl CudaSequence {
             attrs: &mut attribute,
             numAttrs: c_uint::from(launch.programmatic),
         };
-        // The driver reads the argument pointers and never writes them.
+        // The driver does not write to the argument pointers.
         let arguments = launch.arguments.as_ptr().cast_mut();
         call!(
             self.context.driver,
@@ -84,29 +84,30 @@ impl CudaSequence {
         )
     }
 
+    /// Enqueues every launch.
     fn enqueue_all(&self, stream: &Stream) -> Result<()> {
         (0..self.launches.len()).try_for_each(|index| self.enqueue(stream, index))
     }
 
-    /// Captures the launches. Whatever fails, the capture is ended; the caller replaces the stream.
-    fn record(&self, stream: &Stream) -> Result<Template> {
+    /// Captures the launches. On an error the capture is ended, and the caller replaces the stream.
+    fn record(&self, stream: &Stream) -> Result<CapturedGraph> {
         let driver = self.context.driver;
-        // Relaxed: a kernel's first launch may make the driver load its code, which the stricter modes forbid.
+        // Relaxed, because the driver may load a kernel's code at its first launch, which stricter modes forbid.
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         call!(driver, cuStreamBeginCapture_v2(stream.raw(), mode), "beginning a capture")?;
         let launched = self.enqueue_all(stream);
         let mut raw = ptr::null_mut();
         let ended = call!(driver, cuStreamEndCapture(stream.raw(), &mut raw), "ending a capture");
-        let template = Template::new(&self.context, raw);
-        // A launch's own error says more than the invalidated capture that it leaves.
+        let captured = CapturedGraph::new(&self.context, raw);
+        // The error of a launch is more specific than that of the invalidated capture.
         launched.and(ended)?;
-        Ok(template)
+        Ok(captured)
     }
 }
 
 impl Drop for CudaSequence {
     fn drop(&mut self) {
-        // A module must not be unloaded under a running kernel. A fault was or will be told by the next call.
+        // A module must not be unloaded while its kernel runs. A fault is reported by another call.
         let _ = self.wait();
     }
 }
@@ -123,9 +124,9 @@ impl LaunchSequence for CudaSequence {
         }
         self.context.enter()?;
         let mut stream = self.context.stream();
-        // An earlier kernel's fault should not pass for a failed capture.
+        // Reports a fault of an earlier kernel here, not as a failed capture.
         stream.wait()?;
-        let graph = self.record(&stream).and_then(|template| template.instantiate(&stream));
+        let graph = self.record(&stream).and_then(|captured| captured.instantiate(&stream));
         match graph {
             Ok(graph) => {
                 let report = graph.report().clone();
@@ -177,9 +178,9 @@ impl LaunchSequence for CudaSequence {
         end.record(&stream)?;
         let started = Instant::now();
         while stream.busy()? {
-            if started.elapsed() > PATIENCE {
-                let what = format!("{count} replays of {} launches", self.launches.len());
-                return Err(Error::Hung { what, seconds: PATIENCE.as_secs() });
+            if started.elapsed() > REPLAY_TIMEOUT {
+                let what = format!("{count} graph replays of {} launches", self.launches.len());
+                return Err(Error::Hung { what, seconds: REPLAY_TIMEOUT.as_secs() });
             }
             std::thread::yield_now();
         }
@@ -187,8 +188,8 @@ impl LaunchSequence for CudaSequence {
     }
 }
 
-/// Checks one launch and lays its arguments out.
-fn bind(context: &Arc<Context>, info: &DeviceInfo, index: usize, launch: Launch) -> Result<Bound> {
+/// Checks a launch and lays out its arguments.
+fn bind(context: &Arc<Context>, info: &DeviceInfo, index: usize, launch: Launch) -> Result<BoundLaunch> {
     launch.check(index)?;
     let Some(kernel) = launch.kernel.handle::<CudaKernel>().filter(|kernel| kernel.belongs_to(context))
     else {
@@ -200,7 +201,7 @@ fn bind(context: &Arc<Context>, info: &DeviceInfo, index: usize, launch: Launch)
         return Err(launch.error(
             index,
             format!(
-                "blocks of {threads} threads, where its {} registers a thread and its bounds allow {}",
+                "CTAs of {threads} threads; with {} registers for each thread and the kernel's launch bounds, {} is the maximum",
                 resources.registers, resources.max_threads
             ),
         ));
@@ -210,19 +211,19 @@ fn bind(context: &Arc<Context>, info: &DeviceInfo, index: usize, launch: Launch)
         return Err(launch.error(
             index,
             format!(
-                "{shared} bytes of shared memory a block ({} dynamic, {} static), where {} has {}",
+                "{shared} bytes of shared memory for each CTA ({} dynamic, {} static); {} has {}",
                 launch.dynamic_shared, resources.static_shared, info.name, info.shared_per_block_optin
             ),
         ));
     }
-    kernel.allow_dynamic_shared(launch.dynamic_shared, launch.kernel.name())?;
+    kernel.raise_dynamic_shared_limit(launch.dynamic_shared, launch.kernel.name())?;
 
     let mut params = launch.params.into_boxed_slice();
     let base = params.as_mut_ptr();
     let parameters = &launch.kernel.signature().parameters;
-    // `check` has seen that every parameter is inside.
+    // `Launch::check` has checked that every parameter is in bounds.
     let arguments = parameters.iter().map(|parameter| base.wrapping_add(parameter.offset).cast()).collect();
-    Ok(Bound {
+    Ok(BoundLaunch {
         function: kernel.function,
         grid: launch.grid,
         block: launch.block,
@@ -234,7 +235,7 @@ fn bind(context: &Arc<Context>, info: &DeviceInfo, index: usize, launch: Launch)
     })
 }
 
-/// The attribute that lets a launch start before the one ahead of it ends.
+/// Launch attribute of programmatic dependent launch.
 fn programmatic_attribute() -> sys::CUlaunchAttribute {
     // SAFETY: a union of plain numbers and handles, for which zeroes are valid.
     let mut value: sys::CUlaunchAttributeValue = unsafe { MaybeUninit::zeroed().assume_init() };

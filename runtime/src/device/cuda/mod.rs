@@ -1,4 +1,4 @@
-//! NVIDIA GPUs. Nothing outside this folder names the driver.
+//! NVIDIA GPUs through the CUDA driver. Code outside this folder does not use the driver.
 
 mod assembler;
 mod context;
@@ -26,37 +26,37 @@ use super::{
     MemoryInfo, Module, ModuleSource, Result,
 };
 
-/// The lowest compute capability that kernels are generated for.
+/// Lowest supported compute capability.
 const LOWEST_COMPUTE: (u32, u32) = (8, 0);
 
-/// The GPUs that the driver shows.
+/// All GPUs of the driver.
 pub(super) fn devices() -> Result<Vec<DeviceInfo>> {
     let driver = Driver::get()?;
     (0..count(driver)?).map(|ordinal| describe(driver, ordinal)).collect()
 }
 
-/// An open GPU.
+/// A GPU as a device.
 pub(super) struct CudaDevice {
     context: Arc<Context>,
     info: DeviceInfo,
-    images: ModuleLoader,
-    /// Made by the first copy.
+    loader: ModuleLoader,
+    /// Allocated by the first copy.
     staging: Mutex<Option<Staging>>,
-    /// Opened by the first question for clocks.
+    /// Opened by the first call of `clocks`.
     management: OnceLock<Option<Nvml>>,
 }
 
 impl CudaDevice {
-    /// Opens the GPU at `ordinal`.
+    /// Opens the GPU with this ordinal.
     pub fn open(ordinal: u32) -> Result<CudaDevice> {
         let driver = Driver::get()?;
         let count = count(driver)?;
         if ordinal >= count {
             let what = match count {
-                0 => "the NVIDIA driver shows no GPU".to_owned(),
-                1 => format!("there is no GPU cuda:{ordinal}: the driver shows one, cuda:0"),
+                0 => "the NVIDIA driver finds no GPU".to_owned(),
+                1 => format!("there is no GPU cuda:{ordinal}: the driver finds one, cuda:0"),
                 count => format!(
-                    "there is no GPU cuda:{ordinal}: the driver shows {count}, cuda:0 to cuda:{}",
+                    "there is no GPU cuda:{ordinal}: the driver finds {count}, cuda:0 to cuda:{}",
                     count - 1
                 ),
             };
@@ -75,14 +75,14 @@ impl CudaDevice {
             });
         }
         let context = Context::new(driver, handle(driver, ordinal)?)?;
-        let images = ModuleLoader::new(info.compute, info.driver.as_deref().unwrap_or_default());
-        Ok(CudaDevice { context, info, images, staging: Mutex::new(None), management: OnceLock::new() })
+        let loader = ModuleLoader::new(info.compute, info.driver.as_deref().unwrap_or_default());
+        Ok(CudaDevice { context, info, loader, staging: Mutex::new(None), management: OnceLock::new() })
     }
 
     /// Runs a copy through the staging buffers.
     fn stage(&self, copy: impl FnOnce(&mut Staging, &context::Stream) -> Result<()>) -> Result<()> {
         self.context.enter()?;
-        // A panic in a copy leaves the buffers usable: each is waited for before it is used.
+        // The buffers stay usable after a panic in a copy: each use waits for earlier copies.
         let mut staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
         let staging = match &mut *staging {
             Some(staging) => staging,
@@ -134,7 +134,7 @@ impl Device for CudaDevice {
     }
 
     fn load_source(&self, source: &ModuleSource<'_>) -> Result<Module> {
-        module::load(&self.context, &self.images, source)
+        module::load(&self.context, &self.loader, source)
     }
 
     fn sequence(&self, launches: Vec<Launch>) -> Result<Box<dyn LaunchSequence>> {
@@ -169,7 +169,7 @@ fn handle(driver: &Driver, ordinal: u32) -> Result<sys::CUdevice> {
     Ok(device)
 }
 
-/// Reads what there is to know about a GPU, without opening a context on it.
+/// Reads the properties of a GPU, without a context on it.
 fn describe(driver: &Driver, ordinal: u32) -> Result<DeviceInfo> {
     let device = handle(driver, ordinal)?;
     let attribute = |attribute: Attribute| {
@@ -190,7 +190,7 @@ fn describe(driver: &Driver, ordinal: u32) -> Result<DeviceInfo> {
     let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
     let mut memory = 0;
     call!(driver, cuDeviceTotalMem_v2(&mut memory, device), "reading the memory of cuda:{ordinal}")?;
-    // Newer drivers may stop telling the clock.
+    // Newer drivers may not report the clock.
     let clock = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE).unwrap_or(0);
     let bus = attribute(Attribute::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH).unwrap_or(0);
     Ok(DeviceInfo {
@@ -205,18 +205,18 @@ fn describe(driver: &Driver, ordinal: u32) -> Result<DeviceInfo> {
         l2_bytes: u64::from(attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?),
         shared_per_block_optin: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
         peak_bandwidth: peak_bandwidth(clock, bus),
-        driver: Some(driver_in_words(driver)),
+        driver: Some(driver_versions(driver)),
     })
 }
 
-/// Bytes a second of a double data rate bus of `bus` bits at `clock` kHz; unknown if either is.
+/// Bandwidth in bytes a second of a double data rate bus of `bus` bits at `clock` kHz; none if either is 0.
 fn peak_bandwidth(clock: u32, bus: u32) -> Option<u64> {
     let bandwidth = 2 * u64::from(clock) * 1000 * u64::from(bus) / 8;
     (bandwidth > 0).then_some(bandwidth)
 }
 
-/// The CUDA version that the driver supports and, on Linux, the driver's own.
-fn driver_in_words(driver: &Driver) -> String {
+/// CUDA version that the driver supports and, on Linux, the driver's version, as text.
+fn driver_versions(driver: &Driver) -> String {
     let (major, minor) = driver.version();
     match std::fs::read_to_string("/sys/module/nvidia/version") {
         Ok(version) => format!("CUDA {major}.{minor}, driver {}", version.trim()),
@@ -229,15 +229,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bandwidth_is_two_transfers_a_clock() {
+    fn bandwidth_is_two_transfers_per_clock() {
         // H200: HBM3e at 3201 MHz on 6144 bits, 4.9 TB/s.
         assert_eq!(peak_bandwidth(3_201_000, 6144), Some(4_916_736_000_000));
         assert_eq!(peak_bandwidth(0, 6144), None);
     }
 
-    /// On a machine without a driver this must be an error and no panic; with one, it must be a list.
+    /// Without a driver: an error, not a panic. With a driver: a list.
     #[test]
-    fn a_missing_driver_is_an_error_that_says_what_to_do() {
+    fn a_missing_driver_is_an_error_with_advice() {
         match devices() {
             Ok(devices) => assert!(devices.iter().all(|device| !device.name.is_empty())),
             Err(error @ Error::Unavailable { .. }) => {

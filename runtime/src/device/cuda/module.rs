@@ -1,4 +1,4 @@
-//! Loaded modules, and the kernels in them.
+//! Loaded modules and their kernels.
 
 use std::ffi::{CString, c_int};
 use std::ptr;
@@ -16,10 +16,11 @@ use super::assembler::DriverAssembler;
 use super::context::Context;
 use super::driver::call;
 
-/// Dynamic shared memory a block may have without asking for more (CUDA C++ Programming Guide, shared memory).
-const DEFAULT_DYNAMIC_SHARED: u32 = 48 << 10;
+/// Largest shared memory of a CTA without `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES` (CUDA C++ Programming Guide,
+/// shared memory).
+const DEFAULT_SHARED: u32 = 48 << 10;
 
-/// A loaded module, unloaded when the last kernel of it is gone.
+/// A loaded module, unloaded when its last kernel is dropped.
 struct LoadedModule {
     context: Arc<Context>,
     raw: sys::CUmodule,
@@ -33,18 +34,18 @@ unsafe impl Sync for LoadedModule {}
 impl Drop for LoadedModule {
     fn drop(&mut self) {
         if self.context.enter().is_ok() {
-            // Nothing is left to do about a failure.
+            // A failure cannot be handled here.
             let _ = call!(self.context.driver, cuModuleUnload(self.raw), "unloading a module");
         }
     }
 }
 
-/// A kernel's handle, as [`super::super::Kernel`] carries it.
+/// The handle in a [`super::super::Kernel`].
 pub(super) struct CudaKernel {
     module: Arc<LoadedModule>,
     pub function: sys::CUfunction,
-    /// Dynamic shared memory that the function is allowed so far.
-    allowed: AtomicU32,
+    /// Current limit of the function's dynamic shared memory in bytes.
+    dynamic_shared_limit: AtomicU32,
 }
 
 // SAFETY: driver handles may be used from any thread.
@@ -53,14 +54,14 @@ unsafe impl Send for CudaKernel {}
 unsafe impl Sync for CudaKernel {}
 
 impl CudaKernel {
-    /// Whether the kernel lives in `context`.
+    /// Whether the kernel is loaded in `context`.
     pub fn belongs_to(&self, context: &Arc<Context>) -> bool {
         Arc::ptr_eq(&self.module.context, context)
     }
 
-    /// Lets launches of the kernel have `bytes` of dynamic shared memory.
-    pub fn allow_dynamic_shared(&self, bytes: u32, name: &str) -> Result<()> {
-        if bytes <= self.allowed.load(Ordering::Relaxed) {
+    /// Raises the limit of the kernel's dynamic shared memory to `bytes`, if it is lower.
+    pub fn raise_dynamic_shared_limit(&self, bytes: u32, name: &str) -> Result<()> {
+        if bytes <= self.dynamic_shared_limit.load(Ordering::Relaxed) {
             return Ok(());
         }
         call!(
@@ -70,29 +71,29 @@ impl CudaKernel {
                 Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                 bytes as c_int
             ),
-            "allowing `{name}` {bytes} bytes of dynamic shared memory"
+            "raising the dynamic shared memory of `{name}` to {bytes} bytes"
         )?;
-        self.allowed.store(bytes, Ordering::Relaxed);
+        self.dynamic_shared_limit.store(bytes, Ordering::Relaxed);
         Ok(())
     }
 }
 
-/// Loads a module and looks up every kernel that its PTX declares.
+/// Loads a module and looks up the kernels that its PTX declares.
 pub(super) fn load(
     context: &Arc<Context>,
-    images: &ModuleLoader,
+    loader: &ModuleLoader,
     source: &ModuleSource<'_>,
 ) -> Result<Module> {
     context.enter()?;
     let &ModuleSource { name, ptx, .. } = source;
-    let refused = |message: String| Error::Assembly { module: name.to_owned(), message, help: None };
-    let Loaded { module: raw, log, origin } = images.load(&DriverAssembler { context, name }, source)?;
+    let rejected = |message: String| Error::Assembly { module: name.to_owned(), message, help: None };
+    let Loaded { module: raw, log, origin } = loader.load(&DriverAssembler { context, name }, source)?;
     let loaded = Arc::new(LoadedModule { context: context.clone(), raw });
 
     let mut module = Module::new(name, log, Some(origin));
-    for entry in signatures(ptx).map_err(refused)? {
+    for entry in signatures(ptx).map_err(rejected)? {
         let symbol = CString::new(entry.name.as_str())
-            .map_err(|_| refused(format!("`{}` is no kernel's name", entry.name)))?;
+            .map_err(|_| rejected(format!("`{}` is not a valid kernel name", entry.name)))?;
         let mut function = ptr::null_mut();
         call!(
             context.driver,
@@ -104,18 +105,23 @@ pub(super) fn load(
         let allowed_local = ptxas::allowed_stack(ptx);
         if resources.local > allowed_local {
             tracing::warn!(
-                "`{}` spills: {} bytes of local memory a thread, where it allows {allowed_local}; it will be slow on \
-                 this device",
+                "`{}` spills: {} bytes of local memory for each thread, expected at most {allowed_local}; it will be slow \
+                 on this device",
                 entry.name,
                 resources.local
             );
         }
-        let allowed = AtomicU32::new(DEFAULT_DYNAMIC_SHARED.saturating_sub(resources.static_shared));
-        module.add(entry, Some(resources), CudaKernel { module: loaded.clone(), function, allowed });
+        let dynamic_shared_limit = AtomicU32::new(DEFAULT_SHARED.saturating_sub(resources.static_shared));
+        module.add(
+            entry,
+            Some(resources),
+            CudaKernel { module: loaded.clone(), function, dynamic_shared_limit },
+        );
     }
     Ok(module)
 }
 
+/// Reads the resources of a kernel.
 fn resources(context: &Context, function: sys::CUfunction) -> Result<Resources> {
     let attribute = |attribute: Attribute| {
         let mut value = 0;

@@ -1,4 +1,4 @@
-//! The clocks a GPU runs at, from NVIDIA's management library, which is part of the driver but not always there.
+//! Clocks of a GPU, from NVIDIA's management library (NVML), which is part of the driver but not always installed.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
@@ -20,11 +20,11 @@ type Init = unsafe extern "C" fn() -> c_int;
 type HandleByPciBusId = unsafe extern "C" fn(*const c_char, *mut *mut c_void) -> c_int;
 type ClockInfo = unsafe extern "C" fn(*mut c_void, c_uint, *mut c_uint) -> c_int;
 
-/// One GPU, as the management library knows it.
+/// A GPU in NVML.
 pub(super) struct Nvml {
     device: *mut c_void,
     clock_info: ClockInfo,
-    /// Keeps the function loaded.
+    /// Keeps `clock_info` loaded.
     _library: Library,
 }
 
@@ -34,10 +34,10 @@ unsafe impl Send for Nvml {}
 unsafe impl Sync for Nvml {}
 
 impl Nvml {
-    /// The GPU at a PCI bus id; none where the library is missing, or does not know the GPU.
+    /// The GPU with this PCI bus id; none if the library is missing or does not find the GPU.
     pub fn open(pci_bus_id: &CStr) -> Option<Nvml> {
-        // SAFETY: the driver's own library, whose initialisers have no precondition; the signatures are those of
-        // nvml.h for these versioned names.
+        // SAFETY: the library's initialisers have no precondition; the signatures are those of nvml.h for these
+        // versioned names.
         unsafe {
             let library = Library::new(NAME).ok()?;
             let init = library.get::<Init>(b"nvmlInit_v2").ok()?;
@@ -49,11 +49,11 @@ impl Nvml {
         }
     }
 
-    /// The clocks now.
+    /// Current clocks.
     pub fn clocks(&self) -> Option<Clocks> {
         let clock = |kind| {
             let mut megahertz = 0;
-            // SAFETY: the handle is the library's own, and the result has a place.
+            // SAFETY: the handle comes from the library, and `megahertz` is valid for the result.
             let status = unsafe { (self.clock_info)(self.device, kind, &mut megahertz) };
             (status == SUCCESS).then_some(megahertz)
         };
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gpu_that_is_not_there_has_no_clocks() {
+    fn an_unknown_gpu_is_not_opened() {
         assert!(Nvml::open(c"ffff:ff:1f.7").is_none());
     }
 }

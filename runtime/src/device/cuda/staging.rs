@@ -1,7 +1,7 @@
-//! Copies between ordinary host memory and the GPU, through two page-locked buffers in turn.
+//! Copies between pageable host memory and the GPU, double-buffered through page-locked memory.
 //!
-//! The copy engine reaches the link's speed only from page-locked memory. While it moves one buffer, the host's
-//! threads fill or empty the other; one thread alone would be slower than the link.
+//! The copy engine reaches the bandwidth of the link only with page-locked memory. While it copies one buffer, host threads
+//! fill or drain the other; a single thread would be slower than the link.
 
 use std::sync::Arc;
 
@@ -11,47 +11,50 @@ use super::super::{Address, Result};
 use super::context::{Context, Event, PinnedMemory, Stream};
 use super::driver::call;
 
-/// Bytes of each buffer: a millisecond or less of the link, so starting and ending cost little.
+/// Size of each buffer. Copying it takes a millisecond or less, so that filling the first and draining the last cost
+/// little.
 const CHUNK: usize = 32 << 20;
-/// Bytes a host thread copies at a time.
+/// Bytes that a host thread copies at a time.
 const PIECE: usize = 1 << 20;
 
-/// The two buffers.
+/// The two page-locked buffers.
 pub(super) struct Staging {
     context: Arc<Context>,
-    slots: [Slot; 2],
+    buffers: [StagingBuffer; 2],
 }
 
-struct Slot {
+/// A page-locked buffer.
+struct StagingBuffer {
     memory: PinnedMemory,
-    /// Recorded after the last copy from or to `memory`.
+    /// Recorded after the last copy from or to the buffer.
     done: Event,
 }
 
 impl Staging {
+    /// Allocates the buffers.
     pub fn new(context: &Arc<Context>) -> Result<Staging> {
-        let slot = || {
+        let buffer = || {
             let memory = PinnedMemory::new(context, "staging", CHUNK as u64, false)?;
-            Ok::<_, super::super::Error>(Slot { memory, done: Event::new(context, false)? })
+            Ok::<_, super::super::Error>(StagingBuffer { memory, done: Event::new(context, false)? })
         };
-        Ok(Staging { context: context.clone(), slots: [slot()?, slot()?] })
+        Ok(Staging { context: context.clone(), buffers: [buffer()?, buffer()?] })
     }
 
     /// Copies `bytes` to the GPU and waits for it.
     pub fn upload(&mut self, stream: &Stream, to: Address, bytes: &[u8]) -> Result<()> {
         for (index, chunk) in bytes.chunks(CHUNK).enumerate() {
-            let slot = &mut self.slots[index % 2];
-            slot.done.wait()?;
-            copy(chunk, &mut slot.memory.bytes_mut()[..chunk.len()]);
+            let buffer = &mut self.buffers[index % 2];
+            buffer.done.wait()?;
+            copy(chunk, &mut buffer.memory.bytes_mut()[..chunk.len()]);
             let target = to.offset((index * CHUNK) as u64).0;
-            let source = slot.memory.as_ptr().cast();
+            let source = buffer.memory.as_ptr().cast();
             call!(
                 self.context.driver,
                 cuMemcpyHtoDAsync_v2(target, source, chunk.len(), stream.raw()),
                 "copying {} bytes to {to} on the GPU",
                 bytes.len()
             )?;
-            slot.done.record(stream)?;
+            buffer.done.record(stream)?;
         }
         stream.wait()
     }
@@ -59,39 +62,39 @@ impl Staging {
     /// Copies from the GPU into `out`.
     pub fn download(&mut self, stream: &Stream, from: Address, out: &mut [u8]) -> Result<()> {
         let total = out.len();
-        let mut ahead: Option<(usize, &mut [u8])> = None;
+        let mut pending: Option<(usize, &mut [u8])> = None;
         for (index, chunk) in out.chunks_mut(CHUNK).enumerate() {
-            let slot = &mut self.slots[index % 2];
-            // An upload that failed half-way may have left its copy in flight.
-            slot.done.wait()?;
+            let buffer = &mut self.buffers[index % 2];
+            // A failed upload may have left its copy in flight.
+            buffer.done.wait()?;
             let source = from.offset((index * CHUNK) as u64).0;
-            let target = slot.memory.as_mut_ptr().cast();
+            let target = buffer.memory.as_mut_ptr().cast();
             call!(
                 self.context.driver,
                 cuMemcpyDtoHAsync_v2(target, source, chunk.len(), stream.raw()),
                 "copying {total} bytes from {from} on the GPU"
             )?;
-            slot.done.record(stream)?;
-            if let Some(former) = ahead.replace((index, chunk)) {
-                self.empty(former)?;
+            buffer.done.record(stream)?;
+            if let Some(previous) = pending.replace((index, chunk)) {
+                self.drain(previous)?;
             }
         }
-        match ahead {
-            Some(last) => self.empty(last),
+        match pending {
+            Some(last) => self.drain(last),
             None => stream.wait(),
         }
     }
 
-    /// Waits for the copy into the slot of chunk `index` and takes it out.
-    fn empty(&self, (index, chunk): (usize, &mut [u8])) -> Result<()> {
-        let slot = &self.slots[index % 2];
-        slot.done.wait()?;
-        copy(&slot.memory.bytes()[..chunk.len()], chunk);
+    /// Waits for the copy of chunk `index` and copies it to `chunk`.
+    fn drain(&self, (index, chunk): (usize, &mut [u8])) -> Result<()> {
+        let buffer = &self.buffers[index % 2];
+        buffer.done.wait()?;
+        copy(&buffer.memory.bytes()[..chunk.len()], chunk);
         Ok(())
     }
 }
 
-/// Copies with as many threads as there are pieces; `from` may be a mapped file that faults in as it is read.
+/// Copies in parallel. `from` may be a mapped file, whose pages fault in as they are read.
 fn copy(from: &[u8], to: &mut [u8]) {
     if from.len() <= PIECE {
         to.copy_from_slice(from);
