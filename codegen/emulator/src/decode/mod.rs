@@ -1,4 +1,4 @@
-//! Decoding: the function that executes each instruction, its operand slots, and the registers to check.
+//! Decoder: finds the function that executes each instruction, its operand slots, and the registers to check.
 
 pub(crate) mod opcodes;
 
@@ -19,49 +19,52 @@ use crate::load::types::Width;
 pub(crate) struct Decoded {
     pub(crate) insts: Vec<Inst>,
     pub(crate) register_checks: Vec<RegisterCheck>,
+    /// Number of registers whose initialisation is tracked at run time.
     pub(crate) tracked: usize,
+    /// Operand lists.
     pub(crate) lists: Vec<Box<[u32]>>,
     pub(crate) layout: Layout,
     /// The slots that each instruction writes.
     pub(crate) writes: Vec<Box<[u32]>>,
 }
 
-/// Functions whose analyses would take more than this many bits a set are refused.
+/// The most bits of a data-flow analysis: registers times basic blocks.
 const MAX_ANALYSIS_BITS: usize = 1 << 33;
 
-/// Decodes a function whose names are `symbols`.
+/// Decodes a function. `symbols` are the variables and parameters that it can name.
 ///
 /// # Errors
-/// Every instruction that is not understood.
+/// All errors in its instructions.
 pub(crate) fn decode(
     function: &Function,
     symbols: &HashMap<String, Symbol>,
 ) -> Result<Decoded, Vec<ParseError>> {
-    let (targets, lost) = branch_targets(function);
+    let (targets, branch_errors) = branch_targets(function);
     let cfg = Cfg::build(function, &targets);
     let widths: Vec<Width> = function.registers.iter().map(|register| register.ty.width()).collect();
     if widths.len().saturating_mul(cfg.blocks.len()) > MAX_ANALYSIS_BITS {
         let line = function.body.first().map_or(0, |first| first.line);
-        let message = "the function is too large";
+        let message = "the function has too many registers and branches";
         return Err(vec![ParseError::new(ParseErrorKind::Unsupported, (line, 1), message)]);
     }
     let tables = FunctionTables { function, symbols, layout: Layout::unshared(&widths), lists: Vec::new() };
     let mut decoder = Decoder { tables, targets: &targets, cfg: &cfg, effects: Vec::new() };
-    // The first pass is for the effects, which the register allocation of the second needs.
+    // The first pass finds the registers that each instruction reads and writes. The second decodes again with the
+    // register slots that are allocated from them.
     let mut errors = decoder.instructions().err().unwrap_or_default();
-    if !lost.is_empty() || !errors.is_empty() {
-        let place = |error: &ParseError| (error.line, error.column);
-        errors.retain(|error| !lost.iter().any(|lost| place(lost) == place(error)));
-        errors.extend(lost);
+    if !branch_errors.is_empty() || !errors.is_empty() {
+        let position = |error: &ParseError| (error.line, error.column);
+        errors.retain(|error| !branch_errors.iter().any(|branch| position(branch) == position(error)));
+        errors.extend(branch_errors);
         return Err(errors);
     }
     let effects = std::mem::take(&mut decoder.effects);
-    let suspects = dataflow::maybe_uninitialised(&cfg, &effects, widths.len());
-    let (slots, bytes) = dataflow::allocate(&cfg, &effects, &widths, &suspects);
+    let uninitialised = dataflow::maybe_uninitialised(&cfg, &effects, widths.len());
+    let (slots, bytes) = dataflow::allocate(&cfg, &effects, &widths, &uninitialised);
     decoder.tables.layout = Layout::new(slots, bytes);
     decoder.tables.lists.clear();
     let mut insts = decoder.instructions()?;
-    let (register_checks, tracked) = register_checks(&mut insts, &effects, &suspects);
+    let (register_checks, tracked) = register_checks(&mut insts, &effects, &uninitialised);
     count_unconditional(&mut insts, &cfg);
     let FunctionTables { layout, lists, .. } = decoder.tables;
     let slots_of =
@@ -70,7 +73,7 @@ pub(crate) fn decode(
     Ok(Decoded { insts, register_checks, tracked, lists, layout, writes })
 }
 
-/// Where every branch leads, and an error for every one that leads nowhere.
+/// The target of each instruction that is a branch, and an error for each branch without a valid target.
 fn branch_targets(function: &Function) -> (Vec<Option<usize>>, Vec<ParseError>) {
     let mut errors = Vec::new();
     let mut targets = Vec::with_capacity(function.body.len());
@@ -95,18 +98,18 @@ fn branch_targets(function: &Function) -> (Vec<Option<usize>>, Vec<ParseError>) 
     (targets, errors)
 }
 
-/// The checks of registers that may be read before they are written, and how many registers those are.
+/// Run-time checks of the registers that may be read before they are written, and the number of such registers.
 fn register_checks(
     insts: &mut [Inst],
     effects: &[Effects],
-    suspects: &[bool],
+    uninitialised: &[bool],
 ) -> (Vec<RegisterCheck>, usize) {
     let mut tracked = 0;
-    let number: Vec<Option<usize>> = suspects
+    let number: Vec<Option<usize>> = uninitialised
         .iter()
-        .map(|&suspect| {
-            tracked += suspect as usize;
-            suspect.then(|| tracked - 1)
+        .map(|&uninitialised| {
+            tracked += uninitialised as usize;
+            uninitialised.then(|| tracked - 1)
         })
         .collect();
     let mut checks = Vec::new();
