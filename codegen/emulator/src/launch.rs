@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::checks::numeric::NumericChecks;
-use crate::checks::programmatic::Order;
+use crate::checks::programmatic::LaunchOrder;
 use crate::checks::races::GridDetector;
 use crate::context::{Counters, Launch, Worker};
 use crate::exec::numeric::instrument;
@@ -48,7 +48,7 @@ pub fn run(
 
 /// [`run`], checked as a launch in programmatic order if `order` is given.
 pub(crate) fn run_in(
-    order: Option<&Order>,
+    order: Option<&LaunchOrder>,
     kernel: &Kernel,
     memory: &Memory,
     config: &LaunchConfig,
@@ -61,7 +61,7 @@ pub(crate) fn run_in(
     let numeric = NumericChecks {
         values: options.checks.values,
         overflow: options.checks.overflow,
-        roles: &kernel.numeric_roles,
+        effects: &kernel.numeric_effects,
     };
     let launch = Launch {
         program: &kernel.program,
@@ -78,7 +78,7 @@ pub(crate) fn run_in(
         },
         dynamic_shared: config.dynamic_shared,
         checks: options.checks.memory,
-        profile: options.profile.then_some(kernel.roles.as_slice()),
+        profile: options.profile.then_some(kernel.profile_traits.as_slice()),
         races: options.checks.races.then(GridDetector::default),
         instruction_limit: options.instruction_limit,
         resolver: resolver(),
@@ -104,8 +104,9 @@ pub(crate) fn run_in(
     let outcome = shared.outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
     let started = outcome.started * launch.geometry.cluster_size() as u64;
     let threads = started * config.block.iter().map(|&n| u64::from(n)).product::<u64>();
-    let profile =
-        outcome.tally.map(|tally| Box::new(Profile::new(&kernel.program, &kernel.roles, threads, &tally)));
+    let profile = outcome
+        .tally
+        .map(|tally| Box::new(Profile::new(&kernel.program, &kernel.profile_traits, threads, &tally)));
     match outcome.finding {
         Some((_, finding)) => Err(Box::new(Finding { profile, ..*finding })),
         None => {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::checks::numeric::NumericRole;
+use crate::checks::numeric::NumericEffect;
 use crate::code::cursor::Symbol;
 use crate::code::program::{Place, Program, SharedVariable, Source};
 use crate::context::Inst;
@@ -13,7 +13,7 @@ use crate::load::ast::{Ast, Clusters, Function, Instruction, Operand, ParamDecl,
 use crate::load::error::{ParseError, ParseErrorKind};
 use crate::load::{link, parser};
 use crate::memory::Memory;
-use crate::profile::role::Role;
+use crate::profile::traffic::ProfileTraits;
 
 /// A loaded PTX module, whose every instruction is decoded.
 #[derive(Debug)]
@@ -114,9 +114,9 @@ pub struct Kernel {
     pub(crate) program: Program,
     pub(crate) insts: Vec<Inst>,
     /// The role of each instruction in a profile.
-    pub(crate) roles: Vec<Role>,
+    pub(crate) profile_traits: Vec<ProfileTraits>,
     /// The role of each instruction in numeric checks.
-    pub(crate) numeric_roles: Vec<NumericRole>,
+    pub(crate) numeric_effects: Vec<NumericEffect>,
 }
 
 /// A kernel's shared variables.
@@ -144,7 +144,7 @@ impl Kernel {
         let Decoded { insts, register_checks, tracked, lists, layout, writes } =
             decode::decode(function, &symbols)?;
         let place = |at: &Instruction| Place { line: at.line, source: at.source };
-        let numeric_role = |(instruction, writes)| NumericRole::new(instruction, writes);
+        let numeric_effect = |(instruction, writes)| NumericEffect::new(instruction, writes);
         Ok(Kernel {
             params,
             reqntid: function.reqntid,
@@ -167,8 +167,8 @@ impl Kernel {
             },
             insts,
             // Every decoded instruction has a row in the table.
-            roles: function.body.iter().filter_map(opcodes::role).collect(),
-            numeric_roles: function.body.iter().zip(writes).map(numeric_role).collect(),
+            profile_traits: function.body.iter().filter_map(opcodes::profile_traits).collect(),
+            numeric_effects: function.body.iter().zip(writes).map(numeric_effect).collect(),
         })
     }
 

@@ -1,37 +1,35 @@
-//! Runs of launches in programmatic order.
+//! Launches in programmatic order.
 
-use crate::checks::programmatic::{LaunchHistory, Order};
+use crate::checks::programmatic::{LaunchHistory, LaunchOrder};
 use crate::launch::run_in;
 use crate::memory::Memory;
 use crate::module::Kernel;
 use crate::options::{LaunchConfig, Options};
 use crate::outcome::{Finding, Stats};
 
-/// Kernels that run in order, some of them on programmatic edges.
+/// Sequence of launches, some of them programmatically dependent on the previous one.
 ///
-/// Of each launch it remembers which bytes of global memory were read and written, in units of 32 bytes,
-/// and by which line. A thread of a later launch that may run at the same time, and has not executed
-/// `griddepcontrol.wait`, must not read what such a launch wrote, nor write what it read or wrote: that
-/// is a finding of kind [`FindingKind::ProgrammaticDependency`]. So is a launch on a programmatic edge in
-/// which a CTA ends without having waited: the launches after it could then not tell when the ones
-/// before it are complete.
+/// For each launch the sequence records which granules of 32 bytes of global memory were read and written, and by which
+/// line. A thread that has not executed `griddepcontrol.wait` must not read what a concurrent earlier launch writes, nor
+/// write what that launch reads or writes: such an access is a finding of kind
+/// [`FindingKind::ProgrammaticDependency`](crate::FindingKind::ProgrammaticDependency). So is a CTA of a programmatically
+/// dependent launch that exits without the wait: later launches could not know when earlier ones are complete.
 ///
-/// Launch `k + 1` may run at the same time as `k`. It may run at the same time as the launches before
-/// that which `k` itself could not know to be complete, unless some CTA of `k` lets its successor start
-/// only after having waited. A thread also counts as having waited when it has met one that has, at a
-/// barrier, an mbarrier or `bar.warp.sync`.
+/// Launch `k + 1` may run at the same time as launch `k`, and as those that may run at the same time as `k`, unless some
+/// CTA of `k` lets `k + 1` start only after its own wait. A thread that has synchronised with a thread that waited, at a
+/// barrier, an mbarrier or `bar.warp.sync`, counts as having waited.
 #[derive(Default)]
 pub struct ProgrammaticOrder {
     history: LaunchHistory,
 }
 
 impl ProgrammaticOrder {
-    /// No launches so far.
+    /// Sequence without launches.
     pub fn new() -> ProgrammaticOrder {
         ProgrammaticOrder::default()
     }
 
-    /// [`run`](crate::run) as a launch that starts after all before it are complete.
+    /// Runs a launch that starts after all earlier launches are complete; see [`run`](crate::run).
     ///
     /// # Errors
     /// The [`Finding`] that stopped the run.
@@ -47,7 +45,7 @@ impl ProgrammaticOrder {
         self.run_in(order, kernel, memory, config, params, options)
     }
 
-    /// [`run`](crate::run) as a launch that is programmatically dependent on the one before it.
+    /// Runs a launch that is programmatically dependent on the previous one; see [`run`](crate::run).
     ///
     /// # Errors
     /// The [`Finding`] that stopped the run.
@@ -65,7 +63,7 @@ impl ProgrammaticOrder {
 
     fn run_in(
         &mut self,
-        order: Order,
+        order: LaunchOrder,
         kernel: &Kernel,
         memory: &Memory,
         config: &LaunchConfig,

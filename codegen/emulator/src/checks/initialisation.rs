@@ -1,10 +1,10 @@
-//! Reads of registers that were not written.
+//! Detector of uninitialised register reads.
 
 use crate::code::program::RegisterCheck;
 use crate::load::ast::RegId;
 
-/// The first register of a check that is read in a lane where nothing has written it, with that lane. `written` has the
-/// lanes in which each tracked register was written; `reading` gives those that read a register.
+/// The first register of a check that a lane reads uninitialised, with the lane. `written` has the lanes in which each
+/// tracked register was written; `reading` returns the lanes that read a register.
 pub(crate) fn first_unwritten(
     check: &RegisterCheck,
     written: &[u32],

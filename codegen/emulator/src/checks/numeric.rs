@@ -1,50 +1,51 @@
-//! Numeric checks: results that are not finite, and 32-bit indices that have wrapped.
+//! Numeric checks: non-finite results of finite operands, and addresses computed from 32-bit results that overflowed.
 //!
-//! Each instruction is classified when its kernel is loaded; `exec::numeric` runs the checks.
+//! Instructions are classified when their kernel is loaded; `exec::numeric` runs the checks.
 
 use crate::load::ast::Instruction;
 
 /// The numeric checks of a launch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NumericChecks<'a> {
-    /// Whether to find results that are not finite.
+    /// Whether to find non-finite results.
     pub(crate) values: bool,
-    /// Whether to find addresses made of wrapped numbers.
+    /// Whether to find addresses computed from overflowed results.
     pub(crate) overflow: bool,
-    /// The instructions' roles.
-    pub(crate) roles: &'a [NumericRole],
+    /// Numeric effects of the kernel's instructions.
+    pub(crate) effects: &'a [NumericEffect],
 }
 
-/// What an instruction does to the values that are checked.
+/// Kind of a numeric effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
-    /// Nothing of interest.
+pub(crate) enum NumericKind {
+    /// None that is checked.
     Other,
-    /// Computes a single or a double from so many operands.
+    /// Computes an `f32` from so many operands.
     Single(usize),
+    /// Computes an `f64` from so many operands.
     Double(usize),
-    /// Computes a 32-bit integer that may wrap.
+    /// Computes a 32-bit integer, which may overflow.
     Add,
     Subtract,
     Multiply,
     MultiplyAdd,
     ShiftLeft,
-    /// Computes something that has wrapped if one of so many operands has.
-    Carries(usize),
-    /// Accesses memory at the address of slot A.
+    /// Computes a value that counts as overflowed if one of so many operands does.
+    Propagates(usize),
+    /// Accesses memory at the address in slot A.
     Access,
 }
 
-/// What the numeric checks know of an instruction.
+/// Effect of an instruction on the values that numeric checks track.
 #[derive(Debug)]
-pub(crate) struct NumericRole {
-    pub(crate) kind: Kind,
-    /// The slots that it writes.
+pub(crate) struct NumericEffect {
+    pub(crate) kind: NumericKind,
+    /// Register slots that the instruction writes.
     pub(crate) writes: Box<[u32]>,
 }
 
-impl NumericRole {
-    pub(crate) fn new(instruction: &Instruction, writes: Box<[u32]>) -> NumericRole {
+impl NumericEffect {
+    pub(crate) fn new(instruction: &Instruction, writes: Box<[u32]>) -> NumericEffect {
         let has = |modifier: &str| instruction.modifiers.iter().any(|found| found == modifier);
         let ty = instruction.modifiers.last().map_or("", String::as_str);
         let operands = instruction.operands.len().saturating_sub(1).min(3);
@@ -53,23 +54,23 @@ impl NumericRole {
                 "add" | "sub" | "mul" | "fma" | "mad" | "div" | "rcp" | "sqrt" | "rsqrt" | "ex2" | "lg2"
                 | "sin" | "cos" | "tanh",
                 "f32",
-            ) => Kind::Single(operands),
+            ) => NumericKind::Single(operands),
             ("add" | "sub" | "mul" | "fma" | "mad" | "div" | "rcp" | "sqrt" | "rsqrt", "f64") => {
-                Kind::Double(operands)
+                NumericKind::Double(operands)
             }
-            _ if has("sat") || has("cc") => Kind::Other,
-            ("add", "u32" | "s32") => Kind::Add,
-            ("sub", "u32" | "s32") => Kind::Subtract,
-            ("mul", "u32" | "s32") if has("lo") => Kind::Multiply,
-            ("mad", "u32" | "s32") if has("lo") => Kind::MultiplyAdd,
-            ("shl", "b32") => Kind::ShiftLeft,
-            ("mul" | "mad", _) if has("wide") => Kind::Carries(operands),
-            ("add" | "sub", "u64" | "s64") | ("mad", "u64" | "s64") => Kind::Carries(operands),
-            ("mov" | "cvta", "b32" | "u32" | "s32" | "b64" | "u64" | "s64") => Kind::Carries(1),
-            ("cvt", "u32" | "s32") => Kind::Carries(1),
-            ("ld" | "st" | "atom" | "red", _) if !has("async") => Kind::Access,
-            _ => Kind::Other,
+            _ if has("sat") || has("cc") => NumericKind::Other,
+            ("add", "u32" | "s32") => NumericKind::Add,
+            ("sub", "u32" | "s32") => NumericKind::Subtract,
+            ("mul", "u32" | "s32") if has("lo") => NumericKind::Multiply,
+            ("mad", "u32" | "s32") if has("lo") => NumericKind::MultiplyAdd,
+            ("shl", "b32") => NumericKind::ShiftLeft,
+            ("mul" | "mad", _) if has("wide") => NumericKind::Propagates(operands),
+            ("add" | "sub", "u64" | "s64") | ("mad", "u64" | "s64") => NumericKind::Propagates(operands),
+            ("mov" | "cvta", "b32" | "u32" | "s32" | "b64" | "u64" | "s64") => NumericKind::Propagates(1),
+            ("cvt", "u32" | "s32") => NumericKind::Propagates(1),
+            ("ld" | "st" | "atom" | "red", _) if !has("async") => NumericKind::Access,
+            _ => NumericKind::Other,
         };
-        NumericRole { kind, writes }
+        NumericEffect { kind, writes }
     }
 }

@@ -1,9 +1,9 @@
-//! Detector of accesses that come too early in programmatic order.
+//! Detector of accesses that miss a `griddepcontrol.wait`.
 //!
-//! With programmatic dependent launch a kernel starts once every CTA of the one before it has executed
-//! `griddepcontrol.launch_dependents` or has ended, and `griddepcontrol.wait` holds it until that one is
-//! complete. The emulator runs one launch after the other, so a kernel that forgets to wait computes the
-//! right thing; the detector finds it out by remembering who touched which bytes.
+//! With programmatic dependent launch a kernel starts once every CTA of the previous launch has executed
+//! `griddepcontrol.launch_dependents` or has exited; `griddepcontrol.wait` blocks until the previous launch is complete.
+//! The emulator runs launches one after the other, so a kernel without the wait computes correct results. The detector
+//! records which launch accessed which bytes, and finds accesses that another launch may make at the same time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,53 +12,53 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use crate::code::access::Access;
 use crate::memory::{Allocation, AllocationTable, Memory, ZeroedBytes};
 
-/// Accesses are remembered for units of this many bytes.
+/// Bytes of a granule, the unit in which accesses are recorded.
 const GRANULE: u64 = 32;
 
-/// Launch numbers share a word with a line.
+/// Launch numbers have 16 bits: a log entry also holds a line.
 const MAX_LAUNCHES: u32 = u16::MAX as u32;
 
-/// The accesses of the launches so far.
+/// Accesses of the launches so far.
 #[derive(Default)]
 pub(crate) struct LaunchHistory {
-    /// The last launch: launches are numbered from 1.
+    /// Number of the last launch, counted from 1.
     last: u32,
     /// The first launch that may have run at the same time as the last.
-    first: u32,
-    /// Whether the last launch let its successor start only after its own wait.
-    late: bool,
-    /// Kernels by number of the launch, less one.
+    first_concurrent: u32,
+    /// Whether a CTA of the last launch let the next launch start only after its own wait.
+    triggered_after_wait: bool,
+    /// Kernel names; the first is that of launch 1.
     names: Vec<String>,
-    /// By first address of the allocation.
-    logs: HashMap<u64, Arc<Log>>,
+    /// Logs by the address of the allocation.
+    logs: HashMap<u64, Arc<AccessLog>>,
 }
 
 impl LaunchHistory {
-    /// Begins a launch of the kernel `name`, dependent on the one before it on a programmatic edge or completely.
-    pub(crate) fn begin(&mut self, name: &str, memory: &Memory, programmatic: bool) -> Order {
+    /// Begins a launch of the kernel `name`, which depends on the previous launch programmatically or starts after it.
+    pub(crate) fn begin(&mut self, name: &str, memory: &Memory, programmatic: bool) -> LaunchOrder {
         if self.last == MAX_LAUNCHES {
             *self = LaunchHistory::default();
         }
         self.last += 1;
-        self.first = match (programmatic, self.late) {
+        self.first_concurrent = match (programmatic, self.triggered_after_wait) {
             (false, _) => self.last,
             (true, true) => self.last - 1,
-            (true, false) => self.first,
+            (true, false) => self.first_concurrent,
         };
         self.names.push(name.to_string());
         let table = memory.snapshot();
-        // Addresses are never reused.
-        let live = |base: u64| table.find(base).is_some_and(|index| table.live[index].base == base);
-        self.logs.retain(|&base, _| live(base));
+        // Addresses are never reused, so an address identifies an allocation.
+        let is_live = |base: u64| table.find(base).is_some_and(|index| table.live[index].base == base);
+        self.logs.retain(|&base, _| is_live(base));
         let log = |a: &Arc<Allocation>| {
-            self.logs.entry(a.base).or_insert_with(|| Arc::new(Log::new(a.bytes))).clone()
+            self.logs.entry(a.base).or_insert_with(|| Arc::new(AccessLog::new(a.bytes))).clone()
         };
         let logs = table.live.iter().map(log).collect();
-        Order {
+        LaunchOrder {
             number: self.last,
-            first: self.first.max(1),
-            programmatic: programmatic && self.last > 1,
-            late: AtomicBool::new(false),
+            first_concurrent: self.first_concurrent.max(1),
+            requires_wait: programmatic && self.last > 1,
+            triggered_after_wait: AtomicBool::new(false),
             names: std::mem::take(&mut self.names),
             table,
             logs,
@@ -66,62 +66,63 @@ impl LaunchHistory {
     }
 
     /// Ends a launch.
-    pub(crate) fn end(&mut self, order: Order) {
-        self.late = order.late.load(Relaxed);
+    pub(crate) fn end(&mut self, order: LaunchOrder) {
+        self.triggered_after_wait = order.triggered_after_wait.load(Relaxed);
         self.names = order.names;
     }
 }
 
-/// Per granule of an allocation: the last launch that read it, and the last that wrote it, each in the
-/// upper half of a word whose lower half is the PTX line (0 where it does not fit).
-struct Log {
+/// Last read and last write of each granule of an allocation. An entry has the number of the launch in its upper half and
+/// the PTX line in its lower half, 0 if the line does not fit.
+struct AccessLog {
     reads: ZeroedBytes,
     writes: ZeroedBytes,
-    /// The last launch that read any of them, and the last that wrote any.
+    /// The last launch that read any granule, and the last that wrote any.
     last: [AtomicU32; 2],
 }
 
 const READS: usize = 0;
 const WRITES: usize = 1;
 
-impl Log {
-    fn new(bytes: u64) -> Log {
+impl AccessLog {
+    fn new(bytes: u64) -> AccessLog {
         let words = || ZeroedBytes::new(bytes.div_ceil(GRANULE) as usize * size_of::<u32>());
-        Log { reads: words(), writes: words(), last: Default::default() }
+        AccessLog { reads: words(), writes: words(), last: Default::default() }
     }
 }
 
-/// What one launch knows of its place in the order.
-pub(crate) struct Order {
+/// A launch in programmatic order, with the accesses of the launches that may run at the same time.
+pub(crate) struct LaunchOrder {
     number: u32,
-    /// Launches from here to `number` may run at the same time.
-    first: u32,
-    programmatic: bool,
-    /// Whether some CTA lets the successor start only after its own wait.
-    late: AtomicBool,
+    /// Launches from this one to `number` may run at the same time.
+    first_concurrent: u32,
+    /// Whether every CTA must execute `griddepcontrol.wait`.
+    requires_wait: bool,
+    /// Whether a CTA has let the next launch start only after its own wait.
+    triggered_after_wait: AtomicBool,
     names: Vec<String>,
     table: Arc<AllocationTable>,
-    /// In the table's order.
-    logs: Vec<Arc<Log>>,
+    /// Logs of the allocations, parallel to `table.live`.
+    logs: Vec<Arc<AccessLog>>,
 }
 
-impl Order {
-    /// The lanes that need not wait when a warp starts.
+impl LaunchOrder {
+    /// The lanes that count as having waited when a warp starts: all, if no other launch may run at the same time.
     pub(crate) fn waited_at_start(&self) -> u32 {
-        if self.first < self.number { 0 } else { u32::MAX }
+        if self.first_concurrent < self.number { 0 } else { u32::MAX }
     }
 
-    /// Whether some access of the launches that may run at the same time, or of this one, could forbid an unwaited one.
-    fn concerns(&self, log: &Log, access: Access) -> bool {
-        let since = |kind: usize| log.last[kind].load(Relaxed) >= self.first;
-        since(WRITES) || matches!(access, Access::Store | Access::Atomic) && since(READS)
+    /// Fast check of an access before the wait: whether the allocation has recent accesses that it may conflict with.
+    fn may_conflict(&self, log: &AccessLog, access: Access) -> bool {
+        let is_recent = |kind: usize| log.last[kind].load(Relaxed) >= self.first_concurrent;
+        is_recent(WRITES) || matches!(access, Access::Store | Access::Atomic) && is_recent(READS)
     }
 
-    /// The first access of an earlier launch that forbids an unwaited access to a granule.
-    fn conflict(&self, log: &Log, granule: u64, access: Access) -> Option<Dependency> {
+    /// The access of a concurrent launch that conflicts with an access of a granule before the wait.
+    fn find_conflict(&self, log: &AccessLog, granule: u64, access: Access) -> Option<Dependency> {
         let concurrent = |entry: u32, writes: bool| {
             let launch = entry >> 16;
-            (self.first..self.number).contains(&launch).then_some(Dependency {
+            (self.first_concurrent..self.number).contains(&launch).then_some(Dependency {
                 launch,
                 line: entry & 0xffff,
                 writes,
@@ -136,20 +137,20 @@ impl Order {
         }
     }
 
-    /// A CTA ends, or lets its successor start: `waited` says whether it has waited by then.
-    pub(crate) fn let_successor_start(&self, waited: bool) {
+    /// A CTA exits or executes `griddepcontrol.launch_dependents`, after its own wait if `waited`.
+    pub(crate) fn trigger(&self, waited: bool) {
         if waited {
-            self.late.store(true, Relaxed);
+            self.triggered_after_wait.store(true, Relaxed);
         }
     }
 
-    /// Whether a CTA that has not waited must not end.
-    pub(crate) fn must_wait(&self) -> bool {
-        self.programmatic
+    /// Whether every CTA must execute `griddepcontrol.wait` before it exits.
+    pub(crate) fn requires_wait(&self) -> bool {
+        self.requires_wait
     }
 
-    /// Checks and records an access of global memory, which lies in one allocation.
-    pub(crate) fn touch(&self, what: &Touch) -> Result<(), Dependency> {
+    /// Checks and records an access of global memory inside one allocation.
+    pub(crate) fn check_and_record(&self, what: &GlobalAccess) -> Result<(), Dependency> {
         let index = match self.table.live.get(what.hint) {
             Some(allocation) if allocation.contains(what.address, what.bytes) => what.hint,
             _ => match self.table.find(what.address) {
@@ -162,15 +163,15 @@ impl Order {
         };
         let offset = what.address - allocation.base;
         let granules = offset / GRANULE..(offset + what.bytes).div_ceil(GRANULE);
-        if !what.waited && self.concerns(log, what.access) {
-            let found = granules.clone().find_map(|granule| self.conflict(log, granule, what.access));
+        if !what.waited && self.may_conflict(log, what.access) {
+            let found = granules.clone().find_map(|granule| self.find_conflict(log, granule, what.access));
             if let Some(dependency) = found {
                 return Err(dependency);
             }
         }
         let line = if what.line <= 0xffff { what.line } else { 0 };
         let entry = self.number << 16 | line;
-        let remember = |words: &ZeroedBytes, granule: u64| {
+        let record = |words: &ZeroedBytes, granule: u64| {
             let word = words.word32(granule);
             if word.load(Relaxed) >> 16 != self.number {
                 word.store(entry, Relaxed);
@@ -181,54 +182,54 @@ impl Order {
             if log.last[kind].load(Relaxed) != self.number {
                 log.last[kind].store(self.number, Relaxed);
             }
-            granules.clone().for_each(|granule| remember(words, granule));
+            granules.clone().for_each(|granule| record(words, granule));
         }
         Ok(())
     }
 
-    /// A sentence about an access that depends on an earlier launch.
-    pub(crate) fn explain(&self, what: &Touch, dependency: Dependency) -> String {
+    /// The detail of a finding about an access that conflicts with a concurrent launch.
+    pub(crate) fn describe(&self, what: &GlobalAccess, dependency: Dependency) -> String {
         let Dependency { launch, line, writes } = dependency;
         let verb = what.access.verb();
         let name = &self.names[launch as usize - 1];
         let since = self.number - launch;
         let before =
-            if since == 1 { "the launch before".to_string() } else { format!("{since} launches before") };
+            if since == 1 { "the previous launch".to_string() } else { format!("{since} launches before") };
         let done = if writes { "writes" } else { "reads" };
         let place = if line == 0 { String::new() } else { format!(" at PTX line {line}") };
         format!(
-            "{}-byte {verb} global memory at {:#x}, around which kernel `{name}`, {before}, {done}{place} and may \
-             still run: the thread has not executed `griddepcontrol.wait`",
+            "{}-byte {verb} global memory at {:#x}, which kernel `{name}` ({before}) {done}{place} and which may still \
+             run: execute `griddepcontrol.wait` before the access",
             what.bytes, what.address
         )
     }
 }
 
-/// An access of global memory by one thread.
-pub(crate) struct Touch {
+/// Access of global memory by one thread.
+pub(crate) struct GlobalAccess {
     pub(crate) address: u64,
     pub(crate) bytes: u64,
     pub(crate) access: Access,
-    /// Whether the thread has waited for the earlier launches.
+    /// Whether the thread has executed `griddepcontrol.wait`, or synchronised with one that has.
     pub(crate) waited: bool,
-    /// The PTX line.
+    /// PTX line of the instruction.
     pub(crate) line: u32,
-    /// The allocation that the instruction last accessed.
+    /// Index of the allocation that the instruction accessed last.
     pub(crate) hint: usize,
 }
 
-impl Touch {
-    /// The granules accessed: the first and the last.
+impl GlobalAccess {
+    /// The first and the last granule accessed.
     pub(crate) fn granules(&self) -> (u64, u64) {
         (self.address / GRANULE, (self.address + self.bytes - 1) / GRANULE)
     }
 }
 
-/// An earlier launch that may still run, and whose access forbids an unwaited one.
+/// Access of an earlier launch that may still run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dependency {
     launch: u32,
-    /// The PTX line of its access, if known, else 0.
+    /// PTX line of the access; 0 if unknown.
     line: u32,
     writes: bool,
 }

@@ -8,7 +8,7 @@ pub(crate) mod warp;
 use std::sync::Arc;
 
 use crate::checks::numeric::NumericChecks;
-use crate::checks::programmatic::Order;
+use crate::checks::programmatic::LaunchOrder;
 use crate::checks::races::GridDetector;
 use crate::code::access::{Access, FLAGS, SPACE_BITS};
 use crate::code::operands::NEGATED;
@@ -20,7 +20,7 @@ use crate::geometry::Geometry;
 use crate::lanes::{LANES, lanes_of};
 use crate::memory::AllocationTable;
 use crate::profile::Tally;
-use crate::profile::role::Role;
+use crate::profile::traffic::ProfileTraits;
 
 /// What a warp does after an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,8 +79,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) dynamic_shared: u32,
     /// Whether reads of uninitialised bytes and registers are checked.
     pub(crate) checks: bool,
-    /// The instructions' roles, if the launch is profiled.
-    pub(crate) profile: Option<&'a [Role]>,
+    /// Profile traits of the instructions, if the launch is profiled.
+    pub(crate) profile: Option<&'a [ProfileTraits]>,
     pub(crate) instruction_limit: u64,
     pub(crate) resolver: Resolver,
     /// Where the module's variables are.
@@ -88,7 +88,7 @@ pub(crate) struct Launch<'a> {
     /// Accesses of the clusters that have ended, if races are checked.
     pub(crate) races: Option<GridDetector>,
     /// The launch's position in programmatic order, if that is checked.
-    pub(crate) order: Option<&'a Order>,
+    pub(crate) order: Option<&'a LaunchOrder>,
 }
 
 /// Host pointers of an access.

@@ -68,8 +68,8 @@ pub(crate) struct Warp {
     /// The lanes for which the earlier launches are known to be complete: they, or threads that they have met, have
     /// executed `griddepcontrol.wait`.
     pub(crate) waited: u32,
-    /// By slot: the lanes in which a 32-bit number has wrapped, if overflow is checked.
-    wrapped: Vec<u32>,
+    /// Lanes whose value overflowed, by register slot; used by the numeric checks.
+    overflowed: Vec<u32>,
     /// The last failed wait for an mbarrier.
     pub(crate) stalled: Option<Stalled>,
     /// The instruction at which the last lanes exited.
@@ -92,7 +92,7 @@ impl Warp {
             stack: Vec::new(),
             waiting: false,
             waited: 0,
-            wrapped: Vec::new(),
+            overflowed: Vec::new(),
             stalled: None,
             exited_at: 0,
         }
@@ -111,18 +111,18 @@ impl Warp {
         self.stack.clear();
         self.waiting = false;
         self.stalled = None;
-        self.wrapped.fill(0);
+        self.overflowed.fill(0);
     }
 
-    /// The lanes in which the register at a slot has wrapped.
-    pub(crate) fn wrapped_mut(&mut self, slot: u32) -> &mut u32 {
+    /// The lanes in which the register at a slot counts as overflowed.
+    pub(crate) fn overflowed_mut(&mut self, slot: u32) -> &mut u32 {
         /// The least distance between the slots of two registers of 16 bits or more.
         const SLOT_BYTES: usize = 64;
         let index = slot as usize / SLOT_BYTES;
-        if self.wrapped.len() <= index {
-            self.wrapped.resize(index + 1, 0);
+        if self.overflowed.len() <= index {
+            self.overflowed.resize(index + 1, 0);
         }
-        &mut self.wrapped[index]
+        &mut self.overflowed[index]
     }
 
     /// The lanes of `taken` branch to `target`, the others fall through; they reconverge at `reconvergence`.

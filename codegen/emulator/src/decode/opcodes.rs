@@ -21,7 +21,7 @@ use crate::load::error::ParseError;
 use crate::load::requirement::{CLUSTERS, Form, Requirement, since};
 use crate::load::unsupported;
 use crate::profile::Class::{self, Control, Float, Integer, Matrix, Memory, Move, Warp};
-use crate::profile::role::{Role, TrafficKind};
+use crate::profile::traffic::{ProfileTraits, TrafficKind};
 
 /// Decodes an instruction: takes its modifiers and operands, and returns the function that executes it.
 type Decoder = for<'c, 'd, 'f> fn(&'c mut InstructionCursor<'d, 'f>) -> Result<Exec, ParseError>;
@@ -251,9 +251,9 @@ pub(crate) fn find(instruction: &Instruction) -> Option<&'static Family> {
     rows.iter().copied().find(|family| instruction.matches(family.form))
 }
 
-/// What a profile counts of an instruction.
-pub(crate) fn role(instruction: &Instruction) -> Option<Role> {
-    find(instruction).map(|family| Role::new(family.class, family.traffic, instruction))
+/// Profile traits of an instruction.
+pub(crate) fn profile_traits(instruction: &Instruction) -> Option<ProfileTraits> {
+    find(instruction).map(|family| ProfileTraits::new(family.class, family.traffic, instruction))
 }
 
 /// Whether an opcode with its modifiers is supported, and what it requires, whatever its operands are.

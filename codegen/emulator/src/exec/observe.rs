@@ -1,4 +1,4 @@
-//! The one place where a run looks at an instruction for its profile.
+//! Counts for profiles.
 
 use super::addresses::addresses;
 use super::bulk::bulk_copies;
@@ -9,63 +9,63 @@ use crate::finding::Space;
 use crate::lanes::lanes_of;
 use crate::profile::Counts;
 use crate::profile::requests::{Wavefronts, sectors, sectors_of_range, wavefronts};
-use crate::profile::role::{MemorySpace, Traffic};
+use crate::profile::traffic::{Traffic, TrafficSpace};
 
 /// Counts an instruction that the warp is about to execute, before it changes any register.
 #[cold]
 #[inline(never)]
 pub(crate) fn observe(m: &mut ExecutionContext<'_>, inst: &Inst) {
-    let Some(roles) = m.launch.profile else { return };
+    let Some(traits) = m.launch.profile else { return };
     let pc = m.warp.pc;
     let lanes = m.active.count_ones();
-    let mut seen = Counts {
+    let mut counts = Counts {
         warp_instructions: 1,
         active_lanes: u64::from(m.warp.mask.count_ones()),
         lane_instructions: u64::from(lanes),
         ..Counts::default()
     };
-    match roles[pc].traffic {
+    match traits[pc].traffic {
         Traffic::None => {}
         Traffic::Branch => {
-            seen.branches = 1;
-            seen.divergent_branches = u64::from(m.active != 0 && m.active != m.warp.mask);
+            counts.branches = 1;
+            counts.divergent_branches = u64::from(m.active != 0 && m.active != m.warp.mask);
         }
         _ if m.active == 0 => {}
         Traffic::Lanes { space, bytes, writes } => {
             let mut at = addresses(m, inst);
             let [global, shared] = by_space(space, &mut at, m.active);
             if global != 0 {
-                count_global(&mut seen, sectors(&at, global, bytes.into()));
+                count_global(&mut counts, sectors(&at, global, bytes.into()));
                 let moved = u64::from(global.count_ones()) * u64::from(bytes);
                 match writes {
-                    true => seen.global.bytes_stored += moved,
-                    false => seen.global.bytes_loaded += moved,
+                    true => counts.global.bytes_stored += moved,
+                    false => counts.global.bytes_loaded += moved,
                 }
             }
             if shared != 0 {
                 let moved = u64::from(shared.count_ones()) * u64::from(bytes);
-                count_shared(&mut seen, wavefronts(&at, shared, bytes.into()), moved);
+                count_shared(&mut counts, wavefronts(&at, shared, bytes.into()), moved);
             }
         }
         Traffic::Rows { lanes } => {
             const ROW: u64 = 16;
             let mut at = addresses(m, inst);
-            // The upper bits of the offset may hold options; shared addresses do not reach them.
+            // The upper bits of the offset may hold options; shared addresses are smaller.
             at.iter_mut().for_each(|address| *address &= WINDOW_BYTES - 1);
-            let named = u32::MAX >> (32 - lanes);
-            count_shared(&mut seen, wavefronts(&at, named, ROW), u64::from(lanes) * ROW);
+            let addressing = u32::MAX >> (32 - lanes);
+            count_shared(&mut counts, wavefronts(&at, addressing, ROW), u64::from(lanes) * ROW);
         }
         Traffic::Copy => {
-            let LaneCopies { sources, targets, counts, bytes } = lane_copies(m, inst);
-            let reading = lanes_of(m.active).filter(|&lane| counts[lane] > 0);
+            let LaneCopies { sources, targets, counts: copied, bytes } = lane_copies(m, inst);
+            let reading = lanes_of(m.active).filter(|&lane| copied[lane] > 0);
             let reading = reading.fold(0u32, |mask, lane| mask | 1 << lane);
             if reading != 0 {
-                count_global(&mut seen, sectors(&sources, reading, bytes.into()));
-                seen.global.bytes_loaded +=
-                    lanes_of(reading).map(|lane| u64::from(counts[lane])).sum::<u64>();
+                count_global(&mut counts, sectors(&sources, reading, bytes.into()));
+                counts.global.bytes_loaded +=
+                    lanes_of(reading).map(|lane| u64::from(copied[lane])).sum::<u64>();
             }
             let moved = u64::from(lanes) * u64::from(bytes);
-            count_shared(&mut seen, wavefronts(&targets, m.active, bytes.into()), moved);
+            count_shared(&mut counts, wavefronts(&targets, m.active, bytes.into()), moved);
         }
         Traffic::BulkCopy => {
             let copies = bulk_copies(m, inst);
@@ -75,25 +75,26 @@ pub(crate) fn observe(m: &mut ExecutionContext<'_>, inst: &Inst) {
                     continue;
                 }
                 let global = if copies.into_shared { copies.sources[lane] } else { copies.targets[lane] };
-                count_global(&mut seen, sectors_of_range(global, bytes));
+                count_global(&mut counts, sectors_of_range(global, bytes));
                 match copies.into_shared {
-                    true => seen.global.bytes_loaded += bytes,
-                    false => seen.global.bytes_stored += bytes,
+                    true => counts.global.bytes_loaded += bytes,
+                    false => counts.global.bytes_stored += bytes,
                 }
             }
         }
     }
     if let Some(tally) = &mut m.worker.profile {
-        tally[pc].add(&seen);
+        tally[pc].add(&counts);
     }
 }
 
-/// The lanes that access global and shared memory; generic addresses of the latter become offsets in it.
-fn by_space(space: MemorySpace, addresses: &mut [u64; 32], active: u32) -> [u32; 2] {
+/// The lanes that access global memory and those that access shared memory. Turns generic addresses of shared memory
+/// into offsets.
+fn by_space(space: TrafficSpace, addresses: &mut [u64; 32], active: u32) -> [u32; 2] {
     match space {
-        MemorySpace::Global => [active, 0],
-        MemorySpace::Shared => [0, active],
-        MemorySpace::Generic => {
+        TrafficSpace::Global => [active, 0],
+        TrafficSpace::Shared => [0, active],
+        TrafficSpace::Generic => {
             let mut lanes = [0; 2];
             for lane in lanes_of(active) {
                 let (space, offset) = classify(addresses[lane]);
@@ -109,16 +110,16 @@ fn by_space(space: MemorySpace, addresses: &mut [u64; 32], active: u32) -> [u32;
     }
 }
 
-fn count_global(seen: &mut Counts, (sectors, ideal): (u64, u64)) {
-    seen.global.requests += 1;
-    seen.global.sectors += sectors;
-    seen.global.ideal_sectors += ideal;
+fn count_global(counts: &mut Counts, (sectors, ideal): (u64, u64)) {
+    counts.global.requests += 1;
+    counts.global.sectors += sectors;
+    counts.global.ideal_sectors += ideal;
 }
 
-fn count_shared(seen: &mut Counts, wavefronts: Wavefronts, bytes: u64) {
-    seen.shared.requests += 1;
-    seen.shared.wavefronts += wavefronts.taken;
-    seen.shared.ideal_wavefronts += wavefronts.ideal;
-    seen.shared.worst_ways = seen.shared.worst_ways.max(wavefronts.ways);
-    seen.shared.bytes += bytes;
+fn count_shared(counts: &mut Counts, wavefronts: Wavefronts, bytes: u64) {
+    counts.shared.requests += 1;
+    counts.shared.wavefronts += wavefronts.taken;
+    counts.shared.ideal_wavefronts += wavefronts.ideal;
+    counts.shared.worst_ways = counts.shared.worst_ways.max(wavefronts.ways);
+    counts.shared.bytes += bytes;
 }

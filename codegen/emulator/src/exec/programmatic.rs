@@ -1,6 +1,6 @@
-//! `griddepcontrol`, and the accesses of global memory that programmatic order checks.
+//! `griddepcontrol`, and the check of global memory accesses in programmatic order.
 
-use crate::checks::programmatic::Touch;
+use crate::checks::programmatic::GlobalAccess;
 use crate::code::access::Access;
 use crate::context::{ExecutionContext, Fault, Flow, Inst};
 use crate::finding::{FindingKind, Space};
@@ -8,7 +8,7 @@ use crate::lanes::{LANES, lanes_of};
 
 /// Checks and records the accesses of all active lanes, `bytes` each; false if there is a finding.
 #[inline(never)]
-pub(crate) fn touch_lanes(
+pub(crate) fn check_lanes(
     m: &mut ExecutionContext<'_>,
     addresses: &[u64; LANES],
     bytes: u64,
@@ -16,8 +16,8 @@ pub(crate) fn touch_lanes(
 ) -> bool {
     let mut last = None;
     for lane in lanes_of(m.active) {
-        let what = touch_of(m, lane, (addresses[lane], bytes), access);
-        // Neighbours share a granule.
+        let what = access_of(m, lane, (addresses[lane], bytes), access);
+        // Neighbouring lanes often share a granule.
         let span = (what.granules(), what.waited);
         if last != Some(span) && !check(m, lane, &what) {
             return false;
@@ -27,23 +27,33 @@ pub(crate) fn touch_lanes(
     true
 }
 
-/// Checks and records 32 accesses of `bytes` each, one after the other; false if there is a finding.
+/// Checks and records accesses of 32 lanes of `bytes` consecutive bytes each; false if there is a finding.
 #[inline(never)]
-pub(crate) fn touch_run(m: &mut ExecutionContext<'_>, start: u64, bytes: u64, access: Access) -> bool {
+pub(crate) fn check_run(m: &mut ExecutionContext<'_>, start: u64, bytes: u64, access: Access) -> bool {
     if m.warp.waited == u32::MAX {
-        return touch(m, 0, (start, LANES as u64 * bytes), access);
+        return check_access(m, 0, (start, LANES as u64 * bytes), access);
     }
-    touch_lanes(m, &std::array::from_fn(|lane| start + lane as u64 * bytes), bytes, access)
+    check_lanes(m, &std::array::from_fn(|lane| start + lane as u64 * bytes), bytes, access)
 }
 
-/// Checks and records one access, which lies in one allocation; false if there is a finding.
-pub(crate) fn touch(m: &mut ExecutionContext<'_>, lane: usize, range: (u64, u64), access: Access) -> bool {
-    let what = touch_of(m, lane, range, access);
+/// Checks and records one access inside one allocation; false if there is a finding.
+pub(crate) fn check_access(
+    m: &mut ExecutionContext<'_>,
+    lane: usize,
+    range: (u64, u64),
+    access: Access,
+) -> bool {
+    let what = access_of(m, lane, range, access);
     check(m, lane, &what)
 }
 
-fn touch_of(m: &ExecutionContext<'_>, lane: usize, (address, bytes): (u64, u64), access: Access) -> Touch {
-    Touch {
+fn access_of(
+    m: &ExecutionContext<'_>,
+    lane: usize,
+    (address, bytes): (u64, u64),
+    access: Access,
+) -> GlobalAccess {
+    GlobalAccess {
         address,
         bytes,
         access,
@@ -53,14 +63,14 @@ fn touch_of(m: &ExecutionContext<'_>, lane: usize, (address, bytes): (u64, u64),
     }
 }
 
-fn check(m: &mut ExecutionContext<'_>, lane: usize, what: &Touch) -> bool {
+fn check(m: &mut ExecutionContext<'_>, lane: usize, what: &GlobalAccess) -> bool {
     let Some(order) = m.launch.order else { return true };
-    let Err(dependency) = order.touch(what) else { return true };
+    let Err(dependency) = order.check_and_record(what) else { return true };
     m.worker.fault = Some(Box::new(Fault {
         address: Some(what.address),
         space: Some(Space::Global),
         nearest: m.launch.table.nearest(what.address, what.bytes),
-        ..Fault::new(FindingKind::ProgrammaticDependency, lane as u32, order.explain(what, dependency))
+        ..Fault::new(FindingKind::ProgrammaticDependency, lane as u32, order.describe(what, dependency))
     }));
     false
 }
@@ -78,7 +88,7 @@ pub(crate) fn launch_dependents(m: &mut ExecutionContext<'_>, _: &Inst) -> Flow 
         && let Some(order) = m.launch.order
     {
         m.cluster.triggered = true;
-        order.let_successor_start(m.cluster.waited && m.active & !m.warp.waited == 0);
+        order.trigger(m.cluster.waited && m.active & !m.warp.waited == 0);
     }
     Flow::Next
 }

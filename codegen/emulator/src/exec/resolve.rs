@@ -4,7 +4,7 @@
 //! launch turned that off.
 
 use super::addresses::{addresses, generic};
-use super::programmatic::{touch, touch_lanes, touch_run};
+use super::programmatic::{check_access, check_lanes, check_run};
 use super::races;
 use super::reach::{Reach, reach, reach_lanes};
 use super::refused_access::{Refused, explain};
@@ -114,7 +114,7 @@ fn resolve_lanes(m: &mut ExecutionContext<'_>, i: &Inst, bytes: u64, access: Acc
     if space == Space::Global
         && m.launch.order.is_some()
         && matches!(resolved, Resolved::Lanes(_))
-        && !touch_lanes(m, &addresses, bytes, access)
+        && !check_lanes(m, &addresses, bytes, access)
     {
         return Resolved::Fault;
     }
@@ -151,14 +151,14 @@ fn resolve_as_range(m: &mut ExecutionContext<'_>, i: &Inst, bytes: u64, access: 
     match pattern {
         Pattern::Run => {
             let pointer = checked_pointer(m, space, start, LANES as u64 * bytes, access)?;
-            if ordered && !touch_run(m, start, bytes, access) {
+            if ordered && !check_run(m, start, bytes, access) {
                 return Some(Resolved::Fault);
             }
             Some(Resolved::Run(pointer))
         }
         Pattern::Same if access == Access::Load => {
             let pointer = checked_pointer(m, space, start, bytes, access)?;
-            if ordered && !touch_lanes(m, &[start; LANES], bytes, access) {
+            if ordered && !check_lanes(m, &[start; LANES], bytes, access) {
                 return Some(Resolved::Fault);
             }
             Some(Resolved::Same(pointer))
@@ -364,7 +364,10 @@ fn resolve_range(
         return None;
     }
     let (space, access) = what;
-    if space == Space::Global && access != Access::Prefetch && !touch(m, lane, (address, bytes), access) {
+    if space == Space::Global
+        && access != Access::Prefetch
+        && !check_access(m, lane, (address, bytes), access)
+    {
         return None;
     }
     found
@@ -398,7 +401,7 @@ fn resolve_each(
             }
         }
         let mixed = what.0.is_none() && space == Space::Global && m.launch.order.is_some();
-        if mixed && !touch(m, lane, (address, bytes), what.1) {
+        if mixed && !check_access(m, lane, (address, bytes), what.1) {
             return Resolved::Fault;
         }
     }

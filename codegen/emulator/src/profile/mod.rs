@@ -2,7 +2,7 @@
 
 mod lint;
 pub(crate) mod requests;
-pub(crate) mod role;
+pub(crate) mod traffic;
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use crate::code::program::Program;
 use crate::finding::SourceLine;
 
 pub use lint::{Lint, LintKind, Thresholds};
-use role::Role;
+use traffic::ProfileTraits;
 
 /// Class of an instruction, by the kind of its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -204,14 +204,14 @@ pub struct Profile {
 
 impl Profile {
     /// Profile of one launch.
-    pub(crate) fn new(program: &Program, roles: &[Role], threads: u64, tally: &Tally) -> Profile {
+    pub(crate) fn new(program: &Program, traits: &[ProfileTraits], threads: u64, tally: &Tally) -> Profile {
         let instruction = |(pc, &counts): (usize, &Counts)| {
             let place = program.place(pc);
             InstructionProfile {
                 ptx_line: place.line,
                 ptx_text: program.line_text(place.line),
                 source: program.source_line(place),
-                class: roles[pc].class,
+                class: traits[pc].class,
                 counts,
             }
         };

@@ -4,7 +4,7 @@ mod interpret;
 mod stuck;
 mod uniforms;
 
-use crate::checks::programmatic::Order;
+use crate::checks::programmatic::LaunchOrder;
 use crate::checks::races::RaceDetector;
 use crate::context::barrier::Reduction;
 use crate::context::cluster::ClusterState;
@@ -75,7 +75,7 @@ impl RunningCluster {
             let first = (warp.index % self.state.warps * LANES) as u32;
             let lanes = (threads - first).min(LANES as u32);
             warp.reset(u32::MAX >> (LANES as u32 - lanes));
-            warp.waited = launch.order.map_or(u32::MAX, Order::waited_at_start);
+            warp.waited = launch.order.map_or(u32::MAX, LaunchOrder::waited_at_start);
             uniforms::fill(launch, &self.state, warp);
         }
     }
@@ -207,11 +207,11 @@ impl RunningCluster {
     }
 
     /// Ends a cluster of a launch in programmatic order; returns whether it may end.
-    fn end_in(&self, order: &Order) -> bool {
+    fn end_in(&self, order: &LaunchOrder) -> bool {
         let ClusterState { waited, triggered, .. } = self.state;
         if !triggered {
-            order.let_successor_start(waited);
+            order.trigger(waited);
         }
-        waited || !order.must_wait()
+        waited || !order.requires_wait()
     }
 }

@@ -63,7 +63,7 @@ fn what_the_launch_before_wrote_is_read_after_the_wait() {
     // What it only read, or did not touch, may be read at once.
     clean(&[(Full, &[START, READ]), (Programmatic, &[READ, WAIT])]);
     clean(&[(Full, &[START, WRITE_FAR]), (Programmatic, &[READ, WAIT])]);
-    expect!["missing griddepcontrol.wait in kernel `step1` (PTX line 14: `ld.global.u32 %r1, [%x0];`) by thread (0, 0, 0) of CTA (0, 0, 0): 4-byte load from global memory at 0x7f0000000000, around which kernel `step0`, the launch before, writes at PTX line 15 and may still run: the thread has not executed `griddepcontrol.wait`; the access is inside `data` (0x7f0000000000, 512 bytes)"].assert_eq(&found(&[(Full, &[START, WRITE]), (Programmatic, &[READ, WAIT])]).to_string());
+    expect!["missing griddepcontrol.wait in kernel `step1` (PTX line 14: `ld.global.u32 %r1, [%x0];`) by thread (0, 0, 0) of CTA (0, 0, 0): 4-byte load from global memory at 0x7f0000000000, which kernel `step0` (the previous launch) writes at PTX line 15 and which may still run: execute `griddepcontrol.wait` before the access; the access is inside `data` (0x7f0000000000, 512 bytes)"].assert_eq(&found(&[(Full, &[START, WRITE]), (Programmatic, &[READ, WAIT])]).to_string());
     // A launch that does not let its successor start does so as it ends; its stores may still be on their way.
     found(&[(Full, &[WRITE]), (Programmatic, &[READ, WAIT])]);
 }
@@ -73,7 +73,7 @@ fn what_the_launch_before_uses_is_written_after_the_wait() {
     clean(&[(Full, &[START, READ]), (Programmatic, &[WAIT, WRITE])]);
     clean(&[(Full, &[START, READ]), (Programmatic, &[WRITE_FAR, WAIT])]);
     let finding = found(&[(Full, &[START, READ]), (Programmatic, &[WRITE, WAIT])]);
-    expect!["4-byte store to global memory at 0x7f0000000000, around which kernel `step0`, the launch before, reads at PTX line 15 and may still run: the thread has not executed `griddepcontrol.wait`"].assert_eq(&finding.detail);
+    expect!["4-byte store to global memory at 0x7f0000000000, which kernel `step0` (the previous launch) reads at PTX line 15 and which may still run: execute `griddepcontrol.wait` before the access"].assert_eq(&finding.detail);
     found(&[(Full, &[START, WRITE]), (Programmatic, &[WRITE, WAIT])]);
     found(&[(Full, &[START, READ]), (Programmatic, &[COUNT, WAIT])]);
     found(&[(Full, &[START, COUNT]), (Programmatic, &[COUNT, WAIT])]);
@@ -93,7 +93,7 @@ fn early_launches_reach_back_beyond_one() {
     // The second launch lets the third start before the first is known to be complete, or after.
     let third: (Edge, &[&str]) = (Programmatic, &[READ, WAIT]);
     let finding = found(&[(Full, &[START, WRITE]), (Programmatic, &[START, WAIT, WRITE_FAR]), third]);
-    expect!["4-byte load from global memory at 0x7f0000000000, around which kernel `step0`, 2 launches before, writes at PTX line 15 and may still run: the thread has not executed `griddepcontrol.wait`"].assert_eq(&finding.detail);
+    expect!["4-byte load from global memory at 0x7f0000000000, which kernel `step0` (2 launches before) writes at PTX line 15 and which may still run: execute `griddepcontrol.wait` before the access"].assert_eq(&finding.detail);
     clean(&[(Full, &[START, WRITE]), (Programmatic, &[WAIT, START, WRITE_FAR]), third]);
     clean(&[(Full, &[START, WRITE]), (Programmatic, &[WAIT, WRITE_FAR]), third]);
     clean(&[(Full, &[START, WRITE]), (Full, &[START, WRITE_FAR]), third]);

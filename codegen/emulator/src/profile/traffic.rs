@@ -1,38 +1,39 @@
-//! What kind of work an instruction is, told from its text when the kernel is loaded.
+//! Class and memory traffic of instructions, derived from their text when a kernel is loaded.
 
 use super::Class;
 use crate::load::ast::Instruction;
 use crate::load::types::Ty;
 
-/// What a profile needs to know of an instruction before it runs.
+/// What profiling an instruction needs: its class and its memory traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Role {
+pub(crate) struct ProfileTraits {
     pub(crate) class: Class,
     pub(crate) traffic: Traffic,
 }
 
-/// How an instruction reaches memory.
+/// Memory traffic of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Traffic {
-    /// Not at all, or in a way that is not counted (parameters, constants, hints).
+    /// None, or none that is counted (parameters, constants, hints).
     None,
-    /// It parts the lanes, possibly.
+    /// A branch, which may diverge.
     Branch,
-    /// Each lane at an address of its own: bytes a lane.
-    Lanes { space: MemorySpace, bytes: u32, writes: bool },
-    /// `ldmatrix`: so many lanes name 16 bytes of shared memory each.
+    /// Access of `bytes` bytes by each lane at its own address.
+    Lanes { space: TrafficSpace, bytes: u32, writes: bool },
+    /// `ldmatrix` and `stmatrix`: so many lanes have the addresses of 16 bytes of shared memory each.
     Rows { lanes: u32 },
-    /// `cp.async`: each lane from global to shared memory.
+    /// `cp.async`: a copy of each lane from global to shared memory.
     Copy,
-    /// `cp.async.bulk`: a range a lane, to shared memory or from it.
+    /// `cp.async.bulk`: a copy of each lane to or from shared memory.
     BulkCopy,
 }
 
+/// Memory whose traffic is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MemorySpace {
+pub(crate) enum TrafficSpace {
     Global,
     Shared,
-    /// Told by the address.
+    /// The address determines the space.
     Generic,
 }
 
@@ -54,9 +55,9 @@ pub(crate) enum TrafficKind {
     BulkCopy,
 }
 
-impl Role {
-    /// The role of an instruction whose opcode family has this class and traffic.
-    pub(crate) fn new(class: Class, traffic: TrafficKind, instruction: &Instruction) -> Role {
+impl ProfileTraits {
+    /// Traits of an instruction whose opcode family has this class and traffic.
+    pub(crate) fn new(class: Class, traffic: TrafficKind, instruction: &Instruction) -> ProfileTraits {
         let traffic = match traffic {
             TrafficKind::None => Traffic::None,
             TrafficKind::Branch => Traffic::Branch,
@@ -70,20 +71,20 @@ impl Role {
             TrafficKind::AsyncCopy => Traffic::Copy,
             TrafficKind::BulkCopy => Traffic::BulkCopy,
         };
-        Role { class, traffic }
+        ProfileTraits { class, traffic }
     }
 }
 
 fn lanes(instruction: &Instruction, writes: bool) -> Traffic {
     let starts = |prefix: &str| instruction.modifiers.iter().any(|found| found.starts_with(prefix));
     let space = if starts("global") {
-        MemorySpace::Global
+        TrafficSpace::Global
     } else if starts("shared") {
-        MemorySpace::Shared
+        TrafficSpace::Shared
     } else if starts("param") || starts("const") || starts("local") {
         return Traffic::None;
     } else {
-        MemorySpace::Generic
+        TrafficSpace::Generic
     };
     let elements = [("v2", 2), ("v4", 4), ("v8", 8)];
     let count = elements.iter().find(|(name, _)| instruction.has(name)).map_or(1, |&(_, count)| count);
