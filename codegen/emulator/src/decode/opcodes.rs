@@ -3,9 +3,9 @@
 //! To add an instruction: add a row (or an opcode to a row) here, its semantics to the file of its decoder under
 //! `exec/`, and a line to `tests/isa/instructions.txt`. If [`UNSUPPORTED`] names it, remove it there.
 //!
-//! Requirements follow the "PTX ISA Notes" and "Target ISA Notes" of PTX ISA 9.0. What every target from sm_75 and PTX
-//! 6.3 on has is not listed. Where the manual is stricter than ptxas, the table follows ptxas, which
-//! `tests/isa/instructions.txt` is checked against.
+//! Requirements follow the "PTX ISA Notes" and "Target ISA Notes" of PTX ISA 9.0. Requirements that every target from
+//! sm_75 and PTX 6.3 on meets are not listed. Where the manual is stricter than ptxas, the table follows ptxas;
+//! `tests/isa` compares the two.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -251,12 +251,12 @@ pub(crate) fn find(instruction: &Instruction) -> Option<&'static Family> {
     rows.iter().copied().find(|family| instruction.matches(family.form))
 }
 
-/// Profile traits of an instruction.
+/// Class and memory traffic of an instruction, for profiles.
 pub(crate) fn profile_traits(instruction: &Instruction) -> Option<ProfileTraits> {
     find(instruction).map(|family| ProfileTraits::new(family.class, family.traffic, instruction))
 }
 
-/// Whether an opcode with its modifiers is supported, and what it requires, whatever its operands are.
+/// Whether an opcode with its modifiers is unsupported, and its requirements.
 pub(crate) fn look_up(instruction: &Instruction) -> Form {
     let unsupported = instruction.modifiers.iter().any(|modifier| unsupported::is_type(modifier))
         || UNSUPPORTED.iter().any(|(opcodes, form)| {

@@ -92,8 +92,8 @@ const COMBINE: [(&str, u64); 3] = [("and", 1), ("or", 2), ("xor", 3)];
 
 /// The compared lanes, combined with the predicate of `slot`.
 #[inline(always)]
-fn combine(m: &ExecutionContext<'_>, how: u64, compared: u32, slot: u32) -> u32 {
-    match how & 3 {
+fn combine(m: &ExecutionContext<'_>, operator: u64, compared: u32, slot: u32) -> u32 {
+    match operator & 3 {
         0 => compared,
         1 => compared & m.mask(slot),
         2 => compared | m.mask(slot),
@@ -303,7 +303,7 @@ fn comparison(op: &mut InstructionCursor<'_, '_>, as_value: bool) -> Result<Exec
     let Some(relation) = relation else {
         return Err(op.malformed(format!("`{}` needs a comparison operator, such as `.lt`", op.text())));
     };
-    let how = op.take_any(&COMBINE);
+    let operator = op.take_any(&COMBINE);
     let ftz = op.take("ftz");
     let result = if as_value { Some(op.take_ty()?) } else { None };
     let ty = op.take_ty()?;
@@ -345,8 +345,8 @@ fn comparison(op: &mut InstructionCursor<'_, '_>, as_value: bool) -> Result<Exec
     }
     op.slots[A] = op.src(1, ty)?;
     op.slots[B] = op.src(2, ty)?;
-    if let Some(how) = how {
-        op.imm |= how;
+    if let Some(operator) = operator {
+        op.imm |= operator;
         op.slots[C] = op.src(3, Ty::Pred)?;
     }
     let found = match ty {

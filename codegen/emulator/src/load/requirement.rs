@@ -1,4 +1,4 @@
-//! Targets and PTX ISA versions, and what a text's own `.target` and `.version` lack.
+//! Targets and PTX ISA versions, and errors for instructions that a text's own `.target` or `.version` lacks.
 
 use crate::load::ast::{Instruction, Operand, Special};
 use crate::load::error::{ParseError, ParseErrorKind};
@@ -122,7 +122,7 @@ impl Requirement {
 /// The lowest target and version with thread block clusters.
 pub(crate) const CLUSTERS: Requirement = since(90, (7, 8));
 
-/// What the opcode table says about an opcode with its modifiers, whatever its operands are.
+/// Entry of the opcode table for an opcode with its modifiers; independent of the operands.
 #[derive(Debug, Default)]
 pub(crate) struct Form {
     /// Valid PTX that the emulator does not implement.
@@ -135,13 +135,13 @@ pub(crate) struct Form {
 pub(crate) type LookUp = fn(&Instruction) -> Form;
 
 impl Platform {
-    /// Error message if the platform lacks `what`, which has these requirements.
-    pub(crate) fn missing(&self, what: &str, requirements: &[Requirement]) -> Option<String> {
+    /// Error message if the platform does not meet the requirements of `name`.
+    pub(crate) fn missing(&self, name: &str, requirements: &[Requirement]) -> Option<String> {
         let missing = requirements.iter().find_map(|requirement| self.missing_requirement(requirement))?;
-        Some(format!("`{what}` {missing}"))
+        Some(format!("`{name}` {missing}"))
     }
 
-    /// Error message if the operands of an instruction need what the platform lacks.
+    /// Error message if the platform does not meet the requirements of an instruction's operands.
     pub(crate) fn missing_for_operands(&self, instruction: &Instruction) -> Option<String> {
         self.missing(&instruction.text(), &operand_requirements(instruction))
     }
@@ -172,7 +172,7 @@ impl Platform {
         })
     }
 
-    /// Describes what the platform lacks: `needs … , but the text has …`.
+    /// Describes a requirement that the platform does not meet: `needs …, but the text names …`.
     fn missing_requirement(&self, requirement: &Requirement) -> Option<String> {
         let (mut needs, mut has) = (Vec::new(), Vec::new());
         if let Some(target) = self.target

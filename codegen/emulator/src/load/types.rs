@@ -136,7 +136,7 @@ impl Ty {
 /// Register width.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 pub(crate) enum Width {
-    /// One bit a lane: a 32-bit mask.
+    /// One bit per lane: a 32-bit mask.
     Predicate,
     W16,
     W32,

@@ -1,4 +1,4 @@
-//! Vocabulary of valid PTX that the emulator does not support, so that it is told apart from mistakes.
+//! Words of valid PTX that the emulator does not support. An error about them is `unsupported`, not a syntax error.
 //!
 //! From PTX ISA 9.0. Opcodes and forms are in the opcode table (`decode::opcodes`); here are the types, modifiers,
 //! directives and special registers. `tests/isa/instructions.txt` has an example of each unsupported instruction.

@@ -46,13 +46,11 @@ impl<'a> Parser<'a> {
     /// The error for the next token, a word after a dot that is unknown here. `what` describes it.
     pub(super) fn unknown_word(&self, what: &str, word: &str) -> ParseError {
         let kind = unsupported::directive_error(word);
-        self.error_of(
-            kind,
-            match kind {
-                ParseErrorKind::Unsupported => format!("the emulator does not support the {what}"),
-                _ => format!("unknown {what}"),
-            },
-        )
+        let message = match kind {
+            ParseErrorKind::Unsupported => format!("the emulator does not support the {what}"),
+            _ => format!("unknown {what}"),
+        };
+        self.error_of(kind, message)
     }
 
     /// A syntax error that names what was expected and the next token.
