@@ -26,10 +26,14 @@ fn the_first_instruction_with_a_non_finite_result_is_found() {
         assert_eq!(kind, FindingKind::NotFinite);
         detail
     };
-    expect!["the result is inf, of finite operands 3e38, 2e0"].assert_eq(&found("mul.f32 %f2, %f0, %f1;", [3e38, 2.0]));
-    expect!["the result is inf, of finite operands 0e0"].assert_eq(&found("rcp.approx.f32 %f2, %f0;", [0.0, 0.0]));
-    expect!["the result is NaN, of finite operands -1e0"].assert_eq(&found("sqrt.rn.f32 %f2, %f0;", [-1.0, 0.0]));
-    expect!["the result is -inf, of finite operands 0e0"].assert_eq(&found("lg2.approx.f32 %f2, %f0;", [0.0, 0.0]));
+    expect!["the result is inf, of finite operands 3e38, 2e0"]
+        .assert_eq(&found("mul.f32 %f2, %f0, %f1;", [3e38, 2.0]));
+    expect!["the result is inf, of finite operands 0e0"]
+        .assert_eq(&found("rcp.approx.f32 %f2, %f0;", [0.0, 0.0]));
+    expect!["the result is NaN, of finite operands -1e0"]
+        .assert_eq(&found("sqrt.rn.f32 %f2, %f0;", [-1.0, 0.0]));
+    expect!["the result is -inf, of finite operands 0e0"]
+        .assert_eq(&found("lg2.approx.f32 %f2, %f0;", [0.0, 0.0]));
     // Not reported: operands that are already not finite, and saturated results.
     assert_eq!(value("mul.f32 %f2, %f0, %f1;", [f32::INFINITY, 2.0]), None);
     assert_eq!(value("add.f32 %f2, %f0, %f1;", [f32::NAN, 2.0]), None);
