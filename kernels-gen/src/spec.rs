@@ -21,9 +21,9 @@ use crate::kernels::sample::{self, SampleShape};
 pub enum KernelSpec {
     /// [`embed::embed`].
     Embed(EmbedShape),
-    /// [`gemv::gemv`], [`gemv::gemv_argmax`].
+    /// [`gemv::gemv`].
     Gemv(GemvShape),
-    /// [`attention::attention`], [`attention::attention_qk_norm`].
+    /// [`attention::attention`].
     Attention(AttentionShape),
     /// [`argmax::choose_greedy`].
     ChooseGreedy(ChooseShape),
@@ -89,9 +89,7 @@ impl KernelSpec {
     pub fn record(&self) -> Recorded {
         let kernel = match self {
             KernelSpec::Embed(s) => embed::embed(s),
-            KernelSpec::Gemv(s) if s.output == Output::Argmax => gemv::gemv_argmax(s),
             KernelSpec::Gemv(s) => gemv::gemv(s),
-            KernelSpec::Attention(s) if s.qk_norm.is_some() => attention::attention_qk_norm(s),
             KernelSpec::Attention(s) => attention::attention(s),
             KernelSpec::ChooseGreedy(s) => argmax::choose_greedy(s),
             KernelSpec::SampleKeys(s) => sample::sample_keys(s),

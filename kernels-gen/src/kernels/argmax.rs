@@ -1,19 +1,19 @@
-//! The most likely token, and the step to the next position.
+//! Greedy choice of the next token, and the step to the next position.
 //!
-//! The head's kernel finds the largest logit of each of its CTAs ([`super::gemv::gemv_argmax`]); [`choose_greedy`] joins
-//! them.
+//! The output projection finds the largest logit of each of its CTAs ([`super::gemv::Output::Argmax`]);
+//! [`choose_greedy`] finds the largest of those.
 
 use bespoke_codegen::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::state;
 
-/// [`choose_greedy`]'s compile-time parameters.
+/// Compile-time parameters of [`choose_greedy`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ChooseShape {
-    /// Candidates, at most `threads`.
+    /// Number of candidates, at most `threads`.
     pub candidates: u32,
-    /// Threads of the CTA: a multiple of 32, at most 1024.
+    /// Threads per CTA: a multiple of 32, at most 1024.
     pub threads: u32,
 }
 
@@ -24,14 +24,14 @@ pub(crate) struct Candidate {
     pub token: Val<u32>,
 }
 
-/// The larger of two, of equals the one with the smaller token; a NaN never wins.
+/// The candidate with the larger value; of equal values, the one with the smaller token. A NaN in `b` never wins.
 #[device]
 pub(crate) fn better(a: Candidate, b: Candidate) -> Candidate {
     let take = b.value > a.value || (b.value == a.value && b.token < a.token);
     Candidate { value: select(take, b.value, a.value), token: select(take, b.token, a.token) }
 }
 
-/// The best candidate of `threads` threads, in warp 0; they meet at barrier `id`.
+/// The best candidate of `threads` threads, valid in warp 0. The threads synchronise at named barrier `id`.
 #[device]
 pub(crate) fn block_best(mine: Candidate, threads: u32, id: u8) -> Candidate {
     let mut best = warp_best(mine);
@@ -52,6 +52,7 @@ pub(crate) fn block_best(mine: Candidate, threads: u32, id: u8) -> Candidate {
     best
 }
 
+/// The best candidate of a warp, in all lanes.
 #[device]
 fn warp_best(mine: Candidate) -> Candidate {
     let mut best = mine;
@@ -64,11 +65,12 @@ fn warp_best(mine: Candidate) -> Candidate {
     best
 }
 
-/// The best of the CTAs' candidates becomes the next token, unless the prompt gives it; then the position advances.
+/// Appends the next token to the sequence and advances the position. Within the prompt the next token is the prompt's;
+/// after it, the best candidate.
 ///
-/// `values` and `tokens` as the head wrote them; `sequence` u32 by position, `state` see [`state`]. `finished` u32
-/// by position is for the host, which polls it while kernels run: it gets the next token, given or chosen. One CTA. Of
-/// equal logits the smallest token wins; if all are NaN, token 0.
+/// `values` f32 and `tokens` u32 [candidates]: largest logits and their tokens, from the output projection; `sequence` u32
+/// by position; `finished` u32 by position: a copy of the tokens that the host polls while kernels run; `state`: see
+/// [`state`]. One CTA. Of equal logits the smallest token wins; if all are NaN, token 0.
 #[kernel(threads = s.threads)]
 pub fn choose_greedy(
     values: Ptr<Global, f32>,

@@ -1,4 +1,4 @@
-//! A row of the embedding matrix: `x = E[token]`.
+//! Embedding of the current token: `x = E[token]`.
 
 use bespoke_codegen::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -7,34 +7,34 @@ use super::rows;
 use super::state;
 use crate::weights::{Layout, WeightType};
 
-/// The embedding's compile-time parameters.
+/// Compile-time parameters of the embedding.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct EmbedShape {
-    /// The weights' type.
+    /// Type of the weights.
     pub ty: WeightType,
-    /// Tokens.
+    /// Number of tokens.
     pub vocab: u32,
-    /// Width.
+    /// Length of a row.
     pub cols: u32,
-    /// Threads a CTA; the grid covers the row once.
+    /// Threads per CTA; the grid covers the row once.
     pub threads: u32,
 }
 
 impl EmbedShape {
-    /// How the matrix lies.
+    /// Layout of the matrix.
     ///
     /// # Panics
-    /// If the type's blocks do not divide the width; a plan checks that first.
+    /// If the block size of the type does not divide `cols`; plans check that first.
     pub fn layout(&self) -> Layout {
         Layout::new(self.ty, self.vocab, self.cols).expect("whole blocks a row")
     }
 
-    /// Threads that have work: one for each eight columns.
+    /// Number of threads with work, one per eight columns.
     fn units(&self) -> u32 {
         self.cols.div_ceil(32) * 4
     }
 
-    /// CTAs.
+    /// Number of CTAs.
     pub fn grid(&self) -> u32 {
         self.units().div_ceil(self.threads)
     }
@@ -42,8 +42,8 @@ impl EmbedShape {
 
 /// x[i] = E[tokens[position], i].
 ///
-/// `w` is the matrix [vocab, cols] in its [`Layout`], `tokens` u32 by position, `state` see [`state`], `x` f32
-/// [cols]. A token outside the vocabulary reads row 0.
+/// `w` is the matrix [vocab, cols] in its [`Layout`], `tokens` u32 by position, `state`: see [`state`], `x` f32 [cols]. A
+/// token outside the vocabulary reads row 0.
 #[kernel(threads = s.threads)]
 pub fn embed(
     w: Ptr<Global, u8>,
@@ -58,7 +58,7 @@ pub fn embed(
         let token = tokens.at(state::position(state)).load();
         let row = select(token < s.vocab, token, 0u32);
         let (chunk, quarter) = (unit >> 2, unit & 3);
-        let eight = rows::eighth(w, &layout, row, chunk, quarter);
+        let eight = rows::quarter_of_chunk(w, &layout, row, chunk, quarter);
         for (column, values) in eight.columns.into_iter().zip(eight.values) {
             let column = chunk * 32 + column;
             if s.cols % 32 == 0 {

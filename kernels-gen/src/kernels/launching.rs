@@ -1,20 +1,20 @@
-//! What kernels that stream their data share: who copies it, and when the next launch may start.
+//! Launch parameters shared by the kernels that stream data: the copy engine, and the trigger of the next launch.
 
 use bespoke_codegen::prelude::*;
 use serde::{Deserialize, Serialize};
 
-/// How data comes into shared memory.
+/// The instruction that copies data to shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CopyEngine {
-    /// `cp.async.bulk`: one instruction a stage (sm_90).
+    /// `cp.async.bulk`: one instruction per stage (sm_90).
     Bulk,
-    /// `cp.async`: 16 bytes a lane.
+    /// `cp.async`: 16 bytes per lane.
     Async,
 }
 
 impl CopyEngine {
-    /// Who copies, and how.
+    /// The pipeline engine, with the number of threads that copy.
     pub(crate) fn engine(self) -> Engine {
         match self {
             CopyEngine::Bulk => Engine::Bulk,
@@ -22,35 +22,35 @@ impl CopyEngine {
         }
     }
 
-    /// How threads wait at an mbarrier: as the oldest target with the engine can.
-    pub(crate) fn how(self) -> Wait {
+    /// The mbarrier wait that the oldest target with this engine has.
+    pub(crate) fn wait_kind(self) -> Wait {
         match self {
             CopyEngine::Bulk => Wait::Try,
             CopyEngine::Async => Wait::Test,
         }
     }
 
-    /// Whether this lane of a loading warp copies.
+    /// Whether this lane of a producer warp issues copies.
     #[device]
     pub(crate) fn takes_lane(self) -> Val<bool> {
         if self == CopyEngine::Bulk { lane() == 0 } else { val(true) }
     }
 }
 
-/// When the launch after this one may start, in programmatic order.
+/// The event that lets the next launch start (programmatic dependent launch).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trigger {
-    /// When this one is over.
+    /// The end of this launch.
     Never,
-    /// When all CTAs of this one run.
+    /// The start of this launch's last CTA.
     AtStart,
-    /// When the launches before this one are over: whatever starts then sees their results without waiting.
+    /// The end of all earlier launches. The next launch then sees their results without a wait.
     AfterWait,
 }
 
 impl Trigger {
-    /// At the kernel's start: lets the next launch start, if this is when.
+    /// Triggers the next launch if this is [`Trigger::AtStart`]. Call at the start of the kernel.
     #[track_caller]
     pub(crate) fn at_start(self) {
         if self == Trigger::AtStart {
@@ -58,8 +58,8 @@ impl Trigger {
         }
     }
 
-    /// Waits for the launches before this one, and lets the next start, if this is when. A kernel that never does has
-    /// a full edge before it, and need not wait.
+    /// Waits for the earlier launches, and triggers the next launch if this is [`Trigger::AfterWait`]. A kernel with
+    /// [`Trigger::Never`] does not wait: the edge before it is a full dependency.
     #[track_caller]
     pub(crate) fn wait(self) {
         if self != Trigger::Never {

@@ -1,26 +1,26 @@
-//! A plain read of device memory: the ceiling that decoding is measured against.
+//! A plain read of device memory. Its bandwidth is the ceiling that decoding is compared with.
 
 use bespoke_codegen::prelude::*;
 use serde::{Deserialize, Serialize};
 
-/// The probe's compile-time parameters.
+/// Compile-time parameters of the probe.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ProbeShape {
-    /// CTAs.
+    /// Number of CTAs.
     pub grid: u32,
-    /// Threads a CTA.
+    /// Threads per CTA.
     pub threads: u32,
 }
 
 impl Default for ProbeShape {
-    /// Eight CTAs for each of an H200's multiprocessors: plenty on any smaller part.
+    /// Eight CTAs for each of the 132 multiprocessors of an H200, which is enough for any smaller GPU.
     fn default() -> ProbeShape {
         ProbeShape { grid: 1056, threads: 512 }
     }
 }
 
-/// Reads `units` × 16 bytes from `data` once, with the whole grid, and keeps the reads alive by writing their
-/// exclusive or to `out` in the one case that it is a magic number.
+/// Reads `units` × 16 bytes of `data` once, with the whole grid. To keep the loads alive, a thread writes the exclusive or
+/// of its words to `out` if it equals a magic number.
 ///
 /// `data` u32 [4 · units], `out` u32 [1].
 #[kernel(threads = s.threads)]
@@ -28,7 +28,7 @@ pub fn read_probe(data: Ptr<Global, u32>, units: Val<u32>, out: Ptr<Global, u32>
     let stride = s.grid * s.threads;
     let mut unit = block_index() * s.threads + thread_index();
     let mut mixed = val(0u32);
-    // Four loads in flight a thread.
+    // Four loads in flight per thread.
     while unit < units {
         let mut parts = Vec::new();
         for k in 0..4u32 {

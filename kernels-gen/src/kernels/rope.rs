@@ -1,10 +1,10 @@
-//! Rotary position embedding: (a, b) ← (a·cos θ − b·sin θ, a·sin θ + b·cos θ), θ = position · frequency(i), for every
-//! pair i of a head.
+//! Rotary position embedding (RoPE): (a, b) ← (a·cos θ − b·sin θ, a·sin θ + b·cos θ) with θ = position · frequency(i), for
+//! every pair i of a head.
 
 use bespoke_codegen::prelude::*;
 use serde::{Deserialize, Serialize};
 
-/// Which elements of a head are rotated together.
+/// Pairing of the elements of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RopeKind {
@@ -14,13 +14,13 @@ pub enum RopeKind {
     Neox,
 }
 
-/// sin θ and cos θ, θ = position · frequency(`pair`).
+/// sin θ and cos θ for θ = position · frequency(`pair`).
 ///
-/// `table` f32 [rotated/2, 2]: frequency(i)/2π as the sum of two f32, made by [`frequencies`]. Turns are reduced
-/// before they become an angle, so the angle stays exact to about 2^-22 at any position, where position · frequency in
-/// f32 would lose a bit a doubling.
+/// `table` f32 [rotated/2, 2]: frequency(i)/2π as the sum of two f32; see [`frequencies`]. The number of turns is reduced
+/// modulo 1 before it becomes an angle, so the angle has an error of about 2^-22 at any position; position · frequency
+/// computed in f32 loses a bit whenever the position doubles.
 #[device]
-pub(crate) fn turn(table: Ptr<Global, f32>, pair: Val<u32>, position: Val<u32>) -> [Val<f32>; 2] {
+pub(crate) fn sin_cos(table: Ptr<Global, f32>, pair: Val<u32>, position: Val<u32>) -> [Val<f32>; 2] {
     let position = position.cast::<f32>();
     let [high, low] = table.at(pair * 2).load_vector::<2>();
     let turns = position * high;
@@ -30,8 +30,9 @@ pub(crate) fn turn(table: Ptr<Global, f32>, pair: Val<u32>, position: Val<u32>) 
     [angle.sin(), angle.cos()]
 }
 
-/// The table of frequencies for base frequency `base`: `frequency(i) = base^(−2i/rotated) / factors[i]`, over 2π, as
-/// (high, low) f32 pairs. `factors` holds rotated/2 divisors (GGUF's `rope_freqs.weight`) or is empty.
+/// Table of frequency(i)/2π as (high, low) pairs of f32, f32 [rotated/2, 2], where
+/// frequency(i) = base^(−2i/rotated) / factors[i]. `factors` has rotated/2 divisors (GGUF's `rope_freqs.weight`), or is
+/// empty for none.
 pub fn frequencies(base: f64, rotated: u32, factors: &[f32]) -> Vec<f32> {
     (0..rotated / 2)
         .flat_map(|i| {

@@ -1,23 +1,23 @@
-//! What changes from token to token, in device memory.
+//! Decoding state in device memory: the data that changes from token to token.
 //!
-//! One record of four u32 a slot (sequence):
+//! Each slot (sequence) has a record of four u32:
 //!
 //! | word | contents |
 //! | --- | --- |
 //! | 0 | position of the token being processed, from 0 |
-//! | 1 | number of prompt tokens; the token at a position below it is given, not chosen |
+//! | 1 | number of prompt tokens; tokens at lower positions come from the prompt |
 //! | 2, 3 | reserved |
 //!
-//! The tokens themselves are a u32 array a slot, indexed by position: the prompt, then what was chosen. The last
-//! kernel of a step writes the next token and advances the position, so a replay needs nothing from the host.
+//! Each slot also has a u32 array of its tokens by position: the prompt, then the chosen tokens. The last kernel of a step
+//! writes the next token and advances the position, so a replay needs no data from the host.
 
 use bespoke_codegen::prelude::*;
 
-/// Words a slot.
+/// Words per slot.
 pub const WORDS: u32 = 4;
-/// Index of the position.
+/// Word of the position.
 pub const POSITION: u32 = 0;
-/// Index of the prompt's length.
+/// Word of the prompt's length.
 pub const PROMPT: u32 = 1;
 
 /// The position of the token being processed.

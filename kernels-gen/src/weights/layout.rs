@@ -1,11 +1,11 @@
-//! Which planes a matrix has, and where.
+//! Weight types, the parts of their blocks, and the layout of a matrix.
 
 use std::fmt;
 
 use bespoke_gguf::GgmlType;
 use serde::{Deserialize, Serialize};
 
-/// A weight type that kernels exist for.
+/// A weight type that kernels support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(non_camel_case_types)]
@@ -16,25 +16,25 @@ pub enum WeightType {
     F16,
     /// bfloat16.
     BF16,
-    /// 4 bits, d a chunk.
+    /// 4 bits; d per chunk of 32.
     Q4_0,
-    /// 4 bits, d and m a chunk.
+    /// 4 bits; d and m per chunk of 32.
     Q4_1,
-    /// 5 bits, d a chunk.
+    /// 5 bits; d per chunk of 32.
     Q5_0,
-    /// 5 bits, d and m a chunk.
+    /// 5 bits; d and m per chunk of 32.
     Q5_1,
-    /// 8 bits, d a chunk.
+    /// 8 bits; d per chunk of 32.
     Q8_0,
-    /// 4 bits, 6-bit scales and mins a chunk, d and dmin a superblock.
+    /// 4 bits; 6-bit scale and min per chunk of 32, d and dmin per superblock of 256.
     Q4_K,
-    /// 5 bits, 6-bit scales and mins a chunk, d and dmin a superblock.
+    /// 5 bits; 6-bit scale and min per chunk of 32, d and dmin per superblock of 256.
     Q5_K,
-    /// 6 bits, 8-bit scales every 16 weights, d a superblock.
+    /// 6 bits; 8-bit scale per 16 weights, d per superblock of 256.
     Q6_K,
 }
 
-/// A tensor type without a kernel.
+/// A tensor type that no kernel supports.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "type {0} has no kernel: supported are F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K and Q6_K; \
@@ -58,7 +58,7 @@ impl WeightType {
         WeightType::Q6_K,
     ];
 
-    /// GGML's type of the same name.
+    /// The GGML type of the same name.
     pub fn ggml(self) -> GgmlType {
         match self {
             WeightType::F32 => GgmlType::F32,
@@ -75,30 +75,33 @@ impl WeightType {
         }
     }
 
-    /// The weight type of a GGML type.
+    /// The weight type of the same name as a GGML type.
+    ///
+    /// # Errors
+    /// If no kernel supports the type.
     pub fn from_ggml(ty: GgmlType) -> Result<WeightType, UnsupportedType> {
         WeightType::ALL.into_iter().find(|known| known.ggml() == ty).ok_or(UnsupportedType(ty))
     }
 
-    /// The name in kernels' names: lower case letters and digits.
+    /// The type's spelling in kernel names: lower-case letters and digits.
     pub fn slug(self) -> String {
         self.ggml().name().to_lowercase().replace('_', "")
     }
 
-    /// Integers with scales, in chunks of 32; else floats.
+    /// Whether weights are integers with scales, in chunks of 32; otherwise they are floats.
     pub fn is_quantised(self) -> bool {
         !matches!(self, WeightType::F32 | WeightType::F16 | WeightType::BF16)
     }
 
-    /// A weight is scale · integer + offset, so that a product needs the sum of the inputs, too.
+    /// Whether a weight is scale · integer + offset; products then need the sum of the inputs as well.
     pub fn has_offset(self) -> bool {
         use WeightType::*;
         matches!(self, Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q4_K | Q5_K)
     }
 
-    /// The parts of a block, in order.
-    fn parts(self) -> &'static [(PartKind, u32)] {
-        use PartKind::*;
+    /// The parts of a block in their order, with their sizes in bytes.
+    fn parts(self) -> &'static [(BlockPart, u32)] {
+        use BlockPart::*;
         match self {
             WeightType::F32 | WeightType::F16 | WeightType::BF16 => &[(Floats, 2048)],
             WeightType::Q4_0 => &[(Low, 1024), (Scale, 128)],
@@ -112,7 +115,7 @@ impl WeightType {
         }
     }
 
-    /// Columns of a block.
+    /// Columns per block.
     pub fn block_cols(self) -> u32 {
         match self {
             WeightType::F32 => 32,
@@ -122,18 +125,18 @@ impl WeightType {
         }
     }
 
-    /// Bytes of a block.
+    /// Bytes per block.
     pub fn block_bytes(self) -> u32 {
         self.parts().iter().map(|(_, bytes)| bytes).sum()
     }
 
-    /// Where a part begins in a block, in bytes.
+    /// Offset of a part in a block, in bytes.
     ///
     /// # Panics
     /// If the type has no such part.
-    pub fn part(self, kind: PartKind) -> u32 {
+    pub fn part(self, part: BlockPart) -> u32 {
         let parts = self.parts();
-        let index = parts.iter().position(|(part, _)| *part == kind).expect("the weight type has this part");
+        let index = parts.iter().position(|(kind, _)| *kind == part).expect("the weight type has this part");
         parts[..index].iter().map(|(_, bytes)| bytes).sum()
     }
 }
@@ -144,9 +147,9 @@ impl fmt::Display for WeightType {
     }
 }
 
-/// What a part of a block holds; see the module's documentation.
+/// A part of a block; see the module's documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum PartKind {
+pub enum BlockPart {
     /// F32, F16 or BF16 weights.
     Floats,
     /// Low nibbles.
@@ -165,29 +168,29 @@ pub enum PartKind {
     Scales8,
 }
 
-/// Rows of a tile.
+/// Rows per tile.
 pub const TILE_ROWS: u32 = 16;
 
-/// How a matrix of `rows` × `cols` weights lies: tiles of [`TILE_ROWS`] rows one after the other, each a run of
-/// blocks from the first column to the last. Rows and columns that the matrix lacks are zeros.
+/// Layout of a matrix of `rows` × `cols` weights: consecutive tiles of [`TILE_ROWS`] rows, each a run of blocks from the
+/// first column to the last. Missing rows and columns of the last tile and block are zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// The weights' type.
+    /// Type of the weights.
     pub ty: WeightType,
-    /// Rows (outputs).
+    /// Number of rows (outputs).
     pub rows: u32,
-    /// Columns (inputs).
+    /// Number of columns (inputs).
     pub cols: u32,
-    /// Blocks a tile.
+    /// Blocks per tile.
     pub blocks: u32,
-    /// Tiles.
+    /// Number of tiles.
     pub tiles: u32,
     /// Size in bytes, a multiple of 16.
     pub bytes: u64,
 }
 
 impl Layout {
-    /// The layout of a matrix; none if `cols` is no whole number of the type's blocks in the file.
+    /// The layout of a matrix; `None` if `cols` is not a multiple of the type's block size in the file.
     pub fn new(ty: WeightType, rows: u32, cols: u32) -> Option<Layout> {
         ty.ggml().row_bytes(cols as usize)?;
         let (blocks, tiles) = (cols.div_ceil(ty.block_cols()), rows.div_ceil(TILE_ROWS));
@@ -195,12 +198,12 @@ impl Layout {
         Some(Layout { ty, rows, cols, blocks, tiles, bytes })
     }
 
-    /// Bytes of a tile.
+    /// Bytes per tile.
     pub fn tile_bytes(&self) -> u32 {
         self.blocks * self.ty.block_bytes()
     }
 
-    /// Bytes a row in the file.
+    /// Bytes per row in the file.
     pub fn file_row_bytes(&self) -> usize {
         self.ty.ggml().row_bytes(self.cols as usize).expect("checked when the layout was made")
     }

@@ -1,22 +1,22 @@
-//! From the file's blocks to tiles and back.
+//! Conversion between the file's blocks and the device's tiles.
 
 use rayon::prelude::*;
 
-use super::layout::{Layout, PartKind, TILE_ROWS, WeightType};
+use super::layout::{BlockPart, Layout, TILE_ROWS, WeightType};
 use super::words::{Field, Row, fragment, pair, put_fragment, put_upper, q6_high, q6_low, upper};
 
-/// Writes the tiles of a matrix, given as the file's rows, into `out` (`layout.bytes` long). Runs on all of rayon's
-/// threads.
+/// Converts a matrix from the file's rows to tiles. `file` has `layout.file_bytes()` bytes, `out` `layout.bytes`. Runs on
+/// all of rayon's threads.
 ///
 /// # Panics
-/// If `file` or `out` has not the size that the layout gives.
+/// If `file` or `out` does not have that size.
 pub fn repack(layout: &Layout, file: &[u8], out: &mut [u8]) {
     assert_eq!(file.len() as u64, layout.file_bytes(), "a matrix of the layout's size");
     assert_eq!(out.len() as u64, layout.bytes, "tiles of the layout's size");
     let row_bytes = layout.file_row_bytes();
     let rows = file.par_chunks(row_bytes * TILE_ROWS as usize);
     out.par_chunks_mut(layout.tile_bytes() as usize).zip(rows).for_each(|(tile, rows)| {
-        // Upper bits are ored in, and padding is zeros.
+        // Padding is zeros, and the upper bits are added by `|=`.
         tile.fill(0);
         for (row, from) in rows.chunks_exact(row_bytes).enumerate() {
             pack_row(layout.ty, Row(row), from, tile);
@@ -24,7 +24,7 @@ pub fn repack(layout: &Layout, file: &[u8], out: &mut [u8]) {
     });
 }
 
-/// Gives the file's bytes back from tiles: the inverse of [`repack`].
+/// Converts tiles back to the file's rows: the inverse of [`repack`].
 ///
 /// # Panics
 /// As [`repack`].
@@ -48,28 +48,30 @@ const FRAGMENTS: usize = 512;
 struct Parts(WeightType);
 
 impl Parts {
-    fn at(self, kind: PartKind) -> usize {
+    fn at(self, kind: BlockPart) -> usize {
         self.0.part(kind) as usize
     }
 
-    /// The form of a `High1` array for a chunk, and where it begins.
+    /// Offset of a chunk's `High1` bits, and their form.
     fn high1(self, chunk: usize) -> (usize, Field) {
         let stride = self.0.block_cols() as usize / 16;
-        (self.at(PartKind::High1) + chunk / 2 * 4, Field { width: 1, stride, shift: chunk % 2 * 4 })
+        (self.at(BlockPart::High1) + chunk / 2 * 4, Field { width: 1, stride, shift: chunk % 2 * 4 })
     }
 
+    /// Offset of a chunk's `High2` bits, and their form.
     fn high2(self, chunk: usize) -> (usize, Field) {
-        let at = self.at(PartKind::High2) + chunk / 4 * FRAGMENTS + chunk % 4 * 4;
+        let at = self.at(BlockPart::High2) + chunk / 4 * FRAGMENTS + chunk % 4 * 4;
         (at, Field { width: 2, stride: 16, shift: 0 })
     }
 }
 
+/// Writes one row of the file into its tile.
 fn pack_row(ty: WeightType, row: Row, file: &[u8], tile: &mut [u8]) {
     let blocks = tile.chunks_exact_mut(ty.block_bytes() as usize);
     let parts = Parts(ty);
     match ty {
         WeightType::F32 | WeightType::F16 | WeightType::BF16 => {
-            // 128 bytes of a row a block, whatever the type.
+            // A block has 128 bytes of each row, for every float type.
             for (block, from) in blocks.zip(file.chunks(128)) {
                 for (unit, bytes) in from.chunks(16).enumerate() {
                     let at = float_unit(row, unit);
@@ -107,13 +109,13 @@ fn pack_row(ty: WeightType, row: Row, file: &[u8], tile: &mut [u8]) {
         WeightType::Q4_K | WeightType::Q5_K => {
             let five = ty == WeightType::Q5_K;
             for (block, from) in blocks.zip(file.chunks_exact(if five { 176 } else { 144 })) {
-                let scale = parts.at(PartKind::Scale) + row.group() * 8 + row.half() * 4;
+                let scale = parts.at(BlockPart::Scale) + row.group() * 8 + row.half() * 4;
                 block[scale..scale + 4].copy_from_slice(&from[..4]);
                 for (index, &byte) in from[4..16].iter().enumerate() {
                     block[scales6(parts, row, index)] = byte;
                 }
                 let (high, nibbles) = from[16..].split_at(if five { 32 } else { 0 });
-                // The file's bytes hold two chunks' nibbles as the fragments do.
+                // The file pairs the nibbles of two chunks in the same way as the fragments.
                 for (index, bytes) in nibbles.chunks_exact(32).enumerate() {
                     put_fragment(&mut block[index * FRAGMENTS..], row, bytes);
                 }
@@ -129,7 +131,7 @@ fn pack_row(ty: WeightType, row: Row, file: &[u8], tile: &mut [u8]) {
                 for (index, &byte) in from[192..208].iter().enumerate() {
                     block[scales8(parts, row, index)] = byte;
                 }
-                let scale = parts.at(PartKind::Scale) + row.group() * 4 + row.half() * 2;
+                let scale = parts.at(BlockPart::Scale) + row.group() * 4 + row.half() * 2;
                 block[scale..scale + 2].copy_from_slice(&from[208..]);
                 let mut codes = [[0u8; 32]; 8];
                 for (chunk, codes) in codes.iter_mut().enumerate() {
@@ -147,6 +149,7 @@ fn pack_row(ty: WeightType, row: Row, file: &[u8], tile: &mut [u8]) {
     }
 }
 
+/// Reads one row of the file back from its tile.
 fn unpack_row(ty: WeightType, row: Row, tile: &[u8], file: &mut [u8]) {
     let blocks = tile.chunks_exact(ty.block_bytes() as usize);
     let parts = Parts(ty);
@@ -194,7 +197,7 @@ fn unpack_row(ty: WeightType, row: Row, tile: &[u8], file: &mut [u8]) {
         WeightType::Q4_K | WeightType::Q5_K => {
             let five = ty == WeightType::Q5_K;
             for (block, to) in blocks.zip(file.chunks_exact_mut(if five { 176 } else { 144 })) {
-                let scale = parts.at(PartKind::Scale) + row.group() * 8 + row.half() * 4;
+                let scale = parts.at(BlockPart::Scale) + row.group() * 8 + row.half() * 4;
                 to[..4].copy_from_slice(&block[scale..scale + 4]);
                 for (index, byte) in to[4..16].iter_mut().enumerate() {
                     *byte = block[scales6(parts, row, index)];
@@ -216,7 +219,7 @@ fn unpack_row(ty: WeightType, row: Row, tile: &[u8], file: &mut [u8]) {
                 for (index, byte) in to[192..208].iter_mut().enumerate() {
                     *byte = block[scales8(parts, row, index)];
                 }
-                let scale = parts.at(PartKind::Scale) + row.group() * 4 + row.half() * 2;
+                let scale = parts.at(BlockPart::Scale) + row.group() * 4 + row.half() * 2;
                 to[208..].copy_from_slice(&block[scale..scale + 2]);
                 for chunk in 0..8 {
                     let ((low, low_shift), (high, high_shift)) = (q6_low(chunk), q6_high(chunk));
@@ -232,26 +235,27 @@ fn unpack_row(ty: WeightType, row: Row, tile: &[u8], file: &mut [u8]) {
     }
 }
 
-/// Where a row's 16 bytes `unit` of 8 in a block of floats lie.
+/// Offset of a row's 16-byte unit `unit`, of 8, in a block of floats.
 fn float_unit(row: Row, unit: usize) -> usize {
     (unit / 4 * 2 + row.half()) * FRAGMENTS + row.of_lane(unit % 4, 16)
 }
 
-/// Where byte `index` of a superblock's 12 bytes of scales and mins lies.
+/// Offset of byte `index` of a superblock's 12 bytes of scales and mins.
 fn scales6(parts: Parts, row: Row, index: usize) -> usize {
-    parts.at(PartKind::Scales6) + index / 4 * 64 + row.of_lane(index % 4, 2) + row.half()
+    parts.at(BlockPart::Scales6) + index / 4 * 64 + row.of_lane(index % 4, 2) + row.half()
 }
 
-/// Where scale `index` of a Q6_K superblock lies.
+/// Offset of scale `index` of a Q6_K superblock.
 fn scales8(parts: Parts, row: Row, index: usize) -> usize {
-    parts.at(PartKind::Scales8) + row.of_lane(index % 4, 8) + row.half() * 4 + index / 4
+    parts.at(BlockPart::Scales8) + row.of_lane(index % 4, 8) + row.half() * 4 + index / 4
 }
 
-/// Where the `index`th f16 of a chunk's scales lies, `count` of them.
+/// Offset of f16 `index` of the `count` scales of a chunk.
 fn scale_at(parts: Parts, row: Row, chunk: usize, (index, count): (usize, usize)) -> usize {
-    parts.at(PartKind::Scale) + row.of_lane(chunk, 4 * count) + index * 4 + row.half() * 2
+    parts.at(BlockPart::Scale) + row.of_lane(chunk, 4 * count) + index * 4 + row.half() * 2
 }
 
+/// Writes the f16 scales of a row's chunk.
 fn put_scales(block: &mut [u8], parts: Parts, row: Row, chunk: usize, from: &[u8]) {
     let count = from.len() / 2;
     for (index, half) in from.chunks_exact(2).enumerate() {
@@ -259,6 +263,7 @@ fn put_scales(block: &mut [u8], parts: Parts, row: Row, chunk: usize, from: &[u8
     }
 }
 
+/// Reads the f16 scales of a row's chunk.
 fn scales(block: &[u8], parts: Parts, row: Row, chunk: usize, to: &mut [u8]) {
     let count = to.len() / 2;
     for (index, half) in to.chunks_exact_mut(2).enumerate() {
@@ -266,7 +271,7 @@ fn scales(block: &[u8], parts: Parts, row: Row, chunk: usize, to: &mut [u8]) {
     }
 }
 
-/// The blocks of Q4_0, Q4_1, Q5_0 and Q5_1: scales, then fifth bits, then 16 bytes of nibbles.
+/// Sizes in the file's blocks of Q4_0, Q4_1, Q5_0 and Q5_1: scales, then fifth bits, then 16 bytes of nibbles.
 struct Simple {
     scale: usize,
     high: usize,
@@ -329,7 +334,7 @@ mod tests {
         for ty in WeightType::ALL {
             let layout = Layout::new(ty, 64, 1024).unwrap();
             assert_eq!(layout.bytes, layout.file_bytes(), "{ty}");
-            assert!(ty.block_bytes().is_multiple_of(16), "{ty}: bulk copies move whole 16 bytes");
+            assert!(ty.block_bytes().is_multiple_of(16), "{ty}: bulk copies need multiples of 16 bytes");
         }
     }
 

@@ -1,32 +1,32 @@
-//! Where the bits of a row's weights lie in a block, and back.
+//! Position of the bits of a row's weights in a block's fragment arrays.
 
 /// A row of a tile.
 #[derive(Clone, Copy)]
 pub(super) struct Row(pub usize);
 
 impl Row {
-    /// The lane that holds quarter `t` of every 16 columns.
+    /// The lane that has quarter `t` of every 16 columns.
     fn lane(self, t: usize) -> usize {
         self.0 % 8 * 4 + t
     }
 
-    /// 0 for the first eight rows, 1 for the others.
+    /// Half of the tile: 0 for the first eight rows, 1 for the others.
     pub fn half(self) -> usize {
         self.0 / 8
     }
 
-    /// The row within its half.
+    /// Row within its half.
     pub fn group(self) -> usize {
         self.0 % 8
     }
 
-    /// The offset of something `size` bytes large that lane (g, t) has.
+    /// Offset of the `size` bytes of lane (g, t) in an array of lanes.
     pub fn of_lane(self, t: usize, size: usize) -> usize {
         self.lane(t) * size
     }
 }
 
-/// Puts the 32 bytes of a row and chunk into a fragment array.
+/// Writes the 32 bytes of a row's chunk into a fragment array.
 pub(super) fn put_fragment(array: &mut [u8], row: Row, bytes: &[u8]) {
     for (upper, sixteen) in bytes.chunks_exact(16).enumerate() {
         for (t, four) in sixteen.chunks_exact(4).enumerate() {
@@ -36,7 +36,7 @@ pub(super) fn put_fragment(array: &mut [u8], row: Row, bytes: &[u8]) {
     }
 }
 
-/// The inverse of [`put_fragment`].
+/// Reads the 32 bytes of a row's chunk from a fragment array: the inverse of [`put_fragment`].
 pub(super) fn fragment(array: &[u8], row: Row) -> [u8; 32] {
     std::array::from_fn(|k| {
         let (upper, t, byte) = (k / 16, k % 16 / 4, k % 4);
@@ -44,14 +44,13 @@ pub(super) fn fragment(array: &[u8], row: Row) -> [u8; 32] {
     })
 }
 
-/// Where the `width` upper bits of column `k` of a chunk lie in the words of `stride` bytes a lane: the first byte's
-/// offset and the shift.
+/// Byte offset and shift of the `width` upper bits of column `k` of a chunk, in an array with `stride` bytes per lane.
 fn upper_bits(row: Row, k: usize, width: usize, stride: usize) -> (usize, usize) {
     let word = row.half() + 2 * (k / 16);
     (row.of_lane(k % 16 / 4, stride) + k % 4, word * width)
 }
 
-/// Ors the low `width` bits of 32 columns into the words of a lane at `array`, zero before; `shift` more bits up.
+/// Adds the upper bits of a row's chunk to `array`, in which they must be zero.
 pub(super) fn put_upper(array: &mut [u8], row: Row, codes: &[u8; 32], field: Field) {
     for (k, code) in codes.iter().enumerate() {
         let (at, shift) = upper_bits(row, k, field.width, field.stride);
@@ -59,7 +58,7 @@ pub(super) fn put_upper(array: &mut [u8], row: Row, codes: &[u8; 32], field: Fie
     }
 }
 
-/// The inverse of [`put_upper`].
+/// Reads the upper bits of a row's chunk: the inverse of [`put_upper`].
 pub(super) fn upper(array: &[u8], row: Row, field: Field) -> [u8; 32] {
     std::array::from_fn(|k| {
         let (at, shift) = upper_bits(row, k, field.width, field.stride);
@@ -67,14 +66,14 @@ pub(super) fn upper(array: &[u8], row: Row, field: Field) -> [u8; 32] {
     })
 }
 
-/// The form of an array of upper bits.
+/// Form of an array of upper bits.
 #[derive(Clone, Copy)]
 pub(super) struct Field {
-    /// Bits a weight.
+    /// Bits per weight.
     pub width: usize,
-    /// Bytes a lane.
+    /// Bytes per lane.
     pub stride: usize,
-    /// Bits to skip in each byte.
+    /// Shift of the bits in each byte.
     pub shift: usize,
 }
 
@@ -84,18 +83,18 @@ impl Field {
     }
 }
 
-/// Nibbles of an even and an odd chunk as the bytes of their pair.
+/// Packs the nibbles of an even and an odd chunk into the bytes of their pair.
 pub(super) fn pair(even: &[u8; 32], odd: &[u8; 32]) -> [u8; 32] {
     std::array::from_fn(|k| (even[k] & 15) | odd[k] << 4)
 }
 
-/// Where Q6_K keeps the low nibbles of chunk `index` of 8: the first byte and the shift. Within each half of 128
-/// weights, chunks 0 and 1 are the low, chunks 2 and 3 the high nibbles of 64 bytes.
+/// First byte and shift of the low nibbles of chunk `index`, of 8, in the file's Q6_K block. In each half of 128 weights,
+/// chunks 0 and 1 are the low nibbles of 64 bytes, chunks 2 and 3 the high nibbles.
 pub(super) fn q6_low(index: usize) -> (usize, usize) {
     (index / 4 * 64 + index % 2 * 32, index % 4 / 2 * 4)
 }
 
-/// Where Q6_K keeps the upper bit pairs of chunk `index`: the first byte and the shift.
+/// First byte and shift of the upper bit pairs of chunk `index` in the file's Q6_K block.
 pub(super) fn q6_high(index: usize) -> (usize, usize) {
     (index / 4 * 32, index % 4 * 2)
 }

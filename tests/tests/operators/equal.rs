@@ -8,19 +8,19 @@ pub const KERNELS: [Equal; 22] = [
     [
         "gemv, stacked",
         "wait only once",
-        "gemv/ring.rs: feeder.next.acquire(bytes);",
+        "gemv/ring.rs: producer.next.acquire(bytes);",
         "The first matrix goes into stages that nobody has used yet.",
     ],
     [
         "gemv, stacked",
         "mbarrier's wait behind accesses",
-        "gemv/ring.rs: feeder.next.acquire(bytes);",
+        "gemv/ring.rs: producer.next.acquire(bytes);",
         "As above.",
     ],
     [
         "gemv, stacked",
         "barrier behind accesses",
-        "gemv/mod.rs: named_barrier(CONSUMERS, s.consumers());",
+        "gemv/mod.rs: named_barrier(CONSUMER_BARRIER, s.consumers());",
         "The sums of squares that are loaded there were stored before the barrier ahead of this one.",
     ],
     [
@@ -54,23 +54,23 @@ pub const KERNELS: [Equal; 22] = [
         "gemv/ring.rs: while at < end {",
         "No run of tiles of 9 blocks ends with a whole stage of 4.",
     ],
-    ["gemv Q4_K, SwiGLU", "one more time", "gemv/mod.rs: while first < end {", "As above."],
+    ["gemv Q4_K, SwiGLU", "one more time", "gemv/mod.rs: while streamed < end {", "As above."],
     [
         "gemv Q4_K, SwiGLU",
         "barrier behind accesses",
-        "gemv/mod.rs: named_barrier(CONSUMERS, s.consumers());",
+        "gemv/mod.rs: named_barrier(CONSUMER_BARRIER, s.consumers());",
         "As in the stacked one.",
     ],
     [
         "gemv Q6_K, argmax",
         "barrier behind accesses",
-        "gemv/mod.rs: named_barrier(CONSUMERS, s.consumers());",
+        "gemv/mod.rs: named_barrier(CONSUMER_BARRIER, s.consumers());",
         "As above.",
     ],
     [
         "gemv Q6_K, argmax",
         "wait only once",
-        "gemv/ring.rs: feeder.oldest.wait();",
+        "gemv/ring.rs: producer.oldest.wait();",
         "It holds back copies, so that fewer are in flight; nothing is read behind it.",
     ],
     [
@@ -82,7 +82,7 @@ pub const KERNELS: [Equal; 22] = [
     [
         "attention, bulk",
         "barrier behind accesses",
-        "attention/mod.rs: named_barrier(BARRIER, CONSUMERS);",
+        "attention/mod.rs: named_barrier(CONSUMER_BARRIER, CONSUMERS);",
         "Behind it each thread tells the warp that copies of its own stores only.",
     ],
     [

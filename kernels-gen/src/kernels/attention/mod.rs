@@ -1,86 +1,58 @@
-//! Decode attention: one query against the cache, split over the context, in one launch.
+//! Decode attention: one query per head against the KV cache, split over the context (split-K), in one launch.
 //!
-//! A CTA has one key head, up to eight query heads of its group and a run of pages of the cache. One warp streams the
-//! pages of earlier positions through a ring in shared memory, before the launches that make the query are over, and
-//! then scores the new key. The others bring query, key and value of the present position into shared memory
-//! (`query`): normalised, where the model does that, and rotated. Then each multiplies its quarter of every page
-//! (`tile`) on tensor cores, with a running maximum of its own; the CTA whose run ends the context appends the key
-//! and the value to the cache. Warps meet in shared memory, runs in device memory, where the last one to arrive joins
-//! all (`join`). Everything is joined in the order of positions, so that results are the same bits on every run.
+//! A CTA has one key head, up to eight query heads of its group, and a run of pages of the cache. Its producer warp
+//! streams the pages of earlier positions through a ring in shared memory while the launch that computes the query is
+//! still running, and then computes the scores of the new key. The consumer warps load query, key and value of the current
+//! position into shared memory, normalised if the model has QK norms, and rotated (`query`). Each then multiplies its
+//! quarter of every page on tensor cores, with a running maximum of its own (`tile`). The CTA with the last run appends
+//! the new key and value to the cache. Warps combine their results in shared memory and runs in device memory, where the
+//! last CTA to arrive combines them (`combine`). The order is that of positions, so results have the same bits in every
+//! launch.
 //!
 //! # The cache
 //!
 //! Keys and values are f16, each in pages of 64 positions: [page][key head][tile of 16 positions][16 · head_dim].
-//! A tile lies as `mma.m16n8k16` takes its right operand (PTX ISA, "Matrix Fragments for mma.m16n8k16"): for each 16
-//! elements of the head dimension 512 bytes, 16 a lane. Of keys lane 4g + t has elements 2t, 2t + 1, 2t + 8, 2t + 9
-//! of positions g and g + 8; of values elements g and g + 8 of positions 2t, 2t + 1, 2t + 8, 2t + 9. See
-//! [`AttentionShape::key_index`].
+//! A tile is stored in the order of the B fragments of `mma.m16n8k16` (PTX ISA, "Matrix Fragments for mma.m16n8k16"): 512
+//! bytes for every 16 elements of the head dimension, 16 per lane. Of a tile of keys, lane 4g + t has elements 2t, 2t + 1,
+//! 2t + 8, 2t + 9 of positions g and g + 8; of a tile of values, elements g and g + 8 of positions 2t, 2t + 1, 2t + 8,
+//! 2t + 9. See [`AttentionShape::key_index`].
 //!
-//! A tile is loaded whole, and what lies behind the last position weighs nothing; but nothing times a stale infinity
-//! is a NaN. So a tile is cleared before its first position is appended, and a cache needs no content to begin with.
+//! Tiles are loaded whole. Positions past the end have weight zero, but zero times a stale infinity is NaN, so a tile is
+//! cleared before its first position is appended. The cache therefore needs no initialisation.
 
-mod join;
+mod combine;
 mod query;
 mod shape;
 mod tile;
+mod work;
 
 use bespoke_codegen::prelude::*;
 
-use super::state;
 pub use shape::{AttentionShape, PAGE, TILE};
 use shape::{CONSUMERS, WARPS};
+use work::{CONSUMER_BARRIER, Operands, Work};
 
-/// The barrier of the warps that multiply.
-const BARRIER: u8 = 1;
-/// Mbarriers at which the loading warp and the others wait for each other: for query, key and value in shared memory,
-/// and for the new key's scores. Every thread that wrote arrives, which racecheck understands better than one for all.
+/// Mbarriers between the producer warp and the consumer warps: query, key and value are in shared memory; the scores of
+/// the new key are in shared memory. Every writing thread arrives, because racecheck does not follow one arrival on
+/// behalf of others.
 const PREPARED: u32 = 0;
 const SCORED: u32 = 1;
 
-/// Lowest score: finite, so that the difference of two of them is not a NaN.
-const LOWEST: f32 = -1e30;
-
-/// Where a launch's data lies.
-#[derive(Clone, Copy)]
-struct Operands {
-    qkv: Ptr<Global, f32>,
-    norms: Option<[Ptr<Global, f32>; 2]>,
-    rope_table: Ptr<Global, f32>,
-    keys: Ptr<Global, f16>,
-    values: Ptr<Global, f16>,
-    partial: Ptr<Global, f32>,
-    counters: Ptr<Global, u32>,
-    y: Ptr<Global, f32>,
-    state: Ptr<Global, u32>,
-}
-
-/// What a CTA works on.
-#[derive(Clone, Copy)]
-struct Work {
-    /// The present position: as many are in the cache.
-    position: Val<u32>,
-    /// The first query head.
-    first_head: Val<u32>,
-    /// The key head.
-    kv_head: Val<u32>,
-    /// The first page of the run and the one after the last.
-    pages: [Val<u32>; 2],
-    /// Runs that have pages.
-    runs: Val<u32>,
-    /// The run has the present position.
-    last: Val<bool>,
-}
-
 /// y = softmax(q·Kᵀ/√d)·V for one position, whose key and value are appended to the cache.
 ///
-/// `qkv` f32 [heads + 2·kv_heads, head_dim]: queries, keys, values as projected; `rope_table` see
-/// [`super::rope::frequencies`]; `keys` and `values` f16 as described in the module; `partial` f32
-/// [heads, splits, head_dim + 4] and `counters` u32 [blocks of heads], zero, are workspace; `y` f32 [heads, head_dim].
-/// Products have f16 operands, with queries and weights as sums of two, and f32 sums. Scores are in powers of two:
-/// the query is scaled by log₂e/√d.
+/// `qkv` f32 [heads + 2·kv_heads, head_dim]: projected queries, keys and values; `q_norm` and `k_norm` f32 [head_dim],
+/// if the shape has QK norms: weights of an RMSNorm of each query and key head before the rotation; `rope_table`: see
+/// [`super::rope::frequencies`]; `keys` and `values` f16, as described in the module; `partial` f32
+/// [heads, splits, head_dim + 4] and `counters` u32 [blocks of heads], zero at the start and at the end, are workspace;
+/// `y` f32 [heads, head_dim]; `state`: see [`super::state`].
+///
+/// Products have f16 operands and f32 sums; queries and softmax weights are each split into two f16. Scores are base-2
+/// logarithms: the query is scaled by log₂e/√d.
 #[kernel(threads = s.threads(), min_blocks = 1)]
 pub fn attention(
     qkv: Ptr<Global, f32>,
+    #[present(s.qk_norm.is_some())] q_norm: Option<Ptr<Global, f32>>,
+    #[present(s.qk_norm.is_some())] k_norm: Option<Ptr<Global, f32>>,
     rope_table: Ptr<Global, f32>,
     keys: Ptr<Global, f16>,
     values: Ptr<Global, f16>,
@@ -90,55 +62,33 @@ pub fn attention(
     state: Ptr<Global, u32>,
     s: &AttentionShape,
 ) {
-    body(&Operands { qkv, norms: None, rope_table, keys, values, partial, counters, y, state }, s);
-}
-
-/// As [`attention`], with the heads of queries and keys normalised (RMSNorm) before the rotation; `q_norm` and
-/// `k_norm` f32 [head_dim].
-#[kernel(threads = s.threads(), min_blocks = 1)]
-pub fn attention_qk_norm(
-    qkv: Ptr<Global, f32>,
-    q_norm: Ptr<Global, f32>,
-    k_norm: Ptr<Global, f32>,
-    rope_table: Ptr<Global, f32>,
-    keys: Ptr<Global, f16>,
-    values: Ptr<Global, f16>,
-    partial: Ptr<Global, f32>,
-    counters: Ptr<Global, u32>,
-    y: Ptr<Global, f32>,
-    state: Ptr<Global, u32>,
-    s: &AttentionShape,
-) {
-    let norms = Some([q_norm, k_norm]);
-    body(&Operands { qkv, norms, rope_table, keys, values, partial, counters, y, state }, s);
-}
-
-#[device]
-fn body(operands: &Operands, s: &AttentionShape) {
+    let norms = q_norm.zip(k_norm);
+    let operands = Operands { qkv, norms, rope_table, keys, values, partial, counters, y, state };
     s.trigger.at_start();
-    let (ring, meetings) = (ring(s), mbarrier_array(2));
+    let (ring, mbarriers) = (ring(s), mbarrier_array(2));
     if thread_index() == 0 {
-        meetings.at(PREPARED).init(CONSUMERS);
-        meetings.at(SCORED).init(WARP);
+        mbarriers.at(PREPARED).init(CONSUMERS);
+        mbarriers.at(SCORED).init(WARP);
         ring.init();
     }
     barrier();
-    let work = work(operands, s);
+    let work = Work::of_cta(&operands, s);
     if warp_index() == WARPS {
         if s.copy.takes_lane() {
-            load(operands, ring, &work, s);
+            load(&operands, ring, &work, s);
         }
         if work.pages[0] < work.pages[1] {
             warp_barrier(ALL_LANES);
-            meetings.at(PREPARED).wait(0, s.copy.how());
-            join::new_scores(s);
-            meetings.at(SCORED).arrive();
+            mbarriers.at(PREPARED).wait(0, s.copy.wait_kind());
+            combine::new_scores(s);
+            mbarriers.at(SCORED).arrive();
         }
     } else {
-        multiply(operands, ring, meetings, &work, s);
+        multiply(&operands, ring, mbarriers, &work, s);
     }
 }
 
+/// The ring of pages, at the start of dynamic shared memory.
 fn ring(s: &AttentionShape) -> Pipeline {
     let shape = PipelineShape {
         stages: s.stages,
@@ -149,33 +99,7 @@ fn ring(s: &AttentionShape) -> Pipeline {
     Pipeline::new(shape, dynamic_shared(), mbarrier_array(shape.barriers()))
 }
 
-/// Which heads and pages this CTA has.
-///
-/// The position is read before the launches in front are known to be over: whoever let this one start must have
-/// waited for the launch that set it ([`super::launching::Trigger::AfterWait`]).
-fn work(operands: &Operands, s: &AttentionShape) -> Work {
-    let position = state::position(operands.state);
-    let pages = position / PAGE + 1;
-    let run = ((pages + (s.splits - 1)) / s.splits).max(s.min_pages);
-    let first = block_index_y() * run;
-    let end = (first + run).min(pages);
-    let first_head = block_index() * s.heads_per_block;
-    Work {
-        position,
-        first_head,
-        kv_head: first_head / s.group(),
-        pages: [first, end],
-        runs: (pages + run - 1) / run,
-        last: is_last(first, end, pages),
-    }
-}
-
-#[device]
-fn is_last(first: Val<u32>, end: Val<u32>, pages: Val<u32>) -> Val<bool> {
-    first < end && end == pages
-}
-
-/// The loading warp: the tiles of earlier positions.
+/// Producer warp: streams the tiles of earlier positions.
 #[device]
 fn load(operands: &Operands, ring: Pipeline, work: &Work, s: &AttentionShape) {
     let mut producer = ring.producer(lane());
@@ -195,29 +119,29 @@ fn load(operands: &Operands, ring: Pipeline, work: &Work, s: &AttentionShape) {
     }
 }
 
-/// The other warps.
+/// Consumer warps: prepare the query, attend to the pages of the run, append the new entry, and combine the results.
 #[device]
-fn multiply(operands: &Operands, ring: Pipeline, meetings: MbarrierArray, work: &Work, s: &AttentionShape) {
+fn multiply(operands: &Operands, ring: Pipeline, mbarriers: MbarrierArray, work: &Work, s: &AttentionShape) {
     let rotation = query::Rotation::new(operands, work, s);
     query::begin_tile(operands, work, s);
     s.trigger.wait();
     if work.pages[0] < work.pages[1] {
         query::prepare(operands, &rotation, work, s);
-        named_barrier(BARRIER, CONSUMERS);
-        // The loading warp comes there when it has no more to load, which may be after pages are multiplied.
-        meetings.at(PREPARED).arrive();
+        named_barrier(CONSUMER_BARRIER, CONSUMERS);
+        // The producer waits for this only after its last copy, possibly after pages have been multiplied.
+        mbarriers.at(PREPARED).arrive();
         let query = tile::Query::load(s);
-        let mut running = tile::Running::new(s);
+        let mut running = tile::RunningSoftmax::new(s);
         let mut consumer = ring.consumer();
         let mut page = work.pages[0];
         while page < work.pages[1] {
             let earlier = (work.position - page * PAGE).min(PAGE);
             if earlier > 0 {
                 consumer.wait();
-                let mine = warp_index() * TILE;
-                if mine < earlier {
+                let tile = warp_index() * TILE;
+                if tile < earlier {
                     let at = consumer.data().bytes(warp_index() * (TILE * s.head_dim * 2));
-                    tile::attend(at, (earlier - mine).min(TILE), &query, &mut running, s);
+                    tile::attend(at, (earlier - tile).min(TILE), &query, &mut running, s);
                 }
                 consumer.release();
                 consumer.advance();
@@ -225,12 +149,12 @@ fn multiply(operands: &Operands, ring: Pipeline, meetings: MbarrierArray, work: 
             page += 1;
         }
         query::append(operands, work, s);
-        join::keep(&running, s);
-        named_barrier(BARRIER, CONSUMERS);
-        meetings.at(SCORED).wait(0, s.copy.how());
-        join::join_warps(operands, work, s);
+        combine::store_partial(&running, s);
+        named_barrier(CONSUMER_BARRIER, CONSUMERS);
+        mbarriers.at(SCORED).wait(0, s.copy.wait_kind());
+        combine::combine_warps(operands, work, s);
         if work.runs > 1 {
-            join::join_runs(operands, work, s);
+            combine::combine_runs(operands, work, s);
         }
     }
 }

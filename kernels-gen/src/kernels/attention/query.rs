@@ -1,44 +1,50 @@
-//! Query, key and value of the present position.
+//! Query, key and value of the current position: QK norm, RoPE, and the append to the cache.
 
 use bespoke_codegen::prelude::*;
 
 use super::shape::{AttentionShape, CONSUMERS, PAGE, TILE, WARPS};
-use super::{BARRIER, Operands, Work};
+use super::work::{CONSUMER_BARRIER, Operands, Work};
 use crate::kernels::rope::{self, RopeKind};
 
-/// The rotations of this thread's pairs: they depend on the position alone, and are made while the query is not
-/// there yet.
+/// Rotations and norm weights of this thread's pairs. They do not depend on the query, so they are loaded before it is
+/// ready.
 pub(super) struct Rotation {
-    /// (sin, cos) of each pass.
-    turns: Vec<[Val<f32>; 2]>,
-    /// The norms' weights of the two elements of each pass' pair.
+    /// sin and cos of the pair of each pass.
+    sin_cos: Vec<[Val<f32>; 2]>,
+    /// Norm weights of the two elements of each pass's pair.
     norms: Vec<[Val<f32>; 2]>,
 }
 
-/// Pairs of elements of the query heads and the key head.
+/// Number of pairs of elements in the query heads and the key head.
 fn pairs(s: &AttentionShape) -> u32 {
     (s.heads_per_block + 1) * (s.head_dim / 2)
 }
 
+/// Pairs per thread.
 fn passes(s: &AttentionShape) -> u32 {
     pairs(s).div_ceil(CONSUMERS)
 }
 
-/// A pair that a thread has: the head (the key is the last one), the pair, and its two elements. Pairs that are not
-/// rotated come last.
+/// A thread's pair of one pass.
 struct Pair {
+    /// Index among all pairs of the CTA.
     index: Val<u32>,
+    /// The head; the key comes after the query heads.
     head: Val<u32>,
+    /// Index within the head; pairs that are not rotated come last.
     pair: Val<u32>,
+    /// The two elements.
     elements: [Val<u32>; 2],
 }
 
+/// This thread's pair of pass `pass`.
 fn pair(pass: u32, s: &AttentionShape) -> Pair {
     let index = thread_index() + pass * CONSUMERS;
     let (head, pair) = (index / (s.head_dim / 2), index % (s.head_dim / 2));
     Pair { index, head, pair, elements: elements(pair, s) }
 }
 
+/// The elements of pair `pair` of a head.
 #[device]
 fn elements(pair: Val<u32>, s: &AttentionShape) -> [Val<u32>; 2] {
     match s.rope {
@@ -56,11 +62,12 @@ fn elements(pair: Val<u32>, s: &AttentionShape) -> [Val<u32>; 2] {
 }
 
 impl Rotation {
+    /// Loads the rotations and norm weights of this thread's pairs.
     pub fn new(operands: &Operands, work: &Work, s: &AttentionShape) -> Rotation {
-        let mut rotation = Rotation { turns: Vec::new(), norms: Vec::new() };
+        let mut rotation = Rotation { sin_cos: Vec::new(), norms: Vec::new() };
         for pass in 0..passes(s) {
             let pair = pair(pass, s);
-            rotation.turns.push(turn(&pair, operands, work, s));
+            rotation.sin_cos.push(sin_cos(&pair, operands, work, s));
             if let Some(norms) = operands.norms {
                 rotation.norms.push(norm_weights(&pair, norms, s));
             }
@@ -69,41 +76,46 @@ impl Rotation {
     }
 }
 
-/// sin and cos of a pair's angle; of those that are not rotated 0 and 1.
+/// sin and cos of a pair's angle; 0 and 1 for a pair that is not rotated.
 #[device]
-fn turn(pair: &Pair, operands: &Operands, work: &Work, s: &AttentionShape) -> [Val<f32>; 2] {
+fn sin_cos(pair: &Pair, operands: &Operands, work: &Work, s: &AttentionShape) -> [Val<f32>; 2] {
     let half = s.rotated / 2;
-    let mut turn = [val(0.0f32), val(1.0f32)];
+    let mut sin_cos = [val(0.0f32), val(1.0f32)];
     if pair.pair < half {
-        turn = rope::turn(operands.rope_table, pair.pair, work.position);
+        sin_cos = rope::sin_cos(operands.rope_table, pair.pair, work.position);
     }
-    turn
+    sin_cos
 }
 
+/// Loads the norm weights of a pair.
 #[device]
-fn norm_weights(pair: &Pair, norms: [Ptr<Global, f32>; 2], s: &AttentionShape) -> [Val<f32>; 2] {
+fn norm_weights(
+    pair: &Pair,
+    (q_norm, k_norm): (Ptr<Global, f32>, Ptr<Global, f32>),
+    s: &AttentionShape,
+) -> [Val<f32>; 2] {
     let mut weights = [val(0.0f32); 2];
     if pair.head < s.heads_per_block {
-        weights = pair.elements.map(|element| norms[0].at(element).load());
+        weights = pair.elements.map(|element| q_norm.at(element).load());
     } else {
-        weights = pair.elements.map(|element| norms[1].at(element).load());
+        weights = pair.elements.map(|element| k_norm.at(element).load());
     }
     weights
 }
 
-/// The queries, the key and the value of shared memory.
+/// Address in shared memory of query head `index`, of the key (after the queries), or of the value (after the key).
 pub(super) fn head(index: impl IntoVal<u32>, s: &AttentionShape) -> Ptr<Shared, f32> {
     dynamic_shared::<u8>().bytes(s.shared_map().heads).cast::<f32>().at(index.into_val() * s.shared_stride())
 }
 
-/// Whether this CTA appends the new key and value: of those with the present position and the key head the first.
+/// Whether this CTA appends the new key and value: the first one of the last run's CTAs with this key head.
 #[device]
 fn appends(work: &Work, s: &AttentionShape) -> Val<bool> {
     work.last && work.first_head % s.group() == 0
 }
 
-/// Clears the present position's tile of the cache if it is the tile's first, in the CTA that appends. Nothing that is
-/// not over reads there: this is for before the wait.
+/// Clears the cache tile of the current position if the position is the tile's first. Only the CTA that appends does so.
+/// No running launch reads this tile, so it may be cleared before the wait for earlier launches.
 #[device]
 pub(super) fn begin_tile(operands: &Operands, work: &Work, s: &AttentionShape) {
     if appends(work, s) && work.position % TILE == 0 {
@@ -117,13 +129,13 @@ pub(super) fn begin_tile(operands: &Operands, work: &Work, s: &AttentionShape) {
                 }
             }
         }
-        // Other threads append to it.
-        named_barrier(BARRIER, CONSUMERS);
+        // Other threads append to the tile.
+        named_barrier(CONSUMER_BARRIER, CONSUMERS);
     }
 }
 
-/// Brings query, key and value into shared memory: queries normalised, rotated and scaled, key and value rounded as
-/// the cache rounds them.
+/// Writes query, key and value to shared memory: the queries normalised, rotated and scaled, the key normalised and
+/// rotated, key and value rounded to f16 as in the cache.
 #[device]
 pub(super) fn prepare(operands: &Operands, rotation: &Rotation, work: &Work, s: &AttentionShape) {
     let (dim, heads) = (s.head_dim, s.heads_per_block);
@@ -135,7 +147,7 @@ pub(super) fn prepare(operands: &Operands, rotation: &Rotation, work: &Work, s: 
         loaded = normalise(loaded, rotation, eps, s);
     }
     let scale = std::f32::consts::LOG2_E / (dim as f32).sqrt();
-    for (pass, (values, [sin, cos])) in (0u32..).zip(loaded.into_iter().zip(&rotation.turns)) {
+    for (pass, (values, [sin, cos])) in (0u32..).zip(loaded.into_iter().zip(&rotation.sin_cos)) {
         let pair = pair(pass, s);
         let [a, b] = values;
         let rotated = [a * *cos - b * *sin, a * *sin + b * *cos];
@@ -158,8 +170,8 @@ pub(super) fn prepare(operands: &Operands, rotation: &Rotation, work: &Work, s: 
     }
 }
 
-/// Appends key and value to the cache, if this CTA is the one to do it. Its copies must be over: they bring whole
-/// tiles, the place of the present position included.
+/// Appends key and value to the cache, in the one CTA that does so. Its copies from the cache must have completed: they
+/// read whole tiles, the entry of the current position included.
 #[device]
 pub(super) fn append(operands: &Operands, work: &Work, s: &AttentionShape) {
     if appends(work, s) {
@@ -174,7 +186,7 @@ pub(super) fn append(operands: &Operands, work: &Work, s: &AttentionShape) {
     }
 }
 
-/// The elements of a pair as projected.
+/// Loads the projected elements of a pair.
 #[device]
 fn load_pair(pair: &Pair, operands: &Operands, work: &Work, s: &AttentionShape) -> [Val<f32>; 2] {
     let mut values = [val(0.0f32); 2];
@@ -186,7 +198,7 @@ fn load_pair(pair: &Pair, operands: &Operands, work: &Work, s: &AttentionShape) 
     values
 }
 
-/// RMSNorm of each head, by way of shared memory.
+/// RMSNorm of each query head and of the key, through shared memory.
 fn normalise(
     loaded: Vec<[Val<f32>; 2]>,
     rotation: &Rotation,
@@ -196,10 +208,10 @@ fn normalise(
     for (pass, &values) in (0u32..).zip(&loaded) {
         store_pair(&pair(pass, s), values, s);
     }
-    named_barrier(BARRIER, CONSUMERS);
+    named_barrier(CONSUMER_BARRIER, CONSUMERS);
     let scales = dynamic_shared::<u8>().bytes(s.shared_map().partial).cast::<f32>();
     head_scales(scales, eps, s);
-    named_barrier(BARRIER, CONSUMERS);
+    named_barrier(CONSUMER_BARRIER, CONSUMERS);
     let normalised = (0u32..).zip(loaded).zip(&rotation.norms).map(|((pass, values), weights)| {
         let head = pair(pass, s).head.min(s.heads_per_block);
         let scale = scales.at(head).load();
@@ -217,7 +229,7 @@ fn store_pair(pair: &Pair, values: [Val<f32>; 2], s: &AttentionShape) {
     }
 }
 
-/// 1 / √(mean(x²) + ε) of each query head and of the key, a warp a head.
+/// Computes 1 / √(mean(x²) + ε) of each query head and of the key, one head per warp.
 #[device]
 fn head_scales(scales: Ptr<Shared, f32>, eps: f32, s: &AttentionShape) {
     for first in (0..s.heads_per_block + 1).step_by(WARPS as usize) {
@@ -239,7 +251,7 @@ fn head_scales(scales: Ptr<Shared, f32>, eps: f32, s: &AttentionShape) {
     }
 }
 
-/// See [`AttentionShape::key_index`].
+/// Device version of [`AttentionShape::key_index`] for the current position.
 fn key_index(element: Val<u32>, work: &Work, s: &AttentionShape) -> Val<u64> {
     let position = work.position;
     let within = (element >> 4) * 256
@@ -250,7 +262,7 @@ fn key_index(element: Val<u32>, work: &Work, s: &AttentionShape) -> Val<u64> {
     tile_index(work, s) + within.cast::<u64>()
 }
 
-/// See [`AttentionShape::value_index`].
+/// Device version of [`AttentionShape::value_index`] for the current position.
 fn value_index(element: Val<u32>, work: &Work, s: &AttentionShape) -> Val<u64> {
     let position = work.position;
     let within = (element >> 4) * 256
@@ -261,6 +273,7 @@ fn value_index(element: Val<u32>, work: &Work, s: &AttentionShape) -> Val<u64> {
     tile_index(work, s) + within.cast::<u64>()
 }
 
+/// Index of the first element of the current position's tile.
 fn tile_index(work: &Work, s: &AttentionShape) -> Val<u64> {
     let page = work.position / PAGE * s.kv_heads + work.kv_head;
     mul_wide(page * WARPS + work.position % PAGE / TILE, TILE * s.head_dim)

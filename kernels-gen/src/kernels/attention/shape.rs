@@ -1,4 +1,4 @@
-//! Attention's compile-time parameters, and what follows from them.
+//! Compile-time parameters of attention, and the sizes and addresses derived from them.
 
 use bespoke_codegen::dsl::WARP;
 use serde::{Deserialize, Serialize};
@@ -6,120 +6,119 @@ use serde::{Deserialize, Serialize};
 use crate::kernels::launching::{CopyEngine, Trigger};
 use crate::kernels::rope::RopeKind;
 
-/// Attention's compile-time parameters.
+/// Compile-time parameters of attention.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AttentionShape {
-    /// Query heads.
+    /// Number of query heads.
     pub heads: u32,
-    /// Key and value heads; divides `heads`.
+    /// Number of key heads, and of value heads; divides `heads`.
     pub kv_heads: u32,
-    /// Elements a head: a multiple of 16, at most 256.
+    /// Elements per head: a multiple of 16, at most 256.
     pub head_dim: u32,
-    /// Elements of a head that are rotated: the first ones; even.
+    /// Number of rotated elements at the start of a head; even.
     pub rotated: u32,
-    /// Which are rotated together.
+    /// Pairing of the rotated elements.
     pub rope: RopeKind,
-    /// ε of an RMSNorm of each head of queries and keys before the rotation, if there is one.
+    /// ε of the RMSNorm of each query and key head before the rotation, if the model has QK norms.
     pub qk_norm: Option<f32>,
-    /// Query heads of a group that a CTA computes: at most 8; divides heads / kv_heads.
+    /// Query heads per CTA: at most 8; divides heads / kv_heads.
     pub heads_per_block: u32,
-    /// Most runs that the context is split into.
+    /// Largest number of runs that the context is split into.
     pub splits: u32,
-    /// Fewest pages a run.
+    /// Smallest number of pages of a run.
     pub min_pages: u32,
-    /// Pages in shared memory at a time.
+    /// Stages of the ring; a stage is one page of keys and values.
     pub stages: u32,
-    /// How the cache is loaded.
+    /// How the cache is copied to shared memory.
     pub copy: CopyEngine,
     /// When the next launch may start.
     pub trigger: Trigger,
 }
 
-/// Positions of a page of the cache. A page has, for each key head, the keys (or values) of its positions in one
-/// piece.
+/// Positions per page of the cache. The keys (or values) of a page are contiguous for each key head.
 pub const PAGE: u32 = 64;
 
-/// Positions that a warp treats at a time: a quarter of a page.
+/// Positions per tile: what a warp attends to at a time, a quarter of a page.
 pub const TILE: u32 = 16;
 
-/// Warps that multiply: one for each tile of a page; one more loads.
+/// Number of consumer warps, one per tile of a page; there is one producer warp besides.
 pub(super) const WARPS: u32 = PAGE / TILE;
 
-/// Threads that multiply.
+/// Number of consumer threads.
 pub(super) const CONSUMERS: u32 = WARPS * WARP;
 
-/// Where things lie in a CTA's dynamic shared memory, in bytes; the pages lie first.
+/// Offsets in a CTA's dynamic shared memory, in bytes. The ring of pages comes first.
 pub(super) struct SharedMap {
     /// f32 [heads_per_block + 2, shared stride]: queries, then the new key and value.
     pub heads: u32,
     /// f32 `[heads_per_block]`: the scores of the new key.
     pub scores: u32,
-    /// f32 [warps, heads_per_block, shared stride]: as partial results in global memory.
+    /// f32 [warps, heads_per_block, shared stride]: partial results of the warps.
     pub partial: u32,
-    /// The size of all.
+    /// Size of the whole.
     pub bytes: u32,
 }
 
 impl AttentionShape {
-    /// Query heads a key head.
+    /// Query heads per key head.
     pub fn group(&self) -> u32 {
         self.heads / self.kv_heads
     }
 
-    /// CTAs: blocks of query heads, runs.
+    /// The grid: x counts blocks of query heads, y runs.
     pub fn grid(&self) -> [u32; 3] {
         [self.heads / self.heads_per_block, self.splits, 1]
     }
 
-    /// Threads a CTA.
+    /// Threads per CTA.
     pub fn threads(&self) -> u32 {
         CONSUMERS + WARP
     }
 
-    /// f32 a partial result: the numerator, then the maximum and the denominator; whole 16 bytes.
+    /// Size of a partial result in f32: the numerator, the maximum and the denominator, padded to 16 bytes.
     pub(super) fn partial_stride(&self) -> u32 {
         self.head_dim + 4
     }
 
-    /// f32 from head to head in shared memory. A half-warp takes pairs of elements of four heads at a time: eight more
-    /// than a head's multiple of 16 put these in different banks.
+    /// Distance of two heads in shared memory, in f32. A half-warp accesses pairs of elements of four heads at once; the
+    /// padding of eight puts these in different banks.
     pub(super) fn shared_stride(&self) -> u32 {
         self.head_dim + 8
     }
 
-    /// Elements of the f32 workspace in which runs meet: [heads, splits, head_dim + 4].
+    /// Size of the workspace for the partial results of runs, in f32: [heads, splits, head_dim + 4].
     pub fn workspace(&self) -> u32 {
         self.heads * self.splits * self.partial_stride()
     }
 
-    /// Words of the counters of runs that are done: one for each block of heads; zero between launches.
+    /// Number of counters of finished runs, u32: one per block of heads; zero between launches.
     pub fn counters(&self) -> u32 {
         self.heads / self.heads_per_block
     }
 
-    /// Bytes of a page of one key head, of keys or of values.
+    /// Bytes of the keys (or values) of one key head in a page.
     pub fn page_bytes(&self) -> u32 {
         PAGE * self.head_dim * 2
     }
 
-    /// Bytes of a cache of keys, or of values, for `positions` positions: whole pages.
+    /// Bytes of the cache of keys (or values) for `positions` positions, rounded up to whole pages.
     pub fn cache_bytes(&self, positions: u32) -> u64 {
         u64::from(positions.div_ceil(PAGE)) * u64::from(self.kv_heads) * u64::from(self.page_bytes())
     }
 
-    /// Where in a cache of keys element `element` of key head `head` at `position` lies, in elements.
+    /// Index in the cache of keys of element `element` of key head `head` at `position`, in elements.
     pub fn key_index(&self, position: u32, head: u32, element: u32) -> u64 {
-        let (group, place) = (position % 8, element % 8 / 2);
+        let (group, quarter) = (position % 8, element % 8 / 2);
         self.tile_index(position, head)
-            + u64::from(element / 16 * 256 + (group * 4 + place) * 8)
+            + u64::from(element / 16 * 256 + (group * 4 + quarter) * 8)
             + u64::from(position / 8 % 2 * 4 + element / 8 % 2 * 2 + element % 2)
     }
 
-    /// As [`AttentionShape::key_index`], of values.
+    /// Index in the cache of values; arguments as for [`AttentionShape::key_index`].
     pub fn value_index(&self, position: u32, head: u32, element: u32) -> u64 {
-        let (group, place) = (element % 8, position % 8 / 2);
+        let (group, quarter) = (element % 8, position % 8 / 2);
         self.tile_index(position, head)
-            + u64::from(element / 16 * 256 + (group * 4 + place) * 8)
+            + u64::from(element / 16 * 256 + (group * 4 + quarter) * 8)
             + u64::from(element / 8 % 2 * 4 + position / 8 % 2 * 2 + position % 2)
     }
 

@@ -1,38 +1,40 @@
-//! Attention to a tile of 16 positions, by a warp.
+//! Attention of one warp to a tile of 16 positions.
 //!
-//! Scores are the product of the queries, 16 rows, with the keys, 8 positions at a time; rows g and g + 8 are the two
-//! f16 that add up to head g's query. Lane 4g + t gets the scores of head g at positions 2t, 2t + 1, 2t + 8 and
-//! 2t + 9: just what it must hold of the left operand of the product with the values, where rows g and g + 8 are the
-//! two f16 that add up to head g's weights.
+//! The scores are the product of the queries (A, 16 rows) with the keys (B, 8 positions at a time); rows g and g + 8 of A
+//! are the two f16 whose sum is the query of head g. Lane 4g + t gets the scores of head g at positions 2t, 2t + 1,
+//! 2t + 8 and 2t + 9. Those are the positions that the lane holds in the A fragment of the product with the values, in
+//! which rows g and g + 8 are the two f16 whose sum is the softmax weight of head g.
 
 use bespoke_codegen::prelude::*;
 
-use super::LOWEST;
 use super::query;
 use super::shape::AttentionShape;
 
-/// The lane's part of the queries: a fragment for each 16 elements.
+/// Score of a masked position. Finite, so that the difference of two such scores is not NaN.
+pub(super) const LOWEST_SCORE: f32 = -1e30;
+
+/// The lane's part of the queries: one A fragment per 16 elements.
 pub(super) struct Query(Vec<FragmentA<f16, 4>>);
 
-/// A softmax numerator and denominator relative to a running maximum.
+/// Online softmax: numerator and denominator relative to a running maximum.
 #[derive(Clone, Carry)]
-pub(super) struct Running {
-    /// The largest score of head g.
+pub(super) struct RunningSoftmax {
+    /// The largest score of head g so far.
     pub largest: Val<f32>,
     /// This lane's part of the denominator.
     pub denominator: Val<f32>,
-    /// For each 8 elements: lane 4g + t has elements 2t and 2t + 1 of head g, as two parts to be added.
+    /// One C fragment per 8 elements: lane 4g + t has elements 2t and 2t + 1 of head g, each as two summands.
     pub numerator: Vec<FragmentC<f32>>,
 }
 
-impl Running {
-    pub fn new(s: &AttentionShape) -> Running {
+impl RunningSoftmax {
+    pub fn new(s: &AttentionShape) -> RunningSoftmax {
         let numerator = vec![FragmentC::zero(); (s.head_dim / 8) as usize];
-        Running { largest: val(LOWEST), denominator: val(0.0f32), numerator }
+        RunningSoftmax { largest: val(LOWEST_SCORE), denominator: val(0.0f32), numerator }
     }
 }
 
-/// A pair of f32 as two pairs of f16 that add up to it.
+/// Splits a pair of f32 into two pairs of f16 whose sum it is, up to the rounding of the second.
 fn split(values: [Val<f32>; 2]) -> [Val<u32>; 2] {
     let high = pack_rounded::<F16x2>(values[0], values[1]);
     let [first, second] = high.unpack().map(|half| half.cast::<f32>());
@@ -41,7 +43,7 @@ fn split(values: [Val<f32>; 2]) -> [Val<u32>; 2] {
 }
 
 impl Query {
-    /// Reads the queries; heads that the CTA has not are zeros.
+    /// Loads the queries from shared memory; rows past the CTA's heads are zeros.
     pub fn load(s: &AttentionShape) -> Query {
         let steps = 0..s.head_dim / 16;
         Query(steps.map(|step| FragmentA::from_registers(registers(step, s))).collect())
@@ -50,64 +52,64 @@ impl Query {
 
 #[device]
 fn registers(step: u32, s: &AttentionShape) -> [Val<u32>; 4] {
-    let (group, place) = (lane() >> 2, lane() & 3);
+    let (group, quarter) = (lane() >> 2, lane() & 3);
     let mut out = [val(0u32); 4];
     if group < s.heads_per_block {
-        let at = query::head(group, s).at(place * 2 + step * 16);
+        let at = query::head(group, s).at(quarter * 2 + step * 16);
         let [first, second] = [split(at.load_vector::<2>()), split(at.at(8).load_vector::<2>())];
         out = [first[0], first[1], second[0], second[1]];
     }
     out
 }
 
-/// Adds the first `valid` positions of the tile, whose keys are at `keys` and whose values are a page further.
+/// Attends to the first `valid` positions of a tile. Its keys are at `keys`, its values one page later.
 #[device]
 pub(super) fn attend(
     keys: Ptr<Shared, u8>,
     valid: Val<u32>,
     query: &Query,
-    running: &mut Running,
+    running: &mut RunningSoftmax,
     s: &AttentionShape,
 ) {
     let lane_at = keys.bytes(lane() * 16);
-    // Even and odd steps by themselves: half as long a chain of products that wait for each other.
+    // Separate accumulators for even and odd steps halve the chain of dependent products.
     let mut sums = [[FragmentC::<f32>::zero(); 2]; 2];
-    for (step, &left) in (0u32..).zip(&query.0) {
+    for (step, &query) in (0u32..).zip(&query.0) {
         let words = lane_at.bytes(step * 512).cast::<u32>().load_vector::<4>();
         for (half, sum) in sums.iter_mut().enumerate() {
             let sum = &mut sum[step as usize % 2];
-            let right = FragmentB::from_registers([words[2 * half], words[2 * half + 1]]);
-            *sum = mma(left, right, *sum);
+            let keys = FragmentB::from_registers([words[2 * half], words[2 * half + 1]]);
+            *sum = mma(query, keys, *sum);
         }
     }
-    let place = (lane() & 3) * 2;
+    let first = (lane() & 3) * 2;
     let mut scores = Vec::new();
     for (half, [even, odd]) in (0u32..).zip(&sums) {
         for i in 0..2u32 {
             let part = |at: u32| even.0[at as usize] + odd.0[at as usize];
             let score = part(i) + part(i + 2);
-            scores.push(select(place + (half * 8 + i) < valid, score, LOWEST));
+            scores.push(select(first + (half * 8 + i) < valid, score, LOWEST_SCORE));
         }
     }
     let mut largest = scores[0].max(scores[1]).max(scores[2].max(scores[3]));
     largest = largest.max(shuffle_xor(largest, 1));
     largest = running.largest.max(largest.max(shuffle_xor(largest, 2)));
-    let keep = (running.largest - largest).exp2();
+    let rescale = (running.largest - largest).exp2();
     let weights: Vec<Val<f32>> = scores.into_iter().map(|score| (score - largest).exp2()).collect();
     running.largest = largest;
     running.denominator =
-        fma(running.denominator, keep, (weights[0] + weights[1]) + (weights[2] + weights[3]));
+        fma(running.denominator, rescale, (weights[0] + weights[1]) + (weights[2] + weights[3]));
 
     let [first, second] = [split([weights[0], weights[1]]), split([weights[2], weights[3]])];
-    let left = FragmentA::<f16, 4>::from_registers([first[0], first[1], second[0], second[1]]);
+    let weights = FragmentA::<f16, 4>::from_registers([first[0], first[1], second[0], second[1]]);
     let values = lane_at.bytes(s.page_bytes());
     for step in 0..s.head_dim / 16 {
         let words = values.bytes(step * 512).cast::<u32>().load_vector::<4>();
         for half in 0..2 {
             let sum = &mut running.numerator[2 * step as usize + half];
-            let kept = FragmentC(sum.0.map(|part| part * keep));
-            let right = FragmentB::from_registers([words[2 * half], words[2 * half + 1]]);
-            *sum = mma(left, right, kept);
+            let rescaled = FragmentC(sum.0.map(|part| part * rescale));
+            let values = FragmentB::from_registers([words[2 * half], words[2 * half + 1]]);
+            *sum = mma(weights, values, rescaled);
         }
     }
 }

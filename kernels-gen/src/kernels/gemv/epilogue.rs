@@ -1,24 +1,25 @@
-//! From partial sums to outputs.
+//! The epilogue: reduces partial sums to outputs.
 
 use bespoke_codegen::prelude::*;
 
+use super::operands::{CONSUMER_BARRIER, Operands};
 use super::shape::{GemvShape, Input, Output, Segment};
-use super::{CONSUMERS, Operands};
 use crate::kernels::argmax::{Candidate, better, block_best};
 use crate::weights::{Layout, TILE_ROWS};
 
-/// What the outputs of a CTA are made with, a thread a row.
+/// Computes the outputs of a CTA, one row per thread.
 pub(super) struct Epilogue<'a> {
     operands: Operands,
-    /// What this thread's first rows of each segment need besides the sums, loaded before the sums are there.
-    early: Vec<Vec<Early>>,
+    /// Biases and residuals of this thread's first rows of each segment, loaded before the products.
+    early: Vec<Vec<EarlyRow>>,
     s: &'a GemvShape,
 }
 
-/// What one row needs.
+/// Bias and residual of one row.
 #[derive(Clone, Copy)]
-struct Early {
+struct EarlyRow {
     row: Val<u32>,
+    /// Whether the row exists.
     inside: Val<bool>,
     bias: Option<Val<f32>>,
     residual: Option<Val<f32>>,
@@ -28,35 +29,35 @@ struct Early {
 #[derive(Clone, Copy)]
 struct Rows<'a> {
     layout: &'a Layout,
-    /// The run.
+    /// The first tile, and the one after the last.
     tiles: [Val<u32>; 2],
-    /// The segment's first row among the rows of all segments.
+    /// Index of the segment's first row among the rows of all segments.
     first: u32,
-    /// The partial sums of the run.
+    /// The partial sums of the run, f32 `[tile][warp][16]`.
     partial: Ptr<Shared, f32>,
-    /// What the sums are multiplied with.
+    /// Factor of the sums, if the input is normalised.
     scale: Option<Val<f32>>,
 }
 
-/// No output yet.
-pub(super) fn nothing() -> Candidate {
+/// The initial value of the argmax: smaller than any output.
+pub(super) fn no_candidate() -> Candidate {
     Candidate { value: val(f32::NEG_INFINITY), token: val(0u32) }
 }
 
 impl<'a> Epilogue<'a> {
-    /// Loads what constants the outputs need.
+    /// Loads the biases, which depend on no earlier launch.
     pub fn new(operands: Operands, tiles: &[[Val<u32>; 2]], s: &'a GemvShape) -> Epilogue<'a> {
         let bias = operands.w.bytes(s.offsets().bias).cast::<f32>();
         let segments = s.segments.iter().zip(tiles).zip(first_rows(s));
         let early = if s.loads_early() {
-            segments.map(|((segment, tiles), first)| early(segment, tiles, bias.at(first), s)).collect()
+            segments.map(|((segment, tiles), first)| early_rows(segment, tiles, bias.at(first), s)).collect()
         } else {
             Vec::new()
         };
         Epilogue { operands, early, s }
     }
 
-    /// Loads what the residual connection adds to; the launches before this one must be over.
+    /// Loads the residuals. Earlier launches must have completed.
     pub fn load_residual(&mut self) {
         if self.s.output == Output::Residual {
             for (early, first) in self.early.iter_mut().zip(first_rows(self.s)) {
@@ -67,7 +68,7 @@ impl<'a> Epilogue<'a> {
         }
     }
 
-    /// Makes outputs of these tiles of each segment, whose partial sums are complete.
+    /// Writes the outputs of a run of tiles of each segment, whose partial sums are complete.
     pub fn finish(&self, tiles: &[[Val<u32>; 2]], best: &mut Candidate) {
         let s = self.s;
         let scale = norm_scale(s);
@@ -83,21 +84,21 @@ impl<'a> Epilogue<'a> {
         } else {
             for (index, rows) in runs.into_iter().enumerate() {
                 let early = self.early.get(index).map_or(&[][..], |early| early);
-                segment(rows, early, self, best);
+                finish_segment(rows, early, self, best);
             }
         }
     }
 
-    /// What remains when all tiles are done: the CTA's largest output.
+    /// Writes the CTA's largest output after all tiles.
     pub fn end(&self, best: Candidate) {
         if let Some((values, tokens)) = self.operands.best {
-            let best = block_best(best, self.s.consumers(), CONSUMERS);
+            let best = block_best(best, self.s.consumers(), CONSUMER_BARRIER);
             store_best(best, values, tokens);
         }
     }
 }
 
-/// The first row of each segment among the rows of all.
+/// Index of each segment's first row among the rows of all segments.
 fn first_rows(s: &GemvShape) -> Vec<u32> {
     let firsts = s.segments.iter().scan(0, |end, segment| {
         *end += segment.rows;
@@ -106,25 +107,30 @@ fn first_rows(s: &GemvShape) -> Vec<u32> {
     firsts.collect()
 }
 
-/// This thread's first rows of a segment, with their bias.
+/// This thread's first rows of a segment, with their biases.
 #[device]
-fn early(segment: &Segment, tiles: &[Val<u32>; 2], bias: Ptr<Global, f32>, s: &GemvShape) -> Vec<Early> {
+fn early_rows(
+    segment: &Segment,
+    tiles: &[Val<u32>; 2],
+    bias: Ptr<Global, f32>,
+    s: &GemvShape,
+) -> Vec<EarlyRow> {
     let end = (tiles[1] * TILE_ROWS).min(segment.rows);
     let one = |pass: u32| {
         let row = tiles[0] * TILE_ROWS + thread_index() + pass * s.consumers();
         let inside = row < end;
-        Early { row, inside, bias: s.bias.then(|| load_if(bias, row, inside)), residual: None }
+        EarlyRow { row, inside, bias: s.bias.then(|| load_if(bias, row, inside)), residual: None }
     };
     (0..s.early_passes()).map(one).collect()
 }
 
-/// The element of row `row`, or 0.
+/// Element `row` if the row exists, else 0.
 #[device]
 fn load_if(from: Ptr<Global, f32>, row: Val<u32>, inside: Val<bool>) -> Val<f32> {
     if inside { from.at(row).load() } else { val(0.0f32) }
 }
 
-/// 1 / √(mean(x²) + ε), if the input is normalised.
+/// The factor 1 / √(mean(x²) + ε) of a normalised input.
 fn norm_scale(s: &GemvShape) -> Option<Val<f32>> {
     let Input::Normed { eps } = s.input else { return None };
     let squares = dynamic_shared::<u8>().bytes(s.shared_map().squares).cast::<f32>();
@@ -132,6 +138,7 @@ fn norm_scale(s: &GemvShape) -> Option<Val<f32>> {
     Some((sum * (1.0 / s.cols as f32) + eps).rsqrt())
 }
 
+/// Writes y = silu(gate) · up for a run of tiles.
 #[device]
 fn swiglu(gate: Rows<'_>, up: Rows<'_>, y: Ptr<Global, f32>, s: &GemvShape) {
     let rows = (gate.tiles[1] - gate.tiles[0]) * TILE_ROWS;
@@ -139,7 +146,7 @@ fn swiglu(gate: Rows<'_>, up: Rows<'_>, y: Ptr<Global, f32>, s: &GemvShape) {
     while index < rows {
         let row = gate.tiles[0] * TILE_ROWS + index;
         if row < gate.layout.rows {
-            let (gate, up) = (total(&gate, index, s), total(&up, index, s));
+            let (gate, up) = (row_sum(&gate, index, s), row_sum(&up, index, s));
             // silu(g) = g / (1 + e^-g).
             let denominator = 1.0f32 + (gate * -std::f32::consts::LOG2_E).exp2();
             y.at(row).store(gate.div_approx(denominator) * up);
@@ -148,13 +155,13 @@ fn swiglu(gate: Rows<'_>, up: Rows<'_>, y: Ptr<Global, f32>, s: &GemvShape) {
     }
 }
 
-/// The rows of one segment.
+/// Writes the outputs of one segment's rows.
 #[device]
-fn segment(rows: Rows<'_>, early: &[Early], epilogue: &Epilogue<'_>, best: &mut Candidate) {
+fn finish_segment(rows: Rows<'_>, early: &[EarlyRow], epilogue: &Epilogue<'_>, best: &mut Candidate) {
     let s = epilogue.s;
     for (pass, early) in (0u32..).zip(early) {
         if early.inside {
-            output(&rows, thread_index() + pass * s.consumers(), Some(*early), epilogue, best);
+            finish_row(&rows, thread_index() + pass * s.consumers(), Some(*early), epilogue, best);
         }
     }
     let passes = early.len() as u32;
@@ -163,24 +170,24 @@ fn segment(rows: Rows<'_>, early: &[Early], epilogue: &Epilogue<'_>, best: &mut 
         let count = (rows.tiles[1] * TILE_ROWS).min(rows.layout.rows).max(start) - start;
         let mut index = thread_index() + passes * s.consumers();
         while index < count {
-            output(&rows, index, None, epilogue, best);
+            finish_row(&rows, index, None, epilogue, best);
             index += s.consumers();
         }
     }
 }
 
-/// One row.
+/// Writes the output of one row.
 #[device]
-fn output(
+fn finish_row(
     rows: &Rows<'_>,
     index: Val<u32>,
-    early: Option<Early>,
+    early: Option<EarlyRow>,
     epilogue: &Epilogue<'_>,
     best: &mut Candidate,
 ) {
     let s = epilogue.s;
     let row = rows.tiles[0] * TILE_ROWS + index + rows.first;
-    let mut value = total(rows, index, s);
+    let mut value = row_sum(rows, index, s);
     if s.bias {
         value += match early.and_then(|early| early.bias) {
             Some(bias) => bias,
@@ -208,8 +215,8 @@ fn store_best(best: Candidate, values: Ptr<Global, f32>, rows: Ptr<Global, u32>)
     }
 }
 
-/// The sum of a row's parts: of the warps that had a block of its tile, in the order of columns.
-fn total(rows: &Rows<'_>, index: Val<u32>, s: &GemvShape) -> Val<f32> {
+/// Adds up a row's partial sums, in the order of columns, from the warps that had a unit of its tile.
+fn row_sum(rows: &Rows<'_>, index: Val<u32>, s: &GemvShape) -> Val<f32> {
     let (warps, units) = (s.schedule.warps, rows.layout.blocks / s.schedule.depth);
     let (tile, row) = (index / TILE_ROWS, index % TILE_ROWS);
     let part = |unit: u32| {

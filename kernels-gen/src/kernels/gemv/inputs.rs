@@ -1,16 +1,16 @@
-//! The input vector in shared memory: as 16-bit integers in the order of the tensor cores' fragments, or as f32.
+//! The input vector in shared memory: 16-bit integers in the order of `mma` fragments, or f32.
 //!
-//! A chunk of 32 inputs v is held as q = round(v / d) with d = max|v| / 32512, and q as two signed bytes:
-//! q = 256·high + low. `mma.m16n8k32` multiplies both with the same weights, as two columns of its right operand;
-//! the other columns are other chunks'.
+//! A chunk of 32 inputs v is quantised to q = round(v / d) with d = max|v| / 32512, and q is split into two signed bytes:
+//! q = 256·high + low. `mma.m16n8k32` multiplies both with the same weights, as two columns of its B operand. The other
+//! columns belong to other chunks.
 //!
 //! # Layout
 //!
 //! | offset | contents |
 //! | --- | --- |
-//! | 64·c | chunk c: 32 bytes of high parts, then 32 of low parts. Of each, byte 8t + 4h + b is input 16h + 4t + b |
-//! | 64·chunks + 8·c | f32 d, and d·Σq if a segment's type has an offset |
-//! | behind, if a segment has a float type | the inputs as f32 |
+//! | 64·c | chunk c: 32 high bytes, then 32 low bytes; byte 8t + 4h + b of each is that of input 16h + 4t + b |
+//! | 64·chunks + 8·c | f32 d and, if a segment's type has an offset, f32 d·Σq |
+//! | [`GemvShape::float_inputs`], if a segment has a float type | the inputs as f32 |
 
 use bespoke_codegen::prelude::*;
 
@@ -29,36 +29,24 @@ pub(super) struct Inputs {
 /// Largest magnitude of a quantised input: its high byte is at most 127.
 const LARGEST: f32 = 32512.0;
 
-/// Inputs that a thread treats at a time.
+/// Consecutive inputs that a thread quantises together (a unit).
 const UNIT: u32 = 8;
 
-/// Units that a thread has in registers at a time: all of a feed-forward block's, whose loads then wait once.
-const UNITS_AT_A_TIME: u32 = 8;
-
-/// The size of all, in bytes.
-pub(super) fn bytes(s: &GemvShape) -> u32 {
-    float_offset(s) + if s.floats() { s.padded_cols() * 4 } else { 0 }
-}
-
-fn chunks(s: &GemvShape) -> u32 {
-    s.padded_cols().div_ceil(32)
-}
-
-fn float_offset(s: &GemvShape) -> u32 {
-    if s.quantised() { (chunks(s) * 72).next_multiple_of(16) } else { 0 }
-}
+/// Units whose loads a thread has in flight at once: enough for the input of a down projection in one pass.
+const UNITS_IN_FLIGHT: u32 = 8;
 
 impl Inputs {
+    /// The input vector at `base`.
     pub fn at(base: Ptr<Shared, u8>, s: &GemvShape) -> Inputs {
         Inputs {
             fragments: base,
-            scales: base.bytes(chunks(s) * 64),
-            floats: base.bytes(float_offset(s)).cast(),
+            scales: base.bytes(s.input_chunks() * 64),
+            floats: base.bytes(s.float_inputs()).cast(),
         }
     }
 }
 
-/// This thread's part of the norm's weights: constant, so that it can be loaded before the input is there.
+/// Loads this thread's part of the norm's weights. They are constant, so this may run before the input is ready.
 #[device]
 pub(super) fn norm_weights(weights: Ptr<Global, f32>, s: &GemvShape) -> Vec<Vec<Val<f32>>> {
     let mut out = Vec::new();
@@ -68,11 +56,12 @@ pub(super) fn norm_weights(weights: Ptr<Global, f32>, s: &GemvShape) -> Vec<Vec<
     out
 }
 
+/// Units per thread.
 fn passes(s: &GemvShape) -> u32 {
     (s.padded_cols() / UNIT).div_ceil(s.consumers())
 }
 
-/// Eight elements of `x`; zeros behind its end.
+/// Loads unit `unit` of `x`; elements past the end are zeros.
 #[device]
 fn load_unit(x: Ptr<Global, f32>, unit: Val<u32>, s: &GemvShape) -> Vec<Val<f32>> {
     let mut values = vec![val(0.0f32); UNIT as usize];
@@ -93,14 +82,14 @@ fn load_unit(x: Ptr<Global, f32>, unit: Val<u32>, s: &GemvShape) -> Vec<Val<f32>
     values
 }
 
-/// Brings x, times the norm's weights if there are any, into shared memory; gives this thread's part of Σx². The
-/// consumers call this; a barrier must follow.
+/// Writes x, multiplied by the norm's weights if there are any, to shared memory and returns this thread's part of Σx².
+/// Called by the consumer warps; a barrier among them must follow.
 #[device]
 pub(super) fn fill(x: Ptr<Global, f32>, norm: &[Vec<Val<f32>>], inputs: &Inputs, s: &GemvShape) -> Val<f32> {
     let mut squares = val(0.0f32);
     let mut first = 0;
     while first < passes(s) {
-        let last = passes(s).min(first + UNITS_AT_A_TIME);
+        let last = passes(s).min(first + UNITS_IN_FLIGHT);
         let unit = |pass: u32| thread_index() + pass * s.consumers();
         let mut loaded = Vec::new();
         for pass in first..last {
@@ -128,10 +117,10 @@ pub(super) fn fill(x: Ptr<Global, f32>, norm: &[Vec<Val<f32>>], inputs: &Inputs,
     squares
 }
 
-/// Quantises a unit together with the three other lanes that have the rest of its chunk.
+/// Quantises a unit. The four lanes of a chunk exchange their maxima, sums and bytes by shuffles.
 #[device]
 fn quantise(values: &[Val<f32>], unit: Val<u32>, inputs: &Inputs, s: &GemvShape) {
-    // As integers the bits of magnitudes compare like the numbers, with NaN above all: `max.f32` would drop it.
+    // The bits of magnitudes, as integers, are ordered like the numbers, with NaN above all; `max.f32` would drop a NaN.
     let magnitude = |value: Val<f32>| value.bitcast::<u32>() & 0x7FFF_FFFF;
     let mut bits = magnitude(values[0]);
     for &value in &values[1..] {
@@ -140,7 +129,7 @@ fn quantise(values: &[Val<f32>], unit: Val<u32>, inputs: &Inputs, s: &GemvShape)
     bits = bits.max(shuffle_xor(bits, 1));
     bits = bits.max(shuffle_xor(bits, 2));
     let largest = bits.bitcast::<f32>();
-    // A chunk of zeros keeps q = 0; so does one of numbers too small for their inverse to be one.
+    // q = 0 for chunks of zeros, and for chunks so small that the inverse would overflow.
     let inverse = select(largest > 1e-30, LARGEST * largest.rcp_approx(), 0.0f32);
     // Adding 1.5·2²³ rounds to an integer in the low bits, ties to even.
     let magic = 12_582_912.0f32;
@@ -156,17 +145,17 @@ fn quantise(values: &[Val<f32>], unit: Val<u32>, inputs: &Inputs, s: &GemvShape)
 
     let part = unit & 3;
     let is_second = part >= 2;
-    // Part 0 has inputs 0 to 7: t = 0 and 1 of the first half; part 3 the last of the second half. Parts of the same t
-    // exchange words, so that the first half's stores all high parts, the second half's all low ones: 16 bytes a lane,
-    // one after the other.
+    // Parts 0 and 1 are the first half of the chunk (h = 0), parts 2 and 3 the second. Parts with the same t exchange
+    // words, so that lanes of the first half store the high bytes and lanes of the second half the low bytes, 16
+    // consecutive bytes per lane.
     let mut words = Vec::new();
     for four in shifted.chunks_exact(4) {
         let low: Vec<Val<u32>> = four.iter().map(|value| value.bitcast::<u32>()).collect();
-        // The low byte is signed: rounding it away is what leaves the high part.
+        // The low byte is signed, so the high byte is that of q + 128.
         let high: Vec<Val<u32>> = low.iter().map(|&word| word + 128).collect();
         let (high, low) = (bytes_of(&high, 1), bytes_of(&low, 0));
-        let given = shuffle_xor(select(is_second, high, low), 2);
-        words.extend([select(is_second, given, high), select(is_second, low, given)]);
+        let received = shuffle_xor(select(is_second, high, low), 2);
+        words.extend([select(is_second, received, high), select(is_second, low, received)]);
     }
 
     if unit * UNIT < s.padded_cols() {
@@ -185,7 +174,7 @@ fn quantise(values: &[Val<f32>], unit: Val<u32>, inputs: &Inputs, s: &GemvShape)
     }
 }
 
-/// Byte `index` of four words, as one word.
+/// Packs byte `index` of four words into one word.
 #[device]
 fn bytes_of(words: &[Val<u32>], index: u32) -> Val<u32> {
     let pair = index | (index + 4) << 4;

@@ -1,68 +1,50 @@
-//! y = W·x for one token: the matrix-vector products that a decoder spends its time on, with what comes before
-//! (RMSNorm) and after them (bias, SwiGLU, the residual connection, the search for the largest).
+//! Matrix-vector product of one token, y = W·x, fused with the operations around it: RMSNorm before it; bias, SwiGLU,
+//! the residual connection or the argmax after it.
 //!
-//! A CTA a multiprocessor. One warp streams the CTA's tiles of weights through a `ring` in shared memory; it does
-//! not wait for the launches before this one, because weights depend on nothing. The other warps wait, bring the
-//! input into shared memory (`inputs`) and multiply (`blocks`), each a block of 16 rows at a time; consecutive
-//! blocks of a tile go to consecutive warps. A tile's partial sums meet in shared memory and become outputs in
-//! `epilogue`. All sums are taken in an order that depends on the shape alone.
+//! One CTA runs per multiprocessor and has a contiguous share of the weight tiles. Its producer warp streams them through
+//! a ring of stages in shared memory (`ring`); it does not wait for earlier launches, because weights depend on none. The
+//! consumer warps wait for the earlier launches, bring the input into shared memory (`inputs`) and multiply (`blocks`), a
+//! block of 16 rows per warp at a time; consecutive blocks of a tile go to consecutive warps. The partial sums of a tile
+//! meet in shared memory, where `epilogue` reduces them to outputs. The order of every sum depends on the shape alone.
 
 mod blocks;
 mod epilogue;
 mod inputs;
+mod operands;
 mod ring;
 mod shape;
 
 use bespoke_codegen::prelude::*;
 
 pub(crate) use blocks::floats;
-use blocks::{Place, Right, dot_block};
-use epilogue::{Epilogue, nothing};
+use blocks::{BlockInputs, LaneMap, dot_block};
+use epilogue::{Epilogue, no_candidate};
 use inputs::Inputs;
-use ring::{Run, feeder, ring, stream};
+use operands::{CONSUMER_BARRIER, Operands};
+use ring::{RingProducer, TileRun, ring, stream};
 use shape::{Cut, CutSegment};
 pub use shape::{GemvShape, Input, Offsets, Output, Schedule, Segment};
 
 use crate::weights::{Layout, TILE_ROWS, WeightType};
 
-/// The barrier of the warps that multiply.
-const CONSUMERS: u8 = 1;
-
-/// Where a launch's data lies.
-#[derive(Clone, Copy)]
-pub(super) struct Operands {
-    w: Ptr<Global, u8>,
-    x: Ptr<Global, f32>,
-    y: Ptr<Global, f32>,
-    /// Values and rows of each CTA's largest output.
-    best: Option<(Ptr<Global, f32>, Ptr<Global, u32>)>,
-}
-
-/// y[r] = Σ_c W[r, c]·x[c] + bias[r], or what the shape makes of it.
+/// y[r] = Σ_c W[r, c]·x[c] + bias[r], followed by the epilogue that the shape names.
 ///
-/// `w` is the stack of [`GemvShape`], `x` f32 `[cols]`, `y` f32 `[outputs]`; a residual's `y` is read and written. For
-/// quantised weights x is taken as 16-bit integers with a scale for each 32 (see `inputs`).
+/// `w` holds the matrices as [`GemvShape`] describes, `x` is f32 `[cols]`, `y` f32 `[outputs]`; with
+/// [`Output::Residual`], `y` is read and written. Quantised weights are multiplied with x rounded to 16-bit integers, one
+/// scale per 32 columns (see `inputs`).
+///
+/// With [`Output::Argmax`], `values[cta]` (f32) and `rows[cta]` (u32) are the largest output of each CTA and its row; of
+/// equal outputs the one with the smallest row. A NaN is never the largest; a CTA with nothing but NaN writes -∞ and row 0.
 #[kernel(threads = s.threads(), min_blocks = s.schedule.resident)]
-pub fn gemv(w: Ptr<Global, u8>, x: Ptr<Global, f32>, y: Ptr<Global, f32>, s: &GemvShape) {
-    body(Operands { w, x, y, best: None }, s);
-}
-
-/// As [`gemv`], and `values[cta]`, `rows[cta]` are the largest output of each CTA and its row; of equal ones the
-/// smallest row. A NaN is never the largest; a CTA of nothing else gives -∞ and row 0.
-#[kernel(threads = s.threads(), min_blocks = s.schedule.resident)]
-pub fn gemv_argmax(
+pub fn gemv(
     w: Ptr<Global, u8>,
     x: Ptr<Global, f32>,
     y: Ptr<Global, f32>,
-    values: Ptr<Global, f32>,
-    rows: Ptr<Global, u32>,
+    #[present(s.output == Output::Argmax)] values: Option<Ptr<Global, f32>>,
+    #[present(s.output == Output::Argmax)] rows: Option<Ptr<Global, u32>>,
     s: &GemvShape,
 ) {
-    body(Operands { w, x, y, best: Some((values, rows)) }, s);
-}
-
-#[device]
-fn body(operands: Operands, s: &GemvShape) {
+    let operands = Operands { w, x, y, best: values.zip(rows) };
     s.schedule.trigger.at_start();
     let ring = ring(s);
     barrier();
@@ -76,7 +58,7 @@ fn body(operands: Operands, s: &GemvShape) {
     }
 }
 
-/// The tiles of each segment that this CTA has.
+/// This CTA's tiles of each segment, as half-open ranges.
 #[device]
 fn tiles(s: &GemvShape) -> Vec<[Val<u32>; 2]> {
     let cut = s.cut();
@@ -88,6 +70,7 @@ fn tiles(s: &GemvShape) -> Vec<[Val<u32>; 2]> {
     out
 }
 
+/// The start of a CTA's part of the line; see [`Cut`].
 #[device]
 fn boundary(cta: Val<u32>, cut: &Cut) -> Val<u32> {
     if u64::from(cut.total) * u64::from(cut.grid) <= u64::from(u32::MAX) {
@@ -97,63 +80,65 @@ fn boundary(cta: Val<u32>, cut: &Cut) -> Val<u32> {
     }
 }
 
+/// Number of the segment's tiles that begin before `boundary`.
 #[device]
 fn tiles_before(boundary: Val<u32>, segment: &CutSegment) -> Val<u32> {
-    let along = if segment.base == 0 { boundary } else { boundary.max(segment.base) - segment.base };
-    let tiles = if segment.weight == 1 { along } else { (along + (segment.weight - 1)) / segment.weight };
+    let along = if segment.start == 0 { boundary } else { boundary.max(segment.start) - segment.start };
+    let length = segment.tile_length;
+    let tiles = if length == 1 { along } else { (along + (length - 1)) / length };
     tiles.min(segment.tiles)
 }
 
-/// The loading warp.
+/// Producer warp: streams the CTA's tiles.
 #[device]
 fn load(operands: &Operands, ring: Pipeline, layouts: &[Layout], s: &GemvShape) {
     let offsets = s.offsets();
-    let mut feeder = feeder(ring);
+    let mut producer = RingProducer::new(ring);
     for ((layout, tiles), &offset) in layouts.iter().zip(tiles(s)).zip(&offsets.segments) {
         let weights = operands.w.bytes(offset);
         if s.batched() {
             let mut first = tiles[0];
             while first < tiles[1] {
                 let last = (first + s.batch()).min(tiles[1]);
-                let run = Run { layout, weights, tiles: [first, last] };
-                stream(&run, &mut feeder, &s.schedule);
+                let run = TileRun { layout, weights, tiles: [first, last] };
+                stream(&run, &mut producer, &s.schedule);
                 first = last;
             }
         } else {
-            stream(&Run { layout, weights, tiles }, &mut feeder, &s.schedule);
+            stream(&TileRun { layout, weights, tiles }, &mut producer, &s.schedule);
         }
     }
 }
 
-/// The other warps.
+/// Consumer warps: load the input, multiply, and write the outputs.
 #[device]
 fn multiply(operands: &Operands, ring: Pipeline, layouts: &[Layout], s: &GemvShape) {
     let shared = dynamic_shared::<u8>();
     let map = s.shared_map();
     let tiles = tiles(s);
     let inputs = Inputs::at(shared.bytes(map.inputs), s);
-    let (epilogue, squares) = prepare(operands, &tiles, &inputs, s);
+    let (epilogue, squares) = prologue(operands, &tiles, &inputs, s);
     if s.normed() {
         let sum = warp_sum(squares);
         if lane() == 0 {
             shared.bytes(map.squares).cast::<f32>().at(warp_index()).store(sum);
         }
     }
-    named_barrier(CONSUMERS, s.consumers());
+    named_barrier(CONSUMER_BARRIER, s.consumers());
 
     let partial = shared.bytes(map.partial).cast::<f32>();
-    let place = Place::new();
-    let multiplier = Multiplier { inputs: &inputs, place: &place, s };
+    let lane_map = LaneMap::new();
+    let multiplier = Multiplier { inputs: &inputs, lane_map: &lane_map, s };
     let mut stage = ring.consumer();
-    let mut best = nothing();
+    let mut best = no_candidate();
     if s.batched() {
         let mut first = tiles[0][0];
         while first < tiles[0][1] {
             let last = (first + s.batch()).min(tiles[0][1]);
             dot_run(&layouts[0], [first, last], partial, &multiplier, &mut stage);
-            named_barrier(CONSUMERS, s.consumers());
+            named_barrier(CONSUMER_BARRIER, s.consumers());
             epilogue.finish(&[[first, last]], &mut best);
-            named_barrier(CONSUMERS, s.consumers());
+            named_barrier(CONSUMER_BARRIER, s.consumers());
             first = last;
         }
     } else {
@@ -162,15 +147,15 @@ fn multiply(operands: &Operands, ring: Pipeline, layouts: &[Layout], s: &GemvSha
             dot_run(layout, tiles, partial.at(before), &multiplier, &mut stage);
             before += (tiles[1] - tiles[0]) * (s.schedule.warps * TILE_ROWS);
         }
-        named_barrier(CONSUMERS, s.consumers());
+        named_barrier(CONSUMER_BARRIER, s.consumers());
         epilogue.finish(&tiles, &mut best);
     }
     epilogue.end(best);
 }
 
-/// Loads what is constant, waits for the launches before this one, and brings the input into shared memory. Also
-/// gives this thread's part of the input's sum of squares.
-fn prepare<'a>(
+/// Loads constants, waits for earlier launches, and brings the input into shared memory. Returns the epilogue and this
+/// thread's part of the input's sum of squares.
+fn prologue<'a>(
     operands: &Operands,
     tiles: &[[Val<u32>; 2]],
     inputs: &Inputs,
@@ -188,14 +173,15 @@ fn prepare<'a>(
     (epilogue, squares)
 }
 
-/// What a multiplying warp works with.
+/// What a consumer warp needs besides the weights.
 struct Multiplier<'a> {
     inputs: &'a Inputs,
-    place: &'a Place,
+    lane_map: &'a LaneMap,
     s: &'a GemvShape,
 }
 
-/// This warp's share of a run of tiles: of every stage one block. `partial` gets f32 `[tile][warp][16]`.
+/// Multiplies this warp's share of a run of tiles: one unit of `depth` blocks of each stage of its group. Writes the
+/// partial sums to `partial`, f32 `[tile][warp][16]`.
 #[device]
 fn dot_run(
     layout: &Layout,
@@ -206,82 +192,83 @@ fn dot_run(
 ) {
     let schedule = &multiplier.s.schedule;
     let (warps, depth, groups) = (schedule.warps, schedule.depth, schedule.groups);
-    // A warp takes `depth` blocks at a time, which are of one tile.
-    let units_of_tile = layout.blocks / depth;
-    let units = (tiles[1] - tiles[0]) * units_of_tile;
-    let in_group = schedule.units();
+    // The blocks of a unit belong to one tile.
+    let units_per_tile = layout.blocks / depth;
+    let units = (tiles[1] - tiles[0]) * units_per_tile;
+    let units_per_stage = schedule.units_per_stage();
     let end =
         if schedule.pads(layout.blocks) { ring::rounds(schedule, layout, tiles) * warps } else { units };
-    // A group must see every phase of its stages: of a phase that it has not waited for it knows the parity only.
+    // A group must wait for every phase of its stages: it tracks a phase by its parity alone.
     assert!(schedule.stages.is_multiple_of(groups), "{} stages for {groups} groups", schedule.stages);
-    // Where a tile has a unit for each warp, it is always the same.
-    let always = (units_of_tile == warps && schedule.holds())
-        .then(|| right_of_unit(layout.ty, warp_index(), multiplier));
+    // If a tile has exactly one unit per warp, a warp multiplies with the same inputs in every tile.
+    let held_inputs = (units_per_tile == warps && schedule.holds_inputs())
+        .then(|| inputs_of_unit(layout.ty, warp_index(), multiplier));
     let mut sums = [val(0.0f32); 2];
-    let mut tile = warp_index() / units_of_tile;
-    let mut mine = warp_index();
-    let mut first = val(0u32);
-    let mut turn = val(0u32);
-    while first < end {
-        if turn == warp_index() / in_group {
+    let mut tile = warp_index() / units_per_tile;
+    let mut unit = warp_index();
+    let mut streamed = val(0u32);
+    let mut stage_group = val(0u32);
+    while streamed < end {
+        if stage_group == warp_index() / units_per_stage {
             stage.wait();
-            if mine < units {
-                let now = mine / units_of_tile;
-                if now != tile {
-                    keep(&sums, partial.at((tile * warps + warp_index()) * TILE_ROWS));
+            if unit < units {
+                let unit_tile = unit / units_per_tile;
+                if unit_tile != tile {
+                    store_partials(&sums, partial.at((tile * warps + warp_index()) * TILE_ROWS));
                     sums = [val(0.0f32); 2];
-                    tile = now;
+                    tile = unit_tile;
                 }
-                let block = stage.data().bytes(warp_index() % in_group * (depth * layout.ty.block_bytes()));
-                let unit = mine - now * units_of_tile;
-                dot_unit(block, layout.ty, unit, always.as_deref(), multiplier, &mut sums);
+                let block =
+                    stage.data().bytes(warp_index() % units_per_stage * (depth * layout.ty.block_bytes()));
+                let within_tile = unit - unit_tile * units_per_tile;
+                dot_unit(block, layout.ty, within_tile, held_inputs.as_deref(), multiplier, &mut sums);
             }
             stage.release();
-            mine += warps;
+            unit += warps;
         }
         stage.advance();
-        first += in_group;
+        streamed += units_per_stage;
         if groups > 1 {
-            turn = select(turn == groups - 1, 0u32, turn + 1);
+            stage_group = select(stage_group == groups - 1, 0u32, stage_group + 1);
         }
     }
     if warp_index() < units {
-        keep(&sums, partial.at((tile * warps + warp_index()) * TILE_ROWS));
+        store_partials(&sums, partial.at((tile * warps + warp_index()) * TILE_ROWS));
     }
 }
 
-/// What the blocks of a unit are multiplied with.
-fn right_of_unit(ty: WeightType, unit: Val<u32>, multiplier: &Multiplier<'_>) -> Vec<Right> {
+/// Loads the inputs of a unit's blocks.
+fn inputs_of_unit(ty: WeightType, unit: Val<u32>, multiplier: &Multiplier<'_>) -> Vec<BlockInputs> {
     let depth = multiplier.s.schedule.depth;
-    let one = |i: u32| Right::load(ty, unit * depth + i, multiplier.inputs, multiplier.place);
+    let one = |i: u32| BlockInputs::load(ty, unit * depth + i, multiplier.inputs, multiplier.lane_map);
     (0..depth).map(one).collect()
 }
 
-/// Adds the products of a unit's blocks, with `right` if that is at hand.
+/// Adds the products of a unit's blocks to `sums`; loads the inputs unless they are held in registers.
 fn dot_unit(
     block: Ptr<Shared, u8>,
     ty: WeightType,
     unit: Val<u32>,
-    right: Option<&[Right]>,
+    held_inputs: Option<&[BlockInputs]>,
     multiplier: &Multiplier<'_>,
     sums: &mut [Val<f32>; 2],
 ) {
     let loaded;
-    let right = match right {
-        Some(right) => right,
+    let inputs = match held_inputs {
+        Some(inputs) => inputs,
         None => {
-            loaded = right_of_unit(ty, unit, multiplier);
+            loaded = inputs_of_unit(ty, unit, multiplier);
             &loaded
         }
     };
-    for (i, right) in (0u32..).zip(right) {
-        dot_block(block.bytes(i * ty.block_bytes()), ty, right, multiplier.place, sums);
+    for (i, inputs) in (0u32..).zip(inputs) {
+        dot_block(block.bytes(i * ty.block_bytes()), ty, inputs, multiplier.lane_map, sums);
     }
 }
 
-/// Adds up the four lanes of a row and puts the sums of a tile's rows where the epilogue finds them.
+/// Reduces the four lanes of each row and stores the 16 partial sums of a tile for the epilogue.
 #[device]
-fn keep(sums: &[Val<f32>; 2], to: Ptr<Shared, f32>) {
+fn store_partials(sums: &[Val<f32>; 2], to: Ptr<Shared, f32>) {
     let total = sums.map(|sum| {
         let pair = sum + shuffle_xor(sum, 1);
         pair + shuffle_xor(pair, 2)

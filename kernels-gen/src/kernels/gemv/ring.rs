@@ -1,4 +1,4 @@
-//! The ring of stages through which a warp feeds weights to the others.
+//! The ring of stages through which the producer warp streams weights to the consumer warps.
 
 use bespoke_codegen::prelude::*;
 
@@ -6,30 +6,36 @@ use super::shape::{GemvShape, Schedule};
 use crate::kernels::launching::CopyEngine;
 use crate::weights::Layout;
 
-/// A run of tiles of a segment.
-pub(super) struct Run<'a> {
+/// A run of consecutive tiles of a segment.
+pub(super) struct TileRun<'a> {
     pub layout: &'a Layout,
-    /// The segment.
+    /// Start of the segment.
     pub weights: Ptr<Global, u8>,
-    /// The first tile and the one after the last.
+    /// The first tile, and the one after the last.
     pub tiles: [Val<u32>; 2],
 }
 
-/// Where the loading warp is: at the stage to fill next, and at the oldest one that is still being filled.
+/// State of the producer warp: the stage to fill next, and the oldest stage whose copy may still be in flight.
 #[derive(Clone, Copy, Carry)]
-pub(super) struct Feeder {
+pub(super) struct RingProducer {
     next: Producer,
     oldest: Consumer,
     issued: Val<u32>,
 }
 
-/// The ring, at the start of the dynamic shared memory. A barrier of the CTA must follow before use.
+impl RingProducer {
+    pub fn new(ring: Pipeline) -> RingProducer {
+        RingProducer { next: ring.producer(lane()), oldest: ring.consumer(), issued: val(0u32) }
+    }
+}
+
+/// The ring, at the start of dynamic shared memory. A CTA barrier must follow before its first use.
 #[device]
 pub(super) fn ring(s: &GemvShape) -> Pipeline {
     let shape = PipelineShape {
         stages: s.schedule.stages,
         stage_bytes: s.stage_bytes(),
-        consumers: s.schedule.units() * WARP,
+        consumers: s.schedule.units_per_stage() * WARP,
         copy: s.schedule.copy.engine(),
     };
     let ring = Pipeline::new(shape, dynamic_shared(), mbarrier_array(shape.barriers()));
@@ -39,21 +45,16 @@ pub(super) fn ring(s: &GemvShape) -> Pipeline {
     ring
 }
 
-/// The loading warp's state.
-pub(super) fn feeder(ring: Pipeline) -> Feeder {
-    Feeder { next: ring.producer(lane()), oldest: ring.consumer(), issued: val(0u32) }
-}
-
-/// How often the groups take turns over a run of tiles.
+/// Number of rounds of a run of tiles; in a round each group takes one stage.
 pub(super) fn rounds(schedule: &Schedule, layout: &Layout, tiles: [Val<u32>; 2]) -> Val<u32> {
     let units = (tiles[1] - tiles[0]) * (layout.blocks / schedule.depth);
     (units + (schedule.warps - 1)) / schedule.warps
 }
 
-/// Streams a run through the ring. Called by the loading warp: by one lane for bulk copies, by all of them otherwise.
+/// Streams a run of tiles through the ring. Bulk copies are issued by one lane of the producer warp, `cp.async` by all.
 #[device]
-pub(super) fn stream(run: &Run<'_>, feeder: &mut Feeder, schedule: &Schedule) {
-    let stage = schedule.units() * schedule.depth * run.layout.ty.block_bytes();
+pub(super) fn stream(run: &TileRun<'_>, producer: &mut RingProducer, schedule: &Schedule) {
+    let stage = schedule.units_per_stage() * schedule.depth * run.layout.ty.block_bytes();
     let from = run.weights.bytes(mul_wide(run.tiles[0], run.layout.tile_bytes()));
     let total = (run.tiles[1] - run.tiles[0]) * run.layout.tile_bytes();
     let pads = schedule.pads(run.layout.blocks);
@@ -62,25 +63,25 @@ pub(super) fn stream(run: &Run<'_>, feeder: &mut Feeder, schedule: &Schedule) {
     while at < end {
         let left = if pads { at.max(total) - at } else { total - at };
         let bytes = left.min(stage);
-        feeder.next.acquire(bytes);
+        producer.next.acquire(bytes);
         if schedule.in_flight < schedule.stages {
-            if feeder.issued >= schedule.in_flight {
-                feeder.oldest.wait();
-                feeder.oldest.advance();
+            if producer.issued >= schedule.in_flight {
+                producer.oldest.wait();
+                producer.oldest.advance();
             }
-            feeder.issued += 1;
+            producer.issued += 1;
         }
-        // Weights are read once a token: they should not displace what is read again.
+        // Each weight is read once per token: it should not evict data that is read again.
         let policy = (schedule.copy == CopyEngine::Bulk).then(CachePolicy::evict_first);
         if pads {
             if bytes > 0 {
-                feeder.next.copy(0, from.bytes(at), bytes, policy);
+                producer.next.copy(0, from.bytes(at), bytes, policy);
             }
         } else {
-            feeder.next.copy(0, from.bytes(at), bytes, policy);
+            producer.next.copy(0, from.bytes(at), bytes, policy);
         }
-        feeder.next.commit();
-        feeder.next.advance();
+        producer.next.commit();
+        producer.next.advance();
         at += stage;
     }
 }

@@ -1,35 +1,34 @@
-//! A GEMV's compile-time parameters, and what follows from them.
+//! Compile-time parameters of a GEMV, and the sizes derived from them.
 
 use bespoke_codegen::dsl::WARP;
 use serde::{Deserialize, Serialize};
 
-use super::inputs;
 use crate::kernels::launching::{CopyEngine, Trigger};
 use crate::weights::{Layout, TILE_ROWS, WeightType};
 
-/// One matrix of a [`GemvShape`], or several of one type and without padding between them.
+/// One matrix of a [`GemvShape`], or several of one type without padding between them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Segment {
-    /// The weights' type.
+    /// Type of the weights.
     pub ty: WeightType,
-    /// Rows: outputs.
+    /// Number of rows, one per output.
     pub rows: u32,
 }
 
-/// What the matrices are multiplied with.
+/// The vector that the matrices are multiplied with.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Input {
     /// x.
     Plain,
-    /// RMSNorm of x: x·n / √(mean(x²) + ε). The norm's weights n, f32 `[cols]`, lie behind the matrices.
+    /// RMSNorm of x: x·n / √(mean(x²) + ε). The norm's weights n, f32 `[cols]`, follow the matrices and biases.
     Normed {
         /// ε.
         eps: f32,
     },
 }
 
-/// What is done with the products.
+/// The epilogue: how the products become outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Output {
@@ -37,41 +36,41 @@ pub enum Output {
     Store,
     /// y += W·x (+ b): the residual connection.
     Residual,
-    /// y = silu(W₀·x) · (W₁·x), of two segments of equally many rows.
+    /// y = silu(W₀·x) · (W₁·x); the two segments have the same number of rows.
     Swiglu,
-    /// y = W·x, and each CTA's largest with its row.
+    /// y = W·x, and the largest output of each CTA with its row.
     Argmax,
 }
 
 /// How the work is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Schedule {
-    /// CTAs: each gets a share of the tiles.
+    /// Number of CTAs; each has a share of the tiles.
     pub grid: u32,
-    /// Warps that multiply; one more loads.
+    /// Consumer warps per CTA; there is one producer warp besides.
     pub warps: u32,
-    /// Consecutive blocks that a warp multiplies at a time, so that their latencies overlap; divides the blocks of
-    /// every segment's tiles.
+    /// Consecutive blocks (a unit) that a warp multiplies at a time, so that their latencies overlap; divides the number
+    /// of blocks of a tile in every segment.
     pub depth: u32,
-    /// Groups that the warps are divided into; they take stages in turn.
+    /// Groups of consumer warps; they take the stages of the ring in turn.
     pub groups: u32,
-    /// Stages of the ring in shared memory. A stage has `depth` blocks for each warp of a group.
+    /// Stages of the ring in shared memory. A stage holds one unit for each warp of a group.
     pub stages: u32,
-    /// Stages that are loaded at a time, at most.
+    /// Largest number of stages whose copies are in flight at once.
     pub in_flight: u32,
-    /// CTAs that a multiprocessor should have room for, this one and those of neighbouring launches.
+    /// CTAs per multiprocessor that registers must suffice for, those of neighbouring launches included.
     pub resident: u32,
-    /// Shared memory that a CTA takes at the least, in bytes: more than half of a multiprocessor's keeps a second CTA
-    /// of the same launch away while another multiprocessor has none.
+    /// Least shared memory of a CTA, in bytes. More than half of a multiprocessor's shared memory keeps two CTAs of a
+    /// launch from sharing a multiprocessor while another one is idle.
     pub reserve: u32,
-    /// How weights are loaded.
+    /// How weights are copied to shared memory.
     pub copy: CopyEngine,
     /// When the next launch may start.
     pub trigger: Trigger,
 }
 
 impl Schedule {
-    /// One CTA of one warp: where to start from.
+    /// One CTA with one consumer warp: a valid base for other schedules.
     pub const MINIMAL: Schedule = Schedule {
         grid: 1,
         warps: 1,
@@ -85,86 +84,86 @@ impl Schedule {
         trigger: Trigger::Never,
     };
 
-    /// Units of `depth` blocks in a stage: warps of a group. Groups divide the warps where a plan was checked; before
-    /// that, sizes are to be finite all the same.
-    pub(super) fn units(&self) -> u32 {
+    /// Units in a stage, which is the number of warps of a group. In a checked plan `groups` divides `warps`; rounding up
+    /// keeps the sizes of an unchecked one finite.
+    pub(super) fn units_per_stage(&self) -> u32 {
         self.warps.div_ceil(self.groups)
     }
 
-    /// Whether a run of tiles of so many blocks ends with stages that may be empty: so that all groups take as many and
-    /// keep to their stages, where the next run begins.
+    /// Whether runs of tiles with `blocks` blocks each are padded with empty stages, so that every group takes the same
+    /// number of stages and the next run begins with the first group.
     pub(super) fn pads(&self, blocks: u32) -> bool {
         self.groups > 1 && !(blocks / self.depth).is_multiple_of(self.warps)
     }
 
-    /// Whether a warp has registers for the inputs of its blocks.
-    pub(super) fn holds(&self) -> bool {
+    /// Whether registers suffice for a warp to hold the inputs of its unit.
+    pub(super) fn holds_inputs(&self) -> bool {
         self.depth * HELD_REGISTERS * (self.warps + 1) * WARP * self.resident <= SPARE_REGISTERS
     }
 }
 
-/// Matrices over the same input, stacked: y = (W₀·x, W₁·x, …).
+/// A stack of matrices with the same input: y = (W₀·x, W₁·x, …).
 ///
-/// In device memory the matrices lie one after the other, each in its [`Layout`], then the bias of all rows, then
-/// the norm's weights, at the offsets of [`GemvShape::offsets`].
+/// Device memory holds the matrices one after the other, each in its [`Layout`], then the biases of all rows, then the
+/// weights of the norm, at the offsets of [`GemvShape::offsets`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GemvShape {
-    /// Inputs.
+    /// Number of inputs.
     pub cols: u32,
     /// The matrices.
     pub segments: Vec<Segment>,
-    /// A bias for each row, f32.
+    /// Whether each row has a bias, f32.
     pub bias: bool,
-    /// What is multiplied.
+    /// The vector that is multiplied.
     pub input: Input,
-    /// What becomes of the products.
+    /// The epilogue.
     pub output: Output,
     /// How the work is divided.
     pub schedule: Schedule,
 }
 
-/// Where the parts of a stack lie, in bytes from its start; multiples of 16.
+/// Offsets of the parts of a stack, in bytes from its start; multiples of 16.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offsets {
     /// The matrices.
     pub segments: Vec<u64>,
-    /// The bias.
+    /// The biases.
     pub bias: u64,
-    /// The norm's weights.
+    /// The weights of the norm.
     pub norm: u64,
-    /// The size of all.
+    /// Size of the stack.
     pub bytes: u64,
 }
 
-/// Where things lie in a CTA's dynamic shared memory, in bytes.
+/// Offsets in a CTA's dynamic shared memory, in bytes. The ring comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SharedMap {
-    /// The activations; the ring lies before.
+    /// The input vector; see [`super::inputs`].
     pub inputs: u32,
-    /// Each warp's part of the sum of squares.
+    /// Each warp's part of the sum of squares, f32 `[warps]`.
     pub squares: u32,
-    /// Partial sums: f32 `[tile][warp][16]`.
+    /// Partial sums, f32 `[tile][warp][16]`.
     pub partial: u32,
-    /// The size of all.
+    /// Size of the whole.
     pub bytes: u32,
 }
 
-/// Registers of a thread that hold the inputs of a block: 16 words of fragments, scales and sums.
+/// Registers per thread that hold the inputs of a block: 16 words of fragments, scales and sums.
 const HELD_REGISTERS: u32 = 20;
 
-/// Of a multiprocessor's 64 Ki registers those that inputs may take: the rest is for weights, sums and addresses.
+/// Registers of a multiprocessor, of 64 Ki, that held inputs may use; weights, sums and addresses need the rest.
 const SPARE_REGISTERS: u32 = 24 * 1024;
 
-/// Tiles whose partial sums are kept before they are joined, where a CTA has only one run of tiles.
+/// Number of tiles whose partial sums are kept in shared memory before the epilogue reduces them.
 const BATCH: u32 = 16;
 
 impl GemvShape {
-    /// Rows of all segments.
+    /// Number of rows of all segments.
     pub fn rows(&self) -> u32 {
         self.segments.iter().map(|segment| segment.rows).sum()
     }
 
-    /// Outputs.
+    /// Number of outputs.
     pub fn outputs(&self) -> u32 {
         if self.output == Output::Swiglu { self.segments[0].rows } else { self.rows() }
     }
@@ -172,13 +171,13 @@ impl GemvShape {
     /// The layouts of the segments.
     ///
     /// # Panics
-    /// If a type's blocks do not divide `cols`; a plan checks that first.
+    /// If the block size of a type does not divide `cols`; plans check that first.
     pub fn layouts(&self) -> Vec<Layout> {
         let layout = |segment: &Segment| Layout::new(segment.ty, segment.rows, self.cols);
         self.segments.iter().map(|segment| layout(segment).expect("whole blocks a row")).collect()
     }
 
-    /// Where everything lies.
+    /// Offsets of the stack's parts in device memory.
     pub fn offsets(&self) -> Offsets {
         let mut at = 0;
         let mut segments = Vec::new();
@@ -192,43 +191,43 @@ impl GemvShape {
         Offsets { segments, bias, norm, bytes: norm + norm_bytes }
     }
 
-    /// Bytes of weights that a launch reads, as they are in the file.
+    /// Bytes of weights that a launch reads, in the file's layout, which has no padding.
     pub fn file_bytes(&self) -> u64 {
         self.layouts().iter().map(Layout::file_bytes).sum()
     }
 
-    /// The input is normalised.
+    /// Whether the input is normalised.
     pub fn normed(&self) -> bool {
         matches!(self.input, Input::Normed { .. })
     }
 
-    /// Threads a CTA.
+    /// Threads per CTA.
     pub fn threads(&self) -> u32 {
         self.consumers() + WARP
     }
 
-    /// Threads that multiply.
+    /// Number of consumer threads.
     pub(super) fn consumers(&self) -> u32 {
         self.schedule.warps * WARP
     }
 
-    /// Bytes of a stage of the ring.
+    /// Size of a stage of the ring, in bytes.
     pub fn stage_bytes(&self) -> u32 {
         let block = self.segments.iter().map(|segment| segment.ty.block_bytes()).max().unwrap_or(0);
-        (block * self.schedule.units() * self.schedule.depth).next_multiple_of(128)
+        (block * self.schedule.units_per_stage() * self.schedule.depth).next_multiple_of(128)
     }
 
-    /// Weights of a quantised type are among the segments.
+    /// Whether a segment has a quantised type.
     pub(super) fn quantised(&self) -> bool {
         self.segments.iter().any(|segment| segment.ty.is_quantised())
     }
 
-    /// Weights with an offset are among the segments.
+    /// Whether a segment's type has an offset.
     pub(super) fn has_offsets(&self) -> bool {
         self.segments.iter().any(|segment| segment.ty.has_offset())
     }
 
-    /// Weights of a float type are among the segments.
+    /// Whether a segment has a float type.
     pub(super) fn floats(&self) -> bool {
         self.segments.iter().any(|segment| !segment.ty.is_quantised())
     }
@@ -246,106 +245,124 @@ impl GemvShape {
 
     pub(super) fn shared_map(&self) -> SharedMap {
         let inputs = self.stage_bytes() * self.schedule.stages;
-        let squares = inputs + inputs::bytes(self);
+        let squares = inputs + self.input_bytes();
         let partial = squares + self.schedule.warps.next_multiple_of(4) * 4;
-        let kept = if self.batched() { BATCH } else { self.most_tiles() };
-        SharedMap { inputs, squares, partial, bytes: partial + kept * self.schedule.warps * TILE_ROWS * 4 }
+        let tiles = if self.batched() { BATCH } else { self.most_tiles() };
+        SharedMap { inputs, squares, partial, bytes: partial + tiles * self.schedule.warps * TILE_ROWS * 4 }
     }
 
-    /// The tiles of a CTA are taken in batches: so many at a time.
+    /// Number of 32-column chunks of the padded input.
+    pub(super) fn input_chunks(&self) -> u32 {
+        self.padded_cols().div_ceil(32)
+    }
+
+    /// Offset of the f32 inputs behind the quantised ones, in bytes; see [`super::inputs`].
+    pub(super) fn float_inputs(&self) -> u32 {
+        if self.quantised() { (self.input_chunks() * 72).next_multiple_of(16) } else { 0 }
+    }
+
+    /// Size of the input vector in shared memory, in bytes.
+    fn input_bytes(&self) -> u32 {
+        self.float_inputs() + if self.floats() { self.padded_cols() * 4 } else { 0 }
+    }
+
+    /// Tiles per batch; see [`GemvShape::batched`].
     pub(super) fn batch(&self) -> u32 {
         BATCH
     }
 
-    /// Whether a CTA has too many tiles to keep all their partial sums.
+    /// Whether a CTA has more tiles than the partial sums in shared memory can hold, and takes them in batches.
     pub(super) fn batched(&self) -> bool {
         self.segments.len() == 1 && self.most_tiles() > BATCH
     }
 
-    /// Bias and residual are loaded before the sums are there.
+    /// Whether biases and residuals of a thread's first rows are loaded before the products, to hide their latency.
     pub(super) fn loads_early(&self) -> bool {
         self.output != Output::Swiglu && !self.batched()
     }
 
-    /// Rows of a segment for which a thread loads bias and residual before the sums are there, at most.
+    /// Largest number of rows of a segment for which a thread loads biases and residuals early.
     pub(super) fn early_passes(&self) -> u32 {
         if self.bias || self.output == Output::Residual { self.passes().min(2) } else { 0 }
     }
 
-    /// Rows of a CTA a thread, at most.
+    /// Largest number of a CTA's rows per thread.
     pub(super) fn passes(&self) -> u32 {
         (self.most_tiles() * TILE_ROWS).div_ceil(self.consumers())
     }
 
-    /// How the tiles are divided.
+    /// The division of the tiles among CTAs.
     pub(super) fn cut(&self) -> Cut {
         let layouts = self.layouts();
         let whole = self.output == Output::Swiglu;
         let divisor = layouts.iter().map(Layout::tile_bytes).fold(0, gcd).max(1);
-        let weights = layouts.iter().map(|layout| if whole { 1 } else { layout.tile_bytes() / divisor });
-        let mut base = 0;
+        let lengths = layouts.iter().map(|layout| if whole { 1 } else { layout.tile_bytes() / divisor });
+        let mut start = 0;
         let mut segments = Vec::new();
-        for (layout, weight) in layouts.iter().zip(weights) {
-            segments.push(CutSegment { base, weight, tiles: layout.tiles });
-            // Gate and up are cut alike.
-            base += if whole { 0 } else { layout.tiles * weight };
+        for (layout, tile_length) in layouts.iter().zip(lengths) {
+            segments.push(CutSegment { start, tile_length, tiles: layout.tiles });
+            // A CTA needs the same rows of gate and up, so the two are cut at the same tiles.
+            start += if whole { 0 } else { layout.tiles * tile_length };
         }
-        Cut { segments, total: if whole { layouts[0].tiles } else { base }, grid: self.schedule.grid }
+        Cut { segments, total: if whole { layouts[0].tiles } else { start }, grid: self.schedule.grid }
     }
 
-    /// The rows of all segments that a CTA computes.
+    /// The rows that a CTA computes, counted through all segments.
     pub fn rows_of(&self, cta: u32) -> impl Iterator<Item = u32> {
         let cut = self.cut();
         let (start, end) = (cut.boundary(cta), cut.boundary(cta + 1));
         let mut first = 0;
         let mut ranges = Vec::new();
         for (segment, part) in self.segments.iter().zip(&cut.segments) {
-            let row = |boundary| first + (part.end(boundary) * TILE_ROWS).min(segment.rows);
+            let row = |boundary| first + (part.tiles_before(boundary) * TILE_ROWS).min(segment.rows);
             ranges.push(row(start)..row(end));
             first += segment.rows;
         }
         ranges.into_iter().flatten()
     }
 
-    /// Tiles of a CTA, at most.
+    /// Largest number of tiles of a CTA.
     fn most_tiles(&self) -> u32 {
         let cut = self.cut();
         let before = |cta: u32| -> u32 {
             let boundary = cut.boundary(cta);
-            cut.segments.iter().map(|segment| segment.end(boundary)).sum()
+            cut.segments.iter().map(|segment| segment.tiles_before(boundary)).sum()
         };
         (0..self.schedule.grid).map(|cta| before(cta + 1) - before(cta)).max().unwrap_or(0)
     }
 }
 
-/// How the tiles of all segments are divided among CTAs: laid out on a line, each as long as its bytes, and cut into
-/// equal parts; a tile belongs to the part that it begins in.
+/// Division of the tiles of all segments among CTAs. The tiles are laid out on a line, each with a length proportional to
+/// its bytes, and the line is cut into `grid` equal parts. A CTA has the tiles that begin in its part.
 pub(super) struct Cut {
     pub segments: Vec<CutSegment>,
-    /// The line's length.
+    /// Length of the line.
     pub total: u32,
+    /// Number of parts.
     pub grid: u32,
 }
 
+/// A segment on the line of a [`Cut`].
 pub(super) struct CutSegment {
-    /// Where the segment begins on the line.
-    pub base: u32,
-    /// The length of a tile.
-    pub weight: u32,
+    /// Position of the segment's first tile.
+    pub start: u32,
+    /// Length of a tile.
+    pub tile_length: u32,
+    /// Number of tiles.
     pub tiles: u32,
 }
 
 impl Cut {
-    /// Where part `cta` begins.
+    /// Start of CTA `cta`'s part.
     fn boundary(&self, cta: u32) -> u32 {
         (u64::from(self.total) * u64::from(cta) / u64::from(self.grid)) as u32
     }
 }
 
 impl CutSegment {
-    /// Tiles that begin before `boundary`.
-    fn end(&self, boundary: u32) -> u32 {
-        boundary.saturating_sub(self.base).div_ceil(self.weight).min(self.tiles)
+    /// Number of tiles that begin before `boundary`.
+    fn tiles_before(&self, boundary: u32) -> u32 {
+        boundary.saturating_sub(self.start).div_ceil(self.tile_length).min(self.tiles)
     }
 }
 

@@ -1,15 +1,15 @@
-//! Keys: words that compare like the logits they are made of.
+//! Sort keys of logits, and orderings of tokens.
 //!
-//! The key of a logit is its bits with the sign turned round, and all others as well if it is negative: a u32 that
-//! compares as the float does. Both zeros have the same key, a NaN that of −∞. 0, below every logit's key, stands for no
-//! token.
+//! The *key* of a logit is a u32 with the same order: the bits of the float with the sign bit inverted, and for negative
+//! numbers all other bits as well. Both zeros have the same key; a NaN has the key of −∞. Key 0 is below the key of every
+//! logit and stands for no token.
 //!
-//! An *ordering* is a u64 that ranks tokens: the key in bits 19 to 50, below it the token's number subtracted from
-//! 2¹⁹ − 1, so that orderings are unique and of equal logits the smaller token comes first.
+//! The *ordering* of a token is a u64 that ranks it: the key in bits 19 to 50, and 2¹⁹ − 1 minus the token's number below.
+//! Orderings are unique; of equal logits the smaller token ranks higher.
 
 use bespoke_codegen::prelude::*;
 
-/// Bits of a token's number in an ordering.
+/// Number of bits of the token in an ordering.
 pub const TOKEN_BITS: u32 = 19;
 /// The key of −∞.
 pub const LOWEST: u32 = !f32::NEG_INFINITY.to_bits();
@@ -17,7 +17,7 @@ pub const LOWEST: u32 = !f32::NEG_INFINITY.to_bits();
 /// The key of a logit.
 #[device]
 pub fn key(logit: Val<f32>) -> Val<u32> {
-    // Of a NaN and a number, `max` gives the number.
+    // `max` of a NaN and a number is the number.
     let number = logit.max(f32::NEG_INFINITY);
     let bits = select(number == 0.0, 0.0f32, number).bitcast::<u32>();
     let sign = (bits.bitcast::<i32>() >> 31).bitcast::<u32>();

@@ -1,17 +1,18 @@
-//! Logits to keys, with the repetition penalty.
+//! Repetition penalty, and the conversion of logits to keys.
 
 use bespoke_codegen::prelude::*;
 
-use super::{LAST_N, PENALTY, SampleShape, float, key};
+use super::key;
+use super::shape::{LAST_N, PENALTY, SampleShape, float};
 use crate::kernels::state;
 
-/// `keys[i] = key(penalised logits[i])`, and the largest of every 32 of them.
+/// `keys[i] = key(penalised logits[i])`, and `tops[g]` = the largest key of each group of 32 tokens.
 ///
-/// `logits` f32 [vocab], `sequence` u32 by position, `sampling` see [`super`], `state` see [`state`]; `keys` u32
-/// [padded], 0 behind the vocabulary, `tops` u32 [groups]. While the prompt gives the next token nothing is written.
+/// `logits` f32 [vocab], `sequence` u32 by position, `sampling`: see [`super`], `state`: see [`state`]; `keys` u32
+/// [padded], 0 past the vocabulary, `tops` u32 [groups]. Within the prompt nothing is written.
 ///
-/// CTAs take the logits in turn, a CTA's width at a time, a warp 32 in a row; a thread has several loads in flight, from
-/// before it knows the position. Each CTA marks those of its own tokens that the penalty's window contains.
+/// The grid strides over the logits; a warp takes 32 consecutive ones at a time. A thread has several loads in flight, the
+/// first of them before it knows the position. Each CTA marks its own tokens that are in the penalty's window.
 #[kernel(threads = s.threads)]
 pub fn sample_keys(
     logits: Ptr<Global, f32>,
@@ -36,19 +37,19 @@ pub fn sample_keys(
             mark(sequence.at(next - window), window, marks, s);
             barrier();
         }
-        for turn in 0..s.rounds().div_ceil(IN_FLIGHT) {
-            let loaded = if turn == 0 { first.clone() } else { load(logits, turn, s) };
+        for batch in 0..s.rounds().div_ceil(IN_FLIGHT) {
+            let loaded = if batch == 0 { first.clone() } else { load(logits, batch, s) };
             for (i, logit) in loaded.into_iter().enumerate() {
-                let round = turn * IN_FLIGHT + i as u32;
+                let round = batch * IN_FLIGHT + i as u32;
                 let token = token_of(round, s);
                 let penalised = select(logit > 0.0, logit / penalty, logit * penalty);
                 let marked = marks.at(thread_index() + round * s.threads).load() != 0;
-                let number = key::key(select(marked, penalised, logit));
-                let number = select(token < s.vocab, number, 0u32);
-                let largest = warp_max(number);
-                // For all lanes of a warp alike: a warp has a whole group.
+                let key = key::key(select(marked, penalised, logit));
+                let key = select(token < s.vocab, key, 0u32);
+                let largest = warp_max(key);
+                // Uniform in a warp, which has a whole group.
                 if token < s.padded() {
-                    keys.at(token).store(number);
+                    keys.at(token).store(key);
                     if lane() == 0 {
                         tops.at(token / WARP).store(largest);
                     }
@@ -58,19 +59,19 @@ pub fn sample_keys(
     }
 }
 
-/// Loads that a thread has in flight.
+/// Number of loads that a thread has in flight.
 const IN_FLIGHT: u32 = 8;
 
-/// The thread's token in a round.
+/// This thread's token of a round.
 #[device]
 fn token_of(round: u32, s: &SampleShape) -> Val<u32> {
     (block_index() + round * s.blocks) * s.threads + thread_index()
 }
 
-/// The thread's logits in the rounds of a turn.
+/// Loads this thread's logits of a batch of rounds.
 #[device]
-fn load(logits: Ptr<Global, f32>, turn: u32, s: &SampleShape) -> Vec<Val<f32>> {
-    let start = turn * IN_FLIGHT;
+fn load(logits: Ptr<Global, f32>, batch: u32, s: &SampleShape) -> Vec<Val<f32>> {
+    let start = batch * IN_FLIGHT;
     let mut loaded = Vec::new();
     for round in start..(start + IN_FLIGHT).min(s.rounds()) {
         let token = token_of(round, s);
@@ -85,9 +86,9 @@ fn mark(sequence: Ptr<Global, u32>, window: Val<u32>, marks: Ptr<Shared, u32>, s
     let mut i = thread_index();
     while i < window {
         let token = sequence.at(i).load();
-        let turn = token / s.threads;
-        if turn % s.blocks == block_index() {
-            marks.at(turn / s.blocks * s.threads + token % s.threads).atomic_or(1u32, Scope::Cta);
+        let tile = token / s.threads;
+        if tile % s.blocks == block_index() {
+            marks.at(tile / s.blocks * s.threads + token % s.threads).atomic_or(1u32, Scope::Cta);
         }
         i += s.threads;
     }

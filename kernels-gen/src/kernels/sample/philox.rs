@@ -1,15 +1,15 @@
 //! Philox-4x32-10, a counter-based random number generator.
 //!
 //! Salmon, Moraes, Dror and Shaw, *Parallel random numbers: as easy as 1, 2, 3*, SC 2011. Ten rounds of two 32-bit
-//! multiplications turn a counter of four words and a key of two into four random words; nothing is kept between calls.
+//! multiplications map a counter of four words and a key of two words to four random words. The generator has no state.
 
 use bespoke_codegen::prelude::*;
 
 /// Multipliers of the first and the third word.
 const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
-/// What a round adds to the key: the golden ratio's and √3's fractions.
+/// Increments of the key per round: the fractions of the golden ratio and of √3.
 const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
-/// Rounds.
+/// Number of rounds.
 const ROUNDS: u32 = 10;
 
 /// The random words of a counter under a key.

@@ -1,27 +1,27 @@
-//! Running sums of 64-bit integers over a CTA.
+//! Prefix sums over a CTA.
 
 use bespoke_codegen::prelude::*;
 
-/// Where a thread stands in a running sum.
+/// A thread's view of a prefix sum.
 #[derive(Clone, Copy, Carry)]
-pub(super) struct Running {
-    /// The sum over the threads before.
+pub(super) struct PrefixSum {
+    /// Sum over the preceding threads.
     pub before: Val<u64>,
-    /// The thread's own part.
+    /// The thread's own value.
     pub own: Val<u64>,
-    /// The sum over all.
+    /// Sum over all threads.
     pub total: Val<u64>,
 }
 
-impl Running {
-    /// Whether `point`, from 0 up to the total, falls into the thread's own part: true in exactly one thread.
+impl PrefixSum {
+    /// Whether `point`, at least 0 and less than the total, falls into the thread's own part: true in exactly one thread.
     #[device]
-    pub fn holds(&self, point: Val<u64>) -> Val<bool> {
+    pub fn contains(&self, point: Val<u64>) -> Val<bool> {
         (self.before <= point) & (point < self.before + self.own)
     }
 }
 
-/// A 64-bit value of another lane.
+/// The 64-bit value of another lane.
 #[device]
 pub(super) fn lane64(value: Val<u64>, from: impl IntoVal<u32>) -> Val<u64> {
     let from = from.into_val();
@@ -30,7 +30,7 @@ pub(super) fn lane64(value: Val<u64>, from: impl IntoVal<u32>) -> Val<u64> {
     low.cast::<u64>() | (high.cast::<u64>() << 32)
 }
 
-/// The sum over the lanes up to and with this one.
+/// Inclusive prefix sum over the lanes of a warp.
 #[device]
 fn warp_scan(value: Val<u64>) -> Val<u64> {
     let mut sum = value;
@@ -42,10 +42,10 @@ fn warp_scan(value: Val<u64>) -> Val<u64> {
     sum
 }
 
-/// The running sum over the threads of a CTA of `warps` warps, by thread index. `scratch` holds `warps` elements and may
-/// be used again after the next barrier.
+/// Prefix sum over the threads of a CTA of `warps` warps, by thread index. `scratch`, u64 [warps], may be used again after
+/// the next CTA barrier.
 #[device]
-pub(super) fn block_scan(own: Val<u64>, scratch: Ptr<Shared, u64>, warps: u32) -> Running {
+pub(super) fn block_scan(own: Val<u64>, scratch: Ptr<Shared, u64>, warps: u32) -> PrefixSum {
     let within = warp_scan(own);
     if lane() == WARP - 1 {
         scratch.at(warp_index()).store(within);
@@ -56,10 +56,10 @@ pub(super) fn block_scan(own: Val<u64>, scratch: Ptr<Shared, u64>, warps: u32) -
     let total = lane64(by_warp, WARP - 1);
     let previous = lane64(by_warp, (warp_index() + (WARP - 1)) & (WARP - 1));
     let before_warp = select(warp_index() == 0, 0u64, previous);
-    Running { before: before_warp + within - own, own, total }
+    PrefixSum { before: before_warp + within - own, own, total }
 }
 
-/// The sum of a word over the threads before this one; `scratch` as for [`block_scan`].
+/// Exclusive prefix sum of 32-bit words over the threads of a CTA; `scratch`, u32 [warps], as for [`block_scan`].
 #[device]
 pub(super) fn words_before(own: Val<u32>, scratch: Ptr<Shared, u32>, warps: u32) -> Val<u32> {
     let within = warp_scan_words(own);
@@ -73,6 +73,7 @@ pub(super) fn words_before(own: Val<u32>, scratch: Ptr<Shared, u32>, warps: u32)
     select(warp_index() == 0, 0u32, previous) + within - own
 }
 
+/// Inclusive prefix sum of 32-bit words over the lanes of a warp.
 #[device]
 fn warp_scan_words(value: Val<u32>) -> Val<u32> {
     let mut sum = value;
@@ -83,7 +84,7 @@ fn warp_scan_words(value: Val<u32>) -> Val<u32> {
     sum
 }
 
-/// The sum of a word over the eight lanes that differ in their lowest three bits, in each of them.
+/// Sum of 32-bit words over each group of eight consecutive lanes, in all of them.
 #[device]
 pub(super) fn eight_lanes_words(value: Val<u32>) -> Val<u32> {
     let mut sum = value;
@@ -93,7 +94,7 @@ pub(super) fn eight_lanes_words(value: Val<u32>) -> Val<u32> {
     sum
 }
 
-/// The sum over the eight lanes that differ in their lowest three bits, in each of them.
+/// Sum over each group of eight consecutive lanes, in all of them.
 #[device]
 pub(super) fn eight_lanes(value: Val<u64>) -> Val<u64> {
     let mut sum = value;

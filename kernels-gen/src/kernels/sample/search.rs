@@ -1,90 +1,91 @@
-//! Where a run of the highest-ranking tokens ends.
+//! Search for the end of a prefix of the ranked tokens, by histograms of the digits of their orderings.
 
 use bespoke_codegen::prelude::*;
 
-use super::all::{Keys, Work};
+use super::all::{Keys, Workspace};
 use super::key::{self, TOKEN_BITS};
 use super::scan::words_before;
 use super::weight::{SCALE_BITS, Scale};
 
-/// Bits that a pass decides at most.
+/// Largest number of bits that one pass decides.
 const DIGIT_BITS: u32 = 10;
-/// Values of a digit.
+/// Number of values of a digit.
 const BINS: u32 = 1 << DIGIT_BITS;
 
-/// What adds up to a target.
+/// The quantity that is summed over a prefix.
 #[derive(Clone, Copy)]
 pub(super) enum Measure {
-    /// Tokens.
+    /// Number of tokens.
     Count,
     /// Their weights.
     Weight(Scale),
 }
 
-/// What is searched for: the lowest ordering of the shortest run of the highest-ranking tokens that adds up to a target.
-pub(super) struct Aim {
-    /// What adds up.
-    pub by: Measure,
-    /// To how much: at least 1, at most all from `low` on.
-    pub target: Val<u64>,
-    /// The result is at or above the lowest ordering with this one's key.
+/// The prefix to find: the shortest one, from the highest-ranking token on, whose sum reaches a target.
+pub(super) struct Target {
+    /// The quantity that is summed.
+    pub measure: Measure,
+    /// The sum to reach: at least 1, at most that of all tokens from `low` on.
+    pub sum: Val<u64>,
+    /// Lower bound of the result; only its key counts.
     pub low: Val<u64>,
-    /// The largest key there is.
+    /// The largest key of all tokens.
     pub top: Val<u32>,
 }
 
-/// Sums by the value of a digit, in shared memory.
+/// Histogram of a digit, in shared memory.
 ///
-/// Shared memory adds 32-bit words by itself, 64-bit ones by trying again and again; so a weight is added in parts, each
-/// narrow enough that no sum over all tokens overflows.
+/// Shared memory has native atomic additions of 32-bit words; 64-bit ones are compare-and-swap loops. A weight is therefore
+/// added in parts, each narrow enough that no sum over all tokens overflows.
 #[derive(Clone, Copy)]
 pub(super) struct Search {
-    /// Numbers of tokens, then parts of their weights, from the lowest on: [1 + parts, BINS].
+    /// Numbers of tokens, then parts of their weights, lowest first: u32 [1 + parts, BINS].
     bins: Ptr<Shared, u32>,
-    /// Parts of a weight.
+    /// Number of parts of a weight.
     parts: u32,
-    /// Bits of a part.
+    /// Bits per part.
     width: u32,
-    /// The CTA's.
-    work: Work,
+    /// Shared memory of the CTA.
+    workspace: Workspace,
 }
 
 impl Search {
-    /// Takes the shared memory to search among up to `count` tokens.
+    /// Allocates the shared memory for a search among up to `count` tokens.
     #[device]
-    pub fn new(count: u32, work: Work) -> Search {
+    pub fn new(count: u32, workspace: Workspace) -> Search {
         let width = 32 - count.next_power_of_two().trailing_zeros();
         let parts = (SCALE_BITS + 1).div_ceil(width);
-        Search { bins: shared_array::<u32>((1 + parts) * BINS), parts, width, work }
+        Search { bins: shared_array::<u32>((1 + parts) * BINS), parts, width, workspace }
     }
 
-    /// The sum of all threads' shares.
+    /// Sum of all threads' shares.
     #[device]
     pub fn total(&self, share: Val<u64>) -> Val<u64> {
         barrier();
-        self.work.scan(share).total
+        self.workspace.scan(share).total
     }
 
-    /// The lowest ordering of the run, or one between that and the next lower token's.
+    /// A bound that separates the prefix from the other tokens: its lowest ordering, or a lower one that is still above the
+    /// next token's.
     ///
-    /// Orderings are taken relative to `low` and looked at digit by digit, from the first that differs between `low` and
-    /// `top`. A pass sums by the value of a digit, over the tokens that agree in the digits before, and finds the value at
-    /// which the run ends. It is the last one if all tokens of that value belong to the run.
+    /// A radix search over orderings relative to `low`, starting at the first digit in which `low` and `top` differ. Each
+    /// pass builds a histogram of one digit over the tokens that agree in the higher digits, and finds the value at which
+    /// the prefix ends. The search stops when all tokens with that value belong to the prefix.
     #[device]
-    pub fn run(&self, keys: &Keys, aim: &Aim) -> Val<u64> {
-        let low = key::lowest_with(key::key_of(aim.low));
-        let span = key::lowest_with(aim.top) + (1 << TOKEN_BITS) - low;
+    pub fn run(&self, keys: &Keys, target: &Target) -> Val<u64> {
+        let low = key::lowest_with(key::key_of(target.low));
+        let span = key::lowest_with(target.top) + (1 << TOKEN_BITS) - low;
         let bits = 64 - span.leading_zeros();
         let mut shift = bits.max(DIGIT_BITS) - DIGIT_BITS;
         let mut width = val(DIGIT_BITS);
         let mut digits = val(0u64);
-        let mut left = aim.target;
+        let mut left = target.sum;
         loop {
             self.clear();
             barrier();
-            keys.each(|key, ordering| self.add(ordering - low, (digits, shift, width), aim, key));
+            keys.each(|key, ordering| self.add(ordering - low, (digits, shift, width), target, key));
             barrier();
-            let [digit, above, within, count] = self.cross(aim, left);
+            let [digit, above, within, count] = self.crossing(target, left);
             digits = (digits << width) | digit;
             left -= above;
             if left == within || count == 1 || shift == 0 {
@@ -96,19 +97,19 @@ impl Search {
         low + (digits << shift)
     }
 
-    /// A key such that `count` or a few more of the `tops` are at or above it, or 0: `count` is at most as many as there
-    /// are. All keys lie from `lowest` to `top`.
+    /// A key that `count` or slightly more of the `tops` reach, or 0 if the histogram cannot tell. There are at least `count`
+    /// tops; all keys are between `lowest` and `top`.
     ///
-    /// One pass over bins of equal width in the logits, which reach from the largest down to the smallest or, if that is
-    /// farther, 32 below.
+    /// One pass with a histogram of logits in bins of equal width, from the largest logit down to the smallest, or to 32
+    /// below the largest if that is higher.
     #[device]
     pub fn guess(&self, tops: &[Val<u32>], [top, lowest]: [Val<u32>; 2], count: Val<u32>) -> Val<u32> {
-        let (work, per_thread) = (self.work, self.bins_per_thread());
+        let (workspace, per_thread) = (self.workspace, self.bins_per_thread());
         let largest = key::logit(top);
         let width = ((largest - key::logit(lowest)).min(32.0) * (1.0 / (BINS - 24) as f32)).max(1.0 / 1024.0);
         let per_logit = width.rcp();
         for i in 0..per_thread {
-            self.bins.at(thread_index() + i * work.threads).store(0);
+            self.bins.at(thread_index() + i * workspace.threads).store(0);
         }
         barrier();
         for &key in tops {
@@ -124,48 +125,52 @@ impl Search {
             let before = sums[i as usize];
             sums.push(before + self.bins.at(first + i).load());
         }
-        let before = words_before(sums[per_thread as usize], work.scratch.cast::<u32>(), work.threads / WARP);
+        let before = words_before(
+            sums[per_thread as usize],
+            workspace.scratch.cast::<u32>(),
+            workspace.threads / WARP,
+        );
         for i in 0..per_thread {
             let (below, with) = (before + sums[i as usize], before + sums[i as usize + 1]);
             if below < count && count <= with {
-                work.found.store((first + i).cast::<u64>());
+                workspace.mailbox.store((first + i).cast::<u64>());
             }
         }
         barrier();
-        let bin = work.found.load().cast::<u32>();
-        // A bin's number is a product of three roundings, off by less than 2^-10: a sixteenth of a bin covers that. The
-        // difference is rounded in the order of the logits.
+        let bin = workspace.mailbox.load().cast::<u32>();
+        // Three roundings give the bin's number an error of less than 2^-10 bins, so a margin of 1/16 bin is safe. The
+        // rounding of the difference is monotonic in the logit.
         let least = key::key(largest - (bin.cast::<f32>() + 1.0625) * width).min(top);
         select(bin == BINS - 1, 0u32, least)
     }
 
-    /// Bins of a thread: thread 0 has the highest ones.
+    /// Bins per thread; thread 0 has the highest ones.
     fn bins_per_thread(&self) -> u32 {
-        BINS.div_ceil(self.work.threads)
+        BINS.div_ceil(self.workspace.threads)
     }
 
     /// Sets all sums to zero.
     #[device]
     fn clear(&self) {
         for i in 0..(1 + self.parts) * self.bins_per_thread() {
-            self.bins.at(thread_index() + i * self.work.threads).store(0);
+            self.bins.at(thread_index() + i * self.workspace.threads).store(0);
         }
     }
 
-    /// Adds a token, `offset` above the low end, to its bin, if it agrees in the digits before; what lies below the low
-    /// end wraps round and agrees with nothing.
+    /// Adds a token to its bin if its ordering, `offset` above the low end, agrees in the higher digits. Orderings below the
+    /// low end wrap around and never agree.
     #[device]
     fn add(
         &self,
         offset: Val<u64>,
         (digits, shift, width): (Val<u64>, Val<u32>, Val<u32>),
-        aim: &Aim,
+        target: &Target,
         key: Val<u32>,
     ) {
         if (offset >> (shift + width)) == digits {
             let bin = self.bins.at((offset >> shift).cast::<u32>() & ((val(1u32) << width) - 1));
             bin.atomic_add(1, Scope::Cta);
-            if let Measure::Weight(scale) = aim.by {
+            if let Measure::Weight(scale) = target.measure {
                 let weight = scale.weight(key);
                 for part in 0..self.parts {
                     let bits = (weight >> (part * self.width)).cast::<u32>() & ((1 << self.width) - 1);
@@ -175,10 +180,10 @@ impl Search {
         }
     }
 
-    /// What a bin adds up to.
+    /// The sum of a bin.
     #[device]
-    fn sum(&self, bin: Val<u32>, aim: &Aim) -> Val<u64> {
-        if let Measure::Count = aim.by {
+    fn sum(&self, bin: Val<u32>, target: &Target) -> Val<u64> {
+        if let Measure::Count = target.measure {
             return self.bins.at(bin).load().cast::<u64>();
         }
         let mut sum = val(0u64);
@@ -188,33 +193,33 @@ impl Search {
         sum
     }
 
-    /// The bin at which the sum from the highest one on reaches `left`: its number, the sum before it, its own, and its
-    /// number of tokens.
+    /// The bin at which the sum, from the highest bin down, reaches `left`: its index, the sum of the bins above it, its own
+    /// sum, and its number of tokens.
     #[device]
-    fn cross(&self, aim: &Aim, left: Val<u64>) -> [Val<u64>; 4] {
-        let (work, per_thread) = (self.work, self.bins_per_thread());
+    fn crossing(&self, target: &Target, left: Val<u64>) -> [Val<u64>; 4] {
+        let (workspace, per_thread) = (self.workspace, self.bins_per_thread());
         let first = (BINS - 1) - thread_index() * per_thread;
         let mut sums = vec![val(0u64)];
         for i in 0..per_thread {
             let before = sums[i as usize];
-            sums.push(before + self.sum(first - i, aim));
+            sums.push(before + self.sum(first - i, target));
         }
-        let running = work.scan(sums[per_thread as usize]);
-        if running.holds(left - 1) {
+        let running = workspace.scan(sums[per_thread as usize]);
+        if running.contains(left - 1) {
             for i in 0..per_thread {
                 let above = running.before + sums[i as usize];
                 let with = running.before + sums[i as usize + 1];
                 if above < left && left <= with {
                     let bin = first - i;
                     let count = self.bins.at(bin).load();
-                    let told = [bin.cast::<u64>(), above, with - above, count.cast::<u64>()];
-                    for (place, value) in told.into_iter().enumerate() {
-                        work.found.at(place).store(value);
+                    let result = [bin.cast::<u64>(), above, with - above, count.cast::<u64>()];
+                    for (i, value) in result.into_iter().enumerate() {
+                        workspace.mailbox.at(i).store(value);
                     }
                 }
             }
         }
         barrier();
-        [0u32, 1, 2, 3].map(|place| work.found.at(place).load())
+        [0u32, 1, 2, 3].map(|i| workspace.mailbox.at(i).load())
     }
 }

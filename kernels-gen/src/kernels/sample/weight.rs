@@ -1,10 +1,10 @@
-//! What a token weighs: its probability over that of the most likely one, as an integer.
+//! Weights of tokens: the probability relative to that of the most likely token, as an integer.
 
 use bespoke_codegen::prelude::*;
 
 use super::key;
 
-/// The weight of the most likely token is 2 to this power: the sum over 2¹⁹ tokens, the most there are, fits 59 bits.
+/// Base-2 logarithm of the most likely token's weight. The sum over 2¹⁹ tokens, the largest vocabulary, fits 59 bits.
 pub const SCALE_BITS: u32 = 39;
 
 /// 2^f for f in [0, 1) is 1 + f·(c₀ + f·(c₁ + …)): a minimax fit of the relative error, 2^-28.9, below the roundings of
@@ -12,17 +12,17 @@ pub const SCALE_BITS: u32 = 39;
 pub const EXP2: [f32; 6] =
     [0.693_147_06, 0.240_229_31, 0.055_485_282, 0.009_675_452, 0.001_246_784_6, 0.000_216_129_16];
 
-/// What weights are relative to.
+/// The scale of weights.
 #[derive(Clone, Copy, Carry)]
 pub struct Scale {
     /// The largest key.
     pub top: Val<u32>,
-    /// log₂e over the temperature.
+    /// log₂e divided by the temperature.
     pub per_logit: Val<f32>,
 }
 
 impl Scale {
-    /// Relative to the largest key, at a temperature above 0.
+    /// The scale relative to the largest key `top`, at a temperature above 0.
     #[device]
     pub fn new(top: Val<u32>, temperature: Val<f32>) -> Scale {
         Scale { top, per_logit: std::f32::consts::LOG2_E / temperature }
@@ -30,12 +30,12 @@ impl Scale {
 
     /// ⌊2³⁹·e^((x − max)/t)⌋ for the logit x of `key`; 0 for −∞ and for no token.
     ///
-    /// With y = (x − max)·(log₂e/t), each operation rounded to f32, and n = ⌊y⌋, it is ⌊2³⁰·2^(y−n)⌋·2⁹ shifted right by
-    /// −n: every operation is one that IEEE 754 defines to the bit.
+    /// With y = (x − max)·(log₂e/t), each operation rounded to f32, and n = ⌊y⌋, the weight is ⌊2³⁰·2^(y−n)⌋·2⁹ shifted
+    /// right by −n. IEEE 754 defines the bits of every operation.
     #[device]
     pub fn weight(&self, key: Val<u32>) -> Val<u64> {
         let below = key::logit(key) - key::logit(self.top);
-        // ∞ − ∞ and 0·∞ are no numbers.
+        // Avoids the NaNs of ∞ − ∞ and 0·∞.
         let exponent = select(key == self.top, 0.0f32, below * self.per_logit);
         let whole = exponent.cast_rounded::<i32>(Rounding::Down);
         let fraction = exponent - whole.cast::<f32>();

@@ -1,32 +1,35 @@
-//! From partial results to the output.
+//! Combination of partial results: of warps in shared memory, then of runs in device memory.
+//!
+//! A partial result of a head is the numerator of its softmax-weighted sum (head_dim elements), then the maximum of its
+//! scores and the denominator, both relative to that maximum.
 
 use bespoke_codegen::prelude::*;
 
 use super::query;
 use super::shape::{AttentionShape, CONSUMERS, WARPS};
-use super::tile::Running;
-use super::{BARRIER, LOWEST, Operands, Work};
+use super::tile::{LOWEST_SCORE, RunningSoftmax};
+use super::work::{CONSUMER_BARRIER, Operands, Work};
 
-/// One element of a softmax numerator, with its denominator and maximum.
+/// One element of a partial result, with its maximum and denominator.
 #[derive(Clone, Copy, Carry)]
-struct Part {
+struct Partial {
     numerator: Val<f32>,
     largest: Val<f32>,
     denominator: Val<f32>,
 }
 
-impl Part {
-    /// Element `element` of the part at `from`.
-    fn load<S: Space>(from: Ptr<S, f32>, element: Val<u32>, cache: Cache, s: &AttentionShape) -> Part {
-        Part {
+impl Partial {
+    /// Loads element `element` of the partial result at `from`.
+    fn load<S: Space>(from: Ptr<S, f32>, element: Val<u32>, cache: Cache, s: &AttentionShape) -> Partial {
+        Partial {
             numerator: from.at(element).load_cached(cache),
             largest: from.at(s.head_dim).load_cached(cache),
             denominator: from.at(s.head_dim + 1).load_cached(cache),
         }
     }
 
-    /// All parts together, at their common maximum.
-    fn sum(parts: &[Part]) -> Part {
+    /// Adds partial results, rescaled to their common maximum.
+    fn sum(parts: &[Partial]) -> Partial {
         let largest = parts[1..].iter().fold(parts[0].largest, |largest, part| largest.max(part.largest));
         let (mut numerator, mut denominator) = (val(0.0f32), val(0.0f32));
         for part in parts {
@@ -34,7 +37,7 @@ impl Part {
             numerator = fma(part.numerator, weight, numerator);
             denominator = fma(part.denominator, weight, denominator);
         }
-        Part { numerator, largest, denominator }
+        Partial { numerator, largest, denominator }
     }
 
     fn quotient(self) -> Val<f32> {
@@ -42,35 +45,36 @@ impl Part {
     }
 }
 
-/// Where warp `warp`'s part of head `head` lies.
-fn slot(warp: impl IntoVal<u32>, head: Val<u32>, s: &AttentionShape) -> Ptr<Shared, f32> {
+/// Address of the partial result of warp `warp` for head `head`, in shared memory.
+fn partial_at(warp: impl IntoVal<u32>, head: Val<u32>, s: &AttentionShape) -> Ptr<Shared, f32> {
     let parts = dynamic_shared::<u8>().bytes(s.shared_map().partial).cast::<f32>();
     parts.at((warp.into_val() * s.heads_per_block + head) * s.shared_stride())
 }
 
+/// Address of the new key's score for head `head`.
 fn new_score(head: impl IntoVal<u32>, s: &AttentionShape) -> Ptr<Shared, f32> {
     dynamic_shared::<u8>().bytes(s.shared_map().scores).cast::<f32>().at(head.into_val())
 }
 
-/// Puts a warp's part where the others find it.
+/// Stores a warp's partial results to shared memory.
 #[device]
-pub(super) fn keep(running: &Running, s: &AttentionShape) {
+pub(super) fn store_partial(running: &RunningSoftmax, s: &AttentionShape) {
     let pair = running.denominator + shuffle_xor(running.denominator, 1);
     let denominator = pair + shuffle_xor(pair, 2);
-    let (group, place) = (lane() >> 2, lane() & 3);
+    let (group, quarter) = (lane() >> 2, lane() & 3);
     if group < s.heads_per_block {
-        let to = slot(warp_index(), group, s);
+        let to = partial_at(warp_index(), group, s);
         for (eight, sum) in (0u32..).zip(&running.numerator) {
-            let at = to.at(place * 2 + eight * 8);
+            let at = to.at(quarter * 2 + eight * 8);
             at.store_vector([sum.0[0] + sum.0[2], sum.0[1] + sum.0[3]]);
         }
-        if place == 0 {
+        if quarter == 0 {
             to.at(s.head_dim).store_vector([running.largest, denominator]);
         }
     }
 }
 
-/// The scores of the new key; by one warp.
+/// Computes the scores of the new key. Called by one warp.
 #[device]
 pub(super) fn new_scores(s: &AttentionShape) {
     let key = query::head(s.heads_per_block, s);
@@ -92,23 +96,24 @@ pub(super) fn new_scores(s: &AttentionShape) {
     }
 }
 
-/// Joins the warps' parts and the present position, and writes the output or, if there are more runs, this run's
-/// part.
+/// Combines the warps' partial results and the current position. Writes the output or, if there are several runs, this
+/// run's partial result.
 #[device]
-pub(super) fn join_warps(operands: &Operands, work: &Work, s: &AttentionShape) {
+pub(super) fn combine_warps(operands: &Operands, work: &Work, s: &AttentionShape) {
     let value = query::head(s.heads_per_block + 1, s);
     for pass in 0..(s.heads_per_block * s.head_dim).div_ceil(CONSUMERS) {
         let index = thread_index() + pass * CONSUMERS;
         if index < s.heads_per_block * s.head_dim {
             let (head, element) = (index / s.head_dim, index % s.head_dim);
-            let mut parts: Vec<Part> =
-                (0..WARPS).map(|warp| Part::load(slot(warp, head, s), element, Cache::Default, s)).collect();
-            // Where the present position is another CTA's, it weighs nothing.
-            let [largest, denominator] = [(new_score(head, s).load(), LOWEST), (val(1.0f32), 0.0)]
+            let mut parts: Vec<Partial> = (0..WARPS)
+                .map(|warp| Partial::load(partial_at(warp, head, s), element, Cache::Default, s))
+                .collect();
+            // The current position has weight zero in all runs but the last.
+            let [largest, denominator] = [(new_score(head, s).load(), LOWEST_SCORE), (val(1.0f32), 0.0)]
                 .map(|(new, none)| select(work.last, new, none));
             let numerator = select(work.last, value.at(element).load(), 0.0f32);
-            parts.push(Part { numerator, largest, denominator });
-            let total = Part::sum(&parts);
+            parts.push(Partial { numerator, largest, denominator });
+            let total = Partial::sum(&parts);
             let row = work.first_head + head;
             if work.runs == 1 {
                 operands.y.at(row * s.head_dim + element).store(total.quotient());
@@ -123,25 +128,25 @@ pub(super) fn join_warps(operands: &Operands, work: &Work, s: &AttentionShape) {
     }
 }
 
-/// Runs whose parts a thread loads at a time.
-const RUNS_AT_A_TIME: u32 = 8;
+/// Runs whose partial results a thread has in flight at once.
+const RUNS_IN_FLIGHT: u32 = 8;
 
-/// The last CTA to arrive joins the runs of its heads.
+/// Combines the runs of this CTA's heads, in the last CTA to arrive.
 #[device]
-pub(super) fn join_runs(operands: &Operands, work: &Work, s: &AttentionShape) {
+pub(super) fn combine_runs(operands: &Operands, work: &Work, s: &AttentionShape) {
     let counter = operands.counters.at(block_index());
     let arrived = shared_array::<u32>(1);
-    named_barrier(BARRIER, CONSUMERS);
+    named_barrier(CONSUMER_BARRIER, CONSUMERS);
     if thread_index() == 0 {
-        // Behind the barrier, so that it speaks for all threads of the CTA.
+        // After the barrier, so that the fence is cumulative over the writes of the whole CTA.
         fence(Scope::Gpu);
         let before = counter.atomic_add(1u32, Scope::Gpu);
         fence(Scope::Gpu);
         arrived.store(before + 1);
     }
-    named_barrier(BARRIER, CONSUMERS);
+    named_barrier(CONSUMER_BARRIER, CONSUMERS);
     if arrived.load() == work.runs {
-        // Four elements a thread.
+        // Each thread combines four elements at a time.
         let fours = s.heads_per_block * s.head_dim / 4;
         for pass in 0..fours.div_ceil(CONSUMERS) {
             let index = (thread_index() + pass * CONSUMERS) * 4;
@@ -149,16 +154,17 @@ pub(super) fn join_runs(operands: &Operands, work: &Work, s: &AttentionShape) {
                 let (head, element) = (index / s.head_dim, index % s.head_dim);
                 let row = work.first_head + head;
                 let from = operands.partial.at(row * s.splits * s.partial_stride());
-                let mut total = Four::load(from, element, val(0u32), val(true), s);
+                let mut total = PartialOfFour::load(from, element, val(0u32), val(true), s);
                 let mut first = val(1u32);
                 while first < work.runs {
                     let mut parts = vec![total.clone()];
-                    for i in 0..RUNS_AT_A_TIME {
+                    for i in 0..RUNS_IN_FLIGHT {
                         let run = first + i;
-                        parts.push(Four::load(from, element, run.min(work.runs - 1), run < work.runs, s));
+                        let (clamped, counts) = (run.min(work.runs - 1), run < work.runs);
+                        parts.push(PartialOfFour::load(from, element, clamped, counts, s));
                     }
-                    total = Four::sum(&parts);
-                    first += RUNS_AT_A_TIME;
+                    total = PartialOfFour::sum(&parts);
+                    first += RUNS_IN_FLIGHT;
                 }
                 let y = operands.y.at(row * s.head_dim + element);
                 y.store_vector(total.numerator.map(|sum| sum.div_approx(total.denominator)));
@@ -170,37 +176,37 @@ pub(super) fn join_runs(operands: &Operands, work: &Work, s: &AttentionShape) {
     }
 }
 
-/// As [`Part`], of four elements.
+/// Four elements of a partial result, with their maximum and denominator.
 #[derive(Clone, Carry)]
-struct Four {
+struct PartialOfFour {
     numerator: [Val<f32>; 4],
     largest: Val<f32>,
     denominator: Val<f32>,
 }
 
-impl Four {
-    /// Elements from `element` of run `run`; one that weighs nothing unless `counts`. Other multiprocessors wrote them:
-    /// the first-level cache may have what was there before.
+impl PartialOfFour {
+    /// Loads elements from `element` on of run `run`, with weight zero unless `counts`. Other multiprocessors wrote them,
+    /// so the loads bypass L1, which may hold stale lines.
     fn load(
         from: Ptr<Global, f32>,
         element: Val<u32>,
         run: Val<u32>,
         counts: Val<bool>,
         s: &AttentionShape,
-    ) -> Four {
+    ) -> PartialOfFour {
         let from = from.at(run * s.partial_stride());
         let [largest, denominator] = from.at(s.head_dim).load_vector_cached::<2>(Cache::L2);
-        Four {
+        PartialOfFour {
             numerator: from.at(element).load_vector_cached::<4>(Cache::L2),
             largest: select(counts, largest, f32::NEG_INFINITY),
             denominator,
         }
     }
 
-    /// All parts together, at their common maximum.
-    fn sum(parts: &[Four]) -> Four {
+    /// Adds partial results, rescaled to their common maximum.
+    fn sum(parts: &[PartialOfFour]) -> PartialOfFour {
         let largest = parts[1..].iter().fold(parts[0].largest, |largest, part| largest.max(part.largest));
-        let mut total = Four { numerator: [val(0.0f32); 4], largest, denominator: val(0.0f32) };
+        let mut total = PartialOfFour { numerator: [val(0.0f32); 4], largest, denominator: val(0.0f32) };
         for part in parts {
             let weight = (part.largest - largest).exp2();
             total.denominator = fma(part.denominator, weight, total.denominator);

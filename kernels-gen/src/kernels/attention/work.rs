@@ -1,0 +1,69 @@
+//! The kernel's pointers and a CTA's share of the work.
+
+use bespoke_codegen::prelude::*;
+
+use super::shape::{AttentionShape, PAGE};
+use crate::kernels::state;
+
+/// Number of the barrier among the consumer warps.
+pub(super) const CONSUMER_BARRIER: u8 = 1;
+
+/// The kernel's pointers; see [`super::attention`].
+#[derive(Clone, Copy)]
+pub(super) struct Operands {
+    pub qkv: Ptr<Global, f32>,
+    /// Weights of the norms of queries and keys.
+    pub norms: Option<(Ptr<Global, f32>, Ptr<Global, f32>)>,
+    pub rope_table: Ptr<Global, f32>,
+    pub keys: Ptr<Global, f16>,
+    pub values: Ptr<Global, f16>,
+    pub partial: Ptr<Global, f32>,
+    pub counters: Ptr<Global, u32>,
+    pub y: Ptr<Global, f32>,
+    pub state: Ptr<Global, u32>,
+}
+
+/// A CTA's heads and pages.
+#[derive(Clone, Copy)]
+pub(super) struct Work {
+    /// The current position, which is also the number of positions in the cache.
+    pub position: Val<u32>,
+    /// The first query head.
+    pub first_head: Val<u32>,
+    /// The key head.
+    pub kv_head: Val<u32>,
+    /// The first page of the run, and the one after the last.
+    pub pages: [Val<u32>; 2],
+    /// Number of runs that have pages.
+    pub runs: Val<u32>,
+    /// Whether the run includes the current position.
+    pub last: Val<bool>,
+}
+
+impl Work {
+    /// The heads and pages of this CTA.
+    ///
+    /// Reads the position before earlier launches are known to have completed. The launch that starts this one early must
+    /// itself have waited for the launch that wrote the position (`Trigger::AfterWait`).
+    pub fn of_cta(operands: &Operands, s: &AttentionShape) -> Work {
+        let position = state::position(operands.state);
+        let pages = position / PAGE + 1;
+        let run = ((pages + (s.splits - 1)) / s.splits).max(s.min_pages);
+        let first = block_index_y() * run;
+        let end = (first + run).min(pages);
+        let first_head = block_index() * s.heads_per_block;
+        Work {
+            position,
+            first_head,
+            kv_head: first_head / s.group(),
+            pages: [first, end],
+            runs: (pages + run - 1) / run,
+            last: is_last(first, end, pages),
+        }
+    }
+}
+
+#[device]
+fn is_last(first: Val<u32>, end: Val<u32>, pages: Val<u32>) -> Val<bool> {
+    first < end && end == pages
+}

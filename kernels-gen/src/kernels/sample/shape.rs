@@ -1,0 +1,63 @@
+//! Parameters of sampling: compile-time sizes, and the words of the run-time record.
+
+use bespoke_codegen::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use super::key;
+
+/// Words of a slot's record.
+pub const WORDS: u32 = 8;
+/// Word of the temperature.
+pub const TEMPERATURE: u32 = 0;
+/// Word of k.
+pub const TOP_K: u32 = 1;
+/// Word of p.
+pub const TOP_P: u32 = 2;
+/// Word of −ln m.
+pub const MIN_P_MARGIN: u32 = 3;
+/// Word of the repetition penalty.
+pub const PENALTY: u32 = 4;
+/// Word of the length of the penalty's window, in tokens.
+pub const LAST_N: u32 = 5;
+/// Word of the seed's low half; the high half follows.
+pub const SEED: u32 = 6;
+
+/// Compile-time parameters of sampling.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SampleShape {
+    /// Number of logits, at most [`SampleShape::MAX_VOCAB`].
+    pub vocab: u32,
+    /// CTAs of [`sample_keys`](super::sample_keys).
+    pub blocks: u32,
+    /// Threads per CTA of [`sample_keys`](super::sample_keys): a multiple of 32, at most 1024.
+    pub threads: u32,
+    /// Threads of the one CTA of [`choose_sampled`](super::choose_sampled): a power of two from 64 to 1024. It compares at
+    /// most half as many candidates pairwise.
+    pub choose_threads: u32,
+}
+
+impl SampleShape {
+    /// Largest vocabulary: the number of tokens that an [ordering](key) can tell apart.
+    pub const MAX_VOCAB: u32 = 1 << key::TOKEN_BITS;
+
+    /// Number of groups of 32 tokens; the largest key of each is stored.
+    pub fn groups(&self) -> u32 {
+        self.vocab.div_ceil(WARP)
+    }
+
+    /// Length of the array of keys: whole groups.
+    pub fn padded(&self) -> u32 {
+        self.groups() * WARP
+    }
+
+    /// Tokens per thread of [`sample_keys`](super::sample_keys).
+    pub(super) fn rounds(&self) -> u32 {
+        self.padded().div_ceil(self.blocks * self.threads)
+    }
+}
+
+/// Loads the parameter at `word` as f32.
+#[device]
+pub(super) fn float(sampling: Ptr<Global, u32>, word: u32) -> Val<f32> {
+    sampling.at(word).load().bitcast::<f32>()
+}
