@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything that only a GPU can show, in one go: selftest, conformance, replay against eager, speed.
+# All checks that need a GPU: selftest, conformance, replay against eager launches, speed.
 #
 #   benches/gpu-check.sh BINARY OUT [STEP …]     steps: devices selftest conformance replay bench
 set -uo pipefail
@@ -26,7 +26,7 @@ devices() {
 
 selftest() { check "$bin" selftest --device cuda > "$out/selftest.txt" 2>&1; tail -n 12 "$out/selftest.txt"; }
 
-# The limit of each case is what llama.cpp's CPU engine scores.
+# The limit of each case is the NMSE of llama.cpp's CPU engine.
 conformance() {
     while read -r name limit; do
         check "$bin" logits "$fixtures/$name.gguf" --reference "$fixtures/$name.safetensors" --limit "$limit" --device cuda

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# What machine code ahead of time and the cache are worth at the start, and what NVIDIA's tools say of source lines.
+# Start-up time with machine code built in, cached or assembled by the driver, and source lines in NVIDIA's tools.
 #
 #   benches/gpu-startup.sh BINARY_PTX BINARY_CUBIN MODEL OUT [STEP …]     steps: startup speed lines sanitizer ncu
 #
-# MODEL is a file, or a built-in shape, of which a file is made. BINARY_PTX was built with BESPOKE_PTXAS=none, BINARY_CUBIN with a ptxas, both for MODEL's shape and this GPU's target.
+# MODEL is a GGUF file, or a built-in shape, for which a file is synthesised. BINARY_PTX was built with
+# BESPOKE_PTXAS=none, BINARY_CUBIN with a ptxas, both for MODEL's shape and this GPU's target.
 # `sanitizer` needs target/release/examples/seeded_bug, or SEEDED_BUG=PATH. Run it from the repository's root, so that the
 # relative paths in the kernels lead to their sources.
 set -uo pipefail
@@ -27,8 +28,7 @@ fi
 
 fail() { echo "FAILED: $*"; failed=1; }
 
-# One start: NAME BINARY, with the environment as it is. A line: name, seconds of the process, of loading kernels, and
-# until the first token.
+# Times one start: NAME BINARY. Prints name, seconds of loading kernels, to the first token, and of the process.
 start() {
     local name=$1 binary=$2 begin end log
     begin=$EPOCHREALTIME
@@ -41,8 +41,7 @@ start() {
         END { printf "%s\t%.3f\t%.3f\t%.3f\t%s\n", name, load, first, total, from }'
 }
 
-# The five ways in turns, so that what else changes with time is shared. The driver's own cache is off, but where it is
-# what is measured.
+# Alternates the five ways, so that drifts affect all of them. The driver's own cache is off unless it is measured.
 startup() {
     : > "$out/startup.log"
     : > "$out/startup.tsv"
@@ -75,7 +74,7 @@ startup() {
     } | tee "$out/startup.md"
 }
 
-# The linker's machine code, which the cache keeps, against the assembler's: as fast, and the same logits?
+# Compares the linker's machine code, which the cache stores, with the assembler's: speed and logits.
 speed() {
     local tokens name
     tokens=$(seq -s, 1 64)
@@ -92,7 +91,7 @@ speed() {
     done | tee -a "$out/speed.md"
 }
 
-# Rust lines in the machine code that is embedded.
+# Rust lines in the built-in machine code.
 lines() {
     type -P nvdisasm > /dev/null || { echo "no nvdisasm"; return; }
     local file
@@ -101,21 +100,21 @@ lines() {
     nvdisasm --print-line-info-inline --print-code "$file" | grep -m 12 -A 3 'inlined at' | tee "$out/lines.txt"
 }
 
-# A read past the end of a buffer, in a kernel of the DSL: the report names examples/seeded_bug.rs.
+# An out-of-bounds read in a kernel of the DSL: the report must name examples/seeded_bug.rs.
 sanitizer() {
     type -P compute-sanitizer > /dev/null || { echo "no compute-sanitizer"; return; }
     [ -x "$seeded" ] || { fail "no $seeded"; return; }
     BESPOKE_CACHE=none compute-sanitizer --tool memcheck "$seeded" cuda > "$out/sanitizer.txt" 2>&1
     head -n 24 "$out/sanitizer.txt"
     grep -q 'seeded_bug\.rs:[0-9]' "$out/sanitizer.txt" || fail "compute-sanitizer names no line of seeded_bug.rs"
-    # The same with machine code from the cache.
+    # Again with machine code from the cache.
     for _ in 1 2; do
         BESPOKE_CACHE=$scratch/sanitizer compute-sanitizer --tool memcheck "$seeded" cuda > "$out/sanitizer-cached.txt" 2>&1
     done
     grep -q 'seeded_bug\.rs:[0-9]' "$out/sanitizer-cached.txt" || fail "from the cache: no line of seeded_bug.rs"
 }
 
-# One launch of a product under ncu: its hottest lines of Rust.
+# One launch of a GEMV under ncu: its hottest Rust lines.
 ncu() {
     type -P ncu > /dev/null || { echo "no ncu"; return; }
     command ncu --force-overwrite --export "$out/source" --section SourceCounters --import-source yes \

@@ -1,4 +1,4 @@
-"""What the demo model learns: sums to answer, short stories, and the tokens of both.
+"""Training data of the demo model: arithmetic questions, short stories, and their tokens.
 
 Questions are integer additions, subtractions and products. One in sixteen, chosen by a hash of its numbers, is held
 out: no training row has it, in either order of the numbers where the order does not matter. (Questions of two digits

@@ -25,7 +25,7 @@ EPS, ROPE_BASE = 1e-5, 10_000.0
 
 
 def round_q4_k(w):
-    """`w` as blocks of 32 with a scale and a minimum make it; the gradient passes as if nothing had happened."""
+    """`w` rounded like blocks of 32 with a scale and a minimum; the gradient passes unchanged (straight-through)."""
     blocks = w.detach().view(-1, 32)
     low = blocks.amin(1, keepdim=True).clamp(max=0)
     step = ((blocks.amax(1, keepdim=True) - low) / 15).clamp(min=1e-8)
@@ -34,7 +34,7 @@ def round_q4_k(w):
 
 
 def round_q6_k(w):
-    """As `round_q4_k`, for blocks of 16 with a scale."""
+    """Like `round_q4_k`, for blocks of 16 with a scale."""
     blocks = w.detach().view(-1, 16)
     step = (blocks.abs().amax(1, keepdim=True) / 31).clamp(min=1e-8)
     rounded = (blocks / step).round().clamp(-32, 31) * step
@@ -109,7 +109,7 @@ class Model(torch.nn.Module):
 
 @torch.no_grad()
 def accuracy(model, exam, device, rounding):
-    """The share of an exam's questions with every token of the answer right, of each sign and of all."""
+    """Share of an exam's questions with every token of the answer right, for each sign and for all."""
     inputs, targets, signs = exam
     right = []
     for start in range(0, len(inputs), 4096):
@@ -121,7 +121,7 @@ def accuracy(model, exam, device, rounding):
 
 
 class Batches:
-    """Batches in order of their numbers, each with a random state of its own, made by other processes."""
+    """Batches in order, each with its own random state, computed by other processes."""
 
     def __init__(self, tokenizer, args):
         self.tokenizer, self.args = tokenizer, args

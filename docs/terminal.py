@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws a command's output on a terminal, with its colours, as SVG: docs/terminal.py OUT.svg COMMAND …"""
+"""Draws the output of a command as an SVG of a terminal, in colour: docs/terminal.py OUT.svg COMMAND …"""
 
 import html
 import os
@@ -11,18 +11,18 @@ import sys
 COLOURS = {"31": "#ff7b72", "32": "#7ee787", "33": "#e3b341", "34": "#79c0ff", "36": "#76e3ea", "35": "#d2a8ff",
            "91": "#ff7b72", "92": "#7ee787", "93": "#e3b341", "94": "#79c0ff", "96": "#76e3ea"}
 WIDTH, HEIGHT, MARGIN = 8.4, 20, 18
-# Plain spaces would be drawn as one.
+# Consecutive plain spaces would be merged.
 NO_BREAK = "\u00a0"
 
 
 def recorded(command):
-    """What the command writes, as it would to a terminal."""
+    """Output of the command on a terminal."""
     chunks = []
 
     def read(descriptor):
         chunk = os.read(descriptor, 4096)
         chunks.append(chunk)
-        # Nothing would mean the end.
+        # An empty chunk means end of file.
         return chunk
 
     pty.spawn(command, read)
@@ -30,7 +30,7 @@ def recorded(command):
 
 
 def spans(line, state):
-    """Texts with the colour and the weight that they have."""
+    """Texts of a line with their colour and weight."""
     for part in re.split(r"(\x1b\[[\d;]*m)", line):
         codes = re.fullmatch(r"\x1b\[([\d;]*)m", part)
         if codes:

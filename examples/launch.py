@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Launches a kernel of an emitted folder through the CUDA driver, with nothing but Python, and checks what it did:
+"""Launches a kernel of an emitted folder through the CUDA driver, with the standard library only, and checks its result:
 
     bespoke specialize llama-3.1-8b --target sm_90 --out kernels
     python3 examples/launch.py kernels
 
-docs/emitted.md says what is in the folder. The kernel ends a step of greedy decoding: it chooses the next token."""
+docs/emitted.md describes the folder. The kernel is the last one of a greedy decode step: it chooses the next token."""
 import ctypes as c, json, os, pathlib, random, struct, sys
 FORMATS = dict(u8="B", i8="b", u16="H", i16="h", u32="I", i32="i", u64="Q", i64="q", f16="e", f32="f", bool="?")
 cuda = c.CDLL(os.environ.get("LIBCUDA", "libcuda.so.1"))
@@ -26,7 +26,7 @@ def download(kind, address, count):
     call("cuMemcpyDtoH_v2", data, c.c_uint64(address), c.c_size_t(len(data)))
     return list(struct.unpack(f"<{count}{FORMATS[kind]}", data.raw))
 
-# A device, and its compute capability as targets are numbered: 90 for sm_90.
+# A device, and its compute capability.
 device, major, minor, context = c.c_int(), c.c_int(), c.c_int(), c.c_void_p()
 call("cuInit", 0)
 call("cuDeviceGet", c.byref(device), 0)
@@ -34,19 +34,19 @@ call("cuDeviceGet", c.byref(device), 0)
 call("cuDevicePrimaryCtxRetain", c.byref(context), device)
 call("cuCtxSetCurrent", context)
 
-# The kernel, and its module for the newest target that the device runs, assembled by the driver.
+# The kernel, and its module for the newest target that the device runs; the driver assembles it.
 folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else sys.exit(__doc__))
 kernels = json.loads((folder / "kernels.json").read_text())["kernels"]
 kernel = next(kernel for kernel in kernels if kernel["name"].startswith("choose_greedy"))
 modules = {int(module["target"][len("sm_"):]): folder / module["ptx"] for module in kernel["modules"]}
 target = max((target for target in modules if target <= 10 * major.value + minor.value), default=None)
-ptx = modules[target].read_bytes() if target else sys.exit("the folder has nothing for a device that old")
+ptx = modules[target].read_bytes() if target else sys.exit("the folder has no kernel for such an old device")
 module, function, log = c.c_void_p(), c.c_void_p(), c.create_string_buffer(16384)
-options, values = (c.c_int * 2)(5, 6), (c.c_void_p * 2)(c.addressof(log), len(log))  # where errors are written
+options, values = (c.c_int * 2)(5, 6), (c.c_void_p * 2)(c.addressof(log), len(log))  # CU_JIT_ERROR_LOG_BUFFER and its size
 call("cuModuleLoadDataEx", c.byref(module), ptx, 2, options, values, log=log)
 call("cuModuleGetFunction", c.byref(function), module, kernel["name"].encode())
 
-# The arguments by name: addresses here, plain numbers for scalars. The driver takes where the bytes of each are.
+# The arguments by name: addresses of buffers, values of scalars. The driver takes pointers to each argument's bytes.
 logits, tokens = (random.sample(range(1 << 24), kernel["constants"]["candidates"]) for _ in range(2))
 start = dict(values=logits, tokens=tokens, sequence=[7, 0], finished=[0, 0], state=[0, 1])
 arguments = {p["name"]: upload(p["type"], start[p["name"]]) for p in kernel["parameters"]}
@@ -55,6 +55,6 @@ cells = [c.create_string_buffer(struct.pack("<" + kind, arguments[name])) for na
 params = (c.c_void_p * len(cells))(*map(c.addressof, cells))
 call("cuLaunchKernel", function, *kernel["grid"], *kernel["block"], kernel["dynamic_shared"], None, params, None)
 best = tokens[logits.index(max(logits))]
-found = {name: download("u32", arguments[name], 2) for name in ("sequence", "finished", "state")}  # waits
+found = {name: download("u32", arguments[name], 2) for name in ("sequence", "finished", "state")}  # synchronises
 print(f"{modules[target]}: {found}; expected token {best}")
 sys.exit(found != dict(sequence=[7, best], finished=[0, best], state=[1, 1]))

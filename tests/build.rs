@@ -1,4 +1,4 @@
-//! Emits the kernels of one fixture, as a user's build script would.
+//! Emits the kernels of a fixture, like a user's build script.
 
 use std::error::Error;
 use std::path::PathBuf;

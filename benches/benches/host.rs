@@ -1,4 +1,4 @@
-//! The host side: specialising, reading headers, repacking weights, taking tokens, emulating.
+//! Benchmarks of the host: specialisation, reading headers, repacking weights, polling tokens, emulation.
 
 use std::hint::black_box;
 
@@ -36,7 +36,7 @@ fn gguf(c: &mut Criterion) {
     });
 }
 
-/// Bytes of the file a second, on all cores.
+/// Repacking, in bytes of the file a second, on all cores.
 fn repacking(c: &mut Criterion) {
     let mut group = c.benchmark_group("repack");
     for ty in [WeightType::Q4_K, WeightType::Q6_K, WeightType::Q8_0] {
@@ -68,7 +68,7 @@ impl StepQueue for Instant {
     }
 }
 
-/// What the host does a token, beside the device's own calls.
+/// The host's work for a token, without the device's calls.
 fn queue(c: &mut Criterion) {
     const TOKENS: u32 = 1024;
     let mut group = c.benchmark_group("queue");

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Five kernels with a bug each, and which tool sees it: `bespoke check` and compute-sanitizer.
+"""Five kernels with one bug each, and the tools that find it: `bespoke check` and compute-sanitizer.
 
-    python3 benches/seeded/run.py BESPOKE     (a GPU, compute-sanitizer and CuPy; without them the first column alone)
+    python3 benches/seeded/run.py BESPOKE     (needs a GPU, compute-sanitizer and CuPy; without them, only the first column)
 """
 import pathlib
 import shutil
@@ -11,7 +11,7 @@ import sys
 HERE = pathlib.Path(__file__).parent
 BUGS = ["race", "bounds", "uninitialised", "divergent", "stage"]
 TOOLS = ["memcheck", "racecheck", "synccheck", "initcheck"]
-# x is the end of what is allocated, so that a read behind it leaves the allocation.
+# x is at the end of its allocation, so that a read behind it is out of bounds.
 LAUNCH = """
 import ctypes, sys
 import cupy

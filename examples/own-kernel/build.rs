@@ -1,4 +1,4 @@
-//! Emits the kernel for the targets that the program is to run on.
+//! Emits the kernel for two targets.
 
 use bespoke_codegen::emit::{Emission, Geometry};
 use bespoke_codegen::ptx::Target;

@@ -1,11 +1,11 @@
-//! Of the CUDA driver's entry points those that launch a kernel, on the emulator: a `libcuda` for machines without a
-//! GPU, on which `examples/launch.py` and programs like it can be tried.
+//! A `libcuda` for machines without a GPU: the entry points of the CUDA driver that launch a kernel, on the emulator.
+//! It runs `examples/launch.py` and similar programs.
 //!
 //!     cargo build -p bespoke-tests --example emulated_cuda
 //!     LIBCUDA=target/debug/examples/libemulated_cuda.so python3 examples/launch.py FOLDER
 //!
-//! One device, one context. Kernels run when they are launched, so a finding is the launch's error, and
-//! `cuGetErrorString` gives its text. Nothing that is allocated or loaded is freed.
+//! One device, one context. Launches are synchronous: a finding is the launch's error, and `cuGetErrorString` returns
+//! its text. Memory and modules are never freed.
 
 // The names and the letter case are the driver's.
 #![allow(non_snake_case)]
@@ -40,7 +40,7 @@ struct State {
 }
 
 static STATE: LazyLock<Mutex<State>> = LazyLock::new(|| {
-    let device = open(Selector::Emulator).expect("the emulator is always there").device;
+    let device = open(Selector::Emulator).expect("the emulator always opens").device;
     Mutex::new(State {
         device,
         memory: Vec::new(),
@@ -54,7 +54,7 @@ fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a call and remembers what went wrong.
+/// Runs a call and stores its error message.
 fn call(body: impl FnOnce(&mut State) -> Result<(), String>) -> c_int {
     let mut state = state();
     match body(&mut state) {
@@ -67,8 +67,8 @@ fn call(body: impl FnOnce(&mut State) -> Result<(), String>) -> c_int {
 }
 
 /// # Safety
-/// `out` is null or can be written.
-unsafe fn give<T>(out: *mut T, value: T) -> c_int {
+/// `out` is null or valid for a write.
+unsafe fn write_out<T>(out: *mut T, value: T) -> c_int {
     if out.is_null() {
         return INVALID_VALUE;
     }
@@ -76,54 +76,54 @@ unsafe fn give<T>(out: *mut T, value: T) -> c_int {
     SUCCESS
 }
 
-/// Starts the driver.
+/// Initialises the driver.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuInit(flags: c_uint) -> c_int {
     if flags == 0 { SUCCESS } else { INVALID_VALUE }
 }
 
-/// The device of that number.
+/// Returns the device with that number.
 ///
 /// # Safety
-/// As the driver's.
+/// As for the driver's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGet(device: *mut c_int, ordinal: c_int) -> c_int {
-    if ordinal == 0 { unsafe { give(device, 0) } } else { INVALID_VALUE }
+    if ordinal == 0 { unsafe { write_out(device, 0) } } else { INVALID_VALUE }
 }
 
-/// The compute capability; other attributes are none.
+/// Returns the compute capability; other attributes are invalid.
 ///
 /// # Safety
-/// As the driver's.
+/// As for the driver's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, _device: c_int) -> c_int {
     let (major, minor) = state().device.info().compute;
     match attribute {
-        COMPUTE_MAJOR => unsafe { give(value, major as c_int) },
-        COMPUTE_MINOR => unsafe { give(value, minor as c_int) },
+        COMPUTE_MAJOR => unsafe { write_out(value, major as c_int) },
+        COMPUTE_MINOR => unsafe { write_out(value, minor as c_int) },
         _ => INVALID_VALUE,
     }
 }
 
-/// The one context.
+/// Returns the only context.
 ///
 /// # Safety
-/// As the driver's.
+/// As for the driver's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut usize, _device: c_int) -> c_int {
-    unsafe { give(context, 1) }
+    unsafe { write_out(context, 1) }
 }
 
-/// Takes the one context.
+/// Accepts the only context.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuCtxSetCurrent(context: usize) -> c_int {
     if context == 1 { SUCCESS } else { INVALID_VALUE }
 }
 
-/// Loads PTX; an error's text goes to the log that the options name.
+/// Loads PTX; the error message is written to the log buffer of the options.
 ///
 /// # Safety
-/// As the driver's.
+/// As for the driver's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleLoadDataEx(
     module: *mut usize,
@@ -142,7 +142,7 @@ pub unsafe extern "C" fn cuModuleLoadDataEx(
         Ok(loaded) => {
             let number = state.modules.len() + 1;
             state.modules.insert(number, loaded);
-            unsafe { give(module, number) };
+            unsafe { write_out(module, number) };
             Ok(())
         }
         Err(error) => {
@@ -160,10 +160,10 @@ pub unsafe extern "C" fn cuModuleLoadDataEx(
     })
 }
 
-/// A kernel of a module.
+/// Returns a kernel of a module.
 ///
 /// # Safety
-/// As the driver's.
+/// As for the driver's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleGetFunction(
     function: *mut usize,
@@ -176,50 +176,50 @@ pub unsafe extern "C" fn cuModuleGetFunction(
         let kernel = module.kernel(&name).map_err(|error| error.to_string())?;
         let number = state.kernels.len() + 1;
         state.kernels.insert(number, kernel);
-        unsafe { give(function, number) };
+        unsafe { write_out(function, number) };
         Ok(())
     })
 }
 
-/// Device memory.
+/// Allocates device memory.
 ///
 /// # Safety
-/// As the driver's.
+/// As for the driver's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> c_int {
     call(|state| {
         let name = format!("allocation {}", state.memory.len() + 1);
         let memory = state.device.alloc(&name, bytes as u64).map_err(|error| error.to_string())?;
-        unsafe { give(address, memory.address().0) };
+        unsafe { write_out(address, memory.address().0) };
         state.memory.push(memory);
         Ok(())
     })
 }
 
-/// Copies to the device.
+/// Copies from host to device.
 ///
 /// # Safety
-/// As the driver's.
+/// As for the driver's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpyHtoD_v2(to: u64, from: *const u8, bytes: usize) -> c_int {
     let from = unsafe { std::slice::from_raw_parts(from, bytes) };
     call(|state| state.device.upload(Address(to), from).map_err(|error| error.to_string()))
 }
 
-/// Copies from the device.
+/// Copies from device to host.
 ///
 /// # Safety
-/// As the driver's.
+/// As for the driver's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpyDtoH_v2(to: *mut u8, from: u64, bytes: usize) -> c_int {
     let to = unsafe { std::slice::from_raw_parts_mut(to, bytes) };
     call(|state| state.device.download(Address(from), to).map_err(|error| error.to_string()))
 }
 
-/// Launches and waits: `params` has for each parameter where its bytes are.
+/// Launches a kernel and waits; `params` has a pointer to the bytes of each parameter.
 ///
 /// # Safety
-/// As the driver's.
+/// As for the driver's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLaunchKernel(
     function: usize,
@@ -254,11 +254,11 @@ pub unsafe extern "C" fn cuLaunchKernel(
     })
 }
 
-/// The last error's text, whatever the code.
+/// Returns the text of the last error, for any code.
 ///
 /// # Safety
-/// As the driver's.
+/// As for the driver's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetErrorString(_code: c_int, text: *mut *const c_char) -> c_int {
-    unsafe { give(text, state().message.as_ptr()) }
+    unsafe { write_out(text, state().message.as_ptr()) }
 }

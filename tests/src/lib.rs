@@ -1,1 +1,1 @@
-//! Whole-product tests of bespoke.
+//! Tests of the whole product.

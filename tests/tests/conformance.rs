@@ -1,4 +1,4 @@
-//! The conformance models on the emulator: 96 positions each against float64 logits.
+//! Compares the logits of the conformance models with float64 logits: 96 positions each, on the emulator.
 
 use std::path::PathBuf;
 
@@ -20,7 +20,7 @@ fn engine(name: &str) -> Engine {
     Engine::load(device, &gguf, &shape, &options, &|_, _| ()).unwrap()
 }
 
-/// Logits after every token.
+/// Decodes the tokens and returns the logits after each.
 fn logits(engine: &mut Engine, tokens: &[u32]) -> Vec<f32> {
     engine.start(tokens).unwrap();
     let mut all = Vec::new();
@@ -31,7 +31,7 @@ fn logits(engine: &mut Engine, tokens: &[u32]) -> Vec<f32> {
     all
 }
 
-/// One test a case: its name, what it exercises by its type, and llama.cpp's NMSE on it, the most that is allowed.
+/// A test for each case: its name, its fixture, and llama.cpp's NMSE on it, which is the limit.
 macro_rules! cases {
     ($($test:ident $name:literal $limit:literal;)*) => {
         $(#[test]
@@ -59,7 +59,7 @@ cases! {
     llama_f32 "llama-f32" 2.78e-8;
 }
 
-/// The tokens chosen are the most likely ones, and the host sees them position by position.
+/// Greedy decoding chooses the most likely tokens, and the host reads them position by position.
 #[test]
 fn greedy_tokens_are_the_largest_logits() {
     let mut engine = engine("llama-q8_0");
@@ -79,7 +79,7 @@ fn greedy_tokens_are_the_largest_logits() {
     }
 }
 
-/// A second run on the same engine forgets the first.
+/// A second run on the same engine does not depend on the first.
 #[test]
 fn a_new_start_gives_the_same_logits() {
     let mut engine = engine("qwen2-q4_k_m");
@@ -89,7 +89,7 @@ fn a_new_start_gives_the_same_logits() {
 }
 
 #[test]
-fn what_does_not_fit_is_an_error() {
+fn a_prompt_that_does_not_fit_is_an_error() {
     let mut engine = engine("llama-q8_0");
     for (prompt, expected) in [
         (vec![], "the prompt is empty: give at least one token"),

@@ -1,4 +1,4 @@
-//! The model inside the binary is right, on the emulator, and as often as it was before it was quantised.
+//! Accuracy of the demo model on the emulator: as before quantisation.
 
 use bespoke::device::{Checks, Selector, open_with};
 use bespoke::engine::{Engine, EngineOptions};
@@ -6,9 +6,9 @@ use bespoke::tokenizer::Tokenizer;
 use bespoke_demo::{self as demo, Question};
 use bespoke_kernels::shape::ModelShape;
 
-/// Questions asked.
+/// Number of questions.
 const QUESTIONS: usize = 200;
-/// How many of them the float model answers right (`demo/README.md`).
+/// Correct answers of the float model (`demo/README.md`).
 const FLOAT_RIGHT: usize = 198;
 
 fn demo(checks: Checks) -> (Engine, Tokenizer) {
@@ -21,8 +21,8 @@ fn demo(checks: Checks) -> (Engine, Tokenizer) {
 }
 
 #[test]
-fn two_hundred_questions_that_training_did_not_see() {
-    // Two thousand steps: the other tests check what kernels do, this one what the model says.
+fn two_hundred_held_out_questions() {
+    // Two thousand steps without checks: this test is about the model's answers, others check the kernels.
     let (mut engine, tokenizer) = demo(Checks::NONE);
     let questions = Question::held_out(4, QUESTIONS);
     let wrong: Vec<String> = questions
@@ -33,12 +33,12 @@ fn two_hundred_questions_that_training_did_not_see() {
         })
         .collect();
     println!("{} of {QUESTIONS} wrong: {wrong:?}", wrong.len());
-    // Within one point of a hundred.
+    // Within one percentage point.
     assert!(QUESTIONS - wrong.len() + QUESTIONS / 100 >= FLOAT_RIGHT, "wrong: {wrong:?}");
 }
 
-/// What the model goes on to say after `text`, up to the end that it sets itself.
-fn told(engine: &mut Engine, tokenizer: &Tokenizer, text: &str) -> String {
+/// Completes `text` up to the end-of-text token.
+fn completed(engine: &mut Engine, tokenizer: &Tokenizer, text: &str) -> String {
     let mut tokens = tokenizer.encode(text).unwrap();
     engine.start(&tokens).unwrap();
     let room = engine.plan().params.context + 1 - tokens.len() as u32;
@@ -48,10 +48,9 @@ fn told(engine: &mut Engine, tokenizer: &Tokenizer, text: &str) -> String {
     tokenizer.decode(&tokens)
 }
 
-/// In a story of `demo/data.py` verbs and pronouns agree with who it is about, and what is found is what was
-/// wanted.
+/// In a story verbs and pronouns agree with the subject, and the animals find what they wanted (`demo/data.py`).
 #[test]
-fn stories_hang_together() {
+fn stories_are_consistent() {
     let (mut engine, tokenizer) = demo(Checks::ALL);
     for (start, verb, pronoun) in [
         ("The old fox", "lives", "It"),
@@ -59,7 +58,7 @@ fn stories_hang_together() {
         ("The three young owls", "live", "They"),
         ("The two lazy geese", "live", "They"),
     ] {
-        let story = told(&mut engine, &tokenizer, start);
+        let story = completed(&mut engine, &tokenizer, start);
         println!("{story}");
         let sentences: Vec<&str> = story.strip_suffix('.').expect("a full stop").split(". ").collect();
         let [home, wish, find, end] = sentences[..] else { panic!("four sentences: {story}") };

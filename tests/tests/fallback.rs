@@ -1,4 +1,4 @@
-//! What the engine does when the device does not do what it should.
+//! Behaviour of the engine on a failing device.
 
 mod hooked;
 
@@ -22,12 +22,12 @@ fn load(hooks: impl Hooks + 'static) -> Result<Engine, EngineError> {
     load_on(Box::new(Hooked::new(hooks)))
 }
 
-/// Loading must fail.
+/// The error of loading, which must fail.
 fn failure(hooks: impl Hooks + 'static) -> EngineError {
     load(hooks).err().expect("loading succeeded")
 }
 
-/// Tokens of a short prompt and what is chosen after it, and the last logits.
+/// Decodes a short prompt; returns the tokens and the last logits.
 fn decode(engine: &mut Engine) -> (Vec<u32>, Vec<f32>) {
     engine.start(&[5, 17, 300]).unwrap();
     for _ in 0..10 {
@@ -37,7 +37,7 @@ fn decode(engine: &mut Engine) -> (Vec<u32>, Vec<f32>) {
     ((1..=10).map(|position| engine.token(position).unwrap()).collect(), engine.logits().unwrap())
 }
 
-/// Every sequence's graph goes through this.
+/// Changes or refuses every captured graph.
 struct Graph(fn(GraphReport) -> device::Result<GraphReport>);
 
 impl Hooks for Graph {
@@ -45,17 +45,17 @@ impl Hooks for Graph {
         self.0(report)
     }
     fn replay(&self, _: &mut dyn LaunchSequence) -> device::Result<()> {
-        panic!("a graph that was not accepted is replayed");
+        panic!("a refused graph was replayed");
     }
 }
 
 #[test]
-fn without_a_graph_the_same_tokens_come_from_eager_launches() {
+fn eager_launches_give_the_same_tokens() {
     let mut replaying = load_on(emulator()).unwrap();
     assert!(replaying.graph().is_some());
     let mut eager = load(Graph(|_| Err(Error::Capture(Box::new(Error::NotCaptured))))).unwrap();
     assert!(eager.graph().is_none());
-    assert!(decode(&mut replaying) == decode(&mut eager), "other tokens or logits");
+    assert!(decode(&mut replaying) == decode(&mut eager), "tokens or logits differ");
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn other_failures_of_capture_are_errors() {
     assert_eq!(error.to_string(), "the device is gone");
 }
 
-/// The plan's fourth launch, and how many there are.
+/// Kernel of the plan's fourth launch, and the number of launches.
 fn fourth_launch() -> (String, usize) {
     let engine = load_on(emulator()).unwrap();
     let plan = engine.plan();
@@ -73,7 +73,7 @@ fn fourth_launch() -> (String, usize) {
 }
 
 #[test]
-fn a_graph_with_a_node_too_few_is_refused() {
+fn a_graph_without_a_node_is_refused() {
     let error = failure(Graph(|mut report| {
         report.kernels.remove(3);
         report.nodes -= 1;
@@ -97,7 +97,7 @@ fn a_graph_with_another_kernel_is_refused() {
     assert!(error.contains(&expected), "{error}");
 }
 
-/// Refuses the allocation of that name.
+/// Fails the allocation of that name.
 struct Full(&'static str);
 
 impl Hooks for Full {
@@ -112,7 +112,7 @@ impl Hooks for Full {
 
 #[test]
 fn an_allocation_that_fails_is_named() {
-    // The last of the ordinary buffers that are read back, and the host-visible one.
+    // A device buffer and the host-visible buffer.
     for name in ["logits", "finished"] {
         let error = failure(Full(name));
         assert!(matches!(&error, EngineError::Device(Error::OutOfMemory { .. })), "{error}");
@@ -122,7 +122,7 @@ fn an_allocation_that_fails_is_named() {
     }
 }
 
-/// Says that so many bytes are free.
+/// Reports this number of free bytes, and fails on an allocation.
 struct Free(u64);
 
 impl Hooks for Free {
@@ -150,7 +150,7 @@ fn a_model_that_does_not_fit_is_refused_before_anything_is_allocated() {
     }
 }
 
-/// So many bytes are free, and allocations are real.
+/// Reports this number of free bytes; allocations succeed.
 struct JustEnough(u64);
 
 impl Hooks for JustEnough {
@@ -160,7 +160,7 @@ impl Hooks for JustEnough {
 }
 
 #[test]
-fn a_model_that_just_fits_is_loaded() {
+fn a_model_that_exactly_fits_is_loaded() {
     let bytes = load_on(emulator()).unwrap().plan().total_bytes();
     assert!(load(JustEnough(bytes)).is_ok());
 }

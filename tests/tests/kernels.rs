@@ -1,5 +1,4 @@
-//! Every kind of kernel at every weight type, on the emulator, against double precision; and that the comparison can
-//! fail.
+//! The selftest on the emulator: every kind of kernel and weight type passes, and wrong results fail.
 
 mod hooked;
 
@@ -15,7 +14,7 @@ use hooked::{Hooked, Hooks, emulator};
 
 fn run(device: &dyn Device, specs: &[KernelSpec]) -> Report {
     assert!(!specs.is_empty(), "nothing to test");
-    selftest::run(device, specs, &mut |_| {}).expect("a device that kernels are made for")
+    selftest::run(device, specs, &mut |_| {}).expect("the device has a target")
 }
 
 fn failures(report: &Report) -> Vec<String> {
@@ -27,9 +26,9 @@ fn failures(report: &Report) -> Vec<String> {
         .collect()
 }
 
-/// Runs the small kernels that `keep` keeps; all must pass.
-fn check(keep: impl Fn(&KernelSpec) -> bool) {
-    let specs: Vec<KernelSpec> = selftest::small().into_iter().filter(keep).collect();
+/// Runs the small kernels that `select` selects; all must pass.
+fn check(select: impl Fn(&KernelSpec) -> bool) {
+    let specs: Vec<KernelSpec> = selftest::small().into_iter().filter(select).collect();
     let report = run(&*emulator(), &specs);
     let failures = failures(&report);
     assert!(failures.is_empty(), "{}:\n{}", report.summary(), failures.join("\n"));
@@ -109,7 +108,7 @@ fn replay_equals_eager() {
     }
 }
 
-/// A device that leaves out its `skipped`th replay.
+/// A device that skips one replay, by its number.
 struct Forgetful {
     skipped: usize,
     replays: AtomicUsize,
@@ -122,7 +121,7 @@ impl Hooks for Forgetful {
     }
 }
 
-/// A device that leaves out a node when it captures.
+/// A device that loses a node when it captures a graph.
 struct Lossy;
 
 impl Hooks for Lossy {
@@ -147,9 +146,9 @@ fn a_replay_that_differs_is_reported() {
     assert!(lossy.starts_with("the graph runs [\"embed_"), "{lossy}");
 }
 
-/// Kernels that the binary holds are tested as they are, others are made for the test.
+/// Built-in kernels are tested as built in, others are compiled for the test.
 #[test]
-fn what_is_built_in_is_what_is_tested() {
+fn built_in_kernels_are_tested_as_built_in() {
     let built_in = KernelSpec::ReadProbe(ProbeShape::default());
     let made = KernelSpec::ReadProbe(ProbeShape { grid: 3, threads: 64 });
     for (specs, expected) in [
@@ -163,13 +162,13 @@ fn what_is_built_in_is_what_is_tested() {
     }
 }
 
-/// A bit that flips on the way back.
+/// Flips bits in downloads.
 struct Flip {
-    /// In downloads of so many bytes.
+    /// Size of the downloads to change, in bytes.
     bytes: usize,
-    /// In this byte.
+    /// Index of the byte to change.
     at: usize,
-    /// These bits.
+    /// Bits to flip.
     bits: u8,
 }
 
@@ -181,9 +180,9 @@ impl Hooks for Flip {
     }
 }
 
-/// The failures of the small kernel that `keep` finds first, with bits flipped in one byte of its output.
-fn failures_with(keep: impl Fn(&KernelSpec) -> bool, bytes: usize, at: usize, bits: u8) -> Vec<String> {
-    let spec = selftest::small().into_iter().find(keep).expect("such a kernel");
+/// Failures of the first small kernel that `select` selects, with bits of one output byte flipped.
+fn failures_with(select: impl Fn(&KernelSpec) -> bool, bytes: usize, at: usize, bits: u8) -> Vec<String> {
+    let spec = selftest::small().into_iter().find(select).expect("such a kernel");
     failures(&run(&Hooked::new(Flip { bytes, at, bits }), &[spec]))
 }
 
@@ -191,7 +190,7 @@ fn failures_with(keep: impl Fn(&KernelSpec) -> bool, bytes: usize, at: usize, bi
 fn a_wrong_product_is_reported_with_its_segment_and_row() {
     let stack =
         |spec: &KernelSpec| matches!(spec, KernelSpec::Gemv(s) if s.segments.len() == 3 && s.rows() == 41);
-    // A bit of the mantissa of row 3 of the third matrix: 33 and 3 rows come before it. An error of a third or more.
+    // A mantissa bit of row 3 of the third matrix, which starts at row 36: an error of at least a third.
     let failures = failures_with(stack, 41 * 4, 39 * 4 + 2, 0x40);
     assert_eq!(failures.len(), 1, "{failures:?}");
     assert!(failures[0].starts_with("gemv_q80r33_q80r3_q50r5_c96b"), "{failures:?}");

@@ -1,8 +1,8 @@
-//! Mistakes made on purpose in the shipped kernels: what finds each, a check of the emulator or a wrong result.
+//! Mutation tests of the shipped kernels: which mutants a check of the emulator finds, and which a wrong result.
 //!
-//! An operator makes one small change of one instruction of a kernel's PTX. Every operator is tried on every kernel
-//! below, at the first place where it applies and at the one in the middle. Those that compute the same are in
-//! `operators/equal.rs` with the reason; those that nothing finds otherwise are listed with the line of the kernel's source.
+//! An operator changes one instruction of a kernel's PTX. Every operator is applied to every kernel below at two of its
+//! sites: the first and the middle one. Equivalent mutants are in `operators/equal.rs` with the reason; other survivors
+//! are listed with the line of the kernel's source.
 
 mod hooked;
 mod operators;
@@ -24,7 +24,7 @@ use operators::equal::{Equal, KERNELS, LAUNCHES};
 use operators::{Mutant, mutants};
 use rayon::prelude::*;
 
-/// Replaces one kernel's text by another.
+/// Replaces the PTX of one kernel.
 struct Replaced<'a> {
     original: &'a str,
     mutant: &'a str,
@@ -36,9 +36,9 @@ impl Hooks for Replaced<'static> {
     }
 }
 
-/// The first small kernel of a kind.
-fn small(keep: impl Fn(&KernelSpec) -> bool) -> KernelSpec {
-    selftest::small().into_iter().find(keep).expect("such a kernel")
+/// The first small kernel that `select` selects.
+fn small(select: impl Fn(&KernelSpec) -> bool) -> KernelSpec {
+    selftest::small().into_iter().find(select).expect("such a kernel")
 }
 
 fn subjects() -> Vec<(&'static str, KernelSpec)> {
@@ -54,7 +54,7 @@ fn subjects() -> Vec<(&'static str, KernelSpec)> {
         ),
         (
             "gemv, stacked",
-            // The ring goes round several times.
+            // Its ring wraps several times.
             small(|spec| matches!(spec, KernelSpec::Gemv(s) if s.bias && s.segments.len() == 4)),
         ),
         ("gemv Q8_0, residual", gemv(WeightType::Q8_0, Output::Residual)),
@@ -73,17 +73,17 @@ fn ptx_of(spec: &KernelSpec) -> String {
     made.into_iter().next().expect("one kernel").compiled.ptx
 }
 
-/// What finds a mutant.
+/// How a mutant is found.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Verdict {
     Check(&'static str),
     Result,
-    /// Nothing, since it computes the same.
+    /// Not found, since it is equivalent.
     Equal,
     Survives,
 }
 
-/// How findings begin.
+/// Kinds of findings, as their messages begin.
 const FINDINGS: [&str; 16] = [
     "race",
     "not finite",
@@ -109,18 +109,18 @@ fn verdict(failure: Option<&str>) -> Verdict {
     check.map_or(Verdict::Result, Verdict::Check)
 }
 
-/// Runs something with one kernel replaced. Texts are few and small: they live as long as the test.
+/// Runs a function with one kernel replaced. The few texts are leaked.
 fn with<T>(original: &str, mutant: &str, run: impl FnOnce(&Hooked<Replaced<'static>>) -> T) -> T {
-    let keep = |text: &str| -> &'static str { Box::leak(text.to_owned().into_boxed_str()) };
-    run(&Hooked::new(Replaced { original: keep(original), mutant: keep(mutant) }))
+    let leaked = |text: &str| -> &'static str { Box::leak(text.to_owned().into_boxed_str()) };
+    run(&Hooked::new(Replaced { original: leaked(original), mutant: leaked(mutant) }))
 }
 
-/// Tallies verdicts by operator.
+/// Counts verdicts by operator.
 struct Tally {
     known: &'static [Equal],
     rows: BTreeMap<&'static str, BTreeMap<Verdict, u32>>,
     survivors: Vec<String>,
-    /// Which of the known ones were met.
+    /// Indices of the known equivalent mutants that occurred.
     equal: BTreeSet<usize>,
 }
 
@@ -148,8 +148,8 @@ impl Tally {
         let mut text = format!("{:34} mutants  by check  by result  equal  survive\n", "operator");
         let mut sums = [0; 5];
         for (operator, verdicts) in &self.rows {
-            let count = |keep: fn(&Verdict) -> bool| -> u32 {
-                verdicts.iter().filter(|(verdict, _)| keep(verdict)).map(|(_, count)| count).sum()
+            let count = |select: fn(&Verdict) -> bool| -> u32 {
+                verdicts.iter().filter(|(verdict, _)| select(verdict)).map(|(_, count)| count).sum()
             };
             let row = [
                 count(|_| true),
@@ -164,10 +164,10 @@ impl Tally {
         }
         let [all, check, result, equal, survives] = sums;
         text += &format!("{:34} {all:7}  {check:8}  {result:9}  {equal:5}  {survives:7}\n", "all");
-        text += &format!("\nThose that survive:\n{}", self.survivors.concat());
+        text += &format!("\nSurvivors:\n{}", self.survivors.concat());
         for (at, [kernel, operator, source, _]) in self.known.iter().enumerate() {
             if !self.equal.contains(&at) {
-                text += &format!("Not among the equal ones any more: {kernel}: {operator}: {source}\n");
+                text += &format!("No longer equivalent: {kernel}: {operator}: {source}\n");
             }
         }
         text
@@ -191,9 +191,7 @@ fn mutants_of_kernels_are_found() {
     }
     expect![[r#"
         operator                           mutants  by check  by result  equal  survive
-        barrier ahead of accesses                2         2          0      0        0
-        barrier behind accesses                 10         6          0      4        0
-        compare the other way                   18         9          8      1        0
+        compare lt as le                        20        10          6      4        0
         drop a barrier                          17        17          0      0        0
         drop a copy                             12        11          1      0        0
         drop a fence                             5         5          0      0        0
@@ -203,36 +201,38 @@ fn mutants_of_kernels_are_found() {
         drop an mbarrier arrival                12        12          0      0        0
         expect fewer bytes                       3         3          0      0        0
         expect more bytes                        3         3          0      0        0
-        go the other way                        19        15          3      1        0
-        initialise for one more                 12        12          0      0        0
+        expect one more arrival                 12        12          0      0        0
+        flip an mbarrier's parity               12        12          0      0        0
+        invert a branch                         19        15          3      1        0
+        invert a comparison                     18         9          8      1        0
         load the next word                      20        10         10      0        0
-        mbarrier's wait behind accesses          4         3          0      1        0
+        min instead of max                      16         1         13      2        0
+        move a barrier before accesses           2         2          0      0        0
+        move a barrier behind accesses          10         6          0      4        0
+        move an mbarrier wait behind             4         3          0      1        0
         narrow a fence                           4         4          0      0        0
         narrow a shuffle's mask                 18        17          0      1        0
         narrow an atomic operation               2         2          0      0        0
-        one more time                           20        10          6      4        0
-        shift further                           20        12          7      1        0
+        shift by one more bit                   20        12          7      1        0
         store to the next word                  20        18          1      1        0
-        swap an mbarrier's parity               12        12          0      0        0
         swap operands                           15         8          6      1        0
-        swap what is selected                   20         8         12      0        0
-        take the smaller                        16         1         13      2        0
-        wait only once                          12        10          0      2        0
+        swap selected values                    20         8         12      0        0
+        wait without a loop                     12        10          0      2        0
         all                                    321       225         74     22        0
 
-        Those that survive:
+        Survivors:
     "#]]
     .assert_eq(&tally.table());
 }
 
-/// Mutants of what launches tell each other, in a model's whole step.
+/// Mutants of the dependencies between launches, in a whole step of a model.
 #[test]
 fn mutants_of_launches_are_found() {
     let mut tally = Tally::new(&LAUNCHES);
     let shape = &selftest::replay_shapes()[0];
     for spec in selftest::of_shape(shape, Target::Sm90).expect("a plan") {
         let original = ptx_of(&spec);
-        // Most let others start before their wait as it is.
+        // Most kernels let their successors start before their own wait.
         let starts = original.find("griddepcontrol.launch_dependents");
         let late = starts.is_none_or(|starts| original.find("griddepcontrol.wait") < Some(starts));
         let operators = if late { operators::OF_LAUNCHES } else { operators::OF_WAITS };
@@ -243,12 +243,12 @@ fn mutants_of_launches_are_found() {
     }
     expect![[r#"
         operator                           mutants  by check  by result  equal  survive
-        drop the wait for launches              11        10          0      1        0
-        start others before the wait             1         0          0      1        0
-        wait for launches behind accesses        4         2          0      2        0
+        drop griddepcontrol.wait                11        10          0      1        0
+        launch dependents before waiting         1         0          0      1        0
+        move griddepcontrol.wait behind          4         2          0      2        0
         all                                     16        12          0      4        0
 
-        Those that survive:
+        Survivors:
     "#]]
     .assert_eq(&tally.table());
 }

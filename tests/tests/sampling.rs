@@ -1,5 +1,5 @@
-//! Sampling on the emulator: whole models, and the draw's distribution. What the kernels compute, for every parameter,
-//! is among the cases of `kernels.rs`.
+//! Sampling on the emulator: whole models, and the distribution of the draws. `kernels.rs` tests the kernels for all
+//! parameters.
 
 use std::path::PathBuf;
 
@@ -27,7 +27,7 @@ fn warm(temperature: f32, seed: u64) -> SamplingParams {
     SamplingParams { temperature, seed, ..SamplingParams::default() }
 }
 
-/// The tokens after the prompt, and the logits that each was chosen from.
+/// Tokens after the prompt, and the logits from which each was chosen.
 fn decode(engine: &mut Engine) -> (Vec<u32>, Vec<Vec<f32>>) {
     engine.start(&PROMPT).unwrap();
     for _ in 1..PROMPT.len() {
@@ -50,13 +50,13 @@ fn the_same_seed_gives_the_same_text() {
     graph.set_sampling(&warm(1.0, 2)).unwrap();
     assert_ne!(decode(&mut graph).0, first);
     graph.set_sampling(&warm(1.0, 1 << 32 | 1)).unwrap();
-    assert_ne!(decode(&mut graph).0, first, "the seed's upper half");
+    assert_ne!(decode(&mut graph).0, first, "the seed's upper half is ignored");
     graph.set_sampling(&warm(1.0, 1)).unwrap();
     assert_eq!(decode(&mut graph).0, first);
 }
 
 #[test]
-fn without_temperature_or_choice_sampling_is_greedy() {
+fn sampling_without_temperature_or_with_one_candidate_is_greedy() {
     let greedy = decode(&mut engine(SamplingParams::default(), false)).0;
     let mut drawing = engine(warm(2.0, 3), false);
     assert_ne!(decode(&mut drawing).0, greedy);
@@ -73,8 +73,8 @@ fn without_temperature_or_choice_sampling_is_greedy() {
     }
 }
 
-/// With the penalty alone the largest penalised logit is chosen; the window has the prompt's tokens in it. Below 1 the
-/// penalty rewards, and this model does not repeat itself of its own accord.
+/// With only a penalty, the largest penalised logit is chosen; the window includes the prompt. The penalty is below 1
+/// and rewards recent tokens, since this model does not repeat itself otherwise.
 #[test]
 fn the_penalty_covers_the_last_tokens() {
     for repeat_last_n in [1, 4, 64] {
@@ -102,7 +102,7 @@ fn the_penalty_covers_the_last_tokens() {
 }
 
 #[test]
-fn what_an_engine_cannot_draw_is_refused() {
+fn unsupported_sampling_is_refused() {
     let mut greedy = engine(SamplingParams::default(), false);
     assert_eq!(
         greedy.set_sampling(&warm(1.0, 0)).unwrap_err().to_string(),
@@ -114,7 +114,7 @@ fn what_an_engine_cannot_draw_is_refused() {
     );
 }
 
-/// Memory of a device with words in it.
+/// Allocates device memory with these words.
 fn words(device: &dyn Device, name: &str, words: &[u32]) -> Allocation {
     let memory = device.alloc(name, words.len() as u64 * 4).unwrap();
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -128,7 +128,7 @@ fn read(device: &dyn Device, address: Address, count: usize) -> Vec<u32> {
     bytes.as_chunks::<4>().0.iter().map(|&word| u32::from_le_bytes(word)).collect()
 }
 
-/// Launches a kernel of one CTA `times` over.
+/// Launches a kernel with one CTA `times` times.
 fn launch(device: &dyn Device, kernel: &Kernel, params: &[Address], times: u32) {
     let ptx = kernel.compile(Target::Sm90).unwrap().ptx;
     let launch = Launch {
@@ -146,7 +146,7 @@ fn launch(device: &dyn Device, kernel: &Kernel, params: &[Address], times: u32) 
     sequence.wait().unwrap();
 }
 
-/// `out` gets the random words of the counter and the key at `counter`.
+/// Writes the random words of the counter and the key at `counter` to `out`.
 #[kernel(threads = 32)]
 fn random_words(counter: Ptr<Global, u32>, out: Ptr<Global, u32>) {
     if thread_index() == 0 {
@@ -158,7 +158,7 @@ fn random_words(counter: Ptr<Global, u32>, out: Ptr<Global, u32>) {
     }
 }
 
-/// The known answers of the authors' library, Random123 1.14, `kat_vectors`.
+/// Known answers of Random123 1.14, `kat_vectors`.
 #[test]
 fn philox_gives_the_known_answers() {
     let device = open(Selector::Emulator).unwrap().device;
@@ -177,13 +177,13 @@ fn philox_gives_the_known_answers() {
     }
 }
 
-/// Draws at many positions, one after the other as the kernel advances, against probabilities in double precision.
+/// Compares draws at many positions with probabilities in double precision.
 #[test]
-fn tokens_are_drawn_as_often_as_they_are_likely() {
+fn draws_follow_the_probabilities() {
     const DRAWS: u32 = 3000;
     let shape = SampleShape { vocab: 64, blocks: 1, threads: 64, choose_threads: 64 };
     let kernel = KernelSpec::ChooseSampled(shape.clone()).record().unwrap();
-    // Likelihoods 1, 1/2, 1/3, …: Zipf's law, in a scrambled order.
+    // Likelihoods 1, 1/2, 1/3, … (Zipf's law) in a permuted order.
     let likelihood = |token: usize| 1.0 / (1.0 + (token * 37 % 64) as f64);
     let keys: Vec<u32> = (0..64).map(|token| likelihood(token).ln() as f32).map(key_of).collect();
     let tops: Vec<u32> = keys.chunks(32).map(|group| *group.iter().max().unwrap()).collect();
@@ -191,7 +191,7 @@ fn tokens_are_drawn_as_often_as_they_are_likely() {
         (warm(1.0, 1), 1.0, 64),
         (warm(2.0, 2), 0.5, 64),
         (SamplingParams { top_k: 10, ..warm(0.5, 3) }, 2.0, 10),
-        // Σ 1/i is 4.744 up to 64 and 3.318 up to 15: 0.7 of it.
+        // Σ 1/i is 4.744 up to 64 and 3.318 up to 15, a share of 0.7.
         (SamplingParams { top_p: 0.69, ..warm(1.0, 4) }, 1.0, 15),
         (SamplingParams { min_p: 0.099, ..warm(1.0, 5) }, 1.0, 10),
         (SamplingParams { top_k: 20, top_p: 0.8, min_p: 0.15, ..warm(1.0, 6) }, 1.0, 6),
@@ -213,7 +213,7 @@ fn tokens_are_drawn_as_often_as_they_are_likely() {
         for token in &read(&*device, addresses[4], DRAWS as usize + 1)[1..] {
             counts[*token as usize] += 1;
         }
-        // The tokens kept are the likeliest ones.
+        // The filters keep the most likely tokens.
         let weight = |token: usize| {
             let likelihood = likelihood(token);
             if likelihood * f64::from(kept) > 0.999 { likelihood.powf(power) } else { 0.0 }
@@ -222,18 +222,18 @@ fn tokens_are_drawn_as_often_as_they_are_likely() {
         let mut statistic = 0.0;
         for (token, &count) in counts.iter().enumerate() {
             let expected = weight(token) / total * f64::from(DRAWS);
-            assert!(expected > 0.0 || count == 0, "{params:?}: token {token} is not among those kept");
+            assert!(expected > 0.0 || count == 0, "{params:?}: token {token} was filtered out");
             if expected > 0.0 {
                 statistic += (f64::from(count) - expected).powi(2) / expected;
             }
         }
         let freedom = f64::from(kept - 1);
         assert!(statistic < freedom + 4.0 * (2.0 * freedom).sqrt(), "{params:?}: {statistic}, {freedom}");
-        assert!(statistic > freedom - 4.0 * (2.0 * freedom).sqrt(), "too even: {params:?}: {statistic}");
+        assert!(statistic > freedom - 4.0 * (2.0 * freedom).sqrt(), "too uniform: {params:?}: {statistic}");
     }
 }
 
-/// The key of a finite logit.
+/// Key of a finite logit.
 fn key_of(logit: f32) -> u32 {
     let bits = (logit + 0.0).to_bits();
     let key = if logit < 0.0 { !bits } else { bits | 0x8000_0000 };

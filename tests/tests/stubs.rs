@@ -1,11 +1,11 @@
-//! Kernels emitted by a build script and launched through their generated stubs, on the emulator.
+//! Launches kernels that the build script emitted through their stubs, on the emulator.
 
 use bespoke::device::{Device, Selector, StubLauncher, StubRecorder, open};
 use bespoke_codegen::launch::{KernelSource, LaunchConfig, Launcher};
 use bespoke_codegen::ptx::Target;
 use kernels::choose_greedy_n32_t32;
 
-/// What this crate's build script emitted.
+/// Kernels emitted by this crate's build script.
 mod kernels {
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 }
@@ -14,12 +14,12 @@ fn emulator() -> Box<dyn Device> {
     open(Selector::Emulator).unwrap().device
 }
 
-/// Candidates of which the one at `best` is the largest.
+/// Candidates with the largest one at `best`.
 fn values(best: usize) -> [f32; 32] {
     std::array::from_fn(|i| if i == best { 3.0 } else { -1.0 })
 }
 
-/// Two stubs in a row: each chooses a token and advances the position, so the second sees what the first wrote.
+/// Each launch chooses a token and advances the position, so the second reads the output of the first.
 #[test]
 fn stubs_launch_in_order() {
     let device = &*emulator();
@@ -45,7 +45,7 @@ fn stubs_launch_in_order() {
     assert_eq!(device.read(&state).unwrap()[..2], [2, 1]);
 }
 
-/// What a recorder collects runs when its sequence does, each time.
+/// Recorded launches run with every replay of the sequence.
 #[test]
 fn stubs_are_recorded_for_a_graph() {
     let device = &*emulator();
@@ -67,7 +67,7 @@ fn stubs_are_recorded_for_a_graph() {
         .unwrap();
     }
     let mut both = recorder.sequence().unwrap();
-    assert_eq!(device.read(&state).unwrap()[0], 0, "nothing has run yet");
+    assert_eq!(device.read(&state).unwrap()[0], 0, "a recorded launch ran");
     let graph = both.capture().unwrap();
     assert_eq!(graph.kernels, ["choose_greedy_n32_t32"; 2]);
     both.replay().unwrap();
@@ -76,7 +76,7 @@ fn stubs_are_recorded_for_a_graph() {
     assert_eq!(device.read(&state).unwrap()[0], 4);
 }
 
-/// A buffer that is too small is found by the emulator, at the kernel's own line.
+/// The emulator reports a buffer that is too small, with the kernel's line.
 #[test]
 fn a_short_buffer_is_named_with_the_kernels_line() {
     let device = &*emulator();
@@ -101,7 +101,7 @@ fn a_short_buffer_is_named_with_the_kernels_line() {
     }
 }
 
-/// The emulator is an sm_90 device, so kernels for later GPUs alone do not run, and the error says what would help.
+/// The emulator is an sm_90 device: a kernel only for newer GPUs is an error with advice.
 #[test]
 fn a_kernel_that_was_emitted_for_newer_gpus_is_refused() {
     static NEWER: KernelSource = KernelSource { name: "newer", target: Target::Sm120, ptx: "", cubin: None };

@@ -1,6 +1,6 @@
-//! The emulator: lane-instructions a second on the kernels of a real model's shape, and whole steps.
+//! Benchmarks of the emulator: lane instructions a second on the kernels of a real model's shape, and whole steps.
 //!
-//! `elements` are lane-instructions. Everything is measured with and without checks, on one thread and on all.
+//! `elements` are lane instructions. Each benchmark runs with and without checks, on one thread and on all.
 
 mod step;
 
@@ -10,7 +10,7 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use step::Step;
 
 const SHAPE: &str = "qwen2.5-0.5b";
-/// Where in the context steps are: two pages of keys and values.
+/// Position of the steps: two pages of keys and values.
 const POSITION: u32 = 100;
 
 /// Options with their names: with checks and without, on one thread and on all.
@@ -24,7 +24,7 @@ fn variants() -> Vec<(String, Options)> {
     options.collect()
 }
 
-/// One launch of each kind: a product, attention, and a row of the embedding.
+/// One launch of each kind: GEMV, attention, and a row of the embedding.
 fn kernels(c: &mut Criterion, step: &Step) {
     let mut group = c.benchmark_group("emulator");
     group.sample_size(20);
@@ -42,7 +42,7 @@ fn kernels(c: &mut Criterion, step: &Step) {
     group.finish();
 }
 
-/// A whole step, with its programmatic edges checked where there are checks.
+/// A whole step; with checks, also of its programmatic edges.
 fn steps(c: &mut Criterion, step: &Step) {
     let mut group = c.benchmark_group("emulator");
     group.sample_size(10);

@@ -10,7 +10,7 @@ use bespoke_kernels::spec::KernelSpec;
 
 /// One launch of the plan, with its parameters.
 pub struct Bound {
-    /// What it computes.
+    /// Label in the plan.
     pub label: String,
     kernel: usize,
     config: LaunchConfig,
@@ -28,7 +28,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// The step of a built-in shape, first mix, over weights that are all of the size of one.
+    /// The step of a built-in shape in its first mix, with weights of magnitude one.
     pub fn new(shape: &str) -> Step {
         let file = builtin().into_iter().find(|file| file.name == shape).expect("a built-in shape");
         let shape = file.with_mix(&file.mixes[0]).expect("one of its mixes");
@@ -87,7 +87,7 @@ impl Step {
         self.memory.write(self.state, &bytes).expect("inside");
     }
 
-    /// Runs one launch by itself.
+    /// Runs one launch alone.
     pub fn launch(&self, launch: &Bound, options: &Options) -> Stats {
         let (name, module) = &self.modules[launch.kernel];
         let kernel = module.kernel(name).expect("the module's kernel");
@@ -97,7 +97,7 @@ impl Step {
         }
     }
 
-    /// Runs the whole step, and the check of its programmatic edges if there is an order.
+    /// Runs the whole step, and checks its programmatic edges if there is an order.
     pub fn run(&self, options: &Options, mut order: Option<&mut ProgrammaticOrder>) -> Stats {
         let mut total = Stats::default();
         for launch in &self.launches {

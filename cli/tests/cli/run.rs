@@ -149,9 +149,9 @@ fn an_interrupted_run_ends_its_line() {
 }
 
 #[test]
-fn a_gpu_that_is_not_there_is_an_error_with_advice() {
+fn a_missing_gpu_is_an_error_with_advice() {
     if output(&["devices"]).contains("cuda:0") {
-        println!("not tested: there is a GPU here");
+        println!("skipped: this machine has a GPU");
         return;
     }
     let message =

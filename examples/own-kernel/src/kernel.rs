@@ -1,10 +1,10 @@
-//! The kernel, for the build script; and what it is cut to, for the program too.
+//! The kernel, which the build script records, and its shape, which the program uses, too.
 
 use std::array;
 
 use bespoke_codegen::prelude::*;
 
-/// What the kernel is cut to.
+/// Compile-time parameters of the kernel.
 pub struct RowShape {
     /// Elements of a row: a multiple of four a thread.
     pub cols: u32,

@@ -1,4 +1,4 @@
-//! Launches the kernel on a GPU or on the emulator and says how far the result is from double precision.
+//! Launches the kernel on a GPU or on the emulator, and prints its error against double precision.
 //!
 //! `own-kernel [auto|cuda[:N]|emulator]`
 
@@ -38,7 +38,7 @@ fn run() -> Result<(), Box<dyn Error>> {
         return Err(format!("the result is wrong: {errors:?}").into());
     }
 
-    // The same launch as a graph, for its time; every replay adds to `hidden` once more.
+    // Times the same launch as a graph; every replay adds to `hidden` again.
     let mut recorder = StubRecorder::new(&*device);
     step.launch(&mut recorder)?;
     let mut sequence = recorder.sequence()?;
@@ -48,7 +48,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The kernel's arguments, on a device.
+/// The kernel's arguments in device memory.
 struct Step {
     hidden: Buffer<f32>,
     update: Buffer<f32>,

@@ -1,40 +1,40 @@
-//! The same on the host, in double precision, and how far a device's result is from it.
+//! The same computation on the host in double precision, and the error of a device's output.
 
-/// What the kernel reads.
+/// Input of the kernel.
 pub struct Input {
-    /// Rows, one after the other.
+    /// Consecutive rows.
     pub hidden: Vec<f32>,
-    /// What is added to them.
+    /// Addend of each element.
     pub update: Vec<f32>,
-    /// A weight a column.
+    /// Weight of each column.
     pub weight: Vec<f32>,
-    /// Added to the mean square.
+    /// Addend of the mean square.
     pub epsilon: f32,
 }
 
-/// What the kernel writes.
+/// Output of the kernel.
 pub struct Output {
     /// Rows after the addition.
     pub hidden: Vec<f32>,
-    /// A byte an element.
+    /// Byte of each element.
     pub quants: Vec<i8>,
-    /// A scale a row.
+    /// Scale of each row.
     pub scales: Vec<f32>,
 }
 
-/// How far an [`Output`] is from the double-precision one.
+/// Errors of an [`Output`] against double precision.
 #[derive(Debug)]
 pub struct Errors {
-    /// Elements of `hidden` that are not the correctly rounded sum.
+    /// Number of elements of `hidden` that are not the correctly rounded sum.
     pub hidden: usize,
     /// The largest relative error of a scale.
     pub scale: f64,
-    /// The largest error of an element, in steps of its row's scale: half of one is the rounding to bytes.
+    /// The largest error of an element, in steps of its row's scale; rounding to bytes causes up to half a step.
     pub steps: f64,
 }
 
 impl Input {
-    /// Values that look random and are always the same: between -1 and 1, the second row all zeros.
+    /// Pseudo-random values between -1 and 1; the second row is zero.
     pub fn example(rows: usize, cols: usize) -> Input {
         let mut state = 1u32;
         let mut next = || {
@@ -51,7 +51,7 @@ impl Input {
 }
 
 impl Errors {
-    /// Compares what a device wrote with what it should have written.
+    /// Compares the output of a device with the reference.
     pub fn of(output: &Output, input: &Input) -> Errors {
         let cols = input.weight.len();
         let mut errors = Errors { hidden: 0, scale: 0.0, steps: 0.0 };
@@ -75,7 +75,7 @@ impl Errors {
                 .map(|(sum, &weight)| sum * factor * f64::from(weight))
                 .collect();
             let step = exact.iter().fold(0.0, |largest: f64, value| largest.max(value.abs())) / 127.0;
-            // A row of zeros has no step to measure by.
+            // A row of zeros has no step.
             let unit = if step > 0.0 { step } else { f64::MIN_POSITIVE };
             errors.scale = errors.scale.max((f64::from(scale) - step).abs() / unit);
             for (value, &quant) in exact.iter().zip(&output.quants[elements]) {
@@ -86,7 +86,7 @@ impl Errors {
         errors
     }
 
-    /// Whether the errors are those of rounding: an approximate root and a few additions in single precision.
+    /// Whether the errors are only those of an approximate root and of additions in single precision.
     pub fn are_small(&self) -> bool {
         self.hidden == 0 && self.scale < 1e-6 && self.steps < 0.501
     }

@@ -1,4 +1,4 @@
-//! The emulator with a test's hands on it.
+//! The emulator behind hooks that a test implements.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,19 +8,19 @@ use bespoke::device::{
     MemoryInfo, Module, ModuleSource, Selector,
 };
 
-/// What a test changes; by default nothing.
+/// Changes to the emulator; none by default.
 pub trait Hooks: Send + Sync {
-    /// Changes the memory that the device says it has.
+    /// Changes the reported device memory.
     fn memory(&self, real: MemoryInfo) -> MemoryInfo {
         real
     }
-    /// May refuse an allocation.
+    /// May fail an allocation.
     fn alloc(&self, _name: &str, _bytes: u64) -> device::Result<()> {
         Ok(())
     }
-    /// Changes what a download brought.
+    /// Changes downloaded bytes.
     fn downloaded(&self, _out: &mut [u8]) {}
-    /// Changes the graph that was captured, or refuses it.
+    /// Changes the captured graph, or refuses it.
     fn captured(&self, report: GraphReport) -> device::Result<GraphReport> {
         Ok(report)
     }
@@ -28,13 +28,13 @@ pub trait Hooks: Send + Sync {
     fn ptx<'t>(&self, ptx: &'t str) -> Cow<'t, str> {
         Cow::Borrowed(ptx)
     }
-    /// Replays.
+    /// Replays the graph.
     fn replay(&self, real: &mut dyn LaunchSequence) -> device::Result<()> {
         real.replay()
     }
 }
 
-/// The emulator, hooked.
+/// The emulator with hooks.
 pub struct Hooked<H> {
     device: Box<dyn Device>,
     hooks: Arc<H>,
@@ -47,7 +47,7 @@ impl<H: Hooks + 'static> Hooked<H> {
 }
 
 pub fn emulator() -> Box<dyn Device> {
-    device::open(Selector::Emulator).expect("the emulator is always there").device
+    device::open(Selector::Emulator).expect("the emulator always opens").device
 }
 
 impl<H: Hooks + 'static> Device for Hooked<H> {

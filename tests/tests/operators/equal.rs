@@ -1,33 +1,33 @@
-//! Mutants that compute the same.
+//! Equivalent mutants.
 
-/// The start of the kernel's name, operator, the start of the source line, and why.
+/// Start of the kernel's name, operator, start of the source line, and the reason.
 pub type Equal = [&'static str; 4];
 
-/// Of kernels.
+/// Equivalent mutants of kernels.
 pub const KERNELS: [Equal; 22] = [
     [
         "gemv, stacked",
-        "wait only once",
+        "wait without a loop",
         "gemv/ring.rs: producer.next.acquire(bytes);",
-        "The first matrix goes into stages that nobody has used yet.",
+        "The first matrix is copied to unused stages.",
     ],
     [
         "gemv, stacked",
-        "mbarrier's wait behind accesses",
+        "move an mbarrier wait behind",
         "gemv/ring.rs: producer.next.acquire(bytes);",
         "As above.",
     ],
     [
         "gemv, stacked",
-        "barrier behind accesses",
+        "move a barrier behind accesses",
         "gemv/mod.rs: named_barrier(CONSUMER_BARRIER, s.consumers());",
-        "The sums of squares that are loaded there were stored before the barrier ahead of this one.",
+        "The sums of squares that are loaded here were stored before the previous barrier.",
     ],
     [
         "gemv, stacked",
         "narrow a shuffle's mask",
         "gemv/mod.rs: let pair = sum + shuffle_xor(sum, 1);",
-        "At a change of tiles, of which this matrix has one.",
+        "Only at a change of tiles; this matrix has one tile.",
     ],
     [
         "gemv, stacked",
@@ -38,111 +38,111 @@ pub const KERNELS: [Equal; 22] = [
     ["gemv, stacked", "drop a store", "gemv/mod.rs: to.at(group + quarter * 8).store(", "As above."],
     [
         "gemv, stacked",
-        "take the smaller",
+        "min instead of max",
         "gemv/mod.rs: let along = ",
-        "With one CTA the start of this matrix comes out as 0 either way.",
+        "With one CTA the start of this matrix is 0 in both cases.",
     ],
     [
         "gemv Q8_0, residual",
         "swap operands",
         "gemv/ring.rs: let left = ",
-        "Tiles have as many blocks as there are warps: what is left is never less than a stage.",
+        "A tile has as many blocks as there are warps: the rest is never less than a stage.",
     ],
     [
         "gemv Q4_K, SwiGLU",
-        "one more time",
+        "compare lt as le",
         "gemv/ring.rs: while at < end {",
         "No run of tiles of 9 blocks ends with a whole stage of 4.",
     ],
-    ["gemv Q4_K, SwiGLU", "one more time", "gemv/mod.rs: while streamed < end {", "As above."],
+    ["gemv Q4_K, SwiGLU", "compare lt as le", "gemv/mod.rs: while streamed < end {", "As above."],
     [
         "gemv Q4_K, SwiGLU",
-        "barrier behind accesses",
+        "move a barrier behind accesses",
         "gemv/mod.rs: named_barrier(CONSUMER_BARRIER, s.consumers());",
         "As in the stacked one.",
     ],
     [
         "gemv Q6_K, argmax",
-        "barrier behind accesses",
+        "move a barrier behind accesses",
         "gemv/mod.rs: named_barrier(CONSUMER_BARRIER, s.consumers());",
         "As above.",
     ],
     [
         "gemv Q6_K, argmax",
-        "wait only once",
+        "wait without a loop",
         "gemv/ring.rs: producer.oldest.wait();",
-        "It holds back copies, so that fewer are in flight; nothing is read behind it.",
+        "The wait limits the copies in flight; no data is read after it.",
     ],
     [
         "gemv Q6_K, argmax",
-        "one more time",
+        "compare lt as le",
         "argmax.rs: let take = ",
-        "Of equal tokens either candidate will do.",
+        "The tokens are equal: either candidate is correct.",
     ],
     [
         "attention, bulk",
-        "barrier behind accesses",
+        "move a barrier behind accesses",
         "attention/mod.rs: named_barrier(CONSUMER_BARRIER, CONSUMERS);",
-        "Behind it each thread tells the warp that copies of its own stores only.",
+        "After it each thread signals only its own stores to the copying warp.",
     ],
     [
         "attention, bulk",
         "drop a warp barrier",
         "attention/mod.rs: warp_barrier(ALL_LANES);",
-        "Every lane waits at the mbarrier that follows, and the shuffles behind that for each other.",
+        "Every lane waits at the following mbarrier, and the shuffles after it synchronise the lanes.",
     ],
     ["attention, cp.async", "drop a warp barrier", "attention/mod.rs: warp_barrier(ALL_LANES);", "As above."],
     [
         "choose_greedy",
-        "go the other way",
+        "invert a branch",
         "argmax.rs: if lane() == 0 {",
-        "Every lane of the warp has the result, and stores the same.",
+        "Every lane of the warp has the result and stores the same value.",
     ],
     [
         "choose_greedy",
-        "shift further",
+        "shift by one more bit",
         "argmax.rs: if warp_index() == 0 {",
-        "More warps choose, and only thread 0's choice is used.",
+        "More warps compute the choice; only thread 0's is used.",
     ],
     [
         "sample_keys",
-        "one more time",
+        "compare lt as le",
         "sample/penalise.rs: loaded.push(",
-        "In this round no token comes near the end of the vocabulary.",
+        "In this iteration no token is near the end of the vocabulary.",
     ],
     [
         "sample_keys",
-        "compare the other way",
+        "invert a comparison",
         "sample/penalise.rs: if lane() == 0 {",
-        "Every lane of the warp has the result, and stores the same.",
+        "Every lane of the warp has the result and stores the same value.",
     ],
     [
         "choose_sampled",
-        "take the smaller",
+        "min instead of max",
         "codegen/src/dsl/reduce.rs: largest = largest.max(",
-        "Of the smallest key: bins of a first guess become narrower, and the guess is only a bound.",
+        "The bins of the first guess become narrower; the guess is only a bound.",
     ],
 ];
 
-/// Of launches.
+/// Equivalent mutants of launch dependencies.
 pub const LAUNCHES: [Equal; 4] = [
     [
         "embed_q80_v320_c256_t128",
-        "drop the wait for launches",
+        "drop griddepcontrol.wait",
         "embed.rs: ",
-        "A graph's first launch has a full edge.",
+        "The first launch of a graph has a full edge.",
     ],
-    ["embed_q80_v320_c256_t128", "wait for launches behind accesses", "embed.rs: ", "As above."],
+    ["embed_q80_v320_c256_t128", "move griddepcontrol.wait behind", "embed.rs: ", "As above."],
     [
         "choose_sampled_v320_t128",
-        "wait for launches behind accesses",
+        "move griddepcontrol.wait behind",
         "sample/choose.rs: ",
-        "The position, which only the launch itself writes, and the prompt's length.",
+        "The moved accesses read the position, which only this launch writes, and the prompt's length.",
     ],
     [
         "gemv_q80r512",
-        "start others before the wait",
+        "launch dependents before waiting",
         "gemv/mod.rs: s.schedule.trigger.wait();",
-        "What its successor reads before the wait was written before the graph began.",
+        "The data that its successor reads before its wait was written before the graph started.",
     ],
 ];

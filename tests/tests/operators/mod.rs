@@ -1,4 +1,4 @@
-//! Small changes of PTX text.
+//! Mutation operators on PTX text.
 
 pub mod equal;
 mod moves;
@@ -8,30 +8,30 @@ use std::path::Path;
 
 use moves::{MOVES, Move, Reorder, WAITS_FOR_LAUNCHES};
 
-/// One changed kernel.
+/// A mutant of a kernel.
 pub struct Mutant {
-    /// What was done.
+    /// Name of the operator.
     pub operator: &'static str,
-    /// From which line of the kernels' source: its file's name and its text.
+    /// Line of the kernel's source: file name and text.
     pub source: String,
-    /// The whole text.
+    /// The changed PTX.
     pub text: String,
 }
 
-/// What becomes of an instruction, given the one before it; `None` where the operator does not apply. `%mutant` is a
-/// spare 32-bit register.
+/// Replacement of an instruction, given the previous one; `None` if the operator does not apply. `%mutant` is a spare
+/// 32-bit register.
 type Change = fn(&str, &str) -> Option<String>;
 
-/// Operators, each with its name.
+/// Mutation operators with their names.
 pub struct Operators {
-    /// Of single instructions.
+    /// Changes of one instruction.
     changes: &'static [(&'static str, Change)],
-    /// Of their order.
+    /// Changes of the order.
     moves: &'static [(&'static str, Reorder)],
 }
 
 impl Operators {
-    /// Every text that an operator makes of the lines of a kernel, with the line at which it applied: operator by operator.
+    /// Sites of each operator in the lines of a kernel.
     fn sites(&self, lines: &[&str]) -> Vec<(&'static str, Vec<Site>)> {
         let everywhere = |edit: &dyn Fn(usize) -> Option<Edit>| -> Vec<Site> {
             (0..lines.len()).filter_map(|at| Some(Site { at, edit: edit(at)? })).collect()
@@ -48,22 +48,22 @@ impl Operators {
     }
 }
 
-/// What becomes of a kernel.
+/// Edit of a kernel.
 enum Edit {
-    /// The line, replaced.
+    /// Replaces the line.
     Replaced(String),
-    /// Lines at another place.
+    /// Moves lines.
     Moved(Move),
 }
 
-/// A line that an operator applies to.
+/// A line to which an operator applies.
 struct Site {
     at: usize,
     edit: Edit,
 }
 
 impl Site {
-    /// The whole text.
+    /// The mutated PTX.
     fn text(&self, lines: &[&str]) -> String {
         let mut text: Vec<&str> = lines.to_vec();
         match &self.edit {
@@ -83,7 +83,7 @@ fn before<'t>(lines: &[&'t str], at: usize) -> &'t str {
     earlier.find(|line| !line.is_empty() && !line.starts_with(".loc")).unwrap_or("")
 }
 
-/// The mutants of a kernel by some operators: each at the first instruction that it applies to, and in the middle.
+/// Mutants of a kernel: for each operator the first and the middle one of its sites.
 pub fn mutants(ptx: &str, operators: &Operators) -> Vec<Mutant> {
     let lines: Vec<&str> = ptx.lines().collect();
     let mut mutants = Vec::new();
@@ -97,7 +97,7 @@ pub fn mutants(ptx: &str, operators: &Operators) -> Vec<Mutant> {
     mutants
 }
 
-/// The line of source that an instruction comes from, by the `.loc` above it.
+/// Source line of an instruction, by the `.loc` before it.
 fn source(lines: &[&str], at: usize) -> String {
     let fields = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let loc =
@@ -112,11 +112,11 @@ fn source(lines: &[&str], at: usize) -> String {
     format!("{name}: {}", line.as_deref().unwrap_or("").trim())
 }
 
-/// What is done to kernels.
+/// Operators for kernels.
 pub const OF_KERNELS: Operators = Operators { changes: &CHANGES, moves: &MOVES };
-/// What is done to the order of launches, in kernels that let others start early.
+/// Operators for launch dependencies, in kernels that let their successors start early.
 pub const OF_LAUNCHES: Operators = Operators { changes: &DEPENDENCIES, moves: &WAITS_FOR_LAUNCHES };
-/// The same, without letting others start earlier.
+/// The same, without an earlier start of successors.
 pub const OF_WAITS: Operators = Operators { changes: DEPENDENCIES.split_at(1).0, moves: &WAITS_FOR_LAUNCHES };
 
 const CHANGES: [(&str, Change); 24] = [
@@ -128,22 +128,22 @@ const CHANGES: [(&str, Change); 24] = [
     ("drop an mbarrier arrival", |_, i| {
         drop_if(i.starts_with("mbarrier.arrive.shared") || i.starts_with("cp.async.mbarrier.arrive"))
     }),
-    ("swap an mbarrier's parity", |_, i| through(i, i.contains(".parity"), "xor.b32", 1)),
-    ("wait only once", |before, i| drop_if(before.contains("_wait.parity") && i.contains("bra"))),
+    ("flip an mbarrier's parity", |_, i| through(i, i.contains(".parity"), "xor.b32", 1)),
+    ("wait without a loop", |before, i| drop_if(before.contains("_wait.parity") && i.contains("bra"))),
     ("expect more bytes", |_, i| through(i, i.contains(".expect_tx"), "add.u32", 16)),
     ("expect fewer bytes", |_, i| through(i, i.contains(".expect_tx"), "sub.u32", 16)),
-    ("initialise for one more", |_, i| through(i, i.starts_with("mbarrier.init"), "add.u32", 1)),
+    ("expect one more arrival", |_, i| through(i, i.starts_with("mbarrier.init"), "add.u32", 1)),
     ("drop a copy", |_, i| drop_if(i.starts_with("cp.async.") && i.contains("["))),
     ("narrow a shuffle's mask", |_, i| replaced(i, i.starts_with("shfl."), "4294967295", "65535")),
-    ("one more time", |_, i| replaced(i, i.starts_with("setp.lt."), "setp.lt", "setp.le")),
-    ("compare the other way", |_, i| replaced(i, i.starts_with("setp.eq."), "setp.eq", "setp.ne")),
-    ("go the other way", |before, i| {
+    ("compare lt as le", |_, i| replaced(i, i.starts_with("setp.lt."), "setp.lt", "setp.le")),
+    ("invert a comparison", |_, i| replaced(i, i.starts_with("setp.eq."), "setp.eq", "setp.ne")),
+    ("invert a branch", |before, i| {
         replaced(i, i.contains(" bra ") && !before.contains("_wait."), "@!%p", "@%p")
     }),
-    ("swap what is selected", |_, i| swapped(i, i.starts_with("selp."), 1)),
+    ("swap selected values", |_, i| swapped(i, i.starts_with("selp."), 1)),
     ("swap operands", |_, i| swapped(i, i.starts_with("sub."), 1)),
-    ("take the smaller", |_, i| replaced(i, i.starts_with("max."), "max.", "min.")),
-    ("shift further", |_, i| through(i, i.starts_with("shr.u32") && is_constant(i), "add.u32", 1)),
+    ("min instead of max", |_, i| replaced(i, i.starts_with("max."), "max.", "min.")),
+    ("shift by one more bit", |_, i| through(i, i.starts_with("shr.u32") && is_constant(i), "add.u32", 1)),
     ("load the next word", |_, i| moved(i, i.starts_with("ld.global") || i.starts_with("ld.shared"))),
     ("store to the next word", |_, i| moved(i, i.starts_with("st.global") || i.starts_with("st.shared"))),
     ("drop a store", |_, i| drop_if(i.starts_with("st.global") || i.starts_with("st.shared"))),
@@ -151,8 +151,8 @@ const CHANGES: [(&str, Change); 24] = [
 ];
 
 const DEPENDENCIES: [(&str, Change); 2] = [
-    ("drop the wait for launches", |_, i| drop_if(i == "griddepcontrol.wait;")),
-    ("start others before the wait", |_, i| {
+    ("drop griddepcontrol.wait", |_, i| drop_if(i == "griddepcontrol.wait;")),
+    ("launch dependents before waiting", |_, i| {
         (i == "griddepcontrol.wait;")
             .then(|| "griddepcontrol.launch_dependents; griddepcontrol.wait;".to_owned())
     }),
@@ -166,7 +166,7 @@ fn replaced(instruction: &str, applies: bool, from: &str, to: &str) -> Option<St
     (applies && instruction.contains(from)).then(|| instruction.replacen(from, to, 1))
 }
 
-/// The instruction with its last operand changed by an operation with a constant.
+/// Changes the last operand of an instruction by an operation with a constant.
 fn through(instruction: &str, applies: bool, operation: &str, by: u32) -> Option<String> {
     let (rest, last) = instruction.strip_suffix(';')?.rsplit_once(", ")?;
     applies.then(|| format!("{operation} %mutant, {last}, {by}; {rest}, %mutant;"))
@@ -177,7 +177,7 @@ fn is_constant(instruction: &str) -> bool {
     last.is_some_and(|last| last.parse::<u32>().is_ok())
 }
 
-/// Operands `first` and the next change places.
+/// Swaps operand `first` and the next one.
 fn swapped(instruction: &str, applies: bool, first: usize) -> Option<String> {
     let mut operands: Vec<&str> = instruction.strip_suffix(';')?.split(", ").collect();
     if !applies || operands.len() < first + 2 || operands[first] == operands[first + 1] {
@@ -187,7 +187,7 @@ fn swapped(instruction: &str, applies: bool, first: usize) -> Option<String> {
     Some(operands.join(", ") + ";")
 }
 
-/// The address four bytes on.
+/// Adds four bytes to the address.
 fn moved(instruction: &str, applies: bool) -> Option<String> {
     let end = instruction.find(']')?;
     applies.then(|| {

@@ -1,34 +1,34 @@
-//! Waits at other places.
+//! Mutation operators that move waits.
 
 use std::ops::Range;
 
-/// Lines that go to another place: in front of the line `before`.
+/// Moves lines to before the line `before`.
 pub struct Move {
     pub lines: Range<usize>,
     pub before: usize,
 }
 
-/// Where a wait at a line goes; `None` where there is none, or no place for it.
+/// Move of the wait at a line; `None` if there is no wait or no place for it.
 pub type Reorder = fn(&[&str], usize) -> Option<Move>;
 
-/// What is done to waits of a kernel.
+/// Moves of waits within a kernel.
 pub const MOVES: [(&str, Reorder); 3] = [
-    ("barrier behind accesses", |lines, at| behind(lines, one(lines, at, "bar.sync")?, of_the_cta)),
-    ("barrier ahead of accesses", |lines, at| ahead(lines, one(lines, at, "bar.sync")?, of_the_cta)),
-    ("mbarrier's wait behind accesses", |lines, at| behind(lines, spin(lines, at)?, of_the_cta)),
+    ("move a barrier behind accesses", |lines, at| behind(lines, one(lines, at, "bar.sync")?, accesses_shared_memory)),
+    ("move a barrier before accesses", |lines, at| ahead(lines, one(lines, at, "bar.sync")?, accesses_shared_memory)),
+    ("move an mbarrier wait behind", |lines, at| behind(lines, spin(lines, at)?, accesses_shared_memory)),
 ];
 
-/// What is done to waits for other launches.
-pub const WAITS_FOR_LAUNCHES: [(&str, Reorder); 1] = [("wait for launches behind accesses", |lines, at| {
+/// Moves of waits for other launches.
+pub const WAITS_FOR_LAUNCHES: [(&str, Reorder); 1] = [("move griddepcontrol.wait behind", |lines, at| {
     behind(lines, one(lines, at, "griddepcontrol.wait")?, |code| code.contains(".global"))
 })];
 
-/// A wait that is one instruction.
+/// A wait of one instruction.
 fn one(lines: &[&str], at: usize, start: &str) -> Option<Range<usize>> {
     lines[at].trim().starts_with(start).then_some(at..at + 1)
 }
 
-/// A wait that is a loop around an instruction at `at`, with its label.
+/// A wait that is a loop around the instruction at `at`, including its label.
 fn spin(lines: &[&str], at: usize) -> Option<Range<usize>> {
     if !lines[at].contains("mbarrier.try_wait") {
         return None;
@@ -39,25 +39,25 @@ fn spin(lines: &[&str], at: usize) -> Option<Range<usize>> {
     lines[branch].contains(&format!(" {name};")).then_some(label..branch + 1)
 }
 
-fn of_the_cta(code: &str) -> bool {
+fn accesses_shared_memory(code: &str) -> bool {
     code.contains(".shared") || code.starts_with("ldmatrix") || code.starts_with("cp.async")
 }
 
-/// Behind the last access to which control surely comes.
+/// Moves a wait behind the last access that control certainly reaches.
 fn behind(lines: &[&str], wait: Range<usize>, access: fn(&str) -> bool) -> Option<Move> {
     let run = (wait.end..lines.len()).take_while(|&at| passed(lines, at));
     let last = run.filter(|&at| access(lines[at].trim())).last()?;
     Some(Move { lines: wait, before: last + 1 })
 }
 
-/// Ahead of the first access from which control surely comes.
+/// Moves a wait before the first access from which control certainly reaches it.
 fn ahead(lines: &[&str], wait: Range<usize>, access: fn(&str) -> bool) -> Option<Move> {
     let run = (0..wait.start).rev().take_while(|&at| passed(lines, at));
     let first = run.filter(|&at| access(lines[at].trim())).last()?;
     Some(Move { lines: wait, before: first })
 }
 
-/// Whether control goes through a line and nowhere else, without another wait, in PTX as ours is printed.
+/// Whether control passes straight through a line without another wait, in PTX of our printer.
 fn passed(lines: &[&str], at: usize) -> bool {
     let code = lines[at].trim();
     let label = code.strip_suffix(':');
