@@ -71,17 +71,17 @@ fn the_profile_is_a_table_of_source_lines() {
     same(
         &output(0, &["scale.ptx", "--launches", "scale-clean.toml", "--profile"]),
         &expect![[r#"
-            scale: 1 launch of 1024 threads in all, 13.9 lane instructions a thread, 1.78 a byte moved
+            scale: 1 launch, 1024 threads, 13.9 lane instructions a thread, 1.78 a byte moved
             7 % control, 7 % float, 36 % integer, 36 % memory, 14 % move
 
-            | source line      | lane instr. |   share | per thread | per byte | lanes | parted | global bytes | sectors/request | ideal | bank ways |
-            |------------------|-------------|---------|------------|----------|-------|--------|--------------|-----------------|-------|-----------|
-            | scale.rs:8       |        4024 |  28.3 % |       3.93 |     0.50 |  31.4 |        |         4000 |            3.91 |  3.91 |           |
-            | (no source line) |        3072 |  21.6 % |       3.00 |     0.38 |  32.0 |        |              |                 |       |           |
-            | scale.rs:5       |        3072 |  21.6 % |       3.00 |     0.38 |  32.0 |        |              |                 |       |           |
-            | scale.rs:7       |        3000 |  21.1 % |       2.93 |     0.38 |  31.2 |        |         4000 |            3.91 |  3.91 |           |
-            | scale.rs:6       |        1048 |   7.4 % |       1.02 |     0.13 |  32.0 |   1/32 |              |                 |       |           |
-            | all              |       14216 | 100.0 % |       13.9 |     1.78 |  31.7 |   1/32 |         8000 |            3.91 |  3.91 |           |
+            | source line      | lane instr. |   share | per thread | per byte | lanes | divergent | global bytes | sectors/request | ideal | bank ways |
+            |------------------|-------------|---------|------------|----------|-------|-----------|--------------|-----------------|-------|-----------|
+            | scale.rs:8       |        4024 |  28.3 % |       3.93 |     0.50 |  31.4 |           |         4000 |            3.91 |  3.91 |           |
+            | (no source line) |        3072 |  21.6 % |       3.00 |     0.38 |  32.0 |           |              |                 |       |           |
+            | scale.rs:5       |        3072 |  21.6 % |       3.00 |     0.38 |  32.0 |           |              |                 |       |           |
+            | scale.rs:7       |        3000 |  21.1 % |       2.93 |     0.38 |  31.2 |           |         4000 |            3.91 |  3.91 |           |
+            | scale.rs:6       |        1048 |   7.4 % |       1.02 |     0.13 |  32.0 |      1/32 |              |                 |       |           |
+            | all              |       14216 | 100.0 % |       13.9 |     1.78 |  31.7 |      1/32 |         8000 |            3.91 |  3.91 |           |
 
             scale.ptx: no findings in 1 launch
         "#]],
@@ -115,29 +115,29 @@ fn the_profile_of_a_stopped_launch_is_partial() {
     let text = output(1, &["scale.ptx", "--launches", scratch.path(), "--profile"]);
     let (_, profiles) = text.split_once("= kernel scale\n\n").unwrap();
     expect![[r#"
-        scale: 1 launch of 128 threads in all, 14.0 lane instructions a thread, 1.75 a byte moved
+        scale: 1 launch, 128 threads, 14.0 lane instructions a thread, 1.75 a byte moved
         7 % control, 7 % float, 36 % integer, 36 % memory, 14 % move
 
-        | source line      | lane instr. |   share | per thread | per byte | lanes | parted | global bytes | sectors/request | ideal | bank ways |
-        |------------------|-------------|---------|------------|----------|-------|--------|--------------|-----------------|-------|-----------|
-        | scale.rs:8       |         512 |  28.6 % |       4.00 |     0.50 |  32.0 |        |          512 |            4.00 |  4.00 |           |
-        | (no source line) |         384 |  21.4 % |       3.00 |     0.38 |  32.0 |        |              |                 |       |           |
-        | scale.rs:5       |         384 |  21.4 % |       3.00 |     0.38 |  32.0 |        |              |                 |       |           |
-        | scale.rs:7       |         384 |  21.4 % |       3.00 |     0.38 |  32.0 |        |          512 |            4.00 |  4.00 |           |
-        | scale.rs:6       |         128 |   7.1 % |       1.00 |     0.12 |  32.0 |    0/4 |              |                 |       |           |
-        | all              |        1792 | 100.0 % |       14.0 |     1.75 |  32.0 |    0/4 |         1024 |            4.00 |  4.00 |           |
+        | source line      | lane instr. |   share | per thread | per byte | lanes | divergent | global bytes | sectors/request | ideal | bank ways |
+        |------------------|-------------|---------|------------|----------|-------|-----------|--------------|-----------------|-------|-----------|
+        | scale.rs:8       |         512 |  28.6 % |       4.00 |     0.50 |  32.0 |           |          512 |            4.00 |  4.00 |           |
+        | (no source line) |         384 |  21.4 % |       3.00 |     0.38 |  32.0 |           |              |                 |       |           |
+        | scale.rs:5       |         384 |  21.4 % |       3.00 |     0.38 |  32.0 |           |              |                 |       |           |
+        | scale.rs:7       |         384 |  21.4 % |       3.00 |     0.38 |  32.0 |           |          512 |            4.00 |  4.00 |           |
+        | scale.rs:6       |         128 |   7.1 % |       1.00 |     0.12 |  32.0 |       0/4 |              |                 |       |           |
+        | all              |        1792 | 100.0 % |       14.0 |     1.75 |  32.0 |       0/4 |         1024 |            4.00 |  4.00 |           |
 
-        scale: partial, until a finding stopped 1 launch of 1024 threads in all, 13.9 lane instructions a thread, 1.77 a byte moved
+        scale: partial, 1 launch stopped by a finding, 1024 threads, 13.9 lane instructions a thread, 1.77 a byte moved
         7 % control, 7 % float, 36 % integer, 36 % memory, 14 % move
 
-        | source line      | lane instr. |   share | per thread | per byte | lanes | parted | global bytes | sectors/request | ideal | bank ways |
-        |------------------|-------------|---------|------------|----------|-------|--------|--------------|-----------------|-------|-----------|
-        | scale.rs:8       |        3995 |  28.2 % |       3.90 |     0.50 |  31.5 |        |         4004 |            3.94 |  3.94 |           |
-        | (no source line) |        3072 |  21.7 % |       3.00 |     0.38 |  32.0 |        |              |                 |       |           |
-        | scale.rs:5       |        3072 |  21.7 % |       3.00 |     0.38 |  32.0 |        |              |                 |       |           |
-        | scale.rs:7       |        3003 |  21.2 % |       2.93 |     0.38 |  31.3 |        |         4004 |            3.94 |  3.94 |           |
-        | scale.rs:6       |        1047 |   7.4 % |       1.02 |     0.13 |  32.0 |   1/32 |              |                 |       |           |
-        | all              |       14189 | 100.0 % |       13.9 |     1.77 |  31.7 |   1/32 |         8008 |            3.94 |  3.94 |           |
+        | source line      | lane instr. |   share | per thread | per byte | lanes | divergent | global bytes | sectors/request | ideal | bank ways |
+        |------------------|-------------|---------|------------|----------|-------|-----------|--------------|-----------------|-------|-----------|
+        | scale.rs:8       |        3995 |  28.2 % |       3.90 |     0.50 |  31.5 |           |         4004 |            3.94 |  3.94 |           |
+        | (no source line) |        3072 |  21.7 % |       3.00 |     0.38 |  32.0 |           |              |                 |       |           |
+        | scale.rs:5       |        3072 |  21.7 % |       3.00 |     0.38 |  32.0 |           |              |                 |       |           |
+        | scale.rs:7       |        3003 |  21.2 % |       2.93 |     0.38 |  31.3 |           |         4004 |            3.94 |  3.94 |           |
+        | scale.rs:6       |        1047 |   7.4 % |       1.02 |     0.13 |  32.0 |      1/32 |              |                 |       |           |
+        | all              |       14189 | 100.0 % |       13.9 |     1.77 |  31.7 |      1/32 |         8008 |            3.94 |  3.94 |           |
 
         scale.ptx: 1 finding in 2 launches
     "#]].assert_eq(profiles);
@@ -173,7 +173,7 @@ fn what_is_slow_in_a_small_launch_is_left_out() {
     let scratch = Scratch::new("launches.toml", &launches);
     let args = ["transpose.ptx", "--launches", scratch.path()];
     expect![[r#"
-        transpose.ptx: no findings in 3 launches (2 notes left out, in launches too small for them to matter)
+        transpose.ptx: no findings in 3 launches (2 notes omitted for launches too small for them to matter)
     "#]]
     .assert_eq(&output(0, &args));
     assert_eq!(json(0, &args)["lints_left_out"], 2);

@@ -289,7 +289,7 @@ fn results_are_compared() {
     let wrong = with("{ values = [0, 2, 6, 8] }");
     assert_eq!(wrong.code, Some(1));
     expect![[r#"
-        error[wrong-result]: buffer `y`: element 1 is 3 and must be 2; 2 of 4 elements are wrong, by up to 5.000e-1 of their value
+        error[wrong-result]: buffer `y`: element 1 is 3, expected 2; 2 of 4 elements are wrong, by up to 5.000e-1 of their value
 
         scale.ptx: 1 finding in 1 launch
     "#]].assert_eq(&wrong.stdout);

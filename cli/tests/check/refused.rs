@@ -12,11 +12,11 @@ use crate::{Scratch, check, fixture, folder, json, output};
 fn launches_that_make_no_sense_exit_with_2_and_say_where() {
     let launches = std::fs::read_to_string(fixture("scale.toml")).unwrap();
     for (from, to, part) in [
-        ("version = 1", "version = 2", "version 2 of the format; this program knows version 1"),
+        ("version = 1", "version = 2", "version 2 of the format; this program reads version 1"),
         ("\"scale\"", "\"scale2\"", "launch 1 (`scale2`): scale.ptx has no such kernel; it has scale"),
         ("\"x\", \"y\", 1000", "\"x\", \"y\"", "launch 1 (`scale`): 2 args for 3 parameters"),
-        ("\"y\", 1000", "\"z\", 1000", "argument 2 (.u64 y): there is no buffer `z`; there are: x, y"),
-        ("\"y\", 1000", "\"y\", 1.5", "argument 3 (.u32 n): 1.5 is no value of this type"),
+        ("\"y\", 1000", "\"z\", 1000", "argument 2 (.u64 y): there is no buffer `z`; the buffers: x, y"),
+        ("\"y\", 1000", "\"y\", 1.5", "argument 3 (.u32 n): 1.5 is not a value of this type"),
         ("init = \"iota\"", "init = \"iota\"\nfill = 1", "buffer `x`: only one of"),
         ("grid = 8", "grid = 8\nclusters = 2", "unknown field `clusters`"),
         ("grid = 8", "grid = 8\ncluster = [1, 1, 1, 1]", "cluster has more than three axes"),
@@ -156,14 +156,14 @@ fn what_is_wrong_with_a_text_is_named_for_what_it_is() {
         34 | 	$L__BB0_2: $L__BB0_2: ret;
            | 	           ^^^^^^^^^
 
-        strange.ptx: 4 errors and 1 thing that the emulator lacks
+        strange.ptx: 4 errors and 1 unsupported feature
     "#]].assert_eq(&ran.stdout.replace(strange.path(), "strange.ptx"));
     let listed = json(2, &[strange.path()]);
     let listed = format!("{listed:#}").replace(strange.path(), "strange.ptx");
     expect![[r#"
         {
           "error": {
-            "message": "strange.ptx: 4 errors and 1 thing that the emulator lacks",
+            "message": "strange.ptx: 4 errors and 1 unsupported feature",
             "problems": [
               {
                 "column": 2,
@@ -231,8 +231,8 @@ fn failures_are_json_too() {
     expect![[r#"
         {
           "error": {
-            "help": "`bespoke check FILE.ptx` without --launches prints a file to fill in",
-            "message": "launch 1 (`scale2`): scale.ptx has no such kernel; it has scale",
+            "help": "`bespoke check FILE.ptx` without --launches prints a template",
+            "message": "launch 1 (`scale2`): scale.ptx has no such kernel; its kernels: scale",
             "place": {
               "file": "launches.toml",
               "part": "launch 1 (`scale2`)"

@@ -75,7 +75,7 @@ fn quantize_writes_what_run_reads() {
     assert!(std::fs::read(&made).unwrap() == first);
     let again = folder.path().join("again.gguf");
     let message = error(&["quantize", made_text, again.to_str().unwrap(), "-t", "q8_0"]);
-    assert!(message.contains("is Q4_K already") && message.contains("--allow-requantize"), "{message}");
+    assert!(message.contains("is already Q4_K") && message.contains("--allow-requantize"), "{message}");
     // No temporary files are left.
     assert_eq!(folder.path().read_dir().unwrap().count(), 2);
 }

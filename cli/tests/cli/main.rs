@@ -210,7 +210,7 @@ fn specialize_leaves_nothing_of_an_earlier_shape_and_what_is_not_its_own() {
     assert!(message.contains("plans of several models for sm_90"), "{message}");
     std::fs::rename(path.join("plans/twin.sm_90.json"), path.join("plans/twin.sm_80.json")).unwrap();
     let message = error(&["inspect", "--diff", &out, &out]);
-    assert!(message.contains("name a target behind the folder, as DIR@sm_80"), "{message}");
+    assert!(message.contains("append a target to the folder, as in DIR@sm_80"), "{message}");
 }
 
 #[test]

@@ -81,10 +81,10 @@ fn heading(profile: &KernelProfile) -> String {
     let plural = if profile.launches == 1 { "" } else { "es" };
     let launches = match profile.partial {
         false => format!("{} launch{plural}", profile.launches),
-        true => format!("{} launch{plural} up to a finding", profile.launches),
+        true => format!("partial, {} launch{plural} stopped by a finding", profile.launches),
     };
     format!(
-        "{}: {launches} of {} threads in all, {} lane instructions a thread{per_byte}\n{}\n",
+        "{}: {launches}, {} threads, {} lane instructions a thread{per_byte}\n{}\n",
         profile.kernel,
         profile.threads,
         decimal(profile.instructions_per_thread),
