@@ -13,8 +13,12 @@ pub type Reorder = fn(&[&str], usize) -> Option<Move>;
 
 /// Moves of waits within a kernel.
 pub const MOVES: [(&str, Reorder); 3] = [
-    ("move a barrier behind accesses", |lines, at| behind(lines, one(lines, at, "bar.sync")?, accesses_shared_memory)),
-    ("move a barrier before accesses", |lines, at| ahead(lines, one(lines, at, "bar.sync")?, accesses_shared_memory)),
+    ("move a barrier behind accesses", |lines, at| {
+        behind(lines, one(lines, at, "bar.sync")?, accesses_shared_memory)
+    }),
+    ("move a barrier before accesses", |lines, at| {
+        ahead(lines, one(lines, at, "bar.sync")?, accesses_shared_memory)
+    }),
     ("move an mbarrier wait behind", |lines, at| behind(lines, spin(lines, at)?, accesses_shared_memory)),
 ];
 
