@@ -39,10 +39,26 @@ pub(crate) enum StateSpace {
     SharedCluster = 6,
 }
 
+impl StateSpace {
+    /// The state space in an instruction's flags.
+    #[inline(always)]
+    pub(crate) fn of(flags: u32) -> StateSpace {
+        match flags & SPACE_BITS {
+            0 => StateSpace::Global,
+            1 => StateSpace::Shared,
+            2 => StateSpace::Param,
+            3 => StateSpace::ParamDirect,
+            4 => StateSpace::Generic,
+            5 => StateSpace::Local,
+            _ => StateSpace::SharedCluster,
+        }
+    }
+}
+
 /// Position of the flags in an instruction's slots.
 pub(crate) const FLAGS: usize = 6;
 /// The bits of the flags that hold the [`StateSpace`].
-pub(crate) const SPACE_BITS: u32 = 7;
+const SPACE_BITS: u32 = 7;
 /// The address register has 32 bits.
 pub(crate) const FLAG_NARROW: u32 = 8;
 /// A strong access: anything but `.weak`.

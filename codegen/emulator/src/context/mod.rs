@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::checks::numeric::NumericChecks;
 use crate::checks::programmatic::LaunchOrder;
 use crate::checks::races::GridDetector;
-use crate::code::access::{Access, FLAGS, SPACE_BITS};
+use crate::code::access::{Access, FLAGS, StateSpace};
 use crate::code::operands::NEGATED;
 use crate::code::program::Program;
 use crate::context::cluster::ClusterState;
@@ -131,7 +131,7 @@ impl Counters {
     /// Counts a store of `bytes` by each lane of `active`; the slots are the instruction's.
     #[inline(always)]
     pub(crate) fn count_store(&mut self, slots: &[u32; 7], active: u32, bytes: usize) {
-        if slots[FLAGS] & SPACE_BITS == 0 {
+        if StateSpace::of(slots[FLAGS]) == StateSpace::Global {
             self.global_bytes_stored += active.count_ones() as u64 * bytes as u64;
         }
     }
@@ -139,7 +139,7 @@ impl Counters {
     /// Counts a load, as [`Counters::count_store`].
     #[inline(always)]
     pub(crate) fn count_load(&mut self, slots: &[u32; 7], active: u32, bytes: usize) {
-        if slots[FLAGS] & SPACE_BITS == 0 {
+        if StateSpace::of(slots[FLAGS]) == StateSpace::Global {
             self.global_bytes_loaded += active.count_ones() as u64 * bytes as u64;
         }
     }

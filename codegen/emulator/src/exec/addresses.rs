@@ -1,6 +1,6 @@
 //! Addresses of the lanes of a memory instruction.
 
-use crate::code::access::{FLAG_NARROW, FLAGS, SHARED_WINDOW, SPACE_BITS, StateSpace, classify};
+use crate::code::access::{FLAG_NARROW, FLAGS, SHARED_WINDOW, StateSpace, classify};
 use crate::code::operands::A;
 use crate::context::{ExecutionContext, Inst};
 use crate::finding::Space;
@@ -27,7 +27,7 @@ pub(crate) fn addresses(m: &ExecutionContext<'_>, i: &Inst) -> [u64; LANES] {
 /// The lanes' addresses of an instruction that accesses shared memory only, as offsets in it.
 pub(crate) fn shared_addresses(m: &ExecutionContext<'_>, i: &Inst) -> [u64; LANES] {
     let addresses = addresses(m, i);
-    match i.slots[FLAGS] & SPACE_BITS == StateSpace::Generic as u32 {
+    match StateSpace::of(i.slots[FLAGS]) == StateSpace::Generic {
         true => addresses.map(|address| address.wrapping_sub(SHARED_WINDOW)),
         false => addresses,
     }
@@ -39,10 +39,10 @@ pub(crate) fn located_first(m: &ExecutionContext<'_>, i: &Inst) -> Option<(Space
         0 => m.warp.regs.lanes::<u64>(i.slots[A])[0].wrapping_add(i.imm),
         _ => m.warp.regs.lanes::<u32>(i.slots[A])[0].wrapping_add(i.imm as u32) as u64,
     };
-    let (space, address) = match i.slots[FLAGS] & SPACE_BITS {
-        0 => (Space::Global, address),
-        1 | 6 => (Space::Shared, address),
-        4 => classify(address),
+    let (space, address) = match StateSpace::of(i.slots[FLAGS]) {
+        StateSpace::Global => (Space::Global, address),
+        StateSpace::Shared | StateSpace::SharedCluster => (Space::Shared, address),
+        StateSpace::Generic => classify(address),
         _ => return None,
     };
     matches!(space, Space::Global | Space::Shared).then_some((space, address))
@@ -51,10 +51,10 @@ pub(crate) fn located_first(m: &ExecutionContext<'_>, i: &Inst) -> Option<(Space
 /// The lanes' addresses, if all are in shared memory or all in global memory.
 pub(crate) fn located(m: &ExecutionContext<'_>, i: &Inst) -> Option<(Space, [u64; LANES])> {
     let mut addresses = addresses(m, i);
-    let space = match i.slots[FLAGS] & SPACE_BITS {
-        0 => Some(Space::Global),
-        1 | 6 => Some(Space::Shared),
-        4 => generic(m, &mut addresses),
+    let space = match StateSpace::of(i.slots[FLAGS]) {
+        StateSpace::Global => Some(Space::Global),
+        StateSpace::Shared | StateSpace::SharedCluster => Some(Space::Shared),
+        StateSpace::Generic => generic(m, &mut addresses),
         _ => None,
     };
     space.filter(|space| matches!(space, Space::Global | Space::Shared)).map(|space| (space, addresses))

@@ -3,8 +3,8 @@
 use super::mbarrier::{misuse, no_mbarrier};
 use super::operand_list::{ADDRESS, listed, push_address, take_cache};
 use super::races;
-use super::reach::Reach;
-use super::resolve::{cluster_range, range};
+use super::resolve::{resolve_cluster_range, resolve_range};
+use super::shared_access::SharedAccess;
 use crate::asynchronous::{AsyncCopy, Signal};
 use crate::checks::races::BulkCopy;
 use crate::code::access::Access;
@@ -72,7 +72,7 @@ fn bulk_copy(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         }
         let space = if copies.from_shared { Space::Shared } else { Space::Global };
         let from = (copies.sources[lane], size);
-        let Some(source) = range(m, lane, (space, Access::Load), from, BULK_ALIGNMENT) else {
+        let Some(source) = resolve_range(m, lane, (space, Access::Load), from, BULK_ALIGNMENT) else {
             return Flow::Fault;
         };
         let target = copies.targets[lane];
@@ -122,10 +122,17 @@ fn issue_part(m: &mut ExecutionContext<'_>, part: BulkPart) -> bool {
     let access = Access::Store;
     let target = match space {
         Space::Shared => {
-            let reach = Reach { lane, address: to, bytes: size, access, own, later: true };
-            cluster_range(m, reach, BULK_ALIGNMENT)
+            let shared = SharedAccess {
+                lane,
+                address: to,
+                bytes: size,
+                access,
+                own_cta_only: own,
+                asynchronous: true,
+            };
+            resolve_cluster_range(m, shared, BULK_ALIGNMENT)
         }
-        _ => range(m, lane, (space, access), (to, size), BULK_ALIGNMENT),
+        _ => resolve_range(m, lane, (space, access), (to, size), BULK_ALIGNMENT),
     };
     let Some(target) = target else { return false };
     if let Some(mbarrier) = mbarrier
@@ -213,7 +220,7 @@ fn bulk_prefetch(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
             return m.fault(FindingKind::Misaligned, lane as u32, detail);
         }
         let what = (Space::Global, Access::Prefetch);
-        if size > 0 && range(m, lane, what, (addresses[lane], size), BULK_ALIGNMENT).is_none() {
+        if size > 0 && resolve_range(m, lane, what, (addresses[lane], size), BULK_ALIGNMENT).is_none() {
             return Flow::Fault;
         }
     }

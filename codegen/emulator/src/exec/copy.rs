@@ -6,7 +6,7 @@ use super::load_store::{address_operand, take_space};
 use super::mbarrier::{MbarrierUse, misuse, no_mbarrier, reach_mbarriers};
 use super::operand_list::{ADDRESS, listed, push_address, take_cache};
 use super::races;
-use super::resolve::range;
+use super::resolve::resolve_range;
 use crate::asynchronous::{AsyncCopy, DeferredArrival, Signal};
 use crate::code::access::{Access, StateSpace};
 use crate::code::cursor::InstructionCursor;
@@ -94,10 +94,10 @@ fn issue(m: &mut ExecutionContext<'_>, copy: ContiguousCopy) -> bool {
     let (bytes, copied) = (bytes * count, copied * count);
     let from = match copied {
         0 => Some(std::ptr::null_mut()),
-        _ => range(m, lane, (Space::Global, Access::Load), (source, copied as u64), alignment),
+        _ => resolve_range(m, lane, (Space::Global, Access::Load), (source, copied as u64), alignment),
     };
     let Some(from) = from else { return false };
-    let to = range(m, lane, (Space::Shared, Access::Store), (target, bytes as u64), alignment);
+    let to = resolve_range(m, lane, (Space::Shared, Access::Store), (target, bytes as u64), alignment);
     let Some(to) = to else { return false };
     let each = (bytes / count) as u64;
     if m.cluster.races.is_some()

@@ -6,13 +6,11 @@
 use super::addresses::shared_addresses;
 use super::load_store::{address_operand, take_hints, take_space};
 use super::races;
-use super::reach::{Reach, reach};
-use super::resolve::range;
+use super::resolve::resolve_range;
+use super::shared_access::{SharedAccess, check_shared_access};
 use crate::asynchronous::{Awaited, MAX_COUNT, MBARRIER_BYTES, Mbarrier};
 use crate::checks::races::MemoryScope;
-use crate::code::access::{
-    Access, FLAG_ACQUIRE, FLAG_CTA, FLAG_ORDERED, FLAG_RELEASE, FLAGS, SPACE_BITS, StateSpace,
-};
+use crate::code::access::{Access, FLAG_ACQUIRE, FLAG_CTA, FLAG_ORDERED, FLAG_RELEASE, FLAGS, StateSpace};
 use crate::code::cursor::InstructionCursor;
 use crate::code::operands::{A, B, D, NONE};
 use crate::context::warp::Stalled;
@@ -45,7 +43,7 @@ fn init(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
             );
         }
         let bytes = (address, MBARRIER_BYTES);
-        if range(m, lane, (Space::Shared, Access::Store), bytes, MBARRIER_BYTES).is_none() {
+        if resolve_range(m, lane, (Space::Shared, Access::Store), bytes, MBARRIER_BYTES).is_none() {
             return Flow::Fault;
         }
         if !(1..=MAX_COUNT).contains(&count) {
@@ -137,10 +135,20 @@ pub(super) fn reach_mbarriers(
     }
     // A relaxed operation releases nothing; that it has taken place shows in the phase alone.
     let later = does == MbarrierUse::Transact || is_relaxed(i);
-    let own = does == MbarrierUse::Wait || i.slots[FLAGS] & SPACE_BITS == StateSpace::Shared as u32;
+    let own = does == MbarrierUse::Wait || StateSpace::of(i.slots[FLAGS]) == StateSpace::Shared;
     m.active_lanes().all(|lane| {
         let (address, bytes) = (addresses[lane], MBARRIER_BYTES);
-        reach(m, Reach { lane, address, bytes, access: Access::Atomic, own, later })
+        check_shared_access(
+            m,
+            SharedAccess {
+                lane,
+                address,
+                bytes,
+                access: Access::Atomic,
+                own_cta_only: own,
+                asynchronous: later,
+            },
+        )
     })
 }
 

@@ -3,7 +3,7 @@
 //! A launch without numeric checks runs the kernel's own instructions, so the checks cost nothing there.
 
 use crate::checks::numeric::{NumericChecks, NumericEffect, NumericKind};
-use crate::code::access::{FLAGS, SPACE_BITS, StateSpace};
+use crate::code::access::{FLAGS, StateSpace};
 use crate::code::operands::{A, B, C, D};
 use crate::context::{ExecutionContext, Flow, Inst};
 use crate::finding::FindingKind;
@@ -72,7 +72,7 @@ fn checked(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
 fn overflowed_lanes(m: &mut ExecutionContext<'_>, i: &Inst, kind: NumericKind) -> u32 {
     let operands = match kind {
         NumericKind::Propagates(count) => count,
-        NumericKind::Access if i.slots[FLAGS] & SPACE_BITS == StateSpace::ParamDirect as u32 => 0,
+        NumericKind::Access if StateSpace::of(i.slots[FLAGS]) == StateSpace::ParamDirect => 0,
         NumericKind::Access => 1,
         NumericKind::Add | NumericKind::Subtract | NumericKind::Multiply | NumericKind::ShiftLeft => 2,
         NumericKind::MultiplyAdd => 3,

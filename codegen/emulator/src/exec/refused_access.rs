@@ -6,7 +6,7 @@ use crate::context::{ExecutionContext, Fault, Flow};
 use crate::finding::{FindingKind, Neighbour, Space};
 
 /// An access that a check has refused.
-pub(super) struct Refused {
+pub(super) struct RefusedAccess {
     pub(super) lane: usize,
     pub(super) address: u64,
     pub(super) bytes: u64,
@@ -16,14 +16,13 @@ pub(super) struct Refused {
 /// Sets the fault of a refused access. `kind` is `Misaligned`, or `OutOfBounds` for every other reason, which is then
 /// found here.
 #[cold]
-pub(super) fn explain(
+pub(super) fn refuse(
     m: &mut ExecutionContext<'_>,
     kind: FindingKind,
-    refused: Refused,
-    what: (Space, Access),
+    refused: RefusedAccess,
+    (space, access): (Space, Access),
 ) -> Flow {
-    let Refused { lane, address, bytes, alignment } = refused;
-    let (space, access) = what;
+    let RefusedAccess { lane, address, bytes, alignment } = refused;
     let nearest = match space {
         Space::Global => m.launch.table.nearest(address, bytes),
         Space::Shared => m.cluster.nearest_shared(address, bytes),

@@ -6,8 +6,8 @@ use super::bulk::signals_there;
 use super::mbarrier::misuse;
 use super::operand_list::{ADDRESS, listed, push_address};
 use super::races;
-use super::reach::Reach;
-use super::resolve::cluster_range;
+use super::resolve::resolve_cluster_range;
+use super::shared_access::SharedAccess;
 use crate::asynchronous::{AsyncCopy, Signal, StoredValue};
 use crate::checks::races::BulkCopy;
 use crate::code::access::Access;
@@ -73,8 +73,9 @@ fn store(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         let (value, bytes) = value_of(m, list, lane);
         let bytes = bytes as u64;
         let access = if update.is_some() { Access::Atomic } else { Access::Store };
-        let reach = Reach { lane, address: to, bytes, access, own: false, later: true };
-        let Some(target) = cluster_range(m, reach, bytes) else { return Flow::Fault };
+        let shared =
+            SharedAccess { lane, address: to, bytes, access, own_cta_only: false, asynchronous: true };
+        let Some(target) = resolve_cluster_range(m, shared, bytes) else { return Flow::Fault };
         if to < mbarrier + 8 && mbarrier < to + bytes {
             let detail = "an asynchronous store onto the mbarrier that it signals".to_string();
             return misuse(m, lane, mbarrier, detail);

@@ -6,11 +6,9 @@
 use super::addresses::{addresses, generic};
 use super::programmatic::{check_access, check_lanes, check_run};
 use super::races;
-use super::reach::{Reach, reach, reach_lanes};
-use super::refused_access::{Refused, explain};
-use crate::code::access::{
-    Access, FLAG_NARROW, FLAGS, PARAM_WINDOW, SPACE_BITS, StateSpace, WINDOW_BYTES, classify,
-};
+use super::refused_access::{RefusedAccess, refuse};
+use super::shared_access::{SharedAccess, check_shared_access, check_shared_accesses};
+use crate::code::access::{Access, FLAG_NARROW, FLAGS, PARAM_WINDOW, StateSpace, WINDOW_BYTES, classify};
 use crate::code::operands::A;
 use crate::context::{ExecutionContext, Inst, Resolved, Resolver};
 use crate::finding::{FindingKind, Space};
@@ -22,11 +20,11 @@ use crate::lanes::{LANES, Pod, lanes_of};
 /// costs little next to the access.
 #[inline(always)]
 pub(crate) fn resolve(m: &mut ExecutionContext<'_>, i: &Inst, bytes: u64, access: Access) -> Resolved {
-    if i.slots[FLAGS] & SPACE_BITS == StateSpace::ParamDirect as u32 {
+    if StateSpace::of(i.slots[FLAGS]) == StateSpace::ParamDirect {
         // The decoder checked the offset against the parameter block, and the launch the block's size.
         return Resolved::Same(m.launch.params.as_ptr().wrapping_add(i.imm as usize).cast_mut());
     }
-    if m.cluster.has_peers() && !reach_lanes(m, i, bytes, access) {
+    if m.cluster.has_peers() && !check_shared_accesses(m, i, bytes, access) {
         return Resolved::Fault;
     }
     let resolver = m.launch.resolver;
@@ -95,12 +93,16 @@ fn resolve_lanes(m: &mut ExecutionContext<'_>, i: &Inst, bytes: u64, access: Acc
         return resolved;
     }
     let mut addresses = addresses(m, i);
-    let space = match i.slots[FLAGS] & SPACE_BITS {
-        0 => Space::Global,
-        1 | 6 => Space::Shared,
-        // Of a called function, the address of a parameter is one of local memory.
-        2 if addresses[m.active.trailing_zeros() as usize % LANES] >= WINDOW_BYTES => Space::Param,
-        2 | 5 => return resolve_each(m, &addresses, bytes, (Some(Space::Local), access)),
+    let space = match StateSpace::of(i.slots[FLAGS]) {
+        StateSpace::Global => Space::Global,
+        StateSpace::Shared | StateSpace::SharedCluster => Space::Shared,
+        // The address of a called function's parameter is one of local memory.
+        StateSpace::Param if addresses[m.active.trailing_zeros() as usize % LANES] >= WINDOW_BYTES => {
+            Space::Param
+        }
+        StateSpace::Param | StateSpace::Local => {
+            return resolve_each(m, &addresses, bytes, (Some(Space::Local), access));
+        }
         _ => match generic(m, &mut addresses) {
             Some(Space::Local) => return resolve_each(m, &addresses, bytes, (Some(Space::Local), access)),
             None => return resolve_each(m, &addresses, bytes, (None, access)),
@@ -136,12 +138,12 @@ fn resolve_as_range(m: &mut ExecutionContext<'_>, i: &Inst, bytes: u64, access: 
     if start & (bytes - 1) != 0 {
         return None;
     }
-    let (space, start) = match i.slots[FLAGS] & SPACE_BITS {
-        0 => (Space::Global, start),
-        1 | 6 => (Space::Shared, start),
-        2 => (Space::Param, start),
-        5 => (Space::Local, start),
-        _ => classify(start),
+    let (space, start) = match StateSpace::of(i.slots[FLAGS]) {
+        StateSpace::Global => (Space::Global, start),
+        StateSpace::Shared | StateSpace::SharedCluster => (Space::Shared, start),
+        StateSpace::Param => (Space::Param, start),
+        StateSpace::Local => (Space::Local, start),
+        StateSpace::Generic | StateSpace::ParamDirect => classify(start),
     };
     if space == Space::Local {
         // Each lane has local memory of its own.
@@ -173,9 +175,8 @@ fn resolve_scattered(
     m: &mut ExecutionContext<'_>,
     addresses: &[u64; LANES],
     bytes: u64,
-    what: (Space, Access),
+    (space, access): (Space, Access),
 ) -> Option<[*mut u8; LANES]> {
-    let (space, access) = what;
     let first = addresses[m.active.trailing_zeros() as usize % LANES];
     let (base, size, host, map) = match space {
         Space::Global => {
@@ -211,20 +212,20 @@ fn resolve_scattered(
         return None;
     }
     let (low, high) = (low as u64, high as u64);
-    // A check that holds for the whole span holds for each lane; wider spans are checked by other means.
-    const NEAR: u64 = 2048;
+    // A check that holds for the whole span holds for each lane. Only a narrow span is worth testing byte by byte.
+    const NARROW: u64 = 2048;
     let span = high + bytes - low;
     let reservations = &m.cluster.shared.reservations;
     if space == Space::Shared
         && access != Access::Load
         && !reservations.unused()
-        && (span > NEAR || reservations.any(low, span))
+        && (span > NARROW || reservations.any(low, span))
         && lanes_of(m.active).any(|lane| reservations.any(offsets[lane] as u64, bytes))
     {
         return None;
     }
-    let known = || if span > NEAR { map.is_full(low, span) } else { map.is_initialised(low, span) };
-    if (m.launch.checks || space == Space::Global) && !known() {
+    let initialised = || if span > NARROW { map.is_full(low, span) } else { map.is_initialised(low, span) };
+    if (m.launch.checks || space == Space::Global) && !initialised() {
         for lane in lanes_of(m.active) {
             let offset = offsets[lane] as u64;
             if access != Access::Store && m.launch.checks && !map.is_initialised(offset, bytes) {
@@ -319,7 +320,7 @@ fn checked_pointer(
 
 /// Resolves one lane's access of a range of any length that must be aligned to `alignment`. In shared memory the range
 /// must be in the lane's own CTA.
-pub(crate) fn range(
+pub(crate) fn resolve_range(
     m: &mut ExecutionContext<'_>,
     lane: usize,
     what: (Space, Access),
@@ -327,23 +328,28 @@ pub(crate) fn range(
     alignment: u64,
 ) -> Option<*mut u8> {
     let (address, bytes) = range;
-    let reach = Reach { lane, address, bytes, access: what.1, own: true, later: false };
+    let shared =
+        SharedAccess { lane, address, bytes, access: what.1, own_cta_only: true, asynchronous: false };
     match what.0 {
-        Space::Shared => cluster_range(m, reach, alignment),
-        _ => resolve_range(m, lane, what, range, alignment),
+        Space::Shared => resolve_cluster_range(m, shared, alignment),
+        _ => resolve_checked_range(m, lane, what, range, alignment),
     }
 }
 
 /// Resolves one lane's access of a range of shared memory in the cluster, as [`range`].
-pub(crate) fn cluster_range(m: &mut ExecutionContext<'_>, what: Reach, alignment: u64) -> Option<*mut u8> {
-    if m.cluster.has_peers() && !reach(m, what) {
+pub(crate) fn resolve_cluster_range(
+    m: &mut ExecutionContext<'_>,
+    what: SharedAccess,
+    alignment: u64,
+) -> Option<*mut u8> {
+    if m.cluster.has_peers() && !check_shared_access(m, what) {
         return None;
     }
-    let Reach { lane, address, bytes, access, .. } = what;
-    resolve_range(m, lane, (Space::Shared, access), (address, bytes), alignment)
+    let SharedAccess { lane, address, bytes, access, .. } = what;
+    resolve_checked_range(m, lane, (Space::Shared, access), (address, bytes), alignment)
 }
 
-fn resolve_range(
+fn resolve_checked_range(
     m: &mut ExecutionContext<'_>,
     lane: usize,
     what: (Space, Access),
@@ -360,7 +366,7 @@ fn resolve_range(
     };
     if found.is_none() || !address.is_multiple_of(alignment) {
         let kind = if found.is_some() { FindingKind::Misaligned } else { FindingKind::OutOfBounds };
-        explain(m, kind, Refused { lane, address, bytes, alignment }, what);
+        refuse(m, kind, RefusedAccess { lane, address, bytes, alignment }, what);
         return None;
     }
     let (space, access) = what;
@@ -379,29 +385,29 @@ fn resolve_each(
     m: &mut ExecutionContext<'_>,
     addresses: &[u64; LANES],
     bytes: u64,
-    what: (Option<Space>, Access),
+    (common_space, access): (Option<Space>, Access),
 ) -> Resolved {
     let mut pointers = [std::ptr::null_mut(); LANES];
     for lane in lanes_of(m.active) {
         let (space, address) =
-            what.0.map_or_else(|| classify(addresses[lane]), |space| (space, addresses[lane]));
+            common_space.map_or_else(|| classify(addresses[lane]), |space| (space, addresses[lane]));
         let aligned = address & (bytes - 1) == 0;
-        let within = m.warp.local.bytes;
+        let local = m.warp.local.bytes;
         let found = match space {
-            Space::Local if address > within || bytes > within - address => None,
-            Space::Local => checked_pointer(m, space, lane as u64 * within + address, bytes, what.1),
-            _ => checked_pointer(m, space, address, bytes, what.1),
+            Space::Local if address > local || bytes > local - address => None,
+            Space::Local => checked_pointer(m, space, lane as u64 * local + address, bytes, access),
+            _ => checked_pointer(m, space, address, bytes, access),
         };
         match found {
             Some(pointer) if aligned => pointers[lane] = pointer,
             found => {
                 let kind = if found.is_some() { FindingKind::Misaligned } else { FindingKind::OutOfBounds };
-                explain(m, kind, Refused { lane, address, bytes, alignment: bytes }, (space, what.1));
+                refuse(m, kind, RefusedAccess { lane, address, bytes, alignment: bytes }, (space, access));
                 return Resolved::Fault;
             }
         }
-        let mixed = what.0.is_none() && space == Space::Global && m.launch.order.is_some();
-        if mixed && !check_access(m, lane, (address, bytes), what.1) {
+        let mixed = common_space.is_none() && space == Space::Global && m.launch.order.is_some();
+        if mixed && !check_access(m, lane, (address, bytes), access) {
             return Resolved::Fault;
         }
     }

@@ -7,10 +7,10 @@
 use super::addresses::addresses;
 use super::fragment::{registers_of, whole_warp};
 use super::load_store::{address_operand, take_space};
-use super::reach::Reach;
-use super::resolve::{cluster_range, range};
+use super::resolve::{resolve_cluster_range, resolve_range};
 use super::rounding::{Bf16, F16, Format, canonical};
-use crate::code::access::{Access, FLAGS, SPACE_BITS, StateSpace, classify};
+use super::shared_access::SharedAccess;
+use crate::code::access::{Access, FLAGS, StateSpace, classify};
 use crate::code::cursor::InstructionCursor;
 use crate::context::{Exec, ExecutionContext, Flow, Inst};
 use crate::finding::Space;
@@ -140,9 +140,10 @@ fn transfer(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let offset = list[2] as u64 | (list[3] as u64) << 32;
     let (fragment, slots, _) = pop(&list[4..]);
     let start = addresses(m, &Inst { imm: offset, ..*i })[0];
-    let (space, start) = match i.slots[FLAGS] & SPACE_BITS {
-        0 => (Space::Global, start),
-        1 => (Space::Shared, start),
+    let state_space = StateSpace::of(i.slots[FLAGS]);
+    let (space, start) = match state_space {
+        StateSpace::Global => (Space::Global, start),
+        StateSpace::Shared => (Space::Shared, start),
         _ => classify(start),
     };
     let (lines, length) = match options & BY_COLUMNS {
@@ -165,10 +166,14 @@ fn transfer(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         let (lane, alignment) = (line % LANES, element as u64);
         let found = match space {
             Space::Shared => {
-                let own = i.slots[FLAGS] & SPACE_BITS == StateSpace::Shared as u32;
-                cluster_range(m, Reach { lane, address: at, bytes, access, own, later: false }, alignment)
+                let own_cta_only = state_space == StateSpace::Shared;
+                resolve_cluster_range(
+                    m,
+                    SharedAccess { lane, address: at, bytes, access, own_cta_only, asynchronous: false },
+                    alignment,
+                )
             }
-            _ => range(m, lane, (space, access), (at, bytes), alignment),
+            _ => resolve_range(m, lane, (space, access), (at, bytes), alignment),
         };
         let Some(pointer) = found else { return Flow::Fault };
         for position in 0..length {

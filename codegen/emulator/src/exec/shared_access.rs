@@ -2,44 +2,53 @@
 
 use super::addresses::addresses;
 use super::races;
-use crate::code::access::{Access, FLAGS, SPACE_BITS, StateSpace, classify};
+use crate::code::access::{Access, FLAGS, StateSpace, classify};
 use crate::context::{ExecutionContext, Inst};
 use crate::finding::{FindingKind, Space};
 
 /// An access of a range of a cluster's shared memory by a lane.
 #[derive(Clone, Copy)]
-pub(crate) struct Reach {
+pub(crate) struct SharedAccess {
     pub(crate) lane: usize,
     pub(crate) address: u64,
     pub(crate) bytes: u64,
     pub(crate) access: Access,
     /// Whether the instruction reaches only the CTA's own.
-    pub(crate) own: bool,
+    pub(crate) own_cta_only: bool,
     /// Whether the access comes some time after the instruction, and its completion is signalled by other means: an
     /// mbarrier's phase, for one.
-    pub(crate) later: bool,
+    pub(crate) asynchronous: bool,
 }
 
 /// Checks the active lanes' accesses of shared memory in a cluster of several CTAs: each must be inside one CTA's
 /// shared memory, inside the thread's own for `.shared::cta`, and that CTA must be running. False if there is a
 /// finding.
 #[inline(never)]
-pub(crate) fn reach_lanes(m: &mut ExecutionContext<'_>, i: &Inst, bytes: u64, access: Access) -> bool {
-    let space = i.slots[FLAGS] & SPACE_BITS;
-    let generic = space == StateSpace::Generic as u32;
-    let own = space == StateSpace::Shared as u32;
-    if access == Access::Prefetch || !generic && !own && space != StateSpace::SharedCluster as u32 {
+pub(crate) fn check_shared_accesses(
+    m: &mut ExecutionContext<'_>,
+    i: &Inst,
+    bytes: u64,
+    access: Access,
+) -> bool {
+    let space = StateSpace::of(i.slots[FLAGS]);
+    let generic = space == StateSpace::Generic;
+    let own = space == StateSpace::Shared;
+    if access == Access::Prefetch || !generic && !own && space != StateSpace::SharedCluster {
         return true;
     }
     let at = addresses(m, i);
     m.active_lanes().all(|lane| {
         let (space, address) = if generic { classify(at[lane]) } else { (Space::Shared, at[lane]) };
-        space != Space::Shared || reach(m, Reach { lane, address, bytes, access, own, later: false })
+        space != Space::Shared
+            || check_shared_access(
+                m,
+                SharedAccess { lane, address, bytes, access, own_cta_only: own, asynchronous: false },
+            )
     })
 }
 
-/// Checks one access, as [`reach_lanes`].
-pub(crate) fn reach(m: &mut ExecutionContext<'_>, what: Reach) -> bool {
+/// Checks one access, as [`check_shared_accesses`].
+pub(crate) fn check_shared_access(m: &mut ExecutionContext<'_>, what: SharedAccess) -> bool {
     let cluster = &m.cluster.layout;
     let own = m.cluster.rank(m.warp.index);
     let (rank, _) = cluster.locate(what.address);
@@ -47,16 +56,16 @@ pub(crate) fn reach(m: &mut ExecutionContext<'_>, what: Reach) -> bool {
     if inside && rank == own {
         return true;
     }
-    if !inside || what.own {
-        out_of_reach(m, what, inside.then_some(rank));
+    if !inside || what.own_cta_only {
+        refuse(m, what, inside.then_some(rank));
         return false;
     }
     is_running(m, what, rank)
 }
 
 /// Checks that a peer CTA has started and has not exited, and records the access for the check at the CTA's exit.
-fn is_running(m: &mut ExecutionContext<'_>, what: Reach, rank: usize) -> bool {
-    let Reach { lane, address, later, .. } = what;
+fn is_running(m: &mut ExecutionContext<'_>, what: SharedAccess, rank: usize) -> bool {
+    let SharedAccess { lane, address, asynchronous: later, .. } = what;
     if m.cluster.exited >> rank & 1 != 0 {
         let detail = format!(
             "the shared memory of the CTA of rank {rank}, whose threads have all exited: a CTA must not exit \
@@ -92,8 +101,8 @@ fn locate_fault(m: &mut ExecutionContext<'_>, address: u64, bytes: u64) {
 /// Sets the fault of an access outside all shared memory, or in that of the CTA of rank `rank` where only the thread's
 /// own is allowed.
 #[cold]
-fn out_of_reach(m: &mut ExecutionContext<'_>, what: Reach, rank: Option<usize>) {
-    let Reach { lane, address, bytes, access, .. } = what;
+fn refuse(m: &mut ExecutionContext<'_>, what: SharedAccess, rank: Option<usize>) {
+    let SharedAccess { lane, address, bytes, access, .. } = what;
     let mut detail = format!("{bytes}-byte {} shared memory at {address:#x}", access.verb());
     if let Some(rank) = rank {
         detail +=
