@@ -5,11 +5,13 @@
 //! device would have been.
 
 mod copy;
+mod groups;
 mod mbarrier;
 mod reservations;
 
 use crate::lanes::{LANES, lanes_of};
-pub(crate) use copy::{AsyncCopy, DeferredArrival, GroupedCopies, Signal, StoredValue};
+pub(crate) use copy::{AsyncCopy, Signal, StoredValue};
+pub(crate) use groups::{DeferredArrival, GroupedCopies};
 pub(crate) use mbarrier::{Awaited, MAX_COUNT, MBARRIER_BYTES, Mbarrier};
 pub(crate) use reservations::{Reservations, Reserved, ReservedBy};
 

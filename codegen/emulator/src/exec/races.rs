@@ -254,11 +254,11 @@ pub(crate) fn finish(
     launch: &Launch<'_>,
     cluster: &mut ClusterState,
     grid: &GridDetector,
-) -> Result<(), (usize, Fault)> {
+) -> Result<(), (usize, Box<Fault>)> {
     let Some(races) = cluster.races.as_deref_mut() else { return Ok(()) };
     races.finish(grid).map_err(|conflict| match conflict {
-        EndConflict::LatePeerAccess(late) => (late.warp, report::late_peer_access(cluster, &late)),
-        EndConflict::Race(race) => (race.warp, report::cluster_race(launch, cluster, &race)),
+        EndConflict::LatePeerAccess(late) => (late.warp, Box::new(report::late_peer_access(cluster, &late))),
+        EndConflict::Race(race) => (race.warp, Box::new(report::cluster_race(launch, cluster, &race))),
     })
 }
 

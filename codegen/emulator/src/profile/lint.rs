@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use super::{Counts, InstructionProfile, Profile, line_of};
+use super::counts::Counts;
+use super::kernel::{InstructionProfile, Profile, line_of};
 use crate::finding::SourceLine;
 
 /// Thresholds above (or below) which a count becomes a [`Lint`].
@@ -127,9 +128,16 @@ fn per(count: u64, requests: u64) -> f64 {
     count as f64 / requests.max(1) as f64
 }
 
+impl Profile {
+    /// Places that probably lose time, by these thresholds.
+    pub fn lints(&self, thresholds: &Thresholds) -> Vec<Lint> {
+        lints(self, thresholds)
+    }
+}
+
 /// The lints of a profile: of accesses in the order of the text, then of source lines, those with the most lane
 /// instructions first.
-pub(super) fn lints(profile: &Profile, thresholds: &Thresholds) -> Vec<Lint> {
+fn lints(profile: &Profile, thresholds: &Thresholds) -> Vec<Lint> {
     let total = profile.total();
     let launches = profile.launches.max(1);
     if total.warp_instructions < thresholds.warp_instructions * launches {

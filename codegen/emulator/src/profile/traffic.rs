@@ -1,6 +1,6 @@
 //! Class and memory traffic of instructions, derived from their text when a kernel is loaded.
 
-use super::Class;
+use super::counts::Class;
 use crate::load::ast::Instruction;
 use crate::load::types::Ty;
 

@@ -138,7 +138,7 @@ impl RunningCluster {
         if let Some(grid) = &launch.races
             && let Err((warp, fault)) = races::finish(launch, &mut self.state, grid)
         {
-            worker.fault = Some(Box::new(fault));
+            worker.fault = Some(fault);
             return TurnEnd::Fault(warp);
         }
         match launch.order {

@@ -5,10 +5,11 @@
 //! accesses of a grouped copy are attributed to the thread that waited for the group, at the time of the wait.
 
 use super::copies::{BulkCopy, CopySource, CopyTarget, overlap};
-use super::detector::{Accessor, EarlierAccess, Race, RaceDetector};
+use super::detector::{Accessor, RaceDetector};
 use super::lane_map::{LINE, LaneMap, LaneMapKind};
 use super::line_access::{LineAccess, lines_of};
 use super::pages::{LINES, PAGE};
+use super::race::{EarlierAccess, Race};
 use super::shadow::LastOrdered;
 use super::stamp::{COPY, GRANULE, STRONG_IN_CLUSTER, Stamp};
 use crate::asynchronous::AsyncCopy;

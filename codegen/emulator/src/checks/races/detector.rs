@@ -8,8 +8,9 @@ use super::line_access::LineAccesses;
 use super::observed::{ObservedWrites, has_observed};
 use super::pages::{LINES, PAGE, PageMap};
 use super::peers::PeerAccesses;
+use super::race::Race;
 use super::shadow::{Conflict, LastOrdered, Shadow};
-use super::stamp::{RANK_SHIFT, STRONG_IN_CLUSTER, STRONG_IN_CTA, STRONG_IN_GRID, Stamp};
+use super::stamp::{RANK_SHIFT, STRONG_IN_CLUSTER, STRONG_IN_CTA, STRONG_IN_GRID};
 use super::sync::{MemoryOrder, MemoryScope, SyncState};
 use crate::code::access::Access;
 use crate::finding::Space;
@@ -92,38 +93,6 @@ impl LaneAddresses<'_> {
             LaneAddresses::Run(start) => std::array::from_fn(|lane| start + lane as u64 * bytes),
             LaneAddresses::Same(address) => [address; LANES],
         }
-    }
-}
-
-/// The earlier of two accesses that race.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct EarlierAccess {
-    /// The thread's number in the cluster; `None` for an asynchronous copy.
-    pub(crate) thread: Option<usize>,
-    pub(crate) pc: u32,
-    pub(crate) writes: bool,
-}
-
-impl EarlierAccess {
-    pub(super) fn new(stamp: Stamp, writes: bool) -> EarlierAccess {
-        let thread = (!stamp.is_copy()).then_some(stamp.number());
-        EarlierAccess { thread, pc: stamp.pc, writes }
-    }
-}
-
-/// Race of a lane's access with an earlier access.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Race {
-    pub(crate) earlier: EarlierAccess,
-    /// Address of the granule.
-    pub(crate) address: u64,
-    pub(crate) lane: u32,
-}
-
-impl Race {
-    pub(super) fn new(conflict: Conflict) -> Race {
-        let Conflict { stamp, writes, address, lane } = conflict;
-        Race { earlier: EarlierAccess::new(stamp, writes), address, lane }
     }
 }
 

@@ -19,7 +19,9 @@ mod lane_map;
 mod line_access;
 mod observed;
 mod pages;
+mod peer_checks;
 mod peers;
+mod race;
 mod shadow;
 mod stamp;
 mod strong;
@@ -28,11 +30,13 @@ mod synchronise;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use cluster_end::{EndConflict, LatePeerAccess};
+pub(crate) use cluster_end::EndConflict;
 pub(crate) use copies::BulkCopy;
 pub(crate) use copy_checks::{BulkCopyConflict, CopyRace};
-pub(crate) use detector::{Accessor, EarlierAccess, LaneAddresses, MemoryAccess, Race, RaceDetector};
-pub(crate) use grid::{ClusterRace, GridDetector};
+pub(crate) use detector::{Accessor, LaneAddresses, MemoryAccess, RaceDetector};
+pub(crate) use grid::GridDetector;
+pub(crate) use peer_checks::LatePeerAccess;
+pub(crate) use race::{ClusterRace, EarlierAccess, Race};
 pub(crate) use strong::LocationLock;
 pub(crate) use sync::{MemoryOrder, MemoryScope};
 pub(crate) use synchronise::{FenceKind, UnorderedInit};

@@ -5,8 +5,7 @@
 use std::collections::HashMap;
 
 use super::clock::Time;
-use super::grid::GridThread;
-use super::stamp::{GRANULE, LaneStamp, Stamp};
+use super::stamp::{GRANULE, GridThread, LaneStamp, Stamp};
 use super::sync::SyncState;
 
 /// The strong writes at an address that a thread has observed.

@@ -21,6 +21,9 @@ pub(super) const RANK_SHIFT: u32 = 28;
 pub(super) const STRONG: u32 = STRONG_IN_CLUSTER | STRONG_IN_CTA;
 const NUMBER: u32 = COPY - 1;
 
+/// A thread of the grid: its cluster's position in the grid, and its number in the cluster.
+pub(super) type GridThread = (u64, u32);
+
 /// Time, origin and instruction of an access.
 #[derive(Clone, Copy, Default, Debug, PartialEq)]
 pub(super) struct Stamp {

@@ -3,9 +3,7 @@
 use std::collections::HashMap;
 
 use crate::checks::races::clock::{ClusterClocks, Time, join_clocks};
-
-/// A thread by its cluster's position in the grid and its number there.
-pub(in crate::checks::races) type GridThread = (u64, u32);
+use crate::checks::races::stamp::GridThread;
 
 /// What was released at each address of global memory.
 #[derive(Default)]

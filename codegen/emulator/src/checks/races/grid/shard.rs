@@ -5,45 +5,12 @@
 
 use std::collections::HashMap;
 
-use super::{ClusterRace, EndingCluster};
-use crate::checks::races::detector::EarlierAccess;
+use super::ending::EndingCluster;
+use super::record::GranuleRecord;
 use crate::checks::races::pages::{LINES, PAGE, PageMap};
-use crate::checks::races::shadow::{GRANULES, GranuleAccess, READS, Shadow, WRITES};
-use crate::checks::races::stamp::{GRANULE, LaneStamp, STRONG_IN_CLUSTER, Stamp};
-
-/// Access of a granule by a cluster.
-#[derive(Clone, Copy, Default)]
-pub(in crate::checks::races) struct GranuleRecord {
-    /// The cluster's position in the grid plus one; 0 if there is no record.
-    cluster_plus_one: u64,
-    pub(in crate::checks::races) by: LaneStamp,
-    /// Bytes of the granule, one bit each.
-    bytes: u8,
-    /// See [`EndingCluster::is_isolated`].
-    is_isolated: bool,
-    /// Whether [`Shard::more`] has further records of the granule.
-    has_more: bool,
-    /// Whether there are weak records of the whole granule by two isolated clusters. A third adds nothing: whichever
-    /// cluster the granule is compared with, one of the two is another cluster.
-    is_saturated: bool,
-}
-
-impl GranuleRecord {
-    /// The cluster's position in the grid.
-    pub(in crate::checks::races) fn cluster(&self) -> u64 {
-        self.cluster_plus_one - 1
-    }
-
-    fn is_weak(&self) -> bool {
-        self.by.stamp.origin & STRONG_IN_CLUSTER == 0
-    }
-
-    /// Stamp of the lowest lane.
-    fn stamp(&self) -> Stamp {
-        let stamp = self.by.stamp;
-        Stamp { origin: stamp.origin | self.by.lanes.trailing_zeros() & 31, ..stamp }
-    }
-}
+use crate::checks::races::race::{ClusterRace, EarlierAccess};
+use crate::checks::races::shadow::{GRANULES, READS, Shadow, WRITES};
+use crate::checks::races::stamp::GRANULE;
 
 /// Accesses of a page by all clusters so far. Bit masks have one bit for each line.
 #[derive(Default)]
@@ -143,7 +110,7 @@ impl Shard {
             accesses.sort_by_key(|access| access.granule);
             let race = accesses.drain(..).find_map(|access| {
                 let address = address_of(number, line, access.granule);
-                let own = (new_record(cluster, is_isolated, &access), access.writes);
+                let own = (GranuleRecord::new(cluster, is_isolated, &access), access.writes);
                 match self.find_race(page, address, (&own.0, own.1), ending) {
                     Some(other) => Some(race_between(address, own, other)),
                     None => {
@@ -167,7 +134,7 @@ impl Shard {
         accesses.sort_by_key(|access| access.granule);
         for access in accesses {
             // Accesses of one cluster only cannot race here.
-            let record = new_record(cluster, true, &access);
+            let record = GranuleRecord::new(cluster, true, &access);
             self.add(page, address_of(number, line, access.granule), (record, access.writes));
         }
         page.update_saturated(line);
@@ -235,17 +202,6 @@ impl Shard {
             more.push(record);
         }
         first.is_saturated |= record.is_isolated && record.is_weak() && same >= 1 && record.bytes == 0xf;
-    }
-}
-
-fn new_record(cluster: u64, is_isolated: bool, access: &GranuleAccess) -> GranuleRecord {
-    GranuleRecord {
-        cluster_plus_one: cluster + 1,
-        by: access.by,
-        bytes: access.bytes,
-        is_isolated,
-        has_more: false,
-        is_saturated: false,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Comparison of an access with the records of earlier ones.
 
-use super::{AccessRecord, MappedLine, READS, Shadow, WRITES};
+use super::memory::{AccessRecord, MappedLine, READS, Shadow, WRITES};
 use crate::checks::races::clock::{ClusterClock, Time};
 use crate::checks::races::lane_map::{LINE, LaneMapKind};
 use crate::checks::races::stamp::{GRANULE, LaneStamp, Stamp, are_morally_strong};

@@ -1,6 +1,6 @@
 //! Records as accesses of granules, for the comparison between clusters.
 
-use super::{AccessRecord, GRANULES, GranuleAccess, READS, Shadow, WRITES};
+use super::memory::{AccessRecord, GRANULES, GranuleAccess, READS, Shadow, WRITES};
 use crate::checks::races::lane_map::LaneMapKind;
 use crate::checks::races::stamp::GRANULE;
 use crate::lanes::lanes_of;

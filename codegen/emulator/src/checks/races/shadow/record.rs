@@ -1,6 +1,6 @@
 //! Recording of accesses.
 
-use super::{AccessRecord, LANE_TABLE, LineHead, MappedLine, PC_TABLE, READS, Shadow, WRITES};
+use super::memory::{AccessRecord, LANE_TABLE, LineHead, MappedLine, PC_TABLE, READS, Shadow, WRITES};
 use crate::checks::races::lane_map::{LINE, LaneMap, LaneMapKind, LaneTable};
 use crate::checks::races::line_access::LineAccess;
 use crate::checks::races::stamp::{COPY, STRONG, Stamp};

@@ -2,19 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{MbarrierSync, MemoryScope, SyncState};
-use crate::checks::races::clock::{Time, VectorClock};
-
-/// Clocks that pass through the cluster barrier.
-#[derive(Default)]
-pub(super) struct ClusterBarrierClocks {
-    /// Completed phases.
-    phase: u32,
-    /// Joined clocks of the arrivals in the current phase.
-    arriving: VectorClock,
-    /// Joined clocks of the last completed phase.
-    completed: VectorClock,
-}
+use super::objects::MbarrierSync;
+use super::scope::MemoryScope;
+use super::state::SyncState;
+use crate::checks::races::clock::Time;
 
 impl SyncState {
     /// Lanes arrive at the cluster barrier; `releases` is false for `.relaxed`.

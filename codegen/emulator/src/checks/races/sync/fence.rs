@@ -2,37 +2,10 @@
 
 use std::sync::Arc;
 
-use super::SyncState;
-use crate::checks::races::clock::{ClusterClock, Time, VectorClock};
-
-/// Threads that a fence or a strong access synchronises with. Wider scopes are greater.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub(crate) enum MemoryScope {
-    #[default]
-    Cta,
-    /// The same as `Cta` in clusters of one CTA.
-    Cluster,
-    /// `.gpu` and `.sys`, which do not differ here.
-    Grid,
-}
-
-/// Number of [`MemoryScope`]s.
-pub(in crate::checks::races) const MEMORY_SCOPES: usize = 3;
-
-/// How a strong access takes part in synchronisation.
-#[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct MemoryOrder {
-    pub(crate) acquires: bool,
-    pub(crate) releases: bool,
-    pub(crate) scope: MemoryScope,
-}
-
-/// A fence that a lane group has executed. Later strong writes of the group release its clock.
-#[derive(Clone)]
-pub(super) struct Fence {
-    pub(super) time: Time,
-    pub(super) clock: VectorClock,
-}
+use super::lanes::Fence;
+use super::scope::{MEMORY_SCOPES, MemoryOrder, MemoryScope};
+use super::state::SyncState;
+use crate::checks::races::clock::{ClusterClock, VectorClock};
 
 impl SyncState {
     /// A fence: acquires what was observed so far, and lets later strong writes release what is known now.

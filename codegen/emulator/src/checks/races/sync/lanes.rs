@@ -2,10 +2,16 @@
 
 use std::sync::Arc;
 
-use super::fence::Fence;
-use super::{MEMORY_SCOPES, MemoryScope};
+use super::scope::{MEMORY_SCOPES, MemoryScope};
 use crate::checks::races::clock::{ClusterClock, Time, VectorClock};
 use crate::checks::races::stamp::Stamp;
+
+/// A fence that a lane group has executed. Later strong writes of the group release its clock.
+#[derive(Clone)]
+pub(super) struct Fence {
+    pub(super) time: Time,
+    pub(super) clock: VectorClock,
+}
 
 /// Lanes of a warp that have the same vector clock.
 #[derive(Clone)]

@@ -2,52 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{MemoryScope, SyncState};
-use crate::checks::races::clock::{Time, VectorClock};
-
-/// Initialisation of an mbarrier: thread, time and instruction.
-#[derive(Clone, Copy)]
-pub(in crate::checks::races) struct Initialisation {
-    pub(in crate::checks::races) warp: usize,
-    pub(in crate::checks::races) lane: u32,
-    pub(in crate::checks::races) time: Time,
-    pub(in crate::checks::races) pc: u32,
-}
-
-/// Clocks that pass from arrivals at an mbarrier to waits.
-#[derive(Default)]
-struct PhaseClocks {
-    /// Joined clocks of the arrivals in the current phase.
-    arriving: VectorClock,
-    /// Joined clocks of all completed phases.
-    completed: VectorClock,
-}
-
-impl PhaseClocks {
-    fn complete(&mut self) {
-        self.completed.join(&self.arriving);
-        self.arriving.clear();
-    }
-}
-
-/// Synchronisation through an mbarrier.
-pub(in crate::checks::races) struct MbarrierSync {
-    pub(in crate::checks::races) address: u64,
-    /// Its number, for as long as the cluster runs.
-    pub(in crate::checks::races) number: usize,
-    /// False after `mbarrier.inval`.
-    pub(in crate::checks::races) is_valid: bool,
-    phase: u64,
-    pub(in crate::checks::races) initialised: Initialisation,
-    /// Whether a fence has made the initialisation visible to the async proxy.
-    pub(in crate::checks::races) is_init_fenced: bool,
-    /// Phase of the cluster barrier whose completion makes the initialisation visible to the cluster, though the
-    /// arrival there was relaxed: `fence.mbarrier_init` came before it.
-    pub(super) init_visible_after: Option<u32>,
-    clocks: PhaseClocks,
-    /// Clocks of arrivals from other CTAs, which only waits of cluster scope acquire.
-    peer_clocks: PhaseClocks,
-}
+use super::objects::{Initialisation, MbarrierSync};
+use super::scope::MemoryScope;
+use super::state::SyncState;
 
 impl SyncState {
     /// The valid mbarrier at an address.
@@ -65,17 +22,7 @@ impl SyncState {
         let initialised = Initialisation { warp, lane, time: self.now(warp), pc };
         let known = self.mbarriers.iter().position(|mbarrier| mbarrier.address == address);
         let number = known.unwrap_or(self.mbarriers.len());
-        let mbarrier = MbarrierSync {
-            address,
-            number,
-            is_valid: true,
-            phase: 0,
-            initialised,
-            is_init_fenced: false,
-            init_visible_after: None,
-            clocks: PhaseClocks::default(),
-            peer_clocks: PhaseClocks::default(),
-        };
+        let mbarrier = MbarrierSync::new(address, number, initialised);
         match self.mbarriers.get_mut(number) {
             Some(old) => *old = mbarrier,
             None => self.mbarriers.push(mbarrier),

@@ -1,0 +1,62 @@
+//! Copies that are waited for by group, and arrivals that wait for them.
+
+use super::copy::{AsyncCopy, Signal};
+use super::reservations::Reserved;
+use crate::lanes::LANES;
+
+/// `cp.async.mbarrier.arrive`: arrivals at an mbarrier, one for each lane, that take place when the lanes' earlier
+/// copies are complete.
+pub(crate) struct DeferredArrival {
+    pub(crate) warp: usize,
+    pub(crate) lanes: u32,
+    pub(crate) pc: usize,
+    pub(crate) mbarrier: u64,
+    /// The arrivals wait for the lanes' copies before this position in the warp's sequence.
+    pub(crate) sequence: u64,
+    /// Whether a wait for the mbarrier has failed; the next wait completes the arrivals.
+    pub(crate) is_due: bool,
+}
+
+/// Copies of one warp that are waited for by group.
+#[derive(Default)]
+pub(crate) struct GroupedCopies {
+    /// Copies in flight.
+    pub(crate) in_flight: Vec<AsyncCopy>,
+    /// Number of copies issued so far.
+    pub(crate) issued: u64,
+    /// Groups that each lane has committed. The lane's open group has the next number.
+    pub(crate) committed: [u32; LANES],
+}
+
+impl GroupedCopies {
+    /// Adds a copy to the open group of its lanes, which must be the same for all of them.
+    pub(crate) fn issue(&mut self, copy: AsyncCopy) {
+        let signal = Signal::Group(self.committed[copy.lanes.trailing_zeros() as usize]);
+        self.in_flight.push(AsyncCopy { sequence: self.issued, signal, ..copy });
+        self.issued += 1;
+    }
+
+    /// Completes the parts of the copies that belong to the lanes that `done` returns; returns whether there were any.
+    pub(super) fn complete(&mut self, shared: &mut Reserved<'_>, done: impl Fn(&AsyncCopy) -> u32) -> bool {
+        let before = self.in_flight.len();
+        let mut partly_done = Vec::new();
+        self.in_flight.retain(|copy| {
+            let done = done(copy) & copy.lanes;
+            if done == copy.lanes {
+                shared.complete(copy);
+            } else if done != 0 {
+                partly_done.push((copy.clone(), done));
+            }
+            done == 0
+        });
+        for (copy, done) in partly_done {
+            for part in copy.split() {
+                match part.lanes & done {
+                    0 => self.in_flight.push(part),
+                    _ => shared.complete(&part),
+                }
+            }
+        }
+        self.in_flight.len() < before
+    }
+}

@@ -1,0 +1,82 @@
+//! Clusters that end, and what their threads knew of other clusters.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use super::record::GranuleRecord;
+use crate::checks::races::observed::{ObservedWrites, has_observed_remote};
+use crate::checks::races::shadow::{GranuleAccess, Shadow};
+use crate::checks::races::stamp::{LaneStamp, STRONG_IN_CLUSTER, STRONG_IN_GRID};
+use crate::checks::races::sync::{ClockChange, clocks_at};
+use crate::lanes::lanes_of;
+
+/// What the threads of a cluster that has ended knew of other clusters.
+#[derive(Default)]
+pub(super) struct EndedCluster {
+    pub(super) history: Vec<ClockChange>,
+    pub(super) observed: Vec<ObservedWrites>,
+}
+
+impl EndedCluster {
+    pub(super) fn is_empty(&self) -> bool {
+        self.history.is_empty() && self.observed.is_empty()
+    }
+
+    /// Whether `earlier`, of another cluster, happened before `later`, of this one.
+    fn is_ordered(&self, address: u64, earlier: &GranuleRecord, later: &GranuleRecord) -> bool {
+        let write = (earlier.cluster(), earlier.by.stamp);
+        self.knows(earlier, later) || has_observed_remote(&self.observed, address, write, later.by)
+    }
+
+    /// Whether the clocks of all lanes of `later` cover `earlier`.
+    fn knows(&self, earlier: &GranuleRecord, later: &GranuleRecord) -> bool {
+        let LaneStamp { stamp, lanes } = earlier.by;
+        let by = later.by;
+        lanes_of(by.lanes).all(|lane| {
+            let clocks = clocks_at(&self.history, by.stamp.warp(), lane as u32, by.stamp.time);
+            let clock = clocks.and_then(|clocks| clocks.get(&earlier.cluster()));
+            clock.is_some_and(|clock| clock.covers(stamp.warp(), lanes, stamp.time))
+        })
+    }
+}
+
+/// A cluster that is ending, to be compared with others.
+pub(super) struct EndingCluster<'a> {
+    pub(super) cluster: u64,
+    pub(super) global: &'a Shadow,
+    /// Accesses that later ones replaced in `global`, ordered by line index.
+    pub(super) replaced: &'a [(usize, GranuleAccess)],
+    /// Whether the cluster neither released anything to others nor acquired anything from them. What races with an
+    /// access of such a cluster races with the same access of every other such cluster.
+    pub(super) is_isolated: bool,
+    pub(super) knowledge: &'a EndedCluster,
+    pub(super) ended: &'a RwLock<HashMap<u64, Arc<EndedCluster>>>,
+}
+
+impl EndingCluster<'_> {
+    /// Accesses that later ones replaced in a line.
+    pub(super) fn replaced_in(&self, index: usize) -> impl Iterator<Item = GranuleAccess> {
+        let from = self.replaced.partition_point(|&(other, _)| other < index);
+        self.replaced[from..].iter().take_while(move |(other, _)| *other == index).map(|&(_, access)| access)
+    }
+
+    /// Whether an access of this cluster and one of another, each with whether it writes, do not race.
+    pub(super) fn is_ordered(
+        &self,
+        address: u64,
+        own: (&GranuleRecord, bool),
+        other: (&GranuleRecord, bool),
+    ) -> bool {
+        let ((own, own_writes), (other, other_writes)) = (own, other);
+        const STRONG: u32 = STRONG_IN_CLUSTER | STRONG_IN_GRID;
+        let both = own.by.stamp.origin & other.by.stamp.origin;
+        if both & STRONG == STRONG || !own_writes && !other_writes {
+            return true;
+        }
+        if self.knowledge.is_ordered(address, other, own) {
+            return true;
+        }
+        let ended = self.ended.read().unwrap_or_else(PoisonError::into_inner);
+        ended.get(&other.cluster()).is_some_and(|knowledge| knowledge.is_ordered(address, own, other))
+    }
+}
