@@ -1,4 +1,4 @@
-//! Profiles of kernels whose sectors, bank conflicts and divergence are known.
+//! Profiles of kernels with known sector counts, bank conflicts and divergence.
 
 use bespoke_emulator::{
     Class, GlobalCounts, InstructionProfile, LaunchConfig, LintKind, Options, Profile, SharedCounts,
@@ -8,7 +8,7 @@ use expect_test::expect;
 
 use crate::harness::{kernel, launch_with, words};
 
-/// The profile of one launch over 64 KiB of words.
+/// The profile of one launch on 64 KiB of memory.
 fn profile(body: &str, config: LaunchConfig) -> Profile {
     let options = Options { profile: true, ..Options::default() };
     let stats = launch_with(&kernel("", body), config, &mut words(16384, 1), &options).expect("no finding");
@@ -19,7 +19,7 @@ fn profile(body: &str, config: LaunchConfig) -> Profile {
     profile
 }
 
-/// The only instruction whose text starts so.
+/// The only instruction whose text starts with `text`.
 fn find<'p>(profile: &'p Profile, text: &str) -> &'p InstructionProfile {
     let mut found = profile.instructions.iter().filter(|instruction| instruction.ptx_text.starts_with(text));
     let (Some(one), None) = (found.next(), found.next()) else { panic!("{text}: {profile:#?}") };
@@ -28,7 +28,7 @@ fn find<'p>(profile: &'p Profile, text: &str) -> &'p InstructionProfile {
 
 #[test]
 fn sectors_of_strided_loads() {
-    // Words a lane apart, sectors a request of 32 lanes; two warps, so everything twice.
+    // Words between the addresses of neighbouring lanes, and sectors per request of 32 lanes. There are two warps.
     for (stride, sectors) in [(0, 1), (1, 4), (2, 8), (3, 12), (8, 32), (33, 32)] {
         let body = format!(
             "mov.u32 %r0, %tid.x; mul.lo.u32 %r0, %r0, {}; mul.wide.u32 %x0, %r0, 1; add.s64 %x0, %x0, %data;
@@ -53,7 +53,7 @@ fn sectors_of_strided_loads() {
 }
 
 #[test]
-fn a_misaligned_run_touches_one_sector_more() {
+fn a_misaligned_access_touches_one_more_sector() {
     let body = "
         mov.u32 %r0, %tid.x; mad.wide.u32 %x0, %r0, 4, %data;
         st.global.u32 [%x0+16], %r0;
@@ -65,7 +65,7 @@ fn a_misaligned_run_touches_one_sector_more() {
     assert_eq!(profile.lints(&Thresholds { sectors: 1.2, ..Thresholds::default() }).len(), 1);
 }
 
-/// A warp reads a column of a tile of 32 rows in shared memory, after each lane wrote a row's first word.
+/// Each lane writes and reads the first word of its row of a 32-row tile in shared memory.
 fn column(row_words: u32) -> String {
     format!(
         ".shared .align 16 .b32 tile[{}];
@@ -98,7 +98,7 @@ fn a_column_of_a_tile_conflicts_unless_it_is_padded() {
 }
 
 #[test]
-fn unrolled_accesses_of_one_place_are_one_lint() {
+fn unrolled_accesses_of_one_source_position_are_one_lint() {
     let access =
         |row: u32| format!(".loc 1 30 9\nadd.u32 %r4, %r2, {}; \nst.shared.u32 [%r4], %r0;\n", 4 * row);
     let body = format!(
@@ -117,13 +117,13 @@ fn unrolled_accesses_of_one_place_are_one_lint() {
     let found: Vec<_> =
         lints.iter().map(|lint| (lint.ptx_text.as_str(), lint.counts.shared.requests, lint.share)).collect();
     assert_eq!(found, [("st.shared.u32 [%r4], %r0;", 3, 0.75), ("st.shared.u32 [%r2+4], %r0;", 1, 0.25)]);
-    // A lint needs its share of the kernel's traffic.
+    // A lint requires a minimum share of the kernel's traffic.
     assert_eq!(profile.lints(&Thresholds { share: 0.3, ..Thresholds::default() }).len(), 1);
 }
 
 #[test]
 fn launches_too_small_to_measure_have_no_lints() {
-    // Seven instructions a warp; the first so many CTAs touch a KiB of sectors each, where 128 bytes would do.
+    // Seven instructions per warp. The first `touching` CTAs touch 1 KiB of sectors each, where 128 bytes would do.
     let strided = |warps: u32, touching: u32| {
         let body = format!(
             "mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; setp.ge.u32 %p, %r1, {touching};
@@ -141,7 +141,7 @@ fn launches_too_small_to_measure_have_no_lints() {
         assert_eq!(profile.total().warp_instructions, u64::from(7 * warps));
         assert_eq!(lints(&profile), expected, "{warps} {touching}");
     }
-    // It is a launch's size that counts, not that of many together.
+    // The size of each launch counts, not that of all merged launches.
     let mut several = strided(146, 146);
     for _ in 0..9 {
         assert!(several.merge(&strided(146, 146)));
@@ -150,7 +150,7 @@ fn launches_too_small_to_measure_have_no_lints() {
 }
 
 #[test]
-fn lints_say_their_numbers() {
+fn the_text_of_a_lint_has_its_numbers() {
     let profile = profile(&column(32), LaunchConfig::linear(1, 32));
     let said: Vec<String> = profile.lints(&Thresholds::default()).iter().map(ToString::to_string).collect();
     expect![[r#"
@@ -160,8 +160,8 @@ fn lints_say_their_numbers() {
 }
 
 #[test]
-fn wide_accesses_are_served_by_parts_of_a_warp() {
-    // Bytes a lane, bytes from lane to lane; wavefronts, and those without conflicts.
+fn wide_accesses_are_served_by_half_and_quarter_warps() {
+    // Type, bytes between neighbouring lanes, wavefronts, and wavefronts without conflicts.
     for (ty, step, wavefronts, ideal) in [
         ("v2.u32", 8, 2, 2),
         ("v2.u32", 16, 4, 2),
@@ -257,7 +257,7 @@ fn atomics_and_generic_addresses_are_counted_in_their_space() {
     assert_eq!(find(&profile, "st.u32").counts.shared.wavefronts, 1);
 }
 
-/// Lines 10 and 12 by all lanes, line 11 by one of four.
+/// All lanes execute lines 10 and 12, one of four lanes executes line 11.
 const DIVERGENT: &str = "
     .loc 1 10 0
     mov.u32 %r0, %tid.x; and.b32 %r1, %r0, 3; setp.ne.u32 %p, %r1, 0;
@@ -269,7 +269,7 @@ const DIVERGENT: &str = "
     ret;";
 
 #[test]
-fn divergence_is_told_from_guards() {
+fn divergence_is_distinguished_from_guards() {
     let profile = profile(DIVERGENT, LaunchConfig::linear(3, 64));
     let branch = find(&profile, "@%p bra").counts;
     assert_eq!(
@@ -277,7 +277,7 @@ fn divergence_is_told_from_guards() {
         (6, 6 * 32, 6 * 24)
     );
     assert_eq!((branch.branches, branch.divergent_branches), (6, 6));
-    // A guard leaves lanes idle, but the warp is together.
+    // Lanes with a false guard are idle, but the warp has not diverged.
     let guarded = find(&profile, "DONE:").counts;
     assert_eq!(
         (guarded.warp_instructions, guarded.active_lanes, guarded.lane_instructions),
@@ -308,7 +308,7 @@ fn the_mix_counts_lane_instructions_by_class() {
     let profile = profile(body, LaunchConfig::linear(1, 32));
     let mix: Vec<String> =
         profile.mix().map(|(class, lanes)| format!("{} {}", class.name(), lanes / 32)).into();
-    // `ld.param` is a load, too.
+    // `ld.param` counts as a load.
     assert_eq!(mix.join(", "), "integer 1, float 2, matrix 0, memory 2, control 2, warp 1, move 2");
     assert_eq!(profile.threads, 32);
     assert_eq!(profile.instructions_per_thread(), 10.0);
@@ -316,7 +316,7 @@ fn the_mix_counts_lane_instructions_by_class() {
 }
 
 #[test]
-fn profiles_of_one_kernel_add_up_and_those_of_others_do_not() {
+fn only_profiles_of_the_same_kernel_merge() {
     let mut first = profile(DIVERGENT, LaunchConfig::linear(1, 64));
     let second = profile(DIVERGENT, LaunchConfig::linear(2, 64));
     assert!(first.merge(&second));
@@ -327,7 +327,7 @@ fn profiles_of_one_kernel_add_up_and_those_of_others_do_not() {
 }
 
 #[test]
-fn a_finding_has_the_profile_until_then() {
+fn a_finding_includes_the_profile_so_far() {
     // The second warp of the second CTA stores past the end.
     let body = "
         mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; mad.lo.u32 %r0, %r1, 64, %r0; mad.wide.u32 %x0, %r0, 4, %data;
@@ -349,7 +349,7 @@ fn a_finding_has_the_profile_until_then() {
 }
 
 #[test]
-fn what_is_counted_does_not_depend_on_the_workers_and_costs_nothing_unasked() {
+fn profiles_do_not_depend_on_the_number_of_workers() {
     let run = |threads, profile| {
         let options = Options { threads, profile, ..Options::default() };
         let config = LaunchConfig::linear(9, 64);
@@ -360,7 +360,7 @@ fn what_is_counted_does_not_depend_on_the_workers_and_costs_nothing_unasked() {
 }
 
 #[test]
-fn instructions_of_one_line_are_summed_whatever_their_columns() {
+fn instructions_of_one_line_are_summed_over_columns() {
     let body = "
         .loc 1 20 5
         mov.u32 %r0, %tid.x;
@@ -371,7 +371,7 @@ fn instructions_of_one_line_are_summed_whatever_their_columns() {
         ret;";
     let lines = profile(body, LaunchConfig::linear(1, 32)).lines();
     let place = |at: usize| lines[at].source.as_ref().map(|source| (source.line, source.column));
-    // The first line is without a place: `ld.param` of the harness.
+    // One entry has no source line: `ld.param` of the harness.
     assert_eq!(lines.len(), 3, "{lines:?}");
     assert_eq!((place(0), lines[0].counts.warp_instructions), (Some((20, 5)), 3), "with `ret`");
 }

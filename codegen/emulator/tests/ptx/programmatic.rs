@@ -1,4 +1,4 @@
-//! Launches on programmatic edges: what they may touch before they have waited.
+//! Programmatic dependent launch: accesses before and after `griddepcontrol.wait`.
 
 use bespoke_emulator::{Finding, FindingKind, LaunchConfig, Memory, Module, Options, ProgrammaticOrder};
 use expect_test::expect;
@@ -7,7 +7,7 @@ use crate::harness::kernel;
 
 const WAIT: &str = "griddepcontrol.wait;\n";
 const START: &str = "griddepcontrol.launch_dependents;\n";
-/// Every thread reads or writes its word, or the one 256 bytes on.
+// Every thread reads or writes its word, or the word 256 bytes after it.
 const READ: &str = "ld.global.u32 %r1, [%x0];\n";
 const WRITE: &str = "st.global.u32 [%x0], %r0;\n";
 const WRITE_FAR: &str = "st.global.u32 [%x0+256], %r0;\n";
@@ -20,7 +20,7 @@ enum Edge {
 }
 use Edge::{Full, Programmatic};
 
-/// Runs kernels of two CTAs of 32 threads one after the other over the same 512 bytes.
+/// Runs kernels one after the other on the same 512 bytes, each with two CTAs of 32 threads.
 fn run(launches: &[(Edge, &[&str])]) -> Result<(), Box<Finding>> {
     let memory = Memory::new();
     let data = memory.alloc("data", 512);
@@ -51,25 +51,25 @@ fn clean(launches: &[(Edge, &[&str])]) {
 
 #[track_caller]
 fn found(launches: &[(Edge, &[&str])]) -> Box<Finding> {
-    let finding = run(launches).expect_err("a dependency that nothing waits for");
+    let finding = run(launches).expect_err("a missing wait");
     assert_eq!(finding.kind, FindingKind::ProgrammaticDependency, "{finding}");
     finding
 }
 
 #[test]
-fn what_the_launch_before_wrote_is_read_after_the_wait() {
+fn reads_of_data_of_the_previous_launch_need_a_wait() {
     clean(&[(Full, &[START, WRITE]), (Programmatic, &[WAIT, READ])]);
     clean(&[(Full, &[START, WRITE]), (Full, &[READ])]);
-    // What it only read, or did not touch, may be read at once.
+    // Memory that it only read, or did not access, may be read before the wait.
     clean(&[(Full, &[START, READ]), (Programmatic, &[READ, WAIT])]);
     clean(&[(Full, &[START, WRITE_FAR]), (Programmatic, &[READ, WAIT])]);
     expect!["missing griddepcontrol.wait in kernel `step1` (PTX line 14: `ld.global.u32 %r1, [%x0];`) by thread (0, 0, 0) of CTA (0, 0, 0): 4-byte load from global memory at 0x7f0000000000, which kernel `step0` (the previous launch) writes at PTX line 15 and which may still run: execute `griddepcontrol.wait` before the access; the access is inside `data` (0x7f0000000000, 512 bytes)"].assert_eq(&found(&[(Full, &[START, WRITE]), (Programmatic, &[READ, WAIT])]).to_string());
-    // A launch that does not let its successor start does so as it ends; its stores may still be on their way.
+    // Without `launch_dependents` the next launch starts when this one exits, whose stores may not be visible yet.
     found(&[(Full, &[WRITE]), (Programmatic, &[READ, WAIT])]);
 }
 
 #[test]
-fn what_the_launch_before_uses_is_written_after_the_wait() {
+fn writes_to_data_of_the_previous_launch_need_a_wait() {
     clean(&[(Full, &[START, READ]), (Programmatic, &[WAIT, WRITE])]);
     clean(&[(Full, &[START, READ]), (Programmatic, &[WRITE_FAR, WAIT])]);
     let finding = found(&[(Full, &[START, READ]), (Programmatic, &[WRITE, WAIT])]);
@@ -81,7 +81,7 @@ fn what_the_launch_before_uses_is_written_after_the_wait() {
 }
 
 #[test]
-fn every_cta_waits() {
+fn every_cta_must_wait() {
     clean(&[(Full, &[WRITE])]);
     expect!["missing griddepcontrol.wait in kernel `step1` (PTX line 16: `}`) by thread (0, 0, 0) of CTA (0, 0, 0): the CTA ends without `griddepcontrol.wait`: launches after this one cannot know that those before it are complete"].assert_eq(&found(&[(Full, &[START]), (Programmatic, &[START])]).to_string());
     let one = "mov.u32 %r2, %ctaid.x; setp.eq.u32 %p, %r2, 0; @%p griddepcontrol.wait;\n";
@@ -89,21 +89,21 @@ fn every_cta_waits() {
 }
 
 #[test]
-fn early_launches_reach_back_beyond_one() {
-    // The second launch lets the third start before the first is known to be complete, or after.
+fn a_launch_may_overlap_more_than_one_earlier_launch() {
+    // The second launch lets the third start before, or after, its own wait for the first.
     let third: (Edge, &[&str]) = (Programmatic, &[READ, WAIT]);
     let finding = found(&[(Full, &[START, WRITE]), (Programmatic, &[START, WAIT, WRITE_FAR]), third]);
     expect!["4-byte load from global memory at 0x7f0000000000, which kernel `step0` (2 launches before) writes at PTX line 15 and which may still run: execute `griddepcontrol.wait` before the access"].assert_eq(&finding.detail);
     clean(&[(Full, &[START, WRITE]), (Programmatic, &[WAIT, START, WRITE_FAR]), third]);
     clean(&[(Full, &[START, WRITE]), (Programmatic, &[WAIT, WRITE_FAR]), third]);
     clean(&[(Full, &[START, WRITE]), (Full, &[START, WRITE_FAR]), third]);
-    // The wait itself reaches all the way back.
+    // A wait covers all earlier launches.
     let last: (Edge, &[&str]) = (Programmatic, &[START, WAIT, READ]);
     clean(&[(Full, &[START, WRITE]), (Programmatic, &[START, WAIT, WRITE_FAR]), last, last]);
 }
 
 #[test]
-fn threads_wait_for_each_other() {
+fn a_barrier_extends_a_wait_to_other_threads() {
     let by_one = "setp.eq.u32 %p, %r1, 0; @%p griddepcontrol.wait;\n";
     clean(&[(Full, &[START, WRITE]), (Programmatic, &[by_one, "bar.sync 0;\n", READ])]);
     clean(&[(Full, &[START, WRITE]), (Programmatic, &[by_one, "bar.warp.sync -1;\n", READ])]);
@@ -116,7 +116,7 @@ fn threads_wait_for_each_other() {
 }
 
 #[test]
-fn copies_are_looked_at_when_they_are_issued() {
+fn asynchronous_copies_are_checked_at_issue() {
     let copy = ".shared .align 16 .b8 tile[128]; mov.u32 %r2, tile; mad.lo.u32 %r2, %r1, 4, %r2;
         cp.async.ca.shared.global [%r2], [%x0], 4;\n";
     let late = [copy, WAIT, "cp.async.wait_all;\n"];
