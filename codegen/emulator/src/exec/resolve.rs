@@ -336,7 +336,7 @@ pub(crate) fn resolve_range(
     }
 }
 
-/// Resolves one lane's access of a range of shared memory in the cluster, as [`range`].
+/// Resolves one lane's access of a range of shared memory in the cluster, as [`resolve_range`].
 pub(crate) fn resolve_cluster_range(
     m: &mut ExecutionContext<'_>,
     what: SharedAccess,
