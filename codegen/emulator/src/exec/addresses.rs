@@ -8,15 +8,15 @@ use crate::lanes::{LANES, lanes_of};
 
 /// The lanes' addresses: base register plus offset.
 #[inline(always)]
-pub(crate) fn addresses(m: &ExecutionContext<'_>, i: &Inst) -> [u64; LANES] {
+pub(crate) fn addresses(cx: &ExecutionContext<'_>, i: &Inst) -> [u64; LANES] {
     let mut addresses = [0u64; LANES];
     if i.slots[FLAGS] & FLAG_NARROW != 0 {
-        let base = m.warp.regs.lanes::<u32>(i.slots[A]);
+        let base = cx.warp.regs.lanes::<u32>(i.slots[A]);
         for lane in 0..LANES {
             addresses[lane] = base[lane].wrapping_add(i.imm as u32) as u64;
         }
     } else {
-        let base = m.warp.regs.lanes::<u64>(i.slots[A]);
+        let base = cx.warp.regs.lanes::<u64>(i.slots[A]);
         for lane in 0..LANES {
             addresses[lane] = base[lane].wrapping_add(i.imm);
         }
@@ -25,8 +25,8 @@ pub(crate) fn addresses(m: &ExecutionContext<'_>, i: &Inst) -> [u64; LANES] {
 }
 
 /// The lanes' addresses of an instruction that accesses shared memory only, as offsets in it.
-pub(crate) fn shared_addresses(m: &ExecutionContext<'_>, i: &Inst) -> [u64; LANES] {
-    let addresses = addresses(m, i);
+pub(crate) fn shared_addresses(cx: &ExecutionContext<'_>, i: &Inst) -> [u64; LANES] {
+    let addresses = addresses(cx, i);
     match StateSpace::of(i.slots[FLAGS]) == StateSpace::Generic {
         true => addresses.map(|address| address.wrapping_sub(SHARED_WINDOW)),
         false => addresses,
@@ -34,10 +34,10 @@ pub(crate) fn shared_addresses(m: &ExecutionContext<'_>, i: &Inst) -> [u64; LANE
 }
 
 /// The first lane's address, if it is in shared or global memory.
-pub(crate) fn located_first(m: &ExecutionContext<'_>, i: &Inst) -> Option<(Space, u64)> {
+pub(crate) fn located_first(cx: &ExecutionContext<'_>, i: &Inst) -> Option<(Space, u64)> {
     let address = match i.slots[FLAGS] & FLAG_NARROW {
-        0 => m.warp.regs.lanes::<u64>(i.slots[A])[0].wrapping_add(i.imm),
-        _ => m.warp.regs.lanes::<u32>(i.slots[A])[0].wrapping_add(i.imm as u32) as u64,
+        0 => cx.warp.regs.lanes::<u64>(i.slots[A])[0].wrapping_add(i.imm),
+        _ => cx.warp.regs.lanes::<u32>(i.slots[A])[0].wrapping_add(i.imm as u32) as u64,
     };
     let (space, address) = match StateSpace::of(i.slots[FLAGS]) {
         StateSpace::Global => (Space::Global, address),
@@ -49,12 +49,12 @@ pub(crate) fn located_first(m: &ExecutionContext<'_>, i: &Inst) -> Option<(Space
 }
 
 /// The lanes' addresses, if all are in shared memory or all in global memory.
-pub(crate) fn located(m: &ExecutionContext<'_>, i: &Inst) -> Option<(Space, [u64; LANES])> {
-    let mut addresses = addresses(m, i);
+pub(crate) fn located(cx: &ExecutionContext<'_>, i: &Inst) -> Option<(Space, [u64; LANES])> {
+    let mut addresses = addresses(cx, i);
     let space = match StateSpace::of(i.slots[FLAGS]) {
         StateSpace::Global => Some(Space::Global),
         StateSpace::Shared | StateSpace::SharedCluster => Some(Space::Shared),
-        StateSpace::Generic => generic(m, &mut addresses),
+        StateSpace::Generic => generic(cx, &mut addresses),
         _ => None,
     };
     space.filter(|space| matches!(space, Space::Global | Space::Shared)).map(|space| (space, addresses))
@@ -62,10 +62,10 @@ pub(crate) fn located(m: &ExecutionContext<'_>, i: &Inst) -> Option<(Space, [u64
 
 /// The space of the lanes' generic addresses, which become addresses in that space; `None` if the lanes' spaces differ.
 #[cold]
-pub(super) fn generic(m: &ExecutionContext<'_>, addresses: &mut [u64; LANES]) -> Option<Space> {
-    let first = addresses[m.active.trailing_zeros() as usize % LANES];
+pub(super) fn generic(cx: &ExecutionContext<'_>, addresses: &mut [u64; LANES]) -> Option<Space> {
+    let first = addresses[cx.active.trailing_zeros() as usize % LANES];
     let (space, offset) = classify(first);
-    if lanes_of(m.active).any(|lane| classify(addresses[lane]).0 != space) {
+    if lanes_of(cx.active).any(|lane| classify(addresses[lane]).0 != space) {
         return None;
     }
     let window = first - offset;

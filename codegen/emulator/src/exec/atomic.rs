@@ -74,34 +74,34 @@ fn add_pair<F: Format>(a: u64, b: u64) -> u64 {
     add(0) | add(16)
 }
 
-fn atomic16<U: Update>(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    let Some(pointers) = pointers(m, i, 2) else { return Flow::Fault };
-    let turn = if m.cluster.races.is_some() { races::release_at(m, i, Access::Atomic) } else { None };
-    let b = *m.warp.regs.lanes::<u16>(i.slots[B]);
-    let c = *m.warp.regs.lanes::<u16>(i.slots[C]);
+fn atomic16<U: Update>(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    let Some(pointers) = pointers(cx, i, 2) else { return Flow::Fault };
+    let turn = if cx.cluster.races.is_some() { races::release_at(cx, i, Access::Atomic) } else { None };
+    let b = *cx.warp.regs.lanes::<u16>(i.slots[B]);
+    let c = *cx.warp.regs.lanes::<u16>(i.slots[C]);
     let mut d = [0u16; 32];
-    for lane in lanes_of(m.active) {
+    for lane in lanes_of(cx.active) {
         // SAFETY: as in `atomic32`.
         let cell = unsafe { AtomicU16::from_ptr(pointers[lane].cast()) };
         let update = |old: u16| Some(U::update(old as u64, b[lane] as u64, c[lane] as u64) as u16);
         d[lane] = cell.fetch_update(SeqCst, SeqCst, update).unwrap_or_default();
     }
     if i.slots[D] != NONE {
-        m.warp.regs.write(i.slots[D], &d, m.active);
-        if m.cluster.races.is_some() {
-            races::acquire_at(m, i, Access::Atomic, turn);
+        cx.warp.regs.write(i.slots[D], &d, cx.active);
+        if cx.cluster.races.is_some() {
+            races::acquire_at(cx, i, Access::Atomic, turn);
         }
     }
     Flow::Next
 }
 
-fn atomic32<U: Update>(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    let Some(pointers) = pointers(m, i, 4) else { return Flow::Fault };
-    let turn = if m.cluster.races.is_some() { races::release_at(m, i, Access::Atomic) } else { None };
-    let b = *m.warp.regs.lanes::<u32>(i.slots[B]);
-    let c = *m.warp.regs.lanes::<u32>(i.slots[C]);
+fn atomic32<U: Update>(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    let Some(pointers) = pointers(cx, i, 4) else { return Flow::Fault };
+    let turn = if cx.cluster.races.is_some() { races::release_at(cx, i, Access::Atomic) } else { None };
+    let b = *cx.warp.regs.lanes::<u32>(i.slots[B]);
+    let c = *cx.warp.regs.lanes::<u32>(i.slots[C]);
     let mut d = [0u32; 32];
-    for lane in lanes_of(m.active) {
+    for lane in lanes_of(cx.active) {
         // SAFETY: `resolve` checked bounds and alignment, and every thread's access to memory that
         // others may update goes through raw pointers or atomics.
         let cell = unsafe { AtomicU32::from_ptr(pointers[lane].cast()) };
@@ -109,42 +109,42 @@ fn atomic32<U: Update>(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         d[lane] = cell.fetch_update(SeqCst, SeqCst, update).unwrap_or_default();
     }
     if i.slots[D] != NONE {
-        m.warp.regs.write(i.slots[D], &d, m.active);
-        if m.cluster.races.is_some() {
-            races::acquire_at(m, i, Access::Atomic, turn);
+        cx.warp.regs.write(i.slots[D], &d, cx.active);
+        if cx.cluster.races.is_some() {
+            races::acquire_at(cx, i, Access::Atomic, turn);
         }
     }
     Flow::Next
 }
 
-fn atomic64<U: Update>(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    let Some(pointers) = pointers(m, i, 8) else { return Flow::Fault };
-    let turn = if m.cluster.races.is_some() { races::release_at(m, i, Access::Atomic) } else { None };
-    let b = *m.warp.regs.lanes::<u64>(i.slots[B]);
-    let c = *m.warp.regs.lanes::<u64>(i.slots[C]);
+fn atomic64<U: Update>(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    let Some(pointers) = pointers(cx, i, 8) else { return Flow::Fault };
+    let turn = if cx.cluster.races.is_some() { races::release_at(cx, i, Access::Atomic) } else { None };
+    let b = *cx.warp.regs.lanes::<u64>(i.slots[B]);
+    let c = *cx.warp.regs.lanes::<u64>(i.slots[C]);
     let mut d = [0u64; 32];
-    for lane in lanes_of(m.active) {
+    for lane in lanes_of(cx.active) {
         // SAFETY: as in `atomic32`.
         let cell = unsafe { AtomicU64::from_ptr(pointers[lane].cast()) };
         let update = |old: u64| Some(U::update(old, b[lane], c[lane]));
         d[lane] = cell.fetch_update(SeqCst, SeqCst, update).unwrap_or_default();
     }
     if i.slots[D] != NONE {
-        m.warp.regs.write(i.slots[D], &d, m.active);
-        if m.cluster.races.is_some() {
-            races::acquire_at(m, i, Access::Atomic, turn);
+        cx.warp.regs.write(i.slots[D], &d, cx.active);
+        if cx.cluster.races.is_some() {
+            races::acquire_at(cx, i, Access::Atomic, turn);
         }
     }
     Flow::Next
 }
 
-fn pointers(m: &mut ExecutionContext<'_>, i: &Inst, bytes: u64) -> Option<[*mut u8; 32]> {
-    match resolve(m, i, bytes, Access::Atomic) {
+fn pointers(cx: &mut ExecutionContext<'_>, i: &Inst, bytes: u64) -> Option<[*mut u8; 32]> {
+    match resolve(cx, i, bytes, Access::Atomic) {
         Resolved::Run(start) => Some(std::array::from_fn(|lane| start.wrapping_add(lane * bytes as usize))),
         Resolved::Same(start) => Some([start; 32]),
         Resolved::Lanes(pointers) => Some(pointers),
         Resolved::Fault => {
-            debug_assert!(m.worker.fault.as_ref().is_some_and(|fault| fault.kind != FindingKind::Trap));
+            debug_assert!(cx.worker.fault.as_ref().is_some_and(|fault| fault.kind != FindingKind::Trap));
             None
         }
     }

@@ -184,10 +184,10 @@ fn prmt(a: u32, b: u32, c: u32, mode: u64) -> u32 {
 
 lane_loop! {
     /// `prmt` without a mode. If all lanes have the same selector, the usual case, each byte is a fixed shift.
-    fn permute[][](m, i) {
-        let a = m.warp.regs.lanes::<u32>(i.slots[A]);
-        let b = m.warp.regs.lanes::<u32>(i.slots[B]);
-        let c = m.warp.regs.lanes::<u32>(i.slots[C]);
+    fn permute[][](cx, i) {
+        let a = cx.warp.regs.lanes::<u32>(i.slots[A]);
+        let b = cx.warp.regs.lanes::<u32>(i.slots[B]);
+        let c = cx.warp.regs.lanes::<u32>(i.slots[C]);
         let mut d = [0; LANES];
         let selectors = c[0];
         if c.iter().fold(0, |differs, selector| differs | (selector ^ selectors)) == 0 {
@@ -206,18 +206,18 @@ lane_loop! {
                 d[lane] = prmt(a[lane], b[lane], c[lane], 0);
             }
         }
-        m.warp.regs.write(i.slots[D], &d, m.active);
+        cx.warp.regs.write(i.slots[D], &d, cx.active);
         Flow::Next
     }
 }
 
 lane_loop! {
     /// `bfi f, a, b, c, d`: inserts the low `d` bits of `a` into `b` at bit `c`.
-    fn insert[T: Int][T](m, i) {
-        let a = *m.warp.regs.lanes::<T>(i.slots[A]);
-        let b = *m.warp.regs.lanes::<T>(i.slots[B]);
-        let positions = *m.warp.regs.lanes::<u32>(i.slots[C]);
-        let lengths = *m.warp.regs.lanes::<u32>(i.slots[4]);
+    fn insert[T: Int][T](cx, i) {
+        let a = *cx.warp.regs.lanes::<T>(i.slots[A]);
+        let b = *cx.warp.regs.lanes::<T>(i.slots[B]);
+        let positions = *cx.warp.regs.lanes::<u32>(i.slots[C]);
+        let lengths = *cx.warp.regs.lanes::<u32>(i.slots[4]);
         let mut d = [T::default(); LANES];
         for lane in 0..LANES {
             let (position, length) = (field(positions[lane], T::BITS), field(lengths[lane], T::BITS));
@@ -226,28 +226,28 @@ lane_loop! {
             let value = if position < 64 { a[lane].bits() << position } else { 0 };
             d[lane] = T::from_bits(b[lane].bits() & !mask | value & mask);
         }
-        m.warp.regs.write(i.slots[D], &d, m.active);
+        cx.warp.regs.write(i.slots[D], &d, cx.active);
         Flow::Next
     }
 }
 
-fn and_pred(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    m.set_mask(i.slots[D], m.mask(i.slots[A]) & m.mask(i.slots[B]));
+fn and_pred(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    cx.set_mask(i.slots[D], cx.mask(i.slots[A]) & cx.mask(i.slots[B]));
     Flow::Next
 }
 
-fn or_pred(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    m.set_mask(i.slots[D], m.mask(i.slots[A]) | m.mask(i.slots[B]));
+fn or_pred(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    cx.set_mask(i.slots[D], cx.mask(i.slots[A]) | cx.mask(i.slots[B]));
     Flow::Next
 }
 
-fn xor_pred(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    m.set_mask(i.slots[D], m.mask(i.slots[A]) ^ m.mask(i.slots[B]));
+fn xor_pred(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    cx.set_mask(i.slots[D], cx.mask(i.slots[A]) ^ cx.mask(i.slots[B]));
     Flow::Next
 }
 
-fn not_pred(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    m.set_mask(i.slots[D], !m.mask(i.slots[A]));
+fn not_pred(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    cx.set_mask(i.slots[D], !cx.mask(i.slots[A]));
     Flow::Next
 }
 

@@ -43,13 +43,13 @@ const BULK_MBARRIER: usize = BULK_FLAGS + 2;
 
 /// Reads the operand list: target, source, slot of the bytes, flags, slot of the mask of ranks, and the mbarrier of a
 /// copy into shared memory.
-pub(crate) fn bulk_copies(m: &ExecutionContext<'_>, i: &Inst) -> BulkCopies {
-    let list = m.launch.program.list(i.imm);
-    let (targets, sources) = (listed(m, list), listed(m, &list[ADDRESS..]));
-    let sizes = *m.warp.regs.lanes::<u32>(list[2 * ADDRESS]);
-    let mbarriers = list.get(BULK_MBARRIER..).filter(|rest| !rest.is_empty()).map(|rest| listed(m, rest));
+pub(crate) fn bulk_copies(cx: &ExecutionContext<'_>, i: &Inst) -> BulkCopies {
+    let list = cx.launch.program.list(i.imm);
+    let (targets, sources) = (listed(cx, list), listed(cx, &list[ADDRESS..]));
+    let sizes = *cx.warp.regs.lanes::<u32>(list[2 * ADDRESS]);
+    let mbarriers = list.get(BULK_MBARRIER..).filter(|rest| !rest.is_empty()).map(|rest| listed(cx, rest));
     let flags = list[BULK_FLAGS];
-    let mask = || *m.warp.regs.lanes::<u16>(list[BULK_FLAGS + 1]);
+    let mask = || *cx.warp.regs.lanes::<u16>(list[BULK_FLAGS + 1]);
     BulkCopies {
         targets,
         sources,
@@ -61,39 +61,39 @@ pub(crate) fn bulk_copies(m: &ExecutionContext<'_>, i: &Inst) -> BulkCopies {
     }
 }
 
-fn bulk_copy(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    let copies = bulk_copies(m, i);
-    let own = m.launch.program.list(i.imm)[BULK_FLAGS] & OWN_TARGET != 0;
-    for lane in m.active_lanes() {
+fn bulk_copy(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    let copies = bulk_copies(cx, i);
+    let own = cx.launch.program.list(i.imm)[BULK_FLAGS] & OWN_TARGET != 0;
+    for lane in cx.active_lanes() {
         let size = copies.sizes[lane] as u64;
         if !size.is_multiple_of(BULK_ALIGNMENT) {
             let detail = format!("a bulk copy of {size} bytes, which is not a multiple of 16");
-            return m.fault(FindingKind::Misaligned, lane as u32, detail);
+            return cx.fault(FindingKind::Misaligned, lane as u32, detail);
         }
         let space = if copies.from_shared { Space::Shared } else { Space::Global };
         let from = (copies.sources[lane], size);
-        let Some(source) = resolve_range(m, lane, (space, Access::Load), from, BULK_ALIGNMENT) else {
+        let Some(source) = resolve_range(cx, lane, (space, Access::Load), from, BULK_ALIGNMENT) else {
             return Flow::Fault;
         };
         let target = copies.targets[lane];
         let mbarrier = copies.mbarriers.map(|mbarriers| mbarriers[lane]);
         let part = BulkPart { lane, from: (space, from.0), source, size, target, mbarrier, own };
         let Some(masks) = copies.masks else {
-            if !issue_part(m, part) {
+            if !issue_part(cx, part) {
                 return Flow::Fault;
             }
             continue;
         };
-        let (mask, ctas) = (masks[lane] as u64, m.cluster.layout.ctas);
+        let (mask, ctas) = (masks[lane] as u64, cx.cluster.layout.ctas);
         if mask >> ctas != 0 {
             let detail = format!("multicast mask {mask:#x} names ranks outside a cluster of {ctas} CTAs");
-            return m.fault(FindingKind::OutOfBounds, lane as u32, detail);
+            return cx.fault(FindingKind::OutOfBounds, lane as u32, detail);
         }
         for rank in (0..ctas).filter(|&rank| mask >> rank & 1 != 0) {
-            let cluster = &m.cluster.layout;
+            let cluster = &cx.cluster.layout;
             let there = |address: u64| cluster.base(rank) + cluster.locate(address).1;
             let part = BulkPart { target: there(target), mbarrier: mbarrier.map(there), ..part };
-            if !issue_part(m, part) {
+            if !issue_part(cx, part) {
                 return Flow::Fault;
             }
         }
@@ -115,7 +115,7 @@ struct BulkPart {
 }
 
 /// Checks and issues a bulk copy to one target; false if there is a finding.
-fn issue_part(m: &mut ExecutionContext<'_>, part: BulkPart) -> bool {
+fn issue_part(cx: &mut ExecutionContext<'_>, part: BulkPart) -> bool {
     let BulkPart { lane, from, source, size, target: to, mbarrier, own } = part;
     let into_shared = mbarrier.is_some();
     let space = if into_shared { Space::Shared } else { Space::Global };
@@ -130,33 +130,33 @@ fn issue_part(m: &mut ExecutionContext<'_>, part: BulkPart) -> bool {
                 own_cta_only: own,
                 asynchronous: true,
             };
-            resolve_cluster_range(m, shared, BULK_ALIGNMENT)
+            resolve_cluster_range(cx, shared, BULK_ALIGNMENT)
         }
-        _ => resolve_range(m, lane, (space, access), (to, size), BULK_ALIGNMENT),
+        _ => resolve_range(cx, lane, (space, access), (to, size), BULK_ALIGNMENT),
     };
     let Some(target) = target else { return false };
     if let Some(mbarrier) = mbarrier
-        && !signals_there(m, lane, (to, mbarrier))
+        && !signals_there(cx, lane, (to, mbarrier))
     {
         return false;
     }
-    if m.cluster.races.is_some() {
-        let ordered = mbarrier.is_none_or(|mbarrier| races::use_mbarrier(m, 1 << lane, mbarrier, None));
+    if cx.cluster.races.is_some() {
+        let ordered = mbarrier.is_none_or(|mbarrier| races::use_mbarrier(cx, 1 << lane, mbarrier, None));
         let bulk =
             BulkCopy { source: Some(from), target: (space, to), bytes: size, mbarrier, is_atomic: false };
-        if !ordered || !races::issue_bulk(m, lane, bulk) {
+        if !ordered || !races::issue_bulk(cx, lane, bulk) {
             return false;
         }
     }
-    let (warp, pc) = (m.warp.index, m.warp.pc);
+    let (warp, pc) = (cx.warp.index, cx.warp.pc);
     let from_shared = from.0 == Space::Shared;
     if !from_shared {
-        m.worker.counters.global_bytes_loaded += size;
+        cx.worker.counters.global_bytes_loaded += size;
     }
     if !into_shared {
-        m.worker.counters.global_bytes_stored += size;
+        cx.worker.counters.global_bytes_stored += size;
     }
-    let (under_way, mut shared) = m.cluster.asynchronous_and_shared(m.launch.checks);
+    let (under_way, mut shared) = cx.cluster.asynchronous_and_shared(cx.launch.checks);
     let within = if into_shared { to } else { from.1 };
     shared.reserve(within, size, into_shared);
     let second = (from_shared && into_shared).then_some(from.1);
@@ -188,39 +188,39 @@ fn issue_part(m: &mut ExecutionContext<'_>, part: BulkPart) -> bool {
 
 /// Checks that the mbarrier of an asynchronous copy or store is in the CTA of the target; false if there is a finding.
 pub(crate) fn signals_there(
-    m: &mut ExecutionContext<'_>,
+    cx: &mut ExecutionContext<'_>,
     lane: usize,
     (target, mbarrier): (u64, u64),
 ) -> bool {
-    let [there, here] = [target, mbarrier].map(|address| m.cluster.layout.locate(address).0);
+    let [there, here] = [target, mbarrier].map(|address| cx.cluster.layout.locate(address).0);
     if there != here {
         let detail = format!(
             "what goes into the shared memory of the CTA of rank {there} must signal an mbarrier there, not one of \
              the CTA of rank {here}"
         );
-        misuse(m, lane, mbarrier, detail);
+        misuse(cx, lane, mbarrier, detail);
         return false;
     }
-    if m.cluster.asynchronous.mbarrier(mbarrier).is_none() {
-        no_mbarrier(m, lane, mbarrier);
+    if cx.cluster.asynchronous.mbarrier(mbarrier).is_none() {
+        no_mbarrier(cx, lane, mbarrier);
         return false;
     }
     true
 }
 
 /// `cp.async.bulk.prefetch.L2`: only checks that the range is allocated.
-fn bulk_prefetch(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    let list = m.launch.program.list(i.imm);
-    let addresses = listed(m, list);
-    let sizes = *m.warp.regs.lanes::<u32>(list[ADDRESS]);
-    for lane in m.active_lanes() {
+fn bulk_prefetch(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    let list = cx.launch.program.list(i.imm);
+    let addresses = listed(cx, list);
+    let sizes = *cx.warp.regs.lanes::<u32>(list[ADDRESS]);
+    for lane in cx.active_lanes() {
         let size = sizes[lane] as u64;
         if !size.is_multiple_of(BULK_ALIGNMENT) {
             let detail = format!("a bulk prefetch of {size} bytes, which is not a multiple of 16");
-            return m.fault(FindingKind::Misaligned, lane as u32, detail);
+            return cx.fault(FindingKind::Misaligned, lane as u32, detail);
         }
         let what = (Space::Global, Access::Prefetch);
-        if size > 0 && resolve_range(m, lane, what, (addresses[lane], size), BULK_ALIGNMENT).is_none() {
+        if size > 0 && resolve_range(cx, lane, what, (addresses[lane], size), BULK_ALIGNMENT).is_none() {
             return Flow::Fault;
         }
     }

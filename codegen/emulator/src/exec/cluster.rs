@@ -16,73 +16,73 @@ const WIDE: usize = 5;
 const GENERIC: usize = 6;
 
 /// The lanes' addresses as offsets in the cluster's shared memory, and the window's start if they are generic.
-fn shared_operands(m: &ExecutionContext<'_>, i: &Inst) -> ([u64; LANES], u64) {
+fn shared_operands(cx: &ExecutionContext<'_>, i: &Inst) -> ([u64; LANES], u64) {
     let window = if i.slots[GENERIC] != 0 { SHARED_WINDOW } else { 0 };
     let at = match i.slots[WIDE] {
-        0 => m.warp.regs.lanes::<u32>(i.slots[A]).map(u64::from),
-        _ => *m.warp.regs.lanes::<u64>(i.slots[A]),
+        0 => cx.warp.regs.lanes::<u32>(i.slots[A]).map(u64::from),
+        _ => *cx.warp.regs.lanes::<u64>(i.slots[A]),
     };
     (at.map(|address| address.wrapping_sub(window)), window)
 }
 
 /// The CTA's rank and the offset of each lane's address, and the window's start; a finding if an active lane's is in no
 /// CTA's shared memory.
-fn located(m: &mut ExecutionContext<'_>, i: &Inst) -> Option<([(usize, u64); LANES], u64)> {
-    let (at, window) = shared_operands(m, i);
-    let places = at.map(|address| m.cluster.layout.locate(address));
-    let size = m.cluster.layout.ctas;
+fn located(cx: &mut ExecutionContext<'_>, i: &Inst) -> Option<([(usize, u64); LANES], u64)> {
+    let (at, window) = shared_operands(cx, i);
+    let places = at.map(|address| cx.cluster.layout.locate(address));
+    let size = cx.cluster.layout.ctas;
     let outside = |&lane: &usize| places[lane].0 >= size || at[lane] >= WINDOW_BYTES;
-    match m.active_lanes().find(outside) {
+    match cx.active_lanes().find(outside) {
         None => Some((places, window)),
         Some(lane) => {
             let detail = format!("{:#x} is not an address of shared memory", at[lane].wrapping_add(window));
-            m.fault(FindingKind::OutOfBounds, lane as u32, detail);
+            cx.fault(FindingKind::OutOfBounds, lane as u32, detail);
             None
         }
     }
 }
 
 /// `mapa`: the same offset in another CTA's shared memory.
-fn map(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    let Some((places, window)) = located(m, i) else { return Flow::Fault };
-    let ranks = *m.warp.regs.lanes::<u32>(i.slots[B]);
-    let size = m.cluster.layout.ctas;
-    if let Some(lane) = m.active_lanes().find(|&lane| ranks[lane] as usize >= size) {
+fn map(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    let Some((places, window)) = located(cx, i) else { return Flow::Fault };
+    let ranks = *cx.warp.regs.lanes::<u32>(i.slots[B]);
+    let size = cx.cluster.layout.ctas;
+    if let Some(lane) = cx.active_lanes().find(|&lane| ranks[lane] as usize >= size) {
         let detail = format!("rank {} is outside a cluster of {size} CTAs", ranks[lane]);
-        return m.fault(FindingKind::OutOfBounds, lane as u32, detail);
+        return cx.fault(FindingKind::OutOfBounds, lane as u32, detail);
     }
     let mut mapped = [0u64; LANES];
-    for lane in m.active_lanes() {
-        mapped[lane] = m.cluster.layout.base(ranks[lane] as usize) + places[lane].1 + window;
+    for lane in cx.active_lanes() {
+        mapped[lane] = cx.cluster.layout.base(ranks[lane] as usize) + places[lane].1 + window;
     }
     match i.slots[WIDE] {
-        0 => m.warp.regs.write(i.slots[D], &mapped.map(|address| address as u32), m.active),
-        _ => m.warp.regs.write(i.slots[D], &mapped, m.active),
+        0 => cx.warp.regs.write(i.slots[D], &mapped.map(|address| address as u32), cx.active),
+        _ => cx.warp.regs.write(i.slots[D], &mapped, cx.active),
     }
     Flow::Next
 }
 
 /// `getctarank`: the rank of the CTA in whose shared memory an address is.
-fn rank_of(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    let Some((places, _)) = located(m, i) else { return Flow::Fault };
-    m.warp.regs.write(i.slots[D], &places.map(|(rank, _)| rank as u32), m.active);
+fn rank_of(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    let Some((places, _)) = located(cx, i) else { return Flow::Fault };
+    cx.warp.regs.write(i.slots[D], &places.map(|(rank, _)| rank as u32), cx.active);
     Flow::Next
 }
 
 /// `isspacep.shared::cta`.
-fn in_own_window(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    let flow = in_window(m, i);
-    if !m.cluster.has_peers() {
+fn in_own_window(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    let flow = in_window(cx, i);
+    if !cx.cluster.has_peers() {
         return flow;
     }
-    let own = m.cluster.rank(m.warp.index);
-    let at = m.warp.regs.lanes::<u64>(i.slots[A]);
+    let own = cx.cluster.rank(cx.warp.index);
+    let at = cx.warp.regs.lanes::<u64>(i.slots[A]);
     let of_others = (0..LANES).filter(|&lane| {
-        classify(at[lane]).0 == Space::Shared && m.cluster.layout.locate(at[lane] - SHARED_WINDOW).0 != own
+        classify(at[lane]).0 == Space::Shared && cx.cluster.layout.locate(at[lane] - SHARED_WINDOW).0 != own
     });
     let others = of_others.fold(0, |mask, lane| mask | 1 << lane);
-    let mask = m.mask(i.slots[D]) & !others;
-    m.set_mask(i.slots[D], mask);
+    let mask = cx.mask(i.slots[D]) & !others;
+    cx.set_mask(i.slots[D], mask);
     flow
 }
 
@@ -91,48 +91,48 @@ const RELAXED: u64 = 1;
 const ALIGNED: u64 = 2;
 
 /// Checks that all threads of the warp execute an `.aligned` form together.
-fn is_aligned(m: &mut ExecutionContext<'_>, i: &Inst) -> bool {
-    if i.imm & ALIGNED == 0 || m.active == m.warp.live {
+fn is_aligned(cx: &mut ExecutionContext<'_>, i: &Inst) -> bool {
+    if i.imm & ALIGNED == 0 || cx.active == cx.warp.live {
         return true;
     }
-    let missing = (m.warp.live & !m.active).trailing_zeros();
-    let lane = m.active.trailing_zeros();
+    let missing = (cx.warp.live & !cx.active).trailing_zeros();
+    let lane = cx.active.trailing_zeros();
     let detail = format!(
         "lane {missing} of the warp does not execute the aligned cluster barrier together with lane {lane}: the \
          warp has diverged"
     );
-    m.fault(FindingKind::BarrierDivergence, missing, detail);
+    cx.fault(FindingKind::BarrierDivergence, missing, detail);
     false
 }
 
-fn arrive(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    if !is_aligned(m, i) {
+fn arrive(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    if !is_aligned(cx, i) {
         return Flow::Fault;
     }
-    let (warp, lanes, waited) = (m.warp.index, m.active, m.warp.waited != 0);
-    if let Err(lane) = m.cluster.cluster_barrier.arrive(warp, lanes, waited) {
+    let (warp, lanes, waited) = (cx.warp.index, cx.active, cx.warp.waited != 0);
+    if let Err(lane) = cx.cluster.cluster_barrier.arrive(warp, lanes, waited) {
         let detail = "the thread arrives at the cluster's barrier again without having waited there";
-        return m.fault(FindingKind::BarrierDivergence, lane, detail);
+        return cx.fault(FindingKind::BarrierDivergence, lane, detail);
     }
-    races::arrive_in_cluster(m, i.imm & RELAXED == 0);
+    races::arrive_in_cluster(cx, i.imm & RELAXED == 0);
     Flow::Next
 }
 
-fn wait(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    if !is_aligned(m, i) {
+fn wait(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    if !is_aligned(cx, i) {
         return Flow::Fault;
     }
-    let (warp, lanes) = (m.warp.index, m.active);
-    match m.cluster.cluster_barrier.wait(warp, lanes) {
+    let (warp, lanes) = (cx.warp.index, cx.active);
+    match cx.cluster.cluster_barrier.wait(warp, lanes) {
         Ok(true) => {
-            m.warp.waited |= if m.cluster.cluster_barrier.had_waited { u32::MAX } else { 0 };
-            races::acquire_cluster_barrier(m);
+            cx.warp.waited |= if cx.cluster.cluster_barrier.had_waited { u32::MAX } else { 0 };
+            races::acquire_cluster_barrier(cx);
             Flow::Next
         }
         Ok(false) => Flow::Wait,
         Err(lane) => {
             let detail = "the thread waits at the cluster's barrier without having arrived there";
-            m.fault(FindingKind::BarrierDivergence, lane, detail)
+            cx.fault(FindingKind::BarrierDivergence, lane, detail)
         }
     }
 }

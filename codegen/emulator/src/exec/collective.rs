@@ -20,28 +20,28 @@ const P: usize = 5;
 
 /// The member mask, if the active lanes are exactly the members that have not exited; else a fault.
 #[inline(always)]
-fn members(m: &mut ExecutionContext<'_>, slot: u32) -> Option<u32> {
-    let masks = m.warp.regs.lanes::<u32>(slot);
-    let first = m.active.trailing_zeros();
+fn members(cx: &mut ExecutionContext<'_>, slot: u32) -> Option<u32> {
+    let masks = cx.warp.regs.lanes::<u32>(slot);
+    let first = cx.active.trailing_zeros();
     let mask = masks[first as usize];
     let mut others = 0;
     for lane in 0..LANES {
-        others |= if m.active >> lane & 1 != 0 { masks[lane] ^ mask } else { 0 };
+        others |= if cx.active >> lane & 1 != 0 { masks[lane] ^ mask } else { 0 };
     }
     let agree = others == 0;
-    if agree && m.active & !mask == 0 && mask & m.warp.live & !m.active == 0 {
+    if agree && cx.active & !mask == 0 && mask & cx.warp.live & !cx.active == 0 {
         return Some(mask);
     }
-    mask_fault(m, mask, agree);
+    mask_fault(cx, mask, agree);
     None
 }
 
 #[cold]
-fn mask_fault(m: &mut ExecutionContext<'_>, mask: u32, agree: bool) {
-    let outside = m.active & !mask;
-    let missing = mask & m.warp.live & !m.active;
+fn mask_fault(cx: &mut ExecutionContext<'_>, mask: u32, agree: bool) {
+    let outside = cx.active & !mask;
+    let missing = mask & cx.warp.live & !cx.active;
     let (lane, detail) = if !agree {
-        (m.active.trailing_zeros(), "its lanes name different member masks".to_string())
+        (cx.active.trailing_zeros(), "its lanes name different member masks".to_string())
     } else if outside != 0 {
         let lane = outside.trailing_zeros();
         (lane, format!("lane {lane} executes it but is not in its member mask {mask:#010x}"))
@@ -54,18 +54,18 @@ fn mask_fault(m: &mut ExecutionContext<'_>, mask: u32, agree: bool) {
             ),
         )
     };
-    m.fault(FindingKind::MemberMask, lane, detail);
+    cx.fault(FindingKind::MemberMask, lane, detail);
 }
 
-pub(crate) fn warp_sync(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    if members(m, i.slots[B]).is_none() {
+pub(crate) fn warp_sync(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    if members(cx, i.slots[B]).is_none() {
         return Flow::Fault;
     }
-    if m.warp.waited & m.active != 0 {
-        m.warp.waited |= m.active;
+    if cx.warp.waited & cx.active != 0 {
+        cx.warp.waited |= cx.active;
     }
-    if m.cluster.races.is_some() {
-        races::sync_lanes(m);
+    if cx.cluster.races.is_some() {
+        races::sync_lanes(cx);
     }
     Flow::Next
 }
@@ -75,20 +75,20 @@ const SHUFFLES: [(&str, u64); 4] = [("up", 0), ("down", 1), ("bfly", 2), ("idx",
 
 lane_loop! {
     /// `shfl` in the mode with the number `MODE` of [`SHUFFLES`].
-    fn shuffle[const MODE: u64][MODE](m, i) {
-        if members(m, i.slots[MEMBERS]).is_none() {
+    fn shuffle[const MODE: u64][MODE](cx, i) {
+        if members(cx, i.slots[MEMBERS]).is_none() {
             return Flow::Fault;
         }
-        let values = *m.warp.regs.lanes::<u32>(i.slots[A]);
-        let amounts = m.warp.regs.lanes::<u32>(i.slots[B]);
-        let controls = m.warp.regs.lanes::<u32>(i.slots[C]);
+        let values = *cx.warp.regs.lanes::<u32>(i.slots[A]);
+        let amounts = cx.warp.regs.lanes::<u32>(i.slots[B]);
+        let controls = cx.warp.regs.lanes::<u32>(i.slots[C]);
         if MODE == 2
-            && m.active == u32::MAX
+            && cx.active == u32::MAX
             && let Some(d) = exchange(&values, amounts, controls)
         {
-            *m.warp.regs.lanes_mut(i.slots[D]) = d;
+            *cx.warp.regs.lanes_mut(i.slots[D]) = d;
             if i.slots[P] != NONE {
-                m.set_mask(i.slots[P], u32::MAX);
+                cx.set_mask(i.slots[P], u32::MAX);
             }
             return Flow::Next;
         }
@@ -109,16 +109,16 @@ lane_loop! {
             sources[lane] = if inside { source as u32 & 31 } else { own as u32 };
             valid |= (inside as u32) << lane;
         }
-        if m.active != u32::MAX && m.launch.checks {
-            let read = lanes_of(m.active).fold(0, |read, lane| read | 1 << sources[lane]);
-            if read & !m.active != 0 {
-                return from_inactive(m, read & !m.active);
+        if cx.active != u32::MAX && cx.launch.checks {
+            let read = lanes_of(cx.active).fold(0, |read, lane| read | 1 << sources[lane]);
+            if read & !cx.active != 0 {
+                return from_inactive(cx, read & !cx.active);
             }
         }
         let d: [u32; LANES] = std::array::from_fn(|lane| values[sources[lane] as usize % LANES]);
-        m.warp.regs.write(i.slots[D], &d, m.active);
+        cx.warp.regs.write(i.slots[D], &d, cx.active);
         if i.slots[P] != NONE {
-            m.set_mask(i.slots[P], valid);
+            cx.set_mask(i.slots[P], valid);
         }
         Flow::Next
     }
@@ -153,58 +153,58 @@ fn exchange(values: &[u32; LANES], amounts: &[u32; LANES], controls: &[u32; LANE
 }
 
 #[cold]
-fn from_inactive(m: &mut ExecutionContext<'_>, inactive: u32) -> Flow {
+fn from_inactive(cx: &mut ExecutionContext<'_>, inactive: u32) -> Flow {
     let source = inactive.trailing_zeros();
-    let state = if m.warp.live >> source & 1 != 0 { "is inactive" } else { "has exited" };
+    let state = if cx.warp.live >> source & 1 != 0 { "is inactive" } else { "has exited" };
     let detail = format!("it reads lane {source}, which {state}");
-    m.fault(FindingKind::ShuffleFromInactiveLane, m.active.trailing_zeros(), detail)
+    cx.fault(FindingKind::ShuffleFromInactiveLane, cx.active.trailing_zeros(), detail)
 }
 
 /// `vote`; `imm` is 0 for `all`, 1 for `any`, 2 for `uni`, 3 for `ballot`.
-fn vote(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    if members(m, i.slots[MEMBERS]).is_none() {
+fn vote(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    if members(cx, i.slots[MEMBERS]).is_none() {
         return Flow::Fault;
     }
-    let votes = m.mask(i.slots[A]) & m.active;
+    let votes = cx.mask(i.slots[A]) & cx.active;
     let holds = match i.imm {
-        0 => votes == m.active,
+        0 => votes == cx.active,
         1 => votes != 0,
-        2 => votes == 0 || votes == m.active,
+        2 => votes == 0 || votes == cx.active,
         _ => {
-            m.warp.regs.write(i.slots[D], &[votes; LANES], m.active);
+            cx.warp.regs.write(i.slots[D], &[votes; LANES], cx.active);
             return Flow::Next;
         }
     };
-    m.set_mask(i.slots[D], if holds { u32::MAX } else { 0 });
+    cx.set_mask(i.slots[D], if holds { u32::MAX } else { 0 });
     Flow::Next
 }
 
-fn activemask(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    m.warp.regs.write(i.slots[D], &[m.active; LANES], m.active);
+fn activemask(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    cx.warp.regs.write(i.slots[D], &[cx.active; LANES], cx.active);
     Flow::Next
 }
 
 /// `match`; bit 0 of `imm` is set for 64-bit values, bit 1 for `match.all`.
-fn match_lanes(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    if members(m, i.slots[MEMBERS]).is_none() {
+fn match_lanes(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    if members(cx, i.slots[MEMBERS]).is_none() {
         return Flow::Fault;
     }
     let values: [u64; LANES] = match i.imm & 1 {
-        0 => m.warp.regs.lanes::<u32>(i.slots[A]).map(u64::from),
-        _ => *m.warp.regs.lanes::<u64>(i.slots[A]),
+        0 => cx.warp.regs.lanes::<u32>(i.slots[A]).map(u64::from),
+        _ => *cx.warp.regs.lanes::<u64>(i.slots[A]),
     };
     let equal = |value: u64| {
-        m.active_lanes().filter(|&lane| values[lane] == value).fold(0u32, |mask, lane| mask | 1 << lane)
+        cx.active_lanes().filter(|&lane| values[lane] == value).fold(0u32, |mask, lane| mask | 1 << lane)
     };
     let d: [u32; LANES] = std::array::from_fn(|lane| equal(values[lane]));
     if i.imm & 2 == 0 {
-        m.warp.regs.write(i.slots[D], &d, m.active);
+        cx.warp.regs.write(i.slots[D], &d, cx.active);
         return Flow::Next;
     }
-    let all = d[m.active.trailing_zeros() as usize % LANES] == m.active;
-    m.warp.regs.write(i.slots[D], &[if all { m.active } else { 0 }; LANES], m.active);
+    let all = d[cx.active.trailing_zeros() as usize % LANES] == cx.active;
+    cx.warp.regs.write(i.slots[D], &[if all { cx.active } else { 0 }; LANES], cx.active);
     if i.slots[P] != NONE {
-        m.set_mask(i.slots[P], if all { u32::MAX } else { 0 });
+        cx.set_mask(i.slots[P], if all { u32::MAX } else { 0 });
     }
     Flow::Next
 }
@@ -225,27 +225,27 @@ const REDUCTIONS: [(&str, Ty, Combine); 9] = [
     ("xor", Ty::B32, |a, b| a ^ b),
 ];
 
-fn reduce(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    if members(m, i.slots[MEMBERS]).is_none() {
+fn reduce(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    if members(cx, i.slots[MEMBERS]).is_none() {
         return Flow::Fault;
     }
-    let values = m.warp.regs.lanes::<u32>(i.slots[A]);
+    let values = cx.warp.regs.lanes::<u32>(i.slots[A]);
     let (_, _, combine) = REDUCTIONS[i.imm as usize % REDUCTIONS.len()];
-    let result = m.active_lanes().map(|lane| values[lane]).reduce(combine).unwrap_or_default();
-    m.warp.regs.write(i.slots[D], &[result; LANES], m.active);
+    let result = cx.active_lanes().map(|lane| values[lane]).reduce(combine).unwrap_or_default();
+    cx.warp.regs.write(i.slots[D], &[result; LANES], cx.active);
     Flow::Next
 }
 
-fn elect(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    if members(m, i.slots[MEMBERS]).is_none() {
+fn elect(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    if members(cx, i.slots[MEMBERS]).is_none() {
         return Flow::Fault;
     }
-    let leader = m.active.trailing_zeros();
+    let leader = cx.active.trailing_zeros();
     if i.slots[D] != NONE {
-        m.warp.regs.write(i.slots[D], &[leader; LANES], m.active);
+        cx.warp.regs.write(i.slots[D], &[leader; LANES], cx.active);
     }
     if i.slots[P] != NONE {
-        m.set_mask(i.slots[P], 1 << leader);
+        cx.set_mask(i.slots[P], 1 << leader);
     }
     Flow::Next
 }

@@ -92,12 +92,12 @@ const COMBINE: [(&str, u64); 3] = [("and", 1), ("or", 2), ("xor", 3)];
 
 /// The compared lanes, combined with the predicate of `slot`.
 #[inline(always)]
-fn combine(m: &ExecutionContext<'_>, operator: u64, compared: u32, slot: u32) -> u32 {
+fn combine(cx: &ExecutionContext<'_>, operator: u64, compared: u32, slot: u32) -> u32 {
     match operator & 3 {
         0 => compared,
-        1 => compared & m.mask(slot),
-        2 => compared | m.mask(slot),
-        _ => compared ^ m.mask(slot),
+        1 => compared & cx.mask(slot),
+        2 => compared | cx.mask(slot),
+        _ => compared ^ cx.mask(slot),
     }
 }
 
@@ -105,20 +105,20 @@ fn combine(m: &ExecutionContext<'_>, operator: u64, compared: u32, slot: u32) ->
 const Q: usize = 4;
 
 lane_loop! {
-    fn setp[R: Relation, T: Pod + PartialOrd][R, T](m, i) {
-        let a = m.warp.regs.lanes::<T>(i.slots[A]);
-        let b = m.warp.regs.lanes::<T>(i.slots[B]);
+    fn setp[R: Relation, T: Pod + PartialOrd][R, T](cx, i) {
+        let a = cx.warp.regs.lanes::<T>(i.slots[A]);
+        let b = cx.warp.regs.lanes::<T>(i.slots[B]);
         let mut mask = 0;
         for lane in 0..LANES {
             mask |= (R::test(a[lane], b[lane]) as u32) << lane;
         }
-        let p = combine(m, i.imm, mask, i.slots[C]);
-        let q = combine(m, i.imm, !mask, i.slots[C]);
+        let p = combine(cx, i.imm, mask, i.slots[C]);
+        let q = combine(cx, i.imm, !mask, i.slots[C]);
         if i.slots[D] != NONE {
-            m.set_mask(i.slots[D], p);
+            cx.set_mask(i.slots[D], p);
         }
         if i.slots[Q] != NONE {
-            m.set_mask(i.slots[Q], q);
+            cx.set_mask(i.slots[Q], q);
         }
         Flow::Next
     }
@@ -126,9 +126,9 @@ lane_loop! {
 
 lane_loop! {
     /// `setp.….f16x2 p|q`: `p` compares the low halves, `q` the high halves.
-    fn setp_packed[R: Relation, F: Format][R, F](m, i) {
-        let a = m.warp.regs.lanes::<u32>(i.slots[A]);
-        let b = m.warp.regs.lanes::<u32>(i.slots[B]);
+    fn setp_packed[R: Relation, F: Format][R, F](cx, i) {
+        let a = cx.warp.regs.lanes::<u32>(i.slots[A]);
+        let b = cx.warp.regs.lanes::<u32>(i.slots[B]);
         let (mut low, mut high) = (0, 0);
         for lane in 0..LANES {
             let test = |shift: u32| {
@@ -137,13 +137,13 @@ lane_loop! {
             low |= test(0) << lane;
             high |= test(16) << lane;
         }
-        let p = combine(m, i.imm, low, i.slots[C]);
-        let q = combine(m, i.imm, high, i.slots[C]);
+        let p = combine(cx, i.imm, low, i.slots[C]);
+        let q = combine(cx, i.imm, high, i.slots[C]);
         if i.slots[D] != NONE {
-            m.set_mask(i.slots[D], p);
+            cx.set_mask(i.slots[D], p);
         }
         if i.slots[Q] != NONE {
-            m.set_mask(i.slots[Q], q);
+            cx.set_mask(i.slots[Q], q);
         }
         Flow::Next
     }
@@ -151,42 +151,42 @@ lane_loop! {
 
 lane_loop! {
     /// `set` with a 32-bit result. `imm`: the boolean operator, and in the upper 32 bits the value of true.
-    fn set[R: Relation, T: Pod + PartialOrd][R, T](m, i) {
-        let a = m.warp.regs.lanes::<T>(i.slots[A]);
-        let b = m.warp.regs.lanes::<T>(i.slots[B]);
+    fn set[R: Relation, T: Pod + PartialOrd][R, T](cx, i) {
+        let a = cx.warp.regs.lanes::<T>(i.slots[A]);
+        let b = cx.warp.regs.lanes::<T>(i.slots[B]);
         let mut mask = 0;
         for lane in 0..LANES {
             mask |= (R::test(a[lane], b[lane]) as u32) << lane;
         }
-        let mask = combine(m, i.imm, mask, i.slots[C]);
+        let mask = combine(cx, i.imm, mask, i.slots[C]);
         let truth = (i.imm >> 32) as u32;
         let mut d = [0u32; LANES];
         for (lane, d) in d.iter_mut().enumerate() {
             *d = if mask >> lane & 1 != 0 { truth } else { 0 };
         }
-        m.warp.regs.write(i.slots[D], &d, m.active);
+        cx.warp.regs.write(i.slots[D], &d, cx.active);
         Flow::Next
     }
 }
 
 lane_loop! {
-    fn selp[T: Pod][T](m, i) {
-        let a = m.warp.regs.lanes::<T>(i.slots[A]);
-        let b = m.warp.regs.lanes::<T>(i.slots[B]);
-        let mask = m.mask(i.slots[C]);
+    fn selp[T: Pod][T](cx, i) {
+        let a = cx.warp.regs.lanes::<T>(i.slots[A]);
+        let b = cx.warp.regs.lanes::<T>(i.slots[B]);
+        let mask = cx.mask(i.slots[C]);
         let mut d = [T::default(); LANES];
         for lane in 0..LANES {
             d[lane] = T::choose(mask >> lane & 1 != 0, a[lane], b[lane]);
         }
-        m.warp.regs.write(i.slots[D], &d, m.active);
+        cx.warp.regs.write(i.slots[D], &d, cx.active);
         Flow::Next
     }
 }
 
-fn selp_pred(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    let chosen = m.mask(i.slots[C]);
-    let value = m.mask(i.slots[A]) & chosen | m.mask(i.slots[B]) & !chosen;
-    m.set_mask(i.slots[D], value);
+fn selp_pred(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    let chosen = cx.mask(i.slots[C]);
+    let value = cx.mask(i.slots[A]) & chosen | cx.mask(i.slots[B]) & !chosen;
+    cx.set_mask(i.slots[D], value);
     Flow::Next
 }
 
@@ -200,29 +200,29 @@ ops! {
 
 lane_loop! {
     /// `set` with a 16-bit result; `imm` as for [`set`].
-    fn set_half[R: Relation, T: Pod + PartialOrd][R, T](m, i) {
-        let a = m.warp.regs.lanes::<T>(i.slots[A]);
-        let b = m.warp.regs.lanes::<T>(i.slots[B]);
+    fn set_half[R: Relation, T: Pod + PartialOrd][R, T](cx, i) {
+        let a = cx.warp.regs.lanes::<T>(i.slots[A]);
+        let b = cx.warp.regs.lanes::<T>(i.slots[B]);
         let mut mask = 0;
         for lane in 0..LANES {
             mask |= (R::test(a[lane], b[lane]) as u32) << lane;
         }
-        let mask = combine(m, i.imm, mask, i.slots[C]);
+        let mask = combine(cx, i.imm, mask, i.slots[C]);
         let truth = (i.imm >> 32) as u16;
         let mut d = [0u16; LANES];
         for (lane, d) in d.iter_mut().enumerate() {
             *d = if mask >> lane & 1 != 0 { truth } else { 0 };
         }
-        m.warp.regs.write(i.slots[D], &d, m.active);
+        cx.warp.regs.write(i.slots[D], &d, cx.active);
         Flow::Next
     }
 }
 
 lane_loop! {
     /// `set` of packed halves: each half gets its own result.
-    fn set_packed[R: Relation, F: Format][R, F](m, i) {
-        let a = m.warp.regs.lanes::<u32>(i.slots[A]);
-        let b = m.warp.regs.lanes::<u32>(i.slots[B]);
+    fn set_packed[R: Relation, F: Format][R, F](cx, i) {
+        let a = cx.warp.regs.lanes::<u32>(i.slots[A]);
+        let b = cx.warp.regs.lanes::<u32>(i.slots[B]);
         let truth = i.imm >> 32;
         let mut d = [0u32; LANES];
         for shift in [0, 16] {
@@ -231,12 +231,12 @@ lane_loop! {
                 let (x, y) = (F::to_f32((a[lane] >> shift) as u16), F::to_f32((b[lane] >> shift) as u16));
                 mask |= (R::test(x, y) as u32) << lane;
             }
-            let mask = combine(m, i.imm, mask, i.slots[C]);
+            let mask = combine(cx, i.imm, mask, i.slots[C]);
             for (lane, d) in d.iter_mut().enumerate() {
                 *d |= if mask >> lane & 1 != 0 { truth as u32 & 0xffff } else { 0 } << shift;
             }
         }
-        m.warp.regs.write(i.slots[D], &d, m.active);
+        cx.warp.regs.write(i.slots[D], &d, cx.active);
         Flow::Next
     }
 }

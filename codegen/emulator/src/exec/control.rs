@@ -13,22 +13,22 @@ use crate::load::error::ParseError;
 use crate::load::types::Ty;
 
 /// `bra`; `imm` is the target in the lower half and the reconvergence point in the upper half.
-fn branch(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    m.warp.branch(m.active, i.imm as u32 as usize, (i.imm >> 32) as u32 as usize);
+fn branch(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    cx.warp.branch(cx.active, i.imm as u32 as usize, (i.imm >> 32) as u32 as usize);
     Flow::Jump
 }
 
-fn exit(m: &mut ExecutionContext<'_>, _: &Inst) -> Flow {
-    let left = m.active == m.warp.mask;
-    if !m.warp.exit(m.active) {
+fn exit(cx: &mut ExecutionContext<'_>, _: &Inst) -> Flow {
+    let left = cx.active == cx.warp.mask;
+    if !cx.warp.exit(cx.active) {
         return Flow::Done;
     }
     if left { Flow::Jump } else { Flow::Next }
 }
 
-fn trap(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+fn trap(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let detail = TRAPS.iter().find(|&&(_, _, number)| number == i.imm).map_or("", |trap| trap.1);
-    m.fault(FindingKind::Trap, m.active.trailing_zeros(), detail)
+    cx.fault(FindingKind::Trap, cx.active.trailing_zeros(), detail)
 }
 
 /// Reasons of a trap: the modifier that the loader gives to a `trap` that it inserts, the message, and a number.
@@ -49,57 +49,57 @@ const COUNTED: u64 = 2;
 /// Position in `imm` of the reduction's code.
 const REDUCES: u32 = 8;
 
-fn barrier(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    let lane = m.active.trailing_zeros();
-    let id = m.warp.regs.lanes::<u32>(i.slots[A])[lane as usize];
+fn barrier(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    let lane = cx.active.trailing_zeros();
+    let id = cx.warp.regs.lanes::<u32>(i.slots[A])[lane as usize];
     if id as usize >= BARRIERS {
-        return m.fault(FindingKind::BarrierDivergence, lane, format!("barrier {id} does not exist"));
+        return cx.fault(FindingKind::BarrierDivergence, lane, format!("barrier {id} does not exist"));
     }
-    let exited = m.warp.launched & !m.warp.live;
-    if m.active != m.warp.live {
-        let missing = (m.warp.live & !m.active).trailing_zeros();
+    let exited = cx.warp.launched & !cx.warp.live;
+    if cx.active != cx.warp.live {
+        let missing = (cx.warp.live & !cx.active).trailing_zeros();
         let detail = format!(
             "lane {missing} of the warp does not execute the barrier together with lane {lane}: the warp has \
              diverged"
         );
-        return m.fault(FindingKind::BarrierDivergence, missing, detail);
+        return cx.fault(FindingKind::BarrierDivergence, missing, detail);
     }
     if exited != 0 {
         let gone = exited.trailing_zeros();
         let detail = format!("lane {gone} of the warp exited before the barrier that lane {lane} waits at");
-        return m.fault(FindingKind::BarrierDivergence, gone, detail);
+        return cx.fault(FindingKind::BarrierDivergence, gone, detail);
     }
     let counted = i.imm & COUNTED != 0;
     let threads = match counted {
-        true => m.warp.regs.lanes::<u32>(i.slots[B])[lane as usize],
-        false => m.cluster.warps as u32 * 32,
+        true => cx.warp.regs.lanes::<u32>(i.slots[B])[lane as usize],
+        false => cx.cluster.warps as u32 * 32,
     };
-    if counted && (threads == 0 || threads % 32 != 0 || threads > m.cluster.warps as u32 * 32) {
+    if counted && (threads == 0 || threads % 32 != 0 || threads > cx.cluster.warps as u32 * 32) {
         let detail = format!(
             "a barrier for {threads} threads: not a multiple of 32 up to the CTA's {} warps",
-            m.cluster.warps
+            cx.cluster.warps
         );
-        return m.fault(FindingKind::BarrierDivergence, lane, detail);
+        return cx.fault(FindingKind::BarrierDivergence, lane, detail);
     }
-    let predicate = if i.slots[C] == NONE { 0 } else { m.mask(i.slots[C]) & m.active };
+    let predicate = if i.slots[C] == NONE { 0 } else { cx.mask(i.slots[C]) & cx.active };
     let arrival = Arrival {
-        warp: m.warp.index,
+        warp: cx.warp.index,
         waits: i.imm & WAITS != 0,
-        waited: m.warp.waited != 0,
+        waited: cx.warp.waited != 0,
         warps: threads / 32,
         trues: predicate.count_ones(),
-        falses: (m.active & !predicate).count_ones(),
+        falses: (cx.active & !predicate).count_ones(),
         result: Reduction::from_code(i.imm >> REDUCES).map(|reduction| (reduction, i.slots[D])),
     };
-    let released = m.cluster.released.len();
-    let outcome = m.cluster.arrive(id as usize, arrival);
-    if m.cluster.races.is_some() && outcome.is_ok() {
-        races::arrive_at_barrier(m, id as usize, released);
+    let released = cx.cluster.released.len();
+    let outcome = cx.cluster.arrive(id as usize, arrival);
+    if cx.cluster.races.is_some() && outcome.is_ok() {
+        races::arrive_at_barrier(cx, id as usize, released);
     }
     match outcome {
         Ok(()) if i.imm & WAITS != 0 => Flow::Wait,
         Ok(()) => Flow::Next,
-        Err(detail) => m.fault(FindingKind::BarrierDivergence, lane, detail),
+        Err(detail) => cx.fault(FindingKind::BarrierDivergence, lane, detail),
     }
 }
 

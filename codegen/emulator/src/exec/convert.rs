@@ -230,9 +230,9 @@ fn width_number(width: Width) -> u64 {
 }
 
 /// Any conversion, lane by lane.
-fn general(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+fn general(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let (source, target) = (type_of(i.imm, SOURCE), type_of(i.imm, TARGET));
-    let regs = &m.warp.regs;
+    let regs = &cx.warp.regs;
     let mut bits = [0u64; LANES];
     match i.imm >> SOURCE_WIDTH & 3 {
         0 => bits.iter_mut().zip(regs.lanes::<u16>(i.slots[A])).for_each(|(d, &a)| *d = a as u64),
@@ -251,22 +251,22 @@ fn general(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         }
     }
     match i.imm >> TARGET_WIDTH & 3 {
-        0 => m.warp.regs.write(i.slots[D], &bits.map(|bits| bits as u16), m.active),
-        1 => m.warp.regs.write(i.slots[D], &bits.map(|bits| bits as u32), m.active),
-        _ => m.warp.regs.write(i.slots[D], &bits, m.active),
+        0 => cx.warp.regs.write(i.slots[D], &bits.map(|bits| bits as u16), cx.active),
+        1 => cx.warp.regs.write(i.slots[D], &bits.map(|bits| bits as u32), cx.active),
+        _ => cx.warp.regs.write(i.slots[D], &bits, cx.active),
     }
     Flow::Next
 }
 
 lane_loop! {
     /// Integers of any widths without saturation: extends the source, then truncates to the target.
-    fn resize[][](m, i) {
+    fn resize[][](cx, i) {
         let (source, target) = (type_of(i.imm, SOURCE), type_of(i.imm, TARGET));
         let mut bits = [0u64; LANES];
         match i.imm >> SOURCE_WIDTH & 3 {
-            0 => bits.iter_mut().zip(m.warp.regs.lanes::<u16>(i.slots[A])).for_each(|(d, &a)| *d = a as u64),
-            1 => bits.iter_mut().zip(m.warp.regs.lanes::<u32>(i.slots[A])).for_each(|(d, &a)| *d = a as u64),
-            _ => bits = *m.warp.regs.lanes::<u64>(i.slots[A]),
+            0 => bits.iter_mut().zip(cx.warp.regs.lanes::<u16>(i.slots[A])).for_each(|(d, &a)| *d = a as u64),
+            1 => bits.iter_mut().zip(cx.warp.regs.lanes::<u32>(i.slots[A])).for_each(|(d, &a)| *d = a as u64),
+            _ => bits = *cx.warp.regs.lanes::<u64>(i.slots[A]),
         }
         for ty in [source, target] {
             let unused = 64 - ty.bits();
@@ -276,9 +276,9 @@ lane_loop! {
             }
         }
         match i.imm >> TARGET_WIDTH & 3 {
-            0 => m.warp.regs.write(i.slots[D], &bits.map(|bits| bits as u16), m.active),
-            1 => m.warp.regs.write(i.slots[D], &bits.map(|bits| bits as u32), m.active),
-            _ => m.warp.regs.write(i.slots[D], &bits, m.active),
+            0 => cx.warp.regs.write(i.slots[D], &bits.map(|bits| bits as u16), cx.active),
+            1 => cx.warp.regs.write(i.slots[D], &bits.map(|bits| bits as u32), cx.active),
+            _ => cx.warp.regs.write(i.slots[D], &bits, cx.active),
         }
         Flow::Next
     }

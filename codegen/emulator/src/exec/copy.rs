@@ -36,25 +36,25 @@ pub(crate) struct LaneCopies {
 }
 
 /// Reads the operand list: target, source, bytes, slot of the bytes to read, slot of the predicate to read none.
-pub(crate) fn lane_copies(m: &ExecutionContext<'_>, i: &Inst) -> LaneCopies {
-    let list = m.launch.program.list(i.imm);
-    let (targets, sources) = (listed(m, list), listed(m, &list[ADDRESS..]));
+pub(crate) fn lane_copies(cx: &ExecutionContext<'_>, i: &Inst) -> LaneCopies {
+    let list = cx.launch.program.list(i.imm);
+    let (targets, sources) = (listed(cx, list), listed(cx, &list[ADDRESS..]));
     let [bytes, partial, ignored] = [list[2 * ADDRESS], list[2 * ADDRESS + 1], list[2 * ADDRESS + 2]];
-    let mut counts = if partial == NONE { [bytes; LANES] } else { *m.warp.regs.lanes::<u32>(partial) };
-    let ignored = if ignored == NONE { 0 } else { m.mask(ignored) };
-    for lane in lanes_of(m.active & ignored) {
+    let mut counts = if partial == NONE { [bytes; LANES] } else { *cx.warp.regs.lanes::<u32>(partial) };
+    let ignored = if ignored == NONE { 0 } else { cx.mask(ignored) };
+    for lane in lanes_of(cx.active & ignored) {
         counts[lane] = 0;
     }
     LaneCopies { targets, sources, counts, bytes }
 }
 
-fn copy(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    let LaneCopies { targets, sources, counts, bytes } = lane_copies(m, i);
-    if let Some(lane) = m.active_lanes().find(|&lane| counts[lane] > bytes) {
+fn copy(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    let LaneCopies { targets, sources, counts, bytes } = lane_copies(cx, i);
+    if let Some(lane) = cx.active_lanes().find(|&lane| counts[lane] > bytes) {
         let detail = format!("a copy of {bytes} bytes with a source size of {}", counts[lane]);
-        return m.fault(FindingKind::OutOfBounds, lane as u32, detail);
+        return cx.fault(FindingKind::OutOfBounds, lane as u32, detail);
     }
-    let committed = m.cluster.asynchronous.groups(m.warp.index, false).committed;
+    let committed = cx.cluster.asynchronous.groups(cx.warp.index, false).committed;
     let follows = |lane: usize| {
         let before = lane - 1;
         targets[lane] == targets[before].wrapping_add(bytes as u64)
@@ -62,7 +62,7 @@ fn copy(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
             && counts[lane] == bytes
             && committed[lane] == committed[before]
     };
-    let mut left = m.active;
+    let mut left = cx.active;
     while left != 0 {
         let first = left.trailing_zeros() as usize;
         let mut next = first + 1;
@@ -77,8 +77,8 @@ fn copy(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
             copied: counts[lanes.start],
         };
         // A copy that is refused is checked lane by lane, to find the lane.
-        let together = next > first + 1 && issue(m, copy_of(first..next));
-        if !together && !(first..next).all(|lane| issue(m, copy_of(lane..lane + 1))) {
+        let together = next > first + 1 && issue(cx, copy_of(first..next));
+        if !together && !(first..next).all(|lane| issue(cx, copy_of(lane..lane + 1))) {
             return Flow::Fault;
         }
         left &= !copy_of(first..next).lanes;
@@ -87,27 +87,27 @@ fn copy(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
 }
 
 /// Checks and issues a copy; false if there is a finding.
-fn issue(m: &mut ExecutionContext<'_>, copy: ContiguousCopy) -> bool {
+fn issue(cx: &mut ExecutionContext<'_>, copy: ContiguousCopy) -> bool {
     let ContiguousCopy { lanes, source, target, bytes, copied } = copy;
     let (lane, count) = (lanes.trailing_zeros() as usize, lanes.count_ones());
     let alignment = bytes as u64;
     let (bytes, copied) = (bytes * count, copied * count);
     let from = match copied {
         0 => Some(std::ptr::null_mut()),
-        _ => resolve_range(m, lane, (Space::Global, Access::Load), (source, copied as u64), alignment),
+        _ => resolve_range(cx, lane, (Space::Global, Access::Load), (source, copied as u64), alignment),
     };
     let Some(from) = from else { return false };
-    let to = resolve_range(m, lane, (Space::Shared, Access::Store), (target, bytes as u64), alignment);
+    let to = resolve_range(cx, lane, (Space::Shared, Access::Store), (target, bytes as u64), alignment);
     let Some(to) = to else { return false };
     let each = (bytes / count) as u64;
-    if m.cluster.races.is_some()
-        && !races::issue_cp_async(m, lanes, (target, source), each, (copied / count) as u64)
+    if cx.cluster.races.is_some()
+        && !races::issue_cp_async(cx, lanes, (target, source), each, (copied / count) as u64)
     {
         return false;
     }
-    let (warp, pc) = (m.warp.index, m.warp.pc);
-    m.worker.counters.global_bytes_loaded += copied as u64;
-    let (under_way, mut shared) = m.cluster.asynchronous_and_shared(m.launch.checks);
+    let (warp, pc) = (cx.warp.index, cx.warp.pc);
+    cx.worker.counters.global_bytes_loaded += copied as u64;
+    let (under_way, mut shared) = cx.cluster.asynchronous_and_shared(cx.launch.checks);
     shared.reserve(target, bytes as u64, true);
     under_way.groups(warp, false).issue(AsyncCopy {
         warp,
@@ -135,53 +135,53 @@ const ALL: u64 = 2;
 /// Position in `imm` of the number of groups that may stay in flight.
 const ALLOWED: u32 = 8;
 
-fn commit(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    let groups = m.cluster.asynchronous.groups(m.warp.index, i.imm & BULK != 0);
-    for lane in lanes_of(m.active) {
+fn commit(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    let groups = cx.cluster.asynchronous.groups(cx.warp.index, i.imm & BULK != 0);
+    for lane in lanes_of(cx.active) {
         groups.committed[lane] += 1;
     }
     Flow::Next
 }
 
-fn wait_group(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+fn wait_group(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     if i.imm & ALL != 0 {
-        commit(m, i);
+        commit(cx, i);
     }
     let allowed = (i.imm >> ALLOWED).min(u32::MAX as u64) as u32;
-    let (warp, bulk) = (m.warp.index, i.imm & BULK != 0);
-    let (under_way, mut shared) = m.cluster.asynchronous_and_shared(m.launch.checks);
+    let (warp, bulk) = (cx.warp.index, i.imm & BULK != 0);
+    let (under_way, mut shared) = cx.cluster.asynchronous_and_shared(cx.launch.checks);
     let mut limits = under_way.groups(warp, bulk).committed.map(|groups| groups.saturating_sub(allowed));
-    for lane in lanes_of(!m.active) {
+    for lane in lanes_of(!cx.active) {
         limits[lane] = 0;
     }
     under_way.wait_groups(&mut shared, (warp, bulk), &limits);
-    if m.cluster.races.is_some() {
-        races::complete_copies(m, None);
+    if cx.cluster.races.is_some() {
+        races::complete_copies(cx, None);
     }
     Flow::Next
 }
 
 /// `cp.async.mbarrier.arrive`.
-fn arrive_on(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+fn arrive_on(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let counted = i.slots[NO_INCREMENT] == 0;
-    let addresses = shared_addresses(m, i);
-    if !reach_mbarriers(m, i, &addresses, MbarrierUse::Wait) {
+    let addresses = shared_addresses(cx, i);
+    if !reach_mbarriers(cx, i, &addresses, MbarrierUse::Wait) {
         return Flow::Fault;
     }
-    let first = m.active.trailing_zeros() as usize;
-    for lane in m.active_lanes() {
-        let (warp, pc, address) = (m.warp.index, m.warp.pc, addresses[lane]);
-        if m.cluster.races.is_some() && !races::use_mbarrier(m, 1 << lane, address, None) {
+    let first = cx.active.trailing_zeros() as usize;
+    for lane in cx.active_lanes() {
+        let (warp, pc, address) = (cx.warp.index, cx.warp.pc, addresses[lane]);
+        if cx.cluster.races.is_some() && !races::use_mbarrier(cx, 1 << lane, address, None) {
             return Flow::Fault;
         }
-        let sequence = m.cluster.asynchronous.groups(warp, false).issued;
-        let Some(mbarrier) = m.cluster.asynchronous.mbarrier(address) else {
-            return no_mbarrier(m, lane, address);
+        let sequence = cx.cluster.asynchronous.groups(warp, false).issued;
+        let Some(mbarrier) = cx.cluster.asynchronous.mbarrier(address) else {
+            return no_mbarrier(cx, lane, address);
         };
         if counted && let Err(detail) = mbarrier.add_pending_arrival() {
-            return misuse(m, lane, address, detail);
+            return misuse(cx, lane, address, detail);
         }
-        match m.cluster.asynchronous.arrivals.last_mut() {
+        match cx.cluster.asynchronous.arrivals.last_mut() {
             // Lanes of one instruction that arrive at one mbarrier make one arrival record.
             Some(last) if lane > first && (last.mbarrier, last.pc, last.warp) == (address, pc, warp) => {
                 last.lanes |= 1 << lane;
@@ -195,7 +195,7 @@ fn arrive_on(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
                     sequence,
                     is_due: false,
                 };
-                m.cluster.asynchronous.arrivals.push(arrival);
+                cx.cluster.asynchronous.arrivals.push(arrival);
             }
         }
     }

@@ -64,15 +64,15 @@ fn upper_half(a: f64, f: impl Fn(f64) -> f64) -> f64 {
 const TESTS: [(&str, u64); 6] =
     [("finite", 0), ("infinite", 1), ("number", 2), ("notanumber", 3), ("normal", 4), ("subnormal", 5)];
 
-fn testp(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+fn testp(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let double = i.imm & 8 != 0;
     let mut mask = 0;
     for lane in 0..32 {
         // Conversion between the widths would change the class, so each width is classified by itself.
         let class = if double {
-            m.warp.regs.lanes::<f64>(i.slots[A])[lane].classify()
+            cx.warp.regs.lanes::<f64>(i.slots[A])[lane].classify()
         } else {
-            m.warp.regs.lanes::<f32>(i.slots[A])[lane].classify()
+            cx.warp.regs.lanes::<f32>(i.slots[A])[lane].classify()
         };
         use std::num::FpCategory::{Infinite, Nan, Normal, Subnormal};
         let holds = match i.imm & 7 {
@@ -86,7 +86,7 @@ fn testp(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         };
         mask |= (holds as u32) << lane;
     }
-    m.set_mask(i.slots[D], mask);
+    cx.set_mask(i.slots[D], mask);
     Flow::Next
 }
 

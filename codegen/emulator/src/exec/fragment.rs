@@ -21,20 +21,20 @@ pub(super) const ACCUMULATORS: usize = 4;
 
 /// Whether all 32 lanes execute the instruction; reports a fault if not.
 #[inline(always)]
-pub(super) fn whole_warp(m: &mut ExecutionContext<'_>) -> bool {
-    m.active == u32::MAX || lanes_missing(m)
+pub(super) fn whole_warp(cx: &mut ExecutionContext<'_>) -> bool {
+    cx.active == u32::MAX || lanes_missing(cx)
 }
 
 #[cold]
-fn lanes_missing(m: &mut ExecutionContext<'_>) -> bool {
-    let missing = (!m.active).trailing_zeros();
-    let why = match (m.warp.launched >> missing & 1 != 0, m.warp.live >> missing & 1 != 0) {
+fn lanes_missing(cx: &mut ExecutionContext<'_>) -> bool {
+    let missing = (!cx.active).trailing_zeros();
+    let why = match (cx.warp.launched >> missing & 1 != 0, cx.warp.live >> missing & 1 != 0) {
         (true, true) => "has diverged and does not execute it",
         (true, false) => "has exited",
         (false, _) => "does not exist",
     };
     let detail = format!("all 32 lanes of the warp must execute it together, but lane {missing} {why}");
-    m.fault(FindingKind::MemberMask, m.active.trailing_zeros(), detail);
+    cx.fault(FindingKind::MemberMask, cx.active.trailing_zeros(), detail);
     false
 }
 
@@ -92,10 +92,13 @@ pub(super) const MAX_DEPTH: usize = 32;
 
 /// Reads `A` as a list of columns.
 #[inline(always)]
-pub(super) fn gather_a<E: Element>(m: &ExecutionContext<'_>, slots: &[u32]) -> [[E::Value; ROWS]; MAX_DEPTH] {
+pub(super) fn gather_a<E: Element>(
+    cx: &ExecutionContext<'_>,
+    slots: &[u32],
+) -> [[E::Value; ROWS]; MAX_DEPTH] {
     let mut a = [[E::Value::default(); ROWS]; MAX_DEPTH];
     for (pair, slots) in slots.chunks(2).enumerate() {
-        let [upper, lower] = [0, 1].map(|half| m.warp.regs.lanes::<u32>(slots[half]));
+        let [upper, lower] = [0, 1].map(|half| cx.warp.regs.lanes::<u32>(slots[half]));
         for t in 0..4 {
             let registers: [u32; ROWS] = std::array::from_fn(|row| match row / 8 {
                 0 => upper[4 * row + t],
@@ -115,12 +118,12 @@ pub(super) fn gather_a<E: Element>(m: &ExecutionContext<'_>, slots: &[u32]) -> [
 /// Reads `B` as a list of rows.
 #[inline(always)]
 pub(super) fn gather_b<E: Element>(
-    m: &ExecutionContext<'_>,
+    cx: &ExecutionContext<'_>,
     slots: &[u32],
 ) -> [[E::Value; COLUMNS]; MAX_DEPTH] {
     let mut b = [[E::Value::default(); COLUMNS]; MAX_DEPTH];
     for (r, &slot) in slots.iter().enumerate() {
-        let values = m.warp.regs.lanes::<u32>(slot);
+        let values = cx.warp.regs.lanes::<u32>(slot);
         for t in 0..4 {
             let registers: [u32; COLUMNS] = std::array::from_fn(|column| values[4 * column + t]);
             for element in 0..E::COUNT {

@@ -175,10 +175,10 @@ const HIGH: u64 = 16;
 
 lane_loop! {
     /// `add.cc`, `addc`, `sub.cc`, `subc`, `mad.cc`, `madc`. The carry flag of a warp has one bit per lane.
-    fn carrying[T: Int][T](m, i) {
-        let a = *m.warp.regs.lanes::<T>(i.slots[A]);
-        let b = *m.warp.regs.lanes::<T>(i.slots[B]);
-        let c = if i.slots[C] == NONE { a } else { *m.warp.regs.lanes::<T>(i.slots[C]) };
+    fn carrying[T: Int][T](cx, i) {
+        let a = *cx.warp.regs.lanes::<T>(i.slots[A]);
+        let b = *cx.warp.regs.lanes::<T>(i.slots[B]);
+        let c = if i.slots[C] == NONE { a } else { *cx.warp.regs.lanes::<T>(i.slots[C]) };
         let mut d = [T::default(); LANES];
         let mut carries = 0;
         for lane in 0..LANES {
@@ -187,15 +187,15 @@ lane_loop! {
                 MULTIPLY => (a[lane].mul(b[lane]), c[lane]),
                 _ => (a[lane].mul_high(b[lane]), c[lane]),
             };
-            let carry = (i.imm & CARRY_IN != 0 && m.warp.carry >> lane & 1 != 0) as u128;
+            let carry = (i.imm & CARRY_IN != 0 && cx.warp.carry >> lane & 1 != 0) as u128;
             let (x, y) = (x.bits() as u128, y.bits() as u128);
             let total = if i.imm & SUBTRACT != 0 { x.wrapping_sub(y).wrapping_sub(carry) } else { x + y + carry };
             d[lane] = T::from_bits(total as u64);
             carries |= ((total >> T::BITS & 1) as u32) << lane;
         }
-        m.warp.regs.write(i.slots[D], &d, m.active);
+        cx.warp.regs.write(i.slots[D], &d, cx.active);
         if i.imm & CARRY_OUT != 0 {
-            m.warp.carry = m.warp.carry & !m.active | carries & m.active;
+            cx.warp.carry = cx.warp.carry & !cx.active | carries & cx.active;
         }
         Flow::Next
     }

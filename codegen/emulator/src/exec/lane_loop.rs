@@ -10,7 +10,7 @@ use crate::lanes::{LANES, Pod};
 
 /// Defines a function that returns an [`Exec`] in the version for this CPU.
 ///
-/// `lane_loop!(fn name[T: Pod][T](m, i) { … })`: the first list declares the generics, the second
+/// `lane_loop!(fn name[T: Pod][T](cx, i) { … })`: the first list declares the generics, the second
 /// names them.
 macro_rules! lane_loop {
     ($(#[$meta:meta])* fn $name:ident[$($generics:tt)*][$($args:tt)*]($m:ident, $i:ident) $body:block) => {
@@ -19,13 +19,13 @@ macro_rules! lane_loop {
             use $crate::context::{ExecutionContext, Flow, Inst};
             #[inline(always)]
             fn body<$($generics)*>($m: &mut ExecutionContext<'_>, $i: &Inst) -> Flow $body
-            fn portable<$($generics)*>(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-                body::<$($args)*>(m, i)
+            fn portable<$($generics)*>(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+                body::<$($args)*>(cx, i)
             }
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
-            fn wide<$($generics)*>(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-                body::<$($args)*>(m, i)
+            fn wide<$($generics)*>(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+                body::<$($args)*>(cx, i)
             }
             #[cfg(target_arch = "x86_64")]
             if $crate::lanes::wide() {
@@ -115,42 +115,42 @@ pub(crate) use ops;
 
 lane_loop! {
     /// `d = f(a)`.
-    fn op1[O: Op1][O](m, i) {
-        let a = m.warp.regs.lanes::<O::A>(i.slots[A]);
+    fn op1[O: Op1][O](cx, i) {
+        let a = cx.warp.regs.lanes::<O::A>(i.slots[A]);
         let mut d = [O::D::default(); LANES];
         for lane in 0..LANES {
             d[lane] = O::apply(a[lane], i.imm);
         }
-        m.warp.regs.write(i.slots[D], &d, m.active);
+        cx.warp.regs.write(i.slots[D], &d, cx.active);
         Flow::Next
     }
 }
 
 lane_loop! {
     /// `d = f(a, b)`.
-    fn op2[O: Op2][O](m, i) {
-        let a = m.warp.regs.lanes::<O::A>(i.slots[A]);
-        let b = m.warp.regs.lanes::<O::B>(i.slots[B]);
+    fn op2[O: Op2][O](cx, i) {
+        let a = cx.warp.regs.lanes::<O::A>(i.slots[A]);
+        let b = cx.warp.regs.lanes::<O::B>(i.slots[B]);
         let mut d = [O::D::default(); LANES];
         for lane in 0..LANES {
             d[lane] = O::apply(a[lane], b[lane], i.imm);
         }
-        m.warp.regs.write(i.slots[D], &d, m.active);
+        cx.warp.regs.write(i.slots[D], &d, cx.active);
         Flow::Next
     }
 }
 
 lane_loop! {
     /// `d = f(a, b, c)`.
-    fn op3[O: Op3][O](m, i) {
-        let a = m.warp.regs.lanes::<O::A>(i.slots[A]);
-        let b = m.warp.regs.lanes::<O::B>(i.slots[B]);
-        let c = m.warp.regs.lanes::<O::C>(i.slots[C]);
+    fn op3[O: Op3][O](cx, i) {
+        let a = cx.warp.regs.lanes::<O::A>(i.slots[A]);
+        let b = cx.warp.regs.lanes::<O::B>(i.slots[B]);
+        let c = cx.warp.regs.lanes::<O::C>(i.slots[C]);
         let mut d = [O::D::default(); LANES];
         for lane in 0..LANES {
             d[lane] = O::apply(a[lane], b[lane], c[lane], i.imm);
         }
-        m.warp.regs.write(i.slots[D], &d, m.active);
+        cx.warp.regs.write(i.slots[D], &d, cx.active);
         Flow::Next
     }
 }

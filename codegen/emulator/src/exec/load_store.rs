@@ -44,9 +44,9 @@ elements! {
 
 lane_loop! {
     /// Loads `V` elements a lane.
-    fn load[E: Element<R>, R: Pod, const V: usize][E, R, V](m, i) {
+    fn load[E: Element<R>, R: Pod, const V: usize][E, R, V](cx, i) {
         let mut values = [[R::default(); LANES]; V];
-        match resolve(m, i, (V * size_of::<E>()) as u64, Access::Load) {
+        match resolve(cx, i, (V * size_of::<E>()) as u64, Access::Load) {
             Resolved::Run(start) => {
                 // SAFETY: `resolve` checked all of `32 · V` elements from `start`.
                 let lanes: [[E; V]; LANES] = unsafe { start.cast::<[[E; V]; LANES]>().read_unaligned() };
@@ -63,7 +63,7 @@ lane_loop! {
             }
             Resolved::Lanes(pointers) => {
                 for lane in 0..LANES {
-                    if m.active >> lane & 1 != 0 {
+                    if cx.active >> lane & 1 != 0 {
                         // SAFETY: as above, for the pointers of active lanes.
                         let elements: [E; V] = unsafe { pointers[lane].cast::<[E; V]>().read_unaligned() };
                         for element in 0..V {
@@ -77,15 +77,15 @@ lane_loop! {
         for element in 0..V {
             let slot = i.slots[ELEMENTS[element]];
             if slot != NONE {
-                m.warp.regs.write(slot, &values[element], m.active);
+                cx.warp.regs.write(slot, &values[element], cx.active);
             }
         }
-        m.worker.counters.count_load(&i.slots, m.active, V * size_of::<E>());
+        cx.worker.counters.count_load(&i.slots, cx.active, V * size_of::<E>());
         if i.slots[FLAGS] & FLAG_ORDERED != 0 {
             fence(Ordering::SeqCst);
-            if m.cluster.races.is_some() {
-                let turn = races::release_at(m, i, Access::Load);
-                races::acquire_at(m, i, Access::Load, turn);
+            if cx.cluster.races.is_some() {
+                let turn = races::release_at(cx, i, Access::Load);
+                races::acquire_at(cx, i, Access::Load, turn);
             }
         }
         Flow::Next
@@ -94,18 +94,18 @@ lane_loop! {
 
 lane_loop! {
     /// Stores `V` elements a lane; of lanes that store to one address, the highest wins.
-    fn store[E: Element<R>, R: Pod, const V: usize][E, R, V](m, i) {
+    fn store[E: Element<R>, R: Pod, const V: usize][E, R, V](cx, i) {
         if i.slots[FLAGS] & FLAG_ORDERED != 0 {
             fence(Ordering::SeqCst);
         }
-        let resolved = resolve(m, i, (V * size_of::<E>()) as u64, Access::Store);
-        let _turn = match i.slots[FLAGS] & FLAG_ORDERED != 0 && m.cluster.races.is_some() {
-            true => races::release_at(m, i, Access::Store),
+        let resolved = resolve(cx, i, (V * size_of::<E>()) as u64, Access::Store);
+        let _turn = match i.slots[FLAGS] & FLAG_ORDERED != 0 && cx.cluster.races.is_some() {
+            true => races::release_at(cx, i, Access::Store),
             false => None,
         };
         let mut lanes = [[E::default(); V]; LANES];
         for element in 0..V {
-            let values = m.warp.regs.lanes::<R>(i.slots[ELEMENTS[element]]);
+            let values = cx.warp.regs.lanes::<R>(i.slots[ELEMENTS[element]]);
             for lane in 0..LANES {
                 lanes[lane][element] = E::truncate(values[lane]);
             }
@@ -117,11 +117,11 @@ lane_loop! {
                 unsafe { start.cast::<[[E; V]; LANES]>().write_unaligned(lanes) };
             }
             Resolved::Lanes(pointers) => {
-                if m.cluster.races.is_some() && !races::stores_agree(m, &pointers, &lanes) {
+                if cx.cluster.races.is_some() && !races::stores_agree(cx, &pointers, &lanes) {
                     return Flow::Fault;
                 }
                 for lane in 0..LANES {
-                    if m.active >> lane & 1 != 0 {
+                    if cx.active >> lane & 1 != 0 {
                         // SAFETY: as above, for the pointers of active lanes.
                         unsafe { pointers[lane].cast::<[E; V]>().write_unaligned(lanes[lane]) };
                     }
@@ -129,17 +129,17 @@ lane_loop! {
             }
             Resolved::Fault => return Flow::Fault,
         }
-        m.worker.counters.count_store(&i.slots, m.active, V * size_of::<E>());
+        cx.worker.counters.count_store(&i.slots, cx.active, V * size_of::<E>());
         Flow::Next
     }
 }
 
 ops! { Policy(a: u64) -> u64 { a } }
 
-fn fence_all(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+fn fence_all(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     fence(Ordering::SeqCst);
-    if m.cluster.races.is_some() {
-        races::fence(m, i.imm);
+    if cx.cluster.races.is_some() {
+        races::fence(cx, i.imm);
     }
     Flow::Next
 }

@@ -24,14 +24,14 @@ lane_loop! {
     /// `ldmatrix`: loads `N` matrices of 8 × 8 halves. Lane `8n + r` gives the address of row `r` of matrix `n`; lane
     /// `l` gets elements `2 · (l mod 4)` and `2 · (l mod 4) + 1` of row `l / 4`, or of column `l / 4` if
     /// [`TRANSPOSED`].
-    fn load_matrix[const N: usize][N](m, i) {
-        if !whole_warp(m) {
+    fn load_matrix[const N: usize][N](cx, i) {
+        if !whole_warp(cx) {
             return Flow::Fault;
         }
         let plain = Inst { imm: i.imm & !TRANSPOSED, ..*i };
-        m.active = u32::MAX >> (LANES - N * MATRIX_ROWS);
-        let resolved = resolve(m, &plain, ROW_BYTES, Access::Load);
-        m.active = u32::MAX;
+        cx.active = u32::MAX >> (LANES - N * MATRIX_ROWS);
+        let resolved = resolve(cx, &plain, ROW_BYTES, Access::Load);
+        cx.active = u32::MAX;
         let pointers: [*mut u8; LANES] = match resolved {
             Resolved::Run(start) => {
                 std::array::from_fn(|lane| start.wrapping_add(lane * ROW_BYTES as usize))
@@ -56,7 +56,7 @@ lane_loop! {
                 };
                 d[lane] = pack(low, high);
             }
-            *m.warp.regs.lanes_mut(i.slots[ELEMENTS[matrix]]) = d;
+            *cx.warp.regs.lanes_mut(i.slots[ELEMENTS[matrix]]) = d;
         }
         Flow::Next
     }
@@ -64,13 +64,13 @@ lane_loop! {
 
 lane_loop! {
     /// `stmatrix`: stores `N` matrices of 8 × 8 halves, the reverse of [`load_matrix`].
-    fn store_matrix[const N: usize][N](m, i) {
-        if !whole_warp(m) {
+    fn store_matrix[const N: usize][N](cx, i) {
+        if !whole_warp(cx) {
             return Flow::Fault;
         }
         let mut rows = [[0u16; MATRIX_ROWS]; LANES];
         for matrix in 0..N {
-            let values = m.warp.regs.lanes::<u32>(i.slots[ELEMENTS[matrix]]);
+            let values = cx.warp.regs.lanes::<u32>(i.slots[ELEMENTS[matrix]]);
             for lane in 0..LANES {
                 let (outer, inner) = (lane / 4, 2 * (lane % 4));
                 for (half, value) in [values[lane] as u16, (values[lane] >> 16) as u16].into_iter().enumerate() {
@@ -83,8 +83,8 @@ lane_loop! {
             }
         }
         let plain = Inst { imm: i.imm & !TRANSPOSED, ..*i };
-        m.active = u32::MAX >> (LANES - N * MATRIX_ROWS);
-        let pointers: [*mut u8; LANES] = match resolve(m, &plain, ROW_BYTES, Access::Store) {
+        cx.active = u32::MAX >> (LANES - N * MATRIX_ROWS);
+        let pointers: [*mut u8; LANES] = match resolve(cx, &plain, ROW_BYTES, Access::Store) {
             Resolved::Run(start) => {
                 std::array::from_fn(|lane| start.wrapping_add(lane * ROW_BYTES as usize))
             }
@@ -92,10 +92,10 @@ lane_loop! {
             Resolved::Lanes(pointers) => pointers,
             Resolved::Fault => return Flow::Fault,
         };
-        if m.cluster.races.is_some() && !races::stores_agree(m, &pointers, &rows) {
+        if cx.cluster.races.is_some() && !races::stores_agree(cx, &pointers, &rows) {
             return Flow::Fault;
         }
-        m.active = u32::MAX;
+        cx.active = u32::MAX;
         for row in 0..N * MATRIX_ROWS {
             // SAFETY: `resolve` checked 16 bytes at the pointer of each of the first `8 N` lanes.
             unsafe { pointers[row].cast::<[u16; 8]>().write_unaligned(rows[row]) };

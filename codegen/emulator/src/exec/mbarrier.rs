@@ -29,78 +29,78 @@ const NO_COMPLETE: u32 = 4;
 const PARITY: u32 = 8;
 const COMPLETES: u32 = 16;
 
-fn init(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    let addresses = shared_addresses(m, i);
-    let counts = *m.warp.regs.lanes::<u32>(i.slots[B]);
-    for lane in m.active_lanes() {
+fn init(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    let addresses = shared_addresses(cx, i);
+    let counts = *cx.warp.regs.lanes::<u32>(i.slots[B]);
+    for lane in cx.active_lanes() {
         let (address, count) = (addresses[lane], counts[lane]);
-        if m.cluster.asynchronous.mbarrier(address).is_some() {
+        if cx.cluster.asynchronous.mbarrier(address).is_some() {
             return misuse(
-                m,
+                cx,
                 lane,
                 address,
                 "`mbarrier.init` of an mbarrier that is already initialised".to_string(),
             );
         }
         let bytes = (address, MBARRIER_BYTES);
-        if resolve_range(m, lane, (Space::Shared, Access::Store), bytes, MBARRIER_BYTES).is_none() {
+        if resolve_range(cx, lane, (Space::Shared, Access::Store), bytes, MBARRIER_BYTES).is_none() {
             return Flow::Fault;
         }
         if !(1..=MAX_COUNT).contains(&count) {
             let detail = format!("an arrival count of {count}, which is not between 1 and {MAX_COUNT}");
-            return misuse(m, lane, address, detail);
+            return misuse(cx, lane, address, detail);
         }
-        let (under_way, mut shared) = m.cluster.asynchronous_and_shared(m.launch.checks);
+        let (under_way, mut shared) = cx.cluster.asynchronous_and_shared(cx.launch.checks);
         under_way.init(address, count);
         shared.reserve(address, MBARRIER_BYTES, true);
-        if m.cluster.races.is_some() {
-            races::init_mbarrier(m, lane, address);
+        if cx.cluster.races.is_some() {
+            races::init_mbarrier(cx, lane, address);
         }
     }
     Flow::Next
 }
 
-fn invalidate(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    let addresses = shared_addresses(m, i);
-    if !reach_mbarriers(m, i, &addresses, MbarrierUse::Wait) {
+fn invalidate(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    let addresses = shared_addresses(cx, i);
+    if !reach_mbarriers(cx, i, &addresses, MbarrierUse::Wait) {
         return Flow::Fault;
     }
-    for lane in m.active_lanes() {
+    for lane in cx.active_lanes() {
         let address = addresses[lane];
-        if find(m, address).is_none() {
-            return no_mbarrier(m, lane, address);
+        if find(cx, address).is_none() {
+            return no_mbarrier(cx, lane, address);
         }
-        if m.cluster.asynchronous.signals(address) {
+        if cx.cluster.asynchronous.signals(address) {
             let detail = "`mbarrier.inval` while copies in flight signal the mbarrier".to_string();
-            return misuse(m, lane, address, detail);
+            return misuse(cx, lane, address, detail);
         }
-        let (under_way, mut shared) = m.cluster.asynchronous_and_shared(m.launch.checks);
+        let (under_way, mut shared) = cx.cluster.asynchronous_and_shared(cx.launch.checks);
         under_way.mbarriers.retain(|mbarrier| mbarrier.address != address);
         shared.release(address, MBARRIER_BYTES, false);
-        if m.cluster.races.is_some() {
-            races::invalidate_mbarrier(m, address);
+        if cx.cluster.races.is_some() {
+            races::invalidate_mbarrier(cx, address);
         }
     }
     Flow::Next
 }
 
-fn find<'m>(m: &'m mut ExecutionContext<'_>, address: u64) -> Option<&'m mut Mbarrier> {
-    m.cluster.asynchronous.mbarrier(address)
+fn find<'m>(cx: &'m mut ExecutionContext<'_>, address: u64) -> Option<&'m mut Mbarrier> {
+    cx.cluster.asynchronous.mbarrier(address)
 }
 
 #[cold]
-pub(crate) fn misuse(m: &mut ExecutionContext<'_>, lane: usize, address: u64, detail: String) -> Flow {
-    let place = m.cluster.shared_name(address);
-    m.fault(FindingKind::Mbarrier, lane as u32, format!("{detail}; the mbarrier is at shared {place}"));
-    if let Some(fault) = &mut m.worker.fault {
+pub(crate) fn misuse(cx: &mut ExecutionContext<'_>, lane: usize, address: u64, detail: String) -> Flow {
+    let place = cx.cluster.shared_name(address);
+    cx.fault(FindingKind::Mbarrier, lane as u32, format!("{detail}; the mbarrier is at shared {place}"));
+    if let Some(fault) = &mut cx.worker.fault {
         (fault.address, fault.space) = (Some(address), Some(Space::Shared));
     }
     Flow::Fault
 }
 
 #[cold]
-pub(crate) fn no_mbarrier(m: &mut ExecutionContext<'_>, lane: usize, address: u64) -> Flow {
-    misuse(m, lane, address, "no mbarrier has been initialised here".to_string())
+pub(crate) fn no_mbarrier(cx: &mut ExecutionContext<'_>, lane: usize, address: u64) -> Flow {
+    misuse(cx, lane, address, "no mbarrier has been initialised here".to_string())
 }
 
 /// Whether the operation is `.relaxed`, which orders no memory.
@@ -125,21 +125,21 @@ pub(super) enum MbarrierUse {
 /// Checks that the lanes' mbarriers are in running CTAs: in the thread's own for `.shared::cta` and for waits. False if
 /// there is a finding.
 pub(super) fn reach_mbarriers(
-    m: &mut ExecutionContext<'_>,
+    cx: &mut ExecutionContext<'_>,
     i: &Inst,
     addresses: &[u64; LANES],
     does: MbarrierUse,
 ) -> bool {
-    if !m.cluster.has_peers() {
+    if !cx.cluster.has_peers() {
         return true;
     }
     // A relaxed operation releases nothing; that it has taken place shows in the phase alone.
     let later = does == MbarrierUse::Transact || is_relaxed(i);
     let own = does == MbarrierUse::Wait || StateSpace::of(i.slots[FLAGS]) == StateSpace::Shared;
-    m.active_lanes().all(|lane| {
+    cx.active_lanes().all(|lane| {
         let (address, bytes) = (addresses[lane], MBARRIER_BYTES);
         check_shared_access(
-            m,
+            cx,
             SharedAccess {
                 lane,
                 address,
@@ -154,42 +154,44 @@ pub(super) fn reach_mbarriers(
 
 /// Whether the active lanes arrive at one mbarrier, and no arrival but the last can complete the phase.
 fn arrives_together(
-    m: &mut ExecutionContext<'_>,
+    cx: &mut ExecutionContext<'_>,
     addresses: &[u64; LANES],
     operands: &[u32; LANES],
     options: u32,
 ) -> bool {
-    let lanes = m.active;
+    let lanes = cx.active;
     let address = addresses[lanes.trailing_zeros() as usize % LANES];
     let count = |lane: usize| if options & EXPECTS == 0 { operands[lane] as u64 } else { 1 };
     let all = lanes_of(lanes).map(count).sum::<u64>();
     let one_place = lanes_of(lanes).all(|lane| addresses[lane] == address);
-    one_place && find(m, address).is_some_and(|mbarrier| all <= mbarrier.pending as u64)
+    one_place && find(cx, address).is_some_and(|mbarrier| all <= mbarrier.pending as u64)
 }
 
 /// `arrive` and `arrive_drop`. B is the count, or the bytes to expect with one arrival.
-fn arrive(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    let addresses = shared_addresses(m, i);
-    let operands = *m.warp.regs.lanes::<u32>(i.slots[B]);
+fn arrive(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    let addresses = shared_addresses(cx, i);
+    let operands = *cx.warp.regs.lanes::<u32>(i.slots[B]);
     let mut states = [0u64; 32];
     let options = i.slots[OPTIONS];
-    if !reach_mbarriers(m, i, &addresses, MbarrierUse::Arrive) {
+    if !reach_mbarriers(cx, i, &addresses, MbarrierUse::Arrive) {
         return Flow::Fault;
     }
-    let together = m.cluster.races.is_some() && arrives_together(m, &addresses, &operands, options);
+    let together = cx.cluster.races.is_some() && arrives_together(cx, &addresses, &operands, options);
     if together
-        && !races::use_mbarrier(m, m.active, addresses[m.active.trailing_zeros() as usize], releases(i))
+        && !races::use_mbarrier(cx, cx.active, addresses[cx.active.trailing_zeros() as usize], releases(i))
     {
         return Flow::Fault;
     }
-    for lane in m.active_lanes() {
+    for lane in cx.active_lanes() {
         let address = addresses[lane];
-        let waited = m.warp.waited >> lane & 1 != 0;
-        if m.cluster.races.is_some() && !together && !races::use_mbarrier(m, 1 << lane, address, releases(i))
+        let waited = cx.warp.waited >> lane & 1 != 0;
+        if cx.cluster.races.is_some()
+            && !together
+            && !races::use_mbarrier(cx, 1 << lane, address, releases(i))
         {
             return Flow::Fault;
         }
-        let Some(mbarrier) = find(m, address) else { return no_mbarrier(m, lane, address) };
+        let Some(mbarrier) = find(cx, address) else { return no_mbarrier(cx, lane, address) };
         mbarrier.waited |= waited;
         states[lane] = mbarrier.state();
         let (count, expected) = match options & EXPECTS {
@@ -198,59 +200,59 @@ fn arrive(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         };
         if options & NO_COMPLETE != 0 && mbarrier.would_complete(count) {
             let detail = "an arrival with `.noComplete` would complete the phase".to_string();
-            return misuse(m, lane, address, detail);
+            return misuse(cx, lane, address, detail);
         }
         let before = mbarrier.phase;
         let outcome =
             mbarrier.add_transactions(expected).and_then(|()| mbarrier.arrive(count, options & DROPS != 0));
         let phase = mbarrier.phase;
-        if phase != before && m.cluster.races.is_some() {
-            races::set_mbarrier_phase(m, address, phase);
+        if phase != before && cx.cluster.races.is_some() {
+            races::set_mbarrier_phase(cx, address, phase);
         }
         if let Err(detail) = outcome {
-            return misuse(m, lane, address, detail);
+            return misuse(cx, lane, address, detail);
         }
     }
     if i.slots[D] != NONE {
-        m.warp.regs.write(i.slots[D], &states, m.active);
+        cx.warp.regs.write(i.slots[D], &states, cx.active);
     }
     Flow::Next
 }
 
 /// `expect_tx` and `complete_tx`.
-fn transact(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    let addresses = shared_addresses(m, i);
-    let operands = *m.warp.regs.lanes::<u32>(i.slots[B]);
-    if !reach_mbarriers(m, i, &addresses, MbarrierUse::Transact) {
+fn transact(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    let addresses = shared_addresses(cx, i);
+    let operands = *cx.warp.regs.lanes::<u32>(i.slots[B]);
+    if !reach_mbarriers(cx, i, &addresses, MbarrierUse::Transact) {
         return Flow::Fault;
     }
-    for lane in m.active_lanes() {
+    for lane in cx.active_lanes() {
         let (address, bytes) = (addresses[lane], operands[lane] as i64);
-        let Some(mbarrier) = find(m, address) else { return no_mbarrier(m, lane, address) };
+        let Some(mbarrier) = find(cx, address) else { return no_mbarrier(cx, lane, address) };
         let bytes = if i.slots[OPTIONS] & COMPLETES != 0 { -bytes } else { bytes };
         if let Err(detail) = mbarrier.add_transactions(bytes) {
-            return misuse(m, lane, address, detail);
+            return misuse(cx, lane, address, detail);
         }
         let phase = mbarrier.phase;
-        if m.cluster.races.is_some() {
-            races::set_mbarrier_phase(m, address, phase);
+        if cx.cluster.races.is_some() {
+            races::set_mbarrier_phase(cx, address, phase);
         }
     }
     Flow::Next
 }
 
 /// `test_wait` and `try_wait`.
-fn wait(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    let addresses = shared_addresses(m, i);
+fn wait(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    let addresses = shared_addresses(cx, i);
     let operands: [u64; LANES] = match i.slots[OPTIONS] & PARITY {
-        0 => *m.warp.regs.lanes::<u64>(i.slots[B]),
-        _ => m.warp.regs.lanes::<u32>(i.slots[B]).map(u64::from),
+        0 => *cx.warp.regs.lanes::<u64>(i.slots[B]),
+        _ => cx.warp.regs.lanes::<u32>(i.slots[B]).map(u64::from),
     };
-    if !reach_mbarriers(m, i, &addresses, MbarrierUse::Wait) {
+    if !reach_mbarriers(cx, i, &addresses, MbarrierUse::Wait) {
         return Flow::Fault;
     }
     let mut complete = 0;
-    let mut left = m.active;
+    let mut left = cx.active;
     while left != 0 {
         // Lanes with equal operands have one result; most often all lanes have.
         let lane = left.trailing_zeros() as usize;
@@ -265,47 +267,47 @@ fn wait(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
             0 => Awaited::State(operand),
             _ => Awaited::Parity(operand as u32),
         };
-        let (under_way, mut shared) = m.cluster.asynchronous_and_shared(m.launch.checks);
+        let (under_way, mut shared) = cx.cluster.asynchronous_and_shared(cx.launch.checks);
         let completed = under_way.complete_due(&mut shared, address);
-        if m.cluster.races.is_some() && !races::test_mbarrier(m, lanes, address) {
+        if cx.cluster.races.is_some() && !races::test_mbarrier(cx, lanes, address) {
             return Flow::Fault;
         }
-        let Some(mbarrier) = m.cluster.asynchronous.mbarrier(address) else {
-            return no_mbarrier(m, lane, address);
+        let Some(mbarrier) = cx.cluster.asynchronous.mbarrier(address) else {
+            return no_mbarrier(cx, lane, address);
         };
         match completed.and_then(|()| mbarrier.is_complete(awaited)) {
             Ok(true) => {
                 complete |= lanes;
-                m.warp.waited |= if mbarrier.waited { lanes } else { 0 };
+                cx.warp.waited |= if mbarrier.waited { lanes } else { 0 };
             }
             Ok(false) => {
                 let lane = u32::BITS - 1 - lanes.leading_zeros();
-                m.warp.stalled = Some(Stalled { address, awaited, lane, pc: m.warp.pc });
+                cx.warp.stalled = Some(Stalled { address, awaited, lane, pc: cx.warp.pc });
             }
-            Err(detail) => return misuse(m, lane, address, detail),
+            Err(detail) => return misuse(cx, lane, address, detail),
         }
     }
-    m.set_mask(i.slots[D], complete);
-    if m.cluster.races.is_some() && !is_relaxed(i) {
-        races::acquire_mbarriers(m, complete, &addresses, races::scope_of(i.slots[FLAGS]));
+    cx.set_mask(i.slots[D], complete);
+    if cx.cluster.races.is_some() && !is_relaxed(i) {
+        races::acquire_mbarriers(cx, complete, &addresses, races::scope_of(i.slots[FLAGS]));
     }
-    if complete == m.active {
+    if complete == cx.active {
         return Flow::Next;
     }
     // After all tests, so that lanes that wait together fail together.
     let mut last = None;
-    for lane in lanes_of(m.active & !complete) {
+    for lane in lanes_of(cx.active & !complete) {
         if last != Some(addresses[lane]) {
-            m.cluster.asynchronous.make_due(addresses[lane]);
+            cx.cluster.asynchronous.make_due(addresses[lane]);
             last = Some(addresses[lane]);
         }
     }
     Flow::Stall
 }
 
-fn pending_count(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    let counts = m.warp.regs.lanes::<u64>(i.slots[A]).map(Mbarrier::pending_in);
-    m.warp.regs.write(i.slots[D], &counts, m.active);
+fn pending_count(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    let counts = cx.warp.regs.lanes::<u64>(i.slots[A]).map(Mbarrier::pending_in);
+    cx.warp.regs.write(i.slots[D], &counts, cx.active);
     Flow::Next
 }
 

@@ -23,14 +23,14 @@ const SATURATES: u64 = 1 << 63;
 /// `sums + A · B`.
 #[inline(always)]
 fn product<EA: Element<Value = V>, EB: Element<Value = V>, V: Value>(
-    m: &ExecutionContext<'_>,
+    cx: &ExecutionContext<'_>,
     (a, b): (&[u32], &[u32]),
     mut sums: [[V; COLUMNS]; ROWS],
 ) -> [[V; COLUMNS]; ROWS] {
     // Number of rows whose sums fit into the vector registers of the CPU.
     const BLOCK: usize = 8;
     let depth = EA::COUNT * 2 * a.len();
-    let (a, b) = (gather_a::<EA>(m, a), gather_b::<EB>(m, b));
+    let (a, b) = (gather_a::<EA>(cx, a), gather_b::<EB>(cx, b));
     for block in 0..ROWS / BLOCK {
         let rows: &mut [[V; COLUMNS]] = &mut sums[block * BLOCK..(block + 1) * BLOCK];
         let mut local: [[V; COLUMNS]; BLOCK] = std::array::from_fn(|row| rows[row]);
@@ -62,9 +62,9 @@ impl Bytes for Unsigned8 {
 
 /// `D = A · B + C` of 8-bit integers, with `RA` registers of `A` per lane and half as many of `B`.
 fn integer_mma<EA: Bytes, EB: Bytes, const RA: usize>() -> Exec {
-    fn portable<EA: Bytes, EB: Bytes, const RA: usize>(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-        integer_sum::<RA>(m, i, |m, a, b| {
-            let sums = product::<EA, EB, f32>(m, (a, b), Default::default());
+    fn portable<EA: Bytes, EB: Bytes, const RA: usize>(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+        integer_sum::<RA>(cx, i, |cx, a, b| {
+            let sums = product::<EA, EB, f32>(cx, (a, b), Default::default());
             let sum = |index, lane| {
                 let (row, column) = accumulator_position(lane, index);
                 sums[row][column] as i32
@@ -74,13 +74,13 @@ fn integer_mma<EA: Bytes, EB: Bytes, const RA: usize>() -> Exec {
     }
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
-    fn wide<EA: Bytes, EB: Bytes, const RA: usize>(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-        integer_sum::<RA>(m, i, |m, a, b| {
-            let mut left = [m.warp.regs.lanes::<u32>(a[0]); RA];
+    fn wide<EA: Bytes, EB: Bytes, const RA: usize>(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+        integer_sum::<RA>(cx, i, |cx, a, b| {
+            let mut left = [cx.warp.regs.lanes::<u32>(a[0]); RA];
             for (left, &slot) in left.iter_mut().zip(a) {
-                *left = m.warp.regs.lanes(slot);
+                *left = cx.warp.regs.lanes(slot);
             }
-            let right = [m.warp.regs.lanes(b[0]), m.warp.regs.lanes(b[b.len() - 1])];
+            let right = [cx.warp.regs.lanes(b[0]), cx.warp.regs.lanes(b[b.len() - 1])];
             mma_avx2::product((left, EA::SIGNED), (&right[..b.len()], EB::SIGNED))
         })
     }
@@ -94,53 +94,53 @@ fn integer_mma<EA: Bytes, EB: Bytes, const RA: usize>() -> Exec {
 /// `D = product(A, B) + C`, where `product` gets the slots of `A` and `B`.
 #[inline(always)]
 fn integer_sum<const RA: usize>(
-    m: &mut ExecutionContext<'_>,
+    cx: &mut ExecutionContext<'_>,
     i: &Inst,
     product: impl Fn(&ExecutionContext<'_>, &[u32], &[u32]) -> [[i32; LANES]; ACCUMULATORS],
 ) -> Flow {
-    if !whole_warp(m) {
+    if !whole_warp(cx) {
         return Flow::Fault;
     }
-    let list = m.launch.program.list(i.imm & !SATURATES);
+    let list = cx.launch.program.list(i.imm & !SATURATES);
     let (d, rest) = list.split_at(ACCUMULATORS);
     let (a, rest) = rest.split_at(RA);
     let (b, c) = rest.split_at(RA / 2);
-    let mut totals = product(m, a, b);
+    let mut totals = product(cx, a, b);
     let saturates = i.imm & SATURATES != 0;
     for (totals, &c) in totals.iter_mut().zip(c) {
-        let c = m.warp.regs.lanes::<i32>(c);
+        let c = cx.warp.regs.lanes::<i32>(c);
         for lane in 0..LANES {
             let (c, sum) = (c[lane], totals[lane]);
             totals[lane] = if saturates { c.saturating_add(sum) } else { c.wrapping_add(sum) };
         }
     }
     for (totals, &d) in totals.iter().zip(d) {
-        *m.warp.regs.lanes_mut(d) = *totals;
+        *cx.warp.regs.lanes_mut(d) = *totals;
     }
     Flow::Next
 }
 
 lane_loop! {
     /// `D = A · B + C` with single-precision accumulators.
-    fn single_mma[E: Element<Value = f64>, const RA: usize][E, RA](m, i) {
-        if !whole_warp(m) {
+    fn single_mma[E: Element<Value = f64>, const RA: usize][E, RA](cx, i) {
+        if !whole_warp(cx) {
             return Flow::Fault;
         }
-        let list = m.launch.program.list(i.imm);
+        let list = cx.launch.program.list(i.imm);
         let (d, rest) = list.split_at(ACCUMULATORS);
         let (a, rest) = rest.split_at(RA);
         let (b, c) = rest.split_at(RA / 2);
         let mut sums = [[0.0; COLUMNS]; ROWS];
         for index in 0..ACCUMULATORS {
-            let values = m.warp.regs.lanes::<f32>(c[index]);
+            let values = cx.warp.regs.lanes::<f32>(c[index]);
             for lane in 0..LANES {
                 let (row, column) = accumulator_position(lane, index);
                 sums[row][column] = values[lane] as f64;
             }
         }
-        let sums = product::<E, E, f64>(m, (a, b), sums);
+        let sums = product::<E, E, f64>(cx, (a, b), sums);
         for index in 0..ACCUMULATORS {
-            let values = m.warp.regs.lanes_mut::<f32>(d[index]);
+            let values = cx.warp.regs.lanes_mut::<f32>(d[index]);
             for lane in 0..LANES {
                 let (row, column) = accumulator_position(lane, index);
                 values[lane] = canonical(sums[row][column] as f32);
@@ -152,25 +152,25 @@ lane_loop! {
 
 lane_loop! {
     /// `D = A · B + C` with half-precision accumulators, two per register.
-    fn half_mma[const RA: usize][RA](m, i) {
-        if !whole_warp(m) {
+    fn half_mma[const RA: usize][RA](cx, i) {
+        if !whole_warp(cx) {
             return Flow::Fault;
         }
-        let list = m.launch.program.list(i.imm);
+        let list = cx.launch.program.list(i.imm);
         let (d, rest) = list.split_at(ACCUMULATORS / 2);
         let (a, rest) = rest.split_at(RA);
         let (b, c) = rest.split_at(RA / 2);
         let mut sums = [[0.0; COLUMNS]; ROWS];
         for index in 0..ACCUMULATORS {
-            let values = m.warp.regs.lanes::<u32>(c[index / 2]);
+            let values = cx.warp.regs.lanes::<u32>(c[index / 2]);
             for lane in 0..LANES {
                 let (row, column) = accumulator_position(lane, index);
                 sums[row][column] = Half::get(values[lane], index & 1);
             }
         }
-        let sums = product::<Half, Half, f64>(m, (a, b), sums);
+        let sums = product::<Half, Half, f64>(cx, (a, b), sums);
         for half in 0..ACCUMULATORS / 2 {
-            let values = m.warp.regs.lanes_mut::<u32>(d[half]);
+            let values = cx.warp.regs.lanes_mut::<u32>(d[half]);
             for lane in 0..LANES {
                 let (row, column) = accumulator_position(lane, 2 * half);
                 let bits = |column: usize| F16::from_f64(sums[row][column]) as u32;
@@ -184,14 +184,14 @@ lane_loop! {
 lane_loop! {
     /// `mma.m8n8k4` of doubles. Lane `l` holds row `l / 4`, column `l mod 4` of `A`, row `l mod 4`, column `l / 4` of
     /// `B`, and two accumulators. Each sum is a chain of fused multiply-adds in the order of `k`.
-    fn double_mma[][](m, i) {
-        if !whole_warp(m) {
+    fn double_mma[][](cx, i) {
+        if !whole_warp(cx) {
             return Flow::Fault;
         }
-        let list = m.launch.program.list(i.imm);
-        let a = *m.warp.regs.lanes::<f64>(list[2]);
-        let b = *m.warp.regs.lanes::<f64>(list[3]);
-        let mut totals = [4, 5].map(|c| *m.warp.regs.lanes::<f64>(list[c]));
+        let list = cx.launch.program.list(i.imm);
+        let a = *cx.warp.regs.lanes::<f64>(list[2]);
+        let b = *cx.warp.regs.lanes::<f64>(list[3]);
+        let mut totals = [4, 5].map(|c| *cx.warp.regs.lanes::<f64>(list[c]));
         for (index, sums) in totals.iter_mut().enumerate() {
             for lane in 0..LANES {
                 let (row, column) = (lane / 4, 2 * (lane % 4) + index);
@@ -201,7 +201,7 @@ lane_loop! {
             }
         }
         for index in 0..2 {
-            *m.warp.regs.lanes_mut(list[index]) = totals[index];
+            *cx.warp.regs.lanes_mut(list[index]) = totals[index];
         }
         Flow::Next
     }

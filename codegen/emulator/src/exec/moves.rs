@@ -20,15 +20,15 @@ ops! {
     FromGeneric(a: u64; window) -> u64 { a.wrapping_sub(window) }
 }
 
-fn copy_pred(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    m.set_mask(i.slots[D], m.mask(i.slots[A]));
+fn copy_pred(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    cx.set_mask(i.slots[D], cx.mask(i.slots[A]));
     Flow::Next
 }
 
 lane_loop! {
     /// `mov.b64 {a, b}, d`: splits a register into parts, lowest first; the slot of a sink is [`NONE`].
-    fn unpack[T: Pod, P: Pod + Part<T>][T, P](m, i) {
-        let a = *m.warp.regs.lanes::<T>(i.slots[A]);
+    fn unpack[T: Pod, P: Pod + Part<T>][T, P](cx, i) {
+        let a = *cx.warp.regs.lanes::<T>(i.slots[A]);
         for part in 0..P::COUNT {
             let slot = i.slots[2 + part];
             if slot != NONE {
@@ -36,7 +36,7 @@ lane_loop! {
                 for lane in 0..LANES {
                     d[lane] = P::part(a[lane], part);
                 }
-                m.warp.regs.write(slot, &d, m.active);
+                cx.warp.regs.write(slot, &d, cx.active);
             }
         }
         Flow::Next
@@ -45,15 +45,15 @@ lane_loop! {
 
 lane_loop! {
     /// `mov.b64 d, {a, b, c, e}` with 16-bit registers.
-    fn pack16x4[][](m, i) {
+    fn pack16x4[][](cx, i) {
         let mut d = [0u64; LANES];
         for part in 0..4 {
-            let source = m.warp.regs.lanes::<u16>(i.slots[2 + part]);
+            let source = cx.warp.regs.lanes::<u16>(i.slots[2 + part]);
             for lane in 0..LANES {
                 d[lane] |= (source[lane] as u64) << (16 * part);
             }
         }
-        m.warp.regs.write(i.slots[D], &d, m.active);
+        cx.warp.regs.write(i.slots[D], &d, cx.active);
         Flow::Next
     }
 }
@@ -89,17 +89,17 @@ impl Part<u64> for u32 {
 }
 
 /// Reads `%clock` or `%clock64` (warp instructions that the worker has executed) or `%globaltimer` (nanoseconds).
-fn clock(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+fn clock(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let value = if i.imm & 1 != 0 {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         now.map_or(0, |since| since.as_nanos() as u64)
     } else {
-        m.worker.clock
+        cx.worker.clock
     };
     if i.imm & 2 != 0 {
-        m.warp.regs.write(i.slots[D], &[value; LANES], m.active);
+        cx.warp.regs.write(i.slots[D], &[value; LANES], cx.active);
     } else {
-        m.warp.regs.write(i.slots[D], &[value as u32; LANES], m.active);
+        cx.warp.regs.write(i.slots[D], &[value as u32; LANES], cx.active);
     }
     Flow::Next
 }
@@ -186,8 +186,8 @@ pub(crate) const WINDOWS: [(&str, Option<u64>); 8] = [
 ];
 
 /// `isspacep`. `imm`: start of the window, or 0 to test that an address is in no window.
-pub(crate) fn in_window(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    let addresses = m.warp.regs.lanes::<u64>(i.slots[A]);
+pub(crate) fn in_window(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    let addresses = cx.warp.regs.lanes::<u64>(i.slots[A]);
     let within = |address: u64, window: u64| address.wrapping_sub(window) < WINDOW_BYTES;
     let mut mask = 0;
     for lane in 0..LANES {
@@ -198,7 +198,7 @@ pub(crate) fn in_window(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         };
         mask |= (holds as u32) << lane;
     }
-    m.set_mask(i.slots[D], mask);
+    cx.set_mask(i.slots[D], mask);
     Flow::Next
 }
 

@@ -25,12 +25,12 @@ pub(crate) fn instrument(insts: &[Inst], checks: NumericChecks<'_>) -> Vec<Inst>
 }
 
 /// Runs an instruction and checks its operands and results.
-fn checked(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    let (launch, pc) = (m.launch, m.warp.pc);
+fn checked(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    let (launch, pc) = (cx.launch, cx.warp.pc);
     let (Some(own), Some(effect)) = (launch.insts.get(pc), launch.numeric.effects.get(pc)) else {
-        return m.fault(FindingKind::Trap, 0, "no such instruction");
+        return cx.fault(FindingKind::Trap, 0, "no such instruction");
     };
-    let lanes = m.active;
+    let lanes = cx.active;
     let (values, overflow) = (launch.numeric.values, launch.numeric.overflow);
     let mut before = [[0u64; LANES]; 3];
     let count = match effect.kind {
@@ -39,37 +39,37 @@ fn checked(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     };
     for (operand, slot) in [A, B, C].into_iter().enumerate().take(count) {
         before[operand] = match effect.kind {
-            NumericKind::Single(_) => m.warp.regs.lanes::<u32>(i.slots[slot]).map(u64::from),
-            _ => *m.warp.regs.lanes::<u64>(i.slots[slot]),
+            NumericKind::Single(_) => cx.warp.regs.lanes::<u32>(i.slots[slot]).map(u64::from),
+            _ => *cx.warp.regs.lanes::<u64>(i.slots[slot]),
         };
     }
     let mut overflowed = 0;
     if overflow {
-        overflowed = overflowed_lanes(m, i, effect.kind);
+        overflowed = overflowed_lanes(cx, i, effect.kind);
         if effect.kind == NumericKind::Access && overflowed & lanes != 0 {
-            return overflowed_address(m, overflowed & lanes);
+            return overflowed_address(cx, overflowed & lanes);
         }
     }
     // SAFETY: the instruction is the kernel's own, and the launch was set up to run it in this warp.
-    let flow = unsafe { (own.run)(m, own) };
+    let flow = unsafe { (own.run)(cx, own) };
     if flow == Flow::Fault {
         return flow;
     }
     if overflow {
         let set = if effect.kind == NumericKind::Access { 0 } else { overflowed & lanes };
         for &slot in &effect.writes {
-            let tracked = m.warp.overflowed_mut(slot);
+            let tracked = cx.warp.overflowed_mut(slot);
             *tracked = *tracked & !lanes | set;
         }
     }
     match count {
         0 => flow,
-        _ => not_finite(m, i, (effect.kind, lanes), &before[..count]).unwrap_or(flow),
+        _ => not_finite(cx, i, (effect.kind, lanes), &before[..count]).unwrap_or(flow),
     }
 }
 
 /// The lanes whose result, or address, overflowed both as an unsigned and as a signed 32-bit integer.
-fn overflowed_lanes(m: &mut ExecutionContext<'_>, i: &Inst, kind: NumericKind) -> u32 {
+fn overflowed_lanes(cx: &mut ExecutionContext<'_>, i: &Inst, kind: NumericKind) -> u32 {
     let operands = match kind {
         NumericKind::Propagates(count) => count,
         NumericKind::Access if StateSpace::of(i.slots[FLAGS]) == StateSpace::ParamDirect => 0,
@@ -80,7 +80,7 @@ fn overflowed_lanes(m: &mut ExecutionContext<'_>, i: &Inst, kind: NumericKind) -
     };
     let mut lanes = 0;
     for slot in [A, B, C].into_iter().take(operands) {
-        lanes |= *m.warp.overflowed_mut(i.slots[slot]);
+        lanes |= *cx.warp.overflowed_mut(i.slots[slot]);
     }
     if !matches!(
         kind,
@@ -92,10 +92,10 @@ fn overflowed_lanes(m: &mut ExecutionContext<'_>, i: &Inst, kind: NumericKind) -
     ) {
         return lanes;
     }
-    let read = |slot: usize| *m.warp.regs.lanes::<u32>(i.slots[slot]);
+    let read = |slot: usize| *cx.warp.regs.lanes::<u32>(i.slots[slot]);
     let (a, b) = (read(A), read(B));
     let c = if kind == NumericKind::MultiplyAdd { read(C) } else { [0; LANES] };
-    for lane in lanes_of(m.active) {
+    for lane in lanes_of(cx.active) {
         let exact = |widen: fn(u32) -> i128| match kind {
             NumericKind::Add => widen(a[lane]) + widen(b[lane]),
             NumericKind::Subtract => widen(a[lane]) - widen(b[lane]),
@@ -110,14 +110,14 @@ fn overflowed_lanes(m: &mut ExecutionContext<'_>, i: &Inst, kind: NumericKind) -
 }
 
 #[cold]
-fn overflowed_address(m: &mut ExecutionContext<'_>, lanes: u32) -> Flow {
+fn overflowed_address(cx: &mut ExecutionContext<'_>, lanes: u32) -> Flow {
     let detail = "the address is computed from a 32-bit result that overflowed, both as an unsigned and as a signed integer";
-    m.fault(FindingKind::WrappedAddress, lanes.trailing_zeros(), detail)
+    cx.fault(FindingKind::WrappedAddress, lanes.trailing_zeros(), detail)
 }
 
 /// Finds a non-finite result of finite operands.
 fn not_finite(
-    m: &mut ExecutionContext<'_>,
+    cx: &mut ExecutionContext<'_>,
     i: &Inst,
     (kind, lanes): (NumericKind, u32),
     before: &[[u64; LANES]],
@@ -125,8 +125,8 @@ fn not_finite(
     let single = matches!(kind, NumericKind::Single(_));
     let value = |bits: u64| if single { f32::from_bits(bits as u32) as f64 } else { f64::from_bits(bits) };
     let after = match single {
-        true => m.warp.regs.lanes::<u32>(i.slots[D]).map(u64::from),
-        false => *m.warp.regs.lanes::<u64>(i.slots[D]),
+        true => cx.warp.regs.lanes::<u32>(i.slots[D]).map(u64::from),
+        false => *cx.warp.regs.lanes::<u64>(i.slots[D]),
     };
     let is_new = |&lane: &usize| {
         !value(after[lane]).is_finite() && before.iter().all(|operand| value(operand[lane]).is_finite())
@@ -138,5 +138,5 @@ fn not_finite(
     };
     let operands: Vec<String> = before.iter().map(|operand| text(operand[lane])).collect();
     let detail = format!("the result is {}, of finite operands {}", value(after[lane]), operands.join(", "));
-    Some(m.fault(FindingKind::NotFinite, lane as u32, detail))
+    Some(cx.fault(FindingKind::NotFinite, lane as u32, detail))
 }

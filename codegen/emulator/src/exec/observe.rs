@@ -14,13 +14,13 @@ use crate::profile::traffic::{Traffic, TrafficSpace};
 /// Counts an instruction that the warp is about to execute, before it changes any register.
 #[cold]
 #[inline(never)]
-pub(crate) fn observe(m: &mut ExecutionContext<'_>, inst: &Inst) {
-    let Some(traits) = m.launch.profile else { return };
-    let pc = m.warp.pc;
-    let lanes = m.active.count_ones();
+pub(crate) fn observe(cx: &mut ExecutionContext<'_>, inst: &Inst) {
+    let Some(traits) = cx.launch.profile else { return };
+    let pc = cx.warp.pc;
+    let lanes = cx.active.count_ones();
     let mut counts = Counts {
         warp_instructions: 1,
-        active_lanes: u64::from(m.warp.mask.count_ones()),
+        active_lanes: u64::from(cx.warp.mask.count_ones()),
         lane_instructions: u64::from(lanes),
         ..Counts::default()
     };
@@ -28,12 +28,12 @@ pub(crate) fn observe(m: &mut ExecutionContext<'_>, inst: &Inst) {
         Traffic::None => {}
         Traffic::Branch => {
             counts.branches = 1;
-            counts.divergent_branches = u64::from(m.active != 0 && m.active != m.warp.mask);
+            counts.divergent_branches = u64::from(cx.active != 0 && cx.active != cx.warp.mask);
         }
-        _ if m.active == 0 => {}
+        _ if cx.active == 0 => {}
         Traffic::Lanes { space, bytes, writes } => {
-            let mut at = addresses(m, inst);
-            let [global, shared] = by_space(space, &mut at, m.active);
+            let mut at = addresses(cx, inst);
+            let [global, shared] = by_space(space, &mut at, cx.active);
             if global != 0 {
                 count_global(&mut counts, sectors(&at, global, bytes.into()));
                 let moved = u64::from(global.count_ones()) * u64::from(bytes);
@@ -49,15 +49,15 @@ pub(crate) fn observe(m: &mut ExecutionContext<'_>, inst: &Inst) {
         }
         Traffic::Rows { lanes } => {
             const ROW: u64 = 16;
-            let mut at = addresses(m, inst);
+            let mut at = addresses(cx, inst);
             // The upper bits of the offset may hold options; shared addresses are smaller.
             at.iter_mut().for_each(|address| *address &= WINDOW_BYTES - 1);
             let addressing = u32::MAX >> (32 - lanes);
             count_shared(&mut counts, wavefronts(&at, addressing, ROW), u64::from(lanes) * ROW);
         }
         Traffic::Copy => {
-            let LaneCopies { sources, targets, counts: copied, bytes } = lane_copies(m, inst);
-            let reading = lanes_of(m.active).filter(|&lane| copied[lane] > 0);
+            let LaneCopies { sources, targets, counts: copied, bytes } = lane_copies(cx, inst);
+            let reading = lanes_of(cx.active).filter(|&lane| copied[lane] > 0);
             let reading = reading.fold(0u32, |mask, lane| mask | 1 << lane);
             if reading != 0 {
                 count_global(&mut counts, sectors(&sources, reading, bytes.into()));
@@ -65,11 +65,11 @@ pub(crate) fn observe(m: &mut ExecutionContext<'_>, inst: &Inst) {
                     lanes_of(reading).map(|lane| u64::from(copied[lane])).sum::<u64>();
             }
             let moved = u64::from(lanes) * u64::from(bytes);
-            count_shared(&mut counts, wavefronts(&targets, m.active, bytes.into()), moved);
+            count_shared(&mut counts, wavefronts(&targets, cx.active, bytes.into()), moved);
         }
         Traffic::BulkCopy => {
-            let copies = bulk_copies(m, inst);
-            for lane in lanes_of(m.active) {
+            let copies = bulk_copies(cx, inst);
+            for lane in lanes_of(cx.active) {
                 let bytes = u64::from(copies.sizes[lane]);
                 if copies.into_shared && copies.from_shared {
                     continue;
@@ -83,7 +83,7 @@ pub(crate) fn observe(m: &mut ExecutionContext<'_>, inst: &Inst) {
             }
         }
     }
-    if let Some(tally) = &mut m.worker.profile {
+    if let Some(tally) = &mut cx.worker.profile {
         tally[pc].add(&counts);
     }
 }

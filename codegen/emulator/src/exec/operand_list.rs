@@ -24,11 +24,11 @@ pub(super) fn push_address(
 }
 
 /// The lanes' addresses of the address at the start of `list`.
-pub(super) fn listed(m: &ExecutionContext<'_>, list: &[u32]) -> [u64; LANES] {
+pub(super) fn listed(cx: &ExecutionContext<'_>, list: &[u32]) -> [u64; LANES] {
     let offset = list[2] as u64 | (list[3] as u64) << 32;
     match list[1] {
-        0 => m.warp.regs.lanes::<u64>(list[0]).map(|base| base.wrapping_add(offset)),
-        _ => m.warp.regs.lanes::<u32>(list[0]).map(|base| base.wrapping_add(offset as u32) as u64),
+        0 => cx.warp.regs.lanes::<u64>(list[0]).map(|base| base.wrapping_add(offset)),
+        _ => cx.warp.regs.lanes::<u32>(list[0]).map(|base| base.wrapping_add(offset as u32) as u64),
     }
 }
 

@@ -9,17 +9,17 @@ use crate::lanes::{LANES, lanes_of};
 /// Checks and records the accesses of all active lanes, `bytes` each; false if there is a finding.
 #[inline(never)]
 pub(crate) fn check_lanes(
-    m: &mut ExecutionContext<'_>,
+    cx: &mut ExecutionContext<'_>,
     addresses: &[u64; LANES],
     bytes: u64,
     access: Access,
 ) -> bool {
     let mut last = None;
-    for lane in lanes_of(m.active) {
-        let what = access_of(m, lane, (addresses[lane], bytes), access);
+    for lane in lanes_of(cx.active) {
+        let what = access_of(cx, lane, (addresses[lane], bytes), access);
         // Neighbouring lanes often share a granule.
         let span = (what.granules(), what.waited);
-        if last != Some(span) && !check(m, lane, &what) {
+        if last != Some(span) && !check(cx, lane, &what) {
             return false;
         }
         last = Some(span);
@@ -29,26 +29,26 @@ pub(crate) fn check_lanes(
 
 /// Checks and records accesses of 32 lanes of `bytes` consecutive bytes each; false if there is a finding.
 #[inline(never)]
-pub(crate) fn check_run(m: &mut ExecutionContext<'_>, start: u64, bytes: u64, access: Access) -> bool {
-    if m.warp.waited == u32::MAX {
-        return check_access(m, 0, (start, LANES as u64 * bytes), access);
+pub(crate) fn check_run(cx: &mut ExecutionContext<'_>, start: u64, bytes: u64, access: Access) -> bool {
+    if cx.warp.waited == u32::MAX {
+        return check_access(cx, 0, (start, LANES as u64 * bytes), access);
     }
-    check_lanes(m, &std::array::from_fn(|lane| start + lane as u64 * bytes), bytes, access)
+    check_lanes(cx, &std::array::from_fn(|lane| start + lane as u64 * bytes), bytes, access)
 }
 
 /// Checks and records one access inside one allocation; false if there is a finding.
 pub(crate) fn check_access(
-    m: &mut ExecutionContext<'_>,
+    cx: &mut ExecutionContext<'_>,
     lane: usize,
     range: (u64, u64),
     access: Access,
 ) -> bool {
-    let what = access_of(m, lane, range, access);
-    check(m, lane, &what)
+    let what = access_of(cx, lane, range, access);
+    check(cx, lane, &what)
 }
 
 fn access_of(
-    m: &ExecutionContext<'_>,
+    cx: &ExecutionContext<'_>,
     lane: usize,
     (address, bytes): (u64, u64),
     access: Access,
@@ -57,38 +57,38 @@ fn access_of(
         address,
         bytes,
         access,
-        waited: m.warp.waited >> lane & 1 != 0,
-        line: m.launch.program.place(m.warp.pc).line,
-        hint: m.worker.hints[m.warp.pc] as usize,
+        waited: cx.warp.waited >> lane & 1 != 0,
+        line: cx.launch.program.place(cx.warp.pc).line,
+        hint: cx.worker.hints[cx.warp.pc] as usize,
     }
 }
 
-fn check(m: &mut ExecutionContext<'_>, lane: usize, what: &GlobalAccess) -> bool {
-    let Some(order) = m.launch.order else { return true };
+fn check(cx: &mut ExecutionContext<'_>, lane: usize, what: &GlobalAccess) -> bool {
+    let Some(order) = cx.launch.order else { return true };
     let Err(dependency) = order.check_and_record(what) else { return true };
-    m.worker.fault = Some(Box::new(Fault {
+    cx.worker.fault = Some(Box::new(Fault {
         address: Some(what.address),
         space: Some(Space::Global),
-        nearest: m.launch.table.nearest(what.address, what.bytes),
+        nearest: cx.launch.table.nearest(what.address, what.bytes),
         ..Fault::new(FindingKind::ProgrammaticDependency, lane as u32, order.describe(what, dependency))
     }));
     false
 }
 
 /// `griddepcontrol.wait`.
-pub(crate) fn wait(m: &mut ExecutionContext<'_>, _: &Inst) -> Flow {
-    m.warp.waited |= m.active;
-    m.cluster.waited = true;
+pub(crate) fn wait(cx: &mut ExecutionContext<'_>, _: &Inst) -> Flow {
+    cx.warp.waited |= cx.active;
+    cx.cluster.waited = true;
     Flow::Next
 }
 
 /// `griddepcontrol.launch_dependents`.
-pub(crate) fn launch_dependents(m: &mut ExecutionContext<'_>, _: &Inst) -> Flow {
-    if !m.cluster.triggered
-        && let Some(order) = m.launch.order
+pub(crate) fn launch_dependents(cx: &mut ExecutionContext<'_>, _: &Inst) -> Flow {
+    if !cx.cluster.triggered
+        && let Some(order) = cx.launch.order
     {
-        m.cluster.triggered = true;
-        order.trigger(m.cluster.waited && m.active & !m.warp.waited == 0);
+        cx.cluster.triggered = true;
+        order.trigger(cx.cluster.waited && cx.active & !cx.warp.waited == 0);
     }
     Flow::Next
 }

@@ -45,17 +45,17 @@ fn nearest(
 
 /// Sets the fault of a lane whose access of an address conflicts with an earlier access.
 fn fault(
-    m: &mut ExecutionContext<'_>,
+    cx: &mut ExecutionContext<'_>,
     kind: FindingKind,
     (lane, detail): (u32, String),
     (space, address): (Space, u64),
     earlier: Option<EarlierAccess>,
 ) {
-    let earlier = earlier.map(|earlier| other(m.launch, m.cluster.index, earlier, m.warp.index * LANES));
-    m.worker.fault = Some(Box::new(Fault {
+    let earlier = earlier.map(|earlier| other(cx.launch, cx.cluster.index, earlier, cx.warp.index * LANES));
+    cx.worker.fault = Some(Box::new(Fault {
         address: Some(address),
         space: Some(space),
-        nearest: nearest(m.launch, m.cluster, space, address, 4),
+        nearest: nearest(cx.launch, cx.cluster, space, address, 4),
         other: earlier,
         ..Fault::new(kind, lane, detail)
     }));
@@ -63,37 +63,42 @@ fn fault(
 
 /// A race within a cluster.
 #[cold]
-pub(super) fn race(m: &mut ExecutionContext<'_>, (space, access): (Space, Access), bytes: u64, race: Race) {
+pub(super) fn race(cx: &mut ExecutionContext<'_>, (space, access): (Space, Access), bytes: u64, race: Race) {
     let Race { earlier, address, lane } = race;
     let why = match earlier.thread {
         None => "this thread has not waited for the earlier asynchronous copy",
         Some(_) => "no happens-before relation to the earlier access",
     };
     let detail = format!("{bytes}-byte {} {} memory around {address:#x}: {why}", access.verb(), name(space));
-    fault(m, FindingKind::Race, (lane, detail), (space, address), Some(earlier));
+    fault(cx, FindingKind::Race, (lane, detail), (space, address), Some(earlier));
 }
 
 /// Use of an mbarrier that its initialisation did not happen before.
 #[cold]
-pub(super) fn unordered_init(m: &mut ExecutionContext<'_>, address: u64, unordered: &UnorderedInit) {
-    let place = m.cluster.shared_name(address);
+pub(super) fn unordered_init(cx: &mut ExecutionContext<'_>, address: u64, unordered: &UnorderedInit) {
+    let place = cx.cluster.shared_name(address);
     let detail = format!(
         "use of the mbarrier at shared {place}: its initialisation by another thread did not happen before"
     );
     let earlier = EarlierAccess { thread: Some(unordered.thread), pc: unordered.pc, writes: true };
-    fault(m, FindingKind::Race, (unordered.lane as u32, detail), (Space::Shared, address), Some(earlier));
+    fault(cx, FindingKind::Race, (unordered.lane as u32, detail), (Space::Shared, address), Some(earlier));
 }
 
 /// Conflict of a bulk copy that a lane issues.
 #[cold]
-pub(super) fn bulk_copy(m: &mut ExecutionContext<'_>, lane: u32, conflict: BulkCopyConflict, copy: BulkCopy) {
+pub(super) fn bulk_copy(
+    cx: &mut ExecutionContext<'_>,
+    lane: u32,
+    conflict: BulkCopyConflict,
+    copy: BulkCopy,
+) {
     match conflict {
         BulkCopyConflict::Race { space, race: found } => {
             let BulkCopy { source, target, bytes, .. } = copy;
             let within = (target.1 / 4 * 4..target.1 + bytes).contains(&found.address);
             let writes = space == target.0 && (within || source.is_none_or(|(from, _)| from != space));
             let access = if writes { Access::Store } else { Access::Load };
-            race(m, (space, access), bytes, Race { lane, ..found });
+            race(cx, (space, access), bytes, Race { lane, ..found });
         }
         BulkCopyConflict::MissingProxyFence { space, earlier, address } => {
             let detail = format!(
@@ -101,15 +106,15 @@ pub(super) fn bulk_copy(m: &mut ExecutionContext<'_>, lane: u32, conflict: BulkC
                  store and before the copy",
                 name(space)
             );
-            fault(m, FindingKind::ProxyFence, (lane, detail), (space, address), Some(earlier));
+            fault(cx, FindingKind::ProxyFence, (lane, detail), (space, address), Some(earlier));
         }
         BulkCopyConflict::UnfencedMbarrier { address } => {
-            let place = m.cluster.shared_name(address);
+            let place = cx.cluster.shared_name(address);
             let detail = format!(
                 "bulk copy that signals the mbarrier at shared {place}: execute `fence.mbarrier_init` or \
                  `fence.proxy.async` after the mbarrier's initialisation"
             );
-            fault(m, FindingKind::ProxyFence, (lane, detail), (Space::Shared, address), None);
+            fault(cx, FindingKind::ProxyFence, (lane, detail), (Space::Shared, address), None);
         }
     }
 }

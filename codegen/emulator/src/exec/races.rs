@@ -36,14 +36,14 @@ pub(crate) fn scope_of(flags: u32) -> MemoryScope {
 }
 
 /// Lanes of the warp at its current instruction.
-fn accessor(m: &ExecutionContext<'_>, lanes: u32) -> Accessor {
-    Accessor::new(m.warp.index, lanes, m.warp.pc)
+fn accessor(cx: &ExecutionContext<'_>, lanes: u32) -> Accessor {
+    Accessor::new(cx.warp.index, lanes, cx.warp.pc)
 }
 
 /// Checks and records a resolved access of the active lanes; false if it races.
 #[inline(never)]
 pub(crate) fn access(
-    m: &mut ExecutionContext<'_>,
+    cx: &mut ExecutionContext<'_>,
     i: &Inst,
     access: Access,
     bytes: u64,
@@ -51,82 +51,82 @@ pub(crate) fn access(
 ) -> bool {
     let lane_addresses;
     let at = match resolved {
-        Resolved::Run(_) => located_first(m, i).map(|(space, start)| (space, LaneAddresses::Run(start))),
-        Resolved::Same(_) => located_first(m, i).map(|(space, start)| (space, LaneAddresses::Same(start))),
+        Resolved::Run(_) => located_first(cx, i).map(|(space, start)| (space, LaneAddresses::Run(start))),
+        Resolved::Same(_) => located_first(cx, i).map(|(space, start)| (space, LaneAddresses::Same(start))),
         Resolved::Lanes(_) | Resolved::Fault => {
-            lane_addresses = located(m, i);
+            lane_addresses = located(cx, i);
             lane_addresses.as_ref().map(|(space, addresses)| (*space, LaneAddresses::Each(addresses)))
         }
     };
-    let accessor = accessor(m, m.active);
-    let Some(races) = m.cluster.races.as_deref_mut() else { return true };
+    let accessor = accessor(cx, cx.active);
+    let Some(races) = cx.cluster.races.as_deref_mut() else { return true };
     races.begin_access();
     let Some((space, addresses)) = at else { return true };
     let order = memory_order(i.slots[FLAGS], access);
     let what = MemoryAccess { space, access, addresses, bytes };
     let Some(race) = races.access(accessor, order, &what) else { return true };
-    report::race(m, (space, access), bytes, race);
+    report::race(cx, (space, access), bytes, race);
     false
 }
 
 /// Before a strong access: releases at the lanes' addresses what a write releases.
 #[inline(never)]
-pub(crate) fn release_at<'a>(m: &mut ExecutionContext<'a>, i: &Inst, access: Access) -> LocationLock<'a> {
-    let grid = m.launch.races.as_ref()?;
-    let (space, addresses) = located(m, i)?;
-    let accessor = accessor(m, m.active);
-    let races = m.cluster.races.as_deref_mut()?;
+pub(crate) fn release_at<'a>(cx: &mut ExecutionContext<'a>, i: &Inst, access: Access) -> LocationLock<'a> {
+    let grid = cx.launch.races.as_ref()?;
+    let (space, addresses) = located(cx, i)?;
+    let accessor = accessor(cx, cx.active);
+    let races = cx.cluster.races.as_deref_mut()?;
     let order = memory_order(i.slots[FLAGS], access).unwrap_or_default();
     races.release_at(grid, accessor, order, access, (space, &addresses))
 }
 
 /// After a strong access: acquires, of a read, what was released at the lanes' addresses.
 #[inline(never)]
-pub(crate) fn acquire_at(m: &mut ExecutionContext<'_>, i: &Inst, access: Access, lock: LocationLock<'_>) {
-    let Some((space, addresses)) = located(m, i) else { return };
-    let accessor = accessor(m, m.active);
-    let Some(races) = m.cluster.races.as_deref_mut() else { return };
+pub(crate) fn acquire_at(cx: &mut ExecutionContext<'_>, i: &Inst, access: Access, lock: LocationLock<'_>) {
+    let Some((space, addresses)) = located(cx, i) else { return };
+    let accessor = accessor(cx, cx.active);
+    let Some(races) = cx.cluster.races.as_deref_mut() else { return };
     let order = memory_order(i.slots[FLAGS], access).unwrap_or_default();
     races.acquire_at(accessor, order, access, (space, &addresses), lock);
 }
 
 /// A fence by the active lanes; `code` is its [`FenceKind`](crate::checks::races::FenceKind).
-pub(crate) fn fence(m: &mut ExecutionContext<'_>, code: u64) {
-    if let Some(races) = m.cluster.races.as_deref_mut() {
-        races.fence(m.warp.index, m.active, code);
+pub(crate) fn fence(cx: &mut ExecutionContext<'_>, code: u64) {
+    if let Some(races) = cx.cluster.races.as_deref_mut() {
+        races.fence(cx.warp.index, cx.active, code);
     }
 }
 
 /// `bar.warp.sync` by the active lanes.
-pub(crate) fn sync_lanes(m: &mut ExecutionContext<'_>) {
-    if let Some(races) = m.cluster.races.as_deref_mut() {
-        races.sync_lanes(m.warp.index, m.active);
+pub(crate) fn sync_lanes(cx: &mut ExecutionContext<'_>) {
+    if let Some(races) = cx.cluster.races.as_deref_mut() {
+        races.sync_lanes(cx.warp.index, cx.active);
     }
 }
 
 /// The warp has arrived at barrier `id` of its CTA. If that completed the barrier, the warps in `released` from `from` on
 /// are released.
-pub(crate) fn arrive_at_barrier(m: &mut ExecutionContext<'_>, id: usize, from: usize) {
-    let warp = m.warp.index;
-    let complete = m.cluster.is_idle(warp, id);
-    let barrier = m.cluster.rank(warp) * BARRIERS + id;
-    let Some(races) = m.cluster.races.as_deref_mut() else { return };
+pub(crate) fn arrive_at_barrier(cx: &mut ExecutionContext<'_>, id: usize, from: usize) {
+    let warp = cx.warp.index;
+    let complete = cx.cluster.is_idle(warp, id);
+    let barrier = cx.cluster.rank(warp) * BARRIERS + id;
+    let Some(races) = cx.cluster.races.as_deref_mut() else { return };
     races.arrive_at_barrier(warp, barrier);
     if complete {
-        races.complete_barrier(barrier, m.cluster.released[from..].iter().map(|release| release.warp));
+        races.complete_barrier(barrier, cx.cluster.released[from..].iter().map(|release| release.warp));
     }
 }
 
 /// A lane has initialised an mbarrier.
-pub(crate) fn init_mbarrier(m: &mut ExecutionContext<'_>, lane: usize, address: u64) {
-    if let Some(races) = m.cluster.races.as_deref_mut() {
-        races.init_mbarrier(address, (m.warp.index, lane as u32), m.warp.pc);
+pub(crate) fn init_mbarrier(cx: &mut ExecutionContext<'_>, lane: usize, address: u64) {
+    if let Some(races) = cx.cluster.races.as_deref_mut() {
+        races.init_mbarrier(address, (cx.warp.index, lane as u32), cx.warp.pc);
     }
 }
 
 /// An mbarrier was invalidated: its bytes are ordinary memory again.
-pub(crate) fn invalidate_mbarrier(m: &mut ExecutionContext<'_>, address: u64) {
-    if let Some(races) = m.cluster.races.as_deref_mut() {
+pub(crate) fn invalidate_mbarrier(cx: &mut ExecutionContext<'_>, address: u64) {
+    if let Some(races) = cx.cluster.races.as_deref_mut() {
         races.invalidate_mbarrier(address);
     }
 }
@@ -134,87 +134,92 @@ pub(crate) fn invalidate_mbarrier(m: &mut ExecutionContext<'_>, address: u64) {
 /// Lanes use an mbarrier; with `releases`, they arrive there, releasing at that scope. False if the mbarrier's
 /// initialisation did not happen before.
 pub(crate) fn use_mbarrier(
-    m: &mut ExecutionContext<'_>,
+    cx: &mut ExecutionContext<'_>,
     lanes: u32,
     address: u64,
     releases: Option<MemoryScope>,
 ) -> bool {
-    let Some(races) = m.cluster.races.as_deref_mut() else { return true };
-    match races.use_mbarrier(m.warp.index, lanes, address, releases) {
+    let Some(races) = cx.cluster.races.as_deref_mut() else { return true };
+    match races.use_mbarrier(cx.warp.index, lanes, address, releases) {
         Ok(()) => true,
         Err(unordered) => {
-            report::unordered_init(m, address, &unordered);
+            report::unordered_init(cx, address, &unordered);
             false
         }
     }
 }
 
 /// Lanes test an mbarrier, after copies that signal it may have completed. False as in [`use_mbarrier`].
-pub(crate) fn test_mbarrier(m: &mut ExecutionContext<'_>, lanes: u32, address: u64) -> bool {
-    if !m.cluster.completed.is_empty() {
-        complete_copies(m, Some(address));
+pub(crate) fn test_mbarrier(cx: &mut ExecutionContext<'_>, lanes: u32, address: u64) -> bool {
+    if !cx.cluster.completed.is_empty() {
+        complete_copies(cx, Some(address));
     }
-    if let Some(phase) = m.cluster.asynchronous.mbarrier(address).map(|mbarrier| mbarrier.phase) {
-        set_mbarrier_phase(m, address, phase);
+    if let Some(phase) = cx.cluster.asynchronous.mbarrier(address).map(|mbarrier| mbarrier.phase) {
+        set_mbarrier_phase(cx, address, phase);
     }
-    use_mbarrier(m, lanes, address, None)
+    use_mbarrier(cx, lanes, address, None)
 }
 
 /// Sets the current phase of an mbarrier.
-pub(crate) fn set_mbarrier_phase(m: &mut ExecutionContext<'_>, address: u64, phase: u64) {
-    if let Some(races) = m.cluster.races.as_deref_mut() {
+pub(crate) fn set_mbarrier_phase(cx: &mut ExecutionContext<'_>, address: u64, phase: u64) {
+    if let Some(races) = cx.cluster.races.as_deref_mut() {
         races.set_mbarrier_phase(address, phase);
     }
 }
 
 /// Lanes have found phases of the mbarriers at their addresses complete, acquiring at a scope.
 pub(crate) fn acquire_mbarriers(
-    m: &mut ExecutionContext<'_>,
+    cx: &mut ExecutionContext<'_>,
     lanes: u32,
     addresses: &[u64; LANES],
     scope: MemoryScope,
 ) {
-    if let Some(races) = m.cluster.races.as_deref_mut() {
-        races.acquire_mbarriers(m.warp.index, lanes, addresses, scope);
+    if let Some(races) = cx.cluster.races.as_deref_mut() {
+        races.acquire_mbarriers(cx.warp.index, lanes, addresses, scope);
     }
 }
 
 /// A lane accesses an address of the shared memory of the peer CTA of a rank, at once or (second part true) when a copy
 /// completes. False if the CTA's start did not happen before.
-pub(crate) fn access_peer(m: &mut ExecutionContext<'_>, lane: usize, rank: usize, what: (u64, bool)) -> bool {
-    let Some(races) = m.cluster.races.as_deref_mut() else { return true };
-    races.access_peer((m.warp.index, lane, m.warp.pc), rank, what)
+pub(crate) fn access_peer(
+    cx: &mut ExecutionContext<'_>,
+    lane: usize,
+    rank: usize,
+    what: (u64, bool),
+) -> bool {
+    let Some(races) = cx.cluster.races.as_deref_mut() else { return true };
+    races.access_peer((cx.warp.index, lane, cx.warp.pc), rank, what)
 }
 
 /// The active lanes arrive at the cluster barrier.
-pub(crate) fn arrive_in_cluster(m: &mut ExecutionContext<'_>, releases: bool) {
-    let lanes = cluster_barrier_lanes(m);
-    if let Some(races) = m.cluster.races.as_deref_mut() {
-        races.arrive_in_cluster(m.warp.index, lanes, releases);
+pub(crate) fn arrive_in_cluster(cx: &mut ExecutionContext<'_>, releases: bool) {
+    let lanes = cluster_barrier_lanes(cx);
+    if let Some(races) = cx.cluster.races.as_deref_mut() {
+        races.arrive_in_cluster(cx.warp.index, lanes, releases);
     }
 }
 
 /// The active lanes have waited at the cluster barrier.
-pub(crate) fn acquire_cluster_barrier(m: &mut ExecutionContext<'_>) {
-    let lanes = cluster_barrier_lanes(m);
-    if let Some(races) = m.cluster.races.as_deref_mut() {
-        races.acquire_cluster_barrier(m.warp.index, lanes);
+pub(crate) fn acquire_cluster_barrier(cx: &mut ExecutionContext<'_>) {
+    let lanes = cluster_barrier_lanes(cx);
+    if let Some(races) = cx.cluster.races.as_deref_mut() {
+        races.acquire_cluster_barrier(cx.warp.index, lanes);
     }
 }
 
 /// The active lanes; all 32 if every lane that the launch started is active.
-fn cluster_barrier_lanes(m: &ExecutionContext<'_>) -> u32 {
-    if m.active == m.warp.launched { u32::MAX } else { m.active }
+fn cluster_barrier_lanes(cx: &ExecutionContext<'_>) -> u32 {
+    if cx.active == cx.warp.launched { u32::MAX } else { cx.active }
 }
 
 /// Checks a bulk copy that a lane issues; false if there is a finding.
-pub(crate) fn issue_bulk(m: &mut ExecutionContext<'_>, lane: usize, copy: BulkCopy) -> bool {
-    let accessor = accessor(m, 1 << lane);
-    let Some(races) = m.cluster.races.as_deref_mut() else { return true };
+pub(crate) fn issue_bulk(cx: &mut ExecutionContext<'_>, lane: usize, copy: BulkCopy) -> bool {
+    let accessor = accessor(cx, 1 << lane);
+    let Some(races) = cx.cluster.races.as_deref_mut() else { return true };
     match races.issue_bulk(accessor, copy) {
         Ok(()) => true,
         Err(conflict) => {
-            report::bulk_copy(m, lane as u32, conflict, copy);
+            report::bulk_copy(cx, lane as u32, conflict, copy);
             false
         }
     }
@@ -223,18 +228,18 @@ pub(crate) fn issue_bulk(m: &mut ExecutionContext<'_>, lane: usize, copy: BulkCo
 /// Checks a `cp.async` by lanes that each write `bytes` consecutive bytes of shared memory and read the first `copied`
 /// from global memory. `addresses` has the first lane's target and source. False if there is a finding.
 pub(crate) fn issue_cp_async(
-    m: &mut ExecutionContext<'_>,
+    cx: &mut ExecutionContext<'_>,
     lanes: u32,
     addresses: (u64, u64),
     bytes: u64,
     copied: u64,
 ) -> bool {
-    let accessor = accessor(m, lanes);
-    let Some(races) = m.cluster.races.as_deref_mut() else { return true };
+    let accessor = accessor(cx, lanes);
+    let Some(races) = cx.cluster.races.as_deref_mut() else { return true };
     match races.issue_cp_async(accessor, addresses, bytes, copied) {
         Ok(()) => true,
         Err(CopyRace { space, access, race }) => {
-            report::race(m, (space, access), bytes, race);
+            report::race(cx, (space, access), bytes, race);
             false
         }
     }
@@ -242,9 +247,9 @@ pub(crate) fn issue_cp_async(
 
 /// Records the copies completed since the last call: those that signalled an mbarrier, or whose groups a thread waited
 /// for.
-pub(crate) fn complete_copies(m: &mut ExecutionContext<'_>, mbarrier: Option<u64>) {
-    let completed = std::mem::take(&mut m.cluster.completed);
-    if let Some(races) = m.cluster.races.as_deref_mut() {
+pub(crate) fn complete_copies(cx: &mut ExecutionContext<'_>, mbarrier: Option<u64>) {
+    let completed = std::mem::take(&mut cx.cluster.completed);
+    if let Some(races) = cx.cluster.races.as_deref_mut() {
         races.complete_copies(&completed, mbarrier);
     }
 }
@@ -265,12 +270,12 @@ pub(crate) fn finish(
 /// Checks that lanes of a store with bytes in common write the same value to the same address. False if there is a
 /// finding.
 pub(crate) fn stores_agree<T: PartialEq>(
-    m: &mut ExecutionContext<'_>,
+    cx: &mut ExecutionContext<'_>,
     pointers: &[*mut u8; LANES],
     values: &[T; LANES],
 ) -> bool {
     let bytes = size_of::<T>();
-    let active = m.active;
+    let active = cx.active;
     let mut before: Option<usize> = None;
     let mut ascending = || {
         lanes_of(active).all(|lane| {
@@ -278,7 +283,7 @@ pub(crate) fn stores_agree<T: PartialEq>(
             last.is_none_or(|last| last + bytes <= pointers[lane] as usize)
         })
     };
-    if m.cluster.races.as_ref().is_none_or(|races| races.stores_are_disjoint()) || ascending() {
+    if cx.cluster.races.as_ref().is_none_or(|races| races.stores_are_disjoint()) || ascending() {
         return true;
     }
     for lane in lanes_of(active) {
@@ -288,7 +293,7 @@ pub(crate) fn stores_agree<T: PartialEq>(
                 let detail = format!(
                     "lanes {earlier} and {lane} of this store write different values to the same address"
                 );
-                m.fault(FindingKind::Race, lane as u32, detail);
+                cx.fault(FindingKind::Race, lane as u32, detail);
                 return false;
             }
         }

@@ -17,21 +17,21 @@ pub(super) struct RefusedAccess {
 /// found here.
 #[cold]
 pub(super) fn refuse(
-    m: &mut ExecutionContext<'_>,
+    cx: &mut ExecutionContext<'_>,
     kind: FindingKind,
     refused: RefusedAccess,
     (space, access): (Space, Access),
 ) -> Flow {
     let RefusedAccess { lane, address, bytes, alignment } = refused;
     let nearest = match space {
-        Space::Global => m.launch.table.nearest(address, bytes),
-        Space::Shared => m.cluster.nearest_shared(address, bytes),
+        Space::Global => cx.launch.table.nearest(address, bytes),
+        Space::Shared => cx.cluster.nearest_shared(address, bytes),
         Space::Param => Some(Neighbour {
             name: "parameters".into(),
             base: PARAM_WINDOW,
-            bytes: m.launch.params.len() as u64,
+            bytes: cx.launch.params.len() as u64,
             outside: address.wrapping_sub(PARAM_WINDOW).wrapping_add(bytes) as i64
-                - m.launch.params.len() as i64,
+                - cx.launch.params.len() as i64,
             access: bytes,
             freed: false,
         }),
@@ -39,16 +39,16 @@ pub(super) fn refuse(
     };
     let inside = match space {
         Space::Global => {
-            let found = m.launch.table.find(address);
-            found.is_some_and(|index| m.launch.table.live[index].contains(address, bytes))
+            let found = cx.launch.table.find(address);
+            found.is_some_and(|index| cx.launch.table.live[index].contains(address, bytes))
         }
-        Space::Shared => address.checked_add(bytes).is_some_and(|end| end <= m.cluster.shared.bytes),
-        Space::Local => address.checked_add(bytes).is_some_and(|end| end <= m.warp.local.bytes),
+        Space::Shared => address.checked_add(bytes).is_some_and(|end| end <= cx.cluster.shared.bytes),
+        Space::Local => address.checked_add(bytes).is_some_and(|end| end <= cx.warp.local.bytes),
         Space::Param => access != Access::Load,
     };
     let holder = match space {
-        Space::Shared if inside && m.cluster.shared.reservations.any(address, bytes) => {
-            m.cluster.asynchronous.reserved_by(address, bytes)
+        Space::Shared if inside && cx.cluster.shared.reservations.any(address, bytes) => {
+            cx.cluster.asynchronous.reserved_by(address, bytes)
         }
         _ => None,
     };
@@ -65,7 +65,7 @@ pub(super) fn refuse(
         Space::Param => "parameter",
         Space::Local => "local",
     };
-    let line = |pc| m.launch.program.place(pc).line;
+    let line = |pc| cx.launch.program.place(pc).line;
     let why = match (kind, holder) {
         (FindingKind::Misaligned, _) => format!(", which is not a multiple of {alignment}"),
         (_, Some(ReservedBy::Mbarrier)) => ", which holds an mbarrier".to_string(),
@@ -85,7 +85,7 @@ pub(super) fn refuse(
         _ => String::new(),
     };
     let detail = format!("{bytes}-byte {verb} {place} memory at {address:#x}{why}");
-    m.worker.fault = Some(Box::new(Fault {
+    cx.worker.fault = Some(Box::new(Fault {
         address: Some(address),
         space: Some(space),
         nearest,

@@ -47,12 +47,12 @@ fn add32(old: u64, value: u64, _: u64) -> u64 {
 }
 
 /// The value that a lane stores, and its bytes.
-fn value_of(m: &ExecutionContext<'_>, list: &[u32], lane: usize) -> ([u8; 16], usize) {
+fn value_of(cx: &ExecutionContext<'_>, list: &[u32], lane: usize) -> ([u8; 16], usize) {
     let (mut value, mut bytes) = ([0; 16], 0);
     for &slot in &list[VALUES..] {
         let element = match list[ELEMENT] {
-            4 => m.warp.regs.lanes::<u32>(slot)[lane] as u64,
-            _ => m.warp.regs.lanes::<u64>(slot)[lane],
+            4 => cx.warp.regs.lanes::<u32>(slot)[lane] as u64,
+            _ => cx.warp.regs.lanes::<u64>(slot)[lane],
         };
         let end = bytes + list[ELEMENT] as usize;
         value[bytes..end].copy_from_slice(&element.to_le_bytes()[..end - bytes]);
@@ -61,29 +61,29 @@ fn value_of(m: &ExecutionContext<'_>, list: &[u32], lane: usize) -> ([u8; 16], u
     (value, bytes)
 }
 
-fn store(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    let list = m.launch.program.list(i.imm);
-    let (targets, mbarriers): ([u64; LANES], [u64; LANES]) = (listed(m, list), listed(m, &list[ADDRESS..]));
+fn store(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    let list = cx.launch.program.list(i.imm);
+    let (targets, mbarriers): ([u64; LANES], [u64; LANES]) = (listed(cx, list), listed(cx, &list[ADDRESS..]));
     let update = match list[OPERATION] {
         0 => None,
         number => Some(OPERATIONS[number as usize - 1].2),
     };
-    for lane in m.active_lanes() {
+    for lane in cx.active_lanes() {
         let (to, mbarrier) = (targets[lane], mbarriers[lane]);
-        let (value, bytes) = value_of(m, list, lane);
+        let (value, bytes) = value_of(cx, list, lane);
         let bytes = bytes as u64;
         let access = if update.is_some() { Access::Atomic } else { Access::Store };
         let shared =
             SharedAccess { lane, address: to, bytes, access, own_cta_only: false, asynchronous: true };
-        let Some(target) = resolve_cluster_range(m, shared, bytes) else { return Flow::Fault };
+        let Some(target) = resolve_cluster_range(cx, shared, bytes) else { return Flow::Fault };
         if to < mbarrier + 8 && mbarrier < to + bytes {
             let detail = "an asynchronous store onto the mbarrier that it signals".to_string();
-            return misuse(m, lane, mbarrier, detail);
+            return misuse(cx, lane, mbarrier, detail);
         }
-        if !signals_there(m, lane, (to, mbarrier)) {
+        if !signals_there(cx, lane, (to, mbarrier)) {
             return Flow::Fault;
         }
-        if m.cluster.races.is_some() {
+        if cx.cluster.races.is_some() {
             let is_atomic = update.is_some();
             let bulk = BulkCopy {
                 source: None,
@@ -92,12 +92,12 @@ fn store(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
                 mbarrier: Some(mbarrier),
                 is_atomic,
             };
-            if !races::use_mbarrier(m, 1 << lane, mbarrier, None) || !races::issue_bulk(m, lane, bulk) {
+            if !races::use_mbarrier(cx, 1 << lane, mbarrier, None) || !races::issue_bulk(cx, lane, bulk) {
                 return Flow::Fault;
             }
         }
-        let (warp, pc) = (m.warp.index, m.warp.pc);
-        let (under_way, mut shared) = m.cluster.asynchronous_and_shared(m.launch.checks);
+        let (warp, pc) = (cx.warp.index, cx.warp.pc);
+        let (under_way, mut shared) = cx.cluster.asynchronous_and_shared(cx.launch.checks);
         // Reductions in flight to the same address are allowed.
         if update.is_none() {
             shared.reserve(to, bytes, true);

@@ -19,20 +19,20 @@ use crate::lanes::{LANES, Pod, lanes_of};
 /// All loads and stores call one resolver instead of inlining it: they are many functions, and the call
 /// costs little next to the access.
 #[inline(always)]
-pub(crate) fn resolve(m: &mut ExecutionContext<'_>, i: &Inst, bytes: u64, access: Access) -> Resolved {
+pub(crate) fn resolve(cx: &mut ExecutionContext<'_>, i: &Inst, bytes: u64, access: Access) -> Resolved {
     if StateSpace::of(i.slots[FLAGS]) == StateSpace::ParamDirect {
         // The decoder checked the offset against the parameter block, and the launch the block's size.
-        return Resolved::Same(m.launch.params.as_ptr().wrapping_add(i.imm as usize).cast_mut());
+        return Resolved::Same(cx.launch.params.as_ptr().wrapping_add(i.imm as usize).cast_mut());
     }
-    if m.cluster.has_peers() && !check_shared_accesses(m, i, bytes, access) {
+    if cx.cluster.has_peers() && !check_shared_accesses(cx, i, bytes, access) {
         return Resolved::Fault;
     }
-    let resolver = m.launch.resolver;
+    let resolver = cx.launch.resolver;
     // SAFETY: the launch chose the resolver that this CPU can run.
-    let resolved = unsafe { resolver(m, i, bytes, access) };
-    if m.cluster.races.is_some()
+    let resolved = unsafe { resolver(cx, i, bytes, access) };
+    if cx.cluster.races.is_some()
         && !matches!(resolved, Resolved::Fault)
-        && !races::access(m, i, access, bytes, &resolved)
+        && !races::access(cx, i, access, bytes, &resolved)
     {
         return Resolved::Fault;
     }
@@ -48,14 +48,14 @@ pub(crate) fn resolver() -> Resolver {
     resolve_portable
 }
 
-fn resolve_portable(m: &mut ExecutionContext<'_>, i: &Inst, bytes: u64, access: Access) -> Resolved {
-    resolve_lanes(m, i, bytes, access)
+fn resolve_portable(cx: &mut ExecutionContext<'_>, i: &Inst, bytes: u64, access: Access) -> Resolved {
+    resolve_lanes(cx, i, bytes, access)
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
-fn resolve_wide(m: &mut ExecutionContext<'_>, i: &Inst, bytes: u64, access: Access) -> Resolved {
-    resolve_lanes(m, i, bytes, access)
+fn resolve_wide(cx: &mut ExecutionContext<'_>, i: &Inst, bytes: u64, access: Access) -> Resolved {
+    resolve_lanes(cx, i, bytes, access)
 }
 
 /// Pattern of the addresses of 32 lanes.
@@ -86,37 +86,37 @@ macro_rules! pattern {
 }
 
 #[inline(always)]
-fn resolve_lanes(m: &mut ExecutionContext<'_>, i: &Inst, bytes: u64, access: Access) -> Resolved {
-    if m.active == u32::MAX
-        && let Some(resolved) = resolve_as_range(m, i, bytes, access)
+fn resolve_lanes(cx: &mut ExecutionContext<'_>, i: &Inst, bytes: u64, access: Access) -> Resolved {
+    if cx.active == u32::MAX
+        && let Some(resolved) = resolve_as_range(cx, i, bytes, access)
     {
         return resolved;
     }
-    let mut addresses = addresses(m, i);
+    let mut addresses = addresses(cx, i);
     let space = match StateSpace::of(i.slots[FLAGS]) {
         StateSpace::Global => Space::Global,
         StateSpace::Shared | StateSpace::SharedCluster => Space::Shared,
         // The address of a called function's parameter is one of local memory.
-        StateSpace::Param if addresses[m.active.trailing_zeros() as usize % LANES] >= WINDOW_BYTES => {
+        StateSpace::Param if addresses[cx.active.trailing_zeros() as usize % LANES] >= WINDOW_BYTES => {
             Space::Param
         }
         StateSpace::Param | StateSpace::Local => {
-            return resolve_each(m, &addresses, bytes, (Some(Space::Local), access));
+            return resolve_each(cx, &addresses, bytes, (Some(Space::Local), access));
         }
-        _ => match generic(m, &mut addresses) {
-            Some(Space::Local) => return resolve_each(m, &addresses, bytes, (Some(Space::Local), access)),
-            None => return resolve_each(m, &addresses, bytes, (None, access)),
+        _ => match generic(cx, &mut addresses) {
+            Some(Space::Local) => return resolve_each(cx, &addresses, bytes, (Some(Space::Local), access)),
+            None => return resolve_each(cx, &addresses, bytes, (None, access)),
             Some(space) => space,
         },
     };
-    let resolved = match resolve_scattered(m, &addresses, bytes, (space, access)) {
+    let resolved = match resolve_scattered(cx, &addresses, bytes, (space, access)) {
         Some(pointers) => Resolved::Lanes(pointers),
-        None => resolve_each(m, &addresses, bytes, (Some(space), access)),
+        None => resolve_each(cx, &addresses, bytes, (Some(space), access)),
     };
     if space == Space::Global
-        && m.launch.order.is_some()
+        && cx.launch.order.is_some()
         && matches!(resolved, Resolved::Lanes(_))
-        && !check_lanes(m, &addresses, bytes, access)
+        && !check_lanes(cx, &addresses, bytes, access)
     {
         return Resolved::Fault;
     }
@@ -126,13 +126,13 @@ fn resolve_lanes(m: &mut ExecutionContext<'_>, i: &Inst, bytes: u64, access: Acc
 /// Resolves an access whose lanes are contiguous or all at one address, with one check of the whole range. `None` if
 /// the pattern is another one or a check fails.
 #[inline(always)]
-fn resolve_as_range(m: &mut ExecutionContext<'_>, i: &Inst, bytes: u64, access: Access) -> Option<Resolved> {
+fn resolve_as_range(cx: &mut ExecutionContext<'_>, i: &Inst, bytes: u64, access: Access) -> Option<Resolved> {
     let narrow = i.slots[FLAGS] & FLAG_NARROW != 0;
     let (pattern, start) = if narrow {
-        let base = m.warp.regs.lanes::<u32>(i.slots[A]);
+        let base = cx.warp.regs.lanes::<u32>(i.slots[A]);
         (pattern!(base, bytes as u32), base[0].wrapping_add(i.imm as u32) as u64)
     } else {
-        let base = m.warp.regs.lanes::<u64>(i.slots[A]);
+        let base = cx.warp.regs.lanes::<u64>(i.slots[A]);
         (pattern!(base, bytes), base[0].wrapping_add(i.imm))
     };
     if start & (bytes - 1) != 0 {
@@ -149,18 +149,18 @@ fn resolve_as_range(m: &mut ExecutionContext<'_>, i: &Inst, bytes: u64, access: 
         // Each lane has local memory of its own.
         return None;
     }
-    let ordered = space == Space::Global && m.launch.order.is_some();
+    let ordered = space == Space::Global && cx.launch.order.is_some();
     match pattern {
         Pattern::Run => {
-            let pointer = checked_pointer(m, space, start, LANES as u64 * bytes, access)?;
-            if ordered && !check_run(m, start, bytes, access) {
+            let pointer = checked_pointer(cx, space, start, LANES as u64 * bytes, access)?;
+            if ordered && !check_run(cx, start, bytes, access) {
                 return Some(Resolved::Fault);
             }
             Some(Resolved::Run(pointer))
         }
         Pattern::Same if access == Access::Load => {
-            let pointer = checked_pointer(m, space, start, bytes, access)?;
-            if ordered && !check_lanes(m, &[start; LANES], bytes, access) {
+            let pointer = checked_pointer(cx, space, start, bytes, access)?;
+            if ordered && !check_lanes(cx, &[start; LANES], bytes, access) {
                 return Some(Resolved::Fault);
             }
             Some(Resolved::Same(pointer))
@@ -172,25 +172,25 @@ fn resolve_as_range(m: &mut ExecutionContext<'_>, i: &Inst, bytes: u64, access: 
 /// Resolves an access of lanes anywhere in one allocation, or in shared memory. `None` if a check fails.
 #[inline(always)]
 fn resolve_scattered(
-    m: &mut ExecutionContext<'_>,
+    cx: &mut ExecutionContext<'_>,
     addresses: &[u64; LANES],
     bytes: u64,
     (space, access): (Space, Access),
 ) -> Option<[*mut u8; LANES]> {
-    let first = addresses[m.active.trailing_zeros() as usize % LANES];
+    let first = addresses[cx.active.trailing_zeros() as usize % LANES];
     let (base, size, host, map) = match space {
         Space::Global => {
-            let live = &m.launch.table.live;
-            let hint = m.worker.hints[m.warp.pc] as usize;
+            let live = &cx.launch.table.live;
+            let hint = cx.worker.hints[cx.warp.pc] as usize;
             let index = match live.get(hint) {
                 Some(allocation) if allocation.contains(first, bytes) => hint,
-                _ => m.launch.table.find(first)?,
+                _ => cx.launch.table.find(first)?,
             };
-            m.worker.hints[m.warp.pc] = index as u32;
+            cx.worker.hints[cx.warp.pc] = index as u32;
             let allocation = &live[index];
             (allocation.base, allocation.bytes, allocation.pointer(allocation.base), &allocation.map)
         }
-        Space::Shared => (0, m.cluster.shared.bytes, m.cluster.shared.pointer(0), &m.cluster.shared.map),
+        Space::Shared => (0, cx.cluster.shared.bytes, cx.cluster.shared.pointer(0), &cx.cluster.shared.map),
         Space::Param | Space::Local => return None,
     };
     // 32-bit offsets are compared by vector instructions; larger allocations are resolved lane by lane.
@@ -199,7 +199,7 @@ fn resolve_scattered(
     let (mut low, mut high, mut beyond) = (u32::MAX, 0, 0);
     for lane in 0..LANES {
         // An inactive lane takes the address of the first active one.
-        let offset = u64::choose(m.active >> lane & 1 != 0, addresses[lane], first).wrapping_sub(base);
+        let offset = u64::choose(cx.active >> lane & 1 != 0, addresses[lane], first).wrapping_sub(base);
         beyond |= offset;
         offsets[lane] = offset as u32;
     }
@@ -215,20 +215,20 @@ fn resolve_scattered(
     // A check that holds for the whole span holds for each lane. Only a narrow span is worth testing byte by byte.
     const NARROW: u64 = 2048;
     let span = high + bytes - low;
-    let reservations = &m.cluster.shared.reservations;
+    let reservations = &cx.cluster.shared.reservations;
     if space == Space::Shared
         && access != Access::Load
         && !reservations.unused()
         && (span > NARROW || reservations.any(low, span))
-        && lanes_of(m.active).any(|lane| reservations.any(offsets[lane] as u64, bytes))
+        && lanes_of(cx.active).any(|lane| reservations.any(offsets[lane] as u64, bytes))
     {
         return None;
     }
     let initialised = || if span > NARROW { map.is_full(low, span) } else { map.is_initialised(low, span) };
-    if (m.launch.checks || space == Space::Global) && !initialised() {
-        for lane in lanes_of(m.active) {
+    if (cx.launch.checks || space == Space::Global) && !initialised() {
+        for lane in lanes_of(cx.active) {
             let offset = offsets[lane] as u64;
-            if access != Access::Store && m.launch.checks && !map.is_initialised(offset, bytes) {
+            if access != Access::Store && cx.launch.checks && !map.is_initialised(offset, bytes) {
                 return None;
             }
             if access != Access::Load {
@@ -247,25 +247,25 @@ fn resolve_scattered(
 /// The host pointer of a range, if the range passes all checks but that of alignment.
 #[inline(always)]
 fn checked_pointer(
-    m: &mut ExecutionContext<'_>,
+    cx: &mut ExecutionContext<'_>,
     space: Space,
     address: u64,
     bytes: u64,
     access: Access,
 ) -> Option<*mut u8> {
-    let checks = m.launch.checks;
+    let checks = cx.launch.checks;
     match space {
         Space::Global => {
-            let live = &m.launch.table.live;
-            let hint = m.worker.hints[m.warp.pc] as usize;
+            let live = &cx.launch.table.live;
+            let hint = cx.worker.hints[cx.warp.pc] as usize;
             let allocation = match live.get(hint) {
                 Some(allocation) if allocation.contains(address, bytes) => allocation,
                 _ => {
-                    let found = m.launch.table.find(address)?;
+                    let found = cx.launch.table.find(address)?;
                     if !live[found].contains(address, bytes) {
                         return None;
                     }
-                    m.worker.hints[m.warp.pc] = found as u32;
+                    cx.worker.hints[cx.warp.pc] = found as u32;
                     &live[found]
                 }
             };
@@ -279,7 +279,7 @@ fn checked_pointer(
             Some(allocation.pointer(address))
         }
         Space::Shared => {
-            let shared = &m.cluster.shared;
+            let shared = &cx.cluster.shared;
             if address > shared.bytes || bytes > shared.bytes - address {
                 return None;
             }
@@ -298,7 +298,7 @@ fn checked_pointer(
         }
         // `address` counts the bytes of all lanes; `resolve_each` has checked the lane's own bounds.
         Space::Local => {
-            let local = &m.warp.local;
+            let local = &cx.warp.local;
             if checks && access != Access::Store && !local.map.is_initialised(address, bytes) {
                 return None;
             }
@@ -309,11 +309,11 @@ fn checked_pointer(
         }
         Space::Param => {
             let offset = address.wrapping_sub(PARAM_WINDOW);
-            let size = m.launch.params.len() as u64;
+            let size = cx.launch.params.len() as u64;
             if access != Access::Load || offset > size || bytes > size - offset {
                 return None;
             }
-            Some(m.launch.params.as_ptr().wrapping_add(offset as usize).cast_mut())
+            Some(cx.launch.params.as_ptr().wrapping_add(offset as usize).cast_mut())
         }
     }
 }
@@ -321,7 +321,7 @@ fn checked_pointer(
 /// Resolves one lane's access of a range of any length that must be aligned to `alignment`. In shared memory the range
 /// must be in the lane's own CTA.
 pub(crate) fn resolve_range(
-    m: &mut ExecutionContext<'_>,
+    cx: &mut ExecutionContext<'_>,
     lane: usize,
     what: (Space, Access),
     range: (u64, u64),
@@ -331,26 +331,26 @@ pub(crate) fn resolve_range(
     let shared =
         SharedAccess { lane, address, bytes, access: what.1, own_cta_only: true, asynchronous: false };
     match what.0 {
-        Space::Shared => resolve_cluster_range(m, shared, alignment),
-        _ => resolve_checked_range(m, lane, what, range, alignment),
+        Space::Shared => resolve_cluster_range(cx, shared, alignment),
+        _ => resolve_checked_range(cx, lane, what, range, alignment),
     }
 }
 
 /// Resolves one lane's access of a range of shared memory in the cluster, as [`resolve_range`].
 pub(crate) fn resolve_cluster_range(
-    m: &mut ExecutionContext<'_>,
+    cx: &mut ExecutionContext<'_>,
     what: SharedAccess,
     alignment: u64,
 ) -> Option<*mut u8> {
-    if m.cluster.has_peers() && !check_shared_access(m, what) {
+    if cx.cluster.has_peers() && !check_shared_access(cx, what) {
         return None;
     }
     let SharedAccess { lane, address, bytes, access, .. } = what;
-    resolve_checked_range(m, lane, (Space::Shared, access), (address, bytes), alignment)
+    resolve_checked_range(cx, lane, (Space::Shared, access), (address, bytes), alignment)
 }
 
 fn resolve_checked_range(
-    m: &mut ExecutionContext<'_>,
+    cx: &mut ExecutionContext<'_>,
     lane: usize,
     what: (Space, Access),
     (address, bytes): (u64, u64),
@@ -358,21 +358,21 @@ fn resolve_checked_range(
 ) -> Option<*mut u8> {
     let found = match what {
         (Space::Global, Access::Prefetch) => {
-            let table = &m.launch.table;
+            let table = &cx.launch.table;
             let allocation = table.find(address).map(|index| &table.live[index]);
             allocation.filter(|a| a.contains(address, bytes)).map(|a| a.pointer(address))
         }
-        (space, access) => checked_pointer(m, space, address, bytes, access),
+        (space, access) => checked_pointer(cx, space, address, bytes, access),
     };
     if found.is_none() || !address.is_multiple_of(alignment) {
         let kind = if found.is_some() { FindingKind::Misaligned } else { FindingKind::OutOfBounds };
-        refuse(m, kind, RefusedAccess { lane, address, bytes, alignment }, what);
+        refuse(cx, kind, RefusedAccess { lane, address, bytes, alignment }, what);
         return None;
     }
     let (space, access) = what;
     if space == Space::Global
         && access != Access::Prefetch
-        && !check_access(m, lane, (address, bytes), access)
+        && !check_access(cx, lane, (address, bytes), access)
     {
         return None;
     }
@@ -382,32 +382,32 @@ fn resolve_checked_range(
 /// Resolves an access lane by lane; without a space, addresses are generic.
 #[inline(never)]
 fn resolve_each(
-    m: &mut ExecutionContext<'_>,
+    cx: &mut ExecutionContext<'_>,
     addresses: &[u64; LANES],
     bytes: u64,
     (common_space, access): (Option<Space>, Access),
 ) -> Resolved {
     let mut pointers = [std::ptr::null_mut(); LANES];
-    for lane in lanes_of(m.active) {
+    for lane in lanes_of(cx.active) {
         let (space, address) =
             common_space.map_or_else(|| classify(addresses[lane]), |space| (space, addresses[lane]));
         let aligned = address & (bytes - 1) == 0;
-        let local = m.warp.local.bytes;
+        let local = cx.warp.local.bytes;
         let found = match space {
             Space::Local if address > local || bytes > local - address => None,
-            Space::Local => checked_pointer(m, space, lane as u64 * local + address, bytes, access),
-            _ => checked_pointer(m, space, address, bytes, access),
+            Space::Local => checked_pointer(cx, space, lane as u64 * local + address, bytes, access),
+            _ => checked_pointer(cx, space, address, bytes, access),
         };
         match found {
             Some(pointer) if aligned => pointers[lane] = pointer,
             found => {
                 let kind = if found.is_some() { FindingKind::Misaligned } else { FindingKind::OutOfBounds };
-                refuse(m, kind, RefusedAccess { lane, address, bytes, alignment: bytes }, (space, access));
+                refuse(cx, kind, RefusedAccess { lane, address, bytes, alignment: bytes }, (space, access));
                 return Resolved::Fault;
             }
         }
-        let mixed = common_space.is_none() && space == Space::Global && m.launch.order.is_some();
-        if mixed && !check_access(m, lane, (address, bytes), access) {
+        let mixed = common_space.is_none() && space == Space::Global && cx.launch.order.is_some();
+        if mixed && !check_access(cx, lane, (address, bytes), access) {
             return Resolved::Fault;
         }
     }

@@ -25,7 +25,7 @@ pub(crate) struct SharedAccess {
 /// finding.
 #[inline(never)]
 pub(crate) fn check_shared_accesses(
-    m: &mut ExecutionContext<'_>,
+    cx: &mut ExecutionContext<'_>,
     i: &Inst,
     bytes: u64,
     access: Access,
@@ -36,64 +36,64 @@ pub(crate) fn check_shared_accesses(
     if access == Access::Prefetch || !generic && !own && space != StateSpace::SharedCluster {
         return true;
     }
-    let at = addresses(m, i);
-    m.active_lanes().all(|lane| {
+    let at = addresses(cx, i);
+    cx.active_lanes().all(|lane| {
         let (space, address) = if generic { classify(at[lane]) } else { (Space::Shared, at[lane]) };
         space != Space::Shared
             || check_shared_access(
-                m,
+                cx,
                 SharedAccess { lane, address, bytes, access, own_cta_only: own, asynchronous: false },
             )
     })
 }
 
 /// Checks one access, as [`check_shared_accesses`].
-pub(crate) fn check_shared_access(m: &mut ExecutionContext<'_>, what: SharedAccess) -> bool {
-    let cluster = &m.cluster.layout;
-    let own = m.cluster.rank(m.warp.index);
+pub(crate) fn check_shared_access(cx: &mut ExecutionContext<'_>, what: SharedAccess) -> bool {
+    let cluster = &cx.cluster.layout;
+    let own = cx.cluster.rank(cx.warp.index);
     let (rank, _) = cluster.locate(what.address);
     let inside = cluster.contains(what.address, what.bytes);
     if inside && rank == own {
         return true;
     }
     if !inside || what.own_cta_only {
-        refuse(m, what, inside.then_some(rank));
+        refuse(cx, what, inside.then_some(rank));
         return false;
     }
-    is_running(m, what, rank)
+    is_running(cx, what, rank)
 }
 
 /// Checks that a peer CTA has started and has not exited, and records the access for the check at the CTA's exit.
-fn is_running(m: &mut ExecutionContext<'_>, what: SharedAccess, rank: usize) -> bool {
+fn is_running(cx: &mut ExecutionContext<'_>, what: SharedAccess, rank: usize) -> bool {
     let SharedAccess { lane, address, asynchronous: later, .. } = what;
-    if m.cluster.exited >> rank & 1 != 0 {
+    if cx.cluster.exited >> rank & 1 != 0 {
         let detail = format!(
             "the shared memory of the CTA of rank {rank}, whose threads have all exited: a CTA must not exit \
              before its peers are done with it"
         );
-        return not_running(m, lane, address, detail);
+        return not_running(cx, lane, address, detail);
     }
-    if races::access_peer(m, lane, rank, (address, later)) {
+    if races::access_peer(cx, lane, rank, (address, later)) {
         return true;
     }
     let detail = format!(
         "the shared memory of the CTA of rank {rank}, and nothing guarantees that this CTA has started: no \
          `barrier.cluster.wait` comes before"
     );
-    not_running(m, lane, address, detail)
+    not_running(cx, lane, address, detail)
 }
 
 #[cold]
-fn not_running(m: &mut ExecutionContext<'_>, lane: usize, address: u64, detail: String) -> bool {
-    m.fault(FindingKind::PeerNotRunning, lane as u32, format!("{detail}; the address is {address:#x}"));
-    locate_fault(m, address, 1);
+fn not_running(cx: &mut ExecutionContext<'_>, lane: usize, address: u64, detail: String) -> bool {
+    cx.fault(FindingKind::PeerNotRunning, lane as u32, format!("{detail}; the address is {address:#x}"));
+    locate_fault(cx, address, 1);
     false
 }
 
 /// Adds an address of shared memory to the worker's fault.
-fn locate_fault(m: &mut ExecutionContext<'_>, address: u64, bytes: u64) {
-    let nearest = m.cluster.nearest_shared(address, bytes);
-    if let Some(fault) = &mut m.worker.fault {
+fn locate_fault(cx: &mut ExecutionContext<'_>, address: u64, bytes: u64) {
+    let nearest = cx.cluster.nearest_shared(address, bytes);
+    if let Some(fault) = &mut cx.worker.fault {
         (fault.address, fault.space, fault.nearest) = (Some(address), Some(Space::Shared), nearest);
     }
 }
@@ -101,13 +101,13 @@ fn locate_fault(m: &mut ExecutionContext<'_>, address: u64, bytes: u64) {
 /// Sets the fault of an access outside all shared memory, or in that of the CTA of rank `rank` where only the thread's
 /// own is allowed.
 #[cold]
-fn refuse(m: &mut ExecutionContext<'_>, what: SharedAccess, rank: Option<usize>) {
+fn refuse(cx: &mut ExecutionContext<'_>, what: SharedAccess, rank: Option<usize>) {
     let SharedAccess { lane, address, bytes, access, .. } = what;
     let mut detail = format!("{bytes}-byte {} shared memory at {address:#x}", access.verb());
     if let Some(rank) = rank {
         detail +=
             &format!(", which is the CTA's of rank {rank}: `.shared::cta` reaches only the thread's own");
     }
-    m.fault(FindingKind::OutOfBounds, lane as u32, detail);
-    locate_fault(m, address, bytes);
+    cx.fault(FindingKind::OutOfBounds, lane as u32, detail);
+    locate_fault(cx, address, bytes);
 }

@@ -78,12 +78,12 @@ impl Fragment {
         (element / (each * LANES), element / each % LANES, (element % each * bytes * 8) as u32)
     }
 
-    fn get(self, m: &ExecutionContext<'_>, slots: &[u32], row: usize, column: usize) -> f64 {
+    fn get(self, cx: &ExecutionContext<'_>, slots: &[u32], row: usize, column: usize) -> f64 {
         let (register, lane, shift) = self.place(row, column);
         if self.ty == Ty::F64 {
-            return m.warp.regs.lanes::<f64>(slots[register])[lane];
+            return cx.warp.regs.lanes::<f64>(slots[register])[lane];
         }
-        let word = m.warp.regs.lanes::<u32>(slots[register])[lane] >> shift;
+        let word = cx.warp.regs.lanes::<u32>(slots[register])[lane] >> shift;
         match self.ty {
             Ty::F16 => F16::to_f32(word as u16) as f64,
             Ty::Bf16 => Bf16::to_f32(word as u16) as f64,
@@ -96,14 +96,14 @@ impl Fragment {
     }
 
     /// Writes the bits of an element.
-    fn set(self, m: &mut ExecutionContext<'_>, slots: &[u32], (row, column): (usize, usize), bits: u64) {
+    fn set(self, cx: &mut ExecutionContext<'_>, slots: &[u32], (row, column): (usize, usize), bits: u64) {
         let (register, lane, shift) = self.place(row, column);
         if self.ty == Ty::F64 {
-            m.warp.regs.lanes_mut::<u64>(slots[register])[lane] = bits;
+            cx.warp.regs.lanes_mut::<u64>(slots[register])[lane] = bits;
             return;
         }
         let mask = (u32::MAX >> (32 - 8 * self.ty.bytes())) << shift;
-        let word = &mut m.warp.regs.lanes_mut::<u32>(slots[register])[lane];
+        let word = &mut cx.warp.regs.lanes_mut::<u32>(slots[register])[lane];
         *word = *word & !mask | (bits as u32) << shift & mask;
     }
 }
@@ -131,15 +131,15 @@ const STORES: u32 = 1;
 const BY_COLUMNS: u32 = 2;
 
 /// `wmma.load` and `wmma.store`. Operand list: flags, slot of the stride, offset (two words), fragment.
-fn transfer(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    if !whole_warp(m) {
+fn transfer(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    if !whole_warp(cx) {
         return Flow::Fault;
     }
-    let list = m.launch.program.list(i.imm);
-    let (options, stride) = (list[0], m.warp.regs.lanes::<u32>(list[1])[0]);
+    let list = cx.launch.program.list(i.imm);
+    let (options, stride) = (list[0], cx.warp.regs.lanes::<u32>(list[1])[0]);
     let offset = list[2] as u64 | (list[3] as u64) << 32;
     let (fragment, slots, _) = pop(&list[4..]);
-    let start = addresses(m, &Inst { imm: offset, ..*i })[0];
+    let start = addresses(cx, &Inst { imm: offset, ..*i })[0];
     let state_space = StateSpace::of(i.slots[FLAGS]);
     let (space, start) = match state_space {
         StateSpace::Global => (Space::Global, start),
@@ -155,8 +155,8 @@ fn transfer(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     if access == Access::Load {
         for &slot in slots {
             match fragment.width() {
-                Width::W64 => m.warp.regs.lanes_mut::<u64>(slot).fill(0),
-                _ => m.warp.regs.lanes_mut::<u32>(slot).fill(0),
+                Width::W64 => cx.warp.regs.lanes_mut::<u64>(slot).fill(0),
+                _ => cx.warp.regs.lanes_mut::<u32>(slot).fill(0),
             }
         }
     }
@@ -168,12 +168,12 @@ fn transfer(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
             Space::Shared => {
                 let own_cta_only = state_space == StateSpace::Shared;
                 resolve_cluster_range(
-                    m,
+                    cx,
                     SharedAccess { lane, address: at, bytes, access, own_cta_only, asynchronous: false },
                     alignment,
                 )
             }
-            _ => resolve_range(m, lane, (space, access), (at, bytes), alignment),
+            _ => resolve_range(cx, lane, (space, access), (at, bytes), alignment),
         };
         let Some(pointer) = found else { return Flow::Fault };
         for position in 0..length {
@@ -183,12 +183,12 @@ fn transfer(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
             if access == Access::Load {
                 // SAFETY: `range` checked the whole line.
                 unsafe { memory.copy_to_nonoverlapping(bits.as_mut_ptr(), element) };
-                fragment.set(m, slots, place, u64::from_le_bytes(bits));
+                fragment.set(cx, slots, place, u64::from_le_bytes(bits));
             } else {
                 let (register, lane, shift) = fragment.place(place.0, place.1);
                 let word = match fragment.width() {
-                    Width::W64 => m.warp.regs.lanes::<u64>(slots[register])[lane],
-                    _ => (m.warp.regs.lanes::<u32>(slots[register])[lane] >> shift) as u64,
+                    Width::W64 => cx.warp.regs.lanes::<u64>(slots[register])[lane],
+                    _ => (cx.warp.regs.lanes::<u32>(slots[register])[lane] >> shift) as u64,
                 };
                 bits = word.to_le_bytes();
                 // SAFETY: as above.
@@ -200,11 +200,11 @@ fn transfer(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
 }
 
 /// `wmma.mma`. Operand list: whether to saturate, then the fragments of `d`, `a`, `b` and `c`.
-fn multiply(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
-    if !whole_warp(m) {
+fn multiply(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    if !whole_warp(cx) {
         return Flow::Fault;
     }
-    let list = m.launch.program.list(i.imm);
+    let list = cx.launch.program.list(i.imm);
     let (d, d_slots, rest) = pop(&list[1..]);
     let (a, a_slots, rest) = pop(rest);
     let (b, b_slots, rest) = pop(rest);
@@ -213,9 +213,9 @@ fn multiply(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let mut sums = vec![0.0; d.rows * d.columns];
     for row in 0..d.rows {
         for column in 0..d.columns {
-            let mut sum = c.get(m, c_slots, row, column);
+            let mut sum = c.get(cx, c_slots, row, column);
             for k in 0..a.columns {
-                sum += a.get(m, a_slots, row, k) * b.get(m, b_slots, k, column);
+                sum += a.get(cx, a_slots, row, k) * b.get(cx, b_slots, k, column);
             }
             sums[row * d.columns + column] = sum;
         }
@@ -228,7 +228,7 @@ fn multiply(m: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
             Ty::F64 => sum.to_bits(),
             _ => canonical(sum as f32).to_bits() as u64,
         };
-        d.set(m, d_slots, (at / d.columns, at % d.columns), bits);
+        d.set(cx, d_slots, (at / d.columns, at % d.columns), bits);
     }
     Flow::Next
 }

@@ -19,53 +19,55 @@ pub(super) fn run_warp(
     launch: &Launch<'_>,
 ) -> Flow {
     let insts = if launch.instrumented.is_empty() { launch.insts } else { &launch.instrumented };
-    let mut m = ExecutionContext { warp, active: 0, cluster, worker, launch };
+    let mut cx = ExecutionContext { warp, active: 0, cluster, worker, launch };
     let mut lanes = 0u64;
-    let start = m.worker.clock;
+    let start = cx.worker.clock;
     // A profile counts every instruction, so it needs every single step.
-    let profiled = m.worker.profile.is_some();
+    let profiled = cx.worker.profile.is_some();
     let flow = loop {
-        if m.warp.pc == m.warp.reconvergence {
-            m.warp.pop();
+        if cx.warp.pc == cx.warp.reconvergence {
+            cx.warp.pop();
             continue;
         }
-        if m.worker.clock - start >= WARP_TURN {
+        if cx.worker.clock - start >= WARP_TURN {
             break Flow::Next;
         }
-        let rest = &insts[m.warp.pc..];
+        let rest = &insts[cx.warp.pc..];
         let flow = match rest[0].unconditional {
-            count if count > 0 && !profiled => run_unconditional(&mut m, &rest[..count as usize], &mut lanes),
-            _ => step(&mut m, &rest[0], &mut lanes),
+            count if count > 0 && !profiled => {
+                run_unconditional(&mut cx, &rest[..count as usize], &mut lanes)
+            }
+            _ => step(&mut cx, &rest[0], &mut lanes),
         };
         match flow {
-            Flow::Next => m.warp.pc += 1,
+            Flow::Next => cx.warp.pc += 1,
             Flow::Jump => {}
             flow @ (Flow::Yield | Flow::Stall | Flow::Wait) => {
-                m.warp.pc += 1;
+                cx.warp.pc += 1;
                 break flow;
             }
             flow @ (Flow::Done | Flow::Fault) => break flow,
         }
     };
-    m.worker.counters.warp_instructions += m.worker.clock - start;
-    m.worker.counters.lane_instructions += lanes;
+    cx.worker.counters.warp_instructions += cx.worker.clock - start;
+    cx.worker.counters.lane_instructions += lanes;
     flow
 }
 
 /// Runs instructions that all lanes of the warp's mask execute, up to the first that does not return [`Flow::Next`];
 /// `warp.pc` is that of the last one run.
 #[inline(always)]
-fn run_unconditional(m: &mut ExecutionContext<'_>, insts: &[Inst], lanes: &mut u64) -> Flow {
-    m.active = m.warp.mask;
-    let each = m.active.count_ones() as u64;
-    let first = m.warp.pc;
+fn run_unconditional(cx: &mut ExecutionContext<'_>, insts: &[Inst], lanes: &mut u64) -> Flow {
+    cx.active = cx.warp.mask;
+    let each = cx.active.count_ones() as u64;
+    let first = cx.warp.pc;
     for (index, inst) in insts.iter().enumerate() {
-        m.warp.pc = first + index;
-        m.worker.clock += 1;
+        cx.warp.pc = first + index;
+        cx.worker.clock += 1;
         *lanes += each;
         // SAFETY: the decoder laid out the slots for this kernel's register file, which `warp` has, and
         // chose functions that the CPU can run.
-        let flow = unsafe { (inst.run)(m, inst) };
+        let flow = unsafe { (inst.run)(cx, inst) };
         if flow != Flow::Next {
             return flow;
         }
@@ -75,35 +77,35 @@ fn run_unconditional(m: &mut ExecutionContext<'_>, insts: &[Inst], lanes: &mut u
 
 /// Runs one instruction in the lanes for which its guard holds.
 #[inline(always)]
-fn step(m: &mut ExecutionContext<'_>, inst: &Inst, lanes: &mut u64) -> Flow {
-    let mask = m.warp.mask;
-    m.active = if inst.guard == NONE { mask } else { mask & m.mask(inst.guard) };
-    m.worker.clock += 1;
-    if inst.register_check != 0 && !check_registers(m, inst, mask) {
+fn step(cx: &mut ExecutionContext<'_>, inst: &Inst, lanes: &mut u64) -> Flow {
+    let mask = cx.warp.mask;
+    cx.active = if inst.guard == NONE { mask } else { mask & cx.mask(inst.guard) };
+    cx.worker.clock += 1;
+    if inst.register_check != 0 && !check_registers(cx, inst, mask) {
         return Flow::Fault;
     }
-    if m.worker.profile.is_some() {
-        observe(m, inst);
+    if cx.worker.profile.is_some() {
+        observe(cx, inst);
     }
-    if m.active == 0 {
+    if cx.active == 0 {
         return Flow::Next;
     }
-    *lanes += m.active.count_ones() as u64;
+    *lanes += cx.active.count_ones() as u64;
     // SAFETY: as in `run_unconditional`.
-    unsafe { (inst.run)(m, inst) }
+    unsafe { (inst.run)(cx, inst) }
 }
 
 /// Checks that the registers that an instruction reads have been written, and records those that it writes. Only
 /// registers that some path reads before it writes them are tracked.
 #[cold]
-fn check_registers(m: &mut ExecutionContext<'_>, inst: &Inst, mask: u32) -> bool {
-    let program = m.launch.program;
+fn check_registers(cx: &mut ExecutionContext<'_>, inst: &Inst, mask: u32) -> bool {
+    let program = cx.launch.program;
     let check = &program.register_checks[inst.register_check as usize - 1];
-    if m.launch.checks {
-        let lanes = |register| if program.is_guard(inst.guard, register) { mask } else { m.active };
-        if let Some((register, lane)) = first_unwritten(check, &m.warp.written, lanes) {
+    if cx.launch.checks {
+        let lanes = |register| if program.is_guard(inst.guard, register) { mask } else { cx.active };
+        if let Some((register, lane)) = first_unwritten(check, &cx.warp.written, lanes) {
             let name = &program.register_names[register as usize];
-            m.fault(
+            cx.fault(
                 FindingKind::Uninitialised,
                 lane,
                 format!("register `{name}` is read but nothing has written it"),
@@ -112,7 +114,7 @@ fn check_registers(m: &mut ExecutionContext<'_>, inst: &Inst, mask: u32) -> bool
         }
     }
     for &tracked in &check.writes {
-        m.warp.written[tracked] |= m.active;
+        cx.warp.written[tracked] |= cx.active;
     }
     true
 }
