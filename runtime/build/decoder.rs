@@ -1,8 +1,8 @@
 //! Compiles the built-in kernels with `bespoke_kernels::emit`.
 //!
 //! By default these are the kernels of every shape in the repository, of the demo model and of the test fixtures; with
-//! `BESPOKE_MODEL`, those of one GGUF file. `BESPOKE_TARGETS` lists the targets. `BESPOKE_TUNE` names a file of tuning rules
-//! for the kernels, as `--tune` does. `BESPOKE_PTXAS` names an assembler that adds machine code.
+//! `BESPOKE_MODEL`, those of one GGUF file. `BESPOKE_TARGETS` lists the targets. `BESPOKE_TUNE` names a file of tuning
+//! rules for the kernels, as `--tune` does. `BESPOKE_PTXAS` names an assembler that adds machine code.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -60,8 +60,8 @@ fn emit() -> Result<(), String> {
     Ok(())
 }
 
-/// The assembler, if machine code is built in: with `BESPOKE_MODEL` or `BESPOKE_PTXAS`. It is not by default, because the
-/// kernels of all shapes take 15 s of processor time and 14 MB of the binary for each target.
+/// The assembler, if machine code is built in: with `BESPOKE_MODEL` or `BESPOKE_PTXAS`. It is not by default, because
+/// the kernels of all shapes take 15 s of processor time and 14 MB of the binary for each target.
 fn assembler(out: &Path) -> Result<Option<Ptxas>, String> {
     if env::var_os(ptxas::VARIABLE).is_none() && variable("BESPOKE_MODEL")?.is_none() {
         return Ok(None);

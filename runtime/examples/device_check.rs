@@ -247,8 +247,8 @@ fn messages(device: &dyn Device) -> Outcome {
     vectors(device)
 }
 
-/// A kernel that writes outside its allocation. A GPU detects only writes outside every allocation, so the address is far
-/// away.
+/// A kernel that writes outside its allocation. A GPU detects only writes outside every allocation, so the address is
+/// far away.
 fn fault(device: &dyn Device) -> Outcome {
     let module: Module = device.load("vectors", VECTORS)?;
     let wild = launch(module.kernel("out_of_bounds")?, 32, params(&[Address(1 << 44)], 0));

@@ -3,7 +3,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`device`] | NVIDIA GPUs and the PTX emulator: memory, modules, launches, graphs |
-//! | [`engine`] | a model's decode plan and weights on a device, one graph launch a token |
+//! | [`engine`] | a model's decode plan and weights on a device, one graph launch per token |
 //! | [`tokenizer`] | text to tokens and back, from the file's metadata |
 //! | [`generation`] | a prompt to text, with stop tokens and a finish reason |
 //! | [`builtin`] | the kernels that were compiled when the program was built |
@@ -37,8 +37,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Kernels that are not built in are compiled while the model is loaded. Building the program with `BESPOKE_MODEL=FILE.gguf`
-//! builds in the kernels of that model.
+//! Kernels that are not built in are compiled while the model is loaded. Building the program with
+//! `BESPOKE_MODEL=FILE.gguf` builds in the kernels of that model.
 //!
 //! # Kernels of your own
 //!

@@ -157,8 +157,8 @@ fn random(kind: &str, random: &mut Random) -> u64 {
     }
 }
 
-/// Rows of operands of a form: all combinations of edge values, or random combinations if there are too many, then random
-/// values.
+/// Rows of operands of a form: all combinations of edge values, or random combinations if there are too many, then
+/// random values.
 pub fn rows(form: &Form, generator: &mut Random) -> Vec<Vec<u64>> {
     let kinds = &form.operands;
     let edges: Vec<Vec<u64>> = kinds.iter().map(|kind| edges(kind)).collect();

@@ -210,8 +210,8 @@ pub trait LaunchSequence: Send {
     /// Waits for all work enqueued on the device.
     fn wait(&mut self) -> Result<()>;
 
-    /// Runs every launch once, eagerly, and returns the time of each in microseconds. A time includes the gap before the
-    /// launch, so it is an upper bound of the kernel's time. Launches do not overlap.
+    /// Runs every launch once, eagerly, and returns the time of each in microseconds. A time includes the gap before
+    /// the launch, so it is an upper bound of the kernel's time. Launches do not overlap.
     fn profile(&mut self) -> Result<Vec<f64>>;
 
     /// Replays the graph `count` times and returns the mean time of a replay in milliseconds, by the device's clock.

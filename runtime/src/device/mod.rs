@@ -11,8 +11,8 @@
 //! # Launching your own kernels
 //!
 //! Kernels that a build script emitted ([`bespoke_codegen::emit`]) are launched through their generated stubs by a
-//! [`StubLauncher`], or collected for a [`LaunchSequence`] by a [`StubRecorder`]. The package `own-kernel` in the repository
-//! is an example. A program can also record, compile and launch a kernel itself:
+//! [`StubLauncher`], or collected for a [`LaunchSequence`] by a [`StubRecorder`]. The package `own-kernel` in the
+//! repository is an example. A program can also record, compile and launch a kernel itself:
 //!
 //! ```
 //! use bespoke::device::{self, Launch, Selector};
@@ -223,8 +223,8 @@ impl HostVisible {
         self.bytes
     }
 
-    /// Copies `out.len()` bytes from `offset`. Writes of a kernel are visible once the kernel has completed; before that a
-    /// read returns old or new values, but never a torn aligned word.
+    /// Copies `out.len()` bytes from `offset`. Writes of a kernel are visible once the kernel has completed; before
+    /// that a read returns old or new values, but never a torn aligned word.
     pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         let length = out.len() as u64;
         if offset.checked_add(length).is_none_or(|end| end > self.bytes) {

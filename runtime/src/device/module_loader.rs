@@ -198,8 +198,8 @@ fn load_cubin<A: Assembler>(assembler: &A, cubin: &[u8]) -> Result<Result<A::Mod
     }
 }
 
-/// Whether an error code means that an image does not match the device and the driver: `INVALID_IMAGE`, `NO_BINARY_FOR_GPU`,
-/// `INVALID_PTX`, `UNSUPPORTED_PTX_VERSION`, `INVALID_SOURCE`.
+/// Whether an error code means that an image does not match the device and the driver: `INVALID_IMAGE`,
+/// `NO_BINARY_FOR_GPU`, `INVALID_PTX`, `UNSUPPORTED_PTX_VERSION`, `INVALID_SOURCE`.
 pub(super) fn is_rejection(code: u32) -> bool {
     matches!(code, 200 | 209 | 218 | 222 | 300)
 }

@@ -1,7 +1,7 @@
 //! Parser of kernel signatures in PTX text: names, and offsets of parameters.
 //!
-//! Layout (PTX ISA, "Kernel Function Parameters"): parameters are laid out in declaration order, each at the next multiple
-//! of its alignment, which is `.align` for arrays and the size of the type for scalars.
+//! Layout (PTX ISA, "Kernel Function Parameters"): parameters are laid out in declaration order, each at the next
+//! multiple of its alignment, which is `.align` for arrays and the size of the type for scalars.
 
 /// Parameter of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

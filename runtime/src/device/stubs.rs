@@ -4,8 +4,8 @@ use bespoke_codegen::launch::{KernelSource, LaunchConfig, Launcher, newest};
 
 use super::{Device, Error, Kernel, Launch, LaunchSequence, Result};
 
-/// Launches kernels through their generated stubs, in order. A kernel is loaded at its first launch, for the newest of its
-/// targets that the device runs. [`Device::wait`] or a download waits for the launches.
+/// Launches kernels through their generated stubs, in order. A kernel is loaded at its first launch, for the newest of
+/// its targets that the device runs. [`Device::wait`] or a download waits for the launches.
 pub struct StubLauncher<'a> {
     kernels: Kernels<'a>,
 }
@@ -31,8 +31,8 @@ impl Launcher for StubLauncher<'_> {
     }
 }
 
-/// Collects the launches of generated stubs for a [`LaunchSequence`], which runs them repeatedly, eagerly or as a graph.
-/// Nothing runs while launches are collected.
+/// Collects the launches of generated stubs for a [`LaunchSequence`], which runs them repeatedly, eagerly or as a
+/// graph. Nothing runs while launches are collected.
 pub struct StubRecorder<'a> {
     kernels: Kernels<'a>,
     launches: Vec<Launch>,

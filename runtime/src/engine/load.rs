@@ -1,7 +1,7 @@
 //! Upload of weights from the file to the device.
 //!
-//! One thread repacks buffers, on all of rayon's threads, while another uploads earlier ones, so that the slower of the two
-//! determines the time.
+//! One thread repacks buffers, on all of rayon's threads, while another uploads earlier ones, so that the slower of the
+//! two determines the time.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};

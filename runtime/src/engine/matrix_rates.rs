@@ -19,7 +19,8 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// The matrix that a launch streams; none if it streams none. An embedding look-up reads a single row and streams none.
+    /// The matrix that a launch streams; none if it streams none. An embedding look-up reads a single row and streams
+    /// none.
     pub fn of(plan: &Plan, launch: &Planned) -> Option<Matrix> {
         let streamed: u64 =
             launch.args.iter().filter(|arg| holds_matrix(plan, arg)).map(|arg| arg.bytes).sum();
@@ -93,9 +94,9 @@ const BATCHES: usize = 7;
 const REPLAYS: u32 = 8;
 
 impl Engine {
-    /// Times each matrix kernel of the plan alone: replays a graph of its launches for all layers, with the plan's edges.
-    /// If the weights of all layers fit the cache, launches on copies of the weights are added. Overwrites activations;
-    /// call [`Engine::start`] again afterwards.
+    /// Times each matrix kernel of the plan alone: replays a graph of its launches for all layers, with the plan's
+    /// edges. If the weights of all layers fit the cache, launches on copies of the weights are added. Overwrites
+    /// activations; call [`Engine::start`] again afterwards.
     pub fn matrix_rates(&mut self) -> Result<Vec<MatrixRate>, EngineError> {
         // A step initialises every activation: reading uninitialised memory is a finding on the emulator.
         self.start_at_depth(0)?;
@@ -135,8 +136,8 @@ impl Engine {
         Ok(rates)
     }
 
-    /// Adds copies of the first launch, each on its own copy of the weights, until all weights together exceed the cache;
-    /// fewer if memory is short.
+    /// Adds copies of the first launch, each on its own copy of the weights, until all weights together exceed the
+    /// cache; fewer if memory is short.
     fn add_copies(
         &self,
         planned: &Planned,
@@ -217,7 +218,7 @@ mod tests {
         assert_eq!(tokens, [471, 239, 117, 404]);
     }
 
-    /// Every weight matrix is streamed once a token; the embedding only where it is also the output matrix.
+    /// Every weight matrix is streamed once per token; the embedding only where it is also the output matrix.
     #[test]
     fn every_matrix_is_streamed_once() {
         for (name, mix, tied) in [("llama-3.1-8b", "q4_k_m", false), ("llama-3.2-1b", "q4_k_m", true)] {

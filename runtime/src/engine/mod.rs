@@ -1,7 +1,7 @@
 //! Decode engine: a plan bound to a device, with a model's weights.
 //!
-//! [`Engine::load`] plans for the model's shape, allocates the plan's buffers, uploads the weights and captures a step as
-//! a graph. Each token is then one [`Engine::step`]: one graph launch, without allocation, look-up or blocking. The
+//! [`Engine::load`] plans for the model's shape, allocates the plan's buffers, uploads the weights and captures a step
+//! as a graph. Each token is then one [`Engine::step`]: one graph launch, without allocation, look-up or blocking. The
 //! position and the tokens of the sequence are in device memory. Chosen tokens are also written to host-visible memory,
 //! which [`Tokens`] polls while later steps run.
 
@@ -258,8 +258,8 @@ impl Engine {
         self.require_positions(u64::from(self.cursor.enqueued) + steps)
     }
 
-    /// Iterator over the next `n` chosen tokens, after the prompt or after the last token read. It enqueues steps ahead of
-    /// the token that it returns.
+    /// Iterator over the next `n` chosen tokens, after the prompt or after the last token read. It enqueues steps ahead
+    /// of the token that it returns.
     ///
     /// # Errors
     /// If the cache has no room for `n` tokens.
@@ -361,8 +361,8 @@ impl StepQueue for Stepping<'_> {
     }
 }
 
-/// Target of the kernels for a device: the newest that it runs and that kernels are built in for, else the newest that it
-/// runs.
+/// Target of the kernels for a device: the newest that it runs and that kernels are built in for, else the newest that
+/// it runs.
 pub fn target_for(device: &dyn Device) -> Result<Target, EngineError> {
     let (major, minor) = device.info().compute;
     // Built-in kernels for an older target are preferred to kernels for a newer target that must be compiled.

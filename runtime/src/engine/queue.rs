@@ -62,8 +62,8 @@ impl<S: StepQueue> StepQueue for &mut S {
     }
 }
 
-/// Iterator over the tokens that a model chooses. Dropping it early loses no token: the next iterator over the same queue
-/// continues after the last token read.
+/// Iterator over the tokens that a model chooses. Dropping it early loses no token: the next iterator over the same
+/// queue continues after the last token read.
 pub struct Tokens<S> {
     queue: S,
     /// Position of the last token to read.
@@ -181,8 +181,8 @@ mod tests {
     use super::*;
     use crate::device;
 
-    /// A device that finishes `speed` steps at every poll for a token that is not written yet. The token at position `p`
-    /// is `100 + p`.
+    /// A device that finishes `speed` steps at every poll for a token that is not written yet. The token at position
+    /// `p` is `100 + p`.
     struct Fake {
         cursor: DecodeCursor,
         finished: Cell<u32>,

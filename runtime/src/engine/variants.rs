@@ -1,7 +1,7 @@
 //! Variants of a loaded model's step: other tuning rules, over the same weights, cache and state.
 //!
-//! Tuning rules do not change the layout of weights ([`bespoke_kernels::plan::tuning`]). A variant therefore needs only its
-//! kernels, a graph, and the few buffers whose size depends on the rules.
+//! Tuning rules do not change the layout of weights ([`bespoke_kernels::plan::tuning`]). A variant therefore needs only
+//! its kernels, a graph, and the few buffers whose size depends on the rules.
 
 use std::collections::HashMap;
 

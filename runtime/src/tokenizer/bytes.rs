@@ -1,7 +1,7 @@
 //! GPT-2's mapping of bytes to characters, which turns BPE over text into BPE over bytes.
 
-/// Maps a byte to a character (`bytes_to_unicode` in GPT-2's `encoder.py`): printable Latin-1 maps to itself, and the 68
-/// other bytes map in order to the characters from U+0100 on. A space is `Ġ`, and a newline is `Ċ`.
+/// Maps a byte to a character (`bytes_to_unicode` in GPT-2's `encoder.py`): printable Latin-1 maps to itself, and the
+/// 68 other bytes map in order to the characters from U+0100 on. A space is `Ġ`, and a newline is `Ċ`.
 pub const fn byte_to_char(byte: u8) -> char {
     let code = match byte {
         b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff => return byte as char,

@@ -101,8 +101,8 @@ static ALL: [PreTokenizer; 11] = [
     PreTokenizer { names: &["gpt-4o", "llama4"], patterns: &[GPT4O_PATTERN], ..GPT2 },
 ];
 
-/// Pre-tokenizer by name. Falls back, with a warning, to GPT-2's for an unknown name and to `default` for a missing one: the
-/// model then sees text that is not always split as in its training.
+/// Pre-tokenizer by name. Falls back, with a warning, to GPT-2's for an unknown name and to `default` for a missing
+/// one: the model then sees text that is not always split as in its training.
 pub fn named(name: Option<&str>) -> &'static PreTokenizer {
     let known = |name: &str| ALL.iter().find(|pre| pre.names.contains(&name));
     let (found, fallback) = match name {

@@ -1,9 +1,9 @@
 //! Conversion of SentencePiece's scores to ranked merges.
 //!
-//! SentencePiece's BPE repeatedly merges the two neighbours whose concatenation is the token with the highest score. This is
-//! BPE with ranked merges: each token has a merge for every way to split it into two tokens, ranked by the token's score.
-//! Hugging Face's `transformers` converts SentencePiece files in the same way (`SentencePieceExtractor` in
-//! `convert_slow_tokenizer.py`). Merges of equal score are ordered by the ids of the two tokens.
+//! SentencePiece's BPE repeatedly merges the two neighbours whose concatenation is the token with the highest score.
+//! This is BPE with ranked merges: each token has a merge for every way to split it into two tokens, ranked by the
+//! token's score. Hugging Face's `transformers` converts SentencePiece files in the same way (`SentencePieceExtractor`
+//! in `convert_slow_tokenizer.py`). Merges of equal score are ordered by the ids of the two tokens.
 
 use super::vocab::{TokenType, Vocab};
 

@@ -64,8 +64,8 @@ impl Assembler for DriverAssembler<'_> {
         self.load_image(aligned.as_ptr().cast(), &mut Options::none())
     }
 
-    /// Linked machine code differs from that of [`Assembler::assemble`] in one way: the linker inserts the addresses of static
-    /// shared memory, which the assembler then does not know.
+    /// Linked machine code differs from that of [`Assembler::assemble`] in one way: the linker inserts the addresses of
+    /// static shared memory, which the assembler then does not know.
     fn link(&self, ptx: &str) -> Result<Assembled<Vec<u8>>> {
         let text = self.terminated(ptx)?;
         let name = CString::new(self.name).unwrap_or_default();

@@ -1,8 +1,8 @@
 //! Entry points of the CUDA driver: their table, their look-up, and their errors.
 //!
 //! Types come from cudarc's bindings, and every signature is checked against the bindings at compile time. cudarc's own
-//! functions are not used, for two reasons: they panic if the library or a symbol is missing, and they return error codes
-//! as a Rust `enum`, so that an unknown code of a newer driver is undefined behaviour.
+//! functions are not used, for two reasons: they panic if the library or a symbol is missing, and they return error
+//! codes as a Rust `enum`, so that an unknown code of a newer driver is undefined behaviour.
 
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
 use std::ptr;
@@ -26,8 +26,8 @@ impl Status {
 /// Oldest version that has every entry point below. It introduced programmatic edges of graphs.
 const OLDEST: &str = "CUDA 12.3 (driver 545)";
 
-/// Declares the table of entry points. Signatures under `checked` are compared with the bindings. Those under `plain` are
-/// not, because they take a result code as an integer.
+/// Declares the table of entry points. Signatures under `checked` are compared with the bindings. Those under `plain`
+/// are not, because they take a result code as an integer.
 macro_rules! entry_points {
     (
         checked { $($checked:ident($($type:ty),*);)* }
@@ -142,8 +142,8 @@ entry_points! {
     }
 }
 
-/// Calls an entry point: `call!(driver, cuInit(0), "starting the driver")`. The description of the operation is formatted
-/// only on failure.
+/// Calls an entry point: `call!(driver, cuInit(0), "starting the driver")`. The description of the operation is
+/// formatted only on failure.
 ///
 /// Safety of every use: the signatures are checked above, handles live as long as the guards that own them, and pointer
 /// arguments point to locals or to buffers of the size passed with them.

@@ -168,7 +168,8 @@ impl Drop for Graph {
     }
 }
 
-/// Topological order of the nodes `0..count` (Kahn's algorithm). Nodes that are ready at the same time keep their order.
+/// Topological order of the nodes `0..count` (Kahn's algorithm). Nodes that are ready at the same time keep their
+/// order.
 fn dependency_order(count: usize, edges: &[(usize, usize)]) -> Vec<usize> {
     let mut predecessors = vec![0usize; count];
     let mut successors = vec![Vec::new(); count];

@@ -16,8 +16,8 @@ use super::assembler::DriverAssembler;
 use super::context::Context;
 use super::driver::call;
 
-/// Largest shared memory of a CTA without `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES` (CUDA C++ Programming Guide,
-/// shared memory).
+/// Largest shared memory of a CTA without `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES` (CUDA C++ Programming
+/// Guide, shared memory).
 const DEFAULT_SHARED: u32 = 48 << 10;
 
 /// A loaded module, unloaded when its last kernel is dropped.

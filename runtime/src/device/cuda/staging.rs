@@ -1,7 +1,7 @@
 //! Copies between pageable host memory and the GPU, double-buffered through page-locked memory.
 //!
-//! The copy engine reaches the bandwidth of the link only with page-locked memory. While it copies one buffer, host threads
-//! fill or drain the other; a single thread would be slower than the link.
+//! The copy engine reaches the bandwidth of the link only with page-locked memory. While it copies one buffer, host
+//! threads fill or drain the other; a single thread would be slower than the link.
 
 use std::sync::Arc;
 
