@@ -1,9 +1,9 @@
-//! A folder of machine code, each entry under the hash of what it was made from.
+//! A folder of machine code; each entry's key is the hash of its inputs.
 //!
-//! Any number of processes may use one folder: an entry is written beside its place and renamed into it, so that a
-//! reader finds a whole one or none. What a reader finds it does not trust: an entry carries its own hash, and one
-//! that does not have it (cut short, altered, of another format) is removed and made again. The folder is kept below
-//! a number of bytes by removing what was not used for longest.
+//! Any number of processes may share a folder. A writer writes an entry under a temporary name and renames it, so that
+//! a reader finds a complete entry or none. A reader checks the hash that an entry carries; an entry that does not
+//! match (cut short, altered, of another format) is removed and made again. The least recently used entries are removed
+//! when the folder exceeds its limit.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, FileTimes};
@@ -14,23 +14,23 @@ use std::time::{Duration, SystemTime};
 
 use sha2::{Digest, Sha256};
 
-/// First bytes of an entry; the number is the format's.
+/// First bytes of an entry; the digit is the format version.
 const MAGIC: [u8; 8] = *b"bespoke1";
 /// Bytes before an entry's content: magic, the hash of the content, its length.
 const HEADER: usize = MAGIC.len() + HASH + size_of::<u64>();
 const HASH: usize = 32;
-/// How an entry's file is called, and how one that is being written.
+/// File extension of an entry, and of an unfinished one.
 const EXTENSION: &str = "bin";
 const UNFINISHED: &str = "tmp";
-/// Files of writers that died are removed when they are this old.
+/// Age at which the unfinished files of dead writers are removed.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
-/// What an entry was made from.
+/// Hash of an entry's inputs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key([u8; HASH]);
 
 impl Key {
-    /// The key of something made from all of `parts`, in this order.
+    /// The key of all `parts`, in this order.
     pub fn of(parts: &[&[u8]]) -> Key {
         let mut hash = Sha256::new();
         for part in parts {
@@ -54,9 +54,9 @@ impl fmt::Debug for Key {
     }
 }
 
-/// What a folder holds.
+/// Contents of a folder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Holds {
+pub struct Contents {
     /// Entries.
     pub entries: usize,
     /// Bytes of their files.
@@ -71,17 +71,17 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// The entries in `folder`, which is made when the first one is written and holds at most `limit` bytes.
+    /// The cache in `folder`, which is created with the first entry and holds at most `limit` bytes.
     pub fn new(folder: impl Into<PathBuf>, limit: u64) -> Cache {
         Cache { folder: folder.into(), limit }
     }
 
-    /// Where the entries are.
+    /// The folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The content of an entry, if it is there and whole. It now counts as used.
+    /// The content of an entry if it is present and valid. Marks the entry as used.
     pub fn get(&self, key: Key) -> Option<Vec<u8>> {
         let mut file = File::open(self.path(key)).ok()?;
         let mut bytes = Vec::new();
@@ -91,15 +91,15 @@ impl Cache {
             return None;
         };
         let content = content.to_vec();
-        // Where times cannot be set, as in a folder of another user, the entry goes on being as old as it is. Windows
-        // wants a handle that may write.
+        // If the time cannot be set, as in another user's folder, the entry keeps its age. On Windows the handle must
+        // be writable.
         let touched = File::options().append(true).open(self.path(key));
         let _ = touched.and_then(|file| file.set_times(FileTimes::new().set_modified(SystemTime::now())));
         Some(content)
     }
 
-    /// Writes an entry, over one that is there, and removes others if there is no room for all. Content that is larger
-    /// than the folder may be is not kept.
+    /// Writes or replaces an entry, and removes others if the limit is exceeded. Content larger than the limit is not
+    /// kept.
     pub fn put(&self, key: Key, content: &[u8]) -> io::Result<()> {
         if HEADER as u64 + content.len() as u64 > self.limit {
             return Ok(());
@@ -109,37 +109,37 @@ impl Cache {
         let written =
             write_entry(&unfinished, content).and_then(|()| fs::rename(&unfinished, self.path(key)));
         if written.is_err() {
-            // It may never have been there.
+            // The file may not exist.
             let _ = fs::remove_file(&unfinished);
         }
         written?;
         self.evict(key)
     }
 
-    /// Removes an entry, if it is there.
+    /// Removes an entry, if it is present.
     pub fn remove(&self, key: Key) {
-        // What cannot be removed is found unusable again.
+        // An invalid entry that cannot be removed will be found invalid again.
         let _ = fs::remove_file(self.path(key));
     }
 
-    /// What there is; nothing where there is no folder.
-    pub fn holds(&self) -> io::Result<Holds> {
+    /// The contents of the folder; empty if there is no folder.
+    pub fn contents(&self) -> io::Result<Contents> {
         let entries = self.entries()?;
-        Ok(Holds { entries: entries.len(), bytes: entries.iter().map(|entry| entry.bytes).sum() })
+        Ok(Contents { entries: entries.len(), bytes: entries.iter().map(|entry| entry.bytes).sum() })
     }
 
     fn path(&self, key: Key) -> PathBuf {
         self.folder.join(format!("{key}.{EXTENSION}"))
     }
 
-    /// A name that no other writer of the same entry has.
+    /// A temporary name that no other writer of the same entry uses.
     fn unfinished(&self, key: Key) -> PathBuf {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         self.folder.join(format!("{key}.{}-{number}.{UNFINISHED}", std::process::id()))
     }
 
-    /// Removes what was not used for longest until the rest is within the limit; `newest` stays.
+    /// Removes the least recently used entries until the rest is within the limit; `newest` stays.
     fn evict(&self, newest: Key) -> io::Result<()> {
         self.remove_abandoned()?;
         let mut entries = self.entries()?;
@@ -153,7 +153,7 @@ impl Cache {
             if bytes <= self.limit {
                 break;
             }
-            // Another process may have been faster; then it is gone all the same.
+            // Another process may have removed it already.
             let _ = fs::remove_file(&entry.path);
             bytes -= entry.bytes;
         }
@@ -174,7 +174,7 @@ impl Cache {
         self.files(EXTENSION)
     }
 
-    /// The files of one kind. Files that are none of the cache's are left alone.
+    /// The files with this extension. Files that do not belong to the cache are ignored.
     fn files(&self, extension: &str) -> io::Result<Vec<Entry>> {
         let listing = match fs::read_dir(&self.folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -186,7 +186,7 @@ impl Cache {
             if !is_ours(&path, extension) {
                 continue;
             }
-            // Another process may have removed it since.
+            // Another process may have removed it.
             let Ok(data) = fs::metadata(&path) else { continue };
             files.push(Entry { bytes: data.len(), used: data.modified()?, path });
         }
@@ -201,7 +201,7 @@ struct Entry {
     used: SystemTime,
 }
 
-/// Whether a file's name is that of an entry's, finished or not: a key, and the extension.
+/// Whether the file name is a key with this extension.
 fn is_ours(path: &Path, extension: &str) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let (key, rest) = name.split_once('.').unwrap_or((name, ""));
@@ -209,7 +209,7 @@ fn is_ours(path: &Path, extension: &str) -> bool {
     is_key && rest.rsplit('.').next() == Some(extension)
 }
 
-/// Makes a folder and those above it; only its owner may look into it, where the system knows owners.
+/// Creates a folder and its parents; where the system has owners, only the owner may read it.
 fn create_private(folder: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     builder.recursive(true);
@@ -226,7 +226,7 @@ fn write_entry(path: &Path, content: &[u8]) -> io::Result<()> {
     file.write_all(content)
 }
 
-/// What an entry's file holds, if it is whole.
+/// The content of an entry's file, if it is valid.
 fn content(bytes: &[u8]) -> Option<&[u8]> {
     let (header, content) = bytes.split_at_checked(HEADER)?;
     let (magic, rest) = header.split_at(MAGIC.len());

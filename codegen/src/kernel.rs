@@ -1,4 +1,4 @@
-//! A recorded kernel and its way to PTX.
+//! A recorded kernel and its compilation to PTX.
 
 use std::collections::BTreeMap;
 
@@ -31,34 +31,34 @@ pub enum CompileError {
     Invalid {
         /// The kernel.
         kernel: String,
-        /// The rules broken.
+        /// The violated rules.
         errors: String,
     },
 }
 
-/// PTX and what is known of it without an assembler.
+/// A compiled kernel: PTX and statistics.
 #[derive(Clone, Debug)]
 pub struct Compiled {
     /// The kernel's name: the entry point.
     pub name: String,
-    /// The target it is for.
+    /// The target that it was compiled for.
     pub target: Target,
     /// The module's text.
     pub ptx: String,
-    /// The IR it was printed from.
+    /// The IR that it was printed from.
     pub function: Function,
-    /// Counts.
+    /// Statistics.
     pub report: Report,
-    /// What each pass did.
+    /// The runs of the passes.
     pub passes: passes::Report,
 }
 
-/// What a kernel is made of.
+/// Statistics of a compiled kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// Lines of PTX.
     pub ptx_lines: usize,
-    /// IR instructions, constants left out.
+    /// IR instructions, without constants.
     pub instructions: usize,
     /// IR instructions by kind.
     pub mix: BTreeMap<String, usize>,
@@ -76,7 +76,7 @@ impl Kernel {
         &self.function.name
     }
 
-    /// The same kernel under another name: a specialisation's, say. Names are PTX identifiers: letters, digits and
+    /// Renames the kernel, for example for a specialisation. Names are PTX identifiers: letters, digits and
     /// underscores.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Kernel {
@@ -84,8 +84,8 @@ impl Kernel {
         self
     }
 
-    /// The same kernel for a programmatic launch: it first lets the next kernel start, then waits until the ones
-    /// before are complete (`griddepcontrol`, sm_90). Launched without a programmatic edge it runs as before.
+    /// Prepares the kernel for a programmatic launch: it lets the next kernel start, then waits until the previous ones
+    /// are complete (`griddepcontrol`, sm_90). Without a programmatic edge it behaves as before.
     #[must_use]
     pub fn programmatic(mut self) -> Kernel {
         let entry = self.function.layout[0];
@@ -125,12 +125,12 @@ impl Kernel {
         self.compile_at(target, OptLevel::Default)
     }
 
-    /// As [`Kernel::compile`], at the optimisation level given.
+    /// Like [`Kernel::compile`], at this optimisation level.
     pub fn compile_at(&self, target: Target, level: OptLevel) -> Result<Compiled, CompileError> {
         self.compile_with(target, &Pipeline::of(level))
     }
 
-    /// As [`Kernel::compile`], with these passes.
+    /// Like [`Kernel::compile`], with these passes.
     pub fn compile_with(&self, target: Target, pipeline: &Pipeline) -> Result<Compiled, CompileError> {
         let mut function = self.function.clone();
         convergence::check(&function)?;

@@ -1,8 +1,8 @@
-//! What generated launch stubs are written against: typed arguments and a device that launches.
+//! Typed arguments and the launcher interface for generated launch stubs.
 //!
-//! A stub is a function with one typed argument for each of the kernel's run-time parameters; it lays them out as
-//! the kernel's `.param` space and hands them to a [`Launcher`]. A wrong type or count is a compile error on the
-//! host. `emit` writes stubs; the package `bespoke` has a launcher for GPUs and for the emulator.
+//! A stub is a function with one typed argument for each of the kernel's run-time parameters. It lays out the arguments
+//! as the kernel's `.param` space and passes them to a [`Launcher`]. A wrong type or count is a compile error on the
+//! host. `emit` writes stubs; the package `bespoke` has launchers for GPUs and for the emulator.
 //!
 //! | parameter in the kernel | argument on the host |
 //! | --- | --- |
@@ -19,7 +19,7 @@ pub use half::{bf16, f16};
 pub use crate::dsl::{Bf16x2, F16x2};
 use crate::ptx::Target;
 
-/// An address in device memory of elements of type `T`.
+/// The device address of elements of type `T`.
 pub struct DevicePointer<T> {
     address: u64,
     element: PhantomData<fn() -> T>,
@@ -50,14 +50,14 @@ impl<T> DevicePointer<T> {
         self.address
     }
 
-    /// The pointer to the element `index` elements further on.
+    /// The pointer `index` elements further.
     #[must_use]
     pub fn at(self, index: u64) -> DevicePointer<T> {
         DevicePointer::new(self.address + index * size_of::<T>() as u64)
     }
 }
 
-/// The grid and the dynamic shared memory of a launch; the CTA's size is part of the kernel.
+/// Grid, block and dynamic shared memory of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaunchConfig {
     /// CTAs along x, y and z.
@@ -68,21 +68,21 @@ pub struct LaunchConfig {
     pub dynamic_shared: u32,
 }
 
-/// A kernel for one target, as generated code holds it.
+/// A kernel for one target, as embedded in generated code.
 #[derive(Clone, Copy, Debug)]
 pub struct KernelSource {
     /// The entry point.
     pub name: &'static str,
-    /// The oldest GPUs that it runs on.
+    /// The lowest target that it runs on.
     pub target: Target,
     /// The module's text.
     pub ptx: &'static str,
-    /// The same, assembled for devices of exactly the target's compute capability, if that was done.
+    /// The module assembled for devices of exactly the target's compute capability, if it was assembled.
     pub cubin: Option<&'static [u8]>,
 }
 
-/// Of the same kernel for several targets, the newest that a device of compute capability `compute` (major, minor)
-/// runs, if it runs any.
+/// The source for the newest target that a device of compute capability `compute` (major, minor) can run, if there is
+/// one.
 pub fn newest(sources: &[&'static KernelSource], compute: (u32, u32)) -> Option<&'static KernelSource> {
     let number = compute.0 * 10 + compute.1;
     sources
@@ -94,10 +94,10 @@ pub fn newest(sources: &[&'static KernelSource], compute: (u32, u32)) -> Option<
 
 /// A device that launches kernels.
 pub trait Launcher {
-    /// Why it could not.
+    /// The error of a launch.
     type Error;
-    /// Launches a kernel with its `.param` space as `params`, after the launches before it. `sources` are the kernel
-    /// for each target that it was emitted for, at least one; [`newest`] chooses.
+    /// Launches a kernel after all earlier launches. `params` is its `.param` space. `sources` has the kernel for each
+    /// target that it was emitted for, at least one; [`newest`] selects one.
     fn launch(
         &mut self,
         sources: &[&'static KernelSource],

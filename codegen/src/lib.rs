@@ -20,7 +20,7 @@ pub use dsl::hooks;
 pub use dsl::{Carry, Recorded};
 pub use kernel::{CompileError, Compiled, Kernel};
 
-/// What a file of kernels imports.
+/// The imports of a file of kernels.
 pub mod prelude {
     pub use crate::dsl::*;
     pub use crate::ir::{Cache, Order, Rounding, Scope};

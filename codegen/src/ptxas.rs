@@ -1,7 +1,7 @@
-//! NVIDIA's assembler: what registers and spills a kernel's PTX comes to, and machine code ahead of time.
+//! NVIDIA's assembler: register counts, spills and machine code ahead of time.
 //!
-//! Nothing here is needed to run a kernel: the driver assembles PTX itself. Where a `ptxas` is found, `bespoke inspect`
-//! reports what it says, and an emission can hold its machine code (a *cubin*) beside the PTX.
+//! No kernel needs it to run: the driver assembles PTX itself. If a `ptxas` is found, `bespoke inspect` shows its
+//! report, and an emission can embed its machine code (a *cubin*) beside the PTX.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -14,16 +14,16 @@ use serde::{Deserialize, Serialize};
 use crate::cache::{Cache, Key};
 use crate::ptx::Target;
 
-/// The variable that names an assembler, or says that there is none.
+/// The environment variable that names an assembler, or disables it.
 pub const VARIABLE: &str = "BESPOKE_PTXAS";
 
-/// What begins the line of a PTX text that says how much its kernel may spill. Assemblers take it for a comment.
+/// Prefix of the PTX comment that states how many bytes the kernel may spill.
 pub(crate) const ALLOWED: &str = "// allow_spills: ";
 
-/// What every module is assembled with: source lines for profilers and debuggers, and a report.
+/// Options for every module: source lines for profilers and debuggers, and a report.
 const OPTIONS: [&str; 2] = ["-lineinfo", "-v"];
 
-/// What ptxas says of a kernel.
+/// Resource usage of a kernel, as reported by ptxas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// Registers a thread.
@@ -39,29 +39,29 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Whether registers are spilled, or arrays lie in local memory, beyond a stack frame of `allowed` bytes.
+    /// Whether registers are spilled, or arrays are in local memory, beyond a stack frame of `allowed` bytes.
     pub fn spills_beyond(&self, allowed: u32) -> bool {
         self.stack > allowed || (allowed == 0 && self.spill_stores + self.spill_loads > 0)
     }
 }
 
-/// The stack frame that a PTX text's kernel may have, as the printer notes it, in bytes a thread.
+/// The stack frame in bytes per thread that the kernel of a PTX text may have, from the printer's comment.
 pub fn allowed_stack(ptx: &str) -> u32 {
     let noted = ptx.lines().find_map(|line| line.strip_prefix(ALLOWED)?.strip_suffix(" bytes of stack"));
     noted.and_then(|bytes| bytes.parse().ok()).unwrap_or(0)
 }
 
-/// A module in a GPU's own instructions.
+/// An assembled module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assembled {
-    /// What the kernel takes.
+    /// Its resource usage.
     pub usage: Usage,
-    /// The module, an ELF file, which runs on devices of exactly its target's compute capability.
+    /// The module as an ELF file, for devices of exactly its target's compute capability.
     pub cubin: Vec<u8>,
 }
 
 impl Assembled {
-    /// As an entry of a cache: five numbers, then the module.
+    /// The entry of a cache: five numbers, then the module.
     fn to_bytes(&self) -> Vec<u8> {
         let Usage { registers, spill_stores, spill_loads, static_shared, stack } = self.usage;
         let mut bytes: Vec<u8> = [registers, spill_stores, spill_loads, static_shared, stack]
@@ -86,30 +86,30 @@ impl Assembled {
     }
 }
 
-/// Why there is no [`Usage`].
+/// Errors of the assembler.
 #[derive(Debug, thiserror::Error)]
 pub enum PtxasError {
-    /// `BESPOKE_PTXAS` names no file.
+    /// `BESPOKE_PTXAS` names no existing file.
     #[error("BESPOKE_PTXAS: there is no file {}", .0.display())]
-    NotThere(PathBuf),
-    /// It cannot be run, or a file of its cannot be read or written.
+    NotFound(PathBuf),
+    /// The assembler cannot be run, or one of its files cannot be read or written.
     #[error("{}: {source}", path.display())]
     Io {
         /// The assembler or the file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// It refused the PTX.
+    /// The assembler rejected the PTX.
     #[error("ptxas for {target}: {message}")]
-    Refused {
+    Rejected {
         /// The target.
         target: Target,
-        /// What it printed.
+        /// The assembler's output.
         message: String,
     },
-    /// It printed something else than a report.
-    #[error("ptxas reported nothing for `{0}`")]
+    /// The assembler's output has no report.
+    #[error("ptxas reported no resource usage for `{0}`")]
     NoReport(String),
 }
 
@@ -120,7 +120,7 @@ pub struct Ptxas {
     cached: Option<Cached>,
 }
 
-/// Where an assembler's results are kept, and the version that they are from.
+/// The cache of an assembler's results, and the version of the assembler.
 #[derive(Clone, Debug)]
 struct Cached {
     cache: Cache,
@@ -128,8 +128,8 @@ struct Cached {
 }
 
 impl Ptxas {
-    /// The assembler that `BESPOKE_PTXAS` names, or without it the first `ptxas` on `PATH`. None if there is none, or
-    /// if `BESPOKE_PTXAS` is `none` or empty.
+    /// The assembler that `BESPOKE_PTXAS` names, or else the first `ptxas` on `PATH`. None if there is none, or if
+    /// `BESPOKE_PTXAS` is `none` or empty.
     pub fn find() -> Result<Option<Ptxas>, PtxasError> {
         match env::var_os(VARIABLE) {
             Some(value) => Ptxas::named(&value),
@@ -137,13 +137,13 @@ impl Ptxas {
         }
     }
 
-    /// The assembler that a value of `BESPOKE_PTXAS` names.
+    /// The assembler for this value of `BESPOKE_PTXAS`.
     fn named(value: &OsStr) -> Result<Option<Ptxas>, PtxasError> {
         if value.is_empty() || value == "none" {
             return Ok(None);
         }
         let path = PathBuf::from(value);
-        if path.is_file() { Ok(Some(Ptxas { path, cached: None })) } else { Err(PtxasError::NotThere(path)) }
+        if path.is_file() { Ok(Some(Ptxas { path, cached: None })) } else { Err(PtxasError::NotFound(path)) }
     }
 
     fn on_path() -> Option<Ptxas> {
@@ -153,24 +153,24 @@ impl Ptxas {
         Some(Ptxas { path, cached: None })
     }
 
-    /// Keeps what it makes in `cache`, and takes it from there when it is asked for the same again.
+    /// Stores results in `cache`, and reuses them for equal inputs.
     pub fn cached(mut self, cache: Cache) -> Result<Ptxas, PtxasError> {
         let version = self.output(&["--version"])?.stdout;
         self.cached = Some(Cached { cache, version });
         Ok(self)
     }
 
-    /// Where it is.
+    /// The path of the assembler.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What a module with the entry point `kernel` takes.
+    /// Resource usage of a module with the entry point `kernel`.
     pub fn assemble(&self, kernel: &str, ptx: &str, target: Target) -> Result<Usage, PtxasError> {
         self.cubin(kernel, ptx, target).map(|assembled| assembled.usage)
     }
 
-    /// Assembles a module with the entry point `kernel`, with its source lines.
+    /// Assembles a module with the entry point `kernel`, with source lines.
     pub fn cubin(&self, kernel: &str, ptx: &str, target: Target) -> Result<Assembled, PtxasError> {
         let Some(Cached { cache, version }) = &self.cached else { return self.run(kernel, ptx, target) };
         let target_name = target.to_string();
@@ -207,7 +207,7 @@ impl Ptxas {
         let output = self.output(&arguments)?;
         let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         if !output.status.success() {
-            return Err(PtxasError::Refused { target, message: text.trim().to_owned() });
+            return Err(PtxasError::Rejected { target, message: text.trim().to_owned() });
         }
         let usage = parse(&text, kernel).ok_or_else(|| PtxasError::NoReport(kernel.to_owned()))?;
         let cubin = fs::read(&files.cubin).map_err(failed(&files.cubin))?;
@@ -240,13 +240,13 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         for path in [&self.ptx, &self.cubin] {
-            // A file that was never written is no loss.
+            // The file may not exist.
             let _ = fs::remove_file(path);
         }
     }
 }
 
-/// Reads the report of `ptxas -v` on `kernel`: after a line that names it come numbers in words.
+/// Parses the report of `ptxas -v` on `kernel`: numbers in words after a line that names it.
 fn parse(text: &str, kernel: &str) -> Option<Usage> {
     let names_it =
         |line: &str| line.contains("Compiling entry function") && line.contains(&format!("'{kernel}'"));
@@ -315,7 +315,8 @@ ptxas info    : Used 10 registers, used 0 barriers
         assert_eq!(missing.to_string(), "BESPOKE_PTXAS: there is no file /no/such/ptxas");
     }
 
-    /// An assembler that counts its runs, makes of a PTX text that text, and says of the kernel `k` what it is told to.
+    /// A fake assembler: counts its runs, copies the PTX text to its output, and reports the given usage for kernel
+    /// `k`.
     #[cfg(unix)]
     pub(crate) fn fake(folder: &Path, version: &str, report: &str) -> Ptxas {
         use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,4 @@
-//! GPU targets and what they can execute.
+//! GPU targets and their features.
 
 use std::fmt;
 use std::str::FromStr;
@@ -48,14 +48,14 @@ impl Target {
         (self.number() / 10, self.number() % 10)
     }
 
-    /// The newest target whose PTX runs on a device of compute capability `major.minor`, if any does: PTX runs on
+    /// The newest target whose PTX runs on a device of compute capability `major.minor`, if there is one: PTX runs on
     /// every later device.
     pub fn for_device(major: u32, minor: u32) -> Option<Target> {
         let device = major * 10 + minor;
         Target::ALL.into_iter().rev().find(|target| target.number() <= device)
     }
 
-    /// The first PTX ISA version that knows the target (PTX ISA, "Release Notes").
+    /// The first PTX ISA version that supports the target (PTX ISA, "Release Notes").
     pub fn isa(self) -> IsaVersion {
         match self {
             Target::Sm80 => (7, 0),
@@ -66,7 +66,7 @@ impl Target {
         }
     }
 
-    /// Kernels can start before their predecessor ends and wait for it on the device (`griddepcontrol`).
+    /// Whether kernels can start before their predecessor ends and wait for it on the device (`griddepcontrol`).
     pub fn has_programmatic_launch(self) -> bool {
         self >= Target::Sm90
     }
@@ -81,7 +81,7 @@ impl Target {
         }
     }
 
-    /// Multiprocessors of the largest common part of this target, which plans are cut for.
+    /// Multiprocessors of the largest common device of this target, for which plans are made.
     pub fn multiprocessors(self) -> u32 {
         match self {
             Target::Sm80 => 108,
@@ -100,7 +100,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// A target's name that is none.
+/// The error for an unknown target name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown target '{0}': one of sm_80, sm_86, sm_89, sm_90, sm_100, sm_120")]
 pub struct UnknownTarget(String);

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use bespoke_codegen::ir::Function;
 use bespoke_codegen::ir::parse::parse;
 use bespoke_codegen::ir::verify::verify;
-use bespoke_codegen::passes::analysis::uniformity::{Agreement, Uniformity};
+use bespoke_codegen::passes::analysis::uniformity::{Level, Uniformity};
 use bespoke_codegen::passes::{self, OptLevel, Pass, Unreachable, convergence};
 
 const SEPARATOR: &str = "----\n";
@@ -59,7 +59,7 @@ fn output(command: &str, mut function: Function) -> String {
 /// Who agrees on what, one line each.
 fn uniformity(function: &Function) -> String {
     let uniformity = Uniformity::new(function);
-    let mut values: BTreeMap<Agreement, Vec<String>> = BTreeMap::new();
+    let mut values: BTreeMap<Level, Vec<String>> = BTreeMap::new();
     for &block in &function.layout {
         let insts = function.block(block).insts.iter();
         let results = insts.flat_map(|&inst| &function.inst(inst).results);
@@ -67,7 +67,7 @@ fn uniformity(function: &Function) -> String {
             values.entry(uniformity.of(value)).or_default().push(value.to_string());
         }
     }
-    values.iter().map(|(agreement, values)| format!("{agreement:?}: {}\n", values.join(" "))).collect()
+    values.iter().map(|(level, values)| format!("{level:?}: {}\n", values.join(" "))).collect()
 }
 
 fn check(path: &Path) -> Result<(), String> {

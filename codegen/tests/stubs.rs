@@ -215,7 +215,7 @@ fn what_cannot_be_emitted_says_what_to_do() {
     refused(
         Emission::new().kernel(blend(), Geometry::per_launch()),
         expect![
-            "no target to emit kernels for: add one, for example `.target(Target::Sm80)`, whose PTX runs on every GPU that is supported"
+            "no target to emit kernels for: add one, for example `.target(Target::Sm80)`, whose PTX runs on every supported GPU"
         ],
     );
     refused(
@@ -247,7 +247,7 @@ fn what_cannot_be_emitted_says_what_to_do() {
     refused(
         sm80().kernel(blend(), Geometry::per_launch()).kernel(blend(), Geometry::fixed([1, 1, 1])),
         expect![
-            r#"two kernels are called `blend`: give each specialisation a name of its own, for example `blend(&shape).map(|kernel| kernel.named("blend_4096"))`"#
+            r#"two kernels have the name `blend`: give each specialisation its own name, for example `blend(&shape).map(|kernel| kernel.named("blend_4096"))`"#
         ],
     );
     for name in ["match", "sm_90", "a-b"] {
@@ -268,7 +268,7 @@ fn what_differs_between_targets_needs_two_names() {
         .write(&folder)
         .unwrap_err();
     expect![
-        "kernel `blend` has other parameters or another geometry for sm_80 than for sm_90: one stub launches it on both, so give the two different names with `Kernel::named`"
+        "kernel `blend` has different parameters or launch geometry for sm_80 and sm_90: one stub launches both, so give them different names with `Kernel::named`"
     ]
     .assert_eq(&error.to_string());
 }

@@ -31,7 +31,7 @@ fn set_age(path: &Path, seconds: u64) {
 fn what_was_put_is_got_by_its_key_alone() {
     let (_folder, cache) = cache(ROOMY);
     assert_eq!(cache.get(key("a")), None);
-    assert_eq!(cache.holds().unwrap(), Holds::default());
+    assert_eq!(cache.contents().unwrap(), Contents::default());
     cache.put(key("a"), b"first").unwrap();
     cache.put(key("b"), b"").unwrap();
     assert_eq!(cache.get(key("a")).as_deref(), Some(&b"first"[..]));
@@ -39,7 +39,7 @@ fn what_was_put_is_got_by_its_key_alone() {
     assert_eq!(cache.get(key("c")), None);
     cache.put(key("a"), b"second").unwrap();
     assert_eq!(cache.get(key("a")).as_deref(), Some(&b"second"[..]));
-    assert_eq!(cache.holds().unwrap(), Holds { entries: 2, bytes: 2 * HEADER as u64 + 6 });
+    assert_eq!(cache.contents().unwrap(), Contents { entries: 2, bytes: 2 * HEADER as u64 + 6 });
     cache.remove(key("a"));
     cache.remove(key("a"));
     assert_eq!(cache.get(key("a")), None);
@@ -122,7 +122,7 @@ fn files_of_others_stay_and_those_of_dead_writers_go() {
     for (path, seconds, stays) in files {
         assert_eq!(path.exists(), stays, "{} of {seconds} s", path.display());
     }
-    assert_eq!(cache.holds().unwrap().entries, 1);
+    assert_eq!(cache.contents().unwrap().entries, 1);
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn a_folder_that_cannot_be_written_is_an_error_and_no_panic() {
     let cache = Cache::new(&file, ROOMY);
     assert!(cache.put(key("a"), b"x").is_err());
     assert_eq!(cache.get(key("a")), None);
-    assert!(cache.holds().is_err());
+    assert!(cache.contents().is_err());
 }
 
 #[cfg(unix)]
@@ -165,7 +165,7 @@ fn many_at_a_time_see_whole_entries() {
             });
         }
     });
-    let holds = cache.holds().unwrap();
-    assert!(holds.entries <= 2, "{holds:?}");
+    let contents = cache.contents().unwrap();
+    assert!(contents.entries <= 2, "{contents:?}");
     assert!(cache.files(UNFINISHED).unwrap().is_empty());
 }

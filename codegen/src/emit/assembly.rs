@@ -1,11 +1,11 @@
-//! What an assembler says of the kernels, where there is one: machine code, and an error where registers are spilled.
+//! Machine code of emitted kernels, and the error for spilled registers.
 
 use std::path::Path;
 
 use super::{EmitError, Emitted};
 use crate::ptxas::Ptxas;
 
-/// The kernel's machine code and what it takes. A spill that the kernel does not allow is an error.
+/// Adds the kernel's machine code and resource usage. A spill that the kernel does not allow is an error.
 pub(super) fn assemble(ptxas: &Ptxas, kernel: &mut Emitted) -> Result<(), EmitError> {
     let compiled = &kernel.compiled;
     let assembled = ptxas.cubin(&compiled.name, &compiled.ptx, compiled.target)?;
@@ -22,8 +22,8 @@ pub(super) fn assemble(ptxas: &Ptxas, kernel: &mut Emitted) -> Result<(), EmitEr
     Ok(())
 }
 
-/// Writes the kernel's machine code beside its PTX. If there is none, what an earlier emission left there goes: it may
-/// be another kernel's.
+/// Writes the kernel's machine code beside its PTX. Without machine code, removes the file of an earlier emission: it
+/// may belong to another kernel.
 pub(super) fn write(kernel: &Emitted, folder: &Path) -> Result<(), EmitError> {
     let path = folder.join(format!("{}.cubin", kernel.compiled.name));
     let outcome = match &kernel.assembled {
@@ -91,13 +91,13 @@ mod tests {
         let (_folder, written) = emit(k(), SPILLS);
         let message = written.expect_err("it spills").to_string();
         expect_test::expect![[r#"
-            kernel `k` for sm_90 spills registers: 24 bytes of stack a thread, 20 bytes stored and 16 loaded, where 0 are allowed; it uses 255 registers: hold less at a time, let fewer CTAs share a multiprocessor (`min_blocks`), or allow it by `#[kernel(…, allow_spills = 24)]`"#]]
+            kernel `k` for sm_90 spills registers: 24 bytes of stack a thread, 20 bytes stored and 16 loaded, but 0 are allowed; it uses 255 registers: keep fewer values live, let fewer CTAs share a multiprocessor (`min_blocks`), or allow the spill with `#[kernel(…, allow_spills = 24)]`"#]]
         .assert_eq(&message);
         let (folder, written) = emit(k_may_spill(), SPILLS);
         written.unwrap();
         let ptx = std::fs::read_to_string(folder.path().join("sm_90/k.ptx")).unwrap();
         assert_eq!(crate::ptxas::allowed_stack(&ptx), 24);
         let (_folder, written) = emit(k_may_spill(), &SPILLS.replace("24 bytes", "32 bytes"));
-        assert!(written.expect_err("more than it may").to_string().contains("where 24 are allowed"));
+        assert!(written.expect_err("more than it may").to_string().contains("but 24 are allowed"));
     }
 }

@@ -1,4 +1,4 @@
-//! A kernel to emit, how it is launched, and what becomes of both.
+//! A kernel to emit with its launch geometry, and the emitted kernel.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -10,7 +10,7 @@ use crate::kernel::{Compiled, Kernel};
 use crate::ptx::Target;
 use crate::ptxas::Assembled;
 
-/// How a kernel is launched, as far as that is known when it is emitted.
+/// Launch geometry, as far as it is known at emission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     grid: Option<[u32; 3]>,
@@ -24,18 +24,18 @@ impl Geometry {
         Geometry { grid: Some(grid), block: None, dynamic_shared: 0 }
     }
 
-    /// The host says the grid at each launch: it is the stub's first argument.
+    /// A grid per launch: the stub's first argument.
     pub fn per_launch() -> Geometry {
         Geometry { grid: None, block: None, dynamic_shared: 0 }
     }
 
-    /// Threads a CTA along x, y and z. Not needed where the kernel says it by `#[kernel(threads = …)]`.
+    /// Threads a CTA along x, y and z. Not needed if the kernel has `#[kernel(threads = …)]`.
     #[must_use]
     pub fn block(self, threads: [u32; 3]) -> Geometry {
         Geometry { block: Some(threads), ..self }
     }
 
-    /// Bytes of dynamic shared memory a CTA (`dynamic_shared()` in the kernel); 0 if this is not said.
+    /// Bytes of dynamic shared memory a CTA (`dynamic_shared()` in the kernel); 0 by default.
     #[must_use]
     pub fn dynamic_shared(self, bytes: u32) -> Geometry {
         Geometry { dynamic_shared: bytes, ..self }
@@ -48,23 +48,23 @@ pub struct Entry {
     kernel: Recorded,
     geometry: Geometry,
     summary: String,
-    /// An error is one of serialisation, in words.
+    /// An error is a serialisation error.
     constants: Result<Value, String>,
 }
 
 impl Entry {
-    /// What calling a `#[kernel]` function gave, and how it is launched.
+    /// The result of calling a `#[kernel]` function, and its launch geometry.
     pub fn new(kernel: Recorded, geometry: Geometry) -> Entry {
         Entry { kernel, geometry, summary: String::new(), constants: Ok(Value::Null) }
     }
 
-    /// What the kernel does, in a few words: the documentation of its stub.
+    /// Sets the documentation of the stub: the kernel's purpose in a few words.
     #[must_use]
     pub fn summary(self, summary: impl Into<String>) -> Entry {
         Entry { summary: summary.into(), ..self }
     }
 
-    /// The compile-time parameters, for whoever reads the manifest.
+    /// Sets the compile-time parameters that the manifest lists.
     #[must_use]
     pub fn constants(self, constants: impl Serialize) -> Entry {
         let constants = serde_json::to_value(constants).map_err(|error| error.to_string());
@@ -94,7 +94,7 @@ impl Entry {
         Ok(emitted)
     }
 
-    /// Threads a CTA, as the kernel or its geometry says.
+    /// Threads a CTA, from the kernel or its geometry.
     fn block(&self, kernel: &Kernel) -> Result<[u32; 3], String> {
         match (kernel.threads(), self.geometry.block) {
             (Some(threads), None) => Ok([threads, 1, 1]),
@@ -115,7 +115,7 @@ fn geometry_error(kernel: &Kernel, target: Target, why: String) -> EmitError {
     EmitError::Geometry { kernel: kernel.name().to_owned(), target, why }
 }
 
-/// The name is a module's in the generated file, beside modules that are named like targets.
+/// The name becomes a module of the generated file, beside modules named after targets.
 fn check_name(name: &str) -> Result<(), EmitError> {
     let error = |why| Err(EmitError::Name { kernel: name.to_owned(), why });
     if syn::parse_str::<syn::Ident>(name).is_err() {
@@ -132,11 +132,11 @@ fn check_name(name: &str) -> Result<(), EmitError> {
 pub struct Emitted {
     /// PTX and report.
     pub compiled: Compiled,
-    /// Machine code and what it takes, if an assembler was given.
+    /// Machine code and resource usage, if an assembler was set.
     pub assembled: Option<Assembled>,
     /// The run-time parameters.
     pub params: Vec<Param>,
-    /// CTAs along x, y and z; none if the host says so at each launch.
+    /// CTAs along x, y and z; none if the host chooses at each launch.
     pub grid: Option<[u32; 3]>,
     /// Threads a CTA along x, y and z.
     pub block: [u32; 3],
@@ -144,20 +144,20 @@ pub struct Emitted {
     pub cluster: Option<u32>,
     /// Dynamic shared memory, in bytes.
     pub dynamic_shared: u32,
-    /// What it does, in a few words; may be empty.
+    /// Its purpose in a few words; may be empty.
     pub summary: String,
-    /// The compile-time parameters; null if they were not said.
+    /// The compile-time parameters; null if none were set.
     pub constants: Value,
 }
 
 impl Emitted {
-    /// Whether the host launches the two in the same way.
+    /// Whether the host launches both in the same way.
     pub(super) fn is_launched_like(&self, other: &Emitted) -> bool {
         let launch = |kernel: &Emitted| (kernel.grid, kernel.block, kernel.cluster, kernel.dynamic_shared);
         launch(self) == launch(other) && self.params == other.params
     }
 
-    /// What no device could run.
+    /// Rejects launches that no device can run.
     fn check(&self) -> Result<(), String> {
         let threads: u64 = self.block.iter().map(|&size| u64::from(size)).product();
         if !(1..=1024).contains(&threads) {
@@ -168,7 +168,9 @@ impl Emitted {
                 return Err(format!("a grid of {grid:?} has no CTAs"));
             }
             if let Some(cluster) = self.cluster.filter(|&cluster| !grid[0].is_multiple_of(cluster)) {
-                return Err(format!("a grid of {grid:?} is not made of clusters of {cluster} CTAs along x"));
+                return Err(format!(
+                    "a grid of {grid:?} is not a multiple of the cluster size {cluster} along x"
+                ));
             }
         }
         let fixed = self.compiled.report.static_shared;

@@ -1,4 +1,4 @@
-//! Why nothing was emitted.
+//! Errors of an emission.
 
 use std::path::PathBuf;
 
@@ -7,15 +7,15 @@ use crate::kernel::CompileError;
 use crate::ptx::Target;
 use crate::ptxas::{PtxasError, Usage};
 
-/// Why nothing was emitted.
+/// Errors of an emission.
 #[derive(Debug, thiserror::Error)]
 pub enum EmitError {
-    /// No target was named.
+    /// No target was added.
     #[error(
-        "no target to emit kernels for: add one, for example `.target(Target::Sm80)`, whose PTX runs on every GPU that is supported"
+        "no target to emit kernels for: add one, for example `.target(Target::Sm80)`, whose PTX runs on every supported GPU"
     )]
     NoTarget,
-    /// Not in a build script.
+    /// `OUT_DIR` is not set: not in a build script.
     #[error(
         "OUT_DIR is not set: `Emission::build` is for build scripts; elsewhere give `Emission::write` a folder"
     )]
@@ -26,7 +26,7 @@ pub enum EmitError {
     /// A kernel cannot be compiled.
     #[error(transparent)]
     Compile(#[from] CompileError),
-    /// A kernel's name cannot be a module's.
+    /// A kernel's name cannot be a module name.
     #[error("kernel `{kernel}`: {why}; give it another name with `Kernel::named`")]
     Name {
         /// The kernel.
@@ -34,7 +34,7 @@ pub enum EmitError {
         /// What is wrong with the name.
         why: &'static str,
     },
-    /// A kernel cannot be launched as its geometry says.
+    /// A kernel cannot be launched with its geometry.
     #[error("kernel `{kernel}` for {target}: {why}")]
     Geometry {
         /// The kernel.
@@ -44,19 +44,19 @@ pub enum EmitError {
         /// What is wrong and what to do.
         why: String,
     },
-    /// Two kernels of one name.
+    /// Two kernels have the same name.
     #[error(
-        "two kernels are called `{kernel}`: give each specialisation a name of its own, for example \
+        "two kernels have the name `{kernel}`: give each specialisation its own name, for example \
          `{kernel}(&shape).map(|kernel| kernel.named(\"{kernel}_4096\"))`"
     )]
-    Twice {
+    Duplicate {
         /// The name.
         kernel: String,
     },
-    /// A kernel is launched in another way on another target.
+    /// A kernel's launch differs between targets.
     #[error(
-        "kernel `{kernel}` has other parameters or another geometry for {} than for {}: one stub launches it on \
-         both, so give the two different names with `Kernel::named`",
+        "kernel `{kernel}` has different parameters or launch geometry for {} and {}: one stub launches both, so give \
+         them different names with `Kernel::named`",
         targets[0], targets[1]
     )]
     Differs {
@@ -65,14 +65,14 @@ pub enum EmitError {
         /// The two targets.
         targets: [Target; 2],
     },
-    /// The assembler refuses a kernel, or does not run.
+    /// The assembler rejects a kernel, or does not run.
     #[error(transparent)]
     Ptxas(#[from] PtxasError),
     /// A kernel spills registers and does not allow it.
     #[error(
-        "kernel `{kernel}` for {target} spills registers: {} bytes of stack a thread, {} bytes stored and {} loaded, where \
-         {allowed} are allowed; it uses {} registers: hold less at a time, let fewer CTAs share a multiprocessor \
-         (`min_blocks`), or allow it by `#[kernel(…, allow_spills = {})]`",
+        "kernel `{kernel}` for {target} spills registers: {} bytes of stack a thread, {} bytes stored and {} loaded, but \
+         {allowed} are allowed; it uses {} registers: keep fewer values live, let fewer CTAs share a multiprocessor \
+         (`min_blocks`), or allow the spill with `#[kernel(…, allow_spills = {})]`",
         usage.stack, usage.spill_stores, usage.spill_loads, usage.registers, usage.stack
     )]
     Spills {
@@ -80,7 +80,7 @@ pub enum EmitError {
         kernel: String,
         /// The target.
         target: Target,
-        /// What the assembler says.
+        /// Its resource usage.
         usage: Usage,
         /// Bytes of stack that the kernel allows.
         allowed: u32,
@@ -90,13 +90,13 @@ pub enum EmitError {
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// The generated Rust is none: a bug in the generator.
+    /// The generated Rust does not parse: a bug in the generator.
     #[error("the generated module: {0} (a bug in bespoke-codegen)")]
     Rust(#[from] syn::Error),
-    /// Constants that are no JSON.
+    /// The constants cannot be serialised.
     #[error("a kernel's constants cannot be written as JSON: {0}")]
     Json(#[from] serde_json::Error),
 }

@@ -1,6 +1,6 @@
-//! `kernels.json`: what a program in another language must know to launch the kernels of a folder.
+//! `kernels.json`: the manifest from which programs in other languages launch the kernels of a folder.
 //!
-//! `docs/emitted.md` describes the file field by field; a test of bespoke-kernels compares.
+//! `docs/emitted.md` describes every field; a test of bespoke-kernels compares both.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::ptxas::Usage;
 /// All kernels of a folder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// Of the format: [`Manifest::VERSION`]. Fields are added without another version.
+    /// Format version: [`Manifest::VERSION`]. New fields do not change it.
     pub version: u32,
     /// Sorted by name.
     pub kernels: Vec<ManifestKernel>,
@@ -24,15 +24,15 @@ pub struct Manifest {
 /// A kernel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ManifestKernel {
-    /// Its name, which is its entry point's in every module.
+    /// Its name: the entry point of every module.
     pub name: String,
-    /// What it does, in a few words; may be empty.
+    /// Its purpose in a few words; may be empty.
     pub summary: String,
     /// CTAs along x, y and z; null if the host chooses at each launch.
     pub grid: Option<[u32; 3]>,
     /// Threads a CTA along x, y and z.
     pub block: [u32; 3],
-    /// CTAs along x that form a cluster; the module says so too, so that a plain launch will do.
+    /// CTAs along x that form a cluster. The module states it too, so a plain launch suffices.
     pub cluster: Option<u32>,
     /// Dynamic shared memory of a launch, in bytes.
     pub dynamic_shared: u32,
@@ -40,7 +40,7 @@ pub struct ManifestKernel {
     pub parameters: Vec<ManifestParameter>,
     /// Size of all parameters together, in bytes.
     pub parameter_bytes: u32,
-    /// The compile-time parameters, as the kernel's author names them; null if they were not said.
+    /// The compile-time parameters, as named by the kernel's author; null if none were set.
     pub constants: Value,
     /// The kernel for each target that it was emitted for, oldest first.
     pub modules: Vec<ManifestModule>,
@@ -51,17 +51,17 @@ pub struct ManifestKernel {
 pub struct ManifestParameter {
     /// Its name in the kernel's source.
     pub name: String,
-    /// Its type, or that of the elements that it points at: `u8` to `u64`, `i8` to `i64`, `f16`, `bf16`, `f32`,
+    /// Its type, or the type of the elements that it points to: `u8` to `u64`, `i8` to `i64`, `f16`, `bf16`, `f32`,
     /// `f16x2`, `bf16x2`, or `bool`, a byte that is 0 or 1.
     #[serde(rename = "type")]
     pub ty: String,
-    /// It is the 64-bit address of such elements in device memory.
+    /// Whether it is the 64-bit address of such elements in device memory.
     pub pointer: bool,
-    /// From the first parameter, in bytes.
+    /// Byte offset from the first parameter.
     pub offset: u32,
     /// Size, in bytes; also the alignment.
     pub bytes: u32,
-    /// What the address must be a multiple of, in bytes, where that is more than the elements' size.
+    /// Required alignment of the address in bytes, if it is larger than the elements' size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub align: Option<u32>,
 }
@@ -69,16 +69,16 @@ pub struct ManifestParameter {
 /// A kernel for one target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManifestModule {
-    /// The oldest GPUs that it runs on.
+    /// The lowest target that it runs on.
     pub target: Target,
-    /// The file with its PTX, from the folder of the manifest.
+    /// The PTX file, relative to the manifest's folder.
     pub ptx: String,
     /// Static shared memory, in bytes.
     pub static_shared: u32,
-    /// The file with its machine code, for GPUs of exactly the target's compute capability, if it was assembled.
+    /// The file of machine code, for GPUs of exactly the target's compute capability, if it was assembled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cubin: Option<String>,
-    /// What the assembler says that it takes, if it was assembled.
+    /// The assembler's report, if it was assembled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
 }
@@ -128,7 +128,7 @@ impl ManifestModule {
     }
 }
 
-/// The parameters where the `.param` space has them: each at the next multiple of its size.
+/// The parameters at their offsets in the `.param` space: each at the next multiple of its size.
 fn parameters(params: &[Param]) -> Vec<ManifestParameter> {
     let mut end: u32 = 0;
     params

@@ -1,4 +1,4 @@
-//! The build-time API: kernels become PTX files, a Rust module with a typed launch stub for each, and a manifest for
+//! Build-time API: compiles kernels to PTX files, a Rust module with a typed launch stub for each, and a manifest for
 //! other languages. Needs the feature `emit`.
 //!
 //! A `build.rs`, with the kernels in a file that it shares with the crate:
@@ -25,7 +25,7 @@
 //! }
 //! ```
 //!
-//! In the crate, `mod kernels { include!(concat!(env!("OUT_DIR"), "/kernels.rs")); }` then has
+//! The crate includes the module with `mod kernels { include!(concat!(env!("OUT_DIR"), "/kernels.rs")); }`, which has
 //!
 //! ```text
 //! pub mod axpy {
@@ -40,28 +40,28 @@
 //! }
 //! ```
 //!
-//! which takes any [`Launcher`](crate::launch::Launcher). It launches the PTX of the newest target that the device runs:
-//! PTX runs on its target and on every later GPU. The module names this package, so the crate depends on `bespoke-codegen`,
-//! and its build script on the same with the feature `emit`.
+//! `launch` takes any [`Launcher`](crate::launch::Launcher) and launches the PTX of the newest target that the device
+//! can run: PTX runs on its target and on every later GPU. The module refers to this package, so the crate depends on
+//! `bespoke-codegen`, and its build script on the same package with the feature `emit`.
 //!
-//! # What is written
+//! # Files
 //!
 //! | path | contents |
 //! | --- | --- |
-//! | `sm_90/NAME.ptx` | one module a kernel, its entry point named like the file |
-//! | `sm_90/NAME.cubin` | with [`Emission::assembler`], the same as machine code for compute capability 9.0 |
-//! | `kernels.rs` | `TARGETS`, `kernels(target)`, and a module a kernel: its sources by target, its geometry, `launch` |
-//! | `kernels.json` | the same as data: [`Manifest`]. `docs/emitted.md` in the repository describes it for other languages |
+//! | `sm_90/NAME.ptx` | one module per kernel; its entry point has the name of the file |
+//! | `sm_90/NAME.cubin` | with [`Emission::assembler`], machine code for compute capability 9.0 |
+//! | `kernels.rs` | `TARGETS`, `kernels(target)`, and a module per kernel: sources by target, geometry, `launch` |
+//! | `kernels.json` | the same as data: [`Manifest`], described in `docs/emitted.md` for other languages |
 //!
-//! Names are Rust's and PTX's identifiers at once. A kernel that is cut to several shapes needs a name for each:
+//! Names are identifiers of both Rust and PTX. Each specialisation of a kernel needs its own name:
 //! `axpy(&shape).map(|kernel| kernel.named("axpy_c4096"))`.
 //!
 //! # When cargo runs the build script again
 //!
-//! [`Emission::build`] prints `cargo::rerun-if-changed=build.rs`. Cargo also runs a build script again when it had to
-//! compile it again: after a change in a file that it has as a module (`#[path = "src/kernel.rs"] mod kernel;`) or in a
-//! crate of its `[build-dependencies]`. So kernels in either need nothing more. A shape that is read from a file or an
-//! environment variable does: print `cargo::rerun-if-changed=FILE` or `cargo::rerun-if-env-changed=VARIABLE` for it.
+//! [`Emission::build`] prints `cargo::rerun-if-changed=build.rs`. Cargo also runs a build script again after
+//! recompiling it: after a change in one of its modules (`#[path = "src/kernel.rs"] mod kernel;`) or in a crate of its
+//! `[build-dependencies]`. Kernels in either need nothing more. For a shape that is read from a file or an environment
+//! variable, print `cargo::rerun-if-changed=FILE` or `cargo::rerun-if-env-changed=VARIABLE`.
 
 mod assembly;
 mod entry;
@@ -83,7 +83,7 @@ pub use entry::{Emitted, Entry, Geometry};
 pub use error::EmitError;
 pub use manifest::{Manifest, ManifestKernel, ManifestModule, ManifestParameter};
 
-/// What to emit.
+/// A set of kernels to emit for a set of targets.
 #[derive(Clone, Debug, Default)]
 pub struct Emission {
     targets: BTreeSet<Target>,
@@ -93,7 +93,7 @@ pub struct Emission {
 }
 
 impl Emission {
-    /// Nothing yet.
+    /// An empty emission.
     pub fn new() -> Emission {
         Emission::default()
     }
@@ -105,20 +105,20 @@ impl Emission {
         self
     }
 
-    /// Adds a kernel for every target: what calling a `#[kernel]` function gives, and how it is launched.
+    /// Adds a kernel for every target: the result of calling a `#[kernel]` function, and its launch geometry.
     #[must_use]
     pub fn kernel(self, kernel: Recorded, geometry: Geometry) -> Emission {
         self.entry(Entry::new(kernel, geometry))
     }
 
-    /// Adds a kernel for every target, with what else is to be said of it.
+    /// Adds a kernel with further settings for every target.
     #[must_use]
     pub fn entry(mut self, entry: Entry) -> Emission {
         self.entries.push((None, entry));
         self
     }
 
-    /// Adds a kernel for one target alone, and that target. Kernels of one name have the same parameters and geometry
+    /// Adds a kernel for one target only, and that target. Kernels of one name have the same parameters and geometry
     /// for all targets.
     #[must_use]
     pub fn entry_for(mut self, target: Target, entry: Entry) -> Emission {
@@ -126,15 +126,15 @@ impl Emission {
         self.target(target)
     }
 
-    /// Assembles every kernel: its machine code becomes a file and part of the generated module, what it takes of a
-    /// multiprocessor part of the manifest, and a spill that it does not allow an error.
+    /// Assembles every kernel. Its machine code becomes a file and part of the generated module, its resource usage
+    /// part of the manifest, and a spill that it does not allow is an error.
     #[must_use]
     pub fn assembler(mut self, ptxas: Ptxas) -> Emission {
         self.ptxas = Some(ptxas);
         self
     }
 
-    /// Compiles everything, in parallel; sorted by name for each target.
+    /// Compiles everything in parallel; the kernels of each target are sorted by name.
     pub fn compile(&self) -> Result<BTreeMap<Target, Vec<Emitted>>, EmitError> {
         if self.targets.is_empty() {
             return Err(EmitError::NoTarget);
@@ -160,7 +160,7 @@ impl Emission {
         for kernels in targets.values_mut() {
             kernels.sort_by(|a, b| a.compiled.name.cmp(&b.compiled.name));
             if let Some(twice) = kernels.windows(2).find(|two| two[0].compiled.name == two[1].compiled.name) {
-                return Err(EmitError::Twice { kernel: twice[0].compiled.name.clone() });
+                return Err(EmitError::Duplicate { kernel: twice[0].compiled.name.clone() });
             }
         }
         Ok(targets)
@@ -174,7 +174,7 @@ impl Emission {
         Ok(emitted)
     }
 
-    /// Writes everything below `out`, which is created; gives what was compiled.
+    /// Writes everything below `out`, which is created; returns the compiled kernels.
     pub fn write(&self, out: &Path) -> Result<BTreeMap<Target, Vec<Emitted>>, EmitError> {
         let targets = self.compile()?;
         let kernels = by_name(&targets)?;
@@ -193,8 +193,8 @@ impl Emission {
         Ok(targets)
     }
 
-    /// What a `build.rs` does: writes into `OUT_DIR` and tells cargo when to run it again. An error becomes the build's,
-    /// with the line of Rust that it is about.
+    /// The body of a `build.rs`: writes into `OUT_DIR` and tells cargo when to run again. An error fails the build with
+    /// its Rust line.
     pub fn build(&self) {
         println!("cargo::rerun-if-changed=build.rs");
         let outcome = match std::env::var_os("OUT_DIR") {
@@ -202,7 +202,7 @@ impl Emission {
             None => Err(EmitError::NoOutDir),
         };
         if let Err(error) = outcome {
-            // Cargo takes one line an error.
+            // Each line of a cargo error needs the prefix.
             error.to_string().lines().for_each(|line| println!("cargo::error={line}"));
         }
     }
@@ -211,7 +211,7 @@ impl Emission {
 /// A kernel for every target that it was compiled for, oldest first.
 type Variants<'a> = Vec<&'a Emitted>;
 
-/// The kernels by name; an error if one differs between targets in what the host has to know.
+/// The kernels by name; an error if one differs between targets in what the host must know.
 fn by_name(targets: &BTreeMap<Target, Vec<Emitted>>) -> Result<BTreeMap<&str, Variants<'_>>, EmitError> {
     let mut kernels: BTreeMap<&str, Variants<'_>> = BTreeMap::new();
     for kernel in targets.values().flatten() {

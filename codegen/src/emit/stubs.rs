@@ -1,4 +1,4 @@
-//! The generated Rust module.
+//! Generator of the Rust module.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use super::{EmitError, Emitted, Variants};
 use crate::ir::{Param, Type};
 use crate::ptx::Target;
 
-/// The text of the module: `TARGETS`, `kernels` by target, a module a target with its sources, and a module a kernel
-/// with its sources, its geometry and its stub.
+/// The text of the module: `TARGETS`, `kernels` by target, one module per target with its sources, and one module per
+/// kernel with its sources, geometry and stub.
 pub(super) fn module(
     targets: &BTreeMap<Target, Vec<Emitted>>,
     kernels: &BTreeMap<&str, Variants<'_>>,
@@ -42,7 +42,7 @@ pub(super) fn module(
     Ok(prettyplease::unparse(&syn::parse2(tokens)?))
 }
 
-/// The target's variant of the enumeration.
+/// The variant of `Target`.
 fn variant(target: Target) -> Ident {
     format_ident!("Sm{}", target.number())
 }
@@ -67,7 +67,7 @@ fn list(target: Target, kernels: &[Emitted]) -> TokenStream {
     }
 }
 
-/// The module of a kernel; its variants differ in nothing that the host has to know.
+/// The module of a kernel; its variants do not differ in what the host must know.
 fn kernel(name: &str, variants: &Variants<'_>) -> Option<TokenStream> {
     let first = variants.first()?;
     let module = format_ident!("{name}");
@@ -96,7 +96,7 @@ fn kernel(name: &str, variants: &Variants<'_>) -> Option<TokenStream> {
     })
 }
 
-/// What a device loads: the one place that writes a [`KernelSource`](crate::launch::KernelSource).
+/// A [`KernelSource`](crate::launch::KernelSource).
 fn source(kernel: &Emitted) -> TokenStream {
     let (name, target) = (&kernel.compiled.name, kernel.compiled.target);
     let (source, variant) = (source_name(target), variant(target));
@@ -161,7 +161,7 @@ fn launch(kernel: &Emitted) -> TokenStream {
 
         #[doc = #doc]
         #promise
-        // An argument for each of the kernel's parameters, however many.
+        // One argument for each of the kernel's parameters, however many.
         #[allow(clippy::too_many_arguments)]
         pub fn launch<L: Launcher>(
             #launcher: &mut L,
@@ -174,7 +174,7 @@ fn launch(kernel: &Emitted) -> TokenStream {
     }
 }
 
-/// What the launch promises of pointers: the documentation, and what holds it to that.
+/// The alignment that a launch requires of pointers: the documentation, and the assertions.
 fn alignment(params: &[Param]) -> (TokenStream, TokenStream) {
     let (mut promise, mut checks) = (TokenStream::new(), TokenStream::new());
     for (param, bytes) in params.iter().filter_map(|param| Some((param, param.align?))) {

@@ -106,6 +106,18 @@ named_enum! {
 }
 
 impl Compare {
+    /// Whether the comparison is true of two numbers.
+    pub fn holds<T: PartialOrd>(self, a: &T, b: &T) -> bool {
+        match self {
+            Compare::Eq => a == b,
+            Compare::Ne => a != b,
+            Compare::Lt => a < b,
+            Compare::Le => a <= b,
+            Compare::Gt => a > b,
+            Compare::Ge => a >= b,
+        }
+    }
+
     /// The comparison of (b, a) that is equivalent to this one of (a, b).
     pub fn swapped(self) -> Compare {
         match self {

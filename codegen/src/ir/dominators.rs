@@ -100,8 +100,8 @@ pub fn inst_blocks(function: &Function) -> InstBlocks {
     blocks
 }
 
-/// The immediate dominator of every node of a graph whose nodes are numbered from 1 in reverse postorder; the first node's is
-/// itself. `preds` gives the numbers of the predecessors of node `index + 1`, 0 for those that cannot be reached.
+/// The immediate dominator of every node of a graph whose nodes are numbered from 1 in reverse postorder; the first
+/// node's is itself. `preds` returns the predecessors of node `index + 1`, 0 for unreachable ones.
 pub(crate) fn immediate_dominators<I: Iterator<Item = u32>>(
     nodes: usize,
     preds: impl Fn(usize) -> I,

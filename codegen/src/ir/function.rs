@@ -7,18 +7,18 @@ use super::entities::{Block, Inst, Loc, SharedVar, Value};
 use super::op::Op;
 use super::types::Type;
 
-/// A place in a kernel's Rust source.
+/// A location in a kernel's Rust source.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SourceLoc {
-    /// The file as rustc names it, relative to the workspace's root.
+    /// The file as rustc names it, relative to the workspace root.
     pub file: String,
     /// Line, from 1.
     pub line: u32,
     /// Column, from 1.
     pub column: u32,
-    /// The `#[device]` function that contains this place, if it was inlined and its name is known.
+    /// The inlined `#[device]` function that contains this location, if its name is known.
     pub function: Option<String>,
-    /// Where that function was called, if it was inlined.
+    /// The location of the call, if the function was inlined.
     pub inlined_at: Option<Loc>,
 }
 
@@ -36,7 +36,7 @@ pub struct Param {
 }
 
 impl Param {
-    /// What the parameter's value is a multiple of, if it is a pointer: 1 for scalars.
+    /// Alignment of a pointer parameter in bytes; 1 for scalars.
     pub fn alignment(&self) -> u32 {
         self.element.map_or(1, Type::bytes).max(self.align.unwrap_or(1))
     }
@@ -58,16 +58,16 @@ pub struct Shared {
 pub struct BlockCall {
     /// The target.
     pub block: Block,
-    /// One value for each of its parameters.
+    /// One argument for each of its parameters.
     pub args: Vec<Value>,
 }
 
 /// An instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstData {
-    /// What it does.
+    /// The opcode.
     pub op: Op,
-    /// The type it does it at; see [`Op::signature`]. `Type::U32` where the operation has no type.
+    /// The type that the opcode is applied to; `Type::U32` if it has no type. See [`Op::signature`].
     pub ty: Type,
     /// Operands.
     pub args: SmallVec<[Value; 4]>,
@@ -75,11 +75,11 @@ pub struct InstData {
     pub dests: Vec<BlockCall>,
     /// Results.
     pub results: SmallVec<[Value; 2]>,
-    /// Where in the Rust source it comes from.
+    /// Source location.
     pub loc: Option<Loc>,
 }
 
-/// Where a value comes from.
+/// The definition of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Def {
     /// Result `.1` of an instruction.
@@ -106,7 +106,7 @@ pub struct BlockData {
 /// A kernel.
 #[derive(Clone, Debug)]
 pub struct Function {
-    /// The kernel's name, which is its entry point's in PTX.
+    /// The kernel's name: the entry point in PTX.
     pub name: String,
     /// Parameters.
     pub params: Vec<Param>,
@@ -117,7 +117,7 @@ pub struct Function {
     /// CTAs along x that form a cluster: they run at the same time and see each other's shared memory
     /// (`.reqnctapercluster`). The grid is a multiple of it.
     pub cluster: Option<u32>,
-    /// Bytes of stack a thread that an assembler may spill registers to without that being an error.
+    /// Bytes of stack that an assembler may spill registers to, per thread, before that is an error.
     pub allow_spills: u32,
     /// Static shared memory.
     pub shared: PrimaryMap<SharedVar, Shared>,
@@ -169,22 +169,22 @@ impl Function {
         &mut self.blocks[block]
     }
 
-    /// How many blocks were ever created, in the layout or not.
+    /// Number of blocks created so far, in the layout or not.
     pub fn block_count(&self) -> usize {
         self.blocks.len()
     }
 
-    /// How many values were ever created.
+    /// Number of values created so far.
     pub fn value_count(&self) -> usize {
         self.values.len()
     }
 
-    /// How many instructions were ever created.
+    /// Number of instructions created so far.
     pub fn inst_count(&self) -> usize {
         self.insts.len()
     }
 
-    /// How many instructions the blocks of the layout hold.
+    /// Number of instructions in the blocks of the layout.
     pub fn size(&self) -> usize {
         self.layout.iter().map(|&block| self.blocks[block].insts.len()).sum()
     }
@@ -234,7 +234,7 @@ impl Function {
         }
     }
 
-    /// A new instruction with fresh results of the types given, in no block.
+    /// Creates an instruction with new results of these types, in no block.
     pub fn create_inst(&mut self, mut data: InstData, results: &[Type]) -> Inst {
         data.results.clear();
         let inst = self.insts.push(data);
@@ -250,12 +250,12 @@ impl Function {
         self.values[value].ty
     }
 
-    /// Where the value comes from.
+    /// The definition of the value.
     pub fn value_def(&self, value: Value) -> Def {
         self.values[value].def
     }
 
-    /// The instruction that gives the value, if one does.
+    /// The instruction that defines the value, if one does.
     pub fn defining_inst(&self, value: Value) -> Option<&InstData> {
         match self.values[value].def {
             Def::Result(inst, _) => Some(&self.insts[inst]),
@@ -280,13 +280,13 @@ impl Function {
         &self.insts[*last]
     }
 
-    /// The blocks that `block` may go to.
+    /// The targets of the block's terminator.
     pub fn successors(&self, block: Block) -> impl Iterator<Item = Block> + '_ {
         let last = self.blocks[block].insts.last();
         last.into_iter().flat_map(|&inst| self.insts[inst].dests.iter().map(|dest| dest.block))
     }
 
-    /// For every block, the blocks in the layout that go to it, in layout order, each once an edge.
+    /// The predecessors of every block, in layout order; a block with two edges to it occurs twice.
     pub fn predecessors(&self) -> SecondaryMap<Block, Vec<Block>> {
         let mut preds: SecondaryMap<Block, Vec<Block>> = SecondaryMap::new();
         for &block in &self.layout {

@@ -189,7 +189,8 @@ opcodes! {
         Shuffle(shuffle: Shuffle as Variant) = "shuffle": typed(BITS_32, &[T, U32, U32, U32], &[T]);
             Exchange; Mask { ptx: "shfl.sync", operand: 3 }; BASELINE,
         /// A vote: operands predicate, member mask.
-        Vote(vote: Vote as Variant) = "vote": vote.rule(); Exchange; Mask { ptx: "vote.sync", operand: 1 }; BASELINE,
+        Vote(vote: Vote as Variant) = "vote": vote.rule();
+            Exchange; Mask { ptx: "vote.sync", operand: 1 }; BASELINE,
         /// The lanes that hold the same value: operands value, member mask; one bit a lane as u32, and for `all` whether
         /// all do.
         Match(lanes: Match as Variant) = "match": lanes.rule();

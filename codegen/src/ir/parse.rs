@@ -1,8 +1,8 @@
-//! Reads the text form that [`super::print`] writes.
+//! Parser of the text form that [`super::print`] writes.
 //!
-//! Values, blocks and shared variables keep their numbers; numbers that the text leaves out become entities that
-//! are in no block, as removed ones are. The results of one instruction are numbered consecutively. What an
-//! instruction's operands must be is the verifier's business: text that parses may still be rejected there.
+//! Values, blocks and shared variables keep their numbers. Numbers that the text skips become entities in no block,
+//! like removed ones. The results of an instruction are numbered consecutively. The parser does not check operand
+//! types: the verifier may still reject the function.
 
 mod build;
 
@@ -11,13 +11,13 @@ pub use super::lex::ParseError;
 use super::reader::{Name, Reader};
 use super::{Function, Op, Param, Shared, SourceLoc, Type};
 
-/// The function that the text describes.
+/// Parses the text form of a function.
 pub fn parse(text: &str) -> Result<Function, ParseError> {
     let kernel = Reader::new(text)?.kernel()?;
     build::function(kernel)
 }
 
-/// A kernel as written, names unresolved.
+/// A parsed kernel with unresolved names.
 struct Kernel {
     name: String,
     params: Vec<Param>,
@@ -160,7 +160,7 @@ impl Reader {
         Ok(InstText { op, ty, results, args, dests, locs })
     }
 
-    /// The operation and its type, up to the first operand.
+    /// The opcode, its type and its members, up to the first operand.
     fn op(&mut self) -> Result<(Op, Type), ParseError> {
         let word = self.word("an operation")?;
         let (name, ty) = match word.split_once('.') {

@@ -1,4 +1,4 @@
-//! The text form of a function: one instruction a line, types and every payload visible.
+//! Printer of the text form: one instruction a line, with all types and members.
 //!
 //! ```text
 //! kernel @gemv(w: global u8, n: u32) threads 256 {
@@ -12,11 +12,10 @@
 //! }
 //! ```
 //!
-//! An instruction is its results, the operation with its type after a dot, the operation's modifiers separated by
-//! blanks, the operands separated by commas, and after `@` its source location; `in` precedes the name of the function
-//! that was inlined, and `<` the place that it was inlined at. A float constant that is finite prints as the shortest
-//! decimal that reads back to the same bits, any other as its bits in hexadecimal. A comment runs from `;` to the end of
-//! its line.
+//! An instruction is its results, the opcode with its type after a dot, the opcode's members separated by blanks, the
+//! operands separated by commas, and its source location after `@`. In a location, `in` precedes the name of the
+//! inlined function and `<` the location of the call. A float constant that is finite is the shortest decimal that
+//! reads back to the same bits; any other is its bits in hexadecimal. A comment runs from `;` to the end of its line.
 
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -38,7 +37,7 @@ pub fn instruction(function: &Function, inst: Inst) -> impl Display + '_ {
     from_fn(move |f| Printer { function, locs: false }.inst(f, inst))
 }
 
-/// A source location with the chain of places that it was inlined at, as `"file":line:column in function < …`.
+/// A source location with the chain of calls that it was inlined through, as `"file":line:column in function < …`.
 pub fn location(function: &Function, loc: Loc) -> impl Display + '_ {
     from_fn(move |f| {
         let mut next = Some(loc);
@@ -73,7 +72,7 @@ fn quoted(f: &mut Formatter<'_>, text: &str) -> fmt::Result {
     f.write_char('"')
 }
 
-/// Displays by a closure.
+/// Implements `Display` by a closure.
 struct FromFn<F>(F);
 
 impl<F: Fn(&mut Formatter<'_>) -> fmt::Result> Display for FromFn<F> {

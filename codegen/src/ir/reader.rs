@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use super::lex::{self, Kind, ParseError, Token};
 
-/// The largest number of a value or block, so that a hostile text cannot ask for all memory.
+/// The largest number of a value or block. Limits the memory that a hostile text can demand.
 const MAX_NUMBER: u32 = 1 << 22;
 
 /// The number of an entity and its position in the text.
@@ -46,7 +46,7 @@ impl Reader {
         ParseError::new(token.line, token.column, message)
     }
 
-    /// An error at the token that was just taken.
+    /// An error at the previous token.
     pub(super) fn error_before(&self, message: impl Into<String>) -> ParseError {
         let token = &self.tokens[self.at.saturating_sub(1)];
         ParseError::new(token.line, token.column, message)
@@ -104,7 +104,7 @@ impl Reader {
         word.parse().map_err(|_| self.error_before(format!("`{word}` is not {what}")))
     }
 
-    /// A name of the form `prefix` and a number.
+    /// A name that consists of `prefix` and a number.
     pub(super) fn name(&mut self, prefix: &str) -> Result<Name, ParseError> {
         let number = self.peek_word().and_then(|word| word.strip_prefix(prefix)).and_then(canonical_number);
         let Some(number) = number else {
@@ -118,7 +118,7 @@ impl Reader {
         Ok(Name { number, line, column })
     }
 
-    /// One of the choices, by its text.
+    /// One of the choices, by its word.
     pub(super) fn choice<T: Copy>(&mut self, choices: &[(&str, T)]) -> Result<T, ParseError> {
         let found = self.peek_word().and_then(|word| choices.iter().find(|(text, _)| *text == word));
         let Some(&(_, choice)) = found else {
@@ -137,7 +137,7 @@ impl Reader {
     }
 }
 
-/// A decimal number without sign and superfluous zeros, so that every entity has one name.
+/// A decimal number without sign and superfluous zeros: every entity has exactly one name.
 fn canonical_number(digits: &str) -> Option<u32> {
     let canonical = digits == "0" || digits.starts_with(|c: char| ('1'..='9').contains(&c));
     if canonical { digits.parse().ok() } else { None }

@@ -63,12 +63,12 @@ impl Type {
         if self == Type::Pred { 1 } else { self.bytes() * 8 }
     }
 
-    /// The low bits that hold a value of this type, set.
+    /// A mask of the bits that a value of this type occupies.
     pub fn mask(self) -> u64 {
         u64::MAX >> (64 - self.bits())
     }
 
-    /// Raw bits of this type as a signed number of the same width.
+    /// The value of this type's raw bits as a signed number of the same width.
     pub fn sign_extend(self, bits: u64) -> i64 {
         let unused = 64 - self.bits();
         ((bits << unused) as i64) >> unused
@@ -103,7 +103,7 @@ impl Type {
         }
     }
 
-    /// The type half as wide of which this one holds two, if it is made of two values.
+    /// The type half as wide, if this one consists of two values of it.
     pub fn halved(self) -> Option<Type> {
         match self {
             Type::U32 => Some(Type::U16),
@@ -112,7 +112,7 @@ impl Type {
         }
     }
 
-    /// The type twice as wide that holds two values of this type, or the product of two.
+    /// The type twice as wide: it holds two values of this type, or the product of two.
     pub fn doubled(self) -> Option<Type> {
         match self {
             Type::F16 => Some(Type::F16x2),
@@ -175,7 +175,7 @@ named_enum! {
 }
 
 impl Special {
-    /// Reading it twice may give two values, so it is neither merged nor moved.
+    /// Whether two reads may differ, so that reads are neither merged nor moved.
     pub fn is_volatile(self) -> bool {
         matches!(self, Special::Clock | Special::Clock64 | Special::GlobalTimer | Special::SmId)
     }

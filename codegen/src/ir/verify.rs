@@ -1,36 +1,35 @@
-//! Checks that a function is well formed. A pass or a back end that is given a verified function need not check
-//! any of this again.
+//! Verifier: checks that a function is well formed. Passes and back ends rely on these rules for verified functions.
 //!
 //! The kernel:
 //! - Its name and its parameters' names are identifiers; the parameters' names differ.
 //! - A parameter is a global pointer with or without an element type, or a scalar without one.
-//! - `threads`, if fixed, is from 1 to 1024; `min_blocks` is from 1 to 32 and stands only beside `threads`;
-//!   `cluster` is from 1 to 8.
-//! - A shared variable has at least one element, of a scalar type other than a predicate, and its alignment is a
-//!   power of two that is no less than the element's size.
-//! - A source location's `inlined_at` is a location that was recorded before it.
+//! - `threads`, if fixed, is from 1 to 1024; `min_blocks` is from 1 to 32 and requires `threads`; `cluster` is from 1
+//!   to 8.
+//! - A shared variable has at least one element, of a scalar type other than a predicate; its alignment is a power of
+//!   two and at least the element's size.
+//! - A source location's `inlined_at` is a location recorded earlier.
 //!
 //! Blocks:
-//! - The layout holds at least one block, none twice, and all of them can be reached from the first.
+//! - The layout has at least one block and none twice; all are reachable from the first.
 //! - The entry block has neither parameters nor predecessors.
-//! - A block ends in a terminator and holds no other.
+//! - A block has exactly one terminator, its last instruction.
 //!
 //! Values:
-//! - An instruction stands in one place. What it and its block say of a value's definition agrees with the value.
+//! - An instruction is in one block only. Values name their instruction or block as their definition, and vice versa.
 //! - The definition of every operand and block argument dominates its use.
 //!
 //! Instructions:
-//! - Operand count and types, and result count and types, are those of [`Op::signature`]; an operation without a
-//!   type has `Type::U32`.
-//! - A jump has one target, a branch two, any other instruction none; targets are in the layout, and the arguments
-//!   are as many as the target's parameters and of their types.
+//! - Number and types of operands and results are those of [`Op::signature`]; an opcode without a type has `Type::U32`.
+//! - A jump has one target, a branch two, any other instruction none. Targets are in the layout, and the arguments
+//!   match the target's parameters in number and types.
 //! - `param` names a parameter and has its type; `shared_address` names a shared variable.
-//! - A conversion's operand is a scalar number; a bit cast's operand and result are equally wide and not predicates.
-//! - Only an access of global memory says how to cache, other than `volatile`, or has a cache policy.
+//! - A conversion's operand is a scalar number; a bit cast's operand and result have the same width and are not
+//!   predicates.
+//! - Cache operators other than `volatile`, and cache policies, require global memory.
 //! - An access at a constant offset from a shared variable is aligned to its own size. (It may be out of bounds:
-//!   that is where folding leads in code that a condition keeps from running.)
-//! - So is what an asynchronous copy writes, a row of a matrix, and an mbarrier; a constant number of bytes in a bulk
-//!   copy or prefetch is a multiple of 16.
+//!   folding produces such accesses in code that is never executed.)
+//! - The same alignment rule holds for asynchronous copies into shared memory, rows of matrices and mbarriers. A
+//!   constant size of a bulk copy or prefetch is a multiple of 16.
 //! - If any source location is recorded, every instruction has one.
 
 mod inst;
@@ -43,14 +42,14 @@ use cranelift_entity::{EntitySet, SecondaryMap};
 use super::dominators::{Dominators, InstBlocks};
 use super::{Block, Def, Function, Inst, InstData, Op, Type, Value, print};
 
-/// A broken rule.
+/// A violated rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifyError {
-    /// The block concerned.
+    /// The block, if one is concerned.
     pub block: Option<Block>,
-    /// The text of the instruction concerned.
+    /// The text of the instruction, if one is concerned.
     pub inst: Option<String>,
-    /// The place in the kernel's source that the instruction comes from, with the chain of inlined calls.
+    /// The source location of the instruction, with the chain of inlined calls.
     pub source: Option<String>,
     /// What is wrong.
     pub message: String,
@@ -74,13 +73,12 @@ impl fmt::Display for VerifyError {
     }
 }
 
-/// What is wrong with the operands of an instruction that fits its signature, if anything: what can be said while
-/// a kernel is recorded.
+/// The first violated rule of an instruction that matches its signature, beyond operand types. The recorder checks it.
 pub(crate) fn misuse(function: &Function, data: &InstData) -> Option<String> {
     inst::misuses(function, data).into_iter().next()
 }
 
-/// Checks every rule; gives all errors found. Rules that only make sense once others hold are skipped otherwise.
+/// Checks every rule and returns all errors. Rules that depend on others are skipped if those are violated.
 pub fn verify(function: &Function) -> Result<(), Vec<VerifyError>> {
     let mut verifier = Verifier { function, errors: Vec::new() };
     verifier.header();
@@ -234,7 +232,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// Checks that values and their definitions agree; gives the block of each instruction.
+    /// Checks that values and their definitions agree; returns the block of each instruction.
     fn definitions(&mut self) -> InstBlocks {
         let function = self.function;
         let mut blocks: InstBlocks = SecondaryMap::new();

@@ -1,4 +1,5 @@
-//! Constant parts of addresses go into the accesses, so that what unrolled iterations load shares one base register.
+//! Address folding: moves constant parts of addresses into the immediate offsets of accesses, so that unrolled
+//! iterations share one base register.
 //!
 //! ```text
 //!   v3 = add.u32 v2, 64           v3 = convert.u64 v2
@@ -7,17 +8,17 @@
 //!   v6 = load.u8 v5
 //! ```
 //!
-//! A product that is exact is computed in 64 bits at once, instead of converting it.
+//! The 64-bit conversion of a product that does not wrap becomes one wide product.
 //!
-//! Constants leave a 32-bit offset only where [`Ranges`] proves that the sum does not wrap, since 64-bit addresses
-//! would not wrap with it; an address in shared memory has 32 bits itself.
+//! A constant leaves a 32-bit offset only where [`Ranges`] proves that the sum does not wrap, since the 64-bit address
+//! would not wrap with it. Addresses in shared memory have 32 bits themselves and need no proof.
 
 use super::Pass;
 use super::analysis::ranges::Ranges;
 use super::edit::{Editor, Rewrite, rewrite};
 use crate::ir::{Binary, Function, InstData, Op, Type, Value};
 
-/// See the module.
+/// Address folding; see the module.
 pub struct Address;
 
 impl Pass for Address {
@@ -62,11 +63,11 @@ fn visit(editor: &mut Editor<'_>, ranges: &Ranges, data: &InstData) -> Option<Re
     }
 }
 
-/// The conversion of an exact product is the wide product, which is one instruction.
+/// Turns the 64-bit conversion of a product that does not wrap into one wide product.
 fn widen(editor: &mut Editor<'_>, ranges: &Ranges, data: &InstData) -> Option<Rewrite> {
     let product = editor.function.defining_inst(data.args[0])?.clone();
     let [a, b] = product.args[..] else { return None };
-    // The wide product has the operands' signedness, and the conversion keeps their number.
+    // The wide product has the operands' signedness, and the conversion must preserve the value.
     if !matches!((product.ty, data.ty), (Type::U32, Type::U64) | (Type::I32, Type::I64)) {
         return None;
     }
@@ -82,7 +83,7 @@ fn widen(editor: &mut Editor<'_>, ranges: &Ranges, data: &InstData) -> Option<Re
     exact.then(|| Rewrite::into(Op::MulWide, product.ty, &[a, b]))
 }
 
-/// Constants go to the last of a chain of `ptr_add`, and become one there.
+/// Moves constants to the end of a chain of `ptr_add` and adds them up there.
 fn pointer(editor: &mut Editor<'_>, ranges: &Ranges, data: &InstData) -> Option<Rewrite> {
     let (ty, base, offset) = (data.ty, data.args[0], data.args[1]);
     let inner = constant_step(editor, base);
@@ -111,7 +112,7 @@ fn constant_step(editor: &Editor<'_>, pointer: Value) -> Option<(Value, i64)> {
     Some((data.args[0], constant_offset(editor, data.ty, data.args[1])?))
 }
 
-/// The number of bytes that a constant offset moves a pointer by.
+/// Bytes by which a constant offset moves a pointer.
 fn constant_offset(editor: &Editor<'_>, pointer: Type, offset: Value) -> Option<i64> {
     let bits = editor.function.constant(offset)?;
     let ty = editor.function.value_type(offset);
@@ -132,16 +133,16 @@ fn wide_sum(editor: &mut Editor<'_>, ty: Type, variable: Value, c: i64) -> Rewri
     Rewrite::into(ADD, ty, &[variable, c])
 }
 
-/// `(x, c)` if the value is `x + c` modulo two to its width, c as a signed number.
+/// `(x, c)` if the value is `x + c` modulo two to the power of its width; c is signed.
 fn any_sum(editor: &Editor<'_>, value: Value) -> Option<(Value, i64)> {
     let data = editor.function.defining_inst(value).filter(|data| data.op == ADD)?;
     let c = editor.function.constant(data.args[1])?;
-    // A sum of constants is for folding.
+    // `fold` evaluates a sum of two constants.
     let variable = editor.function.constant(data.args[0]).is_none();
     variable.then(|| (data.args[0], data.ty.sign_extend(c)))
 }
 
-/// `(x, c)` if the value is exactly the sum of the numbers x and c.
+/// `(x, c)` if the value is `x + c` without wrapping.
 fn exact_sum(editor: &Editor<'_>, ranges: &Ranges, value: Value) -> Option<(Value, i64)> {
     let (x, c) = any_sum(editor, value)?;
     let ty = editor.function.value_type(value);

@@ -1,5 +1,5 @@
-//! What the bounds of values decide: comparisons that always come out the same, masks and remainders that change
-//! nothing, conditions that a dominating branch has settled.
+//! Simplification by value ranges: comparisons with a known outcome, masks and remainders without effect, and
+//! conditions that a dominating branch decides.
 //!
 //! With 256 threads a CTA, `tid.x < 256` is true and `tid.x % 256` is `tid.x`.
 
@@ -8,7 +8,7 @@ use super::analysis::ranges::{Range, Ranges};
 use super::edit::{Editor, Rewrite, rewrite};
 use crate::ir::{Binary, Compare, Function, InstData, Op, Type, Value};
 
-/// See the module.
+/// Simplification by value ranges; see the module.
 pub struct Bounds;
 
 impl Pass for Bounds {
@@ -26,7 +26,7 @@ fn visit(editor: &mut Editor<'_>, ranges: &Ranges, data: &InstData) -> Option<Re
     let range = |editor: &Editor<'_>, value: Value| ranges.of(editor.function, editor.block, value);
     match data.op {
         Op::Branch if editor.function.constant(data.args[0]).is_none() => {
-            let holds = ranges.settled(editor.function, editor.block, data.args[0])?;
+            let holds = ranges.implied(editor.function, editor.block, data.args[0])?;
             let condition = editor.constant(Type::Pred, holds.into());
             Some(Rewrite::into(Op::Branch, data.ty, &[condition]))
         }
@@ -56,7 +56,7 @@ fn visit(editor: &mut Editor<'_>, ranges: &Ranges, data: &InstData) -> Option<Re
     }
 }
 
-/// How the comparison comes out for any numbers in the ranges, if always the same.
+/// The outcome of the comparison if it is the same for all numbers in the ranges.
 fn decided(compare: Compare, a: Range, b: Range) -> Option<bool> {
     let always = |holds: bool, fails: bool| if holds { Some(true) } else { fails.then_some(false) };
     let apart = a.max < b.min || b.max < a.min;

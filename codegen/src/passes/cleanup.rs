@@ -1,12 +1,12 @@
-//! Cleans up the control flow: what the recorder leaves and what other passes make superfluous.
+//! Control flow cleanup.
 //!
-//! - Blocks that cannot be reached go.
-//! - A block parameter that is given the same value by every jump, or is given only itself besides, is that value; one
-//!   that is given the same constant by every jump is that constant.
-//! - A branch on a constant, or to one target with one list of arguments, is a jump; a branch on `not p` is a branch on
-//!   p.
-//! - A jump to a block that only jumps on goes where that goes.
-//! - A block that is only jumped to from one place becomes part of the block that jumps.
+//! - Unreachable blocks are removed.
+//! - A block parameter that receives one value on every edge (or itself around a loop) is replaced by that value; one
+//!   that receives equal constants is replaced by the constant.
+//! - A branch on a constant, or with two equal targets and arguments, becomes a jump. A branch on `not p` becomes a
+//!   branch on p.
+//! - A jump to a block that contains only a jump goes directly to the final target.
+//! - A block with one predecessor that jumps to it is merged into that predecessor.
 
 use std::collections::{HashMap, HashSet};
 
@@ -32,7 +32,7 @@ impl Pass for Unreachable {
     }
 }
 
-/// See the module.
+/// Control flow cleanup; see the module.
 pub struct Cleanup;
 
 impl Pass for Cleanup {
@@ -41,7 +41,7 @@ impl Pass for Cleanup {
     }
 
     fn run(&self, function: &mut Function) -> bool {
-        /// More than any chain of blocks needs; an endless loop of empty blocks has no end to thread to.
+        /// More rounds than any chain of blocks needs. An endless loop of empty blocks could be threaded forever.
         const MAX_ROUNDS: usize = 64;
         let mut changed = false;
         for _ in 0..MAX_ROUNDS {
@@ -96,7 +96,7 @@ fn simplify_branches(function: &mut Function) -> bool {
     changed
 }
 
-/// The jumps to each block, as pairs of the jump and the target's index in it.
+/// The edges to each block: the terminator and the index of the target in it.
 fn jumps(function: &Function) -> HashMap<Block, Vec<(Inst, usize)>> {
     let mut jumps: HashMap<Block, Vec<(Inst, usize)>> = HashMap::new();
     for &block in &function.layout {
@@ -127,10 +127,10 @@ fn redundant_params(function: &mut Function) -> bool {
                 let param = function.block(block).params[index];
                 let incoming = jumps.get(&block).into_iter().flatten();
                 let incoming = incoming.map(|&(inst, dest)| function.inst(inst).dests[dest].args[index]);
-                let value = match sole(function, incoming.map(|value| aliases.resolve(value)), param) {
-                    Sole::Value(value) => value,
-                    Sole::Constant(bits) => constant(function, block, function.value_type(param), bits),
-                    Sole::None => continue,
+                let value = match common(function, incoming.map(|value| aliases.resolve(value)), param) {
+                    Common::Value(value) => value,
+                    Common::Constant(bits) => constant(function, block, function.value_type(param), bits),
+                    Common::None => continue,
                 };
                 aliases.replace(param, value);
                 keep.entry(block).and_modify(|keep| keep[index] = false);
@@ -149,25 +149,25 @@ fn redundant_params(function: &mut Function) -> bool {
     changed
 }
 
-/// What all incoming values of a parameter have in common.
-enum Sole {
+/// The common value of all arguments that a block parameter receives.
+enum Common {
     Value(Value),
     Constant(u64),
     None,
 }
 
-fn sole(function: &Function, incoming: impl Iterator<Item = Value>, param: Value) -> Sole {
-    let mut found = Sole::None;
+fn common(function: &Function, incoming: impl Iterator<Item = Value>, param: Value) -> Common {
+    let mut found = Common::None;
     for value in incoming.filter(|&value| value != param) {
         found = match found {
-            Sole::None => Sole::Value(value),
-            Sole::Value(first) if first == value => Sole::Value(value),
-            Sole::Value(first) => match (function.constant(first), function.constant(value)) {
-                (Some(a), Some(b)) if a == b => Sole::Constant(a),
-                _ => return Sole::None,
+            Common::None => Common::Value(value),
+            Common::Value(first) if first == value => Common::Value(value),
+            Common::Value(first) => match (function.constant(first), function.constant(value)) {
+                (Some(a), Some(b)) if a == b => Common::Constant(a),
+                _ => return Common::None,
             },
-            Sole::Constant(bits) if function.constant(value) == Some(bits) => found,
-            Sole::Constant(_) => return Sole::None,
+            Common::Constant(bits) if function.constant(value) == Some(bits) => found,
+            Common::Constant(_) => return Common::None,
         };
     }
     found
@@ -189,7 +189,7 @@ fn constant(function: &mut Function, block: Block, ty: Type, bits: u64) -> Value
     function.inst(inst).results[0]
 }
 
-/// Whether the jump leads through a block that only jumps on, to where the arguments are then known.
+/// The target's own jump, with its arguments resolved, if the target contains nothing else.
 fn forwarded(function: &Function, call: &BlockCall, escapes: &dyn Fn(Block) -> bool) -> Option<BlockCall> {
     let data = function.block(call.block);
     let &[only] = &data.insts[..] else { return None };
@@ -207,7 +207,7 @@ fn forwarded(function: &Function, call: &BlockCall, escapes: &dyn Fn(Block) -> b
 
 fn thread_jumps(function: &mut Function) -> bool {
     let counts = use_counts(function);
-    // A parameter that is used beyond the block's own jump must still be defined there.
+    // A parameter that is used outside its block must still be defined there.
     let escapes = |function: &Function, block: Block| {
         let data = function.block(block);
         let own = |param: Value| {
@@ -223,7 +223,7 @@ fn thread_jumps(function: &mut Function) -> bool {
         for index in 0..function.inst(inst).dests.len() {
             let dest = &function.inst(inst).dests[index];
             let Some(next) = forwarded(function, dest, &|block| escapes(function, block)) else { continue };
-            // A branch cannot move values on one of its ways, so the block in between does that.
+            // A branch cannot pass values on only one of its edges, so the block in between stays.
             if next.block == block || (is_branch && !next.args.is_empty()) {
                 continue;
             }

@@ -21,7 +21,7 @@ use cranelift_entity::EntitySet;
 use super::analysis::Dominators;
 use super::analysis::postdominators::PostDominators;
 use super::analysis::threads::{ThreadValues, WARP};
-use super::analysis::uniformity::{Agreement, Uniformity};
+use super::analysis::uniformity::{Level, Uniformity};
 use super::{Cleanup, Pass, Unreachable};
 use crate::ir::{Block, Compare, Convergence, Function, InstData, Loc, Op, Value};
 
@@ -42,12 +42,12 @@ pub struct Divergent {
     pub instruction: &'static str,
     /// The threads that it waits for.
     pub members: Members,
-    /// Its source location, as `file:line:column`, and the inlined functions that contain it.
+    /// Its source location as `file:line:column`, with the inlined functions that contain it.
     pub place: String,
     /// The source location of the branch.
     pub branch: String,
-    /// A thread that reaches the instruction and one that does not; none if the branch selects one lane of each warp
-    /// by a number that is not known.
+    /// A thread that reaches the instruction and one that does not; none if the branch selects at most one lane of each
+    /// warp, but not a known one.
     pub example: Option<(u32, u32)>,
     /// The number of threads that reach it, if they are whole warps.
     pub whole_warps: Option<u32>,
@@ -126,14 +126,15 @@ fn check_cleaned(function: &Function) -> Result<(), Divergence> {
     if sites.is_empty() {
         return Ok(());
     }
-    let (flow, choices) = Flow::new(function, values);
+    let (flow, lane_branches) = Flow::new(function, values);
     let doms = Dominators::new(function);
     let post = PostDominators::new(function);
     let known = flow.branches.iter().map(|branch| (branch.block, flow.divergent(&post, branch, &sites)));
-    let chosen = choices.iter().map(|choice| (choice.block, flow.one_lane(&doms, &post, choice, &sites)));
+    let one_lane =
+        lane_branches.iter().map(|branch| (branch.block, flow.one_lane(&doms, &post, branch, &sites)));
     // If several branches are at fault, the last one before the instruction is reported.
     let mut found: HashMap<usize, (u32, Divergent)> = HashMap::new();
-    for (block, instructions) in known.chain(chosen) {
+    for (block, instructions) in known.chain(one_lane) {
         let order = doms.order(block);
         for (index, instruction) in instructions {
             if found.get(&index).is_none_or(|&(earlier, _)| earlier < order) {
@@ -163,7 +164,7 @@ struct Site<'a> {
 }
 
 impl Site<'_> {
-    /// Whether threads at the one and threads at the other meet.
+    /// Whether threads at both instructions meet.
     fn meets(&self, other: &Site<'_>) -> bool {
         match (self.data.op.convergence(), other.data.op.convergence()) {
             (Convergence::Barrier { id: a, .. }, Convergence::Barrier { id: b, .. }) => a == b,
@@ -198,15 +199,15 @@ fn site<'a>(function: &Function, block: Block, data: &'a InstData) -> Option<Sit
 }
 
 /// A branch whose outcome is known for every thread.
-struct Known {
+struct KnownBranch {
     block: Block,
     loc: Option<Loc>,
-    /// By thread, which of its two targets is taken.
+    /// For each thread, the index of the target that it takes.
     target: Vec<usize>,
 }
 
 /// A branch that compares a value that differs in every lane with a warp-uniform value.
-struct Choice {
+struct LaneBranch {
     block: Block,
     loc: Option<Loc>,
     /// The target that at most one lane of a warp takes.
@@ -222,23 +223,22 @@ struct Class {
 
 struct Flow<'a> {
     function: &'a Function,
-    branches: Vec<Known>,
+    branches: Vec<KnownBranch>,
     by_block: HashMap<Block, usize>,
     classes: Vec<Class>,
 }
 
 impl<'a> Flow<'a> {
-    /// The control flow of each class, and the branches with unknown outcome of which at most one lane of a warp takes
-    /// one side.
-    fn new(function: &'a Function, mut values: ThreadValues<'a>) -> (Flow<'a>, Vec<Choice>) {
+    /// The control flow of each class, and the branches of which at most one, unknown lane of a warp takes one side.
+    fn new(function: &'a Function, mut values: ThreadValues<'a>) -> (Flow<'a>, Vec<LaneBranch>) {
         let known = |&block: &Block| {
             let data = function.terminator(block);
             let bits = (data.op == Op::Branch).then(|| values.of(data.args[0]))??;
             let target = bits.iter().map(|&bit| usize::from(bit == 0)).collect();
-            Some(Known { block, loc: data.loc, target })
+            Some(KnownBranch { block, loc: data.loc, target })
         };
-        let branches: Vec<Known> = function.layout.iter().filter_map(known).collect();
-        let choices = choices(function, &mut values);
+        let branches: Vec<KnownBranch> = function.layout.iter().filter_map(known).collect();
+        let lane_branches = lane_branches(function, &mut values);
         let by_block = branches.iter().enumerate().map(|(index, branch)| (branch.block, index)).collect();
         let mut flow = Flow { function, branches, by_block, classes: Vec::new() };
         let mut classes: HashMap<Vec<usize>, usize> = HashMap::new();
@@ -251,7 +251,7 @@ impl<'a> Flow<'a> {
             }
             flow.classes[class].threads.push(thread);
         }
-        (flow, choices)
+        (flow, lane_branches)
     }
 
     /// The blocks that a thread (any thread if none is given) may reach from a block, that block included.
@@ -277,7 +277,7 @@ impl<'a> Flow<'a> {
     fn divergent(
         &self,
         post: &PostDominators,
-        branch: &Known,
+        branch: &KnownBranch,
         sites: &[Site<'_>],
     ) -> Vec<(usize, Divergent)> {
         let here = self.classes.iter().filter(|class| class.reach.contains(branch.block));
@@ -331,16 +331,16 @@ impl<'a> Flow<'a> {
         found
     }
 
-    /// The instructions that a choice lets at most one lane of a warp reach, by their index in `sites`.
+    /// The instructions that a branch lets at most one lane of a warp reach, by their index in `sites`.
     fn one_lane(
         &self,
         doms: &Dominators,
         post: &PostDominators,
-        choice: &Choice,
+        branch: &LaneBranch,
         sites: &[Site<'_>],
     ) -> Vec<(usize, Divergent)> {
-        let dests = &self.function.terminator(choice.block).dests;
-        let (chosen, others) = (dests[choice.target].block, dests[1 - choice.target].block);
+        let dests = &self.function.terminator(branch.block).dests;
+        let (chosen, others) = (dests[branch.target].block, dests[1 - branch.target].block);
         let reach = self.reach(None, others);
         let certain = |site: &Site<'_>| {
             let alone = doms.dominates(chosen, site.block) && !reach.contains(site.block);
@@ -349,7 +349,7 @@ impl<'a> Flow<'a> {
                 && match site.members {
                     Members::Warp | Members::Cta => true,
                     Members::Cluster | Members::Lanes(u32::MAX) => {
-                        let exits = post.immediate(choice.block).is_none();
+                        let exits = post.immediate(branch.block).is_none();
                         !exits && !sites.iter().any(meets)
                     }
                     Members::Lanes(_) => false,
@@ -361,7 +361,7 @@ impl<'a> Flow<'a> {
                     instruction: site.ptx,
                     members: site.members,
                     place: place(self.function, site.data.loc),
-                    branch: place(self.function, choice.loc),
+                    branch: place(self.function, branch.loc),
                     example: None,
                     whole_warps: None,
                 };
@@ -372,11 +372,11 @@ impl<'a> Flow<'a> {
     }
 }
 
-/// The branches of which at most one lane of a warp, not known which, takes one side.
-fn choices(function: &Function, values: &mut ThreadValues<'_>) -> Vec<Choice> {
+/// Branches of which at most one, unknown lane of a warp takes one side.
+fn lane_branches(function: &Function, values: &mut ThreadValues<'_>) -> Vec<LaneBranch> {
     let uniformity = Uniformity::new(function);
     let preds = function.predecessors();
-    let mut choices = Vec::new();
+    let mut lane_branches = Vec::new();
     for &block in &function.layout {
         let branch = function.terminator(block);
         let condition = branch.args.first().and_then(|&condition| function.defining_inst(condition));
@@ -388,18 +388,18 @@ fn choices(function: &Function, values: &mut ThreadValues<'_>) -> Vec<Choice> {
             _ => continue,
         };
         let mut differs = |lane: Value, number: Value| {
-            let agreed = uniformity.of(number) <= Agreement::Warp;
-            agreed && values.of(number).is_none() && values.of(lane).is_some_and(|bits| all_differ(&bits))
+            let uniform = uniformity.of(number) <= Level::Warp;
+            uniform && values.of(number).is_none() && values.of(lane).is_some_and(|bits| all_differ(&bits))
         };
         let one = match condition.args[..] {
             [a, b] => differs(a, b) || differs(b, a),
             _ => true,
         };
         if one && preds[branch.dests[target].block].len() == 1 {
-            choices.push(Choice { block, loc: branch.loc, target });
+            lane_branches.push(LaneBranch { block, loc: branch.loc, target });
         }
     }
-    choices
+    lane_branches
 }
 
 /// Whether the bits differ between any two lanes of a warp; false if a warp has one lane.
@@ -413,7 +413,7 @@ struct Side<'a> {
     reach: EntitySet<Block>,
 }
 
-/// What decides whether it is an error that some threads reach an instruction and others do not.
+/// Facts that decide whether it is an error that some threads reach an instruction and others skip it.
 struct Certain {
     members: Members,
     /// The others may reach an instruction at which they meet these.
@@ -454,7 +454,7 @@ fn whole_warps(threads: impl Iterator<Item = u32>) -> Option<u32> {
     whole.then_some((lanes.len() * WARP) as u32)
 }
 
-/// A source location: the kernel's own line, and in parentheses the lines of the functions inlined there.
+/// A source location: the line in the kernel, and in parentheses the lines in the functions inlined there.
 fn place(function: &Function, loc: Option<Loc>) -> String {
     let mut chain = Vec::new();
     let mut next = loc;

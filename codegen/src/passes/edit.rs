@@ -1,4 +1,4 @@
-//! Replacing instructions while walking over a function once.
+//! Rewriting of instructions in one walk over a function.
 
 use std::collections::HashMap;
 
@@ -7,12 +7,12 @@ use smallvec::SmallVec;
 use super::analysis::Dominators;
 use crate::ir::{Block, Function, Inst, InstData, Loc, Op, Type, Value};
 
-/// Values that have been replaced by others.
+/// Replaced values and their replacements.
 #[derive(Default)]
 pub(super) struct Aliases(HashMap<Value, Value>);
 
 impl Aliases {
-    /// What the value was replaced by in the end, or the value itself.
+    /// The final replacement of the value, or the value itself.
     pub fn resolve(&self, mut value: Value) -> Value {
         while let Some(&next) = self.0.get(&value) {
             value = next;
@@ -20,7 +20,7 @@ impl Aliases {
         value
     }
 
-    /// Replaces a value by another one that is not (or no longer) itself replaced by it.
+    /// Replaces a value by another one that is not itself replaced by it.
     pub fn replace(&mut self, from: Value, to: Value) {
         let to = self.resolve(to);
         debug_assert_ne!(from, to, "a value cannot replace itself");
@@ -35,28 +35,28 @@ impl Aliases {
     }
 }
 
-/// What becomes of an instruction.
+/// A visitor's decision about an instruction.
 pub(super) enum Rewrite {
-    /// It stays.
+    /// Keep it.
     Keep,
-    /// These values take the place of its results, and it goes.
+    /// Replace its results by these values and remove it.
     Values(SmallVec<[Value; 2]>),
-    /// It does something else; its results keep their types.
+    /// Turn it into another instruction; its results keep their types.
     Into(Op, Type, SmallVec<[Value; 4]>),
 }
 
 impl Rewrite {
-    /// One value takes the place of the only result.
+    /// Replaces the only result by a value.
     pub fn value(value: Value) -> Rewrite {
         Rewrite::Values(SmallVec::from_slice(&[value]))
     }
 
-    /// Another operation on these operands.
+    /// Turns the instruction into another one with these operands.
     pub fn into(op: Op, ty: Type, args: &[Value]) -> Rewrite {
         Rewrite::Into(op, ty, SmallVec::from_slice(args))
     }
 
-    /// A constant.
+    /// Turns the instruction into a constant.
     pub fn constant(ty: Type, bits: u64) -> Rewrite {
         Rewrite::into(Op::Const(bits), ty, &[])
     }
@@ -65,19 +65,19 @@ impl Rewrite {
 /// The function during a walk, at one instruction.
 pub(super) struct Editor<'a> {
     pub function: &'a mut Function,
-    /// The block that the walk is in.
+    /// The block of the current instruction.
     pub block: Block,
     loc: Option<Loc>,
     before: Vec<Inst>,
 }
 
 impl Editor<'_> {
-    /// The only result of a new instruction before the current one, at the current one's source location.
+    /// Inserts an instruction with one result before the current one, at the same source location; returns the result.
     pub fn insert(&mut self, op: Op, ty: Type, args: &[Value]) -> Value {
         self.insert_all(op, ty, args)[0]
     }
 
-    /// The lower and the upper half of a u64, by a new instruction before the current one.
+    /// Inserts an `unpack` of a u64 before the current instruction; returns the lower and the upper half.
     pub fn halves(&mut self, whole: Value) -> [Value; 2] {
         let results = self.insert_all(Op::Unpack, Type::U32, &[whole]);
         [results[0], results[1]]
@@ -101,25 +101,25 @@ impl Editor<'_> {
         self.function.inst(inst).results.clone()
     }
 
-    /// A constant, defined before the current instruction.
+    /// Inserts a constant before the current instruction.
     pub fn constant(&mut self, ty: Type, bits: u64) -> Value {
         self.insert(Op::Const(bits & ty.mask()), ty, &[])
     }
 }
 
-/// Shows every instruction to `visit` and does what it says; again for an instruction that it turned into another.
-/// Definitions come before their uses, except around loops. Tells whether anything changed.
+/// Calls `visit` for every instruction and applies its decision; an instruction that was turned into another is visited
+/// again. Definitions come before their uses, except around loops. Returns whether anything changed.
 pub(super) fn rewrite(
     function: &mut Function,
     mut visit: impl FnMut(&mut Editor<'_>, &InstData) -> Rewrite,
 ) -> bool {
-    /// An instruction that keeps turning into others is left as it is after this many times.
+    /// Visits of one instruction, in case rules keep turning it into others.
     const MAX_STEPS: usize = 16;
     let order = Dominators::new(function).reverse_postorder().to_vec();
     let mut aliases = Aliases::default();
     let mut changed = false;
     for block in order {
-        // The block keeps its instructions until the end, for analyses that look at its terminator meanwhile.
+        // The block keeps its instructions until the end, because analyses look at its terminator meanwhile.
         let insts = function.block(block).insts.clone();
         let mut editor = Editor { function, block, loc: None, before: Vec::with_capacity(insts.len()) };
         for inst in insts {

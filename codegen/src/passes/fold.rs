@@ -1,10 +1,12 @@
 //! Constant folding and algebraic simplification.
 //!
-//! Every rule is exact: integers wrap as the operations do, and a rule for floats holds for signed zeros, infinities
-//! and NaN alike (`x + 0.0` is not `x`; `x + -0.0` is, if `x` is a result of arithmetic, whose NaNs all have the same
-//! bits). Constants go to the right of commutative operations, and constant summands go outwards through integer sums,
-//! products and shifts, so that what unrolled iterations compute differs only in a last addition, which
-//! [`super::Address`] puts into the access.
+//! Every rule is exact. Integers wrap as the instructions do. Rules for floats hold for signed zeros, infinities and
+//! NaN: `x + 0.0` is not `x`; `x + -0.0` is, if `x` is a result of arithmetic, because all such NaNs have the same
+//! bits.
+//!
+//! Constants move to the right operand of commutative opcodes, and constant summands move outwards through integer
+//! sums, products and shifts. Unrolled iterations then differ only in a last addition, which [`super::Address`] folds
+//! into the access.
 
 pub(in crate::passes) mod eval;
 mod float;
@@ -17,7 +19,7 @@ use super::Pass;
 use super::edit::{Editor, Rewrite, rewrite};
 use crate::ir::{Function, InstData, Op, Type, Value};
 
-/// See the module.
+/// Constant folding; see the module.
 pub struct Fold;
 
 impl Pass for Fold {
@@ -34,7 +36,7 @@ fn visit(editor: &mut Editor<'_>, data: &InstData) -> Rewrite {
     if !data.op.is_pure() || matches!(data.op, Op::Const(_)) {
         return Rewrite::Keep;
     }
-    let rules = [constants, to_the_right, identities::simplify, sums::outwards];
+    let rules = [constants, constant_to_right, identities::simplify, sums::reassociate];
     for rule in rules {
         if let Some(rewrite) = rule(editor, data) {
             return rewrite;
@@ -43,7 +45,7 @@ fn visit(editor: &mut Editor<'_>, data: &InstData) -> Rewrite {
     Rewrite::Keep
 }
 
-/// An operation on constants is its value.
+/// Evaluates an instruction whose operands are all constants.
 fn constants(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewrite> {
     let function = &*editor.function;
     let constant = |&arg: &Value| Some((function.value_type(arg), function.constant(arg)?));
@@ -59,8 +61,8 @@ fn constants(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewrite> {
     Some(Rewrite::Values(types.iter().zip(bits).map(|(&ty, bits)| editor.constant(ty, bits)).collect()))
 }
 
-/// A constant left of another operand changes places with it.
-fn to_the_right(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewrite> {
+/// Moves a constant left operand to the right.
+fn constant_to_right(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewrite> {
     let &[a, b, ..] = &data.args[..] else { return None };
     let op = match data.op {
         Op::Compare(compare) => Op::Compare(compare.swapped()),
@@ -76,7 +78,7 @@ fn to_the_right(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewrite> {
     Some(Rewrite::Into(op, data.ty, args))
 }
 
-/// The operands of the value's definition, if that is `op` at the value's own type.
+/// The operands of the value's definition, if its opcode is `op`.
 fn operands(editor: &Editor<'_>, value: Value, op: Op) -> Option<SmallVec<[Value; 4]>> {
     let data = editor.function.defining_inst(value)?;
     (data.op == op).then(|| data.args.clone())

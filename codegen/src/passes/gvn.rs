@@ -1,7 +1,7 @@
-//! Global value numbering: an instruction that computes what a dominating one has computed is replaced by it.
+//! Global value numbering: replaces an instruction by an equal one that dominates it.
 //!
-//! Only pure instructions are merged, and loads through the read-only path within one block as long as nothing lies
-//! between that waits for other threads or kernels.
+//! Only pure instructions are merged, and read-only loads within one block if no instruction between them waits for
+//! other threads or kernels.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use super::analysis::Dominators;
 use super::edit::Aliases;
 use crate::ir::{Block, Effect, Function, Inst, InstData, Op, Type, Value};
 
-/// See the module.
+/// Global value numbering; see the module.
 pub struct ValueNumbering;
 
 impl Pass for ValueNumbering {
@@ -25,8 +25,8 @@ impl Pass for ValueNumbering {
         let mut aliases = Aliases::default();
         let mut table = Table { doms: &doms, pure: HashMap::new(), loads: HashMap::new() };
         let mut changed = false;
-        // In preorder of the dominator tree an entry that does not dominate the block that is visited dominates no
-        // later one either, so one table does for all scopes.
+        // The walk is a preorder of the dominator tree. An entry that does not dominate the current block dominates no
+        // later block either, so one table serves all scopes.
         for &block in doms.preorder() {
             table.loads.clear();
             let insts = std::mem::take(&mut function.block_mut(block).insts);
@@ -56,12 +56,12 @@ type Key = (Op, Type, SmallVec<[Value; 4]>);
 struct Table<'a> {
     doms: &'a Dominators,
     pure: HashMap<Key, (Block, Inst)>,
-    /// Read-only loads of the block so far.
+    /// Read-only loads of the current block.
     loads: HashMap<Key, Inst>,
 }
 
 impl Table<'_> {
-    /// A dominating instruction that computes the same; otherwise this one is entered.
+    /// An equal instruction that dominates this one; if there is none, enters this one.
     fn find_or_enter(&mut self, block: Block, inst: Inst, data: &InstData) -> Option<Inst> {
         if let Op::Load(access) = data.op
             && access.is_read_only()
@@ -69,7 +69,7 @@ impl Table<'_> {
             let earlier = *self.loads.entry(key(data)).or_insert(inst);
             return (earlier != inst).then_some(earlier);
         }
-        // What other threads or kernels wrote before may be visible only afterwards.
+        // Writes of other threads or kernels may become visible here.
         if data.op.effect() == Effect::Sync {
             self.loads.clear();
         }
@@ -85,7 +85,7 @@ impl Table<'_> {
     }
 }
 
-/// Equal for instructions that compute the same.
+/// A key that is equal for instructions that compute the same.
 fn key(data: &InstData) -> Key {
     let mut args = data.args.clone();
     let mut op = data.op;

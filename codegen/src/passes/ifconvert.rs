@@ -1,4 +1,4 @@
-//! If-conversion: a branch around a few cheap instructions becomes these instructions and selections.
+//! If-conversion: replaces a branch around a few cheap instructions by these instructions and selections.
 //!
 //! ```text
 //!   branch v0, block1, block2(v1)          v2 = add.u32 v1, v1
@@ -7,8 +7,8 @@
 //!   jump block2(v2)
 //! ```
 //!
-//! Selections between predicates become `and` and `or`, which makes one condition of a `&&` or `||` whose right side
-//! is cheap.
+//! Selections between predicates become `and` and `or`. A `&&` or `||` with a cheap right side thereby becomes one
+//! condition.
 
 use cranelift_entity::SecondaryMap;
 use smallvec::SmallVec;
@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use super::Pass;
 use crate::ir::{Binary, Block, BlockCall, Function, Inst, InstData, Op, Type, Unary, Value};
 
-/// See the module.
+/// If-conversion; see the module.
 pub struct IfConvert;
 
 impl Pass for IfConvert {
@@ -44,17 +44,17 @@ impl Pass for IfConvert {
     }
 }
 
-/// How many instructions may run in vain.
+/// Most instructions that may be executed speculatively.
 const MAX_COST: usize = 8;
-/// How many values may be selected.
+/// Most selections that may replace one branch.
 const MAX_SELECTS: usize = 4;
 
-/// How many jumps lead to each block; none to an arm that has been converted.
+/// Number of edges to each block; 0 for an arm that has been converted.
 type Entries = SecondaryMap<Block, usize>;
 
-/// One way from the branch to where the ways meet.
+/// One arm of a branch, up to the block where the arms meet.
 struct Arm {
-    /// The block on the way, if there is one.
+    /// The block of the arm, if it has one.
     block: Option<Block>,
     insts: Vec<Inst>,
     dest: BlockCall,
@@ -94,7 +94,7 @@ fn convert(function: &mut Function, entries: &mut Entries, block: Block) -> bool
     builder.jump(BlockCall { block: yes.dest.block, args });
     let out = builder.out;
     function.block_mut(block).insts = out;
-    // Two ways have become one.
+    // Two edges became one.
     entries[yes.dest.block] -= 1;
     for arm in [yes.block, no.block].into_iter().flatten() {
         entries[arm] = 0;
@@ -102,20 +102,20 @@ fn convert(function: &mut Function, entries: &mut Entries, block: Block) -> bool
     true
 }
 
-/// The way through the block that is called, if it only computes and jumps on.
+/// The arm through the target block, if that block only computes and then jumps.
 fn through(function: &Function, dest: &BlockCall) -> Option<Arm> {
     let data = function.block(dest.block);
     let (&last, insts) = data.insts.split_last()?;
     let jump = function.inst(last);
     let cheap = insts.iter().all(|&inst| is_cheap(function.inst(inst)));
-    // A parameter of a block with one predecessor is the cleanup's to remove.
+    // Cleanup removes the parameters of a block with one predecessor first.
     if jump.op != Op::Jump || !data.params.is_empty() || !cheap {
         return None;
     }
     Some(Arm { block: Some(dest.block), insts: insts.to_vec(), dest: jump.dests[0].clone() })
 }
 
-/// Movable and a matter of a few cycles, at most.
+/// Whether it is movable and takes a few cycles at most.
 fn is_cheap(data: &InstData) -> bool {
     let slow = match data.op {
         Op::Binary(Binary::Div | Binary::DivApprox | Binary::Rem) => true,

@@ -1,8 +1,8 @@
-//! Loop-invariant motion: pure instructions whose operands do not change in a loop move in front of it,
-//! except those that a warp runs together.
+//! Loop-invariant code motion: moves pure instructions whose operands do not change in a loop to the loop's preheader.
+//! Convergent instructions stay.
 //!
-//! Loads stay: memory may change, and an address that is only valid under a condition must not be read. Constants,
-//! parameters and the like cost nothing where they are and move only with an instruction that needs them.
+//! Loads stay too: memory may change, and an address that is valid only under a condition must not be read. Constants,
+//! parameters and the like cost nothing inside the loop and move only with an instruction that uses them.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use super::analysis::loops::{Loop, loops};
 use super::analysis::{Dominators, InstBlocks, defining_block, inst_blocks};
 use crate::ir::{Block, BlockCall, Function, Inst, InstData, Op, Type, Value};
 
-/// See the module.
+/// Loop-invariant code motion; see the module.
 pub struct InvariantMotion;
 
 impl Pass for InvariantMotion {
@@ -22,8 +22,8 @@ impl Pass for InvariantMotion {
     fn run(&self, function: &mut Function) -> bool {
         let mut changed = false;
         let doms = Dominators::new(function);
-        // Inner loops first: what leaves an inner loop may then leave the one around it. A preheader that is made on
-        // the way belongs to the outer loops too, so the loops are found again after each.
+        // Inner loops come first, so that an instruction may leave several loops. A new preheader belongs to the outer
+        // loops too, so the loops are recomputed after each one.
         let headers: Vec<Block> = loops(function, &doms).iter().map(|l| l.header).collect();
         for header in headers {
             let doms = Dominators::new(function);
@@ -44,7 +44,7 @@ impl Pass for InvariantMotion {
 struct Invariants<'a> {
     this: &'a Loop,
     blocks: InstBlocks,
-    /// What moves, in an order in which definitions come before uses.
+    /// Instructions to move, definitions before uses.
     order: Vec<Inst>,
     moved: HashSet<Inst>,
 }
@@ -65,7 +65,7 @@ impl<'a> Invariants<'a> {
         invariant
     }
 
-    /// Whether the value is defined outside of the loop or could be.
+    /// Whether the value is defined outside the loop, or can be moved outside.
     fn is_outside(&self, function: &Function, value: Value) -> bool {
         let block = defining_block(function, &self.blocks, value);
         let inside = block.is_some_and(|block| self.this.blocks.contains(&block));
@@ -76,7 +76,7 @@ impl<'a> Invariants<'a> {
         matches!(function.value_def(value), crate::ir::Def::Result(inst, _) if self.moved.contains(&inst))
     }
 
-    /// The instruction inside the loop that gives the value without any operands.
+    /// The instruction without operands inside the loop that defines the value.
     fn leaf(&self, function: &Function, value: Value) -> Option<Inst> {
         let crate::ir::Def::Result(inst, _) = function.value_def(value) else { return None };
         let data = function.inst(inst);
@@ -108,7 +108,7 @@ fn hoist(function: &mut Function, this: &Loop, insts: &[Inst]) {
     target.splice(end..end, insts.iter().copied());
 }
 
-/// The only block that enters the loop and goes nowhere else; a new one if there is none.
+/// The only block outside the loop that jumps to its header and has no other successor; a new one if there is none.
 fn preheader(function: &mut Function, this: &Loop) -> Block {
     let preds = function.predecessors();
     let outside: Vec<Block> =

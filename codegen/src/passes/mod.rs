@@ -1,8 +1,8 @@
 //! Passes over the IR and the pipeline that [`optimize`] runs.
 //!
-//! A pass is a value of a type that implements [`Pass`], in a file of its own that says what it does. Passes are
-//! given verified functions and give verified functions back; debug builds check after every one. They may leave
-//! values and blocks behind that nothing refers to any more, but not blocks in the layout that cannot be reached.
+//! A pass is a type that implements [`Pass`], in a file of its own. Passes take verified functions and leave verified
+//! functions; debug builds verify after each one. A pass may leave unreferenced values and blocks behind, but no
+//! unreachable block in the layout.
 
 mod address;
 pub mod analysis;
@@ -34,16 +34,16 @@ pub use narrow::Narrow;
 pub use unroll::Unroll;
 pub use widen::Widen;
 
-/// A transformation of a function that keeps what it does.
+/// A transformation of a function that preserves its behaviour.
 pub trait Pass: Sync {
     /// The name in reports and test files.
     fn name(&self) -> &'static str;
 
-    /// Runs the pass; tells whether anything changed.
+    /// Runs the pass; returns whether anything changed.
     fn run(&self, function: &mut Function) -> bool;
 }
 
-/// How much to optimise.
+/// Optimisation level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OptLevel {
     /// Only what makes the function well formed.
@@ -53,7 +53,7 @@ pub enum OptLevel {
     Default,
 }
 
-/// What one run of one pass did.
+/// One run of one pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
     /// The pass.
@@ -66,10 +66,10 @@ pub struct Step {
     pub changed: bool,
 }
 
-/// What the passes did, in the order in which they ran.
+/// The runs of passes, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// One entry a run of a pass.
+    /// One entry a run.
     pub steps: Vec<Step>,
 }
 
@@ -91,7 +91,7 @@ pub const ROUND: &[&dyn Pass] = &[
 /// Rounds after which the pipeline stops even if something still changes.
 const MAX_ROUNDS: usize = 8;
 
-/// Passes to run in rounds until none finds anything to do.
+/// Passes to run in rounds until a round changes nothing.
 #[derive(Clone)]
 pub struct Pipeline(Vec<&'static dyn Pass>);
 
@@ -104,7 +104,7 @@ impl Pipeline {
         }
     }
 
-    /// The same without the pass of this name: what it is there for shows in the difference.
+    /// The pipeline without the pass of this name, to measure the effect of that pass.
     #[must_use]
     pub fn without(mut self, name: &str) -> Pipeline {
         self.0.retain(|pass| pass.name() != name);
@@ -118,8 +118,8 @@ impl Pipeline {
     pub fn run(&self, function: &mut Function) -> Report {
         let mut manager = PassManager { function, report: Report::default() };
         manager.run(&Unreachable);
-        // How often anything changed so far, and how often it had when each pass last found nothing to do: until
-        // something changes, it finds nothing again.
+        // Number of changes so far, and for each pass the number of changes when it last found nothing to do: it would
+        // find nothing again until something changes.
         let mut changes = 0;
         let mut idle_at = vec![None; self.0.len()];
         for _ in 0..MAX_ROUNDS {
@@ -142,7 +142,7 @@ impl Pipeline {
     }
 }
 
-/// Optimises the function: rounds of all passes until none finds anything to do.
+/// Optimises the function: rounds of all passes until a round changes nothing.
 ///
 /// # Panics
 /// In debug builds, if a pass leaves a function that the verifier rejects.

@@ -1,4 +1,4 @@
-//! 64-bit operations that 32 bits hold become 32-bit operations, since a GPU computes in words of 32 bits.
+//! Narrowing: replaces 64-bit instructions by 32-bit ones where 32 bits suffice, since GPUs compute in 32-bit words.
 //!
 //! ```text
 //!   v2 = convert.u64 v0        v3 = lt.u32 v0, v1        v2 = shr.u64 v0, 32         v1, v3 = unpack.u32 v0
@@ -6,11 +6,11 @@
 //!   v4 = lt.u64 v2, v3
 //! ```
 //!
-//! - Comparisons, bitwise operations, the smaller and the larger of numbers extended from 32 bits; quotients and
-//!   remainders of numbers that [`Ranges`] shows to need no more.
-//! - The halves of a number, and a number made of two halves.
+//! - Comparisons, bitwise operations, minimum and maximum of numbers extended from 32 bits; quotients and remainders of
+//!   numbers that [`Ranges`] bounds to 32 bits.
+//! - Extraction of the halves of a number, and numbers made of two halves.
 //!
-//! Sums and products are left alone: [`super::Address`] makes them 64 bits wide, so that constants come out of addresses.
+//! Sums and products stay: [`super::Address`] makes them 64 bits wide to move constants out of addresses.
 
 use std::collections::HashSet;
 
@@ -19,7 +19,7 @@ use super::analysis::ranges::Ranges;
 use super::edit::{Editor, Rewrite, rewrite};
 use crate::ir::{Binary, Function, InstData, Op, Rounding, Type, Value};
 
-/// See the module.
+/// Narrowing; see the module.
 pub struct Narrow;
 
 impl Pass for Narrow {
@@ -34,13 +34,13 @@ impl Pass for Narrow {
     }
 }
 
-/// The numbers whose upper half is taken.
+/// The values whose upper half is extracted.
 fn halved(function: &Function) -> HashSet<Value> {
     let insts = function.layout.iter().flat_map(|&block| &function.block(block).insts);
     insts.filter_map(|&inst| upper_half(function, function.inst(inst))).collect()
 }
 
-/// What the instruction takes the upper half of.
+/// The value whose upper half the instruction extracts.
 fn upper_half(function: &Function, data: &InstData) -> Option<Value> {
     if !is_conversion(data.op) || data.ty != Type::U32 {
         return None;
@@ -92,7 +92,7 @@ fn visit(
     }
 }
 
-/// `lower | upper << 32`.
+/// Replaces `lower | upper << 32` by a `pack`.
 fn whole(editor: &Editor<'_>, data: &InstData, binary: Binary) -> Option<Rewrite> {
     if !matches!(binary, Binary::Or | Binary::Add | Binary::Xor) || data.ty != Type::U64 {
         return None;
@@ -116,7 +116,7 @@ fn arithmetic(editor: &mut Editor<'_>, ranges: &Ranges, data: &InstData, binary:
         Binary::Div | Binary::Rem if data.ty == Type::U64 => {
             let range = |value| ranges.of(editor.function, editor.block, value);
             let (a, b) = (range(data.args[0]), range(data.args[1]));
-            // What a division by zero gives is not the same at every width.
+            // The result of a division by zero depends on the width.
             let fits = a.max <= u32::MAX.into() && b.max <= u32::MAX.into() && b.min > 0;
             if !fits {
                 return None;
@@ -128,13 +128,13 @@ fn arithmetic(editor: &mut Editor<'_>, ranges: &Ranges, data: &InstData, binary:
         }
         _ => return None,
     };
-    // Numbers that are not negative shift alike, whatever their type's sign.
+    // A right shift of a non-negative number does not depend on the type's sign.
     let narrow = editor.function.value_type(a);
     let result = editor.insert(data.op, narrow, &[a, b]);
     Some(Rewrite::into(EXTEND, data.ty, &[result]))
 }
 
-/// The 32-bit number that was extended to this one.
+/// The 32-bit value that was extended to this one.
 fn extended(function: &Function, value: Value) -> Option<Value> {
     let data = function.defining_inst(value)?;
     let narrow = data.args.first().map(|&arg| function.value_type(arg))?;
@@ -142,7 +142,7 @@ fn extended(function: &Function, value: Value) -> Option<Value> {
     (is_conversion(data.op) && keeps).then(|| data.args[0])
 }
 
-/// Both operands as 32-bit numbers of one type: extended ones, or one and a constant.
+/// Both operands as 32-bit values of one type: two extended ones, or an extended one and a constant.
 fn both_narrow(editor: &mut Editor<'_>, data: &InstData) -> Option<[Value; 2]> {
     let &[a, b] = &data.args[..] else { return None };
     let (x, y) = (extended(editor.function, a), extended(editor.function, b));

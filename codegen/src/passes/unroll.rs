@@ -1,4 +1,4 @@
-//! Loops that run a few times, a number that follows from constants, become as many copies of their bodies.
+//! Full unrolling of loops with a small constant trip count.
 //!
 //! ```text
 //!   jump block1(0)                        jump block4
@@ -11,9 +11,9 @@
 //!   jump block1(v3)
 //! ```
 //!
-//! An assembler does that too, but what then is a constant offset is known here, where neighbouring accesses become
-//! one. The loop must be left by its header alone, on comparing a counter with a constant; the counter starts with a
-//! constant and grows by a constant.
+//! ptxas unrolls too, but here the constant offsets of the copies allow [`super::Widen`] to merge neighbouring
+//! accesses. The header must be the only exit of the loop and compare a counter with a constant; the counter starts at
+//! a constant and changes by a constant.
 
 use std::collections::HashMap;
 
@@ -23,10 +23,10 @@ use super::analysis::loops::{Loop, loops};
 use super::fold::eval::evaluate;
 use crate::ir::{Binary, Block, Function, InstData, Op, Type, Value};
 
-/// See the module.
+/// Full unrolling; see the module.
 pub struct Unroll;
 
-/// The most instructions that a loop may become.
+/// Most instructions that a loop may become.
 const MAX_SIZE: usize = 256;
 
 impl Pass for Unroll {
@@ -48,21 +48,21 @@ impl Pass for Unroll {
     }
 }
 
-/// A loop that runs a known number of times.
+/// A loop with a known trip count.
 struct Counted {
     header: Block,
-    /// Which target of the header's branch stays in the loop.
+    /// Index of the header's target inside the loop.
     stays: usize,
     latch: Block,
-    /// The only block that enters the loop.
+    /// The only block outside that jumps to the header.
     entry: Block,
-    /// All of its blocks, in the order of the layout.
+    /// All blocks, in layout order.
     blocks: Vec<Block>,
     trips: usize,
 }
 
 impl Counted {
-    /// The loop, if it can be unrolled and does not become too large.
+    /// The loop, if it can be unrolled within [`MAX_SIZE`].
     fn of(function: &Function, this: &Loop) -> Option<Counted> {
         let inside = |block: &Block| this.blocks.contains(block);
         let preds = function.predecessors();
@@ -83,7 +83,7 @@ impl Counted {
         Some(Counted { trips, ..counted })
     }
 
-    /// How often the body runs, if that follows from constants and is `most` at most.
+    /// The trip count, if it follows from constants and is at most `most`.
     fn trips(&self, function: &Function, most: usize) -> Option<usize> {
         let condition = function.defining_inst(*function.terminator(self.header).args.first()?)?;
         let (&[counter, limit], Op::Compare(_)) = (&condition.args[..], condition.op) else { return None };
@@ -115,7 +115,7 @@ impl Counted {
         let mut enters = self.entry;
         for trip in 0..=self.trips {
             let is_last = trip == self.trips;
-            // Behind the last body only the header runs.
+            // After the last copy of the body, only the header is executed once more.
             let blocks = if is_last { &[self.header][..] } else { &self.blocks };
             let copies = copy(function, blocks, self.header, &mut values);
             let header = copies[&self.header];
@@ -134,7 +134,7 @@ impl Counted {
         let at = function.layout.iter().position(|&block| block == self.blocks[0]).unwrap_or(0);
         function.layout.splice(at..at, layout);
         function.layout.retain(|block| !self.blocks.contains(block));
-        // What the header computes last is what is used behind the loop.
+        // After the loop, the values of the last copy of the header are used.
         function.rewrite_uses(|value| values.get(&value).copied().unwrap_or(value));
     }
 }
@@ -144,7 +144,8 @@ fn terminator(function: &mut Function, block: Block) -> &mut InstData {
     function.inst_mut(last)
 }
 
-/// Copies of the blocks, which go to each other, except to the header. `values` says what became of their values.
+/// Copies the blocks with the edges among them; edges to the header stay for the caller. `values` maps the original
+/// values to the copies.
 fn copy(
     function: &mut Function,
     blocks: &[Block],

@@ -1,5 +1,5 @@
-//! Accesses of neighbours become one: two scalars that lie side by side, and then two pairs, are one vector where the
-//! address is known to be aligned to it.
+//! Vectorisation of memory accesses: merges two adjacent scalar accesses, and then two adjacent pairs, into one vector
+//! access where the address is known to be sufficiently aligned.
 //!
 //! ```text
 //!   v1 = load.f32 v0 + 8          v1, v2 = load.f32 x2 v0 + 8
@@ -8,9 +8,9 @@
 //!   store.f32 v0 + 20, v2
 //! ```
 //!
-//! A load goes up to its neighbour, a store down. On its way may lie what is certain to touch other memory: accesses of
-//! another space, of other bytes from the same pointer, and of memory that is only read; nothing that other threads are
-//! waited for or told by.
+//! A load moves up to its neighbour, a store moves down. It may pass only accesses that cannot overlap it: of another
+//! address space, of other bytes from the same pointer, or of read-only memory. It never passes an instruction that
+//! synchronises with other threads.
 
 use smallvec::SmallVec;
 
@@ -19,7 +19,7 @@ use super::analysis::divisibility::Divisibility;
 use super::edit::Aliases;
 use crate::ir::{Access, Block, Cache, Function, Inst, InstData, Op, Type, Value};
 
-/// See the module.
+/// Vectorisation of memory accesses; see the module.
 pub struct Widen;
 
 impl Pass for Widen {
@@ -39,10 +39,10 @@ impl Pass for Widen {
     }
 }
 
-/// The most bytes of an access.
+/// Most bytes of one access.
 const MAX_BYTES: u32 = 16;
 
-/// Elements beside each other from one pointer on.
+/// Consecutive elements at a pointer plus a constant offset.
 #[derive(Clone, Copy)]
 struct Span {
     pointer: Value,
@@ -64,25 +64,25 @@ impl Span {
         u32::from(self.access.vector) * self.ty.bytes()
     }
 
-    /// Offsets of the first byte and of the one behind the last.
+    /// Offsets of the first byte and of the byte after the last.
     fn range(&self) -> (i64, i64) {
         let start = i64::from(self.access.offset);
         (start, start + i64::from(self.bytes()))
     }
 
-    /// Whether it is of memory that nobody writes while the kernel runs.
+    /// Whether no thread writes this memory while the kernel runs.
     fn is_read_only(&self) -> bool {
         matches!(self.access.cache, Cache::ReadOnly | Cache::ReadOnlyStreaming)
     }
 
-    /// Whether one of the two does not write what the other touches.
-    fn is_apart(&self, other: &Span) -> bool {
+    /// Whether neither writes bytes that the other accesses.
+    fn is_disjoint(&self, other: &Span) -> bool {
         let ((a, b), (c, d)) = (self.range(), other.range());
         let nobody_writes = self.is_read_only() || other.is_read_only();
         nobody_writes || self.shared != other.shared || (self.pointer == other.pointer && (b <= c || d <= a))
     }
 
-    /// Both as one access, if there is such.
+    /// Both as one access, if there is one.
     fn joined(&self, other: &Span, divisibility: &Divisibility) -> Option<Span> {
         let offset = self.access.offset.min(other.access.offset);
         let alike = Access { offset, ..self.access } == Access { offset, ..other.access };
@@ -98,10 +98,10 @@ impl Span {
     }
 }
 
-/// An access that a later one may join.
-struct Open {
+/// An access that a later one may be merged with.
+struct Candidate {
     span: Span,
-    /// Its place among what is kept of the block.
+    /// Its index among the instructions that the block keeps.
     position: usize,
     inst: Inst,
     is_load: bool,
@@ -110,8 +110,8 @@ struct Open {
 fn widen(function: &mut Function, divisibility: &Divisibility, aliases: &mut Aliases, block: Block) -> bool {
     let insts = function.block(block).insts.clone();
     let mut kept: Vec<Option<Inst>> = Vec::with_capacity(insts.len());
-    let mut open: Vec<Open> = Vec::new();
-    // Places of stores since the last effect of another kind, with what they write.
+    let mut open: Vec<Candidate> = Vec::new();
+    // Indices and spans of the stores since the last instruction with another effect.
     let mut stores: Vec<(usize, Span)> = Vec::new();
     let mut changed = false;
     for mut inst in insts {
@@ -120,7 +120,7 @@ fn widen(function: &mut Function, divisibility: &Divisibility, aliases: &mut Ali
             .filter(|span| span.access.cache != Cache::Volatile && span.access.ordering.is_none());
         let Some(mut span) = span else {
             match data.op {
-                // Matrices are read from anywhere in shared memory.
+                // Matrices may be loaded from anywhere in shared memory.
                 Op::LoadMatrix { .. } => open.retain(|other| other.is_load || !other.span.shared),
                 Op::Shuffle(_) | Op::Vote(_) => {}
                 op if op.has_effect() => {
@@ -133,11 +133,11 @@ fn widen(function: &mut Function, divisibility: &Divisibility, aliases: &mut Ali
             continue;
         };
         let is_load = matches!(data.op, Op::Load(_));
-        // Stores that are open would go down past this access.
-        open.retain(|other| other.is_load || span.is_apart(&other.span));
+        // An open store would have to move down past this access.
+        open.retain(|other| other.is_load || span.is_disjoint(&other.span));
         let mut position = kept.len();
         kept.push(Some(inst));
-        // Two scalars become a pair, and two pairs four.
+        // Two scalars become a pair, and two pairs a vector of four.
         while let Some((index, joined)) = open.iter().enumerate().find_map(|(index, other)| {
             let joined = span.joined(&other.span, divisibility).filter(|_| other.is_load == is_load)?;
             let (up, moved) = if position < other.position {
@@ -145,7 +145,7 @@ fn widen(function: &mut Function, divisibility: &Divisibility, aliases: &mut Ali
             } else {
                 (other.position..position, &span)
             };
-            let passes = |(at, store): &(usize, Span)| !up.contains(at) || store.is_apart(moved);
+            let passes = |(at, store): &(usize, Span)| !up.contains(at) || store.is_disjoint(moved);
             (!is_load || stores.iter().all(passes)).then_some((index, joined))
         }) {
             let other = open.swap_remove(index);
@@ -168,13 +168,13 @@ fn widen(function: &mut Function, divisibility: &Divisibility, aliases: &mut Ali
         if !is_load {
             stores.push((position, span));
         }
-        open.push(Open { span, position, inst, is_load });
+        open.push(Candidate { span, position, inst, is_load });
     }
     function.block_mut(block).insts = kept.into_iter().flatten().collect();
     changed
 }
 
-/// The access of both, which have been made one. Loads give their results to it.
+/// Builds the merged access. The results of loads become its results.
 fn join(
     function: &mut Function,
     aliases: &mut Aliases,

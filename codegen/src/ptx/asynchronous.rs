@@ -1,4 +1,4 @@
-//! Asynchronous copies and their barriers as PTX.
+//! Asynchronous copies, mbarriers and their fences as PTX.
 
 use super::printer::Printer;
 use crate::ir::{AsyncCopy, FenceFor, InstData, Mbarrier};
@@ -14,7 +14,7 @@ impl Printer<'_> {
 
     pub(super) fn mbarrier(&mut self, operation: Mbarrier, data: &InstData) {
         let barrier = self.register(data.args[0]);
-        // sm_80 knows no `.shared::cta`; the two are the same.
+        // sm_80 has no `.shared::cta`; `.shared` means the same.
         let name = match operation {
             Mbarrier::Init => "mbarrier.init.shared.b64",
             Mbarrier::Invalidate => "mbarrier.inval.shared.b64",
@@ -43,54 +43,28 @@ impl Printer<'_> {
     }
 
     pub(super) fn async_copy(&mut self, copy: AsyncCopy, data: &InstData) {
-        let hint = |hinted: bool| if hinted { ".L2::cache_hint" } else { "" };
         match copy {
             AsyncCopy::Async { bytes, hinted } => {
                 // `.cg` (L1 bypass) requires 16-byte accesses.
                 let cache = if bytes == 16 { "cg" } else { "ca" };
                 let (to, from) = (self.register(data.args[0]), self.register(data.args[1]));
                 let policy = self.policy(hinted, data);
-                let hint = hint(hinted);
-                self.line(format_args!(
-                    "cp.async.{cache}.shared.global{hint} [{to}], [{from}], {bytes}{policy};"
-                ));
+                let name = format!("cp.async.{cache}.shared.global");
+                self.line(format_args!("{name}{} [{to}], [{from}], {bytes}{policy};", hint(hinted)));
             }
             AsyncCopy::Commit => self.line(format_args!("cp.async.commit_group;")),
             AsyncCopy::Wait { pending } => self.line(format_args!("cp.async.wait_group {pending};")),
+            // The CTA's own window is part of the cluster's; `.shared::cta` as destination needs a later PTX version.
             AsyncCopy::Bulk { hinted } => {
-                let (to, from) = (self.register(data.args[0]), self.register(data.args[1]));
-                let (bytes, done) = (self.operand(data.args[2]), self.register(data.args[3]));
-                let policy = self.policy(hinted, data);
-                // The CTA's own window is part of the cluster's; `.shared::cta` as destination came later.
-                self.line(format_args!(
-                    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes{} [{to}], [{from}], {bytes}, [{done}]{policy};",
-                    hint(hinted)
-                ));
+                self.bulk("shared::cluster.global.mbarrier::complete_tx::bytes", hinted, data);
             }
             AsyncCopy::BulkMulticast { hinted } => {
-                let (to, from) = (self.register(data.args[0]), self.register(data.args[1]));
-                let (bytes, done) = (self.operand(data.args[2]), self.register(data.args[3]));
-                let (blocks, policy) = (self.operand(data.args[4]), self.policy(hinted, data));
-                self.line(format_args!(
-                    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster{} [{to}], [{from}], {bytes}, [{done}], {blocks}{policy};",
-                    hint(hinted)
-                ));
+                let name = "shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster";
+                self.bulk(name, hinted, data);
             }
-            AsyncCopy::BulkStore { hinted } => {
-                let (to, from) = (self.register(data.args[0]), self.register(data.args[1]));
-                let bytes = self.operand(data.args[2]);
-                let policy = self.policy(hinted, data);
-                self.line(format_args!(
-                    "cp.async.bulk.global.shared::cta.bulk_group{} [{to}], [{from}], {bytes}{policy};",
-                    hint(hinted)
-                ));
-            }
+            AsyncCopy::BulkStore { hinted } => self.bulk("global.shared::cta.bulk_group", hinted, data),
             AsyncCopy::BulkToCluster => {
-                let (to, from) = (self.register(data.args[0]), self.register(data.args[1]));
-                let (bytes, done) = (self.operand(data.args[2]), self.register(data.args[3]));
-                self.line(format_args!(
-                    "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [{to}], [{from}], {bytes}, [{done}];"
-                ));
+                self.bulk("shared::cluster.shared::cta.mbarrier::complete_tx::bytes", false, data);
             }
             AsyncCopy::BulkCommit => self.line(format_args!("cp.async.bulk.commit_group;")),
             AsyncCopy::BulkWait { pending, read } => {
@@ -107,4 +81,24 @@ impl Printer<'_> {
             }
         }
     }
+
+    /// `cp.async.bulk` with its operands: destination, source, bytes, and possibly an mbarrier, a mask of CTAs and a
+    /// policy.
+    fn bulk(&mut self, name: &str, hinted: bool, data: &InstData) {
+        let (to, from) = (self.register(data.args[0]), self.register(data.args[1]));
+        let mut rest = self.operand(data.args[2]);
+        let operands = data.args.len() - usize::from(hinted);
+        if operands > 3 {
+            rest += &format!(", [{}]", self.register(data.args[3]));
+        }
+        if operands > 4 {
+            rest += &format!(", {}", self.operand(data.args[4]));
+        }
+        rest += &self.policy(hinted, data);
+        self.line(format_args!("cp.async.bulk.{name}{} [{to}], [{from}], {rest};", hint(hinted)));
+    }
+}
+
+fn hint(hinted: bool) -> &'static str {
+    if hinted { ".L2::cache_hint" } else { "" }
 }

@@ -153,7 +153,8 @@ impl Printer<'_> {
         self.line(format_args!("{name} {to}, {};", operands.join(", ")));
     }
 
-    /// `name to, operands…`, of which the last two are a position and a length: ptxas takes no immediate one above 255.
+    /// `name to, operands…` with a position and a length as the last operands: ptxas rejects immediates above 255
+    /// there.
     fn bit_field(&mut self, data: &InstData, name: &str) {
         let first = data.args.len() - 2;
         let operands: Vec<String> = (data.args.iter().enumerate())
@@ -166,7 +167,7 @@ impl Printer<'_> {
         self.line(format_args!("{name} {to}, {};", operands.join(", ")));
     }
 
-    /// Brings an 8-bit result back into its range.
+    /// Wraps an 8-bit result in its 32-bit register.
     fn wrap(&mut self, register: Register, ty: Type) {
         match ty {
             Type::U8 => self.line(format_args!("and.b32 {register}, {register}, 255;")),
@@ -245,7 +246,7 @@ impl Printer<'_> {
             Binary::Shr => format!("shr.{kind}"),
         };
         self.operation(data, &name);
-        // What a division by zero leaves is not specified, but it is a value of the type.
+        // The result of a division by zero is unspecified, but must be a value of the type.
         let by_zero = || self.function.constant(data.args[1]).is_none_or(|divisor| divisor == 0);
         let leaves_range = match binary {
             Binary::Add | Binary::Sub | Binary::Mul | Binary::Div | Binary::Shl => true,
@@ -259,7 +260,7 @@ impl Printer<'_> {
     }
 
     fn compare(&mut self, compare: Compare, data: &InstData) {
-        // `ne` of a NaN is true, which is PTX's unordered comparison.
+        // `ne` is true for NaN: PTX's unordered comparison.
         let relation = if compare == Compare::Ne && data.ty.is_float() { "neu" } else { compare.name() };
         self.operation(data, &format!("setp.{relation}.{}", arithmetic(data.ty)));
     }
@@ -303,12 +304,12 @@ impl Printer<'_> {
             (from, from_type) = (value, Type::F32);
         }
         if (from_type, to_type) == (Type::F16, Type::Bf16) {
-            // Not every target converts between the two halves; binary32 holds both exactly.
+            // Not every target converts between f16 and bf16; f32 holds both exactly.
             let value = self.fresh(Class::Float);
             self.line(format_args!("cvt.f32.f16 {value}, {from};"));
             (from, from_type) = (value, Type::F32);
         }
-        // `cvt` to bfloat16 takes no 8-bit integers; their registers hold them extended to 32 bits.
+        // `cvt` to bfloat16 has no 8-bit sources; their registers hold them extended to 32 bits.
         let name = |ty: Type| match ty {
             Type::U8 | Type::I8 if to_type == Type::Bf16 => arithmetic(ty),
             _ if ty.is_float() => arithmetic(ty),
@@ -320,7 +321,7 @@ impl Printer<'_> {
             (true, true) if to_type == Type::F32 || from_type == to_type => String::new(),
             _ => format!(".{rounding}"),
         };
-        // `.sat` may stand only where there is something to clamp.
+        // `.sat` is allowed only where a value may be out of range.
         let saturate = if saturate && !always_fits(from_type, to_type) { ".sat" } else { "" };
         self.line(format_args!("cvt{round}{saturate}.{}.{} {to}, {from};", name(to_type), name(from_type)));
     }
@@ -358,7 +359,7 @@ impl Printer<'_> {
     }
 }
 
-/// Whether every integer of type `from` is one of type `to`.
+/// Whether type `to` holds every integer of type `from`.
 fn always_fits(from: Type, to: Type) -> bool {
     let same_sign = from.is_signed() == to.is_signed();
     from.is_int() && to.is_int() && to.bits() > from.bits() && (same_sign || to.is_signed())
@@ -374,7 +375,7 @@ mod tests {
     use crate::ir::parse::parse;
     use crate::ptx::{Target, print};
 
-    /// Bytes live extended in 32-bit registers, so what leaves their range is wrapped before anyone looks at it.
+    /// Bytes are kept extended in 32-bit registers, so results out of range must be wrapped before their next use.
     #[test]
     fn results_of_bytes_are_brought_back_into_range() {
         for (ty, wrap) in [("u8", "and.b32 "), ("i8", "cvt.s32.s8 ")] {

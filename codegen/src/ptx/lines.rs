@@ -1,8 +1,8 @@
 //! Source lines: `.loc` and `.file` directives, with the calls that an instruction was inlined through.
 //!
-//! The chain of an inlined instruction goes from entry to entry of the line table: `inlined_at` names a place, and means
-//! the last entry for that place before it. So a place that an inlined one refers to is said first, unless it was the last
-//! thing said of that place.
+//! `inlined_at` names a location and refers to the last line table entry before it for that location. The entries of an
+//! inlined instruction's callers must therefore precede its own, unless they are already the last entries for their
+//! locations.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -13,27 +13,27 @@ use crate::target::IsaVersion;
 /// The first PTX ISA that has `inlined_at` (PTX ISA, ".loc").
 pub(super) const INLINED_AT: IsaVersion = (7, 2);
 
-/// What is said of lines so far.
+/// State of the line directives.
 #[derive(Default)]
 pub(super) struct Lines<'a> {
     /// Source files in the order of their numbers, from 1.
     files: Vec<&'a str>,
     /// Names of inlined functions.
     functions: Vec<&'a str>,
-    /// The place of what comes next.
+    /// The location of the next instruction.
     present: Option<Loc>,
-    /// For every place that was said, the entry that it stands for.
+    /// The location that the last entry of each line stands for.
     said: HashMap<(usize, u32, u32), Loc>,
 }
 
-/// The function that a place was inlined from and where to, if both are known.
+/// The inlined function of a location and its call site, if both are known.
 pub(super) fn inlined(function: &Function, loc: Loc) -> Option<(&str, Loc)> {
     let at = &function.locs[loc];
     Some((at.function.as_deref()?, at.inlined_at?))
 }
 
 impl<'a> Lines<'a> {
-    /// Says that what comes next in `out` is from `loc`.
+    /// Sets the location of the text that follows in `out`.
     pub fn locate(&mut self, function: &'a Function, loc: Loc, out: &mut String) {
         if self.present != Some(loc) {
             self.present = Some(loc);
@@ -63,7 +63,7 @@ impl<'a> Lines<'a> {
         (number(&mut self.files, &at.file), at.line, at.column)
     }
 
-    /// Writes what the directives refer to: the files, and the functions' names.
+    /// Writes the tables that the directives refer to: files and function names.
     pub fn write_tables(&self, out: &mut String) {
         for (index, file) in self.files.iter().enumerate() {
             let first = if index == 0 { "\n" } else { "" };
@@ -81,7 +81,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// The number of a name, from 1; a new name gets the next one.
+/// The number of a name, from 1; a new name gets the next number.
 fn number<'a>(names: &mut Vec<&'a str>, name: &'a str) -> usize {
     match names.iter().position(|&known| known == name) {
         Some(index) => index + 1,
@@ -103,8 +103,8 @@ mod tests {
     use crate::ir::parse::parse;
     use crate::ptx::{Target, print};
 
-    /// `inner` is inlined into `outer`, and that twice into the kernel: at two calls from one place, since a `for` over
-    /// a Rust range unrolls, and once more from another.
+    /// `inner` is inlined into `outer`, which is inlined into the kernel twice by one call (a `for` over a Rust range
+    /// unrolls) and once by another.
     const KERNEL: &str = r#"kernel @k(p: global u32) {
 block0:
   v0 = param.global 0 @ "k.rs":1:1

@@ -55,7 +55,7 @@ impl Printer<'_> {
         self.line(format_args!("{name} {address}, {values}{policy};"));
     }
 
-    /// The instruction's name up to its operands.
+    /// The instruction up to its operands.
     fn access(&self, name: &str, cache: &str, access: Access, data: &InstData) -> String {
         let order = match access.ordering {
             Some(Ordering { order, scope }) => format!(".{order}.{scope}"),
@@ -67,7 +67,7 @@ impl Printer<'_> {
         format!("{name}{order}.{}{cache}{hint}{vector}.{}", self.space(data.args[0]), memory(data.ty))
     }
 
-    /// The last operand of an access with a cache policy, if it has one.
+    /// The cache policy operand, if there is one.
     pub(super) fn policy(&mut self, hinted: bool, data: &InstData) -> String {
         match data.args.last() {
             Some(&policy) if hinted => format!(", {}", self.register(policy)),
@@ -90,7 +90,7 @@ impl Printer<'_> {
         let space = self.space(data.args[0]);
         let kind = match op {
             Atomic::And | Atomic::Or | Atomic::Xor | Atomic::Exch | Atomic::Cas => bits(data.ty),
-            // Addition wraps, so its sign does not matter, and there is none for s64.
+            // Addition wraps and has no s64 form; u64 gives the same bits.
             Atomic::Add if data.ty == Type::I64 => "u64",
             _ => arithmetic(data.ty),
         };
@@ -98,7 +98,7 @@ impl Printer<'_> {
         let values: Vec<String> = data.args[1..].iter().map(|&value| self.operand(value)).collect();
         let values = values.join(", ");
         let Ordering { order, scope } = ordering;
-        // A reduction reads nothing that it could acquire.
+        // A `red` cannot acquire.
         let reducible = !matches!(op, Atomic::Exch | Atomic::Cas)
             && matches!(order, Order::Relaxed | Order::Release)
             && !self.used.contains(&data.results[0]);

@@ -1,11 +1,11 @@
-//! From IR to PTX text.
+//! PTX printer.
 //!
 //! [`print()`] writes one module with one entry point. Each SSA value gets a virtual register of its class; ptxas
-//! allocates the real ones. Block parameters are assigned by moves at the end of the predecessors. Constants
-//! stand as immediates wherever PTX takes them. Floating-point arithmetic is always written with its rounding, so
-//! that ptxas cannot contract it and every device gives the same bits.
+//! allocates the real ones. Moves at the end of the predecessors assign block parameters. Constants are immediates
+//! wherever PTX allows them. Floating-point arithmetic always states its rounding: ptxas cannot contract it, and every
+//! device gives the same bits.
 //!
-//! 8-bit integers live in 32-bit registers, extended by their sign; arithmetic on them is done in 32 bits and
+//! 8-bit integers are kept in 32-bit registers, extended by their sign; arithmetic on them is done in 32 bits and
 //! wrapped. `.loc` lines point into the kernel's Rust source, with the calls that an instruction was inlined through.
 
 mod asynchronous;

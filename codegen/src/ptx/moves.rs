@@ -5,15 +5,15 @@
 pub(super) enum Move<R, S> {
     /// `to = from`.
     Copy(R, S),
-    /// The scratch register takes what is in a register that is about to be overwritten.
+    /// `scratch = register`, before the register is overwritten.
     Save(R),
     /// `to = scratch`.
     Restore(R),
 }
 
-/// Orders the assignments `to = from`, which all happen at once, such that no source is overwritten before it is
-/// read; cycles go through one scratch register each, freed before the next one starts. `register` tells which
-/// register a source reads, if any.
+/// Orders the parallel assignments `to = from` such that no source is overwritten before it is read. A cycle uses one
+/// scratch register, which is free again before the next cycle. `register` returns the register that a source reads, if
+/// any.
 pub(super) fn sequence<R: Copy + PartialEq, S: Copy>(
     assignments: &[(R, S)],
     register: impl Fn(S) -> Option<R>,
@@ -21,7 +21,7 @@ pub(super) fn sequence<R: Copy + PartialEq, S: Copy>(
     let mut pending: Vec<(R, S)> =
         assignments.iter().copied().filter(|&(to, from)| register(from) != Some(to)).collect();
     let mut moves = Vec::new();
-    // The register whose value now is in the scratch register.
+    // The register whose old value the scratch register holds.
     let mut saved: Option<R> = None;
     while !pending.is_empty() {
         let free = pending.iter().position(|&(to, _)| {
@@ -51,7 +51,7 @@ pub(super) fn sequence<R: Copy + PartialEq, S: Copy>(
 mod tests {
     use super::*;
 
-    /// Runs the moves on registers that hold their own number; gives what each ends up with.
+    /// Executes the moves on registers that hold their own number; returns their final contents.
     fn run(assignments: &[(usize, usize)]) -> Vec<usize> {
         let mut registers: Vec<usize> = (0..8).collect();
         let mut scratch = usize::MAX;

@@ -38,7 +38,7 @@ impl Class {
         }
     }
 
-    /// The type its registers are declared with, which `mov` takes too.
+    /// The type that its registers are declared with, which `mov` takes too.
     pub fn declared(self) -> &'static str {
         match self {
             Class::Pred => "pred",
@@ -63,12 +63,12 @@ impl std::fmt::Display for Register {
     }
 }
 
-/// Whether constants of the type can stand as immediates.
+/// Whether constants of the type can be immediates.
 pub(super) fn immediate_allowed(ty: Type) -> bool {
     !matches!(ty, Type::Pred | Type::F16 | Type::Bf16) && ty.half().is_none()
 }
 
-/// A constant as PTX spells it. Halves are spelled as their bits, for `mov.b16` and `mov.b32`.
+/// A constant in PTX syntax; 16-bit floats as their bits, for `mov.b16` and `mov.b32`.
 pub(super) fn immediate(ty: Type, bits: u64) -> String {
     match ty {
         Type::F32 => format!("0f{bits:08X}"),
@@ -82,7 +82,7 @@ pub(super) fn immediate(ty: Type, bits: u64) -> String {
     }
 }
 
-/// The type in arithmetic: 8-bit integers are computed with in 32 bits.
+/// The type in arithmetic instructions; 8-bit integers compute in 32 bits.
 pub(super) fn arithmetic(ty: Type) -> &'static str {
     match ty {
         Type::U8 | Type::U32 => "u32",
@@ -102,7 +102,7 @@ pub(super) fn arithmetic(ty: Type) -> &'static str {
     }
 }
 
-/// The type in `cvt` and in memory accesses, where 8-bit types have names.
+/// The type in `cvt` and memory accesses, which have 8-bit types.
 pub(super) fn memory(ty: Type) -> &'static str {
     match ty {
         Type::U8 => "u8",
@@ -113,7 +113,7 @@ pub(super) fn memory(ty: Type) -> &'static str {
     }
 }
 
-/// The untyped bits that hold the type in a register.
+/// The untyped register width of the type.
 pub(super) fn bits(ty: Type) -> &'static str {
     match Class::of(ty) {
         Class::Pred => "pred",

@@ -1,4 +1,4 @@
-//! The module around the instructions: header, declarations, blocks and the moves between them.
+//! The module: header, declarations, blocks, terminators and the moves that assign block parameters.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
@@ -12,10 +12,9 @@ use super::unsupported::Unsupported;
 use crate::ir::{Block, BlockCall, Function, InstData, Op, Type, Value};
 use crate::target::{IsaVersion, Target};
 
-/// Prints `function`, which the verifier accepts, as a PTX module for `target`.
+/// Prints a verified function as a PTX module for `target`.
 ///
-/// The module's `.version` is the lowest that the target and the instructions need, so that older drivers load
-/// what they can run.
+/// The module's `.version` is the lowest that the target and the instructions allow, so that older drivers can load it.
 pub fn print(function: &Function, target: Target) -> Result<String, Unsupported> {
     let isa = check(function, target)?;
     let mut printer = Printer::new(function);
@@ -70,9 +69,9 @@ pub(super) struct Printer<'a> {
     counts: HashMap<Class, u32>,
     lines: Lines<'a>,
     pub dynamic_shared: bool,
-    /// Edges that have a label of their own so far.
+    /// Number of edges with a label of their own.
     edges: u32,
-    /// Values that are used at all: the result of an atomic that is not makes it a `red`.
+    /// Values with a use. An atomic whose result is unused becomes a `red`.
     pub used: BTreeSet<Value>,
 }
 
@@ -105,7 +104,7 @@ impl<'a> Printer<'a> {
         Register { class, number: *count }
     }
 
-    /// The value's register. A constant's is written just before its use.
+    /// The value's register. A constant is loaded into one just before its use.
     pub fn register(&mut self, value: Value) -> Register {
         if let Some(register) = self.registers[value] {
             return register;
@@ -113,7 +112,7 @@ impl<'a> Printer<'a> {
         let ty = self.function.value_type(value);
         let register = self.fresh(Class::of(ty));
         match self.function.constant(value) {
-            // Not remembered: another use may not be dominated by this one.
+            // Not cached: this load may not dominate the next use.
             Some(constant) => self.load_constant(register, ty, constant),
             None => self.registers[value] = Some(register),
         }
@@ -129,7 +128,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// The value as an operand: an immediate if it is a constant that can be one, else its register.
+    /// The value as an operand: an immediate if possible, else its register.
     pub fn operand(&mut self, value: Value) -> String {
         let ty = self.function.value_type(value);
         match self.function.constant(value) {
@@ -186,7 +185,7 @@ impl<'a> Printer<'a> {
             self.line(format_args!("@!{condition} bra {};", label(otherwise.block)));
             self.jump(then, next);
         } else {
-            // Both edges may move values: the second one gets a block of its own.
+            // Both edges may assign parameters: the second one gets a block of its own.
             self.edges += 1;
             let edge = format!("{}_edge{}", label(otherwise.block), self.edges);
             self.line(format_args!("@!{condition} bra {edge};"));
@@ -196,7 +195,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Gives the parameters of a block their values.
+    /// Assigns the parameters of a block.
     fn assign(&mut self, dest: &BlockCall) {
         let function = self.function;
         let mut assignments: Vec<(Register, Value)> = Vec::new();
@@ -255,7 +254,7 @@ impl<'a> Printer<'a> {
             let comma = if index + 1 < function.params.len() { "," } else { "" };
             let kind = match Class::of(param.ty) {
                 Class::Half => bits(param.ty),
-                // A byte that is 0 or 1.
+                // As a byte that is 0 or 1.
                 Class::Pred => "u8",
                 _ => super::operand::memory(param.ty),
             };
@@ -294,7 +293,7 @@ fn label(block: Block) -> String {
     format!("$L_{block}")
 }
 
-/// The name of a parameter, which shares a name space with the module's symbols.
+/// The name of a parameter; parameters share a name space with the module's symbols.
 pub(super) fn param_name(function: &Function, index: usize) -> String {
     format!("{}_param_{}", function.name, function.params[index].name)
 }

@@ -1,11 +1,11 @@
-//! Makes a function of a kernel as written.
+//! Builds the function from the parsed kernel.
 
 use std::collections::{HashMap, HashSet};
 
 use super::{InstText, Kernel, Name, ParseError};
 use crate::ir::{Block, BlockCall, Function, Inst, InstData, Loc, Op, SourceLoc, Type, Value};
 
-/// The function, with the numbers that the text gives.
+/// Builds the function with the numbers of the text.
 pub(super) fn function(kernel: Kernel) -> Result<Function, ParseError> {
     let mut function = Function::new(kernel.name.as_str());
     function.params = kernel.params.clone();
@@ -27,7 +27,7 @@ pub(super) fn function(kernel: Kernel) -> Result<Function, ParseError> {
 struct Builder {
     function: Function,
     blocks: HashSet<Block>,
-    /// What each value number is, as the values are created in the order of their numbers.
+    /// The value of each number; values are created in the order of their numbers.
     defined: HashMap<u32, Value>,
     locs: HashMap<SourceLoc, Loc>,
 }
@@ -53,7 +53,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Creates all values in the order of their numbers; gives the instructions in the order of the text.
+    /// Creates all values in the order of their numbers; returns the instructions in the order of the text.
     fn definitions(&mut self, kernel: &Kernel) -> Result<Vec<Inst>, ParseError> {
         let mut definitions: Vec<(Name, Definition)> = Vec::new();
         let mut insts = Vec::new();
@@ -77,7 +77,7 @@ impl Builder {
                 }
             }
         }
-        // Stable, so that of two definitions of one value the later one in the text is the error.
+        // A stable sort: if a value is defined twice, the error is at the later definition of the text.
         definitions.sort_by_key(|(name, _)| name.number);
         for (name, definition) in definitions {
             if self.function.value_count() > name.number as usize {
@@ -102,7 +102,7 @@ impl Builder {
         Ok(insts.into_iter().flatten().collect())
     }
 
-    /// Parameters were appended in the order of their numbers, which must be that of the text.
+    /// Checks that a block's parameters, created in the order of their numbers, have that order in the text.
     fn order_params(&self, kernel: &Kernel) -> Result<(), ParseError> {
         for block in &kernel.blocks {
             let ascending = block.params.windows(2).find(|pair| pair[0].0.number > pair[1].0.number);
@@ -113,7 +113,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Fills the numbers below `number` with values of an instruction that is in no block.
+    /// Creates values for the skipped numbers below `number`, as results of an instruction in no block.
     fn skip_to(&mut self, number: u32) {
         let missing = number as usize - self.function.value_count();
         if missing > 0 {
@@ -129,7 +129,7 @@ impl Builder {
         }
     }
 
-    /// The instruction without its operands.
+    /// Creates the instruction without its operands.
     fn inst(&mut self, text: &InstText) -> Inst {
         let mut loc = None;
         for place in text.locs.iter().rev() {
@@ -157,7 +157,7 @@ impl Builder {
         self.function.create_inst(data, &types)
     }
 
-    /// Puts the instructions into their blocks and sets their operands, now that every value exists.
+    /// Places the instructions into their blocks and sets their operands; every value exists by now.
     fn uses(&mut self, kernel: &Kernel, insts: &[Inst]) -> Result<(), ParseError> {
         let mut insts = insts.iter();
         for block in &kernel.blocks {

@@ -1,4 +1,4 @@
-//! The rules on one instruction.
+//! The verifier's rules for single instructions.
 
 use cranelift_entity::EntitySet;
 
@@ -6,15 +6,15 @@ use super::typed;
 use crate::ir::dominators::{Dominators, InstBlocks};
 use crate::ir::{AsyncCopy, Block, Cache, Def, Expect, Function, Inst, InstData, Op, Signature, Type, Value};
 
-/// What the rules need besides the function.
+/// Facts about the function that the rules need.
 pub(super) struct Context<'a> {
     pub doms: &'a Dominators,
     pub insts: &'a InstBlocks,
-    /// The instructions checked so far; those of the same block come before the one being checked.
+    /// Instructions checked so far: within a block, those before the current one.
     pub placed: EntitySet<Inst>,
 }
 
-/// What is wrong with the operands of an instruction, beyond their number and types.
+/// Errors in an instruction's operands beyond their number and types.
 pub(super) fn misuses(function: &Function, data: &InstData) -> Vec<String> {
     let mut errors = Vec::new();
     casts(function, data, &mut errors);
@@ -24,7 +24,7 @@ pub(super) fn misuses(function: &Function, data: &InstData) -> Vec<String> {
 }
 
 impl Context<'_> {
-    /// What is wrong with the instruction.
+    /// Errors in the instruction.
     pub(super) fn check(&self, function: &Function, block: Block, inst: Inst) -> Vec<String> {
         let data = function.inst(inst);
         let mut errors = Vec::new();
@@ -171,7 +171,7 @@ fn memory(function: &Function, data: &InstData, errors: &mut Vec<String>) {
     errors.extend(misaligned(function, pointer, offset, elements * data.ty.bytes()));
 }
 
-/// Alignment and sizes of what asynchronous copies and mbarriers refer to.
+/// Alignment and sizes of the operands of asynchronous copies, matrix loads and mbarriers.
 fn asynchronous(function: &Function, data: &InstData, errors: &mut Vec<String>) {
     let aligned = |operand: usize, size: u32| misaligned(function, data.args[operand], 0, size);
     match data.op {
@@ -197,7 +197,8 @@ fn sixteenths(function: &Function, bytes: Value) -> Option<String> {
     Some(format!("moves {bytes} bytes, not a multiple of 16"))
 }
 
-/// What is wrong with accessing `size` bytes at the pointer plus offset, if it points into a shared variable.
+/// The error of accessing `size` bytes at the pointer plus offset, if it points into a shared variable and is
+/// misaligned.
 fn misaligned(function: &Function, pointer: Value, offset: i32, size: u32) -> Option<String> {
     let (align, at) = shared_place(function, pointer)?;
     let (size, begin) = (i64::from(size), at.wrapping_add(i64::from(offset)));
@@ -205,11 +206,11 @@ fn misaligned(function: &Function, pointer: Value, offset: i32, size: u32) -> Op
     wrong.then(|| format!("accesses {size} bytes at byte {begin} of a variable aligned to {align}"))
 }
 
-/// The alignment of the shared variable that the pointer points into and the constant offset from its beginning,
-/// in bytes; none if the offset is not constant.
+/// The alignment of the shared variable that the pointer points into, and the constant byte offset from its beginning;
+/// none if the offset is not constant.
 fn shared_place(function: &Function, pointer: Value) -> Option<(i64, i64)> {
     let (mut pointer, mut at) = (pointer, 0i64);
-    // As yet unchecked instructions may form a cycle, which is longer than any chain of all values.
+    // Unchecked instructions may form a cycle; no chain is longer than the number of values.
     for _ in 0..function.value_count() {
         let data = function.defining_inst(pointer)?;
         match data.op {

@@ -1,8 +1,8 @@
-//! The low bits of integers and addresses: what they are divisible by, and with what remainder.
+//! Divisibility analysis: the known low bits of integers and addresses.
 //!
-//! A value is known modulo a power of two, `value ≡ remainder (mod 2^bits)`. Shared variables start at multiples of
-//! their alignment, global pointers at multiples of their element or of what the launch promises; sums, products,
-//! shifts and masks carry it on, and a block's parameter has what all of its incoming values have in common.
+//! A value is known modulo a power of two, `value ≡ remainder (mod 2^bits)`. Facts start at shared variables (their
+//! alignment), global pointers (their element's size, or the alignment that the launch promises) and constants. Sums,
+//! products, shifts and masks propagate them; a block parameter has the bits that all incoming values share.
 
 use cranelift_entity::SecondaryMap;
 
@@ -12,9 +12,9 @@ use crate::ir::{Binary, Function, InstData, Op, Type, Value};
 /// A number modulo a power of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Residue {
-    /// How many low bits are known, up to 64.
+    /// Number of known low bits, up to 64.
     pub bits: u32,
-    /// These bits.
+    /// The known bits.
     pub remainder: u64,
 }
 
@@ -30,7 +30,7 @@ impl Residue {
         divisor.trailing_zeros() <= self.bits && self.remainder.is_multiple_of(divisor)
     }
 
-    /// This number plus another one that is known.
+    /// The sum of both numbers.
     #[must_use]
     pub fn offset_by(self, number: i64) -> Residue {
         Residue::new(self.bits, self.remainder.wrapping_add(number as u64))
@@ -48,14 +48,14 @@ impl Residue {
         Residue::new(self.bits, self.remainder.wrapping_neg())
     }
 
-    /// Of (r + 2^k x)(s + 2^l y) the products with an unknown factor are multiples of their known one.
+    /// The product. In (r + 2^k x)(s + 2^l y), a term with an unknown factor is a multiple of its known factor.
     fn times(self, other: Residue) -> Residue {
         let zeros = |known: Residue| if known.remainder == 0 { 64 } else { known.remainder.trailing_zeros() };
         let bits = (self.bits + zeros(other)).min(other.bits + zeros(self)).min(self.bits + other.bits);
         Residue::new(bits.min(64), self.remainder.wrapping_mul(other.remainder))
     }
 
-    /// The low bits for which `bit` of both numbers' bits, if they are known, is known.
+    /// Applies `bit` to each pair of low bits, unknown ones as `None`, up to the first unknown result.
     fn bitwise(self, other: Residue, bit: impl Fn(Option<bool>, Option<bool>) -> Option<bool>) -> Residue {
         let at =
             |number: Residue, index: u32| (index < number.bits).then_some(number.remainder >> index & 1 != 0);
@@ -64,7 +64,7 @@ impl Residue {
         Residue { bits: known.len() as u32, remainder }
     }
 
-    /// What both numbers have in common.
+    /// The bits that both numbers share.
     fn meet(self, other: Residue) -> Residue {
         let equal = (self.remainder ^ other.remainder).trailing_zeros();
         self.cut(other.bits.min(equal))
@@ -75,10 +75,9 @@ fn low(bits: u32) -> u64 {
     if bits == 0 { 0 } else { u64::MAX >> (64 - bits) }
 }
 
-/// What the integers and pointers of a function are divisible by. Valid until the function changes; new values of it
-/// are not known.
+/// The known low bits of a function's values. Valid until the function changes; nothing is known of values added later.
 pub struct Divisibility {
-    /// None for values that nothing has been seen of.
+    /// `None` for values not visited yet.
     values: SecondaryMap<Value, Option<Residue>>,
 }
 
@@ -87,7 +86,7 @@ impl Divisibility {
     pub fn new(function: &Function) -> Divisibility {
         let mut this = Divisibility { values: SecondaryMap::new() };
         let order = Dominators::new(function).reverse_postorder().to_vec();
-        // Around loops the first values are taken for all, until others show: what is known only ever shrinks.
+        // Optimistic: values not visited yet are ignored, and facts only ever weaken until nothing changes.
         let mut changed = true;
         while changed {
             changed = false;
@@ -135,7 +134,7 @@ impl Divisibility {
         let residue = match data.op {
             Op::Const(bits) => Residue::new(64, bits),
             Op::SharedAddress(var) => Residue::new(function.shared[var].align.trailing_zeros(), 0),
-            // As the printer declares it.
+            // The alignment that the printer declares.
             Op::DynamicShared => Residue::new(7, 0),
             Op::Param(index) => {
                 let alignment = function.params[index as usize].alignment();
@@ -181,7 +180,7 @@ impl Divisibility {
             },
             _ => Residue::UNKNOWN,
         };
-        // Narrow arithmetic wraps at its width; a number extended from it may have any sign. Constants stay exact.
+        // Narrow arithmetic wraps at its width, and a number extended from it may have any sign. Constants stay exact.
         let narrow = data.args.iter().map(|&arg| function.value_type(arg)).filter(|ty| ty.is_int());
         let width = narrow.map(Type::bits).chain([ty.bits()]).min().unwrap_or(64);
         residue.cut(width)

@@ -14,7 +14,7 @@ pub struct Loop {
     pub blocks: HashSet<Block>,
 }
 
-/// The function's natural loops, inner loops before those that contain them. Loops of one header are one loop.
+/// The function's natural loops, inner loops before those that contain them. Loops with the same header are one loop.
 pub fn loops(function: &Function, doms: &Dominators) -> Vec<Loop> {
     let preds = function.predecessors();
     let mut loops = Vec::new();

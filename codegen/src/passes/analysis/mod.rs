@@ -1,4 +1,4 @@
-//! What passes want to know of a function. An analysis is computed once and is valid until the function changes.
+//! Analyses of a function. An analysis is computed once and is valid until the function changes.
 
 pub mod divisibility;
 pub mod loops;

@@ -1,14 +1,14 @@
-//! Which blocks every way out of the function goes through: dominators of the reversed graph.
+//! Post-dominators: dominators of the reversed control flow graph.
 
 use cranelift_entity::SecondaryMap;
 
 use crate::ir::dominators::immediate_dominators;
 use crate::ir::{Block, Function};
 
-/// The post-dominator tree of a function's blocks. Its root is the end of the thread, which all blocks that return go
-/// to; of a loop that nothing leaves, one block counts as if it went there too.
+/// The post-dominator tree of a function's blocks. Its root is the thread's exit, the successor of every returning
+/// block; one block of each endless loop counts as if it had an edge to it.
 pub struct PostDominators {
-    /// Positions in reverse postorder of the reversed graph, from 2; 1 is the end, 0 a block outside of the layout.
+    /// Positions in reverse postorder of the reversed graph, from 2; 1 is the exit, 0 a block outside of the layout.
     order: SecondaryMap<Block, u32>,
     /// The blocks by position, from 2.
     blocks: Vec<Block>,
@@ -23,7 +23,7 @@ impl PostDominators {
         let mut is_exit: SecondaryMap<Block, bool> = SecondaryMap::new();
         let mut post = Vec::with_capacity(function.layout.len());
         let returns = function.layout.iter().filter(|&&block| function.successors(block).next().is_none());
-        // What no returning block is reached from lies in endless loops.
+        // Blocks that cannot reach a return are in endless loops.
         for &root in returns.chain(function.layout.iter().rev()) {
             if seen[root] {
                 continue;
@@ -60,12 +60,12 @@ impl PostDominators {
         PostDominators { order, blocks: post, idom }
     }
 
-    /// The closest block that every way from this one leads to; none if that is the end.
+    /// The closest strict post-dominator; none if that is the exit.
     pub fn immediate(&self, block: Block) -> Option<Block> {
         self.block(self.idom[self.order[block] as usize])
     }
 
-    /// Whether every way from `b` goes through `a`; a block post-dominates itself.
+    /// Whether every path from `b` to the exit goes through `a`; a block post-dominates itself.
     pub fn dominates(&self, a: Block, b: Block) -> bool {
         let mut next = Some(b);
         while let Some(block) = next {

@@ -1,11 +1,11 @@
-//! Bounds on integer values: from the operations that give them, from the launch limits of special registers, and
-//! from the conditions that must hold for a block to run.
+//! Range analysis: bounds on integer values from the defining instructions, the launch limits of special registers, and
+//! the conditions of dominating branches.
 
 use crate::ir::{Binary, Block, Compare, Def, Function, InstData, Op, Special, Type, Unary, Value};
 
 use super::Dominators;
 
-/// An inclusive interval of numbers, as the value's type reads its bits.
+/// An inclusive interval of integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     /// The least number.
@@ -15,7 +15,7 @@ pub struct Range {
 }
 
 impl Range {
-    /// All numbers of an integer type.
+    /// All values of an integer type.
     pub fn of_type(ty: Type) -> Range {
         let bits = ty.bits();
         if ty.is_signed() {
@@ -37,7 +37,7 @@ impl Range {
         Range { min: self.min.min(other.min), max: self.max.max(other.max) }
     }
 
-    /// Both hold; the first one if they contradict each other, as in code that never runs.
+    /// The intersection; the first range if both contradict each other, as in unreachable code.
     fn and(self, other: Range) -> Range {
         let both = Range { min: self.min.max(other.min), max: self.max.min(other.max) };
         if both.min <= both.max { both } else { self }
@@ -60,45 +60,45 @@ impl Range {
     }
 }
 
-/// How far definitions are followed.
+/// Limit on the chain of definitions.
 const MAX_DEPTH: u32 = 10;
-/// How many dominating conditions are looked at.
+/// Limit on the dominating conditions considered.
 const MAX_CONDITIONS: usize = 32;
 
-/// Answers questions on ranges. Valid as long as the function's blocks and jumps do not change; instructions may.
+/// Ranges of a function's values. Valid as long as blocks and jumps do not change; instructions may.
 pub struct Ranges {
     doms: Dominators,
     preds: cranelift_entity::SecondaryMap<Block, Vec<Block>>,
 }
 
 impl Ranges {
-    /// For this function.
+    /// Prepares the analysis of a function.
     pub fn new(function: &Function) -> Ranges {
         Ranges { doms: Dominators::new(function), preds: function.predecessors() }
     }
 
-    /// What the integer may be where the block runs.
+    /// The range of the integer where the block is executed.
     pub fn of(&self, function: &Function, block: Block, value: Value) -> Range {
         Query { ranges: self, function, block }.range(value, MAX_DEPTH)
     }
 
-    /// How a condition comes out where the block runs, if a branch that dominates the block went by it.
-    pub fn settled(&self, function: &Function, block: Block, condition: Value) -> Option<bool> {
+    /// The value of the condition where the block is executed, if a dominating branch depends on it.
+    pub fn implied(&self, function: &Function, block: Block, condition: Value) -> Option<bool> {
         let mut found = None;
-        Query { ranges: self, function, block }.dominating(|settled, holds| {
-            found = found.or((settled == condition).then_some(holds));
+        Query { ranges: self, function, block }.dominating(|known, holds| {
+            found = found.or((known == condition).then_some(holds));
         });
         found
     }
 
-    /// Whether the product of two integers is exact in their type.
+    /// Whether the product of two integers does not wrap.
     pub fn exact_product(&self, function: &Function, block: Block, [a, b]: [Value; 2]) -> bool {
         let range = |value| self.of(function, block, value);
         fits(function.value_type(a), range(a).times(range(b)))
     }
 
-    /// For the wrapping sum of a value and a constant: the constant, read as a signed or unsigned number, with which
-    /// the sum is exact in the value's type.
+    /// For the wrapping sum of a value and a constant: the constant, read as a signed or an unsigned number, with which
+    /// the sum does not wrap.
     pub fn exact_summand(&self, function: &Function, block: Block, (x, c): (Value, u64)) -> Option<i64> {
         let ty = function.value_type(x);
         let range = self.of(function, block, x);
@@ -106,7 +106,7 @@ impl Ranges {
     }
 }
 
-/// The constant's two readings, the one of smaller magnitude first.
+/// Both readings of the constant, the one of smaller magnitude first.
 fn exact_summands(ty: Type, c: u64) -> [i128; 2] {
     let (signed, unsigned) = (i128::from(ty.sign_extend(c)), i128::from(c));
     [signed, if signed < 0 { unsigned } else { unsigned - (1 << ty.bits()) }]
@@ -136,7 +136,7 @@ impl Query<'_> {
         computed.and(self.conditions(value, any, depth - 1))
     }
 
-    /// What an instruction's operands say; none if they say nothing or the result may wrap.
+    /// The range of a result, from the operands' ranges; none if they imply nothing or the result may wrap.
     fn result(&self, data: &InstData, ty: Type, depth: u32) -> Option<Range> {
         let arg = |index: usize| self.range(data.args[index], depth);
         let range = match data.op {
@@ -154,7 +154,7 @@ impl Query<'_> {
                 arg(0)
             }
             Op::BitField if ty.is_unsigned() => {
-                // Longer ones count modulo 256, except that devices take those of 64-bit fields as they are.
+                // Longer fields count modulo 256, except that devices take the lengths of 64-bit fields as they are.
                 let length = self.function.constant(data.args[2]).filter(|&length| length <= 255)?;
                 Range { min: 0, max: (1 << length.min(64)) - 1 }
             }
@@ -202,7 +202,7 @@ impl Query<'_> {
         })
     }
 
-    /// The greatest value of a special register: the limits of a launch.
+    /// The greatest value of a special register, from the limits of a launch.
     fn limit(&self, special: Special) -> Option<i128> {
         let threads = i128::from(self.function.threads.unwrap_or(1024));
         let cluster = i128::from(self.function.cluster.unwrap_or(16));
@@ -222,8 +222,9 @@ impl Query<'_> {
         })
     }
 
-    /// A block's parameter: any of the incoming values. Where it is itself plus a constant that is not negative, a
-    /// condition on the way must bound it, and it grows from what the other ways bring.
+    /// The range of a block parameter: the union of the incoming values. For a counter (a parameter that an edge
+    /// increments by a constant), a condition on that edge must bound it, and it grows from the values of the other
+    /// edges.
     fn param(&self, block: Block, index: usize, param: Value, depth: u32) -> Range {
         let any = Range::of_type(self.function.value_type(param));
         let mut all: Option<Range> = None;
@@ -237,7 +238,7 @@ impl Query<'_> {
                         if bound > any.max {
                             return any;
                         }
-                        // From below, the other ways bound it.
+                        // The other edges bound it from below.
                         Range { min: bound, max: bound }
                     }
                     None if value == param => continue,
@@ -252,7 +253,7 @@ impl Query<'_> {
         all.unwrap_or(any)
     }
 
-    /// c, if the value is `param + c` with c not negative.
+    /// The constant c >= 0 if the value is `param + c`.
     fn step(&self, value: Value, param: Value) -> Option<i128> {
         let data = self.function.defining_inst(value)?;
         let constant = data.args.get(1).and_then(|&c| self.function.constant(c))?;
@@ -260,13 +261,13 @@ impl Query<'_> {
         (data.op == Op::Binary(Binary::Add) && data.args[0] == param && step >= 0).then_some(step)
     }
 
-    /// What the conditions of dominating branches say of the value.
+    /// Narrows the range by the conditions of dominating branches.
     fn conditions(&self, value: Value, mut range: Range, depth: u32) -> Range {
         self.dominating(|condition, holds| range = self.condition(condition, holds, value, range, depth));
         range
     }
 
-    /// Shows the conditions of the branches that must have been taken to come here, and how they came out.
+    /// Calls `visit` with each condition of a dominating branch and its value in this block.
     fn dominating(&self, mut visit: impl FnMut(Value, bool)) {
         let mut next = Some(self.block);
         for _ in 0..MAX_CONDITIONS {

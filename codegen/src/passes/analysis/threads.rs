@@ -1,7 +1,7 @@
-//! What every thread of a CTA computes from its own index: exact, thread by thread.
+//! Per-thread values: evaluates what depends on the thread's index alone, for each thread of a CTA.
 //!
-//! With the number of threads fixed at compile time a value that depends on `tid.x`, `laneid` and constants alone is
-//! known for each of them, so that `tid.x / 32 == 0` is a set of threads and not merely "different in some".
+//! With a compile-time number of threads, a value that depends only on `tid.x`, `laneid` and constants is known for
+//! each thread, so `tid.x / 32 == 0` is an exact set of threads.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -14,13 +14,13 @@ use crate::passes::fold::eval::evaluate;
 /// Threads of a warp.
 pub const WARP: usize = 32;
 
-/// How far definitions are followed.
+/// Limit on the chain of definitions.
 const MAX_DEPTH: u32 = 24;
 
-/// One value's bits in each thread of the CTA, by the thread's index.
+/// A value's bits in each thread of the CTA, by thread index.
 pub type Bits = Rc<[u64]>;
 
-/// Computes values thread by thread. Valid until the function changes.
+/// Per-thread values of a function, computed on demand. Valid until the function changes.
 pub struct ThreadValues<'a> {
     function: &'a Function,
     threads: u32,
@@ -28,13 +28,13 @@ pub struct ThreadValues<'a> {
 }
 
 impl<'a> ThreadValues<'a> {
-    /// For a function; none if the number of its threads is not fixed.
+    /// Prepares the analysis; none if the number of threads is not fixed.
     pub fn new(function: &'a Function) -> Option<ThreadValues<'a>> {
         let threads = function.threads.filter(|&threads| threads <= 1024)?;
         Some(ThreadValues { function, threads, known: HashMap::new() })
     }
 
-    /// The value's bits in every thread, if they follow from the thread's index.
+    /// The value's bits in every thread, if they depend on the thread's index alone.
     pub fn of(&mut self, value: Value) -> Option<Bits> {
         self.follow(value, MAX_DEPTH)
     }

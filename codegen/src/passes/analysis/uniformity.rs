@@ -1,9 +1,9 @@
-//! Which values all threads of a CTA, or all lanes of a warp, agree on wherever they compute them together.
+//! Uniformity analysis: which values are the same in all threads of a CTA or in all lanes of a warp.
 //!
-//! Threads differ by their index, by what they load from different places, and by what they were when they parted:
-//! where the two ways of a branch meet, a parameter that they give different values differs as much as the branch's
-//! condition did, and so does a value that leaves a loop which threads leave at different times. Conditions that
-//! depend on the thread's index alone are exact ([`super::threads`]): `tid.x / 32` is one number a warp.
+//! Values diverge by the thread's index, by loads from different addresses, and by control flow. Where the two sides of
+//! a divergent branch join, a block parameter that receives different values diverges as much as the branch condition;
+//! so does a value used after a loop that threads leave in different iterations. Conditions that depend on the thread's
+//! index alone are exact ([`super::threads`]): `tid.x / 32` is warp-uniform.
 
 use std::collections::HashSet;
 
@@ -14,25 +14,25 @@ use super::threads::{ThreadValues, WARP};
 use super::{Dominators, defining_block, inst_blocks};
 use crate::ir::{Access, Binary, Block, Cache, Function, InstData, Match, Op, Shuffle, Special, Value};
 
-/// Who agrees on a value, from the strongest to the weakest.
+/// The threads in which a value is the same, from the strongest level to the weakest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Agreement {
+pub enum Level {
     /// All threads of the CTA.
     #[default]
     Cta,
     /// The lanes of each warp.
     Warp,
-    /// Nobody.
+    /// None: the value may differ from thread to thread.
     Thread,
 }
 
-/// Who agrees on each value of a function. Valid until the function changes.
+/// The uniformity of each value of a function. Valid until the function changes.
 pub struct Uniformity {
-    values: SecondaryMap<Value, Agreement>,
+    values: SecondaryMap<Value, Level>,
 }
 
 impl Uniformity {
-    /// Computes it.
+    /// Runs the analysis.
     pub fn new(function: &Function) -> Uniformity {
         let mut solver = Solver {
             function,
@@ -41,15 +41,15 @@ impl Uniformity {
             threads: ThreadValues::new(function),
             values: SecondaryMap::new(),
             joins: SecondaryMap::new(),
-            parted: SecondaryMap::new(),
+            divergent: SecondaryMap::new(),
         };
         let order = Dominators::new(function).reverse_postorder().to_vec();
         while solver.sweep(&order) {}
         Uniformity { values: solver.values }
     }
 
-    /// Who agrees on the value.
-    pub fn of(&self, value: Value) -> Agreement {
+    /// The uniformity of the value.
+    pub fn of(&self, value: Value) -> Level {
         self.values[value]
     }
 }
@@ -59,15 +59,15 @@ struct Solver<'a> {
     post: PostDominators,
     preds: SecondaryMap<Block, Vec<Block>>,
     threads: Option<ThreadValues<'a>>,
-    values: SecondaryMap<Value, Agreement>,
-    /// For every block, who may come to it by different ways.
-    joins: SecondaryMap<Block, Agreement>,
-    /// For every block, the threads that its branch is known to part.
-    parted: SecondaryMap<Block, Agreement>,
+    values: SecondaryMap<Value, Level>,
+    /// For every block, the uniformity of the branches whose sides join there.
+    joins: SecondaryMap<Block, Level>,
+    /// For every block, the uniformity of its own branch so far.
+    divergent: SecondaryMap<Block, Level>,
 }
 
 impl Solver<'_> {
-    /// Visits every instruction once; tells whether anything was weakened.
+    /// Visits every instruction once; returns whether any value was weakened.
     fn sweep(&mut self, order: &[Block]) -> bool {
         let function = self.function;
         let mut changed = false;
@@ -75,23 +75,23 @@ impl Solver<'_> {
             for &inst in &function.block(block).insts {
                 let data = function.inst(inst);
                 if data.op == Op::Branch {
-                    let parts = self.values[data.args[0]];
-                    if parts > self.parted[block] {
-                        self.parted[block] = parts;
-                        self.part(block, parts);
+                    let level = self.values[data.args[0]];
+                    if level > self.divergent[block] {
+                        self.divergent[block] = level;
+                        self.join_sides(block, level);
                         changed = true;
                     }
                 }
                 if !data.results.is_empty() {
-                    let level = self.agreement(data);
+                    let level = self.level(data);
                     for &result in &data.results {
                         changed |= self.weaken(result, level);
                     }
                 }
                 for dest in &data.dests {
-                    let meets = self.joins[dest.block];
+                    let join = self.joins[dest.block];
                     for (&param, &arg) in function.block(dest.block).params.iter().zip(&dest.args) {
-                        let level = self.values[arg].max(meets);
+                        let level = self.values[arg].max(join);
                         changed |= self.weaken(param, level);
                     }
                 }
@@ -100,7 +100,7 @@ impl Solver<'_> {
         changed
     }
 
-    fn weaken(&mut self, value: Value, level: Agreement) -> bool {
+    fn weaken(&mut self, value: Value, level: Level) -> bool {
         let weaker = level > self.values[value];
         if weaker {
             self.values[value] = level;
@@ -108,34 +108,34 @@ impl Solver<'_> {
         weaker
     }
 
-    /// Who agrees on the results, by the operands.
-    fn agreement(&mut self, data: &InstData) -> Agreement {
+    /// The uniformity of the results, from the operands.
+    fn level(&mut self, data: &InstData) -> Level {
         let args = data.args.iter().map(|&arg| self.values[arg]).max().unwrap_or_default();
         match data.op {
             Op::Special(special) => match special {
-                Special::TidY | Special::TidZ if self.threads.is_some() => Agreement::Cta,
-                Special::TidX | Special::TidY | Special::TidZ | Special::LaneId => Agreement::Thread,
-                special if special.is_volatile() => Agreement::Thread,
-                _ => Agreement::Cta,
+                Special::TidY | Special::TidZ if self.threads.is_some() => Level::Cta,
+                Special::TidX | Special::TidY | Special::TidZ | Special::LaneId => Level::Thread,
+                special if special.is_volatile() => Level::Thread,
+                _ => Level::Cta,
             },
-            // Warps load at different times; lanes at the same.
+            // Warps execute a load at different times; lanes execute it together.
             Op::Load(access) => args.max(loaded(access)),
-            // Full masks are the only ones that the lanes of a warp need not agree on besides.
+            // With any other mask than the full one, lanes of a warp may get different results.
             Op::Vote(_) | Op::Reduce(_) | Op::Match(Match::All) if self.all_lanes(data.args[1]) => {
-                Agreement::Warp
+                Level::Warp
             }
             Op::Shuffle(Shuffle::Idx) if self.all_lanes(data.args[3]) => {
                 let source = self.values[data.args[1]].max(self.values[data.args[2]]);
-                if source <= Agreement::Warp {
-                    self.values[data.args[0]].min(Agreement::Warp).max(source)
+                if source <= Level::Warp {
+                    self.values[data.args[0]].min(Level::Warp).max(source)
                 } else {
                     args
                 }
             }
             Op::Shuffle(_) => args,
-            op if !op.is_pure() || op.is_convergent() => Agreement::Thread,
+            op if !op.is_pure() || op.is_convergent() => Level::Thread,
             Op::Binary(Binary::Shr | Binary::Div | Binary::And) | Op::Compare(_) | Op::BitField
-                if args == Agreement::Thread =>
+                if args == Level::Thread =>
             {
                 self.exact(data.results[0]).unwrap_or(args)
             }
@@ -147,48 +147,49 @@ impl Solver<'_> {
         self.function.constant(mask) == Some(u32::MAX.into())
     }
 
-    /// Who agrees on a value that follows from the thread's index.
-    fn exact(&mut self, value: Value) -> Option<Agreement> {
+    /// The exact uniformity of a value that depends on the thread's index alone.
+    fn exact(&mut self, value: Value) -> Option<Level> {
         let bits = self.threads.as_mut()?.of(value)?;
         let same = |bits: &[u64]| bits.iter().all(|&other| other == bits[0]);
         Some(match () {
-            () if same(&bits) => Agreement::Cta,
-            () if bits.chunks(WARP).all(same) => Agreement::Warp,
-            () => Agreement::Thread,
+            () if same(&bits) => Level::Cta,
+            () if bits.chunks(WARP).all(same) => Level::Warp,
+            () => Level::Thread,
         })
     }
 
-    /// The branch at the end of a block parts threads: they come by different ways to where its ways meet.
-    fn part(&mut self, block: Block, parts: Agreement) {
+    /// Marks the blocks where the sides of the divergent branch at the end of `block` join.
+    fn join_sides(&mut self, block: Block, level: Level) {
         let function = self.function;
-        let meet = self.post.immediate(block);
-        let mut ways = HashSet::new();
+        let join = self.post.immediate(block);
+        let mut sides = HashSet::new();
         let mut work: Vec<Block> = function.successors(block).collect();
         while let Some(next) = work.pop() {
             if self.preds[next].len() > 1 {
-                self.joins[next] = self.joins[next].max(parts);
+                self.joins[next] = self.joins[next].max(level);
             }
-            if Some(next) != meet && ways.insert(next) {
+            if Some(next) != join && sides.insert(next) {
                 work.extend(function.successors(next));
             }
         }
-        if ways.contains(&block) {
-            self.leave_loop(&ways, parts);
+        if sides.contains(&block) {
+            self.leave_loop(&sides, level);
         }
     }
 
-    /// Threads leave the loop at different times, and with what it last computed.
-    fn leave_loop(&mut self, ways: &HashSet<Block>, parts: Agreement) {
+    /// Threads leave the loop in different iterations: weakens the values of the loop that are used after it.
+    fn leave_loop(&mut self, sides: &HashSet<Block>, level: Level) {
         let function = self.function;
         let blocks = inst_blocks(function);
-        for &block in function.layout.iter().filter(|block| !ways.contains(block)) {
+        for &block in function.layout.iter().filter(|block| !sides.contains(block)) {
             for &inst in &function.block(block).insts {
                 let data = function.inst(inst);
                 for &value in data.args.iter().chain(data.dests.iter().flat_map(|dest| &dest.args)) {
                     let inside = defining_block(function, &blocks, value);
-                    if inside.is_some_and(|block| ways.contains(&block)) && function.constant(value).is_none()
+                    if inside.is_some_and(|block| sides.contains(&block))
+                        && function.constant(value).is_none()
                     {
-                        self.weaken(value, parts);
+                        self.weaken(value, level);
                     }
                 }
             }
@@ -196,12 +197,12 @@ impl Solver<'_> {
     }
 }
 
-/// Who agrees on what is loaded from one place.
-fn loaded(access: Access) -> Agreement {
+/// The uniformity of what is loaded from one address.
+fn loaded(access: Access) -> Level {
     match access.cache {
-        Cache::Volatile => Agreement::Thread,
-        _ if access.ordering.is_some() => Agreement::Thread,
-        Cache::ReadOnly | Cache::ReadOnlyStreaming => Agreement::Cta,
-        _ => Agreement::Warp,
+        Cache::Volatile => Level::Thread,
+        _ if access.ordering.is_some() => Level::Thread,
+        Cache::ReadOnly | Cache::ReadOnlyStreaming => Level::Cta,
+        _ => Level::Warp,
     }
 }

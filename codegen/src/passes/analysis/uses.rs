@@ -1,10 +1,10 @@
-//! How often values are used.
+//! Use counts.
 
 use cranelift_entity::SecondaryMap;
 
 use crate::ir::{Function, Value};
 
-/// For every value, in how many operands and block arguments it occurs in the layout.
+/// For every value, its number of occurrences as operand and block argument in the layout.
 pub fn use_counts(function: &Function) -> SecondaryMap<Value, u32> {
     let mut counts = SecondaryMap::new();
     for &block in &function.layout {

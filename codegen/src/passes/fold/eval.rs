@@ -1,17 +1,17 @@
-//! The value of an operation on constants, bit for bit what the GPU computes.
+//! Evaluation of instructions on constants, bit for bit as the GPU computes them.
 //!
-//! What the PTX specification leaves open is not evaluated: approximate functions, NaN results (their payload),
-//! division by zero, conversions of numbers that are out of the integer's range.
+//! Cases that the PTX specification leaves open are not evaluated: approximate functions, NaN results (their payload),
+//! division by zero, conversions out of the integer's range.
 
 use smallvec::{SmallVec, smallvec};
 
 use super::float;
-use crate::ir::{Binary, Compare, Op, Rounding, Type, Unary};
+use crate::ir::{Binary, Op, Rounding, Type, Unary};
 
-/// The raw bits of the results.
+/// Raw bits of the results.
 pub(in crate::passes) type Bits = SmallVec<[u64; 2]>;
 
-/// The results of `op` at type `ty` on constants with their types.
+/// The results of `op` at type `ty` for constant operands with their types.
 pub(in crate::passes) fn evaluate(op: Op, ty: Type, args: &[(Type, u64)]) -> Option<Bits> {
     let arg = |index: usize| args.get(index).map(|&(_, bits)| bits);
     let word = |index: usize| arg(index).map(|bits| bits as u32);
@@ -26,13 +26,13 @@ pub(in crate::passes) fn evaluate(op: Op, ty: Type, args: &[(Type, u64)]) -> Opt
         Op::Compare(compare) => u64::from(if ty.is_float() {
             float::compare(compare, ty, arg(0)?, arg(1)?)
         } else {
-            holds(compare, &number(ty, arg(0)?), &number(ty, arg(1)?))
+            compare.holds(&number(ty, arg(0)?), &number(ty, arg(1)?))
         }),
         Op::Convert { rounding, saturate } => convert(*args.first()?, ty, rounding, saturate)?,
         Op::Bitcast => arg(0)?,
         Op::Lop3(table) => lop3(table, word(0)?, word(1)?, word(2)?).into(),
         Op::Prmt => prmt(word(0)?, word(1)?, word(2)?).into(),
-        // Devices take positions and lengths of 64-bit fields as they are, the specification modulo 256.
+        // Devices use positions and lengths of 64-bit fields as they are; the specification takes them modulo 256.
         Op::BitField if ty.bits() == 64 && (arg(1)? > 255 || arg(2)? > 255) => return None,
         Op::BitField => bit_field(ty, arg(0)?, arg(1)?, arg(2)?),
         Op::Funnel { left } => {
@@ -60,21 +60,9 @@ pub(in crate::passes) fn evaluate(op: Op, ty: Type, args: &[(Type, u64)]) -> Opt
     Some(smallvec![one])
 }
 
-/// The integer that the bits stand for.
+/// The integer value of the bits.
 pub(super) fn number(ty: Type, bits: u64) -> i128 {
     if ty.is_signed() { ty.sign_extend(bits).into() } else { bits.into() }
-}
-
-/// Whether the comparison holds of numbers in order.
-pub(super) fn holds<T: PartialOrd>(compare: Compare, a: &T, b: &T) -> bool {
-    match compare {
-        Compare::Eq => a == b,
-        Compare::Ne => a != b,
-        Compare::Lt => a < b,
-        Compare::Le => a <= b,
-        Compare::Gt => a > b,
-        Compare::Ge => a >= b,
-    }
 }
 
 fn int_unary(unary: Unary, ty: Type, a: u64) -> Option<u64> {
@@ -99,7 +87,7 @@ fn int_binary(binary: Binary, ty: Type, a: u64, b: u64) -> Option<u64> {
         Binary::Mul => x.wrapping_mul(y),
         Binary::MulHi => x.wrapping_mul(y) >> ty.bits(),
         Binary::Div | Binary::Rem if y == 0 => return None,
-        // The one quotient that does not fit.
+        // The one quotient that overflows.
         Binary::Div | Binary::Rem if y == -1 && ty.is_signed() && a == 1 << (ty.bits() - 1) => return None,
         Binary::Div => x / y,
         Binary::Rem => x % y,
@@ -132,12 +120,12 @@ fn convert((from, bits): (Type, u64), to: Type, rounding: Rounding, saturate: bo
     }
 }
 
-/// The least number of an integer type.
+/// The least value of an integer type.
 pub(super) fn least(ty: Type) -> i128 {
     if ty.is_signed() { -(1 << (ty.bits() - 1)) } else { 0 }
 }
 
-/// The greatest number of an integer type.
+/// The greatest value of an integer type.
 pub(super) fn greatest(ty: Type) -> i128 {
     let bits = ty.bits() - u32::from(ty.is_signed());
     (1 << bits) - 1
@@ -155,13 +143,13 @@ fn prmt(a: u32, b: u32, selector: u32) -> u32 {
     (0..4).fold(0, |result, index| {
         let select = selector >> (4 * index) & 15;
         let byte = (bytes >> (8 * (select & 7))) as u8;
-        // The selector's top bit asks for the byte's sign in all of its bits.
+        // The top bit of a selector replicates the byte's sign.
         let byte = if select & 8 == 0 { byte } else { ((byte as i8) >> 7) as u8 };
         result | u32::from(byte) << (8 * index)
     })
 }
 
-/// PTX `bfe`: position and length are taken modulo 256, and bits beyond the top repeat the sign of the field.
+/// PTX `bfe`: position and length are taken modulo 256, and bits above the top replicate the sign of the field.
 fn bit_field(ty: Type, a: u64, position: u64, length: u64) -> u64 {
     let (position, length, top) = (position & 255, length & 255, u64::from(ty.bits()) - 1);
     let bit = |index: u64| a >> index & 1;

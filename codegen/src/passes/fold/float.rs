@@ -1,15 +1,14 @@
 //! Floating-point arithmetic on raw bits, each operation rounded once.
 //!
-//! Arithmetic on 16-bit types goes through `f64`, rounded *to odd* where it is inexact: the last bit is set if
-//! anything was cut off. A second rounding to a format with at least two bits less then gives what one rounding of
-//! the exact result would (Boldo and Melquiond, "When double rounding is odd", 2005).
+//! Arithmetic on 16-bit types uses `f64` and rounds *to odd* where it is inexact: the last bit is set if anything was
+//! cut off. A second rounding to a format with at least two bits fewer then gives the result of rounding once (Boldo
+//! and Melquiond, "When double rounding is odd", 2005).
 
 use half::{bf16, f16};
 
-use super::eval::holds;
 use crate::ir::{Binary, Compare, Rounding, Type, Unary};
 
-/// A number of a scalar type of at most 32 bits, exactly.
+/// The exact value of a scalar of at most 32 bits.
 fn value(ty: Type, bits: u64) -> f64 {
     match ty {
         Type::F16 => f16::from_bits(bits as u16).to_f64(),
@@ -18,7 +17,7 @@ fn value(ty: Type, bits: u64) -> f64 {
     }
 }
 
-/// The nearest number of the type to one that is exact or rounded to odd; none for a NaN.
+/// The number of type `ty` nearest to a value that is exact or rounded to odd; none for a NaN.
 fn nearest(ty: Type, value: f64) -> Option<u64> {
     let bits = match ty {
         Type::F16 => f16::from_f32(to_odd(value)).to_bits().into(),
@@ -51,7 +50,7 @@ fn add_odd(a: f64, b: f64) -> f64 {
     f64::from_bits(if (error > 0.0) == (sum > 0.0) { bits + 1 } else { bits - 1 })
 }
 
-/// Does `scalar` to both halves of packed operands.
+/// Applies `scalar` to both halves of packed operands.
 fn packed<const N: usize>(args: [u64; N], scalar: impl Fn([u64; N]) -> Option<u64>) -> Option<u64> {
     let low = scalar(args.map(|bits| bits & 0xffff))?;
     let high = scalar(args.map(|bits| bits >> 16))?;
@@ -85,7 +84,7 @@ pub(super) fn binary(binary: Binary, ty: Type, a: u64, b: u64) -> Option<u64> {
     }
     let (x, y) = (value(ty, a), value(ty, b));
     match binary {
-        // In f64 the operands' sum is rounded, but rounding it again to f32 is harmless: 53 >= 2 * 24 + 2.
+        // The f64 sum is rounded, but rounding it again to f32 is harmless: 53 >= 2 * 24 + 2.
         Binary::Add => nearest(ty, add_odd(x, y)),
         Binary::Sub => nearest(ty, add_odd(x, -y)),
         // Exact in f64.
@@ -96,7 +95,7 @@ pub(super) fn binary(binary: Binary, ty: Type, a: u64, b: u64) -> Option<u64> {
     }
 }
 
-/// The smaller or larger operand's bits. A NaN loses, and minus zero is less than zero.
+/// Bits of the smaller or larger operand. If one is NaN, the other; -0 is less than +0.
 fn extreme(smaller: bool, (x, a): (f64, u64), (y, b): (f64, u64)) -> Option<u64> {
     match (x.is_nan(), y.is_nan()) {
         (true, true) => None,
@@ -121,10 +120,10 @@ pub(super) fn mul_add(ty: Type, a: u64, b: u64, c: u64) -> Option<u64> {
 }
 
 pub(super) fn compare(compare: Compare, ty: Type, a: u64, b: u64) -> bool {
-    holds(compare, &value(ty, a), &value(ty, b))
+    compare.holds(&value(ty, a), &value(ty, b))
 }
 
-/// The integer as a float: to nearest, or in another direction if that changes nothing.
+/// Converts an integer to a float: to nearest, or in another direction if the result is exact.
 pub(super) fn of_int(to: Type, from: i128, rounding: Rounding) -> Option<u64> {
     let bits = match to {
         Type::F32 => (from as f32).to_bits().into(),
@@ -146,7 +145,7 @@ pub(super) fn to_int(from: Type, bits: u64, rounding: Rounding) -> Option<i128> 
     (rounded.abs() < 1e30).then_some(rounded as i128)
 }
 
-/// Another float's number: to nearest, or in another direction if that changes nothing.
+/// Converts between floats: to nearest, or in another direction if the result is exact.
 pub(super) fn of_float(to: Type, from: Type, bits: u64, rounding: Rounding) -> Option<u64> {
     let exact = value(from, bits);
     let bits = nearest(to, exact)?;

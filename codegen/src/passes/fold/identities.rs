@@ -1,4 +1,4 @@
-//! Operations that are one of their operands, a constant or something cheaper.
+//! Algebraic identities: instructions that equal one of their operands, a constant or something cheaper.
 
 use smallvec::smallvec;
 
@@ -15,7 +15,7 @@ pub(super) fn simplify(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewri
         Op::Unary(unary) => unary_rule(editor, data, unary),
         Op::Binary(_) if data.ty.is_float() => float_binary(editor, data),
         Op::Binary(binary) => same_operands(data, binary).or_else(|| int_binary(editor, data, binary)),
-        // Targets have fused bfloat16 arithmetic before they have any other.
+        // Targets before sm_90 have fused bfloat16 arithmetic and no other.
         Op::MulAdd if matches!(data.ty, Type::Bf16 | Type::Bf16x2) => None,
         Op::MulAdd if data.ty.is_float() => float_mul_add(editor, data),
         Op::MulAdd => int_mul_add(editor, data),
@@ -51,7 +51,7 @@ fn unary_rule(editor: &mut Editor<'_>, data: &InstData, unary: Unary) -> Option<
             let same = data.ty.is_int() || data.ty == Type::Pred || is_arithmetic(editor, inner.args[0]);
             same.then(|| Rewrite::value(inner.args[0]))
         }
-        // An ordered comparison with a NaN and its inverse are both false; `eq` and `ne` are opposites.
+        // With a NaN, an ordered comparison and its inverse are both false; `eq` and `ne` are always opposites.
         (Unary::Not, Op::Compare(compare))
             if inner.ty.is_int() || matches!(compare, Compare::Eq | Compare::Ne) =>
         {
@@ -72,7 +72,7 @@ fn same_operands(data: &InstData, binary: Binary) -> Option<Rewrite> {
     }
 }
 
-/// Integers and predicates, with a constant to the right.
+/// Integers and predicates with a constant right operand.
 fn int_binary(editor: &mut Editor<'_>, data: &InstData, binary: Binary) -> Option<Rewrite> {
     let (ty, x, all) = (data.ty, data.args[0], data.ty.mask());
     let c = editor.function.constant(data.args[1])?;
@@ -130,7 +130,7 @@ fn float_binary(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewrite> {
     match binary {
         _ if neutral => is_arithmetic(editor, x).then(|| Rewrite::value(x)),
         Binary::Div if ty == Type::F32 => {
-            // The reciprocal of a power of two is exact, so the quotient and the product round the same number.
+            // The reciprocal of a power of two is exact, so quotient and product round the same number.
             let divisor = f32::from_bits(c as u32);
             let reciprocal = 1.0 / divisor;
             let power_of_two = divisor.is_normal() && reciprocal.is_normal() && c & 0x7f_ffff == 0;
@@ -141,13 +141,13 @@ fn float_binary(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewrite> {
     }
 }
 
-/// Whether the float is the result of arithmetic, whose NaNs all have the same bits: with a neutral element it stays as
-/// it is, whereas any other NaN would become that one.
+/// Whether the value is a result of arithmetic. The NaNs of arithmetic all have the same bits, so a neutral element
+/// leaves them unchanged; it would change other NaNs.
 fn is_arithmetic(editor: &Editor<'_>, value: Value) -> bool {
     let Some(data) = editor.function.defining_inst(value) else { return false };
     match data.op {
         Op::Unary(_) | Op::Binary(_) | Op::MulAdd | Op::ConvertPack => true,
-        // A bfloat16 becomes a wider number by its bits.
+        // Conversion from bfloat16 to a wider type keeps the bits of a NaN.
         Op::Convert { .. } => {
             let from = editor.function.value_type(data.args[0]);
             from != data.ty && from != Type::Bf16
@@ -180,7 +180,7 @@ fn float_mul_add(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewrite> {
     if editor.function.constant(b) == one(ty) {
         return Some(Rewrite::into(Op::Binary(Binary::Add), ty, &[a, c]));
     }
-    // A product of zero keeps its sign only if the zero that is added is negative.
+    // Only adding a negative zero preserves the sign of a zero product.
     let exact = editor.function.constant(c)? == minus_zero(ty)?;
     exact.then(|| Rewrite::into(Op::Binary(Binary::Mul), ty, &[a, b]))
 }
@@ -250,7 +250,7 @@ fn select(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewrite> {
     {
         return Some(Rewrite::constant(ty, a));
     }
-    // There is no selection between predicates.
+    // PTX cannot select between predicates.
     (ty == Type::Pred).then(|| select_predicate(editor, [p, a, b]))
 }
 
@@ -282,7 +282,7 @@ fn convert(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewrite> {
     if from == data.ty {
         return Some(Rewrite::value(data.args[0]));
     }
-    // A conversion that keeps every number needs no step of its own.
+    // Skips an inner conversion that preserves every value.
     let inner = editor.function.defining_inst(data.args[0])?;
     let Op::Convert { saturate: false, .. } = inner.op else { return None };
     let first = editor.function.value_type(inner.args[0]);
@@ -299,7 +299,7 @@ fn bitcast(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewrite> {
     Some(Rewrite::into(Op::Bitcast, data.ty, &inner))
 }
 
-/// The two halves of one value make that value.
+/// `pack` of both halves of one value is that value.
 fn pack(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewrite> {
     let def = |value| editor.function.value_def(value);
     let (Def::Result(low, 0), Def::Result(high, 1)) = (def(data.args[0]), def(data.args[1])) else {

@@ -1,5 +1,5 @@
-//! Constant operands of integer operations meet, and constant summands go outwards. All of it is exact modulo two to
-//! the type's width.
+//! Reassociation of integer operations: combines constant operands and moves constant summands outwards. All rules are
+//! exact modulo two to the power of the width.
 
 use super::super::edit::{Editor, Rewrite};
 use super::eval::evaluate;
@@ -11,20 +11,20 @@ const MUL: Op = Op::Binary(Binary::Mul);
 const SHL: Op = Op::Binary(Binary::Shl);
 const SHR: Op = Op::Binary(Binary::Shr);
 
-/// `(x ∘ c1) ∘ c2` becomes `x ∘ (c1 ∘ c2)`, and `c` leaves the operands of sums, products and shifts.
-pub(super) fn outwards(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewrite> {
+/// Rewrites `(x ∘ c1) ∘ c2` to `x ∘ (c1 ∘ c2)`, and moves constants out of the operands of sums, products and shifts.
+pub(super) fn reassociate(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewrite> {
     if !data.ty.is_int() {
         return None;
     }
     match data.op {
         Op::Binary(Binary::Shl | Binary::Shr) => shift(editor, data),
-        Op::Binary(_) => meet(editor, data).or_else(|| leave(editor, data)),
-        Op::MulAdd => leave_mul_add(editor, data),
+        Op::Binary(_) => combine_constants(editor, data).or_else(|| extract_summand(editor, data)),
+        Op::MulAdd => extract_mul_add_summand(editor, data),
         _ => None,
     }
 }
 
-fn meet(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewrite> {
+fn combine_constants(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewrite> {
     let Op::Binary(binary) = data.op else { return None };
     let associative = matches!(
         binary,
@@ -42,7 +42,7 @@ fn shift(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewrite> {
     let amount = editor.function.constant(data.args[1])?;
     let word = editor.function.value_type(data.args[1]);
     if let Some((x, inner)) = with_constant(editor, a, data.op) {
-        // Each shift clamps at the width, and so does their sum.
+        // Each shift clamps at the width, and so does the sum of the amounts.
         let both = editor.constant(word, (inner + amount).min(ty.bits().into()));
         return Some(Rewrite::into(data.op, ty, &[x, both]));
     }
@@ -65,7 +65,7 @@ fn shift(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewrite> {
     }
 }
 
-fn leave(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewrite> {
+fn extract_summand(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewrite> {
     let (ty, a, b) = (data.ty, data.args[0], data.args[1]);
     match data.op {
         ADD if editor.function.constant(b).is_none() => {
@@ -95,7 +95,7 @@ fn leave(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewrite> {
     }
 }
 
-fn leave_mul_add(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewrite> {
+fn extract_mul_add_summand(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewrite> {
     let (ty, [a, b, c]) = (data.ty, [data.args[0], data.args[1], data.args[2]]);
     if let Some((y, constant)) = summand(editor, c) {
         let variable = editor.insert(Op::MulAdd, ty, &[a, b, y]);
@@ -107,7 +107,7 @@ fn leave_mul_add(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewrite> {
     Some(sum(editor, data, variable, constant.wrapping_mul(factor)))
 }
 
-/// `(x, c)` if the value is `x + c` with x not constant.
+/// `(x, c)` if the value is `x + c` and x is not constant.
 fn summand(editor: &Editor<'_>, value: Value) -> Option<(Value, u64)> {
     with_constant(editor, value, ADD).filter(|&(x, _)| editor.function.constant(x).is_none())
 }
