@@ -1,4 +1,4 @@
-//! A barrier that some threads of the CTA miss is an error that names the lines of the barrier and of the branch.
+//! Barriers and warp-wide instructions in divergent code are errors that name their line and the branch's.
 
 use bespoke_codegen::prelude::*;
 use expect_test::{Expect, expect};

@@ -1,5 +1,5 @@
-//! Every intrinsic says what it becomes, which target has it, and shows itself in an example that runs; the table of
-//! them all (`src/dsl/INTRINSICS.md`) is made of what they say. `UPDATE_EXPECT=1` writes it anew.
+//! Checks that every intrinsic documents its PTX and its targets and has an example that runs, and generates the table
+//! of intrinsics (`src/dsl/INTRINSICS.md`). `UPDATE_EXPECT=1` rewrites the table.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,7 +12,7 @@ use syn::{
     Visibility,
 };
 
-/// The files of the language itself: what `use bespoke_codegen::prelude::*` brings, by what it is for.
+/// The source files of the prelude, with the purpose of their contents.
 const FILES: [(&str, &str); 20] = [
     ("threads", "Threads and clocks"),
     ("pointer", "Pointers and shared memory"),
@@ -36,7 +36,7 @@ const FILES: [(&str, &str); 20] = [
     ("mod", ""),
 ];
 
-/// The files of what is written without a call: operators, literals, variables. Their documentation says how.
+/// Source files of syntax without a call: operators, literals, variables.
 const WRITTEN: [&str; 5] = ["ops", "hooks/compare", "hooks/logic", "value", "carry"];
 
 /// A documented function.
@@ -44,14 +44,14 @@ struct Intrinsic {
     file: &'static str,
     /// `barrier`, `Mbarrier::init`.
     name: String,
-    /// The same with the type, where it is of one: `Val<f32>::exp2`.
+    /// The same with its type, if it has one: `Val<f32>::exp2`.
     shown: String,
-    /// Its documentation, a line each.
+    /// Its documentation, by line.
     doc: String,
 }
 
 impl Intrinsic {
-    /// The text of the list item that starts so.
+    /// The text of the list item with this beginning.
     fn item(&self, start: &str) -> Option<String> {
         let mut lines = self.doc.lines().skip_while(|line| !line.starts_with(&format!("- {start}: ")));
         let first = lines.next()?.split_once(": ").map(|(_, text)| text.to_owned())?;
@@ -63,7 +63,7 @@ impl Intrinsic {
         self.doc.split("```").nth(1)
     }
 
-    /// Whether it is used.
+    /// Whether the example uses it.
     fn is_used(&self, example: &str) -> bool {
         match self.item("Written") {
             // The operator of `a + b`, or all of `let mut`.
@@ -76,7 +76,7 @@ impl Intrinsic {
         }
     }
 
-    /// The name that a call of it is written with.
+    /// The name in a call.
     fn call(&self) -> &str {
         self.name.rsplit("::").next().unwrap_or(&self.name)
     }
@@ -111,7 +111,7 @@ fn faults(intrinsic: &Intrinsic, all: &[Intrinsic]) -> Vec<&'static str> {
             if !intrinsic.is_used(example) && !example.contains(&format!("({},", intrinsic.call())) {
                 faults.push("has an example that does not use it");
             }
-            // The example checks the PTX against a text that the documentation promises.
+            // The example compares its PTX with the documented text.
             let spans: Vec<&str> = ptx.split('`').skip(1).step_by(2).collect();
             let checked = |span: &str| {
                 let text = span.split_once("…").map_or(span, |(_, rest)| rest);
@@ -161,7 +161,7 @@ fn the_table_says_what_the_documentation_says() {
         });
         let rows = of_file.map(|intrinsic| {
             let Intrinsic { name, shown, .. } = intrinsic;
-            // `mma` is a module as well.
+            // `mma` is also a module.
             let kind = if name.contains("::") { "" } else { "fn@" };
             (format!("[`{shown}`]({kind}crate::dsl::{name})"), intrinsic)
         });
@@ -186,7 +186,7 @@ fn type_docs(name: &str) -> String {
     found.unwrap_or_default()
 }
 
-/// All public functions and methods of the language, in the order of the sources.
+/// All public functions and methods of the language, in source order.
 fn intrinsics() -> Vec<Intrinsic> {
     let mut found = Vec::new();
     for (file, _) in FILES {
@@ -214,7 +214,7 @@ fn intrinsics() -> Vec<Intrinsic> {
                 Item::Macro(call) => {
                     let tokens = call.mac.tokens;
                     if call.ident.is_some() {
-                        // A definition: the methods in it that have a name of their own.
+                        // A macro definition: its methods with a fixed name.
                         methods(tokens, &mut |name, doc| {
                             let name = format!("Ptr::{name}");
                             add(name.clone(), name, doc);
@@ -224,7 +224,7 @@ fn intrinsics() -> Vec<Intrinsic> {
                             call.mac.path.segments.last().map(|s| s.ident.to_string()).unwrap_or_default();
                         let (prefix, shown) = match &*of {
                             "atomics" => ("Ptr::", "Ptr::".to_owned()),
-                            // The row before the others is the type.
+                            // The first row is the type.
                             "unary" => (
                                 "Val::",
                                 format!("Val<{}>::", tokens.clone().into_iter().next().expect("a type")),
@@ -240,7 +240,7 @@ fn intrinsics() -> Vec<Intrinsic> {
             }
         }
     }
-    // A name may be of several types (`exp2`); they say the same of different types.
+    // Several types may have a method of one name (`exp2`), with the same documentation for each.
     let mut seen: BTreeMap<(String, String), usize> = BTreeMap::new();
     found.retain(|intrinsic| {
         let count = seen.entry((intrinsic.name.clone(), intrinsic.doc.clone())).or_default();
@@ -250,7 +250,7 @@ fn intrinsics() -> Vec<Intrinsic> {
     found
 }
 
-/// What is written without a call, by how it is written.
+/// Syntax without a call, by its form.
 fn written() -> Vec<Intrinsic> {
     let mut docs = Vec::new();
     for file in WRITTEN {
@@ -290,7 +290,7 @@ fn type_name(ty: &Type) -> String {
     }
 }
 
-/// The type of an `impl`, with its parameters where each of them is a type of its own, as in `Val<f32>`.
+/// The type of an `impl`, with its parameters if they are concrete, as in `Val<f32>`.
 fn shown_type(block: &ItemImpl) -> String {
     let name = type_name(&block.self_ty);
     let is_open = |ty: &Type| {
@@ -331,7 +331,7 @@ fn doc(attrs: &[Attribute]) -> String {
     lines.map(|line| line.strip_prefix(' ').unwrap_or(&line).to_owned() + "\n").collect()
 }
 
-/// `/// … name => …;` in the call of a macro that makes functions of such rows.
+/// Rows `/// … name => …;` in a call of a macro that generates functions.
 fn rows(tokens: TokenStream, add: &mut dyn FnMut(String, String)) {
     let mut doc = String::new();
     let mut tokens = tokens.into_iter().peekable();
@@ -348,7 +348,7 @@ fn rows(tokens: TokenStream, add: &mut dyn FnMut(String, String)) {
     }
 }
 
-/// The documentation of each row in the call of a macro.
+/// The documentation of each row in a macro call.
 fn row_docs(tokens: TokenStream, add: &mut dyn FnMut(String)) {
     let mut doc = String::new();
     let mut tokens = tokens.into_iter();
@@ -361,7 +361,7 @@ fn row_docs(tokens: TokenStream, add: &mut dyn FnMut(String)) {
     }
 }
 
-/// `/// … pub fn name` in the definition of a macro; not those whose name is the caller's.
+/// `/// … pub fn name` in a macro definition, without methods named by the caller.
 fn methods(tokens: TokenStream, add: &mut dyn FnMut(String, String)) {
     let mut doc = String::new();
     let mut tokens = tokens.into_iter().peekable();

@@ -1,14 +1,14 @@
-//! Runs the files in `filetests/`. A file's first line is the command: `test` and one of
+//! Runs the files of `filetests/`. The first line of a file is its command: `test` and one of
 //!
-//! - `print`: parse and print;
-//! - `verify`: the verifier's errors;
-//! - `convergence`: what is said of barriers that threads miss;
-//! - `uniformity`: who agrees on each value;
-//! - the name of a pass: run it once;
-//! - `pipeline`: run the whole pipeline.
+//! - `print`: parses and prints;
+//! - `verify`: prints the verifier's errors;
+//! - `convergence`: prints the errors of the convergence check;
+//! - `uniformity`: prints the uniformity of each value;
+//! - the name of a pass: runs it once;
+//! - `pipeline`: runs the whole pipeline.
 //!
-//! Comments may follow, then the kernel, then a line of four dashes, then what must come out. With `BESPOKE_BLESS=1`
-//! in the environment what comes out is written there instead.
+//! Comments may follow, then the kernel, then a line of four dashes, then the expected output. `BESPOKE_BLESS=1`
+//! rewrites the expected output.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -56,7 +56,7 @@ fn output(command: &str, mut function: Function) -> String {
     function.to_string()
 }
 
-/// Who agrees on what, one line each.
+/// The values of each uniformity level, one line each.
 fn uniformity(function: &Function) -> String {
     let uniformity = Uniformity::new(function);
     let mut values: BTreeMap<Level, Vec<String>> = BTreeMap::new();

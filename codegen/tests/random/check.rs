@@ -1,4 +1,4 @@
-//! Whether a kernel does the same before and after passes.
+//! Compares the behaviour of a kernel before and after passes.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,29 +12,30 @@ use crate::execute::Launch;
 use crate::lower::lower;
 use crate::program::Program;
 
-/// What is done to a kernel.
+/// Passes to run on a kernel.
 pub enum Pipeline {
-    /// What [`passes::optimize`] does.
+    /// The pipeline of [`passes::optimize`].
     Default,
     /// These passes, in this order.
     Passes(Vec<&'static dyn Pass>),
 }
 
-/// What is wrong.
+/// A failure of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The kernel does not run before it is optimised: the generator, the printer or the emulator is at fault.
+    /// The unoptimised kernel does not run: a bug in the generator, the printer or the emulator.
     Unoptimised(String),
-    /// It does, and leaves something else than it should: the printer, the emulator or the interpreter is at fault.
+    /// The unoptimised kernel runs, but its result differs from the interpreter's: a bug in the printer, the emulator
+    /// or the interpreter.
     Misprinted(String),
-    /// The kernel does not run when it has been optimised.
+    /// The optimised kernel does not run.
     Broken(String),
-    /// It leaves something else in memory.
+    /// The optimised kernel leaves different memory.
     Differs(String),
 }
 
 impl Failure {
-    /// Both are wrong in the same way.
+    /// Whether both failures are of the same kind.
     pub fn is_like(&self, other: &Failure) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }
@@ -51,14 +52,14 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// The kernel as the unoptimised one is printed from.
+/// The IR that the unoptimised kernel is printed from.
 pub fn unoptimised(program: &Program) -> Function {
     let mut function = lower(program);
     passes::optimize(&mut function, OptLevel::None);
     function
 }
 
-/// What is wrong with a kernel that the pipeline has run on, if anything.
+/// The failure of a kernel under this pipeline, if it fails.
 pub fn check(program: &Program, pipeline: &Pipeline) -> Option<Failure> {
     let launch = Launch::of(program);
     let unoptimised = guarded(|| {
@@ -99,14 +100,14 @@ pub fn check(program: &Program, pipeline: &Pipeline) -> Option<Failure> {
     }
 }
 
-/// The first pass behind which the kernel fails, with the kernel before and after it.
+/// The first pass after which the kernel fails, with the kernel before and after it.
 pub fn culprit(program: &Program, pipeline: &Pipeline) -> Option<(&'static str, Function, Function)> {
     let launch = Launch::of(program);
     let mut function = unoptimised(program);
     let expected = guarded(|| launch.run(&function)).ok()?;
     let steps: Vec<&dyn Pass> = match pipeline {
         Pipeline::Passes(passes) => passes.clone(),
-        // No report comes back from a pipeline that panics; more rounds than it has do no harm.
+        // A pipeline that panics returns no report; more rounds than it has do no harm.
         Pipeline::Default => (0..8).flat_map(|_| passes::ROUND.iter().copied()).collect(),
     };
     for pass in steps {
@@ -137,7 +138,7 @@ thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A panic as an error, without its message on the terminal.
+/// Turns a panic into an error, without printing its message.
 pub fn guarded<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

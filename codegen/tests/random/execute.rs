@@ -1,4 +1,4 @@
-//! Kernels on the emulator, under all of its checks.
+//! Runs kernels on the emulator, with all of its checks.
 
 use bespoke_codegen::ir::Function;
 use bespoke_codegen::ir::verify::verify;
@@ -10,12 +10,12 @@ use crate::lower::{POINTERS, SCALARS, SLOT};
 use crate::numbers::{self, Random};
 use crate::program::{Program, Region};
 
-/// What every kernel is printed for: the first target that has all instructions.
+/// The target of every kernel: the first one that has all instructions.
 const TARGET: Target = Target::Sm90;
-/// No kernel of the generator executes as many instructions.
+/// Instructions of a launch, more than any generated kernel executes.
 const LIMIT: u64 = 1 << 20;
 
-/// A launch: what memory holds and the parameters.
+/// A launch: initial memory and parameters.
 pub struct Launch {
     config: LaunchConfig,
     buffers: [Vec<u8>; 4],
@@ -41,7 +41,7 @@ impl Launch {
         Launch { config: LaunchConfig::linear(program.ctas, program.threads), buffers, scalars }
     }
 
-    /// What the kernel leaves in memory, or why it does not run.
+    /// The memory after the launch, or why the kernel does not run.
     pub fn run(&self, function: &Function) -> Result<[Vec<u8>; 4], String> {
         if let Err(errors) = verify(function) {
             let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
@@ -77,7 +77,7 @@ impl Launch {
         Ok(left)
     }
 
-    /// What the kernel leaves in memory by the definitions of the IR, if these say it.
+    /// The memory after the launch by the semantics of the IR, if they define it.
     pub fn interpret(&self, function: &Function) -> Option<[Vec<u8>; 4]> {
         let (ctas, threads) = (self.config.grid[0], self.config.block[0]);
         let buffers = self.buffers.clone();

@@ -1,12 +1,12 @@
-//! Random kernels leave the same in memory before and after optimisation, and after passes in any order.
+//! Random kernels leave the same memory before and after optimisation, and after passes in any order.
 //!
-//! A kernel is printed twice, at [`OptLevel::None`] and optimised, and both texts run on the emulator under all of its
-//! checks. Most kernels are interpreted, too, from the IR and by code that knows neither PTX nor the passes, so that a
-//! mistake of the printer does not hide by being made twice. A kernel that fails is made smaller; what is left is shown
-//! with the first pass behind which it fails.
+//! A kernel is printed twice, at [`OptLevel::None`] and optimised, and both texts run on the emulator with all of its
+//! checks. Most kernels are also interpreted from the IR, by code that shares nothing with the PTX printer and the
+//! passes, so that a printer bug cannot hide by being made twice. A failing kernel is reduced and reported with the
+//! first pass after which it fails.
 //!
-//! `BESPOKE_RANDOM=1000000` runs as many kernels, `BESPOKE_RANDOM_SEED=17` only that of this seed;
-//! `BESPOKE_RANDOM_SHRINK=0` leaves a failing kernel as large as it is.
+//! `BESPOKE_RANDOM=1000000` sets the number of kernels, `BESPOKE_RANDOM_SEED=17` runs only the kernel of this seed;
+//! `BESPOKE_RANDOM_SHRINK=0` disables the reduction.
 
 mod check;
 mod coverage;
@@ -32,9 +32,9 @@ use check::{Failure, Pipeline, check, culprit, unoptimised};
 use numbers::Random;
 use program::Program;
 
-/// How many kernels are assembled for each target.
+/// Number of kernels that are assembled for each target.
 const SAMPLE: usize = 200;
-/// How many kernels run unless told otherwise.
+/// Default number of kernels.
 const KERNELS: u64 = 10_000;
 
 fn setting(name: &str) -> Option<u64> {
@@ -42,7 +42,7 @@ fn setting(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
 }
 
-/// The first of the kernels of these seeds that fails, found by all cores.
+/// The first seed whose kernel fails; all cores search.
 fn first_failure(seeds: Range<u64>, pipeline: impl Fn(u64) -> Pipeline + Sync) -> Option<(u64, Failure)> {
     let (next, least) = (AtomicU64::new(seeds.start), AtomicU64::new(seeds.end));
     let work = || {
@@ -66,13 +66,13 @@ fn first_failure(seeds: Range<u64>, pipeline: impl Fn(u64) -> Pipeline + Sync) -
     })
 }
 
-/// The smallest kernel that fails like that of the seed.
+/// The reduced kernel of the seed, with the same kind of failure.
 fn smallest(seed: u64, failure: &Failure, pipeline: &Pipeline) -> Program {
     let alike = |program: &Program| check(program, pipeline).is_some_and(|found| found.is_like(failure));
     shrink::shrink(&generate::program(seed), alike)
 }
 
-/// All that one needs to know of a kernel that fails.
+/// The report on a failing kernel.
 fn report(seed: u64, failure: &Failure, pipeline: &Pipeline) -> String {
     let shrink = setting("BESPOKE_RANDOM_SHRINK") != Some(0);
     let small = if shrink { smallest(seed, failure, pipeline) } else { generate::program(seed) };
@@ -103,7 +103,7 @@ fn the_pipeline_changes_nothing_that_can_be_seen() {
     run(0..count, |_| Pipeline::Default);
 }
 
-/// A pass must hold what the others leave, and need nothing of what they do.
+/// A pass preserves what the others establish, and does not rely on them.
 #[test]
 fn nor_do_passes_alone_or_in_any_order() {
     let count = setting("BESPOKE_RANDOM").unwrap_or(KERNELS) / 4;
@@ -114,7 +114,7 @@ fn nor_do_passes_alone_or_in_any_order() {
     });
 }
 
-/// Takes `a ^ b` for `a | b`.
+/// Replaces `a | b` by `a ^ b`.
 struct Wrong;
 
 impl Pass for Wrong {
@@ -137,7 +137,7 @@ impl Pass for Wrong {
     }
 }
 
-/// Kernels that a wrong pass breaks become its mistake and little else, however long they were.
+/// A kernel that a wrong pass breaks is reduced to a few instructions, however large it was.
 #[test]
 fn a_failing_kernel_becomes_small() {
     let pipeline = || Pipeline::Passes(vec![&passes::Cleanup, &Wrong, &passes::DeadCode]);
@@ -156,7 +156,7 @@ fn a_failing_kernel_becomes_small() {
     }
 }
 
-/// The generator must reach what it is there to test.
+/// The generator covers every opcode and gives every pass something to do.
 #[test]
 fn kernels_reach_every_operation_and_every_pass() {
     let mut effective = std::collections::BTreeSet::new();
@@ -178,7 +178,7 @@ fn kernels_reach_every_operation_and_every_pass() {
     reached.check();
 }
 
-/// `BESPOKE_RANDOM_PTX=DIR` writes the modules there, in a folder for each target, for `.ci/run ptxas` to assemble.
+/// `BESPOKE_RANDOM_PTX=DIR` writes the modules to a folder for each target; `.ci/run ptxas` assembles them.
 #[test]
 fn a_sample_makes_modules_of_many_kernels() {
     for target in [Target::Sm80, Target::Sm90] {
@@ -199,7 +199,7 @@ fn a_sample_makes_modules_of_many_kernels() {
     }
 }
 
-/// `examples/seeded_bugs` makes these mistakes; one that has no place any more would be forgotten.
+/// Each bug of `examples/seeded_bugs` still applies to the source.
 #[test]
 fn mistakes_made_on_purpose_still_apply() {
     let codegen = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));

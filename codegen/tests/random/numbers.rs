@@ -1,4 +1,4 @@
-//! Random numbers, and the values at which operations go wrong if they do.
+//! Random numbers, with a preference for edge cases.
 
 use bespoke_codegen::ir::Type;
 
@@ -18,7 +18,7 @@ impl Random {
         (self.next() % u64::from(n.max(1))) as u32
     }
 
-    /// True once in n times.
+    /// True with probability 1 / n.
     pub fn once_in(&mut self, n: u32) -> bool {
         self.below(n) == 0
     }
@@ -28,7 +28,7 @@ impl Random {
     }
 }
 
-/// Bits of a type, its edges preferred.
+/// Random bits of a type, often an edge case.
 pub fn bits(random: &mut Random, ty: Type) -> u64 {
     if let Some(half) = ty.half() {
         return (bits(random, half) << 16) | bits(random, half);
@@ -101,7 +101,7 @@ pub fn bits(random: &mut Random, ty: Type) -> u64 {
     bits & ty.mask()
 }
 
-/// Bytes that are edges of some type wherever one looks.
+/// Bytes that are edge cases of many types at many offsets.
 pub fn bytes(random: &mut Random, count: usize) -> Vec<u8> {
     const TYPES: [Type; 7] =
         [Type::U64, Type::I64, Type::U32, Type::F32, Type::F16x2, Type::Bf16x2, Type::U8];

@@ -1,21 +1,21 @@
-//! Random kernels as trees of statements, which lowering makes IR of whatever is taken out of them.
+//! Random kernels as trees of statements. Lowering makes valid IR of any subset of the statements.
 //!
-//! Values have names. A name that means nothing where it is used stands for zero, so that a statement can be deleted
-//! without looking at who uses its results.
+//! Values have names. A name that is not defined where it is used stands for zero, so that a statement can be deleted
+//! without regard to the uses of its results.
 
 use bespoke_codegen::ir::{Access, Atomic, Compare, Op, Ordering, Type};
 
 /// The name of a value.
 pub type Id = u32;
 
-/// What an instruction takes.
+/// An operand of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operand {
     pub ty: Type,
     pub source: Source,
 }
 
-/// Where an operand comes from.
+/// The source of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     Value(Id),
@@ -39,17 +39,17 @@ pub struct Program {
     pub ctas: u32,
     /// Threads a CTA: whole warps.
     pub threads: u32,
-    /// Whether the kernel says how many threads it has.
+    /// Whether the kernel fixes its number of threads.
     pub fixed_threads: bool,
-    /// Of what memory holds at first.
+    /// Seed of the initial memory.
     pub seed: u64,
-    /// What all threads reach; only here may they wait for each other, outside of what is divergent.
+    /// Statements that all threads reach. Only here, outside of divergent code, may threads wait for each other.
     pub body: Vec<Stmt>,
-    /// What follows, where threads may return.
+    /// Statements after the body; threads may return in them.
     pub tail: Vec<Stmt>,
-    /// What every thread that has not returned stores in the end.
+    /// Values that every thread that has not returned stores at the end.
     pub stored: Vec<Operand>,
-    /// A block that nothing leads to stands behind the others.
+    /// Whether the layout ends with an unreachable block.
     pub unreachable: bool,
 }
 
@@ -75,7 +75,7 @@ pub enum Stmt {
         place: Place,
         values: Vec<Operand>,
     },
-    /// In the table, on a word that only this operation changes; elsewhere on a word of the thread's own.
+    /// On the table: on a word that only this operation changes. Elsewhere: on a word of the thread's own.
     Atomic {
         op: Atomic,
         ty: Type,
@@ -84,20 +84,20 @@ pub enum Stmt {
         values: Vec<Operand>,
         result: Option<Id>,
     },
-    /// Each thread stores a value in shared memory and loads that of the thread `by` after it.
+    /// Each thread stores a value in shared memory and loads the value of the thread `by` after it.
     Exchange {
         value: Operand,
         by: u32,
         result: Id,
     },
-    /// Each thread stores 8 bytes in shared memory, of which each warp loads matrices.
+    /// Each thread stores 8 bytes in shared memory, from which each warp loads matrices.
     LoadMatrix {
         matrices: u8,
         transposed: bool,
         value: Operand,
         results: Vec<Id>,
     },
-    /// A copy of `bytes` to shared memory beside the thread, of which it loads the first four.
+    /// An asynchronous copy of `bytes` to shared memory, of which the thread loads the first four.
     CopyAsync {
         bytes: u8,
         place: Place,
@@ -116,18 +116,18 @@ pub enum Stmt {
     Return,
 }
 
-/// A branch and where its ways meet.
+/// A branch and the merge of its arms.
 #[derive(Clone, Debug)]
 pub struct If {
     pub condition: Operand,
     pub then: Vec<Stmt>,
     pub otherwise: Vec<Stmt>,
-    /// An empty `otherwise` is no block but an edge.
+    /// An empty `otherwise` is an edge without a block.
     pub direct: bool,
     pub merges: Vec<Merge>,
 }
 
-/// A value that is one of two.
+/// A value that depends on the arm.
 #[derive(Clone, Debug)]
 pub struct Merge {
     pub id: Id,
@@ -138,15 +138,15 @@ pub struct Merge {
 /// A counted loop.
 #[derive(Clone, Debug)]
 pub struct Loop {
-    /// The counter, in the body.
+    /// The counter's name in the body.
     pub counter: Id,
     pub ty: Type,
     pub start: u64,
     pub step: i64,
     pub trips: Trips,
-    /// How the counter is compared with its limit.
+    /// The comparison of the counter with its limit.
     pub compare: Compare,
-    /// The condition stands behind the body, which then runs once at least.
+    /// The condition is after the body, which runs at least once.
     pub test_at_end: bool,
     pub carried: Vec<Carried>,
     pub body: Vec<Stmt>,
@@ -154,7 +154,7 @@ pub struct Loop {
     pub leave: Option<Operand>,
 }
 
-/// How often a loop runs.
+/// The trip count of a loop.
 #[derive(Clone, Copy, Debug)]
 pub enum Trips {
     Constant(u32),
@@ -162,32 +162,32 @@ pub enum Trips {
     Modulo4(Operand),
 }
 
-/// A value that goes around a loop.
+/// A loop-carried value.
 #[derive(Clone, Debug)]
 pub struct Carried {
     /// Its name in the loop.
     pub inside: Id,
-    /// Its name behind the loop.
+    /// Its name after the loop.
     pub after: Id,
     pub init: Operand,
     pub next: Operand,
 }
 
-/// Memory that a kernel may touch.
+/// Memory that a kernel may access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Region {
-    /// What nobody writes.
+    /// Memory that no thread writes.
     Input,
-    /// The thread's part of a buffer.
+    /// The thread's own part of a buffer.
     Scratch,
-    /// The thread's part of shared memory.
+    /// The thread's own part of shared memory.
     Shared,
-    /// What all threads change by atomic operations.
+    /// Memory that all threads change by atomics.
     Table,
 }
 
 impl Region {
-    /// How many bytes a thread may touch.
+    /// Number of bytes that a thread may access.
     pub fn bytes(self) -> u32 {
         match self {
             Region::Input => 4096,
@@ -203,20 +203,20 @@ impl Region {
 pub struct Place {
     pub region: Region,
     pub index: Option<Index>,
-    /// What a pointer addition adds.
+    /// The summand of a pointer addition.
     pub step: i32,
-    /// What stands in the access.
+    /// The offset of the access itself.
     pub offset: i32,
 }
 
-/// A computed part of an address.
+/// The computed part of an address.
 #[derive(Clone, Copy, Debug)]
 pub struct Index {
-    /// A u32.
+    /// A u32 value.
     pub value: Operand,
-    /// The bits of it that count; none if it is known to be small.
+    /// A mask of the bits that are used; none if the value is known to be small.
     pub mask: Option<u32>,
-    /// The parameter that is -16 is added, and then 16: the first sum wraps.
+    /// The parameter with the value -16 is added, and then 16: the first sum wraps.
     pub wraps: bool,
     /// A constant summand.
     pub add: i32,
@@ -224,7 +224,7 @@ pub struct Index {
     pub form: Form,
 }
 
-/// How an index becomes bytes.
+/// The computation of a byte offset from an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// The wide product.
@@ -235,13 +235,13 @@ pub enum Form {
     Converted,
     /// The conversion shifted.
     Shifted,
-    /// The product of 32 bits.
+    /// The 32-bit product.
     Narrow,
-    /// The shifted index, of 32 bits and signed.
+    /// The shifted 32-bit signed index.
     NarrowSigned,
 }
 
-/// Shows every statement list: the body, the tail, and what lies in them; outer lists first.
+/// Visits every statement list: the body, the tail, and nested lists; outer lists first.
 pub fn lists(program: &mut Program, visit: &mut impl FnMut(&mut Vec<Stmt>)) {
     fn walk(list: &mut Vec<Stmt>, visit: &mut impl FnMut(&mut Vec<Stmt>)) {
         visit(list);
@@ -260,18 +260,18 @@ pub fn lists(program: &mut Program, visit: &mut impl FnMut(&mut Vec<Stmt>)) {
     walk(&mut program.tail, visit);
 }
 
-/// Shows every statement, outer ones first.
+/// Visits every statement, outer ones first.
 pub fn stmts(program: &mut Program, visit: &mut impl FnMut(&mut Stmt)) {
     lists(program, &mut |list| list.iter_mut().for_each(&mut *visit));
 }
 
-/// Shows every operand.
+/// Visits every operand.
 pub fn operands(program: &mut Program, visit: &mut impl FnMut(&mut Operand)) {
     stmts(program, &mut |stmt| own_operands(stmt, visit));
     program.stored.iter_mut().for_each(visit);
 }
 
-/// Shows the operands of a statement, not of those in it.
+/// Visits the operands of a statement, without nested statements.
 fn own_operands(stmt: &mut Stmt, visit: &mut impl FnMut(&mut Operand)) {
     if let Some(place) = place(stmt)
         && let Some(index) = &mut place.index
@@ -298,7 +298,7 @@ fn own_operands(stmt: &mut Stmt, visit: &mut impl FnMut(&mut Operand)) {
     }
 }
 
-/// Where the statement accesses memory.
+/// The place that the statement accesses.
 pub fn place(stmt: &mut Stmt) -> Option<&mut Place> {
     match stmt {
         Stmt::Load { place, .. }

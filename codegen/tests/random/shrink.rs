@@ -1,14 +1,14 @@
-//! Makes a failing kernel smaller as long as it fails.
+//! Reduces a failing kernel as long as it fails.
 //!
-//! The reductions work on the tree of statements, not on the choices of the generator: whole arms go at once, a loop
-//! becomes its body, a value becomes one of its operands, and what is left lowers whatever was taken out. (proptest
-//! shrinks what its strategies made, value by value, and statements that use each other's results are made by none.)
+//! The reductions work on the tree of statements, not on the random choices: they delete whole arms, replace a loop by
+//! its body, or replace a value by one of its operands; lowering accepts every result. (proptest shrinks the output of
+//! its strategies value by value; no strategy generates statements that use each other's results.)
 
 use bespoke_codegen::ir::Access;
 
 use crate::program::{Id, Operand, Program, Source, Stmt, Trips, lists, operands, place, stmts};
 
-/// The smallest kernel found by which `fails` is still true.
+/// The smallest kernel found for which `fails` holds.
 pub fn shrink(program: &Program, fails: impl Fn(&Program) -> bool) -> Program {
     let mut search = Search { best: program.clone(), fails: &fails };
     loop {
@@ -25,8 +25,8 @@ pub fn shrink(program: &Program, fails: impl Fn(&Program) -> bool) -> Program {
     }
 }
 
-/// How many statements and operands there are, values counting more than constants, and large constants more than
-/// small ones. Every step makes this less.
+/// The size of a kernel: statements and operands, with values counting more than constants and large constants more
+/// than small ones. Every reduction decreases it.
 fn weight(program: &Program) -> usize {
     let mut program = program.clone();
     let mut weight = program.stored.len() + (program.ctas * program.threads) as usize;
@@ -70,7 +70,7 @@ struct Search<'a, F> {
 }
 
 impl<F: Fn(&Program) -> bool> Search<'_, F> {
-    /// Takes the edited kernel if it is smaller and fails.
+    /// Keeps the edited kernel if it is smaller and fails.
     fn attempt(&mut self, edit: impl FnOnce(&mut Program)) -> bool {
         let mut candidate = self.best.clone();
         edit(&mut candidate);
@@ -81,7 +81,7 @@ impl<F: Fn(&Program) -> bool> Search<'_, F> {
         better
     }
 
-    /// Fewer threads.
+    /// Reduces the number of threads.
     fn launch(&mut self) {
         self.attempt(|program| program.ctas = 1);
         self.attempt(|program| program.threads = 32);
@@ -89,7 +89,7 @@ impl<F: Fn(&Program) -> bool> Search<'_, F> {
         self.attempt(|program| program.fixed_threads = false);
     }
 
-    /// Runs of statements of one list, the long ones first, from the end.
+    /// Deletes runs of statements of one list, long runs first, from the end.
     fn delete(&mut self) {
         for length in [64, 16, 8, 4, 2, 1] {
             let mut list = 0;
@@ -114,7 +114,7 @@ impl<F: Fn(&Program) -> bool> Search<'_, F> {
         }
     }
 
-    /// An arm or a body instead of the structure around it.
+    /// Replaces a structure by its arm or body.
     fn flatten(&mut self) {
         for arm in 0..2 {
             let mut list = 0;
@@ -153,7 +153,7 @@ impl<F: Fn(&Program) -> bool> Search<'_, F> {
         }
     }
 
-    /// A value instead of another one that is computed of it, or of several results the first.
+    /// Replaces a value by one of the operands that it is computed from, and several results by the first.
     fn bypass(&mut self) {
         let mut pairs: Vec<(Id, Operand)> = Vec::new();
         stmts(&mut self.best, &mut |stmt| match stmt {
@@ -180,7 +180,7 @@ impl<F: Fn(&Program) -> bool> Search<'_, F> {
         }
     }
 
-    /// Constants for operands, plain accesses, fewer iterations.
+    /// Replaces operands by constants, accesses by plain ones, and trip counts by smaller ones.
     fn simplify(&mut self) {
         let mut count = 0;
         operands(&mut self.best, &mut |_| count += 1);
@@ -214,7 +214,7 @@ impl<F: Fn(&Program) -> bool> Search<'_, F> {
         }
     }
 
-    /// Merges and carried values that nobody uses.
+    /// Removes unused merges and carried values.
     fn forget(&mut self) {
         let mut used = Vec::new();
         operands(&mut self.best, &mut |operand| {
@@ -234,7 +234,7 @@ impl<F: Fn(&Program) -> bool> Search<'_, F> {
     }
 }
 
-/// Puts an operand wherever the value of this name is used.
+/// Replaces every use of a value by an operand.
 fn rename(program: &mut Program, id: Id, by: Operand) {
     operands(program, &mut |operand| {
         if operand.source == Source::Value(id) && operand.ty == by.ty {
@@ -243,7 +243,7 @@ fn rename(program: &mut Program, id: Id, by: Operand) {
     });
 }
 
-/// What may become simpler in one statement.
+/// Simplifications of one statement.
 const STEPS: &[fn(&mut Stmt)] = &[
     |stmt| {
         let _ = place(stmt).map(|place| (place.index, place.step, place.offset) = (None, 0, 0));
@@ -302,7 +302,7 @@ fn set_trips(stmt: &mut Stmt, trips: Trips) {
     }
 }
 
-/// Shows the list of this number, if there are as many.
+/// Edits the n-th list, if it exists.
 fn nth_list<T>(program: &mut Program, n: usize, edit: impl FnOnce(&mut Vec<Stmt>) -> T) -> Option<T> {
     let (mut next, mut edit, mut result) = (0, Some(edit), None);
     lists(program, &mut |list| {

@@ -1,15 +1,15 @@
-//! What an instruction computes, by the definitions of the IR and of PTX. It shares no code with the passes.
+//! Results of instructions by the definitions of the IR and of PTX. Shares no code with the passes.
 
 use bespoke_codegen::ir::{Binary, Compare, Op, Rounding, Type, Unary};
 use half::{bf16, f16};
 
-/// The integer that the bits stand for.
+/// The integer value of the bits.
 pub fn number(ty: Type, bits: u64) -> i128 {
     let value = i128::from(bits & ty.mask());
     if ty.is_signed() && value >> (ty.bits() - 1) == 1 { value - (1i128 << ty.bits()) } else { value }
 }
 
-/// A float of one part.
+/// The value of a scalar float.
 fn real(ty: Type, bits: u64) -> f64 {
     match ty {
         Type::F16 => f16::from_bits(bits as u16).into(),
@@ -18,7 +18,7 @@ fn real(ty: Type, bits: u64) -> f64 {
     }
 }
 
-/// Significant digits, the exponent of the least number, and the bits of the greatest.
+/// Precision in bits, exponent of the least number, and bits of the greatest number.
 fn format(ty: Type) -> (i32, i32, u64) {
     match ty {
         Type::F16 => (11, -24, 0x7bff),
@@ -27,8 +27,7 @@ fn format(ty: Type) -> (i32, i32, u64) {
     }
 }
 
-/// The number of a float type nearest to one that is exact, or that has its last bit set if it is not. Any NaN is the
-/// one that arithmetic gives.
+/// Rounds an exact value, or one rounded to odd, to a float type. A NaN becomes the NaN of arithmetic.
 fn rounded(ty: Type, x: f64, rounding: Rounding) -> u64 {
     let (digits, least, greatest) = format(ty);
     let exact = |x: f64| -> u64 {
@@ -44,7 +43,7 @@ fn rounded(ty: Type, x: f64, rounding: Rounding) -> u64 {
     if x == 0.0 || x.is_infinite() {
         return exact(x);
     }
-    // Subnormal numbers are multiples of the least one.
+    // Subnormal numbers are multiples of the least number.
     let exponent = (x.abs().to_bits() >> 52) as i32 - 1023;
     let unit = 2f64.powi((exponent + 1 - digits).max(least));
     let units = x / unit;
@@ -61,7 +60,7 @@ fn rounded(ty: Type, x: f64, rounding: Rounding) -> u64 {
     exact(if away { f64::INFINITY } else { greatest }.copysign(x))
 }
 
-/// With its last bit set if the error is not zero.
+/// Sets the last bit if the error is not zero.
 fn odd(sum: f64, error: f64) -> f64 {
     if error == 0.0 || !sum.is_finite() || sum.to_bits() & 1 == 1 {
         return sum;
@@ -70,7 +69,7 @@ fn odd(sum: f64, error: f64) -> f64 {
     f64::from_bits(if away { sum.to_bits() + 1 } else { sum.to_bits() - 1 })
 }
 
-/// a + b, its last bit set if that is not exact.
+/// a + b rounded to odd.
 fn sum(a: f64, b: f64) -> f64 {
     let sum = a + b;
     let part = sum - a;
@@ -81,7 +80,7 @@ fn nearest(ty: Type, x: f64) -> u64 {
     rounded(ty, x, Rounding::Nearest)
 }
 
-/// The results of an operation whose operands have these types and bits; none if nothing says what they are.
+/// The results of an opcode for operands of these types; none if they are undefined.
 pub fn compute(op: Op, ty: Type, args: &[(Type, u64)]) -> Option<Vec<u64>> {
     if let (Some(half), Op::Unary(_) | Op::Binary(_) | Op::MulAdd) = (ty.half(), op) {
         let part = |shift: u32| {
@@ -140,7 +139,7 @@ pub fn compute(op: Op, ty: Type, args: &[(Type, u64)]) -> Option<Vec<u64>> {
                 _ => result,
             })
         }
-        // From beyond the top nothing says what is counted.
+        // The result is undefined for positions above the top bit.
         Op::NthSetBit if word(1) > 31 => return None,
         Op::NthSetBit => {
             let set = |bit: &u32| word(0) >> bit & 1 == 1;
@@ -173,7 +172,7 @@ pub fn compute(op: Op, ty: Type, args: &[(Type, u64)]) -> Option<Vec<u64>> {
 
 fn float_unary(unary: Unary, ty: Type, bits: u64) -> u64 {
     let x = real(ty, bits);
-    // Approximations are the numbers nearest to what they approximate.
+    // An approximation is the number nearest to the exact result.
     nearest(
         ty,
         match unary {
@@ -221,7 +220,7 @@ fn float_binary(binary: Binary, ty: Type, a: u64, b: u64) -> Option<u64> {
             };
             nearest(ty, real(ty, chosen))
         }
-        // How it approximates differs with the divisor.
+        // Its approximation depends on the divisor.
         Binary::DivApprox => return None,
         _ => unreachable!("{binary} of floats"),
     })
@@ -234,7 +233,7 @@ fn int_binary(binary: Binary, ty: Type, a: u64, b: u64) -> u64 {
         Binary::Sub => a.wrapping_sub(b),
         Binary::Mul => a.wrapping_mul(b),
         Binary::MulHi => (x.wrapping_mul(y) >> ty.bits()) as u64,
-        // Nothing says so, but devices do.
+        // Unspecified; this is what devices return.
         Binary::Div | Binary::Rem if y == 0 => u64::MAX,
         Binary::Div => (x / y) as u64,
         Binary::Rem => (x % y) as u64,
@@ -255,7 +254,7 @@ fn convert((from, bits): (Type, u64), to: Type, rounding: Rounding, saturate: bo
     match (from.is_float(), to.is_float()) {
         (false, false) if saturate => number(from, bits).clamp(low, high) as u64,
         (false, false) => number(from, bits) as u64,
-        // Out of range is the nearest number that is not.
+        // Out of range: the nearest representable number.
         (true, false) => {
             let x = real(from, bits);
             let whole = match rounding {
@@ -278,13 +277,13 @@ fn convert((from, bits): (Type, u64), to: Type, rounding: Rounding, saturate: bo
             rounded(to, if x > 0.0 { x.min(1.0) } else { 0.0 }, rounding)
         }
         (true, true) if from == to => bits,
-        // The upper half of the same number.
+        // bf16 is the upper half of f32.
         (true, true) if (from, to) == (Type::Bf16, Type::F32) => bits << 16,
         (true, true) => rounded(to, real(from, bits), rounding),
     }
 }
 
-/// Positions and lengths count modulo 256; devices differ where 64-bit fields have longer ones.
+/// Positions and lengths count modulo 256; devices differ for 64-bit fields.
 fn bit_field(ty: Type, value: u64, position: u32, length: u32) -> Option<u64> {
     if ty.bits() == 64 && (position > 255 || length > 255) {
         return None;

@@ -6,7 +6,7 @@ use super::{Generator, Known, TYPES};
 use crate::program::*;
 
 impl Generator {
-    /// An index and its greatest value.
+    /// An index and its maximum.
     pub(super) fn index(&mut self, most: u32) -> Option<(Operand, Option<u32>, u32)> {
         let small: Vec<Known> =
             self.scope.iter().filter(|known| known.bound.is_some_and(|b| b <= most + 1)).copied().collect();
@@ -22,7 +22,7 @@ impl Generator {
         Some((self.operand(Type::U32), Some(mask), mask))
     }
 
-    /// Where `bytes` bytes may be accessed, aligned to them.
+    /// A place where `bytes` aligned bytes may be accessed.
     pub(super) fn place(&mut self, region: Region, bytes: u32) -> Place {
         let room = region.bytes() - bytes;
         let mut index = None;
@@ -48,7 +48,7 @@ impl Generator {
             index = Some(Index { value, mask, wraps: self.chance(3), add, scale, form });
             (least, used) = (add * scale as i32, greatest * scale);
         }
-        // The last byte that is reached is the region's last one, or the first one its first.
+        // The last byte is the region's last, or the first byte the region's first.
         let slack = (room - used) / bytes;
         let begin = bytes * self.random.below(slack + 1);
         let begin = self.random.pick(&[0, begin, begin, slack * bytes]) as i32;
@@ -100,7 +100,7 @@ impl Generator {
         Stmt::Store { ty, access, place, values }
     }
 
-    /// Two accesses side by side, aligned as one of both would be for choice, and perhaps another one in between.
+    /// Two adjacent accesses, often aligned for a vector access, and sometimes another one in between.
     pub(super) fn neighbours(&mut self, list: &mut Vec<Stmt>) {
         let region = self.random.pick(&[Region::Shared, Region::Shared, Region::Scratch]);
         let ty = self.element();
@@ -136,7 +136,7 @@ impl Generator {
         };
         let types = [Type::U32, Type::I32, Type::U64, Type::I64];
         if self.chance(2) {
-            // All threads change the words of the table; the order does not show if a word has one operation.
+            // All threads change the table; the order does not matter if each word has one operation.
             let commutative = [Atomic::Add, Atomic::Min, Atomic::Max, Atomic::And, Atomic::Or, Atomic::Xor];
             let (row, column) = (self.random.below(4), self.random.below(6));
             let ty = types[row as usize];

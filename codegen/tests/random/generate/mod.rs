@@ -1,4 +1,5 @@
-//! Random well-typed kernels that compute the same however their threads take turns, and stay in bounds.
+//! Generator of well-typed kernels without data races and out-of-bounds accesses: the result does not depend on the
+//! schedule.
 
 mod memory;
 mod together;
@@ -11,7 +12,7 @@ use crate::lower::{POINTERS, SCALARS, operand_types};
 use crate::numbers::{self, Random};
 use crate::program::*;
 
-/// Types that values are made of.
+/// Types of values.
 const TYPES: [Type; 14] = [
     Type::Pred,
     Type::U8,
@@ -29,7 +30,7 @@ const TYPES: [Type; 14] = [
     Type::F32,
 ];
 
-/// What a kernel of this seed is.
+/// The kernel of this seed.
 pub fn program(seed: u64) -> Program {
     let mut random = Random(seed);
     let threads = random.pick(&[32, 64, 64, 96]);
@@ -38,7 +39,7 @@ pub fn program(seed: u64) -> Program {
     generator.program(seed, body)
 }
 
-/// Pure operations that need nothing but operands, with the types they have. Immediates are chosen later.
+/// Pure opcodes on values, with their types. Immediates are chosen later.
 static PURE: LazyLock<Vec<(Op, Vec<Type>)>> = LazyLock::new(|| {
     let unary = Unary::ALL.iter().map(|&unary| Op::Unary(unary));
     let binary = Binary::ALL.iter().map(|&binary| Op::Binary(binary));
@@ -63,7 +64,7 @@ static PURE: LazyLock<Vec<(Op, Vec<Type>)>> = LazyLock::new(|| {
     ops.map(|op| (op, TYPES.into_iter().filter(|&ty| operand_types(op, ty).is_some()).collect())).collect()
 });
 
-/// What address computations and conditions are made of.
+/// Opcodes of address computations and conditions.
 const PLAIN: [Op; 12] = [
     Op::Binary(Binary::Add),
     Op::Binary(Binary::Add),
@@ -79,23 +80,23 @@ const PLAIN: [Op; 12] = [
     Op::Compare(Compare::Ne),
 ];
 
-/// A value that may be used.
+/// A value in scope.
 #[derive(Clone, Copy)]
 struct Known {
     id: Id,
     ty: Type,
-    /// The same in all threads of a CTA.
+    /// Whether it is the same in all threads of a CTA.
     uniform: bool,
-    /// A u32 below this.
+    /// An exclusive upper bound of a u32.
     bound: Option<u32>,
 }
 
-/// Where a statement stands.
+/// The context of a statement.
 #[derive(Clone, Copy)]
 struct At {
-    /// How deep structures may nest.
+    /// How deep statements may still nest.
     depth: u32,
-    /// All threads of the CTA come here together.
+    /// All threads of the CTA execute it together.
     together: bool,
     /// Threads may return.
     returns: bool,
@@ -106,7 +107,7 @@ struct Generator {
     threads: u32,
     ids: Id,
     scope: Vec<Known>,
-    /// What has been computed, to compute it again.
+    /// Earlier computations, for repetition.
     computed: Vec<Stmt>,
 }
 
@@ -121,7 +122,7 @@ impl Generator {
         self.ids
     }
 
-    /// The thread's numbers and some parameters.
+    /// The thread's indices and some parameters.
     fn start(&mut self) -> Vec<Stmt> {
         let mut list = Vec::new();
         let mut leaf = |generator: &mut Generator, op, ty, uniform, bound| {
@@ -161,7 +162,7 @@ impl Generator {
         let visible = self.scope.clone();
         let mut stored: Vec<Operand> =
             visible.iter().map(|known| Operand::value(known.ty, known.id)).collect();
-        // What nobody needs is for dead code elimination.
+        // Unused results are work for dead code elimination.
         stored.retain(|_| !self.random.once_in(4));
         Program {
             ctas: 1 + self.random.below(2),
@@ -213,7 +214,7 @@ impl Generator {
         Operand::bits(ty, numbers::bits(&mut self.random, ty))
     }
 
-    /// A value in scope, a recent one for choice, or a constant.
+    /// A value in scope, often a recent one, or a constant.
     fn operand(&mut self, ty: Type) -> Operand {
         let known: Vec<Id> = self.scope.iter().filter(|known| known.ty == ty).map(|known| known.id).collect();
         if known.is_empty() || self.chance(4) {
@@ -263,7 +264,7 @@ impl Generator {
         if args.len() >= 2 && args[0].ty == args[1].ty && self.chance(16) {
             args[1] = args[0];
         }
-        // Shifts by less than the width, most often.
+        // Most shift amounts are less than the width.
         if matches!(op, Op::Binary(Binary::Shl | Binary::Shr)) && self.chance(2) {
             args[1] = Operand::bits(Type::U32, self.random.below(ty.bits()).into());
         }
@@ -296,7 +297,7 @@ impl Generator {
         self.pure(Op::Convert { rounding, saturate }, to, vec![arg])
     }
 
-    /// What an earlier statement computes, once more.
+    /// Repeats an earlier computation.
     fn again(&mut self) -> Stmt {
         if self.computed.is_empty() {
             return self.compute();
@@ -307,7 +308,7 @@ impl Generator {
         Stmt::Compute { op, ty, args, results }
     }
 
-    /// What undoes an earlier statement, or asks about its result.
+    /// The inverse of an earlier computation, or a comparison of its result.
     fn related(&mut self) -> Stmt {
         let visible = |generator: &Generator, id: Id| generator.scope.iter().any(|known| known.id == id);
         let recent = self.computed.len().saturating_sub(12);
@@ -337,7 +338,7 @@ impl Generator {
                 let compare = self.random.pick(Compare::ALL);
                 self.pure(Op::Compare(compare), ty, vec![value, constant])
             }
-            // A neutral element, or nearly one.
+            // A neutral element, or almost one.
             _ if result.is_float() => {
                 let bits = match (result.half().unwrap_or(result), self.random.below(3)) {
                     (_, 0) => 0,
@@ -358,7 +359,7 @@ impl Generator {
         }
     }
 
-    /// A condition, the same in all threads if asked for.
+    /// A condition, uniform if required.
     fn condition(&mut self, uniform: bool) -> Operand {
         let known: Vec<Id> = self
             .scope
@@ -386,7 +387,7 @@ impl Generator {
             generator.scope.truncate(before);
             (list, merged, uniform)
         };
-        // Small arms are what branches turn into selections for.
+        // If-conversion applies to small arms.
         let sizes = self.random.pick(&[(3, 1), (3, 3), (8, 1), (8, 8)]);
         let (then, yes, yes_uniform) = arm(self, sizes.0);
         let (otherwise, no, no_uniform) = arm(self, sizes.1);
@@ -411,10 +412,10 @@ impl Generator {
         };
         let step = self.random.pick(&[1, 1, 1, 2, 5, -1]);
         let ordered = if step > 0 { Compare::Lt } else { Compare::Gt };
-        // A loop whose test stands behind the body would miss its limit if it should not run at all.
+        // A loop with its test at the end and an exact comparison would miss its limit if it should not run at all.
         let exact = self.chance(4) && (constant || !test_at_end);
         let compare = if exact { Compare::Ne } else { ordered };
-        // The counter may wrap if it is compared for equality.
+        // A counter that is compared for equality may wrap.
         let start = match (exact, step > 0) {
             (true, _) => numbers::bits(&mut self.random, ty),
             (_, true) => self.random.pick(&[0, 0, 1, 3, 40]),
@@ -451,7 +452,7 @@ impl Generator {
     }
 }
 
-/// The pure operations of operands alone that kernels are made of, with their types.
+/// The pure opcodes that kernels use, with their types.
 pub fn pure_operations() -> &'static [(Op, Vec<Type>)] {
     &PURE
 }

@@ -28,14 +28,14 @@ impl Generator {
         Stmt::Compute { op, ty: Type::U32, args, results: Vec::new() }
     }
 
-    /// What all threads do together.
+    /// An operation that all threads execute together.
     pub(super) fn collective(&mut self) -> Stmt {
         let all = Operand::bits(Type::U32, u32::MAX.into());
         match self.random.below(9) {
             0 | 1 => {
                 let shuffle = self.random.pick(Shuffle::ALL);
                 let ty = self.random.pick(&[Type::U32, Type::I32, Type::F32, Type::F16x2, Type::Bf16x2]);
-                // Segments of 32, 16 or 8 lanes; the clamp is the least lane where a lane below is read.
+                // Segments of 32, 16 or 8 lanes; for `up`, the clamp is the lowest lane of the segment.
                 let segment = self.random.pick(&[0, 0, 0x10, 0x18]) << 8;
                 let clamp = segment | if shuffle == Shuffle::Up { 0 } else { 31 };
                 let lane = if self.chance(2) {

@@ -60,7 +60,7 @@ impl Lower<'_> {
         self.name(&[inner.counter], &params[..1]);
         let inside: Vec<Id> = inner.carried.iter().map(|c| c.inside).collect();
         self.name(&inside, &params[1..]);
-        // Values that leave the loop on several ways are parameters of where these meet.
+        // A loop with several exits passes its values as parameters of the block where they join.
         let meet = inner.leave.is_some() || inner.test_at_end;
         if !inner.test_at_end {
             let more = self.emit(Op::Compare(inner.compare), inner.ty, &[params[0], limit]);
@@ -82,7 +82,7 @@ impl Lower<'_> {
             params[1..].to_vec()
         };
         self.name(&after, &values);
-        // A body that always returns leaves only by the test before it.
+        // A body that always returns is left only by a test before it.
         if !inner.test_at_end || !self.function.predecessors()[exit].is_empty() {
             self.open(exit);
         }
