@@ -169,7 +169,9 @@ impl Report {
                     | Op::Fence(_)
                     | Op::SequentialFence(_)
                     | Op::FenceFor(_) => "barriers",
-                    op if op.effect() == Effect::Exchange => "warp exchange",
+                    op if op.effect() == Effect::Exchange || (op.is_pure() && op.is_convergent()) => {
+                        "warp exchange"
+                    }
                     op if op.is_terminator() => "control",
                     _ if data.ty.is_float() => "float arithmetic",
                     _ => "integer arithmetic",
