@@ -19,11 +19,11 @@ pub(crate) struct Flushed(f32);
 /// Bits of an `.f16`, compared by value.
 #[derive(Clone, Copy, Default)]
 #[repr(transparent)]
-pub(crate) struct HalfBits(u16);
+pub(crate) struct F16Bits(u16);
 /// Bits of a `.bf16`, compared by value.
 #[derive(Clone, Copy, Default)]
 #[repr(transparent)]
-pub(crate) struct BrainBits(u16);
+pub(crate) struct Bf16Bits(u16);
 
 macro_rules! compared {
     ($($name:ident: $value:ident => $key:expr;)*) => { $(
@@ -44,8 +44,8 @@ macro_rules! compared {
 }
 compared! {
     Flushed: x => flush(x.0);
-    HalfBits: x => F16::to_f32(x.0);
-    BrainBits: x => Bf16::to_f32(x.0);
+    F16Bits: x => F16::to_f32(x.0);
+    Bf16Bits: x => Bf16::to_f32(x.0);
 }
 
 /// Comparison operator over any ordered type. For integers the unordered operators (`equ`, …) equal the ordered ones.
@@ -278,8 +278,8 @@ macro_rules! by_compared_type {
             Ty::F32 if $ftz => by_relation!($driver, $relation, Flushed, true),
             Ty::F32 => by_relation!($driver, $relation, f32, true),
             Ty::F64 => by_relation!($driver, $relation, f64, true),
-            Ty::F16 => by_relation!($driver, $relation, HalfBits, true),
-            Ty::Bf16 => by_relation!($driver, $relation, BrainBits, true),
+            Ty::F16 => by_relation!($driver, $relation, F16Bits, true),
+            Ty::Bf16 => by_relation!($driver, $relation, Bf16Bits, true),
             _ => None,
         }
     };

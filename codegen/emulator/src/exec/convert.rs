@@ -8,15 +8,15 @@ use super::rounding::{self, Bf16, F16, Format, Rounding, canonical, flush, narro
 use crate::code::cursor::InstructionCursor;
 use crate::code::operands::{A, D};
 use crate::context::{Exec, ExecutionContext, Flow, Inst};
-use crate::exec::convert_small;
+use crate::exec::convert_packed;
 use crate::lanes::LANES;
 use crate::load::ast::Operand;
 use crate::load::error::ParseError;
 use crate::load::types::{Ty, Width};
 
 ops! {
-    HalfToSingle(a: u16) -> f32 { canonical(F16::to_f32(a)) }
-    BrainToSingle(a: u16) -> f32 { Bf16::to_f32(a) }
+    F16ToSingle(a: u16) -> f32 { canonical(F16::to_f32(a)) }
+    Bf16ToSingle(a: u16) -> f32 { Bf16::to_f32(a) }
     SingleToHalf[F: Format][F](a: f32) -> u16 { F::from_f32(a) }
     // The first operand becomes the upper half.
     SinglesToPair[F: Format][F](a: f32, b: f32; imm) -> u32 {
@@ -286,7 +286,7 @@ lane_loop! {
 
 pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     if op.take("pack") {
-        return convert_small::decode_pack(op);
+        return convert_packed::decode_pack(op);
     }
     let integer = op.take_any(&Rounding::INTEGER);
     let float = op.take_any(&Rounding::FLOAT);
@@ -300,9 +300,9 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
     let (target, source) = (op.take_ty()?, op.take_ty()?);
     if [target, source].iter().any(|ty| matches!(ty, Ty::E4m3x2 | Ty::E5m2x2)) {
         let relu = op.imm & RELU != 0;
-        let modifiers = convert_small::Modifiers { rounding: float, finite, relu };
+        let modifiers = convert_packed::Modifiers { rounding: float, finite, relu };
         return match op.imm & !RELU {
-            0 => convert_small::decode(op, (target, source), &modifiers),
+            0 => convert_packed::decode(op, (target, source), &modifiers),
             _ => Err(op.unsupported()),
         };
     }
@@ -353,8 +353,8 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
 fn common(target: Ty, source: Ty, mode: Rounding, widths: (Width, Width)) -> Option<Exec> {
     use Width::{W16, W32, W64};
     Some(match (target, source, mode, widths) {
-        (Ty::F32, Ty::F16, _, (W32, W16)) => op1::<HalfToSingle>(),
-        (Ty::F32, Ty::Bf16, _, (W32, W16)) => op1::<BrainToSingle>(),
+        (Ty::F32, Ty::F16, _, (W32, W16)) => op1::<F16ToSingle>(),
+        (Ty::F32, Ty::Bf16, _, (W32, W16)) => op1::<Bf16ToSingle>(),
         (Ty::F16, Ty::F32, Rounding::Nearest, (W16, W32)) => op1::<SingleToHalf<F16>>(),
         (Ty::Bf16, Ty::F32, Rounding::Nearest, (W16, W32)) => op1::<SingleToHalf<Bf16>>(),
         (Ty::F32, Ty::S32, Rounding::Nearest, (W32, W32)) => op1::<IntToSingle>(),

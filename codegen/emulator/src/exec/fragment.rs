@@ -82,7 +82,7 @@ elements! {
     Signed8 4 f32: (register, index) ((register as i32) << (24 - 8 * index) >> 24) as f32;
     Unsigned8 4 f32: (register, index) (register >> (8 * index) & 0xff) as i32 as f32;
     Half 2 f64: (register, index) F16::to_f32((register >> (16 * index)) as u16) as f64;
-    Brain 2 f64: (register, index) Bf16::to_f32((register >> (16 * index)) as u16) as f64;
+    Bfloat 2 f64: (register, index) Bf16::to_f32((register >> (16 * index)) as u16) as f64;
     // The instruction ignores the low 13 bits.
     Tf32 1 f64: (register, _index) f32::from_bits(register & !0x1fff) as f64;
 }

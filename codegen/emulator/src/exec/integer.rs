@@ -110,14 +110,14 @@ ops! {
     // 24-bit products: bits 0..32 (`.lo`) or 16..48 (`.hi`) of the 48-bit result.
     Mul24(a: u32, b: u32; imm) -> u32 { mul24(a, b, imm) }
     Mad24(a: u32, b: u32, c: u32; imm) -> u32 { mul24(a, b, imm).wrapping_add(c) }
-    Dp4a[S: Sides][S](a: u32, b: u32, c: u32) -> u32 {
+    Dp4a[S: Signedness][S](a: u32, b: u32, c: u32) -> u32 {
         let mut sum = c as i32;
         for byte in [24, 16, 8, 0] {
             sum = sum.wrapping_add(S::a8(a << byte) * S::b8(b << byte));
         }
         sum as u32
     }
-    Dp2a[S: Sides][S](a: u32, b: u32, c: u32; imm) -> u32 {
+    Dp2a[S: Signedness][S](a: u32, b: u32, c: u32; imm) -> u32 {
         let b = b >> imm;
         let low = S::a16(a << 16).wrapping_mul(S::b8(b << 24));
         let high = S::a16(a).wrapping_mul(S::b8(b << 16));
@@ -145,16 +145,16 @@ fn mul24(a: u32, b: u32, imm: u64) -> u32 {
 }
 
 /// Signedness of the two operands of a dot product. Each function extends a field that is in the top bits of `x`.
-pub(crate) trait Sides: 'static {
+pub(crate) trait Signedness: 'static {
     fn a8(x: u32) -> i32;
     fn a16(x: u32) -> i32;
     fn b8(x: u32) -> i32;
 }
 
-macro_rules! sides {
+macro_rules! signedness {
     ($($name:ident: $a:ident $b:ident)*) => { $(
         pub(crate) struct $name;
-        impl Sides for $name {
+        impl Signedness for $name {
             #[inline(always)]
             fn a8(x: u32) -> i32 { (x as $a >> 24) as i32 }
             #[inline(always)]
@@ -164,7 +164,7 @@ macro_rules! sides {
         }
     )* };
 }
-sides! { UnsignedUnsigned: u32 u32 UnsignedSigned: u32 i32 SignedUnsigned: i32 u32 SignedSigned: i32 i32 }
+signedness! { UnsignedUnsigned: u32 u32 UnsignedSigned: u32 i32 SignedUnsigned: i32 u32 SignedSigned: i32 i32 }
 
 // Flags in `imm` of the extended-precision instructions.
 const CARRY_IN: u64 = 1;
@@ -353,7 +353,7 @@ fn dot_product(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
         }
     }
     op.ternary(Ty::B32, Ty::B32, Ty::B32)?;
-    macro_rules! by_sides {
+    macro_rules! by_signedness {
         ($op:ident) => {
             match (a.is_signed(), b.is_signed()) {
                 (false, false) => op3::<$op<UnsignedUnsigned>>(),
@@ -363,5 +363,5 @@ fn dot_product(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
             }
         };
     }
-    Ok(if quad { by_sides!(Dp4a) } else { by_sides!(Dp2a) })
+    Ok(if quad { by_signedness!(Dp4a) } else { by_signedness!(Dp2a) })
 }

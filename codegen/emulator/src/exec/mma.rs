@@ -3,7 +3,7 @@
 //! Integer sums are exact. Floating-point sums add the exact products and the accumulator in double precision and round
 //! once to the result type; devices add in an unspecified order and precision.
 
-use super::fragment::{ACCUMULATORS, Brain, COLUMNS, Element, Half, ROWS, Signed8, Tf32, Unsigned8, Value};
+use super::fragment::{ACCUMULATORS, Bfloat, COLUMNS, Element, Half, ROWS, Signed8, Tf32, Unsigned8, Value};
 use super::fragment::{accumulator_position, gather_a, gather_b, registers_of, whole_warp};
 use super::lane_loop::lane_loop;
 #[cfg(target_arch = "x86_64")]
@@ -264,8 +264,8 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
         (16, [S32, U8, U8, S32]) => (integer_mma::<Unsigned8, Unsigned8, 2>(), 2, 4),
         (16, [F32, F16, F16, F32]) => (single_mma::<Half, 4>(), 4, 4),
         (8, [F32, F16, F16, F32]) => (single_mma::<Half, 2>(), 2, 4),
-        (16, [F32, Bf16, Bf16, F32]) => (single_mma::<Brain, 4>(), 4, 4),
-        (8, [F32, Bf16, Bf16, F32]) => (single_mma::<Brain, 2>(), 2, 4),
+        (16, [F32, Bf16, Bf16, F32]) => (single_mma::<Bfloat, 4>(), 4, 4),
+        (8, [F32, Bf16, Bf16, F32]) => (single_mma::<Bfloat, 2>(), 2, 4),
         (8, [F32, Ty::Tf32, Ty::Tf32, F32]) => (single_mma::<Tf32, 4>(), 4, 4),
         (4, [F32, Ty::Tf32, Ty::Tf32, F32]) => (single_mma::<Tf32, 2>(), 2, 4),
         (16, [F16, F16, F16, F16]) => (half_mma::<4>(), 4, 2),

@@ -25,7 +25,7 @@ pub(crate) mod collective;
 pub(crate) mod compare;
 pub(crate) mod control;
 pub(crate) mod convert;
-pub(crate) mod convert_small;
+pub(crate) mod convert_packed;
 pub(crate) mod copy;
 pub(crate) mod double;
 pub(crate) mod float;

@@ -13,7 +13,7 @@ use crate::load::error::ParseError;
 use crate::load::types::Ty;
 
 /// 8-bit floating-point format.
-pub(crate) trait Small: 'static {
+pub(crate) trait Float8: 'static {
     /// Stored significand bits.
     const FRACTION: i32;
     /// Exponent of the smallest normal number.
@@ -66,7 +66,7 @@ pub(crate) struct E4m3;
 /// E5M2: five exponent bits, two significand bits.
 pub(crate) struct E5m2;
 
-impl Small for E4m3 {
+impl Float8 for E4m3 {
     const FRACTION: i32 = 3;
     const MIN_EXPONENT: i32 = -6;
     const MAX: (u8, f64) = (0x7e, 448.0);
@@ -78,7 +78,7 @@ impl Small for E4m3 {
     }
 }
 
-impl Small for E5m2 {
+impl Float8 for E5m2 {
     const FRACTION: i32 = 2;
     const MIN_EXPONENT: i32 = -14;
     const MAX: (u8, f64) = (0x7b, 57344.0);
@@ -93,21 +93,21 @@ impl Small for E5m2 {
 /// Flag in `imm`: `.relu`.
 const RELU: u64 = 1;
 
-fn narrow<S: Small>(x: f64, imm: u64) -> u8 {
+fn narrow<S: Float8>(x: f64, imm: u64) -> u8 {
     let negative = x.is_sign_negative() && !x.is_nan();
     if imm & RELU != 0 && negative { 0 } else { S::from_f64(x) }
 }
 
 ops! {
     // The first operand becomes the upper byte.
-    FromSingles[S: Small][S](a: f32, b: f32; imm) -> u16 {
+    PairFromSingles[S: Float8][S](a: f32, b: f32; imm) -> u16 {
         (narrow::<S>(a as f64, imm) as u16) << 8 | narrow::<S>(b as f64, imm) as u16
     }
-    FromHalves[S: Small][S](a: u32; imm) -> u16 {
+    PairFromHalves[S: Float8][S](a: u32; imm) -> u16 {
         let half = |shift: u32| narrow::<S>(F16::to_f32((a >> shift) as u16) as f64, imm) as u16;
         half(16) << 8 | half(0)
     }
-    ToHalves[S: Small][S](a: u16; imm) -> u32 {
+    PairToHalves[S: Float8][S](a: u16; imm) -> u32 {
         let half = |bits: u8| {
             let half = S::to_f16(bits);
             if imm & RELU != 0 && half & 0x8000 != 0 { 0 } else { half }
@@ -156,12 +156,12 @@ pub(crate) fn decode(
         _ => op.unary(target, source)?,
     }
     Ok(match (target, source) {
-        (Ty::E4m3x2, Ty::F32) => op2::<FromSingles<E4m3>>(),
-        (Ty::E5m2x2, Ty::F32) => op2::<FromSingles<E5m2>>(),
-        (Ty::E4m3x2, Ty::F16x2) => op1::<FromHalves<E4m3>>(),
-        (Ty::E5m2x2, Ty::F16x2) => op1::<FromHalves<E5m2>>(),
-        (Ty::F16x2, Ty::E4m3x2) => op1::<ToHalves<E4m3>>(),
-        (Ty::F16x2, Ty::E5m2x2) => op1::<ToHalves<E5m2>>(),
+        (Ty::E4m3x2, Ty::F32) => op2::<PairFromSingles<E4m3>>(),
+        (Ty::E5m2x2, Ty::F32) => op2::<PairFromSingles<E5m2>>(),
+        (Ty::E4m3x2, Ty::F16x2) => op1::<PairFromHalves<E4m3>>(),
+        (Ty::E5m2x2, Ty::F16x2) => op1::<PairFromHalves<E5m2>>(),
+        (Ty::F16x2, Ty::E4m3x2) => op1::<PairToHalves<E4m3>>(),
+        (Ty::F16x2, Ty::E5m2x2) => op1::<PairToHalves<E5m2>>(),
         _ => return Err(op.unsupported()),
     })
 }
