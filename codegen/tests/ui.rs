@@ -6,7 +6,8 @@
 //! ```
 //!
 //! The text is our message and label. An error with rustc's own wording is expected by its code alone.
-//! `BESPOKE_BLESS=1 cargo test -p bespoke-codegen --test ui` rewrites the expectations. Files of `ui/pass` have no errors.
+//! `BESPOKE_BLESS=1 cargo test -p bespoke-codegen --test ui` rewrites the expectations. Files of `ui/pass` have no
+//! errors.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

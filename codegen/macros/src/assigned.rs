@@ -1,7 +1,7 @@
 //! The places that a region of code may assign.
 //!
-//! The analysis is syntactic and conservative. A place may be assigned if it is the left side of an assignment, borrowed
-//! with `&mut`, the receiver of a method that is not known to take `&self`, or named in a macro call.
+//! The analysis is syntactic and conservative. A place may be assigned if it is the left side of an assignment,
+//! borrowed with `&mut`, the receiver of a method that is not known to take `&self`, or named in a macro call.
 
 use std::fmt;
 

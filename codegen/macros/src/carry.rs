@@ -1,4 +1,4 @@
-//! `#[derive(Carry)]`: a struct of handles is carried field by field.
+//! `#[derive(Carry)]`: carries a struct of handles field by field.
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
@@ -20,7 +20,7 @@ pub fn expand(item: TokenStream) -> TokenStream {
             errors.push(
                 data.enum_token.span,
                 "`Carry` is for structs: a run-time branch cannot choose between variants; use a struct with a `Val` \
-                 that says which",
+                 as discriminant",
             );
             Vec::new()
         }

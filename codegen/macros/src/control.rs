@@ -18,7 +18,7 @@ use crate::syntax::{is_mut_borrow, is_unsigned_literal};
 impl Rewriter<'_> {
     /// `if`: both branches are recorded, each at most once.
     pub fn if_(&mut self, branch: ExprIf, position: Position) -> Expr {
-        if says_let(&branch.cond) {
+        if has_let(&branch.cond) {
             return self.plain_if(branch, position);
         }
         let ExprIf { attrs, if_token, mut cond, then_branch, else_branch } = branch;
@@ -377,11 +377,11 @@ impl Rewriter<'_> {
     }
 }
 
-/// Whether a condition is an `if let` or a let chain.
-fn says_let(condition: &Expr) -> bool {
+/// Whether a condition contains `let`.
+fn has_let(condition: &Expr) -> bool {
     match condition {
         Expr::Let(_) => true,
-        Expr::Binary(binary) => says_let(&binary.left) || says_let(&binary.right),
+        Expr::Binary(binary) => has_let(&binary.left) || has_let(&binary.right),
         _ => false,
     }
 }

@@ -1,8 +1,8 @@
-//! Collects every error of one function, so that all are reported at once.
+//! Errors of one function, reported together.
 
 use proc_macro2::{Span, TokenStream};
 
-/// The errors found so far, each at its own token.
+/// The errors found so far, each with its span.
 #[derive(Default)]
 pub struct Errors(Option<syn::Error>);
 
@@ -12,7 +12,7 @@ impl Errors {
         self.add(syn::Error::new(span, message));
     }
 
-    /// Adds an error that syn made.
+    /// Adds an error of syn.
     pub fn add(&mut self, error: syn::Error) {
         match &mut self.0 {
             Some(errors) => errors.combine(error),

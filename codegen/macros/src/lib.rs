@@ -31,8 +31,8 @@
 //!
 //! # Carried variables
 //!
-//! `let mut x` stays a Rust variable. At every branch, loop, and right side of `&&` or `||`, the expansion passes to the
-//! hook the places that the region may assign, and the hook turns those that hold handles into block parameters. A
+//! `let mut x` stays a Rust variable. At every branch, loop, and right side of `&&` or `||`, the expansion passes to
+//! the hook the places that the region may assign, and the hook turns those that hold handles into block parameters. A
 //! closure runs where it is called, and its assignments are not visible there; a closure that may assign a variable of
 //! the function around it is an error.
 //!

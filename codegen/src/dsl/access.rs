@@ -31,8 +31,8 @@ impl<S: Space, T: Scalar> Ptr<S, T> {
     ///
     /// - PTX: `ld.global.cg.u32`, also `.cs`, `.nc`, `.nc.L1::no_allocate`; `ld.volatile.global.u32`
     /// - Target: sm_80
-    /// - Requires: hints but `Volatile` are for global memory; `ReadOnly` for what nobody writes while the kernel
-    ///   runs
+    /// - Requires: hints other than `Volatile` need global memory; `ReadOnly` needs memory that is not written while
+    ///   the kernel runs
     ///
     /// ```
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
@@ -48,7 +48,7 @@ impl<S: Space, T: Scalar> Ptr<S, T> {
         Val::from_id(emit1(Op::Load(access), T::TYPE, &[self.id], Location::caller()))
     }
 
-    /// Loads `N` (2 or 4, at most 16 bytes) consecutive elements in one access.
+    /// Loads `N` consecutive elements (2 or 4, at most 16 bytes) in one access.
     ///
     /// - PTX: `ld.global.v4.u32`, also `.v2`; by space and type
     /// - Target: sm_80
@@ -112,7 +112,7 @@ impl<S: Space, T: Scalar> Ptr<S, T> {
     ///
     /// - PTX: `st.global.cs.u32`, also `.cg`; `st.volatile.global.u32`
     /// - Target: sm_80
-    /// - Requires: hints but `Volatile` are for global memory
+    /// - Requires: hints other than `Volatile` need global memory
     ///
     /// ```
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
@@ -128,7 +128,7 @@ impl<S: Space, T: Scalar> Ptr<S, T> {
         emit(Op::Store(access), T::TYPE, &[self.id, value.into_val().id], Location::caller());
     }
 
-    /// Stores `N` (2 or 4, at most 16 bytes) consecutive elements in one access.
+    /// Stores `N` consecutive elements (2 or 4, at most 16 bytes) in one access.
     ///
     /// - PTX: `st.global.v2.u32`, also `.v4`; by space and type
     /// - Target: sm_80

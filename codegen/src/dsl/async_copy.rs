@@ -1,9 +1,12 @@
-//! Copies between global and shared memory that go on while the thread computes, and prefetches.
+//! Asynchronous copies between global and shared memory, and prefetches. None of them uses registers for the data.
 //!
-//! [`copy_async`] (sm_80) moves up to 16 bytes a thread and is waited for by groups ([`wait_copies`]) or by an mbarrier
-//! ([`Mbarrier::arrive_after_copies`]). [`copy_bulk`] (sm_90) moves any multiple of 16 bytes for one thread and counts
-//! them at an mbarrier, [`copy_bulk_multicast`] for several CTAs of the cluster at once; [`store_bulk`] moves them back, and
-//! [`copy_bulk_to_block`] to another CTA of the cluster. None of them fills registers on the way.
+//! | function | copies | completion |
+//! | --- | --- | --- |
+//! | [`copy_async`] (sm_80) | up to 16 bytes per thread to shared memory | [`wait_copies`] or [`Mbarrier::arrive_after_copies`] |
+//! | [`copy_bulk`] (sm_90) | any multiple of 16 bytes, started by one thread | an mbarrier counts the bytes |
+//! | [`copy_bulk_multicast`] (sm_90) | the same to several CTAs of the cluster | an mbarrier in each CTA |
+//! | [`copy_bulk_to_block`] (sm_90) | shared memory to another CTA of the cluster | an mbarrier of that CTA |
+//! | [`store_bulk`] (sm_90) | shared memory to global memory | [`wait_bulk_stores`] |
 
 use std::panic::Location;
 
@@ -19,15 +22,15 @@ fn issue(copy: AsyncCopy, operands: &[ir::Value]) {
     emit(Op::AsyncCopy(copy), Type::U32, operands, Location::caller());
 }
 
-/// The size of an asynchronous copy, as the IR holds it.
+/// The size of an asynchronous copy in the IR.
 const fn size<const BYTES: usize>() -> u8 {
-    const { assert!(matches!(BYTES, 4 | 8 | 16), "an asynchronous copy is of 4, 8 or 16 bytes") };
+    const { assert!(matches!(BYTES, 4 | 8 | 16), "an asynchronous copy has 4, 8 or 16 bytes") };
     BYTES as u8
 }
 
-/// Starts a copy of `BYTES` (4, 8 or 16) bytes. 16 bytes pass the first-level cache by.
+/// Starts an asynchronous copy of `BYTES` (4, 8 or 16) bytes. A copy of 16 bytes bypasses L1.
 ///
-/// - PTX: `cp.async.cg.shared.global`; of 4 or 8 bytes `cp.async.ca.shared.global`
+/// - PTX: `cp.async.cg.shared.global`; for 4 or 8 bytes `cp.async.ca.shared.global`
 /// - Target: sm_80
 /// - Requires: both addresses are aligned to `BYTES`
 ///
@@ -48,7 +51,7 @@ pub fn copy_async<const BYTES: usize>(to: Ptr<Shared, u8>, from: Ptr<Global, u8>
     issue(AsyncCopy::Async { bytes: size::<BYTES>(), hinted: false }, &[to.id, from.id]);
 }
 
-/// As [`copy_async`], with a policy of the second-level cache.
+/// As [`copy_async`], with an L2 cache policy.
 ///
 /// - PTX: `cp.async.cg.shared.global.L2::cache_hint`
 /// - Target: sm_80
@@ -71,7 +74,7 @@ pub fn copy_async_with<const BYTES: usize>(to: Ptr<Shared, u8>, from: Ptr<Global
     issue(AsyncCopy::Async { bytes: size::<BYTES>(), hinted: true }, &[to.id, from.id, policy.id()]);
 }
 
-/// Makes a group of the copies that this thread has started since the last group.
+/// Commits the copies that this thread started since the last group as a new group.
 ///
 /// - PTX: `cp.async.commit_group`
 /// - Target: sm_80
@@ -93,8 +96,8 @@ pub fn commit_copies() {
     issue(AsyncCopy::Commit, &[]);
 }
 
-/// Waits until at most the newest `pending` groups of this thread are under way. What other threads copied is visible
-/// only after a barrier.
+/// Waits until at most the newest `pending` groups of this thread are pending. Copies of other threads are visible only
+/// after a barrier.
 ///
 /// - PTX: `cp.async.wait_group`
 /// - Target: sm_80
@@ -116,7 +119,7 @@ pub fn wait_copies(pending: u32) {
     issue(AsyncCopy::Wait { pending }, &[]);
 }
 
-/// Starts one copy of `bytes` bytes; `done` counts them.
+/// Starts a bulk copy of `bytes` bytes; `done` counts them.
 ///
 /// - PTX: `cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes`, with a policy `.L2::cache_hint`
 /// - Target: sm_90
@@ -149,18 +152,18 @@ pub fn copy_bulk(
     issue(AsyncCopy::Bulk { hinted: policy.is_some() }, &operands);
 }
 
-/// Starts one copy of `bytes` bytes that several CTAs of the cluster get: those whose ranks are the bits of `blocks`.
-/// Each has them where `to` is in its own shared memory, and counts them where `done` is there.
+/// Starts a bulk copy of `bytes` bytes to the CTAs of the cluster whose ranks are set in `blocks`. Each receives the
+/// bytes at the offset of `to` in its own shared memory and counts them at its own `done`.
 ///
 /// - PTX: `cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster`, with a policy
 ///   `.L2::cache_hint`
 /// - Target: sm_90
-/// - Requires: `bytes` a multiple of 16, both addresses aligned to 16; `done` of each CTA expects the bytes; a kernel with
-///   `cluster = …`, whose CTAs have initialised their `done`
+/// - Requires: `bytes` a multiple of 16, both addresses aligned to 16; `done` of each CTA is initialised and
+///   expects the bytes; a kernel with `cluster = …`
 ///
 /// ```
 /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
-/// // The first CTA loads four words for both; the second one stores them in its place.
+/// // The first CTA loads four words for both CTAs.
 /// #[kernel(threads = 1, cluster = 2)]
 /// fn fetched(x: Ptr<Global, u32>) {
 ///     let (words, done) = (shared_array::<u32>(4), mbarrier_array(1).at(0));
@@ -194,7 +197,7 @@ pub fn copy_bulk_multicast(
     issue(AsyncCopy::BulkMulticast { hinted: policy.is_some() }, &operands);
 }
 
-/// Starts one copy of `bytes` bytes back to global memory. The thread waits for its bulk stores by groups.
+/// Starts a bulk copy of `bytes` bytes from shared to global memory. The thread waits for its bulk stores by groups.
 ///
 /// - PTX: `cp.async.bulk.global.shared::cta.bulk_group`, with a policy `.L2::cache_hint`
 /// - Target: sm_90
@@ -229,7 +232,7 @@ pub fn store_bulk(
     issue(AsyncCopy::BulkStore { hinted: policy.is_some() }, &operands);
 }
 
-/// Makes a group of the bulk stores that this thread has started since the last group.
+/// Commits the bulk stores that this thread started since the last group as a new group.
 ///
 /// - PTX: `cp.async.bulk.commit_group`
 /// - Target: sm_90
@@ -255,8 +258,8 @@ pub fn commit_bulk_stores() {
     issue(AsyncCopy::BulkCommit, &[]);
 }
 
-/// Waits until at most the newest `pending` groups of bulk stores of this thread are under way: what they wrote is
-/// visible to this thread.
+/// Waits until at most the newest `pending` groups of bulk stores of this thread are pending. The writes of the others
+/// are visible to this thread.
 ///
 /// - PTX: `cp.async.bulk.wait_group`
 /// - Target: sm_90
@@ -282,7 +285,7 @@ pub fn wait_bulk_stores(pending: u32) {
     issue(AsyncCopy::BulkWait { pending, read: false }, &[]);
 }
 
-/// As [`wait_bulk_stores`], but only until shared memory has been read and may be written again.
+/// As [`wait_bulk_stores`], but waits only until the stores have read shared memory, which may then be overwritten.
 ///
 /// - PTX: `cp.async.bulk.wait_group.read`
 /// - Target: sm_90
@@ -309,8 +312,8 @@ pub fn wait_bulk_stores_read(pending: u32) {
     issue(AsyncCopy::BulkWait { pending, read: true }, &[]);
 }
 
-/// Starts one copy of `bytes` bytes from this CTA's shared memory to that of a CTA of the cluster, whose `done` counts
-/// them.
+/// Starts a bulk copy of `bytes` bytes from this CTA's shared memory to that of another CTA of the cluster, whose
+/// `done` counts them.
 ///
 /// - PTX: `cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes`
 /// - Target: sm_90
@@ -327,7 +330,7 @@ pub fn copy_bulk_to_block(
     issue(AsyncCopy::BulkToCluster, &[to.id, from.id, bytes.into_val().id, done.address()]);
 }
 
-/// Brings `bytes` bytes into the second-level cache.
+/// Prefetches `bytes` bytes into L2.
 ///
 /// - PTX: `cp.async.bulk.prefetch.L2.global`
 /// - Target: sm_90
@@ -347,7 +350,7 @@ pub fn prefetch_bulk_l2(from: Ptr<Global, u8>, bytes: impl IntoVal<u32>) {
     issue(AsyncCopy::PrefetchBulk, &[from.id, bytes.into_val().id]);
 }
 
-/// Brings the line of an address into the second-level cache.
+/// Prefetches the cache line of an address into L2.
 ///
 /// - PTX: `prefetch.global.L2`
 /// - Target: sm_80

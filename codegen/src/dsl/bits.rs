@@ -8,7 +8,7 @@ use super::value::{IntoVal, Val};
 use crate::ir::{Op, Type, Unary};
 
 impl<T: Int> Val<T> {
-    /// The number of one bits, of a 32- or 64-bit integer.
+    /// The number of set bits of a 32- or 64-bit integer.
     ///
     /// - PTX: `popc.b32`, `popc.b64`
     /// - Target: sm_80
@@ -22,7 +22,7 @@ impl<T: Int> Val<T> {
         Val::from_id(emit1(Op::Unary(Unary::Popc), T::TYPE, &[self.id], Location::caller()))
     }
 
-    /// The number of leading zero bits, of a 32- or 64-bit integer.
+    /// The number of leading zero bits of a 32- or 64-bit integer.
     ///
     /// - PTX: `clz.b32`, `clz.b64`
     /// - Target: sm_80
@@ -36,7 +36,7 @@ impl<T: Int> Val<T> {
         Val::from_id(emit1(Op::Unary(Unary::Clz), T::TYPE, &[self.id], Location::caller()))
     }
 
-    /// The bits in reverse order, of a 32- or 64-bit integer.
+    /// The bits of a 32- or 64-bit integer in reverse order.
     ///
     /// - PTX: `brev.b32`, `brev.b64`
     /// - Target: sm_80
@@ -50,7 +50,7 @@ impl<T: Int> Val<T> {
         Val::from_id(emit1(Op::Unary(Unary::Brev), T::TYPE, &[self.id], Location::caller()))
     }
 
-    /// `length` bits from bit `position` of a 32- or 64-bit integer, sign-extended for signed types.
+    /// `length` bits of a 32- or 64-bit integer from bit `position`, sign-extended for signed types.
     ///
     /// - PTX: `bfe.u32`, `bfe.s32`, `bfe.u64`, `bfe.s64`
     /// - Target: sm_80
@@ -65,7 +65,7 @@ impl<T: Int> Val<T> {
         Val::from_id(emit1(Op::BitField, T::TYPE, &args, Location::caller()))
     }
 
-    /// A 32- or 64-bit integer with the low `length` bits of `field` in place of its own from bit `position`.
+    /// The 32- or 64-bit integer with its `length` bits from bit `position` replaced by the low bits of `field`.
     ///
     /// - PTX: `bfi.b32`, `bfi.b64`
     /// - Target: sm_80
@@ -86,8 +86,8 @@ impl<T: Int> Val<T> {
     }
 }
 
-/// The position of the `n`-th set bit of `word`, counted from 1, from bit `first` upwards, or downwards if `n` is
-/// negative; all ones if there is none.
+/// The position of the `n`-th set bit of `word`, counted from 1, searching upwards from bit `first`, or downwards if
+/// `n` is negative. All ones if there is no such bit.
 ///
 /// - PTX: `fns.b32`
 /// - Target: sm_80
@@ -110,7 +110,7 @@ pub fn nth_set_bit(word: impl IntoVal<u32>, first: impl IntoVal<u32>, n: impl In
 ///
 /// ```
 /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
-/// // Of three bits, what most of them are.
+/// // The majority of three bits.
 /// let majority = |a: u32, b: u32, c: u32| a & b | a & c | b & c;
 /// let table = majority(0xf0, 0xcc, 0xaa) as u8;
 /// assert_eq!(map(|x| lop3(x, 0b0110, 0b1010, table), "lop3.b32", [0b1100u32]), [0b1110]);
@@ -121,8 +121,8 @@ pub fn lop3(a: impl IntoVal<u32>, b: impl IntoVal<u32>, c: impl IntoVal<u32>, ta
     Val::from_id(emit1(Op::Lop3(table), Type::U32, &args, Location::caller()))
 }
 
-/// Four bytes chosen from the eight of (b:a) by the nibbles of `selector`; a nibble's top bit replicates the byte's
-/// sign.
+/// Four of the eight bytes of (b:a), chosen by the nibbles of `selector`. A nibble's top bit replicates the sign of the
+/// byte.
 ///
 /// - PTX: `prmt.b32`
 /// - Target: sm_80
@@ -137,7 +137,7 @@ pub fn permute_bytes(a: impl IntoVal<u32>, b: impl IntoVal<u32>, selector: impl 
     Val::from_id(emit1(Op::Prmt, Type::U32, &args, Location::caller()))
 }
 
-/// The upper 32 bits of (high:low) << (amount & 31): with one word twice, a rotation.
+/// The upper 32 bits of (high:low) << (amount & 31). With the same word twice, a rotation.
 ///
 /// - PTX: `shf.l.wrap.b32`
 /// - Target: sm_80
@@ -167,7 +167,7 @@ pub fn funnel_right(low: impl IntoVal<u32>, high: impl IntoVal<u32>, amount: imp
     Val::from_id(emit1(Op::Funnel { left: false }, Type::U32, &args, Location::caller()))
 }
 
-/// Whether the bytes or halves of a packed word are signed.
+/// Signedness of the bytes or halves of a packed word.
 pub trait Packed: Copy {
     /// Signed.
     const SIGNED: bool;
@@ -189,7 +189,7 @@ impl Packed for Unsigned {
     const SIGNED: bool = false;
 }
 
-/// c + Σᵢ aᵢ·bᵢ over four bytes each; `A` and `B` say how the bytes are signed.
+/// c + Σᵢ aᵢ·bᵢ over four bytes each, with the signedness `A` and `B`.
 ///
 /// - PTX: `dp4a.s32.s32`, by the signs `dp4a.u32.s32`, …
 /// - Target: sm_80

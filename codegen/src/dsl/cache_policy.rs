@@ -1,4 +1,4 @@
-//! Policies of the second-level cache, and the accesses of global memory that name one.
+//! L2 cache policies, and accesses of global memory with a policy.
 
 use std::panic::Location;
 
@@ -9,7 +9,7 @@ use super::value::{IntoVal, Val};
 use crate::Carry;
 use crate::ir::{self, Access, Cache, Eviction, Op, Type};
 
-/// By which the second-level cache evicts the lines of the accesses that name it.
+/// Order in which L2 evicts the lines of an access with this policy.
 #[derive(Clone, Copy, Debug, Carry)]
 pub struct CachePolicy(Val<u64>);
 
@@ -19,7 +19,7 @@ impl CachePolicy {
         CachePolicy(Val::from_id(emit1(Op::CachePolicy(eviction), Type::U64, &[], Location::caller())))
     }
 
-    /// Before others: for what is read once.
+    /// Evicted before other lines: for data that is read once.
     ///
     /// - PTX: `createpolicy.fractional.L2::evict_first.b64`
     /// - Target: sm_80
@@ -38,7 +38,7 @@ impl CachePolicy {
         CachePolicy::of(Eviction::First)
     }
 
-    /// After others: for what is read again.
+    /// Evicted after other lines: for data that is read again.
     ///
     /// - PTX: `createpolicy.fractional.L2::evict_last.b64`
     /// - Target: sm_80
@@ -67,7 +67,7 @@ fn hinted(vector: usize, cache: Cache) -> Access {
 }
 
 impl<T: Scalar> Ptr<Global, T> {
-    /// Loads the element with a cache hint and a policy.
+    /// Loads the element with a cache hint and an L2 policy.
     ///
     /// - PTX: `ld.global.L2::cache_hint.u32` and the like
     /// - Target: sm_80
@@ -87,7 +87,7 @@ impl<T: Scalar> Ptr<Global, T> {
         Val::from_id(emit1(op, T::TYPE, &[self.id, policy.id()], Location::caller()))
     }
 
-    /// As [`Ptr::load_vector`], with a cache hint and a policy.
+    /// As [`Ptr::load_vector`], with a cache hint and an L2 policy.
     ///
     /// - PTX: `ld.global.L2::cache_hint.v2.u32` and the like
     /// - Target: sm_80
@@ -109,7 +109,7 @@ impl<T: Scalar> Ptr<Global, T> {
         std::array::from_fn(|i| Val::from_id(values[i]))
     }
 
-    /// Stores an element with a cache hint and a policy.
+    /// Stores an element with a cache hint and an L2 policy.
     ///
     /// - PTX: `st.global.L2::cache_hint.u32` and the like
     /// - Target: sm_80
@@ -128,7 +128,7 @@ impl<T: Scalar> Ptr<Global, T> {
         emit(Op::Store(hinted(1, cache)), T::TYPE, &args, Location::caller());
     }
 
-    /// As [`Ptr::store_vector`], with a cache hint and a policy.
+    /// As [`Ptr::store_vector`], with a cache hint and an L2 policy.
     ///
     /// - PTX: `st.global.L2::cache_hint.v2.u32` and the like
     /// - Target: sm_80

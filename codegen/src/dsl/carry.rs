@@ -1,4 +1,4 @@
-//! Values that hold handles, and so can be carried through run-time control flow.
+//! Values of handles, which run-time control flow can carry.
 
 use super::pointer::{Ptr, Space};
 use super::scalar::Scalar;
@@ -10,7 +10,7 @@ use crate::ir;
 /// A run-time branch or loop turns the handles of every such variable that it may assign into block parameters.
 ///
 /// - Written: `let mut` and an assignment in a branch or a loop
-/// - PTX: `mov.b32`, by width, at the end of each way to where they meet; `selp` where a short branch becomes one
+/// - PTX: `mov.b32`, by width, at the end of each path to a join; `selp` where a short branch is if-converted
 /// - Target: sm_80
 ///
 /// ```
@@ -27,13 +27,13 @@ use crate::ir;
 /// ```
 #[diagnostic::on_unimplemented(
     message = "a compile-time `{Self}` cannot depend on a run-time condition",
-    label = "this value is fixed while the kernel is recorded, but the condition is known only on the GPU",
-    note = "make it a run-time value with `val(...)`, or the condition a compile-time one; a struct of handles needs `#[derive(Carry)]`, in which `#[carry(skip)]` marks a compile-time field"
+    label = "this value is fixed while recording, but the condition is known only on the GPU",
+    note = "make the value a run-time value with `val(...)`, or the condition a compile-time one; a struct of handles needs `#[derive(Carry)]`, and its compile-time fields `#[carry(skip)]`"
 )]
 pub trait Carry {
-    /// Appends the SSA values of every handle, in a fixed order.
+    /// Appends the SSA values of all handles, in a fixed order.
     fn leaves(&self, out: &mut Vec<ir::Value>);
-    /// Replaces the handles, in the same order. `values` holds at least as many as [`Carry::leaves`] gave.
+    /// Replaces the handles, in the same order. `values` has at least as many values as [`Carry::leaves`] appends.
     fn restore(&mut self, values: &mut dyn Iterator<Item = ir::Value>);
 }
 
@@ -42,7 +42,7 @@ impl<T: Scalar> Carry for Val<T> {
         out.push(self.id);
     }
     fn restore(&mut self, values: &mut dyn Iterator<Item = ir::Value>) {
-        self.id = values.next().expect("one value a leaf");
+        self.id = values.next().expect("one value per handle");
     }
 }
 
@@ -51,7 +51,7 @@ impl<S: Space, T> Carry for Ptr<S, T> {
         out.push(self.id);
     }
     fn restore(&mut self, values: &mut dyn Iterator<Item = ir::Value>) {
-        self.id = values.next().expect("one value a leaf");
+        self.id = values.next().expect("one value per handle");
     }
 }
 

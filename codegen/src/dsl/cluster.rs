@@ -1,6 +1,7 @@
-//! CTAs that run together and see each other's shared memory: `#[kernel(cluster = n)]`, sm_90.
+//! Clusters: CTAs that run at the same time and access each other's shared memory (`#[kernel(cluster = n)]`, sm_90).
 //!
-//! A CTA must not end while others of its cluster may access its shared memory: it waits at a [`cluster_barrier`].
+//! A CTA must not end while other CTAs of its cluster may access its shared memory. Let it wait at a
+//! [`cluster_barrier`].
 
 use std::panic::Location;
 
@@ -19,7 +20,7 @@ pub fn cluster_rank() -> Val<u32> {
     Val::from_id(emit1(Op::Special(Special::ClusterRank), Type::U32, &[], Location::caller()))
 }
 
-/// CTAs in the cluster.
+/// The number of CTAs in the cluster.
 ///
 /// - PTX: `mov.u32 …, %cluster_nctarank`
 /// - Target: sm_90
@@ -41,18 +42,18 @@ pub fn cluster_size() -> Val<u32> {
     Val::from_id(emit1(Op::Special(Special::ClusterSize), Type::U32, &[], Location::caller()))
 }
 
-/// Arrives at the barrier among all threads of the cluster, after what precedes it.
+/// Arrives at the barrier of all threads of the cluster, with release semantics.
 ///
 /// - PTX: `barrier.cluster.arrive.release`
 /// - Target: sm_90
-/// - Requires: every thread of the cluster comes here, and then to [`wait_at_cluster_barrier`]
+/// - Requires: every thread of the cluster arrives and then calls [`wait_at_cluster_barrier`]
 /// - Example: [`cluster_barrier`]
 #[track_caller]
 pub fn arrive_at_cluster_barrier() {
     emit(Op::ClusterBarrier(ClusterBarrier::Arrive), Type::U32, &[], Location::caller());
 }
 
-/// Waits until all threads of the cluster have arrived; what they wrote before is visible then.
+/// Waits until all threads of the cluster have arrived, with acquire semantics: their earlier writes are visible.
 ///
 /// - PTX: `barrier.cluster.wait.acquire`
 /// - Target: sm_90
@@ -63,15 +64,15 @@ pub fn wait_at_cluster_barrier() {
     emit(Op::ClusterBarrier(ClusterBarrier::Wait), Type::U32, &[], Location::caller());
 }
 
-/// Arrives and waits.
+/// Barrier of all threads of the cluster: arrives and waits.
 ///
 /// - PTX: `barrier.cluster.arrive.release`, `barrier.cluster.wait.acquire`
 /// - Target: sm_90
-/// - Requires: every thread of the cluster comes here
+/// - Requires: every thread of the cluster calls it
 ///
 /// ```
 /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
-/// // Each CTA of a pair adds what the other has. Neither ends before the other has read.
+/// // Each CTA of a pair adds the other's words. Neither ends before the other has read.
 /// #[kernel(threads = 32, cluster = 2)]
 /// fn sums(x: Ptr<Global, u32>) {
 ///     let own = shared_array::<u32>(32);
@@ -91,7 +92,7 @@ pub fn wait_at_cluster_barrier() {
 /// assert!(done.has("barrier.cluster.arrive.release") && done.has("barrier.cluster.wait.acquire"));
 /// assert!(done.has("mapa.shared::cluster.u32") && done.has("ld.shared::cluster.u32"));
 ///
-/// // The first CTA sends 16 bytes to the second one, and waits until they have been read.
+/// // The first CTA sends 16 bytes to the second one and waits until they have been read.
 /// #[kernel(threads = 1, cluster = 2)]
 /// fn sent(x: Ptr<Global, u32>) {
 ///     let words = shared_array::<u32>(4);
@@ -128,11 +129,11 @@ pub fn cluster_barrier() {
 }
 
 impl<T> Ptr<Shared, T> {
-    /// The same place in the shared memory of the cluster's CTA of this rank.
+    /// The same offset in the shared memory of the CTA with this rank in the cluster.
     ///
     /// - PTX: `mapa.shared::cluster.u32`
     /// - Target: sm_90
-    /// - Requires: a kernel with `cluster = …`; the CTA must not have ended
+    /// - Requires: a kernel with `cluster = …`; that CTA has not ended
     /// - Example: [`cluster_barrier`]
     #[track_caller]
     pub fn of_block(self, rank: impl IntoVal<u32>) -> Ptr<Cluster, T> {

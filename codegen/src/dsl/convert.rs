@@ -27,7 +27,7 @@ impl<T: Scalar> Val<T> {
         self.cast_rounded(if to_int { Rounding::Zero } else { Rounding::Nearest })
     }
 
-    /// As [`Val::cast`], with the rounding given.
+    /// As [`Val::cast`], with an explicit rounding mode.
     ///
     /// - PTX: `cvt.rni.s32.f32`; to floats `cvt.rn`, `cvt.rz`, `cvt.rm`, `cvt.rp`
     /// - Target: sm_80; integers to bf16 sm_90
@@ -64,7 +64,7 @@ impl<T: Scalar> Val<T> {
         Val::from_id(emit1(op, U::TYPE, &[self.id], Location::caller()))
     }
 
-    /// The same bits as another type of the same width.
+    /// Reinterprets the bits as another type of the same width.
     ///
     /// - PTX: `mov.b32`, by the width `mov.b16`, `mov.b64`
     /// - Target: sm_80
@@ -79,7 +79,7 @@ impl<T: Scalar> Val<T> {
     }
 }
 
-/// Two halves of a word, the first in the low half.
+/// A word of two 16-bit halves.
 ///
 /// - PTX: `mov.b32`
 /// - Target: sm_80
@@ -94,7 +94,7 @@ pub fn pack_u16(low: Val<u16>, high: Val<u16>) -> Val<u32> {
 }
 
 impl Val<u32> {
-    /// The low and the high half.
+    /// The low half and the high half.
     ///
     /// - PTX: `mov.b32`
     /// - Target: sm_80

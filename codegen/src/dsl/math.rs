@@ -10,7 +10,7 @@ use super::value::{IntoVal, Val};
 use crate::ir::{Binary, Op, Type, Unary};
 
 impl<T: Number> Val<T> {
-    /// The smaller; of a NaN and a number, the number.
+    /// The minimum. Of a NaN and a number, the number.
     ///
     /// - PTX: `min.f32`, by the type `min.u32`, `min.s32`, `min.f16x2`, …
     /// - Target: sm_80
@@ -25,7 +25,7 @@ impl<T: Number> Val<T> {
         Val::from_id(emit1(Op::Binary(Binary::Min), T::TYPE, &[self.id, other.id], Location::caller()))
     }
 
-    /// The larger; of a NaN and a number, the number.
+    /// The maximum. Of a NaN and a number, the number.
     ///
     /// - PTX: `max.s32`, by the type `max.u32`, `max.f32`, `max.f16x2`, …
     /// - Target: sm_80
@@ -40,7 +40,7 @@ impl<T: Number> Val<T> {
         Val::from_id(emit1(Op::Binary(Binary::Max), T::TYPE, &[self.id, other.id], Location::caller()))
     }
 
-    /// The absolute value; of signed integers and floats.
+    /// The absolute value of a signed integer or float.
     ///
     /// - PTX: `abs.s32`, by the type `abs.f32`, `abs.s64`, `abs.bf16x2`, …
     /// - Target: sm_80
@@ -269,7 +269,7 @@ pub fn fma<T: Float>(a: impl IntoVal<T>, b: impl IntoVal<T>, c: impl IntoVal<T>)
     Val::from_id(emit1(Op::MulAdd, T::TYPE, &args, Location::caller()))
 }
 
-/// a·b + c of 32- or 64-bit integers; it wraps.
+/// a·b + c of 32- or 64-bit integers, wrapping.
 ///
 /// - PTX: `mad.lo.u32`, by the type `mad.lo.s32`, `mad.lo.u64`, `mad.lo.s64`
 /// - Target: sm_80
@@ -284,7 +284,7 @@ pub fn mul_add<T: Int>(a: impl IntoVal<T>, b: impl IntoVal<T>, c: impl IntoVal<T
     Val::from_id(emit1(Op::MulAdd, T::TYPE, &args, Location::caller()))
 }
 
-/// The full 64-bit product.
+/// The 64-bit product of two 32-bit integers.
 ///
 /// - PTX: `mul.wide.u32`
 /// - Target: sm_80
@@ -298,7 +298,7 @@ pub fn mul_wide(a: impl IntoVal<u32>, b: impl IntoVal<u32>) -> Val<u64> {
     Val::from_id(emit1(Op::MulWide, Type::U32, &[a.into_val().id, b.into_val().id], Location::caller()))
 }
 
-/// The high half of the product, of integers of 16 bits or more.
+/// The high half of the product of integers of at least 16 bits.
 ///
 /// - PTX: `mul.hi.u32`, by the type `mul.hi.s32`, `mul.hi.u64`, …
 /// - Target: sm_80
@@ -313,7 +313,7 @@ pub fn mul_high<T: Int>(a: impl IntoVal<T>, b: impl IntoVal<T>) -> Val<T> {
     Val::from_id(emit1(Op::Binary(Binary::MulHi), T::TYPE, &args, Location::caller()))
 }
 
-/// `yes` where the condition is true, else `no`; both are evaluated.
+/// `yes` if the condition is true, else `no`. Both are evaluated.
 ///
 /// - PTX: `selp.b32`, by the type `selp.f32`, `selp.b16`, `selp.b64`
 /// - Target: sm_80

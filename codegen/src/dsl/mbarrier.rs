@@ -1,9 +1,9 @@
-//! Barriers in shared memory, which count arrivals and the bytes of asynchronous copies.
+//! Mbarriers: barriers in shared memory that count arrivals and the bytes of asynchronous copies.
 //!
-//! An mbarrier goes through phases. A phase ends when as many threads have arrived as [`Mbarrier::init`] said and, from
-//! sm_90 on, as many bytes have been copied as were announced; the next one begins at once. Phases have alternate
-//! parities, the first one 0. A thread waits for the phase of a parity to end: for parity 1 it does not wait at all
-//! while the first phase goes on, as if a phase before had ended.
+//! An mbarrier has phases. A phase completes after the number of arrivals given to [`Mbarrier::init`] and, from sm_90
+//! on, after all expected bytes have been copied; the next phase begins at once. Phases alternate in parity; the first
+//! one has parity 0. A thread waits for the phase of a parity to complete. Waiting for parity 1 during the first phase
+//! returns at once, as if a preceding phase had completed.
 
 use std::panic::Location;
 
@@ -21,20 +21,20 @@ pub struct Mbarrier(Ptr<Shared, u64>);
 #[derive(Clone, Copy, Debug, Carry)]
 pub struct MbarrierArray(Ptr<Shared, u64>);
 
-/// An mbarrier of a CTA of the cluster, at which other CTAs arrive ([`Mbarrier::of_block`]).
+/// An mbarrier in the shared memory of a CTA of the cluster ([`Mbarrier::of_block`]), at which other CTAs arrive.
 #[derive(Clone, Copy, Debug, Carry)]
 pub struct ClusterMbarrier(Ptr<Cluster, u64>);
 
 /// How a thread waits at an mbarrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Asks again and again (`mbarrier.test_wait`, sm_80).
+    /// Polls (`mbarrier.test_wait`, sm_80).
     Test,
-    /// Lets the hardware suspend the thread for a while each time (`mbarrier.try_wait`, sm_90).
+    /// Polls, and lets the hardware suspend the thread for a limited time (`mbarrier.try_wait`, sm_90).
     Try,
 }
 
-/// `count` mbarriers in static shared memory, to be initialised by one thread before any other uses them.
+/// `count` mbarriers in static shared memory. One thread must initialise them before other threads use them.
 ///
 /// - PTX: `.shared .align 16`, `mov.u32 …, shared0`
 /// - Target: sm_80
@@ -64,7 +64,7 @@ impl MbarrierArray {
         MbarrierArray(first)
     }
 
-    /// The mbarrier number `index`.
+    /// The mbarrier with this index.
     ///
     /// - PTX: none: its address, as [`Ptr::at`]
     #[track_caller]
@@ -80,12 +80,12 @@ impl Mbarrier {
         emit(Op::Mbarrier(operation), Type::U32, &args, Location::caller());
     }
 
-    /// Makes it wait for `arrivals` threads in each phase.
+    /// Initialises the mbarrier; a phase completes after `arrivals` arrivals.
     ///
     /// - PTX: `mbarrier.init.shared.b64`
     /// - Target: sm_80
-    /// - Requires: done by one thread, and made visible to the CTA's others by a barrier and to bulk copies by
-    ///   [`fence_mbarrier_init`]
+    /// - Requires: one thread calls it; a barrier makes it visible to the CTA's other threads, [`fence_mbarrier_init`]
+    ///   to bulk copies
     ///
     /// ```
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
@@ -104,11 +104,11 @@ impl Mbarrier {
         self.emit(ir::Mbarrier::Init, &[super::val(arrivals).id]);
     }
 
-    /// Ends its life, so that the memory may hold something else.
+    /// Invalidates the mbarrier, so that the memory can be reused.
     ///
     /// - PTX: `mbarrier.inval.shared.b64`
     /// - Target: sm_80
-    /// - Requires: nobody waits at it
+    /// - Requires: no thread waits at it
     ///
     /// ```
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
@@ -126,7 +126,7 @@ impl Mbarrier {
         self.emit(ir::Mbarrier::Invalidate, &[]);
     }
 
-    /// Arrives; what the thread wrote before is visible to who waits for the phase.
+    /// Arrives. The thread's earlier writes are visible to threads that wait for the phase.
     ///
     /// - PTX: `mbarrier.arrive.shared.b64 _`
     /// - Target: sm_80
@@ -156,7 +156,7 @@ impl Mbarrier {
         self.emit(ir::Mbarrier::Arrive, &[]);
     }
 
-    /// Arrives, after announcing `bytes` bytes that the phase waits for besides.
+    /// Adds `bytes` to the bytes that the phase expects, and arrives.
     ///
     /// - PTX: `mbarrier.arrive.expect_tx.shared::cta.b64 _`
     /// - Target: sm_90
@@ -180,7 +180,7 @@ impl Mbarrier {
         self.emit(ir::Mbarrier::ArriveExpect, &[bytes.into_val().id]);
     }
 
-    /// Announces `bytes` bytes that the phase waits for, without arriving.
+    /// Adds `bytes` to the bytes that the phase expects, without arriving.
     ///
     /// - PTX: `mbarrier.expect_tx.relaxed.cta.shared::cta.b64`
     /// - Target: sm_90
@@ -205,7 +205,7 @@ impl Mbarrier {
         self.emit(ir::Mbarrier::Expect, &[bytes.into_val().id]);
     }
 
-    /// Whether the phase of the parity has ended; if so, what was written before the arrivals is visible.
+    /// Whether the phase of the parity has completed. If so, writes before the arrivals are visible.
     ///
     /// - PTX: `mbarrier.test_wait.parity.shared.b64`
     /// - Target: sm_80
@@ -224,10 +224,10 @@ impl Mbarrier {
     /// ```
     #[track_caller]
     pub fn test_wait(self, parity: impl IntoVal<u32>) -> Val<bool> {
-        self.ended(Wait::Test, parity.into_val(), Location::caller())
+        self.completed(Wait::Test, parity.into_val(), Location::caller())
     }
 
-    /// As [`Mbarrier::test_wait`], but the thread may sleep for a while before it is told no.
+    /// As [`Mbarrier::test_wait`], but the hardware may suspend the thread for a limited time before it answers no.
     ///
     /// - PTX: `mbarrier.try_wait.parity.shared::cta.b64`
     /// - Target: sm_90
@@ -246,10 +246,10 @@ impl Mbarrier {
     /// ```
     #[track_caller]
     pub fn try_wait(self, parity: impl IntoVal<u32>) -> Val<bool> {
-        self.ended(Wait::Try, parity.into_val(), Location::caller())
+        self.completed(Wait::Try, parity.into_val(), Location::caller())
     }
 
-    fn ended(self, how: Wait, parity: Val<u32>, site: Site) -> Val<bool> {
+    fn completed(self, how: Wait, parity: Val<u32>, site: Site) -> Val<bool> {
         let operation = match how {
             Wait::Test => ir::Mbarrier::TestWait,
             Wait::Try => ir::Mbarrier::TryWait,
@@ -257,7 +257,7 @@ impl Mbarrier {
         Val::from_id(emit1(Op::Mbarrier(operation), Type::U32, &[self.0.id, parity.id], site))
     }
 
-    /// Waits until the phase of the parity has ended: a loop of [`Mbarrier::test_wait`] or [`Mbarrier::try_wait`].
+    /// Waits until the phase of the parity has completed: a loop of [`Mbarrier::test_wait`] or [`Mbarrier::try_wait`].
     ///
     /// - PTX: `mbarrier.test_wait.parity.shared.b64` or `mbarrier.try_wait.parity.shared::cta.b64`, and a branch
     /// - Target: sm_80 with `Wait::Test`, sm_90 with `Wait::Try`
@@ -285,11 +285,11 @@ impl Mbarrier {
     #[track_caller]
     pub fn wait(self, parity: impl IntoVal<u32>, how: Wait) {
         let (parity, site) = (parity.into_val(), Location::caller());
-        repeat_until(|| self.ended(how, parity, site), site);
+        repeat_until(|| self.completed(how, parity, site), site);
     }
 
-    /// Arrives when all copies that this thread started by [`super::copy_async`] are done, without making the thread
-    /// wait. The arrival is one of those that the phase waits for.
+    /// Arrives when all earlier [`super::copy_async`] copies of this thread have completed; the thread does not wait.
+    /// The arrival counts as one of those given to [`Mbarrier::init`].
     ///
     /// - PTX: `cp.async.mbarrier.arrive.noinc.shared.b64`
     /// - Target: sm_80
@@ -312,7 +312,7 @@ impl Mbarrier {
         self.emit(ir::Mbarrier::ArriveAfterCopies, &[]);
     }
 
-    /// The mbarrier at the same place in the shared memory of the cluster's CTA of this rank.
+    /// The mbarrier at the same offset in the shared memory of the CTA with this rank in the cluster.
     ///
     /// - PTX: `mapa.shared::cluster.u32`
     /// - Target: sm_90
@@ -323,7 +323,7 @@ impl Mbarrier {
         ClusterMbarrier(self.0.of_block(rank))
     }
 
-    /// As [`Mbarrier::wait`], and what CTAs of the cluster wrote before they arrived is visible.
+    /// As [`Mbarrier::wait`]; in addition, writes that other CTAs of the cluster made before they arrived are visible.
     ///
     /// - PTX: `mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64`, and a branch
     /// - Target: sm_90
@@ -331,19 +331,19 @@ impl Mbarrier {
     #[track_caller]
     pub fn wait_for_cluster(self, parity: impl IntoVal<u32>) {
         let (parity, site) = (parity.into_val(), Location::caller());
-        let ended = Op::Mbarrier(ir::Mbarrier::TryWaitCluster);
-        repeat_until(|| Val::from_id(emit1(ended, Type::U32, &[self.0.id, parity.id], site)), site);
+        let completed = Op::Mbarrier(ir::Mbarrier::TryWaitCluster);
+        repeat_until(|| Val::from_id(emit1(completed, Type::U32, &[self.0.id, parity.id], site)), site);
     }
 
-    /// Its address.
+    /// The address.
     pub(super) fn address(self) -> ir::Value {
         self.0.id
     }
 }
 
 impl ClusterMbarrier {
-    /// As [`Mbarrier::arrive`], of a thread in another CTA: what it wrote before is visible to who waits by
-    /// [`Mbarrier::wait_for_cluster`].
+    /// As [`Mbarrier::arrive`], from a thread of any CTA of the cluster. Its earlier writes are visible to threads that
+    /// wait by [`Mbarrier::wait_for_cluster`].
     ///
     /// - PTX: `mbarrier.arrive.release.cluster.shared::cluster.b64 _`
     /// - Target: sm_90
@@ -354,7 +354,7 @@ impl ClusterMbarrier {
         emit(Op::Mbarrier(ir::Mbarrier::ArriveCluster), Type::U32, &[self.0.id], Location::caller());
     }
 
-    /// As [`Mbarrier::arrive_expect`], of a thread in another CTA.
+    /// As [`Mbarrier::arrive_expect`], from a thread of any CTA of the cluster.
     ///
     /// - PTX: `mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _`
     /// - Target: sm_90
@@ -366,13 +366,13 @@ impl ClusterMbarrier {
         emit(Op::Mbarrier(ir::Mbarrier::ArriveExpectCluster), Type::U32, &args, Location::caller());
     }
 
-    /// Its address.
+    /// The address.
     pub(super) fn address(self) -> ir::Value {
         self.0.id
     }
 }
 
-/// Makes the mbarriers that this thread has initialised visible to bulk copies and to the CTAs of the cluster.
+/// Makes mbarriers that this thread initialised visible to bulk copies and to the CTAs of the cluster.
 ///
 /// - PTX: `fence.mbarrier_init.release.cluster`
 /// - Target: sm_90
@@ -396,8 +396,8 @@ pub fn fence_mbarrier_init() {
     emit(Op::FenceFor(FenceFor::MbarrierInit), Type::U32, &[], Location::caller());
 }
 
-/// Orders this thread's accesses of the CTA's shared memory with bulk copies from and to it, which do not go the way
-/// that instructions go: before a bulk copy reads or overwrites what instructions wrote.
+/// Proxy fence: orders this thread's accesses of the CTA's shared memory before later bulk copies from and to it, which
+/// use the async proxy. Needed before a bulk copy reads or overwrites memory that instructions accessed.
 ///
 /// - PTX: `fence.proxy.async.shared::cta`
 /// - Target: sm_90
@@ -423,7 +423,7 @@ pub fn fence_async_shared() {
     emit(Op::FenceFor(FenceFor::AsyncShared), Type::U32, &[], Location::caller());
 }
 
-/// As [`fence_async_shared`], of all memory.
+/// As [`fence_async_shared`], for all memory.
 ///
 /// - PTX: `fence.proxy.async`
 /// - Target: sm_90
@@ -449,7 +449,7 @@ pub fn fence_async() {
     emit(Op::FenceFor(FenceFor::Async), Type::U32, &[], Location::caller());
 }
 
-/// Records a loop of nothing but its condition.
+/// Records a loop that consists of its condition only.
 fn repeat_until(condition: impl FnOnce() -> Val<bool>, site: Site) {
     let header = with(|r| {
         let header = r.func.create_block();

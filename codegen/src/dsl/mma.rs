@@ -1,7 +1,7 @@
 //! Matrix products by a warp on tensor cores.
 //!
-//! A product D = A·B + C has 16 rows and 8 columns. All 32 lanes run it together, each holding a fragment of every
-//! matrix. Lane l is in group g = l / 4 and has place t = l mod 4 in it (PTX ISA, "Matrix Fragments for mma"):
+//! A product D = A·B + C has 16 rows and 8 columns. All 32 lanes execute it together; each holds a fragment of every
+//! matrix. Lane l has group g = l / 4 and index t = l mod 4 in the group (PTX ISA, "Matrix Fragments for mma"):
 //!
 //! | fragment        | register i holds                                                                     |
 //! |-----------------|--------------------------------------------------------------------------------------|
@@ -9,8 +9,8 @@
 //! | [`FragmentB`]   | column g, bytes 4t + 16·i and the next three of the column                           |
 //! | [`FragmentC`]   | the sum in row g + 8·(i / 2) and column 2t + i mod 2                                 |
 //!
-//! A row of A, and a column of B, is 16 or 32 bytes: the number of registers says which. Elements are u8, i8 (with i32
-//! sums that wrap), [`half::f16`] or [`half::bf16`] (with f32 sums).
+//! A row of A and a column of B have 16 or 32 bytes, according to the number of registers. Elements are u8 and i8 (with
+//! wrapping i32 sums), [`half::f16`] or [`half::bf16`] (with f32 sums).
 
 use std::marker::PhantomData;
 use std::panic::Location;
@@ -23,23 +23,23 @@ use super::{lane, val};
 use crate::Carry;
 use crate::ir::{self, Mma, MmaShape, Op, Type, Value};
 
-/// What A and B are made of.
+/// Element type of A and B.
 #[diagnostic::on_unimplemented(
-    message = "matrices are not made of `{Self}`",
+    message = "`{Self}` cannot be the element of a matrix",
     label = "expected u8, i8, f16 or bf16"
 )]
 pub trait MmaElement: Scalar {
-    /// The IR's name of it.
+    /// The IR's element type.
     const ELEMENT: ir::MmaElement;
-    /// What sums of products are made of.
+    /// Element type of C and D.
     type Sum: Scalar + Default;
 }
 
-/// Elements of A that can be multiplied by elements `B`: bytes by bytes of any sign, floats by the same.
+/// Element type of A that can be multiplied by elements `B`: bytes by bytes of any signedness, floats by the same type.
 #[diagnostic::on_unimplemented(
     message = "a matrix of `{Self}` cannot be multiplied by one of `{B}`",
     label = "expected fragments of bytes, of f16 or of bf16",
-    note = "u8 and i8 go together in any way; f16 and bf16 each only with themselves"
+    note = "u8 and i8 can be mixed; f16 and bf16 cannot"
 )]
 pub trait MmaWith<B: MmaElement<Sum = Self::Sum>>: MmaElement {}
 
@@ -59,7 +59,7 @@ elements! {
     half::bf16: Bf16, f32, half::bf16;
 }
 
-/// A lane's part of A: 16 rows of 8·`R` bytes. See [the guide](crate#matrix-products).
+/// A lane's fragment of A: 16 rows of 8·`R` bytes. See [the guide](crate#matrix-products).
 #[derive(Clone, Copy, Debug, Carry)]
 pub struct FragmentA<T, const R: usize> {
     registers: [Val<u32>; R],
@@ -67,7 +67,7 @@ pub struct FragmentA<T, const R: usize> {
     elements: PhantomData<T>,
 }
 
-/// A lane's part of B: 8 columns of 16·`R` bytes. See [the guide](crate#matrix-products).
+/// A lane's fragment of B: 8 columns of 16·`R` bytes. See [the guide](crate#matrix-products).
 #[derive(Clone, Copy, Debug, Carry)]
 pub struct FragmentB<T, const R: usize> {
     registers: [Val<u32>; R],
@@ -75,12 +75,12 @@ pub struct FragmentB<T, const R: usize> {
     elements: PhantomData<T>,
 }
 
-/// A lane's part of C or D: 16 rows of 8 sums. See [the guide](crate#matrix-products).
+/// A lane's fragment of C or D: 16 rows of 8 sums. See [the guide](crate#matrix-products).
 #[derive(Clone, Copy, Debug, Carry)]
 pub struct FragmentC<S: Scalar>(pub [Val<S>; 4]);
 
 impl<T: MmaElement, const R: usize> FragmentA<T, R> {
-    /// The lane's registers, elements in order from the low bits.
+    /// A fragment from the lane's registers. Elements are in order from the low bits.
     ///
     /// - PTX: none
     pub fn from_registers(registers: [Val<u32>; R]) -> FragmentA<T, R> {
@@ -94,8 +94,8 @@ impl<T: MmaElement, const R: usize> FragmentA<T, R> {
         self.registers
     }
 
-    /// Loads 16 rows of 8·`R` bytes that lie `pitch` bytes apart. Eight consecutive rows should lie in different banks:
-    /// an odd multiple of 16 as the pitch does it.
+    /// Loads 16 rows of 8·`R` bytes, `pitch` bytes apart. A pitch that is an odd multiple of 16 puts eight consecutive
+    /// rows into different banks.
     ///
     /// - PTX: `ldmatrix.sync.aligned.m8n8.x4.shared.b16`, for `R` = 2 `.x2`
     /// - Target: sm_80
@@ -103,7 +103,7 @@ impl<T: MmaElement, const R: usize> FragmentA<T, R> {
     ///
     /// ```
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
-    /// // Of a tile of ones.
+    /// // A tile of ones.
     /// #[kernel(threads = 32)]
     /// fn sixteen(x: Ptr<Global, f32>) {
     ///     let tile = shared_array::<f16>(256);
@@ -128,7 +128,7 @@ impl<T: MmaElement, const R: usize> FragmentA<T, R> {
 }
 
 impl<T: MmaElement, const R: usize> FragmentB<T, R> {
-    /// The lane's registers, elements in order from the low bits.
+    /// A fragment from the lane's registers. Elements are in order from the low bits.
     ///
     /// - PTX: none
     pub fn from_registers(registers: [Val<u32>; R]) -> FragmentB<T, R> {
@@ -142,7 +142,7 @@ impl<T: MmaElement, const R: usize> FragmentB<T, R> {
         self.registers
     }
 
-    /// Loads 8 columns of 16·`R` bytes that lie `pitch` bytes apart: B's elements of one column are neighbours.
+    /// Loads 8 columns of 16·`R` bytes, `pitch` bytes apart: B is stored column by column.
     ///
     /// - PTX: `ldmatrix.sync.aligned.m8n8.x2.shared.b16`, for `R` = 1 `.x1`
     /// - Target: sm_80
@@ -150,7 +150,7 @@ impl<T: MmaElement, const R: usize> FragmentB<T, R> {
     ///
     /// ```
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
-    /// // Of a tile of ones.
+    /// // A tile of ones.
     /// #[kernel(threads = 32)]
     /// fn sixteen(x: Ptr<Global, f32>) {
     ///     let tile = shared_array::<f16>(256);
@@ -175,7 +175,7 @@ impl<T: MmaElement, const R: usize> FragmentB<T, R> {
 }
 
 impl<T: MmaElement> FragmentB<T, 2> {
-    /// As [`FragmentB::load`], of 16 columns at once: the first and the last eight.
+    /// As [`FragmentB::load`], for 16 columns: the first and the last eight.
     ///
     /// - PTX: `ldmatrix.sync.aligned.m8n8.x4.shared.b16`
     /// - Target: sm_80
@@ -183,7 +183,7 @@ impl<T: MmaElement> FragmentB<T, 2> {
     ///
     /// ```
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
-    /// // Of a tile of ones.
+    /// // A tile of ones.
     /// #[kernel(threads = 32)]
     /// fn sixteen(x: Ptr<Global, f32>) {
     ///     let tile = shared_array::<f16>(256);
@@ -208,8 +208,7 @@ impl<T: MmaElement> FragmentB<T, 2> {
 }
 
 impl<T: MmaElement<Sum = f32>> FragmentB<T, 2> {
-    /// Loads 8 columns of B, 16 elements each, whose rows lie `pitch` bytes apart: B's elements of one row are
-    /// neighbours.
+    /// Loads 8 columns of 16 elements from rows that are `pitch` bytes apart: B is stored row by row.
     ///
     /// - PTX: `ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16`
     /// - Target: sm_80
@@ -217,7 +216,7 @@ impl<T: MmaElement<Sum = f32>> FragmentB<T, 2> {
     ///
     /// ```
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
-    /// // Of a tile of ones.
+    /// // A tile of ones.
     /// #[kernel(threads = 32)]
     /// fn sixteen(x: Ptr<Global, f32>) {
     ///     let tile = shared_array::<f16>(256);
@@ -240,7 +239,7 @@ impl<T: MmaElement<Sum = f32>> FragmentB<T, 2> {
 }
 
 impl<S: Scalar + Default> FragmentC<S> {
-    /// Zero everywhere.
+    /// A fragment of zeros.
     ///
     /// - PTX: none: constants
     #[track_caller]
@@ -248,14 +247,14 @@ impl<S: Scalar + Default> FragmentC<S> {
         FragmentC([val(S::default()); 4])
     }
 
-    /// The row of the lane's sum number `i`.
+    /// The row of the lane's sum `i`.
     ///
     /// - PTX: `shr.u32` of `%laneid`, and constants
     /// - Target: sm_80
     ///
     /// ```
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
-    /// // A product of ones, written where its elements belong.
+    /// // A product of ones, stored row by row.
     /// #[kernel(threads = 32)]
     /// fn product(x: Ptr<Global, f32>) {
     ///     let a = FragmentA::<f16, 4>::from_registers([val(0x3c00_3c00); 4]);
@@ -272,14 +271,14 @@ impl<S: Scalar + Default> FragmentC<S> {
         (lane() >> 2) + (i / 2 * 8)
     }
 
-    /// The column of the lane's sum number `i`.
+    /// The column of the lane's sum `i`.
     ///
     /// - PTX: `and.b32` of `%laneid`, and constants
     /// - Target: sm_80
     ///
     /// ```
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
-    /// // A product of ones, written where its elements belong.
+    /// // A product of ones, stored row by row.
     /// #[kernel(threads = 32)]
     /// fn product(x: Ptr<Global, f32>) {
     ///     let a = FragmentA::<f16, 4>::from_registers([val(0x3c00_3c00); 4]);
@@ -306,7 +305,7 @@ impl<S: Scalar + Default> FragmentC<S> {
 ///
 /// ```
 /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
-/// // A product of ones, written where its elements belong.
+/// // A product of ones, stored row by row.
 /// #[kernel(threads = 32)]
 /// fn product(x: Ptr<Global, f32>) {
 ///     let a = FragmentA::<f16, 4>::from_registers([val(0x3c00_3c00); 4]);
@@ -331,7 +330,7 @@ where
     const {
         assert!(
             matches!((RA, RB), (4, 2) | (2, 1)),
-            "fragments of 16 or 32 bytes a row of A and a column of B"
+            "use `FragmentA<_, 4>` with `FragmentB<_, 2>`, or `FragmentA<_, 2>` with `FragmentB<_, 1>`"
         );
     }
     let shape = match RB * 16 / A::TYPE.bytes() as usize {
@@ -346,7 +345,7 @@ where
     FragmentC(std::array::from_fn(|i| Val::from_id(sums[i])))
 }
 
-/// [`mma`] of bytes, 16×32 by 32×8, by registers instead of fragments.
+/// [`mma`] of bytes, 16×32 by 32×8, with registers instead of fragments.
 ///
 /// - PTX: `mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32`, by the signs
 /// - Target: sm_80
@@ -383,15 +382,15 @@ pub fn mma_m16n8k32_i8(
 
 #[track_caller]
 fn load_rows<const N: usize>(row: Ptr<Shared, u8>, transposed: bool) -> [Val<u32>; N] {
-    const { assert!(matches!(N, 1 | 2 | 4), "1, 2 or 4 matrices are loaded at a time") };
+    const { assert!(matches!(N, 1 | 2 | 4), "an `ldmatrix` loads 1, 2 or 4 matrices") };
     let op = Op::LoadMatrix { matrices: N as u8, transposed };
     let words = emit(op, Type::U32, &[row.id], Location::caller());
     std::array::from_fn(|i| Val::from_id(words[i]))
 }
 
 /// Loads `N` (1, 2 or 4) matrices of 8 rows of 16 bytes from shared memory.
-/// Lane l gives the address, aligned to 16, of row l mod 8 of matrix l / 8; those of lanes from 8·`N` on are not used.
-/// Word i of a lane is the four bytes at 4·(l mod 4) of row l / 4 of matrix i.
+/// Lane l gives the address, aligned to 16, of row l mod 8 of matrix l / 8; addresses of lanes from 8·`N` on are not
+/// used. Word i of lane l is the four bytes at 4·(l mod 4) in row l / 4 of matrix i.
 ///
 /// - PTX: `ldmatrix.sync.aligned.m8n8.x1.shared.b16`, also `.x2`, `.x4`
 /// - Target: sm_80
@@ -415,7 +414,7 @@ pub fn load_matrices<const N: usize>(row: Ptr<Shared, u8>) -> [Val<u32>; N] {
     load_rows(row, false)
 }
 
-/// As [`load_matrices`], with the rows and columns of each matrix of 8×8 16-bit elements exchanged.
+/// As [`load_matrices`], with each matrix of 8×8 16-bit elements transposed.
 ///
 /// - PTX: `ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16`, also `.x2`, `.x4`
 /// - Target: sm_80

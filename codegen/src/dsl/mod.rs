@@ -1,9 +1,8 @@
-//! The language of kernels: handles, their operators and the intrinsics.
+//! The kernel language: handles, their operators and the intrinsics.
 //!
-//! A handle ([`Val`], [`Ptr`]) is a small `Copy` id of an SSA value in the kernel being recorded on this thread,
-//! with its type as a phantom. Operators and methods append instructions to that kernel; each takes the source
-//! line of its caller. The [front page](crate) is the guide; this is the list of what there is. In PTX, `…` stands for
-//! registers.
+//! A handle ([`Val`], [`Ptr`]) is a `Copy` id of an SSA value in the kernel being recorded on this thread, with its
+//! type as a phantom. Operators and methods append instructions to that kernel, at the source line of the caller. The
+//! [front page](crate) is the guide; this page is the reference. In the PTX columns, `…` stands for registers.
 #![doc = include_str!("INTRINSICS.md")]
 
 mod access;
@@ -44,7 +43,7 @@ pub use mbarrier::*;
 pub use mma::*;
 pub use ops::{Divide, Remainder};
 pub use packed::*;
-pub use pipeline::{Consumer, Engine, Pipeline, PipelineShape, Producer};
+pub use pipeline::{Consumer, Pipeline, PipelineCopy, PipelineShape, Producer};
 pub use pointer::{Cluster, Global, Ptr, Shared, Space, dynamic_shared, shared_array};
 pub use record::{RecordError, Recorded};
 pub use reduce::*;

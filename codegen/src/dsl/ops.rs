@@ -10,8 +10,8 @@ use crate::ir::{Binary, Op, Unary};
 
 /// Scalars with `/`: integers (truncating) and f32 (correctly rounded).
 #[diagnostic::on_unimplemented(
-    message = "the GPU does not divide `{Self}`",
-    label = "expected an integer or f32: convert halves with `.cast::<f32>()` before, and the result back"
+    message = "`/` is not available for `{Self}`",
+    label = "expected an integer or f32; convert halves with `.cast::<f32>()`, and convert the result back"
 )]
 pub trait Divide: Number {}
 macro_rules! divide { ($($ty:ty)*) => { $(impl Divide for $ty {})* } }
@@ -19,16 +19,16 @@ divide!(u8 u16 u32 u64 i8 i16 i32 i64 f32);
 
 /// Scalars with `%`: integers.
 #[diagnostic::on_unimplemented(
-    message = "the GPU has no remainder of `{Self}`",
-    label = "of f32, write `x - (x / y).cast::<i32>().cast::<f32>() * y`, where the quotient fits an i32"
+    message = "`%` is not available for `{Self}`",
+    label = "expected an integer; for f32 write `x - (x / y).cast::<i32>().cast::<f32>() * y`, if the quotient fits an i32"
 )]
 pub trait Remainder: Number {}
 #[diagnostic::do_not_recommend]
 impl<T: Int> Remainder for T {}
 
-// That the left side, a `Val<T>`, has the operator is asked of the right side's type: Rust looks the operator up before
-// it knows that type, finds it, and then reports the bound. Of a bound on the left side it only says that there is no
-// operator. Errors show the bound's own message, but if the right side is a `T`, this one.
+// The bound on the left side's scalar is written as a bound on the right side: rustc then finds the operator and
+// reports the bound's message. For a bound on the left side it would only report that there is no such operator. The
+// messages below appear if the right side is itself a `T`.
 macro_rules! right_sides {
     ($($(#[$doc:meta])* $right:ident: $bound:ident, $message:literal, $label:literal;)*) => {
         $($(#[$doc])*
@@ -39,35 +39,35 @@ macro_rules! right_sides {
 }
 right_sides! {
     /// The right side of `+ - *`.
-    Term: Number, "`{T}` is no number", "of two `Val<bool>`, `a ^ b` says whether they differ";
+    Term: Number, "`{T}` is not a number", "to compare two `Val<bool>`, write `a ^ b`";
     /// The right side of `/`.
-    Divisor: Divide, "the GPU does not divide `{T}`",
-        "expected an integer or f32: convert halves with `.cast::<f32>()` before, and the result back";
+    Divisor: Divide, "`/` is not available for `{T}`",
+        "expected an integer or f32; convert halves with `.cast::<f32>()`, and convert the result back";
     /// The right side of `%`.
-    Modulus: Remainder, "the GPU has no remainder of `{T}`",
-        "of f32, write `x - (x / y).cast::<i32>().cast::<f32>() * y`, where the quotient fits an i32";
+    Modulus: Remainder, "`%` is not available for `{T}`",
+        "expected an integer; for f32 write `x - (x / y).cast::<i32>().cast::<f32>() * y`, if the quotient fits an i32";
     /// The right side of `& | ^`.
-    BitOperand: Bits, "`{T}` has no bits to combine", "`.bitcast::<u32>()` takes the bits of a float";
+    BitOperand: Bits, "`{T}` has no bitwise operators", "`.bitcast::<u32>()` gives the bits of a float";
     /// The right side of `<< >>`.
-    ShiftAmount: Int, "`{T}` is no integer", "`.bitcast::<u32>()` takes the bits of a float";
+    ShiftAmount: Int, "`{T}` is not an integer", "`.bitcast::<u32>()` gives the bits of a float";
 }
 
-/// What may stand on the right side of `& | ^`: of a `T` what becomes one, and anything where there are no such operators.
-pub trait InBits<T> {
+/// The right side of `& | ^`: a value that becomes a `T`, or any value if the left side has no such operators.
+pub trait IntoBits<T> {
     /// The handle.
     #[track_caller]
     fn into_bits(self) -> Val<T>;
 }
 
-impl<T: Scalar, R: IntoVal<T>> InBits<T> for R {
+impl<T: Scalar, R: IntoVal<T>> IntoBits<T> for R {
     fn into_bits(self) -> Val<T> {
         self.into_val()
     }
 }
 
-impl<R> InBits<NoBits> for R {
+impl<R> IntoBits<NoBits> for R {
     fn into_bits(self) -> Val<NoBits> {
-        unreachable!("what has no bits is not `Bits`")
+        unreachable!("the left side is not `Bits`")
     }
 }
 
@@ -129,7 +129,7 @@ binary! {
     /// assert_eq!(map(|x| x * 7, "mul.lo.u32", [3u32]), [21]);
     /// ```
     Mul mul, MulAssign mul_assign, Mul, Term, IntoVal<T>: into_val;
-    /// The quotient: of integers truncated, of f32 correctly rounded.
+    /// The quotient: truncated for integers, correctly rounded for f32.
     ///
     /// - Written: `a / b`, `a /= b`
     /// - PTX: `div.rn.f32`, by the type `div.u32`, `div.s64`, …
@@ -153,7 +153,7 @@ binary! {
     /// assert_eq!(map(|x| x % 7, "rem.u32", [30u32]), [2]);
     /// ```
     Rem rem, RemAssign rem_assign, Rem, Modulus, IntoVal<T>: into_val;
-    /// The bits of both; of `bool`, whether both are true, whatever the right side costs.
+    /// The bitwise AND. Of `bool`, both sides are always evaluated.
     ///
     /// - Written: `a & b`, `a &= b`
     /// - PTX: `and.b32`, by the type `and.b16`, `and.b64`, `and.pred`
@@ -164,8 +164,8 @@ binary! {
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
     /// assert_eq!(map(|x| x & 6, "and.b32", [11u32]), [2]);
     /// ```
-    BitAnd bitand, BitAndAssign bitand_assign, And, BitOperand, InBits<T::InBits>: into_bits;
-    /// The bits of either.
+    BitAnd bitand, BitAndAssign bitand_assign, And, BitOperand, IntoBits<T::Bitwise>: into_bits;
+    /// The bitwise OR.
     ///
     /// - Written: `a | b`, `a |= b`
     /// - PTX: `or.b32`, by the type `or.b16`, `or.b64`, `or.pred`
@@ -176,8 +176,8 @@ binary! {
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
     /// assert_eq!(map(|x| x | 6, "or.b32", [9u32]), [15]);
     /// ```
-    BitOr bitor, BitOrAssign bitor_assign, Or, BitOperand, InBits<T::InBits>: into_bits;
-    /// The bits that differ.
+    BitOr bitor, BitOrAssign bitor_assign, Or, BitOperand, IntoBits<T::Bitwise>: into_bits;
+    /// The bitwise XOR.
     ///
     /// - Written: `a ^ b`, `a ^= b`
     /// - PTX: `xor.b32`, by the type `xor.b16`, `xor.b64`, `xor.pred`
@@ -188,8 +188,8 @@ binary! {
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
     /// assert_eq!(map(|x| x ^ 6, "xor.b32", [11u32]), [13]);
     /// ```
-    BitXor bitxor, BitXorAssign bitxor_assign, Xor, BitOperand, InBits<T::InBits>: into_bits;
-    /// Shifted left; by the width or more, zero.
+    BitXor bitxor, BitXorAssign bitxor_assign, Xor, BitOperand, IntoBits<T::Bitwise>: into_bits;
+    /// The left shift; an amount of the width or more gives zero.
     ///
     /// - Written: `a << b`, `a <<= b`
     /// - PTX: `shl.b32`, by the type `shl.b16`, `shl.b64`
@@ -201,7 +201,7 @@ binary! {
     /// assert_eq!(map(|x| x << 3, "shl.b32", [5u32]), [40]);
     /// ```
     Shl shl, ShlAssign shl_assign, Shl, ShiftAmount, IntoVal<u32>: into_val;
-    /// Shifted right, with copies of the sign where there is one.
+    /// The right shift: arithmetic for signed integers, else logical.
     ///
     /// - Written: `a >> b`, `a >>= b`
     /// - PTX: `shr.u32`, by the type `shr.s32`, `shr.u64`, …
@@ -239,7 +239,7 @@ left_constant! {
 
 impl<T: Bits> Not for Val<T> {
     type Output = Val<T>;
-    /// The other bits.
+    /// The bitwise NOT.
     ///
     /// - Written: `!a`
     /// - PTX: `not.b32`, by the type `not.b16`, `not.b64`, `not.pred`
@@ -258,7 +258,7 @@ impl<T: Bits> Not for Val<T> {
 
 impl<T: Number> Neg for Val<T> {
     type Output = Val<T>;
-    /// The negative; integers wrap.
+    /// The negation; integers wrap.
     ///
     /// - Written: `-a`
     /// - PTX: `neg.f32`, by the type `neg.s32`, `neg.f16x2`, …

@@ -1,7 +1,7 @@
-//! Accesses that threads may make at the same time without a barrier between them: flags and what they guard.
+//! Loads and stores with a memory order: flags, and publication of data without a barrier.
 //!
-//! A thread that writes data and then stores a flag with [`Ptr::store_release`], and another that reads the flag with
-//! [`Ptr::load_acquire`] before it reads the data, agree on what the data is.
+//! A thread writes data and then stores a flag with [`Ptr::store_release`]. A thread that reads the flag with
+//! [`Ptr::load_acquire`] then sees the data.
 
 use std::panic::Location;
 
@@ -16,7 +16,7 @@ fn ordered(order: Order, scope: Scope) -> Access {
 }
 
 impl<S: Space, T: Scalar> Ptr<S, T> {
-    /// Loads an element that other threads of the scope may write meanwhile.
+    /// Loads an element that other threads of the scope may write concurrently.
     ///
     /// - PTX: `ld.relaxed.gpu.global.u32`, by scope, space and type
     /// - Target: sm_80
@@ -35,14 +35,14 @@ impl<S: Space, T: Scalar> Ptr<S, T> {
         Val::from_id(emit1(op, T::TYPE, &[self.id], Location::caller()))
     }
 
-    /// The same; accesses that follow see what was written before the release of the value read.
+    /// As [`Ptr::load_relaxed`], with acquire semantics: later accesses see the writes before the release of the value.
     ///
     /// - PTX: `ld.acquire.gpu.global.u32`, by scope, space and type
     /// - Target: sm_80
     ///
     /// ```
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
-    /// // Warp 0 hands a number to warp 1.
+    /// // Warp 0 passes a number to warp 1.
     /// #[kernel(threads = 64)]
     /// fn handed_over(x: Ptr<Global, u32>) {
     ///     if thread_index() == 0 {
@@ -62,7 +62,7 @@ impl<S: Space, T: Scalar> Ptr<S, T> {
         Val::from_id(emit1(op, T::TYPE, &[self.id], Location::caller()))
     }
 
-    /// Stores an element that other threads of the scope may access meanwhile.
+    /// Stores an element that other threads of the scope may access concurrently.
     ///
     /// - PTX: `st.relaxed.gpu.global.u32`, by scope, space and type
     /// - Target: sm_80
@@ -81,14 +81,15 @@ impl<S: Space, T: Scalar> Ptr<S, T> {
         emit(op, T::TYPE, &[self.id, value.into_val().id], Location::caller());
     }
 
-    /// The same; who acquires the value sees what this thread wrote before, or has seen.
+    /// As [`Ptr::store_relaxed`], with release semantics: a thread that acquires the value sees all writes that happen
+    /// before the store.
     ///
     /// - PTX: `st.release.gpu.global.u32`, by scope, space and type
     /// - Target: sm_80
     ///
     /// ```
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
-    /// // Warp 0 hands a number to warp 1.
+    /// // Warp 0 passes a number to warp 1.
     /// #[kernel(threads = 64)]
     /// fn handed_over(x: Ptr<Global, u32>) {
     ///     if thread_index() == 0 {

@@ -1,8 +1,8 @@
 //! Pairs of 16-bit floats in one register: [`F16x2`] and [`Bf16x2`].
 //!
-//! The operators, [`super::fma`], `min`, `max`, negation and `abs` work on both halves at once, each rounded as the
-//! scalar is (`add.rn.f16x2`, `fma.rn.bf16x2` and so on). Sums, differences and products of [`Bf16x2`] need sm_90; on
-//! sm_80 there are `fma`, `min`, `max`, negation and `abs`.
+//! The operators, [`super::fma`], `min`, `max`, negation and `abs` work on both halves, with the rounding of the scalar
+//! (`add.rn.f16x2`, `fma.rn.bf16x2` and so on). `+`, `-` and `*` of [`Bf16x2`] need sm_90; `fma`, `min`, `max`,
+//! negation and `abs` need sm_80.
 
 use std::panic::Location;
 
@@ -14,9 +14,12 @@ use super::value::{IntoVal, Val};
 use crate::ir::Op;
 
 /// Two 16-bit floats in one register.
-#[diagnostic::on_unimplemented(message = "`{Self}` is no pair of halves", label = "expected F16x2 or Bf16x2")]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a pair of halves",
+    label = "expected F16x2 or Bf16x2"
+)]
 pub trait FloatPair: Float {
-    /// Each of them.
+    /// The type of each half.
     type Half: Number;
 }
 
@@ -29,7 +32,7 @@ impl FloatPair for Bf16x2 {
 }
 
 impl<P: FloatPair> Val<P> {
-    /// A pair, the first in the low half.
+    /// A pair from two halves. The first is in the low half.
     ///
     /// - PTX: `mov.b32`
     /// - Target: sm_80
@@ -44,7 +47,7 @@ impl<P: FloatPair> Val<P> {
         Val::from_id(emit1(Op::Pack, P::TYPE, &[low.id, high.id], Location::caller()))
     }
 
-    /// The low and the high half.
+    /// The low half and the high half.
     ///
     /// - PTX: `mov.b32`
     /// - Target: sm_80
@@ -60,7 +63,7 @@ impl<P: FloatPair> Val<P> {
     }
 }
 
-/// Two f32, each rounded to the nearest half, the first in the low half.
+/// A pair from two f32, each rounded to the nearest half. The first is in the low half.
 ///
 /// - PTX: `cvt.rn.f16x2.f32`, `cvt.rn.bf16x2.f32`
 /// - Target: sm_80
@@ -76,7 +79,7 @@ pub fn pack_rounded<P: FloatPair>(low: impl IntoVal<f32>, high: impl IntoVal<f32
     Val::from_id(emit1(Op::ConvertPack, P::TYPE, &args, Location::caller()))
 }
 
-/// A packed pair of binary16, the first in the low half.
+/// A pair of f16. The first is in the low half.
 ///
 /// - PTX: `mov.b32`
 /// - Target: sm_80

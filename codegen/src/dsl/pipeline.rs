@@ -1,14 +1,14 @@
-//! A ring of stages in shared memory between threads that fill them and threads that use them.
+//! A ring buffer of stages in shared memory, between producer and consumer threads.
 //!
 //! ```text
 //! producers:  acquire → copy … → commit → advance          consumers:  wait → data … → release → advance
 //! ```
 //!
-//! Each stage has two mbarriers. *Full* ends a phase when a stage's bytes are there, *empty* when its consumers have
-//! released it. A [`Producer`] and a [`Consumer`] know the stage that their threads are at and the parity to wait for,
-//! and are carried around run-time loops like any handle. The producers are one thread that starts bulk copies (sm_90), one
-//! in each CTA of a cluster that starts them for all (sm_90), or some threads that start `cp.async` each for its part
-//! (sm_80): a compile-time choice ([`Engine`]) that the code of a kernel's loops does not show.
+//! Each stage has two mbarriers. A phase of *full* completes when the stage's bytes have arrived; a phase of *empty*
+//! completes when the consumers have released the stage. A [`Producer`] and a [`Consumer`] hold the current stage and
+//! the parity to wait for; run-time loops carry them like any handle. [`PipelineCopy`] decides at compile time who
+//! copies: one thread with bulk copies (sm_90), one thread of each CTA of a cluster with multicast copies (sm_90), or
+//! several threads with `cp.async` (sm_80). The loops of a kernel are the same for all.
 
 use std::panic::Location;
 
@@ -16,39 +16,39 @@ use super::record::{fail, with};
 use super::*;
 use crate::{Carry, device};
 
-/// What moves the bytes of a pipeline's stages.
+/// The copies that fill a pipeline's stages.
 ///
-/// With [`Engine::Multicast`] the CTAs of a cluster have a ring each, all with the same bytes in their stages. The
-/// producer of each loads its part of them, from the first part for rank 0 on, for all; a stage is free when the
-/// consumers of all CTAs have released it.
+/// With [`PipelineCopy::Multicast`] each CTA of a cluster has a ring, and all rings have the same content. The producer
+/// of each CTA loads one part of a stage for all CTAs, in the order of ranks. A stage is free when the consumers of all
+/// CTAs have released it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Engine {
-    /// Bulk copies that one thread starts (sm_90).
+pub enum PipelineCopy {
+    /// Bulk copies, started by one thread (sm_90).
     Bulk,
-    /// Bulk copies that one thread of each CTA of the cluster starts, for all of them (sm_90).
+    /// Multicast bulk copies, started by one thread of each CTA of the cluster (sm_90).
     Multicast {
-        /// CTAs of the cluster, at most 16.
+        /// CTAs in the cluster, at most 16.
         blocks: u32,
     },
-    /// `cp.async` of 16 bytes by each of some threads (sm_80).
+    /// `cp.async` of 16 bytes, by several threads (sm_80).
     Async {
-        /// How many.
+        /// The number of threads.
         threads: u32,
     },
 }
 
-/// A pipeline as it is known while the kernel is recorded.
+/// Compile-time description of a pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PipelineShape {
-    /// Stages, at least one.
+    /// Number of stages, at least one.
     pub stages: u32,
-    /// Bytes a stage, a multiple of 16.
+    /// Bytes per stage, a multiple of 16.
     pub stage_bytes: u32,
-    /// Arrivals that free a stage: threads that [`Consumer::release`] it, or warps that
-    /// [`Consumer::release_by_warp`] it; of each CTA.
+    /// Arrivals per CTA that free a stage: threads that call [`Consumer::release`], or warps that call
+    /// [`Consumer::release_by_warp`].
     pub consumers: u32,
-    /// Who copies, and how.
-    pub copy: Engine,
+    /// The copies that fill the stages.
+    pub copy: PipelineCopy,
 }
 
 impl PipelineShape {
@@ -59,48 +59,48 @@ impl PipelineShape {
         self.stages * self.stage_bytes
     }
 
-    /// The mbarriers of all stages.
+    /// The number of mbarriers of all stages.
     ///
     /// - PTX: none
     pub const fn barriers(self) -> u32 {
         2 * self.stages
     }
 
-    /// The threads that fill a stage together.
+    /// The number of threads that fill a stage.
     ///
     /// - PTX: none
     pub const fn producers(self) -> u32 {
         match self.copy {
-            Engine::Bulk | Engine::Multicast { .. } => 1,
-            Engine::Async { threads } => threads,
+            PipelineCopy::Bulk | PipelineCopy::Multicast { .. } => 1,
+            PipelineCopy::Async { threads } => threads,
         }
     }
 
-    /// CTAs whose consumers use the same bytes.
+    /// Number of CTAs that share the content of a stage.
     const fn blocks(self) -> u32 {
         match self.copy {
-            Engine::Multicast { blocks } => blocks,
-            Engine::Bulk | Engine::Async { .. } => 1,
+            PipelineCopy::Multicast { blocks } => blocks,
+            PipelineCopy::Bulk | PipelineCopy::Async { .. } => 1,
         }
     }
 
-    /// How its threads wait: as the oldest target with the engine can.
-    const fn how(self) -> Wait {
+    /// The wait that the oldest target with this engine supports.
+    const fn wait_mode(self) -> Wait {
         match self.copy {
-            Engine::Bulk | Engine::Multicast { .. } => Wait::Try,
-            Engine::Async { .. } => Wait::Test,
+            PipelineCopy::Bulk | PipelineCopy::Multicast { .. } => Wait::Try,
+            PipelineCopy::Async { .. } => Wait::Test,
         }
     }
 }
 
-/// A ring of stages with its barriers.
+/// A ring of stages with its mbarriers.
 ///
 /// ```
 /// use {bespoke_codegen::prelude::*, bespoke_testing::Launch};
 ///
 /// /// Copies `tiles` tiles of 512 bytes through a ring: warp 0 fills it, warp 1 uses it.
 /// #[kernel(threads = 64)]
-/// fn through_a_ring(from: Ptr<Global, u32>, to: Ptr<Global, u32>, tiles: Val<u32>, copy: Engine) {
+/// fn through_a_ring(from: Ptr<Global, u32>, to: Ptr<Global, u32>, tiles: Val<u32>, copy: PipelineCopy) {
 ///     let shape = PipelineShape { stages: 2, stage_bytes: 512, consumers: 1, copy };
 ///     let ring = Pipeline::new(shape, dynamic_shared(), mbarrier_array(shape.barriers()));
 ///     if thread_index() == 0 {
@@ -129,7 +129,7 @@ impl PipelineShape {
 /// }
 ///
 /// let numbers: Vec<u32> = (0..5 * 128).collect();
-/// for copy in [Engine::Bulk, Engine::Async { threads: 32 }] {
+/// for copy in [PipelineCopy::Bulk, PipelineCopy::Async { threads: 32 }] {
 ///     let kernel = through_a_ring(copy)?;
 ///     let launch = Launch::of(&kernel).buffer(&numbers).uninitialised::<u32>(5 * 128).value(5u32);
 ///     let done = launch.dynamic_shared(1024).run()?;
@@ -138,16 +138,17 @@ impl PipelineShape {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Over a cluster, every byte comes from global memory once for all CTAs. They meet before the first copy and before
-/// they end, since each writes into the others' stages and arrives at their barriers:
+/// With multicast copies, a cluster loads every byte from global memory once. Its CTAs wait for each other before the
+/// first copy and before they end, because each writes into the others' stages and arrives at their mbarriers:
 ///
 /// ```
 /// use {bespoke_codegen::prelude::*, bespoke_testing::Launch};
 ///
-/// /// CTA `b` stores the sums of all tiles' words, times b + 1: a word a lane of warp 1.
+/// /// CTA `b` stores the sum of all tiles times b + 1; each lane of warp 1 has one word.
 /// #[kernel(threads = 64, cluster = blocks)]
 /// fn weighed(from: Ptr<Global, u32>, to: Ptr<Global, u32>, tiles: Val<u32>, blocks: u32) {
-///     let shape = PipelineShape { stages: 2, stage_bytes: 128, consumers: 1, copy: Engine::Multicast { blocks } };
+///     let copy = PipelineCopy::Multicast { blocks };
+///     let shape = PipelineShape { stages: 2, stage_bytes: 128, consumers: 1, copy };
 ///     let ring = Pipeline::new(shape, shared_array(shape.bytes()), mbarrier_array(shape.barriers()));
 ///     if thread_index() == 0 {
 ///         ring.init();
@@ -189,68 +190,70 @@ pub struct Pipeline {
     #[carry(skip)]
     shape: PipelineShape,
     memory: Ptr<Shared, u8>,
-    /// Full of stage 0, 1, …, then empty of stage 0, 1, …
+    /// *Full* of stage 0, 1, …, then *empty* of stage 0, 1, …
     barriers: MbarrierArray,
 }
 
-/// Where in the ring some threads are.
+/// Position of a producer or consumer in the ring.
 #[derive(Clone, Copy, Debug, Carry)]
-struct Cursor {
+struct RingPosition {
     /// The stage, from 0.
     slot: Val<u32>,
-    /// The parity of the phase to wait for: it changes with each round.
+    /// The parity to wait for; it changes with each round through the ring.
     parity: Val<u32>,
 }
 
-/// A thread that fills stages.
+/// Position of a thread that fills stages.
 #[derive(Clone, Copy, Debug, Carry)]
 pub struct Producer {
     ring: Pipeline,
-    at: Cursor,
+    at: RingPosition,
     worker: Val<u32>,
 }
 
-/// A thread that uses stages.
+/// Position of a thread that uses stages.
 #[derive(Clone, Copy, Debug, Carry)]
 pub struct Consumer {
     ring: Pipeline,
-    at: Cursor,
+    at: RingPosition,
 }
 
 impl Pipeline {
-    /// A pipeline with its stages at `memory`, [`PipelineShape::bytes`] bytes aligned to 16 (128 is better), and its
-    /// [`PipelineShape::barriers`] mbarriers.
+    /// A pipeline with its stages at `memory` ([`PipelineShape::bytes`] bytes, aligned to 16 and preferably to 128) and
+    /// with [`PipelineShape::barriers`] mbarriers.
     ///
     /// - PTX: none
     #[track_caller]
     pub fn new(shape: PipelineShape, memory: Ptr<Shared, u8>, barriers: MbarrierArray) -> Pipeline {
         let PipelineShape { stages, stage_bytes, .. } = shape;
         if stages == 0 || stage_bytes % 16 != 0 {
-            let what =
-                format!("no pipeline of {stages} stages of {stage_bytes} bytes: sizes are multiples of 16");
+            let what = format!(
+                "a pipeline cannot have {stages} stages of {stage_bytes} bytes: write at least one stage, and a \
+                         multiple of 16 bytes"
+            );
             fail(Location::caller(), what);
         }
         if !(1..=16).contains(&shape.blocks()) {
-            let what = format!("no pipeline over a cluster of {} CTAs: there are 1 to 16", shape.blocks());
+            let what = format!("a pipeline cannot span a cluster of {} CTAs: write 1 to 16", shape.blocks());
             fail(Location::caller(), what);
         }
         Pipeline { shape, memory, barriers }
     }
 
-    /// What it was made as.
+    /// The description.
     ///
     /// - PTX: none
     pub fn shape(self) -> PipelineShape {
         self.shape
     }
 
-    /// Initialises the barriers.
+    /// Initialises the mbarriers.
     ///
-    /// - PTX: `mbarrier.init.shared.b64` a barrier; with [`Engine::Bulk`] and [`Engine::Multicast`]
+    /// - PTX: `mbarrier.init.shared.b64` for each mbarrier; with [`PipelineCopy::Bulk`] and [`PipelineCopy::Multicast`]
     ///   `fence.mbarrier_init.release.cluster`
-    /// - Target: sm_80, with [`Engine::Bulk`] and [`Engine::Multicast`] sm_90
-    /// - Requires: by one thread, before a barrier of all threads that use the pipeline; with [`Engine::Multicast`] by one
-    ///   of each CTA, before a [`cluster_barrier`]
+    /// - Target: sm_80, with [`PipelineCopy::Bulk`] and [`PipelineCopy::Multicast`] sm_90
+    /// - Requires: one thread calls it, before a barrier of all threads that use the pipeline; with
+    ///   [`PipelineCopy::Multicast`] one thread of each CTA, before a [`cluster_barrier`]
     /// - Example: [`Pipeline`]
     #[track_caller]
     pub fn init(self) {
@@ -260,18 +263,18 @@ impl Pipeline {
             self.barriers.at(stages + stage).init(consumers * self.shape.blocks());
         }
         match self.shape.copy {
-            Engine::Bulk | Engine::Multicast { .. } => fence_mbarrier_init(),
-            Engine::Async { .. } => {}
+            PipelineCopy::Bulk | PipelineCopy::Multicast { .. } => fence_mbarrier_init(),
+            PipelineCopy::Async { .. } => {}
         }
     }
 
-    /// Producer number `worker` of [`PipelineShape::producers`], at the first stage, which is free.
+    /// Producer `worker` of [`PipelineShape::producers`], at the first stage, which is free.
     ///
     /// - PTX: none
     #[track_caller]
     pub fn producer(self, worker: impl IntoVal<u32>) -> Producer {
-        // As if the phase before the first one had freed the stages.
-        Producer { ring: self, at: Cursor { slot: val(0), parity: val(1) }, worker: worker.into_val() }
+        // Waiting for parity 1 during the first phase returns at once: the stages are free.
+        Producer { ring: self, at: RingPosition { slot: val(0), parity: val(1) }, worker: worker.into_val() }
     }
 
     /// A consumer at the first stage.
@@ -279,54 +282,56 @@ impl Pipeline {
     /// - PTX: none
     #[track_caller]
     pub fn consumer(self) -> Consumer {
-        Consumer { ring: self, at: Cursor { slot: val(0), parity: val(0) } }
+        Consumer { ring: self, at: RingPosition { slot: val(0), parity: val(0) } }
     }
 
     #[track_caller]
-    fn data(self, at: Cursor) -> Ptr<Shared, u8> {
+    fn data(self, at: RingPosition) -> Ptr<Shared, u8> {
         self.memory.bytes(at.slot * self.shape.stage_bytes)
     }
 
     #[track_caller]
-    fn full(self, at: Cursor) -> Mbarrier {
+    fn full(self, at: RingPosition) -> Mbarrier {
         self.barriers.at(at.slot)
     }
 
     #[track_caller]
-    fn empty(self, at: Cursor) -> Mbarrier {
+    fn empty(self, at: RingPosition) -> Mbarrier {
         self.barriers.at(at.slot + self.shape.stages)
     }
 }
 
 impl Producer {
-    /// Waits until the stage is free, and says how many bytes will be copied into it in all.
+    /// Waits until the stage is free, and sets the number of bytes that will be copied into it.
     ///
-    /// - PTX: `mbarrier.test_wait.parity.shared.b64` and a branch; with [`Engine::Bulk`]
+    /// - PTX: `mbarrier.test_wait.parity.shared.b64` and a branch; with [`PipelineCopy::Bulk`]
     ///   `mbarrier.try_wait.parity.shared::cta.b64`, and `mbarrier.arrive.expect_tx.shared::cta.b64`; with
-    ///   [`Engine::Multicast`] the wait is `mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64`
-    /// - Target: sm_80, with [`Engine::Bulk`] and [`Engine::Multicast`] sm_90
+    ///   [`PipelineCopy::Multicast`] the wait is `mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64`
+    /// - Target: sm_80, with [`PipelineCopy::Bulk`] and [`PipelineCopy::Multicast`] sm_90
     /// - Example: [`Pipeline`]
     #[track_caller]
     pub fn acquire(&self, bytes: impl IntoVal<u32>) {
         let (shape, empty) = (self.ring.shape, self.ring.empty(self.at));
         match shape.copy {
-            Engine::Multicast { .. } => empty.wait_for_cluster(self.at.parity),
-            Engine::Bulk | Engine::Async { .. } => empty.wait(self.at.parity, shape.how()),
+            PipelineCopy::Multicast { .. } => empty.wait_for_cluster(self.at.parity),
+            PipelineCopy::Bulk | PipelineCopy::Async { .. } => empty.wait(self.at.parity, shape.wait_mode()),
         }
         match shape.copy {
-            Engine::Bulk | Engine::Multicast { .. } => self.ring.full(self.at).arrive_expect(bytes),
-            Engine::Async { .. } => {}
+            PipelineCopy::Bulk | PipelineCopy::Multicast { .. } => {
+                self.ring.full(self.at).arrive_expect(bytes)
+            }
+            PipelineCopy::Async { .. } => {}
         }
     }
 
     /// Starts copying `bytes` bytes to byte `to` of the stage.
     ///
-    /// - PTX: `cp.async.cg.shared.global` for each 16 bytes; with [`Engine::Bulk`]
-    ///   `cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes`; with [`Engine::Multicast`] the same of a part
-    ///   of the bytes, `.multicast::cluster`
-    /// - Target: sm_80, with [`Engine::Bulk`] and [`Engine::Multicast`] sm_90
-    /// - Requires: `bytes` a multiple of 16, all addresses aligned to 16; with [`Engine::Multicast`] `bytes` a multiple of 16
-    ///   a CTA, and all CTAs copy the same
+    /// - PTX: `cp.async.cg.shared.global` for each 16 bytes; with [`PipelineCopy::Bulk`]
+    ///   `cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes`; with [`PipelineCopy::Multicast`] the same
+    ///   for a part of the bytes, with `.multicast::cluster`
+    /// - Target: sm_80, with [`PipelineCopy::Bulk`] and [`PipelineCopy::Multicast`] sm_90
+    /// - Requires: `bytes` a multiple of 16, all addresses aligned to 16; with [`PipelineCopy::Multicast`] `bytes` a
+    ///   multiple of 16 per CTA, and all CTAs make the same copies
     /// - Example: [`Pipeline`]
     #[track_caller]
     pub fn copy(
@@ -338,14 +343,14 @@ impl Producer {
     ) {
         let (to, bytes) = (self.ring.data(self.at).bytes(to), bytes.into_val());
         match self.ring.shape.copy {
-            Engine::Bulk => copy_bulk(to, from, bytes, self.ring.full(self.at), policy),
-            Engine::Multicast { blocks } => {
+            PipelineCopy::Bulk => copy_bulk(to, from, bytes, self.ring.full(self.at), policy),
+            PipelineCopy::Multicast { blocks } => {
                 let share = bytes / blocks;
                 let (first, all) = (cluster_rank() * share, ((1u32 << blocks) - 1) as u16);
                 let full = self.ring.full(self.at);
                 copy_bulk_multicast(to.bytes(first), from.bytes(first), share, full, all, policy);
             }
-            Engine::Async { threads } => {
+            PipelineCopy::Async { threads } => {
                 let share = Share { to, from, worker: self.worker, threads, policy };
                 match with(|r| r.func.constant(bytes.id)) {
                     Some(bytes) => copy_share(share, bytes as u32),
@@ -355,39 +360,39 @@ impl Producer {
         }
     }
 
-    /// Says that this thread has started all of its copies into the stage.
+    /// Signals that this thread has started all its copies into the stage.
     ///
-    /// - PTX: with [`Engine::Async`] `cp.async.mbarrier.arrive.noinc.shared.b64`, else nothing
+    /// - PTX: with [`PipelineCopy::Async`] `cp.async.mbarrier.arrive.noinc.shared.b64`, else nothing
     /// - Target: sm_80
     /// - Example: [`Pipeline`]
     #[track_caller]
     pub fn commit(&self) {
-        if let Engine::Async { .. } = self.ring.shape.copy {
+        if let PipelineCopy::Async { .. } = self.ring.shape.copy {
             self.ring.full(self.at).arrive_after_copies();
         }
     }
 
-    /// Goes to the next stage.
+    /// Advances to the next stage.
     ///
     /// - PTX: `add.u32`, `setp.eq.u32`, `selp.b32`, `xor.b32`
     /// - Target: sm_80
     /// - Example: [`Pipeline`]
     #[track_caller]
     pub fn advance(&mut self) {
-        self.at = following(self.at, self.ring.shape.stages);
+        self.at = next_position(self.at, self.ring.shape.stages);
     }
 }
 
 impl Consumer {
     /// Waits until the stage is full.
     ///
-    /// - PTX: `mbarrier.test_wait.parity.shared.b64`, with [`Engine::Bulk`] and [`Engine::Multicast`]
+    /// - PTX: `mbarrier.test_wait.parity.shared.b64`, with [`PipelineCopy::Bulk`] and [`PipelineCopy::Multicast`]
     ///   `mbarrier.try_wait.parity.shared::cta.b64`, and a branch
-    /// - Target: sm_80, with [`Engine::Bulk`] and [`Engine::Multicast`] sm_90
+    /// - Target: sm_80, with [`PipelineCopy::Bulk`] and [`PipelineCopy::Multicast`] sm_90
     /// - Example: [`Pipeline`]
     #[track_caller]
     pub fn wait(&self) {
-        self.ring.full(self.at).wait(self.at.parity, self.ring.shape.how());
+        self.ring.full(self.at).wait(self.at.parity, self.ring.shape.wait_mode());
     }
 
     /// The stage's bytes.
@@ -400,21 +405,22 @@ impl Consumer {
         self.ring.data(self.at)
     }
 
-    /// Says that this thread has read all it needs of the stage.
+    /// Signals that this thread has finished reading the stage.
     ///
-    /// Costs no more than [`Consumer::release_by_warp`] on an H200, and compute-sanitizer's racecheck follows it.
+    /// On an H200 it costs no more than [`Consumer::release_by_warp`], and compute-sanitizer's racecheck understands
+    /// it.
     ///
-    /// - PTX: `mbarrier.arrive.shared.b64`; with [`Engine::Multicast`] `mapa.shared::cluster.u32` and
+    /// - PTX: `mbarrier.arrive.shared.b64`; with [`PipelineCopy::Multicast`] `mapa.shared::cluster.u32` and
     ///   `mbarrier.arrive.release.cluster.shared::cluster.b64` for each CTA
-    /// - Target: sm_80, with [`Engine::Multicast`] sm_90
-    /// - Requires: [`PipelineShape::consumers`] threads of each CTA say so
+    /// - Target: sm_80, with [`PipelineCopy::Multicast`] sm_90
+    /// - Requires: [`PipelineShape::consumers`] threads of each CTA call it
     ///
     /// ```
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
-    /// // Two tiles of 128 words go through one stage; of each, every lane of warp 1 takes a word.
+    /// // Two tiles of 128 words go through one stage; every lane of warp 1 takes a word of each.
     /// #[kernel(threads = 64)]
     /// fn through_a_stage(x: Ptr<Global, u32>) {
-    ///     let copy = Engine::Async { threads: 32 };
+    ///     let copy = PipelineCopy::Async { threads: 32 };
     ///     let shape = PipelineShape { stages: 1, stage_bytes: 512, consumers: 32, copy };
     ///     let ring = Pipeline::new(shape, shared_array(512), mbarrier_array(2));
     ///     if thread_index() == 0 {
@@ -448,45 +454,45 @@ impl Consumer {
     pub fn release(&self) {
         let empty = self.ring.empty(self.at);
         match self.ring.shape.copy {
-            Engine::Multicast { blocks } => {
+            PipelineCopy::Multicast { blocks } => {
                 for rank in 0..blocks {
                     empty.of_block(rank).arrive();
                 }
             }
-            Engine::Bulk | Engine::Async { .. } => empty.arrive(),
+            PipelineCopy::Bulk | PipelineCopy::Async { .. } => empty.arrive(),
         }
     }
 
-    /// Says, once for the whole warp, that its lanes have read all they need of the stage. The warp's barrier orders
-    /// their reads before the arrival; racecheck does not know that, and reports them.
+    /// Signals, once for the warp, that all its lanes have finished reading the stage. The warp's barrier orders their
+    /// reads before the arrival; racecheck does not recognise this and reports a race.
     ///
-    /// - PTX: `bar.warp.sync`, `mbarrier.arrive.shared.b64` by one lane; with [`Engine::Multicast`]
+    /// - PTX: `bar.warp.sync`, `mbarrier.arrive.shared.b64` by one lane; with [`PipelineCopy::Multicast`]
     ///   `mbarrier.arrive.release.cluster.shared::cluster.b64` by one lane for each CTA
-    /// - Target: sm_80, with [`Engine::Multicast`] sm_90
-    /// - Requires: all lanes; [`PipelineShape::consumers`] warps of each CTA say so
+    /// - Target: sm_80, with [`PipelineCopy::Multicast`] sm_90
+    /// - Requires: all lanes; [`PipelineShape::consumers`] warps of each CTA call it
     /// - Example: [`Pipeline`]
     #[track_caller]
     pub fn release_by_warp(&self) {
         let empty = self.ring.empty(self.at);
         match self.ring.shape.copy {
-            Engine::Multicast { blocks } => arrive_everywhere(empty, blocks),
-            Engine::Bulk | Engine::Async { .. } => arrive_by_warp(empty),
+            PipelineCopy::Multicast { blocks } => arrive_everywhere(empty, blocks),
+            PipelineCopy::Bulk | PipelineCopy::Async { .. } => arrive_by_warp(empty),
         }
     }
 
-    /// Goes to the next stage.
+    /// Advances to the next stage.
     ///
     /// - PTX: `add.u32`, `setp.eq.u32`, `selp.b32`, `xor.b32`
     /// - Target: sm_80
     /// - Example: [`Pipeline`]
     #[track_caller]
     pub fn advance(&mut self) {
-        self.at = following(self.at, self.ring.shape.stages);
+        self.at = next_position(self.at, self.ring.shape.stages);
     }
 }
 
 #[device]
-fn following(at: Cursor, stages: u32) -> Cursor {
+fn next_position(at: RingPosition, stages: u32) -> RingPosition {
     let mut next = at;
     next.slot += 1;
     if next.slot == stages {
@@ -496,7 +502,7 @@ fn following(at: Cursor, stages: u32) -> Cursor {
     next
 }
 
-/// What thread `worker` of `threads` copies: every `threads`-th 16 bytes.
+/// The part of a copy that thread `worker` of `threads` makes: every `threads`-th 16 bytes.
 #[derive(Clone, Copy)]
 struct Share {
     to: Ptr<Shared, u8>,
@@ -540,7 +546,7 @@ fn copy_share_of(share: Share, bytes: Val<u32>) {
     }
 }
 
-/// A lane of a warp a CTA arrives there.
+/// Lane r arrives at the mbarrier of the CTA with rank r.
 #[device]
 fn arrive_everywhere(barrier: Mbarrier, blocks: u32) {
     warp_barrier(ALL_LANES);

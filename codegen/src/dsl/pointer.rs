@@ -8,13 +8,13 @@ use super::scalar::Scalar;
 use super::value::Val;
 use crate::ir::{self, Binary, Op, Param, Rounding, Type};
 
-/// A memory space.
+/// A state space of memory.
 pub trait Space: Copy + 'static {
-    /// The type of pointers into it.
+    /// The IR type of its pointers.
     const POINTER: Type;
 }
 
-/// Device memory, seen by every thread of the grid and by later kernels. Addresses have 64 bits.
+/// Device memory, accessible to all threads of the grid and to later kernels. Addresses have 64 bits.
 #[derive(Clone, Copy, Debug)]
 pub struct Global;
 
@@ -78,13 +78,13 @@ impl<T: Scalar> KernelParam for Val<T> {
     }
 }
 
-/// An index of an element or a count of bytes: a handle of a 32- or 64-bit integer, or a compile-time number.
+/// An index of an element or an offset in bytes: a handle of a 32- or 64-bit integer, or a compile-time number.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot index memory",
     label = "expected a `Val` of u32, i32, u64 or i64, or a compile-time u32, usize or u64"
 )]
 pub trait Index: Copy {
-    /// The byte offset of element `self` of elements `size` bytes large, for pointers of the type given.
+    /// The byte offset of element `self`, for elements of `size` bytes and pointers of type `pointer`; none if it is 0.
     fn scaled(self, size: u32, pointer: Type, site: Site) -> Option<ir::Value>;
 }
 
@@ -140,16 +140,16 @@ impl<S: Space, T> Ptr<S, T> {
         Ptr { id, kind: PhantomData }
     }
 
-    /// The same address as a pointer to another element type. The address must be aligned for it.
+    /// Reinterprets the pointer for another element type. The address must be aligned for that type.
     ///
     /// - PTX: none
     pub fn cast<U>(self) -> Ptr<S, U> {
         Ptr::from_id(self.id)
     }
 
-    /// The pointer moved by `bytes`.
+    /// The pointer advanced by `bytes`.
     ///
-    /// - PTX: `add.s64`, for shared memory `add.s32`; nothing where the access takes it as a constant offset
+    /// - PTX: `add.s64`, for shared memory `add.s32`; nothing for a constant offset, which becomes part of the access
     /// - Target: sm_80
     ///
     /// ```
@@ -174,9 +174,9 @@ impl<S: Space, T> Ptr<S, T> {
 }
 
 impl<S: Space, T: Scalar> Ptr<S, T> {
-    /// The pointer to element `index`. 32-bit indices are scaled in 64 bits for global memory, so they do not wrap.
+    /// The pointer to element `index`. For global memory, 32-bit indices are scaled in 64 bits and do not wrap.
     ///
-    /// - PTX: `mul.wide.u32`, `add.s64`; nothing where the access takes it as a constant offset
+    /// - PTX: `mul.wide.u32`, `add.s64`; nothing for a constant offset, which becomes part of the access
     /// - Target: sm_80
     ///
     /// ```
@@ -194,15 +194,15 @@ impl<S: Space, T: Scalar> Ptr<S, T> {
     }
 }
 
-/// The static shared memory that a CTA can have, in bytes, whatever its target (CUDA C++ Programming Guide, "Technical
-/// Specifications per Compute Capability"); only dynamic shared memory goes beyond.
+/// Limit of static shared memory per CTA, in bytes, on every target (CUDA C++ Programming Guide, "Technical
+/// Specifications per Compute Capability"). Dynamic shared memory may be larger.
 const STATIC_SHARED: u64 = 48 << 10;
 
-/// A static shared array of `count` elements, aligned to 16 bytes. Its contents are undefined until written.
+/// A static shared array of `count` elements, aligned to 16 bytes. It is uninitialised.
 ///
 /// - PTX: `.shared .align 16`, `mov.u32 …, shared0`
 /// - Target: sm_80
-/// - Requires: at most 48 KiB of static shared memory a kernel
+/// - Requires: at most 48 KiB of static shared memory per kernel
 ///
 /// ```
 /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
@@ -221,15 +221,15 @@ pub fn shared_array<T: Scalar>(count: u32) -> Ptr<Shared, T> {
     let (variable, bytes) = with(|r| (r.func.shared.push(shared), r.func.static_shared()));
     if bytes > STATIC_SHARED {
         let what = format!(
-            "{bytes} bytes of static shared memory, where a CTA has {STATIC_SHARED} at most; `dynamic_shared()` has \
-             more: as much as the launch says"
+            "{bytes} bytes of static shared memory exceed the limit of {STATIC_SHARED} bytes per CTA: use \
+             `dynamic_shared()`, whose size the launch sets"
         );
         fail(Location::caller(), what);
     }
     Ptr::from_id(emit1(Op::SharedAddress(variable), Type::Shared, &[], Location::caller()))
 }
 
-/// The CTA's dynamic shared memory, as large as the launch says, aligned to 128 bytes.
+/// The CTA's dynamic shared memory, aligned to 128 bytes. The launch sets its size.
 ///
 /// - PTX: `mov.u32 …, dynamic_shared`
 /// - Target: sm_80

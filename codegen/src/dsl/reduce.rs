@@ -1,9 +1,9 @@
-//! Reductions over a warp and over a CTA, written in the DSL.
+//! Reductions over a warp and over a CTA, written in the kernel language.
 
 use super::*;
 use crate::device;
 
-/// The sum over the 32 lanes, in every lane: five butterfly steps, in the same order in every lane.
+/// The sum over the 32 lanes, in every lane: a butterfly of five steps.
 ///
 /// - PTX: `shfl.sync.bfly.b32` five times
 /// - Target: sm_80
@@ -41,8 +41,8 @@ pub fn warp_max<T: Word + Number>(value: Val<T>) -> Val<T> {
     largest
 }
 
-/// The sum over a CTA of `warps` warps, in every thread and in the same order in every thread. `scratch` is a
-/// shared array of at least `warps` elements; it may be used again after the next barrier.
+/// The sum over a CTA of `warps` warps, in every thread. All threads add in the same order. `scratch` is a shared array
+/// of at least `warps` elements; it may be reused after the next barrier.
 ///
 /// - PTX: `shfl.sync.bfly.b32`, `bar.sync 0`
 /// - Target: sm_80

@@ -1,86 +1,86 @@
-//! Which Rust types name run-time types, and what can be done with them.
+//! Scalar types of run-time values, by their Rust types, and classes of scalars.
 
 use half::{bf16, f16};
 
 use crate::ir::Type;
 
-/// Two binary16 values in one 32-bit register; the first is in the low half.
+/// Two binary16 values in one 32-bit register. The first is in the low half.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[repr(C, align(4))]
 pub struct F16x2(pub f16, pub f16);
 
-/// Two bfloat16 values in one 32-bit register; the first is in the low half.
+/// Two bfloat16 values in one 32-bit register. The first is in the low half.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[repr(C, align(4))]
 pub struct Bf16x2(pub bf16, pub bf16);
 
-/// A Rust type that names the type of a run-time value.
+/// A Rust type that stands for the type of a run-time value.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no scalar of the GPU",
+    message = "`{Self}` is not a run-time scalar",
     label = "expected bool, u8 to u64, i8 to i64, f16, bf16, f32, F16x2 or Bf16x2",
-    note = "a float literal is an `f64` unless it says `f32`, as in `1.0f32`; for a `usize`, `as u32`"
+    note = "a float literal without a suffix is an `f64`: write `1.0f32`; convert a `usize` with `as u32`"
 )]
 pub trait Scalar: Copy + 'static {
     /// The IR's type.
     const TYPE: Type;
-    /// What the right side of `& | ^` must be: the type itself; anything where there are none.
-    type InBits;
-    /// Raw bits in the low end, as the IR's constants hold them.
+    /// The type of the right side of `& | ^`: `Self`, or [`NoBits`] if there are no such operators.
+    type Bitwise;
+    /// The bits of an IR constant, in the low end.
     fn bits(self) -> u64;
 }
 
-/// Stands for the right side of `& | ^` where there are no such operators: then that is the error, and not that the
-/// right side is of another type.
+/// The right side of `& | ^` of a scalar without these operators. It accepts any type, so that the error is about the
+/// operator and not about the type of the right side.
 pub enum NoBits {}
 
 /// Scalars with `+ - *`, `min` and `max`.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no number",
+    message = "`{Self}` is not a number",
     label = "expected an integer or a float",
-    note = "of two `Val<bool>`, `a ^ b` says whether they differ"
+    note = "to compare two `Val<bool>`, write `a ^ b`"
 )]
 pub trait Number: Scalar {}
 
 /// Integers.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no integer",
+    message = "`{Self}` is not an integer",
     label = "expected u8 to u64 or i8 to i64",
-    note = "`.cast::<i32>()` converts a handle, `.bitcast::<u32>()` takes its bits"
+    note = "`.cast::<i32>()` converts a handle, `.bitcast::<u32>()` gives its bits"
 )]
 pub trait Int: Number {}
 
 /// Floating-point scalars, packed ones included.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no float",
+    message = "`{Self}` is not a float",
     label = "expected f16, bf16, f32, F16x2 or Bf16x2",
-    note = "`.cast::<f32>()` converts a handle; of integers, `mul_add` is what `fma` is of floats"
+    note = "`.cast::<f32>()` converts a handle; for integers, use `mul_add` instead of `fma`"
 )]
 pub trait Float: Number {}
 
 /// Scalars with `& | ^ !`: integers and `bool`.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` has no bits to combine",
+    message = "`{Self}` has no bitwise operators",
     label = "expected an integer or bool",
-    note = "`.bitcast::<u32>()` takes the bits of a float"
+    note = "`.bitcast::<u32>()` gives the bits of a float"
 )]
-pub trait Bits: Scalar<InBits = Self> {}
+pub trait Bits: Scalar<Bitwise = Self> {}
 
-/// 32-bit scalars: what a shuffle moves.
+/// 32-bit scalars: the operands of shuffles.
 #[diagnostic::on_unimplemented(
-    message = "lanes exchange words of 32 bits, not `{Self}`",
+    message = "a shuffle takes 32-bit words, not `{Self}`",
     label = "expected u32, i32, f32, F16x2 or Bf16x2",
-    note = "widen a narrower value with `.cast()`; send a wider one in two parts"
+    note = "widen a narrower value with `.cast()`; shuffle a wider value in two parts"
 )]
 pub trait Word: Scalar {}
 
-/// 32- and 64-bit scalars: what [`super::match_any`] compares.
+/// 32- and 64-bit scalars: the operands of [`super::match_any`].
 pub trait RawWord: Scalar {}
 
 macro_rules! scalar {
-    ($($ty:ty => $ir:ident, $in_bits:ty, |$v:ident| $bits:expr;)*) => {
+    ($($ty:ty => $ir:ident, $bitwise:ty, |$v:ident| $bits:expr;)*) => {
         $(impl Scalar for $ty {
             const TYPE: Type = Type::$ir;
-            type InBits = $in_bits;
+            type Bitwise = $bitwise;
             fn bits(self) -> u64 {
                 let $v = self;
                 $bits

@@ -1,4 +1,4 @@
-//! Barriers and fences among threads, and the order of launches.
+//! Barriers and fences of threads, and programmatic launch order.
 
 use std::panic::Location;
 
@@ -6,11 +6,11 @@ use super::record::emit;
 use super::value::IntoVal;
 use crate::ir::{Op, Scope, Type};
 
-/// Waits until every thread of the CTA is here; orders their accesses of memory.
+/// Barrier of all threads of the CTA; orders their memory accesses.
 ///
 /// - PTX: `bar.sync 0`
 /// - Target: sm_80
-/// - Requires: every thread of the CTA comes here: not under a condition that differs among them
+/// - Requires: every thread of the CTA reaches it: not under a divergent condition
 ///
 /// ```
 /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
@@ -28,15 +28,15 @@ pub fn barrier() {
     emit(Op::Barrier { id: 0, threads: 0 }, Type::U32, &[], Location::caller());
 }
 
-/// Waits at barrier `id` for `threads` threads, which come in whole warps.
+/// Barrier `id` of `threads` threads, which are whole warps.
 ///
 /// - PTX: `bar.sync 1, 64`
 /// - Target: sm_80
-/// - Requires: `id` from 0 to 15, where 0 is that of [`barrier`]; `threads` a multiple of 32
+/// - Requires: `id` from 0 to 15; [`barrier`] is barrier 0; `threads` a multiple of 32
 ///
 /// ```
 /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
-/// // The third warp takes no part.
+/// // The third warp does not participate.
 /// #[kernel(threads = 96)]
 /// fn reversed(x: Ptr<Global, u32>) {
 ///     let i = thread_index();
@@ -54,7 +54,7 @@ pub fn named_barrier(id: u8, threads: u32) {
     emit(Op::Barrier { id, threads }, Type::U32, &[], Location::caller());
 }
 
-/// Arrives at barrier `id` without waiting at it; `threads` counts those that arrive and those that wait in
+/// Arrives at barrier `id` without waiting. `threads` counts the threads that arrive here and those that wait in
 /// [`named_barrier`].
 ///
 /// - PTX: `bar.arrive 1, 64`
@@ -63,7 +63,7 @@ pub fn named_barrier(id: u8, threads: u32) {
 ///
 /// ```
 /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
-/// // The first warp hands over to the second one and need not wait.
+/// // The first warp passes words to the second one without waiting.
 /// #[kernel(threads = 64)]
 /// fn handed_over(x: Ptr<Global, u32>) {
 ///     let words = shared_array::<u32>(32);
@@ -82,11 +82,11 @@ pub fn arrive_at_barrier(id: u8, threads: u32) {
     emit(Op::BarrierArrive { id, threads }, Type::U32, &[], Location::caller());
 }
 
-/// Waits for the lanes of `mask` and orders their accesses of memory.
+/// Barrier of the lanes of `mask`; orders their memory accesses.
 ///
 /// - PTX: `bar.warp.sync`
 /// - Target: sm_80
-/// - Requires: the lanes of `mask` come here with the same mask
+/// - Requires: all lanes of `mask` reach it with the same mask
 ///
 /// ```
 /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
@@ -104,8 +104,7 @@ pub fn warp_barrier(mask: impl IntoVal<u32>) {
     emit(Op::WarpBarrier, Type::U32, &[mask.into_val().id], Location::caller());
 }
 
-/// Makes this thread's earlier writes visible in `scope` before its later ones, and its later reads see what the
-/// earlier ones have seen.
+/// Acquire-release fence: orders this thread's earlier memory accesses before its later ones, as observed in `scope`.
 ///
 /// - PTX: `fence.acq_rel.gpu`, also `.cta` and `.sys`
 /// - Target: sm_80
@@ -125,14 +124,14 @@ pub fn fence(scope: Scope) {
     emit(Op::Fence(scope), Type::U32, &[], Location::caller());
 }
 
-/// As [`fence`], and all such fences are in one order that all threads agree on.
+/// Sequentially consistent fence: as [`fence`], with a single order of all such fences.
 ///
 /// - PTX: `fence.sc.gpu`, also `.cta` and `.sys`
 /// - Target: sm_80
 ///
 /// ```
 /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
-/// // Of two threads that each raise a flag and then look for the other's, at least one sees it.
+/// // Two threads each set a flag and then read the other's: at least one sees it.
 /// #[kernel(threads = 64)]
 /// fn flags(x: Ptr<Global, u32>) {
 ///     if lane() == 0 {
@@ -150,7 +149,7 @@ pub fn sequential_fence(scope: Scope) {
     emit(Op::SequentialFence(scope), Type::U32, &[], Location::caller());
 }
 
-/// Lets the thread sleep for about so many nanoseconds, a million at most: between looks at a flag.
+/// Suspends the thread for about `nanoseconds`, at most a million; for polling loops.
 ///
 /// - PTX: `nanosleep.u32`
 /// - Target: sm_80
@@ -175,8 +174,8 @@ pub fn sleep(nanoseconds: impl IntoVal<u32>) {
     emit(Op::Sleep, Type::U32, &[nanoseconds.into_val().id], Location::caller());
 }
 
-/// Waits until the kernels before this one in programmatic order are complete and their writes visible. Does nothing in
-/// a launch without a programmatic edge.
+/// Waits until the preceding kernels in programmatic order have completed and their writes are visible. Without a
+/// programmatic edge it does nothing.
 ///
 /// - PTX: `griddepcontrol.wait`
 /// - Target: sm_90
@@ -195,7 +194,7 @@ pub fn wait_for_dependencies() {
     emit(Op::WaitForDependencies, Type::U32, &[], Location::caller());
 }
 
-/// Lets the next kernel in programmatic order start, once all CTAs have come here or ended.
+/// Lets the next kernel in programmatic order start, once all CTAs have called this or ended.
 ///
 /// - PTX: `griddepcontrol.launch_dependents`
 /// - Target: sm_90

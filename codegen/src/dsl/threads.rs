@@ -1,4 +1,4 @@
-//! Which thread this is, and clocks.
+//! Indices of the thread, sizes of the launch, and clocks.
 
 use std::panic::Location;
 
@@ -6,7 +6,7 @@ use super::record::emit1;
 use super::value::Val;
 use crate::ir::{Op, Special};
 
-/// Lanes in a warp.
+/// Number of lanes in a warp.
 pub const WARP: u32 = 32;
 
 macro_rules! special {
@@ -22,7 +22,7 @@ macro_rules! special {
     };
 }
 special! {
-    /// The thread's index in its CTA.
+    /// The thread's x index in its CTA.
     ///
     /// - PTX: `mov.u32 …, %tid.x`
     /// - Target: sm_80
@@ -32,7 +32,7 @@ special! {
     /// assert_eq!(map(|x| x + thread_index(), "mov.u32 …, %tid.x", [10u32; 3]), [10, 11, 12]);
     /// ```
     thread_index => TidX;
-    /// The thread's second index in its CTA.
+    /// The thread's y index in its CTA.
     ///
     /// - PTX: `mov.u32 …, %tid.y`
     /// - Target: sm_80
@@ -42,7 +42,7 @@ special! {
     /// assert_eq!(map(|x| x + thread_index_y(), "mov.u32 …, %tid.y", [10u32; 3]), [10; 3]);
     /// ```
     thread_index_y => TidY;
-    /// The thread's third index in its CTA.
+    /// The thread's z index in its CTA.
     ///
     /// - PTX: `mov.u32 …, %tid.z`
     /// - Target: sm_80
@@ -52,7 +52,7 @@ special! {
     /// assert_eq!(map(|x| x + thread_index_z(), "mov.u32 …, %tid.z", [10u32; 3]), [10; 3]);
     /// ```
     thread_index_z => TidZ;
-    /// Threads a CTA along x, as launched.
+    /// Threads per CTA along x, as launched.
     ///
     /// - PTX: `mov.u32 …, %ntid.x`
     /// - Target: sm_80
@@ -62,7 +62,7 @@ special! {
     /// assert_eq!(map(|x| x + block_size(), "mov.u32 …, %ntid.x", [10u32; 3]), [13; 3]);
     /// ```
     block_size => NtidX;
-    /// Threads a CTA along y, as launched.
+    /// Threads per CTA along y, as launched.
     ///
     /// - PTX: `mov.u32 …, %ntid.y`
     /// - Target: sm_80
@@ -72,7 +72,7 @@ special! {
     /// assert_eq!(map(|x| x + block_size_y(), "mov.u32 …, %ntid.y", [10u32; 3]), [11; 3]);
     /// ```
     block_size_y => NtidY;
-    /// Threads a CTA along z, as launched.
+    /// Threads per CTA along z, as launched.
     ///
     /// - PTX: `mov.u32 …, %ntid.z`
     /// - Target: sm_80
@@ -82,7 +82,7 @@ special! {
     /// assert_eq!(map(|x| x + block_size_z(), "mov.u32 …, %ntid.z", [10u32; 3]), [11; 3]);
     /// ```
     block_size_z => NtidZ;
-    /// The CTA's index in the grid.
+    /// The CTA's x index in the grid.
     ///
     /// - PTX: `mov.u32 …, %ctaid.x`
     /// - Target: sm_80
@@ -92,7 +92,7 @@ special! {
     /// assert_eq!(map(|x| x + block_index(), "mov.u32 …, %ctaid.x", [10u32; 3]), [10; 3]);
     /// ```
     block_index => CtaidX;
-    /// The CTA's second index in the grid.
+    /// The CTA's y index in the grid.
     ///
     /// - PTX: `mov.u32 …, %ctaid.y`
     /// - Target: sm_80
@@ -102,7 +102,7 @@ special! {
     /// assert_eq!(map(|x| x + block_index_y(), "mov.u32 …, %ctaid.y", [10u32; 3]), [10; 3]);
     /// ```
     block_index_y => CtaidY;
-    /// The CTA's third index in the grid.
+    /// The CTA's z index in the grid.
     ///
     /// - PTX: `mov.u32 …, %ctaid.z`
     /// - Target: sm_80
@@ -162,14 +162,14 @@ special! {
     /// assert_eq!(map(|x| x.max(multiprocessor()), "mov.u32 …, %smid", [1000u32; 3]), [1000; 3]);
     /// ```
     multiprocessor => SmId;
-    /// The multiprocessor's cycle counter, 32 bits. It is read where the source reads it.
+    /// The multiprocessor's cycle counter, 32 bits. The read is not moved, merged or removed.
     ///
     /// - PTX: `mov.u32 …, %clock`
     /// - Target: sm_80
     ///
     /// ```
     /// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
-    /// // How long a store takes.
+    /// // The cycles that a store takes.
     /// #[kernel(threads = 1)]
     /// fn timed(x: Ptr<Global, u32>) {
     ///     let start = clock();
@@ -180,7 +180,7 @@ special! {
     /// assert!(stored == 7 && cycles < 1_000_000);
     /// ```
     clock => Clock;
-    /// The multiprocessor's cycle counter. It is read where the source reads it.
+    /// The multiprocessor's cycle counter, 64 bits. The read is not moved, merged or removed.
     ///
     /// - PTX: `mov.u64 …, %clock64`
     /// - Target: sm_80
@@ -191,7 +191,7 @@ special! {
     /// assert!(cycles.wrapping_neg() < 1_000_000);
     /// ```
     clock64 => Clock64: u64;
-    /// Nanoseconds of a clock that all multiprocessors share, which moves about every microsecond.
+    /// A nanosecond clock shared by all multiprocessors; it advances about every microsecond.
     ///
     /// - PTX: `mov.u64 …, %globaltimer`
     /// - Target: sm_80
@@ -204,7 +204,7 @@ special! {
     global_timer => GlobalTimer: u64;
 }
 
-/// The thread's warp in its CTA: its index over 32, for CTAs of one dimension.
+/// The index of the thread's warp in its CTA, for one-dimensional CTAs: [`thread_index`] / 32.
 ///
 /// - PTX: `mov.u32 …, %tid.x`, `shr.u32`
 /// - Target: sm_80

@@ -7,7 +7,7 @@ use super::record::{Site, emit1};
 use super::scalar::Scalar;
 use crate::ir::{self, Op};
 
-/// A value known only on the GPU: a handle of an SSA value of type `T` in the kernel being recorded.
+/// Handle of a run-time value: an SSA value of type `T` in the kernel being recorded.
 pub struct Val<T> {
     pub(crate) id: ir::Value,
     kind: PhantomData<T>,
@@ -38,18 +38,18 @@ impl<T: Scalar> Val<T> {
     }
 }
 
-/// A run-time value from a compile-time one.
+/// A run-time constant from a compile-time value.
 ///
-/// - PTX: none: an operand, or `mov` where an instruction takes no constant
+/// - PTX: none: an immediate operand, or `mov` where an instruction takes no immediate
 #[track_caller]
 pub fn val<T: Scalar>(value: T) -> Val<T> {
     Val::constant(value, Location::caller())
 }
 
-/// What may stand where a run-time `T` is wanted: a handle, or a compile-time value that becomes a constant.
+/// A value that can be used as a run-time `T`: a handle, or a compile-time value, which becomes a constant.
 ///
 /// - Written: `a + 1`, `p.store(n)` of a literal or a compile-time value
-/// - PTX: `add.u32 …, 1`: an operand; `mov` where an instruction takes no constant
+/// - PTX: `add.u32 …, 1`: an immediate operand; `mov` where an instruction takes no immediate
 /// - Target: sm_80
 ///
 /// ```

@@ -1,5 +1,5 @@
-//! Exchange among the 32 lanes of a warp. All lanes take part in each of these: not under a condition that differs
-//! among them.
+//! Data exchange between the 32 lanes of a warp. All lanes must execute each of these together: not under a divergent
+//! condition.
 
 use std::panic::Location;
 
@@ -22,7 +22,7 @@ fn shuffle<T: Word>(mode: Shuffle, value: Val<T>, lane: Val<u32>, clamp: u32) ->
     Val::from_id(emit1(Op::Shuffle(mode), T::TYPE, &args, Location::caller()))
 }
 
-/// The value of the lane whose index differs in the bits of `mask`.
+/// The value of lane `lane() ^ mask`.
 ///
 /// - PTX: `shfl.sync.bfly.b32`
 /// - Target: sm_80
@@ -52,7 +52,7 @@ pub fn shuffle_lane<T: Word>(value: Val<T>, lane: impl IntoVal<u32>) -> Val<T> {
     shuffle(Shuffle::Idx, value, lane.into_val(), 31)
 }
 
-/// The value of the lane `delta` above; past the end the own one.
+/// The value of lane `lane() + delta`; past the last lane, the lane's own value.
 ///
 /// - PTX: `shfl.sync.down.b32`
 /// - Target: sm_80
@@ -68,7 +68,7 @@ pub fn shuffle_down<T: Word>(value: Val<T>, delta: impl IntoVal<u32>) -> Val<T> 
     shuffle(Shuffle::Down, value, delta.into_val(), 31)
 }
 
-/// The value of the lane `delta` below; before the start the own one.
+/// The value of lane `lane() - delta`; before the first lane, the lane's own value.
 ///
 /// - PTX: `shfl.sync.up.b32`
 /// - Target: sm_80
@@ -84,7 +84,7 @@ pub fn shuffle_up<T: Word>(value: Val<T>, delta: impl IntoVal<u32>) -> Val<T> {
     shuffle(Shuffle::Up, value, delta.into_val(), 0)
 }
 
-/// True if true in all lanes.
+/// Whether the condition holds in all lanes.
 ///
 /// - PTX: `vote.sync.all.pred`
 /// - Target: sm_80
@@ -103,7 +103,7 @@ pub fn vote_all(condition: Val<bool>) -> Val<bool> {
     Val::from_id(emit1(Op::Vote(Vote::All), Type::Pred, &[condition.id, all_lanes()], Location::caller()))
 }
 
-/// True if true in some lane.
+/// Whether the condition holds in any lane.
 ///
 /// - PTX: `vote.sync.any.pred`
 /// - Target: sm_80
@@ -122,7 +122,7 @@ pub fn vote_any(condition: Val<bool>) -> Val<bool> {
     Val::from_id(emit1(Op::Vote(Vote::Any), Type::Pred, &[condition.id, all_lanes()], Location::caller()))
 }
 
-/// A bit for each lane: whether it is true there.
+/// Mask of the lanes in which the condition holds.
 ///
 /// - PTX: `vote.sync.ballot.b32`
 /// - Target: sm_80
@@ -141,7 +141,7 @@ pub fn ballot(condition: Val<bool>) -> Val<u32> {
     Val::from_id(emit1(Op::Vote(Vote::Ballot), Type::U32, &[condition.id, all_lanes()], Location::caller()))
 }
 
-/// A bit for each lane: whether it holds the own value. Values are compared as bits.
+/// Mask of the lanes that hold the same value as this one, compared as bits.
 ///
 /// - PTX: `match.any.sync.b32`, `match.any.sync.b64`
 /// - Target: sm_80
@@ -156,7 +156,7 @@ pub fn match_any<T: RawWord>(value: Val<T>) -> Val<u32> {
     Val::from_id(emit1(Op::Match(Match::Any), T::TYPE, &[value.id, all_lanes()], Location::caller()))
 }
 
-/// Whether all lanes hold one value, compared as bits.
+/// Whether all lanes hold the same value, compared as bits.
 ///
 /// - PTX: `match.all.sync.b32`, `match.all.sync.b64`
 /// - Target: sm_80
@@ -176,11 +176,11 @@ pub fn match_all<T: RawWord>(value: Val<T>) -> Val<bool> {
     Val::from_id(emit(Op::Match(Match::All), T::TYPE, &args, Location::caller())[1])
 }
 
-/// 32-bit integers, which a warp can reduce in one instruction.
+/// 32-bit integers: the operands of `redux`.
 #[diagnostic::on_unimplemented(
-    message = "a warp reduces `u32` and `i32` in one instruction, not `{Self}`",
+    message = "`redux` takes `u32` or `i32`, not `{Self}`",
     label = "expected u32 or i32",
-    note = "`warp_sum` and `warp_max` take any word of 32 bits"
+    note = "`warp_sum` and `warp_max` take any 32-bit number"
 )]
 pub trait ReducedWord: Word {}
 impl ReducedWord for u32 {}
@@ -191,7 +191,7 @@ fn redux<T: Word>(reduce: Reduce, value: Val<T>) -> Val<T> {
     Val::from_id(emit1(Op::Reduce(reduce), T::TYPE, &[value.id, all_lanes()], Location::caller()))
 }
 
-/// The sum over all lanes, in every lane; it wraps.
+/// The wrapping sum over all lanes, in every lane.
 ///
 /// - PTX: `redux.sync.add.u32`, `redux.sync.add.s32`
 /// - Target: sm_80
@@ -206,7 +206,7 @@ pub fn redux_add<T: ReducedWord>(value: Val<T>) -> Val<T> {
     redux(Reduce::Add, value)
 }
 
-/// The smallest value of all lanes, in every lane.
+/// The minimum over all lanes, in every lane.
 ///
 /// - PTX: `redux.sync.min.u32`, `redux.sync.min.s32`
 /// - Target: sm_80
@@ -221,7 +221,7 @@ pub fn redux_min<T: ReducedWord>(value: Val<T>) -> Val<T> {
     redux(Reduce::Min, value)
 }
 
-/// The largest value of all lanes, in every lane.
+/// The maximum over all lanes, in every lane.
 ///
 /// - PTX: `redux.sync.max.u32`, `redux.sync.max.s32`
 /// - Target: sm_80
@@ -236,7 +236,7 @@ pub fn redux_max<T: ReducedWord>(value: Val<T>) -> Val<T> {
     redux(Reduce::Max, value)
 }
 
-/// The bits that are set in all lanes, in every lane.
+/// The bitwise AND over all lanes, in every lane.
 ///
 /// - PTX: `redux.sync.and.b32`
 /// - Target: sm_80
@@ -251,7 +251,7 @@ pub fn redux_and(value: Val<u32>) -> Val<u32> {
     redux(Reduce::And, value)
 }
 
-/// The bits that are set in some lane, in every lane.
+/// The bitwise OR over all lanes, in every lane.
 ///
 /// - PTX: `redux.sync.or.b32`
 /// - Target: sm_80
@@ -266,7 +266,7 @@ pub fn redux_or(value: Val<u32>) -> Val<u32> {
     redux(Reduce::Or, value)
 }
 
-/// The bits that are set in an odd number of lanes, in every lane.
+/// The bitwise XOR over all lanes, in every lane.
 ///
 /// - PTX: `redux.sync.xor.b32`
 /// - Target: sm_80
@@ -281,7 +281,7 @@ pub fn redux_xor(value: Val<u32>) -> Val<u32> {
     redux(Reduce::Xor, value)
 }
 
-/// True in one lane of the warp, the same each time: who starts a bulk copy, for example.
+/// Whether this lane is the elected one: the same lane each time, for example to start a bulk copy.
 ///
 /// - PTX: `elect.sync`
 /// - Target: sm_90

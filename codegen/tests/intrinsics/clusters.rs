@@ -258,7 +258,7 @@ fn through_a_ring(
     blocks: u32,
 ) {
     let [stages, consumers] = ring;
-    let copy = Engine::Multicast { blocks };
+    let copy = PipelineCopy::Multicast { blocks };
     let shape = PipelineShape { stages, stage_bytes: 512, consumers, copy };
     let ring = Pipeline::new(shape, shared_array(shape.bytes()), mbarrier_array(shape.barriers()));
     if thread_index() == 0 {

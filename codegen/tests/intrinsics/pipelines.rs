@@ -43,14 +43,16 @@ fn through_a_ring(
     }
 }
 
-fn shape(stages: u32, copy: Engine) -> PipelineShape {
+fn shape(stages: u32, copy: PipelineCopy) -> PipelineShape {
     PipelineShape { stages, stage_bytes: 1024, consumers: 2, copy }
 }
 
 /// The ring gives each consumer what the producer read, whether tiles wrap around it or do not even fill it.
 #[test]
 fn tiles_arrive_in_order() {
-    for (copy, oldest) in [(Engine::Bulk, Target::Sm90), (Engine::Async { threads: 24 }, Target::Sm80)] {
+    for (copy, oldest) in
+        [(PipelineCopy::Bulk, Target::Sm90), (PipelineCopy::Async { threads: 24 }, Target::Sm80)]
+    {
         for stages in [1, 2, 3] {
             for tiles in [0u32, 1, 3, 7] {
                 let words: Vec<u32> = (0..256 * tiles).map(|i| i.wrapping_mul(0x9e37_79b9)).collect();
@@ -68,7 +70,7 @@ fn tiles_arrive_in_order() {
 
 #[test]
 fn by_bulk_copies() {
-    let kernel = through_a_ring(shape(3, Engine::Bulk), true);
+    let kernel = through_a_ring(shape(3, PipelineCopy::Bulk), true);
     expect![[r#"
         .version 8.0
         	mov.u32 %r2, dynamic_shared;
@@ -180,7 +182,7 @@ fn by_bulk_copies() {
 
 #[test]
 fn by_async_copies() {
-    let kernel = through_a_ring(shape(2, Engine::Async { threads: 24 }), false);
+    let kernel = through_a_ring(shape(2, PipelineCopy::Async { threads: 24 }), false);
     expect![[r#"
         .version 7.2
         	mov.u32 %r2, dynamic_shared;
@@ -301,7 +303,7 @@ fn by_async_copies() {
 
 /// A stage is as large as its tile, which only the launch knows.
 #[kernel(threads = 32)]
-fn of_any_size(from: Ptr<Global, u8>, to: Ptr<Global, u32>, bytes: Val<u32>, copy: Engine) {
+fn of_any_size(from: Ptr<Global, u8>, to: Ptr<Global, u32>, bytes: Val<u32>, copy: PipelineCopy) {
     let shape = PipelineShape { stages: 1, stage_bytes: 4096, consumers: 32, copy };
     let ring = Pipeline::new(shape, shared_array::<u8>(4096), mbarrier_array(shape.barriers()));
     let producer = ring.producer(lane());
@@ -323,12 +325,14 @@ fn of_any_size(from: Ptr<Global, u8>, to: Ptr<Global, u32>, bytes: Val<u32>, cop
 
 #[test]
 fn sizes_may_be_run_time_values() {
-    let bulk = listing(of_any_size(Engine::Bulk), Target::Sm90);
+    let bulk = listing(of_any_size(PipelineCopy::Bulk), Target::Sm90);
     assert_eq!(bulk.matches("cp.async.bulk").count(), 1, "{bulk}");
-    let several = listing(of_any_size(Engine::Async { threads: 32 }), Target::Sm80);
+    let several = listing(of_any_size(PipelineCopy::Async { threads: 32 }), Target::Sm80);
     assert_eq!(several.matches("cp.async.cg").count(), 1, "{several}");
     let words: Vec<u32> = (0..1024).map(|i| i * i).collect();
-    for (copy, oldest) in [(Engine::Bulk, Target::Sm90), (Engine::Async { threads: 32 }, Target::Sm80)] {
+    for (copy, oldest) in
+        [(PipelineCopy::Bulk, Target::Sm90), (PipelineCopy::Async { threads: 32 }, Target::Sm80)]
+    {
         for size in [128u32, 1040, 4096] {
             let buffers = [Buffer::Holding(bytes(&words)), Buffer::Empty(128)];
             let config = LaunchConfig::linear(1, 32);
@@ -340,8 +344,10 @@ fn sizes_may_be_run_time_values() {
 
 #[test]
 fn shapes_are_checked() {
-    for shape in [shape(0, Engine::Bulk), PipelineShape { stage_bytes: 1000, ..shape(2, Engine::Bulk) }] {
+    for shape in
+        [shape(0, PipelineCopy::Bulk), PipelineShape { stage_bytes: 1000, ..shape(2, PipelineCopy::Bulk) }]
+    {
         let error = through_a_ring(shape, false).expect_err("a wrong shape").to_string();
-        assert!(error.contains("no pipeline of") && error.contains("pipelines.rs"), "{error}");
+        assert!(error.contains("a pipeline cannot have") && error.contains("pipelines.rs"), "{error}");
     }
 }

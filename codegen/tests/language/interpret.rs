@@ -1,17 +1,16 @@
-//! Runs IR directly, so that these tests judge the front end alone: as recorded, before any pass; and the passes,
-//! by running what they leave.
+//! Interpreter of IR, to test the front end without the PTX printer, before and after the passes.
 //!
-//! Only what the programs here need: one thread, 32-bit unsigned integers, predicates, and global memory as one
-//! array of words that every pointer parameter points at the start of.
+//! It supports what the programs here need: one thread, 32-bit unsigned integers, predicates, and global memory as one
+//! array of words. Every pointer parameter is an address in that array.
 
 use std::collections::HashMap;
 
 use bespoke_codegen::ir::{Access, Binary, Block, Compare, Function, Op, Type, Unary, Value};
 
-/// Instructions after which a program counts as one that does not end.
+/// Limit of executed instructions, against endless loops.
 const FUEL: usize = 200_000;
 
-/// Runs the function with these parameters (of pointers, byte addresses in `memory`).
+/// Runs the function with these parameters. A pointer is a byte address in `memory`.
 pub fn run(function: &Function, parameters: &[u32], memory: &mut [u32]) {
     let mut values: HashMap<Value, u64> = HashMap::new();
     let mut block = function.layout[0];

@@ -1,4 +1,4 @@
-//! The language of kernels: `#[kernel]`, `#[device]` and `#[derive(Carry)]` on whole programs.
+//! Whole programs in the kernel language: `#[kernel]`, `#[device]` and `#[derive(Carry)]`.
 
 mod interpret;
 mod parameters;

@@ -1,13 +1,12 @@
-//! Control flow: every program here is compiled twice from one text, by rustc for the host and through
-//! `#[device]` for the GPU, and both must compute the same: the IR as recorded, the IR after all passes, and the
-//! PTX on the emulator.
+//! Control flow. Each program is compiled twice from the same text: by rustc for the host, and through `#[device]` for
+//! the GPU. The recorded IR, the optimised IR and the PTX on the emulator must give the host's results.
 
 use bespoke_codegen::prelude::*;
 use bespoke_emulator::{LaunchConfig, Memory, Module, Options, run};
 
 use crate::interpret;
 
-/// What the names in a program mean on the host.
+/// The names of a program on the host.
 mod host_types {
     /// A run-time number.
     pub type U = u32;
@@ -35,7 +34,7 @@ mod host_types {
     }
 }
 
-/// What they mean on the GPU.
+/// The names of a program on the GPU.
 mod gpu_types {
     pub use bespoke_codegen::prelude::{Carry, Val, device, val};
     pub type U = Val<u32>;
@@ -80,7 +79,7 @@ fn entry(out: Ptr<Global, u32>, a: Val<u32>, b: Val<u32>, program: fn(Val<u32>, 
     out.store(program(a, b));
 }
 
-/// `out[9 a + b] = program(a, b)`, a thread each.
+/// `out[9 a + b] = program(a, b)`, with a thread for each pair.
 #[kernel(threads = 96)]
 fn table(out: Ptr<Global, u32>, program: fn(Val<u32>, Val<u32>) -> Val<u32>) {
     let i = thread_index();
@@ -90,7 +89,7 @@ fn table(out: Ptr<Global, u32>, program: fn(Val<u32>, Val<u32>) -> Val<u32>) {
     out.at(i).store(program(i / 9, i % 9));
 }
 
-/// The table of a program as the emulator runs its PTX, lanes diverging as they must.
+/// The table of a program from its PTX on the emulator, with divergent lanes.
 fn emulated(gpu: fn(Val<u32>, Val<u32>) -> Val<u32>) -> Result<Vec<u32>, Box<dyn std::error::Error>> {
     let compiled = table(gpu)?.compile(Target::Sm80)?;
     let module = Module::parse(&compiled.ptx)?;
@@ -522,7 +521,7 @@ both! {
     fn right_sides_assign(a: U, b: U) -> U {
         let mut x = b;
         let mut y = val(0);
-        // One that computes only, one that branches, and one that is always true.
+        // Arithmetic only, a branch, and a condition that is always true.
         let first = a > 2 && { x += 1; x > 4 };
         let second = b == 3 || { if x > a { y = x; x = val(0); } y > 2 };
         let third = a < 6 && { y += 10; true };

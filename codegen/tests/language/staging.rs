@@ -1,5 +1,4 @@
-//! What happens while recording: what is decided then, what becomes of structs, methods and generics, which lines
-//! the instructions carry, and what recording refuses.
+//! Recording: compile-time control flow, structs, methods and generics, source lines of instructions, and errors.
 
 use bespoke_codegen::ir::{Function, Op};
 use bespoke_codegen::prelude::*;
@@ -19,7 +18,7 @@ fn is_branch(op: &Op) -> bool {
     matches!(op, Op::Branch)
 }
 
-/// What the kernel leaves in `out[0]`; its parameters are `out` and then `arguments`.
+/// The value that the kernel stores in `out[0]`. Its parameters are `out` and then `arguments`.
 fn result(kernel: Recorded, arguments: &[u32]) -> u32 {
     let kernel = kernel.unwrap_or_else(|error| panic!("{error}"));
     let mut memory = [0; 16];
@@ -58,7 +57,7 @@ fn a_kernel_knows_its_name_threads_and_parameters() {
     assert_eq!(names, ["out", "n"]);
 }
 
-/// `count` is how many right sides were evaluated, while recording.
+/// `count` counts the right sides that were evaluated while recording.
 #[kernel]
 fn right_sides_of_compile_time_operands(out: Ptr<Global, u32>, n: Val<u32>, flag: bool) {
     let mut count = 0u32;
@@ -87,7 +86,7 @@ fn right_sides_of_compile_time_operands(out: Ptr<Global, u32>, n: Val<u32>, flag
 }
 
 #[test]
-fn compile_time_operands_decide_while_recording_whether_the_right_side_is_evaluated() {
+fn a_compile_time_left_side_decides_whether_the_right_side_is_evaluated() {
     assert_eq!(result(right_sides_of_compile_time_operands(true), &[7]), 1);
     assert_eq!(result(right_sides_of_compile_time_operands(false), &[7]), 110);
 }
@@ -105,7 +104,7 @@ fn store_on_a_right_side(out: Ptr<Global, u32>, n: Val<u32>) {
 }
 
 #[test]
-fn a_right_side_acts_only_where_the_left_one_holds() {
+fn a_right_side_with_effects_is_conditional() {
     assert_eq!(result(store_on_a_right_side(), &[7]), 7);
     assert_eq!(result(store_on_a_right_side(), &[2]), 100);
 }
@@ -161,14 +160,14 @@ impl<const N: usize> Accumulate for Tile<u32, N> {
 }
 
 impl<T: Scalar, const N: usize> Tile<T, N> {
-    /// A device function may return what it borrows.
+    /// A device function may return a borrow of its parameter.
     #[device]
     fn first(&mut self) -> &mut Val<T> {
         &mut self.sums[0]
     }
 }
 
-/// Calls `step` with 0, 1, … until it says that it has had enough.
+/// Calls `step` with 0, 1, … until it returns true.
 #[device]
 fn repeat<F>(tile: &mut Tile<u32, 2>, n: Val<u32>, step: F)
 where
@@ -262,7 +261,7 @@ mod placed {
     }
 }
 
-/// The lines of the instructions for which `wanted`, counted from [`placed::FIRST_LINE`], innermost first.
+/// The source lines of the instructions that `wanted` selects, counted from [`placed::FIRST_LINE`], innermost first.
 fn lines_of(function: &Function, wanted: impl Fn(&Op) -> bool) -> Vec<Vec<u32>> {
     let insts = function.layout.iter().flat_map(|&block| &function.block(block).insts);
     insts
@@ -283,7 +282,7 @@ fn lines_of(function: &Function, wanted: impl Fn(&Op) -> bool) -> Vec<Vec<u32>> 
 
 #[test]
 #[rustfmt::skip]
-fn instructions_carry_their_own_line_and_the_call_above() {
+fn instructions_have_their_line_and_their_call_site() {
     let kernel = placed::lines().unwrap();
     let function = kernel.function();
     use bespoke_codegen::ir::{Binary, Compare};
@@ -318,7 +317,7 @@ fn recursive(out: Ptr<Global, u32>, n: Val<u32>, last: u32) {
 }
 
 #[test]
-fn recursion_that_ends_and_ranges_with_their_end() {
+fn compile_time_recursion_and_inclusive_ranges() {
     let kernel = recursive(4).unwrap_or_else(|error| panic!("{error}"));
     let mut memory = [0];
     interpret::run(kernel.function(), &[0, 10], &mut memory);
@@ -331,15 +330,15 @@ fn sized(out: Ptr<Global, u32>, threads: u32, cluster: u32) {
 }
 
 #[test]
-fn sizes_that_no_gpu_has_are_refused() {
-    let complaint = |threads, cluster| sized(threads, cluster).err().map(|error| error.message);
-    assert_eq!(complaint(1024, 8), None);
-    assert_eq!(complaint(0, 1).unwrap(), "`threads = 0` is out of range: write 1 to 1024");
-    assert_eq!(complaint(2048, 1).unwrap(), "`threads = 2048` is out of range: write 1 to 1024");
-    assert_eq!(complaint(32, 9).unwrap(), "`cluster = 9` is out of range: write 1 to 8");
+fn sizes_out_of_range_are_errors() {
+    let error = |threads, cluster| sized(threads, cluster).err().map(|error| error.message);
+    assert_eq!(error(1024, 8), None);
+    assert_eq!(error(0, 1).unwrap(), "`threads = 0` is out of range: write 1 to 1024");
+    assert_eq!(error(2048, 1).unwrap(), "`threads = 2048` is out of range: write 1 to 1024");
+    assert_eq!(error(32, 9).unwrap(), "`cluster = 9` is out of range: write 1 to 8");
 }
 
-/// Checks that recording fails at the line of `// here` above, and says `message`.
+/// Checks that recording fails at the line of `// here`, with a message that contains `message`.
 macro_rules! refuses {
     ($($name:ident($($parameters:tt)*) $body:block says $message:literal)*) => { $(
         #[test]
@@ -377,7 +376,7 @@ refuses! {
             count += 1;
         }
         out.store(count);
-    } says "`count` is a compile-time variable, and the run-time paths that meet here differ in it"
+    } says "`count` is a compile-time variable, and it differs between run-time paths that join here"
 
     a_compile_time_variable_after_a_run_time_break(out: Ptr<Global, u32>, n: Val<u32>) {
         let mut count = 0u32;
@@ -386,13 +385,13 @@ refuses! {
             count += 1;
         }
         out.store(count);
-    } says "`count` is a compile-time variable, and the run-time paths that meet here differ in it"
+    } says "`count` is a compile-time variable, and it differs between run-time paths that join here"
 
     a_list_that_grows_in_a_run_time_branch(out: Ptr<Global, u32>, n: Val<u32>) {
         let mut list = vec![n];
         if n > 2 { list.push(n + 1); }
         out.store(list[0]);
-    } says "how many handles `list` holds is fixed while recording, and this run-time branch changes their number"
+    } says "the number of handles in `list` is a compile-time value, and this run-time branch changes it"
 
     a_run_time_jump_in_place_of_a_value(out: Ptr<Global, u32>, n: Val<u32>) {
         for kind in [None, Some(2u32)] {
@@ -414,7 +413,7 @@ refuses! {
         first.store(n);
         let second = shared_array::<u8>(1);
         out.store(first.load() + second.load().cast::<u32>());
-    } says "49153 bytes of static shared memory, where a CTA has 49152 at most; `dynamic_shared()` has more"
+    } says "49153 bytes of static shared memory exceed the limit of 49152 bytes per CTA"
 
     a_panic(out: Ptr<Global, u32>, n: Val<u32>) {
         out.store(n);

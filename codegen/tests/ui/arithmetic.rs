@@ -28,8 +28,8 @@ mod half_division {
     #[device]
     fn halved(x: Val<f16>) -> Val<f16> {
         x / f16::from_f32(2.0)
-       // ^ the GPU does not divide `f16`: expected an integer or f32: convert halves with `.cast::<f32>()` before,
-       // and the result back
+       // ^ `/` is not available for `f16`: expected an integer or f32; convert halves with `.cast::<f32>()`, and
+       // convert the result back
     }
 }
 
@@ -49,8 +49,8 @@ mod float_remainder {
     #[device]
     fn angle(x: Val<f32>) -> Val<f32> {
         x % 6.28
-       // ^ the GPU has no remainder of `f32`: of f32, write `x - (x / y).cast::<i32>().cast::<f32>() * y`, where
-       // the quotient fits an i32
+       // ^ `%` is not available for `f32`: expected an integer; for f32 write `x - (x /
+       // y).cast::<i32>().cast::<f32>() * y`, if the quotient fits an i32
     }
 }
 
@@ -60,7 +60,7 @@ mod float_bits {
     #[device]
     fn magnitude(x: Val<f32>) -> Val<f32> {
         x & 0x7fff_ffff
-       // ^ `f32` has no bits to combine: expected an integer or bool
+       // ^ `f32` has no bitwise operators: expected an integer or bool
     }
 }
 
@@ -70,7 +70,7 @@ mod shifted_float {
     #[device]
     fn exponent(x: Val<f32>) -> Val<f32> {
         x >> 23
-       // ^^ `f32` is no integer: expected u8 to u64 or i8 to i64
+       // ^^ `f32` is not an integer: expected u8 to u64 or i8 to i64
     }
 }
 
@@ -80,7 +80,7 @@ mod fused_integers {
     #[device]
     fn sum(x: Val<u32>) -> Val<u32> {
         fma(x, x, x)
-     // ^^^^^^^^^^^^ `u32` is no float: expected f16, bf16, f32, F16x2 or Bf16x2
+     // ^^^^^^^^^^^^ `u32` is not a float: expected f16, bf16, f32, F16x2 or Bf16x2
     }
 }
 
@@ -90,8 +90,8 @@ mod f64_value {
     #[device]
     fn one() -> Val<f32> {
         let x = val(1.0f64);
-        //          ^^^^^^ `f64` is no scalar of the GPU: expected bool, u8 to u64, i8 to i64, f16, bf16, f32, F16x2
-        // or Bf16x2
+        //          ^^^^^^ `f64` is not a run-time scalar: expected bool, u8 to u64, i8 to i64, f16, bf16, f32,
+        // F16x2 or Bf16x2
         x.cast()
        // ^^^^ E0599
     }
@@ -103,7 +103,7 @@ mod reduced_float {
     #[device]
     fn sum(x: Val<f32>) -> Val<f32> {
         redux_add(x)
-        //        ^ a warp reduces `u32` and `i32` in one instruction, not `f32`: expected u32 or i32
+        //        ^ `redux` takes `u32` or `i32`, not `f32`: expected u32 or i32
     }
 }
 
@@ -113,7 +113,7 @@ mod shuffled_long {
     #[device]
     fn next(x: Val<u64>) -> Val<u64> {
         shuffle_down(x, 1)
-        //           ^ lanes exchange words of 32 bits, not `u64`: expected u32, i32, f32, F16x2 or Bf16x2
+        //           ^ a shuffle takes 32-bit words, not `u64`: expected u32, i32, f32, F16x2 or Bf16x2
     }
 }
 

@@ -47,7 +47,7 @@ mod add_predicates {
     #[device]
     fn both(a: Val<bool>, b: Val<bool>) -> Val<bool> {
         a + b
-       // ^ `bool` is no number: expected an integer or a float
+       // ^ `bool` is not a number: expected an integer or a float
     }
 }
 
@@ -57,7 +57,7 @@ mod compare_predicates {
     #[device]
     fn same(a: Val<bool>, b: Val<bool>) -> Val<bool> {
         a == b
-       // ^ `bool` is no number: expected an integer or a float
+       // ^ `bool` is not a number: expected an integer or a float
     }
 }
 
@@ -119,7 +119,7 @@ mod in_a_generic_kernel {
     fn sums<T: Scalar, const N: u32>(x: Ptr<Global, T>) {
         for i in 0..N {
             x.store(x.at(i).load() + x.load());
-            //                     ^ `T` is no number: expected an integer or a float
+            //                     ^ `T` is not a number: expected an integer or a float
         }
     }
 }

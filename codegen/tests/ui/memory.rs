@@ -69,7 +69,7 @@ mod f64_parameter {
 
     #[kernel]
     fn fill(x: Ptr<Global, f32>, value: Val<f64>) {
-    //                           ^^^^^ `f64` is no scalar of the GPU: expected bool, u8 to u64, i8 to i64, f16,
+    //                           ^^^^^ `f64` is not a run-time scalar: expected bool, u8 to u64, i8 to i64, f16,
     // bf16, f32, F16x2 or Bf16x2
         x.store(0.0);
     }

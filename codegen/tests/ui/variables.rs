@@ -7,8 +7,8 @@ mod carry_compile_time_field {
     struct Tile {
         sum: Val<f32>,
         rows: u32,
-        //    ^^^ a compile-time `u32` cannot depend on a run-time condition: this value is fixed while the kernel
-        // is recorded, but the condition is known only on the GPU
+        //    ^^^ a compile-time `u32` cannot depend on a run-time condition: this value is fixed while recording,
+        // but the condition is known only on the GPU
     }
 
     #[derive(Carry)]
@@ -22,8 +22,8 @@ mod compile_time_value_of_run_time_branch {
     #[device]
     fn rows(n: Val<u32>) -> u32 {
         if n > 3 { 1 } else { 2 }
-     // ^^ a compile-time `u32` cannot depend on a run-time condition: this value is fixed while the kernel is
-     // recorded, but the condition is known only on the GPU
+     // ^^ a compile-time `u32` cannot depend on a run-time condition: this value is fixed while recording, but the
+     // condition is known only on the GPU
     }
 }
 

@@ -15,10 +15,10 @@ pub enum CopyEngine {
 
 impl CopyEngine {
     /// The pipeline engine, with the number of threads that copy.
-    pub(crate) fn engine(self) -> Engine {
+    pub(crate) fn engine(self) -> PipelineCopy {
         match self {
-            CopyEngine::Bulk => Engine::Bulk,
-            CopyEngine::Async => Engine::Async { threads: WARP },
+            CopyEngine::Bulk => PipelineCopy::Bulk,
+            CopyEngine::Async => PipelineCopy::Async { threads: WARP },
         }
     }
 

@@ -29,7 +29,8 @@ use crate::ir::{Block, BlockCall, Value};
 pub trait Operand: Sized {
     /// The operator with such a left side.
     type Logic;
-    /// Starts `self && …` if `continues_on` is true, `self || …` if it is false: the left value that needs the right side.
+    /// Starts `self && …` if `continues_on` is true, `self || …` if it is false: the left value that needs the right
+    /// side.
     fn begin(
         self,
         continues_on: bool,

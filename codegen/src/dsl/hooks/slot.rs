@@ -38,14 +38,14 @@ impl Slot<'_> {
     /// Fails if the run-time `region` changed a compile-time variable.
     pub(super) fn require_unchanged(&self, saved: &Saved, region: &str, site: Site) {
         if !self.access.unchanged(saved) {
-            self.fail(site, &format!("this run-time {region} changes"));
+            self.fail(site, &format!("this run-time {region} changes it"));
         }
     }
 
     /// Fails if a compile-time variable differs from its value on another path to the same point.
     pub(super) fn require_same(&self, saved: &Saved, site: Site) {
         if !self.access.unchanged(saved) {
-            self.fail(site, "the run-time paths that meet here differ in");
+            self.fail(site, "it differs between run-time paths that join here");
         }
     }
 
@@ -55,14 +55,13 @@ impl Slot<'_> {
             Saved::Static(_) => fail(
                 site,
                 format!(
-                    "`{name}` is a compile-time variable, and {what} it; make it a run-time value with `val(…)`, or \
-                     the condition a compile-time one"
+                    "`{name}` is a compile-time variable, and {what}: make it a run-time value with `val(…)`, or the \
+                     condition a compile-time one"
                 ),
             ),
-            Saved::Leaves(_) => fail(
-                site,
-                format!("how many handles `{name}` holds is fixed while recording, and {what} their number"),
-            ),
+            Saved::Leaves(_) => {
+                fail(site, format!("the number of handles in `{name}` is a compile-time value, and {what}"))
+            }
         }
     }
 }

@@ -73,7 +73,7 @@ pub fn sums(x: Ptr<Global, f32>, mut y: Ptr<Global, f32>, n: Val<u32>, shape: &s
 
 /// What a handle cannot be or do, done with values that are known now.
 #[kernel(threads = 1)]
-fn known_now(x: Ptr<Global, u32>, names: &mut Vec<String>, table: [[u32; 4]; 2], boxed: Box<Option<String>>) {
+fn compile_time_code(x: Ptr<Global, u32>, names: &mut Vec<String>, table: [[u32; 4]; 2], boxed: Box<Option<String>>) {
     let (n, last) = (names.len(), names.len() - 1);
     assert!(n > 0 && table[0][n - 1] < 9);
     assert!(*names[last] == *"b", "{}", names[last]);
@@ -113,7 +113,7 @@ fn known_now(x: Ptr<Global, u32>, names: &mut Vec<String>, table: [[u32; 4]; 2],
 
 fn main() {
     let mut names = vec!["a".to_owned(), "b".to_owned()];
-    known_now(&mut names, [[1, 2, 3, 4]; 2], Box::new(Some("a".to_owned()))).unwrap();
+    compile_time_code(&mut names, [[1, 2, 3, 4]; 2], Box::new(Some("a".to_owned()))).unwrap();
     assert_eq!(names, ["a"]);
 
     let shape = shapes::Shape { rows: 4, bias: Some(0.5) };
