@@ -585,7 +585,7 @@ fn carry_goes_field_by_field() {
 #[test]
 fn carry_errors() {
     expect![[r#"
-        `Carry` is for structs: a run-time branch cannot choose between variants; use a struct with a `Val` that says which
+        `Carry` is for structs: a run-time branch cannot choose between variants; use a struct with a `Val` as discriminant
     "#]].assert_eq(&errors(carry("enum E { A }")));
     expect![[r#"
         `#[carry]` takes `skip` only

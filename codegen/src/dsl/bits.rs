@@ -225,8 +225,7 @@ pub fn dp2a_low<A: Packed, B: Packed>(
     b: Val<u32>,
     c: impl IntoVal<i32>,
 ) -> Val<i32> {
-    let op = Op::Dp2a { a_signed: A::SIGNED, b_signed: B::SIGNED, high: false };
-    Val::from_id(emit1(op, Type::I32, &[a.id, b.id, c.into_val().id], Location::caller()))
+    dp2a::<A, B>(a, b, c.into_val(), false)
 }
 
 /// c + a₀·b₂ + a₁·b₃ of the 16-bit halves of `a` and the two upper bytes of `b`.
@@ -248,6 +247,11 @@ pub fn dp2a_high<A: Packed, B: Packed>(
     b: Val<u32>,
     c: impl IntoVal<i32>,
 ) -> Val<i32> {
-    let op = Op::Dp2a { a_signed: A::SIGNED, b_signed: B::SIGNED, high: true };
-    Val::from_id(emit1(op, Type::I32, &[a.id, b.id, c.into_val().id], Location::caller()))
+    dp2a::<A, B>(a, b, c.into_val(), true)
+}
+
+#[track_caller]
+fn dp2a<A: Packed, B: Packed>(a: Val<u32>, b: Val<u32>, c: Val<i32>, high: bool) -> Val<i32> {
+    let op = Op::Dp2a { a_signed: A::SIGNED, b_signed: B::SIGNED, high };
+    Val::from_id(emit1(op, Type::I32, &[a.id, b.id, c.id], Location::caller()))
 }

@@ -9,7 +9,7 @@ use std::panic::Location;
 
 use super::pointer::{Cluster, Index, Ptr, Shared, shared_array};
 use super::record::{Site, emit, emit1, with};
-use super::value::{IntoVal, Val};
+use super::value::{IntoVal, Val, val};
 use crate::Carry;
 use crate::ir::{self, BlockCall, FenceFor, Op, Type};
 
@@ -101,7 +101,7 @@ impl Mbarrier {
     /// ```
     #[track_caller]
     pub fn init(self, arrivals: u32) {
-        self.emit(ir::Mbarrier::Init, &[super::val(arrivals).id]);
+        self.emit(ir::Mbarrier::Init, &[val(arrivals).id]);
     }
 
     /// Invalidates the mbarrier, so that the memory can be reused.

@@ -18,8 +18,8 @@ use std::panic::Location;
 use super::pointer::{Ptr, Shared};
 use super::record::emit;
 use super::scalar::Scalar;
-use super::value::Val;
-use super::{lane, val};
+use super::threads::lane;
+use super::value::{Val, val};
 use crate::Carry;
 use crate::ir::{self, Mma, MmaShape, Op, Type, Value};
 

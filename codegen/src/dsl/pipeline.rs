@@ -12,8 +12,17 @@
 
 use std::panic::Location;
 
+use super::async_copy::{copy_async, copy_async_with, copy_bulk, copy_bulk_multicast};
+use super::cache_policy::CachePolicy;
+use super::cluster::cluster_rank;
+use super::hooks::range;
+use super::mbarrier::{Mbarrier, MbarrierArray, Wait, fence_mbarrier_init};
+use super::pointer::{Global, Index, Ptr, Shared};
 use super::record::{fail, with};
-use super::*;
+use super::sync::warp_barrier;
+use super::threads::lane;
+use super::value::{IntoVal, Val, val};
+use super::warp::ALL_LANES;
 use crate::{Carry, device};
 
 /// The copies that fill a pipeline's stages.
@@ -253,7 +262,7 @@ impl Pipeline {
     ///   `fence.mbarrier_init.release.cluster`
     /// - Target: sm_80, with [`PipelineCopy::Bulk`] and [`PipelineCopy::Multicast`] sm_90
     /// - Requires: one thread calls it, before a barrier of all threads that use the pipeline; with
-    ///   [`PipelineCopy::Multicast`] one thread of each CTA, before a [`cluster_barrier`]
+    ///   [`PipelineCopy::Multicast`] one thread of each CTA, before a [`cluster_barrier`](super::cluster_barrier)
     /// - Example: [`Pipeline`]
     #[track_caller]
     pub fn init(self) {
@@ -514,7 +523,7 @@ struct Share {
 
 impl Share {
     #[track_caller]
-    fn copy(self, at: impl pointer::Index) {
+    fn copy(self, at: impl Index) {
         let (to, from) = (self.to.bytes(at), self.from.bytes(at));
         match self.policy {
             Some(policy) => copy_async_with::<16>(to, from, policy),

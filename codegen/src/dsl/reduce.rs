@@ -1,6 +1,11 @@
 //! Reductions over a warp and over a CTA, written in the kernel language.
 
-use super::*;
+use super::pointer::{Ptr, Shared};
+use super::scalar::{Number, Word};
+use super::sync::barrier;
+use super::threads::{lane, warp_index};
+use super::value::Val;
+use super::warp::shuffle_xor;
 use crate::device;
 
 /// The sum over the 32 lanes, in every lane: a butterfly of five steps.

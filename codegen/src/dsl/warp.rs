@@ -5,7 +5,7 @@ use std::panic::Location;
 
 use super::record::{emit, emit1};
 use super::scalar::{RawWord, Word};
-use super::value::{IntoVal, Val};
+use super::value::{IntoVal, Val, val};
 use crate::ir::{Match, Op, Reduce, Shuffle, Type, Vote};
 
 /// The member mask of all 32 lanes.
@@ -13,12 +13,12 @@ pub const ALL_LANES: u32 = u32::MAX;
 
 #[track_caller]
 fn all_lanes() -> crate::ir::Value {
-    super::val(ALL_LANES).id
+    val(ALL_LANES).id
 }
 
 #[track_caller]
 fn shuffle<T: Word>(mode: Shuffle, value: Val<T>, lane: Val<u32>, clamp: u32) -> Val<T> {
-    let args = [value.id, lane.id, super::val(clamp).id, all_lanes()];
+    let args = [value.id, lane.id, val(clamp).id, all_lanes()];
     Val::from_id(emit1(Op::Shuffle(mode), T::TYPE, &args, Location::caller()))
 }
 

@@ -10,7 +10,7 @@ use crate::ir::{Block, BlockCall, Value};
 /// An operand of `&&` and `||`: `bool`, decided while recording, or `Val<bool>`, decided on the GPU.
 ///
 /// - Written: `a && b`, `a || b`
-/// - PTX: `and.pred`, `or.pred`; a branch around a right side that costs much or has an effect
+/// - PTX: `and.pred`, `or.pred`; a branch around a right side that is expensive or has side effects
 /// - Target: sm_80
 ///
 /// ```

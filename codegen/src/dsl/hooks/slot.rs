@@ -13,7 +13,8 @@ pub(super) enum Saved {
     Static(Box<dyn Any>),
 }
 
-trait Access {
+/// A variable that a slot refers to.
+trait Variable {
     fn save(&self) -> Saved;
     fn load(&mut self, saved: &Saved);
     /// Whether a compile-time variable has the saved value, or a variable of handles the saved number of handles.
@@ -23,35 +24,35 @@ trait Access {
 /// A mutable variable, by reference.
 pub struct Slot<'a> {
     name: &'static str,
-    access: Box<dyn Access + 'a>,
+    variable: Box<dyn Variable + 'a>,
 }
 
 impl Slot<'_> {
     pub(super) fn save(&self) -> Saved {
-        self.access.save()
+        self.variable.save()
     }
 
     pub(super) fn load(&mut self, saved: &Saved) {
-        self.access.load(saved);
+        self.variable.load(saved);
     }
 
     /// Fails if the run-time `region` changed a compile-time variable.
     pub(super) fn require_unchanged(&self, saved: &Saved, region: &str, site: Site) {
-        if !self.access.unchanged(saved) {
+        if !self.variable.unchanged(saved) {
             self.fail(site, &format!("this run-time {region} changes it"));
         }
     }
 
     /// Fails if a compile-time variable differs from its value on another path to the same point.
     pub(super) fn require_same(&self, saved: &Saved, site: Site) {
-        if !self.access.unchanged(saved) {
+        if !self.variable.unchanged(saved) {
             self.fail(site, "it differs between run-time paths that join here");
         }
     }
 
     fn fail(&self, site: Site, what: &str) -> ! {
         let name = self.name;
-        match self.access.save() {
+        match self.variable.save() {
             Saved::Static(_) => fail(
                 site,
                 format!(
@@ -94,9 +95,9 @@ pub(super) fn save(slots: &[Slot<'_>]) -> Vec<Saved> {
     slots.iter().map(Slot::save).collect()
 }
 
-struct Handles<'a, T: ?Sized>(&'a mut T);
+struct HandleVariable<'a, T: ?Sized>(&'a mut T);
 
-impl<T: Carry + ?Sized> Access for Handles<'_, T> {
+impl<T: Carry + ?Sized> Variable for HandleVariable<'_, T> {
     fn save(&self) -> Saved {
         let mut out = Vec::new();
         self.0.leaves(&mut out);
@@ -114,9 +115,9 @@ impl<T: Carry + ?Sized> Access for Handles<'_, T> {
     }
 }
 
-struct Plain<'a, T>(&'a mut T);
+struct StaticVariable<'a, T>(&'a mut T);
 
-impl<T: Clone + PartialEq + 'static> Access for Plain<'_, T> {
+impl<T: Clone + PartialEq + 'static> Variable for StaticVariable<'_, T> {
     fn save(&self) -> Saved {
         Saved::Static(Box::new(self.0.clone()))
     }
@@ -160,7 +161,7 @@ pub trait SlotOfHandles<'a> {
 
 impl<'a, T: Carry + ?Sized> SlotOfHandles<'a> for SlotOf<'a, T> {
     fn slot(&self) -> Slot<'a> {
-        Slot { name: self.name, access: Box::new(Handles(self.take())) }
+        Slot { name: self.name, variable: Box::new(HandleVariable(self.take())) }
     }
 }
 
@@ -172,7 +173,7 @@ pub trait StaticSlot<'a> {
 
 impl<'a, T: Clone + PartialEq + 'static> StaticSlot<'a> for &SlotOf<'a, T> {
     fn slot(&self) -> Slot<'a> {
-        Slot { name: self.name, access: Box::new(Plain(self.take())) }
+        Slot { name: self.name, variable: Box::new(StaticVariable(self.take())) }
     }
 }
 

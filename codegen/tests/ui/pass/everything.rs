@@ -71,7 +71,7 @@ pub fn sums(x: Ptr<Global, f32>, mut y: Ptr<Global, f32>, n: Val<u32>, shape: &s
     y.store(row.cast::<f32>());
 }
 
-/// What a handle cannot be or do, done with values that are known now.
+/// Constructs that take no handles, with compile-time values.
 #[kernel(threads = 1)]
 fn compile_time_code(x: Ptr<Global, u32>, names: &mut Vec<String>, table: [[u32; 4]; 2], boxed: Box<Option<String>>) {
     let (n, last) = (names.len(), names.len() - 1);
