@@ -9,7 +9,8 @@
 //!
 //! | module          | content                                                                   |
 //! |-----------------|---------------------------------------------------------------------------|
-//! | `kernel`        | `#[kernel]`: options, parameters, the call that records                   |
+//! | `kernel`        | `#[kernel]`: options, and the call that records                           |
+//! | `parameters`    | run-time and compile-time parameters of a kernel                          |
 //! | `device`        | `#[device]`: a function that is inlined into its caller                   |
 //! | `carry`         | `#[derive(Carry)]`                                                        |
 //! | `rewrite`       | the traversal of a body, statement by statement                           |
@@ -49,6 +50,7 @@ mod device;
 mod errors;
 mod expected_type;
 mod kernel;
+mod parameters;
 mod returns;
 mod rewrite;
 mod rewriter;

@@ -97,12 +97,12 @@ impl<I: Iterator> StaticFor<I> {
     pub fn end_item(&mut self, slots: &mut [Slot<'_>]) {
         self.jumps.end_item(slots, Location::caller());
     }
-    /// Leaves the loop: true if while recording.
+    /// Leaves the loop. True if recording takes the jump, false if it records one.
     #[track_caller]
     pub fn break_(&mut self, slots: &mut [Slot<'_>]) -> bool {
         self.jumps.break_(slots, Location::caller())
     }
-    /// Starts the next item: true if while recording.
+    /// Starts the next item. True if recording takes the jump, false if it records one.
     #[track_caller]
     pub fn continue_(&mut self, slots: &mut [Slot<'_>]) -> bool {
         self.jumps.continue_(slots, Location::caller())

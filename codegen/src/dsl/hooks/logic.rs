@@ -29,8 +29,8 @@ use crate::ir::{Block, BlockCall, Value};
 pub trait Operand: Sized {
     /// The operator with such a left side.
     type Logic;
-    /// Starts `self && …` if `continues_on` is true, `self || …` if it is false: the left value that needs the right
-    /// side.
+    /// Starts `self && …` if `continues_on` is true, `self || …` if it is false: the right side is evaluated if the left
+    /// side has this value.
     fn begin(
         self,
         continues_on: bool,

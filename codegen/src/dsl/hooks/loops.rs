@@ -43,7 +43,7 @@ impl Unrolled {
         with(|r| r.depth) == self.depth + open
     }
 
-    /// Leaves the loop: true if while recording.
+    /// Leaves the loop. True if recording takes the jump, false if it records one.
     pub fn break_(&mut self, slots: &mut [Slot<'_>], site: Site) -> bool {
         let taken = self.is_certain() && !self.next.is_open();
         if !taken {
@@ -52,7 +52,7 @@ impl Unrolled {
         taken
     }
 
-    /// Starts the next iteration: true if while recording.
+    /// Starts the next iteration. True if recording takes the jump, false if it records one.
     pub fn continue_(&mut self, slots: &mut [Slot<'_>], site: Site) -> bool {
         let taken = self.is_certain();
         if !taken {
@@ -106,12 +106,12 @@ impl StaticWhile {
         self.0.end_item(slots, Location::caller());
         false
     }
-    /// Leaves the loop: true if while recording.
+    /// Leaves the loop. True if recording takes the jump, false if it records one.
     #[track_caller]
     pub fn break_(&mut self, slots: &mut [Slot<'_>]) -> bool {
         self.0.break_(slots, Location::caller())
     }
-    /// Starts the next iteration: true if while recording.
+    /// Starts the next iteration. True if recording takes the jump, false if it records one.
     #[track_caller]
     pub fn continue_(&mut self, slots: &mut [Slot<'_>]) -> bool {
         self.0.continue_(slots, Location::caller())
