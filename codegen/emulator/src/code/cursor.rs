@@ -29,7 +29,7 @@ pub(crate) struct FunctionTables<'f> {
     pub(crate) function: &'f Function,
     pub(crate) symbols: &'f HashMap<String, Symbol>,
     pub(crate) layout: Layout,
-    /// Operands of the instructions that have more than fit into their slots.
+    /// Operand lists, of instructions with more operands than slots.
     pub(crate) lists: Vec<Box<[u32]>>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Operands {
     pub(crate) effects: Effects,
 }
 
-/// `1 operand`, `2 operands`.
+/// A number with a noun in the singular or plural: `1 operand`, `2 operands`.
 pub(crate) fn quantity(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
@@ -126,12 +126,13 @@ impl<'d, 'f> InstructionCursor<'d, 'f> {
         self.ast.error(ParseErrorKind::Operand, message)
     }
 
-    /// The error for an instruction that is not written as PTX is.
+    /// The error for an instruction that is not valid PTX.
     pub(crate) fn malformed(&self, message: impl Into<String>) -> ParseError {
         self.ast.error(ParseErrorKind::Syntax, message)
     }
 
-    /// The error for modifiers that have no meaning together, as `message` says, or of which the emulator lacks one.
+    /// The error for a form of an instruction: `message` if PTX does not have it, else that the emulator does not
+    /// support it.
     fn refused(&self, message: String) -> ParseError {
         let modifiers = self.ast.modifiers.iter().map(String::as_str);
         match unsupported::form_error(&self.ast.opcode, modifiers) {

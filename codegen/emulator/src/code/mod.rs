@@ -1,4 +1,4 @@
-//! A kernel as the emulator holds it: everything about its instructions but the functions that execute them.
+//! Decoded kernels without the functions that execute their instructions: operands, accesses, and where they come from.
 
 pub(crate) mod access;
 pub(crate) mod cursor;

@@ -1,5 +1,5 @@
-//! A loaded kernel without the functions that execute it: where its instructions come from, what they check, and what
-//! memory it declares.
+//! A loaded kernel without the functions that execute it: source lines, register checks, and the memory that it
+//! declares.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -63,9 +63,9 @@ pub(crate) struct Program {
     pub(crate) layout: Layout,
     pub(crate) register_names: Vec<String>,
     pub(crate) register_checks: Vec<RegisterCheck>,
-    /// Registers with an initialisation mask at run time.
+    /// Number of registers whose initialisation is tracked at run time.
     pub(crate) tracked: usize,
-    /// Operands of the instructions that have more than fit into their slots.
+    /// Operand lists, of instructions with more operands than slots.
     pub(crate) lists: Vec<Box<[u32]>>,
 }
 

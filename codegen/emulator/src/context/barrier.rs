@@ -136,7 +136,7 @@ pub(crate) struct ClusterBarrier {
     pub(crate) pending: bool,
     /// Whether a thread that arrived in the current phase has waited for the earlier launches.
     waited: bool,
-    /// The same of the phase before.
+    /// Whether a thread that arrived in the phase before had waited for the earlier launches.
     pub(crate) had_waited: bool,
 }
 

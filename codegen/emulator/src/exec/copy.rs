@@ -202,7 +202,7 @@ fn arrive_on(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     Flow::Next
 }
 
-/// Slot of `.noinc`.
+/// Slot of the option `.noinc`.
 const NO_INCREMENT: usize = 5;
 
 pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {

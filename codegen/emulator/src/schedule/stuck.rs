@@ -12,7 +12,7 @@ const LISTED_WAITS: usize = 6;
 
 /// Every function sets the worker's fault and returns the warp that it is about.
 impl RunningCluster {
-    /// No warp can continue: names one that waits and one that keeps it waiting.
+    /// No warp can continue: names a warp that waits, and one that does not arrive.
     pub(super) fn explain_hang(&self, worker: &mut Worker) -> usize {
         let waiting = self.warps.iter().position(|warp| warp.waiting && warp.live != 0).unwrap_or(0);
         let (kind, detail) = if self.state.cluster_barrier.has_waiting(waiting) {
@@ -28,7 +28,7 @@ impl RunningCluster {
         waiting
     }
 
-    /// A warp waits for good at a named barrier of its CTA.
+    /// The finding of a warp that waits forever at a named barrier of its CTA.
     fn barrier_hang(&self, waiting: usize) -> (FindingKind, String) {
         let (warps, state) = (self.state.warps, &self.state);
         let Some(wait) = state.waits_at(waiting) else { return (FindingKind::Deadlock, String::new()) };
@@ -61,7 +61,7 @@ impl RunningCluster {
         (kind, detail)
     }
 
-    /// A warp waits for good at the cluster's barrier.
+    /// The finding of a warp that waits forever at the cluster's barrier.
     fn cluster_barrier_hang(&self, waiting: usize) -> (FindingKind, String) {
         let (state, barrier) = (&self.state, &self.state.cluster_barrier);
         let missing = |warp: &&Warp| warp.live & !barrier.arrived(warp.index) != 0;
