@@ -125,9 +125,12 @@ fn memory_and_load_times_are_said() {
     assert!(brief.contains(" INFO memory: ") && brief.contains(", KV cache for 100 positions "), "{brief}");
     assert!(brief.contains(" INFO loaded in ") && !brief.contains("DEBUG"), "{brief}");
     let verbose = bespoke(&[&args[..], &["-v"]].concat()).stderr;
-    for part in
-        ["a position of the cache", "kernels built in, 0 generated", "weights: repacking ", "first token "]
-    {
+    for part in [
+        "for each position of the cache",
+        "kernels built in, 0 generated",
+        "weights: repacking ",
+        "first token ",
+    ] {
         assert!(verbose.contains(part), "{part}\n{verbose}");
     }
 }
