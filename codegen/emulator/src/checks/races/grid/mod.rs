@@ -2,9 +2,9 @@
 //!
 //! When a cluster ends, its accesses of global memory are compared with those of the clusters that ended before. Most
 //! clusters synchronise with no other; of these, two that made the same access are enough to find every race with it.
-//! All accesses are kept of clusters that released something to others or acquired something from them, with what they
-//! knew of others and since when. Reads by asynchronous copies are not compared: copies bring whole tiles, and a kernel
-//! may use none of the bytes that another cluster is writing.
+//! Of clusters that released something to others, or acquired something from others, all accesses are kept, with the
+//! history of the threads' clocks. Reads by asynchronous copies are not compared: copies read whole tiles, and a kernel
+//! need not use those bytes of a tile that another cluster is writing.
 //!
 //! Pages are distributed over shards with a lock each, so that clusters that end at the same time seldom wait for one
 //! another.
@@ -30,7 +30,7 @@ const SHARDS: usize = 64;
 pub(crate) struct GridDetector {
     locations: Mutex<Locations>,
     shards: [Mutex<Shard>; SHARDS],
-    /// Clusters that have ended, by position in the grid, but for those that know nothing of others.
+    /// Clusters that have ended and whose threads knew of other clusters, by position in the grid.
     ended: RwLock<HashMap<u64, Arc<EndedCluster>>>,
 }
 
@@ -55,7 +55,7 @@ impl GridDetector {
         let history = std::mem::take(&mut detector.sync.history);
         let observed = std::mem::take(&mut detector.observed);
         let knowledge = Arc::new(EndedCluster { history, observed });
-        // Inserted before the cluster's accesses, which others are then compared with.
+        // Inserted before the cluster's accesses: clusters that are compared with these need it.
         if !knowledge.is_empty() {
             let mut ended = self.ended.write().unwrap_or_else(PoisonError::into_inner);
             ended.insert(cluster, Arc::clone(&knowledge));
