@@ -59,7 +59,7 @@ pub(crate) struct Accessor {
     pub(crate) warp: usize,
     pub(crate) lanes: u32,
     pub(crate) pc: u32,
-    /// Strength of the access, as in [`Stamp::origin`].
+    /// Strength of the access, as in `Stamp::origin`.
     pub(super) strength: u32,
 }
 
@@ -311,7 +311,7 @@ impl RaceDetector {
         })
     }
 
-    /// The strength of a strong access by a warp, as in [`Stamp::origin`].
+    /// The strength of a strong access by a warp, as in `Stamp::origin`.
     fn strength_of(&self, order: MemoryOrder, warp: usize) -> u32 {
         let in_grid = if order.scope == MemoryScope::Grid { STRONG_IN_GRID } else { 0 };
         if !self.sync.has_peers() {
