@@ -327,7 +327,8 @@ fn lines(profile: &emulator::Profile) -> Vec<LineProfile> {
         };
         return ran.map(line).collect();
     }
-    let mut ran: Vec<_> = profile.instructions.iter().filter(|one| one.counts.warp_instructions > 0).collect();
+    let mut ran: Vec<_> =
+        profile.instructions.iter().filter(|one| one.counts.warp_instructions > 0).collect();
     ran.sort_by_key(|one| std::cmp::Reverse(one.counts.lane_instructions));
     let line = |one: &emulator::InstructionProfile| LineProfile {
         source: None,
