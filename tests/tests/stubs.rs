@@ -1,6 +1,6 @@
 //! Launches kernels that the build script emitted through their stubs, on the emulator.
 
-use bespoke::device::{Device, Selector, StubLauncher, StubRecorder, open};
+use bespoke::device::{Buffer, Device, Selector, StubLauncher, StubRecorder, open};
 use bespoke_codegen::launch::{KernelSource, LaunchConfig, Launcher};
 use bespoke_codegen::ptx::Target;
 use kernels::choose_greedy_n32_t32;
@@ -19,30 +19,52 @@ fn values(best: usize) -> [f32; 32] {
     std::array::from_fn(|i| if i == best { 3.0 } else { -1.0 })
 }
 
+/// Buffers of the choice, except its candidates.
+struct Sequence {
+    tokens: Buffer<u32>,
+    sequence: Buffer<u32>,
+    finished: Buffer<u32>,
+    state: Buffer<u32>,
+}
+
+impl Sequence {
+    /// A sequence of `positions` tokens, of which the first is the prompt.
+    fn new(device: &dyn Device, positions: usize) -> Sequence {
+        let mut sequence = vec![0u32; positions];
+        sequence[0] = 7;
+        Sequence {
+            tokens: device.buffer_of("tokens", &(100..132).collect::<Vec<u32>>()).unwrap(),
+            sequence: device.buffer_of("sequence", &sequence).unwrap(),
+            finished: device.buffer_of("finished", &[0u32; 5]).unwrap(),
+            state: device.buffer_of("state", &[0u32, 1, 0, 0]).unwrap(),
+        }
+    }
+
+    fn choose<L: Launcher>(&self, launcher: &mut L, values: &Buffer<f32>) -> Result<(), L::Error> {
+        choose_greedy_n32_t32::launch(
+            launcher,
+            values.pointer(),
+            self.tokens.pointer(),
+            self.sequence.pointer(),
+            self.finished.pointer(),
+            self.state.pointer(),
+        )
+    }
+}
+
 /// Each launch chooses a token and advances the position, so the second reads the output of the first.
 #[test]
 fn stubs_launch_in_order() {
     let device = &*emulator();
-    let tokens = device.buffer_of("tokens", &(100..132).collect::<Vec<u32>>()).unwrap();
-    let sequence = device.buffer_of("sequence", &[7u32, 0, 0, 0]).unwrap();
-    let finished = device.buffer_of("finished", &[0u32; 4]).unwrap();
-    let state = device.buffer_of("state", &[0u32, 1, 0, 0]).unwrap();
+    let buffers = Sequence::new(device, 4);
     let mut launcher = StubLauncher::new(device);
     for best in [5, 30] {
         let values = device.buffer_of("values", &values(best)).unwrap();
-        choose_greedy_n32_t32::launch(
-            &mut launcher,
-            values.pointer(),
-            tokens.pointer(),
-            sequence.pointer(),
-            finished.pointer(),
-            state.pointer(),
-        )
-        .unwrap();
+        buffers.choose(&mut launcher, &values).unwrap();
     }
-    assert_eq!(device.read(&sequence).unwrap(), [7, 105, 130, 0]);
-    assert_eq!(device.read(&finished).unwrap(), [0, 105, 130, 0]);
-    assert_eq!(device.read(&state).unwrap()[..2], [2, 1]);
+    assert_eq!(device.read(&buffers.sequence).unwrap(), [7, 105, 130, 0]);
+    assert_eq!(device.read(&buffers.finished).unwrap(), [0, 105, 130, 0, 0]);
+    assert_eq!(device.read(&buffers.state).unwrap()[..2], [2, 1]);
 }
 
 /// Recorded launches run with every replay of the sequence.
@@ -50,30 +72,19 @@ fn stubs_launch_in_order() {
 fn stubs_are_recorded_for_a_graph() {
     let device = &*emulator();
     let values = device.buffer_of("values", &values(5)).unwrap();
-    let tokens = device.buffer_of("tokens", &(100..132).collect::<Vec<u32>>()).unwrap();
-    let sequence = device.buffer_of("sequence", &[7u32, 0, 0, 0, 0]).unwrap();
-    let finished = device.buffer_of("finished", &[0u32; 5]).unwrap();
-    let state = device.buffer_of("state", &[0u32, 1, 0, 0]).unwrap();
+    let buffers = Sequence::new(device, 5);
     let mut recorder = StubRecorder::new(device);
     for _ in 0..2 {
-        choose_greedy_n32_t32::launch(
-            &mut recorder,
-            values.pointer(),
-            tokens.pointer(),
-            sequence.pointer(),
-            finished.pointer(),
-            state.pointer(),
-        )
-        .unwrap();
+        buffers.choose(&mut recorder, &values).unwrap();
     }
     let mut both = recorder.sequence().unwrap();
-    assert_eq!(device.read(&state).unwrap()[0], 0, "a recorded launch ran");
+    assert_eq!(device.read(&buffers.state).unwrap()[0], 0, "a recorded launch ran");
     let graph = both.capture().unwrap();
     assert_eq!(graph.kernels, ["choose_greedy_n32_t32"; 2]);
     both.replay().unwrap();
     both.replay().unwrap();
-    assert_eq!(device.read(&sequence).unwrap(), [7, 105, 105, 105, 105]);
-    assert_eq!(device.read(&state).unwrap()[0], 4);
+    assert_eq!(device.read(&buffers.sequence).unwrap(), [7, 105, 105, 105, 105]);
+    assert_eq!(device.read(&buffers.state).unwrap()[0], 4);
 }
 
 /// The emulator reports a buffer that is too small, with the kernel's line.
@@ -81,21 +92,8 @@ fn stubs_are_recorded_for_a_graph() {
 fn a_short_buffer_is_named_with_the_kernels_line() {
     let device = &*emulator();
     let values = device.buffer_of("values", &values(5)).unwrap();
-    let tokens = device.buffer_of("tokens", &[1u32; 32]).unwrap();
-    let sequence = device.buffer_of("sequence", &[7u32]).unwrap();
-    let finished = device.buffer_of("finished", &[0u32; 4]).unwrap();
-    let state = device.buffer_of("state", &[0u32, 1, 0, 0]).unwrap();
-    let mut launcher = StubLauncher::new(device);
-    let error = choose_greedy_n32_t32::launch(
-        &mut launcher,
-        values.pointer(),
-        tokens.pointer(),
-        sequence.pointer(),
-        finished.pointer(),
-        state.pointer(),
-    )
-    .unwrap_err()
-    .to_string();
+    let buffers = Sequence::new(device, 1);
+    let error = buffers.choose(&mut StubLauncher::new(device), &values).unwrap_err().to_string();
     for part in ["choose_greedy_n32_t32", "kernels-gen/src/kernels/argmax.rs:", "thread", "`sequence`"] {
         assert!(error.contains(part), "no {part:?} in: {error}");
     }
