@@ -13,7 +13,7 @@ fn launches_that_make_no_sense_exit_with_2_and_say_where() {
     let launches = std::fs::read_to_string(fixture("scale.toml")).unwrap();
     for (from, to, part) in [
         ("version = 1", "version = 2", "version 2 of the format; this program reads version 1"),
-        ("\"scale\"", "\"scale2\"", "launch 1 (`scale2`): scale.ptx has no such kernel; it has scale"),
+        ("\"scale\"", "\"scale2\"", "launch 1 (`scale2`): scale.ptx has no such kernel; its kernels: scale"),
         ("\"x\", \"y\", 1000", "\"x\", \"y\"", "launch 1 (`scale`): 2 args for 3 parameters"),
         ("\"y\", 1000", "\"z\", 1000", "argument 2 (.u64 y): there is no buffer `z`; the buffers: x, y"),
         ("\"y\", 1000", "\"y\", 1.5", "argument 3 (.u32 n): 1.5 is not a value of this type"),
