@@ -1,12 +1,12 @@
-//! Arguments that name a model: a GGUF file or a built-in shape.
+//! Models: GGUF files and the demo model, and arguments that name a model or a built-in shape.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use bespoke::engine::EngineError;
 use bespoke_demo as demo;
+use bespoke_gguf::Gguf;
 use bespoke_kernels::shape::{Mix, ModelShape, ShapeFile, builtin};
-use miette::{IntoDiagnostic, miette};
-
-use crate::session;
+use miette::{IntoDiagnostic, WrapErr, miette};
 
 /// Help text of a `MODEL|SHAPE` argument.
 pub const HELP: &str = "A GGUF file, or a built-in shape: its name, or name and mix as in llama-3.1-8b-q8_0; `demo` for the demo model";
@@ -19,8 +19,8 @@ pub fn resolve(text: &str) -> miette::Result<ModelShape> {
     let path = Path::new(text);
     let is_file =
         path.components().count() > 1 || path.extension().is_some_and(|it| it == "gguf") || path.is_file();
-    if is_file || session::is_demo(path) {
-        return session::open_model(path).map(|model| model.shape);
+    if is_file || is_demo(path) {
+        return open_model(path).map(|model| model.shape);
     }
     let (file, mix) = named(text, &[demo::NAME])?;
     file.with_mix(&mix.to_string()).into_diagnostic()
@@ -28,7 +28,7 @@ pub fn resolve(text: &str) -> miette::Result<ModelShape> {
 
 /// Whether `name` is that of the demo model or of a built-in shape, even if a file has the same name.
 pub fn is_builtin(name: &str) -> bool {
-    session::is_demo(Path::new(name)) || builtin_named(name).is_ok()
+    is_demo(Path::new(name)) || builtin_named(name).is_ok()
 }
 
 /// The shape file and the mix of a built-in name: `llama-3.1-8b` selects the first mix of its file, `llama-3.1-8b-q8_0`
@@ -105,6 +105,59 @@ pub fn edit_distance(a: &str, b: &str) -> usize {
         }
     }
     row[b.len()]
+}
+
+/// An open model file.
+pub struct Model {
+    /// The file.
+    pub gguf: Gguf,
+    /// Its shape.
+    pub shape: ModelShape,
+    /// Whether this is the demo model.
+    pub is_demo: bool,
+    /// Path of the file.
+    pub path: PathBuf,
+}
+
+/// Opens a model file, or the demo model by its name, and reads its shape.
+pub fn open_model(path: &Path) -> miette::Result<Model> {
+    if is_demo(path) {
+        return open_demo();
+    }
+    if !path.exists()
+        && let Some(name) = path.to_str()
+        && builtin_named(name).is_ok()
+    {
+        let help = format!("`bespoke synth {name}.gguf --shape {name}` writes one with random weights");
+        return Err(miette!(
+            help = help,
+            "`{name}` is a built-in shape, which has no weights; give a GGUF file"
+        ));
+    }
+    let open = || -> Result<_, EngineError> {
+        let gguf = Gguf::open(path)?;
+        let shape = ModelShape::from_gguf(&gguf, &model_name(path))?;
+        Ok(Model { gguf, shape, is_demo: false, path: path.to_owned() })
+    };
+    open().into_diagnostic().wrap_err_with(|| format!("cannot load {}", path.display()))
+}
+
+/// Opens the demo model inside the binary.
+pub fn open_demo() -> miette::Result<Model> {
+    let gguf = demo::model().into_diagnostic()?;
+    let shape = ModelShape::from_gguf(&gguf, demo::NAME).into_diagnostic()?;
+    Ok(Model { gguf, shape, is_demo: true, path: demo::NAME.into() })
+}
+
+/// Whether a path is the demo model's name and not a file.
+pub fn is_demo(path: &Path) -> bool {
+    path.as_os_str() == demo::NAME && !path.is_file()
+}
+
+/// Name of a model file without its extension.
+pub fn model_name(path: &Path) -> String {
+    path.file_stem()
+        .map_or_else(|| PathBuf::from(path).display().to_string(), |stem| stem.to_string_lossy().into_owned())
 }
 
 #[cfg(test)]

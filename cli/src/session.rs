@@ -1,16 +1,12 @@
 //! Opening a device and loading a model, for `run`, `logits`, `bench` and `tune`.
 
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use bespoke::device::{self, Checks, Kind, Opened, Selector};
 use bespoke::engine::{Engine, EngineError, EngineOptions, SamplingParams};
-use bespoke_demo as demo;
-use bespoke_gguf::Gguf;
-use bespoke_kernels::shape::ModelShape;
-use miette::{IntoDiagnostic, WrapErr, miette};
+use miette::miette;
 
-use crate::model;
+use crate::model::Model;
 use crate::progress::Progress;
 use crate::rules::RulesArgs;
 
@@ -76,52 +72,6 @@ pub struct DecodeArgs {
     /// Rules for dividing the work.
     #[command(flatten)]
     pub rules: RulesArgs,
-}
-
-/// An open model file.
-pub struct Model {
-    /// The file.
-    pub gguf: Gguf,
-    /// Its shape.
-    pub shape: ModelShape,
-    /// Whether this is the demo model.
-    pub is_demo: bool,
-    path: PathBuf,
-}
-
-/// Opens a model file, or the demo model by its name, and reads its shape.
-pub fn open_model(path: &Path) -> miette::Result<Model> {
-    if is_demo(path) {
-        return open_demo();
-    }
-    if !path.exists()
-        && let Some(name) = path.to_str()
-        && model::builtin_named(name).is_ok()
-    {
-        let help = format!("`bespoke synth {name}.gguf --shape {name}` writes one with random weights");
-        return Err(miette!(
-            help = help,
-            "`{name}` is a built-in shape, which has no weights; give a GGUF file"
-        ));
-    }
-    let open = || -> Result<_, EngineError> {
-        let gguf = Gguf::open(path)?;
-        let shape = ModelShape::from_gguf(&gguf, &model_name(path))?;
-        Ok(Model { gguf, shape, is_demo: false, path: path.to_owned() })
-    };
-    open().into_diagnostic().wrap_err_with(|| format!("cannot load {}", path.display()))
-}
-
-/// Opens the demo model inside the binary.
-pub fn open_demo() -> miette::Result<Model> {
-    let gguf = demo::model().into_diagnostic()?;
-    let shape = ModelShape::from_gguf(&gguf, demo::NAME).into_diagnostic()?;
-    Ok(Model { gguf, shape, is_demo: true, path: demo::NAME.into() })
-}
-
-/// Whether a path is the demo model's name and not a file.
-pub fn is_demo(path: &Path) -> bool {
-    path.as_os_str() == demo::NAME && !path.is_file()
 }
 
 /// [`load_sampling`] for greedy decoding.
@@ -216,10 +166,4 @@ pub fn engine_error(error: EngineError) -> miette::Report {
         Some(help) => miette!(help = help, "{error}"),
         None => miette!("{error}"),
     }
-}
-
-/// Name of a model file without its extension.
-pub fn model_name(path: &Path) -> String {
-    path.file_stem()
-        .map_or_else(|| PathBuf::from(path).display().to_string(), |stem| stem.to_string_lossy().into_owned())
 }

@@ -9,6 +9,7 @@ use bespoke_bench::{Build, Results, Subject, Workload, text};
 use clap::ValueEnum;
 use miette::IntoDiagnostic;
 
+use crate::model;
 use crate::output::{Force, Output as OutputFile};
 use crate::progress::Progress;
 use crate::sampling::SamplingArgs;
@@ -99,7 +100,7 @@ pub fn execute(args: &BenchArgs) -> miette::Result<()> {
 }
 
 fn bench_model(path: &Path, args: &BenchArgs, results: &mut Results) -> miette::Result<()> {
-    let model = session::open_model(path)?;
+    let model = model::open_model(path)?;
     let deepest = args.depth.iter().copied().max().unwrap_or(0);
     let context = deepest.saturating_add(args.n).saturating_add(bespoke_bench::WARM_UP);
     let engine = session::load_sampling(&model, &args.decode, context, args.sampling.params())?;
@@ -108,7 +109,7 @@ fn bench_model(path: &Path, args: &BenchArgs, results: &mut Results) -> miette::
         Kind::Cuda { .. } => Some(engine::read_bandwidth(engine.device()).map_err(session::engine_error)?),
     };
     results.device.get_or_insert_with(|| engine.device().info().clone());
-    let mut subject = Subject { name: session::model_name(path), gguf: &model.gguf, engine, ceiling };
+    let mut subject = Subject { name: model::model_name(path), gguf: &model.gguf, engine, ceiling };
     let workload = Workload { tokens: args.n, repetitions: args.repetitions };
     let bar = Progress::count("tokens", args.depth.len() as u64 * workload.all_tokens());
     for (&depth, before) in args.depth.iter().zip(0u64..) {

@@ -13,7 +13,7 @@ use clap::{Args, ValueEnum};
 use miette::{IntoDiagnostic, miette};
 use serde_json::json;
 
-use crate::{interrupt, model, progress::DelayedSpinner, progress::Progress, session};
+use crate::{interrupt, model, progress::DelayedSpinner, progress::Progress};
 
 /// Run kernels on the emulator and report their errors: a PTX file, a built-in shape, or a model's decode plan
 ///
@@ -124,7 +124,7 @@ fn run(args: &CheckArgs) -> miette::Result<ExitCode> {
             Err(error) => return Err(error.into()),
         },
         Kind::Model => {
-            let model = session::open_model(path)?;
+            let model = model::open_model(path)?;
             let steps = args.steps.unwrap_or(DEFAULT_STEPS);
             let bar = Progress::steps("checking", u64::from(steps));
             let mut tell = |done: usize, total: usize, _: &str| bar.update(done as u64, total as u64);

@@ -69,9 +69,13 @@ fn cached() -> String {
         );
     };
     let folder = cache.folder().display();
-    match cache.holds() {
-        Ok(holds) => {
-            format!("cache of machine code: {folder} ({} kernels, {})", holds.entries, Bytes(holds.bytes))
+    match cache.contents() {
+        Ok(contents) => {
+            format!(
+                "cache of machine code: {folder} ({} kernels, {})",
+                contents.entries,
+                Bytes(contents.bytes)
+            )
         }
         Err(error) => format!("cache of machine code: {folder}: {error}"),
     }

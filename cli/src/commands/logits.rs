@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use bespoke::engine::EngineError;
 use bespoke_logits::{Reference, nmse, safetensors};
 
+use crate::model;
 use crate::output::{Force, Output};
 use crate::progress::Progress;
 use crate::session::{self, DecodeArgs};
@@ -44,7 +45,7 @@ pub struct LogitsArgs {
 
 /// Runs the command.
 pub fn execute(args: &LogitsArgs) -> miette::Result<()> {
-    let model = session::open_model(&args.model)?;
+    let model = model::open_model(&args.model)?;
     let shape = &model.shape;
     let reference = args.reference.as_deref().map(Reference::read).transpose()?;
     let tokens = match (&args.tokens, &reference) {
@@ -85,7 +86,7 @@ pub fn execute(args: &LogitsArgs) -> miette::Result<()> {
                 all.len()
             )
         })?;
-        println!("{} NMSE {error:.3e} over {count} positions", session::model_name(&args.model));
+        println!("{} NMSE {error:.3e} over {count} positions", model::model_name(&args.model));
         if let Some(limit) = args.limit
             && (error > limit || error.is_nan())
         {

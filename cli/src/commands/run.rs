@@ -14,6 +14,7 @@ use miette::{IntoDiagnostic, miette};
 use serde::Serialize;
 
 use crate::interrupt;
+use crate::model;
 use crate::progress::DelayedBar;
 use crate::sampling::SamplingArgs;
 use crate::session::{self, DecodeArgs};
@@ -99,8 +100,8 @@ const DEFAULT_TOKENS: u32 = 128;
 pub fn execute(args: &RunArgs) -> miette::Result<()> {
     let start = Instant::now();
     let model = match &args.model {
-        Some(path) => session::open_model(path)?,
-        None => session::open_demo()?,
+        Some(path) => model::open_model(path)?,
+        None => model::open_demo()?,
     };
     let text = prompt_text(args)?;
     if text.is_none() && args.tokens.is_none() {

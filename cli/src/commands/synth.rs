@@ -10,10 +10,10 @@ use bespoke_kernels::weights::WeightType;
 use bespoke_synth::{self as synth, Arch, SynthError, SynthSpec};
 use miette::{IntoDiagnostic, miette};
 
+use crate::model;
 use crate::model::builtin_named;
 use crate::output::{Force, Output, cannot_write};
 use crate::progress::Progress;
-use crate::session;
 
 /// Write a synthetic model: a real model's shape with random weights, and a working tokenizer
 #[derive(clap::Args, Debug)]
@@ -178,7 +178,7 @@ fn from_shape_file(file: &ShapeFile, mix: Mix) -> miette::Result<SynthSpec> {
 /// Specification with the shape and types of a file. The file's metadata names its mix by number; a warning counts the
 /// matrices that deviate from that mix.
 fn like(path: &Path, mix: Option<Mix>) -> miette::Result<SynthSpec> {
-    let session::Model { gguf, shape, .. } = session::open_model(path)?;
+    let model::Model { gguf, shape, .. } = model::open_model(path)?;
     let Dimensions { hidden, layers, heads, kv_heads, head_dim, ffn, vocab, context, eps, .. } =
         shape.dimensions;
     let arch = &shape.architecture.name;

@@ -79,8 +79,8 @@ pub fn execute(args: &TuneArgs) -> miette::Result<()> {
 }
 
 fn tune(args: &TuneArgs) -> miette::Result<()> {
-    let model = session::open_model(args.model.as_ref())?;
-    let name = session::model_name(args.model.as_ref());
+    let model = model::open_model(args.model.as_ref())?;
+    let name = model::model_name(args.model.as_ref());
     let out = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.tune.toml")));
     // Created first, so that an unwritable path fails before minutes of measuring.
     let file = Output::create(&out, args.force)?;

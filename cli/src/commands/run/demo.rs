@@ -9,7 +9,7 @@ use bespoke_demo::{self as demo, Question};
 use miette::{IntoDiagnostic, miette};
 
 use super::{Format, Printer, RunArgs, generate, stop_tokens};
-use crate::session::Model;
+use crate::model::Model;
 use crate::{interrupt, session};
 
 /// Decodes every prompt and prints the answers.
