@@ -1,8 +1,8 @@
-//! A bounds-checked walk over little-endian bytes.
+//! Bounds-checked reader of little-endian bytes.
 
 use crate::Error;
 
-/// A position in a file's bytes. Every read checks that its bytes exist and names what it was reading if not.
+/// Position in a file's bytes. A read past the end is an error that names `what` was read.
 #[derive(Clone, Copy)]
 pub(crate) struct Cursor<'a> {
     bytes: &'a [u8],
@@ -15,17 +15,17 @@ impl<'a> Cursor<'a> {
         Self { bytes, at: 0 }
     }
 
-    /// The offset in the file.
+    /// Offset in the file.
     pub fn offset(&self) -> u64 {
         self.at as u64
     }
 
-    /// Bytes not read yet.
+    /// Number of unread bytes.
     pub fn remaining(&self) -> u64 {
         (self.bytes.len() - self.at) as u64
     }
 
-    /// The next `count` bytes.
+    /// Reads `count` bytes.
     pub fn take(&mut self, count: u64, what: &'static str) -> Result<&'a [u8], Error> {
         if count > self.remaining() {
             return Err(Error::Truncated {
@@ -40,22 +40,24 @@ impl<'a> Cursor<'a> {
         Ok(&self.bytes[start..self.at])
     }
 
-    /// The next `N` bytes.
+    /// Reads `N` bytes.
     pub fn fixed<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], Error> {
         let mut out = [0; N];
         out.copy_from_slice(self.take(N as u64, what)?);
         Ok(out)
     }
 
+    /// Reads a `u32`.
     pub fn u32(&mut self, what: &'static str) -> Result<u32, Error> {
         self.fixed(what).map(u32::from_le_bytes)
     }
 
+    /// Reads a `u64`.
     pub fn u64(&mut self, what: &'static str) -> Result<u64, Error> {
         self.fixed(what).map(u64::from_le_bytes)
     }
 
-    /// A length-prefixed UTF-8 string.
+    /// Reads a length-prefixed UTF-8 string.
     pub fn string(&mut self, what: &'static str) -> Result<&'a str, Error> {
         let length = self.u64(what)?;
         let at = self.offset();

@@ -1,8 +1,8 @@
-//! Exact values of quantised blocks.
+//! Dequantisation: exact values of blocks.
 //!
-//! The layouts are ggml's block structs (`ggml-common.h`), the arithmetic that of its reference
-//! `dequantize_row_*` functions (`ggml-quants.c`): every product is exact in f32, and where a minimum is added
-//! or subtracted the one rounding is f32's. All numbers are little endian; `d`, `m` and `dmin` are f16.
+//! Layouts are those of ggml's block structs (`ggml-common.h`), arithmetic that of its reference `dequantize_row_*`
+//! functions (`ggml-quants.c`). Every product is exact in f32; adding or subtracting a minimum rounds once, to f32. All
+//! numbers are little endian; `d`, `m` and `dmin` are f16.
 //!
 //! ```text
 //! Q4_0  18 B /  32   d | 16 B nibbles                          w = d·(q − 8)
@@ -17,13 +17,12 @@
 //!                      | 16 × i8 scales | d                    w = d·sc·(q − 32)
 //! ```
 //!
-//! Where the bits of an element lie:
+//! Position of an element's bits:
 //!
-//! - **Blocks of 32**: byte `i` of the nibbles holds element `i` in its low and element `i + 16` in its high
-//!   half; bit `i` of the fifth bits (a `u32`) belongs to element `i`.
-//! - **Q4_K, Q5_K**: eight sub-blocks of 32. Sub-blocks `2k` and `2k + 1` share nibble bytes `32k..32k + 32`,
-//!   low and high halves. Bit `s` of fifth-bit byte `i` belongs to element `i` of sub-block `s`.
-//!   Scale and minimum of a sub-block: see [`scale_min`].
+//! - **Blocks of 32**: byte `i` of the nibbles has element `i` in its low half and element `i + 16` in its high half; bit `i` of the fifth bits (a `u32`) belongs to element `i`.
+//! - **Q4_K, Q5_K**: eight sub-blocks of 32. Nibble bytes `32k..32k + 32` have sub-block `2k` in their low and
+//!   sub-block `2k + 1` in their high halves. Bit `s` of fifth-bit byte `i` belongs to element `i` of sub-block `s`.
+//!   For the scale and minimum of a sub-block see [`scale_min`].
 //! - **Q6_K**: two halves of 128. In half `h`, element `32k + i` (`k < 4`) has its low nibble in byte
 //!   `64h + 32·(k mod 2) + i`, the low half of it for `k < 2`, and its high pair in bits `2k..2k + 2` of high
 //!   byte `32h + i`. Scale `8h + j` covers elements `16j..16j + 16` of the half.
@@ -31,15 +30,15 @@
 use crate::{Error, GgmlType};
 use half::{bf16, f16};
 
-/// Elements of a block of the "legacy" types.
+/// Elements of a block of the types without superblocks.
 const BLOCK: usize = 32;
 /// Elements of a superblock of the K types.
 const SUPERBLOCK: usize = 256;
 
 /// Writes the exact values of `bytes`, consecutive blocks of `ty`, to `out` in element order.
 ///
-/// Implemented for F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K and Q6_K; another type, or a length
-/// of `out` that is not what `bytes` holds, is an error.
+/// Supports F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K and Q6_K. Another type is an error, and so is a
+/// length of `out` other than the number of elements in `bytes`.
 pub fn dequantize(ty: GgmlType, bytes: &[u8], out: &mut [f32]) -> Result<(), Error> {
     if ty.row_bytes(out.len()) != Some(bytes.len()) {
         return Err(Error::DequantizeLength { ty, bytes: bytes.len(), elements: out.len() });
@@ -65,7 +64,7 @@ pub fn dequantize(ty: GgmlType, bytes: &[u8], out: &mut [f32]) -> Result<(), Err
     Ok(())
 }
 
-/// Applies `block` to every block of `B` bytes and its `N` elements.
+/// Calls `block` with every block of `B` bytes and its `N` elements.
 fn each<const B: usize, const N: usize>(
     bytes: &[u8],
     out: &mut [f32],
@@ -82,7 +81,7 @@ fn half_at(bytes: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([bytes[at], bytes[at + 1]]).to_f32()
 }
 
-/// The quants of a block of 32 from its nibbles and fifth bits (0 for four-bit types).
+/// Quants of a block of 32, from its nibbles and fifth bits (0 for 4-bit types).
 fn quants_of_32(nibbles: &[u8], fifth: u32) -> [u8; BLOCK] {
     std::array::from_fn(|i| {
         let nibble = (nibbles[i % 16] >> (i / 16 * 4)) & 15;
@@ -125,12 +124,14 @@ fn q8_0(block: &[u8; 34], out: &mut [f32; BLOCK]) {
     }
 }
 
-/// The 6-bit scale and minimum of sub-block `s` (0 to 7) of a Q4_K or Q5_K superblock, from its 12 scale bytes.
+/// Returns the 6-bit scale and minimum of sub-block `s` (0 to 7) of a Q4_K or Q5_K superblock, from its 12 scale bytes.
 ///
 /// ```text
-/// bytes 0..4    bits 0..6 scale of s = 0..4      bits 6..8 bits 4..6 of the scale of s = 4..8
-/// bytes 4..8    bits 0..6 minimum of s = 0..4    bits 6..8 bits 4..6 of the minimum of s = 4..8
-/// bytes 8..12   bits 0..4 bits 0..4 of the scale, bits 4..8 bits 0..4 of the minimum of s = 4..8
+///               s = 0..4                    s = 4..8
+/// bytes 0..4    bits 0..6: scale            bits 6..8: bits 4..6 of the scale
+/// bytes 4..8    bits 0..6: minimum          bits 6..8: bits 4..6 of the minimum
+/// bytes 8..12                               bits 0..4: bits 0..4 of the scale
+///                                           bits 4..8: bits 0..4 of the minimum
 /// ```
 pub fn scale_min(scales: &[u8; 12], s: usize) -> (u8, u8) {
     if s < 4 {
@@ -141,7 +142,7 @@ pub fn scale_min(scales: &[u8; 12], s: usize) -> (u8, u8) {
     }
 }
 
-/// Q4_K and Q5_K: `high(s, i)` is the fifth bit (0 or 16) of element `i` of sub-block `s`.
+/// Dequantises Q4_K and Q5_K. `high(s, i)` is the fifth bit (0 or 16) of element `i` of sub-block `s`.
 fn k_with_mins(
     head: &[u8; 16],
     nibbles: &[u8],
@@ -171,7 +172,7 @@ fn q5_k(block: &[u8; 176], out: &mut [f32; SUPERBLOCK]) {
     k_with_mins(head, nibbles, |s, i| ((fifth[i] >> s) & 1) << 4, out);
 }
 
-/// The 16 bytes `d | dmin | scales` and the rest of a Q4_K or Q5_K superblock.
+/// Splits a Q4_K or Q5_K superblock into the 16 bytes `d | dmin | scales` and the rest.
 fn split_head<const N: usize>(block: &[u8; N]) -> (&[u8; 16], &[u8]) {
     const { assert!(N >= 16) };
     block.split_first_chunk().unwrap_or((&[0; 16], &[]))

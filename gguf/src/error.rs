@@ -1,9 +1,9 @@
-//! What can be wrong with a file, one sentence each.
+//! Errors of reading, writing and converting.
 
 use crate::GgmlType;
 use std::path::PathBuf;
 
-/// Why a GGUF file could not be read, or a value in it not used.
+/// Error of a GGUF file, or of a value in it.
 ///
 /// Offsets are bytes from the start of the file.
 #[derive(Debug, thiserror::Error)]
@@ -23,10 +23,10 @@ pub enum Error {
     #[error("GGUF version {version} is not supported (versions 2 and 3 are){}", version_hint(*version))]
     Version { version: u32 },
     #[error(
-        "byte {at}: {what} needs {need} more bytes but the file has {len} bytes in all (truncated download?)"
+        "byte {at}: {what} needs {need} more bytes, but the file has {len} bytes in all (truncated download?)"
     )]
     Truncated { at: u64, what: &'static str, need: u64, len: u64 },
-    #[error("the header announces {count} {what}, more than the file's {len} bytes can hold")]
+    #[error("the header declares {count} {what}, more than the file's {len} bytes can hold")]
     Count { what: &'static str, count: u64, len: u64 },
     #[error("byte {at}: {what} is not UTF-8")]
     Utf8 { at: u64, what: &'static str },
@@ -36,13 +36,13 @@ pub enum Error {
     InKey { key: String, source: Box<Error> },
     #[error("metadata key {key} appears twice (again at byte {at})")]
     DuplicateKey { key: String, at: u64 },
-    #[error("byte {at}: there is no metadata value kind {number} (kinds are 0 to 12)")]
+    #[error("byte {at}: unknown metadata value kind {number} (kinds are 0 to 12)")]
     Kind { at: u64, number: u32 },
     #[error("byte {at}: arrays of arrays are not supported")]
     NestedArray { at: u64 },
     #[error("byte {at}: a bool must be 0 or 1, not {byte}")]
     Bool { at: u64, byte: u8 },
-    #[error("metadata key general.alignment is {value}, which is no power of two")]
+    #[error("metadata key general.alignment is {value}, which is not a power of two")]
     Alignment { value: u64 },
     #[error("metadata key {key} is missing")]
     MissingKey { key: String },
@@ -54,7 +54,7 @@ pub enum Error {
     InDirectory { index: u64, source: Box<Error> },
     #[error("tensor {name} appears twice (again at byte {at})")]
     DuplicateTensor { name: String, at: u64 },
-    #[error("tensor {name}: {rank} dimensions at byte {at}, where GGUF allows at most 4")]
+    #[error("tensor {name}: {rank} dimensions at byte {at}; GGUF allows at most 4")]
     Rank { name: String, rank: u32, at: u64 },
     #[error("tensor {name}: dimension {index} is zero")]
     ZeroDimension { name: String, index: usize },
@@ -64,11 +64,11 @@ pub enum Error {
     UnknownType { name: String, number: u32, at: u64 },
     #[error("tensor {name}: dimensions {dims:?} of {ty} overflow the address space")]
     TooLarge { name: String, dims: Vec<u64>, ty: GgmlType },
-    #[error("tensor {name}: rows of {cols} elements are no whole number of {ty}'s blocks of {}", ty.block_elements())]
+    #[error("tensor {name}: rows of {cols} elements are not a whole number of {ty} blocks, which have {} elements", ty.block_elements())]
     PartialBlock { name: String, cols: u64, ty: GgmlType },
-    #[error("tensor {name}: offset {offset} is no multiple of the alignment {alignment}")]
+    #[error("tensor {name}: offset {offset} is not a multiple of the alignment {alignment}")]
     Misaligned { name: String, offset: u64, alignment: u64 },
-    #[error("tensor {name}: data ends at byte {end} but the file has {len} bytes (truncated download?)")]
+    #[error("tensor {name}: data ends at byte {end}, but the file has {len} bytes (truncated download?)")]
     DataBeyondEnd { name: String, end: u128, len: u64 },
     #[error("tensors {first} and {second} overlap at byte {at}")]
     Overlap { first: String, second: String, at: u64 },
@@ -76,20 +76,20 @@ pub enum Error {
     MissingTensor { name: String },
 
     // Values.
-    #[error("no exact values are implemented for the type {ty}")]
+    #[error("dequantising {ty} is not supported")]
     NotDequantizable { ty: GgmlType },
-    #[error("{bytes} bytes of {ty} are not {elements} elements")]
+    #[error("{bytes} bytes of {ty} do not have {elements} elements")]
     DequantizeLength { ty: GgmlType, bytes: usize, elements: usize },
-    #[error("values cannot be written as {ty}")]
+    #[error("quantising to {ty} is not supported")]
     NotQuantizable { ty: GgmlType },
-    #[error("{elements} values do not make {bytes} bytes of {ty}")]
+    #[error("{elements} values do not fill {bytes} bytes of {ty}")]
     QuantizeLength { ty: GgmlType, bytes: usize, elements: usize },
     #[error("{value} cannot be written as {ty}")]
     NotRepresentable { ty: GgmlType, value: f32 },
 }
 
 impl Error {
-    /// Wraps an error that occurred inside the value of metadata key `key`.
+    /// Wraps an error in the value of metadata key `key`.
     pub(crate) fn in_key(key: &str) -> impl FnOnce(Error) -> Error + '_ {
         move |source| Error::InKey { key: key.into(), source: Box::new(source) }
     }

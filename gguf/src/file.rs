@@ -1,4 +1,4 @@
-//! An open file: its header, parsed and checked, over bytes that are mapped or owned.
+//! An open file: its checked header, and its mapped or owned bytes.
 
 use crate::cursor::Cursor;
 use crate::{DEFAULT_ALIGNMENT, Error, GgmlType, Value};
@@ -8,12 +8,12 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
 
-/// An open GGUF file. See the crate's documentation for what has been checked.
+/// An open GGUF file. The [crate's documentation](crate) lists what has been checked.
 pub struct Gguf {
     bytes: Bytes,
     version: u32,
     alignment: u64,
-    /// Keys in file order with the range of their encoded value (kind included).
+    /// Keys in file order, each with the byte range of its encoded value, which starts with the kind.
     keys: Vec<(String, Range<usize>)>,
     key_index: HashMap<String, usize>,
     tensors: Vec<TensorInfo>,
@@ -34,7 +34,7 @@ impl Bytes {
     }
 }
 
-/// One entry of the tensor directory.
+/// Entry of the tensor directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorInfo {
     /// GGUF's name, such as `blk.0.attn_q.weight`.
@@ -43,29 +43,29 @@ pub struct TensorInfo {
     pub dims: Vec<u64>,
     /// The element type.
     pub ty: GgmlType,
-    /// Where the data starts, in bytes from the start of the file.
+    /// Start of the data, in bytes from the start of the file.
     pub offset: u64,
-    /// The data's length in bytes.
+    /// Length of the data in bytes.
     pub bytes: u64,
 }
 
 impl TensorInfo {
-    /// Elements of one row: the innermost dimension.
+    /// Elements of a row: the innermost dimension.
     pub fn cols(&self) -> u64 {
         self.dims.first().copied().unwrap_or(1)
     }
 
-    /// The number of rows: the product of all outer dimensions, 1 for a vector.
+    /// Number of rows: the product of all outer dimensions; 1 for a vector.
     pub fn rows(&self) -> u64 {
         self.dims.iter().skip(1).product()
     }
 
-    /// The number of elements.
+    /// Number of elements.
     pub fn elements(&self) -> u64 {
         self.dims.iter().product()
     }
 
-    /// The directory entry of a tensor of these dimensions, with its byte length checked.
+    /// Creates an entry with offset 0; checks dimensions and byte length.
     pub(crate) fn new(name: &str, dims: Vec<u64>, ty: GgmlType) -> Result<Self, Error> {
         if let Some(index) = dims.iter().position(|&dim| dim == 0) {
             return Err(Error::ZeroDimension { name: name.into(), index });
@@ -85,7 +85,7 @@ impl TensorInfo {
         }
     }
 
-    /// Reads one entry; the offset is still relative to the data section.
+    /// Reads an entry. Its offset is relative to the data section.
     fn read(cursor: &mut Cursor<'_>) -> Result<Self, Error> {
         let name = cursor.string("a tensor's name")?;
         let at = cursor.offset();
@@ -103,7 +103,7 @@ impl TensorInfo {
     }
 }
 
-/// The fixed part at the start of a file.
+/// Fixed-size start of a file.
 struct Header {
     version: u32,
     tensors: u64,
@@ -137,19 +137,19 @@ impl Header {
     }
 }
 
-/// The first four bytes of every GGUF file.
+/// First four bytes of every GGUF file.
 pub(crate) const MAGIC: &[u8; 4] = b"GGUF";
 /// `GGML_MAX_DIMS`.
 const MAX_RANK: u32 = 4;
-/// The least a key with its value takes: an empty name's length, a kind, one byte.
+/// Minimum bytes of a key and its value: the length of an empty name, a kind, one byte.
 const MIN_KEY_BYTES: u64 = 8 + 4 + 1;
-/// The least a tensor's entry takes: an empty name's length, rank 0, type, offset.
+/// Minimum bytes of a tensor's entry: the length of an empty name, rank 0, type, offset.
 const MIN_TENSOR_BYTES: u64 = 8 + 4 + 4 + 8;
 
 impl Gguf {
-    /// Maps a file and reads its header; tensor data is not touched.
+    /// Maps a file and reads its header. Tensor data is not read.
     ///
-    /// The file must not be changed while it is open, as with every mapped file.
+    /// The file must not be changed while it is open.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let io = |source| Error::Io { path: path.into(), source };
@@ -157,13 +157,13 @@ impl Gguf {
         if file.metadata().map_err(io)?.is_dir() {
             return Err(io(std::io::ErrorKind::IsADirectory.into()));
         }
-        // SAFETY: the mapping is read only and private to this value; the caller keeps the file unchanged, as
-        // documented.
+        // SAFETY: the mapping is read only and private to this value, and the documentation requires that the file
+        // is not changed.
         let map = unsafe { Mmap::map(&file) }.map_err(io)?;
         Self::parse(Bytes::Mapped(map))
     }
 
-    /// Reads a file that is already in memory.
+    /// Reads a file from memory.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, Error> {
         Self::parse(Bytes::Owned(bytes))
     }
@@ -214,7 +214,7 @@ impl Gguf {
         if value.is_power_of_two() { Ok(value) } else { Err(Error::Alignment { value }) }
     }
 
-    /// Makes tensor offsets absolute; checks alignment, the file's end and overlaps.
+    /// Makes tensor offsets absolute. Checks alignment, the end of the file and overlaps.
     fn place_tensors(&mut self, header_end: u64) -> Result<(), Error> {
         let data_start = header_end.next_multiple_of(self.alignment);
         let len = self.bytes.as_slice().len() as u64;
@@ -241,22 +241,22 @@ impl Gguf {
         Ok(())
     }
 
-    /// The format's version: 2 or 3.
+    /// Version of the format: 2 or 3.
     pub fn version(&self) -> u32 {
         self.version
     }
 
-    /// The alignment of tensor data, in bytes.
+    /// Alignment of tensor data, in bytes.
     pub fn alignment(&self) -> u64 {
         self.alignment
     }
 
-    /// The file's length in bytes.
+    /// Length of the file in bytes.
     pub fn file_bytes(&self) -> u64 {
         self.bytes.as_slice().len() as u64
     }
 
-    /// The tensors, in the directory's order.
+    /// Tensors in the order of the directory.
     pub fn tensors(&self) -> &[TensorInfo] {
         &self.tensors
     }
@@ -271,11 +271,11 @@ impl Gguf {
         self.tensor(name).ok_or_else(|| Error::MissingTensor { name: name.into() })
     }
 
-    /// A tensor's data: [`TensorInfo::rows`] rows of blocks.
+    /// Data of a tensor: [`TensorInfo::rows`] rows of blocks.
     ///
     /// # Panics
     ///
-    /// May panic when `info` is of another file.
+    /// May panic if `info` is from another file.
     pub fn data(&self, info: &TensorInfo) -> &[u8] {
         &self.bytes.as_slice()[info.offset as usize..][..info.bytes as usize]
     }
@@ -290,19 +290,19 @@ impl Gguf {
         self.keys.iter().filter_map(|(key, range)| Some((key.as_str(), self.value(range)?)))
     }
 
-    /// The value of a key of any kind.
+    /// The value of a key, of any kind.
     pub fn get(&self, key: &str) -> Option<Value<'_>> {
         let &index = self.key_index.get(key)?;
         self.value(&self.keys[index].1)
     }
 
-    /// The bytes of a key's value, its kind first.
+    /// Encoded value of a key, which starts with the kind.
     pub(crate) fn encoded(&self, key: &str) -> Option<&[u8]> {
         let &index = self.key_index.get(key)?;
         Some(&self.bytes.as_slice()[self.keys[index].1.clone()])
     }
 
-    /// A value that was checked when the file was opened.
+    /// Decodes a value that was checked when the file was opened.
     fn value(&self, range: &Range<usize>) -> Option<Value<'_>> {
         Value::read(&mut Cursor::new(&self.bytes.as_slice()[range.clone()])).ok()
     }

@@ -1,6 +1,6 @@
-//! Typed access to metadata; every error names the key.
+//! Typed access to metadata. Every error names the key.
 //!
-//! Exporters differ in the width of integers, so a getter takes any integer that fits its type.
+//! Exporters use integers of different widths, so a getter accepts any integer that fits its type.
 
 use crate::{Array, Error, Gguf, Value};
 
@@ -10,7 +10,7 @@ impl Gguf {
         required(key, self.opt_str(key)?)
     }
 
-    /// A string, or `None` when the key is missing.
+    /// A string, or `None` if the key is missing.
     pub fn opt_str(&self, key: &str) -> Result<Option<&str>, Error> {
         self.convert(key, "a string", as_str)
     }
@@ -20,7 +20,7 @@ impl Gguf {
         required(key, self.opt_u32(key)?)
     }
 
-    /// An integer of any kind that fits `u32`, or `None` when the key is missing.
+    /// An integer of any kind that fits `u32`, or `None` if the key is missing.
     pub fn opt_u32(&self, key: &str) -> Result<Option<u32>, Error> {
         self.convert(key, "an unsigned 32-bit integer", as_u32)
     }
@@ -30,7 +30,7 @@ impl Gguf {
         required(key, self.opt_f32(key)?)
     }
 
-    /// A float, or `None` when the key is missing.
+    /// A float, or `None` if the key is missing.
     pub fn opt_f32(&self, key: &str) -> Result<Option<f32>, Error> {
         self.convert(key, "a float", as_f32)
     }
@@ -40,7 +40,7 @@ impl Gguf {
         required(key, self.opt_bool(key)?)
     }
 
-    /// A bool, or `None` when the key is missing.
+    /// A bool, or `None` if the key is missing.
     pub fn opt_bool(&self, key: &str) -> Result<Option<bool>, Error> {
         self.convert(key, "a bool", as_bool)
     }
@@ -50,7 +50,7 @@ impl Gguf {
         required(key, self.opt_strings(key)?)
     }
 
-    /// An array of strings, or `None` when the key is missing.
+    /// An array of strings, or `None` if the key is missing.
     pub fn opt_strings(&self, key: &str) -> Result<Option<Vec<&str>>, Error> {
         self.convert(key, "an array of strings", |value| elements(value, as_str))
     }
@@ -60,7 +60,7 @@ impl Gguf {
         required(key, self.opt_f32s(key)?)
     }
 
-    /// An array of floats, or `None` when the key is missing.
+    /// An array of floats, or `None` if the key is missing.
     pub fn opt_f32s(&self, key: &str) -> Result<Option<Vec<f32>>, Error> {
         self.convert(key, "an array of floats", |value| elements(value, as_f32))
     }
@@ -70,7 +70,7 @@ impl Gguf {
         required(key, self.opt_i32s(key)?)
     }
 
-    /// An array of integers that fit `i32`, or `None` when the key is missing.
+    /// An array of integers that fit `i32`, or `None` if the key is missing.
     pub fn opt_i32s(&self, key: &str) -> Result<Option<Vec<i32>>, Error> {
         self.convert(key, "an array of 32-bit integers", |value| elements(value, as_i32))
     }
@@ -114,14 +114,14 @@ fn as_bool(value: Value<'_>) -> Option<bool> {
     if let Value::Bool(v) = value { Some(v) } else { None }
 }
 
-/// The elements of an array, if it is one and all of them convert.
+/// The converted elements of an array; none if the value is no array or an element does not convert.
 fn elements<'a, T>(value: Value<'a>, convert: fn(Value<'a>) -> Option<T>) -> Option<Vec<T>> {
     let Value::Array(array) = value else { return None };
     let converted: Vec<T> = Array::iter(&array).map(convert).collect::<Option<_>>()?;
     (converted.len() == array.len()).then_some(converted)
 }
 
-/// A found value for a message: its kind, and itself where it is short.
+/// Description of a value for messages: its kind, and the value unless it is a string or an array.
 fn describe(value: &Value<'_>) -> String {
     match value {
         Value::String(_) => "a string".into(),

@@ -1,5 +1,4 @@
-//! GGUF, llama.cpp's model file format: reading with every number checked, exact block values, quantising, streaming
-//! writing.
+//! GGUF, llama.cpp's model file format: checked reading, exact dequantisation, quantisation, and streaming writing.
 //!
 //! The format is specified in ggml's `docs/gguf.md`. A file is
 //!
@@ -8,11 +7,11 @@
 //! (key string | kind u32 | value) × key count                  metadata
 //! (name string | rank u32 | dims u64 × rank | type u32
 //!      | offset u64) × tensor count                            tensor directory
-//! padding to general.alignment (32 unless the file says)
+//! padding to general.alignment (32 by default)
 //! data, each tensor at an aligned offset                       tensor data
 //! ```
 //!
-//! all little endian, a string being a `u64` length and that many bytes of UTF-8.
+//! Numbers are little endian. A string is a `u64` length and that many bytes of UTF-8.
 //!
 //! ```no_run
 //! use bespoke_gguf::{Gguf, dequantize};
@@ -27,10 +26,10 @@
 //!
 //! Contracts:
 //!
-//! - Nothing in a file is believed: after [`Gguf::open`] returned, every tensor's data lies inside the file, is
-//!   aligned, overlaps no other, and is as long as its type and dimensions say. Hostile bytes give an
-//!   [`Error`], never a panic, and no allocation larger than the file's own header.
-//! - Opening reads the header only; tensor data is mapped and read when touched.
+//! - [`Gguf::open`] validates the file: the data of every tensor is inside the file, aligned, disjoint from all others,
+//!   and has the length that follows from its type and dimensions. Hostile files cause an [`Error`], never a panic, and
+//!   allocations are limited by the size of the file's header.
+//! - Opening reads only the header. Tensor data is mapped, and read on access.
 
 mod cursor;
 pub mod dequant;
@@ -50,5 +49,5 @@ pub use quant::quantize;
 pub use ty::{GgmlType, UnknownType};
 pub use writer::Writer;
 
-/// The alignment of tensor data in a file that has no `general.alignment`, in bytes.
+/// Alignment of tensor data in files without `general.alignment`, in bytes.
 pub const DEFAULT_ALIGNMENT: u64 = 32;

@@ -1,10 +1,10 @@
-//! Metadata values: the 13 kinds of GGUF, borrowed from the file's bytes.
+//! Metadata values of GGUF's 13 kinds, borrowed from the file's bytes.
 
 use crate::Error;
 use crate::cursor::Cursor;
 use std::fmt;
 
-/// The kind of a metadata value, by its number in a file (`enum gguf_type`).
+/// Kind of a metadata value, with its number in a file (`enum gguf_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // the names of the Rust types
 pub enum Kind {
@@ -45,7 +45,7 @@ impl Kind {
         Self::ALL.get(number as usize).copied()
     }
 
-    /// The name, as in messages: `u32`, `string`.
+    /// Name in messages, such as `u32` or `string`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::U8 => "u8",
@@ -64,7 +64,7 @@ impl Kind {
         }
     }
 
-    /// Bytes of one value; `None` for strings and arrays, whose length varies.
+    /// Bytes of a value; `None` for strings and arrays.
     const fn size(self) -> Option<u64> {
         match self {
             Self::U8 | Self::I8 | Self::Bool => Some(1),
@@ -82,7 +82,7 @@ impl Kind {
     }
 }
 
-/// One metadata value, borrowing from the file.
+/// Metadata value, borrowed from the file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(missing_docs)] // the names of the Rust types
 pub enum Value<'a> {
@@ -101,8 +101,8 @@ pub enum Value<'a> {
     F64(f64),
 }
 
-/// A metadata array: a run of values of one kind, left as the file's bytes until it is iterated, so that
-/// a vocabulary costs nothing to carry around.
+/// Metadata array: values of one kind. Holds the file's bytes and decodes them during iteration, so a large vocabulary
+/// is cheap to copy.
 #[derive(Clone, Copy, PartialEq)]
 pub struct Array<'a> {
     kind: Kind,
@@ -111,7 +111,7 @@ pub struct Array<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// Reads and checks one value, its kind first.
+    /// Reads and checks a value that starts with its kind.
     pub(crate) fn read(cursor: &mut Cursor<'a>) -> Result<Self, Error> {
         match Kind::read(cursor)? {
             Kind::Array => Array::read(cursor).map(Value::Array),
@@ -119,7 +119,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Reads and checks a value of a known kind; an array here is one inside an array.
+    /// Reads and checks an element or a value of a known kind. An array is an error: it would be nested.
     fn read_scalar(cursor: &mut Cursor<'a>, kind: Kind) -> Result<Self, Error> {
         let at = cursor.offset();
         let what = "a value";
@@ -143,7 +143,7 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// The value's kind.
+    /// Kind of the value.
     pub fn kind(&self) -> Kind {
         match self {
             Value::U8(_) => Kind::U8,
@@ -162,7 +162,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The value as an integer, if it is one of any width.
+    /// The value if it is an integer of any width.
     pub fn as_integer(&self) -> Option<i128> {
         Some(match *self {
             Value::U8(v) => v.into(),
@@ -189,7 +189,7 @@ impl<'a> Array<'a> {
                 cursor.take(len.saturating_mul(size), "an array")?;
             }
             _ if kind == Kind::Array => return Err(Error::NestedArray { at }),
-            // Every element takes at least a byte, so a hostile length ends at the file's end.
+            // Every element has at least one byte, so a hostile length fails at the end of the file.
             _ => {
                 for _ in 0..len {
                     Value::read_scalar(cursor, kind)?;
@@ -200,12 +200,12 @@ impl<'a> Array<'a> {
         Ok(Self { kind, len: len as usize, bytes })
     }
 
-    /// The kind of the elements; never [`Kind::Array`].
+    /// Kind of the elements; never [`Kind::Array`].
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// The number of elements.
+    /// Number of elements.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -219,7 +219,7 @@ impl<'a> Array<'a> {
     pub fn iter(&self) -> impl Iterator<Item = Value<'a>> + use<'a> {
         let kind = self.kind;
         let mut cursor = Cursor::new(self.bytes);
-        // Checked while reading, so this ends early only if the mapped file is changed under our feet.
+        // The elements were checked when read: iteration ends early only if the mapped file was changed.
         (0..self.len).map_while(move |_| Value::read_scalar(&mut cursor, kind).ok())
     }
 }

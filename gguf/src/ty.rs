@@ -1,12 +1,12 @@
-//! ggml's tensor types: their numbers in a file, names and block sizes.
+//! ggml's tensor types: numbers in files, names and block sizes.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Declares [`GgmlType`] from one table: name, number in the file, elements and bytes of one block.
+/// Declares [`GgmlType`] from a table: name, number in files, elements and bytes of a block.
 macro_rules! ggml_types {
     ($($name:ident = $number:literal, $elements:literal, $bytes:literal;)*) => {
-        /// A tensor's element type: the numbers and names of ggml's `enum ggml_type` (`ggml.h`).
+        /// Element type of a tensor, with the number and name of ggml's `enum ggml_type` (`ggml.h`).
         ///
         /// A quantised type stores a row as consecutive blocks of [`block_elements`](Self::block_elements)
         /// elements in [`block_bytes`](Self::block_bytes) bytes (`ggml-common.h`).
@@ -15,10 +15,10 @@ macro_rules! ggml_types {
         pub enum GgmlType { $($name = $number,)* }
 
         impl GgmlType {
-            /// Every type, in the order of their numbers.
+            /// Every type, in the order of numbers.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// The type with this number in a file; `None` for numbers that ggml has retired or not yet given.
+            /// The type with this number in a file; `None` for numbers that ggml retired or has not assigned.
             pub const fn from_u32(number: u32) -> Option<Self> {
                 match number { $($number => Some(Self::$name),)* _ => None }
             }
@@ -28,7 +28,7 @@ macro_rules! ggml_types {
                 match self { $(Self::$name => stringify!($name),)* }
             }
 
-            /// Elements and bytes of one block.
+            /// Elements and bytes of a block.
             const fn block(self) -> (usize, usize) {
                 match self { $(Self::$name => ($elements, $bytes),)* }
             }
@@ -74,22 +74,22 @@ ggml_types! {
 }
 
 impl GgmlType {
-    /// The type's number in a file.
+    /// Number of the type in a file.
     pub const fn number(self) -> u32 {
         self as u32
     }
 
-    /// Elements in one block; 1 for a type without blocks.
+    /// Elements of a block; 1 for types without blocks.
     pub const fn block_elements(self) -> usize {
         self.block().0
     }
 
-    /// Bytes of one block.
+    /// Bytes of a block.
     pub const fn block_bytes(self) -> usize {
         self.block().1
     }
 
-    /// Bytes of a row of `cols` elements; `None` when `cols` is no whole number of blocks, or on overflow.
+    /// Bytes of a row of `cols` elements; `None` if `cols` is not a whole number of blocks, or on overflow.
     pub const fn row_bytes(self, cols: usize) -> Option<usize> {
         let (elements, bytes) = self.block();
         if cols.is_multiple_of(elements) { (cols / elements).checked_mul(bytes) } else { None }
@@ -102,7 +102,7 @@ impl fmt::Display for GgmlType {
     }
 }
 
-/// The error of parsing a [`GgmlType`] from a name that ggml does not have.
+/// Error of parsing a [`GgmlType`]: ggml has no type of this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a ggml type (such as Q4_K, Q8_0 or F16)")]
 pub struct UnknownType(pub String);

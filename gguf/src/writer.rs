@@ -1,4 +1,4 @@
-//! Writing a file: the header from memory, tensor data streamed.
+//! Writing of files: the header from memory, then tensor data as a stream.
 //!
 //! ```
 //! use bespoke_gguf::{Gguf, GgmlType, Writer};
@@ -20,11 +20,11 @@ use crate::{DEFAULT_ALIGNMENT, Error, GgmlType, Gguf, Kind, TensorInfo};
 use std::collections::HashSet;
 use std::io::{self, Write};
 
-/// A metadata value that is no array.
+/// Metadata value other than an array.
 pub trait Scalar {
-    /// Its kind in the file.
+    /// Kind of the value.
     fn kind(&self) -> Kind;
-    /// Appends its bytes as they stand in the file.
+    /// Appends the encoded value.
     fn encode(&self, out: &mut Vec<u8>);
 }
 
@@ -82,14 +82,14 @@ impl<T: Scalar + ?Sized> Scalar for &T {
     }
 }
 
-/// Collects a file's metadata and tensor directory; [`start`](Self::start) writes them.
+/// Builder of a file's metadata and tensor directory; [`start`](Self::start) writes them.
 #[derive(Default)]
 pub struct Writer {
     keys: HashSet<String>,
     metadata: Vec<u8>,
     names: HashSet<String>,
     tensors: Vec<TensorInfo>,
-    /// Where the next tensor goes, from the start of the data section.
+    /// Offset of the next tensor in the data section.
     next_offset: u64,
 }
 
@@ -99,7 +99,7 @@ impl Writer {
         Self::default()
     }
 
-    /// Sets a metadata key; setting one twice is an error.
+    /// Sets a metadata key. Setting a key twice is an error.
     pub fn set(&mut self, key: &str, value: impl Scalar) -> Result<(), Error> {
         self.key(key)?;
         self.metadata.extend((value.kind() as u32).to_le_bytes());
@@ -107,7 +107,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Sets a metadata key to an array. An empty one is written as an array of `u8`.
+    /// Sets a metadata key to an array. An empty array is written as one of `u8`.
     pub fn set_array<T: Scalar>(&mut self, key: &str, values: &[T]) -> Result<(), Error> {
         self.key(key)?;
         let kind = values.first().map_or(Kind::U8, Scalar::kind);
@@ -120,7 +120,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Sets a metadata key to what it is in `file`.
+    /// Copies a metadata key from `file`.
     pub fn copy(&mut self, file: &Gguf, key: &str) -> Result<(), Error> {
         let encoded = file.encoded(key).ok_or_else(|| Error::MissingKey { key: key.into() })?;
         self.key(key)?;
@@ -136,7 +136,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Appends a tensor to the directory, dimensions innermost first. Its data is written later, in this order.
+    /// Appends a tensor to the directory, dimensions innermost first. Data is written later, in the same order.
     pub fn tensor(&mut self, name: &str, dims: &[u64], ty: GgmlType) -> Result<(), Error> {
         let info = TensorInfo { offset: self.next_offset, ..TensorInfo::new(name, dims.to_vec(), ty)? };
         let end = info.offset.checked_add(info.bytes);
@@ -151,12 +151,12 @@ impl Writer {
         Ok(())
     }
 
-    /// The tensors so far, with their offsets from the start of the data section.
+    /// The tensors so far, with offsets relative to the data section.
     pub fn tensors(&self) -> &[TensorInfo] {
         &self.tensors
     }
 
-    /// The length of the file that this will make, in bytes.
+    /// Length of the complete file, in bytes.
     pub fn file_bytes(&self) -> u64 {
         self.header().len() as u64 + self.next_offset
     }
@@ -181,36 +181,36 @@ impl Writer {
         out
     }
 
-    /// Writes the header to `out` and returns what takes the tensors' data.
+    /// Writes the header to `out` and returns the writer of the tensors' data.
     pub fn start<W: Write>(self, mut out: W) -> io::Result<DataWriter<W>> {
         out.write_all(&self.header())?;
         Ok(DataWriter { out, tensors: self.tensors, current: 0, written: 0 })
     }
 }
 
-/// Takes the tensors' data in the order of the directory, in pieces of any size.
+/// Writer of the tensors' data, in the order of the directory and in pieces of any size.
 pub struct DataWriter<W: Write> {
     out: W,
     tensors: Vec<TensorInfo>,
-    /// The first tensor that is not complete.
+    /// Index of the first incomplete tensor.
     current: usize,
     /// Bytes written since the start of the data section.
     written: u64,
 }
 
 impl<W: Write> DataWriter<W> {
-    /// The tensor whose data comes next, and how many of its bytes are missing; `None` when all are written.
+    /// The tensor whose data is next, and the number of its missing bytes; `None` when all data is written.
     pub fn next(&self) -> Option<(&TensorInfo, u64)> {
         let info = self.tensors.get(self.current)?;
         Some((info, info.offset + info.bytes - self.written))
     }
 
-    /// Appends data; a piece may end anywhere but must not reach into the next tensor.
+    /// Appends data. A piece must not extend into the next tensor.
     pub fn write(&mut self, piece: &[u8]) -> io::Result<()> {
         let missing = self.next().map_or(0, |(_, missing)| missing);
         if piece.len() as u64 > missing {
             let tensor = self.next().map_or("after the last tensor".into(), |(info, _)| info.name.clone());
-            let message = format!("{tensor}: {} bytes of data where {missing} are missing", piece.len());
+            let message = format!("{tensor}: {} bytes of data, but only {missing} are missing", piece.len());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         self.out.write_all(piece)?;
@@ -222,7 +222,7 @@ impl<W: Write> DataWriter<W> {
         Ok(())
     }
 
-    /// Fills up to the alignment.
+    /// Writes padding up to the alignment.
     fn pad(&mut self) -> io::Result<()> {
         let padding = self.written.next_multiple_of(DEFAULT_ALIGNMENT) - self.written;
         self.out.write_all(&[0; DEFAULT_ALIGNMENT as usize][..padding as usize])?;
@@ -230,7 +230,7 @@ impl<W: Write> DataWriter<W> {
         Ok(())
     }
 
-    /// Flushes; data that is still missing is an error.
+    /// Flushes and returns the output. Missing data is an error.
     pub fn finish(mut self) -> io::Result<W> {
         if let Some((info, missing)) = self.next() {
             let message = format!("{}: {missing} bytes of data are missing", info.name);

@@ -1,4 +1,4 @@
-//! Reads a file written by the `gguf` Python package and compares every value with that package's.
+//! Values of a file written by the `gguf` Python package, compared with the package's own.
 
 use bespoke_gguf::{GgmlType, Gguf, Value, dequantize};
 
@@ -56,7 +56,7 @@ fn every_kind_of_metadata_reads_back() {
 }
 
 #[test]
-fn getters_name_the_key_and_what_was_found() {
+fn getters_name_the_key_and_the_found_value() {
     let file = fixture();
     let messages = [
         file.str("no.such.key").unwrap_err(),
@@ -83,14 +83,11 @@ fn getters_name_the_key_and_what_was_found() {
 }
 
 #[test]
-fn lengths_and_types_without_values_are_errors() {
+fn wrong_lengths_and_unsupported_types_are_errors() {
     let mut out = [0.0; 256];
     let message =
         |ty, bytes: usize, out: &mut [f32]| dequantize(ty, &vec![0; bytes], out).unwrap_err().to_string();
-    assert_eq!(message(GgmlType::Q4_K, 143, &mut out), "143 bytes of Q4_K are not 256 elements");
-    assert_eq!(message(GgmlType::Q4_K, 144, &mut out[..32]), "144 bytes of Q4_K are not 32 elements");
-    assert_eq!(
-        message(GgmlType::IQ4_XS, 136, &mut out),
-        "no exact values are implemented for the type IQ4_XS"
-    );
+    assert_eq!(message(GgmlType::Q4_K, 143, &mut out), "143 bytes of Q4_K do not have 256 elements");
+    assert_eq!(message(GgmlType::Q4_K, 144, &mut out[..32]), "144 bytes of Q4_K do not have 32 elements");
+    assert_eq!(message(GgmlType::IQ4_XS, 136, &mut out), "dequantising IQ4_XS is not supported");
 }

@@ -1,10 +1,10 @@
-//! Hostile files: hand-made corruptions with their exact messages, and random ones that must never panic.
+//! Hostile files: specific corruptions with their exact messages, and random ones, which must not panic.
 
 use bespoke_gguf::{GgmlType, Gguf, Writer, dequantize};
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
-/// A valid file of a few keys and tensors, 32-byte aligned.
+/// A valid file with a few keys and tensors.
 fn valid() -> Vec<u8> {
     let mut writer = Writer::new();
     writer.set("general.architecture", "llama").unwrap();
@@ -20,24 +20,24 @@ fn valid() -> Vec<u8> {
     data.finish().unwrap()
 }
 
-/// Where `needle` first occurs in `bytes`.
+/// Position of the first `needle` in `bytes`.
 fn find(bytes: &[u8], needle: &[u8]) -> usize {
     bytes.windows(needle.len()).position(|window| window == needle).expect("the needle is in the file")
 }
 
-/// Opens a valid file after `corrupt`, which must fail, and returns the message.
+/// The error of opening a valid file that `corrupt` has changed.
 fn message(corrupt: impl FnOnce(&mut Vec<u8>)) -> String {
     let mut bytes = valid();
     corrupt(&mut bytes);
     Gguf::from_bytes(bytes).err().expect("the corruption is noticed").to_string()
 }
 
-/// The message after overwriting bytes at a fixed offset.
+/// The error after overwriting bytes at an offset.
 fn at(offset: usize, new: &[u8]) -> String {
     message(|bytes| bytes[offset..offset + new.len()].copy_from_slice(new))
 }
 
-/// The message after overwriting bytes `skip` past the end of the first occurrence of `anchor`.
+/// The error after overwriting bytes `skip` bytes past the end of the first `anchor`.
 fn after(anchor: &str, skip: usize, new: &[u8]) -> String {
     message(|bytes| {
         let at = find(bytes, anchor.as_bytes()) + anchor.len() + skip;
@@ -45,13 +45,13 @@ fn after(anchor: &str, skip: usize, new: &[u8]) -> String {
     })
 }
 
-/// Compares the messages, one line each; `UPDATE_EXPECT=1` rewrites the expectation.
+/// Compares the errors, one per line.
 fn check(table: &[(&str, String)], expected: Expect) {
     let lines: String = table.iter().map(|(what, message)| format!("{what}: {message}\n")).collect();
     expected.assert_eq(&lines);
 }
 
-/// Offsets past a tensor's name: rank 4 B, dims 8 B each, then type and offset.
+/// Offsets of fields after a tensor's name: rank (4 bytes), dimensions (8 bytes each), type, offset.
 const RANK: usize = 0;
 const DIM_0: usize = 4;
 const TYPE_1D: usize = 12;
@@ -82,12 +82,12 @@ fn header() {
         expect![[r#"
             an empty file: not a GGUF file: it starts with "", not "GGUF"
             another magic: not a GGUF file: it starts with "PK\x03\x04", not "GGUF"
-            cut in the version: byte 4: the version needs 4 more bytes but the file has 6 bytes in all (truncated download?)
+            cut in the version: byte 4: the version needs 4 more bytes, but the file has 6 bytes in all (truncated download?)
             big endian: the file is big endian (its version field reads 0x03000000); convert it to little endian first
             version 1: GGUF version 1 is not supported (versions 2 and 3 are); re-convert the model with a current llama.cpp
             version 4: GGUF version 4 is not supported (versions 2 and 3 are)
-            too many tensors: the header announces 18446744073709551615 tensors, more than the file's 544 bytes can hold
-            too many keys: the header announces 16777216 metadata keys, more than the file's 544 bytes can hold
+            too many tensors: the header declares 18446744073709551615 tensors, more than the file's 544 bytes can hold
+            too many keys: the header declares 16777216 metadata keys, more than the file's 544 bytes can hold
         "#]],
     );
 }
@@ -116,17 +116,17 @@ fn metadata() {
             ),
         ],
         expect![[r#"
-            endless key: byte 32: a metadata key needs 18446744073709551615 more bytes but the file has 544 bytes in all (truncated download?)
+            endless key: byte 32: a metadata key needs 18446744073709551615 more bytes, but the file has 544 bytes in all (truncated download?)
             key not UTF-8: byte 32: a metadata key is not UTF-8
-            unknown kind: metadata key general.architecture: byte 52: there is no metadata value kind 13 (kinds are 0 to 12)
-            endless string: metadata key general.architecture: byte 64: a string needs 65536 more bytes but the file has 544 bytes in all (truncated download?)
-            alignment 48: metadata key general.alignment is 48, which is no power of two
-            alignment 0: metadata key general.alignment is 0, which is no power of two
+            unknown kind: metadata key general.architecture: byte 52: unknown metadata value kind 13 (kinds are 0 to 12)
+            endless string: metadata key general.architecture: byte 64: a string needs 65536 more bytes, but the file has 544 bytes in all (truncated download?)
+            alignment 48: metadata key general.alignment is 48, which is not a power of two
+            alignment 0: metadata key general.alignment is 0, which is not a power of two
             alignment a float: metadata key general.alignment: expected an unsigned 32-bit integer, found the f32 4.5e-44
             bool 2: metadata key llama.use_parallel_residual: byte 141: a bool must be 0 or 1, not 2
             array of arrays: metadata key tokenizer.ggml.tokens: byte 175: arrays of arrays are not supported
-            endless string array: metadata key tokenizer.ggml.tokens: byte 256: a string needs 25769803785 more bytes but the file has 544 bytes in all (truncated download?)
-            endless float array: metadata key tokenizer.ggml.scores: byte 264: an array needs 18446744073709551615 more bytes but the file has 544 bytes in all (truncated download?)
+            endless string array: metadata key tokenizer.ggml.tokens: byte 256: a string needs 25769803785 more bytes, but the file has 544 bytes in all (truncated download?)
+            endless float array: metadata key tokenizer.ggml.scores: byte 264: an array needs 18446744073709551615 more bytes, but the file has 544 bytes in all (truncated download?)
             duplicate key: metadata key tokenizer.ggml.tokens appears twice (again at byte 219)
         "#]],
     );
@@ -151,19 +151,19 @@ fn tensors() {
             ("cut directory", message(|b| b.truncate(310))),
         ],
         expect![[r#"
-            rank 5: tensor norm: 5 dimensions at byte 284, where GGUF allows at most 4
+            rank 5: tensor norm: 5 dimensions at byte 284; GGUF allows at most 4
             no elements: tensor norm: dimension 0 is zero
             endless dimension: tensor norm: dimensions [18446744073709551615] of F32 overflow the address space
             retired type: tensor norm: ggml type 4 at byte 296 is unknown (retired, or newer than this program)
-            partial Q8_0 block: tensor ffn: rows of 63 elements are no whole number of Q8_0's blocks of 32
-            longer than the file: tensor ffn: data ends at byte 588 but the file has 544 bytes (truncated download?)
+            partial Q8_0 block: tensor ffn: rows of 63 elements are not a whole number of Q8_0 blocks, which have 32 elements
+            longer than the file: tensor ffn: data ends at byte 588, but the file has 544 bytes (truncated download?)
             overflowing product: tensor ffn: dimensions [9223372036854775808, 2] of Q8_0 overflow the address space
-            partial Q4_K block: tensor ffn: rows of 64 elements are no whole number of Q4_K's blocks of 256
-            misaligned: tensor ffn: offset 33 is no multiple of the alignment 32
+            partial Q4_K block: tensor ffn: rows of 64 elements are not a whole number of Q4_K blocks, which have 256 elements
+            misaligned: tensor ffn: offset 33 is not a multiple of the alignment 32
             overlapping: tensors norm and ffn overlap at byte 352
-            offset near 2^64: tensor ffn: data ends at byte 18446744073709552072 but the file has 544 bytes (truncated download?)
-            cut data: tensor ffn: data ends at byte 520 but the file has 444 bytes (truncated download?)
-            cut directory: tensor 1 of the directory: byte 308: a tensor's name needs 8 more bytes but the file has 310 bytes in all (truncated download?)
+            offset near 2^64: tensor ffn: data ends at byte 18446744073709552072, but the file has 544 bytes (truncated download?)
+            cut data: tensor ffn: data ends at byte 520, but the file has 444 bytes (truncated download?)
+            cut directory: tensor 1 of the directory: byte 308: a tensor's name needs 8 more bytes, but the file has 310 bytes in all (truncated download?)
         "#]],
     );
 }
@@ -184,14 +184,14 @@ fn duplicate_tensors() {
 }
 
 #[test]
-fn files_that_are_not_there() {
+fn missing_files_and_folders_are_errors() {
     let message = Gguf::open("no/such/model.gguf").err().expect("no file").to_string();
     assert_eq!(message, "cannot read no/such/model.gguf: No such file or directory (os error 2)");
     let message = Gguf::open(env!("CARGO_MANIFEST_DIR")).err().expect("a folder").to_string();
     assert!(message.ends_with("is a directory"), "{message}");
 }
 
-/// Opens bytes and touches everything that an accepted file offers.
+/// Opens bytes and, if they are accepted, reads all metadata and data.
 fn exercise(bytes: Vec<u8>) {
     let Ok(file) = Gguf::from_bytes(bytes) else { return };
     for (key, value) in file.metadata() {
@@ -206,7 +206,7 @@ fn exercise(bytes: Vec<u8>) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
-    /// Any few bytes overwritten, the file then cut anywhere.
+    /// A few bytes overwritten, and the file truncated.
     #[test]
     fn damage_never_panics(
         edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
@@ -223,7 +223,7 @@ proptest! {
         exercise(bytes);
     }
 
-    /// Any eight aligned bytes replaced by an extreme number: counts, lengths, dimensions, offsets.
+    /// Eight bytes replaced by an extreme number: a count, length, dimension or offset.
     #[test]
     fn extreme_numbers_never_panic(
         at in any::<prop::sample::Index>(),

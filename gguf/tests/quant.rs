@@ -1,4 +1,4 @@
-//! What quantising loses: bounds that hold for every block, and the error on normally distributed weights.
+//! Quantisation error: bounds for every block, and the mean error of normally distributed weights.
 
 use bespoke_gguf::{Error, GgmlType, dequantize, quantize};
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ fn round_trip(ty: GgmlType, values: &[f32]) -> Vec<f32> {
     back
 }
 
-/// The largest error that a type may make on a block, as a share of the block's range or of its largest magnitude.
+/// Maximum error of an element, as a fraction of the block's range or of its largest magnitude.
 #[derive(Clone, Copy, Debug)]
 enum Bound {
     OfRange(f32),
@@ -21,8 +21,8 @@ enum Bound {
 }
 use Bound::{OfMagnitude, OfRange};
 
-/// Type, elements of a block, bound. Half a step where the search cannot clip; a step where the largest quant of one
-/// sign is missing; two steps of the widest group where the group's scale is rounded, too.
+/// Type, elements of a block, bound: half a step if nothing is clipped; a step if one sign lacks the largest quant; two
+/// steps of the widest group if the group's scale is rounded as well.
 const TYPES: [(GgmlType, usize, Bound); 11] = [
     (GgmlType::F32, 1, OfMagnitude(0.0)),
     (GgmlType::F16, 1, OfMagnitude(1.0 / 2048.0)),
@@ -37,7 +37,7 @@ const TYPES: [(GgmlType, usize, Bound); 11] = [
     (GgmlType::Q6_K, SUPERBLOCK, OfMagnitude(2.0 / 32.0)),
 ];
 
-/// The bound of a block in its own unit, with what rounding scale and minimum to f16 adds.
+/// Absolute bound of a block, including the rounding of scale and minimum to f16.
 fn largest_error(bound: Bound, block: &[f32]) -> f32 {
     let magnitude = block.iter().fold(0.0f32, |most, x| most.max(x.abs()));
     let low = block.iter().fold(0.0f32, |low, &x| low.min(x));
@@ -47,11 +47,11 @@ fn largest_error(bound: Bound, block: &[f32]) -> f32 {
         OfMagnitude(share) => share * magnitude,
         OfRange(share) => share * (high - low),
     };
-    // f16 has 11 bits; its smallest step matters where everything is tiny.
+    // f16 has 11 significant bits; its smallest step matters for tiny blocks.
     share * 1.001 + magnitude / 1024.0 + 64.0 * 2f32.powi(-24)
 }
 
-/// Values of any scale: groups of 32 with their own spread and offset, some of them all the same.
+/// Values of any magnitude: groups of 32 with their own spread and offset; some groups are constant.
 fn values() -> impl Strategy<Value = Vec<f32>> {
     let group = (-12i32..12, -1.0f32..1.0, 0.0f32..1.0, proptest::collection::vec(-1.0f32..1.0, 32));
     proptest::collection::vec(group, 8).prop_map(|groups| {
@@ -65,7 +65,7 @@ fn values() -> impl Strategy<Value = Vec<f32>> {
 
 proptest! {
     #[test]
-    fn no_element_is_off_by_more_than_its_bound(values in values()) {
+    fn errors_are_within_bounds(values in values()) {
         for (ty, elements, bound) in TYPES {
             let back = round_trip(ty, &values);
             for (block, back) in values.chunks(elements).zip(back.chunks(elements)) {
@@ -77,9 +77,9 @@ proptest! {
         }
     }
 
-    /// What is on a grid already stays there.
+    /// Values that a type represents exactly are unchanged.
     #[test]
-    fn blocks_of_a_type_survive_it(quants in proptest::collection::vec(-127i8..=127, 32), exponent in -10i32..8) {
+    fn representable_values_are_unchanged(quants in proptest::collection::vec(-127i8..=127, 32), exponent in -10i32..8) {
         let scale = 2f32.powi(exponent);
         let mut values: Vec<f32> = quants.iter().map(|&q| scale * f32::from(q)).collect();
         values[7] = 127.0 * scale;
@@ -90,7 +90,7 @@ proptest! {
     }
 }
 
-/// Pairs of normally distributed numbers by Box and Muller, from a counter through SplitMix64's finalizer.
+/// Normally distributed numbers: Box–Muller transform of SplitMix64's finalizer of a counter.
 fn normal(count: usize) -> Vec<f32> {
     let uniform = |i: u64| {
         let mut x = i.wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -110,7 +110,7 @@ fn normal(count: usize) -> Vec<f32> {
 fn the_error_on_normal_weights_is_small() {
     let values = normal(256 * SUPERBLOCK);
     let energy: f64 = values.iter().map(|&x| f64::from(x).powi(2)).sum();
-    // The share of the energy that is lost.
+    // Maximum fraction of the energy that is lost.
     for (ty, most) in [
         (GgmlType::BF16, 2.8e-6),
         (GgmlType::F16, 4.4e-8),
@@ -138,11 +138,11 @@ fn zeros_stay_zeros() {
 }
 
 #[test]
-fn what_cannot_be_written_is_an_error() {
+fn unsupported_values_types_and_lengths_are_errors() {
     let mut out = [0; 144];
     let message = |values: &[f32], ty, out: &mut [u8]| quantize(ty, values, out).unwrap_err().to_string();
-    assert_eq!(message(&[0.0; 255], GgmlType::Q4_K, &mut out), "255 values do not make 144 bytes of Q4_K");
-    assert_eq!(message(&[0.0; 512], GgmlType::Q4_K, &mut out), "512 values do not make 144 bytes of Q4_K");
+    assert_eq!(message(&[0.0; 255], GgmlType::Q4_K, &mut out), "255 values do not fill 144 bytes of Q4_K");
+    assert_eq!(message(&[0.0; 512], GgmlType::Q4_K, &mut out), "512 values do not fill 144 bytes of Q4_K");
     let mut values = [1.0; SUPERBLOCK];
     for (value, text) in [(f32::NAN, "NaN"), (f32::NEG_INFINITY, "-inf"), (1e5, "100000")] {
         values[200] = value;
@@ -152,7 +152,7 @@ fn what_cannot_be_written_is_an_error() {
     assert!(matches!(error, Error::NotQuantizable { ty: GgmlType::Q2_K }), "{error}");
 }
 
-/// Exact values without a mathematical library: sums of four bytes of a counter's hash, of different spread a block.
+/// Reproducible bell-shaped values without a maths library: sums of four bytes of a hash, with a spread per block.
 fn bell_shaped(count: u32) -> Vec<f32> {
     let hash = |mut x: u32| {
         x = (x ^ x >> 16).wrapping_mul(0x85EB_CA6B);
@@ -170,9 +170,9 @@ fn digest(bytes: &[u8]) -> u64 {
     })
 }
 
-/// The digests are those of what ggml's `quantize_row_*_ref` made of the same values.
+/// The digests are of the blocks that ggml's `quantize_row_*_ref` made from the same values.
 #[test]
-fn blocks_are_those_of_ggml() {
+fn blocks_equal_those_of_ggml() {
     let values = bell_shaped(64 * SUPERBLOCK as u32);
     for (ty, expected) in [
         (GgmlType::Q4_0, 0x9315_86E6_E2C8_47F7),

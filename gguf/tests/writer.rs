@@ -1,4 +1,4 @@
-//! What is written reads back; misuse of the writer is an error.
+//! Written files read back; misuse of the writer is an error.
 
 use bespoke_gguf::{GgmlType, Gguf, Value, Writer};
 
@@ -44,10 +44,13 @@ fn misuse_is_an_error() {
             .starts_with("tensor a appears twice")
     );
     let partial = writer.tensor("b", &[31], GgmlType::Q8_0).unwrap_err().to_string();
-    assert_eq!(partial, "tensor b: rows of 31 elements are no whole number of Q8_0's blocks of 32");
+    assert_eq!(
+        partial,
+        "tensor b: rows of 31 elements are not a whole number of Q8_0 blocks, which have 32 elements"
+    );
 
     let mut data = writer.start(Vec::new()).unwrap();
-    assert_eq!(data.write(&[0; 17]).unwrap_err().to_string(), "a: 17 bytes of data where 16 are missing");
+    assert_eq!(data.write(&[0; 17]).unwrap_err().to_string(), "a: 17 bytes of data, but only 16 are missing");
     data.write(&[0; 10]).unwrap();
     assert_eq!(data.finish().unwrap_err().to_string(), "a: 6 bytes of data are missing");
 }

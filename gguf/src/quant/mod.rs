@@ -1,8 +1,8 @@
-//! Blocks from values: the inverse of [`dequantize`](crate::dequantize), with the smallest error that a search finds.
+//! Quantisation: the inverse of [`dequantize`](crate::dequantize).
 //!
-//! Which scales are tried and how errors are weighed is that of ggml's `quantize_row_*_ref` functions
-//! (`ggml-quants.c`), what `llama-quantize` uses without an importance matrix, and blocks are the same to the bit. Layouts:
-//! see [`crate::dequant`].
+//! Scales are searched as in ggml's `quantize_row_*_ref` functions (`ggml-quants.c`), with the same candidates and error
+//! weights; blocks are bit-identical. `llama-quantize` uses these functions without an importance matrix. For layouts see
+//! [`crate::dequant`].
 //!
 //! ```
 //! use bespoke_gguf::{GgmlType, dequantize, quantize};
@@ -25,11 +25,13 @@ use half::{bf16, f16};
 
 /// Writes `values` to `out` as consecutive blocks of `ty`, in element order.
 ///
-/// Implemented for F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K and Q6_K. Another type is an error, and so
-/// are a length of `out` that is not what the values take, and a value that is not finite or too large for the f16 that
-/// the type scales its blocks by.
+/// Supports F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K and Q6_K.
 ///
-/// Blocks do not depend on each other: parts of a tensor that end with whole blocks can be made on many threads.
+/// # Errors
+/// If the type is another one, if `out` has the wrong length, or if a value is not finite or too large for the f16 scale
+/// of a block.
+///
+/// Blocks are independent: parts of a tensor that consist of whole blocks can be quantised in parallel.
 pub fn quantize(ty: GgmlType, values: &[f32], out: &mut [u8]) -> Result<(), Error> {
     if ty.row_bytes(values.len()) != Some(out.len()) {
         return Err(Error::QuantizeLength { ty, bytes: out.len(), elements: values.len() });
@@ -55,8 +57,8 @@ pub fn quantize(ty: GgmlType, values: &[f32], out: &mut [u8]) -> Result<(), Erro
     Ok(())
 }
 
-/// The largest magnitude that surely fits: half of f16's where a scale or a minimum is one, because a search may end
-/// beyond the block's extremes.
+/// Largest accepted magnitude: for types with an f16 scale or minimum half of f16's maximum, because the search may choose
+/// values beyond the block's extremes.
 fn largest(ty: GgmlType) -> f32 {
     let half = f16::MAX.to_f32();
     match ty {
@@ -67,7 +69,7 @@ fn largest(ty: GgmlType) -> f32 {
     }
 }
 
-/// Makes a block of `B` bytes of every `N` values.
+/// Converts every `N` values to a block of `B` bytes.
 fn each<const N: usize, const B: usize>(
     values: &[f32],
     out: &mut [u8],
@@ -80,12 +82,12 @@ fn each<const N: usize, const B: usize>(
     }
 }
 
-/// `1 / x`, and 0 for 0: a block of zeros has scale 0.
+/// `1 / x`, and 0 for 0, because a block of zeros has scale 0.
 fn inverse(x: f32) -> f32 {
     if x == 0.0 { 0.0 } else { 1.0 / x }
 }
 
-/// Puts `value` at byte `at` as f16.
+/// Writes `value` as f16 at byte `at`.
 fn put_half(block: &mut [u8], at: usize, value: f32) {
     block[at..at + 2].copy_from_slice(&f16::from_f32(value).to_le_bytes());
 }

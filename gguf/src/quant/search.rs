@@ -1,12 +1,12 @@
-//! The scale of a group of elements: least squares, over several ways to round.
+//! Search for the scale of a group of elements: least squares over several roundings.
 //!
-//! With the quants given, the best scale (and minimum) follows from a linear equation; with these given, the best quants
-//! follow by rounding. Neither step alone finds the best of both, so the range that the quants are spread over is varied,
-//! and of what results the fit with the least weighted error wins.
+//! For given quants, linear equations determine the best scale (and minimum); for a given scale, rounding determines the
+//! best quants. Alternating the two may miss the optimum. Therefore several initial scales are tried, which spread the
+//! values over slightly different ranges of quants, and the fit with the smallest weighted error is chosen.
 
 use std::ops::RangeInclusive;
 
-/// How many quants more than there are the values are spread over: `offset` and a tenth for each of `tenths`.
+/// Changes of the quants' range that are tried: `offset` plus a tenth of each of `tenths`.
 pub struct Spreads {
     pub offset: f32,
     pub tenths: RangeInclusive<i8>,
@@ -18,12 +18,12 @@ impl Spreads {
     }
 }
 
-/// Fits `scale·q − min` to `values`, with `q` of 0 to `most` and `min ≥ 0`. Returns both; the scale is 0 where all values
-/// are the same. `weights` are those of the squared errors.
+/// Fits `scale·q − min` to `values`, with `q` from 0 to `max` and `min ≥ 0`, and returns `(scale, min)`. The scale is 0
+/// if all values are equal. `weights` are the weights of the squared errors.
 pub fn with_min<const N: usize>(
     values: &[f32; N],
     weights: &[f32; N],
-    most: f32,
+    max: f32,
     spreads: &Spreads,
 ) -> (f32, f32) {
     let low = values.iter().fold(0.0, |low: f32, &w| low.min(w));
@@ -35,17 +35,17 @@ pub fn with_min<const N: usize>(
     let sum_x: f32 = weights.iter().zip(values).map(|(weight, x)| weight * x).sum();
     let quants = |levels: f32, low: f32| {
         let per_unit = levels / (high - low);
-        values.map(|x| (per_unit * (x - low)).round_ties_even().clamp(0.0, most))
+        values.map(|x| (per_unit * (x - low)).round_ties_even().clamp(0.0, max))
     };
     let error = |quants: &[f32; N], scale: f32, low: f32| -> f32 {
         let residues = quants.iter().zip(values).map(|(q, x)| scale * q + low - x);
         residues.zip(weights).map(|(residue, weight)| weight * residue * residue).sum()
     };
-    let mut best = ((high - low) / most, low);
-    let mut least = error(&quants(most, low), best.0, best.1);
+    let mut best = ((high - low) / max, low);
+    let mut least_error = error(&quants(max, low), best.0, best.1);
     for spread in spreads.iter() {
-        // From the best minimum so far, not from the least value: so the minimum moves, too.
-        let quants = quants(most + spread, best.1);
+        // Starts from the best minimum so far instead of the least value, so that the minimum changes, too.
+        let quants = quants(max + spread, best.1);
         let (mut sum_q, mut sum_qq, mut sum_qx) = (0.0, 0.0, 0.0);
         for ((q, x), weight) in quants.iter().zip(values).zip(weights) {
             sum_q += weight * q;
@@ -62,21 +62,21 @@ pub fn with_min<const N: usize>(
             (scale, low) = (sum_qx / sum_qq, 0.0);
         }
         let error = error(&quants, scale, low);
-        if error < least {
-            (least, best) = (error, (scale, low));
+        if error < least_error {
+            (least_error, best) = (error, (scale, low));
         }
     }
     (best.0, -best.1)
 }
 
-/// Fits `scale·q` to `values`, with `q` of −`half` to `half` − 1; errors are weighed by the squares of the values.
-/// Returns the scale, which may be negative: the largest value gets the quant of the largest magnitude, −`half`.
+/// Fits `scale·q` to `values`, with `q` from −`half` to `half` − 1 and errors weighted by the squares of the values.
+/// Returns the scale, which may be negative: the value of the largest magnitude gets the quant −`half`.
 pub fn signed<const N: usize>(values: &[f32; N], half: f32, spreads: &Spreads) -> f32 {
     let extreme = values.iter().fold(0.0, |most: f32, &w| if w.abs() > most.abs() { w } else { most });
     if extreme.abs() < TINY {
         return 0.0;
     }
-    // For the best scale, Σ w·x·q / Σ w·q², the error is a constant less (Σ w·x·q)² / Σ w·q².
+    // The best scale is Σ w·x·q / Σ w·q², and its error a constant minus (Σ w·x·q)² / Σ w·q².
     let (mut best, mut most) = (0.0, 0.0);
     for spread in [0.0].into_iter().chain(spreads.iter()) {
         let per_unit = -(half + spread) / extreme;
@@ -94,5 +94,5 @@ pub fn signed<const N: usize>(values: &[f32; N], half: f32, spreads: &Spreads) -
     best
 }
 
-/// Below this a group is all zeros (ggml's `GROUP_MAX_EPS`).
+/// Magnitude below which a group is quantised to zeros (ggml's `GROUP_MAX_EPS`).
 pub const TINY: f32 = 1e-15;

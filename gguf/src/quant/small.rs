@@ -1,43 +1,43 @@
-//! Blocks of 32: one scale, for some types a minimum; no search.
+//! Types with blocks of 32 elements: a scale and, for some, a minimum. No search.
 
 use super::{inverse, put_half};
 
 /// Elements of a block.
 const BLOCK: usize = 32;
 
-/// The element of the largest magnitude, with its sign.
+/// The element of the largest magnitude.
 fn extreme(values: &[f32; BLOCK]) -> f32 {
     values.iter().fold(0.0, |most: f32, &w| if w.abs() > most.abs() { w } else { most })
 }
 
-/// Least and largest element.
+/// Smallest and largest element.
 fn range(values: &[f32; BLOCK]) -> (f32, f32) {
     values.iter().fold((f32::MAX, f32::MIN), |(low, high), &w| (low.min(w), high.max(w)))
 }
 
-/// w ≈ d·(q − half): the extreme element gets the quant of the largest magnitude, −half.
+/// Quantises to w ≈ d·(q − half), where the element of the largest magnitude gets q = 0. Returns d and q.
 fn signed(values: &[f32; BLOCK], half: f32) -> (f32, [u8; BLOCK]) {
     let d = extreme(values) / -half;
     let id = inverse(d);
     (d, values.map(|w| (w * id + half + 0.5).clamp(0.0, 2.0 * half - 1.0) as u8))
 }
 
-/// w ≈ d·q + m.
-fn with_min(values: &[f32; BLOCK], most: f32) -> (f32, f32, [u8; BLOCK]) {
+/// Quantises to w ≈ d·q + m. Returns d, m and q.
+fn with_min(values: &[f32; BLOCK], max: f32) -> (f32, f32, [u8; BLOCK]) {
     let (low, high) = range(values);
-    let d = (high - low) / most;
+    let d = (high - low) / max;
     let id = inverse(d);
-    (d, low, values.map(|w| ((w - low) * id + 0.5).min(most) as u8))
+    (d, low, values.map(|w| ((w - low) * id + 0.5).min(max) as u8))
 }
 
-/// Low halves of the bytes hold elements 0 to 15, high halves 16 to 31.
+/// Packs elements 0 to 15 into the low halves of the bytes, and 16 to 31 into the high halves.
 fn put_nibbles(quants: &[u8; BLOCK], out: &mut [u8]) {
     for (i, byte) in out.iter_mut().enumerate() {
         *byte = quants[i] & 15 | quants[i + 16] << 4;
     }
 }
 
-/// The quants' fifth bits.
+/// Fifth bits of the quants.
 fn fifth_bits(quants: &[u8; BLOCK]) -> [u8; 4] {
     let bits = quants.iter().enumerate().fold(0, |bits, (i, &q)| bits | u32::from(q >> 4 & 1) << i);
     bits.to_le_bytes()

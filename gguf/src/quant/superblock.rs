@@ -1,4 +1,4 @@
-//! The K types: 256 elements in groups with scales of their own, which are integers times the superblock's scale.
+//! K types: superblocks of 256 elements in groups. The scale of a group is an integer times the superblock's scale.
 
 use super::search::{self, Spreads, TINY};
 use super::{inverse, put_half};
@@ -6,10 +6,10 @@ use half::f16;
 
 /// Elements of a superblock.
 const SUPERBLOCK: usize = 256;
-/// Elements of a group of Q4_K and Q5_K, and how many groups there are.
+/// Elements of a group of Q4_K and Q5_K, and number of groups.
 const GROUP: usize = 32;
 const GROUPS: usize = SUPERBLOCK / GROUP;
-/// Elements of a group of Q6_K, and how many groups there are.
+/// Elements of a group of Q6_K, and number of groups.
 const GROUP6: usize = 16;
 const GROUPS6: usize = SUPERBLOCK / GROUP6;
 
@@ -17,22 +17,22 @@ const Q4: Spreads = Spreads { offset: -1.0, tenths: 0..=20 };
 const Q5: Spreads = Spreads { offset: -0.5, tenths: 0..=15 };
 const Q6: Spreads = Spreads { offset: 0.0, tenths: -9..=9 };
 
-/// What Q4_K and Q5_K have in common.
+/// Common parts of Q4_K and Q5_K.
 struct WithMins {
-    /// `d`, `dmin` and the groups' scales and minimums, as a block begins.
+    /// `d`, `dmin` and the groups' scales and minimums: the start of a block.
     head: [u8; 16],
     quants: [u8; SUPERBLOCK],
 }
 
-/// Fits every group, rounds scales and minimums to 6 bits, and quantises with what they became.
-fn with_mins(values: &[f32; SUPERBLOCK], most: f32, spreads: &Spreads) -> WithMins {
+/// Fits every group, rounds scales and minimums to 6 bits, and quantises with the rounded ones.
+fn with_mins(values: &[f32; SUPERBLOCK], max: f32, spreads: &Spreads) -> WithMins {
     let (groups, _) = values.as_chunks::<GROUP>();
     let mut fits = [(0.0f32, 0.0f32); GROUPS];
     for (fit, group) in fits.iter_mut().zip(groups) {
-        // Large values matter more, small ones not nothing.
+        // Large values have larger weights; those of small values are not zero.
         let mean_square = group.iter().map(|x| x * x).sum::<f32>() / GROUP as f32;
         let weights = group.map(|x| mean_square.sqrt() + x.abs());
-        *fit = search::with_min(group, &weights, most, spreads);
+        *fit = search::with_min(group, &weights, max, spreads);
     }
     let largest = |part: fn(&(f32, f32)) -> f32| fits.iter().map(part).fold(0.0, f32::max);
     let (d, dmin) = (largest(|fit| fit.0) / 63.0, largest(|fit| fit.1) / 63.0);
@@ -49,13 +49,13 @@ fn with_mins(values: &[f32; SUPERBLOCK], most: f32, spreads: &Spreads) -> WithMi
     for ((&(scale, min), group), out) in coded.iter().zip(groups).zip(outs) {
         let (scale, min) = (d * f32::from(scale), dmin * f32::from(min));
         if scale != 0.0 {
-            *out = group.map(|x| ((x + min) / scale).round_ties_even().clamp(0.0, most) as u8);
+            *out = group.map(|x| ((x + min) / scale).round_ties_even().clamp(0.0, max) as u8);
         }
     }
     WithMins { head, quants }
 }
 
-/// The inverse of [`scale_min`](crate::dequant::scale_min), into bytes 4 to 15.
+/// Writes scales and minimums to bytes 4 to 15: the inverse of [`scale_min`](crate::dequant::scale_min).
 fn put_scales(coded: &[(u8, u8); GROUPS], head: &mut [u8; 16]) {
     for s in 0..4 {
         let ((low_scale, low_min), (high_scale, high_min)) = (coded[s], coded[s + 4]);
@@ -65,7 +65,7 @@ fn put_scales(coded: &[(u8, u8); GROUPS], head: &mut [u8; 16]) {
     }
 }
 
-/// Groups `2k` and `2k + 1` share 32 bytes, low and high halves.
+/// Packs groups `2k` and `2k + 1` into the low and high halves of 32 bytes.
 fn put_nibbles(quants: &[u8; SUPERBLOCK], out: &mut [u8]) {
     for (bytes, pair) in out.chunks_exact_mut(GROUP).zip(quants.chunks_exact(2 * GROUP)) {
         for (i, byte) in bytes.iter_mut().enumerate() {
@@ -116,7 +116,7 @@ pub fn q6_k(values: &[f32; SUPERBLOCK]) -> [u8; 210] {
         for (i, x) in group.iter().enumerate() {
             let q = if scale == 0.0 { 0.0 } else { (x / scale).round_ties_even().clamp(-32.0, 31.0) };
             let q = (q + 32.0) as u8;
-            let (h, k, j) = place(g * GROUP6 + i);
+            let (h, k, j) = position(g * GROUP6 + i);
             block[64 * h + 32 * (k % 2) + j] |= (q & 15) << (k / 2 * 4);
             block[128 + 32 * h + j] |= (q >> 4) << (2 * k);
         }
@@ -124,7 +124,7 @@ pub fn q6_k(values: &[f32; SUPERBLOCK]) -> [u8; 210] {
     block
 }
 
-/// Half, quarter of the half and place in the quarter of an element of Q6_K.
-fn place(element: usize) -> (usize, usize, usize) {
+/// Position of an element of Q6_K: half, quarter of the half, and index in the quarter.
+fn position(element: usize) -> (usize, usize, usize) {
     (element / 128, element / 32 % 4, element % 32)
 }
