@@ -73,7 +73,6 @@ kinds! {
     sample_keys KernelSpec::SampleKeys(_),
     choose_sampled KernelSpec::ChooseSampled(_),
     read_probe KernelSpec::ReadProbe(_),
-    cluster_probe KernelSpec::ClusterProbe(_),
 }
 
 #[test]

@@ -5,7 +5,6 @@
 
 pub mod argmax;
 pub mod attention;
-pub mod cluster_probe;
 pub mod embed;
 pub mod gemv;
 pub mod launching;

@@ -5,7 +5,7 @@ use bespoke::device::{Device, Kernel, Kind};
 use bespoke::engine::bind::{PlanBuffers, launches};
 use bespoke::engine::{SamplingParams, target_for};
 use bespoke_kernels::kernels::rope::frequencies;
-use bespoke_kernels::plan::{BufferKind, PartKind, Plan, PlanParams, Sampling};
+use bespoke_kernels::plan::{BufferKind, BufferName, PartForm, Plan, PlanParams, Sampling};
 use bespoke_kernels::shape::{Architecture, Dimensions, Mix, ModelShape};
 use bespoke_kernels::weights::Layout;
 
@@ -138,7 +138,7 @@ fn compare_ways(model: &Model<'_>, steps: u32) -> Result<(), String> {
             same(&buffer.name, way, eager, other)?;
         }
     }
-    let position = model.plan.buffer("state").map(|state| &eager.buffers[state][..4]);
+    let position = model.plan.buffer(BufferName::State).map(|state| &eager.buffers[state][..4]);
     if position != Some(&steps.to_le_bytes()[..]) {
         return Err(format!("the position is {position:?} after {steps} tokens"));
     }
@@ -158,7 +158,8 @@ fn same(what: &str, way: Way, eager: &[u8], other: &[u8]) -> Result<(), String> 
 impl Model<'_> {
     fn new<'a>(device: &'a dyn Device, shape: &ModelShape, sampling: Sampling) -> Result<Model<'a>, String> {
         let target = target_for(device).map_err(words)?;
-        let plan = Plan::new(shape, target, PlanParams::single(CONTEXT).choosing(sampling)).map_err(words)?;
+        let plan =
+            Plan::new(shape, target, PlanParams::single(CONTEXT).with_sampling(sampling)).map_err(words)?;
         let kernels = plan.kernels.iter().map(|kernel| {
             let ptx = ptx_of(&kernel.spec, target)?;
             let module = device.load_source(&builtin::source(target, &kernel.name, &ptx)).map_err(words)?;
@@ -166,7 +167,7 @@ impl Model<'_> {
         });
         let kernels = kernels.collect::<Result<_, String>>()?;
         let content = content(&plan)?;
-        let logits = plan.buffer("logits").ok_or("the plan has no logits")?;
+        let logits = plan.buffer(BufferName::Logits).ok_or("the plan has no logits")?;
         Ok(Model { device, plan, kernels, content, logits })
     }
 
@@ -218,7 +219,7 @@ impl Model<'_> {
         let buffer = &self.plan.buffers[index];
         let mut out = vec![0; buffer.bytes as usize];
         match buffer.kind {
-            BufferKind::Finished => memory.host_tokens().read(0, &mut out),
+            BufferKind::HostTokens => memory.host_tokens().read(0, &mut out),
             _ => self.device.download(memory.addresses()[index], &mut out),
         }
         .map_err(words)?;
@@ -240,13 +241,13 @@ fn content(plan: &Plan) -> Result<Vec<Vec<u8>>, String> {
             BufferKind::Weights { parts } => {
                 for part in parts {
                     let out = &mut bytes[part.offset as usize..];
-                    match part.kind {
-                        PartKind::Matrix { ty, rows, cols } => {
+                    match part.form {
+                        PartForm::Matrix { ty, rows, cols } => {
                             let layout = Layout::new(ty, rows, cols)
                                 .ok_or("the width is not a multiple of the block")?;
                             noise.matrix(layout).repack_to(out);
                         }
-                        PartKind::Vector { elements } => {
+                        PartForm::Vector { elements } => {
                             let values = f32s(&noise.uniform(elements as usize, 0.5, 1.5));
                             out[..values.len()].copy_from_slice(&values);
                         }
@@ -257,7 +258,7 @@ fn content(plan: &Plan) -> Result<Vec<Vec<u8>>, String> {
             BufferKind::State => bytes = state_record(0, PROMPT.len() as u32),
             BufferKind::Tokens => bytes[..4 * PROMPT.len()].copy_from_slice(&u32s(&PROMPT)),
             BufferKind::Sampling => bytes = u32s(&DRAWN.words()),
-            BufferKind::Finished => bytes.clear(),
+            BufferKind::HostTokens => bytes.clear(),
             BufferKind::KvCache => bytes.fill(POISON),
             BufferKind::Activation | BufferKind::Counters => {}
         }

@@ -3,15 +3,14 @@
 use bespoke_codegen::ptx::Target;
 use bespoke_kernels::kernels::argmax::ChooseShape;
 use bespoke_kernels::kernels::attention::AttentionShape;
-use bespoke_kernels::kernels::cluster_probe::ClusterProbeShape;
 use bespoke_kernels::kernels::embed::EmbedShape;
 use bespoke_kernels::kernels::gemv::{GemvShape, Input, Output, Schedule, Segment};
 use bespoke_kernels::kernels::launching::{CopyEngine, Trigger};
 use bespoke_kernels::kernels::probe::ProbeShape;
 use bespoke_kernels::kernels::rope::RopeKind;
 use bespoke_kernels::kernels::sample::SampleShape;
-use bespoke_kernels::plan::{Plan, PlanParams, Sampling};
-use bespoke_kernels::shape::{ModelShape, ShapeError};
+use bespoke_kernels::plan::{Plan, PlanError, PlanParams, Sampling};
+use bespoke_kernels::shape::ModelShape;
 use bespoke_kernels::spec::KernelSpec;
 use bespoke_kernels::weights::WeightType;
 
@@ -19,10 +18,10 @@ use bespoke_kernels::weights::WeightType;
 ///
 /// # Errors
 /// If the shape has no plan for the target.
-pub fn of_shape(shape: &ModelShape, target: Target) -> Result<Vec<KernelSpec>, ShapeError> {
+pub fn of_shape(shape: &ModelShape, target: Target) -> Result<Vec<KernelSpec>, PlanError> {
     let params = PlanParams::single(shape.dimensions.context);
     let mut kernels = Plan::new(shape, target, params.clone())?.kernels;
-    for kernel in Plan::new(shape, target, params.choosing(Sampling::Sampled))?.kernels {
+    for kernel in Plan::new(shape, target, params.with_sampling(Sampling::Sampled))?.kernels {
         if !kernels.contains(&kernel) {
             kernels.push(kernel);
         }
@@ -50,10 +49,6 @@ pub fn small() -> Vec<KernelSpec> {
         specs.extend([KernelSpec::SampleKeys(shape.clone()), KernelSpec::ChooseSampled(shape)]);
     }
     specs.push(KernelSpec::ReadProbe(ProbeShape { grid: 3, threads: 64 }));
-    for (clusters, blocks, tiles, stages) in [(1, 1, 1, 1), (3, 2, 7, 2), (2, 4, 9, 3), (2, 8, 5, 4)] {
-        let shape = ClusterProbeShape { clusters, blocks, tiles, stages };
-        specs.push(KernelSpec::ClusterProbe(shape));
-    }
     specs
 }
 

@@ -1,7 +1,6 @@
 //! Cases of the greedy choice and of the probes, compared exactly.
 
 use bespoke_kernels::kernels::argmax::ChooseShape;
-use bespoke_kernels::kernels::cluster_probe::{ClusterProbeShape, TILE};
 use bespoke_kernels::kernels::probe::ProbeShape;
 use bespoke_kernels::spec::KernelSpec;
 
@@ -111,25 +110,4 @@ pub(crate) fn read_probe(s: &ProbeShape) -> Vec<Case> {
             case
         })
         .into()
-}
-
-/// Sums that pass through every CTA of every cluster.
-pub(crate) fn cluster_probe(s: &ClusterProbeShape) -> Vec<Case> {
-    let words: Vec<u32> =
-        (0..s.clusters * s.tiles * TILE).map(|i| (i + 1).wrapping_mul(0x9E37_79B9)).collect();
-    let weight = s.blocks * (s.blocks + 1) / 2;
-    let sums: Vec<u32> = words
-        .chunks((s.tiles * TILE) as usize)
-        .flat_map(|tiles| {
-            (0..TILE as usize).map(move |column| {
-                let column = tiles.iter().skip(column).step_by(TILE as usize);
-                column.fold(0u32, |sum, &word| sum.wrapping_add(word)).wrapping_mul(weight)
-            })
-        })
-        .collect();
-    let mut case = Case::new("tiles for all, and sums over all");
-    let args = [case.input("from", u32s(&words)), case.output("sums", Element::U32, sums.len())];
-    case.launch(KernelSpec::ClusterProbe(s.clone()), &args);
-    case.expect(args[1], Coordinates::line("column"), Want::Exactly(Element::U32, u32s(&sums)));
-    vec![case]
 }

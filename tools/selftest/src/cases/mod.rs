@@ -19,6 +19,5 @@ pub(super) fn cases(spec: &KernelSpec) -> Vec<Case> {
         KernelSpec::SampleKeys(s) => sampling::sample_keys(s),
         KernelSpec::ChooseSampled(s) => sampling::choose_sampled(s),
         KernelSpec::ReadProbe(s) => choice::read_probe(s),
-        KernelSpec::ClusterProbe(s) => choice::cluster_probe(s),
     }
 }
