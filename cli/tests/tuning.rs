@@ -94,10 +94,7 @@ fn specialise_writes_the_kernels_of_the_rules() {
 fn a_file_that_cannot_be_followed_is_refused() {
     for (text, expected) in [
         ("version = 7", "version 7; this program reads version 1"),
-        (
-            "version = 1\n[[rule]]\nrole = 'ffn_down'\nwarps = 32",
-            "ffn_down: warps = 32: 1 to 31 are possible",
-        ),
+        ("version = 1\n[[rule]]\nrole = 'ffn_down'\nwarps = 32", "ffn_down: warps = 32: must be 1 to 31"),
         ("version = 1\n[[rule]]\nrole = 'output'\nstages = 60", "stages = 60: "),
     ] {
         let (_folder, rules) = rules(text);

@@ -1,5 +1,5 @@
-//! Emits every built-in shape, every fixture and the demo model for the targets given (all without one) into a folder:
-//! `emit OUT [sm_90 …]`.
+//! Emits every built-in shape, every fixture and the demo model into a folder: `emit OUT [sm_90 …]`. Without targets,
+//! emits for all.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! Emission: PTX, plans and a Rust module with typed launch stubs, as files.
+//! Emission of PTX, plans and a Rust module with typed launch stubs as files.
 //!
 //! From a `build.rs`:
 //!
@@ -18,19 +18,18 @@
 //!
 //! and in the crate: `mod kernels { include!(concat!(env!("OUT_DIR"), "/kernels.rs")); }`.
 //!
-//! Everything beside the plans is written by [`bespoke_codegen::emit`], which is also the way to emit kernels that are
-//! not of a decoder.
+//! [`bespoke_codegen::emit`] writes everything except the plans, and can emit other kernels than a decoder's.
 //!
-//! # What is written
+//! # Files
 //!
 //! | path | contents |
 //! | --- | --- |
-//! | `sm_90/NAME.ptx` | one module a kernel, its entry point named like the file |
-//! | `sm_90/NAME.cubin` | with [`Emission::assembler`], the same as machine code |
+//! | `sm_90/NAME.ptx` | one module per kernel; the entry point has the name of the file |
+//! | `sm_90/NAME.cubin` | with [`Emission::assembler`], the kernel as machine code |
 //! | `plans/SHAPE.sm_90.json` | the decode plan ([`crate::plan::Plan`]) |
-//! | `plans/SHAPE.sm_90.report.json` | with [`Emission::assembler`], what its kernels take ([`PlanReport`]) |
-//! | `kernels.rs` | `TARGETS`, `kernels(target)`, and a module a kernel with its launch stub |
-//! | `kernels.json` | the same as data ([`bespoke_codegen::emit::Manifest`]) |
+//! | `plans/SHAPE.sm_90.report.json` | with [`Emission::assembler`], the resources that its kernels use ([`PlanReport`]) |
+//! | `kernels.rs` | `TARGETS`, `kernels(target)`, and a module with the launch stub of each kernel |
+//! | `kernels.json` | the kernels as data ([`bespoke_codegen::emit::Manifest`]) |
 
 mod report;
 
@@ -43,22 +42,22 @@ use bespoke_codegen::ptxas::Ptxas;
 use bespoke_codegen::{CompileError, Compiled, dsl::RecordError};
 use rayon::prelude::*;
 
-use crate::plan::{Plan, PlanParams, Sampling, Tuning};
-use crate::shape::{ModelShape, ShapeError};
+use crate::plan::{Plan, PlanError, PlanParams, Sampling, Tuning};
+use crate::shape::ModelShape;
 use crate::spec::KernelSpec;
 
 pub use report::{KernelReport, PlanReport};
 
-/// Why nothing was emitted.
+/// Error of an emission.
 #[derive(Debug, thiserror::Error)]
 pub enum EmitError {
-    /// The shape cannot be specialised for.
+    /// No plan can be built for a shape.
     #[error("{shape}: {source}")]
-    Shape {
-        /// Its name.
+    Plan {
+        /// Name of the shape.
         shape: String,
-        /// Why.
-        source: Box<ShapeError>,
+        /// The cause.
+        source: Box<PlanError>,
     },
     /// A kernel cannot be recorded.
     #[error(transparent)]
@@ -69,27 +68,27 @@ pub enum EmitError {
     /// A file cannot be written.
     #[error("{path}: {source}")]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// The kernels cannot be emitted.
+    /// The kernels cannot be written.
     #[error(transparent)]
     Kernels(#[from] emit::EmitError),
-    /// A plan that does not serialise: a bug.
+    /// A plan cannot be serialised: a bug.
     #[error("the plan: {0}")]
     Json(#[from] serde_json::Error),
 }
 
-/// A kernel with what it is specialised for.
+/// A compiled kernel and its specification.
 #[derive(Clone, Debug)]
 pub struct Emitted {
-    /// What it is specialised for.
+    /// The kernel with its compile-time parameters.
     pub spec: KernelSpec,
     /// PTX and report.
     pub compiled: Compiled,
-    /// The run-time parameters.
+    /// Run-time parameters.
     pub params: Vec<bespoke_codegen::ir::Param>,
 }
 
@@ -105,7 +104,7 @@ pub fn compile(specs: &[KernelSpec], target: Target) -> Result<Vec<Emitted>, Emi
         .collect()
 }
 
-/// What to emit.
+/// Builder of an emission: shapes, targets and options.
 #[derive(Clone, Debug, Default)]
 pub struct Emission {
     shapes: Vec<ModelShape>,
@@ -116,12 +115,12 @@ pub struct Emission {
 }
 
 impl Emission {
-    /// Nothing yet.
+    /// An emission without shapes and targets.
     pub fn new() -> Emission {
         Emission::default()
     }
 
-    /// Adds a model's shape.
+    /// Adds the shape of a model.
     #[must_use]
     pub fn shape(mut self, shape: ModelShape) -> Emission {
         self.shapes.push(shape);
@@ -135,29 +134,28 @@ impl Emission {
         self
     }
 
-    /// Adds a kernel that no plan names.
+    /// Adds a kernel that no plan launches.
     #[must_use]
     pub fn kernel(mut self, spec: KernelSpec) -> Emission {
         self.extra.push(spec);
         self
     }
 
-    /// Plans by the rules of `tuning` instead of the cost model alone. A program that runs such kernels plans by the
-    /// same rules.
+    /// Applies the rules of `tuning` to all plans. A program that runs the kernels must apply the same rules.
     #[must_use]
     pub fn tuning(mut self, tuning: Tuning) -> Emission {
         self.tuning = tuning;
         self
     }
 
-    /// Assembles every kernel, as [`emit::Emission::assembler`] says, and writes what those of each plan take.
+    /// Assembles every kernel (see [`emit::Emission::assembler`]), and writes a [`PlanReport`] for each plan.
     #[must_use]
     pub fn assembler(mut self, ptxas: Ptxas) -> Emission {
         self.ptxas = Some(ptxas);
         self
     }
 
-    /// Writes everything below `out`, which is created; gives the kernels of each target, sorted by name.
+    /// Writes all files to the folder `out`, which is created. Returns the kernels of each target, sorted by name.
     pub fn write(&self, out: &Path) -> Result<BTreeMap<Target, Vec<emit::Emitted>>, EmitError> {
         let mut emission = emit::Emission::new();
         if let Some(ptxas) = &self.ptxas {
@@ -180,17 +178,15 @@ impl Emission {
         Ok(emitted)
     }
 
-    /// Plans for `target`, writes the plans, and gives the kernels that they and [`Emission::kernel`] name.
+    /// Builds and writes the plans for `target`. Returns them with their kernels and those of [`Emission::kernel`].
     fn plan(&self, target: Target, out: &Path) -> Result<Planned, EmitError> {
         let planned = self.shapes.par_iter().map(|shape| {
             let params = PlanParams::single(shape.dimensions.context.min(PlanParams::MAX_CONTEXT));
             let plan = |params| {
-                Plan::tuned(shape, target, params, &self.tuning).map_err(|source| EmitError::Shape {
-                    shape: shape.name.clone(),
-                    source: Box::new(source),
-                })
+                Plan::tuned(shape, target, params, &self.tuning)
+                    .map_err(|source| EmitError::Plan { shape: shape.name.clone(), source: Box::new(source) })
             };
-            let sampled = plan(params.clone().choosing(Sampling::Sampled))?;
+            let sampled = plan(params.clone().with_sampling(Sampling::Sampled))?;
             let plan = plan(params)?;
             let json = serde_json::to_string_pretty(&plan)?;
             write(&plan_path(out, &plan, "json"), &json)?;
@@ -206,18 +202,18 @@ impl Emission {
     }
 }
 
-/// Plans for a target and all of their kernels, each once, sorted by name.
+/// Plans for a target, and their kernels without duplicates, sorted by name.
 struct Planned {
     plans: Vec<Plan>,
     specs: Vec<KernelSpec>,
 }
 
-/// A plan's file, or one beside it.
+/// Path of a plan's file with the given extension.
 fn plan_path(out: &Path, plan: &Plan, extension: &str) -> PathBuf {
     out.join("plans").join(format!("{}.{}.{extension}", plan.shape.name, plan.target))
 }
 
-/// Writes what the plan's kernels take. Where that is not known, what an earlier emission left there goes.
+/// Writes the report of a plan. Without an assembler, removes the report of an earlier emission.
 fn write_report(out: &Path, plan: &Plan, kernels: &[emit::Emitted]) -> Result<(), EmitError> {
     let path = plan_path(out, plan, "report.json");
     match PlanReport::of(plan, kernels) {

@@ -1,4 +1,4 @@
-//! A kernel with its compile-time parameters: the unit of specialisation.
+//! Kernels with their compile-time parameters: the unit of specialisation.
 
 use bespoke_codegen::Recorded;
 use bespoke_codegen::emit;
@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::kernels::argmax::{self, ChooseShape};
 use crate::kernels::attention::{self, AttentionShape};
-use crate::kernels::cluster_probe::{self, ClusterProbeShape};
 use crate::kernels::embed::{self, EmbedShape};
 use crate::kernels::gemv::{self, GemvShape, Input, Output};
 use crate::kernels::launching::{CopyEngine, Trigger};
@@ -15,7 +14,7 @@ use crate::kernels::probe::{self, ProbeShape};
 use crate::kernels::rope::RopeKind;
 use crate::kernels::sample::{self, SampleShape};
 
-/// A kernel and the values that are constants in it.
+/// A kernel with its compile-time parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kernel", rename_all = "snake_case")]
 pub enum KernelSpec {
@@ -33,16 +32,14 @@ pub enum KernelSpec {
     ChooseSampled(SampleShape),
     /// [`probe::read_probe`].
     ReadProbe(ProbeShape),
-    /// [`cluster_probe::cluster_probe`].
-    ClusterProbe(ClusterProbeShape),
 }
 
-/// How a kernel is launched.
+/// Launch geometry of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Geometry {
     /// CTAs along x, y and z.
     pub grid: [u32; 3],
-    /// Threads a CTA.
+    /// Threads of a CTA.
     pub threads: u32,
     /// Dynamic shared memory, in bytes.
     pub dynamic_shared: u32,
@@ -55,7 +52,7 @@ impl From<Geometry> for emit::Geometry {
 }
 
 impl KernelSpec {
-    /// The kernel's name: its source's, then every compile-time parameter, so that equal names mean equal kernels.
+    /// Name of the kernel: that of its Rust function and every compile-time parameter. Equal names mean equal kernels.
     pub fn name(&self) -> String {
         match self {
             KernelSpec::Embed(s) => format!("embed_{}_v{}_c{}_t{}", s.ty.slug(), s.vocab, s.cols, s.threads),
@@ -65,23 +62,19 @@ impl KernelSpec {
             KernelSpec::SampleKeys(s) => format!("sample_keys_v{}_b{}_t{}", s.vocab, s.blocks, s.threads),
             KernelSpec::ChooseSampled(s) => format!("choose_sampled_v{}_t{}", s.vocab, s.choose_threads),
             KernelSpec::ReadProbe(s) => format!("read_probe_g{}_t{}", s.grid, s.threads),
-            KernelSpec::ClusterProbe(s) => {
-                format!("cluster_probe_c{}_b{}_t{}_s{}", s.clusters, s.blocks, s.tiles, s.stages)
-            }
         }
     }
 
-    /// What the kernel does, in a few words.
+    /// Summary of what the kernel computes.
     pub fn summary(&self) -> &'static str {
         match self {
-            KernelSpec::Embed(_) => "embedding row of the present token",
-            KernelSpec::Gemv(_) => "matrix-vector product, with what comes before and after",
-            KernelSpec::Attention(_) => "attention, with RoPE and the cache's new entry",
-            KernelSpec::ChooseGreedy(_) => "next token and position",
-            KernelSpec::SampleKeys(_) => "repetition penalty, and logits to keys",
-            KernelSpec::ChooseSampled(_) => "next token, drawn, and position",
-            KernelSpec::ReadProbe(_) => "plain read of device memory",
-            KernelSpec::ClusterProbe(_) => "sums over clusters",
+            KernelSpec::Embed(_) => "embedding row of the current token",
+            KernelSpec::Gemv(_) => "matrix-vector product with norm and epilogue",
+            KernelSpec::Attention(_) => "attention with RoPE and the append to the KV cache",
+            KernelSpec::ChooseGreedy(_) => "greedy choice of the next token",
+            KernelSpec::SampleKeys(_) => "repetition penalty and sort keys of the logits",
+            KernelSpec::ChooseSampled(_) => "sampled choice of the next token",
+            KernelSpec::ReadProbe(_) => "streaming read of device memory",
         }
     }
 
@@ -95,27 +88,26 @@ impl KernelSpec {
             KernelSpec::SampleKeys(s) => sample::sample_keys(s),
             KernelSpec::ChooseSampled(s) => sample::choose_sampled(s),
             KernelSpec::ReadProbe(s) => probe::read_probe(s),
-            KernelSpec::ClusterProbe(s) => cluster_probe::cluster_probe(s),
         }?;
         Ok(kernel.named(self.name()))
     }
 
-    /// The kernel as `target` launches it: where kernels can start before their predecessors end, it waits for them
-    /// itself.
+    /// Records the kernel for `target`. On targets with programmatic dependent launch, a kernel that does not wait for
+    /// its predecessors itself waits at its start.
     pub fn kernel(&self, target: Target) -> Recorded {
         let kernel = self.record()?;
         let wait_first = target.has_programmatic_launch() && !self.waits();
         Ok(if wait_first { kernel.programmatic() } else { kernel })
     }
 
-    /// The kernel itself says when it waits for the launches before it, and when the next may start.
+    /// Whether the kernel itself executes `griddepcontrol.wait` and `griddepcontrol.launch_dependents`.
     pub fn waits(&self) -> bool {
         matches!(self, KernelSpec::Gemv(_) | KernelSpec::Attention(_))
     }
 
-    /// Static shared memory of products and attention, in bytes: two barriers of 8 bytes a stage, and in attention two
-    /// more; where several
-    /// warps search for the largest output, a candidate of 8 bytes each; in attention the number of runs that are done.
+    /// Static shared memory of GEMV and attention, in bytes: two mbarriers of 8 bytes per stage; for an argmax over
+    /// several warps, a candidate of 8 bytes per warp; in attention, two more mbarriers and a word for the number of
+    /// splits that are done.
     pub fn static_shared(&self) -> u32 {
         match self {
             KernelSpec::Gemv(s) if s.output == Output::Argmax && s.schedule.warps > 1 => {
@@ -127,7 +119,7 @@ impl KernelSpec {
         }
     }
 
-    /// Whether it may start before the launches ahead of it are over: it then waits for them itself.
+    /// Whether a launch may start before its predecessors complete: the kernel waits for them on the device.
     pub fn may_start_early(&self) -> bool {
         match self {
             KernelSpec::Gemv(s) => s.schedule.trigger != Trigger::Never,
@@ -151,13 +143,11 @@ impl KernelSpec {
             KernelSpec::SampleKeys(s) => flat(s.blocks, s.threads),
             KernelSpec::ChooseSampled(s) => flat(1, s.choose_threads),
             KernelSpec::ReadProbe(s) => flat(s.grid, s.threads),
-            KernelSpec::ClusterProbe(s) => flat(s.grid(), ClusterProbeShape::THREADS),
         }
     }
 
-    /// Bytes of device memory that one launch must move at the least, each input and output once, with `length`
-    /// positions in the cache. The size of what [`KernelSpec::ReadProbe`] reads is a run-time argument and not
-    /// counted.
+    /// Minimum traffic of a launch in bytes of device memory: each input and output once, with `length` positions in
+    /// the cache. 0 for [`KernelSpec::ReadProbe`], whose size is a run-time argument.
     pub fn bytes(&self, length: u64) -> u64 {
         let f32s = |n: u32| u64::from(n) * 4;
         match self {
@@ -175,19 +165,18 @@ impl KernelSpec {
             KernelSpec::SampleKeys(s) => f32s(s.vocab) + f32s(s.padded()) + f32s(s.groups()),
             KernelSpec::ChooseSampled(s) => f32s(s.groups()),
             KernelSpec::ReadProbe(_) => 0,
-            KernelSpec::ClusterProbe(s) => f32s(s.clusters * (s.tiles + 1) * cluster_probe::TILE),
         }
     }
 }
 
-/// The name of a stack of matrices, as `q4kr5120_q6kr1024_c4096`: type and rows of each, then the columns.
+/// Name of a stack of matrices: type and rows of each, then the columns, as in `q4kr5120_q6kr1024_c4096`.
 pub fn matrix_name(s: &GemvShape) -> String {
     let segments: String =
         s.segments.iter().map(|segment| format!("{}r{}_", segment.ty.slug(), segment.rows)).collect();
     format!("{segments}c{}", s.cols)
 }
 
-/// A GEMV's name: the matrices, what comes before and after, and the schedule.
+/// Name of a GEMV: matrices, bias, input, output and schedule.
 fn gemv_name(s: &GemvShape) -> String {
     let bias = if s.bias { "b" } else { "" };
     let input = match s.input {
@@ -216,7 +205,7 @@ fn gemv_name(s: &GemvShape) -> String {
     )
 }
 
-/// Attention's name.
+/// Name of an attention kernel.
 fn attention_name(s: &AttentionShape) -> String {
     let kind = match s.rope {
         RopeKind::Norm => "norm",
@@ -237,7 +226,7 @@ fn attention_name(s: &AttentionShape) -> String {
     )
 }
 
-/// How data is loaded, and when the next launch may start.
+/// Suffix of a name: copy engine and trigger.
 fn launch_name(copy: CopyEngine, trigger: Trigger) -> String {
     let copy = match copy {
         CopyEngine::Bulk => "b",

@@ -1,4 +1,4 @@
-//! `docs/emitted.md` has every field of what is emitted, with its type, and no other.
+//! `docs/emitted.md` lists exactly the fields of the emitted files, with their types.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,14 +12,14 @@ use bespoke_kernels::plan::{Plan, PlanParams, Sampling};
 use bespoke_kernels::shape::ModelShape;
 use serde_json::Value;
 
-/// Types by path: `launches[].args[].param` is a `string`.
+/// Types of fields by path, as in `launches[].args[].param`: `string`.
 type Fields = BTreeMap<String, BTreeSet<String>>;
 
 fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
-/// The rows of the tables below a heading, as their first two cells.
+/// First two cells of the rows of the tables below a heading.
 fn rows(heading: &str) -> Vec<(String, String)> {
     let text = fs::read_to_string(repository("docs/emitted.md")).unwrap();
     let (_, section) = text.split_once(&format!("{heading}\n")).expect("the heading is there");
@@ -37,7 +37,7 @@ fn documented(heading: &str) -> Fields {
     let types =
         |cell: &str| cell.replace("optional ", "optional or ").split(" or ").map(str::to_owned).collect();
     let fields: Fields = rows.into_iter().map(|(path, cell)| (path, types(&cell))).collect();
-    assert_eq!(fields.len(), count, "a field is there twice");
+    assert_eq!(fields.len(), count, "a field is listed twice");
     fields
 }
 
@@ -52,7 +52,7 @@ fn type_of(value: &Value) -> &'static str {
     }
 }
 
-/// Adds every field of `value`; not what is below a field that `opaque` names.
+/// Adds every field of `value`, without those inside fields that satisfy `opaque`.
 fn collect(value: &Value, path: &str, opaque: &dyn Fn(&str) -> bool, fields: &mut Fields) {
     match value {
         Value::Object(object) => {
@@ -71,12 +71,12 @@ fn collect(value: &Value, path: &str, opaque: &dyn Fn(&str) -> bool, fields: &mu
     }
 }
 
-/// The same paths, but for optional ones, and no type that the document does not have.
+/// Asserts that both have the same paths, except optional ones, and that every found type is documented.
 fn assert_documented(documented: &Fields, found: &Fields) {
     for (path, types) in documented {
         assert!(
             found.contains_key(path) || types.contains("optional"),
-            "{path} is documented and not written"
+            "{path} is documented but not emitted"
         );
     }
     for (path, types) in found {
@@ -85,7 +85,7 @@ fn assert_documented(documented: &Fields, found: &Fields) {
     }
 }
 
-/// With biases, with norms of heads, with neither; with a head of its own and tied.
+/// Shapes with biases, with norms of heads, and with neither; untied and tied.
 fn shapes() -> Vec<ModelShape> {
     ["llama-q4_k_m", "qwen2-q4_k_m", "qwen3-q4_k_m"]
         .map(|name| {
@@ -107,7 +107,7 @@ fn every_field_is_in_the_document() {
 
     let mut found = Fields::new();
     let opaque = |path: &str| path == "kernels[].constants";
-    // A folder of other kernels has what no decoder's kernel has: grids that the host chooses.
+    // The other folder has grids that the host chooses, which no kernel of a decoder has.
     for path in [out.join("kernels.json"), repository("codegen/tests/stubs/emitted/kernels.json")] {
         collect(&read(&path), "", &opaque, &mut found);
     }
@@ -120,7 +120,7 @@ fn every_field_is_in_the_document() {
             collect(&plan, "", &|_| false, &mut found);
         }
     }
-    // A kernel's compile-time parameters are its own affair.
+    // The compile-time parameters of kernels are not documented.
     let own = |path: &str| path.starts_with("kernels[].") && !matches!(&path[10..], "name" | "kernel");
     found.retain(|path, _| !own(path));
     assert_documented(&documented("## `plans/SHAPE.TARGET.json`"), &found);
@@ -145,7 +145,7 @@ fn every_field_of_a_report_is_in_the_document() {
 fn every_kind_of_buffer_is_in_the_document() {
     let mut kinds = BTreeSet::new();
     for sampling in [Sampling::Greedy, Sampling::Sampled] {
-        let params = PlanParams::single(64).choosing(sampling);
+        let params = PlanParams::single(64).with_sampling(sampling);
         let plan = serde_json::to_value(Plan::new(&shapes()[0], Target::Sm90, params).unwrap()).unwrap();
         for buffer in plan["buffers"].as_array().unwrap() {
             kinds.insert(buffer["kind"].as_str().unwrap().to_owned());
@@ -155,7 +155,7 @@ fn every_kind_of_buffer_is_in_the_document() {
     assert_eq!(documented, kinds);
 }
 
-/// What a program does that knows only the manifest: every module is there, and has the kernel and its parameters.
+/// Every kernel of the manifest has a module with its entry point and parameters, and plans refer to these kernels.
 #[test]
 fn the_manifest_agrees_with_plans_and_modules() {
     let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("agreement");

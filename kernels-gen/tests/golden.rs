@@ -1,7 +1,7 @@
-//! The PTX of every kind of shipped kernel for a small model is checked in (`golden/`), so that nothing changes it
-//! unnoticed. `BESPOKE_BLESS=1` in the environment writes what is emitted now.
+//! Golden PTX of every kind of shipped kernel, for a small model (`golden/`). `BESPOKE_BLESS=1` in the environment
+//! rewrites it.
 //!
-//! `.loc` and `.file` lines, and the names that they refer to, are left out: a line of Rust that moves changes nothing.
+//! `.loc` and `.file` lines, and the names that they refer to, are excluded: a moved line of Rust is no difference.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,30 +12,30 @@ use bespoke_kernels::emit::compile;
 use bespoke_kernels::plan::{Plan, PlanParams, Sampling};
 use bespoke_kernels::shape::ModelShape;
 
-/// Models and targets. K-quants with a sampled end by bulk copies, bytes with a greedy one by `cp.async`.
+/// Models and targets: K-quants, bulk copies and sampling; Q8_0, `cp.async` and the greedy choice.
 const CASES: [(&str, Target, Sampling); 2] =
     [("llama-q4_k_m", Target::Sm90, Sampling::Sampled), ("llama-q8_0", Target::Sm80, Sampling::Greedy)];
 
-/// Lines that are shown of a difference.
+/// Maximum lines of a difference in a message.
 const SHOWN: usize = 12;
 
-/// The modules of a case by name.
+/// The modules of a case, by name.
 fn emitted(model: &str, target: Target, sampling: Sampling) -> BTreeMap<String, String> {
     let path = format!("{}/../tests/fixtures/{model}.gguf", env!("CARGO_MANIFEST_DIR"));
     let gguf = Gguf::open(path).expect("the fixture opens");
     let shape = ModelShape::from_gguf(&gguf, model).expect("the fixture has a shape");
-    let params = PlanParams::single(shape.dimensions.context).choosing(sampling);
+    let params = PlanParams::single(shape.dimensions.context).with_sampling(sampling);
     let plan = Plan::new(&shape, target, params).expect("a plan");
     let specs: Vec<_> = plan.kernels.into_iter().map(|kernel| kernel.spec).collect();
     let kernels = compile(&specs, target).expect("the kernels compile");
-    let without_places = |ptx: &str| -> String {
-        let is_place =
+    let without_locations = |ptx: &str| -> String {
+        let is_location =
             |line: &&str| [".loc ", ".file "].iter().any(|name| line.trim_start().starts_with(name));
-        // What `.loc` lines refer to comes last: files, and the names of inlined functions.
+        // The strings of `.loc` lines come last: the names of inlined functions.
         let ptx = ptx.split("\n.section .debug_str").next().unwrap_or_default();
-        ptx.lines().filter(|line| !is_place(line)).map(|line| format!("{line}\n")).collect()
+        ptx.lines().filter(|line| !is_location(line)).map(|line| format!("{line}\n")).collect()
     };
-    kernels.into_iter().map(|k| (k.compiled.name, without_places(&k.compiled.ptx))).collect()
+    kernels.into_iter().map(|k| (k.compiled.name, without_locations(&k.compiled.ptx))).collect()
 }
 
 fn files(folder: &Path) -> BTreeMap<String, PathBuf> {
@@ -43,7 +43,7 @@ fn files(folder: &Path) -> BTreeMap<String, PathBuf> {
     entries.map(|path| (path.file_stem().unwrap_or_default().to_string_lossy().into_owned(), path)).collect()
 }
 
-/// How often each opcode occurs.
+/// Number of occurrences of each opcode.
 fn opcodes(ptx: &str) -> BTreeMap<&str, i32> {
     let mut counts = BTreeMap::new();
     for line in ptx.lines().filter(|line| line.ends_with(';')) {
@@ -53,8 +53,8 @@ fn opcodes(ptx: &str) -> BTreeMap<&str, i32> {
     counts
 }
 
-/// What changed: the opcodes that there are more or fewer of, and the lines around the first difference. Registers are
-/// numbered in order, so that nearly every line behind an instruction that came or went differs.
+/// Description of a difference: opcodes whose number changed, and the lines around the first difference. Registers are
+/// numbered in order, so nearly every line after an added or removed instruction differs.
 fn difference(expected: &str, found: &str) -> String {
     let (before, after) = (opcodes(expected), opcodes(found));
     let mut text = String::new();
@@ -76,7 +76,7 @@ fn difference(expected: &str, found: &str) -> String {
 }
 
 #[test]
-fn kernels_are_what_they_were() {
+fn kernels_equal_the_golden_ptx() {
     let mut failures = Vec::new();
     for (model, target, sampling) in CASES {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{model}.{target}"));
@@ -90,8 +90,8 @@ fn kernels_are_what_they_were() {
             continue;
         }
         let files = files(&folder);
-        let gone = files.keys().filter(|name| !emitted.contains_key(*name));
-        failures.extend(gone.map(|name| format!("{target}: {name} is no longer emitted\n")));
+        let missing = files.keys().filter(|name| !emitted.contains_key(*name));
+        failures.extend(missing.map(|name| format!("{target}: {name} is no longer emitted\n")));
         for (name, found) in &emitted {
             let expected = files.get(name).and_then(|path| std::fs::read_to_string(path).ok());
             match expected {
@@ -105,7 +105,7 @@ fn kernels_are_what_they_were() {
     }
     assert!(
         failures.is_empty(),
-        "{} kernels changed (BESPOKE_BLESS=1 makes these the expected ones)\n{}",
+        "{} kernels changed (BESPOKE_BLESS=1 accepts them)\n{}",
         failures.len(),
         failures.join("\n")
     );

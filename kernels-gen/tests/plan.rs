@@ -1,9 +1,9 @@
-//! The decode plan as data: consistent for every shape and target, and equal after a round trip.
+//! Plans are consistent for every shape and target, and equal after a round trip through JSON.
 
 use std::collections::HashSet;
 
 use bespoke_codegen::ptx::Target;
-use bespoke_kernels::plan::{Access, BufferKind, Plan, PlanParams, Sampling};
+use bespoke_kernels::plan::{Access, BufferKind, BufferName, Plan, PlanParams, Sampling};
 use bespoke_kernels::shape::{ModelShape, builtin};
 use bespoke_kernels::spec::KernelSpec;
 
@@ -19,8 +19,8 @@ fn plan(name: &str) -> Plan {
     Plan::new(&shape(name), Target::Sm90, PlanParams::single(4096)).unwrap()
 }
 
-fn drawn(context: u32) -> PlanParams {
-    PlanParams::single(context).choosing(Sampling::Sampled)
+fn sampled(context: u32) -> PlanParams {
+    PlanParams::single(context).with_sampling(Sampling::Sampled)
 }
 
 #[test]
@@ -28,7 +28,7 @@ fn every_shape_has_a_consistent_plan_for_every_target() {
     for shape in shapes() {
         for target in Target::ALL {
             for sampling in [Sampling::Greedy, Sampling::Sampled] {
-                let params = PlanParams::single(2048).choosing(sampling);
+                let params = PlanParams::single(2048).with_sampling(sampling);
                 let plan = Plan::new(&shape, target, params).unwrap();
                 plan.check().unwrap_or_else(|error| panic!("{} on {target}: {error}", shape.name));
                 let names: HashSet<_> = plan.kernels.iter().map(|kernel| &kernel.name).collect();
@@ -40,10 +40,10 @@ fn every_shape_has_a_consistent_plan_for_every_target() {
     }
 }
 
-/// The arguments of every launch are the kernel's parameters, by name and in order.
+/// Arguments match the kernel's parameters by name and order.
 #[test]
 fn arguments_are_the_kernels_parameters() {
-    let sampled = Plan::new(&shape("llama-3.2-1b"), Target::Sm90, drawn(4096)).unwrap();
+    let sampled = Plan::new(&shape("llama-3.2-1b"), Target::Sm90, sampled(4096)).unwrap();
     for plan in [plan("llama-3.1-8b"), plan("qwen2.5-1.5b"), plan("qwen3-0.6b"), sampled] {
         for launch in &plan.launches {
             let kernel = plan.kernels[launch.kernel].spec.record().unwrap();
@@ -58,17 +58,18 @@ fn arguments_are_the_kernels_parameters() {
 #[test]
 fn a_missing_edge_is_found() {
     let mut plan = plan("llama-3.2-1b");
-    let attention = plan.launches.iter().position(|launch| launch.label == "blk.1.attention").unwrap();
+    let attention =
+        plan.launches.iter().position(|launch| launch.label.to_string() == "blk.1.attention").unwrap();
     plan.launches[attention].after.clear();
     let error = plan.check().unwrap_err();
-    assert!(error.contains("blk.1.attention") && error.contains("to be over"), "{error}");
+    assert!(error.contains("blk.1.attention") && error.contains("no edge orders them"), "{error}");
 }
 
 #[test]
 fn a_view_past_its_buffer_is_found() {
     let mut plan = plan("llama-3.2-1b");
     plan.launches[3].args[0].bytes += 1 << 40;
-    assert!(plan.check().unwrap_err().contains("view past the end"));
+    assert!(plan.check().unwrap_err().contains("ends past the end"));
 }
 
 #[test]
@@ -78,9 +79,9 @@ fn json_round_trips() {
     assert_eq!(serde_json::from_str::<Plan>(&json).unwrap(), plan);
 }
 
-/// Bytes a token as the project's measurements count them: 4.62 GB for the 8B with Q4_K_M, 7.98 GB with Q8_0.
+/// Bytes per token that the project's measurements refer to.
 #[test]
-fn bytes_a_token_are_those_of_the_weights() {
+fn bytes_per_token_are_those_of_the_weights() {
     for (name, gigabytes) in
         [("llama-3.1-8b", 4.62), ("llama-3.1-8b-q8_0", 7.98), ("qwen2.5-7b", 4.37), ("llama-3.2-1b", 0.79)]
     {
@@ -90,7 +91,7 @@ fn bytes_a_token_are_those_of_the_weights() {
 }
 
 #[test]
-fn the_cache_holds_what_the_context_asks_for() {
+fn the_cache_has_the_size_of_the_context() {
     let plan = plan("llama-3.1-8b");
     let cache = plan.bytes_where(|kind| *kind == BufferKind::KvCache);
     assert_eq!(cache, plan.shape.kv_bytes() * 4096);
@@ -98,7 +99,7 @@ fn the_cache_holds_what_the_context_asks_for() {
 }
 
 #[test]
-fn what_plans_are_not_made_for_is_refused() {
+fn unsupported_shapes_and_parameters_are_errors() {
     let refused = |change: fn(&mut ModelShape), params: PlanParams| {
         let mut shape = shape("llama-3.2-1b");
         change(&mut shape);
@@ -106,9 +107,15 @@ fn what_plans_are_not_made_for_is_refused() {
     };
     let single = || PlanParams::single(128);
     for (error, expected) in [
-        (refused(|_| (), PlanParams { batch: 2, ..single() }), "batch 2: plans are made for 1 so far"),
-        (refused(|_| (), PlanParams::single(0)), "a context of 0 positions; 1 to 16777216 are supported"),
-        (refused(|s| s.dimensions.kv_heads = 5, single()), "32 query heads are no multiple of 5 key heads"),
+        (refused(|_| (), PlanParams { batch: 2, ..single() }), "batch is 2; only 1 is supported"),
+        (
+            refused(|_| (), PlanParams::single(0)),
+            "a context of 0 positions is not supported; 1 to 16777216 are",
+        ),
+        (
+            refused(|s| s.dimensions.kv_heads = 5, single()),
+            "32 query heads are not a multiple of 5 key heads",
+        ),
         (
             refused(|s| s.dimensions.head_dim = 100, single()),
             "head dimension 100: multiples of 16 up to 256 are supported",
@@ -118,8 +125,8 @@ fn what_plans_are_not_made_for_is_refused() {
             "blk.0.ffn_down needs 2373040 bytes of shared memory; a CTA of sm_90 has 232448",
         ),
         (
-            refused(|s| s.dimensions.vocab = (1 << 19) + 1, drawn(128)),
-            "sampling from 524289 tokens; at most 524288 are supported",
+            refused(|s| s.dimensions.vocab = (1 << 19) + 1, sampled(128)),
+            "sampling from 524289 tokens is not supported; at most 524288 are",
         ),
         (refused(|s| s.dimensions.layers = 0, single()), "block_count is 0; 1 to 16777216 are supported"),
     ] {
@@ -127,14 +134,14 @@ fn what_plans_are_not_made_for_is_refused() {
     }
 }
 
-/// Where edges are programmatic every kernel waits, before it writes and, unless it says itself what it may read early,
-/// before it reads; elsewhere none does. Attention clears tiles of the cache early, with its only stores of integers by four.
-/// The emulator checks what kernels read and write early, wherever a plan runs on it.
+/// If edges are programmatic, every kernel waits before it writes and, unless it manages the wait itself, before it
+/// reads; otherwise no kernel waits. Attention clears tiles of the cache before its wait, by its only `st.global.v4.u32`.
+/// The emulator checks early reads and writes whenever it runs a plan.
 #[test]
 fn kernels_wait_where_edges_are_programmatic() {
     for target in Target::ALL {
         let plan = Plan::new(&shape("llama-3.2-1b"), target, PlanParams::single(4096)).unwrap();
-        let sampled = Plan::new(&shape("llama-3.2-1b"), target, drawn(4096)).unwrap();
+        let sampled = Plan::new(&shape("llama-3.2-1b"), target, sampled(4096)).unwrap();
         let early = target >= Target::Sm90;
         let edges: Vec<bool> = plan.launches.iter().map(|launch| launch.programmatic).collect();
         assert!(!edges[0] && edges[1..].iter().all(|&programmatic| programmatic == early), "{target}");
@@ -153,12 +160,13 @@ fn kernels_wait_where_edges_are_programmatic() {
     }
 }
 
-/// The state and the sequence are written by the last launch alone: everything before sees one position.
+/// Only the last launch writes the state and the tokens, so that all others see the same position.
 #[test]
 fn only_the_last_launch_advances_the_state() {
-    let sampled = Plan::new(&shape("llama-3.1-8b"), Target::Sm90, drawn(4096)).unwrap();
-    for (plan, drawn) in [(plan("llama-3.1-8b"), false), (sampled, true)] {
-        let (state, tokens) = (plan.buffer("state").unwrap(), plan.buffer("tokens").unwrap());
+    let sampled = Plan::new(&shape("llama-3.1-8b"), Target::Sm90, sampled(4096)).unwrap();
+    for (plan, is_sampled) in [(plan("llama-3.1-8b"), false), (sampled, true)] {
+        let (state, tokens) =
+            (plan.buffer(BufferName::State).unwrap(), plan.buffer(BufferName::Tokens).unwrap());
         let writers: Vec<usize> = (0..plan.launches.len())
             .filter(|&index| {
                 let writes = |arg: &bespoke_kernels::plan::Argument| {
@@ -169,18 +177,19 @@ fn only_the_last_launch_advances_the_state() {
             .collect();
         assert_eq!(writers, [plan.launches.len() - 1]);
         let last = &plan.kernels[plan.launches[writers[0]].kernel].spec;
-        assert_eq!(matches!(last, KernelSpec::ChooseSampled(_)), drawn, "{last:?}");
-        assert!(drawn || matches!(last, KernelSpec::ChooseGreedy(_)), "{last:?}");
+        assert_eq!(matches!(last, KernelSpec::ChooseSampled(_)), is_sampled, "{last:?}");
+        assert!(is_sampled || matches!(last, KernelSpec::ChooseGreedy(_)), "{last:?}");
     }
 }
 
-/// Greedy plans have nothing of sampling; plans that sample differ in what comes after the logits alone.
+/// Greedy plans have no launches and buffers of sampling; plans that sample differ only after the logits.
 #[test]
 fn greedy_decoding_does_not_pay_for_sampling() {
     let greedy = plan("llama-3.2-1b");
-    let sampled = Plan::new(&shape("llama-3.2-1b"), Target::Sm90, drawn(4096)).unwrap();
-    assert_eq!(greedy.buffer("sampling"), None);
-    let labels = |plan: &Plan| plan.launches.iter().map(|launch| launch.label.clone()).collect::<Vec<_>>();
+    let sampled = Plan::new(&shape("llama-3.2-1b"), Target::Sm90, sampled(4096)).unwrap();
+    assert_eq!(greedy.buffer(BufferName::Sampling), None);
+    let labels =
+        |plan: &Plan| plan.launches.iter().map(|launch| launch.label.to_string()).collect::<Vec<_>>();
     let (greedy, sampled) = (labels(&greedy), labels(&sampled));
     let end = greedy.len() - 1;
     assert_eq!(greedy[..end], sampled[..end]);

@@ -1,15 +1,16 @@
-//! Random rules over the built-in shapes: a plan whose kernels compile, or an error that names the knob.
+//! Random tuning rules on the built-in shapes: the result is a plan whose kernels compile, or an error that names the
+//! knob.
 
 use std::collections::HashSet;
 
 use bespoke_codegen::ptx::Target;
 use bespoke_kernels::emit;
 use bespoke_kernels::kernels::launching::Trigger;
-use bespoke_kernels::plan::{Plan, PlanParams, Role, Rule, Sampling, Tuning};
+use bespoke_kernels::plan::{LaunchRole, Plan, PlanParams, Rule, Sampling, Tuning};
 use bespoke_kernels::shape::{ModelShape, builtin};
 use bespoke_kernels::spec::KernelSpec;
 
-/// Rules tried for each target.
+/// Number of rules for each target.
 const RULES: usize = 160;
 
 /// SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014).
@@ -27,20 +28,20 @@ impl Random {
         values[self.next() as usize % values.len()].clone()
     }
 
-    /// A number from 1 to `most`, or now and then one that no knob has.
-    fn number(&mut self, most: u64) -> Option<u32> {
-        let impossible = self.next().is_multiple_of(32);
-        Some(if impossible { self.one_of(&[0, 1 << 20]) } else { 1 + (self.next() % most) as u32 })
+    /// A number from 1 to `max`, or rarely one that is out of range for every knob.
+    fn number(&mut self, max: u64) -> Option<u32> {
+        let out_of_range = self.next().is_multiple_of(32);
+        Some(if out_of_range { self.one_of(&[0, 1 << 20]) } else { 1 + (self.next() % max) as u32 })
     }
 
-    /// One to four knobs of a role, with values that are mostly possible.
+    /// A rule with one to four knobs of a role, whose values are mostly possible.
     fn rule(&mut self) -> Rule {
-        let mut rule = Rule::of(self.one_of(&Role::ALL));
+        let mut rule = Rule::empty(self.one_of(&LaunchRole::TUNABLE));
         for _ in 0..1 + self.next() % 4 {
             match (rule.role, self.next() % 8) {
-                (Role::Attention, 0..3) => rule.splits = self.number(64),
-                (Role::Attention, 3..5) => rule.min_pages = self.number(12),
-                (Role::Attention, _) => rule.stages = self.number(8),
+                (LaunchRole::Attention, 0..3) => rule.splits = self.number(64),
+                (LaunchRole::Attention, 3..5) => rule.min_pages = self.number(12),
+                (LaunchRole::Attention, _) => rule.stages = self.number(8),
                 (_, 0) => rule.grid = self.number(1100),
                 (_, 1) => rule.warps = self.number(31),
                 (_, 2) => rule.depth = self.number(8),
@@ -57,7 +58,7 @@ impl Random {
     }
 }
 
-/// Plans by one random rule after the other; compiles every kernel that a rule changed.
+/// Builds a plan for each random rule, and compiles every kernel that a rule changed.
 #[test]
 fn any_rule_gives_kernels_or_an_error_that_names_a_knob() {
     let shapes: Vec<ModelShape> = builtin().iter().flat_map(|file| file.shapes().unwrap()).collect();
@@ -68,11 +69,11 @@ fn any_rule_gives_kernels_or_an_error_that_names_a_knob() {
         let mut refused = 0;
         for _ in 0..RULES {
             let mut shape = random.one_of(&shapes);
-            // The others are the same.
+            // One layer is enough: the kernels of all layers are the same.
             shape.layers.truncate(1);
             shape.dimensions.layers = 1;
             let sampling = random.one_of(&[Sampling::Greedy, Sampling::Sampled]);
-            let params = || PlanParams::single(1024).choosing(sampling);
+            let params = || PlanParams::single(1024).with_sampling(sampling);
             let rule = random.rule();
             let tuning = Tuning { rules: vec![rule.clone()], ..Tuning::default() };
             let what = format!("{} on {target}\n{}", shape.name, tuning.to_toml(""));
@@ -98,14 +99,14 @@ fn any_rule_gives_kernels_or_an_error_that_names_a_knob() {
                 }
             }
         }
-        // Both happen, often.
+        // Both outcomes are frequent.
         assert!(
             changed.len() > RULES / 8 && refused > RULES / 8,
             "{} kernels, {refused} refused",
             changed.len()
         );
         for made in emit::compile(&changed, target).unwrap() {
-            // The rules' check of shared memory counts what the kernel declares.
+            // The shared memory that rules are checked by is what the kernel declares.
             if matches!(made.spec, KernelSpec::Gemv(_) | KernelSpec::Attention(_)) {
                 let declared = made.compiled.report.static_shared;
                 assert_eq!(made.spec.static_shared(), declared, "{}", made.spec.name());

@@ -1,9 +1,9 @@
-//! Shapes from GGUF headers: what is read, and what is refused before anything is allocated.
+//! Shapes from GGUF headers: dimensions, and errors before anything is allocated.
 
 use bespoke_gguf::{GgmlType, Gguf, Writer};
 use bespoke_kernels::shape::{ModelShape, rope_table};
 
-/// A header and its tensors, to be changed by a test.
+/// A header and its tensors, for a test to change.
 #[derive(Clone)]
 struct Header {
     integers: Vec<(&'static str, u32)>,
@@ -13,7 +13,7 @@ struct Header {
 }
 
 impl Header {
-    /// A Llama of one layer: hidden 64, two heads of 32, one key head, ffn 96, 40 tokens.
+    /// A Llama of one layer: width 64, two heads of 32 elements, one key head, ffn 96, 40 tokens.
     fn llama() -> Header {
         let f32 = |name: &str, dims: &[u64]| (name.to_owned(), dims.to_vec(), GgmlType::F32);
         Header {
@@ -80,7 +80,7 @@ fn a_header_gives_its_dimensions() {
 }
 
 #[test]
-fn biases_are_found_where_the_architecture_has_none() {
+fn biases_are_found_in_an_architecture_without_them() {
     let mut header = Header::llama();
     for (name, size) in [("q", 64), ("k", 32), ("v", 32)] {
         header.tensors.push((format!("blk.0.attn_{name}.bias"), vec![size], GgmlType::F32));
@@ -88,9 +88,9 @@ fn biases_are_found_where_the_architecture_has_none() {
     assert!(header.shape().unwrap().architecture.qkv_bias);
 }
 
-/// One change each, and the words that its refusal must have.
+/// Changes to the header, with words that the error must contain.
 #[test]
-fn what_cannot_be_decoded_is_refused_by_name() {
+fn unsupported_models_are_errors() {
     type Change = fn(&mut Header);
     let cases: &[(Change, &[&str])] = &[
         (|h| h.strings[0].1 = "gemma9", &["architecture 'gemma9' is not supported"]),
@@ -108,7 +108,7 @@ fn what_cannot_be_decoded_is_refused_by_name() {
         ),
         (
             |h| h.tensor("blk.0.ffn_norm.weight").2 = GgmlType::F16,
-            &["blk.0.ffn_norm.weight", "F16", "norms and biases are F32"],
+            &["blk.0.ffn_norm.weight", "F16", "norms and biases must be F32"],
         ),
         (|h| h.tensors.retain(|tensor| tensor.0 != "blk.0.attn_k.weight"), &["blk.0.attn_k.weight"]),
         (|h| h.set("llama.attention.head_count", 0x1000_0001), &["head_count", "are supported"]),

@@ -1,10 +1,10 @@
-//! Rules in place of the cost model's choices: read, written, held to limits, and followed.
+//! Tuning rules: parsing, limits, and their effect on plans.
 
 use bespoke_codegen::ptx::Target;
 use bespoke_kernels::kernels::attention::AttentionShape;
 use bespoke_kernels::kernels::gemv::GemvShape;
 use bespoke_kernels::kernels::launching::Trigger;
-use bespoke_kernels::plan::{Plan, PlanParams, Role, Rule, Tuning};
+use bespoke_kernels::plan::{BufferName, LaunchRole, Plan, PlanParams, Rule, Tuning};
 use bespoke_kernels::shape::{ModelShape, builtin};
 use bespoke_kernels::spec::{KernelSpec, matrix_name};
 
@@ -21,10 +21,10 @@ fn plan(text: &str) -> Result<Plan, String> {
     plan_for(Target::Sm90, &tuning)
 }
 
-/// The products of a role, each kernel once.
-fn products(plan: &Plan, role: Role) -> Vec<GemvShape> {
+/// The GEMV kernels of a role, without duplicates.
+fn products(plan: &Plan, role: LaunchRole) -> Vec<GemvShape> {
     let mut found = Vec::new();
-    for launch in plan.launches.iter().filter(|launch| Role::of(&launch.label) == Some(role)) {
+    for launch in plan.launches.iter().filter(|launch| launch.label.role == role) {
         match &plan.kernels[launch.kernel].spec {
             KernelSpec::Gemv(shape) if !found.contains(shape) => found.push(shape.clone()),
             _ => {}
@@ -44,7 +44,7 @@ fn attention(plan: &Plan) -> AttentionShape {
 }
 
 #[test]
-fn without_rules_the_cost_model_decides() {
+fn without_rules_the_cost_model_makes_every_choice() {
     let params = || PlanParams::single(256);
     for target in Target::ALL {
         let plan = Plan::new(&shape(), target, params()).unwrap();
@@ -54,32 +54,34 @@ fn without_rules_the_cost_model_decides() {
 }
 
 #[test]
-fn a_rule_sets_its_knobs_and_the_others_are_made_to_fit() {
+fn a_rule_sets_its_knobs_and_the_cost_model_adapts_the_others() {
     let untuned = plan("").unwrap();
     let tuned = plan("[[rule]]\nrole = 'ffn_gate_up'\nwarps = 16").unwrap();
     tuned.check().unwrap();
-    for (before, after) in products(&untuned, Role::FfnGateUp).iter().zip(products(&tuned, Role::FfnGateUp)) {
+    for (before, after) in
+        products(&untuned, LaunchRole::FfnGateUp).iter().zip(products(&tuned, LaunchRole::FfnGateUp))
+    {
         assert_eq!((before.schedule.warps, after.schedule.warps), (8, 16));
-        // A CTA still fits, with stages twice as large.
+        // Stages are twice as large, and the CTA still fits.
         assert!(after.stage_bytes() == 2 * before.stage_bytes());
         assert!(after.shared_bytes() <= Target::Sm90.shared_memory_per_block());
     }
-    for role in Role::ALL.into_iter().filter(|role| *role != Role::FfnGateUp) {
+    for role in LaunchRole::TUNABLE.into_iter().filter(|role| *role != LaunchRole::FfnGateUp) {
         assert_eq!(products(&untuned, role), products(&tuned, role), "{role}");
     }
     let deep = plan("[[rule]]\nrole = 'attn_output'\nwarps = 4\nin_flight = 9").unwrap();
-    let schedule = &products(&deep, Role::AttnOutput)[0].schedule;
+    let schedule = &products(&deep, LaunchRole::AttnOutput)[0].schedule;
     // Two groups take stages in turn.
     assert_eq!((schedule.groups, schedule.in_flight, schedule.stages), (2, 9, 10));
     let three = plan("[[rule]]\nrole = 'attn_output'\ngroups = 3").unwrap();
-    let schedule = &products(&three, Role::AttnOutput)[0].schedule;
+    let schedule = &products(&three, LaunchRole::AttnOutput)[0].schedule;
     assert_eq!((schedule.groups, schedule.warps, schedule.stages), (3, 9, 6));
     let shallow = plan("[[rule]]\nrole = 'attn_output'\nstages = 1").unwrap();
-    let schedule = &products(&shallow, Role::AttnOutput)[0].schedule;
+    let schedule = &products(&shallow, LaunchRole::AttnOutput)[0].schedule;
     assert_eq!((schedule.in_flight, schedule.stages), (1, 1));
 }
 
-/// Weights are placed alike whatever the rules, so that they need not be uploaded again.
+/// Rules do not change the layout of weights, so that weights need not be uploaded again.
 #[test]
 fn no_rule_moves_a_weight() {
     let tuned = plan(
@@ -94,38 +96,40 @@ fn no_rule_moves_a_weight() {
         assert!(scratch || before.bytes == after.bytes, "{}", before.name);
     }
     assert_eq!(attention(&tuned).splits, 7);
-    assert_eq!(tuned.buffers[tuned.buffer("best_values").unwrap()].bytes, 512 * 4);
+    assert_eq!(tuned.buffers[tuned.buffer(BufferName::BestValues).unwrap()].bytes, 512 * 4);
 }
 
 #[test]
-fn later_rules_win_and_selectors_select() {
+fn later_rules_override_and_selectors_restrict() {
     let text = "[[rule]]\nrole = 'ffn_down'\nwarps = 6\nstages = 3
         [[rule]]\nrole = 'ffn_down'\nshape = 'q6kr4096_c14336'\nwarps = 4
         [[rule]]\nrole = 'ffn_down'\ntarget = 'sm_80'\nstages = 2";
-    for product in products(&plan(text).unwrap(), Role::FfnDown) {
+    for product in products(&plan(text).unwrap(), LaunchRole::FfnDown) {
         let warps = if matrix_name(&product) == "q6kr4096_c14336" { 4 } else { 6 };
         assert_eq!((product.schedule.warps, product.schedule.stages), (warps, 3));
     }
     let tuning = Tuning::parse(&format!("version = 1\n{text}")).unwrap();
-    let rule = tuning.rule(Target::Sm80, Role::FfnDown, None);
+    let rule = tuning.rule(Target::Sm80, LaunchRole::FfnDown, None);
     assert_eq!(rule.knobs(), [("warps", "6".to_owned()), ("stages", "2".to_owned())]);
-    assert!(tuning.rule(Target::Sm80, Role::Output, None).knobs().is_empty());
+    assert!(tuning.rule(Target::Sm80, LaunchRole::Output, None).knobs().is_empty());
 }
 
-/// A launch whose kernel neither waits nor lets the next one start early is ordered by full edges.
+/// A kernel that does not wait has a full edge before it.
 #[test]
-fn what_never_waits_is_not_started_early() {
+fn a_kernel_that_never_waits_is_not_launched_early() {
     let tuned = plan("[[rule]]\nrole = 'attn_qkv'\ntrigger = 'never'").unwrap();
     for (index, launch) in tuned.launches.iter().enumerate() {
-        let early = index > 0 && Role::of(&launch.label) != Some(Role::AttnQkv);
+        let early = index > 0 && launch.label.role != LaunchRole::AttnQkv;
         assert_eq!(launch.programmatic, early, "{}", launch.label);
     }
-    assert!(products(&tuned, Role::AttnQkv).iter().all(|shape| shape.schedule.trigger == Trigger::Never));
+    assert!(
+        products(&tuned, LaunchRole::AttnQkv).iter().all(|shape| shape.schedule.trigger == Trigger::Never)
+    );
 }
 
 #[test]
 fn a_file_round_trips() {
-    let rule = |role| Rule::of(role);
+    let rule = |role| Rule::empty(role);
     let tuning = Tuning {
         rules: vec![
             Rule {
@@ -135,10 +139,15 @@ fn a_file_round_trips() {
                 in_flight: Some(3),
                 resident: Some(1),
                 trigger: Some(Trigger::AfterWait),
-                ..rule(Role::FfnGateUp)
+                ..rule(LaunchRole::FfnGateUp)
             },
-            Rule { target: Some(Target::Sm90), splits: Some(8), min_pages: Some(1), ..rule(Role::Attention) },
-            Rule { shape: Some("q6kr4096_c14336".to_owned()), stages: Some(2), ..rule(Role::FfnDown) },
+            Rule {
+                target: Some(Target::Sm90),
+                splits: Some(8),
+                min_pages: Some(1),
+                ..rule(LaunchRole::Attention)
+            },
+            Rule { shape: Some("q6kr4096_c14336".to_owned()), stages: Some(2), ..rule(LaunchRole::FfnDown) },
         ],
         ..Tuning::default()
     };
@@ -148,24 +157,25 @@ fn a_file_round_trips() {
 }
 
 #[test]
-fn what_is_no_tuning_is_refused_with_its_place() {
+fn malformed_tunings_are_errors() {
     for (text, expected) in [
         ("", "missing field `version`"),
         ("version = 2\nlater = true", "version 2; this program reads version 1"),
         ("version = 1\nwarps = 4", "unknown field `warps`"),
         ("version = 1\n[[rule]]\nwarps = 4", "missing field `role`"),
         ("version = 1\n[[rule]]\nrole = 'ffn_up'", "unknown variant `ffn_up`"),
+        ("version = 1\n[[rule]]\nrole = 'embed'", "embed cannot be tuned; attn_qkv, attention, "),
         ("version = 1\n[[rule]]\nrole = 'ffn_down'\nwarp = 4", "unknown field `warp`"),
         ("version = 1\n[[rule]]\nrole = 'ffn_down'\nwarps = -4", "line 4"),
         ("version = 1\n[[rule]]\nrole = 'ffn_down'\ntarget = 'sm_70'", "unknown target 'sm_70'"),
-        ("version = 1\n[[rule]]\nrole = 'ffn_down'\nwarps = 0", "ffn_down: warps = 0: 1 to 31 are possible"),
+        ("version = 1\n[[rule]]\nrole = 'ffn_down'\nwarps = 0", "ffn_down: warps = 0: must be 1 to 31"),
         (
             "version = 1\n[[rule]]\nrole = 'attention'\nwarps = 8",
-            "attention: warps = 8: attention has splits, min_pages, stages",
+            "attention: warps = 8: the knobs of attention are splits, min_pages, stages",
         ),
         (
             "version = 1\n[[rule]]\nrole = 'output'\nsplits = 8",
-            "output: splits = 8: a matrix product has grid, warps, depth, groups, stages, in_flight, resident, trigger",
+            "output: splits = 8: the knobs of a matrix product are grid, warps, depth, groups, stages, in_flight, resident, trigger",
         ),
     ] {
         let error = Tuning::parse(text).unwrap_err().to_string();
@@ -174,7 +184,7 @@ fn what_is_no_tuning_is_refused_with_its_place() {
 }
 
 #[test]
-fn limits_name_the_knob_the_value_and_what_is_possible() {
+fn violated_limits_are_named() {
     for (rule, expected) in [
         (
             "role = 'attn_output'\ngrid = 257",
@@ -182,13 +192,19 @@ fn limits_name_the_knob_the_value_and_what_is_possible() {
         ),
         ("role = 'output'\ngrid = 1025", "grid = 1025: the head has at most 1024 CTAs"),
         ("role = 'ffn_down'\nin_flight = 5\nstages = 4", "in_flight = 5: the ring has 4 stages"),
-        ("role = 'ffn_down'\nstages = 40", "bytes of shared memory a CTA, which has 232448"),
-        ("role = 'ffn_down'\nstages = 4\nresident = 4", "resident = 4: 3 CTAs of 96 threads and "),
+        ("role = 'ffn_down'\nstages = 40", "bytes of shared memory; the limit is 232448"),
+        (
+            "role = 'ffn_down'\nstages = 4\nresident = 4",
+            "resident = 4: a multiprocessor has room for 3 CTAs of 96 threads and ",
+        ),
         ("role = 'ffn_down'\ndepth = 3", "depth = 3: a tile has 56 blocks"),
-        ("role = 'ffn_down'\ngroups = 2\nstages = 3", "groups = 2: groups divide the stages, here 3"),
+        (
+            "role = 'ffn_down'\ngroups = 2\nstages = 3",
+            "groups = 2: groups must divide the number of stages, which is 3",
+        ),
         (
             "role = 'attn_output'\nwarps = 31\ndepth = 1\nresident = 3\nstages = 1",
-            "resident = 3: 2 CTAs of 1024 threads",
+            "resident = 3: a multiprocessor has room for 2 CTAs of 1024 threads",
         ),
         (
             "role = 'attn_qkv'\ntrigger = 'at_start'",
@@ -201,5 +217,8 @@ fn limits_name_the_knob_the_value_and_what_is_possible() {
     }
     let tuning = Tuning::parse("version = 1\n[[rule]]\nrole = 'output'\ntrigger = 'at_start'").unwrap();
     let error = plan_for(Target::Sm80, &tuning).unwrap_err();
-    assert!(error.ends_with("launches of this target start when the one before is over"), "{error}");
+    assert!(
+        error.ends_with("the target has no programmatic dependent launch; only never is possible"),
+        "{error}"
+    );
 }

@@ -60,7 +60,7 @@ impl Step {
             addresses.push(at);
         }
         let launches = plan.launches.iter().map(|launch| Bound {
-            label: launch.label.clone(),
+            label: launch.label.to_string(),
             kernel: launch.kernel,
             config: LaunchConfig {
                 grid: launch.grid,

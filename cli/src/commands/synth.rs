@@ -5,9 +5,10 @@ use std::time::Instant;
 
 use bespoke::device::Bytes;
 use bespoke_gguf::Gguf;
+use bespoke_kernels::shape::tensors::Tensor;
 use bespoke_kernels::shape::{Architecture, Dimensions, Mix, ModelShape, ShapeFile};
 use bespoke_kernels::weights::WeightType;
-use bespoke_synth::{self as synth, Arch, SynthError, SynthSpec};
+use bespoke_synth::{self as synth, SynthError, SynthSpec};
 use miette::{IntoDiagnostic, miette};
 
 use crate::model;
@@ -52,7 +53,7 @@ pub struct SynthArgs {
 struct DimensionArgs {
     /// llama, qwen2 or qwen3
     #[arg(long)]
-    arch: Option<Arch>,
+    arch: Option<Architecture>,
     /// Width of the residual stream
     #[arg(long, value_name = "N")]
     hidden: Option<u32>,
@@ -93,20 +94,24 @@ struct DimensionArgs {
 
 impl DimensionArgs {
     fn apply(&self, spec: &mut SynthSpec) {
-        fn replace<T: Copy>(value: &mut T, given: Option<T>) {
-            *value = given.unwrap_or(*value);
+        fn replace<T>(value: &mut T, given: Option<T>) {
+            if let Some(given) = given {
+                *value = given;
+            }
         }
-        replace(&mut spec.arch, self.arch);
-        replace(&mut spec.hidden, self.hidden);
-        replace(&mut spec.layers, self.layers);
-        replace(&mut spec.heads, self.heads);
-        replace(&mut spec.kv_heads, self.kv_heads);
-        replace(&mut spec.head_dim, self.head_dim);
-        replace(&mut spec.ffn, self.ffn);
-        replace(&mut spec.vocab, self.vocab);
-        replace(&mut spec.context, self.context);
+        replace(&mut spec.architecture, self.arch.clone());
+        let d = &mut spec.dimensions;
+        replace(&mut d.hidden, self.hidden);
+        replace(&mut d.layers, self.layers);
+        replace(&mut d.heads, self.heads);
+        replace(&mut d.kv_heads, self.kv_heads);
+        replace(&mut d.head_dim, self.head_dim);
+        replace(&mut d.ffn, self.ffn);
+        replace(&mut d.vocab, self.vocab);
+        replace(&mut d.context, self.context);
+        replace(&mut d.eps, self.eps);
+        d.rotated = d.head_dim;
         replace(&mut spec.rope_base, self.rope_base);
-        replace(&mut spec.eps, self.eps);
         replace(&mut spec.tied, self.tied);
         replace(&mut spec.rope_factors, self.rope_factors);
     }
@@ -155,18 +160,10 @@ fn spec(args: &SynthArgs) -> miette::Result<SynthSpec> {
 
 fn from_shape_file(file: &ShapeFile, mix: Mix) -> miette::Result<SynthSpec> {
     Ok(SynthSpec {
-        arch: file.architecture.parse().into_diagnostic()?,
+        architecture: Architecture::named(&file.architecture).into_diagnostic()?,
         name: file.name.clone(),
-        hidden: file.hidden,
-        layers: file.layers,
-        heads: file.heads,
-        kv_heads: file.kv_heads,
-        head_dim: file.head_dim,
-        ffn: file.ffn,
-        vocab: file.vocab,
-        context: file.context,
+        dimensions: file.dimensions(),
         rope_base: file.rope_base,
-        eps: file.eps,
         mix,
         tied: file.tied,
         rope_factors: file.rope_factors,
@@ -179,43 +176,29 @@ fn from_shape_file(file: &ShapeFile, mix: Mix) -> miette::Result<SynthSpec> {
 /// matrices that deviate from that mix.
 fn like(path: &Path, mix: Option<Mix>) -> miette::Result<SynthSpec> {
     let model::Model { gguf, shape, .. } = model::open_model(path)?;
-    let Dimensions { hidden, layers, heads, kv_heads, head_dim, ffn, vocab, context, eps, .. } =
-        shape.dimensions;
-    let arch = &shape.architecture.name;
+    let architecture = Architecture::named(&shape.architecture.name).into_diagnostic()?;
+    let dimensions = Dimensions { rotated: shape.dimensions.head_dim, ..shape.dimensions.clone() };
     let mix = match mix {
         Some(mix) => mix,
         None => mix_of(&gguf, path)?,
     };
     let tied = shape.head.is_none();
-    let mixed = ModelShape::from_mix(
-        &shape.name,
-        Architecture::named(arch).into_diagnostic()?,
-        shape.dimensions.clone(),
-        mix,
-        tied,
-    )
-    .into_diagnostic()?;
+    let mixed = ModelShape::from_mix(&shape.name, architecture.clone(), dimensions.clone(), mix, tied)
+        .into_diagnostic()?;
     let embedding = (mixed.embedding != shape.embedding).then(|| shape.embedding.ggml());
     let matrices = differing(&mixed, &shape);
     if matrices > 0 {
         tracing::warn!("{matrices} matrices of {} have other types than in {mix}", path.display());
     }
+    let base = format!("{}.rope.freq_base", architecture.name);
     Ok(SynthSpec {
-        arch: arch.parse().into_diagnostic()?,
+        architecture,
         name: shape.name.clone(),
-        hidden,
-        layers,
-        heads,
-        kv_heads,
-        head_dim,
-        ffn,
-        vocab,
-        context,
-        rope_base: gguf.opt_f32(&format!("{arch}.rope.freq_base")).into_diagnostic()?.unwrap_or(10_000.0),
-        eps,
+        dimensions,
+        rope_base: gguf.opt_f32(&base).into_diagnostic()?.unwrap_or(10_000.0),
         mix,
         tied,
-        rope_factors: gguf.tensor("rope_freqs.weight").is_some(),
+        rope_factors: gguf.tensor(&Tensor::RopeFreqs.of_model().to_string()).is_some(),
         embedding,
         seed: 1,
     })

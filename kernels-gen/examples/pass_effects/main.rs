@@ -53,7 +53,7 @@ fn main() -> Result<(), Error> {
 /// The kernels of a token of a built-in shape.
 fn of_shape(name: &str) -> Result<Vec<Kernel>, Error> {
     let file = builtin().into_iter().find(|file| file.name == name).ok_or("no such shape")?;
-    let params = PlanParams::single(4096).choosing(Sampling::Sampled);
+    let params = PlanParams::single(4096).with_sampling(Sampling::Sampled);
     let planned = Plan::new(&file.with_mix("q4_k_m")?, TARGET, params)?.kernels;
     planned.iter().map(|planned| Ok(planned.spec.kernel(TARGET)?)).collect()
 }

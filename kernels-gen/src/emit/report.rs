@@ -1,4 +1,4 @@
-//! What the kernels of a plan take of a multiprocessor, where an assembler has said so.
+//! Resources that the kernels of a plan use, as reported by an assembler.
 
 use std::collections::BTreeMap;
 
@@ -9,25 +9,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::Plan;
 
-/// A plan's kernels as they were assembled.
+/// Resources of a plan's kernels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanReport {
-    /// The shape's name.
+    /// Name of the shape.
     pub shape: String,
     /// The target.
     pub target: Target,
-    /// In the plan's order.
+    /// The kernels, in the plan's order.
     pub kernels: Vec<KernelReport>,
 }
 
-/// A kernel of a plan as it was assembled.
+/// Resources of one kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelReport {
-    /// Its name.
+    /// Name of the kernel.
     pub name: String,
-    /// Launches a token.
+    /// Launches per step.
     pub launches: usize,
-    /// Threads a CTA.
+    /// Threads of a CTA.
     pub threads: u32,
     /// Dynamic shared memory of a launch, in bytes.
     pub dynamic_shared: u32,
@@ -37,7 +37,7 @@ pub struct KernelReport {
 }
 
 impl PlanReport {
-    /// Of a plan, by the kernels that were assembled for its target; none if one of them was not.
+    /// The report of a plan from the kernels emitted for its target; none if a kernel was not assembled.
     pub(super) fn of(plan: &Plan, emitted: &[emit::Emitted]) -> Option<PlanReport> {
         let usages: BTreeMap<&str, Usage> = emitted
             .iter()

@@ -1,20 +1,21 @@
-//! From a shape to buffers and launches.
+//! Builds the buffers and launches of a plan.
 
 use bespoke_codegen::ptx::Target;
 
-use super::cost::Machine;
-use super::sampling::{self, Ends};
-use super::tuning::{Role, Rule, Tuning};
+use super::cost::TargetProperties;
+use super::sampling::{self, SharedBuffers};
+use super::tuning::Tuning;
 use super::weights::{Member, segments, stack};
 use super::{
-    Access, Argument, Buffer, BufferKind, Launch, Part, PartKind, Plan, PlanKernel, PlanParams, Sampling,
-    cost,
+    Access, Argument, Buffer, BufferKind, BufferName, Launch, LaunchLabel, LaunchRole, Part, PartForm, Plan,
+    PlanKernel, PlanParams, Sampling, cost,
 };
 use crate::kernels::attention::AttentionShape;
 use crate::kernels::embed::EmbedShape;
 use crate::kernels::gemv::{GemvShape, Input, Output, Schedule};
 use crate::kernels::launching::Trigger;
 use crate::kernels::state;
+use crate::shape::tensors::{Tensor, TensorName};
 use crate::shape::{LayerTypes, ModelShape};
 use crate::spec::{KernelSpec, matrix_name};
 
@@ -50,7 +51,7 @@ impl View {
     }
 }
 
-/// Activations that live within a step, and what lives longer.
+/// Buffers that launches share.
 struct Memory {
     residual: View,
     qkv: View,
@@ -64,12 +65,12 @@ struct Memory {
     rope_table: View,
     state: View,
     tokens: View,
-    finished: View,
+    host_tokens: View,
 }
 
 pub(super) struct Builder<'a> {
     pub(super) plan: Plan,
-    machine: Machine,
+    properties: TargetProperties,
     tuning: &'a Tuning,
 }
 
@@ -82,10 +83,10 @@ pub(super) fn build(shape: &ModelShape, target: Target, params: PlanParams, tuni
         kernels: Vec::new(),
         launches: Vec::new(),
     };
-    let mut builder = Builder { plan, machine: Machine::of(target), tuning };
+    let mut builder = Builder { plan, properties: TargetProperties::of(target), tuning };
     let memory = builder.memory();
     let embedding = builder.embed(&memory);
-    for (layer, types) in shape.layers.iter().enumerate() {
+    for (layer, types) in (0u32..).zip(&shape.layers) {
         builder.attention_block(layer, types, &memory);
         builder.feed_forward_block(layer, types, &memory);
     }
@@ -103,8 +104,8 @@ impl Builder<'_> {
         View { buffer: self.plan.buffers.len() - 1, offset: 0, bytes }
     }
 
-    /// Adds a launch that waits for the one before.
-    pub(super) fn launch(&mut self, label: impl Into<String>, spec: KernelSpec, args: Vec<Argument>) {
+    /// Adds a launch that depends on the previous one.
+    pub(super) fn launch(&mut self, label: impl Into<LaunchLabel>, spec: KernelSpec, args: Vec<Argument>) {
         let name = spec.name();
         let kernel = match self.plan.kernels.iter().position(|kernel| kernel.name == name) {
             Some(index) => index,
@@ -124,7 +125,7 @@ impl Builder<'_> {
             dynamic_shared: geometry.dynamic_shared,
             args,
             after,
-            programmatic: self.machine.programmatic && !first && spec.may_start_early(),
+            programmatic: self.properties.programmatic && !first && spec.may_start_early(),
         });
     }
 
@@ -133,52 +134,50 @@ impl Builder<'_> {
         let batch = u64::from(self.plan.params.batch);
         let d = &shape.dimensions;
         let attention = self.attention();
-        // One for each CTA of the head.
+        // One candidate for each CTA of the head.
         let candidates = self.divided(&Stack::head(&shape, &head_member(&shape))).schedule.grid;
-        let mut activation =
-            |name: &str, elements: u32| self.buffer(name, batch * f32s(elements), BufferKind::Activation);
-        let qkv_width = shape.q_width() + 2 * shape.kv_width();
-        let residual = activation("residual", d.hidden);
-        let qkv = activation("qkv", qkv_width);
-        let partial = activation("attention_partial", attention.workspace());
-        let attended = activation("attended", shape.q_width());
-        let activated = activation("activated", d.ffn);
-        let logits = activation("logits", d.vocab);
-        let best_values = activation("best_values", candidates);
-        let best_tokens = activation("best_tokens", candidates);
-        let positions = self.plan.params.context;
+        let mut activation = |name: BufferName, elements: u32| {
+            self.buffer(name, batch * f32s(elements), BufferKind::Activation)
+        };
+        let residual = activation(BufferName::Residual, d.hidden);
+        let qkv = activation(BufferName::Qkv, d.q_width() + 2 * d.kv_width());
+        let partial = activation(BufferName::AttentionPartial, attention.workspace());
+        let attended = activation(BufferName::Attended, d.q_width());
+        let activated = activation(BufferName::Activated, d.ffn);
+        let logits = activation(BufferName::Logits, d.vocab);
+        let best_values = activation(BufferName::BestValues, candidates);
+        let best_tokens = activation(BufferName::BestTokens, candidates);
+        let counters = batch * f32s(attention.counters());
+        // One more than the context: the token after the last position.
+        let tokens = batch * f32s(self.plan.params.context + 1);
         Memory {
             residual,
             qkv,
             partial,
-            counters: self.buffer(
-                "attention_counters",
-                batch * f32s(attention.counters()),
-                BufferKind::Counters,
-            ),
+            counters: self.buffer(BufferName::AttentionCounters, counters, BufferKind::Counters),
             attended,
             activated,
             logits,
             best_values,
             best_tokens,
-            rope_table: self.buffer("rope_table", f32s(d.rotated), BufferKind::RopeTable),
-            state: self.buffer("state", batch * f32s(state::WORDS), BufferKind::State),
-            // One more than the context: the token after the last position.
-            tokens: self.buffer("tokens", batch * f32s(positions + 1), BufferKind::Tokens),
-            finished: self.buffer("finished", batch * f32s(positions + 1), BufferKind::Finished),
+            rope_table: self.buffer(BufferName::RopeTable, f32s(d.rotated), BufferKind::RopeTable),
+            state: self.buffer(BufferName::State, batch * f32s(state::WORDS), BufferKind::State),
+            tokens: self.buffer(BufferName::Tokens, tokens, BufferKind::Tokens),
+            host_tokens: self.buffer(BufferName::HostTokens, tokens, BufferKind::HostTokens),
         }
     }
 
-    fn vector(&mut self, tensor: String, elements: u32) -> View {
-        let parts = vec![Part { tensor: tensor.clone(), offset: 0, kind: PartKind::Vector { elements } }];
+    fn vector(&mut self, tensor: TensorName, elements: u32) -> View {
+        let tensor = tensor.to_string();
+        let parts = vec![Part { tensor: tensor.clone(), offset: 0, form: PartForm::Vector { elements } }];
         self.buffer(tensor, f32s(elements), BufferKind::Weights { parts })
     }
 
-    /// Divides a stack of matrices and places its weights.
+    /// Divides a stack of matrices and adds the buffer of its weights.
     fn matrices(&mut self, stack_of: Stack<'_>) -> (View, GemvShape) {
         let shape = self.divided(&stack_of);
         let (parts, bytes) = stack(&shape, stack_of.members, stack_of.norm);
-        (self.buffer(stack_of.name, bytes, BufferKind::Weights { parts }), shape)
+        (self.buffer(stack_of.buffer, bytes, BufferKind::Weights { parts }), shape)
     }
 
     fn divided(&self, stack: &Stack<'_>) -> GemvShape {
@@ -193,20 +192,18 @@ impl Builder<'_> {
             output: stack.output,
             schedule: Schedule::MINIMAL,
         };
-        let role = Role::of(&stack.name);
-        // An embedding has none: it is placed, and no product of it divided.
-        let rule = role.map(|role| self.tuning.rule(self.plan.target, role, Some(&matrix_name(&shape))));
-        cost::gemv(&self.machine, shape, stack.trigger, &rule.unwrap_or_else(|| Rule::of(Role::Output)))
+        let rule = self.tuning.rule(self.plan.target, stack.label.role, Some(&matrix_name(&shape)));
+        cost::gemv(&self.properties, shape, stack.trigger, &rule)
     }
 
     fn attention(&self) -> AttentionShape {
-        let rule = self.tuning.rule(self.plan.target, Role::Attention, None);
-        cost::attention(&self.machine, &self.plan.shape, &rule)
+        let rule = self.tuning.rule(self.plan.target, LaunchRole::Attention, None);
+        cost::attention(&self.properties, &self.plan.shape, &rule)
     }
 
-    /// A GEMV over `x` to `y`.
+    /// Adds a GEMV from `x` to `y`.
     fn gemv(&mut self, stack: Stack<'_>, x: View, y: View) {
-        let label = stack.name.clone();
+        let label = stack.label;
         let residual = stack.output == Output::Residual;
         let (w, shape) = self.matrices(stack);
         let y = if residual { y.read_write("y") } else { y.write("y") };
@@ -216,11 +213,11 @@ impl Builder<'_> {
     fn embed(&mut self, memory: &Memory) -> View {
         let shape = &self.plan.shape;
         let (vocab, hidden, ty) = (shape.dimensions.vocab, shape.dimensions.hidden, shape.embedding);
-        let members = [Member { tensor: "token_embd".into(), ty, rows: vocab }];
-        // Where it is the output matrix as well, it lies as that one's stack does.
-        let norm = shape.head.is_none().then(|| "output_norm.weight".to_owned());
-        let (weights, _) =
-            self.matrices(Stack { norm, ..Stack::plain("token_embd".into(), hidden, &members) });
+        let members = [Member { tensor: Tensor::TokenEmbd.of_model(), ty, rows: vocab }];
+        // An embedding that serves as the output matrix has the layout of the head's stack.
+        let norm = shape.head.is_none().then(|| Tensor::OutputNorm.of_model());
+        let stack = Stack::plain(LaunchRole::Embed.into(), hidden, &members);
+        let (weights, _) = self.matrices(Stack { norm, buffer: "token_embd".into(), ..stack });
         let spec = EmbedShape { ty, vocab, cols: hidden, threads: cost::ELEMENTWISE };
         let args = vec![
             weights.read("w"),
@@ -228,36 +225,39 @@ impl Builder<'_> {
             memory.state.read("state"),
             memory.residual.write("x"),
         ];
-        self.launch("embed", KernelSpec::Embed(spec), args);
+        self.launch(LaunchRole::Embed, KernelSpec::Embed(spec), args);
         weights
     }
 
-    fn attention_block(&mut self, layer: usize, types: &LayerTypes, memory: &Memory) {
+    fn attention_block(&mut self, layer: u32, types: &LayerTypes, memory: &Memory) {
         let shape = self.plan.shape.clone();
         let (d, arch) = (&shape.dimensions, &shape.architecture);
-        let (q_width, kv_width) = (shape.q_width(), shape.kv_width());
-        let name = |part: &str| format!("blk.{layer}.{part}");
+        let (q_width, kv_width) = (d.q_width(), d.kv_width());
+        let label = |role| LaunchLabel { layer: Some(layer), role };
 
-        let members =
-            [("attn_q", types.q, q_width), ("attn_k", types.k, kv_width), ("attn_v", types.v, kv_width)]
-                .map(|(tensor, ty, rows)| Member { tensor: name(tensor), ty, rows });
+        let members = [
+            (Tensor::AttnQ, types.q, q_width),
+            (Tensor::AttnK, types.k, kv_width),
+            (Tensor::AttnV, types.v, kv_width),
+        ]
+        .map(|(tensor, ty, rows)| Member { tensor: tensor.of_layer(layer), ty, rows });
         let stack = Stack {
-            norm: Some(name("attn_norm.weight")),
+            norm: Some(Tensor::AttnNorm.of_layer(layer)),
             bias: arch.qkv_bias,
             // Attention reads the position, and earlier keys and values, before it waits.
             trigger: Trigger::AfterWait,
-            ..Stack::plain(name("attn_qkv"), d.hidden, &members)
+            ..Stack::plain(label(LaunchRole::AttnQkv), d.hidden, &members)
         };
         self.gemv(stack, memory.residual, memory.qkv);
 
         let attention = self.attention();
         let cache_bytes = u64::from(self.plan.params.batch) * attention.cache_bytes(self.plan.params.context);
-        let keys = self.buffer(name("keys"), cache_bytes, BufferKind::KvCache);
-        let values = self.buffer(name("values"), cache_bytes, BufferKind::KvCache);
+        let keys = self.buffer(format!("blk.{layer}.keys"), cache_bytes, BufferKind::KvCache);
+        let values = self.buffer(format!("blk.{layer}.values"), cache_bytes, BufferKind::KvCache);
         let mut args = vec![memory.qkv.read("qkv")];
         if arch.qk_norm {
-            for (part, param) in [("attn_q_norm", "q_norm"), ("attn_k_norm", "k_norm")] {
-                args.push(self.vector(name(&format!("{part}.weight")), d.head_dim).read(param));
+            for (tensor, param) in [(Tensor::AttnQNorm, "q_norm"), (Tensor::AttnKNorm, "k_norm")] {
+                args.push(self.vector(tensor.of_layer(layer), d.head_dim).read(param));
             }
         }
         args.extend([
@@ -269,32 +269,34 @@ impl Builder<'_> {
             memory.attended.write("y"),
             memory.state.read("state"),
         ]);
-        self.launch(name("attention"), KernelSpec::Attention(attention), args);
+        self.launch(label(LaunchRole::Attention), KernelSpec::Attention(attention), args);
 
-        let members = [Member { tensor: name("attn_output"), ty: types.output, rows: d.hidden }];
-        let stack =
-            Stack { output: Output::Residual, ..Stack::plain(name("attn_output"), q_width, &members) };
+        let tensor = Tensor::AttnOutput.of_layer(layer);
+        let members = [Member { tensor, ty: types.output, rows: d.hidden }];
+        let stack = Stack::plain(label(LaunchRole::AttnOutput), q_width, &members);
+        let stack = Stack { output: Output::Residual, ..stack };
         self.gemv(stack, memory.attended, memory.residual);
     }
 
-    fn feed_forward_block(&mut self, layer: usize, types: &LayerTypes, memory: &Memory) {
+    fn feed_forward_block(&mut self, layer: u32, types: &LayerTypes, memory: &Memory) {
         let (hidden, ffn) = (self.plan.shape.dimensions.hidden, self.plan.shape.dimensions.ffn);
-        let name = |part: &str| format!("blk.{layer}.{part}");
+        let label = |role| LaunchLabel { layer: Some(layer), role };
 
-        let members = [("ffn_gate", types.gate), ("ffn_up", types.up)].map(|(tensor, ty)| Member {
-            tensor: name(tensor),
+        let members = [(Tensor::FfnGate, types.gate), (Tensor::FfnUp, types.up)].map(|(tensor, ty)| Member {
+            tensor: tensor.of_layer(layer),
             ty,
             rows: ffn,
         });
         let stack = Stack {
-            norm: Some(name("ffn_norm.weight")),
+            norm: Some(Tensor::FfnNorm.of_layer(layer)),
             output: Output::Swiglu,
-            ..Stack::plain(name("ffn_gate_up"), hidden, &members)
+            ..Stack::plain(label(LaunchRole::FfnGateUp), hidden, &members)
         };
         self.gemv(stack, memory.residual, memory.activated);
 
-        let members = [Member { tensor: name("ffn_down"), ty: types.down, rows: hidden }];
-        let stack = Stack { output: Output::Residual, ..Stack::plain(name("ffn_down"), ffn, &members) };
+        let members = [Member { tensor: Tensor::FfnDown.of_layer(layer), ty: types.down, rows: hidden }];
+        let stack = Stack::plain(label(LaunchRole::FfnDown), ffn, &members);
+        let stack = Stack { output: Output::Residual, ..stack };
         self.gemv(stack, memory.activated, memory.residual);
     }
 
@@ -312,9 +314,9 @@ impl Builder<'_> {
         };
         if sampled {
             let args = vec![w.read("w"), memory.residual.read("x"), memory.logits.write("y")];
-            self.launch("output", KernelSpec::Gemv(gemv), args);
-            let &Memory { logits, tokens, finished, state, .. } = memory;
-            return sampling::launches(self, &Ends { logits, tokens, finished, state });
+            self.launch(LaunchRole::Output, KernelSpec::Gemv(gemv), args);
+            let &Memory { logits, tokens, host_tokens, state, .. } = memory;
+            return sampling::launches(self, &SharedBuffers { logits, tokens, host_tokens, state });
         }
         let choose = cost::choose(&gemv);
         let (values, best) = (memory.best_values, memory.best_tokens);
@@ -325,51 +327,53 @@ impl Builder<'_> {
             values.write("values"),
             best.write("rows"),
         ];
-        self.launch("output", KernelSpec::Gemv(gemv), args);
+        self.launch(LaunchRole::Output, KernelSpec::Gemv(gemv), args);
         let args = vec![
             values.read("values"),
             best.read("tokens"),
             memory.tokens.read_write("sequence"),
-            memory.finished.write("finished"),
+            memory.host_tokens.write("finished"),
             memory.state.read_write("state"),
         ];
-        self.launch("choose", KernelSpec::ChooseGreedy(choose), args);
+        self.launch(LaunchRole::Choose, KernelSpec::ChooseGreedy(choose), args);
     }
 }
 
-/// The matrix of the head: the embedding's, where they are tied.
+/// The matrix of the head: the embedding, if it serves as the output matrix.
 fn head_member(shape: &ModelShape) -> [Member; 1] {
     let (tensor, ty) = match shape.head {
-        Some(ty) => ("output", ty),
-        None => ("token_embd", shape.embedding),
+        Some(ty) => (Tensor::Output, ty),
+        None => (Tensor::TokenEmbd, shape.embedding),
     };
-    [Member { tensor: tensor.to_owned(), ty, rows: shape.dimensions.vocab }]
+    [Member { tensor: tensor.of_model(), ty, rows: shape.dimensions.vocab }]
 }
 
-/// A stack of matrices to be placed.
+/// A stack of matrices over the same input.
 struct Stack<'a> {
-    /// The buffer's name, and the launch's label.
-    name: String,
+    label: LaunchLabel,
+    /// Name of the buffer.
+    buffer: String,
     cols: u32,
     members: &'a [Member],
-    /// The tensor of the norm's weights.
-    norm: Option<String>,
+    /// Weights of the norm before the product.
+    norm: Option<TensorName>,
     bias: bool,
     output: Output,
     trigger: Trigger,
 }
 
 impl<'a> Stack<'a> {
-    fn plain(name: String, cols: u32, members: &'a [Member]) -> Stack<'a> {
+    fn plain(label: LaunchLabel, cols: u32, members: &'a [Member]) -> Stack<'a> {
         let (output, trigger) = (Output::Store, Trigger::AtStart);
-        Stack { name, cols, members, norm: None, bias: false, output, trigger }
+        let buffer = label.to_string();
+        Stack { label, buffer, cols, members, norm: None, bias: false, output, trigger }
     }
 
     fn head(shape: &ModelShape, members: &'a [Member]) -> Stack<'a> {
         Stack {
-            norm: Some("output_norm.weight".into()),
+            norm: Some(Tensor::OutputNorm.of_model()),
             output: Output::Argmax,
-            ..Stack::plain("output".into(), shape.dimensions.hidden, members)
+            ..Stack::plain(LaunchRole::Output.into(), shape.dimensions.hidden, members)
         }
     }
 }

@@ -1,11 +1,13 @@
-//! The decode plan: buffers and launches for one token, as plain data.
+//! The decode plan: buffers and launches of one step, as plain data.
 //!
-//! A [`Plan`] is made for a model's shape, a target and [`PlanParams`]. Both devices run the same plan, `inspect`
-//! prints it, and `plan.json` is its serialisation. Everything that changes from token to token lies in device
-//! memory (see [`crate::kernels::state`]), so that a captured graph of the plan is replayed without an update.
+//! A [`Plan`] is built for a model's shape, a target and [`PlanParams`]. The CUDA device and the emulator run the same
+//! plan, `inspect` prints it, and `plans/*.json` are its serialisation. Everything that changes from token to token is
+//! in device memory (see [`crate::kernels::state`]), so that a captured graph of the plan is replayed without updates.
 
+mod buffer;
 mod build;
 mod cost;
+mod label;
 mod sampling;
 pub mod tuning;
 mod weights;
@@ -16,40 +18,41 @@ use serde::{Deserialize, Serialize};
 use crate::kernels::sample::SampleShape;
 use crate::shape::{ModelShape, ShapeError};
 use crate::spec::KernelSpec;
-pub use cost::Machine;
-pub use tuning::{Role, Rule, Tuning, TuningError};
-pub use weights::{Part, PartKind};
+pub use buffer::{Buffer, BufferKind, BufferName};
+pub use cost::TargetProperties;
+pub use label::{LaunchLabel, LaunchRole, UnknownLabel};
+pub use tuning::{Rule, Tuning, TuningError};
+pub use weights::{Part, PartForm};
 
-/// What a plan is for, besides the shape and the target.
+/// Parameters of a plan besides shape and target.
 ///
-/// One sequence, one token a launch and one shard so far; the fields are here so that plans for more are other
-/// values, not another format.
+/// Batch, tokens and shards must be 1; the fields keep the format stable for plans of more.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanParams {
     /// Sequences decoded together.
     pub batch: u32,
-    /// Tokens of each sequence in a launch.
+    /// Tokens of each sequence in a step.
     pub tokens: u32,
-    /// Parts that the model is split into.
+    /// Devices that the model is split over.
     pub shards: u32,
     /// Positions that the KV cache holds.
     pub context: u32,
-    /// How the next token is chosen.
+    /// Choice of the next token.
     pub sampling: Sampling,
 }
 
-/// How the next token is chosen: by launches of their own, so that greedy decoding does not pay for sampling.
+/// Choice of the next token. Each has launches of its own, so that greedy decoding does not pay for sampling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sampling {
-    /// The most likely one.
+    /// The most likely token.
     Greedy,
-    /// Drawn, with parameters in device memory: see [`crate::kernels::sample`].
+    /// A random token, with parameters in device memory: see [`crate::kernels::sample`].
     Sampled,
 }
 
 impl PlanParams {
-    /// Most positions that a cache may hold: a position is exact as f32 up to here.
+    /// Most positions of a cache: up to here, f32 represents every position exactly.
     pub const MAX_CONTEXT: u32 = 1 << 24;
 
     /// One sequence, one token, one shard; greedy.
@@ -57,59 +60,20 @@ impl PlanParams {
         PlanParams { batch: 1, tokens: 1, shards: 1, context, sampling: Sampling::Greedy }
     }
 
-    /// The same, with the next token chosen so.
+    /// The same parameters with another choice of the next token.
     #[must_use]
-    pub fn choosing(self, sampling: Sampling) -> PlanParams {
+    pub fn with_sampling(self, sampling: Sampling) -> PlanParams {
         PlanParams { sampling, ..self }
     }
 }
 
-/// What a buffer is for.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-pub enum BufferKind {
-    /// Filled from the model's tensors at load.
-    Weights {
-        /// Tensors and where they go.
-        parts: Vec<Part>,
-    },
-    /// RoPE's frequencies, computed at load (see [`crate::kernels::rope::frequencies`]).
-    RopeTable,
-    /// Written and read within one step; reused from layer to layer.
-    Activation,
-    /// Zero between launches.
-    Counters,
-    /// Keys and values, from step to step. Needs no content at first: see [`crate::kernels::attention`].
-    KvCache,
-    /// Position and prompt length: see [`crate::kernels::state`].
-    State,
-    /// Parameters of sampling, in a plan that samples: see [`crate::kernels::sample`].
-    Sampling,
-    /// Token ids by position: the prompt, then what was chosen.
-    Tokens,
-    /// The same, as they become known, in memory that the host reads.
-    Finished,
-}
-
-/// A named piece of device memory.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Buffer {
-    /// Unique in the plan.
-    pub name: String,
-    /// Size in bytes.
-    pub bytes: u64,
-    /// What it is for.
-    #[serde(flatten)]
-    pub kind: BufferKind,
-}
-
-/// Whether a launch reads or writes what an argument points at.
+/// How a launch accesses the memory of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Access {
     /// Reads.
     Read,
-    /// Writes, without reading.
+    /// Writes without reading.
     Write,
     /// Reads and writes.
     ReadWrite,
@@ -118,57 +82,71 @@ pub enum Access {
 /// A launch's argument: a view into a buffer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Argument {
-    /// The kernel's parameter.
+    /// Name of the kernel's parameter.
     pub param: String,
     /// Index of the buffer.
     pub buffer: usize,
-    /// From the buffer's start, in bytes.
+    /// Start of the view in the buffer, in bytes.
     pub offset: u64,
     /// Size of the view, in bytes.
     pub bytes: u64,
-    /// What the launch does with it.
+    /// How the launch accesses it.
     pub access: Access,
 }
 
 /// A kernel of the plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PlanKernel {
-    /// Its name, which is its entry point and its file's.
+    /// Name of the kernel, of its entry point and of its file.
     pub name: String,
-    /// What it is specialised for.
+    /// The kernel with its compile-time parameters.
     #[serde(flatten)]
     pub spec: KernelSpec,
 }
 
-/// One launch.
+/// A launch of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Launch {
-    /// What it computes, as `blk.3.attn_qkv`.
-    pub label: String,
+    /// Role and layer.
+    pub label: LaunchLabel,
     /// Index of the kernel.
     pub kernel: usize,
-    /// CTAs.
+    /// CTAs along x, y and z.
     pub grid: [u32; 3],
-    /// Threads a CTA.
+    /// Threads of a CTA.
     pub threads: u32,
     /// Dynamic shared memory, in bytes.
     pub dynamic_shared: u32,
     /// Arguments, in the order of the kernel's parameters.
     pub args: Vec<Argument>,
-    /// Launches that must be over before this one: edges of the graph.
+    /// Launches that must complete before this one: edges of the graph.
     pub after: Vec<usize>,
-    /// The edge is programmatic: this kernel may start early and waits on the device.
+    /// Whether the edges are programmatic: the kernel may start early, and waits on the device.
     pub programmatic: bool,
 }
 
-/// Buffers, kernels and launches for one token.
+/// Error of building a plan.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// The shape is inconsistent or unsupported.
+    #[error(transparent)]
+    Shape(#[from] ShapeError),
+    /// A tuning rule is impossible for the model or the target.
+    #[error("tuning: {0}")]
+    Tuning(#[from] TuningError),
+    /// No plan supports the parameters, or the target cannot run a launch.
+    #[error("{0}")]
+    Unsupported(String),
+}
+
+/// Buffers, kernels and launches of one step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// The model.
     pub shape: ModelShape,
     /// The target.
     pub target: Target,
-    /// Batch and context.
+    /// Further parameters.
     pub params: PlanParams,
     /// Device memory.
     pub buffers: Vec<Buffer>,
@@ -179,34 +157,34 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Plans one decode step, divided as the cost model says.
-    pub fn new(shape: &ModelShape, target: Target, params: PlanParams) -> Result<Plan, ShapeError> {
+    /// Plans one decode step, with work divided by the cost model.
+    pub fn new(shape: &ModelShape, target: Target, params: PlanParams) -> Result<Plan, PlanError> {
         Plan::tuned(shape, target, params, &Tuning::default())
     }
 
-    /// Plans one decode step, divided as `tuning` says and, where it says nothing, the cost model.
+    /// Plans one decode step, with work divided by the rules of `tuning`, and by the cost model where no rule applies.
     pub fn tuned(
         shape: &ModelShape,
         target: Target,
         params: PlanParams,
         tuning: &Tuning,
-    ) -> Result<Plan, ShapeError> {
+    ) -> Result<Plan, PlanError> {
         shape.dimensions.check()?;
         for (what, value) in [("batch", params.batch), ("tokens", params.tokens), ("shards", params.shards)] {
             if value != 1 {
-                return Err(ShapeError::Unsupported(format!("{what} {value}: plans are made for 1 so far")));
+                return Err(PlanError::Unsupported(format!("{what} is {value}; only 1 is supported")));
             }
         }
         if params.context == 0 || params.context > PlanParams::MAX_CONTEXT {
-            return Err(ShapeError::Unsupported(format!(
-                "a context of {} positions; 1 to {} are supported",
+            return Err(PlanError::Unsupported(format!(
+                "a context of {} positions is not supported; 1 to {} are",
                 params.context,
                 PlanParams::MAX_CONTEXT
             )));
         }
         if params.sampling == Sampling::Sampled && shape.dimensions.vocab > SampleShape::MAX_VOCAB {
-            return Err(ShapeError::Unsupported(format!(
-                "sampling from {} tokens; at most {} are supported",
+            return Err(PlanError::Unsupported(format!(
+                "sampling from {} tokens is not supported; at most {} are",
                 shape.dimensions.vocab,
                 SampleShape::MAX_VOCAB
             )));
@@ -218,7 +196,7 @@ impl Plan {
         for launch in &plan.launches {
             let shared = launch.dynamic_shared + plan.kernels[launch.kernel].spec.static_shared();
             if shared > limit {
-                return Err(ShapeError::Unsupported(format!(
+                return Err(PlanError::Unsupported(format!(
                     "{} needs {shared} bytes of shared memory; a CTA of {target} has {limit}",
                     launch.label
                 )));
@@ -227,14 +205,14 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Index of the buffer `name`.
-    pub fn buffer(&self, name: &str) -> Option<usize> {
-        self.buffers.iter().position(|buffer| buffer.name == name)
+    /// Index of a buffer.
+    pub fn buffer(&self, name: BufferName) -> Option<usize> {
+        self.buffers.iter().position(|buffer| buffer.name == name.as_str())
     }
 
-    /// Bytes of all buffers of a kind.
-    pub fn bytes_where(&self, keep: impl Fn(&BufferKind) -> bool) -> u64 {
-        self.buffers.iter().filter(|buffer| keep(&buffer.kind)).map(|buffer| buffer.bytes).sum()
+    /// Bytes of the buffers whose kind satisfies `predicate`.
+    pub fn bytes_where(&self, predicate: impl Fn(&BufferKind) -> bool) -> u64 {
+        self.buffers.iter().filter(|buffer| predicate(&buffer.kind)).map(|buffer| buffer.bytes).sum()
     }
 
     /// Bytes of all buffers.
@@ -242,8 +220,8 @@ impl Plan {
         self.bytes_where(|_| true)
     }
 
-    /// Bytes that a token must read at the least: all weights (one row of an embedding of its own) and the keys and
-    /// values of `length` positions.
+    /// Bytes that a step must read: all weights (of the embedding one row), and the keys and values of `length`
+    /// positions.
     pub fn bytes_per_token(&self, length: u64) -> u64 {
         let weights: u64 = self
             .launches
@@ -257,39 +235,39 @@ impl Plan {
         weights + self.shape.kv_bytes() * length
     }
 
-    /// Checks that the plan is consistent: indices and views are in range, every argument matches the kernel's
-    /// parameters, and whatever a launch reads or overwrites was made by launches that its edges wait for. The
-    /// error names the launch.
+    /// Checks that the plan is consistent: indices and views are in range, launches have their kernel's geometry, and
+    /// edges order every two launches that access the same memory, unless both only read it. The error names the
+    /// launch.
     pub fn check(&self) -> Result<(), String> {
-        // All launches that must be over before a launch, as bits of a set by index.
-        let mut before: Vec<Vec<bool>> = Vec::new();
+        // For each launch, which earlier launches complete before it.
+        let mut ordered_before: Vec<Vec<bool>> = Vec::new();
         for (index, launch) in self.launches.iter().enumerate() {
             let fail = |what: String| Err(format!("launch {index} ({}): {what}", launch.label));
             let Some(kernel) = self.kernels.get(launch.kernel) else {
-                return fail(format!("no kernel {}", launch.kernel));
+                return fail(format!("kernel {} does not exist", launch.kernel));
             };
             let geometry = kernel.spec.geometry();
             if (geometry.grid, geometry.threads, geometry.dynamic_shared)
                 != (launch.grid, launch.threads, launch.dynamic_shared)
             {
-                return fail(format!("geometry differs from {}'s", kernel.name));
+                return fail(format!("its geometry differs from that of {}", kernel.name));
             }
-            let mut over = vec![false; index];
+            let mut completed = vec![false; index];
             for &dependency in &launch.after {
                 if dependency >= index {
-                    return fail(format!("waits for launch {dependency}, which does not come before it"));
+                    return fail(format!("it waits for launch {dependency}, which is not an earlier one"));
                 }
-                over[dependency] = true;
-                for (mark, &earlier) in over.iter_mut().zip(&before[dependency]) {
+                completed[dependency] = true;
+                for (mark, &earlier) in completed.iter_mut().zip(&ordered_before[dependency]) {
                     *mark |= earlier;
                 }
             }
             for arg in &launch.args {
                 let Some(buffer) = self.buffers.get(arg.buffer) else {
-                    return fail(format!("{}: no buffer {}", arg.param, arg.buffer));
+                    return fail(format!("{}: buffer {} does not exist", arg.param, arg.buffer));
                 };
                 if arg.offset + arg.bytes > buffer.bytes {
-                    return fail(format!("{}: view past the end of {}", arg.param, buffer.name));
+                    return fail(format!("{}: the view ends past the end of {}", arg.param, buffer.name));
                 }
                 for (earlier, other) in self.launches[..index].iter().enumerate() {
                     let conflict = other.args.iter().any(|theirs| {
@@ -298,15 +276,15 @@ impl Plan {
                             && theirs.offset < arg.offset + arg.bytes
                             && arg.offset < theirs.offset + theirs.bytes
                     });
-                    if conflict && !over[earlier] {
+                    if conflict && !completed[earlier] {
                         return fail(format!(
-                            "{} needs launch {earlier} ({}) to be over",
+                            "{} conflicts with launch {earlier} ({}), and no edge orders them",
                             arg.param, other.label
                         ));
                     }
                 }
             }
-            before.push(over);
+            ordered_before.push(completed);
         }
         Ok(())
     }

@@ -1,8 +1,8 @@
-//! What is chosen by measuring, or by hand, in place of the cost model.
+//! Tuning rules: choices, measured or made by hand, that override the cost model.
 //!
-//! A tuning is a TOML file of rules. A rule names a role, that is a kind of launch, and may be for one target or one
-//! matrix shape alone (as `bespoke inspect MODEL --stage plan` names it). Where several rules apply the later one wins,
-//! knob by knob; what no rule says comes from the cost model, which makes it fit what the rules say.
+//! A tuning is a TOML file of rules. A rule names the role of a launch. It can be restricted to one target, and to one
+//! matrix shape (named as in `bespoke inspect MODEL --stage plan`). If several rules apply, later rules override earlier
+//! ones knob by knob. The cost model chooses the remaining knobs, consistent with the rules.
 //!
 //! ```toml
 //! version = 1
@@ -23,126 +23,78 @@
 //! splits = 8
 //! ```
 //!
-//! A rule changes how work is divided, never what is computed: weights lie in memory as without it, and results differ
-//! by the rounding of sums taken in another order alone.
+//! A rule changes how work is divided, not what is computed: the layout of the weights stays the same, and results
+//! differ only by the rounding of sums in another order.
 
 use std::fmt;
 
 use bespoke_codegen::ptx::Target;
 use serde::{Deserialize, Serialize};
 
-use super::cost::Machine;
-use super::{Launch, Plan};
+use super::cost::TargetProperties;
+use super::{Launch, LaunchRole, Plan};
 use crate::kernels::gemv::GemvShape;
 use crate::kernels::launching::Trigger;
 use crate::spec::{KernelSpec, matrix_name};
 
-/// A kind of launch whose division of work can be chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Role {
-    /// Projections to queries, keys and values.
-    AttnQkv,
-    /// Attention itself.
-    Attention,
-    /// The projection after attention.
-    AttnOutput,
-    /// The first two products of the feed-forward network.
-    FfnGateUp,
-    /// Its third.
-    FfnDown,
-    /// The head.
-    Output,
-}
-
-impl Role {
-    /// All, in the order of a step.
-    pub const ALL: [Role; 6] =
-        [Role::AttnQkv, Role::Attention, Role::AttnOutput, Role::FfnGateUp, Role::FfnDown, Role::Output];
-
-    /// The role of a launch by its label, as `ffn_down` of `blk.3.ffn_down`.
-    pub fn of(label: &str) -> Option<Role> {
-        let name = label.rsplit('.').next()?;
-        Role::ALL.into_iter().find(|role| role.name() == name)
-    }
-
-    /// As files and labels name it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Role::AttnQkv => "attn_qkv",
-            Role::Attention => "attention",
-            Role::AttnOutput => "attn_output",
-            Role::FfnGateUp => "ffn_gate_up",
-            Role::FfnDown => "ffn_down",
-            Role::Output => "output",
-        }
-    }
-}
-
-impl fmt::Display for Role {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// Choices for a role. Those that are absent are left to earlier rules, and then to the cost model.
+/// Knobs for the launches of a role. Absent knobs are left to earlier rules, and then to the cost model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// The only target that it is for.
+    /// The only target that the rule applies to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<Target>,
-    /// What it is for.
-    pub role: Role,
-    /// The only matrix that it is for: [`matrix_name`].
+    /// The role that the rule applies to.
+    pub role: LaunchRole,
+    /// The only matrix shape that the rule applies to: a [`matrix_name`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shape: Option<String>,
     /// CTAs of a matrix product.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grid: Option<u32>,
-    /// Warps that multiply; one more loads.
+    /// Consumer warps; one more warp loads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warps: Option<u32>,
-    /// Consecutive blocks that a warp multiplies at a time.
+    /// Consecutive blocks that a warp multiplies together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<u32>,
-    /// Groups of warps, which take stages in turn.
+    /// Groups of warps, which take turns at the stages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<u32>,
     /// Stages of the ring in shared memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stages: Option<u32>,
-    /// Stages that are loaded at a time.
+    /// Stages in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<u32>,
-    /// CTAs that a multiprocessor should have room for.
+    /// Resident CTAs of a multiprocessor to leave room for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resident: Option<u32>,
     /// When the next launch may start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trigger: Option<Trigger>,
-    /// Most runs that attention splits the context into.
+    /// Maximum splits of the context in attention.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub splits: Option<u32>,
-    /// Fewest pages a run of attention.
+    /// Minimum pages per split of attention.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_pages: Option<u32>,
 }
 
-/// Most stages, CTAs and pages that a rule may ask for: far above what is of use, far below overflow.
-const MOST_STAGES: u32 = 64;
-const MOST_CTAS: u32 = 1 << 16;
-const MOST_PAGES: u32 = 1 << 18;
-/// Most blocks of a warp at a time: registers set an end to it.
-const MOST_DEPTH: u32 = 8;
-/// Most runs of attention, which one warp joins.
-const MOST_SPLITS: u32 = 64;
-/// Threads of a CTA, on every target.
-const MOST_THREADS: u32 = 1024;
+/// Limits of stages, CTAs and pages: far above useful values, and far below overflow.
+const MAX_STAGES: u32 = 64;
+const MAX_CTAS: u32 = 1 << 16;
+const MAX_PAGES: u32 = 1 << 18;
+/// Limit of blocks that a warp multiplies together: more do not fit in registers.
+const MAX_DEPTH: u32 = 8;
+/// Limit of splits of attention.
+const MAX_SPLITS: u32 = 64;
+/// Maximum threads of a CTA, on every target.
+const MAX_THREADS: u32 = 1024;
 
 impl Rule {
-    /// Chooses nothing.
-    pub fn of(role: Role) -> Rule {
+    /// A rule without knobs.
+    pub fn empty(role: LaunchRole) -> Rule {
         Rule {
             target: None,
             role,
@@ -160,7 +112,7 @@ impl Rule {
         }
     }
 
-    /// The knobs that it sets, with their values as files have them.
+    /// The knobs that the rule sets, with their values as in a file.
     pub fn knobs(&self) -> Vec<(&'static str, String)> {
         let numbers = [
             ("grid", self.grid),
@@ -177,14 +129,14 @@ impl Rule {
         numbers.chain(self.trigger.map(|trigger| ("trigger", trigger_name(trigger).to_owned()))).collect()
     }
 
-    fn applies(&self, target: Target, role: Role, shape: Option<&str>) -> bool {
+    fn applies(&self, target: Target, role: LaunchRole, shape: Option<&str>) -> bool {
         self.role == role
             && self.target.is_none_or(|only| only == target)
             && self.shape.as_deref().is_none_or(|only| Some(only) == shape)
     }
 
-    /// Takes what `later` sets.
-    fn take(&mut self, later: &Rule) {
+    /// Overrides knobs with those that `later` sets.
+    fn override_with(&mut self, later: &Rule) {
         self.grid = later.grid.or(self.grid);
         self.warps = later.warps.or(self.warps);
         self.depth = later.depth.or(self.depth);
@@ -197,38 +149,41 @@ impl Rule {
         self.min_pages = later.min_pages.or(self.min_pages);
     }
 
-    /// Checks what holds for every model and target.
+    /// Checks the rule against the limits of every model and target.
     fn check(&self) -> Result<(), TuningError> {
-        let (own, others): (&[&str], _) = match self.role {
-            Role::Attention => (&["splits", "min_pages", "stages"], "attention"),
+        if !self.role.is_tunable() {
+            return Err(TuningError::Role(self.role));
+        }
+        let (own, kind): (&[&str], _) = match self.role {
+            LaunchRole::Attention => (&["splits", "min_pages", "stages"], "attention"),
             _ => (
                 &["grid", "warps", "depth", "groups", "stages", "in_flight", "resident", "trigger"],
                 "a matrix product",
             ),
         };
         if let Some((knob, value)) = self.knobs().into_iter().find(|(knob, _)| !own.contains(knob)) {
-            return Err(self.refuse(knob, value, format!("{others} has {}", own.join(", "))));
+            return Err(self.reject(knob, value, format!("the knobs of {kind} are {}", own.join(", "))));
         }
         // One more warp loads.
-        for (knob, value, most) in [
-            ("grid", self.grid, MOST_CTAS),
-            ("warps", self.warps, MOST_THREADS / 32 - 1),
-            ("depth", self.depth, MOST_DEPTH),
-            ("groups", self.groups, MOST_THREADS / 32 - 1),
-            ("stages", self.stages, MOST_STAGES),
-            ("in_flight", self.in_flight, MOST_STAGES),
+        for (knob, value, max) in [
+            ("grid", self.grid, MAX_CTAS),
+            ("warps", self.warps, MAX_THREADS / 32 - 1),
+            ("depth", self.depth, MAX_DEPTH),
+            ("groups", self.groups, MAX_THREADS / 32 - 1),
+            ("stages", self.stages, MAX_STAGES),
+            ("in_flight", self.in_flight, MAX_STAGES),
             ("resident", self.resident, 32),
-            ("splits", self.splits, MOST_SPLITS),
-            ("min_pages", self.min_pages, MOST_PAGES),
+            ("splits", self.splits, MAX_SPLITS),
+            ("min_pages", self.min_pages, MAX_PAGES),
         ] {
-            if let Some(value) = value.filter(|value| !(1..=most).contains(value)) {
-                return Err(self.refuse(knob, value, format!("1 to {most} are possible")));
+            if let Some(value) = value.filter(|value| !(1..=max).contains(value)) {
+                return Err(self.reject(knob, value, format!("must be 1 to {max}")));
             }
         }
         Ok(())
     }
 
-    fn refuse(&self, knob: &'static str, value: impl fmt::Display, limit: String) -> TuningError {
+    fn reject(&self, knob: &'static str, value: impl fmt::Display, limit: String) -> TuningError {
         let mut place = self.role.to_string();
         if let Some(shape) = &self.shape {
             place += &format!(" ({shape})");
@@ -239,89 +194,95 @@ impl Rule {
         TuningError::Knob { place, knob, value: value.to_string(), limit }
     }
 
-    /// Refuses the first of `knobs` that is set, or else the first one of all.
-    fn refuse_first(&self, knobs: &[&'static str], limit: String) -> Result<(), TuningError> {
+    /// An error about the first of `knobs` that the rule sets, or else about the first knob that it sets.
+    fn reject_first(&self, knobs: &[&'static str], limit: String) -> Result<(), TuningError> {
         let set = self.knobs();
         match knobs.iter().find_map(|knob| set.iter().find(|(name, _)| name == knob)).or(set.first()) {
-            Some((knob, value)) => Err(self.refuse(knob, value, limit)),
+            Some((knob, value)) => Err(self.reject(knob, value, limit)),
             None => Ok(()),
         }
     }
 
-    /// Checks a matrix product that came of this rule, with all shared memory of a CTA in bytes.
-    fn check_gemv(&self, machine: &Machine, s: &GemvShape, shared: u32) -> Result<(), TuningError> {
+    /// Checks a GEMV divided by this rule. `shared` is the shared memory of a CTA, in bytes.
+    fn check_gemv(&self, target: &TargetProperties, s: &GemvShape, shared: u32) -> Result<(), TuningError> {
         let schedule = &s.schedule;
         let tiles = s.layouts().iter().map(|layout| layout.tiles).max().unwrap_or(1);
         if schedule.grid > tiles {
-            self.refuse_first(&["grid"], format!("there are {tiles} tiles of 16 rows"))?;
+            self.reject_first(&["grid"], format!("there are {tiles} tiles of 16 rows"))?;
         }
-        // One thread a candidate joins them.
-        if self.role == Role::Output && schedule.grid > MOST_THREADS {
-            self.refuse_first(&["grid"], format!("the head has at most {MOST_THREADS} CTAs"))?;
+        // The greedy choice has a thread for each CTA's candidate.
+        if self.role == LaunchRole::Output && schedule.grid > MAX_THREADS {
+            self.reject_first(&["grid"], format!("the head has at most {MAX_THREADS} CTAs"))?;
         }
         if let Some(layout) = s.layouts().iter().find(|layout| !layout.blocks.is_multiple_of(schedule.depth))
         {
-            self.refuse_first(&["depth"], format!("a tile has {} blocks", layout.blocks))?;
+            self.reject_first(&["depth"], format!("a tile has {} blocks", layout.blocks))?;
         }
         for (what, count) in [("warps", schedule.warps), ("stages", schedule.stages)] {
             if !count.is_multiple_of(schedule.groups) {
-                self.refuse_first(&["groups", what], format!("groups divide the {what}, here {count}"))?;
+                self.reject_first(
+                    &["groups", what],
+                    format!("groups must divide the number of {what}, which is {count}"),
+                )?;
             }
         }
         if schedule.in_flight > schedule.stages {
             let limit = format!("the ring has {} stages", schedule.stages);
-            self.refuse_first(&["in_flight"], limit)?;
+            self.reject_first(&["in_flight"], limit)?;
         }
 
-        let most = machine.shared_per_cta;
-        if shared > most {
-            let limit = format!("{shared} bytes of shared memory a CTA, which has {most}");
+        let max = target.shared_per_cta;
+        if shared > max {
+            let limit = format!("a CTA needs {shared} bytes of shared memory; the limit is {max}");
             let larger = ["stages", "in_flight", "depth", "groups", "warps", "resident", "grid"];
-            self.refuse_first(&larger, limit)?;
+            self.reject_first(&larger, limit)?;
         }
-        let (fit, resident) = (machine.resident(s.threads(), shared), schedule.resident);
+        let (fit, resident) = (target.resident(s.threads(), shared), schedule.resident);
         if resident > fit {
-            let limit =
-                format!("{fit} CTAs of {} threads and {shared} bytes fit a multiprocessor", s.threads());
-            self.refuse_first(&["resident"], limit)?;
+            let limit = format!(
+                "a multiprocessor has room for {fit} CTAs of {} threads and {shared} bytes",
+                s.threads()
+            );
+            self.reject_first(&["resident"], limit)?;
         }
-        // The registers of so many CTAs are promised to the assembler.
+        // `.minnctapersm` promises registers for this many CTAs.
         let threads = resident * s.threads();
-        if threads > machine.threads_per_multiprocessor {
-            let most = machine.threads_per_multiprocessor;
-            let limit = format!("{resident} CTAs of {} threads; a multiprocessor has {most}", s.threads());
-            self.refuse_first(&["warps"], limit)?;
+        let max = target.threads_per_multiprocessor;
+        if threads > max {
+            let limit = format!("{resident} CTAs of {} threads exceed a multiprocessor's {max}", s.threads());
+            self.reject_first(&["warps"], limit)?;
         }
         match self.trigger {
-            Some(trigger) => self.check_trigger(machine, trigger),
+            Some(trigger) => self.check_trigger(target, trigger),
             None => Ok(()),
         }
     }
 
-    fn check_trigger(&self, machine: &Machine, trigger: Trigger) -> Result<(), TuningError> {
+    fn check_trigger(&self, target: &TargetProperties, trigger: Trigger) -> Result<(), TuningError> {
         let limit = match trigger {
-            Trigger::AtStart | Trigger::AfterWait if !machine.programmatic => {
-                "launches of this target start when the one before is over"
+            Trigger::AtStart | Trigger::AfterWait if !target.programmatic => {
+                "the target has no programmatic dependent launch; only never is possible"
             }
-            Trigger::AtStart if self.role == Role::AttnQkv => {
-                "attention reads the position before it waits; after_wait and never are possible"
+            Trigger::AtStart if self.role == LaunchRole::AttnQkv => {
+                "attention reads the position before it waits; only after_wait and never are possible"
             }
             _ => return Ok(()),
         };
-        Err(self.refuse("trigger", trigger_name(trigger), limit.to_owned()))
+        Err(self.reject("trigger", trigger_name(trigger), limit.to_owned()))
     }
 
-    /// Checks attention that came of this rule, by its shared memory in bytes.
-    fn check_attention(&self, machine: &Machine, shared: u32) -> Result<(), TuningError> {
-        let most = machine.shared_per_cta;
-        if shared <= most {
+    /// Checks attention divided by this rule. `shared` is the shared memory of a CTA, in bytes.
+    fn check_attention(&self, target: &TargetProperties, shared: u32) -> Result<(), TuningError> {
+        let max = target.shared_per_cta;
+        if shared <= max {
             return Ok(());
         }
-        self.refuse_first(&["stages"], format!("{shared} bytes of shared memory a CTA, which has {most}"))
+        let limit = format!("a CTA needs {shared} bytes of shared memory; the limit is {max}");
+        self.reject_first(&["stages"], limit)
     }
 }
 
-/// As files name it.
+/// Name of a trigger in tuning files.
 pub fn trigger_name(trigger: Trigger) -> &'static str {
     match trigger {
         Trigger::Never => "never",
@@ -330,45 +291,52 @@ pub fn trigger_name(trigger: Trigger) -> &'static str {
     }
 }
 
-/// Rules in place of the cost model; see the module.
+/// Rules that override the cost model; see the [module](self).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tuning {
-    /// The format's version: [`Tuning::VERSION`].
+    /// Version of the format: [`Tuning::VERSION`].
     pub version: u32,
-    /// Of several that apply, the later wins.
+    /// Later rules override earlier ones.
     #[serde(default, rename = "rule", skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
 }
 
 impl Default for Tuning {
-    /// No rules: everything comes from the cost model.
+    /// No rules: the cost model makes every choice.
     fn default() -> Tuning {
         Tuning { version: Tuning::VERSION, rules: Vec::new() }
     }
 }
 
-/// Why a tuning cannot be used.
+/// Error of a tuning.
 #[derive(Debug, thiserror::Error)]
 pub enum TuningError {
-    /// The text is no tuning.
+    /// The text is malformed.
     #[error("{0}")]
     Toml(String),
-    /// A format of another time.
+    /// The format has another version.
     #[error("version {0}; this program reads version {version}", version = Tuning::VERSION)]
     Version(u32),
-    /// A value that cannot be.
+    /// A rule for a role without knobs.
+    #[error("{0} cannot be tuned; {names} can", names = tunable_names())]
+    Role(LaunchRole),
+    /// A value is impossible.
     #[error("{place}: {knob} = {value}: {limit}")]
     Knob {
-        /// Role, and where it matters shape and target.
+        /// Role, shape and target of the rule.
         place: String,
         /// The knob.
         knob: &'static str,
-        /// Its value.
+        /// Value of the knob.
         value: String,
-        /// What is possible.
+        /// The limit that the value violates.
         limit: String,
     },
+}
+
+fn tunable_names() -> String {
+    LaunchRole::TUNABLE.map(LaunchRole::name).join(", ")
 }
 
 impl From<toml::de::Error> for TuningError {
@@ -378,12 +346,12 @@ impl From<toml::de::Error> for TuningError {
 }
 
 impl Tuning {
-    /// The version of the format that is read and written.
+    /// Version of the format that this library reads and writes.
     pub const VERSION: u32 = 1;
 
-    /// Reads a file's text and checks what holds for every model.
+    /// Parses the text of a file, and checks the rules against the limits of every model and target.
     pub fn parse(text: &str) -> Result<Tuning, TuningError> {
-        // A later version may have other fields: its number first.
+        // A later version may have unknown fields, so the version is read first.
         #[derive(Deserialize)]
         struct Versioned {
             version: u32,
@@ -397,53 +365,53 @@ impl Tuning {
         Ok(tuning)
     }
 
-    /// Checks what holds for every model.
+    /// Checks the rules against the limits of every model and target.
     pub(super) fn check_rules(&self) -> Result<(), TuningError> {
         self.rules.iter().try_for_each(Rule::check)
     }
 
-    /// The text of a file, with `comment` ahead, line by line.
+    /// The text of a file that starts with `comment`, commented out line by line.
     pub fn to_toml(&self, comment: &str) -> String {
         let comment: String =
             comment.lines().map(|line| format!("# {line}").trim_end().to_owned() + "\n").collect();
-        let rules = toml::to_string(self).expect("numbers and words only");
+        let rules = toml::to_string(self).expect("rules consist of numbers and strings");
         format!("{comment}{rules}")
     }
 
-    /// All that the rules say about a role on a target, of a matrix product with its [`matrix_name`], as one rule.
-    pub fn rule(&self, target: Target, role: Role, shape: Option<&str>) -> Rule {
-        let mut joined = Rule { target: Some(target), shape: shape.map(str::to_owned), ..Rule::of(role) };
+    /// Combines all rules that apply to a role on a target; `shape` is the [`matrix_name`] of a matrix product.
+    pub fn rule(&self, target: Target, role: LaunchRole, shape: Option<&str>) -> Rule {
+        let mut combined =
+            Rule { target: Some(target), shape: shape.map(str::to_owned), ..Rule::empty(role) };
         for rule in self.rules.iter().filter(|rule| rule.applies(target, role, shape)) {
-            joined.take(rule);
+            combined.override_with(rule);
         }
-        joined
+        combined
     }
 
-    /// The rule that a launch of a plan was made by, if it has a role.
-    pub fn rule_of(&self, plan: &Plan, launch: &Launch) -> Option<Rule> {
-        let role = Role::of(&launch.label)?;
+    /// The combined rule for a launch of a plan.
+    pub fn rule_of(&self, plan: &Plan, launch: &Launch) -> Rule {
         let shape = match &plan.kernels[launch.kernel].spec {
             KernelSpec::Gemv(shape) => Some(matrix_name(shape)),
             _ => None,
         };
-        Some(self.rule(plan.target, role, shape.as_deref()))
+        self.rule(plan.target, launch.label.role, shape.as_deref())
     }
 
-    /// Whether some rule may apply on `target`.
+    /// Whether a rule can apply to `target`.
     pub fn is_for(&self, target: Target) -> bool {
         self.rules.iter().any(|rule| rule.target.is_none_or(|only| only == target))
     }
 
-    /// Checks a plan that was made by this tuning against what its target can do.
+    /// Checks a plan built by this tuning against the limits of its target.
     pub(super) fn check(&self, plan: &Plan) -> Result<(), TuningError> {
-        let machine = Machine::of(plan.target);
+        let target = TargetProperties::of(plan.target);
         for launch in &plan.launches {
-            let Some(rule) = self.rule_of(plan, launch) else { continue };
+            let rule = self.rule_of(plan, launch);
             let spec = &plan.kernels[launch.kernel].spec;
             let shared = launch.dynamic_shared + spec.static_shared();
             match spec {
-                KernelSpec::Gemv(shape) => rule.check_gemv(&machine, shape, shared)?,
-                KernelSpec::Attention(_) => rule.check_attention(&machine, shared)?,
+                KernelSpec::Gemv(shape) => rule.check_gemv(&target, shape, shared)?,
+                KernelSpec::Attention(_) => rule.check_attention(&target, shared)?,
                 _ => {}
             }
         }

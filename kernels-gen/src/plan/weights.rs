@@ -1,24 +1,25 @@
-//! Which tensors make up a weight buffer.
+//! Tensors of a weight buffer.
 
 use serde::{Deserialize, Serialize};
 
 use crate::kernels::gemv::{GemvShape, Segment};
+use crate::shape::tensors::TensorName;
 use crate::weights::{TILE_ROWS, WeightType};
 
-/// How a tensor is brought into device memory.
+/// Form of a tensor in device memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "form", rename_all = "snake_case")]
-pub enum PartKind {
+pub enum PartForm {
     /// Repacked into the tiles of [`crate::weights`].
     Matrix {
-        /// Its type.
+        /// Type of the weights.
         ty: WeightType,
         /// Rows.
         rows: u32,
         /// Columns.
         cols: u32,
     },
-    /// f32 as they are.
+    /// f32, as in the file.
     Vector {
         /// Elements.
         elements: u32,
@@ -30,29 +31,30 @@ pub enum PartKind {
 pub struct Part {
     /// The tensor's name in the GGUF.
     pub tensor: String,
-    /// From the buffer's start, in bytes.
+    /// Start in the buffer, in bytes.
     pub offset: u64,
-    /// How it lies there.
+    /// Form in the buffer.
     #[serde(flatten)]
-    pub kind: PartKind,
+    pub form: PartForm,
 }
 
-/// A tensor of a stack of matrices.
+/// A matrix of a stack.
 pub(super) struct Member {
-    /// The tensor's name without `.weight` and `.bias`.
-    pub tensor: String,
-    /// The weights' type.
+    /// The matrix. Its bias follows from it.
+    pub tensor: TensorName,
+    /// Type of the weights.
     pub ty: WeightType,
     /// Rows.
     pub rows: u32,
 }
 
-/// The segments of a stack: neighbours of one type are one segment, unless the first fills no whole tiles.
-pub(super) fn segments(members: &[Member], keep_apart: bool) -> Vec<Segment> {
+/// The segments of a stack. Adjacent matrices of one type share a segment if the first fills whole tiles, unless
+/// `separate` is set.
+pub(super) fn segments(members: &[Member], separate: bool) -> Vec<Segment> {
     let mut segments: Vec<Segment> = Vec::new();
     for member in members {
         match segments.last_mut() {
-            Some(last) if last.ty == member.ty && last.rows.is_multiple_of(TILE_ROWS) && !keep_apart => {
+            Some(last) if last.ty == member.ty && last.rows.is_multiple_of(TILE_ROWS) && !separate => {
                 last.rows += member.rows;
             }
             _ => segments.push(Segment { ty: member.ty, rows: member.rows }),
@@ -61,8 +63,8 @@ pub(super) fn segments(members: &[Member], keep_apart: bool) -> Vec<Segment> {
     segments
 }
 
-/// The parts of a stack of matrices, with the norm's weights that lie behind them.
-pub(super) fn stack(shape: &GemvShape, members: &[Member], norm: Option<String>) -> (Vec<Part>, u64) {
+/// The parts of a stack of matrices (matrices, biases, the norm's weights), and the size of the stack in bytes.
+pub(super) fn stack(shape: &GemvShape, members: &[Member], norm: Option<TensorName>) -> (Vec<Part>, u64) {
     let offsets = shape.offsets();
     let mut parts = Vec::new();
     let (mut segment, mut row, mut bias) = (0, 0, offsets.bias);
@@ -72,22 +74,26 @@ pub(super) fn stack(shape: &GemvShape, members: &[Member], norm: Option<String>)
         }
         let layout = &shape.layouts()[segment];
         parts.push(Part {
-            tensor: format!("{}.weight", member.tensor),
+            tensor: member.tensor.to_string(),
             offset: offsets.segments[segment] + u64::from(row / TILE_ROWS) * u64::from(layout.tile_bytes()),
-            kind: PartKind::Matrix { ty: member.ty, rows: member.rows, cols: shape.cols },
+            form: PartForm::Matrix { ty: member.ty, rows: member.rows, cols: shape.cols },
         });
-        if shape.bias {
+        if let Some(tensor) = member.tensor.tensor.bias().filter(|_| shape.bias) {
             parts.push(Part {
-                tensor: format!("{}.bias", member.tensor),
+                tensor: TensorName { tensor, ..member.tensor }.to_string(),
                 offset: bias,
-                kind: PartKind::Vector { elements: member.rows },
+                form: PartForm::Vector { elements: member.rows },
             });
             bias += u64::from(member.rows) * 4;
         }
         row += member.rows;
     }
     if let Some(tensor) = norm {
-        parts.push(Part { tensor, offset: offsets.norm, kind: PartKind::Vector { elements: shape.cols } });
+        parts.push(Part {
+            tensor: tensor.to_string(),
+            offset: offsets.norm,
+            form: PartForm::Vector { elements: shape.cols },
+        });
     }
     (parts, offsets.bytes)
 }

@@ -1,41 +1,41 @@
-//! The shapes in the repository: `shapes/*.toml`.
+//! Shapes of well-known models: `shapes/*.toml` of this package.
 
 use serde::Deserialize;
 
 use super::{Architecture, Dimensions, Mix, ModelShape, ShapeError};
 
-/// A shape file, as written: one model, one or more mixes of types.
+/// Contents of a shape file: one model and one or more mixes of types.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShapeFile {
     /// The model's name, in lower case with dashes.
     pub name: String,
-    /// GGUF's architecture.
+    /// GGUF's `general.architecture`.
     pub architecture: String,
     /// Width of the residual stream.
     pub hidden: u32,
-    /// Layers.
+    /// Number of layers.
     pub layers: u32,
     /// Query heads.
     pub heads: u32,
     /// Key and value heads.
     pub kv_heads: u32,
-    /// Elements a head.
+    /// Elements of a head.
     pub head_dim: u32,
     /// Width of the feed-forward network.
     pub ffn: u32,
-    /// Tokens.
+    /// Tokens of the vocabulary.
     pub vocab: u32,
-    /// Longest context.
+    /// Longest context that the model was trained for.
     pub context: u32,
     /// Base frequency of RoPE.
     pub rope_base: f32,
-    /// The model's files have `rope_freqs.weight`.
+    /// The model has divisors of RoPE's frequencies: `rope_freqs.weight`.
     #[serde(default)]
     pub rope_factors: bool,
     /// ε of the norms.
     pub eps: f32,
-    /// No output matrix of its own.
+    /// The embedding serves as the output matrix.
     #[serde(default)]
     pub tied: bool,
     /// Mixes of types that kernels are built for.
@@ -43,11 +43,17 @@ pub struct ShapeFile {
 }
 
 impl ShapeFile {
-    /// The shape with one of its mixes, named `name` for the first and `name-mix` for the others.
+    /// The shape with one of its mixes. Its name is the model's for the first mix, and `NAME-MIX` for the others.
     pub fn with_mix(&self, mix: &str) -> Result<ModelShape, ShapeError> {
         let first = self.mixes.first().is_some_and(|first| first == mix);
         let name = if first { self.name.clone() } else { format!("{}-{mix}", self.name) };
-        let dimensions = Dimensions {
+        let architecture = Architecture::named(&self.architecture)?;
+        ModelShape::from_mix(&name, architecture, self.dimensions(), mix.parse::<Mix>()?, self.tied)
+    }
+
+    /// The model's dimensions; RoPE rotates whole heads.
+    pub fn dimensions(&self) -> Dimensions {
+        Dimensions {
             hidden: self.hidden,
             layers: self.layers,
             heads: self.heads,
@@ -58,9 +64,7 @@ impl ShapeFile {
             vocab: self.vocab,
             context: self.context,
             eps: self.eps,
-        };
-        let architecture = Architecture::named(&self.architecture)?;
-        ModelShape::from_mix(&name, architecture, dimensions, mix.parse::<Mix>()?, self.tied)
+        }
     }
 
     /// The shape with each of its mixes.
@@ -80,13 +84,13 @@ macro_rules! files {
     };
 }
 
-/// The shape files in the repository.
+/// The built-in shape files.
 pub fn builtin() -> Vec<ShapeFile> {
     let files: &[&str] = files!(
         "llama-3.1-8b" "llama-3.2-1b" "llama-3.2-3b" "mistral-7b" "tinyllama-1.1b"
         "qwen2.5-0.5b" "qwen2.5-1.5b" "qwen2.5-7b" "qwen3-0.6b" "qwen3-4b" "qwen3-8b"
     );
-    files.iter().map(|text| parse_shape_file(text).expect("the repository's shape files are valid")).collect()
+    files.iter().map(|text| parse_shape_file(text).expect("built-in shape files are valid")).collect()
 }
 
 #[cfg(test)]
@@ -94,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_shape_in_the_repository_is_valid() {
+    fn every_built_in_shape_is_valid() {
         for file in builtin() {
             for shape in file.shapes().unwrap() {
                 shape.dimensions.check().unwrap();
@@ -103,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_key_is_named() {
+    fn an_unknown_key_is_named_in_the_error() {
         let error = parse_shape_file("name = 'x'\nhiden = 3").unwrap_err().to_string();
         assert!(error.contains("hiden"), "{error}");
     }

@@ -1,15 +1,18 @@
-//! Which type each weight matrix has.
+//! Types of a model's weight matrices.
 
 use bespoke_gguf::GgmlType;
 use std::fmt;
 use std::str::FromStr;
 
-/// A mix that cannot be made.
+use super::Dimensions;
+use super::tensors::{Form, Tensor, TensorName};
+
+/// Error of parsing a [`Mix`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct MixError(pub String);
 
-/// A rule that gives every weight matrix its type, as llama.cpp's `llama-quantize` names them.
+/// Rule that assigns a type to every weight matrix. Names are those of llama.cpp's `llama-quantize`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mix {
     /// `q4_k_m`: Q4_K, with Q6_K for the output and half of `attn_v` and `ffn_down`.
@@ -20,7 +23,7 @@ pub enum Mix {
     Pure(GgmlType),
 }
 
-/// The types that can be made, with the `general.file_type` of a file of them (`enum llama_ftype`).
+/// Supported types, with the `general.file_type` of a file whose matrices have this type (`enum llama_ftype`).
 const TYPES: [(GgmlType, u32); 11] = [
     (GgmlType::F32, 0),
     (GgmlType::F16, 1),
@@ -35,37 +38,54 @@ const TYPES: [(GgmlType, u32); 11] = [
     (GgmlType::Q6_K, 18),
 ];
 
-/// Which matrix a type is asked for.
+/// How much a matrix suffers from few bits; decides its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// The output matrix, or the embedding that serves as one.
+pub enum Sensitivity {
+    /// The output matrix, or the embedding that serves as one: always gets more bits.
     Output,
-    /// `attn_v` or `ffn_down` of a layer: those that suffer most from few bits.
-    Sensitive {
-        /// The layer's number.
-        layer: u32,
-    },
-    /// Any other.
-    Other,
+    /// `attn_v` or `ffn_down`: gets more bits in some layers.
+    Layer(u32),
+    /// Any other matrix.
+    Normal,
+}
+
+impl Sensitivity {
+    /// The sensitivity of a tensor, in a model whose embedding is the output matrix if `tied`.
+    pub fn of(name: TensorName, tied: bool) -> Sensitivity {
+        match (name.tensor, name.layer) {
+            (Tensor::Output, _) => Sensitivity::Output,
+            (Tensor::TokenEmbd, _) if tied => Sensitivity::Output,
+            (Tensor::AttnV | Tensor::FfnDown, Some(layer)) => Sensitivity::Layer(layer),
+            _ => Sensitivity::Normal,
+        }
+    }
 }
 
 impl Mix {
     /// The type of a matrix with rows of `cols` elements, in a model of `layers` layers.
-    pub fn ty(self, role: Role, layers: u32, cols: u32) -> GgmlType {
+    pub fn ty(self, sensitivity: Sensitivity, layers: u32, cols: u32) -> GgmlType {
         let base = match self {
             Mix::Q4KM => GgmlType::Q4_K,
             Mix::Q5KM => GgmlType::Q5_K,
             Mix::Pure(ty) => return fitting(ty, cols),
         };
-        let more_bits = match role {
-            Role::Output => true,
-            Role::Sensitive { layer } => use_more_bits(layer, layers),
-            Role::Other => false,
+        let more_bits = match sensitivity {
+            Sensitivity::Output => true,
+            Sensitivity::Layer(layer) => use_more_bits(layer, layers),
+            Sensitivity::Normal => false,
         };
         fitting(if more_bits { GgmlType::Q6_K } else { base }, cols)
     }
 
-    /// The mix of a file by its `general.file_type`, if it is one of these.
+    /// The type of a tensor in a model of dimensions `d`: F32 for vectors.
+    pub fn tensor_type(self, name: TensorName, d: &Dimensions, tied: bool) -> GgmlType {
+        match name.tensor.form() {
+            Form::Vector(_) => GgmlType::F32,
+            Form::Matrix(_, cols) => self.ty(Sensitivity::of(name, tied), d.layers, cols.of(d)),
+        }
+    }
+
+    /// The mix with this `general.file_type`.
     pub fn from_file_type(number: u32) -> Option<Mix> {
         let pure = TYPES.iter().map(|(ty, _)| Mix::Pure(*ty));
         [Mix::Q4KM, Mix::Q5KM].into_iter().chain(pure).find(|mix| mix.file_type() == number)
@@ -81,18 +101,18 @@ impl Mix {
     }
 }
 
-/// Whether synthetic blocks of the type exist.
+/// Whether a mix can consist of this type.
 pub fn supported(ty: GgmlType) -> bool {
     TYPES.iter().any(|(known, _)| *known == ty)
 }
 
-/// llama.cpp's rule for the layers that get more bits: the first and last eighth, and every third between.
+/// llama.cpp's rule for layers with more bits: the first and the last eighth, and every third layer between them.
 fn use_more_bits(layer: u32, layers: u32) -> bool {
     let eighth = layers / 8;
     layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2
 }
 
-/// The type that llama.cpp falls back to where rows are no whole number of blocks.
+/// `ty`, or llama.cpp's fallback where a row of `cols` elements is not a whole number of blocks.
 pub fn fitting(ty: GgmlType, cols: u32) -> GgmlType {
     let fits = |ty: GgmlType| cols.is_multiple_of(ty.block_elements() as u32);
     if fits(ty) {
@@ -130,7 +150,7 @@ impl FromStr for Mix {
             Ok(ty) if supported(ty) => Ok(Mix::Pure(ty)),
             _ => {
                 let names = TYPES.map(|(ty, _)| ty.name().to_lowercase()).join(", ");
-                Err(MixError(format!("mix `{name}` cannot be made (q4_k_m, q5_k_m, {names} can)")))
+                Err(MixError(format!("mix `{name}` is not supported (q4_k_m, q5_k_m, {names} are)")))
             }
         }
     }

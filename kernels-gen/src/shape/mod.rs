@@ -1,8 +1,11 @@
-//! What a model is: dimensions, types and what its architecture does.
+//! Shape of a model: architecture, dimensions, and the types of its weights.
 
 mod builtin;
 mod from_gguf;
 pub mod mix;
+pub mod tensors;
+
+use std::str::FromStr;
 
 use bespoke_gguf::GgmlType;
 use serde::{Deserialize, Serialize};
@@ -11,65 +14,62 @@ pub use crate::kernels::rope::RopeKind;
 use crate::weights::{UnsupportedType, WeightType};
 pub use builtin::{ShapeFile, builtin, parse_shape_file};
 pub use from_gguf::rope_table;
-use mix::Role;
 pub use mix::{Mix, MixError};
+use tensors::{Tensor, TensorName};
 
-/// Why a model cannot be specialised for.
+/// Error of reading or checking a model's shape.
 #[derive(Debug, thiserror::Error)]
 pub enum ShapeError {
-    /// The file cannot be read or lacks something.
+    /// The file is malformed, or lacks a key or a tensor.
     #[error(transparent)]
     Gguf(#[from] bespoke_gguf::Error),
-    /// An architecture without a description here.
+    /// The architecture is unknown.
     #[error("architecture '{0}' is not supported: llama, qwen2 and qwen3 are")]
     Architecture(String),
-    /// A tensor's type has no kernel.
+    /// No kernel supports a tensor's type.
     #[error("tensor {tensor}: {source}")]
     Type {
-        /// Its name.
+        /// Name of the tensor.
         tensor: String,
         /// The type.
         source: UnsupportedType,
     },
-    /// A tensor of the wrong size.
+    /// A tensor's dimensions contradict the metadata.
     #[error("tensor {tensor}: {found:?} (innermost first), but the metadata gives {expected:?}")]
     Dimensions {
-        /// Its name.
+        /// Name of the tensor.
         tensor: String,
-        /// As in the file.
+        /// Dimensions in the file.
         found: Vec<u64>,
-        /// As it should be.
+        /// Dimensions by the metadata.
         expected: Vec<u64>,
     },
-    /// Dimensions that no kernel is made for.
+    /// No kernel supports the dimensions.
     #[error("{0}")]
     Unsupported(String),
-    /// A shape file that is none.
+    /// A shape file is malformed.
     #[error("shape file: {0}")]
     Toml(#[from] toml::de::Error),
-    /// Choices that the target or the model does not allow.
-    #[error("tuning: {0}")]
-    Tuning(#[from] crate::plan::TuningError),
-    /// An unknown mix of types.
+    /// The mix of types is unknown.
     #[error(transparent)]
     Mix(#[from] MixError),
 }
 
-/// What an architecture does; a description, not a code path.
+/// Properties of an architecture, as data: kernels and plans depend on these, not on its name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Architecture {
-    /// GGUF's name.
+    /// GGUF's `general.architecture`.
     pub name: String,
-    /// Which elements RoPE rotates together.
+    /// Elements that RoPE rotates together.
     pub rope: RopeKind,
     /// Q, K and V have biases.
     pub qkv_bias: bool,
-    /// Q and K are normalised head by head before RoPE.
+    /// The heads of Q and K are normalised (RMSNorm) before RoPE.
     pub qk_norm: bool,
 }
 
 impl Architecture {
-    /// The description of one of GGUF's architectures.
+    /// The architecture with this name in GGUF.
     pub fn named(name: &str) -> Result<Architecture, ShapeError> {
         let (rope, qkv_bias, qk_norm) = match name {
             "llama" => (RopeKind::Norm, false, false),
@@ -81,37 +81,54 @@ impl Architecture {
     }
 }
 
+impl FromStr for Architecture {
+    type Err = ShapeError;
+
+    fn from_str(name: &str) -> Result<Architecture, ShapeError> {
+        Architecture::named(name)
+    }
+}
+
 /// A model's dimensions, in elements.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Dimensions {
     /// Width of the residual stream.
     pub hidden: u32,
-    /// Layers.
+    /// Number of layers.
     pub layers: u32,
     /// Query heads.
     pub heads: u32,
     /// Key and value heads.
     pub kv_heads: u32,
-    /// Elements a head.
+    /// Elements of a head.
     pub head_dim: u32,
     /// Elements of a head that RoPE rotates.
     pub rotated: u32,
     /// Width of the feed-forward network.
     pub ffn: u32,
-    /// Tokens.
+    /// Tokens of the vocabulary.
     pub vocab: u32,
-    /// Longest context that the model was made for.
+    /// Longest context that the model was trained for.
     pub context: u32,
     /// ε of the norms.
     pub eps: f32,
 }
 
-/// Most elements of a vector, and most heads, layers or positions: far above any model, far below overflow. A position
-/// is exact as f32 up to here.
+/// Largest width, and largest number of heads, layers and tokens: far above any model, and far below overflow.
 const LIMIT: u32 = 1 << 24;
 
 impl Dimensions {
-    /// Checks that no dimension is absurd and that the kernels' divisions go without remainder.
+    /// Width of the queries: heads × head dimension.
+    pub fn q_width(&self) -> u32 {
+        self.heads * self.head_dim
+    }
+
+    /// Width of the keys, and of the values.
+    pub fn kv_width(&self) -> u32 {
+        self.kv_heads * self.head_dim
+    }
+
+    /// Checks that the dimensions are within limits, and have the divisors that kernels need.
     pub fn check(&self) -> Result<(), ShapeError> {
         let refuse = |message: String| Err(ShapeError::Unsupported(message));
         let widths = u64::from(self.heads) * u64::from(self.head_dim);
@@ -134,7 +151,7 @@ impl Dimensions {
         }
         if !self.heads.is_multiple_of(self.kv_heads) {
             return refuse(format!(
-                "{} query heads are no multiple of {} key heads",
+                "{} query heads are not a multiple of {} key heads",
                 self.heads, self.kv_heads
             ));
         }
@@ -160,7 +177,7 @@ impl Dimensions {
     }
 }
 
-/// The types of one layer's matrices.
+/// Types of one layer's matrices.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayerTypes {
     /// `attn_q`.
@@ -179,40 +196,45 @@ pub struct LayerTypes {
     pub down: WeightType,
 }
 
-/// Everything that kernels and plan are specialised for.
+impl LayerTypes {
+    /// Calls `ty` for every matrix of a layer.
+    fn from_fn<E>(ty: impl Fn(Tensor) -> Result<WeightType, E>) -> Result<LayerTypes, E> {
+        Ok(LayerTypes {
+            q: ty(Tensor::AttnQ)?,
+            k: ty(Tensor::AttnK)?,
+            v: ty(Tensor::AttnV)?,
+            output: ty(Tensor::AttnOutput)?,
+            gate: ty(Tensor::FfnGate)?,
+            up: ty(Tensor::FfnUp)?,
+            down: ty(Tensor::FfnDown)?,
+        })
+    }
+}
+
+/// Everything about a model that kernels and plans are specialised for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelShape {
-    /// A name for people and folders.
+    /// Name in messages and of files.
     pub name: String,
-    /// What the architecture does.
+    /// The architecture.
     pub architecture: Architecture,
-    /// Dimensions.
+    /// The dimensions.
     pub dimensions: Dimensions,
-    /// `token_embd`.
+    /// Type of `token_embd`.
     pub embedding: WeightType,
-    /// `output`; none if it is tied to the embedding.
+    /// Type of `output`; none if the embedding serves as the output matrix.
     pub head: Option<WeightType>,
-    /// Layer by layer.
+    /// Types of each layer's matrices.
     pub layers: Vec<LayerTypes>,
 }
 
 impl ModelShape {
-    /// Width of the queries: heads × head dimension.
-    pub fn q_width(&self) -> u32 {
-        self.dimensions.heads * self.dimensions.head_dim
-    }
-
-    /// Width of the keys, and of the values.
-    pub fn kv_width(&self) -> u32 {
-        self.dimensions.kv_heads * self.dimensions.head_dim
-    }
-
-    /// Bytes of the KV cache a position: f16 keys and values of every layer.
+    /// Bytes of the KV cache for one position: f16 keys and values of every layer.
     pub fn kv_bytes(&self) -> u64 {
-        u64::from(self.dimensions.layers) * u64::from(self.kv_width()) * 2 * 2
+        u64::from(self.dimensions.layers) * u64::from(self.dimensions.kv_width()) * 2 * 2
     }
 
-    /// A shape whose every matrix has the type that `mix` gives it, as `llama-quantize` and `bespoke synth` do.
+    /// A shape whose matrices have the types of `mix`, as in the files of `llama-quantize` and `bespoke synth`.
     pub fn from_mix(
         name: &str,
         architecture: Architecture,
@@ -220,30 +242,17 @@ impl ModelShape {
         mix: Mix,
         tied: bool,
     ) -> Result<ModelShape, ShapeError> {
-        let n = dimensions.layers;
-        let (hidden, ffn) = (dimensions.hidden, dimensions.ffn);
-        let q_width = dimensions.heads * dimensions.head_dim;
-        let typed = |tensor: &str, ty: GgmlType| {
-            WeightType::from_ggml(ty).map_err(|source| ShapeError::Type { tensor: tensor.to_owned(), source })
-        };
-        let embedding_role = if tied { Role::Output } else { Role::Other };
-        let embedding = typed("token_embd.weight", mix.ty(embedding_role, n, hidden))?;
-        let head = if tied { None } else { Some(typed("output.weight", mix.ty(Role::Output, n, hidden))?) };
-        let layers = (0..n)
-            .map(|layer| {
-                let of = |role, cols| typed(&format!("blk.{layer}"), mix.ty(role, n, cols));
-                let sensitive = Role::Sensitive { layer };
-                Ok(LayerTypes {
-                    q: of(Role::Other, hidden)?,
-                    k: of(Role::Other, hidden)?,
-                    v: of(sensitive, hidden)?,
-                    output: of(Role::Other, q_width)?,
-                    gate: of(Role::Other, hidden)?,
-                    up: of(Role::Other, hidden)?,
-                    down: of(sensitive, ffn)?,
-                })
-            })
+        let ty = |name: TensorName| weight_type(name, mix.tensor_type(name, &dimensions, tied));
+        let embedding = ty(Tensor::TokenEmbd.of_model())?;
+        let head = if tied { None } else { Some(ty(Tensor::Output.of_model())?) };
+        let layers = (0..dimensions.layers)
+            .map(|layer| LayerTypes::from_fn(|tensor| ty(tensor.of_layer(layer))))
             .collect::<Result<_, ShapeError>>()?;
         Ok(ModelShape { name: name.to_owned(), architecture, dimensions, embedding, head, layers })
     }
+}
+
+/// The weight type of a tensor's GGML type.
+fn weight_type(name: TensorName, ty: GgmlType) -> Result<WeightType, ShapeError> {
+    WeightType::from_ggml(ty).map_err(|source| ShapeError::Type { tensor: name.to_string(), source })
 }

@@ -1,6 +1,6 @@
 //! Binding of a plan to a device: its buffers as device memory, its launches with addresses.
 
-use bespoke_kernels::plan::{BufferKind, Plan};
+use bespoke_kernels::plan::{BufferKind, BufferName, Plan};
 
 use crate::device::{self, Address, Allocation, Device, HostVisible, Kernel, Launch};
 
@@ -22,7 +22,7 @@ impl PlanBuffers {
         let mut allocations = Vec::new();
         let mut host_tokens = None;
         for buffer in &plan.buffers {
-            if buffer.kind == BufferKind::Finished {
+            if buffer.kind == BufferKind::HostTokens {
                 let memory = device.alloc_host_visible(&buffer.name, buffer.bytes)?;
                 addresses.push(memory.address());
                 host_tokens = Some(memory);
@@ -39,7 +39,7 @@ impl PlanBuffers {
             let index = plan.buffers.iter().position(|buffer| buffer.kind == kind);
             index.map(|index| addresses[index])
         };
-        let logits = plan.buffer("logits").map(|index| addresses[index]);
+        let logits = plan.buffer(BufferName::Logits).map(|index| addresses[index]);
         Ok(PlanBuffers {
             state: find(BufferKind::State).expect("every plan has a state"),
             tokens: find(BufferKind::Tokens).expect("every plan has tokens"),

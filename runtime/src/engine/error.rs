@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use bespoke_codegen::ptx::Target;
+use bespoke_kernels::plan::PlanError;
 use bespoke_kernels::shape::ShapeError;
 
 use super::SamplingError;
@@ -19,6 +20,9 @@ pub enum EngineError {
     /// The model's shape is unsupported or inconsistent.
     #[error(transparent)]
     Shape(#[from] ShapeError),
+    /// No plan can be built for the model, the target and the options.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
     /// The device failed.
     #[error(transparent)]
     Device(#[from] device::Error),

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use bespoke_gguf::Gguf;
-use bespoke_kernels::plan::{BufferKind, Part, PartKind, Plan};
+use bespoke_kernels::plan::{BufferKind, Part, PartForm, Plan};
 use bespoke_kernels::shape::rope_table;
 use bespoke_kernels::weights::{Layout, repack};
 
@@ -89,12 +89,12 @@ fn pack(gguf: &Gguf, bytes: u64, parts: &[Part]) -> Result<Vec<u8>, EngineError>
     for part in parts {
         let data = gguf.data(gguf.require(&part.tensor)?);
         let to = &mut out[part.offset as usize..];
-        match part.kind {
-            PartKind::Matrix { ty, rows, cols } => {
+        match part.form {
+            PartForm::Matrix { ty, rows, cols } => {
                 let layout = Layout::new(ty, rows, cols).expect("the shape was checked against the file");
                 repack(&layout, data, &mut to[..layout.bytes as usize]);
             }
-            PartKind::Vector { elements } => {
+            PartForm::Vector { elements } => {
                 let size = elements as usize * 4;
                 to[..size].copy_from_slice(&data[..size]);
             }

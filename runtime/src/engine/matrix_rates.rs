@@ -1,6 +1,6 @@
 //! Bandwidth of each matrix kernel of a plan when it runs alone: an upper bound for decoding.
 
-use bespoke_kernels::plan::{Access, Argument, BufferKind, Launch as Planned, PartKind, Plan};
+use bespoke_kernels::plan::{Access, Argument, BufferKind, Launch as Planned, PartForm, Plan};
 
 use super::{Engine, EngineError};
 use crate::device::{Allocation, Kind, Launch};
@@ -27,13 +27,8 @@ impl Matrix {
         if streamed == 0 || plan.kernels[launch.kernel].spec.bytes(1) < streamed / 2 {
             return None;
         }
-        let name = launch.label.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
-        let mut matrix = Matrix {
-            name: name.map_or(launch.label.as_str(), |(_, name)| name).to_owned(),
-            rows: 0,
-            cols: 0,
-            types: String::new(),
-        };
+        let mut matrix =
+            Matrix { name: launch.label.role.to_string(), rows: 0, cols: 0, types: String::new() };
         let mut types: Vec<String> = Vec::new();
         for (ty, rows, cols) in launch.args.iter().flat_map(|arg| matrices(plan, arg)) {
             matrix.rows += u64::from(rows);
@@ -54,9 +49,9 @@ fn matrices<'a>(plan: &'a Plan, arg: &'a Argument) -> impl Iterator<Item = (Stri
         _ => &[],
     };
     let inside = arg.offset..arg.offset + arg.bytes;
-    parts.iter().filter(move |part| inside.contains(&part.offset)).filter_map(|part| match part.kind {
-        PartKind::Matrix { ty, rows, cols } => Some((ty.to_string(), rows, cols)),
-        PartKind::Vector { .. } => None,
+    parts.iter().filter(move |part| inside.contains(&part.offset)).filter_map(|part| match part.form {
+        PartForm::Matrix { ty, rows, cols } => Some((ty.to_string(), rows, cols)),
+        PartForm::Vector { .. } => None,
     })
 }
 
@@ -228,8 +223,8 @@ mod tests {
                 plan.launches.iter().filter_map(|launch| Matrix::of(&plan, launch)).collect();
             let d = &plan.shape.dimensions;
             let elements: u64 = streamed.iter().map(|matrix| matrix.rows * u64::from(matrix.cols)).sum();
-            let qkv = plan.shape.q_width() + 2 * plan.shape.kv_width();
-            let layer = u64::from(d.hidden) * u64::from(qkv + plan.shape.q_width() + 3 * d.ffn);
+            let qkv = d.q_width() + 2 * d.kv_width();
+            let layer = u64::from(d.hidden) * u64::from(qkv + d.q_width() + 3 * d.ffn);
             let head = u64::from(d.hidden) * u64::from(d.vocab);
             assert_eq!(elements, layer * plan.shape.layers.len() as u64 + head, "{name}");
             assert!(plan.launches.len() > streamed.len());

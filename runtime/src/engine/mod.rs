@@ -117,7 +117,7 @@ impl Engine {
         let target = target_for(&*device)?;
         options.sampling.check()?;
         let context = options.context.unwrap_or(shape.dimensions.context.min(DEFAULT_CONTEXT));
-        let params = PlanParams::single(context).choosing(options.sampling.launches());
+        let params = PlanParams::single(context).with_sampling(options.sampling.launches());
         let plan = Plan::tuned(shape, target, params, &options.tuning)?;
         memory_needs::check(&plan, &*device)?;
         check_shared_memory(&plan, &*device)?;
@@ -381,7 +381,7 @@ fn check_shared_memory(plan: &Plan, device: &dyn Device) -> Result<(), EngineErr
     match plan.launches.iter().find(|launch| launch.dynamic_shared > limit) {
         None => Ok(()),
         Some(launch) => Err(EngineError::SharedMemory {
-            label: launch.label.clone(),
+            label: launch.label.to_string(),
             needed: launch.dynamic_shared,
             device: device.info().name.clone(),
             limit,

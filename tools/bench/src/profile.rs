@@ -141,7 +141,7 @@ pub fn profile(subject: &mut Subject<'_>, depth: u32) -> Result<Profile, EngineE
             let kernel = &plan.kernels[launch.kernel];
             let bytes = kernel.spec.bytes(u64::from(depth) + 1);
             LaunchTime {
-                label: launch.label.clone(),
+                label: launch.label.to_string(),
                 kernel: kernel.name.clone(),
                 grid: launch.grid,
                 threads: launch.threads,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use bespoke_kernels::plan::{Access, Argument, BufferKind, Launch, Plan};
+use bespoke_kernels::plan::{Access, Argument, BufferKind, Launch, LaunchRole, Plan};
 use serde::Serialize;
 
 /// Graph of launches: before the layers, in them, and after them.
@@ -102,10 +102,10 @@ struct Folding<'a> {
 impl Folding<'_> {
     fn nodes(&mut self) {
         let launches = &self.plan.launches;
-        let mut groups: HashMap<Vec<(String, usize)>, usize> = HashMap::new();
+        let mut groups: HashMap<Vec<(LaunchRole, usize)>, usize> = HashMap::new();
         let mut index = 0;
         while index < launches.len() {
-            let layer = split(&launches[index].label).0;
+            let layer = launches[index].label.layer;
             let Some(layer) = layer else {
                 let node = self.node(&launches[index]);
                 self.node_of[index] = node;
@@ -118,10 +118,9 @@ impl Folding<'_> {
                 index += 1;
                 continue;
             };
-            let end =
-                launches[index..].iter().take_while(|it| split(&it.label).0 == Some(layer)).count() + index;
+            let end = launches[index..].iter().take_while(|it| it.label.layer == Some(layer)).count() + index;
             let members = &launches[index..end];
-            let key = members.iter().map(|it| (split(&it.label).1.to_owned(), it.kernel)).collect();
+            let key = members.iter().map(|it| (it.label.role, it.kernel)).collect();
             let next = self.graph.groups.len();
             let group = *groups.entry(key).or_insert(next);
             if group == next {
@@ -140,7 +139,7 @@ impl Folding<'_> {
     }
 
     fn node(&mut self, launch: &Launch) -> usize {
-        let label = split(&launch.label).1.to_owned();
+        let label = launch.label.role.to_string();
         let (inputs, outputs) = (Vec::new(), Vec::new());
         self.graph.nodes.push(Node { label, kernel: launch.kernel, launches: 0, inputs, outputs });
         self.graph.nodes.len() - 1
@@ -174,7 +173,7 @@ impl Folding<'_> {
                 self.graph.nodes[node].inputs = inputs;
             }
             for (earlier, order, data) in sources {
-                let (own, other) = (split(&launch.label).0, split(&launches[earlier].label).0);
+                let (own, other) = (launch.label.layer, launches[earlier].label.layer);
                 let key = (self.node_of[earlier], node, own.is_none() || own != other);
                 let next = self.graph.edges.len();
                 let edge = *edges.entry(key).or_insert(next);
@@ -234,7 +233,7 @@ fn kind(kind: &BufferKind) -> &'static str {
         BufferKind::State => "state",
         BufferKind::Sampling => "sampling",
         BufferKind::Tokens => "tokens",
-        BufferKind::Finished => "finished",
+        BufferKind::HostTokens => "finished",
     }
 }
 

@@ -1,7 +1,7 @@
 //! Occupancy: how many CTAs of a kernel fit on a multiprocessor, and what limits them.
 
 use bespoke_codegen::ptx::Target;
-use bespoke_kernels::plan::Machine;
+use bespoke_kernels::plan::TargetProperties;
 use serde::Serialize;
 
 /// Registers of a multiprocessor, the same for every target so far (CUDA C++ Programming Guide, "Technical
@@ -60,9 +60,9 @@ pub struct Occupancy {
 impl Occupancy {
     /// Occupancy of CTAs with this demand. Unknown registers are ignored.
     pub fn of(target: Target, demand: Demand) -> Occupancy {
-        let machine = Machine::of(target);
+        let properties = TargetProperties::of(target);
         let warps = demand.threads.div_ceil(32);
-        let most_warps = machine.threads_per_multiprocessor / 32;
+        let most_warps = properties.threads_per_multiprocessor / 32;
         let shared = (demand.shared + SYSTEM_SHARED).next_multiple_of(SHARED_UNIT);
         let by_registers = demand.registers.map(|registers| {
             let a_warp = (registers.max(1) * 32).next_multiple_of(REGISTER_UNIT);
@@ -74,7 +74,7 @@ impl Occupancy {
         let limits = [
             (most_ctas(target), Limit::Ctas),
             (most_warps / warps, Limit::Threads),
-            (machine.shared_per_multiprocessor / shared, Limit::Shared),
+            (properties.shared_per_multiprocessor / shared, Limit::Shared),
         ];
         let (ctas, limit) =
             limits.into_iter().chain(by_registers).min_by_key(|(ctas, _)| *ctas).unwrap_or((0, Limit::Ctas));

@@ -70,7 +70,7 @@ impl Stats {
         let launches = || plan.launches.iter().filter(|it| plan.kernels[it.kernel].name == compiled.name);
         let mut roles: Vec<String> = Vec::new();
         for launch in launches() {
-            let role = super::graph::split(&launch.label).1;
+            let role = launch.label.role.name();
             if !roles.iter().any(|known| known == role) {
                 roles.push(role.to_owned());
             }

@@ -8,7 +8,8 @@ use std::io::{self, Write};
 
 use bespoke_gguf::{GgmlType, Gguf, TensorInfo, Writer, dequantize, quantize};
 use bespoke_kernels::shape::Mix;
-use bespoke_kernels::shape::mix::Role;
+use bespoke_kernels::shape::mix::Sensitivity;
+use bespoke_kernels::shape::tensors::{Tensor, TensorName};
 use rayon::prelude::*;
 
 /// A file with the type of each tensor after quantisation.
@@ -65,7 +66,7 @@ impl<'a> Quantization<'a> {
     /// Chooses a type for every tensor. Quantised matrices are refused unless `again` is set.
     pub fn new(gguf: &'a Gguf, mix: Mix, again: bool) -> Result<Self, QuantizeError> {
         let layers = gguf.u32(&format!("{}.block_count", gguf.architecture()?))?;
-        let tied = gguf.tensor("output.weight").is_none();
+        let tied = gguf.tensor(&Tensor::Output.of_model().to_string()).is_none();
         let mut header = Writer::new();
         for (key, _) in gguf.metadata().filter(|(key, _)| !OWN_KEYS.contains(key)) {
             header.copy(gguf, key)?;
@@ -73,9 +74,13 @@ impl<'a> Quantization<'a> {
         header.set("general.file_type", mix.file_type())?;
         header.set("general.quantization_version", QUANTIZATION_VERSION)?;
         let mut types = Vec::new();
+        let sensitivity = |name: &str| match name.parse::<TensorName>() {
+            Ok(name) => Sensitivity::of(name, tied),
+            Err(_) => Sensitivity::Normal,
+        };
         for info in gguf.tensors() {
             let ty = match u32::try_from(info.cols()) {
-                Ok(cols) if info.dims.len() > 1 => mix.ty(role(&info.name, tied), layers, cols),
+                Ok(cols) if info.dims.len() > 1 => mix.ty(sensitivity(&info.name), layers, cols),
                 _ => info.ty,
             };
             if ty != info.ty && !again && !matches!(info.ty, GgmlType::F32 | GgmlType::F16 | GgmlType::BF16) {
@@ -142,29 +147,20 @@ fn converted(from: GgmlType, to: GgmlType, bytes: &[u8]) -> Result<Vec<u8>, besp
     Ok(out)
 }
 
-/// Role of a tensor, by which a mix assigns its type.
-fn role(name: &str, tied: bool) -> Role {
-    match name {
-        "output.weight" => return Role::Output,
-        "token_embd.weight" if tied => return Role::Output,
-        _ => {}
-    }
-    let layer = name.strip_prefix("blk.").and_then(|rest| {
-        let (layer, part) = rest.split_once('.')?;
-        matches!(part, "attn_v.weight" | "ffn_down.weight").then(|| layer.parse().ok())?
-    });
-    layer.map_or(Role::Other, |layer| Role::Sensitive { layer })
-}
-
 #[cfg(test)]
 mod tests {
-    use bespoke_kernels::shape::ModelShape;
-    use bespoke_synth::{self as synth, SynthSpec};
+    use bespoke_kernels::shape::{Dimensions, ModelShape};
+    use bespoke_synth::{self as synth, SynthSpec, TINY};
 
     use super::*;
 
     fn synthetic(mix: Mix, tied: bool) -> Gguf {
-        let spec = SynthSpec { mix, tied, layers: 9, ffn: 256, vocab: 300, ..SynthSpec::default() };
+        let spec = SynthSpec {
+            mix,
+            tied,
+            dimensions: Dimensions { layers: 9, ffn: 256, vocab: 300, ..TINY },
+            ..SynthSpec::default()
+        };
         Gguf::from_bytes(synth::to_bytes(&spec).unwrap()).unwrap()
     }
 

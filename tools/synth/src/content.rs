@@ -1,11 +1,12 @@
 //! Contents of a file: hyper-parameters, and the tensors in the order in which they are written.
 
 use bespoke_gguf::{GgmlType, Writer};
-use bespoke_kernels::shape::mix::{self, Role};
+use bespoke_kernels::shape::mix;
+use bespoke_kernels::shape::tensors::{Form, Inventory, Tensor, TensorName};
 use bespoke_random::blocks::{self, CHUNK_ELEMENTS};
 use bespoke_random::rng::SplitMix64;
 
-use super::{Arch, MIN_VOCAB, SynthError, SynthSpec};
+use super::{MIN_VOCAB, SynthError, SynthSpec};
 
 /// A tensor to be written.
 pub struct Planned {
@@ -53,47 +54,61 @@ impl Planned {
 /// Plans the tensors of a model; fails for an invalid specification.
 pub fn plan(spec: &SynthSpec) -> Result<Vec<Planned>, SynthError> {
     check(spec)?;
-    let mut plan = Plan { spec, tensors: Vec::new() };
-    plan.embedding();
-    if spec.rope_factors {
-        plan.push("rope_freqs.weight".into(), vec![spec.head_dim / 2], GgmlType::F32, Values::RopeFactors);
-    }
-    for layer in 0..spec.layers {
-        plan.layer(layer);
-    }
-    plan.norm("output_norm", spec.hidden);
-    if !spec.tied {
-        plan.matrix("output", Role::Output, spec.vocab, spec.hidden);
-    }
-    Ok(plan.tensors)
+    let inventory = Inventory {
+        architecture: &spec.architecture,
+        layers: spec.dimensions.layers,
+        tied: spec.tied,
+        rope_factors: spec.rope_factors,
+    };
+    Ok(inventory.names().map(|name| planned(spec, name)).collect())
+}
+
+/// Dimensions, type and distribution of one tensor.
+fn planned(spec: &SynthSpec, name: TensorName) -> Planned {
+    let d = &spec.dimensions;
+    let ty = match (name.tensor, spec.embedding) {
+        (Tensor::TokenEmbd, Some(ty)) => mix::fitting(ty, d.hidden),
+        _ => spec.mix.tensor_type(name, d, spec.tied),
+    };
+    let form = name.tensor.form();
+    let values = match (name.tensor, form) {
+        (Tensor::RopeFreqs, _) => Values::RopeFactors,
+        (Tensor::TokenEmbd, _) if !spec.tied => Values::Random(0.0, 1.0),
+        (Tensor::AttnQBias | Tensor::AttnKBias | Tensor::AttnVBias, _) => Values::Random(0.0, 0.1),
+        // Norms.
+        (_, Form::Vector(_)) => Values::Random(1.0, 0.1),
+        (_, Form::Matrix(_, cols)) => Values::Random(0.0, unit_gain(cols.of(d))),
+    };
+    Planned { name: name.to_string(), dims: form.dims(d), ty, values }
 }
 
 fn check(spec: &SynthSpec) -> Result<(), SynthError> {
+    let d = &spec.dimensions;
     let fail = |message: String| Err(SynthError::Spec(message));
     for (what, value) in [
-        ("hidden", spec.hidden),
-        ("layers", spec.layers),
-        ("heads", spec.heads),
-        ("kv_heads", spec.kv_heads),
-        ("head_dim", spec.head_dim),
-        ("ffn", spec.ffn),
-        ("context", spec.context),
+        ("hidden", d.hidden),
+        ("layers", d.layers),
+        ("heads", d.heads),
+        ("kv_heads", d.kv_heads),
+        ("head_dim", d.head_dim),
+        ("ffn", d.ffn),
+        ("context", d.context),
     ] {
         if value == 0 {
             return fail(format!("{what} must not be 0"));
         }
     }
-    if !spec.heads.is_multiple_of(spec.kv_heads) {
-        return fail(format!("{} heads cannot share {} KV heads evenly", spec.heads, spec.kv_heads));
+    if !d.heads.is_multiple_of(d.kv_heads) {
+        return fail(format!("{} heads cannot share {} KV heads evenly", d.heads, d.kv_heads));
     }
-    if !spec.head_dim.is_multiple_of(2) {
-        return fail(format!("head_dim {} must be even for RoPE", spec.head_dim));
+    if !d.head_dim.is_multiple_of(2) {
+        return fail(format!("head_dim {} must be even for RoPE", d.head_dim));
     }
-    if spec.heads.checked_mul(spec.head_dim).is_none() {
-        return fail(format!("{} heads of {} elements overflow", spec.heads, spec.head_dim));
+    if d.heads.checked_mul(d.head_dim).is_none() {
+        return fail(format!("{} heads of {} elements overflow", d.heads, d.head_dim));
     }
-    if spec.vocab < MIN_VOCAB {
-        return fail(format!("a vocabulary of {} is too small: {MIN_VOCAB} is the least", spec.vocab));
+    if d.vocab < MIN_VOCAB {
+        return fail(format!("a vocabulary of {} is too small: {MIN_VOCAB} is the least", d.vocab));
     }
     for ty in spec.embedding.iter().chain(if let mix::Mix::Pure(ty) = &spec.mix { Some(ty) } else { None }) {
         if !mix::supported(*ty) {
@@ -103,71 +118,6 @@ fn check(spec: &SynthSpec) -> Result<(), SynthError> {
     Ok(())
 }
 
-/// The list of tensors under construction.
-struct Plan<'a> {
-    spec: &'a SynthSpec,
-    tensors: Vec<Planned>,
-}
-
-impl Plan<'_> {
-    fn push(&mut self, name: String, dims: Vec<u32>, ty: GgmlType, values: Values) {
-        let dims = dims.into_iter().map(u64::from).collect();
-        self.tensors.push(Planned { name, dims, ty, values });
-    }
-
-    /// The embedding has standard deviation 1, or that of an output matrix if it is one.
-    fn embedding(&mut self) {
-        let spec = self.spec;
-        let (role, std) = if spec.tied { (Role::Output, unit_gain(spec.hidden)) } else { (Role::Other, 1.0) };
-        let ty = match spec.embedding {
-            Some(ty) => mix::fitting(ty, spec.hidden),
-            None => spec.mix.ty(role, spec.layers, spec.hidden),
-        };
-        self.push("token_embd.weight".into(), vec![spec.hidden, spec.vocab], ty, Values::Random(0.0, std));
-    }
-
-    fn matrix(&mut self, name: &str, role: Role, rows: u32, cols: u32) {
-        let ty = self.spec.mix.ty(role, self.spec.layers, cols);
-        self.push(format!("{name}.weight"), vec![cols, rows], ty, Values::Random(0.0, unit_gain(cols)));
-    }
-
-    fn norm(&mut self, name: &str, len: u32) {
-        self.push(format!("{name}.weight"), vec![len], GgmlType::F32, Values::Random(1.0, 0.1));
-    }
-
-    fn bias(&mut self, name: &str, len: u32) {
-        self.push(format!("{name}.bias"), vec![len], GgmlType::F32, Values::Random(0.0, 0.1));
-    }
-
-    fn layer(&mut self, layer: u32) {
-        let spec = self.spec;
-        let (q, kv) = (spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim);
-        let sensitive = Role::Sensitive { layer };
-        let named = |name: &str| format!("blk.{layer}.{name}");
-        self.norm(&named("attn_norm"), spec.hidden);
-        self.norm(&named("ffn_norm"), spec.hidden);
-        self.matrix(&named("attn_q"), Role::Other, q, spec.hidden);
-        self.matrix(&named("attn_k"), Role::Other, kv, spec.hidden);
-        self.matrix(&named("attn_v"), sensitive, kv, spec.hidden);
-        self.matrix(&named("attn_output"), Role::Other, spec.hidden, q);
-        self.matrix(&named("ffn_gate"), Role::Other, spec.ffn, spec.hidden);
-        self.matrix(&named("ffn_up"), Role::Other, spec.ffn, spec.hidden);
-        self.matrix(&named("ffn_down"), sensitive, spec.hidden, spec.ffn);
-        match spec.arch {
-            Arch::Llama => {}
-            Arch::Qwen2 => {
-                self.bias(&named("attn_q"), q);
-                self.bias(&named("attn_k"), kv);
-                self.bias(&named("attn_v"), kv);
-            }
-            Arch::Qwen3 => {
-                self.norm(&named("attn_q_norm"), spec.head_dim);
-                self.norm(&named("attn_k_norm"), spec.head_dim);
-            }
-        }
-    }
-}
-
 /// Standard deviation of weights that preserves that of a vector of `cols` elements: 1/√cols.
 fn unit_gain(cols: u32) -> f32 {
     (1.0 / cols as f32).sqrt()
@@ -175,30 +125,30 @@ fn unit_gain(cols: u32) -> f32 {
 
 /// Writes the hyper-parameters.
 pub fn metadata(spec: &SynthSpec, writer: &mut Writer) -> Result<(), SynthError> {
-    let arch = spec.arch.name();
+    let (arch, d) = (&spec.architecture.name, &spec.dimensions);
     writer.set("general.architecture", arch)?;
     writer.set("general.name", &spec.name)?;
     writer.set("general.file_type", spec.mix.file_type())?;
     writer.set("general.quantization_version", 2u32)?; // GGML_QNT_VERSION
     for (key, value) in [
-        ("context_length", spec.context),
-        ("embedding_length", spec.hidden),
-        ("block_count", spec.layers),
-        ("feed_forward_length", spec.ffn),
-        ("attention.head_count", spec.heads),
-        ("attention.head_count_kv", spec.kv_heads),
-        ("vocab_size", spec.vocab),
+        ("context_length", d.context),
+        ("embedding_length", d.hidden),
+        ("block_count", d.layers),
+        ("feed_forward_length", d.ffn),
+        ("attention.head_count", d.heads),
+        ("attention.head_count_kv", d.kv_heads),
+        ("vocab_size", d.vocab),
     ] {
         writer.set(&format!("{arch}.{key}"), value)?;
     }
-    writer.set(&format!("{arch}.attention.layer_norm_rms_epsilon"), spec.eps)?;
+    writer.set(&format!("{arch}.attention.layer_norm_rms_epsilon"), d.eps)?;
     writer.set(&format!("{arch}.rope.freq_base"), spec.rope_base)?;
-    if spec.arch == Arch::Llama {
-        writer.set(&format!("{arch}.rope.dimension_count"), spec.head_dim)?;
+    if arch == "llama" {
+        writer.set(&format!("{arch}.rope.dimension_count"), d.head_dim)?;
     }
-    if spec.heads * spec.head_dim != spec.hidden || spec.arch == Arch::Qwen3 {
-        writer.set(&format!("{arch}.attention.key_length"), spec.head_dim)?;
-        writer.set(&format!("{arch}.attention.value_length"), spec.head_dim)?;
+    if d.heads * d.head_dim != d.hidden || arch == "qwen3" {
+        writer.set(&format!("{arch}.attention.key_length"), d.head_dim)?;
+        writer.set(&format!("{arch}.attention.value_length"), d.head_dim)?;
     }
     Ok(())
 }

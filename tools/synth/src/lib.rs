@@ -8,77 +8,24 @@ mod content;
 mod vocab;
 
 use std::io::{self, Write};
-use std::str::FromStr;
 
 use bespoke_gguf::writer::DataWriter;
 use bespoke_gguf::{GgmlType, Writer};
-use bespoke_kernels::shape::Mix;
+use bespoke_kernels::shape::{Architecture, Dimensions, Mix};
 use content::Planned;
 use rayon::prelude::*;
-
-/// Supported architectures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arch {
-    /// Llama, Mistral, TinyLlama.
-    Llama,
-    /// Qwen2 and 2.5: biases on Q, K and V.
-    Qwen2,
-    /// Qwen3: RMSNorm on each head's Q and K.
-    Qwen3,
-}
-
-impl Arch {
-    /// GGUF's `general.architecture`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Arch::Llama => "llama",
-            Arch::Qwen2 => "qwen2",
-            Arch::Qwen3 => "qwen3",
-        }
-    }
-}
-
-impl FromStr for Arch {
-    type Err = SynthError;
-
-    fn from_str(name: &str) -> Result<Self, SynthError> {
-        [Arch::Llama, Arch::Qwen2, Arch::Qwen3].into_iter().find(|arch| arch.name() == name).ok_or_else(
-            || {
-                SynthError::Spec(format!(
-                    "architecture `{name}` is not supported (llama, qwen2 and qwen3 are)"
-                ))
-            },
-        )
-    }
-}
 
 /// Specification of a synthetic model: shape, types and a seed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SynthSpec {
     /// The architecture.
-    pub arch: Arch,
+    pub architecture: Architecture,
     /// `general.name`.
     pub name: String,
-    /// Width of the residual stream.
-    pub hidden: u32,
-    /// Number of layers.
-    pub layers: u32,
-    /// Query heads.
-    pub heads: u32,
-    /// Key and value heads; divides `heads`.
-    pub kv_heads: u32,
-    /// Elements of one head; even.
-    pub head_dim: u32,
-    /// Width of the feed-forward network.
-    pub ffn: u32,
-    /// Tokens, at least [`MIN_VOCAB`].
-    pub vocab: u32,
-    /// `context_length`, in tokens.
-    pub context: u32,
+    /// The dimensions. RoPE rotates whole heads, and a vocabulary has at least [`MIN_VOCAB`] tokens.
+    pub dimensions: Dimensions,
     /// RoPE's base frequency.
     pub rope_base: f32,
-    /// RMSNorm's epsilon.
-    pub eps: f32,
     /// The types of the weight matrices.
     pub mix: Mix,
     /// Whether the output matrix is the embedding.
@@ -94,22 +41,28 @@ pub struct SynthSpec {
 /// The smallest vocabulary: a token for each byte and four special ones.
 pub const MIN_VOCAB: u32 = 256 + vocab::SPECIAL.len() as u32;
 
+/// Dimensions of a tiny model, whose file has a few megabytes.
+pub const TINY: Dimensions = Dimensions {
+    hidden: 256,
+    layers: 2,
+    heads: 4,
+    kv_heads: 2,
+    head_dim: 64,
+    rotated: 64,
+    ffn: 768,
+    vocab: 512,
+    context: 4096,
+    eps: 1e-5,
+};
+
 impl Default for SynthSpec {
-    /// A tiny Llama of a few megabytes.
+    /// A [`TINY`] Llama.
     fn default() -> Self {
         Self {
-            arch: Arch::Llama,
+            architecture: Architecture::named("llama").expect("llama is supported"),
             name: "synthetic".into(),
-            hidden: 256,
-            layers: 2,
-            heads: 4,
-            kv_heads: 2,
-            head_dim: 64,
-            ffn: 768,
-            vocab: 512,
-            context: 4096,
+            dimensions: TINY,
             rope_base: 10_000.0,
-            eps: 1e-5,
             mix: Mix::Q4KM,
             tied: false,
             rope_factors: false,

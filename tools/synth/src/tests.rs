@@ -2,8 +2,13 @@
 
 use bespoke::tokenizer::Tokenizer;
 use bespoke_gguf::{Gguf, dequantize};
+use bespoke_kernels::shape::Architecture;
 
 use super::*;
+
+fn architecture(name: &str) -> Architecture {
+    Architecture::named(name).unwrap()
+}
 
 fn made(spec: &SynthSpec) -> Gguf {
     Gguf::from_bytes(to_bytes(spec).unwrap()).unwrap()
@@ -13,7 +18,11 @@ fn made(spec: &SynthSpec) -> Gguf {
 fn values_have_the_requested_standard_deviation() {
     use GgmlType::*;
     for ty in [F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K] {
-        let spec = SynthSpec { mix: Mix::Pure(ty), layers: 1, vocab: 1024, ..SynthSpec::default() };
+        let spec = SynthSpec {
+            mix: Mix::Pure(ty),
+            dimensions: Dimensions { layers: 1, vocab: 1024, ..TINY },
+            ..SynthSpec::default()
+        };
         let file = made(&spec);
         for (name, expected) in [("token_embd.weight", 1.0), ("output.weight", 1.0 / 16.0)] {
             let info = file.require(name).unwrap();
@@ -32,7 +41,10 @@ fn values_have_the_requested_standard_deviation() {
 #[test]
 fn the_number_of_threads_does_not_matter() {
     // Tensors of several chunks.
-    let spec = SynthSpec { hidden: 512, ffn: 2048, layers: 1, ..SynthSpec::default() };
+    let spec = SynthSpec {
+        dimensions: Dimensions { hidden: 512, ffn: 2048, layers: 1, ..TINY },
+        ..SynthSpec::default()
+    };
     let with = |threads| {
         rayon::ThreadPoolBuilder::new()
             .num_threads(threads)
@@ -48,9 +60,7 @@ fn the_number_of_threads_does_not_matter() {
 #[test]
 fn chunks_differ() {
     let spec = SynthSpec {
-        hidden: 512,
-        ffn: 2048,
-        layers: 1,
+        dimensions: Dimensions { hidden: 512, ffn: 2048, layers: 1, ..TINY },
         mix: Mix::Pure(GgmlType::F16),
         ..SynthSpec::default()
     };
@@ -72,7 +82,7 @@ fn listing(spec: &SynthSpec) -> String {
 
 #[test]
 fn a_llama_has_these_tensors() {
-    let spec = SynthSpec { layers: 2, rope_factors: true, ..SynthSpec::default() };
+    let spec = SynthSpec { rope_factors: true, ..SynthSpec::default() };
     expect_test::expect![[r#"
         blk.0.attn_k.weight Q4_K [256, 128]
         blk.0.attn_norm.weight F32 [256]
@@ -103,13 +113,17 @@ fn a_llama_has_these_tensors() {
 #[test]
 fn a_tied_qwen2_of_odd_widths_falls_back() {
     let spec = SynthSpec {
-        arch: Arch::Qwen2,
-        hidden: 224,
-        heads: 7,
-        kv_heads: 1,
-        head_dim: 32,
-        ffn: 512,
-        layers: 1,
+        architecture: architecture("qwen2"),
+        dimensions: Dimensions {
+            hidden: 224,
+            heads: 7,
+            kv_heads: 1,
+            head_dim: 32,
+            rotated: 32,
+            ffn: 512,
+            layers: 1,
+            ..TINY
+        },
         tied: true,
         ..SynthSpec::default()
     };
@@ -134,7 +148,11 @@ fn a_tied_qwen2_of_odd_widths_falls_back() {
 
 #[test]
 fn qwen3_has_head_norms_and_a_key_length() {
-    let spec = SynthSpec { arch: Arch::Qwen3, head_dim: 128, layers: 1, ..SynthSpec::default() };
+    let spec = SynthSpec {
+        architecture: architecture("qwen3"),
+        dimensions: Dimensions { head_dim: 128, rotated: 128, layers: 1, ..TINY },
+        ..SynthSpec::default()
+    };
     let file = made(&spec);
     assert_eq!(file.require("blk.0.attn_q_norm.weight").unwrap().dims, [128]);
     assert_eq!(file.require("blk.0.attn_q.weight").unwrap().dims, [256, 512]);
@@ -147,11 +165,12 @@ fn qwen3_has_head_norms_and_a_key_length() {
 fn invalid_specifications_are_errors() {
     let message = |spec: SynthSpec| to_bytes(&spec).err().map(|error| error.to_string());
     let default = SynthSpec::default;
+    let sized = |dimensions| SynthSpec { dimensions, ..default() };
     for (spec, expected) in [
-        (SynthSpec { layers: 0, ..default() }, "layers must not be 0"),
-        (SynthSpec { kv_heads: 3, ..default() }, "4 heads cannot share 3 KV heads evenly"),
-        (SynthSpec { head_dim: 63, ..default() }, "head_dim 63 must be even for RoPE"),
-        (SynthSpec { vocab: 259, ..default() }, "a vocabulary of 259 is too small: 260 is the least"),
+        (sized(Dimensions { layers: 0, ..TINY }), "layers must not be 0"),
+        (sized(Dimensions { kv_heads: 3, ..TINY }), "4 heads cannot share 3 KV heads evenly"),
+        (sized(Dimensions { head_dim: 63, ..TINY }), "head_dim 63 must be even for RoPE"),
+        (sized(Dimensions { vocab: 259, ..TINY }), "a vocabulary of 259 is too small: 260 is the least"),
         (
             SynthSpec { embedding: Some(GgmlType::IQ4_XS), ..default() },
             "tensors of type IQ4_XS are not supported",
@@ -176,8 +195,12 @@ fn progress_ends_with_the_size_of_the_file() {
 
 #[test]
 fn text_round_trips_through_synthetic_vocabularies() {
-    for (arch, vocab, fox) in [(Arch::Llama, 260, 20), (Arch::Qwen2, 512, 19), (Arch::Qwen3, 5000, 13)] {
-        let spec = SynthSpec { arch, vocab, hidden: 32, ffn: 32, ..SynthSpec::default() };
+    for (arch, vocab, fox) in [("llama", 260, 20), ("qwen2", 512, 19), ("qwen3", 5000, 13)] {
+        let spec = SynthSpec {
+            architecture: architecture(arch),
+            dimensions: Dimensions { vocab, hidden: 32, ffn: 32, ..TINY },
+            ..SynthSpec::default()
+        };
         let file = Gguf::from_bytes(to_bytes(&spec).unwrap()).unwrap();
         let tokenizer = Tokenizer::from_gguf(&file).unwrap();
         assert_eq!(tokenizer.len(), vocab as usize);
@@ -190,7 +213,7 @@ fn text_round_trips_through_synthetic_vocabularies() {
             "\u{0}\u{7f}",
         ] {
             let ids = tokenizer.encode(text).unwrap();
-            assert_eq!(ids.first() == Some(&(vocab - 4)), arch == Arch::Llama, "{text:?}");
+            assert_eq!(ids.first() == Some(&(vocab - 4)), arch == "llama", "{text:?}");
             assert_eq!(tokenizer.decode(&ids), text);
             assert!(!ids.iter().any(|&id| tokenizer.is_end(id)));
         }

@@ -7,7 +7,7 @@
 use bespoke::tokenizer::byte_to_char;
 use bespoke_gguf::Writer;
 
-use super::{Arch, SynthError, SynthSpec};
+use super::{SynthError, SynthSpec};
 
 /// The special tokens at the end: beginning and end of text, and the two sides of a conversation.
 pub const SPECIAL: [&str; 4] = ["<|begin|>", "<|end|>", "<|user|>", "<|assistant|>"];
@@ -40,11 +40,11 @@ fn tokens(vocab: u32) -> (Vec<String>, Vec<String>) {
 
 /// Writes the tokenizer's keys.
 pub fn metadata(spec: &SynthSpec, writer: &mut Writer) -> Result<(), SynthError> {
-    let (tokens, merges) = tokens(spec.vocab);
-    let first_special = spec.vocab - SPECIAL.len() as u32;
+    let (tokens, merges) = tokens(spec.dimensions.vocab);
+    let first_special = spec.dimensions.vocab - SPECIAL.len() as u32;
     let types: Vec<i32> =
-        (0..spec.vocab).map(|id| if id < first_special { NORMAL } else { CONTROL }).collect();
-    let llama = spec.arch == Arch::Llama;
+        (0..spec.dimensions.vocab).map(|id| if id < first_special { NORMAL } else { CONTROL }).collect();
+    let llama = spec.architecture.name == "llama";
     writer.set("tokenizer.ggml.model", "gpt2")?;
     writer.set("tokenizer.ggml.pre", if llama { "llama-bpe" } else { "qwen2" })?;
     writer.set_array("tokenizer.ggml.tokens", &tokens)?;

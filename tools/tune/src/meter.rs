@@ -135,7 +135,7 @@ mod tests {
     use bespoke::device::{Selector, open};
     use bespoke::engine::{Engine, EngineOptions};
     use bespoke_gguf::Gguf;
-    use bespoke_kernels::plan::Role;
+    use bespoke_kernels::plan::LaunchRole;
     use bespoke_kernels::shape::ModelShape;
     use bespoke_logits::nmse;
 
@@ -155,7 +155,7 @@ mod tests {
 
         let effort = Effort { depth: 70, replays: 2, turns: 4 };
         let mut meter = DeviceMeter::new(Variants::new(&mut engine), effort);
-        let tuned = |setting| with(&Tuning::default(), start.target, Role::Attention, setting);
+        let tuned = |setting| with(&Tuning::default(), start.target, LaunchRole::Attention, setting);
         assert!(meter.plan(&tuned(Setting::Stages(64))).is_none(), "more shared memory than a CTA has");
         let other = meter.plan(&tuned(Setting::MinPages(1))).unwrap();
         let compared = meter.compare(&start, &other).unwrap().unwrap();

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use bespoke_codegen::ptx::Target;
 use bespoke_kernels::kernels::launching::Trigger;
 use bespoke_kernels::plan::tuning::trigger_name;
-use bespoke_kernels::plan::{Plan, Role, Rule, Tuning};
+use bespoke_kernels::plan::{LaunchRole, Plan, Rule, Tuning};
 use bespoke_kernels::spec::KernelSpec;
 
 /// Value of a parameter ("knob").
@@ -65,9 +65,9 @@ impl Setting {
     }
 
     /// Value of this knob in a plan for a role; several values if its matrices differ.
-    pub fn present(self, plan: &Plan, role: Role) -> String {
+    pub fn present(self, plan: &Plan, role: LaunchRole) -> String {
         let mut values: Vec<String> = Vec::new();
-        for launch in plan.launches.iter().filter(|launch| Role::of(&launch.label) == Some(role)) {
+        for launch in plan.launches.iter().filter(|launch| launch.label.role == role) {
             let value = match (&plan.kernels[launch.kernel].spec, self) {
                 (KernelSpec::Gemv(s), Setting::Warps(_)) => Setting::Warps(s.schedule.warps),
                 (KernelSpec::Gemv(s), Setting::Resident(_)) => Setting::Resident(s.schedule.resident),
@@ -88,11 +88,11 @@ impl Setting {
 }
 
 /// Values to try for each knob. Values that a target or a model does not allow are skipped.
-pub fn knobs(role: Role, quick: bool) -> Vec<Vec<Setting>> {
+pub fn knobs(role: LaunchRole, quick: bool) -> Vec<Vec<Setting>> {
     let some = |make: fn(u32) -> Setting, all: &[u32], few: &[u32]| -> Vec<Setting> {
         (if quick { few } else { all }).iter().map(|&value| make(value)).collect()
     };
-    if role == Role::Attention {
+    if role == LaunchRole::Attention {
         return vec![
             some(Setting::Splits, &[1, 2, 4, 8, 12, 16, 24, 32, 64], &[4, 8, 16, 32]),
             some(Setting::MinPages, &[1, 2, 4, 8], &[1, 2, 4]),
@@ -110,11 +110,11 @@ pub fn knobs(role: Role, quick: bool) -> Vec<Vec<Setting>> {
 }
 
 /// `present` with one knob of a role set for the target.
-pub fn with(present: &Tuning, target: Target, role: Role, setting: Setting) -> Tuning {
+pub fn with(present: &Tuning, target: Target, role: LaunchRole, setting: Setting) -> Tuning {
     let mut tuning = present.clone();
     let found = tuning.rules.iter().position(|rule| rule.role == role && rule.target == Some(target));
     let index = found.unwrap_or_else(|| {
-        tuning.rules.push(Rule { target: Some(target), ..Rule::of(role) });
+        tuning.rules.push(Rule { target: Some(target), ..Rule::empty(role) });
         tuning.rules.len() - 1
     });
     setting.apply(&mut tuning.rules[index]);
@@ -182,7 +182,7 @@ pub trait Meter {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
     /// Kind of launch.
-    pub role: Role,
+    pub role: LaunchRole,
     /// The knob.
     pub knob: &'static str,
     /// The value before.
@@ -219,7 +219,8 @@ pub struct Search<'a> {
 impl Search<'_> {
     /// Upper bound of the number of trials.
     pub fn trials(&self) -> usize {
-        let a_pass = Role::ALL.iter().flat_map(|&role| knobs(role, self.quick)).map(|values| values.len());
+        let a_pass =
+            LaunchRole::TUNABLE.iter().flat_map(|&role| knobs(role, self.quick)).map(|values| values.len());
         a_pass.sum::<usize>() * self.passes
     }
 
@@ -231,7 +232,7 @@ impl Search<'_> {
         let mut compared = HashSet::new();
         for _ in 0..self.passes {
             let changes = found.changes.len();
-            for role in Role::ALL {
+            for role in LaunchRole::TUNABLE {
                 for values in knobs(role, self.quick) {
                     let mut best: Option<(Setting, Tuning, Plan, Comparison)> = None;
                     for setting in values {
@@ -339,8 +340,8 @@ mod tests {
         }
     }
 
-    fn schedule(plan: &Plan, role: Role) -> Schedule {
-        let launch = plan.launches.iter().find(|launch| Role::of(&launch.label) == Some(role)).unwrap();
+    fn schedule(plan: &Plan, role: LaunchRole) -> Schedule {
+        let launch = plan.launches.iter().find(|launch| launch.label.role == role).unwrap();
         match &plan.kernels[launch.kernel].spec {
             KernelSpec::Gemv(shape) => shape.schedule,
             other => panic!("{role}: {other:?}"),
@@ -360,8 +361,8 @@ mod tests {
     /// Time that is least with 12 warps in the down projection, 4 stages in flight in the head, and 8 splits.
     fn bowl(plan: &Plan) -> f64 {
         let off = |value: u32, best: u32| f64::from(value.abs_diff(best));
-        10.0 + off(schedule(plan, Role::FfnDown).warps, 12)
-            + off(schedule(plan, Role::Output).in_flight, 4)
+        10.0 + off(schedule(plan, LaunchRole::FfnDown).warps, 12)
+            + off(schedule(plan, LaunchRole::Output).in_flight, 4)
             + off(splits(plan), 8) / 10.0
     }
 
@@ -373,9 +374,9 @@ mod tests {
         assert_eq!(
             changed,
             [
-                (Role::Attention, "splits", "8"),
-                (Role::FfnDown, "warps", "12"),
-                (Role::Output, "in_flight", "4")
+                (LaunchRole::Attention, "splits", "8"),
+                (LaunchRole::FfnDown, "warps", "12"),
+                (LaunchRole::Output, "in_flight", "4")
             ]
         );
         assert_eq!((bowl(&found.plan), found.changes[1].from.as_str()), (10.0, "8"));
@@ -399,10 +400,11 @@ mod tests {
     #[test]
     fn knobs_that_depend_on_each_other_take_another_round() {
         let time = |plan: &Plan| {
-            let (down, up) = (schedule(plan, Role::FfnDown).warps, schedule(plan, Role::AttnOutput).warps);
+            let (down, up) =
+                (schedule(plan, LaunchRole::FfnDown).warps, schedule(plan, LaunchRole::AttnOutput).warps);
             20.0 - f64::from(down) / 4.0 + if down == 16 { -f64::from(up) } else { f64::from(up) }
         };
-        let last = |passes| schedule(&Fake::new(time, 0.0).search(passes).plan, Role::AttnOutput).warps;
+        let last = |passes| schedule(&Fake::new(time, 0.0).search(passes).plan, LaunchRole::AttnOutput).warps;
         assert_eq!((last(1), last(2)), (4, 16));
     }
 
@@ -410,11 +412,12 @@ mod tests {
     fn attention_may_start_early_only_after_a_launch_that_waits() {
         for quick in [false, true] {
             let mut fake = Fake::new(bowl, 0.0);
-            let allowed: Vec<_> = knobs(Role::AttnQkv, quick)
+            let allowed: Vec<_> = knobs(LaunchRole::AttnQkv, quick)
                 .concat()
                 .into_iter()
                 .filter(|setting| {
-                    fake.plan(&with(&Tuning::default(), Target::Sm90, Role::AttnQkv, *setting)).is_some()
+                    fake.plan(&with(&Tuning::default(), Target::Sm90, LaunchRole::AttnQkv, *setting))
+                        .is_some()
                 })
                 .filter(|setting| setting.knob() == "trigger")
                 .collect();

@@ -1,6 +1,6 @@
 //! Trials and results of a search as text.
 
-use bespoke_kernels::plan::{Plan, Role, Tuning};
+use bespoke_kernels::plan::{LaunchRole, Plan, Tuning};
 use comfy_table::{CellAlignment, Table, presets};
 
 use crate::search::{self, Comparison, Found};
@@ -46,7 +46,7 @@ pub fn verdict(comparison: &Comparison) -> String {
 /// Values of each knob that the target allows with the cost model's other choices.
 pub fn candidates(plan: &Plan, quick: bool) -> Table {
     let mut table = table(&["role", "knob", "cost model", "values"], &[2]);
-    for role in Role::ALL {
+    for role in LaunchRole::TUNABLE {
         for values in search::knobs(role, quick) {
             let Some(first) = values.first() else { continue };
             let allowed = values.iter().filter(|value| {

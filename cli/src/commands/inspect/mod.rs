@@ -198,7 +198,7 @@ fn plan_of(
     let context = args.context.or(context).unwrap_or(most.min(DEFAULT_CONTEXT));
     args.rules.warn_if_unused(tuning, target);
     let sampling = if args.sampled { Sampling::Sampled } else { Sampling::Greedy };
-    let params = PlanParams::single(context).choosing(sampling);
+    let params = PlanParams::single(context).with_sampling(sampling);
     Plan::tuned(&shape, target, params, tuning).into_diagnostic()
 }
 

@@ -7,7 +7,7 @@ use bespoke_kernels::spec::KernelSpec;
 use rayon::prelude::*;
 use serde_json::Value;
 
-use crate::{InspectError, Listing, Places, Tools, graph, stats};
+use crate::{InspectError, Listing, Places, Tools, stats};
 
 /// Code that can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,13 +93,13 @@ impl Side {
     pub(super) fn new(name: String, plan: &Plan, made: &[Made]) -> Side {
         let mut kernels: Vec<SideKernel> = Vec::new();
         for launch in &plan.launches {
-            let (role, kernel) = (graph::split(&launch.label).1, &plan.kernels[launch.kernel]);
+            let (role, kernel) = (launch.label.role.name(), &plan.kernels[launch.kernel]);
             if kernels.iter().any(|known| known.role == role && known.name == kernel.name) {
                 continue;
             }
             let made = &made[launch.kernel];
             let same = |it: &&bespoke_kernels::plan::Launch| {
-                it.kernel == launch.kernel && graph::split(&it.label).1 == role
+                it.kernel == launch.kernel && it.label.role == launch.label.role
             };
             kernels.push(SideKernel {
                 role: role.to_owned(),

@@ -5,7 +5,7 @@ use bespoke_kernels::kernels::attention::AttentionShape;
 use bespoke_kernels::kernels::gemv::GemvShape;
 use bespoke_kernels::kernels::launching::Trigger;
 use bespoke_kernels::plan::tuning::trigger_name;
-use bespoke_kernels::plan::{Launch, Machine, Plan, Role, Tuning};
+use bespoke_kernels::plan::{Launch, LaunchRole, Plan, TargetProperties, Tuning};
 use bespoke_kernels::spec::{KernelSpec, matrix_name};
 
 use super::grid;
@@ -29,16 +29,16 @@ pub fn choices(plan: &Plan, kernel: Option<usize>, tuning: &Tuning) -> String {
         "chosen by",
     ];
     let mut table = table(&header, &[2, 3, 4, 5, 6, 7, 8, 9]);
-    let machine = Machine::of(plan.target);
-    let mut seen: Vec<(Role, usize)> = Vec::new();
-    for launch in &plan.launches {
-        let Some(role) = Role::of(&launch.label) else { continue };
+    let target = TargetProperties::of(plan.target);
+    let mut seen: Vec<(LaunchRole, usize)> = Vec::new();
+    for launch in plan.launches.iter().filter(|launch| launch.label.role.is_tunable()) {
+        let role = launch.label.role;
         let kind = (role, launch.kernel);
         if seen.contains(&kind) || kernel.is_some_and(|kernel| kernel != launch.kernel) {
             continue;
         }
         seen.push(kind);
-        let count = |other: &&Launch| (Role::of(&other.label), other.kernel) == (Some(role), launch.kernel);
+        let count = |other: &&Launch| (other.label.role, other.kernel) == kind;
         let spec = &plan.kernels[launch.kernel].spec;
         let Some(choice) = Choice::of(spec) else { continue };
         let shared = launch.dynamic_shared + spec.static_shared();
@@ -52,7 +52,7 @@ pub fn choices(plan: &Plan, kernel: Option<usize>, tuning: &Tuning) -> String {
             choice.stages.to_string(),
             Bytes(choice.in_flight).to_string(),
             Bytes(shared.into()).to_string(),
-            machine.resident(launch.threads, shared).to_string(),
+            target.resident(launch.threads, shared).to_string(),
             trigger_name(choice.trigger).to_owned(),
             chosen_by(plan, launch, tuning),
         ]);
@@ -65,9 +65,9 @@ pub fn choices(plan: &Plan, kernel: Option<usize>, tuning: &Tuning) -> String {
          tiles: of 16 rows, a CTA; in flight: of a CTA, at most; resident: CTAs that fit a multiprocessor.\n\n",
         table.trim_fmt(),
         plan.target,
-        machine.multiprocessors,
-        Bytes(machine.shared_per_multiprocessor.into()),
-        Bytes(machine.bytes_in_flight())
+        target.multiprocessors,
+        Bytes(target.shared_per_multiprocessor.into()),
+        Bytes(target.bytes_in_flight())
     )
 }
 
@@ -121,7 +121,7 @@ impl Choice {
 
 /// `cost model`, or the parameters that the file of rules sets.
 fn chosen_by(plan: &Plan, launch: &Launch, tuning: &Tuning) -> String {
-    let knobs = tuning.rule_of(plan, launch).map(|rule| rule.knobs()).unwrap_or_default();
+    let knobs = tuning.rule_of(plan, launch).knobs();
     match knobs.as_slice() {
         [] => "cost model".to_owned(),
         knobs => {

@@ -41,7 +41,7 @@ fn launches(plan: &Plan, kernel: Option<usize>) -> String {
         table.add_row([
             index.to_string(),
             if after.is_empty() { "-".to_owned() } else { after.join(",") },
-            launch.label.clone(),
+            launch.label.to_string(),
             plan.kernels[launch.kernel].name.clone(),
             grid(launch.grid),
             launch.threads.to_string(),
@@ -94,7 +94,7 @@ fn kind(kind: &BufferKind) -> &'static str {
         BufferKind::State => "state",
         BufferKind::Sampling => "sampling",
         BufferKind::Tokens => "tokens",
-        BufferKind::Finished => "finished",
+        BufferKind::HostTokens => "finished",
     }
 }
 

@@ -1,0 +1,113 @@
+//! Buffers of a plan.
+
+use serde::{Deserialize, Serialize};
+
+use super::Part;
+
+/// Name of a buffer that a plan has at most once. Buffers of weights are named after tensors and launches, those of
+/// the KV cache after layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BufferName {
+    /// f32 `[hidden]`: the residual stream.
+    Residual,
+    /// f32 `[q_width + 2 · kv_width]`: queries, keys and values as projected.
+    Qkv,
+    /// Partial results of attention's splits.
+    AttentionPartial,
+    /// Numbers of attention's splits that are done.
+    AttentionCounters,
+    /// f32 `[q_width]`: attention's output.
+    Attended,
+    /// f32 `[ffn]`: SwiGLU's output.
+    Activated,
+    /// f32 `[vocab]`.
+    Logits,
+    /// f32: the largest logit of each CTA of the head.
+    BestValues,
+    /// u32: the tokens of `BestValues`.
+    BestTokens,
+    /// RoPE's frequencies.
+    RopeTable,
+    /// Position and prompt length.
+    State,
+    /// Tokens by position.
+    Tokens,
+    /// Tokens by position, for the host.
+    HostTokens,
+    /// Sort keys of the logits.
+    SampleKeys,
+    /// The largest sort key of every 32 tokens.
+    SampleTops,
+    /// Parameters of sampling.
+    Sampling,
+}
+
+impl BufferName {
+    /// The name in a plan's data.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            BufferName::Residual => "residual",
+            BufferName::Qkv => "qkv",
+            BufferName::AttentionPartial => "attention_partial",
+            BufferName::AttentionCounters => "attention_counters",
+            BufferName::Attended => "attended",
+            BufferName::Activated => "activated",
+            BufferName::Logits => "logits",
+            BufferName::BestValues => "best_values",
+            BufferName::BestTokens => "best_tokens",
+            BufferName::RopeTable => "rope_table",
+            BufferName::State => "state",
+            BufferName::Tokens => "tokens",
+            BufferName::HostTokens => "finished",
+            BufferName::SampleKeys => "sample_keys",
+            BufferName::SampleTops => "sample_tops",
+            BufferName::Sampling => "sampling",
+        }
+    }
+}
+
+impl From<BufferName> for String {
+    fn from(name: BufferName) -> String {
+        name.as_str().to_owned()
+    }
+}
+
+/// Content of a buffer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum BufferKind {
+    /// Tensors of the model, uploaded at load.
+    Weights {
+        /// The tensors and their places.
+        parts: Vec<Part>,
+    },
+    /// RoPE's frequencies, computed at load (see [`crate::kernels::rope::frequencies`]).
+    RopeTable,
+    /// Written and read within one step; reused from layer to layer.
+    Activation,
+    /// Zero between launches.
+    Counters,
+    /// Keys and values; persists between steps. Needs no initial content: see [`crate::kernels::attention`].
+    KvCache,
+    /// Position and prompt length: see [`crate::kernels::state`].
+    State,
+    /// Parameters of sampling, in plans that sample: see [`crate::kernels::sample`].
+    Sampling,
+    /// Token ids by position: the prompt, then the chosen tokens.
+    Tokens,
+    /// The same tokens in memory that the host reads while kernels run.
+    #[serde(rename = "finished")]
+    HostTokens,
+}
+
+/// A named range of device memory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Buffer {
+    /// Name, unique in the plan.
+    pub name: String,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// Content.
+    #[serde(flatten)]
+    pub kind: BufferKind,
+}
