@@ -1,13 +1,12 @@
-//! Makes one mistake at a time in the compiler and looks whether its tests notice.
+//! Injects bugs into the compiler, one at a time, and checks that its tests notice them.
 //!
-//!     cargo run -p bespoke-codegen --example seeded_bugs [-- NAME …]
+//! Usage: `cargo run -p bespoke-codegen --example seeded_bugs [-- NAME …]`
 //!
-//! The mistakes are in `tests/seeded/bugs.toml`: a text in a file and what takes its place, where `MISTAKE` stands for
-//! whether this one is to be made. All of them go into a copy of the compiler in the target folder, which is built once
-//! and told by an environment variable which mistake to make. Those named are made, or all, and what noticed each goes
-//! into the table of `tests/seeded/README.md`: the file tests are asked first, the random kernels if these notice nothing,
-//! and then the unit tests. A mistake whose text does not stand in its file exactly once is an error, and so is one that
-//! nothing notices.
+//! `tests/seeded/bugs.toml` lists the bugs: a text in a file and its replacement, in which `MISTAKE` stands for whether
+//! this bug is active. A copy of the compiler in the target folder contains all of them; it is built once, and an
+//! environment variable activates one bug. The named bugs run, or all. The results go into the table of
+//! `tests/seeded/README.md`: file tests run first, random kernels if these pass, and then the unit tests. It is an
+//! error if the text of a bug does not occur exactly once in its file, or if no test notices a bug.
 
 mod table;
 mod workspace;
@@ -23,25 +22,25 @@ use workspace::Workspace;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// What the random kernels are told: to be a few of those that the tests run by themselves, and not to be made small.
+/// Settings of the random kernels: fewer than the tests run, and no reduction.
 const RANDOM: [(&str, &str); 2] = [("BESPOKE_RANDOM", "200"), ("BESPOKE_RANDOM_SHRINK", "0")];
 
-/// The file of mistakes.
+/// The list of bugs.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Bugs {
     bug: Vec<Bug>,
 }
 
-/// One mistake.
+/// A bug.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Bug {
-    /// Unique; begins with what it is made in.
+    /// A unique name that begins with the part of the compiler.
     name: String,
-    /// What is then wrong.
+    /// The resulting wrong behaviour.
     what: String,
-    /// Beneath `codegen/src`.
+    /// Relative to `codegen/src`.
     file: String,
     find: String,
     replace: String,
@@ -69,16 +68,16 @@ fn run() -> Result<bool> {
         workspace.insert(bug)?;
     }
     workspace.write()?;
-    println!("{} mistakes apply", bugs.len());
+    println!("{} bugs apply", bugs.len());
     let mut table = Table::read(&seeded.join("README.md"))?;
-    // What fails without any mistake notices nothing.
+    // A test that fails without any bug notices nothing.
     let clean = [
         workspace.test("filetests", "", &[], &["filetests"])?,
         workspace.test("random", "", &RANDOM, &["the_pipeline", "nor_do_passes"])?,
         workspace.test("bespoke_codegen", "", &[], &[])?,
     ];
     if let Some(failed) = clean.iter().find(|ran| !ran.success) {
-        return Err(format!("the tests fail before any mistake is made:\n{}", failed.text).into());
+        return Err(format!("the tests fail without any bug:\n{}", failed.text).into());
     }
     let mut all = true;
     for bug in chosen {
@@ -90,7 +89,7 @@ fn run() -> Result<bool> {
     Ok(all)
 }
 
-/// What notices the mistake: the quickest first, and the others only if those before do not.
+/// Runs the tests, the fastest first, until one notices the bug.
 fn outcome(workspace: &mut Workspace, bug: &Bug) -> Result<Outcome> {
     let files = workspace.test("filetests", &bug.name, &[], &["filetests"])?;
     let failed = files.text.lines().filter(|line| line.contains(".ir: ")).count();

@@ -1,25 +1,24 @@
-//! The table of `tests/seeded/README.md`: what noticed each mistake.
+//! The table of `tests/seeded/README.md`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::{Bug, Result};
 
-/// What the tests say of one mistake.
+/// Test results for one bug.
 pub struct Outcome {
-    /// How many file tests fail.
+    /// Number of failing file tests.
     pub files: usize,
-    /// Which kernel fails first, of those that the pipeline runs on and of those that passes in any order do; none if
-    /// they were not asked.
+    /// The first failing kernel through the pipeline and through passes in any order; none if they did not run.
     pub kernels: Option<[Option<u64>; 2]>,
-    /// The unit tests that fail; none if they were not asked.
+    /// The failing unit tests; none if they did not run.
     pub units: Option<Vec<String>>,
-    /// The tests do not end.
+    /// A test did not terminate.
     pub hangs: bool,
 }
 
 impl Outcome {
-    /// Whether anything fails.
+    /// Whether any test fails.
     pub fn noticed(&self) -> bool {
         let kernels = self.kernels.is_some_and(|kernels| kernels != [None; 2]);
         let units = self.units.as_ref().is_some_and(|failed| !failed.is_empty());
@@ -27,10 +26,10 @@ impl Outcome {
     }
 }
 
-/// Behind which the rows stand.
+/// The line before the first row.
 const RULE: &str = "| --- | --- | --- | --- | --- | --- |\n";
 
-/// The file that holds the table.
+/// The file with the table.
 pub struct Table {
     path: PathBuf,
     head: String,
@@ -49,7 +48,7 @@ impl Table {
         self.rows.split_inclusive('\n').find(|row| row.starts_with(&format!("| {name} |")))
     }
 
-    /// Writes the mistake's row; the rows are in the order of the mistakes.
+    /// Writes the row of a bug; rows are in the order of the bugs.
     pub fn enter(&mut self, bugs: &[Bug], bug: &Bug, outcome: &Outcome) -> Result<()> {
         let new = row(bug, outcome);
         let rows = bugs.iter().filter_map(|other| match other.name == bug.name {
@@ -61,7 +60,7 @@ impl Table {
     }
 }
 
-/// A line of the table.
+/// A row of the table.
 pub fn row(bug: &Bug, outcome: &Outcome) -> String {
     const NOTHING: &str = "–";
     let number = |n: u64| if n > 0 { n.to_string() } else { NOTHING.to_owned() };

@@ -1,4 +1,4 @@
-//! A copy of the compiler with all mistakes in it, and its tests.
+//! A copy of the compiler that contains all bugs, and its tests.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use crate::{Bug, Result};
 
-/// Tests that take longer are taken to hang, which counts as noticed.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Tests that take longer are assumed to hang, which counts as noticed.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What the copy of the library gets, so that it can be told which mistake to make.
+/// Appended to the copied library: selects the active bug.
 const SWITCH: &str = r#"
 pub(crate) fn mistake(name: &str) -> bool {
     static CHOSEN: std::sync::LazyLock<Option<String>> =
@@ -20,17 +20,17 @@ pub(crate) fn mistake(name: &str) -> bool {
 }
 "#;
 
-/// Packages that the compiler needs and that no mistake is made in: they are used from where they are.
+/// Dependencies without bugs, used from their original location.
 const SHARED: [&str; 2] = ["macros", "emulator"];
 
-/// A workspace of the compiler and what it needs.
+/// A workspace with the compiler and its dependencies.
 pub struct Workspace {
     root: PathBuf,
-    /// What is to stand in its files.
+    /// The contents of its files.
     files: BTreeMap<PathBuf, Vec<u8>>,
-    /// Its tests, as far as they have been built.
+    /// The test binaries built so far.
     tests: BTreeMap<String, PathBuf>,
-    /// The original's, where what the compiler depends on has been built.
+    /// The original target folder, which has the compiled dependencies.
     target: PathBuf,
 }
 
@@ -48,7 +48,7 @@ impl Workspace {
         files.entry(root.join("codegen/src/lib.rs")).or_default().extend(SWITCH.bytes());
         let mut manifest = String::new();
         let text = fs::read_to_string(original.join("Cargo.toml"))?;
-        // Only the packages that were copied.
+        // Only the copied packages.
         let (head, tail) = text.split_once("members = [").ok_or("the workspace has no members")?;
         let (_, tail) = tail.split_once("]\n").ok_or("the workspace's members have no end")?;
         for line in format!("{head}members = [\"codegen\", \"codegen/testing\"]\n{tail}").lines() {
@@ -66,7 +66,7 @@ impl Workspace {
         Ok(Workspace { root, files, tests: BTreeMap::new(), target })
     }
 
-    /// Puts the mistake beside what is right.
+    /// Inserts a bug beside the correct code.
     pub fn insert(&mut self, bug: &Bug) -> Result<()> {
         let path = self.root.join("codegen/src").join(&bug.file);
         let file = self.files.get_mut(&path).ok_or_else(|| format!("{}: no such file", bug.file))?;
@@ -74,8 +74,7 @@ impl Workspace {
         let times = text.matches(&bug.find).count();
         if times != 1 {
             let (name, find, file) = (&bug.name, bug.find.trim(), &bug.file);
-            let message =
-                format!("`{find}` stands in {file} {times} times, not once: write it anew in bugs.toml");
+            let message = format!("`{find}` occurs {times} times in {file}, not once: update bugs.toml");
             return Err(format!("{name}: {message}").into());
         }
         let switch = format!("crate::mistake(\"{}\")", bug.name);
@@ -86,7 +85,7 @@ impl Workspace {
     /// Writes the files.
     pub fn write(&self) -> Result<()> {
         for (path, content) in &self.files {
-            // What has not changed keeps its time, so that nothing is built for it.
+            // Unchanged files keep their time, so that nothing is rebuilt for them.
             if fs::read(path).ok().as_ref() != Some(content) {
                 fs::create_dir_all(path.parent().ok_or("a file has no folder")?)?;
                 fs::write(path, content)?;
@@ -95,7 +94,7 @@ impl Workspace {
         Ok(())
     }
 
-    /// Where the tests of this name are: integration tests, or those of the library. Built when they are first asked for.
+    /// The binary of these integration tests, or of the library's tests; built on first use.
     fn built(&mut self, tests: &str) -> Result<PathBuf> {
         if let Some(path) = self.tests.get(tests) {
             return Ok(path.clone());
@@ -111,7 +110,7 @@ impl Workspace {
             .stderr(Stdio::inherit())
             .output()?;
         if !output.status.success() {
-            return Err("the compiler with the mistakes in it does not build".into());
+            return Err("the compiler with the bugs does not build".into());
         }
         let text = String::from_utf8_lossy(&output.stdout);
         let messages = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
@@ -123,7 +122,7 @@ impl Workspace {
         Ok(path)
     }
 
-    /// Runs those of the tests that `names` begin, all if there are none, with the mistake of this name.
+    /// Runs the tests whose names begin with one of `names`, or all, with this bug active.
     pub fn test(
         &mut self,
         tests: &str,
@@ -148,7 +147,7 @@ impl Workspace {
         let status = loop {
             match child.try_wait()? {
                 Some(status) => break Some(status),
-                None if begin.elapsed() > PATIENCE => {
+                None if begin.elapsed() > TIMEOUT => {
                     child.kill()?;
                     child.wait()?;
                     break None;
@@ -161,7 +160,7 @@ impl Workspace {
     }
 }
 
-/// What a test run printed.
+/// The result of a test run.
 pub struct Ran {
     pub success: bool,
     pub hangs: bool,
@@ -169,14 +168,14 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// The tests that failed.
+    /// The failed tests.
     pub fn failed(&self) -> Vec<String> {
         let name = |line: &str| Some(line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?.to_owned());
         self.text.lines().filter_map(name).collect()
     }
 }
 
-/// Takes the file `from`, or all in the folder, for the content of `to`.
+/// Reads a file, or all files of a folder, as the contents of `to`.
 fn read(from: &Path, to: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) -> Result<()> {
     if !from.is_dir() {
         files.insert(to.to_owned(), fs::read(from)?);

@@ -339,14 +339,14 @@ fn atomic_rule(op: Atomic) -> Rule {
 }
 
 fn check_barrier(id: u8, threads: u32) -> Result<(), String> {
-    if id > 15 || threads % 32 != 0 {
+    if id > 15 || !threads.is_multiple_of(32) {
         return Err(format!("no barrier {id} of {threads} threads"));
     }
     Ok(())
 }
 
 fn check_arrival(id: u8, threads: u32) -> Result<(), String> {
-    if id > 15 || threads % 32 != 0 || threads == 0 {
+    if id > 15 || !threads.is_multiple_of(32) || threads == 0 {
         return Err(format!("no barrier {id} of {threads} threads to arrive at"));
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Atomics: each operation, type, space and scope, with and without the old value.
+//! Atomics: every operation, type, space and scope, with and without use of the old value.
 
 use bespoke_codegen::dsl::Int;
 use bespoke_codegen::prelude::*;
@@ -10,7 +10,7 @@ use crate::host::{Host, same};
 /// An atomic of the DSL on one element of space `S`.
 type Gpu<S, T> = fn(Ptr<S, T>, Val<T>, Val<T>, Scope) -> Val<T>;
 
-/// An atomic of the DSL on one element, operands the element, a number and another.
+/// An atomic of the DSL with the corresponding host operation; operands are the element, a number and another number.
 pub struct Operation<T> {
     name: &'static str,
     global: Gpu<Global, T>,
@@ -18,7 +18,7 @@ pub struct Operation<T> {
     host: fn(T, T, T) -> T,
 }
 
-/// Applies the operation to element i, a thread an element, once for each scope.
+/// Applies the operation to element i in thread i, once for each scope.
 #[kernel(threads = 128)]
 fn in_global<T: Scalar>(
     cells: Ptr<Global, T>,
@@ -73,7 +73,7 @@ fn check<T: Host>(edges: &[T], operations: &[Operation<T>]) {
     let pairs = edges.iter().flat_map(|&a| edges.iter().map(move |&b| (a, b)));
     let rows: Vec<(T, T)> = pairs.step_by(3).take(128).collect();
     let before: Vec<T> = rows.iter().map(|row| row.0).collect::<Vec<T>>().repeat(Scope::ALL.len());
-    // Every other row's comparand is what is there, so that half of the exchanges happen.
+    // The comparand of every other row is the element itself, so that half of the exchanges happen.
     let number = |i: usize| if i.is_multiple_of(2) { rows[i].1 } else { rows[i].0 };
     let operands: Vec<T> = (0..rows.len()).flat_map(|i| [number(i), rows[i].1]).collect();
     for operation in operations {
@@ -142,13 +142,13 @@ integers!(u32 u64 i32 i64);
 
 #[test]
 fn f32() {
-    // Atomic sums in global memory flush subnormal numbers and those in shared memory do not (PTX ISA, `atom`).
+    // Atomic sums in global memory flush subnormal numbers; in shared memory they do not (PTX ISA, `atom`).
     let edges: Vec<f32> = f32::edges().into_iter().filter(|x| !x.is_subnormal()).collect();
     let add = operation!("add", |cell, a, _b, scope| cell.atomic_add(a, scope), |x, a, _| x + a);
     check::<f32>(&edges, &[add]);
 }
 
-/// Adds to the same counters from everywhere, and gives each thread its own number.
+/// All threads increment the same counters; each thread gets a different number.
 #[kernel(threads = 64)]
 fn counted(counter: Ptr<Global, u32>, total: Ptr<Global, f32>, seen: Ptr<Global, u32>) {
     let ticket = counter.atomic_add(1, Scope::Gpu);

@@ -23,8 +23,8 @@ macro_rules! words {
             let rows = T::edges().into_iter().flat_map(|x| places.map(|(at, length)| (x, at, length)));
             Table::<T, u32, u32, T>::new(rows.collect())
                 .ternary("bit_field", |x, at, length| x.bit_field(at, length), |x, at, length| {
-                    // The value, sign-extended without end, cut at `length` bits; past its end a field has the
-                    // value's sign.
+                    // The value, sign-extended infinitely and cut to `length` bits; bits past the value's end are its
+                    // sign.
                     let endless = i128::from(x) >> at.min(T::BITS);
                     let shift = 128 - length.min(T::BITS - at.min(T::BITS)).max(u32::from($signed && length > 0));
                     let cut = if length == 0 { 0 } else if $signed {

@@ -1,4 +1,4 @@
-//! Conversions between every two types of numbers.
+//! Conversions between all pairs of number types.
 
 use bespoke_codegen::prelude::*;
 
@@ -13,7 +13,7 @@ fn default_rounding<A: Scalar, R: Scalar>() -> Rounding {
     if A::TYPE.is_float() && R::TYPE.is_int() { Rounding::Zero } else { Rounding::Nearest }
 }
 
-/// The bits of a number as the low end of a word.
+/// The bits of a number in the low end of a u64.
 fn raw<R: Scalar>(x: Val<R>) -> Val<u64> {
     match R::TYPE.bits() {
         8 => x.bitcast::<u8>().cast(),
@@ -23,7 +23,7 @@ fn raw<R: Scalar>(x: Val<R>) -> Val<u64> {
     }
 }
 
-/// What is wrong with these bits as the number expected.
+/// The error of these bits, if they are not the expected number.
 fn judge<R: Host>(found: u64, expected: R) -> Option<String> {
     let fits = found & !R::TYPE.mask() == 0 && same(R::from_bits(found), expected);
     (!fits).then(|| format!("{expected:?} ({:#x})", expected.bits()))
@@ -103,7 +103,7 @@ floats!(f16 bf16 f32);
 
 fn bitcast<A: Host, R: Host>() {
     let name = format!("bits of {} as {}", A::TYPE, R::TYPE);
-    // Only bits that are not a NaN's have one spelling.
+    // A NaN has several encodings.
     let rows = column::<A>().into_iter().filter(|row| !row.0.is_nan()).collect();
     Table::<A, u32, u32, R>::new(rows).unary(name, |x| x.bitcast::<R>(), |x| R::from_bits(x.bits())).check();
 }

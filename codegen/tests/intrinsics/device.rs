@@ -1,4 +1,4 @@
-//! Compiles a kernel with and without the optimiser, assembles it for several targets and runs it.
+//! Compiles a kernel with and without optimisation, assembles it for several targets and runs it.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -15,11 +15,11 @@ use bespoke_emulator::{LaunchConfig, Memory, Module, Options, run};
 
 use crate::host::Host;
 
-/// Global memory that a kernel gets a pointer to.
+/// A global buffer passed to a kernel.
 pub enum Buffer {
-    /// With this in it.
+    /// With these contents.
     Holding(Vec<u8>),
-    /// Of this many bytes, which the kernel must write before it reads them.
+    /// With this many uninitialised bytes.
     Empty(usize),
 }
 
@@ -35,28 +35,27 @@ pub fn values<T: Host>(bytes: &[u8]) -> Vec<T> {
     bytes.chunks_exact(T::TYPE.bytes() as usize).map(|chunk| T::from_bits(element(chunk))).collect()
 }
 
-/// A kernel with what it is launched on.
+/// A launch of a kernel.
 pub struct Launch<'a> {
-    /// The first target that has all its instructions.
+    /// The lowest target that supports it.
     pub oldest: Target,
     pub config: LaunchConfig,
     /// Its first parameters.
     pub buffers: &'a [Buffer],
-    /// The rest of them.
+    /// The other parameters.
     pub scalars: &'a [&'a dyn Argument],
 }
 
-/// Targets that every kernel is assembled for, as far as they have its instructions.
+/// Targets that every kernel is assembled for, if they support it.
 const TARGETS: [Target; 3] = [Target::Sm80, Target::Sm90, Target::Sm120];
 
-/// Runs the kernel at both optimisation levels and gives what `check` needs to judge each: what all buffers hold
-/// afterwards, and the PTX.
+/// Runs the kernel at both optimisation levels. `check` gets the contents of all buffers and the PTX.
 pub fn execute(recorded: Recorded, launch: &Launch<'_>, mut check: impl FnMut(&[Vec<u8>], &str)) {
     let kernel = recorded.unwrap_or_else(|error| panic!("{error}"));
     for level in [OptLevel::None, OptLevel::Default] {
         for target in TARGETS.into_iter().filter(|&target| target >= launch.oldest) {
             let first = target == TARGETS[0].max(launch.oldest);
-            // Without the optimiser the text depends on the target in its header alone.
+            // Without optimisation, only the header of the text depends on the target.
             if level == OptLevel::None && !first {
                 continue;
             }
@@ -99,8 +98,8 @@ fn emulate(name: &str, ptx: &str, launch: &Launch<'_>) -> Result<Vec<Vec<u8>>, B
     Ok(after)
 }
 
-/// Requires that the kernel compiles and assembles, at both optimisation levels, for `oldest` and every later target
-/// and for no earlier one; gives its optimised instructions for `oldest`, a line each.
+/// Checks that the kernel compiles and assembles, at both optimisation levels, for `oldest` and every later target and
+/// for no earlier one; returns its optimised instructions for `oldest`, one per line.
 pub fn listing(recorded: Recorded, oldest: Target) -> String {
     let kernel = recorded.unwrap_or_else(|error| panic!("{error}"));
     for target in Target::ALL {
@@ -115,7 +114,7 @@ pub fn listing(recorded: Recorded, oldest: Target) -> String {
     }
     let compiled = kernel.compile(oldest).unwrap_or_else(|error| panic!("{error}"));
     let version = compiled.ptx.lines().next().unwrap_or_default();
-    // The names of inlined functions come last.
+    // The names of inlined functions are last.
     let code = compiled.ptx.split("\n.section").next().unwrap_or_default();
     let body = code.lines().filter(|line| {
         let text = line.trim_start();
@@ -125,7 +124,7 @@ pub fn listing(recorded: Recorded, oldest: Target) -> String {
     std::iter::once(version).chain(body).flat_map(|line| [line, "\n"]).collect()
 }
 
-/// Requires that `ptxas` accepts the text. Without a `ptxas` the check is skipped, or fails in CI.
+/// Checks that `ptxas` accepts the text, if it is available.
 pub fn assemble(ptx: &str, target: Target) {
     static SEEN: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
     let Some(ptxas) = ptxas() else { return };

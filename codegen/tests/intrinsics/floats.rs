@@ -1,4 +1,4 @@
-//! Arithmetic and comparisons of floats, exact; and the approximate functions, within their documented errors.
+//! Exact arithmetic and comparisons of floats, and the documented errors of the approximate functions.
 
 use bespoke_codegen::prelude::*;
 
@@ -13,12 +13,12 @@ fn exact<T: HostNumber>(x: T) -> f64 {
     }
 }
 
-/// The exact result of two 16-bit operands, or its f64, rounded once.
+/// The f64 result of an operation on 16-bit operands, rounded once.
 fn rounded<T: HostNumber>(x: f64) -> T {
     convert(Exact::Float(x), Rounding::Nearest)
 }
 
-/// The smaller or larger: a NaN loses, and minus zero is less than zero.
+/// The smaller or larger operand; if one is NaN, the other; -0 is less than +0.
 fn extreme<T: HostNumber>(a: T, b: T, larger: bool) -> T {
     let (x, y) = (exact(a), exact(b));
     if x.is_nan() || y.is_nan() {
@@ -58,14 +58,14 @@ arithmetic! {
     bf16 Sm90 Sm90;
 }
 
-/// True of every thread's index.
+/// True for every thread index.
 #[device]
 fn always(index: Val<u32>) -> Val<bool> {
     index < 1024
 }
 
 fn fused<T: HostNumber>(a: T, b: T, c: T) -> T {
-    // The product of two 16-bit floats is exact, and so is the sum unless it is far from any tie.
+    // The product of two 16-bit floats is exact in f64, and so is the sum unless it is far from any tie.
     rounded(exact(a).mul_add(exact(b), exact(c)))
 }
 
@@ -134,12 +134,12 @@ fn f32() {
     Table::<T, T, T, u32>::new(edges()).binary("compared", compared, compared_on_host).check();
 }
 
-/// The error that an approximation may have.
+/// The allowed error of an approximation.
 #[derive(Clone, Copy)]
 enum Error {
-    /// Of the result, a power of two.
+    /// Relative to the result, as a power of two.
     Relative(i32),
-    /// Of any result, a power of two.
+    /// Absolute, as a power of two.
     Absolute(i32),
 }
 
@@ -182,7 +182,7 @@ fn approximations() {
     }
 }
 
-/// A function with arguments and their results.
+/// A function with arguments and expected results.
 type AtEnds = (&'static str, fn(Val<f32>) -> Val<f32>, Vec<(f32, f32)>);
 
 #[test]
@@ -215,7 +215,7 @@ fn approximate_quotients() {
             |a, b, _| a.div_approx(b),
             |(a, b, _), found| {
                 let expected = f64::from(a) / f64::from(b);
-                // A quotient beyond f32 is infinite or nothing.
+                // Outside this range a quotient overflows or underflows.
                 let in_range = (1e-38..3e38).contains(&expected.abs());
                 let far = (f64::from(found) - expected).abs() > expected.abs() * 2f64.powi(-22);
                 (in_range && far).then(|| format!("{expected} within 2 ulp"))
@@ -224,7 +224,7 @@ fn approximate_quotients() {
         .check();
 }
 
-/// What the error of `x % y` says to write.
+/// The replacement that the error for `x % y` suggests.
 #[test]
 fn the_remainder_that_an_error_suggests() {
     let remainder = |x: Val<f32>| {

@@ -1,4 +1,4 @@
-//! The DSL's scalars as the host holds them, and conversions computed from their exact values.
+//! Host counterparts of the DSL's scalars, and conversions computed from exact values.
 
 use std::fmt::Debug;
 
@@ -6,25 +6,25 @@ use bespoke_codegen::dsl::{Bf16x2, F16x2, Number, Scalar};
 use bespoke_codegen::ir::{Rounding, Type};
 use half::{bf16, f16};
 
-/// A scalar that can lie in memory.
+/// A scalar that can be stored in memory.
 pub trait Host: Scalar + Debug {
     /// The value with these bits.
     fn from_bits(bits: u64) -> Self;
-    /// Not a number, in any part.
+    /// Whether any part is NaN.
     fn is_nan(self) -> bool {
         false
     }
-    /// Values at which operations go wrong if they do.
+    /// Edge cases of the type.
     fn edges() -> Vec<Self>;
 }
 
-/// A number of one part.
+/// A scalar number.
 pub trait HostNumber: Host + Number {
-    /// The value, exactly.
+    /// The exact value.
     fn exact(self) -> Exact;
 }
 
-/// A value of any type.
+/// An exact value of any type.
 #[derive(Clone, Copy, Debug)]
 pub enum Exact {
     /// An integer.
@@ -110,7 +110,7 @@ pairs! {
     Bf16x2 bf16;
 }
 
-/// Equal to the bit, or both not a number: their payload is the device's choice.
+/// Bitwise equal, or both NaN: the payload is the device's choice.
 pub fn same<T: Host>(a: T, b: T) -> bool {
     fn halves<H: Host>(a: u64, b: u64) -> bool {
         same(H::from_bits(a & 0xffff), H::from_bits(b & 0xffff))
@@ -123,8 +123,8 @@ pub fn same<T: Host>(a: T, b: T) -> bool {
     }
 }
 
-/// What `cvt` makes of a value: integers wrap; floats to integers are rounded and clamped, a NaN being zero, or
-/// the top bit alone in 64 bits (PTX ISA, `cvt`); anything to a float is rounded once.
+/// The result of `cvt`: integers wrap; floats to integers are rounded and clamped, and NaN gives zero, or the top bit
+/// alone in 64 bits (PTX ISA, `cvt`); results in floats are rounded once.
 pub fn convert<T: HostNumber>(value: Exact, rounding: Rounding) -> T {
     let ty = T::TYPE;
     match value {
@@ -151,7 +151,7 @@ pub fn convert<T: HostNumber>(value: Exact, rounding: Rounding) -> T {
     }
 }
 
-/// What `cvt.sat` makes of an integer.
+/// The result of `cvt.sat` on an integer.
 pub fn saturate<T: HostNumber>(value: Exact) -> T {
     match value {
         Exact::Int(value) => T::from_bits(clamp(T::TYPE, value)),
@@ -193,7 +193,7 @@ fn float<T: HostNumber>(negative: bool, mantissa: u128, exponent: i32, rounding:
     let ty = T::TYPE;
     let fraction = fraction_bits(ty) as i32;
     let bias = (1 << (ty.bits() as i32 - 2 - fraction)) - 1;
-    // The exponent of the last bit that the result keeps: that of subnormals at the least.
+    // The exponent of the last bit of the result, at least that of subnormal numbers.
     let top = 128 - mantissa.leading_zeros() as i32 + exponent;
     let last = (top - 1 - fraction).max(1 - bias - fraction);
     let (kept, rest) = match last - exponent {
@@ -208,7 +208,7 @@ fn float<T: HostNumber>(negative: bool, mantissa: u128, exponent: i32, rounding:
         Rounding::Down => negative && rest != 0,
         Rounding::Up => !negative && rest != 0,
     };
-    // The carry of an increment goes into the exponent as it should.
+    // The carry of an increment correctly goes into the exponent.
     let biased = if kept >> fraction == 0 { 0 } else { (last + fraction + bias) as u64 };
     let hidden = if biased == 0 { 0 } else { 1u64 << fraction };
     let magnitude = (biased << fraction) + (kept as u64 - hidden) + u64::from(up);

@@ -9,7 +9,7 @@ fn less<T: Number>(a: Val<T>, b: Val<T>) -> Val<u32> {
     select(a < b, 1, 0)
 }
 
-/// One bit a comparison, in the order of `==`, `!=`, `<`, `<=`, `>`, `>=`.
+/// One bit for each comparison: `==`, `!=`, `<`, `<=`, `>`, `>=`.
 #[device]
 pub fn compared<T: Number>(a: Val<T>, b: Val<T>) -> Val<u32> {
     let relations = [a == b, a != b, a < b, a <= b, a > b, a >= b];
@@ -26,7 +26,7 @@ pub fn compared_on_host<T: PartialOrd>(a: T, b: T) -> u32 {
     relations.iter().enumerate().map(|(i, &relation)| u32::from(relation) << i).sum()
 }
 
-/// Branches on a comparison rather than selecting, from either side.
+/// A comparison as the condition of a branch, not a selection, with either operand first.
 #[device]
 fn smaller<T: Number>(a: Val<T>, b: Val<T>) -> Val<T> {
     let mut result = b;
@@ -36,7 +36,7 @@ fn smaller<T: Number>(a: Val<T>, b: Val<T>) -> Val<T> {
     result
 }
 
-/// Amounts of a shift, beyond every width.
+/// Shift amounts, including ones beyond every width.
 const SHIFTS: [u32; 12] = [0, 1, 3, 7, 8, 15, 16, 31, 32, 33, 64, u32::MAX];
 
 macro_rules! integers {

@@ -1,6 +1,6 @@
-//! Every type and every intrinsic of the DSL, executed: each is recorded in a kernel, compiled with and without
-//! the optimiser, run on the emulator and compared with what the host computes; and each kernel's PTX is given to
-//! `ptxas` if one is here (on the PATH, or as `BESPOKE_PTXAS`).
+//! Executes every type and every intrinsic of the DSL: records a kernel, compiles it with and without optimisation,
+//! runs it on the emulator and compares the results with the host's. `ptxas` assembles the PTX of every kernel if it is
+//! available (on `PATH`, or as `BESPOKE_PTXAS`).
 
 mod asynchronous;
 mod atomics;

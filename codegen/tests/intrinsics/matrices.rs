@@ -1,4 +1,4 @@
-//! Matrix products by a warp: the text that they become, and what passes do with them.
+//! Matrix products: PTX, results, and the effect of passes on them.
 
 use bespoke_codegen::prelude::*;
 use bespoke_emulator::LaunchConfig;
@@ -52,7 +52,7 @@ fn products_of_bytes() {
     }
 }
 
-/// One product that nobody needs, one that is there twice, and one in a loop under a condition.
+/// An unused product, a repeated product, and one in a loop under a condition.
 #[kernel(threads = 32)]
 fn motion(c: Ptr<Global, i32>, word: Val<u32>, times: Val<u32>) {
     let zero = [val(0i32); 4];
@@ -77,7 +77,7 @@ fn products_are_merged_and_removed_but_not_moved() {
     assert!(text[..last].contains("setp.eq"), "a product moved out of its condition:\n{text}");
 }
 
-/// C += A·B of one tile that goes through shared memory, where A's rows and B's columns lie `pitch` bytes apart.
+/// C += A·B of one tile in shared memory; rows of A and columns of B are `pitch` bytes apart.
 #[kernel(threads = 32)]
 fn through_shared<A, B, const RA: usize, const RB: usize>(
     a: Ptr<Global, A>,
@@ -110,13 +110,13 @@ fn through_shared<A, B, const RA: usize, const RB: usize>(
     }
 }
 
-/// Where the lane's sum number `i` is in a matrix with 8 columns.
+/// The index of the lane's sum `i` in a matrix with 8 columns.
 #[device]
 fn sum_at<S: Scalar + Default>(c: Ptr<Global, S>, i: u32) -> Ptr<Global, S> {
     c.at(FragmentC::<S>::row(i) * 8 + FragmentC::<S>::column(i))
 }
 
-/// Small numbers of every sign that the type has, so that sums are exact.
+/// Small numbers of both signs, where the type has them, so that sums are exact.
 fn numbers<T: HostNumber>(count: usize, seed: usize) -> Vec<T> {
     let low = if T::TYPE.is_unsigned() { 0 } else { -7 };
     let number = |i: usize| (i * i * 31 + i * 7 + seed) % 15;
@@ -177,7 +177,7 @@ fn text_of_a_product() {
     }
 }
 
-/// B's registers for two times eight columns, from columns that lie apart and from rows that do.
+/// B's registers for two times eight columns, from column-major and from row-major memory.
 #[kernel(threads = 32)]
 fn loaded(from: Ptr<Global, f16>, by_columns: Ptr<Global, u32>, by_rows: Ptr<Global, u32>) {
     let tile = shared_array::<f16>(256);
@@ -198,7 +198,7 @@ fn loaded(from: Ptr<Global, f16>, by_columns: Ptr<Global, u32>, by_rows: Ptr<Glo
 
 #[test]
 fn columns_from_rows() {
-    // The matrix and its transpose, each with what the fragments make of the other.
+    // The matrix and its transpose, each read through the other's fragments.
     let tile: Vec<u16> = (0..256).collect();
     let buffers = [Buffer::Holding(bytes(&tile)), Buffer::Empty(512), Buffer::Empty(512)];
     let config = LaunchConfig::linear(1, 32);

@@ -1,5 +1,5 @@
-//! Loads and stores of every element type, in vectors, with every cache hint, in both spaces; pointer arithmetic;
-//! and the kernel's parameters.
+//! Loads and stores of every element type, vector length and cache operator in both spaces; pointer arithmetic; and
+//! kernel parameters.
 
 use bespoke_codegen::launch::Argument;
 use bespoke_codegen::prelude::*;
@@ -8,22 +8,22 @@ use bespoke_emulator::LaunchConfig;
 use crate::device::{Buffer, Launch, bytes, execute, values};
 use crate::host::Host;
 
-/// The hints that accesses of a space may have.
+/// The cache operators of a space.
 fn hints(shared: bool) -> &'static [Cache] {
     if shared { &[Cache::Default, Cache::Volatile] } else { Cache::ALL }
 }
 
-/// A warp on these buffers.
+/// A launch of one warp on these buffers.
 fn warp(buffers: &[Buffer]) -> Launch<'_> {
     Launch { oldest: Target::Sm80, config: LaunchConfig::linear(1, 32), buffers, scalars: &[] }
 }
 
-/// `count` values, the type's edges over and over.
+/// `count` values that repeat the type's edge cases.
 fn data<T: Host>(count: usize) -> Vec<T> {
     T::edges().into_iter().cycle().take(count).collect()
 }
 
-/// Copies 32 elements, or vectors, once for every cache hint: through global memory, and through shared memory.
+/// Copies 32 elements or vectors once for every cache operator: through global memory, and through shared memory.
 #[kernel(threads = 32)]
 fn copy_elements<T: Scalar>(from: Ptr<Global, T>, to: Ptr<Global, T>, shared: bool) {
     let i = thread_index();
@@ -35,7 +35,7 @@ fn copy_elements<T: Scalar>(from: Ptr<Global, T>, to: Ptr<Global, T>, shared: bo
         if shared {
             scratch.at(i).store_cached(from.at(i).load_cached(*hint), stored);
             warp_barrier(ALL_LANES);
-            // Another lane's element, so that it has to be memory.
+            // Another lane's element, so that the value must go through memory.
             target.store(scratch.at(i ^ 1).load_cached(*hint));
             warp_barrier(ALL_LANES);
         } else {
@@ -182,7 +182,7 @@ fn vectors_beyond_16_bytes_are_refused() {
     assert!(error.contains("memory.rs:"), "{error}");
 }
 
-/// Element 16 of 32, by every kind of index; `back` is -3.
+/// Element 16 of 32 by every kind of index; `back` is -3.
 #[device]
 fn index_everywhere<S: Space>(base: Ptr<S, u16>, out: Ptr<Global, u16>, back: Val<i32>) {
     let middle = base.at(16u32);
@@ -232,7 +232,7 @@ fn indexed_in_shared(from: Ptr<Global, u16>, out: Ptr<Global, u16>, back: Val<i3
 
 #[test]
 fn indices() {
-    // Where each of the kernel's accesses goes from the middle.
+    // The offset from the middle of each of the kernel's accesses.
     let places = [0, 3, -3, 3, -3, 3, 3, 3, -3, -16, 3, -3, 3, -3, -3, 0, -2, -1, 2, -3]
         .map(|offset: i32| (16 + offset) as u16);
     let input: Vec<u16> = (0..32).collect();

@@ -1,4 +1,4 @@
-//! Ordered accesses and atomics, fences, cache policies and clocks: the text that they become.
+//! Ordered accesses and atomics, fences, cache policies and clocks: PTX and results.
 
 use bespoke_codegen::prelude::*;
 use bespoke_emulator::LaunchConfig;
@@ -6,7 +6,7 @@ use expect_test::expect;
 
 use crate::device::{Buffer, Launch, execute, listing, values};
 
-/// A ticket, data behind a flag, and a counter, in one kernel.
+/// A ticket, data guarded by a flag, and a counter in one kernel.
 #[kernel(threads = 32)]
 fn flags(flag: Ptr<Global, u32>, data: Ptr<Global, u64>) {
     let local = shared_array::<u32>(1);
@@ -26,7 +26,7 @@ fn flags(flag: Ptr<Global, u32>, data: Ptr<Global, u64>) {
     data.store(old.cast());
 }
 
-/// Each CTA adds its number to what the one before it left, once that one has released it.
+/// Each CTA adds its number to the previous CTA's sum once that CTA has released it.
 #[kernel(threads = 32)]
 fn passed_on(flag: Ptr<Global, u32>, sums: Ptr<Global, u32>) {
     if thread_index() == 0 {

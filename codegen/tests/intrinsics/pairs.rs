@@ -1,11 +1,11 @@
-//! Pairs of 16-bit floats: the text that they become, and the targets that have it.
+//! Pairs of 16-bit floats: PTX and targets.
 
 use bespoke_codegen::prelude::*;
 use expect_test::expect;
 
 use crate::device::listing;
 
-/// What every target has.
+/// Operations of every target.
 #[kernel(threads = 32)]
 fn fused<P: FloatPair>(data: Ptr<Global, P>, x: Ptr<Global, f32>) {
     let (a, b) = (data.load(), data.at(1u32).load());
@@ -60,7 +60,7 @@ fn sums_of_bfloat16_came_later() {
     }
 }
 
-/// Constants meet in the compiler.
+/// The compiler folds constants.
 #[kernel(threads = 32)]
 fn folded(data: Ptr<Global, Bf16x2>) {
     let x = data.load();

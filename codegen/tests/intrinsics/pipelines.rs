@@ -1,4 +1,4 @@
-//! Rings of stages between producers and consumers.
+//! Producer-consumer rings.
 
 use bespoke_codegen::prelude::*;
 use bespoke_emulator::LaunchConfig;
@@ -6,7 +6,7 @@ use expect_test::expect;
 
 use crate::device::{Buffer, Launch, bytes, execute, listing};
 
-/// Copies tiles of 1 KiB through a ring: warp 0 fills it, warps 1 and 2 use it.
+/// Copies tiles of 1 KiB through a ring: warp 0 produces, warps 1 and 2 consume.
 #[kernel(threads = 96)]
 fn through_a_ring(
     from: Ptr<Global, u8>,
@@ -47,7 +47,7 @@ fn shape(stages: u32, copy: PipelineCopy) -> PipelineShape {
     PipelineShape { stages, stage_bytes: 1024, consumers: 2, copy }
 }
 
-/// The ring gives each consumer what the producer read, whether tiles wrap around it or do not even fill it.
+/// Each consumer gets what the producer read, for more and for fewer tiles than stages.
 #[test]
 fn tiles_arrive_in_order() {
     for (copy, oldest) in
@@ -301,7 +301,7 @@ fn by_async_copies() {
     .assert_eq(&listing(kernel, Target::Sm80));
 }
 
-/// A stage is as large as its tile, which only the launch knows.
+/// The stage size is the tile size, which only the launch knows.
 #[kernel(threads = 32)]
 fn of_any_size(from: Ptr<Global, u8>, to: Ptr<Global, u32>, bytes: Val<u32>, copy: PipelineCopy) {
     let shape = PipelineShape { stages: 1, stage_bytes: 4096, consumers: 32, copy };

@@ -1,5 +1,4 @@
-//! Tables of operations on up to three operands: each operation is a line with its form on the GPU and its value
-//! on the host.
+//! Tables of operations on up to three operands. Each operation is a line with its GPU form and its host form.
 
 use bespoke_codegen::prelude::*;
 use bespoke_emulator::LaunchConfig;
@@ -10,30 +9,30 @@ use crate::host::{Host, same};
 /// An operation in the DSL.
 type Gpu<A, B, C, R> = Box<dyn Fn(Val<A>, Val<B>, Val<C>) -> Val<R>>;
 
-/// Says what was expected of these operands, if it was not this result.
+/// Describes the expected result if the given one is wrong.
 type Judge<A, B, C, R> = Box<dyn Fn((A, B, C), R) -> Option<String>>;
 
-/// An operation and its judge.
+/// An operation and the check of its result.
 pub struct Case<A, B, C, R> {
     name: String,
     gpu: Gpu<A, B, C, R>,
     judge: Judge<A, B, C, R>,
 }
 
-/// Operations, and the operands that all of them are applied to.
+/// Operations, and the operands to apply all of them to.
 pub struct Table<A, B, C, R> {
     oldest: Target,
     rows: Vec<(A, B, C)>,
     cases: Vec<Case<A, B, C, R>>,
 }
 
-/// Every pair of edge values, with a third that is each of its type's in turn.
+/// Every pair of edge values; the third operand cycles through its type's edge values.
 pub fn edges<A: Host, B: Host, C: Host>() -> Vec<(A, B, C)> {
     let pairs = A::edges().into_iter().flat_map(|a| B::edges().into_iter().map(move |b| (a, b)));
     pairs.zip(C::edges().into_iter().cycle()).map(|((a, b), c)| (a, b, c)).collect()
 }
 
-/// Stores what each of `cases` makes of row i, a thread a row.
+/// Applies each of `cases` to row i in thread i.
 #[kernel(threads = 32)]
 fn apply<A: Scalar, B: Scalar, C: Scalar, R: Scalar>(
     a: Ptr<Global, A>,
@@ -54,7 +53,7 @@ fn apply<A: Scalar, B: Scalar, C: Scalar, R: Scalar>(
     }
 }
 
-/// The same in one thread, with the operands in the kernel as constants; the first is loaded unless `constant`.
+/// The same in one thread with constant operands; the first operand is loaded unless `constant`.
 #[kernel(threads = 1)]
 fn apply_to_constants<A: Scalar, B: Scalar, C: Scalar, R: Scalar>(
     a: Ptr<Global, A>,
@@ -72,16 +71,16 @@ fn apply_to_constants<A: Scalar, B: Scalar, C: Scalar, R: Scalar>(
     }
 }
 
-/// Rows that the kernels with constants unroll over, at most.
+/// Limit on the rows that the kernels with constants unroll over.
 const CONSTANT_ROWS: usize = 24;
 
 impl<A: Host, B: Host, C: Host, R: Host> Table<A, B, C, R> {
-    /// A table without operations yet.
+    /// A table without operations.
     pub fn new(rows: Vec<(A, B, C)>) -> Self {
         Table { oldest: Target::Sm80, rows, cases: Vec::new() }
     }
 
-    /// Says that some operation is in no target before this one.
+    /// Sets the lowest target that supports all operations.
     pub fn needs(mut self, oldest: Target) -> Self {
         self.oldest = oldest;
         self
@@ -120,7 +119,7 @@ impl<A: Host, B: Host, C: Host, R: Host> Table<A, B, C, R> {
         self.ternary(name, move |a, _, _| gpu(a), move |a, _, _| host(a))
     }
 
-    /// An operation whose results `judge` accepts, or says what it expected.
+    /// An operation whose results `judge` checks.
     pub fn judged(
         mut self,
         name: impl Into<String>,

@@ -1,4 +1,4 @@
-//! What a target lacks, and the text that it gets.
+//! Unsupported instructions, and the PTX text of a kernel.
 
 use bespoke_codegen::prelude::*;
 use expect_test::expect;
@@ -26,7 +26,7 @@ fn compares_bf16(out: Ptr<Global, bf16>) {
 
 #[test]
 fn missing_instructions_are_named() {
-    // Each with the line of this file, counted from its kernel's signature.
+    // Lines of this file, counted from each kernel's signature.
     let file = include_str!("targets.rs");
     let line =
         |text: &str| 1 + file.lines().position(|line| line.trim() == text).expect("the kernel's own line");

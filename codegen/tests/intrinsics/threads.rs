@@ -1,4 +1,4 @@
-//! Indices, barriers, and exchange among the lanes of a warp and the threads of a CTA.
+//! Indices, barriers, and exchanges among the lanes of a warp and the threads of a CTA.
 
 use bespoke_codegen::prelude::*;
 use bespoke_emulator::LaunchConfig;
@@ -6,7 +6,7 @@ use bespoke_emulator::LaunchConfig;
 use crate::device::{Buffer, Launch, bytes, execute, values};
 use crate::host::Host;
 
-/// The thread's place in the launch, and what it reads of it.
+/// Stores the thread's indices.
 #[kernel]
 fn places(out: Ptr<Global, u32>, block: [u32; 3]) {
     let [width, height, depth] = block;
@@ -63,14 +63,14 @@ fn special_registers_are_there() {
     });
 }
 
-/// An exchange among lanes, as the GPU does it and as the value of lane i of 32.
+/// An exchange among lanes on the GPU, and its result in lane i on the host.
 struct Exchange<T> {
     name: &'static str,
     gpu: fn(Val<T>, Val<u32>) -> Val<T>,
     host: fn(&[T], usize) -> T,
 }
 
-/// Applies every exchange to a value a lane; the amount 3 is a run-time value.
+/// Applies every exchange to one value per lane; the amount 3 is a run-time value.
 #[kernel(threads = 32)]
 fn exchanged<T: Scalar>(
     from: Ptr<Global, T>,
@@ -302,7 +302,7 @@ fn block_reductions() {
     }
 }
 
-/// Two producer warps and two consumer warps meet at a barrier of each pair; lanes exchange through shared memory.
+/// Two producer warps and two consumer warps use one barrier per pair; lanes exchange through shared memory.
 #[kernel(threads = 128)]
 fn handed_over(out: Ptr<Global, u32>) {
     let slots = shared_array::<u32>(64);

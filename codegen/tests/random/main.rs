@@ -212,6 +212,11 @@ fn mistakes_made_on_purpose_still_apply() {
         let field = |name: &str| bug[name].as_str().unwrap_or_else(|| panic!("{name} in {bug}"));
         let times = read(codegen.join("src").join(field("file"))).matches(field("find")).count();
         let place = format!("`{}` in {}", field("find").trim(), field("file"));
-        assert_eq!(times, 1, "{}: write {place} anew in tests/seeded/bugs.toml", field("name"));
+        assert_eq!(
+            times,
+            1,
+            "{}: {place} does not occur exactly once: update tests/seeded/bugs.toml",
+            field("name")
+        );
     }
 }
