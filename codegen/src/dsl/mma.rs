@@ -439,3 +439,28 @@ pub fn load_matrices<const N: usize>(row: Ptr<Shared, u8>) -> [Val<u32>; N] {
 pub fn load_matrices_transposed<const N: usize>(row: Ptr<Shared, u8>) -> [Val<u32>; N] {
     load_rows(row, true)
 }
+
+/// Transposes an 8 × 8 matrix of 16-bit elements that the lanes of a warp hold.
+/// Lane l holds elements 2·(l mod 4) and 2·(l mod 4) + 1 of row l / 4, as in [`load_matrices`], and gets those of column
+/// l / 4.
+///
+/// - PTX: `movmatrix.sync.aligned.m8n8.trans.b16`
+/// - Target: sm_80
+/// - Requires: all lanes
+///
+/// ```
+/// # use {bespoke_codegen::prelude::*, bespoke_testing::*};
+/// // The matrix of the numbers from 0, in row-major order.
+/// #[kernel(threads = 32)]
+/// fn transposed(x: Ptr<Global, u32>) {
+///     let word = (lane() * 2 + 1) << 16 | lane() * 2;
+///     x.at(lane()).store(transpose_matrix(word));
+/// }
+/// let column_major = |i: u32| i % 8 * 8 + i / 8;
+/// let words = std::array::from_fn(|l| column_major(2 * l as u32 + 1) << 16 | column_major(2 * l as u32));
+/// assert_eq!(run(transposed(), "movmatrix.sync.aligned.m8n8.trans.b16", [0u32; 32]), words);
+/// ```
+#[track_caller]
+pub fn transpose_matrix(fragment: Val<u32>) -> Val<u32> {
+    Val::from_id(emit(Op::TransposeMatrix, Type::U32, &[fragment.id], Location::caller())[0])
+}

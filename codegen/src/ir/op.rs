@@ -182,6 +182,10 @@ opcodes! {
             /// Transposes the matrices' 16-bit elements.
             transposed: bool as Flag("transposed"),
         } = "load_matrix": load_matrix_rule(matrices); Read; Warp { ptx: "ldmatrix.sync" }; BASELINE,
+        /// Transposes an 8 × 8 matrix of 16-bit elements by the whole warp. Operand and result are the lane's fragments: as
+        /// in `LoadMatrix`.
+        TransposeMatrix = "transpose_matrix": untyped(&[U32], &[U32]);
+            Pure; Warp { ptx: "movmatrix.sync" }; since("movmatrix", Sm80, (7, 8)),
         /// A matrix product by the whole warp.
         Mma(mma: Mma as Product) = "mma": mma.rule(ty); Pure; Warp { ptx: "mma.sync" }; BASELINE,
 

@@ -89,6 +89,10 @@ impl Printer<'_> {
             }
             Op::Mma(mma) => self.mma(mma, data),
             Op::LoadMatrix { matrices, transposed } => self.load_matrix(matrices, transposed, data),
+            Op::TransposeMatrix => {
+                let (from, to) = (self.register(data.args[0]), self.register(data.results[0]));
+                self.line(format_args!("movmatrix.sync.aligned.m8n8.trans.b16 {to}, {from};"));
+            }
             Op::WarpBarrier => {
                 let mask = self.operand(data.args[0]);
                 self.line(format_args!("bar.warp.sync {mask};"));

@@ -187,6 +187,7 @@ const FAMILIES: &[Family] = &[
     family("stmatrix", ANY, Memory, matrix_move::decode)
         .traffic(TrafficKind::MatrixRows)
         .requires(&[("shared::cta", since(75, (7, 8))), (ANY, since(90, (7, 8)))]),
+    family("movmatrix", ANY, Matrix, matrix_move::decode).requires(&[(ANY, since(75, (7, 8)))]),
     family("wmma", "load|store", Memory, wmma::decode).requires(&[("bf16|tf32|f64", since(80, (7, 0)))]),
     family("wmma", ANY, Matrix, wmma::decode).requires(&[("bf16|tf32|f64", since(80, (7, 0)))]),
 ];
@@ -222,7 +223,7 @@ const UNSUPPORTED: &[(&str, &str)] = &[
     ("brkpt|pmevent|clusterlaunchcontrol", ANY),
     ("redux", "f32"),
     ("mma", "sp|sp::ordered_metadata"),
-    ("movmatrix|wgmma|tcgen05", ANY),
+    ("wgmma|tcgen05", ANY),
     ("tex|tld4|txq|suld|sust|sured|suq", ANY),
     ("vadd|vsub|vabsdiff|vmin|vmax|vshl|vshr|vmad|vset", ANY),
     ("vadd2|vsub2|vavrg2|vabsdiff2|vmin2|vmax2|vset2", ANY),

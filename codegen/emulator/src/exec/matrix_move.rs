@@ -1,4 +1,4 @@
-//! `ldmatrix` and `stmatrix`: moves of 8 × 8 matrices between shared memory and registers.
+//! Moves of 8 × 8 matrices: `ldmatrix` and `stmatrix` between shared memory and registers, `movmatrix` among lanes.
 
 use super::fragment::{registers_of, whole_warp};
 use super::half::pack;
@@ -8,7 +8,8 @@ use super::races;
 use super::resolve::resolve;
 use crate::code::access::{Access, StateSpace};
 use crate::code::cursor::InstructionCursor;
-use crate::context::{Exec, Resolved};
+use crate::code::operands::{A, D};
+use crate::context::{Exec, ExecutionContext, Flow, Inst, Resolved};
 use crate::lanes::LANES;
 use crate::load::ast::Operand;
 use crate::load::error::ParseError;
@@ -104,6 +105,21 @@ lane_loop! {
     }
 }
 
+/// `movmatrix`: transposes the matrix of 8 × 8 halves that the lanes hold.
+fn transpose(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
+    if !whole_warp(cx) {
+        return Flow::Fault;
+    }
+    let values = cx.warp.regs.lanes::<u32>(i.slots[A]);
+    let half = |row: usize, column: usize| (values[4 * row + column / 2] >> (16 * (column % 2))) as u16;
+    let transposed: [u32; LANES] = std::array::from_fn(|lane| {
+        let (column, row) = (lane / 4, 2 * (lane % 4));
+        pack(half(row, column), half(row + 1, column))
+    });
+    *cx.warp.regs.lanes_mut(i.slots[D]) = transposed;
+    Flow::Next
+}
+
 /// Flag in `imm` of `ldmatrix` and `stmatrix`: `.trans`. The other bits are the address offset; shared addresses do not
 /// reach bit 63.
 const TRANSPOSED: u64 = 1 << 63;
@@ -113,6 +129,13 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
         return Err(op.unsupported());
     }
     match op.opcode() {
+        "movmatrix" => {
+            if !op.take("m8n8") || !op.take("trans") || op.take_ty()? != Ty::B16 {
+                return Err(op.unsupported());
+            }
+            op.unary(Ty::B32, Ty::B32)?;
+            Ok(transpose)
+        }
         "ldmatrix" => decode_rows(op, Access::Load),
         _ => decode_rows(op, Access::Store),
     }
