@@ -152,8 +152,8 @@ mod carry_enum {
 
     #[derive(Carry)]
     enum Either {
- // ^^^^ `Carry` is for structs: a run-time branch cannot choose between variants; use a struct with a `Val` that
- // says which
+ // ^^^^ `Carry` is for structs: a run-time branch cannot choose between variants; use a struct with a `Val` as
+ // discriminant
         Left(Val<u32>),
         Right(Val<f32>),
     }
