@@ -1,6 +1,6 @@
 //! `griddepcontrol`, and the check of global memory accesses in programmatic order.
 
-use crate::checks::programmatic::GlobalAccess;
+use crate::checks::programmatic::{Dependency, GlobalAccess, LaunchOrder};
 use crate::code::access::Access;
 use crate::context::{ExecutionContext, Fault, Flow, Inst};
 use crate::finding::{FindingKind, Space};
@@ -14,9 +14,11 @@ pub(crate) fn check_lanes(
     bytes: u64,
     access: Access,
 ) -> bool {
+    // The line and the allocation are those of the instruction, so they are looked up once.
+    let mut what = access_of(cx, 0, (0, bytes), access);
     let mut last = None;
     for lane in lanes_of(cx.active) {
-        let what = access_of(cx, lane, (addresses[lane], bytes), access);
+        what = GlobalAccess { address: addresses[lane], waited: has_waited(cx, lane), ..what };
         // Neighbouring lanes often share a granule.
         let span = (what.granules(), what.waited);
         if last != Some(span) && !check(cx, lane, &what) {
@@ -43,8 +45,7 @@ pub(crate) fn check_access(
     range: (u64, u64),
     access: Access,
 ) -> bool {
-    let what = access_of(cx, lane, range, access);
-    check(cx, lane, &what)
+    cx.launch.order.is_none() || check(cx, lane, &access_of(cx, lane, range, access))
 }
 
 fn access_of(
@@ -57,22 +58,38 @@ fn access_of(
         address,
         bytes,
         access,
-        waited: cx.warp.waited >> lane & 1 != 0,
+        waited: has_waited(cx, lane),
         line: cx.launch.program.place(cx.warp.pc).line,
         hint: cx.worker.hints[cx.warp.pc] as usize,
     }
 }
 
+/// Whether the earlier launches are known to be complete in a lane.
+fn has_waited(cx: &ExecutionContext<'_>, lane: usize) -> bool {
+    cx.warp.waited >> lane & 1 != 0
+}
+
 fn check(cx: &mut ExecutionContext<'_>, lane: usize, what: &GlobalAccess) -> bool {
     let Some(order) = cx.launch.order else { return true };
     let Err(dependency) = order.check_and_record(what) else { return true };
+    refuse(cx, lane, what, (order, dependency));
+    false
+}
+
+/// Sets the fault of an access that conflicts with an earlier launch.
+#[cold]
+fn refuse(
+    cx: &mut ExecutionContext<'_>,
+    lane: usize,
+    what: &GlobalAccess,
+    (order, dependency): (&LaunchOrder, Dependency),
+) {
     cx.worker.fault = Some(Box::new(Fault {
         address: Some(what.address),
         space: Some(Space::Global),
         nearest: cx.launch.table.nearest(what.address, what.bytes),
         ..Fault::new(FindingKind::ProgrammaticDependency, lane as u32, order.describe(what, dependency))
     }));
-    false
 }
 
 /// `griddepcontrol.wait`.

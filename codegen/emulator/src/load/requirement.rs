@@ -143,7 +143,10 @@ impl Platform {
 
     /// Error message if the platform does not meet the requirements of an instruction's operands.
     pub(crate) fn missing_for_operands(&self, instruction: &Instruction) -> Option<String> {
-        self.missing(&instruction.text(), &operand_requirements(instruction))
+        match &operand_requirements(instruction)[..] {
+            [] => None,
+            requirements => self.missing(&instruction.text(), requirements),
+        }
     }
 
     /// Error message if the platform lacks a directive about clusters.

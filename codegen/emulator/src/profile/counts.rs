@@ -106,7 +106,7 @@ pub struct Counts {
     /// Active lanes of all warp instructions, whether their guard held or not: 32 each, unless the warp had diverged or
     /// is not full.
     pub active_lanes: u64,
-    /// Lane instructions: lanes that executed an instruction, their guard included.
+    /// Lane instructions: active lanes whose guard held.
     pub lane_instructions: u64,
     /// Branches among the warp instructions.
     pub branches: u64,

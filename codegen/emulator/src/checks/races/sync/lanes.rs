@@ -48,8 +48,9 @@ pub(super) struct WarpClocks {
 }
 
 impl WarpClocks {
-    pub(super) fn new(now: Time) -> WarpClocks {
-        let group = LaneGroup::new(u32::MAX, VectorClock::default());
+    /// Clocks of a warp whose lanes all have the clock `clock`.
+    pub(super) fn new(now: Time, clock: VectorClock) -> WarpClocks {
+        let group = LaneGroup::new(u32::MAX, clock);
         WarpClocks { now, groups: vec![group], cluster_phase: 0 }
     }
 

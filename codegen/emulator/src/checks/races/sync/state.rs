@@ -61,8 +61,10 @@ impl SyncState {
         let start = self.clock;
         (self.cluster, self.warps_per_cta) = (cluster, warps_per_cta);
         self.clock += 1;
+        // The warps share one clock until they synchronise.
+        let initial = VectorClock::default();
         self.warps.clear();
-        self.warps.resize_with(ctas * warps_per_cta, || WarpClocks::new(start + 1));
+        self.warps.resize_with(ctas * warps_per_cta, || WarpClocks::new(start + 1, initial.clone()));
         self.barriers.clear();
         self.barriers.resize_with(ctas * BARRIERS, VectorClock::default);
         self.cluster_barrier = ClusterBarrierClocks::default();
