@@ -12,9 +12,9 @@ pub struct Stats {
     pub lane_instructions: u64,
     /// Warp instructions: each instruction counts once for every warp that issued it.
     pub warp_instructions: u64,
-    /// Bytes that lanes loaded from global memory.
+    /// Bytes of global memory that lanes loaded and copies read.
     pub global_bytes_loaded: u64,
-    /// Bytes that lanes stored to global memory.
+    /// Bytes of global memory that lanes stored and copies wrote.
     pub global_bytes_stored: u64,
     /// Profile of the launch, if [`Options::profile`](crate::Options::profile) is set.
     pub profile: Option<Box<Profile>>,

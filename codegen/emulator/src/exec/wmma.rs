@@ -181,7 +181,7 @@ fn transfer(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
             let memory = pointer.wrapping_add(position * element);
             let mut bits = [0u8; 8];
             if access == Access::Load {
-                // SAFETY: `range` checked the whole line.
+                // SAFETY: `resolve_range` or `resolve_cluster_range` checked the whole line.
                 unsafe { memory.copy_to_nonoverlapping(bits.as_mut_ptr(), element) };
                 fragment.set(cx, slots, place, u64::from_le_bytes(bits));
             } else {

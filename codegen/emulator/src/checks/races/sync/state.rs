@@ -51,8 +51,8 @@ impl SyncState {
         }
     }
 
-    /// Begins the cluster at a position in the grid. Returns the last time of earlier clusters: all accesses of this one
-    /// have later times.
+    /// Begins the cluster at a position in the grid. Returns the last time of earlier clusters: all accesses of this
+    /// cluster have later times.
     pub(in crate::checks::races) fn start(
         &mut self,
         cluster: u64,
