@@ -45,7 +45,7 @@ pub struct Compiled {
     pub target: Target,
     /// The module's text.
     pub ptx: String,
-    /// The IR that it was printed from.
+    /// The optimised IR that the PTX was printed from.
     pub function: Function,
     /// Statistics.
     pub report: Report,
@@ -110,7 +110,7 @@ impl Kernel {
         &self.function.params
     }
 
-    /// Threads a CTA, if fixed.
+    /// Threads per CTA, if fixed.
     pub fn threads(&self) -> Option<u32> {
         self.function.threads
     }
@@ -120,7 +120,7 @@ impl Kernel {
         &self.function
     }
 
-    /// Optimises and prints the kernel for `target`.
+    /// Optimises the kernel and compiles it to PTX for `target`.
     pub fn compile(&self, target: Target) -> Result<Compiled, CompileError> {
         self.compile_at(target, OptLevel::Default)
     }

@@ -62,7 +62,7 @@ impl<T> DevicePointer<T> {
 pub struct LaunchConfig {
     /// CTAs along x, y and z.
     pub grid: [u32; 3],
-    /// Threads a CTA along x, y and z.
+    /// Threads per CTA along x, y and z.
     pub block: [u32; 3],
     /// Dynamic shared memory, in bytes.
     pub dynamic_shared: u32,

@@ -26,7 +26,7 @@ const OPTIONS: [&str; 2] = ["-lineinfo", "-v"];
 /// Resource usage of a kernel, as reported by ptxas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Registers a thread.
+    /// Registers per thread.
     pub registers: u32,
     /// Bytes of registers stored to local memory.
     pub spill_stores: u32,

@@ -44,7 +44,7 @@ pub struct Question {
 #[error("`{0}` is not a question such as `17 + 25 =`")]
 pub struct NotAQuestion(String);
 
-/// One question in so many is held out of training.
+/// One question in this many is held out of training.
 const HELD_OUT: u32 = 16;
 
 impl Question {

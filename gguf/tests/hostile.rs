@@ -25,19 +25,20 @@ fn find(bytes: &[u8], needle: &[u8]) -> usize {
     bytes.windows(needle.len()).position(|window| window == needle).expect("the needle is in the file")
 }
 
-/// The error of opening a valid file that `corrupt` has changed.
+/// Error message of opening a valid file after `corrupt` has changed its bytes.
 fn message(corrupt: impl FnOnce(&mut Vec<u8>)) -> String {
     let mut bytes = valid();
     corrupt(&mut bytes);
     Gguf::from_bytes(bytes).err().expect("the corruption is noticed").to_string()
 }
 
-/// The error after overwriting bytes at an offset.
+/// Error message of opening a valid file in which `new` overwrites the bytes at `offset`.
 fn at(offset: usize, new: &[u8]) -> String {
     message(|bytes| bytes[offset..offset + new.len()].copy_from_slice(new))
 }
 
-/// The error after overwriting bytes `skip` bytes past the end of the first `anchor`.
+/// Error message of opening a valid file in which `new` overwrites the bytes that start `skip` bytes after the end of
+/// the first occurrence of `anchor`.
 fn after(anchor: &str, skip: usize, new: &[u8]) -> String {
     message(|bytes| {
         let at = find(bytes, anchor.as_bytes()) + anchor.len() + skip;

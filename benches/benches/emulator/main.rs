@@ -1,4 +1,4 @@
-//! Benchmarks of the emulator: lane instructions a second on the kernels of a real model's shape, and whole steps.
+//! Benchmarks of the emulator: lane instructions per second on the kernels of a real model's shape, and whole steps.
 //!
 //! `elements` are lane instructions. Each benchmark runs with and without checks, on one thread and on all.
 

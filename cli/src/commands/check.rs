@@ -47,7 +47,7 @@ pub struct CheckArgs {
     /// Additional findings, which a kernel may intend; may be given several times
     #[arg(long, value_enum, value_name = "WHAT")]
     also: Vec<Also>,
-    /// Average instructions a warp after which a PTX file's launch counts as hanging [default: 67108864]
+    /// Average instructions per warp after which a PTX file's launch counts as hanging [default: 67108864]
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
     /// Notes on what could be faster, in launches large enough for it to matter

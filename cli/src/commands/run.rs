@@ -83,7 +83,7 @@ struct Output {
     timings: Timings,
 }
 
-/// Durations in seconds, and speeds in tokens a second.
+/// Durations in seconds, and speeds in tokens per second.
 #[derive(Serialize)]
 struct Timings {
     load_seconds: f64,

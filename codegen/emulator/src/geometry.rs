@@ -1,11 +1,11 @@
-//! Geometry of a launch: grid, blocks, clusters, and how the shared memories of a cluster's CTAs follow one another.
+//! Geometry of a launch: grid, blocks, clusters, and the layout of a cluster's shared memory.
 
 use crate::lanes::LANES;
 
-/// The most CTAs of a cluster; more than 8 are not possible on every device that has clusters.
+/// Maximum CTAs per cluster. Not every device with clusters supports more than 8.
 pub(crate) const MAX_CLUSTER: u64 = 16;
 
-/// Named barriers of a CTA.
+/// Named barriers per CTA.
 pub(crate) const BARRIERS: usize = 16;
 
 /// Dimensions of a launch.
@@ -66,10 +66,11 @@ fn unfold(index: u64, [x, y, _]: [u32; 3]) -> [u32; 3] {
     [(index % x) as u32, (index / x % y) as u32, (index / x / y) as u32]
 }
 
-/// Layout of the shared memories of a cluster's CTAs: one range of addresses, a CTA's part after the other's.
+/// Layout of a cluster's shared memory: one range of addresses that contains each CTA's shared memory in the order of
+/// ranks, with gaps between them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SharedLayout {
-    /// CTAs.
+    /// Number of CTAs.
     pub(crate) ctas: usize,
     /// Bytes of each CTA's shared memory.
     pub(crate) bytes: u64,
@@ -77,8 +78,8 @@ pub(crate) struct SharedLayout {
     pitch: u64,
 }
 
-/// Alignment of each CTA's shared memory in a cluster, and the least gap between two CTAs': an access past the end of a
-/// CTA's shared memory is not mistaken for an access of the next CTA's.
+/// Alignment of each CTA's shared memory in a cluster, and minimum gap between the memories of two CTAs, so that an
+/// access past the end of one CTA's shared memory is not taken for an access of the next CTA's.
 const SHARED_GAP: u64 = 1024;
 
 impl SharedLayout {
@@ -97,8 +98,8 @@ impl SharedLayout {
         if self.ctas == 1 { 0 } else { rank as u64 * self.pitch }
     }
 
-    /// The rank of the CTA in whose part of the range an address is, and the offset there. The offset may be beyond
-    /// the CTA's shared memory.
+    /// Rank of the CTA that an address belongs to, and the offset of the address from the start of the CTA's shared
+    /// memory. The offset may be past the end.
     pub(crate) fn locate(&self, address: u64) -> (usize, u64) {
         if self.ctas == 1 { (0, address) } else { ((address / self.pitch) as usize, address % self.pitch) }
     }

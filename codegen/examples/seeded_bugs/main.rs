@@ -2,11 +2,14 @@
 //!
 //! Usage: `cargo run -p bespoke-codegen --example seeded_bugs [-- NAME …]`
 //!
-//! `tests/seeded/bugs.toml` lists the bugs: a text in a file and its replacement, in which `MISTAKE` stands for whether
-//! this bug is active. A copy of the compiler in the target folder contains all of them; it is built once, and an
-//! environment variable activates one bug. The named bugs run, or all. The results go into the table of
-//! `tests/seeded/README.md`: file tests run first, random kernels if these pass, and then the unit tests. It is an
-//! error if the text of a bug does not occur exactly once in its file, or if no test notices a bug.
+//! `tests/seeded/bugs.toml` lists the bugs. A bug replaces a text in a file; in the replacement, `MISTAKE` is a
+//! condition that is true if the bug is active. A copy of the compiler in the target folder contains all bugs. It is
+//! built once, and an environment variable activates one bug at a time: each of the named bugs, or each bug of the list
+//! if none is named.
+//!
+//! For each bug, the file tests run first, random kernels if these pass, and then the unit tests. The results go into
+//! the table of `tests/seeded/README.md`. It is an error if the text of a bug does not occur exactly once in its file,
+//! or if no test notices a bug.
 
 mod table;
 mod workspace;
@@ -40,7 +43,7 @@ struct Bug {
     name: String,
     /// The resulting wrong behaviour.
     what: String,
-    /// Relative to `codegen/src`.
+    /// Path relative to `codegen/src`.
     file: String,
     find: String,
     replace: String,

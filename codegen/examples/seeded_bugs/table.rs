@@ -29,7 +29,7 @@ impl Outcome {
 /// The line before the first row.
 const RULE: &str = "| --- | --- | --- | --- | --- | --- |\n";
 
-/// The file with the table.
+/// A Markdown file that ends with the table: the text before [`RULE`], and the rows after it.
 pub struct Table {
     path: PathBuf,
     head: String,

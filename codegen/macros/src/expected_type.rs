@@ -12,7 +12,8 @@ use syn::{Expr, ExprAssign, Member, Pat, Type};
 use crate::rewriter::Rewriter;
 use crate::scope::DeclaredType;
 
-/// The hook of one value: a statement before the value's use, a statement after it, and the variable of both.
+/// Hook that checks the type of one value: a statement before the value's use, a statement after it, and the variable
+/// that both refer to.
 struct Hook {
     before: TokenStream,
     after: TokenStream,
@@ -68,7 +69,8 @@ impl Rewriter<'_> {
         Some(Expr::Verbatim(quote!(({ #before #assign; #after }))))
     }
 
-    /// `value`, a rewritten `place`, where `expected` (of type `PhantomData<T>`) names the expected type.
+    /// Passes `value`, the rewritten `place`, through a hook that requires the type `T`; `expected` is an expression of
+    /// type `PhantomData<T>`.
     pub fn with_expected_type(&mut self, value: &Expr, place: &TokenStream, expected: &TokenStream) -> Expr {
         let span = value.span();
         let hook = self.hook(place, span);
@@ -88,7 +90,7 @@ impl Rewriter<'_> {
 }
 
 impl Hook {
-    /// `value`, passed through the hook. The tokens span the whole value, so that errors underline all of it.
+    /// The tokens `hook.pass(value)`. Their span is that of the whole value, so that errors underline all of it.
     fn pass(&self, value: &Expr) -> TokenStream {
         let tokens = value.to_token_stream();
         let (name, first) = (&self.name, value.span());
@@ -105,7 +107,7 @@ impl Hook {
 fn arguments(expression: &mut Expr) -> Vec<&mut Expr> {
     let arguments: Vec<&mut Expr> = match expression {
         Expr::Call(call) => call.args.iter_mut().collect(),
-        // `S { x }` spells a variable and a field with one token.
+        // In `S { x }`, one token names both the field and the variable.
         Expr::Struct(literal) => {
             let is_written = |field: &syn::FieldValue| {
                 field.colon_token.is_some() && matches!(field.member, Member::Named(_))

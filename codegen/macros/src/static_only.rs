@@ -1,5 +1,6 @@
-//! Constructs of Rust that take compile-time values only: `as`, indices, `*`, `match` with numbers, let chains and
-//! assertions. Each operand passes through a hook, which is an error for a handle.
+//! Rust constructs that take compile-time values only: `as`, indices, `*`, `match` with numbers, let chains and
+//! assertions. Each operand passes through a hook. For a handle the hook does not compile; the error says what to write
+//! instead.
 
 use proc_macro2::Span;
 use quote::{ToTokens, format_ident, quote, quote_spanned};
@@ -12,7 +13,7 @@ use crate::scope::DeclaredType;
 use crate::syntax::{is_literal, prefix_operand};
 
 impl Rewriter<'_> {
-    /// `value as T`.
+    /// Rewrites `value as T`.
     pub fn cast(&mut self, mut cast: ExprCast) -> Expr {
         self.expression(&mut cast.expr, Position::Operand);
         if is_literal(&cast.expr) {
@@ -25,7 +26,7 @@ impl Rewriter<'_> {
         Expr::Verbatim(quote_spanned!(span=> ({ #before (&#hook).result(#cast) })))
     }
 
-    /// The condition of an `if` with a `let`. The `if` stays plain Rust; a chain keeps its `&&`.
+    /// Rewrites the condition of an `if` with a `let`. The `if` stays plain Rust; a chain keeps its `&&`.
     pub fn let_chain(&mut self, condition: &mut Expr) {
         match condition {
             Expr::Binary(ExprBinary { op: BinOp::And(_), left, right, .. }) => {
@@ -43,7 +44,7 @@ impl Rewriter<'_> {
         }
     }
 
-    /// `array[index]`. A pointer's index needs no hook: `Index` of a pointer is an error of its own.
+    /// Rewrites `array[index]`. A pointer's index needs no hook: `Index` of a pointer is an error of its own.
     pub fn index(&mut self, index: &mut ExprIndex) {
         let span = index.bracket_token.span.join();
         let of_pointer = self.declared_pointer(&index.expr).is_some();
@@ -57,7 +58,7 @@ impl Rewriter<'_> {
         }
     }
 
-    /// `*operand`. A call's value passes through a hook; a place cannot, because it may be assigned.
+    /// Rewrites `*operand`. A call's value passes through a hook; a place cannot, because it may be assigned.
     pub fn dereference(&mut self, operand: &mut Expr, span: Span) {
         if let Some(name) = self.declared_pointer(operand) {
             let message = format!(
@@ -80,7 +81,7 @@ impl Rewriter<'_> {
         path.path.get_ident().filter(|name| self.scope.declared(name) == DeclaredType::Pointer)
     }
 
-    /// The place that a `match` compares with numbers.
+    /// Rewrites the operand of a `match` that compares a place with numbers.
     pub fn scrutinee(&mut self, choice: &mut ExprMatch) {
         let place = matches!(*choice.expr, Expr::Path(_) | Expr::Field(_));
         let numbers = choice.arms.iter().any(|arm| has_number(&arm.pat));
@@ -93,7 +94,7 @@ impl Rewriter<'_> {
         }
     }
 
-    /// `assert!` and its relatives. Other macros stay as they are.
+    /// Rewrites `assert!`, `assert_eq!` and `assert_ne!`, also with `debug_`. Other macros stay as they are.
     pub fn assertion(&mut self, call: &mut Macro) {
         let Some(name) = call.path.segments.last().map(|segment| segment.ident.to_string()) else { return };
         let operands = match name.trim_start_matches("debug_") {

@@ -212,7 +212,7 @@ pub(crate) fn emit1(op: Op, ty: Type, args: &[Value], site: Site) -> Value {
 /// Options in `#[kernel(…)]`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KernelOptions {
-    /// Threads a CTA, if fixed.
+    /// Threads per CTA, if fixed.
     pub threads: Option<u32>,
     /// CTAs that a multiprocessor should hold at a time; registers are allocated accordingly.
     pub min_blocks: Option<u32>,

@@ -29,13 +29,13 @@ impl Geometry {
         Geometry { grid: None, block: None, dynamic_shared: 0 }
     }
 
-    /// Threads a CTA along x, y and z. Not needed if the kernel has `#[kernel(threads = …)]`.
+    /// Sets the threads per CTA along x, y and z. Not needed if the kernel has `#[kernel(threads = …)]`.
     #[must_use]
     pub fn block(self, threads: [u32; 3]) -> Geometry {
         Geometry { block: Some(threads), ..self }
     }
 
-    /// Bytes of dynamic shared memory a CTA (`dynamic_shared()` in the kernel); 0 by default.
+    /// Sets the dynamic shared memory per CTA, in bytes (`dynamic_shared()` in the kernel); 0 by default.
     #[must_use]
     pub fn dynamic_shared(self, bytes: u32) -> Geometry {
         Geometry { dynamic_shared: bytes, ..self }
@@ -48,7 +48,7 @@ pub struct Entry {
     kernel: Recorded,
     geometry: Geometry,
     summary: String,
-    /// An error is a serialisation error.
+    /// The compile-time parameters, or the message of an error of serialising them.
     constants: Result<Value, String>,
 }
 
@@ -94,7 +94,7 @@ impl Entry {
         Ok(emitted)
     }
 
-    /// Threads a CTA, from the kernel or its geometry.
+    /// Threads per CTA, from the kernel or its geometry.
     fn block(&self, kernel: &Kernel) -> Result<[u32; 3], String> {
         match (kernel.threads(), self.geometry.block) {
             (Some(threads), None) => Ok([threads, 1, 1]),
@@ -138,7 +138,7 @@ pub struct Emitted {
     pub params: Vec<Param>,
     /// CTAs along x, y and z; none if the host chooses at each launch.
     pub grid: Option<[u32; 3]>,
-    /// Threads a CTA along x, y and z.
+    /// Threads per CTA along x, y and z.
     pub block: [u32; 3],
     /// CTAs along x that form a cluster.
     pub cluster: Option<u32>,

@@ -30,7 +30,7 @@ pub struct ManifestKernel {
     pub summary: String,
     /// CTAs along x, y and z; null if the host chooses at each launch.
     pub grid: Option<[u32; 3]>,
-    /// Threads a CTA along x, y and z.
+    /// Threads per CTA along x, y and z.
     pub block: [u32; 3],
     /// CTAs along x that form a cluster. The module states it too, so a plain launch suffices.
     pub cluster: Option<u32>,

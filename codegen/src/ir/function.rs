@@ -110,7 +110,7 @@ pub struct Function {
     pub name: String,
     /// Parameters.
     pub params: Vec<Param>,
-    /// Threads a CTA, if fixed (`.reqntid`).
+    /// Threads per CTA, if fixed (`.reqntid`).
     pub threads: Option<u32>,
     /// CTAs that a multiprocessor should hold at a time, which bounds the registers (`.minnctapersm`).
     pub min_blocks: Option<u32>,

@@ -195,8 +195,8 @@ opcodes! {
         /// A vote: operands predicate, member mask.
         Vote(vote: Vote as Variant) = "vote": vote.rule();
             Exchange; Mask { ptx: "vote.sync", operand: 1 }; BASELINE,
-        /// The lanes that hold the same value: operands value, member mask; one bit a lane as u32, and for `all` whether
-        /// all do.
+        /// The lanes that hold the same value: operands value, member mask; one bit per lane as u32, and for `all`
+        /// whether all do.
         Match(lanes: Match as Variant) = "match": lanes.rule();
             Exchange; Mask { ptx: "match.sync", operand: 1 }; BASELINE,
         /// A reduction over the lanes of a warp: operands value, member mask.

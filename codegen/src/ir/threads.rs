@@ -18,13 +18,13 @@ named_enum! {
 }
 
 named_enum! {
-    /// Result of a vote over the predicates of a warp.
+    /// Result of a vote: every lane of a warp contributes a predicate.
     pub enum Vote {
-        /// Whether it is true in every lane.
+        /// Whether the predicate is true in every lane.
         All = "all",
-        /// Whether it is true in any lane.
+        /// Whether the predicate is true in any lane.
         Any = "any",
-        /// One bit a lane, as u32.
+        /// The predicates of all lanes, one bit per lane, as u32.
         Ballot = "ballot",
     }
 }
@@ -37,11 +37,11 @@ impl Vote {
 }
 
 named_enum! {
-    /// Which lanes a match compares.
+    /// Result of a match: every lane of a warp contributes a value.
     pub enum Match {
-        /// Each lane gets the lanes that hold its own value.
+        /// For each lane, the mask of the lanes that hold the same value.
         Any = "any",
-        /// All lanes of the mask if they hold one value, else none; and whether they do.
+        /// The member mask if all its lanes hold the same value, else 0; and whether they do.
         All = "all",
     }
 }
@@ -72,7 +72,7 @@ named_enum! {
 }
 
 impl Reduce {
-    /// Whether it works on bits rather than numbers.
+    /// Whether the reduction is bitwise.
     pub fn is_bitwise(self) -> bool {
         matches!(self, Reduce::And | Reduce::Or | Reduce::Xor)
     }

@@ -139,11 +139,11 @@ named_enum! {
         TidY = "tid.y",
         /// Thread index in the CTA, z.
         TidZ = "tid.z",
-        /// Threads a CTA, x.
+        /// Threads per CTA, x.
         NtidX = "ntid.x",
-        /// Threads a CTA, y.
+        /// Threads per CTA, y.
         NtidY = "ntid.y",
-        /// Threads a CTA, z.
+        /// Threads per CTA, z.
         NtidZ = "ntid.z",
         /// CTA index in the grid, x.
         CtaidX = "ctaid.x",

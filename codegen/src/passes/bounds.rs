@@ -1,7 +1,7 @@
 //! Simplification by value ranges: comparisons with a known outcome, masks and remainders without effect, and
 //! conditions that a dominating branch decides.
 //!
-//! With 256 threads a CTA, `tid.x < 256` is true and `tid.x % 256` is `tid.x`.
+//! With 256 threads per CTA, `tid.x < 256` is true and `tid.x % 256` is `tid.x`.
 
 use super::Pass;
 use super::analysis::ranges::{Range, Ranges};

@@ -164,7 +164,7 @@ struct Site<'a> {
 }
 
 impl Site<'_> {
-    /// Whether threads at both instructions meet.
+    /// Whether threads at this instruction and threads at the other one synchronise with each other.
     fn meets(&self, other: &Site<'_>) -> bool {
         match (self.data.op.convergence(), other.data.op.convergence()) {
             (Convergence::Barrier { id: a, .. }, Convergence::Barrier { id: b, .. }) => a == b,
@@ -229,7 +229,7 @@ struct Flow<'a> {
 }
 
 impl<'a> Flow<'a> {
-    /// The control flow of each class, and the branches of which at most one, unknown lane of a warp takes one side.
+    /// The control flow of each class, and the branches that [`lane_branches`] finds.
     fn new(function: &'a Function, mut values: ThreadValues<'a>) -> (Flow<'a>, Vec<LaneBranch>) {
         let known = |&block: &Block| {
             let data = function.terminator(block);
@@ -273,7 +273,7 @@ impl<'a> Flow<'a> {
         reach
     }
 
-    /// The instructions that a branch keeps some of their threads from, by their index in `sites`.
+    /// The instructions that some of their threads skip because of a branch, by their index in `sites`.
     fn divergent(
         &self,
         post: &PostDominators,
@@ -372,7 +372,7 @@ impl<'a> Flow<'a> {
     }
 }
 
-/// Branches of which at most one, unknown lane of a warp takes one side.
+/// The branches of which one side is taken by at most one lane of each warp, but by which lane is not known.
 fn lane_branches(function: &Function, values: &mut ThreadValues<'_>) -> Vec<LaneBranch> {
     let uniformity = Uniformity::new(function);
     let preds = function.predecessors();
@@ -407,7 +407,7 @@ fn all_differ(bits: &[u64]) -> bool {
     bits.chunks(WARP).all(|warp| warp.len() > 1 && warp.iter().collect::<HashSet<_>>().len() == warp.len())
 }
 
-/// The threads of a class and the blocks that they may reach from a branch.
+/// A [`Class`] of threads that take one side of a branch, and the blocks that they may reach from there.
 struct Side<'a> {
     threads: &'a [u32],
     reach: EntitySet<Block>,
@@ -416,14 +416,15 @@ struct Side<'a> {
 /// Facts that decide whether it is an error that some threads reach an instruction and others skip it.
 struct Certain {
     members: Members,
-    /// The others may reach an instruction at which they meet these.
+    /// Whether the threads that skip the instruction may reach another one at which they synchronise with the rest.
     elsewhere: bool,
-    /// The two sides of the branch meet only at the end of the kernel.
+    /// Whether the two sides of the branch join only at the end of the kernel.
     ends_in_exit: bool,
 }
 
 impl Certain {
-    /// A thread that reaches the instruction and one that it waits for in vain.
+    /// A thread that reaches the instruction, and a thread that must execute the instruction too but skips it. `None`
+    /// if this is not certainly an error.
     fn pair(&self, reaching: &[u32], skipping: &[u32]) -> Option<(u32, u32)> {
         let warp = |thread: u32| thread as usize / WARP;
         let same_warp = |wanted: &dyn Fn(u32) -> bool| {

@@ -20,7 +20,8 @@ impl Aliases {
         value
     }
 
-    /// Replaces a value by another one that is not itself replaced by it.
+    /// Records that `to` replaces `from`; [`Aliases::apply`] rewrites the uses. `to` must not already be replaced by
+    /// `from`.
     pub fn replace(&mut self, from: Value, to: Value) {
         let to = self.resolve(to);
         debug_assert_ne!(from, to, "a value cannot replace itself");
@@ -37,11 +38,11 @@ impl Aliases {
 
 /// A visitor's decision about an instruction.
 pub(super) enum Rewrite {
-    /// Keep it.
+    /// Keep the instruction.
     Keep,
-    /// Replace its results by these values and remove it.
+    /// Replace the results of the instruction by these values, and remove the instruction.
     Values(SmallVec<[Value; 2]>),
-    /// Turn it into another instruction; its results keep their types.
+    /// Turn the instruction into another one. The results keep their types.
     Into(Op, Type, SmallVec<[Value; 4]>),
 }
 
@@ -62,7 +63,7 @@ impl Rewrite {
     }
 }
 
-/// The function during a walk, at one instruction.
+/// The function during a walk, and the position of the walk: one instruction.
 pub(super) struct Editor<'a> {
     pub function: &'a mut Function,
     /// The block of the current instruction.

@@ -6,7 +6,7 @@ use bespoke_codegen::dsl::{Bf16x2, F16x2, Number, Scalar};
 use bespoke_codegen::ir::{Rounding, Type};
 use half::{bf16, f16};
 
-/// A scalar that can be stored in memory.
+/// A DSL scalar with what the tests compute on the host: values from bits, a test for NaN, and edge cases.
 pub trait Host: Scalar + Debug {
     /// The value with these bits.
     fn from_bits(bits: u64) -> Self;
@@ -18,7 +18,7 @@ pub trait Host: Scalar + Debug {
     fn edges() -> Vec<Self>;
 }
 
-/// A scalar number.
+/// A DSL scalar that is one number, not a packed pair, with its exact value.
 pub trait HostNumber: Host + Number {
     /// The exact value.
     fn exact(self) -> Exact;

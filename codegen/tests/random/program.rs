@@ -37,7 +37,7 @@ impl Operand {
 pub struct Program {
     /// CTAs of the launch.
     pub ctas: u32,
-    /// Threads a CTA: whole warps.
+    /// Threads per CTA: whole warps.
     pub threads: u32,
     /// Whether the kernel fixes its number of threads.
     pub fixed_threads: bool,

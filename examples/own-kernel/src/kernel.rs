@@ -31,7 +31,7 @@ pub fn add_norm_quantize(
     let first = thread_index() * 4;
     let at = block_index() * s.cols + first;
     let (hidden, update) = (hidden.at(at), update.at(at));
-    // Loops over Rust ranges unroll, so the row stays in registers: at each step four elements a thread.
+    // Loops over Rust ranges unroll, so the row stays in registers: at each step four elements per thread.
     let columns = (0..s.cols).step_by(4 * s.threads as usize);
     let mut values: Vec<[Val<f32>; 4]> = Vec::new();
     let mut squares = val(0.0f32);

@@ -6,7 +6,7 @@ use bespoke_codegen::prelude::*;
 pub struct SwigluShape {
     /// Elements of `y`; `x` has the gates, then as many values.
     pub width: u32,
-    /// Threads a CTA.
+    /// Threads per CTA.
     pub threads: u32,
 }
 

@@ -4,13 +4,15 @@ use super::search::{self, Spreads, TINY};
 use super::{inverse, put_half};
 use half::f16;
 
-/// Elements of a superblock.
+/// Elements per superblock.
 const SUPERBLOCK: usize = 256;
-/// Elements of a group of Q4_K and Q5_K, and number of groups.
+/// Elements per group in Q4_K and Q5_K.
 const GROUP: usize = 32;
+/// Groups per superblock in Q4_K and Q5_K.
 const GROUPS: usize = SUPERBLOCK / GROUP;
-/// Elements of a group of Q6_K, and number of groups.
+/// Elements per group in Q6_K.
 const GROUP6: usize = 16;
+/// Groups per superblock in Q6_K.
 const GROUPS6: usize = SUPERBLOCK / GROUP6;
 
 const Q4: Spreads = Spreads { offset: -1.0, tenths: 0..=20 };

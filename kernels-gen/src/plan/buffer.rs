@@ -14,7 +14,7 @@ pub enum BufferName {
     Qkv,
     /// Partial results of attention's splits.
     AttentionPartial,
-    /// Numbers of attention's splits that are done.
+    /// u32: number of finished splits of attention, for each block of query heads.
     AttentionCounters,
     /// f32 `[q_width]`: attention's output.
     Attended,
@@ -34,11 +34,11 @@ pub enum BufferName {
     Tokens,
     /// Tokens by position, for the host.
     HostTokens,
-    /// Sort keys of the logits.
+    /// u32: the sort key of the logit of each token, for sampling.
     SampleKeys,
-    /// The largest sort key of every 32 tokens.
+    /// u32: the largest sort key of each group of 32 tokens of the vocabulary.
     SampleTops,
-    /// Parameters of sampling.
+    /// Sampling parameters.
     Sampling,
 }
 

@@ -370,7 +370,7 @@ impl Tuning {
         self.rules.iter().try_for_each(Rule::check)
     }
 
-    /// The text of a file that starts with `comment`, commented out line by line.
+    /// Text of a tuning file: each line of `comment` as a TOML comment, then the rules.
     pub fn to_toml(&self, comment: &str) -> String {
         let comment: String =
             comment.lines().map(|line| format!("# {line}").trim_end().to_owned() + "\n").collect();

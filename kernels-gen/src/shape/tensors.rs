@@ -17,13 +17,13 @@ pub enum Extent {
     Queries,
     /// Width of all key heads, and of all value heads.
     Keys,
-    /// Elements of a head.
+    /// Number of elements of a head.
     Head,
-    /// Pairs of elements of a head that RoPE rotates.
+    /// Number of element pairs that RoPE rotates in a head: half of the rotated elements.
     RotatedPairs,
     /// Width of the feed-forward network.
     Ffn,
-    /// Tokens of the vocabulary.
+    /// Number of tokens in the vocabulary.
     Vocab,
 }
 

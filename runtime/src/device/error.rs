@@ -16,9 +16,9 @@ pub enum Error {
     /// The requested device is not available.
     #[error("{what}")]
     Unavailable {
-        /// Reason.
+        /// Why the device is not available.
         what: String,
-        /// Advice.
+        /// How to make it available, or what to use instead.
         help: String,
     },
     /// Not enough free memory for an allocation.
@@ -80,7 +80,7 @@ pub enum Error {
         index: usize,
         /// The kernel's name.
         kernel: String,
-        /// Reason.
+        /// Why the device cannot run the launch.
         why: String,
     },
     /// A finding of the emulator stopped a kernel.

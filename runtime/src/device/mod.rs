@@ -128,7 +128,7 @@ pub struct DeviceInfo {
     pub l2_bytes: u64,
     /// Largest shared memory of a CTA in bytes, static and dynamic together.
     pub shared_per_block_optin: u32,
-    /// Peak memory bandwidth in bytes a second, from clock and bus width, where the driver reports them.
+    /// Peak memory bandwidth in bytes per second, from clock and bus width, where the driver reports them.
     pub peak_bandwidth: Option<u64>,
     /// Versions of CUDA and the driver, as text.
     pub driver: Option<String>,

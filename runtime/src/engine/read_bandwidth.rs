@@ -10,7 +10,7 @@ use crate::device::{Bytes, Device, Kind, Launch};
 /// Number of timed passes over the memory; the median counts.
 const PASSES: usize = 15;
 
-/// Measures the read bandwidth in bytes a second: the median of several passes, timed by the device, over memory
+/// Measures the read bandwidth in bytes per second: the median of several passes, timed by the device, over memory
 /// several times the size of the L2 cache.
 pub fn read_bandwidth(device: &dyn Device) -> Result<f64, EngineError> {
     // Much larger than any cache; small on the emulator.

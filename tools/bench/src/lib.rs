@@ -53,7 +53,7 @@ pub struct Subject<'a> {
     pub gguf: &'a Gguf,
     /// The loaded model.
     pub engine: Engine,
-    /// Bytes a second of a plain read; `None` on the emulator, whose time says nothing about memory.
+    /// Bytes per second of a plain read; `None` on the emulator, whose time says nothing about memory.
     pub ceiling: Option<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! Measurement of tokens a second.
+//! Measurement of tokens per second.
 
 use std::time::Instant;
 
@@ -33,7 +33,7 @@ pub struct Measurement {
     pub tokens: u32,
     /// Positions in the cache at the start.
     pub depth: u32,
-    /// Tokens a second of every repetition.
+    /// Tokens per second of every repetition.
     pub repetitions: Vec<f64>,
     /// Median of the repetitions.
     pub tokens_per_second: f64,

@@ -108,7 +108,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Computes the rate and its fraction of the ceiling, which is in bytes a second.
+    /// Computes the rate and its fraction of the ceiling, which is in bytes per second.
     pub fn new(microseconds: f64, bytes: u64, ceiling: Option<f64>) -> Traffic {
         let rate = bytes as f64 / (microseconds * 1e-6);
         let fraction_of_ceiling = ceiling.map(|ceiling| rate / ceiling);

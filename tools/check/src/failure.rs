@@ -1,4 +1,4 @@
-//! The reason for having no report, as data: `bespoke check --format json` prints it instead.
+//! Failure of a check as data: the JSON that `bespoke check --format json` prints instead of a report.
 
 use std::path::{Path, PathBuf};
 
@@ -7,18 +7,18 @@ use serde::Serialize;
 
 use super::{CheckError, REPORT_VERSION};
 
-/// Printed instead of a [`Report`](super::Report) if nothing could be checked.
+/// A check that could not run: printed instead of a [`Report`](super::Report).
 #[derive(Clone, Debug, Serialize)]
 pub struct Failure {
     /// [`REPORT_VERSION`].
     pub version: u32,
     /// The subject of the check.
     pub subject: String,
-    /// The reason.
+    /// Why nothing was checked.
     pub error: Reason,
 }
 
-/// Reason why nothing was checked.
+/// Why nothing was checked.
 #[derive(Clone, Debug, Serialize)]
 pub struct Reason {
     /// The error with its causes.

@@ -15,7 +15,7 @@ const VERSION: u32 = 1;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Launches {
-    /// 1.
+    /// Version of the format: 1.
     pub version: u32,
     /// Buffers by name.
     #[serde(default)]
@@ -213,7 +213,7 @@ impl Launches {
     }
 }
 
-/// The text of a file.
+/// Reads a text file. The error names the path.
 pub(super) fn read(path: &Path) -> Result<String, CheckError> {
     std::fs::read_to_string(path).map_err(|source| CheckError::Read { path: path.to_owned(), source })
 }

@@ -43,7 +43,7 @@ pub use values::{Element, Number};
 pub struct Options {
     /// Additional checks.
     pub checks: Checks,
-    /// Average instructions a warp after which a CTA of a PTX file's launch counts as hanging.
+    /// Average instructions per warp after which a CTA of a PTX file's launch counts as hanging.
     pub instruction_limit: u64,
     /// Whether to report what could be faster.
     pub lints: bool,

@@ -27,7 +27,7 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// Lints of launches large enough to measure: [`Thresholds::measurable`].
     pub lints: Vec<Lint>,
-    /// Number of notes omitted, on launches too small for them to matter.
+    /// Number of lints omitted because their launches are too small to measure.
     pub lints_left_out: u64,
     /// Costs of every source line, if requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -86,16 +86,16 @@ pub struct Place {
     pub column: u32,
 }
 
-/// A line of the PTX text.
+/// An instruction in the PTX text: its line number and the text of the line.
 #[derive(Clone, Debug, Serialize)]
 pub struct PtxLine {
     /// 1-based.
     pub line: u32,
-    /// Its text, trimmed.
+    /// Text of the line, without white space around it.
     pub text: String,
 }
 
-/// A note: a line that probably wastes time.
+/// A lint: a source line that probably wastes time.
 #[derive(Clone, Debug, Serialize)]
 pub struct Lint {
     /// `uncoalesced`, `bank-conflict` or `divergence`.
@@ -108,7 +108,8 @@ pub struct Lint {
     pub source: Option<Place>,
     /// The instruction, or the first one of the source line.
     pub ptx: PtxLine,
-    /// Sectors over the fewest possible, wavefronts over those without conflicts, or average active lanes.
+    /// Sectors divided by the fewest possible, wavefronts divided by those without bank conflicts, or average active
+    /// lanes.
     pub measured: f64,
     /// Share of the kernel's sectors, wavefronts or warp instructions.
     pub share: f64,
@@ -123,15 +124,15 @@ pub struct KernelProfile {
     pub launches: u64,
     /// Whether this profile is of launches that a finding stopped, with their costs up to the finding.
     pub partial: bool,
-    /// Threads of the launches.
+    /// Threads of all launches together.
     pub threads: u64,
-    /// Lane instructions a thread.
+    /// Lane instructions per thread.
     pub instructions_per_thread: f64,
-    /// Lane instructions a byte moved to or from global memory; none if nothing was.
+    /// Lane instructions per byte moved to or from global memory; `None` without such bytes.
     pub instructions_per_byte: Option<f64>,
     /// Lane instructions by class.
     pub mix: BTreeMap<&'static str, u64>,
-    /// The sum of all lines.
+    /// Sum of the costs of all lines.
     pub total: Cost,
     /// Source lines, sorted by lane instructions in descending order; PTX instructions if the PTX has no source lines.
     pub lines: Vec<LineProfile>,
@@ -145,7 +146,7 @@ pub struct LineProfile {
     /// The instruction, if the PTX has no source lines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ptx: Option<PtxLine>,
-    /// Lane instructions of this line over the global-memory bytes of the whole kernel, so that the lines add up to
+    /// Lane instructions of this line per global-memory byte of the whole kernel, so that the lines add up to
     /// [`KernelProfile::instructions_per_byte`]; `None` without global-memory bytes.
     pub instructions_per_byte: Option<f64>,
     /// The costs.
@@ -156,7 +157,7 @@ pub struct LineProfile {
 /// Counts, under the names of the emulator's [`Counts`].
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Cost {
-    /// Instructions, counted once a warp.
+    /// Instructions, counted once per warp.
     pub warp_instructions: u64,
     /// Instructions, counted once for every lane that executed them.
     pub lane_instructions: u64,
@@ -174,7 +175,7 @@ pub struct Cost {
     pub ideal_sectors: u64,
     /// Bytes loaded from global memory.
     pub bytes_loaded: u64,
-    /// Bytes stored to it.
+    /// Bytes stored to global memory.
     pub bytes_stored: u64,
     /// Requests to shared memory.
     pub shared_requests: u64,

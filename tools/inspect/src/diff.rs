@@ -60,16 +60,16 @@ pub struct CodeDiff {
     pub added: usize,
     /// Number of lines only on the first side.
     pub removed: usize,
-    /// Changes with the lines around them.
+    /// The changes, with unchanged lines around them.
     pub hunks: Vec<Hunk>,
 }
 
-/// Consecutive changes.
+/// Consecutive lines that contain changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Hunk {
-    /// First line on the first side, 1-based.
+    /// Number of the hunk's first line in the text of the first side, 1-based.
     pub a: usize,
-    /// First line on the second side, 1-based.
+    /// Number of the hunk's first line in the text of the second side, 1-based.
     pub b: usize,
     /// Lines, each prefixed with ` `, `-` or `+`.
     pub lines: Vec<String>,

@@ -104,7 +104,7 @@ pub struct FolderKernel {
     pub target: Target,
     /// CTAs along x, y and z; `None` if the host chooses them at each launch.
     pub grid: Option<[u32; 3]>,
-    /// Threads a CTA along x, y and z.
+    /// Threads per CTA along x, y and z.
     pub block: [u32; 3],
     /// CTAs along x that form a cluster.
     pub cluster: Option<u32>,

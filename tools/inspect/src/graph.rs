@@ -8,9 +8,9 @@ use serde::Serialize;
 /// Graph of launches: before the layers, in them, and after them.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Graph {
-    /// The nodes.
+    /// Launches; a launch that several layers have in common is one node.
     pub nodes: Vec<Node>,
-    /// The edges.
+    /// Dependencies between the launches.
     pub edges: Vec<Edge>,
     /// Nodes before the first layer.
     pub prologue: Vec<usize>,
@@ -64,7 +64,7 @@ pub struct Edge {
     pub to: usize,
     /// Whether the later launch is in another layer, or outside of the layers.
     pub leaves_layer: bool,
-    /// Number of edges of the plan.
+    /// Number of dependencies between the plan's launches that the edge stands for.
     pub count: usize,
     /// Kind of order; `None` if other edges imply it.
     pub order: Option<EdgeOrder>,
@@ -95,7 +95,7 @@ impl Graph {
 struct Folding<'a> {
     plan: &'a Plan,
     graph: Graph,
-    /// Of each launch.
+    /// Node of each launch.
     node_of: Vec<usize>,
 }
 

@@ -148,7 +148,7 @@ pub struct KernelView {
 pub struct OnTarget {
     /// CTAs.
     pub grid: [u32; 3],
-    /// Threads a CTA.
+    /// Threads per CTA.
     pub threads: u32,
     /// Shared memory, static and dynamic, in bytes.
     pub shared: u32,

@@ -22,7 +22,7 @@ const SYSTEM_SHARED: u32 = 1024;
 pub struct Demand {
     /// Threads.
     pub threads: u32,
-    /// Registers a thread, if known.
+    /// Registers per thread, if known.
     pub registers: Option<u32>,
     /// Shared memory, static and dynamic, in bytes.
     pub shared: u32,

@@ -11,7 +11,7 @@ pub struct Gpu {
     pub name: &'static str,
     /// The newest target that it runs.
     pub target: Target,
-    /// Memory bandwidth in bytes a second.
+    /// Memory bandwidth in bytes per second.
     pub bandwidth: f64,
     /// Dense 8-bit integer operations a second of the tensor cores.
     pub int8: f64,

@@ -29,7 +29,7 @@ pub struct Stats {
     pub launches: usize,
     /// CTAs along x, y and z.
     pub grid: [u32; 3],
-    /// Threads a CTA.
+    /// Threads per CTA.
     pub threads: u32,
     /// In bytes.
     pub dynamic_shared: u32,

@@ -91,7 +91,7 @@ fn gemv(
     KernelSpec::Gemv(GemvShape { cols, segments, bias: false, input, output, schedule })
 }
 
-/// Two blocks a warp at a time, two groups of warps that alternate stages, rings that wrap. The number of units in a
+/// Two blocks per warp at a time, two groups of warps that alternate stages, rings that wrap. The number of units in a
 /// tile equals the number of warps, so that inputs are held in registers (if other CTAs leave room), or it is larger or
 /// smaller; one matrix and two.
 fn in_turns(ty: WeightType) -> Vec<KernelSpec> {

@@ -20,9 +20,9 @@ pub(crate) struct NumericChecks<'a> {
 pub(crate) enum NumericKind {
     /// None that is checked.
     Other,
-    /// Computes an `f32` from so many operands.
+    /// Computes an `f32` from this number of operands.
     Single(usize),
-    /// Computes an `f64` from so many operands.
+    /// Computes an `f64` from this number of operands.
     Double(usize),
     /// Computes a 32-bit integer, which may overflow.
     Add,
@@ -30,7 +30,7 @@ pub(crate) enum NumericKind {
     Multiply,
     MultiplyAdd,
     ShiftLeft,
-    /// Computes a value that counts as overflowed if one of so many operands does.
+    /// Computes a value from this number of operands; the value counts as overflowed if one of the operands does.
     Propagates(usize),
     /// Accesses memory at the address in slot A.
     Access,

@@ -53,7 +53,7 @@ pub(crate) struct Warp {
     pub(crate) local: LocalMemory,
     /// The lanes in which each tracked register was written.
     pub(crate) written: Vec<u32>,
-    /// The carry flag of the extended-precision instructions, one bit a lane.
+    /// The carry flag of the extended-precision instructions, one bit per lane.
     pub(crate) carry: u32,
     /// The lanes that the launch started.
     pub(crate) launched: u32,

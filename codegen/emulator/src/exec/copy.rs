@@ -27,7 +27,7 @@ struct ContiguousCopy {
     copied: u32,
 }
 
-/// The copies of a `cp.async`, one a lane: `bytes` bytes each, of which `counts` come from the source.
+/// The copies of a `cp.async`, one per lane: `bytes` bytes each, of which `counts` come from the source.
 pub(crate) struct LaneCopies {
     pub(crate) targets: [u64; LANES],
     pub(crate) sources: [u64; LANES],

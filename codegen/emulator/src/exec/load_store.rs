@@ -43,7 +43,7 @@ elements! {
 }
 
 lane_loop! {
-    /// Loads `V` elements a lane.
+    /// Loads `V` elements per lane.
     fn load[E: Element<R>, R: Pod, const V: usize][E, R, V](cx, i) {
         let mut values = [[R::default(); LANES]; V];
         match resolve(cx, i, (V * size_of::<E>()) as u64, Access::Load) {
@@ -93,7 +93,7 @@ lane_loop! {
 }
 
 lane_loop! {
-    /// Stores `V` elements a lane; of lanes that store to one address, the highest wins.
+    /// Stores `V` elements per lane. If several lanes store to the same address, the highest lane wins.
     fn store[E: Element<R>, R: Pod, const V: usize][E, R, V](cx, i) {
         if i.slots[FLAGS] & FLAG_ORDERED != 0 {
             fence(Ordering::SeqCst);

@@ -34,7 +34,7 @@ impl Target {
         number.is_some_and(|number| TARGETS.iter().all(|known| known.number < number))
     }
 
-    /// Whether it has the features of one architecture (`a`) or family (`f`).
+    /// Whether the target has the features of one architecture (`a`) or family (`f`).
     fn is_specific(&self) -> bool {
         self.name.ends_with(['a', 'f'])
     }
@@ -87,7 +87,7 @@ const TARGETS: &[Target] = &[
     target("sm_121f", 121, (8, 8)),
 ];
 
-/// Other words that `.target` accepts.
+/// Options that `.target` accepts besides an architecture.
 pub(crate) const TARGET_OPTIONS: &[&str] =
     &["texmode_unified", "texmode_independent", "debug", "map_f64_to_f32"];
 
@@ -95,7 +95,7 @@ pub(crate) const TARGET_OPTIONS: &[&str] =
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Requirement {
     target: u32,
-    /// Only targets that end in `a` or `f` have it.
+    /// Whether only targets that end in `a` or `f` have the instruction.
     specific: bool,
     version: IsaVersion,
     /// `(target, version)`: from this target on, an earlier version is enough.
@@ -108,7 +108,7 @@ pub(crate) const fn since(target: u32, version: IsaVersion) -> Requirement {
 }
 
 impl Requirement {
-    /// Restricts it to targets that end in `a` or `f`.
+    /// Restricts the requirement to targets that end in `a` or `f`.
     pub(crate) const fn specific(self) -> Requirement {
         Requirement { specific: true, ..self }
     }

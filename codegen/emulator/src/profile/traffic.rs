@@ -20,7 +20,7 @@ pub(crate) enum Traffic {
     Branch,
     /// Access of `bytes` bytes by each lane at its own address.
     Lanes { space: TrafficSpace, bytes: u32, writes: bool },
-    /// `ldmatrix` and `stmatrix`: so many lanes have the addresses of 16 bytes of shared memory each.
+    /// `ldmatrix` and `stmatrix`: the first `lanes` lanes each have the address of a row, 16 bytes of shared memory.
     Rows { lanes: u32 },
     /// `cp.async`: a copy of each lane from global to shared memory.
     Copy,

@@ -21,7 +21,7 @@ const CLUSTER_TURN: u64 = 1 << 20;
 /// A warp that executes no more than this between two failed waits for an mbarrier, and loads nothing from
 /// global memory, is in a wait loop.
 const WAIT_LOOP: u64 = 16;
-/// If all warps are in wait loops for so many rounds, and no mbarrier changes, the cluster hangs.
+/// The cluster hangs if for this many rounds all warps are in wait loops and no mbarrier changes.
 const FAILED_ROUNDS: u32 = 64;
 
 /// A cluster that runs: its state and its warps.

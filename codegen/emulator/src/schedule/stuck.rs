@@ -1,4 +1,5 @@
-//! Faults of clusters that hang, or that end too early.
+//! Faults of clusters that deadlock, reach the instruction limit, or end without waiting for asynchronous operations or
+//! for earlier launches.
 
 use super::{InFlight, RunningCluster};
 use crate::asynchronous::Awaited;
@@ -10,9 +11,9 @@ use crate::lanes::LANES;
 /// The most waiting warps that a finding lists.
 const LISTED_WAITS: usize = 6;
 
-/// Every function sets the worker's fault and returns the warp that it is about.
+/// Every `explain_…` function sets the worker's fault and returns the index of the warp at fault.
 impl RunningCluster {
-    /// No warp can continue: names a warp that waits, and one that does not arrive.
+    /// No warp can continue: names a warp that waits at a barrier, and one that does not arrive there.
     pub(super) fn explain_hang(&self, worker: &mut Worker) -> usize {
         let waiting = self.warps.iter().position(|warp| warp.waiting && warp.live != 0).unwrap_or(0);
         let (kind, detail) = if self.state.cluster_barrier.has_waiting(waiting) {
@@ -82,7 +83,7 @@ impl RunningCluster {
         (FindingKind::BarrierDivergence, detail)
     }
 
-    /// Every warp waits, some of them for mbarriers that nothing in flight will complete.
+    /// Every warp waits, some for mbarriers whose phase no operation in flight will complete.
     pub(super) fn explain_stall(&mut self, worker: &mut Worker) -> usize {
         let mut waits: Vec<String> = Vec::new();
         let mut first = None;
@@ -127,7 +128,7 @@ impl RunningCluster {
         index
     }
 
-    /// The CTA has ended before a copy, or an arrival after copies, was waited for.
+    /// The CTA has ended with an asynchronous copy, or an arrival after copies, that no thread waited for.
     pub(super) fn explain_in_flight(&self, (warp, lane, pc): InFlight, worker: &mut Worker) -> usize {
         let detail = "the CTA ends while this operation is in flight: nothing has waited for it";
         worker.fault = Some(Box::new(Fault::new(FindingKind::AsyncCopy, lane, detail).at(pc)));

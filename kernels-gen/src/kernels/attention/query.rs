@@ -9,42 +9,42 @@ use crate::kernels::rope::{self, RopeKind};
 /// Rotations and norm weights of this thread's pairs. They do not depend on the query, so they are loaded before it is
 /// ready.
 pub(super) struct Rotation {
-    /// sin and cos of the pair of each pass.
+    /// sin and cos of the pair of elements in each pass.
     sin_cos: Vec<[Val<f32>; 2]>,
-    /// Norm weights of the two elements of each pass's pair.
+    /// Norm weights of the two elements in each pass; empty without QK norms.
     norms: Vec<[Val<f32>; 2]>,
 }
 
-/// Number of pairs of elements in the query heads and the key head.
+/// Number of pairs of elements in the CTA's query heads and key head.
 fn pairs(s: &AttentionShape) -> u32 {
     (s.heads_per_block + 1) * (s.head_dim / 2)
 }
 
-/// Pairs per thread.
+/// Number of passes over the pairs; in a pass each thread processes one pair.
 fn passes(s: &AttentionShape) -> u32 {
     pairs(s).div_ceil(CONSUMERS)
 }
 
-/// A thread's pair of one pass.
+/// Pair of elements of one head, which a thread processes in one pass. RoPE rotates the two elements together.
 struct Pair {
     /// Index among all pairs of the CTA.
     index: Val<u32>,
-    /// The head; the key comes after the query heads.
+    /// Index of the head; the key head comes after the query heads.
     head: Val<u32>,
-    /// Index within the head; pairs that are not rotated come last.
+    /// Index of the pair within the head; pairs that are not rotated come last.
     pair: Val<u32>,
-    /// The two elements.
+    /// Indices of the two elements within the head.
     elements: [Val<u32>; 2],
 }
 
-/// This thread's pair of pass `pass`.
+/// This thread's pair in pass `pass`.
 fn pair(pass: u32, s: &AttentionShape) -> Pair {
     let index = thread_index() + pass * CONSUMERS;
     let (head, pair) = (index / (s.head_dim / 2), index % (s.head_dim / 2));
     Pair { index, head, pair, elements: elements(pair, s) }
 }
 
-/// The elements of pair `pair` of a head.
+/// Indices of the two elements of pair `pair` within a head.
 #[device]
 fn elements(pair: Val<u32>, s: &AttentionShape) -> [Val<u32>; 2] {
     match s.rope {

@@ -12,7 +12,7 @@ pub(super) const CONSUMER_BARRIER: u8 = 1;
 #[derive(Clone, Copy)]
 pub(super) struct Operands {
     pub qkv: Ptr<Global, f32>,
-    /// Weights of the norms of queries and keys.
+    /// Weights of the RMSNorms of query heads and key heads, f32 `[head_dim]` each; none without QK norms.
     pub norms: Option<(Ptr<Global, f32>, Ptr<Global, f32>)>,
     pub rope_table: Ptr<Global, f32>,
     pub keys: Ptr<Global, f16>,
@@ -28,11 +28,11 @@ pub(super) struct Operands {
 pub(super) struct Work {
     /// The current position, which is also the number of positions in the cache.
     pub position: Val<u32>,
-    /// The first query head.
+    /// The first query head of the CTA.
     pub first_head: Val<u32>,
-    /// The key head.
+    /// The key/value head of the CTA.
     pub kv_head: Val<u32>,
-    /// The first page of the run, and the one after the last.
+    /// The CTA's run of pages: the first page, and the one after the last.
     pub pages: [Val<u32>; 2],
     /// Number of runs that have pages.
     pub runs: Val<u32>,

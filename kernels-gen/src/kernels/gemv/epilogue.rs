@@ -68,7 +68,8 @@ impl<'a> Epilogue<'a> {
         }
     }
 
-    /// Writes the outputs of a run of tiles of each segment, whose partial sums are complete.
+    /// Reduces the partial sums of one run of tiles per segment and writes the outputs. The partial sums must be
+    /// complete. `best` is this thread's largest output so far; [`Output::Argmax`] updates it.
     pub fn finish(&self, tiles: &[[Val<u32>; 2]], best: &mut Candidate) {
         let s = self.s;
         let scale = norm_scale(s);
@@ -89,7 +90,7 @@ impl<'a> Epilogue<'a> {
         }
     }
 
-    /// Writes the CTA's largest output after all tiles.
+    /// Writes the CTA's largest output, with [`Output::Argmax`]. All tiles must be finished.
     pub fn end(&self, best: Candidate) {
         if let Some((values, tokens)) = self.operands.best {
             let best = block_best(best, self.s.consumers(), CONSUMER_BARRIER);

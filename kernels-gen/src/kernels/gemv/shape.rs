@@ -49,12 +49,12 @@ pub struct Schedule {
     pub grid: u32,
     /// Consumer warps per CTA; there is one producer warp besides.
     pub warps: u32,
-    /// Consecutive blocks (a unit) that a warp multiplies at a time, so that their latencies overlap; divides the number
-    /// of blocks of a tile in every segment.
+    /// Blocks per unit. A unit is the consecutive blocks of a tile that a warp multiplies together, so that their
+    /// latencies overlap. Must divide the number of blocks per tile in every segment.
     pub depth: u32,
-    /// Groups of consumer warps; they take the stages of the ring in turn.
+    /// Number of groups of consumer warps. The groups take the stages of the ring in turn.
     pub groups: u32,
-    /// Stages of the ring in shared memory. A stage holds one unit for each warp of a group.
+    /// Number of stages of the ring in shared memory. A stage holds the weights of one unit for each warp of a group.
     pub stages: u32,
     /// Largest number of stages whose copies are in flight at once.
     pub in_flight: u32,
@@ -90,8 +90,8 @@ impl Schedule {
         self.warps.div_ceil(self.groups)
     }
 
-    /// Whether runs of tiles with `blocks` blocks each are padded with empty stages, so that every group takes the same
-    /// number of stages and the next run begins with the first group.
+    /// Whether a run of tiles, with `blocks` blocks per tile, is padded with empty stages to whole rounds. Each group
+    /// takes one stage in a round, so a padded run ends with the last group and the next run begins with the first.
     pub(super) fn pads(&self, blocks: u32) -> bool {
         self.groups > 1 && !(blocks / self.depth).is_multiple_of(self.warps)
     }
@@ -144,7 +144,7 @@ pub(super) struct SharedMap {
     pub squares: u32,
     /// Partial sums, f32 `[tile][warp][16]`.
     pub partial: u32,
-    /// Size of the whole.
+    /// Total size.
     pub bytes: u32,
 }
 
@@ -286,7 +286,7 @@ impl GemvShape {
         if self.bias || self.output == Output::Residual { self.passes().min(2) } else { 0 }
     }
 
-    /// Largest number of a CTA's rows per thread.
+    /// Rows per thread in the CTA with the most tiles, rounded up.
     pub(super) fn passes(&self) -> u32 {
         (self.most_tiles() * TILE_ROWS).div_ceil(self.consumers())
     }

@@ -1,4 +1,4 @@
-//! The filters of a step, from the parameters and the largest key.
+//! The filters of one sampling step, computed from the sampling parameters and the largest sort key.
 
 use bespoke_codegen::prelude::*;
 
@@ -8,7 +8,7 @@ use super::philox::philox;
 use super::shape::{MIN_P_MARGIN, SEED, SampleShape, TEMPERATURE, TOP_K, TOP_P, float};
 use super::weight::Scale;
 
-/// The largest keys of the groups of 32 tokens, distributed over the threads.
+/// Largest key of each group of 32 tokens, distributed over the threads.
 pub(super) struct Tops {
     /// Keys of groups `thread`, `thread + threads`, …; 0 past the last group.
     pub values: Vec<Val<u32>>,
@@ -62,7 +62,7 @@ pub(super) struct Settings {
     seed: [Val<u32>; 2],
 }
 
-/// The filters of a step, as bounds on orderings.
+/// The filters of one sampling step, as bounds on the orderings of tokens (see [`key`]).
 #[derive(Clone, Copy, Carry)]
 pub(super) struct Filters {
     /// k, if `limited`.
@@ -73,13 +73,13 @@ pub(super) struct Filters {
     p: Val<u64>,
     /// Whether top-p may remove tokens.
     pub nucleus: Val<bool>,
-    /// Min-p keeps orderings of at least this.
+    /// The lowest ordering that min-p keeps.
     pub margin: Val<u64>,
-    /// Orderings below this have weight zero before the temperature.
+    /// Tokens with a lower ordering than this have weight 0 in the scale `plain`.
     pub zero_weight: Val<u64>,
-    /// Weights before the temperature.
+    /// Scale of the weights that top-p adds up: without the temperature.
     pub plain: Scale,
-    /// Weights of the draw, after the temperature.
+    /// Scale of the weights that the token is drawn with: with the temperature.
     pub warm: Scale,
 }
 
@@ -102,7 +102,7 @@ impl Settings {
         words[0].cast::<u64>() | (words[1].cast::<u64>() << 32)
     }
 
-    /// The filters of a step whose largest key is `top`.
+    /// Computes the filters of a step; `top` is the largest sort key of all tokens.
     #[device]
     pub fn filters(&self, top: Val<u32>, s: &SampleShape) -> Filters {
         // Temperature 0 keeps only the most likely token.

@@ -58,15 +58,15 @@ impl Search {
         Search { bins: shared_array::<u32>((1 + parts) * BINS), parts, width, workspace }
     }
 
-    /// Sum of all threads' shares.
+    /// Sum of `share` over all threads of the CTA. Executes a CTA barrier first.
     #[device]
     pub fn total(&self, share: Val<u64>) -> Val<u64> {
         barrier();
         self.workspace.scan(share).total
     }
 
-    /// A bound that separates the prefix from the other tokens: its lowest ordering, or a lower one that is still above the
-    /// next token's.
+    /// Finds a bound between the prefix and the other tokens: the lowest ordering in the prefix, or a lower value that
+    /// is still above the ordering of the next token.
     ///
     /// A radix search over orderings relative to `low`, starting at the first digit in which `low` and `top` differ. Each
     /// pass builds a histogram of one digit over the tokens that agree in the higher digits, and finds the value at which
@@ -97,8 +97,8 @@ impl Search {
         low + (digits << shift)
     }
 
-    /// A key that `count` or slightly more of the `tops` reach, or 0 if the histogram cannot tell. There are at least `count`
-    /// tops; all keys are between `lowest` and `top`.
+    /// Estimates the `count`-th largest of the `tops`: returns a key that at least `count` of them reach and few others
+    /// do, or 0 if the histogram cannot tell. There are at least `count` tops; all keys are between `lowest` and `top`.
     ///
     /// One pass with a histogram of logits in bins of equal width, from the largest logit down to the smallest, or to 32
     /// below the largest if that is higher.

@@ -209,7 +209,7 @@ fn describe(driver: &Driver, ordinal: u32) -> Result<DeviceInfo> {
     })
 }
 
-/// Bandwidth in bytes a second of a double data rate bus of `bus` bits at `clock` kHz; none if either is 0.
+/// Bandwidth in bytes per second of a double data rate bus of `bus` bits at `clock` kHz; none if either is 0.
 fn peak_bandwidth(clock: u32, bus: u32) -> Option<u64> {
     let bandwidth = 2 * u64::from(clock) * 1000 * u64::from(bus) / 8;
     (bandwidth > 0).then_some(bandwidth)

@@ -31,7 +31,7 @@ pub(crate) struct RaceDetector {
     pub(super) start: Time,
     /// The access being checked.
     pub(super) lines: Box<LineAccesses>,
-    /// Whether the access last checked was a write whose lanes have no byte in common.
+    /// Whether the last checked access was a write in which no two lanes write the same byte.
     stores_are_disjoint: bool,
     /// The last access of each instruction. The next one is often the same, shifted.
     last_accesses: Vec<Option<Box<LineAccesses>>>,
@@ -43,13 +43,14 @@ pub(crate) struct RaceDetector {
     pub(super) observed: Vec<ObservedWrites>,
 }
 
-/// Stands for all CTAs of the cluster.
+/// A rank that stands for all CTAs of the cluster.
 pub(super) const ALL_RANKS: usize = usize::MAX;
 
-/// Lines of a page in [`RaceDetector::global`].
+/// Shadow memory of a page of global memory.
 pub(super) struct PageLines {
+    /// Index of the page's first line in [`RaceDetector::global`].
     pub(super) first: usize,
-    /// [`RaceDetector::start`] of the cluster that accessed the page last.
+    /// Start time ([`RaceDetector::start`]) of the last cluster that accessed the page.
     cluster_start: Time,
 }
 
@@ -59,7 +60,7 @@ pub(crate) struct Accessor {
     pub(crate) warp: usize,
     pub(crate) lanes: u32,
     pub(crate) pc: u32,
-    /// Strength of the access, as in `Stamp::origin`.
+    /// Strength bits of `Stamp::origin`; 0 for a weak access.
     pub(super) strength: u32,
 }
 
@@ -97,7 +98,7 @@ impl LaneAddresses<'_> {
 }
 
 impl RaceDetector {
-    /// Detector for clusters with so many bytes of shared memory.
+    /// Creates a detector for clusters with `shared_bytes` bytes of shared memory.
     pub(crate) fn new(shared_bytes: u64) -> RaceDetector {
         RaceDetector {
             sync: SyncState::new(),
@@ -117,7 +118,8 @@ impl RaceDetector {
         }
     }
 
-    /// Begins the cluster at a position in the grid, of `[CTAs, warps of a CTA]`. `shared_bytes` counts all CTAs' bytes.
+    /// Begins the cluster at position `cluster` of the grid. `size` is `[CTAs, warps per CTA]`, and `shared_bytes` the
+    /// shared memory of all its CTAs.
     pub(crate) fn start(&mut self, cluster: u64, size: [usize; 2], shared_bytes: u64) {
         /// More pages than these are freed when a cluster ends.
         const KEPT_PAGES: usize = 256;
@@ -175,7 +177,7 @@ impl RaceDetector {
         self.stores_are_disjoint = false;
     }
 
-    /// Checks and records an access; `order` is that of a strong access.
+    /// Checks and records an access. `order` is the memory order of a strong access, `None` for a weak one.
     pub(crate) fn access(
         &mut self,
         accessor: Accessor,
@@ -311,7 +313,7 @@ impl RaceDetector {
         })
     }
 
-    /// The strength of a strong access by a warp, as in `Stamp::origin`.
+    /// Strength bits of `Stamp::origin` for a strong access by `warp` with this memory order.
     fn strength_of(&self, order: MemoryOrder, warp: usize) -> u32 {
         let in_grid = if order.scope == MemoryScope::Grid { STRONG_IN_GRID } else { 0 };
         if !self.sync.has_peers() {

@@ -5,17 +5,17 @@ use crate::checks::races::lane_map::{LINE, LaneMap, LaneMapKind, LaneTable};
 use crate::checks::races::line_access::LineAccess;
 use crate::checks::races::stamp::{GRANULE, LaneStamp, Stamp};
 
-/// Granules of a line.
+/// Granules per line.
 pub(in crate::checks::races) const GRANULES: usize = (LINE / GRANULE) as usize;
 
 /// The part of an access in one line, with its lane map.
 pub(in crate::checks::races) type MappedLine<'a> = (&'a LineAccess, LaneMap<'a>);
 
-/// Kind of a record, as an index.
+/// Kinds of records, as indices of `LineHead::first`.
 pub(in crate::checks::races) const READS: usize = 0;
 pub(in crate::checks::races) const WRITES: usize = 1;
 
-/// What lanes of a warp did to bytes of a line at one time, or what a copy did.
+/// Accesses to bytes of one line, by lanes of a warp at one time or by an asynchronous copy.
 #[derive(Clone, Copy, Default)]
 #[repr(align(32))]
 pub(super) struct AccessRecord {
@@ -24,7 +24,7 @@ pub(super) struct AccessRecord {
     pub(super) lanes: u32,
     pub(super) bytes: u32,
     pub(super) kind: LaneMapKind,
-    /// Whether bytes differ in their instruction; [`PC_TABLE`] has them.
+    /// Whether different instructions accessed the bytes; [`PC_TABLE`] then has the instruction of each byte.
     pub(super) has_pc_table: bool,
     /// Index of the record's own tables; 0 while it has none.
     pub(super) tables: u32,
@@ -43,11 +43,11 @@ impl AccessRecord {
     }
 }
 
-// The tables of a record.
+// Indices of a record's tables.
 
-/// Lanes by byte.
+/// The lanes that accessed each byte.
 pub(super) const LANE_TABLE: usize = 0;
-/// Instruction by byte.
+/// The instruction that accessed each byte.
 pub(super) const PC_TABLE: usize = 1;
 
 /// Head of a line's record lists.
@@ -89,7 +89,7 @@ pub(in crate::checks::races) struct Shadow {
 }
 
 impl Shadow {
-    /// Shadow of so many bytes.
+    /// Creates the shadow of `bytes` bytes of memory.
     pub(in crate::checks::races) fn new(bytes: u64) -> Shadow {
         Shadow {
             heads: vec![LineHead::default(); bytes.div_ceil(LINE) as usize],
@@ -102,7 +102,7 @@ impl Shadow {
         }
     }
 
-    /// Shadow without lines, with capacity for so many.
+    /// Creates a shadow without lines, with capacity for `lines` lines.
     pub(in crate::checks::races) fn with_capacity(lines: usize) -> Shadow {
         let mut shadow = Shadow::new(0);
         shadow.heads.reserve_exact(lines);
@@ -110,12 +110,12 @@ impl Shadow {
         shadow
     }
 
-    /// Shadow without lines that keeps the replaced accesses that other clusters must be compared with.
+    /// Creates a shadow without lines that keeps replaced accesses for the comparison with other clusters.
     pub(in crate::checks::races) fn keeping_replaced() -> Shadow {
         Shadow { keeps_replaced: true, ..Shadow::new(0) }
     }
 
-    /// Discards all records. Those to come have times later than `start`.
+    /// Discards all records. Accesses recorded from now on have times later than `start`.
     pub(in crate::checks::races) fn reset(&mut self, start: Time) {
         self.start = start;
         self.keep_until = start;
@@ -124,7 +124,7 @@ impl Shadow {
         self.replaced.clear();
     }
 
-    /// Adds lines for so many bytes; returns the index of the first.
+    /// Adds lines for `bytes` bytes; returns the index of the first.
     pub(in crate::checks::races) fn grow(&mut self, bytes: u64) -> usize {
         let first = self.heads.len();
         self.heads.resize(first + (bytes / LINE) as usize, LineHead::default());
@@ -194,7 +194,7 @@ impl Shadow {
         LaneMap::new(record.kind, record.lanes, &self.tables[record.tables as usize][LANE_TABLE])
     }
 
-    /// What a record says about one byte; the stamp of a write has the lowest lane.
+    /// The recorded access to one byte. The stamp of a write has the lowest of its lanes.
     pub(super) fn access_at(&self, record: &AccessRecord, kind: usize, byte: u32) -> LaneStamp {
         let lanes = self.lane_map(record).lanes(byte);
         let pc = match record.has_pc_table {

@@ -8,7 +8,8 @@ use crate::checks::races::sync::AccessorClocks;
 use crate::lanes::lanes_of;
 
 impl Shadow {
-    /// Records a read. It replaces earlier reads that every later access ordered after it is also ordered after.
+    /// Records a read. It replaces earlier reads that happened before it or are by the same threads: an access ordered
+    /// after the new read is also ordered after those.
     #[inline(always)]
     pub(in crate::checks::races) fn record_read(
         &mut self,
@@ -111,7 +112,8 @@ impl Shadow {
         }
     }
 
-    /// Whether a record that a write replaces may race with another cluster where the write does not.
+    /// Whether the record must be kept although `write` replaces it: an access of another cluster may race with the
+    /// recorded access but not with the write.
     #[inline(always)]
     fn must_keep(&self, record: &AccessRecord, write: Stamp) -> bool {
         let Stamp { time, origin, .. } = record.stamp;
@@ -127,7 +129,7 @@ impl Shadow {
         self.replaced.extend(replaced);
     }
 
-    /// The head of a line, emptied if it is of an earlier cluster.
+    /// Returns the head of a line; empties it first if it belongs to an earlier cluster.
     #[inline(always)]
     fn open(&mut self, index: usize) -> &mut LineHead {
         let head = &mut self.heads[index];
@@ -164,7 +166,7 @@ impl Shadow {
         }
     }
 
-    /// A table of a record's own; its tables are allocated on first use.
+    /// A record's own table `which`. The tables of a record are allocated on first use.
     fn table_mut(&mut self, record: usize, which: usize) -> &mut LaneTable {
         let number = &mut self.records[record].tables;
         if *number == 0 {
@@ -174,7 +176,7 @@ impl Shadow {
         &mut self.tables[*number as usize][which]
     }
 
-    /// Adds a simultaneous read to a record.
+    /// Adds a read to the record of a simultaneous read ([`Stamp::is_simultaneous`]).
     fn merge_read(&mut self, number: u32, access: &LineAccess, lanes: LaneMap<'_>, pc: u32) {
         let record = self.records[number as usize];
         let new_bytes = access.bytes & !record.bytes;
@@ -198,7 +200,7 @@ impl Shadow {
         record.lanes |= access.lanes;
     }
 
-    /// Adds a simultaneous write, of bytes that the record does not have.
+    /// Adds a write to the record of a simultaneous write ([`Stamp::is_simultaneous`]) of other bytes.
     fn merge_write(&mut self, number: u32, access: &LineAccess, lanes: LaneMap<'_>, pc: u32) {
         let record = self.records[number as usize];
         let new_lanes = match access.kind {
@@ -221,7 +223,7 @@ impl Shadow {
         record.lanes |= new_lanes;
     }
 
-    /// Sets the instruction of some bytes of a record.
+    /// Sets the instruction that accessed some bytes of a record.
     fn set_pc(&mut self, number: usize, bytes: u32, pc: u32) {
         let record = self.records[number];
         if bytes == 0 || !record.has_pc_table && record.stamp.pc == pc {
@@ -236,7 +238,7 @@ impl Shadow {
     }
 }
 
-/// The highest of some lanes, as a mask.
+/// Mask of the highest lane in `lanes`; 0 if there is none.
 fn highest(lanes: u32) -> u32 {
     lanes & 1u32.wrapping_shl(31 - (lanes | 1).leading_zeros())
 }
