@@ -27,7 +27,7 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// Reads a safetensors file as [`safetensors`] encodes it.
+    /// Reads a safetensors file as [`safetensors()`] encodes it.
     pub fn read(path: &Path) -> miette::Result<Reference> {
         let context = || format!("cannot read {}", path.display());
         let bytes = std::fs::read(path).into_diagnostic().wrap_err_with(context)?;
