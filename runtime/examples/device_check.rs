@@ -109,7 +109,7 @@ fn copies(device: &dyn Device) -> Outcome {
     ensure(back[1..8] == [0xA5; 7] && [back[0], back[8]] == around, "a fill wrote other bytes")
 }
 
-/// Two dependent launches, eagerly and as a graph.
+/// Runs two dependent launches, eagerly and as a graph.
 fn vectors(device: &dyn Device) -> Outcome {
     let n: u32 = 1000;
     let module = device.load("vectors", VECTORS)?;
@@ -142,7 +142,7 @@ fn vectors(device: &dyn Device) -> Outcome {
     ensure(read(device, sum.address(), n)? == expected, "the replay gave a wrong sum")
 }
 
-/// A chain of dependent launches, which exposes a missing edge or node.
+/// Runs a chain of dependent launches, which exposes a missing edge or node.
 fn chain(device: &dyn Device, programmatic: bool) -> Outcome {
     let n: u32 = match device.info().kind {
         Kind::Cuda { .. } => 1 << 20,
@@ -218,7 +218,7 @@ fn shared_and_host_visible(device: &dyn Device) -> Outcome {
 fn messages(device: &dyn Device) -> Outcome {
     let module = device.load("vectors", VECTORS)?;
     let step = launch(module.kernel("vector_double")?, 32, params(&[Address(0)], 0));
-    // Only the driver detects this one, during a capture.
+    // Only the driver detects a CTA size that the kernel does not accept, during a capture.
     let odd = launch(device.load("chain", CHAIN)?.kernel("exactly_64_threads")?, 32, Vec::new());
     let broken_line = CHAIN.replacen("mad.lo.u32 %r7, %r6, 3, 1;", "mad.lo.u32 %r7, nothing, 3, 1;", 1);
     let changed = |launch: Launch| device.sequence(vec![launch]).err();
@@ -247,8 +247,8 @@ fn messages(device: &dyn Device) -> Outcome {
     vectors(device)
 }
 
-/// A kernel that writes outside its allocation. A GPU detects only writes outside every allocation, so the address is
-/// far away.
+/// Runs a kernel that writes outside its allocation. A GPU detects only writes outside every allocation, so the address
+/// is far away.
 fn fault(device: &dyn Device) -> Outcome {
     let module: Module = device.load("vectors", VECTORS)?;
     let wild = launch(module.kernel("out_of_bounds")?, 32, params(&[Address(1 << 44)], 0));
@@ -280,7 +280,7 @@ fn launch(kernel: Kernel, n: u32, params: Vec<u8>) -> Launch {
     Launch { kernel, grid, block: [THREADS, 1, 1], dynamic_shared: 0, params, programmatic: false }
 }
 
-/// Parameters of these kernels: addresses, then a number.
+/// Encodes the parameters of this program's kernels: addresses, then a number.
 fn params(addresses: &[Address], number: u32) -> Vec<u8> {
     let mut params: Vec<u8> = addresses.iter().flat_map(|address| address.0.to_le_bytes()).collect();
     params.extend(number.to_le_bytes());

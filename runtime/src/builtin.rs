@@ -15,7 +15,7 @@ pub fn ptx(target: Target, name: &str) -> Option<&'static str> {
     Some(kernel(target, name)?.ptx)
 }
 
-/// Source of a kernel: the built-in one, which may include machine code, else `ptx`.
+/// Source of a kernel: the built-in source, which may include machine code, else `ptx`.
 pub fn source<'a>(target: Target, name: &'a str, ptx: &'a str) -> ModuleSource<'a> {
     match kernel(target, name) {
         Some(kernel) => ModuleSource::from(kernel),

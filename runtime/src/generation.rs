@@ -12,18 +12,18 @@ use crate::tokenizer::{DecodeStream, Tokenizer};
 pub struct Request<'a> {
     /// Token ids of the prompt; at least one.
     pub prompt: &'a [u32],
-    /// How tokens are chosen. An engine that was loaded for greedy decoding can only choose greedily.
+    /// Sampling parameters. An engine that was loaded for greedy decoding accepts only greedy parameters.
     pub sampling: SamplingParams,
     /// Largest number of tokens to generate.
     pub max_tokens: u32,
     /// Tokens that end generation, in any order: see [`Tokenizer::end_tokens`].
     pub stop_tokens: &'a [u32],
-    /// Called with the position of each prompt token but the first once it is processed.
+    /// Callback with the position of each prompt token except the first, called once the token is processed.
     pub on_prompt_token: Option<&'a dyn Fn(u32)>,
 }
 
 impl<'a> Request<'a> {
-    /// Greedy decoding until the context is full.
+    /// Creates a request for greedy decoding until the context is full.
     pub fn new(prompt: &'a [u32]) -> Request<'a> {
         Request {
             prompt,
@@ -76,7 +76,7 @@ pub struct Summary {
 /// A generation under way: an iterator over its tokens.
 ///
 /// A generation that is dropped early leaves at most [`MAX_STEPS_AHEAD`](crate::engine::MAX_STEPS_AHEAD) steps on the
-/// device; the next one starts after them.
+/// device; the next generation starts after these steps.
 pub struct Generation<'a> {
     chosen: Box<dyn Iterator<Item = Result<u32, EngineError>> + 'a>,
     stop_tokens: &'a [u32],
@@ -118,7 +118,7 @@ impl<'a> Generation<'a> {
         })
     }
 
-    /// Ends the generation.
+    /// Ends the generation, and returns the tokens, the remaining text, the reason and the times.
     pub fn finish(self) -> Summary {
         let first_token = self.first_token.unwrap_or(self.start);
         let reached_limit = self.tokens.len() as u64 >= u64::from(self.limit.0);

@@ -45,7 +45,7 @@ fn generate(engine: &mut Engine, n: u32) -> Vec<u32> {
     engine.generate(n).unwrap().collect::<Result<_, _>>().unwrap()
 }
 
-/// Tokens of single steps, each waited for.
+/// Decodes `n` tokens by single steps, waiting for each step.
 fn stepped(engine: &mut Engine, prompt: &[u32], n: u32) -> Vec<u32> {
     engine.start(prompt).unwrap();
     for _ in 1..prompt.len() {
@@ -69,7 +69,7 @@ fn tokens_are_those_of_single_steps() {
         engine.start(&prompt).unwrap();
         assert_eq!(generate(engine, 12), expected);
         assert_eq!(engine.position(), 14);
-        // In two parts; the first is dropped with steps in flight.
+        // Generates in two parts; the first iterator is dropped with steps in flight.
         engine.start(&prompt).unwrap();
         let first: Vec<u32> = engine.generate(12).unwrap().take(5).map(Result::unwrap).collect();
         engine.step().unwrap();
@@ -98,7 +98,7 @@ fn the_whole_cache_is_used_and_no_more() {
     engine.start(&[1, 2, 3]).unwrap();
     let error = engine.generate(CONTEXT - 1).err().unwrap();
     assert!(matches!(error, EngineError::ContextFull { needed: 33, context: CONTEXT }), "{error}");
-    // The last token needs no position.
+    // The last token needs no position in the cache.
     assert_eq!(generate(&mut engine, CONTEXT - 2).len(), 30);
     assert!(engine.step().is_err());
 }

@@ -1,4 +1,4 @@
-//! Plans by other rules, over the weights of one engine.
+//! Plans by different tuning rules, over the weights of one engine.
 
 use bespoke::device::{Selector, open};
 use bespoke::engine::{Engine, EngineOptions, Variants};

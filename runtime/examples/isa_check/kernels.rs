@@ -3,9 +3,9 @@
 use super::forms::{Form, bits};
 use super::values::ROWS;
 
-/// Operands and results of a thread, in 8-byte words.
+/// Words of 8 bytes per row: the operands of a thread, or its results.
 const COLUMNS: usize = 16;
-/// Threads of a CTA.
+/// Threads per CTA.
 pub const THREADS: u32 = 128;
 /// Number of kernels in a module, limited by the assembler.
 pub const MODULE: usize = 40;
@@ -55,7 +55,7 @@ fn kernel(at: usize, form: &Form) -> String {
     text + "    ret;\n}\n"
 }
 
-/// Set-up code that only some bodies need.
+/// Set-up code for bodies that need special registers or memory; else empty.
 fn special(body: &str) -> String {
     let mut text = String::new();
     if body.contains("%b]") || body.contains("%b,") {
@@ -78,7 +78,7 @@ pub const BYTES: usize = 8 * COLUMNS * ROWS;
 /// Size of the scratch memory of all threads.
 pub const SCRATCH: usize = 16 * ROWS;
 
-/// Operands as kernels read them.
+/// Encodes rows of operands as kernels read them.
 pub fn encode(rows: &[Vec<u64>]) -> Vec<u8> {
     let mut bytes = vec![0u8; BYTES];
     for (row, values) in rows.iter().enumerate() {
@@ -90,7 +90,7 @@ pub fn encode(rows: &[Vec<u64>]) -> Vec<u8> {
     bytes
 }
 
-/// Results of each row as a kernel writes them.
+/// Decodes the results of each row from the bytes that a kernel writes.
 pub fn decode(bytes: &[u8], form: &Form) -> Vec<Vec<u64>> {
     let word = |row: usize, column: usize| {
         let at = 8 * (row * COLUMNS + column);

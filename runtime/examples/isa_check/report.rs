@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::forms::{Family, Form};
 
-/// Comparison of the forms of a family.
+/// Counts and largest differences over all forms of a family.
 #[derive(Default)]
 pub struct Agreement {
     /// Number of results compared.

@@ -11,7 +11,7 @@ use super::{Address, Allocation, Bytes, Device, Error, Result};
 pub trait Element: Copy + 'static {
     /// Size and alignment in bytes.
     const BYTES: usize;
-    /// Appends the value's bytes.
+    /// Appends the value's little-endian bytes to `bytes`.
     fn append(self, bytes: &mut Vec<u8>);
     /// Reads a value from [`Element::BYTES`] bytes.
     fn from_bytes(bytes: &[u8]) -> Self;
@@ -68,7 +68,7 @@ impl<T> Buffer<T> {
         DevicePointer::new(self.memory.address().0)
     }
 
-    /// Start address.
+    /// Device address of the first element.
     pub fn address(&self) -> Address {
         self.memory.address()
     }
@@ -78,7 +78,7 @@ impl<T> Buffer<T> {
         self.elements
     }
 
-    /// Whether it has no elements.
+    /// Whether the buffer has no elements.
     pub fn is_empty(&self) -> bool {
         self.elements == 0
     }

@@ -14,8 +14,8 @@ use super::{
 
 /// Compute capability of the emulated device: sm_90 has every instruction that the kernels use.
 const COMPUTE: (u32, u32) = (9, 0);
-/// Number of emulated multiprocessors, which determines the grids of plans. Few CTAs are fast to emulate; more than one
-/// expose errors between CTAs.
+/// Number of emulated multiprocessors, which determines the grids of plans. A small number keeps emulation fast; more
+/// than one CTA exposes errors between CTAs.
 const MULTIPROCESSORS: u32 = 4;
 /// Largest shared memory of a CTA on sm_90 (CUDA C++ Programming Guide, technical specifications).
 const SHARED_PER_BLOCK: u32 = 227 << 10;
@@ -72,11 +72,11 @@ pub(super) struct EmulatorDevice {
 struct State {
     memory: emulator::Memory,
     used: AtomicU64,
-    /// Checks of launches.
+    /// Checks that the emulator makes during launches.
     checks: Checks,
-    /// Held while launches run: one sequence at a time, like a stream.
+    /// Lock held while launches run: sequences run one at a time, as on a stream.
     running: Mutex<()>,
-    /// Records findings; without a journal, a finding stops the sequence.
+    /// Journal that records findings; without a journal, a finding stops the sequence.
     journal: Option<Arc<Journal>>,
 }
 
@@ -224,7 +224,7 @@ struct BoundLaunch {
     programmatic: bool,
 }
 
-/// Checks one launch.
+/// Checks a launch against its kernel and the device.
 fn bind(info: &DeviceInfo, index: usize, launch: Launch) -> Result<BoundLaunch> {
     launch.check(index)?;
     let Some(kernel) = launch.kernel.handle::<EmulatedKernel>().and_then(EmulatedKernel::get) else {
@@ -260,7 +260,8 @@ struct EmulatorSequence {
 }
 
 impl EmulatorSequence {
-    /// Runs one launch. `order` checks the wait of a programmatic launch.
+    /// Runs launch `index`. `order` checks that a programmatic launch waits before it accesses memory of earlier
+    /// launches.
     fn run(&self, index: usize, order: Option<&mut emulator::ProgrammaticOrder>) -> Result<()> {
         let launch = &self.launches[index];
         let fault = |finding: String| {

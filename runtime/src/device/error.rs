@@ -31,11 +31,11 @@ pub enum Error {
         device: String,
         /// Name of the allocation.
         name: String,
-        /// Requested bytes.
+        /// Size of the allocation in bytes.
         needed: u64,
-        /// Free bytes.
+        /// Free bytes of device memory.
         free: u64,
-        /// Total bytes.
+        /// Total bytes of device memory.
         total: u64,
     },
     /// The assembler rejected a module's PTX.
@@ -76,7 +76,7 @@ pub enum Error {
     /// A launch that the device cannot run, detected before it is enqueued.
     #[error("launch {index} (`{kernel}`): {why}")]
     Launch {
-        /// Position in the sequence.
+        /// Position of the launch in its sequence.
         index: usize,
         /// The kernel's name.
         kernel: String,
@@ -86,7 +86,7 @@ pub enum Error {
     /// A finding of the emulator stopped a kernel.
     #[error("launch {index} (`{kernel}`): {finding}")]
     Fault {
-        /// Position in the sequence.
+        /// Position of the launch in its sequence.
         index: usize,
         /// The kernel's name.
         kernel: String,
@@ -96,9 +96,9 @@ pub enum Error {
     /// Enqueued work did not complete within a time limit.
     #[error("{what} did not complete within {seconds} s: a kernel hangs")]
     Hung {
-        /// The enqueued work.
+        /// Description of the enqueued work.
         what: String,
-        /// Time limit.
+        /// Time limit in seconds.
         seconds: u64,
     },
     /// An invalid access of the host to device memory.
@@ -119,15 +119,15 @@ pub enum Error {
 #[derive(Error)]
 #[error("{call} failed while {doing}: {name} ({code}): {description}")]
 pub struct DriverFailure {
-    /// Entry point.
+    /// Name of the driver's entry point.
     pub call: &'static str,
-    /// Operation of the runtime.
+    /// What the runtime was doing, such as `uploading a graph`.
     pub doing: String,
-    /// Number of the error code.
+    /// Error code as a number (`CUresult`).
     pub code: u32,
     /// Name of the error code.
     pub name: String,
-    /// The driver's description of the error code.
+    /// Description of the error code by the driver.
     pub description: String,
     /// Advice, where there is any.
     pub help: Option<String>,

@@ -13,7 +13,7 @@ pub struct Journal {
     entries: Mutex<JournalEntries>,
 }
 
-/// Contents of a [`Journal`].
+/// Contents of a [`Journal`]: counts, findings, profiles, and the PTX of kernels.
 #[derive(Clone, Default)]
 pub struct JournalEntries {
     /// Number of launches, including those that a finding stopped.
@@ -65,7 +65,7 @@ impl Journal {
         }
     }
 
-    /// Copy of the contents.
+    /// Returns a copy of the journal's contents.
     pub fn entries(&self) -> JournalEntries {
         self.lock().clone()
     }
@@ -87,7 +87,7 @@ impl JournalEntries {
     }
 }
 
-/// Merges a profile into that of the same kernel, if there is one.
+/// Adds `profile` to the profile of the same kernel in `profiles`, or to the list if there is none.
 fn add_profile(profiles: &mut Vec<emulator::Profile>, profile: emulator::Profile) {
     if !profiles.iter_mut().any(|known| known.kernel == profile.kernel && known.merge(&profile)) {
         profiles.push(profile);

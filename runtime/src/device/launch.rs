@@ -8,27 +8,28 @@ use std::sync::Arc;
 use super::signature::KernelSignature;
 use super::{CodeOrigin, Error, Result};
 
-/// Largest number of threads of a CTA (CUDA C++ Programming Guide, technical specifications; so are the next two).
+/// Largest number of threads per CTA (source of this and the next two constants: CUDA C++ Programming Guide, technical
+/// specifications).
 const MAX_THREADS_PER_BLOCK: u64 = 1024;
-/// Largest number of threads of a CTA in x, y, z.
+/// Largest size of a CTA in threads along x, y and z.
 const MAX_BLOCK: [u32; 3] = [1024, 1024, 64];
-/// Largest number of CTAs of a grid in x, y, z.
+/// Largest size of a grid in CTAs along x, y and z.
 const MAX_GRID: [u32; 3] = [i32::MAX as u32, 65_535, 65_535];
 
 /// Resources of a kernel, as the assembler reports them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Resources {
-    /// 32-bit registers of a thread.
+    /// 32-bit registers per thread.
     pub registers: u32,
-    /// Bytes of static shared memory of a CTA.
+    /// Bytes of static shared memory per CTA.
     pub static_shared: u32,
-    /// Bytes of local memory of a thread: spills, and arrays that are not in registers.
+    /// Bytes of local memory per thread: spills, and arrays that are not in registers.
     pub local: u32,
-    /// Largest number of threads of a CTA at that register count.
+    /// Largest number of threads per CTA with which the kernel's registers fit a multiprocessor.
     pub max_threads: u32,
 }
 
-/// Kernel of a loaded module. It keeps the module loaded.
+/// Kernel of a loaded module. A `Kernel` keeps its module loaded.
 #[derive(Clone)]
 pub struct Kernel(Arc<KernelInner>);
 
@@ -37,37 +38,37 @@ struct KernelInner {
     entry: KernelSignature,
     resources: Option<Resources>,
     origin: Option<CodeOrigin>,
-    /// Handle of the device.
+    /// Device-specific handle, such as a function of the driver.
     handle: Box<dyn Any + Send + Sync>,
 }
 
 impl Kernel {
-    /// Name in the PTX.
+    /// Name of the kernel in the PTX.
     pub fn name(&self) -> &str {
         &self.0.entry.name
     }
 
-    /// Name of its module.
+    /// Name of the kernel's module.
     pub fn module(&self) -> &str {
         &self.0.module
     }
 
-    /// Name and parameters.
+    /// Name of the kernel, and the layout of its parameters.
     pub fn signature(&self) -> &KernelSignature {
         &self.0.entry
     }
 
-    /// Resources; none on the emulator.
+    /// Registers, shared memory and local memory of the kernel; none on the emulator.
     pub fn resources(&self) -> Option<Resources> {
         self.0.resources
     }
 
-    /// Origin of its machine code; none on the emulator.
+    /// Origin of the kernel's machine code; none on the emulator.
     pub fn origin(&self) -> Option<CodeOrigin> {
         self.0.origin
     }
 
-    /// Handle of the device, if it has the type `T`.
+    /// Device-specific handle, if it has the type `T`.
     pub(super) fn handle<T: 'static>(&self) -> Option<&T> {
         self.0.handle.downcast_ref()
     }
@@ -105,12 +106,12 @@ impl Module {
         self.kernels.insert(name, Kernel(Arc::new(inner)));
     }
 
-    /// Name under which it was loaded.
+    /// Name under which the module was loaded.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Kernel by name.
+    /// Returns the module's kernel called `name`.
     pub fn kernel(&self, name: &str) -> Result<Kernel> {
         self.kernels.get(name).cloned().ok_or_else(|| Error::KernelNotFound {
             module: self.name.to_string(),
@@ -119,29 +120,29 @@ impl Module {
         })
     }
 
-    /// Kernels, sorted by name.
+    /// Kernels of the module, sorted by name.
     pub fn kernels(&self) -> impl Iterator<Item = &Kernel> {
         self.kernels.values()
     }
 
-    /// Assembler log; often empty.
+    /// Log of the assembler that produced the module's machine code; often empty.
     pub fn log(&self) -> &str {
         &self.log
     }
 }
 
-/// Launch of a kernel.
+/// Launch of a kernel: grid, CTA size, shared memory and parameters.
 #[derive(Clone, Debug)]
 pub struct Launch {
     /// The kernel.
     pub kernel: Kernel,
-    /// CTAs in x, y, z.
+    /// CTAs of the grid along x, y and z.
     pub grid: [u32; 3],
-    /// Threads of a CTA in x, y, z.
+    /// Threads per CTA along x, y and z.
     pub block: [u32; 3],
-    /// Bytes of dynamic shared memory of a CTA.
+    /// Bytes of dynamic shared memory per CTA.
     pub dynamic_shared: u32,
-    /// Parameters, laid out as the kernel declares them: each naturally aligned, little-endian.
+    /// Bytes of the parameters, laid out as the kernel declares: each parameter naturally aligned and little-endian.
     pub params: Vec<u8>,
     /// Programmatic dependent launch: the launch may start before the previous one ends, and the kernel executes
     /// `griddepcontrol.wait` before it accesses memory that earlier launches access. Ignored for the first launch of a
@@ -170,7 +171,7 @@ impl Launch {
         }
         let declared = self.kernel.signature().parameter_bytes();
         let given = self.params.len();
-        // The size of a parameter struct on the host is padded to its alignment; that of the PTX declaration is not.
+        // On the host, the size of a parameter struct is padded to the struct's alignment; in PTX it is not.
         if given != declared && given != declared.next_multiple_of(8) {
             return fail(format!("{given} bytes of parameters for a kernel that declares {declared}"));
         }
@@ -189,7 +190,7 @@ pub struct GraphReport {
     pub nodes: usize,
     /// Nodes in dependency order: the name of a kernel, or `(type)` for another node.
     pub kernels: Vec<String>,
-    /// Number of edges.
+    /// Number of edges of any type.
     pub edges: usize,
     /// Number of programmatic edges.
     pub programmatic_edges: usize,
@@ -197,7 +198,7 @@ pub struct GraphReport {
 
 /// Launches bound to a device, executed in order.
 pub trait LaunchSequence: Send {
-    /// Enqueues every launch.
+    /// Enqueues the launches one by one, without a graph.
     fn run_eager(&mut self) -> Result<()>;
 
     /// Captures the launches as a graph, unless that is done already, and describes it. After an error the launches can

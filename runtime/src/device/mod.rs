@@ -114,21 +114,21 @@ impl Serialize for Kind {
 /// Constant properties of a device.
 #[derive(Clone, Debug, Serialize)]
 pub struct DeviceInfo {
-    /// Kind and ordinal.
+    /// Kind of the device, with the ordinal of a GPU.
     pub kind: Kind,
-    /// Name.
+    /// Name of the device.
     pub name: String,
     /// Compute capability: major, minor.
     pub compute: (u32, u32),
-    /// Streaming multiprocessors.
+    /// Number of streaming multiprocessors.
     pub multiprocessors: u32,
     /// Bytes of device memory.
     pub memory_total: u64,
     /// Bytes of L2 cache; 0 on the emulator.
     pub l2_bytes: u64,
-    /// Largest shared memory of a CTA in bytes, static and dynamic together.
+    /// Largest shared memory per CTA in bytes, static and dynamic together.
     pub shared_per_block_optin: u32,
-    /// Peak memory bandwidth in bytes per second, from clock and bus width, where the driver reports them.
+    /// Peak memory bandwidth in bytes per second, computed from memory clock and bus width if the driver reports both.
     pub peak_bandwidth: Option<u64>,
     /// Versions of CUDA and the driver, as text.
     pub driver: Option<String>,
@@ -137,9 +137,9 @@ pub struct DeviceInfo {
 /// Current use of device memory, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryInfo {
-    /// Free bytes.
+    /// Free device memory in bytes.
     pub free: u64,
-    /// Total bytes.
+    /// Total device memory in bytes.
     pub total: u64,
 }
 
@@ -213,7 +213,7 @@ pub struct HostVisible {
 }
 
 impl HostVisible {
-    /// Device address.
+    /// Address of the memory on the device.
     pub fn address(&self) -> Address {
         self.address
     }
@@ -239,10 +239,10 @@ impl HostVisible {
 
 /// A device that runs PTX.
 pub trait Device: Send + Sync {
-    /// Constant properties.
+    /// Constant properties of the device.
     fn info(&self) -> &DeviceInfo;
 
-    /// Current use of its memory.
+    /// Current use of the device's memory.
     fn memory(&self) -> Result<MemoryInfo>;
 
     /// Allocates device memory. `name` appears in errors and findings.
@@ -277,7 +277,7 @@ pub trait Device: Send + Sync {
     /// Whether enqueued work is unfinished; an error if a kernel faulted. Does not block.
     fn busy(&self) -> Result<bool>;
 
-    /// Current clocks, where they are known.
+    /// Current clocks; none if the device does not report clocks.
     fn clocks(&self) -> Option<Clocks> {
         None
     }

@@ -27,7 +27,7 @@ const ELF: &[u8] = b"\x7fELF";
 pub struct ModuleSource<'a> {
     /// Name of the module in messages.
     pub name: &'a str,
-    /// PTX.
+    /// PTX text of the module.
     pub ptx: &'a str,
     /// The PTX assembled ahead of time.
     pub machine_code: Option<MachineCode<'a>>,
@@ -53,7 +53,7 @@ impl From<&KernelSource> for ModuleSource<'static> {
 pub struct MachineCode<'a> {
     /// Compute capability: major, minor.
     pub compute: (u32, u32),
-    /// Cubin.
+    /// Cubin: an ELF file with the machine code.
     pub cubin: &'a [u8],
 }
 
@@ -69,7 +69,7 @@ pub enum CodeOrigin {
     Assembled,
 }
 
-/// Driver operations on PTX and machine code.
+/// Operations of the driver on PTX and machine code; tests use a fake driver.
 pub(super) trait Assembler {
     /// A loaded module.
     type Module;
@@ -81,7 +81,7 @@ pub(super) trait Assembler {
     fn assemble(&self, ptx: &str) -> Result<Assembled<Self::Module>>;
 }
 
-/// Result of an assembler, with its log.
+/// Result of an assembler run, with the assembler's log.
 pub(super) struct Assembled<T> {
     pub result: T,
     pub log: String,
@@ -99,10 +99,11 @@ pub(super) struct Loaded<M> {
 pub(super) struct ModuleLoader {
     /// The device's compute capability.
     compute: (u32, u32),
-    /// Exact driver version: another version may generate other code.
+    /// Exact driver version, part of the cache key because another version may generate other code.
     driver: String,
     cache: Option<Cache>,
-    /// Limits the message about rejected built-in machine code to one: the other modules are rejected too.
+    /// Limits the log to one message about rejected built-in machine code: if the driver rejects one module, it rejects
+    /// all.
     rejected: Once,
 }
 
@@ -133,7 +134,7 @@ impl ModuleLoader {
         }
     }
 
-    /// Loads a module through the cache.
+    /// Loads a module from cached machine code, or links the module and adds its machine code to the cache.
     fn load_cached<A: Assembler>(
         &self,
         cache: &Cache,
@@ -206,8 +207,8 @@ pub(super) fn is_rejection(code: u32) -> bool {
 
 /// Machine-code cache on disk; none unless `BESPOKE_CACHE` names a folder.
 ///
-/// The cache is opt-in, because only linked code can be cached, and that is slower: 727 tokens/s against 776 for
-/// Llama-3.1-8B on an H200. The driver has its own cache of what it assembles.
+/// The cache is opt-in, because only linked code can be cached, and linked code is slower: 727 tokens/s against 776 for
+/// Llama-3.1-8B on an H200. The driver itself caches the code that it assembles.
 pub fn cache() -> Option<Cache> {
     cache_folder(env::var_os(CACHE_VARIABLE)).map(|folder| Cache::new(folder, CACHE_BYTES))
 }

@@ -44,7 +44,7 @@ impl FromStr for Selector {
                 "emulator" => Ok(Selector::Emulator),
                 _ => Err(unknown()),
             },
-            // `parse` would accept a sign.
+            // Only digits, because `parse` would also accept a sign.
             Some(("cuda", ordinal)) if ordinal.bytes().all(|byte| byte.is_ascii_digit()) => {
                 ordinal.parse().map(Selector::Cuda).map_err(|_| unknown())
             }
@@ -71,7 +71,7 @@ pub struct Opened {
     pub reason: String,
 }
 
-/// Opens a device; the emulator with all checks.
+/// Opens a device; an emulator gets all checks.
 pub fn open(selector: Selector) -> Result<Opened> {
     open_with(selector, Checks::ALL)
 }

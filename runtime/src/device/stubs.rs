@@ -64,7 +64,7 @@ impl Launcher for StubRecorder<'_> {
     }
 }
 
-/// Kernels loaded for stubs so far.
+/// Device, and the kernels already loaded for stubs.
 struct Kernels<'a> {
     device: &'a dyn Device,
     loaded: Vec<(&'static KernelSource, Kernel)>,

@@ -51,43 +51,43 @@ impl PlanBuffers {
         })
     }
 
-    /// Addresses in the order of the plan's buffers.
+    /// Device addresses of the buffers, in the plan's order.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
     }
 
-    /// The state record.
+    /// Address of the state record: the position and the length of the prompt.
     pub fn state(&self) -> Address {
         self.state
     }
 
-    /// The tokens of the sequence, by position.
+    /// Address of the tokens of the sequence, one per position.
     pub fn tokens(&self) -> Address {
         self.tokens
     }
 
-    /// The logits of the last step.
+    /// Address of the logits of the last step, `f32 [vocab]`.
     pub fn logits(&self) -> Address {
         self.logits
     }
 
-    /// The sampling parameters; none in a plan that decodes greedily.
+    /// Address of the sampling parameters; none in a plan that decodes greedily.
     pub fn sampling(&self) -> Option<Address> {
         self.sampling
     }
 
-    /// The chosen tokens in host-visible memory, by position.
+    /// The chosen tokens in host-visible memory, one per position.
     pub fn host_tokens(&self) -> &HostVisible {
         &self.host_tokens
     }
 }
 
-/// The plan's launches with the addresses of their arguments. `kernels` are in the plan's order.
+/// Creates the plan's launches, with the device addresses of their arguments. `kernels` are in the plan's order.
 pub fn launches(plan: &Plan, buffers: &PlanBuffers, kernels: &[Kernel]) -> Vec<Launch> {
     launches_at(plan, &buffers.addresses, kernels)
 }
 
-/// As [`launches`], with the addresses of the plan's buffers in its order.
+/// Creates launches as [`launches`] does, from the device address of each buffer in the plan's order.
 pub fn launches_at(plan: &Plan, addresses: &[Address], kernels: &[Kernel]) -> Vec<Launch> {
     plan.launches
         .iter()

@@ -32,11 +32,11 @@ pub enum EngineError {
     /// The device's compute capability is below every target.
     #[error("{name} has compute capability {major}.{minor}; 8.0 or newer is needed (or --device emulator)")]
     TooOld {
-        /// The device.
+        /// Name of the device.
         name: String,
-        /// Major number.
+        /// Major number of the compute capability.
         major: u32,
-        /// Minor number.
+        /// Minor number of the compute capability.
         minor: u32,
     },
     /// Kernels are not built in, and compiling them is disabled ([`no_jit`](super::EngineOptions::no_jit)).
@@ -51,9 +51,9 @@ pub enum EngineError {
         missing: usize,
         /// Number of kernels in the plan.
         total: usize,
-        /// The target.
+        /// Target of the kernels.
         target: Target,
-        /// The model's file.
+        /// Path of the model's file.
         model: PathBuf,
         /// Whether the plan follows tuning rules.
         tuned: bool,
@@ -74,7 +74,7 @@ pub enum EngineError {
     /// A token is outside the vocabulary.
     #[error("token {token} is not in the vocabulary of {vocab} tokens")]
     NoSuchToken {
-        /// The token.
+        /// Id of the token.
         token: u32,
         /// Size of the vocabulary.
         vocab: u32,
@@ -82,19 +82,19 @@ pub enum EngineError {
     /// Too little memory is free to measure the bandwidth.
     #[error("{free} of device memory is free: too little to measure its bandwidth without cache hits")]
     NoRoomForProbe {
-        /// Free memory, as text.
+        /// Free device memory, as text.
         free: String,
     },
     /// A launch needs more shared memory than the device has.
     #[error("{label} needs {needed} bytes of shared memory for each CTA, and {device} has {limit}")]
     SharedMemory {
-        /// The launch.
+        /// Label of the launch in the plan.
         label: String,
-        /// Bytes that a CTA needs.
+        /// Bytes of shared memory that a CTA needs.
         needed: u32,
-        /// The device.
+        /// Name of the device.
         device: String,
-        /// Bytes that a CTA can have.
+        /// Largest shared memory per CTA on the device, in bytes.
         limit: u32,
     },
     /// The device is idle and has not written a token.
@@ -146,7 +146,7 @@ impl EngineError {
 #[derive(Debug, thiserror::Error)]
 #[error("the model does not fit {device}: it needs {needs}, and {} is free; {}", Bytes(*free), proposal(*fits))]
 pub struct DoesNotFit {
-    /// The device.
+    /// Name of the device.
     pub device: String,
     /// Memory that the plan needs.
     pub needs: MemoryNeeds,

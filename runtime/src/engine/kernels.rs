@@ -15,14 +15,14 @@ use super::{EngineError, EngineOptions};
 use crate::builtin;
 use crate::device::{self, CodeOrigin, Device, Kernel};
 
-/// Number of kernels that were built in, and that were compiled.
+/// Numbers of kernels that were built in and that were compiled now.
 #[derive(Clone, Copy, Debug)]
 pub struct KernelCounts {
-    /// Built-in kernels.
+    /// Number of built-in kernels.
     pub built_in: usize,
-    /// Kernels compiled in this process.
+    /// Number of kernels compiled in this process.
     pub specialised: usize,
-    /// Time to look up and compile them.
+    /// Time to look up and compile the kernels.
     pub time: Duration,
 }
 
@@ -95,11 +95,11 @@ pub(super) fn load(
 /// Number of kernels by the origin of their machine code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OriginCounts {
-    /// Kernels assembled when the binary was built.
+    /// Number of kernels assembled when the binary was built.
     pub embedded: usize,
-    /// Kernels that the driver assembled for an earlier process.
+    /// Number of kernels that the driver assembled for an earlier process, loaded from the cache.
     pub cached: usize,
-    /// Kernels that the driver assembled for this one.
+    /// Number of kernels that the driver assembled in this process.
     pub assembled: usize,
 }
 
@@ -118,7 +118,7 @@ impl OriginCounts {
 }
 
 impl fmt::Display for OriginCounts {
-    /// As text: `3 from the binary, 7 from the cache, 1 assembled by the driver`.
+    /// Formats as `3 from the binary, 7 from the cache, 1 assembled by the driver`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = [
             (self.embedded, "from the binary"),

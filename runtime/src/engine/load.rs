@@ -1,7 +1,7 @@
 //! Upload of weights from the file to the device.
 //!
-//! One thread repacks buffers, on all of rayon's threads, while another uploads earlier ones, so that the slower of the
-//! two determines the time.
+//! One thread repacks buffers, with all of rayon's threads, while another thread uploads buffers that are already
+//! repacked. The slower activity determines the time.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::device::{Address, Device};
 /// Number of buffers repacked ahead of the upload.
 const REPACKED_AHEAD: usize = 2;
 
-/// Time spent in each of the two overlapping activities.
+/// Time spent repacking, and time spent uploading; the two overlap.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Busy {
     pub repack: Duration,

@@ -5,22 +5,22 @@ use bespoke_kernels::plan::{Access, Argument, BufferKind, Launch as Planned, Par
 use super::{Engine, EngineError};
 use crate::device::{Allocation, Kind, Launch};
 
-/// A weight matrix, or several stacked ones, that a launch streams.
+/// A weight matrix, or a stack of matrices, that a launch streams: reads completely, once.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Matrix {
     /// Label of the launch without its layer, such as `attn_qkv`.
     pub name: String,
     /// Rows of all stacked matrices.
     pub rows: u64,
-    /// Columns.
+    /// Columns of each stacked matrix.
     pub cols: u32,
     /// Weight types of the stacked matrices, each once, in order.
     pub types: String,
 }
 
 impl Matrix {
-    /// The matrix that a launch streams; none if it streams none. An embedding look-up reads a single row and streams
-    /// none.
+    /// The matrix that a launch streams; none if the launch reads no whole matrix. An embedding look-up reads a single
+    /// row.
     pub fn of(plan: &Plan, launch: &Planned) -> Option<Matrix> {
         let streamed: u64 =
             launch.args.iter().filter(|arg| holds_matrix(plan, arg)).map(|arg| arg.bytes).sum();
@@ -72,19 +72,19 @@ pub struct MatrixRate {
     pub matrix: Matrix,
     /// The kernel's name.
     pub kernel: String,
-    /// Launches of the kernel in a step.
+    /// Launches of the kernel per step.
     pub launches: usize,
-    /// Bytes that a launch reads and writes ([`bespoke_kernels::spec::KernelSpec::bytes`]).
+    /// Bytes read and written per launch ([`bespoke_kernels::spec::KernelSpec::bytes`]).
     pub bytes: u64,
-    /// Time of a launch in microseconds.
+    /// Median time per launch in microseconds.
     pub microseconds: f64,
     /// Bytes of distinct weights that the timed launches rotate through.
     pub rotated_bytes: u64,
 }
 
-/// Multiple of the L2 size that is read between two launches with the same weights, so that they are not cached.
+/// Multiple of the L2 size that is read between two launches with the same weights, so that the weights are not cached.
 const COLD: u64 = 4;
-/// Number of timed batches, of which the median counts, and replays of each.
+/// Number of timed batches, whose median is the result, and number of graph replays per batch.
 const BATCHES: usize = 7;
 const REPLAYS: u32 = 8;
 
@@ -101,7 +101,7 @@ impl Engine {
         let mut rates = Vec::new();
         for (index, kernel) in self.plan.kernels.iter().enumerate() {
             let found = self.plan.launches.iter().zip(&bound).filter(|(planned, _)| planned.kernel == index);
-            // A launch that advances the state cannot be repeated.
+            // A launch that writes the state record advances the position, so it cannot be repeated.
             let found = found.filter(|(planned, _)| !writes_state(&self.plan, planned));
             let found: Vec<_> = found
                 .filter_map(|(planned, launch)| Some((Matrix::of(&self.plan, planned)?, planned, launch)))
@@ -163,7 +163,7 @@ impl Engine {
         Ok(copies)
     }
 
-    /// Time of a launch in microseconds.
+    /// Median time per launch in microseconds.
     fn time_batch(&self, launches: Vec<Launch>) -> Result<f64, EngineError> {
         let (batches, replays) = match self.device.info().kind {
             Kind::Cuda { .. } => (BATCHES, REPLAYS),

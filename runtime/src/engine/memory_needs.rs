@@ -11,18 +11,18 @@ use crate::device::{Bytes, Device, MemoryInfo};
 /// Bytes of device memory by purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct MemoryNeeds {
-    /// Weights, repacked.
+    /// Bytes of the repacked weights.
     pub weights: u64,
-    /// Keys and values of all positions.
+    /// Bytes of the KV cache.
     pub cache: u64,
-    /// Positions of the cache.
+    /// Number of positions of the KV cache.
     pub context: u32,
-    /// Activations, tokens and state.
+    /// Bytes of activations, tokens and state.
     pub activations: u64,
 }
 
 impl MemoryNeeds {
-    /// Memory that `plan` needs.
+    /// Computes the memory that `plan` needs.
     pub fn of(plan: &Plan) -> MemoryNeeds {
         let weights = plan.bytes_where(|kind| matches!(kind, BufferKind::Weights { .. }));
         let cache = plan.bytes_where(|kind| *kind == BufferKind::KvCache);
@@ -30,7 +30,7 @@ impl MemoryNeeds {
         MemoryNeeds { weights, cache, context: plan.params.context, activations }
     }
 
-    /// Sum of all purposes.
+    /// Total bytes for all purposes.
     pub fn total(&self) -> u64 {
         self.weights + self.cache + self.activations
     }
@@ -68,7 +68,7 @@ pub(super) fn check(plan: &Plan, device: &dyn Device) -> Result<(), EngineError>
     Ok(())
 }
 
-/// Granularity of a proposed context, because free memory fluctuates.
+/// Granularity of a proposed context in positions; proposals are rounded down because free memory fluctuates.
 const ROUND: u32 = 64;
 
 /// Largest context, smaller than the plan's, with which the plan fits `free` bytes; none if no context fits.

@@ -42,9 +42,9 @@ pub use variants::{Variant, Variants};
 pub struct EngineOptions {
     /// Positions in the KV cache. The default is the model's context, at most [`DEFAULT_CONTEXT`].
     pub context: Option<u32>,
-    /// Launch kernels one by one instead of replaying a graph.
+    /// Whether to launch kernels one by one instead of replaying a graph.
     pub eager: bool,
-    /// Fail if a kernel is not built in, instead of compiling it.
+    /// Whether to fail if a kernel is not built in, instead of compiling the kernel.
     pub no_jit: bool,
     /// Tuning rules that override the cost model.
     pub tuning: Tuning,
@@ -88,7 +88,7 @@ pub struct Engine {
     plan: Plan,
     sequence: Box<dyn LaunchSequence>,
     buffers: PlanBuffers,
-    /// Kernels in the plan's order.
+    /// Loaded kernels, in the plan's order.
     loaded: Vec<Kernel>,
     device: Box<dyn Device>,
     graph: Option<GraphReport>,
@@ -163,12 +163,12 @@ impl Engine {
         self.graph.as_ref()
     }
 
-    /// Number of kernels that were built in, and that were compiled.
+    /// Numbers of kernels that were built in and that were compiled while loading.
     pub fn kernels(&self) -> &KernelCounts {
         &self.kernels
     }
 
-    /// Number of kernels by the origin of their machine code; zero on the emulator.
+    /// Number of kernels by the origin of their machine code; all zero on the emulator.
     pub fn origins(&self) -> OriginCounts {
         OriginCounts::of(&self.loaded)
     }
@@ -212,7 +212,7 @@ impl Engine {
         self.write_state(0, prompt.len() as u32)
     }
 
-    /// Starts at position `depth` for timing: fills that many positions of the cache with a small constant.
+    /// Starts at position `depth` for timing: fills `depth` positions of the KV cache with a small constant.
     pub fn start_at_depth(&mut self, depth: u32) -> Result<(), EngineError> {
         self.require_positions(u64::from(depth) + 1)?;
         let mut ranges = Vec::new();
@@ -258,8 +258,8 @@ impl Engine {
         self.require_positions(u64::from(self.cursor.enqueued) + steps)
     }
 
-    /// Iterator over the next `n` chosen tokens, after the prompt or after the last token read. It enqueues steps ahead
-    /// of the token that it returns.
+    /// Iterator over the next `n` chosen tokens, after the prompt or after the last token read. The iterator enqueues
+    /// steps ahead of the token that it returns.
     ///
     /// # Errors
     /// If the cache has no room for `n` tokens.
@@ -270,8 +270,8 @@ impl Engine {
         self.generate_with_progress(n, None)
     }
 
-    /// As [`Engine::generate`]; calls `on_prompt_token` with the position of each prompt token but the first once it is
-    /// processed.
+    /// As [`Engine::generate`]; calls `on_prompt_token` with the position of each prompt token except the first, once
+    /// the token is processed.
     pub fn generate_with_progress<'a>(
         &'a mut self,
         n: u32,
@@ -311,7 +311,8 @@ impl Engine {
         self.cursor.enqueued
     }
 
-    /// Token at `position`, prompt positions but the first included. Wait for the step that writes it first.
+    /// Token at `position`, which may be any position but the first. The step that writes the token must have
+    /// completed.
     pub fn token(&self, position: u32) -> Result<u32, EngineError> {
         self.token_at(position)?.ok_or(EngineError::NoToken { position })
     }
@@ -323,7 +324,7 @@ impl Engine {
         Ok((token != NOT_WRITTEN).then_some(token))
     }
 
-    /// Logits of the last step, `f32 [vocab]`. Waits for the step.
+    /// Logits of the last step, `f32 [vocab]`. Waits until the step has completed.
     pub fn logits(&self) -> Result<Vec<f32>, EngineError> {
         let vocab = self.plan.shape.dimensions.vocab as usize;
         let mut bytes = vec![0; vocab * 4];
@@ -335,7 +336,7 @@ impl Engine {
     }
 }
 
-/// Step queue of an engine.
+/// Adapter that lets [`Tokens`] enqueue steps of an engine.
 struct Stepping<'a> {
     engine: &'a mut Engine,
     on_prompt_token: Option<&'a dyn Fn(u32)>,
@@ -361,8 +362,8 @@ impl StepQueue for Stepping<'_> {
     }
 }
 
-/// Target of the kernels for a device: the newest that it runs and that kernels are built in for, else the newest that
-/// it runs.
+/// Target of the kernels for a device: the newest supported target that has built-in kernels, else the newest supported
+/// target.
 pub fn target_for(device: &dyn Device) -> Result<Target, EngineError> {
     let (major, minor) = device.info().compute;
     // Built-in kernels for an older target are preferred to kernels for a newer target that must be compiled.

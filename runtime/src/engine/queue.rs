@@ -40,7 +40,7 @@ pub trait StepQueue {
     /// Whether enqueued work is unfinished; an error if a kernel faulted. Does not block.
     fn busy(&self) -> Result<bool, EngineError>;
 
-    /// Called when the prompt token at a position has been processed.
+    /// Called when the prompt token at `_position` has been processed; does nothing by default.
     fn prompt_token_done(&mut self, _position: u32) {}
 }
 
@@ -66,7 +66,7 @@ impl<S: StepQueue> StepQueue for &mut S {
 /// queue continues after the last token read.
 pub struct Tokens<S> {
     queue: S,
-    /// Position of the last token to read.
+    /// Position of the last token that the iterator returns.
     last: u32,
 }
 
@@ -143,7 +143,7 @@ struct Backoff {
 #[derive(PartialEq, Eq)]
 enum Pause {
     Short,
-    /// Long enough to ask the device for its state, which costs more than a poll.
+    /// Pause long enough to ask the device for its state, which costs more than polling for the token.
     Long,
 }
 
@@ -188,9 +188,9 @@ mod tests {
         finished: Cell<u32>,
         speed: u32,
         most_ahead: u32,
-        /// Every kernel faults.
+        /// Whether every kernel faults.
         faults: bool,
-        /// The device becomes idle without writing tokens.
+        /// Whether the device becomes idle without writing tokens.
         loses_tokens: bool,
         prompt_tokens_done: Vec<u32>,
     }
@@ -247,7 +247,7 @@ mod tests {
                 let mut steps = fake(prompt, speed);
                 let expected: Vec<u32> = (0..n).map(|i| 100 + prompt + i).collect();
                 assert_eq!(tokens(&mut steps, n), expected, "prompt {prompt}, n {n}, speed {speed}");
-                // The last token needs no step of its own.
+                // The last token is never processed by a step.
                 assert_eq!(steps.cursor.enqueued, prompt + n - 1);
                 assert!(steps.most_ahead <= MAX_STEPS_AHEAD);
                 assert_eq!(
@@ -265,7 +265,7 @@ mod tests {
         tokens(&mut slow, 40);
         assert_eq!(slow.most_ahead, MAX_STEPS_AHEAD);
 
-        /// Runs steps synchronously.
+        /// A device that completes each step inside `enqueue`.
         struct Synchronous(Fake);
         impl StepQueue for Synchronous {
             fn cursor(&mut self) -> &mut DecodeCursor {

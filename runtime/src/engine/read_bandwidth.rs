@@ -13,7 +13,7 @@ const PASSES: usize = 15;
 /// Measures the read bandwidth in bytes per second: the median of several passes, timed by the device, over memory
 /// several times the size of the L2 cache.
 pub fn read_bandwidth(device: &dyn Device) -> Result<f64, EngineError> {
-    // Much larger than any cache; small on the emulator.
+    // Bytes much larger than any L2 cache on a GPU, few on the emulator.
     let (bytes, passes) = match device.info().kind {
         Kind::Cuda { .. } => ((4u64 << 30).min(device.memory()?.free / 2), PASSES),
         Kind::Emulator => (16 << 20, 3),

@@ -18,7 +18,7 @@ pub struct SamplingParams {
     pub min_p: f32,
     /// Factor that divides positive and multiplies negative logits of recent tokens; 1 for no penalty.
     pub repeat_penalty: f32,
-    /// Number of recent tokens, the prompt's included.
+    /// Number of recent tokens that the repetition penalty covers, prompt tokens included.
     pub repeat_last_n: u32,
     /// Seed: the same seed gives the same tokens.
     pub seed: u64,
@@ -42,11 +42,11 @@ impl Default for SamplingParams {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{parameter} is {value}; {range}")]
 pub struct SamplingError {
-    /// The parameter.
+    /// Name of the parameter.
     pub parameter: &'static str,
-    /// Its value.
+    /// Value of the parameter.
     pub value: f32,
-    /// The allowed range.
+    /// Allowed range of the parameter, as text.
     pub range: &'static str,
 }
 
@@ -79,10 +79,10 @@ impl SamplingParams {
         Ok(())
     }
 
-    /// The parameters as the device reads them.
+    /// Encodes the parameters as the words that the sampling kernel reads.
     pub fn words(&self) -> [u32; sample::WORDS as usize] {
         let mut words = [0; sample::WORDS as usize];
-        // + 0.0 turns -0.0 into 0.0.
+        // Adding 0.0 turns -0.0 into 0.0.
         words[sample::TEMPERATURE as usize] = (self.temperature + 0.0).to_bits();
         words[sample::TOP_K as usize] = self.top_k;
         words[sample::TOP_P as usize] = self.top_p.to_bits();

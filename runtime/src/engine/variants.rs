@@ -1,4 +1,4 @@
-//! Variants of a loaded model's step: other tuning rules, over the same weights, cache and state.
+//! Variants of a loaded model's step: different tuning rules, over the same weights, KV cache and state.
 //!
 //! Tuning rules do not change the layout of weights ([`bespoke_kernels::plan::tuning`]). A variant therefore needs only
 //! its kernels, a graph, and the few buffers whose size depends on the rules.
@@ -10,16 +10,16 @@ use bespoke_kernels::plan::{BufferKind, Plan, PlanKernel, Tuning};
 use super::{Engine, EngineError, bind, capture, check_shared_memory, kernels};
 use crate::device::{self, Allocation, Kernel, LaunchSequence};
 
-/// Graph of a step under some tuning rules, over the memory of its engine.
+/// Graph of a step planned by given tuning rules, over the memory of an engine.
 pub struct Variant {
     plan: Plan,
-    // Dropped first: that waits for its kernels, which write the buffers.
+    // Declared first and so dropped first: dropping the sequence waits for its kernels, which write the buffers.
     sequence: Box<dyn LaunchSequence>,
     _buffers: Vec<Allocation>,
 }
 
 impl Variant {
-    /// The plan.
+    /// Plan of the variant.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
@@ -32,19 +32,19 @@ pub struct Variants<'a> {
 }
 
 impl<'a> Variants<'a> {
-    /// Creates no variant yet; the engine's kernels are reused.
+    /// Creates a factory of variants that reuses the kernels loaded by `engine`.
     pub fn new(engine: &'a mut Engine) -> Variants<'a> {
         let names = engine.plan.kernels.iter().map(|kernel| kernel.name.clone());
         let loaded = names.zip(engine.loaded.iter().cloned()).collect();
         Variants { engine, loaded }
     }
 
-    /// The engine.
+    /// Engine whose step the variants change.
     pub fn engine(&self) -> &Engine {
         self.engine
     }
 
-    /// The plan under other rules, for the same model, target and context.
+    /// Builds a plan with the rules `tuning`, for the engine's model, target and context.
     pub fn plan(&self, tuning: &Tuning) -> Result<Plan, EngineError> {
         let Plan { shape, target, params, .. } = &self.engine.plan;
         let plan = Plan::tuned(shape, *target, params.clone(), tuning)?;

@@ -70,8 +70,8 @@ impl Tokenizer {
         DecodeStream::new(self)
     }
 
-    /// Bytes of a token in text: none for control tokens and ids outside the vocabulary. A character may be split over
-    /// several tokens.
+    /// Bytes that a token stands for in text; empty for control tokens and ids outside the vocabulary. A character may
+    /// be split over several tokens.
     pub fn piece(&self, id: u32) -> &[u8] {
         self.pieces.get(id)
     }
@@ -115,7 +115,7 @@ impl Tokenizer {
 /// Concatenated bytes of all tokens.
 struct Pieces {
     bytes: Vec<u8>,
-    /// End of each token's bytes.
+    /// Offset of the end of each token's bytes.
     ends: Vec<u32>,
 }
 

@@ -32,7 +32,7 @@ fn failed(error: tokenizers::Error) -> TokenizerError {
     TokenizerError::Model(error.to_string())
 }
 
-/// BPE with the vocabulary and these merges.
+/// Builds a BPE model from the vocabulary and ranked merges.
 fn bpe(vocab: &Vocab<'_>, merges: &[(&str, &str)]) -> BpeBuilder {
     let ids = vocab.ids.iter().map(|(token, id)| (token.to_string(), *id));
     let merges = merges.iter().map(|(left, right)| (left.to_string(), right.to_string()));

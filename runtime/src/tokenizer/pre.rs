@@ -3,7 +3,7 @@
 //! `tokenizer.ggml.pre` names one of llama.cpp's pre-tokenizers; the patterns are those of the models' published
 //! `tokenizer.json` files. Merges do not cross the boundary of a piece.
 
-/// A pre-tokenizer, with two settings of its models.
+/// A pre-tokenizer, with two settings of the models that use it.
 #[derive(Debug, PartialEq)]
 pub struct PreTokenizer {
     names: &'static [&'static str],
@@ -101,8 +101,8 @@ static ALL: [PreTokenizer; 11] = [
     PreTokenizer { names: &["gpt-4o", "llama4"], patterns: &[GPT4O_PATTERN], ..GPT2 },
 ];
 
-/// Pre-tokenizer by name. Falls back, with a warning, to GPT-2's for an unknown name and to `default` for a missing
-/// one: the model then sees text that is not always split as in its training.
+/// Pre-tokenizer by name. Falls back, with a warning, to GPT-2's pre-tokenizer for an unknown name and to `default` for
+/// a missing name; text is then not always split as in the model's training.
 pub fn named(name: Option<&str>) -> &'static PreTokenizer {
     let known = |name: &str| ALL.iter().find(|pre| pre.names.contains(&name));
     let (found, fallback) = match name {

@@ -24,7 +24,7 @@ fn file(model: &str, tokens: &[(String, i32)], edit: impl FnOnce(&mut Writer)) -
     Gguf::from_bytes(writer.start(Vec::new()).unwrap().finish().unwrap()).unwrap()
 }
 
-/// Byte tokens 0..256, then the given ones.
+/// Byte tokens with ids 0 to 255, then the tokens `more`.
 fn byte_level(more: &[(&str, i32)]) -> Vec<(String, i32)> {
     let bytes = (0..=255).map(|byte| (byte_to_char(byte).to_string(), NORMAL));
     bytes.chain(more.iter().map(|(text, ty)| (text.to_string(), *ty))).collect()
@@ -51,7 +51,7 @@ fn hello(pre: &str) -> Tokenizer {
     Tokenizer::from_gguf(&file).unwrap()
 }
 
-/// `<unk>`, `<s>`, `</s>`, 256 byte tokens from id 3, then the given ones with falling scores from id 259.
+/// `<unk>`, `<s>`, `</s>`, 256 byte tokens from id 3, then from id 259 the tokens `more` with falling scores.
 fn sentence_piece(more: &[&str], edit: impl FnOnce(&mut Writer)) -> Gguf {
     let mut tokens = vec![("<unk>".to_string(), UNKNOWN), ("<s>".into(), CONTROL), ("</s>".into(), CONTROL)];
     tokens.extend((0..=255u8).map(|byte| (format!("<{byte:#04X}>"), BYTE)));
@@ -108,7 +108,7 @@ fn byte_level_merges_by_rank() {
     assert_eq!(tokenizer.decode(&[260, 261, 262, 999]), " hello<|keep|>");
     assert_eq!(tokenizer.token(260).as_deref(), Some("Ġhello"));
     assert_eq!(tokenizer.id("<|end|>"), Some(261));
-    // 262 is declared as the end; 261 is one by its name.
+    // Token 262 is declared as an end token; token 261 is an end token by its name.
     assert!(tokenizer.is_end(262) && tokenizer.is_end(261) && !tokenizer.is_end(260));
 }
 

@@ -1,4 +1,4 @@
-//! Vocabulary of a file, validated.
+//! Validated vocabulary of a GGUF file.
 
 use std::collections::HashMap;
 
@@ -37,7 +37,7 @@ impl TokenType {
         }
     }
 
-    /// Whether the token is matched in text before pre-tokenisation.
+    /// Whether tokens of this type are matched in text as a whole, before pre-tokenisation.
     pub fn is_matched_whole(self) -> bool {
         matches!(self, Self::Unknown | Self::Control | Self::UserDefined)
     }
@@ -146,7 +146,7 @@ impl<'a> Vocab<'a> {
         ends
     }
 
-    /// Appends a token's bytes in text.
+    /// Appends the bytes that token `id` stands for in text.
     pub fn append_piece(&self, id: usize, out: &mut Vec<u8>) {
         let token = self.tokens[id];
         match self.types[id] {

@@ -106,7 +106,7 @@ impl Assembler for DriverAssembler<'_> {
     }
 }
 
-/// A linker invocation. It uses its options until it is destroyed.
+/// A linker invocation. The driver uses `options` until the linker is destroyed.
 struct Link<'a> {
     driver: &'static Driver,
     raw: sys::CUlinkState,

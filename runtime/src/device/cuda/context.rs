@@ -10,7 +10,7 @@ use cudarc::driver::sys;
 use super::super::{Error, HostMemory, MemoryInfo, Result};
 use super::driver::{Driver, Status, call};
 
-/// Retained primary context of a GPU, with the stream of all its work.
+/// Retained primary context of a GPU, with the stream on which all work runs.
 pub(super) struct Context {
     pub driver: &'static Driver,
     device: sys::CUdevice,

@@ -12,7 +12,8 @@ use super::super::{GraphReport, Result};
 use super::context::{Context, Stream};
 use super::driver::call;
 
-/// `CU_GRAPH_NODE_TYPE_KERNEL`. Types are integers, because a newer driver may return one that the bindings lack.
+/// `CU_GRAPH_NODE_TYPE_KERNEL`. Node types are integers, because a newer driver may return a type that the bindings
+/// lack.
 const KERNEL_NODE: u32 = 0;
 /// `CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC`.
 const PROGRAMMATIC_EDGE: c_uchar = 1;
@@ -24,7 +25,7 @@ pub(super) struct CapturedGraph {
 }
 
 impl CapturedGraph {
-    /// Takes ownership of the result of a capture, which is null if the capture failed.
+    /// Takes ownership of `raw`, the result of a capture, which is null if the capture failed.
     pub fn new(context: &Arc<Context>, raw: sys::CUgraph) -> CapturedGraph {
         CapturedGraph { context: context.clone(), raw }
     }
@@ -41,7 +42,7 @@ impl CapturedGraph {
             report.nodes
         )?;
         let graph = Graph { context: self.context.clone(), raw, report };
-        // Otherwise the first replay would upload it.
+        // Without this call, the first replay would upload the graph.
         call!(driver, cuGraphUpload(raw, stream.raw()), "uploading a graph")?;
         Ok(graph)
     }
@@ -168,8 +169,8 @@ impl Drop for Graph {
     }
 }
 
-/// Topological order of the nodes `0..count` (Kahn's algorithm). Nodes that are ready at the same time keep their
-/// order.
+/// Topological order of the nodes `0..count` (Kahn's algorithm). Nodes that are ready at the same time are in the order
+/// of their numbers.
 fn dependency_order(count: usize, edges: &[(usize, usize)]) -> Vec<usize> {
     let mut predecessors = vec![0usize; count];
     let mut successors = vec![Vec::new(); count];

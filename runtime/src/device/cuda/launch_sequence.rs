@@ -22,7 +22,7 @@ const REPLAY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A checked launch with its arguments as the driver takes them.
 struct BoundLaunch {
-    /// Keeps the module loaded.
+    /// Kernel of the launch, which keeps the module loaded.
     kernel: Kernel,
     function: sys::CUfunction,
     grid: [u32; 3],
@@ -37,7 +37,7 @@ struct BoundLaunch {
 /// Launches in order, and their captured graph.
 pub(super) struct CudaSequence {
     context: Arc<Context>,
-    /// Declared before `launches`, so that it is dropped before the modules that it runs.
+    /// Captured graph. Declared before `launches`, so that the graph is dropped before the modules of its kernels.
     graph: Option<Graph>,
     launches: Vec<BoundLaunch>,
 }

@@ -40,9 +40,9 @@ pub(super) struct CudaDevice {
     context: Arc<Context>,
     info: DeviceInfo,
     loader: ModuleLoader,
-    /// Allocated by the first copy.
+    /// Page-locked buffers for copies, allocated by the first copy.
     staging: Mutex<Option<Staging>>,
-    /// Opened by the first call of `clocks`.
+    /// Management library (NVML), opened by the first call of `clocks`; none if NVML is not available.
     management: OnceLock<Option<Nvml>>,
 }
 
@@ -79,7 +79,7 @@ impl CudaDevice {
         Ok(CudaDevice { context, info, loader, staging: Mutex::new(None), management: OnceLock::new() })
     }
 
-    /// Runs a copy through the staging buffers.
+    /// Runs `copy` with the staging buffers and the stream.
     fn stage(&self, copy: impl FnOnce(&mut Staging, &context::Stream) -> Result<()>) -> Result<()> {
         self.context.enter()?;
         // The buffers stay usable after a panic in a copy: each use waits for earlier copies.

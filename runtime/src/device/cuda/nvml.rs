@@ -24,7 +24,7 @@ type ClockInfo = unsafe extern "C" fn(*mut c_void, c_uint, *mut c_uint) -> c_int
 pub(super) struct Nvml {
     device: *mut c_void,
     clock_info: ClockInfo,
-    /// Keeps `clock_info` loaded.
+    /// Library that contains the code of `clock_info`; never closed while `clock_info` is in use.
     _library: Library,
 }
 
@@ -49,7 +49,7 @@ impl Nvml {
         }
     }
 
-    /// Current clocks.
+    /// Current clocks of the multiprocessors and of the memory.
     pub fn clocks(&self) -> Option<Clocks> {
         let clock = |kind| {
             let mut megahertz = 0;

@@ -26,7 +26,7 @@ pub(super) struct Staging {
 /// A page-locked buffer.
 struct StagingBuffer {
     memory: PinnedMemory,
-    /// Recorded after the last copy from or to the buffer.
+    /// Event recorded after the last copy from or to the buffer.
     done: Event,
 }
 
@@ -40,7 +40,7 @@ impl Staging {
         Ok(Staging { context: context.clone(), buffers: [buffer()?, buffer()?] })
     }
 
-    /// Copies `bytes` to the GPU and waits for it.
+    /// Copies `bytes` to the device address `to`, and waits for the copy.
     pub fn upload(&mut self, stream: &Stream, to: Address, bytes: &[u8]) -> Result<()> {
         for (index, chunk) in bytes.chunks(CHUNK).enumerate() {
             let buffer = &mut self.buffers[index % 2];
@@ -59,7 +59,7 @@ impl Staging {
         stream.wait()
     }
 
-    /// Copies from the GPU into `out`.
+    /// Copies `out.len()` bytes from the device address `from` into `out`.
     pub fn download(&mut self, stream: &Stream, from: Address, out: &mut [u8]) -> Result<()> {
         let total = out.len();
         let mut pending: Option<(usize, &mut [u8])> = None;
@@ -85,7 +85,7 @@ impl Staging {
         }
     }
 
-    /// Waits for the copy of chunk `index` and copies it to `chunk`.
+    /// Waits until chunk `index` is in a staging buffer, and copies the buffer to `chunk`.
     fn drain(&self, (index, chunk): (usize, &mut [u8])) -> Result<()> {
         let buffer = &self.buffers[index % 2];
         buffer.done.wait()?;
@@ -94,7 +94,7 @@ impl Staging {
     }
 }
 
-/// Copies in parallel. `from` may be a mapped file, whose pages fault in as they are read.
+/// Copies `from` to `to` on several threads. `from` may be a mapped file, whose pages fault in as they are read.
 fn copy(from: &[u8], to: &mut [u8]) {
     if from.len() <= PIECE {
         to.copy_from_slice(from);
