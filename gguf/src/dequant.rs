@@ -19,7 +19,8 @@
 //!
 //! Position of an element's bits:
 //!
-//! - **Blocks of 32**: byte `i` of the nibbles has element `i` in its low half and element `i + 16` in its high half; bit `i` of the fifth bits (a `u32`) belongs to element `i`.
+//! - **Blocks of 32**: byte `i` of the nibbles has element `i` in its low half and element `i + 16` in its high half;
+//!   bit `i` of the fifth bits (a `u32`) belongs to element `i`.
 //! - **Q4_K, Q5_K**: eight sub-blocks of 32. Nibble bytes `32k..32k + 32` have sub-block `2k` in their low and
 //!   sub-block `2k + 1` in their high halves. Bit `s` of fifth-bit byte `i` belongs to element `i` of sub-block `s`.
 //!   For the scale and minimum of a sub-block see [`scale_min`].

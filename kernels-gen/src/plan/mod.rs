@@ -220,8 +220,8 @@ impl Plan {
         self.bytes_where(|_| true)
     }
 
-    /// Bytes that a step must read: all weights (of the embedding one row), and the keys and values of `length`
-    /// positions.
+    /// Bytes that a step must read: one row of the embedding, all other weights, and the keys and values of `length`
+    /// positions. An embedding that serves as the output matrix is also read as a whole.
     pub fn bytes_per_token(&self, length: u64) -> u64 {
         let weights: u64 = self
             .launches

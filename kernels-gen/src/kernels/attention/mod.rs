@@ -1,4 +1,4 @@
-//! Decode attention: one query per head against the KV cache, split over the context (split-K), in one launch.
+//! Decode attention: one query per head against the KV cache, split over the context (split-KV), in one launch.
 //!
 //! A CTA has one key head, up to eight query heads of its group, and a run of pages of the cache. Its producer warp
 //! streams the pages of earlier positions through a ring in shared memory while the launch that computes the query is

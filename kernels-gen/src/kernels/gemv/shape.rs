@@ -154,7 +154,8 @@ const HELD_REGISTERS: u32 = 20;
 /// Registers of a multiprocessor, of 64 Ki, that held inputs may use; weights, sums and addresses need the rest.
 const SPARE_REGISTERS: u32 = 24 * 1024;
 
-/// Number of tiles whose partial sums are kept in shared memory before the epilogue reduces them.
+/// Tiles whose partial sums are in shared memory at once if a CTA with one segment has more tiles than this. Otherwise,
+/// the partial sums of all its tiles are.
 const BATCH: u32 = 16;
 
 impl GemvShape {
