@@ -23,7 +23,7 @@ pub struct Bf16x2(pub bf16, pub bf16);
 pub trait Scalar: Copy + 'static {
     /// The IR's type.
     const TYPE: Type;
-    /// The type of the right side of `& | ^`: `Self`, or [`NoBits`] if there are no such operators.
+    /// The type of the right side of `& | ^`: `Self`, or `NoBits` if there are no such operators.
     type Bitwise;
     /// The bits of an IR constant, in the low end.
     fn bits(self) -> u64;

@@ -31,7 +31,7 @@ pub(crate) fn sin_cos(table: Ptr<Global, f32>, pair: Val<u32>, position: Val<u32
 }
 
 /// Table of frequency(i)/2π as (high, low) pairs of f32, f32 [rotated/2, 2], where
-/// frequency(i) = base^(−2i/rotated) / factors[i]. `factors` has rotated/2 divisors (GGUF's `rope_freqs.weight`), or is
+/// `frequency(i) = base^(−2i/rotated) / factors[i]`. `factors` has rotated/2 divisors (GGUF's `rope_freqs.weight`), or is
 /// empty for none.
 pub fn frequencies(base: f64, rotated: u32, factors: &[f32]) -> Vec<f32> {
     (0..rotated / 2)

@@ -6,7 +6,7 @@ use miette::{IntoDiagnostic, WrapErr};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
-/// Encodes a safetensors file with `tokens` (i32 [tokens]) and `logits` (f32 [tokens, vocab]).
+/// Encodes a safetensors file with `tokens` (i32 `[tokens]`) and `logits` (f32 `[tokens, vocab]`).
 pub fn safetensors(tokens: &[u32], logits: &[f32], vocab: usize) -> miette::Result<Vec<u8>> {
     let count = tokens.len();
     let tokens: Vec<u8> = tokens.iter().flat_map(|&token| (token as i32).to_le_bytes()).collect();

@@ -10,9 +10,9 @@ use super::scan::{PrefixSum, block_scan, lane64};
 pub(super) struct Workspace {
     /// Threads of the CTA, a power of two from 64 to 1024.
     pub threads: u32,
-    /// Scratch of prefix sums, u64 [warps].
+    /// Scratch of prefix sums, u64 `[warps]`.
     pub scratch: Ptr<Shared, u64>,
-    /// Values that one thread passes to the others, u64 [[`Workspace::MAILBOX`]].
+    /// Values that one thread passes to the others, u64 `[Workspace::MAILBOX]`.
     pub mailbox: Ptr<Shared, u64>,
 }
 

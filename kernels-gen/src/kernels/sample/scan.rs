@@ -42,7 +42,7 @@ fn warp_scan(value: Val<u64>) -> Val<u64> {
     sum
 }
 
-/// Prefix sum over the threads of a CTA of `warps` warps, by thread index. `scratch`, u64 [warps], may be used again after
+/// Prefix sum over the threads of a CTA of `warps` warps, by thread index. `scratch`, u64 `[warps]`, may be used again after
 /// the next CTA barrier.
 #[device]
 pub(super) fn block_scan(own: Val<u64>, scratch: Ptr<Shared, u64>, warps: u32) -> PrefixSum {
@@ -59,7 +59,7 @@ pub(super) fn block_scan(own: Val<u64>, scratch: Ptr<Shared, u64>, warps: u32) -
     PrefixSum { before: before_warp + within - own, own, total }
 }
 
-/// Exclusive prefix sum of 32-bit words over the threads of a CTA; `scratch`, u32 [warps], as for [`block_scan`].
+/// Exclusive prefix sum of 32-bit words over the threads of a CTA; `scratch`, u32 `[warps]`, as for [`block_scan`].
 #[device]
 pub(super) fn words_before(own: Val<u32>, scratch: Ptr<Shared, u32>, warps: u32) -> Val<u32> {
     let within = warp_scan_words(own);
