@@ -1,9 +1,9 @@
-//! A folder of machine code; each entry's key is the hash of its inputs.
+//! A cache of machine code in a folder, one file per entry; an entry's key is the hash of its inputs.
 //!
 //! Any number of processes may share a folder. A writer writes an entry under a temporary name and renames it, so that
-//! a reader finds a complete entry or none. A reader checks the hash that an entry carries; an entry that does not
-//! match (cut short, altered, of another format) is removed and made again. The least recently used entries are removed
-//! when the folder exceeds its limit.
+//! a reader finds a complete entry or none. An entry carries the hash of its content; a reader removes an entry whose
+//! hash does not match (truncated, altered, another format), and the content is then made again. The least recently
+//! used entries are removed when the folder exceeds its limit.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, FileTimes};
@@ -14,23 +14,23 @@ use std::time::{Duration, SystemTime};
 
 use sha2::{Digest, Sha256};
 
-/// First bytes of an entry; the digit is the format version.
+/// First bytes of an entry; the last digit is the format version.
 const MAGIC: [u8; 8] = *b"bespoke1";
-/// Bytes before an entry's content: magic, the hash of the content, its length.
+/// Size in bytes of an entry's header: magic, hash of the content, length of the content.
 const HEADER: usize = MAGIC.len() + HASH + size_of::<u64>();
 const HASH: usize = 32;
-/// File extension of an entry, and of an unfinished one.
+/// File extensions of a complete entry and of one being written.
 const EXTENSION: &str = "bin";
 const UNFINISHED: &str = "tmp";
-/// Age at which the unfinished files of dead writers are removed.
+/// Age from which an unfinished file is removed: its writer is assumed dead.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
-/// Hash of an entry's inputs.
+/// Key of a cache entry: the hash of the inputs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key([u8; HASH]);
 
 impl Key {
-    /// The key of all `parts`, in this order.
+    /// Key of a sequence of inputs: the hash of `parts` in this order.
     pub fn of(parts: &[&[u8]]) -> Key {
         let mut hash = Sha256::new();
         for part in parts {
@@ -54,16 +54,16 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Contents of a folder.
+/// Number and total size of the entries in a cache folder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
-    /// Entries.
+    /// Number of entries.
     pub entries: usize,
-    /// Bytes of their files.
+    /// Total size of the entries' files, in bytes.
     pub bytes: u64,
 }
 
-/// A folder of entries.
+/// A folder of cache entries with a size limit.
 #[derive(Clone, Debug)]
 pub struct Cache {
     folder: PathBuf,
@@ -71,17 +71,17 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// The cache in `folder`, which is created with the first entry and holds at most `limit` bytes.
+    /// Cache in `folder` of at most `limit` bytes; the first `put` creates the folder.
     pub fn new(folder: impl Into<PathBuf>, limit: u64) -> Cache {
         Cache { folder: folder.into(), limit }
     }
 
-    /// The folder.
+    /// Path of the cache folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The content of an entry if it is present and valid. Marks the entry as used.
+    /// Content of the entry with this key, if present and valid. Marks the entry as used.
     pub fn get(&self, key: Key) -> Option<Vec<u8>> {
         let mut file = File::open(self.path(key)).ok()?;
         let mut bytes = Vec::new();
@@ -98,8 +98,8 @@ impl Cache {
         Some(content)
     }
 
-    /// Writes or replaces an entry, and removes others if the limit is exceeded. Content larger than the limit is not
-    /// kept.
+    /// Writes or replaces an entry, then evicts others if the limit is exceeded. Content larger than the limit is not
+    /// stored.
     pub fn put(&self, key: Key, content: &[u8]) -> io::Result<()> {
         if HEADER as u64 + content.len() as u64 > self.limit {
             return Ok(());
@@ -109,20 +109,20 @@ impl Cache {
         let written =
             write_entry(&unfinished, content).and_then(|()| fs::rename(&unfinished, self.path(key)));
         if written.is_err() {
-            // The file may not exist.
+            // The unfinished file may not exist.
             let _ = fs::remove_file(&unfinished);
         }
         written?;
         self.evict(key)
     }
 
-    /// Removes an entry, if it is present.
+    /// Removes an entry, if present.
     pub fn remove(&self, key: Key) {
         // An invalid entry that cannot be removed will be found invalid again.
         let _ = fs::remove_file(self.path(key));
     }
 
-    /// The contents of the folder; empty if there is no folder.
+    /// Number and total size of the entries; zero if the folder does not exist.
     pub fn contents(&self) -> io::Result<Contents> {
         let entries = self.entries()?;
         Ok(Contents { entries: entries.len(), bytes: entries.iter().map(|entry| entry.bytes).sum() })
@@ -132,14 +132,14 @@ impl Cache {
         self.folder.join(format!("{key}.{EXTENSION}"))
     }
 
-    /// A temporary name that no other writer of the same entry uses.
+    /// Temporary file name for an entry, unique to this writer.
     fn unfinished(&self, key: Key) -> PathBuf {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         self.folder.join(format!("{key}.{}-{number}.{UNFINISHED}", std::process::id()))
     }
 
-    /// Removes the least recently used entries until the rest is within the limit; `newest` stays.
+    /// Removes the least recently used entries until the folder is within the limit; never removes `newest`.
     fn evict(&self, newest: Key) -> io::Result<()> {
         self.remove_abandoned()?;
         let mut entries = self.entries()?;
@@ -153,7 +153,7 @@ impl Cache {
             if bytes <= self.limit {
                 break;
             }
-            // Another process may have removed it already.
+            // Another process may have removed the file already.
             let _ = fs::remove_file(&entry.path);
             bytes -= entry.bytes;
         }
@@ -163,7 +163,7 @@ impl Cache {
     fn remove_abandoned(&self) -> io::Result<()> {
         for file in self.files(UNFINISHED)? {
             if file.used.elapsed().is_ok_and(|age| age > ABANDONED) {
-                // As above.
+                // Another process may have removed the file already.
                 let _ = fs::remove_file(&file.path);
             }
         }
@@ -174,7 +174,7 @@ impl Cache {
         self.files(EXTENSION)
     }
 
-    /// The files with this extension. Files that do not belong to the cache are ignored.
+    /// Files in the cache folder with this extension. Files that do not belong to the cache are ignored.
     fn files(&self, extension: &str) -> io::Result<Vec<Entry>> {
         let listing = match fs::read_dir(&self.folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -186,7 +186,7 @@ impl Cache {
             if !is_ours(&path, extension) {
                 continue;
             }
-            // Another process may have removed it.
+            // Another process may have removed the file.
             let Ok(data) = fs::metadata(&path) else { continue };
             files.push(Entry { bytes: data.len(), used: data.modified()?, path });
         }
@@ -194,7 +194,7 @@ impl Cache {
     }
 }
 
-/// An entry's file.
+/// File of an entry.
 struct Entry {
     path: PathBuf,
     bytes: u64,
@@ -209,7 +209,7 @@ fn is_ours(path: &Path, extension: &str) -> bool {
     is_key && rest.rsplit('.').next() == Some(extension)
 }
 
-/// Creates a folder and its parents; where the system has owners, only the owner may read it.
+/// Creates a folder and its parents; on Unix, only the owner has access.
 fn create_private(folder: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     builder.recursive(true);
@@ -226,7 +226,7 @@ fn write_entry(path: &Path, content: &[u8]) -> io::Result<()> {
     file.write_all(content)
 }
 
-/// The content of an entry's file, if it is valid.
+/// Content of an entry, given the bytes of its file; none if the file is invalid.
 fn content(bytes: &[u8]) -> Option<&[u8]> {
     let (header, content) = bytes.split_at_checked(HEADER)?;
     let (magic, rest) = header.split_at(MAGIC.len());

@@ -11,7 +11,7 @@ use crate::passes::convergence::{self, Divergence};
 use crate::passes::{self, OptLevel, Pipeline};
 use crate::ptx::{self, Target, Unsupported};
 
-/// A recorded kernel.
+/// A recorded kernel: its IR before any pass.
 #[derive(Clone, Debug)]
 pub struct Kernel {
     function: Function,
@@ -29,9 +29,9 @@ pub enum CompileError {
     /// The IR is invalid: a bug in the recorder or in a pass.
     #[error("kernel {kernel}: invalid IR (a bug in bespoke-codegen):\n{errors}")]
     Invalid {
-        /// The kernel.
+        /// Name of the kernel.
         kernel: String,
-        /// The violated rules.
+        /// The violated rules, as text.
         errors: String,
     },
 }
@@ -39,28 +39,28 @@ pub enum CompileError {
 /// A compiled kernel: PTX and statistics.
 #[derive(Clone, Debug)]
 pub struct Compiled {
-    /// The kernel's name: the entry point.
+    /// Name of the kernel and of its PTX entry point.
     pub name: String,
-    /// The target that it was compiled for.
+    /// The target that the kernel was compiled for.
     pub target: Target,
-    /// The module's text.
+    /// PTX text of the module.
     pub ptx: String,
     /// The optimised IR that the PTX was printed from.
     pub function: Function,
-    /// Statistics.
+    /// Statistics of the PTX and the IR.
     pub report: Report,
-    /// The runs of the passes.
+    /// What each pass run changed.
     pub passes: passes::Report,
 }
 
-/// Statistics of a compiled kernel.
+/// Statistics of a compiled kernel: size, instruction mix, shared memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// Lines of PTX.
     pub ptx_lines: usize,
-    /// IR instructions, without constants.
+    /// Number of IR instructions, without constants.
     pub instructions: usize,
-    /// IR instructions by kind.
+    /// Number of IR instructions of each kind.
     pub mix: BTreeMap<String, usize>,
     /// Static shared memory, in bytes.
     pub static_shared: u32,
@@ -76,7 +76,7 @@ impl Kernel {
         &self.function.name
     }
 
-    /// Renames the kernel, for example for a specialisation. Names are PTX identifiers: letters, digits and
+    /// Renames the kernel, for example for a specialisation. The name must be a PTX identifier: letters, digits and
     /// underscores.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Kernel {
@@ -84,8 +84,8 @@ impl Kernel {
         self
     }
 
-    /// Prepares the kernel for a programmatic launch: it lets the next kernel start, then waits until the previous ones
-    /// are complete (`griddepcontrol`, sm_90). Without a programmatic edge it behaves as before.
+    /// Prepares the kernel for programmatic launch (`griddepcontrol`, sm_90): it first lets the next kernel start, then
+    /// waits until all earlier kernels are complete. Without a programmatic edge, the kernel behaves as before.
     #[must_use]
     pub fn programmatic(mut self) -> Kernel {
         let entry = self.function.layout[0];
@@ -125,12 +125,12 @@ impl Kernel {
         self.compile_at(target, OptLevel::Default)
     }
 
-    /// Like [`Kernel::compile`], at this optimisation level.
+    /// Like [`Kernel::compile`], at the given optimisation level.
     pub fn compile_at(&self, target: Target, level: OptLevel) -> Result<Compiled, CompileError> {
         self.compile_with(target, &Pipeline::of(level))
     }
 
-    /// Like [`Kernel::compile`], with these passes.
+    /// Like [`Kernel::compile`], with the given passes.
     pub fn compile_with(&self, target: Target, pipeline: &Pipeline) -> Result<Compiled, CompileError> {
         let mut function = self.function.clone();
         convergence::check(&function)?;

@@ -1,8 +1,8 @@
 //! Typed arguments and the launcher interface for generated launch stubs.
 //!
-//! A stub is a function with one typed argument for each of the kernel's run-time parameters. It lays out the arguments
-//! as the kernel's `.param` space and passes them to a [`Launcher`]. A wrong type or count is a compile error on the
-//! host. `emit` writes stubs; the package `bespoke` has launchers for GPUs and for the emulator.
+//! A launch stub is a function with one typed argument for each run-time parameter of a kernel. The stub lays out the
+//! arguments as the kernel's `.param` space and passes them to a [`Launcher`]. A wrong type or count is a compile error
+//! on the host. `emit` writes stubs; the package `bespoke` has launchers for GPUs and for the emulator.
 //!
 //! | parameter in the kernel | argument on the host |
 //! | --- | --- |
@@ -19,7 +19,7 @@ pub use half::{bf16, f16};
 pub use crate::dsl::{Bf16x2, F16x2};
 use crate::ptx::Target;
 
-/// The device address of elements of type `T`.
+/// Device address of an array of elements of type `T`.
 pub struct DevicePointer<T> {
     address: u64,
     element: PhantomData<fn() -> T>,
@@ -40,17 +40,17 @@ impl<T> std::fmt::Debug for DevicePointer<T> {
 }
 
 impl<T> DevicePointer<T> {
-    /// The pointer to a device address, which must be aligned for `T`.
+    /// Pointer to a device address, which must be aligned for `T`.
     pub fn new(address: u64) -> DevicePointer<T> {
         DevicePointer { address, element: PhantomData }
     }
 
-    /// The address.
+    /// The device address.
     pub fn address(self) -> u64 {
         self.address
     }
 
-    /// The pointer `index` elements further.
+    /// Pointer to the element `index` elements after this one.
     #[must_use]
     pub fn at(self, index: u64) -> DevicePointer<T> {
         DevicePointer::new(self.address + index * size_of::<T>() as u64)
@@ -64,25 +64,25 @@ pub struct LaunchConfig {
     pub grid: [u32; 3],
     /// Threads per CTA along x, y and z.
     pub block: [u32; 3],
-    /// Dynamic shared memory, in bytes.
+    /// Dynamic shared memory per CTA, in bytes.
     pub dynamic_shared: u32,
 }
 
-/// A kernel for one target, as embedded in generated code.
+/// PTX and machine code of a kernel for one target, as embedded in generated code.
 #[derive(Clone, Copy, Debug)]
 pub struct KernelSource {
-    /// The entry point.
+    /// Name of the kernel and of its PTX entry point.
     pub name: &'static str,
-    /// The lowest target that it runs on.
+    /// The lowest target that the PTX runs on.
     pub target: Target,
-    /// The module's text.
+    /// PTX text of the module.
     pub ptx: &'static str,
-    /// The module assembled for devices of exactly the target's compute capability, if it was assembled.
+    /// Machine code (an ELF file) for devices of exactly the target's compute capability, if the module was assembled.
     pub cubin: Option<&'static [u8]>,
 }
 
-/// The source for the newest target that a device of compute capability `compute` (major, minor) can run, if there is
-/// one.
+/// The source with the newest target that a device of compute capability `compute` (major, minor) can run; none if
+/// every target is too new.
 pub fn newest(sources: &[&'static KernelSource], compute: (u32, u32)) -> Option<&'static KernelSource> {
     let number = compute.0 * 10 + compute.1;
     sources
@@ -94,10 +94,10 @@ pub fn newest(sources: &[&'static KernelSource], compute: (u32, u32)) -> Option<
 
 /// A device that launches kernels.
 pub trait Launcher {
-    /// The error of a launch.
+    /// Error of a launch.
     type Error;
-    /// Launches a kernel after all earlier launches. `params` is its `.param` space. `sources` has the kernel for each
-    /// target that it was emitted for, at least one; [`newest`] selects one.
+    /// Launches a kernel after all earlier launches. `params` is the kernel's `.param` space. `sources` holds the
+    /// kernel once per target, at least one; [`newest`] selects one.
     fn launch(
         &mut self,
         sources: &[&'static KernelSource],
@@ -106,9 +106,9 @@ pub trait Launcher {
     ) -> Result<(), Self::Error>;
 }
 
-/// A value that can be a kernel's argument.
+/// A value that can be an argument of a kernel.
 pub trait Argument {
-    /// Appends it to the `.param` space at its natural alignment.
+    /// Appends the value to the `.param` space at its natural alignment.
     fn append(&self, params: &mut Vec<u8>);
 }
 

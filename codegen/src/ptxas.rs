@@ -1,6 +1,6 @@
 //! NVIDIA's assembler: register counts, spills and machine code ahead of time.
 //!
-//! No kernel needs it to run: the driver assembles PTX itself. If a `ptxas` is found, `bespoke inspect` shows its
+//! Kernels run without `ptxas`: the driver assembles PTX itself. If a `ptxas` is found, `bespoke inspect` shows its
 //! report, and an emission can embed its machine code (a *cubin*) beside the PTX.
 
 use std::ffi::OsStr;
@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 use crate::cache::{Cache, Key};
 use crate::ptx::Target;
 
-/// The environment variable that names an assembler, or disables it.
+/// Environment variable with the path of an assembler, or `none` to disable assembling.
 pub const VARIABLE: &str = "BESPOKE_PTXAS";
 
-/// Prefix of the PTX comment that states how many bytes the kernel may spill.
+/// Prefix of the PTX comment that states how many bytes of stack per thread the kernel may spill.
 pub(crate) const ALLOWED: &str = "// allow_spills: ";
 
 /// Options for every module: source lines for profilers and debuggers, and a report.
@@ -28,40 +28,40 @@ const OPTIONS: [&str; 2] = ["-lineinfo", "-v"];
 pub struct Usage {
     /// Registers per thread.
     pub registers: u32,
-    /// Bytes of registers stored to local memory.
+    /// Spill stores per thread, in bytes.
     pub spill_stores: u32,
-    /// Bytes of registers loaded from local memory.
+    /// Spill loads per thread, in bytes.
     pub spill_loads: u32,
-    /// Static shared memory, in bytes.
+    /// Static shared memory per CTA, in bytes.
     pub static_shared: u32,
-    /// Stack frame, in bytes.
+    /// Stack frame per thread, in bytes.
     pub stack: u32,
 }
 
 impl Usage {
-    /// Whether registers are spilled, or arrays are in local memory, beyond a stack frame of `allowed` bytes.
+    /// Whether the kernel spills registers or has local arrays beyond a stack frame of `allowed` bytes per thread.
     pub fn spills_beyond(&self, allowed: u32) -> bool {
         self.stack > allowed || (allowed == 0 && self.spill_stores + self.spill_loads > 0)
     }
 }
 
-/// The stack frame in bytes per thread that the kernel of a PTX text may have, from the printer's comment.
+/// Allowed stack frame per thread in bytes, read from the printer's comment in a PTX text; 0 without the comment.
 pub fn allowed_stack(ptx: &str) -> u32 {
     let noted = ptx.lines().find_map(|line| line.strip_prefix(ALLOWED)?.strip_suffix(" bytes of stack"));
     noted.and_then(|bytes| bytes.parse().ok()).unwrap_or(0)
 }
 
-/// An assembled module.
+/// Result of assembling a module: machine code and resource usage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assembled {
-    /// Its resource usage.
+    /// Resource usage of the module's kernel.
     pub usage: Usage,
     /// The module as an ELF file, for devices of exactly its target's compute capability.
     pub cubin: Vec<u8>,
 }
 
 impl Assembled {
-    /// The entry of a cache: five numbers, then the module.
+    /// Serialised form for the cache: five numbers, then the ELF file.
     fn to_bytes(&self) -> Vec<u8> {
         let Usage { registers, spill_stores, spill_loads, static_shared, stack } = self.usage;
         let mut bytes: Vec<u8> = [registers, spill_stores, spill_loads, static_shared, stack]
@@ -95,17 +95,17 @@ pub enum PtxasError {
     /// The assembler cannot be run, or one of its files cannot be read or written.
     #[error("{}: {source}", path.display())]
     Io {
-        /// The assembler or the file.
+        /// Path of the assembler or of the file.
         path: PathBuf,
-        /// The cause.
+        /// The I/O error.
         source: io::Error,
     },
     /// The assembler rejected the PTX.
     #[error("ptxas for {target}: {message}")]
     Rejected {
-        /// The target.
+        /// The target that the PTX was assembled for.
         target: Target,
-        /// The assembler's output.
+        /// Output of the assembler.
         message: String,
     },
     /// The assembler's output has no report.
@@ -113,14 +113,14 @@ pub enum PtxasError {
     NoReport(String),
 }
 
-/// An assembler.
+/// A `ptxas` executable, with an optional cache of its results.
 #[derive(Clone, Debug)]
 pub struct Ptxas {
     path: PathBuf,
     cached: Option<Cached>,
 }
 
-/// The cache of an assembler's results, and the version of the assembler.
+/// Cache of results, and the assembler's version, which is part of every key.
 #[derive(Clone, Debug)]
 struct Cached {
     cache: Cache,
@@ -128,8 +128,8 @@ struct Cached {
 }
 
 impl Ptxas {
-    /// The assembler that `BESPOKE_PTXAS` names, or else the first `ptxas` on `PATH`. None if there is none, or if
-    /// `BESPOKE_PTXAS` is `none` or empty.
+    /// Finds the assembler: the path in `BESPOKE_PTXAS`, or else the first `ptxas` on `PATH`. None if there is no
+    /// assembler, or if `BESPOKE_PTXAS` is `none` or empty.
     pub fn find() -> Result<Option<Ptxas>, PtxasError> {
         match env::var_os(VARIABLE) {
             Some(value) => Ptxas::named(&value),
@@ -137,7 +137,7 @@ impl Ptxas {
         }
     }
 
-    /// The assembler for this value of `BESPOKE_PTXAS`.
+    /// The assembler that `BESPOKE_PTXAS` selects when set to `value`.
     fn named(value: &OsStr) -> Result<Option<Ptxas>, PtxasError> {
         if value.is_empty() || value == "none" {
             return Ok(None);
@@ -160,17 +160,17 @@ impl Ptxas {
         Ok(self)
     }
 
-    /// The path of the assembler.
+    /// Path of the assembler.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Resource usage of a module with the entry point `kernel`.
+    /// Resource usage of a module with the entry point `kernel`, according to ptxas.
     pub fn assemble(&self, kernel: &str, ptx: &str, target: Target) -> Result<Usage, PtxasError> {
         self.cubin(kernel, ptx, target).map(|assembled| assembled.usage)
     }
 
-    /// Assembles a module with the entry point `kernel`, with source lines.
+    /// Assembles a module with the entry point `kernel`, including line information.
     pub fn cubin(&self, kernel: &str, ptx: &str, target: Target) -> Result<Assembled, PtxasError> {
         let Some(Cached { cache, version }) = &self.cached else { return self.run(kernel, ptx, target) };
         let target_name = target.to_string();
@@ -220,7 +220,7 @@ impl Ptxas {
     }
 }
 
-/// Two temporary files of this process.
+/// Two temporary files of this process: PTX input and machine-code output.
 struct Scratch {
     ptx: PathBuf,
     cubin: PathBuf,
@@ -240,13 +240,13 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         for path in [&self.ptx, &self.cubin] {
-            // The file may not exist.
+            // The temporary file may not exist.
             let _ = fs::remove_file(path);
         }
     }
 }
 
-/// Parses the report of `ptxas -v` on `kernel`: numbers in words after a line that names it.
+/// Parses the report of `ptxas -v` on `kernel`: counts in the lines after the line that names the kernel.
 fn parse(text: &str, kernel: &str) -> Option<Usage> {
     let names_it =
         |line: &str| line.contains("Compiling entry function") && line.contains(&format!("'{kernel}'"));

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A PTX target: a compute capability that kernels are specialised for.
+/// A PTX target: the compute capability that a kernel is compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum Target {
@@ -48,7 +48,7 @@ impl Target {
         (self.number() / 10, self.number() % 10)
     }
 
-    /// The newest target whose PTX runs on a device of compute capability `major.minor`, if there is one: PTX runs on
+    /// Newest target whose PTX runs on a device of compute capability `major.minor`, if there is one: PTX also runs on
     /// every later device.
     pub fn for_device(major: u32, minor: u32) -> Option<Target> {
         let device = major * 10 + minor;
@@ -66,13 +66,14 @@ impl Target {
         }
     }
 
-    /// Whether kernels can start before their predecessor ends and wait for it on the device (`griddepcontrol`).
+    /// Whether programmatic launch is supported: a kernel starts before its predecessor ends and waits for it on the
+    /// device (`griddepcontrol`).
     pub fn has_programmatic_launch(self) -> bool {
         self >= Target::Sm90
     }
 
-    /// Shared memory that one CTA may use, static and dynamic, in bytes (CUDA C++ Programming Guide, table of
-    /// compute capabilities).
+    /// Maximum shared memory of a CTA, static and dynamic, in bytes (CUDA C++ Programming Guide, table of compute
+    /// capabilities).
     pub fn shared_memory_per_block(self) -> u32 {
         match self {
             Target::Sm80 => 163 << 10,
@@ -81,7 +82,7 @@ impl Target {
         }
     }
 
-    /// Multiprocessors of the largest common device of this target, for which plans are made.
+    /// Number of multiprocessors of the largest common device of this target; plans are made for it.
     pub fn multiprocessors(self) -> u32 {
         match self {
             Target::Sm80 => 108,
@@ -100,7 +101,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// The error for an unknown target name.
+/// Error for an unknown target name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown target '{0}': one of sm_80, sm_86, sm_89, sm_90, sm_100, sm_120")]
 pub struct UnknownTarget(String);

@@ -5,7 +5,8 @@ use std::path::Path;
 use super::{EmitError, Emitted};
 use crate::ptxas::Ptxas;
 
-/// Adds the kernel's machine code and resource usage. A spill that the kernel does not allow is an error.
+/// Assembles the kernel and stores machine code and resource usage in it. A spill that the kernel does not allow is an
+/// error.
 pub(super) fn assemble(ptxas: &Ptxas, kernel: &mut Emitted) -> Result<(), EmitError> {
     let compiled = &kernel.compiled;
     let assembled = ptxas.cubin(&compiled.name, &compiled.ptx, compiled.target)?;
@@ -22,8 +23,8 @@ pub(super) fn assemble(ptxas: &Ptxas, kernel: &mut Emitted) -> Result<(), EmitEr
     Ok(())
 }
 
-/// Writes the kernel's machine code beside its PTX. Without machine code, removes the file of an earlier emission: it
-/// may belong to another kernel.
+/// Writes the kernel's machine code beside its PTX. If there is none, removes the file of an earlier emission, which
+/// may hold another kernel's code.
 pub(super) fn write(kernel: &Emitted, folder: &Path) -> Result<(), EmitError> {
     let path = folder.join(format!("{}.cubin", kernel.compiled.name));
     let outcome = match &kernel.assembled {

@@ -10,7 +10,7 @@ use crate::kernel::{Compiled, Kernel};
 use crate::ptx::Target;
 use crate::ptxas::Assembled;
 
-/// Launch geometry, as far as it is known at emission.
+/// Launch geometry that is known at emission: grid, block, dynamic shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     grid: Option<[u32; 3]>,
@@ -19,12 +19,13 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// The same grid at every launch: CTAs along x, y and z. The stub has it as `CONFIG`.
+    /// Geometry with a fixed grid: CTAs along x, y and z. The stub has the launch configuration as the constant
+    /// `CONFIG`.
     pub fn fixed(grid: [u32; 3]) -> Geometry {
         Geometry { grid: Some(grid), block: None, dynamic_shared: 0 }
     }
 
-    /// A grid per launch: the stub's first argument.
+    /// Geometry whose grid is chosen at each launch: the first argument of the stub.
     pub fn per_launch() -> Geometry {
         Geometry { grid: None, block: None, dynamic_shared: 0 }
     }
@@ -42,18 +43,18 @@ impl Geometry {
     }
 }
 
-/// A kernel to emit.
+/// A kernel to emit, with geometry, documentation and compile-time parameters.
 #[derive(Clone, Debug)]
 pub struct Entry {
     kernel: Recorded,
     geometry: Geometry,
     summary: String,
-    /// The compile-time parameters, or the message of an error of serialising them.
+    /// Compile-time parameters as JSON, or the message of the serialisation error.
     constants: Result<Value, String>,
 }
 
 impl Entry {
-    /// The result of calling a `#[kernel]` function, and its launch geometry.
+    /// Entry for the result of calling a `#[kernel]` function, launched with `geometry`.
     pub fn new(kernel: Recorded, geometry: Geometry) -> Entry {
         Entry { kernel, geometry, summary: String::new(), constants: Ok(Value::Null) }
     }
@@ -94,7 +95,7 @@ impl Entry {
         Ok(emitted)
     }
 
-    /// Threads per CTA, from the kernel or its geometry.
+    /// Threads per CTA along x, y and z, from the kernel or its geometry.
     fn block(&self, kernel: &Kernel) -> Result<[u32; 3], String> {
         match (kernel.threads(), self.geometry.block) {
             (Some(threads), None) => Ok([threads, 1, 1]),
@@ -115,7 +116,7 @@ fn geometry_error(kernel: &Kernel, target: Target, why: String) -> EmitError {
     EmitError::Geometry { kernel: kernel.name().to_owned(), target, why }
 }
 
-/// The name becomes a module of the generated file, beside modules named after targets.
+/// Checks that a kernel's name can be a module of the generated file, which also has modules named after targets.
 fn check_name(name: &str) -> Result<(), EmitError> {
     let error = |why| Err(EmitError::Name { kernel: name.to_owned(), why });
     if syn::parse_str::<syn::Ident>(name).is_err() {
@@ -130,28 +131,28 @@ fn check_name(name: &str) -> Result<(), EmitError> {
 /// A kernel that was compiled for a target.
 #[derive(Clone, Debug)]
 pub struct Emitted {
-    /// PTX and report.
+    /// PTX, IR and statistics.
     pub compiled: Compiled,
     /// Machine code and resource usage, if an assembler was set.
     pub assembled: Option<Assembled>,
-    /// The run-time parameters.
+    /// Run-time parameters, in order.
     pub params: Vec<Param>,
-    /// CTAs along x, y and z; none if the host chooses at each launch.
+    /// CTAs along x, y and z; none if the host chooses the grid at each launch.
     pub grid: Option<[u32; 3]>,
     /// Threads per CTA along x, y and z.
     pub block: [u32; 3],
-    /// CTAs along x that form a cluster.
+    /// CTAs per cluster, along x; none without clusters.
     pub cluster: Option<u32>,
-    /// Dynamic shared memory, in bytes.
+    /// Dynamic shared memory per CTA, in bytes.
     pub dynamic_shared: u32,
-    /// Its purpose in a few words; may be empty.
+    /// Purpose of the kernel in a few words; may be empty.
     pub summary: String,
-    /// The compile-time parameters; null if none were set.
+    /// Compile-time parameters; null if none were set.
     pub constants: Value,
 }
 
 impl Emitted {
-    /// Whether the host launches both in the same way.
+    /// Whether the host launches both kernels in the same way: same geometry and parameters.
     pub(super) fn is_launched_like(&self, other: &Emitted) -> bool {
         let launch = |kernel: &Emitted| (kernel.grid, kernel.block, kernel.cluster, kernel.dynamic_shared);
         launch(self) == launch(other) && self.params == other.params

@@ -15,7 +15,7 @@ pub enum EmitError {
         "no target to emit kernels for: add one, for example `.target(Target::Sm80)`, whose PTX runs on every supported GPU"
     )]
     NoTarget,
-    /// `OUT_DIR` is not set: not in a build script.
+    /// `OUT_DIR` is not set: [`Emission::build`](super::Emission::build) was called outside a build script.
     #[error(
         "OUT_DIR is not set: `Emission::build` is for build scripts; elsewhere give `Emission::write` a folder"
     )]
@@ -29,7 +29,7 @@ pub enum EmitError {
     /// A kernel's name cannot be a module name.
     #[error("kernel `{kernel}`: {why}; give it another name with `Kernel::named`")]
     Name {
-        /// The kernel.
+        /// The invalid name.
         kernel: String,
         /// What is wrong with the name.
         why: &'static str,
@@ -37,11 +37,11 @@ pub enum EmitError {
     /// A kernel cannot be launched with its geometry.
     #[error("kernel `{kernel}` for {target}: {why}")]
     Geometry {
-        /// The kernel.
+        /// Name of the kernel.
         kernel: String,
-        /// The target.
+        /// The target that the kernel was compiled for.
         target: Target,
-        /// What is wrong and what to do.
+        /// What is wrong with the geometry and what to do.
         why: String,
     },
     /// Two kernels have the same name.
@@ -50,25 +50,25 @@ pub enum EmitError {
          `{kernel}(&shape).map(|kernel| kernel.named(\"{kernel}_4096\"))`"
     )]
     Duplicate {
-        /// The name.
+        /// The duplicate name.
         kernel: String,
     },
-    /// A kernel's launch differs between targets.
+    /// Two targets' versions of a kernel differ in parameters or launch geometry.
     #[error(
         "kernel `{kernel}` has different parameters or launch geometry for {} and {}: one stub launches both, so give \
          them different names with `Kernel::named`",
         targets[0], targets[1]
     )]
     Differs {
-        /// The kernel.
+        /// Name of the kernel.
         kernel: String,
-        /// The two targets.
+        /// The two targets that differ.
         targets: [Target; 2],
     },
-    /// The assembler rejects a kernel, or does not run.
+    /// The assembler rejects a kernel, or cannot be run.
     #[error(transparent)]
     Ptxas(#[from] PtxasError),
-    /// A kernel spills registers and does not allow it.
+    /// A kernel spills more registers than it allows.
     #[error(
         "kernel `{kernel}` for {target} spills registers: {} bytes of stack a thread, {} bytes stored and {} loaded, but \
          {allowed} are allowed; it uses {} registers: keep fewer values live, let fewer CTAs share a multiprocessor \
@@ -76,27 +76,27 @@ pub enum EmitError {
         usage.stack, usage.spill_stores, usage.spill_loads, usage.registers, usage.stack
     )]
     Spills {
-        /// The kernel.
+        /// Name of the kernel.
         kernel: String,
-        /// The target.
+        /// The target that the kernel was compiled for.
         target: Target,
-        /// Its resource usage.
+        /// Resource usage of the kernel.
         usage: Usage,
-        /// Bytes of stack that the kernel allows.
+        /// Allowed stack per thread, in bytes.
         allowed: u32,
     },
     /// A file cannot be written.
     #[error("cannot write {}: {source}", path.display())]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The cause.
+        /// The I/O error.
         source: std::io::Error,
     },
     /// The generated Rust does not parse: a bug in the generator.
     #[error("the generated module: {0} (a bug in bespoke-codegen)")]
     Rust(#[from] syn::Error),
-    /// The constants cannot be serialised.
+    /// The manifest cannot be serialised as JSON.
     #[error("a kernel's constants cannot be written as JSON: {0}")]
     Json(#[from] serde_json::Error),
 }

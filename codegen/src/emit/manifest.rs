@@ -1,6 +1,6 @@
 //! `kernels.json`: the manifest from which programs in other languages launch the kernels of a folder.
 //!
-//! `docs/emitted.md` describes every field; a test of bespoke-kernels compares both.
+//! `docs/emitted.md` describes every field; a test of bespoke-kernels compares the page with an emitted manifest.
 
 use std::collections::BTreeMap;
 
@@ -12,79 +12,79 @@ use crate::ir::{Param, Type};
 use crate::ptx::Target;
 use crate::ptxas::Usage;
 
-/// All kernels of a folder.
+/// The manifest: all kernels of a folder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// Format version: [`Manifest::VERSION`]. New fields do not change it.
+    /// Format version: [`Manifest::VERSION`]. Adding a field does not change the version.
     pub version: u32,
-    /// Sorted by name.
+    /// Kernels, sorted by name.
     pub kernels: Vec<ManifestKernel>,
 }
 
-/// A kernel.
+/// Manifest entry of a kernel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ManifestKernel {
-    /// Its name: the entry point of every module.
+    /// Name of the kernel and of the entry point in every module.
     pub name: String,
-    /// Its purpose in a few words; may be empty.
+    /// Purpose of the kernel in a few words; may be empty.
     pub summary: String,
-    /// CTAs along x, y and z; null if the host chooses at each launch.
+    /// CTAs along x, y and z; null if the host chooses the grid at each launch.
     pub grid: Option<[u32; 3]>,
     /// Threads per CTA along x, y and z.
     pub block: [u32; 3],
-    /// CTAs along x that form a cluster. The module states it too, so a plain launch suffices.
+    /// CTAs per cluster, along x; null without clusters. The PTX states the cluster too, so a plain launch suffices.
     pub cluster: Option<u32>,
-    /// Dynamic shared memory of a launch, in bytes.
+    /// Dynamic shared memory per CTA, in bytes.
     pub dynamic_shared: u32,
-    /// The parameters, in order.
+    /// Run-time parameters, in order.
     pub parameters: Vec<ManifestParameter>,
     /// Size of all parameters together, in bytes.
     pub parameter_bytes: u32,
     /// The compile-time parameters, as named by the kernel's author; null if none were set.
     pub constants: Value,
-    /// The kernel for each target that it was emitted for, oldest first.
+    /// One module per target that the kernel was emitted for, oldest target first.
     pub modules: Vec<ManifestModule>,
 }
 
-/// A parameter of a kernel.
+/// Run-time parameter of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManifestParameter {
-    /// Its name in the kernel's source.
+    /// Name of the parameter in the kernel's source.
     pub name: String,
-    /// Its type, or the type of the elements that it points to: `u8` to `u64`, `i8` to `i64`, `f16`, `bf16`, `f32`,
+    /// Type of the parameter, or element type of a pointer: `u8` to `u64`, `i8` to `i64`, `f16`, `bf16`, `f32`,
     /// `f16x2`, `bf16x2`, or `bool`, a byte that is 0 or 1.
     #[serde(rename = "type")]
     pub ty: String,
-    /// Whether it is the 64-bit address of such elements in device memory.
+    /// Whether the parameter is a pointer: a 64-bit address in device memory.
     pub pointer: bool,
-    /// Byte offset from the first parameter.
+    /// Offset from the first parameter, in bytes.
     pub offset: u32,
-    /// Size, in bytes; also the alignment.
+    /// Size of the parameter in bytes, which is also its alignment in the `.param` space.
     pub bytes: u32,
-    /// Required alignment of the address in bytes, if it is larger than the elements' size.
+    /// Required alignment of the address in bytes, if larger than the element size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub align: Option<u32>,
 }
 
-/// A kernel for one target.
+/// Files of a kernel for one target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManifestModule {
-    /// The lowest target that it runs on.
+    /// The lowest target that the PTX runs on.
     pub target: Target,
     /// The PTX file, relative to the manifest's folder.
     pub ptx: String,
-    /// Static shared memory, in bytes.
+    /// Static shared memory per CTA, in bytes.
     pub static_shared: u32,
-    /// The file of machine code, for GPUs of exactly the target's compute capability, if it was assembled.
+    /// The machine-code file, for GPUs of exactly the target's compute capability, if the module was assembled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cubin: Option<String>,
-    /// The assembler's report, if it was assembled.
+    /// Resource usage that the assembler reported, if the module was assembled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
 }
 
 impl Manifest {
-    /// The version that is written.
+    /// Format version of the manifests that this code writes.
     pub const VERSION: u32 = 1;
 
     pub(super) fn of(kernels: &BTreeMap<&str, Variants<'_>>) -> Manifest {
@@ -128,7 +128,7 @@ impl ManifestModule {
     }
 }
 
-/// The parameters at their offsets in the `.param` space: each at the next multiple of its size.
+/// Manifest entries of the parameters, with offsets in the `.param` space: each at the next multiple of its size.
 fn parameters(params: &[Param]) -> Vec<ManifestParameter> {
     let mut end: u32 = 0;
     params

@@ -87,7 +87,7 @@ pub use manifest::{Manifest, ManifestKernel, ManifestModule, ManifestParameter};
 #[derive(Clone, Debug, Default)]
 pub struct Emission {
     targets: BTreeSet<Target>,
-    /// For one target, or for all.
+    /// Entries with the target that they are for; none stands for all targets.
     entries: Vec<(Option<Target>, Entry)>,
     ptxas: Option<Ptxas>,
 }
@@ -98,7 +98,7 @@ impl Emission {
         Emission::default()
     }
 
-    /// Adds a target.
+    /// Adds a target to compile for.
     #[must_use]
     pub fn target(mut self, target: Target) -> Emission {
         self.targets.insert(target);
@@ -111,30 +111,30 @@ impl Emission {
         self.entry(Entry::new(kernel, geometry))
     }
 
-    /// Adds a kernel with further settings for every target.
+    /// Adds a kernel for every target, with the settings of `entry`.
     #[must_use]
     pub fn entry(mut self, entry: Entry) -> Emission {
         self.entries.push((None, entry));
         self
     }
 
-    /// Adds a kernel for one target only, and that target. Kernels of one name have the same parameters and geometry
-    /// for all targets.
+    /// Adds a kernel for one target only, and the target itself. Kernels of the same name must have the same parameters
+    /// and geometry for all targets.
     #[must_use]
     pub fn entry_for(mut self, target: Target, entry: Entry) -> Emission {
         self.entries.push((Some(target), entry));
         self.target(target)
     }
 
-    /// Assembles every kernel. Its machine code becomes a file and part of the generated module, its resource usage
-    /// part of the manifest, and a spill that it does not allow is an error.
+    /// Assembles every kernel with `ptxas`. The machine code becomes a file and part of the generated module; the
+    /// resource usage becomes part of the manifest; a spill that the kernel does not allow is an error.
     #[must_use]
     pub fn assembler(mut self, ptxas: Ptxas) -> Emission {
         self.ptxas = Some(ptxas);
         self
     }
 
-    /// Compiles everything in parallel; the kernels of each target are sorted by name.
+    /// Compiles all kernels in parallel; the kernels of each target are sorted by name.
     pub fn compile(&self) -> Result<BTreeMap<Target, Vec<Emitted>>, EmitError> {
         if self.targets.is_empty() {
             return Err(EmitError::NoTarget);
@@ -174,7 +174,7 @@ impl Emission {
         Ok(emitted)
     }
 
-    /// Writes everything below `out`, which is created; returns the compiled kernels.
+    /// Writes all files below `out`, which is created; returns the compiled kernels.
     pub fn write(&self, out: &Path) -> Result<BTreeMap<Target, Vec<Emitted>>, EmitError> {
         let targets = self.compile()?;
         let kernels = by_name(&targets)?;
@@ -202,16 +202,16 @@ impl Emission {
             None => Err(EmitError::NoOutDir),
         };
         if let Err(error) = outcome {
-            // Each line of a cargo error needs the prefix.
+            // Each line of a cargo error needs the prefix `cargo::error=`.
             error.to_string().lines().for_each(|line| println!("cargo::error={line}"));
         }
     }
 }
 
-/// A kernel for every target that it was compiled for, oldest first.
+/// The compiled versions of one kernel, one per target, oldest target first.
 type Variants<'a> = Vec<&'a Emitted>;
 
-/// The kernels by name; an error if one differs between targets in what the host must know.
+/// Groups kernels by name; an error if parameters or launch geometry differ between targets.
 fn by_name(targets: &BTreeMap<Target, Vec<Emitted>>) -> Result<BTreeMap<&str, Variants<'_>>, EmitError> {
     let mut kernels: BTreeMap<&str, Variants<'_>> = BTreeMap::new();
     for kernel in targets.values().flatten() {

@@ -1,4 +1,4 @@
-//! Generator of the Rust module.
+//! Generator of the Rust module with launch stubs.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::{EmitError, Emitted, Variants};
 use crate::ir::{Param, Type};
 use crate::ptx::Target;
 
-/// The text of the module: `TARGETS`, `kernels` by target, one module per target with its sources, and one module per
+/// Text of the Rust module: `TARGETS`, `kernels` by target, one module per target with its sources, and one module per
 /// kernel with its sources, geometry and stub.
 pub(super) fn module(
     targets: &BTreeMap<Target, Vec<Emitted>>,
@@ -42,17 +42,17 @@ pub(super) fn module(
     Ok(prettyplease::unparse(&syn::parse2(tokens)?))
 }
 
-/// The variant of `Target`.
+/// Name of the target's variant in `Target`.
 fn variant(target: Target) -> Ident {
     format_ident!("Sm{}", target.number())
 }
 
-/// The static that holds the kernel for the target.
+/// Name of the static that holds a kernel for the target.
 fn source_name(target: Target) -> Ident {
     format_ident!("SM_{}", target.number())
 }
 
-/// The kernels of a target.
+/// The static slice of a target's kernels.
 fn list(target: Target, kernels: &[Emitted]) -> TokenStream {
     let (name, source) = (format_ident!("{}", target.to_string()), source_name(target));
     let doc = format!(" Kernels for {target}.");
@@ -67,7 +67,7 @@ fn list(target: Target, kernels: &[Emitted]) -> TokenStream {
     }
 }
 
-/// The module of a kernel; its variants do not differ in what the host must know.
+/// The module of a kernel. All variants have the same parameters and geometry.
 fn kernel(name: &str, variants: &Variants<'_>) -> Option<TokenStream> {
     let first = variants.first()?;
     let module = format_ident!("{name}");
@@ -96,7 +96,7 @@ fn kernel(name: &str, variants: &Variants<'_>) -> Option<TokenStream> {
     })
 }
 
-/// A [`KernelSource`](crate::launch::KernelSource).
+/// The [`KernelSource`](crate::launch::KernelSource) literal of a kernel.
 fn source(kernel: &Emitted) -> TokenStream {
     let (name, target) = (&kernel.compiled.name, kernel.compiled.target);
     let (source, variant) = (source_name(target), variant(target));
@@ -120,7 +120,7 @@ fn source(kernel: &Emitted) -> TokenStream {
     }
 }
 
-/// The geometry and the function that launches.
+/// The launch configuration and the `launch` function of a kernel.
 fn launch(kernel: &Emitted) -> TokenStream {
     let number = Literal::u32_unsuffixed;
     let (block, shared) = (kernel.block.map(number), number(kernel.dynamic_shared));
@@ -174,7 +174,7 @@ fn launch(kernel: &Emitted) -> TokenStream {
     }
 }
 
-/// The alignment that a launch requires of pointers: the documentation, and the assertions.
+/// The alignment that a launch requires of pointers: text for the documentation, and assertions.
 fn alignment(params: &[Param]) -> (TokenStream, TokenStream) {
     let (mut promise, mut checks) = (TokenStream::new(), TokenStream::new());
     for (param, bytes) in params.iter().filter_map(|param| Some((param, param.align?))) {

@@ -64,24 +64,24 @@ opcode_family! {
         DivApprox = "div_approx": typed(ONLY_F32, &[T, T], &[T]); BASELINE,
         /// Remainder of a truncating division.
         Rem = "rem": typed(INTEGER, &[T, T], &[T]); BASELINE,
-        /// The smaller; if one operand is NaN, the other.
+        /// Minimum; if one operand is NaN, the other operand.
         Min = "min": typed(NUMBER, &[T, T], &[T]); BASELINE,
-        /// The larger; if one operand is NaN, the other.
+        /// Maximum; if one operand is NaN, the other operand.
         Max = "max": typed(NUMBER, &[T, T], &[T]); BASELINE,
         /// Bitwise and; logical on predicates.
         And = "and": typed(BITS, &[T, T], &[T]); BASELINE,
         /// Bitwise or; logical on predicates.
         Or = "or": typed(BITS, &[T, T], &[T]); BASELINE,
-        /// Exclusive or.
+        /// Bitwise exclusive or; logical on predicates.
         Xor = "xor": typed(BITS, &[T, T], &[T]); BASELINE,
-        /// Left shift; the amount (second operand, u32) clamps at the width.
+        /// Left shift by the second operand (u32), which clamps at the width in bits.
         Shl = "shl": typed(INTEGER, &[T, U32], &[T]); BASELINE,
-        /// Right shift, arithmetic for signed types; the amount (u32) clamps at the width.
+        /// Right shift by the second operand (u32), which clamps at the width in bits; arithmetic for signed types.
         Shr = "shr": typed(INTEGER, &[T, U32], &[T]); BASELINE,
     }
 }
 
-/// Arithmetic on bfloat16 came with sm_90.
+/// Requirement of an arithmetic opcode: on bfloat16, sm_90.
 fn bfloat(name: &str, ty: Type) -> Option<Requirement> {
     let is_bfloat = matches!(ty, Type::Bf16 | Type::Bf16x2);
     if is_bfloat { since(format!("{name}.{ty}"), Sm90, (7, 8)) } else { BASELINE }
@@ -106,7 +106,7 @@ named_enum! {
 }
 
 impl Compare {
-    /// Whether the comparison is true of two numbers.
+    /// Whether the comparison is true for `a` and `b`.
     pub fn holds<T: PartialOrd>(self, a: &T, b: &T) -> bool {
         match self {
             Compare::Eq => a == b,
@@ -118,7 +118,7 @@ impl Compare {
         }
     }
 
-    /// The comparison of (b, a) that is equivalent to this one of (a, b).
+    /// The comparison of (b, a) that is equivalent to this comparison of (a, b).
     pub fn swapped(self) -> Compare {
         match self {
             Compare::Lt => Compare::Gt,
@@ -129,7 +129,7 @@ impl Compare {
         }
     }
 
-    /// The opposite comparison, for operands that are not NaN.
+    /// The negated comparison, for operands that are not NaN.
     pub fn inverted(self) -> Compare {
         match self {
             Compare::Eq => Compare::Ne,
@@ -143,7 +143,7 @@ impl Compare {
 }
 
 named_enum! {
-    /// Rounding of a conversion whose result cannot hold the operand exactly.
+    /// Rounding mode of a conversion.
     pub enum Rounding {
         /// To nearest, ties to even.
         Nearest = "rn",

@@ -14,17 +14,17 @@ const GROUPS: Number<u32> = Number { what: "a number of groups", examples: &[0, 
 
 opcodes! {
     /// Asynchronous copies: bytes move while the thread continues. `hinted` adds an L2 cache policy (u64) as last
-    /// operand. Bulk copies have sizes that are multiples of 16 and addresses aligned to 16 bytes.
+    /// operand. Bulk copies have sizes that are multiples of 16 bytes, and addresses aligned to 16 bytes.
     pub enum AsyncCopy at ty from source {
-        /// `cp.async`: operands shared destination, global source. 16 bytes bypass L1.
+        /// `cp.async`: operands shared destination, global source. A copy of 16 bytes bypasses L1.
         Async {
-            /// 4, 8 or 16; both addresses are aligned to it.
+            /// Size in bytes: 4, 8 or 16. Both addresses are aligned to the size.
             bytes: u8 as BYTES,
-            /// There is a cache policy.
+            /// Whether the last operand is an L2 cache policy.
             hinted: bool as HINTED,
         } = "async": untyped(&[SHARED, GLOBAL], &[]).policy(hinted).check(check_bytes(bytes));
             Sync; Independent; hinted_copy(hinted),
-        /// Closes the group of the thread's copies since the last commit.
+        /// Closes the current group: the thread's `cp.async` copies since its last commit.
         Commit = "commit": untyped(&[], &[]); Sync; Independent; BASELINE,
         /// Waits until at most the `pending` newest groups of the thread are incomplete.
         Wait {
@@ -34,38 +34,38 @@ opcodes! {
         /// `cp.async.bulk` to shared memory: operands shared destination, global source, bytes (u32), and the mbarrier
         /// that counts the bytes.
         Bulk {
-            /// There is a cache policy.
+            /// Whether the last operand is an L2 cache policy.
             hinted: bool as HINTED,
         } = "bulk": untyped(&[SHARED, GLOBAL, U32, SHARED], &[]).policy(hinted); Sync; Independent; bulk(),
-        /// `cp.async.bulk` to several CTAs of the cluster: the operands of `Bulk`, then a mask of CTA ranks (u16). Each
-        /// of these CTAs gets the bytes at the destination's offset in its own shared memory and counts them at the
-        /// mbarrier's offset there.
+        /// `cp.async.bulk` to several CTAs of the cluster: the operands of `Bulk`, then a mask of CTA ranks (u16). In
+        /// each CTA of the mask, the copy writes at the destination's offset in that CTA's shared memory and counts the
+        /// bytes at the mbarrier's offset there.
         BulkMulticast {
-            /// There is a cache policy.
+            /// Whether the last operand is an L2 cache policy.
             hinted: bool as HINTED,
         } = "bulk_multicast": untyped(&[SHARED, GLOBAL, U32, SHARED, U16], &[]).policy(hinted);
             Sync; Independent; bulk(),
         /// `cp.async.bulk` to global memory: operands global destination, shared source, bytes (u32).
         BulkStore {
-            /// There is a cache policy.
+            /// Whether the last operand is an L2 cache policy.
             hinted: bool as HINTED,
         } = "bulk_store": untyped(&[GLOBAL, SHARED, U32], &[]).policy(hinted); Sync; Independent; bulk(),
-        /// Closes the group of the thread's bulk stores since the last such commit.
+        /// Closes the current group of bulk stores: the thread's bulk stores since its last `BulkCommit`.
         BulkCommit = "bulk_commit": untyped(&[], &[]); Sync; Independent; bulk(),
         /// Waits until at most the `pending` newest groups of bulk stores of the thread are incomplete.
         BulkWait {
             /// Groups that may still be in flight.
             pending: u32 as GROUPS,
-            /// Waits only until shared memory has been read.
+            /// Whether to wait only until the source in shared memory has been read.
             read: bool as Flag("read"),
         } = "bulk_wait": untyped(&[], &[]); Sync; Independent; bulk(),
         /// `cp.async.bulk` within a cluster: operands cluster destination, shared source, bytes (u32), and the mbarrier
         /// in the destination's CTA (a cluster address) that counts the bytes.
         BulkToCluster = "bulk_to_cluster": untyped(&[CLUSTER, SHARED, U32, CLUSTER], &[]);
             Sync; Independent; bulk(),
-        /// Prefetches the line of a global address into L2.
+        /// Prefetches the cache line of a global address into L2.
         Prefetch = "prefetch": untyped(&[GLOBAL], &[]); Sync; Independent; BASELINE,
-        /// Prefetches bytes (u32) from a global address into L2.
+        /// Prefetches a number of bytes (second operand, u32) from a global address into L2.
         PrefetchBulk = "prefetch_bulk": untyped(&[GLOBAL, U32], &[]);
             Sync; Independent; since("cp.async.bulk.prefetch", Sm90, (8, 0)),
     }
@@ -86,7 +86,7 @@ fn check_bytes(bytes: u8) -> Result<(), String> {
     Err(format!("asynchronous copies are of 4, 8 or 16 bytes, not {bytes}"))
 }
 
-/// An asynchronous copy as a member: its name and its own members.
+/// Format of an asynchronous copy: its name and its own members.
 pub(super) struct CopyFormat;
 
 impl Format<AsyncCopy> for CopyFormat {

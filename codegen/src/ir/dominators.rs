@@ -7,11 +7,12 @@ use super::{Block, Def, Function, Value};
 
 #[derive(Clone, Copy, Default)]
 struct Node {
-    /// Position in reverse postorder, from 1; 0 for blocks that are not reachable.
+    /// Position in reverse postorder, from 1; 0 if unreachable.
     order: u32,
-    /// Position in reverse postorder of the immediate dominator; the entry's is its own.
+    /// Position in reverse postorder of the immediate dominator; the entry block is its own.
     idom: u32,
-    /// Entry and exit times of a depth-first walk of the tree: a block dominates those whose interval it encloses.
+    /// Entry and exit times of a depth-first walk of the dominator tree: `a` dominates `b` if its interval encloses
+    /// that of `b`.
     enter: u32,
     exit: u32,
 }
@@ -24,7 +25,7 @@ pub struct Dominators {
 }
 
 impl Dominators {
-    /// Computes the tree. A function without blocks has an empty one.
+    /// Computes the dominator tree; empty for a function without blocks.
     pub fn new(function: &Function) -> Dominators {
         let rpo = reverse_postorder(function);
         let mut nodes: SecondaryMap<Block, Node> = SecondaryMap::new();
@@ -50,22 +51,22 @@ impl Dominators {
         &self.rpo
     }
 
-    /// The reachable blocks in a depth-first preorder of the tree: every block's subtree is contiguous.
+    /// The reachable blocks in depth-first preorder of the dominator tree: every subtree is contiguous.
     pub fn preorder(&self) -> &[Block] {
         &self.preorder
     }
 
-    /// Whether the entry leads to the block.
+    /// Whether the block is reachable from the entry.
     pub fn is_reachable(&self, block: Block) -> bool {
         self.nodes[block].order != 0
     }
 
-    /// The block's position in reverse postorder, from 1; 0 for blocks that are not reachable.
+    /// The block's position in reverse postorder, from 1; 0 if unreachable.
     pub fn order(&self, block: Block) -> u32 {
         self.nodes[block].order
     }
 
-    /// The closest strict dominator; none for the entry and for unreachable blocks.
+    /// Immediate dominator: the closest strict dominator. None for the entry and for unreachable blocks.
     pub fn immediate(&self, block: Block) -> Option<Block> {
         let node = self.nodes[block];
         (node.order > 1).then(|| self.rpo[node.idom as usize - 1])
@@ -78,7 +79,7 @@ impl Dominators {
     }
 }
 
-/// The block that a value is defined in, if its definition is attached to `blocks`.
+/// The block that contains the definition of a value, if `blocks` has one for it.
 pub fn defining_block(function: &Function, blocks: &InstBlocks, value: Value) -> Option<Block> {
     match function.value_def(value) {
         Def::Param(block, _) => Some(block),
@@ -86,10 +87,10 @@ pub fn defining_block(function: &Function, blocks: &InstBlocks, value: Value) ->
     }
 }
 
-/// The block that each instruction is in.
+/// The block that contains each instruction.
 pub type InstBlocks = SecondaryMap<super::Inst, Option<Block>>;
 
-/// The block that each instruction of the layout is in.
+/// Computes the block of each instruction in the layout.
 pub fn inst_blocks(function: &Function) -> InstBlocks {
     let mut blocks = SecondaryMap::new();
     for &block in &function.layout {
@@ -100,8 +101,8 @@ pub fn inst_blocks(function: &Function) -> InstBlocks {
     blocks
 }
 
-/// The immediate dominator of every node of a graph whose nodes are numbered from 1 in reverse postorder; the first
-/// node's is itself. `preds` returns the predecessors of node `index + 1`, 0 for unreachable ones.
+/// Immediate dominator of every node of a graph whose nodes are numbered from 1 in reverse postorder; the first node is
+/// its own. `preds` returns the predecessors of node `index + 1`; an unreachable predecessor is 0.
 pub(crate) fn immediate_dominators<I: Iterator<Item = u32>>(
     nodes: usize,
     preds: impl Fn(usize) -> I,
@@ -161,7 +162,7 @@ fn reverse_postorder(function: &Function) -> Vec<Block> {
     post
 }
 
-/// Sets every node's interval and gives the preorder.
+/// Sets every node's entry and exit time and returns the blocks in preorder.
 fn number(nodes: &mut SecondaryMap<Block, Node>, rpo: &[Block], children: &[Vec<u32>]) -> Vec<Block> {
     let mut preorder = Vec::with_capacity(rpo.len());
     let mut time = 0;

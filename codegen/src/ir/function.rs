@@ -25,18 +25,18 @@ pub struct SourceLoc {
 /// A kernel parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Param {
-    /// Its name in the Rust source.
+    /// Name of the parameter in the Rust source.
     pub name: String,
-    /// `Type::Global` for pointers, else the scalar's type.
+    /// Type of the parameter: `Type::Global` for pointers, otherwise the scalar type.
     pub ty: Type,
-    /// What a pointer points at, for launch stubs; none for scalars.
+    /// Element type of a pointer, for launch stubs; none for scalars.
     pub element: Option<Type>,
-    /// What a pointer is a multiple of, in bytes, where the launch promises more than its element needs: a power of two.
+    /// Alignment in bytes that the launch guarantees for a pointer, if larger than the element's: a power of two.
     pub align: Option<u32>,
 }
 
 impl Param {
-    /// Alignment of a pointer parameter in bytes; 1 for scalars.
+    /// Guaranteed alignment of a pointer parameter in bytes; 1 for scalars.
     pub fn alignment(&self) -> u32 {
         self.element.map_or(1, Type::bytes).max(self.align.unwrap_or(1))
     }
@@ -53,12 +53,12 @@ pub struct Shared {
     pub align: u32,
 }
 
-/// A jump's target and the values of its parameters.
+/// A jump target with its block arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockCall {
-    /// The target.
+    /// The target block.
     pub block: Block,
-    /// One argument for each of its parameters.
+    /// One argument for each parameter of the target block.
     pub args: Vec<Value>,
 }
 
@@ -69,11 +69,11 @@ pub struct InstData {
     pub op: Op,
     /// The type that the opcode is applied to; `Type::U32` if it has no type. See [`Op::signature`].
     pub ty: Type,
-    /// Operands.
+    /// Operands, in order.
     pub args: SmallVec<[Value; 4]>,
-    /// Targets, of terminators.
+    /// Jump targets; empty unless the instruction is a terminator.
     pub dests: Vec<BlockCall>,
-    /// Results.
+    /// Values that the instruction defines.
     pub results: SmallVec<[Value; 2]>,
     /// Source location.
     pub loc: Option<Loc>,
@@ -97,7 +97,7 @@ struct ValueData {
 /// A basic block: parameters, then instructions of which the last is a terminator.
 #[derive(Clone, Debug, Default)]
 pub struct BlockData {
-    /// Parameters.
+    /// Block parameters.
     pub params: Vec<Value>,
     /// Instructions in order.
     pub insts: Vec<Inst>,
@@ -106,20 +106,20 @@ pub struct BlockData {
 /// A kernel.
 #[derive(Clone, Debug)]
 pub struct Function {
-    /// The kernel's name: the entry point in PTX.
+    /// Name of the kernel and of its PTX entry point.
     pub name: String,
-    /// Parameters.
+    /// Kernel parameters, in order.
     pub params: Vec<Param>,
     /// Threads per CTA, if fixed (`.reqntid`).
     pub threads: Option<u32>,
-    /// CTAs that a multiprocessor should hold at a time, which bounds the registers (`.minnctapersm`).
+    /// Minimum number of CTAs resident per multiprocessor, which limits the registers per thread (`.minnctapersm`).
     pub min_blocks: Option<u32>,
-    /// CTAs along x that form a cluster: they run at the same time and see each other's shared memory
-    /// (`.reqnctapercluster`). The grid is a multiple of it.
+    /// CTAs per cluster, along x (`.reqnctapercluster`): they run at the same time and can access each other's shared
+    /// memory. The grid is a multiple of the cluster.
     pub cluster: Option<u32>,
-    /// Bytes of stack that an assembler may spill registers to, per thread, before that is an error.
+    /// Bytes of stack per thread that registers may spill to; a larger spill is an error.
     pub allow_spills: u32,
-    /// Static shared memory.
+    /// Static shared-memory variables.
     pub shared: PrimaryMap<SharedVar, Shared>,
     /// Source locations.
     pub locs: PrimaryMap<Loc, SourceLoc>,
@@ -149,7 +149,7 @@ impl Function {
         }
     }
 
-    /// Bytes of its static shared memory.
+    /// Size of the static shared memory in bytes.
     pub fn static_shared(&self) -> u64 {
         self.shared.values().map(|shared| u64::from(shared.count) * u64::from(shared.element.bytes())).sum()
     }

@@ -1,6 +1,6 @@
 //! Lexer of the text form.
 
-/// Why and where a text is not a function.
+/// Syntax error in a text form, with its position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{line}:{column}: {message}")]
 pub struct ParseError {
@@ -8,7 +8,7 @@ pub struct ParseError {
     pub line: u32,
     /// Column in characters, from 1.
     pub column: u32,
-    /// What was expected or is wrong.
+    /// What was expected, or what is wrong.
     pub message: String,
 }
 
@@ -23,7 +23,7 @@ impl ParseError {
 pub(super) enum Kind {
     /// Letters, digits, `_`, `.` and `$`; numbers too, with the exponent's sign but without a leading minus.
     Word(String),
-    /// A string in quotation marks, without them.
+    /// A string literal, without its quotation marks.
     Text(String),
     /// Any other character.
     Punct(char),

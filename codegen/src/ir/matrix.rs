@@ -17,7 +17,7 @@ named_enum! {
 }
 
 named_enum! {
-    /// The elements of A or B.
+    /// Element type of A or B.
     pub enum MmaElement {
         /// Unsigned bytes.
         U8 = "u8",
@@ -30,20 +30,20 @@ named_enum! {
     }
 }
 
-/// D = A·B + C, each matrix spread over the registers of the 32 lanes. Operands: A's registers, B's (u32 each), then
-/// C's; the results are D's registers, of the instruction's type.
+/// D = A·B + C, each matrix distributed over the registers of the 32 lanes. Operands: registers of A, then of B (u32
+/// each), then of C; results: registers of D. C and D have the instruction's type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mma {
-    /// The dimensions.
+    /// Matrix dimensions.
     pub shape: MmaShape,
-    /// The elements of A.
+    /// Element type of A.
     pub a: MmaElement,
-    /// The elements of B.
+    /// Element type of B.
     pub b: MmaElement,
 }
 
 impl MmaShape {
-    /// m, n and k.
+    /// The dimensions m, n and k.
     pub fn dimensions(self) -> [u32; 3] {
         match self {
             MmaShape::M16N8K8 => [16, 8, 8],
@@ -54,7 +54,7 @@ impl MmaShape {
 }
 
 impl MmaElement {
-    /// Width.
+    /// Width of an element in bits.
     pub fn bits(self) -> u32 {
         match self {
             MmaElement::U8 | MmaElement::I8 => 8,
@@ -62,7 +62,7 @@ impl MmaElement {
         }
     }
 
-    /// The type of sums of products.
+    /// Type of the accumulator: i32 or f32.
     pub fn sum(self) -> Type {
         match self {
             MmaElement::U8 | MmaElement::I8 => Type::I32,
@@ -72,14 +72,14 @@ impl MmaElement {
 }
 
 impl Mma {
-    /// 32-bit registers of a lane for its fragment of A, of B, and of C (or D).
+    /// Number of 32-bit registers per lane for a fragment of A, of B, and of C or D.
     pub fn registers(self) -> [usize; 3] {
         let [m, n, k] = self.shape.dimensions();
         let registers = |elements: u32, bits: u32| (elements * bits / (32 * 32)) as usize;
         [registers(m * k, self.a.bits()), registers(k * n, self.b.bits()), registers(m * n, 32)]
     }
 
-    /// Rule of the product whose sums have type `ty`.
+    /// Type rule of the product with accumulators of type `ty`.
     pub(super) fn rule(self, ty: Type) -> Rule {
         let [a, b, c] = self.registers();
         let operands = [vec![U32; a + b], vec![T; c]].concat();

@@ -13,19 +13,19 @@ use super::reader::Reader;
 use super::table::Named;
 use super::types::Type;
 
-/// How a member of type `T` is written in the text form.
+/// Text form of an opcode's member of type `T`.
 pub(super) trait Format<T> {
-    /// The member's words, separated by blanks; empty if nothing is written. `ty` is the instruction's type.
+    /// The member as words separated by blanks; empty if the member is omitted. `ty` is the instruction's type.
     fn print(&self, member: T, ty: Type) -> String;
 
-    /// Reads what `print` writes.
+    /// Parses a member that `print` wrote.
     fn read(&self, reader: &mut Reader, ty: Type) -> Result<T, ParseError>;
 
-    /// Every value of the member, or a few that differ where it matters.
+    /// Values of the member for tests: all, or a few that differ where the text form or a rule does.
     fn examples(&self) -> Vec<T>;
 }
 
-/// A variant of an enumeration, by its name.
+/// Format of an enumeration: the name of the variant.
 pub(super) struct Variant;
 
 impl<T: Named> Format<T> for Variant {
@@ -43,7 +43,7 @@ impl<T: Named> Format<T> for Variant {
     }
 }
 
-/// One of a few values, each with its word.
+/// Format of a member with a few values: one word per value.
 pub(super) struct Choice<T: 'static>(pub &'static [(&'static str, T)]);
 
 impl<T: Copy + PartialEq> Format<T> for Choice<T> {
@@ -61,7 +61,7 @@ impl<T: Copy + PartialEq> Format<T> for Choice<T> {
     }
 }
 
-/// A word that is written if the member is true.
+/// Format of a boolean: a word if true, nothing if false.
 pub(super) struct Flag(pub &'static str);
 
 impl Format<bool> for Flag {
@@ -78,9 +78,9 @@ impl Format<bool> for Flag {
     }
 }
 
-/// A decimal number.
+/// Format of a decimal number.
 pub(super) struct Number<T: 'static> {
-    /// What it counts, for messages.
+    /// Name of the counted thing, for messages.
     pub what: &'static str,
     /// See [`Format::examples`].
     pub examples: &'static [T],
@@ -100,9 +100,9 @@ impl<T: Copy + Display + FromStr> Format<T> for Number<T> {
     }
 }
 
-/// `threads` and a number of threads; nothing for 0 if that is allowed.
+/// Format of a number of threads: `threads` and the number; nothing for 0 if that is allowed.
 pub(super) struct Threads {
-    /// 0 is a valid number, and stands for all threads of the CTA.
+    /// Whether 0 is a valid number, for all threads of the CTA.
     pub or_all: bool,
 }
 
@@ -123,7 +123,7 @@ impl Format<u32> for Threads {
     }
 }
 
-/// A byte in hexadecimal.
+/// Format of a truth table: a byte in hexadecimal.
 pub(super) struct TruthTable;
 
 impl Format<u8> for TruthTable {
@@ -142,7 +142,7 @@ impl Format<u8> for TruthTable {
     }
 }
 
-/// A shared variable.
+/// Format of a shared variable: its name.
 pub(super) struct Variable;
 
 impl Format<SharedVar> for Variable {
@@ -159,7 +159,7 @@ impl Format<SharedVar> for Variable {
     }
 }
 
-/// A byte offset. It is written after the pointer operand, by the printer and the parser of instructions.
+/// Format of a byte offset: nothing here; the instruction's printer and parser write it after the pointer operand.
 pub(super) struct AtPointer;
 
 impl Format<i32> for AtPointer {
@@ -176,7 +176,7 @@ impl Format<i32> for AtPointer {
     }
 }
 
-/// A memory order and its scope; `relaxed` is omitted.
+/// Format of a memory order and its scope; `relaxed` is omitted.
 pub(super) struct AtomicOrdering;
 
 impl Format<Ordering> for AtomicOrdering {
@@ -195,7 +195,7 @@ impl Format<Ordering> for AtomicOrdering {
     }
 }
 
-/// The vector length, cache operator, policy flag and ordering of a load or store; defaults are omitted.
+/// Format of a load or store: vector length, cache operator, policy flag and ordering; defaults are omitted.
 pub(super) struct AccessFormat;
 
 impl Format<Access> for AccessFormat {
@@ -237,7 +237,7 @@ impl Format<Access> for AccessFormat {
     }
 }
 
-/// The shape of a matrix product, then the elements of A and of B.
+/// Format of a matrix product: its shape, then the element types of A and of B.
 pub(super) struct Product;
 
 impl Format<Mma> for Product {
@@ -261,8 +261,8 @@ impl Format<Mma> for Product {
     }
 }
 
-/// A constant of the instruction's type: a float constant that is finite as the shortest decimal that reads back to the
-/// same bits, any other float as its bits in hexadecimal.
+/// Format of a constant of the instruction's type: a finite float as the shortest decimal that reads back to the same
+/// bits, any other float as its bits in hexadecimal.
 pub(super) struct Literal;
 
 impl Format<u64> for Literal {

@@ -10,9 +10,9 @@ named_enum! {
     pub enum Cache {
         /// The default: all levels.
         Default = "default",
-        /// L2 only (`.cg`): sees what other multiprocessors wrote.
+        /// L2 only (`.cg`): bypasses L1, so that writes of other multiprocessors are visible.
         L2 = "cg",
-        /// Read once, evict first (`.cs`).
+        /// Streaming (`.cs`): read once, evicted first.
         Streaming = "cs",
         /// Through the read-only path (`.nc`); the memory must not change while the kernel runs.
         ReadOnly = "nc",
@@ -24,19 +24,19 @@ named_enum! {
 }
 
 named_enum! {
-    /// Atomic read-modify-write operations; the result is the old value.
+    /// Atomic read-modify-write operations; the result is the value before the operation.
     pub enum Atomic {
         /// Sum.
         Add = "add",
-        /// The smaller.
+        /// Minimum.
         Min = "min",
-        /// The larger.
+        /// Maximum.
         Max = "max",
         /// Bitwise and.
         And = "and",
         /// Bitwise or.
         Or = "or",
-        /// Exclusive or.
+        /// Bitwise exclusive or.
         Xor = "xor",
         /// Exchange.
         Exch = "exch",
@@ -46,11 +46,11 @@ named_enum! {
 }
 
 named_enum! {
-    /// Memory scope: the threads among which an atomic or a fence holds.
+    /// Memory scope: the threads that an atomic or a fence is ordered for.
     pub enum Scope {
-        /// The CTA.
+        /// All threads of the CTA.
         Cta = "cta",
-        /// The device.
+        /// All threads of the device.
         Gpu = "gpu",
         /// The whole system, host included.
         Sys = "sys",
@@ -62,9 +62,9 @@ named_enum! {
     pub enum Order {
         /// No ordering with other accesses.
         Relaxed = "relaxed",
-        /// Later accesses of the thread see what was written before the release that it reads from.
+        /// Acquire: if the access reads a value that a release wrote, writes before the release are visible afterwards.
         Acquire = "acquire",
-        /// Earlier accesses of the thread are visible to the acquire that reads from it.
+        /// Release: earlier accesses of the thread are visible to an acquire that reads the value.
         Release = "release",
         /// Acquire and release.
         AcqRel = "acq_rel",
@@ -81,13 +81,13 @@ pub struct Ordering {
 }
 
 impl Order {
-    /// This order in a scope.
+    /// This memory order in the given scope.
     pub const fn among(self, scope: Scope) -> Ordering {
         Ordering { order: self, scope }
     }
 }
 
-/// Relaxed.
+/// Relaxed order in the given scope.
 impl From<Scope> for Ordering {
     fn from(scope: Scope) -> Ordering {
         Order::Relaxed.among(scope)
@@ -120,18 +120,18 @@ impl Access {
     pub const SCALAR: Access =
         Access { vector: 1, offset: 0, cache: Cache::Default, hinted: false, ordering: None };
 
-    /// Whether it goes through the read-only path.
+    /// Whether the access goes through the read-only cache path.
     pub fn is_read_only(self) -> bool {
         matches!(self.cache, Cache::ReadOnly | Cache::ReadOnlyStreaming)
     }
 
-    /// Rule of a load.
+    /// Type rule of a load.
     pub(super) fn load(self, ty: Type) -> Rule {
         let results = vec![T; self.vector.into()];
         typed(ELEMENT, &[POINTER], &results).policy(self.hinted).check(self.check(ty, Order::Acquire))
     }
 
-    /// Rule of a store.
+    /// Type rule of a store.
     pub(super) fn store(self, ty: Type) -> Rule {
         let operands = [vec![POINTER], vec![T; self.vector.into()]].concat();
         let members = match self.is_read_only() {
@@ -141,13 +141,14 @@ impl Access {
         typed(ELEMENT, &operands, &[]).policy(self.hinted).check(members)
     }
 
-    /// Effect of a load: loads that must see what other threads write stay where they are.
+    /// Effect of a load: a load that must observe writes of other threads may not be moved.
     pub(super) fn load_effect(self) -> Effect {
         let synchronises = self.cache == Cache::Volatile || self.ordering.is_some();
         if synchronises { Effect::Sync } else { Effect::Read }
     }
 
-    /// What is wrong with a load that may acquire, or a store that may release.
+    /// Checks the members of an access; `strongest` is the strongest order allowed: acquire for a load, release for a
+    /// store.
     fn check(self, ty: Type, strongest: Order) -> Result<(), String> {
         let n = u32::from(self.vector);
         if !matches!(n, 1 | 2 | 4) || n * ty.bytes() > 16 {

@@ -1,8 +1,8 @@
 //! The intermediate representation: typed SSA in entity arenas.
 //!
 //! A [`Function`] is one kernel. Its blocks have parameters instead of phi nodes; a jump passes arguments. Every
-//! instruction is an [`Op`] at a [`Type`], with operands, results and its source location. The table in `op.rs` has
-//! one row an opcode: name, members, signature, effect, convergence and lowest target. Values are defined once and used
+//! instruction is an [`Op`] at a [`Type`], with operands, results and its source location. The table in `op.rs` has one
+//! row per opcode: name, members, signature, effect, convergence and lowest target. Values are defined once and used
 //! only where their definition dominates. Passes ignore blocks outside [`Function::layout`].
 //!
 //! The text form ([`mod@print`], [`mod@parse`]) round-trips: printing what was parsed gives the same text, and parsing

@@ -1,10 +1,10 @@
 //! The opcode table.
 //!
-//! A row gives the opcode's members with their text form, its name, and four properties: the rule for types, operands
-//! and results; the effect; the threads that must execute it together; the lowest target. Printer, parser, verifier and
-//! passes derive from it. A row without one of these does not compile.
+//! A row states the opcode's members with their text form, its name, and four properties: the type rule for operands
+//! and results; the effect; the threads that must execute the instruction together; the lowest target. Printer, parser,
+//! verifier and passes are derived from the row. A row without one of these properties does not compile.
 //!
-//! The rules' words: `T` is the instruction's type, `HALF` and `DOUBLE` the types half and twice as wide; see
+//! In type rules, `T` is the instruction's type, and `HALF` and `DOUBLE` are the types half and twice as wide; see
 //! [`super::rule`]. `BASELINE` is sm_80.
 
 use super::arithmetic::{Binary, Compare, Rounding, Unary};
@@ -30,15 +30,15 @@ const HALVES: Choice<bool> = Choice(&[("low", false), ("high", true)]);
 const MATRICES: Choice<u8> = Choice(&[("x1", 1), ("x2", 2), ("x4", 4)]);
 
 opcodes! {
-    /// An opcode with its members. With the instruction's type this determines operands and results:
-    /// see [`Op::signature`].
+    /// An opcode with its members. Opcode and instruction type determine the types of operands and results: see
+    /// [`Op::signature`].
     pub enum Op at ty from source {
-        /// A constant, as raw bits in the low end.
+        /// A constant: its raw bits, in the low end of the 64.
         Const(bits: u64 as Literal) = "const":
             typed(NO_POINTER, &[], &[T]).check(fits(bits, ty)); Pure; Independent; BASELINE,
         /// The kernel parameter of this index.
         Param(index: u32 as INDEX) = "param": typed(PARAMETER, &[], &[T]); Pure; Independent; BASELINE,
-        /// A special register, of its own type.
+        /// A special register such as the thread index; its type is that of the register.
         Special(special: Special as Variant) = "special":
             typed(special_type(special), &[], &[T]);
             if special.is_volatile() { Volatile } else { Pure }; Independent; special_requirement(special),
@@ -48,68 +48,69 @@ opcodes! {
         /// The address of the CTA's dynamic shared memory.
         DynamicShared = "dynamic_shared": typed(ONLY_SHARED, &[], &[T]); Pure; Independent; BASELINE,
 
-        /// One operand.
+        /// An arithmetic or bitwise opcode of one operand.
         Unary[unary: Unary] = each unary: unary.rule(); Pure; Independent; unary.requirement(ty),
-        /// Two operands.
+        /// An arithmetic or bitwise opcode of two operands.
         Binary[binary: Binary] = each binary: binary.rule(); Pure; Independent; binary.requirement(ty),
-        /// The double-width product of two 32-bit integers; the instruction's type is the operands'.
+        /// The double-width product of two 32-bit integers; the instruction's type is that of the operands.
         MulWide = "mul_wide": typed(U32_OR_I32, &[T, T], &[DOUBLE]); Pure; Independent; BASELINE,
         /// `a * b + c`: fused with one rounding for floats, the low half for integers.
         MulAdd = "mul_add": typed(INTEGER_32_UP_OR_FLOAT, &[T, T, T], &[T]); Pure; Independent; BASELINE,
-        /// A comparison; the instruction's type is the operands'.
+        /// A comparison; the instruction's type is that of the operands.
         Compare[compare: Compare] = each compare: typed(SCALAR_NUMBER, &[T, T], &[PRED]); Pure; Independent;
             if ty == Type::Bf16 { since("setp.bf16", Sm90, (7, 8)) } else { BASELINE },
         /// `p ? a : b`, operands p, a, b.
         Select = "select": typed(ANY, &[PRED, T, T], &[T]); Pure; Independent; BASELINE,
         /// A value conversion from the operand's type to the instruction's.
         Convert {
-            /// Rounding, where the result may be inexact.
+            /// Rounding mode, where the result may be inexact.
             rounding: Rounding as Variant,
-            /// Clamp to the result's range instead of wrapping (floats: to [0, 1]).
+            /// Whether to clamp to the result's range instead of wrapping (floats: to [0, 1]).
             saturate: bool as Flag("sat"),
         } = "convert": typed(if saturate { SATURATING } else { SCALAR_NUMBER }, &[DATA], &[T]);
             Pure; Independent; convert_requirement(ty, source),
-        /// The same bits as another type of the same width.
+        /// Reinterprets the bits as another type of the same width.
         Bitcast = "bitcast": typed(ANY, &[DATA], &[T]); Pure; Independent; BASELINE,
-        /// Any bitwise function of three u32 by its truth table.
+        /// A bitwise function of three u32, given by its truth table.
         Lop3(table: u8 as TruthTable) = "lop3": typed(ONLY_U32, &[T, T, T], &[T]); Pure; Independent; BASELINE,
-        /// Byte permutation of the pair (a, b) by the selector c.
+        /// Byte permutation of the pair (a, b) by the selector c: operands a, b, c.
         Prmt = "prmt": typed(ONLY_U32, &[T, T, T], &[T]); Pure; Independent; BASELINE,
-        /// The bit field of `a` from position b, c bits long.
+        /// Extracts the bit field of `a` that starts at bit b and is c bits long: operands a, b, c.
         BitField = "bit_field": typed(INTEGER_32_UP, &[T, U32, U32], &[T]); Pure; Independent; BASELINE,
-        /// `a` with the low bits of a field inserted at position c, d bits long; operands field, a, c, d.
+        /// Inserts the low bits of a field into `a` at bit c, d bits long: operands field, a, c, d.
         BitInsert = "bit_insert": typed(INTEGER_32_UP, &[T, T, U32, U32], &[T]); Pure; Independent; BASELINE,
-        /// The position of the c-th set bit of `a` from bit b upwards, downwards if c is negative; all ones if there is
-        /// none. Operands a, b, c.
+        /// Position of the c-th set bit of `a` from bit b upwards, or downwards if c is negative; all ones if there is
+        /// no such bit. Operands a, b, c.
         NthSetBit = "nth_set_bit": typed(ONLY_U32, &[T, U32, I32], &[T]); Pure; Independent; BASELINE,
-        /// Funnel shift: the upper (left) or lower (right) 32 bits of (high:low) shifted by c & 31; operands low,
-        /// high, amount.
+        /// Funnel shift: the upper (left shift) or lower (right shift) 32 bits of the pair (high, low) shifted by
+        /// amount & 31; operands low, high, amount.
         Funnel {
-            /// Shift left, else right.
+            /// Whether to shift left; otherwise right.
             left: bool as SIDE,
         } = "funnel": typed(ONLY_U32, &[T, T, T], &[T]); Pure; Independent; BASELINE,
-        /// `c + sum a_i * b_i` over four bytes; c and the result have the instruction's type.
+        /// Dot product `c + sum a_i * b_i` over the four bytes of a and b (u32 each); c and the result have the
+        /// instruction's type.
         Dp4a {
-            /// The bytes of `a` are signed.
+            /// Whether the bytes of `a` are signed.
             a_signed: bool as SIGN_8,
-            /// The bytes of `b` are signed.
+            /// Whether the bytes of `b` are signed.
             b_signed: bool as SIGN_8,
         } = "dp4a": typed(U32_OR_I32, &[U32, U32, T], &[T]); Pure; Independent; BASELINE,
-        /// `c + sum a_i * b_(i + 2 high)` over the two halves of `a` and two bytes of `b`.
+        /// Dot product `c + sum a_i * b_(i + 2 high)` over the two 16-bit halves of `a` and two bytes of `b`.
         Dp2a {
-            /// The halves of `a` are signed.
+            /// Whether the 16-bit halves of `a` are signed.
             a_signed: bool as SIGN_16,
-            /// The bytes of `b` are signed.
+            /// Whether the bytes of `b` are signed.
             b_signed: bool as SIGN_8,
-            /// Use the upper two bytes of `b`, else the lower two.
+            /// Whether to use the upper two bytes of `b`; otherwise the lower two.
             high: bool as HALVES,
         } = "dp2a": typed(U32_OR_I32, &[U32, U32, T], &[T]); Pure; Independent; BASELINE,
-        /// Two values as the low and high half of one twice as wide: (f16, f16) → f16x2, (bf16, bf16) → bf16x2,
-        /// (u16, u16) → u32, (u32, u32) → u64.
+        /// Packs two values into the low and high half of a type twice as wide: (f16, f16) → f16x2, (bf16, bf16) →
+        /// bf16x2, (u16, u16) → u32, (u32, u32) → u64.
         Pack = "pack": typed(PAIR, &[HALF, HALF], &[T]); Pure; Independent; BASELINE,
-        /// Two f32, rounded to nearest, as the low and high half of the instruction's type.
+        /// Rounds two f32 to nearest and packs them into the low and high half of the instruction's type.
         ConvertPack = "convert_pack": typed(PACKED_FLOATS, &[F32, F32], &[T]); Pure; Independent; BASELINE,
-        /// The low and the high half: the inverse of `pack`; the instruction's type is the halves'.
+        /// Unpacks the low and the high half, the inverse of `pack`; the instruction's type is that of a half.
         Unpack = "unpack": typed(PAIRED, &[DOUBLE], &[T, T]); Pure; Independent; BASELINE,
         /// A pointer (the instruction's type) plus a byte offset (u32, i32, u64 or i64).
         PtrAdd = "ptr_add": typed(POINTERS, &[T, OFFSET], &[T]); Pure; Independent; BASELINE,
@@ -120,103 +121,104 @@ opcodes! {
         /// A store: operands pointer, then `vector` elements of the instruction's type.
         Store(access: Access as AccessFormat) = "store":
             access.store(ty); Write; Independent; hint_requirement(access),
-        /// An atomic on the element at the pointer plus offset: operands pointer, value(s).
+        /// An atomic read-modify-write of the element at pointer + offset: operands pointer, value(s).
         Atomic {
             /// The operation.
             op: Atomic as Variant,
             /// Memory order and scope.
             ordering: Ordering as AtomicOrdering,
-            /// Constant byte offset.
+            /// Constant byte offset from the pointer operand.
             offset: i32 as AtPointer,
         } = "atomic": atomic_rule(op); Sync; Independent; BASELINE,
-        /// An L2 cache policy (u64) for the accesses that take it as an operand.
+        /// Creates an L2 cache policy (u64), an operand of accesses with `hinted`.
         CachePolicy(eviction: Eviction as Variant) = "cache_policy":
             typed(ONLY_U64, &[], &[T]); Pure; Independent; since("createpolicy", Sm80, (7, 4)),
 
-        /// A CTA barrier.
+        /// Waits at a CTA barrier (`bar.sync`).
         Barrier {
             /// The barrier's number, 0 to 15.
             id: u8 as BARRIER,
-            /// Threads that take part; 0 for all.
+            /// Number of participating threads; 0 for all threads of the CTA.
             threads: u32 as Threads { or_all: true },
         } = "barrier": untyped(&[], &[]).check(check_barrier(id, threads));
             Sync; Barrier { ptx: "bar.sync", id, threads, waits: true }; BASELINE,
-        /// Arrives at a CTA barrier without waiting.
+        /// Arrives at a CTA barrier without waiting (`bar.arrive`).
         BarrierArrive {
             /// The barrier's number, 0 to 15.
             id: u8 as BARRIER,
-            /// Threads that take part, the waiting ones included.
+            /// Number of participating threads, the waiting ones included.
             threads: u32 as Threads { or_all: false },
         } = "barrier_arrive": untyped(&[], &[]).check(check_arrival(id, threads));
             Sync; Barrier { ptx: "bar.arrive", id, threads, waits: false }; BASELINE,
         /// A barrier among the lanes of the mask operand.
         WarpBarrier = "warp_barrier": untyped(&[U32], &[]);
             Sync; Mask { ptx: "bar.warp.sync", operand: 0 }; BASELINE,
-        /// One half of the barrier among all threads of the cluster.
+        /// Arrival or wait at the barrier among all threads of the cluster.
         ClusterBarrier(half: ClusterBarrier as Variant) = "cluster_barrier": untyped(&[], &[]);
             Sync; Cluster { ptx: half.ptx() }; since("barrier.cluster", Sm90, (8, 0)),
-        /// Acquire-release fence: earlier writes are visible in the scope before later ones.
+        /// Acquire-release fence at the given scope: orders earlier accesses of the thread before later ones.
         Fence(scope: Scope as Variant) = "fence": untyped(&[], &[]); Sync; Independent; BASELINE,
-        /// Sequentially consistent fence: all threads agree on one order of such fences.
+        /// Sequentially consistent fence: all threads observe these fences in the same order.
         SequentialFence(scope: Scope as Variant) = "sequential_fence": untyped(&[], &[]);
             Sync; Independent; BASELINE,
-        /// A fence for one purpose.
+        /// A fence for mbarrier initialisation or for the async proxy.
         FenceFor(purpose: FenceFor as Variant) = "fence_for": purpose.rule();
             Sync; Independent; purpose.requirement(ty),
-        /// The cluster address of another CTA's variable from its address in this CTA: operands address, rank.
+        /// Cluster address of a variable in another CTA's shared memory, from its address in this CTA: operands
+        /// address, CTA rank.
         MapShared = "map_shared": typed(ONLY_CLUSTER, &[SHARED, U32], &[T]);
             Pure; Independent; since("mapa", Sm90, (7, 8)),
-        /// An operation on a barrier in shared memory.
+        /// An operation on an mbarrier, a barrier in shared memory.
         Mbarrier(operation: Mbarrier as Variant) = "mbarrier": operation.rule();
             Sync; Independent; operation.requirement(ty),
         /// An asynchronous copy or prefetch, or a wait for one.
         AsyncCopy(copy: AsyncCopy as CopyFormat) = "transfer":
             copy.rule(ty); copy.effect(); copy.convergence(); copy.requirement(ty, source),
 
-        /// A load of 1, 2 or 4 matrices of 8 rows of 16 bytes from shared memory by the whole warp; lane i gives the
-        /// address of row i mod 8 of matrix i / 8. A result holds the lane's fragment of its matrix: the four bytes at
-        /// 4·(lane mod 4) of row lane / 4, as u32.
+        /// Loads 1, 2 or 4 matrices of 8 rows of 16 bytes from shared memory (`ldmatrix`), by the whole warp; the
+        /// operand of lane i is the address of row i mod 8 of matrix i / 8. Each result (u32) is the lane's fragment of
+        /// one matrix: the four bytes at 4·(lane mod 4) of row lane / 4.
         LoadMatrix {
             /// Number of matrices and results.
             matrices: u8 as MATRICES,
-            /// Transposes the matrices' 16-bit elements.
+            /// Whether to transpose the matrices of 16-bit elements.
             transposed: bool as Flag("transposed"),
         } = "load_matrix": load_matrix_rule(matrices); Read; Warp { ptx: "ldmatrix.sync" }; BASELINE,
-        /// Transposes an 8 × 8 matrix of 16-bit elements by the whole warp. Operand and result are the lane's fragments: as
-        /// in `LoadMatrix`.
+        /// Transposes an 8 × 8 matrix of 16-bit elements, by the whole warp. Operand and result are the lane's
+        /// fragments, laid out as in `LoadMatrix`.
         TransposeMatrix = "transpose_matrix": untyped(&[U32], &[U32]);
             Pure; Warp { ptx: "movmatrix.sync" }; since("movmatrix", Sm80, (7, 8)),
-        /// A matrix product by the whole warp.
+        /// A matrix product `A·B + C`, by the whole warp.
         Mma(mma: Mma as Product) = "mma": mma.rule(ty); Pure; Warp { ptx: "mma.sync" }; BASELINE,
 
-        /// A value from another lane: operands value, lane/delta/mask, clamp, member mask.
+        /// The value of another lane: operands value, lane/delta/mask, clamp, member mask.
         Shuffle(shuffle: Shuffle as Variant) = "shuffle": typed(BITS_32, &[T, U32, U32, U32], &[T]);
             Exchange; Mask { ptx: "shfl.sync", operand: 3 }; BASELINE,
-        /// A vote: operands predicate, member mask.
+        /// A vote over the lanes of a warp: operands predicate, member mask.
         Vote(vote: Vote as Variant) = "vote": vote.rule();
             Exchange; Mask { ptx: "vote.sync", operand: 1 }; BASELINE,
-        /// The lanes that hold the same value: operands value, member mask; one bit per lane as u32, and for `all`
-        /// whether all do.
+        /// Lanes that hold the same value: operands value, member mask. The result is a lane mask (u32), and for `all`
+        /// also a predicate: whether all members hold the same value.
         Match(lanes: Match as Variant) = "match": lanes.rule();
             Exchange; Mask { ptx: "match.sync", operand: 1 }; BASELINE,
         /// A reduction over the lanes of a warp: operands value, member mask.
         Reduce(reduce: Reduce as Variant) = "reduce": reduce.rule();
             Exchange; Mask { ptx: "redux.sync", operand: 1 }; BASELINE,
-        /// True in one lane of the member mask, the same each time.
+        /// Elects one lane of the member mask, always the same: true in that lane only.
         Elect = "elect": untyped(&[U32], &[PRED]);
             Exchange; Mask { ptx: "elect.sync", operand: 0 }; since("elect.sync", Sm90, (8, 0)),
 
-        /// Suspends the thread for about as many nanoseconds as the operand (u32).
+        /// Suspends the thread for about as many nanoseconds as the operand (u32) states.
         Sleep = "sleep": untyped(&[U32], &[]); Sync; Independent; BASELINE,
-        /// Waits until the kernels before this one in programmatic order are complete and their writes visible.
+        /// Waits until all earlier kernels in programmatic order are complete and their writes visible.
         WaitForDependencies = "wait_for_dependencies": untyped(&[], &[]);
             Sync; Independent; since("griddepcontrol.wait", Sm90, (7, 8)),
-        /// Lets the kernels after this one in programmatic order start.
+        /// Lets the next kernels in programmatic order start.
         LaunchDependents = "launch_dependents": untyped(&[], &[]);
             Sync; Independent; since("griddepcontrol.launch_dependents", Sm90, (7, 8)),
-        /// To a block with arguments.
+        /// Jumps to a block with arguments.
         Jump = "jump": untyped(&[], &[]); Control; Independent; BASELINE,
-        /// To one of two blocks by a predicate.
+        /// Jumps to one of two blocks, selected by a predicate.
         Branch = "branch": untyped(&[PRED], &[]); Control; Independent; BASELINE,
         /// Ends the thread.
         Return = "return": untyped(&[], &[]); Control; Independent; BASELINE,
@@ -224,7 +226,7 @@ opcodes! {
 }
 
 impl Op {
-    /// The operands expected and the results given at type `ty`, or why there is no such instruction.
+    /// Types of operands and results at type `ty`, or the reason why there is no such instruction.
     pub fn signature(self, ty: Type) -> Result<Signature, String> {
         self.rule(ty).signature(self.name(), ty)
     }
@@ -234,37 +236,37 @@ impl Op {
         format!("{} {}", self.name(), self.members(ty)).trim_end().into()
     }
 
-    /// Whether the instruction has a type. If not, its type is `Type::U32`.
+    /// Whether instructions of this opcode have a type. Otherwise the type is `Type::U32`.
     pub fn is_typed(self) -> bool {
         self.rule(Type::U32).is_typed()
     }
 
-    /// Ends a block.
+    /// Whether the instruction ends a block.
     pub fn is_terminator(self) -> bool {
         self.effect() == Effect::Control
     }
 
-    /// Must stay where it is, however many uses its results have: never removed, merged or moved.
+    /// Whether the instruction has a side effect: it is never removed, merged or moved, even if its results are unused.
     pub fn has_effect(self) -> bool {
         !matches!(self.effect(), Effect::Pure | Effect::Read)
     }
 
-    /// Computes its results from its operands alone, so that equal instructions may be merged.
+    /// Whether the results depend on the operands only, so that equal instructions may be merged.
     pub fn is_pure(self) -> bool {
         self.effect() == Effect::Pure
     }
 
-    /// Several threads execute it together, so that it must stay under the conditions that it is under.
+    /// Whether several threads execute the instruction together, so that it may not be moved under other conditions.
     pub fn is_convergent(self) -> bool {
         self.convergence() != super::effect::Convergence::Independent
     }
 
-    /// Computes its results from its operands alone and may do so elsewhere, also speculatively.
+    /// Whether the results depend on the operands only and the instruction may be executed speculatively.
     pub fn is_movable(self) -> bool {
         self.is_pure() && !self.is_convergent()
     }
 
-    /// Exchanging the first two operands changes nothing.
+    /// Whether the first two operands may be exchanged.
     pub fn is_commutative(self) -> bool {
         match self {
             Op::Binary(binary) => matches!(
@@ -283,7 +285,7 @@ impl Op {
         }
     }
 
-    /// The constant byte offset from the pointer, which is the first operand, if this accesses memory.
+    /// Constant byte offset from the pointer operand, if the opcode accesses memory at one.
     pub fn offset(self) -> Option<i32> {
         match self {
             Op::Load(access) | Op::Store(access) => Some(access.offset),
@@ -292,7 +294,7 @@ impl Op {
         }
     }
 
-    /// The same memory access at another offset; any other opcode unchanged.
+    /// The same memory access at another offset; any other opcode is returned unchanged.
     pub fn with_offset(self, offset: i32) -> Op {
         match self {
             Op::Load(access) => Op::Load(Access { offset, ..access }),
@@ -303,7 +305,7 @@ impl Op {
     }
 }
 
-// Rules and requirements that depend on members.
+// Rules and requirements that depend on an opcode's members.
 
 fn fits(bits: u64, ty: Type) -> Result<(), String> {
     if bits & !ty.mask() == 0 { Ok(()) } else { Err(format!("constant {bits:#x} does not fit {ty}")) }

@@ -1,8 +1,8 @@
 //! Parser of the text form that [`super::print`] writes.
 //!
-//! Values, blocks and shared variables keep their numbers. Numbers that the text skips become entities in no block,
-//! like removed ones. The results of an instruction are numbered consecutively. The parser does not check operand
-//! types: the verifier may still reject the function.
+//! Values, blocks and shared variables keep their numbers. Numbers that the text skips become unused entities outside
+//! all blocks. The results of an instruction are numbered consecutively. The parser does not check operand types: the
+//! verifier may still reject the function.
 
 mod build;
 
@@ -41,7 +41,7 @@ struct InstText {
     results: Vec<Name>,
     args: Vec<Name>,
     dests: Vec<(Name, Vec<Name>)>,
-    /// Innermost first; `inlined_at` is the next one.
+    /// Source location and its callers, innermost first; each is inlined at the next.
     locs: Vec<SourceLoc>,
 }
 
@@ -160,7 +160,7 @@ impl Reader {
         Ok(InstText { op, ty, results, args, dests, locs })
     }
 
-    /// The opcode, its type and its members, up to the first operand.
+    /// Parses an opcode, its type and its members, up to the first operand.
     fn op(&mut self) -> Result<(Op, Type), ParseError> {
         let word = self.word("an operation")?;
         let (name, ty) = match word.split_once('.') {

@@ -1,4 +1,4 @@
-//! Printer of the text form: one instruction a line, with all types and members.
+//! Printer of the text form: one instruction per line, with all types and members.
 //!
 //! ```text
 //! kernel @gemv(w: global u8, n: u32) threads 256 {
@@ -57,7 +57,7 @@ pub fn location(function: &Function, loc: Loc) -> impl Display + '_ {
     })
 }
 
-/// A file name in quotation marks, on one line.
+/// Writes a file name in quotation marks, on one line.
 fn quoted(f: &mut Formatter<'_>, text: &str) -> fmt::Result {
     f.write_char('"')?;
     for c in text.chars() {
@@ -72,7 +72,7 @@ fn quoted(f: &mut Formatter<'_>, text: &str) -> fmt::Result {
     f.write_char('"')
 }
 
-/// Implements `Display` by a closure.
+/// Adapter that implements `Display` by a closure.
 struct FromFn<F>(F);
 
 impl<F: Fn(&mut Formatter<'_>) -> fmt::Result> Display for FromFn<F> {

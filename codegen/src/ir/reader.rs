@@ -4,10 +4,10 @@ use std::str::FromStr;
 
 use super::lex::{self, Kind, ParseError, Token};
 
-/// The largest number of a value or block. Limits the memory that a hostile text can demand.
+/// Largest number of a value or block, which limits the memory that a hostile text can demand.
 const MAX_NUMBER: u32 = 1 << 22;
 
-/// The number of an entity and its position in the text.
+/// Number of an entity as written, with its position in the text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Name {
     pub number: u32,
@@ -36,7 +36,7 @@ impl Reader {
         &self.tokens[self.at].kind
     }
 
-    /// The token after the current one.
+    /// Kind of the token after the current token.
     pub(super) fn next_kind(&self) -> Option<&Kind> {
         self.tokens.get(self.at + 1).map(|token| &token.kind)
     }
@@ -46,7 +46,7 @@ impl Reader {
         ParseError::new(token.line, token.column, message)
     }
 
-    /// An error at the previous token.
+    /// Error at the position of the previous token.
     pub(super) fn error_before(&self, message: impl Into<String>) -> ParseError {
         let token = &self.tokens[self.at.saturating_sub(1)];
         ParseError::new(token.line, token.column, message)
@@ -104,7 +104,7 @@ impl Reader {
         word.parse().map_err(|_| self.error_before(format!("`{word}` is not {what}")))
     }
 
-    /// A name that consists of `prefix` and a number.
+    /// Reads a name that consists of `prefix` and a number.
     pub(super) fn name(&mut self, prefix: &str) -> Result<Name, ParseError> {
         let number = self.peek_word().and_then(|word| word.strip_prefix(prefix)).and_then(canonical_number);
         let Some(number) = number else {
@@ -118,7 +118,7 @@ impl Reader {
         Ok(Name { number, line, column })
     }
 
-    /// One of the choices, by its word.
+    /// Reads one of the words in `choices`; returns the word's value.
     pub(super) fn choice<T: Copy>(&mut self, choices: &[(&str, T)]) -> Result<T, ParseError> {
         let found = self.peek_word().and_then(|word| choices.iter().find(|(text, _)| *text == word));
         let Some(&(_, choice)) = found else {
@@ -129,7 +129,7 @@ impl Reader {
         Ok(choice)
     }
 
-    /// A variant of an enumeration, if the next word is one.
+    /// Reads a variant's name if the next word is one; otherwise reads nothing.
     pub(super) fn optional<T: FromStr>(&mut self) -> Option<T> {
         let variant = self.peek_word()?.parse().ok()?;
         self.at += 1;
@@ -137,7 +137,7 @@ impl Reader {
     }
 }
 
-/// A decimal number without sign and superfluous zeros: every entity has exactly one name.
+/// Parses a decimal number without sign and leading zeros, so that every entity has exactly one name.
 fn canonical_number(digits: &str) -> Option<u32> {
     let canonical = digits == "0" || digits.starts_with(|c: char| ('1'..='9').contains(&c));
     if canonical { digits.parse().ok() } else { None }

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::types::Type;
 
-/// A set of types, with the words that an error message has for it.
+/// A set of types, with its name for error messages.
 #[derive(Clone, Copy)]
 pub struct TypeSet {
     name: &'static str,
@@ -15,7 +15,7 @@ pub struct TypeSet {
 }
 
 impl TypeSet {
-    /// The types for which `contains` is true.
+    /// The set of the types for which `contains` is true.
     const fn new(name: &'static str, contains: fn(Type) -> bool) -> TypeSet {
         TypeSet { name, contains }
     }
@@ -78,11 +78,11 @@ fn is_scalar_number(ty: Type) -> bool {
 pub(super) enum Slot {
     /// The instruction's type.
     Same,
-    /// The type half as wide, of which the instruction's type holds two.
+    /// The type half as wide as the instruction's type, for its low and high halves.
     Half,
-    /// The type twice as wide, which holds two of the instruction's type.
+    /// The type twice as wide as the instruction's type.
     Double,
-    /// A fixed type, or a class of types.
+    /// A fixed type or a class of types, whatever the instruction's type.
     Fixed(Expect),
 }
 
@@ -106,7 +106,7 @@ const fn fixed(ty: Type) -> Slot {
     Slot::Fixed(Expect::Is(ty))
 }
 
-/// What an operand must be.
+/// Requirement on the type of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
     /// Exactly this type.
@@ -119,16 +119,16 @@ pub enum Expect {
     Offset,
 }
 
-/// Operands expected and results given by an instruction.
+/// Expected operand types and the result types of an instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {
-    /// One entry an operand.
+    /// Expected type of each operand.
     pub operands: SmallVec<[Expect; 4]>,
-    /// One type a result.
+    /// Type of each result.
     pub results: SmallVec<[Type; 2]>,
 }
 
-/// Types of an opcode's instructions, operands and results.
+/// Type rule of an opcode: allowed instruction types, operands and results.
 pub(super) struct Rule {
     types: Option<TypeSet>,
     operands: SmallVec<[Slot; 4]>,
@@ -136,7 +136,7 @@ pub(super) struct Rule {
     error: Option<String>,
 }
 
-/// Rule of an instruction that has one of these types.
+/// Rule of an instruction whose type is in the set `types`.
 pub(super) fn typed(types: TypeSet, operands: &[Slot], results: &[Slot]) -> Rule {
     Rule { types: Some(types), ..untyped(operands, results) }
 }
@@ -147,24 +147,24 @@ pub(super) fn untyped(operands: &[Slot], results: &[Slot]) -> Rule {
 }
 
 impl Rule {
-    /// Adds what is wrong with the opcode's members at the instruction's type.
+    /// Adds the result of checking the opcode's members; an error makes every signature an error.
     pub fn check(mut self, members: Result<(), String>) -> Rule {
         self.error = members.err();
         self
     }
 
-    /// Adds a last operand (a cache policy) if `present`.
+    /// Appends an L2 cache policy (u64) as last operand if `present`.
     pub fn policy(mut self, present: bool) -> Rule {
         self.operands.extend(present.then_some(U64));
         self
     }
 
-    /// Whether the instruction has a type.
+    /// Whether instructions with this rule have a type.
     pub fn is_typed(&self) -> bool {
         self.types.is_some()
     }
 
-    /// The signature at type `ty`, or why the opcode called `name` has no such instruction.
+    /// Signature at type `ty`, or the reason why the opcode called `name` has no such instruction.
     pub fn signature(self, name: &str, ty: Type) -> Result<Signature, String> {
         if let Some(types) = self.types.filter(|types| !(types.contains)(ty)) {
             return Err(format!("`{name}` needs {}, not {ty}", types.name));

@@ -9,7 +9,7 @@ pub(super) trait Named: Copy + 'static {
     /// Every variant, in order.
     const ALL: &'static [Self];
 
-    /// The name in the text form.
+    /// Name of the variant in the text form.
     fn name(self) -> &'static str;
 }
 

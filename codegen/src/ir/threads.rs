@@ -4,7 +4,7 @@ use super::rule::{BITS_32_OR_64, ONLY_PRED, ONLY_U32, PRED, Rule, T, U32, U32_OR
 use super::table::named_enum;
 
 named_enum! {
-    /// Which lane a shuffle reads.
+    /// Source lane of a shuffle.
     pub enum Shuffle {
         /// The lane whose index is the operand.
         Idx = "idx",
@@ -12,13 +12,13 @@ named_enum! {
         Up = "up",
         /// The lane whose index is higher by the operand.
         Down = "down",
-        /// The lane whose index is the lane's own xor the operand.
+        /// The lane whose index is the reading lane's index xor the operand.
         Bfly = "bfly",
     }
 }
 
 named_enum! {
-    /// Result of a vote: every lane of a warp contributes a predicate.
+    /// Kind of vote: every lane of a warp contributes a predicate, and all lanes get the result.
     pub enum Vote {
         /// Whether the predicate is true in every lane.
         All = "all",
@@ -37,11 +37,11 @@ impl Vote {
 }
 
 named_enum! {
-    /// Result of a match: every lane of a warp contributes a value.
+    /// Kind of match: every lane of a warp contributes a value.
     pub enum Match {
         /// For each lane, the mask of the lanes that hold the same value.
         Any = "any",
-        /// The member mask if all its lanes hold the same value, else 0; and whether they do.
+        /// The member mask if all its lanes hold the same value, otherwise 0; and a predicate for which of the two.
         All = "all",
     }
 }
@@ -58,15 +58,15 @@ named_enum! {
     pub enum Reduce {
         /// Sum; wraps.
         Add = "add",
-        /// The smallest.
+        /// Minimum.
         Min = "min",
-        /// The largest.
+        /// Maximum.
         Max = "max",
         /// Bitwise and.
         And = "and",
         /// Bitwise or.
         Or = "or",
-        /// Exclusive or.
+        /// Bitwise exclusive or.
         Xor = "xor",
     }
 }
@@ -83,9 +83,9 @@ impl Reduce {
 }
 
 named_enum! {
-    /// The two halves of the barrier among all threads of a cluster.
+    /// The two halves of the barrier among all threads of a cluster: arrival and wait.
     pub enum ClusterBarrier {
-        /// Arrives; earlier writes of the thread are visible to those that wait.
+        /// Arrives; the thread's earlier writes are visible to threads after they wait.
         Arrive = "arrive",
         /// Waits until all threads of the cluster have arrived.
         Wait = "wait",
@@ -93,7 +93,7 @@ named_enum! {
 }
 
 impl ClusterBarrier {
-    /// The PTX instruction.
+    /// Name of the PTX instruction.
     pub(super) fn ptx(self) -> &'static str {
         match self {
             ClusterBarrier::Arrive => "barrier.cluster.arrive",

@@ -46,7 +46,7 @@ named_enum! {
 }
 
 impl Type {
-    /// Size in memory, in bytes; a predicate has none and counts as one.
+    /// Size in memory, in bytes; 1 for a predicate, which is never in memory.
     pub fn bytes(self) -> u32 {
         match self {
             Type::Pred | Type::U8 | Type::I8 => 1,
@@ -58,38 +58,38 @@ impl Type {
         }
     }
 
-    /// Width in bits of the value's meaning (1 for a predicate).
+    /// Width of the value in bits (1 for a predicate).
     pub fn bits(self) -> u32 {
         if self == Type::Pred { 1 } else { self.bytes() * 8 }
     }
 
-    /// A mask of the bits that a value of this type occupies.
+    /// Mask of the bits that a value of this type occupies in its raw bits.
     pub fn mask(self) -> u64 {
         u64::MAX >> (64 - self.bits())
     }
 
-    /// The value of this type's raw bits as a signed number of the same width.
+    /// The raw bits of a value of this type, sign-extended to 64 bits.
     pub fn sign_extend(self, bits: u64) -> i64 {
         let unused = 64 - self.bits();
         ((bits << unused) as i64) >> unused
     }
 
-    /// An integer of any width and sign.
+    /// Whether this is an integer type of any width.
     pub fn is_int(self) -> bool {
         self.is_signed() || self.is_unsigned()
     }
 
-    /// A signed integer.
+    /// Whether this is a signed integer type.
     pub fn is_signed(self) -> bool {
         matches!(self, Type::I8 | Type::I16 | Type::I32 | Type::I64)
     }
 
-    /// An unsigned integer.
+    /// Whether this is an unsigned integer type.
     pub fn is_unsigned(self) -> bool {
         matches!(self, Type::U8 | Type::U16 | Type::U32 | Type::U64)
     }
 
-    /// A scalar or packed floating-point type.
+    /// Whether this is a scalar or packed floating-point type.
     pub fn is_float(self) -> bool {
         matches!(self, Type::F16 | Type::Bf16 | Type::F32) || self.half().is_some()
     }
@@ -103,7 +103,7 @@ impl Type {
         }
     }
 
-    /// The type half as wide, if this one consists of two values of it.
+    /// The type half as wide, if a value of this type consists of two values of that type.
     pub fn halved(self) -> Option<Type> {
         match self {
             Type::U32 => Some(Type::U16),
@@ -112,7 +112,7 @@ impl Type {
         }
     }
 
-    /// The type twice as wide: it holds two values of this type, or the product of two.
+    /// The type twice as wide, for two packed values of this type or the full product of two.
     pub fn doubled(self) -> Option<Type> {
         match self {
             Type::F16 => Some(Type::F16x2),
@@ -124,14 +124,14 @@ impl Type {
         }
     }
 
-    /// A pointer into a memory space.
+    /// Whether this is a pointer type.
     pub fn is_pointer(self) -> bool {
         matches!(self, Type::Global | Type::Shared | Type::Cluster)
     }
 }
 
 named_enum! {
-    /// A special register.
+    /// A special register of PTX.
     pub enum Special {
         /// Thread index in the CTA, x.
         TidX = "tid.x",
@@ -159,7 +159,7 @@ named_enum! {
         NctaidZ = "nctaid.z",
         /// Lane in the warp, 0 to 31.
         LaneId = "laneid",
-        /// The multiprocessor that runs this CTA.
+        /// Number of the multiprocessor that runs this CTA.
         SmId = "smid",
         /// The CTA's rank in its cluster.
         ClusterRank = "cluster_ctarank",
@@ -175,7 +175,7 @@ named_enum! {
 }
 
 impl Special {
-    /// Whether two reads may differ, so that reads are neither merged nor moved.
+    /// Whether two reads may differ, so that reads must not be merged or moved.
     pub fn is_volatile(self) -> bool {
         matches!(self, Special::Clock | Special::Clock64 | Special::GlobalTimer | Special::SmId)
     }

@@ -45,9 +45,9 @@ use super::{Block, Def, Function, Inst, InstData, Op, Type, Value, print};
 /// A violated rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifyError {
-    /// The block, if one is concerned.
+    /// Block of the violation, if it is in one.
     pub block: Option<Block>,
-    /// The text of the instruction, if one is concerned.
+    /// Text of the instruction, if the violation is in one.
     pub inst: Option<String>,
     /// The source location of the instruction, with the chain of inlined calls.
     pub source: Option<String>,
@@ -73,7 +73,7 @@ impl fmt::Display for VerifyError {
     }
 }
 
-/// The first violated rule of an instruction that matches its signature, beyond operand types. The recorder checks it.
+/// The first violated rule of an instruction that matches its signature. The recorder calls this for each instruction.
 pub(crate) fn misuse(function: &Function, data: &InstData) -> Option<String> {
     inst::misuses(function, data).into_iter().next()
 }
@@ -232,7 +232,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// Checks that values and their definitions agree; returns the block of each instruction.
+    /// Checks that values and their definitions agree; returns the block that contains each instruction.
     fn definitions(&mut self) -> InstBlocks {
         let function = self.function;
         let mut blocks: InstBlocks = SecondaryMap::new();

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use super::{InstText, Kernel, Name, ParseError};
 use crate::ir::{Block, BlockCall, Function, Inst, InstData, Loc, Op, SourceLoc, Type, Value};
 
-/// Builds the function with the numbers of the text.
+/// Builds the function; values, blocks and shared variables keep the numbers of the text.
 pub(super) fn function(kernel: Kernel) -> Result<Function, ParseError> {
     let mut function = Function::new(kernel.name.as_str());
     function.params = kernel.params.clone();
@@ -27,7 +27,7 @@ pub(super) fn function(kernel: Kernel) -> Result<Function, ParseError> {
 struct Builder {
     function: Function,
     blocks: HashSet<Block>,
-    /// The value of each number; values are created in the order of their numbers.
+    /// The value for each number in the text; values are created in the order of their numbers.
     defined: HashMap<u32, Value>,
     locs: HashMap<SourceLoc, Loc>,
 }
@@ -102,7 +102,7 @@ impl Builder {
         Ok(insts.into_iter().flatten().collect())
     }
 
-    /// Checks that a block's parameters, created in the order of their numbers, have that order in the text.
+    /// Checks that the numbers of a block's parameters ascend in the text, since values are created in that order.
     fn order_params(&self, kernel: &Kernel) -> Result<(), ParseError> {
         for block in &kernel.blocks {
             let ascending = block.params.windows(2).find(|pair| pair[0].0.number > pair[1].0.number);
@@ -113,7 +113,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Creates values for the skipped numbers below `number`, as results of an instruction in no block.
+    /// Creates unused values for the skipped numbers below `number`, as results of an instruction in no block.
     fn skip_to(&mut self, number: u32) {
         let missing = number as usize - self.function.value_count();
         if missing > 0 {
@@ -129,7 +129,7 @@ impl Builder {
         }
     }
 
-    /// Creates the instruction without its operands.
+    /// Creates the instruction with its results but without operands.
     fn inst(&mut self, text: &InstText) -> Inst {
         let mut loc = None;
         for place in text.locs.iter().rev() {

@@ -6,11 +6,11 @@ use super::typed;
 use crate::ir::dominators::{Dominators, InstBlocks};
 use crate::ir::{AsyncCopy, Block, Cache, Def, Expect, Function, Inst, InstData, Op, Signature, Type, Value};
 
-/// Facts about the function that the rules need.
+/// Facts about the function for the rules.
 pub(super) struct Context<'a> {
     pub doms: &'a Dominators,
     pub insts: &'a InstBlocks,
-    /// Instructions checked so far: within a block, those before the current one.
+    /// Instructions checked so far, which in the current block are those before the current instruction.
     pub placed: EntitySet<Inst>,
 }
 
@@ -171,7 +171,7 @@ fn memory(function: &Function, data: &InstData, errors: &mut Vec<String>) {
     errors.extend(misaligned(function, pointer, offset, elements * data.ty.bytes()));
 }
 
-/// Alignment and sizes of the operands of asynchronous copies, matrix loads and mbarriers.
+/// Checks alignment and sizes of the operands of asynchronous copies, matrix loads and mbarriers.
 fn asynchronous(function: &Function, data: &InstData, errors: &mut Vec<String>) {
     let aligned = |operand: usize, size: u32| misaligned(function, data.args[operand], 0, size);
     match data.op {
@@ -197,8 +197,7 @@ fn sixteenths(function: &Function, bytes: Value) -> Option<String> {
     Some(format!("moves {bytes} bytes, not a multiple of 16"))
 }
 
-/// The error of accessing `size` bytes at the pointer plus offset, if it points into a shared variable and is
-/// misaligned.
+/// Error of accessing `size` bytes at `pointer + offset`, if that is in a shared variable and misaligned.
 fn misaligned(function: &Function, pointer: Value, offset: i32, size: u32) -> Option<String> {
     let (align, at) = shared_place(function, pointer)?;
     let (size, begin) = (i64::from(size), at.wrapping_add(i64::from(offset)));
@@ -206,8 +205,8 @@ fn misaligned(function: &Function, pointer: Value, offset: i32, size: u32) -> Op
     wrong.then(|| format!("accesses {size} bytes at byte {begin} of a variable aligned to {align}"))
 }
 
-/// The alignment of the shared variable that the pointer points into, and the constant byte offset from its beginning;
-/// none if the offset is not constant.
+/// Alignment of the shared variable that `pointer` points into, and constant byte offset from its beginning; none for
+/// other pointers and offsets that are not constant.
 fn shared_place(function: &Function, pointer: Value) -> Option<(i64, i64)> {
     let (mut pointer, mut at) = (pointer, 0i64);
     // Unchecked instructions may form a cycle; no chain is longer than the number of values.
