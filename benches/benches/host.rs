@@ -19,7 +19,7 @@ fn llama_8b() -> ModelShape {
     builtin().into_iter().find(|file| file.name == "llama-3.1-8b").unwrap().with_mix("q4_k_m").unwrap()
 }
 
-/// Planning the 8B, and recording, optimising and printing all of its kernels.
+/// Benchmarks planning Llama-3.1-8B, and recording, optimising and printing all kernels of the plan.
 fn specialise(c: &mut Criterion) {
     let shape = llama_8b();
     let plan = || Plan::new(&shape, Target::Sm90, PlanParams::single(4096)).unwrap();
@@ -36,7 +36,7 @@ fn gguf(c: &mut Criterion) {
     });
 }
 
-/// Repacking, in bytes of the file a second, on all cores.
+/// Benchmarks the repacking of weights on all cores, in bytes of the file per second.
 fn repacking(c: &mut Criterion) {
     let mut group = c.benchmark_group("repack");
     for ty in [WeightType::Q4_K, WeightType::Q6_K, WeightType::Q8_0] {
@@ -49,7 +49,7 @@ fn repacking(c: &mut Criterion) {
     group.finish();
 }
 
-/// Queue whose steps take no time.
+/// Step queue whose steps complete immediately.
 struct Instant(DecodeCursor);
 
 impl StepQueue for Instant {
@@ -68,7 +68,7 @@ impl StepQueue for Instant {
     }
 }
 
-/// The host's work for a token, without the device's calls.
+/// Benchmarks the host's work per token, without calls of a device.
 fn queue(c: &mut Criterion) {
     const TOKENS: u32 = 1024;
     let mut group = c.benchmark_group("queue");
@@ -82,7 +82,7 @@ fn queue(c: &mut Criterion) {
     group.finish();
 }
 
-/// One decode step of a fixture on the emulator.
+/// Benchmarks one decode step of a test fixture on the emulator.
 fn emulated_step(c: &mut Criterion) {
     let gguf = Gguf::open(FIXTURE).unwrap();
     let shape = ModelShape::from_gguf(&gguf, "fixture").unwrap();

@@ -1,1 +1,1 @@
-//! Benches of bespoke's host side.
+//! Benchmarks of bespoke's host code and of the emulator.

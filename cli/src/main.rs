@@ -94,7 +94,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Adds the nearest command to the error for an unknown one. Unlike clap, it also recognises transposed letters.
+/// Adds the most similar command to the error for an unknown command. Unlike clap's suggestion, recognises transposed
+/// letters.
 fn with_suggestion(mut error: clap::Error) -> clap::Error {
     let known = error.get(ContextKind::SuggestedSubcommand).is_some();
     if let (false, Some(ContextValue::String(name))) = (known, error.get(ContextKind::InvalidSubcommand)) {

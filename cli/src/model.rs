@@ -26,13 +26,13 @@ pub fn resolve(text: &str) -> miette::Result<ModelShape> {
     file.with_mix(&mix.to_string()).into_diagnostic()
 }
 
-/// Whether `name` is that of the demo model or of a built-in shape, even if a file has the same name.
+/// Whether `name` names the demo model or a built-in shape, even if a file has the same name.
 pub fn is_builtin(name: &str) -> bool {
     is_demo(Path::new(name)) || builtin_named(name).is_ok()
 }
 
-/// The shape file and the mix of a built-in name: `llama-3.1-8b` selects the first mix of its file, `llama-3.1-8b-q8_0`
-/// any other.
+/// The shape file and the mix that a built-in name selects: `llama-3.1-8b` selects the first mix of the shape file,
+/// `llama-3.1-8b-q8_0` the mix q8_0.
 pub fn builtin_named(name: &str) -> miette::Result<(ShapeFile, Mix)> {
     named(name, &[])
 }
@@ -109,9 +109,9 @@ pub fn edit_distance(a: &str, b: &str) -> usize {
 
 /// An open model file.
 pub struct Model {
-    /// The file.
+    /// The opened GGUF file.
     pub gguf: Gguf,
-    /// Its shape.
+    /// Shape of the model.
     pub shape: ModelShape,
     /// Whether this is the demo model.
     pub is_demo: bool,

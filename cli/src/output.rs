@@ -9,7 +9,7 @@ use miette::miette;
 
 use crate::partial::Partial;
 
-/// The argument of every command that writes a file or a folder.
+/// Argument `--force` of every command that writes a file or a folder.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub struct Force {
     /// Replace an existing file or folder
@@ -27,7 +27,7 @@ impl Force {
     }
 }
 
-/// A file to be written, which gets its name when it is complete.
+/// Output file with a temporary name, which gets its final name when it is complete.
 pub struct Output {
     partial: Partial,
     path: PathBuf,

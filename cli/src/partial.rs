@@ -20,7 +20,7 @@ pub struct Partial {
 }
 
 impl Partial {
-    /// Creates an empty temporary file for `target`, which may exist.
+    /// Creates an empty temporary file beside `target`, which may exist.
     pub fn create(target: &Path) -> io::Result<Self> {
         if target.exists() && !target.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it exists and is not a regular file"));
@@ -54,13 +54,13 @@ impl Drop for Partial {
         let mut unfinished = unfinished();
         if let Some(index) = unfinished.iter().position(|path| *path == self.path) {
             unfinished.swap_remove(index);
-            // Ignored: the error that caused the drop is being reported.
+            // Errors are ignored: the error that caused the drop is being reported.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// New files of a folder, written to a temporary folder inside it and moved to their names together.
+/// Files for a target folder, written to a temporary folder inside the target and moved to their final names together.
 pub struct PartialFolder {
     path: PathBuf,
     target: PathBuf,
@@ -108,7 +108,7 @@ impl Drop for PartialFolder {
     fn drop(&mut self) {
         let mut unfinished = unfinished();
         unfinished.retain(|path| *path != self.path);
-        // Ignored, as for a file.
+        // Errors are ignored: the error that caused the drop is being reported.
         let _ = std::fs::remove_dir_all(&self.path);
     }
 }

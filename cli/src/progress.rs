@@ -11,7 +11,7 @@ use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, P
 /// Delay before a bar or spinner appears.
 const DELAY: Duration = Duration::from_secs(1);
 
-/// Progress bar on standard error, hidden if that is not a terminal.
+/// Progress bar on standard error, hidden if standard error is not a terminal.
 pub struct Progress {
     bar: ProgressBar,
 }
@@ -53,7 +53,7 @@ impl Progress {
         self.bar.set_position(done);
     }
 
-    /// Sets the progress and the total, for a total that is not known earlier.
+    /// Sets the progress and the total, for a total that is unknown when the bar is created.
     pub fn update(&self, done: u64, total: u64) {
         self.bar.set_length(total);
         self.bar.set_position(done);
@@ -80,14 +80,14 @@ impl Drop for Progress {
     }
 }
 
-/// Spinner on its own thread. It appears after [`DELAY`] and disappears when dropped.
+/// Spinner on its own thread, which appears after [`DELAY`] and disappears when dropped.
 pub struct DelayedSpinner {
     over: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl DelayedSpinner {
-    /// Starts the delay.
+    /// Starts the delay before the spinner appears.
     pub fn new(label: &'static str) -> DelayedSpinner {
         let (over, told) = mpsc::channel();
         let turn = move || {
@@ -120,7 +120,7 @@ pub struct DelayedBar {
 }
 
 impl DelayedBar {
-    /// Starts the delay.
+    /// Starts the delay before the bar appears.
     pub fn new(label: &'static str) -> DelayedBar {
         DelayedBar { label, since: Instant::now(), bar: OnceCell::new() }
     }

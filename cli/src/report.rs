@@ -5,7 +5,7 @@ use std::fmt::{self, Formatter};
 
 use miette::{Diagnostic, ReportHandler};
 
-/// Prints `error: …`, then a line for each cause, then the help.
+/// Format of error messages: `error: …`, then a line for each cause, then the help text.
 pub(super) struct Plain {
     /// Whether to print colours.
     pub color: bool,
@@ -19,7 +19,7 @@ impl ReportHandler for Plain {
         let mut cause: Option<&dyn Error> = error.source();
         while let Some(error) = cause {
             let text = error.to_string();
-            // Many error messages already contain that of their cause.
+            // Many error messages already contain the message of their cause.
             if !said.contains(&text) {
                 write!(f, "\n  because {text}")?;
                 said = text;

@@ -6,7 +6,7 @@ use bespoke_codegen::ptx::Target;
 use bespoke_kernels::plan::Tuning;
 use miette::{IntoDiagnostic, WrapErr};
 
-/// The argument of every command that plans.
+/// Argument `--tune` of every command that builds a plan.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct RulesArgs {
     /// Rules for dividing the work, as `bespoke tune` writes them [default: the cost model's choices]
@@ -15,7 +15,7 @@ pub struct RulesArgs {
 }
 
 impl RulesArgs {
-    /// The rules; none without a file.
+    /// Reads the tuning rules; without `--tune` there are none.
     pub fn read(&self) -> miette::Result<Tuning> {
         let Some(path) = &self.tune else { return Ok(Tuning::default()) };
         let context = || format!("cannot read rules from {}", path.display());

@@ -49,7 +49,7 @@ fn penalty(text: &str) -> Result<f32, String> {
 }
 
 impl SamplingArgs {
-    /// The engine's parameters. Without `--seed`, draws a random seed and logs it.
+    /// Sampling parameters for the engine. Without `--seed`, draws a random seed and logs the seed.
     pub fn params(&self) -> SamplingParams {
         let seed = self.seed.unwrap_or_else(|| {
             // `RandomState` is keyed with the system's random numbers.

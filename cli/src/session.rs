@@ -33,11 +33,11 @@ enum CheckLevel {
     All,
 }
 
-/// Default checks while decoding: no race detection, which takes half of the time; `check` and `selftest` do that.
+/// Default checks while decoding: no race detection, which takes half of the time; `check` and `selftest` detect races.
 const DECODING: Checks = Checks { races: false, ..Checks::ALL };
 
 impl DeviceArgs {
-    /// Arguments for a device, with the default checks.
+    /// Creates the arguments for `device`, with the default checks.
     pub fn on(device: Selector) -> DeviceArgs {
         DeviceArgs { device, checks: None }
     }
@@ -74,7 +74,7 @@ pub struct DecodeArgs {
     pub rules: RulesArgs,
 }
 
-/// [`load_sampling`] for greedy decoding.
+/// Opens the device and loads the model for greedy decoding, as [`load_sampling`] does for sampling.
 pub fn load(model: &Model, args: &DecodeArgs, context: u32) -> miette::Result<Engine> {
     load_sampling(model, args, context, SamplingParams::default())
 }

@@ -1,4 +1,4 @@
-//! `--tune`: every command follows the rules, and the results do not change.
+//! `--tune`: every command follows the tuning rules, and the results do not change.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

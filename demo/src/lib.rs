@@ -34,7 +34,7 @@ pub fn normalised_prompt(text: &str) -> String {
     }
 }
 
-/// The longest answer: a sign, four digits and the end.
+/// Tokens of the longest answer: a sign, four digits and the end-of-text token.
 const ANSWER_TOKENS: u32 = 6;
 
 /// Error of asking a question.

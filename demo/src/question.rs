@@ -58,8 +58,8 @@ impl Question {
         }
     }
 
-    /// Whether the model was trained on such questions: numbers of up to three digits, and for products one of a single
-    /// digit.
+    /// Whether questions of this kind were in the training data: numbers of up to three digits, and in a product one
+    /// factor of a single digit.
     pub fn is_taught(&self) -> bool {
         let (low, high) = (self.a.min(self.b), self.a.max(self.b));
         high < 1000 && (self.sign != Sign::Times || low < 10)
@@ -82,8 +82,8 @@ impl Question {
             .collect()
     }
 
-    /// A random question of training: two sums, two differences and a product in five; numbers of one, two and
-    /// three digits as 1 : 2 : 3, one factor of one digit.
+    /// A random question, distributed as in training: of five questions two are sums, two differences and one a
+    /// product; numbers have one, two and three digits in the ratio 1 : 2 : 3; one factor of a product has one digit.
     fn draw(rng: &mut SplitMix64) -> Question {
         let mut below = |n: u32| (rng.unit() * n as f32) as u32;
         let sign = Sign::ALL[[0, 0, 1, 1, 2][below(5) as usize]];
@@ -97,7 +97,7 @@ impl Question {
     }
 }
 
-/// MurmurHash3's 32-bit finalizer, which decides what is held out.
+/// MurmurHash3's 32-bit finalizer, whose result decides whether a question is held out.
 fn mix(mut x: u32) -> u32 {
     x = (x ^ (x >> 16)).wrapping_mul(0x85eb_ca6b);
     x = (x ^ (x >> 13)).wrapping_mul(0xc2b2_ae35);
@@ -205,7 +205,8 @@ mod tests {
         assert!(questions.iter().all(|question| question.is_held_out() && question.is_taught()));
         let share =
             |of: &dyn Fn(&Question) -> bool| questions.iter().filter(|q| of(q)).count() as f64 / 20_000.0;
-        // Those of two digits are never held out, which are 1 in 36, or 1 in 6 among the products.
+        // Questions of two one-digit numbers are never held out: 1 in 36 of the sums and differences, 1 in 6 of the
+        // products.
         let kept = 0.8 * 35.0 / 36.0 + 0.2 * 5.0 / 6.0;
         for (of, expected) in [
             (&(|q: &Question| q.sign == Sign::Plus) as &dyn Fn(&Question) -> bool, 0.4 * 35.0 / 36.0 / kept),

@@ -1,1 +1,1 @@
-//! Tests of the whole product.
+//! Integration tests of all packages together.

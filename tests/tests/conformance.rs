@@ -20,7 +20,7 @@ fn engine(name: &str) -> Engine {
     Engine::load(device, &gguf, &shape, &options, &|_, _| ()).unwrap()
 }
 
-/// Decodes the tokens and returns the logits after each.
+/// Decodes the tokens and returns the logits after each token.
 fn logits(engine: &mut Engine, tokens: &[u32]) -> Vec<f32> {
     engine.start(tokens).unwrap();
     let mut all = Vec::new();
@@ -79,7 +79,7 @@ fn greedy_tokens_are_the_largest_logits() {
     }
 }
 
-/// A second run on the same engine does not depend on the first.
+/// A second sequence on the same engine does not depend on the first.
 #[test]
 fn a_new_start_gives_the_same_logits() {
     let mut engine = engine("qwen2-q4_k_m");

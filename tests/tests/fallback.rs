@@ -22,7 +22,7 @@ fn load(hooks: impl Hooks + 'static) -> Result<Engine, EngineError> {
     load_on(Box::new(Hooked::new(hooks)))
 }
 
-/// The error of loading, which must fail.
+/// Loads a model on a device with `hooks`, which must fail, and returns the error.
 fn failure(hooks: impl Hooks + 'static) -> EngineError {
     load(hooks).err().expect("loading succeeded")
 }
@@ -37,7 +37,7 @@ fn decode(engine: &mut Engine) -> (Vec<u32>, Vec<f32>) {
     ((1..=10).map(|position| engine.token(position).unwrap()).collect(), engine.logits().unwrap())
 }
 
-/// Changes or refuses every captured graph.
+/// Hooks that change the report of every captured graph, or refuse the capture.
 struct Graph(fn(GraphReport) -> device::Result<GraphReport>);
 
 impl Hooks for Graph {
@@ -97,7 +97,7 @@ fn a_graph_with_another_kernel_is_refused() {
     assert!(error.contains(&expected), "{error}");
 }
 
-/// Fails the allocation of that name.
+/// Hooks that fail the allocation with this name.
 struct Full(&'static str);
 
 impl Hooks for Full {
@@ -122,7 +122,7 @@ fn an_allocation_that_fails_is_named() {
     }
 }
 
-/// Reports this number of free bytes, and fails on an allocation.
+/// Hooks that report this number of free bytes, and panic on an allocation.
 struct Free(u64);
 
 impl Hooks for Free {
@@ -150,7 +150,7 @@ fn a_model_that_does_not_fit_is_refused_before_anything_is_allocated() {
     }
 }
 
-/// Reports this number of free bytes; allocations succeed.
+/// Hooks that report this number of free bytes; allocations succeed.
 struct JustEnough(u64);
 
 impl Hooks for JustEnough {

@@ -107,7 +107,7 @@ fn replay_equals_eager() {
     }
 }
 
-/// A device that skips one replay, by its number.
+/// A device that skips one graph replay, given by its number.
 struct Forgetful {
     skipped: usize,
     replays: AtomicUsize,
@@ -145,7 +145,7 @@ fn a_replay_that_differs_is_reported() {
     assert!(lossy.starts_with("the graph runs [\"embed_"), "{lossy}");
 }
 
-/// Built-in kernels are tested as built in, others are compiled for the test.
+/// Kernels that are built in are tested in their built-in form; other kernels are compiled for the test.
 #[test]
 fn built_in_kernels_are_tested_as_built_in() {
     let built_in = KernelSpec::ReadProbe(ProbeShape::default());

@@ -1,4 +1,4 @@
-//! Mutation tests of the shipped kernels: which mutants a check of the emulator finds, and which a wrong result.
+//! Mutation tests of the shipped kernels: which mutants the emulator's checks find, and which give a wrong result.
 //!
 //! An operator changes one instruction of a kernel's PTX. Every operator is applied to every kernel below at two of its
 //! sites: the first and the middle one. Equivalent mutants are in `operators/equal.rs` with the reason; other survivors
@@ -36,7 +36,7 @@ impl Hooks for Replaced<'static> {
     }
 }
 
-/// The first small kernel that `select` selects.
+/// The first small kernel of the selftest that `select` selects.
 fn small(select: impl Fn(&KernelSpec) -> bool) -> KernelSpec {
     selftest::small().into_iter().find(select).expect("such a kernel")
 }
@@ -54,7 +54,7 @@ fn subjects() -> Vec<(&'static str, KernelSpec)> {
         ),
         (
             "gemv, stacked",
-            // Its ring wraps several times.
+            // The ring buffer of this kernel wraps several times.
             small(|spec| matches!(spec, KernelSpec::Gemv(s) if s.bias && s.segments.len() == 4)),
         ),
         ("gemv Q8_0, residual", gemv(WeightType::Q8_0, Output::Residual)),
@@ -73,17 +73,17 @@ fn ptx_of(spec: &KernelSpec) -> String {
     made.into_iter().next().expect("one kernel").compiled.ptx
 }
 
-/// How a mutant is found.
+/// How a mutant is found, if it is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Verdict {
     Check(&'static str),
     Result,
-    /// Not found, since it is equivalent.
+    /// Not found, because the mutant is equivalent to the original.
     Equal,
     Survives,
 }
 
-/// Kinds of findings, as their messages begin.
+/// Starts of the messages of findings, one for each kind.
 const FINDINGS: [&str; 16] = [
     "race",
     "not finite",
@@ -109,7 +109,8 @@ fn verdict(failure: Option<&str>) -> Verdict {
     check.map_or(Verdict::Result, Verdict::Check)
 }
 
-/// Runs a function with one kernel replaced. The few texts are leaked.
+/// Calls `run` with a device on which the PTX `original` is replaced by `mutant`. The texts are leaked, which is
+/// harmless because they are few.
 fn with<T>(original: &str, mutant: &str, run: impl FnOnce(&Hooked<Replaced<'static>>) -> T) -> T {
     let leaked = |text: &str| -> &'static str { Box::leak(text.to_owned().into_boxed_str()) };
     run(&Hooked::new(Replaced { original: leaked(original), mutant: leaked(mutant) }))
@@ -232,7 +233,7 @@ fn mutants_of_launches_are_found() {
     let shape = &selftest::replay_shapes()[0];
     for spec in selftest::of_shape(shape, Target::Sm90).expect("a plan") {
         let original = ptx_of(&spec);
-        // Most kernels let their successors start before their own wait.
+        // Most kernels execute `griddepcontrol.launch_dependents` before `griddepcontrol.wait`.
         let starts = original.find("griddepcontrol.launch_dependents");
         let late = starts.is_none_or(|starts| original.find("griddepcontrol.wait") < Some(starts));
         let operators = if late { operators::OF_LAUNCHES } else { operators::OF_WAITS };

@@ -27,7 +27,7 @@ fn warm(temperature: f32, seed: u64) -> SamplingParams {
     SamplingParams { temperature, seed, ..SamplingParams::default() }
 }
 
-/// Tokens after the prompt, and the logits from which each was chosen.
+/// Decodes, and returns the tokens after the prompt and the logits from which each was chosen.
 fn decode(engine: &mut Engine) -> (Vec<u32>, Vec<Vec<f32>>) {
     engine.start(&PROMPT).unwrap();
     for _ in 1..PROMPT.len() {
@@ -213,7 +213,7 @@ fn draws_follow_the_probabilities() {
         for token in &read(&*device, addresses[4], DRAWS as usize + 1)[1..] {
             counts[*token as usize] += 1;
         }
-        // The filters keep the most likely tokens.
+        // Expected weights: the filters keep the `kept` most likely tokens.
         let weight = |token: usize| {
             let likelihood = likelihood(token);
             if likelihood * f64::from(kept) > 0.999 { likelihood.powf(power) } else { 0.0 }
@@ -233,7 +233,7 @@ fn draws_follow_the_probabilities() {
     }
 }
 
-/// Key of a finite logit.
+/// Sort key of a finite logit, as the sampling kernels compute it.
 fn key_of(logit: f32) -> u32 {
     let bits = (logit + 0.0).to_bits();
     let key = if logit < 0.0 { !bits } else { bits | 0x8000_0000 };

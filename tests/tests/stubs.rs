@@ -1,4 +1,4 @@
-//! Launches kernels that the build script emitted through their stubs, on the emulator.
+//! Launches the kernels that the build script emitted, through their generated stubs, on the emulator.
 
 use bespoke::device::{Buffer, Device, Selector, StubLauncher, StubRecorder, open};
 use bespoke_codegen::launch::{KernelSource, LaunchConfig, Launcher};
@@ -14,12 +14,12 @@ fn emulator() -> Box<dyn Device> {
     open(Selector::Emulator).unwrap().device
 }
 
-/// Candidates with the largest one at `best`.
+/// Values of 32 candidates, with the largest at index `best`.
 fn values(best: usize) -> [f32; 32] {
     std::array::from_fn(|i| if i == best { 3.0 } else { -1.0 })
 }
 
-/// Buffers of the choice, except its candidates.
+/// Buffers of the kernel `choose_greedy`, except the candidates.
 struct Sequence {
     tokens: Buffer<u32>,
     sequence: Buffer<u32>,
@@ -28,7 +28,7 @@ struct Sequence {
 }
 
 impl Sequence {
-    /// A sequence of `positions` tokens, of which the first is the prompt.
+    /// Allocates a sequence of `positions` tokens, of which the first is the prompt.
     fn new(device: &dyn Device, positions: usize) -> Sequence {
         let mut sequence = vec![0u32; positions];
         sequence[0] = 7;

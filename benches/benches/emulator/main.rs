@@ -1,6 +1,6 @@
 //! Benchmarks of the emulator: lane instructions per second on the kernels of a real model's shape, and whole steps.
 //!
-//! `elements` are lane instructions. Each benchmark runs with and without checks, on one thread and on all.
+//! Criterion's `elements` are lane instructions. Each benchmark runs with and without checks, on one thread and on all.
 
 mod step;
 
@@ -10,10 +10,10 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use step::Step;
 
 const SHAPE: &str = "qwen2.5-0.5b";
-/// Position of the steps: two pages of keys and values.
+/// Position that each step processes: attention reads two pages of keys and values.
 const POSITION: u32 = 100;
 
-/// Options with their names: with checks and without, on one thread and on all.
+/// Options of the emulator with their names: with checks and without, on one thread and on all.
 fn variants() -> Vec<(String, Options)> {
     let checks = [("no checks", Checks::NONE), ("all checks", Checks::ALL)];
     let threads = [("one thread", 1), ("all threads", 0)];
@@ -24,7 +24,7 @@ fn variants() -> Vec<(String, Options)> {
     options.collect()
 }
 
-/// One launch of each kind: GEMV, attention, and a row of the embedding.
+/// Benchmarks one launch of each kind: GEMV, attention, and the embedding look-up.
 fn kernels(c: &mut Criterion, step: &Step) {
     let mut group = c.benchmark_group("emulator");
     group.sample_size(20);
@@ -42,7 +42,7 @@ fn kernels(c: &mut Criterion, step: &Step) {
     group.finish();
 }
 
-/// A whole step; with checks, also of its programmatic edges.
+/// Benchmarks a whole decode step; variants with checks also check the programmatic edges between launches.
 fn steps(c: &mut Criterion, step: &Step) {
     let mut group = c.benchmark_group("emulator");
     group.sample_size(10);
@@ -63,7 +63,7 @@ fn steps(c: &mut Criterion, step: &Step) {
 fn emulator(c: &mut Criterion) {
     let step = Step::new(SHAPE);
     step.go_to(POSITION);
-    // Kernels read what those before them wrote.
+    // Runs the whole step first, because the kernels benchmarked alone read outputs of earlier kernels.
     let stats = step.run(&Options { checks: Checks::NONE, ..Options::default() }, None);
     println!(
         "a token of {SHAPE}: {:.0} million lane-instructions, {:.1} million warp-instructions, {:.0} MB loaded",

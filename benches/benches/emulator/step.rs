@@ -8,9 +8,9 @@ use bespoke_kernels::plan::{BufferKind, Plan, PlanParams};
 use bespoke_kernels::shape::builtin;
 use bespoke_kernels::spec::KernelSpec;
 
-/// One launch of the plan, with its parameters.
+/// One launch of the plan, with its parameters encoded.
 pub struct Bound {
-    /// Label in the plan.
+    /// Label of the launch in the plan.
     pub label: String,
     kernel: usize,
     config: LaunchConfig,
@@ -23,12 +23,12 @@ pub struct Step {
     modules: Vec<(String, Module)>,
     memory: Memory,
     state: u64,
-    /// The launches in order.
+    /// Launches in the plan's order.
     pub launches: Vec<Bound>,
 }
 
 impl Step {
-    /// The step of a built-in shape in its first mix, with weights of magnitude one.
+    /// Builds the decode step of a built-in shape in its first mix, with weights of magnitude one.
     pub fn new(shape: &str) -> Step {
         let file = builtin().into_iter().find(|file| file.name == shape).expect("a built-in shape");
         let shape = file.with_mix(&file.mixes[0]).expect("one of its mixes");
@@ -45,7 +45,7 @@ impl Step {
         for buffer in &plan.buffers {
             let at = memory.alloc(&buffer.name, buffer.bytes);
             match buffer.kind {
-                // As f16 from 1.06 to 1.98, as f32 from 0.01 to 1.
+                // Bytes 0x3C to 0x3F: as f16 the values are from 1.06 to 1.98, as f32 from 0.01 to 1.
                 BufferKind::Weights { .. } | BufferKind::RopeTable => {
                     let bytes =
                         (0..buffer.bytes as u32).map(|i| 0x3C | (i.wrapping_mul(0x9E37_79B9) >> 30) as u8);
@@ -78,7 +78,7 @@ impl Step {
         Step { modules, memory, state, launches: launches.collect() }
     }
 
-    /// The position that the next step processes.
+    /// Sets the position that the next step processes.
     pub fn go_to(&self, position: u32) {
         let mut words = [0u32; state::WORDS as usize];
         words[state::POSITION as usize] = position;
@@ -97,7 +97,7 @@ impl Step {
         }
     }
 
-    /// Runs the whole step, and checks its programmatic edges if there is an order.
+    /// Runs the whole step, and checks the programmatic edges between launches if `order` is given.
     pub fn run(&self, options: &Options, mut order: Option<&mut ProgrammaticOrder>) -> Stats {
         let mut total = Stats::default();
         for launch in &self.launches {

@@ -1,4 +1,4 @@
-//! `bespoke bench`: decode speed, the memory's ceiling, and a profile of a token.
+//! `bespoke bench`: measures decode speed, its ceiling by memory bandwidth, and the time of every launch.
 
 use std::path::{Path, PathBuf};
 

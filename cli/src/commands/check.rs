@@ -119,7 +119,7 @@ fn run(args: &CheckArgs) -> miette::Result<ExitCode> {
     let report = match kind {
         Kind::Ptx => match check_ptx(args, path, text, &options) {
             Ok(Some(report)) => report,
-            // A template was printed.
+            // There were no launches, and a template of them was printed.
             Ok(None) => return Ok(ExitCode::SUCCESS),
             Err(error) => return Err(error.into()),
         },
@@ -165,7 +165,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// An error for an option that would have no effect.
+    /// Returns an error for an option that would have no effect on this kind of subject.
     fn refuse_unused_options(self, args: &CheckArgs) -> miette::Result<()> {
         let what = match self {
             Kind::Ptx => "a PTX file",
@@ -202,7 +202,7 @@ fn kind_of(path: &Path) -> (Kind, Option<Box<dyn Read>>) {
     }
 }
 
-/// Checks a PTX file, which may be open already. Without launches, prints a template of them.
+/// Checks a PTX file, which may be open already. Without `--launches`, prints a template of a file of launches.
 fn check_ptx(
     args: &CheckArgs,
     path: &Path,
@@ -253,8 +253,8 @@ fn listing(loaded: &Loaded, template: &str) -> serde_json::Value {
     })
 }
 
-/// Prints why nothing was checked: problems of a PTX text, which are a result, to standard output, others to standard
-/// error.
+/// Prints why nothing was checked: problems of a PTX text to standard output, because they are a result; other errors
+/// to standard error.
 fn print_error(args: &CheckArgs, error: &miette::Report) {
     match error.downcast_ref() {
         Some(CheckError::Ptx { text, problems, .. }) if args.format == Format::Text => {
@@ -269,7 +269,7 @@ fn print_error(args: &CheckArgs, error: &miette::Report) {
 fn failure(args: &CheckArgs, error: &miette::Report) -> Failure {
     let mut message = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
-        // Many error messages already contain that of their cause.
+        // Many error messages already contain the message of their cause.
         if !message.contains(&cause) {
             message += &format!(": {cause}");
         }

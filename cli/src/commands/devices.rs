@@ -12,7 +12,7 @@ use comfy_table::{Table, presets};
   bespoke devices -v")]
 pub struct DevicesArgs {}
 
-/// Prints the table, and below it why GPUs cannot be used, if they cannot.
+/// Prints the table of devices, and below the table the reason if GPUs cannot be used.
 pub fn execute(_: &DevicesArgs) -> miette::Result<()> {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
@@ -50,7 +50,7 @@ pub fn execute(_: &DevicesArgs) -> miette::Result<()> {
     Ok(())
 }
 
-/// The number of built-in kernels for a target.
+/// Number of built-in kernels for a target, as a cell of the table.
 fn built_in(target: Target) -> String {
     let (kernels, cubins) = (builtin::kernel_count(target), builtin::cubin_count(target));
     match cubins {
@@ -60,7 +60,7 @@ fn built_in(target: Target) -> String {
     }
 }
 
-/// The cache of machine code, and its size.
+/// Describes the cache of machine code: folder, number of kernels, and size.
 fn cached() -> String {
     let Some(cache) = device::cache() else {
         return format!(

@@ -214,7 +214,8 @@ fn prompt_text(args: &RunArgs) -> miette::Result<Option<String>> {
     }
 }
 
-/// `12 tokens at 3.40 tokens/s`, `prompt of 7 at …`; without the rate if it was not timed.
+/// Formats a count and a rate as `12 tokens at 3.40 tokens/s` or `prompt of 7 at …`; without the rate if it was not
+/// measured.
 fn counted(what: &str, count: usize, per_second: f64) -> String {
     let text = match (what, count) {
         ("token", 1) => "1 token".to_owned(),
@@ -224,7 +225,7 @@ fn counted(what: &str, count: usize, per_second: f64) -> String {
     if per_second > 0.0 { format!("{text} at {per_second:.2} tokens/s") } else { text }
 }
 
-/// Why generation ended, as JSON has it.
+/// Reason why generation ended, as spelled in the JSON output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Stop {
@@ -284,7 +285,7 @@ fn rate(tokens: usize, seconds: f64) -> f64 {
     if seconds > 0.0 { tokens as f64 / seconds } else { 0.0 }
 }
 
-/// Streams tokens to standard output: text if the prompt was text, else ids.
+/// Streams tokens to standard output: as text if the prompt was text, else as token ids.
 struct Printer<'a> {
     tokenizer: Option<&'a Tokenizer>,
     as_text: bool,
@@ -293,7 +294,7 @@ struct Printer<'a> {
 }
 
 impl<'a> Printer<'a> {
-    /// Streams text.
+    /// Creates a printer that streams text.
     pub fn text(tokenizer: &'a Tokenizer) -> Self {
         Printer { tokenizer: Some(tokenizer), as_text: true, first: true, stream: true }
     }

@@ -41,7 +41,7 @@ pub struct SpecializeArgs {
     rules: RulesArgs,
 }
 
-/// Emits the kernels as the build does for a shape.
+/// Emits the kernels, as the build script of the runtime does for a built-in shape.
 pub fn execute(args: &SpecializeArgs) -> miette::Result<()> {
     let shape = model::resolve(&args.model)?;
     let name = shape.name.clone();
@@ -99,7 +99,7 @@ pub fn execute(args: &SpecializeArgs) -> miette::Result<()> {
     Ok(())
 }
 
-/// Final path in `out` of a file of the temporary folder.
+/// Final path in `out` of the file `path` in the temporary folder `partial`.
 fn final_path(path: &Path, partial: &Path, out: &Path) -> PathBuf {
     path.strip_prefix(partial).map_or_else(|_| path.to_owned(), |inside| out.join(inside))
 }

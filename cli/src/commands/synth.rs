@@ -1,4 +1,4 @@
-//! `bespoke synth`.
+//! `bespoke synth`: writes a synthetic model.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -217,7 +217,7 @@ fn mix_of(gguf: &Gguf, path: &Path) -> miette::Result<Mix> {
     })
 }
 
-/// Number of matrices, except the embedding, whose types differ.
+/// Number of matrices, except the embedding, whose types differ between two shapes.
 fn differing(a: &ModelShape, b: &ModelShape) -> usize {
     let types = |shape: &ModelShape| -> Vec<WeightType> {
         let layers = shape.layers.iter().flat_map(|l| [l.q, l.k, l.v, l.output, l.gate, l.up, l.down]);

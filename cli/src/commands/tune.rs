@@ -51,15 +51,15 @@ pub struct TuneArgs {
     dry_run: bool,
 }
 
-/// Turns of the final comparison.
+/// Turns of the final comparison; each turn times both plans once.
 const CONFIRMING_TURNS: u32 = 21;
 
 /// Duration of a measurement in milliseconds: long compared with the clock's resolution and the start of a graph.
 const MEASUREMENT: f64 = 40.0;
-/// Fewest and most replays in a measurement.
+/// Smallest and largest number of graph replays per measurement.
 const REPLAYS: [u32; 2] = [8, 128];
 
-/// Largest NMSE between the logits by the rules and by the cost model: sums are in another order.
+/// Largest NMSE between the logits of the tuned plan and of the cost model's plan, which add in different orders.
 const LARGEST_ERROR: f64 = 1e-4;
 
 /// Runs the command.
@@ -131,7 +131,7 @@ fn tune(args: &TuneArgs) -> miette::Result<()> {
     Ok(())
 }
 
-/// Measures the result against the cost model's plan, and compares the logits.
+/// Compares the tuned plan with the cost model's plan: times and logits.
 fn confirm(meter: &mut DeviceMeter<'_>, start: &Plan, found: &Found) -> miette::Result<Comparison> {
     let confirmed = meter.confirm(start, &found.plan, CONFIRMING_TURNS).map_err(session::engine_error)?;
     let prompt: Vec<u32> = (1..=8).map(|token| token % start.shape.dimensions.vocab).collect();

@@ -1,4 +1,4 @@
-//! Notes and profiles.
+//! Notes and profiles of `bespoke check`.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -223,7 +223,7 @@ fn failures_are_json_too() {
         let scratch = Scratch::new("launches.toml", &launches.replacen(from, to, 1));
         let ran = check(&["scale.ptx", "--launches", scratch.path(), "--format", "json"]);
         assert_eq!(ran.code, Some(2), "{}", ran.stderr);
-        // For people, the same is on standard error.
+        // The same error is on standard error, as text.
         assert!(ran.stderr.starts_with("error: "), "{}", ran.stderr);
         let failure: Value = serde_json::from_str(&ran.stdout).unwrap();
         format!("{failure:#}").replace(scratch.path(), "launches.toml")

@@ -19,7 +19,7 @@ fn bench_measures_in_three_formats() {
         for number in ["tokens_per_second", "bytes_per_token", "bytes_per_second"] {
             assert!(measurement[number].as_f64().is_some_and(|number| number > 0.0), "{measurement}");
         }
-        // The emulator's time is no share of what a memory delivers.
+        // The emulator's time says nothing about memory bandwidth, so there is no ceiling.
         for number in ["ceiling_bytes_per_second", "fraction_of_ceiling"] {
             assert_eq!(measurement[number], Value::Null, "{measurement}");
         }
@@ -38,7 +38,7 @@ fn bench_measures_in_three_formats() {
     assert!(!table.contains('%'), "{table}");
 }
 
-/// Numbers named `key` of every element.
+/// The number at `key` of every element of `list`.
 fn numbers(list: &Value, key: &str) -> Vec<f64> {
     list.as_array().unwrap().iter().map(|element| element[key].as_f64().unwrap()).collect()
 }
@@ -59,7 +59,7 @@ fn bench_profiles_a_token_and_writes_its_trace() {
     let events = events["traceEvents"].as_array().unwrap();
     let slices = |tid: u64| events.iter().filter(move |e| e["ph"] == "X" && e["tid"] == tid);
     let span = |e: &Value| (e["ts"].as_f64().unwrap(), e["dur"].as_f64().unwrap());
-    // Launches follow each other without a gap; each has what its row has.
+    // Launches follow each other without a gap; each has a kernel, bytes and a rate.
     let mut at = 0.0;
     for launch in slices(2) {
         let (start, duration) = span(launch);
@@ -105,7 +105,7 @@ fn bench_gives_every_matrix_its_ceiling() {
     let results = json(&[&bench[..], &["-o", "json"]].concat());
     assert_eq!(results["build"]["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(results["device"]["kind"], "emulator");
-    // Clocks are a GPU's.
+    // Only a GPU reports clocks.
     assert_eq!(results["measurements"][0].get("clocks_before"), None);
     for key in ["microseconds", "bytes", "bytes_per_second", "rotated_bytes", "rows", "cols"] {
         assert!(numbers(&results["matrices"], key).iter().all(|&number| number > 0.0), "{key}: {results}");

@@ -202,7 +202,7 @@ fn specialize_leaves_nothing_of_an_earlier_shape_and_what_is_not_its_own() {
     assert_eq!(left, ["other.ptx"]);
     assert!(path.join("notes.txt").is_file());
 
-    // Two models in one folder, as a build script may write them: which is to be compared?
+    // Two models in one folder, as a build script may write them: the plan to compare is ambiguous.
     let (first, second) = (path.join("plans/qwen2-q4_k_m.sm_90.json"), path.join("plans/other.json"));
     std::fs::copy(&first, path.join("plans/twin.sm_90.json")).unwrap();
     std::fs::remove_file(second).unwrap();
@@ -234,7 +234,7 @@ fn synth_writes_models_that_the_others_read() {
     output(&[&args[..], &["--force", "--seed", "2"]].concat());
     assert!(std::fs::read(&path).unwrap() != first);
 
-    // A model like it has its shape.
+    // A model written with `--like` has the same shape.
     let twin = folder.path().join("twin.gguf");
     let twin = twin.to_str().unwrap();
     output(&["synth", twin, "--like", &text]);
@@ -366,7 +366,7 @@ fn logits_compare_with_what_they_wrote() {
     let ran = bespoke(&[&compare[..], &["--tokens", "7,8,9,11"], &on[..]].concat());
     assert_eq!(ran.code, Some(1), "{}", ran.stdout);
     assert!(ran.stderr.contains("is above the limit of 1.000e-9"), "{}", ran.stderr);
-    // Fewer tokens have none to compare with.
+    // With fewer tokens than the reference, the numbers of logits differ.
     let message = error(&[&compare[..], &["--tokens", "7,8"], &on[..]].concat());
     assert!(message.contains("the reference has 1600 logits, the model gave 800"), "{message}");
 }

@@ -74,7 +74,7 @@ fn a_prompt_that_does_not_fit_is_an_error_before_anything_is_loaded() {
 fn text_ends_where_the_context_does() {
     let model = fixture("llama-q8_0.gguf");
     let args = ["run", &model, "--device", "emulator", "--tokens", "1,2,3", "-n", "50", "--ignore-eos", "-c"];
-    // The last token needs no position.
+    // The last token needs no position in the cache.
     for (ctx, tokens) in [("6", "4 tokens at "), ("3", "1 token after a prompt of 3 at ")] {
         let ran = bespoke(&[&args[..], &[ctx]].concat());
         assert_eq!(ran.code, Some(0), "{}", ran.stderr);

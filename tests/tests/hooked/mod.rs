@@ -1,4 +1,4 @@
-//! The emulator behind hooks that a test implements.
+//! The emulator as a device whose results a test changes by hooks.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use bespoke::device::{
     MemoryInfo, Module, ModuleSource, Selector,
 };
 
-/// Changes to the emulator; none by default.
+/// Changes to the results of the emulator; by default nothing is changed.
 pub trait Hooks: Send + Sync {
     /// Changes the reported device memory.
     fn memory(&self, real: MemoryInfo) -> MemoryInfo {
@@ -20,7 +20,7 @@ pub trait Hooks: Send + Sync {
     }
     /// Changes downloaded bytes.
     fn downloaded(&self, _out: &mut [u8]) {}
-    /// Changes the captured graph, or refuses it.
+    /// Changes the report of a captured graph, or refuses the capture.
     fn captured(&self, report: GraphReport) -> device::Result<GraphReport> {
         Ok(report)
     }

@@ -8,30 +8,30 @@ use std::path::Path;
 
 use moves::{MOVES, Move, Reorder, WAITS_FOR_LAUNCHES};
 
-/// A mutant of a kernel.
+/// A mutant: the PTX of a kernel with one change.
 pub struct Mutant {
     /// Name of the operator.
     pub operator: &'static str,
     /// Line of the kernel's source: file name and text.
     pub source: String,
-    /// The changed PTX.
+    /// PTX text of the mutant.
     pub text: String,
 }
 
-/// Replacement of an instruction, given the previous one; `None` if the operator does not apply. `%mutant` is a spare
-/// 32-bit register.
+/// Replacement of an instruction (second argument), given the previous instruction (first argument); `None` if the
+/// operator does not apply. `%mutant` is a spare 32-bit register.
 type Change = fn(&str, &str) -> Option<String>;
 
 /// Mutation operators with their names.
 pub struct Operators {
-    /// Changes of one instruction.
+    /// Operators that change one instruction, by name.
     changes: &'static [(&'static str, Change)],
-    /// Changes of the order.
+    /// Operators that move lines, by name.
     moves: &'static [(&'static str, Reorder)],
 }
 
 impl Operators {
-    /// Sites of each operator in the lines of a kernel.
+    /// Sites of each operator in the PTX lines of a kernel.
     fn sites(&self, lines: &[&str]) -> Vec<(&'static str, Vec<Site>)> {
         let everywhere = |edit: &dyn Fn(usize) -> Option<Edit>| -> Vec<Site> {
             (0..lines.len()).filter_map(|at| Some(Site { at, edit: edit(at)? })).collect()
@@ -48,11 +48,11 @@ impl Operators {
     }
 }
 
-/// Edit of a kernel.
+/// Edit of a kernel's PTX lines.
 enum Edit {
-    /// Replaces the line.
+    /// Replaces the line by this text.
     Replaced(String),
-    /// Moves lines.
+    /// Moves a range of lines.
     Moved(Move),
 }
 
@@ -116,7 +116,7 @@ fn source(lines: &[&str], at: usize) -> String {
 pub const OF_KERNELS: Operators = Operators { changes: &CHANGES, moves: &MOVES };
 /// Operators for launch dependencies, in kernels that let their successors start early.
 pub const OF_LAUNCHES: Operators = Operators { changes: &DEPENDENCIES, moves: &WAITS_FOR_LAUNCHES };
-/// The same, without an earlier start of successors.
+/// Operators for launch dependencies, without the one that inserts `griddepcontrol.launch_dependents`.
 pub const OF_WAITS: Operators = Operators { changes: DEPENDENCIES.split_at(1).0, moves: &WAITS_FOR_LAUNCHES };
 
 const CHANGES: [(&str, Change); 24] = [
@@ -166,7 +166,7 @@ fn replaced(instruction: &str, applies: bool, from: &str, to: &str) -> Option<St
     (applies && instruction.contains(from)).then(|| instruction.replacen(from, to, 1))
 }
 
-/// Changes the last operand of an instruction by an operation with a constant.
+/// Replaces the last operand of an instruction by the result of `operation` on the operand and the constant `by`.
 fn through(instruction: &str, applies: bool, operation: &str, by: u32) -> Option<String> {
     let (rest, last) = instruction.strip_suffix(';')?.rsplit_once(", ")?;
     applies.then(|| format!("{operation} %mutant, {last}, {by}; {rest}, %mutant;"))
@@ -177,7 +177,7 @@ fn is_constant(instruction: &str) -> bool {
     last.is_some_and(|last| last.parse::<u32>().is_ok())
 }
 
-/// Swaps operand `first` and the next one.
+/// Swaps operand `first` and the next operand.
 fn swapped(instruction: &str, applies: bool, first: usize) -> Option<String> {
     let mut operands: Vec<&str> = instruction.strip_suffix(';')?.split(", ").collect();
     if !applies || operands.len() < first + 2 || operands[first] == operands[first + 1] {
@@ -187,7 +187,7 @@ fn swapped(instruction: &str, applies: bool, first: usize) -> Option<String> {
     Some(operands.join(", ") + ";")
 }
 
-/// Adds four bytes to the address.
+/// Adds four bytes to the address of a memory access.
 fn moved(instruction: &str, applies: bool) -> Option<String> {
     let end = instruction.find(']')?;
     applies.then(|| {

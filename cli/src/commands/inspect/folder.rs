@@ -10,7 +10,7 @@ use miette::{IntoDiagnostic, miette};
 use super::{Format, InspectArgs, Stage, find, print_json, sass_tools};
 use crate::progress::DelayedSpinner;
 
-/// Prints the requested stage.
+/// Prints the requested stage of the folder's kernels.
 pub(super) fn execute(args: &InspectArgs, path: &Path, target: Option<Target>) -> miette::Result<()> {
     refuse_plan_options(args, path)?;
     let folder = Folder::read(path).into_diagnostic()?;

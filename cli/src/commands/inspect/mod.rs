@@ -106,7 +106,7 @@ enum Format {
 /// Default target.
 const TARGET: Target = Target::Sm90;
 
-/// Prints the stage asked for.
+/// Prints the requested stage.
 pub fn execute(args: &InspectArgs) -> miette::Result<()> {
     if let Some([a, b]) = args.diff.as_deref() {
         return diff::execute(args, a, b);
@@ -242,7 +242,7 @@ fn code_of(kernel: &PlanKernel, stage: Stage, target: Target, tools: &Tools) -> 
     }
 }
 
-/// The code that `--diff` compares at a stage.
+/// Code that `--diff` compares at a stage; none for stages that are not code.
 fn code(stage: Stage) -> Option<Code> {
     match stage {
         Stage::Ir => Some(Code::Ir),

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 
 use crate::output::cannot_write;
 
-/// A file that shows that kernels were emitted to `out`.
+/// Path of a file in `out` that shows that kernels were emitted there earlier; none if there is no such file.
 pub fn existing_output(out: &Path) -> Option<PathBuf> {
     ["kernels.json", "kernels.rs", "plans"].into_iter().map(|name| out.join(name)).find(|path| path.exists())
 }
@@ -37,7 +37,7 @@ pub fn remove(out: &Path) -> miette::Result<()> {
     Ok(())
 }
 
-/// The files of a kernel; none if its name is a path to another folder.
+/// Files of a kernel in `out`; none if the kernel's name is a path to another folder.
 fn modules(out: &Path, kernel: &ManifestKernel) -> Vec<PathBuf> {
     if !kernel.name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_') {
         return Vec::new();
@@ -61,7 +61,8 @@ struct ShapeHead {
     name: String,
 }
 
-/// The plans in a folder, and their assembler reports. A plan's file name must agree with its content.
+/// Paths of the plans in a folder, and of their assembler reports. Files whose name disagrees with their content are
+/// skipped.
 fn plans(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in folder.read_dir().into_iter().flatten().flatten() {
@@ -75,7 +76,7 @@ fn plans(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// A JSON file of the expected form.
+/// Reads a JSON file; none if the file is missing or has another form.
 fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
     serde_json::from_slice(&std::fs::read(path).ok()?).ok()
 }
