@@ -15,7 +15,7 @@ impl<'a> Cursor<'a> {
         Self { bytes, at: 0 }
     }
 
-    /// Offset in the file.
+    /// Current offset in the file, in bytes.
     pub fn offset(&self) -> u64 {
         self.at as u64
     }

@@ -31,9 +31,9 @@
 use crate::{Error, GgmlType};
 use half::{bf16, f16};
 
-/// Elements of a block of the types without superblocks.
+/// Elements per block of the types without superblocks.
 const BLOCK: usize = 32;
-/// Elements of a superblock of the K types.
+/// Elements per superblock of the K types.
 const SUPERBLOCK: usize = 256;
 
 /// Writes the exact values of `bytes`, consecutive blocks of `ty`, to `out` in element order.
@@ -65,7 +65,7 @@ pub fn dequantize(ty: GgmlType, bytes: &[u8], out: &mut [f32]) -> Result<(), Err
     Ok(())
 }
 
-/// Calls `block` with every block of `B` bytes and its `N` elements.
+/// Calls `block` with each block of `B` bytes and the `N` elements of the output that it encodes.
 fn each<const B: usize, const N: usize>(
     bytes: &[u8],
     out: &mut [f32],

@@ -43,14 +43,14 @@ pub struct TensorInfo {
     pub dims: Vec<u64>,
     /// The element type.
     pub ty: GgmlType,
-    /// Start of the data, in bytes from the start of the file.
+    /// Start of the tensor's data, in bytes from the start of the file.
     pub offset: u64,
-    /// Length of the data in bytes.
+    /// Length of the tensor's data, in bytes.
     pub bytes: u64,
 }
 
 impl TensorInfo {
-    /// Elements of a row: the innermost dimension.
+    /// Number of elements per row: the innermost dimension.
     pub fn cols(&self) -> u64 {
         self.dims.first().copied().unwrap_or(1)
     }
@@ -60,7 +60,7 @@ impl TensorInfo {
         self.dims.iter().skip(1).product()
     }
 
-    /// Number of elements.
+    /// Number of elements of the tensor.
     pub fn elements(&self) -> u64 {
         self.dims.iter().product()
     }
@@ -85,7 +85,7 @@ impl TensorInfo {
         }
     }
 
-    /// Reads an entry. Its offset is relative to the data section.
+    /// Reads a directory entry, whose offset is relative to the data section.
     fn read(cursor: &mut Cursor<'_>) -> Result<Self, Error> {
         let name = cursor.string("a tensor's name")?;
         let at = cursor.offset();
@@ -139,7 +139,7 @@ impl Header {
 
 /// First four bytes of every GGUF file.
 pub(crate) const MAGIC: &[u8; 4] = b"GGUF";
-/// `GGML_MAX_DIMS`.
+/// Maximum number of dimensions of a tensor (`GGML_MAX_DIMS`).
 const MAX_RANK: u32 = 4;
 /// Minimum bytes of a key and its value: the length of an empty name, a kind, one byte.
 const MIN_KEY_BYTES: u64 = 8 + 4 + 1;
@@ -214,7 +214,8 @@ impl Gguf {
         if value.is_power_of_two() { Ok(value) } else { Err(Error::Alignment { value }) }
     }
 
-    /// Makes tensor offsets absolute. Checks alignment, the end of the file and overlaps.
+    /// Converts tensor offsets to offsets from the start of the file. Checks alignment, the end of the file and
+    /// overlaps.
     fn place_tensors(&mut self, header_end: u64) -> Result<(), Error> {
         let data_start = header_end.next_multiple_of(self.alignment);
         let len = self.bytes.as_slice().len() as u64;
@@ -261,12 +262,12 @@ impl Gguf {
         &self.tensors
     }
 
-    /// The tensor of this name.
+    /// The tensor called `name`.
     pub fn tensor(&self, name: &str) -> Option<&TensorInfo> {
         self.tensor_index.get(name).map(|&index| &self.tensors[index])
     }
 
-    /// The tensor of this name, or an error that names it.
+    /// The tensor called `name`, or an error that says that it is missing.
     pub fn require(&self, name: &str) -> Result<&TensorInfo, Error> {
         self.tensor(name).ok_or_else(|| Error::MissingTensor { name: name.into() })
     }

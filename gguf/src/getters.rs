@@ -5,7 +5,7 @@
 use crate::{Array, Error, Gguf, Value};
 
 impl Gguf {
-    /// A string.
+    /// The string at `key`.
     pub fn str(&self, key: &str) -> Result<&str, Error> {
         required(key, self.opt_str(key)?)
     }
@@ -15,7 +15,7 @@ impl Gguf {
         self.convert(key, "a string", as_str)
     }
 
-    /// An integer of any kind that fits `u32`.
+    /// The integer at `key`, of any kind, that fits `u32`.
     pub fn u32(&self, key: &str) -> Result<u32, Error> {
         required(key, self.opt_u32(key)?)
     }
@@ -25,7 +25,7 @@ impl Gguf {
         self.convert(key, "an unsigned 32-bit integer", as_u32)
     }
 
-    /// A float.
+    /// The float at `key`.
     pub fn f32(&self, key: &str) -> Result<f32, Error> {
         required(key, self.opt_f32(key)?)
     }
@@ -35,7 +35,7 @@ impl Gguf {
         self.convert(key, "a float", as_f32)
     }
 
-    /// A bool.
+    /// The bool at `key`.
     pub fn bool(&self, key: &str) -> Result<bool, Error> {
         required(key, self.opt_bool(key)?)
     }
@@ -45,7 +45,7 @@ impl Gguf {
         self.convert(key, "a bool", as_bool)
     }
 
-    /// An array of strings.
+    /// The array of strings at `key`.
     pub fn strings(&self, key: &str) -> Result<Vec<&str>, Error> {
         required(key, self.opt_strings(key)?)
     }
@@ -55,7 +55,7 @@ impl Gguf {
         self.convert(key, "an array of strings", |value| elements(value, as_str))
     }
 
-    /// An array of floats.
+    /// The array of floats at `key`.
     pub fn f32s(&self, key: &str) -> Result<Vec<f32>, Error> {
         required(key, self.opt_f32s(key)?)
     }
@@ -65,7 +65,7 @@ impl Gguf {
         self.convert(key, "an array of floats", |value| elements(value, as_f32))
     }
 
-    /// An array of integers that fit `i32`.
+    /// The array at `key` of integers that fit `i32`.
     pub fn i32s(&self, key: &str) -> Result<Vec<i32>, Error> {
         required(key, self.opt_i32s(key)?)
     }
@@ -114,7 +114,7 @@ fn as_bool(value: Value<'_>) -> Option<bool> {
     if let Value::Bool(v) = value { Some(v) } else { None }
 }
 
-/// The converted elements of an array; none if the value is no array or an element does not convert.
+/// The elements of an array, each converted; `None` if the value is not an array or an element does not convert.
 fn elements<'a, T>(value: Value<'a>, convert: fn(Value<'a>) -> Option<T>) -> Option<Vec<T>> {
     let Value::Array(array) = value else { return None };
     let converted: Vec<T> = Array::iter(&array).map(convert).collect::<Option<_>>()?;

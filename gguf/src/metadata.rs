@@ -64,7 +64,7 @@ impl Kind {
         }
     }
 
-    /// Bytes of a value; `None` for strings and arrays.
+    /// Size in bytes of a value of this kind; `None` for strings and arrays.
     const fn size(self) -> Option<u64> {
         match self {
             Self::U8 | Self::I8 | Self::Bool => Some(1),

@@ -89,7 +89,7 @@ pub struct Writer {
     metadata: Vec<u8>,
     names: HashSet<String>,
     tensors: Vec<TensorInfo>,
-    /// Offset of the next tensor in the data section.
+    /// Offset of the next tensor in the data section, in bytes.
     next_offset: u64,
 }
 
@@ -199,7 +199,7 @@ pub struct DataWriter<W: Write> {
 }
 
 impl<W: Write> DataWriter<W> {
-    /// The tensor whose data is next, and the number of its missing bytes; `None` when all data is written.
+    /// The tensor whose data is written next, and the number of its missing bytes; `None` when all data is written.
     pub fn next(&self) -> Option<(&TensorInfo, u64)> {
         let info = self.tensors.get(self.current)?;
         Some((info, info.offset + info.bytes - self.written))

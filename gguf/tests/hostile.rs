@@ -46,7 +46,7 @@ fn after(anchor: &str, skip: usize, new: &[u8]) -> String {
     })
 }
 
-/// Compares the errors, one per line.
+/// Compares the error messages in `table`, one per line, with `expected`.
 fn check(table: &[(&str, String)], expected: Expect) {
     let lines: String = table.iter().map(|(what, message)| format!("{what}: {message}\n")).collect();
     expected.assert_eq(&lines);
@@ -192,7 +192,7 @@ fn missing_files_and_folders_are_errors() {
     assert!(message.ends_with("is a directory"), "{message}");
 }
 
-/// Opens bytes and, if they are accepted, reads all metadata and data.
+/// Opens a file of `bytes` and, if it is accepted, reads all metadata and data.
 fn exercise(bytes: Vec<u8>) {
     let Ok(file) = Gguf::from_bytes(bytes) else { return };
     for (key, value) in file.metadata() {

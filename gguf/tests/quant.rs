@@ -21,8 +21,8 @@ enum Bound {
 }
 use Bound::{OfMagnitude, OfRange};
 
-/// Type, elements of a block, bound: half a step if nothing is clipped; a step if one sign lacks the largest quant; two
-/// steps of the widest group if the group's scale is rounded as well.
+/// Type, elements per block, and bound: half a step if nothing is clipped; a step if one sign lacks the largest quant;
+/// two steps of the widest group if the group's scale is rounded as well.
 const TYPES: [(GgmlType, usize, Bound); 11] = [
     (GgmlType::F32, 1, OfMagnitude(0.0)),
     (GgmlType::F16, 1, OfMagnitude(1.0 / 2048.0)),
@@ -37,7 +37,7 @@ const TYPES: [(GgmlType, usize, Bound); 11] = [
     (GgmlType::Q6_K, SUPERBLOCK, OfMagnitude(2.0 / 32.0)),
 ];
 
-/// Absolute bound of a block, including the rounding of scale and minimum to f16.
+/// Largest permitted error in a block, including the rounding of scale and minimum to f16.
 fn largest_error(bound: Bound, block: &[f32]) -> f32 {
     let magnitude = block.iter().fold(0.0f32, |most, x| most.max(x.abs()));
     let low = block.iter().fold(0.0f32, |low, &x| low.min(x));
@@ -110,7 +110,7 @@ fn normal(count: usize) -> Vec<f32> {
 fn the_error_on_normal_weights_is_small() {
     let values = normal(256 * SUPERBLOCK);
     let energy: f64 = values.iter().map(|&x| f64::from(x).powi(2)).sum();
-    // Maximum fraction of the energy that is lost.
+    // Per type, the maximum fraction of the energy that is lost.
     for (ty, most) in [
         (GgmlType::BF16, 2.8e-6),
         (GgmlType::F16, 4.4e-8),
@@ -163,14 +163,14 @@ fn bell_shaped(count: u32) -> Vec<f32> {
     (0..count).map(|i| sum(hash(i)) as f32 / 4096.0 / (1 + hash(i / 32) % 7) as f32).collect()
 }
 
-/// FNV-1a.
+/// FNV-1a hash of `bytes`.
 fn digest(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xCBF2_9CE4_8422_2325, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3)
     })
 }
 
-/// The digests are of the blocks that ggml's `quantize_row_*_ref` made from the same values.
+/// The expected digests are of blocks that ggml's `quantize_row_*_ref` made from the same values.
 #[test]
 fn blocks_equal_those_of_ggml() {
     let values = bell_shaped(64 * SUPERBLOCK as u32);

@@ -54,7 +54,7 @@ pub enum EmitError {
     /// No plan can be built for a shape.
     #[error("{shape}: {source}")]
     Plan {
-        /// Name of the shape.
+        /// Name of the model's shape.
         shape: String,
         /// The cause.
         source: Box<PlanError>,
@@ -86,9 +86,9 @@ pub enum EmitError {
 pub struct Emitted {
     /// The kernel with its compile-time parameters.
     pub spec: KernelSpec,
-    /// PTX and report.
+    /// PTX of the kernel, and the compiler's report.
     pub compiled: Compiled,
-    /// Run-time parameters.
+    /// Run-time parameters of the kernel.
     pub params: Vec<bespoke_codegen::ir::Param>,
 }
 
@@ -208,7 +208,7 @@ struct Planned {
     specs: Vec<KernelSpec>,
 }
 
-/// Path of a plan's file with the given extension.
+/// Path in `out` of a plan's file with the given extension.
 fn plan_path(out: &Path, plan: &Plan, extension: &str) -> PathBuf {
     out.join("plans").join(format!("{}.{}.{extension}", plan.shape.name, plan.target))
 }

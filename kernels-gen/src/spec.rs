@@ -18,19 +18,19 @@ use crate::kernels::sample::{self, SampleShape};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kernel", rename_all = "snake_case")]
 pub enum KernelSpec {
-    /// [`embed::embed`].
+    /// Embedding of the current token: [`embed::embed`].
     Embed(EmbedShape),
-    /// [`gemv::gemv`].
+    /// Matrix-vector product: [`gemv::gemv`].
     Gemv(GemvShape),
-    /// [`attention::attention`].
+    /// Decode attention: [`attention::attention`].
     Attention(AttentionShape),
-    /// [`argmax::choose_greedy`].
+    /// Choice of the most likely token: [`argmax::choose_greedy`].
     ChooseGreedy(ChooseShape),
-    /// [`sample::sample_keys`].
+    /// Conversion of logits to sort keys: [`sample::sample_keys`].
     SampleKeys(SampleShape),
-    /// [`sample::choose_sampled`].
+    /// Random choice of a token: [`sample::choose_sampled`].
     ChooseSampled(SampleShape),
-    /// [`probe::read_probe`].
+    /// Bandwidth measurement: [`probe::read_probe`].
     ReadProbe(ProbeShape),
 }
 
@@ -39,7 +39,7 @@ pub enum KernelSpec {
 pub struct Geometry {
     /// CTAs along x, y and z.
     pub grid: [u32; 3],
-    /// Threads of a CTA.
+    /// Threads per CTA.
     pub threads: u32,
     /// Dynamic shared memory, in bytes.
     pub dynamic_shared: u32,
@@ -65,7 +65,7 @@ impl KernelSpec {
         }
     }
 
-    /// Summary of what the kernel computes.
+    /// Summary in words of what the kernel computes.
     pub fn summary(&self) -> &'static str {
         match self {
             KernelSpec::Embed(_) => "embedding row of the current token",

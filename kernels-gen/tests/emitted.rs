@@ -12,7 +12,7 @@ use bespoke_kernels::plan::{Plan, PlanParams, Sampling};
 use bespoke_kernels::shape::ModelShape;
 use serde_json::Value;
 
-/// Types of fields by path, as in `launches[].args[].param`: `string`.
+/// JSON types of fields by path: `launches[].args[].param` has type `string`.
 type Fields = BTreeMap<String, BTreeSet<String>>;
 
 fn repository(path: &str) -> PathBuf {
@@ -52,7 +52,7 @@ fn type_of(value: &Value) -> &'static str {
     }
 }
 
-/// Adds every field of `value`, without those inside fields that satisfy `opaque`.
+/// Adds the types of all fields in `value` to `fields`, except those inside fields that satisfy `opaque`.
 fn collect(value: &Value, path: &str, opaque: &dyn Fn(&str) -> bool, fields: &mut Fields) {
     match value {
         Value::Object(object) => {
@@ -71,7 +71,8 @@ fn collect(value: &Value, path: &str, opaque: &dyn Fn(&str) -> bool, fields: &mu
     }
 }
 
-/// Asserts that both have the same paths, except optional ones, and that every found type is documented.
+/// Asserts that `documented` and `found` have the same paths, except optional ones, and that every found type is
+/// documented.
 fn assert_documented(documented: &Fields, found: &Fields) {
     for (path, types) in documented {
         assert!(
@@ -107,7 +108,7 @@ fn every_field_is_in_the_document() {
 
     let mut found = Fields::new();
     let opaque = |path: &str| path == "kernels[].constants";
-    // The other folder has grids that the host chooses, which no kernel of a decoder has.
+    // The second folder has kernels with grids that the host chooses; no decoder kernel has one.
     for path in [out.join("kernels.json"), repository("codegen/tests/stubs/emitted/kernels.json")] {
         collect(&read(&path), "", &opaque, &mut found);
     }

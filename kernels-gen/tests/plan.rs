@@ -79,7 +79,7 @@ fn json_round_trips() {
     assert_eq!(serde_json::from_str::<Plan>(&json).unwrap(), plan);
 }
 
-/// Bytes per token that the project's measurements refer to.
+/// The bytes per token on which the project's measurements are based.
 #[test]
 fn bytes_per_token_are_those_of_the_weights() {
     for (name, gigabytes) in

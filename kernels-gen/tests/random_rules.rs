@@ -99,14 +99,14 @@ fn any_rule_gives_kernels_or_an_error_that_names_a_knob() {
                 }
             }
         }
-        // Both outcomes are frequent.
+        // Both outcomes, plans and errors, are frequent.
         assert!(
             changed.len() > RULES / 8 && refused > RULES / 8,
             "{} kernels, {refused} refused",
             changed.len()
         );
         for made in emit::compile(&changed, target).unwrap() {
-            // The shared memory that rules are checked by is what the kernel declares.
+            // The shared memory that rules are checked against is what the kernel declares.
             if matches!(made.spec, KernelSpec::Gemv(_) | KernelSpec::Attention(_)) {
                 let declared = made.compiled.report.static_shared;
                 assert_eq!(made.spec.static_shared(), declared, "{}", made.spec.name());

@@ -6,7 +6,7 @@
 
 use std::ops::RangeInclusive;
 
-/// Changes of the quants' range that are tried: `offset` plus a tenth of each of `tenths`.
+/// Changes of the largest quant that the search tries: `offset` plus a tenth of each of `tenths`.
 pub struct Spreads {
     pub offset: f32,
     pub tenths: RangeInclusive<i8>,
@@ -44,7 +44,7 @@ pub fn with_min<const N: usize>(
     let mut best = ((high - low) / max, low);
     let mut least_error = error(&quants(max, low), best.0, best.1);
     for spread in spreads.iter() {
-        // Starts from the best minimum so far instead of the least value, so that the minimum changes, too.
+        // Starts from the best minimum so far instead of the smallest value, so that the minimum changes as well.
         let quants = quants(max + spread, best.1);
         let (mut sum_q, mut sum_qq, mut sum_qx) = (0.0, 0.0, 0.0);
         for ((q, x), weight) in quants.iter().zip(values).zip(weights) {

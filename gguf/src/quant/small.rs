@@ -2,15 +2,15 @@
 
 use super::{inverse, put_half};
 
-/// Elements of a block.
+/// Elements per block.
 const BLOCK: usize = 32;
 
-/// The element of the largest magnitude.
+/// The element with the largest magnitude, with its sign.
 fn extreme(values: &[f32; BLOCK]) -> f32 {
     values.iter().fold(0.0, |most: f32, &w| if w.abs() > most.abs() { w } else { most })
 }
 
-/// Smallest and largest element.
+/// The smallest and the largest element of a block.
 fn range(values: &[f32; BLOCK]) -> (f32, f32) {
     values.iter().fold((f32::MAX, f32::MIN), |(low, high), &w| (low.min(w), high.max(w)))
 }

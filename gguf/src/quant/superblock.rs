@@ -31,7 +31,7 @@ fn with_mins(values: &[f32; SUPERBLOCK], max: f32, spreads: &Spreads) -> WithMin
     let (groups, _) = values.as_chunks::<GROUP>();
     let mut fits = [(0.0f32, 0.0f32); GROUPS];
     for (fit, group) in fits.iter_mut().zip(groups) {
-        // Large values have larger weights; those of small values are not zero.
+        // The weight of an element grows with its magnitude, but is not zero for small elements.
         let mean_square = group.iter().map(|x| x * x).sum::<f32>() / GROUP as f32;
         let weights = group.map(|x| mean_square.sqrt() + x.abs());
         *fit = search::with_min(group, &weights, max, spreads);
@@ -126,7 +126,7 @@ pub fn q6_k(values: &[f32; SUPERBLOCK]) -> [u8; 210] {
     block
 }
 
-/// Position of an element of Q6_K: half, quarter of the half, and index in the quarter.
+/// Position of element `element` of a Q6_K superblock: half, quarter of the half, and index in the quarter.
 fn position(element: usize) -> (usize, usize, usize) {
     (element / 128, element / 32 % 4, element % 32)
 }

@@ -1,12 +1,12 @@
-//! What each pass of the compiler is worth: instructions of PTX and of the machine code, and registers, of kernels of
-//! a model, by the whole pipeline and by the pipeline without one pass after the other.
+//! Measures the effect of each compiler pass on the kernels of a model: prints the numbers of PTX instructions, machine
+//! instructions and registers for the whole pipeline, and the change for the pipeline without one pass, for each pass.
 //!
 //! ```text
 //! cargo run --release -p bespoke-kernels --example pass_effects -- [SHAPE|plain [KERNEL …]]
 //! ```
 //!
-//! `plain` are kernels that were not written with the machine in mind. A kernel is named by a part of its name. `ptxas`
-//! is that of `PATH` or `BESPOKE_PTXAS`, `nvdisasm` that of `PATH`.
+//! `plain` selects the kernels of `plain.rs`, which were written without regard to instruction counts. A kernel is
+//! selected by a part of its name. `ptxas` is searched for in `BESPOKE_PTXAS` and `PATH`, `nvdisasm` in `PATH`.
 
 mod plain;
 
@@ -50,7 +50,7 @@ fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// The kernels of a token of a built-in shape.
+/// The kernels of the decode plan of a built-in shape.
 fn of_shape(name: &str) -> Result<Vec<Kernel>, Error> {
     let file = builtin().into_iter().find(|file| file.name == name).ok_or("no such shape")?;
     let params = PlanParams::single(4096).with_sampling(Sampling::Sampled);
@@ -58,7 +58,7 @@ fn of_shape(name: &str) -> Result<Vec<Kernel>, Error> {
     planned.iter().map(|planned| Ok(planned.spec.kernel(TARGET)?)).collect()
 }
 
-/// Instructions of PTX, instructions of machine code, registers, spilled bytes.
+/// Counts of a compiled kernel: PTX instructions, machine instructions, registers and spilled bytes.
 fn measure(kernel: &Kernel, pipeline: &Pipeline) -> Result<[i64; 4], Error> {
     let compiled = kernel.compile_with(TARGET, pipeline)?;
     let ptxas = Ptxas::find()?.ok_or("no ptxas: put one on PATH, or name it by BESPOKE_PTXAS")?;
@@ -75,7 +75,7 @@ fn machine_instructions(cubin: &[u8]) -> Result<i64, Error> {
     let listing = Command::new("nvdisasm").arg("-c").arg(&file).output();
     std::fs::remove_file(&file)?;
     let listing = String::from_utf8(listing?.stdout)?;
-    // An instruction stands behind its address; what fills the last line does nothing.
+    // A line of the listing with an instruction starts with its address, in a comment; NOPs are padding.
     let is_instruction = |line: &&str| line.trim_start().starts_with("/*") && !line.contains("NOP");
     Ok(listing.lines().filter(is_instruction).count() as i64)
 }

@@ -1,13 +1,14 @@
-//! Kernels as one writes them without a thought of instructions: an element at a time, and indices of 64 bits.
+//! Kernels written without optimisation in mind: one element at a time, with 64-bit indices.
 
 use bespoke_codegen::prelude::*;
 
-/// The kernels with their names.
+/// The kernels of this file, recorded.
 pub fn kernels() -> Result<Vec<Kernel>, RecordError> {
     [norm(2048), rotate(24, 96), append(8, 128), softmax(), rows_of_16()].into_iter().collect()
 }
 
-/// y = weight · x / √(mean(x²) + 1e-5), a CTA a row of `cols` elements, four neighbours a thread at a time.
+/// y = weight · x / √(mean(x²) + 1e-5): one CTA per row of `cols` elements, four adjacent elements per thread at a
+/// time.
 #[kernel(threads = 128)]
 fn norm(
     #[aligned(16)] x: Ptr<Global, f32>,
@@ -36,7 +37,7 @@ fn norm(
     }
 }
 
-/// Rotates the pairs of all heads of all positions: `pairs` of them, numbered in 64 bits.
+/// RoPE of all heads at all positions, of `pairs` pairs of elements: one thread per pair, with 64-bit indices.
 #[kernel(threads = 256)]
 fn rotate(
     #[aligned(8)] x: Ptr<Global, f32>,
@@ -59,7 +60,7 @@ fn rotate(
     }
 }
 
-/// Appends a position's keys and values to a cache of halves, four neighbours a thread.
+/// Appends keys and values of a position to an f16 cache, four adjacent elements per thread.
 #[kernel(threads = heads * head_size / 4)]
 fn append(
     #[aligned(16)] key: Ptr<Global, f32>,
@@ -83,7 +84,7 @@ fn append(
     }
 }
 
-/// Softmax of rows of `cols` elements, a CTA a row, in a loop of the GPU over its elements.
+/// Softmax of rows of `cols` elements: one CTA per row, which loops over the elements at run time.
 #[kernel(threads = 128)]
 fn softmax(#[aligned(16)] x: Ptr<Global, f32>, cols: Val<u32>) {
     let row = x.at(block_index().cast::<u64>() * cols.cast::<u64>());
@@ -104,7 +105,7 @@ fn softmax(#[aligned(16)] x: Ptr<Global, f32>, cols: Val<u32>) {
     }
 }
 
-/// y = W · x with a row of 16 a thread, by a loop whose trips are known.
+/// y = W · x for rows of 16 elements: one row per thread, in a loop with a constant trip count.
 #[kernel(threads = 128)]
 fn rows_of_16(#[aligned(16)] w: Ptr<Global, f32>, #[aligned(16)] x: Ptr<Global, f32>, y: Ptr<Global, f32>) {
     let row = block_index() * 128 + thread_index();

@@ -12,9 +12,9 @@ use crate::plan::Plan;
 /// Resources of a plan's kernels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanReport {
-    /// Name of the shape.
+    /// Name of the model's shape.
     pub shape: String,
-    /// The target.
+    /// Target that the kernels were assembled for.
     pub target: Target,
     /// The kernels, in the plan's order.
     pub kernels: Vec<KernelReport>,
@@ -27,7 +27,7 @@ pub struct KernelReport {
     pub name: String,
     /// Launches per step.
     pub launches: usize,
-    /// Threads of a CTA.
+    /// Threads per CTA.
     pub threads: u32,
     /// Dynamic shared memory of a launch, in bytes.
     pub dynamic_shared: u32,

@@ -1,7 +1,7 @@
 //! Greedy choice of the next token, and the step to the next position.
 //!
-//! The output projection finds the largest logit of each of its CTAs ([`super::gemv::Output::Argmax`]);
-//! [`choose_greedy`] finds the largest of those.
+//! The output projection finds the largest logit of each of its CTAs ([`super::gemv::Output::Argmax`]), a candidate;
+//! [`choose_greedy`] finds the largest candidate.
 
 use bespoke_codegen::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use super::state;
 /// Compile-time parameters of [`choose_greedy`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ChooseShape {
-    /// Number of candidates, at most `threads`.
+    /// Number of candidates: one per CTA of the output projection, at most `threads`.
     pub candidates: u32,
     /// Threads per CTA: a multiple of 32, at most 1024.
     pub threads: u32,
@@ -24,14 +24,16 @@ pub(crate) struct Candidate {
     pub token: Val<u32>,
 }
 
-/// The candidate with the larger value; of equal values, the one with the smaller token. A NaN in `b` never wins.
+/// The candidate with the larger value; if the values are equal, the one with the smaller token. A NaN in `b` never
+/// wins.
 #[device]
 pub(crate) fn better(a: Candidate, b: Candidate) -> Candidate {
     let take = b.value > a.value || (b.value == a.value && b.token < a.token);
     Candidate { value: select(take, b.value, a.value), token: select(take, b.token, a.token) }
 }
 
-/// The best candidate of `threads` threads, valid in warp 0. The threads synchronise at named barrier `id`.
+/// The best candidate of `threads` threads, valid in the lanes of warp 0. The threads synchronise at named barrier
+/// `id`.
 #[device]
 pub(crate) fn block_best(mine: Candidate, threads: u32, id: u8) -> Candidate {
     let mut best = warp_best(mine);

@@ -10,18 +10,18 @@ use crate::weights::{Layout, WeightType};
 /// Compile-time parameters of the embedding.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct EmbedShape {
-    /// Type of the weights.
+    /// Type of the embedding's weights.
     pub ty: WeightType,
-    /// Number of tokens.
+    /// Number of tokens in the vocabulary: rows of the embedding.
     pub vocab: u32,
-    /// Length of a row.
+    /// Number of columns: the width of the residual stream.
     pub cols: u32,
-    /// Threads per CTA; the grid covers the row once.
+    /// Threads per CTA; the grid covers one row.
     pub threads: u32,
 }
 
 impl EmbedShape {
-    /// Layout of the matrix.
+    /// Layout of the embedding in device memory.
     ///
     /// # Panics
     /// If the block size of the type does not divide `cols`; plans check that first.
@@ -29,7 +29,7 @@ impl EmbedShape {
         Layout::new(self.ty, self.vocab, self.cols).expect("whole blocks a row")
     }
 
-    /// Number of threads with work, one per eight columns.
+    /// Number of threads that have work: one per eight columns.
     fn units(&self) -> u32 {
         self.cols.div_ceil(32) * 4
     }

@@ -14,7 +14,7 @@ pub enum CopyEngine {
 }
 
 impl CopyEngine {
-    /// The pipeline engine, with the number of threads that copy.
+    /// The DSL's pipeline copy for this engine, with the number of threads that copy.
     pub(crate) fn engine(self) -> PipelineCopy {
         match self {
             CopyEngine::Bulk => PipelineCopy::Bulk,
@@ -22,7 +22,7 @@ impl CopyEngine {
         }
     }
 
-    /// The mbarrier wait that the oldest target with this engine has.
+    /// The form of mbarrier wait that the oldest target with this copy engine supports.
     pub(crate) fn wait_kind(self) -> Wait {
         match self {
             CopyEngine::Bulk => Wait::Try,

@@ -7,7 +7,7 @@ use crate::weights::{BlockPart, Layout, TILE_ROWS, WeightType};
 
 /// Eight weights of a chunk, in two runs of four columns.
 pub(crate) struct EightWeights {
-    /// First column of each run, within the chunk.
+    /// First column of each run of four, within the chunk.
     pub columns: [Val<u32>; 2],
     /// The weights.
     pub values: [[Val<f32>; 4]; 2],
@@ -19,9 +19,9 @@ struct Chunk {
     ty: WeightType,
     /// Index of the chunk in its block.
     index: Val<u32>,
-    /// Row within its half of the tile.
+    /// Row within the half of the tile, 0 to 7.
     group: Val<u32>,
-    /// Half of the tile.
+    /// Half of the tile: 0 for rows 0 to 7, 1 for rows 8 to 15.
     half: Val<u32>,
 }
 
@@ -31,7 +31,7 @@ impl Chunk {
         self.block.bytes(self.ty.part(part))
     }
 
-    /// The lane that has quarter `t` of the row.
+    /// Index of the lane that has quarter `t` of the row in a fragment array.
     #[device]
     fn lane(&self, t: Val<u32>) -> Val<u32> {
         self.group * 4 + t
@@ -44,7 +44,7 @@ impl Chunk {
     }
 }
 
-/// Loads quarter `t` of chunk `chunk` of row `row` of the matrix at `w`.
+/// Loads quarter `t` (eight weights) of chunk `chunk` of row `row` of the matrix at `w`.
 #[device]
 pub(crate) fn quarter_of_chunk(
     w: Ptr<Global, u8>,

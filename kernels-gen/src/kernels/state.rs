@@ -13,11 +13,11 @@
 
 use bespoke_codegen::prelude::*;
 
-/// Words per slot.
+/// Number of u32 words per slot.
 pub const WORDS: u32 = 4;
-/// Word of the position.
+/// Index of the position's word in a slot's record.
 pub const POSITION: u32 = 0;
-/// Word of the prompt's length.
+/// Index of the word for the number of prompt tokens.
 pub const PROMPT: u32 = 1;
 
 /// The position of the token being processed.

@@ -12,7 +12,7 @@ pub enum BufferName {
     Residual,
     /// f32 `[q_width + 2 · kv_width]`: queries, keys and values as projected.
     Qkv,
-    /// Partial results of attention's splits.
+    /// f32: partial results of attention's splits of the context.
     AttentionPartial,
     /// u32: number of finished splits of attention, for each block of query heads.
     AttentionCounters,
@@ -20,19 +20,19 @@ pub enum BufferName {
     Attended,
     /// f32 `[ffn]`: SwiGLU's output.
     Activated,
-    /// f32 `[vocab]`.
+    /// f32 `[vocab]`: logits of the next token.
     Logits,
     /// f32: the largest logit of each CTA of the head.
     BestValues,
-    /// u32: the tokens of `BestValues`.
+    /// u32: the token of each logit in `BestValues`.
     BestTokens,
-    /// RoPE's frequencies.
+    /// f32: RoPE's frequencies.
     RopeTable,
-    /// Position and prompt length.
+    /// u32: position and prompt length.
     State,
-    /// Tokens by position.
+    /// u32: token ids by position.
     Tokens,
-    /// Tokens by position, for the host.
+    /// u32: token ids by position, copied for the host.
     HostTokens,
     /// u32: the sort key of the logit of each token, for sampling.
     SampleKeys,
@@ -78,14 +78,14 @@ impl From<BufferName> for String {
 pub enum BufferKind {
     /// Tensors of the model, uploaded at load.
     Weights {
-        /// The tensors and their places.
+        /// The tensors, with their offsets in the buffer.
         parts: Vec<Part>,
     },
     /// RoPE's frequencies, computed at load (see [`crate::kernels::rope::frequencies`]).
     RopeTable,
     /// Written and read within one step; reused from layer to layer.
     Activation,
-    /// Zero between launches.
+    /// Counters, which are zero between launches.
     Counters,
     /// Keys and values; persists between steps. Needs no initial content: see [`crate::kernels::attention`].
     KvCache,
@@ -95,7 +95,7 @@ pub enum BufferKind {
     Sampling,
     /// Token ids by position: the prompt, then the chosen tokens.
     Tokens,
-    /// The same tokens in memory that the host reads while kernels run.
+    /// Token ids by position, copied to memory that the host reads while kernels run.
     #[serde(rename = "finished")]
     HostTokens,
 }
@@ -107,7 +107,7 @@ pub struct Buffer {
     pub name: String,
     /// Size in bytes.
     pub bytes: u64,
-    /// Content.
+    /// Content of the buffer.
     #[serde(flatten)]
     pub kind: BufferKind,
 }

@@ -51,7 +51,7 @@ impl View {
     }
 }
 
-/// Buffers that launches share.
+/// Views of the activations, tables and state that the launches share.
 struct Memory {
     residual: View,
     qkv: View,
@@ -173,7 +173,7 @@ impl Builder<'_> {
         self.buffer(tensor, f32s(elements), BufferKind::Weights { parts })
     }
 
-    /// Divides a stack of matrices and adds the buffer of its weights.
+    /// Divides a stack of matrices among CTAs, and adds the buffer of its weights to the plan.
     fn matrices(&mut self, stack_of: Stack<'_>) -> (View, GemvShape) {
         let shape = self.divided(&stack_of);
         let (parts, bytes) = stack(&shape, stack_of.members, stack_of.norm);
@@ -201,7 +201,7 @@ impl Builder<'_> {
         cost::attention(&self.properties, &self.plan.shape, &rule)
     }
 
-    /// Adds a GEMV from `x` to `y`.
+    /// Adds the launch of a GEMV with input `x` and output `y`.
     fn gemv(&mut self, stack: Stack<'_>, x: View, y: View) {
         let label = stack.label;
         let residual = stack.output == Output::Residual;
@@ -351,7 +351,7 @@ fn head_member(shape: &ModelShape) -> [Member; 1] {
 /// A stack of matrices over the same input.
 struct Stack<'a> {
     label: LaunchLabel,
-    /// Name of the buffer.
+    /// Name of the weight buffer.
     buffer: String,
     cols: u32,
     members: &'a [Member],

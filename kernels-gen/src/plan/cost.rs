@@ -17,7 +17,7 @@ use crate::shape::ModelShape;
 
 use super::tuning::Rule;
 
-/// Threads of a CTA of elementwise kernels.
+/// Threads per CTA of elementwise kernels.
 pub(super) const ELEMENTWISE: u32 = 128;
 
 /// Constants of a target: limits of its multiprocessors, and memory bandwidth.
@@ -28,11 +28,11 @@ pub(super) const ELEMENTWISE: u32 = 128;
 pub struct TargetProperties {
     /// Number of multiprocessors.
     pub multiprocessors: u32,
-    /// Maximum resident threads of a multiprocessor.
+    /// Maximum resident threads per multiprocessor.
     pub threads_per_multiprocessor: u32,
-    /// Shared memory of a multiprocessor, in bytes.
+    /// Shared memory per multiprocessor, in bytes.
     pub shared_per_multiprocessor: u32,
-    /// Maximum shared memory of a CTA, in bytes.
+    /// Maximum shared memory per CTA, in bytes.
     pub shared_per_cta: u32,
     /// Bandwidth of device memory, in bytes per second.
     pub bandwidth: u64,
@@ -67,32 +67,33 @@ impl TargetProperties {
         }
     }
 
-    /// Bytes that a multiprocessor must have in flight to saturate the memory: its share of bandwidth × latency.
+    /// Bytes that a multiprocessor must have in flight to saturate memory: bandwidth per multiprocessor × latency.
     pub fn bytes_in_flight(&self) -> u64 {
         self.bandwidth / u64::from(self.multiprocessors) * LATENCY / 1_000_000_000
     }
 
-    /// Resident CTAs of a multiprocessor, for `threads` threads and `shared` bytes each; registers are ignored.
+    /// Number of CTAs, with `threads` threads and `shared` bytes each, that are resident on a multiprocessor at once.
+    /// Registers are ignored.
     pub fn resident(&self, threads: u32, shared: u32) -> u32 {
         let by_threads = self.threads_per_multiprocessor / threads;
         by_threads.min(self.shared_per_multiprocessor / (shared + SYSTEM_SHARED))
     }
 
-    /// Dynamic shared memory of a CTA of which `resident` fit a multiprocessor, in bytes. One KiB is left for barriers
-    /// and small arrays.
+    /// Dynamic shared memory per CTA, in bytes, such that `resident` CTAs fit a multiprocessor. One KiB is left for
+    /// barriers and small arrays.
     fn shared_budget(&self, resident: u32) -> u32 {
         let share = (self.shared_per_multiprocessor / resident).saturating_sub(SYSTEM_SHARED);
         share.min(self.shared_per_cta).saturating_sub(1024)
     }
 }
 
-/// Maximum stages of a ring.
+/// Maximum number of stages of a ring.
 const STAGES: u32 = 6;
 
-/// Warps that multiply, at most.
+/// Maximum number of consumer warps per CTA.
 const WARPS: u32 = 8;
 
-/// Number of stages in a CTA's share of the weights above which three stages are in flight instead of two.
+/// Share of the weights per CTA, in stages, above which three stages instead of two are kept in flight.
 const LONG_STREAM: u32 = 20;
 
 /// Divides a stack of matrices: one CTA per multiprocessor, with a ring no deeper than the CTA's share of the weights.
@@ -110,7 +111,7 @@ pub(super) fn gemv(
     let pairs = shape.layouts().iter().all(|layout| layout.blocks.is_multiple_of(2));
     let bulk = target.programmatic;
     let resident = rule.resident.unwrap_or(1);
-    // Two groups, unless a rule sets an odd number of warps or stages.
+    // Two groups of warps, unless a rule sets an odd number of warps or stages.
     let even = |knob: Option<u32>| knob.is_none_or(|number| number.is_multiple_of(2));
     let groups = rule.groups.unwrap_or(if even(rule.warps) && even(rule.stages) { 2 } else { 1 });
     shape.schedule = Schedule {
@@ -147,13 +148,13 @@ pub(super) fn gemv(
     shape
 }
 
-/// Stages that a CTA's share of the weights fills, plus one because shares differ by up to a tile.
+/// Number of stages that a CTA's share of the weights fills, plus one because shares differ by up to a tile.
 fn needed_stages(shape: &GemvShape) -> u32 {
     let bytes: u64 = shape.layouts().iter().map(|layout| layout.bytes).sum();
     (bytes / u64::from(shape.schedule.grid)).div_ceil(u64::from(shape.stage_bytes())) as u32 + 1
 }
 
-/// Stages that fit in shared memory.
+/// Number of stages that fit in the shared memory of a CTA.
 fn fitting_stages(target: &TargetProperties, shape: &GemvShape) -> u32 {
     let stage = shape.stage_bytes();
     let fixed = shape.shared_bytes() - shape.schedule.stages * stage;
@@ -184,7 +185,7 @@ pub(super) fn attention(target: &TargetProperties, shape: &ModelShape, rule: &Ru
     }
 }
 
-/// Geometry of the greedy choice: a thread for each candidate of the head.
+/// Geometry of the greedy choice: one thread per CTA of the output projection, which gives one candidate.
 pub(super) fn choose(head: &GemvShape) -> ChooseShape {
     let candidates = head.schedule.grid;
     ChooseShape { candidates, threads: candidates.next_multiple_of(WARP) }

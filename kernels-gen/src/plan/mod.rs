@@ -41,21 +41,22 @@ pub struct PlanParams {
     pub sampling: Sampling,
 }
 
-/// Choice of the next token. Each has launches of its own, so that greedy decoding does not pay for sampling.
+/// How a step chooses the next token. Greedy plans have no launches for sampling, so greedy decoding does not pay for
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sampling {
     /// The most likely token.
     Greedy,
-    /// A random token, with parameters in device memory: see [`crate::kernels::sample`].
+    /// A random token, drawn with parameters in device memory: see [`crate::kernels::sample`].
     Sampled,
 }
 
 impl PlanParams {
-    /// Most positions of a cache: up to here, f32 represents every position exactly.
+    /// Maximum number of positions of a KV cache: up to here, f32 represents every position exactly.
     pub const MAX_CONTEXT: u32 = 1 << 24;
 
-    /// One sequence, one token, one shard; greedy.
+    /// Parameters for one sequence, one token and one shard, with the greedy choice.
     pub fn single(context: u32) -> PlanParams {
         PlanParams { batch: 1, tokens: 1, shards: 1, context, sampling: Sampling::Greedy }
     }
@@ -84,13 +85,13 @@ pub enum Access {
 pub struct Argument {
     /// Name of the kernel's parameter.
     pub param: String,
-    /// Index of the buffer.
+    /// Index in [`Plan::buffers`].
     pub buffer: usize,
     /// Start of the view in the buffer, in bytes.
     pub offset: u64,
     /// Size of the view, in bytes.
     pub bytes: u64,
-    /// How the launch accesses it.
+    /// How the launch accesses the view.
     pub access: Access,
 }
 
@@ -109,17 +110,17 @@ pub struct PlanKernel {
 pub struct Launch {
     /// Role and layer.
     pub label: LaunchLabel,
-    /// Index of the kernel.
+    /// Index in [`Plan::kernels`].
     pub kernel: usize,
     /// CTAs along x, y and z.
     pub grid: [u32; 3],
-    /// Threads of a CTA.
+    /// Threads per CTA.
     pub threads: u32,
     /// Dynamic shared memory, in bytes.
     pub dynamic_shared: u32,
     /// Arguments, in the order of the kernel's parameters.
     pub args: Vec<Argument>,
-    /// Launches that must complete before this one: edges of the graph.
+    /// Indices of the launches that must complete before this one: edges of the graph.
     pub after: Vec<usize>,
     /// Whether the edges are programmatic: the kernel may start early, and waits on the device.
     pub programmatic: bool,
@@ -142,17 +143,17 @@ pub enum PlanError {
 /// Buffers, kernels and launches of one step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// The model.
+    /// Shape of the model.
     pub shape: ModelShape,
-    /// The target.
+    /// Target of the kernels.
     pub target: Target,
-    /// Further parameters.
+    /// Batch, context and other parameters.
     pub params: PlanParams,
-    /// Device memory.
+    /// Buffers in device memory.
     pub buffers: Vec<Buffer>,
     /// Kernels, each once.
     pub kernels: Vec<PlanKernel>,
-    /// Launches in order.
+    /// Launches of one step, in order.
     pub launches: Vec<Launch>,
 }
 
@@ -205,7 +206,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Index of a buffer.
+    /// Index in [`Plan::buffers`] of the buffer called `name`.
     pub fn buffer(&self, name: BufferName) -> Option<usize> {
         self.buffers.iter().position(|buffer| buffer.name == name.as_str())
     }
@@ -239,7 +240,7 @@ impl Plan {
     /// edges order every two launches that access the same memory, unless both only read it. The error names the
     /// launch.
     pub fn check(&self) -> Result<(), String> {
-        // For each launch, which earlier launches complete before it.
+        // For each launch, whether each earlier launch completes before it.
         let mut ordered_before: Vec<Vec<bool>> = Vec::new();
         for (index, launch) in self.launches.iter().enumerate() {
             let fail = |what: String| Err(format!("launch {index} ({}): {what}", launch.label));

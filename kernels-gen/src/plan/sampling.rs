@@ -9,17 +9,18 @@ use crate::spec::KernelSpec;
 
 /// Buffers that sampling shares with the rest of a step.
 pub(super) struct SharedBuffers {
-    /// f32 `[vocab]`.
+    /// f32 `[vocab]`: logits of the next token.
     pub logits: View,
-    /// Tokens by position.
+    /// u32: token ids by position.
     pub tokens: View,
-    /// Tokens by position, for the host.
+    /// u32: token ids by position, copied for the host.
     pub host_tokens: View,
-    /// Position and prompt length.
+    /// u32: position and prompt length.
     pub state: View,
 }
 
-/// Divides sampling: keys by all multiprocessors, with a warp for each group of tokens; the choice by one CTA.
+/// Divides sampling: keys are computed on all multiprocessors, one warp per group of 32 tokens; one CTA chooses the
+/// token.
 fn divide(target: Target, vocab: u32) -> SampleShape {
     let threads = 256;
     // A CTA marks its tokens in shared memory: 32 tokens of each thread need 32 KiB.

@@ -49,34 +49,34 @@ pub struct Rule {
     /// The only matrix shape that the rule applies to: a [`matrix_name`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shape: Option<String>,
-    /// CTAs of a matrix product.
+    /// Number of CTAs of a matrix product.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grid: Option<u32>,
-    /// Consumer warps; one more warp loads.
+    /// Consumer warps per CTA, besides one producer warp.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warps: Option<u32>,
-    /// Consecutive blocks that a warp multiplies together.
+    /// Number of consecutive blocks of weights that a warp multiplies together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<u32>,
-    /// Groups of warps, which take turns at the stages.
+    /// Number of groups of consumer warps, which take the ring's stages in turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<u32>,
-    /// Stages of the ring in shared memory.
+    /// Number of stages of the ring in shared memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stages: Option<u32>,
-    /// Stages in flight.
+    /// Maximum number of stages whose copies are in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<u32>,
-    /// Resident CTAs of a multiprocessor to leave room for.
+    /// Number of CTAs per multiprocessor for which registers and shared memory must suffice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resident: Option<u32>,
     /// When the next launch may start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trigger: Option<Trigger>,
-    /// Maximum splits of the context in attention.
+    /// Maximum number of splits of the context in attention.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub splits: Option<u32>,
-    /// Minimum pages per split of attention.
+    /// Minimum number of pages per split in attention.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_pages: Option<u32>,
 }
@@ -164,7 +164,7 @@ impl Rule {
         if let Some((knob, value)) = self.knobs().into_iter().find(|(knob, _)| !own.contains(knob)) {
             return Err(self.reject(knob, value, format!("the knobs of {kind} are {}", own.join(", "))));
         }
-        // One more warp loads.
+        // The producer warp is one more.
         for (knob, value, max) in [
             ("grid", self.grid, MAX_CTAS),
             ("warps", self.warps, MAX_THREADS / 32 - 1),
@@ -245,7 +245,7 @@ impl Rule {
             );
             self.reject_first(&["resident"], limit)?;
         }
-        // `.minnctapersm` promises registers for this many CTAs.
+        // `.minnctapersm` promises registers for `resident` CTAs.
         let threads = resident * s.threads();
         let max = target.threads_per_multiprocessor;
         if threads > max {
@@ -297,7 +297,7 @@ pub fn trigger_name(trigger: Trigger) -> &'static str {
 pub struct Tuning {
     /// Version of the format: [`Tuning::VERSION`].
     pub version: u32,
-    /// Later rules override earlier ones.
+    /// The rules; later ones override earlier ones.
     #[serde(default, rename = "rule", skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
 }
@@ -309,24 +309,24 @@ impl Default for Tuning {
     }
 }
 
-/// Error of a tuning.
+/// Error of reading, checking or applying a tuning.
 #[derive(Debug, thiserror::Error)]
 pub enum TuningError {
     /// The text is malformed.
     #[error("{0}")]
     Toml(String),
-    /// The format has another version.
+    /// The file has another version of the format.
     #[error("version {0}; this program reads version {version}", version = Tuning::VERSION)]
     Version(u32),
-    /// A rule for a role without knobs.
+    /// A rule has a role without knobs.
     #[error("{0} cannot be tuned; {names} can", names = tunable_names())]
     Role(LaunchRole),
-    /// A value is impossible.
+    /// The value of a knob is impossible.
     #[error("{place}: {knob} = {value}: {limit}")]
     Knob {
         /// Role, shape and target of the rule.
         place: String,
-        /// The knob.
+        /// Name of the knob.
         knob: &'static str,
         /// Value of the knob.
         value: String,

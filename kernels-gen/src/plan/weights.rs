@@ -14,14 +14,14 @@ pub enum PartForm {
     Matrix {
         /// Type of the weights.
         ty: WeightType,
-        /// Rows.
+        /// Number of rows (outputs).
         rows: u32,
-        /// Columns.
+        /// Number of columns (inputs).
         cols: u32,
     },
     /// f32, as in the file.
     Vector {
-        /// Elements.
+        /// Number of elements.
         elements: u32,
     },
 }
@@ -40,11 +40,11 @@ pub struct Part {
 
 /// A matrix of a stack.
 pub(super) struct Member {
-    /// The matrix. Its bias follows from it.
+    /// Name of the matrix, which determines the name of its bias.
     pub tensor: TensorName,
     /// Type of the weights.
     pub ty: WeightType,
-    /// Rows.
+    /// Number of rows.
     pub rows: u32,
 }
 

@@ -16,34 +16,35 @@ pub struct ShapeFile {
     pub hidden: u32,
     /// Number of layers.
     pub layers: u32,
-    /// Query heads.
+    /// Number of query heads.
     pub heads: u32,
-    /// Key and value heads.
+    /// Number of key heads, and of value heads.
     pub kv_heads: u32,
-    /// Elements of a head.
+    /// Number of elements per head.
     pub head_dim: u32,
     /// Width of the feed-forward network.
     pub ffn: u32,
-    /// Tokens of the vocabulary.
+    /// Number of tokens in the vocabulary.
     pub vocab: u32,
-    /// Longest context that the model was trained for.
+    /// Longest context that the model was trained for, in positions.
     pub context: u32,
     /// Base frequency of RoPE.
     pub rope_base: f32,
-    /// The model has divisors of RoPE's frequencies: `rope_freqs.weight`.
+    /// Whether the model has divisors of RoPE's frequencies: `rope_freqs.weight`.
     #[serde(default)]
     pub rope_factors: bool,
     /// ε of the norms.
     pub eps: f32,
-    /// The embedding serves as the output matrix.
+    /// Whether the embedding serves as the output matrix.
     #[serde(default)]
     pub tied: bool,
-    /// Mixes of types that kernels are built for.
+    /// Names of the mixes of weight types that kernels are built for.
     pub mixes: Vec<String>,
 }
 
 impl ShapeFile {
-    /// The shape with one of its mixes. Its name is the model's for the first mix, and `NAME-MIX` for the others.
+    /// The shape whose weights have the types of `mix`. Its name is the model's for the first mix, and `NAME-MIX` for
+    /// the others.
     pub fn with_mix(&self, mix: &str) -> Result<ModelShape, ShapeError> {
         let first = self.mixes.first().is_some_and(|first| first == mix);
         let name = if first { self.name.clone() } else { format!("{}-{mix}", self.name) };
@@ -67,7 +68,7 @@ impl ShapeFile {
         }
     }
 
-    /// The shape with each of its mixes.
+    /// One shape per mix of the file.
     pub fn shapes(&self) -> Result<Vec<ModelShape>, ShapeError> {
         self.mixes.iter().map(|mix| self.with_mix(mix)).collect()
     }

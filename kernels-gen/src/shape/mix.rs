@@ -17,9 +17,9 @@ pub struct MixError(pub String);
 pub enum Mix {
     /// `q4_k_m`: Q4_K, with Q6_K for the output and half of `attn_v` and `ffn_down`.
     Q4KM,
-    /// `q5_k_m`: Q5_K, with Q6_K in the same places.
+    /// `q5_k_m`: Q5_K, with Q6_K for the output and half of `attn_v` and `ffn_down`.
     Q5KM,
-    /// One type everywhere.
+    /// The same type for all matrices.
     Pure(GgmlType),
 }
 
@@ -91,7 +91,7 @@ impl Mix {
         [Mix::Q4KM, Mix::Q5KM].into_iter().chain(pure).find(|mix| mix.file_type() == number)
     }
 
-    /// `general.file_type`.
+    /// Number of this mix as GGUF's `general.file_type`.
     pub fn file_type(self) -> u32 {
         match self {
             Mix::Q4KM => 15,
@@ -112,7 +112,7 @@ fn use_more_bits(layer: u32, layers: u32) -> bool {
     layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2
 }
 
-/// `ty`, or llama.cpp's fallback where a row of `cols` elements is not a whole number of blocks.
+/// `ty`, or llama.cpp's fallback type if a row of `cols` elements is not a whole number of `ty`'s blocks.
 pub fn fitting(ty: GgmlType, cols: u32) -> GgmlType {
     let fits = |ty: GgmlType| cols.is_multiple_of(ty.block_elements() as u32);
     if fits(ty) {

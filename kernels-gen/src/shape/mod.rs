@@ -31,7 +31,7 @@ pub enum ShapeError {
     Type {
         /// Name of the tensor.
         tensor: String,
-        /// The type.
+        /// The error for the unsupported type.
         source: UnsupportedType,
     },
     /// A tensor's dimensions contradict the metadata.
@@ -41,7 +41,7 @@ pub enum ShapeError {
         tensor: String,
         /// Dimensions in the file.
         found: Vec<u64>,
-        /// Dimensions by the metadata.
+        /// Dimensions that follow from the metadata.
         expected: Vec<u64>,
     },
     /// No kernel supports the dimensions.
@@ -60,11 +60,11 @@ pub enum ShapeError {
 pub struct Architecture {
     /// GGUF's `general.architecture`.
     pub name: String,
-    /// Elements that RoPE rotates together.
+    /// Which elements of a head RoPE rotates as a pair.
     pub rope: RopeKind,
-    /// Q, K and V have biases.
+    /// Whether Q, K and V have biases.
     pub qkv_bias: bool,
-    /// The heads of Q and K are normalised (RMSNorm) before RoPE.
+    /// Whether the heads of Q and K are normalised (RMSNorm) before RoPE.
     pub qk_norm: bool,
 }
 
@@ -96,21 +96,21 @@ pub struct Dimensions {
     pub hidden: u32,
     /// Number of layers.
     pub layers: u32,
-    /// Query heads.
+    /// Number of query heads.
     pub heads: u32,
-    /// Key and value heads.
+    /// Number of key heads, and of value heads.
     pub kv_heads: u32,
-    /// Elements of a head.
+    /// Number of elements per head.
     pub head_dim: u32,
-    /// Elements of a head that RoPE rotates.
+    /// Number of elements per head that RoPE rotates.
     pub rotated: u32,
     /// Width of the feed-forward network.
     pub ffn: u32,
-    /// Tokens of the vocabulary.
+    /// Number of tokens in the vocabulary.
     pub vocab: u32,
-    /// Longest context that the model was trained for.
+    /// Longest context that the model was trained for, in positions.
     pub context: u32,
-    /// ε of the norms.
+    /// ε of the RMSNorms.
     pub eps: f32,
 }
 
@@ -180,7 +180,7 @@ impl Dimensions {
 /// Types of one layer's matrices.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayerTypes {
-    /// `attn_q`.
+    /// Type of `attn_q`.
     pub q: WeightType,
     /// `attn_k`.
     pub k: WeightType,
@@ -214,7 +214,7 @@ impl LayerTypes {
 /// Everything about a model that kernels and plans are specialised for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelShape {
-    /// Name in messages and of files.
+    /// Name, used in messages and in names of files.
     pub name: String,
     /// The architecture.
     pub architecture: Architecture,

@@ -13,9 +13,9 @@ use super::{Architecture, Dimensions};
 pub enum Extent {
     /// Width of the residual stream.
     Hidden,
-    /// Width of all query heads.
+    /// Total width of all query heads.
     Queries,
-    /// Width of all key heads, and of all value heads.
+    /// Total width of all key heads; value heads have the same.
     Keys,
     /// Number of elements of a head.
     Head,
@@ -52,7 +52,7 @@ pub enum Form {
 }
 
 impl Form {
-    /// Dimensions as in a GGUF file: innermost first.
+    /// Dimensions in elements, innermost first, as in a GGUF file.
     pub fn dims(self, d: &Dimensions) -> Vec<u64> {
         match self {
             Form::Matrix(rows, cols) => vec![cols.of(d).into(), rows.of(d).into()],
@@ -61,7 +61,7 @@ impl Form {
     }
 }
 
-/// Models that have a tensor.
+/// Condition under which a model has a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Presence {
     Always,
@@ -86,7 +86,7 @@ macro_rules! tensors {
         pub enum Tensor { $($model,)* $($layer,)* }
 
         impl Tensor {
-            /// Tensors that a model has once.
+            /// Tensors that a model has once, outside the layers.
             pub const OF_MODEL: &[Tensor] = &[$(Tensor::$model,)*];
             /// Tensors of every layer, in the order in which `bespoke synth` writes them.
             pub const OF_LAYER: &[Tensor] = &[$(Tensor::$layer,)*];
@@ -143,12 +143,12 @@ impl Tensor {
         }
     }
 
-    /// The tensor of the whole model.
+    /// Name of this tensor, which belongs to the whole model.
     pub fn of_model(self) -> TensorName {
         TensorName { tensor: self, layer: None }
     }
 
-    /// The tensor of layer `layer`.
+    /// Name of this tensor in layer `layer`.
     pub fn of_layer(self, layer: u32) -> TensorName {
         TensorName { tensor: self, layer: Some(layer) }
     }
@@ -157,9 +157,9 @@ impl Tensor {
 /// Name of a tensor in a file, such as `blk.3.attn_q.weight`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TensorName {
-    /// Which tensor.
+    /// The tensor, without its layer.
     pub tensor: Tensor,
-    /// The layer, for a tensor that every layer has.
+    /// The layer; `None` for a tensor of the whole model.
     pub layer: Option<u32>,
 }
 
@@ -191,16 +191,16 @@ impl FromStr for TensorName {
     }
 }
 
-/// What decides which tensors a model has.
+/// Properties of a model that determine which tensors it has.
 #[derive(Clone, Copy, Debug)]
 pub struct Inventory<'a> {
     /// The architecture.
     pub architecture: &'a Architecture,
     /// Number of layers.
     pub layers: u32,
-    /// The embedding serves as the output matrix.
+    /// Whether the embedding serves as the output matrix.
     pub tied: bool,
-    /// RoPE's frequencies have divisors.
+    /// Whether RoPE's frequencies have divisors.
     pub rope_factors: bool,
 }
 

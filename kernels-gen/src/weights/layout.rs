@@ -10,27 +10,27 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "lowercase")]
 #[allow(non_camel_case_types)]
 pub enum WeightType {
-    /// IEEE binary32.
+    /// IEEE binary32, without scales.
     F32,
-    /// IEEE binary16.
+    /// IEEE binary16, without scales.
     F16,
-    /// bfloat16.
+    /// bfloat16, without scales.
     BF16,
-    /// 4 bits; d per chunk of 32.
+    /// 4-bit weights; f16 scale d per chunk of 32.
     Q4_0,
-    /// 4 bits; d and m per chunk of 32.
+    /// 4-bit weights; f16 scale d and offset m per chunk of 32.
     Q4_1,
-    /// 5 bits; d per chunk of 32.
+    /// 5-bit weights; f16 scale d per chunk of 32.
     Q5_0,
-    /// 5 bits; d and m per chunk of 32.
+    /// 5-bit weights; f16 scale d and offset m per chunk of 32.
     Q5_1,
-    /// 8 bits; d per chunk of 32.
+    /// 8-bit weights; f16 scale d per chunk of 32.
     Q8_0,
-    /// 4 bits; 6-bit scale and min per chunk of 32, d and dmin per superblock of 256.
+    /// 4-bit weights; 6-bit scale and min per chunk of 32, f16 d and dmin per superblock of 256.
     Q4_K,
-    /// 5 bits; 6-bit scale and min per chunk of 32, d and dmin per superblock of 256.
+    /// 5-bit weights; 6-bit scale and min per chunk of 32, f16 d and dmin per superblock of 256.
     Q5_K,
-    /// 6 bits; 8-bit scale per 16 weights, d per superblock of 256.
+    /// 6-bit weights; 8-bit scale per 16 weights, f16 d per superblock of 256.
     Q6_K,
 }
 
@@ -99,7 +99,7 @@ impl WeightType {
         matches!(self, Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q4_K | Q5_K)
     }
 
-    /// The parts of a block in their order, with their sizes in bytes.
+    /// The parts of a block in memory order, with their sizes in bytes.
     fn parts(self) -> &'static [(BlockPart, u32)] {
         use BlockPart::*;
         match self {
@@ -147,20 +147,20 @@ impl fmt::Display for WeightType {
     }
 }
 
-/// A part of a block; see the module's documentation.
+/// A part of a block of weights; [`crate::weights`] has a table of the parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BlockPart {
     /// F32, F16 or BF16 weights.
     Floats,
-    /// Low nibbles.
+    /// Low four bits of the weights.
     Low,
-    /// Fifth bits.
+    /// Fifth bits of the weights.
     High1,
-    /// Fifth and sixth bits.
+    /// Fifth and sixth bits of the weights.
     High2,
-    /// Signed bytes.
+    /// Signed 8-bit weights.
     Bytes,
-    /// f16 scales (and mins).
+    /// f16 scales d, followed by m or dmin if the type has one.
     Scale,
     /// 6-bit scales and mins.
     Scales6,
@@ -185,7 +185,7 @@ pub struct Layout {
     pub blocks: u32,
     /// Number of tiles.
     pub tiles: u32,
-    /// Size in bytes, a multiple of 16.
+    /// Size of the matrix in bytes, a multiple of 16.
     pub bytes: u64,
 }
 

@@ -27,7 +27,7 @@ pub fn repack(layout: &Layout, file: &[u8], out: &mut [u8]) {
 /// Converts tiles back to the file's rows: the inverse of [`repack`].
 ///
 /// # Panics
-/// As [`repack`].
+/// If `tiles` or `file` does not have the size of `layout`.
 pub fn unpack(layout: &Layout, tiles: &[u8], file: &mut [u8]) {
     assert_eq!(file.len() as u64, layout.file_bytes(), "a matrix of the layout's size");
     assert_eq!(tiles.len() as u64, layout.bytes, "tiles of the layout's size");
@@ -40,10 +40,10 @@ pub fn unpack(layout: &Layout, tiles: &[u8], file: &mut [u8]) {
     });
 }
 
-/// Bytes of a fragment array.
+/// Bytes of a fragment array: 16 rows × 32 columns of one byte each.
 const FRAGMENTS: usize = 512;
 
-/// Offsets of the parts of a type's block.
+/// Offsets of the parts of a block of the given type.
 #[derive(Clone, Copy)]
 struct Parts(WeightType);
 
@@ -52,13 +52,13 @@ impl Parts {
         self.0.part(kind) as usize
     }
 
-    /// Offset of a chunk's `High1` bits, and their form.
+    /// Byte offset in a block of chunk `chunk`'s `High1` bits, and the layout of these bits.
     fn high1(self, chunk: usize) -> (usize, Field) {
         let stride = self.0.block_cols() as usize / 16;
         (self.at(BlockPart::High1) + chunk / 2 * 4, Field { width: 1, stride, shift: chunk % 2 * 4 })
     }
 
-    /// Offset of a chunk's `High2` bits, and their form.
+    /// Byte offset in a block of chunk `chunk`'s `High2` bits, and the layout of these bits.
     fn high2(self, chunk: usize) -> (usize, Field) {
         let at = self.at(BlockPart::High2) + chunk / 4 * FRAGMENTS + chunk % 4 * 4;
         (at, Field { width: 2, stride: 16, shift: 0 })
@@ -235,22 +235,22 @@ fn unpack_row(ty: WeightType, row: Row, tile: &[u8], file: &mut [u8]) {
     }
 }
 
-/// Offset of a row's 16-byte unit `unit`, of 8, in a block of floats.
+/// Byte offset in a block of floats of the row's 16-byte unit `unit`, 0 to 7.
 fn float_unit(row: Row, unit: usize) -> usize {
     (unit / 4 * 2 + row.half()) * FRAGMENTS + row.of_lane(unit % 4, 16)
 }
 
-/// Offset of byte `index` of a superblock's 12 bytes of scales and mins.
+/// Byte offset in a block of byte `index` of the row's 12 bytes of scales and mins.
 fn scales6(parts: Parts, row: Row, index: usize) -> usize {
     parts.at(BlockPart::Scales6) + index / 4 * 64 + row.of_lane(index % 4, 2) + row.half()
 }
 
-/// Offset of scale `index` of a Q6_K superblock.
+/// Byte offset in a block of the row's signed scale `index`, for Q6_K.
 fn scales8(parts: Parts, row: Row, index: usize) -> usize {
     parts.at(BlockPart::Scales8) + row.of_lane(index % 4, 8) + row.half() * 4 + index / 4
 }
 
-/// Offset of f16 `index` of the `count` scales of a chunk.
+/// Byte offset in a block of f16 `index` of the `count` f16 that the row's chunk `chunk` has as scales.
 fn scale_at(parts: Parts, row: Row, chunk: usize, (index, count): (usize, usize)) -> usize {
     parts.at(BlockPart::Scale) + row.of_lane(chunk, 4 * count) + index * 4 + row.half() * 2
 }

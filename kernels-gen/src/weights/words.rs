@@ -1,11 +1,11 @@
 //! Position of the bits of a row's weights in a block's fragment arrays.
 
-/// A row of a tile.
+/// Index of a row within a tile, 0 to 15.
 #[derive(Clone, Copy)]
 pub(super) struct Row(pub usize);
 
 impl Row {
-    /// The lane that has quarter `t` of every 16 columns.
+    /// Index of the lane that has quarter `t` of every 16 columns of this row.
     fn lane(self, t: usize) -> usize {
         self.0 % 8 * 4 + t
     }
@@ -15,12 +15,12 @@ impl Row {
         self.0 / 8
     }
 
-    /// Row within its half.
+    /// Row within the half of the tile, 0 to 7.
     pub fn group(self) -> usize {
         self.0 % 8
     }
 
-    /// Offset of the `size` bytes of lane (g, t) in an array of lanes.
+    /// Byte offset of the entry of this row's lane `t` in an array with `size` bytes per lane.
     pub fn of_lane(self, t: usize, size: usize) -> usize {
         self.lane(t) * size
     }
@@ -66,14 +66,14 @@ pub(super) fn upper(array: &[u8], row: Row, field: Field) -> [u8; 32] {
     })
 }
 
-/// Form of an array of upper bits.
+/// Layout of an array of upper bits.
 #[derive(Clone, Copy)]
 pub(super) struct Field {
-    /// Bits per weight.
+    /// Number of upper bits per weight.
     pub width: usize,
-    /// Bytes per lane.
+    /// Number of bytes per lane.
     pub stride: usize,
-    /// Shift of the bits in each byte.
+    /// Shift of the chunk's bits in each byte.
     pub shift: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Combination of partial results: of warps in shared memory, then of runs in device memory.
+//! Combination of partial results: of warps in shared memory, then of splits (runs of pages) in device memory.
 //!
 //! A partial result of a head is the numerator of its softmax-weighted sum (head_dim elements), then the maximum of its
 //! scores and the denominator, both relative to that maximum.
@@ -10,7 +10,7 @@ use super::shape::{AttentionShape, CONSUMERS, WARPS};
 use super::tile::{LOWEST_SCORE, RunningSoftmax};
 use super::work::{CONSUMER_BARRIER, Operands, Work};
 
-/// One element of a partial result, with its maximum and denominator.
+/// One element of a partial result's numerator, with the maximum and the denominator of the partial result.
 #[derive(Clone, Copy, Carry)]
 struct Partial {
     numerator: Val<f32>,
@@ -19,7 +19,7 @@ struct Partial {
 }
 
 impl Partial {
-    /// Loads element `element` of the partial result at `from`.
+    /// Loads element `element` of the partial result at `from`, with the maximum and the denominator.
     fn load<S: Space>(from: Ptr<S, f32>, element: Val<u32>, cache: Cache, s: &AttentionShape) -> Partial {
         Partial {
             numerator: from.at(element).load_cached(cache),
@@ -51,7 +51,7 @@ fn partial_at(warp: impl IntoVal<u32>, head: Val<u32>, s: &AttentionShape) -> Pt
     parts.at((warp.into_val() * s.heads_per_block + head) * s.shared_stride())
 }
 
-/// Address of the new key's score for head `head`.
+/// Address in shared memory of the score of the current position's key for head `head`.
 fn new_score(head: impl IntoVal<u32>, s: &AttentionShape) -> Ptr<Shared, f32> {
     dynamic_shared::<u8>().bytes(s.shared_map().scores).cast::<f32>().at(head.into_val())
 }
@@ -74,7 +74,7 @@ pub(super) fn store_partial(running: &RunningSoftmax, s: &AttentionShape) {
     }
 }
 
-/// Computes the scores of the new key. Called by one warp.
+/// Computes the score of the current position's key for each query head, in shared memory. Called by one warp.
 #[device]
 pub(super) fn new_scores(s: &AttentionShape) {
     let key = query::head(s.heads_per_block, s);
@@ -96,8 +96,8 @@ pub(super) fn new_scores(s: &AttentionShape) {
     }
 }
 
-/// Combines the warps' partial results and the current position. Writes the output or, if there are several runs, this
-/// run's partial result.
+/// Combines the warps' partial results and the current position. Writes the output if the context has one split, else
+/// this CTA's partial result, to device memory.
 #[device]
 pub(super) fn combine_warps(operands: &Operands, work: &Work, s: &AttentionShape) {
     let value = query::head(s.heads_per_block + 1, s);
@@ -108,7 +108,7 @@ pub(super) fn combine_warps(operands: &Operands, work: &Work, s: &AttentionShape
             let mut parts: Vec<Partial> = (0..WARPS)
                 .map(|warp| Partial::load(partial_at(warp, head, s), element, Cache::Default, s))
                 .collect();
-            // The current position has weight zero in all runs but the last.
+            // The current position has weight zero in all splits but the last.
             let [largest, denominator] = [(new_score(head, s).load(), LOWEST_SCORE), (val(1.0f32), 0.0)]
                 .map(|(new, none)| select(work.last, new, none));
             let numerator = select(work.last, value.at(element).load(), 0.0f32);
@@ -128,10 +128,10 @@ pub(super) fn combine_warps(operands: &Operands, work: &Work, s: &AttentionShape
     }
 }
 
-/// Runs whose partial results a thread has in flight at once.
+/// Number of splits whose partial results a thread loads at once.
 const RUNS_IN_FLIGHT: u32 = 8;
 
-/// Combines the runs of this CTA's heads, in the last CTA to arrive.
+/// Combines the partial results of all splits for this CTA's query heads, in the last CTA of these heads to arrive.
 #[device]
 pub(super) fn combine_runs(operands: &Operands, work: &Work, s: &AttentionShape) {
     let counter = operands.counters.at(block_index());
@@ -176,7 +176,7 @@ pub(super) fn combine_runs(operands: &Operands, work: &Work, s: &AttentionShape)
     }
 }
 
-/// Four elements of a partial result, with their maximum and denominator.
+/// Four elements of a partial result's numerator, with the maximum and the denominator of the partial result.
 #[derive(Clone, Carry)]
 struct PartialOfFour {
     numerator: [Val<f32>; 4],
@@ -185,8 +185,8 @@ struct PartialOfFour {
 }
 
 impl PartialOfFour {
-    /// Loads elements from `element` on of run `run`, with weight zero unless `counts`. Other multiprocessors wrote them,
-    /// so the loads bypass L1, which may hold stale lines.
+    /// Loads four elements, from `element` on, of the partial result of split `run`; with weight zero unless `counts`.
+    /// CTAs on other multiprocessors wrote the result, so the loads bypass L1, which may hold stale lines.
     fn load(
         from: Ptr<Global, f32>,
         element: Val<u32>,

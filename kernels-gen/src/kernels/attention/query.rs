@@ -6,21 +6,21 @@ use super::shape::{AttentionShape, CONSUMERS, PAGE, TILE, WARPS};
 use super::work::{CONSUMER_BARRIER, Operands, Work};
 use crate::kernels::rope::{self, RopeKind};
 
-/// Rotations and norm weights of this thread's pairs. They do not depend on the query, so they are loaded before it is
-/// ready.
+/// RoPE rotations and norm weights of the element pairs that this thread processes. They do not depend on the query, so
+/// they are loaded before the query is ready.
 pub(super) struct Rotation {
-    /// sin and cos of the pair of elements in each pass.
+    /// sin and cos of the angle of this thread's pair, per pass.
     sin_cos: Vec<[Val<f32>; 2]>,
-    /// Norm weights of the two elements in each pass; empty without QK norms.
+    /// Norm weights of the two elements of this thread's pair, per pass; empty without QK norms.
     norms: Vec<[Val<f32>; 2]>,
 }
 
-/// Number of pairs of elements in the CTA's query heads and key head.
+/// Number of element pairs in the CTA's query heads and key head.
 fn pairs(s: &AttentionShape) -> u32 {
     (s.heads_per_block + 1) * (s.head_dim / 2)
 }
 
-/// Number of passes over the pairs; in a pass each thread processes one pair.
+/// Number of passes over the element pairs; in a pass each thread processes one pair.
 fn passes(s: &AttentionShape) -> u32 {
     pairs(s).div_ceil(CONSUMERS)
 }
@@ -33,11 +33,11 @@ struct Pair {
     head: Val<u32>,
     /// Index of the pair within the head; pairs that are not rotated come last.
     pair: Val<u32>,
-    /// Indices of the two elements within the head.
+    /// Indices within the head of the pair's two elements.
     elements: [Val<u32>; 2],
 }
 
-/// This thread's pair in pass `pass`.
+/// The element pair that this thread processes in pass `pass`.
 fn pair(pass: u32, s: &AttentionShape) -> Pair {
     let index = thread_index() + pass * CONSUMERS;
     let (head, pair) = (index / (s.head_dim / 2), index % (s.head_dim / 2));
@@ -62,7 +62,7 @@ fn elements(pair: Val<u32>, s: &AttentionShape) -> [Val<u32>; 2] {
 }
 
 impl Rotation {
-    /// Loads the rotations and norm weights of this thread's pairs.
+    /// Loads the RoPE rotations and norm weights of the element pairs that this thread processes.
     pub fn new(operands: &Operands, work: &Work, s: &AttentionShape) -> Rotation {
         let mut rotation = Rotation { sin_cos: Vec::new(), norms: Vec::new() };
         for pass in 0..passes(s) {
@@ -76,7 +76,7 @@ impl Rotation {
     }
 }
 
-/// sin and cos of a pair's angle; 0 and 1 for a pair that is not rotated.
+/// sin and cos of the pair's RoPE angle; 0 and 1 for a pair that is not rotated.
 #[device]
 fn sin_cos(pair: &Pair, operands: &Operands, work: &Work, s: &AttentionShape) -> [Val<f32>; 2] {
     let half = s.rotated / 2;
@@ -108,14 +108,15 @@ pub(super) fn head(index: impl IntoVal<u32>, s: &AttentionShape) -> Ptr<Shared, 
     dynamic_shared::<u8>().bytes(s.shared_map().heads).cast::<f32>().at(index.into_val() * s.shared_stride())
 }
 
-/// Whether this CTA appends the new key and value: the first one of the last run's CTAs with this key head.
+/// Whether this CTA appends the new key and value to the cache: among the CTAs that have this key head and the last run
+/// of pages, the one with the first query heads.
 #[device]
 fn appends(work: &Work, s: &AttentionShape) -> Val<bool> {
     work.last && work.first_head % s.group() == 0
 }
 
-/// Clears the cache tile of the current position if the position is the tile's first. Only the CTA that appends does so.
-/// No running launch reads this tile, so it may be cleared before the wait for earlier launches.
+/// In the CTA that appends to the cache: clears the cache tile of the current position if the position is the first of
+/// the tile. No running launch reads this tile, so it may be cleared before the wait for earlier launches.
 #[device]
 pub(super) fn begin_tile(operands: &Operands, work: &Work, s: &AttentionShape) {
     if appends(work, s) && work.position % TILE == 0 {
@@ -129,7 +130,7 @@ pub(super) fn begin_tile(operands: &Operands, work: &Work, s: &AttentionShape) {
                 }
             }
         }
-        // Other threads append to the tile.
+        // A barrier, because other threads append to the tile.
         named_barrier(CONSUMER_BARRIER, CONSUMERS);
     }
 }
@@ -170,8 +171,8 @@ pub(super) fn prepare(operands: &Operands, rotation: &Rotation, work: &Work, s: 
     }
 }
 
-/// Appends key and value to the cache, in the one CTA that does so. Its copies from the cache must have completed: they
-/// read whole tiles, the entry of the current position included.
+/// In the CTA that appends: writes the current key and value to the cache. The CTA's copies from the cache must have
+/// completed, because they read whole tiles, including the entry of the current position.
 #[device]
 pub(super) fn append(operands: &Operands, work: &Work, s: &AttentionShape) {
     if appends(work, s) {
@@ -186,7 +187,7 @@ pub(super) fn append(operands: &Operands, work: &Work, s: &AttentionShape) {
     }
 }
 
-/// Loads the projected elements of a pair.
+/// Loads the two projected elements of a pair from device memory.
 #[device]
 fn load_pair(pair: &Pair, operands: &Operands, work: &Work, s: &AttentionShape) -> [Val<f32>; 2] {
     let mut values = [val(0.0f32); 2];
@@ -251,7 +252,7 @@ fn head_scales(scales: Ptr<Shared, f32>, eps: f32, s: &AttentionShape) {
     }
 }
 
-/// Device version of [`AttentionShape::key_index`] for the current position.
+/// Device version of [`AttentionShape::key_index`] for element `element` of the CTA's key head at the current position.
 fn key_index(element: Val<u32>, work: &Work, s: &AttentionShape) -> Val<u64> {
     let position = work.position;
     let within = (element >> 4) * 256
@@ -262,7 +263,8 @@ fn key_index(element: Val<u32>, work: &Work, s: &AttentionShape) -> Val<u64> {
     tile_index(work, s) + within.cast::<u64>()
 }
 
-/// Device version of [`AttentionShape::value_index`] for the current position.
+/// Device version of [`AttentionShape::value_index`] for element `element` of the CTA's value head at the current
+/// position.
 fn value_index(element: Val<u32>, work: &Work, s: &AttentionShape) -> Val<u64> {
     let position = work.position;
     let within = (element >> 4) * 256
@@ -273,7 +275,7 @@ fn value_index(element: Val<u32>, work: &Work, s: &AttentionShape) -> Val<u64> {
     tile_index(work, s) + within.cast::<u64>()
 }
 
-/// Index of the first element of the current position's tile.
+/// Index in the cache of the first element of the current position's tile.
 fn tile_index(work: &Work, s: &AttentionShape) -> Val<u64> {
     let page = work.position / PAGE * s.kv_heads + work.kv_head;
     mul_wide(page * WARPS + work.position % PAGE / TILE, TILE * s.head_dim)

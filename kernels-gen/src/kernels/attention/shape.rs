@@ -13,32 +13,33 @@ pub struct AttentionShape {
     pub heads: u32,
     /// Number of key heads, and of value heads; divides `heads`.
     pub kv_heads: u32,
-    /// Elements per head: a multiple of 16, at most 256.
+    /// Number of elements per head: a multiple of 16, at most 256.
     pub head_dim: u32,
     /// Number of rotated elements at the start of a head; even.
     pub rotated: u32,
     /// Pairing of the rotated elements.
     pub rope: RopeKind,
-    /// ε of the RMSNorm of each query and key head before the rotation, if the model has QK norms.
+    /// ε of the RMSNorm of each query and key head before the rotation (QK norm); `None` if the model has no QK norms.
     pub qk_norm: Option<f32>,
     /// Query heads per CTA: at most 8; divides heads / kv_heads.
     pub heads_per_block: u32,
-    /// Largest number of runs that the context is split into.
+    /// Maximum number of splits of the context; a split is a run of consecutive pages, attended to by one CTA per block
+    /// of query heads.
     pub splits: u32,
-    /// Smallest number of pages of a run.
+    /// Minimum number of pages per split.
     pub min_pages: u32,
-    /// Stages of the ring; a stage is one page of keys and values.
+    /// Number of stages of the ring in shared memory; a stage holds one page of keys and values.
     pub stages: u32,
-    /// How the cache is copied to shared memory.
+    /// The instruction that copies the cache to shared memory.
     pub copy: CopyEngine,
-    /// When the next launch may start.
+    /// The event that lets the next launch start.
     pub trigger: Trigger,
 }
 
 /// Positions per page of the cache. The keys (or values) of a page are contiguous for each key head.
 pub const PAGE: u32 = 64;
 
-/// Positions per tile: what a warp attends to at a time, a quarter of a page.
+/// Positions per tile: a quarter of a page, which a warp attends to at a time.
 pub const TILE: u32 = 16;
 
 /// Number of consumer warps, one per tile of a page; there is one producer warp besides.
@@ -49,23 +50,23 @@ pub(super) const CONSUMERS: u32 = WARPS * WARP;
 
 /// Offsets in a CTA's dynamic shared memory, in bytes. The ring of pages comes first.
 pub(super) struct SharedMap {
-    /// f32 [heads_per_block + 2, shared stride]: queries, then the new key and value.
+    /// f32 [heads_per_block + 2, `shared_stride`]: queries, then the new key and value.
     pub heads: u32,
     /// f32 `[heads_per_block]`: the scores of the new key.
     pub scores: u32,
-    /// f32 [warps, heads_per_block, shared stride]: partial results of the warps.
+    /// f32 [warps, heads_per_block, `partial_stride`]: partial results of the warps.
     pub partial: u32,
-    /// Size of the whole.
+    /// Total size of dynamic shared memory.
     pub bytes: u32,
 }
 
 impl AttentionShape {
-    /// Query heads per key head.
+    /// Number of query heads per key head.
     pub fn group(&self) -> u32 {
         self.heads / self.kv_heads
     }
 
-    /// The grid: x counts blocks of query heads, y runs.
+    /// The grid: blocks of query heads along x, splits of the context along y.
     pub fn grid(&self) -> [u32; 3] {
         [self.heads / self.heads_per_block, self.splits, 1]
     }
@@ -80,18 +81,18 @@ impl AttentionShape {
         self.head_dim + 4
     }
 
-    /// Distance of two heads in shared memory, in f32. A half-warp accesses pairs of elements of four heads at once; the
-    /// padding of eight puts these in different banks.
+    /// Distance between consecutive heads in shared memory, in f32. A half-warp accesses pairs of elements of four
+    /// heads at once; a padding of eight f32 puts these in different banks.
     pub(super) fn shared_stride(&self) -> u32 {
         self.head_dim + 8
     }
 
-    /// Size of the workspace for the partial results of runs, in f32: [heads, splits, head_dim + 4].
+    /// Size of the workspace for the partial results of splits, in f32: [heads, splits, head_dim + 4].
     pub fn workspace(&self) -> u32 {
         self.heads * self.splits * self.partial_stride()
     }
 
-    /// Number of counters of finished runs, u32: one per block of heads; zero between launches.
+    /// Number of u32 counters of finished splits: one per block of query heads. Counters are zero between launches.
     pub fn counters(&self) -> u32 {
         self.heads / self.heads_per_block
     }
@@ -114,7 +115,7 @@ impl AttentionShape {
             + u64::from(position / 8 % 2 * 4 + element / 8 % 2 * 2 + element % 2)
     }
 
-    /// Index in the cache of values; arguments as for [`AttentionShape::key_index`].
+    /// Index in the cache of values of element `element` of value head `head` at `position`, in elements.
     pub fn value_index(&self, position: u32, head: u32, element: u32) -> u64 {
         let (group, quarter) = (element % 8, position % 8 / 2);
         self.tile_index(position, head)

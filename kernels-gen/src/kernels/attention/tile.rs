@@ -13,17 +13,18 @@ use super::shape::AttentionShape;
 /// Score of a masked position. Finite, so that the difference of two such scores is not NaN.
 pub(super) const LOWEST_SCORE: f32 = -1e30;
 
-/// The lane's part of the queries: one A fragment per 16 elements.
+/// This lane's fragments of the queries: one A fragment per 16 elements of the head dimension.
 pub(super) struct Query(Vec<FragmentA<f16, 4>>);
 
-/// Online softmax: numerator and denominator relative to a running maximum.
+/// Online softmax in lane 4g + t: numerator and denominator of head g, relative to a running maximum.
 #[derive(Clone, Carry)]
 pub(super) struct RunningSoftmax {
-    /// The largest score of head g so far.
+    /// Largest score of head g so far.
     pub largest: Val<f32>,
-    /// This lane's part of the denominator.
+    /// This lane's part of the denominator of head g.
     pub denominator: Val<f32>,
-    /// One C fragment per 8 elements: lane 4g + t has elements 2t and 2t + 1 of head g, each as two summands.
+    /// Numerator, one C fragment per 8 elements: lane 4g + t has elements 2t and 2t + 1 of head g, each as two
+    /// summands.
     pub numerator: Vec<FragmentC<f32>>,
 }
 
@@ -34,7 +35,8 @@ impl RunningSoftmax {
     }
 }
 
-/// Splits a pair of f32 into two pairs of f16 whose sum it is, up to the rounding of the second.
+/// Splits each of two f32 into two f16 whose sum is the f32, up to the rounding of the second f16. Returns the two
+/// pairs.
 fn split(values: [Val<f32>; 2]) -> [Val<u32>; 2] {
     let high = pack_rounded::<F16x2>(values[0], values[1]);
     let [first, second] = high.unpack().map(|half| half.cast::<f32>());
@@ -43,7 +45,7 @@ fn split(values: [Val<f32>; 2]) -> [Val<u32>; 2] {
 }
 
 impl Query {
-    /// Loads the queries from shared memory; rows past the CTA's heads are zeros.
+    /// Loads the queries from shared memory as A fragments; rows past the CTA's heads are zeros.
     pub fn load(s: &AttentionShape) -> Query {
         let steps = 0..s.head_dim / 16;
         Query(steps.map(|step| FragmentA::from_registers(registers(step, s))).collect())
@@ -62,7 +64,8 @@ fn registers(step: u32, s: &AttentionShape) -> [Val<u32>; 4] {
     out
 }
 
-/// Attends to the first `valid` positions of a tile. Its keys are at `keys`, its values one page later.
+/// Attends to the first `valid` positions of a tile: updates the running softmax. The tile's keys are at `keys`, the
+/// values one page later.
 #[device]
 pub(super) fn attend(
     keys: Ptr<Shared, u8>,

@@ -5,7 +5,7 @@ use bespoke_codegen::prelude::*;
 use super::shape::{AttentionShape, PAGE};
 use crate::kernels::state;
 
-/// Number of the barrier among the consumer warps.
+/// Number of the named barrier of the consumer warps.
 pub(super) const CONSUMER_BARRIER: u8 = 1;
 
 /// The kernel's pointers; see [`super::attention`].
@@ -28,15 +28,15 @@ pub(super) struct Operands {
 pub(super) struct Work {
     /// The current position, which is also the number of positions in the cache.
     pub position: Val<u32>,
-    /// The first query head of the CTA.
+    /// Index of the first query head of the CTA.
     pub first_head: Val<u32>,
-    /// The key/value head of the CTA.
+    /// Index of the key/value head of the CTA.
     pub kv_head: Val<u32>,
     /// The CTA's run of pages: the first page, and the one after the last.
     pub pages: [Val<u32>; 2],
-    /// Number of runs that have pages.
+    /// Number of splits that have at least one page.
     pub runs: Val<u32>,
-    /// Whether the run includes the current position.
+    /// Whether this CTA's run of pages includes the current position.
     pub last: Val<bool>,
 }
 

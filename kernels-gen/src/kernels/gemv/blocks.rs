@@ -11,23 +11,23 @@ use bespoke_codegen::prelude::*;
 use super::inputs::Inputs;
 use crate::weights::{BlockPart, WeightType};
 
-/// The partial sums of rows g and g + 8.
+/// Partial sums that lane 4g + t holds, for rows g and g + 8 of a tile.
 pub(super) type Sums = [Val<f32>; 2];
 
-/// Bytes of a fragment array.
+/// Bytes of a fragment array: 16 rows × 32 columns of one byte each.
 const FRAGMENTS: u32 = 512;
 
-/// Position of the lane in the fragments; see the module's documentation.
+/// Position of lane 4g + t in the fragments of `mma.m16n8k32`; see the module's documentation.
 pub(super) struct LaneMap {
-    /// t: the chunk whose sums the lane holds, and its quarter of the words.
+    /// t = lane mod 4: the chunk whose sums the lane holds, and the lane's quarter of the words.
     quarter: Val<u32>,
-    /// g.
+    /// g = lane / 4: the lane holds rows g and g + 8 of A, and column g of B.
     group: Val<u32>,
-    /// Whether the lane's column of B belongs to chunk 0, 1, 2, 3.
+    /// For chunks 0 to 3 of a group, whether the lane's column of B belongs to the chunk.
     in_chunk: [Val<bool>; 4],
     /// Correction of 4-bit sums: 1/16 for odd chunks, whose nibbles stay in the upper half of the byte.
     nibble_scale: Val<f32>,
-    /// Byte offset of the lane's word in a group of four half chunks.
+    /// Byte offset of the lane's input word in a group of four half chunks.
     half_chunk: Val<u32>,
 }
 
@@ -47,23 +47,23 @@ impl LaneMap {
     }
 }
 
-/// The inputs of a group of four chunks.
+/// The inputs of a group of four chunks, as this lane's operands.
 pub(super) struct ChunkGroup {
-    /// B of each chunk.
+    /// B fragment of each chunk.
     columns: [[Val<u32>; 2]; 4],
-    /// The scale of the lane's own chunk.
+    /// Scale of the inputs of chunk t, whose sums the lane holds.
     scale: Val<f32>,
-    /// The scaled sum of that chunk's inputs, if the weights have an offset.
+    /// Scaled sum of the inputs of chunk t, if the weights have an offset.
     sum: Option<Val<f32>>,
 }
 
-/// The lane's share of the inputs that a block of weights is multiplied with.
+/// This lane's operands from the inputs that a block of weights is multiplied with.
 pub(super) enum BlockInputs {
-    /// The groups of four chunks.
+    /// Quantised inputs, in groups of four chunks.
     Chunks(Vec<ChunkGroup>),
-    /// For each group of four half chunks, the word of each half and the scale of the lane's own chunk.
+    /// Inputs of Q6_K, per group of four half chunks: the lane's word of each half chunk, and the scale of the inputs.
     HalfChunks(Vec<([Val<u32>; 4], Val<f32>)>),
-    /// Address of the first input.
+    /// Float types: address of the block's first f32 input.
     Floats(Ptr<Shared, f32>),
 }
 
@@ -106,7 +106,7 @@ impl BlockInputs {
     }
 }
 
-/// Adds to `sums` the products of the block at `block` with its inputs.
+/// Adds to `sums` the products of the weights at `block` with `inputs`.
 pub(super) fn dot_block(
     block: Ptr<Shared, u8>,
     ty: WeightType,
@@ -133,7 +133,7 @@ pub(super) fn dot_block(
     }
 }
 
-/// Multiplies a group of four chunks and returns the integer sums of the lane's own chunk, for rows g and g + 8.
+/// Multiplies a group of four chunks, and returns the integer sums of chunk t in lane 4g + t, for rows g and g + 8.
 fn multiply(
     block: Ptr<Shared, u8>,
     ty: WeightType,
@@ -147,7 +147,7 @@ fn multiply(
     join_bytes(sums)
 }
 
-/// 256·high + low for rows g and g + 8.
+/// Combines the sums of high and low bytes as 256·high + low, for rows g and g + 8.
 #[device]
 fn join_bytes(sums: [Val<i32>; 4]) -> [Val<f32>; 2] {
     [(sums[0] * 256 + sums[1]).cast::<f32>(), (sums[2] * 256 + sums[3]).cast::<f32>()]
@@ -159,8 +159,8 @@ fn fragment(block: Ptr<Shared, u8>, offset: u32) -> [Val<u32>; 4] {
     block.bytes(lane() * 16).bytes(offset).cast::<u32>().load_vector::<4>()
 }
 
-/// A (the weights) of four chunks, as bytes. Odd chunks of 4-bit types are 16 times too large;
-/// [`LaneMap::nibble_scale`] corrects that.
+/// A fragments (the weights) of four chunks, as bytes. Bytes of odd chunks of 4-bit types are 16 times too large;
+/// [`LaneMap::nibble_scale`] corrects the sums.
 fn weight_fragments(block: Ptr<Shared, u8>, ty: WeightType, group: u32) -> Vec<[Val<u32>; 4]> {
     let mut out = Vec::new();
     if ty == WeightType::Q8_0 {
@@ -200,7 +200,7 @@ fn has_fifth_bit(ty: WeightType) -> bool {
     matches!(ty, WeightType::Q5_0 | WeightType::Q5_1 | WeightType::Q5_K)
 }
 
-/// Scales and offsets of a block's weights, for rows g and g + 8.
+/// Scales and offsets of a block's weights, for rows g and g + 8 in lane 4g + t.
 enum Scales {
     /// Types with one group of chunks per block: d, and the offset: m, or a constant multiple of d.
     Chunks { d: [Val<f32>; 2], offset: Option<[Val<f32>; 2]> },
@@ -250,7 +250,7 @@ impl Scales {
         }
     }
 
-    /// The factor of the products, and that of the sum of inputs, for rows g and g + 8.
+    /// The factor of the products of a group of chunks, and the factor of the sum of its inputs, for rows g and g + 8.
     #[device]
     fn of_group(&self, group: u32) -> ([Val<f32>; 2], Option<[Val<f32>; 2]>) {
         match self {

@@ -10,7 +10,7 @@ use crate::weights::{Layout, TILE_ROWS};
 /// Computes the outputs of a CTA, one row per thread.
 pub(super) struct Epilogue<'a> {
     operands: Operands,
-    /// Biases and residuals of this thread's first rows of each segment, loaded before the products.
+    /// Biases and residuals of this thread's first rows, per segment; loaded before the products.
     early: Vec<Vec<EarlyRow>>,
     s: &'a GemvShape,
 }
@@ -19,23 +19,23 @@ pub(super) struct Epilogue<'a> {
 #[derive(Clone, Copy)]
 struct EarlyRow {
     row: Val<u32>,
-    /// Whether the row exists.
+    /// Whether the row is one of the CTA's rows.
     inside: Val<bool>,
     bias: Option<Val<f32>>,
     residual: Option<Val<f32>>,
 }
 
-/// The rows of a run of tiles of one segment.
+/// The rows that a CTA has of one segment (matrix), as a run of tiles.
 #[derive(Clone, Copy)]
 struct Rows<'a> {
     layout: &'a Layout,
-    /// The first tile, and the one after the last.
+    /// Half-open range of tiles: the first tile, and the one after the last.
     tiles: [Val<u32>; 2],
     /// Index of the segment's first row among the rows of all segments.
     first: u32,
     /// The partial sums of the run, f32 `[tile][warp][16]`.
     partial: Ptr<Shared, f32>,
-    /// Factor of the sums, if the input is normalised.
+    /// Factor 1 / √(mean(x²) + ε) of the sums, if the input is normalised.
     scale: Option<Val<f32>>,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn no_candidate() -> Candidate {
 }
 
 impl<'a> Epilogue<'a> {
-    /// Loads the biases, which depend on no earlier launch.
+    /// Epilogue of a CTA that has `tiles` of each segment. Loads the biases, which depend on no earlier launch.
     pub fn new(operands: Operands, tiles: &[[Val<u32>; 2]], s: &'a GemvShape) -> Epilogue<'a> {
         let bias = operands.w.bytes(s.offsets().bias).cast::<f32>();
         let segments = s.segments.iter().zip(tiles).zip(first_rows(s));
@@ -57,7 +57,7 @@ impl<'a> Epilogue<'a> {
         Epilogue { operands, early, s }
     }
 
-    /// Loads the residuals. Earlier launches must have completed.
+    /// Loads the residuals, which earlier launches write; these must have completed.
     pub fn load_residual(&mut self) {
         if self.s.output == Output::Residual {
             for (early, first) in self.early.iter_mut().zip(first_rows(self.s)) {
@@ -108,7 +108,7 @@ fn first_rows(s: &GemvShape) -> Vec<u32> {
     firsts.collect()
 }
 
-/// This thread's first rows of a segment, with their biases.
+/// This thread's first rows of a segment, with the biases of these rows.
 #[device]
 fn early_rows(
     segment: &Segment,
@@ -125,7 +125,7 @@ fn early_rows(
     (0..s.early_passes()).map(one).collect()
 }
 
-/// Element `row` if the row exists, else 0.
+/// Loads element `row` of `from`, or 0 if `inside` is false.
 #[device]
 fn load_if(from: Ptr<Global, f32>, row: Val<u32>, inside: Val<bool>) -> Val<f32> {
     if inside { from.at(row).load() } else { val(0.0f32) }
@@ -216,7 +216,7 @@ fn store_best(best: Candidate, values: Ptr<Global, f32>, rows: Ptr<Global, u32>)
     }
 }
 
-/// Adds up a row's partial sums, in the order of columns, from the warps that had a unit of its tile.
+/// Adds up the partial sums of row `index` of a run of tiles, in the order of columns.
 fn row_sum(rows: &Rows<'_>, index: Val<u32>, s: &GemvShape) -> Val<f32> {
     let (warps, units) = (s.schedule.warps, rows.layout.blocks / s.schedule.depth);
     let (tile, row) = (index / TILE_ROWS, index % TILE_ROWS);

@@ -16,27 +16,27 @@ use bespoke_codegen::prelude::*;
 
 use super::shape::GemvShape;
 
-/// The input in shared memory.
+/// The input vector in shared memory; the module's documentation describes the layout.
 pub(super) struct Inputs {
-    /// The quantised chunks.
+    /// The quantised chunks, 64 bytes per chunk.
     pub fragments: Ptr<Shared, u8>,
-    /// Their scales and sums.
+    /// Scale d and scaled sum d·Σq of each chunk, as f32.
     pub scales: Ptr<Shared, u8>,
-    /// The inputs as f32.
+    /// The inputs as f32, for segments of a float type.
     pub floats: Ptr<Shared, f32>,
 }
 
-/// Largest magnitude of a quantised input: its high byte is at most 127.
+/// Largest magnitude of a quantised input, chosen such that the high byte is at most 127.
 const LARGEST: f32 = 32512.0;
 
-/// Consecutive inputs that a thread quantises together (a unit).
+/// Number of consecutive inputs that a thread quantises together, called a unit.
 const UNIT: u32 = 8;
 
-/// Units whose loads a thread has in flight at once: enough for the input of a down projection in one pass.
+/// Number of units that a thread loads at once: enough for the input of a down projection in one pass.
 const UNITS_IN_FLIGHT: u32 = 8;
 
 impl Inputs {
-    /// The input vector at `base`.
+    /// The input vector at address `base` of shared memory.
     pub fn at(base: Ptr<Shared, u8>, s: &GemvShape) -> Inputs {
         Inputs {
             fragments: base,
@@ -56,12 +56,12 @@ pub(super) fn norm_weights(weights: Ptr<Global, f32>, s: &GemvShape) -> Vec<Vec<
     out
 }
 
-/// Units per thread.
+/// Number of units of eight inputs per thread, rounded up.
 fn passes(s: &GemvShape) -> u32 {
     (s.padded_cols() / UNIT).div_ceil(s.consumers())
 }
 
-/// Loads unit `unit` of `x`; elements past the end are zeros.
+/// Loads the eight inputs of unit `unit` of `x`; elements past the end are zeros.
 #[device]
 fn load_unit(x: Ptr<Global, f32>, unit: Val<u32>, s: &GemvShape) -> Vec<Val<f32>> {
     let mut values = vec![val(0.0f32); UNIT as usize];
@@ -117,7 +117,8 @@ pub(super) fn fill(x: Ptr<Global, f32>, norm: &[Vec<Val<f32>>], inputs: &Inputs,
     squares
 }
 
-/// Quantises a unit. The four lanes of a chunk exchange their maxima, sums and bytes by shuffles.
+/// Quantises a unit of eight inputs. The four lanes whose units form a chunk exchange maxima, sums and bytes by
+/// shuffles.
 #[device]
 fn quantise(values: &[Val<f32>], unit: Val<u32>, inputs: &Inputs, s: &GemvShape) {
     // The bits of magnitudes, as integers, are ordered like the numbers, with NaN above all; `max.f32` would drop a NaN.

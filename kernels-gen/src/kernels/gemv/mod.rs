@@ -70,7 +70,7 @@ fn tiles(s: &GemvShape) -> Vec<[Val<u32>; 2]> {
     out
 }
 
-/// The start of a CTA's part of the line; see [`Cut`].
+/// Position at which CTA `cta`'s part starts on the line of tiles; see [`Cut`].
 #[device]
 fn boundary(cta: Val<u32>, cut: &Cut) -> Val<u32> {
     if u64::from(cut.total) * u64::from(cut.grid) <= u64::from(u32::MAX) {
@@ -80,7 +80,7 @@ fn boundary(cta: Val<u32>, cut: &Cut) -> Val<u32> {
     }
 }
 
-/// Number of the segment's tiles that begin before `boundary`.
+/// Number of the segment's tiles that begin before position `boundary` on the line of tiles; see [`Cut`].
 #[device]
 fn tiles_before(boundary: Val<u32>, segment: &CutSegment) -> Val<u32> {
     let along = if segment.start == 0 { boundary } else { boundary.max(segment.start) - segment.start };
@@ -173,15 +173,15 @@ fn prologue<'a>(
     (epilogue, squares)
 }
 
-/// What a consumer warp needs besides the weights.
+/// What a consumer warp needs besides the weights: the inputs, the lane's position in fragments, and the shape.
 struct Multiplier<'a> {
     inputs: &'a Inputs,
     lane_map: &'a LaneMap,
     s: &'a GemvShape,
 }
 
-/// Multiplies this warp's share of a run of tiles: one unit of `depth` blocks of each stage of its group. Writes the
-/// partial sums to `partial`, f32 `[tile][warp][16]`.
+/// Multiplies the units of a run of tiles that are this warp's: one unit of `depth` blocks per stage of the warp's
+/// group. Writes the partial sums to `partial`, f32 `[tile][warp][16]`.
 #[device]
 fn dot_run(
     layout: &Layout,
@@ -237,14 +237,15 @@ fn dot_run(
     }
 }
 
-/// Loads the inputs of a unit's blocks.
+/// Loads the inputs of unit `unit` of a tile: those of `depth` consecutive blocks.
 fn inputs_of_unit(ty: WeightType, unit: Val<u32>, multiplier: &Multiplier<'_>) -> Vec<BlockInputs> {
     let depth = multiplier.s.schedule.depth;
     let one = |i: u32| BlockInputs::load(ty, unit * depth + i, multiplier.inputs, multiplier.lane_map);
     (0..depth).map(one).collect()
 }
 
-/// Adds the products of a unit's blocks to `sums`; loads the inputs unless they are held in registers.
+/// Adds the products of unit `unit` of a tile, at `block`, to `sums`. Loads the inputs unless `held_inputs` has them in
+/// registers.
 fn dot_unit(
     block: Ptr<Shared, u8>,
     ty: WeightType,
@@ -266,7 +267,7 @@ fn dot_unit(
     }
 }
 
-/// Reduces the four lanes of each row and stores the 16 partial sums of a tile for the epilogue.
+/// Reduces `sums` over the four lanes of each row, and stores the 16 partial sums of a tile for the epilogue.
 #[device]
 fn store_partials(sums: &[Val<f32>; 2], to: Ptr<Shared, f32>) {
     let total = sums.map(|sum| {

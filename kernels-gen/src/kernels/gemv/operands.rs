@@ -2,18 +2,18 @@
 
 use bespoke_codegen::prelude::*;
 
-/// Number of the barrier among the consumer warps.
+/// Number of the named barrier of the consumer warps.
 pub(super) const CONSUMER_BARRIER: u8 = 1;
 
-/// The kernel's pointers.
+/// The pointers of a GEMV kernel.
 #[derive(Clone, Copy)]
 pub(super) struct Operands {
-    /// Weights, biases and norm weights, at the shape's offsets.
+    /// Weights, biases and norm weights, at the offsets of [`GemvShape::offsets`](super::GemvShape::offsets).
     pub w: Ptr<Global, u8>,
-    /// Input.
+    /// Input vector, f32 `[cols]`.
     pub x: Ptr<Global, f32>,
-    /// Output.
+    /// Output vector, f32 `[outputs]`.
     pub y: Ptr<Global, f32>,
-    /// Value and row of each CTA's largest output.
+    /// Value and row of each CTA's largest output; `None` unless the output is an argmax.
     pub best: Option<(Ptr<Global, f32>, Ptr<Global, u32>)>,
 }

@@ -6,12 +6,12 @@ use super::shape::{GemvShape, Schedule};
 use crate::kernels::launching::CopyEngine;
 use crate::weights::Layout;
 
-/// A run of consecutive tiles of a segment.
+/// A run of consecutive tiles of a segment (matrix).
 pub(super) struct TileRun<'a> {
     pub layout: &'a Layout,
-    /// Start of the segment.
+    /// Address of the segment's first tile.
     pub weights: Ptr<Global, u8>,
-    /// The first tile, and the one after the last.
+    /// Half-open range of tiles: the first tile, and the one after the last.
     pub tiles: [Val<u32>; 2],
 }
 
@@ -45,7 +45,7 @@ pub(super) fn ring(s: &GemvShape) -> Pipeline {
     ring
 }
 
-/// Number of rounds of a run of tiles; in a round each group takes one stage.
+/// Number of rounds for a run of tiles; in a round each group of consumer warps takes one stage of the ring.
 pub(super) fn rounds(schedule: &Schedule, layout: &Layout, tiles: [Val<u32>; 2]) -> Val<u32> {
     let units = (tiles[1] - tiles[0]) * (layout.blocks / schedule.depth);
     (units + (schedule.warps - 1)) / schedule.warps

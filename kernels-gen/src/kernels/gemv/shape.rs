@@ -19,16 +19,16 @@ pub struct Segment {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Input {
-    /// x.
+    /// The vector x itself.
     Plain,
     /// RMSNorm of x: x·n / √(mean(x²) + ε). The norm's weights n, f32 `[cols]`, follow the matrices and biases.
     Normed {
-        /// ε.
+        /// ε, which is added to the mean square.
         eps: f32,
     },
 }
 
-/// The epilogue: how the products become outputs.
+/// The epilogue: the computation of outputs from the products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Output {
@@ -42,7 +42,7 @@ pub enum Output {
     Argmax,
 }
 
-/// How the work is divided.
+/// Division of a GEMV among CTAs and warps, and the ring of stages in shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Schedule {
     /// Number of CTAs; each has a share of the tiles.
@@ -58,14 +58,14 @@ pub struct Schedule {
     pub stages: u32,
     /// Largest number of stages whose copies are in flight at once.
     pub in_flight: u32,
-    /// CTAs per multiprocessor that registers must suffice for, those of neighbouring launches included.
+    /// Number of CTAs per multiprocessor, including those of neighbouring launches, for which registers must suffice.
     pub resident: u32,
-    /// Least shared memory of a CTA, in bytes. More than half of a multiprocessor's shared memory keeps two CTAs of a
-    /// launch from sharing a multiprocessor while another one is idle.
+    /// Minimum dynamic shared memory of a CTA, in bytes. More than half of a multiprocessor's shared memory keeps two
+    /// CTAs of a launch from sharing a multiprocessor while another one is idle.
     pub reserve: u32,
-    /// How weights are copied to shared memory.
+    /// The instruction that copies weights to shared memory.
     pub copy: CopyEngine,
-    /// When the next launch may start.
+    /// The event that lets the next launch start.
     pub trigger: Trigger,
 }
 
@@ -84,19 +84,21 @@ impl Schedule {
         trigger: Trigger::Never,
     };
 
-    /// Units in a stage, which is the number of warps of a group. In a checked plan `groups` divides `warps`; rounding up
-    /// keeps the sizes of an unchecked one finite.
+    /// Number of units of [`Schedule::depth`] blocks in a stage: one per warp of a group. In a checked plan `groups`
+    /// divides `warps`; rounding up keeps the sizes of an unchecked plan finite.
     pub(super) fn units_per_stage(&self) -> u32 {
         self.warps.div_ceil(self.groups)
     }
 
-    /// Whether a run of tiles, with `blocks` blocks per tile, is padded with empty stages to whole rounds. Each group
-    /// takes one stage in a round, so a padded run ends with the last group and the next run begins with the first.
+    /// Whether the producer appends empty stages to a run of tiles, so that every group of warps gets the same number
+    /// of stages. The next run of tiles then starts with the first group again. `blocks` is the number of blocks per
+    /// tile.
     pub(super) fn pads(&self, blocks: u32) -> bool {
         self.groups > 1 && !(blocks / self.depth).is_multiple_of(self.warps)
     }
 
-    /// Whether registers suffice for a warp to hold the inputs of its unit.
+    /// Whether registers suffice for a warp to keep the inputs of a unit, which is `depth` consecutive blocks of a
+    /// tile.
     pub(super) fn holds_inputs(&self) -> bool {
         self.depth * HELD_REGISTERS * (self.warps + 1) * WARP * self.resident <= SPARE_REGISTERS
     }
@@ -114,37 +116,37 @@ pub struct GemvShape {
     pub segments: Vec<Segment>,
     /// Whether each row has a bias, f32.
     pub bias: bool,
-    /// The vector that is multiplied.
+    /// The vector that the matrices are multiplied with.
     pub input: Input,
     /// The epilogue.
     pub output: Output,
-    /// How the work is divided.
+    /// Division of the work among CTAs and warps.
     pub schedule: Schedule,
 }
 
 /// Offsets of the parts of a stack, in bytes from its start; multiples of 16.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offsets {
-    /// The matrices.
+    /// Offset of each matrix.
     pub segments: Vec<u64>,
-    /// The biases.
+    /// Offset of the biases.
     pub bias: u64,
-    /// The weights of the norm.
+    /// Offset of the norm's weights.
     pub norm: u64,
-    /// Size of the stack.
+    /// Size of the stack, in bytes.
     pub bytes: u64,
 }
 
 /// Offsets in a CTA's dynamic shared memory, in bytes. The ring comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SharedMap {
-    /// The input vector; see [`super::inputs`].
+    /// Offset of the input vector; see [`super::inputs`].
     pub inputs: u32,
-    /// Each warp's part of the sum of squares, f32 `[warps]`.
+    /// Offset of each warp's part of the input's sum of squares, f32 `[warps]`.
     pub squares: u32,
-    /// Partial sums, f32 `[tile][warp][16]`.
+    /// Offset of the partial sums of the products, f32 `[tile][warp][16]`.
     pub partial: u32,
-    /// Total size.
+    /// Total size, in bytes.
     pub bytes: u32,
 }
 
@@ -223,7 +225,7 @@ impl GemvShape {
         self.segments.iter().any(|segment| segment.ty.is_quantised())
     }
 
-    /// Whether a segment's type has an offset.
+    /// Whether a segment's type has an offset: weight = scale · integer + offset.
     pub(super) fn has_offsets(&self) -> bool {
         self.segments.iter().any(|segment| segment.ty.has_offset())
     }
@@ -233,7 +235,7 @@ impl GemvShape {
         self.segments.iter().any(|segment| !segment.ty.is_quantised())
     }
 
-    /// Columns padded to whole blocks of every segment.
+    /// Number of columns, padded to whole blocks of every segment.
     pub(super) fn padded_cols(&self) -> u32 {
         let padded = |segment: &Segment| self.cols.next_multiple_of(segment.ty.block_cols());
         self.segments.iter().map(padded).max().unwrap_or(self.cols)
@@ -267,12 +269,12 @@ impl GemvShape {
         self.float_inputs() + if self.floats() { self.padded_cols() * 4 } else { 0 }
     }
 
-    /// Tiles per batch; see [`GemvShape::batched`].
+    /// Number of tiles per batch; see [`GemvShape::batched`].
     pub(super) fn batch(&self) -> u32 {
         BATCH
     }
 
-    /// Whether a CTA has more tiles than the partial sums in shared memory can hold, and takes them in batches.
+    /// Whether a CTA has more tiles than shared memory can hold partial sums for, and processes the tiles in batches.
     pub(super) fn batched(&self) -> bool {
         self.segments.len() == 1 && self.most_tiles() > BATCH
     }
@@ -282,12 +284,12 @@ impl GemvShape {
         self.output != Output::Swiglu && !self.batched()
     }
 
-    /// Largest number of rows of a segment for which a thread loads biases and residuals early.
+    /// Number of rows per segment for which a thread loads biases and residuals before the products.
     pub(super) fn early_passes(&self) -> u32 {
         if self.bias || self.output == Output::Residual { self.passes().min(2) } else { 0 }
     }
 
-    /// Rows per thread in the CTA with the most tiles, rounded up.
+    /// Number of rows per thread in the CTA with the most tiles, rounded up.
     pub(super) fn passes(&self) -> u32 {
         (self.most_tiles() * TILE_ROWS).div_ceil(self.consumers())
     }
@@ -308,7 +310,7 @@ impl GemvShape {
         Cut { segments, total: if whole { layouts[0].tiles } else { start }, grid: self.schedule.grid }
     }
 
-    /// The rows that a CTA computes, counted through all segments.
+    /// Rows that CTA `cta` computes, as indices among the rows of all segments.
     pub fn rows_of(&self, cta: u32) -> impl Iterator<Item = u32> {
         let cut = self.cut();
         let (start, end) = (cut.boundary(cta), cut.boundary(cta + 1));
@@ -322,7 +324,7 @@ impl GemvShape {
         ranges.into_iter().flatten()
     }
 
-    /// Largest number of tiles of a CTA.
+    /// Number of tiles of the CTA with the most tiles.
     fn most_tiles(&self) -> u32 {
         let cut = self.cut();
         let before = |cta: u32| -> u32 {
@@ -337,31 +339,31 @@ impl GemvShape {
 /// its bytes, and the line is cut into `grid` equal parts. A CTA has the tiles that begin in its part.
 pub(super) struct Cut {
     pub segments: Vec<CutSegment>,
-    /// Length of the line.
+    /// Length of the line on which the tiles are laid out.
     pub total: u32,
-    /// Number of parts.
+    /// Number of equal parts of the line, one per CTA.
     pub grid: u32,
 }
 
-/// A segment on the line of a [`Cut`].
+/// A segment (matrix) on the line of a [`Cut`].
 pub(super) struct CutSegment {
-    /// Position of the segment's first tile.
+    /// Position of the segment's first tile on the line.
     pub start: u32,
-    /// Length of a tile.
+    /// Length of a tile on the line.
     pub tile_length: u32,
-    /// Number of tiles.
+    /// Number of tiles of the segment.
     pub tiles: u32,
 }
 
 impl Cut {
-    /// Start of CTA `cta`'s part.
+    /// Position on the line at which CTA `cta`'s part starts.
     fn boundary(&self, cta: u32) -> u32 {
         (u64::from(self.total) * u64::from(cta) / u64::from(self.grid)) as u32
     }
 }
 
 impl CutSegment {
-    /// Number of tiles that begin before `boundary`.
+    /// Number of the segment's tiles that begin before position `boundary` of the line.
     fn tiles_before(&self, boundary: u32) -> u32 {
         boundary.saturating_sub(self.start).div_ceil(self.tile_length).min(self.tiles)
     }

@@ -1,11 +1,11 @@
-//! Passes over the keys of all tokens, in device memory.
+//! Passes over the sort keys of all tokens, in device memory.
 
 use bespoke_codegen::prelude::*;
 
 use super::key;
 use super::scan::{PrefixSum, block_scan, lane64};
 
-/// Shared memory of the CTA.
+/// Shared memory of the CTA that chooses a token, and the number of its threads.
 #[derive(Clone, Copy)]
 pub(super) struct Workspace {
     /// Threads of the CTA, a power of two from 64 to 1024.
@@ -17,21 +17,21 @@ pub(super) struct Workspace {
 }
 
 impl Workspace {
-    /// Length of `mailbox`: four elements for the results of a search, and the random number.
+    /// Length of `mailbox` in u64: four for the results of a search, and one for the random number.
     pub const MAILBOX: u32 = 5;
-    /// Index of the random number, which is written once per step.
+    /// Index in `mailbox` of the random number, which is written once per step.
     pub const RANDOM: u32 = 4;
 
-    /// Prefix sum over the threads. A barrier is needed before the next one.
+    /// Prefix sum of `own` over the CTA's threads. A barrier is needed before the next scan.
     #[device]
     pub fn scan(&self, own: Val<u64>) -> PrefixSum {
         block_scan(own, self.scratch, self.threads / WARP)
     }
 }
 
-/// Keys of all tokens, in device memory.
+/// Sort keys of all tokens, in device memory.
 pub(super) struct Keys {
-    /// u32 `[count]`, by token.
+    /// Sort keys, u32 `[count]`, indexed by token.
     pub keys: Ptr<Global, u32>,
     /// Number of tokens.
     pub count: u32,
@@ -40,7 +40,7 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// Loads the key of a token; returns it with its ordering. Past the end the key is 0, that of no token.
+    /// Loads the sort key of token `token`; returns it with the token's ordering. Past the last token the key is 0.
     #[device]
     fn token(&self, token: Val<u32>) -> (Val<u32>, Val<u64>) {
         let inside = token < self.count;
@@ -53,7 +53,7 @@ impl Keys {
         self.count.div_ceil(self.workspace.threads).clamp(1, 6)
     }
 
-    /// As [`Keys::token`], for [`Keys::unroll`] tokens from `first` on, `stride` apart.
+    /// Loads keys and orderings, as [`Keys::token`] does, of [`Keys::unroll`] tokens: `first`, `first + stride`, ….
     #[device]
     fn batch(&self, first: Val<u32>, stride: u32) -> Vec<(Val<u32>, Val<u64>)> {
         let mut tokens = Vec::new();
@@ -63,12 +63,13 @@ impl Keys {
         tokens
     }
 
-    /// Distance between two batches.
+    /// Number of tokens from the start of a batch to the start of the same thread's next batch.
     fn batch_stride(&self, stride: u32) -> u32 {
         self.unroll() * stride
     }
 
-    /// Calls `visit` with key and ordering of every token, each in one thread, and possibly with the key of no token.
+    /// Calls `visit` with the key and the ordering of every token, each in one thread; past the last token, also with
+    /// key 0.
     #[device]
     pub fn each<F: Fn(Val<u32>, Val<u64>)>(&self, visit: F) {
         let threads = self.workspace.threads;
@@ -81,7 +82,8 @@ impl Keys {
         }
     }
 
-    /// This thread's share of the sum of `measure` over all tokens.
+    /// Sum of `measure` over the tokens that this thread visits. The sum of all threads' results is the sum over all
+    /// tokens.
     #[device]
     pub fn share<F: Fn(Val<u32>, Val<u64>) -> Val<u64>>(&self, measure: F) -> Val<u64> {
         let threads = self.workspace.threads;

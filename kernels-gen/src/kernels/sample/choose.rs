@@ -58,7 +58,7 @@ pub fn choose_sampled(
     }
 }
 
-/// Draws a token.
+/// Draws a token from those that the filters keep.
 #[device]
 fn choose(keys: &Keys, tops: &Tops, extremes: [Val<u32>; 2], filters: &Filters) -> Val<u32> {
     let workspace = keys.workspace;
@@ -88,8 +88,8 @@ fn choose(keys: &Keys, tops: &Tops, extremes: [Val<u32>; 2], filters: &Filters) 
     token
 }
 
-/// Draws a token by searching all keys. `bound` is a lower bound of the orderings that the filters keep; `total` is as for
-/// [`few::choose`].
+/// Draws a token by searching the keys of all tokens. `bound` is a lower bound of the orderings that the filters keep;
+/// `total` is the weight of all tokens if top-k is off, else 0.
 #[device]
 fn choose_among_all(
     keys: &Keys,

@@ -7,27 +7,27 @@ use super::filters::{Filters, Tops};
 use super::key::{self, TOKEN_BITS};
 use super::scan::{eight_lanes, eight_lanes_words};
 
-/// Result without a token.
+/// Result of [`choose`] if it cannot decide among few candidates.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Lanes that share one candidate's comparisons.
+/// Number of lanes that together compare one candidate with all others.
 const LANES: u32 = 8;
 
 /// Candidates in shared memory, unordered.
 #[derive(Clone, Copy)]
 struct Few {
-    /// Orderings, u64 [capacity].
+    /// Orderings of the candidates, u64 [capacity].
     orderings: Ptr<Shared, u64>,
-    /// Weights before the temperature, u64 [capacity].
+    /// Weights at temperature 1, which top-p adds up, u64 [capacity].
     plain: Ptr<Shared, u64>,
-    /// Weights of the draw, zero for candidates that a filter removes, u64 [capacity].
+    /// Weights at the set temperature, for the draw, u64 [capacity]; zero for candidates that a filter removes.
     warm: Ptr<Shared, u64>,
     /// Number of candidates.
     count: Val<u32>,
     workspace: Workspace,
 }
 
-/// Largest number of candidates.
+/// Maximum number of candidates that a CTA of `threads` threads compares pairwise.
 pub(super) fn capacity(threads: u32) -> u32 {
     threads / 2
 }
@@ -72,7 +72,7 @@ fn gather(keys: &Keys, tops: &Tops, least: Val<u32>, orderings: Ptr<Shared, u64>
         counts.at(thread_index()).store(0);
     }
     barrier();
-    // The groups with such tokens.
+    // The groups of 32 tokens that have such a token.
     for (pass, &top) in tops.values.iter().enumerate() {
         if top >= least {
             let index = counts.atomic_add(1, Scope::Cta);
@@ -86,7 +86,7 @@ fn gather(keys: &Keys, tops: &Tops, least: Val<u32>, orderings: Ptr<Shared, u64>
     if groups > capacity {
         return groups;
     }
-    // Their tokens, one group per warp.
+    // The tokens of these groups, one group per warp.
     let mut hit = warp_index();
     while hit < groups {
         let token = hits.at(hit).load() * WARP + lane();
@@ -107,15 +107,15 @@ fn gather(keys: &Keys, tops: &Tops, least: Val<u32>, orderings: Ptr<Shared, u64>
 }
 
 impl Few {
-    /// The candidate, from `base` on, that this thread and seven neighbours compare with all others, and this thread's index
-    /// among the eight.
+    /// Index of the candidate that this thread and seven neighbours compare with all others, and this thread's index
+    /// among the eight. The CTA processes candidates from `base` on.
     #[device]
     fn own_candidate(&self, base: Val<u32>) -> (Val<u32>, Val<u32>) {
         (base + thread_index() / LANES, thread_index() % LANES)
     }
 
-    /// Applies the filters: sets the weights of removed candidates to 0. Returns false if top-p keeps tokens that are not
-    /// candidates.
+    /// Applies the filters: sets the weights of removed candidates to 0. Returns false if top-p keeps tokens that are
+    /// not candidates.
     ///
     /// The number and the weight of the tokens that rank above a candidate decide whether it is kept.
     #[device]

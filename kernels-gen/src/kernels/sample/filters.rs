@@ -26,11 +26,11 @@ impl Tops {
         Tops { values }
     }
 
-    /// The largest and the smallest key, in all threads.
+    /// CTA-wide largest and smallest of the groups' largest keys, in every thread.
     #[device]
     pub fn extremes(&self, workspace: Workspace) -> [Val<u32>; 2] {
         let mut largest = val(0u32);
-        // The largest complement, which is that of the smallest key.
+        // The largest complement of a key: the complement of the smallest key.
         let mut smallest = val(0u32);
         for &top in &self.values {
             largest = largest.max(top);
@@ -49,10 +49,10 @@ impl Tops {
     }
 }
 
-/// Distance from the largest logit at which a weight is zero: e^-28 is below 2^-40.
+/// Distance below the largest logit at which a weight at temperature 1 rounds down to 0: e^-28 is below 2^-40.
 const ZERO_WEIGHT_MARGIN: f32 = 28.0;
 
-/// The run-time parameters; see [`super`].
+/// The run-time sampling parameters; see [`super`].
 #[derive(Clone, Copy, Carry)]
 pub(super) struct Settings {
     temperature: Val<f32>,
@@ -75,11 +75,11 @@ pub(super) struct Filters {
     pub nucleus: Val<bool>,
     /// The lowest ordering that min-p keeps.
     pub margin: Val<u64>,
-    /// Tokens with a lower ordering than this have weight 0 in the scale `plain`.
+    /// Lower bound of the orderings of tokens whose weight at temperature 1 is not 0.
     pub zero_weight: Val<u64>,
-    /// Scale of the weights that top-p adds up: without the temperature.
+    /// Scale of the weights that top-p adds up: temperature 1.
     pub plain: Scale,
-    /// Scale of the weights that the token is drawn with: with the temperature.
+    /// Scale of the weights of the draw: the set temperature.
     pub warm: Scale,
 }
 
@@ -95,7 +95,7 @@ impl Settings {
         }
     }
 
-    /// 64 random bits for the token at `position`.
+    /// 64 random bits for the draw of the token at `position`.
     #[device]
     pub fn random(&self, position: Val<u32>) -> Val<u64> {
         let words = philox([position, val(0u32), val(0u32), val(0u32)], self.seed);
@@ -123,7 +123,7 @@ impl Settings {
 }
 
 impl Filters {
-    /// The weight that top-p must reach, ⌈p·total⌉, at least 1.
+    /// Sum of weights that top-p must reach, of a sum `total` of all weights: ⌈p·total⌉, at least 1.
     #[device]
     pub fn nucleus_of(&self, total: Val<u64>) -> Val<u64> {
         let rest = select(self.p * total > 0, 1u64, 0u64);

@@ -9,12 +9,12 @@
 
 use bespoke_codegen::prelude::*;
 
-/// Number of bits of the token in an ordering.
+/// Number of bits of the token's number in an ordering.
 pub const TOKEN_BITS: u32 = 19;
-/// The key of −∞.
+/// Sort key of the logit −∞.
 pub const LOWEST: u32 = !f32::NEG_INFINITY.to_bits();
 
-/// The key of a logit.
+/// Sort key of a logit.
 #[device]
 pub fn key(logit: Val<f32>) -> Val<u32> {
     // `max` of a NaN and a number is the number.
@@ -24,31 +24,31 @@ pub fn key(logit: Val<f32>) -> Val<u32> {
     bits ^ (sign | 0x8000_0000)
 }
 
-/// The logit of a key.
+/// The logit that has sort key `key`.
 #[device]
 pub fn logit(key: Val<u32>) -> Val<f32> {
     select(key >= 0x8000_0000, key ^ 0x8000_0000, !key).bitcast::<f32>()
 }
 
-/// The ordering of a key and its token.
+/// Ordering of token `token`, whose logit has sort key `key`.
 #[device]
 pub fn ordering(key: Val<u32>, token: Val<u32>) -> Val<u64> {
     (key.cast::<u64>() << TOKEN_BITS) | ((1 << TOKEN_BITS) - 1 - token).cast::<u64>()
 }
 
-/// The lowest ordering with this key.
+/// Lowest ordering of a token whose logit has sort key `key`.
 #[device]
 pub fn lowest_with(key: Val<u32>) -> Val<u64> {
     key.cast::<u64>() << TOKEN_BITS
 }
 
-/// The key in an ordering.
+/// The sort key in an ordering.
 #[device]
 pub fn key_of(ordering: Val<u64>) -> Val<u32> {
     (ordering >> TOKEN_BITS).cast::<u32>()
 }
 
-/// The token in an ordering.
+/// The token's number in an ordering.
 #[device]
 pub fn token_of(ordering: Val<u64>) -> Val<u32> {
     ((1 << TOKEN_BITS) - 1) - (ordering.cast::<u32>() & ((1 << TOKEN_BITS) - 1))

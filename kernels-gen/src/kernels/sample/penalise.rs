@@ -47,7 +47,7 @@ pub fn sample_keys(
                 let key = key::key(select(marked, penalised, logit));
                 let key = select(token < s.vocab, key, 0u32);
                 let largest = warp_max(key);
-                // Uniform in a warp, which has a whole group.
+                // The condition is uniform in a warp, because a warp processes a whole group of 32 tokens.
                 if token < s.padded() {
                     keys.at(token).store(key);
                     if lane() == 0 {
@@ -62,13 +62,13 @@ pub fn sample_keys(
 /// Number of loads that a thread has in flight.
 const IN_FLIGHT: u32 = 8;
 
-/// This thread's token of a round.
+/// The token that this thread processes in round `round`.
 #[device]
 fn token_of(round: u32, s: &SampleShape) -> Val<u32> {
     (block_index() + round * s.blocks) * s.threads + thread_index()
 }
 
-/// Loads this thread's logits of a batch of rounds.
+/// Loads the logits of this thread's tokens in batch `batch`, which is [`IN_FLIGHT`] rounds.
 #[device]
 fn load(logits: Ptr<Global, f32>, batch: u32, s: &SampleShape) -> Vec<Val<f32>> {
     let start = batch * IN_FLIGHT;

@@ -2,26 +2,26 @@
 
 use bespoke_codegen::prelude::*;
 
-/// A thread's view of a prefix sum.
+/// Prefix sum over the threads of a CTA, as seen by one thread.
 #[derive(Clone, Copy, Carry)]
 pub(super) struct PrefixSum {
-    /// Sum over the preceding threads.
+    /// Sum of the values of the preceding threads.
     pub before: Val<u64>,
     /// The thread's own value.
     pub own: Val<u64>,
-    /// Sum over all threads.
+    /// Sum of the values of all threads.
     pub total: Val<u64>,
 }
 
 impl PrefixSum {
-    /// Whether `point`, at least 0 and less than the total, falls into the thread's own part: true in exactly one thread.
+    /// Whether before ≤ `point` < before + own. For a point below `total` this is true in exactly one thread.
     #[device]
     pub fn contains(&self, point: Val<u64>) -> Val<bool> {
         (self.before <= point) & (point < self.before + self.own)
     }
 }
 
-/// The 64-bit value of another lane.
+/// The 64-bit `value` of lane `from`.
 #[device]
 pub(super) fn lane64(value: Val<u64>, from: impl IntoVal<u32>) -> Val<u64> {
     let from = from.into_val();
@@ -84,7 +84,7 @@ fn warp_scan_words(value: Val<u32>) -> Val<u32> {
     sum
 }
 
-/// Sum of 32-bit words over each group of eight consecutive lanes, in all of them.
+/// Sum of 32-bit words over each group of eight consecutive lanes, in each of the eight.
 #[device]
 pub(super) fn eight_lanes_words(value: Val<u32>) -> Val<u32> {
     let mut sum = value;
@@ -94,7 +94,7 @@ pub(super) fn eight_lanes_words(value: Val<u32>) -> Val<u32> {
     sum
 }
 
-/// Sum over each group of eight consecutive lanes, in all of them.
+/// Sum of 64-bit words over each group of eight consecutive lanes, in each of the eight.
 #[device]
 pub(super) fn eight_lanes(value: Val<u64>) -> Val<u64> {
     let mut sum = value;

@@ -7,43 +7,43 @@ use super::key::{self, TOKEN_BITS};
 use super::scan::words_before;
 use super::weight::{SCALE_BITS, Scale};
 
-/// Largest number of bits that one pass decides.
+/// Largest number of bits of a digit; one pass finds one digit of the result.
 const DIGIT_BITS: u32 = 10;
 /// Number of values of a digit.
 const BINS: u32 = 1 << DIGIT_BITS;
 
-/// The quantity that is summed over a prefix.
+/// The quantity that is summed over a prefix of the ranked tokens.
 #[derive(Clone, Copy)]
 pub(super) enum Measure {
     /// Number of tokens.
     Count,
-    /// Their weights.
+    /// Sum of the tokens' weights.
     Weight(Scale),
 }
 
-/// The prefix to find: the shortest one, from the highest-ranking token on, whose sum reaches a target.
+/// The prefix of the ranked tokens to find: the shortest one whose sum reaches `sum`.
 pub(super) struct Target {
     /// The quantity that is summed.
     pub measure: Measure,
-    /// The sum to reach: at least 1, at most that of all tokens from `low` on.
+    /// The sum to reach: at least 1, at most the sum over all tokens from `low` on.
     pub sum: Val<u64>,
-    /// Lower bound of the result; only its key counts.
+    /// Lower bound of the orderings in the prefix; its token bits are ignored.
     pub low: Val<u64>,
-    /// The largest key of all tokens.
+    /// The largest sort key of all tokens.
     pub top: Val<u32>,
 }
 
-/// Histogram of a digit, in shared memory.
+/// Histogram of a digit of the orderings, in shared memory.
 ///
 /// Shared memory has native atomic additions of 32-bit words; 64-bit ones are compare-and-swap loops. A weight is therefore
 /// added in parts, each narrow enough that no sum over all tokens overflows.
 #[derive(Clone, Copy)]
 pub(super) struct Search {
-    /// Numbers of tokens, then parts of their weights, lowest first: u32 [1 + parts, BINS].
+    /// Number of tokens per bin, then each part of the sum of weights, lowest part first: u32 [1 + parts, BINS].
     bins: Ptr<Shared, u32>,
-    /// Number of parts of a weight.
+    /// Number of parts into which a weight is split.
     parts: u32,
-    /// Bits per part.
+    /// Number of bits per part of a weight.
     width: u32,
     /// Shared memory of the CTA.
     workspace: Workspace,
@@ -149,7 +149,7 @@ impl Search {
         BINS.div_ceil(self.workspace.threads)
     }
 
-    /// Sets all sums to zero.
+    /// Sets all bins to zero.
     #[device]
     fn clear(&self) {
         for i in 0..(1 + self.parts) * self.bins_per_thread() {
@@ -157,8 +157,8 @@ impl Search {
         }
     }
 
-    /// Adds a token to its bin if its ordering, `offset` above the low end, agrees in the higher digits. Orderings below the
-    /// low end wrap around and never agree.
+    /// Adds a token to its bin of the histogram if `offset`, the token's ordering minus the lowest one, has the digits
+    /// found so far. The offset of a lower ordering wraps around and never has these digits.
     #[device]
     fn add(
         &self,
@@ -180,7 +180,7 @@ impl Search {
         }
     }
 
-    /// The sum of a bin.
+    /// Sum of the measure over the tokens in bin `bin`.
     #[device]
     fn sum(&self, bin: Val<u32>, target: &Target) -> Val<u64> {
         if let Measure::Count = target.measure {
@@ -193,8 +193,8 @@ impl Search {
         sum
     }
 
-    /// The bin at which the sum, from the highest bin down, reaches `left`: its index, the sum of the bins above it, its own
-    /// sum, and its number of tokens.
+    /// Finds the bin at which the sum, from the highest bin down, reaches `left`. Returns the bin's index, the sum of
+    /// the bins above it, the bin's own sum, and the bin's number of tokens.
     #[device]
     fn crossing(&self, target: &Target, left: Val<u64>) -> [Val<u64>; 4] {
         let (workspace, per_thread) = (self.workspace, self.bins_per_thread());

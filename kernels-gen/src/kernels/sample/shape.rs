@@ -5,21 +5,21 @@ use serde::{Deserialize, Serialize};
 
 use super::key;
 
-/// Words of a slot's record.
+/// Number of words of a slot's record of sampling parameters.
 pub const WORDS: u32 = 8;
-/// Word of the temperature.
+/// Index of the temperature's word in a slot's record.
 pub const TEMPERATURE: u32 = 0;
-/// Word of k.
+/// Index of the word of k (top-k) in a slot's record.
 pub const TOP_K: u32 = 1;
-/// Word of p.
+/// Index of the word of p (top-p) in a slot's record.
 pub const TOP_P: u32 = 2;
-/// Word of −ln m.
+/// Index of the word of −ln m (min-p) in a slot's record.
 pub const MIN_P_MARGIN: u32 = 3;
-/// Word of the repetition penalty.
+/// Index of the repetition penalty's word in a slot's record.
 pub const PENALTY: u32 = 4;
-/// Word of the length of the penalty's window, in tokens.
+/// Index of the word for the length of the penalty's window, in tokens.
 pub const LAST_N: u32 = 5;
-/// Word of the seed's low half; the high half follows.
+/// Index of the word of the seed's low half; the high half follows.
 pub const SEED: u32 = 6;
 
 /// Compile-time parameters of sampling.
@@ -27,7 +27,7 @@ pub const SEED: u32 = 6;
 pub struct SampleShape {
     /// Number of logits, at most [`SampleShape::MAX_VOCAB`].
     pub vocab: u32,
-    /// CTAs of [`sample_keys`](super::sample_keys).
+    /// Number of CTAs of [`sample_keys`](super::sample_keys).
     pub blocks: u32,
     /// Threads per CTA of [`sample_keys`](super::sample_keys): a multiple of 32, at most 1024.
     pub threads: u32,
@@ -45,12 +45,12 @@ impl SampleShape {
         self.vocab.div_ceil(WARP)
     }
 
-    /// Length of the array of keys: whole groups.
+    /// Length of the array of keys, padded to whole groups of 32.
     pub fn padded(&self) -> u32 {
         self.groups() * WARP
     }
 
-    /// Tokens per thread of [`sample_keys`](super::sample_keys).
+    /// Number of tokens per thread of [`sample_keys`](super::sample_keys), rounded up.
     pub(super) fn rounds(&self) -> u32 {
         self.padded().div_ceil(self.blocks * self.threads)
     }

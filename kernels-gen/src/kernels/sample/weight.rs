@@ -12,23 +12,23 @@ pub const SCALE_BITS: u32 = 39;
 pub const EXP2: [f32; 6] =
     [0.693_147_06, 0.240_229_31, 0.055_485_282, 0.009_675_452, 0.001_246_784_6, 0.000_216_129_16];
 
-/// The scale of weights.
+/// Map from logits to weights, for one temperature and one largest logit.
 #[derive(Clone, Copy, Carry)]
 pub struct Scale {
-    /// The largest key.
+    /// Sort key of the largest logit.
     pub top: Val<u32>,
     /// log₂e divided by the temperature.
     pub per_logit: Val<f32>,
 }
 
 impl Scale {
-    /// The scale relative to the largest key `top`, at a temperature above 0.
+    /// The map for the largest sort key `top` and a temperature above 0.
     #[device]
     pub fn new(top: Val<u32>, temperature: Val<f32>) -> Scale {
         Scale { top, per_logit: std::f32::consts::LOG2_E / temperature }
     }
 
-    /// ⌊2³⁹·e^((x − max)/t)⌋ for the logit x of `key`; 0 for −∞ and for no token.
+    /// Weight ⌊2³⁹·e^((x − max)/t)⌋ of the logit x with sort key `key`; 0 for −∞ and for key 0, which is no token.
     ///
     /// With y = (x − max)·(log₂e/t), each operation rounded to f32, and n = ⌊y⌋, the weight is ⌊2³⁰·2^(y−n)⌋·2⁹ shifted
     /// right by −n. IEEE 754 defines the bits of every operation.
