@@ -1,4 +1,5 @@
-//! Decoder: finds the function that executes each instruction, its operand slots, and the registers to check.
+//! Decoder: determines for each instruction the function that executes it, its operand slots, and the registers to
+//! check.
 
 pub(crate) mod opcodes;
 
@@ -15,26 +16,26 @@ use crate::load::error::{ParseError, ParseErrorKind};
 use crate::load::layout::Layout;
 use crate::load::types::Width;
 
-/// A decoded function.
+/// Function decoded to executable instructions.
 pub(crate) struct Decoded {
     pub(crate) insts: Vec<Inst>,
     pub(crate) register_checks: Vec<RegisterCheck>,
     /// Number of registers whose initialisation is tracked at run time.
     pub(crate) tracked: usize,
-    /// Operand lists.
+    /// Operand lists of instructions with more operands than slots.
     pub(crate) lists: Vec<Box<[u32]>>,
     pub(crate) layout: Layout,
-    /// The slots that each instruction writes.
+    /// Register slots that each instruction writes.
     pub(crate) writes: Vec<Box<[u32]>>,
 }
 
-/// The most bits of a data-flow analysis: registers times basic blocks.
+/// Largest size of a data-flow analysis, in bits: registers times basic blocks.
 const MAX_ANALYSIS_BITS: usize = 1 << 33;
 
-/// Decodes a function. `symbols` are the variables and parameters that it can name.
+/// Decodes a function. `symbols` are the variables and parameters that the function can name.
 ///
 /// # Errors
-/// All errors in its instructions.
+/// All errors in the function's instructions.
 pub(crate) fn decode(
     function: &Function,
     symbols: &HashMap<String, Symbol>,
@@ -49,8 +50,8 @@ pub(crate) fn decode(
     }
     let tables = FunctionTables { function, symbols, layout: Layout::unshared(&widths), lists: Vec::new() };
     let mut decoder = Decoder { tables, targets: &targets, cfg: &cfg, effects: Vec::new() };
-    // The first pass finds the registers that each instruction reads and writes. The second decodes again with the
-    // register slots that are allocated from them.
+    // The first pass finds the registers that each instruction reads and writes. Register slots are allocated from this
+    // result, and the second pass decodes with these slots.
     let mut errors = decoder.instructions().err().unwrap_or_default();
     if !branch_errors.is_empty() || !errors.is_empty() {
         let position = |error: &ParseError| (error.line, error.column);
@@ -73,7 +74,7 @@ pub(crate) fn decode(
     Ok(Decoded { insts, register_checks, tracked, lists, layout, writes })
 }
 
-/// The target of each instruction that is a branch, and an error for each branch without a valid target.
+/// Target of each instruction that is a branch, and an error for each branch without a valid target.
 fn branch_targets(function: &Function) -> (Vec<Option<usize>>, Vec<ParseError>) {
     let mut errors = Vec::new();
     let mut targets = Vec::with_capacity(function.body.len());
@@ -98,7 +99,7 @@ fn branch_targets(function: &Function) -> (Vec<Option<usize>>, Vec<ParseError>) 
     (targets, errors)
 }
 
-/// Run-time checks of the registers that may be read before they are written, and the number of such registers.
+/// Run-time checks of registers that may be read before a write, and the number of such registers.
 fn register_checks(
     insts: &mut [Inst],
     effects: &[Effects],
@@ -125,7 +126,7 @@ fn register_checks(
     (checks, tracked)
 }
 
-/// Fills in [`Inst::unconditional`]: lanes diverge and reconverge only between blocks.
+/// Fills in [`Inst::unconditional`]. Lanes diverge and reconverge only between basic blocks.
 fn count_unconditional(insts: &mut [Inst], cfg: &Cfg) {
     for block in &cfg.blocks {
         let mut count = 0;
@@ -175,7 +176,7 @@ fn dispatch(op: &mut InstructionCursor<'_, '_>, instruction: &Instruction) -> Re
     match opcodes::find(instruction) {
         Some(family) => (family.decode)(op),
         None if opcodes::is_known(op.opcode()) => {
-            // Some row has the opcode, but none has this type.
+            // Reports a missing or unknown type first: some row has the opcode, but no row has this type.
             op.take_ty()?;
             Err(op.unsupported())
         }

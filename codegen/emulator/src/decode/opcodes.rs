@@ -1,11 +1,11 @@
 //! The opcode table: one row per opcode family, with its class, lowest target, PTX version and decoder.
 //!
-//! To add an instruction: add a row (or an opcode to a row) here, its semantics to the file of its decoder under
-//! `exec/`, and a line to `tests/isa/instructions.txt`. If [`UNSUPPORTED`] names it, remove it there.
+//! To add an instruction, add a row (or an opcode to a row) here, its semantics to the decoder's file under `exec/`,
+//! and a line to `tests/isa/instructions.txt`. If [`UNSUPPORTED`] names the instruction, remove it there.
 //!
-//! Requirements follow the "PTX ISA Notes" and "Target ISA Notes" of PTX ISA 9.0. Requirements that every target from
-//! sm_75 and PTX 6.3 on meets are not listed. Where the manual is stricter than ptxas, the table follows ptxas;
-//! `tests/isa` compares the two.
+//! Requirements follow the "PTX ISA Notes" and "Target ISA Notes" of PTX ISA 9.0. A requirement that is met by every
+//! target from sm_75 and every version from PTX 6.3 is omitted. Where the manual is stricter than ptxas, the table
+//! follows ptxas; `tests/isa` compares the emulator with ptxas.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -26,16 +26,16 @@ use crate::profile::traffic::{ProfileTraits, TrafficKind};
 /// Decodes an instruction: takes its modifiers and operands, and returns the function that executes it.
 type Decoder = for<'c, 'd, 'f> fn(&'c mut InstructionCursor<'d, 'f>) -> Result<Exec, ParseError>;
 
-/// A row of the table: opcodes with common class, requirements and decoder.
+/// Row of the opcode table: opcodes with a common class, requirements and decoder.
 pub(crate) struct Family {
-    /// Opcodes, separated by `|`.
+    /// Opcodes of the family, separated by `|`.
     opcodes: &'static str,
-    /// Modifiers that an instruction must have; see [`Instruction::matches`]. Of several rows that match, the first
-    /// counts.
+    /// Modifiers that an instruction must have, as for [`Instruction::matches`]. If several rows match, the first row
+    /// applies.
     form: &'static str,
     class: Class,
     traffic: TrafficKind,
-    /// Requirements of instructions with these modifiers. An instruction must meet all that match.
+    /// Requirements by modifiers. An instruction must meet every requirement whose modifiers match.
     requirements: &'static [(&'static str, Requirement)],
     pub(crate) decode: Decoder,
 }
@@ -54,7 +54,7 @@ impl Family {
     }
 }
 
-/// Matches all modifiers.
+/// Form that matches all modifiers.
 const ANY: &str = "";
 const HALF: &str = "f16|f16x2|bf16|bf16x2";
 const SINGLE_OR_DOUBLE: &str = "f32|f64";
@@ -113,7 +113,7 @@ const FAMILIES: &[Family] = &[
         ("tf32", since(80, (7, 0))),
         ("rn|rz tf32", since(90, (7, 8))),
         ("rn|rz satfinite tf32", since(100, (8, 6))),
-        // sm_89 is older than sm_90 but got these types in a later version.
+        // sm_89 is a lower target than sm_90, but got these types in a later PTX version.
         ("e4m3x2|e5m2x2", since(89, (8, 1)).or_from(90, (7, 8))),
     ]),
     // Addresses.
@@ -192,7 +192,7 @@ const FAMILIES: &[Family] = &[
     family("wmma", ANY, Matrix, wmma::decode).requires(&[("bf16|tf32|f64", since(80, (7, 0)))]),
 ];
 
-/// Requirements of modifiers of any opcode.
+/// Requirements of modifiers, for all opcodes.
 const MODIFIER_REQUIREMENTS: &[(&str, Requirement)] = &[
     (
         "L1::evict_first|L1::evict_last|L1::evict_normal|L1::evict_unchanged|L1::no_allocate",
@@ -204,7 +204,7 @@ const MODIFIER_REQUIREMENTS: &[(&str, Requirement)] = &[
     ("cluster", CLUSTERS),
 ];
 
-/// Valid PTX that the emulator does not implement: opcodes, and the modifiers of the forms concerned.
+/// Valid PTX that the emulator does not implement: opcodes, and the modifiers of the unsupported forms.
 const UNSUPPORTED: &[(&str, &str)] = &[
     ("add|sub|fma", "f32 f16|bf16"),
     ("fma", "oob"),
@@ -230,7 +230,7 @@ const UNSUPPORTED: &[(&str, &str)] = &[
     ("vadd4|vsub4|vavrg4|vabsdiff4|vmin4|vmax4|vset4", ANY),
 ];
 
-/// Rows of [`FAMILIES`] by opcode, in order.
+/// Rows of [`FAMILIES`] by opcode, in table order.
 static BY_OPCODE: LazyLock<HashMap<&str, Vec<&Family>>> = LazyLock::new(|| {
     let mut rows: HashMap<&str, Vec<&Family>> = HashMap::new();
     for family in FAMILIES {
@@ -241,12 +241,12 @@ static BY_OPCODE: LazyLock<HashMap<&str, Vec<&Family>>> = LazyLock::new(|| {
     rows
 });
 
-/// Whether some form of the opcode is implemented.
+/// Whether the emulator implements some form of the opcode.
 pub(crate) fn is_known(opcode: &str) -> bool {
     BY_OPCODE.contains_key(opcode)
 }
 
-/// The row of an instruction.
+/// Row of the opcode table for an instruction.
 pub(crate) fn find(instruction: &Instruction) -> Option<&'static Family> {
     let rows = BY_OPCODE.get(instruction.opcode.as_str())?;
     rows.iter().copied().find(|family| instruction.matches(family.form))
@@ -257,7 +257,7 @@ pub(crate) fn profile_traits(instruction: &Instruction) -> Option<ProfileTraits>
     find(instruction).map(|family| ProfileTraits::new(family.class, family.traffic, instruction))
 }
 
-/// Whether an opcode with its modifiers is unsupported, and its requirements.
+/// Looks up an opcode with its modifiers: whether it is unsupported, and its requirements.
 pub(crate) fn look_up(instruction: &Instruction) -> Form {
     let unsupported = instruction.modifiers.iter().any(|modifier| unsupported::is_type(modifier))
         || UNSUPPORTED.iter().any(|(opcodes, form)| {
@@ -273,7 +273,7 @@ pub(crate) fn look_up(instruction: &Instruction) -> Form {
 mod tests {
     use super::*;
 
-    /// Mnemonics of the lines of `tests/isa/instructions.txt` whose first word is `accept`ed, split at dots and braces.
+    /// Mnemonics in `tests/isa/instructions.txt` on lines whose first word `accept` accepts, split at dots and braces.
     fn mnemonics(accept: impl Fn(&str) -> bool) -> Vec<&'static str> {
         let lines = include_str!("../../tests/isa/instructions.txt").lines();
         let lines =

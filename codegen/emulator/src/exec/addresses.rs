@@ -6,7 +6,7 @@ use crate::context::{ExecutionContext, Inst};
 use crate::finding::Space;
 use crate::lanes::{LANES, lanes_of};
 
-/// The lanes' addresses: base register plus offset.
+/// Address of each lane in a memory instruction: base register plus offset.
 #[inline(always)]
 pub(crate) fn addresses(cx: &ExecutionContext<'_>, i: &Inst) -> [u64; LANES] {
     let mut addresses = [0u64; LANES];
@@ -24,7 +24,7 @@ pub(crate) fn addresses(cx: &ExecutionContext<'_>, i: &Inst) -> [u64; LANES] {
     addresses
 }
 
-/// The lanes' addresses of an instruction that accesses shared memory only, as offsets in it.
+/// Address of each lane as an offset in shared memory, for an instruction that accesses only shared memory.
 pub(crate) fn shared_addresses(cx: &ExecutionContext<'_>, i: &Inst) -> [u64; LANES] {
     let addresses = addresses(cx, i);
     match StateSpace::of(i.slots[FLAGS]) == StateSpace::Generic {
@@ -33,7 +33,7 @@ pub(crate) fn shared_addresses(cx: &ExecutionContext<'_>, i: &Inst) -> [u64; LAN
     }
 }
 
-/// The first lane's address, if it is in shared or global memory.
+/// Space and address of lane 0, if the address is in shared or global memory.
 pub(crate) fn located_first(cx: &ExecutionContext<'_>, i: &Inst) -> Option<(Space, u64)> {
     let address = match i.slots[FLAGS] & FLAG_NARROW {
         0 => cx.warp.regs.lanes::<u64>(i.slots[A])[0].wrapping_add(i.imm),
@@ -48,7 +48,7 @@ pub(crate) fn located_first(cx: &ExecutionContext<'_>, i: &Inst) -> Option<(Spac
     matches!(space, Space::Global | Space::Shared).then_some((space, address))
 }
 
-/// The lanes' addresses, if all are in shared memory or all in global memory.
+/// Space and address of each lane, if all addresses are in shared memory or all are in global memory.
 pub(crate) fn located(cx: &ExecutionContext<'_>, i: &Inst) -> Option<(Space, [u64; LANES])> {
     let mut addresses = addresses(cx, i);
     let space = match StateSpace::of(i.slots[FLAGS]) {
@@ -60,7 +60,8 @@ pub(crate) fn located(cx: &ExecutionContext<'_>, i: &Inst) -> Option<(Space, [u6
     space.filter(|space| matches!(space, Space::Global | Space::Shared)).map(|space| (space, addresses))
 }
 
-/// The space of the lanes' generic addresses, which become addresses in that space; `None` if the lanes' spaces differ.
+/// Converts generic addresses to addresses in the space that all active lanes have in common; `None` if their spaces
+/// differ.
 #[cold]
 pub(super) fn generic(cx: &ExecutionContext<'_>, addresses: &mut [u64; LANES]) -> Option<Space> {
     let first = addresses[cx.active.trailing_zeros() as usize % LANES];

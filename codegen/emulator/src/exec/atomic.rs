@@ -1,4 +1,4 @@
-//! `atom` and `red`: lane by lane, each atomic with respect to all threads.
+//! `atom` and `red`: the lanes of a warp execute one after the other, each atomically with respect to all threads.
 
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::SeqCst};
 
@@ -16,7 +16,7 @@ use crate::load::ast::Operand;
 use crate::load::error::ParseError;
 use crate::load::types::Ty;
 
-/// Operation of an atomic: the new value from the old one and the operands, as bits.
+/// Operation of an atomic instruction: computes the new value from the old value and the operands, as bits.
 pub(crate) trait Update: 'static {
     fn update(old: u64, b: u64, c: u64) -> u64;
 }
@@ -37,7 +37,8 @@ updates! {
     Xor(old, b, _c) old ^ b;
     Exch(_old, b, _c) b;
     Cas(old, b, c) if old == b { c } else { old };
-    // `inc` wraps to 0 above the operand, `dec` wraps to the operand below 0.
+    // `inc` gives 0 if the old value has reached the operand. `dec` gives the operand if the old value is 0 or exceeds
+    // the operand.
     Inc(old, b, _c) if old >= b { 0 } else { old + 1 };
     Dec(old, b, _c) if old == 0 || old > b { b } else { old - 1 };
     MinU(old, b, _c) old.min(b);

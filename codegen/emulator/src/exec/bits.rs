@@ -15,7 +15,7 @@ ops! {
     Xor[T: Int][T](a: T, b: T) -> T { T::from_bits(a.bits() ^ b.bits()) }
     Not[T: Int][T](a: T) -> T { T::from_bits(!a.bits()) }
     Cnot[T: Int][T](a: T) -> T { T::from_bits((a.bits() == 0) as u64) }
-    // PTX clamps shift amounts to the width; the CPU takes them modulo the width.
+    // PTX clamps shift amounts to the register width; the CPU takes shift amounts modulo the width.
     Shl16(a: u16, b: u32) -> u16 { if b < 16 { a << b } else { 0 } }
     Shl32(a: u32, b: u32) -> u32 { if b < 32 { a << b } else { 0 } }
     Shl64(a: u64, b: u32) -> u64 { if b < 64 { a << b } else { 0 } }
@@ -25,7 +25,7 @@ ops! {
     ShrS16(a: i16, b: u32) -> i16 { a >> b.min(15) }
     ShrS32(a: i32, b: u32) -> i32 { a >> b.min(31) }
     ShrS64(a: i64, b: u32) -> i64 { a >> b.min(63) }
-    // `imm` is the truth table: each set bit selects one minterm.
+    // `imm` is the truth table of `lop3`: each set bit selects one minterm.
     Lop3(a: u32, b: u32, c: u32; imm) -> u32 {
         let mut result = 0;
         for term in 0..8 {
@@ -41,7 +41,7 @@ ops! {
     FunnelLeftClamp(a: u32, b: u32, c: u32) -> u32 { funnel_left(a, b, c.min(32)) }
     FunnelRightWrap(a: u32, b: u32, c: u32) -> u32 { funnel_right(a, b, c & 31) }
     FunnelRightClamp(a: u32, b: u32, c: u32) -> u32 { funnel_right(a, b, c.min(32)) }
-    // `prmt` with a mode, which is `imm`.
+    // `prmt` with a mode; `imm` is the mode's number in `PRMT_MODES`.
     Prmt(a: u32, b: u32, c: u32; imm) -> u32 { prmt(a, b, c, imm) }
     BfeU32(a: u32, b: u32, c: u32) -> u32 { extract(a as u64, b, c, 32, false) as u32 }
     BfeS32(a: u32, b: u32, c: u32) -> u32 { extract(a as u64, b, c, 32, true) as u32 }
@@ -62,11 +62,11 @@ ops! {
     FindS64(a: i64; imm) -> u32 { find((a ^ (a >> 63)) as u64, 64, imm) }
 }
 
-/// Flags in `imm` of `szext` and `bmsk`.
+/// Flags in `imm` of `szext` and `bmsk`: `.clamp`, and for `szext` also a signed type.
 const CLAMPS: u64 = 1;
 const SIGNED: u64 = 2;
 
-/// `szext`: the low `b` bits of `a`, sign-extended or zero-extended.
+/// `szext`: the low `b` bits of `a`, sign-extended or zero-extended to 32 bits.
 fn sign_extend(a: u32, b: u32, imm: u64) -> u32 {
     let length = b & 31;
     if imm & CLAMPS != 0 && b >= 32 {
@@ -90,7 +90,7 @@ fn bit_mask(a: u32, b: u32, imm: u64) -> u32 {
     from & !(u32::MAX << end)
 }
 
-/// `fns`: position of the `offset`-th set bit of `mask`, counted from bit `base`; all ones if there is none.
+/// `fns`: position of the `offset`-th set bit of `mask`, counted from bit `base`; all ones if `mask` has no such bit.
 fn find_nth(mask: u32, base: u32, offset: i32) -> u32 {
     let set = |position: i64| (0..32).contains(&position) && mask >> position & 1 != 0;
     let step = if offset < 0 { -1 } else { 1 };
@@ -132,15 +132,15 @@ fn find(a: u64, bits: u32, imm: u64) -> u32 {
     if imm != 0 { bits - 1 - position } else { position }
 }
 
-/// Bit position or length operand of `bfe` and `bfi`. The ISA leaves values above 255 undefined; for 32-bit fields
-/// devices use only the low eight bits, for 64-bit fields they use the whole value.
+/// Bit position or length operand of `bfe` and `bfi`. The ISA leaves values above 255 undefined. Devices use only the
+/// low eight bits for 32-bit fields, and the whole value for 64-bit fields.
 #[inline(always)]
 fn field(amount: u32, bits: u32) -> u32 {
     if bits == 32 { amount & 0xff } else { amount.min(0xff) }
 }
 
-/// `bfe`. A signed field that extends past the register's top bit is filled with the highest field bit inside the
-/// register.
+/// `bfe`: extracts a bit field. A signed field that extends past the register's top bit is filled with the highest
+/// field bit inside the register.
 #[inline(always)]
 fn extract(a: u64, position: u32, length: u32, bits: u32, signed: bool) -> u64 {
     let (position, length) = (field(position, bits), field(length, bits));
@@ -183,7 +183,8 @@ fn prmt(a: u32, b: u32, c: u32, mode: u64) -> u32 {
 }
 
 lane_loop! {
-    /// `prmt` without a mode. If all lanes have the same selector, the usual case, each byte is a fixed shift.
+    /// `prmt` without a mode. If all lanes have the same selector, which is the usual case, each result byte is a fixed
+    /// shift of a source byte.
     fn permute[][](cx, i) {
         let a = cx.warp.regs.lanes::<u32>(i.slots[A]);
         let b = cx.warp.regs.lanes::<u32>(i.slots[B]);
@@ -262,7 +263,7 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
             return Err(op.unsupported());
         }
     }
-    // The type comes before the mode of `prmt`.
+    // In `prmt`, the type precedes the mode.
     let ty = op.take_ty()?;
     macro_rules! by_width {
         ($driver:ident, $op:ident) => {
@@ -384,7 +385,7 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
     found.ok_or_else(|| op.unsupported())
 }
 
-/// Decodes `shf`.
+/// Decodes `shf`, the funnel shift.
 fn funnel(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     let left = op.take("l");
     if !left && !op.take("r") {

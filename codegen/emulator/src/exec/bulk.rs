@@ -1,4 +1,4 @@
-//! `cp.async.bulk`: copies of ranges between global memory and the shared memory of the cluster's CTAs.
+//! `cp.async.bulk`: copies of byte ranges between global memory and the shared memory of the CTAs of a cluster.
 
 use super::mbarrier::{misuse, no_mbarrier};
 use super::operand_list::{ADDRESS, listed, push_address, take_cache};
@@ -18,7 +18,7 @@ use crate::load::types::Ty;
 
 const BULK_ALIGNMENT: u64 = 16;
 
-/// The copies of a `cp.async.bulk`, a range a lane.
+/// Operands of a `cp.async.bulk`: each lane copies one range of bytes.
 pub(crate) struct BulkCopies {
     pub(crate) targets: [u64; LANES],
     pub(crate) sources: [u64; LANES],
@@ -27,22 +27,22 @@ pub(crate) struct BulkCopies {
     /// Whether the source is in shared memory.
     pub(crate) from_shared: bool,
     mbarriers: Option<[u64; LANES]>,
-    /// Of a multicast, the ranks of the CTAs that get a copy, a bit each.
+    /// For `.multicast::cluster`: destination CTAs of each lane's copy, as a bit mask of ranks.
     pub(crate) masks: Option<[u16; LANES]>,
 }
 
-/// Flag of a bulk copy: the source is in shared memory.
+/// Flag of a bulk copy with an mbarrier: the source is in shared memory.
 const FROM_SHARED: u32 = 1;
-/// Flag: `.multicast::cluster`.
+/// Flag of a bulk copy: `.multicast::cluster`.
 const MULTICAST: u32 = 2;
-/// Flag: the target is the CTA's own shared memory.
+/// Flag of a bulk copy: the destination must be in the executing CTA's own shared memory.
 const OWN_TARGET: u32 = 4;
-/// Positions in the operand list of the flags and of the mbarrier.
+/// Positions in the operand list of a bulk copy: its flags, and the mbarrier that it signals.
 const BULK_FLAGS: usize = 2 * ADDRESS + 1;
 const BULK_MBARRIER: usize = BULK_FLAGS + 2;
 
-/// Reads the operand list: target, source, slot of the bytes, flags, slot of the mask of ranks, and the mbarrier of a
-/// copy into shared memory.
+/// Reads the operand list of a bulk copy: target, source, slot of the byte count, flags, slot of the mask of ranks, and
+/// for a copy into shared memory the mbarrier.
 pub(crate) fn bulk_copies(cx: &ExecutionContext<'_>, i: &Inst) -> BulkCopies {
     let list = cx.launch.program.list(i.imm);
     let (targets, sources) = (listed(cx, list), listed(cx, &list[ADDRESS..]));
@@ -101,7 +101,7 @@ fn bulk_copy(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     Flow::Next
 }
 
-/// A bulk copy of one lane to one target. The source has been checked.
+/// Bulk copy of one lane to one destination. The source range has already been checked.
 #[derive(Clone, Copy)]
 struct BulkPart {
     lane: usize,
@@ -110,11 +110,11 @@ struct BulkPart {
     size: u64,
     target: u64,
     mbarrier: Option<u64>,
-    /// Whether the target must be the CTA's own shared memory.
+    /// Whether the target must be in the executing CTA's own shared memory.
     own: bool,
 }
 
-/// Checks and issues a bulk copy to one target; false if there is a finding.
+/// Checks and issues a bulk copy to one target; returns false if a check reports a finding.
 fn issue_part(cx: &mut ExecutionContext<'_>, part: BulkPart) -> bool {
     let BulkPart { lane, from, source, size, target: to, mbarrier, own } = part;
     let into_shared = mbarrier.is_some();
@@ -186,7 +186,8 @@ fn issue_part(cx: &mut ExecutionContext<'_>, part: BulkPart) -> bool {
     true
 }
 
-/// Checks that the mbarrier of an asynchronous copy or store is in the CTA of the target; false if there is a finding.
+/// Checks that the mbarrier of an asynchronous copy or store is in the same CTA as the target; returns false if a check
+/// reports a finding.
 pub(crate) fn signals_there(
     cx: &mut ExecutionContext<'_>,
     lane: usize,

@@ -11,11 +11,12 @@ use crate::lanes::LANES;
 use crate::load::error::ParseError;
 use crate::load::types::{Ty, Width};
 
-/// Slots of two options: the address has 64 bits; the address is generic.
+/// Slots of two options of an address operand: whether the address has 64 bits, and whether the address is generic.
 const WIDE: usize = 5;
 const GENERIC: usize = 6;
 
-/// The lanes' addresses as offsets in the cluster's shared memory, and the window's start if they are generic.
+/// Address of each lane as an offset in the cluster's shared memory, and the start of the shared window if the
+/// addresses are generic (otherwise 0).
 fn shared_operands(cx: &ExecutionContext<'_>, i: &Inst) -> ([u64; LANES], u64) {
     let window = if i.slots[GENERIC] != 0 { SHARED_WINDOW } else { 0 };
     let at = match i.slots[WIDE] {
@@ -25,8 +26,8 @@ fn shared_operands(cx: &ExecutionContext<'_>, i: &Inst) -> ([u64; LANES], u64) {
     (at.map(|address| address.wrapping_sub(window)), window)
 }
 
-/// The CTA's rank and the offset of each lane's address, and the window's start; a finding if an active lane's is in no
-/// CTA's shared memory.
+/// Rank of the CTA and offset in its shared memory for each lane's address, and the start of the shared window; reports
+/// a finding if the address of an active lane is in no CTA's shared memory.
 fn located(cx: &mut ExecutionContext<'_>, i: &Inst) -> Option<([(usize, u64); LANES], u64)> {
     let (at, window) = shared_operands(cx, i);
     let places = at.map(|address| cx.cluster.layout.locate(address));
@@ -42,7 +43,7 @@ fn located(cx: &mut ExecutionContext<'_>, i: &Inst) -> Option<([(usize, u64); LA
     }
 }
 
-/// `mapa`: the same offset in another CTA's shared memory.
+/// `mapa`: converts a shared memory address to the same offset in another CTA's shared memory.
 fn map(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let Some((places, window)) = located(cx, i) else { return Flow::Fault };
     let ranks = *cx.warp.regs.lanes::<u32>(i.slots[B]);
@@ -69,7 +70,7 @@ fn rank_of(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     Flow::Next
 }
 
-/// `isspacep.shared::cta`.
+/// `isspacep.shared::cta`: tests whether an address is in the CTA's own shared memory.
 fn in_own_window(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let flow = in_window(cx, i);
     if !cx.cluster.has_peers() {
@@ -86,11 +87,12 @@ fn in_own_window(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     flow
 }
 
-/// Bits of `imm` of a cluster barrier.
+/// Flags in `imm` of a cluster barrier: `.relaxed` and `.aligned`.
 const RELAXED: u64 = 1;
 const ALIGNED: u64 = 2;
 
-/// Checks that all threads of the warp execute an `.aligned` form together.
+/// Checks that all threads of the warp execute an `.aligned` cluster barrier together; returns false if a check reports
+/// a finding.
 fn is_aligned(cx: &mut ExecutionContext<'_>, i: &Inst) -> bool {
     if i.imm & ALIGNED == 0 || cx.active == cx.warp.live {
         return true;
@@ -157,7 +159,7 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
     }
 }
 
-/// Takes the space and the type of an address operand.
+/// Takes the state space and the type of a shared memory address operand.
 fn shared_operand_type(op: &mut InstructionCursor<'_, '_>) -> Result<Ty, ParseError> {
     op.slots[GENERIC] = !op.take("shared::cluster") as u32;
     let ty = op.take_ty()?;

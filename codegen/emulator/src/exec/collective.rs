@@ -1,6 +1,6 @@
 //! Instructions that exchange values between the lanes of a warp, and `bar.warp.sync`.
 //!
-//! Every `.sync` form has a member mask: all members that have not exited must execute the instruction together.
+//! Every `.sync` instruction has a member mask: all members that have not exited must execute the instruction together.
 
 use super::lane_loop::lane_loop;
 use super::races;
@@ -15,10 +15,10 @@ use crate::load::types::{Ty, Width};
 
 /// Slot of the member mask.
 const MEMBERS: usize = 4;
-/// Slot of the second destination, a predicate.
+/// Slot of the second destination of `d|p`, a predicate.
 const P: usize = 5;
 
-/// The member mask, if the active lanes are exactly the members that have not exited; else a fault.
+/// Member mask of an instruction; reports a fault unless the active lanes are exactly the members that have not exited.
 #[inline(always)]
 fn members(cx: &mut ExecutionContext<'_>, slot: u32) -> Option<u32> {
     let masks = cx.warp.regs.lanes::<u32>(slot);
@@ -70,7 +70,7 @@ pub(crate) fn warp_sync(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     Flow::Next
 }
 
-/// The modes of `shfl`, with their numbers.
+/// Modes of `shfl` with their numbers.
 const SHUFFLES: [(&str, u64); 4] = [("up", 0), ("down", 1), ("bfly", 2), ("idx", 3)];
 
 lane_loop! {
@@ -124,7 +124,8 @@ lane_loop! {
     }
 }
 
-/// `shfl.bfly` by the same power of two in all lanes of a full warp, as in sums over a warp; `None` for other operands.
+/// `shfl.bfly` by the same power of two in all lanes of a full warp, as in a warp-wide sum; `None` for any other
+/// operands.
 #[inline(always)]
 fn exchange(values: &[u32; LANES], amounts: &[u32; LANES], controls: &[u32; LANES]) -> Option<[u32; LANES]> {
     let (amount, control) = (amounts[0], controls[0]);
@@ -132,7 +133,7 @@ fn exchange(values: &[u32; LANES], amounts: &[u32; LANES], controls: &[u32; LANE
     for lane in 0..LANES {
         differs |= amounts[lane] ^ amount | controls[lane] ^ control;
     }
-    // A constant distance compiles to a permutation of vectors.
+    // With a constant distance, the exchange compiles to a vector permutation.
     #[inline(always)]
     fn by<const AMOUNT: usize>(values: &[u32; LANES]) -> Option<[u32; LANES]> {
         let mut d = [0; LANES];
@@ -160,7 +161,7 @@ fn from_inactive(cx: &mut ExecutionContext<'_>, inactive: u32) -> Flow {
     cx.fault(FindingKind::ShuffleFromInactiveLane, cx.active.trailing_zeros(), detail)
 }
 
-/// `vote`; `imm` is 0 for `all`, 1 for `any`, 2 for `uni`, 3 for `ballot`.
+/// `vote`; the mode in `imm` is 0 for `all`, 1 for `any`, 2 for `uni`, 3 for `ballot`.
 fn vote(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     if members(cx, i.slots[MEMBERS]).is_none() {
         return Flow::Fault;
@@ -209,10 +210,10 @@ fn match_lanes(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     Flow::Next
 }
 
-/// Combines two lanes' values.
+/// Operation that combines the values of two lanes.
 type Combine = fn(u32, u32) -> u32;
 
-/// The reductions of `redux`; `imm` is the position.
+/// Operations of `redux` by type; `imm` of the instruction is an index into this list.
 const REDUCTIONS: [(&str, Ty, Combine); 9] = [
     ("add", Ty::U32, u32::wrapping_add),
     ("add", Ty::S32, u32::wrapping_add),
@@ -325,7 +326,7 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
     }
 }
 
-/// Fills the slots of a destination `d` or `d|p`.
+/// Takes a destination `d` or `d|p` and fills its slots.
 fn destinations(op: &mut InstructionCursor<'_, '_>) -> Result<(), ParseError> {
     let Operand::Pair(d, p) = op.operand(0)? else {
         op.slots[D] = op.dst(0, Width::W32)?;

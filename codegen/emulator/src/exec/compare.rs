@@ -12,22 +12,22 @@ use crate::load::ast::Operand;
 use crate::load::error::ParseError;
 use crate::load::types::{Ty, Width};
 
-/// `f32` compared with subnormals flushed to zero (`.ftz`).
+/// `f32` that is compared with subnormals flushed to zero (`.ftz`).
 #[derive(Clone, Copy, Default)]
 #[repr(transparent)]
 pub(crate) struct Flushed(f32);
-/// Bits of an `.f16`, compared by value.
+/// Bits of an `.f16` that is compared as a number.
 #[derive(Clone, Copy, Default)]
 #[repr(transparent)]
 pub(crate) struct F16Bits(u16);
-/// Bits of a `.bf16`, compared by value.
+/// Bits of a `.bf16` that is compared as a number.
 #[derive(Clone, Copy, Default)]
 #[repr(transparent)]
 pub(crate) struct Bf16Bits(u16);
 
 macro_rules! compared {
     ($($name:ident: $value:ident => $key:expr;)*) => { $(
-        // SAFETY: a transparent wrapper of a primitive number.
+        // SAFETY: `$name` is a transparent wrapper of a primitive number.
         unsafe impl Pod for $name {}
         impl PartialEq for $name {
             #[inline(always)]
@@ -48,7 +48,8 @@ compared! {
     Bf16Bits: x => Bf16::to_f32(x.0);
 }
 
-/// Comparison operator over any ordered type. For integers the unordered operators (`equ`, …) equal the ordered ones.
+/// Comparison operator over any ordered type. For integers, the unordered operators (`equ`, …) equal the ordered
+/// operators.
 pub(crate) trait Relation: 'static {
     fn test<T: PartialOrd>(a: T, b: T) -> bool;
 }
@@ -69,13 +70,13 @@ macro_rules! relations {
 }
 relations! {
     Eq(a, b) a == b;
-    // Ordered: false if either is NaN.
+    // Ordered operators: false if either operand is NaN.
     Ne(a, b) a < b || a > b;
     Lt(a, b) a < b;
     Le(a, b) a <= b;
     Gt(a, b) a > b;
     Ge(a, b) a >= b;
-    // Unordered: true if either is NaN.
+    // Unordered operators: true if either operand is NaN.
     Equ(a, b) !(a < b || a > b);
     Neu(a, b) a != b;
     Ltu(a, b) !(a >= b);
@@ -86,11 +87,11 @@ relations! {
     Nan(a, b) a.partial_cmp(&b).is_none();
 }
 
-/// Boolean operators that combine the comparison with a predicate operand. Their number is in `imm` of `setp`, and in
-/// the low bits of `imm` of `set`.
+/// Boolean operators that combine a comparison with a predicate operand. The operator's number is in `imm` of `setp`,
+/// and in the low bits of `imm` of `set`.
 const COMBINE: [(&str, u64); 3] = [("and", 1), ("or", 2), ("xor", 3)];
 
-/// The compared lanes, combined with the predicate of `slot`.
+/// Mask of lanes for which a comparison is true, combined with the predicate in `slot`.
 #[inline(always)]
 fn combine(cx: &ExecutionContext<'_>, operator: u64, compared: u32, slot: u32) -> u32 {
     match operator & 3 {
@@ -101,7 +102,7 @@ fn combine(cx: &ExecutionContext<'_>, operator: u64, compared: u32, slot: u32) -
     }
 }
 
-/// Slot of the second destination of `p|q`.
+/// Slot of the second destination of `setp p|q`.
 const Q: usize = 4;
 
 lane_loop! {
@@ -150,7 +151,7 @@ lane_loop! {
 }
 
 lane_loop! {
-    /// `set` with a 32-bit result. `imm`: the boolean operator, and in the upper 32 bits the value of true.
+    /// `set` with a 32-bit result. `imm` holds the boolean operator, and in its upper 32 bits the result for true.
     fn set[R: Relation, T: Pod + PartialOrd][R, T](cx, i) {
         let a = cx.warp.regs.lanes::<T>(i.slots[A]);
         let b = cx.warp.regs.lanes::<T>(i.slots[B]);
@@ -199,7 +200,7 @@ ops! {
 }
 
 lane_loop! {
-    /// `set` with a 16-bit result; `imm` as for [`set`].
+    /// `set` with a 16-bit result; `imm` has the same layout as for [`set`].
     fn set_half[R: Relation, T: Pod + PartialOrd][R, T](cx, i) {
         let a = cx.warp.regs.lanes::<T>(i.slots[A]);
         let b = cx.warp.regs.lanes::<T>(i.slots[B]);
@@ -219,7 +220,7 @@ lane_loop! {
 }
 
 lane_loop! {
-    /// `set` of packed halves: each half gets its own result.
+    /// `set` of packed 16-bit floats: each half of the register gets its own result.
     fn set_packed[R: Relation, F: Format][R, F](cx, i) {
         let a = cx.warp.regs.lanes::<u32>(i.slots[A]);
         let b = cx.warp.regs.lanes::<u32>(i.slots[B]);
@@ -241,7 +242,7 @@ lane_loop! {
     }
 }
 
-/// Instantiates `$driver` for the relation of that name.
+/// Instantiates the lane loop `$driver` for the relation that `$relation` names; `None` if there is none.
 macro_rules! by_relation {
     ($driver:ident, $relation:expr, $second:ty, $float:expr) => {
         match $relation {
@@ -265,7 +266,7 @@ macro_rules! by_relation {
     };
 }
 
-/// Instantiates `$driver` for the relation and the type.
+/// Instantiates the lane loop `$driver` for the relation that `$relation` names and the operand type `$ty`.
 macro_rules! by_compared_type {
     ($driver:ident, $relation:expr, $ty:expr, $ftz:expr) => {
         match $ty {

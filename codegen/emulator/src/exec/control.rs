@@ -31,7 +31,8 @@ fn trap(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     cx.fault(FindingKind::Trap, cx.active.trailing_zeros(), detail)
 }
 
-/// Reasons of a trap: the modifier that the loader gives to a `trap` that it inserts, the message, and a number.
+/// Causes of a trap: modifier of a `trap` that the loader inserts (empty for one that the text contains), message, and
+/// number in `imm`.
 const TRAPS: [(&str, &str, u64); 3] = [
     ("", "the kernel executed `trap`", 0),
     ("brx", "the index is outside the list of targets", 1),
@@ -42,11 +43,11 @@ fn nanosleep(_: &mut ExecutionContext<'_>, _: &Inst) -> Flow {
     Flow::Yield
 }
 
-/// Bit of `imm` of a barrier: the warp waits.
+/// Flag in `imm` of a barrier: the warp waits.
 const WAITS: u64 = 1;
-/// Bit of `imm`: the instruction has a thread count.
+/// Flag in `imm` of a barrier: the instruction has a thread count.
 const COUNTED: u64 = 2;
-/// Position in `imm` of the reduction's code.
+/// Position in `imm` of a barrier of the reduction's code.
 const REDUCES: u32 = 8;
 
 fn barrier(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
@@ -127,7 +128,7 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
             op.src(0, Ty::U32)?;
             Ok(nanosleep)
         }
-        // Has no effect: registers are not limited.
+        // `setmaxnreg` has no effect: the emulator does not limit registers.
         "setmaxnreg" => {
             let known = op.take("inc") || op.take("dec");
             if !known || !op.take("sync") || !op.take("aligned") || op.take_ty()? != Ty::U32 {

@@ -1,7 +1,7 @@
 //! Type conversion: `cvt`.
 //!
-//! Common conversions have vectorised loops of their own. All others go lane by lane through [`general`], which reads
-//! the source as an integer or a double, rounds once, and writes the result.
+//! Common conversions have vectorised loops. All others are executed lane by lane in [`general`], which reads the
+//! source as an integer or a double, rounds once, and writes the result.
 
 use super::lane_loop::{lane_loop, op1, op2, ops};
 use super::rounding::{self, Bf16, F16, Format, Rounding, canonical, flush, narrow};
@@ -18,7 +18,7 @@ ops! {
     F16ToSingle(a: u16) -> f32 { canonical(F16::to_f32(a)) }
     Bf16ToSingle(a: u16) -> f32 { Bf16::to_f32(a) }
     SingleToHalf[F: Format][F](a: f32) -> u16 { F::from_f32(a) }
-    // The first operand becomes the upper half.
+    // The first operand becomes the upper half of the register.
     SinglesToPair[F: Format][F](a: f32, b: f32; imm) -> u32 {
         let convert = |x: f32| {
             let mode = Rounding::from_bits(imm);
@@ -46,7 +46,7 @@ ops! {
     S8ToS32(a: u32) -> i32 { a as i8 as i32 }
 }
 
-/// Rounds to tf32. `imm`: [`AWAY`] or a rounding mode, [`RELU`], [`FINITE`].
+/// Rounds to tf32. `imm` holds either [`AWAY`] or a rounding mode, and the flags [`RELU`] and [`FINITE`].
 fn tf32(a: f32, imm: u64) -> u32 {
     let bits = a.to_bits();
     if a.is_nan() {
@@ -81,23 +81,24 @@ fn to_tf32(
     Ok(op1::<SingleToTf32>())
 }
 
-// Flags in `imm`; the lowest two bits are the rounding mode.
+// Flags in `imm` of a conversion; the lowest two bits are the rounding mode.
 const RELU: u64 = 1 << 2;
 const FTZ: u64 = 1 << 3;
 const SAT: u64 = 1 << 4;
-/// Rounds to an integer (`.rni`, …).
+/// Flag: rounds to an integral value (`.rni`, …).
 const INTEGER: u64 = 1 << 5;
-/// `.satfinite`: values that are too large become the largest finite number.
+/// Flag `.satfinite`: values that are too large become the largest finite number.
 const FINITE: u64 = 1 << 6;
-/// `.rna`: nearest, ties away from zero.
+/// Flag `.rna`: rounds to nearest, ties away from zero.
 const AWAY: u64 = 1 << 7;
-// Positions of bit fields in `imm`: index of the type in `TYPES`, and width of the register.
+// Positions in `imm` of source and target type, as indices into `TYPES`, and of the widths of source and target
+// register.
 const SOURCE: u32 = 8;
 const TARGET: u32 = 16;
 const SOURCE_WIDTH: u32 = 24;
 const TARGET_WIDTH: u32 = 28;
 
-/// Types of [`general`]; `imm` holds an index into this list.
+/// Types that [`general`] converts; `imm` holds indices into this list.
 const TYPES: [Ty; 12] = [
     Ty::U8,
     Ty::S8,
@@ -121,7 +122,7 @@ fn type_of(imm: u64, shift: u32) -> Ty {
     TYPES[(imm >> shift & 15) as usize]
 }
 
-/// Source value before it is rounded to the target type.
+/// Source value of a conversion, before it is rounded to the target type.
 #[derive(Clone, Copy)]
 enum Value {
     Int(i128),
@@ -129,7 +130,7 @@ enum Value {
 }
 
 fn read(bits: u64, ty: Ty, ftz: bool) -> Value {
-    // Flushing is an arithmetic operation: it returns the canonical NaN.
+    // `.ftz` makes the conversion an arithmetic operation, which returns the canonical NaN.
     let flushed = |x: f32| if ftz { canonical(flush(x)) } else { x } as f64;
     match ty {
         Ty::F16 => Value::Float(F16::to_f32(bits as u16) as f64),
@@ -154,7 +155,7 @@ fn limits(ty: Ty) -> (i128, i128) {
     }
 }
 
-/// An integer as a double, rounded to odd so that a second rounding to a narrower type is correct.
+/// An integer as a double, rounded to odd, so that a second rounding to a narrower type is correct.
 fn int_to_odd(x: i128) -> f64 {
     let nearest = x as f64;
     let error = x - nearest as i128;
@@ -176,7 +177,7 @@ fn write(value: Value, source: Ty, ty: Ty, imm: u64) -> u64 {
             if x.is_nan() {
                 return if source == Ty::F64 || ty.bits() == 64 { 1 << (ty.bits() - 1) } else { 0 };
             }
-            // Conversion from float to integer clamps to the range of the target.
+            // A conversion from float to integer clamps to the range of the target type.
             return (mode.integer(x) as i128).clamp(low, high) as u64;
         }
         Value::Int(x) if ty == Ty::F64 && mode != Rounding::Nearest => {
@@ -220,7 +221,7 @@ fn finite<F: Format>(bits: u16) -> u16 {
     if bits & 0x7fff == infinity { bits & 0x8000 | F::MAX_FINITE } else { bits }
 }
 
-/// Encoding of a register width in `imm`.
+/// Code of a register width in `imm`.
 fn width_number(width: Width) -> u64 {
     match width {
         Width::Predicate | Width::W16 => 0,
@@ -229,7 +230,7 @@ fn width_number(width: Width) -> u64 {
     }
 }
 
-/// Any conversion, lane by lane.
+/// Executes any conversion, lane by lane.
 fn general(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let (source, target) = (type_of(i.imm, SOURCE), type_of(i.imm, TARGET));
     let regs = &cx.warp.regs;
@@ -241,7 +242,7 @@ fn general(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     }
     for value in &mut bits {
         *value = write(read(*value, source, i.imm & FTZ != 0), source, target, i.imm);
-        // A target narrower than its register is sign-extended or zero-extended.
+        // An integer narrower than the target register is sign-extended or zero-extended.
         if target.is_integer() {
             let unused = 64 - target.bits();
             *value = match target.is_signed() {
@@ -259,7 +260,8 @@ fn general(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
 }
 
 lane_loop! {
-    /// Integers of any widths without saturation: extends the source, then truncates to the target.
+    /// Conversion between integers of any widths without saturation: extends the source, then truncates to the target
+    /// type.
     fn resize[][](cx, i) {
         let (source, target) = (type_of(i.imm, SOURCE), type_of(i.imm, TARGET));
         let mut bits = [0u64; LANES];
@@ -349,7 +351,7 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
     Ok(general)
 }
 
-/// The vectorised loop of a common conversion. `widths` are the register widths of target and source.
+/// Vectorised loop of a common conversion; `None` for any other. `widths` are the register widths of target and source.
 fn common(target: Ty, source: Ty, mode: Rounding, widths: (Width, Width)) -> Option<Exec> {
     use Width::{W16, W32, W64};
     Some(match (target, source, mode, widths) {
@@ -375,7 +377,7 @@ fn common(target: Ty, source: Ty, mode: Rounding, widths: (Width, Width)) -> Opt
     })
 }
 
-/// A rounding mode is required if the conversion can be inexact, and refused if it cannot.
+/// Checks the rounding mode: required if the conversion can be inexact, refused if the conversion is always exact.
 fn check_rounding(
     op: &InstructionCursor<'_, '_>,
     target: Ty,

@@ -1,7 +1,7 @@
 //! `cvt` to and from pairs of 8-bit floats, and `cvt.pack`.
 //!
-//! The formats are those of "FP8 Formats for Deep Learning" (Micikevicius et al., 2022): E5M2 has infinities, as IEEE
-//! formats do; E4M3 has no infinities and one NaN for each sign.
+//! The 8-bit formats are those of "FP8 Formats for Deep Learning" (Micikevicius et al., 2022). E5M2 has infinities, as
+//! in IEEE formats; E4M3 has no infinities, and one NaN per sign.
 
 use super::half::pack;
 use super::lane_loop::{op1, op2, op3, ops};
@@ -14,7 +14,7 @@ use crate::load::types::Ty;
 
 /// 8-bit floating-point format.
 pub(crate) trait Float8: 'static {
-    /// Stored significand bits.
+    /// Stored significand bits, without the hidden bit.
     const FRACTION: i32;
     /// Exponent of the smallest normal number.
     const MIN_EXPONENT: i32;
@@ -23,7 +23,7 @@ pub(crate) trait Float8: 'static {
     fn is_nan(bits: u8) -> bool;
     fn is_infinite(bits: u8) -> bool;
 
-    /// Rounds to nearest, ties to even; values that are too large, infinities included, become the largest finite
+    /// Rounds to nearest, ties to even. Values that are too large, including infinities, become the largest finite
     /// number.
     fn from_f64(x: f64) -> u8 {
         if x.is_nan() {
@@ -90,7 +90,7 @@ impl Float8 for E5m2 {
     }
 }
 
-/// Flag in `imm`: `.relu`.
+/// Flag in `imm` of a conversion: `.relu`.
 const RELU: u64 = 1;
 
 fn narrow<S: Float8>(x: f64, imm: u64) -> u8 {
@@ -99,7 +99,7 @@ fn narrow<S: Float8>(x: f64, imm: u64) -> u8 {
 }
 
 ops! {
-    // The first operand becomes the upper byte.
+    // The first operand becomes the upper byte of the pair.
     PairFromSingles[S: Float8][S](a: f32, b: f32; imm) -> u16 {
         (narrow::<S>(a as f64, imm) as u16) << 8 | narrow::<S>(b as f64, imm) as u16
     }
@@ -114,7 +114,7 @@ ops! {
         };
         pack(half(a as u8), half((a >> 8) as u8))
     }
-    // `imm` of `cvt.pack`: bits of the type, and whether it is signed.
+    // `imm` of `cvt.pack` holds the target type's number of bits, and the flag `SIGNED`.
     Pack2(a: i32, b: i32; imm) -> u32 { saturated(a, imm) << 16 | saturated(b, imm) }
     Pack3(a: i32, b: i32, c: u32; imm) -> u32 {
         let bits = (imm & 0xff) as u32;
@@ -122,10 +122,10 @@ ops! {
     }
 }
 
-/// Flag in `imm` of `cvt.pack`.
+/// Flag in `imm` of `cvt.pack`: the target type is signed.
 const SIGNED: u64 = 1 << 8;
 
-/// `x` clamped to the type that `imm` describes.
+/// Clamps `x` to the target type of `cvt.pack` that `imm` describes.
 fn saturated(x: i32, imm: u64) -> u32 {
     let bits = (imm & 0xff) as u32;
     let (low, high) =
@@ -133,7 +133,7 @@ fn saturated(x: i32, imm: u64) -> u32 {
     x.clamp(low, high) as u32 & ((1 << bits) - 1)
 }
 
-/// Modifiers of a conversion other than the types.
+/// Modifiers of a conversion, without the types.
 pub(crate) struct Modifiers {
     pub(crate) rounding: Option<Rounding>,
     pub(crate) finite: bool,

@@ -1,4 +1,4 @@
-//! `cp.async`: copies by lanes, groups of copies, and their waits. `cp.async.bulk` is in [`bulk`].
+//! `cp.async`: copies by lanes, groups of copies, and waits for groups. [`bulk`] has `cp.async.bulk`.
 
 use super::addresses::shared_addresses;
 use super::bulk;
@@ -18,7 +18,8 @@ use crate::load::ast::Operand;
 use crate::load::error::ParseError;
 use crate::load::types::Ty;
 
-/// A copy of contiguous lanes: `bytes` bytes each, of which `copied` come from the source.
+/// A `cp.async` by adjacent lanes whose ranges are contiguous: each lane writes `bytes` bytes, the first `copied` from
+/// the source and the rest zero.
 struct ContiguousCopy {
     lanes: u32,
     source: u64,
@@ -27,7 +28,8 @@ struct ContiguousCopy {
     copied: u32,
 }
 
-/// The copies of a `cp.async`, one per lane: `bytes` bytes each, of which `counts` come from the source.
+/// Operands of a `cp.async`: each lane writes `bytes` bytes to its target, the first `counts` from its source and the
+/// rest zero.
 pub(crate) struct LaneCopies {
     pub(crate) targets: [u64; LANES],
     pub(crate) sources: [u64; LANES],
@@ -35,7 +37,8 @@ pub(crate) struct LaneCopies {
     pub(crate) bytes: u32,
 }
 
-/// Reads the operand list: target, source, bytes, slot of the bytes to read, slot of the predicate to read none.
+/// Reads the operand list of a `cp.async`: target, source, bytes per lane, slot of the number of bytes to read, and
+/// slot of the predicate under which nothing is read.
 pub(crate) fn lane_copies(cx: &ExecutionContext<'_>, i: &Inst) -> LaneCopies {
     let list = cx.launch.program.list(i.imm);
     let (targets, sources) = (listed(cx, list), listed(cx, &list[ADDRESS..]));
@@ -76,7 +79,7 @@ fn copy(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
             bytes,
             copied: counts[lanes.start],
         };
-        // A copy that is refused is checked lane by lane, to find the lane.
+        // If the check of the contiguous copy fails, each lane is checked by itself to find the lane at fault.
         let together = next > first + 1 && issue(cx, copy_of(first..next));
         if !together && !(first..next).all(|lane| issue(cx, copy_of(lane..lane + 1))) {
             return Flow::Fault;
@@ -86,7 +89,7 @@ fn copy(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     Flow::Next
 }
 
-/// Checks and issues a copy; false if there is a finding.
+/// Checks and issues a contiguous copy; returns false if a check reports a finding.
 fn issue(cx: &mut ExecutionContext<'_>, copy: ContiguousCopy) -> bool {
     let ContiguousCopy { lanes, source, target, bytes, copied } = copy;
     let (lane, count) = (lanes.trailing_zeros() as usize, lanes.count_ones());
@@ -128,11 +131,11 @@ fn issue(cx: &mut ExecutionContext<'_>, copy: ContiguousCopy) -> bool {
     true
 }
 
-/// Bit of `imm` of a commit or a wait: bulk groups.
+/// Flag in `imm` of a commit or a wait: acts on groups of bulk copies.
 const BULK: u64 = 1;
-/// Bit of `imm`: `wait_all`, which commits first.
+/// Flag in `imm` of a wait: `wait_all`, which commits the open group first.
 const ALL: u64 = 2;
-/// Position in `imm` of the number of groups that may stay in flight.
+/// Position in `imm` of a wait of the number of groups that may stay in flight.
 const ALLOWED: u32 = 8;
 
 fn commit(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
@@ -161,7 +164,7 @@ fn wait_group(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     Flow::Next
 }
 
-/// `cp.async.mbarrier.arrive`.
+/// `cp.async.mbarrier.arrive`: an arrival on an mbarrier when the lane's earlier copies are complete.
 fn arrive_on(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let counted = i.slots[NO_INCREMENT] == 0;
     let addresses = shared_addresses(cx, i);
@@ -182,7 +185,7 @@ fn arrive_on(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
             return misuse(cx, lane, address, detail);
         }
         match cx.cluster.asynchronous.arrivals.last_mut() {
-            // Lanes of one instruction that arrive at one mbarrier make one arrival record.
+            // Lanes that arrive at the same mbarrier in one instruction share one arrival record.
             Some(last) if lane > first && (last.mbarrier, last.pc, last.warp) == (address, pc, warp) => {
                 last.lanes |= 1 << lane;
             }
@@ -202,7 +205,7 @@ fn arrive_on(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     Flow::Next
 }
 
-/// Slot of the option `.noinc`.
+/// Slot of the option `.noinc`: the arrival is one of those that the mbarrier was initialised to expect.
 const NO_INCREMENT: usize = 5;
 
 pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {

@@ -1,13 +1,14 @@
-//! Directed rounding in double precision: results are computed exactly in 128-bit integers, then rounded once.
+//! Directed rounding in double precision: exact results are computed in 128-bit integers and rounded once.
 
 use super::rounding::Rounding;
 
-/// Significand bits, the hidden bit included.
+/// Significand bits of a double, including the hidden bit.
 const PRECISION: i32 = 53;
-/// Exponent of the smallest subnormal.
+/// Exponent of the smallest subnormal double.
 const MIN_EXPONENT: i32 = -1074;
 
-/// `±significand · 2^exponent`. If `sticky`, the magnitude is larger by less than one unit of the significand.
+/// Number `±significand · 2^exponent`. If `sticky` is set, the magnitude is larger by less than one unit of the
+/// significand.
 #[derive(Clone, Copy)]
 struct Exact {
     negative: bool,
@@ -16,13 +17,13 @@ struct Exact {
     sticky: bool,
 }
 
-/// Number of significant bits.
+/// Number of bits of `x` without leading zeros.
 fn bits(x: u128) -> i32 {
     (u128::BITS - x.leading_zeros()) as i32
 }
 
 impl Exact {
-    /// The value of a finite double.
+    /// Exact value of a finite double.
     fn new(x: f64) -> Exact {
         let biased = (x.to_bits() >> 52 & 0x7ff) as i32;
         let fraction = (x.to_bits() & ((1 << 52) - 1)) as u128;
@@ -44,12 +45,12 @@ impl Exact {
         }
     }
 
-    /// Smallest `e` such that the magnitude, without `sticky`, is below `2^e`.
+    /// Smallest `e` such that the magnitude is below `2^e`; ignores `sticky`.
     fn top(self) -> i32 {
         bits(self.significand) + self.exponent
     }
 
-    /// The same number in units of `2^exponent`; bits that are shifted out set `sticky`.
+    /// The same number with the given exponent; nonzero bits that are shifted out set `sticky`.
     fn aligned(self, exponent: i32) -> Exact {
         let shift = self.exponent - exponent;
         let significand = match shift {
@@ -61,9 +62,10 @@ impl Exact {
         Exact { significand, exponent, sticky, ..self }
     }
 
-    /// Sum of two numbers that are not zero, at most one of which has more than 64 significant bits.
+    /// Sum of two nonzero numbers, at most one of which has more than 64 significant bits.
     fn plus(self, other: Exact) -> Exact {
-        // The larger number's top bit is bit 125. Bits that the smaller one loses are below the rounding position.
+        // The larger number's top bit becomes bit 125. Bits that the smaller number loses are below the rounding
+        // position.
         let exponent = self.top().max(other.top()) - 126;
         let (a, b) = (self.aligned(exponent), other.aligned(exponent));
         let (large, small) = if a.significand >= b.significand { (a, b) } else { (b, a) };
@@ -110,12 +112,12 @@ impl Exact {
     }
 }
 
-/// An exact sum of zero, whose sign depends on the rounding mode.
+/// Zero with the sign that the rounding mode gives to an exact sum of zero.
 fn zero(mode: Rounding) -> f64 {
     if mode == Rounding::Down { -0.0 } else { 0.0 }
 }
 
-/// `a · b + c`.
+/// `a · b + c`, rounded once in the given mode.
 pub(crate) fn fma(a: f64, b: f64, c: f64, mode: Rounding) -> f64 {
     let nearest = a.mul_add(b, c);
     if mode == Rounding::Nearest || !(a.is_finite() && b.is_finite() && c.is_finite()) {
@@ -135,7 +137,7 @@ pub(crate) fn fma(a: f64, b: f64, c: f64, mode: Rounding) -> f64 {
     }
 }
 
-/// `a · b`.
+/// `a · b` in the given rounding mode.
 pub(crate) fn mul(a: f64, b: f64, mode: Rounding) -> f64 {
     if mode == Rounding::Nearest || !(a.is_finite() && b.is_finite()) {
         return a * b;
@@ -143,7 +145,7 @@ pub(crate) fn mul(a: f64, b: f64, mode: Rounding) -> f64 {
     Exact::new(a).times(Exact::new(b)).round(mode)
 }
 
-/// `a / b`.
+/// `a / b` in the given rounding mode.
 pub(crate) fn div(a: f64, b: f64, mode: Rounding) -> f64 {
     if mode == Rounding::Nearest || !(a.is_finite() && b.is_finite()) || a == 0.0 || b == 0.0 {
         return a / b;
@@ -160,13 +162,13 @@ pub(crate) fn div(a: f64, b: f64, mode: Rounding) -> f64 {
     quotient.round(mode)
 }
 
-/// `√a`.
+/// `√a` in the given rounding mode.
 pub(crate) fn sqrt(a: f64, mode: Rounding) -> f64 {
     if mode == Rounding::Nearest || !a.is_finite() || a <= 0.0 {
         return a.sqrt();
     }
     let a = Exact::new(a);
-    // Shift left by as many bits as fit, such that the exponent becomes even.
+    // Shifts left by as many bits as fit and make the exponent even.
     let up = a.significand.leading_zeros() as i32 - 2;
     let up = up + ((a.exponent - up) & 1);
     let radicand = a.significand << up;
@@ -196,7 +198,8 @@ mod tests {
         edges.into_iter().chain((0..200).map(|_| random())).filter(|x| x.is_finite()).collect()
     }
 
-    /// Checks that the results rounded down and up enclose the nearest one and are equal or adjacent.
+    /// Checks that the results rounded down and up enclose the result rounded to nearest, and are equal or adjacent
+    /// doubles.
     fn brackets(nearest: f64, directed: impl Fn(Rounding) -> f64, what: &str) {
         let [zero, down, up] = MODES.map(directed);
         assert!(down <= nearest && nearest <= up, "{what}: {down:e} {nearest:e} {up:e}");

@@ -1,7 +1,7 @@
 //! Arithmetic of `.f32` and `.f64`: `add`, `sub`, `mul`, `fma`, `mad`, `div`, `neg`, `abs`, `min`, `max`.
 //!
-//! Single precision returns the canonical NaN, double precision the quieted NaN of an operand. Round-to-nearest forms
-//! are CPU arithmetic; directed rounding is in [`super::rounding`] and [`super::double`].
+//! Single-precision instructions return the canonical NaN, double-precision instructions the quieted NaN of an operand.
+//! Round-to-nearest instructions use CPU arithmetic; directed rounding is in [`super::rounding`] and [`super::double`].
 
 use super::lane_loop::{op1, op2, op3, ops};
 use super::rounding::{self, Rounding, canonical, flush, propagate, quiet, saturate};
@@ -17,7 +17,7 @@ const LARGEST_DIVISOR: f32 = f32::from_bits(0x7e80_0000);
 /// Scale factor that keeps a product near the smallest normal number out of the subnormal range.
 const SCALE: f32 = (1u64 << 32) as f32;
 
-/// `.ftz` and `.sat` as compile-time constants of a lane loop.
+/// Modifiers `.ftz` and `.sat` as compile-time constants of a lane loop.
 pub(crate) trait Mode: 'static {
     const FTZ: bool;
     const SAT: bool;
@@ -27,8 +27,8 @@ pub(crate) trait Mode: 'static {
         if Self::FTZ { flush(x) } else { x }
     }
 
-    /// `.ftz` of a result that is below the smallest normal number before rounding but rounds up to it. `scaled` is the
-    /// result times [`SCALE`], rounded at full precision.
+    /// Applies `.ftz` to a result that is below the smallest normal number before rounding but rounds up to that
+    /// number. `scaled` is the result times [`SCALE`], rounded at full precision.
     #[inline(always)]
     fn tiny(x: f32, scaled: f32) -> f32 {
         if Self::FTZ && scaled.abs() < SCALE * f32::MIN_POSITIVE { 0.0f32.copysign(x) } else { x }
@@ -52,7 +52,7 @@ macro_rules! modes {
 }
 modes! { Plain: false false Ftz: true false Sat: false true FtzSat: true true }
 
-/// `$driver::<$op<Mode>>()` for the mode with these flags.
+/// Instantiates `$driver::<$op<Mode>>()` for the [`Mode`] with the given `.ftz` and `.sat`.
 macro_rules! by_mode {
     ($driver:ident, $op:ident, $ftz:expr, $sat:expr) => {
         match ($ftz, $sat) {
@@ -116,14 +116,14 @@ ops! {
     FmaDoubleDirected(a: f64, b: f64, c: f64; imm) -> f64 {
         propagate(double::fma(a, b, c, Rounding::from_bits(imm)), [a, c, b])
     }
-    // Neither instruction changes the sign of a NaN.
+    // `neg` and `abs` do not change the sign of a NaN.
     NegDouble(a: f64) -> f64 { if a.is_nan() { quiet(a) } else { -a } }
     AbsDouble(a: f64) -> f64 { if a.is_nan() { quiet(a) } else { a.abs() } }
     MinDouble(a: f64, b: f64) -> f64 { extremum_double(a, b, true) }
     MaxDouble(a: f64, b: f64) -> f64 { extremum_double(a, b, false) }
 }
 
-// Flags in `imm` of directed operations, above the two bits of the rounding mode.
+// Flags in `imm` of instructions with directed rounding; the two low bits of `imm` are the rounding mode.
 pub(crate) const IMM_FTZ: u64 = 4;
 pub(crate) const IMM_SAT: u64 = 8;
 /// Flag in `imm` of `min` and `max`, `.NaN`: a NaN operand gives NaN.
@@ -161,8 +161,8 @@ fn extremum_double(a: f64, b: f64, smaller: bool) -> f64 {
     }
 }
 
-/// Rounds the result of `exact`, which is exact or rounded to odd, as `imm` says. `exact` gets the function to flush
-/// its operands with.
+/// Evaluates `exact` and rounds its result with the mode and flags in `imm`. The result must be exact or rounded to
+/// odd. The argument of `exact` is the function that flushes subnormal operands if `.ftz` is set.
 pub(crate) fn directed(imm: u64, exact: impl Fn(fn(f32) -> f32) -> f64) -> f32 {
     let ftz = imm & IMM_FTZ != 0;
     let exact = exact(if ftz { flush } else { |x| x });
@@ -174,7 +174,7 @@ pub(crate) fn directed(imm: u64, exact: impl Fn(fn(f32) -> f32) -> f64) -> f32 {
     if imm & IMM_SAT != 0 { saturate(result) } else { result }
 }
 
-/// `a · b + c` with directed rounding.
+/// `a · b + c` with directed rounding; `imm` holds the mode and flags.
 fn directed_sum(imm: u64, a: f32, b: f32, c: f32) -> f32 {
     directed(imm, |flush| {
         let (product, c) = (flush(a) as f64 * flush(b) as f64, flush(c) as f64);

@@ -1,8 +1,8 @@
 //! Elementary functions and sign tests: `rcp`, `sqrt`, `rsqrt`, `ex2`, `lg2`, `sin`, `cos`, `tanh`, `copysign`,
 //! `testp`.
 //!
-//! Approximate forms return the `f32` nearest to the double-precision result: at least as accurate as a device, but not
-//! bit-identical to one.
+//! Approximate instructions return the `f32` nearest to the double-precision result: at least as accurate as a device,
+//! but not bit-identical to a device.
 
 use super::float::{Ftz, IMM_FTZ, Mode, Plain, directed};
 use super::lane_loop::{op1, op2, ops};
@@ -14,7 +14,7 @@ use crate::exec::double;
 use crate::load::error::ParseError;
 use crate::load::types::{Ty, Width};
 
-/// Evaluates `f` in double precision, with `.ftz` applied to the operand and the result.
+/// Evaluates `f` in double precision; flushes the operand and the result if the mode has `.ftz`.
 #[inline(always)]
 fn via_double<M: Mode>(a: f32, f: impl Fn(f64) -> f64) -> f32 {
     M::output(f(M::input(a) as f64) as f32)
@@ -42,12 +42,12 @@ ops! {
     RsqrtDouble(a: f64) -> f64 { propagate(1.0 / a.sqrt(), [a]) }
     RcpDoubleFast(a: f64) -> f64 { upper_half(a, |a| 1.0 / a) }
     RsqrtDoubleFast(a: f64) -> f64 { upper_half(a, |a| 1.0 / a.sqrt()) }
-    // The sign comes from the first operand.
+    // In PTX, the first operand gives the sign.
     Copysign(a: f32, b: f32) -> f32 { b.copysign(a) }
     CopysignDouble(a: f64, b: f64) -> f64 { b.copysign(a) }
 }
 
-/// `.approx.ftz.f64`: uses only the upper 32 bits of the operand and returns only the upper 32 bits of the result.
+/// `.approx.ftz.f64`: applies `f` to the upper 32 bits of the operand and returns only the upper 32 bits of the result.
 fn upper_half(a: f64, f: impl Fn(f64) -> f64) -> f64 {
     let flush = |x: f64| if x.abs() < f64::MIN_POSITIVE { 0.0f64.copysign(x) } else { x };
     let upper = f64::from_bits(a.to_bits() >> 32 << 32);
@@ -56,11 +56,11 @@ fn upper_half(a: f64, f: impl Fn(f64) -> f64) -> f64 {
         return f64::from_bits(0x7fff_ffff_0000_0000);
     }
     let bits = result.to_bits();
-    // Nearest, ties to even.
+    // Rounds to nearest, ties to even.
     f64::from_bits((bits + 0x7fff_ffff + (bits >> 32 & 1)) >> 32 << 32)
 }
 
-/// Classes of `testp` with their number in `imm`.
+/// Classes of `testp`, each with its number in `imm`.
 const TESTS: [(&str, u64); 6] =
     [("finite", 0), ("infinite", 1), ("number", 2), ("notanumber", 3), ("normal", 4), ("subnormal", 5)];
 
@@ -68,7 +68,7 @@ fn testp(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let double = i.imm & 8 != 0;
     let mut mask = 0;
     for lane in 0..32 {
-        // Conversion between the widths would change the class, so each width is classified by itself.
+        // Each width is classified by itself, because conversion to the other width could change the class.
         let class = if double {
             cx.warp.regs.lanes::<f64>(i.slots[A])[lane].classify()
         } else {
@@ -80,7 +80,7 @@ fn testp(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
             1 => class == Infinite,
             2 => class != Nan,
             3 => class == Nan,
-            // Zeros count as normal.
+            // `testp.normal` counts zeros as normal.
             4 => matches!(class, Normal | std::num::FpCategory::Zero),
             _ => class == Subnormal,
         };

@@ -12,9 +12,9 @@ use crate::finding::FindingKind;
 use crate::load::ast::Operand;
 use crate::load::error::ParseError;
 
-/// Rows of `A` and of the accumulators.
+/// Rows of `A` and of the accumulators in an `mma`.
 pub(super) const ROWS: usize = 16;
-/// Columns of `B` and of the accumulators.
+/// Columns of `B` and of the accumulators in an `mma`.
 pub(super) const COLUMNS: usize = 8;
 /// Accumulator registers per lane, for 32-bit accumulators.
 pub(super) const ACCUMULATORS: usize = 4;
@@ -38,12 +38,13 @@ fn lanes_missing(cx: &mut ExecutionContext<'_>) -> bool {
     false
 }
 
-/// Type that products and sums are computed in.
+/// Type in which an `mma` computes products and sums.
 pub(crate) trait Value: Copy + Default + 'static {
     fn multiply_add(self, a: Self, b: Self) -> Self;
 }
 
-// Not fused, because a fused multiply-add is slow on CPUs without the instruction. The products are exact either way.
+// Multiplies and adds in two steps: a fused multiply-add is slow on CPUs without that instruction, and the products are
+// exact either way.
 impl Value for f32 {
     #[inline(always)]
     fn multiply_add(self, a: f32, b: f32) -> f32 {
@@ -60,7 +61,7 @@ impl Value for f64 {
 
 /// Element type of `A` or `B`, packed into 32-bit registers.
 pub(crate) trait Element: 'static {
-    /// Elements per register.
+    /// Elements per 32-bit register.
     const COUNT: usize;
     type Value: Value;
     fn get(register: u32, index: usize) -> Self::Value;
@@ -83,14 +84,14 @@ elements! {
     Unsigned8 4 f32: (register, index) (register >> (8 * index) & 0xff) as i32 as f32;
     Half 2 f64: (register, index) F16::to_f32((register >> (16 * index)) as u16) as f64;
     Bfloat 2 f64: (register, index) Bf16::to_f32((register >> (16 * index)) as u16) as f64;
-    // The instruction ignores the low 13 bits.
+    // `mma` ignores the low 13 bits of a tf32 register.
     Tf32 1 f64: (register, _index) f32::from_bits(register & !0x1fff) as f64;
 }
 
-/// Largest `k` of the shapes.
+/// Largest depth `k` of the shapes of `mma`.
 pub(super) const MAX_DEPTH: usize = 32;
 
-/// Reads `A` as a list of columns.
+/// Reads the elements of `A` from its registers, as a list of columns.
 #[inline(always)]
 pub(super) fn gather_a<E: Element>(
     cx: &ExecutionContext<'_>,
@@ -115,7 +116,7 @@ pub(super) fn gather_a<E: Element>(
     a
 }
 
-/// Reads `B` as a list of rows.
+/// Reads the elements of `B` from its registers, as a list of rows.
 #[inline(always)]
 pub(super) fn gather_b<E: Element>(
     cx: &ExecutionContext<'_>,
@@ -137,13 +138,13 @@ pub(super) fn gather_b<E: Element>(
     b
 }
 
-/// Row and column of accumulator `index` of a lane.
+/// Row and column of the accumulator with number `index` in a lane.
 #[inline(always)]
 pub(super) fn accumulator_position(lane: usize, index: usize) -> (usize, usize) {
     (lane / 4 + 8 * (index >> 1), 2 * (lane % 4) + (index & 1))
 }
 
-/// Elements of operand `index`: those of `{a, b}`, or the operand itself.
+/// Operands in the register list of operand `index`: the elements of `{a, b}`, or the operand itself if it is no list.
 pub(super) fn registers_of<'f>(
     op: &mut InstructionCursor<'_, 'f>,
     index: usize,

@@ -1,7 +1,7 @@
 //! Arithmetic of `.f16`, `.f16x2`, `.bf16` and `.bf16x2`.
 //!
-//! Results are computed in double precision, sums and `fma` rounded to odd, so that the rounding to 16 bits is the only
-//! one that counts. `ex2` and `tanh` return the 16-bit number nearest to the double result.
+//! Results are computed in double precision. Sums and `fma` are rounded to odd there, so that the final rounding to 16
+//! bits gives the correctly rounded result. `ex2` and `tanh` return the 16-bit number nearest to the double result.
 
 use std::marker::PhantomData;
 
@@ -12,14 +12,14 @@ use crate::context::Exec;
 use crate::load::error::ParseError;
 use crate::load::types::Ty;
 
-// Flags in `imm`.
+// Flags in `imm` of 16-bit float instructions.
 const FTZ: u64 = 1;
 const SAT: u64 = 2;
 const RELU: u64 = 4;
 const NAN: u64 = 8;
 const XORSIGN: u64 = 16;
 
-/// `.ftz` of a 16-bit float: flushes it to zero if its exponent field is 0.
+/// Flushes a 16-bit float with an exponent field of 0 to zero if `imm` has `.ftz`.
 #[inline(always)]
 fn input<F: Format>(bits: u16, imm: u64) -> u16 {
     let exponent = F::MAX_FINITE + 1;
@@ -32,7 +32,7 @@ fn number<F: Format>(a: u16, result: u16) -> u16 {
     if a & 0x7fff > F::MAX_FINITE + 1 { NAN16 } else { result }
 }
 
-/// Applies `.ftz`, `.sat` and `.relu` to a result.
+/// Applies `.ftz`, `.sat` and `.relu` from `imm` to a result.
 #[inline(always)]
 fn output<F: Format>(bits: u16, imm: u64) -> u16 {
     let bits = input::<F>(bits, imm);
@@ -48,14 +48,14 @@ fn binary<F: Format>(a: u16, b: u16, imm: u64, f: impl Fn(f64, f64) -> f64) -> u
     let (a, b) = (F::to_f32(input::<F>(a, imm)), F::to_f32(input::<F>(b, imm)));
     let result = f(a as f64, b as f64);
     let bits = F::from_f64(result);
-    // A result below the smallest normal number that rounds up to it is flushed too.
+    // `.ftz` also flushes a result that is below the smallest normal number and rounds up to it.
     let smallest = F::to_f32(1 << (F::PRECISION - 1));
     let tiny = imm & FTZ != 0 && F::to_f32(F::from_f64(4.0 * result)).abs() < 4.0 * smallest;
     output::<F>(if tiny { bits & 0x8000 } else { bits }, imm)
 }
 
 ops! {
-    // A double holds the exact product of two 16-bit floats, and a sum rounded to odd.
+    // A double can hold the exact product of two 16-bit floats; a sum is rounded to odd.
     Add[F: Format][F](a: u16, b: u16; imm) -> u16 { binary::<F>(a, b, imm, add_odd) }
     Sub[F: Format][F](a: u16, b: u16; imm) -> u16 { binary::<F>(a, b, imm, |a, b| add_odd(a, -b)) }
     Mul[F: Format][F](a: u16, b: u16; imm) -> u16 { binary::<F>(a, b, imm, |a, b| a * b) }
@@ -94,7 +94,7 @@ fn extremum<F: Format>(a: u16, b: u16, imm: u64, smaller: bool) -> u16 {
     if imm & XORSIGN != 0 { result | sign } else { output::<F>(result, imm) }
 }
 
-/// Applies a 16-bit operation to both halves of a 32-bit register.
+/// Lane operation that applies the 16-bit operation `O` to both halves of a 32-bit register.
 pub(crate) struct Packed<O>(PhantomData<O>);
 
 impl<O: Op1<A = u16, D = u16>> Op1 for Packed<O> {
@@ -128,7 +128,7 @@ impl<O: Op3<A = u16, B = u16, C = u16, D = u16>> Op3 for Packed<O> {
     }
 }
 
-/// Two 16-bit values as one 32-bit register.
+/// Packs two 16-bit values into a 32-bit register.
 #[inline(always)]
 pub(crate) fn pack(low: u16, high: u16) -> u32 {
     low as u32 | (high as u32) << 16

@@ -8,9 +8,9 @@ use crate::lanes::{LANES, Pod};
 use crate::load::error::ParseError;
 use crate::load::types::{Ty, Width};
 
-/// Integer type of PTX and its operations.
+/// Integer type of PTX with its arithmetic operations.
 pub(crate) trait Int: Pod + Ord {
-    /// Type of twice the width; for 64-bit types, which have none, the type itself.
+    /// Type of twice the width; for 64-bit types, which have no wider type, the type itself.
     type Wide: Pod + Ord;
     const BITS: u32;
     fn add(self, other: Self) -> Self;
@@ -100,14 +100,14 @@ ops! {
     MadHighSat(a: i32, b: i32, c: i32) -> i32 { a.mul_high(b).saturating_add(c) }
     MinRelu(a: i32, b: i32) -> i32 { a.min(b).max(0) }
     MaxRelu(a: i32, b: i32) -> i32 { a.max(b).max(0) }
-    // Two 16-bit halves per register; `imm` is not 0 for `.relu`.
+    // Operations on two 16-bit halves per register; `imm` is not 0 for `.relu`.
     AddPair(a: u32, b: u32) -> u32 { pairwise(a, b, |a, b| a.wrapping_add(b)) }
     MinPairU(a: u32, b: u32) -> u32 { pairwise(a, b, |a, b| a.min(b)) }
     MaxPairU(a: u32, b: u32) -> u32 { pairwise(a, b, |a, b| a.max(b)) }
     MinPairS(a: u32, b: u32; imm) -> u32 { pairwise_signed(a, b, imm, |a, b| a.min(b)) }
     MaxPairS(a: u32, b: u32; imm) -> u32 { pairwise_signed(a, b, imm, |a, b| a.max(b)) }
     Mad24HighSat(a: u32, b: u32, c: u32) -> u32 { (mul24(a, b, 3) as i32).saturating_add(c as i32) as u32 }
-    // 24-bit products: bits 0..32 (`.lo`) or 16..48 (`.hi`) of the 48-bit result.
+    // 24-bit products: `.lo` returns bits 0..32 and `.hi` bits 16..48 of the 48-bit product.
     Mul24(a: u32, b: u32; imm) -> u32 { mul24(a, b, imm) }
     Mad24(a: u32, b: u32, c: u32; imm) -> u32 { mul24(a, b, imm).wrapping_add(c) }
     Dp4a[S: Signedness][S](a: u32, b: u32, c: u32) -> u32 {
@@ -144,7 +144,8 @@ fn mul24(a: u32, b: u32, imm: u64) -> u32 {
     if high { (product >> 16) as u32 } else { product as u32 }
 }
 
-/// Signedness of the two operands of a dot product. Each function extends a field that is in the top bits of `x`.
+/// Signedness of the operands `a` and `b` of a dot product. Each function extends the 8-bit or 16-bit field in the top
+/// bits of `x`.
 pub(crate) trait Signedness: 'static {
     fn a8(x: u32) -> i32;
     fn a16(x: u32) -> i32;
@@ -166,7 +167,7 @@ macro_rules! signedness {
 }
 signedness! { UnsignedUnsigned: u32 u32 UnsignedSigned: u32 i32 SignedUnsigned: i32 u32 SignedSigned: i32 i32 }
 
-// Flags in `imm` of the extended-precision instructions.
+// Flags in `imm` of the extended-precision instructions (carry chains).
 const CARRY_IN: u64 = 1;
 const CARRY_OUT: u64 = 2;
 const SUBTRACT: u64 = 4;
@@ -174,7 +175,7 @@ const MULTIPLY: u64 = 8;
 const HIGH: u64 = 16;
 
 lane_loop! {
-    /// `add.cc`, `addc`, `sub.cc`, `subc`, `mad.cc`, `madc`. The carry flag of a warp has one bit per lane.
+    /// `add.cc`, `addc`, `sub.cc`, `subc`, `mad.cc`, `madc`. A warp's carry flag is a mask with one bit per lane.
     fn carrying[T: Int][T](cx, i) {
         let a = *cx.warp.regs.lanes::<T>(i.slots[A]);
         let b = *cx.warp.regs.lanes::<T>(i.slots[B]);
@@ -282,7 +283,7 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
     exec.ok_or_else(|| op.unsupported())
 }
 
-/// Decodes operations on two packed 16-bit halves.
+/// Decodes arithmetic on two packed 16-bit halves.
 fn pairs(op: &mut InstructionCursor<'_, '_>, ty: Ty) -> Result<Exec, ParseError> {
     let name = op.opcode();
     op.imm = (ty == Ty::S16x2 && matches!(name, "min" | "max") && op.take("relu")) as u64;
@@ -297,7 +298,7 @@ fn pairs(op: &mut InstructionCursor<'_, '_>, ty: Ty) -> Result<Exec, ParseError>
     })
 }
 
-/// Result type of `.wide`.
+/// Result type of a `.wide` product of type `ty`.
 fn widened(ty: Ty) -> Option<Ty> {
     Some(match ty {
         Ty::U16 => Ty::U32,
@@ -308,11 +309,11 @@ fn widened(ty: Ty) -> Option<Ty> {
     })
 }
 
-/// Decodes the extended-precision instructions.
+/// Decodes the extended-precision instructions, such as `add.cc` and `madc`.
 fn extended(op: &mut InstructionCursor<'_, '_>, ty: Ty) -> Result<Exec, ParseError> {
     let name = op.opcode();
     let carry_in = name.ends_with('c');
-    // The caller has taken `.cc` of `add.cc`; `addc` may still have one.
+    // The caller has already taken `.cc` of `add.cc`; `addc` may still have a `.cc`.
     op.imm |= if carry_in { CARRY_IN } else { CARRY_OUT };
     op.imm |= if op.take("cc") { CARRY_OUT } else { 0 };
     op.slots[C] = NONE;

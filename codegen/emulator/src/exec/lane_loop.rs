@@ -1,14 +1,14 @@
 //! Loops over the lanes of a warp.
 //!
-//! A register of a warp is 32 consecutive values, so each operation is a loop that the compiler
-//! vectorises. On x86-64 every loop is compiled twice, for the baseline and for AVX2 with FMA; the decoder chooses the
-//! version that the CPU can run.
+//! A register of a warp is 32 consecutive values, so each operation is a loop that the compiler vectorises. On x86-64
+//! every loop is compiled twice: for the baseline, and for AVX2 with FMA. The decoder chooses the version that the CPU
+//! supports.
 
 use crate::code::operands::{A, B, C, D};
 use crate::context::{Exec, ExecutionContext, Flow, Inst};
 use crate::lanes::{LANES, Pod};
 
-/// Defines a function that returns an [`Exec`] in the version for this CPU.
+/// Defines a function that returns an instruction's [`Exec`], in the version for this CPU.
 ///
 /// `lane_loop!(fn name[T: Pod][T](cx, i) { … })`: the first list declares the generics, the second
 /// names them.
@@ -37,14 +37,14 @@ macro_rules! lane_loop {
 }
 pub(crate) use lane_loop;
 
-/// Function of one operand, applied to each lane. `imm` is the instruction's immediate.
+/// Operation with one operand, applied to each lane. `imm` is the instruction's immediate.
 pub(crate) trait Op1: 'static {
     type A: Pod;
     type D: Pod;
     fn apply(a: Self::A, imm: u64) -> Self::D;
 }
 
-/// Function of two operands, as [`Op1`].
+/// Operation with two operands, applied to each lane, as [`Op1`].
 pub(crate) trait Op2: 'static {
     type A: Pod;
     type B: Pod;
@@ -52,7 +52,7 @@ pub(crate) trait Op2: 'static {
     fn apply(a: Self::A, b: Self::B, imm: u64) -> Self::D;
 }
 
-/// Function of three operands, as [`Op1`].
+/// Operation with three operands, applied to each lane, as [`Op1`].
 pub(crate) trait Op3: 'static {
     type A: Pod;
     type B: Pod;
@@ -114,7 +114,7 @@ macro_rules! ops {
 pub(crate) use ops;
 
 lane_loop! {
-    /// `d = f(a)`.
+    /// Instruction `d = f(a)` for the lane operation `O`.
     fn op1[O: Op1][O](cx, i) {
         let a = cx.warp.regs.lanes::<O::A>(i.slots[A]);
         let mut d = [O::D::default(); LANES];
@@ -127,7 +127,7 @@ lane_loop! {
 }
 
 lane_loop! {
-    /// `d = f(a, b)`.
+    /// Instruction `d = f(a, b)` for the lane operation `O`.
     fn op2[O: Op2][O](cx, i) {
         let a = cx.warp.regs.lanes::<O::A>(i.slots[A]);
         let b = cx.warp.regs.lanes::<O::B>(i.slots[B]);
@@ -141,7 +141,7 @@ lane_loop! {
 }
 
 lane_loop! {
-    /// `d = f(a, b, c)`.
+    /// Instruction `d = f(a, b, c)` for the lane operation `O`.
     fn op3[O: Op3][O](cx, i) {
         let a = cx.warp.regs.lanes::<O::A>(i.slots[A]);
         let b = cx.warp.regs.lanes::<O::B>(i.slots[B]);
@@ -155,7 +155,7 @@ lane_loop! {
     }
 }
 
-/// The [`Exec`] of a lane function of a type chosen at decode time:
+/// Instantiates a lane operation for the operand type that is chosen at decode time:
 /// `by_type!(ty, op2, Add, [U32 => u32, S32 => i32])` is an `Option<Exec>`.
 macro_rules! by_type {
     ($ty:expr, $driver:ident, $op:ident, [$($variant:ident => $rust:ty),* $(,)?]) => {
@@ -167,7 +167,7 @@ macro_rules! by_type {
 }
 pub(crate) use by_type;
 
-/// A no-operation, for hints.
+/// No operation; executes instructions that are only hints.
 pub(crate) fn nop(_: &mut ExecutionContext<'_>, _: &Inst) -> Flow {
     Flow::Next
 }

@@ -17,10 +17,10 @@ use crate::load::ast::Operand;
 use crate::load::error::ParseError;
 use crate::load::types::{Ty, Width};
 
-/// The slots of a vector's elements; slot 1 is the address.
+/// Slots of the elements of a vector load or store; slot 1 is the address.
 const ELEMENTS: [usize; 4] = [0, 2, 3, 4];
 
-/// An element in memory, extended to a register of type `R` and truncated from it.
+/// Element in memory: a load extends it to a register of type `R`, a store truncates the register to it.
 pub(crate) trait Element<R>: Pod + PartialEq {
     fn extend(self) -> R;
     fn truncate(register: R) -> Self;
@@ -48,7 +48,7 @@ lane_loop! {
         let mut values = [[R::default(); LANES]; V];
         match resolve(cx, i, (V * size_of::<E>()) as u64, Access::Load) {
             Resolved::Run(start) => {
-                // SAFETY: `resolve` checked all of `32 · V` elements from `start`.
+                // SAFETY: `resolve` checked all `32 · V` elements from `start`.
                 let lanes: [[E; V]; LANES] = unsafe { start.cast::<[[E; V]; LANES]>().read_unaligned() };
                 for lane in 0..LANES {
                     for element in 0..V {
@@ -57,14 +57,14 @@ lane_loop! {
                 }
             }
             Resolved::Same(start) => {
-                // SAFETY: as above, for `V` elements.
+                // SAFETY: `resolve` checked the `V` elements from `start`.
                 let elements: [E; V] = unsafe { start.cast::<[E; V]>().read_unaligned() };
                 values = elements.map(|element| [element.extend(); LANES]);
             }
             Resolved::Lanes(pointers) => {
                 for lane in 0..LANES {
                     if cx.active >> lane & 1 != 0 {
-                        // SAFETY: as above, for the pointers of active lanes.
+                        // SAFETY: `resolve` checked `V` elements at the pointer of each active lane.
                         let elements: [E; V] = unsafe { pointers[lane].cast::<[E; V]>().read_unaligned() };
                         for element in 0..V {
                             values[element][lane] = elements[element].extend();
@@ -112,8 +112,7 @@ lane_loop! {
         }
         match resolved {
             Resolved::Run(start) | Resolved::Same(start) => {
-                // SAFETY: `resolve` checked all of `32 · V` elements from `start`, and gives `Same` to
-                // loads only.
+                // SAFETY: `resolve` checked all `32 · V` elements from `start`, and returns `Same` for loads only.
                 unsafe { start.cast::<[[E; V]; LANES]>().write_unaligned(lanes) };
             }
             Resolved::Lanes(pointers) => {
@@ -122,7 +121,7 @@ lane_loop! {
                 }
                 for lane in 0..LANES {
                     if cx.active >> lane & 1 != 0 {
-                        // SAFETY: as above, for the pointers of active lanes.
+                        // SAFETY: `resolve` checked `V` elements at the pointer of each active lane.
                         unsafe { pointers[lane].cast::<[E; V]>().write_unaligned(lanes[lane]) };
                     }
                 }
@@ -144,9 +143,9 @@ fn fence_all(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     Flow::Next
 }
 
-/// Cache operators, which have no effect: the emulator has no caches.
+/// Cache operators of loads and stores; they have no effect, because the emulator has no caches.
 const CACHE: [&str; 8] = ["ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc"];
-/// Modifiers of strong accesses, with the flags of their memory order.
+/// Modifiers of strong accesses, with the flags of the memory order.
 const ORDER: [(&str, u32); 6] = [
     ("volatile", 0),
     ("relaxed", 0),
@@ -155,10 +154,10 @@ const ORDER: [(&str, u32); 6] = [
     ("acq_rel", FLAG_ACQUIRE | FLAG_RELEASE),
     ("mmio", 0),
 ];
-/// Scopes with their flags.
+/// Scopes of a strong access, with their flags.
 const SCOPES: [(&str, u32); 4] = [("cta", FLAG_CTA), ("cluster", FLAG_CLUSTER), ("gpu", 0), ("sys", 0)];
 
-/// Takes the state space.
+/// Takes the state space from the modifiers.
 pub(crate) fn take_space(op: &mut InstructionCursor<'_, '_>) -> StateSpace {
     let spaces = [
         ("global", StateSpace::Global),
@@ -174,7 +173,7 @@ pub(crate) fn take_space(op: &mut InstructionCursor<'_, '_>) -> StateSpace {
     op.take_any(&spaces).unwrap_or(StateSpace::Generic)
 }
 
-/// Takes ordering, scope and cache modifiers; returns the flags and whether a policy operand follows.
+/// Takes ordering, scope and cache modifiers; returns their flags, and whether a cache policy operand follows.
 pub(crate) fn take_hints(op: &mut InstructionCursor<'_, '_>) -> (u32, bool) {
     let mut flags = 0;
     op.take("weak");
@@ -198,7 +197,7 @@ pub(crate) fn take_hints(op: &mut InstructionCursor<'_, '_>) -> (u32, bool) {
     (flags, policy)
 }
 
-/// Fills slot A, `imm` and the flags of an access to operand `index`.
+/// Decodes the address operand `index` of a memory access: fills slot A, `imm` and the flags.
 pub(crate) fn address_operand(
     op: &mut InstructionCursor<'_, '_>,
     index: usize,
@@ -284,7 +283,7 @@ fn load_or_store(op: &mut InstructionCursor<'_, '_>, access: Access) -> Result<E
         return Err(op.unsupported());
     }
     let (data, address) = if access == Access::Load { (0, 1) } else { (1, 0) };
-    // Parameters and results of inlined calls are in local memory.
+    // Parameters and results of inlined calls are stored in local memory.
     let space =
         if space == StateSpace::Param && op.names_local(address)? { StateSpace::Local } else { space };
     let direct = if space == StateSpace::Param { op.param_address(address)? } else { None };
@@ -333,7 +332,7 @@ fn load_or_store(op: &mut InstructionCursor<'_, '_>, access: Access) -> Result<E
     found.ok_or_else(|| op.unsupported())
 }
 
-/// Fills `imm` and the flags of a load of the parameter at `offset`, whose bounds are checked here.
+/// Fills `imm` and the flags for a load of the kernel parameter at `offset`, and checks its bounds.
 fn param_operand(op: &mut InstructionCursor<'_, '_>, offset: u64, bytes: u32) -> Result<(), ParseError> {
     if !offset.is_multiple_of(bytes as u64) || offset + bytes as u64 > op.param_bytes() {
         return Err(op.error("the parameter access is misaligned or outside the parameters"));

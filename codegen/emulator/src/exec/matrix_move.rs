@@ -15,9 +15,9 @@ use crate::load::ast::Operand;
 use crate::load::error::ParseError;
 use crate::load::types::{Ty, Width};
 
-/// Indices of the register slots of `ldmatrix` and `stmatrix`; slot 1 holds the address.
+/// Slots of the matrix registers of `ldmatrix` and `stmatrix`; slot 1 is the address.
 const ELEMENTS: [usize; 4] = [0, 2, 3, 4];
-/// Rows of an 8 × 8 matrix, and bytes of a row.
+/// Rows of an 8 × 8 matrix, and bytes per row of 16-bit elements.
 const MATRIX_ROWS: usize = 8;
 const ROW_BYTES: u64 = 16;
 
@@ -105,7 +105,7 @@ lane_loop! {
     }
 }
 
-/// `movmatrix`: transposes the matrix of 8 × 8 halves that the lanes hold.
+/// `movmatrix`: transposes an 8 × 8 matrix of 16-bit elements, which the lanes of a warp hold in one register each.
 fn transpose(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     if !whole_warp(cx) {
         return Flow::Fault;
@@ -120,8 +120,8 @@ fn transpose(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     Flow::Next
 }
 
-/// Flag in `imm` of `ldmatrix` and `stmatrix`: `.trans`. The other bits are the address offset; shared addresses do not
-/// reach bit 63.
+/// Flag in `imm` of `ldmatrix` and `stmatrix`: `.trans`. The other bits are the address offset; offsets in shared
+/// memory do not reach bit 63.
 const TRANSPOSED: u64 = 1 << 63;
 
 pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
@@ -141,7 +141,7 @@ pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
     }
 }
 
-/// Decodes `ldmatrix` and `stmatrix`.
+/// Decodes `ldmatrix` (`access` is a load) and `stmatrix` (a store).
 fn decode_rows(op: &mut InstructionCursor<'_, '_>, access: Access) -> Result<Exec, ParseError> {
     let shape = op.take("m8n8");
     let count = op.take_any(&[("x1", 1), ("x2", 2), ("x4", 4)]);

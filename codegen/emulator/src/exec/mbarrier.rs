@@ -1,7 +1,7 @@
 //! `mbarrier`: initialisation, arrivals, transactions and waits.
 //!
-//! A wait for a phase that is not complete fails at once, also where the instruction may wait for some time: other
-//! warps run, and then the program's loop waits again.
+//! A wait for a phase that is not complete fails at once, even for `try_wait`, which may suspend the thread on a
+//! device. Other warps run, and then the program's polling loop waits again.
 
 use super::addresses::shared_addresses;
 use super::load_store::{address_operand, take_hints, take_space};
@@ -21,7 +21,7 @@ use crate::load::ast::Operand;
 use crate::load::error::ParseError;
 use crate::load::types::{Ty, Width};
 
-/// Slot of the operation's options.
+/// Slot of the options of an mbarrier operation.
 const OPTIONS: usize = 5;
 const EXPECTS: u32 = 1;
 const DROPS: u32 = 2;
@@ -103,27 +103,27 @@ pub(crate) fn no_mbarrier(cx: &mut ExecutionContext<'_>, lane: usize, address: u
     misuse(cx, lane, address, "no mbarrier has been initialised here".to_string())
 }
 
-/// Whether the operation is `.relaxed`, which orders no memory.
+/// Whether an mbarrier operation is `.relaxed`, which orders no memory accesses.
 fn is_relaxed(i: &Inst) -> bool {
     i.slots[FLAGS] & (FLAG_ORDERED | FLAG_ACQUIRE | FLAG_RELEASE) == FLAG_ORDERED
 }
 
-/// The scope at which an arrival releases, unless it is relaxed.
+/// Scope at which an arrival has release semantics; `None` for a relaxed arrival.
 fn releases(i: &Inst) -> Option<MemoryScope> {
     (!is_relaxed(i)).then(|| races::scope_of(i.slots[FLAGS]))
 }
 
-/// Use of an mbarrier.
+/// Kind of use of an mbarrier.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum MbarrierUse {
     Arrive,
     Transact,
-    /// A wait or an invalidation, which is for threads of the mbarrier's own CTA.
+    /// A wait, an invalidation or another use that only threads of the mbarrier's own CTA may make.
     Wait,
 }
 
-/// Checks that the lanes' mbarriers are in running CTAs: in the thread's own for `.shared::cta` and for waits. False if
-/// there is a finding.
+/// Checks that the mbarrier of each active lane is in a running CTA, and in the thread's own CTA for waits and for
+/// `.shared::cta`; returns false if a check reports a finding.
 pub(super) fn reach_mbarriers(
     cx: &mut ExecutionContext<'_>,
     i: &Inst,
@@ -133,7 +133,7 @@ pub(super) fn reach_mbarriers(
     if !cx.cluster.has_peers() {
         return true;
     }
-    // A relaxed operation releases nothing; that it has taken place shows in the phase alone.
+    // A relaxed operation releases nothing; only the phase of the mbarrier shows that it has taken place.
     let later = does == MbarrierUse::Transact || is_relaxed(i);
     let own = does == MbarrierUse::Wait || StateSpace::of(i.slots[FLAGS]) == StateSpace::Shared;
     cx.active_lanes().all(|lane| {
@@ -152,7 +152,7 @@ pub(super) fn reach_mbarriers(
     })
 }
 
-/// Whether the active lanes arrive at one mbarrier, and no arrival but the last can complete the phase.
+/// Whether all active lanes arrive at the same mbarrier and only the last arrival can complete the phase.
 fn arrives_together(
     cx: &mut ExecutionContext<'_>,
     addresses: &[u64; LANES],
@@ -167,7 +167,8 @@ fn arrives_together(
     one_place && find(cx, address).is_some_and(|mbarrier| all <= mbarrier.pending as u64)
 }
 
-/// `arrive` and `arrive_drop`. B is the count, or the bytes to expect with one arrival.
+/// `arrive` and `arrive_drop`. Operand B is the arrival count, or for `.expect_tx` the bytes to expect with one
+/// arrival.
 fn arrive(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let addresses = shared_addresses(cx, i);
     let operands = *cx.warp.regs.lanes::<u32>(i.slots[B]);
@@ -219,7 +220,7 @@ fn arrive(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     Flow::Next
 }
 
-/// `expect_tx` and `complete_tx`.
+/// `expect_tx` and `complete_tx`: add expected bytes and subtract completed bytes.
 fn transact(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let addresses = shared_addresses(cx, i);
     let operands = *cx.warp.regs.lanes::<u32>(i.slots[B]);
@@ -254,7 +255,7 @@ fn wait(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let mut complete = 0;
     let mut left = cx.active;
     while left != 0 {
-        // Lanes with equal operands have one result; most often all lanes have.
+        // Lanes with equal operands get the same result; usually these are all lanes.
         let lane = left.trailing_zeros() as usize;
         let (address, operand) = (addresses[lane], operands[lane]);
         let mut lanes = 0;
@@ -294,7 +295,7 @@ fn wait(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     if complete == cx.active {
         return Flow::Next;
     }
-    // After all tests, so that lanes that wait together fail together.
+    // Runs after all tests, so that lanes that wait in one instruction fail together.
     let mut last = None;
     for lane in lanes_of(cx.active & !complete) {
         if last != Some(addresses[lane]) {
@@ -326,7 +327,7 @@ const OPERATIONS: [&str; 9] = [
 pub(crate) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseError> {
     let operation = op.take_map(|name| OPERATIONS.iter().find(|&&known| known == name).copied());
     let Some(operation) = operation else { return Err(op.unsupported()) };
-    // An arrival that expects bytes is `arrive.expect_tx`.
+    // `arrive.expect_tx` is an arrival that expects bytes.
     let arrives = op.take("arrive") as u32 | (op.take("arrive_drop") as u32) << 1;
     let operation = match (operation, arrives) {
         ("expect_tx", 1) => "arrive",

@@ -1,7 +1,7 @@
-//! `mma`: products of matrices in fragments.
+//! `mma`: matrix products whose operands are fragments in registers.
 //!
-//! Integer sums are exact. Floating-point sums add the exact products and the accumulator in double precision and round
-//! once to the result type; devices add in an unspecified order and precision.
+//! Integer sums are exact. A floating-point sum adds the exact products and the accumulator in double precision and
+//! rounds once to the result type; devices add in an unspecified order and precision.
 
 use super::fragment::{ACCUMULATORS, Bfloat, COLUMNS, Element, Half, ROWS, Signed8, Tf32, Unsigned8, Value};
 use super::fragment::{accumulator_position, gather_a, gather_b, registers_of, whole_warp};
@@ -20,14 +20,14 @@ use crate::load::types::{Ty, Width};
 /// Flag in `imm` of an integer `mma`: `.satfinite`. The other bits of `imm` are the index of the operand list.
 const SATURATES: u64 = 1 << 63;
 
-/// `sums + A · B`.
+/// Adds `A · B` to `sums`; `A` and `B` are fragments in registers.
 #[inline(always)]
 fn product<EA: Element<Value = V>, EB: Element<Value = V>, V: Value>(
     cx: &ExecutionContext<'_>,
     (a, b): (&[u32], &[u32]),
     mut sums: [[V; COLUMNS]; ROWS],
 ) -> [[V; COLUMNS]; ROWS] {
-    // Number of rows whose sums fit into the vector registers of the CPU.
+    // Rows whose sums fit into the vector registers of the CPU.
     const BLOCK: usize = 8;
     let depth = EA::COUNT * 2 * a.len();
     let (a, b) = (gather_a::<EA>(cx, a), gather_b::<EB>(cx, b));
@@ -60,7 +60,7 @@ impl Bytes for Unsigned8 {
     const SIGNED: bool = false;
 }
 
-/// `D = A · B + C` of 8-bit integers, with `RA` registers of `A` per lane and half as many of `B`.
+/// Function for `D = A · B + C` of 8-bit integers, with `RA` registers of `A` and `RA / 2` of `B` per lane.
 fn integer_mma<EA: Bytes, EB: Bytes, const RA: usize>() -> Exec {
     fn portable<EA: Bytes, EB: Bytes, const RA: usize>(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         integer_sum::<RA>(cx, i, |cx, a, b| {
@@ -91,7 +91,7 @@ fn integer_mma<EA: Bytes, EB: Bytes, const RA: usize>() -> Exec {
     portable::<EA, EB, RA>
 }
 
-/// `D = product(A, B) + C`, where `product` gets the slots of `A` and `B`.
+/// `D = product(A, B) + C` of integers; `product` gets the register slots of `A` and of `B`.
 #[inline(always)]
 fn integer_sum<const RA: usize>(
     cx: &mut ExecutionContext<'_>,
@@ -121,7 +121,7 @@ fn integer_sum<const RA: usize>(
 }
 
 lane_loop! {
-    /// `D = A · B + C` with single-precision accumulators.
+    /// `D = A · B + C` with `f32` accumulators.
     fn single_mma[E: Element<Value = f64>, const RA: usize][E, RA](cx, i) {
         if !whole_warp(cx) {
             return Flow::Fault;
@@ -151,7 +151,7 @@ lane_loop! {
 }
 
 lane_loop! {
-    /// `D = A · B + C` with half-precision accumulators, two per register.
+    /// `D = A · B + C` with `f16` accumulators, two per register.
     fn half_mma[const RA: usize][RA](cx, i) {
         if !whole_warp(cx) {
             return Flow::Fault;

@@ -1,14 +1,14 @@
 //! `mma` of 8-bit integers with AVX2.
 //!
-//! In a fragment register ([`super::fragment`] has the layout) lanes `4g ..+ 4` hold 16 consecutive columns of a row of
-//! `A`, or 16 consecutive rows of a column of `B`: 16 adjacent bytes. Widened to 16 bits they fill a vector;
-//! `vpmaddwd` multiplies two such vectors and adds neighbouring products. Products of bytes and sums of 32 products
-//! are exact in 32 bits.
+//! In a fragment register (layout: [`super::fragment`]), lanes `4g ..+ 4` hold 16 consecutive columns of a row of `A`,
+//! or 16 consecutive rows of a column of `B`: 16 adjacent bytes. Widened to 16-bit integers, these bytes fill a 256-bit
+//! vector. `vpmaddwd` multiplies two such vectors and adds neighbouring products. Products of bytes and sums of 32
+//! products are exact in 32 bits.
 //!
-//! This file uses no closures: iterator adapters that call a closure lack the target feature, so the call is not
-//! inlined.
+//! This file uses no closures: an iterator adapter that calls a closure is compiled without the target feature, so the
+//! call would not be inlined.
 //!
-//! Columns of `B` that are all zero are skipped: in a matrix-vector product most columns are.
+//! Columns of `B` that are all zero are skipped: in a matrix-vector product, most columns are zero.
 
 use std::arch::x86_64::{
     __m256i, _mm_load_si128, _mm256_add_epi32, _mm256_cvtepi8_epi16, _mm256_cvtepu8_epi16, _mm256_hadd_epi32,
@@ -19,13 +19,13 @@ use std::arch::x86_64::{
 use super::fragment::{ACCUMULATORS, COLUMNS};
 use crate::lanes::LANES;
 
-/// One fragment register: the words of all lanes.
+/// One fragment register of a warp: a 32-bit word per lane.
 type Fragment = [u32; LANES];
 
-/// Rows that are summed together: one for each 32-bit element of a vector.
+/// Rows whose sums are computed together: one per 32-bit element of a vector.
 const GROUP: usize = 8;
 
-/// Row or column `group` of a fragment register: 16 bytes, widened to 16-bit integers.
+/// Row or column number `group` of a fragment register: 16 bytes, widened to 16-bit integers.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn widen(fragment: &Fragment, group: usize, signed: bool) -> __m256i {
@@ -35,7 +35,7 @@ fn widen(fragment: &Fragment, group: usize, signed: bool) -> __m256i {
     if signed { _mm256_cvtepi8_epi16(bytes) } else { _mm256_cvtepu8_epi16(bytes) }
 }
 
-/// Horizontal sum of each of eight vectors.
+/// Horizontal sums of eight vectors: element `n` of the result is the sum of vector `n`.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn sum_each(v: [__m256i; GROUP]) -> __m256i {
@@ -53,7 +53,7 @@ fn interleave(columns: [__m256i; 4], out: &mut [i32; LANES]) {
     let [a, b, c, d] = columns;
     let (ab, cd) = (_mm256_unpacklo_epi32(a, b), _mm256_unpacklo_epi32(c, d));
     let (ef, gh) = (_mm256_unpackhi_epi32(a, b), _mm256_unpackhi_epi32(c, d));
-    // Rows 0 and 4, 1 and 5, 2 and 6, 3 and 7.
+    // Each vector holds two rows: 0 and 4, 1 and 5, 2 and 6, 3 and 7.
     let rows = [
         _mm256_unpacklo_epi64(ab, cd),
         _mm256_unpackhi_epi64(ab, cd),
@@ -72,8 +72,8 @@ fn interleave(columns: [__m256i; 4], out: &mut [i32; LANES]) {
     }
 }
 
-/// `A · B` in the layout of the accumulators, for `RA` registers of `A` and half as many of `B`. Each operand comes
-/// with the signedness of its bytes.
+/// `A · B` in the layout of the accumulators, with `RA` registers of `A` and `RA / 2` of `B`. Each operand is given as
+/// registers and whether its bytes are signed.
 #[target_feature(enable = "avx2")]
 #[inline]
 pub(super) fn product<const RA: usize>(
@@ -87,7 +87,7 @@ pub(super) fn product<const RA: usize>(
             *left = widen(fragment, row, a_signed);
         }
     }
-    // Registers 0 and 2 of `A` hold the upper eight rows, 1 and 3 the lower.
+    // Even registers of `A` hold rows 0 to 7, odd registers rows 8 to 15.
     let mut sums = [[zero; COLUMNS]; 2];
     for column in 0..COLUMNS {
         let mut any = 0;

@@ -1,16 +1,16 @@
 //! Semantics of instructions: functions over whole warps.
 //!
-//! Each family of instructions is one module: the functions that execute its instructions in 32 lanes, and a decoder
-//! that chooses the function by modifiers and types. A function reads and writes the warp's register file by slot and
-//! returns what the warp does next, a [`Flow`](crate::context::Flow).
+//! Each family of instructions is one module: the functions that execute its instructions for 32 lanes, and a decoder
+//! that chooses the function by modifiers and types. A function accesses the warp's register file by slot and returns a
+//! [`Flow`](crate::context::Flow), which says how the warp continues.
 //!
 //! Four things make execution fast:
-//! - Every operand is an array of 32 lanes, constants too, so a function is one loop without cases, which the compiler
-//!   vectorises ([`lane_loop`]).
+//! Every operand, even a constant, is an array of 32 lanes, so a function is one loop without branches, which the
+//! compiler vectorises ([`lane_loop`]).
 //! - Types and modifiers are resolved when the kernel is loaded.
-//! - An access is checked as one range where its lanes allow that ([`resolve`]).
-//! - Inside a block only the `Flow` is tested between instructions
-//!   ([`Inst::unconditional`](crate::context::Inst::unconditional)).
+//! An access is checked as one range if the addresses of its lanes are contiguous or equal ([`resolve`]).
+//! Inside a basic block, the interpreter tests only the `Flow` between instructions
+//! ([`Inst::unconditional`](crate::context::Inst::unconditional)).
 //!
 //! A check or a counter that is off costs one branch per warp instruction.
 

@@ -1,4 +1,4 @@
-//! `mov`, with packing, unpacking and clock registers, and `cvta`.
+//! `mov`, including packing, unpacking and clock registers; `cvta`; and `isspacep` of state space windows.
 
 use super::lane_loop::{lane_loop, op1, op2, ops};
 use crate::code::access::{LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BYTES};
@@ -26,7 +26,7 @@ fn copy_pred(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
 }
 
 lane_loop! {
-    /// `mov.b64 {a, b}, d`: splits a register into parts, lowest first; the slot of a sink is [`NONE`].
+    /// `mov.b64 {a, b}, d`: splits a register into parts, lowest first. The slot of a discarded part (`_`) is [`NONE`].
     fn unpack[T: Pod, P: Pod + Part<T>][T, P](cx, i) {
         let a = *cx.warp.regs.lanes::<T>(i.slots[A]);
         for part in 0..P::COUNT {
@@ -44,7 +44,7 @@ lane_loop! {
 }
 
 lane_loop! {
-    /// `mov.b64 d, {a, b, c, e}` with 16-bit registers.
+    /// `mov.b64 d, {a, b, c, e}`: packs four 16-bit registers.
     fn pack16x4[][](cx, i) {
         let mut d = [0u64; LANES];
         for part in 0..4 {
@@ -58,7 +58,7 @@ lane_loop! {
     }
 }
 
-/// Part of a register of type `T`.
+/// Part of a register of type `T`, for packing and unpacking.
 pub(crate) trait Part<T> {
     const COUNT: usize;
     fn part(whole: T, index: usize) -> Self;
@@ -172,8 +172,8 @@ fn packing(op: &mut InstructionCursor<'_, '_>, ty: Ty, parts: &[Operand]) -> Res
     })
 }
 
-/// State spaces with the start of their window in the generic address space; `None` if their addresses are generic
-/// addresses.
+/// State spaces with the start address of each in the generic address space; `None` for spaces whose addresses already
+/// are generic addresses.
 pub(crate) const WINDOWS: [(&str, Option<u64>); 8] = [
     ("shared", Some(SHARED_WINDOW)),
     ("shared::cta", Some(SHARED_WINDOW)),
@@ -185,7 +185,7 @@ pub(crate) const WINDOWS: [(&str, Option<u64>); 8] = [
     ("param::entry", None),
 ];
 
-/// `isspacep`. `imm`: start of the window, or 0 to test that an address is in no window.
+/// `isspacep`. `imm` is the start of the state space's window, or 0 to test that an address is in no window.
 pub(crate) fn in_window(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let addresses = cx.warp.regs.lanes::<u64>(i.slots[A]);
     let within = |address: u64, window: u64| address.wrapping_sub(window) < WINDOW_BYTES;

@@ -1,6 +1,6 @@
-//! Runs the numeric checks: [`checked`] wraps each instruction that a check concerns, and inspects operands and results.
+//! Numeric checks at run time: [`checked`] executes an instruction and inspects its operands and results.
 //!
-//! A launch without numeric checks runs the kernel's own instructions, so the checks cost nothing there.
+//! A launch without numeric checks runs the kernel's own instructions, so the checks cost it nothing.
 
 use crate::checks::numeric::{NumericChecks, NumericEffect, NumericKind};
 use crate::code::access::{FLAGS, StateSpace};
@@ -9,7 +9,8 @@ use crate::context::{ExecutionContext, Flow, Inst};
 use crate::finding::FindingKind;
 use crate::lanes::{LANES, lanes_of};
 
-/// Copies of a kernel's instructions, with [`checked`] around those that a check concerns; empty without checks.
+/// Copies of a kernel's instructions that run [`checked`] where a numeric check applies; empty if no numeric check is
+/// on.
 pub(crate) fn instrument(insts: &[Inst], checks: NumericChecks<'_>) -> Vec<Inst> {
     let is_checked = |effect: &NumericEffect| match effect.kind {
         NumericKind::Single(_) | NumericKind::Double(_) => checks.values || checks.overflow,
@@ -24,7 +25,7 @@ pub(crate) fn instrument(insts: &[Inst], checks: NumericChecks<'_>) -> Vec<Inst>
     insts.iter().zip(checks.effects).map(instrumented).collect()
 }
 
-/// Runs an instruction and checks its operands and results.
+/// Runs an instruction and applies the numeric checks to its operands and results.
 fn checked(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let (launch, pc) = (cx.launch, cx.warp.pc);
     let (Some(own), Some(effect)) = (launch.insts.get(pc), launch.numeric.effects.get(pc)) else {
@@ -68,7 +69,8 @@ fn checked(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     }
 }
 
-/// The lanes whose result, or address, overflowed both as an unsigned and as a signed 32-bit integer.
+/// Mask of lanes whose result or address is, or is computed from, a 32-bit integer that overflowed both as unsigned and
+/// as signed.
 fn overflowed_lanes(cx: &mut ExecutionContext<'_>, i: &Inst, kind: NumericKind) -> u32 {
     let operands = match kind {
         NumericKind::Propagates(count) => count,
@@ -115,7 +117,7 @@ fn overflowed_address(cx: &mut ExecutionContext<'_>, lanes: u32) -> Flow {
     cx.fault(FindingKind::WrappedAddress, lanes.trailing_zeros(), detail)
 }
 
-/// Finds a non-finite result of finite operands.
+/// Reports the first lane with a non-finite result of finite operands.
 fn not_finite(
     cx: &mut ExecutionContext<'_>,
     i: &Inst,

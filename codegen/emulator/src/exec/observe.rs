@@ -1,4 +1,4 @@
-//! Counts for profiles.
+//! Collection of a profile's counts during execution.
 
 use super::addresses::addresses;
 use super::bulk::bulk_copies;
@@ -11,7 +11,7 @@ use crate::profile::Counts;
 use crate::profile::requests::{Wavefronts, sectors, sectors_of_range, wavefronts};
 use crate::profile::traffic::{Traffic, TrafficSpace};
 
-/// Counts an instruction that the warp is about to execute, before it changes any register.
+/// Adds an instruction to the profile before the warp executes it, while its operands are unchanged.
 #[cold]
 #[inline(never)]
 pub(crate) fn observe(cx: &mut ExecutionContext<'_>, inst: &Inst) {
@@ -50,7 +50,7 @@ pub(crate) fn observe(cx: &mut ExecutionContext<'_>, inst: &Inst) {
         Traffic::Rows { lanes } => {
             const ROW: u64 = 16;
             let mut at = addresses(cx, inst);
-            // The upper bits of the offset may hold options; shared addresses are smaller.
+            // The upper bits of `imm` may hold options; addresses in shared memory do not reach these bits.
             at.iter_mut().for_each(|address| *address &= WINDOW_BYTES - 1);
             let addressing = u32::MAX >> (32 - lanes);
             count_shared(&mut counts, wavefronts(&at, addressing, ROW), u64::from(lanes) * ROW);
@@ -88,8 +88,8 @@ pub(crate) fn observe(cx: &mut ExecutionContext<'_>, inst: &Inst) {
     }
 }
 
-/// The lanes that access global memory and those that access shared memory. Turns generic addresses of shared memory
-/// into offsets.
+/// Masks of the lanes that access global memory and of the lanes that access shared memory. Converts generic addresses
+/// to addresses in those spaces.
 fn by_space(space: TrafficSpace, addresses: &mut [u64; 32], active: u32) -> [u32; 2] {
     match space {
         TrafficSpace::Global => [active, 0],

@@ -1,14 +1,14 @@
-//! Addresses in operand lists, and the cache hints of asynchronous copies.
+//! Addresses in the operand lists of instructions, and the cache hints of asynchronous copies.
 
 use crate::code::cursor::{AddressWidth, InstructionCursor};
 use crate::context::ExecutionContext;
 use crate::lanes::LANES;
 use crate::load::error::ParseError;
 
-/// Words of an address in an operand list: slot, width, offset.
+/// Words that an address takes in an operand list: register slot, width, and offset (two words).
 pub(super) const ADDRESS: usize = 4;
 
-/// Appends the address operand `index` to a list.
+/// Appends the instruction's address operand `index` to an operand list.
 pub(super) fn push_address(
     op: &mut InstructionCursor<'_, '_>,
     index: usize,
@@ -23,7 +23,7 @@ pub(super) fn push_address(
     Ok(())
 }
 
-/// The lanes' addresses of the address at the start of `list`.
+/// Address of each lane, from the address at the start of the operand list `list`.
 pub(super) fn listed(cx: &ExecutionContext<'_>, list: &[u32]) -> [u64; LANES] {
     let offset = list[2] as u64 | (list[3] as u64) << 32;
     match list[1] {
@@ -32,7 +32,7 @@ pub(super) fn listed(cx: &ExecutionContext<'_>, list: &[u32]) -> [u64; LANES] {
     }
 }
 
-/// Takes the cache hints of a copy; returns whether a policy operand follows.
+/// Takes the cache hints of an asynchronous copy; returns whether a cache policy operand follows.
 pub(super) fn take_cache(op: &mut InstructionCursor<'_, '_>) -> bool {
     op.take_any(&[("L2::64B", ()), ("L2::128B", ()), ("L2::256B", ())]);
     op.take("L2::cache_hint")

@@ -1,4 +1,4 @@
-//! `griddepcontrol`, and the check of global memory accesses in programmatic order.
+//! `griddepcontrol`, and the check that accesses of global memory respect programmatic dependent launch.
 
 use crate::checks::programmatic::{Dependency, GlobalAccess, LaunchOrder};
 use crate::code::access::Access;
@@ -6,7 +6,7 @@ use crate::context::{ExecutionContext, Fault, Flow, Inst};
 use crate::finding::{FindingKind, Space};
 use crate::lanes::{LANES, lanes_of};
 
-/// Checks and records the accesses of all active lanes, `bytes` each; false if there is a finding.
+/// Checks and records the accesses of the active lanes, `bytes` bytes each; returns false if a check reports a finding.
 #[inline(never)]
 pub(crate) fn check_lanes(
     cx: &mut ExecutionContext<'_>,
@@ -14,12 +14,12 @@ pub(crate) fn check_lanes(
     bytes: u64,
     access: Access,
 ) -> bool {
-    // The line and the allocation are those of the instruction, so they are looked up once.
+    // Source line and allocation hint belong to the instruction, so they are looked up once for all lanes.
     let mut what = access_of(cx, 0, (0, bytes), access);
     let mut last = None;
     for lane in lanes_of(cx.active) {
         what = GlobalAccess { address: addresses[lane], waited: has_waited(cx, lane), ..what };
-        // Neighbouring lanes often share a granule.
+        // Neighbouring lanes often access the same granule, which is then checked once.
         let span = (what.granules(), what.waited);
         if last != Some(span) && !check(cx, lane, &what) {
             return false;
@@ -29,7 +29,8 @@ pub(crate) fn check_lanes(
     true
 }
 
-/// Checks and records accesses of 32 lanes of `bytes` consecutive bytes each; false if there is a finding.
+/// Checks and records an access of 32 lanes to consecutive ranges of `bytes` bytes from `start`; returns false if a
+/// check reports a finding.
 #[inline(never)]
 pub(crate) fn check_run(cx: &mut ExecutionContext<'_>, start: u64, bytes: u64, access: Access) -> bool {
     if cx.warp.waited == u32::MAX {
@@ -38,7 +39,7 @@ pub(crate) fn check_run(cx: &mut ExecutionContext<'_>, start: u64, bytes: u64, a
     check_lanes(cx, &std::array::from_fn(|lane| start + lane as u64 * bytes), bytes, access)
 }
 
-/// Checks and records one access inside one allocation; false if there is a finding.
+/// Checks and records one access inside one allocation; returns false if a check reports a finding.
 pub(crate) fn check_access(
     cx: &mut ExecutionContext<'_>,
     lane: usize,
@@ -64,7 +65,7 @@ fn access_of(
     }
 }
 
-/// Whether the earlier launches are known to be complete in a lane.
+/// Whether the lane knows that the earlier launches are complete.
 fn has_waited(cx: &ExecutionContext<'_>, lane: usize) -> bool {
     cx.warp.waited >> lane & 1 != 0
 }
@@ -76,7 +77,7 @@ fn check(cx: &mut ExecutionContext<'_>, lane: usize, what: &GlobalAccess) -> boo
     false
 }
 
-/// Sets the fault of an access that conflicts with an earlier launch.
+/// Sets the fault of an access that conflicts with an access of an earlier launch.
 #[cold]
 fn refuse(
     cx: &mut ExecutionContext<'_>,
@@ -92,14 +93,14 @@ fn refuse(
     }));
 }
 
-/// `griddepcontrol.wait`.
+/// `griddepcontrol.wait`: waits for the completion of the earlier launches.
 pub(crate) fn wait(cx: &mut ExecutionContext<'_>, _: &Inst) -> Flow {
     cx.warp.waited |= cx.active;
     cx.cluster.waited = true;
     Flow::Next
 }
 
-/// `griddepcontrol.launch_dependents`.
+/// `griddepcontrol.launch_dependents`: signals that the next launch may start.
 pub(crate) fn launch_dependents(cx: &mut ExecutionContext<'_>, _: &Inst) -> Flow {
     if !cx.cluster.triggered
         && let Some(order) = cx.launch.order

@@ -1,4 +1,4 @@
-//! Faults from conflicts of the race detector.
+//! Converts conflicts that the race detector found into faults.
 
 use crate::checks::races::{
     BulkCopy, BulkCopyConflict, ClusterRace, EarlierAccess, LatePeerAccess, Race, UnorderedInit,
@@ -13,8 +13,8 @@ fn name(space: Space) -> &'static str {
     if space == Space::Shared { "shared" } else { "global" }
 }
 
-/// The earlier access, by the cluster at a position in the grid. An asynchronous copy is attributed to the CTA of thread
-/// `near`.
+/// Describes the earlier access of a conflict, by the cluster with number `cluster` in the grid. An asynchronous copy,
+/// which has no thread, is attributed to the CTA of thread `near`.
 fn other(launch: &Launch<'_>, cluster: u64, earlier: EarlierAccess, near: usize) -> OtherAccess {
     let program = launch.program;
     let place = program.place(earlier.pc as usize);
@@ -43,7 +43,7 @@ fn nearest(
     }
 }
 
-/// Sets the fault of a lane whose access of an address conflicts with an earlier access.
+/// Sets the fault of a lane whose access at `address` conflicts with an earlier access.
 fn fault(
     cx: &mut ExecutionContext<'_>,
     kind: FindingKind,
@@ -61,7 +61,7 @@ fn fault(
     }));
 }
 
-/// A race within a cluster.
+/// Reports a race between threads of one cluster.
 #[cold]
 pub(super) fn race(cx: &mut ExecutionContext<'_>, (space, access): (Space, Access), bytes: u64, race: Race) {
     let Race { earlier, address, lane } = race;
@@ -73,7 +73,7 @@ pub(super) fn race(cx: &mut ExecutionContext<'_>, (space, access): (Space, Acces
     fault(cx, FindingKind::Race, (lane, detail), (space, address), Some(earlier));
 }
 
-/// Use of an mbarrier that its initialisation did not happen before.
+/// Reports a use of an mbarrier that is not ordered after the mbarrier's initialisation.
 #[cold]
 pub(super) fn unordered_init(cx: &mut ExecutionContext<'_>, address: u64, unordered: &UnorderedInit) {
     let place = cx.cluster.shared_name(address);
@@ -84,7 +84,7 @@ pub(super) fn unordered_init(cx: &mut ExecutionContext<'_>, address: u64, unorde
     fault(cx, FindingKind::Race, (unordered.lane as u32, detail), (Space::Shared, address), Some(earlier));
 }
 
-/// Conflict of a bulk copy that a lane issues.
+/// Reports the conflict of a bulk copy that `lane` issues.
 #[cold]
 pub(super) fn bulk_copy(
     cx: &mut ExecutionContext<'_>,
@@ -119,7 +119,7 @@ pub(super) fn bulk_copy(
     }
 }
 
-/// Access of the shared memory of a peer CTA that may come after its exit.
+/// Fault of an access to a peer CTA's shared memory that may happen after the peer has exited.
 #[cold]
 pub(super) fn late_peer_access(cluster: &ClusterState, late: &LatePeerAccess) -> Fault {
     let LatePeerAccess { rank, lane, access, .. } = *late;
@@ -135,7 +135,7 @@ pub(super) fn late_peer_access(cluster: &ClusterState, late: &LatePeerAccess) ->
     }
 }
 
-/// A race between clusters.
+/// Fault of a race between two clusters.
 #[cold]
 pub(super) fn cluster_race(launch: &Launch<'_>, cluster: &ClusterState, race: &ClusterRace) -> Fault {
     let ClusterRace { address, lane, pc, writes, earlier, .. } = *race;

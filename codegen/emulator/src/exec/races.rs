@@ -1,7 +1,7 @@
 //! Passes accesses and synchronisation to the race detector, and turns its conflicts into faults.
 //!
 //! The detector takes threads, spaces and addresses; it does not see the execution context. If races are not checked,
-//! there is no detector and every function here returns at once; most callers test that first.
+//! there is no detector and every function here returns at once; most callers test that before the call.
 
 use super::addresses::{located, located_first};
 use super::race_report as report;
@@ -16,7 +16,7 @@ use crate::finding::FindingKind;
 use crate::geometry::BARRIERS;
 use crate::lanes::{LANES, lanes_of};
 
-/// The memory order of an access, from its instruction's flags; `None` for a weak access.
+/// Memory order of an access, according to the instruction's flags; `None` for a weak access.
 fn memory_order(flags: u32, access: Access) -> Option<MemoryOrder> {
     let is_strong = access == Access::Atomic || flags & FLAG_ORDERED != 0;
     is_strong.then_some(MemoryOrder {
@@ -26,7 +26,7 @@ fn memory_order(flags: u32, access: Access) -> Option<MemoryOrder> {
     })
 }
 
-/// The scope in an instruction's flags.
+/// Memory scope according to the flags of an instruction.
 pub(crate) fn scope_of(flags: u32) -> MemoryScope {
     match flags & (FLAG_CTA | FLAG_CLUSTER) {
         0 => MemoryScope::Grid,
@@ -35,12 +35,12 @@ pub(crate) fn scope_of(flags: u32) -> MemoryScope {
     }
 }
 
-/// Lanes of the warp at its current instruction.
+/// The given lanes of the current warp at its current instruction, as an accessor for the detector.
 fn accessor(cx: &ExecutionContext<'_>, lanes: u32) -> Accessor {
     Accessor::new(cx.warp.index, lanes, cx.warp.pc)
 }
 
-/// Checks and records a resolved access of the active lanes; false if it races.
+/// Checks and records a resolved access of the active lanes; returns false if it races.
 #[inline(never)]
 pub(crate) fn access(
     cx: &mut ExecutionContext<'_>,
@@ -69,7 +69,7 @@ pub(crate) fn access(
     false
 }
 
-/// Before a strong access: releases at the lanes' addresses what a write releases.
+/// Prepares a strong access of the active lanes: a write releases at their addresses.
 #[inline(never)]
 pub(crate) fn release_at<'a>(cx: &mut ExecutionContext<'a>, i: &Inst, access: Access) -> LocationLock<'a> {
     let grid = cx.launch.races.as_ref()?;
@@ -80,7 +80,7 @@ pub(crate) fn release_at<'a>(cx: &mut ExecutionContext<'a>, i: &Inst, access: Ac
     races.release_at(grid, accessor, order, access, (space, &addresses))
 }
 
-/// After a strong access: acquires, of a read, what was released at the lanes' addresses.
+/// Completes a strong access of the active lanes: a read acquires what was released at their addresses.
 #[inline(never)]
 pub(crate) fn acquire_at(cx: &mut ExecutionContext<'_>, i: &Inst, access: Access, lock: LocationLock<'_>) {
     let Some((space, addresses)) = located(cx, i) else { return };
@@ -90,22 +90,22 @@ pub(crate) fn acquire_at(cx: &mut ExecutionContext<'_>, i: &Inst, access: Access
     races.acquire_at(accessor, order, access, (space, &addresses), lock);
 }
 
-/// A fence by the active lanes; `code` is its [`FenceKind`](crate::checks::races::FenceKind).
+/// Records a fence by the active lanes; `code` encodes a [`FenceKind`](crate::checks::races::FenceKind).
 pub(crate) fn fence(cx: &mut ExecutionContext<'_>, code: u64) {
     if let Some(races) = cx.cluster.races.as_deref_mut() {
         races.fence(cx.warp.index, cx.active, code);
     }
 }
 
-/// `bar.warp.sync` by the active lanes.
+/// Records a `bar.warp.sync` by the active lanes.
 pub(crate) fn sync_lanes(cx: &mut ExecutionContext<'_>) {
     if let Some(races) = cx.cluster.races.as_deref_mut() {
         races.sync_lanes(cx.warp.index, cx.active);
     }
 }
 
-/// The warp has arrived at barrier `id` of its CTA. If that completed the barrier, the warps in `released` from `from` on
-/// are released.
+/// Records the arrival of the current warp at barrier `id` of its CTA. If the arrival completes the barrier, also
+/// records the release of the warps in the list `released` from index `from`.
 pub(crate) fn arrive_at_barrier(cx: &mut ExecutionContext<'_>, id: usize, from: usize) {
     let warp = cx.warp.index;
     let complete = cx.cluster.is_idle(warp, id);
@@ -117,22 +117,22 @@ pub(crate) fn arrive_at_barrier(cx: &mut ExecutionContext<'_>, id: usize, from: 
     }
 }
 
-/// A lane has initialised an mbarrier.
+/// Records that `lane` has initialised the mbarrier at `address`.
 pub(crate) fn init_mbarrier(cx: &mut ExecutionContext<'_>, lane: usize, address: u64) {
     if let Some(races) = cx.cluster.races.as_deref_mut() {
         races.init_mbarrier(address, (cx.warp.index, lane as u32), cx.warp.pc);
     }
 }
 
-/// An mbarrier was invalidated: its bytes are ordinary memory again.
+/// Records that an mbarrier was invalidated, which makes its bytes ordinary memory again.
 pub(crate) fn invalidate_mbarrier(cx: &mut ExecutionContext<'_>, address: u64) {
     if let Some(races) = cx.cluster.races.as_deref_mut() {
         races.invalidate_mbarrier(address);
     }
 }
 
-/// Lanes use an mbarrier; with `releases`, they arrive there, releasing at that scope. False if the mbarrier's
-/// initialisation did not happen before.
+/// Records a use of an mbarrier by lanes; `releases` is the release scope if the use is an arrival that releases.
+/// Returns false if the mbarrier's initialisation did not happen before.
 pub(crate) fn use_mbarrier(
     cx: &mut ExecutionContext<'_>,
     lanes: u32,
@@ -149,7 +149,8 @@ pub(crate) fn use_mbarrier(
     }
 }
 
-/// Lanes test an mbarrier, after copies that signal it may have completed. False as in [`use_mbarrier`].
+/// Records a test of an mbarrier by lanes, after the completed copies that signal it. Returns false if the mbarrier's
+/// initialisation did not happen before.
 pub(crate) fn test_mbarrier(cx: &mut ExecutionContext<'_>, lanes: u32, address: u64) -> bool {
     if !cx.cluster.completed.is_empty() {
         complete_copies(cx, Some(address));
@@ -160,14 +161,15 @@ pub(crate) fn test_mbarrier(cx: &mut ExecutionContext<'_>, lanes: u32, address: 
     use_mbarrier(cx, lanes, address, None)
 }
 
-/// Sets the current phase of an mbarrier.
+/// Records the current phase of the mbarrier at `address`.
 pub(crate) fn set_mbarrier_phase(cx: &mut ExecutionContext<'_>, address: u64, phase: u64) {
     if let Some(races) = cx.cluster.races.as_deref_mut() {
         races.set_mbarrier_phase(address, phase);
     }
 }
 
-/// Lanes have found phases of the mbarriers at their addresses complete, acquiring at a scope.
+/// Records that lanes have found the awaited phases of the mbarriers at `addresses` complete, with acquire semantics at
+/// `scope`.
 pub(crate) fn acquire_mbarriers(
     cx: &mut ExecutionContext<'_>,
     lanes: u32,
@@ -179,8 +181,8 @@ pub(crate) fn acquire_mbarriers(
     }
 }
 
-/// A lane accesses an address of the shared memory of the peer CTA of a rank, at once or (second part true) when a copy
-/// completes. False if the CTA's start did not happen before.
+/// Records an access by a lane to shared memory of the peer CTA with rank `rank`. `what` is the address, and whether
+/// the access happens only when a copy completes. Returns false if the peer's start did not happen before.
 pub(crate) fn access_peer(
     cx: &mut ExecutionContext<'_>,
     lane: usize,
@@ -191,7 +193,7 @@ pub(crate) fn access_peer(
     races.access_peer((cx.warp.index, lane, cx.warp.pc), rank, what)
 }
 
-/// The active lanes arrive at the cluster barrier.
+/// Records the arrival of the active lanes at the cluster barrier; `releases` is false for a relaxed arrival.
 pub(crate) fn arrive_in_cluster(cx: &mut ExecutionContext<'_>, releases: bool) {
     let lanes = cluster_barrier_lanes(cx);
     if let Some(races) = cx.cluster.races.as_deref_mut() {
@@ -199,7 +201,7 @@ pub(crate) fn arrive_in_cluster(cx: &mut ExecutionContext<'_>, releases: bool) {
     }
 }
 
-/// The active lanes have waited at the cluster barrier.
+/// Records that the active lanes have passed a wait at the cluster barrier.
 pub(crate) fn acquire_cluster_barrier(cx: &mut ExecutionContext<'_>) {
     let lanes = cluster_barrier_lanes(cx);
     if let Some(races) = cx.cluster.races.as_deref_mut() {
@@ -207,12 +209,12 @@ pub(crate) fn acquire_cluster_barrier(cx: &mut ExecutionContext<'_>) {
     }
 }
 
-/// The active lanes; all 32 if every lane that the launch started is active.
+/// Mask of the active lanes; all 32 bits if every lane that the launch started is active.
 fn cluster_barrier_lanes(cx: &ExecutionContext<'_>) -> u32 {
     if cx.active == cx.warp.launched { u32::MAX } else { cx.active }
 }
 
-/// Checks a bulk copy that a lane issues; false if there is a finding.
+/// Checks a bulk copy that `lane` issues; returns false if a check reports a finding.
 pub(crate) fn issue_bulk(cx: &mut ExecutionContext<'_>, lane: usize, copy: BulkCopy) -> bool {
     let accessor = accessor(cx, 1 << lane);
     let Some(races) = cx.cluster.races.as_deref_mut() else { return true };
@@ -225,8 +227,9 @@ pub(crate) fn issue_bulk(cx: &mut ExecutionContext<'_>, lane: usize, copy: BulkC
     }
 }
 
-/// Checks a `cp.async` by lanes that each write `bytes` consecutive bytes of shared memory and read the first `copied`
-/// from global memory. `addresses` has the first lane's target and source. False if there is a finding.
+/// Checks a `cp.async` whose lanes each write `bytes` consecutive bytes of shared memory and read the first `copied`
+/// bytes from global memory. `addresses` are the first lane's target and source. Returns false if a check reports a
+/// finding.
 pub(crate) fn issue_cp_async(
     cx: &mut ExecutionContext<'_>,
     lanes: u32,
@@ -245,8 +248,8 @@ pub(crate) fn issue_cp_async(
     }
 }
 
-/// Records the copies completed since the last call: those that signalled an mbarrier, or whose groups a thread waited
-/// for.
+/// Passes to the detector the copies that completed since the last call: those that signalled `mbarrier`, or those
+/// whose groups a thread waited for.
 pub(crate) fn complete_copies(cx: &mut ExecutionContext<'_>, mbarrier: Option<u64>) {
     let completed = std::mem::take(&mut cx.cluster.completed);
     if let Some(races) = cx.cluster.races.as_deref_mut() {
@@ -254,7 +257,7 @@ pub(crate) fn complete_copies(cx: &mut ExecutionContext<'_>, mbarrier: Option<u6
     }
 }
 
-/// Ends a cluster and compares it with the others. The error is a warp and its fault.
+/// Ends a cluster and checks its accesses for conflicts with other clusters. The error is a warp's index and its fault.
 pub(crate) fn finish(
     launch: &Launch<'_>,
     cluster: &mut ClusterState,
@@ -267,8 +270,8 @@ pub(crate) fn finish(
     })
 }
 
-/// Checks that lanes of a store with bytes in common write the same value to the same address. False if there is a
-/// finding.
+/// Checks that lanes of a store whose bytes overlap write the same value to the same address; returns false if a check
+/// reports a finding.
 pub(crate) fn stores_agree<T: PartialEq>(
     cx: &mut ExecutionContext<'_>,
     pointers: &[*mut u8; LANES],

@@ -1,11 +1,12 @@
-//! Faults of accesses that are out of bounds, misaligned, uninitialised, or in memory that is reserved.
+//! Faults of accesses that are out of bounds, misaligned, uninitialised, or in memory that an asynchronous copy has
+//! reserved.
 
 use crate::asynchronous::ReservedBy;
 use crate::code::access::{Access, PARAM_WINDOW};
 use crate::context::{ExecutionContext, Fault, Flow};
 use crate::finding::{FindingKind, Neighbour, Space};
 
-/// An access that a check has refused.
+/// Access that failed a check.
 pub(super) struct RefusedAccess {
     pub(super) lane: usize,
     pub(super) address: u64,
@@ -13,8 +14,8 @@ pub(super) struct RefusedAccess {
     pub(super) alignment: u64,
 }
 
-/// Sets the fault of a refused access. `kind` is `Misaligned`, or `OutOfBounds` for every other reason, which is then
-/// found here.
+/// Sets the fault of an access that failed a check. `kind` is `Misaligned`, or `OutOfBounds` for any other failure;
+/// this function then finds the actual kind.
 #[cold]
 pub(super) fn refuse(
     cx: &mut ExecutionContext<'_>,

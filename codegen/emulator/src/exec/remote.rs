@@ -1,5 +1,5 @@
-//! `st.async` and `red.async`: asynchronous stores of registers to the shared memory of a CTA of the cluster, which
-//! signal an mbarrier there.
+//! `st.async` and `red.async`: asynchronous stores and reductions to the shared memory of a CTA in the cluster, which
+//! signal an mbarrier of that CTA.
 
 use super::atomic::{Add, And, Dec, Inc, MaxS32, MaxU, MinS32, MinU, Or, Update, Xor};
 use super::bulk::signals_there;
@@ -19,15 +19,15 @@ use crate::load::ast::Operand;
 use crate::load::error::ParseError;
 use crate::load::types::{Ty, Width};
 
-/// Positions in the operand list, after two addresses: bytes of an element, the operation's number, slots of the
-/// elements.
+/// Positions in the operand list of an asynchronous store, after its two addresses: bytes of an element, number of the
+/// operation, slots of the elements.
 const ELEMENT: usize = 2 * ADDRESS;
 const OPERATION: usize = ELEMENT + 1;
 const VALUES: usize = OPERATION + 1;
 
 type Combine = fn(u64, u64, u64) -> u64;
 
-/// The operations of `red.async` with their types.
+/// Operations of `red.async`, each with its types.
 const OPERATIONS: [(&str, &[Ty], Combine); 11] = [
     ("inc", &[Ty::U32], Inc::update),
     ("dec", &[Ty::U32], Dec::update),
@@ -46,7 +46,7 @@ fn add32(old: u64, value: u64, _: u64) -> u64 {
     (old as u32).wrapping_add(value as u32) as u64
 }
 
-/// The value that a lane stores, and its bytes.
+/// Value that a lane stores, in little-endian order, and the number of its bytes.
 fn value_of(cx: &ExecutionContext<'_>, list: &[u32], lane: usize) -> ([u8; 16], usize) {
     let (mut value, mut bytes) = ([0; 16], 0);
     for &slot in &list[VALUES..] {
@@ -98,7 +98,7 @@ fn store(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
         }
         let (warp, pc) = (cx.warp.index, cx.warp.pc);
         let (under_way, mut shared) = cx.cluster.asynchronous_and_shared(cx.launch.checks);
-        // Reductions in flight to the same address are allowed.
+        // Reductions to the same address may be in flight at the same time.
         if update.is_none() {
             shared.reserve(to, bytes, true);
         }

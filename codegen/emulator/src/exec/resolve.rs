@@ -1,7 +1,7 @@
-//! From the addresses of a warp's lanes to host pointers, with all checks of memory.
+//! Resolution of the lanes' addresses to host pointers, including all checks of memory accesses.
 //!
-//! Bounds and alignment are always checked. Whether bytes are initialised before they are read is checked unless the
-//! launch turned that off.
+//! Bounds and alignment are always checked. Initialisation of the bytes that are read is checked unless the launch
+//! turned that check off.
 
 use super::addresses::{addresses, generic};
 use super::programmatic::{check_access, check_lanes, check_run};
@@ -14,14 +14,14 @@ use crate::context::{ExecutionContext, Inst, Resolved, Resolver};
 use crate::finding::{FindingKind, Space};
 use crate::lanes::{LANES, Pod, lanes_of};
 
-/// Resolves an access of `bytes` (a power of two) by each active lane, and checks it for races.
+/// Resolves an access of `bytes` bytes (a power of two) by each active lane, and checks the access for races.
 ///
-/// All loads and stores call one resolver instead of inlining it: they are many functions, and the call
-/// costs little next to the access.
+/// All loads and stores call one resolver instead of inlining it: there are many load and store functions, and the call
+/// costs little compared with the access.
 #[inline(always)]
 pub(crate) fn resolve(cx: &mut ExecutionContext<'_>, i: &Inst, bytes: u64, access: Access) -> Resolved {
     if StateSpace::of(i.slots[FLAGS]) == StateSpace::ParamDirect {
-        // The decoder checked the offset against the parameter block, and the launch the block's size.
+        // The decoder checked the offset against the size of the parameter block, and the launch checked that size.
         return Resolved::Same(cx.launch.params.as_ptr().wrapping_add(i.imm as usize).cast_mut());
     }
     if cx.cluster.has_peers() && !check_shared_accesses(cx, i, bytes, access) {
@@ -58,10 +58,10 @@ fn resolve_wide(cx: &mut ExecutionContext<'_>, i: &Inst, bytes: u64, access: Acc
     resolve_lanes(cx, i, bytes, access)
 }
 
-/// Pattern of the addresses of 32 lanes.
+/// Pattern of the addresses of 32 active lanes.
 #[derive(PartialEq)]
 enum Pattern {
-    /// Contiguous: each lane's address is `bytes` after the lane's before.
+    /// Contiguous: each lane's address is `bytes` above that of the lane before.
     Run,
     /// All equal.
     Same,
@@ -96,7 +96,7 @@ fn resolve_lanes(cx: &mut ExecutionContext<'_>, i: &Inst, bytes: u64, access: Ac
     let space = match StateSpace::of(i.slots[FLAGS]) {
         StateSpace::Global => Space::Global,
         StateSpace::Shared | StateSpace::SharedCluster => Space::Shared,
-        // The address of a called function's parameter is one of local memory.
+        // Kernel parameters have addresses in the parameter window; parameters of inlined calls are in local memory.
         StateSpace::Param if addresses[cx.active.trailing_zeros() as usize % LANES] >= WINDOW_BYTES => {
             Space::Param
         }
@@ -124,7 +124,7 @@ fn resolve_lanes(cx: &mut ExecutionContext<'_>, i: &Inst, bytes: u64, access: Ac
 }
 
 /// Resolves an access whose lanes are contiguous or all at one address, with one check of the whole range. `None` if
-/// the pattern is another one or a check fails.
+/// the addresses have another pattern or a check fails.
 #[inline(always)]
 fn resolve_as_range(cx: &mut ExecutionContext<'_>, i: &Inst, bytes: u64, access: Access) -> Option<Resolved> {
     let narrow = i.slots[FLAGS] & FLAG_NARROW != 0;
@@ -146,7 +146,7 @@ fn resolve_as_range(cx: &mut ExecutionContext<'_>, i: &Inst, bytes: u64, access:
         StateSpace::Generic | StateSpace::ParamDirect => classify(start),
     };
     if space == Space::Local {
-        // Each lane has local memory of its own.
+        // Each lane has its own local memory, so the lanes do not access one range.
         return None;
     }
     let ordered = space == Space::Global && cx.launch.order.is_some();
@@ -169,7 +169,7 @@ fn resolve_as_range(cx: &mut ExecutionContext<'_>, i: &Inst, bytes: u64, access:
     }
 }
 
-/// Resolves an access of lanes anywhere in one allocation, or in shared memory. `None` if a check fails.
+/// Resolves an access whose lanes access any addresses of one allocation, or of shared memory. `None` if a check fails.
 #[inline(always)]
 fn resolve_scattered(
     cx: &mut ExecutionContext<'_>,
@@ -198,7 +198,7 @@ fn resolve_scattered(
     let mut offsets = [0u32; LANES];
     let (mut low, mut high, mut beyond) = (u32::MAX, 0, 0);
     for lane in 0..LANES {
-        // An inactive lane takes the address of the first active one.
+        // An inactive lane uses the address of the first active lane.
         let offset = u64::choose(cx.active >> lane & 1 != 0, addresses[lane], first).wrapping_sub(base);
         beyond |= offset;
         offsets[lane] = offset as u32;
@@ -207,12 +207,12 @@ fn resolve_scattered(
         low = low.min(offsets[lane]);
         high = high.max(offsets[lane]);
     }
-    // Allocations start at multiples of any access's size.
+    // The start of an allocation is a multiple of every access size.
     if beyond > u32::MAX as u64 || high > limit || beyond & (bytes - 1) != 0 {
         return None;
     }
     let (low, high) = (low as u64, high as u64);
-    // A check that holds for the whole span holds for each lane. Only a narrow span is worth testing byte by byte.
+    // A check that holds for the whole span holds for each lane. Only a narrow span is tested byte by byte.
     const NARROW: u64 = 2048;
     let span = high + bytes - low;
     let reservations = &cx.cluster.shared.reservations;
@@ -236,7 +236,7 @@ fn resolve_scattered(
             }
         }
     }
-    // Not `map`: its closure would not be compiled with this function's target features.
+    // A loop and not `map`, whose closure would be compiled without this function's target features.
     let mut pointers = [host; LANES];
     for lane in 0..LANES {
         pointers[lane] = host.wrapping_add(offsets[lane] as usize);
@@ -244,7 +244,7 @@ fn resolve_scattered(
     Some(pointers)
 }
 
-/// The host pointer of a range, if the range passes all checks but that of alignment.
+/// Host pointer of a range, if the range passes all checks except alignment.
 #[inline(always)]
 fn checked_pointer(
     cx: &mut ExecutionContext<'_>,
@@ -296,7 +296,8 @@ fn checked_pointer(
             }
             Some(shared.pointer(address))
         }
-        // `address` counts the bytes of all lanes; `resolve_each` has checked the lane's own bounds.
+        // Local addresses here cover the memory of all lanes; `resolve_each` has checked the bounds of the lane's own
+        // part.
         Space::Local => {
             let local = &cx.warp.local;
             if checks && access != Access::Store && !local.map.is_initialised(address, bytes) {
@@ -318,8 +319,8 @@ fn checked_pointer(
     }
 }
 
-/// Resolves one lane's access of a range of any length that must be aligned to `alignment`. In shared memory the range
-/// must be in the lane's own CTA.
+/// Resolves one lane's access to a range of any length that must be aligned to `alignment` bytes. A range in shared
+/// memory must be in the lane's own CTA. `None` if a check reports a finding.
 pub(crate) fn resolve_range(
     cx: &mut ExecutionContext<'_>,
     lane: usize,
@@ -336,7 +337,8 @@ pub(crate) fn resolve_range(
     }
 }
 
-/// Resolves one lane's access of a range of shared memory in the cluster, as [`resolve_range`].
+/// Resolves one lane's access to a range of the cluster's shared memory that must be aligned to `alignment` bytes.
+/// `None` if a check reports a finding.
 pub(crate) fn resolve_cluster_range(
     cx: &mut ExecutionContext<'_>,
     what: SharedAccess,
@@ -379,7 +381,7 @@ fn resolve_checked_range(
     found
 }
 
-/// Resolves an access lane by lane; without a space, addresses are generic.
+/// Resolves an access lane by lane; if `space` is `None`, the addresses are generic.
 #[inline(never)]
 fn resolve_each(
     cx: &mut ExecutionContext<'_>,

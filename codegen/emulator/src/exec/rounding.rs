@@ -1,4 +1,4 @@
-//! Rounding: directed modes, narrow formats, and canonical NaNs.
+//! Rounding: directed modes, narrow floating-point formats, and canonical NaNs.
 //!
 //! For a rounding mode that the CPU lacks, a sum or product is computed in `f64` *rounded to odd*: an inexact result
 //! gets an odd last bit. Such a result is never a tie or a value of the narrower format, so rounding it again equals
@@ -19,10 +19,10 @@ pub(crate) enum Rounding {
 }
 
 impl Rounding {
-    /// Modifiers that round to a floating-point number.
+    /// Modifiers that round to a floating-point number, with their modes.
     pub(crate) const FLOAT: [(&'static str, Rounding); 4] =
         [("rn", Rounding::Nearest), ("rz", Rounding::Zero), ("rm", Rounding::Down), ("rp", Rounding::Up)];
-    /// Modifiers that round to an integer.
+    /// Modifiers that round to an integral value, with their modes.
     pub(crate) const INTEGER: [(&'static str, Rounding); 4] =
         [("rni", Rounding::Nearest), ("rzi", Rounding::Zero), ("rmi", Rounding::Down), ("rpi", Rounding::Up)];
 
@@ -35,7 +35,7 @@ impl Rounding {
         }
     }
 
-    /// Rounds to an integer.
+    /// Rounds to an integral value in this mode.
     #[inline(always)]
     pub(crate) fn integer(self, x: f64) -> f64 {
         match self {
@@ -47,7 +47,7 @@ impl Rounding {
     }
 }
 
-/// `rounded + error` rounded to odd, where `rounded` is the nearest double.
+/// `rounded + error` rounded to odd, where `rounded` is the double nearest to the sum.
 #[inline(always)]
 fn odd(rounded: f64, error: f64) -> f64 {
     let bits = rounded.to_bits();
@@ -58,7 +58,7 @@ fn odd(rounded: f64, error: f64) -> f64 {
     f64::from_bits(if grows { bits + 1 } else { bits - 1 })
 }
 
-/// `(s, e)` such that `s + e = a + b` exactly and `s` is the nearest double (Knuth's two-sum).
+/// Knuth's two-sum: `(s, e)` such that `s + e = a + b` exactly and `s` is the double nearest to `a + b`.
 #[inline(always)]
 fn two_sum(a: f64, b: f64) -> (f64, f64) {
     let s = a + b;
@@ -73,7 +73,7 @@ pub(crate) fn add_odd(a: f64, b: f64) -> f64 {
     odd(s, e)
 }
 
-/// `a / b` rounded to odd, for operands that are singles.
+/// `a / b` rounded to odd, for operands that are exact in single precision.
 pub(crate) fn div_odd(a: f64, b: f64) -> f64 {
     let q = a / b;
     if !q.is_finite() || q == 0.0 {
@@ -83,7 +83,7 @@ pub(crate) fn div_odd(a: f64, b: f64) -> f64 {
     odd(q, if b < 0.0 { -remainder } else { remainder })
 }
 
-/// `√a` rounded to odd, for an operand that is a single.
+/// `√a` rounded to odd, for an operand that is exact in single precision.
 pub(crate) fn sqrt_odd(a: f64) -> f64 {
     let root = a.sqrt();
     if !root.is_finite() || root == 0.0 {
@@ -92,7 +92,7 @@ pub(crate) fn sqrt_odd(a: f64) -> f64 {
     odd(root, (-root).mul_add(root, a))
 }
 
-/// `sum`, with the sign that an exact zero sum of `a` and `b` has in `mode`.
+/// Returns `sum`, the value of `a + b`, with the sign that an exact sum of zero has in `mode`.
 #[inline(always)]
 pub(crate) fn zero_sum(sum: f64, a: f64, b: f64, mode: Rounding) -> f64 {
     if sum == 0.0 && mode == Rounding::Down && a.is_sign_negative() != b.is_sign_negative() {
@@ -102,7 +102,7 @@ pub(crate) fn zero_sum(sum: f64, a: f64, b: f64, mode: Rounding) -> f64 {
     }
 }
 
-/// Rounds to single precision.
+/// Rounds a double to single precision in any mode.
 pub(crate) fn narrow(x: f64, mode: Rounding) -> f32 {
     let y = x as f32;
     let back = y as f64;
@@ -114,7 +114,7 @@ pub(crate) fn narrow(x: f64, mode: Rounding) -> f32 {
     }
 }
 
-/// Rounds to single precision, to odd.
+/// Rounds a double to single precision by rounding to odd.
 #[inline(always)]
 pub(crate) fn narrow_odd(x: f64) -> f32 {
     let y = x as f32;
@@ -127,7 +127,7 @@ pub(crate) fn narrow_odd(x: f64) -> f32 {
     f32::from_bits(if back.abs() < x.abs() { bits + 1 } else { bits - 1 })
 }
 
-/// Directed rounding of `nearest + error`, where `nearest` is the nearest double.
+/// `nearest + error` rounded in `mode`, where `nearest` is the double nearest to the sum.
 pub(crate) fn direct(nearest: f64, error: f64, mode: Rounding) -> f64 {
     if nearest.is_nan() || error == 0.0 || error.is_nan() {
         return nearest;
@@ -150,7 +150,7 @@ pub(crate) fn canonical(x: f32) -> f32 {
     f32::from_bits(if bits & 0x7fff_ffff > 0x7f80_0000 { NAN32.to_bits() } else { bits })
 }
 
-/// NaN of a double-precision operation that has no NaN operand.
+/// NaN that a double-precision operation returns if no operand is a NaN.
 const NAN64: u64 = 0xfff8_0000_0000_0000;
 
 /// Sets the quiet bit of a double-precision NaN and keeps its payload.
@@ -160,7 +160,7 @@ pub(crate) fn quiet(x: f64) -> f64 {
     f64::from_bits(if x.is_nan() { bits | 1 << 51 } else { bits })
 }
 
-/// Result of double-precision arithmetic: a NaN result takes the payload of the last operand that is a NaN.
+/// NaN propagation of double precision: a NaN result takes the payload of the last operand that is a NaN.
 #[inline(always)]
 pub(crate) fn propagate<const N: usize>(result: f64, operands: [f64; N]) -> f64 {
     let mut nan = NAN64;
@@ -170,7 +170,8 @@ pub(crate) fn propagate<const N: usize>(result: f64, operands: [f64; N]) -> f64 
     f64::from_bits(if result.is_nan() { nan } else { result.to_bits() })
 }
 
-/// Converts a double-precision NaN to a format with `fraction` stored significand bits: keeps the top of the payload.
+/// Converts a double-precision NaN to a format with `fraction` stored significand bits; keeps the upper bits of the
+/// payload.
 pub(crate) fn narrow_nan(x: f64, fraction: u32) -> u64 {
     let bits = x.to_bits();
     let payload = (bits & ((1 << 52) - 1) | 1 << 51) >> (52 - fraction);
@@ -182,13 +183,13 @@ pub(crate) fn narrow_nan(x: f64, fraction: u32) -> u64 {
     sign | exponent | payload
 }
 
-/// `.ftz`: subnormals become zeros of the same sign.
+/// `.ftz`: replaces a subnormal by the zero of the same sign.
 #[inline(always)]
 pub(crate) fn flush(x: f32) -> f32 {
     if x.abs() < f32::MIN_POSITIVE { 0.0f32.copysign(x) } else { x }
 }
 
-/// `.sat`: clamps to [0, 1]; NaN becomes 0.
+/// `.sat`: clamps to [0, 1]; a NaN becomes 0.
 #[inline(always)]
 pub(crate) fn saturate(x: f32) -> f32 {
     let positive = if x > 0.0 { x } else { 0.0 };
@@ -197,13 +198,13 @@ pub(crate) fn saturate(x: f32) -> f32 {
 
 /// 16-bit floating-point format.
 pub(crate) trait Format: 'static {
-    /// Significand bits, the hidden one included.
+    /// Significand bits, including the hidden bit.
     const PRECISION: i32;
     /// Exponent of the smallest normal number.
     const MIN_EXPONENT: i32;
     const MAX_FINITE: u16;
     fn to_f32(bits: u16) -> f32;
-    /// Rounds to nearest, ties to even; a NaN becomes the canonical NaN.
+    /// Rounds a single to nearest, ties to even; a NaN becomes the canonical NaN.
     fn from_f32(x: f32) -> u16;
 
     /// Rounds a double to nearest, ties to even.
@@ -212,7 +213,7 @@ pub(crate) trait Format: 'static {
         Self::from_f32(narrow_odd(x))
     }
 
-    /// Rounds a double in any mode.
+    /// Rounds a double in the given mode.
     fn rounded(x: f64, mode: Rounding) -> u16 {
         if mode == Rounding::Nearest || x.is_nan() || x.is_infinite() || x == 0.0 {
             return Self::from_f64(x);
@@ -256,7 +257,7 @@ impl Format for F16 {
         let magnitude = bits & 0x7fff_ffff;
         // Subnormal halves: adding 0.5 makes the CPU round at the last bit of a subnormal half.
         let small = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
-        // Normal halves: rebias, and round the 13 dropped bits to nearest even.
+        // Normal halves: rebias the exponent, and round off the low 13 bits to nearest, ties to even.
         let normal = magnitude.wrapping_sub(0x3800_0000 - 0xfff).wrapping_add(magnitude >> 13 & 1) >> 13;
         let finite = if magnitude < 0x3880_0000 { small } else { normal };
         let limited = if magnitude >= 0x477f_f000 { 0x7c00 } else { finite };

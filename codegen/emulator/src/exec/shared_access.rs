@@ -6,23 +6,23 @@ use crate::code::access::{Access, FLAGS, StateSpace, classify};
 use crate::context::{ExecutionContext, Inst};
 use crate::finding::{FindingKind, Space};
 
-/// An access of a range of a cluster's shared memory by a lane.
+/// Access by one lane to a range of a cluster's shared memory.
 #[derive(Clone, Copy)]
 pub(crate) struct SharedAccess {
     pub(crate) lane: usize,
     pub(crate) address: u64,
     pub(crate) bytes: u64,
     pub(crate) access: Access,
-    /// Whether the instruction reaches only the CTA's own.
+    /// Whether the instruction can access only the shared memory of the executing CTA.
     pub(crate) own_cta_only: bool,
-    /// Whether the access comes some time after the instruction, and its completion is signalled by other means: an
-    /// mbarrier's phase, for one.
+    /// Whether the access happens some time after the instruction; its completion is signalled by other means, such as
+    /// the phase of an mbarrier.
     pub(crate) asynchronous: bool,
 }
 
-/// Checks the active lanes' accesses of shared memory in a cluster of several CTAs: each must be inside one CTA's
-/// shared memory, inside the thread's own for `.shared::cta`, and that CTA must be running. False if there is a
-/// finding.
+/// Checks the active lanes' accesses to shared memory in a cluster of several CTAs. Each access must be inside the
+/// shared memory of one CTA, which must be running and for `.shared::cta` must be the thread's own. Returns false if a
+/// check reports a finding.
 #[inline(never)]
 pub(crate) fn check_shared_accesses(
     cx: &mut ExecutionContext<'_>,
@@ -47,7 +47,7 @@ pub(crate) fn check_shared_accesses(
     })
 }
 
-/// Checks one access, as [`check_shared_accesses`].
+/// Checks one access to shared memory, as [`check_shared_accesses`].
 pub(crate) fn check_shared_access(cx: &mut ExecutionContext<'_>, what: SharedAccess) -> bool {
     let cluster = &cx.cluster.layout;
     let own = cx.cluster.rank(cx.warp.index);
@@ -63,7 +63,8 @@ pub(crate) fn check_shared_access(cx: &mut ExecutionContext<'_>, what: SharedAcc
     is_running(cx, what, rank)
 }
 
-/// Checks that a peer CTA has started and has not exited, and records the access for the check at the CTA's exit.
+/// Checks that the peer CTA with rank `rank` has started and has not exited, and records the access for the check at
+/// the peer's exit.
 fn is_running(cx: &mut ExecutionContext<'_>, what: SharedAccess, rank: usize) -> bool {
     let SharedAccess { lane, address, asynchronous: later, .. } = what;
     if cx.cluster.exited >> rank & 1 != 0 {
@@ -90,7 +91,7 @@ fn not_running(cx: &mut ExecutionContext<'_>, lane: usize, address: u64, detail:
     false
 }
 
-/// Adds an address of shared memory to the worker's fault.
+/// Adds a range of shared memory to the worker's fault.
 fn locate_fault(cx: &mut ExecutionContext<'_>, address: u64, bytes: u64) {
     let nearest = cx.cluster.nearest_shared(address, bytes);
     if let Some(fault) = &mut cx.worker.fault {
@@ -98,8 +99,8 @@ fn locate_fault(cx: &mut ExecutionContext<'_>, address: u64, bytes: u64) {
     }
 }
 
-/// Sets the fault of an access outside all shared memory, or in that of the CTA of rank `rank` where only the thread's
-/// own is allowed.
+/// Sets the fault of an access that is outside all shared memory (`rank` is `None`), or in the shared memory of the CTA
+/// with rank `rank` although the instruction can access only the thread's own CTA.
 #[cold]
 fn refuse(cx: &mut ExecutionContext<'_>, what: SharedAccess, rank: Option<usize>) {
     let SharedAccess { lane, address, bytes, access, .. } = what;

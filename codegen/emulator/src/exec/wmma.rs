@@ -1,8 +1,8 @@
-//! `wmma`: matrix products over fragments of unspecified layout.
+//! `wmma`: matrix products of fragments whose layout PTX leaves unspecified.
 //!
-//! The emulator stores a fragment row by row: through the lanes of its first register, then through those of the next.
-//! If a fragment has fewer elements than its registers hold, the rest is zero. Sums are computed as in
-//! [`super::mma`]: exact for integers, rounded once for floats.
+//! The emulator stores the elements of a fragment row by row: in the lanes of the first register, then in the lanes of
+//! the next. Registers beyond the last element are zero. Sums are computed as in [`super::mma`]: exact for integers,
+//! rounded once for floats.
 
 use super::addresses::addresses;
 use super::fragment::{registers_of, whole_warp};
@@ -19,7 +19,7 @@ use crate::load::ast::Operand;
 use crate::load::error::ParseError;
 use crate::load::types::{Ty, Width};
 
-/// Shapes as `[m, n, k]`.
+/// Shapes of `wmma` as `[m, n, k]`.
 const SHAPES: [(&str, [usize; 3]); 5] = [
     ("m16n16k16", [16, 16, 16]),
     ("m8n32k16", [8, 32, 16]),
@@ -28,7 +28,7 @@ const SHAPES: [(&str, [usize; 3]); 5] = [
     ("m8n8k4", [8, 8, 4]),
 ];
 
-/// Size, element type and register count of one matrix of a product.
+/// Size, element type and register count of one matrix (`a`, `b`, `c` or `d`) of a product.
 #[derive(Clone, Copy)]
 struct Fragment {
     rows: usize,
@@ -38,7 +38,7 @@ struct Fragment {
 }
 
 impl Fragment {
-    /// Matrix `which` (`a`, `b`, `c` or `d`) of a shape; `None` if PTX has none with elements of type `ty`.
+    /// Matrix `which` (`a`, `b`, `c` or `d`) of a shape; `None` if PTX has no such matrix with elements of type `ty`.
     fn new(which: char, shape: [usize; 3], ty: Ty) -> Option<Fragment> {
         let [m, n, k] = shape;
         let (rows, columns) = match which {
@@ -58,7 +58,7 @@ impl Fragment {
         };
         let per_lane = rows * columns * ty.bytes() as usize / LANES;
         let registers = match ty {
-            // PTX gives every `.f16` factor eight registers; smaller matrices leave some unused.
+            // PTX gives every `.f16` matrix `a` or `b` eight registers; small matrices do not use all of them.
             Ty::F16 if factor => 8,
             Ty::F64 => per_lane / 8,
             _ => per_lane.div_ceil(4),
@@ -70,7 +70,7 @@ impl Fragment {
         if self.ty == Ty::F64 { Width::W64 } else { Width::W32 }
     }
 
-    /// Register, lane and bit position of an element.
+    /// Register, lane and bit position where the fragment stores an element.
     fn place(self, row: usize, column: usize) -> (usize, usize, u32) {
         let bytes = self.ty.bytes() as usize;
         let each = (self.width().bits() as usize / 8) / bytes;
@@ -95,7 +95,7 @@ impl Fragment {
         }
     }
 
-    /// Writes the bits of an element.
+    /// Writes the bits of one element to the fragment's registers.
     fn set(self, cx: &mut ExecutionContext<'_>, slots: &[u32], (row, column): (usize, usize), bits: u64) {
         let (register, lane, shift) = self.place(row, column);
         if self.ty == Ty::F64 {
@@ -108,17 +108,18 @@ impl Fragment {
     }
 }
 
-/// Appends the description of a fragment and its register slots to an operand list.
+/// Appends a fragment's description and register slots to an operand list.
 fn push(list: &mut Vec<u32>, fragment: Fragment, slots: Vec<u32>) {
     let ty = TYPES.iter().position(|&known| known == fragment.ty).unwrap_or_default();
     list.extend([fragment.rows as u32, fragment.columns as u32, ty as u32, slots.len() as u32]);
     list.extend(slots);
 }
 
-/// Element types; an operand list holds an index into this list.
+/// Element types; an operand list stores a type as an index into this list.
 const TYPES: [Ty; 8] = [Ty::F16, Ty::Bf16, Ty::Tf32, Ty::U8, Ty::S8, Ty::F32, Ty::S32, Ty::F64];
 
-/// Splits the first fragment off an operand list: its description, its slots, and the rest of the list.
+/// Splits the first fragment off an operand list. Returns its description, its register slots, and the rest of the
+/// list.
 fn pop(list: &[u32]) -> (Fragment, &[u32], &[u32]) {
     let registers = list[3] as usize;
     let (rows, columns, ty) = (list[0] as usize, list[1] as usize, TYPES[list[2] as usize]);
@@ -130,7 +131,7 @@ fn pop(list: &[u32]) -> (Fragment, &[u32], &[u32]) {
 const STORES: u32 = 1;
 const BY_COLUMNS: u32 = 2;
 
-/// `wmma.load` and `wmma.store`. Operand list: flags, slot of the stride, offset (two words), fragment.
+/// `wmma.load` and `wmma.store`. Operand list: flags, register slot of the stride, offset (two words), fragment.
 fn transfer(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     if !whole_warp(cx) {
         return Flow::Fault;
@@ -181,7 +182,7 @@ fn transfer(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
             let memory = pointer.wrapping_add(position * element);
             let mut bits = [0u8; 8];
             if access == Access::Load {
-                // SAFETY: `resolve_range` or `resolve_cluster_range` checked the whole line.
+                // SAFETY: `resolve_range` or `resolve_cluster_range` checked the whole row or column of the matrix.
                 unsafe { memory.copy_to_nonoverlapping(bits.as_mut_ptr(), element) };
                 fragment.set(cx, slots, place, u64::from_le_bytes(bits));
             } else {
@@ -191,7 +192,7 @@ fn transfer(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
                     _ => (cx.warp.regs.lanes::<u32>(slots[register])[lane] >> shift) as u64,
                 };
                 bits = word.to_le_bytes();
-                // SAFETY: as above.
+                // SAFETY: `resolve_range` or `resolve_cluster_range` checked the whole row or column of the matrix.
                 unsafe { memory.copy_from_nonoverlapping(bits.as_ptr(), element) };
             }
         }
@@ -233,7 +234,7 @@ fn multiply(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     Flow::Next
 }
 
-/// Slots of operand `index`, a vector with the registers of a fragment.
+/// Register slots of operand `index`, the vector with the registers of a fragment.
 fn registers(
     op: &mut InstructionCursor<'_, '_>,
     index: usize,
@@ -315,7 +316,7 @@ fn decode_multiply(op: &mut InstructionCursor<'_, '_>, shape: [usize; 3]) -> Res
     let saturates = op.take("satfinite");
     let first = op.take_ty()?;
     let second = op.take_ty()?;
-    // Products of halves name only the types of `d` and `c`.
+    // A `wmma.mma` of halves names only the types of `d` and `c`.
     let [d, a, b, c] = match op.take_ty() {
         Ok(third) => [first, second, third, op.take_ty()?],
         Err(_) => [first, Ty::F16, Ty::F16, second],

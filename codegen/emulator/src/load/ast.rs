@@ -1,14 +1,14 @@
-//! Syntax tree of a module. Register names are resolved; instructions are not decoded.
+//! Syntax tree of a PTX module. Register names are resolved; instructions are not decoded.
 
 use std::collections::HashMap;
 
 use crate::load::error::{ParseError, ParseErrorKind};
 use crate::load::types::Ty;
 
-/// A register of one function: an index into [`Function::registers`].
+/// Register of one function: an index into [`Function::registers`].
 pub(crate) type RegId = u32;
 
-/// One component of a special register, such as `%tid.x`.
+/// Component of a special register, such as `%tid.x`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Special {
     Tid(u8),
@@ -42,7 +42,7 @@ pub(crate) enum Special {
 }
 
 impl Special {
-    /// The special register of that name and component.
+    /// Finds a special register by its name and component, such as `%tid` and `x`.
     pub(crate) fn parse(name: &str, component: Option<&str>) -> Option<Special> {
         let axis = match component {
             None => None,
@@ -84,35 +84,35 @@ impl Special {
         })
     }
 
-    /// Whether the value changes while the kernel runs.
+    /// Whether the special register's value changes while the kernel runs.
     pub(crate) fn is_volatile(self) -> bool {
         matches!(self, Special::Clock | Special::Clock64 | Special::GlobalTimer)
     }
 }
 
-/// An operand as written.
+/// Operand of an instruction as written in the text.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Operand {
     Reg(RegId),
     Special(Special),
-    /// A variable, parameter or label, plus a byte offset.
+    /// A variable, parameter or label, plus an offset in bytes.
     Symbol(String, i64),
     Int(u64),
     F32(u32),
     F64(u64),
-    /// `{a, b}`.
+    /// `{a, b}`: a list of operands.
     Vector(Vec<Operand>),
     /// `[base + offset]`.
     Address(Box<Operand>, i64),
-    /// `p|q`.
+    /// `p|q`: two destinations.
     Pair(Box<Operand>, Box<Operand>),
-    /// `!p`.
+    /// `!p`: a negated predicate.
     Not(Box<Operand>),
     /// `_`: a result that is discarded.
     Sink,
 }
 
-/// `@p` or `@!p`.
+/// Predicate that guards an instruction: `@p` or `@!p`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Guard {
     pub(crate) register: RegId,
@@ -128,14 +128,14 @@ pub(crate) struct Instruction {
     pub(crate) operands: Vec<Operand>,
     pub(crate) line: u32,
     pub(crate) column: u32,
-    /// The last `.loc`: an index into [`Function::locations`].
+    /// Location of the last `.loc` before the instruction: an index into [`Function::locations`].
     pub(crate) source: Option<u32>,
-    /// The `{ }` scope in which its labels are looked up.
+    /// The `{ }` scope in which the instruction's labels are looked up: an index into [`Function::scopes`].
     pub(crate) scope: usize,
 }
 
 impl Instruction {
-    /// Opcode and modifiers as written.
+    /// Opcode and modifiers of the instruction, as written.
     pub(crate) fn text(&self) -> String {
         let mut text = self.opcode.clone();
         for modifier in &self.modifiers {
@@ -145,7 +145,7 @@ impl Instruction {
         text
     }
 
-    /// Whether it has the modifier.
+    /// Whether the instruction has the modifier.
     pub(crate) fn has(&self, modifier: &str) -> bool {
         self.modifiers.iter().any(|found| found == modifier)
     }
@@ -159,18 +159,18 @@ impl Instruction {
         form.split_whitespace().all(&mut find)
     }
 
-    /// An error at the opcode.
+    /// Creates an error at the position of the opcode.
     pub(crate) fn error(&self, kind: ParseErrorKind, message: impl Into<String>) -> ParseError {
         ParseError::new(kind, (self.line, self.column), message)
     }
 }
 
-/// Source location of a `.loc`.
+/// Source location that a `.loc` directive specifies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Location {
-    /// `.file` index, line and column.
+    /// Index of the `.file`, line and column.
     pub(crate) at: (u32, u32, u32),
-    /// The call site it was inlined at: an earlier location of the same function.
+    /// Call site at which the code was inlined: an index of an earlier location of the same function.
     pub(crate) inlined_at: Option<u32>,
 }
 
@@ -180,9 +180,9 @@ pub(crate) struct Variable {
     pub(crate) name: String,
     pub(crate) bytes: u64,
     pub(crate) align: u32,
-    /// Initial bytes; empty for zeros.
+    /// Initial bytes; empty if the variable starts as zeros.
     pub(crate) init: Vec<u8>,
-    /// `.extern .shared name[]`: sized by the launch.
+    /// Whether the variable is declared `.extern .shared name[]`: the launch gives its size.
     pub(crate) dynamic: bool,
 }
 
@@ -190,11 +190,11 @@ pub(crate) struct Variable {
 #[derive(Clone, Debug)]
 pub(crate) struct ParamDecl {
     pub(crate) name: String,
-    /// The type; for an array, the type of the elements.
+    /// Type of the parameter; for an array, type of its elements.
     pub(crate) ty: Ty,
     pub(crate) bytes: u32,
     pub(crate) align: u32,
-    /// The register, if a function takes or returns it in one.
+    /// Register that holds the parameter, if it is declared with `.reg`.
     pub(crate) register: Option<RegId>,
 }
 
@@ -212,11 +212,11 @@ pub(crate) struct Clusters {
     pub(crate) required: Option<[u32; 3]>,
     /// `.explicitcluster`: the launch must specify a cluster size.
     pub(crate) explicit: bool,
-    /// `.maxclusterrank`: the most CTAs of a cluster.
+    /// `.maxclusterrank`: the largest number of CTAs per cluster.
     pub(crate) max_ctas: Option<u32>,
 }
 
-/// One `.entry` or `.func`.
+/// A kernel (`.entry`) or device function (`.func`).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Function {
     pub(crate) name: String,
@@ -227,17 +227,17 @@ pub(crate) struct Function {
     pub(crate) clusters: Clusters,
     pub(crate) registers: Vec<Register>,
     pub(crate) shared: Vec<Variable>,
-    /// `.local` variables, and `.param` variables of the body, which share local memory.
+    /// `.local` variables, and the `.param` variables declared in the body; both are in local memory.
     pub(crate) locals: Vec<Variable>,
     pub(crate) body: Vec<Instruction>,
     pub(crate) locations: Vec<Location>,
-    /// Parent of each scope; scope 0 is the function's own.
+    /// Index of each scope's parent scope; scope 0 is the function's own.
     pub(crate) scopes: Vec<usize>,
     pub(crate) labels: HashMap<(usize, String), usize>,
 }
 
 impl Function {
-    /// Offset of each parameter in the parameter block.
+    /// Offset of each parameter in the parameter block, in bytes.
     pub(crate) fn param_offsets(&self) -> Vec<u32> {
         let mut end = 0u32;
         let place = |param: &ParamDecl| {
@@ -248,13 +248,13 @@ impl Function {
         self.params.iter().map(place).collect()
     }
 
-    /// Bytes of the parameter block.
+    /// Size of the parameter block in bytes.
     pub(crate) fn param_bytes(&self) -> u32 {
         let last = self.params.last().zip(self.param_offsets().pop());
         last.map_or(0, |(param, offset)| offset + param.bytes)
     }
 
-    /// Index of the instruction at the label `name`, looked up from `scope`.
+    /// Index of the instruction at the label `name`, looked up in `scope` and then in its parent scopes.
     pub(crate) fn label(&self, mut scope: usize, name: &str) -> Option<usize> {
         loop {
             if let Some(&at) = self.labels.get(&(scope, name.to_string())) {
@@ -275,10 +275,10 @@ pub(crate) struct Ast {
     pub(crate) shared: Vec<Variable>,
     /// `.global` and `.const` variables.
     pub(crate) globals: Vec<Variable>,
-    /// The kernels.
+    /// The kernels (`.entry`).
     pub(crate) functions: Vec<Function>,
-    /// Device functions by name; `None` if only declared.
+    /// Device functions (`.func`) by name; `None` if a function is only declared.
     pub(crate) device: HashMap<String, Option<Function>>,
-    /// Errors after which parsing continued.
+    /// Errors after which the parser continued.
     pub(crate) errors: Vec<ParseError>,
 }

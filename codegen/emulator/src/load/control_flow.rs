@@ -2,11 +2,11 @@
 
 use crate::load::ast::Function;
 
-/// Basic blocks in the order of the text.
+/// Control-flow graph: basic blocks in the order of the text.
 #[derive(Debug)]
 pub(crate) struct Cfg {
     pub(crate) blocks: Vec<Block>,
-    /// The block of each instruction.
+    /// Index of the block that contains each instruction.
     pub(crate) block_of: Vec<u32>,
 }
 
@@ -16,17 +16,18 @@ pub(crate) struct Block {
     pub(crate) end: usize,
     pub(crate) successors: Vec<u32>,
     pub(crate) predecessors: Vec<u32>,
-    /// The instruction where lanes that diverge at the end of this block reconverge; `None` if they do not before exit.
+    /// Index of the instruction where lanes that diverge at the end of this block reconverge; `None` if they do not
+    /// reconverge before they exit.
     pub(crate) reconvergence: Option<usize>,
 }
 
-/// Whether the instruction ends the thread or returns.
+/// Whether the instruction ends the thread or returns from the function.
 fn exits(opcode: &str) -> bool {
     matches!(opcode, "ret" | "exit" | "trap")
 }
 
 impl Cfg {
-    /// Builds the graph. `targets[i]` is the target of instruction `i` if it is a branch.
+    /// Builds the control-flow graph. `targets[i]` is the target of instruction `i` if it is a branch.
     pub(crate) fn build(function: &Function, targets: &[Option<usize>]) -> Cfg {
         let body = &function.body;
         let mut leader = vec![false; body.len() + 1];
@@ -75,8 +76,8 @@ impl Cfg {
         cfg
     }
 
-    /// Finds the reconvergence points: the immediate post-dominators. Only the exit that most blocks reach counts.
-    /// Lanes that leave by another exit do not return, so the remaining lanes need not wait for them.
+    /// Finds the reconvergence points: the immediate post-dominators with respect to the exit that can be reached from
+    /// most blocks. Lanes that leave by another exit do not return, so the remaining lanes need not wait for them.
     fn find_reconvergence(&mut self) {
         let exits: Vec<usize> =
             (0..self.blocks.len()).filter(|&index| self.blocks[index].successors.is_empty()).collect();
@@ -84,7 +85,7 @@ impl Cfg {
         else {
             return;
         };
-        // Post-order of the reversed graph from the main exit.
+        // Post-order of the reversed graph, starting at the main exit.
         let order = self.reach_backwards(main);
         let mut rank = vec![usize::MAX; self.blocks.len()];
         for (position, &block) in order.iter().enumerate() {
@@ -140,7 +141,8 @@ impl Cfg {
     }
 }
 
-/// Nearest common post-dominator (`intersect` of Cooper, Harvey and Kennedy, "A Simple, Fast Dominance Algorithm").
+/// Nearest common post-dominator of two blocks (`intersect` of Cooper, Harvey and Kennedy, "A Simple, Fast Dominance
+/// Algorithm").
 fn meet(mut a: usize, mut b: usize, idom: &[usize], rank: &[usize]) -> usize {
     while a != b {
         while rank[a] < rank[b] {

@@ -1,4 +1,4 @@
-//! Data-flow analyses: reads of unassigned registers, live intervals, and allocation of register slots.
+//! Data-flow analyses: uninitialised reads, live intervals, and allocation of register slots.
 
 use crate::load::ast::RegId;
 use crate::load::control_flow::Cfg;
@@ -9,11 +9,11 @@ use crate::load::types::Width;
 pub(crate) struct Effects {
     pub(crate) reads: Vec<RegId>,
     pub(crate) writes: Vec<RegId>,
-    /// Whether the instruction has a guard: its writes may not take effect.
+    /// Whether the instruction has a guard, so that its writes may not happen.
     pub(crate) guarded: bool,
 }
 
-/// A set of registers.
+/// Set of registers, as a bit vector.
 #[derive(Clone, PartialEq)]
 struct Set(Vec<u64>);
 
@@ -45,7 +45,7 @@ impl Set {
     }
 }
 
-/// Registers that are read on some path before they are written. Forward analysis of "assigned on every path".
+/// For each register, whether some path may read it before a write. Forward analysis of "assigned on every path".
 pub(crate) fn maybe_uninitialised(cfg: &Cfg, effects: &[Effects], registers: usize) -> Vec<bool> {
     let transfer = |block: usize, set: &mut Set| {
         for effect in &effects[cfg.blocks[block].start..cfg.blocks[block].end] {
@@ -57,7 +57,7 @@ pub(crate) fn maybe_uninitialised(cfg: &Cfg, effects: &[Effects], registers: usi
     let mut out = vec![Set::full(registers); cfg.blocks.len()];
     let mut changed = true;
     let entry_set = |block: usize, out: &[Set]| {
-        // The entry of the function is a predecessor of block 0 with no register assigned.
+        // On entry to the function, which is a predecessor of block 0, no register is assigned.
         let mut set = if block == 0 { Set::empty(registers) } else { Set::full(registers) };
         for &predecessor in &cfg.blocks[block].predecessors {
             for (word, other) in set.0.iter_mut().zip(&out[predecessor as usize].0) {
@@ -92,11 +92,11 @@ pub(crate) fn maybe_uninitialised(cfg: &Cfg, effects: &[Effects], registers: usi
     unassigned
 }
 
-/// Allocates a slot (a byte offset) for every register, by linear scan. Registers whose live intervals do not overlap
-/// share slots. Returns the slots and the bytes of all of them.
+/// Allocates a slot (a byte offset) for every register by linear scan. Registers whose live intervals do not overlap
+/// share slots. Returns the slots, and the total size of all slots in bytes.
 ///
-/// A live interval is one range of the text, which is precise enough if loops are contiguous. Registers in `pinned` do
-/// not share their slot.
+/// A live interval is one range of instructions in text order, which is precise enough if loops are contiguous.
+/// Registers in `pinned` do not share their slots.
 pub(crate) fn allocate(cfg: &Cfg, effects: &[Effects], widths: &[Width], pinned: &[bool]) -> (Vec<u32>, u32) {
     let mut intervals = live_intervals(cfg, effects, widths.len());
     for (interval, &pinned) in intervals.iter_mut().zip(pinned) {
@@ -135,7 +135,7 @@ pub(crate) fn allocate(cfg: &Cfg, effects: &[Effects], widths: &[Width], pinned:
     (slots, next)
 }
 
-/// First and last instruction at which each register is live or accessed.
+/// Live interval of each register: first and last instruction at which it is live or accessed.
 fn live_intervals(cfg: &Cfg, effects: &[Effects], registers: usize) -> Vec<(usize, usize)> {
     let mut live_in = vec![Set::empty(registers); cfg.blocks.len()];
     let live_out = |block: usize, live_in: &[Set]| {

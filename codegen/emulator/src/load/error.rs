@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Category of a [`ParseError`].
+/// Category of an error in a PTX text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum ParseErrorKind {
@@ -13,16 +13,16 @@ pub enum ParseErrorKind {
     Undefined,
     /// A name that is declared twice in one scope.
     Redefined,
-    /// A wrong operand: of another kind or width than the instruction takes, missing, or one too many.
+    /// A wrong operand: not of the kind or width that the instruction takes, missing, or superfluous.
     Operand,
-    /// Not available for the text's own `.target` or `.version`.
+    /// An instruction or directive that is not available for the text's `.target` or `.version`.
     Target,
     /// Valid PTX that the emulator does not support.
     Unsupported,
 }
 
 impl ParseErrorKind {
-    /// The category as one word in lower case.
+    /// Name of the category: one word in lower case.
     pub fn name(self) -> &'static str {
         match self {
             ParseErrorKind::Syntax => "syntax",
@@ -41,22 +41,22 @@ impl fmt::Display for ParseErrorKind {
     }
 }
 
-/// An error in a PTX text, with its position.
+/// Error in a PTX text, with its position.
 #[derive(Clone, Debug, Default, PartialEq, Eq, thiserror::Error)]
 #[error("PTX line {line}, column {column}: {message}")]
 pub struct ParseError {
-    /// The category.
+    /// Category of the error.
     pub kind: ParseErrorKind,
-    /// 1-based line of the text.
+    /// Line in the PTX text, 1-based.
     pub line: u32,
-    /// 1-based column.
+    /// Column in the line, 1-based.
     pub column: u32,
-    /// What is wrong.
+    /// Message that says what is wrong.
     pub message: String,
 }
 
 impl ParseError {
-    /// An error at a line and column.
+    /// Creates an error at a line and column.
     pub(crate) fn new(
         kind: ParseErrorKind,
         (line, column): (u32, u32),

@@ -6,18 +6,18 @@ use super::ast::{RegId, Special};
 use super::types::Width;
 use crate::lanes::LANES;
 
-/// A value that is constant while a warp runs but not known before the launch.
+/// Value that is constant while a warp runs, but not known before the launch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Uniform {
     Special(Special),
-    /// Address at an offset in the CTA's shared memory, which starts at 0 if the cluster has one CTA.
+    /// Address of an offset in the CTA's shared memory. The CTA's shared memory starts at 0 if the cluster has one CTA.
     SharedAddress(u64),
-    /// Address at an offset in the module's variables.
+    /// Address of an offset in the memory of the module's variables.
     ModuleAddress(i64),
 }
 
-/// Register file layout of a kernel: registers first, then constants and uniform values. A value is found by its slot,
-/// which is a byte offset.
+/// Layout of a kernel's register file: registers first, then constants and uniform values. A slot is the byte offset of
+/// a value.
 #[derive(Debug)]
 pub(crate) struct Layout {
     registers: Vec<u32>,
@@ -28,7 +28,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// A layout with the slot of each register; all registers together take `bytes`.
+    /// Creates a layout from the slot of each register; all registers together take `bytes` bytes.
     pub(crate) fn new(registers: Vec<u32>, bytes: u32) -> Layout {
         Layout {
             registers,
@@ -39,7 +39,7 @@ impl Layout {
         }
     }
 
-    /// A layout in which no registers share a slot.
+    /// Creates a layout in which no two registers share a slot.
     pub(crate) fn unshared(widths: &[Width]) -> Layout {
         let mut next = 0u32;
         let slots = widths.iter().map(|width| {
@@ -55,7 +55,7 @@ impl Layout {
         self.image_start + self.image.len() as u32
     }
 
-    /// Initial bytes of the constants and uniform values, and the slot at which they start.
+    /// Slot at which the constants and uniform values start, and their initial bytes.
     pub(crate) fn image(&self) -> (u32, &[u8]) {
         (self.image_start, &self.image)
     }
@@ -64,12 +64,12 @@ impl Layout {
         self.registers[register as usize]
     }
 
-    /// The uniform values, with their slots.
+    /// Uniform values with their slots.
     pub(crate) fn uniforms(&self) -> impl Iterator<Item = (Uniform, Width, u32)> {
         self.uniforms.iter().map(|(&(uniform, width), &slot)| (uniform, width, slot))
     }
 
-    /// Slot of a constant that has `bits` in all lanes.
+    /// Slot of the constant with the value `bits` in all lanes; added if it is new.
     pub(crate) fn constant(&mut self, width: Width, bits: u64) -> u32 {
         if let Some(&slot) = self.constants.get(&(width, bits)) {
             return slot;
@@ -79,7 +79,8 @@ impl Layout {
         slot
     }
 
-    /// Slot of a special register. If it depends only on the lane, its value is known here.
+    /// Slot of a special register; added if it is new. The initial bytes already contain its values if these depend
+    /// only on the lane.
     pub(crate) fn special(&mut self, special: Special, width: Width) -> u32 {
         self.uniform_with(Uniform::Special(special), width, |lane| match special {
             Special::Laneid => lane,

@@ -1,25 +1,25 @@
-//! Lexer: PTX text to tokens.
+//! Lexer: splits PTX text into tokens.
 
 use crate::load::error::{ParseError, ParseErrorKind};
 
-/// A token.
+/// Token of a PTX text.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Token<'a> {
-    /// `add`, `%r1`, `$L_2`, `_`.
+    /// Identifier such as `add`, `%r1`, `$L_2` or `_`.
     Ident(&'a str),
-    /// `.f32`, `.L2::128B`, without the dot.
+    /// Word after a dot, without the dot: `.f32`, `.L2::128B`.
     Dot(&'a str),
     Int(u64),
-    /// `0f3F800000`: the bits.
+    /// Bits of a single-precision literal such as `0f3F800000`.
     F32(u32),
-    /// `0d3FF0000000000000` or a decimal literal: the bits.
+    /// Bits of a double-precision literal such as `0d3FF0000000000000`, or of a decimal literal.
     F64(u64),
     Text(&'a str),
     Punct(char),
     End,
 }
 
-/// A token with its 1-based line and column.
+/// Token with its line and column, both 1-based.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spanned<'a> {
     pub(crate) token: Token<'a>,
@@ -27,7 +27,7 @@ pub(crate) struct Spanned<'a> {
     pub(crate) column: u32,
 }
 
-/// Splits `text` into tokens; the last is always [`Token::End`].
+/// Splits `text` into tokens; the last token is always [`Token::End`].
 pub(crate) fn lex(text: &str) -> Result<Vec<Spanned<'_>>, ParseError> {
     let mut lexer = Lexer { text, bytes: text.as_bytes(), at: 0, line: 1, line_start: 0 };
     let mut tokens = Vec::with_capacity(text.len() / 4);

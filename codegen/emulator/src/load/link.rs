@@ -1,20 +1,20 @@
 //! Inlining of all calls.
 //!
 //! A PTX function shares only its parameters and results with its callers. An inlined call is a copy of the callee with
-//! registers and variables of its own. Its parameters and results become aliases of the caller's `.param` variables.
-//! Its `ret` becomes a branch to the end of the copy, where diverged lanes reconverge as after any branch.
+//! its own registers and variables. The callee's parameters and results become aliases of the caller's `.param`
+//! variables. Its `ret` becomes a branch to the end of the copy, where diverged lanes reconverge as after any branch.
 
 use std::collections::HashMap;
 
 use crate::load::ast::{Ast, Function, Guard, Instruction, Location, Operand, ParamDecl, RegId, Variable};
 use crate::load::error::{ParseError, ParseErrorKind};
 
-/// The most instructions of a kernel with its calls inlined.
+/// Largest number of instructions of a kernel after inlining.
 const MAX_INSTRUCTIONS: usize = 1 << 20;
-/// Calls nested deeper than this are considered recursive.
+/// Nesting depth beyond which calls are considered recursive.
 const MAX_DEPTH: usize = 64;
 
-/// The kernel `function` with all calls inlined. Calls that cannot be inlined are added to `errors`.
+/// Copy of the kernel `function` with all calls inlined. A call that cannot be inlined is an error in `errors`.
 pub(crate) fn inline_calls(ast: &Ast, function: &Function, errors: &mut Vec<ParseError>) -> Function {
     let mut inliner = Inliner { ast, errors, calls: 0 };
     inliner.function(function, 0)
@@ -23,7 +23,7 @@ pub(crate) fn inline_calls(ast: &Ast, function: &Function, errors: &mut Vec<Pars
 struct Inliner<'a> {
     ast: &'a Ast,
     errors: &'a mut Vec<ParseError>,
-    /// Number of calls so far, which makes labels and names unique.
+    /// Number of calls inlined so far; makes labels and names unique.
     calls: usize,
 }
 
@@ -52,7 +52,7 @@ impl<'a> Call<'a> {
         Ok(Call { at, name, returns, arguments })
     }
 
-    /// An instruction at the call site.
+    /// Creates an instruction at the source position of the call.
     fn instruction(&self, opcode: &str, modifiers: &[&str], operands: Vec<Operand>) -> Instruction {
         Instruction {
             guard: None,
@@ -63,7 +63,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// A `mov`, `ld` or `st` that copies a parameter or result.
+    /// Creates a `mov`, `ld` or `st` that copies a parameter or result.
     fn copy(&self, opcode: &str, formal: &ParamDecl, operands: Vec<Operand>) -> Instruction {
         let ty = formal.ty.name();
         let modifiers = if opcode == "mov" { vec![ty] } else { vec!["param", ty] };
@@ -129,7 +129,7 @@ impl Inliner<'_> {
         }
         let errors = self.errors.len();
         let callee = self.function(callee, depth + 1);
-        // The errors of a callee count once, however often it is called.
+        // The callee's errors are already recorded; the call site adds none.
         if self.errors.len() > errors {
             return Ok(());
         }
@@ -170,21 +170,21 @@ impl Inliner<'_> {
     }
 }
 
-/// A copy of a callee in its caller.
+/// Copy of a callee inside its caller.
 struct InlinedCall {
     number: usize,
-    /// Offset of the callee's registers among the caller's.
+    /// Index of the callee's first register in the caller's registers.
     registers: RegId,
-    /// Offset of the callee's scopes.
+    /// Index of the callee's first scope in the caller's scopes.
     scopes: usize,
-    /// Offset of the callee's locations.
+    /// Index of the callee's first location in the caller's locations.
     locations: u32,
-    /// The callee's variables: name in the callee to name in the caller.
+    /// Variables of the callee: name in the callee to name in the caller.
     names: HashMap<String, String>,
 }
 
 impl InlinedCall {
-    /// Adds a variable to the caller for a parameter or result that the call site has in a register.
+    /// Adds a variable to the caller for a parameter or result that is a register at the call site.
     fn variable(&mut self, caller: &mut Function, formal: &ParamDecl) -> String {
         let name = format!("{}@call{}", formal.name, self.number);
         caller.locals.push(Variable {
@@ -225,7 +225,7 @@ impl InlinedCall {
         caller.body.push(copy);
     }
 
-    /// Chooses the variable that the callee writes a result to.
+    /// Chooses the variable in the caller to which the callee writes a result.
     fn bind_result(&mut self, caller: &mut Function, formal: &ParamDecl, actual: &Operand) {
         match (formal.register, actual) {
             (Some(_), _) => {}
@@ -236,7 +236,7 @@ impl InlinedCall {
         }
     }
 
-    /// Copies a result to the operand of the call, unless the callee wrote it there.
+    /// Copies a result to the operand of the call, unless the callee already wrote it there.
     fn copy_result(&mut self, caller: &mut Function, call: &Call<'_>, formal: &ParamDecl, actual: &Operand) {
         let result = formal.register.map(|register| Operand::Reg(self.registers + register));
         let copy = match (result, actual) {
@@ -260,7 +260,7 @@ impl InlinedCall {
             self.names.insert(variable.name.clone(), name.clone());
             caller.locals.push(Variable { name, ..variable.clone() });
         }
-        // All calls of a function share its shared variables.
+        // All calls of a function use the same `.shared` variables.
         for variable in &callee.shared {
             let name = format!("{}@{}", variable.name, callee.name);
             self.names.insert(variable.name.clone(), name.clone());
@@ -270,10 +270,10 @@ impl InlinedCall {
         }
     }
 
-    /// Adds the callee's instructions to the caller. `returned` is the label after them.
+    /// Adds the callee's instructions to the caller. `returned` is the label behind them, the target of `ret`.
     fn body(&self, caller: &mut Function, callee: &Function, scope: usize, returned: &str) {
         let start = caller.body.len();
-        // Without the last instruction, the `exit` that the parser adds to every body.
+        // Leaves out the last instruction, the `exit` that the parser adds to every body.
         let count = callee.body.len().saturating_sub(1);
         caller.scopes.push(scope);
         caller.scopes.extend(callee.scopes.iter().skip(1).map(|parent| parent + self.scopes));

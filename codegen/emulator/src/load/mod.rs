@@ -1,5 +1,5 @@
-//! From PTX text to functions ready to be decoded: lexer, parser, syntax tree, expansion of calls, control flow, data
-//! flow and register layout.
+//! Loading of PTX text up to decoding: lexer, parser, syntax tree, inlining of calls, control-flow graph, data-flow
+//! analysis and register layout.
 
 pub(crate) mod ast;
 pub(crate) mod control_flow;

@@ -1,4 +1,5 @@
-//! Targets and PTX ISA versions, and errors for instructions that a text's own `.target` or `.version` lacks.
+//! Targets and PTX ISA versions, and errors for instructions that are not available for a text's `.target` or
+//! `.version`.
 
 use crate::load::ast::{Instruction, Operand, Special};
 use crate::load::error::{ParseError, ParseErrorKind};
@@ -6,19 +7,19 @@ use crate::load::error::{ParseError, ParseErrorKind};
 /// A PTX ISA version, major and minor.
 pub(crate) type IsaVersion = (u32, u32);
 
-/// `.target` and `.version` of a text, as far as they have been read.
+/// Platform of a PTX text: its `.version` and the last `.target`; `None` before the directive is read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Platform {
     pub(crate) version: Option<IsaVersion>,
     pub(crate) target: Option<&'static Target>,
 }
 
-/// An architecture that `.target` can name.
+/// Architecture that `.target` can name.
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) name: &'static str,
     number: u32,
-    /// The first PTX version that has the target.
+    /// First PTX version that supports the target.
     pub(crate) since: IsaVersion,
 }
 
@@ -27,14 +28,14 @@ impl Target {
         TARGETS.iter().find(|target| target.name == name)
     }
 
-    /// Whether `name` is a target newer than all of the table.
+    /// Whether `name` is a target newer than all targets in [`TARGETS`].
     pub(crate) fn is_newer_than_known(name: &str) -> bool {
         let number = name.strip_prefix("sm_").map(|rest| rest.strip_suffix(['a', 'f']).unwrap_or(rest));
         let number = number.and_then(|digits| digits.parse::<u32>().ok());
         number.is_some_and(|number| TARGETS.iter().all(|known| known.number < number))
     }
 
-    /// Whether the target has the features of one architecture (`a`) or family (`f`).
+    /// Whether the target includes features of a single architecture (suffix `a`) or family (suffix `f`).
     fn is_specific(&self) -> bool {
         self.name.ends_with(['a', 'f'])
     }
@@ -44,7 +45,7 @@ const fn target(name: &'static str, number: u32, since: IsaVersion) -> Target {
     Target { name, number, since }
 }
 
-/// All targets (PTX ISA, "Release Notes").
+/// All known targets (PTX ISA, "Release Notes").
 const TARGETS: &[Target] = &[
     target("sm_20", 20, (2, 0)),
     target("sm_30", 30, (3, 0)),
@@ -87,22 +88,22 @@ const TARGETS: &[Target] = &[
     target("sm_121f", 121, (8, 8)),
 ];
 
-/// Options that `.target` accepts besides an architecture.
+/// Options that `.target` accepts in addition to an architecture.
 pub(crate) const TARGET_OPTIONS: &[&str] =
     &["texmode_unified", "texmode_independent", "debug", "map_f64_to_f32"];
 
-/// The lowest target and PTX version that have an instruction.
+/// Lowest target and PTX version for which an instruction is available.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Requirement {
     target: u32,
-    /// Whether only targets that end in `a` or `f` have the instruction.
+    /// Whether the instruction is available only for targets that end in `a` or `f`.
     specific: bool,
     version: IsaVersion,
-    /// `(target, version)`: from this target on, an earlier version is enough.
+    /// `(target, version)`: for this target and later targets, this earlier version is sufficient.
     earlier: Option<(u32, IsaVersion)>,
 }
 
-/// Requires a target and a version.
+/// Requires at least this target and PTX version.
 pub(crate) const fn since(target: u32, version: IsaVersion) -> Requirement {
     Requirement { target, specific: false, version, earlier: None }
 }
@@ -113,29 +114,29 @@ impl Requirement {
         Requirement { specific: true, ..self }
     }
 
-    /// Lowers the version for targets from `target` on.
+    /// Lowers the required version for `target` and later targets.
     pub(crate) const fn or_from(self, target: u32, version: IsaVersion) -> Requirement {
         Requirement { earlier: Some((target, version)), ..self }
     }
 }
 
-/// The lowest target and version with thread block clusters.
+/// Lowest target and PTX version that support thread block clusters.
 pub(crate) const CLUSTERS: Requirement = since(90, (7, 8));
 
-/// Entry of the opcode table for an opcode with its modifiers; independent of the operands.
+/// What the opcode table says about an opcode with its modifiers, independent of the operands.
 #[derive(Debug, Default)]
 pub(crate) struct Form {
-    /// Valid PTX that the emulator does not implement.
+    /// Whether the instruction is valid PTX that the emulator does not implement.
     pub(crate) unsupported: bool,
     pub(crate) requirements: Vec<Requirement>,
 }
 
-/// Looks an instruction up in the opcode table. The table names decoders, which are in a layer above the parser, so the
-/// parser is given this function.
+/// Function that looks up an instruction in the opcode table. The table refers to decoders, which are in a layer above
+/// the parser, so the parser gets the function as an argument.
 pub(crate) type LookUp = fn(&Instruction) -> Form;
 
 impl Platform {
-    /// Error message if the platform does not meet the requirements of `name`.
+    /// Error message for `name` if the platform does not meet the requirements.
     pub(crate) fn missing(&self, name: &str, requirements: &[Requirement]) -> Option<String> {
         let missing = requirements.iter().find_map(|requirement| self.missing_requirement(requirement))?;
         Some(format!("`{name}` {missing}"))
@@ -149,12 +150,12 @@ impl Platform {
         }
     }
 
-    /// Error message if the platform lacks a directive about clusters.
+    /// Error message if the platform does not support a directive about clusters.
     pub(crate) fn missing_for_cluster_directive(&self, directive: &str) -> Option<String> {
         self.missing(&format!(".{directive}"), &[CLUSTERS])
     }
 
-    /// The error for `shfl` and `vote` without `.sync`. Targets from sm_70 on do not have them as of PTX 6.4; the
+    /// Error for `shfl` and `vote` without `.sync`. PTX 6.4 removed these forms for sm_70 and later targets; the
     /// emulator implements them for no target.
     pub(crate) fn refuse_without_sync(&self, instruction: &Instruction) -> Option<ParseError> {
         if !matches!(instruction.opcode.as_str(), "shfl" | "vote") || instruction.has("sync") {
@@ -175,7 +176,8 @@ impl Platform {
         })
     }
 
-    /// Describes a requirement that the platform does not meet: `needs …, but the text names …`.
+    /// Describes a requirement that the platform does not meet: `needs …, but the text names …`; `None` if the platform
+    /// meets it.
     fn missing_requirement(&self, requirement: &Requirement) -> Option<String> {
         let (mut needs, mut has) = (Vec::new(), Vec::new());
         if let Some(target) = self.target
@@ -205,7 +207,7 @@ impl Platform {
     }
 }
 
-/// Requirements of operands that not every target or version accepts.
+/// Requirements of the instruction's operands that not every target or version meets.
 fn operand_requirements(instruction: &Instruction) -> Vec<Requirement> {
     let mut requirements = Vec::new();
     if instruction.operands.iter().any(is_cluster_register) {
@@ -222,7 +224,7 @@ fn operand_requirements(instruction: &Instruction) -> Vec<Requirement> {
     requirements
 }
 
-/// Whether the operand is, or contains, a special register about clusters.
+/// Whether the operand is, or contains, a special register for clusters.
 fn is_cluster_register(operand: &Operand) -> bool {
     match operand {
         Operand::Special(special) => matches!(

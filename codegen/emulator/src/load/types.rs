@@ -1,6 +1,6 @@
 //! Types of PTX operands.
 
-/// A type suffix such as `.u32` or `.f16x2`.
+/// Operand type, written as a suffix such as `.u32` or `.f16x2`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub(crate) enum Ty {
     B8,
@@ -22,7 +22,7 @@ pub(crate) enum Ty {
     Tf32,
     U16x2,
     S16x2,
-    /// Two packed 8-bit floats.
+    /// Two packed 8-bit floats in the format E4M3; `E5m2x2` is the same in E5M2.
     E4m3x2,
     E5m2x2,
     F32,
@@ -31,7 +31,7 @@ pub(crate) enum Ty {
 }
 
 impl Ty {
-    /// Parses a type suffix without its dot.
+    /// Parses a type suffix, given without its dot.
     pub(crate) fn parse(text: &str) -> Option<Ty> {
         Some(match text {
             "b8" => Ty::B8,
@@ -62,7 +62,7 @@ impl Ty {
         })
     }
 
-    /// The type suffix without its dot.
+    /// Type suffix without its dot.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Ty::B8 => "b8",
@@ -92,7 +92,7 @@ impl Ty {
         }
     }
 
-    /// Size in memory; 0 for a predicate.
+    /// Size in memory, in bytes; 0 for a predicate.
     pub(crate) fn bytes(self) -> u32 {
         match self {
             Ty::Pred => 0,
@@ -111,7 +111,7 @@ impl Ty {
         matches!(self, Ty::S8 | Ty::S16 | Ty::S32 | Ty::S64)
     }
 
-    /// Whether the type is `.uN`, `.sN` or `.bN`.
+    /// Whether the type is an integer type: `.uN`, `.sN` or `.bN`.
     pub(crate) fn is_integer(self) -> bool {
         !self.is_float() && self != Ty::Pred
     }
@@ -122,7 +122,7 @@ impl Ty {
     }
 
     /// Width of the register that holds a value of this type. PTX has no arithmetic on 8-bit registers, so 8-bit values
-    /// are in 16-bit registers.
+    /// use 16-bit registers.
     pub(crate) fn width(self) -> Width {
         match self.bytes() {
             0 => Width::Predicate,
@@ -133,10 +133,10 @@ impl Ty {
     }
 }
 
-/// Register width.
+/// Width of a register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 pub(crate) enum Width {
-    /// One bit per lane: a 32-bit mask.
+    /// One bit per lane, stored as a 32-bit mask per warp.
     Predicate,
     W16,
     W32,
@@ -144,7 +144,7 @@ pub(crate) enum Width {
 }
 
 impl Width {
-    /// Bytes of a register in the register file: 32 lanes.
+    /// Bytes that a register of this width takes in the register file: one value for each of 32 lanes.
     pub(crate) fn slot_bytes(self) -> u32 {
         match self {
             Width::Predicate => 4,

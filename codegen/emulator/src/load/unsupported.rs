@@ -1,4 +1,5 @@
-//! Words of valid PTX that the emulator does not support. An error about them is `unsupported`, not a syntax error.
+//! Words of valid PTX that the emulator does not support. An error about such a word has the category `unsupported`,
+//! not `syntax`.
 //!
 //! From PTX ISA 9.0. Opcodes and forms are in the opcode table (`decode::opcodes`); here are the types, modifiers,
 //! directives and special registers. `tests/isa/instructions.txt` has an example of each unsupported instruction.
@@ -6,14 +7,14 @@
 use crate::load::ast::Instruction;
 use crate::load::error::ParseErrorKind;
 
-/// Types that no instruction supports.
+/// Types that the emulator supports in no instruction.
 const TYPES: &str = "b128 f32x2 e2m1x2 e2m3x2 e3m2x2 e2m1x4 e2m3x4 e3m2x4 e4m3x4 e5m2x4 ue8m0x2";
 
-/// Opcodes that are supported with some of the modifiers that PTX allows.
+/// Opcodes of which the emulator supports only some forms.
 const PARTIALLY_SUPPORTED: &str = "\
     atom cp createpolicy cvt cvta fence ld ldmatrix ldu mma prefetch prefetchu red st stmatrix wmma";
 
-/// Modifiers of those opcodes.
+/// Modifiers of the partially supported opcodes.
 const MODIFIERS: &str = "\
     1d 2d 3d 4d 5d L1 L1::evict_first L1::evict_last L1::evict_normal L1::evict_unchanged L1::no_allocate L2 \
     L2::128B L2::256B L2::64B L2::cache_hint L2::evict_first L2::evict_last L2::evict_normal \
@@ -32,12 +33,12 @@ const MODIFIERS: &str = "\
     test_wait tex tf32 tile to trans trap try_wait u16 u2 u32 u4 u64 u8 ue4m3 ue8m0 unified v2 v4 v8 \
     volatile wait wait_all wait_group warp wb weak wt x1 x2 x4 xor";
 
-/// Directives, and attributes of declarations.
+/// Unsupported directives, and unsupported attributes of declarations.
 const DIRECTIVES: &str = "\
     abi_preserve abi_preserve_control alias attribute blocksareclusters branchtargets callprototype \
     calltargets const global managed sampler samplerref surf surfref tex texref unified";
 
-/// Special registers, without the digits that some names end in.
+/// Unsupported special registers, without the digits at the end of some names.
 const SPECIAL_REGISTERS: &str = "\
     %aggr_smem_size %current_graph_exec %envreg %globaltimer_hi %pm %reserved_smem_offset_ \
     %reserved_smem_offset_begin %reserved_smem_offset_cap %reserved_smem_offset_end";
@@ -46,12 +47,12 @@ fn contains(words: &str, word: &str) -> bool {
     words.split_whitespace().any(|known| known == word)
 }
 
-/// Whether the modifier is a type that no instruction supports.
+/// Whether the modifier is a type that the emulator supports in no instruction.
 pub(crate) fn is_type(modifier: &str) -> bool {
     contains(TYPES, modifier)
 }
 
-/// Kind of the error for a combination of modifiers that no decoder accepts.
+/// Category of the error for a combination of modifiers that no decoder accepts.
 pub(crate) fn form_error<'m>(opcode: &str, mut modifiers: impl Iterator<Item = &'m str>) -> ParseErrorKind {
     match contains(PARTIALLY_SUPPORTED, opcode) && modifiers.all(|modifier| contains(MODIFIERS, modifier)) {
         true => ParseErrorKind::Unsupported,
@@ -59,7 +60,7 @@ pub(crate) fn form_error<'m>(opcode: &str, mut modifiers: impl Iterator<Item = &
     }
 }
 
-/// Kind of the error for an instruction with too many operands. `min` and `max` of three sources are valid PTX.
+/// Category of the error for an instruction with too many operands. `min` and `max` of three sources are valid PTX.
 pub(crate) fn operand_count_error(instruction: &Instruction) -> ParseErrorKind {
     let Instruction { opcode, operands, .. } = instruction;
     let three_sources = matches!(opcode.as_str(), "min" | "max") && operands.len() == 4;
@@ -69,7 +70,7 @@ pub(crate) fn operand_count_error(instruction: &Instruction) -> ParseErrorKind {
     }
 }
 
-/// Kind of the error for an unknown word after a dot, as a directive or in a declaration.
+/// Category of the error for an unknown word after a dot, in a directive or declaration.
 pub(crate) fn directive_error(word: &str) -> ParseErrorKind {
     match [DIRECTIVES, TYPES, MODIFIERS].iter().any(|list| contains(list, word)) {
         true => ParseErrorKind::Unsupported,
@@ -77,7 +78,7 @@ pub(crate) fn directive_error(word: &str) -> ParseErrorKind {
     }
 }
 
-/// Kind of the error for an unknown register name.
+/// Category of the error for an unknown register name.
 pub(crate) fn register_error(name: &str) -> ParseErrorKind {
     let stem =
         name.split_once("_64").map_or(name, |(stem, _)| stem).trim_end_matches(|c: char| c.is_ascii_digit());

@@ -9,21 +9,21 @@ use crate::load::error::{ParseError, ParseErrorKind};
 use crate::load::lexer::Token;
 use crate::load::types::Ty;
 
-/// The most registers of a function.
+/// Largest number of registers that a function may use.
 pub(super) const MAX_REGISTERS: usize = 1 << 20;
 
-/// Declarations of one `{ }` scope.
+/// Declarations in one `{ }` scope of a function body.
 #[derive(Default)]
 pub(super) struct Scope {
     pub(super) id: usize,
-    /// All declared names.
+    /// All names declared in the scope.
     pub(super) names: Names,
     registers: HashMap<String, RegId>,
-    /// `.reg .b32 %r<12>`: prefix to (type, count). A register is created when it is first used.
+    /// Register ranges such as `.reg .b32 %r<12>`: prefix to (type, count). A register is created at its first use.
     ranges: HashMap<String, (Ty, u64)>,
     /// `.local` and `.param` variables: declared name to a name that is unique in the function.
     pub(super) variables: HashMap<String, String>,
-    /// `.branchtargets` lists.
+    /// `.branchtargets` lists: label of the list to its target labels.
     pub(super) targets: HashMap<String, Vec<String>>,
 }
 
@@ -31,13 +31,13 @@ pub(super) struct Body<'p, 'a> {
     pub(super) parser: &'p mut Parser<'a>,
     pub(super) function: &'p mut Function,
     pub(super) scopes: Vec<Scope>,
-    /// The last `.loc`: an index into [`Function::locations`].
+    /// Location of the last `.loc`: an index into [`Function::locations`].
     pub(super) source: Option<u32>,
-    /// The last location of each source position: the one that `inlined_at` refers to.
+    /// Last location with each `.file` index, line and column: `inlined_at` refers to it.
     last_locations: HashMap<(u32, u32, u32), u32>,
 }
 
-/// Parses a body. `names` are those of the parameters.
+/// Parses a function body. `names` are the names of the parameters.
 pub(super) fn parse(
     parser: &mut Parser<'_>,
     function: &mut Function,
@@ -57,7 +57,7 @@ pub(super) fn parse(
         body.statement()?;
     }
     let last = &body.parser.tokens[body.parser.at - 1];
-    // Falling off the end exits.
+    // A thread that reaches the end of the body exits.
     let end = Instruction {
         guard: None,
         opcode: "exit".into(),
@@ -103,7 +103,7 @@ impl Body<'_, '_> {
             (Token::Ident(name), Token::Punct(':'))
                 if matches!(p.peek_ahead(2), Token::Dot("callprototype" | "calltargets")) =>
             {
-                // Not needed: calls through pointers are refused.
+                // The list is skipped: it is for calls through pointers, which are refused.
                 let at = p.here();
                 self.declare("label", name, at);
                 let p = &mut *self.parser;
@@ -158,7 +158,7 @@ impl Body<'_, '_> {
         }
     }
 
-    /// `.reg .b32 %a, %r<12>;`
+    /// Parses a register declaration such as `.reg .b32 %a, %r<12>;`.
     fn registers(&mut self) -> Result<(), ParseError> {
         let p = &mut *self.parser;
         p.at += 1;
@@ -195,7 +195,7 @@ impl Body<'_, '_> {
         self.parser.expect(';')
     }
 
-    /// A `.local` or `.param` variable.
+    /// Parses a `.local` or `.param` variable.
     fn variable(&mut self) -> Result<(), ParseError> {
         self.parser.at += 1;
         let (mut variable, at) = self.parser.variable(&Linkage::default())?;
@@ -211,7 +211,7 @@ impl Body<'_, '_> {
         Ok(())
     }
 
-    /// `name: .branchtargets a, b;`
+    /// Parses a list of branch targets: `name: .branchtargets a, b;`.
     fn branch_targets(&mut self, name: &str, at: (u32, u32)) -> Result<(), ParseError> {
         self.declare("label", name, at);
         let mut labels = Vec::new();
@@ -227,7 +227,7 @@ impl Body<'_, '_> {
         self.parser.expect(';')
     }
 
-    /// `.loc file line column [, function_name label [+ n], inlined_at file line column]`.
+    /// Parses `.loc file line column [, function_name label [+ n], inlined_at file line column]`.
     fn location(&mut self) -> Result<(), ParseError> {
         let p = &mut *self.parser;
         p.at += 1;
@@ -253,7 +253,7 @@ impl Body<'_, '_> {
         Ok(())
     }
 
-    /// Adds a location and returns its index.
+    /// Adds a location to the function and returns its index.
     fn add_location(&mut self, location: Location) -> u32 {
         let index = self.function.locations.len() as u32;
         self.function.locations.push(location);
@@ -261,7 +261,7 @@ impl Body<'_, '_> {
         index
     }
 
-    /// The register of that name in the innermost scope that declares it.
+    /// Register with the given name in the innermost scope that declares the name.
     pub(super) fn find_register(&mut self, name: &str) -> Option<RegId> {
         for scope in self.scopes.iter_mut().rev() {
             if let Some(&id) = scope.registers.get(name) {

@@ -1,4 +1,4 @@
-//! Kernels and functions: names, parameters and directives before the body.
+//! Kernels and device functions: names, parameters, and directives before the body.
 
 use super::names::Names;
 use super::{Parser, body};
@@ -7,11 +7,11 @@ use crate::load::error::{ParseError, ParseErrorKind};
 use crate::load::lexer::Token;
 use crate::load::types::Ty;
 
-/// The largest parameter, in bytes.
+/// Largest size of a parameter, in bytes.
 const MAX_PARAM_BYTES: u32 = 32764;
 
 impl Parser<'_> {
-    /// A kernel, after `.entry`.
+    /// Parses a kernel, after `.entry`.
     pub(super) fn entry(&mut self) -> Result<(), ParseError> {
         let at = self.here();
         let mut function = Function { name: self.ident("a kernel name")?.to_string(), ..Function::default() };
@@ -24,7 +24,8 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// `.func (results) name (parameters)`, with a body or, if only declared, a `;`.
+    /// Parses a device function, after `.func`: `(results) name (parameters)`, then a body, or a `;` if it is only
+    /// declared.
     pub(super) fn device_function(&mut self) -> Result<(), ParseError> {
         let mut function = Function::default();
         let mut names = Names::default();
@@ -45,7 +46,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// The list in parentheses, if there is one.
+    /// Parses the list of parameters or results in parentheses, if there is one.
     fn params(&mut self, function: &mut Function, names: &mut Names) -> Result<Vec<ParamDecl>, ParseError> {
         let mut params = Vec::new();
         if self.take('(') {
@@ -54,7 +55,7 @@ impl Parser<'_> {
                     self.expect(',')?;
                 }
                 let (param, at) = self.param(function)?;
-                // A prototype may have `_` for every name.
+                // A declaration without a body may have `_` for every name.
                 if param.name != "_"
                     && let Err(error) = names.declare("parameter", &param.name, at)
                 {
@@ -66,7 +67,7 @@ impl Parser<'_> {
         Ok(params)
     }
 
-    /// The directives between the parameters and the body.
+    /// Parses the directives of a kernel or device function that precede its body.
     fn attributes(&mut self, function: &mut Function) -> Result<(), ParseError> {
         loop {
             match self.peek() {
@@ -96,7 +97,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A directive about thread block clusters.
+    /// Parses a directive about thread block clusters.
     fn cluster_directive(&mut self, directive: &str, function: &mut Function) -> Result<(), ParseError> {
         match directive {
             "reqnctapercluster" => function.clusters.required = Some(self.dimensions()?),
@@ -112,7 +113,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Up to three dimensions after a directive; missing ones are 1.
+    /// Parses up to three dimensions after a directive; missing dimensions are 1.
     fn dimensions(&mut self) -> Result<[u32; 3], ParseError> {
         self.at += 1;
         let mut dimensions = [self.int_u32("a dimension")?, 1, 1];
@@ -125,8 +126,8 @@ impl Parser<'_> {
         Ok(dimensions)
     }
 
-    /// `.param .u64 .ptr .global .align 16 name` or `.param .align 8 .b8 name[64]`; in functions also `.reg .b32 name`.
-    /// Also returns the position of the name.
+    /// Parses a parameter such as `.param .u64 .ptr .global .align 16 name` or `.param .align 8 .b8 name[64]`, in
+    /// device functions also `.reg .b32 name`. Also returns the position of the name.
     fn param(&mut self, function: &mut Function) -> Result<(ParamDecl, (u32, u32)), ParseError> {
         let in_register = self.take_dot("reg");
         if !in_register && !self.take_dot("param") {
@@ -136,7 +137,7 @@ impl Parser<'_> {
         while let Token::Dot(word) = self.peek() {
             self.at += 1;
             match word {
-                // After `.ptr`, `.align` is the alignment of the target.
+                // After `.ptr`, `.align` is the alignment of the memory that the pointer points to.
                 "align" if pointer => drop(self.align()?),
                 "align" => align = Some(self.align()?),
                 "ptr" => pointer = true,

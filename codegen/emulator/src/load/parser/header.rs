@@ -1,4 +1,4 @@
-//! The header of a text: `.version`, then `.target`.
+//! Header of a PTX text: `.version`, then `.target`.
 
 use super::Parser;
 use crate::load::error::{ParseError, ParseErrorKind};
@@ -6,7 +6,8 @@ use crate::load::lexer::Token;
 use crate::load::requirement::{IsaVersion, TARGET_OPTIONS, Target};
 
 impl Parser<'_> {
-    /// Parses the header. A missing directive is reported; without it, no instruction is refused for it.
+    /// Parses the header. A missing directive is reported; later instructions are then not checked against that
+    /// directive.
     pub(super) fn header(&mut self) -> Result<(), ParseError> {
         let has_version = self.peek() == Token::Dot("version");
         if has_version {
@@ -26,7 +27,7 @@ impl Parser<'_> {
         if has_target { self.target() } else { Ok(()) }
     }
 
-    /// `.version 8.0`.
+    /// Parses a version such as `.version 8.0`.
     pub(super) fn version(&mut self) -> Result<(), ParseError> {
         self.at += 1;
         let Token::F64(bits) = self.peek() else { return self.expected("a version, such as `8.0`") };
@@ -35,7 +36,8 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// `.target sm_90, debug`. A text may have several; each applies to what follows it.
+    /// Parses targets such as `.target sm_90, debug`. A text may have several `.target` directives; each applies to the
+    /// text after it.
     pub(super) fn target(&mut self) -> Result<(), ParseError> {
         self.at += 1;
         self.form_errors.clear();
@@ -70,7 +72,7 @@ impl Parser<'_> {
     }
 }
 
-/// Splits `8.1` into 8 and 1: minor versions have one digit.
+/// Splits the version 8.1 into 8 and 1; minor versions have one digit.
 fn parts(version: f64) -> IsaVersion {
     let major = version.trunc();
     (major as u32, ((version - major) * 10.0).round() as u32)

@@ -8,7 +8,7 @@ use crate::load::types::Ty;
 use crate::load::unsupported;
 
 impl Body<'_, '_> {
-    /// An instruction with its guard and operands.
+    /// Parses an instruction with its guard and operands.
     pub(super) fn instruction(&mut self) -> Result<(), ParseError> {
         let guard = if self.parser.take('@') { Some(self.guard()?) } else { None };
         let at = self.parser.here();
@@ -28,7 +28,7 @@ impl Body<'_, '_> {
             source: self.source,
             scope: self.scopes.last().map_or(0, |scope| scope.id),
         };
-        // Checked before the operands, because those of unsupported instructions may have syntax of their own.
+        // Checked before the operands are parsed, because unsupported instructions may have their own operand syntax.
         let errors = self.parser.form_errors(&instruction);
         if errors.unsupported {
             let message = format!("the emulator does not support `{}`", instruction.text());
@@ -68,7 +68,7 @@ impl Body<'_, '_> {
         Ok(())
     }
 
-    /// The predicate after `@`.
+    /// Parses the guard predicate after `@`.
     fn guard(&mut self) -> Result<Guard, ParseError> {
         let negated = self.parser.take('!');
         let name = self.parser.ident("a predicate")?;
@@ -90,7 +90,7 @@ impl Body<'_, '_> {
         }
     }
 
-    /// The name of a declared function whose address is an operand.
+    /// Name of a declared function whose address is an operand of the instruction.
     fn function_address<'i>(&self, instruction: &'i Instruction) -> Option<&'i str> {
         if matches!(instruction.opcode.as_str(), "call" | "bra" | "brx") {
             return None;
@@ -106,7 +106,7 @@ impl Body<'_, '_> {
         })
     }
 
-    /// The error for an undeclared register, the next token.
+    /// Creates the error for an undeclared register, which is the next token.
     fn unknown_register(&self, name: &str, component: Option<&str>) -> ParseError {
         if component.is_none() && Special::parse(name, Some("x")).is_some() {
             return self.parser.error(format!("`{name}` has components: `{name}.x`, `.y` and `.z`"));
@@ -120,8 +120,8 @@ impl Body<'_, '_> {
         }
     }
 
-    /// Expands `brx.idx index, list` to a comparison and a branch for each target, so that diverged lanes reconverge as
-    /// in a chain of branches.
+    /// Expands `brx.idx index, list` to one comparison and branch per target, so that diverged lanes reconverge as in a
+    /// chain of branches.
     fn indexed_branch(&mut self, brx: Instruction) -> Result<(), ParseError> {
         let [index, Operand::Symbol(list, 0)] = &brx.operands[..] else {
             let message = "`brx.idx` takes an index and a list of targets";
@@ -169,7 +169,7 @@ impl Body<'_, '_> {
         Ok(())
     }
 
-    /// An operand.
+    /// Parses an operand.
     fn operand(&mut self, opcode: &str) -> Result<Operand, ParseError> {
         match self.parser.peek() {
             Token::Punct('[') => {
@@ -192,7 +192,7 @@ impl Body<'_, '_> {
                 self.parser.expect('}')?;
                 Ok(Operand::Vector(elements))
             }
-            // The results and arguments of a call.
+            // Results or arguments of a call, in parentheses.
             Token::Punct('(') if opcode == "call" => {
                 self.parser.at += 1;
                 let mut elements = Vec::new();
@@ -222,7 +222,7 @@ impl Body<'_, '_> {
         }
     }
 
-    /// The offset of an address: `+4`, `-4`, `+-4` or nothing.
+    /// Parses the offset of an address: `+4`, `-4`, `+-4` or nothing.
     fn offset(&mut self) -> Result<i64, ParseError> {
         let plus = self.parser.take('+');
         let minus = self.parser.take('-');
@@ -236,14 +236,14 @@ impl Body<'_, '_> {
         Ok(if minus { value.wrapping_neg() } else { value })
     }
 
-    /// A simple operand. Refuses a constant expression.
+    /// Parses a constant, register, special register, `_` or symbol; refuses a constant expression.
     fn element(&mut self) -> Result<Operand, ParseError> {
         let operand = self.simple()?;
         self.parser.refuse_expression()?;
         Ok(operand)
     }
 
-    /// A constant, register, special register, `_` or symbol.
+    /// Parses a constant, register, special register, `_` or symbol.
     fn simple(&mut self) -> Result<Operand, ParseError> {
         let negative = self.parser.take('-');
         let complement = !negative && self.parser.take('~');

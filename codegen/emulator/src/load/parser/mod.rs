@@ -1,4 +1,4 @@
-//! Parser: tokens to [`Ast`].
+//! Parser: converts tokens to an [`Ast`].
 //!
 //! This file parses module-level directives. [`header`] parses `.version` and `.target`, [`variable`] and [`function`]
 //! declarations, [`body`] the statements of a function body and [`instruction`] its instructions.
@@ -19,8 +19,8 @@ use crate::load::lexer::{Spanned, Token, lex};
 use crate::load::requirement::{LookUp, Platform};
 use names::Names;
 
-/// Parses a text. Errors in single instructions and declarations are in [`Ast::errors`]. `look_up` finds an instruction
-/// in the opcode table.
+/// Parses a PTX text. Errors in single instructions and declarations are in [`Ast::errors`]. `look_up` finds an
+/// instruction in the opcode table.
 ///
 /// # Errors
 /// An error after which parsing cannot continue, as the last, and all errors before it.
@@ -51,23 +51,23 @@ struct Parser<'a> {
     at: usize,
     ast: Ast,
     platform: Platform,
-    /// Names that the module declares.
+    /// Names that the module declares at module level.
     names: Names,
     look_up: LookUp,
-    /// Results of [`Parser::form_errors`] since the last `.target`, by opcode and modifiers.
+    /// Results of [`Parser::form_errors`] since the last `.target`, by opcode and modifiers as written.
     form_errors: HashMap<String, FormErrors>,
 }
 
-/// Errors in the opcode and modifiers of an instruction, whatever its operands are.
+/// Errors in the opcode and modifiers of an instruction, independent of its operands.
 #[derive(Clone, Default)]
 struct FormErrors {
-    /// Valid PTX that the emulator does not implement.
+    /// Whether the instruction is valid PTX that the emulator does not implement.
     unsupported: bool,
-    /// Message if the text's target or version lacks it.
+    /// Error message if the text's `.target` or `.version` does not have the instruction.
     target: Option<String>,
 }
 
-/// Linking directives before a declaration.
+/// Linking directives before a declaration, such as `.extern`.
 #[derive(Default)]
 struct Linkage {
     external: bool,
@@ -82,7 +82,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Checks the opcode and modifiers of an instruction whose operands have not been read.
+    /// Checks the opcode and modifiers of an instruction before its operands are parsed.
     fn form_errors(&mut self, instruction: &Instruction) -> FormErrors {
         let text = instruction.text();
         if let Some(known) = self.form_errors.get(&text) {
@@ -97,7 +97,7 @@ impl<'a> Parser<'a> {
         errors
     }
 
-    /// A module-level directive.
+    /// Parses a module-level directive.
     fn top_level(&mut self) -> Result<(), ParseError> {
         let Token::Dot(directive) = self.peek() else { return self.expected("a directive") };
         match directive {
@@ -127,7 +127,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// `.file index "path"`.
+    /// Parses `.file index "path"`.
     fn file(&mut self) -> Result<(), ParseError> {
         self.at += 1;
         let index = self.int_u32("a file index")?;
@@ -140,7 +140,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Skips a `.section` of debug information.
+    /// Skips a `.section` with debug information.
     fn skip_section(&mut self) -> Result<(), ParseError> {
         self.at += 1;
         while !matches!(self.peek(), Token::Punct('{') | Token::End) {
@@ -159,7 +159,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// A kernel, function or variable, with its linking directives.
+    /// Parses a kernel, device function or variable, including its linking directives.
     fn declaration(&mut self) -> Result<(), ParseError> {
         let mut linkage = Linkage::default();
         loop {
@@ -178,7 +178,7 @@ impl<'a> Parser<'a> {
                 "shared" => {
                     self.at += 1;
                     let (variable, at) = self.variable(&linkage)?;
-                    // An external array without a size may be declared again.
+                    // An `.extern` array without a size may be declared again.
                     if !linkage.external {
                         self.declare("variable", &variable.name, at);
                     }
@@ -202,7 +202,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Declares a name of the module.
+    /// Declares a name at module level.
     fn declare(&mut self, what: &str, name: &str, at: (u32, u32)) {
         if let Err(error) = self.names.declare(what, name, at) {
             self.report(error);

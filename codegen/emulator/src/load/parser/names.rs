@@ -4,20 +4,20 @@ use std::collections::HashMap;
 
 use crate::load::error::{ParseError, ParseErrorKind};
 
-/// Declared names of a scope. Registers, parameters, variables and labels share one namespace.
+/// Names declared in a scope. Registers, parameters, variables and labels share one namespace.
 #[derive(Default)]
 pub(super) struct Names {
-    /// Name to the line of its declaration.
+    /// Line of each name's declaration.
     lines: HashMap<String, u32>,
-    /// `%r<12>`: prefix to the number of registers and the line.
+    /// Register ranges such as `%r<12>`: prefix to the number of registers and the line of the declaration.
     ranges: HashMap<String, (u64, u32)>,
 }
 
 impl Names {
-    /// Declares a name of the kind `what`.
+    /// Declares a name; `what` describes its kind in an error message.
     ///
     /// # Errors
-    /// If the name is already declared. The error is at `at`.
+    /// If the name is already declared. The error has the position `at`.
     pub(super) fn declare(&mut self, what: &str, name: &str, at: (u32, u32)) -> Result<(), ParseError> {
         let first = self.lines.get(name).copied().or_else(|| self.range_of(name));
         if let Some(line) = first {
@@ -27,15 +27,15 @@ impl Names {
         Ok(())
     }
 
-    /// Whether the name is declared.
+    /// Whether the name is declared in the scope.
     pub(super) fn contains(&self, name: &str) -> bool {
         self.lines.contains_key(name) || self.range_of(name).is_some()
     }
 
-    /// Declares `count` registers with this prefix.
+    /// Declares `count` registers whose names are `prefix` and a number.
     ///
     /// # Errors
-    /// If one of the names is already declared. The error is at `at`.
+    /// If one of the names is already declared. The error has the position `at`.
     pub(super) fn declare_range(
         &mut self,
         prefix: &str,
@@ -54,14 +54,14 @@ impl Names {
         Ok(())
     }
 
-    /// The line of the range that declares this register.
+    /// Line of the register range that declares the register `name`.
     fn range_of(&self, name: &str) -> Option<u32> {
         let (prefix, index) = split_number(name)?;
         self.ranges.get(prefix).filter(|&&(count, _)| index < count).map(|&(_, line)| line)
     }
 }
 
-/// Splits `%r12` into `%r` and 12.
+/// Splits a register name such as `%r12` into `%r` and 12.
 fn split_number(name: &str) -> Option<(&str, u64)> {
     let prefix = name.trim_end_matches(|c: char| c.is_ascii_digit());
     Some((prefix, name[prefix.len()..].parse().ok()?))

@@ -1,4 +1,4 @@
-//! Reading tokens: look-ahead, expectations and errors.
+//! Reading of tokens: look-ahead, expected tokens and errors.
 
 use super::Parser;
 use crate::load::error::{ParseError, ParseErrorKind};
@@ -28,22 +28,23 @@ impl<'a> Parser<'a> {
         (line, column)
     }
 
-    /// A syntax error at the next token.
+    /// Creates a syntax error at the next token.
     pub(super) fn error(&self, message: impl Into<String>) -> ParseError {
         self.error_of(ParseErrorKind::Syntax, message)
     }
 
-    /// An error at the next token.
+    /// Creates an error at the next token.
     pub(super) fn error_of(&self, kind: ParseErrorKind, message: impl Into<String>) -> ParseError {
         ParseError::new(kind, self.here(), message)
     }
 
-    /// Records an error after which parsing continues.
+    /// Records an error after which the parser continues.
     pub(super) fn report(&mut self, error: ParseError) {
         self.ast.errors.push(error);
     }
 
-    /// The error for the next token, a word after a dot that is unknown here. `what` describes it.
+    /// Creates the error for the next token, a word after a dot that is unknown here. `what` describes the kind of
+    /// word.
     pub(super) fn unknown_word(&self, what: &str, word: &str) -> ParseError {
         let kind = unsupported::directive_error(word);
         let message = match kind {
@@ -53,7 +54,7 @@ impl<'a> Parser<'a> {
         self.error_of(kind, message)
     }
 
-    /// A syntax error that names what was expected and the next token.
+    /// Returns a syntax error that names what was expected and the next token.
     pub(super) fn expected<T>(&self, what: &str) -> Result<T, ParseError> {
         let found = match self.peek() {
             Token::Ident(name) => format!("`{name}`"),
@@ -69,13 +70,13 @@ impl<'a> Parser<'a> {
 
     /// Skips past the next `;`, to resume after an error.
     pub(super) fn skip_statement(&mut self) -> Result<(), ParseError> {
-        // The error may have been found after the `;`.
+        // The error may have been found after the `;`, which is then already read.
         if self.at > 0 && self.tokens[self.at - 1].token == Token::Punct(';') {
             return Ok(());
         }
         loop {
             match self.peek() {
-                // This brace closes a vector operand, not the body.
+                // This brace closes a vector operand, not the function body.
                 Token::Punct('}') if matches!(self.peek_ahead(1), Token::Punct(',' | ';' | ']')) => {
                     self.at += 1
                 }
@@ -87,7 +88,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Refuses a constant expression, of which the first constant has been read.
+    /// Returns an error if the constant that was just read is the first of a constant expression.
     pub(super) fn refuse_expression(&self) -> Result<(), ParseError> {
         let constant = |token| matches!(token, Token::Int(_) | Token::F32(_) | Token::F64(_));
         let read = self.at > 0 && constant(self.tokens[self.at - 1].token);
@@ -102,19 +103,19 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The error for a constant expression, at the next token.
+    /// Creates the error for an unsupported constant expression, at the next token.
     pub(super) fn expression(&self) -> ParseError {
         self.error_of(ParseErrorKind::Unsupported, "the emulator does not support constant expressions")
     }
 
-    /// Skips the next token if it is this mark.
+    /// Skips the next token if it is the punctuation mark `mark`; returns whether it was.
     pub(super) fn take(&mut self, mark: char) -> bool {
         let found = self.peek() == Token::Punct(mark);
         self.at += found as usize;
         found
     }
 
-    /// Skips the next token if it is this word after a dot.
+    /// Skips the next token if it is `.name`; returns whether it was.
     pub(super) fn take_dot(&mut self, name: &str) -> bool {
         let found = self.peek() == Token::Dot(name);
         self.at += found as usize;
@@ -150,7 +151,7 @@ impl<'a> Parser<'a> {
         u32::try_from(value).map_err(|_| self.error(format!("{value} is too large for {what}")))
     }
 
-    /// File index, line and column of a `.loc`.
+    /// Parses the file index, line and column of a `.loc`.
     pub(super) fn position(&mut self) -> Result<(u32, u32, u32), ParseError> {
         Ok((self.int_u32("a file index")?, self.int_u32("a line")?, self.int_u32("a column")?))
     }

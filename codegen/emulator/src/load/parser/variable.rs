@@ -6,12 +6,12 @@ use crate::load::error::{ParseError, ParseErrorKind};
 use crate::load::lexer::Token;
 use crate::load::types::Ty;
 
-/// The largest alignment and size of a variable.
+/// Largest alignment and size of a variable that the parser accepts, in bytes.
 const MAX_ALIGN: u64 = 1024;
 const MAX_VARIABLE: u64 = 1 << 32;
 
 impl Parser<'_> {
-    /// The number after `.align`.
+    /// Parses the number after `.align`.
     pub(super) fn align(&mut self) -> Result<u32, ParseError> {
         let align = self.int("an alignment")?;
         if !align.is_power_of_two() || align > MAX_ALIGN {
@@ -21,7 +21,8 @@ impl Parser<'_> {
         Ok(align as u32)
     }
 
-    /// `.align 16 .b8 name[64] = {…};` after the state space. Also returns the position of the name.
+    /// Parses a declaration such as `.align 16 .b8 name[64] = {…};`, which follows the state space. Also returns the
+    /// position of the name.
     pub(super) fn variable(&mut self, linkage: &Linkage) -> Result<(Variable, (u32, u32)), ParseError> {
         let mut align = None;
         let mut ty = None;
@@ -91,7 +92,7 @@ impl Parser<'_> {
         Ok((variable, at))
     }
 
-    /// The number in brackets. An expression is reported and skipped, and counts as 1.
+    /// Parses the array size in brackets. A constant expression is reported and skipped, and counts as 1.
     fn array_size(&mut self) -> Result<u64, ParseError> {
         let known = match self.peek() {
             Token::Punct('(') => Err(self.expression()),
@@ -109,7 +110,7 @@ impl Parser<'_> {
         })
     }
 
-    /// The bytes after `=`. Unsupported values are reported and skipped, and count as zeros.
+    /// Parses the initial value after `=` to bytes. Unsupported values are reported and skipped, and count as zeros.
     fn initial_bytes(&mut self, ty: Ty, bytes: u64) -> Result<Vec<u8>, ParseError> {
         let error = match self.initialiser(ty, bytes) {
             Err(error) if error.kind == ParseErrorKind::Unsupported => error,
@@ -122,7 +123,7 @@ impl Parser<'_> {
         Ok(Vec::new())
     }
 
-    /// Parses a constant, or constants in braces.
+    /// Parses a constant, or a list of constants in braces, to bytes.
     fn initialiser(&mut self, ty: Ty, bytes: u64) -> Result<Vec<u8>, ParseError> {
         let mut init = Vec::new();
         let mut depth = 0;
