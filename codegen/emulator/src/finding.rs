@@ -12,7 +12,7 @@ pub enum FindingKind {
     Misaligned,
     /// A read of uninitialised memory, or of an uninitialised register.
     Uninitialised,
-    /// Threads that must reach the same barrier, and do not.
+    /// A barrier that some of the threads that must reach it together do not reach.
     BarrierDivergence,
     /// No warp can make progress, or the instruction limit was reached.
     Deadlock,
@@ -80,16 +80,16 @@ pub enum Space {
 /// Allocation nearest to an invalid access.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Neighbour {
-    /// Name given to [`Memory::alloc`](crate::Memory::alloc), or that of a shared variable.
+    /// Name given to [`Memory::alloc`](crate::Memory::alloc), or name of the shared variable.
     pub name: String,
     /// First address of the allocation.
     pub base: u64,
-    /// Size of the allocation.
+    /// Size of the allocation in bytes.
     pub bytes: u64,
     /// Bytes by which the access starts before the allocation (negative) or ends after it (positive); zero if the
     /// access is inside.
     pub outside: i64,
-    /// Size of the access.
+    /// Size of the access in bytes.
     pub access: u64,
     /// Whether the allocation was freed.
     pub freed: bool,
@@ -119,11 +119,11 @@ pub struct OtherAccess {
     pub writes: bool,
     /// The kernel's own source line, if the PTX carries `.loc` directives.
     pub source: Option<SourceLine>,
-    /// Call sites into which that line was inlined, as [`Finding::inlined_at`](crate::Finding::inlined_at).
+    /// Call sites into which the source line was inlined; see [`Finding::inlined_at`](crate::Finding::inlined_at).
     pub inlined_at: Vec<SourceLine>,
     /// 1-based line of the PTX text.
     pub ptx_line: u32,
-    /// The text of that line.
+    /// Text of the PTX line.
     pub ptx_text: String,
     /// `%ctaid` of the thread.
     pub cta: [u32; 3],
@@ -131,7 +131,7 @@ pub struct OtherAccess {
     pub thread: Option<[u32; 3]>,
 }
 
-/// Writes ` at file:line`, and the call sites.
+/// Writes ` at file:line`, and the call sites into which the line was inlined.
 pub(crate) fn write_place(
     f: &mut fmt::Formatter<'_>,
     source: Option<&SourceLine>,

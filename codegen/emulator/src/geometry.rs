@@ -13,21 +13,21 @@ pub(crate) const BARRIERS: usize = 16;
 pub(crate) struct Geometry {
     /// CTAs along each axis.
     pub(crate) grid: [u32; 3],
-    /// Threads of a CTA along each axis.
+    /// Threads per CTA along each axis.
     pub(crate) block: [u32; 3],
-    /// CTAs of a cluster along each axis: 1 each in a launch without clusters.
+    /// CTAs per cluster along each axis; all 1 in a launch without clusters.
     pub(crate) cluster: [u32; 3],
     /// Whether the launch or the kernel asks for clusters.
     pub(crate) explicit_cluster: bool,
 }
 
 impl Geometry {
-    /// CTAs of a cluster.
+    /// Number of CTAs per cluster.
     pub(crate) fn cluster_size(&self) -> usize {
         self.cluster.iter().product::<u32>() as usize
     }
 
-    /// Warps of a CTA.
+    /// Number of warps per CTA.
     pub(crate) fn warps(&self) -> usize {
         (self.block.iter().product::<u32>() as usize).div_ceil(LANES)
     }
@@ -60,7 +60,7 @@ impl Geometry {
     }
 }
 
-/// Coordinates of position `index` in a box, x fastest; z is not bounded.
+/// Coordinates of the linear index `index` in a box of x by y by any z, x fastest.
 fn unfold(index: u64, [x, y, _]: [u32; 3]) -> [u32; 3] {
     let (x, y) = (x as u64, y as u64);
     [(index % x) as u32, (index / x % y) as u32, (index / x / y) as u32]
@@ -72,14 +72,14 @@ fn unfold(index: u64, [x, y, _]: [u32; 3]) -> [u32; 3] {
 pub(crate) struct SharedLayout {
     /// Number of CTAs.
     pub(crate) ctas: usize,
-    /// Bytes of each CTA's shared memory.
+    /// Bytes of shared memory per CTA.
     pub(crate) bytes: u64,
     /// Bytes from the start of a CTA's shared memory to the start of the next CTA's.
     pitch: u64,
 }
 
-/// Alignment of each CTA's shared memory in a cluster, and minimum gap between the memories of two CTAs, so that an
-/// access past the end of one CTA's shared memory is not taken for an access of the next CTA's.
+/// Alignment in bytes of each CTA's shared memory in a cluster, and minimum gap between the memories of two CTAs. The
+/// gap keeps an access past the end of one CTA's shared memory out of the next CTA's.
 const SHARED_GAP: u64 = 1024;
 
 impl SharedLayout {
@@ -88,12 +88,12 @@ impl SharedLayout {
         SharedLayout { ctas, bytes, pitch }
     }
 
-    /// Bytes of the whole range.
+    /// Size in bytes of the cluster's range of shared memory addresses.
     pub(crate) fn total_bytes(&self) -> u64 {
         if self.ctas == 1 { self.bytes } else { self.pitch * self.ctas as u64 }
     }
 
-    /// Where the shared memory of a CTA starts.
+    /// First address of a CTA's shared memory in the cluster's range.
     pub(crate) fn base(&self, rank: usize) -> u64 {
         if self.ctas == 1 { 0 } else { rank as u64 * self.pitch }
     }

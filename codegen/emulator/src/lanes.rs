@@ -1,6 +1,6 @@
 //! The lanes of a warp: masks, register files, and the choice between baseline and wide vector code.
 
-/// Lanes of a warp.
+/// Lanes per warp.
 pub(crate) const LANES: usize = 32;
 
 /// The set bits of a lane mask, lowest first.
@@ -13,13 +13,12 @@ pub(crate) fn lanes_of(mut mask: u32) -> impl Iterator<Item = usize> {
     })
 }
 
-/// A type of which every bit pattern is a value.
+/// Plain-old-data type: every bit pattern is a valid value.
 ///
-/// # Safety
-/// Every bit pattern of the type's size must be a value, and it must have no padding.
+/// # Safety Every bit pattern of the type's size must be a valid value, and the type must have no padding.
 pub(crate) unsafe trait Pod: Copy + Default + Send + 'static {
-    /// `a` if `take`, else `b`: by masks where that can be, because a choice between two values in memory is
-    /// compiled to a branch a lane.
+    /// Selects `a` if `take`, else `b`. Numbers are selected by bit masks: a choice between two values in memory would
+    /// compile to a branch per lane.
     #[inline(always)]
     fn choose(take: bool, a: Self, b: Self) -> Self {
         if take { a } else { b }
@@ -56,8 +55,8 @@ pods! {
 #[repr(C, align(64))]
 struct Line([u8; 64]);
 
-/// The registers of one warp: predicates as 32-bit masks, others as 32 lanes each, found by byte
-/// offset ("slot").
+/// Registers of one warp, addressed by byte offset ("slot"): a predicate is a 32-bit lane mask, any other register an
+/// array of 32 lane values.
 pub(crate) struct RegisterFile {
     lines: Box<[Line]>,
 }
@@ -75,7 +74,7 @@ impl RegisterFile {
         self.lines.as_ptr().cast::<u8>().wrapping_add(slot as usize).cast()
     }
 
-    /// The 32 lanes at a slot.
+    /// Values of the 32 lanes of the register at a slot.
     #[inline(always)]
     pub(crate) fn lanes<T: Pod>(&self, slot: u32) -> &[T; LANES] {
         // SAFETY: the decoder lays slots out inside the file and aligned to their size (asserted in
@@ -101,7 +100,7 @@ impl RegisterFile {
         unsafe { *self.at::<u32>(slot, 1).cast_mut() = mask }
     }
 
-    /// Writes the lanes of `active`.
+    /// Writes the values of the lanes of `active` to the register at a slot.
     #[inline(always)]
     pub(crate) fn write<T: Pod>(&mut self, slot: u32, values: &[T; LANES], active: u32) {
         let target = self.lanes_mut::<T>(slot);
@@ -114,7 +113,7 @@ impl RegisterFile {
         }
     }
 
-    /// Copies the constants and fixed special registers into place.
+    /// Copies the register image (constants and fixed special registers) to byte offset `start`.
     pub(crate) fn load_image(&mut self, start: u32, image: &[u8]) {
         let bytes = self.lines.as_mut_ptr().cast::<u8>();
         assert!(start as usize + image.len() <= self.lines.len() * 64);

@@ -20,19 +20,19 @@ use crate::outcome::{Finding, Stats};
 use crate::profile::{Counts, Profile, Tally};
 use crate::schedule::{RunningCluster, TurnEnd};
 
-/// The largest grid.
+/// Maximum CTAs of a grid along x, y and z.
 const MAX_GRID: [u32; 3] = [i32::MAX as u32, 65535, 65535];
-/// The most shared memory of a CTA: that of sm_90.
+/// Maximum bytes of shared memory per CTA, as on sm_90.
 const MAX_SHARED: u64 = 227 * 1024;
 
-/// The most shared memory that a kernel may declare with a size; the assembler refuses more on every target.
+/// Maximum bytes of statically sized shared memory per kernel; the assembler rejects more on every target.
 const MAX_STATIC_SHARED: u64 = 48 * 1024;
 
 /// Runs a kernel over `memory`.
 ///
-/// `params` is the parameter block, laid out as [`Kernel::params`] says. Of several findings the run returns the one
-/// in the lowest CTA, whatever the number of worker threads. A race between two CTAs is a finding of the one that ends
-/// later.
+/// `params` is the parameter block, laid out as [`Kernel::params`] describes. Of several findings the run returns the
+/// one in the lowest CTA, whatever the number of worker threads. A race between two CTAs is a finding in the CTA that
+/// ends later.
 ///
 /// # Errors
 /// The [`Finding`] that stopped the run.
@@ -46,7 +46,7 @@ pub fn run(
     run_in(None, kernel, memory, config, params, options)
 }
 
-/// [`run`], checked as a launch in programmatic order if `order` is given.
+/// Implements [`run`]; if `order` is given, also checks the launch as one in programmatic order.
 pub(crate) fn run_in(
     order: Option<&LaunchOrder>,
     kernel: &Kernel,
@@ -180,7 +180,7 @@ fn validate(kernel: &Kernel, config: &LaunchConfig, params: &[u8]) -> Result<(),
     }))
 }
 
-/// Why the launch's clusters are invalid, if they are.
+/// Description of why the launch's clusters are invalid; `None` if they are valid.
 fn refused_cluster(kernel: &Kernel, config: &LaunchConfig) -> Option<String> {
     let Clusters { required, explicit, max_ctas: most } = kernel.clusters;
     let Some(cluster) = config.cluster.or(required) else {
@@ -204,11 +204,11 @@ fn refused_cluster(kernel: &Kernel, config: &LaunchConfig) -> Option<String> {
 #[derive(Default)]
 struct Outcome {
     counters: Counters,
-    /// Clusters that were started.
+    /// Number of clusters that were started.
     started: u64,
-    /// The finding of the lowest cluster so far.
+    /// Lowest index of a cluster with a finding so far, and the finding.
     finding: Option<(u64, Box<Finding>)>,
-    /// Counts of the instructions, if the launch is profiled.
+    /// Counts per instruction, if the launch is profiled.
     tally: Option<Tally>,
 }
 
@@ -216,9 +216,9 @@ struct Outcome {
 struct Shared<'a> {
     launch: &'a Launch<'a>,
     clusters: u64,
-    /// The next cluster to start.
+    /// Index of the next cluster to start.
     next: AtomicU64,
-    /// Clusters from this index on need not run: a lower one has a finding.
+    /// Lowest index of a cluster with a finding; clusters from this index on need not run.
     limit: AtomicU64,
     outcome: Mutex<Outcome>,
 }

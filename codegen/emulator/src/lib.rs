@@ -46,8 +46,8 @@
 //! # Execution
 //!
 //! Warps have 32 lanes, diverge at branches, and reconverge at the branch's immediate post-dominator. The warps of a
-//! cluster (of a CTA, without clusters) take turns on one worker thread. Clusters run in parallel; one that waits for
-//! another yields its worker.
+//! cluster (of a CTA, without clusters) take turns on one worker thread. Clusters run in parallel; a cluster that waits
+//! for another yields its worker thread.
 //!
 //! Integer and IEEE arithmetic is exact to the bit, in all rounding modes, with `.ftz`, `.sat` and the NaNs that
 //! devices return. Approximate instructions (`ex2`, `lg2`, `sin`, `cos`, `tanh`, `rsqrt`, and the `.approx` and `.full`
@@ -87,8 +87,8 @@
 //! - an mbarrier, from arrivals and completed copies to the threads that observe the phase complete (`.relaxed` forms
 //!   order nothing), and `cp.async.wait_group` for the thread that executes it;
 //! - a release and the acquire that reads from it: as modifiers, or as a fence before a strong write and a fence after
-//!   the strong read. Scope `.cta` orders nothing between CTAs. A fence releases what the thread knew when it executed
-//!   the fence; what it learns later, at a barrier for one, needs another fence;
+//!   the strong read. Scope `.cta` orders nothing between CTAs. A fence releases what happened before it; what the
+//!   thread acquires after the fence, at a barrier for example, needs another fence;
 //! - the start and the end of the kernel.
 //!
 //! Lanes of one instruction may store the same value to one address. Races are found by happens-before and not by
@@ -103,7 +103,7 @@
 //!
 //! A launch in clusters ([`LaunchConfig::cluster`], or the kernel's `.reqnctapercluster`) runs the CTAs of a cluster
 //! together. Their shared memory is one range of addresses, as on devices: the address of a CTA's variable means the
-//! same in all CTAs, but only `.shared::cluster` and generic accesses reach another CTA's.
+//! same in all CTAs, but only `.shared::cluster` and generic accesses reach another CTA's shared memory.
 //!
 //! - `barrier.cluster` waits for all threads of the cluster that have not exited. A thread that arrives twice, waits
 //!   without having arrived, or never arrives is [`FindingKind::BarrierDivergence`]. Arrivals release memory unless

@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::finding::Neighbour;
 
-/// The first device address handed out.
+/// Device address of the first allocation.
 const FIRST_ADDRESS: u64 = 0x7f00_0000_0000;
-/// Every allocation starts at a multiple of this.
+/// Alignment of allocations in bytes.
 const ALIGNMENT: u64 = 256;
-/// Minimum of unmapped bytes between two allocations.
+/// Minimum number of unmapped bytes between two allocations.
 const GUARD: u64 = 1 << 20;
 /// Bytes of a page, the unit in which initialisation is summarised.
 const PAGE: u64 = 4096;
@@ -38,9 +38,9 @@ pub enum MemoryError {
     /// The range is not inside one allocation.
     #[error("{bytes} bytes at {address:#x} are not inside one allocation{}", near(.nearest))]
     OutOfBounds {
-        /// First byte of the range.
+        /// Address of the first byte of the range.
         address: u64,
-        /// Its length.
+        /// Length of the range in bytes.
         bytes: u64,
         /// The nearest allocation.
         nearest: Option<Neighbour>,
@@ -48,7 +48,7 @@ pub enum MemoryError {
     /// `free` of an address that `alloc` did not return, or that is already freed.
     #[error("{address:#x} is not the start of an allocation{}", near(.nearest))]
     NotAllocated {
-        /// The address given.
+        /// Address passed to `free`.
         address: u64,
         /// The nearest allocation.
         nearest: Option<Neighbour>,
@@ -79,8 +79,7 @@ impl Memory {
 
     /// Frees the allocation at `address`.
     ///
-    /// # Errors
-    /// [`MemoryError::NotAllocated`] if no allocation starts there.
+    /// # Errors [`MemoryError::NotAllocated`] if no allocation starts at `address`.
     pub fn free(&self, address: u64) -> Result<(), MemoryError> {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         let Some(index) = table.find(address).filter(|&index| table.live[index].base == address) else {
@@ -158,12 +157,12 @@ pub(crate) struct AllocationTable {
 }
 
 impl AllocationTable {
-    /// The last allocation that starts at or below `address`, which may be past its end.
+    /// Index of the last allocation that starts at or below `address`; the allocation may end before `address`.
     pub(crate) fn find(&self, address: u64) -> Option<usize> {
         self.live.partition_point(|allocation| allocation.base <= address).checked_sub(1)
     }
 
-    /// The allocation nearest to an access, freed ones included.
+    /// The allocation nearest to an access, freed allocations included.
     pub(crate) fn nearest(&self, address: u64, bytes: u64) -> Option<Neighbour> {
         let live = self.live.iter().map(|a| (&a.name, a.base, a.bytes, false));
         let freed = self.freed.iter().map(|(name, base, bytes)| (name, *base, *bytes, true));
@@ -223,18 +222,18 @@ impl Allocation {
     }
 }
 
-/// Initialised bytes of a range: one bit for each byte, and one for each page that is initialised completely.
+/// Bitmap of initialised bytes: one bit per byte, and one bit per page, set if the whole page is initialised.
 pub(crate) struct InitMap {
     bytes: u64,
     /// Whether only one host thread uses the map, so that updates need not be atomic.
     is_private: bool,
-    /// One bit for each page. The bits of a page set here may be clear in `bits`.
+    /// One bit per page. If a page's bit is set, the bits of the page's bytes in `bits` may be clear.
     pages: ZeroedBytes,
     bits: ZeroedBytes,
 }
 
 impl InitMap {
-    /// A map for several host threads.
+    /// A map that several host threads may update concurrently.
     fn shared(bytes: u64) -> InitMap {
         InitMap { is_private: false, ..InitMap::private(bytes) }
     }
@@ -363,7 +362,8 @@ impl InitMap {
     }
 }
 
-/// The 64-bit words that have the bits `start .. start + count`, each with a mask of those bits.
+/// Indices of the 64-bit words that contain the bits `start .. start + count`, each with a mask of these bits in the
+/// word.
 #[inline(always)]
 fn words(start: u64, count: u64) -> impl Iterator<Item = (u64, u64)> {
     let end = start + count;

@@ -15,7 +15,7 @@ use crate::load::{link, parser};
 use crate::memory::Memory;
 use crate::profile::traffic::ProfileTraits;
 
-/// A loaded PTX module, whose every instruction is decoded.
+/// A loaded PTX module with decoded kernels.
 #[derive(Debug)]
 pub struct Module {
     kernels: Vec<Kernel>,
@@ -32,8 +32,7 @@ impl Module {
 
     /// Loads a PTX text and returns all errors, each with its [kind](ParseErrorKind).
     ///
-    /// # Errors
-    /// All errors in the order of the text, up to one after which parsing cannot continue.
+    /// # Errors All errors in the order of the text, up to the first error after which parsing cannot continue.
     pub fn load(text: &str) -> Result<Module, Vec<ParseError>> {
         let mut ast = parser::parse(text, opcodes::look_up)?;
         let mut errors = std::mem::take(&mut ast.errors);
@@ -64,7 +63,7 @@ impl Module {
         if errors.is_empty() {
             return Ok(Module { kernels });
         }
-        // An instruction that is invalid in itself needs no error about its target as well.
+        // An instruction with another error needs no error about its target as well.
         errors.sort_by_key(|error| (error.line, error.column, error.kind == ParseErrorKind::Target));
         errors.dedup_by(|error, kept| {
             let same_place = (error.line, error.column) == (kept.line, kept.column);
@@ -84,23 +83,23 @@ impl Module {
     }
 }
 
-/// The most local memory of a thread.
+/// Maximum bytes of local memory per thread.
 const MAX_LOCAL: u64 = 512 << 10;
-/// A thread's local memory is a multiple of this.
+/// Granularity in bytes of a thread's local memory.
 const LOCAL_ALIGN: u64 = 16;
 
 /// One kernel parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Param {
-    /// Its name in the PTX.
+    /// Name of the parameter in the PTX.
     pub name: String,
-    /// Its type as the PTX spells it, such as `u64`; of an array, the elements' type.
+    /// Type as the PTX spells it, such as `u64`; for an array, the element type.
     pub ty: &'static str,
     /// Byte offset in the parameter block.
     pub offset: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u32,
-    /// Alignment of the offset.
+    /// Alignment of `offset` in bytes.
     pub align: u32,
 }
 
@@ -113,9 +112,9 @@ pub struct Kernel {
     pub(crate) clusters: Clusters,
     pub(crate) program: Program,
     pub(crate) insts: Vec<Inst>,
-    /// The role of each instruction in a profile.
+    /// Class and memory traffic of each instruction, for profiles.
     pub(crate) profile_traits: Vec<ProfileTraits>,
-    /// The role of each instruction in numeric checks.
+    /// Effect of each instruction on the values that numeric checks track.
     pub(crate) numeric_effects: Vec<NumericEffect>,
 }
 
@@ -123,7 +122,7 @@ pub struct Kernel {
 struct SharedVariables {
     sized: Vec<SharedVariable>,
     dynamic: Option<(String, u64)>,
-    /// Bytes of the sized variables, aligned for the dynamic ones that follow them.
+    /// Bytes of the sized variables, rounded up to the alignment of the dynamic variables that follow.
     bytes: u64,
 }
 
@@ -166,7 +165,7 @@ impl Kernel {
                 lists,
             },
             insts,
-            // Every decoded instruction has a row in the table.
+            // Every decoded instruction has a row in the opcode table.
             profile_traits: function.body.iter().filter_map(opcodes::profile_traits).collect(),
             numeric_effects: function.body.iter().zip(writes).map(numeric_effect).collect(),
         })
@@ -233,7 +232,7 @@ impl Kernel {
     }
 }
 
-/// Places the function's local variables; returns the bytes of each thread.
+/// Assigns offsets to the function's local variables; returns the bytes of local memory per thread.
 fn lay_out_local(function: &Function, symbols: &mut HashMap<String, Symbol>) -> Result<u64, Vec<ParseError>> {
     let mut end = 0u64;
     for variable in &function.locals {
@@ -250,8 +249,8 @@ fn lay_out_local(function: &Function, symbols: &mut HashMap<String, Symbol>) -> 
     Ok(bytes)
 }
 
-/// Places the shared variables of the function, and those of the module that the function names. Dynamic shared memory
-/// follows; all its variables have one address.
+/// Assigns offsets to the function's shared variables, and to the module's shared variables that the function names.
+/// Dynamic shared memory comes last; all dynamic variables have the same offset.
 fn lay_out_shared(
     function: &Function,
     module: &[Variable],

@@ -5,13 +5,13 @@
 pub struct LaunchConfig {
     /// CTAs along x, y and z.
     pub grid: [u32; 3],
-    /// Threads of a CTA along x, y and z: at most 1024 together.
+    /// Threads per CTA along x, y and z; at most 1024 in total.
     pub block: [u32; 3],
-    /// Bytes of dynamic shared memory.
+    /// Bytes of dynamic shared memory per CTA.
     pub dynamic_shared: u32,
-    /// CTAs of a cluster along x, y and z, if the launch asks for clusters. They divide the grid, and are at most 16 in
-    /// all; a cluster that must fit every device with clusters has at most 8. `None` if there are no clusters, or if
-    /// the kernel sets their size itself (`.reqnctapercluster`).
+    /// CTAs per cluster along x, y and z, if the launch asks for clusters. The cluster size divides the grid size along
+    /// each axis. A cluster has at most 16 CTAs; every device with clusters supports 8. `None` if there are no
+    /// clusters, or if the kernel sets the cluster size itself (`.reqnctapercluster`).
     pub cluster: Option<[u32; 3]>,
 }
 
@@ -60,13 +60,15 @@ impl Default for Checks {
 /// Options of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Worker threads; 0 for one per core.
+    /// Number of worker threads; 0 for one per core.
     pub threads: usize,
     /// Checks besides those of bounds, alignment, barriers and member masks, which are always on.
     pub checks: Checks,
-    /// Whether to count what each instruction does, for a [`Profile`](crate::Profile). Slows the run down.
+    /// Whether to count each instruction's executions and memory traffic, for a [`Profile`](crate::Profile). Slows the
+    /// run down.
     pub profile: bool,
-    /// The limit of instructions per warp, on average over a cluster; a cluster beyond it is a finding of a deadlock.
+    /// Maximum number of instructions per warp, averaged over the warps of a cluster; a cluster that exceeds the limit
+    /// is a finding of kind [`FindingKind::Deadlock`](crate::FindingKind::Deadlock).
     pub instruction_limit: u64,
 }
 

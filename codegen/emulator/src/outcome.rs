@@ -31,16 +31,16 @@ pub struct Finding {
     pub detail: String,
     /// The kernel's own source line, if the PTX carries `.loc` directives.
     pub source: Option<SourceLine>,
-    /// Call sites into which that line was inlined, innermost first, up to a line of the kernel itself; empty if `source`
-    /// is one. A PTX function counts as inlined at its call.
+    /// Call sites into which the source line was inlined, innermost first, up to a line of the kernel itself; empty if
+    /// `source` is a line of the kernel itself. A PTX function counts as inlined at its call.
     pub inlined_at: Vec<SourceLine>,
     /// 1-based line of the PTX text; 0 for a launch that did not start.
     pub ptx_line: u32,
-    /// The text of that line.
+    /// Text of the PTX line.
     pub ptx_text: String,
-    /// `%ctaid` of the thread.
+    /// `%ctaid` of the thread at fault.
     pub cta: [u32; 3],
-    /// `%tid` of the thread.
+    /// `%tid` of the thread at fault.
     pub thread: [u32; 3],
     /// Address of the access, for findings about memory.
     pub address: Option<u64>,

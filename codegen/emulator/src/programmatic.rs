@@ -10,14 +10,15 @@ use crate::outcome::{Finding, Stats};
 /// Sequence of launches, some of them programmatically dependent on the previous one.
 ///
 /// For each launch the sequence records which granules of 32 bytes of global memory were read and written, and by which
-/// line. A thread that has not executed `griddepcontrol.wait` must not read what a concurrent earlier launch writes, nor
-/// write what that launch reads or writes: such an access is a finding of kind
-/// [`FindingKind::ProgrammaticDependency`](crate::FindingKind::ProgrammaticDependency). So is a CTA of a programmatically
-/// dependent launch that exits without the wait: later launches could not know when earlier ones are complete.
+/// PTX line. A thread that has not executed `griddepcontrol.wait` must not read what a concurrent earlier launch
+/// writes, nor write what that launch reads or writes: such an access is a finding of kind
+/// [`FindingKind::ProgrammaticDependency`](crate::FindingKind::ProgrammaticDependency). So is a CTA of a
+/// programmatically dependent launch that exits without the wait: later launches could not know when earlier launches
+/// are complete.
 ///
-/// Launch `k + 1` may run at the same time as launch `k`, and as those that may run at the same time as `k`, unless some
-/// CTA of `k` lets `k + 1` start only after its own wait. A thread that has synchronised with a thread that waited, at a
-/// barrier, an mbarrier or `bar.warp.sync`, counts as having waited.
+/// Launch `k + 1` may run at the same time as launch `k`, and as every launch that may run at the same time as `k`,
+/// unless some CTA of `k` executes `griddepcontrol.wait` before it lets `k + 1` start. A thread that has synchronised
+/// with a thread that waited, at a barrier, an mbarrier or `bar.warp.sync`, counts as having waited.
 #[derive(Default)]
 pub struct ProgrammaticOrder {
     history: LaunchHistory,

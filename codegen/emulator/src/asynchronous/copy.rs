@@ -5,32 +5,32 @@ use crate::lanes::lanes_of;
 /// How the completion of a copy is signalled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
-    /// By transaction bytes at the mbarrier of this address.
+    /// By transaction bytes at the mbarrier at this address.
     Mbarrier(u64),
-    /// To the issuing thread, by a wait for its group of this number.
+    /// By a wait of the issuing thread for its copy group of this number.
     Group(u32),
 }
 
 /// An asynchronous copy in flight, of one lane or of several lanes that copy equally many consecutive bytes each.
 #[derive(Clone)]
 pub(crate) struct AsyncCopy {
-    /// Issuing warp, lanes and instruction.
+    /// Warp that issued the copy; `lanes` and `pc` are the issuing lanes and instruction.
     pub(crate) warp: usize,
     pub(crate) lanes: u32,
     pub(crate) pc: usize,
-    /// Position among the warp's copies of its kind.
+    /// Position in issue order among the warp's copies of the same kind, `cp.async` or bulk.
     pub(crate) sequence: u64,
     pub(crate) signal: Signal,
     pub(crate) source: *const u8,
     pub(crate) target: *mut u8,
-    /// First address in shared memory; of a copy within shared memory, that of the target.
+    /// First shared memory address of the target, or of the source if the target is in global memory.
     pub(crate) shared: u64,
-    /// Bytes written. The first `copied` come from the source, the others are zero.
+    /// Bytes written. The first `copied` bytes come from the source, the rest are zeros.
     pub(crate) bytes: u32,
     pub(crate) copied: u32,
     /// Whether the target is shared memory.
     pub(crate) into_shared: bool,
-    /// Address of the source, if both are in shared memory.
+    /// Address of the source, if source and target are both in shared memory.
     pub(crate) from_shared: Option<u64>,
     /// The operand of `st.async` and `red.async`, which have no source in memory.
     pub(crate) stored: Option<Box<StoredValue>>,
@@ -42,7 +42,8 @@ pub(crate) struct AsyncCopy {
 #[derive(Clone)]
 pub(crate) struct StoredValue {
     pub(crate) value: [u8; 16],
-    /// The operation of `red.async`, on old value and operand of 4 or 8 bytes; `None` for a store.
+    /// Operation of `red.async`: computes the new value from the old value and the operand, of 4 or 8 bytes. `None` for
+    /// a store.
     pub(crate) update: Option<fn(u64, u64, u64) -> u64>,
 }
 
@@ -56,7 +57,7 @@ impl AsyncCopy {
         self.stored.as_ref().is_some_and(|stored| stored.update.is_some())
     }
 
-    /// Moves the bytes.
+    /// Performs the copy, store or reduction.
     pub(super) fn execute(&self) {
         let bytes = self.bytes as usize;
         // SAFETY: source and target were checked over these lengths when the copy was issued, and live as long as
@@ -95,7 +96,7 @@ impl AsyncCopy {
         self.into_shared && self.shared < address + bytes && address < self.shared + self.bytes as u64
     }
 
-    /// Splits the copy into those of its lanes.
+    /// Splits the copy into one copy per lane.
     pub(super) fn split(self) -> impl Iterator<Item = AsyncCopy> {
         let count = self.lanes.count_ones();
         let (bytes, copied) = (self.bytes / count, self.copied / count);

@@ -1,4 +1,4 @@
-//! Copies that are waited for by group, and arrivals that wait for them.
+//! Copies that threads wait for by group, and mbarrier arrivals deferred until copies complete.
 
 use super::copy::{AsyncCopy, Signal};
 use super::reservations::Reserved;
@@ -17,26 +17,27 @@ pub(crate) struct DeferredArrival {
     pub(crate) is_due: bool,
 }
 
-/// Copies of one warp that are waited for by group.
+/// Copies of one warp that its threads wait for by group.
 #[derive(Default)]
 pub(crate) struct GroupedCopies {
     /// Copies in flight.
     pub(crate) in_flight: Vec<AsyncCopy>,
     /// Number of copies issued so far.
     pub(crate) issued: u64,
-    /// Groups that each lane has committed. The lane's open group has the next number.
+    /// Number of groups that each lane has committed; also the number of the lane's open group, counted from 0.
     pub(crate) committed: [u32; LANES],
 }
 
 impl GroupedCopies {
-    /// Adds a copy to the open group of its lanes, which must be the same for all of them.
+    /// Adds a copy to the open group of the copy's lanes; all these lanes must have the same group number.
     pub(crate) fn issue(&mut self, copy: AsyncCopy) {
         let signal = Signal::Group(self.committed[copy.lanes.trailing_zeros() as usize]);
         self.in_flight.push(AsyncCopy { sequence: self.issued, signal, ..copy });
         self.issued += 1;
     }
 
-    /// Completes the parts of the copies that belong to the lanes that `done` returns; returns whether there were any.
+    /// Completes, of each copy, the parts of the lanes in the mask that `done` returns; returns whether fewer copies
+    /// are in flight.
     pub(super) fn complete(&mut self, shared: &mut Reserved<'_>, done: impl Fn(&AsyncCopy) -> u32) -> bool {
         let before = self.in_flight.len();
         let mut partly_done = Vec::new();

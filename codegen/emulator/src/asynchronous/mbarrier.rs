@@ -53,7 +53,7 @@ impl Mbarrier {
         }
     }
 
-    /// Arrives `count` times; `drop` also lowers the count of later phases.
+    /// Arrives `count` times; `drop` also lowers the arrival count of later phases.
     pub(crate) fn arrive(&mut self, count: u32, drop: bool) -> Result<(), String> {
         if count == 0 || count > self.pending {
             return Err(format!(
@@ -67,7 +67,7 @@ impl Mbarrier {
         Ok(())
     }
 
-    /// Adds an arrival to those that the current phase needs.
+    /// Increments the number of arrivals that the current phase still needs.
     pub(crate) fn add_pending_arrival(&mut self) -> Result<(), String> {
         if self.pending == MAX_COUNT {
             return Err(format!("more than {MAX_COUNT} arrivals pending at an mbarrier"));

@@ -1,6 +1,6 @@
 //! Asynchronous operations of a cluster: mbarriers, and copies that complete some time after they were issued.
 //!
-//! A device may complete a copy at any time. The emulator completes it as late as the ISA allows: when something waits
+//! A device may complete a copy at any time. The emulator completes it as late as the ISA allows: when a thread waits
 //! for it. Until then the copy's bytes of shared memory are reserved, so that a missing wait is found however fast a
 //! device would have been.
 
@@ -15,17 +15,17 @@ pub(crate) use groups::{DeferredArrival, GroupedCopies};
 pub(crate) use mbarrier::{Awaited, MAX_COUNT, MBARRIER_BYTES, Mbarrier};
 pub(crate) use reservations::{Reservations, Reserved, ReservedBy};
 
-/// See the module's documentation.
+/// mbarriers of a cluster, and the cluster's asynchronous operations in flight.
 #[derive(Default)]
 pub(crate) struct AsyncOperations {
     pub(crate) mbarriers: Vec<Mbarrier>,
-    /// Index of the mbarrier found last.
+    /// Index in `mbarriers` of the mbarrier found last.
     last_found: usize,
     /// Copies in flight that signal an mbarrier.
     pub(crate) signalling: Vec<AsyncCopy>,
-    /// By warp: `cp.async` copies.
+    /// `cp.async` copies of each warp.
     cp_async: Vec<GroupedCopies>,
-    /// By warp: `cp.async.bulk` copies in bulk groups.
+    /// `cp.async.bulk` copies in bulk groups, of each warp.
     bulk: Vec<GroupedCopies>,
     pub(crate) arrivals: Vec<DeferredArrival>,
 }
@@ -42,7 +42,7 @@ impl AsyncOperations {
     /// The mbarrier at an address.
     pub(crate) fn mbarrier(&mut self, address: u64) -> Option<&mut Mbarrier> {
         let is_it = |mbarrier: &Mbarrier| mbarrier.address == address;
-        // Mostly the same one several times in a row.
+        // Consecutive look-ups are mostly of the same mbarrier.
         if !self.mbarriers.get(self.last_found).is_some_and(is_it) {
             self.last_found = self.mbarriers.iter().position(is_it)?;
         }
@@ -54,7 +54,7 @@ impl AsyncOperations {
         self.mbarriers.push(Mbarrier::new(address, count));
     }
 
-    /// What reserves bytes of a range.
+    /// The mbarrier or copy that reserves a byte of a range, if there is one.
     pub(crate) fn reserved_by(&self, address: u64, bytes: u64) -> Option<ReservedBy> {
         let overlaps = |m: &&Mbarrier| m.address < address + bytes && address < m.address + MBARRIER_BYTES;
         if self.mbarriers.iter().any(|mbarrier| overlaps(&mbarrier)) {
@@ -79,8 +79,8 @@ impl AsyncOperations {
         copy.or_else(|| self.arrivals.first().map(|a| (a.warp, a.lanes.trailing_zeros(), a.pc)))
     }
 
-    /// Warp, lane and instruction of a copy in flight into shared memory whose target, or source in shared memory, is
-    /// at an address that `is_there` accepts.
+    /// Warp, lane and instruction of a copy in flight into shared memory for which `is_there` accepts the target
+    /// address, or the source address if the source is in shared memory as well.
     pub(crate) fn in_flight_at(&self, is_there: impl Fn(u64) -> bool) -> Option<(usize, u32, usize)> {
         let copy = self.copies().find(|copy| {
             copy.into_shared && is_there(copy.shared) || copy.from_shared.is_some_and(&is_there)
@@ -96,13 +96,14 @@ impl AsyncOperations {
         })
     }
 
-    /// Whether something in flight will signal the mbarrier.
+    /// Whether a copy or a deferred arrival in flight will signal the mbarrier.
     pub(crate) fn signals(&self, mbarrier: u64) -> bool {
         self.signalling.iter().any(|copy| copy.signal == Signal::Mbarrier(mbarrier))
             || self.arrivals.iter().any(|arrival| arrival.mbarrier == mbarrier)
     }
 
-    /// Makes due what is in flight and signals the mbarrier, after a wait for it has failed.
+    /// Marks as due the copies and deferred arrivals that will signal an mbarrier, after a wait for the mbarrier has
+    /// failed.
     pub(crate) fn make_due(&mut self, mbarrier: u64) {
         for copy in self.signalling.iter_mut().filter(|copy| copy.signal == Signal::Mbarrier(mbarrier)) {
             copy.is_due = true;
@@ -112,7 +113,7 @@ impl AsyncOperations {
         }
     }
 
-    /// Completes what is due and signals the mbarrier.
+    /// Completes the due copies and deferred arrivals that signal an mbarrier.
     pub(crate) fn complete_due(&mut self, shared: &mut Reserved<'_>, address: u64) -> Result<(), String> {
         let is_any_due = self.signalling.iter().any(|copy| copy.is_due)
             || self.arrivals.iter().any(|arrival| arrival.is_due);
@@ -129,7 +130,7 @@ impl AsyncOperations {
             }
         }
         if released_sources {
-            // Copies still in flight may read the same bytes.
+            // Copies still in flight may read the same bytes: reserve their sources again.
             let sources =
                 self.signalling.iter().filter_map(|copy| Some((copy.from_shared?, copy.bytes as u64)));
             sources.for_each(|(from, bytes)| shared.reserve(from, bytes, false));
@@ -148,7 +149,7 @@ impl AsyncOperations {
         Ok(())
     }
 
-    /// A warp's copies in bulk groups, or its `cp.async` copies.
+    /// Grouped copies of a warp: `cp.async.bulk` copies if `bulk`, else `cp.async` copies.
     pub(crate) fn groups(&mut self, warp: usize, bulk: bool) -> &mut GroupedCopies {
         let warps = if bulk { &mut self.bulk } else { &mut self.cp_async };
         if warps.len() <= warp {
@@ -157,7 +158,7 @@ impl AsyncOperations {
         &mut warps[warp]
     }
 
-    /// Completes the copies of each lane's groups with numbers below the lane's limit.
+    /// Completes, for each lane of a warp, the copies in groups numbered below the lane's limit.
     pub(crate) fn wait_groups(
         &mut self,
         shared: &mut Reserved<'_>,
@@ -172,7 +173,7 @@ impl AsyncOperations {
         };
         let completed = self.groups(warp, bulk).complete(shared, done);
         if bulk && completed {
-            // Copies still in flight may read the same bytes.
+            // Copies still in flight may read the same bytes: reserve their sources again.
             for copy in self.bulk.iter().flat_map(|warp| &warp.in_flight) {
                 shared.reserve(copy.shared, copy.bytes as u64, false);
             }

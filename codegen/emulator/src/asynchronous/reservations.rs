@@ -13,10 +13,10 @@ pub(crate) enum ReservedBy {
     CopySource(usize),
 }
 
-/// Bytes of a reservation unit: the smallest copy.
+/// Granularity of reservations in bytes: the size of the smallest copy.
 const UNIT: u64 = 4;
 
-/// Bitmap of reserved units of shared memory; empty until the first reservation.
+/// Bitmap of reserved shared memory, one bit per 4 bytes; empty until the first reservation.
 #[derive(Default)]
 pub(crate) struct Reservations(Vec<u64>);
 
@@ -45,7 +45,7 @@ impl Reservations {
     }
 }
 
-/// The words of the bitmap that have the units of a range, each with a mask of those units.
+/// Indices of the bitmap words that cover a range of addresses, each with a mask of the range's bits in the word.
 #[inline(always)]
 fn units(address: u64, bytes: u64) -> impl Iterator<Item = (usize, u64)> {
     let (first, end) = (address / UNIT, (address + bytes).div_ceil(UNIT));
@@ -68,7 +68,7 @@ pub(crate) struct Reserved<'a> {
 }
 
 impl Reserved<'_> {
-    /// Forbids writes to a range. With `uninitialised`, reads of it are findings as well.
+    /// Forbids writes to a range. With `uninitialised`, reads of the range are findings as well.
     pub(crate) fn reserve(&mut self, address: u64, bytes: u64, uninitialised: bool) {
         if !self.checks {
             return;
@@ -93,7 +93,7 @@ impl Reserved<'_> {
         }
     }
 
-    /// Moves a copy's bytes and ends its reservations.
+    /// Performs a copy and ends the reservations of its source and target.
     pub(super) fn complete(&mut self, copy: &AsyncCopy) {
         copy.execute();
         self.release(copy.shared, copy.bytes as u64, copy.into_shared);

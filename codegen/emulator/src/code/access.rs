@@ -2,16 +2,16 @@
 
 use crate::finding::Space;
 
-/// Where the shared memory of a cluster's CTAs starts in the generic address space.
+/// First generic address of the shared memory of a cluster's CTAs.
 pub(crate) const SHARED_WINDOW: u64 = 0x1_0000_0000;
-/// Where a thread's local memory starts.
+/// First generic address of a thread's local memory.
 pub(crate) const LOCAL_WINDOW: u64 = 0x2_0000_0000;
-/// Where the parameters start when their address is taken.
+/// First generic address of the parameter block, for parameters whose address is taken.
 pub(crate) const PARAM_WINDOW: u64 = 0x4000_0000;
-/// Bytes of each window.
+/// Size in bytes of the shared, local and parameter windows of the generic address space.
 pub(crate) const WINDOW_BYTES: u64 = 1 << 24;
 
-/// The space of a generic address, and the address within that space.
+/// State space of a generic address, and the address within that space.
 pub(crate) fn classify(address: u64) -> (Space, u64) {
     for (space, window) in [(Space::Shared, SHARED_WINDOW), (Space::Local, LOCAL_WINDOW)] {
         let offset = address.wrapping_sub(window);
@@ -55,21 +55,21 @@ impl StateSpace {
     }
 }
 
-/// Position of the flags in an instruction's slots.
+/// Index of the flags in an instruction's slots.
 pub(crate) const FLAGS: usize = 6;
 /// The bits of the flags that hold the [`StateSpace`].
 const SPACE_BITS: u32 = 7;
-/// The address register has 32 bits.
+/// Flag: the address register has 32 bits.
 pub(crate) const FLAG_NARROW: u32 = 8;
-/// A strong access: anything but `.weak`.
+/// Flag: strong access, any but `.weak`.
 pub(crate) const FLAG_ORDERED: u32 = 16;
-/// `.acquire` semantics.
+/// Flag: `.acquire` semantics.
 pub(crate) const FLAG_ACQUIRE: u32 = 32;
-/// `.release` semantics.
+/// Flag: `.release` semantics.
 pub(crate) const FLAG_RELEASE: u32 = 64;
-/// `.cta` scope.
+/// Flag: `.cta` scope.
 pub(crate) const FLAG_CTA: u32 = 128;
-/// `.cluster` scope.
+/// Flag: `.cluster` scope.
 pub(crate) const FLAG_CLUSTER: u32 = 256;
 
 /// The kind of a memory access.
@@ -83,7 +83,7 @@ pub(crate) enum Access {
 }
 
 impl Access {
-    /// The access in words that a memory space follows.
+    /// Words for the access in messages, to be followed by the name of a memory space.
     pub(crate) fn verb(self) -> &'static str {
         match self {
             Access::Load => "load from",

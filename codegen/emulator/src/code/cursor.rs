@@ -1,4 +1,4 @@
-//! Cursor over an instruction that is decoded: decoders take its modifiers and operands, and fill its slots.
+//! Cursor over an instruction being decoded: decoders take its modifiers and operands, and fill its slots.
 
 use std::collections::HashMap;
 
@@ -11,16 +11,16 @@ use crate::load::layout::{Layout, Uniform};
 use crate::load::types::{Ty, Width};
 use crate::load::unsupported;
 
-/// Meaning of a name in the PTX.
+/// Variable or parameter that a PTX name stands for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Symbol {
-    /// Offset in the CTA's shared memory.
+    /// Byte offset in the CTA's shared memory.
     Shared(u64),
-    /// Offset in the parameter block.
+    /// Byte offset in the parameter block.
     Param(u32),
-    /// Offset in the module's variables.
+    /// Byte offset in the module's variables.
     Module(u64),
-    /// Offset in the thread's local memory.
+    /// Byte offset in the thread's local memory.
     Local(u64),
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct FunctionTables<'f> {
     pub(crate) function: &'f Function,
     pub(crate) symbols: &'f HashMap<String, Symbol>,
     pub(crate) layout: Layout,
-    /// Operand lists, of instructions with more operands than slots.
+    /// Operand lists of instructions that have more operands than slots.
     pub(crate) lists: Vec<Box<[u32]>>,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct InstructionCursor<'d, 'f> {
     guard: u32,
     pub(crate) slots: [u32; 7],
     pub(crate) imm: u64,
-    /// Target and reconvergence point of a branch.
+    /// Target and reconvergence point of a branch, as instruction indices.
     pub(crate) branch: Option<(usize, Option<usize>)>,
 }
 
@@ -93,7 +93,7 @@ impl<'d, 'f> InstructionCursor<'d, 'f> {
         }
     }
 
-    /// Ends the instruction. An error is a modifier or an operand that no decoder has taken.
+    /// Ends decoding. The error is a modifier or an operand that no decoder has taken.
     pub(crate) fn finish(self) -> Result<Operands, ParseError> {
         if let Some(modifier) = self.modifiers.first() {
             let message = format!("unknown or misplaced modifier `.{modifier}` of `{}`", self.text());
@@ -121,7 +121,7 @@ impl<'d, 'f> InstructionCursor<'d, 'f> {
         self.ast.text()
     }
 
-    /// The error for an operand that the instruction does not take.
+    /// The error for an operand that the instruction does not accept.
     pub(crate) fn error(&self, message: impl Into<String>) -> ParseError {
         self.ast.error(ParseErrorKind::Operand, message)
     }
@@ -131,8 +131,8 @@ impl<'d, 'f> InstructionCursor<'d, 'f> {
         self.ast.error(ParseErrorKind::Syntax, message)
     }
 
-    /// The error for a form of an instruction: `message` if PTX does not have it, else that the emulator does not
-    /// support it.
+    /// The error for a rejected instruction form: `message` if PTX does not have the form, else a message that the
+    /// emulator does not support the instruction.
     fn refused(&self, message: String) -> ParseError {
         let modifiers = self.ast.modifiers.iter().map(String::as_str);
         match unsupported::form_error(&self.ast.opcode, modifiers) {
@@ -302,7 +302,7 @@ impl<'d, 'f> InstructionCursor<'d, 'f> {
         }
     }
 
-    /// Stores an operand list; returns its number for [`Program::list`](super::program::Program::list).
+    /// Stores an operand list; returns the list's number for [`Program::list`](super::program::Program::list).
     pub(crate) fn list(&mut self, operands: Vec<u32>) -> u64 {
         self.tables.lists.push(operands.into());
         self.tables.lists.len() as u64 - 1
@@ -354,21 +354,21 @@ impl<'d, 'f> InstructionCursor<'d, 'f> {
         Ok(matches!(self.tables.symbols.get(name), Some(Symbol::Local(_))))
     }
 
-    /// Fills D and A: `op d, a`.
+    /// Fills the slots D and A from the operands of `op d, a`.
     pub(crate) fn unary(&mut self, d: Ty, a: Ty) -> Result<(), ParseError> {
         self.slots[D] = self.dst(0, d.width())?;
         self.slots[A] = self.src(1, a)?;
         Ok(())
     }
 
-    /// Fills D, A and B: `op d, a, b`.
+    /// Fills the slots D, A and B from the operands of `op d, a, b`.
     pub(crate) fn binary(&mut self, d: Ty, a: Ty, b: Ty) -> Result<(), ParseError> {
         self.unary(d, a)?;
         self.slots[B] = self.src(2, b)?;
         Ok(())
     }
 
-    /// Fills D, A, B and C: `op d, a, b, c`.
+    /// Fills the slots D, A, B and C from the operands of `op d, a, b, c`.
     pub(crate) fn ternary(&mut self, d: Ty, ab: Ty, c: Ty) -> Result<(), ParseError> {
         self.binary(d, ab, ab)?;
         self.slots[C] = self.src(3, c)?;

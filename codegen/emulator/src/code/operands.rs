@@ -1,6 +1,6 @@
 //! Operand slots: where an instruction finds its operands in the register file.
 
-/// Positions in an instruction's slots by convention: destination, then sources.
+/// Index of the destination in an instruction's slots, by convention; the sources A, B and C follow.
 pub(crate) const D: usize = 0;
 pub(crate) const A: usize = 1;
 pub(crate) const B: usize = 2;

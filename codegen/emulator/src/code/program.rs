@@ -9,16 +9,16 @@ use crate::finding::SourceLine;
 use crate::load::ast::{Location, RegId};
 use crate::load::layout::Layout;
 
-/// Where an instruction was written: in the PTX, and in the kernel's own source.
+/// Position of an instruction in the PTX text and in the kernel's own source.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) line: u32,
-    /// An index into [`Program::locations`].
+    /// Index into [`Program::locations`], if the position in the kernel's own source is known.
     pub(crate) source: Option<u32>,
 }
 
-/// Registers of one instruction whose initialisation is tracked at run time. The numbers index the warp's
-/// initialisation masks.
+/// Registers of one instruction whose initialisation is tracked at run time. Numbers of type `usize` index the warp's
+/// masks of initialised lanes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RegisterCheck {
     pub(crate) reads: Vec<(usize, RegId)>,
@@ -58,14 +58,14 @@ pub(crate) struct Program {
     pub(crate) shared: Vec<SharedVariable>,
     /// Name and offset of the shared array whose size the launch chooses.
     pub(crate) dynamic_shared: Option<(String, u64)>,
-    /// Bytes of local memory of each thread.
+    /// Bytes of local memory per thread.
     pub(crate) local: u64,
     pub(crate) layout: Layout,
     pub(crate) register_names: Vec<String>,
     pub(crate) register_checks: Vec<RegisterCheck>,
     /// Number of registers whose initialisation is tracked at run time.
     pub(crate) tracked: usize,
-    /// Operand lists, of instructions with more operands than slots.
+    /// Operand lists of instructions that have more operands than slots.
     pub(crate) lists: Vec<Box<[u32]>>,
 }
 
@@ -91,7 +91,7 @@ impl Program {
         self.shared.iter().cloned().chain(dynamic).collect()
     }
 
-    /// The place of instruction `pc`, or of the last one.
+    /// Position of instruction `pc`, or of the last instruction if `pc` is past the end.
     pub(crate) fn place(&self, pc: usize) -> Place {
         self.places[pc.min(self.places.len() - 1)]
     }
@@ -102,7 +102,7 @@ impl Program {
         self.source.lines.get(index).map_or(String::new(), |text| text.trim().to_string())
     }
 
-    /// The line of the kernel's own source.
+    /// Line in the kernel's own source, if known.
     pub(crate) fn source_line(&self, place: Place) -> Option<SourceLine> {
         place.source.map(|at| self.line_at(self.locations[at as usize]))
     }

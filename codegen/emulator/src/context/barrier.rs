@@ -14,7 +14,7 @@ impl Reduction {
     pub(crate) const NAMES: [(&'static str, Reduction); 3] =
         [("popc", Reduction::Popc), ("and", Reduction::And), ("or", Reduction::Or)];
 
-    /// A number that is not 0, for an instruction's immediate.
+    /// Non-zero code of the reduction in an instruction's immediate.
     pub(crate) fn code(self) -> u64 {
         self as u64 + 1
     }
@@ -29,26 +29,26 @@ pub(crate) struct Arrival {
     pub(crate) warp: usize,
     /// Whether the warp waits, or only arrives.
     pub(crate) waits: bool,
-    /// Whether a lane of the warp has waited for the earlier launches.
+    /// Whether a lane of the warp counts as having executed `griddepcontrol.wait`.
     pub(crate) waited: bool,
-    /// The warps that the barrier expects.
+    /// Number of warps that the barrier expects.
     pub(crate) warps: u32,
-    /// Threads whose predicate is true.
+    /// Number of threads whose `bar.red` predicate is true.
     pub(crate) trues: u32,
-    /// Threads whose predicate is false.
+    /// Number of threads whose `bar.red` predicate is false.
     pub(crate) falses: u32,
-    /// The reduction and the slot of its result.
+    /// Reduction of `bar.red`, and register slot of the result.
     pub(crate) result: Option<(Reduction, u32)>,
 }
 
 /// State of a named barrier (`bar`, `barrier`).
 #[derive(Default)]
 pub(crate) struct Barrier {
-    /// The warps that it expects, set by the first arrival.
+    /// Number of warps that the barrier expects, set by the first arrival.
     warps: u32,
     waited: bool,
     arrived: Vec<usize>,
-    /// The warps that wait, with the reduction and the slot of its result.
+    /// Waiting warps, each with its reduction and the register slot of the result.
     waiting: Vec<(usize, Option<(Reduction, u32)>)>,
     trues: u32,
     falses: u32,
@@ -57,15 +57,15 @@ pub(crate) struct Barrier {
 /// Release of a warp by a completed barrier.
 pub(crate) struct Release {
     pub(crate) warp: usize,
-    /// Whether a thread that arrived has waited for the earlier launches.
+    /// Whether a thread that arrived counts as having executed `griddepcontrol.wait`.
     pub(crate) waited: bool,
-    /// The reduction, the slot of its result, and the result.
+    /// Reduction, register slot of the result, and result.
     pub(crate) result: Option<(Reduction, u32, u32)>,
 }
 
 impl Barrier {
-    /// Counts an arrival. The last one completes the barrier: all warps that wait are added to `released`. An error is
-    /// the first arrival, if that was for another number of threads.
+    /// Counts an arrival. The last arrival completes the barrier and adds all waiting warps to `released`. The error is
+    /// the first arrival, if it expects another number of threads.
     pub(crate) fn arrive(
         &mut self,
         arrival: Arrival,
@@ -107,18 +107,18 @@ impl Barrier {
         self.arrived.is_empty()
     }
 
-    /// Whether a warp waits here.
+    /// Whether a warp waits at the barrier.
     pub(crate) fn has_waiting(&self, warp: usize) -> bool {
         self.waiting.iter().any(|&(waiting, _)| waiting == warp)
     }
 
-    /// The threads that the barrier expects, and how many have arrived.
+    /// Number of threads that the barrier expects, and number of threads that have arrived.
     pub(crate) fn threads(&self) -> (u32, usize) {
         (self.warps * LANES as u32, self.arrived.len() * LANES)
     }
 }
 
-/// The first arrival at a barrier, which sets the number of threads.
+/// The first arrival at a barrier, which sets the number of threads that the barrier expects.
 pub(crate) struct FirstArrival {
     pub(crate) warp: usize,
     pub(crate) threads: u32,
@@ -126,17 +126,17 @@ pub(crate) struct FirstArrival {
 
 /// State of `barrier.cluster`. A phase completes when all threads of the cluster have arrived or exited.
 pub(crate) struct ClusterBarrier {
-    /// By warp: the lanes that have arrived in the current phase.
+    /// Lanes of each warp that have arrived in the current phase.
     arrived: Vec<u32>,
-    /// By warp: the lanes that have arrived and not waited since.
+    /// Lanes of each warp that have arrived and not waited since.
     unwaited: Vec<u32>,
-    /// By warp: the lanes that wait.
+    /// Lanes of each warp that wait.
     waiting: Vec<u32>,
     /// Whether any thread has arrived in the current phase.
     pub(crate) pending: bool,
-    /// Whether a thread that arrived in the current phase has waited for the earlier launches.
+    /// Whether a thread that arrived in the current phase counts as having executed `griddepcontrol.wait`.
     waited: bool,
-    /// Whether a thread that arrived in the phase before had waited for the earlier launches.
+    /// Whether a thread that arrived in the previous phase counts as having executed `griddepcontrol.wait`.
     pub(crate) had_waited: bool,
 }
 
@@ -160,7 +160,7 @@ impl ClusterBarrier {
         (self.pending, self.waited, self.had_waited) = (false, false, false);
     }
 
-    /// Lanes arrive. An error is a lane that has arrived before and not waited since.
+    /// Records the arrival of lanes of a warp. The error is a lane that has arrived before and not waited since.
     pub(crate) fn arrive(&mut self, warp: usize, lanes: u32, waited: bool) -> Result<(), u32> {
         let again = self.unwaited[warp] & lanes;
         if again != 0 {
@@ -173,8 +173,8 @@ impl ClusterBarrier {
         Ok(())
     }
 
-    /// Lanes wait; returns whether the phase in which they arrived is complete. An error is a lane that has not
-    /// arrived.
+    /// Records the wait of lanes of a warp; returns whether the phase in which the lanes arrived is complete. The error
+    /// is a lane that has not arrived.
     pub(crate) fn wait(&mut self, warp: usize, lanes: u32) -> Result<bool, u32> {
         let early = lanes & !self.unwaited[warp];
         if early != 0 {
@@ -194,7 +194,7 @@ impl ClusterBarrier {
         live.all(|lanes| arrived.next().is_some_and(|arrived| lanes & !arrived == 0))
     }
 
-    /// Begins the next phase; returns the warps that waited, with their lanes.
+    /// Completes the current phase; returns the waiting warps, each with its waiting lanes.
     pub(crate) fn complete(&mut self) -> Vec<(usize, u32)> {
         self.arrived.fill(0);
         self.pending = false;
@@ -208,7 +208,7 @@ impl ClusterBarrier {
         released
     }
 
-    /// Whether a warp waits.
+    /// Whether any lane of a warp waits at the cluster barrier.
     pub(crate) fn has_waiting(&self, warp: usize) -> bool {
         self.waiting[warp] != 0
     }

@@ -17,7 +17,7 @@ pub(crate) struct SharedMemory {
     pub(crate) bytes: u64,
     data: ZeroedBytes,
     pub(crate) map: InitMap,
-    /// The bytes of mbarriers and of copies in flight.
+    /// Bytes of mbarriers and of copies in flight, which ordinary accesses must not use.
     pub(crate) reservations: Reservations,
 }
 
@@ -30,7 +30,7 @@ impl SharedMemory {
 
 /// A named barrier at which a warp waits.
 pub(crate) struct BarrierWait {
-    /// The barrier's number in its CTA.
+    /// Number of the barrier in the warp's CTA.
     pub(crate) id: usize,
     pub(crate) threads: u32,
     pub(crate) arrived: usize,
@@ -42,10 +42,10 @@ pub(crate) struct ClusterState {
     pub(crate) index: u64,
     /// `%ctaid` of each CTA.
     pub(crate) at: Vec<[u32; 3]>,
-    /// Warps of a CTA.
+    /// Number of warps per CTA.
     pub(crate) warps: usize,
     pub(crate) layout: SharedLayout,
-    /// The CTAs, a bit a rank, whose threads have all exited.
+    /// Mask, one bit per CTA rank, of the CTAs whose threads have all exited.
     pub(crate) exited: u32,
     pub(crate) shared: SharedMemory,
     variables: Vec<SharedVariable>,
@@ -57,9 +57,9 @@ pub(crate) struct ClusterState {
     pub(crate) races: Option<Box<RaceDetector>>,
     /// Copies that have completed since the race detector was last informed.
     pub(crate) completed: Vec<AsyncCopy>,
-    /// Whether a thread has executed `griddepcontrol.wait`.
+    /// Whether a thread of the cluster has executed `griddepcontrol.wait`.
     pub(crate) waited: bool,
-    /// Whether a thread has executed `griddepcontrol.launch_dependents`.
+    /// Whether a thread of the cluster has executed `griddepcontrol.launch_dependents`.
     pub(crate) triggered: bool,
 }
 
@@ -91,7 +91,7 @@ impl ClusterState {
         }
     }
 
-    /// Prepares for the cluster with index `index`.
+    /// Resets the state for the cluster with index `index` in the grid.
     pub(crate) fn reset(&mut self, index: u64) {
         self.index = index;
         self.exited = 0;
@@ -108,7 +108,7 @@ impl ClusterState {
         (self.waited, self.triggered) = (false, false);
     }
 
-    /// Whether there is more than one CTA.
+    /// Whether the cluster has more than one CTA.
     #[inline(always)]
     pub(crate) fn has_peers(&self) -> bool {
         self.layout.ctas > 1
@@ -127,7 +127,7 @@ impl ClusterState {
         if self.has_peers() { warp / self.warps } else { 0 }
     }
 
-    /// A warp by its number in its CTA, and the CTA's rank if there are several.
+    /// Name of a warp in findings: the warp's number in its CTA, and the CTA's rank if the cluster has several CTAs.
     pub(crate) fn warp_name(&self, warp: usize) -> String {
         match self.has_peers() {
             true => format!("warp {} of the CTA of rank {}", warp % self.warps, self.rank(warp)),
@@ -135,7 +135,7 @@ impl ClusterState {
         }
     }
 
-    /// A warp arrives at barrier `id` of its CTA. When it is the last, all warps that wait go to `released`.
+    /// Records a warp's arrival at barrier `id` of its CTA. The last arrival adds all waiting warps to `released`.
     pub(crate) fn arrive(&mut self, id: usize, arrival: Arrival) -> Result<(), String> {
         let threads = arrival.warps * LANES as u32;
         let barrier = self.rank(arrival.warp) * BARRIERS + id;
@@ -148,7 +148,7 @@ impl ClusterState {
         })
     }
 
-    /// Whether no thread is at barrier `id` of a warp's CTA.
+    /// Whether no warp has arrived at barrier `id` of a warp's CTA.
     pub(crate) fn is_idle(&self, warp: usize, id: usize) -> bool {
         self.barriers[self.rank(warp) * BARRIERS + id].is_idle()
     }
@@ -161,7 +161,7 @@ impl ClusterState {
         Some(BarrierWait { id: index % BARRIERS, threads, arrived })
     }
 
-    /// An address of shared memory with the variable that contains it.
+    /// Name of a shared memory address in findings: the address, and the variable that contains the address.
     pub(crate) fn shared_name(&self, address: u64) -> String {
         let (rank, offset) = self.layout.locate(address);
         let whose = if self.has_peers() { format!(" of the CTA of rank {rank}") } else { String::new() };

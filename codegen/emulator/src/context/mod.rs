@@ -1,5 +1,5 @@
-//! Execution context of an instruction, the instruction's form, and the state that both work on: warps, the CTAs of a
-//! cluster, their shared memory and barriers.
+//! Execution context of instructions: decoded instruction, warp, cluster (shared memory, barriers), worker thread and
+//! launch.
 
 pub(crate) mod barrier;
 pub(crate) mod cluster;
@@ -35,7 +35,7 @@ pub(crate) enum Flow {
     Stall,
     /// Waits at a barrier; continues with the next instruction once released.
     Wait,
-    /// Has no thread left.
+    /// Ends: the warp has no thread left.
     Done,
     /// Stops the run: `worker.fault` says why.
     Fault,
@@ -58,19 +58,19 @@ pub(crate) struct Inst {
     pub(crate) guard: u32,
     /// Index + 1 into [`Program::register_checks`] if the instruction's registers are checked at run time; else 0.
     pub(crate) register_check: u32,
-    /// The number of instructions from this one on, inside its block, that have neither guard nor register check: all
-    /// lanes of the warp's mask execute all of them. 0 if this one has either.
+    /// Number of consecutive instructions from this instruction on, inside its basic block, without guard and register
+    /// check: all lanes of the warp's mask execute all of these. 0 if this instruction has a guard or a register check.
     pub(crate) unconditional: u32,
     /// Family-specific immediate: an address offset, a branch target, packed options.
     pub(crate) imm: u64,
 }
 
-/// What all threads of a launch share.
+/// State of a launch that all worker threads share.
 pub(crate) struct Launch<'a> {
     pub(crate) program: &'a Program,
     /// The kernel's instructions.
     pub(crate) insts: &'a [Inst],
-    /// The instructions to run instead, if numeric checks are on.
+    /// Instructions to run instead of `insts` if numeric checks are on; else empty.
     pub(crate) instrumented: Vec<Inst>,
     pub(crate) numeric: NumericChecks<'a>,
     pub(crate) table: Arc<AllocationTable>,
@@ -83,7 +83,7 @@ pub(crate) struct Launch<'a> {
     pub(crate) profile: Option<&'a [ProfileTraits]>,
     pub(crate) instruction_limit: u64,
     pub(crate) resolver: Resolver,
-    /// Where the module's variables are.
+    /// Address of the module's variables in global memory.
     pub(crate) module_base: u64,
     /// Accesses of the clusters that have ended, if races are checked.
     pub(crate) races: Option<GridDetector>,
@@ -94,11 +94,11 @@ pub(crate) struct Launch<'a> {
 /// Host pointers of an access.
 #[allow(clippy::large_enum_variant, reason = "it lives for one instruction, on the stack")]
 pub(crate) enum Resolved {
-    /// Of all 32 lanes, contiguous.
+    /// Pointer of lane 0; the elements of all 32 lanes are contiguous.
     Run(*mut u8),
     /// One pointer for all lanes.
     Same(*mut u8),
-    /// One pointer a lane; the pointers of inactive lanes must not be used.
+    /// One pointer per lane; the pointers of inactive lanes must not be used.
     Lanes([*mut u8; LANES]),
     /// `worker.fault` is set.
     Fault,
@@ -106,8 +106,7 @@ pub(crate) enum Resolved {
 
 /// The function that resolves the addresses of a load or store to host pointers.
 ///
-/// # Safety
-/// The CPU must have the features that it was compiled for.
+/// # Safety The CPU must have the features that the function was compiled for.
 pub(crate) type Resolver =
     for<'m, 'a, 'i> unsafe fn(&'m mut ExecutionContext<'a>, &'i Inst, u64, Access) -> Resolved;
 
@@ -128,7 +127,8 @@ impl Counters {
         self.global_bytes_stored += other.global_bytes_stored;
     }
 
-    /// Counts a store of `bytes` by each lane of `active`; the slots are the instruction's.
+    /// Counts a store of `bytes` bytes by each lane of `active`, if the instruction with these slots accesses global
+    /// memory.
     #[inline(always)]
     pub(crate) fn count_store(&mut self, slots: &[u32; 7], active: u32, bytes: usize) {
         if StateSpace::of(slots[FLAGS]) == StateSpace::Global {
@@ -136,7 +136,8 @@ impl Counters {
         }
     }
 
-    /// Counts a load, as [`Counters::count_store`].
+    /// Counts a load of `bytes` bytes by each lane of `active`, if the instruction with these slots accesses global
+    /// memory.
     #[inline(always)]
     pub(crate) fn count_load(&mut self, slots: &[u32; 7], active: u32, bytes: usize) {
         if StateSpace::of(slots[FLAGS]) == StateSpace::Global {
@@ -145,9 +146,9 @@ impl Counters {
     }
 }
 
-/// What one worker thread keeps between the clusters that it runs.
+/// State of a worker thread, kept from cluster to cluster.
 pub(crate) struct Worker {
-    /// The allocation that each instruction last accessed.
+    /// Index of the allocation that each instruction last accessed.
     pub(crate) hints: Vec<u32>,
     pub(crate) fault: Option<Box<Fault>>,
     pub(crate) counters: Counters,
@@ -157,7 +158,7 @@ pub(crate) struct Worker {
     pub(crate) clock: u64,
 }
 
-/// A finding without its place in the source.
+/// A finding without source position.
 #[derive(Debug)]
 pub(crate) struct Fault {
     pub(crate) kind: FindingKind,
@@ -166,9 +167,9 @@ pub(crate) struct Fault {
     pub(crate) address: Option<u64>,
     pub(crate) space: Option<Space>,
     pub(crate) nearest: Option<Neighbour>,
-    /// The earlier of two accesses.
+    /// The earlier access, for a fault about two accesses.
     pub(crate) other: Option<OtherAccess>,
-    /// The instruction, if not the warp's current one.
+    /// Index of the instruction at fault; `None` for the warp's current instruction.
     pub(crate) pc: Option<usize>,
 }
 
@@ -196,7 +197,7 @@ pub(crate) struct ExecutionContext<'a> {
 }
 
 impl ExecutionContext<'_> {
-    /// The lanes in which a predicate (or its negation, as the slot says) holds.
+    /// Lanes in which the predicate at a slot holds, or does not hold if the slot is [`NEGATED`].
     #[inline(always)]
     pub(crate) fn mask(&self, slot: u32) -> u32 {
         let mask = self.warp.regs.mask(slot & !NEGATED);

@@ -7,12 +7,12 @@ use crate::memory::{InitMap, ZeroedBytes};
 /// The reconvergence point of lanes that never reconverge: they end by exiting.
 pub(crate) const NEVER: usize = u32::MAX as usize;
 
-/// Lanes that wait for their turn: an entry of the divergence stack.
+/// Entry of the divergence stack: lanes that continue at `pc` later.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     mask: u32,
     pc: usize,
-    /// Where these lanes stop and the entry below continues.
+    /// Instruction at which these lanes stop and the stack entry below continues.
     reconvergence: usize,
 }
 
@@ -25,9 +25,9 @@ pub(crate) struct Stalled {
     pub(crate) pc: usize,
 }
 
-/// Local memory of a warp's lanes, one lane's bytes after the other's.
+/// Local memory of a warp: contiguous bytes for each lane, in lane order.
 pub(crate) struct LocalMemory {
-    /// Bytes of one lane.
+    /// Bytes of local memory per lane.
     pub(crate) bytes: u64,
     data: ZeroedBytes,
     pub(crate) map: InitMap,
@@ -39,7 +39,7 @@ impl LocalMemory {
         LocalMemory { bytes, data: ZeroedBytes::new(all as usize), map: InitMap::private(all) }
     }
 
-    /// The host address of byte `at` of all lanes' bytes.
+    /// Host address of the byte at offset `at` in the local memory of all lanes.
     pub(crate) fn pointer(&self, at: u64) -> *mut u8 {
         self.data.pointer().wrapping_add(at as usize)
     }
@@ -65,8 +65,8 @@ pub(crate) struct Warp {
     stack: Vec<Entry>,
     /// Whether the warp waits at a barrier.
     pub(crate) waiting: bool,
-    /// The lanes for which the earlier launches are known to be complete: they, or threads that they have met, have
-    /// executed `griddepcontrol.wait`.
+    /// Lanes that count as having executed `griddepcontrol.wait`: lanes that did, or that synchronised with a thread
+    /// that did.
     pub(crate) waited: u32,
     /// Lanes whose value overflowed, by register slot; used by the numeric checks.
     overflowed: Vec<u32>,
@@ -116,7 +116,7 @@ impl Warp {
 
     /// The lanes in which the register at a slot counts as overflowed.
     pub(crate) fn overflowed_mut(&mut self, slot: u32) -> &mut u32 {
-        /// The least distance between the slots of two registers of 16 bits or more.
+        /// Minimum distance in bytes between the slots of two registers of 16 bits or more.
         const SLOT_BYTES: usize = 64;
         let index = slot as usize / SLOT_BYTES;
         if self.overflowed.len() <= index {
@@ -125,7 +125,8 @@ impl Warp {
         &mut self.overflowed[index]
     }
 
-    /// The lanes of `taken` branch to `target`, the others fall through; they reconverge at `reconvergence`.
+    /// Executes a branch: the lanes of `taken` continue at `target`, the other lanes fall through, and all reconverge
+    /// at `reconvergence`.
     #[inline(always)]
     pub(crate) fn branch(&mut self, taken: u32, target: usize, reconvergence: usize) {
         if taken == self.mask {
@@ -137,7 +138,7 @@ impl Warp {
 
     fn diverge(&mut self, taken: u32, target: usize, reconvergence: usize) {
         let (not_taken, next) = (self.mask & !taken, self.pc + 1);
-        // If this entry ends at the same reconvergence point, the entry below already has all of its lanes.
+        // If the current lanes already stop at this reconvergence point, the stack entry below has all of them.
         if reconvergence != self.reconvergence {
             let all = Entry { mask: self.mask, pc: reconvergence, reconvergence: self.reconvergence };
             self.stack.push(all);
@@ -149,7 +150,7 @@ impl Warp {
         self.pop();
     }
 
-    /// Continues with the next entry that has live lanes; false if there is none.
+    /// Continues with the next stack entry that has live lanes; returns false if no entry has any.
     pub(crate) fn pop(&mut self) -> bool {
         while let Some(entry) = self.stack.pop() {
             let mask = entry.mask & self.live;
@@ -164,8 +165,8 @@ impl Warp {
         false
     }
 
-    /// The lanes of `leaving` exit. Continues with the next entry if no lane of the current one is left; false if no
-    /// lane of the warp is left.
+    /// Exits the lanes of `leaving`. Continues with the next stack entry if no current lane is left; returns false if
+    /// no lane of the warp is left.
     pub(crate) fn exit(&mut self, leaving: u32) -> bool {
         self.live &= !leaving;
         self.mask &= !leaving;

@@ -49,7 +49,7 @@ impl Class {
 /// alone, as if no sector were cached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GlobalCounts {
-    /// Warp instructions that accessed global memory; of bulk copies, each lane's copy.
+    /// Warp instructions that accessed global memory; a bulk copy instruction counts once per lane.
     pub requests: u64,
     /// Sectors accessed, each counted once per request.
     pub sectors: u64,
@@ -81,11 +81,13 @@ impl GlobalCounts {
 pub struct SharedCounts {
     /// Warp instructions that accessed shared memory.
     pub requests: u64,
-    /// Wavefronts that served them.
+    /// Wavefronts that served the requests.
     pub wavefronts: u64,
-    /// Wavefronts without bank conflicts: one for each part with an active lane.
+    /// Wavefronts that the requests would take without bank conflicts: one for each part of a request with an active
+    /// lane.
     pub ideal_wavefronts: u64,
-    /// The most words that a part accessed in one bank: n for an n-way conflict, 1 without conflicts.
+    /// Maximum number of words that a part of a request accessed in one bank: n for an n-way conflict, 1 without
+    /// conflicts.
     pub worst_ways: u64,
     /// Bytes that lanes, `ldmatrix` and `stmatrix` rows, and `cp.async` copies loaded or stored.
     pub bytes: u64,
@@ -101,10 +103,10 @@ impl SharedCounts {
 /// Counts of one or several instructions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Warp instructions issued, those whose guard held in no lane included.
+    /// Warp instructions issued, including those whose guard held in no lane.
     pub warp_instructions: u64,
-    /// Active lanes of all warp instructions, whether their guard held or not: 32 each, unless the warp had diverged or
-    /// is not full.
+    /// Sum of the active lanes of all warp instructions, whether or not the guard held: 32 per instruction, unless the
+    /// warp had diverged or is not full.
     pub active_lanes: u64,
     /// Lane instructions: active lanes whose guard held.
     pub lane_instructions: u64,
@@ -140,7 +142,7 @@ impl Counts {
         shared.bytes += more.bytes;
     }
 
-    /// Average number of active lanes; 0 if nothing ran.
+    /// Average number of active lanes per warp instruction; 0 if nothing ran.
     pub fn average_lanes(&self) -> f64 {
         ratio(self.active_lanes, self.warp_instructions).unwrap_or(0.0)
     }

@@ -12,7 +12,7 @@ use crate::finding::SourceLine;
 pub struct InstructionProfile {
     /// 1-based line of the PTX text.
     pub ptx_line: u32,
-    /// The text of that line.
+    /// Text of the PTX line.
     pub ptx_text: String,
     /// The kernel's own source line, if the PTX carries `.loc` directives.
     pub source: Option<SourceLine>,
@@ -25,7 +25,7 @@ pub struct InstructionProfile {
 /// Profile of all instructions of one source line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LineProfile {
-    /// The line, with the column of its first instruction; `None` for instructions before the first `.loc`.
+    /// The source line, with the column of its first instruction; `None` for instructions before the first `.loc`.
     pub source: Option<SourceLine>,
     /// Counts of the line's instructions.
     pub counts: Counts,
@@ -36,11 +36,11 @@ pub struct LineProfile {
 pub struct Profile {
     /// The kernel's name.
     pub kernel: String,
-    /// Number of launches.
+    /// Number of launches that the profile covers.
     pub launches: u64,
     /// Threads that the launches started.
     pub threads: u64,
-    /// All instructions, in the order of the text.
+    /// Profiles of all instructions, in the order of the PTX text.
     pub instructions: Vec<InstructionProfile>,
 }
 
@@ -65,7 +65,7 @@ impl Profile {
         }
     }
 
-    /// Adds another profile of the same kernel. Returns false, and adds nothing, if it is of another kernel.
+    /// Adds another profile of the same kernel. Returns false, and adds nothing, if `other` is of another kernel.
     #[must_use]
     pub fn merge(&mut self, other: &Profile) -> bool {
         let same = self.kernel == other.kernel
@@ -94,7 +94,7 @@ impl Profile {
         })
     }
 
-    /// Profiles of the source lines, those with the most lane instructions first.
+    /// Profiles of the source lines, by descending number of lane instructions.
     pub fn lines(&self) -> Vec<LineProfile> {
         let mut lines: Vec<LineProfile> = Vec::new();
         let mut index = HashMap::new();

@@ -16,11 +16,12 @@ pub struct Thresholds {
     pub ways: f64,
     /// [`LintKind::Divergence`] below this average of active lanes of a source line's instructions.
     pub lanes: f64,
-    /// Smallest share of the kernel's sectors, wavefronts or warp instructions, respectively, of any lint.
+    /// Minimum share, between 0 and 1, of the kernel's sectors (uncoalesced accesses), wavefronts (bank conflicts) or
+    /// warp instructions (divergence) for a lint.
     pub share: f64,
-    /// Smallest average of warp instructions in a launch of the kernel, of any lint.
+    /// Minimum number of warp instructions per launch of the kernel, on average, for any lint.
     pub warp_instructions: u64,
-    /// Smallest average of bytes in the sectors that a launch accesses, of [`LintKind::Uncoalesced`].
+    /// Minimum number of bytes in the sectors accessed per launch, on average, for [`LintKind::Uncoalesced`].
     pub sector_bytes: u64,
 }
 
@@ -71,11 +72,11 @@ pub struct Lint {
     pub kernel: String,
     /// The kernel's own source line, if the PTX carries `.loc` directives.
     pub source: Option<SourceLine>,
-    /// 1-based line of the PTX text, of the first instruction there.
+    /// 1-based PTX line of the first instruction at this place.
     pub ptx_line: u32,
-    /// The text of that line.
+    /// Text of the PTX line.
     pub ptx_text: String,
-    /// Counts of the instructions there.
+    /// Counts of the instructions at this place.
     pub counts: Counts,
     /// The value compared with the threshold.
     pub measured: f64,
@@ -129,14 +130,14 @@ fn per(count: u64, requests: u64) -> f64 {
 }
 
 impl Profile {
-    /// Places that probably lose time, by these thresholds.
+    /// Places that probably lose time, according to `thresholds`.
     pub fn lints(&self, thresholds: &Thresholds) -> Vec<Lint> {
         lints(self, thresholds)
     }
 }
 
-/// The lints of a profile: of accesses in the order of the text, then of source lines, those with the most lane
-/// instructions first.
+/// Lints of a profile: first of accesses, in the order of the PTX text; then of source lines, by descending number of
+/// lane instructions.
 fn lints(profile: &Profile, thresholds: &Thresholds) -> Vec<Lint> {
     let total = profile.total();
     let launches = profile.launches.max(1);

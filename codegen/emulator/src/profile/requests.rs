@@ -8,8 +8,8 @@ const SECTOR: u64 = 32;
 const BANKS: usize = 32;
 const WORD: u64 = 4;
 
-/// Sectors of an access of `bytes` by each lane of `active`, and the fewest that could hold as many distinct bytes.
-/// Addresses are multiples of `bytes`, a power of two.
+/// Number of sectors of an access of `bytes` bytes by each lane of `active`, and minimum number of sectors that could
+/// hold as many distinct bytes. Addresses are multiples of `bytes`, a power of two.
 pub(crate) fn sectors(addresses: &[u64; 32], active: u32, bytes: u64) -> (u64, u64) {
     let mut distinct = Distinct::default();
     for lane in lanes_of(active) {
@@ -29,7 +29,7 @@ pub(crate) fn sectors(addresses: &[u64; 32], active: u32, bytes: u64) -> (u64, u
     (sectors, (distinct.len() as u64 * bytes).div_ceil(SECTOR))
 }
 
-/// Sectors of a range, and the fewest that could hold as many bytes.
+/// Number of sectors of a range, and minimum number of sectors that could hold as many bytes.
 pub(crate) fn sectors_of_range(start: u64, bytes: u64) -> (u64, u64) {
     match bytes {
         0 => (0, 0),
@@ -44,12 +44,12 @@ pub(crate) struct Wavefronts {
     pub(crate) taken: u64,
     /// Wavefronts that a request of this size takes without bank conflicts.
     pub(crate) ideal: u64,
-    /// The most words that a part of the request accesses in one bank.
+    /// Maximum number of words that a part of the request accesses in one bank; [`wavefronts`] describes the parts.
     pub(crate) ways: u64,
 }
 
-/// Wavefronts of a request for `bytes` by each lane of `active`. A request of up to one word per lane is served as a
-/// whole, of two words in half-warps, of four words in quarter-warps. The parts are twice as large if every lane
+/// Wavefronts of a request for `bytes` bytes by each lane of `active`. A request of up to one word per lane is served
+/// as a whole, of two words in half-warps, of four words in quarter-warps. The parts are twice as large if every lane
 /// accesses the same address as its neighbour, or as the lane two further. A part takes as many wavefronts as its
 /// busiest bank has distinct words to deliver; lanes that access the same word share it.
 ///
@@ -84,7 +84,7 @@ pub(crate) fn wavefronts(addresses: &[u64; 32], active: u32, bytes: u64) -> Wave
     wavefronts
 }
 
-/// The distance of lanes with equal addresses, 1 or 2, if every active lane has such a twin.
+/// Distance, 1 or 2, at which every active lane has a twin: an active lane with the same address.
 fn twin_distance(addresses: &[u64; 32], active: u32) -> Option<u32> {
     let same = |distance: u32| {
         twins_of(active, distance) == active
@@ -93,7 +93,7 @@ fn twin_distance(addresses: &[u64; 32], active: u32) -> Option<u32> {
     [1, 2].into_iter().find(|&distance| same(distance))
 }
 
-/// The twins of `lanes`.
+/// Twins of `lanes` at a distance of 1 or 2: the lane numbers with the bit `distance` flipped.
 fn twins_of(lanes: u32, distance: u32) -> u32 {
     let upper = lanes & lanes_with(distance);
     let lower = lanes & !lanes_with(distance);

@@ -4,7 +4,7 @@ use super::counts::Class;
 use crate::load::ast::Instruction;
 use crate::load::types::Ty;
 
-/// What profiling an instruction needs: its class and its memory traffic.
+/// Class and memory traffic of an instruction, for profiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProfileTraits {
     pub(crate) class: Class,
@@ -14,7 +14,7 @@ pub(crate) struct ProfileTraits {
 /// Memory traffic of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Traffic {
-    /// None, or none that is counted (parameters, constants, hints).
+    /// No traffic, or none that is counted (parameters, constants, hints).
     None,
     /// A branch, which may diverge.
     Branch,
@@ -22,9 +22,9 @@ pub(crate) enum Traffic {
     Lanes { space: TrafficSpace, bytes: u32, writes: bool },
     /// `ldmatrix` and `stmatrix`: the first `lanes` lanes each have the address of a row, 16 bytes of shared memory.
     Rows { lanes: u32 },
-    /// `cp.async`: a copy of each lane from global to shared memory.
+    /// `cp.async`: one copy per lane, from global to shared memory.
     Copy,
-    /// `cp.async.bulk`: a copy of each lane to or from shared memory.
+    /// `cp.async.bulk`: one copy per lane, to or from shared memory.
     BulkCopy,
 }
 
@@ -33,14 +33,14 @@ pub(crate) enum Traffic {
 pub(crate) enum TrafficSpace {
     Global,
     Shared,
-    /// The address determines the space.
+    /// Generic: the address determines the space.
     Generic,
 }
 
 /// Memory traffic of an opcode family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TrafficKind {
-    /// None, or none that is counted.
+    /// No traffic, or none that is counted.
     None,
     /// A branch, which may diverge.
     Branch,

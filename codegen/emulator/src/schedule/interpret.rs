@@ -22,7 +22,7 @@ pub(super) fn run_warp(
     let mut cx = ExecutionContext { warp, active: 0, cluster, worker, launch };
     let mut lanes = 0u64;
     let start = cx.worker.clock;
-    // A profile counts every instruction, so it needs every single step.
+    // A profile counts every instruction, so instructions run one by one.
     let profiled = cx.worker.profile.is_some();
     let flow = loop {
         if cx.warp.pc == cx.warp.reconvergence {
@@ -55,7 +55,7 @@ pub(super) fn run_warp(
 }
 
 /// Runs instructions that all lanes of the warp's mask execute, up to the first that does not return [`Flow::Next`];
-/// `warp.pc` is that of the last one run.
+/// `warp.pc` is left at the last instruction run.
 #[inline(always)]
 fn run_unconditional(cx: &mut ExecutionContext<'_>, insts: &[Inst], lanes: &mut u64) -> Flow {
     cx.active = cx.warp.mask;
@@ -95,8 +95,8 @@ fn step(cx: &mut ExecutionContext<'_>, inst: &Inst, lanes: &mut u64) -> Flow {
     unsafe { (inst.run)(cx, inst) }
 }
 
-/// Checks that the registers that an instruction reads have been written, and records those that it writes. Only
-/// registers that some path reads before it writes them are tracked.
+/// Checks that the tracked registers that an instruction reads have been written, and records the tracked registers
+/// that it writes. A register is tracked if some path reads the register before writing it.
 #[cold]
 fn check_registers(cx: &mut ExecutionContext<'_>, inst: &Inst, mask: u32) -> bool {
     let program = cx.launch.program;

@@ -18,31 +18,31 @@ use interpret::run_warp;
 /// Warp instructions after which another cluster gets its turn.
 const CLUSTER_TURN: u64 = 1 << 20;
 
-/// A warp that executes no more than this between two failed waits for an mbarrier, and loads nothing from
-/// global memory, is in a wait loop.
+/// Maximum number of instructions of a wait loop: a warp that executes at most this many between two failed waits for
+/// an mbarrier, and loads nothing from global memory, is in a wait loop.
 const WAIT_LOOP: u64 = 16;
-/// The cluster hangs if for this many rounds all warps are in wait loops and no mbarrier changes.
+/// Number of rounds after which a cluster hangs, if all warps are in wait loops and no mbarrier changes.
 const FAILED_ROUNDS: u32 = 64;
 
-/// A cluster that runs: its state and its warps.
+/// A running cluster: shared state and warps.
 pub(crate) struct RunningCluster {
     pub(crate) state: ClusterState,
     pub(crate) warps: Vec<Warp>,
     executed: u64,
     /// Rounds in a row in which all warps failed to wait for mbarriers.
     failed_rounds: u32,
-    /// Digest of the asynchronous operations in those rounds.
+    /// Hash of the states of all mbarriers in the last failed round.
     digest: u64,
 }
 
-/// A copy in flight: the warp and the lane that issued it, and the instruction.
+/// A copy in flight: issuing warp, lane and instruction.
 type InFlight = (usize, u32, usize);
 
 /// How a cluster's turn ended.
 pub(crate) enum TurnEnd {
     Finished,
     Paused,
-    /// In that warp; `worker.fault` says why.
+    /// A warp, by its index, has a fault, which is in `worker.fault`.
     Fault(usize),
 }
 
@@ -64,7 +64,7 @@ impl RunningCluster {
         RunningCluster { state, warps, executed: 0, failed_rounds: 0, digest: 0 }
     }
 
-    /// Prepares for the cluster with index `index` in the grid.
+    /// Resets state and warps for the cluster with index `index` in the grid.
     pub(crate) fn start(&mut self, launch: &Launch<'_>, index: u64) {
         let geometry = &launch.geometry;
         self.state.reset(index);
@@ -147,8 +147,8 @@ impl RunningCluster {
         }
     }
 
-    /// Counts rounds in which every warp that could run failed to wait for an mbarrier; returns whether more rounds
-    /// would not help.
+    /// Counts rounds in which every warp that could run failed to wait for an mbarrier; returns whether the cluster
+    /// hangs.
     fn hangs(&mut self, failed: bool) -> bool {
         if !failed {
             self.failed_rounds = 0;
@@ -194,8 +194,8 @@ impl RunningCluster {
         }
     }
 
-    /// A warp of a CTA with peers has ended. If it was the CTA's last, returns a copy in flight into the CTA's shared
-    /// memory.
+    /// Handles the end of a warp in a cluster of several CTAs. If all warps of the warp's CTA have ended, returns a
+    /// copy in flight into the CTA's shared memory.
     fn exit(&mut self, warp: usize) -> Option<InFlight> {
         let (rank, warps) = (self.state.rank(warp), self.state.warps);
         if self.warps[rank * warps..][..warps].iter().any(|warp| warp.live != 0) {
@@ -206,7 +206,8 @@ impl RunningCluster {
         self.state.asynchronous.in_flight_at(|address| layout.locate(address).0 == rank)
     }
 
-    /// Ends a cluster of a launch in programmatic order; returns whether it may end.
+    /// Ends the cluster in a launch in programmatic order; returns false if a required `griddepcontrol.wait` is
+    /// missing.
     fn end_in(&self, order: &LaunchOrder) -> bool {
         let ClusterState { waited, triggered, .. } = self.state;
         if !triggered {

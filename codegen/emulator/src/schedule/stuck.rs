@@ -8,12 +8,12 @@ use crate::context::{Fault, Launch, Worker};
 use crate::finding::{FindingKind, Space};
 use crate::lanes::LANES;
 
-/// The most waiting warps that a finding lists.
+/// Maximum number of waiting warps listed in a finding.
 const LISTED_WAITS: usize = 6;
 
 /// Every `explain_…` function sets the worker's fault and returns the index of the warp at fault.
 impl RunningCluster {
-    /// No warp can continue: names a warp that waits at a barrier, and one that does not arrive there.
+    /// Reports a deadlock at a barrier: names a warp that waits at the barrier, and a warp that does not arrive.
     pub(super) fn explain_hang(&self, worker: &mut Worker) -> usize {
         let waiting = self.warps.iter().position(|warp| warp.waiting && warp.live != 0).unwrap_or(0);
         let (kind, detail) = if self.state.cluster_barrier.has_waiting(waiting) {
@@ -29,7 +29,7 @@ impl RunningCluster {
         waiting
     }
 
-    /// The finding of a warp that waits forever at a named barrier of its CTA.
+    /// Finding kind and detail for a warp that waits forever at a named barrier of its CTA.
     fn barrier_hang(&self, waiting: usize) -> (FindingKind, String) {
         let (warps, state) = (self.state.warps, &self.state);
         let Some(wait) = state.waits_at(waiting) else { return (FindingKind::Deadlock, String::new()) };
@@ -62,7 +62,7 @@ impl RunningCluster {
         (kind, detail)
     }
 
-    /// The finding of a warp that waits forever at the cluster's barrier.
+    /// Finding kind and detail for a warp that waits forever at the cluster's barrier.
     fn cluster_barrier_hang(&self, waiting: usize) -> (FindingKind, String) {
         let (state, barrier) = (&self.state, &self.state.cluster_barrier);
         let missing = |warp: &&Warp| warp.live & !barrier.arrived(warp.index) != 0;
@@ -83,7 +83,8 @@ impl RunningCluster {
         (FindingKind::BarrierDivergence, detail)
     }
 
-    /// Every warp waits, some for mbarriers whose phase no operation in flight will complete.
+    /// Reports a deadlock at mbarriers: every warp waits, some for an mbarrier phase that no operation in flight will
+    /// complete.
     pub(super) fn explain_stall(&mut self, worker: &mut Worker) -> usize {
         let mut waits: Vec<String> = Vec::new();
         let mut first = None;
@@ -128,14 +129,15 @@ impl RunningCluster {
         index
     }
 
-    /// The CTA has ended with an asynchronous copy, or an arrival after copies, that no thread waited for.
+    /// Reports a CTA that has ended while an asynchronous copy, or an mbarrier arrival deferred until copies complete,
+    /// is in flight.
     pub(super) fn explain_in_flight(&self, (warp, lane, pc): InFlight, worker: &mut Worker) -> usize {
         let detail = "the CTA ends while this operation is in flight: nothing has waited for it";
         worker.fault = Some(Box::new(Fault::new(FindingKind::AsyncCopy, lane, detail).at(pc)));
         warp
     }
 
-    /// The CTA has ended without waiting for the launches before this one.
+    /// Reports a CTA that has ended without `griddepcontrol.wait`.
     pub(super) fn explain_no_wait(&self, worker: &mut Worker) -> usize {
         let detail = "the CTA ends without `griddepcontrol.wait`: launches after this one cannot know that those \
                       before it are complete";
@@ -144,7 +146,7 @@ impl RunningCluster {
         0
     }
 
-    /// The instruction limit is reached.
+    /// Reports a cluster that has reached the instruction limit.
     pub(super) fn explain_limit(&self, launch: &Launch<'_>, worker: &mut Worker) -> usize {
         let index = self.warps.iter().position(|warp| warp.live != 0 && !warp.waiting).unwrap_or(0);
         let limit = launch.instruction_limit;

@@ -8,7 +8,7 @@ use crate::load::ast::Special;
 use crate::load::layout::Uniform;
 use crate::load::types::Width;
 
-/// Fills the slots of a warp's uniform values, except those that the register image already holds.
+/// Fills the register slots of a warp's uniform values, except values that the register image already holds.
 pub(super) fn fill(launch: &Launch<'_>, cluster: &ClusterState, warp: &mut Warp) {
     let (rank, first) = (cluster.rank(warp.index), (warp.index % cluster.warps * LANES) as u32);
     for (uniform, width, slot) in launch.program.layout.uniforms() {
@@ -26,7 +26,7 @@ pub(super) fn fill(launch: &Launch<'_>, cluster: &ClusterState, warp: &mut Warp)
     }
 }
 
-/// Whether the kernel's register image has the value for a CTA of rank `rank`.
+/// Whether the kernel's register image holds a uniform's value for a CTA of rank `rank`.
 fn is_in_image(uniform: Uniform, rank: usize) -> bool {
     match uniform {
         Uniform::Special(special) => matches!(
@@ -44,7 +44,7 @@ fn is_in_image(uniform: Uniform, rank: usize) -> bool {
     }
 }
 
-/// The value in thread `thread` of the CTA of rank `rank`.
+/// Value of a uniform in thread `thread` of the CTA of rank `rank`.
 fn value(launch: &Launch<'_>, cluster: &ClusterState, uniform: Uniform, (rank, thread): (usize, u32)) -> u64 {
     let geometry = &launch.geometry;
     let special = match uniform {
