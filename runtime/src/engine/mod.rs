@@ -196,7 +196,7 @@ impl Engine {
         Ok(self.device.upload(address, &bytes)?)
     }
 
-    /// Starts a sequence with a prompt; the first step processes its first token. Ordered after steps of an earlier
+    /// Starts a sequence with a prompt; the first step processes its first token. Waits for enqueued steps of an earlier
     /// sequence.
     pub fn start(&mut self, prompt: &[u32]) -> Result<(), EngineError> {
         if prompt.is_empty() {
