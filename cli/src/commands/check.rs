@@ -186,8 +186,8 @@ impl Kind {
     }
 }
 
-/// Kind of a subject, by its extension, else by the file's first bytes. For PTX found by its first bytes, also returns a
-/// reader of the whole text, because a pipe cannot be read twice.
+/// Kind of a subject, by its extension, else by the file's first bytes. For PTX found by its first bytes, also returns
+/// a reader of the whole text, because a pipe cannot be read twice.
 fn kind_of(path: &Path) -> (Kind, Option<Box<dyn Read>>) {
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("ptx") => return (Kind::Ptx, None),

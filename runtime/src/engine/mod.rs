@@ -196,8 +196,8 @@ impl Engine {
         Ok(self.device.upload(address, &bytes)?)
     }
 
-    /// Starts a sequence with a prompt; the first step processes its first token. Waits for enqueued steps of an earlier
-    /// sequence.
+    /// Starts a sequence with a prompt; the first step processes its first token. Waits for enqueued steps of an
+    /// earlier sequence.
     pub fn start(&mut self, prompt: &[u32]) -> Result<(), EngineError> {
         if prompt.is_empty() {
             return Err(EngineError::EmptyPrompt);
