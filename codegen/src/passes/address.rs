@@ -8,17 +8,17 @@
 //!   v6 = load.u8 v5
 //! ```
 //!
-//! The 64-bit conversion of a product that does not wrap becomes one wide product.
+//! A 64-bit conversion of a 32-bit product that does not wrap becomes one wide product.
 //!
-//! A constant leaves a 32-bit offset only where [`Ranges`] proves that the sum does not wrap, since the 64-bit address
-//! would not wrap with it. Addresses in shared memory have 32 bits themselves and need no proof.
+//! A constant is moved out of a 32-bit offset only where [`Ranges`] proves that the sum does not wrap, because the
+//! 64-bit address would not wrap at the same point. Addresses in shared memory have 32 bits and need no proof.
 
 use super::Pass;
 use super::analysis::ranges::Ranges;
 use super::edit::{Editor, Rewrite, rewrite};
 use crate::ir::{Binary, Function, InstData, Op, Type, Value};
 
-/// Address folding; see the module.
+/// The address folding pass; see the module.
 pub struct Address;
 
 impl Pass for Address {
@@ -83,7 +83,7 @@ fn widen(editor: &mut Editor<'_>, ranges: &Ranges, data: &InstData) -> Option<Re
     exact.then(|| Rewrite::into(Op::MulWide, product.ty, &[a, b]))
 }
 
-/// Moves constants to the end of a chain of `ptr_add` and adds them up there.
+/// Moves constants to the end of a chain of `ptr_add` and sums them there.
 fn pointer(editor: &mut Editor<'_>, ranges: &Ranges, data: &InstData) -> Option<Rewrite> {
     let (ty, base, offset) = (data.ty, data.args[0], data.args[1]);
     let inner = constant_step(editor, base);
@@ -106,13 +106,13 @@ fn pointer(editor: &mut Editor<'_>, ranges: &Ranges, data: &InstData) -> Option<
     Some(Rewrite::into(Op::PtrAdd, ty, &[variable, c]))
 }
 
-/// `(p, c)` if the pointer is p plus the constant c.
+/// `(p, c)` if `pointer` is p plus the constant c, in bytes.
 fn constant_step(editor: &Editor<'_>, pointer: Value) -> Option<(Value, i64)> {
     let data = editor.function.defining_inst(pointer).filter(|data| data.op == Op::PtrAdd)?;
     Some((data.args[0], constant_offset(editor, data.ty, data.args[1])?))
 }
 
-/// Bytes by which a constant offset moves a pointer.
+/// Bytes that a constant offset adds to a pointer, sign-extended; none if the offset is not constant.
 fn constant_offset(editor: &Editor<'_>, pointer: Type, offset: Value) -> Option<i64> {
     let bits = editor.function.constant(offset)?;
     let ty = editor.function.value_type(offset);
@@ -133,7 +133,7 @@ fn wide_sum(editor: &mut Editor<'_>, ty: Type, variable: Value, c: i64) -> Rewri
     Rewrite::into(ADD, ty, &[variable, c])
 }
 
-/// `(x, c)` if the value is `x + c` modulo two to the power of its width; c is signed.
+/// `(x, c)` if the value is `x + c` modulo 2^width; c is signed.
 fn any_sum(editor: &Editor<'_>, value: Value) -> Option<(Value, i64)> {
     let data = editor.function.defining_inst(value).filter(|data| data.op == ADD)?;
     let c = editor.function.constant(data.args[1])?;

@@ -8,7 +8,7 @@ use super::analysis::ranges::{Range, Ranges};
 use super::edit::{Editor, Rewrite, rewrite};
 use crate::ir::{Binary, Compare, Function, InstData, Op, Type, Value};
 
-/// Simplification by value ranges; see the module.
+/// The pass that simplifies by value ranges; see the module.
 pub struct Bounds;
 
 impl Pass for Bounds {
@@ -56,7 +56,7 @@ fn visit(editor: &mut Editor<'_>, ranges: &Ranges, data: &InstData) -> Option<Re
     }
 }
 
-/// The outcome of the comparison if it is the same for all numbers in the ranges.
+/// Outcome of a comparison of numbers in the ranges `a` and `b`, if it is the same for all such numbers.
 fn decided(compare: Compare, a: Range, b: Range) -> Option<bool> {
     let always = |holds: bool, fails: bool| if holds { Some(true) } else { fails.then_some(false) };
     let apart = a.max < b.min || b.max < a.min;

@@ -1,8 +1,8 @@
-//! Control flow cleanup.
+//! Control flow cleanup: removes unreachable blocks and redundant parameters, branches and jumps.
 //!
 //! - Unreachable blocks are removed.
-//! - A block parameter that receives one value on every edge (or itself around a loop) is replaced by that value; one
-//!   that receives equal constants is replaced by the constant.
+//! A block parameter that receives the same value on every edge (apart from itself, around a loop) is replaced by that
+//! value; a parameter that receives equal constants is replaced by the constant.
 //! - A branch on a constant, or with two equal targets and arguments, becomes a jump. A branch on `not p` becomes a
 //!   branch on p.
 //! - A jump to a block that contains only a jump goes directly to the final target.
@@ -16,7 +16,7 @@ use super::analysis::uses::use_counts;
 use super::edit::Aliases;
 use crate::ir::{Block, BlockCall, Def, Function, Inst, InstData, Op, Type, Unary, Value};
 
-/// Removes unreachable blocks, and does nothing else.
+/// A pass that only removes unreachable blocks.
 pub struct Unreachable;
 
 impl Pass for Unreachable {
@@ -32,7 +32,7 @@ impl Pass for Unreachable {
     }
 }
 
-/// Control flow cleanup; see the module.
+/// The control flow cleanup pass; see the module.
 pub struct Cleanup;
 
 impl Pass for Cleanup {
@@ -41,7 +41,8 @@ impl Pass for Cleanup {
     }
 
     fn run(&self, function: &mut Function) -> bool {
-        /// More rounds than any chain of blocks needs. An endless loop of empty blocks could be threaded forever.
+        /// Limit on the rounds of jump threading, more than any chain of blocks needs. Without a limit, an endless loop
+        /// of empty blocks would be threaded forever.
         const MAX_ROUNDS: usize = 64;
         let mut changed = false;
         for _ in 0..MAX_ROUNDS {
@@ -60,7 +61,7 @@ impl Pass for Cleanup {
     }
 }
 
-/// The terminator of a block that has one.
+/// The terminator of a block; none if the block has no instruction.
 fn last(function: &Function, block: Block) -> Option<Inst> {
     function.block(block).insts.last().copied()
 }
@@ -96,7 +97,7 @@ fn simplify_branches(function: &mut Function) -> bool {
     changed
 }
 
-/// The edges to each block: the terminator and the index of the target in it.
+/// The edges to each block: the terminator of the predecessor, and the index of the edge among its targets.
 fn jumps(function: &Function) -> HashMap<Block, Vec<(Inst, usize)>> {
     let mut jumps: HashMap<Block, Vec<(Inst, usize)>> = HashMap::new();
     for &block in &function.layout {
@@ -149,7 +150,7 @@ fn redundant_params(function: &mut Function) -> bool {
     changed
 }
 
-/// The common value of all arguments that a block parameter receives.
+/// The common value of all arguments passed to a block parameter.
 enum Common {
     Value(Value),
     Constant(u64),
@@ -173,7 +174,7 @@ fn common(function: &Function, incoming: impl Iterator<Item = Value>, param: Val
     found
 }
 
-/// A constant at the beginning of the block.
+/// Inserts a constant at the beginning of the block.
 fn constant(function: &mut Function, block: Block, ty: Type, bits: u64) -> Value {
     let loc = last(function, block).and_then(|inst| function.inst(inst).loc);
     let data = InstData {
@@ -189,7 +190,7 @@ fn constant(function: &mut Function, block: Block, ty: Type, bits: u64) -> Value
     function.inst(inst).results[0]
 }
 
-/// The target's own jump, with its arguments resolved, if the target contains nothing else.
+/// The jump that the target block consists of, with its arguments resolved; none if the block contains anything else.
 fn forwarded(function: &Function, call: &BlockCall, escapes: &dyn Fn(Block) -> bool) -> Option<BlockCall> {
     let data = function.block(call.block);
     let &[only] = &data.insts[..] else { return None };

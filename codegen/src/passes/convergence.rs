@@ -1,9 +1,11 @@
-//! Convergence check: barriers and warp-wide instructions that some of their threads can no longer reach.
+//! Convergence check: reports barriers and warp-wide instructions that some of the required threads can no longer
+//! reach.
 //!
-//! Only certain mistakes are reported. The check follows the branches whose condition depends on the thread's index
-//! alone ([`ThreadValues`]), so that the same threads take the same side at each visit. Threads that take the same side
-//! at all of these branches form a class with its own control flow graph. An instruction is wrong if a branch sends one
-//! class to it and another class, whose threads the instruction waits for, to where that class can no longer reach it:
+//! Only certain errors are reported. The check considers the branches whose condition depends on the thread index alone
+//! ([`ThreadValues`]), so that each thread takes the same side at every visit. Threads that take the same side at all
+//! of these branches form a class with its own control flow graph. An instruction is divergent if a branch sends one
+//! class to it, and sends another class, whose threads the instruction waits for, where that class can no longer reach
+//! it:
 //!
 //! - lanes of one warp, if they must execute the instruction together; if the branch compares the lane with a
 //!   warp-uniform number ([`Uniformity`]), at most one lane takes the side where they are equal, whatever the
@@ -11,7 +13,7 @@
 //! - any threads, at a barrier of the whole CTA or cluster, unless they may reach another barrier at which they meet
 //!   (one with the same number), as warps with different tasks do.
 //!
-//! Barriers of fewer threads than the CTA has are meant for warps that diverge, and so are legal in such a branch.
+//! Barriers with fewer threads than the CTA are meant for warps that diverge, and so are legal in such a branch.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -25,31 +27,31 @@ use super::analysis::uniformity::{Level, Uniformity};
 use super::{Cleanup, Pass, Unreachable};
 use crate::ir::{Block, Compare, Convergence, Function, InstData, Loc, Op, Value};
 
-/// Instructions in divergent code that need all of their threads.
+/// Error: instructions in divergent code that require all of their threads.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", messages(.kernel, .instructions))]
 pub struct Divergence {
-    /// The kernel.
+    /// Name of the kernel.
     pub kernel: String,
-    /// The instructions, at least one.
+    /// The divergent instructions, at least one.
     pub instructions: Vec<Divergent>,
 }
 
-/// An instruction that some of its threads skip.
+/// An instruction in divergent code that some of the required threads skip.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Divergent {
-    /// The PTX instruction.
+    /// PTX name of the instruction.
     pub instruction: &'static str,
-    /// The threads that it waits for.
+    /// The threads that the instruction waits for.
     pub members: Members,
-    /// Its source location as `file:line:column`, with the inlined functions that contain it.
+    /// Source location of the instruction as `file:line:column`, with the inlined functions that contain it.
     pub place: String,
-    /// The source location of the branch.
+    /// Source location of the divergent branch, in the same form.
     pub branch: String,
-    /// A thread that reaches the instruction and one that does not; none if the branch selects at most one lane of each
-    /// warp, but not a known one.
+    /// Indices of a thread that reaches the instruction and of a thread that does not; none if the branch selects at
+    /// most one lane of each warp and it is unknown which.
     pub example: Option<(u32, u32)>,
-    /// The number of threads that reach it, if they are whole warps.
+    /// Number of threads that reach the instruction, if they are whole warps.
     pub whole_warps: Option<u32>,
 }
 
@@ -110,10 +112,10 @@ impl fmt::Display for Divergent {
     }
 }
 
-/// Finds instructions that some of their threads can no longer reach.
+/// Finds the instructions that some of the required threads can no longer reach.
 pub fn check(function: &Function) -> Result<(), Divergence> {
-    // The recorder makes a block parameter of every variable that a branch may assign, even where it does not: cleanup
-    // removes these, so that more conditions are known.
+    // The recorder makes every variable that a branch may assign a block parameter, even where the branch does not
+    // assign it: cleanup removes these parameters, so that more conditions are known.
     let mut cleaned = function.clone();
     Unreachable.run(&mut cleaned);
     Cleanup.run(&mut cleaned);
@@ -132,7 +134,7 @@ fn check_cleaned(function: &Function) -> Result<(), Divergence> {
     let known = flow.branches.iter().map(|branch| (branch.block, flow.divergent(&post, branch, &sites)));
     let one_lane =
         lane_branches.iter().map(|branch| (branch.block, flow.one_lane(&doms, &post, branch, &sites)));
-    // If several branches are at fault, the last one before the instruction is reported.
+    // If several branches cause the error, the last one before the instruction is reported.
     let mut found: HashMap<usize, (u32, Divergent)> = HashMap::new();
     for (block, instructions) in known.chain(one_lane) {
         let order = doms.order(block);
@@ -155,7 +157,7 @@ fn check_cleaned(function: &Function) -> Result<(), Divergence> {
     Err(Divergence { kernel: function.name.clone(), instructions })
 }
 
-/// An instruction that several threads execute together.
+/// A convergent instruction: several threads execute it together.
 struct Site<'a> {
     block: Block,
     data: &'a InstData,
@@ -164,7 +166,7 @@ struct Site<'a> {
 }
 
 impl Site<'_> {
-    /// Whether threads at this instruction and threads at the other one synchronise with each other.
+    /// Whether threads at this instruction synchronise with threads at `other`.
     fn meets(&self, other: &Site<'_>) -> bool {
         match (self.data.op.convergence(), other.data.op.convergence()) {
             (Convergence::Barrier { id: a, .. }, Convergence::Barrier { id: b, .. }) => a == b,
@@ -202,7 +204,7 @@ fn site<'a>(function: &Function, block: Block, data: &'a InstData) -> Option<Sit
 struct KnownBranch {
     block: Block,
     loc: Option<Loc>,
-    /// For each thread, the index of the target that it takes.
+    /// Index of the branch target that each thread takes.
     target: Vec<usize>,
 }
 
@@ -210,14 +212,14 @@ struct KnownBranch {
 struct LaneBranch {
     block: Block,
     loc: Option<Loc>,
-    /// The target that at most one lane of a warp takes.
+    /// Index of the branch target that at most one lane of a warp takes.
     target: usize,
 }
 
 /// Threads that take the same side of every known branch.
 struct Class {
     threads: Vec<u32>,
-    /// The blocks that they may reach.
+    /// The blocks that the threads may reach.
     reach: EntitySet<Block>,
 }
 
@@ -229,7 +231,7 @@ struct Flow<'a> {
 }
 
 impl<'a> Flow<'a> {
-    /// The control flow of each class, and the branches that [`lane_branches`] finds.
+    /// Computes the control flow of each class, and the branches of [`lane_branches`].
     fn new(function: &'a Function, mut values: ThreadValues<'a>) -> (Flow<'a>, Vec<LaneBranch>) {
         let known = |&block: &Block| {
             let data = function.terminator(block);
@@ -254,7 +256,7 @@ impl<'a> Flow<'a> {
         (flow, lane_branches)
     }
 
-    /// The blocks that a thread (any thread if none is given) may reach from a block, that block included.
+    /// The blocks reachable from `from`, itself included, by a thread (by any thread if none is given).
     fn reach(&self, thread: Option<u32>, from: Block) -> EntitySet<Block> {
         let mut reach = EntitySet::new();
         let mut work = vec![from];
@@ -273,7 +275,7 @@ impl<'a> Flow<'a> {
         reach
     }
 
-    /// The instructions that some of their threads skip because of a branch, by their index in `sites`.
+    /// Divergent instructions caused by a known branch, by their index in `sites`.
     fn divergent(
         &self,
         post: &PostDominators,
@@ -297,7 +299,7 @@ impl<'a> Flow<'a> {
                 let reaching: Vec<_> = side.iter().filter(|class| class.reach.contains(site.block)).collect();
                 let skips = |class: &&Side<'_>| !class.reach.contains(site.block);
                 let skipping = other_side.iter().filter(skips);
-                // An earlier branch is not at fault for threads that exit at a later one.
+                // An earlier branch is not the cause for threads that exit at a later branch.
                 if site.members == Members::Cluster && !other_side.iter().all(|class| skips(&class)) {
                     continue;
                 }
@@ -331,7 +333,7 @@ impl<'a> Flow<'a> {
         found
     }
 
-    /// The instructions that a branch lets at most one lane of a warp reach, by their index in `sites`.
+    /// Instructions that at most one lane of a warp can reach because of a branch, by their index in `sites`.
     fn one_lane(
         &self,
         doms: &Dominators,
@@ -372,7 +374,7 @@ impl<'a> Flow<'a> {
     }
 }
 
-/// The branches of which one side is taken by at most one lane of each warp, but by which lane is not known.
+/// The branches of which one side is taken by at most one lane of each warp, where it is unknown which lane.
 fn lane_branches(function: &Function, values: &mut ThreadValues<'_>) -> Vec<LaneBranch> {
     let uniformity = Uniformity::new(function);
     let preds = function.predecessors();
@@ -402,12 +404,12 @@ fn lane_branches(function: &Function, values: &mut ThreadValues<'_>) -> Vec<Lane
     lane_branches
 }
 
-/// Whether the bits differ between any two lanes of a warp; false if a warp has one lane.
+/// Whether the per-thread bits differ between any two lanes of a warp; false if a warp has only one lane.
 fn all_differ(bits: &[u64]) -> bool {
     bits.chunks(WARP).all(|warp| warp.len() > 1 && warp.iter().collect::<HashSet<_>>().len() == warp.len())
 }
 
-/// A [`Class`] of threads that take one side of a branch, and the blocks that they may reach from there.
+/// Threads of one [`Class`] that take one side of a branch, and the blocks that they may reach from there.
 struct Side<'a> {
     threads: &'a [u32],
     reach: EntitySet<Block>,
@@ -416,15 +418,15 @@ struct Side<'a> {
 /// Facts that decide whether it is an error that some threads reach an instruction and others skip it.
 struct Certain {
     members: Members,
-    /// Whether the threads that skip the instruction may reach another one at which they synchronise with the rest.
+    /// Whether the threads that skip the instruction may synchronise with the others at another instruction.
     elsewhere: bool,
     /// Whether the two sides of the branch join only at the end of the kernel.
     ends_in_exit: bool,
 }
 
 impl Certain {
-    /// A thread that reaches the instruction, and a thread that must execute the instruction too but skips it. `None`
-    /// if this is not certainly an error.
+    /// A thread that reaches the instruction, and a thread that is required at the instruction but skips it. `None` if
+    /// this is not certainly an error.
     fn pair(&self, reaching: &[u32], skipping: &[u32]) -> Option<(u32, u32)> {
         let warp = |thread: u32| thread as usize / WARP;
         let same_warp = |wanted: &dyn Fn(u32) -> bool| {
@@ -447,7 +449,7 @@ impl Certain {
     }
 }
 
-/// The number of threads, if they are whole warps.
+/// Number of threads, if they form whole warps.
 fn whole_warps(threads: impl Iterator<Item = u32>) -> Option<u32> {
     let mut lanes: HashMap<usize, u32> = HashMap::new();
     threads.for_each(|thread| *lanes.entry(thread as usize / WARP).or_default() += 1);
@@ -455,7 +457,7 @@ fn whole_warps(threads: impl Iterator<Item = u32>) -> Option<u32> {
     whole.then_some((lanes.len() * WARP) as u32)
 }
 
-/// A source location: the line in the kernel, and in parentheses the lines in the functions inlined there.
+/// Text of a source location: the line in the kernel, and in parentheses the lines in the functions inlined there.
 fn place(function: &Function, loc: Option<Loc>) -> String {
     let mut chain = Vec::new();
     let mut next = loc;

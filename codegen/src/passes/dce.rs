@@ -1,5 +1,5 @@
-//! Dead code elimination: removes instructions without effect whose results are unused, and unused block parameters,
-//! including those that only feed each other around a loop.
+//! Dead code elimination: removes instructions without side effect whose results are unused, and unused block
+//! parameters, including parameters that only feed each other around a loop.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use cranelift_entity::EntitySet;
 use super::Pass;
 use crate::ir::{Block, Def, Function, Inst, Value};
 
-/// Dead code elimination; see the module.
+/// The dead code elimination pass; see the module.
 pub struct DeadCode;
 
 impl Pass for DeadCode {
@@ -42,7 +42,7 @@ struct Live {
 
 impl Live {
     fn of(function: &Function) -> Live {
-        // The edges to each block: the terminator and the index of the target in it.
+        // The edges to each block: the terminator of the predecessor, and the index of the edge among its targets.
         let mut jumps: HashMap<Block, Vec<(Inst, usize)>> = HashMap::new();
         let mut live = Live { insts: EntitySet::new(), values: EntitySet::new() };
         let mut work = Vec::new();

@@ -7,12 +7,12 @@ use smallvec::SmallVec;
 use super::analysis::Dominators;
 use crate::ir::{Block, Function, Inst, InstData, Loc, Op, Type, Value};
 
-/// Replaced values and their replacements.
+/// Map from replaced values to their replacements.
 #[derive(Default)]
 pub(super) struct Aliases(HashMap<Value, Value>);
 
 impl Aliases {
-    /// The final replacement of the value, or the value itself.
+    /// The final replacement of a value; the value itself if it is not replaced.
     pub fn resolve(&self, mut value: Value) -> Value {
         while let Some(&next) = self.0.get(&value) {
             value = next;
@@ -21,14 +21,14 @@ impl Aliases {
     }
 
     /// Records that `to` replaces `from`; [`Aliases::apply`] rewrites the uses. `to` must not already be replaced by
-    /// `from`.
+    /// `from`, directly or through other values.
     pub fn replace(&mut self, from: Value, to: Value) {
         let to = self.resolve(to);
         debug_assert_ne!(from, to, "a value cannot replace itself");
         self.0.insert(from, to);
     }
 
-    /// Rewrites all uses of replaced values.
+    /// Rewrites all uses of replaced values in the function.
     pub fn apply(&self, function: &mut Function) {
         if !self.0.is_empty() {
             function.rewrite_uses(|value| self.resolve(value));
@@ -36,13 +36,13 @@ impl Aliases {
     }
 }
 
-/// A visitor's decision about an instruction.
+/// What to do with an instruction: the result of the visitor of [`rewrite`].
 pub(super) enum Rewrite {
     /// Keep the instruction.
     Keep,
     /// Replace the results of the instruction by these values, and remove the instruction.
     Values(SmallVec<[Value; 2]>),
-    /// Turn the instruction into another one. The results keep their types.
+    /// Turn the instruction into another one: opcode, type, operands. The results keep their types.
     Into(Op, Type, SmallVec<[Value; 4]>),
 }
 
@@ -57,13 +57,13 @@ impl Rewrite {
         Rewrite::Into(op, ty, SmallVec::from_slice(args))
     }
 
-    /// Turns the instruction into a constant.
+    /// Turns the instruction into the constant with the raw bits `bits`.
     pub fn constant(ty: Type, bits: u64) -> Rewrite {
         Rewrite::into(Op::Const(bits), ty, &[])
     }
 }
 
-/// The function during a walk, and the position of the walk: one instruction.
+/// The function during a walk, with the current instruction.
 pub(super) struct Editor<'a> {
     pub function: &'a mut Function,
     /// The block of the current instruction.
@@ -73,7 +73,8 @@ pub(super) struct Editor<'a> {
 }
 
 impl Editor<'_> {
-    /// Inserts an instruction with one result before the current one, at the same source location; returns the result.
+    /// Inserts an instruction with one result before the current instruction, at the same source location; returns the
+    /// result.
     pub fn insert(&mut self, op: Op, ty: Type, args: &[Value]) -> Value {
         self.insert_all(op, ty, args)[0]
     }
@@ -102,25 +103,26 @@ impl Editor<'_> {
         self.function.inst(inst).results.clone()
     }
 
-    /// Inserts a constant before the current instruction.
+    /// Inserts a constant, given as raw bits, before the current instruction.
     pub fn constant(&mut self, ty: Type, bits: u64) -> Value {
         self.insert(Op::Const(bits & ty.mask()), ty, &[])
     }
 }
 
-/// Calls `visit` for every instruction and applies its decision; an instruction that was turned into another is visited
-/// again. Definitions come before their uses, except around loops. Returns whether anything changed.
+/// Calls `visit` for every instruction and applies the returned [`Rewrite`]; an instruction that was turned into
+/// another is visited again. Definitions are visited before their uses, except around loops. Returns whether anything
+/// changed.
 pub(super) fn rewrite(
     function: &mut Function,
     mut visit: impl FnMut(&mut Editor<'_>, &InstData) -> Rewrite,
 ) -> bool {
-    /// Visits of one instruction, in case rules keep turning it into others.
+    /// Maximum number of visits of one instruction, in case rewrites never stop.
     const MAX_STEPS: usize = 16;
     let order = Dominators::new(function).reverse_postorder().to_vec();
     let mut aliases = Aliases::default();
     let mut changed = false;
     for block in order {
-        // The block keeps its instructions until the end, because analyses look at its terminator meanwhile.
+        // The block keeps its instructions until the end, because analyses read its terminator meanwhile.
         let insts = function.block(block).insts.clone();
         let mut editor = Editor { function, block, loc: None, before: Vec::with_capacity(insts.len()) };
         for inst in insts {

@@ -1,8 +1,8 @@
 //! Constant folding and algebraic simplification.
 //!
 //! Every rule is exact. Integers wrap as the instructions do. Rules for floats hold for signed zeros, infinities and
-//! NaN: `x + 0.0` is not `x`; `x + -0.0` is, if `x` is a result of arithmetic, because all such NaNs have the same
-//! bits.
+//! NaN. For example, `x + 0.0` is not `x`, since -0.0 becomes 0.0. `x + -0.0` is `x` if `x` is a result of arithmetic,
+//! because all NaNs of arithmetic have the same bits.
 //!
 //! Constants move to the right operand of commutative opcodes, and constant summands move outwards through integer
 //! sums, products and shifts. Unrolled iterations then differ only in a last addition, which [`super::Address`] folds
@@ -19,7 +19,7 @@ use super::Pass;
 use super::edit::{Editor, Rewrite, rewrite};
 use crate::ir::{Function, InstData, Op, Type, Value};
 
-/// Constant folding; see the module.
+/// The constant folding pass; see the module.
 pub struct Fold;
 
 impl Pass for Fold {
@@ -61,7 +61,7 @@ fn constants(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewrite> {
     Some(Rewrite::Values(types.iter().zip(bits).map(|(&ty, bits)| editor.constant(ty, bits)).collect()))
 }
 
-/// Moves a constant left operand to the right.
+/// Exchanges the operands of a commutative instruction whose left operand is constant.
 fn constant_to_right(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewrite> {
     let &[a, b, ..] = &data.args[..] else { return None };
     let op = match data.op {
@@ -84,7 +84,7 @@ fn operands(editor: &Editor<'_>, value: Value, op: Op) -> Option<SmallVec<[Value
     (data.op == op).then(|| data.args.clone())
 }
 
-/// `(x, c)` if the value is `op` of x and the constant c.
+/// `(x, c)` if the value is the result of `op` on x and the constant c.
 fn with_constant(editor: &Editor<'_>, value: Value, op: Op) -> Option<(Value, u64)> {
     let args = operands(editor, value, op)?;
     Some((args[0], editor.function.constant(*args.get(1)?)?))

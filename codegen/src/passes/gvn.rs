@@ -1,7 +1,7 @@
-//! Global value numbering: replaces an instruction by an equal one that dominates it.
+//! Global value numbering: replaces an instruction by an equal instruction that dominates it.
 //!
-//! Only pure instructions are merged, and read-only loads within one block if no instruction between them waits for
-//! other threads or kernels.
+//! Only pure instructions are merged, and read-only loads within a block if no instruction between them waits for other
+//! threads or kernels.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use super::analysis::Dominators;
 use super::edit::Aliases;
 use crate::ir::{Block, Effect, Function, Inst, InstData, Op, Type, Value};
 
-/// Global value numbering; see the module.
+/// The global value numbering pass; see the module.
 pub struct ValueNumbering;
 
 impl Pass for ValueNumbering {
@@ -25,8 +25,8 @@ impl Pass for ValueNumbering {
         let mut aliases = Aliases::default();
         let mut table = Table { doms: &doms, pure: HashMap::new(), loads: HashMap::new() };
         let mut changed = false;
-        // The walk is a preorder of the dominator tree. An entry that does not dominate the current block dominates no
-        // later block either, so one table serves all scopes.
+        // The walk is a preorder of the dominator tree. A table entry whose block does not dominate the current block
+        // dominates no later block either, so one table serves all scopes.
         for &block in doms.preorder() {
             table.loads.clear();
             let insts = std::mem::take(&mut function.block_mut(block).insts);
@@ -56,12 +56,12 @@ type Key = (Op, Type, SmallVec<[Value; 4]>);
 struct Table<'a> {
     doms: &'a Dominators,
     pure: HashMap<Key, (Block, Inst)>,
-    /// Read-only loads of the current block.
+    /// Read-only loads of the current block, by key.
     loads: HashMap<Key, Inst>,
 }
 
 impl Table<'_> {
-    /// An equal instruction that dominates this one; if there is none, enters this one.
+    /// An equal instruction that dominates `inst`; if there is none, enters `inst` into the table.
     fn find_or_enter(&mut self, block: Block, inst: Inst, data: &InstData) -> Option<Inst> {
         if let Op::Load(access) = data.op
             && access.is_read_only()
@@ -85,7 +85,7 @@ impl Table<'_> {
     }
 }
 
-/// A key that is equal for instructions that compute the same.
+/// Key of an instruction, equal for instructions that compute the same results.
 fn key(data: &InstData) -> Key {
     let mut args = data.args.clone();
     let mut op = data.op;

@@ -1,4 +1,4 @@
-//! If-conversion: replaces a branch around a few cheap instructions by these instructions and selections.
+//! If-conversion: replaces a branch around a few cheap instructions by these instructions and selects.
 //!
 //! ```text
 //!   branch v0, block1, block2(v1)          v2 = add.u32 v1, v1
@@ -7,7 +7,7 @@
 //!   jump block2(v2)
 //! ```
 //!
-//! Selections between predicates become `and` and `or`. A `&&` or `||` with a cheap right side thereby becomes one
+//! Selects between predicates become `and` and `or`. A `&&` or `||` with a cheap right side thereby becomes a single
 //! condition.
 
 use cranelift_entity::SecondaryMap;
@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use super::Pass;
 use crate::ir::{Binary, Block, BlockCall, Function, Inst, InstData, Op, Type, Unary, Value};
 
-/// If-conversion; see the module.
+/// The if-conversion pass; see the module.
 pub struct IfConvert;
 
 impl Pass for IfConvert {
@@ -44,17 +44,17 @@ impl Pass for IfConvert {
     }
 }
 
-/// Most instructions that may be executed speculatively.
+/// Maximum number of instructions per branch that are executed speculatively.
 const MAX_COST: usize = 8;
-/// Most selections that may replace one branch.
+/// Maximum number of selects that replace a branch.
 const MAX_SELECTS: usize = 4;
 
-/// Number of edges to each block; 0 for an arm that has been converted.
+/// Number of edges to each block; 0 for a block that has been converted.
 type Entries = SecondaryMap<Block, usize>;
 
-/// One arm of a branch, up to the block where the arms meet.
+/// One side of a branch, up to the block where both sides join.
 struct Arm {
-    /// The block of the arm, if it has one.
+    /// The block of the side, if there is one.
     block: Option<Block>,
     insts: Vec<Inst>,
     dest: BlockCall,
@@ -80,7 +80,7 @@ fn convert(function: &mut Function, entries: &mut Entries, block: Block) -> bool
     let pairs: Vec<(Value, Value)> =
         yes.dest.args.iter().copied().zip(no.dest.args.iter().copied()).collect();
     let selects = pairs.iter().filter(|(a, b)| a != b).count();
-    // Constants and the like cost nothing.
+    // Instructions without operands, such as constants, cost nothing.
     let costs = |inst: &&Inst| !function.inst(**inst).args.is_empty();
     let cost = yes.insts.iter().chain(&no.insts).filter(costs).count();
     if selects > MAX_SELECTS || cost > MAX_COST || yes.dest.block == block {
@@ -94,7 +94,7 @@ fn convert(function: &mut Function, entries: &mut Entries, block: Block) -> bool
     builder.jump(BlockCall { block: yes.dest.block, args });
     let out = builder.out;
     function.block_mut(block).insts = out;
-    // Two edges became one.
+    // The two edges of the branch have become one.
     entries[yes.dest.block] -= 1;
     for arm in [yes.block, no.block].into_iter().flatten() {
         entries[arm] = 0;
@@ -102,7 +102,7 @@ fn convert(function: &mut Function, entries: &mut Entries, block: Block) -> bool
     true
 }
 
-/// The arm through the target block, if that block only computes and then jumps.
+/// The side through the target block, if that block contains only cheap instructions and a jump.
 fn through(function: &Function, dest: &BlockCall) -> Option<Arm> {
     let data = function.block(dest.block);
     let (&last, insts) = data.insts.split_last()?;
@@ -115,7 +115,7 @@ fn through(function: &Function, dest: &BlockCall) -> Option<Arm> {
     Some(Arm { block: Some(dest.block), insts: insts.to_vec(), dest: jump.dests[0].clone() })
 }
 
-/// Whether it is movable and takes a few cycles at most.
+/// Whether the instruction is movable and takes at most a few cycles.
 fn is_cheap(data: &InstData) -> bool {
     let slow = match data.op {
         Op::Binary(Binary::Div | Binary::DivApprox | Binary::Rem) => true,

@@ -1,8 +1,8 @@
-//! Loop-invariant code motion: moves pure instructions whose operands do not change in a loop to the loop's preheader.
-//! Convergent instructions stay.
+//! Loop-invariant code motion: moves pure instructions with loop-invariant operands to the loop's preheader. Convergent
+//! instructions are not moved.
 //!
-//! Loads stay too: memory may change, and an address that is valid only under a condition must not be read. Constants,
-//! parameters and the like cost nothing inside the loop and move only with an instruction that uses them.
+//! Loads are not moved: memory may change, and an address that is valid only under a condition must not be read.
+//! Constants and parameters cost nothing inside the loop and are moved only with an instruction that uses them.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use super::analysis::loops::{Loop, loops};
 use super::analysis::{Dominators, InstBlocks, defining_block, inst_blocks};
 use crate::ir::{Block, BlockCall, Function, Inst, InstData, Op, Type, Value};
 
-/// Loop-invariant code motion; see the module.
+/// The loop-invariant code motion pass; see the module.
 pub struct InvariantMotion;
 
 impl Pass for InvariantMotion {
@@ -22,8 +22,8 @@ impl Pass for InvariantMotion {
     fn run(&self, function: &mut Function) -> bool {
         let mut changed = false;
         let doms = Dominators::new(function);
-        // Inner loops come first, so that an instruction may leave several loops. A new preheader belongs to the outer
-        // loops too, so the loops are recomputed after each one.
+        // Inner loops come first, so that an instruction may be moved out of several loops. A new preheader belongs to
+        // the outer loops too, so the loops are recomputed after each loop.
         let headers: Vec<Block> = loops(function, &doms).iter().map(|l| l.header).collect();
         for header in headers {
             let doms = Dominators::new(function);
@@ -65,7 +65,7 @@ impl<'a> Invariants<'a> {
         invariant
     }
 
-    /// Whether the value is defined outside the loop, or can be moved outside.
+    /// Whether the value is defined outside the loop, or can be moved out of it.
     fn is_outside(&self, function: &Function, value: Value) -> bool {
         let block = defining_block(function, &self.blocks, value);
         let inside = block.is_some_and(|block| self.this.blocks.contains(&block));
@@ -76,7 +76,7 @@ impl<'a> Invariants<'a> {
         matches!(function.value_def(value), crate::ir::Def::Result(inst, _) if self.moved.contains(&inst))
     }
 
-    /// The instruction without operands inside the loop that defines the value.
+    /// The defining instruction of the value, if it is in the loop and has no operands, such as a constant.
     fn leaf(&self, function: &Function, value: Value) -> Option<Inst> {
         let crate::ir::Def::Result(inst, _) = function.value_def(value) else { return None };
         let data = function.inst(inst);
@@ -108,7 +108,8 @@ fn hoist(function: &mut Function, this: &Loop, insts: &[Inst]) {
     target.splice(end..end, insts.iter().copied());
 }
 
-/// The only block outside the loop that jumps to its header and has no other successor; a new one if there is none.
+/// The preheader of a loop: the only block outside that jumps to the header, if it has no other successor; otherwise a
+/// new block.
 fn preheader(function: &mut Function, this: &Loop) -> Block {
     let preds = function.predecessors();
     let outside: Vec<Block> =

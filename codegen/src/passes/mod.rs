@@ -1,7 +1,7 @@
 //! Passes over the IR and the pipeline that [`optimize`] runs.
 //!
-//! A pass is a type that implements [`Pass`], in a file of its own. Passes take verified functions and leave verified
-//! functions; debug builds verify after each one. A pass may leave unreferenced values and blocks behind, but no
+//! A pass is a type that implements [`Pass`], in its own file. Passes take verified functions and leave verified
+//! functions; debug builds verify after each pass. A pass may leave unreferenced values and blocks behind, but no
 //! unreachable block in the layout.
 
 mod address;
@@ -36,7 +36,7 @@ pub use widen::Widen;
 
 /// A transformation of a function that preserves its behaviour.
 pub trait Pass: Sync {
-    /// The name in reports and test files.
+    /// Name of the pass in reports and test files.
     fn name(&self) -> &'static str;
 
     /// Runs the pass; returns whether anything changed.
@@ -46,30 +46,30 @@ pub trait Pass: Sync {
 /// Optimisation level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OptLevel {
-    /// Only what makes the function well formed.
+    /// Only passes that make the function well formed.
     None,
-    /// The whole pipeline.
+    /// The whole pipeline of passes.
     #[default]
     Default,
 }
 
-/// One run of one pass.
+/// Result of one pass run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The pass.
+    /// Name of the pass.
     pub pass: &'static str,
-    /// Instructions in the layout before.
+    /// Number of instructions in the layout before the run.
     pub before: usize,
-    /// Instructions in the layout after.
+    /// Number of instructions in the layout after the run.
     pub after: usize,
-    /// Whether the pass changed anything.
+    /// Whether the pass changed the function.
     pub changed: bool,
 }
 
-/// The runs of passes, in order.
+/// Results of all pass runs, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// One entry a run.
+    /// One entry per pass run.
     pub steps: Vec<Step>,
 }
 
@@ -88,10 +88,10 @@ pub const ROUND: &[&dyn Pass] = &[
     &Widen,
 ];
 
-/// Rounds after which the pipeline stops even if something still changes.
+/// Maximum number of rounds, even if the last round still changes the function.
 const MAX_ROUNDS: usize = 8;
 
-/// Passes to run in rounds until a round changes nothing.
+/// Passes to run in rounds until a round makes no change.
 #[derive(Clone)]
 pub struct Pipeline(Vec<&'static dyn Pass>);
 
@@ -104,22 +104,22 @@ impl Pipeline {
         }
     }
 
-    /// The pipeline without the pass of this name, to measure the effect of that pass.
+    /// The pipeline without the pass called `name`, to measure the effect of that pass.
     #[must_use]
     pub fn without(mut self, name: &str) -> Pipeline {
         self.0.retain(|pass| pass.name() != name);
         self
     }
 
-    /// Runs the passes.
+    /// Runs the passes on the function.
     ///
     /// # Panics
     /// In debug builds, if a pass leaves a function that the verifier rejects.
     pub fn run(&self, function: &mut Function) -> Report {
         let mut manager = PassManager { function, report: Report::default() };
         manager.run(&Unreachable);
-        // Number of changes so far, and for each pass the number of changes when it last found nothing to do: it would
-        // find nothing again until something changes.
+        // Number of changes so far, and for each pass that number at its last run without a change: the pass need not
+        // run again until the number grows.
         let mut changes = 0;
         let mut idle_at = vec![None; self.0.len()];
         for _ in 0..MAX_ROUNDS {

@@ -1,4 +1,5 @@
-//! Narrowing: replaces 64-bit instructions by 32-bit ones where 32 bits suffice, since GPUs compute in 32-bit words.
+//! Narrowing: replaces 64-bit instructions by 32-bit instructions where 32 bits suffice, since GPUs compute in 32-bit
+//! words.
 //!
 //! ```text
 //!   v2 = convert.u64 v0        v3 = lt.u32 v0, v1        v2 = shr.u64 v0, 32         v1, v3 = unpack.u32 v0
@@ -6,11 +7,11 @@
 //!   v4 = lt.u64 v2, v3
 //! ```
 //!
-//! - Comparisons, bitwise operations, minimum and maximum of numbers extended from 32 bits; quotients and remainders of
-//!   numbers that [`Ranges`] bounds to 32 bits.
-//! - Extraction of the halves of a number, and numbers made of two halves.
+//! Narrowed are comparisons, bitwise operations, minimum and maximum of numbers extended from 32 bits, and quotients
+//! and remainders of numbers that [`Ranges`] bounds to 32 bits.
+//! Extraction of a number's halves becomes `unpack`, and a number made of two halves becomes `pack`.
 //!
-//! Sums and products stay: [`super::Address`] makes them 64 bits wide to move constants out of addresses.
+//! Sums and products are not narrowed: [`super::Address`] widens them to 64 bits to move constants out of addresses.
 
 use std::collections::HashSet;
 
@@ -19,7 +20,7 @@ use super::analysis::ranges::Ranges;
 use super::edit::{Editor, Rewrite, rewrite};
 use crate::ir::{Binary, Function, InstData, Op, Rounding, Type, Value};
 
-/// Narrowing; see the module.
+/// The narrowing pass; see the module.
 pub struct Narrow;
 
 impl Pass for Narrow {
@@ -34,13 +35,13 @@ impl Pass for Narrow {
     }
 }
 
-/// The values whose upper half is extracted.
+/// The 64-bit values whose upper half is extracted.
 fn halved(function: &Function) -> HashSet<Value> {
     let insts = function.layout.iter().flat_map(|&block| &function.block(block).insts);
     insts.filter_map(|&inst| upper_half(function, function.inst(inst))).collect()
 }
 
-/// The value whose upper half the instruction extracts.
+/// The 64-bit value whose upper half the instruction extracts.
 fn upper_half(function: &Function, data: &InstData) -> Option<Value> {
     if !is_conversion(data.op) || data.ty != Type::U32 {
         return None;
@@ -128,13 +129,13 @@ fn arithmetic(editor: &mut Editor<'_>, ranges: &Ranges, data: &InstData, binary:
         }
         _ => return None,
     };
-    // A right shift of a non-negative number does not depend on the type's sign.
+    // A right shift of a non-negative number does not depend on the signedness of the type.
     let narrow = editor.function.value_type(a);
     let result = editor.insert(data.op, narrow, &[a, b]);
     Some(Rewrite::into(EXTEND, data.ty, &[result]))
 }
 
-/// The 32-bit value that was extended to this one.
+/// The 32-bit value that was extended to this 64-bit value.
 fn extended(function: &Function, value: Value) -> Option<Value> {
     let data = function.defining_inst(value)?;
     let narrow = data.args.first().map(|&arg| function.value_type(arg))?;
@@ -142,7 +143,8 @@ fn extended(function: &Function, value: Value) -> Option<Value> {
     (is_conversion(data.op) && keeps).then(|| data.args[0])
 }
 
-/// Both operands as 32-bit values of one type: two extended ones, or an extended one and a constant.
+/// Both operands as 32-bit values of one type, if each is an extended 32-bit value or a constant, and not both are
+/// constant.
 fn both_narrow(editor: &mut Editor<'_>, data: &InstData) -> Option<[Value; 2]> {
     let &[a, b] = &data.args[..] else { return None };
     let (x, y) = (extended(editor.function, a), extended(editor.function, b));

@@ -11,9 +11,9 @@
 //!   jump block1(v3)
 //! ```
 //!
-//! ptxas unrolls too, but here the constant offsets of the copies allow [`super::Widen`] to merge neighbouring
-//! accesses. The header must be the only exit of the loop and compare a counter with a constant; the counter starts at
-//! a constant and changes by a constant.
+//! ptxas unrolls loops too, but here the constant offsets of the copies allow [`super::Widen`] to merge adjacent
+//! accesses. The loop's header must be its only exit and compare a counter with a constant; the counter must start at a
+//! constant and change by a constant per iteration.
 
 use std::collections::HashMap;
 
@@ -23,10 +23,10 @@ use super::analysis::loops::{Loop, loops};
 use super::fold::eval::evaluate;
 use crate::ir::{Binary, Block, Function, InstData, Op, Type, Value};
 
-/// Full unrolling; see the module.
+/// The full unrolling pass; see the module.
 pub struct Unroll;
 
-/// Most instructions that a loop may become.
+/// Maximum number of instructions of an unrolled loop.
 const MAX_SIZE: usize = 256;
 
 impl Pass for Unroll {
@@ -51,18 +51,18 @@ impl Pass for Unroll {
 /// A loop with a known trip count.
 struct Counted {
     header: Block,
-    /// Index of the header's target inside the loop.
+    /// Index, among the targets of the header's branch, of the target inside the loop.
     stays: usize,
     latch: Block,
-    /// The only block outside that jumps to the header.
+    /// The only block outside the loop that jumps to the header.
     entry: Block,
-    /// All blocks, in layout order.
+    /// All blocks of the loop, in layout order.
     blocks: Vec<Block>,
     trips: usize,
 }
 
 impl Counted {
-    /// The loop, if it can be unrolled within [`MAX_SIZE`].
+    /// The loop with its trip count, if it can be unrolled within [`MAX_SIZE`].
     fn of(function: &Function, this: &Loop) -> Option<Counted> {
         let inside = |block: &Block| this.blocks.contains(block);
         let preds = function.predecessors();
@@ -134,7 +134,7 @@ impl Counted {
         let at = function.layout.iter().position(|&block| block == self.blocks[0]).unwrap_or(0);
         function.layout.splice(at..at, layout);
         function.layout.retain(|block| !self.blocks.contains(block));
-        // After the loop, the values of the last copy of the header are used.
+        // After the loop, uses refer to the values of the last copy of the header.
         function.rewrite_uses(|value| values.get(&value).copied().unwrap_or(value));
     }
 }
@@ -144,8 +144,8 @@ fn terminator(function: &mut Function, block: Block) -> &mut InstData {
     function.inst_mut(last)
 }
 
-/// Copies the blocks with the edges among them; edges to the header stay for the caller. `values` maps the original
-/// values to the copies.
+/// Copies the blocks with the edges among them; edges to the header are left to the caller. `values` maps the original
+/// values to their copies.
 fn copy(
     function: &mut Function,
     blocks: &[Block],

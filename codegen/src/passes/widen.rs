@@ -1,4 +1,4 @@
-//! Vectorisation of memory accesses: merges two adjacent scalar accesses, and then two adjacent pairs, into one vector
+//! Vectorisation of memory accesses: merges two adjacent scalar accesses, and then two adjacent pairs, into a vector
 //! access where the address is known to be sufficiently aligned.
 //!
 //! ```text
@@ -8,9 +8,9 @@
 //!   store.f32 v0 + 20, v2
 //! ```
 //!
-//! A load moves up to its neighbour, a store moves down. It may pass only accesses that cannot overlap it: of another
-//! address space, of other bytes from the same pointer, or of read-only memory. It never passes an instruction that
-//! synchronises with other threads.
+//! A load moves up to the adjacent load, a store moves down to the adjacent store. An access may be moved only across
+//! accesses that cannot overlap it: in another address space, to other bytes from the same pointer, or to read-only
+//! memory; and never across an instruction that synchronises with other threads.
 
 use smallvec::SmallVec;
 
@@ -19,7 +19,7 @@ use super::analysis::divisibility::Divisibility;
 use super::edit::Aliases;
 use crate::ir::{Access, Block, Cache, Function, Inst, InstData, Op, Type, Value};
 
-/// Vectorisation of memory accesses; see the module.
+/// The vectorisation pass; see the module.
 pub struct Widen;
 
 impl Pass for Widen {
@@ -39,10 +39,10 @@ impl Pass for Widen {
     }
 }
 
-/// Most bytes of one access.
+/// Maximum size of an access in bytes.
 const MAX_BYTES: u32 = 16;
 
-/// Consecutive elements at a pointer plus a constant offset.
+/// Memory of an access: consecutive elements at a pointer plus a constant offset.
 #[derive(Clone, Copy)]
 struct Span {
     pointer: Value,
@@ -64,25 +64,25 @@ impl Span {
         u32::from(self.access.vector) * self.ty.bytes()
     }
 
-    /// Offsets of the first byte and of the byte after the last.
+    /// Byte offsets from the pointer: of the first byte, and of the end.
     fn range(&self) -> (i64, i64) {
         let start = i64::from(self.access.offset);
         (start, start + i64::from(self.bytes()))
     }
 
-    /// Whether no thread writes this memory while the kernel runs.
+    /// Whether the memory does not change while the kernel runs.
     fn is_read_only(&self) -> bool {
         matches!(self.access.cache, Cache::ReadOnly | Cache::ReadOnlyStreaming)
     }
 
-    /// Whether neither writes bytes that the other accesses.
+    /// Whether the two accesses cannot conflict: neither writes bytes that the other accesses.
     fn is_disjoint(&self, other: &Span) -> bool {
         let ((a, b), (c, d)) = (self.range(), other.range());
         let nobody_writes = self.is_read_only() || other.is_read_only();
         nobody_writes || self.shared != other.shared || (self.pointer == other.pointer && (b <= c || d <= a))
     }
 
-    /// Both as one access, if there is one.
+    /// Both accesses as one vector access, if possible.
     fn joined(&self, other: &Span, divisibility: &Divisibility) -> Option<Span> {
         let offset = self.access.offset.min(other.access.offset);
         let alike = Access { offset, ..self.access } == Access { offset, ..other.access };
@@ -98,10 +98,10 @@ impl Span {
     }
 }
 
-/// An access that a later one may be merged with.
+/// An access that a later access may be merged with.
 struct Candidate {
     span: Span,
-    /// Its index among the instructions that the block keeps.
+    /// Index of the access among the instructions that the block keeps.
     position: usize,
     inst: Inst,
     is_load: bool,
@@ -111,7 +111,7 @@ fn widen(function: &mut Function, divisibility: &Divisibility, aliases: &mut Ali
     let insts = function.block(block).insts.clone();
     let mut kept: Vec<Option<Inst>> = Vec::with_capacity(insts.len());
     let mut open: Vec<Candidate> = Vec::new();
-    // Indices and spans of the stores since the last instruction with another effect.
+    // Indices and spans of the stores since the last instruction with another side effect.
     let mut stores: Vec<(usize, Span)> = Vec::new();
     let mut changed = false;
     for mut inst in insts {
@@ -120,7 +120,7 @@ fn widen(function: &mut Function, divisibility: &Divisibility, aliases: &mut Ali
             .filter(|span| span.access.cache != Cache::Volatile && span.access.ordering.is_none());
         let Some(mut span) = span else {
             match data.op {
-                // Matrices may be loaded from anywhere in shared memory.
+                // The addresses of a matrix load may be anywhere in shared memory.
                 Op::LoadMatrix { .. } => open.retain(|other| other.is_load || !other.span.shared),
                 Op::Shuffle(_) | Op::Vote(_) => {}
                 op if op.has_effect() => {
@@ -133,7 +133,7 @@ fn widen(function: &mut Function, divisibility: &Divisibility, aliases: &mut Ali
             continue;
         };
         let is_load = matches!(data.op, Op::Load(_));
-        // An open store would have to move down past this access.
+        // An open store that overlaps this access cannot move down past it.
         open.retain(|other| other.is_load || span.is_disjoint(&other.span));
         let mut position = kept.len();
         kept.push(Some(inst));
@@ -174,7 +174,7 @@ fn widen(function: &mut Function, divisibility: &Divisibility, aliases: &mut Ali
     changed
 }
 
-/// Builds the merged access. The results of loads become its results.
+/// Builds the merged access. Results of merged loads are replaced by its results.
 fn join(
     function: &mut Function,
     aliases: &mut Aliases,

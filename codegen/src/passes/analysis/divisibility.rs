@@ -1,8 +1,8 @@
 //! Divisibility analysis: the known low bits of integers and addresses.
 //!
-//! A value is known modulo a power of two, `value ≡ remainder (mod 2^bits)`. Facts start at shared variables (their
-//! alignment), global pointers (their element's size, or the alignment that the launch promises) and constants. Sums,
-//! products, shifts and masks propagate them; a block parameter has the bits that all incoming values share.
+//! The analysis finds `value ≡ remainder (mod 2^bits)`. Facts start at shared variables (their alignment), global
+//! pointers (the element size, or the alignment that the launch guarantees) and constants. Sums, products, shifts and
+//! masks propagate facts; a block parameter has the low bits that all incoming values share.
 
 use cranelift_entity::SecondaryMap;
 
@@ -14,7 +14,7 @@ use crate::ir::{Binary, Function, InstData, Op, Type, Value};
 pub struct Residue {
     /// Number of known low bits, up to 64.
     pub bits: u32,
-    /// The known bits.
+    /// The known low bits.
     pub remainder: u64,
 }
 
@@ -25,12 +25,12 @@ impl Residue {
         Residue { bits, remainder: number & low(bits) }
     }
 
-    /// Whether the number is a multiple of `divisor`, a power of two.
+    /// Whether every number with this residue is a multiple of `divisor`, a power of two.
     pub fn is_multiple_of(self, divisor: u64) -> bool {
         divisor.trailing_zeros() <= self.bits && self.remainder.is_multiple_of(divisor)
     }
 
-    /// The sum of both numbers.
+    /// Residue of the sum with a constant.
     #[must_use]
     pub fn offset_by(self, number: i64) -> Residue {
         Residue::new(self.bits, self.remainder.wrapping_add(number as u64))
@@ -48,7 +48,8 @@ impl Residue {
         Residue::new(self.bits, self.remainder.wrapping_neg())
     }
 
-    /// The product. In (r + 2^k x)(s + 2^l y), a term with an unknown factor is a multiple of its known factor.
+    /// Residue of the product. In (r + 2^k x)(s + 2^l y), a term with an unknown factor is a multiple of its known
+    /// factor.
     fn times(self, other: Residue) -> Residue {
         let zeros = |known: Residue| if known.remainder == 0 { 64 } else { known.remainder.trailing_zeros() };
         let bits = (self.bits + zeros(other)).min(other.bits + zeros(self)).min(self.bits + other.bits);
@@ -64,7 +65,7 @@ impl Residue {
         Residue { bits: known.len() as u32, remainder }
     }
 
-    /// The bits that both numbers share.
+    /// Common low bits of both numbers.
     fn meet(self, other: Residue) -> Residue {
         let equal = (self.remainder ^ other.remainder).trailing_zeros();
         self.cut(other.bits.min(equal))
@@ -75,14 +76,14 @@ fn low(bits: u32) -> u64 {
     if bits == 0 { 0 } else { u64::MAX >> (64 - bits) }
 }
 
-/// The known low bits of a function's values. Valid until the function changes; nothing is known of values added later.
+/// Known low bits of a function's values. Valid until the function changes; nothing is known of values added later.
 pub struct Divisibility {
-    /// `None` for values not visited yet.
+    /// Known low bits of each value; `None` if not visited yet.
     values: SecondaryMap<Value, Option<Residue>>,
 }
 
 impl Divisibility {
-    /// Computes it.
+    /// Runs the analysis.
     pub fn new(function: &Function) -> Divisibility {
         let mut this = Divisibility { values: SecondaryMap::new() };
         let order = Dominators::new(function).reverse_postorder().to_vec();
@@ -109,7 +110,7 @@ impl Divisibility {
         this
     }
 
-    /// The value's low bits.
+    /// Known low bits of the value.
     pub fn of(&self, value: Value) -> Residue {
         self.values[value].unwrap_or(Residue::UNKNOWN)
     }
@@ -134,7 +135,7 @@ impl Divisibility {
         let residue = match data.op {
             Op::Const(bits) => Residue::new(64, bits),
             Op::SharedAddress(var) => Residue::new(function.shared[var].align.trailing_zeros(), 0),
-            // The alignment that the printer declares.
+            // Dynamic shared memory has the alignment that the printer declares: 128 bytes.
             Op::DynamicShared => Residue::new(7, 0),
             Op::Param(index) => {
                 let alignment = function.params[index as usize].alignment();
@@ -180,7 +181,8 @@ impl Divisibility {
             },
             _ => Residue::UNKNOWN,
         };
-        // Narrow arithmetic wraps at its width, and a number extended from it may have any sign. Constants stay exact.
+        // Narrow arithmetic wraps at its width, and a number extended from the result may have any sign. Constants are
+        // exact.
         let narrow = data.args.iter().map(|&arg| function.value_type(arg)).filter(|ty| ty.is_int());
         let width = narrow.map(Type::bits).chain([ty.bits()]).min().unwrap_or(64);
         residue.cut(width)

@@ -5,16 +5,17 @@ use std::collections::HashSet;
 use super::Dominators;
 use crate::ir::{Block, Function};
 
-/// A natural loop: a header that dominates all of its blocks, and an edge back to it.
+/// A natural loop: a header that dominates all blocks of the loop, and one or more edges back to the header.
 #[derive(Clone, Debug)]
 pub struct Loop {
-    /// The one block through which the loop is entered.
+    /// The header: the only block through which the loop is entered.
     pub header: Block,
-    /// All blocks, the header and those of inner loops included.
+    /// All blocks of the loop, including the header and inner loops.
     pub blocks: HashSet<Block>,
 }
 
-/// The function's natural loops, inner loops before those that contain them. Loops with the same header are one loop.
+/// Finds the function's natural loops, inner loops before the loops that contain them. Loops with the same header are
+/// merged.
 pub fn loops(function: &Function, doms: &Dominators) -> Vec<Loop> {
     let preds = function.predecessors();
     let mut loops = Vec::new();

@@ -5,18 +5,19 @@ use cranelift_entity::SecondaryMap;
 use crate::ir::dominators::immediate_dominators;
 use crate::ir::{Block, Function};
 
-/// The post-dominator tree of a function's blocks. Its root is the thread's exit, the successor of every returning
-/// block; one block of each endless loop counts as if it had an edge to it.
+/// The post-dominator tree of a function's blocks. Its root is a virtual exit, the successor of every returning block;
+/// in each endless loop, one block counts as a predecessor of the exit.
 pub struct PostDominators {
-    /// Positions in reverse postorder of the reversed graph, from 2; 1 is the exit, 0 a block outside of the layout.
+    /// Position in reverse postorder of the reversed graph: 1 is the exit, blocks start at 2, and 0 is a block outside
+    /// the layout.
     order: SecondaryMap<Block, u32>,
-    /// The blocks by position, from 2.
+    /// The blocks by position, starting with position 2.
     blocks: Vec<Block>,
     idom: Vec<u32>,
 }
 
 impl PostDominators {
-    /// Computes the tree.
+    /// Computes the post-dominator tree.
     pub fn new(function: &Function) -> PostDominators {
         let preds = function.predecessors();
         let mut seen: SecondaryMap<Block, bool> = SecondaryMap::new();
@@ -60,7 +61,7 @@ impl PostDominators {
         PostDominators { order, blocks: post, idom }
     }
 
-    /// The closest strict post-dominator; none if that is the exit.
+    /// Immediate post-dominator: the closest strict post-dominator. None if that is the exit.
     pub fn immediate(&self, block: Block) -> Option<Block> {
         self.block(self.idom[self.order[block] as usize])
     }

@@ -1,5 +1,5 @@
-//! Range analysis: bounds on integer values from the defining instructions, the launch limits of special registers, and
-//! the conditions of dominating branches.
+//! Range analysis: bounds of integer values, derived from the defining instructions, the launch limits of special
+//! registers, and the conditions of dominating branches.
 
 use crate::ir::{Binary, Block, Compare, Def, Function, InstData, Op, Special, Type, Unary, Value};
 
@@ -8,14 +8,14 @@ use super::Dominators;
 /// An inclusive interval of integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// The least number.
+    /// Least number of the interval.
     pub min: i128,
-    /// The greatest number.
+    /// Greatest number of the interval.
     pub max: i128,
 }
 
 impl Range {
-    /// All values of an integer type.
+    /// The range of all values of an integer type.
     pub fn of_type(ty: Type) -> Range {
         let bits = ty.bits();
         if ty.is_signed() {
@@ -37,7 +37,7 @@ impl Range {
         Range { min: self.min.min(other.min), max: self.max.max(other.max) }
     }
 
-    /// The intersection; the first range if both contradict each other, as in unreachable code.
+    /// The intersection of both ranges; the first range if they are disjoint, as in unreachable code.
     fn and(self, other: Range) -> Range {
         let both = Range { min: self.min.max(other.min), max: self.max.min(other.max) };
         if both.min <= both.max { both } else { self }
@@ -60,9 +60,9 @@ impl Range {
     }
 }
 
-/// Limit on the chain of definitions.
+/// Maximum length of a chain of definitions to follow.
 const MAX_DEPTH: u32 = 10;
-/// Limit on the dominating conditions considered.
+/// Maximum number of dominating conditions to consider.
 const MAX_CONDITIONS: usize = 32;
 
 /// Ranges of a function's values. Valid as long as blocks and jumps do not change; instructions may.
@@ -72,17 +72,17 @@ pub struct Ranges {
 }
 
 impl Ranges {
-    /// Prepares the analysis of a function.
+    /// Creates the analysis of a function.
     pub fn new(function: &Function) -> Ranges {
         Ranges { doms: Dominators::new(function), preds: function.predecessors() }
     }
 
-    /// The range of the integer where the block is executed.
+    /// Range of an integer value wherever `block` is executed.
     pub fn of(&self, function: &Function, block: Block, value: Value) -> Range {
         Query { ranges: self, function, block }.range(value, MAX_DEPTH)
     }
 
-    /// The value of the condition where the block is executed, if a dominating branch depends on it.
+    /// Value of the condition in `block`, if a dominating branch determines it.
     pub fn implied(&self, function: &Function, block: Block, condition: Value) -> Option<bool> {
         let mut found = None;
         Query { ranges: self, function, block }.dominating(|known, holds| {
@@ -91,14 +91,14 @@ impl Ranges {
         found
     }
 
-    /// Whether the product of two integers does not wrap.
+    /// Whether the product of two integers does not wrap in `block`.
     pub fn exact_product(&self, function: &Function, block: Block, [a, b]: [Value; 2]) -> bool {
         let range = |value| self.of(function, block, value);
         fits(function.value_type(a), range(a).times(range(b)))
     }
 
-    /// For the wrapping sum of a value and a constant: the constant, read as a signed or an unsigned number, with which
-    /// the sum does not wrap.
+    /// For a wrapping sum of a value and a constant: the non-negative or negative number, equal to the constant modulo
+    /// 2^width, with which the sum does not wrap; none if the sum may wrap with both.
     pub fn exact_summand(&self, function: &Function, block: Block, (x, c): (Value, u64)) -> Option<i64> {
         let ty = function.value_type(x);
         let range = self.of(function, block, x);
@@ -106,7 +106,7 @@ impl Ranges {
     }
 }
 
-/// Both readings of the constant, the one of smaller magnitude first.
+/// The non-negative and the negative number equal to the constant modulo 2^width, smaller magnitude first.
 fn exact_summands(ty: Type, c: u64) -> [i128; 2] {
     let (signed, unsigned) = (i128::from(ty.sign_extend(c)), i128::from(c));
     [signed, if signed < 0 { unsigned } else { unsigned - (1 << ty.bits()) }]
@@ -136,7 +136,7 @@ impl Query<'_> {
         computed.and(self.conditions(value, any, depth - 1))
     }
 
-    /// The range of a result, from the operands' ranges; none if they imply nothing or the result may wrap.
+    /// Range of a result from the ranges of the operands; none if it is unknown or the result may wrap.
     fn result(&self, data: &InstData, ty: Type, depth: u32) -> Option<Range> {
         let arg = |index: usize| self.range(data.args[index], depth);
         let range = match data.op {
@@ -154,7 +154,7 @@ impl Query<'_> {
                 arg(0)
             }
             Op::BitField if ty.is_unsigned() => {
-                // Longer fields count modulo 256, except that devices take the lengths of 64-bit fields as they are.
+                // PTX takes longer fields modulo 256, but devices do not for 64-bit fields.
                 let length = self.function.constant(data.args[2]).filter(|&length| length <= 255)?;
                 Range { min: 0, max: (1 << length.min(64)) - 1 }
             }
@@ -202,7 +202,7 @@ impl Query<'_> {
         })
     }
 
-    /// The greatest value of a special register, from the limits of a launch.
+    /// Greatest value of a special register according to the limits of a launch.
     fn limit(&self, special: Special) -> Option<i128> {
         let threads = i128::from(self.function.threads.unwrap_or(1024));
         let cluster = i128::from(self.function.cluster.unwrap_or(16));
@@ -222,9 +222,9 @@ impl Query<'_> {
         })
     }
 
-    /// The range of a block parameter: the union of the incoming values. For a counter (a parameter that an edge
-    /// increments by a constant), a condition on that edge must bound it, and it grows from the values of the other
-    /// edges.
+    /// Range of a block parameter: the union of the ranges of incoming values. A counter is a parameter that one edge
+    /// increments by a constant; its range requires a condition on that edge that bounds it, and starts at the values
+    /// of the other edges.
     fn param(&self, block: Block, index: usize, param: Value, depth: u32) -> Range {
         let any = Range::of_type(self.function.value_type(param));
         let mut all: Option<Range> = None;
@@ -238,7 +238,7 @@ impl Query<'_> {
                         if bound > any.max {
                             return any;
                         }
-                        // The other edges bound it from below.
+                        // The other edges give the lower bound.
                         Range { min: bound, max: bound }
                     }
                     None if value == param => continue,
@@ -253,7 +253,7 @@ impl Query<'_> {
         all.unwrap_or(any)
     }
 
-    /// The constant c >= 0 if the value is `param + c`.
+    /// The constant c >= 0 if `value` is `param + c`.
     fn step(&self, value: Value, param: Value) -> Option<i128> {
         let data = self.function.defining_inst(value)?;
         let constant = data.args.get(1).and_then(|&c| self.function.constant(c))?;
@@ -261,13 +261,13 @@ impl Query<'_> {
         (data.op == Op::Binary(Binary::Add) && data.args[0] == param && step >= 0).then_some(step)
     }
 
-    /// Narrows the range by the conditions of dominating branches.
+    /// Narrows the range of a value by the conditions of dominating branches.
     fn conditions(&self, value: Value, mut range: Range, depth: u32) -> Range {
         self.dominating(|condition, holds| range = self.condition(condition, holds, value, range, depth));
         range
     }
 
-    /// Calls `visit` with each condition of a dominating branch and its value in this block.
+    /// Calls `visit` for each condition of a dominating branch, with the condition's value in this block.
     fn dominating(&self, mut visit: impl FnMut(Value, bool)) {
         let mut next = Some(self.block);
         for _ in 0..MAX_CONDITIONS {

@@ -1,4 +1,4 @@
-//! Per-thread values: evaluates what depends on the thread's index alone, for each thread of a CTA.
+//! Per-thread values: evaluates, for each thread of a CTA, the values that depend on the thread index alone.
 //!
 //! With a compile-time number of threads, a value that depends only on `tid.x`, `laneid` and constants is known for
 //! each thread, so `tid.x / 32 == 0` is an exact set of threads.
@@ -11,13 +11,13 @@ use smallvec::SmallVec;
 use crate::ir::{Function, Op, Special, Type, Value};
 use crate::passes::fold::eval::evaluate;
 
-/// Threads of a warp.
+/// Number of threads per warp.
 pub const WARP: usize = 32;
 
-/// Limit on the chain of definitions.
+/// Maximum length of a chain of definitions to follow.
 const MAX_DEPTH: u32 = 24;
 
-/// A value's bits in each thread of the CTA, by thread index.
+/// Raw bits of a value in each thread of the CTA, by thread index.
 pub type Bits = Rc<[u64]>;
 
 /// Per-thread values of a function, computed on demand. Valid until the function changes.
@@ -28,13 +28,13 @@ pub struct ThreadValues<'a> {
 }
 
 impl<'a> ThreadValues<'a> {
-    /// Prepares the analysis; none if the number of threads is not fixed.
+    /// Creates the analysis; none if the number of threads per CTA is not fixed.
     pub fn new(function: &'a Function) -> Option<ThreadValues<'a>> {
         let threads = function.threads.filter(|&threads| threads <= 1024)?;
         Some(ThreadValues { function, threads, known: HashMap::new() })
     }
 
-    /// The value's bits in every thread, if they depend on the thread's index alone.
+    /// Raw bits of the value in each thread, if it depends on the thread index alone.
     pub fn of(&mut self, value: Value) -> Option<Bits> {
         self.follow(value, MAX_DEPTH)
     }
@@ -54,7 +54,7 @@ impl<'a> ThreadValues<'a> {
         let each = |bits: &dyn Fn(u64) -> u64| Some((0..u64::from(self.threads)).map(bits).collect());
         match data.op {
             Op::Const(bits) => return each(&|_| bits),
-            // `.reqntid` fixes a CTA to one dimension.
+            // `.reqntid` fixes a one-dimensional CTA, so `tid.x` is the thread index.
             Op::Special(Special::TidX) => return each(&|thread| thread),
             Op::Special(Special::LaneId) => return each(&|thread| thread % WARP as u64),
             Op::Special(Special::TidY | Special::TidZ) => return each(&|_| 0),

@@ -1,9 +1,9 @@
 //! Uniformity analysis: which values are the same in all threads of a CTA or in all lanes of a warp.
 //!
-//! Values diverge by the thread's index, by loads from different addresses, and by control flow. Where the two sides of
-//! a divergent branch join, a block parameter that receives different values diverges as much as the branch condition;
-//! so does a value used after a loop that threads leave in different iterations. Conditions that depend on the thread's
-//! index alone are exact ([`super::threads`]): `tid.x / 32` is warp-uniform.
+//! Sources of divergence are the thread index, loads from different addresses, and control flow. Where the two sides of
+//! a divergent branch join, a block parameter that receives different values is as divergent as the branch condition;
+//! so is a value that is used after a loop which threads leave in different iterations. Conditions that depend on the
+//! thread index alone are exact ([`super::threads`]): `tid.x / 32` is warp-uniform.
 
 use std::collections::HashSet;
 
@@ -14,25 +14,25 @@ use super::threads::{ThreadValues, WARP};
 use super::{Dominators, defining_block, inst_blocks};
 use crate::ir::{Access, Binary, Block, Cache, Function, InstData, Match, Op, Shuffle, Special, Value};
 
-/// The threads in which a value is the same, from the strongest level to the weakest.
+/// Set of threads in which a value is the same, strongest level first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// All threads of the CTA.
+    /// All threads of the CTA: CTA-uniform.
     #[default]
     Cta,
-    /// The lanes of each warp.
+    /// The lanes of each warp: warp-uniform.
     Warp,
-    /// None: the value may differ from thread to thread.
+    /// Only the thread itself: the value may differ from thread to thread.
     Thread,
 }
 
-/// The uniformity of each value of a function. Valid until the function changes.
+/// Uniformity of each value of a function. Valid until the function changes.
 pub struct Uniformity {
     values: SecondaryMap<Value, Level>,
 }
 
 impl Uniformity {
-    /// Runs the analysis.
+    /// Runs the uniformity analysis.
     pub fn new(function: &Function) -> Uniformity {
         let mut solver = Solver {
             function,
@@ -48,7 +48,7 @@ impl Uniformity {
         Uniformity { values: solver.values }
     }
 
-    /// The uniformity of the value.
+    /// Uniformity of the value.
     pub fn of(&self, value: Value) -> Level {
         self.values[value]
     }
@@ -60,14 +60,14 @@ struct Solver<'a> {
     preds: SecondaryMap<Block, Vec<Block>>,
     threads: Option<ThreadValues<'a>>,
     values: SecondaryMap<Value, Level>,
-    /// For every block, the uniformity of the branches whose sides join there.
+    /// For every block, the uniformity of the branches whose sides join at the block.
     joins: SecondaryMap<Block, Level>,
-    /// For every block, the uniformity of its own branch so far.
+    /// For every block, the uniformity found so far of the branch that ends it.
     divergent: SecondaryMap<Block, Level>,
 }
 
 impl Solver<'_> {
-    /// Visits every instruction once; returns whether any value was weakened.
+    /// Visits every instruction once; returns whether the level of any value was weakened.
     fn sweep(&mut self, order: &[Block]) -> bool {
         let function = self.function;
         let mut changed = false;
@@ -108,7 +108,7 @@ impl Solver<'_> {
         weaker
     }
 
-    /// The uniformity of the results, from the operands.
+    /// Uniformity of an instruction's results, from its operands.
     fn level(&mut self, data: &InstData) -> Level {
         let args = data.args.iter().map(|&arg| self.values[arg]).max().unwrap_or_default();
         match data.op {
@@ -120,7 +120,7 @@ impl Solver<'_> {
             },
             // Warps execute a load at different times; lanes execute it together.
             Op::Load(access) => args.max(loaded(access)),
-            // With any other mask than the full one, lanes of a warp may get different results.
+            // With a partial mask, lanes of a warp may get different results.
             Op::Vote(_) | Op::Reduce(_) | Op::Match(Match::All) if self.all_lanes(data.args[1]) => {
                 Level::Warp
             }
@@ -147,7 +147,7 @@ impl Solver<'_> {
         self.function.constant(mask) == Some(u32::MAX.into())
     }
 
-    /// The exact uniformity of a value that depends on the thread's index alone.
+    /// Exact uniformity of a value that depends on the thread index alone.
     fn exact(&mut self, value: Value) -> Option<Level> {
         let bits = self.threads.as_mut()?.of(value)?;
         let same = |bits: &[u64]| bits.iter().all(|&other| other == bits[0]);
@@ -177,7 +177,7 @@ impl Solver<'_> {
         }
     }
 
-    /// Threads leave the loop in different iterations: weakens the values of the loop that are used after it.
+    /// Weakens the values of a loop that are used after it, since threads leave the loop in different iterations.
     fn leave_loop(&mut self, sides: &HashSet<Block>, level: Level) {
         let function = self.function;
         let blocks = inst_blocks(function);
@@ -197,7 +197,7 @@ impl Solver<'_> {
     }
 }
 
-/// The uniformity of what is loaded from one address.
+/// Uniformity of the result of loading from one address.
 fn loaded(access: Access) -> Level {
     match access.cache {
         Cache::Volatile => Level::Thread,

@@ -1,10 +1,10 @@
-//! Use counts.
+//! Use counts of values.
 
 use cranelift_entity::SecondaryMap;
 
 use crate::ir::{Function, Value};
 
-/// For every value, its number of occurrences as operand and block argument in the layout.
+/// Number of uses of each value, as operand or block argument, in the layout.
 pub fn use_counts(function: &Function) -> SecondaryMap<Value, u32> {
     let mut counts = SecondaryMap::new();
     for &block in &function.layout {

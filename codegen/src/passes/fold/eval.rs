@@ -1,6 +1,6 @@
 //! Evaluation of instructions on constants, bit for bit as the GPU computes them.
 //!
-//! Cases that the PTX specification leaves open are not evaluated: approximate functions, NaN results (their payload),
+//! Not evaluated are cases that the PTX specification leaves open: approximate functions, NaN results (their payload),
 //! division by zero, conversions out of the integer's range.
 
 use smallvec::{SmallVec, smallvec};
@@ -8,10 +8,10 @@ use smallvec::{SmallVec, smallvec};
 use super::float;
 use crate::ir::{Binary, Op, Rounding, Type, Unary};
 
-/// Raw bits of the results.
+/// Raw bits of each result.
 pub(in crate::passes) type Bits = SmallVec<[u64; 2]>;
 
-/// The results of `op` at type `ty` for constant operands with their types.
+/// Results of `op` at type `ty`; `args` are the types and raw bits of the constant operands. None if not evaluated.
 pub(in crate::passes) fn evaluate(op: Op, ty: Type, args: &[(Type, u64)]) -> Option<Bits> {
     let arg = |index: usize| args.get(index).map(|&(_, bits)| bits);
     let word = |index: usize| arg(index).map(|bits| bits as u32);
@@ -32,7 +32,7 @@ pub(in crate::passes) fn evaluate(op: Op, ty: Type, args: &[(Type, u64)]) -> Opt
         Op::Bitcast => arg(0)?,
         Op::Lop3(table) => lop3(table, word(0)?, word(1)?, word(2)?).into(),
         Op::Prmt => prmt(word(0)?, word(1)?, word(2)?).into(),
-        // Devices use positions and lengths of 64-bit fields as they are; the specification takes them modulo 256.
+        // The specification takes position and length of a field modulo 256; devices do not for 64-bit fields.
         Op::BitField if ty.bits() == 64 && (arg(1)? > 255 || arg(2)? > 255) => return None,
         Op::BitField => bit_field(ty, arg(0)?, arg(1)?, arg(2)?),
         Op::Funnel { left } => {
@@ -60,7 +60,7 @@ pub(in crate::passes) fn evaluate(op: Op, ty: Type, args: &[(Type, u64)]) -> Opt
     Some(smallvec![one])
 }
 
-/// The integer value of the bits.
+/// Integer value of the raw bits of type `ty`.
 pub(super) fn number(ty: Type, bits: u64) -> i128 {
     if ty.is_signed() { ty.sign_extend(bits).into() } else { bits.into() }
 }
@@ -87,7 +87,7 @@ fn int_binary(binary: Binary, ty: Type, a: u64, b: u64) -> Option<u64> {
         Binary::Mul => x.wrapping_mul(y),
         Binary::MulHi => x.wrapping_mul(y) >> ty.bits(),
         Binary::Div | Binary::Rem if y == 0 => return None,
-        // The one quotient that overflows.
+        // The quotient of the least number by -1 overflows.
         Binary::Div | Binary::Rem if y == -1 && ty.is_signed() && a == 1 << (ty.bits() - 1) => return None,
         Binary::Div => x / y,
         Binary::Rem => x % y,

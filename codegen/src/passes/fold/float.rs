@@ -1,14 +1,14 @@
 //! Floating-point arithmetic on raw bits, each operation rounded once.
 //!
-//! Arithmetic on 16-bit types uses `f64` and rounds *to odd* where it is inexact: the last bit is set if anything was
-//! cut off. A second rounding to a format with at least two bits fewer then gives the result of rounding once (Boldo
-//! and Melquiond, "When double rounding is odd", 2005).
+//! Arithmetic on 16-bit types uses `f64` and rounds *to odd* where it is inexact: the last bit is set if any discarded
+//! bit is. A second rounding to a format with at least two bits fewer then gives the same result as rounding once
+//! (Boldo and Melquiond, "When double rounding is odd", 2005).
 
 use half::{bf16, f16};
 
 use crate::ir::{Binary, Compare, Rounding, Type, Unary};
 
-/// The exact value of a scalar of at most 32 bits.
+/// Exact value of a scalar of at most 32 bits, given its raw bits.
 fn value(ty: Type, bits: u64) -> f64 {
     match ty {
         Type::F16 => f16::from_bits(bits as u16).to_f64(),
@@ -17,7 +17,7 @@ fn value(ty: Type, bits: u64) -> f64 {
     }
 }
 
-/// The number of type `ty` nearest to a value that is exact or rounded to odd; none for a NaN.
+/// Raw bits of the number of type `ty` nearest to `value`, which is exact or rounded to odd; none for NaN.
 fn nearest(ty: Type, value: f64) -> Option<u64> {
     let bits = match ty {
         Type::F16 => f16::from_f32(to_odd(value)).to_bits().into(),
@@ -27,7 +27,7 @@ fn nearest(ty: Type, value: f64) -> Option<u64> {
     (!value.is_nan()).then_some(bits)
 }
 
-/// Rounds to odd.
+/// Converts to f32, rounding to odd.
 fn to_odd(value: f64) -> f32 {
     let near = value as f32;
     if f64::from(near) == value || !near.is_finite() {
@@ -37,7 +37,7 @@ fn to_odd(value: f64) -> f32 {
     f32::from_bits((near.to_bits() - u32::from(beyond)) | 1)
 }
 
-/// The sum, rounded to odd.
+/// The sum `a + b`, rounded to odd.
 fn add_odd(a: f64, b: f64) -> f64 {
     let sum = a + b;
     // Knuth's two-sum: `a + b` is exactly `sum + error`.
@@ -50,7 +50,7 @@ fn add_odd(a: f64, b: f64) -> f64 {
     f64::from_bits(if (error > 0.0) == (sum > 0.0) { bits + 1 } else { bits - 1 })
 }
 
-/// Applies `scalar` to both halves of packed operands.
+/// Applies `scalar` to the low and the high halves of packed operands.
 fn packed<const N: usize>(args: [u64; N], scalar: impl Fn([u64; N]) -> Option<u64>) -> Option<u64> {
     let low = scalar(args.map(|bits| bits & 0xffff))?;
     let high = scalar(args.map(|bits| bits >> 16))?;
@@ -87,7 +87,7 @@ pub(super) fn binary(binary: Binary, ty: Type, a: u64, b: u64) -> Option<u64> {
         // The f64 sum is rounded, but rounding it again to f32 is harmless: 53 >= 2 * 24 + 2.
         Binary::Add => nearest(ty, add_odd(x, y)),
         Binary::Sub => nearest(ty, add_odd(x, -y)),
-        // Exact in f64.
+        // The product of two such numbers is exact in f64.
         Binary::Mul => nearest(ty, x * y),
         Binary::Div if y != 0.0 => finite_f32(f32::from_bits(a as u32) / f32::from_bits(b as u32)),
         Binary::Min | Binary::Max => extreme(binary == Binary::Min, (x, a), (y, b)),
@@ -95,7 +95,8 @@ pub(super) fn binary(binary: Binary, ty: Type, a: u64, b: u64) -> Option<u64> {
     }
 }
 
-/// Bits of the smaller or larger operand. If one is NaN, the other; -0 is less than +0.
+/// Raw bits of the minimum (`smaller`) or maximum of two numbers, each given with its bits. If one operand is NaN, the
+/// other operand; -0 is less than +0.
 fn extreme(smaller: bool, (x, a): (f64, u64), (y, b): (f64, u64)) -> Option<u64> {
     match (x.is_nan(), y.is_nan()) {
         (true, true) => None,
@@ -123,7 +124,7 @@ pub(super) fn compare(compare: Compare, ty: Type, a: u64, b: u64) -> bool {
     compare.holds(&value(ty, a), &value(ty, b))
 }
 
-/// Converts an integer to a float: to nearest, or in another direction if the result is exact.
+/// Converts an integer to a float: rounded to nearest, or in another direction if the result is exact.
 pub(super) fn of_int(to: Type, from: i128, rounding: Rounding) -> Option<u64> {
     let bits = match to {
         Type::F32 => (from as f32).to_bits().into(),
@@ -145,7 +146,7 @@ pub(super) fn to_int(from: Type, bits: u64, rounding: Rounding) -> Option<i128> 
     (rounded.abs() < 1e30).then_some(rounded as i128)
 }
 
-/// Converts between floats: to nearest, or in another direction if the result is exact.
+/// Converts between float types: rounded to nearest, or in another direction if the result is exact.
 pub(super) fn of_float(to: Type, from: Type, bits: u64, rounding: Rounding) -> Option<u64> {
     let exact = value(from, bits);
     let bits = nearest(to, exact)?;

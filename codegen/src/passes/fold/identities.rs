@@ -1,4 +1,4 @@
-//! Algebraic identities: instructions that equal one of their operands, a constant or something cheaper.
+//! Algebraic identities: instructions that equal one of their operands, a constant or a cheaper instruction.
 
 use smallvec::smallvec;
 
@@ -9,13 +9,13 @@ use crate::ir::{Binary, Compare, Def, InstData, Op, Type, Unary, Value};
 
 const NOT: Op = Op::Unary(Unary::Not);
 
-/// The first rule that applies.
+/// Applies the first identity that matches the instruction.
 pub(super) fn simplify(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewrite> {
     match data.op {
         Op::Unary(unary) => unary_rule(editor, data, unary),
         Op::Binary(_) if data.ty.is_float() => float_binary(editor, data),
         Op::Binary(binary) => same_operands(data, binary).or_else(|| int_binary(editor, data, binary)),
-        // Targets before sm_90 have fused bfloat16 arithmetic and no other.
+        // Targets before sm_90 have no bfloat16 arithmetic except fused multiply-add.
         Op::MulAdd if matches!(data.ty, Type::Bf16 | Type::Bf16x2) => None,
         Op::MulAdd if data.ty.is_float() => float_mul_add(editor, data),
         Op::MulAdd => int_mul_add(editor, data),
@@ -72,7 +72,7 @@ fn same_operands(data: &InstData, binary: Binary) -> Option<Rewrite> {
     }
 }
 
-/// Integers and predicates with a constant right operand.
+/// Simplifies an operation on integers or predicates with a constant right operand.
 fn int_binary(editor: &mut Editor<'_>, data: &InstData, binary: Binary) -> Option<Rewrite> {
     let (ty, x, all) = (data.ty, data.args[0], data.ty.mask());
     let c = editor.function.constant(data.args[1])?;
@@ -141,8 +141,8 @@ fn float_binary(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewrite> {
     }
 }
 
-/// Whether the value is a result of arithmetic. The NaNs of arithmetic all have the same bits, so a neutral element
-/// leaves them unchanged; it would change other NaNs.
+/// Whether the value is a result of arithmetic. All NaNs of arithmetic have the same bits, so an operation with its
+/// neutral element leaves them unchanged; the operation would change the bits of other NaNs.
 fn is_arithmetic(editor: &Editor<'_>, value: Value) -> bool {
     let Some(data) = editor.function.defining_inst(value) else { return false };
     match data.op {
@@ -282,7 +282,7 @@ fn convert(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewrite> {
     if from == data.ty {
         return Some(Rewrite::value(data.args[0]));
     }
-    // Skips an inner conversion that preserves every value.
+    // Skips an inner conversion that preserves every value of its operand.
     let inner = editor.function.defining_inst(data.args[0])?;
     let Op::Convert { saturate: false, .. } = inner.op else { return None };
     let first = editor.function.value_type(inner.args[0]);
@@ -299,7 +299,7 @@ fn bitcast(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewrite> {
     Some(Rewrite::into(Op::Bitcast, data.ty, &inner))
 }
 
-/// `pack` of both halves of one value is that value.
+/// Replaces the `pack` of both halves of a value by that value.
 fn pack(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewrite> {
     let def = |value| editor.function.value_def(value);
     let (Def::Result(low, 0), Def::Result(high, 1)) = (def(data.args[0]), def(data.args[1])) else {

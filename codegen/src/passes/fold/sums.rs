@@ -1,5 +1,5 @@
 //! Reassociation of integer operations: combines constant operands and moves constant summands outwards. All rules are
-//! exact modulo two to the power of the width.
+//! exact modulo 2^width.
 
 use super::super::edit::{Editor, Rewrite};
 use super::eval::evaluate;
@@ -42,7 +42,7 @@ fn shift(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewrite> {
     let amount = editor.function.constant(data.args[1])?;
     let word = editor.function.value_type(data.args[1]);
     if let Some((x, inner)) = with_constant(editor, a, data.op) {
-        // Each shift clamps at the width, and so does the sum of the amounts.
+        // Each shift clamps at the width, and so does a shift by the sum of the amounts.
         let both = editor.constant(word, (inner + amount).min(ty.bits().into()));
         return Some(Rewrite::into(data.op, ty, &[x, both]));
     }
@@ -55,7 +55,7 @@ fn shift(editor: &mut Editor<'_>, data: &InstData) -> Option<Rewrite> {
             let shifted = editor.insert(SHL, ty, &[x, data.args[1]]);
             Some(sum(editor, data, shifted, c << amount))
         }
-        // (x << k) >> k keeps the low bits.
+        // (x << k) >> k keeps the low bits of x.
         SHR if ty.is_unsigned() => {
             let (x, _) = with_constant(editor, a, SHL).filter(|&(_, inner)| inner == amount)?;
             let mask = editor.constant(ty, ty.mask() >> amount);
