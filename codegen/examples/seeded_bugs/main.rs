@@ -2,14 +2,14 @@
 //!
 //! Usage: `cargo run -p bespoke-codegen --example seeded_bugs [-- NAME …]`
 //!
-//! `tests/seeded/bugs.toml` lists the bugs. A bug replaces a text in a file; in the replacement, `MISTAKE` is a
-//! condition that is true if the bug is active. A copy of the compiler in the target folder contains all bugs. It is
-//! built once, and an environment variable activates one bug at a time: each of the named bugs, or each bug of the list
-//! if none is named.
+//! `tests/seeded/bugs.toml` lists the bugs. A bug replaces a text in a source file; in the replacement, the condition
+//! `MISTAKE` is true while the bug is active. A copy of the compiler in the target folder contains all bugs. The copy
+//! is built once, and an environment variable activates one bug at a time: each bug named on the command line, or every
+//! bug in the list if none is named.
 //!
-//! For each bug, the file tests run first, random kernels if these pass, and then the unit tests. The results go into
-//! the table of `tests/seeded/README.md`. It is an error if the text of a bug does not occur exactly once in its file,
-//! or if no test notices a bug.
+//! For each bug, the file tests run first, then random kernels if the file tests pass, and then the unit tests. The
+//! results are written to the table in `tests/seeded/README.md`. It is an error if the text of a bug does not occur
+//! exactly once in its file, or if no test notices a bug.
 
 mod table;
 mod workspace;
@@ -25,25 +25,25 @@ use workspace::Workspace;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Settings of the random kernels: fewer than the tests run, and no reduction.
+/// Environment variables for the random kernels: fewer than in the tests, and without reduction of failing kernels.
 const RANDOM: [(&str, &str); 2] = [("BESPOKE_RANDOM", "200"), ("BESPOKE_RANDOM_SHRINK", "0")];
 
-/// The list of bugs.
+/// The list of bugs, from `bugs.toml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Bugs {
     bug: Vec<Bug>,
 }
 
-/// A bug.
+/// A bug to inject.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Bug {
-    /// A unique name that begins with the part of the compiler.
+    /// Unique name, which begins with the part of the compiler that has the bug.
     name: String,
-    /// The resulting wrong behaviour.
+    /// Wrong behaviour that results from the bug.
     what: String,
-    /// Path relative to `codegen/src`.
+    /// Path of the source file, relative to `codegen/src`.
     file: String,
     find: String,
     replace: String,
@@ -73,7 +73,7 @@ fn run() -> Result<bool> {
     workspace.write()?;
     println!("{} bugs apply", bugs.len());
     let mut table = Table::read(&seeded.join("README.md"))?;
-    // A test that fails without any bug notices nothing.
+    // A test that also fails without any bug cannot notice one.
     let clean = [
         workspace.test("filetests", "", &[], &["filetests"])?,
         workspace.test("random", "", &RANDOM, &["the_pipeline", "nor_do_passes"])?,
@@ -108,7 +108,7 @@ fn outcome(workspace: &mut Workspace, bug: &Bug) -> Result<Outcome> {
     Ok(Outcome { files: 0, kernels: Some(kernels), units: Some(units.failed()), hangs: units.hangs })
 }
 
-/// The number of the kernel at which a test of this name failed.
+/// Number of the random kernel at which the test called `test` failed.
 fn kernel(text: &str, test: &str) -> Option<u64> {
     let begin = text.find(&format!("---- {test}"))?;
     let rest = text[begin..].split_once("\nkernel ")?.1;

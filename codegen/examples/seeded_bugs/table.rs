@@ -1,4 +1,4 @@
-//! The table of `tests/seeded/README.md`.
+//! The table of results in `tests/seeded/README.md`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,12 @@ use crate::{Bug, Result};
 pub struct Outcome {
     /// Number of failing file tests.
     pub files: usize,
-    /// The first failing kernel through the pipeline and through passes in any order; none if they did not run.
+    /// Number of the first failing random kernel, through the default pipeline and through passes in any order; none if
+    /// they did not run.
     pub kernels: Option<[Option<u64>; 2]>,
-    /// The failing unit tests; none if they did not run.
+    /// Names of failing unit tests; none if they did not run.
     pub units: Option<Vec<String>>,
-    /// A test did not terminate.
+    /// Whether a test did not terminate.
     pub hangs: bool,
 }
 
@@ -26,10 +27,10 @@ impl Outcome {
     }
 }
 
-/// The line before the first row.
+/// Header rule of the table: the line before the first row.
 const RULE: &str = "| --- | --- | --- | --- | --- | --- |\n";
 
-/// A Markdown file that ends with the table: the text before [`RULE`], and the rows after it.
+/// A Markdown file that ends with the table of results: the text up to [`RULE`], and the rows after it.
 pub struct Table {
     path: PathBuf,
     head: String,
@@ -37,7 +38,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Reads the file.
+    /// Reads the Markdown file.
     pub fn read(path: &Path) -> Result<Table> {
         let text = fs::read_to_string(path)?;
         let (head, rows) = text.split_once(RULE).ok_or("README.md has no table")?;
@@ -48,7 +49,7 @@ impl Table {
         self.rows.split_inclusive('\n').find(|row| row.starts_with(&format!("| {name} |")))
     }
 
-    /// Writes the row of a bug; rows are in the order of the bugs.
+    /// Sets the row of a bug and writes the file; rows are in the order of the list of bugs.
     pub fn enter(&mut self, bugs: &[Bug], bug: &Bug, outcome: &Outcome) -> Result<()> {
         let new = row(bug, outcome);
         let rows = bugs.iter().filter_map(|other| match other.name == bug.name {
@@ -60,7 +61,7 @@ impl Table {
     }
 }
 
-/// A row of the table.
+/// Table row of a bug, in Markdown.
 pub fn row(bug: &Bug, outcome: &Outcome) -> String {
     const NOTHING: &str = "–";
     let number = |n: u64| if n > 0 { n.to_string() } else { NOTHING.to_owned() };

@@ -1,4 +1,4 @@
-//! A copy of the compiler that contains all bugs, and its tests.
+//! A copy of the compiler that contains all bugs, with its tests.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use crate::{Bug, Result};
 
-/// Tests that take longer are assumed to hang, which counts as noticed.
+/// Time limit of a test run. A longer run is assumed to hang, which counts as noticing the bug.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Appended to the copied library: selects the active bug.
+/// Code appended to the copied library: tests whether the environment variable selects the bug called `name`.
 const SWITCH: &str = r#"
 pub(crate) fn mistake(name: &str) -> bool {
     static CHOSEN: std::sync::LazyLock<Option<String>> =
@@ -20,22 +20,22 @@ pub(crate) fn mistake(name: &str) -> bool {
 }
 "#;
 
-/// Dependencies without bugs, used from their original location.
+/// Packages without bugs, used from their original location.
 const SHARED: [&str; 2] = ["macros", "emulator"];
 
-/// A workspace with the compiler and its dependencies.
+/// A cargo workspace with the copied compiler and its dependencies.
 pub struct Workspace {
     root: PathBuf,
-    /// The contents of its files.
+    /// Files of the workspace, by path.
     files: BTreeMap<PathBuf, Vec<u8>>,
-    /// The test binaries built so far.
+    /// Test binaries built so far, by the name of the tests.
     tests: BTreeMap<String, PathBuf>,
-    /// The original target folder, which has the compiled dependencies.
+    /// The original target folder, which contains the compiled dependencies.
     target: PathBuf,
 }
 
 impl Workspace {
-    /// Copies the compiler.
+    /// Copies the compiler package from `codegen`, without bugs.
     pub fn copy(codegen: &Path) -> Result<Workspace> {
         let original = codegen.parent().ok_or("the package has no workspace")?;
         let target = std::env::var_os("CARGO_TARGET_DIR").map_or(original.join("target"), PathBuf::from);
@@ -48,7 +48,7 @@ impl Workspace {
         files.entry(root.join("codegen/src/lib.rs")).or_default().extend(SWITCH.bytes());
         let mut manifest = String::new();
         let text = fs::read_to_string(original.join("Cargo.toml"))?;
-        // Only the copied packages.
+        // The copied manifest lists only the copied packages as members.
         let (head, tail) = text.split_once("members = [").ok_or("the workspace has no members")?;
         let (_, tail) = tail.split_once("]\n").ok_or("the workspace's members have no end")?;
         for line in format!("{head}members = [\"codegen\", \"codegen/testing\"]\n{tail}").lines() {
@@ -66,7 +66,7 @@ impl Workspace {
         Ok(Workspace { root, files, tests: BTreeMap::new(), target })
     }
 
-    /// Inserts a bug beside the correct code.
+    /// Inserts a bug into its source file, beside the correct code.
     pub fn insert(&mut self, bug: &Bug) -> Result<()> {
         let path = self.root.join("codegen/src").join(&bug.file);
         let file = self.files.get_mut(&path).ok_or_else(|| format!("{}: no such file", bug.file))?;
@@ -85,7 +85,7 @@ impl Workspace {
     /// Writes the files.
     pub fn write(&self) -> Result<()> {
         for (path, content) in &self.files {
-            // Unchanged files keep their time, so that nothing is rebuilt for them.
+            // Unchanged files keep their modification time, so that nothing is rebuilt for them.
             if fs::read(path).ok().as_ref() != Some(content) {
                 fs::create_dir_all(path.parent().ok_or("a file has no folder")?)?;
                 fs::write(path, content)?;
@@ -94,7 +94,7 @@ impl Workspace {
         Ok(())
     }
 
-    /// The binary of these integration tests, or of the library's tests; built on first use.
+    /// Path of the test binary of the integration tests `tests`, or of the library; built on first use.
     fn built(&mut self, tests: &str) -> Result<PathBuf> {
         if let Some(path) = self.tests.get(tests) {
             return Ok(path.clone());
@@ -122,7 +122,7 @@ impl Workspace {
         Ok(path)
     }
 
-    /// Runs the tests whose names begin with one of `names`, or all, with this bug active.
+    /// Runs the tests whose names begin with one of `names`, or all tests, with the given bug active.
     pub fn test(
         &mut self,
         tests: &str,
@@ -160,7 +160,7 @@ impl Workspace {
     }
 }
 
-/// The result of a test run.
+/// Result of a test run.
 pub struct Ran {
     pub success: bool,
     pub hangs: bool,
@@ -168,14 +168,14 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// The failed tests.
+    /// Names of the failed tests.
     pub fn failed(&self) -> Vec<String> {
         let name = |line: &str| Some(line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?.to_owned());
         self.text.lines().filter_map(name).collect()
     }
 }
 
-/// Reads a file, or all files of a folder, as the contents of `to`.
+/// Reads a file, or all files of a folder, into `files` under the path `to`.
 fn read(from: &Path, to: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) -> Result<()> {
     if !from.is_dir() {
         files.insert(to.to_owned(), fs::read(from)?);

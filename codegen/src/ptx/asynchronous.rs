@@ -54,7 +54,8 @@ impl Printer<'_> {
             }
             AsyncCopy::Commit => self.line(format_args!("cp.async.commit_group;")),
             AsyncCopy::Wait { pending } => self.line(format_args!("cp.async.wait_group {pending};")),
-            // The CTA's own window is part of the cluster's; `.shared::cta` as destination needs a later PTX version.
+            // The CTA's shared window is part of the cluster's; `.shared::cta` as destination needs a later PTX
+            // version.
             AsyncCopy::Bulk { hinted } => {
                 self.bulk("shared::cluster.global.mbarrier::complete_tx::bytes", hinted, data);
             }
@@ -82,8 +83,8 @@ impl Printer<'_> {
         }
     }
 
-    /// `cp.async.bulk` with its operands: destination, source, bytes, and possibly an mbarrier, a mask of CTAs and a
-    /// policy.
+    /// Prints `cp.async.bulk` with its operands: destination, source, bytes, and possibly an mbarrier, a mask of CTAs
+    /// and a cache policy.
     fn bulk(&mut self, name: &str, hinted: bool, data: &InstData) {
         let (to, from) = (self.register(data.args[0]), self.register(data.args[1]));
         let mut rest = self.operand(data.args[2]);

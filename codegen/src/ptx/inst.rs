@@ -1,4 +1,4 @@
-//! One IR instruction as PTX.
+//! Prints one IR instruction as PTX.
 
 use super::operand::{Class, Register, arithmetic, bits, memory};
 use super::printer::{Printer, param_name};
@@ -150,15 +150,15 @@ impl Printer<'_> {
         std::array::from_fn(|i| self.operand(data.args[i]))
     }
 
-    /// `name to, operands…`
+    /// Prints `name result, operands…`.
     fn operation(&mut self, data: &InstData, name: &str) {
         let operands: Vec<String> = data.args.iter().map(|&arg| self.operand(arg)).collect();
         let to = self.register(data.results[0]);
         self.line(format_args!("{name} {to}, {};", operands.join(", ")));
     }
 
-    /// `name to, operands…` with a position and a length as the last operands: ptxas rejects immediates above 255
-    /// there.
+    /// Prints `name result, operands…` where the last operands are a position and a length: ptxas rejects immediates
+    /// above 255 there.
     fn bit_field(&mut self, data: &InstData, name: &str) {
         let first = data.args.len() - 2;
         let operands: Vec<String> = (data.args.iter().enumerate())
@@ -171,7 +171,7 @@ impl Printer<'_> {
         self.line(format_args!("{name} {to}, {};", operands.join(", ")));
     }
 
-    /// Wraps an 8-bit result in its 32-bit register.
+    /// Wraps an 8-bit result, which is in a 32-bit register, to its type.
     fn wrap(&mut self, register: Register, ty: Type) {
         match ty {
             Type::U8 => self.line(format_args!("and.b32 {register}, {register}, 255;")),
@@ -264,7 +264,7 @@ impl Printer<'_> {
     }
 
     fn compare(&mut self, compare: Compare, data: &InstData) {
-        // `ne` is true for NaN: PTX's unordered comparison.
+        // PTX's unordered comparison `neu` is true for NaN, as the IR's `ne` is.
         let relation = if compare == Compare::Ne && data.ty.is_float() { "neu" } else { compare.name() };
         self.operation(data, &format!("setp.{relation}.{}", arithmetic(data.ty)));
     }
@@ -308,12 +308,13 @@ impl Printer<'_> {
             (from, from_type) = (value, Type::F32);
         }
         if (from_type, to_type) == (Type::F16, Type::Bf16) {
-            // Not every target converts between f16 and bf16; f32 holds both exactly.
+            // Not every target converts between f16 and bf16 directly; f32 represents both exactly.
             let value = self.fresh(Class::Float);
             self.line(format_args!("cvt.f32.f16 {value}, {from};"));
             (from, from_type) = (value, Type::F32);
         }
-        // `cvt` to bfloat16 has no 8-bit sources; their registers hold them extended to 32 bits.
+        // `cvt` to bfloat16 has no 8-bit sources; 8-bit values are in registers extended to 32 bits, so the 32-bit type
+        // is used.
         let name = |ty: Type| match ty {
             Type::U8 | Type::I8 if to_type == Type::Bf16 => arithmetic(ty),
             _ if ty.is_float() => arithmetic(ty),
@@ -325,7 +326,7 @@ impl Printer<'_> {
             (true, true) if to_type == Type::F32 || from_type == to_type => String::new(),
             _ => format!(".{rounding}"),
         };
-        // `.sat` is allowed only where a value may be out of range.
+        // `.sat` is allowed only if a value may be out of range.
         let saturate = if saturate && !always_fits(from_type, to_type) { ".sat" } else { "" };
         self.line(format_args!("cvt{round}{saturate}.{}.{} {to}, {from};", name(to_type), name(from_type)));
     }
@@ -369,7 +370,7 @@ fn always_fits(from: Type, to: Type) -> bool {
     from.is_int() && to.is_int() && to.bits() > from.bits() && (same_sign || to.is_signed())
 }
 
-/// The PTX type of a packed word by its sign.
+/// PTX type of a packed 32-bit operand: `s32` or `u32`.
 fn word(signed: bool) -> &'static str {
     if signed { "s32" } else { "u32" }
 }
@@ -379,7 +380,8 @@ mod tests {
     use crate::ir::parse::parse;
     use crate::ptx::{Target, print};
 
-    /// Bytes are kept extended in 32-bit registers, so results out of range must be wrapped before their next use.
+    /// 8-bit integers are kept extended in 32-bit registers, so results out of range must be wrapped before their next
+    /// use.
     #[test]
     fn results_of_bytes_are_brought_back_into_range() {
         for (ty, wrap) in [("u8", "and.b32 "), ("i8", "cvt.s32.s8 ")] {

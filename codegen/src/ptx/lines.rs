@@ -1,8 +1,8 @@
 //! Source lines: `.loc` and `.file` directives, with the calls that an instruction was inlined through.
 //!
-//! `inlined_at` names a location and refers to the last line table entry before it for that location. The entries of an
-//! inlined instruction's callers must therefore precede its own, unless they are already the last entries for their
-//! locations.
+//! In PTX, `inlined_at` refers to the call site by its location: the last line table entry with that location before
+//! the directive. The entries of an inlined instruction's callers must therefore precede its own, unless they already
+//! are the last entries of their locations.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -10,19 +10,19 @@ use std::fmt::Write;
 use crate::ir::{Function, Loc};
 use crate::target::IsaVersion;
 
-/// The first PTX ISA that has `inlined_at` (PTX ISA, ".loc").
+/// The first PTX ISA version with `inlined_at` (PTX ISA, ".loc").
 pub(super) const INLINED_AT: IsaVersion = (7, 2);
 
-/// State of the line directives.
+/// State of the line directives written so far.
 #[derive(Default)]
 pub(super) struct Lines<'a> {
     /// Source files in the order of their numbers, from 1.
     files: Vec<&'a str>,
-    /// Names of inlined functions.
+    /// Names of inlined functions, in the order of their numbers.
     functions: Vec<&'a str>,
-    /// The location of the next instruction.
+    /// Location of the last directive, which applies to the next instruction.
     present: Option<Loc>,
-    /// The location that the last entry of each line stands for.
+    /// For each file, line and column, the location of the last entry written with these.
     said: HashMap<(usize, u32, u32), Loc>,
 }
 
@@ -33,7 +33,7 @@ pub(super) fn inlined(function: &Function, loc: Loc) -> Option<(&str, Loc)> {
 }
 
 impl<'a> Lines<'a> {
-    /// Sets the location of the text that follows in `out`.
+    /// Writes the `.loc` directive for the instructions that follow in `out`, unless the location is unchanged.
     pub fn locate(&mut self, function: &'a Function, loc: Loc, out: &mut String) {
         if self.present != Some(loc) {
             self.present = Some(loc);
@@ -63,7 +63,7 @@ impl<'a> Lines<'a> {
         (number(&mut self.files, &at.file), at.line, at.column)
     }
 
-    /// Writes the tables that the directives refer to: files and function names.
+    /// Writes the `.file` directives and the table of function names.
     pub fn write_tables(&self, out: &mut String) {
         for (index, file) in self.files.iter().enumerate() {
             let first = if index == 0 { "\n" } else { "" };
@@ -81,7 +81,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// The number of a name, from 1; a new name gets the next number.
+/// Number of a name, from 1; a new name gets the next number.
 fn number<'a>(names: &mut Vec<&'a str>, name: &'a str) -> usize {
     match names.iter().position(|&known| known == name) {
         Some(index) => index + 1,

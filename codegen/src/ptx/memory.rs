@@ -55,7 +55,7 @@ impl Printer<'_> {
         self.line(format_args!("{name} {address}, {values}{policy};"));
     }
 
-    /// The instruction up to its operands.
+    /// The instruction with cache operator, vector length and type, up to its operands.
     fn access(&self, name: &str, cache: &str, access: Access, data: &InstData) -> String {
         let order = match access.ordering {
             Some(Ordering { order, scope }) => format!(".{order}.{scope}"),
@@ -67,7 +67,7 @@ impl Printer<'_> {
         format!("{name}{order}.{}{cache}{hint}{vector}.{}", self.space(data.args[0]), memory(data.ty))
     }
 
-    /// The cache policy operand, if there is one.
+    /// The cache policy operand with a comma before it, if `hinted`; otherwise empty.
     pub(super) fn policy(&mut self, hinted: bool, data: &InstData) -> String {
         match data.args.last() {
             Some(&policy) if hinted => format!(", {}", self.register(policy)),
@@ -75,12 +75,12 @@ impl Printer<'_> {
         }
     }
 
-    /// `{%r1, %r2, …}`
+    /// Registers of a vector operand in braces: `{%r1, %r2, …}`.
     pub(super) fn tuple(&mut self, values: &[Value]) -> String {
         format!("{{{}}}", self.registers(values, ", "))
     }
 
-    /// The registers of several values.
+    /// Registers of several values, separated by `separator`.
     pub(super) fn registers(&mut self, values: &[Value], separator: &str) -> String {
         let registers: Vec<String> = values.iter().map(|&value| self.register(value).to_string()).collect();
         registers.join(separator)
@@ -98,7 +98,7 @@ impl Printer<'_> {
         let values: Vec<String> = data.args[1..].iter().map(|&value| self.operand(value)).collect();
         let values = values.join(", ");
         let Ordering { order, scope } = ordering;
-        // A `red` cannot acquire.
+        // A `red` has no acquire semantics.
         let reducible = !matches!(op, Atomic::Exch | Atomic::Cas)
             && matches!(order, Order::Relaxed | Order::Release)
             && !self.used.contains(&data.results[0]);

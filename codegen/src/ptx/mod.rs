@@ -1,11 +1,11 @@
 //! PTX printer.
 //!
-//! [`print()`] writes one module with one entry point. Each SSA value gets a virtual register of its class; ptxas
-//! allocates the real ones. Moves at the end of the predecessors assign block parameters. Constants are immediates
-//! wherever PTX allows them. Floating-point arithmetic always states its rounding: ptxas cannot contract it, and every
-//! device gives the same bits.
+//! [`print()`] writes one module with one entry point. Each SSA value gets a virtual register; ptxas allocates the
+//! physical registers. Moves at the end of the predecessors assign block parameters. Constants are immediates wherever
+//! PTX allows them. Floating-point arithmetic always states its rounding: ptxas cannot contract it, and every device
+//! computes the same bits.
 //!
-//! 8-bit integers are kept in 32-bit registers, extended by their sign; arithmetic on them is done in 32 bits and
+//! 8-bit integers are kept in 32-bit registers, sign- or zero-extended; arithmetic on them is done in 32 bits and
 //! wrapped. `.loc` lines point into the kernel's Rust source, with the calls that an instruction was inlined through.
 
 mod asynchronous;

@@ -1,6 +1,6 @@
 //! Parallel assignment as a sequence of moves.
 
-/// A move in a sequence.
+/// One move of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Move<R, S> {
     /// `to = from`.
@@ -11,7 +11,7 @@ pub(super) enum Move<R, S> {
     Restore(R),
 }
 
-/// Orders the parallel assignments `to = from` such that no source is overwritten before it is read. A cycle uses one
+/// Orders the parallel assignments `to = from` such that no source is overwritten before it is read. A cycle uses the
 /// scratch register, which is free again before the next cycle. `register` returns the register that a source reads, if
 /// any.
 pub(super) fn sequence<R: Copy + PartialEq, S: Copy>(
@@ -21,7 +21,7 @@ pub(super) fn sequence<R: Copy + PartialEq, S: Copy>(
     let mut pending: Vec<(R, S)> =
         assignments.iter().copied().filter(|&(to, from)| register(from) != Some(to)).collect();
     let mut moves = Vec::new();
-    // The register whose old value the scratch register holds.
+    // The register whose old value is in the scratch register.
     let mut saved: Option<R> = None;
     while !pending.is_empty() {
         let free = pending.iter().position(|&(to, _)| {
@@ -51,7 +51,7 @@ pub(super) fn sequence<R: Copy + PartialEq, S: Copy>(
 mod tests {
     use super::*;
 
-    /// Executes the moves on registers that hold their own number; returns their final contents.
+    /// Executes the moves on registers that initially hold their own index; returns their final contents.
     fn run(assignments: &[(usize, usize)]) -> Vec<usize> {
         let mut registers: Vec<usize> = (0..8).collect();
         let mut scratch = usize::MAX;

@@ -1,8 +1,8 @@
-//! Registers, immediates and the spelling of types.
+//! Registers, immediates and PTX names of types.
 
 use crate::ir::Type;
 
-/// A class of virtual registers.
+/// A class of virtual registers with the same PTX type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Class {
     Pred,
@@ -15,7 +15,7 @@ pub(super) enum Class {
 impl Class {
     pub const ALL: [Class; 5] = [Class::Pred, Class::Half, Class::Word, Class::Float, Class::Long];
 
-    /// The class that holds values of a type.
+    /// Register class for values of a type.
     pub fn of(ty: Type) -> Class {
         match ty {
             Type::Pred => Class::Pred,
@@ -27,7 +27,7 @@ impl Class {
         }
     }
 
-    /// The prefix of its registers' names.
+    /// Prefix of register names in this class.
     pub fn prefix(self) -> &'static str {
         match self {
             Class::Pred => "%p",
@@ -38,7 +38,7 @@ impl Class {
         }
     }
 
-    /// The type that its registers are declared with, which `mov` takes too.
+    /// PTX type in the declaration of this class's registers, also used by `mov`.
     pub fn declared(self) -> &'static str {
         match self {
             Class::Pred => "pred",
@@ -63,12 +63,12 @@ impl std::fmt::Display for Register {
     }
 }
 
-/// Whether constants of the type can be immediates.
+/// Whether constants of the type may be immediates in PTX.
 pub(super) fn immediate_allowed(ty: Type) -> bool {
     !matches!(ty, Type::Pred | Type::F16 | Type::Bf16) && ty.half().is_none()
 }
 
-/// A constant in PTX syntax; 16-bit floats as their bits, for `mov.b16` and `mov.b32`.
+/// A constant in PTX syntax; a 16-bit float as its raw bits, for `mov.b16` and `mov.b32`.
 pub(super) fn immediate(ty: Type, bits: u64) -> String {
     match ty {
         Type::F32 => format!("0f{bits:08X}"),
@@ -82,7 +82,7 @@ pub(super) fn immediate(ty: Type, bits: u64) -> String {
     }
 }
 
-/// The type in arithmetic instructions; 8-bit integers compute in 32 bits.
+/// PTX type in arithmetic instructions; 8-bit integers use the 32-bit types.
 pub(super) fn arithmetic(ty: Type) -> &'static str {
     match ty {
         Type::U8 | Type::U32 => "u32",
@@ -102,7 +102,7 @@ pub(super) fn arithmetic(ty: Type) -> &'static str {
     }
 }
 
-/// The type in `cvt` and memory accesses, which have 8-bit types.
+/// PTX type in `cvt` and memory accesses, which have 8-bit types.
 pub(super) fn memory(ty: Type) -> &'static str {
     match ty {
         Type::U8 => "u8",
@@ -113,7 +113,7 @@ pub(super) fn memory(ty: Type) -> &'static str {
     }
 }
 
-/// The untyped register width of the type.
+/// Untyped PTX type (`b16`, `b32`, …) of the register that holds a value of the type.
 pub(super) fn bits(ty: Type) -> &'static str {
     match Class::of(ty) {
         Class::Pred => "pred",

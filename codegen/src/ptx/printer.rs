@@ -1,4 +1,4 @@
-//! The module: header, declarations, blocks, terminators and the moves that assign block parameters.
+//! Printer of a module: header, declarations, blocks, terminators and the moves that assign block parameters.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
@@ -14,7 +14,7 @@ use crate::target::{IsaVersion, Target};
 
 /// Prints a verified function as a PTX module for `target`.
 ///
-/// The module's `.version` is the lowest that the target and the instructions allow, so that older drivers can load it.
+/// The `.version` is the lowest that the target and the instructions allow, so that older drivers can load the module.
 pub fn print(function: &Function, target: Target) -> Result<String, Unsupported> {
     let isa = check(function, target)?;
     let mut printer = Printer::new(function);
@@ -61,7 +61,7 @@ fn check(function: &Function, target: Target) -> Result<IsaVersion, Unsupported>
     Ok(isa)
 }
 
-/// Writes the body of one entry point.
+/// State of printing one entry point.
 pub(super) struct Printer<'a> {
     pub function: &'a Function,
     pub text: String,
@@ -69,9 +69,9 @@ pub(super) struct Printer<'a> {
     counts: HashMap<Class, u32>,
     lines: Lines<'a>,
     pub dynamic_shared: bool,
-    /// Number of edges with a label of their own.
+    /// Number of branch edges with a label of their own.
     edges: u32,
-    /// Values with a use. An atomic whose result is unused becomes a `red`.
+    /// Values that are used. An atomic whose result is unused becomes a `red`.
     pub used: BTreeSet<Value>,
 }
 
@@ -97,14 +97,14 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// A new register.
+    /// Allocates a new register of the class.
     pub fn fresh(&mut self, class: Class) -> Register {
         let count = self.counts.entry(class).or_insert(0);
         *count += 1;
         Register { class, number: *count }
     }
 
-    /// The value's register. A constant is loaded into one just before its use.
+    /// The register that holds the value. A constant is loaded into a new register just before its use.
     pub fn register(&mut self, value: Value) -> Register {
         if let Some(register) = self.registers[value] {
             return register;
@@ -112,7 +112,7 @@ impl<'a> Printer<'a> {
         let ty = self.function.value_type(value);
         let register = self.fresh(Class::of(ty));
         match self.function.constant(value) {
-            // Not cached: this load may not dominate the next use.
+            // The register is not cached: this load may not dominate the next use.
             Some(constant) => self.load_constant(register, ty, constant),
             None => self.registers[value] = Some(register),
         }
@@ -128,7 +128,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// The value as an operand: an immediate if possible, else its register.
+    /// The value as an operand: an immediate if possible, otherwise its register.
     pub fn operand(&mut self, value: Value) -> String {
         let ty = self.function.value_type(value);
         match self.function.constant(value) {
@@ -137,7 +137,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Writes an indented line.
+    /// Writes one indented line.
     pub fn line(&mut self, text: std::fmt::Arguments<'_>) {
         // Writing to a string cannot fail.
         let _ = writeln!(self.text, "\t{text}");
@@ -185,7 +185,7 @@ impl<'a> Printer<'a> {
             self.line(format_args!("@!{condition} bra {};", label(otherwise.block)));
             self.jump(then, next);
         } else {
-            // Both edges may assign parameters: the second one gets a block of its own.
+            // Both edges of a branch may assign parameters: the second edge gets a block of its own.
             self.edges += 1;
             let edge = format!("{}_edge{}", label(otherwise.block), self.edges);
             self.line(format_args!("@!{condition} bra {edge};"));
@@ -195,7 +195,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Assigns the parameters of a block.
+    /// Prints the moves that assign the parameters of the target block.
     fn assign(&mut self, dest: &BlockCall) {
         let function = self.function;
         let mut assignments: Vec<(Register, Value)> = Vec::new();
@@ -254,7 +254,7 @@ impl<'a> Printer<'a> {
             let comma = if index + 1 < function.params.len() { "," } else { "" };
             let kind = match Class::of(param.ty) {
                 Class::Half => bits(param.ty),
-                // As a byte that is 0 or 1.
+                // A predicate parameter is passed as a byte that is 0 or 1.
                 Class::Pred => "u8",
                 _ => super::operand::memory(param.ty),
             };
@@ -288,12 +288,12 @@ impl<'a> Printer<'a> {
     }
 }
 
-/// The label of a block.
+/// PTX label of a block.
 fn label(block: Block) -> String {
     format!("$L_{block}")
 }
 
-/// The name of a parameter; parameters share a name space with the module's symbols.
+/// PTX name of a kernel parameter, prefixed because parameters share a name space with the module's symbols.
 pub(super) fn param_name(function: &Function, index: usize) -> String {
     format!("{}_param_{}", function.name, function.params[index].name)
 }

@@ -1,4 +1,4 @@
-//! The error for an instruction that the target does not support.
+//! Error for an instruction that the target does not support.
 
 use crate::target::Target;
 
@@ -6,14 +6,14 @@ use crate::target::Target;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kernel}: {instruction} needs {needs}, but the kernel is compiled for {target}{place}")]
 pub struct Unsupported {
-    /// The kernel.
+    /// Name of the kernel.
     pub kernel: String,
-    /// The instruction's name.
+    /// PTX name of the instruction.
     pub instruction: String,
-    /// The lowest target that supports it, as `sm_90 or later`.
+    /// The lowest target that supports the instruction, as `sm_90 or later`.
     pub needs: String,
-    /// The requested target.
+    /// The target that the kernel was compiled for.
     pub target: Target,
-    /// The Rust source location, as ` (file:line:column)`; empty if unknown.
+    /// Rust source location of the instruction, as ` (file:line:column)`; empty if unknown.
     pub place: String,
 }
