@@ -1,4 +1,4 @@
-//! Decode speed, the memory's ceiling, and a profile of a token.
+//! Decode speed, its ceiling by memory bandwidth, and a profile of a decode step.
 
 mod measure;
 mod profile;
@@ -20,11 +20,11 @@ pub use trace::trace;
 /// All measurements, as `-o json` prints them. Times are in microseconds, sizes in bytes, rates per second.
 #[derive(Debug, Serialize)]
 pub struct Results {
-    /// The binary.
+    /// Version and build settings of this binary.
     pub build: Build,
-    /// The device of all models.
+    /// Device on which all models ran.
     pub device: Option<DeviceInfo>,
-    /// Every model at every depth.
+    /// Measurement of every model at every depth.
     pub measurements: Vec<Measurement>,
     /// Profiles of a step, if requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -34,12 +34,12 @@ pub struct Results {
     pub matrices: Vec<MatrixCeiling>,
 }
 
-/// This binary.
+/// Version and build settings of this binary.
 #[derive(Debug, Serialize)]
 pub struct Build {
     /// Version of the package.
     pub version: &'static str,
-    /// Whether it was built without debug assertions.
+    /// Whether the binary was built without debug assertions.
     pub optimised: bool,
     /// Targets of the built-in kernels.
     pub targets: &'static [Target],
@@ -51,13 +51,14 @@ pub struct Subject<'a> {
     pub name: String,
     /// The model's file.
     pub gguf: &'a Gguf,
-    /// The loaded model.
+    /// Engine with the loaded model.
     pub engine: Engine,
-    /// Bytes per second of a plain read; `None` on the emulator, whose time says nothing about memory.
+    /// Read ceiling: bytes per second of a plain read of device memory; `None` on the emulator, whose time says nothing
+    /// about memory.
     pub ceiling: Option<f64>,
 }
 
-/// Median: the middle one of the sorted values.
+/// Median: the middle of the sorted values.
 fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

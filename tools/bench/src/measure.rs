@@ -8,12 +8,12 @@ use serde::Serialize;
 
 use crate::{Subject, median};
 
-/// One model at one depth.
+/// Decode speed of one model at one depth.
 #[derive(Debug, Serialize)]
 pub struct Measurement {
     /// The model's name.
     pub model: String,
-    /// Size of the model's file.
+    /// Size of the model's file in bytes.
     pub model_bytes: u64,
     /// Number of weights.
     pub parameters: u64,
@@ -23,13 +23,13 @@ pub struct Measurement {
     pub driver: Option<String>,
     /// The target of the kernels.
     pub target: String,
-    /// `graph` or `eager`.
+    /// How steps are launched: `graph` or `eager`.
     pub mode: &'static str,
-    /// Launches of a step.
+    /// Launches per step.
     pub nodes: usize,
-    /// Device memory of the plan.
+    /// Device memory that the plan needs.
     pub memory: MemoryNeeds,
-    /// Tokens of a repetition.
+    /// Tokens per repetition.
     pub tokens: u32,
     /// Positions in the cache at the start.
     pub depth: u32,
@@ -39,11 +39,11 @@ pub struct Measurement {
     pub tokens_per_second: f64,
     /// Standard deviation of the repetitions.
     pub standard_deviation: f64,
-    /// Bytes that a token reads at the mean depth: weights, keys and values.
+    /// Bytes read per token at the mean depth: weights, keys and values.
     pub bytes_per_token: u64,
     /// `bytes_per_token` times `tokens_per_second`.
     pub bytes_per_second: f64,
-    /// The read ceiling; `None` on the emulator.
+    /// Read ceiling: bytes per second of a plain read of device memory; `None` on the emulator.
     pub ceiling_bytes_per_second: Option<f64>,
     /// `bytes_per_second` over the ceiling; `None` on the emulator.
     pub fraction_of_ceiling: Option<f64>,
@@ -55,28 +55,28 @@ pub struct Measurement {
     pub clocks_after: Option<Clocks>,
 }
 
-/// Steps before the clock starts.
+/// Number of untimed steps at the start of a measurement and before each repetition.
 pub const WARM_UP: u32 = 8;
 
-/// Length of a measurement.
+/// Length of a measurement: tokens and repetitions.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload {
-    /// Tokens a repetition.
+    /// Tokens per repetition.
     pub tokens: u32,
     /// Repetitions; at least one.
     pub repetitions: u32,
 }
 
 impl Workload {
-    /// Tokens that a measurement decodes, including the warm-up.
+    /// Tokens decoded per measurement, warm-up included.
     pub fn all_tokens(self) -> u64 {
         let repetitions = u64::from(self.repetitions.max(1));
         u64::from(WARM_UP) + repetitions * (u64::from(WARM_UP) + u64::from(self.tokens))
     }
 }
 
-/// Measures at `depth`. Reports progress out of [`Workload::all_tokens`]: on the emulator after every token, on a GPU
-/// only between repetitions, outside of the timed parts.
+/// Measures the decode speed at `depth`. Reports progress out of [`Workload::all_tokens`]: on the emulator after every
+/// token, on a GPU only between repetitions, outside of the timed parts.
 pub fn measure(
     subject: &mut Subject<'_>,
     depth: u32,
@@ -140,7 +140,7 @@ pub fn measure(
     })
 }
 
-/// Runs warm-up steps, waits for them and counts them.
+/// Runs warm-up steps, waits for them, and reports their number to `count`.
 fn warm_up(engine: &mut Engine, depth: u32, count: &mut impl FnMut(u32)) -> Result<(), EngineError> {
     engine.start_at_depth(depth)?;
     for _ in 0..WARM_UP {

@@ -18,11 +18,11 @@ pub struct Profile {
     pub target: String,
     /// Positions in the cache.
     pub depth: u32,
-    /// Sum over the launches, run one by one.
+    /// Sum of the times of all launches, run one by one.
     pub kernels_microseconds: f64,
-    /// A step as a graph replay by the device's clock; `None` without a graph.
+    /// Time of a graph replay of the step by the device's clock; `None` without a graph.
     pub replay_microseconds: Option<f64>,
-    /// Relative to the read ceiling; `None` on the emulator.
+    /// Read ceiling: bytes per second of a plain read of device memory; `None` on the emulator.
     pub ceiling_bytes_per_second: Option<f64>,
     /// Sums by kernel, the longest first.
     pub kernels: Vec<KernelTime>,
@@ -35,20 +35,20 @@ pub struct Profile {
 /// A launch of a step.
 #[derive(Debug, Serialize)]
 pub struct LaunchTime {
-    /// The launch's name in the plan.
+    /// Label of the launch in the plan.
     pub label: String,
     /// The kernel's name.
     pub kernel: String,
-    /// CTAs.
+    /// CTAs of the grid along x, y and z.
     pub grid: [u32; 3],
-    /// Threads of a CTA.
+    /// Threads per CTA.
     pub threads: u32,
     /// Time and bytes.
     #[serde(flatten)]
     pub traffic: Traffic,
 }
 
-/// A kernel's share of a step.
+/// Time and bytes of all launches of a kernel in a step.
 #[derive(Debug, Serialize)]
 pub struct KernelTime {
     /// The kernel's name.
@@ -60,10 +60,10 @@ pub struct KernelTime {
     pub traffic: Traffic,
 }
 
-/// A matrix shape's share of a step.
+/// Time and bytes of all launches in a step for matrices of one shape.
 #[derive(Debug, Serialize)]
 pub struct MatrixTime {
-    /// The matrix' name.
+    /// Name of the matrix, such as `attn_qkv`.
     pub matrix: String,
     /// Types of the weights.
     pub types: String,
@@ -87,7 +87,7 @@ pub struct MatrixCeiling {
     pub kernel: String,
     /// Bytes of weights between two reads of the same weights.
     pub rotated_bytes: u64,
-    /// Relative to the read ceiling; `None` on the emulator.
+    /// Read ceiling: bytes per second of a plain read of device memory; `None` on the emulator.
     pub ceiling_bytes_per_second: Option<f64>,
     /// The matrix and its time.
     #[serde(flatten)]
@@ -97,18 +97,18 @@ pub struct MatrixCeiling {
 /// Time and bytes moved.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Traffic {
-    /// Time.
+    /// Time in microseconds.
     pub microseconds: f64,
     /// Bytes moved.
     pub bytes: u64,
-    /// Rate.
+    /// Bytes moved per second.
     pub bytes_per_second: f64,
-    /// Relative to the read ceiling; `None` on the emulator.
+    /// `bytes_per_second` divided by the read ceiling; `None` on the emulator.
     pub fraction_of_ceiling: Option<f64>,
 }
 
 impl Traffic {
-    /// Computes the rate and its fraction of the ceiling, which is in bytes per second.
+    /// Computes the rate, and the rate divided by `ceiling`, which is in bytes per second.
     pub fn new(microseconds: f64, bytes: u64, ceiling: Option<f64>) -> Traffic {
         let rate = bytes as f64 / (microseconds * 1e-6);
         let fraction_of_ceiling = ceiling.map(|ceiling| rate / ceiling);
@@ -116,9 +116,9 @@ impl Traffic {
     }
 }
 
-/// Steps over which the median time of a launch is taken.
+/// Number of profiled steps; the time of a launch is the median over these steps.
 const STEPS: usize = 9;
-/// Replays over which the mean is taken, if the cache has room.
+/// Number of timed graph replays, fewer if the cache has no room; the result is their mean time.
 const REPLAYS: u32 = 32;
 
 /// Times every launch of a step at `depth`, eagerly, and graph replays of the step.

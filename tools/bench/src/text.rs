@@ -62,7 +62,7 @@ fn measurements(measurements: &[Measurement]) -> Table {
     table
 }
 
-/// `8.03 B` or `494.03 M`.
+/// Formats a number of weights as `8.03 B` or `494.03 M`.
 fn parameters(count: u64) -> String {
     match count {
         0..1_000_000_000 => format!("{:.2} M", count as f64 / 1e6),
@@ -70,7 +70,8 @@ fn parameters(count: u64) -> String {
     }
 }
 
-/// `build: bespoke 0.1.0; CUDA 13.0, driver 580.159; clocks: SM 1980 to 1965 MHz, memory 3201 MHz`.
+/// Formats build, driver and clocks as `build: bespoke 0.1.0; CUDA 13.0, driver 580.159; clocks: SM 1980 to 1965 MHz,
+/// memory 3201 MHz`.
 fn footer(results: &Results) -> String {
     let Build { version, optimised, .. } = results.build;
     let mut text = format!("build: bespoke {version}");
@@ -182,7 +183,7 @@ fn matrix_cells(matrix: &MatrixTime) -> [String; 8] {
     ]
 }
 
-/// Microseconds, megabytes, gigabytes a second and percent of the ceiling.
+/// Cells of a table: microseconds, megabytes, gigabytes per second, and percent of the ceiling.
 fn cells(traffic: &Traffic) -> [String; 4] {
     [
         format!("{:.1}", traffic.microseconds),
@@ -192,18 +193,18 @@ fn cells(traffic: &Traffic) -> [String; 4] {
     ]
 }
 
-/// A share of the ceiling in percent.
+/// Formats a fraction of the ceiling in percent.
 fn share(fraction: Option<f64>, decimals: usize) -> String {
     fraction.map_or(UNKNOWN.to_owned(), |fraction| format!("{:.decimals$}%", fraction * 100.0))
 }
 
-/// A rate in GB/s: without decimals if it is large, else with two.
+/// Formats a rate in GB/s: without decimals if the rate is large, else with two.
 fn gigabytes(rate: f64) -> String {
     let decimals = if rate >= 100e9 { 0 } else { 2 };
     format!("{:.decimals$}", rate / 1e9)
 }
 
-/// The measurements as a row each, with empty cells for unknown ceilings.
+/// Comma-separated values: a row per measurement, with empty cells for unknown ceilings.
 pub fn csv(measurements: &[Measurement]) -> String {
     let mut text =
         "model,device,target,mode,tokens,depth,tokens_per_second,standard_deviation,bytes_per_token,\

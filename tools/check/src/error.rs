@@ -25,9 +25,9 @@ pub enum CheckError {
     Ptx {
         /// The file's name.
         name: String,
-        /// The text.
+        /// Text of the PTX file.
         text: String,
-        /// The problems, in the order of the text.
+        /// Errors and unsupported features, in the order of the text.
         problems: Vec<ParseError>,
     },
     /// A file of launches is not TOML, or has unknown fields.
@@ -35,9 +35,9 @@ pub enum CheckError {
     Toml {
         /// The file.
         path: PathBuf,
-        /// 1-based, if known.
+        /// Line of the error, 1-based, if known.
         line: Option<u32>,
-        /// 1-based, if known.
+        /// Column of the error, 1-based, if known.
         column: Option<u32>,
         /// The cause.
         source: Box<toml::de::Error>,
@@ -45,7 +45,7 @@ pub enum CheckError {
     /// A file of launches has an invalid value.
     #[error("{place}: {what}")]
     Launches {
-        /// The part, such as `launch 2 (vector_add)`.
+        /// Part of the file with the invalid value, such as `launch 2 (vector_add)`.
         place: String,
         /// The problem.
         what: String,
@@ -58,7 +58,7 @@ pub enum CheckError {
     Engine(#[from] EngineError),
 }
 
-/// `2 errors and 1 unsupported feature`.
+/// Counts the problems by kind, as in `2 errors and 1 unsupported feature`.
 fn count(problems: &[ParseError]) -> String {
     let some = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     let unsupported = problems.iter().filter(|problem| problem.kind == ParseErrorKind::Unsupported).count();

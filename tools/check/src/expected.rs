@@ -11,14 +11,14 @@ use super::values::{Element, Number, hex, random};
 pub(super) struct Prepared {
     /// Size in bytes.
     pub bytes: u64,
-    /// Initial content; `None` if uninitialised.
+    /// Bytes of the initial content; `None` for an uninitialised buffer.
     pub content: Option<Vec<u8>>,
 }
 
 /// Largest size of a buffer in bytes.
 const MAX_BYTES: u64 = 1 << 36;
 
-/// Prepares every buffer.
+/// Computes size and initial content of every buffer, by name.
 pub(super) fn prepare(launches: &Launches) -> Result<BTreeMap<&str, Prepared>, CheckError> {
     let buffers = launches.buffers.iter().map(|(name, buffer)| {
         let prepared = prepare_one(buffer, &launches.folder)
@@ -87,7 +87,7 @@ fn by_rule(buffer: &Buffer) -> Result<Option<Vec<u8>>, String> {
         None | Some(Content::Uninitialised) => return Ok(None),
         Some(Content::Zeros) => return Ok(Some(vec![0; count * element.bytes()])),
         Some(Content::Iota) => {
-            // Wraps at the range of the type.
+            // The sequence wraps at the range of the element type.
             let modulus =
                 if element.is_float() { i64::MAX } else { 1i64 << (8 * element.bytes() as u32 - 1).min(62) };
             (0..count).map(|index| Number::Integer(index as i64 % modulus)).collect::<Vec<_>>()
@@ -134,7 +134,8 @@ pub(super) fn compare(
     Ok(difference(&want, &got, expectation.tolerance))
 }
 
-/// Describes a difference: the first element, how many, and the largest error.
+/// Describes the differing elements: the first one, their number, and the largest error. `None` if all are within
+/// tolerance.
 fn difference(want: &[f64], got: &[f64], tolerance: f64) -> Option<String> {
     let off = |want: f64, got: f64| {
         let same = want == got || want.is_nan() && got.is_nan();

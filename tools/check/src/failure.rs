@@ -10,23 +10,23 @@ use super::{CheckError, REPORT_VERSION};
 /// A check that could not run: printed instead of a [`Report`](super::Report).
 #[derive(Clone, Debug, Serialize)]
 pub struct Failure {
-    /// [`REPORT_VERSION`].
+    /// Version of the JSON: [`REPORT_VERSION`].
     pub version: u32,
     /// The subject of the check.
     pub subject: String,
-    /// Why nothing was checked.
+    /// Error because of which nothing was checked.
     pub error: Reason,
 }
 
-/// Why nothing was checked.
+/// Error because of which nothing was checked: message, advice, and position.
 #[derive(Clone, Debug, Serialize)]
 pub struct Reason {
-    /// The error with its causes.
+    /// Message of the error, with the messages of its causes.
     pub message: String,
-    /// What to do, if known.
+    /// Advice to the user, if there is any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub help: Option<String>,
-    /// Where in a file, if known.
+    /// Position of the error in a file, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub place: Option<Location>,
     /// All problems of a PTX text, in the order of the text.
@@ -39,13 +39,13 @@ pub struct Reason {
 pub struct Location {
     /// The file.
     pub file: PathBuf,
-    /// 1-based.
+    /// Line, 1-based.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
-    /// 1-based.
+    /// Column, 1-based.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub column: Option<u32>,
-    /// The part of a file of launches, such as ``launch 2 (`vector_add`)``.
+    /// Part of a file of launches, such as ``launch 2 (`vector_add`)``.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
 }
@@ -56,9 +56,9 @@ pub struct Problem {
     /// `syntax`, `undefined`, `redefined`, `operand`, `target` or `unsupported`: the emulator's
     /// [`ParseErrorKind`](bespoke_emulator::ParseErrorKind).
     pub kind: &'static str,
-    /// 1-based.
+    /// Line, 1-based.
     pub line: u32,
-    /// 1-based.
+    /// Column, 1-based.
     pub column: u32,
     /// The message.
     pub message: String,

@@ -1,4 +1,5 @@
-//! The project's own kernels: those of a shape run the cases of the selftest, those of a model its decode plan.
+//! Checks of the project's own kernels: the kernels of a shape on the cases of the selftest, the kernels of a model in
+//! its decode plan.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use bespoke_selftest as selftest;
 use super::report::{Finding, Report};
 use super::{CheckError, Options};
 
-/// Progress callback: how much is done, the total, and the kernel that runs next.
+/// Progress callback: number of completed kernels or tokens, their total, and the name of the kernel that runs next.
 pub type Progress<'a> = &'a mut dyn FnMut(usize, usize, &str);
 
 /// Checks the kernels of a shape's plans whose names contain `filter`, on the cases of the selftest: random inputs, and
@@ -76,5 +77,5 @@ pub fn model(
     Ok(Report::new(&shape.name, journal.entries(), options))
 }
 
-/// Most vocabularies use this token as the start of text; any other would do.
+/// First token of the sequence. Many vocabularies use token 1 as the start of text; any other token would do.
 const FIRST_TOKEN: u32 = 1;

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::CheckError;
 use super::values::{Element, Number};
 
-/// The version of the format.
+/// Version of the format of files of launches.
 const VERSION: u32 = 1;
 
 /// A parsed file of launches. docs/check.md describes the format.
@@ -28,7 +28,7 @@ pub struct Launches {
     pub folder: PathBuf,
 }
 
-/// Memory for kernels. Its length comes from its content, or from `count`.
+/// Memory for kernels. The length comes from the initial content, or from `count`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Buffer {
@@ -37,20 +37,20 @@ pub struct Buffer {
     pub element: Element,
     /// Number of elements.
     pub count: Option<usize>,
-    /// Rule for the initial content; without this or another field for it, the buffer is uninitialised.
+    /// Rule for the initial content. Without `init`, `fill`, `values`, `hex` and `file` the buffer is uninitialised.
     pub init: Option<Content>,
-    /// Seed of `random`.
+    /// Seed of the rule `random`.
     #[serde(default)]
     pub seed: u64,
-    /// Range of `random`, without its end; by default -1 to 1 for floats, 0 to 100 for integers.
+    /// Range of the rule `random`, end excluded; by default -1 to 1 for floats, 0 to 100 for integers.
     pub range: Option<[f64; 2]>,
-    /// Value of all elements.
+    /// Initial value of all elements.
     pub fill: Option<Number>,
-    /// The elements.
+    /// Initial values of the elements.
     pub values: Option<Vec<Number>>,
-    /// The bytes as hexadecimal digits.
+    /// Initial bytes as hexadecimal digits.
     pub hex: Option<String>,
-    /// File with the bytes.
+    /// File with the initial bytes.
     pub file: Option<PathBuf>,
     /// Expected content after the last launch.
     pub expect: Option<Expectation>,
@@ -60,13 +60,13 @@ pub struct Buffer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Content {
-    /// Uninitialised: reading it is a finding.
+    /// Uninitialised: a read by a kernel is a finding.
     Uninitialised,
     /// Zeros.
     Zeros,
-    /// 0, 1, 2 …
+    /// Elements 0, 1, 2 …
     Iota,
-    /// Random numbers.
+    /// Random numbers that depend on the seed.
     Random,
 }
 
@@ -74,17 +74,17 @@ pub enum Content {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expectation {
-    /// These elements.
+    /// Expected elements.
     pub values: Option<Vec<Number>>,
-    /// The elements in a file.
+    /// File with the expected elements.
     pub file: Option<PathBuf>,
-    /// A function of other buffers' initial contents.
+    /// Function that computes the expected elements from the initial contents of other buffers.
     #[serde(rename = "fn")]
     pub function: Option<Function>,
-    /// Operands of the function.
+    /// Names of the buffers that are operands of the function.
     #[serde(default)]
     pub of: Vec<String>,
-    /// Tolerance of an element: absolute or relative, whichever is larger.
+    /// Tolerance per element: absolute or relative, whichever is larger.
     #[serde(default)]
     pub tolerance: f64,
 }
@@ -95,17 +95,17 @@ pub struct Expectation {
 pub enum Function {
     /// The buffer unchanged.
     Copy,
-    /// The sum of its elements: one number.
+    /// The sum of a buffer's elements: one number.
     Sum,
-    /// The smallest of its elements: one number.
+    /// The smallest element of a buffer: one number.
     Min,
-    /// The largest of its elements: one number.
+    /// The largest element of a buffer: one number.
     Max,
-    /// The sums of two buffers' elements.
+    /// The element-wise sum of two buffers.
     Add,
-    /// The products of two buffers' elements.
+    /// The element-wise product of two buffers.
     Multiply,
-    /// The sum of the products of two buffers' elements: one number.
+    /// The dot product of two buffers: one number.
     Dot,
 }
 
@@ -115,13 +115,13 @@ pub enum Function {
 pub struct Launch {
     /// The kernel's name.
     pub kernel: String,
-    /// CTAs: one number, or those along x, y and z.
+    /// CTAs of the grid: one number, or the numbers along x, y and z.
     pub grid: Extent,
-    /// Threads of a CTA: one number, or those along x, y and z.
+    /// Threads per CTA: one number, or the numbers along x, y and z.
     pub block: Extent,
-    /// CTAs of a cluster, if the kernel does not set it: one number, or those along x, y and z.
+    /// CTAs per cluster, if the kernel does not set the size: one number, or the numbers along x, y and z.
     pub cluster: Option<Extent>,
-    /// Bytes of dynamic shared memory.
+    /// Bytes of dynamic shared memory per CTA.
     #[serde(default)]
     pub shared: u32,
     /// Values of the parameters.
@@ -136,14 +136,14 @@ pub struct Launch {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum Extent {
-    /// Along x.
+    /// Extent along x; 1 along y and z.
     Line(u32),
-    /// Along x, y and z; 1 by default.
+    /// Extents along x, y and z; missing extents are 1.
     Axes(Vec<u32>),
 }
 
 impl Extent {
-    /// The three extents; `None` if there are more.
+    /// Extents along x, y and z; `None` if more than three are given.
     pub fn axes(&self) -> Option<[u32; 3]> {
         let given = match self {
             Extent::Line(x) => std::slice::from_ref(x),
@@ -173,9 +173,9 @@ pub enum Argument {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Within {
-    /// The buffer.
+    /// Name of the buffer.
     pub buffer: String,
-    /// Bytes from its start.
+    /// Offset from the start of the buffer in bytes.
     pub offset: u64,
 }
 
@@ -183,12 +183,12 @@ pub struct Within {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bytes {
-    /// Hexadecimal digits.
+    /// Bytes as hexadecimal digits.
     pub hex: String,
 }
 
 impl Launches {
-    /// Reads a file.
+    /// Reads a file of launches.
     ///
     /// # Errors
     /// If the file cannot be read, or is not a file of launches of a known version.
@@ -204,7 +204,7 @@ impl Launches {
         Ok(Launches { folder, ..launches })
     }
 
-    /// Parses a text; paths in it are relative to the current folder.
+    /// Parses the text of a file of launches; paths in the text are relative to the current folder.
     ///
     /// # Errors
     /// If the text is not TOML, or has other fields than [`Launches`].

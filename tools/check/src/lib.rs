@@ -38,10 +38,10 @@ pub use report::{
 pub use template::template;
 pub use values::{Element, Number};
 
-/// Options of a check.
+/// Options of a check: checks, limit, lints and profile.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// Additional checks.
+    /// Checks of the emulator in addition to out-of-bounds accesses.
     pub checks: Checks,
     /// Average instructions per warp after which a CTA of a PTX file's launch counts as hanging.
     pub instruction_limit: u64,

@@ -14,7 +14,7 @@ use super::{CheckError, Options};
 
 /// A PTX text that the emulator has parsed.
 pub struct Loaded {
-    /// Name of the file.
+    /// Name of the PTX file in messages.
     pub name: String,
     module: Module,
     text: String,
@@ -38,7 +38,7 @@ impl Loaded {
         Ok(Loaded { name: name.to_owned(), module, text: text.to_owned() })
     }
 
-    /// Its kernels, in the order of the text.
+    /// Kernels of the file, in the order of the text.
     pub fn kernels(&self) -> impl Iterator<Item = &Kernel> {
         self.module.kernels()
     }
@@ -135,7 +135,7 @@ pub fn ptx(name: &str, text: &str, launches: &Launches, options: &Options) -> Re
     Loaded::parse(name, text)?.check(launches, options)
 }
 
-/// A launch with its kernel and encoded arguments.
+/// A launch with its kernel resolved and its arguments encoded.
 struct Bound<'a> {
     kernel: &'a Kernel,
     config: LaunchConfig,

@@ -11,13 +11,14 @@ use serde::Serialize;
 
 use super::Options;
 
-/// Version of the JSON. It increases when a field is removed or changes its meaning; fields may be added without.
+/// Version of the JSON. The version increases when a field is removed or changes its meaning, not when a field is
+/// added.
 pub const REPORT_VERSION: u32 = 2;
 
 /// Result of a check.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// [`REPORT_VERSION`].
+    /// Version of the JSON: [`REPORT_VERSION`].
     pub version: u32,
     /// What was checked: a file, a shape or a model.
     pub subject: String,
@@ -37,29 +38,29 @@ pub struct Report {
     pub texts: HashMap<String, Arc<str>>,
 }
 
-/// An error of a kernel.
+/// An error that the emulator found in a kernel, or a wrong result.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
     /// Kind in lower case with hyphens: `out-of-bounds`, `uninitialised` …; `wrong-result` for an output with
     /// unexpected content.
     pub kind: String,
-    /// The kernel; empty if unknown.
+    /// Name of the kernel; empty if unknown.
     pub kernel: String,
-    /// One sentence.
+    /// Message in one sentence.
     pub message: String,
     /// Number of occurrences.
     pub times: u64,
     /// The access that failed the check, then the conflicting access, if there is one.
     pub sites: Vec<Site>,
-    /// The address, for findings about memory.
+    /// Address of the access, for findings about memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<u64>,
-    /// `global`, `shared` or `param`, for findings about memory.
+    /// State space `global`, `shared` or `param`, for findings about memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub space: Option<String>,
 }
 
-/// A thread at an instruction.
+/// A thread at an instruction, with the source line of the instruction.
 #[derive(Clone, Debug, Serialize)]
 pub struct Site {
     /// The source line, if the PTX has `.loc` directives.
@@ -67,29 +68,29 @@ pub struct Site {
     /// Call sites of an inlined line, up to the line in the kernel.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub inlined_at: Vec<Place>,
-    /// The instruction.
+    /// The instruction in the PTX text.
     pub ptx: PtxLine,
-    /// `%ctaid`.
+    /// CTA of the thread: `%ctaid`.
     pub cta: [u32; 3],
-    /// `%tid`; none for an asynchronous copy.
+    /// Index of the thread in its CTA: `%tid`; none for an asynchronous copy.
     pub thread: Option<[u32; 3]>,
 }
 
-/// A place in a source file.
+/// A position in a source file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Place {
-    /// Name in the `.file` directive.
+    /// File name, as in the `.file` directive.
     pub file: String,
-    /// 1-based.
+    /// Line, 1-based.
     pub line: u32,
-    /// 1-based; 0 if unknown.
+    /// Column, 1-based; 0 if unknown.
     pub column: u32,
 }
 
 /// An instruction in the PTX text: its line number and the text of the line.
 #[derive(Clone, Debug, Serialize)]
 pub struct PtxLine {
-    /// 1-based.
+    /// Line, 1-based.
     pub line: u32,
     /// Text of the line, without white space around it.
     pub text: String,
@@ -100,37 +101,37 @@ pub struct PtxLine {
 pub struct Lint {
     /// `uncoalesced`, `bank-conflict` or `divergence`.
     pub kind: String,
-    /// The kernel.
+    /// Name of the kernel.
     pub kernel: String,
-    /// One sentence with the numbers.
+    /// Message in one sentence, with the measured numbers.
     pub message: String,
     /// The source line, if the PTX has `.loc` directives.
     pub source: Option<Place>,
     /// The instruction, or the first one of the source line.
     pub ptx: PtxLine,
-    /// Sectors divided by the fewest possible, wavefronts divided by those without bank conflicts, or average active
-    /// lanes.
+    /// Measured value: sectors divided by the fewest possible, wavefronts divided by those without bank conflicts, or
+    /// average active lanes.
     pub measured: f64,
-    /// Share of the kernel's sectors, wavefronts or warp instructions.
+    /// Fraction of the kernel's sectors, wavefronts or warp instructions that this line causes.
     pub share: f64,
 }
 
 /// Costs of a kernel's launches.
 #[derive(Clone, Debug, Serialize)]
 pub struct KernelProfile {
-    /// The kernel.
+    /// Name of the kernel.
     pub kernel: String,
     /// Launches that completed; in a partial profile, launches that a finding stopped.
     pub launches: u64,
     /// Whether this profile is of launches that a finding stopped, with their costs up to the finding.
     pub partial: bool,
-    /// Threads of all launches together.
+    /// Number of threads of all launches together.
     pub threads: u64,
     /// Lane instructions per thread.
     pub instructions_per_thread: f64,
     /// Lane instructions per byte moved to or from global memory; `None` without such bytes.
     pub instructions_per_byte: Option<f64>,
-    /// Lane instructions by class.
+    /// Lane instructions by class of instruction.
     pub mix: BTreeMap<&'static str, u64>,
     /// Sum of the costs of all lines.
     pub total: Cost,
@@ -141,7 +142,7 @@ pub struct KernelProfile {
 /// Costs of a source line.
 #[derive(Clone, Debug, Serialize)]
 pub struct LineProfile {
-    /// The line; none for instructions without one.
+    /// Position of the line; `None` for instructions without a source line.
     pub source: Option<Place>,
     /// The instruction, if the PTX has no source lines.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -149,7 +150,7 @@ pub struct LineProfile {
     /// Lane instructions of this line per global-memory byte of the whole kernel, so that the lines add up to
     /// [`KernelProfile::instructions_per_byte`]; `None` without global-memory bytes.
     pub instructions_per_byte: Option<f64>,
-    /// The costs.
+    /// Costs of the line.
     #[serde(flatten)]
     pub cost: Cost,
 }
@@ -157,38 +158,38 @@ pub struct LineProfile {
 /// Counts, under the names of the emulator's [`Counts`].
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Cost {
-    /// Instructions, counted once per warp.
+    /// Executed instructions, counted once per warp.
     pub warp_instructions: u64,
-    /// Instructions, counted once for every lane that executed them.
+    /// Executed instructions, counted once per active lane.
     pub lane_instructions: u64,
-    /// Active lanes on average.
+    /// Average number of active lanes per warp instruction.
     pub average_lanes: f64,
-    /// Branches executed by a warp.
+    /// Branches, counted once per warp.
     pub branches: u64,
     /// Branches at which the warp diverged.
     pub divergent_branches: u64,
-    /// Requests to global memory.
+    /// Requests of warps to global memory.
     pub global_requests: u64,
-    /// Sectors of 32 bytes that the requests touched.
+    /// Sectors of 32 bytes that the global-memory requests touched.
     pub sectors: u64,
-    /// The fewest sectors possible.
+    /// Fewest sectors that can hold the bytes of the global-memory requests.
     pub ideal_sectors: u64,
     /// Bytes loaded from global memory.
     pub bytes_loaded: u64,
     /// Bytes stored to global memory.
     pub bytes_stored: u64,
-    /// Requests to shared memory.
+    /// Requests of warps to shared memory.
     pub shared_requests: u64,
-    /// Wavefronts that served the requests.
+    /// Wavefronts that served the shared-memory requests.
     pub wavefronts: u64,
-    /// Wavefronts without bank conflicts.
+    /// Wavefronts that the shared-memory requests would need without bank conflicts.
     pub ideal_wavefronts: u64,
-    /// The most words requested from one bank at once.
+    /// Worst bank conflict: n for an n-way conflict, 1 without conflicts.
     pub worst_ways: u64,
 }
 
 impl Report {
-    /// Report of the entries of a journal; wrong results are added later.
+    /// Creates a report from the entries of a journal; wrong results are added later.
     pub(super) fn new(subject: &str, entries: JournalEntries, options: &Options) -> Report {
         let lints = |thresholds: &Thresholds| {
             entries.profiles.iter().flat_map(|profile| profile.lints(thresholds)).collect::<Vec<_>>()
@@ -268,7 +269,7 @@ impl Site {
     }
 }
 
-/// `file:line:column`, without an unknown column.
+/// Formats as `file:line:column`, or as `file:line` if the column is unknown.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Place { file, line, column } = self;
@@ -313,7 +314,7 @@ impl KernelProfile {
     }
 }
 
-/// Executed source lines, or instructions if there are no source lines.
+/// Costs of the executed source lines, or of instructions if the PTX has no source lines.
 fn lines(profile: &emulator::Profile) -> Vec<LineProfile> {
     let bytes = profile.total().global.bytes();
     let per_byte = |counts: &Counts| (bytes > 0).then(|| counts.lane_instructions as f64 / bytes as f64);
@@ -362,7 +363,7 @@ impl From<Counts> for Cost {
     }
 }
 
-/// `OutOfBounds` as `out-of-bounds`.
+/// Converts a name to lower case with hyphens: `OutOfBounds` to `out-of-bounds`.
 fn hyphenated(name: &str) -> String {
     let mut text = String::new();
     for letter in name.chars() {

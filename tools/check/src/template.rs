@@ -6,7 +6,7 @@ use bespoke_emulator::Kernel;
 
 use super::ptx::Loaded;
 
-/// Elements of a buffer, and threads of a block, that the template suggests.
+/// Elements per buffer, and threads per CTA, that the template suggests.
 const ELEMENTS: u32 = 1024;
 const THREADS: u32 = 128;
 

@@ -38,14 +38,14 @@ pub enum Element {
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub enum Number {
-    /// Without a decimal point.
+    /// A number without a decimal point.
     Integer(i64),
-    /// With a decimal point.
+    /// A number with a decimal point.
     Float(f64),
 }
 
 impl Number {
-    /// The nearest f64.
+    /// Converts the number to the nearest f64.
     pub fn value(self) -> f64 {
         match self {
             Number::Integer(integer) => integer as f64,
@@ -55,7 +55,7 @@ impl Number {
 }
 
 impl Element {
-    /// Size in bytes.
+    /// Size of an element in bytes.
     pub fn bytes(self) -> usize {
         match self {
             Element::U8 | Element::I8 => 1,
@@ -70,8 +70,8 @@ impl Element {
         matches!(self, Element::F16 | Element::Bf16 | Element::F32 | Element::F64)
     }
 
-    /// Bytes of a number. Floats are rounded to nearest; negative integers wrap, so that -1 is all ones. `None` for a
-    /// fraction if the elements are integers, and for an integer that does not fit.
+    /// Encodes a number as an element. Floats are rounded to nearest; negative integers wrap, so that -1 is all ones.
+    /// `None` for a fraction if the elements are integers, and for an integer that does not fit.
     pub fn encode(self, number: Number) -> Option<Vec<u8>> {
         let bytes = match (self, number) {
             (Element::F16, _) => f16::from_f64(number.value()).to_le_bytes().to_vec(),
@@ -107,7 +107,7 @@ impl Element {
         }
     }
 
-    /// The values of a whole buffer.
+    /// Decodes the values of a whole buffer.
     pub fn decode_all(self, bytes: &[u8]) -> Vec<f64> {
         bytes.chunks_exact(self.bytes()).map(|element| self.decode(element)).collect()
     }

@@ -8,7 +8,7 @@ pub use table::profile;
 
 use crate::Report;
 
-/// `FILE: 1 finding and 2 notes in 3 launches`.
+/// Formats the number of findings as `FILE: 1 finding and 2 notes in 3 launches`.
 pub fn summary(report: &Report) -> String {
     let count = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     let findings = match report.findings.len() {

@@ -13,7 +13,7 @@ use crate::{Finding, Lint, Place, PtxLine, Report};
 /// Kernels listed in addition to the first one with the same finding.
 const NAMED_KERNELS: usize = 3;
 
-/// Callers shown of a long chain: the innermost and the outermost ones.
+/// Callers shown of a long inlining chain: number of innermost and of outermost callers.
 const INNERMOST: usize = 3;
 const OUTERMOST: usize = 2;
 
@@ -50,7 +50,8 @@ impl<'a> Renderer<'a> {
         Renderer { color, ptx, sources: HashMap::new(), text: String::new() }
     }
 
-    /// Findings and notes of a report; those of the same line in several kernels once. `denied`: notes count as errors.
+    /// Formats the findings and notes of a report; a finding at the same line of several kernels is shown once. With
+    /// `denied`, notes count as errors.
     pub fn report(mut self, report: &Report, denied: bool) -> String {
         for (finding, others) in grouped(&report.findings, |finding| {
             let site = finding.sites.first();
@@ -73,7 +74,7 @@ impl<'a> Renderer<'a> {
         self.text
     }
 
-    /// Errors and unsupported features of a PTX text.
+    /// Formats the errors and unsupported features of a PTX text.
     pub fn problems(mut self, name: &str, text: &str, problems: &[ParseError]) -> String {
         for problem in problems {
             self.heading(Severity::Error, problem.kind.name(), &problem.message);
@@ -248,7 +249,7 @@ fn grouped<T, K: PartialEq>(items: &[T], key: impl Fn(&T) -> K) -> Vec<(&T, Vec<
     groups.into_iter().map(|(_, first, others)| (first, others)).collect()
 }
 
-/// Key by which sites are grouped: the source line, else the kernel and the PTX line.
+/// Key by which findings are grouped: the source line, or without one the kernel and the PTX line.
 fn key(source: Option<&Place>, ptx: Option<&PtxLine>, kernel: &str) -> (String, u32, u32) {
     match (source, ptx) {
         (Some(place), _) => (place.file.clone(), place.line, place.column),
@@ -363,7 +364,7 @@ mod tests {
               = inlined at k.rs:1:5
               = inlined at k.rs:2:5
         "#]];
-        // The count would take as many lines.
+        // Six callers are shown in full: a count of hidden callers would take as many lines.
         let six = expect![[r#"
               = inlined at k.rs:1:5
               = inlined at k.rs:2:5

@@ -96,7 +96,7 @@ fn ratio(over: u64, under: u64) -> Option<f64> {
     (under > 0).then(|| over as f64 / under as f64)
 }
 
-/// Formats with two decimals below 10, else with one.
+/// Formats a number with two decimals if it is below 10, else with one.
 fn decimal(value: f64) -> String {
     if value < 10.0 { format!("{value:.2}") } else { format!("{value:.1}") }
 }
