@@ -1,11 +1,11 @@
-//! Layers of the emulator's modules: a module imports only from its own layer and from lower ones, and no modules
-//! import each other in a circle.
+//! Layers of the emulator's modules: a module imports only from its own layer and lower layers, and modules do not
+//! import each other in circles.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The layers from the lowest up, each a list of files and folders of `src`.
+/// Layers from the lowest to the highest, each a list of files and folders of `src`.
 const LAYERS: [&[&str]; 12] = [
     &["finding", "lanes", "options"],
     &["geometry", "memory"],
@@ -21,7 +21,7 @@ const LAYERS: [&[&str]; 12] = [
     &["lib"],
 ];
 
-/// Modules by path, such as `exec::races`, with the modules that each imports.
+/// Modules that each module imports. A module is named by its path, such as `exec::races`.
 type Imports = BTreeMap<String, BTreeSet<String>>;
 
 #[test]
@@ -87,7 +87,7 @@ fn imports() -> Imports {
         let module = name(file);
         let mut imported = BTreeSet::new();
         for path in paths(&text, &module) {
-            // The longest prefix that is a module; a path to the crate's own macros is one too.
+            // A path names the module that is its longest prefix; a path to a macro of the crate has no such prefix.
             let parts: Vec<&str> = path.split("::").collect();
             let prefixes = (1..=parts.len()).rev().map(|count| parts[..count].join("::"));
             imported.extend(prefixes.into_iter().find(|prefix| modules.contains(prefix)));
@@ -109,7 +109,7 @@ fn find_files(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// Every path from the crate's root that a source text names, in `use` declarations and elsewhere.
+/// Paths from the crate's root that a source text names, in `use` declarations and elsewhere.
 fn paths(text: &str, module: &str) -> Vec<String> {
     let code: String = text
         .lines()
@@ -121,13 +121,13 @@ fn paths(text: &str, module: &str) -> Vec<String> {
         for (at, _) in code.match_indices(root) {
             let before = &code[..at];
             let inside_path = before.ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':');
-            // `pub(in crate::…)` names the module that may see an item.
+            // `pub(in crate::…)` limits an item's visibility to a module and imports nothing.
             if !inside_path && !before.ends_with("(in ") {
                 expand(&code[at + root.len()..], &prefix, &mut found);
             }
         }
     }
-    // Imports from modules inside this one.
+    // `use` of a module inside this module.
     let own = if module == "lib" { "" } else { module };
     for (at, _) in code.match_indices("use ") {
         let line = code[..at].rsplit('\n').next().unwrap_or_default().trim_start();
@@ -142,7 +142,8 @@ fn parent(module: &str) -> String {
     module.rsplit_once("::").map_or(String::new(), |(parent, _)| parent.to_string())
 }
 
-/// The paths of a use tree such as `a::{b, c::d}` at the start of `text`; returns the text behind it.
+/// Adds the paths of a use tree, such as `a::{b, c::d}`, at the start of `text` to `found`; returns the text after the
+/// tree.
 fn expand<'t>(text: &'t str, prefix: &str, found: &mut Vec<String>) -> &'t str {
     let join = |name: &str| if prefix.is_empty() { name.to_string() } else { format!("{prefix}::{name}") };
     if let Some(mut rest) = text.strip_prefix('{') {

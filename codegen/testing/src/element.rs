@@ -1,11 +1,11 @@
-//! Scalars in device memory.
+//! Scalar types in device memory.
 
 use bespoke_codegen::dsl::{Bf16x2, F16x2, Scalar};
 use half::{bf16, f16};
 
-/// Scalar that device memory can hold.
+/// Scalar type that device memory can hold.
 pub trait Element: Scalar + std::fmt::Debug {
-    /// The value whose bits are the low bits of `bits`.
+    /// Value whose bits are the low bits of `bits`.
     fn from_bits(bits: u64) -> Self;
 }
 
@@ -38,12 +38,12 @@ fn size<T: Element>() -> usize {
     T::TYPE.bytes() as usize
 }
 
-/// The bytes of values in device memory.
+/// Bytes of the values in device memory.
 pub fn to_bytes<T: Element>(values: &[T]) -> Vec<u8> {
     values.iter().flat_map(|value| value.bits().to_le_bytes()[..size::<T>()].to_vec()).collect()
 }
 
-/// The values whose bytes in device memory are `bytes`.
+/// Values whose bytes in device memory are `bytes`.
 pub fn from_bytes<T: Element>(bytes: &[u8]) -> Vec<T> {
     let value = |chunk: &[u8]| chunk.iter().rev().fold(0, |bits, &byte| bits << 8 | u64::from(byte));
     bytes.chunks_exact(size::<T>()).map(|chunk| T::from_bits(value(chunk))).collect()

@@ -1,4 +1,4 @@
-//! Builder of one launch on the emulator.
+//! Builder for a kernel launch on the emulator.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use bespoke_emulator::{Finding, LaunchConfig, Memory, MemoryError, Module, Optio
 
 use crate::element::{Element, from_bytes, to_bytes};
 
-/// Builder of a launch. Arguments are given in the order of the kernel's parameters.
+/// Builder of a launch; the arguments are added in the order of the kernel's parameters.
 pub struct Launch<'k> {
     kernel: &'k Kernel,
     target: Option<Target>,
@@ -29,14 +29,14 @@ struct Buffer {
     bytes: usize,
 }
 
-/// Kind and type of an argument.
+/// Kind and type of an argument, compared with the kernel's parameter.
 #[derive(Clone, Copy)]
 enum ArgumentKind {
     PointerTo(Type),
     Value(Type),
 }
 
-/// Error of a launch. `{:?}` prints the message as well, so that `unwrap` in a test shows the finding.
+/// Error of a launch. `{:?}` prints the message, so that `unwrap` in a test shows the finding.
 #[derive(thiserror::Error)]
 pub enum Failure {
     /// The kernel does not compile to PTX.
@@ -45,7 +45,7 @@ pub enum Failure {
     /// The emulator cannot load the PTX.
     #[error(transparent)]
     Parse(#[from] ParseError),
-    /// A finding stopped the launch.
+    /// The launch stopped because of a finding.
     #[error("{0}")]
     Finding(Box<Finding>),
     /// A buffer could not be written.
@@ -59,14 +59,14 @@ impl fmt::Debug for Failure {
     }
 }
 
-/// A completed launch, and its memory.
+/// Completed launch with its memory.
 pub struct Done {
     compiled: Compiled,
     buffers: Vec<Buffer>,
     memory: Memory,
 }
 
-/// The type's name in Rust.
+/// Name of the type in Rust.
 fn rust_name(ty: Type) -> String {
     match ty {
         Type::Pred => "`bool`".to_owned(),
@@ -75,8 +75,8 @@ fn rust_name(ty: Type) -> String {
 }
 
 impl<'k> Launch<'k> {
-    /// A launch of one CTA, with the number of threads that the kernel declares or else 32, for the oldest target that
-    /// has all of the kernel's instructions.
+    /// Creates a launch of one CTA for the oldest target that supports all of the kernel's instructions. The number of
+    /// threads is the number that the kernel declares, or else 32.
     pub fn of(kernel: &'k Kernel) -> Launch<'k> {
         Launch {
             kernel,
@@ -90,7 +90,7 @@ impl<'k> Launch<'k> {
         }
     }
 
-    /// Compiles for this target.
+    /// Sets the target for which the kernel is compiled.
     #[must_use]
     pub fn target(mut self, target: Target) -> Self {
         self.target = Some(target);
@@ -104,14 +104,14 @@ impl<'k> Launch<'k> {
         self
     }
 
-    /// Sets the number of threads of a CTA, if the kernel does not declare it.
+    /// Sets the number of threads per CTA, if the kernel does not declare this number.
     #[must_use]
     pub fn threads(mut self, threads: u32) -> Self {
         self.threads = Some(threads);
         self
     }
 
-    /// Sets the bytes of dynamic shared memory.
+    /// Sets the size of dynamic shared memory in bytes.
     #[must_use]
     pub fn dynamic_shared(mut self, bytes: u32) -> Self {
         self.dynamic_shared = bytes;
@@ -121,7 +121,7 @@ impl<'k> Launch<'k> {
     /// Adds an argument: a pointer to a buffer that contains `values`.
     ///
     /// # Panics
-    /// If the kernel's next parameter is not a pointer to values of this type.
+    /// If the kernel's next parameter is not a pointer to elements of type `T`.
     #[must_use]
     #[track_caller]
     pub fn buffer<T: Element>(mut self, values: &[T]) -> Self {
@@ -134,7 +134,7 @@ impl<'k> Launch<'k> {
     /// Adds an argument: a pointer to a buffer of `count` uninitialised elements.
     ///
     /// # Panics
-    /// If the kernel's next parameter is not a pointer to elements of this type.
+    /// If the kernel's next parameter is not a pointer to elements of type `T`.
     #[must_use]
     #[track_caller]
     pub fn uninitialised<T: Element>(mut self, count: usize) -> Self {
@@ -154,7 +154,7 @@ impl<'k> Launch<'k> {
     /// Adds an argument: a scalar.
     ///
     /// # Panics
-    /// If the kernel's next parameter is not of this type.
+    /// If the kernel's next parameter is not of type `T`.
     #[must_use]
     #[track_caller]
     pub fn value<T: Scalar + Argument>(mut self, value: T) -> Self {
@@ -163,7 +163,7 @@ impl<'k> Launch<'k> {
         self
     }
 
-    /// The name of the next argument's parameter.
+    /// Name of the parameter for the next argument; panics if its type is not that of the argument.
     #[track_caller]
     fn next_parameter(&self, given: ArgumentKind) -> String {
         let (kernel, all, number) = (self.kernel.name(), self.kernel.params(), self.arguments.len() + 1);
@@ -189,10 +189,10 @@ impl<'k> Launch<'k> {
         panic!("argument {number} of `{kernel}`: its parameter `{}` {what}", param.name);
     }
 
-    /// Compiles the kernel and runs it with all checks.
+    /// Compiles the kernel and runs it with all checks of the emulator.
     ///
     /// # Errors
-    /// The compiler's error or the emulator's finding.
+    /// If the kernel does not compile, the emulator cannot load the PTX, or a check reports a finding.
     ///
     /// # Panics
     /// If a parameter of the kernel has no argument.
@@ -210,7 +210,7 @@ impl<'k> Launch<'k> {
         let kernel = module.kernel(self.kernel.name()).expect("a module has its kernel");
         let threads = self.threads.or(self.kernel.threads()).unwrap_or(32);
         let (grid, dynamic_shared) = (self.grid, self.dynamic_shared);
-        // The kernel declares its cluster size itself.
+        // The PTX of the kernel declares the cluster size.
         let config = LaunchConfig { grid, block: [threads, 1, 1], dynamic_shared, cluster: None };
         let arguments: Vec<&dyn Argument> = self.arguments.iter().map(|argument| &**argument).collect();
         bespoke_emulator::run(kernel, &self.memory, &config, &params(&arguments), &Options::default())
@@ -229,7 +229,8 @@ impl<'k> Launch<'k> {
 }
 
 impl Done {
-    /// Contents of the launch's buffer `index`; scalar arguments are not counted. Uninitialised elements are zero.
+    /// Contents of buffer number `index` after the launch; scalar arguments are not counted. Uninitialised elements are
+    /// zero.
     ///
     /// # Panics
     /// If the launch has no such buffer.
@@ -243,12 +244,12 @@ impl Done {
         from_bytes(&content)
     }
 
-    /// The PTX that ran.
+    /// PTX that the emulator ran.
     pub fn ptx(&self) -> &str {
         &self.compiled.ptx
     }
 
-    /// Whether an instruction, without its guard, starts with `text`, in which `…` matches any characters.
+    /// Whether some instruction of the PTX, without its guard, starts with `text`, in which `…` matches any characters.
     pub fn has(&self, text: &str) -> bool {
         self.ptx().lines().any(|line| {
             let line = line.trim_start();

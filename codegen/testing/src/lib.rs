@@ -27,8 +27,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`map`] and [`run`] are for short examples: [`map`] applies a function in each lane, [`run`] runs a kernel that has one
-//! buffer. Both also check that the kernel's PTX contains the instruction of the example.
+//! [`map`] and [`run`] are for short examples: [`map`] applies a function in each lane, [`run`] runs a kernel with one
+//! buffer. Both also check that the kernel's PTX contains the instruction that the example shows.
 
 mod element;
 mod launch;
@@ -49,8 +49,8 @@ pub const LANES: [u32; 32] = {
     lanes
 };
 
-/// Applies `function` to each element of `input`, in one thread each of one CTA, and returns the results. The PTX must
-/// contain an instruction that starts with `ptx`, in which `…` matches any characters.
+/// Applies `function` to each element of `input` in a thread of one CTA, and returns the results. The PTX must contain
+/// an instruction that starts with `ptx`, in which `…` matches any characters.
 ///
 /// ```
 /// use bespoke_testing::map;
@@ -82,8 +82,9 @@ fn applied<A: Scalar, R: Scalar>(
     output.at(i).store(function(input.at(i).load()));
 }
 
-/// Runs one CTA of a kernel whose only parameter is a buffer, initially `buffer`, and returns the buffer's contents
-/// afterwards. The PTX must contain an instruction that starts with `ptx`, in which `…` matches any characters.
+/// Runs one CTA of a kernel whose only parameter is a buffer. The buffer initially contains `buffer`; its final
+/// contents are returned. The PTX must contain an instruction that starts with `ptx`, in which `…` matches any
+/// characters.
 ///
 /// ```
 /// use bespoke_codegen::prelude::*;

@@ -1,4 +1,4 @@
-//! `cuda/control.cu`.
+//! Kernels of `cuda/control.cu`, compiled by nvcc.
 
 use bespoke_emulator::LaunchConfig;
 
@@ -102,7 +102,7 @@ fn constants_and_module_variables_have_their_values() {
         table[x & 7] * offsets[x & 3] + (seeds[x & 1] >> 60) as f32
     });
     assert_eq!(device.read::<f32>(out, n), expected.collect::<Vec<_>>());
-    // `constants` adds 10 to the counter that `weigh` reads, and the module keeps it.
+    // `constants` adds 10 to the module's counter that `weigh` reads; the counter keeps its value between launches.
     let (x, out) = (device.buffer(&[4i32]), device.output::<i64>(1));
     device.run("calls", LaunchConfig::linear(1, 32), &[x, out, 1]);
     let weighed = (4 + 15) + 9;

@@ -1,18 +1,18 @@
-//! A module of another compiler with its memory, launched under all checks.
+//! Module from another compiler with its device memory, launched under all checks.
 
 use bespoke_emulator::{LaunchConfig, Memory, Module, Options, run};
 
-/// A loaded module with its memory.
+/// Loaded module with its device memory.
 pub struct Device {
     module: Module,
     memory: Memory,
 }
 
-/// Element type of a buffer.
+/// Type of a buffer's elements.
 pub trait Number: Copy {
-    /// The bytes, little-endian.
+    /// Bytes of the value, little-endian.
     fn bytes(self) -> Vec<u8>;
-    /// The value of little-endian bytes.
+    /// Value of the little-endian bytes.
     fn from_bytes(bytes: &[u8]) -> Self;
 }
 
@@ -35,7 +35,7 @@ impl Device {
         }
     }
 
-    /// Allocates a buffer with these values.
+    /// Allocates a buffer that contains these values; returns its address.
     pub fn buffer<T: Number>(&self, values: &[T]) -> u64 {
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.bytes()).collect();
         let address = self.memory.alloc("input", bytes.len() as u64);
@@ -43,7 +43,7 @@ impl Device {
         address
     }
 
-    /// Allocates an uninitialised buffer.
+    /// Allocates an uninitialised buffer of `count` elements; returns its address.
     pub fn output<T: Number>(&self, count: usize) -> u64 {
         self.memory.alloc("output", (count * size_of::<T>()) as u64)
     }
@@ -58,7 +58,7 @@ impl Device {
     #[track_caller]
     pub fn run(&self, kernel: &str, config: LaunchConfig, arguments: &[u64]) {
         let kernel = self.module.kernel(kernel).expect("the kernel's name");
-        // Triton adds scratch-memory pointers that these kernels do not use.
+        // Triton adds pointers to scratch memory, which these kernels do not use: their arguments are zero.
         let arguments = arguments.iter().copied().chain(std::iter::repeat(0));
         let mut params = vec![0; kernel.param_bytes() as usize];
         for (param, value) in kernel.params().iter().zip(arguments) {
@@ -71,7 +71,7 @@ impl Device {
     }
 }
 
-/// A grid of blocks.
+/// Launch of a two-dimensional grid of two-dimensional CTAs.
 pub fn grid(grid: [u32; 2], block: [u32; 2], dynamic_shared: u32) -> LaunchConfig {
     LaunchConfig {
         grid: [grid[0], grid[1], 1],
@@ -81,7 +81,7 @@ pub fn grid(grid: [u32; 2], block: [u32; 2], dynamic_shared: u32) -> LaunchConfi
     }
 }
 
-/// The bits of an argument.
+/// Bits of an `f32` argument.
 pub fn float(x: f32) -> u64 {
     x.to_bits() as u64
 }
@@ -98,12 +98,12 @@ pub fn words(count: usize, seed: u64) -> Vec<u32> {
     (0..count).map(next).collect()
 }
 
-/// Numbers in [-1, 1) with few significant bits, so that short sums are exact.
+/// Numbers in [-1, 1) with few significant bits, which makes short sums exact.
 pub fn singles(count: usize, seed: u64) -> Vec<f32> {
     words(count, seed).into_iter().map(|word| (word >> 24) as f32 / 128.0 - 1.0).collect()
 }
 
-/// Compares within a relative and absolute tolerance.
+/// Compares numbers within a tolerance that is both relative and absolute.
 #[track_caller]
 pub fn close(got: &[f32], expected: &[f32], tolerance: f32) {
     assert_eq!(got.len(), expected.len());

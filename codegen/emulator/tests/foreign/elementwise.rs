@@ -1,4 +1,4 @@
-//! `cuda/elementwise.cu`.
+//! Kernels of `cuda/elementwise.cu`, compiled by nvcc.
 
 use bespoke_emulator::LaunchConfig;
 
@@ -80,7 +80,7 @@ fn the_device_library_computes_transcendental_functions() {
     x[..3].iter_mut().for_each(|x| *x = x.min(80.0));
     let y = device.output::<f32>(n);
     device.run("transcendental", LaunchConfig::linear(2, 128), &[device.buffer(&x), y, n as u64]);
-    // Abramowitz and Stegun, 7.1.26: within 1.5e-7.
+    // Error function, Abramowitz and Stegun, 7.1.26; the error is below 1.5e-7.
     let erf = |x: f64| {
         let t = 1.0 / (1.0 + 0.3275911 * x.abs());
         let series = [1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592];

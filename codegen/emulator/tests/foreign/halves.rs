@@ -1,4 +1,4 @@
-//! `cuda/halves.cu`.
+//! Kernels of `cuda/halves.cu`, compiled by nvcc.
 
 use bespoke_emulator::LaunchConfig;
 use half::{bf16, f16};
@@ -11,7 +11,7 @@ fn f(bits: u16) -> f64 {
     f16::from_bits(bits).to_f64()
 }
 
-/// Rounds a sum or product of halves that was computed in double precision.
+/// Rounds a sum or product of `f16` values, computed in double precision, to the bits of an `f16`.
 fn h(x: f64) -> u16 {
     f16::from_f64(x).to_bits()
 }
@@ -19,7 +19,7 @@ fn h(x: f64) -> u16 {
 #[test]
 fn pairs_of_halves() {
     let (device, n) = (Device::load(PTX), 96);
-    // Exponents in the middle of the range.
+    // Values with exponents in the middle of the range.
     let random = |seed| -> Vec<u16> {
         words(2 * n, seed).into_iter().map(|word| (word as u16 & 0x8fff).wrapping_add(0x3400)).collect()
     };
@@ -79,7 +79,7 @@ fn numbers_are_converted() {
     assert_eq!(device.read::<u8>(u, n), x.iter().map(|&x| x as u8).collect::<Vec<_>>());
 }
 
-/// All finite values of a format, indexed by their bits.
+/// All non-negative finite values of an 8-bit format, indexed by their bits.
 fn values(fraction: u32, bias: i32, last: u8) -> Vec<f64> {
     let value = |bits: u8| {
         let exponent = (bits >> fraction) as i32;
@@ -90,7 +90,7 @@ fn values(fraction: u32, bias: i32, last: u8) -> Vec<f64> {
     (0..=last).map(value).collect()
 }
 
-/// Index of the nearest of `values`, ties to even.
+/// Bits of the value in `values` that is nearest to `x`, ties to even, with the sign of `x`.
 fn nearest(x: f32, values: &[f64]) -> u8 {
     let distance = |bits: &usize| (values[*bits] - x.abs() as f64).abs();
     let closer = |a: &usize, b: &usize| distance(a).total_cmp(&distance(b)).then((a & 1).cmp(&(b & 1)));
@@ -104,7 +104,7 @@ fn floats_of_eight_bits() {
     let mut x: Vec<f32> =
         words(n, 6).into_iter().map(|word| f32::from_bits(word % (1 << 28) + 0x3600_0000)).collect();
     x.iter_mut().step_by(2).for_each(|x| *x = -*x);
-    // Ties, the limits of the formats, and values beyond them.
+    // Ties, values at the limits of the formats, and values beyond these limits.
     x[..8].copy_from_slice(&[0.0, -0.0, 17.0, 19.0, 464.0, 448.5, 1e9, -61440.0]);
     let (e4, e5, back) = (device.output::<u8>(n), device.output::<u8>(n), device.output::<f32>(n));
     device.run("eight_bits", LaunchConfig::linear(8, 32), &[device.buffer(&x), e4, e5, back, n as u64]);

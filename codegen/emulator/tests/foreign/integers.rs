@@ -1,4 +1,4 @@
-//! `cuda/integers.cu`.
+//! Kernels of `cuda/integers.cu`, compiled by nvcc.
 
 use bespoke_emulator::LaunchConfig;
 
@@ -51,7 +51,7 @@ fn wide_words(n: usize, seed: u64) -> Vec<u64> {
 #[test]
 fn sixty_four_bits_are_divided() {
     let (device, n) = (Device::load(PTX), 128);
-    // Divisors of all lengths.
+    // Divisors with all numbers of significant bits.
     let b = wide_words(n, 4);
     let b: Vec<i64> = b.iter().enumerate().map(|(i, &b)| (b >> (i % 63)) as i64 | 1).collect();
     let a: Vec<i64> = wide_words(n, 3).iter().map(|&a| a as i64).collect();

@@ -1,4 +1,4 @@
-//! `cuda/matmul.cu`.
+//! Kernels of `cuda/matmul.cu`, compiled by nvcc.
 
 use half::f16;
 
@@ -7,7 +7,7 @@ use crate::device::{Device, close, grid, singles};
 const PTX: &str = include_str!("cuda/matmul.ptx");
 const N: usize = 48;
 
-/// The product of `rows` × `depth` and `depth` × `columns` numbers.
+/// Product of a `rows` × `depth` and a `depth` × `columns` matrix, both row-major.
 pub fn product(a: &[f32], b: &[f32], depth: usize, columns: usize) -> Vec<f32> {
     let element = |row: &[f32], column: usize| {
         row.iter().enumerate().map(|(k, &a)| a as f64 * b[k * columns + column] as f64).sum::<f64>() as f32
@@ -23,7 +23,7 @@ pub fn halves(x: &[f32]) -> Vec<u16> {
     x.iter().map(|&x| f16::from_f32(x).to_bits()).collect()
 }
 
-/// Runs a product of two `N` × `N` matrices of `f32`.
+/// Runs a kernel that multiplies two `N` × `N` matrices of `f32`, and checks the product.
 fn singles_by(kernel: &str) {
     let device = Device::load(PTX);
     let (a, b) = (singles(N * N, 1), singles(N * N, 2));
@@ -34,7 +34,8 @@ fn singles_by(kernel: &str) {
     close(&device.read::<f32>(c, N * N), &product(&a, &b, N, N), 1e-5);
 }
 
-/// Runs a product of halves with a column-major second matrix and tiles of 16 × `columns`.
+/// Runs a kernel that multiplies matrices of `f16`, the second column-major, in tiles of 16 × `columns`, and checks the
+/// product.
 fn halves_by(kernel: &str, columns: usize) {
     let device = Device::load(PTX);
     let (a, b) = (singles(N * N, 3), singles(N * N, 4));

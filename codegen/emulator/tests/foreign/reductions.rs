@@ -1,4 +1,4 @@
-//! `cuda/reductions.cu`.
+//! Kernels of `cuda/reductions.cu`, compiled by nvcc.
 
 use bespoke_emulator::LaunchConfig;
 

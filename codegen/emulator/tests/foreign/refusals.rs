@@ -1,12 +1,12 @@
-//! Errors for unsupported PTX, and constructs that nvcc does not produce from the sources
-//! beside this file, but other compilers do.
+//! Errors for unsupported PTX, and PTX constructs that other compilers produce but nvcc does not for the sources in
+//! this folder.
 
 use bespoke_emulator::{LaunchConfig, Memory, Module, Options, run};
 use expect_test::expect;
 
 const HEADER: &str = ".version 8.0\n.target sm_90\n.address_size 64\n";
 
-/// All error messages of a text.
+/// All error messages of a PTX text.
 fn errors(text: &str) -> String {
     let errors = Module::load(&format!("{HEADER}{text}")).err().unwrap_or_default();
     errors.iter().map(|error| format!("{}: {error}\n", error.kind)).collect()
@@ -39,7 +39,7 @@ fn recursion_is_refused() {
     .assert_eq(&errors(text));
 }
 
-/// Runs the kernel `k` of a text with one warp on 32 words.
+/// Runs the kernel `k` of a PTX text with one warp on 32 words.
 fn run_words(text: &str, words: &[u32; 32]) -> Result<Vec<u32>, String> {
     let module = Module::load(&format!("{HEADER}{text}")).map_err(|errors| errors[0].to_string())?;
     let kernel = module.kernel("k").ok_or("no kernel")?;

@@ -1,4 +1,4 @@
-//! `triton/kernels.py`.
+//! Kernels of `triton/kernels.py`, compiled by Triton.
 
 use half::f16;
 

@@ -1,4 +1,4 @@
-//! Tests of the instructions in `instructions.txt`, from which `ISA.md` is generated.
+//! Tests of the instructions listed in `instructions.txt`, from which `ISA.md` is generated.
 //!
 //! `UPDATE_EXPECT=1` rewrites `ISA.md`.
 
@@ -10,18 +10,18 @@ use std::fmt::Write;
 use bespoke_emulator::{Module, ParseError, ParseErrorKind};
 
 const INSTRUCTIONS: &str = include_str!("instructions.txt");
-/// The text before and after the generated part of the document.
+/// Text of `ISA.md` before and after the generated part.
 const BEFORE: &str = include_str!("before.md");
 const AFTER: &str = include_str!("agreement.md");
 
-/// A line of the list.
+/// Line of `instructions.txt`.
 struct Line {
-    /// The heading it is under.
+    /// Heading above the line.
     group: &'static str,
-    /// `no`, or the targets and versions that have it.
+    /// `no` if the instruction is not supported, otherwise the targets and versions that have the instruction.
     requirement: &'static str,
     text: &'static str,
-    /// Mnemonic and operands of each alternative.
+    /// Mnemonic and operands of each alternative that the line describes.
     forms: Vec<String>,
 }
 
@@ -46,7 +46,8 @@ fn lines() -> Vec<Line> {
     lines
 }
 
-/// Every choice of the alternatives in braces. Braces with blanks, or around one register, are vector operands.
+/// Expands the alternatives in braces to all combinations. Braces with blanks, or around one register, are vector
+/// operands instead.
 fn expand(text: &str) -> Vec<String> {
     for (open, _) in text.match_indices('{') {
         let Some(length) = text[open..].find('}') else { break };
@@ -61,7 +62,7 @@ fn expand(text: &str) -> Vec<String> {
     vec![text.to_string()]
 }
 
-/// A module with a kernel for each instruction.
+/// Text of a module with one kernel per instruction.
 fn module<'i>(target: &str, version: &str, instructions: impl IntoIterator<Item = &'i str>) -> String {
     let mut text = format!(
         ".version {version}\n.target {target}\n.address_size 64\n\
@@ -69,7 +70,7 @@ fn module<'i>(target: &str, version: &str, instructions: impl IntoIterator<Item 
          ld.param.b32 t, [a];\nst.param.b32 [r], t;\nret;\n}}\n.func g(.reg .b32 a)\n{{\nret;\n}}\n"
     );
     for (number, instruction) in instructions.into_iter().enumerate() {
-        // ptxas accepts a list of targets or a prototype only if it is used.
+        // ptxas accepts a list of branch targets or a prototype only if an instruction uses it.
         let list = if instruction.contains("LIST") { "LIST: .branchtargets L, M;" } else { "" };
         let prototype = match instruction.contains("PROTOTYPE") {
             true => "PROTOTYPE: .callprototype (.param .b32 _) _ (.param .b32 _);",
@@ -87,7 +88,7 @@ fn module<'i>(target: &str, version: &str, instructions: impl IntoIterator<Item 
     text
 }
 
-/// Loads an instruction for a target that has every instruction that the emulator supports.
+/// Loads an instruction for a target that supports all instructions of the emulator.
 fn load(instruction: &str) -> Result<(), ParseError> {
     let text = module("sm_100a", "9.0", [instruction]);
     Module::load(&text).map(drop).map_err(|errors| errors[0].clone())
@@ -101,7 +102,7 @@ fn supported_instructions_load_and_others_are_unsupported() {
             match (line.is_supported(), load(form)) {
                 (true, Err(error)) => drop(writeln!(wrong, "`{form}` does not load: {error}")),
                 (false, Ok(())) => drop(writeln!(wrong, "`{form}` loads")),
-                // Valid PTX, but perhaps not for this target.
+                // The instruction is valid PTX, but perhaps not for this target.
                 (false, Err(error))
                     if !matches!(error.kind, ParseErrorKind::Unsupported | ParseErrorKind::Target) =>
                 {
@@ -127,12 +128,12 @@ fn errors_name_the_instruction() {
     }
 }
 
-/// `7 of 8 (88%)`.
+/// Share of a whole as text, such as `7 of 8 (88%)`.
 fn share(part: usize, whole: usize) -> String {
     format!("{part} of {whole} ({:.0}%)", 100.0 * part as f64 / whole as f64)
 }
 
-/// The content of `ISA.md`.
+/// Text of `ISA.md`.
 fn document() -> String {
     let lines = lines();
     let mut groups: Vec<&str> = lines.iter().map(|line| line.group).collect();

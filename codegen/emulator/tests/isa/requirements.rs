@@ -1,4 +1,4 @@
-//! The lowest `.target` and `.version` of each instruction, checked in the emulator and with ptxas.
+//! Lowest `.target` and `.version` of each instruction, checked in the emulator and with ptxas.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use bespoke_emulator::{Module, ParseErrorKind};
 
 use crate::{lines, module};
 
-/// Targets with the first version that has each. A target has all instructions of the targets before it.
+/// Targets, each with the first PTX version that supports it. A target has all instructions of the targets before it.
 const TARGETS: [(&str, &str); 8] = [
     ("sm_75", "6.3"),
     ("sm_80", "7.0"),
@@ -28,12 +28,12 @@ const VERSIONS: [&str; 22] = [
 ];
 const NEWEST: &str = VERSIONS[VERSIONS.len() - 1];
 
-/// An instruction for a platform.
+/// An instruction to load for a target and version.
 struct Case {
     target: &'static str,
     version: &'static str,
     instruction: String,
-    /// Whether the platform lacks the instruction.
+    /// Whether the target or version does not have the instruction.
     refused: bool,
 }
 
@@ -43,7 +43,7 @@ impl Case {
     }
 }
 
-/// Each instruction at its requirement, for the target before, and for the version before.
+/// Cases for each instruction: at its requirement, for the next lower target, and for the next lower version.
 fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for line in lines().iter().filter(|line| line.is_supported()) {
@@ -53,7 +53,7 @@ fn cases() -> Vec<Case> {
             let at = TARGETS.iter().position(|(known, _)| *known == target).expect("a target of the list");
             let version_at = VERSIONS.iter().position(|known| *known == version).expect("a known version");
             let mut platforms = vec![(target, version, false)];
-            // A later target of the line is not the first that has the instruction.
+            // Only the first target of a line is the lowest with the instruction.
             if number == 0 && at > 0 {
                 platforms.push((TARGETS[at - 1].0, NEWEST, true));
             }
@@ -88,7 +88,7 @@ fn ptxas_agrees_with_the_requirements() {
     let Some(ptxas) = std::env::var_os("BESPOKE_PTXAS").map(PathBuf::from) else {
         let in_ci = std::env::var_os("CI").is_some_and(|value| value == "true");
         assert!(!in_ci, "CI must set BESPOKE_PTXAS to the path of ptxas");
-        // Not captured by the test harness, unlike `println!`.
+        // `println!` would be captured by the test harness.
         let _ = writeln!(std::io::stderr(), "skipped: BESPOKE_PTXAS does not name a ptxas");
         return;
     };
@@ -96,7 +96,7 @@ fn ptxas_agrees_with_the_requirements() {
     std::fs::create_dir_all(&folder).expect("a folder for the modules");
     let mut wrong = String::new();
     let (refused, accepted): (Vec<Case>, Vec<Case>) = cases().into_iter().partition(|case| case.refused);
-    // One run for all instructions of a platform.
+    // Runs ptxas once for all instructions of a target and version.
     let mut by_platform: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
     for case in &accepted {
         by_platform.entry((case.target, case.version)).or_default().push(&case.instruction);
@@ -116,7 +116,7 @@ fn ptxas_agrees_with_the_requirements() {
     assert!(wrong.is_empty(), "{wrong}");
 }
 
-/// Runs ptxas on a module. An error is its output.
+/// Runs ptxas on a module; the error is the output of ptxas.
 fn assemble(ptxas: &Path, folder: &Path, target: &str, text: &str) -> Result<(), String> {
     let file = folder.join("module.ptx");
     std::fs::write(&file, text).expect("the folder exists");

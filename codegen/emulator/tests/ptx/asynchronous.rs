@@ -1,11 +1,11 @@
-//! mbarriers, asynchronous copies and pipelines of them, with and without the necessary waits.
+//! mbarriers, asynchronous copies and pipelines of copies, with and without the necessary waits.
 
 use bespoke_emulator::{Finding, FindingKind, LaunchConfig};
 use expect_test::{Expect, expect};
 
 use crate::harness::{kernel, launch, words};
 
-/// Runs `body` in one thread, which stores `N` words at `[%data]`.
+/// Runs `body` in one thread, which stores `N` words at `[%data]`, and returns these words.
 #[track_caller]
 fn results<const N: usize>(body: &str) -> [u32; N] {
     let mut data = words(N, 0xdead);
@@ -14,7 +14,7 @@ fn results<const N: usize>(body: &str) -> [u32; N] {
     data.try_into().expect("N words")
 }
 
-/// The finding of one thread that runs `body` on 256 words.
+/// Finding of one thread that runs `body` on 256 words of global memory.
 fn finding(body: &str) -> Box<Finding> {
     let mut data = words(256, 1);
     launch(&kernel("", body), LaunchConfig::linear(1, 1), &mut data).expect_err("the kernel has a fault")
@@ -123,7 +123,7 @@ fn misuse_of_mbarriers_is_found() {
 
 const THREAD: LaunchConfig = LaunchConfig { grid: [1; 3], block: [1; 3], dynamic_shared: 0, cluster: None };
 
-/// A bulk copy of 64 bytes by one thread, between `before` and `after`.
+/// Body in which one thread copies 64 bytes with a bulk copy, after `before` and before `after`.
 fn bulk(before: &str, after: &str) -> String {
     format!(
         ".shared .align 16 .b8 tile[128];\n.shared .align 8 .b64 gate;
@@ -154,7 +154,7 @@ fn accesses_during_a_bulk_copy_are_found() {
     let (kind, detail) = read("");
     assert_eq!(kind, FindingKind::AsyncCopy);
     expect!["4-byte load from shared memory at 0x3c, which the asynchronous copy at PTX line 18 writes; that copy has not been waited for"].assert_eq(&detail);
-    // A wait that is not repeated until it succeeds.
+    // The wait is not repeated until it succeeds.
     assert_eq!(read(&WAIT[..WAIT.len() - 15]).0, FindingKind::AsyncCopy);
     let overwritten = finding(&bulk("", &format!("st.shared.u32 [tile], 1;\n{WAIT}")));
     expect!["copy in flight in kernel `kernel` (PTX line 19: `st.shared.u32 [tile], 1;`) by thread (0, 0, 0) of CTA (0, 0, 0): 4-byte store to shared memory at 0x0, which the asynchronous copy at PTX line 18 writes; that copy has not been waited for; the access is inside `tile` (0x0, 128 bytes)"].assert_eq(&overwritten.to_string());
@@ -162,7 +162,7 @@ fn accesses_during_a_bulk_copy_are_found() {
     expect!["copy in flight in kernel `kernel` (PTX line 18: `cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [tile], [%data], 64, [gate];`) by thread (0, 0, 0) of CTA (0, 0, 0): the CTA ends while this operation is in flight: nothing has waited for it"].assert_eq(&left.to_string());
     let invalidated = finding(&bulk("", "mbarrier.inval.shared.b64 [gate];"));
     assert_eq!(invalidated.kind, FindingKind::Mbarrier);
-    // Accesses to the bytes beside the copy are allowed.
+    // Accesses to bytes next to the copied range are allowed.
     let body = bulk("", &format!("st.shared.u32 [tile+64], 1; ld.shared.u32 %r1, [tile+64];\n{WAIT}"));
     launch(&kernel("", &body), THREAD, &mut words(16, 1)).expect("no finding");
 }
@@ -206,7 +206,7 @@ fn bulk_copies_to_global_memory() {
     assert_eq!(finding(&body("cp.async.bulk.wait_group 1;")).kind, FindingKind::AsyncCopy);
 }
 
-/// A warp copies two rows of 128 bytes in two groups, executes `wait`, and reads row `row`.
+/// Body in which a warp copies two rows of 128 bytes in two groups, executes `wait`, and reads row `row`.
 fn two_groups(wait: &str, row: u32) -> String {
     format!(
         ".shared .align 16 .b8 tile[256];
@@ -282,7 +282,7 @@ fn mbarriers_are_reached_by_generic_addresses() {
 
 #[test]
 fn a_thread_waits_only_for_its_own_groups() {
-    // Lanes below 16 commit a second, empty group, so `wait_group 1` completes their copy.
+    // Lanes below 16 commit a second, empty group, so that `wait_group 1` completes their copies.
     let body = "
         .shared .align 16 .b8 tile[128];
         mov.u32 %r0, %laneid; mov.u32 %r1, tile; mad.lo.u32 %r1, %r0, 4, %r1; mad.wide.u32 %x0, %r0, 4, %data;
@@ -322,7 +322,8 @@ fn copies_fill_the_rest_with_zeros() {
 
 #[test]
 fn completed_copies_arrive_at_an_mbarrier() {
-    // The mbarrier expects 32 arrivals. An arrival by `.noinc` is one of them; one without `.noinc` comes in addition.
+    // The mbarrier expects 32 arrivals. An arrival with `.noinc` is one of the 32; an arrival without `.noinc` is
+    // additional.
     let body = |arrive: &str, wait: &str| {
         format!(
             ".shared .align 16 .b8 tile[512];\n.shared .align 8 .b64 gate;
@@ -346,7 +347,7 @@ fn completed_copies_arrive_at_an_mbarrier() {
     assert_eq!(outcome(plain, WAIT), Ok(28));
     assert_eq!(outcome(counted, WAIT), Ok(28));
     assert_eq!(outcome(counted, ""), Err(FindingKind::AsyncCopy));
-    // The phase completes before the copies join it, so the wait does not cover them.
+    // The phase completes before the copies can delay it, so the wait does not cover the copies.
     assert_eq!(outcome(early, WAIT), Err(FindingKind::AsyncCopy));
     assert_eq!(outcome("cp.async.mbarrier.arrive.shared.b64 [gate];", WAIT), Err(FindingKind::Deadlock));
 }
@@ -409,10 +410,10 @@ fn mistakes_in_a_ring_are_found() {
         ("[%r6], %r3;", "[%r6], 1;", FindingKind::AsyncCopy),
         ("FULL: mbarrier", "FULL: setp.eq.u32 %p, 0, 0; @!%p mbarrier", FindingKind::AsyncCopy),
         ("@!%p bra FULL;", "", FindingKind::AsyncCopy),
-        // The producer does not wait for an empty stage, or waits for the wrong phase.
+        // The producer does not wait for an empty stage, or waits for the wrong phase of the stage.
         ("@!%p bra EMPTY;", "", FindingKind::Mbarrier),
         ("[%r5], %r4;", "[%r5], %r3;", FindingKind::Deadlock),
-        // Announced bytes never arrive, bytes were not announced, or arrivals are missing.
+        // Expected bytes never arrive, bytes arrive that were not expected, or arrivals are missing.
         ("[%r6], 512;", "[%r6], 528;", FindingKind::Deadlock),
         ("[%r6], 512;", "[%r6], 496;", FindingKind::Deadlock),
         ("[empty], 32", "[empty], 33", FindingKind::Deadlock),
@@ -441,7 +442,7 @@ fn a_deadlock_names_the_waiting_warps_and_mbarriers() {
 
 #[test]
 fn a_long_wait_is_not_a_deadlock() {
-    // Warp 1 computes for longer than its time slice before it arrives; warp 0 polls meanwhile.
+    // Warp 1 computes for longer than its time slice before it arrives at the mbarrier; warp 0 polls meanwhile.
     let body = "
         .shared .align 8 .b64 gate;
         mov.u32 %r0, %tid.x; setp.eq.u32 %p, %r0, 0; @%p mbarrier.init.shared.b64 [gate], 32; bar.sync 0;

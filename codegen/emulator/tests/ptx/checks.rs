@@ -1,11 +1,11 @@
-//! One kernel with a fault for each kind of finding, and the same kernel without the fault.
+//! Tests of each kind of finding: a kernel with a fault, and the same kernel without the fault.
 
 use bespoke_emulator::{Checks, Finding, FindingKind, LaunchConfig, Memory, Module, Options, Space, run};
 use expect_test::{Expect, expect};
 
 use crate::harness::{HEADER, kernel, launch, launch_with, words};
 
-/// The finding of a [`kernel`] on 64 words. Its `.loc` lines are those of `body`.
+/// Finding of a [`kernel`] on 64 words. `.loc` lines in `body` are the source lines of the finding.
 fn finding(body: &str, config: LaunchConfig) -> Box<Finding> {
     let mut data = words(64, 1);
     launch(&kernel("", body), config, &mut data).expect_err("the kernel has a fault")
@@ -148,7 +148,7 @@ fn shared_memory() {
             "uninitialised in kernel `kernel` (PTX line 16: `ld.shared.u32 %r2, [%r1+0];`) by thread (0, 0, 0) of CTA (0, 0, 0): 4-byte load from shared memory at 0x0, some bytes of which were never written; the access is inside `tile` (0x0, 128 bytes)"
         ],
     );
-    // Shared memory does not keep its contents from one CTA to the next.
+    // Shared memory does not keep its contents from one CTA to the next CTA.
     let second = body(0, 0)
         .replace("tile[32];", "tile[32]; mov.u32 %r9, %ctaid.x; setp.eq.u32 %p, %r9, 0;")
         .replace(" st.shared", "@%p st.shared");

@@ -4,13 +4,13 @@ use bespoke_emulator::{Finding, FindingKind, LaunchConfig, Module};
 
 use crate::harness::{kernel, launch, words};
 
-/// One cluster of two CTAs with a warp each.
+/// A single cluster of two CTAs of one warp each.
 const PAIR: LaunchConfig =
     LaunchConfig { grid: [2, 1, 1], block: [32, 1, 1], dynamic_shared: 0, cluster: Some([2, 1, 1]) };
 
-/// Rank of the CTA in `%r0`, rank of the peer in `%r1`, `%tid.x` in `%r2`; address of the thread's word of `tile` in
-/// `%r3`, of the same word of the peer in `%r4`, and of its word of global memory in `%x1`; 100 plus its number in the
-/// cluster in `%r5`.
+/// Start of every body: rank of the CTA in `%r0`, rank of the peer in `%r1`, `%tid.x` in `%r2`. `%r3` is the address of
+/// the thread's word of the shared `tile`, `%r4` of the same word in the peer's tile, and `%x1` of the thread's word of
+/// global memory. `%r5` is 100 plus the thread's number in the cluster.
 const PLACES: &str = "
     .shared .align 16 .b32 tile[64];
     .shared .align 8 .b64 gate[2];
@@ -32,7 +32,7 @@ fn clean(body: &str) -> Vec<u32> {
     pair(body).unwrap_or_else(|finding| panic!("{finding}"))
 }
 
-/// Checks that the finding is of this kind and that its detail contains `part`.
+/// Checks the kind of the finding and that its detail contains `part`.
 #[track_caller]
 fn finds(kind: FindingKind, part: &str, body: &str) {
     let found = pair(body).expect_err("the kernel has a fault");
@@ -40,7 +40,7 @@ fn finds(kind: FindingKind, part: &str, body: &str) {
     assert!(found.detail.contains(part), "{found}");
 }
 
-/// Global memory after each CTA has stored the words of its peer.
+/// Words of global memory after each CTA has stored the words of its peer.
 fn exchanged() -> Vec<u32> {
     (132..164).chain(100..132).collect()
 }
@@ -107,14 +107,14 @@ fn ctas_exchange_words() {
         ),
         exchanged()
     );
-    // By remote stores instead of remote loads.
+    // Remote stores instead of remote loads.
     assert_eq!(
         clean(
             "SYNC; st.shared::cluster.u32 [%r4], %r5; SYNC; ld.shared.u32 %r6, [%r3]; st.global.u32 [%x1], %r6;"
         ),
         exchanged()
     );
-    // With generic addresses.
+    // Generic addresses.
     assert_eq!(
         clean(
             "cvt.u64.u32 %x2, %r3; cvta.shared.u64 %x2, %x2; mapa.u64 %x3, %x2, %r1;
@@ -141,7 +141,7 @@ fn the_rank_of_an_address() {
 
 #[test]
 fn atomics_on_the_memory_of_one_cta() {
-    // All 64 threads add to word 0 of the tile of rank 0.
+    // All 64 threads add to word 0 of the tile in the CTA of rank 0.
     let add = |operation: &str| {
         format!(
             "mov.u32 %r6, 0; mov.u32 %r7, tile; mapa.shared::cluster.u32 %r8, %r7, 0;
@@ -158,7 +158,7 @@ fn atomics_on_the_memory_of_one_cta() {
     ] {
         assert_eq!(clean(&add(operation)), words(64, sum), "{operation}");
     }
-    // An operation of CTA scope is not atomic between CTAs.
+    // An atomic operation of CTA scope is not atomic with respect to other CTAs.
     finds(
         FindingKind::Race,
         "no happens-before relation to the earlier access",
@@ -182,7 +182,7 @@ fn unordered_accesses_of_two_ctas_race() {
         &exchange("fence.acq_rel.cta; RELAXED;"),
     );
     let race = pair(&exchange("bar.sync 0;")).expect_err("only the CTA has met");
-    // The first CTA may also read a word before it is written.
+    // The first CTA may instead read a word before the peer has written it.
     assert!(matches!(race.kind, FindingKind::Race | FindingKind::Uninitialised), "{race}");
     let race = pair(&exchange("RELAXED;")).expect_err("a race");
     let other = race.other.as_ref().expect("two accesses");
@@ -191,7 +191,7 @@ fn unordered_accesses_of_two_ctas_race() {
 
 #[test]
 fn release_and_acquire_must_have_cluster_scope() {
-    // Rank 0 writes a word and a flag to the memory of rank 1, which polls the flag.
+    // The CTA of rank 0 writes a word and a flag to the shared memory of rank 1, which polls the flag.
     let flag = |release: &str, acquire: &str| {
         format!(
             "mov.u32 %r6, tile; mapa.shared::cluster.u32 %r7, %r6, 1; mov.u32 %r10, 0;
@@ -219,7 +219,7 @@ fn the_peer_must_be_running() {
         "nothing guarantees that this CTA has started",
         &format!("st.shared.u32 [%r3], %r5; {read} SYNC;"),
     );
-    // The peer has exited, or may have.
+    // Without a last barrier, the peer may already have exited.
     let found = pair(&format!("st.shared.u32 [%r3], %r5; SYNC; {read}")).expect_err("no last barrier");
     assert_eq!(found.kind, FindingKind::PeerNotRunning, "{found}");
     finds(
@@ -227,13 +227,13 @@ fn the_peer_must_be_running() {
         "whose threads have all exited",
         &format!("st.shared.u32 [%r3], %r5; SYNC; setp.eq.u32 %p, %r0, 0; @%p ret; nanosleep.u32 9; {read}"),
     );
-    // Rank 0 reads before rank 1 exits, but no barrier guarantees that.
+    // The CTA of rank 0 reads before rank 1 exits, but no barrier guarantees this order.
     finds(
         FindingKind::PeerNotRunning,
         "the CTA of rank 1 may already have exited",
         &format!("st.shared.u32 [%r3], %r5; SYNC; setp.eq.u32 %p, %r0, 1; @%p ret; {read}"),
     );
-    // A relaxed arrival does not order the read before the exit of the peer; a release does.
+    // A relaxed arrival does not order the read before the exit of the peer; an arrival with release semantics does.
     finds(
         FindingKind::PeerNotRunning,
         "",
@@ -269,10 +269,10 @@ fn remote_accesses_are_checked() {
 
 #[test]
 fn cluster_barriers() {
-    // The barrier does not wait for exited threads.
+    // The cluster barrier does not wait for exited threads.
     let half = "setp.ge.u32 %p, %r2, 16; @%p ret; SYNC; st.global.u32 [%x1], %r5; SYNC;";
     assert_eq!(clean(half)[..16], (100..116).collect::<Vec<u32>>()[..]);
-    // Half of the warps wait at another barrier.
+    // Half of the warps wait at a CTA barrier instead of the cluster barrier.
     let body = format!(
         "mov.u32 %r0, %tid.x; setp.ge.u32 %p, %r0, 32; @%p bra OTHER; {SYNC} ret; OTHER: bar.sync 1; ret;"
     );
@@ -296,13 +296,14 @@ fn cluster_barriers() {
         "the warp has diverged",
         "setp.lt.u32 %p, %r2, 16; @%p barrier.cluster.arrive.aligned; barrier.cluster.wait;",
     );
-    // The lanes of a warp may arrive separately.
+    // The lanes of a warp may arrive in separate instructions.
     clean(
         "setp.lt.u32 %p, %r2, 16; @%p barrier.cluster.arrive; @!%p barrier.cluster.arrive; barrier.cluster.wait;",
     );
 }
 
-/// Thread 0 of rank 1 initialises an mbarrier for `arrivals`; its address is in `%r7`. Then `body`.
+/// Body in which thread 0 of rank 1 initialises an mbarrier for `arrivals` arrivals, with its address in `%r7`, before
+/// `body`.
 fn gated(arrivals: u32, body: &str) -> String {
     format!(
         "mov.u32 %r6, gate; mapa.shared::cluster.u32 %r7, %r6, 1; setp.eq.u32 %p, %r5, 132;
@@ -312,7 +313,7 @@ fn gated(arrivals: u32, body: &str) -> String {
 
 #[test]
 fn remote_arrivals_at_mbarriers() {
-    // Rank 0 writes to the tile of rank 1 and arrives at its mbarrier; rank 1 waits and reads.
+    // Rank 0 writes to the tile of rank 1 and arrives at the mbarrier of rank 1, which waits and reads its tile.
     let exchange = |sync: &str, arrive: &str, wait: &str| {
         gated(
             32,
@@ -328,7 +329,7 @@ fn remote_arrivals_at_mbarriers() {
     let wait = "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p, [gate], 0;";
     let data = clean(&exchange("SYNC;", arrive, wait));
     assert_eq!(data[32..], (100..132).collect::<Vec<u32>>()[..]);
-    // `fence.mbarrier_init` releases the initialisation.
+    // `fence.mbarrier_init` releases the initialisation of the mbarrier.
     clean(&exchange("RELAXED;", arrive, wait));
     // CTA scope, which is the default, orders nothing between CTAs.
     let near = "mbarrier.arrive.shared::cluster.b64 _, [%r7];";
@@ -343,7 +344,7 @@ fn remote_arrivals_at_mbarriers() {
         "no happens-before relation to the earlier access",
         &exchange("SYNC;", arrive, here),
     );
-    // A remote mbarrier allows only arrivals, and these return no state.
+    // A remote mbarrier allows only arrivals, which return no state.
     finds(
         FindingKind::OutOfBounds,
         "",
@@ -375,7 +376,7 @@ fn remote_arrivals_need_an_initialised_mbarrier() {
 
 #[test]
 fn a_deadlock_of_two_ctas_is_found() {
-    // Each CTA waits for the arrival of its peer before it arrives there itself.
+    // Each CTA waits for the arrival of its peer before it arrives at the peer's mbarrier.
     let found = pair(
         "setp.eq.u32 %p, %r2, 0; @%p mbarrier.init.shared::cta.b64 [gate], 32; SYNC;
          mov.u32 %r6, gate; mapa.shared::cluster.u32 %r7, %r6, %r1;
@@ -409,11 +410,11 @@ fn asynchronous_stores_signal_an_mbarrier() {
         ld.shared.u32 %r9, [%r3]; st.global.u32 [%x1], %r9;";
     let store = "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r4], %r5, [%r7];";
     assert_eq!(clean(&send(store, 128, take))[32..], (100..132).collect::<Vec<u32>>()[..]);
-    // 16 bytes from each of the first eight lanes.
+    // Each of the first eight lanes stores 16 bytes.
     let wide = "mad.lo.u32 %r4, %r2, 12, %r4; setp.ge.u32 %p, %r2, 8; @%p bra END; st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%r4], {%r5, %r0, %r1, %r2}, [%r7];";
     let data = clean(&send(wide, 128, take));
     assert_eq!(data[32..40], [100, 0, 1, 0, 101, 0, 1, 1]);
-    // Without a wait.
+    // The reader does not wait for the mbarrier.
     finds(
         FindingKind::AsyncCopy,
         "that copy has not been waited for",
@@ -426,7 +427,7 @@ fn asynchronous_stores_signal_an_mbarrier() {
     );
     // The mbarrier expects four bytes too many.
     finds(FindingKind::Deadlock, "4 bytes pending", &send(store, 132, take));
-    // The mbarrier must be in the memory of the same CTA as the data.
+    // The mbarrier must be in the shared memory of the same CTA as the data.
     finds(
         FindingKind::Mbarrier,
         "must signal an mbarrier there",
@@ -446,7 +447,7 @@ fn asynchronous_stores_signal_an_mbarrier() {
 
 #[test]
 fn bulk_copies_between_ctas() {
-    // Rank 0 copies its tile to that of rank 1.
+    // The CTA of rank 0 copies its tile to the tile of rank 1.
     let send = |fence: &str, copy: &str, after: &str| {
         gated(
             1,
@@ -471,15 +472,15 @@ fn bulk_copies_between_ctas() {
         "128-byte store to shared memory",
         &send(fence, &copy.replace("[%r8]", "[%r8+256]"), ""),
     );
-    // The copy may still be reading its source.
+    // The copy may still be reading its source when the source is overwritten.
     finds(
         FindingKind::AsyncCopy,
         "reads; that copy has not been waited for",
         &send(fence, copy, "st.shared.u32 [%r3], %r5;"),
     );
-    // After the barrier, which follows the wait of rank 1, it is complete.
+    // The copy is complete after the barrier, which follows the wait of rank 1.
     clean(&send(fence, copy, "SYNC; st.shared.u32 [%r3], %r5;"));
-    // From global memory to the memory of the peer.
+    // Copies from global memory to the shared memory of the peer.
     let global =
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r8], [%data], 128, [%r7];";
     assert_eq!(clean(&send(fence, global, ""))[32..], words(32, 7)[..]);
@@ -487,7 +488,7 @@ fn bulk_copies_between_ctas() {
 
 #[test]
 fn multicast_copies() {
-    // Rank 0 copies a tile to both CTAs; each waits at its own mbarrier.
+    // The CTA of rank 0 copies a tile to both CTAs; each CTA waits at its own mbarrier.
     let multicast = |mask: u32, sync: &str, wait: &str| {
         format!(
             "setp.eq.u32 %p, %r2, 0; @%p mbarrier.init.shared::cta.b64 [gate], 1; fence.mbarrier_init.release.cluster;
@@ -555,7 +556,7 @@ fn a_cluster_kernel_of_nvcc() {
     let mut expected = vec![0u32; bins];
     values.iter().for_each(|&value| expected[value as usize] += 1);
     assert_eq!(got, bytes(&expected));
-    // Without the last barrier a CTA may exit while others still count in its memory.
+    // Without the last barrier, a CTA may exit while other CTAs still count in its shared memory.
     let start = HISTOGRAM.rfind("barrier.cluster.arrive.aligned").expect("the last barrier");
     let cut = HISTOGRAM[start..].replacen("barrier.cluster.arrive.aligned;", "", 1);
     let cut =

@@ -4,7 +4,7 @@ use bespoke_emulator::LaunchConfig;
 
 use crate::harness::{kernel, launch, words};
 
-/// Runs `body` in 32 lanes with the lane number in `%r0`, and returns `%r1` of each.
+/// Runs `body` in 32 lanes with the lane number in `%r0`, and returns `%r1` of each lane.
 #[track_caller]
 fn lanes(body: &str) -> Vec<u32> {
     let text = kernel(
@@ -34,12 +34,12 @@ fn shuffles() {
 
 #[test]
 fn shuffles_within_segments() {
-    // Segments of 8: mask 0x18 in bits 8 to 12.
+    // Segments of eight lanes: segment mask 0x18 in bits 8 to 12 of the third operand.
     check("shfl.sync.bfly.b32 %r1, %r0, 1, 0x181f, -1;", |lane| lane ^ 1);
     check("shfl.sync.idx.b32 %r1, %r0, 3, 0x181f, -1;", |lane| lane / 8 * 8 + 3);
     check("shfl.sync.up.b32 %r1, %r0, 2, 0x1800, -1;", |lane| if lane % 8 < 2 { lane } else { lane - 2 });
     check("shfl.sync.down.b32 %r1, %r0, 2, 0x1807, -1;", |lane| if lane % 8 > 5 { lane } else { lane + 2 });
-    // A `bfly` source outside the segment returns the lane's own value.
+    // If the source lane of `bfly` is outside the segment, the lane gets its own value.
     check(
         "shfl.sync.bfly.b32 %r1, %r0, 8, 0x1807, -1;",
         |lane| if lane ^ 8 > lane { lane } else { lane - 8 },

@@ -7,7 +7,7 @@ const ONE: u64 = 0x3f80_0000;
 const TWO: u64 = 0x4000_0000;
 const ONES: u64 = 0xffff_ffff;
 
-/// Checks in which lanes a `setp` is true.
+/// Checks for which rows of operands a `setp` is true.
 #[track_caller]
 fn holds(relation: &str, bits: u32, rows: &[&[u64]]) {
     let body = format!("setp.{relation} %p, %a, %b; selp.u32 %d, 1, 0, %p;");

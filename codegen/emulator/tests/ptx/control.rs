@@ -4,7 +4,7 @@ use bespoke_emulator::LaunchConfig;
 
 use crate::harness::{kernel, launch, words};
 
-/// Runs `body` in 32 lanes with the lane number in `%r0`, and returns `%r1` of each.
+/// Runs `body` in 32 lanes with the lane number in `%r0`, and returns `%r1` of each lane.
 #[track_caller]
 fn lanes(body: &str) -> Vec<u32> {
     let text = kernel(
@@ -35,7 +35,7 @@ fn both_sides_of_a_branch_reconverge() {
 
 #[test]
 fn nested_loops_with_lane_dependent_counts() {
-    // r1 = Σ over i < lane of Σ over j ≤ i of 1.
+    // `%r1` = Σ over i < lane of Σ over j ≤ i of 1.
     let body = "
         mov.u32 %r1, 0; mov.u32 %r2, 0;
         OUTER: setp.ge.u32 %p, %r2, %r0; @%p bra DONE;
@@ -48,7 +48,7 @@ fn nested_loops_with_lane_dependent_counts() {
 
 #[test]
 fn loops_with_breaks_and_continues() {
-    // Counts odd numbers below 20, and stops at the lane's number.
+    // Counts the odd numbers below 20 and below the lane's number.
     let body = "
         mov.u32 %r1, 0; mov.u32 %r2, 0;
         LOOP: setp.ge.u32 %p, %r2, 20; @%p bra DONE;
@@ -61,7 +61,7 @@ fn loops_with_breaks_and_continues() {
 
 #[test]
 fn early_returns_inside_branches_and_loops() {
-    // Lanes 0..8 return at once; lanes 8..16 store and exit in a nested branch; the others count down.
+    // Lanes 0..8 return at once, lanes 8..16 store and exit in a nested branch, and the other lanes run a loop.
     let body = "
         mov.u32 %r1, 7;
         setp.lt.u32 %p, %r0, 8; @%p ret;

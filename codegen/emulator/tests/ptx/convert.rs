@@ -86,7 +86,7 @@ fn conversion_of_integers_to_floats_rounds() {
     check("cvt.rn.f32.u32 %d, %a;", &[32, 32], &[&[ONES, f(4294967296.0)]]);
     check("cvt.rp.f32.s32 %d, %a;", &[32, 32], &[&[16777217, f(16777218.0)]]);
     check("cvt.rm.f32.s32 %d, %a;", &[32, 32], &[&[16777219, f(16777218.0)]]);
-    // Rounding to double precision first would drop the bit that breaks the tie.
+    // Rounding to double precision before the conversion would drop the bit that breaks the tie.
     check(
         "cvt.rn.f32.u64 %d, %a;",
         &[64, 32],

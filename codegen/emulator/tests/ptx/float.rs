@@ -4,7 +4,7 @@ use crate::harness::{check, check_f32};
 
 const NAN: f32 = f32::NAN;
 const INF: f32 = f32::INFINITY;
-/// The smallest positive `f32`, and half of the smallest normal one.
+/// The smallest positive subnormal `f32`, and half of the smallest normal `f32`.
 const TINY: f32 = f32::from_bits(1);
 const SUBNORMAL: f32 = f32::from_bits(0x0040_0000);
 /// One unit in the last place of 1.
@@ -46,7 +46,7 @@ fn rounding_modes_of_products() {
     );
     check_f32("mul.rz.f32 %d, %a, %b;", &[&[above, -above, -1.0 - 2.0 * ULP], &[f32::MAX, 2.0, f32::MAX]]);
     check_f32("mul.rm.f32 %d, %a, %b;", &[&[above, -above, -1.0 - 3.0 * ULP], &[-f32::MAX, 2.0, -INF]]);
-    // `fma` rounds once: the low half of the product counts.
+    // `fma` rounds once, so the low half of the product affects the result.
     check_f32(
         "fma.rn.f32 %d, %a, %b, %c;",
         &[&[above, above, -1.0 - 2.0 * ULP, ULP * ULP], &[2.0, 3.0, 4.0, 10.0]],

@@ -1,4 +1,4 @@
-//! Half-precision arithmetic.
+//! 16-bit floating-point arithmetic.
 
 use half::{bf16, f16};
 
@@ -37,7 +37,7 @@ fn scalar() {
         &[16; 3],
         &[&[3, h(2.0), 0], &[0x8003, h(2.0), 0x8000], &[0x400, h(0.5), 0]],
     );
-    // 2049 · 2049 needs 23 bits; adding 2^-20 breaks a tie that rounding the product first would hide.
+    // 2049 · 2049 needs 23 bits. Adding 2^-20 breaks a tie, which would be lost if the product were rounded first.
     check(
         "fma.rn.f16 %d, %a, %b, %c;",
         &[16; 4],

@@ -1,15 +1,15 @@
-//! Helpers that wrap a few lines of PTX in a kernel and compare the results of its lanes.
+//! Helpers that wrap a few lines of PTX in a kernel, run the kernel and check its results.
 
 use bespoke_emulator::{Finding, LaunchConfig, Memory, Module, Options, Stats, run};
 
-/// Header of every module.
+/// Header of the PTX text of every module.
 pub const HEADER: &str = ".version 8.1\n.target sm_90\n.address_size 64\n";
 
-/// Runs `body` once for each row, one lane per row, and compares the results.
+/// Runs `body` once per row, one lane per row, and compares the results with the rows' last values.
 ///
-/// A row has the values of the inputs `%a`, `%b`, `%c` and `%e`, one for each width but the last, and then
-/// the expected value of `%d`. `widths` are in bits. Predicates `%p`, `%q` and temporaries
-/// `%h0…`, `%t0…`, `%x0…` (16, 32 and 64 bits) are declared.
+/// A row consists of the values of the inputs `%a`, `%b`, `%c` and `%e` (as many as there are widths, minus one) and
+/// the expected value of `%d`. `widths` are in bits. The kernel declares predicates `%p` and `%q`, and temporaries
+/// `%h0…`, `%t0…` and `%x0…` of 16, 32 and 64 bits.
 #[track_caller]
 pub fn check(body: &str, widths: &[u32], rows: &[&[u64]]) {
     let (got, text) = evaluate(body, widths, rows);
@@ -23,7 +23,7 @@ pub fn check(body: &str, widths: &[u32], rows: &[&[u64]]) {
     }
 }
 
-/// [`check`] with `f32` operands and result. A NaN equals any NaN.
+/// Variant of [`check`] for `f32` operands and results. All NaNs count as equal.
 #[track_caller]
 pub fn check_f32(body: &str, rows: &[&[f32]]) {
     let inputs = rows[0].len() - 1;
@@ -39,7 +39,7 @@ pub fn check_f32(body: &str, rows: &[&[f32]]) {
     }
 }
 
-/// The value of `%d` for each row, and the kernel's text.
+/// Runs `body` as in [`check`]; returns the value of `%d` for each row, and the kernel's text.
 #[track_caller]
 pub fn evaluate(body: &str, widths: &[u32], rows: &[&[u64]]) -> (Vec<u64>, String) {
     let (inputs, output) = (&widths[..widths.len() - 1], widths[widths.len() - 1]);
@@ -87,7 +87,7 @@ fn offset(bytes: usize) -> String {
     if bytes == 0 { String::new() } else { format!("+{bytes}") }
 }
 
-/// Writes the kernel to the folder that `EMULATOR_TEST_PTX` names, to be checked with an assembler.
+/// Writes the kernel's text to the folder that `EMULATOR_TEST_PTX` names, for an assembler to check.
 fn dump(text: &str) {
     if let Ok(folder) = std::env::var("EMULATOR_TEST_PTX") {
         use std::hash::{DefaultHasher, Hash, Hasher};
@@ -98,7 +98,7 @@ fn dump(text: &str) {
     }
 }
 
-/// A kernel with a pointer parameter `data`, loaded to `%data`, and the registers of [`check`].
+/// Text of a kernel that loads its pointer parameter `data` to `%data`, declares registers, and executes `body`.
 pub fn kernel(directives: &str, body: &str) -> String {
     let text = format!(
         "{HEADER}.file 1 \"gemv.rs\"\n.visible .entry kernel(.param .u64 data){directives}\n{{\n    .reg .pred %p, \
@@ -109,12 +109,12 @@ pub fn kernel(directives: &str, body: &str) -> String {
     text
 }
 
-/// Runs a [`kernel`] on the 32-bit words of `data`, which it may change.
+/// Runs a [`kernel`] on the 32-bit words of `data`, in place.
 pub fn launch(text: &str, config: LaunchConfig, words: &mut [u32]) -> Result<Stats, Box<Finding>> {
     launch_with(text, config, words, &Options::default())
 }
 
-/// [`launch`] with options.
+/// Variant of [`launch`] with options.
 pub fn launch_with(
     text: &str,
     config: LaunchConfig,
@@ -136,7 +136,7 @@ pub fn launch_with(
     Ok(stats)
 }
 
-/// `n` words, all of one value.
+/// List of `n` words with the same value.
 pub fn words(n: usize, value: u32) -> Vec<u32> {
     vec![value; n]
 }

@@ -105,7 +105,7 @@ fn dot_products() {
 
 #[test]
 fn extended_precision_carries() {
-    // A 64-bit sum, difference and product from 32-bit halves; %e of the second pair is not needed.
+    // A 64-bit sum, difference and product, computed from 32-bit halves.
     let add = "mov.b64 {%t0, %t1}, %a; mov.b64 {%t2, %t3}, %b;
         add.cc.u32 %t4, %t0, %t2; addc.u32 %t5, %t1, %t3; mov.b64 %d, {%t4, %t5};";
     check(add, &[64; 3], &[&[0xffff_ffff, 1, 1 << 32], &[u64::MAX, u64::MAX, u64::MAX - 1]]);

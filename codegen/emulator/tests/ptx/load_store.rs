@@ -20,7 +20,7 @@ fn loads_extend_by_the_type() {
 
 #[test]
 fn vectors_in_all_access_patterns() {
-    // Consecutive, strided, uniform and partial accesses give the same values.
+    // Contiguous, strided, uniform and partial accesses return the same values.
     for (threads, stride) in [(32, 16), (32, 32), (32, 0), (7, 16), (64, 48)] {
         let body = format!(
             "mov.u32 %r0, %tid.x; mul.lo.u32 %r1, %r0, {stride}; cvt.u64.u32 %x0, %r1; add.u64 %x0, %x0, %data;

@@ -1,4 +1,4 @@
-//! Errors when a module is loaded, and forms that are accepted.
+//! Errors when a PTX module is loaded, and instruction forms that are accepted.
 
 use bespoke_emulator::{LaunchConfig, Module};
 use expect_test::{Expect, expect};

@@ -1,4 +1,4 @@
-//! Behaviour of the emulator, one file for each family of instructions.
+//! Behaviour of the emulator, with one file per family of instructions or feature.
 
 mod asynchronous;
 mod bits;

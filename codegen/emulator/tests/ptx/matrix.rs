@@ -8,12 +8,12 @@ use crate::harness::{kernel, launch, words};
 const ROWS: usize = 16;
 const COLUMNS: usize = 8;
 
-/// Element type of an operand.
+/// Element type of a matrix operand in the tests.
 #[derive(Clone, Copy)]
 struct Kind {
     name: &'static str,
     bits: usize,
-    /// Bit pattern and value of the test's element number `n`.
+    /// Bit pattern and value of element number `n` of a test matrix.
     element: fn(u32) -> (u32, f64),
 }
 
@@ -51,12 +51,12 @@ const TF32: Kind = Kind {
     bits: 32,
     element: |n| {
         let value = (scramble(n) % 31) as f32 - 15.0;
-        // Low bits that the format does not have.
+        // The low bits are not part of the tf32 format; `mma` ignores them.
         (value.to_bits() | n & 0x1fff, value as f64)
     },
 };
 
-/// Registers of all lanes with the elements of `A`, in the layout of the ISA's figures.
+/// Registers of `A`, each with the values of all lanes, in the layout of the figures in the PTX ISA.
 fn fragment_a(kind: Kind, depth: usize) -> Vec<[u32; 32]> {
     let per = 32 / kind.bits;
     let mut registers = vec![[0u32; 32]; ROWS * depth / per / 32];
@@ -71,7 +71,7 @@ fn fragment_a(kind: Kind, depth: usize) -> Vec<[u32; 32]> {
     registers
 }
 
-/// Like [`fragment_a`] for `B`, whose elements are numbered from 1000.
+/// Registers of `B`, as [`fragment_a`]; the elements are numbered from 1000.
 fn fragment_b(kind: Kind, depth: usize) -> Vec<[u32; 32]> {
     let per = 32 / kind.bits;
     let mut registers = vec![[0u32; 32]; COLUMNS * depth / per / 32];
@@ -204,7 +204,7 @@ fn half_accumulators_are_rounded_once() {
     }
 }
 
-/// Stores halves 0, 1, 2 … to shared memory and loads them with `ldmatrix`.
+/// Stores the numbers 0, 1, 2 … as 16-bit elements to shared memory and loads them with `ldmatrix`.
 fn run_ldmatrix(count: usize, suffix: &str) -> Vec<[u32; 32]> {
     let names: Vec<String> = (0..count).map(|r| format!("%r{}", 10 + r)).collect();
     let mut body = format!(
@@ -245,8 +245,8 @@ fn matrices_are_loaded_plain_and_transposed() {
     }
 }
 
-/// Stores matrices of halves 0, 1, 2 … with `stmatrix`, with rows `apart` bytes from each other, and reads the first
-/// 512 bytes. Lane `l` holds elements `2l` and `2l + 1` of each matrix.
+/// Stores matrices with the 16-bit elements 0, 1, 2 … by `stmatrix`, their rows `apart` bytes from each other, and
+/// returns the first 512 bytes of shared memory. Lane `l` holds elements `2l` and `2l + 1` of each matrix.
 fn run_stmatrix(count: u32, suffix: &str, apart: u32) -> Result<Vec<u32>, Box<Finding>> {
     let mut body = format!(
         ".shared .align 16 .b8 tile[512];

@@ -1,9 +1,9 @@
-//! Errors in a text, with kind, line and column.
+//! Errors in PTX texts, with kind, line and column.
 
 use bespoke_emulator::Module;
 use expect_test::{Expect, expect};
 
-/// Checks all errors of a text.
+/// Checks all errors of a PTX text, including their order.
 #[track_caller]
 fn finds(text: &str, expected: Expect) {
     let errors = Module::load(text).err().unwrap_or_default();
@@ -14,7 +14,7 @@ fn finds(text: &str, expected: Expect) {
     expected.assert_eq(&lines.collect::<String>());
 }
 
-/// Checks all errors of the body of a kernel, which starts at line 6, for sm_80 and PTX 7.0.
+/// PTX text for sm_80 and PTX 7.0 with a kernel whose statements start at line 6.
 fn body(statements: &str) -> String {
     format!(
         ".version 7.0\n.target sm_80\n.address_size 64\n.entry k(.param .u64 data) {{\n\
@@ -213,7 +213,7 @@ fn instructions_above_the_target_or_version() {
             5:12 target: `.reqnctapercluster` needs `.target` sm_90 or later, but the text names sm_80
         "#]],
     );
-    // 8-bit floats: sm_90 has them from an earlier version than sm_89.
+    // sm_90 got 8-bit floats in an earlier PTX version than sm_89.
     let small = |target: &str, version: &str| {
         format!(
             ".version {version}\n.target {target}\n.entry k() {{\n.reg .b32 %r<3>; .reg .b16 %h;\n\

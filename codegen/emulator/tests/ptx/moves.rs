@@ -1,4 +1,4 @@
-//! Moves, packing, special registers, address conversion.
+//! Moves, packing, special registers, and conversion of addresses.
 
 use bespoke_emulator::LaunchConfig;
 
@@ -20,7 +20,7 @@ fn packing() {
     check("mov.b32 %d, 0xffffffff;", &[32, 32], &[&[0, 0xffff_ffff]]);
 }
 
-/// Stores one value per thread and returns them.
+/// Executes `expression`, which computes `%r1`, in every thread, and returns `%r1` by thread.
 fn per_thread(expression: &str, config: LaunchConfig, threads: usize) -> Vec<u32> {
     let body = format!(
         "{expression}

@@ -1,5 +1,5 @@
-//! A matrix product with double buffering: tiles are copied ahead of their use with `cp.async`, loaded with
-//! `ldmatrix` and multiplied with `mma`.
+//! A matrix product with double buffering: `cp.async` prefetches tiles, `ldmatrix` loads them, and `mma` multiplies
+//! them.
 
 use bespoke_emulator::{Finding, FindingKind, LaunchConfig};
 use half::f16;
@@ -9,11 +9,11 @@ use crate::harness::{kernel, launch};
 const ROWS: usize = 16;
 const COLUMNS: usize = 8;
 const DEPTH: usize = 64;
-/// Words of `A`, `B` and the sums, each row-major, one after the other.
+/// Sizes in words of `A`, `B` and the product, which are row-major and stored one after the other.
 const A_WORDS: usize = ROWS * DEPTH / 2;
 const B_WORDS: usize = DEPTH * COLUMNS / 2;
 
-/// The kernel: one warp with two buffers, each for 16 columns of `A` and 16 rows of `B`.
+/// Kernel of one warp with two buffers, each for 16 columns of `A` and 16 rows of `B`.
 const PRODUCT: &str = "
     .shared .align 16 .b8 a[1024];\n.shared .align 16 .b8 b[512];
     mov.u32 %r0, %laneid; setp.lt.u32 %q, %r0, 16;
@@ -76,7 +76,7 @@ fn mistakes_are_found() {
     let kind = |from: &str, to: &str| run(from, to).expect_err(to).kind;
     assert_eq!(kind("cp.async.wait_group 1;", "cp.async.wait_group 2;"), FindingKind::AsyncCopy);
     assert_eq!(kind("cp.async.wait_group 1;", ""), FindingKind::AsyncCopy);
-    // The last group is not waited for.
+    // The last group of copies is not waited for.
     assert_eq!(kind("LOADED: cp.async.commit_group;", "LOADED:"), FindingKind::AsyncCopy);
     // With a single buffer, the next copy overwrites data that has not been read.
     assert_eq!(kind("and.b32 %r11, %r10, 1;", "and.b32 %r11, %r10, 0;"), FindingKind::AsyncCopy);

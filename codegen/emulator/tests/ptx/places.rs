@@ -5,14 +5,14 @@ use expect_test::{Expect, expect};
 
 use crate::harness::{HEADER, kernel, launch_with, words};
 
-/// The finding of a kernel that runs on one word of memory.
+/// Finding of a kernel that runs on one word of global memory.
 fn finding(text: &str, threads: u32) -> Box<Finding> {
     let options = Options { threads: 1, ..Options::default() };
     launch_with(text, LaunchConfig::linear(1, threads), &mut words(1, 0), &options)
         .expect_err("the kernel has a fault")
 }
 
-/// Source lines of an out-of-bounds read after these `.loc` directives.
+/// Checks the source lines of the finding of an out-of-bounds read after the given `.loc` directives.
 #[track_caller]
 fn places(locations: &str, expected: &[&str]) {
     let finding = finding(&kernel("", &format!("{locations}\nld.global.u32 %r0, [%data+4];")), 1);
@@ -29,7 +29,7 @@ fn call_sites_are_listed_from_the_innermost() {
          .loc 1 20 5, function_name $L_f2, inlined_at 1 10 5",
         &["gemv.rs:20:5", "gemv.rs:10:5", "gemv.rs:3:9"],
     );
-    // As nvcc and LLVM print it: the call site may be new, and names may have offsets.
+    // nvcc and LLVM also print a call site that no earlier `.loc` named, and an offset after the function's name.
     places(
         ".loc\t1 8 5, function_name $L__info_string0, inlined_at 1 20 12",
         &["gemv.rs:8:5", "gemv.rs:20:12"],
@@ -45,7 +45,7 @@ fn a_call_site_is_the_last_location_with_its_position() {
     places(&format!("{twice}{inner}"), &["gemv.rs:20:5", "gemv.rs:10:5", "gemv.rs:4:9"]);
     let back = ".loc 1 10 5, function_name $L_f1, inlined_at 1 3 9\n";
     places(&format!("{twice}{back}{inner}"), &["gemv.rs:20:5", "gemv.rs:10:5", "gemv.rs:3:9"]);
-    // A function that was inlined into itself.
+    // Location in a function that was inlined into itself.
     let itself = ".loc 1 10 5, function_name $L_f1, inlined_at 1 10 5\n";
     places(&format!("{twice}{itself}"), &["gemv.rs:10:5", "gemv.rs:10:5", "gemv.rs:4:9"]);
 }

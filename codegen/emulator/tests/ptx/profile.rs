@@ -8,7 +8,7 @@ use expect_test::expect;
 
 use crate::harness::{kernel, launch_with, words};
 
-/// The profile of one launch on 64 KiB of memory.
+/// Profile of one launch on 64 KiB of global memory.
 fn profile(body: &str, config: LaunchConfig) -> Profile {
     let options = Options { profile: true, ..Options::default() };
     let stats = launch_with(&kernel("", body), config, &mut words(16384, 1), &options).expect("no finding");
@@ -19,7 +19,7 @@ fn profile(body: &str, config: LaunchConfig) -> Profile {
     profile
 }
 
-/// The only instruction whose text starts with `text`.
+/// The only instruction of the profile whose text starts with `text`.
 fn find<'p>(profile: &'p Profile, text: &str) -> &'p InstructionProfile {
     let mut found = profile.instructions.iter().filter(|instruction| instruction.ptx_text.starts_with(text));
     let (Some(one), None) = (found.next(), found.next()) else { panic!("{text}: {profile:#?}") };
@@ -28,7 +28,7 @@ fn find<'p>(profile: &'p Profile, text: &str) -> &'p InstructionProfile {
 
 #[test]
 fn sectors_of_strided_loads() {
-    // Words between the addresses of neighbouring lanes, and sectors per request of 32 lanes. There are two warps.
+    // Words between the addresses of neighbouring lanes, and sectors per request of 32 lanes. The launch has two warps.
     for (stride, sectors) in [(0, 1), (1, 4), (2, 8), (3, 12), (8, 32), (33, 32)] {
         let body = format!(
             "mov.u32 %r0, %tid.x; mul.lo.u32 %r0, %r0, {}; mul.wide.u32 %x0, %r0, 1; add.s64 %x0, %x0, %data;
@@ -65,7 +65,7 @@ fn a_misaligned_access_touches_one_more_sector() {
     assert_eq!(profile.lints(&Thresholds { sectors: 1.2, ..Thresholds::default() }).len(), 1);
 }
 
-/// Each lane writes and reads the first word of its row of a 32-row tile in shared memory.
+/// Kernel whose lanes write and then read the first word of their row in a shared memory tile of 32 rows.
 fn column(row_words: u32) -> String {
     format!(
         ".shared .align 16 .b32 tile[{}];
@@ -117,13 +117,14 @@ fn unrolled_accesses_of_one_source_position_are_one_lint() {
     let found: Vec<_> =
         lints.iter().map(|lint| (lint.ptx_text.as_str(), lint.counts.shared.requests, lint.share)).collect();
     assert_eq!(found, [("st.shared.u32 [%r4], %r0;", 3, 0.75), ("st.shared.u32 [%r2+4], %r0;", 1, 0.25)]);
-    // A lint requires a minimum share of the kernel's traffic.
+    // A lint needs a minimum share of the kernel's traffic.
     assert_eq!(profile.lints(&Thresholds { share: 0.3, ..Thresholds::default() }).len(), 1);
 }
 
 #[test]
 fn launches_too_small_to_measure_have_no_lints() {
-    // Seven instructions per warp. The first `touching` CTAs touch 1 KiB of sectors each, where 128 bytes would do.
+    // Seven instructions per warp. Each of the first `touching` CTAs loads 32 words from 1 KiB of sectors; 128 bytes
+    // would be enough.
     let strided = |warps: u32, touching: u32| {
         let body = format!(
             "mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; setp.ge.u32 %p, %r1, {touching};
@@ -141,7 +142,7 @@ fn launches_too_small_to_measure_have_no_lints() {
         assert_eq!(profile.total().warp_instructions, u64::from(7 * warps));
         assert_eq!(lints(&profile), expected, "{warps} {touching}");
     }
-    // The size of each launch counts, not that of all merged launches.
+    // Each launch is compared with the threshold by itself, not the sum of the merged launches.
     let mut several = strided(146, 146);
     for _ in 0..9 {
         assert!(several.merge(&strided(146, 146)));
@@ -189,7 +190,8 @@ fn wide_accesses_are_served_by_half_and_quarter_warps() {
 
 #[test]
 fn rows_of_matrices_and_copies_are_counted() {
-    // 16-byte rows, 128 bytes apart: eight rows of a matrix share four banks. With 16 bytes of padding, none do.
+    // Rows of 16 bytes that are 128 bytes apart: the eight rows of a matrix share four banks. With 16 bytes of padding,
+    // no rows share a bank.
     for (pitch, wavefronts) in [(128, 32), (144, 4)] {
         let body = format!(
             ".shared .align 128 .b8 tile[{}];
@@ -257,7 +259,7 @@ fn atomics_and_generic_addresses_are_counted_in_their_space() {
     assert_eq!(find(&profile, "st.u32").counts.shared.wavefronts, 1);
 }
 
-/// All lanes execute lines 10 and 12, one of four lanes executes line 11.
+/// Body in which all lanes execute lines 10 and 12, and one of four lanes executes line 11.
 const DIVERGENT: &str = "
     .loc 1 10 0
     mov.u32 %r0, %tid.x; and.b32 %r1, %r0, 3; setp.ne.u32 %p, %r1, 0;
@@ -277,7 +279,7 @@ fn divergence_is_distinguished_from_guards() {
         (6, 6 * 32, 6 * 24)
     );
     assert_eq!((branch.branches, branch.divergent_branches), (6, 6));
-    // Lanes with a false guard are idle, but the warp has not diverged.
+    // Lanes with a false guard are idle, but the guard does not make the warp diverge.
     let guarded = find(&profile, "DONE:").counts;
     assert_eq!(
         (guarded.warp_instructions, guarded.active_lanes, guarded.lane_instructions),
@@ -328,7 +330,7 @@ fn only_profiles_of_the_same_kernel_merge() {
 
 #[test]
 fn a_finding_includes_the_profile_so_far() {
-    // The second warp of the second CTA stores past the end.
+    // The second warp of the second CTA stores past the end of the buffer.
     let body = "
         mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; mad.lo.u32 %r0, %r1, 64, %r0; mad.wide.u32 %x0, %r0, 4, %data;
         st.global.u32 [%x0], %r0;
@@ -371,7 +373,7 @@ fn instructions_of_one_line_are_summed_over_columns() {
         ret;";
     let lines = profile(body, LaunchConfig::linear(1, 32)).lines();
     let place = |at: usize| lines[at].source.as_ref().map(|source| (source.line, source.column));
-    // One entry has no source line: `ld.param` of the harness.
+    // One entry has no source line: the `ld.param` that the harness adds.
     assert_eq!(lines.len(), 3, "{lines:?}");
     assert_eq!((place(0), lines[0].counts.warp_instructions), (Some((20, 5)), 3), "with `ret`");
 }

@@ -7,7 +7,7 @@ use crate::harness::kernel;
 
 const WAIT: &str = "griddepcontrol.wait;\n";
 const START: &str = "griddepcontrol.launch_dependents;\n";
-// Every thread reads or writes its word, or the word 256 bytes after it.
+// Every thread reads or writes its own word, or the word 256 bytes after it.
 const READ: &str = "ld.global.u32 %r1, [%x0];\n";
 const WRITE: &str = "st.global.u32 [%x0], %r0;\n";
 const WRITE_FAR: &str = "st.global.u32 [%x0+256], %r0;\n";
@@ -20,7 +20,7 @@ enum Edge {
 }
 use Edge::{Full, Programmatic};
 
-/// Runs kernels one after the other on the same 512 bytes, each with two CTAs of 32 threads.
+/// Runs kernels one after the other on the same 512 bytes of global memory, each with two CTAs of 32 threads.
 fn run(launches: &[(Edge, &[&str])]) -> Result<(), Box<Finding>> {
     let memory = Memory::new();
     let data = memory.alloc("data", 512);
@@ -60,11 +60,12 @@ fn found(launches: &[(Edge, &[&str])]) -> Box<Finding> {
 fn reads_of_data_of_the_previous_launch_need_a_wait() {
     clean(&[(Full, &[START, WRITE]), (Programmatic, &[WAIT, READ])]);
     clean(&[(Full, &[START, WRITE]), (Full, &[READ])]);
-    // Memory that it only read, or did not access, may be read before the wait.
+    // A launch may read memory before its wait if the previous launch only read that memory or did not access it.
     clean(&[(Full, &[START, READ]), (Programmatic, &[READ, WAIT])]);
     clean(&[(Full, &[START, WRITE_FAR]), (Programmatic, &[READ, WAIT])]);
     expect!["missing griddepcontrol.wait in kernel `step1` (PTX line 14: `ld.global.u32 %r1, [%x0];`) by thread (0, 0, 0) of CTA (0, 0, 0): 4-byte load from global memory at 0x7f0000000000, which kernel `step0` (the previous launch) writes at PTX line 15 and which may still run: execute `griddepcontrol.wait` before the access; the access is inside `data` (0x7f0000000000, 512 bytes)"].assert_eq(&found(&[(Full, &[START, WRITE]), (Programmatic, &[READ, WAIT])]).to_string());
-    // Without `launch_dependents` the next launch starts when this one exits, whose stores may not be visible yet.
+    // Without `launch_dependents`, the next launch starts when the previous launch exits, whose stores may not be
+    // visible yet.
     found(&[(Full, &[WRITE]), (Programmatic, &[READ, WAIT])]);
 }
 
@@ -90,7 +91,7 @@ fn every_cta_must_wait() {
 
 #[test]
 fn a_launch_may_overlap_more_than_one_earlier_launch() {
-    // The second launch lets the third start before, or after, its own wait for the first.
+    // The second launch triggers the third before, or after, its own wait for the first launch.
     let third: (Edge, &[&str]) = (Programmatic, &[READ, WAIT]);
     let finding = found(&[(Full, &[START, WRITE]), (Programmatic, &[START, WAIT, WRITE_FAR]), third]);
     expect!["4-byte load from global memory at 0x7f0000000000, which kernel `step0` (2 launches before) writes at PTX line 15 and which may still run: execute `griddepcontrol.wait` before the access"].assert_eq(&finding.detail);

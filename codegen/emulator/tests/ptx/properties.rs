@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use crate::harness::{HEADER, evaluate};
 
-/// Runs a two-operand instruction on 32-bit values and checks each lane.
+/// Runs a two-operand instruction on pairs of 32-bit values and compares each result with `f`.
 fn agrees(instruction: &str, values: &[(u32, u32)], f: impl Fn(u32, u32) -> u32) {
     let rows: Vec<[u64; 3]> = values.iter().map(|&(a, b)| [a as u64, b as u64, 0]).collect();
     let rows: Vec<&[u64]> = rows.iter().map(|row| row.as_slice()).collect();
@@ -15,7 +15,7 @@ fn agrees(instruction: &str, values: &[(u32, u32)], f: impl Fn(u32, u32) -> u32)
     }
 }
 
-/// Bits of any `f32`; NaN results are compared as the canonical NaN.
+/// Applies `f` to the bits of any two `f32`; a NaN result becomes the canonical NaN.
 fn float(f: impl Fn(f32, f32) -> f32) -> impl Fn(u32, u32) -> u32 {
     move |a, b| {
         let result = f(f32::from_bits(a), f32::from_bits(b));
@@ -43,13 +43,14 @@ proptest! {
         let exact = |a: u32, b: u32| f32::from_bits(a) as f64 + f32::from_bits(b) as f64;
         let side = |up: bool| move |a: u32, b: u32| {
             let (sum, nearest) = (exact(a, b), f32::from_bits(a) + f32::from_bits(b));
-            // If the sum is not exact in double precision, the result is at most one step from the nearest.
+            // If the nearest `f32` is on the wrong side of the sum, the directed result is its neighbour in the
+            // rounding direction.
             let other = if up { nearest.next_up() } else { nearest.next_down() };
             let wrong = if up { (nearest as f64) < sum } else { (nearest as f64) > sum };
             let rounded = if wrong && nearest.is_finite() { other } else { nearest };
             if rounded.is_nan() { 0x7fff_ffff } else { rounded.to_bits() }
         };
-        // Close exponents, so that the sum is exact in double precision.
+        // Similar exponents, so that the sum is exact in double precision.
         let near: Vec<_> = values.iter().map(|&(a, b)| (a & 0x83ff_ffff | 0x3c00_0000, b & 0x83ff_ffff | 0x3c00_0000)).collect();
         let nonzero: Vec<_> = near.into_iter().filter(|&(a, b)| exact(a, b) != 0.0).collect();
         agrees("add.rp.f32", &nonzero, side(true));

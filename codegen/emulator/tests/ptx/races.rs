@@ -5,14 +5,14 @@ use expect_test::{Expect, expect};
 
 use crate::harness::{kernel, launch_with, words};
 
-/// Runs `body` on 64 words of value 1. `%r0` is the thread, `%r1` the address of its word of shared `cell`, `%x0` the
-/// address of its word of `data`, and `%p` is true in thread 0.
+/// Runs `body` on 64 words of value 1 in global memory. `%r0` is the thread's number, `%r1` the address of its word of
+/// the shared array `cell`, and `%x0` the address of its word of `data`. `%p` is true in thread 0.
 fn run(body: &str, config: LaunchConfig) -> Result<Vec<u32>, Box<Finding>> {
     let before = ".shared .align 16 .b32 cell[128]; .shared .align 8 .b64 gate; .shared .b32 flag;
         mov.u32 %r0, %tid.x; mov.u32 %r1, cell; mad.lo.u32 %r1, %r0, 4, %r1; mad.wide.u32 %x0, %r0, 4, %data;
         setp.eq.u32 %p, %r0, 0;\n.loc 1 20 1\n";
     let mut data = words(64, 1);
-    // One worker, so that the order of the two accesses in a finding is deterministic.
+    // One worker makes the order of the two accesses in a finding deterministic.
     let options = Options { threads: 1, instruction_limit: 1 << 16, ..Options::default() };
     launch_with(&kernel("", &format!("{before}{body}")), config, &mut data, &options).map(|_| data)
 }
@@ -40,7 +40,7 @@ fn reports(config: LaunchConfig, body: &str, expected: Expect) {
     expected.assert_eq(&races(config, body).to_string());
 }
 
-/// Every thread writes its word, executes `between`, and reads the word of thread `%r0 ^ mask`.
+/// Body in which every thread writes its word, executes `between`, and reads the word of thread `%r0 ^ mask`.
 fn exchange(between: &str, mask: u32) -> String {
     format!(
         "st.shared.u32 [%r1], %r0; bar.sync 0;\n.loc 1 21 1\nst.shared.u32 [%r1], %r0;\n{between}\n.loc 1 22 1\nxor.b32 %r2, %r0, {mask}; mov.u32 %r3, cell;
@@ -103,14 +103,14 @@ fn a_write_after_reads_needs_a_barrier() {
             "race in kernel `kernel` at gemv.rs:20 (PTX line 17: `@%p st.shared.u32 [cell], %r0; bar.sync 0; ld.shared.u32 %r2, [cell];  @%p st.shared.u32 [cell], %r0;`) by thread (0, 0, 0) of CTA (0, 0, 0): 4-byte store to shared memory around 0x0: no happens-before relation to the earlier access; the access is inside `cell` (0x0, 512 bytes); the other is the read at gemv.rs:20 (PTX line 17: `@%p st.shared.u32 [cell], %r0; bar.sync 0; ld.shared.u32 %r2, [cell];  @%p st.shared.u32 [cell], %r0;`) by thread (1, 0, 0) of CTA (0, 0, 0)"
         ],
     );
-    // All readers count, not only the last.
+    // The race with an earlier reader is found, not only a race with the last reader.
     let other = body("bar.warp.sync -1; setp.eq.u32 %p, %r0, 32;");
     assert_eq!(races(WARPS, &other).other.and_then(|other| other.thread), Some([0, 0, 0]));
 }
 
 #[test]
 fn bar_arrive_releases_but_does_not_acquire() {
-    // Warp 0 writes, warp 1 reads; one of them only arrives at the barrier.
+    // Warp 0 writes and warp 1 reads; in some cases one of the warps executes only `bar.arrive`.
     let body = |writer: &str, reader: &str| {
         format!(
             "setp.ge.u32 %q, %r0, 32; @%q bra READ; st.shared.u32 [%r1], %r0; {writer} ret;
@@ -136,7 +136,7 @@ fn lanes_of_one_store_may_write_equal_values() {
         WARP,
         "and.b32 %r2, %r0, 1; mad.lo.u32 %r2, %r2, 2, %r1; mov.b64 %x1, {%r0, %r0}; and.b32 %r2, %r2, 0xff8; st.shared.u64 [%r2], %x1;",
     );
-    // Two stores race even if they write equal values.
+    // Two store instructions race even if they write equal values.
     races(WARPS, "mov.u32 %r2, 7; st.shared.u32 [cell], %r2;");
 }
 
@@ -172,7 +172,7 @@ fn atomic_operations_of_sufficient_scope_do_not_race() {
     races(CTAS, "red.global.add.u32 [%data], 1; bar.warp.sync -1; ld.global.u32 %r2, [%data];");
 }
 
-/// Warp 0 writes a word and then a flag; warp 1 polls the flag before it reads the word.
+/// Body in which warp 0 writes a word and then a flag, and warp 1 polls the flag before it reads the word.
 fn flagged(write: &str, read: &str) -> String {
     format!(
         "mov.u32 %r2, 0; mov.u32 %r3, 1; @%p st.shared.u32 [flag], %r2; bar.sync 0;
@@ -204,14 +204,15 @@ fn a_flag_orders_with_release_and_acquire() {
     races(WARPS, &both(&fenced, poll, ""));
     races(WARPS, &both(release, poll, ""));
     races(WARPS, &both("st.relaxed.cta.shared.u32 [flag], %r3;", acquire, ""));
-    // Weak accesses to the flag race.
+    // Weak accesses to the flag are a race.
     assert_eq!(
         races(WARPS, &both(&format!("{fence} st.shared.u32 [flag], %r3;"), poll, fence)).address,
         Some(0x208)
     );
 }
 
-/// Every CTA writes its word and increments a counter; the last CTA reads all words and resets the counter.
+/// Body in which every CTA writes its word and increments a counter; the last CTA reads all words and resets the
+/// counter.
 fn join(before: &str, after: &str) -> String {
     format!(
         "mov.u32 %r2, %ctaid.x; mad.wide.u32 %x1, %r2, 4, %data; @!%p ret; st.global.u32 [%x1+128], %r2;
@@ -237,7 +238,7 @@ fn a_counter_orders_ctas() {
     clean(CTAS, &ordered);
     races(CTAS, &ordered.replace("acq_rel", "acquire"));
     races(CTAS, &ordered.replace("acq_rel", "release"));
-    // The fence releases writes of other threads if a barrier before it orders them.
+    // The fence also releases the writes of other threads that a barrier before the fence orders.
     let by_all = |between: &str| {
         format!(
             "mov.u32 %r2, %ctaid.x; mad.wide.u32 %x1, %r2, 120, %x0; setp.lt.u32 %q, %r0, 30; @%q st.global.u32 [%x1], %r2;
@@ -287,7 +288,7 @@ fn unordered_accesses_of_ctas_race() {
             "race in kernel `kernel` at gemv.rs:20 (PTX line 17: `mov.u32 %r2, %ctaid.x; mad.wide.u32 %x1, %r2, 128, %x0; st.global.u32 [%x1], %r0; @%p ld.global.u32 %r3, [%data+128];`) by thread (0, 0, 0) of CTA (1, 0, 0): write to global memory around 0x7f0000000080: no happens-before relation to the access of another CTA; the access is inside `data` (0x7f0000000000, 256 bytes); the other is the read at gemv.rs:20 (PTX line 17: `mov.u32 %r2, %ctaid.x; mad.wide.u32 %x1, %r2, 128, %x0; st.global.u32 [%x1], %r0; @%p ld.global.u32 %r3, [%data+128];`) by thread (0, 0, 0) of CTA (0, 0, 0)"
         ],
     );
-    // Different bytes of one word.
+    // CTAs that write different bytes of one word do not race.
     clean(
         CTAS,
         "mov.u32 %r2, %ctaid.x; cvt.u64.u32 %x1, %r2; add.u64 %x1, %x1, %data; @%p st.global.u8 [%x1+2], %r2;",
@@ -317,7 +318,7 @@ fn grouped_copies_are_ordered_with_their_thread() {
     clean(WARPS, &body("cp.async.wait_group 0;", 0));
     clean(WARPS, &body("cp.async.wait_group 0; bar.sync 0;", 32));
     races(WARPS, &body("cp.async.wait_group 0;", 1));
-    // A second copy is not ordered after the reads of other threads.
+    // A second copy to the same bytes is not ordered after the reads of other threads.
     let again = "cp.async.ca.shared.global [%r1], [%x0], 4; cp.async.wait_all;";
     clean(WARPS, &format!("{} bar.sync 0; {again}", body("cp.async.wait_group 0; bar.sync 0;", 32)));
     races(WARPS, &format!("{} {again}", body("cp.async.wait_group 0; bar.sync 0;", 32)));
@@ -337,7 +338,7 @@ fn wait(label: &str, parity: u32) -> String {
 fn a_bulk_copy_is_visible_to_waiting_threads() {
     let all = wait("FULL", 0);
     clean(WARPS, &[INIT, FILL, &all, READ].join("\n"));
-    // Only thread 0 waits; the others synchronise with it, or do not.
+    // Only thread 0 waits for the copy; the other threads synchronise with thread 0, or do not.
     let one = "@!%p bra REST; FULL: mbarrier.try_wait.parity.shared.b64 %q, [gate], 0; @!%q bra FULL; REST:";
     clean(WARPS, &[INIT, FILL, one, "bar.sync 0;", READ].join("\n"));
     reports(
@@ -400,7 +401,7 @@ fn a_proxy_fence_orders_stores_before_bulk_copies() {
     };
     assert_eq!(out("fence.proxy.async;", ""), None);
     assert_eq!(out("", ""), Some(FindingKind::ProxyFence));
-    // Global memory that a copy in flight writes.
+    // Races with a copy in flight that writes global memory.
     assert_eq!(out("fence.proxy.async;", "@%p ld.global.u32 %r2, [%data];"), Some(FindingKind::Race));
     assert_eq!(out("fence.proxy.async;", "@%p ld.global.u32 %r2, [%data+16];"), None);
 }
@@ -411,7 +412,7 @@ fn a_write_to_the_source_of_a_bulk_copy_races() {
     let store = "@%p st.global.u32 [%data+124], %r0;";
     clean(WARPS, &[INIT, FILL, &all, store].join("\n"));
     races(WARPS, &[INIT, FILL, store, &all].join("\n"));
-    // A source is not checked against writes of other CTAs.
+    // The source of a copy is not checked against writes of other CTAs.
     let other = "mov.u32 %r7, %ctaid.x; setp.eq.and.u32 %q, %r7, 0, %p; @%q st.global.u32 [%data+132], %r0;";
     let own = "mov.u32 %r7, %ctaid.x; mad.wide.u32 %x1, %r7, 128, %data;";
     clean(CTAS, &format!("{own} {INIT} {} {all} {other}", FILL.replace("%data", "%x1")));

@@ -1,10 +1,10 @@
-//! Shared memory, barriers and cooperation of CTAs.
+//! Shared memory, barriers, and cooperation of several CTAs.
 
 use bespoke_emulator::{LaunchConfig, Options};
 
 use crate::harness::{kernel, launch, launch_with, words};
 
-/// Each CTA sums `n` words in shared memory, then adds its sum to word 0.
+/// Kernel in which each CTA sums `n` words in shared memory and adds its sum to word 0.
 const REDUCTION: &str = "
     .shared .align 4 .b32 partial[256];
     mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; mad.lo.u32 %r2, %r1, 256, %r0;
@@ -81,7 +81,7 @@ fn barrier_reductions() {
 
 #[test]
 fn ctas_may_wait_for_each_other() {
-    // Every CTA increments a counter and waits until all have; there are more CTAs than workers.
+    // Every CTA increments a counter and waits until all CTAs have done so; there are more CTAs than workers.
     let body = "
         mov.u32 %r0, %tid.x; setp.ne.u32 %p, %r0, 0; @%p bra WAIT;
         red.release.gpu.global.add.u32 [%data], 1;

@@ -1,4 +1,4 @@
-//! Numeric checks: results that are not finite, and indices that wrap.
+//! Numeric checks: non-finite results, and address computations that overflow.
 
 use bespoke_emulator::{Checks, Finding, FindingKind, LaunchConfig, Options};
 use expect_test::expect;
@@ -10,7 +10,7 @@ fn run(body: &str, data: &mut [u32], checks: Checks) -> Result<(), Box<Finding>>
     launch_with(&kernel("", body), LaunchConfig::linear(1, 1), data, &options).map(|_| ())
 }
 
-/// The finding of one thread that runs `body` with values in `%f0` and `%f1`.
+/// Kind and detail of the finding, if any, of one thread that runs `instruction` with values in `%f0` and `%f1`.
 fn value(instruction: &str, [a, b]: [f32; 2]) -> Option<(FindingKind, String)> {
     let body = format!("ld.global.f32 %f0, [%data]; ld.global.f32 %f1, [%data+4];\n{instruction}");
     let mut data = [a.to_bits(), b.to_bits()];
@@ -34,16 +34,16 @@ fn the_first_instruction_with_a_non_finite_result_is_found() {
         .assert_eq(&found("sqrt.rn.f32 %f2, %f0;", [-1.0, 0.0]));
     expect!["the result is -inf, of finite operands 0e0"]
         .assert_eq(&found("lg2.approx.f32 %f2, %f0;", [0.0, 0.0]));
-    // Not reported: operands that are already not finite, and saturated results.
+    // Non-finite results of non-finite operands are not reported; neither are saturated results.
     assert_eq!(value("mul.f32 %f2, %f0, %f1;", [f32::INFINITY, 2.0]), None);
     assert_eq!(value("add.f32 %f2, %f0, %f1;", [f32::NAN, 2.0]), None);
     assert_eq!(value("mul.sat.f32 %f2, %f0, %f1;", [3e38, 2.0]), None);
     assert_eq!(value("mul.f32 %f2, %f0, %f1;", [3e38, 0.5]), None);
-    // The destination is also an operand.
+    // The check also works if the destination is an operand.
     assert!(value("mul.f32 %f0, %f0, %f1;", [3e38, 2.0]).is_some());
 }
 
-/// Whether a wrapped address is found if `index` computes `%r2` from the words 1, `a` and `b`.
+/// Whether an overflowed address is reported if `index` computes the index `%r2` from `a` in `%r0` and `b` in `%r1`.
 fn wraps(index: &str, [a, b]: [u32; 2]) -> bool {
     let body = format!(
         "ld.global.u32 %r0, [%data+4]; ld.global.u32 %r1, [%data+8];\n{index}
@@ -67,13 +67,13 @@ fn indices_that_wrap() {
     assert!(wraps("mad.lo.s32 %r2, %r0, %r1, 5;", [1 << 16, 1 << 16]));
     assert!(wraps("shl.b32 %r2, %r0, 28;", [32, 0]));
     assert!(wraps("mul.lo.u32 %r3, %r0, %r1; add.u32 %r2, %r3, 4;", [1 << 30, 4]));
-    // Results that are exact as signed or as unsigned numbers.
+    // No report: the result is exact as a signed or as an unsigned number.
     assert!(!wraps("add.u32 %r2, %r0, %r1;", [7, u32::MAX]));
     assert!(!wraps("sub.u32 %r3, %r0, %r1; add.s32 %r2, %r3, 4;", [1, 3]));
     assert!(!wraps("mul.lo.s32 %r3, %r0, %r1; sub.s32 %r2, 0, %r3;", [u32::MAX, 5]));
-    // Wrapped hashes that are masked or shifted afterwards.
+    // No report: an overflowed hash is masked or shifted afterwards.
     assert!(!wraps("mul.lo.u32 %r3, %r0, %r1; and.b32 %r2, %r3, 31;", [0x9e37_79b9, 77]));
     assert!(!wraps("mul.lo.u32 %r3, %r0, %r1; shr.u32 %r2, %r3, 27;", [0x9e37_79b9, 77]));
-    // A new value of the register clears the mark.
+    // No report: the overflowed register gets a new value.
     assert!(!wraps("mul.lo.u32 %r2, %r0, %r1; ld.global.u32 %r2, [%data];", [1 << 31, 2]));
 }
