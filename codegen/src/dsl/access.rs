@@ -9,7 +9,7 @@ use super::value::{IntoVal, Val};
 use crate::ir::{Access, Cache, Op};
 
 impl<S: Space, T: Scalar> Ptr<S, T> {
-    /// Loads the element.
+    /// Loads the element at the pointer.
     ///
     /// - PTX: `ld.global.u32`, by space and type `ld.shared.b16`, `ld.shared::cluster.f32`, …
     /// - Target: sm_80
@@ -27,7 +27,7 @@ impl<S: Space, T: Scalar> Ptr<S, T> {
         self.load_cached(Cache::Default)
     }
 
-    /// Loads the element with a cache hint.
+    /// Loads the element at the pointer, with a cache hint.
     ///
     /// - PTX: `ld.global.cg.u32`, also `.cs`, `.nc`, `.nc.L1::no_allocate`; `ld.volatile.global.u32`
     /// - Target: sm_80
@@ -68,7 +68,7 @@ impl<S: Space, T: Scalar> Ptr<S, T> {
         self.load_vector_cached(Cache::Default)
     }
 
-    /// As [`Ptr::load_vector`], with a cache hint.
+    /// Loads `N` consecutive elements in one access, as [`Ptr::load_vector`], with a cache hint.
     ///
     /// - PTX: `ld.global.cg.v2.u32` and the like
     /// - Target: sm_80
@@ -90,7 +90,7 @@ impl<S: Space, T: Scalar> Ptr<S, T> {
         std::array::from_fn(|i| Val::from_id(values[i]))
     }
 
-    /// Stores an element.
+    /// Stores the element at the pointer.
     ///
     /// - PTX: `st.global.u32`, by space and type `st.shared.b16`, `st.shared::cluster.f32`, …
     /// - Target: sm_80
@@ -108,7 +108,7 @@ impl<S: Space, T: Scalar> Ptr<S, T> {
         self.store_cached(value, Cache::Default)
     }
 
-    /// Stores an element with a cache hint.
+    /// Stores the element at the pointer, with a cache hint.
     ///
     /// - PTX: `st.global.cs.u32`, also `.cg`; `st.volatile.global.u32`
     /// - Target: sm_80
@@ -148,7 +148,7 @@ impl<S: Space, T: Scalar> Ptr<S, T> {
         self.store_vector_cached(values, Cache::Default)
     }
 
-    /// As [`Ptr::store_vector`], with a cache hint.
+    /// Stores `N` consecutive elements in one access, as [`Ptr::store_vector`], with a cache hint.
     ///
     /// - PTX: `st.global.cs.v2.u32` and the like
     /// - Target: sm_80

@@ -22,7 +22,7 @@ fn issue(copy: AsyncCopy, operands: &[ir::Value]) {
     emit(Op::AsyncCopy(copy), Type::U32, operands, Location::caller());
 }
 
-/// The size of an asynchronous copy in the IR.
+/// The size `BYTES` of an asynchronous copy, as in the IR.
 const fn size<const BYTES: usize>() -> u8 {
     const { assert!(matches!(BYTES, 4 | 8 | 16), "an asynchronous copy has 4, 8 or 16 bytes") };
     BYTES as u8
@@ -74,7 +74,7 @@ pub fn copy_async_with<const BYTES: usize>(to: Ptr<Shared, u8>, from: Ptr<Global
     issue(AsyncCopy::Async { bytes: size::<BYTES>(), hinted: true }, &[to.id, from.id, policy.id()]);
 }
 
-/// Commits the copies that this thread started since the last group as a new group.
+/// Commits, as a new group, the asynchronous copies that this thread started since its last group.
 ///
 /// - PTX: `cp.async.commit_group`
 /// - Target: sm_80
@@ -119,7 +119,7 @@ pub fn wait_copies(pending: u32) {
     issue(AsyncCopy::Wait { pending }, &[]);
 }
 
-/// Starts a bulk copy of `bytes` bytes; `done` counts them.
+/// Starts a bulk copy of `bytes` bytes from global to shared memory; the mbarrier `done` counts the copied bytes.
 ///
 /// - PTX: `cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes`, with a policy `.L2::cache_hint`
 /// - Target: sm_90
@@ -152,8 +152,8 @@ pub fn copy_bulk(
     issue(AsyncCopy::Bulk { hinted: policy.is_some() }, &operands);
 }
 
-/// Starts a bulk copy of `bytes` bytes to the CTAs of the cluster whose ranks are set in `blocks`. Each receives the
-/// bytes at the offset of `to` in its own shared memory and counts them at its own `done`.
+/// Starts a bulk copy of `bytes` bytes to the CTAs of the cluster whose ranks are set in the mask `blocks`. Each CTA
+/// receives the bytes at the offset of `to` in its own shared memory, and its own mbarrier `done` counts them.
 ///
 /// - PTX: `cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster`, with a policy
 ///   `.L2::cache_hint`
@@ -232,7 +232,7 @@ pub fn store_bulk(
     issue(AsyncCopy::BulkStore { hinted: policy.is_some() }, &operands);
 }
 
-/// Commits the bulk stores that this thread started since the last group as a new group.
+/// Commits, as a new group, the bulk stores that this thread started since its last group.
 ///
 /// - PTX: `cp.async.bulk.commit_group`
 /// - Target: sm_90
@@ -258,8 +258,8 @@ pub fn commit_bulk_stores() {
     issue(AsyncCopy::BulkCommit, &[]);
 }
 
-/// Waits until at most the newest `pending` groups of bulk stores of this thread are pending. The writes of the others
-/// are visible to this thread.
+/// Waits until at most the newest `pending` groups of bulk stores of this thread are pending. The writes of older
+/// groups are visible to this thread.
 ///
 /// - PTX: `cp.async.bulk.wait_group`
 /// - Target: sm_90
@@ -313,7 +313,7 @@ pub fn wait_bulk_stores_read(pending: u32) {
 }
 
 /// Starts a bulk copy of `bytes` bytes from this CTA's shared memory to that of another CTA of the cluster, whose
-/// `done` counts them.
+/// mbarrier `done` counts the copied bytes.
 ///
 /// - PTX: `cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes`
 /// - Target: sm_90

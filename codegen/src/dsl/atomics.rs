@@ -9,8 +9,8 @@ use super::value::{IntoVal, Val};
 use crate::ir::{Atomic, Op, Ordering};
 
 impl<S: Space, T: Scalar> Ptr<S, T> {
-    /// Adds to the element atomically; gives the old value. Sums of floats depend on the order of the threads. A scope
-    /// without an order means relaxed.
+    /// Adds to the element atomically; returns the old value. Sums of floats depend on the order of the threads. A
+    /// scope without an order means relaxed order.
     ///
     /// - PTX: `red.relaxed.gpu.global.add.u32` where the old value is not used, else
     ///   `atom.relaxed.gpu.global.add.u32`; by order, scope, space and type
@@ -49,7 +49,7 @@ macro_rules! atomics {
                 Val::from_id(emit1(op, T::TYPE, &[self.id, value.into_val().id], Location::caller()))
             })*
 
-            /// Stores `new` atomically if the element equals `expected`; gives the old value.
+            /// Stores `new` atomically if the element equals `expected`; returns the old value.
             ///
             /// - PTX: `atom.relaxed.gpu.global.cas.b32`, by order, scope, space and width
             /// - Target: sm_80
@@ -77,7 +77,7 @@ macro_rules! atomics {
     };
 }
 atomics! {
-    /// Stores the minimum of element and value atomically; gives the old value.
+    /// Stores the minimum of the element and the value atomically; returns the old value.
     ///
     /// - PTX: `red.relaxed.gpu.global.min.u32` where the old value is not used, else
     ///   `atom.relaxed.gpu.global.min.u32`
@@ -93,7 +93,7 @@ atomics! {
     /// assert_eq!(run(joined(), "red.relaxed.gpu.global.min.u32", [9u32]), [3]);
     /// ```
     atomic_min => Min;
-    /// Stores the maximum of element and value atomically; gives the old value.
+    /// Stores the maximum of the element and the value atomically; returns the old value.
     ///
     /// - PTX: `red.relaxed.gpu.global.max.u32` where the old value is not used, else
     ///   `atom.relaxed.gpu.global.max.u32`
@@ -109,7 +109,7 @@ atomics! {
     /// assert_eq!(run(joined(), "red.relaxed.gpu.global.max.u32", [9u32]), [31]);
     /// ```
     atomic_max => Max;
-    /// Stores the bitwise AND of element and value atomically; gives the old value.
+    /// Stores the bitwise AND of the element and the value atomically; returns the old value.
     ///
     /// - PTX: `red.relaxed.gpu.global.and.b32` where the old value is not used, else
     ///   `atom.relaxed.gpu.global.and.b32`
@@ -125,7 +125,7 @@ atomics! {
     /// assert_eq!(run(joined(), "red.relaxed.gpu.global.and.b32", [127u32]), [64]);
     /// ```
     atomic_and => And;
-    /// Stores the bitwise OR of element and value atomically; gives the old value.
+    /// Stores the bitwise OR of the element and the value atomically; returns the old value.
     ///
     /// - PTX: `red.relaxed.gpu.global.or.b32` where the old value is not used, else `atom.relaxed.gpu.global.or.b32`
     /// - Target: sm_80
@@ -140,7 +140,7 @@ atomics! {
     /// assert_eq!(run(joined(), "red.relaxed.gpu.global.or.b32", [0u32]), [31]);
     /// ```
     atomic_or => Or;
-    /// Stores the bitwise XOR of element and value atomically; gives the old value.
+    /// Stores the bitwise XOR of the element and the value atomically; returns the old value.
     ///
     /// - PTX: `red.relaxed.gpu.global.xor.b32` where the old value is not used, else
     ///   `atom.relaxed.gpu.global.xor.b32`
@@ -156,7 +156,7 @@ atomics! {
     /// assert_eq!(run(joined(), "red.relaxed.gpu.global.xor.b32", [5u32]), [5]);
     /// ```
     atomic_xor => Xor;
-    /// Stores the value atomically; gives the old value.
+    /// Stores the value atomically; returns the old value.
     ///
     /// - PTX: `atom.relaxed.gpu.global.exch.b32`
     /// - Target: sm_80

@@ -169,7 +169,7 @@ pub fn funnel_right(low: impl IntoVal<u32>, high: impl IntoVal<u32>, amount: imp
 
 /// Signedness of the bytes or halves of a packed word.
 pub trait Packed: Copy {
-    /// Signed.
+    /// Whether the bytes or halves are signed.
     const SIGNED: bool;
 }
 

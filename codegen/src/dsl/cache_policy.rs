@@ -9,7 +9,7 @@ use super::value::{IntoVal, Val};
 use crate::Carry;
 use crate::ir::{self, Access, Cache, Eviction, Op, Type};
 
-/// Order in which L2 evicts the lines of an access with this policy.
+/// Order in which L2 evicts the cache lines of accesses that are given this policy.
 #[derive(Clone, Copy, Debug, Carry)]
 pub struct CachePolicy(Val<u64>);
 
@@ -19,7 +19,7 @@ impl CachePolicy {
         CachePolicy(Val::from_id(emit1(Op::CachePolicy(eviction), Type::U64, &[], Location::caller())))
     }
 
-    /// Evicted before other lines: for data that is read once.
+    /// Policy by which L2 evicts the lines before other lines: for data that is read once.
     ///
     /// - PTX: `createpolicy.fractional.L2::evict_first.b64`
     /// - Target: sm_80
@@ -38,7 +38,7 @@ impl CachePolicy {
         CachePolicy::of(Eviction::First)
     }
 
-    /// Evicted after other lines: for data that is read again.
+    /// Policy by which L2 evicts the lines after other lines: for data that is read again.
     ///
     /// - PTX: `createpolicy.fractional.L2::evict_last.b64`
     /// - Target: sm_80
@@ -67,7 +67,7 @@ fn hinted(vector: usize, cache: Cache) -> Access {
 }
 
 impl<T: Scalar> Ptr<Global, T> {
-    /// Loads the element with a cache hint and an L2 policy.
+    /// Loads the element at the pointer, with a cache hint and an L2 policy.
     ///
     /// - PTX: `ld.global.L2::cache_hint.u32` and the like
     /// - Target: sm_80
@@ -87,7 +87,7 @@ impl<T: Scalar> Ptr<Global, T> {
         Val::from_id(emit1(op, T::TYPE, &[self.id, policy.id()], Location::caller()))
     }
 
-    /// As [`Ptr::load_vector`], with a cache hint and an L2 policy.
+    /// Loads `N` consecutive elements in one access, as [`Ptr::load_vector`], with a cache hint and an L2 policy.
     ///
     /// - PTX: `ld.global.L2::cache_hint.v2.u32` and the like
     /// - Target: sm_80
@@ -109,7 +109,7 @@ impl<T: Scalar> Ptr<Global, T> {
         std::array::from_fn(|i| Val::from_id(values[i]))
     }
 
-    /// Stores an element with a cache hint and an L2 policy.
+    /// Stores the element at the pointer, with a cache hint and an L2 policy.
     ///
     /// - PTX: `st.global.L2::cache_hint.u32` and the like
     /// - Target: sm_80
@@ -128,7 +128,7 @@ impl<T: Scalar> Ptr<Global, T> {
         emit(Op::Store(hinted(1, cache)), T::TYPE, &args, Location::caller());
     }
 
-    /// As [`Ptr::store_vector`], with a cache hint and an L2 policy.
+    /// Stores `N` consecutive elements in one access, as [`Ptr::store_vector`], with a cache hint and an L2 policy.
     ///
     /// - PTX: `st.global.L2::cache_hint.v2.u32` and the like
     /// - Target: sm_80

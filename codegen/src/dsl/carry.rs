@@ -31,9 +31,10 @@ use crate::ir;
     note = "make the value a run-time value with `val(...)`, or the condition a compile-time one; a struct of handles needs `#[derive(Carry)]`, and its compile-time fields `#[carry(skip)]`"
 )]
 pub trait Carry {
-    /// Appends the SSA values of all handles, in a fixed order.
+    /// Appends the SSA values of all handles in `self`, in a fixed order.
     fn leaves(&self, out: &mut Vec<ir::Value>);
-    /// Replaces the handles, in the same order. `values` has at least as many values as [`Carry::leaves`] appends.
+    /// Replaces the handles in `self` by `values`, in the order of [`Carry::leaves`]. `values` has at least as many
+    /// values as that function appends.
     fn restore(&mut self, values: &mut dyn Iterator<Item = ir::Value>);
 }
 

@@ -129,7 +129,7 @@ pub fn cluster_barrier() {
 }
 
 impl<T> Ptr<Shared, T> {
-    /// The same offset in the shared memory of the CTA with this rank in the cluster.
+    /// Address of the same offset in the shared memory of the CTA with rank `rank` in the cluster.
     ///
     /// - PTX: `mapa.shared::cluster.u32`
     /// - Target: sm_90

@@ -27,7 +27,7 @@ impl<T: Scalar> Val<T> {
         self.cast_rounded(if to_int { Rounding::Zero } else { Rounding::Nearest })
     }
 
-    /// As [`Val::cast`], with an explicit rounding mode.
+    /// Converts the value, as [`Val::cast`], with an explicit rounding mode.
     ///
     /// - PTX: `cvt.rni.s32.f32`; to floats `cvt.rn`, `cvt.rz`, `cvt.rm`, `cvt.rp`
     /// - Target: sm_80; integers to bf16 sm_90
@@ -79,7 +79,7 @@ impl<T: Scalar> Val<T> {
     }
 }
 
-/// A word of two 16-bit halves.
+/// Packs two 16-bit halves into a 32-bit word.
 ///
 /// - PTX: `mov.b32`
 /// - Target: sm_80
@@ -94,7 +94,7 @@ pub fn pack_u16(low: Val<u16>, high: Val<u16>) -> Val<u32> {
 }
 
 impl Val<u32> {
-    /// The low half and the high half.
+    /// The low half and the high half of a 32-bit word.
     ///
     /// - PTX: `mov.b32`
     /// - Target: sm_80

@@ -10,7 +10,7 @@ use super::value::{IntoVal, Val};
 use crate::ir::{Binary, Op, Type, Unary};
 
 impl<T: Number> Val<T> {
-    /// The minimum. Of a NaN and a number, the number.
+    /// The minimum of the two values. Of a NaN and a number, the number.
     ///
     /// - PTX: `min.f32`, by the type `min.u32`, `min.s32`, `min.f16x2`, …
     /// - Target: sm_80
@@ -25,7 +25,7 @@ impl<T: Number> Val<T> {
         Val::from_id(emit1(Op::Binary(Binary::Min), T::TYPE, &[self.id, other.id], Location::caller()))
     }
 
-    /// The maximum. Of a NaN and a number, the number.
+    /// The maximum of the two values. Of a NaN and a number, the number.
     ///
     /// - PTX: `max.s32`, by the type `max.u32`, `max.f32`, `max.f16x2`, …
     /// - Target: sm_80
@@ -313,7 +313,7 @@ pub fn mul_high<T: Int>(a: impl IntoVal<T>, b: impl IntoVal<T>) -> Val<T> {
     Val::from_id(emit1(Op::Binary(Binary::MulHi), T::TYPE, &args, Location::caller()))
 }
 
-/// `yes` if the condition is true, else `no`. Both are evaluated.
+/// `yes` if the condition is true, else `no`. Both values are evaluated.
 ///
 /// - PTX: `selp.b32`, by the type `selp.f32`, `selp.b16`, `selp.b64`
 /// - Target: sm_80

@@ -17,7 +17,7 @@ use crate::ir::{self, BlockCall, FenceFor, Op, Type};
 #[derive(Clone, Copy, Debug, Carry)]
 pub struct Mbarrier(Ptr<Shared, u64>);
 
-/// Consecutive mbarriers.
+/// An array of consecutive mbarriers.
 #[derive(Clone, Copy, Debug, Carry)]
 pub struct MbarrierArray(Ptr<Shared, u64>);
 
@@ -34,7 +34,8 @@ pub enum Wait {
     Try,
 }
 
-/// `count` mbarriers in static shared memory. One thread must initialise them before other threads use them.
+/// An array of `count` mbarriers in static shared memory. One thread must initialise them before other threads use
+/// them.
 ///
 /// - PTX: `.shared .align 16`, `mov.u32 …, shared0`
 /// - Target: sm_80
@@ -57,14 +58,14 @@ pub fn mbarrier_array(count: u32) -> MbarrierArray {
 }
 
 impl MbarrierArray {
-    /// The mbarriers at an address in shared memory.
+    /// An array of mbarriers that starts at address `first` in shared memory.
     ///
     /// - PTX: none
     pub fn from_pointer(first: Ptr<Shared, u64>) -> MbarrierArray {
         MbarrierArray(first)
     }
 
-    /// The mbarrier with this index.
+    /// The mbarrier with index `index`.
     ///
     /// - PTX: none: its address, as [`Ptr::at`]
     #[track_caller]
@@ -126,7 +127,7 @@ impl Mbarrier {
         self.emit(ir::Mbarrier::Invalidate, &[]);
     }
 
-    /// Arrives. The thread's earlier writes are visible to threads that wait for the phase.
+    /// Arrives at the mbarrier. The thread's earlier writes are visible to threads that wait for the phase.
     ///
     /// - PTX: `mbarrier.arrive.shared.b64 _`
     /// - Target: sm_80
@@ -156,7 +157,7 @@ impl Mbarrier {
         self.emit(ir::Mbarrier::Arrive, &[]);
     }
 
-    /// Adds `bytes` to the bytes that the phase expects, and arrives.
+    /// Adds `bytes` to the bytes that the current phase expects, and arrives at the mbarrier.
     ///
     /// - PTX: `mbarrier.arrive.expect_tx.shared::cta.b64 _`
     /// - Target: sm_90
@@ -180,7 +181,7 @@ impl Mbarrier {
         self.emit(ir::Mbarrier::ArriveExpect, &[bytes.into_val().id]);
     }
 
-    /// Adds `bytes` to the bytes that the phase expects, without arriving.
+    /// Adds `bytes` to the bytes that the current phase expects, without arriving.
     ///
     /// - PTX: `mbarrier.expect_tx.relaxed.cta.shared::cta.b64`
     /// - Target: sm_90
@@ -205,7 +206,7 @@ impl Mbarrier {
         self.emit(ir::Mbarrier::Expect, &[bytes.into_val().id]);
     }
 
-    /// Whether the phase of the parity has completed. If so, writes before the arrivals are visible.
+    /// Whether the phase with parity `parity` has completed. If so, writes before the arrivals are visible.
     ///
     /// - PTX: `mbarrier.test_wait.parity.shared.b64`
     /// - Target: sm_80
@@ -227,7 +228,7 @@ impl Mbarrier {
         self.completed(Wait::Test, parity.into_val(), Location::caller())
     }
 
-    /// As [`Mbarrier::test_wait`], but the hardware may suspend the thread for a limited time before it answers no.
+    /// As [`Mbarrier::test_wait`], but the hardware may suspend the thread for a limited time before it returns false.
     ///
     /// - PTX: `mbarrier.try_wait.parity.shared::cta.b64`
     /// - Target: sm_90
@@ -257,7 +258,8 @@ impl Mbarrier {
         Val::from_id(emit1(Op::Mbarrier(operation), Type::U32, &[self.0.id, parity.id], site))
     }
 
-    /// Waits until the phase of the parity has completed: a loop of [`Mbarrier::test_wait`] or [`Mbarrier::try_wait`].
+    /// Waits until the phase with parity `parity` has completed: a loop of [`Mbarrier::test_wait`] or
+    /// [`Mbarrier::try_wait`].
     ///
     /// - PTX: `mbarrier.test_wait.parity.shared.b64` or `mbarrier.try_wait.parity.shared::cta.b64`, and a branch
     /// - Target: sm_80 with `Wait::Test`, sm_90 with `Wait::Try`
@@ -312,7 +314,7 @@ impl Mbarrier {
         self.emit(ir::Mbarrier::ArriveAfterCopies, &[]);
     }
 
-    /// The mbarrier at the same offset in the shared memory of the CTA with this rank in the cluster.
+    /// The mbarrier at the same offset in the shared memory of the CTA with rank `rank` in the cluster.
     ///
     /// - PTX: `mapa.shared::cluster.u32`
     /// - Target: sm_90
@@ -335,7 +337,7 @@ impl Mbarrier {
         repeat_until(|| Val::from_id(emit1(completed, Type::U32, &[self.0.id, parity.id], site)), site);
     }
 
-    /// The address.
+    /// Address in the CTA's shared memory.
     pub(super) fn address(self) -> ir::Value {
         self.0.id
     }
@@ -366,7 +368,7 @@ impl ClusterMbarrier {
         emit(Op::Mbarrier(ir::Mbarrier::ArriveExpectCluster), Type::U32, &args, Location::caller());
     }
 
-    /// The address.
+    /// Address in the shared memory of the cluster.
     pub(super) fn address(self) -> ir::Value {
         self.0.id
     }
@@ -449,7 +451,7 @@ pub fn fence_async() {
     emit(Op::FenceFor(FenceFor::Async), Type::U32, &[], Location::caller());
 }
 
-/// Records a loop that consists of its condition only.
+/// Records a loop that repeats until `condition` is true and has no other body.
 fn repeat_until(condition: impl FnOnce() -> Val<bool>, site: Site) {
     let header = with(|r| {
         let header = r.func.create_block();

@@ -35,7 +35,8 @@ pub trait MmaElement: Scalar {
     type Sum: Scalar + Default;
 }
 
-/// Element type of A that can be multiplied by elements `B`: bytes by bytes of any signedness, floats by the same type.
+/// Element type of A that can be multiplied by elements of type `B`: bytes by bytes of any signedness, floats by the
+/// same type.
 #[diagnostic::on_unimplemented(
     message = "a matrix of `{Self}` cannot be multiplied by one of `{B}`",
     label = "expected fragments of bytes, of f16 or of bf16",
@@ -80,14 +81,14 @@ pub struct FragmentB<T, const R: usize> {
 pub struct FragmentC<S: Scalar>(pub [Val<S>; 4]);
 
 impl<T: MmaElement, const R: usize> FragmentA<T, R> {
-    /// A fragment from the lane's registers. Elements are in order from the low bits.
+    /// A fragment from the lane's registers. Each register holds its elements in order from the low bits.
     ///
     /// - PTX: none
     pub fn from_registers(registers: [Val<u32>; R]) -> FragmentA<T, R> {
         FragmentA { registers, elements: PhantomData }
     }
 
-    /// The lane's registers.
+    /// The lane's registers of the fragment.
     ///
     /// - PTX: none
     pub fn registers(self) -> [Val<u32>; R] {
@@ -128,14 +129,14 @@ impl<T: MmaElement, const R: usize> FragmentA<T, R> {
 }
 
 impl<T: MmaElement, const R: usize> FragmentB<T, R> {
-    /// A fragment from the lane's registers. Elements are in order from the low bits.
+    /// A fragment from the lane's registers. Each register holds its elements in order from the low bits.
     ///
     /// - PTX: none
     pub fn from_registers(registers: [Val<u32>; R]) -> FragmentB<T, R> {
         FragmentB { registers, elements: PhantomData }
     }
 
-    /// The lane's registers.
+    /// The lane's registers of the fragment.
     ///
     /// - PTX: none
     pub fn registers(self) -> [Val<u32>; R] {
@@ -175,7 +176,7 @@ impl<T: MmaElement, const R: usize> FragmentB<T, R> {
 }
 
 impl<T: MmaElement> FragmentB<T, 2> {
-    /// As [`FragmentB::load`], for 16 columns: the first and the last eight.
+    /// Loads 16 columns as two fragments, each as by [`FragmentB::load`]: the first and the last eight columns.
     ///
     /// - PTX: `ldmatrix.sync.aligned.m8n8.x4.shared.b16`
     /// - Target: sm_80
@@ -239,7 +240,7 @@ impl<T: MmaElement<Sum = f32>> FragmentB<T, 2> {
 }
 
 impl<S: Scalar + Default> FragmentC<S> {
-    /// A fragment of zeros.
+    /// A fragment of zeros: the start of a sum.
     ///
     /// - PTX: none: constants
     #[track_caller]
@@ -247,7 +248,7 @@ impl<S: Scalar + Default> FragmentC<S> {
         FragmentC([val(S::default()); 4])
     }
 
-    /// The row of the lane's sum `i`.
+    /// The row of the sum in register `i` of the lane's fragment.
     ///
     /// - PTX: `shr.u32` of `%laneid`, and constants
     /// - Target: sm_80
@@ -271,7 +272,7 @@ impl<S: Scalar + Default> FragmentC<S> {
         (lane() >> 2) + (i / 2 * 8)
     }
 
-    /// The column of the lane's sum `i`.
+    /// The column of the sum in register `i` of the lane's fragment.
     ///
     /// - PTX: `and.b32` of `%laneid`, and constants
     /// - Target: sm_80
@@ -296,7 +297,7 @@ impl<S: Scalar + Default> FragmentC<S> {
     }
 }
 
-/// A·B + C. `RA` is 4 for rows of 32 bytes and 2 for rows of 16; `RB` is half of it.
+/// The product A·B + C. `RA` is 4 for rows of 32 bytes and 2 for rows of 16 bytes; `RB` is half of `RA`.
 ///
 /// - PTX: `mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32`, by element and size `.m16n8k8`, `.m16n8k32`,
 ///   `.bf16.bf16`, `.s32.s8.u8.s32`, …
@@ -414,7 +415,7 @@ pub fn load_matrices<const N: usize>(row: Ptr<Shared, u8>) -> [Val<u32>; N] {
     load_rows(row, false)
 }
 
-/// As [`load_matrices`], with each matrix of 8×8 16-bit elements transposed.
+/// As [`load_matrices`], with each matrix transposed as 8×8 16-bit elements.
 ///
 /// - PTX: `ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16`, also `.x2`, `.x4`
 /// - Target: sm_80

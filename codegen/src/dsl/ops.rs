@@ -52,9 +52,9 @@ right_sides! {
     ShiftAmount: Int, "`{T}` is not an integer", "`.bitcast::<u32>()` gives the bits of a float";
 }
 
-/// The right side of `& | ^`: a value that becomes a `T`, or any value if the left side has no such operators.
+/// The right side of `& | ^`: a value that converts to a `T`, or any value if the left side has no bitwise operators.
 pub trait IntoBits<T> {
-    /// The handle.
+    /// The value as a handle.
     #[track_caller]
     fn into_bits(self) -> Val<T>;
 }

@@ -16,7 +16,7 @@ fn ordered(order: Order, scope: Scope) -> Access {
 }
 
 impl<S: Space, T: Scalar> Ptr<S, T> {
-    /// Loads an element that other threads of the scope may write concurrently.
+    /// Loads the element at the pointer, which other threads of the scope may write concurrently (relaxed order).
     ///
     /// - PTX: `ld.relaxed.gpu.global.u32`, by scope, space and type
     /// - Target: sm_80
@@ -35,7 +35,8 @@ impl<S: Space, T: Scalar> Ptr<S, T> {
         Val::from_id(emit1(op, T::TYPE, &[self.id], Location::caller()))
     }
 
-    /// As [`Ptr::load_relaxed`], with acquire semantics: later accesses see the writes before the release of the value.
+    /// As [`Ptr::load_relaxed`], with acquire semantics: later accesses see the writes before the release of the loaded
+    /// value.
     ///
     /// - PTX: `ld.acquire.gpu.global.u32`, by scope, space and type
     /// - Target: sm_80
@@ -62,7 +63,7 @@ impl<S: Space, T: Scalar> Ptr<S, T> {
         Val::from_id(emit1(op, T::TYPE, &[self.id], Location::caller()))
     }
 
-    /// Stores an element that other threads of the scope may access concurrently.
+    /// Stores the element at the pointer, which other threads of the scope may access concurrently (relaxed order).
     ///
     /// - PTX: `st.relaxed.gpu.global.u32`, by scope, space and type
     /// - Target: sm_80

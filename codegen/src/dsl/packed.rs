@@ -32,7 +32,7 @@ impl FloatPair for Bf16x2 {
 }
 
 impl<P: FloatPair> Val<P> {
-    /// A pair from two halves. The first is in the low half.
+    /// A pair of two halves. The first argument is in the low half.
     ///
     /// - PTX: `mov.b32`
     /// - Target: sm_80
@@ -47,7 +47,7 @@ impl<P: FloatPair> Val<P> {
         Val::from_id(emit1(Op::Pack, P::TYPE, &[low.id, high.id], Location::caller()))
     }
 
-    /// The low half and the high half.
+    /// The low half and the high half of the pair.
     ///
     /// - PTX: `mov.b32`
     /// - Target: sm_80
@@ -63,7 +63,7 @@ impl<P: FloatPair> Val<P> {
     }
 }
 
-/// A pair from two f32, each rounded to the nearest half. The first is in the low half.
+/// A pair of two f32, each rounded to the nearest half. The first argument is in the low half.
 ///
 /// - PTX: `cvt.rn.f16x2.f32`, `cvt.rn.bf16x2.f32`
 /// - Target: sm_80
@@ -79,7 +79,7 @@ pub fn pack_rounded<P: FloatPair>(low: impl IntoVal<f32>, high: impl IntoVal<f32
     Val::from_id(emit1(Op::ConvertPack, P::TYPE, &args, Location::caller()))
 }
 
-/// A pair of f16. The first is in the low half.
+/// A pair of two f16. The first argument is in the low half.
 ///
 /// - PTX: `mov.b32`
 /// - Target: sm_80

@@ -27,21 +27,21 @@ use crate::{Carry, device};
 
 /// The copies that fill a pipeline's stages.
 ///
-/// With [`PipelineCopy::Multicast`] each CTA of a cluster has a ring, and all rings have the same content. The producer
-/// of each CTA loads one part of a stage for all CTAs, in the order of ranks. A stage is free when the consumers of all
-/// CTAs have released it.
+/// With [`PipelineCopy::Multicast`], each CTA of a cluster has a ring, and all rings have the same content. Each stage
+/// is loaded in parts, one per CTA in the order of ranks: the producer of a CTA loads its part for all CTAs. A stage is
+/// free when the consumers of all CTAs have released it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PipelineCopy {
     /// Bulk copies, started by one thread (sm_90).
     Bulk,
     /// Multicast bulk copies, started by one thread of each CTA of the cluster (sm_90).
     Multicast {
-        /// CTAs in the cluster, at most 16.
+        /// Number of CTAs in the cluster, at most 16.
         blocks: u32,
     },
     /// `cp.async` of 16 bytes, by several threads (sm_80).
     Async {
-        /// The number of threads.
+        /// Number of threads that copy.
         threads: u32,
     },
 }
@@ -61,21 +61,21 @@ pub struct PipelineShape {
 }
 
 impl PipelineShape {
-    /// The shared memory of all stages, in bytes.
+    /// Size of the shared memory of all stages, in bytes.
     ///
     /// - PTX: none
     pub const fn bytes(self) -> u32 {
         self.stages * self.stage_bytes
     }
 
-    /// The number of mbarriers of all stages.
+    /// Number of mbarriers of all stages: two per stage.
     ///
     /// - PTX: none
     pub const fn barriers(self) -> u32 {
         2 * self.stages
     }
 
-    /// The number of threads that fill a stage.
+    /// Number of threads of a CTA that fill a stage.
     ///
     /// - PTX: none
     pub const fn producers(self) -> u32 {
@@ -93,7 +93,7 @@ impl PipelineShape {
         }
     }
 
-    /// The wait that the oldest target with this engine supports.
+    /// The form of mbarrier wait that the oldest target with this kind of copies supports.
     const fn wait_mode(self) -> Wait {
         match self.copy {
             PipelineCopy::Bulk | PipelineCopy::Multicast { .. } => Wait::Try,
@@ -199,20 +199,20 @@ pub struct Pipeline {
     #[carry(skip)]
     shape: PipelineShape,
     memory: Ptr<Shared, u8>,
-    /// *Full* of stage 0, 1, …, then *empty* of stage 0, 1, …
+    /// The *full* mbarriers of stages 0, 1, …, then the *empty* mbarriers of stages 0, 1, …
     barriers: MbarrierArray,
 }
 
 /// Position of a producer or consumer in the ring.
 #[derive(Clone, Copy, Debug, Carry)]
 struct RingPosition {
-    /// The stage, from 0.
+    /// Index of the stage, from 0.
     slot: Val<u32>,
-    /// The parity to wait for; it changes with each round through the ring.
+    /// Parity of the phase to wait for; it changes with each round through the ring.
     parity: Val<u32>,
 }
 
-/// Position of a thread that fills stages.
+/// Position in the ring of a thread that fills stages.
 #[derive(Clone, Copy, Debug, Carry)]
 pub struct Producer {
     ring: Pipeline,
@@ -220,7 +220,7 @@ pub struct Producer {
     worker: Val<u32>,
 }
 
-/// Position of a thread that uses stages.
+/// Position in the ring of a thread that reads stages.
 #[derive(Clone, Copy, Debug, Carry)]
 pub struct Consumer {
     ring: Pipeline,
@@ -249,14 +249,14 @@ impl Pipeline {
         Pipeline { shape, memory, barriers }
     }
 
-    /// The description.
+    /// The compile-time description of the pipeline.
     ///
     /// - PTX: none
     pub fn shape(self) -> PipelineShape {
         self.shape
     }
 
-    /// Initialises the mbarriers.
+    /// Initialises the mbarriers of all stages.
     ///
     /// - PTX: `mbarrier.init.shared.b64` for each mbarrier; with [`PipelineCopy::Bulk`] and [`PipelineCopy::Multicast`]
     ///   `fence.mbarrier_init.release.cluster`
@@ -277,7 +277,7 @@ impl Pipeline {
         }
     }
 
-    /// Producer `worker` of [`PipelineShape::producers`], at the first stage, which is free.
+    /// Producer number `worker`, of [`PipelineShape::producers`], positioned at the first stage, which is free.
     ///
     /// - PTX: none
     #[track_caller]
@@ -286,7 +286,7 @@ impl Pipeline {
         Producer { ring: self, at: RingPosition { slot: val(0), parity: val(1) }, worker: worker.into_val() }
     }
 
-    /// A consumer at the first stage.
+    /// A consumer positioned at the first stage.
     ///
     /// - PTX: none
     #[track_caller]
@@ -311,7 +311,7 @@ impl Pipeline {
 }
 
 impl Producer {
-    /// Waits until the stage is free, and sets the number of bytes that will be copied into it.
+    /// Waits until the current stage is free, and sets the number of bytes that will be copied into it.
     ///
     /// - PTX: `mbarrier.test_wait.parity.shared.b64` and a branch; with [`PipelineCopy::Bulk`]
     ///   `mbarrier.try_wait.parity.shared::cta.b64`, and `mbarrier.arrive.expect_tx.shared::cta.b64`; with
@@ -333,7 +333,7 @@ impl Producer {
         }
     }
 
-    /// Starts copying `bytes` bytes to byte `to` of the stage.
+    /// Starts copying `bytes` bytes to the current stage, from byte `to` of the stage on.
     ///
     /// - PTX: `cp.async.cg.shared.global` for each 16 bytes; with [`PipelineCopy::Bulk`]
     ///   `cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes`; with [`PipelineCopy::Multicast`] the same
@@ -369,7 +369,7 @@ impl Producer {
         }
     }
 
-    /// Signals that this thread has started all its copies into the stage.
+    /// Signals that this thread has started all its copies into the current stage.
     ///
     /// - PTX: with [`PipelineCopy::Async`] `cp.async.mbarrier.arrive.noinc.shared.b64`, else nothing
     /// - Target: sm_80
@@ -393,7 +393,7 @@ impl Producer {
 }
 
 impl Consumer {
-    /// Waits until the stage is full.
+    /// Waits until the current stage is full.
     ///
     /// - PTX: `mbarrier.test_wait.parity.shared.b64`, with [`PipelineCopy::Bulk`] and [`PipelineCopy::Multicast`]
     ///   `mbarrier.try_wait.parity.shared::cta.b64`, and a branch
@@ -404,7 +404,7 @@ impl Consumer {
         self.ring.full(self.at).wait(self.at.parity, self.ring.shape.wait_mode());
     }
 
-    /// The stage's bytes.
+    /// Address of the current stage's bytes.
     ///
     /// - PTX: `mul.lo.u32`, `add.s32`
     /// - Target: sm_80
@@ -414,10 +414,10 @@ impl Consumer {
         self.ring.data(self.at)
     }
 
-    /// Signals that this thread has finished reading the stage.
+    /// Signals that this thread has finished reading the current stage.
     ///
-    /// On an H200 it costs no more than [`Consumer::release_by_warp`], and compute-sanitizer's racecheck understands
-    /// it.
+    /// On an H200 this call costs no more than [`Consumer::release_by_warp`], and compute-sanitizer's racecheck
+    /// understands it.
     ///
     /// - PTX: `mbarrier.arrive.shared.b64`; with [`PipelineCopy::Multicast`] `mapa.shared::cluster.u32` and
     ///   `mbarrier.arrive.release.cluster.shared::cluster.b64` for each CTA
@@ -472,7 +472,7 @@ impl Consumer {
         }
     }
 
-    /// Signals, once for the warp, that all its lanes have finished reading the stage. The warp's barrier orders their
+    /// Signals, once for the warp, that all lanes have finished reading the current stage. A warp barrier orders their
     /// reads before the arrival; racecheck does not recognise this and reports a race.
     ///
     /// - PTX: `bar.warp.sync`, `mbarrier.arrive.shared.b64` by one lane; with [`PipelineCopy::Multicast`]
@@ -511,7 +511,7 @@ fn next_position(at: RingPosition, stages: u32) -> RingPosition {
     next
 }
 
-/// The part of a copy that thread `worker` of `threads` makes: every `threads`-th 16 bytes.
+/// The part of a `cp.async` copy that thread `worker` of `threads` makes: every `threads`-th 16 bytes.
 #[derive(Clone, Copy)]
 struct Share {
     to: Ptr<Shared, u8>,
@@ -555,7 +555,7 @@ fn copy_share_of(share: Share, bytes: Val<u32>) {
     }
 }
 
-/// Lane r arrives at the mbarrier of the CTA with rank r.
+/// Arrives at the mbarrier of each of the `blocks` CTAs of the cluster: lane r at that of the CTA with rank r.
 #[device]
 fn arrive_everywhere(barrier: Mbarrier, blocks: u32) {
     warp_barrier(ALL_LANES);

@@ -10,7 +10,7 @@ use crate::ir::{self, Binary, Op, Param, Rounding, Type};
 
 /// A state space of memory.
 pub trait Space: Copy + 'static {
-    /// The IR type of its pointers.
+    /// The IR type of pointers into this space.
     const POINTER: Type;
 }
 
@@ -78,13 +78,14 @@ impl<T: Scalar> KernelParam for Val<T> {
     }
 }
 
-/// An index of an element or an offset in bytes: a handle of a 32- or 64-bit integer, or a compile-time number.
+/// An index of an element, or an offset in bytes: a handle of a 32- or 64-bit integer, or a compile-time number.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot index memory",
     label = "expected a `Val` of u32, i32, u64 or i64, or a compile-time u32, usize or u64"
 )]
 pub trait Index: Copy {
-    /// The byte offset of element `self`, for elements of `size` bytes and pointers of type `pointer`; none if it is 0.
+    /// The byte offset of element `self`, for elements of `size` bytes and pointers of type `pointer`; `None` if the
+    /// offset is 0.
     fn scaled(self, size: u32, pointer: Type, site: Site) -> Option<ir::Value>;
 }
 

@@ -11,21 +11,21 @@ use crate::ir::verify::misuse;
 use crate::ir::{Block, BlockCall, Function, InstData, Loc, Op, Param, SourceLoc, Type, Value};
 use crate::kernel::Kernel;
 
-/// A line of Rust that appends an instruction.
+/// The Rust source line that appends an instruction.
 pub(crate) type Site = &'static Location<'static>;
 
 /// The result of recording a kernel.
 pub type Recorded = Result<Kernel, RecordError>;
 
-/// Error of a kernel that cannot be recorded, with the Rust line.
+/// Error of a kernel that cannot be recorded, with the Rust source line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("kernel {kernel}: {message}\n  --> {file}:{line}:{column}")]
 pub struct RecordError {
     /// The kernel's name.
     pub kernel: String,
-    /// The error and an alternative.
+    /// What is wrong, and what to write instead.
     pub message: String,
-    /// Rust source file.
+    /// Path of the Rust source file.
     pub file: String,
     /// Line, from 1.
     pub line: u32,
@@ -35,23 +35,23 @@ pub struct RecordError {
 
 pub(crate) struct Recorder {
     pub func: Function,
-    /// The block that instructions are appended to. It is never terminated: after a jump it is a new, unreachable
-    /// block.
+    /// The block that instructions are appended to. It has no terminator: after a jump, recording continues in a new,
+    /// unreachable block.
     pub block: Block,
-    /// Number of run-time branches and loops around the present point.
+    /// Number of run-time branches and loops around the current point of recording.
     pub depth: u32,
-    /// Calls of `#[device]` functions around the present point, outermost first.
+    /// Calls of `#[device]` functions around the current point of recording, outermost first.
     pub calls: Vec<Call>,
-    /// Blocks reachable from the entry.
+    /// Blocks that are reachable from the entry block.
     reached: EntitySet<Block>,
     locs: HashMap<SourceLoc, Loc>,
 }
 
-/// A `#[device]` function being inlined.
+/// The call of a `#[device]` function that is being inlined.
 pub(crate) struct Call {
-    /// Its name.
+    /// Name of the function.
     pub function: &'static str,
-    /// Where it was called.
+    /// Source line of the call.
     pub site: Loc,
 }
 
@@ -137,12 +137,12 @@ impl Recorder {
         Ok(self.func.inst(inst).results.clone())
     }
 
-    /// Whether the present point is reachable; it is not after a jump.
+    /// Whether the current point of recording is reachable; it is not after a jump.
     pub fn is_live(&self) -> bool {
         self.reached.contains(self.block)
     }
 
-    /// Marks `block` as a successor of the present block.
+    /// Marks `block` as a successor of the current block.
     pub fn reach(&mut self, block: Block) {
         if self.is_live() {
             self.reached.insert(block);
@@ -164,19 +164,19 @@ impl Recorder {
         self.func.block_mut(self.block).insts.push(inst);
     }
 
-    /// Ends the present block with a jump and continues in a new, unreachable block.
+    /// Ends the current block with a jump to `block`, and continues in a new, unreachable block.
     pub fn jump(&mut self, block: Block, args: Vec<Value>, site: Site) {
         self.terminate(Op::Jump, &[], vec![BlockCall { block, args }], site);
         let dead = self.func.create_block();
         self.switch_to(dead);
     }
 
-    /// Ends the present block with a branch; the caller switches to one of the targets.
+    /// Ends the current block with a branch; the caller switches to one of the targets.
     pub fn branch(&mut self, condition: Value, then: BlockCall, otherwise: BlockCall, site: Site) {
         self.terminate(Op::Branch, &[condition], vec![then, otherwise], site);
     }
 
-    /// Continues in `block`, appended to the layout.
+    /// Continues recording in `block`, which is appended to the layout.
     pub fn switch_to(&mut self, block: Block) {
         self.func.layout.push(block);
         self.block = block;
@@ -196,7 +196,7 @@ impl Recorder {
     }
 }
 
-/// Appends an instruction; its results.
+/// Appends an instruction, and returns its results.
 pub(crate) fn emit(op: Op, ty: Type, args: &[Value], site: Site) -> SmallVec<[Value; 2]> {
     match with(|r| r.append(op, ty, args, site)) {
         Ok(results) => results,
@@ -204,26 +204,26 @@ pub(crate) fn emit(op: Op, ty: Type, args: &[Value], site: Site) -> SmallVec<[Va
     }
 }
 
-/// Appends an instruction with one result.
+/// Appends an instruction with one result, and returns the result.
 pub(crate) fn emit1(op: Op, ty: Type, args: &[Value], site: Site) -> Value {
     emit(op, ty, args, site)[0]
 }
 
-/// Options in `#[kernel(…)]`.
+/// Options of a kernel, as given in `#[kernel(…)]`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KernelOptions {
-    /// Threads per CTA, if fixed.
+    /// Number of threads per CTA, if it is fixed.
     pub threads: Option<u32>,
-    /// CTAs that a multiprocessor should hold at a time; registers are allocated accordingly.
+    /// Minimum number of CTAs that a multiprocessor should hold at a time; limits the registers per thread.
     pub min_blocks: Option<u32>,
-    /// CTAs along x that form a cluster (sm_90).
+    /// Number of CTAs along x that form a cluster (sm_90).
     pub cluster: Option<u32>,
-    /// Bytes of stack a thread that the assembler may spill registers to; none if not given.
+    /// Bytes of stack per thread that the assembler may spill registers to; no spills are allowed if absent.
     pub allow_spills: Option<u32>,
 }
 
 impl KernelOptions {
-    /// Why no GPU could launch the kernel.
+    /// The reason why no GPU can launch a kernel with these options, if there is one.
     fn error(&self) -> Option<String> {
         let out_of_range = |what: &str, value: Option<u32>, most: u32| {
             let value = value.filter(|value| !(1..=most).contains(value))?;
@@ -293,9 +293,9 @@ pub fn record_kernel(name: &str, options: KernelOptions, body: impl FnOnce()) ->
     note = "use `Val<T>` of a scalar, or `Ptr<Global, T>`"
 )]
 pub trait KernelParam: Sized {
-    /// Its declaration in the kernel's signature.
+    /// Declares the parameter `name` in the kernel's signature.
     fn declare(name: &str) -> Param;
-    /// Its handle.
+    /// The handle of the parameter with SSA value `value`.
     fn from_value(value: Value) -> Self;
 }
 

@@ -8,7 +8,7 @@ use super::value::Val;
 use super::warp::shuffle_xor;
 use crate::device;
 
-/// The sum over the 32 lanes, in every lane: a butterfly of five steps.
+/// The sum of `value` over the 32 lanes, in every lane: a butterfly reduction of five steps.
 ///
 /// - PTX: `shfl.sync.bfly.b32` five times
 /// - Target: sm_80
@@ -27,7 +27,7 @@ pub fn warp_sum<T: Word + Number>(value: Val<T>) -> Val<T> {
     sum
 }
 
-/// The largest value of the 32 lanes, in every lane.
+/// The largest `value` of the 32 lanes, in every lane.
 ///
 /// - PTX: `shfl.sync.bfly.b32` five times
 /// - Target: sm_80
@@ -81,7 +81,7 @@ pub fn block_sum(value: Val<f32>, scratch: Ptr<Shared, f32>, warps: u32) -> Val<
     total
 }
 
-/// The largest value of a CTA of `warps` warps, in every thread. `scratch` as for [`block_sum`].
+/// The largest `value` of a CTA of `warps` warps, in every thread. `scratch` is as for [`block_sum`].
 ///
 /// - PTX: `shfl.sync.bfly.b32`, `bar.sync 0`
 /// - Target: sm_80

@@ -1,5 +1,5 @@
-//! Rust operators and traits that handles reject. Each is implemented under a bound that nothing meets, so that the
-//! bound's error names an alternative; without the implementation rustc would only say that there is none.
+//! Rust operators and traits that handles reject. Each is implemented under a bound that no type meets, so that the
+//! error about the bound names an alternative; without the implementation, rustc would only say that there is none.
 
 use std::fmt;
 use std::iter::{Product, Sum};
@@ -44,7 +44,7 @@ assign! {
 /// The right side of a comparison outside of recorded code.
 pub struct Compared<R>(R);
 
-/// Never implemented.
+/// Never implemented: delays an error until the type of the right side is known.
 pub trait KnownRight {}
 
 /// Never met: handles cannot be compared by Rust's own operators.

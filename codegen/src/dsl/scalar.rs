@@ -21,11 +21,11 @@ pub struct Bf16x2(pub bf16, pub bf16);
     note = "a float literal without a suffix is an `f64`: write `1.0f32`; convert a `usize` with `as u32`"
 )]
 pub trait Scalar: Copy + 'static {
-    /// The IR's type.
+    /// The type in the IR.
     const TYPE: Type;
     /// The type of the right side of `& | ^`: `Self`, or `NoBits` if there are no such operators.
     type Bitwise;
-    /// The bits of an IR constant, in the low end.
+    /// The bits of the value as an IR constant, in the low bits of the word.
     fn bits(self) -> u64;
 }
 

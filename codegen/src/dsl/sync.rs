@@ -28,7 +28,7 @@ pub fn barrier() {
     emit(Op::Barrier { id: 0, threads: 0 }, Type::U32, &[], Location::caller());
 }
 
-/// Barrier `id` of `threads` threads, which are whole warps.
+/// Barrier number `id` of `threads` threads of the CTA, which are whole warps.
 ///
 /// - PTX: `bar.sync 1, 64`
 /// - Target: sm_80
@@ -54,7 +54,7 @@ pub fn named_barrier(id: u8, threads: u32) {
     emit(Op::Barrier { id, threads }, Type::U32, &[], Location::caller());
 }
 
-/// Arrives at barrier `id` without waiting. `threads` counts the threads that arrive here and those that wait in
+/// Arrives at barrier number `id` without waiting. `threads` is the number of threads that arrive here or wait in
 /// [`named_barrier`].
 ///
 /// - PTX: `bar.arrive 1, 64`
@@ -174,8 +174,8 @@ pub fn sleep(nanoseconds: impl IntoVal<u32>) {
     emit(Op::Sleep, Type::U32, &[nanoseconds.into_val().id], Location::caller());
 }
 
-/// Waits until the preceding kernels in programmatic order have completed and their writes are visible. Without a
-/// programmatic edge it does nothing.
+/// Waits until the preceding kernels in programmatic order have completed and their writes are visible. Returns at once
+/// if the launch has no programmatic edge.
 ///
 /// - PTX: `griddepcontrol.wait`
 /// - Target: sm_90
@@ -194,7 +194,7 @@ pub fn wait_for_dependencies() {
     emit(Op::WaitForDependencies, Type::U32, &[], Location::caller());
 }
 
-/// Lets the next kernel in programmatic order start, once all CTAs have called this or ended.
+/// Lets the next kernel in programmatic order start, once all CTAs of this grid have called this function or ended.
 ///
 /// - PTX: `griddepcontrol.launch_dependents`
 /// - Target: sm_90

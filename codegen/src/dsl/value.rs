@@ -32,13 +32,13 @@ impl<T: Scalar> Val<T> {
         Val { id, kind: PhantomData }
     }
 
-    /// A constant.
+    /// Handle of the constant `value`, recorded at `site`.
     pub(crate) fn constant(value: T, site: Site) -> Val<T> {
         Val::from_id(emit1(Op::Const(value.bits()), T::TYPE, &[], site))
     }
 }
 
-/// A run-time constant from a compile-time value.
+/// Handle of a constant, from a compile-time value.
 ///
 /// - PTX: none: an immediate operand, or `mov` where an instruction takes no immediate
 #[track_caller]
@@ -62,7 +62,7 @@ pub fn val<T: Scalar>(value: T) -> Val<T> {
     note = "convert a handle with `.cast::<{T}>()`, a compile-time number with `as {T}`; a constant of f16 or bf16 is `f16::from_f32(…)`"
 )]
 pub trait IntoVal<T: Scalar>: Copy {
-    /// The handle; constants are recorded at the caller's line.
+    /// The handle of the value; constants are recorded at the caller's source line.
     #[track_caller]
     fn into_val(self) -> Val<T>;
 }

@@ -1,4 +1,4 @@
-//! Data exchange between the 32 lanes of a warp. All lanes must execute each of these together: not under a divergent
+//! Data exchange between the 32 lanes of a warp. All lanes must execute each function together: not under a divergent
 //! condition.
 
 use std::panic::Location;
@@ -22,7 +22,7 @@ fn shuffle<T: Word>(mode: Shuffle, value: Val<T>, lane: Val<u32>, clamp: u32) ->
     Val::from_id(emit1(Op::Shuffle(mode), T::TYPE, &args, Location::caller()))
 }
 
-/// The value of lane `lane() ^ mask`.
+/// The `value` of lane `lane() ^ mask`.
 ///
 /// - PTX: `shfl.sync.bfly.b32`
 /// - Target: sm_80
@@ -37,7 +37,7 @@ pub fn shuffle_xor<T: Word>(value: Val<T>, mask: impl IntoVal<u32>) -> Val<T> {
     shuffle(Shuffle::Bfly, value, mask.into_val(), 31)
 }
 
-/// The value of lane `lane`.
+/// The `value` of lane `lane`.
 ///
 /// - PTX: `shfl.sync.idx.b32`
 /// - Target: sm_80
@@ -52,7 +52,7 @@ pub fn shuffle_lane<T: Word>(value: Val<T>, lane: impl IntoVal<u32>) -> Val<T> {
     shuffle(Shuffle::Idx, value, lane.into_val(), 31)
 }
 
-/// The value of lane `lane() + delta`; past the last lane, the lane's own value.
+/// The `value` of lane `lane() + delta`; past the last lane, the lane's own value.
 ///
 /// - PTX: `shfl.sync.down.b32`
 /// - Target: sm_80
@@ -68,7 +68,7 @@ pub fn shuffle_down<T: Word>(value: Val<T>, delta: impl IntoVal<u32>) -> Val<T> 
     shuffle(Shuffle::Down, value, delta.into_val(), 31)
 }
 
-/// The value of lane `lane() - delta`; before the first lane, the lane's own value.
+/// The `value` of lane `lane() - delta`; before the first lane, the lane's own value.
 ///
 /// - PTX: `shfl.sync.up.b32`
 /// - Target: sm_80
@@ -141,7 +141,7 @@ pub fn ballot(condition: Val<bool>) -> Val<u32> {
     Val::from_id(emit1(Op::Vote(Vote::Ballot), Type::U32, &[condition.id, all_lanes()], Location::caller()))
 }
 
-/// Mask of the lanes that hold the same value as this one, compared as bits.
+/// Mask of the lanes that hold the same value as this lane, compared as bits.
 ///
 /// - PTX: `match.any.sync.b32`, `match.any.sync.b64`
 /// - Target: sm_80
@@ -191,7 +191,7 @@ fn redux<T: Word>(reduce: Reduce, value: Val<T>) -> Val<T> {
     Val::from_id(emit1(Op::Reduce(reduce), T::TYPE, &[value.id, all_lanes()], Location::caller()))
 }
 
-/// The wrapping sum over all lanes, in every lane.
+/// The wrapping sum of `value` over all lanes, in every lane.
 ///
 /// - PTX: `redux.sync.add.u32`, `redux.sync.add.s32`
 /// - Target: sm_80
@@ -206,7 +206,7 @@ pub fn redux_add<T: ReducedWord>(value: Val<T>) -> Val<T> {
     redux(Reduce::Add, value)
 }
 
-/// The minimum over all lanes, in every lane.
+/// The minimum of `value` over all lanes, in every lane.
 ///
 /// - PTX: `redux.sync.min.u32`, `redux.sync.min.s32`
 /// - Target: sm_80
@@ -221,7 +221,7 @@ pub fn redux_min<T: ReducedWord>(value: Val<T>) -> Val<T> {
     redux(Reduce::Min, value)
 }
 
-/// The maximum over all lanes, in every lane.
+/// The maximum of `value` over all lanes, in every lane.
 ///
 /// - PTX: `redux.sync.max.u32`, `redux.sync.max.s32`
 /// - Target: sm_80
@@ -236,7 +236,7 @@ pub fn redux_max<T: ReducedWord>(value: Val<T>) -> Val<T> {
     redux(Reduce::Max, value)
 }
 
-/// The bitwise AND over all lanes, in every lane.
+/// The bitwise AND of `value` over all lanes, in every lane.
 ///
 /// - PTX: `redux.sync.and.b32`
 /// - Target: sm_80
@@ -251,7 +251,7 @@ pub fn redux_and(value: Val<u32>) -> Val<u32> {
     redux(Reduce::And, value)
 }
 
-/// The bitwise OR over all lanes, in every lane.
+/// The bitwise OR of `value` over all lanes, in every lane.
 ///
 /// - PTX: `redux.sync.or.b32`
 /// - Target: sm_80
@@ -266,7 +266,7 @@ pub fn redux_or(value: Val<u32>) -> Val<u32> {
     redux(Reduce::Or, value)
 }
 
-/// The bitwise XOR over all lanes, in every lane.
+/// The bitwise XOR of `value` over all lanes, in every lane.
 ///
 /// - PTX: `redux.sync.xor.b32`
 /// - Target: sm_80

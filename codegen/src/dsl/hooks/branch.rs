@@ -15,15 +15,15 @@ impl StaticIf {
     pub(super) fn new(condition: bool) -> StaticIf {
         StaticIf(condition)
     }
-    /// Whether to record the first branch.
+    /// Whether to record the `then` branch: true if the condition is true.
     pub fn enter_then(&mut self) -> bool {
         self.0
     }
-    /// Whether to record the second branch.
+    /// Whether to record the `else` branch: true if the condition is false.
     pub fn enter_else(&mut self, _: &mut [Slot<'_>]) -> bool {
         !self.0
     }
-    /// The value of the branch that was recorded.
+    /// The value of the branch that was recorded, `then` or `otherwise`.
     #[track_caller]
     pub fn finish<T>(self, _: &mut [Slot<'_>], then: Option<T>, otherwise: Option<T>) -> T {
         let site = Location::caller();
@@ -37,7 +37,7 @@ impl StaticIf {
     }
 }
 
-/// An `if` that becomes a branch. Both sides are recorded.
+/// An `if` that becomes a branch. Both branches are recorded.
 pub struct DynIf {
     site: Site,
     otherwise: Block,
@@ -59,12 +59,12 @@ impl DynIf {
         DynIf { site, otherwise, before: save(slots), then_leaves: Vec::new(), then_end: None }
     }
 
-    /// Both branches are recorded.
+    /// True: both branches are recorded.
     pub fn enter_then(&mut self) -> bool {
         true
     }
 
-    /// Restores the variables and starts the second branch.
+    /// Restores the variables in `slots` to their values before the `if`, and starts the `else` branch.
     pub fn enter_else(&mut self, slots: &mut [Slot<'_>]) -> bool {
         self.check(slots);
         self.then_leaves = leaves(slots);
@@ -85,7 +85,7 @@ impl DynIf {
         }
     }
 
-    /// Joins the branches: each variable and the value become block parameters.
+    /// Joins the branches: each variable in `slots` and the value of the `if` become block parameters.
     pub fn finish<T: Carry>(self, slots: &mut [Slot<'_>], then: Option<T>, otherwise: Option<T>) -> T {
         self.check(slots);
         let (mut from_then, mut from_else) = (self.then_leaves.clone(), leaves(slots));
@@ -98,7 +98,7 @@ impl DynIf {
             r.depth -= 1;
             let (join, params) = r.block_like(&from_else);
             r.jump(join, from_else, self.site);
-            // The last block of the first branch is still open.
+            // The last block of the `then` branch is still open.
             let dead = std::mem::replace(&mut r.block, self.then_end.expect("enter_else came first"));
             r.jump(join, from_then, self.site);
             r.block = dead;
@@ -111,7 +111,8 @@ impl DynIf {
                 value.restore(&mut params[carried..].iter().copied());
                 value
             }
-            // A branch without a value left the function or the loop; only the other one reaches the join.
+            // A branch without a value has left the function or the loop, so only the branch with a value reaches the
+            // join.
             (Some(value), None) | (None, Some(value)) => value,
             (None, None) => unreachable!("the macro gives at least one branch a value"),
         }

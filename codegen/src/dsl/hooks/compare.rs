@@ -32,11 +32,11 @@ impl<'a, A: ?Sized, B: ?Sized> Pair<'a, A, B> {
 
 macro_rules! comparisons {
     ($($(#[$doc:meta])* $name:ident $variant:ident $op:tt $bound:ident;)*) => {
-        /// Comparisons on the GPU; found before [`CompareStatic`].
+        /// Comparisons on the GPU; autoref finds this trait before [`CompareStatic`].
         pub trait CompareDyn {
-            /// The type of both sides.
+            /// The scalar type of both sides.
             type Scalar;
-            /// The type of the right side.
+            /// The type of the right side, before its conversion to a handle.
             type Right;
             $($(#[$doc])*
             #[track_caller]
@@ -89,9 +89,9 @@ comparisons! {
     ge Ge >= PartialOrd;
 }
 
-/// A left side whose comparison with a `B` is a run-time comparison.
+/// A left side whose comparison with a `B` happens at run time.
 pub trait RuntimeLeft<B> {
-    /// The type that is compared.
+    /// The scalar type that is compared.
     type Scalar: Scalar;
     /// The left side's handle; a constant is recorded at the caller's line.
     #[track_caller]

@@ -15,13 +15,13 @@ use crate::dsl::value::Val;
     label = "expected `bool` or `Val<bool>`; compare a number with another, for example `x != 0`"
 )]
 pub trait Condition: Copy {
-    /// The `if` over such a condition.
+    /// The `if` over a condition of this type.
     type If;
-    /// The `while` over such a condition.
+    /// The `while` over a condition of this type.
     type While;
-    /// Starts an `if`.
+    /// Starts an `if`, whose branches may assign the variables in `slots`.
     fn begin_if(self, slots: &mut [Slot<'_>], site: &'static Location<'static>) -> Self::If;
-    /// Starts a `while`.
+    /// Starts a `while`, whose body may assign the variables in `slots`.
     fn begin_while(slots: &mut [Slot<'_>], site: &'static Location<'static>) -> Self::While;
 }
 
@@ -47,7 +47,7 @@ impl Condition for Val<bool> {
     }
 }
 
-/// A value that [`condition`] checked. Any value has an `if` here, so that there is one error only.
+/// A value that [`condition`] checked. Any value has an `if` here, so that a wrong type causes one error only.
 pub struct CheckedCondition<C>(C);
 
 /// Checks that `condition` is a condition.
@@ -55,11 +55,11 @@ pub fn condition<C: Condition>(condition: C) -> CheckedCondition<C> {
     CheckedCondition(condition)
 }
 
-/// The `if` of a condition; found before [`NoIf`].
+/// The `if` of a condition; autoref finds this trait before [`NoIf`].
 pub trait ConditionIf {
-    /// The `if`.
+    /// The type of the `if`.
     type If;
-    /// Starts it.
+    /// Starts the `if`.
     #[track_caller]
     fn begin_if(&self, slots: &mut [Slot<'_>]) -> Self::If;
 }
@@ -71,7 +71,7 @@ impl<C: Condition> ConditionIf for CheckedCondition<C> {
     }
 }
 
-/// The `if` of a value that is not a condition.
+/// The `if` of a value that is not a condition, so that a wrong type causes one error only.
 pub trait NoIf {
     /// Never called.
     fn begin_if(&self, slots: &mut [Slot<'_>]) -> StaticIf;
@@ -83,19 +83,20 @@ impl<C> NoIf for &CheckedCondition<C> {
     }
 }
 
-/// A type that [`condition_type`] checked.
+/// The type of a condition that [`condition_type`] checked.
 pub struct ConditionType<C>(PhantomData<C>);
 
-/// Checks that `_condition` gives a condition, without calling it: its borrows end here, before slots are taken.
+/// Checks that `_condition` gives a condition, without calling the closure, whose borrows end here, before slots are
+/// taken.
 pub fn condition_type<C: Condition>(_condition: impl FnOnce() -> C) -> ConditionType<C> {
     ConditionType(PhantomData)
 }
 
-/// The `while` over a condition; found before [`NoWhile`].
+/// The `while` over a condition; autoref finds this trait before [`NoWhile`].
 pub trait ConditionWhile {
-    /// The `while`.
+    /// The type of the `while`.
     type While;
-    /// Starts it.
+    /// Starts the `while`.
     #[track_caller]
     fn begin_while(&self, slots: &mut [Slot<'_>]) -> Self::While;
 }
@@ -107,7 +108,7 @@ impl<C: Condition> ConditionWhile for ConditionType<C> {
     }
 }
 
-/// The `while` over a value that is not a condition, so that there is one error only.
+/// The `while` over a value that is not a condition, so that a wrong type causes one error only.
 pub trait NoWhile {
     /// Never called.
     fn begin_while(&self, slots: &mut [Slot<'_>]) -> ImpossibleWhile;
@@ -119,7 +120,7 @@ impl<C> NoWhile for &ConditionType<C> {
     }
 }
 
-/// A loop that cannot exist.
+/// The type of a `while` over a value that is not a condition. It has no values.
 pub enum ImpossibleWhile {}
 
 impl ImpossibleWhile {

@@ -12,7 +12,7 @@ use std::marker::PhantomData;
 use crate::dsl::pointer::Ptr;
 use crate::dsl::value::Val;
 
-/// The type of a place that is about to be used as a value.
+/// The type of a place (variable, field) that is about to be used as a value.
 pub struct TypedPlace<P>(PhantomData<P>);
 
 impl<P> TypedPlace<P> {
@@ -22,11 +22,11 @@ impl<P> TypedPlace<P> {
     }
 }
 
-/// A place that holds a handle; autoref finds this before [`OtherIn`].
+/// A place that holds a handle; autoref finds this trait before [`OtherIn`].
 pub trait HandleIn {
-    /// The handle where `W` is expected.
+    /// The handle, where type `W` is expected.
     type Expectation<W>;
-    /// Expects the handle to be a `W`, which is still to be inferred.
+    /// Expects the handle to have type `W`, which is still to be inferred.
     fn expectation<W>(&self) -> Self::Expectation<W>;
 }
 
@@ -44,7 +44,7 @@ impl<S, T> HandleIn for TypedPlace<Ptr<S, T>> {
     }
 }
 
-/// A place that holds something else.
+/// A place that holds a value other than a handle.
 pub trait OtherIn {
     /// The type of the place.
     type Place;
@@ -59,30 +59,30 @@ impl<P> OtherIn for &TypedPlace<P> {
     }
 }
 
-/// A value that is not a handle. Its type is named, so that a `&mut` is reborrowed and not moved.
+/// A value that is not a handle. The type `P` is named, so that a `&mut` is reborrowed and not moved.
 pub struct NoExpectation<P>(PhantomData<P>);
 
 impl<P> NoExpectation<P> {
-    /// The value.
+    /// Returns `value` unchanged.
     pub fn pass(&self, value: P) -> P {
         value
     }
-    /// No requirement.
+    /// Does nothing: rustc checks the type of a value that is not a handle.
     pub fn check_type(&self) {}
 }
 
-/// A `Val<T>` where a `W` is expected.
+/// A handle `Val<T>` where type `W` is expected.
 pub struct ValueExpectation<T, W>(PhantomData<(T, W)>);
 
 impl<T: 'static, W: 'static> ValueExpectation<T, W> {
-    /// The handle.
+    /// Returns the handle as a `W`.
     pub fn pass(&self, value: Val<T>) -> W {
         same_type(value)
     }
 }
 
 impl<T, W> ValueExpectation<T, W> {
-    /// Requires that `Val<T>` is `W`.
+    /// Requires that `W` is `Val<T>`.
     pub fn check_type(&self)
     where
         Val<T>: ValueIs<W>,
@@ -90,18 +90,18 @@ impl<T, W> ValueExpectation<T, W> {
     }
 }
 
-/// A `Ptr<S, T>` where a `W` is expected.
+/// A handle `Ptr<S, T>` where type `W` is expected.
 pub struct PointerExpectation<S, T, W>(PhantomData<(S, T, W)>);
 
 impl<S: 'static, T: 'static, W: 'static> PointerExpectation<S, T, W> {
-    /// The handle.
+    /// Returns the handle as a `W`.
     pub fn pass(&self, pointer: Ptr<S, T>) -> W {
         same_type(pointer)
     }
 }
 
 impl<S, T, W> PointerExpectation<S, T, W> {
-    /// Requires that `Ptr<S, T>` is `W`.
+    /// Requires that `W` is `Ptr<S, T>`.
     pub fn check_type(&self)
     where
         Ptr<S, T>: PointerIs<W>,
@@ -115,7 +115,7 @@ fn same_type<H: 'static, W: 'static>(handle: H) -> W {
     expected.and_then(Option::take).expect("`check_type` compiles only for the same type")
 }
 
-/// A `Val` of the expected type.
+/// Requirement that a `Val` has the expected type.
 #[diagnostic::on_unimplemented(
     message = "expected `{Expected}`, found `{Self}`",
     label = "a `Val` is known only on the GPU; a compile-time value is a constant or a kernel parameter that is not a `Val`. A variable for this value starts as `val(…)`"
@@ -123,7 +123,7 @@ fn same_type<H: 'static, W: 'static>(handle: H) -> W {
 pub trait ValueIs<Expected> {}
 impl<T, U> ValueIs<Val<U>> for Val<T> where TypesOf<T>: SameScalar<T, U> {}
 
-/// A `Ptr` of the expected space and element type.
+/// Requirement that a `Ptr` has the expected space and element type.
 #[diagnostic::on_unimplemented(
     message = "expected `{Expected}`, found `{Self}`",
     label = "a pointer is not a value: `.load()` gives the element"
@@ -136,10 +136,10 @@ where
 {
 }
 
-/// Implements each of the following traits once, so that rustc infers either type from the other.
+/// Type that implements each of the following traits once, so that rustc infers either type from the other.
 pub struct TypesOf<T>(PhantomData<T>);
 
-/// The expected scalar is the handle's.
+/// Requirement that the expected scalar type is that of the handle.
 #[diagnostic::on_unimplemented(
     message = "expected `Val<{Expected}>`, found `Val<{Found}>`",
     label = "convert with `.cast::<{Expected}>()`; to reinterpret the bits, `.bitcast::<{Expected}>()`"
@@ -147,7 +147,7 @@ pub struct TypesOf<T>(PhantomData<T>);
 pub trait SameScalar<Found, Expected> {}
 impl<T> SameScalar<T, T> for TypesOf<T> {}
 
-/// The expected element is the pointer's.
+/// Requirement that the expected element type is that of the pointer.
 #[diagnostic::on_unimplemented(
     message = "expected a pointer to `{Expected}`, found a pointer to `{Found}`",
     label = "`.cast::<{Expected}>()` reinterprets the memory; to convert an element, write `.load().cast::<{Expected}>()`"
@@ -155,7 +155,7 @@ impl<T> SameScalar<T, T> for TypesOf<T> {}
 pub trait SameElement<Found, Expected> {}
 impl<T> SameElement<T, T> for TypesOf<T> {}
 
-/// The expected space is the pointer's.
+/// Requirement that the expected state space is that of the pointer.
 #[diagnostic::on_unimplemented(
     message = "expected a pointer to `{Expected}` memory, found a pointer to `{Found}` memory",
     label = "copy the elements to that memory first; a `#[device]` function for both spaces is `fn f<S: Space>(x: Ptr<S, f32>)`"
@@ -163,12 +163,13 @@ impl<T> SameElement<T, T> for TypesOf<T> {}
 pub trait SameSpace<Found, Expected> {}
 impl<S> SameSpace<S, S> for TypesOf<S> {}
 
-/// `value`, of the type that `_expected` names.
+/// Returns `value`, which has the type that `_expected` names.
 pub fn of_type<T>(_expected: PhantomData<T>, value: T) -> T {
     value
 }
 
-/// The values of an `if`'s branches before either is recorded, of the type that `_expected` names.
+/// The values of the two branches of an `if` before either branch is recorded; they have the type that `_expected`
+/// names.
 pub fn no_values<T>(_expected: PhantomData<T>) -> [Option<T>; 2] {
     [None, None]
 }

@@ -11,7 +11,7 @@ use crate::dsl::scalar::Int;
 use crate::dsl::value::Val;
 use crate::ir::{Binary, Block, BlockCall, Compare, Op, Value};
 
-/// A run-time range. Handles do not implement this.
+/// Requirement that the iterator of a `for` is a run-time range. Handles do not meet it.
 #[diagnostic::on_unimplemented(
     message = "a handle is not a range",
     label = "write `0..n` to count to a run-time number"
@@ -20,7 +20,7 @@ pub trait Iterated {}
 
 impl<T: Int> Iterated for ForOf<DynRange<T>> {}
 
-/// The iterator of a `for`; its type decides the kind of loop.
+/// The iterator of a `for`; the type `I` decides whether the loop is unrolled.
 pub struct ForOf<I>(Cell<Option<I>>);
 
 impl<I> ForOf<I> {
@@ -34,11 +34,11 @@ impl<I> ForOf<I> {
     }
 }
 
-/// Loops over run-time ranges; found before [`ForStatic`].
+/// Loops over run-time ranges; autoref finds this trait before [`ForStatic`].
 pub trait ForDyn {
-    /// The loop.
+    /// The type of the loop.
     type For;
-    /// Starts it.
+    /// Starts the loop.
     #[track_caller]
     fn for_loop(&self) -> Self::For
     where
@@ -52,7 +52,7 @@ impl<T: Int> ForDyn for ForOf<DynRange<T>> {
     }
 }
 
-/// Not a loop: this implementation exists for the error of its bound.
+/// Not a loop: this implementation exists for the error message of its bound.
 impl<T: Int> ForDyn for ForOf<Val<T>> {
     type For = DynFor<T>;
     fn for_loop(&self) -> DynFor<T>
@@ -63,11 +63,11 @@ impl<T: Int> ForDyn for ForOf<Val<T>> {
     }
 }
 
-/// Loops over Rust iterators: unrolled.
+/// Loops over Rust iterators, which are unrolled.
 pub trait ForStatic {
-    /// The loop.
+    /// The type of the loop.
     type For;
-    /// Starts it.
+    /// Starts the loop.
     fn for_loop(&self) -> Self::For;
 }
 
@@ -85,29 +85,29 @@ pub struct StaticFor<I> {
 }
 
 impl<I: Iterator> StaticFor<I> {
-    /// The next item, if any.
+    /// The next item, or `None` after the last iteration.
     pub fn next_item(&mut self, _: &mut [Slot<'_>]) -> Option<I::Item> {
         if self.jumps.is_over() {
             return None;
         }
         self.items.next()
     }
-    /// Ends an iteration.
+    /// Ends an iteration of the unrolled loop.
     #[track_caller]
     pub fn end_item(&mut self, slots: &mut [Slot<'_>]) {
         self.jumps.end_item(slots, Location::caller());
     }
-    /// Leaves the loop. True if recording takes the jump, false if it records one.
+    /// Executes a `break`. Returns true if recording takes the jump, false if it records one.
     #[track_caller]
     pub fn break_(&mut self, slots: &mut [Slot<'_>]) -> bool {
         self.jumps.break_(slots, Location::caller())
     }
-    /// Starts the next item. True if recording takes the jump, false if it records one.
+    /// Executes a `continue`. Returns true if recording takes the jump, false if it records one.
     #[track_caller]
     pub fn continue_(&mut self, slots: &mut [Slot<'_>]) -> bool {
         self.jumps.continue_(slots, Location::caller())
     }
-    /// Ends the loop.
+    /// Ends the unrolled loop.
     #[track_caller]
     pub fn finish(mut self, slots: &mut [Slot<'_>]) {
         self.jumps.finish(slots, Location::caller());
@@ -130,7 +130,7 @@ struct OpenFor<T> {
 }
 
 impl<T: Int> DynFor<T> {
-    /// The index at the first call, then none: the body is recorded once.
+    /// The index at the first call, then `None`: the body is recorded once.
     pub fn next_item(&mut self, slots: &mut [Slot<'_>]) -> Option<Val<T>> {
         if self.open.is_some() {
             return None;
@@ -175,7 +175,7 @@ impl<T: Int> DynFor<T> {
         self.continue_(slots);
     }
 
-    /// Records a jump out of the loop.
+    /// Records a `break`: a jump to the block after the loop.
     #[track_caller]
     pub fn break_(&mut self, slots: &mut [Slot<'_>]) -> bool {
         let (values, site) = (leaves(slots), Location::caller());
@@ -184,7 +184,7 @@ impl<T: Int> DynFor<T> {
         false
     }
 
-    /// Records the advance of the index and a jump to the header.
+    /// Records a `continue`: the advance of the index and a jump to the header.
     pub fn continue_(&mut self, slots: &mut [Slot<'_>]) -> bool {
         let (site, step) = (self.site, self.range.step);
         let mut values = leaves(slots);
@@ -199,7 +199,7 @@ impl<T: Int> DynFor<T> {
         false
     }
 
-    /// Continues after the loop.
+    /// Continues recording in the block after the loop.
     pub fn finish(self, slots: &mut [Slot<'_>]) {
         let open = self.open.expect("the loop has started");
         with(|r| {

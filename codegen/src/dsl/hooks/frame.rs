@@ -6,10 +6,10 @@ use super::merge::MergePoint;
 use super::slot::Slot;
 use crate::dsl::record::{Call, fail, with};
 
-/// Greatest depth of calls of `#[device]` functions.
+/// Maximum depth of nested calls of `#[device]` functions.
 const MAX_CALL_DEPTH: usize = 128;
 
-/// The call of the `#[device]` function being inlined; ends when dropped.
+/// Scope of the `#[device]` function being inlined; dropping the scope ends the call.
 pub struct InlinedScope(());
 
 /// Enters a `#[device]` function called at `site`.
@@ -34,27 +34,27 @@ pub fn enter_device(function: &'static str, site: &'static Location<'static>) ->
 
 impl Drop for InlinedScope {
     fn drop(&mut self) {
-        // While a failed recording unwinds, the recorder still exists, and nothing else borrows it.
+        // While a failed recording unwinds, the recorder still exists and is not borrowed.
         with(|r| {
             r.calls.pop();
         });
     }
 }
 
-/// A function body with early returns.
+/// The body of a function with early returns.
 pub struct Frame {
     depth: u32,
     exit: MergePoint,
 }
 
 impl Frame {
-    /// Enters the body.
+    /// Enters the body of a function.
     pub fn enter() -> Frame {
         Frame { depth: with(|r| r.depth), exit: MergePoint::default() }
     }
 
-    /// Records a `return`. The slots are the result and the `&mut` parameters. True if the function returns while
-    /// recording.
+    /// Records a `return`. `slots` are the result and the `&mut` parameters. Returns true if the function returns while
+    /// recording, false if a jump is recorded.
     #[track_caller]
     pub fn return_(&mut self, slots: &mut [Slot<'_>]) -> bool {
         let leaves_now = with(|r| r.depth) == self.depth;
@@ -66,7 +66,7 @@ impl Frame {
         leaves_now
     }
 
-    /// Ends the body; the slots get their values from the paths that end here.
+    /// Ends the body. The result and the `&mut` parameters in `slots` get their values from the paths that end here.
     #[track_caller]
     pub fn finish(mut self, slots: &mut [Slot<'_>]) {
         self.exit.arrive(slots, Location::caller());

@@ -27,19 +27,19 @@ use crate::ir::{Block, BlockCall, Value};
     label = "expected `bool` or `Val<bool>`; compare a number with another, for example `x != 0`"
 )]
 pub trait Operand: Sized {
-    /// The operator with such a left side.
+    /// The type of the operator with this type of left side.
     type Logic;
-    /// Starts `self && …` if `continues_on` is true, `self || …` if it is false: the right side is evaluated if the left
-    /// side has this value.
+    /// Starts `self && …` if `continues_on` is true, or `self || …` if it is false: the right side is evaluated if
+    /// `self` equals `continues_on`.
     fn begin(
         self,
         continues_on: bool,
         slots: &mut [Slot<'_>],
         site: &'static Location<'static>,
     ) -> Self::Logic;
-    /// A constant operand.
+    /// The compile-time `value` as an operand; a constant if operands are handles.
     fn constant(value: bool, site: &'static Location<'static>) -> Self;
-    /// Its handle.
+    /// The operand as a handle.
     fn handle(self, site: &'static Location<'static>) -> Val<bool>;
 }
 
@@ -93,11 +93,11 @@ impl StaticLogic {
     pub fn enter(&self) -> bool {
         self.left == self.continues_on
     }
-    /// The right side's value.
+    /// The value of the right side.
     pub fn right<B: Operand>(&self, value: B) -> Option<B> {
         Some(value)
     }
-    /// The right side, or the value that the left side decided.
+    /// The value of the operator: the right side, or the value that the left side decided.
     pub fn finish<B: Operand>(self, _: &mut [Slot<'_>], right: Option<B>) -> B {
         right.unwrap_or_else(|| B::constant(self.left, self.site))
     }
@@ -127,17 +127,18 @@ impl DynLogic {
         DynLogic { left, continues_on, site, start, body, before: save(slots), before_leaves: leaves(slots) }
     }
 
-    /// The right side is recorded.
+    /// True: the right side is recorded.
     pub fn enter(&self) -> bool {
         true
     }
 
-    /// The right side's value as a handle, recorded where the right side ends.
+    /// The value of the right side as a handle, recorded where the right side ends.
     pub fn right<B: Operand>(&self, value: B) -> Option<Val<bool>> {
         Some(value.handle(self.site))
     }
 
-    /// Joins the paths through and around the right side: each variable and the value become block parameters.
+    /// Joins the paths through and around the right side: each variable in `slots` and the value become block
+    /// parameters.
     pub fn finish(self, slots: &mut [Slot<'_>], right: Option<Val<bool>>) -> Val<bool> {
         let operator = if self.continues_on { "`&&`" } else { "`||`" };
         for (slot, saved) in slots.iter().zip(&self.before) {
@@ -149,7 +150,7 @@ impl DynLogic {
             r.depth -= 1;
             std::mem::replace(&mut r.block, self.start)
         });
-        // Around the right side, the left side decides.
+        // On the path around the right side, the left side decides the value.
         through.push(right.id);
         around.push(Val::constant(!self.continues_on, self.site).id);
         let mut params = with(|r| {

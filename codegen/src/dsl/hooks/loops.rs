@@ -8,7 +8,7 @@ use crate::dsl::record::{Site, with};
 use crate::dsl::value::Val;
 use crate::ir::{Block, BlockCall, Value};
 
-/// Starts a `loop`: always a run-time loop.
+/// Starts a `loop`, which is always a run-time loop.
 #[track_caller]
 pub fn begin_loop(slots: &mut [Slot<'_>]) -> DynLoop {
     DynLoop::new(slots, Location::caller())
@@ -16,9 +16,9 @@ pub fn begin_loop(slots: &mut [Slot<'_>]) -> DynLoop {
 
 /// The jumps of a loop that is being unrolled.
 ///
-/// A jump that the present point certainly makes is taken while recording. A jump under a run-time condition is
-/// recorded. Until recording reaches its target, code between the jump and the target may run or not; therefore an
-/// open target counts as one more run-time construct around the present point.
+/// A jump that the current point of recording certainly makes is taken while recording. A jump under a run-time
+/// condition is recorded. Until recording reaches the jump's target, code between jump and target may run or not;
+/// therefore an open target counts as one more run-time construct around the current point.
 pub(super) struct Unrolled {
     depth: u32,
     live: bool,
@@ -32,18 +32,19 @@ impl Unrolled {
         Unrolled { depth, live, after: MergePoint::default(), next: MergePoint::default() }
     }
 
-    /// Whether the loop has certainly been left: no further iteration is reachable.
+    /// Whether a jump has certainly left the loop: no further iteration is reachable.
     pub fn is_over(&self) -> bool {
         self.live && !with(|r| r.is_live())
     }
 
-    /// Whether the present point is certainly reached: only the loop's own open targets enclose it.
+    /// Whether the current point of recording certainly runs: no run-time construct encloses it except this loop's open
+    /// targets.
     fn is_certain(&self) -> bool {
         let open = u32::from(self.after.is_open()) + u32::from(self.next.is_open());
         with(|r| r.depth) == self.depth + open
     }
 
-    /// Leaves the loop. True if recording takes the jump, false if it records one.
+    /// Executes a `break`. Returns true if recording takes the jump, false if it records one.
     pub fn break_(&mut self, slots: &mut [Slot<'_>], site: Site) -> bool {
         let taken = self.is_certain() && !self.next.is_open();
         if !taken {
@@ -52,7 +53,7 @@ impl Unrolled {
         taken
     }
 
-    /// Starts the next iteration. True if recording takes the jump, false if it records one.
+    /// Executes a `continue`. Returns true if recording takes the jump, false if it records one.
     pub fn continue_(&mut self, slots: &mut [Slot<'_>], site: Site) -> bool {
         let taken = self.is_certain();
         if !taken {
@@ -61,12 +62,12 @@ impl Unrolled {
         taken
     }
 
-    /// Ends an iteration.
+    /// Ends an iteration of the unrolled loop.
     pub fn end_item(&mut self, slots: &mut [Slot<'_>], site: Site) {
         arrive(&mut self.next, slots, site);
     }
 
-    /// Ends the loop.
+    /// Ends the unrolled loop.
     pub fn finish(&mut self, slots: &mut [Slot<'_>], site: Site) {
         arrive(&mut self.after, slots, site);
     }
@@ -94,36 +95,36 @@ impl StaticWhile {
     pub(super) fn new() -> StaticWhile {
         StaticWhile(Unrolled::new())
     }
-    /// Whether to record another iteration.
+    /// Whether to record another iteration: true if `condition` is true and the loop has not been left.
     #[track_caller]
     pub fn test(&mut self, condition: bool, slots: &mut [Slot<'_>]) -> bool {
         self.0.end_item(slots, Location::caller());
         condition && !self.0.is_over()
     }
-    /// Ends an iteration; false, because the condition decides.
+    /// Ends an iteration. Returns false: the condition decides about the next iteration.
     #[track_caller]
     pub fn next(&mut self, slots: &mut [Slot<'_>]) -> bool {
         self.0.end_item(slots, Location::caller());
         false
     }
-    /// Leaves the loop. True if recording takes the jump, false if it records one.
+    /// Executes a `break`. Returns true if recording takes the jump, false if it records one.
     #[track_caller]
     pub fn break_(&mut self, slots: &mut [Slot<'_>]) -> bool {
         self.0.break_(slots, Location::caller())
     }
-    /// Starts the next iteration. True if recording takes the jump, false if it records one.
+    /// Executes a `continue`. Returns true if recording takes the jump, false if it records one.
     #[track_caller]
     pub fn continue_(&mut self, slots: &mut [Slot<'_>]) -> bool {
         self.0.continue_(slots, Location::caller())
     }
-    /// Ends the loop.
+    /// Ends the unrolled loop.
     #[track_caller]
     pub fn finish(mut self, slots: &mut [Slot<'_>]) {
         self.0.finish(slots, Location::caller());
     }
 }
 
-/// A run-time loop: a header block and an exit block, both with the variables as parameters.
+/// A run-time loop: a header block and an exit block, both with the loop's variables as parameters.
 pub struct DynLoop {
     site: Site,
     header: Block,
@@ -154,7 +155,7 @@ impl DynLoop {
         }
     }
 
-    /// Branches to the body or out of the loop.
+    /// Records a branch: to the body if `condition` is true, else out of the loop.
     #[track_caller]
     pub fn test(&mut self, condition: Val<bool>, slots: &mut [Slot<'_>]) -> bool {
         let site = Location::caller();
@@ -168,14 +169,14 @@ impl DynLoop {
         true
     }
 
-    /// Jumps back to the header; true, because the body is recorded once.
+    /// Records a jump back to the header. Returns true, because the body is recorded once.
     #[track_caller]
     pub fn next(&mut self, slots: &mut [Slot<'_>]) -> bool {
         self.continue_(slots);
         true
     }
 
-    /// Records a jump out of the loop.
+    /// Records a `break`: a jump to the block after the loop.
     #[track_caller]
     pub fn break_(&mut self, slots: &mut [Slot<'_>]) -> bool {
         self.check(slots);
@@ -184,7 +185,7 @@ impl DynLoop {
         false
     }
 
-    /// Records a jump to the header.
+    /// Records a `continue`: a jump to the header.
     #[track_caller]
     pub fn continue_(&mut self, slots: &mut [Slot<'_>]) -> bool {
         self.check(slots);
@@ -193,7 +194,7 @@ impl DynLoop {
         false
     }
 
-    /// Continues after the loop.
+    /// Continues recording in the block after the loop.
     pub fn finish(self, slots: &mut [Slot<'_>]) {
         with(|r| {
             r.depth -= 1;

@@ -4,8 +4,8 @@ use super::slot::{Saved, Slot, leaves, save, set_leaves};
 use crate::dsl::record::{Site, with};
 use crate::ir::{Block, Value};
 
-/// The block after an unrolled loop, after one of its iterations, or after a function. The first run-time jump to it
-/// creates it.
+/// The block after an unrolled loop, after one of the loop's iterations, or after a function. The first run-time jump
+/// to the block creates the block.
 #[derive(Default)]
 pub(super) struct MergePoint(Option<Open>);
 
@@ -21,7 +21,7 @@ impl MergePoint {
         self.0.is_some()
     }
 
-    /// Records a jump to this point, unless the present code is unreachable.
+    /// Records a jump to this point, unless the current point of recording is unreachable.
     pub fn jump(&mut self, slots: &[Slot<'_>], site: Site) {
         if !with(|r| r.is_live()) {
             return;
@@ -37,7 +37,8 @@ impl MergePoint {
         with(|r| r.jump(open.block, values, site));
     }
 
-    /// If a jump to this point was recorded, continues here; the slots become the block's parameters.
+    /// If a jump to this point was recorded, continues recording here; the variables in `slots` become block
+    /// parameters.
     pub fn arrive(&mut self, slots: &mut [Slot<'_>], site: Site) {
         if !self.is_open() {
             return;

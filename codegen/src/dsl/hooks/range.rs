@@ -14,7 +14,7 @@ pub struct DynRange<T> {
 }
 
 impl<T: Int> DynRange<T> {
-    /// Every `step`-th value from the start. `step` must be positive, and `end + step` must not wrap.
+    /// The range of every `step`-th value from the start. `step` must be positive, and `end + step` must not wrap.
     #[track_caller]
     pub fn step_by(self, step: impl IntoVal<T>) -> DynRange<T> {
         DynRange { step: Some(step.into_val()), ..self }
@@ -27,7 +27,7 @@ impl<T: Int> DynRange<T> {
     label = "write `..end + 1` instead of `..=end`; `end + 1` must not wrap"
 )]
 pub trait InclusiveRangeEnd<Start> {
-    /// The range.
+    /// The type of the range.
     type Range;
     /// The range from `start` to `self`.
     fn starting_at(self, start: Start) -> Self::Range;
@@ -39,7 +39,7 @@ pub trait InclusiveRangeEnd<Start> {
     label = "write `..end + 1` instead of `..=end`; `end + 1` must not wrap"
 )]
 pub trait LiteralInclusiveRangeEnd: Sized {
-    /// The range.
+    /// The type of the range.
     type Range;
     /// The range from `start` to `self`.
     fn starting_at_literal(self, start: u32) -> Self::Range;
@@ -66,7 +66,7 @@ pub fn range_inclusive<S, E: InclusiveRangeEnd<S>>(start: S, end: E) -> E::Range
     end.starting_at(start)
 }
 
-/// `start..=end` with a literal start, which takes the type of `end`.
+/// `start..=end` with a literal `start`, which takes the type of `end`.
 pub fn range_inclusive_from_literal<E: LiteralInclusiveRangeEnd>(start: u32, end: E) -> E::Range {
     end.starting_at_literal(start)
 }
@@ -77,7 +77,7 @@ pub fn range_inclusive_from_literal<E: LiteralInclusiveRangeEnd>(start: u32, end
     label = "both ends must be integers of one type: convert a handle with `.cast()`, a compile-time number with `as`"
 )]
 pub trait RangeEnd<Start> {
-    /// The range.
+    /// The type of the range.
     type Range;
     /// The range from `start` to `self`.
     #[track_caller]
@@ -134,26 +134,26 @@ impl LiteralRangeEnd for usize {
     }
 }
 
-/// The end of a range that starts with an integer literal, which takes the end's type.
+/// The end of a range that starts with an integer literal; the literal takes the type of the end.
 #[diagnostic::on_unimplemented(
     message = "no range ends at `{Self}`",
     label = "expected an integer, or a `Val` of one"
 )]
 pub trait LiteralRangeEnd {
-    /// The range.
+    /// The type of the range.
     type Range;
     /// The range from `start` to `self`.
     #[track_caller]
     fn starting_at_literal(self, start: u32) -> Self::Range;
 }
 
-/// `start..end`: a run-time range if either is a handle.
+/// `start..end`: a run-time range if `start` or `end` is a handle.
 #[track_caller]
 pub fn range<S, E: RangeEnd<S>>(start: S, end: E) -> E::Range {
     end.starting_at(start)
 }
 
-/// `start..end` with a literal start, which takes the type of `end`.
+/// `start..end` with a literal `start`, which takes the type of `end`.
 #[track_caller]
 pub fn range_from_literal<E: LiteralRangeEnd>(start: u32, end: E) -> E::Range {
     end.starting_at_literal(start)

@@ -7,7 +7,7 @@ use crate::dsl::carry::Carry;
 use crate::dsl::record::{Site, fail};
 use crate::ir::Value;
 
-/// The content of a slot at one point of recording.
+/// The content of a slot's variable at one point of recording.
 pub(super) enum Saved {
     Leaves(Vec<Value>),
     Static(Box<dyn Any>),
@@ -17,11 +17,12 @@ pub(super) enum Saved {
 trait Variable {
     fn save(&self) -> Saved;
     fn load(&mut self, saved: &Saved);
-    /// Whether a compile-time variable has the saved value, or a variable of handles the saved number of handles.
+    /// Whether the content is unchanged: the value of a compile-time variable, or the number of handles of a variable
+    /// of handles.
     fn unchanged(&self, saved: &Saved) -> bool;
 }
 
-/// A mutable variable, by reference.
+/// A mutable variable that a region of control flow may assign, by reference.
 pub struct Slot<'a> {
     name: &'static str,
     variable: Box<dyn Variable + 'a>,
@@ -36,14 +37,14 @@ impl Slot<'_> {
         self.variable.load(saved);
     }
 
-    /// Fails if the run-time `region` changed a compile-time variable.
+    /// Fails if the run-time `region` changed this slot's compile-time variable.
     pub(super) fn require_unchanged(&self, saved: &Saved, region: &str, site: Site) {
         if !self.variable.unchanged(saved) {
             self.fail(site, &format!("this run-time {region} changes it"));
         }
     }
 
-    /// Fails if a compile-time variable differs from its value on another path to the same point.
+    /// Fails if this slot's compile-time variable differs from its value on another path to the same point.
     pub(super) fn require_same(&self, saved: &Saved, site: Site) {
         if !self.variable.unchanged(saved) {
             self.fail(site, "it differs between run-time paths that join here");
@@ -67,7 +68,7 @@ impl Slot<'_> {
     }
 }
 
-/// The handles of all slots, in order.
+/// The SSA values of all handles in the slots' variables, in order.
 pub(super) fn leaves(slots: &[Slot<'_>]) -> Vec<Value> {
     let mut all = Vec::new();
     for slot in slots {
@@ -78,7 +79,7 @@ pub(super) fn leaves(slots: &[Slot<'_>]) -> Vec<Value> {
     all
 }
 
-/// Sets the handles of all slots to `values`, in the order of [`leaves`].
+/// Sets the handles of all slots' variables to `values`, in the order of [`leaves`].
 pub(super) fn set_leaves(slots: &mut [Slot<'_>], values: &[Value]) {
     let mut rest = values;
     for slot in slots {
@@ -90,7 +91,7 @@ pub(super) fn set_leaves(slots: &mut [Slot<'_>], values: &[Value]) {
     }
 }
 
-/// The present content of every slot.
+/// The current content of every slot's variable.
 pub(super) fn save(slots: &[Slot<'_>]) -> Vec<Saved> {
     slots.iter().map(Slot::save).collect()
 }
@@ -136,14 +137,14 @@ impl<T: Clone + PartialEq + 'static> Variable for StaticVariable<'_, T> {
     }
 }
 
-/// A variable about to become a [`Slot`]; its type decides the kind.
+/// A variable about to become a [`Slot`]; the type `T` decides the kind of slot.
 pub struct SlotOf<'a, T: ?Sized> {
     name: &'static str,
     variable: RefCell<Option<&'a mut T>>,
 }
 
 impl<'a, T: ?Sized> SlotOf<'a, T> {
-    /// The variable `name`.
+    /// Wraps the variable called `name`.
     pub fn new(name: &'static str, variable: &'a mut T) -> SlotOf<'a, T> {
         SlotOf { name, variable: RefCell::new(Some(variable)) }
     }
@@ -153,9 +154,9 @@ impl<'a, T: ?Sized> SlotOf<'a, T> {
     }
 }
 
-/// Slots of variables that hold handles; found before [`StaticSlot`].
+/// Slots of variables that hold handles; autoref finds this trait before [`StaticSlot`].
 pub trait SlotOfHandles<'a> {
-    /// The slot.
+    /// The variable as a slot.
     fn slot(&self) -> Slot<'a>;
 }
 
@@ -167,7 +168,7 @@ impl<'a, T: Carry + ?Sized> SlotOfHandles<'a> for SlotOf<'a, T> {
 
 /// Slots of compile-time variables.
 pub trait StaticSlot<'a> {
-    /// The slot.
+    /// The variable as a slot.
     fn slot(&self) -> Slot<'a>;
 }
 
@@ -184,9 +185,9 @@ impl<'a, T: Clone + PartialEq + 'static> StaticSlot<'a> for &SlotOf<'a, T> {
 )]
 pub trait Carriable {}
 
-/// Any other variable; found last.
+/// Slots of variables of any other type; autoref finds this trait last.
 pub trait NoSlot<'a> {
-    /// The variable.
+    /// The type of the variable.
     type Variable: ?Sized;
     /// Never called.
     fn slot(self) -> Slot<'a>

@@ -9,16 +9,16 @@ use std::cell::Cell;
 use crate::dsl::pointer::Ptr;
 use crate::dsl::value::Val;
 
-/// Operands that are known while recording; found after the traits of handles.
+/// Operands that are known while recording; autoref finds the traits of handles before this trait.
 pub trait StaticValue {
-    /// The operand's type.
+    /// The type of the operand.
     type Value;
-    /// The operand.
+    /// Returns the operand.
     fn static_value(&self) -> Self::Value;
 }
 
-/// The trait of an operand that is a handle, and the bound with its error. `$value` stands for the operand, so that
-/// there is one error only.
+/// Declares the trait of an operand that is a handle, and the bound with its error message. `$value` is the type in
+/// place of the operand, so that a handle causes one error only.
 macro_rules! handle_operand {
     ($trait:ident for [$($generic:tt)*] $operand:ty => $value:ty, $bound:ident: $message:literal, $label:literal) => {
         /// Never implemented: a handle cannot be the operand.
@@ -27,7 +27,7 @@ macro_rules! handle_operand {
 
         /// A handle as the operand.
         pub trait $trait {
-            /// Stands for the operand.
+            /// The type in place of the operand.
             type Value;
             /// Never called.
             fn static_value(&self) -> Self::Value
@@ -47,7 +47,7 @@ macro_rules! handle_operand {
     };
 }
 
-/// Operands that are moved.
+/// Declares the wrappers of operands that are moved.
 macro_rules! operands {
     ($($(#[$doc:meta])* $operand:ident,
         $trait:ident for [$($generic:tt)*] $handle:ty => $value:ty, $bound:ident: $message:literal, $label:literal;
@@ -77,7 +77,7 @@ operands! {
     CastOperand, CastOfHandle for [T] Val<T> => u8, Castable:
         "`as` does not convert handles",
         "write `.cast::<…>()`, which converts on the GPU; to reinterpret the bits, `.bitcast::<…>()`";
-    /// An index.
+    /// The index of an array or slice.
     IndexOperand, IndexOfHandle for [T] Val<T> => usize, ArrayIndex:
         "a handle cannot index a Rust array: its value is known only on the GPU",
         "put the elements in memory, for example `shared_array`, and write `.at(i)`; or `select` among them";
@@ -91,7 +91,7 @@ operands! {
         "write `x.load()` for the value, `x.store(value)` to assign it; `x.at(i)` is another element";
 }
 
-/// Operands that are borrowed.
+/// Declares the wrappers of operands that are borrowed.
 macro_rules! borrowed_operands {
     ($($(#[$doc:meta])* $operand:ident,
         $trait:ident, $bound:ident: $message:literal, $label:literal;
@@ -127,9 +127,9 @@ borrowed_operands! {
         "assert compile-time values only; store a run-time value through a pointer and check it on the host";
 }
 
-/// The result of `as` for a handle; found before [`CastResult`].
+/// The result of `as` for a handle; autoref finds this trait before [`CastResult`].
 pub trait CastResultOfHandle {
-    /// A value of any type, so that there is one error only.
+    /// A value of any type, so that a handle causes one error only.
     fn result<U, E>(&self, value: U) -> E;
 }
 
@@ -139,9 +139,9 @@ impl<T> CastResultOfHandle for CastOperand<Val<T>> {
     }
 }
 
-/// The result of `as`.
+/// The result of `as` for a value other than a handle.
 pub trait CastResult {
-    /// The value.
+    /// Returns `value`, the result of the conversion.
     fn result<U>(&self, value: U) -> U;
 }
 
