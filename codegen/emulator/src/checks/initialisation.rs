@@ -3,8 +3,9 @@
 use crate::code::program::RegisterCheck;
 use crate::load::ast::RegId;
 
-/// The first register of a check that a lane reads uninitialised, with the lane. `written` has the lanes in which each
-/// tracked register was written; `reading` returns the lanes that read a register.
+/// Finds the first uninitialised register that a lane reads; returns the register and the lane. `written` has, for each
+/// tracked register, the mask of lanes in which the register was written; `reading` returns the lanes that read a
+/// register.
 pub(crate) fn first_unwritten(
     check: &RegisterCheck,
     written: &[u32],

@@ -18,13 +18,13 @@ pub(crate) struct NumericChecks<'a> {
 /// Kind of a numeric effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NumericKind {
-    /// None that is checked.
+    /// No effect that is checked.
     Other,
     /// Computes an `f32` from this number of operands.
     Single(usize),
     /// Computes an `f64` from this number of operands.
     Double(usize),
-    /// Computes a 32-bit integer, which may overflow.
+    /// Adds 32-bit integers; like the next four kinds, may overflow.
     Add,
     Subtract,
     Multiply,
@@ -32,7 +32,7 @@ pub(crate) enum NumericKind {
     ShiftLeft,
     /// Computes a value from this number of operands; the value counts as overflowed if one of the operands does.
     Propagates(usize),
-    /// Accesses memory at the address in slot A.
+    /// Accesses memory at the address in register slot A.
     Access,
 }
 

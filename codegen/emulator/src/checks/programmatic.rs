@@ -1,9 +1,10 @@
 //! Detector of accesses that miss a `griddepcontrol.wait`.
 //!
-//! With programmatic dependent launch a kernel starts once every CTA of the previous launch has executed
-//! `griddepcontrol.launch_dependents` or has exited; `griddepcontrol.wait` blocks until the previous launch is complete.
-//! The emulator runs launches one after the other, so a kernel without the wait computes correct results. The detector
-//! records which launch accessed which bytes, and finds accesses that another launch may make at the same time.
+//! With programmatic dependent launch, a kernel starts once every CTA of the previous launch has executed
+//! `griddepcontrol.launch_dependents` or has exited; `griddepcontrol.wait` blocks until the previous launch is
+//! complete. The emulator runs launches one after the other, so a kernel without the wait computes correct results. The
+//! detector records which launch accessed which bytes, and finds accesses that conflict with a launch that may run at
+//! the same time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use crate::code::access::Access;
 use crate::memory::{Allocation, AllocationTable, Memory, ZeroedBytes};
 
-/// Bytes of a granule, the unit in which accesses are recorded.
+/// Bytes of a granule, the unit of global memory in which accesses are recorded.
 const GRANULE: u64 = 32;
 
 /// Launch numbers have 16 bits: a log entry also holds a line.
@@ -21,15 +22,15 @@ const MAX_LAUNCHES: u32 = u16::MAX as u32;
 /// Accesses of the launches so far.
 #[derive(Default)]
 pub(crate) struct LaunchHistory {
-    /// Number of the last launch, counted from 1.
+    /// Number of the last launch; the first launch has number 1.
     last: u32,
-    /// The first launch that may have run at the same time as the last.
+    /// Number of the first launch that may have run at the same time as the last launch.
     first_concurrent: u32,
-    /// Whether a CTA of the last launch let the next launch start only after its own wait.
+    /// Whether a CTA of the last launch executed `griddepcontrol.wait` before it let the next launch start.
     triggered_after_wait: bool,
-    /// Kernel names; the first is that of launch 1.
+    /// Kernel name of each launch, starting with launch 1.
     names: Vec<String>,
-    /// Logs by the address of the allocation.
+    /// Access log of each allocation, by the allocation's address.
     logs: HashMap<u64, Arc<AccessLog>>,
 }
 
@@ -72,12 +73,12 @@ impl LaunchHistory {
     }
 }
 
-/// Last read and last write of each granule of an allocation. An entry has the number of the launch in its upper half and
-/// the PTX line in its lower half, 0 if the line does not fit.
+/// Last read and last write of each granule of an allocation. An entry of 32 bits has the launch number in the upper
+/// half and the PTX line in the lower half, 0 if the line does not fit.
 struct AccessLog {
     reads: ZeroedBytes,
     writes: ZeroedBytes,
-    /// The last launch that read any granule, and the last that wrote any.
+    /// Number of the last launch that read any granule, and of the last launch that wrote any.
     last: [AtomicU32; 2],
 }
 
@@ -94,11 +95,11 @@ impl AccessLog {
 /// A launch in programmatic order, with the accesses of the launches that may run at the same time.
 pub(crate) struct LaunchOrder {
     number: u32,
-    /// Launches from this one to `number` may run at the same time.
+    /// Number of the first launch that may run at the same time as this launch.
     first_concurrent: u32,
     /// Whether every CTA must execute `griddepcontrol.wait`.
     requires_wait: bool,
-    /// Whether a CTA has let the next launch start only after its own wait.
+    /// Whether a CTA has executed `griddepcontrol.wait` before it let the next launch start.
     triggered_after_wait: AtomicBool,
     names: Vec<String>,
     table: Arc<AllocationTable>,
@@ -107,18 +108,20 @@ pub(crate) struct LaunchOrder {
 }
 
 impl LaunchOrder {
-    /// The lanes that count as having waited when a warp starts: all, if no other launch may run at the same time.
+    /// Lanes that count as having executed `griddepcontrol.wait` when a warp starts: all lanes if no earlier launch may
+    /// run at the same time, else none.
     pub(crate) fn waited_at_start(&self) -> u32 {
         if self.first_concurrent < self.number { 0 } else { u32::MAX }
     }
 
-    /// Fast check of an access before the wait: whether the allocation has recent accesses that it may conflict with.
+    /// Fast check of an access before `griddepcontrol.wait`: whether a concurrent launch has made any access of the
+    /// allocation that may conflict.
     fn may_conflict(&self, log: &AccessLog, access: Access) -> bool {
         let is_recent = |kind: usize| log.last[kind].load(Relaxed) >= self.first_concurrent;
         is_recent(WRITES) || matches!(access, Access::Store | Access::Atomic) && is_recent(READS)
     }
 
-    /// The access of a concurrent launch that conflicts with an access of a granule before the wait.
+    /// Finds the access of a concurrent launch that conflicts with an access of a granule before `griddepcontrol.wait`.
     fn find_conflict(&self, log: &AccessLog, granule: u64, access: Access) -> Option<Dependency> {
         let concurrent = |entry: u32, writes: bool| {
             let launch = entry >> 16;
@@ -137,14 +140,15 @@ impl LaunchOrder {
         }
     }
 
-    /// A CTA exits or executes `griddepcontrol.launch_dependents`, after its own wait if `waited`.
+    /// Records that a CTA exits or executes `griddepcontrol.launch_dependents`; `waited` is whether the CTA has
+    /// executed `griddepcontrol.wait` before.
     pub(crate) fn trigger(&self, waited: bool) {
         if waited {
             self.triggered_after_wait.store(true, Relaxed);
         }
     }
 
-    /// Whether every CTA must execute `griddepcontrol.wait` before it exits.
+    /// Whether every CTA must execute `griddepcontrol.wait` before the CTA exits.
     pub(crate) fn requires_wait(&self) -> bool {
         self.requires_wait
     }
@@ -210,7 +214,7 @@ pub(crate) struct GlobalAccess {
     pub(crate) address: u64,
     pub(crate) bytes: u64,
     pub(crate) access: Access,
-    /// Whether the thread has executed `griddepcontrol.wait`, or synchronised with one that has.
+    /// Whether the thread has executed `griddepcontrol.wait`, or synchronised with a thread that has.
     pub(crate) waited: bool,
     /// PTX line of the instruction.
     pub(crate) line: u32,

@@ -26,8 +26,9 @@ pub struct Thresholds {
 }
 
 impl Default for Thresholds {
-    /// 1.5 times the fewest sectors, any bank conflict, or fewer than half of the lanes active, where that is at least a
-    /// twentieth of the kernel. Kernels of any size get lints, since those of tests are small.
+    /// More than 1.5 times the fewest sectors, any bank conflict, or fewer than half of the lanes active, if the access
+    /// or line has at least a twentieth of the kernel's counts. Kernels of any size get lints, because test kernels are
+    /// small.
     fn default() -> Thresholds {
         Thresholds {
             sectors: 1.5,

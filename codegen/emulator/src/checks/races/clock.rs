@@ -13,18 +13,19 @@ pub(super) type Time = u32;
 
 /// Vector clock over the threads and mbarriers of one cluster.
 ///
-/// An access of a thread happened before if its time is at most the thread's time here. A phase of an mbarrier, with
-/// the copies that the phase waited for, had completed if its time is at most the mbarrier's time here.
+/// An access happened before if the time of the access is at most the accessing thread's time in the clock. A phase of
+/// an mbarrier, with the copies that the phase waited for, happened before if the time of its completion is at most the
+/// mbarrier's time in the clock.
 #[derive(Clone, Default, PartialEq, Debug)]
 pub(super) struct ClusterClock {
     /// At `2 * w`: the time of all lanes of warp `w`. At `2 * m + 1`: the time of mbarrier `m`.
     times: Vec<Time>,
-    /// Times by lane of the warps in which some lanes have a later time than `times` says.
+    /// Lane times of the warps in which some lanes have a later time than the warp's time in `times`.
     lane_times: Vec<(usize, [Time; LANES])>,
 }
 
 impl ClusterClock {
-    /// Whether all accesses of these lanes of a warp up to `time` happened before.
+    /// Whether all accesses up to `time` by `lanes` of a warp happened before.
     #[inline(always)]
     pub(super) fn covers(&self, warp: usize, lanes: u32, time: Time) -> bool {
         self.time(2 * warp) >= time || !self.lane_times.is_empty() && self.covers_lanes(warp, lanes, time)
@@ -35,7 +36,7 @@ impl ClusterClock {
         lane_times.is_some_and(|(_, times)| lanes_of(lanes).all(|lane| times[lane] >= time))
     }
 
-    /// Whether the phases of an mbarrier up to `time`, and their copies, had completed.
+    /// Whether the phases of an mbarrier that completed up to `time`, and their copies, happened before.
     #[inline(always)]
     pub(super) fn covers_phase(&self, mbarrier: usize, time: Time) -> bool {
         self.time(2 * mbarrier + 1) >= time
@@ -53,7 +54,7 @@ impl ClusterClock {
         self.times[index] = self.times[index].max(time);
     }
 
-    /// Raises the times of these lanes of a warp to at least `time`.
+    /// Raises the times of `lanes` of a warp to at least `time`.
     pub(super) fn raise(&mut self, warp: usize, lanes: u32, time: Time) {
         if lanes == u32::MAX {
             self.raise_time(2 * warp, time);
@@ -91,7 +92,7 @@ impl ClusterClock {
         self.lane_times.clear();
     }
 
-    /// Whether every time is at least that of `other`.
+    /// Whether every time in this clock is at least the same thread's or mbarrier's time in `other`.
     fn is_at_least(&self, other: &ClusterClock) -> bool {
         let longer = other.times.get(self.times.len()..).unwrap_or_default();
         let covers_all = |(warp, lane_times): &(usize, [Time; LANES])| {
@@ -103,7 +104,7 @@ impl ClusterClock {
         !behind && longer.iter().all(|&time| time == 0) && other.lane_times.iter().all(covers_all)
     }
 
-    /// Takes the later of both times, thread by thread and mbarrier by mbarrier.
+    /// Joins another clock into this clock: takes the later time for each thread and mbarrier.
     fn join(&mut self, other: &ClusterClock) {
         if self.times.len() < other.times.len() {
             self.times.resize(other.times.len(), 0);
@@ -119,12 +120,12 @@ impl ClusterClock {
     }
 }
 
-/// Joins shared clocks; copies only if the result equals neither.
+/// Joins `theirs` into `mine`; copies a shared clock only if the result equals neither.
 fn join(mine: &mut Arc<ClusterClock>, theirs: &Arc<ClusterClock>) {
     if Arc::ptr_eq(mine, theirs) || mine.is_at_least(theirs) {
         return;
     }
-    // An unshared clock is changed in place: sharing `theirs` would make the next change copy it.
+    // An unshared clock is changed in place: if it shared `theirs`, the next change would copy the clock.
     if let Some(mine) = Arc::get_mut(mine) {
         mine.join(theirs);
     } else if theirs.is_at_least(mine) {
@@ -134,10 +135,10 @@ fn join(mine: &mut Arc<ClusterClock>, theirs: &Arc<ClusterClock>) {
     }
 }
 
-/// Clocks of clusters, by the cluster's position in the grid.
+/// Clocks by the cluster's position in the grid.
 pub(super) type ClusterClocks = BTreeMap<u64, Arc<ClusterClock>>;
 
-/// Joins clocks cluster by cluster; returns whether any of `mine` changed.
+/// Joins `theirs` into `mine`, cluster by cluster; returns whether any clock of `mine` changed.
 pub(super) fn join_clocks(mine: &mut ClusterClocks, theirs: &ClusterClocks) -> bool {
     let mut changed = false;
     for (&cluster, theirs) in theirs {
@@ -161,7 +162,7 @@ pub(super) struct VectorClock {
 }
 
 impl VectorClock {
-    /// Takes the later of both times everywhere; returns whether a time of another cluster changed.
+    /// Joins another thread's clock into this clock; returns whether the clock of another cluster changed.
     pub(super) fn join(&mut self, other: &VectorClock) -> bool {
         join(&mut self.own, &other.own);
         match (&mut self.async_proxy, &other.async_proxy) {
@@ -190,14 +191,14 @@ impl VectorClock {
         (self.async_proxy, self.others) = (None, None);
     }
 
-    /// The clocks of all clusters, where `cluster` is the thread's own.
+    /// Clocks of all clusters by position in the grid; `cluster` is the position of the thread's own cluster.
     pub(super) fn by_cluster(&self, cluster: u64) -> ClusterClocks {
         let mut clocks = self.others.as_deref().cloned().unwrap_or_default();
         join(clocks.entry(cluster).or_default(), &self.own);
         clocks
     }
 
-    /// The vector clock of a thread of `cluster` that knows of these clocks and nothing else.
+    /// Vector clock of a thread of `cluster` that has acquired exactly `clocks`.
     pub(super) fn from_clusters(cluster: u64, mut clocks: ClusterClocks) -> VectorClock {
         let own = clocks.remove(&cluster).unwrap_or_default();
         let others = (!clocks.is_empty()).then(|| Arc::new(clocks));

@@ -13,7 +13,7 @@ pub(super) struct CopySource {
     pub(super) bytes: u64,
     /// Stamp of the copy's issue.
     pub(super) issued: Stamp,
-    /// Lanes that issued the copy; each copies the same number of consecutive bytes.
+    /// Lanes that issued the copy; each lane copies the same number of consecutive bytes.
     pub(super) lanes: u32,
     /// Address of the target in shared memory.
     pub(super) shared: u64,
@@ -90,7 +90,7 @@ impl CopiesInFlight {
     }
 }
 
-/// Whether two ranges (address and size) have a byte in common.
+/// Whether two ranges (address and size in bytes) have a byte in common.
 pub(super) fn overlap((a, a_bytes): (u64, u64), (b, b_bytes): (u64, u64)) -> bool {
     a < b + b_bytes && b < a + a_bytes
 }
@@ -104,6 +104,6 @@ pub(crate) struct BulkCopy {
     pub(crate) bytes: u64,
     /// Address of the mbarrier that the copy signals, if it writes shared memory.
     pub(crate) mbarrier: Option<u64>,
-    /// Whether the write is atomic for all threads of the cluster.
+    /// Whether the write is strong for all threads of the cluster, as that of `red.async`.
     pub(crate) is_atomic: bool,
 }

@@ -1,7 +1,7 @@
 //! Checks and records of asynchronous copies.
 //!
 //! A copy accesses its source and target from its issue until its completion. The completion of a copy that signals an
-//! mbarrier is part of the mbarrier's phase: it happened before everything that happens after a wait for the phase. The
+//! mbarrier is part of the mbarrier's phase: it happened before all accesses that follow a wait for the phase. The
 //! accesses of a grouped copy are attributed to the thread that waited for the group, at the time of the wait.
 
 use super::copies::{BulkCopy, CopySource, CopyTarget, overlap};
@@ -17,13 +17,13 @@ use crate::code::access::Access;
 use crate::finding::Space;
 use crate::lanes::{LANES, lanes_of};
 
-/// Conflict of a bulk copy that is being issued.
+/// Conflict found when a bulk copy is issued.
 pub(crate) enum BulkCopyConflict {
     Race {
         space: Space,
         race: Race,
     },
-    /// No proxy fence follows the earlier write of an instruction.
+    /// No proxy fence follows an instruction's earlier write to the copied bytes.
     MissingProxyFence {
         space: Space,
         earlier: EarlierAccess,
@@ -35,7 +35,7 @@ pub(crate) enum BulkCopyConflict {
     },
 }
 
-/// Race of a `cp.async` that is being issued.
+/// Race found when a `cp.async` is issued.
 pub(crate) struct CopyRace {
     pub(crate) space: Space,
     pub(crate) access: Access,
@@ -43,7 +43,7 @@ pub(crate) struct CopyRace {
 }
 
 impl RaceDetector {
-    /// Checks a bulk copy that a lane issues.
+    /// Checks a bulk copy that a lane issues, and records the copy as in flight.
     pub(crate) fn issue_bulk(&mut self, accessor: Accessor, copy: BulkCopy) -> Result<(), BulkCopyConflict> {
         let Accessor { warp, lanes, pc, .. } = accessor;
         let lane = lanes.trailing_zeros();
@@ -97,7 +97,8 @@ impl RaceDetector {
         })
     }
 
-    /// Records the accesses of completed copies: those that signalled an mbarrier, or whose groups a thread waited for.
+    /// Records the accesses of completed copies. The copies have signalled the mbarrier at address `mbarrier`, or a
+    /// thread has waited for their groups.
     pub(crate) fn complete_copies(&mut self, completed: &[AsyncCopy], mbarrier: Option<u64>) {
         for copy in completed {
             let pc = copy.pc as u32;
@@ -131,7 +132,7 @@ impl RaceDetector {
         }
     }
 
-    /// Checks what a bulk copy reads and writes.
+    /// Checks the ranges that a bulk copy reads and writes.
     fn check_bulk(&self, warp: usize, lane: u32, pc: u32, copy: BulkCopy) -> Result<(), BulkCopyConflict> {
         let BulkCopy { source, target, bytes, mbarrier, is_atomic } = copy;
         // A store has no source in memory that the async proxy would read.
@@ -145,7 +146,7 @@ impl RaceDetector {
         }
         let visible = self.sync.clock(warp, lane).async_proxy.as_deref();
         let clocks = self.sync.accessor(warp, 1 << lane, pc, if is_atomic { STRONG_IN_CLUSTER } else { 0 });
-        // Shared memory first.
+        // Check shared memory first.
         let ranges = match (target.0, source) {
             (Space::Shared, _) => [Some((target, true)), source.map(|from| (from, false))],
             _ => [source.map(|from| (from, false)), Some((target, true))],
@@ -154,7 +155,7 @@ impl RaceDetector {
             let shadow = if space == Space::Shared { &self.shared } else { &self.global };
             let end = start + bytes;
             let mut last_ordered = LastOrdered::default();
-            // Page by page, since no thread has accessed most pages that are copied, such as those of weights.
+            // Check page by page: most copied pages, such as those of weights, have no recorded access.
             for page in start / PAGE..end.div_ceil(PAGE) {
                 let first = match space {
                     Space::Shared => Some((page * LINES) as usize),
@@ -237,12 +238,12 @@ impl RaceDetector {
     }
 }
 
-/// Access by a copy, which has no lanes.
+/// Access of bytes of a line by a copy, which has no lanes.
 fn copy_line(line: u64, bytes: u32) -> LineAccess {
     LineAccess { line, index: line as usize, bytes, lanes: 0, kind: LaneMapKind::Uniform }
 }
 
-/// Addresses of lanes that access `bytes` consecutive bytes each.
+/// Addresses of `lanes` that access consecutive ranges of `bytes` bytes each, from `start`.
 fn consecutive(lanes: u32, start: u64, bytes: u64) -> [u64; LANES] {
     let mut addresses = [0; LANES];
     (0..).zip(lanes_of(lanes)).for_each(|(position, lane)| addresses[lane] = start + position * bytes);

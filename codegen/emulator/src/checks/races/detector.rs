@@ -21,23 +21,23 @@ pub(crate) struct RaceDetector {
     pub(super) sync: SyncState,
     pub(super) shared: Shadow,
     pub(super) global: Shadow,
-    /// Accessed pages of global memory, of this cluster and earlier ones.
+    /// Pages of global memory accessed by this cluster or earlier clusters, by page number.
     pub(super) pages: PageMap<PageLines>,
-    /// Number and first line of the page found last.
+    /// Number of the page found last, and index of the page's first line in `global`.
     last_page: (u64, usize),
-    /// Pages that this cluster has accessed.
+    /// Numbers of the pages of global memory that this cluster has accessed.
     pub(super) accessed_pages: Vec<u64>,
-    /// Accesses up to this time belong to earlier clusters.
+    /// Last time of earlier clusters: accesses of this cluster have later times.
     pub(super) start: Time,
-    /// The access being checked.
+    /// The access being checked, split into lines of 32 bytes.
     pub(super) lines: Box<LineAccesses>,
     /// Whether the last checked access was a write in which no two lanes write the same byte.
     stores_are_disjoint: bool,
-    /// The last access of each instruction. The next one is often the same, shifted.
+    /// The last access of each instruction. An instruction's next access is often the last access shifted.
     last_accesses: Vec<Option<Box<LineAccesses>>>,
     pub(super) copies: CopiesInFlight,
-    /// What was released at addresses of shared memory, or within the cluster at addresses of global memory. The last
-    /// part of the key is the rank of the CTA that may acquire it, or [`ALL_RANKS`].
+    /// Clocks released within the cluster at addresses of shared or global memory. The last part of the key is the rank
+    /// of the CTA whose threads may acquire the clock, or [`ALL_RANKS`].
     pub(super) released: HashMap<(Space, u64, usize), VectorClock>,
     pub(super) peer_accesses: PeerAccesses,
     pub(super) observed: Vec<ObservedWrites>,
@@ -54,7 +54,7 @@ pub(super) struct PageLines {
     cluster_start: Time,
 }
 
-/// Lanes of a warp that execute an instruction.
+/// Lanes of a warp that make an access, with the instruction and the strength of the access.
 #[derive(Clone, Copy)]
 pub(crate) struct Accessor {
     pub(crate) warp: usize,
@@ -70,7 +70,7 @@ impl Accessor {
     }
 }
 
-/// Access of `bytes` bytes by each lane.
+/// Access of memory by the lanes of a warp, `bytes` bytes per lane.
 pub(crate) struct MemoryAccess<'a> {
     pub(crate) space: Space,
     pub(crate) access: Access,
@@ -78,7 +78,7 @@ pub(crate) struct MemoryAccess<'a> {
     pub(crate) bytes: u64,
 }
 
-/// Addresses of the lanes.
+/// Addresses that the lanes of a warp access.
 pub(crate) enum LaneAddresses<'a> {
     Each(&'a [u64; LANES]),
     /// All 32 lanes access consecutive elements, from this address.
@@ -118,10 +118,10 @@ impl RaceDetector {
         }
     }
 
-    /// Begins the cluster at position `cluster` of the grid. `size` is `[CTAs, warps per CTA]`, and `shared_bytes` the
-    /// shared memory of all its CTAs.
+    /// Begins the cluster at position `cluster` of the grid. `size` is `[CTAs, warps per CTA]`; `shared_bytes` is the
+    /// size of the shared memory of all CTAs of the cluster.
     pub(crate) fn start(&mut self, cluster: u64, size: [usize; 2], shared_bytes: u64) {
-        /// More pages than these are freed when a cluster ends.
+        /// Maximum number of pages kept for the next cluster; if there are more, all are freed.
         const KEPT_PAGES: usize = 256;
         if self.sync.is_near_overflow() || self.pages.len() > KEPT_PAGES {
             *self = RaceDetector::new(shared_bytes);
@@ -138,9 +138,9 @@ impl RaceDetector {
         self.observed.clear();
     }
 
-    /// Sets the indices of `lines` in the shadow memory.
+    /// Sets the shadow memory index of each line in `self.lines`.
     pub(super) fn locate_lines(&mut self, space: Space) {
-        // In shared memory the index is the line's number.
+        // In shared memory the index equals the line's number, and is already set.
         if space == Space::Global {
             for position in 0..self.lines.lines.len() {
                 let line = self.lines.lines[position].line;
@@ -149,7 +149,7 @@ impl RaceDetector {
         }
     }
 
-    /// The index of a line of global memory in the shadow memory.
+    /// Index in the shadow memory of a line of global memory.
     #[inline(always)]
     fn line_index(&mut self, line: u64) -> usize {
         let page = line / LINES;
@@ -159,7 +159,7 @@ impl RaceDetector {
         self.last_page.1 + (line % LINES) as usize
     }
 
-    /// The index of a page's first line. Adds the page if it is new.
+    /// Index in the shadow memory of the first line of a page of global memory. Adds the page if it is new.
     fn first_line(&mut self, page: u64) -> usize {
         let lines = self
             .pages
@@ -172,7 +172,7 @@ impl RaceDetector {
         lines.first
     }
 
-    /// Starts the check of an access: nothing is known yet about overlapping stores of its lanes.
+    /// Starts the check of an instruction's access: forgets whether the last access was a store with disjoint lanes.
     pub(crate) fn begin_access(&mut self) {
         self.stores_are_disjoint = false;
     }
@@ -196,7 +196,7 @@ impl RaceDetector {
         conflict.map(Race::new)
     }
 
-    /// Checks an access against recorded ones, and records it.
+    /// Checks an access against recorded accesses, and records the access.
     pub(super) fn access_memory(&mut self, accessor: Accessor, what: &MemoryAccess<'_>) -> Option<Conflict> {
         let pc = accessor.pc as usize;
         if self.last_accesses.len() <= pc {
@@ -225,13 +225,13 @@ impl RaceDetector {
         self.check_and_record::<true>(accessor, what.space, writes)
     }
 
-    /// Checks the access in `lines`.
+    /// Checks the access in `self.lines` against recorded accesses, without recording it.
     pub(super) fn check(&mut self, accessor: Accessor, space: Space, writes: bool) -> Option<Conflict> {
         self.check_and_record::<false>(accessor, space, writes)
     }
 
-    /// Checks the access in `lines` and returns the first conflict of the lowest lane. With `RECORD`, records the lines
-    /// before the first conflict.
+    /// Checks the access in `self.lines`; returns the lowest lane's conflict at the lowest address. If `RECORD`, also
+    /// records the lines before the first conflict.
     fn check_and_record<const RECORD: bool>(
         &mut self,
         accessor: Accessor,
@@ -269,15 +269,15 @@ impl RaceDetector {
         first
     }
 
-    /// Makes a write keep the accesses that it replaces if they are older than the cluster's last synchronisation with
-    /// another cluster: they may race with other clusters where the write does not.
+    /// Keeps the accesses that a write replaces, if they are older than the cluster's last synchronisation with another
+    /// cluster: they may race with an access of another cluster that the write does not race with.
     fn keep_replaced(&mut self, space: Space) {
         if space == Space::Global {
             self.global.keep_replaced_until(self.sync.last_grid_sync);
         }
     }
 
-    /// Records the access in `lines`.
+    /// Records the access in `self.lines`.
     pub(super) fn record(&mut self, accessor: Accessor, space: Space, writes: bool) {
         if writes {
             self.keep_replaced(space);
@@ -294,7 +294,7 @@ impl RaceDetector {
         }
     }
 
-    /// Whether the access last checked was a store whose lanes are known to write different bytes.
+    /// Whether the last checked access was a write whose lanes are known to write different bytes.
     pub(crate) fn stores_are_disjoint(&self) -> bool {
         self.stores_are_disjoint
     }
@@ -313,7 +313,7 @@ impl RaceDetector {
         })
     }
 
-    /// Strength bits of `Stamp::origin` for a strong access by `warp` with this memory order.
+    /// Strength bits, as in `Stamp::origin`, of a strong access by `warp` with memory order `order`.
     fn strength_of(&self, order: MemoryOrder, warp: usize) -> u32 {
         let in_grid = if order.scope == MemoryScope::Grid { STRONG_IN_GRID } else { 0 };
         if !self.sync.has_peers() {

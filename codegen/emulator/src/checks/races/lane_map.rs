@@ -1,15 +1,15 @@
-//! Which lanes access which bytes of a 32-byte line.
+//! Lane maps: the lanes that access each byte of a 32-byte line.
 
 use crate::lanes::lanes_of;
 
-/// Bytes of a line, the unit in which accesses are recorded.
+/// Bytes of a line, the unit of memory in which accesses are recorded.
 pub(super) const LINE: u64 = 32;
 
-/// The lanes that access each byte of a line.
+/// Masks of the lanes that access each byte of a line.
 pub(super) type LaneTable = [u32; LINE as usize];
 
-/// Lane tables of accesses in which consecutive lanes access 2^k consecutive bytes each. Table 2^k + n is that of the
-/// n-th line of such an access; index 0 is unused.
+/// Lane tables of runs: accesses in which consecutive lanes access 2^k consecutive bytes each. Table 2^k + n is the
+/// lane table of the n-th line of such an access; index 0 is unused.
 static RUN_TABLES: [LaneTable; 32] = run_tables();
 
 const fn run_tables() -> [LaneTable; 32] {
@@ -31,12 +31,12 @@ const fn run_tables() -> [LaneTable; 32] {
 /// Representation of a lane map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum LaneMapKind {
-    /// All lanes access all bytes.
+    /// All lanes of the access access all its bytes in the line.
     #[default]
     Uniform,
-    /// The run table of this number.
+    /// The table of this number in `RUN_TABLES`.
     Run(u8),
-    /// A table of the access's own.
+    /// A lane table that is stored with the access.
     Table,
 }
 
@@ -49,7 +49,7 @@ pub(super) enum LaneMap<'a> {
 }
 
 impl<'a> LaneMap<'a> {
-    /// The lane map of a kind; `lanes` is that of [`LaneMapKind::Uniform`], `table` that of [`LaneMapKind::Table`].
+    /// Lane map of the given kind; [`LaneMapKind::Uniform`] uses `lanes`, [`LaneMapKind::Table`] uses `table`.
     #[inline(always)]
     pub(super) fn new(kind: LaneMapKind, lanes: u32, table: &'a LaneTable) -> LaneMap<'a> {
         match kind {
@@ -59,7 +59,7 @@ impl<'a> LaneMap<'a> {
         }
     }
 
-    /// The lanes that access a byte.
+    /// Mask of the lanes that access byte `byte` of the line.
     #[inline(always)]
     pub(super) fn lanes(self, byte: u32) -> u32 {
         match self {
@@ -75,7 +75,7 @@ impl<'a> LaneMap<'a> {
         }
     }
 
-    /// Whether each of these bytes is accessed by exactly one lane, the same one in both maps.
+    /// Whether exactly one lane, the same in both maps, accesses each byte of the mask `bytes`.
     pub(super) fn is_same_single_lane(self, other: LaneMap<'_>, bytes: u32) -> bool {
         let is_same = |byte: usize| {
             let lanes = self.lanes(byte as u32);
@@ -84,7 +84,7 @@ impl<'a> LaneMap<'a> {
         lanes_of(bytes).all(is_same)
     }
 
-    /// Whether `other` has no lane at one of these bytes that `self` does not have there.
+    /// Whether, at each byte of the mask `bytes`, `self` has all lanes that `other` has.
     pub(super) fn includes(self, other: LaneMap<'_>, bytes: u32) -> bool {
         lanes_of(bytes).all(|byte| other.lanes(byte as u32) & !self.lanes(byte as u32) == 0)
     }

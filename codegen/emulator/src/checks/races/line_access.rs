@@ -1,4 +1,4 @@
-//! An access of a warp, split into lines.
+//! An access of a warp, split into 32-byte lines.
 
 use super::lane_map::{LINE, LaneMap, LaneMapKind, LaneTable};
 use crate::lanes::{LANES, lanes_of};
@@ -8,16 +8,17 @@ use crate::lanes::{LANES, lanes_of};
 pub(super) struct LineAccess {
     /// The line's number: its first address divided by [`LINE`].
     pub(super) line: u64,
-    /// The line's index in the shadow memory. Equals `line` in shared memory; global memory sets it.
+    /// The line's index in the shadow memory. Equals `line` for shared memory; `RaceDetector::locate_lines` sets it for
+    /// global memory.
     pub(super) index: usize,
     /// Bytes of the line that any lane accesses, one bit each.
     pub(super) bytes: u32,
-    /// Lanes that access any of them.
+    /// Mask of the lanes that access any byte of the line.
     pub(super) lanes: u32,
     pub(super) kind: LaneMapKind,
 }
 
-/// An access of a warp, line by line.
+/// An access of a warp, split into 32-byte lines.
 #[derive(Default)]
 pub(super) struct LineAccesses {
     pub(super) lines: Vec<LineAccess>,
@@ -25,11 +26,11 @@ pub(super) struct LineAccesses {
     tables: Vec<LaneTable>,
     /// Shape of the access in `lines`, if [`LineAccesses::set`] or [`LineAccesses::set_run`] made it.
     shape: Option<Shape>,
-    /// The lanes' addresses; of a run only the first.
+    /// Address of each lane; for a run, only lane 0's address is set.
     addresses: [u64; LANES],
 }
 
-/// What two accesses must have in common for one to be a shifted copy of the other.
+/// Properties that two accesses must have in common if one is a shifted copy of the other.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Shape {
     lanes: u32,
@@ -39,7 +40,7 @@ struct Shape {
 }
 
 impl LineAccesses {
-    /// The lane map of the part at `position` in `lines`.
+    /// Lane map of the line at `position` in `self.lines`.
     pub(super) fn lane_map(&self, position: usize) -> LaneMap<'_> {
         let LineAccess { kind, lanes, .. } = self.lines[position];
         LaneMap::new(kind, lanes, &self.tables[position])
@@ -50,8 +51,8 @@ impl LineAccesses {
         self.shape = None;
     }
 
-    /// Sets the access of `bytes` bytes by each of `lanes`. If it is the previous access shifted by whole lines, only
-    /// moves the lines.
+    /// Sets the access to `bytes` bytes by each of `lanes`. If the access is the previous access shifted by whole
+    /// lines, only moves the lines.
     pub(super) fn set(&mut self, lanes: u32, addresses: &[u64; LANES], bytes: u64) {
         let shape = Shape { lanes, bytes, run: false };
         let first = lanes.trailing_zeros() as usize % LANES;
@@ -66,7 +67,7 @@ impl LineAccesses {
         self.addresses = *addresses;
     }
 
-    /// Moves all lines by `offset` bytes; returns false if that is not a whole number of lines.
+    /// Moves all lines by `offset` bytes; returns false if `offset` is not a whole number of lines.
     fn shift(&mut self, offset: u64) -> bool {
         if !offset.is_multiple_of(LINE) {
             return false;
@@ -93,7 +94,7 @@ impl LineAccesses {
         }
         let mut left = lanes;
         while left != 0 {
-            // If some lanes share an address, usually all lanes share theirs with others.
+            // If some lanes have equal addresses, usually every lane has the address of another lane.
             let address = addresses[left.trailing_zeros() as usize];
             let mut same = 0;
             for (lane, &other) in addresses.iter().enumerate() {
@@ -110,7 +111,7 @@ impl LineAccesses {
         }
     }
 
-    /// Sets the access of `bytes` bytes (a power of two) by each of the 32 lanes, consecutive from `start`.
+    /// Sets the access to 32 consecutive elements from `start`, one per lane, of `bytes` bytes (a power of two) each.
     pub(super) fn set_run(&mut self, start: u64, bytes: u64) {
         let shape = Shape { lanes: u32::MAX, bytes, run: true };
         let offset = start.wrapping_sub(std::mem::replace(&mut self.addresses[0], start));
@@ -134,7 +135,7 @@ impl LineAccesses {
             return false;
         }
         if stride >= LINE {
-            // Each lane has a line of its own.
+            // Each lane accesses a different line.
             let mask = u32::MAX >> (LINE - bytes);
             for lane in lanes_of(lanes) {
                 let address = start.wrapping_add((lane as u64).wrapping_mul(stride));
@@ -170,7 +171,7 @@ impl LineAccesses {
         true
     }
 
-    /// Bytes in all lines, each counted once however many lanes access it.
+    /// Number of distinct bytes accessed in all lines.
     pub(super) fn byte_count(&self) -> u64 {
         self.lines.iter().map(|access| access.bytes.count_ones() as u64).sum()
     }
@@ -183,7 +184,7 @@ impl LineAccesses {
         }
     }
 
-    /// Adds a range that each of `lanes` accesses. No line may be of [`LaneMapKind::Run`] yet.
+    /// Adds a range of bytes that each of `lanes` accesses. No line of the access may have [`LaneMapKind::Run`] yet.
     pub(super) fn add(&mut self, lanes: u32, address: u64, bytes: u64) {
         for (line, bytes) in lines_of(address, bytes) {
             self.add_to_line(line, bytes, lanes);
@@ -215,7 +216,7 @@ impl LineAccesses {
     }
 }
 
-/// The lines of a range, each with a mask of the range's bytes in it.
+/// Line numbers of a range of addresses, each with a mask of the range's bytes in the line.
 #[inline(always)]
 pub(super) fn lines_of(start: u64, bytes: u64) -> impl Iterator<Item = (u64, u32)> {
     let end = start + bytes;
@@ -226,7 +227,7 @@ pub(super) fn lines_of(start: u64, bytes: u64) -> impl Iterator<Item = (u64, u32
     })
 }
 
-/// Whether all active lanes are `offset` bytes from where they were.
+/// Whether the addresses `now` of all active lanes are `offset` bytes after the addresses `before`.
 fn is_shifted(lanes: u32, before: &[u64; LANES], now: &[u64; LANES], offset: u64) -> bool {
     let mut differs = 0;
     for lane in 0..LANES {
@@ -236,7 +237,7 @@ fn is_shifted(lanes: u32, before: &[u64; LANES], now: &[u64; LANES], offset: u64
     differs == 0
 }
 
-/// Whether active lanes are `stride` bytes apart, counted from `start` at lane 0.
+/// Whether the address of each active lane is `start` plus the lane number times `stride`.
 fn is_strided(lanes: u32, addresses: &[u64; LANES], start: u64, stride: u64) -> bool {
     let mut differs = 0;
     for (lane, address) in addresses.iter().enumerate() {

@@ -1,13 +1,14 @@
 //! Race detector.
 //!
-//! Two accesses race if they have a byte in common, at least one writes it, neither happened before the other, and they
-//! are not morally strong. Vector clocks ([`clock`]) track happens-before through everything that orders memory in the
-//! ISA ([`sync`]): program order, barriers, `bar.warp.sync`, mbarriers, waits for copies, fences with strong accesses,
-//! acquires and releases. Every access is compared with, and recorded in, the shadow memory of its cluster ([`shadow`]);
-//! clusters are compared with each other as they end ([`grid`]). A launch without clusters has clusters of one CTA.
+//! Two accesses race if they have a byte in common, at least one access is a write, neither access happened before the
+//! other, and the accesses are not morally strong. Vector clocks ([`clock`]) track happens-before through everything
+//! that orders memory in the ISA ([`sync`]): program order, barriers, `bar.warp.sync`, mbarriers, waits for copies,
+//! fences with strong accesses, acquires and releases. Every access is compared with, and recorded in, the shadow
+//! memory of its cluster ([`shadow`]); when a cluster ends, its accesses are compared with those of the clusters that
+//! ended before ([`grid`]). A launch without clusters has clusters of one CTA.
 //!
 //! The result does not depend on the order in which the emulator runs warps: accesses ordered by a barrier do not race,
-//! and others race even if one ran long before the other.
+//! and unordered accesses race even if one ran long before the other.
 
 mod clock;
 mod cluster_end;

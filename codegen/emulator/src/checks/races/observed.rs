@@ -1,6 +1,7 @@
 //! Strong writes that threads have observed.
 //!
-//! A thread that reads a value by a strong access knows that the write happened, even if the two do not synchronise.
+//! A strong read observes the strong writes to its address, even if reader and writers do not synchronise. Later
+//! accesses by the reading thread do not race with these writes.
 
 use std::collections::HashMap;
 
@@ -11,9 +12,9 @@ use super::sync::SyncState;
 /// The strong writes at an address that a thread has observed.
 pub(super) struct ObservedWrites {
     pub(super) address: u64,
-    /// The thread and the time of its read.
+    /// Thread that observed the writes, and time of the thread's read.
     pub(super) by: Stamp,
-    /// The last write of each thread.
+    /// Time of the last observed write of each writing thread.
     pub(super) writes: HashMap<GridThread, Time>,
 }
 
@@ -27,7 +28,8 @@ impl ObservedWrites {
     }
 }
 
-/// Whether a thread has observed a write of its own cluster, itself or through an access that happened before.
+/// Whether a thread has observed a write of its own cluster, by a read of its own or by another thread's read that
+/// happened before.
 pub(super) fn has_observed(
     observed: &[ObservedWrites],
     sync: &SyncState,

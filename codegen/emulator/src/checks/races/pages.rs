@@ -5,9 +5,9 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use super::lane_map::LINE;
 
-/// Bytes of a page, the unit by which tables of global memory are allocated.
+/// Bytes of a page, the unit of global memory by which shadow memory is allocated.
 pub(super) const PAGE: u64 = 4096;
-/// Lines of a page.
+/// Number of lines per page.
 pub(super) const LINES: u64 = PAGE / LINE;
 
 /// A table by page number. The emulator chooses the addresses, so the hash need not resist an attacker.

@@ -1,15 +1,15 @@
 //! Checks of accesses of the shared memory of peer CTAs.
 //!
-//! A CTA's shared memory exists from the CTA's start to the exit of its last thread. A peer's access is early enough if
-//! it happened before something that a thread of the CTA did, usually a wait at the cluster barrier.
+//! A CTA's shared memory exists from the CTA's start to the exit of its last thread. An access by a peer CTA's thread
+//! is early enough if it happened before an operation of a thread of the CTA, usually a wait at the cluster barrier.
 
 use super::detector::RaceDetector;
 use super::peers::PeerAccess;
 use crate::lanes::lanes_of;
 
-/// Access of the shared memory of a peer CTA that may come after its exit.
+/// Access of the shared memory of a peer CTA that may come after that CTA's exit.
 pub(crate) struct LatePeerAccess {
-    /// Rank of the CTA that has the memory.
+    /// Rank of the CTA that owns the shared memory.
     pub(crate) rank: usize,
     pub(crate) warp: usize,
     pub(crate) lane: usize,
@@ -17,8 +17,8 @@ pub(crate) struct LatePeerAccess {
 }
 
 impl RaceDetector {
-    /// A lane accesses the shared memory of the peer CTA of a rank, at once or (`deferred`) when a copy completes.
-    /// Returns false if the CTA's start did not happen before.
+    /// Checks and records a lane's access of the shared memory of the peer CTA of rank `rank`, made at once or, if
+    /// `deferred`, when a copy completes. Returns false if the CTA's start did not happen before.
     pub(crate) fn access_peer(
         &mut self,
         (warp, lane, pc): (usize, usize, usize),

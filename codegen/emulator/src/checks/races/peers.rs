@@ -13,7 +13,7 @@ pub(crate) struct PeerAccess {
     pub(crate) address: u64,
 }
 
-/// Last access of each lane, by the rank of the CTA that has the memory and the warp that accesses it.
+/// Last access of each lane. The key is the rank of the CTA that owns the shared memory, and the accessing warp.
 #[derive(Default)]
 pub(super) struct PeerAccesses(pub(super) BTreeMap<(usize, usize), Box<[PeerAccess; LANES]>>);
 

@@ -23,7 +23,7 @@ impl EarlierAccess {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Race {
     pub(crate) earlier: EarlierAccess,
-    /// Address of the granule.
+    /// Address of the 4-byte granule that both accesses have in common.
     pub(crate) address: u64,
     pub(crate) lane: u32,
 }
@@ -37,7 +37,7 @@ impl Race {
 
 /// Race of an access of the cluster that is ending with an access of a cluster that ended before.
 pub(crate) struct ClusterRace {
-    /// Address of the granule.
+    /// Address of the 4-byte granule that both accesses have in common.
     pub(crate) address: u64,
     pub(crate) warp: usize,
     pub(crate) lane: u32,

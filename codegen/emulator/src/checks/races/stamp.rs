@@ -1,23 +1,25 @@
-//! Which thread accessed memory, when, and at which instruction.
+//! Access stamps: time, thread (or mbarrier of a copy), strength and instruction of an access.
 
 use super::clock::Time;
 
-/// Bytes of a granule: the unit of the addresses in findings, and of the comparison between clusters.
+/// Bytes of a granule, the unit of memory for the addresses in findings and for the comparison between clusters.
 pub(super) const GRANULE: u64 = 4;
 
-// Bits of `Stamp::origin`. The bits below `COPY` are the thread's number in its cluster, or the mbarrier's.
+// Bits of `Stamp::origin`. The bits below `COPY` are the thread's number in its cluster, or the number of a copy's
+// mbarrier.
 
-/// An asynchronous copy that signals an mbarrier made the access.
+/// Bit of [`Stamp::origin`]: an asynchronous copy that signals an mbarrier made the access.
 pub(super) const COPY: u32 = 1 << 14;
-/// The access is strong (`.relaxed`, `.volatile` or stronger) at a scope that has all threads of the cluster.
+/// Bit of [`Stamp::origin`]: the access is strong (`.relaxed`, `.volatile` or stronger) at a scope that includes all
+/// threads of the cluster.
 pub(super) const STRONG_IN_CLUSTER: u32 = 1 << 15;
-/// The access is strong at a scope wider than the cluster.
+/// Bit of [`Stamp::origin`]: the access is strong at a scope wider than the cluster.
 pub(super) const STRONG_IN_GRID: u32 = 1 << 16;
-/// The access is strong at least for its own CTA; set only in clusters of several CTAs.
+/// Bit of [`Stamp::origin`]: the access is strong at least at `.cta` scope; set only in clusters of several CTAs.
 pub(super) const STRONG_IN_CTA: u32 = 1 << 17;
-/// Position of the rank of the CTA that [`STRONG_IN_CTA`] refers to.
+/// Lowest bit in [`Stamp::origin`] of the rank of the accessing thread's CTA, set with [`STRONG_IN_CTA`].
 pub(super) const RANK_SHIFT: u32 = 28;
-/// Distinguishes strong accesses, of whatever scope, from weak ones.
+/// Bits of [`Stamp::origin`] of which a strong access has at least one and a weak access none.
 pub(super) const STRONG: u32 = STRONG_IN_CLUSTER | STRONG_IN_CTA;
 const NUMBER: u32 = COPY - 1;
 
@@ -28,7 +30,7 @@ pub(super) type GridThread = (u64, u32);
 #[derive(Clone, Copy, Default, Debug, PartialEq)]
 pub(super) struct Stamp {
     pub(super) time: Time,
-    /// Thread or mbarrier, and strength of the access.
+    /// Thread number, or mbarrier number of a copy, and strength bits of the access.
     pub(super) origin: u32,
     pub(super) pc: u32,
 }
@@ -42,7 +44,7 @@ impl Stamp {
         self.origin & 31
     }
 
-    /// The thread's number in its cluster; of a copy, the mbarrier's.
+    /// Number in its cluster of the accessing thread, or of the mbarrier of a copy.
     pub(super) fn number(self) -> usize {
         (self.origin & NUMBER) as usize
     }
@@ -51,13 +53,13 @@ impl Stamp {
         self.origin & COPY != 0
     }
 
-    /// Whether both accesses have the same warp (or copy), strength and time.
+    /// Whether both accesses have the same origin (warp or mbarrier, strength) and time.
     pub(super) fn is_simultaneous(self, other: Stamp) -> bool {
         (self.time, self.origin) == (other.time, other.origin)
     }
 }
 
-/// Whether two accesses, by their [`Stamp::origin`], are morally strong: both are strong, at scopes that have both
+/// Whether two accesses, by their [`Stamp::origin`], are morally strong: both are strong, at scopes that include both
 /// threads. Such accesses never race.
 #[inline(always)]
 pub(super) fn are_morally_strong(a: u32, b: u32) -> bool {
@@ -65,7 +67,7 @@ pub(super) fn are_morally_strong(a: u32, b: u32) -> bool {
     both & STRONG != 0 && (both & STRONG_IN_CLUSTER != 0 || (a ^ b) >> RANK_SHIFT == 0)
 }
 
-/// Access of some lanes of a warp at one time.
+/// Stamp of an access, and the lanes of the warp that made the access.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct LaneStamp {
     pub(super) stamp: Stamp,

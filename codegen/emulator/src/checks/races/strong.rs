@@ -1,4 +1,4 @@
-//! Strong accesses: what they release at their addresses, and what they acquire there.
+//! Release and acquire by strong accesses at their addresses.
 
 use std::sync::MutexGuard;
 
@@ -16,11 +16,11 @@ use crate::lanes::{LANES, lanes_of};
 /// [`RaceDetector::acquire_at`].
 pub(crate) type LocationLock<'a> = Option<MutexGuard<'a, Locations>>;
 
-/// An address of each lane.
+/// State space, and address of each lane.
 pub(crate) type Located<'a> = (Space, &'a [u64; LANES]);
 
 impl RaceDetector {
-    /// Before a strong access: releases at the lanes' addresses what a write releases.
+    /// Prepares a strong access: if the access writes, releases the lanes' clocks at the lanes' addresses.
     pub(crate) fn release_at<'a>(
         &mut self,
         grid: &'a GridDetector,
@@ -51,7 +51,7 @@ impl RaceDetector {
         lock
     }
 
-    /// After a strong access: acquires, of a read, what was released at the lanes' addresses.
+    /// Completes a strong access: if the access reads, acquires the clocks released at the lanes' addresses.
     pub(crate) fn acquire_at(
         &mut self,
         accessor: Accessor,
@@ -87,7 +87,7 @@ impl RaceDetector {
         }
     }
 
-    /// A strong write releases clocks to its CTA and to its cluster.
+    /// Releases the clocks of a strong write to the writer's CTA and cluster.
     fn release_in_cluster(
         &mut self,
         warp: usize,
@@ -96,7 +96,7 @@ impl RaceDetector {
         [to_cta, to_cluster]: [Option<VectorClock>; 2],
     ) {
         let has_peers = self.sync.has_peers();
-        // A store ends the release sequences at its address.
+        // A store ends the earlier release sequences at its address.
         if access == Access::Store {
             self.released.remove(&(space, address, self.sync.rank(warp)));
             if has_peers {
@@ -111,7 +111,8 @@ impl RaceDetector {
         }
     }
 
-    /// Records the writes that a thread has observed, unless the thread's last observation there was the same.
+    /// Records the writes that a thread has observed at an address, unless they equal the thread's last observation at
+    /// that address.
     fn observe_writes(&mut self, observed: ObservedWrites) {
         let is_same_read =
             |old: &&ObservedWrites| old.address == observed.address && old.by.origin == observed.by.origin;

@@ -35,17 +35,17 @@ impl FenceKind {
     }
 }
 
-/// A use of an mbarrier that its initialisation did not happen before.
+/// Use of an mbarrier whose initialisation did not happen before the use.
 pub(crate) struct UnorderedInit {
     /// Lane that uses the mbarrier.
     pub(crate) lane: usize,
-    /// Number in the cluster of the thread that initialised the mbarrier, and its instruction.
+    /// Number in the cluster of the thread that initialised the mbarrier; `pc` is the initialising instruction.
     pub(crate) thread: usize,
     pub(crate) pc: u32,
 }
 
 impl RaceDetector {
-    /// A fence by lanes of a warp; `code` is its [`FenceKind`].
+    /// Executes a fence by lanes of a warp; `code` is the [`FenceKind`] as a number.
     pub(crate) fn fence(&mut self, warp: usize, lanes: u32, code: u64) {
         match FenceKind::from_code(code) {
             FenceKind::Cta => self.sync.fence(warp, lanes, MemoryScope::Cta),
@@ -57,22 +57,22 @@ impl RaceDetector {
         }
     }
 
-    /// `bar.warp.sync` by lanes of a warp.
+    /// Executes `bar.warp.sync` by lanes of a warp.
     pub(crate) fn sync_lanes(&mut self, warp: usize, lanes: u32) {
         self.sync.sync_lanes(warp, lanes);
     }
 
-    /// A warp arrives at a barrier, which is numbered through the CTAs of the cluster.
+    /// Records a warp's arrival at a CTA barrier, which is numbered through the CTAs of the cluster.
     pub(crate) fn arrive_at_barrier(&mut self, warp: usize, barrier: usize) {
         self.sync.arrive_at_barrier(warp, barrier);
     }
 
-    /// A barrier is complete and releases these warps.
+    /// Completes a CTA barrier, which releases the warps `released`.
     pub(crate) fn complete_barrier(&mut self, barrier: usize, released: impl Iterator<Item = usize>) {
         self.sync.complete_barrier(barrier, released);
     }
 
-    /// A thread (warp and lane) initialises an mbarrier.
+    /// Records that a thread (warp and lane) initialises an mbarrier.
     pub(crate) fn init_mbarrier(&mut self, address: u64, thread: (usize, u32), pc: usize) {
         self.sync.init_mbarrier(address, thread, pc as u32);
     }
@@ -84,7 +84,8 @@ impl RaceDetector {
         }
     }
 
-    /// Lanes use an mbarrier; with `releases`, they arrive there, releasing at that scope.
+    /// Checks a use of an mbarrier by lanes of a warp. If `releases` is a scope, also records the lanes' arrival with a
+    /// release at that scope.
     pub(crate) fn use_mbarrier(
         &mut self,
         warp: usize,
@@ -118,7 +119,7 @@ impl RaceDetector {
         self.sync.set_mbarrier_phase(address, phase);
     }
 
-    /// Lanes have found phases of the mbarriers at their addresses complete, acquiring at a scope.
+    /// Acquires, at a scope, from the mbarrier at each lane's address, after the lanes have found phases complete.
     pub(crate) fn acquire_mbarriers(
         &mut self,
         warp: usize,
@@ -136,17 +137,17 @@ impl RaceDetector {
         }
     }
 
-    /// Lanes arrive at the cluster barrier; `releases` is false for `.relaxed`.
+    /// Records the arrival of lanes at the cluster barrier; `releases` is false for `.relaxed`.
     pub(crate) fn arrive_in_cluster(&mut self, warp: usize, lanes: u32, releases: bool) {
         self.sync.arrive_in_cluster(warp, lanes, releases);
     }
 
-    /// Lanes have waited at the cluster barrier.
+    /// Acquires the clocks released at the cluster barrier, after lanes have waited there.
     pub(crate) fn acquire_cluster_barrier(&mut self, warp: usize, lanes: u32) {
         self.sync.acquire_cluster_barrier(warp, lanes);
     }
 
-    /// The cluster barrier is complete and releases these lanes of warps.
+    /// Completes a phase of the cluster barrier, which releases the waiting warps and lanes `released`.
     pub(crate) fn complete_cluster_barrier(&mut self, released: &[(usize, u32)]) {
         self.sync.complete_cluster_barrier();
         for &(warp, lanes) in released {

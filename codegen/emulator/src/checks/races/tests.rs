@@ -1,4 +1,4 @@
-//! Compares the detector with a model that records every access of every thread to every byte.
+//! Tests that compare the race detector with a model that records every access of every thread to every byte.
 
 use proptest::prelude::*;
 
@@ -9,7 +9,7 @@ use crate::lanes::{LANES, lanes_of};
 
 const WARPS: usize = 2;
 const THREADS: usize = WARPS * LANES;
-/// Few bytes, so that accesses overlap.
+/// Bytes of tested memory: few, so that accesses overlap.
 const BYTES: u64 = 512;
 
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ enum Step {
     Barrier,
 }
 
-/// Addresses as kernels have them: consecutive, strided, shared by several lanes; and arbitrary ones.
+/// Lane addresses that are typical of kernels (consecutive, strided, shared by several lanes), or arbitrary.
 fn addresses(bytes: u64) -> impl Strategy<Value = Vec<u64>> {
     let units = BYTES / bytes;
     let pattern = |units: u64, f: fn(u64, u64, u64) -> u64| {
@@ -82,7 +82,7 @@ impl Model {
         Model { clocks: (0..THREADS).map(own).collect(), accesses: vec![Vec::new(); BYTES as usize] }
     }
 
-    /// All threads acquire what each of them released.
+    /// Synchronises `threads`: each acquires the clocks of all.
     fn synchronise(&mut self, threads: &[usize]) {
         let all: [u32; THREADS] =
             std::array::from_fn(|other| threads.iter().map(|&t| self.clocks[t][other]).max().unwrap_or(0));
@@ -92,7 +92,7 @@ impl Model {
         }
     }
 
-    /// Whether an access races with an earlier one.
+    /// Records an access; returns whether it races with an earlier access.
     fn access(&mut self, warp: usize, lanes: u32, writes: bool, bytes: u64, addresses: &[u64]) -> bool {
         let mut races = false;
         let mut new = Vec::new();
@@ -122,7 +122,8 @@ fn accesses() -> impl Strategy<Value = Vec<Step>> {
     )
 }
 
-/// Ends a cluster in which thread 0 stores a word at each of some addresses; returns whether it races with others.
+/// Runs and ends a cluster in which thread 0 stores a word at each of `addresses`; returns whether the stores race with
+/// other clusters.
 fn end_of_cluster_that_stores(grid: &GridDetector, cluster: u64, addresses: &[u64]) -> bool {
     let mut detector = RaceDetector::new(0);
     detector.start(cluster, [1, 1], 0);
@@ -138,7 +139,7 @@ fn end_of_cluster_that_stores(grid: &GridDetector, cluster: u64, addresses: &[u6
 fn lines_before_a_race_are_compared_with_later_clusters() {
     let grid = GridDetector::default();
     assert!(!end_of_cluster_that_stores(&grid, 0, &[64]));
-    // The race is on the second line; the first is of this cluster only.
+    // The race is on the second line; only this cluster has accessed the first line.
     assert!(end_of_cluster_that_stores(&grid, 1, &[0, 64]));
     assert!(end_of_cluster_that_stores(&grid, 2, &[0]));
 }

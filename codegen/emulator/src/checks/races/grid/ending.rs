@@ -1,4 +1,4 @@
-//! Clusters that end, and what their threads knew of other clusters.
+//! Ending and ended clusters, with the clocks of other clusters that their threads had.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -10,7 +10,7 @@ use crate::checks::races::stamp::{LaneStamp, STRONG_IN_CLUSTER, STRONG_IN_GRID};
 use crate::checks::races::sync::{ClockChange, clocks_at};
 use crate::lanes::lanes_of;
 
-/// What the threads of a cluster that has ended knew of other clusters.
+/// Clocks of other clusters, and observed writes, of the threads of a cluster that has ended.
 #[derive(Default)]
 pub(super) struct EndedCluster {
     pub(super) history: Vec<ClockChange>,
@@ -22,7 +22,8 @@ impl EndedCluster {
         self.history.is_empty() && self.observed.is_empty()
     }
 
-    /// Whether `earlier`, of another cluster, happened before `later`, of this one.
+    /// Whether `earlier`, an access of another cluster, happened before `later`, an access of this cluster, or is a
+    /// write that `later`'s thread had observed.
     fn is_ordered(&self, address: u64, earlier: &GranuleRecord, later: &GranuleRecord) -> bool {
         let write = (earlier.cluster(), earlier.by.stamp);
         self.knows(earlier, later) || has_observed_remote(&self.observed, address, write, later.by)
@@ -40,27 +41,28 @@ impl EndedCluster {
     }
 }
 
-/// A cluster that is ending, to be compared with others.
+/// A cluster that is ending, to be compared with the clusters that have ended.
 pub(super) struct EndingCluster<'a> {
     pub(super) cluster: u64,
     pub(super) global: &'a Shadow,
-    /// Accesses that later ones replaced in `global`, ordered by line index.
+    /// Accesses that later accesses replaced in `global`, ordered by line index.
     pub(super) replaced: &'a [(usize, GranuleAccess)],
-    /// Whether the cluster neither released anything to others nor acquired anything from them. What races with an
-    /// access of such a cluster races with the same access of every other such cluster.
+    /// Whether the cluster neither released clocks to other clusters nor acquired clocks from them. An access that
+    /// races with an access of an isolated cluster races with the same access of every other isolated cluster.
     pub(super) is_isolated: bool,
     pub(super) knowledge: &'a EndedCluster,
     pub(super) ended: &'a RwLock<HashMap<u64, Arc<EndedCluster>>>,
 }
 
 impl EndingCluster<'_> {
-    /// Accesses that later ones replaced in a line.
+    /// Accesses of a line that later accesses replaced in `global`.
     pub(super) fn replaced_in(&self, index: usize) -> impl Iterator<Item = GranuleAccess> {
         let from = self.replaced.partition_point(|&(other, _)| other < index);
         self.replaced[from..].iter().take_while(move |(other, _)| *other == index).map(|&(_, access)| access)
     }
 
-    /// Whether an access of this cluster and one of another, each with whether it writes, do not race.
+    /// Whether an access of this cluster and an access of another cluster do not race. Each access has a flag: whether
+    /// the access writes.
     pub(super) fn is_ordered(
         &self,
         address: u64,

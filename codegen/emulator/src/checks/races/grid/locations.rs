@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use crate::checks::races::clock::{ClusterClocks, Time, join_clocks};
 use crate::checks::races::stamp::GridThread;
 
-/// What was released at each address of global memory.
+/// Clocks released, and last strong writes, at each address of global memory.
 #[derive(Default)]
 pub(crate) struct Locations(HashMap<u64, Location>);
 
-/// What was released at one address.
+/// Clocks released, and last strong writes, at one address of global memory.
 #[derive(Default)]
 pub(in crate::checks::races) struct Location {
     pub(in crate::checks::races) released: ClusterClocks,
@@ -22,12 +22,12 @@ impl Locations {
         self.0.get(&address)
     }
 
-    /// Records a strong write of a thread.
+    /// Records a strong write by a thread at an address.
     pub(in crate::checks::races) fn write(&mut self, address: u64, by: GridThread, time: Time) {
         self.0.entry(address).or_default().writes.insert(by, time);
     }
 
-    /// Joins clocks into those released at an address.
+    /// Joins `clocks` into the clocks released at an address.
     pub(in crate::checks::races) fn release(&mut self, address: u64, clocks: &ClusterClocks) {
         join_clocks(&mut self.0.entry(address).or_default().released, clocks);
     }

@@ -1,12 +1,13 @@
 //! Races between clusters.
 //!
 //! When a cluster ends, its accesses of global memory are compared with those of the clusters that ended before. Most
-//! clusters synchronise with no other; of these, two that made the same access are enough to find every race with it.
-//! Of clusters that released something to others, or acquired something from others, all accesses are kept, with the
-//! history of the threads' clocks. Reads by asynchronous copies are not compared: copies read whole tiles, and a kernel
-//! need not use those bytes of a tile that another cluster is writing.
+//! clusters are isolated: they synchronise with no other cluster. If many isolated clusters make the same access,
+//! records of two of them are enough to find every race. All accesses are kept of clusters that released clocks to
+//! other clusters or acquired clocks from them, with the history of the threads' clocks. Reads by asynchronous copies
+//! are not compared: copies read whole tiles, and a kernel need not use those bytes of a tile that another cluster is
+//! writing.
 //!
-//! Pages are distributed over shards with a lock each, so that clusters that end at the same time seldom wait for one
+//! Pages are distributed over shards, each with its own lock, so clusters that end at the same time seldom wait for one
 //! another.
 
 mod ending;
@@ -30,7 +31,7 @@ const SHARDS: usize = 64;
 pub(crate) struct GridDetector {
     locations: Mutex<Locations>,
     shards: [Mutex<Shard>; SHARDS],
-    /// Clusters that have ended and whose threads knew of other clusters, by position in the grid.
+    /// Ended clusters whose threads had clocks or observed writes of other clusters, by position in the grid.
     ended: RwLock<HashMap<u64, Arc<EndedCluster>>>,
 }
 
@@ -49,13 +50,15 @@ impl GridDetector {
         self.locations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Compares a cluster that is ending with those that ended before.
+    /// Compares the accesses of a cluster that is ending with those of the clusters that ended before; returns the
+    /// first race.
     pub(super) fn finish(&self, detector: &mut RaceDetector) -> Option<ClusterRace> {
         let cluster = detector.sync.cluster;
         let history = std::mem::take(&mut detector.sync.history);
         let observed = std::mem::take(&mut detector.observed);
         let knowledge = Arc::new(EndedCluster { history, observed });
-        // Inserted before the cluster's accesses: clusters that are compared with these need it.
+        // Inserted before the cluster's accesses: another cluster that is compared with these accesses needs the
+        // clocks.
         if !knowledge.is_empty() {
             let mut ended = self.ended.write().unwrap_or_else(PoisonError::into_inner);
             ended.insert(cluster, Arc::clone(&knowledge));

@@ -3,7 +3,7 @@
 use crate::checks::races::shadow::GranuleAccess;
 use crate::checks::races::stamp::{LaneStamp, STRONG_IN_CLUSTER, Stamp};
 
-/// Access of a granule by a cluster.
+/// Access of a 4-byte granule of global memory by a cluster.
 #[derive(Clone, Copy, Default)]
 pub(super) struct GranuleRecord {
     /// The cluster's position in the grid plus one; 0 if there is no record.
@@ -11,12 +11,12 @@ pub(super) struct GranuleRecord {
     pub(super) by: LaneStamp,
     /// Bytes of the granule, one bit each.
     pub(super) bytes: u8,
-    /// See `EndingCluster::is_isolated`.
+    /// Whether the cluster neither released clocks to other clusters nor acquired clocks from them.
     pub(super) is_isolated: bool,
-    /// Whether the shard has further records of the granule.
+    /// Whether `Shard::more` has further records of the granule.
     pub(super) has_more: bool,
-    /// Whether there are weak records of the whole granule by two isolated clusters. A third adds nothing: whichever
-    /// cluster the granule is compared with, one of the two is another cluster.
+    /// Whether there are weak records of the whole granule by two isolated clusters. A third such record is redundant:
+    /// whichever cluster is compared with the granule, at least one of the two records is of a different cluster.
     pub(super) is_saturated: bool,
 }
 
@@ -41,7 +41,7 @@ impl GranuleRecord {
         self.by.stamp.origin & STRONG_IN_CLUSTER == 0
     }
 
-    /// Stamp of the lowest lane.
+    /// Stamp of the access, with the lowest accessing lane.
     pub(super) fn stamp(&self) -> Stamp {
         let stamp = self.by.stamp;
         Stamp { origin: stamp.origin | self.by.lanes.trailing_zeros() & 31, ..stamp }

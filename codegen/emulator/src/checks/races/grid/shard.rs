@@ -1,7 +1,7 @@
-//! Accesses of global memory by all clusters so far, for a part of the pages.
+//! Shard of the grid's race detection: accesses by all clusters so far to a part of the pages of global memory.
 //!
-//! Most lines are accessed by one cluster only. Of these the cluster's own records are kept; they are expanded into
-//! granule records when a second cluster accesses the line.
+//! Most lines are accessed by one cluster only. For such a line the shadow memory records of that cluster are kept, and
+//! are expanded into granule records when a second cluster accesses the line.
 
 use std::collections::HashMap;
 
@@ -15,24 +15,25 @@ use crate::checks::races::stamp::GRANULE;
 /// Accesses of a page by all clusters so far. Bit masks have one bit for each line.
 #[derive(Default)]
 struct PageRecords {
-    /// First record of each granule, of reads and of writes; each list is empty until it is needed.
+    /// First read record and first write record of each granule; each list is empty until the first such record.
     first: [Vec<GranuleRecord>; 2],
-    /// Lines that were only read and whose reads are all saturated.
+    /// Lines without writes whose granules all have saturated reads ([`GranuleRecord::is_saturated`]).
     saturated: u128,
     accessed: u128,
-    /// Lines that one cluster has accessed; empty until it is needed.
+    /// By line, the location of the records of a line that only one cluster has accessed; empty until the first such
+    /// line.
     single: Vec<Option<SingleClusterLine>>,
-    /// Records of such lines, one shadow for each cluster.
+    /// Records of the lines in `single`, one shadow per cluster.
     single_records: Vec<Shadow>,
 }
 
-/// A line that one cluster has accessed.
+/// A line that only one cluster has accessed.
 #[derive(Clone, Copy)]
 struct SingleClusterLine {
     cluster: u64,
     /// Index in [`PageRecords::single_records`].
     shadow: u32,
-    /// Index of the line in that shadow.
+    /// Index of the line in the shadow numbered `shadow`.
     index: u32,
 }
 
@@ -55,13 +56,13 @@ impl PageRecords {
 #[derive(Default)]
 pub(super) struct Shard {
     pages: PageMap<PageRecords>,
-    /// Further records of granules, by address and whether they write.
+    /// Second and later records of granules, by address and by whether the access writes.
     more: HashMap<(u64, bool), Vec<GranuleRecord>>,
 }
 
 impl Shard {
-    /// Compares a page with the cluster that is ending, in whose shadow the page's first line is `first`, and adds the
-    /// cluster's accesses. Stops at the first race.
+    /// Compares page `number` with the cluster that is ending, and adds the cluster's accesses to the page. `first` is
+    /// the index of the page's first line in the cluster's shadow memory. Stops at the first race.
     pub(super) fn merge(
         &mut self,
         number: u64,
@@ -126,21 +127,21 @@ impl Shard {
         race
     }
 
-    /// Adds granule records of a line that one cluster had accessed so far.
+    /// Adds granule records for a line that only one cluster had accessed so far.
     fn expand(&mut self, page: &mut PageRecords, number: u64, line: usize, single: SingleClusterLine) {
         let SingleClusterLine { cluster, shadow, index } = single;
         let mut accesses = Vec::new();
         page.single_records[shadow as usize].for_each_access(index as usize, |access| accesses.push(access));
         accesses.sort_by_key(|access| access.granule);
         for access in accesses {
-            // Accesses of one cluster only cannot race here.
+            // Accesses of a single cluster do not race with each other here.
             let record = GranuleRecord::new(cluster, true, &access);
             self.add(page, address_of(number, line, access.granule), (record, access.writes));
         }
         page.update_saturated(line);
     }
 
-    /// Finds another cluster's record of a granule that races with this one.
+    /// Finds another cluster's record of a granule that races with `record`; `writes` is whether `record` is a write.
     #[inline(always)]
     fn find_race(
         &self,
@@ -167,7 +168,7 @@ impl Shard {
         })
     }
 
-    /// Adds a record of a granule, unless the ones there make it redundant.
+    /// Adds a record of a granule, unless the granule's earlier records make it redundant.
     #[inline(always)]
     fn add(&mut self, page: &mut PageRecords, address: u64, (record, writes): (GranuleRecord, bool)) {
         let first = &mut page.first[writes as usize];
@@ -182,7 +183,7 @@ impl Shard {
         }
     }
 
-    /// Adds a second or later record of a granule, unless two others have the same effect.
+    /// Adds a second or later record of a granule, unless two earlier records have the same effect.
     fn add_further(
         &mut self,
         first: &mut GranuleRecord,
@@ -218,7 +219,7 @@ fn race_between(address: u64, own: (GranuleRecord, bool), other: (GranuleRecord,
     }
 }
 
-/// The address of a granule of a page's line.
+/// Address of a granule, by page number, line in the page and granule in the line.
 fn address_of(page: u64, line: usize, granule: usize) -> u64 {
     page * PAGE + ((line * GRANULES + granule) as u64) * GRANULE
 }

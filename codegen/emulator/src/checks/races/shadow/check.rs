@@ -1,4 +1,4 @@
-//! Comparison of an access with the records of earlier ones.
+//! Comparison of an access with the records of earlier accesses.
 
 use super::memory::{AccessRecord, MappedLine, READS, Shadow, WRITES};
 use crate::checks::races::clock::{ClusterClock, Time};
@@ -7,26 +7,26 @@ use crate::checks::races::stamp::{GRANULE, LaneStamp, Stamp, are_morally_strong}
 use crate::checks::races::sync::AccessorClocks;
 use crate::lanes::lanes_of;
 
-/// An earlier access that races with the one checked.
+/// An earlier access that races with the access being checked.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::checks::races) struct Conflict {
     /// Stamp of the earlier access.
     pub(in crate::checks::races) stamp: Stamp,
     /// Whether the earlier access is a write.
     pub(in crate::checks::races) writes: bool,
-    /// Address of the granule.
+    /// Address of the 4-byte granule with the conflict.
     pub(in crate::checks::races) address: u64,
-    /// Lane of the access checked.
+    /// Lane of the access being checked.
     pub(in crate::checks::races) lane: u32,
 }
 
 /// The last record found to be ordered before the access: its time, origin and lanes. Neighbouring lines often have
-/// records that are equal in these.
+/// records with the same time, origin and lanes.
 #[derive(Default)]
 pub(in crate::checks::races) struct LastOrdered((Time, u32, u32));
 
 impl Shadow {
-    /// Fast check of an access of a line: true means that it races with nothing, false that
+    /// Fast check of an access of a line: true means that the access does not race, false that
     /// [`Shadow::find_conflict`] must decide.
     #[inline(always)]
     pub(in crate::checks::races) fn is_surely_ordered(
@@ -55,7 +55,7 @@ impl Shadow {
         true
     }
 
-    /// Whether each of these bytes was accessed by a single thread, the one that accesses it again.
+    /// Whether the same single thread made the recorded access and makes the new access, at each of `bytes`.
     fn is_by_same_threads(
         &self,
         record: &AccessRecord,
@@ -63,14 +63,14 @@ impl Shadow {
         (access, lanes): MappedLine<'_>,
         accessor: &AccessorClocks<'_>,
     ) -> bool {
-        // In a run each byte has one lane.
+        // In a run exactly one lane accesses each byte.
         let is_same_run = matches!(access.kind, LaneMapKind::Run(_)) && record.kind == access.kind;
         !record.stamp.is_copy()
             && record.stamp.warp() == accessor.warp
             && (is_same_run || self.lane_map(record).is_same_single_lane(lanes, bytes))
     }
 
-    /// Finds the first conflict of the lowest lane in a line, byte by byte, without those that `is_excused` accepts.
+    /// Finds the lowest lane's first conflict in a line, byte by byte, ignoring conflicts that `is_excused` accepts.
     #[cold]
     pub(in crate::checks::races) fn find_conflict(
         &self,
@@ -113,8 +113,8 @@ impl Shadow {
         first
     }
 
-    /// Finds the first write, of these bytes of a line, that is not in `visible`, the clock of what proxy fences have
-    /// made visible to the async proxy. Returns it with the number of its granule in the line.
+    /// Finds the first write of `bytes` of a line that proxy fences have not made visible to the async proxy; `visible`
+    /// is the clock of the visible writes. Returns the write's stamp and the number of its granule in the line.
     pub(in crate::checks::races) fn find_unfenced_write(
         &self,
         index: usize,
@@ -140,7 +140,7 @@ impl Shadow {
     }
 }
 
-/// Whether a whole record happened before the access, or is morally strong with it.
+/// Whether a whole record happened before the access, or is morally strong with the access.
 fn is_ordered(record: &AccessRecord, accessor: &AccessorClocks<'_>) -> bool {
     let stamp = record.stamp;
     are_morally_strong(stamp.origin, accessor.stamp.origin)
@@ -150,12 +150,12 @@ fn is_ordered(record: &AccessRecord, accessor: &AccessorClocks<'_>) -> bool {
         }
 }
 
-/// A copy's stamp, if the copy did not happen before.
+/// The stamp of a copy's recorded access, if the copy's completion is not in `clock`.
 fn unordered_copy(stamp: Stamp, clock: &ClusterClock) -> Option<Stamp> {
     (!clock.covers_phase(stamp.number(), stamp.time)).then_some(stamp)
 }
 
-/// The first of `lanes` whose access did not happen before.
+/// The first of `lanes` whose recorded access is not in `clock`.
 fn unordered_lane(earlier: LaneStamp, lanes: u32, clock: &ClusterClock) -> Option<u32> {
     let LaneStamp { stamp, .. } = earlier;
     let is_unordered = |lane: &usize| !clock.covers(stamp.warp(), 1 << lane, stamp.time);

@@ -1,4 +1,4 @@
-//! Records as accesses of granules, for the comparison between clusters.
+//! Conversion of access records to accesses of 4-byte granules, for the comparison between clusters.
 
 use super::memory::{AccessRecord, GRANULES, GranuleAccess, READS, Shadow, WRITES};
 use crate::checks::races::lane_map::LaneMapKind;
@@ -19,7 +19,8 @@ impl Shadow {
         }
     }
 
-    /// Calls `visit` for some bytes of a record: for each granule, once for the bytes that have equal stamps and lanes.
+    /// Calls `visit` for some bytes of a record: granule by granule, once for each set of bytes with equal stamp and
+    /// lanes.
     pub(super) fn for_each_granule(
         &self,
         record: &AccessRecord,

@@ -1,17 +1,17 @@
-//! Records and their storage.
+//! Storage of access records.
 
 use crate::checks::races::clock::Time;
 use crate::checks::races::lane_map::{LINE, LaneMap, LaneMapKind, LaneTable};
 use crate::checks::races::line_access::LineAccess;
 use crate::checks::races::stamp::{GRANULE, LaneStamp, Stamp};
 
-/// Granules per line.
+/// Number of 4-byte granules per 32-byte line.
 pub(in crate::checks::races) const GRANULES: usize = (LINE / GRANULE) as usize;
 
-/// The part of an access in one line, with its lane map.
+/// The part of an access in one line, and the lanes that access each byte of the line.
 pub(in crate::checks::races) type MappedLine<'a> = (&'a LineAccess, LaneMap<'a>);
 
-/// Kinds of records, as indices of `LineHead::first`.
+/// Index of the read records in `LineHead::first`; `WRITES` is that of the write records.
 pub(in crate::checks::races) const READS: usize = 0;
 pub(in crate::checks::races) const WRITES: usize = 1;
 
@@ -19,7 +19,7 @@ pub(in crate::checks::races) const WRITES: usize = 1;
 #[derive(Clone, Copy, Default)]
 #[repr(align(32))]
 pub(super) struct AccessRecord {
-    /// Stamp without a lane.
+    /// Stamp of the access; for an access by a warp, without the lane number.
     pub(super) stamp: Stamp,
     pub(super) lanes: u32,
     pub(super) bytes: u32,
@@ -28,12 +28,12 @@ pub(super) struct AccessRecord {
     pub(super) has_pc_table: bool,
     /// Index of the record's own tables; 0 while it has none.
     pub(super) tables: u32,
-    /// The line's next record of writes or of reads; 0 at the end.
+    /// Index of the line's next record of the same kind, reads or writes; 0 at the end of the list.
     pub(super) next: u32,
 }
 
 impl AccessRecord {
-    /// Whether the lane map is known, without comparing tables, to equal that of a kind and lanes.
+    /// Whether the record's lane map surely equals the lane map of `kind` and `lanes`; does not compare tables.
     pub(super) fn has_same_map(&self, kind: LaneMapKind, lanes: u32) -> bool {
         match kind {
             LaneMapKind::Uniform => self.kind == LaneMapKind::Uniform && self.lanes == lanes,
@@ -43,26 +43,27 @@ impl AccessRecord {
     }
 }
 
-// Indices of a record's tables.
+// Indices of a record's pair of tables.
 
-/// The lanes that accessed each byte.
+/// Index of the table of the lanes that accessed each byte.
 pub(super) const LANE_TABLE: usize = 0;
-/// The instruction that accessed each byte.
+/// Index of the table of the instruction that accessed each byte.
 pub(super) const PC_TABLE: usize = 1;
 
 /// Head of a line's record lists.
 #[derive(Clone, Copy, Default)]
 pub(super) struct LineHead {
-    /// The lists are valid if this is later than [`Shadow::start`].
+    /// Time since which the lists are valid; they belong to an earlier cluster unless it is later than
+    /// [`Shadow::start`].
     pub(super) since: Time,
-    /// First record of reads and of writes; 0 if there is none.
+    /// Indices of the first record of reads and of writes; 0 if there is none.
     pub(super) first: [u32; 2],
 }
 
-/// The accesses to one granule that a record stands for.
+/// Accesses to bytes of one 4-byte granule with the same stamp and lanes.
 #[derive(Clone, Copy)]
 pub(in crate::checks::races) struct GranuleAccess {
-    /// Number of the granule in its line.
+    /// Number of the granule in its line, 0 to 7.
     pub(in crate::checks::races) granule: usize,
     /// Bytes of the granule, one bit each.
     pub(in crate::checks::races) bytes: u8,
@@ -73,18 +74,18 @@ pub(in crate::checks::races) struct GranuleAccess {
 /// Shadow memory: access records of each line.
 pub(in crate::checks::races) struct Shadow {
     pub(super) heads: Vec<LineHead>,
-    /// Index 0 is unused.
+    /// Access records of all lines; index 0 is unused.
     pub(super) records: Vec<AccessRecord>,
-    /// Index 0 is unused.
+    /// Lane table and instruction table of the records that need them; index 0 is unused.
     pub(super) tables: Vec<[LaneTable; 2]>,
-    /// Records up to this time belong to earlier clusters.
+    /// Last time of earlier clusters: records up to this time are invalid.
     pub(super) start: Time,
     /// Whether replaced accesses that another cluster must still be compared with are kept in `replaced`.
     pub(super) keeps_replaced: bool,
     /// Replaced accesses up to this time are kept. Later ones are kept only if a strong access replaces a weak one, or
     /// the reverse.
     pub(super) keep_until: Time,
-    /// Replaced accesses by line index.
+    /// Replaced accesses that are kept, each with the index of its line.
     pub(in crate::checks::races) replaced: Vec<(usize, GranuleAccess)>,
 }
 
@@ -124,7 +125,7 @@ impl Shadow {
         self.replaced.clear();
     }
 
-    /// Adds lines for `bytes` bytes; returns the index of the first.
+    /// Adds lines for `bytes` bytes of memory; returns the index of the first added line.
     pub(in crate::checks::races) fn grow(&mut self, bytes: u64) -> usize {
         let first = self.heads.len();
         self.heads.resize(first + (bytes / LINE) as usize, LineHead::default());
@@ -172,14 +173,14 @@ impl Shadow {
             && self.records(index, READS).all(|record| record.bytes == 0 || is_weak(record))
     }
 
-    /// The number of a line's first record of a kind, 0 if there is none.
+    /// Index of a line's first record of kind [`READS`] or [`WRITES`]; 0 if there is none.
     #[inline(always)]
     pub(super) fn first(&self, index: usize, kind: usize) -> u32 {
         let head = &self.heads[index];
         if head.since > self.start { head.first[kind] } else { 0 }
     }
 
-    /// The records of a kind of a line.
+    /// Records of a line of kind [`READS`] or [`WRITES`].
     pub(super) fn records(&self, index: usize, kind: usize) -> impl Iterator<Item = &AccessRecord> {
         let mut next = self.first(index, kind);
         std::iter::from_fn(move || {
@@ -194,7 +195,7 @@ impl Shadow {
         LaneMap::new(record.kind, record.lanes, &self.tables[record.tables as usize][LANE_TABLE])
     }
 
-    /// The recorded access to one byte. The stamp of a write has the lowest of its lanes.
+    /// The recorded access to one byte. The stamp of a write includes the lowest writing lane.
     pub(super) fn access_at(&self, record: &AccessRecord, kind: usize, byte: u32) -> LaneStamp {
         let lanes = self.lane_map(record).lanes(byte);
         let pc = match record.has_pc_table {

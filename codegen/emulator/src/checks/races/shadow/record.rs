@@ -1,4 +1,4 @@
-//! Recording of accesses.
+//! Recording of accesses in the shadow memory.
 
 use super::memory::{AccessRecord, LANE_TABLE, LineHead, MappedLine, PC_TABLE, READS, Shadow, WRITES};
 use crate::checks::races::lane_map::{LINE, LaneMap, LaneMapKind, LaneTable};
@@ -8,8 +8,8 @@ use crate::checks::races::sync::AccessorClocks;
 use crate::lanes::lanes_of;
 
 impl Shadow {
-    /// Records a read. It replaces earlier reads that happened before it or are by the same threads: an access ordered
-    /// after the new read is also ordered after those.
+    /// Records a read. The new read replaces earlier reads that happened before it or are by the same threads: an
+    /// access ordered after the new read is also ordered after the replaced reads.
     #[inline(always)]
     pub(in crate::checks::races) fn record_read(
         &mut self,
@@ -50,7 +50,7 @@ impl Shadow {
         self.fill((access, lanes), READS, 0, stamp);
     }
 
-    /// Whether an earlier read happened before this one, or is by the same threads, where both have bytes in common.
+    /// Whether a recorded read happened before a new read, or is by the same threads at the bytes that both read.
     #[inline(always)]
     fn is_superseded(
         &self,
@@ -59,7 +59,7 @@ impl Shadow {
         accessor: &AccessorClocks<'_>,
     ) -> bool {
         let stamp = record.stamp;
-        // Strong and weak reads race with different writes, and a thread's read does not replace a copy's.
+        // Strong and weak reads race with different writes, and a thread's read does not replace a copy's read.
         if (stamp.origin ^ accessor.stamp.origin) & (STRONG | COPY) != 0 {
             return false;
         }
@@ -71,7 +71,7 @@ impl Shadow {
     }
 
     /// Records a write, which replaces all earlier accesses of its bytes. If several lanes write a byte, only the
-    /// highest is recorded.
+    /// highest lane is recorded.
     #[inline(always)]
     pub(in crate::checks::races) fn record_write(&mut self, (access, lanes): MappedLine<'_>, stamp: Stamp) {
         self.remove_reads(access, stamp);
@@ -120,7 +120,7 @@ impl Shadow {
         self.keeps_replaced && (time <= self.keep_until || (origin ^ write.origin) & STRONG != 0)
     }
 
-    /// Moves some bytes of a record to `replaced`.
+    /// Copies the accesses of some bytes of a record to `self.replaced`.
     #[cold]
     fn keep(&mut self, index: usize, kind: usize, number: u32, bytes: u32) {
         let mut replaced = Vec::new();
@@ -129,7 +129,7 @@ impl Shadow {
         self.replaced.extend(replaced);
     }
 
-    /// Returns the head of a line; empties it first if it belongs to an earlier cluster.
+    /// Returns the head of a line; empties the head first if it is from an earlier cluster.
     #[inline(always)]
     fn open(&mut self, index: usize) -> &mut LineHead {
         let head = &mut self.heads[index];
@@ -139,7 +139,7 @@ impl Shadow {
         head
     }
 
-    /// Stores an access in record `number`, or in a new record if that is 0.
+    /// Stores an access in record `number`, or in a new record if `number` is 0.
     #[inline(always)]
     fn fill(&mut self, (access, lanes): MappedLine<'_>, kind: usize, number: u32, stamp: Stamp) {
         let number = match number {
@@ -166,7 +166,8 @@ impl Shadow {
         }
     }
 
-    /// A record's own table `which`. The tables of a record are allocated on first use.
+    /// Table [`LANE_TABLE`] or [`PC_TABLE`] of a record, as `which` says. The tables of a record are allocated on first
+    /// use.
     fn table_mut(&mut self, record: usize, which: usize) -> &mut LaneTable {
         let number = &mut self.records[record].tables;
         if *number == 0 {

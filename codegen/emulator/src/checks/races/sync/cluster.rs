@@ -1,4 +1,4 @@
-//! What `barrier.cluster` orders, and what the CTAs of a cluster know of each other.
+//! Synchronisation by `barrier.cluster`, and happens-before between the CTAs of a cluster.
 
 use std::sync::Arc;
 
@@ -8,13 +8,14 @@ use super::state::SyncState;
 use crate::checks::races::clock::Time;
 
 impl SyncState {
-    /// Lanes arrive at the cluster barrier; `releases` is false for `.relaxed`.
+    /// Records the arrival of lanes at the cluster barrier; `releases` is false for `.relaxed`.
     pub(in crate::checks::races) fn arrive_in_cluster(&mut self, warp: usize, lanes: u32, releases: bool) {
         if releases {
             self.warps[warp].join_into(warp, lanes, &mut self.cluster_barrier.arriving);
             return self.advance(warp);
         }
-        // A relaxed arrival releases what an earlier fence did, and the mbarriers that `fence.mbarrier_init` covered.
+        // A relaxed arrival releases the clock of an earlier fence, and mbarrier initialisations covered by
+        // `fence.mbarrier_init`.
         let arriving = &mut self.cluster_barrier.arriving;
         for group in self.warps[warp].groups_of(lanes) {
             if let Some(fence) = &group.fences[MemoryScope::Cluster as usize] {
@@ -33,13 +34,13 @@ impl SyncState {
         }
     }
 
-    /// All threads have arrived at the cluster barrier.
+    /// Completes a phase of the cluster barrier: all threads have arrived.
     pub(in crate::checks::races) fn complete_cluster_barrier(&mut self) {
         self.cluster_barrier.phase += 1;
         self.cluster_barrier.completed = std::mem::take(&mut self.cluster_barrier.arriving);
     }
 
-    /// Lanes have waited at the cluster barrier.
+    /// Acquires the clocks released at the cluster barrier, after lanes have waited there.
     pub(in crate::checks::races) fn acquire_cluster_barrier(&mut self, warp: usize, lanes: u32) {
         let completed = self.cluster_barrier.completed.clone();
         self.acquire(warp, lanes, &completed);
@@ -51,8 +52,8 @@ impl SyncState {
         mbarrier.init_visible_after.is_some_and(|phase| phase <= self.warps[warp].cluster_phase)
     }
 
-    /// Whether a thread knows that the CTA of a rank has started: its warp has waited at the cluster barrier, or an
-    /// access of that CTA after time `since` happened before.
+    /// Whether the start of the CTA of rank `rank` happened before a thread's next access: the thread's warp has waited
+    /// at the cluster barrier, or an access of that CTA after time `since` happened before.
     pub(in crate::checks::races) fn knows_started(
         &self,
         (warp, lane): (usize, u32),
@@ -65,7 +66,7 @@ impl SyncState {
                 .any(|other| (0..32).any(|lane| clock.covers(other, 1 << lane, since + 1)))
     }
 
-    /// Whether the accesses of a lane up to a time happened before something that a thread of the CTA of a rank did.
+    /// Whether the accesses of a lane up to time `time` are in the vector clock of a thread of the CTA of rank `rank`.
     pub(in crate::checks::races) fn is_known_in(
         &self,
         rank: usize,

@@ -8,7 +8,8 @@ use super::state::SyncState;
 use crate::checks::races::clock::{ClusterClock, VectorClock};
 
 impl SyncState {
-    /// A fence: acquires what was observed so far, and lets later strong writes release what is known now.
+    /// Executes a fence: acquires the clocks that relaxed strong reads have observed, and saves the current clock,
+    /// which later strong writes release.
     pub(in crate::checks::races) fn fence(&mut self, warp: usize, lanes: u32, scope: MemoryScope) {
         let clocks = &mut self.warps[warp];
         clocks.split(lanes);
@@ -25,7 +26,8 @@ impl SyncState {
         self.advance(warp);
     }
 
-    /// A proxy fence: makes visible to the async proxy what is known now, and the mbarriers initialised so far.
+    /// Executes a proxy fence: makes the accesses in the current clock, and the mbarriers initialised so far, visible
+    /// to the async proxy.
     pub(in crate::checks::races) fn fence_async_proxy(&mut self, warp: usize, lanes: u32) {
         let clocks = &mut self.warps[warp];
         clocks.split(lanes);
@@ -39,7 +41,7 @@ impl SyncState {
         self.fence_mbarrier_inits(warp, lanes);
     }
 
-    /// By scope: what a strong write by a lane releases.
+    /// Clock that a strong write by a lane releases at each [`MemoryScope`].
     pub(in crate::checks::races) fn released_by(
         &mut self,
         warp: usize,
@@ -67,7 +69,8 @@ impl SyncState {
         released
     }
 
-    /// A strong read by a lane has observed a release within a scope: acquires it, now or at the next fence.
+    /// Records that a strong read by a lane has observed a release at a scope. An acquiring read acquires the released
+    /// clock now, a relaxed read at the next fence.
     pub(in crate::checks::races) fn observe_release(
         &mut self,
         (warp, lane): (usize, u32),

@@ -18,43 +18,44 @@ pub(super) struct Fence {
 pub(super) struct LaneGroup {
     pub(super) lanes: u32,
     pub(super) clock: VectorClock,
-    /// By scope: the last fence of at least that scope.
+    /// Last fence of at least each scope, indexed by [`MemoryScope`].
     pub(super) fences: [Option<Fence>; MEMORY_SCOPES],
-    /// By scope: what relaxed strong reads observed as released. The next fence of that scope acquires it.
+    /// Released clocks that relaxed strong reads have observed, indexed by [`MemoryScope`]. The next fence of at least
+    /// that scope acquires the clock.
     pub(super) observed: [Option<VectorClock>; MEMORY_SCOPES],
 }
 
 impl LaneGroup {
-    /// Lanes with a clock, without fences and observations.
+    /// A group of lanes with a clock, without fences and observed clocks.
     pub(super) fn new(lanes: u32, clock: VectorClock) -> LaneGroup {
         let (fences, observed) = Default::default();
         LaneGroup { lanes, clock, fences, observed }
     }
 
-    /// Whether a fence of any scope, or an observation, belongs to these lanes alone.
+    /// Whether the group has executed a fence or has observed a released clock.
     pub(super) fn has_fence_state(&self) -> bool {
         self.fences[MemoryScope::Cta as usize].is_some() || self.observed.iter().any(Option::is_some)
     }
 }
 
-/// Clocks of a warp.
+/// Vector clocks of the lanes of a warp.
 pub(super) struct WarpClocks {
     /// Time of the warp's accesses.
     pub(super) now: Time,
-    /// Disjoint groups that together have all 32 lanes.
+    /// Disjoint lane groups that together have all 32 lanes.
     pub(super) groups: Vec<LaneGroup>,
-    /// Phases of the cluster barrier complete when the warp last waited there.
+    /// Number of completed phases of the cluster barrier when the warp last waited there.
     pub(super) cluster_phase: u32,
 }
 
 impl WarpClocks {
-    /// Clocks of a warp whose lanes all have the clock `clock`.
+    /// Vector clocks of a warp whose lanes all have the clock `clock`.
     pub(super) fn new(now: Time, clock: VectorClock) -> WarpClocks {
         let group = LaneGroup::new(u32::MAX, clock);
         WarpClocks { now, groups: vec![group], cluster_phase: 0 }
     }
 
-    /// Splits groups until `lanes` is a union of groups.
+    /// Splits lane groups until `lanes` is a union of groups.
     pub(super) fn split(&mut self, lanes: u32) {
         let groups = &mut self.groups;
         for index in 0..groups.len() {
@@ -68,17 +69,17 @@ impl WarpClocks {
         }
     }
 
-    /// The groups that have any of `lanes`.
+    /// The lane groups that have any of `lanes`.
     pub(super) fn groups_of(&self, lanes: u32) -> impl Iterator<Item = &LaneGroup> {
         self.groups.iter().filter(move |group| group.lanes & lanes != 0)
     }
 
-    /// The groups that have any of `lanes`, to be changed.
+    /// The lane groups that have any of `lanes`, mutable.
     pub(super) fn groups_of_mut(&mut self, lanes: u32) -> impl Iterator<Item = &mut LaneGroup> {
         self.groups.iter_mut().filter(move |group| group.lanes & lanes != 0)
     }
 
-    /// Joins into `clock` the clocks of `lanes`, and their own accesses up to now; `warp` is this warp's number.
+    /// Joins into `clock` the clocks of `lanes`, and the lanes' own accesses up to now; `warp` is this warp's number.
     pub(super) fn join_into(&self, warp: usize, lanes: u32, clock: &mut VectorClock) {
         for group in self.groups_of(lanes) {
             clock.join(&group.clock);
@@ -87,7 +88,7 @@ impl WarpClocks {
     }
 }
 
-/// The lanes that make an access, with their clocks.
+/// Lanes of a warp that make an access, with their vector clocks.
 pub(in crate::checks::races) struct AccessorClocks<'a> {
     pub(in crate::checks::races) warp: usize,
     pub(super) lanes: u32,
@@ -97,7 +98,7 @@ pub(in crate::checks::races) struct AccessorClocks<'a> {
 }
 
 impl<'a> AccessorClocks<'a> {
-    /// Whether a condition holds for the clocks of all lanes.
+    /// Whether a condition holds for the clocks of all lanes that make the access.
     #[inline(always)]
     pub(in crate::checks::races) fn all(&self, mut condition: impl FnMut(&ClusterClock) -> bool) -> bool {
         self.groups

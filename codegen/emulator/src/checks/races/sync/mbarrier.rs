@@ -1,4 +1,4 @@
-//! What mbarriers order.
+//! Synchronisation by mbarriers.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ impl SyncState {
         self.mbarriers.iter_mut().find(|mbarrier| mbarrier.is_valid && mbarrier.address == address)
     }
 
-    /// A thread (warp and lane) initialises an mbarrier.
+    /// Records that a thread (warp and lane) initialises an mbarrier.
     pub(in crate::checks::races) fn init_mbarrier(
         &mut self,
         address: u64,
@@ -29,7 +29,7 @@ impl SyncState {
         }
     }
 
-    /// Makes visible to the async proxy the mbarriers that these lanes have initialised, or whose initialisation
+    /// Makes mbarriers visible to the async proxy: those that `lanes` have initialised, or whose initialisation
     /// happened before.
     pub(in crate::checks::races) fn fence_mbarrier_inits(&mut self, warp: usize, lanes: u32) {
         let clocks = &self.warps[warp];
@@ -40,7 +40,8 @@ impl SyncState {
         }
     }
 
-    /// Lanes arrive at an mbarrier, releasing at a scope. At an mbarrier of another CTA, the CTA scope releases nothing.
+    /// Records the arrival of lanes at an mbarrier, with a release at a scope. At an mbarrier of another CTA, CTA scope
+    /// releases nothing.
     pub(in crate::checks::races) fn arrive_at_mbarrier(
         &mut self,
         warp: usize,
@@ -60,7 +61,7 @@ impl SyncState {
         self.advance(warp);
     }
 
-    /// Completes the mbarrier's phases before `phase`, which is its current one.
+    /// Sets the current phase of an mbarrier to `phase`, and completes the earlier phases.
     pub(in crate::checks::races) fn set_mbarrier_phase(&mut self, address: u64, phase: u64) {
         let has_completed = |mbarrier: &MbarrierSync| {
             mbarrier.is_valid && mbarrier.address == address && mbarrier.phase != phase
@@ -74,7 +75,7 @@ impl SyncState {
         mbarrier.peer_clocks.complete();
     }
 
-    /// Lanes have found a phase of the mbarrier complete, acquiring at a scope.
+    /// Acquires, at a scope, the clocks of completed phases of an mbarrier, after lanes have found a phase complete.
     pub(in crate::checks::races) fn acquire_mbarrier(
         &mut self,
         warp: usize,

@@ -1,4 +1,4 @@
-//! Clocks that pass through mbarriers and the cluster barrier.
+//! Clocks released and acquired through mbarriers and the cluster barrier.
 
 use crate::checks::races::clock::{Time, VectorClock};
 
@@ -11,7 +11,7 @@ pub(in crate::checks::races) struct Initialisation {
     pub(in crate::checks::races) pc: u32,
 }
 
-/// Clocks that pass from arrivals at an mbarrier to waits.
+/// Clocks that arrivals at an mbarrier release and waits acquire.
 #[derive(Default)]
 pub(super) struct PhaseClocks {
     /// Joined clocks of the arrivals in the current phase.
@@ -31,7 +31,7 @@ impl PhaseClocks {
 /// Synchronisation through an mbarrier.
 pub(in crate::checks::races) struct MbarrierSync {
     pub(in crate::checks::races) address: u64,
-    /// Its number, for as long as the cluster runs.
+    /// Number of the mbarrier in its cluster: its index in `SyncState::mbarriers`.
     pub(in crate::checks::races) number: usize,
     /// False after `mbarrier.inval`.
     pub(in crate::checks::races) is_valid: bool,
@@ -39,8 +39,8 @@ pub(in crate::checks::races) struct MbarrierSync {
     pub(in crate::checks::races) initialised: Initialisation,
     /// Whether a fence has made the initialisation visible to the async proxy.
     pub(in crate::checks::races) is_init_fenced: bool,
-    /// Phase of the cluster barrier whose completion makes the initialisation visible to the cluster, though the
-    /// arrival there was relaxed: `fence.mbarrier_init` came before it.
+    /// Phase of the cluster barrier whose completion makes the initialisation visible to the cluster: the initialising
+    /// thread executed `fence.mbarrier_init` before a relaxed arrival in that phase.
     pub(super) init_visible_after: Option<u32>,
     pub(super) clocks: PhaseClocks,
     /// Clocks of arrivals from other CTAs, which only waits of cluster scope acquire.
@@ -63,10 +63,10 @@ impl MbarrierSync {
     }
 }
 
-/// Clocks that pass through the cluster barrier.
+/// Clocks that arrivals at the cluster barrier release and waits acquire.
 #[derive(Default)]
 pub(super) struct ClusterBarrierClocks {
-    /// Completed phases.
+    /// Number of completed phases.
     pub(super) phase: u32,
     /// Joined clocks of the arrivals in the current phase.
     pub(super) arriving: VectorClock,

@@ -1,6 +1,6 @@
 //! Scopes and memory orders of synchronisation.
 
-/// Threads that a fence or a strong access synchronises with. Wider scopes are greater.
+/// Scope of a fence or a strong access: the threads that it synchronises with. Wider scopes compare greater.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub(crate) enum MemoryScope {
     #[default]
@@ -14,7 +14,7 @@ pub(crate) enum MemoryScope {
 /// Number of [`MemoryScope`]s.
 pub(in crate::checks::races) const MEMORY_SCOPES: usize = 3;
 
-/// How a strong access takes part in synchronisation.
+/// Memory order of a strong access: acquire, release and scope.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct MemoryOrder {
     pub(crate) acquires: bool,

@@ -8,7 +8,7 @@ use crate::checks::races::clock::{ClusterClocks, Time, VectorClock};
 use crate::checks::races::stamp::Stamp;
 use crate::geometry::BARRIERS;
 
-/// Clocks of other clusters that lanes of a warp have had since a time.
+/// Change in the clocks of other clusters that lanes of a warp have: the clocks since time `since`.
 pub(in crate::checks::races) struct ClockChange {
     warp: usize,
     lanes: u32,
@@ -16,7 +16,7 @@ pub(in crate::checks::races) struct ClockChange {
     clocks: Arc<ClusterClocks>,
 }
 
-/// Vector clocks of a cluster's threads, and of what synchronises them.
+/// Vector clocks of a cluster's threads, barriers and mbarriers.
 pub(in crate::checks::races) struct SyncState {
     /// The cluster's position in the grid.
     pub(in crate::checks::races) cluster: u64,
@@ -27,11 +27,11 @@ pub(in crate::checks::races) struct SyncState {
     barriers: Vec<VectorClock>,
     pub(super) cluster_barrier: ClusterBarrierClocks,
     pub(in crate::checks::races) mbarriers: Vec<MbarrierSync>,
-    /// Changes in what threads know of other clusters, oldest first.
+    /// Changes in the threads' clocks of other clusters, oldest first.
     pub(in crate::checks::races) history: Vec<ClockChange>,
-    /// Last time at which a thread released something to other clusters, or acquired something from one.
+    /// Last time at which a thread released a clock to other clusters, or acquired one from another cluster.
     pub(in crate::checks::races) last_grid_sync: Time,
-    /// Whether a thread has released something to other clusters.
+    /// Whether a thread has released a clock to other clusters.
     pub(in crate::checks::races) has_released_to_grid: bool,
 }
 
@@ -61,7 +61,7 @@ impl SyncState {
         let start = self.clock;
         (self.cluster, self.warps_per_cta) = (cluster, warps_per_cta);
         self.clock += 1;
-        // The warps share one clock until they synchronise.
+        // The warps share one `VectorClock` allocation until they synchronise.
         let initial = VectorClock::default();
         self.warps.clear();
         self.warps.resize_with(ctas * warps_per_cta, || WarpClocks::new(start + 1, initial.clone()));
@@ -85,18 +85,18 @@ impl SyncState {
         warp / self.warps_per_cta
     }
 
-    /// Whether times are about to overflow.
+    /// Whether the 32-bit times are near overflow.
     pub(in crate::checks::races) fn is_near_overflow(&self) -> bool {
         self.clock > u32::MAX / 2
     }
 
-    /// A new time, such as that of a completed copy.
+    /// Advances the cluster's logical time; returns the new time.
     pub(in crate::checks::races) fn tick(&mut self) -> Time {
         self.clock += 1;
         self.clock
     }
 
-    /// The time of a warp's accesses.
+    /// Logical time of a warp's next accesses.
     pub(in crate::checks::races) fn now(&self, warp: usize) -> Time {
         self.warps[warp].now
     }
@@ -106,7 +106,7 @@ impl SyncState {
         self.warps[warp].now = self.tick();
     }
 
-    /// The clocks of lanes that execute an instruction; `strength` goes into [`Stamp::origin`].
+    /// Clocks of the lanes that make an access; `strength` has the strength bits for [`Stamp::origin`].
     pub(in crate::checks::races) fn accessor(
         &self,
         warp: usize,
@@ -126,7 +126,8 @@ impl SyncState {
         &found.unwrap_or(&groups[0]).clock
     }
 
-    /// The joined clocks of `lanes`, and their own accesses up to now.
+    /// Joined clocks of `lanes`, including the lanes' own accesses up to now. Later accesses of the warp get a new
+    /// time.
     pub(super) fn release(&mut self, warp: usize, lanes: u32) -> VectorClock {
         let mut clock = VectorClock::default();
         self.warps[warp].join_into(warp, lanes, &mut clock);
@@ -146,7 +147,7 @@ impl SyncState {
         self.log_other_clusters(warp, changed);
     }
 
-    /// Logs since when lanes know what they know of other clusters.
+    /// Adds the lanes' clocks of other clusters to the history, after a change.
     pub(super) fn log_other_clusters(&mut self, warp: usize, lanes: u32) {
         if lanes == 0 {
             return;
@@ -163,13 +164,13 @@ impl SyncState {
         }
     }
 
-    /// `bar.warp.sync` by `lanes`: all acquire what each knew and did.
+    /// Executes `bar.warp.sync`: all of `lanes` acquire the clocks and accesses of each of them.
     pub(in crate::checks::races) fn sync_lanes(&mut self, warp: usize, lanes: u32) {
         if let WarpClocks { now, groups, .. } = &mut self.warps[warp]
             && let [group] = &mut groups[..]
             && lanes == u32::MAX
         {
-            // All lanes have the same clock, so only their own latest accesses are new to the others.
+            // All lanes have the same clock, so only the lanes' own latest accesses are not in it yet.
             Arc::make_mut(&mut group.clock.own).raise(warp, lanes, *now);
             return self.advance(warp);
         }
@@ -177,7 +178,8 @@ impl SyncState {
         self.assign(warp, lanes, &clock);
     }
 
-    /// Gives `lanes` a clock that is at least the clock of each, and makes them one group.
+    /// Gives `lanes` the clock `clock`, which is at least the clock of each lane, and makes lanes without fences one
+    /// group.
     fn assign(&mut self, warp: usize, lanes: u32, clock: &VectorClock) {
         let clocks = &mut self.warps[warp];
         clocks.split(lanes);
@@ -193,7 +195,7 @@ impl SyncState {
             }
             false
         });
-        // Lanes with fences of their own stay in groups of their own.
+        // Lanes that have executed fences stay in separate groups.
         let fenced_lanes = with_fences.iter().fold(0, |lanes, group| lanes | group.lanes);
         clocks
             .groups
@@ -204,13 +206,13 @@ impl SyncState {
         self.log_other_clusters(warp, if changed { lanes } else { 0 });
     }
 
-    /// A warp arrives at a CTA barrier.
+    /// Records a warp's arrival at a CTA barrier, which is numbered through the CTAs of the cluster.
     pub(in crate::checks::races) fn arrive_at_barrier(&mut self, warp: usize, barrier: usize) {
         self.warps[warp].join_into(warp, u32::MAX, &mut self.barriers[barrier]);
         self.advance(warp);
     }
 
-    /// A CTA barrier is complete and releases these warps.
+    /// Completes a CTA barrier: the released warps acquire the clocks of all arrivals.
     pub(in crate::checks::races) fn complete_barrier(
         &mut self,
         barrier: usize,
@@ -222,13 +224,13 @@ impl SyncState {
         }
     }
 
-    /// What clusters have released, as a vector clock of a thread of this cluster.
+    /// Converts clocks released by clusters to a vector clock of a thread of this cluster.
     pub(in crate::checks::races) fn clock_of_clusters(&self, clocks: &ClusterClocks) -> VectorClock {
         VectorClock::from_clusters(self.cluster, clocks.clone())
     }
 }
 
-/// What a lane of a warp knew of other clusters at a time.
+/// Clocks of other clusters that a lane of a warp had at a time; `None` before the first change.
 pub(in crate::checks::races) fn clocks_at(
     history: &[ClockChange],
     warp: usize,
