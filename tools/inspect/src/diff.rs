@@ -11,15 +11,15 @@ use similar::{Algorithm, DiffOp, DiffTag};
 
 pub use side::{Code, Side, SideKernel};
 
-/// Lines shown around a change.
+/// Unchanged lines shown before and after a change.
 const CONTEXT: usize = 3;
 
-/// Differences between two sides.
+/// Differences between the kernels of two plans, called sides.
 #[derive(Clone, Debug, Serialize)]
 pub struct Diff {
-    /// The first side, such as `llama-3.1-8b for sm_90`.
+    /// Title of the first side, such as `llama-3.1-8b for sm_90`.
     pub a: String,
-    /// The second side.
+    /// Title of the second side.
     pub b: String,
     /// Kernels by role, in the order of the first side.
     pub kernels: Vec<KernelDiff>,
@@ -28,24 +28,24 @@ pub struct Diff {
 /// The kernels of a role on both sides.
 #[derive(Clone, Debug, Serialize)]
 pub struct KernelDiff {
-    /// The role.
+    /// Role: name of the kernel's launches without the layer, such as `attn_qkv`.
     pub role: String,
     /// Kernel name on the first side, if there is one.
     pub a: Option<String>,
     /// Kernel name on the second side, if there is one.
     pub b: Option<String>,
-    /// Compile-time parameters and figures that differ.
+    /// Compile-time parameters and figures (geometry and costs) that differ.
     pub changes: Vec<Change>,
     /// Differences in the code, if requested.
     pub code: Option<CodeDiff>,
 }
 
-/// A value that differs.
+/// A compile-time parameter or figure that differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
-    /// Path of a compile-time parameter, or name of a figure.
+    /// Path of a compile-time parameter, such as `schedule.grid`, or name of a figure, such as `registers`.
     pub name: String,
-    /// Whether it is a compile-time parameter.
+    /// Whether the value is a compile-time parameter; else a figure.
     pub constant: bool,
     /// Value on the first side, if there is one.
     pub a: Option<String>,
@@ -71,12 +71,12 @@ pub struct Hunk {
     pub a: usize,
     /// Number of the hunk's first line in the text of the second side, 1-based.
     pub b: usize,
-    /// Lines, each prefixed with ` `, `-` or `+`.
+    /// Lines of the hunk, each prefixed with ` ` (unchanged), `-` (removed) or `+` (added).
     pub lines: Vec<String>,
 }
 
 impl Diff {
-    /// Compares two sides: all roles or only `role`; also the code at stage `code`.
+    /// Compares the kernels of two sides: all roles or only `role`; with `code`, also the code at that stage.
     pub fn of(a: &Side, b: &Side, role: Option<&str>, code: Option<Code>) -> Diff {
         let wanted = |kernel: &&SideKernel| role.is_none_or(|role| kernel.role == role);
         let mut left: Vec<&SideKernel> = b.kernels.iter().filter(wanted).collect();
@@ -169,7 +169,7 @@ impl Hunk {
     }
 }
 
-/// The lines of code, without directives and comments about source lines.
+/// Lines of code, without directives and comments about source lines.
 fn lines(text: &str) -> Vec<&str> {
     let place = |line: &&str| [".loc ", ".file "].iter().any(|it| line.trim_start().starts_with(it));
     text.lines().filter(|line| !place(line)).collect()
@@ -203,7 +203,7 @@ fn mask(line: &str) -> String {
     masked
 }
 
-/// Whether a word is a kernel's name: only those are that long, since they contain every constant.
+/// Whether a word is a kernel's name: only such names are that long, because they contain every compile-time constant.
 fn is_kernel(word: &str) -> bool {
     word.len() > 12
         && word.matches('_').count() >= 3
@@ -227,7 +227,7 @@ fn without_number(word: &str) -> &str {
     }
 }
 
-/// Names in order, without duplicates.
+/// Removes duplicate names, and keeps the order.
 pub fn once<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     names.fold(Vec::new(), |mut seen, name| {
         if !seen.contains(&name) {

@@ -40,15 +40,15 @@ pub enum FolderError {
     /// The manifest has another version.
     #[error("{}: version {version} of the format; this program reads version {}", path.display(), Manifest::VERSION)]
     Version {
-        /// The manifest.
+        /// Path of the manifest.
         path: PathBuf,
-        /// Its version.
+        /// Version of the manifest.
         version: u32,
     },
     /// A kernel of the manifest cannot be launched on any GPU.
     #[error("{}: `{kernel}`: {what}", path.display())]
     Kernel {
-        /// The manifest.
+        /// Path of the manifest.
         path: PathBuf,
         /// The kernel.
         kernel: String,
@@ -86,7 +86,7 @@ fn check(kernel: &ManifestKernel) -> Result<(), String> {
     }
 }
 
-/// An emitted folder.
+/// Manifest and files of an emitted folder.
 #[derive(Clone, Debug)]
 pub struct Folder {
     path: PathBuf,
@@ -98,9 +98,9 @@ pub struct Folder {
 pub struct FolderKernel {
     /// The entry point.
     pub name: String,
-    /// Summary; may be empty.
+    /// Summary of the kernel's purpose; may be empty.
     pub summary: String,
-    /// The target it is for.
+    /// Target of the PTX.
     pub target: Target,
     /// CTAs along x, y and z; `None` if the host chooses them at each launch.
     pub grid: Option<[u32; 3]>,
@@ -108,21 +108,21 @@ pub struct FolderKernel {
     pub block: [u32; 3],
     /// CTAs along x that form a cluster.
     pub cluster: Option<u32>,
-    /// In bytes.
+    /// Static shared memory per CTA in bytes.
     pub static_shared: u32,
-    /// In bytes.
+    /// Dynamic shared memory per CTA in bytes.
     pub dynamic_shared: u32,
     /// The run-time parameters.
     pub parameters: Vec<ManifestParameter>,
     /// The compile-time parameters; null if not declared.
     pub constants: Value,
-    /// Lines of PTX.
+    /// Number of lines of PTX.
     pub ptx_lines: usize,
-    /// Resources by ptxas on this machine, else by the one that the folder was written with.
+    /// Resources reported by ptxas: on this machine, or else when the folder was written.
     pub ptxas: Option<Usage>,
-    /// Occupancy; without ptxas, ignoring registers.
+    /// Occupancy; without ptxas, the limit by registers is ignored.
     pub occupancy: Occupancy,
-    /// The PTX.
+    /// PTX text.
     #[serde(skip)]
     pub ptx: String,
     /// Disassembly for [`Listing::of_sass`](super::Listing::of_sass), if both tools are found.
@@ -152,13 +152,13 @@ impl Folder {
         Ok(Folder { path: path.to_owned(), manifest })
     }
 
-    /// Targets of the kernels, oldest first.
+    /// Targets for which the folder has kernels, oldest first.
     pub fn targets(&self) -> Vec<Target> {
         let modules = || self.manifest.kernels.iter().flat_map(|kernel| &kernel.modules);
         Target::ALL.into_iter().filter(|&target| modules().any(|module| module.target == target)).collect()
     }
 
-    /// `wanted` if there is a kernel for it; without `wanted`, the newest target.
+    /// Returns `wanted` if the folder has a kernel for that target; without `wanted`, the newest target.
     pub fn target(&self, wanted: Option<Target>) -> Result<Target, FolderError> {
         let targets = self.targets();
         let found = match wanted {
@@ -182,7 +182,7 @@ impl Folder {
         self.of(target).map(|(kernel, _)| kernel.name.as_str()).collect()
     }
 
-    /// The kernels for a target, sorted by name: all, or the one called `only`.
+    /// Kernels for a target with their costs, sorted by name: all, or the one called `only`.
     pub fn kernels(
         &self,
         target: Target,

@@ -5,27 +5,27 @@ use std::collections::HashMap;
 use bespoke_kernels::plan::{Access, Argument, BufferKind, Launch, LaunchRole, Plan};
 use serde::Serialize;
 
-/// Graph of launches: before the layers, in them, and after them.
+/// Graph of a plan's launches: before the layers, in the layers, and after the layers.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Graph {
-    /// Launches; a launch that several layers have in common is one node.
+    /// Nodes: launches; the same launch of several equal layers is one node.
     pub nodes: Vec<Node>,
     /// Dependencies between the launches.
     pub edges: Vec<Edge>,
-    /// Nodes before the first layer.
+    /// Indices of the nodes before the first layer.
     pub prologue: Vec<usize>,
     /// Groups of layers with equal kernels.
     pub groups: Vec<Group>,
-    /// Nodes after the last layer.
+    /// Indices of the nodes after the last layer.
     pub epilogue: Vec<usize>,
 }
 
 /// Layers with the same kernels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Group {
-    /// The layers.
+    /// Numbers of the layers.
     pub layers: Vec<u32>,
-    /// Nodes of their launches, in order.
+    /// Indices of the nodes of the layers' launches, in order.
     pub nodes: Vec<usize>,
 }
 
@@ -36,11 +36,11 @@ pub struct Node {
     pub label: String,
     /// Index of the kernel in the plan.
     pub kernel: usize,
-    /// Number of launches.
+    /// Number of launches that the node stands for.
     pub launches: usize,
-    /// Buffers that it reads and no launch of the step writes: weights, the cache, the state.
+    /// Buffers that the node reads and no launch of the step writes: weights, the KV cache, the state.
     pub inputs: Vec<Transfer>,
-    /// Buffers that it writes and no launch of the step reads.
+    /// Buffers that the node writes and no launch of the step reads.
     pub outputs: Vec<Transfer>,
 }
 
@@ -51,16 +51,16 @@ pub struct Transfer {
     pub buffer: String,
     /// Kind of the buffer, as in `plan.json`.
     pub kind: &'static str,
-    /// Bytes of the view.
+    /// Size of the part in bytes.
     pub bytes: u64,
 }
 
 /// Dependency of a launch on an earlier one, by order or by data.
 #[derive(Clone, Debug, Serialize)]
 pub struct Edge {
-    /// The earlier launch.
+    /// Index of the node of the earlier launch.
     pub from: usize,
-    /// The later launch.
+    /// Index of the node of the later launch.
     pub to: usize,
     /// Whether the later launch is in another layer, or outside of the layers.
     pub leaves_layer: bool,
@@ -83,7 +83,7 @@ pub enum EdgeOrder {
 }
 
 impl Graph {
-    /// Folds a plan's launches.
+    /// Builds the graph of a plan's launches.
     pub fn of(plan: &Plan) -> Graph {
         let mut folding = Folding { plan, graph: Graph::default(), node_of: vec![0; plan.launches.len()] };
         folding.nodes();
@@ -95,7 +95,7 @@ impl Graph {
 struct Folding<'a> {
     plan: &'a Plan,
     graph: Graph,
-    /// Node of each launch.
+    /// Index of the node of each launch.
     node_of: Vec<usize>,
 }
 
@@ -196,7 +196,8 @@ impl Folding<'_> {
         }
     }
 
-    /// The last launch before `index` that writes part of `arg`, and the index of its argument.
+    /// The last launch before `index` that writes part of `arg`'s memory, and the index of the argument through which
+    /// it writes.
     fn writer(&self, index: usize, arg: &Argument) -> Option<(usize, usize)> {
         let overlaps = |other: &Argument| {
             other.buffer == arg.buffer

@@ -109,50 +109,50 @@ pub struct Inspection {
     pub target: Target,
     /// Positions in the KV cache.
     pub context: u32,
-    /// Launches a step.
+    /// Launches per step.
     pub launches: usize,
     /// Bytes that a step reads with a full cache: weights, keys and values.
     pub bytes_per_token: u64,
-    /// Whether registers are known.
+    /// Whether ptxas was found, so that numbers of registers are known.
     pub has_ptxas: bool,
-    /// Every kernel of the plan, in its order.
+    /// Every kernel of the plan, in the plan's order.
     pub kernels: Vec<KernelView>,
-    /// The launches.
+    /// Graph of the plan's launches.
     pub graph: Graph,
-    /// GPUs with rooflines.
+    /// GPUs for which the page shows rooflines.
     pub gpus: [Gpu; 7],
     /// Source lines to which the listings refer.
     pub places: Places,
-    /// Text of each file of the places; `None` if the binary does not contain it.
+    /// Text of each file in `places`; `None` if the binary does not contain the text.
     pub sources: Vec<Option<&'static str>>,
 }
 
 /// A kernel at every stage.
 #[derive(Debug, Serialize)]
 pub struct KernelView {
-    /// Its costs.
+    /// Costs of the kernel.
     #[serde(flatten)]
     pub stats: Stats,
     /// The kernel of the same launch for each target.
     pub targets: Vec<OnTarget>,
-    /// IR after all passes.
+    /// Listing of the IR after all passes.
     pub ir: Listing,
-    /// PTX.
+    /// Listing of the PTX.
     pub ptx: Listing,
-    /// SASS, if both tools are found.
+    /// Listing of the SASS, if assembler and disassembler are found.
     pub sass: Option<Listing>,
 }
 
 /// The kernel in the plan for another target.
 #[derive(Clone, Debug, Serialize)]
 pub struct OnTarget {
-    /// CTAs.
+    /// CTAs of the grid along x, y and z.
     pub grid: [u32; 3],
     /// Threads per CTA.
     pub threads: u32,
-    /// Shared memory, static and dynamic, in bytes.
+    /// Shared memory per CTA, static and dynamic, in bytes.
     pub shared: u32,
-    /// Resources by ptxas, if found.
+    /// Resources reported by ptxas, if ptxas was found.
     pub usage: Option<Usage>,
     /// Occupancy.
     #[serde(flatten)]
@@ -162,7 +162,7 @@ pub struct OnTarget {
 /// Progress callback, for any thread: completed kernels and their total.
 pub type Progress<'a> = &'a (dyn Fn(usize, usize) + Sync);
 
-/// Counter of completed kernels.
+/// Counter of completed kernels, which reports progress.
 struct Count<'a> {
     done: AtomicUsize,
     total: usize,
@@ -212,7 +212,8 @@ impl Inspection {
     }
 }
 
-/// A compiled kernel whose listings are not parsed yet. Parsing is sequential, since listings share their places.
+/// A compiled kernel whose listings are not parsed yet. Parsing is sequential, because all listings share one table of
+/// places.
 struct Unread {
     emitted: Emitted,
     stats: Stats,

@@ -14,12 +14,12 @@ use super::place::{PlaceId, Places};
 /// A file and a line.
 type Line<'a> = (&'a str, u32);
 
-/// Code at one stage.
+/// Code at one stage, with the Rust place of each line.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Listing {
-    /// The lines.
+    /// Lines of code.
     pub text: String,
-    /// Place of each line; −1 in JSON for a line without one.
+    /// Rust place of each line of code; −1 in JSON for a line without a place.
     #[serde(serialize_with = "as_numbers")]
     pub places: Vec<Option<PlaceId>>,
 }
@@ -33,7 +33,7 @@ impl Listing {
         self.places.push(place);
     }
 
-    /// The lines with their places.
+    /// Lines of code with their places.
     pub fn lines(&self) -> impl Iterator<Item = (&str, Option<PlaceId>)> {
         self.text.split('\n').zip(self.places.iter().copied())
     }
@@ -71,7 +71,7 @@ impl Listing {
                 let mut intern = |[file, line, _]: [u32; 3], caller| {
                     files.get(&file).map(|file| places.intern(file, line, caller))
                 };
-                // The caller has its own place already, with its caller.
+                // The caller may already have a place, with its own caller.
                 let caller = caller.and_then(|at| seen.get(&at).copied().or_else(|| intern(at, None)));
                 place = intern(position, caller);
                 seen.extend(place.map(|place| (position, place)));
@@ -146,14 +146,14 @@ fn sass_place(comment: &str) -> Option<(Line<'_>, Option<Line<'_>>)> {
     Some((parts.next()??, parts.next().flatten()))
 }
 
-/// `"a.rs", line 3`.
+/// Parses `"a.rs", line 3`.
 fn quoted_line(text: &str) -> Option<Line<'_>> {
     let (file, rest) = text.strip_prefix('"')?.split_once("\", line ")?;
     let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
     Some((file, digits.parse().ok()?))
 }
 
-/// Address and text of `/*0010*/   ULDC.64 UR4, c[0x0][0x208] ;`.
+/// Splits `/*0010*/   ULDC.64 UR4, c[0x0][0x208] ;` into address and instruction.
 fn sass_instruction(line: &str) -> Option<(&str, &str)> {
     let (address, instruction) = line.strip_prefix("/*")?.split_once("*/")?;
     address.bytes().all(|byte| byte.is_ascii_hexdigit()).then(|| (address, instruction.trim()))

@@ -4,7 +4,7 @@ use bespoke_codegen::ptx::Target;
 use bespoke_kernels::plan::TargetProperties;
 use serde::Serialize;
 
-/// Registers of a multiprocessor, the same for every target so far (CUDA C++ Programming Guide, "Technical
+/// Registers per multiprocessor, the same for every target so far (CUDA C++ Programming Guide, "Technical
 /// Specifications per Compute Capability").
 const REGISTERS: u32 = 64 << 10;
 
@@ -13,32 +13,32 @@ const REGISTERS: u32 = 64 << 10;
 const REGISTER_UNIT: u32 = 256;
 const BANKS: u32 = 4;
 
-/// Allocation unit of shared memory in bytes, and the bytes that the system reserves for each CTA (same source).
+/// Allocation unit of shared memory in bytes, and the bytes that the system reserves for each CTA (`cuda_occupancy.h`).
 const SHARED_UNIT: u32 = 128;
 const SYSTEM_SHARED: u32 = 1024;
 
 /// Resources of a CTA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
-    /// Threads.
+    /// Threads per CTA.
     pub threads: u32,
     /// Registers per thread, if known.
     pub registers: Option<u32>,
-    /// Shared memory, static and dynamic, in bytes.
+    /// Shared memory per CTA, static and dynamic, in bytes.
     pub shared: u32,
 }
 
-/// The limiting resource.
+/// The resource that limits the number of CTAs on a multiprocessor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
-    /// The number of CTAs.
+    /// The number of CTAs per multiprocessor.
     Ctas,
-    /// Threads.
+    /// Threads per multiprocessor.
     Threads,
-    /// Registers.
+    /// Registers per multiprocessor.
     Registers,
-    /// Shared memory.
+    /// Shared memory per multiprocessor.
     Shared,
 }
 
@@ -47,18 +47,18 @@ pub enum Limit {
 pub struct Occupancy {
     /// The target.
     pub target: Target,
-    /// CTAs.
+    /// CTAs per multiprocessor.
     pub ctas: u32,
-    /// Warps of these CTAs.
+    /// Warps per multiprocessor.
     pub warps: u32,
-    /// Most warps on a multiprocessor.
+    /// Largest number of warps per multiprocessor of the target.
     pub most_warps: u32,
-    /// The limiting resource.
+    /// The resource that limits the number of CTAs on a multiprocessor.
     pub limit: Limit,
 }
 
 impl Occupancy {
-    /// Occupancy of CTAs with this demand. Unknown registers are ignored.
+    /// Computes the occupancy of CTAs with this demand. Unknown registers are ignored.
     pub fn of(target: Target, demand: Demand) -> Occupancy {
         let properties = TargetProperties::of(target);
         let warps = demand.threads.div_ceil(32);
@@ -82,7 +82,8 @@ impl Occupancy {
     }
 }
 
-/// Most CTAs on a multiprocessor (the guide's table).
+/// Largest number of CTAs per multiprocessor (CUDA C++ Programming Guide, "Technical Specifications per Compute
+/// Capability").
 fn most_ctas(target: Target) -> u32 {
     match target {
         Target::Sm86 => 16,

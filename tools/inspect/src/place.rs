@@ -15,11 +15,11 @@ pub struct Place {
     pub file: u32,
     /// The line, 1-based.
     pub line: u32,
-    /// The call site.
+    /// Index of the call site's place, if the line is in an inlined function.
     pub inlined_at: Option<PlaceId>,
 }
 
-/// Table of places without duplicates. The stages of a kernel share it, so that equal places have equal numbers.
+/// Table of places without duplicates. The stages of a kernel share the table, so that equal places have equal indices.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Places {
     files: Vec<String>,
@@ -37,7 +37,7 @@ impl Places {
         Places::default()
     }
 
-    /// Number of a line with its chain of call sites.
+    /// Index of the place of a line with its chain of call sites; adds a new place to the table.
     pub fn intern(&mut self, file: &str, line: u32, inlined_at: Option<PlaceId>) -> PlaceId {
         let file = self.file(file);
         let place = Place { file, line, inlined_at };
@@ -47,7 +47,7 @@ impl Places {
         })
     }
 
-    /// Number of a chain of call sites, innermost line first.
+    /// Index of the place of a chain of call sites, innermost line first; adds new places to the table.
     pub fn chain<'a>(&mut self, chain: impl DoubleEndedIterator<Item = (&'a str, u32)>) -> Option<PlaceId> {
         chain.rev().fold(None, |caller, (file, line)| Some(self.intern(file, line, caller)))
     }
@@ -57,12 +57,12 @@ impl Places {
         &self.files
     }
 
-    /// A place.
+    /// The place with index `id`.
     pub fn get(&self, id: PlaceId) -> Place {
         self.places[id as usize]
     }
 
-    /// File and line of a place.
+    /// File and line of the place with index `id`.
     pub fn line(&self, id: PlaceId) -> (&str, u32) {
         let place = self.get(id);
         (&self.files[place.file as usize], place.line)

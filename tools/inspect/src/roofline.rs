@@ -7,24 +7,25 @@ use serde::Serialize;
 /// Peak rates of a GPU from its data sheet.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Gpu {
-    /// Its name.
+    /// Name of the GPU.
     pub name: &'static str,
-    /// The newest target that it runs.
+    /// Newest target that the GPU runs.
     pub target: Target,
     /// Memory bandwidth in bytes per second.
     pub bandwidth: f64,
-    /// Dense 8-bit integer operations a second of the tensor cores.
+    /// Dense 8-bit integer operations per second of the tensor cores.
     pub int8: f64,
-    /// Dense f16 operations a second of the tensor cores, with f32 sums.
+    /// Dense f16 operations per second of the tensor cores, with f32 accumulation.
     pub f16: f64,
-    /// f32 operations a second.
+    /// f32 operations per second.
     pub f32: f64,
     /// Source of the numbers.
     pub source: &'static str,
 }
 
 impl Gpu {
-    /// GPUs that the page offers. If a data sheet has only figures with sparsity, these are half of them.
+    /// GPUs that the page offers. If a data sheet has only figures with sparsity, the rates here are half of those
+    /// figures.
     pub const ALL: [Gpu; 7] = [
         gpu(
             "H100 SXM",
@@ -66,7 +67,7 @@ impl Gpu {
     ];
 }
 
-/// GB/s, then TOPS and TFLOPS.
+/// Creates a GPU from bandwidth in GB/s, 8-bit integer TOPS, and f16 and f32 TFLOPS.
 const fn gpu(
     name: &'static str,
     target: Target,
@@ -84,7 +85,7 @@ const fn gpu(
     }
 }
 
-/// Unit that computes most of a kernel, which determines its roof.
+/// Execution unit that computes most of a kernel; its peak rate is the kernel's compute roof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
@@ -101,9 +102,9 @@ pub enum Unit {
 pub struct Work {
     /// Bytes of device memory: every input and output once.
     pub bytes: u64,
-    /// Multiplications and additions of its matrix products by the formula; 0 without a product.
+    /// Multiplications and additions of the launch's matrix products by the formula; 0 without a matrix product.
     pub operations: u64,
-    /// The unit that computes them.
+    /// Execution unit of the operations.
     pub unit: Unit,
 }
 
@@ -124,12 +125,12 @@ impl Work {
         Work { bytes: spec.bytes(length), operations, unit }
     }
 
-    /// Operations a byte.
+    /// Arithmetic intensity: operations per byte.
     pub fn intensity(&self) -> f64 {
         if self.bytes == 0 { 0.0 } else { self.operations as f64 / self.bytes as f64 }
     }
 
-    /// Least seconds on `gpu`: for the bytes or for the operations, whichever is longer.
+    /// Least time on `gpu` in seconds: the time for the bytes or for the operations, whichever is longer.
     pub fn seconds(&self, gpu: &Gpu) -> f64 {
         let peak = match self.unit {
             Unit::Int8 => gpu.int8,

@@ -19,41 +19,41 @@ use super::roofline::{Gpu, Unit, Work};
 pub struct Stats {
     /// The entry point.
     pub name: String,
-    /// Summary.
+    /// Summary of the kernel's purpose.
     pub summary: &'static str,
     /// The target.
     pub target: Target,
-    /// Its roles: labels of its launches without the layer, without duplicates.
+    /// Roles of the kernel: labels of its launches without the layer, without duplicates.
     pub roles: Vec<String>,
-    /// Launches in one step.
+    /// Launches of the kernel per step.
     pub launches: usize,
     /// CTAs along x, y and z.
     pub grid: [u32; 3],
     /// Threads per CTA.
     pub threads: u32,
-    /// In bytes.
+    /// Dynamic shared memory per CTA in bytes.
     pub dynamic_shared: u32,
-    /// Least bytes of device memory that a launch moves with a full cache.
+    /// Least bytes of device memory moved per launch with a full KV cache.
     pub bytes: u64,
-    /// Multiplications and additions of a launch's matrix products with a full cache.
+    /// Multiplications and additions per launch of matrix products, with a full KV cache.
     pub operations: u64,
-    /// The unit that computes them.
+    /// Execution unit of the operations.
     pub unit: Unit,
-    /// Operations a byte.
+    /// Arithmetic intensity: operations per byte.
     pub intensity: f64,
-    /// Least seconds of a launch, by the data sheets of GPUs.
+    /// Least seconds per launch by GPU, from the GPUs' data sheets.
     pub roofline: BTreeMap<&'static str, f64>,
     /// Name and type of each run-time parameter.
     pub params: Vec<(String, String)>,
     /// Compile-time parameters, as in `plan.json`.
     pub constants: Value,
-    /// Counts of the compiler.
+    /// Counts that the compiler reports.
     pub report: Report,
-    /// Instructions before each pass that changed something, and after it.
+    /// Name of each pass that changed something, with the number of instructions before and after the pass.
     pub passes: Vec<(&'static str, usize, usize)>,
-    /// Resources by ptxas, if found.
+    /// Resources reported by ptxas, if ptxas was found.
     pub ptxas: Option<Usage>,
-    /// Occupancy; without ptxas, ignoring registers.
+    /// Occupancy; without ptxas, the limit by registers is ignored.
     pub occupancy: Occupancy,
 }
 

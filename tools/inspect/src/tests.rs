@@ -117,7 +117,8 @@ fn a_line_of_rust_is_found_at_every_stage() {
         let name = &view.stats.name;
         assert_eq!(view.targets.len(), Target::ALL.len(), "{name}");
         let (ir, ptx) = (by_line(&view.ir, &inspection.places), by_line(&view.ptx, &inspection.places));
-        // Not all: constants become operands of other instructions, and some instructions have no PTX.
+        // Not all IR lines have PTX: constants become operands of other instructions, and some instructions have no
+        // PTX.
         let both = ptx.keys().filter(|line| ir.contains_key(*line)).count();
         assert!(both * 10 >= ptx.len() * 9, "{name}: {both} of {} lines with PTX have IR", ptx.len());
         let is_code = |line: &str| line.starts_with('\t') && line.ends_with(';') && !line.starts_with("\t.");

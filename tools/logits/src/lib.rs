@@ -1,4 +1,4 @@
-//! Files of logits, and the error against a reference.
+//! Files of logits, and the error of logits against a reference.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ pub fn safetensors(tokens: &[u32], logits: &[f32], vocab: usize) -> miette::Resu
 pub struct Reference {
     /// Token ids.
     pub tokens: Vec<u32>,
-    /// f32 [tokens, vocab].
+    /// Logits after each token, f32 [tokens, vocab].
     pub logits: Vec<f32>,
 }
 

@@ -57,9 +57,9 @@ const OWN_KEYS: [&str; 3] = ["general.file_type", "general.quantization_version"
 /// `GGML_QNT_VERSION`: the block layouts that [`bespoke_gguf::dequant`] describes.
 const QUANTIZATION_VERSION: u32 = 2;
 
-/// Elements that a thread converts at once: whole blocks of every type.
+/// Number of elements that a thread converts at once: whole blocks of every type.
 const CHUNK: usize = 1 << 16;
-/// Chunks that are converted before they are written.
+/// Number of chunks that are converted in parallel before they are written.
 const BATCH: usize = 64;
 
 impl<'a> Quantization<'a> {
@@ -174,7 +174,7 @@ mod tests {
                 let expected = ModelShape::from_gguf(&synthetic(mix, tied), "model").unwrap();
                 assert_eq!(ModelShape::from_gguf(&made, "model").unwrap(), expected, "{mix}");
                 assert_eq!(made.u32("general.file_type").unwrap(), mix.file_type());
-                // The rest is unchanged.
+                // Everything but the types of matrices is unchanged.
                 let kept = |file: &Gguf| {
                     let metadata = file.metadata().filter(|(key, _)| !OWN_KEYS.contains(key));
                     metadata.map(|(key, value)| format!("{key} {value:?}")).collect::<Vec<_>>()

@@ -25,7 +25,7 @@ impl SplitMix64 {
         (sum as f32 - 2.0 * 65535.0) * (1.0 / (65536.0 * 0.577_350_26))
     }
 
-    /// Fills bytes.
+    /// Fills `out` with random bytes.
     pub fn fill(&mut self, out: &mut [u8]) {
         let (words, rest) = out.as_chunks_mut::<8>();
         for word in words {

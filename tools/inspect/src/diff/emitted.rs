@@ -11,7 +11,8 @@ use crate::folder::{FolderError, read};
 use crate::{InspectError, Listing, Places, Tools};
 
 impl Side {
-    /// Kernels of the plan in `folder` for `target`, or of the only plan. They have no IR.
+    /// Reads the kernels of the plan in `folder` for `target`, or of the only plan. Kernels read from a folder have no
+    /// IR.
     pub fn of_folder(
         folder: &Path,
         target: Option<Target>,
@@ -43,7 +44,7 @@ impl Side {
     }
 }
 
-/// The greedy plan for `target`, or the only one.
+/// Path of the greedy plan in `folder` for `target`, or of the only plan.
 fn choose(folder: &Path, target: Option<Target>) -> Result<PathBuf, FolderError> {
     let plans = folder.join("plans");
     let failed = |source| FolderError::Io { path: plans.clone(), source };

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::{InspectError, Listing, Places, Tools, stats};
 
-/// Code that can be compared.
+/// Stages of code that can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
     /// IR after all passes.
@@ -20,27 +20,27 @@ pub enum Code {
     Sass,
 }
 
-/// A plan's kernels.
+/// Kernels of a plan or of an emitted folder, as one side of a comparison.
 #[derive(Clone, Debug)]
 pub struct Side {
     /// Title, such as `llama-3.1-8b for sm_90`.
     pub name: String,
     /// Positions in the KV cache, on which a launch's bytes depend.
     pub context: u32,
-    /// The kernels by role.
+    /// Kernels with their roles.
     pub kernels: Vec<SideKernel>,
 }
 
 /// A kernel in a role.
 #[derive(Clone, Debug)]
 pub struct SideKernel {
-    /// The role.
+    /// Role: name of the kernel's launches without the layer, such as `attn_qkv`.
     pub role: String,
     /// Name of the kernel.
     pub name: String,
     /// Paths and values of its compile-time parameters.
     pub constants: Vec<(String, String)>,
-    /// Geometry and costs.
+    /// Names and values of geometry and costs.
     pub figures: Vec<(String, String)>,
     pub(super) ir: Option<String>,
     pub(super) ptx: String,
@@ -57,7 +57,7 @@ impl SideKernel {
         }
     }
 
-    /// Number of equal compile-time parameters of two kernels.
+    /// Number of compile-time parameters with equal values in two kernels.
     pub(super) fn in_common(&self, other: &SideKernel) -> usize {
         self.constants.iter().filter(|constant| other.constants.contains(constant)).count()
     }

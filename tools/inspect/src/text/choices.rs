@@ -1,4 +1,4 @@
-//! Table of how a plan's launches divide their work, and of what chose that.
+//! Table of how a plan's launches divide their work, and of whether the cost model or tuning rules chose the division.
 
 use bespoke::device::Bytes;
 use bespoke_kernels::kernels::attention::AttentionShape;
@@ -77,7 +77,7 @@ struct Choice {
     tiles: String,
     warps: u32,
     stages: u32,
-    /// In bytes.
+    /// Bytes in flight per CTA.
     in_flight: u64,
     trigger: Trigger,
 }
@@ -110,7 +110,7 @@ impl Choice {
                 s.heads, s.kv_heads, s.head_dim, s.min_pages
             ),
             tiles: "-".to_owned(),
-            // One more warp loads.
+            // Without the warp that only loads.
             warps: s.threads() / 32 - 1,
             stages: s.stages,
             in_flight: u64::from(s.stages) * 2 * u64::from(s.page_bytes()),
@@ -119,7 +119,7 @@ impl Choice {
     }
 }
 
-/// `cost model`, or the parameters that the file of rules sets.
+/// What chose the division: `cost model`, or the parameters that the tuning rules set.
 fn chosen_by(plan: &Plan, launch: &Launch, tuning: &Tuning) -> String {
     let knobs = tuning.rule_of(plan, launch).knobs();
     match knobs.as_slice() {

@@ -2,7 +2,7 @@
 
 use crate::diff::{Change, Diff, KernelDiff, once};
 
-/// Roles that differ, with their values and lines; then equal roles.
+/// Lists the roles that differ, with values and lines of code; then the equal roles.
 pub fn diff(diff: &Diff, color: bool) -> String {
     let paint =
         |code: &str, text: &str| if color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() };
@@ -57,7 +57,7 @@ fn value(value: Option<&str>) -> String {
     value.unwrap_or("(none)").to_owned()
 }
 
-/// ` (x0.50)` between two numbers.
+/// Ratio of two numbers as ` (x0.50)`; empty if a value is not a positive number.
 fn ratio(a: &str, b: &str) -> String {
     match (a.parse::<f64>(), b.parse::<f64>()) {
         (Ok(a), Ok(b)) if a > 0.0 && b > 0.0 => format!("  (x{:.2})", b / a),

@@ -67,7 +67,7 @@ pub(super) fn cells(usage: Option<Usage>) -> [String; 2] {
     numbers.map_or(["-", "-"].map(str::to_owned), |numbers| numbers.map(|number| number.to_string()))
 }
 
-/// Figures of ptxas as lines of a description.
+/// Registers and spills by ptxas, as labelled lines of a description.
 pub(super) fn registers_and_spills(usage: Option<Usage>) -> Vec<(&'static str, String)> {
     let Some(Usage { registers, spill_stores, spill_loads, stack, .. }) = usage else {
         return vec![("registers", "unknown without ptxas".to_owned())];
@@ -76,7 +76,7 @@ pub(super) fn registers_and_spills(usage: Option<Usage>) -> Vec<(&'static str, S
     vec![("registers", registers.to_string()), ("spills", spills)]
 }
 
-/// Occupancy in words.
+/// Describes the occupancy in words.
 pub(super) fn occupancy(of: &Occupancy) -> String {
     let limit = match of.limit {
         Limit::Ctas => "the number of CTAs",

@@ -2,10 +2,10 @@
 
 use crate::Inspection;
 
-/// The page; `{{NAME}}` in it is replaced by the text of a part.
+/// Template of the page; `{{NAME}}` is replaced by the text of a part.
 const PAGE: &str = include_str!("../page/page.html");
 
-/// Parts, in the order in which the browser reads them.
+/// Names and texts of the page's parts, in the order in which the browser reads them.
 const PARTS: [(&str, &str); 8] = [
     ("style", include_str!("../page/style.css")),
     ("format", include_str!("../page/format.js")),
@@ -24,7 +24,8 @@ pub fn page(inspection: &Inspection) -> serde_json::Result<String> {
     for (name, part) in PARTS {
         text = text.replace(&format!("{{{{{name}}}}}"), part);
     }
-    // Last, so that nothing in the data is replaced. `<` would end the element of the data.
+    // The data is inserted last, so that nothing in the data is replaced. `<` is escaped because `</script>` would end
+    // the data's element.
     let data = serde_json::to_string(inspection)?.replace('<', "\\u003c");
     Ok(text.replacen("{{data}}", &data, 1))
 }

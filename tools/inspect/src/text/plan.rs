@@ -6,7 +6,7 @@ use comfy_table::{CellAlignment, Table, presets};
 
 use super::grid;
 
-/// Launches, or only those of one kernel; for all launches also the buffers and their totals.
+/// Tables of all launches and of the buffers with totals; or only a table of the launches of `kernel`.
 pub fn plan(plan: &Plan, kernel: Option<usize>) -> String {
     let launches = launches(plan, kernel);
     if kernel.is_some() {
@@ -34,7 +34,7 @@ fn launches(plan: &Plan, kernel: Option<usize>) -> String {
         if kernel.is_some_and(|kernel| kernel != launch.kernel) {
             continue;
         }
-        // `~` marks a programmatic edge: the launch may start before the other ends.
+        // `~` marks a programmatic edge: the launch may start before the previous launch ends.
         let mark = if launch.programmatic { "~" } else { "" };
         let after: Vec<String> = launch.after.iter().map(|other| format!("{mark}{other}")).collect();
         let args: Vec<String> = launch.args.iter().map(|arg| argument(plan, arg)).collect();
