@@ -37,7 +37,7 @@ impl Bytes {
 /// Entry of the tensor directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorInfo {
-    /// GGUF's name, such as `blk.0.attn_q.weight`.
+    /// Name in the GGUF file, such as `blk.0.attn_q.weight`.
     pub name: String,
     /// Elements along each dimension, innermost (contiguous) first: `[in, out]` for a weight matrix.
     pub dims: Vec<u64>,
@@ -281,7 +281,7 @@ impl Gguf {
         &self.bytes.as_slice()[info.offset as usize..][..info.bytes as usize]
     }
 
-    /// `general.architecture`, such as `llama`.
+    /// Value of `general.architecture`, such as `llama`.
     pub fn architecture(&self) -> Result<&str, Error> {
         self.str("general.architecture")
     }

@@ -162,7 +162,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The value if it is an integer of any width.
+    /// The value as an integer, for integers of any width; `None` for other kinds.
     pub fn as_integer(&self) -> Option<i128> {
         Some(match *self {
             Value::U8(v) => v.into(),

@@ -135,8 +135,8 @@ fn unsupported_shapes_and_parameters_are_errors() {
 }
 
 /// If edges are programmatic, every kernel waits before it writes and, unless it manages the wait itself, before it
-/// reads; otherwise no kernel waits. Attention clears tiles of the cache before its wait, by its only `st.global.v4.u32`.
-/// The emulator checks early reads and writes whenever it runs a plan.
+/// reads; otherwise no kernel waits. Attention clears tiles of the cache before its wait, by its only
+/// `st.global.v4.u32`. The emulator checks early reads and writes whenever it runs a plan.
 #[test]
 fn kernels_wait_where_edges_are_programmatic() {
     for target in Target::ALL {

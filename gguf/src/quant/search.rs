@@ -1,8 +1,8 @@
 //! Search for the scale of a group of elements: least squares over several roundings.
 //!
-//! For given quants, linear equations determine the best scale (and minimum); for a given scale, rounding determines the
-//! best quants. Alternating the two may miss the optimum. Therefore several initial scales are tried, which spread the
-//! values over slightly different ranges of quants, and the fit with the smallest weighted error is chosen.
+//! For given quants, linear equations determine the best scale (and minimum); for a given scale, rounding determines
+//! the best quants. Alternating the two may miss the optimum. Therefore several initial scales are tried, which spread
+//! the values over slightly different ranges of quants, and the fit with the smallest weighted error is chosen.
 
 use std::ops::RangeInclusive;
 

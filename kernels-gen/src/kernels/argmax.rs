@@ -70,9 +70,9 @@ fn warp_best(mine: Candidate) -> Candidate {
 /// Appends the next token to the sequence and advances the position. Within the prompt the next token is the prompt's;
 /// after it, the best candidate.
 ///
-/// `values` f32 and `tokens` u32 [candidates]: largest logits and their tokens, from the output projection; `sequence` u32
-/// by position; `finished` u32 by position: a copy of the tokens that the host polls while kernels run; `state`: see
-/// [`state`]. One CTA. Of equal logits the smallest token wins; if all are NaN, token 0.
+/// `values` f32 and `tokens` u32 [candidates]: largest logits and their tokens, from the output projection; `sequence`
+/// u32 by position; `finished` u32 by position: a copy of the tokens that the host polls while kernels run; `state`:
+/// see [`state`]. One CTA. Of equal logits the smallest token wins; if all are NaN, token 0.
 #[kernel(threads = s.threads)]
 pub fn choose_greedy(
     values: Ptr<Global, f32>,

@@ -42,8 +42,8 @@ impl EmbedShape {
 
 /// x[i] = E[tokens[position], i].
 ///
-/// `w` is the matrix [vocab, cols] in its [`Layout`], `tokens` u32 by position, `state`: see [`state`], `x` f32 [cols]. A
-/// token outside the vocabulary reads row 0.
+/// `w` is the matrix [vocab, cols] in its [`Layout`], `tokens` u32 by position, `state`: see [`state`], `x` f32 [cols].
+/// A token outside the vocabulary reads row 0.
 #[kernel(threads = s.threads)]
 pub fn embed(
     w: Ptr<Global, u8>,

@@ -1,5 +1,5 @@
-//! Rotary position embedding (RoPE): (a, b) ← (a·cos θ − b·sin θ, a·sin θ + b·cos θ) with θ = position · frequency(i), for
-//! every pair i of a head.
+//! Rotary position embedding (RoPE): (a, b) ← (a·cos θ − b·sin θ, a·sin θ + b·cos θ) with θ = position · frequency(i),
+//! for every pair i of a head.
 
 use bespoke_codegen::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -16,9 +16,9 @@ pub enum RopeKind {
 
 /// sin θ and cos θ for θ = position · frequency(`pair`).
 ///
-/// `table` f32 [rotated/2, 2]: frequency(i)/2π as the sum of two f32; see [`frequencies`]. The number of turns is reduced
-/// modulo 1 before it becomes an angle, so the angle has an error of about 2^-22 at any position; position · frequency
-/// computed in f32 loses a bit whenever the position doubles.
+/// `table` f32 [rotated/2, 2]: frequency(i)/2π as the sum of two f32; see [`frequencies`]. The number of turns is
+/// reduced modulo 1 before it becomes an angle, so the angle has an error of about 2^-22 at any position; position ·
+/// frequency computed in f32 loses a bit whenever the position doubles.
 #[device]
 pub(crate) fn sin_cos(table: Ptr<Global, f32>, pair: Val<u32>, position: Val<u32>) -> [Val<f32>; 2] {
     let position = position.cast::<f32>();
@@ -30,9 +30,8 @@ pub(crate) fn sin_cos(table: Ptr<Global, f32>, pair: Val<u32>, position: Val<u32
     [angle.sin(), angle.cos()]
 }
 
-/// Table of frequency(i)/2π as (high, low) pairs of f32, f32 [rotated/2, 2], where
-/// `frequency(i) = base^(−2i/rotated) / factors[i]`. `factors` has rotated/2 divisors (GGUF's `rope_freqs.weight`), or is
-/// empty for none.
+/// Table of frequency(i)/2π as (high, low) pairs of f32, f32 [rotated/2, 2], where `frequency(i) = base^(−2i/rotated) /
+/// factors[i]`. `factors` has rotated/2 divisors (GGUF's `rope_freqs.weight`), or is empty for none.
 pub fn frequencies(base: f64, rotated: u32, factors: &[f32]) -> Vec<f32> {
     (0..rotated / 2)
         .flat_map(|i| {

@@ -8,8 +8,8 @@
 //! | 1 | number of prompt tokens; tokens at lower positions come from the prompt |
 //! | 2, 3 | reserved |
 //!
-//! Each slot also has a u32 array of its tokens by position: the prompt, then the chosen tokens. The last kernel of a step
-//! writes the next token and advances the position, so a replay needs no data from the host.
+//! Each slot also has a u32 array of its tokens by position: the prompt, then the chosen tokens. The last kernel of a
+//! step writes the next token and advances the position, so a replay needs no data from the host.
 
 use bespoke_codegen::prelude::*;
 

@@ -1,8 +1,8 @@
 //! Tuning rules: choices, measured or made by hand, that override the cost model.
 //!
 //! A tuning is a TOML file of rules. A rule names the role of a launch. It can be restricted to one target, and to one
-//! matrix shape (named as in `bespoke inspect MODEL --stage plan`). If several rules apply, later rules override earlier
-//! ones knob by knob. The cost model chooses the remaining knobs, consistent with the rules.
+//! matrix shape (named as in `bespoke inspect MODEL --stage plan`). If several rules apply, later rules override
+//! earlier ones knob by knob. The cost model chooses the remaining knobs, consistent with the rules.
 //!
 //! ```toml
 //! version = 1

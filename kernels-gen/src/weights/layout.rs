@@ -171,8 +171,8 @@ pub enum BlockPart {
 /// Rows per tile.
 pub const TILE_ROWS: u32 = 16;
 
-/// Layout of a matrix of `rows` × `cols` weights: consecutive tiles of [`TILE_ROWS`] rows, each a run of blocks from the
-/// first column to the last. Missing rows and columns of the last tile and block are zeros.
+/// Layout of a matrix of `rows` × `cols` weights: consecutive tiles of [`TILE_ROWS`] rows, each a run of blocks from
+/// the first column to the last. Missing rows and columns of the last tile and block are zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Type of the weights.

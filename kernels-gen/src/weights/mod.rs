@@ -1,16 +1,16 @@
 //! Layout of weights in device memory.
 //!
 //! GGUF stores blocks of odd sizes (210 bytes for Q6_K), which vector loads cannot address. On the device, a matrix is
-//! divided into *tiles* of 16 rows, and a tile into *blocks* of 32 to 256 columns. A block is a few contiguous kilobytes,
-//! so that one bulk copy moves any run of blocks. Its bits are grouped such that each lane of a warp loads its fragment of
-//! a tensor-core product from 16 consecutive bytes. The layout is a permutation of the file's bits (with the top bit of
-//! Q6_K weights flipped): [`unpack`] restores the file's bytes.
+//! divided into *tiles* of 16 rows, and a tile into *blocks* of 32 to 256 columns. A block is a few contiguous
+//! kilobytes, so that one bulk copy moves any run of blocks. Its bits are grouped such that each lane of a warp loads
+//! its fragment of a tensor-core product from 16 consecutive bytes. The layout is a permutation of the file's bits
+//! (with the top bit of Q6_K weights flipped): [`unpack`] restores the file's bytes.
 //!
 //! # Fragments
 //!
-//! `mma.m16n8k32` multiplies 16 rows by 32 columns of bytes (a *chunk*). Lane 4g + t holds four words: word r has columns
-//! 16·(r / 2) + 4t to + 3 of row g + 8·(r mod 2) (PTX ISA, "Matrix Fragments for mma.m16n8k32"). The *fragment array* of a
-//! chunk is 512 bytes: the four words of each lane, lane by lane.
+//! `mma.m16n8k32` multiplies 16 rows by 32 columns of bytes (a *chunk*). Lane 4g + t holds four words: word r has
+//! columns 16·(r / 2) + 4t to + 3 of row g + 8·(r mod 2) (PTX ISA, "Matrix Fragments for mma.m16n8k32"). The *fragment
+//! array* of a chunk is 512 bytes: the four words of each lane, lane by lane.
 //!
 //! # Parts of a block
 //!

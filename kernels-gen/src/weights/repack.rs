@@ -5,8 +5,8 @@ use rayon::prelude::*;
 use super::layout::{BlockPart, Layout, TILE_ROWS, WeightType};
 use super::words::{Field, Row, fragment, pair, put_fragment, put_upper, q6_high, q6_low, upper};
 
-/// Converts a matrix from the file's rows to tiles. `file` has `layout.file_bytes()` bytes, `out` `layout.bytes`. Runs on
-/// all of rayon's threads.
+/// Converts a matrix from the file's rows to tiles. `file` has `layout.file_bytes()` bytes, `out` `layout.bytes`. Runs
+/// on all of rayon's threads.
 ///
 /// # Panics
 /// If `file` or `out` does not have that size.

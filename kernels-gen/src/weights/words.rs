@@ -88,8 +88,8 @@ pub(super) fn pair(even: &[u8; 32], odd: &[u8; 32]) -> [u8; 32] {
     std::array::from_fn(|k| (even[k] & 15) | odd[k] << 4)
 }
 
-/// First byte and shift of the low nibbles of chunk `index`, of 8, in the file's Q6_K block. In each half of 128 weights,
-/// chunks 0 and 1 are the low nibbles of 64 bytes, chunks 2 and 3 the high nibbles.
+/// First byte and shift of the low nibbles of chunk `index`, of 8, in the file's Q6_K block. In each half of 128
+/// weights, chunks 0 and 1 are the low nibbles of 64 bytes, chunks 2 and 3 the high nibbles.
 pub(super) fn q6_low(index: usize) -> (usize, usize) {
     (index / 4 * 64 + index % 2 * 32, index % 4 / 2 * 4)
 }

@@ -1,8 +1,8 @@
 //! The functions and types that `#[kernel]` and `#[device]` expand to.
 //!
-//! Not for direct use, except [`range()`]. Compile-time and run-time control flow expand to the same calls; the types of
-//! conditions and iterators choose the implementation. A *slot* is a mutable Rust variable that a region may assign. A
-//! slot that holds handles becomes block parameters; any other slot must leave a run-time region unchanged.
+//! Not for direct use, except [`range()`]. Compile-time and run-time control flow expand to the same calls; the types
+//! of conditions and iterators choose the implementation. A *slot* is a mutable Rust variable that a region may assign.
+//! A slot that holds handles becomes block parameters; any other slot must leave a run-time region unchanged.
 
 mod branch;
 mod compare;

@@ -1,24 +1,24 @@
 //! Decode attention: one query per head against the KV cache, split over the context (split-KV), in one launch.
 //!
-//! A CTA has one key head, up to eight query heads of its group, and a run of pages of the cache. Its producer warp
+//! A CTA has one key head, up to eight query heads of its group, and a run of pages of the cache. The producer warp
 //! streams the pages of earlier positions through a ring in shared memory while the launch that computes the query is
-//! still running, and then computes the scores of the new key. The consumer warps load query, key and value of the current
-//! position into shared memory, normalised if the model has QK norms, and rotated (`query`). Each then multiplies its
-//! quarter of every page on tensor cores, with a running maximum of its own (`tile`). The CTA with the last run appends
-//! the new key and value to the cache. Warps combine their results in shared memory and runs in device memory, where the
-//! last CTA to arrive combines them (`combine`). The order is that of positions, so results have the same bits in every
-//! launch.
+//! still running, and then computes the scores of the new key. The consumer warps load query, key and value of the
+//! current position into shared memory, normalised if the model has QK norms, and rotated (`query`). Each consumer warp
+//! then multiplies one quarter of every page on tensor cores, and keeps its own running maximum (`tile`). The CTA with
+//! the last run appends the new key and value to the cache. Warps combine their results in shared memory and runs in
+//! device memory, where the last CTA to arrive combines them (`combine`). Results are combined in the order of
+//! positions, so the output has the same bits in every launch.
 //!
 //! # The cache
 //!
-//! Keys and values are f16, each in pages of 64 positions: [page][key head][tile of 16 positions][16 · head_dim].
-//! A tile is stored in the order of the B fragments of `mma.m16n8k16` (PTX ISA, "Matrix Fragments for mma.m16n8k16"): 512
-//! bytes for every 16 elements of the head dimension, 16 per lane. Of a tile of keys, lane 4g + t has elements 2t, 2t + 1,
-//! 2t + 8, 2t + 9 of positions g and g + 8; of a tile of values, elements g and g + 8 of positions 2t, 2t + 1, 2t + 8,
-//! 2t + 9. See [`AttentionShape::key_index`].
+//! Keys and values are f16, each in pages of 64 positions: [page][key head][tile of 16 positions][16 · head_dim]. A
+//! tile is stored in the order of the B fragments of `mma.m16n8k16` (PTX ISA, "Matrix Fragments for mma.m16n8k16"): 512
+//! bytes for every 16 elements of the head dimension, 16 per lane. Of a tile of keys, lane 4g + t has elements 2t, 2t +
+//! 1, 2t + 8, 2t + 9 of positions g and g + 8; of a tile of values, elements g and g + 8 of positions 2t, 2t + 1, 2t +
+//! 8, 2t + 9. See [`AttentionShape::key_index`].
 //!
-//! Tiles are loaded whole. Positions past the end have weight zero, but zero times a stale infinity is NaN, so a tile is
-//! cleared before its first position is appended. The cache therefore needs no initialisation.
+//! Tiles are loaded whole. Positions past the end have weight zero, but zero times a stale infinity is NaN, so a tile
+//! is cleared before its first position is appended. The cache therefore needs no initialisation.
 
 mod combine;
 mod query;

@@ -130,7 +130,7 @@ pub(super) fn begin_tile(operands: &Operands, work: &Work, s: &AttentionShape) {
                 }
             }
         }
-        // A barrier, because other threads append to the tile.
+        // The barrier is needed because other threads append to the tile.
         named_barrier(CONSUMER_BARRIER, CONSUMERS);
     }
 }

@@ -1,7 +1,7 @@
 //! Attention of one warp to a tile of 16 positions.
 //!
-//! The scores are the product of the queries (A, 16 rows) with the keys (B, 8 positions at a time); rows g and g + 8 of A
-//! are the two f16 whose sum is the query of head g. Lane 4g + t gets the scores of head g at positions 2t, 2t + 1,
+//! The scores are the product of the queries (A, 16 rows) with the keys (B, 8 positions at a time); rows g and g + 8 of
+//! A are the two f16 whose sum is the query of head g. Lane 4g + t gets the scores of head g at positions 2t, 2t + 1,
 //! 2t + 8 and 2t + 9. Those are the positions that the lane holds in the A fragment of the product with the values, in
 //! which rows g and g + 8 are the two f16 whose sum is the softmax weight of head g.
 

@@ -43,8 +43,8 @@ pub(super) struct Work {
 impl Work {
     /// The heads and pages of this CTA.
     ///
-    /// Reads the position before earlier launches are known to have completed. The launch that starts this one early must
-    /// itself have waited for the launch that wrote the position (`Trigger::AfterWait`).
+    /// Reads the position before earlier launches are known to have completed. The launch that starts this one early
+    /// must itself have waited for the launch that wrote the position (`Trigger::AfterWait`).
     pub fn of_cta(operands: &Operands, s: &AttentionShape) -> Work {
         let position = state::position(operands.state);
         let pages = position / PAGE + 1;

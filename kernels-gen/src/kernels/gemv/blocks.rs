@@ -3,8 +3,8 @@
 //! Lane 4g + t holds the fragments of `mma.m16n8k32`: words of rows g and g + 8 of A (the weights) and of column g of B
 //! (the input). Columns 2j and 2j + 1 of B are the high and low bytes of input chunk j of a group of four chunks. When
 //! chunk i is multiplied, the columns of the other chunks are zero. Four products with one accumulator thus leave in
-//! lane 4g + t the sums of chunk t, high and low, for rows g and g + 8: one scale per sum. Q6_K, which has a scale every
-//! 16 columns, does the same with half chunks.
+//! lane 4g + t the sums of chunk t, high and low, for rows g and g + 8: one scale per sum. Q6_K, which has a scale
+//! every 16 columns, does the same with half chunks.
 
 use bespoke_codegen::prelude::*;
 
@@ -266,8 +266,8 @@ impl Scales {
     }
 }
 
-/// Unsigned byte `index` of a word times `factor`, rounded once. The byte becomes the mantissa of 2²³ + byte, and one FMA
-/// subtracts 2²³·`factor` from the product, which is exact before rounding.
+/// Unsigned byte `index` of a word times `factor`, rounded once. The byte becomes the mantissa of 2²³ + byte, and one
+/// FMA subtracts 2²³·`factor` from the product, which is exact before rounding.
 #[device]
 fn byte_times(word: Val<u32>, index: u32, factor: Val<f32>) -> Val<f32> {
     let magic = 8_388_608.0f32;
@@ -287,8 +287,8 @@ fn unpack(word: Val<u32>) -> [Val<f32>; 2] {
     word.bitcast::<F16x2>().unpack().map(|half| half.cast::<f32>())
 }
 
-/// Q6_K: four groups of 64 columns, each of four half chunks with one scale each. A weight w is multiplied as the signed
-/// byte 4·(w - 32).
+/// Q6_K: four groups of 64 columns, each of four half chunks with one scale each. A weight w is multiplied as the
+/// signed byte 4·(w - 32).
 fn dot_half_chunks(
     block: Ptr<Shared, u8>,
     groups: &[([Val<u32>; 4], Val<f32>)],

@@ -1,8 +1,8 @@
 //! The input vector in shared memory: 16-bit integers in the order of `mma` fragments, or f32.
 //!
-//! A chunk of 32 inputs v is quantised to q = round(v / d) with d = max|v| / 32512, and q is split into two signed bytes:
-//! q = 256·high + low. `mma.m16n8k32` multiplies both with the same weights, as two columns of its B operand. The other
-//! columns belong to other chunks.
+//! A chunk of 32 inputs v is quantised to q = round(v / d) with d = max|v| / 32512, and q is split into two signed
+//! bytes: q = 256·high + low. `mma.m16n8k32` multiplies both with the same weights, as two columns of its B operand.
+//! The other columns belong to other chunks.
 //!
 //! # Layout
 //!
@@ -121,7 +121,8 @@ pub(super) fn fill(x: Ptr<Global, f32>, norm: &[Vec<Val<f32>>], inputs: &Inputs,
 /// shuffles.
 #[device]
 fn quantise(values: &[Val<f32>], unit: Val<u32>, inputs: &Inputs, s: &GemvShape) {
-    // The bits of magnitudes, as integers, are ordered like the numbers, with NaN above all; `max.f32` would drop a NaN.
+    // The bits of magnitudes, as integers, are ordered like the numbers, with NaN above all; `max.f32` would drop a
+    // NaN.
     let magnitude = |value: Val<f32>| value.bitcast::<u32>() & 0x7FFF_FFFF;
     let mut bits = magnitude(values[0]);
     for &value in &values[1..] {

@@ -1,11 +1,12 @@
 //! Matrix-vector product of one token, y = W·x, fused with the operations around it: RMSNorm before it; bias, SwiGLU,
 //! the residual connection or the argmax after it.
 //!
-//! One CTA runs per multiprocessor and has a contiguous share of the weight tiles. Its producer warp streams them through
-//! a ring of stages in shared memory (`ring`); it does not wait for earlier launches, because weights depend on none. The
-//! consumer warps wait for the earlier launches, bring the input into shared memory (`inputs`) and multiply (`blocks`), a
-//! block of 16 rows per warp at a time; consecutive blocks of a tile go to consecutive warps. The partial sums of a tile
-//! meet in shared memory, where `epilogue` reduces them to outputs. The order of every sum depends on the shape alone.
+//! One CTA runs per multiprocessor and has a contiguous share of the weight tiles. The producer warp streams the tiles
+//! through a ring of stages in shared memory (`ring`), without waiting for earlier launches, because weights depend on
+//! none. The consumer warps wait for the earlier launches, bring the input into shared memory (`inputs`) and multiply
+//! (`blocks`), a block of 16 rows per warp at a time; consecutive blocks of a tile go to consecutive warps. The warps
+//! write the partial sums of a tile to shared memory, where `epilogue` reduces the sums to outputs. The order of every
+//! sum depends on the shape alone.
 
 mod blocks;
 mod epilogue;
@@ -30,11 +31,12 @@ use crate::weights::{Layout, TILE_ROWS, WeightType};
 /// y[r] = Σ_c W[r, c]·x[c] + bias[r], followed by the epilogue that the shape names.
 ///
 /// `w` holds the matrices as [`GemvShape`] describes, `x` is f32 `[cols]`, `y` f32 `[outputs]`; with
-/// [`Output::Residual`], `y` is read and written. Quantised weights are multiplied with x rounded to 16-bit integers, one
-/// scale per 32 columns (see `inputs`).
+/// [`Output::Residual`], `y` is read and written. Quantised weights are multiplied with x rounded to 16-bit integers,
+/// one scale per 32 columns (see `inputs`).
 ///
-/// With [`Output::Argmax`], `values[cta]` (f32) and `rows[cta]` (u32) are the largest output of each CTA and its row; of
-/// equal outputs the one with the smallest row. A NaN is never the largest; a CTA with nothing but NaN writes -∞ and row 0.
+/// With [`Output::Argmax`], `values[cta]` (f32) and `rows[cta]` (u32) are the largest output of each CTA and the row of
+/// that output; among equal outputs, the smallest row. A NaN is never the largest; a CTA with nothing but NaN writes -∞
+/// and row 0.
 #[kernel(threads = s.threads(), min_blocks = s.schedule.resident)]
 pub fn gemv(
     w: Ptr<Global, u8>,
@@ -198,7 +200,7 @@ fn dot_run(
     let units_per_stage = schedule.units_per_stage();
     let end =
         if schedule.pads(layout.blocks) { ring::rounds(schedule, layout, tiles) * warps } else { units };
-    // A group must wait for every phase of its stages: it tracks a phase by its parity alone.
+    // A group of warps must wait for every phase of its stages, because a phase is identified by parity alone.
     assert!(schedule.stages.is_multiple_of(groups), "{} stages for {groups} groups", schedule.stages);
     // If a tile has exactly one unit per warp, a warp multiplies with the same inputs in every tile.
     let held_inputs = (units_per_tile == warps && schedule.holds_inputs())

@@ -71,7 +71,7 @@ pub(super) fn stream(run: &TileRun<'_>, producer: &mut RingProducer, schedule: &
             }
             producer.issued += 1;
         }
-        // Each weight is read once per token: it should not evict data that is read again.
+        // Each weight is read once per token, so weights should not evict data that is read again.
         let policy = (schedule.copy == CopyEngine::Bulk).then(CachePolicy::evict_first);
         if pads {
             if bytes > 0 {

@@ -335,8 +335,9 @@ impl GemvShape {
     }
 }
 
-/// Division of the tiles of all segments among CTAs. The tiles are laid out on a line, each with a length proportional to
-/// its bytes, and the line is cut into `grid` equal parts. A CTA has the tiles that begin in its part.
+/// Division of the tiles of all segments among CTAs. The tiles are laid out on a line, each tile with a length
+/// proportional to its bytes, and the line is cut into `grid` equal parts, one per CTA. A CTA has the tiles that begin
+/// in its part.
 pub(super) struct Cut {
     pub segments: Vec<CutSegment>,
     /// Length of the line on which the tiles are laid out.

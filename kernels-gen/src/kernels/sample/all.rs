@@ -98,8 +98,8 @@ impl Keys {
         sum
     }
 
-    /// The token at which the running sum of `measure`, in the order of tokens, first exceeds ⌊random·sum/2⁶⁴⌋. The sum must
-    /// be at least 1. Executes a CTA barrier before it writes to shared memory.
+    /// The token at which the running sum of `measure`, in the order of tokens, first exceeds ⌊random·sum/2⁶⁴⌋. The sum
+    /// must be at least 1. Executes a CTA barrier before it writes to shared memory.
     ///
     /// In two passes: each warp sums a run of tokens; then all threads sum parts of the run that contains the point.
     #[device]

@@ -1,11 +1,11 @@
 //! Sort keys of logits, and orderings of tokens.
 //!
-//! The *key* of a logit is a u32 with the same order: the bits of the float with the sign bit inverted, and for negative
-//! numbers all other bits as well. Both zeros have the same key; a NaN has the key of −∞. Key 0 is below the key of every
-//! logit and stands for no token.
+//! The *key* of a logit is a u32 with the same order: the bits of the float with the sign bit inverted, and for
+//! negative numbers all other bits as well. Both zeros have the same key; a NaN has the key of −∞. Key 0 is below the
+//! key of every logit and stands for no token.
 //!
-//! The *ordering* of a token is a u64 that ranks it: the key in bits 19 to 50, and 2¹⁹ − 1 minus the token's number below.
-//! Orderings are unique; of equal logits the smaller token ranks higher.
+//! The *ordering* of a token is a u64 that ranks it: the key in bits 19 to 50, and 2¹⁹ − 1 minus the token's number
+//! below. Orderings are unique; of equal logits the smaller token ranks higher.
 
 use bespoke_codegen::prelude::*;
 

@@ -1,8 +1,8 @@
 //! Sampling on the device: draws the next token from the filtered distribution.
 //!
-//! A step with sampling ends with two launches. [`sample_keys`] applies the repetition penalty and converts every logit to
-//! a [key] with the same order; [`choose_sampled`] filters, draws and advances the position. The filters and their order
-//! are llama.cpp's:
+//! A step with sampling ends with two launches. [`sample_keys`] applies the repetition penalty and converts every logit
+//! to a [key] with the same order; [`choose_sampled`] filters, draws and advances the position. The filters and their
+//! order are llama.cpp's:
 //!
 //! 1. **repetition penalty** r for the tokens among the last n, prompt included: a positive logit is divided by r, any
 //!    other is multiplied, once per token;
@@ -12,15 +12,17 @@
 //! 5. **temperature** t: draw one of those with probabilities proportional to e^(logit/t).
 //!
 //! Top-p and min-p use the probabilities before the temperature. Of equal logits the smaller token ranks higher; a NaN
-//! counts as −∞. Each filter keeps a prefix of the ranked tokens, so a filter is a search for the end of that prefix; k, p
-//! and m may have any value, and the result is exact.
+//! counts as −∞. Each filter keeps a prefix of the ranked tokens, so a filter is a search for the end of that prefix;
+//! k, p and m may have any value, and the result is exact.
 //!
-//! Probabilities are integers: the weight of a token is ⌊2³⁹·e^((x − max)/t)⌋ ([`weight`]). Sums of integers do not depend
-//! on their order, and the exponential consists of correctly rounded operations, so the same logits give the same token on
-//! every device and in the emulator. A token less likely than the best one by a factor of 2³⁹ or more is never drawn.
+//! Probabilities are integers: the weight of a token is ⌊2³⁹·e^((x − max)/t)⌋ ([`weight`]). Sums of integers do not
+//! depend on their order, and the exponential consists of correctly rounded operations, so the same logits give the
+//! same token on every device and in the emulator. A token less likely than the best one by a factor of 2³⁹ or more is
+//! never drawn.
 //!
-//! The draw is ⌊u·sum/2⁶⁴⌋ for 64 random bits u from [`philox`], whose key is the seed and whose counter is the position of
-//! the new token. The new token is the one at which the running sum, in the order of token numbers, first exceeds the draw.
+//! The draw is ⌊u·sum/2⁶⁴⌋ for 64 random bits u from [`philox`], whose key is the seed and whose counter is the
+//! position of the new token. The new token is the one at which the running sum, in the order of token numbers, first
+//! exceeds the draw.
 //!
 //! # Parameters
 //!

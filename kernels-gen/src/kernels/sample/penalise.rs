@@ -11,8 +11,8 @@ use crate::kernels::state;
 /// `logits` f32 [vocab], `sequence` u32 by position, `sampling`: see [`super`], `state`: see [`state`]; `keys` u32
 /// [padded], 0 past the vocabulary, `tops` u32 [groups]. Within the prompt nothing is written.
 ///
-/// The grid strides over the logits; a warp takes 32 consecutive ones at a time. A thread has several loads in flight, the
-/// first of them before it knows the position. Each CTA marks its own tokens that are in the penalty's window.
+/// The grid strides over the logits; a warp takes 32 consecutive ones at a time. A thread has several loads in flight,
+/// the first of them before it knows the position. Each CTA marks its own tokens that are in the penalty's window.
 #[kernel(threads = s.threads)]
 pub fn sample_keys(
     logits: Ptr<Global, f32>,

@@ -42,8 +42,8 @@ fn warp_scan(value: Val<u64>) -> Val<u64> {
     sum
 }
 
-/// Prefix sum over the threads of a CTA of `warps` warps, by thread index. `scratch`, u64 `[warps]`, may be used again after
-/// the next CTA barrier.
+/// Prefix sum over the threads of a CTA of `warps` warps, by thread index. `scratch`, u64 `[warps]`, may be used again
+/// after the next CTA barrier.
 #[device]
 pub(super) fn block_scan(own: Val<u64>, scratch: Ptr<Shared, u64>, warps: u32) -> PrefixSum {
     let within = warp_scan(own);

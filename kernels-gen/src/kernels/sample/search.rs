@@ -35,8 +35,8 @@ pub(super) struct Target {
 
 /// Histogram of a digit of the orderings, in shared memory.
 ///
-/// Shared memory has native atomic additions of 32-bit words; 64-bit ones are compare-and-swap loops. A weight is therefore
-/// added in parts, each narrow enough that no sum over all tokens overflows.
+/// Shared memory has native atomic additions of 32-bit words; 64-bit ones are compare-and-swap loops. A weight is
+/// therefore added in parts, each narrow enough that no sum over all tokens overflows.
 #[derive(Clone, Copy)]
 pub(super) struct Search {
     /// Number of tokens per bin, then each part of the sum of weights, lowest part first: u32 [1 + parts, BINS].
@@ -68,9 +68,9 @@ impl Search {
     /// Finds a bound between the prefix and the other tokens: the lowest ordering in the prefix, or a lower value that
     /// is still above the ordering of the next token.
     ///
-    /// A radix search over orderings relative to `low`, starting at the first digit in which `low` and `top` differ. Each
-    /// pass builds a histogram of one digit over the tokens that agree in the higher digits, and finds the value at which
-    /// the prefix ends. The search stops when all tokens with that value belong to the prefix.
+    /// A radix search over orderings relative to `low`, starting at the first digit in which `low` and `top` differ.
+    /// Each pass builds a histogram of one digit over the tokens that agree in the higher digits, and finds the value
+    /// at which the prefix ends. The search stops when all tokens with that value belong to the prefix.
     #[device]
     pub fn run(&self, keys: &Keys, target: &Target) -> Val<u64> {
         let low = key::lowest_with(key::key_of(target.low));
@@ -100,8 +100,8 @@ impl Search {
     /// Estimates the `count`-th largest of the `tops`: returns a key that at least `count` of them reach and few others
     /// do, or 0 if the histogram cannot tell. There are at least `count` tops; all keys are between `lowest` and `top`.
     ///
-    /// One pass with a histogram of logits in bins of equal width, from the largest logit down to the smallest, or to 32
-    /// below the largest if that is higher.
+    /// One pass with a histogram of logits in bins of equal width, from the largest logit down to the smallest, or to
+    /// 32 below the largest if that is higher.
     #[device]
     pub fn guess(&self, tops: &[Val<u32>], [top, lowest]: [Val<u32>; 2], count: Val<u32>) -> Val<u32> {
         let (workspace, per_thread) = (self.workspace, self.bins_per_thread());
