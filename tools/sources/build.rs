@@ -17,7 +17,7 @@ fn main() {
     }
 }
 
-/// Writes `sources.rs`: names relative to the workspace's root, and texts.
+/// Writes `sources.rs`: file names relative to the workspace's root, with the texts of the files.
 fn write(out: &Path) -> Result<(), String> {
     let root = fs::canonicalize("../..").map_err(|error| format!("the workspace's root: {error}"))?;
     let mut text = String::from(

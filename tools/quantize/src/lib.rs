@@ -111,7 +111,7 @@ impl<'a> Quantization<'a> {
         self.write(Vec::new(), &|_, _| ())
     }
 
-    /// Writes the file to `out` and returns `out`. Progress is in bytes read, and their total.
+    /// Writes the file to `out` and returns `out`. `progress` is called with the bytes read and their total.
     pub fn write<W: Write>(self, out: W, progress: &dyn Fn(u64, u64)) -> Result<W, QuantizeError> {
         let total = self.gguf.tensors().iter().map(|info| info.bytes).sum();
         let mut done = 0;

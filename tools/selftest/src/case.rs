@@ -2,7 +2,7 @@
 
 use bespoke_kernels::spec::KernelSpec;
 
-/// Byte that outputs are filled with: a NaN as f32 or f16, as u32 a token that no vocabulary has.
+/// Byte with which outputs are filled before a launch: as f32 or f16 a NaN, as u32 a token that no vocabulary has.
 pub(super) const POISON: u8 = 0xFF;
 
 /// Initial content of a buffer.
@@ -34,9 +34,9 @@ pub(super) struct Buffer {
 /// An argument of a launch.
 #[derive(Clone, Copy)]
 pub(super) enum Arg {
-    /// The address of a buffer.
+    /// The address of the case's buffer with this index.
     Buffer(usize),
-    /// A number.
+    /// A 32-bit number.
     Word(u32),
 }
 
@@ -58,10 +58,10 @@ impl Element {
     }
 }
 
-/// Largest error of an output.
+/// Largest error that an output may have.
 #[derive(Clone, Copy)]
 pub(super) struct Limit {
-    /// Largest normalised mean squared error (NMSE). No single error may exceed ten times its root.
+    /// Largest normalised mean squared error (NMSE). No single error may exceed ten times the root of the limit.
     pub nmse: f64,
     /// Reason for the limit.
     pub reason: &'static str,
@@ -69,9 +69,9 @@ pub(super) struct Limit {
 
 /// Expected values in double precision.
 pub(super) struct Close {
-    /// The elements to compare; the others must only be written.
+    /// Indices of the elements to compare; all other elements must be written, with any value.
     pub at: Vec<usize>,
-    /// Expected values; NaN marks an element that must not be written.
+    /// Expected values of the elements in `at`; NaN marks an element that must not be written.
     pub values: Vec<f64>,
     /// Unit of the errors, if not the root mean square of the values.
     pub scale: Option<f64>,
@@ -80,7 +80,7 @@ pub(super) struct Close {
 }
 
 impl Close {
-    /// All elements of an output.
+    /// Expects values for all elements of an output.
     pub fn all(values: Vec<f64>, limit: Limit) -> Close {
         Close { at: (0..values.len()).collect(), values, scale: None, limit }
     }
@@ -88,9 +88,9 @@ impl Close {
 
 /// Expected content of an output.
 pub(super) enum Want {
-    /// These bytes.
+    /// Exactly these bytes.
     Exactly(Element, Vec<u8>),
-    /// f32 near these values.
+    /// f32 values close to these values.
     Close(Close),
 }
 
@@ -103,7 +103,7 @@ pub(super) enum Coordinates {
 }
 
 impl Coordinates {
-    /// One axis.
+    /// Coordinates along a single axis.
     pub fn line(axis: &'static str) -> Coordinates {
         Coordinates::Axes(vec![(axis, usize::MAX)])
     }
@@ -137,7 +137,7 @@ impl Coordinates {
 
 /// An output and its expected content.
 pub(super) struct Expected {
-    /// The buffer.
+    /// Index of the buffer.
     pub buffer: usize,
     /// Shape of the output.
     pub place: Coordinates,
@@ -147,15 +147,15 @@ pub(super) struct Expected {
 
 /// Launches over buffers, and their expected outputs.
 pub(super) struct Case {
-    /// Description of the inputs.
+    /// Description of the inputs, for messages.
     pub what: String,
-    /// The buffers.
+    /// Buffers of the launches.
     pub buffers: Vec<Buffer>,
     /// Kernels and arguments, in order.
     pub launches: Vec<(KernelSpec, Vec<Arg>)>,
-    /// The outputs.
+    /// Outputs with their expected content.
     pub expected: Vec<Expected>,
-    /// Buffers that kernels may write and that are not compared.
+    /// Indices of buffers that kernels may write and that are not compared.
     pub scratch: Vec<usize>,
 }
 
@@ -171,12 +171,12 @@ impl Case {
         }
     }
 
-    /// Adds a buffer with content.
+    /// Adds a buffer with content, and returns its index.
     pub fn input(&mut self, name: &str, bytes: Vec<u8>) -> usize {
         self.buffer(name, Content::Bytes(bytes))
     }
 
-    /// Adds a buffer of `count` elements of [`POISON`].
+    /// Adds a buffer of `count` elements filled with [`POISON`], and returns its index.
     pub fn output(&mut self, name: &str, element: Element, count: usize) -> usize {
         self.buffer(name, Content::Poison(count * element.bytes()))
     }
@@ -201,7 +201,7 @@ impl Case {
         self.expected.push(Expected { buffer, place, want });
     }
 
-    /// The names of the kernels, in order, each once.
+    /// Names of the case's kernels, in launch order, each once.
     pub fn kernels(&self) -> String {
         let mut names: Vec<String> = self.launches.iter().map(|(spec, _)| spec.name()).collect();
         names.dedup();

@@ -4,22 +4,22 @@ use half::f16;
 
 use super::case::{Close, Coordinates, Element, POISON, Want};
 
-/// Result of a comparison.
+/// Result of comparing an output: errors, limit and failure.
 pub(super) struct Verdict {
     /// Normalised mean squared error: energy of the error over energy of the reference.
     pub nmse: f64,
-    /// Largest error over the reference's root mean square.
+    /// Largest error divided by the root mean square of the reference.
     pub max: f64,
     /// Largest `nmse` that passes.
     pub limit: f64,
     /// Reason for the limit.
     pub reason: &'static str,
-    /// The failure, if there is one.
+    /// Description of the failure; `None` if the output passed.
     pub failure: Option<String>,
 }
 
-/// Largest single error, relative to the root of the limit. Errors are sums of many roundings, so their distribution
-/// has no long tail.
+/// Largest single error that passes, relative to the root of the limit. Errors are sums of many roundings, so their
+/// distribution has no long tail.
 const PEAK: f64 = 10.0;
 
 /// Compares an output with its expected content.
@@ -115,7 +115,7 @@ fn overwritten(got: &[f32], place: &Coordinates, want: &Close) -> Option<String>
     Some(format!("[{at}] ({}) must not be written but holds {:e}", place.describe(*at), got[*at]))
 }
 
-/// An element as a number.
+/// Decodes an element as a number.
 fn value(element: Element, bytes: &[u8]) -> f64 {
     match (element, bytes) {
         (Element::F32, &[a, b, c, d]) => f64::from(f32::from_le_bytes([a, b, c, d])),

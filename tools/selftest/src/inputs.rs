@@ -1,4 +1,4 @@
-//! Inputs: the same on every machine, with the standard deviations of a model's tensors.
+//! Random inputs of cases: the same on every machine, with the standard deviations of a model's tensors.
 
 use bespoke_gguf::dequantize;
 use bespoke_kernels::kernels::state;
@@ -15,7 +15,7 @@ pub(super) struct Noise {
 }
 
 impl Noise {
-    /// The generator for a name.
+    /// Creates the generator for a name.
     pub fn new(name: &str) -> Noise {
         // FNV-1a, 64 bits.
         let seed = name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
@@ -45,7 +45,7 @@ impl Noise {
         x
     }
 
-    /// Words below `limit`.
+    /// `count` random words below `limit`.
     pub fn words(&mut self, count: usize, limit: u32) -> Vec<u32> {
         (0..count).map(|_| (self.rng.bits() % u64::from(limit)) as u32).collect()
     }
@@ -69,7 +69,7 @@ impl Noise {
     }
 }
 
-/// A matrix in the layout of a file.
+/// A random weight matrix in the layout of a GGUF file.
 pub(super) struct Matrix {
     layout: Layout,
     file: Vec<u8>,
@@ -91,12 +91,12 @@ impl Matrix {
         self.layout.cols as usize
     }
 
-    /// Writes the planes to the start of `out`.
+    /// Writes the matrix, repacked into the device's planes, to the start of `out`.
     pub fn repack_to(&self, out: &mut [u8]) {
         repack(&self.layout, &self.file, &mut out[..self.layout.bytes as usize]);
     }
 
-    /// The values of a row, from the file's bytes.
+    /// Dequantises a row from the bytes in the file's layout.
     pub fn row(&self, row: usize) -> Vec<f32> {
         let bytes = self.layout.file_row_bytes();
         let mut values = vec![0.0; self.cols()];
@@ -106,22 +106,22 @@ impl Matrix {
     }
 }
 
-/// f32 as bytes.
+/// Encodes f32 values as bytes.
 pub(super) fn f32s(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-/// f16 as bytes.
+/// Encodes f16 values as bytes.
 pub(super) fn f16s(values: &[f16]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-/// Words as bytes.
+/// Encodes 32-bit words as bytes.
 pub(super) fn u32s(values: &[u32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-/// The state record of a slot.
+/// Encodes a state record: the position, and the length of the prompt.
 pub(super) fn state_record(position: u32, prompt: u32) -> Vec<u8> {
     let mut words = [0; state::WORDS as usize];
     words[state::POSITION as usize] = position;

@@ -14,7 +14,7 @@ pub(super) fn rms_norm(x: &[f32], w: &[f32], eps: f32) -> Vec<f64> {
     x.iter().zip(w).map(|(&x, &w)| f64::from(x) * scale * f64::from(w)).collect()
 }
 
-/// Normalises the heads, if attention of that shape does.
+/// Applies RMS norm to each head if the shape has QK-norm; else converts `x` unchanged.
 pub(super) fn head_norm(x: &[f32], w: &[f32], s: &AttentionShape) -> Vec<f64> {
     match s.qk_norm {
         Some(eps) => x.chunks_exact(s.head_dim as usize).flat_map(|head| rms_norm(head, w, eps)).collect(),
@@ -22,9 +22,9 @@ pub(super) fn head_norm(x: &[f32], w: &[f32], s: &AttentionShape) -> Vec<f64> {
     }
 }
 
-/// Some outputs of a matrix-vector product.
+/// Outputs of a matrix-vector product for selected rows.
 pub(super) struct Products {
-    /// The rows, in order.
+    /// Indices of the rows, in order.
     pub rows: Vec<usize>,
     /// `Σ_c W[r, c]·x[c]`.
     pub values: Vec<f64>,
@@ -32,7 +32,7 @@ pub(super) struct Products {
     pub energies: Vec<f64>,
 }
 
-/// Rows computed of a large matrix.
+/// Number of rows that are computed of a large matrix.
 const SAMPLED_ROWS: usize = 512;
 /// Number of weights up to which all rows are computed.
 const ALL_ROWS_UP_TO: usize = 1 << 24;
@@ -57,13 +57,13 @@ pub(super) fn products(matrix: &Matrix, x: &[f64]) -> Products {
     Products { rows, values, energies }
 }
 
-/// Parameters of a rotation.
+/// Parameters of RoPE: base, factors and position.
 pub(super) struct Rotation<'a> {
     /// The base frequency.
     pub base: f64,
     /// Divisors of the frequencies, or none.
     pub factors: &'a [f32],
-    /// The position.
+    /// Position of the token.
     pub position: u32,
 }
 
@@ -88,15 +88,15 @@ pub(super) fn rope(x: &[f64], s: &AttentionShape, rotation: &Rotation) -> Vec<f6
     out
 }
 
-/// A query and a cache.
+/// Query, and the keys and values that it attends to.
 pub(super) struct Context {
-    /// [heads, head_dim].
+    /// Query, [heads, head_dim].
     pub q: Vec<f64>,
-    /// [positions, kv_heads, head_dim].
+    /// Keys, [positions, kv_heads, head_dim].
     pub keys: Vec<f16>,
-    /// [positions, kv_heads, head_dim].
+    /// Values, [positions, kv_heads, head_dim].
     pub values: Vec<f16>,
-    /// Number of positions.
+    /// Number of positions of keys and values.
     pub length: usize,
 }
 

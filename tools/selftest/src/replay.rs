@@ -14,9 +14,9 @@ use super::inputs::{Noise, f32s, state_record, u32s};
 use super::report::Row;
 use super::runner::ptx_of;
 
-/// Positions of the cache, and tokens that a GPU decodes: enough for several splits of attention.
+/// Number of positions of the cache, and of tokens that a GPU decodes: enough for several splits of attention.
 const CONTEXT: u32 = 256;
-/// Tokens that the emulator decodes: the prompt, and some generated ones.
+/// Number of tokens that the emulator decodes: the prompt, and some generated tokens.
 const EMULATED_STEPS: u32 = 8;
 /// The prompt.
 const PROMPT: [u32; 3] = [1, 2, 3];
@@ -32,8 +32,8 @@ const DRAWN: SamplingParams = SamplingParams {
     seed: 7,
 };
 
-/// Models of two layers, small enough for the emulator: biases and a tied head of Q8_0, and norms of queries and keys
-/// with mixed K-quants.
+/// Models of two layers, small enough for the emulator: one with biases and a tied head of Q8_0, one with QK-norm and
+/// mixed K-quants.
 pub fn replay_shapes() -> Vec<ModelShape> {
     let dimensions = |heads, kv_heads, vocab| Dimensions {
         hidden: 256,
@@ -86,7 +86,7 @@ pub fn replay_equals_eager(device: &dyn Device, shape: &ModelShape) -> Row {
 enum Way {
     /// Launch by launch.
     Eager,
-    /// By graph replays, waiting after each.
+    /// By graph replays, waiting after each replay.
     Replay,
     /// By graph replays without waiting.
     Queued,
@@ -101,7 +101,7 @@ impl Way {
     }
 }
 
-/// Result of decoding.
+/// Logits and buffers after decoding.
 struct Outcome {
     /// Logits after each step; empty if steps were queued.
     logits: Vec<Vec<u8>>,
@@ -171,7 +171,7 @@ impl Model<'_> {
         Ok(Model { device, plan, kernels, content, logits })
     }
 
-    /// Decodes `steps` tokens in freshly allocated memory.
+    /// Decodes `steps` tokens, enqueued as `way` says, in freshly allocated memory.
     fn decode(&self, way: Way, steps: u32) -> Result<Outcome, String> {
         let memory = PlanBuffers::allocate(&self.plan, self.device).map_err(words)?;
         for (content, &address) in self.content.iter().zip(memory.addresses()) {
@@ -231,8 +231,8 @@ fn words(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// Initial content of each buffer: random weights, a cache of NaN, the prompt. Empty for buffers that the device
-/// clears.
+/// Initial content of each buffer: random weights, a cache of NaN, the prompt. Empty for buffers that are cleared by
+/// the device instead.
 fn content(plan: &Plan) -> Result<Vec<Vec<u8>>, String> {
     let content = plan.buffers.iter().map(|buffer| {
         let mut bytes = vec![0; buffer.bytes as usize];

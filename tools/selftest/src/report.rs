@@ -2,24 +2,24 @@
 
 use serde::Serialize;
 
-/// One output of one case.
+/// Result for one output of one case.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// The kernel, or the kernels in order.
+    /// Name of the kernel, or the names of the case's kernels in launch order.
     pub kernel: String,
     /// Description of the inputs.
     pub what: String,
-    /// The output.
+    /// Name of the output.
     pub output: String,
     /// Normalised mean squared error; 0 if the bits are equal.
     pub nmse: f64,
-    /// Largest error over the reference's root mean square.
+    /// Largest error divided by the root mean square of the reference.
     pub max: f64,
     /// The largest `nmse` that passes; 0 if the bits must be equal.
     pub limit: f64,
     /// Reason for the limit.
     pub reason: &'static str,
-    /// Time of the launches, gaps included, if the device measures it.
+    /// Time of the launches in microseconds, gaps included; `None` if the device measures no time.
     pub microseconds: Option<f64>,
     /// Description of the failure; `None` if the output passed.
     pub failure: Option<String>,
@@ -54,11 +54,11 @@ pub struct Report {
     pub device: String,
     /// The target that kernels were compiled for.
     pub target: String,
-    /// Kernels that were tested.
+    /// Number of tested kernels.
     pub kernels: usize,
-    /// Kernels built into this binary; the others were compiled for the test.
+    /// Number of tested kernels that are built into this binary; the others were compiled for the test.
     pub built_in: usize,
-    /// The compared outputs.
+    /// Rows of all compared outputs.
     pub rows: Vec<Row>,
 }
 
@@ -68,7 +68,7 @@ impl Report {
         self.rows.iter().filter(|row| !row.passed())
     }
 
-    /// `N passed, M failed`.
+    /// Summarises the rows as `N passed, M failed`.
     pub fn summary(&self) -> String {
         let failed = self.failures().count();
         format!("{} passed, {failed} failed", self.rows.len() - failed)

@@ -17,7 +17,7 @@ use super::cases::cases;
 use super::compare::compare;
 use super::report::{Report, Row};
 
-/// Guard bytes behind each buffer, which must not be written. The emulator checks bounds itself.
+/// Number of guard bytes behind each buffer, which must not be written. The emulator checks bounds itself.
 const GUARD: usize = 4096;
 /// Largest input that is read back to check that it is unchanged, in bytes.
 const READ_BACK: usize = 16 << 20;
@@ -57,7 +57,7 @@ pub fn run_with_progress(
     })
 }
 
-/// Runs a kernel's cases up to the first failure, and returns that.
+/// Runs a kernel's cases up to the first failure, and returns the failed row.
 ///
 /// # Errors
 /// If no target runs on the device.
@@ -105,7 +105,7 @@ impl<'a> Runner<'a> {
         Runner { device, target, ptx: HashMap::new(), kernels: HashMap::new() }
     }
 
-    /// Finds or compiles kernels, in parallel.
+    /// Finds the PTX of kernels that are built in, and compiles the other kernels, in parallel.
     fn find(&mut self, specs: &[KernelSpec]) {
         let target = self.target;
         self.ptx.par_extend(specs.par_iter().map(|spec| (spec.name(), ptx_of(spec, target))));
@@ -224,7 +224,7 @@ impl<'a> Runner<'a> {
         Ok(allocations)
     }
 
-    /// Reads back every buffer with its guard, except large inputs.
+    /// Downloads every buffer with its guard bytes, except large inputs.
     fn download(&self, case: &Case, allocations: &[Allocation]) -> Result<Vec<Vec<u8>>, Failure> {
         let mut outputs = Vec::new();
         for (index, (buffer, allocation)) in case.buffers.iter().zip(allocations).enumerate() {
@@ -248,7 +248,7 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// Reports a write to an input or behind the end of a buffer.
+/// Describes a write to an input or behind the end of a buffer; `None` if there is none.
 fn changed(case: &Case, outputs: &[Vec<u8>]) -> Option<String> {
     for (index, (buffer, got)) in case.buffers.iter().zip(outputs).enumerate() {
         if got.is_empty() {

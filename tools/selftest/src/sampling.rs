@@ -1,10 +1,10 @@
-//! Sampling on the host: sorts all tokens, and computes with the same integers as the device.
+//! Reference of sampling on the host: sorts all tokens, and computes with the same integers as the device.
 
 use bespoke::engine::SamplingParams;
 use bespoke_kernels::kernels::sample::key::LOWEST;
 use bespoke_kernels::kernels::sample::weight::{EXP2, SCALE_BITS};
 
-/// Key of a logit: ordered like the logit, with equal zeros and NaN as −∞.
+/// Sort key of a logit: ordered like the logit; +0 and −0 have equal keys, and NaN has the key of −∞.
 pub(super) fn key(logit: f32) -> u32 {
     let number = if logit.is_nan() { f32::NEG_INFINITY } else { logit + 0.0 };
     let bits = number.to_bits();

@@ -1,4 +1,4 @@
-//! The kernels to test.
+//! Kernels that the selftest runs.
 
 use bespoke_codegen::ptx::Target;
 use bespoke_kernels::kernels::argmax::ChooseShape;
@@ -52,7 +52,7 @@ pub fn small() -> Vec<KernelSpec> {
     specs
 }
 
-/// One row, several CTAs, and for floats rows that are not a multiple of 16 bytes.
+/// Embedding look-ups: one row, several CTAs, and for floats rows that are not a multiple of 16 bytes.
 fn embeds(ty: WeightType) -> Vec<KernelSpec> {
     let block = ty.ggml().block_elements() as u32;
     let widths = if ty.is_quantised() { [block, 2304] } else { [7, 1100] };
@@ -61,8 +61,8 @@ fn embeds(ty: WeightType) -> Vec<KernelSpec> {
         .into()
 }
 
-/// One row and many; fewer blocks in a tile than warps, as many, and a ragged number; partial tiles; rings that wrap,
-/// and rings deeper than their stream; every kind of input and output.
+/// GEMVs of one type: one row and many; fewer blocks in a tile than warps, as many, and a ragged number; partial tiles;
+/// rings that wrap, and rings deeper than their stream; every kind of input and output.
 fn gemvs(ty: WeightType) -> Vec<KernelSpec> {
     let block = ty.ggml().block_elements() as u32;
     let width = |cols: u32| if ty.is_quantised() { cols.next_multiple_of(block) } else { cols - 3 };
@@ -91,9 +91,9 @@ fn gemv(
     KernelSpec::Gemv(GemvShape { cols, segments, bias: false, input, output, schedule })
 }
 
-/// Two blocks per warp at a time, two groups of warps that alternate stages, rings that wrap. The number of units in a
-/// tile equals the number of warps, so that inputs are held in registers (if other CTAs leave room), or it is larger or
-/// smaller; one matrix and two.
+/// GEMVs with two blocks per warp at a time, with two groups of warps that alternate stages, and with rings that wrap.
+/// The number of work units of a tile equals the number of warps, so that inputs are held in registers (if other CTAs
+/// leave room), or is larger or smaller; one matrix and two.
 fn in_turns(ty: WeightType) -> Vec<KernelSpec> {
     let async_copies = Schedule { grid: 2, warps: 4, depth: 2, groups: 2, stages: 4, ..Schedule::MINIMAL };
     let bulk = Schedule { copy: CopyEngine::Bulk, trigger: Trigger::AtStart, ..async_copies };
@@ -110,7 +110,7 @@ fn in_turns(ty: WeightType) -> Vec<KernelSpec> {
     ]
 }
 
-/// Stacks of matrices of one type and of several, with and without biases, by bulk copies.
+/// GEMVs on stacks of matrices of one type and of several, with and without biases, with bulk copies.
 fn stacks() -> Vec<KernelSpec> {
     use WeightType::{F16, F32, Q4_K, Q5_0, Q6_K, Q8_0};
     let bulk = Schedule {
@@ -136,9 +136,9 @@ fn stacks() -> Vec<KernelSpec> {
     ]
 }
 
-/// One to eight heads in a group, and a group in two blocks; full and partial rotation, of pairs and of halves; with
-/// and without normalisation; splits of one page and of several; rings of one stage and of more, with both copy
-/// engines.
+/// Shapes of attention: one to eight query heads per key/value head, and a group of heads in two CTAs; full and partial
+/// rotation, of pairs and of halves; with and without normalisation; splits of one page and of several; rings of one
+/// stage and of more, with both copy engines.
 fn attentions() -> Vec<AttentionShape> {
     use RopeKind::{Neox, Norm};
     let shape =

@@ -2,8 +2,8 @@
 
 include!(concat!(env!("OUT_DIR"), "/sources.rs"));
 
-/// Text of a file by the compiler's name for it, if embedded. That name is relative to the workspace's root, or
-/// absolute if the packages are dependencies of another workspace.
+/// Text of the file that the compiler calls `file`, if embedded. The compiler's name is relative to the workspace's
+/// root, or absolute if the packages are dependencies of another workspace.
 pub fn find(file: &str) -> Option<&'static str> {
     let ends_so =
         |name: &str| file.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('/'));

@@ -11,7 +11,7 @@ use super::{MIN_VOCAB, SynthError, SynthSpec};
 /// A tensor to be written.
 pub struct Planned {
     pub name: String,
-    /// Innermost first.
+    /// Dimensions, innermost first.
     pub dims: Vec<u64>,
     pub ty: GgmlType,
     values: Values,
@@ -19,24 +19,24 @@ pub struct Planned {
 
 /// The distribution of a tensor's values.
 enum Values {
-    /// Mean and standard deviation.
+    /// Random values with this mean and standard deviation.
     Random(f32, f32),
     /// RoPE divisors like those of Llama 3.1: 1 for the fast half of the frequencies, 8 for the slow half.
     RopeFactors,
 }
 
 impl Planned {
-    /// Bytes of data.
+    /// Size of the tensor's data in bytes.
     pub fn bytes(&self) -> u64 {
         self.dims.iter().product::<u64>() / self.ty.block_elements() as u64 * self.ty.block_bytes() as u64
     }
 
-    /// Bytes filled by one generator.
+    /// Bytes per chunk; each chunk has its own random generator.
     pub fn chunk_bytes(&self) -> usize {
         CHUNK_ELEMENTS / self.ty.block_elements() * self.ty.block_bytes()
     }
 
-    /// Fills one chunk of the data.
+    /// Fills one chunk of the tensor's data.
     pub fn fill(&self, mut rng: SplitMix64, chunk: &mut [u8]) {
         match self.values {
             Values::Random(mean, std) => blocks::fill(self.ty, mean, std, &mut rng, chunk),
@@ -75,7 +75,7 @@ fn planned(spec: &SynthSpec, name: TensorName) -> Planned {
         (Tensor::RopeFreqs, _) => Values::RopeFactors,
         (Tensor::TokenEmbd, _) if !spec.tied => Values::Random(0.0, 1.0),
         (Tensor::AttnQBias | Tensor::AttnKBias | Tensor::AttnVBias, _) => Values::Random(0.0, 0.1),
-        // Norms.
+        // Weights of norms.
         (_, Form::Vector(_)) => Values::Random(1.0, 0.1),
         (_, Form::Matrix(_, cols)) => Values::Random(0.0, unit_gain(cols.of(d))),
     };

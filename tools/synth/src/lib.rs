@@ -1,6 +1,6 @@
 //! Synthetic models: GGUF files of any dense decoder shape with random weights and a working tokenizer.
 //!
-//! A decoder's speed depends only on shapes and types, so that a synthetic file replaces a download of 5 GB in a
+//! A decoder's speed depends only on shapes and types, so a synthetic file can replace a download of 5 GB in a
 //! benchmark. Weights have realistic standard deviations, so that the logits of engines can be compared. A file depends
 //! only on its [`SynthSpec`], not on the number of threads.
 
@@ -32,7 +32,7 @@ pub struct SynthSpec {
     pub tied: bool,
     /// Whether the file has a `rope_freqs.weight` (Llama 3.1 and later).
     pub rope_factors: bool,
-    /// Type of the embedding, if it is not the mix's.
+    /// Type of the embedding, if it differs from the mix's type.
     pub embedding: Option<GgmlType>,
     /// Seed of the random weights.
     pub seed: u64,
@@ -87,7 +87,7 @@ pub enum SynthError {
     Io(#[from] io::Error),
 }
 
-/// Writes the model to `out` and returns `out`. Progress is in bytes written, and their total.
+/// Writes the model to `out` and returns `out`. `progress` is called with the bytes written and their total.
 pub fn write<W: Write + Send>(
     spec: &SynthSpec,
     out: W,
@@ -103,7 +103,7 @@ pub fn to_bytes(spec: &SynthSpec) -> Result<Vec<u8>, SynthError> {
     write(spec, Vec::new(), &|_, _| ())
 }
 
-/// Metadata and tensor directory.
+/// Creates the header: metadata and tensor directory.
 fn header(spec: &SynthSpec, planned: &[Planned]) -> Result<Writer, SynthError> {
     let mut writer = Writer::new();
     content::metadata(spec, &mut writer)?;

@@ -40,7 +40,7 @@ fn values_have_the_requested_standard_deviation() {
 
 #[test]
 fn the_number_of_threads_does_not_matter() {
-    // Tensors of several chunks.
+    // A model whose tensors have several chunks.
     let spec = SynthSpec {
         dimensions: Dimensions { hidden: 512, ffn: 2048, layers: 1, ..TINY },
         ..SynthSpec::default()

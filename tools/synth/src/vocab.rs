@@ -1,8 +1,8 @@
 //! Byte-level BPE vocabulary of any size, which encodes any text.
 //!
-//! The 256 byte tokens come first, in GPT-2's byte-to-character encoding. Then follow merges of
-//! letters: all pairs (with a leading space as `Ġ`), then all triples, until the size is reached. The last four
-//! tokens are special: [`SPECIAL`].
+//! The 256 byte tokens come first, in GPT-2's byte-to-character encoding. Merges of letters follow: all pairs (with a
+//! leading space as `Ġ`), then all triples, until the vocabulary has the requested size. The last four tokens are
+//! special: [`SPECIAL`].
 
 use bespoke::tokenizer::byte_to_char;
 use bespoke_gguf::Writer;
@@ -12,7 +12,7 @@ use super::{SynthError, SynthSpec};
 /// The special tokens at the end: beginning and end of text, and the two sides of a conversation.
 pub const SPECIAL: [&str; 4] = ["<|begin|>", "<|end|>", "<|user|>", "<|assistant|>"];
 
-/// `LLAMA_TOKEN_TYPE_NORMAL` and `LLAMA_TOKEN_TYPE_CONTROL`.
+/// Types of tokens: `LLAMA_TOKEN_TYPE_NORMAL` and `LLAMA_TOKEN_TYPE_CONTROL`.
 const NORMAL: i32 = 1;
 const CONTROL: i32 = 3;
 
@@ -38,7 +38,7 @@ fn tokens(vocab: u32) -> (Vec<String>, Vec<String>) {
     (tokens, merges)
 }
 
-/// Writes the tokenizer's keys.
+/// Writes the `tokenizer.*` keys.
 pub fn metadata(spec: &SynthSpec, writer: &mut Writer) -> Result<(), SynthError> {
     let (tokens, merges) = tokens(spec.dimensions.vocab);
     let first_special = spec.dimensions.vocab - SPECIAL.len() as u32;

@@ -1,4 +1,4 @@
-//! Measures on a device how a model's work is best divided.
+//! Measures on a device which division of a model's work among CTAs, warps and stages is fastest.
 
 mod meter;
 mod search;

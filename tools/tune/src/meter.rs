@@ -1,4 +1,4 @@
-//! Measuring a step on the device.
+//! Measurement of decode steps on a device.
 
 use bespoke::device;
 use bespoke::engine::{EngineError, Variant, Variants};
@@ -6,26 +6,27 @@ use bespoke_kernels::plan::{Plan, Tuning};
 
 use crate::search::{Comparison, Meter};
 
-/// Effort of a measurement.
+/// Effort of a measurement: depth, replays and turns.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     /// Positions in the cache.
     pub depth: u32,
-    /// Replays over which the mean is taken.
+    /// Graph replays per time; the time is their mean.
     pub replays: u32,
-    /// Alternations of the present and the other choice.
+    /// Number of turns; each turn times the present plan and the other plan once.
     pub turns: u32,
 }
 
-/// Turns after which a clearly slower choice is dropped, and the fraction that is clearly slower.
+/// Number of turns after which a clearly slower plan is dropped, and the loss that counts as clear, as a fraction of
+/// the time.
 const FIRST_TURNS: usize = 3;
 const CLEARLY: f64 = 0.01;
 
-/// Times steps of an engine.
+/// Times decode steps of an engine.
 pub struct DeviceMeter<'a> {
     variants: Variants<'a>,
     effort: Effort,
-    /// The present choice.
+    /// Variant of the present plan, kept for the next comparison.
     present: Option<Variant>,
 }
 
@@ -57,8 +58,8 @@ impl<'a> DeviceMeter<'a> {
         Ok([of(before)?, of(after)?])
     }
 
-    /// Times both plans alternately, so that a drift of the clocks affects both; the first of each turn alternates as
-    /// well.
+    /// Times both plans alternately, so that a drift of the clocks affects both; the plan that is timed first
+    /// alternates as well.
     fn turns(
         &mut self,
         first: &mut Variant,
@@ -111,7 +112,7 @@ impl Meter for DeviceMeter<'_> {
                 Err(EngineError::Device(error @ device::Error::Hung { .. })) => abandon(&error, other),
                 Err(error) => return Err(error),
             },
-            // Too many registers for the number of threads, which only the assembler knows.
+            // The kernel needs too many registers for its number of threads, which only the assembler knows.
             Err(EngineError::Device(error @ device::Error::Launch { .. })) => {
                 tracing::debug!("passed over: {error}");
                 None

@@ -12,7 +12,7 @@ use bespoke_kernels::plan::tuning::trigger_name;
 use bespoke_kernels::plan::{LaunchRole, Plan, Rule, Tuning};
 use bespoke_kernels::spec::KernelSpec;
 
-/// Value of a parameter ("knob").
+/// Value of a tuning parameter ("knob").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
     Warps(u32),
@@ -25,7 +25,7 @@ pub enum Setting {
 }
 
 impl Setting {
-    /// Name of the knob in files.
+    /// Name of the knob in files of tuning rules.
     pub fn knob(self) -> &'static str {
         match self {
             Setting::Warps(_) => "warps",
@@ -38,7 +38,7 @@ impl Setting {
         }
     }
 
-    /// The value as written in files.
+    /// The value as written in files of tuning rules.
     pub fn value(self) -> String {
         match self {
             Setting::Trigger(trigger) => trigger_name(trigger).to_owned(),
@@ -64,7 +64,7 @@ impl Setting {
         }
     }
 
-    /// Value of this knob in a plan for a role; several values if its matrices differ.
+    /// Value of this knob in a plan for a role, as text; several values if the role's matrices differ.
     pub fn present(self, plan: &Plan, role: LaunchRole) -> String {
         let mut values: Vec<String> = Vec::new();
         for launch in plan.launches.iter().filter(|launch| launch.label.role == role) {
@@ -121,14 +121,14 @@ pub fn with(present: &Tuning, target: Target, role: LaunchRole, setting: Setting
     tuning
 }
 
-/// Alternating measurement of two plans. Times are in milliseconds a token.
+/// Alternating measurement of two plans. Times are in milliseconds per token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Comparison {
-    /// Median time of the first plan.
+    /// Median time of the first plan in milliseconds per token.
     pub before: f64,
-    /// Median of the differences of each turn, first minus second.
+    /// Median over the turns of the first plan's time minus the second plan's.
     pub gain: f64,
-    /// Largest gain by chance.
+    /// Largest gain that chance explains.
     pub noise: f64,
 }
 
@@ -171,38 +171,38 @@ pub trait Meter {
     /// Error of a measurement.
     type Error;
 
-    /// The plan by these rules; `None` if model, target or device do not allow them.
+    /// Builds the plan by these rules; `None` if model, target or device do not allow the rules.
     fn plan(&mut self, tuning: &Tuning) -> Option<Plan>;
 
     /// Compares the present plan with another; `None` if the device refuses the other.
     fn compare(&mut self, present: &Plan, other: &Plan) -> Result<Option<Comparison>, Self::Error>;
 }
 
-/// A changed choice.
+/// A knob that the search changed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
-    /// Kind of launch.
+    /// Role of the launches whose knob changed.
     pub role: LaunchRole,
-    /// The knob.
+    /// Name of the knob.
     pub knob: &'static str,
     /// The value before.
     pub from: String,
     /// The new value.
     pub to: String,
-    /// The measurement.
+    /// Comparison of the plans before and after the change.
     pub comparison: Comparison,
 }
 
 /// Result of the search.
 #[derive(Debug)]
 pub struct Found {
-    /// The rules.
+    /// Tuning rules that the search found.
     pub tuning: Tuning,
     /// The plan by these rules.
     pub plan: Plan,
     /// Changes in the order of the search.
     pub changes: Vec<Change>,
-    /// Number of comparisons.
+    /// Number of measured comparisons.
     pub measured: usize,
 }
 
@@ -212,7 +212,7 @@ pub struct Search<'a> {
     pub start: &'a Plan,
     /// Whether to try only few values of each knob.
     pub quick: bool,
-    /// Most rounds over all knobs; the search ends after a round without a change.
+    /// Largest number of rounds over all knobs; the search ends after a round without a change.
     pub passes: usize,
 }
 
@@ -241,7 +241,7 @@ impl Search<'_> {
                         let tuning = with(&found.tuning, self.start.target, role, setting);
                         let Some(plan) = meter.plan(&tuning) else { continue };
                         let pair = (names(&found.plan), names(&plan));
-                        // Skips a comparison that was made before with the same other choices.
+                        // Skips a comparison of two plans that were compared before.
                         if pair.0 == pair.1 || !compared.insert(pair) {
                             continue;
                         }
@@ -274,7 +274,7 @@ impl Search<'_> {
     }
 }
 
-/// Kernel names of a step in order, which identify a plan of a model.
+/// Kernel names of a step in launch order, which identify a plan of a model.
 fn names(plan: &Plan) -> Vec<String> {
     plan.launches.iter().map(|launch| plan.kernels[launch.kernel].name.clone()).collect()
 }

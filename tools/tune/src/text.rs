@@ -17,7 +17,7 @@ fn table(header: &[&str], right: &[usize]) -> Table {
     table
 }
 
-/// Changes in the order of the search.
+/// Table of the changes, in the order of the search.
 pub fn changes(found: &Found) -> Table {
     let mut table = table(&["role", "knob", "from", "to", "gain"], &[2, 3, 4]);
     for change in &found.changes {
@@ -32,7 +32,7 @@ pub fn changes(found: &Found) -> Table {
     table
 }
 
-/// The comparison as a sentence.
+/// Describes the comparison in a sentence.
 pub fn verdict(comparison: &Comparison) -> String {
     let Comparison { before, gain, noise } = *comparison;
     format!(
@@ -43,7 +43,7 @@ pub fn verdict(comparison: &Comparison) -> String {
     )
 }
 
-/// Values of each knob that the target allows with the cost model's other choices.
+/// Table of the values of each knob that the target allows while all other knobs have the cost model's values.
 pub fn candidates(plan: &Plan, quick: bool) -> Table {
     let mut table = table(&["role", "knob", "cost model", "values"], &[2]);
     for role in LaunchRole::TUNABLE {

@@ -9,12 +9,12 @@ use crate::case::{Case, Close, Coordinates, Element, Limit, Want};
 use crate::inputs::{Noise, f16s, f32s, state_record, u32s};
 use crate::reference::{Context, Rotation, attend, head_norm, rope};
 
-/// Query and weights are sums of two f16. New key and value are rounded to f16 like the reference's, but from values
+/// The kernel computes with query and softmax weights as sums of two f16. The new key and value are rounded to f16 as in the reference, but from values
 /// that differ in the last bits.
 const LIMIT: Limit = Limit { nmse: 4e-9, reason: "a new key or value may round to the neighbouring f16" };
 
-/// Lengths of the cache: empty; around a tile, a page and the shortest split; enough to fill the shortest splits, and
-/// more.
+/// Lengths of the cache in positions: 0; around a tile, a page and the shortest split; enough to fill the shortest
+/// splits, and more.
 fn lengths(s: &AttentionShape) -> Vec<usize> {
     let run = (s.min_pages * PAGE) as usize;
     let full = run * s.splits as usize;
@@ -27,7 +27,7 @@ fn lengths(s: &AttentionShape) -> Vec<usize> {
 /// Standard deviation of scores whose exponentials overflow unless the largest score is subtracted.
 const FAR_APART: f32 = 150.0;
 
-/// Two steps at each of several lengths; the second reads the cache entry of the first.
+/// Cases of two decode steps at each of several lengths; the second step reads the cache entry of the first.
 pub(crate) fn attention(s: &AttentionShape) -> Vec<Case> {
     let mut noise = Noise::new(&KernelSpec::Attention(s.clone()).name());
     let lengths = lengths(s);
@@ -39,7 +39,7 @@ pub(crate) fn attention(s: &AttentionShape) -> Vec<Case> {
     cases
 }
 
-/// `deviation`: standard deviation of the scores.
+/// Case of two decode steps after `length` positions; `deviation` is the standard deviation of the scores.
 fn steps(s: &AttentionShape, length: usize, deviation: f32, noise: &mut Noise) -> Case {
     let (heads, kv_heads, dim) = (s.heads as usize, s.kv_heads as usize, s.head_dim as usize);
     let mut context = context(s, length, noise);
@@ -85,7 +85,7 @@ fn steps(s: &AttentionShape, length: usize, deviation: f32, noise: &mut Noise) -
     case
 }
 
-/// A cache of `length` positions.
+/// Random keys and values of `length` positions; the query is empty.
 fn context(s: &AttentionShape, length: usize, noise: &mut Noise) -> Context {
     let width = (s.kv_heads * s.head_dim) as usize;
     let mut rows = || noise.normal(length * width, 1.0).into_iter().map(f16::from_f32).collect();
@@ -94,7 +94,7 @@ fn context(s: &AttentionShape, length: usize, noise: &mut Noise) -> Context {
 }
 
 /// Keys and values in the device's layout, with room for two more positions. The rest of the last position's tile is
-/// zeros, as after an append; all memory behind it is NaN, so that reading it changes the result.
+/// zeros, as after an append; all memory behind the tile is NaN, so that reading it changes the result.
 fn caches(s: &AttentionShape, context: &Context) -> [Vec<f16>; 2] {
     let (kv_heads, dim) = (s.kv_heads as usize, s.head_dim as usize);
     let elements = |positions: usize| (s.cache_bytes(positions as u32) / 2) as usize;

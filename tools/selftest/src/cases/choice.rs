@@ -15,7 +15,7 @@ fn best(candidates: impl Iterator<Item = (f32, u32)>) -> (f32, u32) {
     })
 }
 
-/// Tokens chosen or given by the prompt, at several positions; ties; no candidate.
+/// Cases of tokens chosen, or given by the prompt, at several positions; of ties; and of no candidate.
 pub(crate) fn choose_greedy(s: &ChooseShape) -> Vec<Case> {
     let mut noise = Noise::new(&KernelSpec::ChooseGreedy(s.clone()).name());
     let blocks = s.candidates as usize;
@@ -31,12 +31,12 @@ pub(crate) fn choose_greedy(s: &ChooseShape) -> Vec<Case> {
         ("all candidates are -infinity", 6, 2, vec![f32::NEG_INFINITY; blocks]),
     ] {
         let (_, chosen) = best(values.iter().copied().zip(tokens.iter().copied()));
-        // As the head writes them: token 0 without candidates.
+        // Tokens as the output-head kernel writes them: token 0 where there is no candidate.
         let none = values.iter().all(|&value| value == f32::NEG_INFINITY);
         let candidates = if none { vec![0; blocks] } else { tokens.clone() };
         cases.push(choose(s, what, (position, prompt), (values, candidates, if none { 0 } else { chosen })));
     }
-    // The maximum at other places, with a token above and below the others'.
+    // Random values and tokens: the maximum is at a random place, and its token may be any of them.
     for draw in 0..DRAWS {
         let (values, tokens) = (noise.normal(blocks, 3.0), noise.words(blocks, 100_000));
         let (_, chosen) = best(values.iter().copied().zip(tokens.iter().copied()));
@@ -48,7 +48,7 @@ pub(crate) fn choose_greedy(s: &ChooseShape) -> Vec<Case> {
 /// Number of additional random cases.
 const DRAWS: usize = 24;
 
-/// Positions of the sequences in [`choose`].
+/// Number of positions of the sequences in [`choose`].
 const CONTEXT: usize = 16;
 
 fn choose(
@@ -85,13 +85,13 @@ fn choose(
     case
 }
 
-/// The number that [`read_probe`](bespoke_kernels::kernels::probe::read_probe) searches.
+/// Number for which [`read_probe`](bespoke_kernels::kernels::probe::read_probe) searches the memory.
 const MAGIC: u32 = 0x5EED_1E55;
 
-/// Memory without the magic number, and with it in the last 16 bytes, which the probe finds only if it reads
-/// everything.
+/// Cases of memory without the magic number, and with the number in the last 16 bytes, which the probe finds only if it
+/// reads all memory.
 pub(crate) fn read_probe(s: &ProbeShape) -> Vec<Case> {
-    // Not a whole number of rounds; the last unit is the second of its thread's four.
+    // Units of 16 bytes: not a whole number of rounds; the last unit is the second of its thread's four.
     let units = 6 * s.grid * s.threads - 5;
     [false, true]
         .map(|hidden| {

@@ -8,16 +8,17 @@ use crate::case::{Case, Close, Coordinates, Element, Limit, Want};
 use crate::inputs::{Noise, f32s, state_record, u32s};
 use crate::reference::{self, Products};
 
-/// A rounding error has the variance (largest of 32/32767)²/12; the limit is five times the resulting NMSE.
+/// Rounding has the step (largest magnitude of 32 activations)/32767, and its error the variance step²/12; the limit is
+/// five times the resulting NMSE.
 const QUANTISED: Limit =
     Limit { nmse: 4e-9, reason: "activations are rounded to 16 bits of the largest in 32" };
 /// Ten times [`QUANTISED`]: three standard deviations of a single output.
 const FEW_QUANTISED: Limit = Limit { nmse: 4e-8, reason: "activations are rounded to 16 bits; few outputs" };
-/// Number of outputs from which errors average out.
+/// Smallest number of outputs over which single errors average out.
 const MANY: u32 = 128;
 const FLOATS: Limit = Limit { nmse: 1e-12, reason: "sums in f32" };
 
-/// The first, the last and a middle token, and one outside of the vocabulary, which reads row 0.
+/// Case of the first, the last and a middle token, and of a token outside of the vocabulary, which reads row 0.
 pub(crate) fn embed(s: &EmbedShape) -> Case {
     let spec = KernelSpec::Embed(s.clone());
     let matrix = Noise::new(&spec.name()).matrix(s.layout());
@@ -40,7 +41,7 @@ pub(crate) fn embed(s: &EmbedShape) -> Case {
     case
 }
 
-/// Stack of matrices times a vector, with or without normalisation, and the kernel's epilogue.
+/// Case of a stack of matrices times a vector, with or without normalisation, and of the kernel's epilogue.
 pub(crate) fn gemv(s: &GemvShape) -> Case {
     let spec = KernelSpec::Gemv(s.clone());
     let mut noise = Noise::new(&spec.name());
@@ -89,7 +90,7 @@ pub(crate) fn gemv(s: &GemvShape) -> Case {
     case
 }
 
-/// Outputs of the epilogue.
+/// Expected outputs of the epilogue.
 fn outputs(s: &GemvShape, products: &[Products], bias: &[f32], before: &[f32]) -> Close {
     let quantised = s.segments.iter().any(|segment| segment.ty.is_quantised());
     let limit = match quantised {
@@ -129,7 +130,7 @@ fn outputs(s: &GemvShape, products: &[Products], bias: &[f32], before: &[f32]) -
     want
 }
 
-/// Buffers of the CTAs' largest outputs, and their expected content if all outputs are known.
+/// Adds the buffers of each CTA's largest output and of its row; their content is compared if all outputs are computed.
 fn largest(s: &GemvShape, outputs: &Close, case: &mut Case) -> [usize; 2] {
     let grid = s.schedule.grid as usize;
     let values = case.output("values", Element::F32, grid);
@@ -146,7 +147,7 @@ fn largest(s: &GemvShape, outputs: &Close, case: &mut Case) -> [usize; 2] {
         }
         case.expect(rows, Coordinates::line("CTA"), Want::Exactly(Element::U32, u32s(&want_rows)));
     }
-    // They are few for any number of outputs.
+    // There is one value per CTA: few values, however many outputs there are.
     let limit = if outputs.limit.nmse == QUANTISED.nmse { FEW_QUANTISED } else { outputs.limit };
     let close = Close { scale: outputs.scale, ..Close::all(want, limit) };
     case.expect(values, Coordinates::line("CTA"), Want::Close(close));

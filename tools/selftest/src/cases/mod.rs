@@ -1,4 +1,4 @@
-//! Cases of each kernel.
+//! Test cases of each kind of kernel.
 
 mod attention;
 mod choice;
@@ -9,7 +9,7 @@ use bespoke_kernels::spec::KernelSpec;
 
 use super::case::Case;
 
-/// The cases of a kernel.
+/// Creates the test cases of a kernel.
 pub(super) fn cases(spec: &KernelSpec) -> Vec<Case> {
     match spec {
         KernelSpec::Embed(s) => vec![matrix::embed(s)],

@@ -12,7 +12,8 @@ fn words(params: &SamplingParams) -> Vec<u8> {
     u32s(&params.words())
 }
 
-/// Arrays between the two launches: keys, padded to whole groups, and the largest key of every group.
+/// Arrays that the first launch passes to the second: the sort keys of the logits, padded to a multiple of 32, and the
+/// largest key of every 32.
 fn keys(s: &SampleShape, logits: &[f32]) -> (Vec<u32>, Vec<u32>) {
     let mut keys: Vec<u32> = logits.iter().map(|&logit| key(logit)).collect();
     keys.resize(s.padded() as usize, 0);
@@ -20,7 +21,8 @@ fn keys(s: &SampleShape, logits: &[f32]) -> (Vec<u32>, Vec<u32>) {
     (keys, tops)
 }
 
-/// Penalties over no tokens, some, and more than there are; NaN and infinities; a position within the prompt.
+/// Cases of penalties over no tokens, over some, and over more tokens than there are; of NaN and infinities; and of a
+/// position within the prompt.
 pub(crate) fn sample_keys(s: &SampleShape) -> Vec<Case> {
     let mut noise = Noise::new(&KernelSpec::SampleKeys(s.clone()).name());
     let vocab = s.vocab as usize;
@@ -69,11 +71,11 @@ pub(crate) fn sample_keys(s: &SampleShape) -> Vec<Case> {
     .collect()
 }
 
-/// Positions of the sequences.
+/// Number of positions of the sequences.
 const CONTEXT: usize = 16;
 
-/// Every filter alone, all together and none, over realistic logits, flat ones, ties, NaN and infinities; tokens given
-/// by the prompt.
+/// Cases of every filter alone, of all filters and of none, with realistic logits, equal logits, ties, NaN and
+/// infinities; and of tokens given by the prompt.
 pub(crate) fn choose_sampled(s: &SampleShape) -> Vec<Case> {
     let mut noise = Noise::new(&KernelSpec::ChooseSampled(s.clone()).name());
     let vocab = s.vocab as usize;
