@@ -82,7 +82,7 @@ fn atomic16<U: Update>(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let c = *cx.warp.regs.lanes::<u16>(i.slots[C]);
     let mut d = [0u16; 32];
     for lane in lanes_of(cx.active) {
-        // SAFETY: as in `atomic32`.
+        // SAFETY: `resolve` checked bounds and alignment; other threads access the memory by raw pointers or atomics.
         let cell = unsafe { AtomicU16::from_ptr(pointers[lane].cast()) };
         let update = |old: u16| Some(U::update(old as u64, b[lane] as u64, c[lane] as u64) as u16);
         d[lane] = cell.fetch_update(SeqCst, SeqCst, update).unwrap_or_default();
@@ -103,8 +103,7 @@ fn atomic32<U: Update>(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let c = *cx.warp.regs.lanes::<u32>(i.slots[C]);
     let mut d = [0u32; 32];
     for lane in lanes_of(cx.active) {
-        // SAFETY: `resolve` checked bounds and alignment, and every thread's access to memory that
-        // others may update goes through raw pointers or atomics.
+        // SAFETY: `resolve` checked bounds and alignment; other threads access the memory by raw pointers or atomics.
         let cell = unsafe { AtomicU32::from_ptr(pointers[lane].cast()) };
         let update = |old: u32| Some(U::update(old as u64, b[lane] as u64, c[lane] as u64) as u32);
         d[lane] = cell.fetch_update(SeqCst, SeqCst, update).unwrap_or_default();
@@ -125,7 +124,7 @@ fn atomic64<U: Update>(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {
     let c = *cx.warp.regs.lanes::<u64>(i.slots[C]);
     let mut d = [0u64; 32];
     for lane in lanes_of(cx.active) {
-        // SAFETY: as in `atomic32`.
+        // SAFETY: `resolve` checked bounds and alignment; other threads access the memory by raw pointers or atomics.
         let cell = unsafe { AtomicU64::from_ptr(pointers[lane].cast()) };
         let update = |old: u64| Some(U::update(old, b[lane], c[lane]));
         d[lane] = cell.fetch_update(SeqCst, SeqCst, update).unwrap_or_default();

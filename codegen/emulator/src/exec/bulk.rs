@@ -249,7 +249,7 @@ pub(super) fn decode(op: &mut InstructionCursor<'_, '_>) -> Result<Exec, ParseEr
     let signals = op.take("mbarrier::complete_tx::bytes");
     let multicast = op.take("multicast::cluster");
     let global = op.take("global");
-    // The source of a copy between shared memories, and of one to global memory, is the CTA's own shared memory.
+    // A bulk copy from shared memory, to a peer CTA or to global memory, reads the executing CTA's own shared memory.
     let flags = match (global, cluster, cta) {
         (true, true, false) if signals => 0,
         (true, false, true) if signals || grouped => OWN_TARGET,

@@ -47,7 +47,7 @@ fn nanosleep(_: &mut ExecutionContext<'_>, _: &Inst) -> Flow {
 const WAITS: u64 = 1;
 /// Flag in `imm` of a barrier: the instruction has a thread count.
 const COUNTED: u64 = 2;
-/// Position in `imm` of a barrier of the reduction's code.
+/// Bit offset of the reduction's code in a barrier's `imm`.
 const REDUCES: u32 = 8;
 
 fn barrier(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {

@@ -91,8 +91,7 @@ const INTEGER: u64 = 1 << 5;
 const FINITE: u64 = 1 << 6;
 /// Flag `.rna`: rounds to nearest, ties away from zero.
 const AWAY: u64 = 1 << 7;
-// Positions in `imm` of source and target type, as indices into `TYPES`, and of the widths of source and target
-// register.
+// Bit offsets in `imm` of source and target type (indices into `TYPES`), and of the codes of their register widths.
 const SOURCE: u32 = 8;
 const TARGET: u32 = 16;
 const SOURCE_WIDTH: u32 = 24;

@@ -135,7 +135,7 @@ fn issue(cx: &mut ExecutionContext<'_>, copy: ContiguousCopy) -> bool {
 const BULK: u64 = 1;
 /// Flag in `imm` of a wait: `wait_all`, which commits the open group first.
 const ALL: u64 = 2;
-/// Position in `imm` of a wait of the number of groups that may stay in flight.
+/// Bit offset in a wait's `imm` of the number of groups that may stay in flight.
 const ALLOWED: u32 = 8;
 
 fn commit(cx: &mut ExecutionContext<'_>, i: &Inst) -> Flow {

@@ -11,7 +11,7 @@ use crate::exec::double;
 use crate::load::error::ParseError;
 use crate::load::types::Ty;
 
-/// Largest divisor of `div.approx` that gives a quotient: 2^126.
+/// Largest divisor for which `div.approx` computes a quotient: 2^126. Larger finite divisors give zero.
 const LARGEST_DIVISOR: f32 = f32::from_bits(0x7e80_0000);
 
 /// Scale factor that keeps a product near the smallest normal number out of the subnormal range.

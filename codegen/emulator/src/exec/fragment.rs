@@ -1,9 +1,9 @@
 //! Fragments of `mma`: their layout in the registers of a warp.
 //!
-//! All shapes share one fragment layout. With `e` elements in a 32-bit register (4, 2 or 1), lane `l` holds, in
-//! register `r` of `A`, row `l / 4 + 8 · (r mod 2)` and columns `4e · (r / 2) + e · (l mod 4) ..+ e`; in
-//! register `r` of `B`, column `l / 4` and rows `4e · r + e · (l mod 4) ..+ e`. Of the 16 × 8
-//! accumulators it holds rows `l / 4` and `l / 4 + 8`, columns `2 · (l mod 4)` and `2 · (l mod 4) + 1`.
+//! All shapes share one fragment layout. With `e` elements per 32-bit register (4, 2 or 1), lane `l` holds:
+//! - in register `r` of `A`: row `l / 4 + 8 · (r mod 2)`, columns `4e · (r / 2) + e · (l mod 4) ..+ e`;
+//! - in register `r` of `B`: column `l / 4`, rows `4e · r + e · (l mod 4) ..+ e`;
+//! - of the 16 × 8 accumulators: rows `l / 4` and `l / 4 + 8`, columns `2 · (l mod 4)` and `2 · (l mod 4) + 1`.
 
 use super::rounding::{Bf16, F16, Format};
 use crate::code::cursor::InstructionCursor;

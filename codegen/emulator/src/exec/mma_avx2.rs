@@ -30,7 +30,7 @@ const GROUP: usize = 8;
 #[inline]
 fn widen(fragment: &Fragment, group: usize, signed: bool) -> __m256i {
     let words: &[u32; 4] = fragment.as_chunks().0.get(group).unwrap_or(&[0; 4]);
-    // SAFETY: 16 bytes, aligned to 16 because registers start at multiples of 64.
+    // SAFETY: `words` has 16 bytes, aligned to 16 because registers start at multiples of 64 bytes.
     let bytes = unsafe { _mm_load_si128(words.as_ptr().cast()) };
     if signed { _mm256_cvtepi8_epi16(bytes) } else { _mm256_cvtepu8_epi16(bytes) }
 }
@@ -67,7 +67,7 @@ fn interleave(columns: [__m256i; 4], out: &mut [i32; LANES]) {
         _mm256_permute2x128_si256::<0x31>(rows[2], rows[3]),
     ];
     for (quad, out) in quads.into_iter().zip(out.as_chunks_mut::<8>().0) {
-        // SAFETY: `out` has the 32 bytes that are written.
+        // SAFETY: `out` has eight elements, the 32 bytes that the store writes.
         unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), quad) };
     }
 }

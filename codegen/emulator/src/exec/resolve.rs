@@ -39,7 +39,7 @@ pub(crate) fn resolve(cx: &mut ExecutionContext<'_>, i: &Inst, bytes: u64, acces
     resolved
 }
 
-/// The resolver for this CPU: the AVX2 version if the CPU can run it.
+/// Version of the resolver for this CPU: AVX2 if the CPU supports it, otherwise the baseline.
 pub(crate) fn resolver() -> Resolver {
     #[cfg(target_arch = "x86_64")]
     if crate::lanes::wide() {

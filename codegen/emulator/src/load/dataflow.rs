@@ -45,7 +45,7 @@ impl Set {
     }
 }
 
-/// For each register, whether some path may read it before a write. Forward analysis of "assigned on every path".
+/// For each register, whether some path reads it before a write. Forward analysis of "assigned on every path".
 pub(crate) fn maybe_uninitialised(cfg: &Cfg, effects: &[Effects], registers: usize) -> Vec<bool> {
     let transfer = |block: usize, set: &mut Set| {
         for effect in &effects[cfg.blocks[block].start..cfg.blocks[block].end] {

@@ -79,8 +79,8 @@ impl Layout {
         slot
     }
 
-    /// Slot of a special register; added if it is new. The initial bytes already contain its values if these depend
-    /// only on the lane.
+    /// Slot of a special register; added if it is new. If the register's values depend only on
+    /// the lane, the initial bytes already contain them.
     pub(crate) fn special(&mut self, special: Special, width: Width) -> u32 {
         self.uniform_with(Uniform::Special(special), width, |lane| match special {
             Special::Laneid => lane,

@@ -123,7 +123,7 @@ impl Requirement {
 /// Lowest target and PTX version that support thread block clusters.
 pub(crate) const CLUSTERS: Requirement = since(90, (7, 8));
 
-/// What the opcode table says about an opcode with its modifiers, independent of the operands.
+/// Result of looking up an opcode with its modifiers in the opcode table, independent of the operands.
 #[derive(Debug, Default)]
 pub(crate) struct Form {
     /// Whether the instruction is valid PTX that the emulator does not implement.

@@ -22,7 +22,7 @@ pub(crate) enum Ty {
     Tf32,
     U16x2,
     S16x2,
-    /// Two packed 8-bit floats in the format E4M3; `E5m2x2` is the same in E5M2.
+    /// Two packed 8-bit floats in the format E4M3; `E5m2x2` has two in the format E5M2.
     E4m3x2,
     E5m2x2,
     F32,

@@ -108,14 +108,14 @@ impl<'a> Parser<'a> {
         self.error_of(ParseErrorKind::Unsupported, "the emulator does not support constant expressions")
     }
 
-    /// Skips the next token if it is the punctuation mark `mark`; returns whether it was.
+    /// Skips the next token if it is the punctuation mark `mark`; returns whether a token was skipped.
     pub(super) fn take(&mut self, mark: char) -> bool {
         let found = self.peek() == Token::Punct(mark);
         self.at += found as usize;
         found
     }
 
-    /// Skips the next token if it is `.name`; returns whether it was.
+    /// Skips the next token if it is `.name`; returns whether a token was skipped.
     pub(super) fn take_dot(&mut self, name: &str) -> bool {
         let found = self.peek() == Token::Dot(name);
         self.at += found as usize;
