@@ -10,7 +10,7 @@ impl Gguf {
         required(key, self.opt_str(key)?)
     }
 
-    /// A string, or `None` if the key is missing.
+    /// The string at `key`, or `None` if the key is missing.
     pub fn opt_str(&self, key: &str) -> Result<Option<&str>, Error> {
         self.convert(key, "a string", as_str)
     }
@@ -20,7 +20,7 @@ impl Gguf {
         required(key, self.opt_u32(key)?)
     }
 
-    /// An integer of any kind that fits `u32`, or `None` if the key is missing.
+    /// The integer at `key`, of any kind, that fits `u32`; `None` if the key is missing.
     pub fn opt_u32(&self, key: &str) -> Result<Option<u32>, Error> {
         self.convert(key, "an unsigned 32-bit integer", as_u32)
     }
@@ -30,7 +30,7 @@ impl Gguf {
         required(key, self.opt_f32(key)?)
     }
 
-    /// A float, or `None` if the key is missing.
+    /// The float at `key`, or `None` if the key is missing.
     pub fn opt_f32(&self, key: &str) -> Result<Option<f32>, Error> {
         self.convert(key, "a float", as_f32)
     }
@@ -40,7 +40,7 @@ impl Gguf {
         required(key, self.opt_bool(key)?)
     }
 
-    /// A bool, or `None` if the key is missing.
+    /// The bool at `key`, or `None` if the key is missing.
     pub fn opt_bool(&self, key: &str) -> Result<Option<bool>, Error> {
         self.convert(key, "a bool", as_bool)
     }
@@ -50,7 +50,7 @@ impl Gguf {
         required(key, self.opt_strings(key)?)
     }
 
-    /// An array of strings, or `None` if the key is missing.
+    /// The array of strings at `key`, or `None` if the key is missing.
     pub fn opt_strings(&self, key: &str) -> Result<Option<Vec<&str>>, Error> {
         self.convert(key, "an array of strings", |value| elements(value, as_str))
     }
@@ -60,7 +60,7 @@ impl Gguf {
         required(key, self.opt_f32s(key)?)
     }
 
-    /// An array of floats, or `None` if the key is missing.
+    /// The array of floats at `key`, or `None` if the key is missing.
     pub fn opt_f32s(&self, key: &str) -> Result<Option<Vec<f32>>, Error> {
         self.convert(key, "an array of floats", |value| elements(value, as_f32))
     }
@@ -70,7 +70,7 @@ impl Gguf {
         required(key, self.opt_i32s(key)?)
     }
 
-    /// An array of integers that fit `i32`, or `None` if the key is missing.
+    /// The array at `key` of integers that fit `i32`, or `None` if the key is missing.
     pub fn opt_i32s(&self, key: &str) -> Result<Option<Vec<i32>>, Error> {
         self.convert(key, "an array of 32-bit integers", |value| elements(value, as_i32))
     }

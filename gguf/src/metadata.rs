@@ -119,7 +119,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Reads and checks an element or a value of a known kind. An array is an error: it would be nested.
+    /// Reads and checks an element or a value of a known kind. An array is an error, because it would be nested.
     fn read_scalar(cursor: &mut Cursor<'a>, kind: Kind) -> Result<Self, Error> {
         let at = cursor.offset();
         let what = "a value";

@@ -107,7 +107,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Sets a metadata key to an array. An empty array is written as one of `u8`.
+    /// Sets a metadata key to an array. An empty array is written as an array of `u8`.
     pub fn set_array<T: Scalar>(&mut self, key: &str, values: &[T]) -> Result<(), Error> {
         self.key(key)?;
         let kind = values.first().map_or(Kind::U8, Scalar::kind);
@@ -222,7 +222,7 @@ impl<W: Write> DataWriter<W> {
         Ok(())
     }
 
-    /// Writes padding up to the alignment.
+    /// Writes padding up to the alignment of tensor data.
     fn pad(&mut self) -> io::Result<()> {
         let padding = self.written.next_multiple_of(DEFAULT_ALIGNMENT) - self.written;
         self.out.write_all(&[0; DEFAULT_ALIGNMENT as usize][..padding as usize])?;

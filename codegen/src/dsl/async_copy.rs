@@ -1,4 +1,4 @@
-//! Asynchronous copies between global and shared memory, and prefetches. None of them uses registers for the data.
+//! Asynchronous copies between global and shared memory, and prefetches. The data does not pass through registers.
 //!
 //! | function | copies | completion |
 //! | --- | --- | --- |

@@ -137,7 +137,7 @@ pub fn permute_bytes(a: impl IntoVal<u32>, b: impl IntoVal<u32>, selector: impl 
     Val::from_id(emit1(Op::Prmt, Type::U32, &args, Location::caller()))
 }
 
-/// The upper 32 bits of (high:low) << (amount & 31). With the same word twice, a rotation.
+/// The upper 32 bits of (high:low) << (amount & 31). If `low` and `high` are the same word, this is a rotation.
 ///
 /// - PTX: `shf.l.wrap.b32`
 /// - Target: sm_80

@@ -1,7 +1,7 @@
 //! Clusters: CTAs that run at the same time and access each other's shared memory (`#[kernel(cluster = n)]`, sm_90).
 //!
-//! A CTA must not end while other CTAs of its cluster may access its shared memory. Let it wait at a
-//! [`cluster_barrier`].
+//! A CTA must not end while other CTAs of its cluster may access its shared memory. Let the CTA wait at a
+//! [`cluster_barrier`] before its end.
 
 use std::panic::Location;
 

@@ -442,7 +442,7 @@ pub fn load_matrices_transposed<const N: usize>(row: Ptr<Shared, u8>) -> [Val<u3
 }
 
 /// Transposes an 8 × 8 matrix of 16-bit elements that the lanes of a warp hold. Lane l holds elements 2·(l mod 4) and
-/// 2·(l mod 4) + 1 of row l / 4, as in [`load_matrices`], and gets those of column l / 4.
+/// 2·(l mod 4) + 1 of row l / 4, as in [`load_matrices`], and gets these elements of column l / 4.
 ///
 /// - PTX: `movmatrix.sync.aligned.m8n8.trans.b16`
 /// - Target: sm_80

@@ -199,7 +199,7 @@ impl<S: Space, T: Scalar> Ptr<S, T> {
 /// Specifications per Compute Capability"). Dynamic shared memory may be larger.
 const STATIC_SHARED: u64 = 48 << 10;
 
-/// A static shared array of `count` elements, aligned to 16 bytes. It is uninitialised.
+/// A static shared array of `count` elements, aligned to 16 bytes. The array is uninitialised.
 ///
 /// - PTX: `.shared .align 16`, `mov.u32 …, shared0`
 /// - Target: sm_80

@@ -21,7 +21,7 @@ pub type Recorded = Result<Kernel, RecordError>;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("kernel {kernel}: {message}\n  --> {file}:{line}:{column}")]
 pub struct RecordError {
-    /// The kernel's name.
+    /// Name of the kernel.
     pub kernel: String,
     /// What is wrong, and what to write instead.
     pub message: String,

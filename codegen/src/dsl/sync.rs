@@ -124,7 +124,7 @@ pub fn fence(scope: Scope) {
     emit(Op::Fence(scope), Type::U32, &[], Location::caller());
 }
 
-/// Sequentially consistent fence: as [`fence`], with a single order of all such fences.
+/// Sequentially consistent fence: as [`fence`], with a single order of all sequentially consistent fences.
 ///
 /// - PTX: `fence.sc.gpu`, also `.cta` and `.sys`
 /// - Target: sm_80

@@ -152,7 +152,7 @@ special! {
     /// assert_eq!(map(|x| x + lane(), "mov.u32 …, %laneid", [10u32; 3]), [10, 11, 12]);
     /// ```
     lane => LaneId;
-    /// The multiprocessor that runs this CTA. It may change while a kernel runs.
+    /// The index of the multiprocessor that runs this CTA. The index may change while a kernel runs.
     ///
     /// - PTX: `mov.u32 …, %smid`
     /// - Target: sm_80
@@ -191,7 +191,7 @@ special! {
     /// assert!(cycles.wrapping_neg() < 1_000_000);
     /// ```
     clock64 => Clock64: u64;
-    /// A nanosecond clock shared by all multiprocessors; it advances about every microsecond.
+    /// A clock in nanoseconds, shared by all multiprocessors, which advances about every microsecond.
     ///
     /// - PTX: `mov.u64 …, %globaltimer`
     /// - Target: sm_80

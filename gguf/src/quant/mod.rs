@@ -28,7 +28,7 @@ use half::{bf16, f16};
 /// Supports F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K and Q6_K.
 ///
 /// # Errors
-/// If the type is another one, if `out` has the wrong length, or if a value is not finite or too large for the f16
+/// If the type is none of these, if `out` has the wrong length, or if a value is not finite or too large for the f16
 /// scale of a block.
 ///
 /// Blocks are independent: parts of a tensor that consist of whole blocks can be quantised in parallel.
@@ -57,7 +57,7 @@ pub fn quantize(ty: GgmlType, values: &[f32], out: &mut [u8]) -> Result<(), Erro
     Ok(())
 }
 
-/// Largest accepted magnitude: for types with an f16 scale or minimum half of f16's maximum, because the search may
+/// Largest accepted magnitude: for types with an f16 scale or minimum, half of f16's maximum, because the search may
 /// choose values beyond the block's extremes.
 fn largest(ty: GgmlType) -> f32 {
     let half = f16::MAX.to_f32();

@@ -19,8 +19,8 @@ impl Default for ProbeShape {
     }
 }
 
-/// Reads `units` × 16 bytes of `data` once, with the whole grid. To keep the loads alive, a thread writes the exclusive
-/// or of its words to `out` if it equals a magic number.
+/// Reads `units` × 16 bytes of `data` once, with the whole grid. To keep the loads alive, a thread writes the XOR of
+/// the words that it loaded to `out` if the XOR equals a magic number.
 ///
 /// `data` u32 [4 · units], `out` u32 [1].
 #[kernel(threads = s.threads)]

@@ -20,7 +20,7 @@ pub const POSITION: u32 = 0;
 /// Index of the word for the number of prompt tokens.
 pub const PROMPT: u32 = 1;
 
-/// The position of the token being processed.
+/// Loads the position of the token being processed, from a slot's record.
 #[device]
 pub fn position(state: Ptr<Global, u32>) -> Val<u32> {
     state.at(POSITION).load()

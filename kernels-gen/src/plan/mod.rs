@@ -61,7 +61,7 @@ impl PlanParams {
         PlanParams { batch: 1, tokens: 1, shards: 1, context, sampling: Sampling::Greedy }
     }
 
-    /// The same parameters with another choice of the next token.
+    /// These parameters, with `sampling` as the choice of the next token.
     #[must_use]
     pub fn with_sampling(self, sampling: Sampling) -> PlanParams {
         PlanParams { sampling, ..self }

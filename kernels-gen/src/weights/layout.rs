@@ -150,7 +150,7 @@ impl fmt::Display for WeightType {
 /// A part of a block of weights; [`crate::weights`] has a table of the parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BlockPart {
-    /// F32, F16 or BF16 weights.
+    /// Weights as F32, F16 or BF16, without scales.
     Floats,
     /// Low four bits of the weights.
     Low,

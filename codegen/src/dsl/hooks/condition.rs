@@ -124,23 +124,23 @@ impl<C> NoWhile for &ConditionType<C> {
 pub enum ImpossibleWhile {}
 
 impl ImpossibleWhile {
-    /// As [`DynLoop::test`].
+    /// Never called; has the signature of [`DynLoop::test`] for any condition.
     pub fn test<C>(&mut self, _: C, _: &mut [Slot<'_>]) -> bool {
         match *self {}
     }
-    /// As [`DynLoop::next`].
+    /// Never called; has the signature of [`DynLoop::next`].
     pub fn next(&mut self, _: &mut [Slot<'_>]) -> bool {
         match *self {}
     }
-    /// As [`DynLoop::break_`].
+    /// Never called; has the signature of [`DynLoop::break_`].
     pub fn break_(&mut self, _: &mut [Slot<'_>]) -> bool {
         match *self {}
     }
-    /// As [`DynLoop::continue_`].
+    /// Never called; has the signature of [`DynLoop::continue_`].
     pub fn continue_(&mut self, _: &mut [Slot<'_>]) -> bool {
         match *self {}
     }
-    /// As [`DynLoop::finish`].
+    /// Never called; has the signature of [`DynLoop::finish`].
     pub fn finish(self, _: &mut [Slot<'_>]) {
         match self {}
     }

@@ -48,7 +48,7 @@ impl<S, T> HandleIn for TypedPlace<Ptr<S, T>> {
 pub trait OtherIn {
     /// The type of the place.
     type Place;
-    /// No expectation: rustc checks the type.
+    /// The absence of an expectation: rustc checks the type of a value that is not a handle.
     fn expectation(&self) -> NoExpectation<Self::Place>;
 }
 

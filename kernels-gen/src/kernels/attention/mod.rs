@@ -13,9 +13,9 @@
 //!
 //! Keys and values are f16, each in pages of 64 positions: [page][key head][tile of 16 positions][16 · head_dim]. A
 //! tile is stored in the order of the B fragments of `mma.m16n8k16` (PTX ISA, "Matrix Fragments for mma.m16n8k16"): 512
-//! bytes for every 16 elements of the head dimension, 16 per lane. Of a tile of keys, lane 4g + t has elements 2t, 2t +
-//! 1, 2t + 8, 2t + 9 of positions g and g + 8; of a tile of values, elements g and g + 8 of positions 2t, 2t + 1, 2t +
-//! 8, 2t + 9. See [`AttentionShape::key_index`].
+//! bytes for every 16 elements of the head dimension, 16 per lane. Of a tile of keys, lane 4g + t has elements 2t,
+//! 2t+1, 2t+8 and 2t+9 of positions g and g+8; of a tile of values, elements g and g+8 of positions 2t, 2t+1, 2t+8 and
+//! 2t+9. See [`AttentionShape::key_index`].
 //!
 //! Tiles are loaded whole. Positions past the end have weight zero, but zero times a stale infinity is NaN, so a tile
 //! is cleared before its first position is appended. The cache therefore needs no initialisation.

@@ -4,7 +4,7 @@
 //! (the input). Columns 2j and 2j + 1 of B are the high and low bytes of input chunk j of a group of four chunks. When
 //! chunk i is multiplied, the columns of the other chunks are zero. Four products with one accumulator thus leave in
 //! lane 4g + t the sums of chunk t, high and low, for rows g and g + 8: one scale per sum. Q6_K, which has a scale
-//! every 16 columns, does the same with half chunks.
+//! every 16 columns, is multiplied in the same way with half chunks.
 
 use bespoke_codegen::prelude::*;
 

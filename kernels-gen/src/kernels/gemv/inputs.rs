@@ -1,8 +1,8 @@
 //! The input vector in shared memory: 16-bit integers in the order of `mma` fragments, or f32.
 //!
 //! A chunk of 32 inputs v is quantised to q = round(v / d) with d = max|v| / 32512, and q is split into two signed
-//! bytes: q = 256·high + low. `mma.m16n8k32` multiplies both with the same weights, as two columns of its B operand.
-//! The other columns belong to other chunks.
+//! bytes: q = 256·high + low. `mma.m16n8k32` multiplies both bytes with the same weights, as two columns of its B
+//! operand. The other columns of B belong to other chunks.
 //!
 //! # Layout
 //!

@@ -16,9 +16,9 @@ use crate::kernels::state;
 /// and `state`: as in [`choose_greedy`](crate::kernels::argmax::choose_greedy). If all logits are −∞ or NaN, token 0.
 ///
 /// One CTA. The largest keys of the groups give a lower bound of the keys that top-k keeps (the k-th largest of them);
-/// the largest key gives one for min-p. For top-p alone a bound is guessed, after a pass over all keys for the sum of
-/// their weights. The tokens above the bound are gathered from their groups and, if they are few, compared pairwise.
-/// Otherwise all keys are searched. Both ways give the same token.
+/// the largest key gives a lower bound for min-p. For top-p alone a bound is guessed, after a pass over all keys for
+/// the sum of their weights. The tokens above the bound are gathered from their groups and, if they are few, compared
+/// pairwise. Otherwise all keys are searched. Pairwise comparison and search give the same token.
 #[kernel(threads = s.choose_threads, min_blocks = 1)]
 pub fn choose_sampled(
     keys: Ptr<Global, u32>,

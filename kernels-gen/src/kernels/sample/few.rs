@@ -32,8 +32,8 @@ pub(super) fn capacity(threads: u32) -> u32 {
     threads / 2
 }
 
-/// Draws a token among those with keys of at least `least`. Returns [`NONE`] if there are too many, or if top-p keeps
-/// tokens below `least`. `total` is the weight of all tokens if top-k is off, else 0.
+/// Draws a token from the candidates: the tokens with keys of at least `least`. Returns [`NONE`] if there are too many
+/// candidates, or if top-p keeps tokens below `least`. `total` is the weight of all tokens if top-k is off, else 0.
 #[device]
 pub(super) fn choose(
     keys: &Keys,
@@ -61,8 +61,8 @@ pub(super) fn choose(
     few.draw()
 }
 
-/// Gathers the orderings of all tokens with keys of at least `least`. Returns their number, or a number above the
-/// capacity if there are too many.
+/// Gathers the orderings of all tokens with keys of at least `least`. Returns the number of these tokens, or a number
+/// above the capacity if there are too many.
 #[device]
 fn gather(keys: &Keys, tops: &Tops, least: Val<u32>, orderings: Ptr<Shared, u64>) -> Val<u32> {
     let (threads, capacity) = (keys.workspace.threads, capacity(keys.workspace.threads));

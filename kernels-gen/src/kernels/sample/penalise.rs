@@ -12,7 +12,7 @@ use crate::kernels::state;
 /// [padded], 0 past the vocabulary, `tops` u32 [groups]. Within the prompt nothing is written.
 ///
 /// The grid strides over the logits; a warp takes 32 consecutive ones at a time. A thread has several loads in flight,
-/// the first of them before it knows the position. Each CTA marks its own tokens that are in the penalty's window.
+/// and issues the first before the position is known. Each CTA marks its own tokens that are in the penalty's window.
 #[kernel(threads = s.threads)]
 pub fn sample_keys(
     logits: Ptr<Global, f32>,

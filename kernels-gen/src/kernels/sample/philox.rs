@@ -9,7 +9,7 @@ use bespoke_codegen::prelude::*;
 const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 /// Increments of the key per round: the fractions of the golden ratio and of √3.
 const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
-/// Number of rounds.
+/// Number of rounds of Philox-4x32-10.
 const ROUNDS: u32 = 10;
 
 /// The random words of a counter under a key.

@@ -31,8 +31,8 @@ pub struct SampleShape {
     pub blocks: u32,
     /// Threads per CTA of [`sample_keys`](super::sample_keys): a multiple of 32, at most 1024.
     pub threads: u32,
-    /// Threads of the one CTA of [`choose_sampled`](super::choose_sampled): a power of two from 64 to 1024. It compares
-    /// at most half as many candidates pairwise.
+    /// Threads of the one CTA of [`choose_sampled`](super::choose_sampled): a power of two from 64 to 1024. The CTA
+    /// compares at most half as many candidates pairwise.
     pub choose_threads: u32,
 }
 
