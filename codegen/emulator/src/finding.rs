@@ -12,7 +12,7 @@ pub enum FindingKind {
     Misaligned,
     /// A read of uninitialised memory, or of an uninitialised register.
     Uninitialised,
-    /// A barrier that some of the threads that must reach it together do not reach.
+    /// A barrier that only some of the participating threads reach.
     BarrierDivergence,
     /// No warp can make progress, or the instruction limit was reached.
     Deadlock,
@@ -20,14 +20,14 @@ pub enum FindingKind {
     InvalidLaunch,
     /// The kernel executed `trap`.
     Trap,
-    /// A shuffle that reads a lane that does not execute it.
+    /// A shuffle that reads a lane that does not execute the shuffle.
     ShuffleFromInactiveLane,
     /// A `.sync` instruction that the lanes of its member mask (or all lanes of the warp) do not execute together.
     MemberMask,
     /// Memory of an asynchronous copy used before the copy was waited for, or a CTA that exits before its copies were
     /// waited for.
     AsyncCopy,
-    /// An invalid operation on an mbarrier, or an ordinary access of its memory.
+    /// An invalid operation on an mbarrier, or an ordinary access of the mbarrier's memory.
     Mbarrier,
     /// A data race: two accesses of the same byte, at least one a write, without a happens-before relation.
     Race,

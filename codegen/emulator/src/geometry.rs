@@ -60,7 +60,7 @@ impl Geometry {
     }
 }
 
-/// Coordinates of the linear index `index` in a box of x by y by any z, x fastest.
+/// Coordinates of the linear index `index` in a box of size x × y, unbounded along z; x varies fastest.
 fn unfold(index: u64, [x, y, _]: [u32; 3]) -> [u32; 3] {
     let (x, y) = (x as u64, y as u64);
     [(index % x) as u32, (index / x % y) as u32, (index / x / y) as u32]
@@ -104,7 +104,7 @@ impl SharedLayout {
         if self.ctas == 1 { (0, address) } else { ((address / self.pitch) as usize, address % self.pitch) }
     }
 
-    /// Whether one CTA's shared memory contains all of a range.
+    /// Whether a range is inside one CTA's shared memory.
     pub(crate) fn contains(&self, address: u64, bytes: u64) -> bool {
         let (rank, offset) = self.locate(address);
         rank < self.ctas && offset <= self.bytes && bytes <= self.bytes - offset

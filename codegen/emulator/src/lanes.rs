@@ -15,7 +15,8 @@ pub(crate) fn lanes_of(mut mask: u32) -> impl Iterator<Item = usize> {
 
 /// Plain-old-data type: every bit pattern is a valid value.
 ///
-/// # Safety Every bit pattern of the type's size must be a valid value, and the type must have no padding.
+/// # Safety
+/// Every bit pattern of the type's size must be a valid value, and the type must have no padding.
 pub(crate) unsafe trait Pod: Copy + Default + Send + 'static {
     /// Selects `a` if `take`, else `b`. Numbers are selected by bit masks: a choice between two values in memory would
     /// compile to a branch per lane.

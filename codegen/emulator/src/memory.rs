@@ -293,7 +293,7 @@ impl InitMap {
         last - first < PAGES && (first..=last).all(|page| self.page_is_full(page))
     }
 
-    /// Whether a range of at least one byte is initialised.
+    /// Whether every byte of a range of at least one byte is initialised.
     fn bits_are_set(&self, offset: u64, bytes: u64) -> bool {
         let end = offset + bytes - 1;
         let (first, last) = (offset / 64, end / 64);
@@ -375,7 +375,7 @@ fn words(start: u64, count: u64) -> impl Iterator<Item = (u64, u64)> {
     })
 }
 
-/// Zeroed bytes, which the operating system allocates when they are first accessed.
+/// Zeroed bytes; the operating system allocates their memory on first access.
 pub(crate) struct ZeroedBytes {
     pointer: NonNull<u8>,
     layout: Layout,

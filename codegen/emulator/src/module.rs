@@ -32,7 +32,8 @@ impl Module {
 
     /// Loads a PTX text and returns all errors, each with its [kind](ParseErrorKind).
     ///
-    /// # Errors All errors in the order of the text, up to the first error after which parsing cannot continue.
+    /// # Errors
+    /// All errors in the order of the text, up to the first error after which parsing cannot continue.
     pub fn load(text: &str) -> Result<Module, Vec<ParseError>> {
         let mut ast = parser::parse(text, opcodes::look_up)?;
         let mut errors = std::mem::take(&mut ast.errors);

@@ -35,8 +35,8 @@ pub struct Checks {
     pub memory: bool,
     /// Data races.
     pub races: bool,
-    /// Infinite and NaN results of single and double precision arithmetic on finite operands. Some kernels compute them
-    /// on purpose.
+    /// Infinite and NaN results of single and double precision arithmetic on finite operands. Some kernels compute such
+    /// results on purpose.
     pub values: bool,
     /// Addresses computed from a 32-bit sum or product that has wrapped, both as an unsigned and as a signed number.
     /// Wrapping is followed through additions, multiplications and conversions only: numbers that are masked or shifted

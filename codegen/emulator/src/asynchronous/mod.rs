@@ -1,8 +1,8 @@
 //! Asynchronous operations of a cluster: mbarriers, and copies that complete some time after they were issued.
 //!
-//! A device may complete a copy at any time. The emulator completes it as late as the ISA allows: when a thread waits
-//! for it. Until then the copy's bytes of shared memory are reserved, so that a missing wait is found however fast a
-//! device would have been.
+//! A device may complete a copy at any time. The emulator completes a copy as late as the ISA allows: when a thread
+//! waits for the copy. Until then the copy's bytes of shared memory are reserved, so that a missing wait is found
+//! however fast a device would have been.
 
 mod copy;
 mod groups;

@@ -26,7 +26,7 @@ impl Reservations {
         self.0.fill(0);
     }
 
-    /// Whether neither this cluster nor an earlier one has reserved anything.
+    /// Whether the bitmap is empty: neither this cluster nor an earlier cluster has reserved a byte.
     #[inline(always)]
     pub(crate) fn unused(&self) -> bool {
         self.0.is_empty()

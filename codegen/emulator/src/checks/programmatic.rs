@@ -35,7 +35,8 @@ pub(crate) struct LaunchHistory {
 }
 
 impl LaunchHistory {
-    /// Begins a launch of the kernel `name`, which depends on the previous launch programmatically or starts after it.
+    /// Begins a launch of the kernel `name`. If `programmatic`, the launch is programmatically dependent on the
+    /// previous launch; else the launch starts after all earlier launches are complete.
     pub(crate) fn begin(&mut self, name: &str, memory: &Memory, programmatic: bool) -> LaunchOrder {
         if self.last == MAX_LAUNCHES {
             *self = LaunchHistory::default();

@@ -1,4 +1,4 @@
-//! Decoded kernels without the functions that execute their instructions: operands, accesses, and where they come from.
+//! Decoded kernels without the functions that execute instructions: operands, memory accesses and source positions.
 
 pub(crate) mod access;
 pub(crate) mod cursor;

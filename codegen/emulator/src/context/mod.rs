@@ -106,7 +106,8 @@ pub(crate) enum Resolved {
 
 /// The function that resolves the addresses of a load or store to host pointers.
 ///
-/// # Safety The CPU must have the features that the function was compiled for.
+/// # Safety
+/// The CPU must have the features that the function was compiled for.
 pub(crate) type Resolver =
     for<'m, 'a, 'i> unsafe fn(&'m mut ExecutionContext<'a>, &'i Inst, u64, Access) -> Resolved;
 

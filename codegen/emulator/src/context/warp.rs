@@ -51,7 +51,7 @@ pub(crate) struct Warp {
     pub(crate) index: usize,
     pub(crate) regs: RegisterFile,
     pub(crate) local: LocalMemory,
-    /// The lanes in which each tracked register was written.
+    /// For each tracked register, the lanes in which the register was written.
     pub(crate) written: Vec<u32>,
     /// The carry flag of the extended-precision instructions, one bit per lane.
     pub(crate) carry: u32,
@@ -68,7 +68,7 @@ pub(crate) struct Warp {
     /// Lanes that count as having executed `griddepcontrol.wait`: lanes that did, or that synchronised with a thread
     /// that did.
     pub(crate) waited: u32,
-    /// Lanes whose value overflowed, by register slot; used by the numeric checks.
+    /// For each register, the lanes whose value overflowed; used by the numeric checks.
     overflowed: Vec<u32>,
     /// The last failed wait for an mbarrier.
     pub(crate) stalled: Option<Stalled>,

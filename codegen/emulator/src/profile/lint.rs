@@ -10,9 +10,9 @@ use crate::finding::SourceLine;
 /// Thresholds above (or below) which a count becomes a [`Lint`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Thresholds {
-    /// [`LintKind::Uncoalesced`] above this ratio of a global access's sectors to the fewest possible.
+    /// [`LintKind::Uncoalesced`] above this ratio of a global access's sectors to the minimum number of sectors.
     pub sectors: f64,
-    /// [`LintKind::BankConflict`] above this ratio of a shared access's wavefronts to those without conflicts.
+    /// [`LintKind::BankConflict`] above this ratio of a shared access's wavefronts to the wavefronts without conflicts.
     pub ways: f64,
     /// [`LintKind::Divergence`] below this average of active lanes of a source line's instructions.
     pub lanes: f64,

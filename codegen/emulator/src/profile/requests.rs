@@ -4,7 +4,7 @@ use crate::lanes::lanes_of;
 
 /// Bytes of a sector, the unit in which global memory is read and written.
 const SECTOR: u64 = 32;
-/// Banks of shared memory, each one word wide.
+/// Number of banks of shared memory, each one 4-byte word wide.
 const BANKS: usize = 32;
 const WORD: u64 = 4;
 

@@ -42,7 +42,7 @@ type InFlight = (usize, u32, usize);
 pub(crate) enum TurnEnd {
     Finished,
     Paused,
-    /// A warp, by its index, has a fault, which is in `worker.fault`.
+    /// Fault in the warp of this index; `worker.fault` describes the fault.
     Fault(usize),
 }
 
@@ -80,7 +80,7 @@ impl RunningCluster {
         }
     }
 
-    /// Runs until the cluster ends, faults, or has had its turn.
+    /// Runs the cluster until it ends, faults, or has had its turn.
     pub(crate) fn run(&mut self, launch: &Launch<'_>, worker: &mut Worker) -> TurnEnd {
         let mut turn = 0;
         loop {

@@ -1,14 +1,14 @@
 //! Vector clocks.
 //!
-//! All lanes of a warp usually have the same time. A clock therefore has one time for each warp, and times by lane only
-//! for the warps whose lanes differ.
+//! All lanes of a warp usually have the same time. A clock therefore has one time per warp, and lane times only for the
+//! warps whose lanes have different times.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::lanes::{LANES, lanes_of};
 
-/// Logical time of a cluster. It advances whenever one of the cluster's threads releases something.
+/// Logical time of a cluster, which advances whenever a thread of the cluster releases a clock.
 pub(super) type Time = u32;
 
 /// Vector clock over the threads and mbarriers of one cluster.

@@ -1,8 +1,9 @@
 //! Checks and records of asynchronous copies.
 //!
 //! A copy accesses its source and target from its issue until its completion. The completion of a copy that signals an
-//! mbarrier is part of the mbarrier's phase: it happened before all accesses that follow a wait for the phase. The
-//! accesses of a grouped copy are attributed to the thread that waited for the group, at the time of the wait.
+//! mbarrier is part of the mbarrier's phase: the completion happened before all accesses that follow a wait for the
+//! phase. The accesses of a grouped copy are attributed to the thread that waited for the group, at the time of the
+//! wait.
 
 use super::copies::{BulkCopy, CopySource, CopyTarget, overlap};
 use super::detector::{Accessor, RaceDetector};
@@ -65,7 +66,7 @@ impl RaceDetector {
     }
 
     /// Checks a `cp.async` from global memory `from` to shared memory `to`. Each lane writes `bytes` consecutive bytes,
-    /// of which it reads the first `copied`.
+    /// of which the first `copied` are read and the rest are zeros.
     pub(crate) fn issue_cp_async(
         &mut self,
         accessor: Accessor,

@@ -6,7 +6,7 @@ use crate::lanes::{LANES, lanes_of};
 /// The part of an access in one line.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LineAccess {
-    /// The line's number: its first address divided by [`LINE`].
+    /// Line number: the line's first address divided by [`LINE`].
     pub(super) line: u64,
     /// The line's index in the shadow memory. Equals `line` for shared memory; `RaceDetector::locate_lines` sets it for
     /// global memory.
@@ -127,8 +127,8 @@ impl LineAccesses {
         }
     }
 
-    /// Adds an access whose lanes are `stride` bytes apart (a power of two); lane 0 is at `start`, or would be if it
-    /// were active. Returns false if run tables cannot express the access.
+    /// Adds an access whose lanes are `stride` bytes apart (a power of two); `start` is the address of lane 0, active
+    /// or not. Returns false if run tables cannot express the access.
     fn set_strided(&mut self, lanes: u32, start: u64, stride: u64, bytes: u64) -> bool {
         let aligned = bytes.is_power_of_two() && bytes <= LINE && start.is_multiple_of(bytes);
         if !aligned || bytes > stride {

@@ -1,4 +1,4 @@
-//! Races, as the detector reports them.
+//! Races found by the race detector.
 
 use super::shadow::Conflict;
 use super::stamp::Stamp;

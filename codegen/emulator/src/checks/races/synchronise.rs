@@ -77,7 +77,7 @@ impl RaceDetector {
         self.sync.init_mbarrier(address, thread, pc as u32);
     }
 
-    /// Invalidates an mbarrier: its bytes are ordinary memory again.
+    /// Invalidates an mbarrier, whose bytes become ordinary memory again.
     pub(crate) fn invalidate_mbarrier(&mut self, address: u64) {
         if let Some(mbarrier) = self.sync.mbarrier(address) {
             mbarrier.is_valid = false;

@@ -20,7 +20,7 @@ struct PageRecords {
     /// Lines without writes whose granules all have saturated reads ([`GranuleRecord::is_saturated`]).
     saturated: u128,
     accessed: u128,
-    /// By line, the location of the records of a line that only one cluster has accessed; empty until the first such
+    /// For each line that only one cluster has accessed, the location of the line's records; empty until the first such
     /// line.
     single: Vec<Option<SingleClusterLine>>,
     /// Records of the lines in `single`, one shadow per cluster.

@@ -53,8 +53,8 @@ pub(super) const PC_TABLE: usize = 1;
 /// Head of a line's record lists.
 #[derive(Clone, Copy, Default)]
 pub(super) struct LineHead {
-    /// Time since which the lists are valid; they belong to an earlier cluster unless it is later than
-    /// [`Shadow::start`].
+    /// Time since which the lists are valid. If the time is not later than [`Shadow::start`], the lists are from an
+    /// earlier cluster.
     pub(super) since: Time,
     /// Indices of the first record of reads and of writes; 0 if there is none.
     pub(super) first: [u32; 2],
@@ -82,8 +82,8 @@ pub(in crate::checks::races) struct Shadow {
     pub(super) start: Time,
     /// Whether replaced accesses that another cluster must still be compared with are kept in `replaced`.
     pub(super) keeps_replaced: bool,
-    /// Replaced accesses up to this time are kept. Later ones are kept only if a strong access replaces a weak one, or
-    /// the reverse.
+    /// Replaced accesses up to this time are kept. Later accesses are kept only if a strong access replaces a weak
+    /// access, or the reverse.
     pub(super) keep_until: Time,
     /// Replaced accesses that are kept, each with the index of its line.
     pub(in crate::checks::races) replaced: Vec<(usize, GranuleAccess)>,

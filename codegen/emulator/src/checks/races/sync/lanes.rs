@@ -6,7 +6,7 @@ use super::scope::{MEMORY_SCOPES, MemoryScope};
 use crate::checks::races::clock::{ClusterClock, Time, VectorClock};
 use crate::checks::races::stamp::Stamp;
 
-/// A fence that a lane group has executed. Later strong writes of the group release its clock.
+/// A fence that a lane group has executed. Later strong writes of the group release the fence's clock.
 #[derive(Clone)]
 pub(super) struct Fence {
     pub(super) time: Time,

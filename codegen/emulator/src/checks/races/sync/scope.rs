@@ -1,13 +1,13 @@
 //! Scopes and memory orders of synchronisation.
 
-/// Scope of a fence or a strong access: the threads that it synchronises with. Wider scopes compare greater.
+/// Scope of a fence or a strong access: the set of threads to synchronise with. Wider scopes compare greater.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub(crate) enum MemoryScope {
     #[default]
     Cta,
     /// The same as `Cta` in clusters of one CTA.
     Cluster,
-    /// `.gpu` and `.sys`, which do not differ here.
+    /// `.gpu` and `.sys`, which the emulator does not distinguish.
     Grid,
 }
 

@@ -164,7 +164,7 @@ impl SyncState {
         }
     }
 
-    /// Executes `bar.warp.sync`: all of `lanes` acquire the clocks and accesses of each of them.
+    /// Executes `bar.warp.sync`: every lane of `lanes` acquires the clocks and accesses of all of them.
     pub(in crate::checks::races) fn sync_lanes(&mut self, warp: usize, lanes: u32) {
         if let WarpClocks { now, groups, .. } = &mut self.warps[warp]
             && let [group] = &mut groups[..]
