@@ -79,12 +79,12 @@ impl GgmlType {
         self as u32
     }
 
-    /// Elements of a block; 1 for types without blocks.
+    /// Number of elements per block; 1 for types without blocks.
     pub const fn block_elements(self) -> usize {
         self.block().0
     }
 
-    /// Bytes of a block.
+    /// Number of bytes per block.
     pub const fn block_bytes(self) -> usize {
         self.block().1
     }

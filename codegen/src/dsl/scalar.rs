@@ -29,8 +29,8 @@ pub trait Scalar: Copy + 'static {
     fn bits(self) -> u64;
 }
 
-/// The right side of `& | ^` of a scalar without these operators. It accepts any type, so that the error is about the
-/// operator and not about the type of the right side.
+/// The right side of `& | ^` of a scalar without these operators. The operators accept a value of any type here, so
+/// that the error is about the operator and not about the type of the right side.
 pub enum NoBits {}
 
 /// Scalars with `+ - *`, `min` and `max`.

@@ -26,7 +26,7 @@ struct WithMins {
     quants: [u8; SUPERBLOCK],
 }
 
-/// Fits every group, rounds scales and minimums to 6 bits, and quantises with the rounded ones.
+/// Fits every group, rounds scales and minimums to 6 bits, and quantises with the rounded scales and minimums.
 fn with_mins(values: &[f32; SUPERBLOCK], max: f32, spreads: &Spreads) -> WithMins {
     let (groups, _) = values.as_chunks::<GROUP>();
     let mut fits = [(0.0f32, 0.0f32); GROUPS];

@@ -22,7 +22,7 @@ pub enum BufferName {
     Activated,
     /// f32 `[vocab]`: logits of the next token.
     Logits,
-    /// f32: the largest logit of each CTA of the head.
+    /// f32: the largest logit of each CTA of the output projection.
     BestValues,
     /// u32: the token of each logit in `BestValues`.
     BestTokens,

@@ -348,7 +348,7 @@ fn head_member(shape: &ModelShape) -> [Member; 1] {
     [Member { tensor: tensor.of_model(), ty, rows: shape.dimensions.vocab }]
 }
 
-/// A stack of matrices over the same input.
+/// A stack of matrices that are multiplied with the same input vector.
 struct Stack<'a> {
     label: LaunchLabel,
     /// Name of the weight buffer.

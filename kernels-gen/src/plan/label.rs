@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LaunchRole {
-    /// The token's row of the embedding.
+    /// The load of the token's row of the embedding.
     Embed,
     /// Projections to queries, keys and values.
     AttnQkv,
-    /// Attention.
+    /// Attention of the queries to the KV cache.
     Attention,
     /// The output projection of attention.
     AttnOutput,
@@ -21,7 +21,7 @@ pub enum LaunchRole {
     FfnGateUp,
     /// The down projection of the feed-forward network.
     FfnDown,
-    /// The head: the logits.
+    /// The output projection, which computes the logits.
     Output,
     /// Conversion of logits to sort keys, for sampling.
     SampleKeys,
@@ -112,7 +112,7 @@ impl From<LaunchLabel> for String {
     }
 }
 
-/// Error of parsing a [`LaunchLabel`].
+/// Error of parsing a [`LaunchLabel`]: no launch has this label.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown launch label {0:?}")]
 pub struct UnknownLabel(pub String);

@@ -182,17 +182,17 @@ impl Dimensions {
 pub struct LayerTypes {
     /// Type of `attn_q`.
     pub q: WeightType,
-    /// `attn_k`.
+    /// Type of `attn_k`.
     pub k: WeightType,
-    /// `attn_v`.
+    /// Type of `attn_v`.
     pub v: WeightType,
-    /// `attn_output`.
+    /// Type of `attn_output`.
     pub output: WeightType,
-    /// `ffn_gate`.
+    /// Type of `ffn_gate`.
     pub gate: WeightType,
-    /// `ffn_up`.
+    /// Type of `ffn_up`.
     pub up: WeightType,
-    /// `ffn_down`.
+    /// Type of `ffn_down`.
     pub down: WeightType,
 }
 

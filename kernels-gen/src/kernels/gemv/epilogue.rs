@@ -177,7 +177,7 @@ fn finish_segment(rows: Rows<'_>, early: &[EarlyRow], epilogue: &Epilogue<'_>, b
     }
 }
 
-/// Writes the output of one row.
+/// Computes and writes the output of one row.
 #[device]
 fn finish_row(
     rows: &Rows<'_>,

@@ -46,7 +46,7 @@ impl Inputs {
     }
 }
 
-/// Loads this thread's part of the norm's weights. They are constant, so this may run before the input is ready.
+/// Loads this thread's part of the norm's weights. The weights are constant, so the loads need not wait for the input.
 #[device]
 pub(super) fn norm_weights(weights: Ptr<Global, f32>, s: &GemvShape) -> Vec<Vec<Val<f32>>> {
     let mut out = Vec::new();

@@ -156,8 +156,8 @@ const HELD_REGISTERS: u32 = 20;
 /// Registers of a multiprocessor, of 64 Ki, that held inputs may use; weights, sums and addresses need the rest.
 const SPARE_REGISTERS: u32 = 24 * 1024;
 
-/// Tiles whose partial sums are in shared memory at once if a CTA with one segment has more tiles than this. Otherwise,
-/// the partial sums of all its tiles are.
+/// Number of tiles per batch. If a CTA with one segment has more tiles than this, shared memory holds the partial sums
+/// of one batch at a time; otherwise, of all tiles of the CTA.
 const BATCH: u32 = 16;
 
 impl GemvShape {

@@ -69,7 +69,8 @@ fn choose(keys: &Keys, tops: &Tops, extremes: [Val<u32>; 2], filters: &Filters) 
     if (filters.limited | filters.nucleus) && likely <= keys.count / WARP {
         least = search.guess(&tops.values, extremes, likely);
     }
-    // Top-p needs the weight of all tokens that top-k keeps, so the margin of min-p must not remove any of them yet.
+    // Top-p needs the weight of all tokens that top-k keeps, so the margin of min-p must not remove any of these tokens
+    // yet.
     if !filters.nucleus {
         least = least.max(key::key_of(filters.margin));
     }
