@@ -1,7 +1,8 @@
-//! The places that a region of code may assign.
+//! Analysis of the places that a region of code may assign.
 //!
-//! The analysis is syntactic and conservative. A place may be assigned if it is the left side of an assignment,
-//! borrowed with `&mut`, the receiver of a method that is not known to take `&self`, or named in a macro call.
+//! The analysis is syntactic and conservative. A place (a variable or a field of one) may be assigned if it is the left
+//! side of an assignment, borrowed with `&mut`, the receiver of a method that is not known to take `&self`, or named in
+//! a macro call.
 
 use std::fmt;
 
@@ -15,7 +16,7 @@ use syn::{
 
 use crate::bindings::pattern_bindings;
 
-/// A variable or a field of one: `root.f.g` or `*root.f.g`.
+/// A place: a variable or a field of one, written `root.f.g` or `*root.f.g`.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// The variable.
@@ -39,36 +40,36 @@ impl fmt::Display for Place {
     }
 }
 
-/// How certain an assignment is.
+/// Certainty that code assigns a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Certainty {
     /// `place = …`, `place += …`, `&mut place`.
     Assigned,
-    /// `place.method(…)` or a name in a macro call: possible.
+    /// `place.method(…)` or a name in a macro call: a possible assignment.
     Possible,
     /// A plain mention, as in `f(r)`: an assignment only if `r` is a `&mut`.
     Mentioned,
 }
 
-/// One place that may be assigned.
+/// A place that may be assigned, and how certain that is.
 #[derive(Clone, Debug)]
 pub struct Assignment {
     /// The place.
     pub place: Place,
-    /// How certain the assignment is.
+    /// How certain the assignment is: definite, possible, or only if the variable is a `&mut`.
     pub certainty: Certainty,
-    /// Whether a field, an index or `*` stands between the variable and the assignment.
+    /// Whether the assignment is to a field, an index or `*` of the variable, not to the variable itself.
     pub through: bool,
 }
 
-/// Methods of the standard library that do not assign their receiver, which then needs no slot.
+/// Standard library methods that do not assign their receiver, which therefore needs no slot.
 const READS_RECEIVER: [&str; 8] =
     ["clone", "copied", "into", "into_iter", "is_empty", "iter", "len", "to_vec"];
 
-/// Collects the places that the visited code may assign, in order of appearance.
+/// Visitor that collects the places that the visited code may assign, in order of appearance.
 #[derive(Default)]
 pub struct Assigned {
-    /// The assignments found, without those of names that the region declares.
+    /// The assignments found, except those of names that the visited code declares.
     pub assignments: Vec<Assignment>,
     locals: Vec<Ident>,
 }
@@ -101,7 +102,7 @@ impl Assigned {
         self.locals.truncate(outer);
     }
 
-    /// Visits the body of a `for` whose item matches `pattern`.
+    /// Visits the body of a `for` loop whose loop variables are bound by `pattern`.
     pub fn visit_item_body(&mut self, pattern: &syn::Pat, body: &Block) {
         self.scoped(|this| {
             this.declare(pattern);
@@ -113,7 +114,7 @@ impl Assigned {
         self.locals.extend(pattern_bindings(pattern, false).into_iter().map(|(name, _)| name));
     }
 
-    /// Visits a place that is only read: its variable does not count as mentioned.
+    /// Visits a place that is only read: the variable does not count as mentioned.
     fn base(&mut self, base: &Expr) {
         match base {
             Expr::Path(path) if path.path.get_ident().is_some() => {}
@@ -122,7 +123,8 @@ impl Assigned {
     }
 
     fn names_in(&mut self, tokens: TokenStream) {
-        // Number of dots before the token. After one dot, but not after `..`, it names a field or a method.
+        // Number of consecutive dots before the token. A token after one dot, but not after `..`, names a field or a
+        // method.
         let mut dots = 0;
         for token in tokens {
             let is_member = dots == 1;
@@ -264,7 +266,7 @@ impl<'ast> Visit<'ast> for Assigned {
     fn visit_type(&mut self, _: &'ast syn::Type) {}
 }
 
-/// The place that a `for` over `iterated` keeps borrowed, if the syntax shows it.
+/// The place that a `for` over `iterated` keeps borrowed, if the syntax shows one.
 pub fn iterated_place(iterated: &Expr) -> Option<Place> {
     const BORROW: [&str; 6] = ["iter", "iter_mut", "chunks", "chunks_exact", "windows", "as_slice"];
     match iterated {
@@ -279,7 +281,7 @@ pub fn iterated_place(iterated: &Expr) -> Option<Place> {
     }
 }
 
-/// The place that `expression` names or starts from, and whether the expression is exactly that place.
+/// The place that `expression` names or starts with, and whether the expression is exactly that place.
 fn place_of(expression: &Expr) -> Option<(Place, bool)> {
     match expression {
         Expr::Path(path) if path.qself.is_none() => {

@@ -1,21 +1,21 @@
-//! The names that patterns and parameters bind, and how each can be assigned through.
+//! The names that patterns and parameters bind, and how code can assign through each.
 
 use syn::{FnArg, Ident, Pat, ReceiverKind};
 
 use crate::syntax::is_mut_reference;
 
-/// How a binding can be assigned.
+/// How code can assign through a binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BindingKind {
     /// `let mut x` or a `mut` parameter: assigned directly.
     Mutable,
-    /// A visible `&mut T`: a parameter, `&mut self`, `let r = &mut x`.
+    /// A `&mut T` visible in the syntax: a parameter, `&mut self`, `let r = &mut x`.
     MutReference,
-    /// Any other binding. Code that assigns through it (`*p = …`, `p.f = …`) shows that it is a `&mut`.
+    /// Any other binding. Code that assigns through the binding (`*p = …`, `p.f = …`) shows that it is a `&mut`.
     Other,
 }
 
-/// The names that a parameter binds.
+/// The names that a parameter binds, with the kind of each.
 pub fn parameter_bindings(input: &FnArg) -> Vec<(Ident, BindingKind)> {
     match input {
         FnArg::Receiver(receiver) => {
@@ -35,7 +35,7 @@ pub fn parameter_bindings(input: &FnArg) -> Vec<(Ident, BindingKind)> {
     }
 }
 
-/// The names that `pattern` binds; `by_mut` says that the whole pattern matches a `&mut`.
+/// The names that `pattern` binds; `by_mut` states whether the matched value is a `&mut`.
 pub fn pattern_bindings(pattern: &Pat, by_mut: bool) -> Vec<(Ident, BindingKind)> {
     let mut found = Vec::new();
     collect_bindings(pattern, by_mut, &mut found);
@@ -65,7 +65,7 @@ fn collect_bindings(pattern: &Pat, by_mut: bool, found: &mut Vec<(Ident, Binding
         Pat::Paren(paren) => collect_bindings(&paren.pat, by_mut, found),
         Pat::Guard(guard) => inner(&guard.pat),
         Pat::Reference(reference) => inner(&reference.pat),
-        // Every alternative binds the same names.
+        // Every alternative of an or-pattern binds the same names.
         Pat::Or(or) => or.cases.iter().take(1).for_each(inner),
         Pat::Slice(slice) => slice.elems.iter().for_each(inner),
         Pat::Tuple(tuple) => tuple.elems.iter().for_each(inner),

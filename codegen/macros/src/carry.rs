@@ -1,4 +1,4 @@
-//! `#[derive(Carry)]`: carries a struct of handles field by field.
+//! `#[derive(Carry)]`: lets run-time branches and loops carry a struct of handles, field by field.
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
@@ -7,7 +7,7 @@ use syn::{Data, DeriveInput, Field, Fields, Index, Member, parse_quote_spanned};
 
 use crate::errors::Errors;
 
-/// The expansion of `#[derive(Carry)]`.
+/// Expands `#[derive(Carry)]`.
 pub fn expand(item: TokenStream) -> TokenStream {
     let input: DeriveInput = match syn::parse2(item) {
         Ok(input) => input,
@@ -62,7 +62,7 @@ pub fn expand(item: TokenStream) -> TokenStream {
     }
 }
 
-/// The fields without `#[carry(skip)]`.
+/// The fields of the struct except those with `#[carry(skip)]`.
 fn carried<'f>(fields: &'f Fields, errors: &mut Errors) -> Vec<(Member, &'f Field)> {
     let mut carried = Vec::new();
     for (index, field) in fields.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The expansions of `if`, `&&` and `||`, the loops and the jumps.
+//! Expansions of `if`, `&&`, `||`, loops and jumps.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, format_ident, quote_spanned};
@@ -16,7 +16,7 @@ use crate::scope::Slot;
 use crate::syntax::{is_mut_borrow, is_unsigned_literal};
 
 impl Rewriter<'_> {
-    /// `if`: both branches are recorded, each at most once.
+    /// Expands `if`: both branches are recorded, each at most once.
     pub fn if_(&mut self, branch: ExprIf, position: Position) -> Expr {
         if has_let(&branch.cond) {
             return self.plain_if(branch, position);
@@ -35,8 +35,8 @@ impl Rewriter<'_> {
         let then_diverges = returns::block_diverges(&then_branch);
         let else_diverges = else_branch.as_ref().is_some_and(|(_, other)| returns::diverges(other));
         let value = if else_branch.is_some() { position.of_tail() } else { Position::Statement };
-        // A branch that ends in a jump has no value. After a run-time jump recording continues, so the value of a
-        // statement is `()`.
+        // A branch that ends in a jump has no value. Recording continues after a run-time jump, so an `if` statement
+        // with such a branch has the value `()`.
         let no_value = match value {
             Position::Statement => quote_spanned!(span=> ::core::option::Option::Some(())),
             _ if then_diverges && else_diverges => quote_spanned!(span=> ::core::option::Option::None::<()>),
@@ -65,7 +65,8 @@ impl Rewriter<'_> {
         let else_list = self.slot_list(None, &slots, else_span);
         let enter_else = quote_spanned!(else_span=> #handle.enter_else(#else_list));
         let none = quote_spanned!(span=> ::core::option::Option::None);
-        // The expected type is known before either branch is checked, so that an error is at a branch's value.
+        // The expected type is set before either branch is checked, so that a type error is reported at a branch's
+        // value.
         let none = match &self.expected {
             Some(expected) if value == Position::Value && !(then_diverges && else_diverges) => {
                 quote_spanned!(span=> ::bespoke_codegen::hooks::no_values(#expected))
@@ -81,7 +82,7 @@ impl Rewriter<'_> {
         }})
     }
 
-    /// `if let` and let chains are decided while recording and stay plain Rust.
+    /// Rewrites the blocks of `if let` and let chains, which are decided while recording and remain plain Rust.
     fn plain_if(&mut self, mut branch: ExprIf, position: Position) -> Expr {
         let value = position.of_tail();
         let mark = self.scope.enter();
@@ -94,7 +95,7 @@ impl Rewriter<'_> {
         Expr::If(branch)
     }
 
-    /// `&&` and `||`: an `if` with a value and without a second branch.
+    /// Expands `&&` and `||` into an `if` with a value and a single branch.
     pub fn short_circuit(&mut self, binary: ExprBinary, stem: &str) -> Expr {
         let span = binary.op.span();
         let ExprBinary { attrs, mut left, mut right, .. } = binary;
@@ -113,7 +114,7 @@ impl Rewriter<'_> {
         }})
     }
 
-    /// `while`.
+    /// Expands `while`.
     pub fn while_(&mut self, repeat: ExprWhile) -> Expr {
         let ExprWhile { attrs, label, while_token, mut cond, mut body } = repeat;
         let span = while_token.span;
@@ -126,7 +127,7 @@ impl Rewriter<'_> {
         let (context, label) = self.loop_body(label, slots, &mut body, span, false);
         let handle = context.handle;
         let condition = quote_spanned!(cond.span()=> ::bespoke_codegen::hooks::condition_type(|| #cond));
-        // The condition's type gives the kind of loop before the condition is first evaluated.
+        // The type of the condition selects a compile-time or run-time loop before the condition is first evaluated.
         Expr::Verbatim(quote_spanned! {span=> #(#attrs)* {
             let mut #handle = (&#condition).begin_while(#list);
             #label loop {
@@ -138,7 +139,7 @@ impl Rewriter<'_> {
         }})
     }
 
-    /// `loop`: always a run-time loop.
+    /// Expands `loop`, which is always a run-time loop.
     pub fn loop_(&mut self, repeat: ExprLoop, position: Position) -> Expr {
         let ExprLoop { attrs, label, loop_token, mut body } = repeat;
         let span = loop_token.span;
@@ -162,7 +163,7 @@ impl Rewriter<'_> {
         }})
     }
 
-    /// `for`: unrolls a Rust iterator, records a loop over a run-time range.
+    /// Expands `for`: unrolls a Rust iterator, or records a loop over a run-time range.
     pub fn for_(&mut self, repeat: ExprForLoop) -> Expr {
         let ExprForLoop { attrs, label, for_token, pat, mut expr, mut body, .. } = repeat;
         let span = for_token.span;
@@ -190,7 +191,7 @@ impl Rewriter<'_> {
         }})
     }
 
-    /// Declares the variables of a `for`.
+    /// Declares the loop variables of a `for` over `iterated`.
     fn bind_item(&mut self, pattern: &Pat, iterated: &Expr) {
         let by_mut = match iterated {
             Expr::MethodCall(call) => call.method == "iter_mut",
@@ -199,7 +200,7 @@ impl Rewriter<'_> {
         self.scope.bind_pattern(pattern, by_mut && matches!(pattern, Pat::Ident(_)));
     }
 
-    /// Rewrites a loop's body; gives the loop, and its label if a jump names it.
+    /// Rewrites the body of a loop; returns the loop, and its label if a jump uses the label.
     fn loop_body(
         &mut self,
         written: Option<Label>,
@@ -221,7 +222,7 @@ impl Rewriter<'_> {
         (context, label)
     }
 
-    /// The iterator of a `for`: a range becomes a hook's, which takes handles as well.
+    /// Rewrites the iterator of a `for`: a Rust range becomes a range of `hooks`, which also takes handles.
     fn iterated(&mut self, iterated: &mut Expr) -> TokenStream {
         match iterated {
             Expr::Range(range) => {
@@ -247,7 +248,7 @@ impl Rewriter<'_> {
         iterated.to_token_stream()
     }
 
-    /// `a..b` as a hook's range. A range of two literals stays Rust's, whose type is inferred.
+    /// `a..b` as a range of `hooks`. A range of two literals stays a Rust range, so that its type is inferred.
     fn range(&mut self, range: &mut ExprRange) -> Option<TokenStream> {
         let ExprRange { start: Some(start), limits, end: Some(end), .. } = range else { return None };
         let (span, inclusive) = match limits {
@@ -265,7 +266,7 @@ impl Rewriter<'_> {
         Some(quote_spanned!(span=> ::bespoke_codegen::hooks::#hook(#start, #end)))
     }
 
-    /// `break`.
+    /// Expands `break`.
     pub fn break_(&mut self, jump: ExprBreak, position: Position) -> Expr {
         let span = jump.break_token.span;
         let Some(index) = self.target(jump.label.as_ref(), span, "break") else { return Expr::Break(jump) };
@@ -279,7 +280,7 @@ impl Rewriter<'_> {
         )
     }
 
-    /// `continue`.
+    /// Expands `continue`.
     pub fn continue_(&mut self, jump: ExprContinue, position: Position) -> Expr {
         let span = jump.continue_token.span;
         let Some(index) = self.target(jump.label.as_ref(), span, "continue") else {
@@ -296,7 +297,7 @@ impl Rewriter<'_> {
         )
     }
 
-    /// `return`.
+    /// Expands `return`.
     pub fn return_(&mut self, mut jump: ExprReturn, position: Position) -> Expr {
         let span = jump.return_token.span;
         let place = jump.expr.as_ref().and_then(|value| self.declared_place(value));
@@ -325,7 +326,7 @@ impl Rewriter<'_> {
         jump
     }
 
-    /// The index of the loop that a jump leaves.
+    /// Index of the loop that a jump refers to, by label or as the innermost loop.
     fn target(&mut self, label: Option<&Lifetime>, span: Span, word: &str) -> Option<usize> {
         let found = self.loops.iter().rposition(|context| match label {
             Some(label) => context.written.as_ref().is_some_and(|written| written.ident == label.ident),
@@ -345,13 +346,13 @@ impl Rewriter<'_> {
         self.slot_list(None, &slots, span)
     }
 
-    /// The hook and the label of an enclosing loop, located at the jump.
+    /// The variable with the hook of an enclosing loop, and the loop's label, both with the span of the jump.
     fn loop_names(&self, index: usize, span: Span) -> (Ident, Lifetime) {
         let Loop { handle, label, .. } = &self.loops[index];
         (Ident::new(&handle.to_string(), span), Lifetime::new(&label.to_string(), span))
     }
 
-    /// The block of a jump. Its argument is the code after a jump that recording does not take.
+    /// The expansion of a jump, built by `block` from the code that follows if recording does not take the jump.
     fn jump(
         &mut self,
         span: Span,
@@ -361,8 +362,8 @@ impl Rewriter<'_> {
     ) -> Expr {
         Expr::Verbatim(match position {
             Position::Statement => block(TokenStream::new()),
-            // A `match` arm or an `if let` with a value. Recording continues after a run-time jump and would need a
-            // value here.
+            // The jump is the value of a `match` arm or of an `if let`. Recording continues after a run-time jump and
+            // would need a value here.
             Position::Value => {
                 let message = format!(
                     "a run-time `{word}` cannot take the place of a value: make it a statement of its own"

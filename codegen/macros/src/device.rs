@@ -1,4 +1,4 @@
-//! `#[device]`: a function of recorded code, which is inlined where it is called.
+//! `#[device]`: marks a function whose body is recorded; each call inlines it.
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
@@ -9,7 +9,7 @@ use crate::rewrite;
 use crate::syntax::returns_impl_trait;
 use crate::unsupported;
 
-/// The expansion of `#[device]`.
+/// Expands `#[device]`.
 pub fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let function: ItemFn = match syn::parse2(item.clone()) {
         Ok(function) => function,
@@ -31,8 +31,8 @@ pub fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let track_caller = track_caller(&attrs);
     let name = sig.ident.to_string();
     let span = sig.ident.span();
-    // In a `#[track_caller]` function every call has the line of that function's caller. The body needs its own lines,
-    // which it has in a closure. The bound `FnOnce` lets the closure return what it borrows.
+    // In a `#[track_caller]` function, every call has the line of that function's caller. The body needs its own lines,
+    // and gets them in a closure. The bound `FnOnce` lets the closure return what it borrows.
     let inner = quote_spanned! {span=>
         let __scope = ::bespoke_codegen::hooks::enter_device(#name, ::core::panic::Location::caller());
         fn __record<R>(body: impl ::core::ops::FnOnce() -> R) -> R { body() }
@@ -54,13 +54,13 @@ pub fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
     }
 }
 
-/// `#[track_caller]`, unless the function has it.
+/// The attribute `#[track_caller]`, unless the function already has it.
 fn track_caller(attrs: &[Attribute]) -> Option<TokenStream> {
     let present = attrs.iter().any(|attribute| attribute.path().is_ident("track_caller"));
     (!present).then(|| quote!(#[track_caller]))
 }
 
-/// The errors, and the function with a body of any type, so that its callers get no errors.
+/// The error messages, and the function with a body that fits any return type, so that its callers get no errors.
 pub fn with_errors(
     errors: TokenStream,
     attrs: &[Attribute],
@@ -77,7 +77,7 @@ pub fn with_errors(
     }
 }
 
-/// The error for an attribute on an item that is not a function; the item stays.
+/// Reports an attribute on an item that is not a function, and emits the item unchanged.
 pub fn not_a_function(error: syn::Error, attribute: &str, item: TokenStream) -> TokenStream {
     let mut error = error;
     error.combine(syn::Error::new(error.span(), format!("`{attribute}` goes on a function with a body")));

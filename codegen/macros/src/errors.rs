@@ -1,4 +1,4 @@
-//! Errors of one function, reported together.
+//! Errors found in one function, reported together.
 
 use proc_macro2::{Span, TokenStream};
 
@@ -7,12 +7,12 @@ use proc_macro2::{Span, TokenStream};
 pub struct Errors(Option<syn::Error>);
 
 impl Errors {
-    /// Adds `message` at `span`.
+    /// Adds an error with the text `message` at `span`.
     pub fn push(&mut self, span: Span, message: impl std::fmt::Display) {
         self.add(syn::Error::new(span, message));
     }
 
-    /// Adds an error of syn.
+    /// Adds an error that syn reported.
     pub fn add(&mut self, error: syn::Error) {
         match &mut self.0 {
             Some(errors) => errors.combine(error),
@@ -20,7 +20,7 @@ impl Errors {
         }
     }
 
-    /// The `compile_error!` calls to emit, or `None` if nothing is wrong.
+    /// The `compile_error!` calls to emit; none if there is no error.
     pub fn into_tokens(self) -> Option<TokenStream> {
         self.0.map(|error| error.into_compile_error())
     }

@@ -1,7 +1,8 @@
 //! Handles where another type is expected: an argument, a field, a result or an assigned value.
 //!
-//! A place whose type the source declares (a parameter, `let x: T`, or a field of these) passes through a hook, whose
-//! error says how to convert a handle. Other expressions get rustc's "mismatched types".
+//! A place whose type is declared in the source (a parameter, `let x: T`, or a field of these) passes through a hook, a
+//! function of `bespoke_codegen::hooks` whose error message says how to convert a handle. Other expressions get rustc's
+//! "mismatched types".
 
 use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
@@ -21,7 +22,7 @@ struct Hook {
 }
 
 impl Rewriter<'_> {
-    /// The tokens of `expression` if it is a place whose type is declared.
+    /// The tokens of `expression` if it is a variable with a declared type, or a field of one.
     pub fn declared_place(&self, expression: &Expr) -> Option<TokenStream> {
         self.is_declared_place(expression).then(|| expression.to_token_stream())
     }
@@ -38,7 +39,7 @@ impl Rewriter<'_> {
         }
     }
 
-    /// Rewrites a call of a function, or a struct: its arguments or fields have expected types.
+    /// Rewrites a function call or a struct literal, whose arguments or fields have expected types.
     pub fn call(&mut self, expression: &mut Expr) {
         let places: Vec<_> =
             arguments(expression).into_iter().map(|argument| self.declared_place(argument)).collect();
@@ -57,7 +58,7 @@ impl Rewriter<'_> {
         }
     }
 
-    /// Rewrites `x = value`.
+    /// Rewrites the assignment `x = value`, whose value has the type of `x`.
     pub fn assign(&mut self, assign: &mut ExprAssign) -> Option<Expr> {
         let destructures =
             !matches!(*assign.left, Expr::Path(_) | Expr::Field(_) | Expr::Index(_) | Expr::Unary(_));
@@ -90,7 +91,8 @@ impl Rewriter<'_> {
 }
 
 impl Hook {
-    /// The tokens `hook.pass(value)`. Their span is that of the whole value, so that errors underline all of it.
+    /// The call that passes `value` through this hook. The call has the span of the whole value, so that errors
+    /// underline all of it.
     fn pass(&self, value: &Expr) -> TokenStream {
         let tokens = value.to_token_stream();
         let (name, first) = (&self.name, value.span());
@@ -102,8 +104,8 @@ impl Hook {
     }
 }
 
-/// The arguments of a function's call, or the fields of a struct; none if an argument is a closure, whose parameters
-/// need their types at once.
+/// The arguments of a function call, or the fields of a struct literal; none if an argument is a closure, because the
+/// types of closure parameters must be known immediately.
 fn arguments(expression: &mut Expr) -> Vec<&mut Expr> {
     let arguments: Vec<&mut Expr> = match expression {
         Expr::Call(call) => call.args.iter_mut().collect(),
@@ -122,12 +124,12 @@ fn arguments(expression: &mut Expr) -> Vec<&mut Expr> {
     if arguments.iter().any(|argument| matches!(argument, Expr::Closure(_))) { Vec::new() } else { arguments }
 }
 
-/// An expression that names a type: `PhantomData::<T>`.
+/// An expression that carries the type `ty`: `PhantomData::<T>`.
 pub fn names(ty: &Type) -> TokenStream {
     quote_spanned!(ty.span()=> ::core::marker::PhantomData::<#ty>)
 }
 
-/// The type in `let x: T`.
+/// The type `T` in `let x: T`.
 pub fn ascribed(pattern: &Pat) -> Option<&Type> {
     match pattern {
         Pat::Type(typed) if !matches!(*typed.ty, Type::Infer(_)) => Some(&typed.ty),

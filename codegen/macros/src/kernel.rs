@@ -1,4 +1,4 @@
-//! `#[kernel]`: a function that records a kernel.
+//! `#[kernel]`: turns a function into one that records a kernel.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
@@ -13,7 +13,7 @@ use crate::parameters::{self, RunTimeNames};
 use crate::rewrite;
 use crate::unsupported;
 
-/// The expansion of `#[kernel]`.
+/// Expands `#[kernel]`.
 pub fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let function: ItemFn = match syn::parse2(item.clone()) {
         Ok(function) => function,
@@ -52,7 +52,8 @@ pub fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
             threads: #threads, min_blocks: #min_blocks, cluster: #cluster, allow_spills: #allow_spills
         }
     };
-    // Not `#[track_caller]`: the hook records the line of the kernel's name.
+    // The call is not in a `#[track_caller]` function: its line, recorded with the kernel, is that of the kernel's
+    // name.
     let call = quote_spanned! {span=>
         ::bespoke_codegen::hooks::record_kernel(#name, #options, || { #parameters #body })
     };
@@ -75,7 +76,7 @@ struct Options {
     allow_spills: Option<Expr>,
 }
 
-/// `threads = expr, min_blocks = expr, cluster = expr, allow_spills = expr`.
+/// Parses `threads = expr, min_blocks = expr, cluster = expr, allow_spills = expr`.
 fn options(arguments: TokenStream, errors: &mut Errors) -> Options {
     let mut options = Options::default();
     let parser = syn::meta::parser(|meta| {
@@ -108,7 +109,7 @@ fn options(arguments: TokenStream, errors: &mut Errors) -> Options {
     options
 }
 
-/// Reports what a kernel's signature cannot contain.
+/// Reports parts of a signature that a kernel cannot have.
 fn check(signature: &Signature, errors: &mut Errors) {
     unsupported::check_signature(signature, errors);
     if let ReturnType::Type(_, ty) = &signature.output {
@@ -116,7 +117,7 @@ fn check(signature: &Signature, errors: &mut Errors) {
     }
 }
 
-/// Reports `return` with a value.
+/// Visitor that reports `return` with a value.
 struct Returns<'e>(&'e mut Errors);
 
 impl<'ast> Visit<'ast> for Returns<'_> {
@@ -127,7 +128,7 @@ impl<'ast> Visit<'ast> for Returns<'_> {
             self.0.push(value.span(), message);
         }
     }
-    // `return` in a closure is reported elsewhere.
+    // A `return` in a closure is reported by another check.
     fn visit_expr_closure(&mut self, _: &'ast ExprClosure) {}
     fn visit_item(&mut self, _: &'ast Item) {}
 }

@@ -70,13 +70,13 @@ use proc_macro::TokenStream;
 ///
 /// Options, each a `u32` expression over the compile-time parameters:
 /// - `threads = N`: threads per CTA.
-/// - `min_blocks = N`: CTAs that a multiprocessor should hold at a time.
-/// - `cluster = N`: CTAs along x that form a cluster (sm_90).
-/// - `allow_spills = N`: bytes of stack per thread for spilled registers. Without it a spill is an error wherever
+/// - `min_blocks = N`: minimum number of resident CTAs per multiprocessor.
+/// - `cluster = N`: CTAs per cluster, along x (sm_90).
+/// - `allow_spills = N`: bytes of stack per thread for spilled registers. Without it, a spill is an error wherever
 ///   `ptxas` runs, and a warning when the driver assembles.
 ///
 /// Attributes of parameters:
-/// - `#[aligned(N)]` on a `Ptr`: the launch promises a multiple of `N` bytes, a power of two.
+/// - `#[aligned(N)]` on a `Ptr`: the launch guarantees an alignment of `N` bytes, a power of two.
 /// - `#[present(condition)]` on an `Option<Ptr<…>>`: the kernel has the parameter if the compile-time condition holds.
 #[proc_macro_attribute]
 pub fn kernel(arguments: TokenStream, item: TokenStream) -> TokenStream {
@@ -86,7 +86,7 @@ pub fn kernel(arguments: TokenStream, item: TokenStream) -> TokenStream {
 /// Lets a function or method contain recorded control flow. It is inlined where it is called, and the IR keeps the
 /// chain of call sites.
 ///
-/// A function that compares handles or branches on them needs the attribute. Without it, a comparison and a loop over
+/// A function that compares handles or branches on them needs `#[device]`. Without it, a comparison and a loop over
 /// `range(…)` get an error that says so; an `if` of a `Val<bool>` and `0..n` get rustc's "mismatched types".
 #[proc_macro_attribute]
 pub fn device(arguments: TokenStream, item: TokenStream) -> TokenStream {

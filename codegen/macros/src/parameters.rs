@@ -14,11 +14,11 @@ use crate::syntax::{impl_trait, names_type, plain_name};
 
 const PRESENT_NEEDS_OPTION: &str = "`#[present(…)]` goes on a parameter of type `Option<Ptr<Global, T>>`";
 
-/// Reports run-time parameters in a compile-time expression.
+/// Visitor that reports run-time parameters in a compile-time expression.
 pub struct RunTimeNames<'a> {
-    /// The run-time parameters.
+    /// Run-time parameters of the kernel.
     pub run_time: &'a [PatType],
-    /// The errors.
+    /// Errors found so far.
     pub errors: &'a mut Errors,
 }
 
@@ -34,7 +34,7 @@ impl<'ast> Visit<'ast> for RunTimeNames<'_> {
     }
 }
 
-/// Whether the launch passes a parameter of this type.
+/// Whether a parameter of this type is a run-time parameter: `Ptr<…>`, `Val<…>` or `Option<Ptr<…>>`.
 fn is_run_time(ty: &Type) -> bool {
     names_type(ty, "Ptr") || names_type(ty, "Val") || is_optional_pointer(ty)
 }
@@ -53,7 +53,7 @@ fn is_optional_pointer(ty: &Type) -> bool {
     }
 }
 
-/// Reports and removes attributes of run-time parameters on compile-time parameters.
+/// Reports and removes attributes for run-time parameters that are on compile-time parameters.
 pub fn check_compile_time(outer: &mut Signature, errors: &mut Errors) {
     for input in &mut outer.inputs {
         let (FnArg::Typed(PatType { attrs, .. }) | FnArg::Receiver(Receiver { attrs, .. })) = input;
@@ -71,7 +71,7 @@ pub fn check_compile_time(outer: &mut Signature, errors: &mut Errors) {
     }
 }
 
-/// The run-time parameters, and the signature without them.
+/// Splits a signature into its run-time parameters and the signature without them.
 pub fn split(signature: &Signature) -> (Vec<PatType>, Signature) {
     let mut outer = signature.clone();
     let mut run_time = Vec::new();
@@ -83,7 +83,7 @@ pub fn split(signature: &Signature) -> (Vec<PatType>, Signature) {
                 run_time.push(typed.clone());
                 false
             }
-            // `self` is known while recording.
+            // `self` is a compile-time parameter.
             FnArg::Typed(_) | FnArg::Receiver(_) => true,
         })
         .cloned()
@@ -92,7 +92,7 @@ pub fn split(signature: &Signature) -> (Vec<PatType>, Signature) {
     (run_time, outer)
 }
 
-/// The `let`s that declare the run-time parameters.
+/// The `let` statements that declare the run-time parameters in the recorded body.
 pub fn declarations(run_time: &[PatType], errors: &mut Errors) -> TokenStream {
     let mut lets = TokenStream::new();
     for parameter in run_time {
@@ -129,11 +129,11 @@ pub fn declarations(run_time: &[PatType], errors: &mut Errors) -> TokenStream {
     lets
 }
 
-/// The attributes of a run-time parameter.
+/// Attributes of a run-time parameter, parsed.
 struct ParameterAttributes<'a> {
-    /// N of `#[aligned(N)]`.
+    /// Alignment N in bytes, from `#[aligned(N)]`.
     aligned: Option<Expr>,
-    /// The condition of `#[present(condition)]`.
+    /// Compile-time condition from `#[present(condition)]`.
     present: Option<Expr>,
     others: Vec<&'a Attribute>,
 }
@@ -179,7 +179,7 @@ impl<'a> ParameterAttributes<'a> {
     }
 }
 
-/// Documentation of the run-time parameters, which the generated function does not have.
+/// Doc attributes that describe the run-time parameters, since the generated function does not have them.
 pub fn documentation(run_time: &[PatType]) -> Vec<syn::Attribute> {
     if run_time.is_empty() {
         return Vec::new();
@@ -189,7 +189,7 @@ pub fn documentation(run_time: &[PatType]) -> Vec<syn::Attribute> {
     vec![syn::parse_quote!(#[doc = ""]), syn::parse_quote!(#[doc = #line])]
 }
 
-/// A parameter and the condition of an optional one, in Markdown.
+/// Markdown for a parameter, with its condition if it is optional.
 fn documented(parameter: &PatType) -> String {
     let PatType { attrs, pat, ty, .. } = parameter;
     let text = format!("`{}`", spelled(quote!(#pat: #ty)));
@@ -200,7 +200,7 @@ fn documented(parameter: &PatType) -> String {
     }
 }
 
-/// Tokens as one writes them: `TokenStream` prints a space between any two.
+/// Text of tokens with usual spacing: `TokenStream` prints a space between any two tokens.
 fn spelled(tokens: TokenStream) -> String {
     let spaces =
         [(" :: ", "::"), (" <", "<"), ("< ", "<"), (" >", ">"), (" ,", ","), (" :", ":"), (" . ", ".")];

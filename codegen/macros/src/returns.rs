@@ -1,9 +1,9 @@
-//! `return` in tail position, and blocks that end in a jump.
+//! Analysis of `return` in tail position, and of blocks that end in a jump.
 
 use syn::visit::{self, Visit};
 use syn::{Block, Expr, ExprClosure, ExprReturn, Item, Stmt};
 
-/// Whether `block` ends in a jump, so that it has no value of its own.
+/// Whether `block` ends in a jump, and so has no value.
 pub fn block_diverges(block: &Block) -> bool {
     matches!(block.stmts.last(), Some(Stmt::Expr(last, _)) if diverges(last))
 }
@@ -23,7 +23,7 @@ pub fn diverges(expression: &Expr) -> bool {
     }
 }
 
-/// Turns every `return e` in tail position into the tail expression `e`: such a return needs no jump.
+/// Turns every `return e` in tail position into the tail expression `e`, because such a return needs no jump.
 ///
 /// In a function that returns `()` (`unit`), the branch of an `if` without `else` is in tail position as well.
 pub fn strip_tail_returns(block: &mut Block, unit: bool) {
@@ -68,7 +68,7 @@ fn strip_expression(expression: &mut Expr, unit: bool) {
     }
 }
 
-/// Whether `block` holds a `return` of its own function (not of a closure or a nested item).
+/// Whether `block` contains a `return` from the enclosing function, not from a closure or a nested item.
 pub fn has_return(block: &Block) -> bool {
     struct Find(bool);
     impl<'ast> Visit<'ast> for Find {

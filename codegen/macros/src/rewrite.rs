@@ -20,9 +20,9 @@ use crate::scope::Scope;
 use crate::syntax::{is_literal, is_mut_borrow, prefix_operand, returns_impl_trait};
 use crate::unsupported;
 
-/// Rewrites the body of a function with this signature; the result is a block expression.
+/// Rewrites the body of a function with the given signature; the result is a block expression.
 ///
-/// A kernel passes the default `output`. If `errors` gets any, the tokens are of no use.
+/// For a kernel, `output` is the default. If an error is added to `errors`, the tokens must not be used.
 pub fn body(
     signature: &Signature,
     output: &ReturnType,
@@ -55,8 +55,8 @@ pub fn body(
     }}
 }
 
-/// The traits that the expansion's method calls need. Where types decide between two implementations, the hooks are a
-/// pair of traits, and autoref finds the first that applies.
+/// Imports of the traits with the hooks that the expansion calls as methods. Where an operand's type decides between
+/// two implementations, the hooks are a pair of traits, and autoref selects the first one that applies.
 pub fn imports() -> TokenStream {
     quote! {
         #[allow(unused_imports)]
@@ -70,7 +70,7 @@ pub fn imports() -> TokenStream {
     }
 }
 
-/// Lints that the expansion trips and that the kernel's author cannot prevent.
+/// Attributes that allow the lints which the expansion triggers and the kernel's author cannot prevent.
 pub fn allowed_lints() -> TokenStream {
     quote! {
         #[allow(
@@ -82,7 +82,7 @@ pub fn allowed_lints() -> TokenStream {
     }
 }
 
-/// Whether a function with this output returns `()`.
+/// Whether a function with this return type returns `()`.
 fn is_unit(output: &ReturnType) -> bool {
     match output {
         ReturnType::Default => true,
@@ -90,7 +90,7 @@ fn is_unit(output: &ReturnType) -> bool {
     }
 }
 
-/// `: R` for a `let` of the function's result.
+/// The type ascription `: R` for a `let` of the function's result.
 fn ascription(output: &ReturnType) -> TokenStream {
     match output {
         ReturnType::Default => quote!(: ()),
@@ -99,7 +99,7 @@ fn ascription(output: &ReturnType) -> TokenStream {
     }
 }
 
-/// Names the type of a function's result, where an expression can name it.
+/// An expression that carries the return type, `PhantomData::<R>`; none if an expression cannot name the type.
 fn result_type(output: &ReturnType) -> Option<TokenStream> {
     match output {
         ReturnType::Type(_, ty) if !returns_impl_trait(output) && !matches!(**ty, Type::Never(_)) => {
@@ -110,7 +110,7 @@ fn result_type(output: &ReturnType) -> Option<TokenStream> {
 }
 
 impl Rewriter<'_> {
-    /// Rewrites a block; `position` is that of its last expression.
+    /// Rewrites a block; `position` is the use of the block's value.
     pub fn block(&mut self, block: &mut Block, position: Position) {
         let mark = self.scope.enter();
         let last = block.stmts.len().saturating_sub(1);
@@ -119,7 +119,7 @@ impl Rewriter<'_> {
                 Stmt::Local(local) => self.local(local),
                 Stmt::Expr(expression, None) if index == last => self.expression(expression, position),
                 Stmt::Expr(expression, semi) => {
-                    // A jump becomes a block, which needs no semicolon.
+                    // A jump is expanded to a block, which needs no semicolon.
                     if matches!(expression, Expr::Break(_) | Expr::Continue(_) | Expr::Return(_)) {
                         *semi = None;
                     }
@@ -149,7 +149,8 @@ impl Rewriter<'_> {
         }
     }
 
-    /// Rewrites an expression. Only in the position of a value has it the type that `self.expected` names.
+    /// Rewrites an expression. Only in [`Position::Value`] does the expression have the type that `self.expected`
+    /// names.
     pub fn expression(&mut self, expression: &mut Expr, position: Position) {
         if position != Position::Value {
             let expected = self.expected.take();
@@ -246,7 +247,8 @@ impl Rewriter<'_> {
         (self.loops, self.frame) = (loops, frame);
     }
 
-    /// Reports assignments of captured variables: they happen where the closure is called, so no slot carries them.
+    /// Reports assignments of captured variables in a closure: they happen when the closure is called, so no slot
+    /// carries them.
     fn check_captures(&mut self, closure: &ExprClosure) {
         let mut assigned = Assigned::default();
         assigned.visit_expr_closure(closure);
@@ -289,7 +291,8 @@ impl Rewriter<'_> {
     fn comparison(&mut self, binary: ExprBinary, (method, mirrored): (&str, &str)) -> Expr {
         let span = binary.op.span();
         let ExprBinary { attrs, mut left, mut right, .. } = binary;
-        // A literal has no type of its own to choose the hook by: `0 < n` is recorded as `n > 0`.
+        // The type of the left operand selects the hook, and a literal has no type of its own: `0 < n` is recorded as
+        // `n > 0`.
         let flip = is_literal(&left) && !is_literal(&right);
         self.expression(&mut left, Position::Operand);
         self.expression(&mut right, Position::Operand);
@@ -309,7 +312,7 @@ impl VisitMut for Rewriter<'_> {
     fn visit_block_mut(&mut self, block: &mut Block) {
         self.block(block, Position::Value);
     }
-    // The rest is compile-time Rust, whose comparisons and blocks are not rewritten.
+    // These are compile-time Rust, whose comparisons and blocks are not rewritten.
     fn visit_type_mut(&mut self, _: &mut Type) {}
     fn visit_path_mut(&mut self, _: &mut syn::Path) {}
     fn visit_angle_bracketed_generic_arguments_mut(&mut self, _: &mut syn::AngleBracketedGenericArguments) {}
@@ -318,7 +321,7 @@ impl VisitMut for Rewriter<'_> {
     fn visit_expr_const_mut(&mut self, _: &mut syn::ExprConst) {}
 }
 
-/// The method of a comparison, and the method for exchanged operands.
+/// Names of the hook methods for a comparison, and for the comparison with exchanged operands.
 fn comparison(operator: &BinOp) -> Option<(&'static str, &'static str)> {
     match operator {
         BinOp::Eq(_) => Some(("eq", "eq")),

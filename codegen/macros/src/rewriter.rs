@@ -1,4 +1,4 @@
-//! State of rewriting one function.
+//! State of rewriting one function: scope, enclosing loops and return target.
 
 use proc_macro2::{Span, TokenStream};
 use quote::quote;
@@ -8,19 +8,19 @@ use crate::assigned::Assigned;
 use crate::errors::Errors;
 use crate::scope::{Scope, Slot};
 
-/// The use of an expression's value.
+/// How the value of an expression is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Position {
-    /// None: the expression is a statement.
+    /// Not used: the expression is a statement.
     Statement,
-    /// The value of a branch, an arm or a block.
+    /// As the value of a branch, a `match` arm or a block.
     Value,
-    /// An operand of an expression.
+    /// As an operand of an expression.
     Operand,
 }
 
 impl Position {
-    /// The position of the last expression of a branch or block in this position.
+    /// How the value of a branch's or block's last expression is used, if the branch or block is in this position.
     pub fn of_tail(self) -> Position {
         match self {
             Position::Statement => Position::Statement,
@@ -29,29 +29,29 @@ impl Position {
     }
 }
 
-/// The target of `return`.
+/// The target of `return`: the type of the result and the slots to carry.
 pub struct Frame {
-    /// `: R`, or nothing where a `let` cannot name `R`.
+    /// Type ascription `: R` of the function's result; empty if a `let` cannot name `R`.
     pub ascription: TokenStream,
-    /// `PhantomData::<R>`, or none where an expression cannot name `R`.
+    /// Expression `PhantomData::<R>`; none if an expression cannot name `R`.
     pub expected: Option<TokenStream>,
-    /// Slots of the `&mut` parameters.
+    /// Slots of the `&mut` parameters, whose values outlive the call.
     pub slots: Vec<Slot>,
 }
 
 /// A loop around the code being rewritten.
 pub struct Loop {
-    /// The label in the source.
+    /// Label of the loop in the source.
     pub written: Option<Lifetime>,
-    /// The label in the expansion.
+    /// Label of the loop in the expansion.
     pub label: Lifetime,
     /// The variable that holds the loop's hook.
     pub handle: Ident,
-    /// The slots that the loop carries.
+    /// The slots that the loop carries from one iteration to the next.
     pub slots: Vec<Slot>,
-    /// Whether it is a `for`, whose `continue` must end the item.
+    /// Whether the loop is a `for`, whose `continue` must also end the iteration in the hook.
     pub counted: bool,
-    /// Whether a jump names the label.
+    /// Whether a jump uses the loop's label.
     pub jumped: bool,
 }
 
@@ -59,13 +59,13 @@ pub struct Loop {
 pub struct Rewriter<'e> {
     /// Names in scope.
     pub scope: Scope,
-    /// The enclosing loops, up to the nearest closure.
+    /// The loops around the current expression, up to the nearest closure, innermost last.
     pub loops: Vec<Loop>,
     /// The target of `return`; none in a closure, or in a function without `return`.
     pub frame: Option<Frame>,
-    /// Labels of blocks. The error is at the label, so jumps to it get none.
+    /// Labels of blocks. A block label is an error, so jumps to the block are not reported too.
     pub block_labels: Vec<Lifetime>,
-    /// Names the expected type of a value in [`Position::Value`]: an expression of type `PhantomData<T>`.
+    /// The expected type of a value in [`Position::Value`], as an expression of type `PhantomData<T>`.
     pub expected: Option<TokenStream>,
     errors: &'e mut Errors,
     reported: Vec<Ident>,
@@ -73,7 +73,7 @@ pub struct Rewriter<'e> {
 }
 
 impl<'e> Rewriter<'e> {
-    /// Starts a function.
+    /// Creates the state at the start of a function.
     pub fn new(
         scope: Scope,
         frame: Option<Frame>,
@@ -92,25 +92,25 @@ impl<'e> Rewriter<'e> {
         }
     }
 
-    /// Reports `message` at `span`.
+    /// Reports an error with the text `message` at `span`.
     pub fn error(&mut self, span: Span, message: impl std::fmt::Display) {
         self.errors.push(span, message);
     }
 
-    /// A new number for an identifier of the expansion.
+    /// Returns a new number, for a unique identifier in the expansion.
     pub fn fresh(&mut self) -> usize {
         self.count += 1;
         self.count
     }
 
-    /// The slots of a region that starts here and that `visit` walks.
+    /// The slots of a region that starts at this point; `visit` visits the code of the region.
     pub fn region(&self, visit: impl FnOnce(&mut Assigned)) -> Vec<Slot> {
         let mut assigned = Assigned::default();
         visit(&mut assigned);
         self.scope.slots(assigned.assignments)
     }
 
-    /// `&mut [slots…]`, or an error where a later binding shadows the variable of a slot.
+    /// The expression `&mut [slots…]`; an error if a later binding shadows the variable of a slot.
     pub fn slot_list(&mut self, first: Option<&Ident>, slots: &[Slot], span: Span) -> TokenStream {
         self.scope.slot_list(first, slots, span).unwrap_or_else(|name| {
             if !self.reported.contains(&name) {

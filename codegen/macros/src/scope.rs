@@ -1,7 +1,8 @@
-//! Names in scope, and the slots of a region.
+//! Names in scope, and the slots of a region of code.
 //!
-//! A *slot* is a place (a variable, or a field of one) that a region may assign, together with the binding that the
-//! variable's name has where the region starts.
+//! A region is the code of a branch, a loop or a right side of `&&` and `||`. A *slot* is a place (a variable, or a
+//! field of one) that a region may assign, together with the binding that the variable's name has where the region
+//! starts.
 
 use proc_macro2::{Span, TokenStream};
 use quote::quote_spanned;
@@ -17,11 +18,11 @@ pub type BindingId = usize;
 /// What the source declares about a binding's type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeclaredType {
-    /// Nothing that matters here: the type is inferred, or a number of Rust.
+    /// No handle: the type is inferred, or a Rust number.
     None,
-    /// `Ptr<…>`.
+    /// A pointer, `Ptr<…>`.
     Pointer,
-    /// Any other type that may be, or contain, a handle.
+    /// Any other type that may be a handle or contain one.
     Other,
 }
 
@@ -34,7 +35,7 @@ struct Binding {
 
 enum Entry {
     Binding(Binding),
-    /// Start of a closure's body. Variables declared before it cannot be carried inside.
+    /// The start of a closure's body. Variables declared before it cannot be carried by regions inside.
     Closure,
     /// A place that the iterator of an enclosing `for` keeps borrowed.
     Borrowed(Place),
@@ -54,7 +55,7 @@ pub struct Scope {
     bound: usize,
 }
 
-/// The start of a scope, for [`Scope::leave`].
+/// The position in the names at which a scope starts, for [`Scope::leave`].
 #[must_use]
 pub struct Mark(usize);
 
@@ -69,12 +70,12 @@ impl Scope {
         self.entries.truncate(mark.0);
     }
 
-    /// Separates the body of a closure from the variables declared so far.
+    /// Marks the start of a closure's body, which separates it from the variables declared so far.
     pub fn enter_closure(&mut self) {
         self.entries.push(Entry::Closure);
     }
 
-    /// Marks `place` as borrowed by an iterator until the scope ends.
+    /// Marks `place` as borrowed by the iterator of a `for` until the scope ends.
     pub fn borrow(&mut self, place: Place) {
         self.entries.push(Entry::Borrowed(place));
     }
@@ -85,21 +86,21 @@ impl Scope {
         self.entries.push(Entry::Binding(Binding { name: name.clone(), kind, id, declared }));
     }
 
-    /// Declares the names that `pattern` binds; `by_mut` says that the whole pattern matches a `&mut`.
+    /// Declares the names that `pattern` binds; `by_mut` states whether the matched value is a `&mut`.
     pub fn bind_pattern(&mut self, pattern: &Pat, by_mut: bool) {
         for (name, kind) in pattern_bindings(pattern, by_mut) {
             self.bind(&name, kind, DeclaredType::None);
         }
     }
 
-    /// Declares the name of `pattern`, a `let` with the type `ty`.
+    /// Declares the names of `pattern` in `let pattern: ty`.
     pub fn bind_typed(&mut self, pattern: &Pat, ty: &Type, by_mut: bool) {
         for (name, kind) in pattern_bindings(pattern, by_mut) {
             self.bind(&name, kind, declared_type(pattern, ty));
         }
     }
 
-    /// Declares the parameters; gives the slots of those that outlive the call, of type `&mut T`.
+    /// Declares the parameters; returns the slots of parameters of type `&mut T`, whose values outlive the call.
     pub fn bind_parameters(&mut self, signature: &Signature) -> Vec<Slot> {
         let mut slots = Vec::new();
         for input in &signature.inputs {
@@ -117,12 +118,12 @@ impl Scope {
         slots
     }
 
-    /// The declared type of `name`.
+    /// What the source declares about the type of the variable `name`.
     pub fn declared(&self, name: &Ident) -> DeclaredType {
         self.find(name).map_or(DeclaredType::None, |(binding, _)| binding.declared)
     }
 
-    /// The binding of `name`, and whether it is a variable outside of the present closure.
+    /// The binding of `name`, and whether it is declared outside the current closure.
     fn find(&self, name: &Ident) -> Option<(&Binding, bool)> {
         let mut captured = false;
         for entry in self.entries.iter().rev() {
@@ -139,8 +140,8 @@ impl Scope {
         self.entries.iter().any(|entry| matches!(entry, Entry::Borrowed(other) if other.overlaps(place)))
     }
 
-    /// The `assignments` of a region, which starts here, that may change a variable of the present function or
-    /// closure.
+    /// The `assignments` of a region that may change a variable of the current function or closure. The region starts
+    /// here.
     pub fn assigned(&self, assignments: Vec<Assignment>) -> Vec<Assignment> {
         let may_change = |assignment: &Assignment| {
             let Some((binding, false)) = self.find(&assignment.place.root) else { return false };
@@ -150,7 +151,7 @@ impl Scope {
         assignments.into_iter().filter(may_change).collect()
     }
 
-    /// The slots of a region that starts here and makes `assignments`: no two of them overlap.
+    /// The slots of a region that starts here and makes `assignments`. No two slots overlap.
     pub fn slots(&self, assignments: Vec<Assignment>) -> Vec<Slot> {
         let mut slots: Vec<Slot> = Vec::new();
         for Assignment { mut place, .. } in self.assigned(assignments) {
@@ -167,7 +168,7 @@ impl Scope {
         slots
     }
 
-    /// The expression `&mut [slot, …]` at `span`, starting with the variable `first`.
+    /// The expression `&mut [slot, …]` at `span`, with the variable `first` as its first element.
     ///
     /// Fails with the name that shadows the variable of a slot.
     pub fn slot_list(&self, first: Option<&Ident>, slots: &[Slot], span: Span) -> Result<TokenStream, Ident> {
@@ -216,7 +217,7 @@ impl Place {
         Place { root: root.clone(), fields: Vec::new(), deref: true }
     }
 
-    /// Whether assigning `self` may assign all of `other`.
+    /// Whether assigning the place `self` may assign all of the place `other`.
     fn covers(&self, other: &Place) -> bool {
         self.root == other.root
             && other.fields.starts_with(&self.fields)
@@ -228,9 +229,9 @@ impl Place {
             && (self.fields.starts_with(&other.fields) || other.fields.starts_with(&self.fields))
     }
 
-    /// `&mut place`, located at `span`.
+    /// The expression `&mut place`, located at `span`.
     fn borrow(&self, span: Span) -> TokenStream {
-        // The location is the construct that carries the place; the hygiene is that of the author's name.
+        // The location is that of the construct that carries the place; the hygiene is that of the source name.
         let root = Ident::new(&self.root.to_string(), self.root.span().located_at(span));
         let fields = self.fields.iter().map(|field| match field {
             Member::Named(name) => Member::Named(Ident::new(&name.to_string(), name.span().located_at(span))),

@@ -1,6 +1,6 @@
 //! Rust constructs that take compile-time values only: `as`, indices, `*`, `match` with numbers, let chains and
-//! assertions. Each operand passes through a hook. For a handle the hook does not compile; the error says what to write
-//! instead.
+//! assertions. Each operand passes through a hook, a call that does not compile for a handle; the compile error
+//! names an alternative.
 
 use proc_macro2::Span;
 use quote::{ToTokens, format_ident, quote, quote_spanned};
@@ -13,7 +13,7 @@ use crate::scope::DeclaredType;
 use crate::syntax::{is_literal, prefix_operand};
 
 impl Rewriter<'_> {
-    /// Rewrites `value as T`.
+    /// Rewrites the cast `value as T`.
     pub fn cast(&mut self, mut cast: ExprCast) -> Expr {
         self.expression(&mut cast.expr, Position::Operand);
         if is_literal(&cast.expr) {
@@ -26,7 +26,7 @@ impl Rewriter<'_> {
         Expr::Verbatim(quote_spanned!(span=> ({ #before (&#hook).result(#cast) })))
     }
 
-    /// Rewrites the condition of an `if` with a `let`. The `if` stays plain Rust; a chain keeps its `&&`.
+    /// Rewrites the condition of an `if` with `let`. The `if` remains plain Rust, and a let chain keeps its `&&`.
     pub fn let_chain(&mut self, condition: &mut Expr) {
         match condition {
             Expr::Binary(ExprBinary { op: BinOp::And(_), left, right, .. }) => {
@@ -44,7 +44,7 @@ impl Rewriter<'_> {
         }
     }
 
-    /// Rewrites `array[index]`. A pointer's index needs no hook: `Index` of a pointer is an error of its own.
+    /// Rewrites `array[index]`. The index of a pointer needs no hook: `Index` on a pointer is itself an error.
     pub fn index(&mut self, index: &mut ExprIndex) {
         let span = index.bracket_token.span.join();
         let of_pointer = self.declared_pointer(&index.expr).is_some();
@@ -58,7 +58,7 @@ impl Rewriter<'_> {
         }
     }
 
-    /// Rewrites `*operand`. A call's value passes through a hook; a place cannot, because it may be assigned.
+    /// Rewrites `*operand`. The value of a call passes through a hook; a place cannot, because it may be assigned.
     pub fn dereference(&mut self, operand: &mut Expr, span: Span) {
         if let Some(name) = self.declared_pointer(operand) {
             let message = format!(
@@ -81,7 +81,7 @@ impl Rewriter<'_> {
         path.path.get_ident().filter(|name| self.scope.declared(name) == DeclaredType::Pointer)
     }
 
-    /// Rewrites the operand of a `match` that compares a place with numbers.
+    /// Rewrites the operand of a `match` whose patterns contain numbers, if the operand is a place.
     pub fn scrutinee(&mut self, choice: &mut ExprMatch) {
         let place = matches!(*choice.expr, Expr::Path(_) | Expr::Field(_));
         let numbers = choice.arms.iter().any(|arm| has_number(&arm.pat));
@@ -94,7 +94,8 @@ impl Rewriter<'_> {
         }
     }
 
-    /// Rewrites `assert!`, `assert_eq!` and `assert_ne!`, also with `debug_`. Other macros stay as they are.
+    /// Rewrites the operands of `assert!`, `assert_eq!`, `assert_ne!` and their `debug_` forms. Other macros are
+    /// unchanged.
     pub fn assertion(&mut self, call: &mut Macro) {
         let Some(name) = call.path.segments.last().map(|segment| segment.ident.to_string()) else { return };
         let operands = match name.trim_start_matches("debug_") {

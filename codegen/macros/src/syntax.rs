@@ -1,11 +1,11 @@
-//! Questions about the spelling of types, patterns and expressions.
+//! Predicates on the syntax of types, patterns and expressions.
 
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::visit::{self, Visit};
 use syn::{Expr, Ident, Lit, Pat, ReturnType, Type, TypeImplTrait, UnOp};
 
-/// The name in a pattern that is a single name.
+/// The name in a pattern that consists of a single name.
 pub fn plain_name(pattern: &Pat) -> Option<&Ident> {
     match pattern {
         Pat::Ident(name) if name.by_ref.is_none() && name.subpat.is_none() => Some(&name.ident),
@@ -17,21 +17,21 @@ pub fn plain_name(pattern: &Pat) -> Option<&Ident> {
 pub fn names_type(ty: &Type, name: &str) -> bool {
     match ty {
         Type::Path(path) => path.path.segments.last().is_some_and(|last| last.ident == name),
-        // A type that came through a `macro_rules!` parameter.
+        // The type came through a `macro_rules!` parameter.
         Type::Group(group) => names_type(&group.elem, name),
         Type::Paren(paren) => names_type(&paren.elem, name),
         _ => false,
     }
 }
 
-/// Whether the type is spelled as a number or `bool` of Rust.
+/// Whether the type is written as a Rust number type or `bool`.
 pub fn is_number_type(ty: &Type) -> bool {
     ["bool", "u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64", "f32", "usize"]
         .iter()
         .any(|name| names_type(ty, name))
 }
 
-/// Whether the type is spelled `&mut T`.
+/// Whether the type is written `&mut T`.
 pub fn is_mut_reference(ty: &Type) -> bool {
     match ty {
         Type::Reference(reference) => reference.mutability.is_some(),
@@ -59,7 +59,7 @@ pub fn returns_impl_trait(output: &ReturnType) -> bool {
     matches!(output, ReturnType::Type(_, ty) if impl_trait(ty).is_some())
 }
 
-/// Whether the expression is spelled `&mut e`.
+/// Whether the expression is written `&mut e`.
 pub fn is_mut_borrow(expression: &Expr) -> bool {
     match expression {
         Expr::Reference(reference) => reference.mutability.is_some(),
@@ -80,13 +80,13 @@ pub fn is_literal(expression: &Expr) -> bool {
     }
 }
 
-/// Whether the expression is an integer literal that can be a `u32`.
+/// Whether the expression is an integer literal that may be a `u32`.
 pub fn is_unsigned_literal(expression: &Expr) -> bool {
     matches!(expression, Expr::Lit(literal)
         if matches!(&literal.lit, Lit::Int(int) if matches!(int.suffix(), "" | "u32")))
 }
 
-/// The expression as the operand of a prefix operator: in parentheses where precedence needs them.
+/// The expression as operand of a prefix operator, in parentheses if precedence requires them.
 pub fn prefix_operand(expression: &Expr) -> TokenStream {
     match expression {
         Expr::Path(_)

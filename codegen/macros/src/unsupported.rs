@@ -10,7 +10,7 @@ use syn::{
 
 use crate::errors::Errors;
 
-/// Macros that run while recording. Other macros could hide code that has to be rewritten.
+/// Macros that may be used while recording. Other macros could hide code that has to be rewritten.
 const MACROS: [&str; 13] = [
     "assert",
     "assert_eq",
@@ -30,7 +30,7 @@ const MACROS: [&str; 13] = [
 /// Macros that print.
 const PRINTING: [&str; 5] = ["dbg", "eprint", "eprintln", "print", "println"];
 
-/// Reports qualifiers that a recorded function cannot have.
+/// Reports qualifiers of a signature that a recorded function cannot have.
 pub fn check_signature(signature: &Signature, errors: &mut Errors) {
     if let Some(token) = &signature.constness {
         errors.push(token.span, "a recorded function cannot be `const`: recording has side effects");
@@ -49,7 +49,7 @@ pub fn check_signature(signature: &Signature, errors: &mut Errors) {
     }
 }
 
-/// Reports every construct in `block` that cannot be recorded, independent of types.
+/// Reports every construct in `block` that cannot be recorded, whatever the types.
 pub fn check_body(block: &Block, errors: &mut Errors) {
     Check { errors, closures: 0 }.visit_block(block);
 }
@@ -190,7 +190,7 @@ impl<'ast> Visit<'ast> for Check<'_> {
     }
 
     fn visit_item(&mut self, item: &'ast Item) {
-        // Other items are ordinary Rust and cannot use the kernel's variables.
+        // Items other than statics are ordinary Rust and cannot use the kernel's variables.
         if let Item::Static(item) = item {
             self.error(
                 item.static_token.span,
@@ -201,7 +201,7 @@ impl<'ast> Visit<'ast> for Check<'_> {
     fn visit_type(&mut self, _: &'ast syn::Type) {}
 }
 
-/// The first `let` of a let chain.
+/// Position of the first `let` in a let chain.
 fn first_let(condition: &Expr) -> Option<Span> {
     match condition {
         Expr::Let(condition) => Some(condition.let_token.span),
