@@ -1,4 +1,5 @@
-//! Barriers and warp-wide instructions in divergent code are errors that name their line and the branch's.
+//! The convergence check rejects barriers and warp-wide instructions in divergent code, and names their lines and the
+//! branch's.
 
 use bespoke_codegen::prelude::*;
 use expect_test::{Expect, expect};

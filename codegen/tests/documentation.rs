@@ -12,7 +12,7 @@ use syn::{
     Visibility,
 };
 
-/// The source files of the prelude, with the purpose of their contents.
+/// Source files of the prelude, each with a description of its contents.
 const FILES: [(&str, &str); 20] = [
     ("threads", "Threads and clocks"),
     ("pointer", "Pointers and shared memory"),
@@ -39,19 +39,19 @@ const FILES: [(&str, &str); 20] = [
 /// Source files of syntax without a call: operators, literals, variables.
 const WRITTEN: [&str; 5] = ["ops", "hooks/compare", "hooks/logic", "value", "carry"];
 
-/// A documented function.
+/// A documented function, method or piece of syntax of the language.
 struct Intrinsic {
     file: &'static str,
-    /// `barrier`, `Mbarrier::init`.
+    /// Name, such as `barrier` or `Mbarrier::init`.
     name: String,
-    /// The same with its type, if it has one: `Val<f32>::exp2`.
+    /// The name with its type, if there is one: `Val<f32>::exp2`.
     shown: String,
-    /// Its documentation, by line.
+    /// Doc comment, with line breaks.
     doc: String,
 }
 
 impl Intrinsic {
-    /// The text of the list item with this beginning.
+    /// Text of the list item in the documentation that begins with `start`.
     fn item(&self, start: &str) -> Option<String> {
         let mut lines = self.doc.lines().skip_while(|line| !line.starts_with(&format!("- {start}: ")));
         let first = lines.next()?.split_once(": ").map(|(_, text)| text.to_owned())?;
@@ -63,10 +63,10 @@ impl Intrinsic {
         self.doc.split("```").nth(1)
     }
 
-    /// Whether the example uses it.
+    /// Whether the example uses the function or syntax.
     fn is_used(&self, example: &str) -> bool {
         match self.item("Written") {
-            // The operator of `a + b`, or all of `let mut`.
+            // Syntax is found by its text: the operator of `a + b`, or all of `let mut`.
             Some(written) => {
                 let span = written.split('`').nth(1).unwrap_or_default();
                 let operator = span.trim_matches(|c: char| c.is_alphanumeric() || c == ' ');
@@ -76,7 +76,7 @@ impl Intrinsic {
         }
     }
 
-    /// The name in a call.
+    /// The function's name as written in a call.
     fn call(&self) -> &str {
         self.name.rsplit("::").next().unwrap_or(&self.name)
     }
@@ -111,7 +111,7 @@ fn faults(intrinsic: &Intrinsic, all: &[Intrinsic]) -> Vec<&'static str> {
             if !intrinsic.is_used(example) && !example.contains(&format!("({},", intrinsic.call())) {
                 faults.push("has an example that does not use it");
             }
-            // The example compares its PTX with the documented text.
+            // The example must compare its PTX with the documented text.
             let spans: Vec<&str> = ptx.split('`').skip(1).step_by(2).collect();
             let checked = |span: &str| {
                 let text = span.split_once("…").map_or(span, |(_, rest)| rest);
@@ -161,7 +161,7 @@ fn the_table_says_what_the_documentation_says() {
         });
         let rows = of_file.map(|intrinsic| {
             let Intrinsic { name, shown, .. } = intrinsic;
-            // `mma` is also a module.
+            // The rustdoc link must state that `mma` is a function, since there is a module `mma` too.
             let kind = if name.contains("::") { "" } else { "fn@" };
             (format!("[`{shown}`]({kind}crate::dsl::{name})"), intrinsic)
         });
@@ -176,7 +176,7 @@ fn source(file: &str) -> syn::File {
     syn::parse_file(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The documentation of a type.
+/// Doc comment of the type called `name`.
 fn type_docs(name: &str) -> String {
     let items = FILES.iter().flat_map(|(file, _)| source(file).items);
     let found = items.into_iter().find_map(|item| match item {
@@ -214,7 +214,7 @@ fn intrinsics() -> Vec<Intrinsic> {
                 Item::Macro(call) => {
                     let tokens = call.mac.tokens;
                     if call.ident.is_some() {
-                        // A macro definition: its methods with a fixed name.
+                        // In a macro definition, the methods whose names are fixed.
                         methods(tokens, &mut |name, doc| {
                             let name = format!("Ptr::{name}");
                             add(name.clone(), name, doc);
@@ -224,7 +224,7 @@ fn intrinsics() -> Vec<Intrinsic> {
                             call.mac.path.segments.last().map(|s| s.ident.to_string()).unwrap_or_default();
                         let (prefix, shown) = match &*of {
                             "atomics" => ("Ptr::", "Ptr::".to_owned()),
-                            // The first row is the type.
+                            // The first row of a `unary` call is the type.
                             "unary" => (
                                 "Val::",
                                 format!("Val<{}>::", tokens.clone().into_iter().next().expect("a type")),
@@ -240,7 +240,7 @@ fn intrinsics() -> Vec<Intrinsic> {
             }
         }
     }
-    // Several types may have a method of one name (`exp2`), with the same documentation for each.
+    // Several types may have a method of the same name (`exp2`), with the same documentation for each.
     let mut seen: BTreeMap<(String, String), usize> = BTreeMap::new();
     found.retain(|intrinsic| {
         let count = seen.entry((intrinsic.name.clone(), intrinsic.doc.clone())).or_default();
@@ -250,7 +250,7 @@ fn intrinsics() -> Vec<Intrinsic> {
     found
 }
 
-/// Syntax without a call, by its form.
+/// Syntax without a call, listed by its form.
 fn written() -> Vec<Intrinsic> {
     let mut docs = Vec::new();
     for file in WRITTEN {
@@ -290,7 +290,7 @@ fn type_name(ty: &Type) -> String {
     }
 }
 
-/// The type of an `impl`, with its parameters if they are concrete, as in `Val<f32>`.
+/// The type of an `impl` block, with its generic arguments if they are concrete, as in `Val<f32>`.
 fn shown_type(block: &ItemImpl) -> String {
     let name = type_name(&block.self_ty);
     let is_open = |ty: &Type| {
@@ -331,7 +331,7 @@ fn doc(attrs: &[Attribute]) -> String {
     lines.map(|line| line.strip_prefix(' ').unwrap_or(&line).to_owned() + "\n").collect()
 }
 
-/// Rows `/// … name => …;` in a call of a macro that generates functions.
+/// Calls `add` with name and documentation for each row `/// … name => …;` of a macro call that generates functions.
 fn rows(tokens: TokenStream, add: &mut dyn FnMut(String, String)) {
     let mut doc = String::new();
     let mut tokens = tokens.into_iter().peekable();
@@ -348,7 +348,7 @@ fn rows(tokens: TokenStream, add: &mut dyn FnMut(String, String)) {
     }
 }
 
-/// The documentation of each row in a macro call.
+/// Calls `add` with the documentation of each row of a macro call.
 fn row_docs(tokens: TokenStream, add: &mut dyn FnMut(String)) {
     let mut doc = String::new();
     let mut tokens = tokens.into_iter();
@@ -361,7 +361,7 @@ fn row_docs(tokens: TokenStream, add: &mut dyn FnMut(String)) {
     }
 }
 
-/// `/// … pub fn name` in a macro definition, without methods named by the caller.
+/// Calls `add` for each `/// … pub fn name` of a macro definition, except methods whose name is a macro parameter.
 fn methods(tokens: TokenStream, add: &mut dyn FnMut(String, String)) {
     let mut doc = String::new();
     let mut tokens = tokens.into_iter().peekable();
@@ -381,7 +381,7 @@ fn methods(tokens: TokenStream, add: &mut dyn FnMut(String, String)) {
     }
 }
 
-/// The text of `[doc = "…"]`.
+/// The text in a doc attribute's tokens `[doc = "…"]`.
 fn doc_line(attribute: Option<TokenTree>) -> String {
     let Some(TokenTree::Group(group)) = attribute else { return String::new() };
     let mut tokens = group.stream().into_iter();

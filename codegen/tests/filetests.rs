@@ -1,10 +1,10 @@
 //! Runs the files of `filetests/`. The first line of a file is its command: `test` and one of
 //!
-//! - `print`: parses and prints;
+//! - `print`: parses the kernel and prints it;
 //! - `verify`: prints the verifier's errors;
 //! - `convergence`: prints the errors of the convergence check;
 //! - `uniformity`: prints the uniformity of each value;
-//! - the name of a pass: runs it once;
+//! - the name of a pass: runs the pass once;
 //! - `pipeline`: runs the whole pipeline.
 //!
 //! Comments may follow, then the kernel, then a line of four dashes, then the expected output. `BESPOKE_BLESS=1`
@@ -56,7 +56,7 @@ fn output(command: &str, mut function: Function) -> String {
     function.to_string()
 }
 
-/// The values of each uniformity level, one line each.
+/// Names of the values at each uniformity level, one line per level.
 fn uniformity(function: &Function) -> String {
     let uniformity = Uniformity::new(function);
     let mut values: BTreeMap<Level, Vec<String>> = BTreeMap::new();

@@ -1,8 +1,8 @@
-//! The build-time API: its output, its errors, and that a stub rejects wrong arguments at compile time.
+//! Tests of the build-time API: its output, its errors, and that a stub rejects wrong arguments at compile time.
 //!
 //! `stubs/emitted` is the output of an `Emission`. `BESPOKE_BLESS=1 cargo test -p bespoke-codegen --test stubs`
-//! rewrites it, `TRYBUILD=overwrite` rewrites the errors of `stubs/*.rs`, which call its stubs. Other tests compare
-//! PTX.
+//! rewrites it; `TRYBUILD=overwrite` rewrites the expected errors of `stubs/*.rs`, which call its stubs. Other tests
+//! compare the PTX.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ fn emission() -> Emission {
         .entry_for(Target::Sm90, Entry::new(nothing(), Geometry::per_launch().dynamic_shared(128)))
 }
 
-/// Every file below a folder with its relative path, in order.
+/// Path relative to `folder`, and contents, of every file below `folder`, in order.
 fn files(folder: &Path) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
@@ -79,7 +79,7 @@ mod emitted {
     include!("stubs/emitted/kernels.rs");
 }
 
-/// Records its launches.
+/// A launcher that records its launches: source, configuration and `.param` space.
 #[derive(Default)]
 struct Notes(Vec<(&'static KernelSource, LaunchConfig, Vec<u8>)>);
 
@@ -98,7 +98,7 @@ impl Launcher for Notes {
     }
 }
 
-/// The stubs pass the arguments that the manifest describes.
+/// The stubs lay out arguments at the offsets that the manifest states.
 #[test]
 fn stubs_lay_out_what_the_manifest_describes() {
     use launch::{F16x2, f16};
@@ -140,7 +140,7 @@ fn stubs_hold_the_launch_to_what_it_promises() {
     let _ = emitted::names::launch(&mut Notes::default(), [1, 1, 1], launcher, params, 3);
 }
 
-/// Runs its launches on the emulator.
+/// A launcher that runs launches on the emulator, with this memory.
 struct Emulated(emulator::Memory);
 
 impl Launcher for Emulated {
@@ -273,7 +273,7 @@ fn what_differs_between_targets_needs_two_names() {
     .assert_eq(&error.to_string());
 }
 
-/// The error names the kernel's own line, also at emission.
+/// The error names the line in the kernel's source, also at emission.
 #[test]
 fn an_instruction_that_a_target_lacks_is_named_with_its_line() {
     let error = Emission::new().target(Target::Sm80).kernel(early(), Geometry::per_launch()).compile();

@@ -1,12 +1,13 @@
-//! Errors of the language. Every file of `ui/` is compiled, and each error is expected below its line:
+//! Compile errors of the kernel language. Every file of `ui/` is compiled, and each error is expected below its line:
 //!
 //! ```text
 //!     let y = x as f32;
 //!     //        ^^ `as` does not convert handles: write `.cast::<…>()`
 //! ```
 //!
-//! The text is our message and label. An error with rustc's own wording is expected by its code alone.
-//! `BESPOKE_BLESS=1 cargo test -p bespoke-codegen --test ui` rewrites the expectations. Files of `ui/pass` have no
+//! The expected text is the message and label from the macros. Of an error with rustc's own wording, only the code is
+//! expected.
+//! `BESPOKE_BLESS=1 cargo test -p bespoke-codegen --test ui` rewrites the expectations. Files in `ui/pass` have no
 //! errors.
 
 use std::collections::BTreeMap;
@@ -59,7 +60,7 @@ struct Expansion {
     span: Span,
 }
 
-/// An error at one line: its columns, from 0, and its text.
+/// An error: the columns it underlines in its line, from 0, and its text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Error {
     line: usize,
@@ -93,7 +94,8 @@ impl Message {
     }
 }
 
-/// `source` with `errors` in place of its expectations. The lines of `errors` count all lines of `source`.
+/// `source` with its expectations replaced by `errors`. Line numbers in `errors` are those of `source`, expectations
+/// included.
 fn annotated(source: &str, errors: &[Error]) -> String {
     let mut out = String::new();
     let mut in_expectation = false;
@@ -125,7 +127,7 @@ fn annotated(source: &str, errors: &[Error]) -> String {
     out
 }
 
-/// The cases by name.
+/// Paths of the test cases, by name.
 fn cases(root: &Path) -> BTreeMap<String, PathBuf> {
     let files = |folder: &str| {
         let folder = root.join("tests/ui").join(folder);
@@ -136,7 +138,7 @@ fn cases(root: &Path) -> BTreeMap<String, PathBuf> {
     files("").chain(files("pass")).filter(rust).map(named).collect()
 }
 
-/// The errors of each case, from one `cargo check` of a package with a binary per case.
+/// Errors of each test case, from a single `cargo check` of a package with one binary per case.
 fn errors(root: &Path, cases: &BTreeMap<String, PathBuf>) -> BTreeMap<String, Vec<Error>> {
     let package = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ui");
     fs::create_dir_all(&package).expect("a folder under target");

@@ -98,7 +98,7 @@ fn async_copies_and_a_barrier() {
     copies(by_async_copies(), Target::Sm80, 0, 224);
 }
 
-/// Checks that the kernel copies `words` words of its first buffer to the second, with neighbours exchanged.
+/// Checks that the kernel copies `words` words from its first buffer to its second, with adjacent words exchanged.
 fn copies(kernel: Recorded, oldest: Target, scalar: u32, words: usize) {
     let from: Vec<u32> = (0..words as u32).map(|i| i.wrapping_mul(0x9e37_79b9)).collect();
     let buffers = [Buffer::Holding(bytes(&from)), Buffer::Empty(4 * words)];
@@ -149,7 +149,7 @@ fn groups_and_policies() {
     .assert_eq(&listing(by_groups(), Target::Sm80));
 }
 
-/// Copies a tile by one bulk copy per phase.
+/// Copies tiles through shared memory, by one bulk copy per mbarrier phase.
 #[kernel(threads = 32)]
 fn by_bulk_copies(from: Ptr<Global, u8>, to: Ptr<Global, u32>, tiles: Val<u32>) {
     let tile = shared_array::<u32>(32);
@@ -271,7 +271,7 @@ fn everything_else_of_sm_90() {
     "#]].assert_eq(&listing(pieces(), Target::Sm90));
 }
 
-/// Memory may change at each wait, so neither loads nor the condition survive one.
+/// Memory may change at each wait, so loads and tests of the condition must not be merged across one.
 #[kernel(threads = 32)]
 fn reads_around_a_wait(from: Ptr<Global, u32>, to: Ptr<Global, u32>) {
     let full = mbarrier_array(1).at(0);
@@ -291,7 +291,7 @@ fn loads_and_tests_are_not_merged_across_waits() {
     assert_eq!(text.matches("mbarrier.test_wait").count(), 3, "{text}");
 }
 
-/// Writes tiles back by bulk copies, with two groups in flight.
+/// Stores tiles to global memory by bulk copies, with two groups in flight.
 #[kernel(threads = 32)]
 fn by_bulk_stores(out: Ptr<Global, u32>, tiles: u32) {
     let stages = shared_array::<u32>(2 * 32);

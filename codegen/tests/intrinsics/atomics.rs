@@ -1,4 +1,4 @@
-//! Atomics: every operation, type, space and scope, with and without use of the old value.
+//! Atomics: every operation, type, space and scope, with the old value used and unused.
 
 use bespoke_codegen::dsl::Int;
 use bespoke_codegen::prelude::*;
@@ -7,10 +7,10 @@ use bespoke_emulator::LaunchConfig;
 use crate::device::{Buffer, Launch, bytes, execute, values};
 use crate::host::{Host, same};
 
-/// An atomic of the DSL on one element of space `S`.
+/// DSL form of an atomic on one element in space `S`.
 type Gpu<S, T> = fn(Ptr<S, T>, Val<T>, Val<T>, Scope) -> Val<T>;
 
-/// An atomic of the DSL with the corresponding host operation; operands are the element, a number and another number.
+/// An atomic of the DSL with its host counterpart; operands are the element and two numbers.
 pub struct Operation<T> {
     name: &'static str,
     global: Gpu<Global, T>,
@@ -42,7 +42,7 @@ fn in_global<T: Scalar>(
     }
 }
 
-/// The same on a copy of the elements in shared memory.
+/// Applies the operation to a copy of element i in shared memory in thread i, once for each scope.
 #[kernel(threads = 128)]
 fn in_shared<T: Scalar>(
     cells: Ptr<Global, T>,
@@ -73,7 +73,7 @@ fn check<T: Host>(edges: &[T], operations: &[Operation<T>]) {
     let pairs = edges.iter().flat_map(|&a| edges.iter().map(move |&b| (a, b)));
     let rows: Vec<(T, T)> = pairs.step_by(3).take(128).collect();
     let before: Vec<T> = rows.iter().map(|row| row.0).collect::<Vec<T>>().repeat(Scope::ALL.len());
-    // The comparand of every other row is the element itself, so that half of the exchanges happen.
+    // In every other row, the comparand is the element itself, so that half of the exchanges happen.
     let number = |i: usize| if i.is_multiple_of(2) { rows[i].1 } else { rows[i].0 };
     let operands: Vec<T> = (0..rows.len()).flat_map(|i| [number(i), rows[i].1]).collect();
     for operation in operations {

@@ -23,7 +23,7 @@ macro_rules! words {
             let rows = T::edges().into_iter().flat_map(|x| places.map(|(at, length)| (x, at, length)));
             Table::<T, u32, u32, T>::new(rows.collect())
                 .ternary("bit_field", |x, at, length| x.bit_field(at, length), |x, at, length| {
-                    // The value, sign-extended infinitely and cut to `length` bits; bits past the value's end are its
+                    // The result is `length` bits of the value, sign-extended infinitely: bits beyond the type are the
                     // sign.
                     let endless = i128::from(x) >> at.min(T::BITS);
                     let shift = 128 - length.min(T::BITS - at.min(T::BITS)).max(u32::from($signed && length > 0));
@@ -103,7 +103,7 @@ fn bits_put_in() {
                 .ternary("with_bit_field", |x, at, length| x.with_bit_field(!x, at, length), |x, at, length| {
                     let end = (at.min($ty::BITS) + length.min($ty::BITS)).min($ty::BITS);
                     (0..$ty::BITS).fold(x, |word, bit| {
-                        // The field is the complement, from its own lowest bit.
+                        // Inside the field, bits are those of the complement, from its lowest bit on.
                         let inside = (at..end).contains(&bit);
                         let own = if inside { !x >> (bit - at) & 1 } else { word >> bit & 1 };
                         word & !(1 << bit) | own << bit

@@ -13,7 +13,7 @@ fn default_rounding<A: Scalar, R: Scalar>() -> Rounding {
     if A::TYPE.is_float() && R::TYPE.is_int() { Rounding::Zero } else { Rounding::Nearest }
 }
 
-/// The bits of a number in the low end of a u64.
+/// Raw bits of a number in the low end of a u64.
 fn raw<R: Scalar>(x: Val<R>) -> Val<u64> {
     match R::TYPE.bits() {
         8 => x.bitcast::<u8>().cast(),
@@ -23,13 +23,13 @@ fn raw<R: Scalar>(x: Val<R>) -> Val<u64> {
     }
 }
 
-/// The error of these bits, if they are not the expected number.
+/// Describes the error if the bits `found` are not the expected number.
 fn judge<R: Host>(found: u64, expected: R) -> Option<String> {
     let fits = found & !R::TYPE.mask() == 0 && same(R::from_bits(found), expected);
     (!fits).then(|| format!("{expected:?} ({:#x})", expected.bits()))
 }
 
-/// Conversions from one type.
+/// Table of conversions from the type `A`.
 struct Casts<A>(Table<A, u32, u32, u64>);
 
 impl<A: HostNumber> Casts<A> {

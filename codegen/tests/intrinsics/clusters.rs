@@ -7,7 +7,7 @@ use expect_test::expect;
 
 use crate::device::{Buffer, Launch, bytes, execute, listing, values};
 
-/// Runs a cluster kernel on words in `ctas` CTAs of `threads` threads; returns the words afterwards.
+/// Runs a cluster kernel on the buffer `words`, in `ctas` CTAs of `threads` threads; `check` gets the words afterwards.
 fn changed(recorded: Recorded, ctas: u32, threads: u32, words: &[u32], check: impl Fn(&[u32])) {
     let buffers = [Buffer::Holding(bytes(words))];
     let config = LaunchConfig::linear(ctas, threads);
@@ -83,7 +83,7 @@ fn sums_over_a_cluster() {
 fn each_cta_gets_all_sums() {
     for blocks in [1, 2, 4, 8] {
         let words: Vec<u32> = (0..2 * 32 * blocks).map(|i| i * i).collect();
-        // Twice the sum over the cluster: each CTA computes it and adds it to the one that the CTA before it has added.
+        // Twice the sum over the cluster: each CTA computes the sum and adds it to the sum in the previous CTA.
         let expected = words.chunks(32 * blocks as usize).flat_map(|cluster| {
             let sum = move |i: usize| 2 * cluster.iter().skip(i % 32).step_by(32).sum::<u32>();
             (0..cluster.len()).map(sum)
@@ -93,7 +93,7 @@ fn each_cta_gets_all_sums() {
     }
 }
 
-/// The first CTA sends 16 bytes to the second one and waits until they have been read.
+/// CTA 0 of the cluster sends 16 bytes to CTA 1 and waits until they have been read.
 #[kernel(threads = 1, cluster = 2)]
 fn sent(data: Ptr<Global, u32>) {
     let words = shared_array::<u32>(4);
@@ -163,7 +163,7 @@ fn bytes_arrive_in_the_other_cta() {
     changed(sent(), 2, 1, &[1, 2, 3, 4, 0, 0, 0, 0], |after| assert_eq!(after, [1, 2, 3, 4, 1, 2, 3, 4]));
 }
 
-/// The last CTA of a cluster loads 512 bytes for the CTAs with even ranks, which store them.
+/// The last CTA of a cluster loads 512 bytes by multicast into the CTAs with even ranks, which store them.
 #[kernel(threads = 32, cluster = 4)]
 fn shared_out(data: Ptr<Global, u32>, hinted: bool) {
     let tile = shared_array::<u32>(128);
@@ -248,7 +248,7 @@ fn one_copy_for_several_ctas() {
     }
 }
 
-/// CTA `b` of each cluster stores each tile of a ring, plus b.
+/// CTA `b` of each cluster adds b to the words of each tile that it gets from a ring, and stores them.
 #[kernel(threads = 64, cluster = blocks)]
 fn through_a_ring(
     from: Ptr<Global, u32>,

@@ -15,47 +15,47 @@ use bespoke_emulator::{LaunchConfig, Memory, Module, Options, run};
 
 use crate::host::Host;
 
-/// A global buffer passed to a kernel.
+/// Initial state of a global buffer passed to a kernel.
 pub enum Buffer {
-    /// With these contents.
+    /// A buffer with these contents.
     Holding(Vec<u8>),
-    /// With this many uninitialised bytes.
+    /// An uninitialised buffer of this many bytes.
     Empty(usize),
 }
 
-/// The bytes of values in memory.
+/// Bytes of values as in memory.
 pub fn bytes<T: Scalar>(values: &[T]) -> Vec<u8> {
     let size = T::TYPE.bytes() as usize;
     values.iter().flat_map(|value| value.bits().to_le_bytes()[..size].to_vec()).collect()
 }
 
-/// The values in memory.
+/// Values from their bytes in memory.
 pub fn values<T: Host>(bytes: &[u8]) -> Vec<T> {
     let element = |chunk: &[u8]| chunk.iter().rev().fold(0, |bits, &byte| bits << 8 | u64::from(byte));
     bytes.chunks_exact(T::TYPE.bytes() as usize).map(|chunk| T::from_bits(element(chunk))).collect()
 }
 
-/// A launch of a kernel.
+/// Parameters of a kernel launch.
 pub struct Launch<'a> {
-    /// The lowest target that supports it.
+    /// The lowest target that supports the kernel.
     pub oldest: Target,
     pub config: LaunchConfig,
-    /// Its first parameters.
+    /// Buffers for the first parameters, which are pointers.
     pub buffers: &'a [Buffer],
-    /// The other parameters.
+    /// Arguments for the other parameters.
     pub scalars: &'a [&'a dyn Argument],
 }
 
-/// Targets that every kernel is assembled for, if they support it.
+/// Targets for which every kernel is assembled, if they support it.
 const TARGETS: [Target; 3] = [Target::Sm80, Target::Sm90, Target::Sm120];
 
-/// Runs the kernel at both optimisation levels. `check` gets the contents of all buffers and the PTX.
+/// Runs a kernel at both optimisation levels. After each, `check` gets the contents of all buffers and the PTX.
 pub fn execute(recorded: Recorded, launch: &Launch<'_>, mut check: impl FnMut(&[Vec<u8>], &str)) {
     let kernel = recorded.unwrap_or_else(|error| panic!("{error}"));
     for level in [OptLevel::None, OptLevel::Default] {
         for target in TARGETS.into_iter().filter(|&target| target >= launch.oldest) {
             let first = target == TARGETS[0].max(launch.oldest);
-            // Without optimisation, only the header of the text depends on the target.
+            // Without optimisation, only the header of the PTX depends on the target.
             if level == OptLevel::None && !first {
                 continue;
             }
@@ -114,7 +114,7 @@ pub fn listing(recorded: Recorded, oldest: Target) -> String {
     }
     let compiled = kernel.compile(oldest).unwrap_or_else(|error| panic!("{error}"));
     let version = compiled.ptx.lines().next().unwrap_or_default();
-    // The names of inlined functions are last.
+    // The names of inlined functions follow the code.
     let code = compiled.ptx.split("\n.section").next().unwrap_or_default();
     let body = code.lines().filter(|line| {
         let text = line.trim_start();
@@ -124,7 +124,7 @@ pub fn listing(recorded: Recorded, oldest: Target) -> String {
     std::iter::once(version).chain(body).flat_map(|line| [line, "\n"]).collect()
 }
 
-/// Checks that `ptxas` accepts the text, if it is available.
+/// Checks that `ptxas` accepts the PTX, if `ptxas` is available.
 pub fn assemble(ptx: &str, target: Target) {
     static SEEN: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
     let Some(ptxas) = ptxas() else { return };
@@ -150,10 +150,10 @@ pub fn assemble(ptx: &str, target: Target) {
     }
 }
 
-/// The assembler in `BESPOKE_PTXAS` or on `PATH`.
+/// Path of the assembler: `BESPOKE_PTXAS`, or `ptxas` on `PATH`.
 ///
 /// # Panics
-/// If there is none and `CI` is `true`.
+/// If there is no assembler and `CI` is `true`.
 fn ptxas() -> Option<&'static PathBuf> {
     static PTXAS: OnceLock<Option<PathBuf>> = OnceLock::new();
     PTXAS
@@ -166,7 +166,7 @@ fn ptxas() -> Option<&'static PathBuf> {
             if found.is_none() {
                 let in_ci = std::env::var_os("CI").is_some_and(|value| value == "true");
                 assert!(!in_ci, "CI must set BESPOKE_PTXAS to the path of ptxas");
-                // Not captured by the test harness, unlike `eprintln!`.
+                // Written directly to stderr, because the test harness captures `eprintln!`.
                 let _ = writeln!(
                     std::io::stderr(),
                     "skipped: no ptxas in BESPOKE_PTXAS or on PATH, so no PTX is assembled"

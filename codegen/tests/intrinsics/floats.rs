@@ -13,12 +13,12 @@ fn exact<T: HostNumber>(x: T) -> f64 {
     }
 }
 
-/// The f64 result of an operation on 16-bit operands, rounded once.
+/// Rounds the f64 result of an operation on 16-bit operands to the type.
 fn rounded<T: HostNumber>(x: f64) -> T {
     convert(Exact::Float(x), Rounding::Nearest)
 }
 
-/// The smaller or larger operand; if one is NaN, the other; -0 is less than +0.
+/// The minimum or maximum of two numbers; if one is NaN, the other; -0 is less than +0.
 fn extreme<T: HostNumber>(a: T, b: T, larger: bool) -> T {
     let (x, y) = (exact(a), exact(b));
     if x.is_nan() || y.is_nan() {
@@ -58,7 +58,7 @@ arithmetic! {
     bf16 Sm90 Sm90;
 }
 
-/// True for every thread index.
+/// A run-time condition that is true for every thread index.
 #[device]
 fn always(index: Val<u32>) -> Val<bool> {
     index < 1024
@@ -134,12 +134,12 @@ fn f32() {
     Table::<T, T, T, u32>::new(edges()).binary("compared", compared, compared_on_host).check();
 }
 
-/// The allowed error of an approximation.
+/// Maximum error of an approximation.
 #[derive(Clone, Copy)]
 enum Error {
-    /// Relative to the result, as a power of two.
+    /// Relative error of at most 2 to this power.
     Relative(i32),
-    /// Absolute, as a power of two.
+    /// Absolute error of at most 2 to this power.
     Absolute(i32),
 }
 
@@ -182,7 +182,7 @@ fn approximations() {
     }
 }
 
-/// A function with arguments and expected results.
+/// Name of a function, the function, and pairs of argument and expected result at the ends of its range.
 type AtEnds = (&'static str, fn(Val<f32>) -> Val<f32>, Vec<(f32, f32)>);
 
 #[test]
@@ -224,7 +224,7 @@ fn approximate_quotients() {
         .check();
 }
 
-/// The replacement that the error for `x % y` suggests.
+/// The code that the error message for `x % y` suggests.
 #[test]
 fn the_remainder_that_an_error_suggests() {
     let remainder = |x: Val<f32>| {

@@ -6,25 +6,25 @@ use bespoke_codegen::dsl::{Bf16x2, F16x2, Number, Scalar};
 use bespoke_codegen::ir::{Rounding, Type};
 use half::{bf16, f16};
 
-/// A DSL scalar with what the tests compute on the host: values from bits, a test for NaN, and edge cases.
+/// Host side of a DSL scalar type: values from raw bits, a test for NaN, and edge cases.
 pub trait Host: Scalar + Debug {
     /// The value with these bits.
     fn from_bits(bits: u64) -> Self;
-    /// Whether any part is NaN.
+    /// Whether the value, or one half of a packed value, is NaN.
     fn is_nan(self) -> bool {
         false
     }
-    /// Edge cases of the type.
+    /// Edge cases of the type, such as zero, the extremes and NaN.
     fn edges() -> Vec<Self>;
 }
 
-/// A DSL scalar that is one number, not a packed pair, with its exact value.
+/// Host side of a DSL type that is a single number, not a packed pair.
 pub trait HostNumber: Host + Number {
-    /// The exact value.
+    /// Exact value of the number.
     fn exact(self) -> Exact;
 }
 
-/// An exact value of any type.
+/// Exact value of a number of any type.
 #[derive(Clone, Copy, Debug)]
 pub enum Exact {
     /// An integer.
@@ -84,7 +84,7 @@ floats! {
     f32 u32: 1, 0x0080_0000, 0x3f80_0001;
 }
 
-/// The nearest number of a float type.
+/// The number of a float type nearest to `x`.
 fn small<T: HostNumber>(x: f64) -> T {
     convert(Exact::Float(x), Rounding::Nearest)
 }
@@ -110,7 +110,7 @@ pairs! {
     Bf16x2 bf16;
 }
 
-/// Bitwise equal, or both NaN: the payload is the device's choice.
+/// Whether two values are bitwise equal or both NaN; NaN payloads depend on the device.
 pub fn same<T: Host>(a: T, b: T) -> bool {
     fn halves<H: Host>(a: u64, b: u64) -> bool {
         same(H::from_bits(a & 0xffff), H::from_bits(b & 0xffff))
@@ -123,8 +123,8 @@ pub fn same<T: Host>(a: T, b: T) -> bool {
     }
 }
 
-/// The result of `cvt`: integers wrap; floats to integers are rounded and clamped, and NaN gives zero, or the top bit
-/// alone in 64 bits (PTX ISA, `cvt`); results in floats are rounded once.
+/// Expected result of `cvt`. Integers wrap; floats to integers are rounded and clamped, and NaN gives zero, or in 64
+/// bits the top bit alone (PTX ISA, `cvt`); results in floats are rounded once.
 pub fn convert<T: HostNumber>(value: Exact, rounding: Rounding) -> T {
     let ty = T::TYPE;
     match value {
@@ -151,7 +151,7 @@ pub fn convert<T: HostNumber>(value: Exact, rounding: Rounding) -> T {
     }
 }
 
-/// The result of `cvt.sat` on an integer.
+/// Expected result of `cvt.sat` on an integer: clamped to the type.
 pub fn saturate<T: HostNumber>(value: Exact) -> T {
     match value {
         Exact::Int(value) => T::from_bits(clamp(T::TYPE, value)),
@@ -159,14 +159,14 @@ pub fn saturate<T: HostNumber>(value: Exact) -> T {
     }
 }
 
-/// The bits of the integer of type `ty` nearest to `value`.
+/// Raw bits of the integer of type `ty` nearest to `value`.
 fn clamp(ty: Type, value: i128) -> u64 {
     let least = if ty.is_signed() { -(1i128 << (ty.bits() - 1)) } else { 0 };
     let greatest = (1i128 << (ty.bits() - u32::from(ty.is_signed()))) - 1;
     value.clamp(least, greatest) as u64 & ty.mask()
 }
 
-/// Bits of the fraction of a float type.
+/// Number of fraction bits of a float type.
 fn fraction_bits(ty: Type) -> u32 {
     match ty {
         Type::F16 => 10,
@@ -188,12 +188,12 @@ fn not_a_number(ty: Type) -> u64 {
     infinity(ty) | 1
 }
 
-/// ±mantissa · 2^exponent, rounded.
+/// The number ±mantissa · 2^exponent, rounded to the type.
 fn float<T: HostNumber>(negative: bool, mantissa: u128, exponent: i32, rounding: Rounding) -> T {
     let ty = T::TYPE;
     let fraction = fraction_bits(ty) as i32;
     let bias = (1 << (ty.bits() as i32 - 2 - fraction)) - 1;
-    // The exponent of the last bit of the result, at least that of subnormal numbers.
+    // Exponent of the result's last bit, at least that of subnormal numbers.
     let top = 128 - mantissa.leading_zeros() as i32 + exponent;
     let last = (top - 1 - fraction).max(1 - bias - fraction);
     let (kept, rest) = match last - exponent {
@@ -208,7 +208,7 @@ fn float<T: HostNumber>(negative: bool, mantissa: u128, exponent: i32, rounding:
         Rounding::Down => negative && rest != 0,
         Rounding::Up => !negative && rest != 0,
     };
-    // The carry of an increment correctly goes into the exponent.
+    // The carry of an increment correctly propagates into the exponent.
     let biased = if kept >> fraction == 0 { 0 } else { (last + fraction + bias) as u64 };
     let hidden = if biased == 0 { 0 } else { 1u64 << fraction };
     let magnitude = (biased << fraction) + (kept as u64 - hidden) + u64::from(up);

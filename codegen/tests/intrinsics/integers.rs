@@ -9,7 +9,7 @@ fn less<T: Number>(a: Val<T>, b: Val<T>) -> Val<u32> {
     select(a < b, 1, 0)
 }
 
-/// One bit for each comparison: `==`, `!=`, `<`, `<=`, `>`, `>=`.
+/// A bit mask of the comparisons that hold: bit 0 for `==`, then `!=`, `<`, `<=`, `>`, `>=`.
 #[device]
 pub fn compared<T: Number>(a: Val<T>, b: Val<T>) -> Val<u32> {
     let relations = [a == b, a != b, a < b, a <= b, a > b, a >= b];
@@ -20,13 +20,13 @@ pub fn compared<T: Number>(a: Val<T>, b: Val<T>) -> Val<u32> {
     bits
 }
 
-/// The same on the host.
+/// Host counterpart of [`compared`].
 pub fn compared_on_host<T: PartialOrd>(a: T, b: T) -> u32 {
     let relations = [a == b, a != b, a < b, a <= b, a > b, a >= b];
     relations.iter().enumerate().map(|(i, &relation)| u32::from(relation) << i).sum()
 }
 
-/// A comparison as the condition of a branch, not a selection, with either operand first.
+/// The smaller operand, selected by branches, with comparisons of either operand order.
 #[device]
 fn smaller<T: Number>(a: Val<T>, b: Val<T>) -> Val<T> {
     let mut result = b;
@@ -36,7 +36,7 @@ fn smaller<T: Number>(a: Val<T>, b: Val<T>) -> Val<T> {
     result
 }
 
-/// Shift amounts, including ones beyond every width.
+/// Shift amounts, including amounts beyond every width.
 const SHIFTS: [u32; 12] = [0, 1, 3, 7, 8, 15, 16, 31, 32, 33, 64, u32::MAX];
 
 macro_rules! integers {

@@ -110,13 +110,13 @@ fn through_shared<A, B, const RA: usize, const RB: usize>(
     }
 }
 
-/// The index of the lane's sum `i` in a matrix with 8 columns.
+/// Position of the lane's i-th sum in a matrix with 8 columns.
 #[device]
 fn sum_at<S: Scalar + Default>(c: Ptr<Global, S>, i: u32) -> Ptr<Global, S> {
     c.at(FragmentC::<S>::row(i) * 8 + FragmentC::<S>::column(i))
 }
 
-/// Small numbers of both signs, where the type has them, so that sums are exact.
+/// Small numbers, of both signs if the type is signed, so that sums are exact.
 fn numbers<T: HostNumber>(count: usize, seed: usize) -> Vec<T> {
     let low = if T::TYPE.is_unsigned() { 0 } else { -7 };
     let number = |i: usize| (i * i * 31 + i * 7 + seed) % 15;
@@ -177,7 +177,7 @@ fn text_of_a_product() {
     }
 }
 
-/// B's registers for two times eight columns, from column-major and from row-major memory.
+/// Loads B's registers for two blocks of eight columns, from column-major and from row-major memory.
 #[kernel(threads = 32)]
 fn loaded(from: Ptr<Global, f16>, by_columns: Ptr<Global, u32>, by_rows: Ptr<Global, u32>) {
     let tile = shared_array::<f16>(256);
@@ -198,7 +198,7 @@ fn loaded(from: Ptr<Global, f16>, by_columns: Ptr<Global, u32>, by_rows: Ptr<Glo
 
 #[test]
 fn columns_from_rows() {
-    // The matrix and its transpose, each read through the other's fragments.
+    // The matrix and its transpose, each read with the layout of the other's fragments.
     let tile: Vec<u16> = (0..256).collect();
     let buffers = [Buffer::Holding(bytes(&tile)), Buffer::Empty(512), Buffer::Empty(512)];
     let config = LaunchConfig::linear(1, 32);

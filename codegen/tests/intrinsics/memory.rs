@@ -8,17 +8,17 @@ use bespoke_emulator::LaunchConfig;
 use crate::device::{Buffer, Launch, bytes, execute, values};
 use crate::host::Host;
 
-/// The cache operators of a space.
+/// Cache operators that are valid in a space.
 fn hints(shared: bool) -> &'static [Cache] {
     if shared { &[Cache::Default, Cache::Volatile] } else { Cache::ALL }
 }
 
-/// A launch of one warp on these buffers.
+/// Launch of one warp with these buffers.
 fn warp(buffers: &[Buffer]) -> Launch<'_> {
     Launch { oldest: Target::Sm80, config: LaunchConfig::linear(1, 32), buffers, scalars: &[] }
 }
 
-/// `count` values that repeat the type's edge cases.
+/// `count` values: the edge cases of the type, repeated.
 fn data<T: Host>(count: usize) -> Vec<T> {
     T::edges().into_iter().cycle().take(count).collect()
 }
@@ -35,7 +35,7 @@ fn copy_elements<T: Scalar>(from: Ptr<Global, T>, to: Ptr<Global, T>, shared: bo
         if shared {
             scratch.at(i).store_cached(from.at(i).load_cached(*hint), stored);
             warp_barrier(ALL_LANES);
-            // Another lane's element, so that the value must go through memory.
+            // Another lane's element is loaded, so that the value must go through memory.
             target.store(scratch.at(i ^ 1).load_cached(*hint));
             warp_barrier(ALL_LANES);
         } else {
@@ -182,7 +182,7 @@ fn vectors_beyond_16_bytes_are_refused() {
     assert!(error.contains("memory.rs:"), "{error}");
 }
 
-/// Element 16 of 32 by every kind of index; `back` is -3.
+/// Loads element 16 of 32 by every kind of index; `back` is -3.
 #[device]
 fn index_everywhere<S: Space>(base: Ptr<S, u16>, out: Ptr<Global, u16>, back: Val<i32>) {
     let middle = base.at(16u32);
@@ -232,7 +232,7 @@ fn indexed_in_shared(from: Ptr<Global, u16>, out: Ptr<Global, u16>, back: Val<i3
 
 #[test]
 fn indices() {
-    // The offset from the middle of each of the kernel's accesses.
+    // Offset of each of the kernel's accesses from the middle element.
     let places = [0, 3, -3, 3, -3, 3, 3, 3, -3, -16, 3, -3, 3, -3, -3, 0, -2, -1, 2, -3]
         .map(|offset: i32| (16 + offset) as u16);
     let input: Vec<u16> = (0..32).collect();

@@ -6,7 +6,7 @@ use expect_test::expect;
 
 use crate::device::{Buffer, Launch, execute, listing, values};
 
-/// A ticket, data guarded by a flag, and a counter in one kernel.
+/// One kernel with a ticket counter, data guarded by a flag, and a counter.
 #[kernel(threads = 32)]
 fn flags(flag: Ptr<Global, u32>, data: Ptr<Global, u64>) {
     let local = shared_array::<u32>(1);

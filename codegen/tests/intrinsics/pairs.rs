@@ -1,11 +1,11 @@
-//! Pairs of 16-bit floats: PTX and targets.
+//! Packed pairs of 16-bit floats: PTX and targets.
 
 use bespoke_codegen::prelude::*;
 use expect_test::expect;
 
 use crate::device::listing;
 
-/// Operations of every target.
+/// Operations on pairs that every target supports.
 #[kernel(threads = 32)]
 fn fused<P: FloatPair>(data: Ptr<Global, P>, x: Ptr<Global, f32>) {
     let (a, b) = (data.load(), data.at(1u32).load());
@@ -60,7 +60,7 @@ fn sums_of_bfloat16_came_later() {
     }
 }
 
-/// The compiler folds constants.
+/// Operations on constants, which the compiler folds.
 #[kernel(threads = 32)]
 fn folded(data: Ptr<Global, Bf16x2>) {
     let x = data.load();

@@ -1,4 +1,4 @@
-//! Producer-consumer rings.
+//! Pipelines: rings of stages with producer and consumer warps.
 
 use bespoke_codegen::prelude::*;
 use bespoke_emulator::LaunchConfig;
@@ -47,7 +47,7 @@ fn shape(stages: u32, copy: PipelineCopy) -> PipelineShape {
     PipelineShape { stages, stage_bytes: 1024, consumers: 2, copy }
 }
 
-/// Each consumer gets what the producer read, for more and for fewer tiles than stages.
+/// Each consumer gets the tiles that the producer read, with more and with fewer tiles than stages.
 #[test]
 fn tiles_arrive_in_order() {
     for (copy, oldest) in
@@ -301,7 +301,7 @@ fn by_async_copies() {
     .assert_eq(&listing(kernel, Target::Sm80));
 }
 
-/// The stage size is the tile size, which only the launch knows.
+/// Copies tiles whose size, and so the stage size, is only known at the launch.
 #[kernel(threads = 32)]
 fn of_any_size(from: Ptr<Global, u8>, to: Ptr<Global, u32>, bytes: Val<u32>, copy: PipelineCopy) {
     let shape = PipelineShape { stages: 1, stage_bytes: 4096, consumers: 32, copy };

@@ -1,4 +1,4 @@
-//! Tables of operations on up to three operands. Each operation is a line with its GPU form and its host form.
+//! Tables of operations on up to three operands. Each operation is one line with its GPU form and its host form.
 
 use bespoke_codegen::prelude::*;
 use bespoke_emulator::LaunchConfig;
@@ -6,20 +6,20 @@ use bespoke_emulator::LaunchConfig;
 use crate::device::{Buffer, Launch, bytes, execute, values};
 use crate::host::{Host, same};
 
-/// An operation in the DSL.
+/// DSL form of an operation.
 type Gpu<A, B, C, R> = Box<dyn Fn(Val<A>, Val<B>, Val<C>) -> Val<R>>;
 
-/// Describes the expected result if the given one is wrong.
+/// Check of a result: describes the expected result if the given result is wrong.
 type Judge<A, B, C, R> = Box<dyn Fn((A, B, C), R) -> Option<String>>;
 
-/// An operation and the check of its result.
+/// An operation and the check of its results.
 pub struct Case<A, B, C, R> {
     name: String,
     gpu: Gpu<A, B, C, R>,
     judge: Judge<A, B, C, R>,
 }
 
-/// Operations, and the operands to apply all of them to.
+/// Operations, and the operands that all of them are applied to.
 pub struct Table<A, B, C, R> {
     oldest: Target,
     rows: Vec<(A, B, C)>,
@@ -53,7 +53,7 @@ fn apply<A: Scalar, B: Scalar, C: Scalar, R: Scalar>(
     }
 }
 
-/// The same in one thread with constant operands; the first operand is loaded unless `constant`.
+/// Applies each of `cases` to constant operands in one thread; the first operand is loaded unless `constant`.
 #[kernel(threads = 1)]
 fn apply_to_constants<A: Scalar, B: Scalar, C: Scalar, R: Scalar>(
     a: Ptr<Global, A>,
@@ -71,11 +71,11 @@ fn apply_to_constants<A: Scalar, B: Scalar, C: Scalar, R: Scalar>(
     }
 }
 
-/// Limit on the rows that the kernels with constants unroll over.
+/// Maximum number of rows that the kernels with constants unroll over.
 const CONSTANT_ROWS: usize = 24;
 
 impl<A: Host, B: Host, C: Host, R: Host> Table<A, B, C, R> {
-    /// A table without operations.
+    /// A table of operands without operations.
     pub fn new(rows: Vec<(A, B, C)>) -> Self {
         Table { oldest: Target::Sm80, rows, cases: Vec::new() }
     }
@@ -86,7 +86,7 @@ impl<A: Host, B: Host, C: Host, R: Host> Table<A, B, C, R> {
         self
     }
 
-    /// An operation of three operands.
+    /// Adds an operation of three operands.
     pub fn ternary(
         self,
         name: impl Into<String>,
@@ -99,7 +99,7 @@ impl<A: Host, B: Host, C: Host, R: Host> Table<A, B, C, R> {
         })
     }
 
-    /// An operation of the first two operands.
+    /// Adds an operation of the first two operands.
     pub fn binary(
         self,
         name: impl Into<String>,
@@ -109,7 +109,7 @@ impl<A: Host, B: Host, C: Host, R: Host> Table<A, B, C, R> {
         self.ternary(name, move |a, b, _| gpu(a, b), move |a, b, _| host(a, b))
     }
 
-    /// An operation of the first operand.
+    /// Adds an operation of the first operand.
     pub fn unary(
         self,
         name: impl Into<String>,
@@ -119,7 +119,7 @@ impl<A: Host, B: Host, C: Host, R: Host> Table<A, B, C, R> {
         self.ternary(name, move |a, _, _| gpu(a), move |a, _, _| host(a))
     }
 
-    /// An operation whose results `judge` checks.
+    /// Adds an operation whose results `judge` checks.
     pub fn judged(
         mut self,
         name: impl Into<String>,
@@ -130,7 +130,7 @@ impl<A: Host, B: Host, C: Host, R: Host> Table<A, B, C, R> {
         self
     }
 
-    /// Runs all operations on all rows.
+    /// Runs all operations on all rows of operands and checks the results.
     pub fn check(self) {
         let rows = self.rows.len();
         let result = R::TYPE.bytes() as usize * self.cases.len();

@@ -6,7 +6,7 @@ use bespoke_emulator::LaunchConfig;
 use crate::device::{Buffer, Launch, bytes, execute, values};
 use crate::host::Host;
 
-/// Stores the thread's indices.
+/// Stores all indices of the thread.
 #[kernel]
 fn places(out: Ptr<Global, u32>, block: [u32; 3]) {
     let [width, height, depth] = block;
@@ -63,14 +63,14 @@ fn special_registers_are_there() {
     });
 }
 
-/// An exchange among lanes on the GPU, and its result in lane i on the host.
+/// An exchange among the lanes of a warp: its DSL form, and on the host the result in lane i.
 struct Exchange<T> {
     name: &'static str,
     gpu: fn(Val<T>, Val<u32>) -> Val<T>,
     host: fn(&[T], usize) -> T,
 }
 
-/// Applies every exchange to one value per lane; the amount 3 is a run-time value.
+/// Applies every exchange to one value per lane; `three` is 3, as a run-time value.
 #[kernel(threads = 32)]
 fn exchanged<T: Scalar>(
     from: Ptr<Global, T>,
@@ -302,7 +302,7 @@ fn block_reductions() {
     }
 }
 
-/// Two producer warps and two consumer warps use one barrier per pair; lanes exchange through shared memory.
+/// Two pairs of a producer warp and a consumer warp, with one barrier per pair; lanes exchange through shared memory.
 #[kernel(threads = 128)]
 fn handed_over(out: Ptr<Global, u32>) {
     let slots = shared_array::<u32>(64);
@@ -352,7 +352,7 @@ fn barriers() {
     let buffers = [Buffer::Empty(4 * 65)];
     let config = LaunchConfig::linear(1, 128);
     let launch = Launch { oldest: Target::Sm80, config, buffers: &buffers, scalars: &[] };
-    // Lanes 0 to 15 of two warps, twice.
+    // Lanes 0 to 15 of two warps, counted twice.
     let total = 2 * (1..=16u32).chain(33..=48).sum::<u32>();
     let expected: Vec<u32> = (0..64).map(|i| i * 5).chain([total]).collect();
     execute(handed_over(), &launch, |after, _| assert_eq!(values::<u32>(&after[0]), expected));

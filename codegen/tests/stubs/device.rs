@@ -1,4 +1,4 @@
-//! What the cases share: the generated stubs, and a device that launches nothing.
+//! Code that the test cases share: the generated stubs, and a launcher that launches nothing.
 
 use bespoke_codegen::launch::{DevicePointer, KernelSource, LaunchConfig, Launcher};
 
