@@ -1,5 +1,4 @@
-//! The convergence check rejects barriers and warp-wide instructions in divergent code, and names their lines and the
-//! branch's.
+//! The convergence check names the line of a divergent barrier or warp-wide instruction, and the branch's line.
 
 use bespoke_codegen::prelude::*;
 use expect_test::{Expect, expect};

@@ -6,9 +6,8 @@
 //! ```
 //!
 //! The expected text is the message and label from the macros. Of an error with rustc's own wording, only the code is
-//! expected.
-//! `BESPOKE_BLESS=1 cargo test -p bespoke-codegen --test ui` rewrites the expectations. Files in `ui/pass` have no
-//! errors.
+//! expected. `BESPOKE_BLESS=1 cargo test -p bespoke-codegen --test ui` rewrites the expectations. Files in `ui/pass`
+//! have no errors.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

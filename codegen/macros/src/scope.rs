@@ -18,7 +18,7 @@ pub type BindingId = usize;
 /// What the source declares about a binding's type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeclaredType {
-    /// No handle: the type is inferred, or a Rust number.
+    /// No declared type that may be a handle: the type is inferred, or a Rust number.
     None,
     /// A pointer, `Ptr<…>`.
     Pointer,

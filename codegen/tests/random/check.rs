@@ -14,23 +14,23 @@ use crate::program::Program;
 
 /// Passes to run on a kernel.
 pub enum Pipeline {
-    /// The pipeline of [`passes::optimize`].
+    /// The default pipeline, as run by [`passes::optimize`].
     Default,
     /// These passes, in this order.
     Passes(Vec<&'static dyn Pass>),
 }
 
-/// A failure of a kernel.
+/// Kind of failure of a kernel, with a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// The unoptimised kernel does not run: a bug in the generator, the printer or the emulator.
     Unoptimised(String),
-    /// The unoptimised kernel runs, but its result differs from the interpreter's: a bug in the printer, the emulator
-    /// or the interpreter.
+    /// The unoptimised kernel runs, but leaves other memory than the interpreter: a bug in the printer, the emulator or
+    /// the interpreter.
     Misprinted(String),
-    /// The optimised kernel does not run.
+    /// The unoptimised kernel runs; the optimised kernel does not.
     Broken(String),
-    /// The optimised kernel leaves different memory.
+    /// The optimised kernel runs, but leaves other memory than the unoptimised kernel.
     Differs(String),
 }
 
@@ -52,14 +52,14 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// The IR that the unoptimised kernel is printed from.
+/// The unoptimised IR of a program, without unreachable blocks.
 pub fn unoptimised(program: &Program) -> Function {
     let mut function = lower(program);
     passes::optimize(&mut function, OptLevel::None);
     function
 }
 
-/// The failure of a kernel under this pipeline, if it fails.
+/// The failure of a kernel under the given passes; none if it passes.
 pub fn check(program: &Program, pipeline: &Pipeline) -> Option<Failure> {
     let launch = Launch::of(program);
     let unoptimised = guarded(|| {
@@ -107,7 +107,7 @@ pub fn culprit(program: &Program, pipeline: &Pipeline) -> Option<(&'static str, 
     let expected = guarded(|| launch.run(&function)).ok()?;
     let steps: Vec<&dyn Pass> = match pipeline {
         Pipeline::Passes(passes) => passes.clone(),
-        // A pipeline that panics returns no report; more rounds than it has do no harm.
+        // A pipeline that panics returns no report, so the passes run in as many rounds as it has at most.
         Pipeline::Default => (0..8).flat_map(|_| passes::ROUND.iter().copied()).collect(),
     };
     for pass in steps {
@@ -138,7 +138,7 @@ thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Turns a panic into an error, without printing its message.
+/// Runs a closure and turns a panic into an error, without printing the panic's message.
 pub fn guarded<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use bespoke_codegen::ir::{AsyncCopy, Function, Op, Special, Type};
 
-/// Instructions of the kernels so far: opcodes with their members, and opcodes with their types.
+/// Instructions that occurred in the kernels so far: opcodes with their members, and opcodes with their types.
 #[derive(Default)]
 pub struct Reached {
     kinds: BTreeSet<String>,
@@ -26,7 +26,7 @@ impl Reached {
         }
     }
 
-    /// Panics if anything is missing.
+    /// Panics if an instruction of [`every`] or a type of a pure opcode has not occurred.
     pub fn check(&self) {
         let missing: Vec<String> = every().filter(|kind| !self.kinds.contains(kind)).collect();
         assert!(missing.is_empty(), "no kernel has any of {missing:?}");
@@ -47,7 +47,7 @@ fn scalars() -> impl Iterator<Item = Type> {
     Type::ALL.iter().copied().filter(|ty| ty.is_int() || (ty.is_float() && ty.half().is_none()))
 }
 
-/// The opcode with the members that distinguish instructions; values and indices do not.
+/// The opcode with the members that distinguish instructions, without constants and indices.
 fn kind(op: Op) -> String {
     let name = op.name();
     match op {
@@ -67,14 +67,14 @@ fn kind(op: Op) -> String {
     }
 }
 
-/// Every instruction that kernels should have.
+/// Every instruction that the random kernels should contain.
 fn every() -> impl Iterator<Item = String> {
     let exists = |op: &Op| Type::ALL.iter().any(|&ty| op.signature(ty).is_ok());
     Op::every().into_iter().filter(exists).filter(|&op| !is_omitted(op)).map(kind)
 }
 
-/// Instructions that the generator omits: no pass distinguishes them from others and the tests of the intrinsics run
-/// them, or their results may differ between two runs.
+/// Whether the generator omits an instruction: no pass distinguishes it from others and the tests of the intrinsics
+/// execute it, or its result may differ between two runs.
 fn is_omitted(op: Op) -> bool {
     match op {
         Op::Special(special) => {
@@ -96,7 +96,7 @@ fn is_omitted(op: Op) -> bool {
     }
 }
 
-/// Pure operations of operands alone, with every type that they have.
+/// Pure opcodes that the generator uses, with every type that they have.
 fn pure() -> impl Iterator<Item = (Op, Type)> {
     let ops = crate::generate::pure_operations();
     ops.iter().flat_map(|(op, types)| types.iter().map(|&ty| (*op, ty)))

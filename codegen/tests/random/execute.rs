@@ -10,12 +10,12 @@ use crate::lower::{POINTERS, SCALARS, SLOT};
 use crate::numbers::{self, Random};
 use crate::program::{Program, Region};
 
-/// The target of every kernel: the first one that has all instructions.
+/// The target of every kernel: the first target that supports all instructions.
 const TARGET: Target = Target::Sm90;
-/// Instructions of a launch, more than any generated kernel executes.
+/// Limit on the instructions of a launch, which no generated kernel reaches.
 const LIMIT: u64 = 1 << 20;
 
-/// A launch: initial memory and parameters.
+/// Parameters and initial memory of a launch.
 pub struct Launch {
     config: LaunchConfig,
     buffers: [Vec<u8>; 4],
@@ -41,7 +41,7 @@ impl Launch {
         Launch { config: LaunchConfig::linear(program.ctas, program.threads), buffers, scalars }
     }
 
-    /// The memory after the launch, or why the kernel does not run.
+    /// Memory after the launch of a kernel on the emulator, or why the kernel does not run.
     pub fn run(&self, function: &Function) -> Result<[Vec<u8>; 4], String> {
         if let Err(errors) = verify(function) {
             let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
@@ -77,7 +77,7 @@ impl Launch {
         Ok(left)
     }
 
-    /// The memory after the launch by the semantics of the IR, if they define it.
+    /// Memory after the launch according to the IR interpreter; none if the IR leaves it undefined.
     pub fn interpret(&self, function: &Function) -> Option<[Vec<u8>; 4]> {
         let (ctas, threads) = (self.config.grid[0], self.config.block[0]);
         let buffers = self.buffers.clone();

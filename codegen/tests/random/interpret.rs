@@ -1,6 +1,6 @@
-//! Reference interpreter of the IR: threads run in turn up to the instructions that they execute together.
+//! Reference interpreter of the IR: each thread runs in turn up to the next convergent instruction.
 //!
-//! It shares no code with the PTX printer, so that a printer bug is not made twice.
+//! The interpreter shares no code with the PTX printer, so that a printer bug is not repeated here.
 
 use std::collections::HashMap;
 
@@ -11,22 +11,22 @@ use bespoke_codegen::ir::{
 
 use crate::values::{compute, number};
 
-/// The inputs of a launch.
+/// Memory and parameters of a launch.
 pub struct Inputs<'a> {
     pub ctas: u32,
     pub threads: u32,
-    /// The buffers that the pointer parameters point to, in order.
+    /// Contents of the buffers that the pointer parameters point to, in order.
     pub buffers: [Vec<u8>; 4],
-    /// The other parameters.
+    /// Raw bits of the other parameters.
     pub scalars: &'a [u64],
 }
 
-/// Instructions of a thread, more than any generated kernel executes.
+/// Limit on the instructions of a thread, which no generated kernel reaches.
 const MAX_STEPS: usize = 100_000;
-/// Buffers begin at multiples of this; shared memory is below them.
+/// Buffers begin at multiples of this address; shared memory is below them.
 const BUFFER: u64 = 1 << 40;
 
-/// The memory after the launch; none if the result is undefined.
+/// Memory after the launch; none if the result is undefined.
 pub fn run(function: &Function, inputs: Inputs<'_>) -> Option<[Vec<u8>; 4]> {
     let (ctas, threads) = (inputs.ctas, inputs.threads);
     let mut bases = HashMap::new();
@@ -46,7 +46,7 @@ pub fn run(function: &Function, inputs: Inputs<'_>) -> Option<[Vec<u8>; 4]> {
 struct Machine<'a> {
     function: &'a Function,
     inputs: Inputs<'a>,
-    /// Addresses of the shared variables.
+    /// Addresses of the static shared variables.
     bases: HashMap<bespoke_codegen::ir::SharedVar, u64>,
     shared: Vec<u8>,
 }
@@ -77,7 +77,7 @@ impl Machine<'_> {
             if threads.iter().all(|thread| thread.done) {
                 return Some(());
             }
-            // All threads have reached a barrier of the CTA.
+            // All threads of the CTA have reached its barrier.
             if waiting {
                 threads.iter_mut().for_each(|thread| thread.next += 1);
             }
@@ -88,7 +88,7 @@ impl Machine<'_> {
         self.function.block(thread.block).insts[thread.next]
     }
 
-    /// Runs the thread up to the next instruction that threads execute together.
+    /// Runs a thread up to the next convergent instruction, or to its end.
     fn until_meeting(&mut self, thread: &mut Thread) -> Option<()> {
         for _ in 0..MAX_STEPS {
             if thread.done {
@@ -110,7 +110,7 @@ impl Machine<'_> {
                 | Op::Reduce(_)
                 | Op::Elect
                 | Op::LoadMatrix { .. } => return Some(()),
-                // Matrix operations; the rounding of products is the device's choice.
+                // Matrix operations are not interpreted: the rounding of products depends on the device.
                 op if op.is_pure() && op.is_convergent() => return None,
                 _ => {
                     self.step(thread, data)?;
@@ -150,7 +150,7 @@ impl Machine<'_> {
                 }
                 Vec::new()
             }
-            // Some memory flushes subnormal numbers.
+            // Whether atomics flush subnormal numbers depends on the memory space.
             Op::Atomic { .. } if data.ty == Type::F32 => return None,
             Op::Atomic { op, offset, .. } => {
                 let at = args[0].1.wrapping_add_signed(offset.into());
@@ -221,7 +221,7 @@ impl Machine<'_> {
         memory[at..at + bytes as usize].copy_from_slice(&value.to_le_bytes()[..bytes as usize]);
     }
 
-    /// Executes the instruction at which the lanes of a warp have met; false if it is a barrier of the CTA.
+    /// Executes a convergent instruction for all lanes of a warp; returns whether it is not a barrier of the CTA.
     fn exchange(&mut self, warp: &mut [Thread]) -> Option<bool> {
         if warp.iter().any(|thread| thread.done) {
             assert!(warp.iter().all(|thread| thread.done), "some lanes wait for what others have left");
@@ -286,7 +286,7 @@ impl Machine<'_> {
         Some(true)
     }
 
-    /// A lane's fragment of each matrix, from the addresses of the rows.
+    /// A lane's fragment of each loaded matrix; `rows` are the addresses of the rows.
     fn matrices(&mut self, rows: &[u64], lane: usize, count: usize, transposed: bool) -> Vec<u64> {
         let element = |machine: &mut Self, matrix: usize, row: usize, column: usize| {
             machine.load(Type::Shared, rows[8 * matrix + row] + 2 * column as u64, 2)
@@ -307,7 +307,7 @@ fn index(value: Value) -> usize {
     value.as_u32() as usize
 }
 
-/// The source lane of a shuffle (PTX ISA, `shfl.sync`).
+/// Source lane of a shuffle (PTX ISA, `shfl.sync`).
 fn source(mode: Shuffle, lane: u32, by: u32, clamp: u32) -> u32 {
     let (segment, clamp) = (clamp >> 8 & 31, clamp & 31);
     let greatest = (lane & segment) | (clamp & !segment & 31);

@@ -1,4 +1,4 @@
-//! Random kernels leave the same memory before and after optimisation, and after passes in any order.
+//! Random kernels leave the same memory before and after optimisation, and before and after passes in any order.
 //!
 //! A kernel is printed twice, at [`OptLevel::None`] and optimised, and both texts run on the emulator with all of its
 //! checks. Most kernels are also interpreted from the IR, by code that shares nothing with the PTX printer and the
@@ -34,7 +34,7 @@ use program::Program;
 
 /// Number of kernels that are assembled for each target.
 const SAMPLE: usize = 200;
-/// Default number of kernels.
+/// Default number of random kernels.
 const KERNELS: u64 = 10_000;
 
 fn setting(name: &str) -> Option<u64> {
@@ -42,7 +42,7 @@ fn setting(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
 }
 
-/// The first seed whose kernel fails; all cores search.
+/// The first seed whose kernel fails, with the failure; all CPU cores search.
 fn first_failure(seeds: Range<u64>, pipeline: impl Fn(u64) -> Pipeline + Sync) -> Option<(u64, Failure)> {
     let (next, least) = (AtomicU64::new(seeds.start), AtomicU64::new(seeds.end));
     let work = || {
@@ -66,13 +66,13 @@ fn first_failure(seeds: Range<u64>, pipeline: impl Fn(u64) -> Pipeline + Sync) -
     })
 }
 
-/// The reduced kernel of the seed, with the same kind of failure.
+/// The kernel of the seed, reduced while it fails in the same way.
 fn smallest(seed: u64, failure: &Failure, pipeline: &Pipeline) -> Program {
     let alike = |program: &Program| check(program, pipeline).is_some_and(|found| found.is_like(failure));
     shrink::shrink(&generate::program(seed), alike)
 }
 
-/// The report on a failing kernel.
+/// Report on a failing kernel: the failure, the reduced kernel and the first pass that breaks it.
 fn report(seed: u64, failure: &Failure, pipeline: &Pipeline) -> String {
     let shrink = setting("BESPOKE_RANDOM_SHRINK") != Some(0);
     let small = if shrink { smallest(seed, failure, pipeline) } else { generate::program(seed) };
@@ -103,7 +103,7 @@ fn the_pipeline_changes_nothing_that_can_be_seen() {
     run(0..count, |_| Pipeline::Default);
 }
 
-/// A pass preserves what the others establish, and does not rely on them.
+/// A pass does not depend on other passes having run before it.
 #[test]
 fn nor_do_passes_alone_or_in_any_order() {
     let count = setting("BESPOKE_RANDOM").unwrap_or(KERNELS) / 4;
@@ -114,7 +114,7 @@ fn nor_do_passes_alone_or_in_any_order() {
     });
 }
 
-/// Replaces `a | b` by `a ^ b`.
+/// A wrong pass, which replaces `a | b` by `a ^ b`.
 struct Wrong;
 
 impl Pass for Wrong {
@@ -137,7 +137,7 @@ impl Pass for Wrong {
     }
 }
 
-/// A kernel that a wrong pass breaks is reduced to a few instructions, however large it was.
+/// A kernel that a wrong pass breaks is reduced to a few instructions, whatever its size.
 #[test]
 fn a_failing_kernel_becomes_small() {
     let pipeline = || Pipeline::Passes(vec![&passes::Cleanup, &Wrong, &passes::DeadCode]);
@@ -199,7 +199,7 @@ fn a_sample_makes_modules_of_many_kernels() {
     }
 }
 
-/// Each bug of `examples/seeded_bugs` still applies to the source.
+/// The text of each bug of `examples/seeded_bugs` still occurs in the source.
 #[test]
 fn mistakes_made_on_purpose_still_apply() {
     let codegen = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));

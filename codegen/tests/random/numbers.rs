@@ -2,7 +2,7 @@
 
 use bespoke_codegen::ir::Type;
 
-/// SplitMix64 (Steele, Lea and Flood, 2014).
+/// SplitMix64 random number generator (Steele, Lea and Flood, 2014).
 pub struct Random(pub u64);
 
 impl Random {
@@ -28,14 +28,15 @@ impl Random {
     }
 }
 
-/// Random bits of a type, often an edge case.
+/// Raw bits of a random number of the type, often an edge case.
 pub fn bits(random: &mut Random, ty: Type) -> u64 {
     if let Some(half) = ty.half() {
         return (bits(random, half) << 16) | bits(random, half);
     }
     let (top, any) = (ty.bits() - 1, random.next());
     let bits = if ty.is_float() {
-        // Positive bit patterns: zero, subnormal numbers, one and its neighbours, infinity, NaNs, small whole numbers.
+        // Non-negative bit patterns: zero, subnormal numbers, one and its neighbours, infinity, NaNs, small whole
+        // numbers.
         let one: u64 = match ty {
             Type::F16 => 0x3c00,
             Type::Bf16 => 0x3f80,
@@ -101,7 +102,7 @@ pub fn bits(random: &mut Random, ty: Type) -> u64 {
     bits & ty.mask()
 }
 
-/// Bytes that are edge cases of many types at many offsets.
+/// `count` random bytes that are edge cases of many types at many offsets.
 pub fn bytes(random: &mut Random, count: usize) -> Vec<u8> {
     const TYPES: [Type; 7] =
         [Type::U64, Type::I64, Type::U32, Type::F32, Type::F16x2, Type::Bf16x2, Type::U8];

@@ -1,11 +1,11 @@
-//! Random kernels as trees of statements. Lowering makes valid IR of any subset of the statements.
+//! Random kernels as trees of statements. Any subset of a kernel's statements can be lowered to valid IR.
 //!
-//! Values have names. A name that is not defined where it is used stands for zero, so that a statement can be deleted
+//! Values have names. A name that is not defined where it is used means zero, so that a statement can be deleted
 //! without regard to the uses of its results.
 
 use bespoke_codegen::ir::{Access, Atomic, Compare, Op, Ordering, Type};
 
-/// The name of a value.
+/// Name of a value.
 pub type Id = u32;
 
 /// An operand of an instruction.
@@ -15,7 +15,7 @@ pub struct Operand {
     pub source: Source,
 }
 
-/// The source of an operand.
+/// Source of an operand: a named value, or the raw bits of a constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     Value(Id),
@@ -32,24 +32,24 @@ impl Operand {
     }
 }
 
-/// A kernel and its launch.
+/// A random kernel and its launch.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// CTAs of the launch.
+    /// Number of CTAs of the launch.
     pub ctas: u32,
-    /// Threads per CTA: whole warps.
+    /// Number of threads per CTA, a multiple of 32.
     pub threads: u32,
-    /// Whether the kernel fixes its number of threads.
+    /// Whether the kernel declares its number of threads (`.reqntid`).
     pub fixed_threads: bool,
-    /// Seed of the initial memory.
+    /// Seed of the initial memory contents.
     pub seed: u64,
-    /// Statements that all threads reach. Only here, outside of divergent code, may threads wait for each other.
+    /// Statements that all threads reach. Only here, outside divergent code, may threads wait for each other.
     pub body: Vec<Stmt>,
-    /// Statements after the body; threads may return in them.
+    /// Statements after the body, in which threads may return.
     pub tail: Vec<Stmt>,
-    /// Values that every thread that has not returned stores at the end.
+    /// Values that each thread stores at the end, unless it has returned.
     pub stored: Vec<Operand>,
-    /// Whether the layout ends with an unreachable block.
+    /// Whether the layout ends with an additional unreachable block.
     pub unreachable: bool,
 }
 
@@ -75,7 +75,8 @@ pub enum Stmt {
         place: Place,
         values: Vec<Operand>,
     },
-    /// On the table: on a word that only this operation changes. Elsewhere: on a word of the thread's own.
+    /// An atomic operation: in the table, on a word that only this operation changes; elsewhere, on the thread's own
+    /// word.
     Atomic {
         op: Atomic,
         ty: Type,
@@ -84,26 +85,26 @@ pub enum Stmt {
         values: Vec<Operand>,
         result: Option<Id>,
     },
-    /// Each thread stores a value in shared memory and loads the value of the thread `by` after it.
+    /// Each thread stores a value in shared memory and loads the value of the thread `by` indices after it.
     Exchange {
         value: Operand,
         by: u32,
         result: Id,
     },
-    /// Each thread stores 8 bytes in shared memory, from which each warp loads matrices.
+    /// Each thread stores 8 bytes in shared memory; each warp then loads matrices from them.
     LoadMatrix {
         matrices: u8,
         transposed: bool,
         value: Operand,
         results: Vec<Id>,
     },
-    /// An asynchronous copy of `bytes` to shared memory, of which the thread loads the first four.
+    /// An asynchronous copy of `bytes` bytes to shared memory; the thread then loads the first four.
     CopyAsync {
         bytes: u8,
         place: Place,
         result: Id,
     },
-    /// A load that is in bounds only if `index < bound`.
+    /// A load that is executed, and in bounds, only if `index < bound`; the result is `otherwise` if not.
     Guarded {
         index: Operand,
         bound: u32,
@@ -116,18 +117,18 @@ pub enum Stmt {
     Return,
 }
 
-/// A branch and the merge of its arms.
+/// A branch, and the values that its two arms merge.
 #[derive(Clone, Debug)]
 pub struct If {
     pub condition: Operand,
     pub then: Vec<Stmt>,
     pub otherwise: Vec<Stmt>,
-    /// An empty `otherwise` is an edge without a block.
+    /// If `otherwise` is empty: whether the branch goes directly to the join, without a block.
     pub direct: bool,
     pub merges: Vec<Merge>,
 }
 
-/// A value that depends on the arm.
+/// A value that each arm of a branch defines differently.
 #[derive(Clone, Debug)]
 pub struct Merge {
     pub id: Id,
@@ -135,39 +136,39 @@ pub struct Merge {
     pub otherwise: Operand,
 }
 
-/// A counted loop.
+/// A loop with a counter.
 #[derive(Clone, Debug)]
 pub struct Loop {
-    /// The counter's name in the body.
+    /// Name of the counter in the body.
     pub counter: Id,
     pub ty: Type,
     pub start: u64,
     pub step: i64,
     pub trips: Trips,
-    /// The comparison of the counter with its limit.
+    /// Comparison of the counter with its limit.
     pub compare: Compare,
-    /// The condition is after the body, which runs at least once.
+    /// Whether the condition is tested after the body, which then runs at least once.
     pub test_at_end: bool,
     pub carried: Vec<Carried>,
     pub body: Vec<Stmt>,
-    /// Leaves the loop at the end of the body.
+    /// Condition, if any, to leave the loop at the end of the body.
     pub leave: Option<Operand>,
 }
 
-/// The trip count of a loop.
+/// Trip count of a loop.
 #[derive(Clone, Copy, Debug)]
 pub enum Trips {
     Constant(u32),
-    /// The operand modulo 4.
+    /// A run-time trip count: the operand modulo 4.
     Modulo4(Operand),
 }
 
-/// A loop-carried value.
+/// A variable that a loop carries from one iteration to the next.
 #[derive(Clone, Debug)]
 pub struct Carried {
-    /// Its name in the loop.
+    /// Name of the value in the loop.
     pub inside: Id,
-    /// Its name after the loop.
+    /// Name of the value after the loop.
     pub after: Id,
     pub init: Operand,
     pub next: Operand,
@@ -176,18 +177,18 @@ pub struct Carried {
 /// Memory that a kernel may access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Region {
-    /// Memory that no thread writes.
+    /// A global buffer that no thread writes.
     Input,
-    /// The thread's own part of a buffer.
+    /// The thread's part of a global buffer.
     Scratch,
-    /// The thread's own part of shared memory.
+    /// The thread's part of shared memory.
     Shared,
-    /// Memory that all threads change by atomics.
+    /// A global buffer that all threads change by atomics only.
     Table,
 }
 
 impl Region {
-    /// Number of bytes that a thread may access.
+    /// Number of bytes of the region that a thread may access.
     pub fn bytes(self) -> u32 {
         match self {
             Region::Input => 4096,
@@ -198,46 +199,46 @@ impl Region {
     }
 }
 
-/// An address: region + index · scale + step + offset.
+/// An address: `region + index · scale + step + offset`, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     pub region: Region,
     pub index: Option<Index>,
-    /// The summand of a pointer addition.
+    /// Constant added to the pointer, in bytes.
     pub step: i32,
-    /// The offset of the access itself.
+    /// Constant offset of the access, in bytes.
     pub offset: i32,
 }
 
-/// The computed part of an address.
+/// Run-time index in an address.
 #[derive(Clone, Copy, Debug)]
 pub struct Index {
-    /// A u32 value.
+    /// The index before masking, a u32.
     pub value: Operand,
-    /// A mask of the bits that are used; none if the value is known to be small.
+    /// Mask applied to the index; none if the index is known to be in bounds.
     pub mask: Option<u32>,
-    /// The parameter with the value -16 is added, and then 16: the first sum wraps.
+    /// Whether the parameter with the value -16, and then 16, is added to the index: the first sum may wrap.
     pub wraps: bool,
-    /// A constant summand.
+    /// Constant added to the index.
     pub add: i32,
     pub scale: u32,
     pub form: Form,
 }
 
-/// The computation of a byte offset from an index.
+/// Instructions that compute a byte offset from an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// The wide product.
+    /// Wide product of index and scale.
     Wide,
-    /// The wide product of signed numbers.
+    /// Wide product of signed numbers.
     WideSigned,
-    /// The conversion times the scale.
+    /// Index converted to 64 bits, times the scale.
     Converted,
-    /// The conversion shifted.
+    /// Index converted to 64 bits, shifted left.
     Shifted,
-    /// The 32-bit product.
+    /// 32-bit product of index and scale.
     Narrow,
-    /// The shifted 32-bit signed index.
+    /// Signed 32-bit index, shifted left.
     NarrowSigned,
 }
 
@@ -260,18 +261,18 @@ pub fn lists(program: &mut Program, visit: &mut impl FnMut(&mut Vec<Stmt>)) {
     walk(&mut program.tail, visit);
 }
 
-/// Visits every statement, outer ones first.
+/// Visits every statement, outer statements first.
 pub fn stmts(program: &mut Program, visit: &mut impl FnMut(&mut Stmt)) {
     lists(program, &mut |list| list.iter_mut().for_each(&mut *visit));
 }
 
-/// Visits every operand.
+/// Visits every operand of the program.
 pub fn operands(program: &mut Program, visit: &mut impl FnMut(&mut Operand)) {
     stmts(program, &mut |stmt| own_operands(stmt, visit));
     program.stored.iter_mut().for_each(visit);
 }
 
-/// Visits the operands of a statement, without nested statements.
+/// Visits the operands of a statement, except those of nested statements.
 fn own_operands(stmt: &mut Stmt, visit: &mut impl FnMut(&mut Operand)) {
     if let Some(place) = place(stmt)
         && let Some(index) = &mut place.index
@@ -298,7 +299,7 @@ fn own_operands(stmt: &mut Stmt, visit: &mut impl FnMut(&mut Operand)) {
     }
 }
 
-/// The place that the statement accesses.
+/// The address that the statement accesses, if there is one.
 pub fn place(stmt: &mut Stmt) -> Option<&mut Place> {
     match stmt {
         Stmt::Load { place, .. }

@@ -1,4 +1,4 @@
-//! Modules of many random kernels for ptxas, whose start takes longer than a kernel.
+//! Modules of many random kernels each for ptxas, because starting ptxas takes longer than assembling a kernel.
 
 use bespoke_codegen::passes::{self, OptLevel};
 use bespoke_codegen::ptx::{self, Target};
@@ -21,7 +21,7 @@ fn kernel(seed: u64, target: Target) -> Option<String> {
     ptx::print(&function, target).ok()
 }
 
-/// Joins the kernels under one header, with the highest version.
+/// Joins kernels into a module with a single header: the one with the highest PTX version.
 fn joined(kernels: &[String]) -> String {
     let parts = || kernels.iter().filter_map(|text| text.split_once(".visible"));
     // All version strings have the same length, so they compare as text.

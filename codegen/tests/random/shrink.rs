@@ -1,14 +1,14 @@
-//! Reduces a failing kernel as long as it fails.
+//! Reduces a failing kernel while it still fails.
 //!
-//! The reductions work on the tree of statements, not on the random choices: they delete whole arms, replace a loop by
-//! its body, or replace a value by one of its operands; lowering accepts every result. (proptest shrinks the output of
-//! its strategies value by value; no strategy generates statements that use each other's results.)
+//! The reductions apply to the tree of statements, not to the random choices: they delete a branch's arm, replace a
+//! loop by its body, or replace a value by one of its operands; lowering accepts every result. (proptest shrinks the
+//! output of its strategies value by value; no strategy generates statements that use each other's results.)
 
 use bespoke_codegen::ir::Access;
 
 use crate::program::{Id, Operand, Program, Source, Stmt, Trips, lists, operands, place, stmts};
 
-/// The smallest kernel found for which `fails` holds.
+/// The smallest kernel found for which `fails` returns true.
 pub fn shrink(program: &Program, fails: impl Fn(&Program) -> bool) -> Program {
     let mut search = Search { best: program.clone(), fails: &fails };
     loop {
@@ -25,8 +25,8 @@ pub fn shrink(program: &Program, fails: impl Fn(&Program) -> bool) -> Program {
     }
 }
 
-/// The size of a kernel: statements and operands, with values counting more than constants and large constants more
-/// than small ones. Every reduction decreases it.
+/// Weight of a kernel: the number of statements and operands, where values weigh more than constants and large
+/// constants more than small ones. Every reduction decreases the weight.
 fn weight(program: &Program) -> usize {
     let mut program = program.clone();
     let mut weight = program.stored.len() + (program.ctas * program.threads) as usize;
@@ -70,7 +70,7 @@ struct Search<'a, F> {
 }
 
 impl<F: Fn(&Program) -> bool> Search<'_, F> {
-    /// Keeps the edited kernel if it is smaller and fails.
+    /// Applies `edit` to a copy and keeps the copy if its weight is less and it still fails.
     fn attempt(&mut self, edit: impl FnOnce(&mut Program)) -> bool {
         let mut candidate = self.best.clone();
         edit(&mut candidate);
@@ -89,7 +89,7 @@ impl<F: Fn(&Program) -> bool> Search<'_, F> {
         self.attempt(|program| program.fixed_threads = false);
     }
 
-    /// Deletes runs of statements of one list, long runs first, from the end.
+    /// Deletes consecutive statements of a list, long sequences first, starting at the end.
     fn delete(&mut self) {
         for length in [64, 16, 8, 4, 2, 1] {
             let mut list = 0;
@@ -114,7 +114,7 @@ impl<F: Fn(&Program) -> bool> Search<'_, F> {
         }
     }
 
-    /// Replaces a structure by its arm or body.
+    /// Replaces a branch by one of its arms, and a loop by its body.
     fn flatten(&mut self) {
         for arm in 0..2 {
             let mut list = 0;
@@ -153,7 +153,7 @@ impl<F: Fn(&Program) -> bool> Search<'_, F> {
         }
     }
 
-    /// Replaces a value by one of the operands that it is computed from, and several results by the first.
+    /// Replaces a value by one of the operands of its definition, and several results by the first result.
     fn bypass(&mut self) {
         let mut pairs: Vec<(Id, Operand)> = Vec::new();
         stmts(&mut self.best, &mut |stmt| match stmt {
@@ -180,7 +180,7 @@ impl<F: Fn(&Program) -> bool> Search<'_, F> {
         }
     }
 
-    /// Replaces operands by constants, accesses by plain ones, and trip counts by smaller ones.
+    /// Replaces operands by constants, accesses by simpler ones, and trip counts by smaller ones.
     fn simplify(&mut self) {
         let mut count = 0;
         operands(&mut self.best, &mut |_| count += 1);
@@ -214,7 +214,7 @@ impl<F: Fn(&Program) -> bool> Search<'_, F> {
         }
     }
 
-    /// Removes unused merges and carried values.
+    /// Removes merges and carried values that are unused.
     fn forget(&mut self) {
         let mut used = Vec::new();
         operands(&mut self.best, &mut |operand| {
@@ -234,7 +234,7 @@ impl<F: Fn(&Program) -> bool> Search<'_, F> {
     }
 }
 
-/// Replaces every use of a value by an operand.
+/// Replaces every use of the value `id` by the operand `by`.
 fn rename(program: &mut Program, id: Id, by: Operand) {
     operands(program, &mut |operand| {
         if operand.source == Source::Value(id) && operand.ty == by.ty {
@@ -243,7 +243,7 @@ fn rename(program: &mut Program, id: Id, by: Operand) {
     });
 }
 
-/// Simplifications of one statement.
+/// Simplifications of a single statement.
 const STEPS: &[fn(&mut Stmt)] = &[
     |stmt| {
         let _ = place(stmt).map(|place| (place.index, place.step, place.offset) = (None, 0, 0));
@@ -302,7 +302,7 @@ fn set_trips(stmt: &mut Stmt, trips: Trips) {
     }
 }
 
-/// Edits the n-th list, if it exists.
+/// Applies `edit` to the n-th statement list, if it exists.
 fn nth_list<T>(program: &mut Program, n: usize, edit: impl FnOnce(&mut Vec<Stmt>) -> T) -> Option<T> {
     let (mut next, mut edit, mut result) = (0, Some(edit), None);
     lists(program, &mut |list| {

@@ -1,15 +1,15 @@
-//! Results of instructions by the definitions of the IR and of PTX. Shares no code with the passes.
+//! Results of instructions as defined by the IR and PTX, for the interpreter. Shares no code with the passes.
 
 use bespoke_codegen::ir::{Binary, Compare, Op, Rounding, Type, Unary};
 use half::{bf16, f16};
 
-/// The integer value of the bits.
+/// Integer value of the raw bits of type `ty`.
 pub fn number(ty: Type, bits: u64) -> i128 {
     let value = i128::from(bits & ty.mask());
     if ty.is_signed() && value >> (ty.bits() - 1) == 1 { value - (1i128 << ty.bits()) } else { value }
 }
 
-/// The value of a scalar float.
+/// Value of a scalar float, given its raw bits.
 fn real(ty: Type, bits: u64) -> f64 {
     match ty {
         Type::F16 => f16::from_bits(bits as u16).into(),
@@ -18,7 +18,7 @@ fn real(ty: Type, bits: u64) -> f64 {
     }
 }
 
-/// Precision in bits, exponent of the least number, and bits of the greatest number.
+/// Properties of a float type: precision in bits, exponent of the least number, raw bits of the greatest number.
 fn format(ty: Type) -> (i32, i32, u64) {
     match ty {
         Type::F16 => (11, -24, 0x7bff),
@@ -27,7 +27,7 @@ fn format(ty: Type) -> (i32, i32, u64) {
     }
 }
 
-/// Rounds an exact value, or one rounded to odd, to a float type. A NaN becomes the NaN of arithmetic.
+/// Rounds a value, which is exact or rounded to odd, to a float type. A NaN becomes the NaN that arithmetic returns.
 fn rounded(ty: Type, x: f64, rounding: Rounding) -> u64 {
     let (digits, least, greatest) = format(ty);
     let exact = |x: f64| -> u64 {
@@ -60,7 +60,7 @@ fn rounded(ty: Type, x: f64, rounding: Rounding) -> u64 {
     exact(if away { f64::INFINITY } else { greatest }.copysign(x))
 }
 
-/// Sets the last bit if the error is not zero.
+/// Rounds `sum` to odd: sets its last bit if the error is not zero.
 fn odd(sum: f64, error: f64) -> f64 {
     if error == 0.0 || !sum.is_finite() || sum.to_bits() & 1 == 1 {
         return sum;
@@ -69,7 +69,7 @@ fn odd(sum: f64, error: f64) -> f64 {
     f64::from_bits(if away { sum.to_bits() + 1 } else { sum.to_bits() - 1 })
 }
 
-/// a + b rounded to odd.
+/// The sum `a + b`, rounded to odd.
 fn sum(a: f64, b: f64) -> f64 {
     let sum = a + b;
     let part = sum - a;
@@ -80,7 +80,7 @@ fn nearest(ty: Type, x: f64) -> u64 {
     rounded(ty, x, Rounding::Nearest)
 }
 
-/// The results of an opcode for operands of these types; none if they are undefined.
+/// Results of an opcode on operands given by type and raw bits; none if they are undefined.
 pub fn compute(op: Op, ty: Type, args: &[(Type, u64)]) -> Option<Vec<u64>> {
     if let (Some(half), Op::Unary(_) | Op::Binary(_) | Op::MulAdd) = (ty.half(), op) {
         let part = |shift: u32| {
@@ -220,7 +220,7 @@ fn float_binary(binary: Binary, ty: Type, a: u64, b: u64) -> Option<u64> {
             };
             nearest(ty, real(ty, chosen))
         }
-        // Its approximation depends on the divisor.
+        // The approximation of a quotient depends on the divisor.
         Binary::DivApprox => return None,
         _ => unreachable!("{binary} of floats"),
     })
@@ -233,7 +233,7 @@ fn int_binary(binary: Binary, ty: Type, a: u64, b: u64) -> u64 {
         Binary::Sub => a.wrapping_sub(b),
         Binary::Mul => a.wrapping_mul(b),
         Binary::MulHi => (x.wrapping_mul(y) >> ty.bits()) as u64,
-        // Unspecified; this is what devices return.
+        // Division by zero is unspecified; this is the result of devices.
         Binary::Div | Binary::Rem if y == 0 => u64::MAX,
         Binary::Div => (x / y) as u64,
         Binary::Rem => (x % y) as u64,
@@ -254,7 +254,7 @@ fn convert((from, bits): (Type, u64), to: Type, rounding: Rounding, saturate: bo
     match (from.is_float(), to.is_float()) {
         (false, false) if saturate => number(from, bits).clamp(low, high) as u64,
         (false, false) => number(from, bits) as u64,
-        // Out of range: the nearest representable number.
+        // An integer out of range becomes the nearest representable integer.
         (true, false) => {
             let x = real(from, bits);
             let whole = match rounding {
@@ -283,7 +283,7 @@ fn convert((from, bits): (Type, u64), to: Type, rounding: Rounding, saturate: bo
     }
 }
 
-/// Positions and lengths count modulo 256; devices differ for 64-bit fields.
+/// PTX `bfe` with position and length modulo 256; none for 64-bit fields where devices differ.
 fn bit_field(ty: Type, value: u64, position: u32, length: u32) -> Option<u64> {
     if ty.bits() == 64 && (position > 255 || length > 255) {
         return None;

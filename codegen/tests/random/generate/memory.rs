@@ -6,7 +6,7 @@ use super::{Generator, Known, TYPES};
 use crate::program::*;
 
 impl Generator {
-    /// An index and its maximum.
+    /// An index of at most `most`: a u32 operand, a mask to apply to the operand if needed, and the maximum.
     pub(super) fn index(&mut self, most: u32) -> Option<(Operand, Option<u32>, u32)> {
         let small: Vec<Known> =
             self.scope.iter().filter(|known| known.bound.is_some_and(|b| b <= most + 1)).copied().collect();
@@ -22,7 +22,7 @@ impl Generator {
         Some((self.operand(Type::U32), Some(mask), mask))
     }
 
-    /// A place where `bytes` aligned bytes may be accessed.
+    /// An address in the region at which `bytes` bytes may be accessed, aligned to `bytes`.
     pub(super) fn place(&mut self, region: Region, bytes: u32) -> Place {
         let room = region.bytes() - bytes;
         let mut index = None;
@@ -48,7 +48,7 @@ impl Generator {
             index = Some(Index { value, mask, wraps: self.chance(3), add, scale, form });
             (least, used) = (add * scale as i32, greatest * scale);
         }
-        // The last byte is the region's last, or the first byte the region's first.
+        // Some accesses end at the region's last byte or begin at its first.
         let slack = (room - used) / bytes;
         let begin = bytes * self.random.below(slack + 1);
         let begin = self.random.pick(&[0, begin, begin, slack * bytes]) as i32;
@@ -100,7 +100,7 @@ impl Generator {
         Stmt::Store { ty, access, place, values }
     }
 
-    /// Two adjacent accesses, often aligned for a vector access, and sometimes another one in between.
+    /// Two accesses to adjacent memory, often aligned for a vector access, and sometimes another access in between.
     pub(super) fn neighbours(&mut self, list: &mut Vec<Stmt>) {
         let region = self.random.pick(&[Region::Shared, Region::Shared, Region::Scratch]);
         let ty = self.element();
@@ -136,7 +136,7 @@ impl Generator {
         };
         let types = [Type::U32, Type::I32, Type::U64, Type::I64];
         if self.chance(2) {
-            // All threads change the table; the order does not matter if each word has one operation.
+            // All threads change the table; the order does not matter if only one operation is applied to each word.
             let commutative = [Atomic::Add, Atomic::Min, Atomic::Max, Atomic::And, Atomic::Or, Atomic::Xor];
             let (row, column) = (self.random.below(4), self.random.below(6));
             let ty = types[row as usize];

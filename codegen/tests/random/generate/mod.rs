@@ -12,7 +12,7 @@ use crate::lower::{POINTERS, SCALARS, operand_types};
 use crate::numbers::{self, Random};
 use crate::program::*;
 
-/// Types of values.
+/// Types of generated values.
 const TYPES: [Type; 14] = [
     Type::Pred,
     Type::U8,
@@ -30,7 +30,7 @@ const TYPES: [Type; 14] = [
     Type::F32,
 ];
 
-/// The kernel of this seed.
+/// Generates the kernel of a seed.
 pub fn program(seed: u64) -> Program {
     let mut random = Random(seed);
     let threads = random.pick(&[32, 64, 64, 96]);
@@ -39,7 +39,7 @@ pub fn program(seed: u64) -> Program {
     generator.program(seed, body)
 }
 
-/// Pure opcodes on values, with their types. Immediates are chosen later.
+/// Pure opcodes to compute values with, and the types of each. Immediates are chosen later.
 static PURE: LazyLock<Vec<(Op, Vec<Type>)>> = LazyLock::new(|| {
     let unary = Unary::ALL.iter().map(|&unary| Op::Unary(unary));
     let binary = Binary::ALL.iter().map(|&binary| Op::Binary(binary));
@@ -64,7 +64,7 @@ static PURE: LazyLock<Vec<(Op, Vec<Type>)>> = LazyLock::new(|| {
     ops.map(|op| (op, TYPES.into_iter().filter(|&ty| operand_types(op, ty).is_some()).collect())).collect()
 });
 
-/// Opcodes of address computations and conditions.
+/// Opcodes that are typical of address computations and conditions.
 const PLAIN: [Op; 12] = [
     Op::Binary(Binary::Add),
     Op::Binary(Binary::Add),
@@ -80,25 +80,25 @@ const PLAIN: [Op; 12] = [
     Op::Compare(Compare::Ne),
 ];
 
-/// A value in scope.
+/// A value in scope at a statement.
 #[derive(Clone, Copy)]
 struct Known {
     id: Id,
     ty: Type,
-    /// Whether it is the same in all threads of a CTA.
+    /// Whether the value is the same in all threads of a CTA.
     uniform: bool,
-    /// An exclusive upper bound of a u32.
+    /// Exclusive upper bound of a u32, if known.
     bound: Option<u32>,
 }
 
-/// The context of a statement.
+/// Restrictions on a statement from the statements around it.
 #[derive(Clone, Copy)]
 struct At {
-    /// How deep statements may still nest.
+    /// Number of levels by which statements may still be nested.
     depth: u32,
-    /// All threads of the CTA execute it together.
+    /// Whether all threads of the CTA execute the statement together.
     together: bool,
-    /// Threads may return.
+    /// Whether threads may return here.
     returns: bool,
 }
 
@@ -107,7 +107,7 @@ struct Generator {
     threads: u32,
     ids: Id,
     scope: Vec<Known>,
-    /// Earlier computations, for repetition.
+    /// Earlier computations, which [`Generator::again`] repeats.
     computed: Vec<Stmt>,
 }
 
@@ -122,7 +122,7 @@ impl Generator {
         self.ids
     }
 
-    /// The thread's indices and some parameters.
+    /// Statements that read the thread's indices and some parameters.
     fn start(&mut self) -> Vec<Stmt> {
         let mut list = Vec::new();
         let mut leaf = |generator: &mut Generator, op, ty, uniform, bound| {
@@ -214,7 +214,7 @@ impl Generator {
         Operand::bits(ty, numbers::bits(&mut self.random, ty))
     }
 
-    /// A value in scope, often a recent one, or a constant.
+    /// An operand: a value in scope, often a recent one, or a constant.
     fn operand(&mut self, ty: Type) -> Operand {
         let known: Vec<Id> = self.scope.iter().filter(|known| known.ty == ty).map(|known| known.id).collect();
         if known.is_empty() || self.chance(4) {
@@ -297,7 +297,7 @@ impl Generator {
         self.pure(Op::Convert { rounding, saturate }, to, vec![arg])
     }
 
-    /// Repeats an earlier computation.
+    /// Repeats an earlier computation, for value numbering.
     fn again(&mut self) -> Stmt {
         if self.computed.is_empty() {
             return self.compute();
@@ -338,7 +338,7 @@ impl Generator {
                 let compare = self.random.pick(Compare::ALL);
                 self.pure(Op::Compare(compare), ty, vec![value, constant])
             }
-            // A neutral element, or almost one.
+            // The second operand is the neutral element, or almost.
             _ if result.is_float() => {
                 let bits = match (result.half().unwrap_or(result), self.random.below(3)) {
                     (_, 0) => 0,
@@ -359,7 +359,7 @@ impl Generator {
         }
     }
 
-    /// A condition, uniform if required.
+    /// A condition; uniform in the CTA if required.
     fn condition(&mut self, uniform: bool) -> Operand {
         let known: Vec<Id> = self
             .scope
@@ -387,7 +387,7 @@ impl Generator {
             generator.scope.truncate(before);
             (list, merged, uniform)
         };
-        // If-conversion applies to small arms.
+        // If-conversion applies to small branches only.
         let sizes = self.random.pick(&[(3, 1), (3, 3), (8, 1), (8, 8)]);
         let (then, yes, yes_uniform) = arm(self, sizes.0);
         let (otherwise, no, no_uniform) = arm(self, sizes.1);
@@ -412,7 +412,7 @@ impl Generator {
         };
         let step = self.random.pick(&[1, 1, 1, 2, 5, -1]);
         let ordered = if step > 0 { Compare::Lt } else { Compare::Gt };
-        // A loop with its test at the end and an exact comparison would miss its limit if it should not run at all.
+        // A loop with its test at the end and an exact comparison would miss its limit if its trip count were 0.
         let exact = self.chance(4) && (constant || !test_at_end);
         let compare = if exact { Compare::Ne } else { ordered };
         // A counter that is compared for equality may wrap.
@@ -452,7 +452,7 @@ impl Generator {
     }
 }
 
-/// The pure opcodes that kernels use, with their types.
+/// The pure opcodes that the generated kernels use, with the types of each.
 pub fn pure_operations() -> &'static [(Op, Vec<Type>)] {
     &PURE
 }

@@ -28,7 +28,7 @@ impl Generator {
         Stmt::Compute { op, ty: Type::U32, args, results: Vec::new() }
     }
 
-    /// An operation that all threads execute together.
+    /// A synchronisation or exchange that all threads of the CTA execute together.
     pub(super) fn collective(&mut self) -> Stmt {
         let all = Operand::bits(Type::U32, u32::MAX.into());
         match self.random.below(9) {
@@ -89,7 +89,7 @@ impl Generator {
         Stmt::Compute { op, ty, args, results }
     }
 
-    /// An operation of the whole warp on registers, such as a matrix product.
+    /// A matrix operation of the whole warp on registers, such as a matrix product.
     pub(super) fn matrices(&mut self) -> Stmt {
         let (op, ty) = self.random.pick(&MATRICES);
         let args = self.operands(&operand_types(op, ty).unwrap_or_default());
@@ -98,7 +98,7 @@ impl Generator {
     }
 }
 
-/// Pure operations of a whole warp, with every type that they have.
+/// Pure opcodes of a whole warp, with every type that they have.
 static MATRICES: LazyLock<Vec<(Op, Type)>> = LazyLock::new(|| {
     let warp = Op::every().into_iter().filter(|op| op.is_pure() && op.is_convergent());
     let typed = warp.flat_map(|op| Type::ALL.iter().map(move |&ty| (op, ty)));

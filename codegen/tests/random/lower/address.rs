@@ -1,4 +1,4 @@
-//! Addresses in the forms that kernels use.
+//! Lowering of addresses, in the forms that kernels use.
 
 use bespoke_codegen::ir::{Op, Type, Value};
 
@@ -7,7 +7,7 @@ use crate::lower::POINTERS;
 use crate::program::{Form, Index, Place};
 
 impl Lower<'_> {
-    /// The pointer of an access, without the access's own offset.
+    /// The pointer operand of an access, without the access's constant offset.
     pub(super) fn place(&mut self, place: &Place) -> Value {
         let mut pointer = self.base(place.region);
         let ty = self.function.value_type(pointer);

@@ -1,4 +1,4 @@
-//! Branches and loops.
+//! Lowering of branches and loops.
 
 use bespoke_codegen::ir::{Block, BlockCall, Op, Type, Value};
 
@@ -60,7 +60,7 @@ impl Lower<'_> {
         self.name(&[inner.counter], &params[..1]);
         let inside: Vec<Id> = inner.carried.iter().map(|c| c.inside).collect();
         self.name(&inside, &params[1..]);
-        // A loop with several exits passes its values as parameters of the block where they join.
+        // A loop with several exits passes its values as parameters of the block where the exits join.
         let meet = inner.leave.is_some() || inner.test_at_end;
         if !inner.test_at_end {
             let more = self.emit(Op::Compare(inner.compare), inner.ty, &[params[0], limit]);
@@ -82,13 +82,13 @@ impl Lower<'_> {
             params[1..].to_vec()
         };
         self.name(&after, &values);
-        // A body that always returns is left only by a test before it.
+        // If the body always returns, only a test before the body can leave the loop.
         if !inner.test_at_end || !self.function.predecessors()[exit].is_empty() {
             self.open(exit);
         }
     }
 
-    /// The end of the body: to the exit or back to the header.
+    /// Ends the body with a jump to the exit or back to the header.
     pub(super) fn latch(
         &mut self,
         inner: &Loop,
@@ -118,7 +118,7 @@ impl Lower<'_> {
         }
     }
 
-    /// start + trips · step
+    /// Emits the counter's limit: `start + trips · step`.
     pub(super) fn limit(&mut self, inner: &Loop) -> Value {
         match inner.trips {
             Trips::Constant(trips) => {

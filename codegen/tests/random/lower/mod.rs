@@ -10,11 +10,11 @@ use bespoke_codegen::ir::{
 
 use crate::program::{Id, Operand, Place, Program, Region, Source, Stmt};
 
-/// Bytes of the output per stored value.
+/// Bytes of the output buffer per thread and stored value.
 pub const SLOT: u32 = 8;
 
-/// The pointer parameters: the buffers of [`Region::Input`], [`Region::Scratch`] and [`Region::Table`], and the output.
-/// The first scalar is -16.
+/// Names of the pointer parameters: the buffers of [`Region::Input`], [`Region::Scratch`] and [`Region::Table`], and
+/// the output. The first scalar parameter is -16.
 pub const POINTERS: [&str; 4] = ["input", "scratch", "table", "out"];
 pub const SCALARS: [(&str, Type); 6] = [
     ("minus_16", Type::U32),
@@ -31,7 +31,7 @@ const MUL: Op = Op::Binary(Binary::Mul);
 const SHL: Op = Op::Binary(Binary::Shl);
 const PLAIN: Op = Op::Convert { rounding: Rounding::Zero, saturate: false };
 
-/// The kernel as IR; it verifies once unreachable blocks are removed.
+/// Lowers a kernel to IR, which is valid once unreachable blocks are removed.
 pub fn lower(program: &Program) -> Function {
     let mut function = Function::new("k");
     // Allocations are aligned to 16 bytes or more.
@@ -58,7 +58,7 @@ pub fn lower(program: &Program) -> Function {
     lower.function
 }
 
-/// Addresses that the entry computes.
+/// Addresses that are computed in the entry block.
 #[derive(Default)]
 struct Bases {
     thread: Option<Value>,
@@ -73,7 +73,7 @@ struct Bases {
 
 struct Lower<'a> {
     function: Function,
-    /// The current block; none after a return.
+    /// The block that instructions are appended to; none after a return.
     block: Option<Block>,
     scope: Vec<(Id, Value)>,
     bases: Bases,
@@ -146,7 +146,7 @@ impl Lower<'_> {
         self.scope.extend(ids.iter().copied().zip(values.iter().copied()));
     }
 
-    /// Computes what the statements need at the entry.
+    /// Emits in the entry block the addresses that the statements need.
     fn prepare(&mut self) {
         let mut program = self.program.clone();
         let (mut regions, mut exchange, mut copies) = (Vec::new(), false, false);
@@ -191,7 +191,7 @@ impl Lower<'_> {
         }
     }
 
-    /// The thread's own part of a buffer.
+    /// Address of the thread's part of a buffer: `bytes` bytes per thread.
     fn own(&mut self, param: u32, bytes: u32) -> Value {
         let Some(linear) = self.bases.linear else { unreachable!("computed before") };
         let base = self.emit(Op::Param(param), Type::Global, &[]);
@@ -200,7 +200,7 @@ impl Lower<'_> {
         self.emit(Op::PtrAdd, Type::Global, &[base, offset])
     }
 
-    /// The thread's own part of a new shared variable.
+    /// Address of the thread's part of a new shared variable: `bytes` bytes per thread.
     fn shared(&mut self, bytes: u32) -> Value {
         let count = self.program.threads * bytes / 8;
         let variable: SharedVar = self.function.shared.push(Shared { element: Type::U64, count, align: 16 });
@@ -295,7 +295,7 @@ impl Lower<'_> {
         let sum = self.emit(ADD, Type::U32, &[thread, by]);
         let threads = self.constant(Type::U32, self.program.threads.into());
         let other = self.emit(Op::Binary(Binary::Rem), Type::U32, &[sum, threads]);
-        // The offset from the thread's own part to the other thread's.
+        // The distance from the thread's part of the variable to the other thread's part.
         let distance = self.emit(Op::Binary(Binary::Sub), Type::U32, &[other, thread]);
         let amount = self.constant(Type::U32, 3);
         let distance = self.emit(SHL, Type::U32, &[distance, amount]);
@@ -311,7 +311,7 @@ impl Lower<'_> {
         self.effect(Op::Store(Access::SCALAR), Type::U64, &[own, value]);
         self.barrier();
         let thread = self.thread();
-        // The warp's 16 rows of 16 bytes begin at the part of its lane 0.
+        // The 16 rows of 16 bytes of a warp begin at the part of its lane 0.
         let (mask, row) = (self.constant(Type::U32, 31), self.constant(Type::U32, 15));
         let lane = self.emit(AND, Type::U32, &[thread, mask]);
         let row = self.emit(AND, Type::U32, &[thread, row]);
@@ -346,7 +346,7 @@ impl Lower<'_> {
         let scale = self.constant(Type::U32, ty.bytes().into());
         let bytes = self.emit(Op::MulWide, Type::U32, &[index, scale]);
         let pointer = self.emit(Op::PtrAdd, Type::Global, &[self.base(Region::Input), bytes]);
-        // The last element ends at the end of the buffer.
+        // The last element in bounds ends at the end of the buffer.
         let offset = (Region::Input.bytes() - bound * ty.bytes()) as i32;
         let access = Access { offset, cache: Cache::ReadOnly, ..Access::SCALAR };
         let found = self.emit(Op::Load(access), ty, &[pointer]);
@@ -356,7 +356,7 @@ impl Lower<'_> {
         self.name(&[result], &[merged]);
     }
 
-    /// Stores the thread's results.
+    /// Stores the thread's results to the output.
     fn finish(&mut self) {
         if self.block.is_none() {
             return;
