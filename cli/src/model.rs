@@ -37,7 +37,7 @@ pub fn builtin_named(name: &str) -> miette::Result<(ShapeFile, Mix)> {
     named(name, &[])
 }
 
-/// [`builtin_named`], whose error also suggests the names of `others`.
+/// Does what [`builtin_named`] does, but the error also suggests the names in `others`.
 fn named(name: &str, others: &[&str]) -> miette::Result<(ShapeFile, Mix)> {
     let mut names: Vec<String> = Vec::new();
     for file in builtin() {
@@ -119,7 +119,7 @@ pub struct Model {
     pub path: PathBuf,
 }
 
-/// Opens a model file, or the demo model by its name, and reads its shape.
+/// Opens a model file, or the demo model by its name, and reads the shape of the model.
 pub fn open_model(path: &Path) -> miette::Result<Model> {
     if is_demo(path) {
         return open_demo();

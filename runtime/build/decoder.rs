@@ -20,7 +20,8 @@ use bespoke_kernels::spec::KernelSpec;
 /// Targets without `BESPOKE_TARGETS`: sm_80 runs on every supported GPU; sm_90 is faster on Hopper and later.
 const DEFAULT_TARGETS: &str = "sm_80,sm_90";
 
-/// The demo model, relative to this package. Its kernels are built in, so that a run without arguments compiles none.
+/// Path of the demo model, relative to this package. The kernels of the demo model are built in, so that a run without
+/// arguments compiles no kernels.
 const DEMO: &str = "../demo/demo.gguf";
 
 /// Size limit of the machine code cached between builds: several times that of all built-in shapes.
@@ -60,8 +61,9 @@ fn emit() -> Result<(), String> {
     Ok(())
 }
 
-/// The assembler, if machine code is built in: with `BESPOKE_MODEL` or `BESPOKE_PTXAS`. It is not by default, because
-/// the kernels of all shapes take 15 s of processor time and 14 MB of the binary for each target.
+/// The assembler, if machine code is built in: with `BESPOKE_MODEL` or `BESPOKE_PTXAS`. By default machine code is not
+/// built in, because assembling the kernels of all shapes takes 15 s of processor time and 14 MB of the binary for each
+/// target.
 fn assembler(out: &Path) -> Result<Option<Ptxas>, String> {
     if env::var_os(ptxas::VARIABLE).is_none() && variable("BESPOKE_MODEL")?.is_none() {
         return Ok(None);

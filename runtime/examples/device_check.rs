@@ -16,7 +16,7 @@ use clap::Parser;
 const VECTORS: &str = include_str!("../src/device/testdata/vectors.ptx");
 const CHAIN: &str = include_str!("../src/device/testdata/chain.ptx");
 
-/// Threads of a CTA in every launch.
+/// Threads per CTA in every launch.
 const THREADS: u32 = 128;
 /// Launches in the chain: enough to expose a missing edge.
 const STEPS: usize = 32;
@@ -274,7 +274,7 @@ fn print_error(error: &device::Error) {
     }
 }
 
-/// A launch with a thread for each of `n` elements.
+/// Creates a launch with one thread for each of `n` elements.
 fn launch(kernel: Kernel, n: u32, params: Vec<u8>) -> Launch {
     let grid = [n.div_ceil(THREADS), 1, 1];
     Launch { kernel, grid, block: [THREADS, 1, 1], dynamic_shared: 0, params, programmatic: false }

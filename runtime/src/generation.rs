@@ -82,7 +82,7 @@ pub struct Generation<'a> {
     stop_tokens: &'a [u32],
     stream: Option<DecodeStream<'a>>,
     tokens: Vec<u32>,
-    /// Number of tokens after which generation ends, and why it ends there.
+    /// Number of tokens after which generation ends, and the reason for ending there.
     limit: (u32, FinishReason),
     reason: Option<FinishReason>,
     start: Instant,

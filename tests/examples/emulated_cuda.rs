@@ -1,5 +1,5 @@
 //! A `libcuda` for machines without a GPU: the entry points of the CUDA driver that launch a kernel, on the emulator.
-//! It runs `examples/launch.py` and similar programs.
+//! The library runs `examples/launch.py` and similar programs.
 //!
 //!     cargo build -p bespoke-tests --example emulated_cuda
 //!     LIBCUDA=target/debug/examples/libemulated_cuda.so python3 examples/launch.py FOLDER
@@ -26,7 +26,7 @@ const UNKNOWN: c_int = 999;
 const COMPUTE_MAJOR: c_int = 75;
 const COMPUTE_MINOR: c_int = 76;
 
-/// `CU_JIT_ERROR_LOG_BUFFER` and its size.
+/// `CU_JIT_ERROR_LOG_BUFFER` and `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`.
 const ERROR_LOG: c_int = 5;
 const ERROR_LOG_BYTES: c_int = 6;
 
@@ -35,7 +35,7 @@ struct State {
     memory: Vec<Allocation>,
     modules: HashMap<usize, Module>,
     kernels: HashMap<usize, Kernel>,
-    /// The last error's text.
+    /// Text of the last error.
     message: CString,
 }
 

@@ -3,26 +3,26 @@
 use bespoke_codegen::prelude::*;
 use bespoke_testing::Launch;
 
-/// Words of a tile: four for each lane of a warp.
+/// Words per tile: four for each lane of a warp.
 const TILE: u32 = 128;
-/// Threads of a CTA: a warp that loads, and a warp that adds.
+/// Threads per CTA: a warp that loads, and a warp that adds.
 const THREADS: u32 = 64;
 
 /// Compile-time parameters of the kernel.
 #[derive(Clone)]
 struct Shape {
-    /// CTAs of a cluster: 1, 2, 4 or 8.
+    /// CTAs per cluster: 1, 2, 4 or 8.
     blocks: u32,
-    /// Tiles of a cluster.
+    /// Tiles that each cluster adds.
     tiles: u32,
-    /// Stages of the ring.
+    /// Stages of the ring buffer in shared memory.
     stages: u32,
 }
 
 /// sums[cluster, c] = Σ_rank (rank + 1) · Σ_tile from[cluster, tile, c] modulo 2³², over the CTAs of the cluster.
 ///
-/// Every CTA reads all tiles of its cluster through a ring. Each CTA loads a part of every stage and multicasts it to the
-/// cluster. Then each CTA adds a part of the columns over the shared memory of all CTAs.
+/// Every CTA reads all tiles of its cluster through a ring. Each CTA loads a part of every stage, and multicasts the
+/// part to the cluster. Then each CTA adds some of the columns over the shared memory of all CTAs.
 ///
 /// `from` u32 [clusters, tiles, 128], `sums` u32 [clusters, 128].
 #[kernel(threads = THREADS, cluster = s.blocks)]

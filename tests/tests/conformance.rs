@@ -31,7 +31,7 @@ fn logits(engine: &mut Engine, tokens: &[u32]) -> Vec<f32> {
     all
 }
 
-/// A test for each case: its name, its fixture, and llama.cpp's NMSE on it, which is the limit.
+/// Defines a test for each case: name, fixture, and largest NMSE, which is that of llama.cpp on the same model.
 macro_rules! cases {
     ($($test:ident $name:literal $limit:literal;)*) => {
         $(#[test]

@@ -22,7 +22,7 @@ fn demo(checks: Checks) -> (Engine, Tokenizer) {
 
 #[test]
 fn two_hundred_held_out_questions() {
-    // Two thousand steps without checks: this test is about the model's answers, others check the kernels.
+    // Two thousand steps without checks: this test is about the model's answers; other tests check the kernels.
     let (mut engine, tokenizer) = demo(Checks::NONE);
     let questions = Question::held_out(4, QUESTIONS);
     let wrong: Vec<String> = questions

@@ -1,4 +1,4 @@
-//! Embeds the kernels' sources, so that the binary can show them without the repository.
+//! Embeds the sources of the kernels, so that the binary can show source lines without the repository.
 
 use std::path::{Path, PathBuf};
 use std::{fmt::Write, fs};

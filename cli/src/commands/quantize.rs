@@ -1,4 +1,4 @@
-//! `bespoke quantize`: writes a model with fewer bits a weight.
+//! `bespoke quantize`: writes a model with fewer bits per weight.
 
 use std::path::PathBuf;
 use std::time::Instant;

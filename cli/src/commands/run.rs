@@ -246,8 +246,8 @@ impl From<FinishReason> for Stop {
     }
 }
 
-/// Generates tokens and prints each as it comes, until generation ends or Ctrl-C requests a stop. `bar` is the progress
-/// bar of the prompt.
+/// Generates tokens, and prints each token when it is chosen, until generation ends or Ctrl-C requests a stop. `bar` is
+/// the progress bar of the prompt.
 fn generate(
     engine: &mut Engine,
     request: &Request<'_>,

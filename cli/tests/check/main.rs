@@ -164,7 +164,7 @@ fn both_accesses_show_the_calls_that_they_were_inlined_through() {
     assert_eq!(sites.iter().map(callers).collect::<Vec<_>>(), [[9, 13], [9, 14]]);
 }
 
-/// `docs/terminal.py` draws the picture of docs/check.md; this compares its text with the output.
+/// `docs/terminal.py` draws the picture of docs/check.md; this test compares the picture's text with the output.
 #[test]
 fn the_picture_shows_what_is_printed() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
@@ -324,7 +324,7 @@ fn a_file_without_launches_gives_a_template_that_works() {
         "{template}"
     );
     assert!(template.contains("block = [32, 32, 1]"), "{template}");
-    // Every kernel gets two buffers of 1024 elements, fewer than it wants: a finding, but nothing to mend in the file.
+    // Every kernel gets two buffers of 1024 elements, fewer than the kernel needs: a finding, but the file is valid.
     let scratch = Scratch::new("launches.toml", &template);
     let report = json(1, &["transpose.ptx", "--launches", scratch.path()]);
     assert_eq!(report["launches"], 3);

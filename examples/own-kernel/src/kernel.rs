@@ -6,7 +6,7 @@ use bespoke_codegen::prelude::*;
 
 /// Compile-time parameters of the kernel.
 pub struct RowShape {
-    /// Elements of a row: a multiple of four a thread.
+    /// Elements per row: a multiple of 4 · `threads`.
     pub cols: u32,
     /// Threads that share a row: a multiple of 32.
     pub threads: u32,
@@ -15,7 +15,7 @@ pub struct RowShape {
 /// The width of a small model.
 pub const SHAPE: RowShape = RowShape { cols: 2048, threads: 128 };
 
-/// The end of a transformer's layer in one launch, a CTA a row of `cols` elements: hidden += update; then
+/// The end of a transformer's layer in one launch, one CTA per row of `cols` elements: hidden += update; then
 /// y = weight · hidden / √(mean(hidden²) + epsilon), rounded to bytes: y ≈ scales[row] · quants.
 #[kernel(threads = s.threads)]
 pub fn add_norm_quantize(

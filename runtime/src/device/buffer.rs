@@ -53,7 +53,7 @@ pair! {
     Bf16x2 of bf16;
 }
 
-/// Device memory for elements of type `T`, freed on drop. Its content is undefined until it is written.
+/// Device memory for elements of type `T`, freed on drop. The content is undefined until the buffer is written.
 ///
 /// Created by `buffer` and `buffer_of` of [`dyn Device`](Device).
 pub struct Buffer<T> {
@@ -78,7 +78,7 @@ impl<T> Buffer<T> {
         self.elements
     }
 
-    /// Whether the buffer has no elements.
+    /// Whether the buffer is empty: has no elements.
     pub fn is_empty(&self) -> bool {
         self.elements == 0
     }

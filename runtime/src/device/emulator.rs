@@ -17,9 +17,9 @@ const COMPUTE: (u32, u32) = (9, 0);
 /// Number of emulated multiprocessors, which determines the grids of plans. A small number keeps emulation fast; more
 /// than one CTA exposes errors between CTAs.
 const MULTIPROCESSORS: u32 = 4;
-/// Largest shared memory of a CTA on sm_90 (CUDA C++ Programming Guide, technical specifications).
+/// Largest shared memory per CTA on sm_90 in bytes (CUDA C++ Programming Guide, technical specifications).
 const SHARED_PER_BLOCK: u32 = 227 << 10;
-/// Host memory assumed if its size is unknown.
+/// Bytes of host memory assumed if the size is unknown.
 const ASSUMED_MEMORY: u64 = 8 << 30;
 
 /// Properties of the emulator.
@@ -203,7 +203,7 @@ impl Device for EmulatorDevice {
     }
 }
 
-/// A kernel's handle, as [`Kernel`] carries it.
+/// Device-specific handle inside a [`Kernel`] of the emulator.
 struct EmulatedKernel {
     module: Arc<emulator::Module>,
     /// Index among the module's kernels.
@@ -216,7 +216,7 @@ impl EmulatedKernel {
     }
 }
 
-/// A checked launch.
+/// A checked launch, ready to run.
 struct BoundLaunch {
     kernel: Kernel,
     config: emulator::LaunchConfig,
@@ -250,7 +250,8 @@ fn bind(info: &DeviceInfo, index: usize, launch: Launch) -> Result<BoundLaunch> 
     Ok(BoundLaunch { kernel: launch.kernel, config, params, programmatic: launch.programmatic && index > 0 })
 }
 
-/// Launches in order. Enqueuing a launch runs it, so there is nothing to wait for, and the list serves as the graph.
+/// Launches in order. To enqueue a launch is to run the launch, so there is nothing to wait for, and the list serves as
+/// the graph.
 struct EmulatorSequence {
     state: Arc<State>,
     launches: Vec<BoundLaunch>,

@@ -18,7 +18,7 @@ pub enum Error {
     Unavailable {
         /// Why the device is not available.
         what: String,
-        /// How to make it available, or what to use instead.
+        /// How to make the device available, or what to use instead.
         help: String,
     },
     /// Not enough free memory for an allocation.

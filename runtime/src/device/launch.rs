@@ -201,8 +201,8 @@ pub trait LaunchSequence: Send {
     /// Enqueues the launches one by one, without a graph.
     fn run_eager(&mut self) -> Result<()>;
 
-    /// Captures the launches as a graph, unless that is done already, and describes it. After an error the launches can
-    /// still run eagerly.
+    /// Captures the launches as a graph, unless they are captured already, and describes the graph. After an error the
+    /// launches can still run eagerly.
     fn capture(&mut self) -> Result<GraphReport>;
 
     /// Enqueues the captured graph with one driver call. Does not allocate or block.
@@ -212,7 +212,7 @@ pub trait LaunchSequence: Send {
     fn wait(&mut self) -> Result<()>;
 
     /// Runs every launch once, eagerly, and returns the time of each in microseconds. A time includes the gap before
-    /// the launch, so it is an upper bound of the kernel's time. Launches do not overlap.
+    /// the launch, so the time is an upper bound of the kernel's time. Launches do not overlap.
     fn profile(&mut self) -> Result<Vec<f64>>;
 
     /// Replays the graph `count` times and returns the mean time of a replay in milliseconds, by the device's clock.

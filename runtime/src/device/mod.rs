@@ -260,7 +260,7 @@ pub trait Device: Send + Sync {
     /// Sets `bytes` bytes of device or host-visible memory to `value`, ordered after all enqueued work. Does not block.
     fn fill(&self, to: Address, bytes: u64, value: u8) -> Result<()>;
 
-    /// Loads a module, from its machine code if that matches the device, else from its PTX.
+    /// Loads a module: from the machine code in `source` if the code matches the device, else from the PTX.
     fn load_source(&self, source: &ModuleSource<'_>) -> Result<Module>;
 
     /// Loads a module from PTX. `name` identifies the module in messages.

@@ -95,7 +95,7 @@ pub(super) struct Loaded<M> {
     pub origin: CodeOrigin,
 }
 
-/// Loads modules for a device: its compute capability and driver determine which machine code is valid.
+/// Loads modules for a device, whose compute capability and driver determine which machine code is valid.
 pub(super) struct ModuleLoader {
     /// The device's compute capability.
     compute: (u32, u32),

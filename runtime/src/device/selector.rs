@@ -91,7 +91,7 @@ pub fn open_with(selector: Selector, checks: Checks) -> Result<Opened> {
     }
 }
 
-/// All devices, the emulator last. If GPUs cannot be used, the error takes their place.
+/// All devices, the emulator last. If GPUs cannot be used, the list has the error in place of the GPUs.
 pub fn list() -> Vec<Result<DeviceInfo>> {
     let mut devices = match cuda::devices() {
         Ok(devices) => devices.into_iter().map(Ok).collect(),

@@ -1,4 +1,4 @@
-//! Binding of a plan to a device: its buffers as device memory, its launches with addresses.
+//! Binding of a plan to a device: the plan's buffers as device memory, and its launches with device addresses.
 
 use bespoke_kernels::plan::{BufferKind, BufferName, Plan};
 

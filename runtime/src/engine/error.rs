@@ -39,7 +39,7 @@ pub enum EngineError {
         /// Minor number of the compute capability.
         minor: u32,
     },
-    /// Kernels are not built in, and compiling them is disabled ([`no_jit`](super::EngineOptions::no_jit)).
+    /// Kernels are not built in, and compilation is disabled ([`no_jit`](super::EngineOptions::no_jit)).
     #[error(
         "{missing} of {total} kernels for {target} are not built into this binary, and --no-jit forbids compiling \
          them; build for this model with:\n  BESPOKE_MODEL={} BESPOKE_TARGETS={target}{} cargo build --release",

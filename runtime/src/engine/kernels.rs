@@ -67,7 +67,7 @@ pub(super) fn sources(plan: &Plan, options: &EngineOptions) -> Result<Sources, E
 /// A kernel's name and PTX.
 pub(super) type Text = (String, Cow<'static, str>);
 
-/// Looks up built-in kernels, and compiles the others.
+/// Returns the PTX of each kernel: built in, or compiled now.
 pub(super) fn texts(kernels: &[&PlanKernel], target: Target) -> Result<Vec<Text>, EngineError> {
     let missing = kernels.iter().filter(|kernel| builtin::ptx(target, &kernel.name).is_none());
     let missing: Vec<_> = missing.map(|kernel| kernel.spec.clone()).collect();
@@ -82,7 +82,7 @@ pub(super) fn texts(kernels: &[&PlanKernel], target: Target) -> Result<Vec<Text>
     Ok(kernels.iter().map(|kernel| (kernel.name.clone(), text(&kernel.name))).collect())
 }
 
-/// Loads kernels into the device, in parallel, because assembling them takes most of the time.
+/// Loads kernels into the device, in parallel, because assembling takes most of the loading time.
 pub(super) fn load(
     device: &dyn Device,
     target: Target,

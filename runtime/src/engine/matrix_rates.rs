@@ -1,4 +1,4 @@
-//! Bandwidth of each matrix kernel of a plan when it runs alone: an upper bound for decoding.
+//! Bandwidth of each matrix kernel of a plan when the kernel runs alone: an upper bound for decoding.
 
 use bespoke_kernels::plan::{Access, Argument, BufferKind, Launch as Planned, PartForm, Plan};
 
@@ -68,7 +68,7 @@ fn writes_state(plan: &Plan, launch: &Planned) -> bool {
 /// Measured time of one matrix kernel of a plan.
 #[derive(Clone, Debug)]
 pub struct MatrixRate {
-    /// The matrix. Its name lists all matrices that the kernel is launched for.
+    /// The matrix; `name` lists all matrices for which the kernel is launched.
     pub matrix: Matrix,
     /// The kernel's name.
     pub kernel: String,
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(tokens, [471, 239, 117, 404]);
     }
 
-    /// Every weight matrix is streamed once per token; the embedding only where it is also the output matrix.
+    /// Every weight matrix is streamed once per token; the embedding is streamed only if it is also the output matrix.
     #[test]
     fn every_matrix_is_streamed_once() {
         for (name, mix, tied) in [("llama-3.1-8b", "q4_k_m", false), ("llama-3.2-1b", "q4_k_m", true)] {

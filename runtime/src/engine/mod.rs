@@ -50,7 +50,7 @@ pub struct EngineOptions {
     pub tuning: Tuning,
     /// Path of the model's file, for messages.
     pub path: PathBuf,
-    /// Initial sampling parameters. They decide whether the plan can sample or only decode greedily.
+    /// Initial sampling parameters, which decide whether the plan can sample or only decode greedily.
     pub sampling: SamplingParams,
 }
 
@@ -62,7 +62,7 @@ pub const DEFAULT_CONTEXT: u32 = 4096;
 pub struct LoadTimes {
     /// Planning, and looking up or compiling kernels.
     pub specialise: Duration,
-    /// Loading kernels into the device, assembling those without machine code.
+    /// Loading kernels into the device, and assembling kernels that have no machine code.
     pub assemble: Duration,
     /// Allocating the plan's buffers.
     pub allocate: Duration,

@@ -34,7 +34,7 @@ pub trait StepQueue {
     /// Enqueues the step at position `enqueued`, and advances `enqueued`. Does not block.
     fn enqueue(&mut self) -> Result<(), EngineError>;
 
-    /// Token at a position, if the device has written it.
+    /// Token at a position; `None` if the device has not written the token yet.
     fn token_at(&self, position: u32) -> Result<Option<u32>, EngineError>;
 
     /// Whether enqueued work is unfinished; an error if a kernel faulted. Does not block.
@@ -62,8 +62,8 @@ impl<S: StepQueue> StepQueue for &mut S {
     }
 }
 
-/// Iterator over the tokens that a model chooses. Dropping it early loses no token: the next iterator over the same
-/// queue continues after the last token read.
+/// Iterator over the tokens that a model chooses. Dropping the iterator early loses no token: the next iterator over
+/// the same queue continues after the last token read.
 pub struct Tokens<S> {
     queue: S,
     /// Position of the last token that the iterator returns.

@@ -76,12 +76,12 @@ impl Tokenizer {
         self.pieces.get(id)
     }
 
-    /// Token as the vocabulary spells it, such as `Ġthe`, `▁the` or `<|end|>`.
+    /// Spelling of a token in the vocabulary, such as `Ġthe`, `▁the` or `<|end|>`.
     pub fn token(&self, id: u32) -> Option<String> {
         self.model.id_to_token(id)
     }
 
-    /// Id of a token as the vocabulary spells it.
+    /// Id of the token with this spelling in the vocabulary.
     pub fn id(&self, token: &str) -> Option<u32> {
         self.model.token_to_id(token)
     }

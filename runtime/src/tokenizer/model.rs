@@ -13,7 +13,7 @@ use super::pre::PreTokenizer;
 use super::scores;
 use super::vocab::{Method, Vocab};
 
-/// Builds the encoder. Decoding does not use it: see [`Vocab::append_piece`].
+/// Builds the encoder. Decoding does not use the encoder: see [`Vocab::append_piece`].
 pub fn build(vocab: &Vocab<'_>) -> Result<Tokenizer, TokenizerError> {
     let mut tokenizer = match &vocab.method {
         Method::ByteLevel { pre, merges } => byte_level(vocab, pre, merges),

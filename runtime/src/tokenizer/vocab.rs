@@ -70,8 +70,8 @@ pub struct Vocab<'a> {
 const END_KEYS: [&str; 3] =
     ["tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"];
 
-/// Control tokens that end a turn by convention. Many files declare only one of several, so llama.cpp also recognises
-/// them by name.
+/// Control tokens that end a turn by convention. Many files declare only one of several end tokens, so llama.cpp also
+/// recognises these names.
 const END_TOKENS: [&str; 10] = [
     "</s>",
     "<|endoftext|>",

@@ -32,7 +32,7 @@ pub struct Profile {
     pub launches: Vec<LaunchTime>,
 }
 
-/// A launch of a step.
+/// A launch of a decode step, with its time.
 #[derive(Debug, Serialize)]
 pub struct LaunchTime {
     /// Label of the launch in the plan.
@@ -89,7 +89,7 @@ pub struct MatrixCeiling {
     pub rotated_bytes: u64,
     /// Read ceiling: bytes per second of a plain read of device memory; `None` on the emulator.
     pub ceiling_bytes_per_second: Option<f64>,
-    /// The matrix and its time.
+    /// Matrix, time and bytes of all launches of the kernel in a step.
     #[serde(flatten)]
     pub time: MatrixTime,
 }
@@ -198,7 +198,7 @@ fn matrix_time(matrix: Matrix, launches: usize, traffic: Traffic) -> MatrixTime 
     MatrixTime { matrix: name, types, rows, cols, launches, traffic }
 }
 
-/// Times every matrix kernel alone; times and bytes are those of all its launches of a step.
+/// Times every matrix kernel alone; times and bytes are sums over all launches of the kernel in a step.
 pub fn matrix_ceilings(subject: &mut Subject<'_>) -> Result<Vec<MatrixCeiling>, EngineError> {
     let ceiling = subject.ceiling;
     let rates = subject.engine.matrix_rates()?;

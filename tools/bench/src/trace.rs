@@ -35,7 +35,7 @@ pub fn trace(profiles: &[Profile]) -> Value {
     json!({ "traceEvents": events, "displayTimeUnit": "ns" })
 }
 
-/// Slices of the launches, and of the layers above them.
+/// Slices of the launches, and above the launches the slices of their layers.
 fn launches(profile: &Profile, pid: u32) -> Vec<Value> {
     let mut events = Vec::new();
     let mut at = 0.0;

@@ -1,7 +1,7 @@
 //! Checks kernels on the emulator: those of a PTX file, of a built-in shape, or of a model's decode plan.
 //!
 //! A finding ends its launch, and the next launch runs. A [`Report`] has each finding once, and profiles: of the
-//! launches that completed, and of the others up to their finding.
+//! launches that completed, and of the stopped launches up to their finding.
 //!
 //! ```no_run
 //! use bespoke_check::{self as check, Launches, Options};
@@ -52,7 +52,8 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// All checks for errors that no kernel intends, lints, and no profile. The limit allows a CTA some seconds.
+    /// All checks except those for behaviour that a kernel may intend; lints, and no profile. The limit allows a CTA
+    /// some seconds.
     fn default() -> Options {
         Options { checks: Checks::ALL, instruction_limit: 1 << 26, lints: true, profile: false }
     }

@@ -66,7 +66,7 @@ pub struct Edge {
     pub leaves_layer: bool,
     /// Number of dependencies between the plan's launches that the edge stands for.
     pub count: usize,
-    /// Kind of order; `None` if other edges imply it.
+    /// Kind of order; `None` if other edges imply the order.
     pub order: Option<EdgeOrder>,
     /// Data written by the earlier launch and read by the later one.
     pub data: Vec<Transfer>,

@@ -111,7 +111,7 @@ pub struct Inspection {
     pub context: u32,
     /// Launches per step.
     pub launches: usize,
-    /// Bytes that a step reads with a full cache: weights, keys and values.
+    /// Bytes read per step with a full KV cache: weights, keys and values.
     pub bytes_per_token: u64,
     /// Whether ptxas was found, so that numbers of registers are known.
     pub has_ptxas: bool,
@@ -176,7 +176,7 @@ impl Count<'_> {
 }
 
 impl Inspection {
-    /// Compiles a plan's kernels, and those of the model's plans for all other targets.
+    /// Compiles the kernels of a plan, and the kernels of the same model's plans for all other targets.
     pub fn of(
         plan: &Plan,
         tuning: &Tuning,
@@ -246,7 +246,7 @@ fn views(plan: &Plan, tools: &Tools, count: &Count<'_>) -> Result<Vec<Unread>, I
     Ok(emit::compile(&specs, plan.target)?.into_par_iter().map(view).collect())
 }
 
-/// Plans of the same model for all targets that support it.
+/// Plans of the same model for all other targets that support the model.
 fn others(plan: &Plan, tuning: &Tuning) -> Vec<Plan> {
     let other = |target| match Plan::tuned(&plan.shape, target, plan.params.clone(), tuning) {
         Ok(other) => Some(other),

@@ -1,7 +1,7 @@
 //! Generated code with the Rust lines from which it comes.
 //!
 //! IR instructions have locations; PTX has `.file` and `.loc` directives; nvdisasm writes comments. All three become
-//! [`Places`], so that a line of one stage is found in the others.
+//! [`Places`], so that a Rust line of one stage is found in the other stages.
 
 use std::collections::HashMap;
 
@@ -128,7 +128,7 @@ fn ptx_file(line: &str) -> Option<(u32, &str)> {
     Some((number.parse().ok()?, &name[..name.find('"')?]))
 }
 
-/// Parses file, line and column of a `.loc`, and those of its `inlined_at`.
+/// Parses file, line and column of a `.loc` directive, and of its `inlined_at` if present.
 fn ptx_loc(statement: &str) -> Option<([u32; 3], Option<[u32; 3]>)> {
     let position = |text: &str| {
         let mut numbers = text.split_whitespace().map(|number| number.parse().ok());

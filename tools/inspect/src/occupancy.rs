@@ -1,4 +1,4 @@
-//! Occupancy: how many CTAs of a kernel fit on a multiprocessor, and what limits them.
+//! Occupancy: how many CTAs of a kernel fit on a multiprocessor, and which resource limits the number.
 
 use bespoke_codegen::ptx::Target;
 use bespoke_kernels::plan::TargetProperties;
@@ -17,7 +17,7 @@ const BANKS: u32 = 4;
 const SHARED_UNIT: u32 = 128;
 const SYSTEM_SHARED: u32 = 1024;
 
-/// Resources of a CTA.
+/// Resources that a CTA needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
     /// Threads per CTA.

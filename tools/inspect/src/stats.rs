@@ -58,7 +58,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Statistics of a compiled kernel, with ptxas' figures if it was assembled.
+    /// Statistics of a compiled kernel, with ptxas' figures if the kernel was assembled.
     pub fn of(plan: &Plan, emitted: &Emitted, ptxas: Option<Usage>) -> Stats {
         let Emitted { spec, compiled, params, .. } = emitted;
         let Geometry { grid, threads, dynamic_shared } = spec.geometry();
@@ -101,7 +101,7 @@ impl Stats {
     }
 }
 
-/// Resources of a CTA.
+/// Resources that a CTA of the kernel needs.
 pub(super) fn demand(spec: &KernelSpec, ptxas: Option<Usage>) -> Demand {
     let Geometry { threads, dynamic_shared, .. } = spec.geometry();
     let statics = ptxas.map_or(spec.static_shared(), |usage| usage.static_shared);

@@ -92,7 +92,7 @@ impl<'a> Quantization<'a> {
         Ok(Quantization { gguf, header, types })
     }
 
-    /// Every tensor with its new type.
+    /// Every tensor, with the type after quantisation.
     pub fn tensors(&self) -> impl Iterator<Item = (&TensorInfo, GgmlType)> {
         self.gguf.tensors().iter().zip(self.types.iter().copied())
     }

@@ -135,7 +135,7 @@ impl Coordinates {
     }
 }
 
-/// An output and its expected content.
+/// An output of a case, and the expected content.
 pub(super) struct Expected {
     /// Index of the buffer.
     pub buffer: usize,

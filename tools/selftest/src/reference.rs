@@ -88,7 +88,7 @@ pub(super) fn rope(x: &[f64], s: &AttentionShape, rotation: &Rotation) -> Vec<f6
     out
 }
 
-/// Query, and the keys and values that it attends to.
+/// Query, and the keys and values to which the query attends.
 pub(super) struct Context {
     /// Query, [heads, head_dim].
     pub q: Vec<f64>,

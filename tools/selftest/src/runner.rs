@@ -19,7 +19,7 @@ use super::report::{Report, Row};
 
 /// Number of guard bytes behind each buffer, which must not be written. The emulator checks bounds itself.
 const GUARD: usize = 4096;
-/// Largest input that is read back to check that it is unchanged, in bytes.
+/// Largest size in bytes of an input that is read back, to check that the kernel did not change the input.
 const READ_BACK: usize = 16 << 20;
 
 /// Runs every case of every kernel and calls `on_row` with each result. Stops early only if the device is lost.
@@ -152,7 +152,7 @@ impl<'a> Runner<'a> {
         Ok(kernel)
     }
 
-    /// Runs a case; also returns whether the device is lost.
+    /// Runs a case; returns the rows, and whether the device is lost.
     fn rows(&mut self, case: &Case) -> (Vec<Row>, bool) {
         match self.run(case) {
             Ok(rows) => (rows, false),

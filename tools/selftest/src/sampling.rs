@@ -246,7 +246,7 @@ mod tests {
         let warm = SamplingParams { temperature: 1.0, ..SamplingParams::default() };
         assert_eq!(tokens(SamplingParams { top_k: 3, ..warm.clone() }), [0, 1, 4]);
         assert_eq!(tokens(SamplingParams { top_k: 1, ..warm.clone() }), [1]);
-        // The two likelier ones have 0.576 of the probability, the others 0.106 each.
+        // The two likelier tokens have 0.576 of the probability together, the other tokens 0.106 each.
         assert_eq!(tokens(SamplingParams { top_p: 0.6, ..warm.clone() }), [0, 1, 4]);
         assert_eq!(tokens(SamplingParams { min_p: 0.5, ..warm }), [1, 4]);
     }

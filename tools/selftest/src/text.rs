@@ -12,7 +12,7 @@ pub fn describe(row: &Row) -> String {
     format!("{} ({}), `{}`: {failure}", row.kernel, row.what, row.output)
 }
 
-/// Table with a line for each kernel: its worst case.
+/// Table with a line for each kernel: the kernel's worst case.
 pub fn table(report: &Report) -> Table {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN);

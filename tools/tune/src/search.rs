@@ -1,8 +1,8 @@
 //! Search for faster choices: coordinate descent over a few values of each parameter.
 //!
 //! For each role in the order of a step, and each of its parameters, the search keeps the fastest value that is faster
-//! than the present choice by more than the noise. It always measures a whole step, since neighbouring launches overlap
-//! and the time of a kernel alone is misleading.
+//! than the present choice by more than the noise. The search always measures a whole step, because neighbouring
+//! launches overlap and the time of a kernel alone is misleading.
 
 use std::collections::HashSet;
 
@@ -174,7 +174,7 @@ pub trait Meter {
     /// Builds the plan by these rules; `None` if model, target or device do not allow the rules.
     fn plan(&mut self, tuning: &Tuning) -> Option<Plan>;
 
-    /// Compares the present plan with another; `None` if the device refuses the other.
+    /// Compares the times of two plans; `None` if the device refuses the plan `other`.
     fn compare(&mut self, present: &Plan, other: &Plan) -> Result<Option<Comparison>, Self::Error>;
 }
 

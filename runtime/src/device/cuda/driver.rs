@@ -23,11 +23,11 @@ impl Status {
     pub const NOT_READY: Status = Status(600);
 }
 
-/// Oldest version that has every entry point below. It introduced programmatic edges of graphs.
+/// Oldest CUDA version whose driver has every entry point below: the first with programmatic edges in graphs.
 const OLDEST: &str = "CUDA 12.3 (driver 545)";
 
-/// Declares the table of entry points. Signatures under `checked` are compared with the bindings. Those under `plain`
-/// are not, because they take a result code as an integer.
+/// Declares the table of entry points. Signatures under `checked` are compared with the bindings. Signatures under
+/// `plain` are not compared, because they take a result code as an integer.
 macro_rules! entry_points {
     (
         checked { $($checked:ident($($type:ty),*);)* }

@@ -16,8 +16,8 @@ use super::assembler::DriverAssembler;
 use super::context::Context;
 use super::driver::call;
 
-/// Largest shared memory of a CTA without `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES` (CUDA C++ Programming
-/// Guide, shared memory).
+/// Largest shared memory per CTA in bytes without `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES` (CUDA C++
+/// Programming Guide, shared memory).
 const DEFAULT_SHARED: u32 = 48 << 10;
 
 /// A loaded module, unloaded when its last kernel is dropped.
@@ -78,7 +78,7 @@ impl CudaKernel {
     }
 }
 
-/// Loads a module and looks up the kernels that its PTX declares.
+/// Loads a module, and looks up the kernels that the PTX declares.
 pub(super) fn load(
     context: &Arc<Context>,
     loader: &ModuleLoader,

@@ -44,8 +44,8 @@ struct Snippet<'a> {
 }
 
 impl<'a> Renderer<'a> {
-    /// Creates a renderer. Source files of a PTX file are searched in the current folder, its parents, and the PTX
-    /// file's folder; those of the project's kernels are in the binary.
+    /// Creates a renderer. Source files of a PTX file are searched in the current folder, in its parents, and in the
+    /// PTX file's folder; source files of the project's kernels are in the binary.
     pub fn new(color: bool, ptx: Option<&'a Path>) -> Renderer<'a> {
         Renderer { color, ptx, sources: HashMap::new(), text: String::new() }
     }
@@ -172,7 +172,7 @@ impl<'a> Renderer<'a> {
         }
     }
 
-    /// Names the kernels: the first, and some of the others.
+    /// Writes the names of the kernels with the same finding: the first, and some of `others`.
     fn kernels(&mut self, width: usize, first: &str, others: &[&str]) {
         if !first.is_empty() {
             self.remark(width, &format!("kernel {first}"));
@@ -236,7 +236,7 @@ impl<'a> Renderer<'a> {
     }
 }
 
-/// Groups items by key, in order: the first item of each group, and the others.
+/// Groups items by key, in order: the first item of each group, and the other items of the group.
 fn grouped<T, K: PartialEq>(items: &[T], key: impl Fn(&T) -> K) -> Vec<(&T, Vec<&T>)> {
     let mut groups: Vec<(K, &T, Vec<&T>)> = Vec::new();
     for item in items {

@@ -38,7 +38,7 @@ pub struct SideKernel {
     pub role: String,
     /// Name of the kernel.
     pub name: String,
-    /// Paths and values of its compile-time parameters.
+    /// Paths and values of the kernel's compile-time parameters.
     pub constants: Vec<(String, String)>,
     /// Names and values of geometry and costs.
     pub figures: Vec<(String, String)>,
@@ -63,7 +63,7 @@ impl SideKernel {
     }
 }
 
-/// A compiled kernel without its roles.
+/// A compiled kernel, not yet assigned to roles.
 pub(super) struct Made {
     pub ir: Option<String>,
     pub ptx: String,

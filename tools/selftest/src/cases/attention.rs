@@ -9,8 +9,8 @@ use crate::case::{Case, Close, Coordinates, Element, Limit, Want};
 use crate::inputs::{Noise, f16s, f32s, state_record, u32s};
 use crate::reference::{Context, Rotation, attend, head_norm, rope};
 
-/// The kernel computes with query and softmax weights as sums of two f16. The new key and value are rounded to f16 as in the reference, but from values
-/// that differ in the last bits.
+/// The kernel computes with query and softmax weights as sums of two f16. The new key and value are rounded to f16 as
+/// in the reference, but from values that differ in the last bits.
 const LIMIT: Limit = Limit { nmse: 4e-9, reason: "a new key or value may round to the neighbouring f16" };
 
 /// Lengths of the cache in positions: 0; around a tile, a page and the shortest split; enough to fill the shortest
