@@ -1,4 +1,4 @@
-//! Ctrl-C.
+//! Handling of Ctrl-C (SIGINT).
 //!
 //! While a command loads or measures, Ctrl-C clears the progress bar and ends the process. While text is streamed, the
 //! first Ctrl-C requests a stop after the current token, so that the line is complete; the second ends the process.

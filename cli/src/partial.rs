@@ -77,7 +77,7 @@ impl PartialFolder {
         Ok(Self { path, target: target.to_owned() })
     }
 
-    /// The temporary folder.
+    /// Path of the temporary folder.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -8,11 +8,11 @@ use bespoke_random::rng::{self, SplitMix64};
 /// Operation of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sign {
-    /// `+`
+    /// Addition, `+`.
     Plus,
-    /// `-`
+    /// Subtraction, `-`.
     Minus,
-    /// `*`
+    /// Multiplication, `*`.
     Times,
 }
 
@@ -31,11 +31,11 @@ impl Sign {
 /// A question: an operation on two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// The operation.
+    /// Operation on the two numbers.
     pub sign: Sign,
-    /// The first number.
+    /// First operand.
     pub a: u32,
-    /// The second number.
+    /// Second operand.
     pub b: u32,
 }
 
@@ -48,7 +48,7 @@ pub struct NotAQuestion(String);
 const HELD_OUT: u32 = 16;
 
 impl Question {
-    /// The answer.
+    /// Computes the correct answer.
     pub fn answer(&self) -> i64 {
         let (a, b) = (i64::from(self.a), i64::from(self.b));
         match self.sign {

@@ -18,7 +18,7 @@ pub struct Bound {
     programmatic: bool,
 }
 
-/// A model's decode step.
+/// A model's decode step, bound to memory of the emulator.
 pub struct Step {
     modules: Vec<(String, Module)>,
     memory: Memory,
@@ -87,7 +87,7 @@ impl Step {
         self.memory.write(self.state, &bytes).expect("inside");
     }
 
-    /// Runs one launch alone.
+    /// Runs one launch alone, and returns its statistics.
     pub fn launch(&self, launch: &Bound, options: &Options) -> Stats {
         let (name, module) = &self.modules[launch.kernel];
         let kernel = module.kernel(name).expect("the module's kernel");

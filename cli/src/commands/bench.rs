@@ -74,7 +74,7 @@ pub enum Output {
     Csv,
 }
 
-/// Runs the command.
+/// Runs the benchmark and prints the results.
 pub fn execute(args: &BenchArgs) -> miette::Result<()> {
     let build = Build {
         version: env!("CARGO_PKG_VERSION"),

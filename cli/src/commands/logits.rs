@@ -43,7 +43,7 @@ pub struct LogitsArgs {
     pub decode: DecodeArgs,
 }
 
-/// Runs the command.
+/// Writes or compares the logits.
 pub fn execute(args: &LogitsArgs) -> miette::Result<()> {
     let model = model::open_model(&args.model)?;
     let shape = &model.shape;

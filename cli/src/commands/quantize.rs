@@ -34,7 +34,7 @@ pub struct QuantizeArgs {
     allow_requantize: bool,
 }
 
-/// Writes the file.
+/// Quantises the model and writes the file.
 pub fn execute(args: &QuantizeArgs) -> miette::Result<()> {
     args.force.check(&args.out)?;
     let start = Instant::now();

@@ -64,7 +64,7 @@ pub struct RunArgs {
 /// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// Streamed text.
+    /// Text, printed as each token is chosen.
     Text,
     /// One JSON object at the end.
     Json,
@@ -96,7 +96,7 @@ struct Timings {
 /// Tokens to generate without `--n`.
 const DEFAULT_TOKENS: u32 = 128;
 
-/// Runs the command.
+/// Decodes the prompt and prints the text or the JSON object.
 pub fn execute(args: &RunArgs) -> miette::Result<()> {
     let start = Instant::now();
     let model = match &args.model {

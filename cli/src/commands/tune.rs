@@ -62,7 +62,7 @@ const REPLAYS: [u32; 2] = [8, 128];
 /// Largest NMSE between the logits of the tuned plan and of the cost model's plan, which add in different orders.
 const LARGEST_ERROR: f64 = 1e-4;
 
-/// Runs the command.
+/// Searches for faster rules, compares the result with the cost model's plan, and writes the rules.
 pub fn execute(args: &TuneArgs) -> miette::Result<()> {
     let opened = device::open(args.device).map_err(session::device_error)?;
     if args.dry_run {

@@ -2,23 +2,23 @@
 
 /// Input of the kernel.
 pub struct Input {
-    /// Consecutive rows.
+    /// Rows before the addition, consecutive, f32 [rows, cols].
     pub hidden: Vec<f32>,
-    /// Addend of each element.
+    /// Addend of each element of `hidden`, f32 [rows, cols].
     pub update: Vec<f32>,
-    /// Weight of each column.
+    /// Weight of each column, f32 [cols].
     pub weight: Vec<f32>,
-    /// Addend of the mean square.
+    /// Number added to the mean square before the root.
     pub epsilon: f32,
 }
 
 /// Output of the kernel.
 pub struct Output {
-    /// Rows after the addition.
+    /// Rows after the addition, f32 [rows, cols].
     pub hidden: Vec<f32>,
-    /// Byte of each element.
+    /// Quantised elements, i8 [rows, cols].
     pub quants: Vec<i8>,
-    /// Scale of each row.
+    /// Scale of each row, f32 [rows].
     pub scales: Vec<f32>,
 }
 

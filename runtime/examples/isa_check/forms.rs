@@ -1,6 +1,6 @@
 //! Parser of `forms.txt`, the list of instruction forms.
 
-/// Text of the list.
+/// Text of the list of instruction forms.
 const FORMS: &str = include_str!("forms.txt");
 
 /// Instructions that differ only in types or modifiers: one line of the list.

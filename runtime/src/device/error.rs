@@ -53,7 +53,7 @@ pub enum Error {
     KernelNotFound {
         /// The module's name.
         module: String,
-        /// The requested name.
+        /// Requested name of the kernel.
         kernel: String,
         /// Names of the module's kernels.
         available: Vec<String>,

@@ -80,7 +80,7 @@ impl fmt::Debug for Kernel {
     }
 }
 
-/// A loaded module.
+/// A module loaded on a device, with its kernels.
 #[derive(Clone, Debug)]
 pub struct Module {
     name: Arc<str>,

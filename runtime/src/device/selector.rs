@@ -15,7 +15,7 @@ pub enum Selector {
     /// The first GPU; the emulator where there is none.
     #[default]
     Auto,
-    /// A GPU by ordinal.
+    /// The GPU with this ordinal of the driver.
     Cuda(u32),
     /// The emulator.
     Emulator,

@@ -66,7 +66,7 @@ pub enum EngineError {
         "the context is full: {needed} positions are needed and the cache holds {context}; use --ctx {needed}"
     )]
     ContextFull {
-        /// Positions needed.
+        /// Number of positions that the tokens need.
         needed: u64,
         /// Positions in the cache.
         context: u32,

@@ -139,7 +139,7 @@ struct Backoff {
     since: Instant,
 }
 
-/// Length of a pause.
+/// Kind of pause between two polls.
 #[derive(PartialEq, Eq)]
 enum Pause {
     Short,

@@ -57,7 +57,7 @@ const DEFAULT: PreTokenizer = PreTokenizer {
     ..GPT2
 };
 
-/// All pre-tokenizers.
+/// All supported pre-tokenizers.
 static ALL: [PreTokenizer; 11] = [
     GPT2,
     DEFAULT,

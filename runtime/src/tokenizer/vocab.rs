@@ -19,7 +19,7 @@ pub enum TokenType {
     Control,
     /// Text that is always encoded as this token.
     UserDefined,
-    /// Unused id.
+    /// Token that the file declares unused.
     Unused,
     /// A byte, spelled `<0x0A>`.
     Byte,
@@ -43,7 +43,7 @@ impl TokenType {
     }
 }
 
-/// Encoding method.
+/// Method of encoding text, with its data.
 pub enum Method<'a> {
     /// Byte-level BPE, with merges in order of rank.
     ByteLevel { pre: &'static PreTokenizer, merges: Vec<(&'a str, &'a str)> },

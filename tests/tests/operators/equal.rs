@@ -1,6 +1,6 @@
-//! Equivalent mutants.
+//! Mutants that are equivalent to the original kernel, with the reasons.
 
-/// Start of the kernel's name, operator, start of the source line, and the reason.
+/// Equivalent mutant: start of the kernel's name, operator, start of the source line, and reason.
 pub type Equal = [&'static str; 4];
 
 /// Equivalent mutants of kernels.

@@ -63,7 +63,7 @@ struct Site {
 }
 
 impl Site {
-    /// The mutated PTX.
+    /// PTX of the kernel with the edit made.
     fn text(&self, lines: &[&str]) -> String {
         let mut text: Vec<&str> = lines.to_vec();
         match &self.edit {
@@ -112,7 +112,7 @@ fn source(lines: &[&str], at: usize) -> String {
     format!("{name}: {}", line.as_deref().unwrap_or("").trim())
 }
 
-/// Operators for kernels.
+/// Operators for mutants of a single kernel.
 pub const OF_KERNELS: Operators = Operators { changes: &CHANGES, moves: &MOVES };
 /// Operators for launch dependencies, in kernels that let their successors start early.
 pub const OF_LAUNCHES: Operators = Operators { changes: &DEPENDENCIES, moves: &WAITS_FOR_LAUNCHES };

@@ -49,7 +49,7 @@ pub struct Build {
 pub struct Subject<'a> {
     /// The model's name.
     pub name: String,
-    /// The model's file.
+    /// The model's opened GGUF file.
     pub gguf: &'a Gguf,
     /// Engine with the loaded model.
     pub engine: Engine,

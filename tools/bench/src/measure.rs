@@ -15,7 +15,7 @@ pub struct Measurement {
     pub model: String,
     /// Size of the model's file in bytes.
     pub model_bytes: u64,
-    /// Number of weights.
+    /// Number of weights of the model.
     pub parameters: u64,
     /// The device's name.
     pub device: String,

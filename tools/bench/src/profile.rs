@@ -43,7 +43,7 @@ pub struct LaunchTime {
     pub grid: [u32; 3],
     /// Threads per CTA.
     pub threads: u32,
-    /// Time and bytes.
+    /// Time, bytes and rate.
     #[serde(flatten)]
     pub traffic: Traffic,
 }
@@ -55,7 +55,7 @@ pub struct KernelTime {
     pub kernel: String,
     /// Number of launches.
     pub launches: usize,
-    /// Time and bytes.
+    /// Time, bytes and rate.
     #[serde(flatten)]
     pub traffic: Traffic,
 }
@@ -67,13 +67,13 @@ pub struct MatrixTime {
     pub matrix: String,
     /// Types of the weights.
     pub types: String,
-    /// Rows.
+    /// Rows of the matrix.
     pub rows: u64,
-    /// Columns.
+    /// Columns of the matrix.
     pub cols: u32,
     /// Number of launches.
     pub launches: usize,
-    /// Time and bytes.
+    /// Time, bytes and rate.
     #[serde(flatten)]
     pub traffic: Traffic,
 }

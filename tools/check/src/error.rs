@@ -15,7 +15,7 @@ pub enum CheckError {
     /// A file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The cause.
         source: std::io::Error,
@@ -33,7 +33,7 @@ pub enum CheckError {
     /// A file of launches is not TOML, or has unknown fields.
     #[error("{}: {source}", path.display())]
     Toml {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// Line of the error, 1-based, if known.
         line: Option<u32>,
@@ -47,7 +47,7 @@ pub enum CheckError {
     Launches {
         /// Part of the file with the invalid value, such as `launch 2 (vector_add)`.
         place: String,
-        /// The problem.
+        /// Description of the problem.
         what: String,
     },
     /// There is no kernel to check.

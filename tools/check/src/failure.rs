@@ -34,10 +34,10 @@ pub struct Reason {
     pub problems: Vec<Problem>,
 }
 
-/// Place in an input file.
+/// Position in an input file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Location {
-    /// The file.
+    /// Path of the file.
     pub file: PathBuf,
     /// Line, 1-based.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,7 +60,7 @@ pub struct Problem {
     pub line: u32,
     /// Column, 1-based.
     pub column: u32,
-    /// The message.
+    /// Message of the problem.
     pub message: String,
 }
 

@@ -35,7 +35,7 @@ pub struct Buffer {
     /// Type of the elements; bytes by default.
     #[serde(default, rename = "type")]
     pub element: Element,
-    /// Number of elements.
+    /// Number of elements, if the content does not determine the length.
     pub count: Option<usize>,
     /// Rule for the initial content. Without `init`, `fill`, `values`, `hex` and `file` the buffer is uninitialised.
     pub init: Option<Content>,

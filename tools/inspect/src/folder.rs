@@ -17,7 +17,7 @@ pub enum FolderError {
     /// A file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The cause.
         source: io::Error,
@@ -32,7 +32,7 @@ pub enum FolderError {
     /// A plan or a manifest is invalid.
     #[error("{}: {source}", path.display())]
     Json {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The cause.
         source: serde_json::Error,
@@ -50,7 +50,7 @@ pub enum FolderError {
     Kernel {
         /// Path of the manifest.
         path: PathBuf,
-        /// The kernel.
+        /// Name of the kernel.
         kernel: String,
         /// The reason.
         what: String,
@@ -58,7 +58,7 @@ pub enum FolderError {
     /// The choice of a plan or target is ambiguous or impossible.
     #[error("{}: {what}", folder.display())]
     Choice {
-        /// The folder.
+        /// Path of the folder.
         folder: PathBuf,
         /// The reason.
         what: String,
@@ -96,7 +96,7 @@ pub struct Folder {
 /// A kernel of a folder with its costs: the output of `bespoke inspect FOLDER --stage stats --format json`.
 #[derive(Clone, Debug, Serialize)]
 pub struct FolderKernel {
-    /// The entry point.
+    /// Name of the entry point.
     pub name: String,
     /// Summary of the kernel's purpose; may be empty.
     pub summary: String,
@@ -112,7 +112,7 @@ pub struct FolderKernel {
     pub static_shared: u32,
     /// Dynamic shared memory per CTA in bytes.
     pub dynamic_shared: u32,
-    /// The run-time parameters.
+    /// Run-time parameters, in order of declaration.
     pub parameters: Vec<ManifestParameter>,
     /// The compile-time parameters; null if not declared.
     pub constants: Value,

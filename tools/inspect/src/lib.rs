@@ -154,7 +154,7 @@ pub struct OnTarget {
     pub shared: u32,
     /// Resources reported by ptxas, if ptxas was found.
     pub usage: Option<Usage>,
-    /// Occupancy.
+    /// Occupancy of the kernel on the target.
     #[serde(flatten)]
     pub occupancy: Occupancy,
 }

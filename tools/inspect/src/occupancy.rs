@@ -45,7 +45,7 @@ pub enum Limit {
 /// CTAs and warps of a kernel on a multiprocessor at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Occupancy {
-    /// The target.
+    /// Target whose limits apply.
     pub target: Target,
     /// CTAs per multiprocessor.
     pub ctas: u32,

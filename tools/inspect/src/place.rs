@@ -13,7 +13,7 @@ pub type PlaceId = u32;
 pub struct Place {
     /// Index into [`Places::files`].
     pub file: u32,
-    /// The line, 1-based.
+    /// Line in the file, 1-based.
     pub line: u32,
     /// Index of the call site's place, if the line is in an inlined function.
     pub inlined_at: Option<PlaceId>,
@@ -32,7 +32,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// An empty table.
+    /// Creates an empty table.
     pub fn new() -> Places {
         Places::default()
     }

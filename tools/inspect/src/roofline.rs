@@ -19,7 +19,7 @@ pub struct Gpu {
     pub f16: f64,
     /// f32 operations per second.
     pub f32: f64,
-    /// Source of the numbers.
+    /// Data sheet from which the rates are.
     pub source: &'static str,
 }
 

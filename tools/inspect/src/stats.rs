@@ -17,11 +17,11 @@ use super::roofline::{Gpu, Unit, Work};
 /// A kernel of a plan with its costs: the output of `bespoke inspect --stage stats --format json`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Stats {
-    /// The entry point.
+    /// Name of the entry point.
     pub name: String,
     /// Summary of the kernel's purpose.
     pub summary: &'static str,
-    /// The target.
+    /// Target of the PTX.
     pub target: Target,
     /// Roles of the kernel: labels of its launches without the layer, without duplicates.
     pub roles: Vec<String>,

@@ -103,7 +103,7 @@ enum Format {
     Json,
 }
 
-/// Default target.
+/// Target without `--target` and without a folder.
 const TARGET: Target = Target::Sm90;
 
 /// Prints the requested stage.

@@ -37,7 +37,7 @@ macro_rules! entry_points {
         entry_points! { table $($checked($($type),*);)* $($plain($($plain_type),*);)* }
     };
     (table $($name:ident($($type:ty),*);)*) => {
-        /// The loaded driver.
+        /// The loaded CUDA driver with its entry points.
         #[allow(non_snake_case, reason = "the driver's own names")]
         pub(super) struct Driver {
             $(pub $name: unsafe extern "C" fn($($type),*) -> Status,)*

@@ -17,7 +17,7 @@ use super::module::CudaKernel;
 /// The first compute capability with programmatic dependent launch.
 const PROGRAMMATIC_COMPUTE: (u32, u32) = (9, 0);
 
-/// Time limit of timed replays. The replays of the slowest model take a second.
+/// Time limit of timed replays. The replays of the slowest model take one second in total.
 const REPLAY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A checked launch with its arguments as the driver takes them.

@@ -35,7 +35,7 @@ pub(super) fn devices() -> Result<Vec<DeviceInfo>> {
     (0..count(driver)?).map(|ordinal| describe(driver, ordinal)).collect()
 }
 
-/// A GPU as a device.
+/// A GPU as a device of the runtime: context, properties and staging buffers.
 pub(super) struct CudaDevice {
     context: Arc<Context>,
     info: DeviceInfo,

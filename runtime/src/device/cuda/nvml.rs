@@ -20,7 +20,7 @@ type Init = unsafe extern "C" fn() -> c_int;
 type HandleByPciBusId = unsafe extern "C" fn(*const c_char, *mut *mut c_void) -> c_int;
 type ClockInfo = unsafe extern "C" fn(*mut c_void, c_uint, *mut c_uint) -> c_int;
 
-/// A GPU in NVML.
+/// Handle of a GPU in NVML, for reading its clocks.
 pub(super) struct Nvml {
     device: *mut c_void,
     clock_info: ClockInfo,

@@ -23,7 +23,7 @@ pub(super) struct Staging {
     buffers: [StagingBuffer; 2],
 }
 
-/// A page-locked buffer.
+/// A page-locked buffer of [`CHUNK`] bytes, with the event of its last copy.
 struct StagingBuffer {
     memory: PinnedMemory,
     /// Event recorded after the last copy from or to the buffer.
@@ -31,7 +31,7 @@ struct StagingBuffer {
 }
 
 impl Staging {
-    /// Allocates the buffers.
+    /// Allocates both page-locked buffers.
     pub fn new(context: &Arc<Context>) -> Result<Staging> {
         let buffer = || {
             let memory = PinnedMemory::new(context, "staging", CHUNK as u64, false)?;

@@ -70,7 +70,7 @@ pub fn profile(profile: &KernelProfile) -> String {
     format!("{}\n{table}{more}\n", heading(profile))
 }
 
-/// Summary of a kernel.
+/// Summary line of a kernel.
 fn heading(profile: &KernelProfile) -> String {
     let per_byte =
         profile.instructions_per_byte.map_or(String::new(), |per| format!(", {} a byte moved", decimal(per)));
