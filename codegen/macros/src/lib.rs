@@ -33,7 +33,7 @@
 //! # Carried variables
 //!
 //! `let mut x` stays a Rust variable. At every branch, loop, and right side of `&&` or `||`, the expansion passes to
-//! the hook the places that the region may assign, and the hook turns those that hold handles into block parameters. A
+//! the hook the places that the region may assign. The hook turns places that hold handles into block parameters. A
 //! closure runs where it is called, and its assignments are not visible there; a closure that may assign a variable of
 //! the function around it is an error.
 //!
@@ -95,7 +95,7 @@ pub fn device(arguments: TokenStream, item: TokenStream) -> TokenStream {
 
 /// Lets run-time branches and loops assign a variable of a struct of handles.
 ///
-/// Every field must be `Carry`, except those marked `#[carry(skip)]`: compile-time values, which run-time code must not
+/// Every field must be `Carry`, except fields marked `#[carry(skip)]`: compile-time values, which run-time code must not
 /// change.
 #[proc_macro_derive(Carry, attributes(carry))]
 pub fn derive_carry(item: TokenStream) -> TokenStream {

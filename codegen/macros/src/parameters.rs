@@ -39,7 +39,7 @@ fn is_run_time(ty: &Type) -> bool {
     names_type(ty, "Ptr") || names_type(ty, "Val") || is_optional_pointer(ty)
 }
 
-/// Whether the type is spelled `Option<Ptr<…>>`.
+/// Whether the type is written `Option<Ptr<…>>`.
 fn is_optional_pointer(ty: &Type) -> bool {
     match ty {
         Type::Path(path) if names_type(ty, "Option") => {

@@ -4,7 +4,7 @@ use expect_test::{Expect, expect};
 use proc_macro2::TokenStream;
 use quote::quote;
 
-/// The printed expansion, without paths, imports and lints. A slot is printed as its borrow.
+/// The expansion as formatted text, without paths, imports and lints. A slot is printed as its borrow.
 fn printed(tokens: TokenStream) -> String {
     let text = tokens
         .to_string()
@@ -24,7 +24,7 @@ fn printed(tokens: TokenStream) -> String {
     prettyplease::unparse(&file)
 }
 
-/// `text` without its first part from `start` to `end`.
+/// Removes from `text` the first part from `start` to `end`.
 fn without(text: &str, start: &str, end: &str) -> String {
     match text.split_once(start) {
         Some((before, after)) => before.to_owned() + after.split_once(end).expect("the part ends").1,
@@ -36,7 +36,7 @@ fn device(source: &str) -> TokenStream {
     crate::device::expand(TokenStream::new(), source.parse().expect("tokens"))
 }
 
-/// The statements of a device function's body, rewritten.
+/// The rewritten statements of a device function's body, as text.
 fn body(source: &str) -> String {
     let mut function: syn::ItemFn = syn::parse2(device(source)).expect("a function");
     let Some(syn::Stmt::Expr(syn::Expr::Call(record), _)) = function.block.stmts.pop() else {
@@ -66,7 +66,7 @@ fn carry(source: &str) -> TokenStream {
     crate::carry::expand(source.parse().expect("tokens"))
 }
 
-/// The slots of the first construct that has any.
+/// The slots of the first construct in `source` that has slots, as text.
 fn slots(source: &str) -> String {
     let text = printed(device(source));
     let (_, list) = text.split_once("&mut [").expect("a construct");
@@ -79,7 +79,7 @@ fn slots(source: &str) -> String {
         .to_owned()
 }
 
-/// The messages of the errors, one per line.
+/// The error messages in `tokens`, one per line.
 fn errors(tokens: TokenStream) -> String {
     let text = tokens.to_string();
     text.split("compile_error ! {")
@@ -469,7 +469,7 @@ fn a_region_carries_what_it_may_assign() {
     check("if c { } else if d { x = 1; }", "x");
     check("if c { let mut x = 1; x = 2; }", "");
     check("if c { match d { Some(x) => x.set(), None => y = 1 } }", "y");
-    // Through references.
+    // Assignments through references.
     check("if c { g(t); }", "*t");
     check("if c { g(t.rows); }", "");
     check("if c { *t = d; }", "*t");

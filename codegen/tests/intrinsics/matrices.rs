@@ -198,7 +198,7 @@ fn loaded(from: Ptr<Global, f16>, by_columns: Ptr<Global, u32>, by_rows: Ptr<Glo
 
 #[test]
 fn columns_from_rows() {
-    // The matrix and its transpose, each read with the layout of the other's fragments.
+    // A matrix and its transpose; each is loaded with the fragment layout of the other.
     let tile: Vec<u16> = (0..256).collect();
     let buffers = [Buffer::Holding(bytes(&tile)), Buffer::Empty(512), Buffer::Empty(512)];
     let config = LaunchConfig::linear(1, 32);

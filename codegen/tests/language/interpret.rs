@@ -1,16 +1,16 @@
-//! Interpreter of IR, to test the front end without the PTX printer, before and after the passes.
+//! Interpreter of IR, to test the front end without the PTX printer, on recorded and optimised IR.
 //!
-//! It supports what the programs here need: one thread, 32-bit unsigned integers, predicates, and global memory as one
-//! array of words. Every pointer parameter is an address in that array.
+//! The interpreter supports only what the test programs need: one thread, 32-bit unsigned integers, predicates, and
+//! global memory as one array of words. Every pointer parameter is a byte address in that array.
 
 use std::collections::HashMap;
 
 use bespoke_codegen::ir::{Access, Binary, Block, Compare, Function, Op, Type, Unary, Value};
 
-/// Limit of executed instructions, against endless loops.
+/// Limit on the executed instructions, against endless loops.
 const FUEL: usize = 200_000;
 
-/// Runs the function with these parameters. A pointer is a byte address in `memory`.
+/// Runs the function with these parameters on `memory`. A pointer is a byte address in `memory`.
 pub fn run(function: &Function, parameters: &[u32], memory: &mut [u32]) {
     let mut values: HashMap<Value, u64> = HashMap::new();
     let mut block = function.layout[0];

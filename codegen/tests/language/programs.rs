@@ -6,17 +6,17 @@ use bespoke_emulator::{LaunchConfig, Memory, Module, Options, run};
 
 use crate::interpret;
 
-/// The names of a program on the host.
+/// Host definitions of the names that programs use.
 mod host_types {
     /// A run-time number.
     pub type U = u32;
     /// A run-time condition.
     pub type B = bool;
-    /// A run-time number with this value.
+    /// A run-time number with the value `value`.
     pub fn val(value: u32) -> U {
         value
     }
-    /// A struct of run-time numbers, and a compile-time one.
+    /// A struct of run-time numbers and one compile-time number.
     #[derive(Clone, Copy)]
     pub struct Pair {
         pub low: U,
@@ -34,7 +34,7 @@ mod host_types {
     }
 }
 
-/// The names of a program on the GPU.
+/// GPU definitions of the names that programs use.
 mod gpu_types {
     pub use bespoke_codegen::prelude::{Carry, Val, device, val};
     pub type U = Val<u32>;
@@ -73,13 +73,13 @@ macro_rules! both {
     };
 }
 
-/// `out[0] = program(a, b)`.
+/// Kernel that stores `program(a, b)` in `out[0]`.
 #[kernel]
 fn entry(out: Ptr<Global, u32>, a: Val<u32>, b: Val<u32>, program: fn(Val<u32>, Val<u32>) -> Val<u32>) {
     out.store(program(a, b));
 }
 
-/// `out[9 a + b] = program(a, b)`, with a thread for each pair.
+/// Kernel that stores `program(a, b)` in `out[9 a + b]`, with one thread per pair (a, b).
 #[kernel(threads = 96)]
 fn table(out: Ptr<Global, u32>, program: fn(Val<u32>, Val<u32>) -> Val<u32>) {
     let i = thread_index();
@@ -89,7 +89,7 @@ fn table(out: Ptr<Global, u32>, program: fn(Val<u32>, Val<u32>) -> Val<u32>) {
     out.at(i).store(program(i / 9, i % 9));
 }
 
-/// The table of a program from its PTX on the emulator, with divergent lanes.
+/// Results of a program for all pairs (a, b), from its PTX on the emulator, with divergent lanes.
 fn emulated(gpu: fn(Val<u32>, Val<u32>) -> Val<u32>) -> Result<Vec<u32>, Box<dyn std::error::Error>> {
     let compiled = table(gpu)?.compile(Target::Sm80)?;
     let module = Module::parse(&compiled.ptx)?;

@@ -18,7 +18,7 @@ fn is_branch(op: &Op) -> bool {
     matches!(op, Op::Branch)
 }
 
-/// The value that the kernel stores in `out[0]`. Its parameters are `out` and then `arguments`.
+/// Runs the kernel and returns `out[0]`. The parameters are the pointer `out`, then `arguments`.
 fn result(kernel: Recorded, arguments: &[u32]) -> u32 {
     let kernel = kernel.unwrap_or_else(|error| panic!("{error}"));
     let mut memory = [0; 16];
@@ -57,7 +57,7 @@ fn a_kernel_knows_its_name_threads_and_parameters() {
     assert_eq!(names, ["out", "n"]);
 }
 
-/// `count` counts the right sides that were evaluated while recording.
+/// Counts in `count` the right sides of `&&` and `||` that are evaluated while recording.
 #[kernel]
 fn right_sides_of_compile_time_operands(out: Ptr<Global, u32>, n: Val<u32>, flag: bool) {
     let mut count = 0u32;
@@ -91,7 +91,7 @@ fn a_compile_time_left_side_decides_whether_the_right_side_is_evaluated() {
     assert_eq!(result(right_sides_of_compile_time_operands(false), &[7]), 110);
 }
 
-/// The right side is a compile-time value, but recording it stores.
+/// A `&&` whose right side has a compile-time value, but stores to memory when it is recorded.
 #[kernel]
 fn store_on_a_right_side(out: Ptr<Global, u32>, n: Val<u32>) {
     let stored = n > 3 && {
@@ -123,7 +123,7 @@ fn a_run_time_range_is_recorded_once() {
     assert_eq!(count(kernel.function(), is_branch), 1);
 }
 
-/// Sums by row and a count, all run-time.
+/// A struct of handles: sums by row, and a count.
 #[derive(Clone, Copy, Carry)]
 struct Tile<T: Scalar, const N: usize> {
     sums: [Val<T>; N],
@@ -160,14 +160,14 @@ impl<const N: usize> Accumulate for Tile<u32, N> {
 }
 
 impl<T: Scalar, const N: usize> Tile<T, N> {
-    /// A device function may return a borrow of its parameter.
+    /// A device function that returns a borrow of its parameter.
     #[device]
     fn first(&mut self) -> &mut Val<T> {
         &mut self.sums[0]
     }
 }
 
-/// Calls `step` with 0, 1, … until it returns true.
+/// Calls `step` with 0, 1, … until `step` returns true.
 #[device]
 fn repeat<F>(tile: &mut Tile<u32, 2>, n: Val<u32>, step: F)
 where
@@ -261,7 +261,7 @@ mod placed {
     }
 }
 
-/// The source lines of the instructions that `wanted` selects, counted from [`placed::FIRST_LINE`], innermost first.
+/// Source lines, innermost first, of the instructions for which `wanted` is true, relative to [`placed::FIRST_LINE`].
 fn lines_of(function: &Function, wanted: impl Fn(&Op) -> bool) -> Vec<Vec<u32>> {
     let insts = function.layout.iter().flat_map(|&block| &function.block(block).insts);
     insts
@@ -294,7 +294,7 @@ fn instructions_have_their_line_and_their_call_site() {
     assert_eq!(lines_of(function, is_branch), [vec![13], vec![5, 14]]);
 }
 
-/// Σ of a list, by halves; 0 + 1 + … + last − 1 + last of a compile-time `last`.
+/// Sum of a list, by recursion on its halves.
 #[device]
 fn by_halves(list: &[Val<u32>]) -> Val<u32> {
     if list.len() == 1 {

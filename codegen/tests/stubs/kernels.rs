@@ -1,8 +1,8 @@
-//! Kernels that are of use only for their signatures.
+//! Kernels whose signatures cover the cases of launch stubs.
 
 use bespoke_codegen::prelude::*;
 
-/// A stub of every feature: pointers, and scalars of other sizes than their neighbours.
+/// A kernel whose stub uses every feature: pointers, and adjacent scalars of different sizes.
 #[kernel(threads = 64)]
 pub fn blend(
     x: Ptr<Global, f32>,
@@ -20,20 +20,20 @@ pub fn blend(
     }
 }
 
-/// y[0] = x[0], with names that the stub itself uses.
+/// y[0] = x[0] + n, with parameter names that the stub itself also uses.
 #[kernel]
 pub fn names(launcher: Ptr<Global, u64>, #[aligned(16)] params: Ptr<Global, u64>, grid: Val<u64>) {
     params.store(launcher.load() + grid);
 }
 
-/// Without parameters and with shared memory.
+/// A kernel without parameters, with dynamic shared memory.
 #[kernel(threads = 32)]
 pub fn nothing() {
     let scratch = dynamic_shared::<u32>();
     scratch.at(thread_index()).store(lane());
 }
 
-/// Whose body only some targets have.
+/// A kernel whose body requires sm_90.
 #[kernel(threads = 32)]
 pub fn early() {
     launch_dependents();
