@@ -95,8 +95,8 @@ pub fn device(arguments: TokenStream, item: TokenStream) -> TokenStream {
 
 /// Lets run-time branches and loops assign a variable of a struct of handles.
 ///
-/// Every field must be `Carry`, except fields marked `#[carry(skip)]`: compile-time values, which run-time code must not
-/// change.
+/// Every field must be `Carry`, except fields marked `#[carry(skip)]`: compile-time values, which run-time code must
+/// not change.
 #[proc_macro_derive(Carry, attributes(carry))]
 pub fn derive_carry(item: TokenStream) -> TokenStream {
     carry::expand(item.into()).into()

@@ -16,7 +16,7 @@ fn key(text: &str) -> Key {
     Key::of(&[text.as_bytes()])
 }
 
-/// Makes an entry as old as that.
+/// Sets the last use of an entry to `seconds` ago.
 fn age(cache: &Cache, key: Key, seconds: u64) {
     set_age(&cache.path(key), seconds);
 }
@@ -50,7 +50,7 @@ fn keys_say_where_parts_end() {
     assert_eq!(Key::of(&[b"ab", b"c"]), Key::of(&[b"ab", b"c"]));
     assert_ne!(Key::of(&[b"ab", b"c"]), Key::of(&[b"a", b"bc"]));
     assert_ne!(Key::of(&[b"ab"]), Key::of(&[b"ab", b""]));
-    // SHA-256 of eight bytes of length, then "abc".
+    // SHA-256 of the length in eight bytes, then "abc".
     assert_eq!(
         Key::of(&[b"abc"]).to_string(),
         "ce91dc5eec0139adf091900d225971d6ad246a845bad791b5693a9d0d55dd391"
@@ -85,7 +85,7 @@ fn a_damaged_entry_is_none_and_makes_room_for_a_new_one() {
 
 #[test]
 fn what_was_not_used_for_longest_goes_first() {
-    // Room for three entries of 100 bytes.
+    // The limit has room for three entries of 100 bytes.
     let (_folder, cache) = cache(3 * (HEADER as u64 + 100));
     for (name, seconds) in [("a", 30), ("b", 20), ("c", 10)] {
         cache.put(key(name), &[0; 100]).unwrap();
@@ -95,11 +95,11 @@ fn what_was_not_used_for_longest_goes_first() {
     cache.put(key("d"), &[0; 100]).unwrap();
     let there = ["a", "b", "c", "d"].map(|name| cache.path(key(name)).exists());
     assert_eq!(there, [true, false, true, true]);
-    // One that takes all the room drives out all others, and stays.
+    // An entry that fills the whole limit evicts all others and stays.
     cache.put(key("e"), &[0; 300]).unwrap();
     let there = ["a", "c", "d", "e"].map(|name| cache.path(key(name)).exists());
     assert_eq!(there, [false, false, false, true]);
-    // One that there is no room for drives out none.
+    // An entry larger than the limit is not stored and evicts no other.
     cache.put(key("f"), &[0; 3 * (HEADER + 100)]).unwrap();
     assert_eq!((cache.get(key("f")), cache.get(key("e")).is_some()), (None, true));
 }
@@ -146,7 +146,7 @@ fn only_the_owner_may_look() {
     assert_eq!(mode & 0o077, 0, "{mode:o}");
 }
 
-/// Readers see nothing or one of the writers' whole entries, while a small limit keeps entries going and coming.
+/// With many writers and a small limit that evicts entries all the time, readers get nothing or a complete entry.
 #[test]
 fn many_at_a_time_see_whole_entries() {
     let (_folder, cache) = cache(2 * (HEADER as u64 + 5000));

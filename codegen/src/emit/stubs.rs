@@ -161,7 +161,7 @@ fn launch(kernel: &Emitted) -> TokenStream {
 
         #[doc = #doc]
         #promise
-        // One argument for each of the kernel's parameters, however many.
+        // The stub has one argument for each of the kernel's parameters, however many.
         #[allow(clippy::too_many_arguments)]
         pub fn launch<L: Launcher>(
             #launcher: &mut L,

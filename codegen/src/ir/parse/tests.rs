@@ -1,7 +1,7 @@
 use super::*;
 use crate::ir::{Block, BlockCall, Expect, InstData, Signature, Value, print, verify};
 
-/// A function whose second block does only this, on the second block's parameters.
+/// A function whose second block contains only this instruction, applied to the block's parameters.
 fn function_of(op: Op, ty: Type) -> Option<Function> {
     let Signature { operands, results } = op.signature(ty).ok()?;
     let mut function = Function::new("k");

@@ -68,7 +68,7 @@ fn blocks() {
 
 #[test]
 fn instructions() {
-    // What follows these definitions, and the one thing that is wrong with its first instruction.
+    // Each case is the text after this prologue, and the error at its first instruction.
     let prologue = "kernel @k(p: global u8, n: u32) {\n  shared0 = f32 x 32 align 8\nblock0:
   v0 = param.global 0
   v1 = const.u32 1
@@ -148,7 +148,7 @@ fn sources() {
     assert_eq!(errors(text), [expected]);
 }
 
-/// What no text can say.
+/// Errors that no text form can have, in functions built by hand.
 #[test]
 fn broken_arenas() {
     let text = "kernel @k() {\nblock0:\n  v0 = const.u32 1\n  jump block1\nblock1:\n  return\n}";
