@@ -64,7 +64,7 @@ pub struct RunArgs {
 /// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// Text, printed as each token is chosen.
+    /// Streamed text.
     Text,
     /// One JSON object at the end.
     Json,
