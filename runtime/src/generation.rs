@@ -102,9 +102,9 @@ impl<'a> Generation<'a> {
         } else {
             (request.max_tokens, FinishReason::MaxTokens)
         };
+        let start = Instant::now();
         engine.set_sampling(&request.sampling)?;
         engine.start(request.prompt)?;
-        let start = Instant::now();
         let chosen = Box::new(engine.generate_with_progress(limit.0, request.on_prompt_token)?);
         Ok(Generation {
             chosen,
@@ -130,6 +130,12 @@ impl<'a> Generation<'a> {
             prompt_time: first_token - self.start,
             decode_time: first_token.elapsed(),
         }
+    }
+
+    /// Ends the generation at the caller's wish: [`FinishReason::Cancelled`], unless a stop token came first.
+    pub fn cancel(mut self) -> Summary {
+        self.reason.get_or_insert(FinishReason::Cancelled);
+        self.finish()
     }
 }
 

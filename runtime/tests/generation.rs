@@ -60,6 +60,12 @@ fn a_cancelled_generation_keeps_its_tokens_and_does_not_disturb_the_next() {
     let summary = generation.finish();
     assert_eq!((summary.reason, summary.tokens), (FinishReason::Cancelled, vec![first.id]));
 
+    // Also at the limit of tokens.
+    let limited = Request { max_tokens: 1, ..request.clone() };
+    let mut generation = Generation::start(&mut engine, None, &limited).unwrap();
+    assert_eq!(generation.next().unwrap().unwrap().id, first.id);
+    assert_eq!(generation.cancel().reason, FinishReason::Cancelled);
+
     let (_, again) = run(&mut engine, &tokenizer, &request);
     assert_eq!(again.tokens, expected.tokens);
 }

@@ -262,6 +262,7 @@ fn generate(
     let request = Request { on_prompt_token: Some(&update), ..request.clone() };
     let mut generation =
         Generation::start(engine, printer.tokenizer, &request).map_err(session::engine_error)?;
+    let mut cancelled = false;
     for token in &mut generation {
         if let Some(bar) = bar {
             bar.finish();
@@ -269,11 +270,12 @@ fn generate(
         let token = token.map_err(session::engine_error)?;
         interrupt::defer_first();
         printer.token(&token).into_diagnostic()?;
-        if interrupt::requested() {
+        cancelled = interrupt::requested();
+        if cancelled {
             break;
         }
     }
-    let summary = generation.finish();
+    let summary = if cancelled { generation.cancel() } else { generation.finish() };
     if let Some(bar) = bar {
         bar.finish();
     }
