@@ -1,8 +1,8 @@
 //! Control flow cleanup: removes unreachable blocks and redundant parameters, branches and jumps.
 //!
 //! - Unreachable blocks are removed.
-//! A block parameter that receives the same value on every edge (apart from itself, around a loop) is replaced by that
-//! value; a parameter that receives equal constants is replaced by the constant.
+//! - A block parameter that receives the same value on every edge (apart from itself, around a loop) is replaced by
+//!   that value; a parameter that receives equal constants is replaced by the constant.
 //! - A branch on a constant, or with two equal targets and arguments, becomes a jump. A branch on `not p` becomes a
 //!   branch on p.
 //! - A jump to a block that contains only a jump goes directly to the final target.

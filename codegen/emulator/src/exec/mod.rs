@@ -5,12 +5,12 @@
 //! [`Flow`](crate::context::Flow), which says how the warp continues.
 //!
 //! Four things make execution fast:
-//! Every operand, even a constant, is an array of 32 lanes, so a function is one loop without branches, which the
-//! compiler vectorises ([`lane_loop`]).
+//! - Every operand, even a constant, is an array of 32 lanes, so a function is one loop without branches, which the
+//!   compiler vectorises ([`lane_loop`]).
 //! - Types and modifiers are resolved when the kernel is loaded.
-//! An access is checked as one range if the addresses of its lanes are contiguous or equal ([`resolve`]).
-//! Inside a basic block, the interpreter tests only the `Flow` between instructions
-//! ([`Inst::unconditional`](crate::context::Inst::unconditional)).
+//! - An access is checked as one range if the addresses of its lanes are contiguous or equal ([`resolve`]).
+//! - Inside a basic block, the interpreter tests only the `Flow` between instructions
+//!   ([`Inst::unconditional`](crate::context::Inst::unconditional)).
 //!
 //! A check or a counter that is off costs one branch per warp instruction.
 
