@@ -73,7 +73,7 @@ pub enum EmitError {
         /// The cause.
         source: std::io::Error,
     },
-    /// The kernels cannot be written.
+    /// `bespoke_codegen`'s `Emission::write` failed: it compiles the kernels and writes their files.
     #[error(transparent)]
     Kernels(#[from] emit::EmitError),
     /// A plan cannot be serialised: a bug.

@@ -172,8 +172,9 @@ fn from_shape_file(file: &ShapeFile, mix: Mix) -> miette::Result<SynthSpec> {
     })
 }
 
-/// Specification with the shape and types of a file. The file's metadata names its mix by number; a warning counts the
-/// matrices that deviate from that mix.
+/// Specification with the shape of a GGUF file. Its weight types are those of `mix` or, without it, of the mix that the
+/// file's `general.file_type` names; the embedding keeps the file's type. Warns with the number of other matrices whose
+/// type in the file differs from the mix.
 fn like(path: &Path, mix: Option<Mix>) -> miette::Result<SynthSpec> {
     let model::Model { gguf, shape, .. } = model::open_model(path)?;
     let architecture = Architecture::named(&shape.architecture.name).into_diagnostic()?;

@@ -82,7 +82,8 @@ impl Rewriter<'_> {
         }})
     }
 
-    /// Rewrites the blocks of `if let` and let chains, which are decided while recording and remain plain Rust.
+    /// Keeps `if let` and let chains as plain Rust: the branch is chosen while recording. Only the expressions in the
+    /// condition and in the blocks are rewritten.
     fn plain_if(&mut self, mut branch: ExprIf, position: Position) -> Expr {
         let value = position.of_tail();
         let mark = self.scope.enter();

@@ -210,7 +210,8 @@ opcodes! {
 
         /// Suspends the thread for about as many nanoseconds as the operand (u32) states.
         Sleep = "sleep": untyped(&[U32], &[]); Sync; Independent; BASELINE,
-        /// Waits until all earlier kernels in programmatic order are complete and their writes visible.
+        /// Waits until the kernels that this launch depends on are complete and their writes are visible. With
+        /// programmatic dependent launch, a kernel may start before those kernels end.
         WaitForDependencies = "wait_for_dependencies": untyped(&[], &[]);
             Sync; Independent; since("griddepcontrol.wait", Sm90, (7, 8)),
         /// Lets the next kernels in programmatic order start.

@@ -1,8 +1,9 @@
-//! The macros behind the opcode table: they tie names, members and properties of opcodes together.
+//! The macros that declare opcodes as rows of a table: name in the text form, members and properties.
 //!
-//! [`named_enum!`] declares an enumeration whose variants have a name in the text form. [`opcode_family!`] adds the
-//! type rule and the lowest target of each variant. [`opcodes!`] declares an enumeration with members and every
-//! property that a pass, the parser or the printer needs. No column has a default.
+//! The members of an opcode are its data besides operands, such as the bits of a constant. [`named_enum!`] declares an
+//! enumeration whose variants have a name in the text form. [`opcode_family!`] adds the type rule and the lowest target
+//! of each variant. [`opcodes!`] declares an enumeration with members and every property that a pass, the parser or the
+//! printer needs. Every row states every property: none has a default.
 
 /// An enumeration that [`named_enum!`] declared.
 pub(super) trait Named: Copy + 'static {

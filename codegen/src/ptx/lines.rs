@@ -22,7 +22,8 @@ pub(super) struct Lines<'a> {
     functions: Vec<&'a str>,
     /// Location of the last directive, which applies to the next instruction.
     present: Option<Loc>,
-    /// For each file, line and column, the location of the last entry written with these.
+    /// For each file, line and column: the location whose `.loc` directive was the last one written with that file,
+    /// line and column. `inlined_at` refers to that directive.
     said: HashMap<(usize, u32, u32), Loc>,
 }
 

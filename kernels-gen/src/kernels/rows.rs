@@ -9,7 +9,7 @@ use crate::weights::{BlockPart, Layout, TILE_ROWS, WeightType};
 pub(crate) struct EightWeights {
     /// First column of each run of four, within the chunk.
     pub columns: [Val<u32>; 2],
-    /// The weights.
+    /// The weights: `values[run][i]` is in column `columns[run] + i` of the chunk.
     pub values: [[Val<f32>; 4]; 2],
 }
 

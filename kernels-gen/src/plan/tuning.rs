@@ -194,7 +194,8 @@ impl Rule {
         TuningError::Knob { place, knob, value: value.to_string(), limit }
     }
 
-    /// An error about the first of `knobs` that the rule sets, or else about the first knob that it sets.
+    /// Rejects the rule with the message `limit`. The error names the first entry of `knobs` that the rule sets; if the
+    /// rule sets none of them, the first knob that it does set. A rule that sets no knob is accepted.
     fn reject_first(&self, knobs: &[&'static str], limit: String) -> Result<(), TuningError> {
         let set = self.knobs();
         match knobs.iter().find_map(|knob| set.iter().find(|(name, _)| name == knob)).or(set.first()) {

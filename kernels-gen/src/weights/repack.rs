@@ -43,7 +43,7 @@ pub fn unpack(layout: &Layout, tiles: &[u8], file: &mut [u8]) {
 /// Bytes of a fragment array: 16 rows × 32 columns of one byte each.
 const FRAGMENTS: usize = 512;
 
-/// Offsets of the parts of a block of the given type.
+/// Byte offsets of the parts (`BlockPart`) of a block of weights of this type.
 #[derive(Clone, Copy)]
 struct Parts(WeightType);
 

@@ -78,7 +78,7 @@ pub const BYTES: usize = 8 * COLUMNS * ROWS;
 /// Size of the scratch memory of all threads.
 pub const SCRATCH: usize = 16 * ROWS;
 
-/// Encodes rows of operands as kernels read them.
+/// Encodes operands as the kernels read them: each row is `COLUMNS` little-endian u64, and missing operands are 0.
 pub fn encode(rows: &[Vec<u64>]) -> Vec<u8> {
     let mut bytes = vec![0u8; BYTES];
     for (row, values) in rows.iter().enumerate() {

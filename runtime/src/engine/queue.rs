@@ -28,7 +28,8 @@ pub struct DecodeCursor {
 
 /// A queue of decode steps, driven by [`Tokens`]. The step at a position produces the token at the next one.
 pub trait StepQueue {
-    /// Progress of the sequence. [`Tokens`] advances `read`.
+    /// The sequence's progress, for reading and updating. [`Tokens`] advances `DecodeCursor::read`;
+    /// `StepQueue::enqueue` advances `DecodeCursor::enqueued`.
     fn cursor(&mut self) -> &mut DecodeCursor;
 
     /// Enqueues the step at position `enqueued`, and advances `enqueued`. Does not block.

@@ -7,7 +7,8 @@
 
 use super::vocab::{TokenType, Vocab};
 
-/// Merges, highest score first.
+/// Derives BPE merges from the vocabulary: every way to split a text token into two other text tokens. Ordered by the
+/// score of the whole token, highest first.
 pub fn merges<'a>(vocab: &Vocab<'a>, scores: &[f32]) -> Vec<(&'a str, &'a str)> {
     // Merges do not produce control or byte tokens.
     let is_text = |id: u32| {

@@ -16,7 +16,7 @@ pub struct Profile {
     pub device: String,
     /// The target of the kernels.
     pub target: String,
-    /// Positions in the cache.
+    /// Positions already in the KV cache when the step starts.
     pub depth: u32,
     /// Sum of the times of all launches, run one by one.
     pub kernels_microseconds: f64,

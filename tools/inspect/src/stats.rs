@@ -1,4 +1,5 @@
-//! Costs of a kernel of a plan.
+//! Statistics of one kernel of a plan: geometry, bytes and operations per launch, the roofline's bound on the time,
+//! instruction counts, registers and occupancy.
 
 use std::collections::BTreeMap;
 

@@ -124,7 +124,8 @@ pub(super) fn compare(compare: Compare, ty: Type, a: u64, b: u64) -> bool {
     compare.holds(&value(ty, a), &value(ty, b))
 }
 
-/// Converts an integer to a float: rounded to nearest, or in another direction if the result is exact.
+/// Converts an integer to the nearest float. `None`, so no folding, if the result is not finite, if it is inexact
+/// and `rounding` is not `Rounding::Nearest`, or if `to` is not f32 and |`from`| is 2⁵³ or more.
 pub(super) fn of_int(to: Type, from: i128, rounding: Rounding) -> Option<u64> {
     let bits = match to {
         Type::F32 => (from as f32).to_bits().into(),

@@ -199,7 +199,7 @@ impl GemvShape {
         self.layouts().iter().map(Layout::file_bytes).sum()
     }
 
-    /// Whether the input is normalised.
+    /// Whether the kernel applies RMSNorm to its input; otherwise it multiplies by the input as it is.
     pub fn normed(&self) -> bool {
         matches!(self.input, Input::Normed { .. })
     }

@@ -22,7 +22,8 @@ impl Workspace {
     /// Index in `mailbox` of the random number, which is written once per step.
     pub const RANDOM: u32 = 4;
 
-    /// Prefix sum of `own` over the CTA's threads. A barrier is needed before the next scan.
+    /// Sums of `own` over the preceding threads of the CTA (exclusive) and over all its threads. All threads must call
+    /// it, and a barrier must precede the next call, which overwrites `scratch`.
     #[device]
     pub fn scan(&self, own: Val<u64>) -> PrefixSum {
         block_scan(own, self.scratch, self.threads / WARP)
