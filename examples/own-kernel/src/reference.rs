@@ -6,7 +6,7 @@ pub struct Input {
     pub hidden: Vec<f32>,
     /// Addend of each element of `hidden`, f32 [rows, cols].
     pub update: Vec<f32>,
-    /// Weight of each column, f32 [cols].
+    /// Weight of each column, f32 `[cols]`.
     pub weight: Vec<f32>,
     /// Number added to the mean square before the root.
     pub epsilon: f32,
@@ -18,7 +18,7 @@ pub struct Output {
     pub hidden: Vec<f32>,
     /// Quantised elements, i8 [rows, cols].
     pub quants: Vec<i8>,
-    /// Scale of each row, f32 [rows].
+    /// Scale of each row, f32 `[rows]`.
     pub scales: Vec<f32>,
 }
 
