@@ -75,6 +75,28 @@ pub enum Error {
     #[error("tensor {name} is missing")]
     MissingTensor { name: String },
 
+    #[error("tensor {name}: {source}")]
+    Source { name: String, source: Box<dyn std::error::Error + Send + Sync> },
+
+    // Split models.
+    #[error("part {index} of {count} of the model is missing: cannot read {}: {source}", path.display())]
+    MissingPart { path: PathBuf, index: u32, count: u32, source: std::io::Error },
+    #[error("{}: {source}", path.display())]
+    InPart { path: PathBuf, source: Box<Error> },
+    #[error("this is a part of another model: {key} is {found}, not {expected}")]
+    OtherPart { key: &'static str, found: String, expected: String },
+    #[error(
+        "{} is a part of a split model, whose name must end in {suffix}: the other parts are found by their names",
+        path.display()
+    )]
+    SplitName { path: PathBuf, suffix: String },
+    #[error("{key} is {count}: a part of a split model must be opened by its path")]
+    SplitInMemory { key: &'static str, count: u32 },
+    #[error("{key} is {expected}, but the parts have {found} tensors")]
+    SplitTensors { key: &'static str, expected: u32, found: usize },
+    #[error("tensor {name} is in an earlier part, and again in {}", path.display())]
+    TensorInTwoParts { name: String, path: PathBuf },
+
     // Values.
     #[error("dequantising {ty} is not supported")]
     NotDequantizable { ty: GgmlType },

@@ -2,6 +2,7 @@
 //!
 //! Exporters use integers of different widths, so a getter accepts any integer that fits its type.
 
+use crate::part::Part;
 use crate::{Array, Error, Gguf, Value};
 
 impl Gguf {
@@ -81,9 +82,23 @@ impl Gguf {
         expected: &'static str,
         convert: impl Fn(Value<'a>) -> Option<T>,
     ) -> Result<Option<T>, Error> {
-        let Some(value) = self.get(key) else { return Ok(None) };
-        convert(value).map(Some).ok_or_else(|| Error::wrong_kind(key, expected, describe(&value)))
+        converted(self.get(key), key, expected, convert)
     }
+}
+
+/// The integer at `key` of a file, of any kind, that fits `u32`; `None` if the key is missing.
+pub(crate) fn opt_u32(part: &Part, key: &str) -> Result<Option<u32>, Error> {
+    converted(part.get(key), key, "an unsigned 32-bit integer", as_u32)
+}
+
+fn converted<'a, T>(
+    value: Option<Value<'a>>,
+    key: &str,
+    expected: &'static str,
+    convert: impl Fn(Value<'a>) -> Option<T>,
+) -> Result<Option<T>, Error> {
+    let Some(value) = value else { return Ok(None) };
+    convert(value).map(Some).ok_or_else(|| Error::wrong_kind(key, expected, describe(&value)))
 }
 
 fn required<T>(key: &str, value: Option<T>) -> Result<T, Error> {

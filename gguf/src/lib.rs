@@ -20,7 +20,7 @@
 //! println!("{} with {} layers", file.architecture()?, file.u32("llama.block_count")?);
 //! let info = file.require("output_norm.weight")?;
 //! let mut values = vec![0.0; info.elements() as usize];
-//! dequantize(info.ty, file.data(info), &mut values)?;
+//! dequantize(info.ty, &file.data(info)?, &mut values)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -29,6 +29,7 @@
 //! - [`Gguf::open`] validates the file: the data of every tensor is inside the file, aligned, disjoint from all others,
 //!   and has the length that follows from its type and dimensions. Hostile files cause an [`Error`], never a panic, and
 //!   allocations are limited by the size of the file's header.
+//! - A model may be split in several files ([`Gguf::open`] opens all), or have its data elsewhere ([`TensorSource`]).
 //! - Opening reads only the header. Tensor data is mapped, and read on access.
 
 mod cursor;
@@ -37,15 +38,19 @@ mod error;
 mod file;
 mod getters;
 mod metadata;
+mod part;
 pub mod quant;
+mod split;
+mod tensor;
 mod ty;
 pub mod writer;
 
 pub use dequant::dequantize;
 pub use error::Error;
-pub use file::{Gguf, TensorInfo};
+pub use file::{Gguf, TensorSource};
 pub use metadata::{Array, Kind, Value};
 pub use quant::quantize;
+pub use tensor::TensorInfo;
 pub use ty::{GgmlType, UnknownType};
 pub use writer::Writer;
 

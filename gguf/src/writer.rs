@@ -15,7 +15,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use crate::file::MAGIC;
+use crate::part::MAGIC;
 use crate::{DEFAULT_ALIGNMENT, Error, GgmlType, Gguf, Kind, TensorInfo};
 use std::collections::HashSet;
 use std::io::{self, Write};
@@ -120,6 +120,11 @@ impl Writer {
         Ok(())
     }
 
+    /// Whether a metadata key is set.
+    pub fn has(&self, key: &str) -> bool {
+        self.keys.contains(key)
+    }
+
     /// Copies a metadata key from `file`.
     pub fn copy(&mut self, file: &Gguf, key: &str) -> Result<(), Error> {
         let encoded = file.encoded(key).ok_or_else(|| Error::MissingKey { key: key.into() })?;
@@ -161,7 +166,8 @@ impl Writer {
         self.header().len() as u64 + self.next_offset
     }
 
-    fn header(&self) -> Vec<u8> {
+    /// The encoded header, padded to the start of the data.
+    pub(crate) fn header(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.metadata.len() + 128 * self.tensors.len() + 64);
         out.extend(MAGIC);
         out.extend(3u32.to_le_bytes());

@@ -63,7 +63,8 @@ const OFFSET_2D: usize = 24;
 fn the_valid_file_is_valid() {
     let file = Gguf::from_bytes(valid()).unwrap();
     let ffn = file.require("ffn").unwrap();
-    assert_eq!((ffn.rows(), ffn.cols(), ffn.bytes, file.data(ffn)), (2, 64, 136, &[2; 136][..]));
+    assert_eq!((ffn.rows(), ffn.cols(), ffn.bytes), (2, 64, 136));
+    assert_eq!(*file.data(ffn).unwrap(), [2; 136]);
     assert_eq!(file.version(), 3);
 }
 
@@ -200,7 +201,7 @@ fn exercise(bytes: Vec<u8>) {
     }
     for info in file.tensors() {
         let mut out = vec![0.0; info.elements() as usize];
-        let _ = dequantize(info.ty, file.data(info), &mut out);
+        let _ = dequantize(info.ty, &file.data(info).unwrap(), &mut out);
     }
 }
 

@@ -22,8 +22,9 @@ enum Bound {
 use Bound::{OfMagnitude, OfRange};
 
 /// Type, elements per block, and bound: half a step if nothing is clipped; a step if one sign lacks the largest quant;
-/// two steps of the widest group if the group's scale is rounded as well.
-const TYPES: [(GgmlType, usize, Bound); 11] = [
+/// two steps of the widest group if the group's scale is rounded as well. Half of the widest step of a table, and what the
+/// search clips; MXFP4 clips magnitudes just below a power of two by a quarter.
+const TYPES: [(GgmlType, usize, Bound); 16] = [
     (GgmlType::F32, 1, OfMagnitude(0.0)),
     (GgmlType::F16, 1, OfMagnitude(1.0 / 2048.0)),
     (GgmlType::BF16, 1, OfMagnitude(1.0 / 256.0)),
@@ -35,6 +36,11 @@ const TYPES: [(GgmlType, usize, Bound); 11] = [
     (GgmlType::Q4_K, SUPERBLOCK, OfRange(2.0 / 15.0)),
     (GgmlType::Q5_K, SUPERBLOCK, OfRange(2.0 / 31.0)),
     (GgmlType::Q6_K, SUPERBLOCK, OfMagnitude(2.0 / 32.0)),
+    (GgmlType::Q2_K, SUPERBLOCK, OfRange(2.0 / 3.0)),
+    (GgmlType::Q3_K, SUPERBLOCK, OfMagnitude(2.0 / 4.0)),
+    (GgmlType::IQ4_NL, 32, OfMagnitude(0.14)),
+    (GgmlType::IQ4_XS, SUPERBLOCK, OfMagnitude(0.16)),
+    (GgmlType::MXFP4, 32, OfMagnitude(0.25)),
 ];
 
 /// Largest permitted error in a block, including the rounding of scale and minimum to f16.
@@ -122,6 +128,11 @@ fn the_error_on_normal_weights_is_small() {
         (GgmlType::Q4_K, 5.15e-3),
         (GgmlType::Q5_K, 1.32e-3),
         (GgmlType::Q6_K, 3.2e-4),
+        (GgmlType::Q2_K, 8.8e-2),
+        (GgmlType::Q3_K, 2.3e-2),
+        (GgmlType::IQ4_NL, 5.9e-3),
+        (GgmlType::IQ4_XS, 6e-3),
+        (GgmlType::MXFP4, 1.35e-2),
     ] {
         let back = round_trip(ty, &values);
         let lost: f64 = values.iter().zip(&back).map(|(&x, &y)| f64::from(x - y).powi(2)).sum();
@@ -148,8 +159,8 @@ fn unsupported_values_types_and_lengths_are_errors() {
         values[200] = value;
         assert_eq!(message(&values, GgmlType::Q4_K, &mut out), format!("{text} cannot be written as Q4_K"));
     }
-    let error = quantize(GgmlType::Q2_K, &[0.0; SUPERBLOCK], &mut [0; 84]).unwrap_err();
-    assert!(matches!(error, Error::NotQuantizable { ty: GgmlType::Q2_K }), "{error}");
+    let error = quantize(GgmlType::IQ2_S, &[0.0; SUPERBLOCK], &mut [0; 82]).unwrap_err();
+    assert!(matches!(error, Error::NotQuantizable { ty: GgmlType::IQ2_S }), "{error}");
 }
 
 /// Reproducible bell-shaped values without a maths library: sums of four bytes of a hash, with a spread per block.
@@ -170,7 +181,7 @@ fn digest(bytes: &[u8]) -> u64 {
     })
 }
 
-/// The expected digests are of blocks that ggml's `quantize_row_*_ref` made from the same values.
+/// The expected digests are of blocks that ggml made from the same values, without an importance matrix.
 #[test]
 fn blocks_equal_those_of_ggml() {
     let values = bell_shaped(64 * SUPERBLOCK as u32);
@@ -183,6 +194,11 @@ fn blocks_equal_those_of_ggml() {
         (GgmlType::Q4_K, 0x681A_8D7C_8488_C4C1),
         (GgmlType::Q5_K, 0xA2CE_6ABC_CD66_0540),
         (GgmlType::Q6_K, 0x90CE_A904_3843_6E0E),
+        (GgmlType::Q2_K, 0xE014_E16D_DA18_6A11),
+        (GgmlType::Q3_K, 0xBED6_DE45_183B_2FE7),
+        (GgmlType::IQ4_NL, 0x1607_8E24_315B_3FB2),
+        (GgmlType::IQ4_XS, 0x2EF9_BCF7_BF91_5444),
+        (GgmlType::MXFP4, 0xDBBB_9161_A68F_6818),
     ] {
         let mut bytes = vec![0; ty.row_bytes(values.len()).unwrap()];
         quantize(ty, &values, &mut bytes).unwrap();

@@ -26,8 +26,8 @@ fn pieces_of_any_size_make_the_same_file() {
     let file = Gguf::from_bytes(whole).unwrap();
     assert_eq!(file.get("general.name"), Some(Value::String("pieces")));
     assert_eq!(file.i32s("ids").unwrap(), [1, -2]);
-    assert_eq!(file.data(file.require("a").unwrap()), [1; 20]);
-    assert_eq!(file.data(file.require("b").unwrap()), [2; 54]);
+    assert_eq!(*file.data(file.require("a").unwrap()).unwrap(), [1; 20]);
+    assert_eq!(*file.data(file.require("b").unwrap()).unwrap(), [2; 54]);
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Quantisation: the inverse of [`dequantize`](crate::dequantize).
 //!
 //! Scales are searched as in ggml's `quantize_row_*_ref` functions (`ggml-quants.c`), with the same candidates and
-//! error weights; blocks are bit-identical. `llama-quantize` uses these functions without an importance matrix. For
-//! layouts see [`crate::dequant`].
+//! error weights; blocks are bit-identical. `llama-quantize` uses these functions without an importance matrix. Importance
+//! matrices are not supported. For layouts see [`crate::dequant`].
 //!
 //! ```
 //! use bespoke_gguf::{GgmlType, dequantize, quantize};
@@ -25,7 +25,7 @@ use half::{bf16, f16};
 
 /// Writes `values` to `out` as consecutive blocks of `ty`, in element order.
 ///
-/// Supports F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K and Q6_K.
+/// Supports F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS and MXFP4.
 ///
 /// # Errors
 /// If the type is none of these, if `out` has the wrong length, or if a value is not finite or too large for the f16
@@ -52,6 +52,11 @@ pub fn quantize(ty: GgmlType, values: &[f32], out: &mut [u8]) -> Result<(), Erro
         GgmlType::Q4_K => each(values, out, superblock::q4_k),
         GgmlType::Q5_K => each(values, out, superblock::q5_k),
         GgmlType::Q6_K => each(values, out, superblock::q6_k),
+        GgmlType::Q2_K => each(values, out, superblock::q2_k),
+        GgmlType::Q3_K => each(values, out, superblock::q3_k),
+        GgmlType::IQ4_NL => each(values, out, small::iq4_nl),
+        GgmlType::IQ4_XS => each(values, out, superblock::iq4_xs),
+        GgmlType::MXFP4 => each(values, out, small::mxfp4),
         _ => return Err(Error::NotQuantizable { ty }),
     }
     Ok(())
@@ -62,7 +67,7 @@ pub fn quantize(ty: GgmlType, values: &[f32], out: &mut [u8]) -> Result<(), Erro
 fn largest(ty: GgmlType) -> f32 {
     let half = f16::MAX.to_f32();
     match ty {
-        GgmlType::F32 => f32::MAX,
+        GgmlType::F32 | GgmlType::MXFP4 => f32::MAX,
         GgmlType::BF16 => bf16::MAX.to_f32(),
         GgmlType::F16 => half,
         _ => half / 2.0,

@@ -1,14 +1,11 @@
-//! Types with blocks of 32 elements: a scale and, for some, a minimum. No search.
+//! Types with blocks of 32 elements: a scale and, for some, a minimum. Only IQ4_NL searches for its scale.
 
+use super::search::{self, extreme, nearest};
 use super::{inverse, put_half};
+use crate::dequant::{FP4_VALUES, IQ4_VALUES, e8m0_half};
 
 /// Elements per block.
 const BLOCK: usize = 32;
-
-/// The element with the largest magnitude, with its sign.
-fn extreme(values: &[f32; BLOCK]) -> f32 {
-    values.iter().fold(0.0, |most: f32, &w| if w.abs() > most.abs() { w } else { most })
-}
 
 /// The smallest and the largest element of a block.
 fn range(values: &[f32; BLOCK]) -> (f32, f32) {
@@ -31,7 +28,7 @@ fn with_min(values: &[f32; BLOCK], max: f32) -> (f32, f32, [u8; BLOCK]) {
 }
 
 /// Packs elements 0 to 15 into the low halves of the bytes, and 16 to 31 into the high halves.
-fn put_nibbles(quants: &[u8; BLOCK], out: &mut [u8]) {
+pub(super) fn put_nibbles(quants: &[u8; BLOCK], out: &mut [u8]) {
     for (i, byte) in out.iter_mut().enumerate() {
         *byte = quants[i] & 15 | quants[i + 16] << 4;
     }
@@ -87,5 +84,34 @@ pub fn q8_0(values: &[f32; BLOCK]) -> [u8; 34] {
     for (byte, w) in block[2..].iter_mut().zip(values) {
         *byte = (w * id).round() as i8 as u8;
     }
+    block
+}
+
+pub fn iq4_nl(values: &[f32; BLOCK]) -> [u8; 18] {
+    let d = search::of_table(values, &IQ4_VALUES);
+    let mut block = [0; 18];
+    put_half(&mut block, 0, d);
+    put_nibbles(&table_quants(values, d), &mut block[2..]);
+    block
+}
+
+/// Codes of the table's values that are nearest to the elements of a block with scale `d`.
+pub(super) fn table_quants(values: &[f32; BLOCK], d: f32) -> [u8; BLOCK] {
+    let id = inverse(d);
+    values.map(|w| nearest(&IQ4_VALUES, w * id) as u8)
+}
+
+/// The exponent is that of the largest magnitude, as the MX specification proposes: E2M1's largest power of two is 4.
+pub fn mxfp4(values: &[f32; BLOCK]) -> [u8; 17] {
+    let exponent = extreme(values).abs().to_bits() >> 23;
+    let mut block = [0; 17];
+    block[0] = exponent.saturating_sub(2) as u8;
+    let d = e8m0_half(block[0]);
+    let error = |code: usize, w: f32| (f32::from(FP4_VALUES[code]) * d - w).abs();
+    let quants = values.map(|w| {
+        let closer = |best: usize, code: usize| if error(code, w) < error(best, w) { code } else { best };
+        (0..16).reduce(closer).unwrap_or(0) as u8
+    });
+    put_nibbles(&quants, &mut block[1..]);
     block
 }
