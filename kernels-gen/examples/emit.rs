@@ -1,11 +1,12 @@
-//! Emits every built-in shape, every fixture and the demo model into a folder: `emit OUT [sm_90 …]`. Without targets,
-//! emits for all.
+//! Emits every built-in shape, every fixture and the demo model, with KV caches of f16 and q8_0, into a folder:
+//! `emit OUT [sm_90 …]`. Without targets, emits for all.
 
 use std::path::PathBuf;
 
 use bespoke_codegen::ptx::Target;
 use bespoke_gguf::Gguf;
 use bespoke_kernels::emit::Emission;
+use bespoke_kernels::kernels::attention::KvType;
 use bespoke_kernels::kernels::probe::ProbeShape;
 use bespoke_kernels::shape::{ModelShape, builtin};
 use bespoke_kernels::spec::KernelSpec;
@@ -17,7 +18,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if targets.is_empty() {
         targets = Target::ALL.to_vec();
     }
-    let mut emission = Emission::new().kernel(KernelSpec::ReadProbe(ProbeShape { grid: 1056, threads: 512 }));
+    let probe = KernelSpec::ReadProbe(ProbeShape { grid: 1056, threads: 512 });
+    let mut emission = Emission::new().kernel(probe).kv(KvType::Q8_0);
     for target in targets {
         emission = emission.target(target);
     }

@@ -42,6 +42,7 @@ use bespoke_codegen::ptxas::Ptxas;
 use bespoke_codegen::{CompileError, Compiled, dsl::RecordError};
 use rayon::prelude::*;
 
+use crate::kernels::attention::KvType;
 use crate::plan::{Plan, PlanError, PlanParams, Sampling, Tuning};
 use crate::shape::ModelShape;
 use crate::spec::KernelSpec;
@@ -110,6 +111,7 @@ pub struct Emission {
     shapes: Vec<ModelShape>,
     targets: BTreeSet<Target>,
     extra: Vec<KernelSpec>,
+    caches: Vec<KvType>,
     tuning: Tuning,
     ptxas: Option<Ptxas>,
 }
@@ -138,6 +140,13 @@ impl Emission {
     #[must_use]
     pub fn kernel(mut self, spec: KernelSpec) -> Emission {
         self.extra.push(spec);
+        self
+    }
+
+    /// Adds the kernels of plans with a KV cache of type `kv`; those of f16 are always emitted.
+    #[must_use]
+    pub fn kv(mut self, kv: KvType) -> Emission {
+        self.caches.push(kv);
         self
     }
 
@@ -186,16 +195,19 @@ impl Emission {
                 Plan::tuned(shape, target, params, &self.tuning)
                     .map_err(|source| EmitError::Plan { shape: shape.name.clone(), source: Box::new(source) })
             };
-            let sampled = plan(params.clone().with_sampling(Sampling::Sampled))?;
+            let mut others = plan(params.clone().with_sampling(Sampling::Sampled))?.kernels;
+            for &kv in &self.caches {
+                others.extend(plan(params.clone().with_kv(kv))?.kernels);
+            }
             let plan = plan(params)?;
             let json = serde_json::to_string_pretty(&plan)?;
             write(&plan_path(out, &plan, "json"), &json)?;
-            Ok((plan, sampled.kernels))
+            Ok((plan, others))
         });
         let planned: Vec<_> = planned.collect::<Result<_, EmitError>>()?;
         let mut specs: BTreeMap<String, KernelSpec> =
             self.extra.iter().map(|spec| (spec.name(), spec.clone())).collect();
-        let kernels = planned.iter().flat_map(|(plan, sampled)| plan.kernels.iter().chain(sampled));
+        let kernels = planned.iter().flat_map(|(plan, others)| plan.kernels.iter().chain(others));
         specs.extend(kernels.map(|kernel| (kernel.name.clone(), kernel.spec.clone())));
         let plans = planned.into_iter().map(|(plan, _)| plan).collect();
         Ok(Planned { plans, specs: specs.into_values().collect() })

@@ -6,10 +6,11 @@ use bespoke_codegen::ptx::Target;
 use serde::{Deserialize, Serialize};
 
 use crate::kernels::argmax::{self, ChooseShape};
-use crate::kernels::attention::{self, AttentionShape};
+use crate::kernels::attention::{self, AttentionShape, KvType, NormSpan, Rope};
 use crate::kernels::embed::{self, EmbedShape};
 use crate::kernels::gemv::{self, GemvShape, Input, Output};
 use crate::kernels::launching::{CopyEngine, Trigger};
+use crate::kernels::norm_add::{self, NormAddShape};
 use crate::kernels::probe::{self, ProbeShape};
 use crate::kernels::rope::RopeKind;
 use crate::kernels::sample::{self, SampleShape};
@@ -22,6 +23,8 @@ pub enum KernelSpec {
     Embed(EmbedShape),
     /// Matrix-vector product: [`gemv::gemv`].
     Gemv(GemvShape),
+    /// Normalisation added to the residual stream: [`norm_add::norm_add`].
+    NormAdd(NormAddShape),
     /// Decode attention: [`attention::attention`].
     Attention(AttentionShape),
     /// Choice of the most likely token: [`argmax::choose_greedy`].
@@ -55,8 +58,15 @@ impl KernelSpec {
     /// Name of the kernel: that of its Rust function and every compile-time parameter. Equal names mean equal kernels.
     pub fn name(&self) -> String {
         match self {
-            KernelSpec::Embed(s) => format!("embed_{}_v{}_c{}_t{}", s.ty.slug(), s.vocab, s.cols, s.threads),
+            KernelSpec::Embed(s) => {
+                let scale = scale_name(s.scale);
+                format!("embed_{}_v{}_c{}{scale}_t{}", s.ty.slug(), s.vocab, s.cols, s.threads)
+            }
             KernelSpec::Gemv(s) => gemv_name(s),
+            KernelSpec::NormAdd(s) => {
+                let (eps, scale) = (s.eps.to_bits(), scale_name(s.scale));
+                format!("norm_add_c{}_e{eps:08x}{scale}_t{}", s.cols, s.threads)
+            }
             KernelSpec::Attention(s) => attention_name(s),
             KernelSpec::ChooseGreedy(s) => format!("choose_greedy_n{}_t{}", s.candidates, s.threads),
             KernelSpec::SampleKeys(s) => format!("sample_keys_v{}_b{}_t{}", s.vocab, s.blocks, s.threads),
@@ -70,9 +80,10 @@ impl KernelSpec {
         match self {
             KernelSpec::Embed(_) => "embedding row of the current token",
             KernelSpec::Gemv(_) => "matrix-vector product with norm and epilogue",
+            KernelSpec::NormAdd(_) => "RMSNorm of a block's output, added to the residual stream",
             KernelSpec::Attention(_) => "attention with RoPE and the append to the KV cache",
             KernelSpec::ChooseGreedy(_) => "greedy choice of the next token",
-            KernelSpec::SampleKeys(_) => "repetition penalty and sort keys of the logits",
+            KernelSpec::SampleKeys(_) => "logit bias, penalties, and sort keys of the logits",
             KernelSpec::ChooseSampled(_) => "sampled choice of the next token",
             KernelSpec::ReadProbe(_) => "streaming read of device memory",
         }
@@ -83,6 +94,7 @@ impl KernelSpec {
         let kernel = match self {
             KernelSpec::Embed(s) => embed::embed(s),
             KernelSpec::Gemv(s) => gemv::gemv(s),
+            KernelSpec::NormAdd(s) => norm_add::norm_add(s),
             KernelSpec::Attention(s) => attention::attention(s),
             KernelSpec::ChooseGreedy(s) => argmax::choose_greedy(s),
             KernelSpec::SampleKeys(s) => sample::sample_keys(s),
@@ -136,6 +148,7 @@ impl KernelSpec {
             KernelSpec::Gemv(s) => {
                 Geometry { dynamic_shared: s.shared_bytes(), ..flat(s.schedule.grid, s.threads()) }
             }
+            KernelSpec::NormAdd(s) => flat(1, s.threads),
             KernelSpec::Attention(s) => {
                 Geometry { grid: s.grid(), dynamic_shared: s.shared_bytes(), ..flat(1, s.threads()) }
             }
@@ -157,9 +170,10 @@ impl KernelSpec {
                 let outputs = if s.output == Output::Residual { 2 } else { 1 };
                 s.file_bytes() + inputs * f32s(s.cols) + outputs * f32s(s.outputs())
             }
+            // Two inputs, and the residual stream read and written.
+            KernelSpec::NormAdd(s) => 4 * f32s(s.cols),
             KernelSpec::Attention(s) => {
-                let cache = 2 * length * u64::from(s.kv_heads * s.head_dim) * 2;
-                cache + f32s((2 * s.heads + 2 * s.kv_heads) * s.head_dim)
+                s.read_bytes(length) + f32s((2 * s.heads + 2 * s.kv_heads) * s.head_dim)
             }
             KernelSpec::ChooseGreedy(s) => 2 * f32s(s.candidates),
             KernelSpec::SampleKeys(s) => f32s(s.vocab) + f32s(s.padded()) + f32s(s.groups()),
@@ -176,7 +190,7 @@ pub fn matrix_name(s: &GemvShape) -> String {
     format!("{segments}c{}", s.cols)
 }
 
-/// Name of a GEMV: matrices, bias, input, output and schedule.
+/// Name of a GEMV: matrices, bias, input, output, scale, soft cap and schedule.
 fn gemv_name(s: &GemvShape) -> String {
     let bias = if s.bias { "b" } else { "" };
     let input = match s.input {
@@ -184,14 +198,16 @@ fn gemv_name(s: &GemvShape) -> String {
         Input::Normed { eps } => format!("_e{:08x}", eps.to_bits()),
     };
     let output = match s.output {
-        Output::Store => "",
-        Output::Residual => "_add",
-        Output::Swiglu => "_swiglu",
-        Output::Argmax => "_argmax",
+        Output::Store => String::new(),
+        Output::Residual => "_add".to_owned(),
+        Output::Glu(activation) => format!("_{}", activation.gated_name()),
+        Output::Argmax => "_argmax".to_owned(),
     };
+    let scale = scale_name(s.scale);
+    let softcap = s.softcap.map_or(String::new(), |cap| format!("_cap{:08x}", cap.to_bits()));
     let schedule = &s.schedule;
     format!(
-        "gemv_{}{bias}{input}{output}_g{}_w{}_d{}_i{}_s{}_f{}_m{}_h{}_{}",
+        "gemv_{}{bias}{input}{output}{scale}{softcap}_g{}_w{}_d{}_i{}_s{}_f{}_m{}_h{}_{}",
         matrix_name(s),
         schedule.grid,
         schedule.warps,
@@ -205,19 +221,46 @@ fn gemv_name(s: &GemvShape) -> String {
     )
 }
 
-/// Name of an attention kernel.
+/// Part of a name for a factor; empty for 1.
+fn scale_name(scale: f32) -> String {
+    if scale == 1.0 { String::new() } else { format!("_x{:08x}", scale.to_bits()) }
+}
+
+/// Name of an attention kernel. Parameters with their usual values are left out.
 fn attention_name(s: &AttentionShape) -> String {
-    let kind = match s.rope {
-        RopeKind::Norm => "norm",
-        RopeKind::Neox => "neox",
+    let bits = |letter: char, value: f32| format!("_{letter}{:08x}", value.to_bits());
+    let rope = match s.rope {
+        None => "nope".to_owned(),
+        Some(Rope { kind, rotated, magnitude }) => {
+            let kind = match kind {
+                RopeKind::Norm => "norm",
+                RopeKind::Neox => "neox",
+            };
+            let magnitude = if magnitude == 1.0 { String::new() } else { bits('m', magnitude) };
+            format!("{kind}{rotated}{magnitude}")
+        }
     };
-    let norm = s.qk_norm.map_or(String::new(), |eps| format!("_e{:08x}", eps.to_bits()));
+    let options = [
+        s.qk_norm.map(|norm| match norm.span {
+            NormSpan::Head => bits('e', norm.eps),
+            NormSpan::Projection => bits('q', norm.eps),
+        }),
+        s.window.map(|window| format!("_w{window}")),
+        (s.scale != AttentionShape::default_scale(s.head_dim)).then(|| bits('a', s.scale)),
+        s.softcap.map(|cap| bits('c', cap)),
+        (s.kv != KvType::F16).then(|| format!("_{}", s.kv)),
+    ];
+    let parts = if s.stage_tiles == AttentionShape::PAGE_TILES {
+        String::new()
+    } else {
+        format!("_t{}", s.stage_tiles)
+    };
     format!(
-        "attention_h{}_k{}_d{}_{kind}{}{norm}_b{}_r{}_p{}_s{}_{}",
+        "attention_h{}_k{}_d{}_{rope}{}_b{}_r{}_p{}_s{}{parts}_{}",
         s.heads,
         s.kv_heads,
         s.head_dim,
-        s.rotated,
+        options.into_iter().flatten().collect::<String>(),
         s.heads_per_block,
         s.splits,
         s.min_pages,

@@ -100,6 +100,17 @@ fn read(path: &Path) -> Value {
     serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
 }
 
+/// Fields with the fields of another one, which the document lists.
+const AS_ANOTHER: [&str; 7] = [
+    "shape.layers[].attention.k",
+    "shape.layers[].attention.v",
+    "shape.layers[].attention.output",
+    "shape.layers[].feed_forward.dense.norms",
+    "shape.layers[].feed_forward.dense.gate",
+    "shape.layers[].feed_forward.dense.up",
+    "shape.layers[].feed_forward.dense.down",
+];
+
 #[test]
 fn every_field_is_in_the_document() {
     let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emitted");
@@ -118,7 +129,7 @@ fn every_field_is_in_the_document() {
     for shape in shapes() {
         for target in ["sm_80", "sm_90"] {
             let plan = read(&out.join(format!("plans/{}.{target}.json", shape.name)));
-            collect(&plan, "", &|_| false, &mut found);
+            collect(&plan, "", &|path| AS_ANOTHER.contains(&path), &mut found);
         }
     }
     // The compile-time parameters of kernels are not documented.

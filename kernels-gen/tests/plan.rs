@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use bespoke_codegen::ptx::Target;
+use bespoke_kernels::kernels::attention::KvType;
 use bespoke_kernels::plan::{Access, BufferKind, BufferName, Plan, PlanParams, Sampling};
 use bespoke_kernels::shape::{ModelShape, builtin};
 use bespoke_kernels::spec::KernelSpec;
@@ -94,8 +95,15 @@ fn bytes_per_token_are_those_of_the_weights() {
 fn the_cache_has_the_size_of_the_context() {
     let plan = plan("llama-3.1-8b");
     let cache = plan.bytes_where(|kind| *kind == BufferKind::KvCache);
-    assert_eq!(cache, plan.shape.kv_bytes() * 4096);
-    assert_eq!(plan.shape.kv_bytes(), 32 * 2 * 8 * 128 * 2);
+    assert_eq!(cache, plan.kv_bytes() * 4096);
+    assert_eq!(plan.kv_bytes(), 32 * 2 * 8 * 128 * 2);
+    let bytes = Plan::new(&plan.shape, Target::Sm90, PlanParams::single(4096).with_kv(KvType::Q8_0)).unwrap();
+    assert_eq!(bytes.kv_bytes(), 32 * 2 * 8 * (128 + 128 / 32 * 2));
+    assert_eq!(bytes.bytes_where(|kind| *kind == BufferKind::KvCache), bytes.kv_bytes() * 4096);
+    assert_eq!(
+        plan.bytes_per_token(1000) - bytes.bytes_per_token(1000),
+        1000 * (plan.kv_bytes() - bytes.kv_bytes())
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Embedding of the current token: `x = E[token]`.
+//! Embedding of the current token: `x = scale · E[token]`.
 
 use bespoke_codegen::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use super::state;
 use crate::weights::{Layout, WeightType};
 
 /// Compile-time parameters of the embedding.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EmbedShape {
     /// Type of the embedding's weights.
     pub ty: WeightType,
@@ -16,6 +16,8 @@ pub struct EmbedShape {
     pub vocab: u32,
     /// Number of columns: the width of the residual stream.
     pub cols: u32,
+    /// Factor of the row; normally 1.
+    pub scale: f32,
     /// Threads per CTA; the grid covers one row.
     pub threads: u32,
 }
@@ -40,7 +42,7 @@ impl EmbedShape {
     }
 }
 
-/// x[i] = E[tokens[position], i].
+/// x[i] = scale · E[tokens[position], i].
 ///
 /// `w` is the matrix [vocab, cols] in its [`Layout`], `tokens` u32 by position, `state`: see [`state`], `x` f32 [cols].
 /// A token outside the vocabulary reads row 0.
@@ -61,6 +63,7 @@ pub fn embed(
         let eight = rows::quarter_of_chunk(w, &layout, row, chunk, quarter);
         for (column, values) in eight.columns.into_iter().zip(eight.values) {
             let column = chunk * 32 + column;
+            let values = values.map(|value| if s.scale == 1.0 { value } else { value * s.scale });
             if s.cols % 32 == 0 {
                 x.at(column).store_vector(values);
             } else {

@@ -18,7 +18,7 @@ pub enum BufferName {
     AttentionCounters,
     /// f32 `[q_width]`: attention's output.
     Attended,
-    /// f32 `[ffn]`: SwiGLU's output.
+    /// f32 `[ffn]`: output of the feed-forward network's activation.
     Activated,
     /// f32 `[vocab]`: logits of the next token.
     Logits,
@@ -26,8 +26,12 @@ pub enum BufferName {
     BestValues,
     /// u32: the token of each logit in `BestValues`.
     BestTokens,
+    /// f32 `[hidden]`: a block's output before its norm, in models with norms after blocks.
+    BlockOutput,
     /// f32: RoPE's frequencies.
     RopeTable,
+    /// f32: RoPE's frequencies of the other layers, in models with two tables.
+    SecondRopeTable,
     /// u32: position and prompt length.
     State,
     /// u32: token ids by position.
@@ -40,6 +44,8 @@ pub enum BufferName {
     SampleTops,
     /// Sampling parameters.
     Sampling,
+    /// f32 `[vocab]`: the logit bias of each token.
+    LogitBias,
 }
 
 impl BufferName {
@@ -55,14 +61,27 @@ impl BufferName {
             BufferName::Logits => "logits",
             BufferName::BestValues => "best_values",
             BufferName::BestTokens => "best_tokens",
+            BufferName::BlockOutput => "block_output",
             BufferName::RopeTable => "rope_table",
+            BufferName::SecondRopeTable => "rope_table_2",
             BufferName::State => "state",
             BufferName::Tokens => "tokens",
             BufferName::HostTokens => "finished",
             BufferName::SampleKeys => "sample_keys",
             BufferName::SampleTops => "sample_tops",
             BufferName::Sampling => "sampling",
+            BufferName::LogitBias => "logit_bias",
         }
+    }
+}
+
+impl BufferName {
+    /// The name of a table of RoPE's frequencies.
+    ///
+    /// # Panics
+    /// If `table` is above 1: layers with and without a window have one table each.
+    pub(super) fn rope_table(table: usize) -> BufferName {
+        [BufferName::RopeTable, BufferName::SecondRopeTable][table]
     }
 }
 
@@ -81,8 +100,11 @@ pub enum BufferKind {
         /// The tensors, with their offsets in the buffer.
         parts: Vec<Part>,
     },
-    /// RoPE's frequencies, computed at load (see [`crate::kernels::rope::frequencies`]).
-    RopeTable,
+    /// RoPE's frequencies, computed at load (see [`crate::shape::rope_table`]).
+    RopeTable {
+        /// Index in [`crate::shape::ModelShape::ropes`].
+        table: usize,
+    },
     /// Written and read within one step; reused from layer to layer.
     Activation,
     /// Counters, which are zero between launches.
@@ -93,6 +115,9 @@ pub enum BufferKind {
     State,
     /// Parameters of sampling, in plans that sample: see [`crate::kernels::sample`].
     Sampling,
+    /// f32 `[vocab]`, in plans that sample: the bias added to each logit. Read only if the parameters of sampling say so;
+    /// needs no content otherwise.
+    LogitBias,
     /// Token ids by position: the prompt, then the chosen tokens.
     Tokens,
     /// Token ids by position, copied to memory that the host reads while kernels run.

@@ -5,7 +5,7 @@ use bespoke_codegen::ptx::Target;
 use super::cost::TargetProperties;
 use super::sampling::{self, SharedBuffers};
 use super::tuning::Tuning;
-use super::weights::{Member, segments, stack};
+use super::weights::{segments, stack};
 use super::{
     Access, Argument, Buffer, BufferKind, BufferName, Launch, LaunchLabel, LaunchRole, Part, PartForm, Plan,
     PlanKernel, PlanParams, Sampling, cost,
@@ -14,10 +14,12 @@ use crate::kernels::attention::AttentionShape;
 use crate::kernels::embed::EmbedShape;
 use crate::kernels::gemv::{GemvShape, Input, Output, Schedule};
 use crate::kernels::launching::Trigger;
+use crate::kernels::norm_add::NormAddShape;
 use crate::kernels::state;
 use crate::shape::tensors::{Tensor, TensorName};
-use crate::shape::{LayerTypes, ModelShape};
+use crate::shape::{Attention, Dimensions, FeedForward, Layer, Matrix, ModelShape, TensorSlice};
 use crate::spec::{KernelSpec, matrix_name};
+use crate::weights::WeightType;
 
 /// A view into a buffer of the plan being built.
 #[derive(Clone, Copy)]
@@ -62,7 +64,10 @@ struct Memory {
     logits: View,
     best_values: View,
     best_tokens: View,
-    rope_table: View,
+    /// Output of a block before its norm, in models with norms after blocks.
+    block_output: Option<View>,
+    /// One for each of the shape's tables.
+    rope_tables: Vec<View>,
     state: View,
     tokens: View,
     host_tokens: View,
@@ -86,9 +91,9 @@ pub(super) fn build(shape: &ModelShape, target: Target, params: PlanParams, tuni
     let mut builder = Builder { plan, properties: TargetProperties::of(target), tuning };
     let memory = builder.memory();
     let embedding = builder.embed(&memory);
-    for (layer, types) in (0u32..).zip(&shape.layers) {
-        builder.attention_block(layer, types, &memory);
-        builder.feed_forward_block(layer, types, &memory);
+    for (index, Layer { attention, feed_forward }) in (0u32..).zip(&shape.layers) {
+        builder.attention_block(index, attention, &memory);
+        builder.feed_forward_block(index, feed_forward, &memory);
     }
     builder.head(embedding, &memory);
     builder.plan
@@ -133,7 +138,9 @@ impl Builder<'_> {
         let shape = self.plan.shape.clone();
         let batch = u64::from(self.plan.params.batch);
         let d = &shape.dimensions;
-        let attention = self.attention();
+        let attention: Vec<AttentionShape> =
+            shape.layers.iter().map(|layer| self.attention(&layer.attention)).collect();
+        let most = |size: fn(&AttentionShape) -> u32| attention.iter().map(size).max().unwrap_or(0);
         // One candidate for each CTA of the head.
         let candidates = self.divided(&Stack::head(&shape, &head_member(&shape))).schedule.grid;
         let mut activation = |name: BufferName, elements: u32| {
@@ -141,13 +148,15 @@ impl Builder<'_> {
         };
         let residual = activation(BufferName::Residual, d.hidden);
         let qkv = activation(BufferName::Qkv, d.q_width() + 2 * d.kv_width());
-        let partial = activation(BufferName::AttentionPartial, attention.workspace());
+        let partial = activation(BufferName::AttentionPartial, most(AttentionShape::workspace));
         let attended = activation(BufferName::Attended, d.q_width());
         let activated = activation(BufferName::Activated, d.ffn);
         let logits = activation(BufferName::Logits, d.vocab);
         let best_values = activation(BufferName::BestValues, candidates);
         let best_tokens = activation(BufferName::BestTokens, candidates);
-        let counters = batch * f32s(attention.counters());
+        let has_post_norms = shape.layers.iter().any(|layer| layer.attention.norms.after.is_some());
+        let block_output = has_post_norms.then(|| activation(BufferName::BlockOutput, d.hidden));
+        let counters = batch * f32s(most(AttentionShape::counters));
         // One more than the context: the token after the last position.
         let tokens = batch * f32s(self.plan.params.context + 1);
         Memory {
@@ -160,7 +169,13 @@ impl Builder<'_> {
             logits,
             best_values,
             best_tokens,
-            rope_table: self.buffer(BufferName::RopeTable, f32s(d.rotated), BufferKind::RopeTable),
+            block_output,
+            rope_tables: (0..shape.ropes.len())
+                .map(|table| {
+                    let name = BufferName::rope_table(table);
+                    self.buffer(name, f32s(d.rotated), BufferKind::RopeTable { table })
+                })
+                .collect(),
             state: self.buffer(BufferName::State, batch * f32s(state::WORDS), BufferKind::State),
             tokens: self.buffer(BufferName::Tokens, tokens, BufferKind::Tokens),
             host_tokens: self.buffer(BufferName::HostTokens, tokens, BufferKind::HostTokens),
@@ -169,7 +184,8 @@ impl Builder<'_> {
 
     fn vector(&mut self, tensor: TensorName, elements: u32) -> View {
         let tensor = tensor.to_string();
-        let parts = vec![Part { tensor: tensor.clone(), offset: 0, form: PartForm::Vector { elements } }];
+        let form = PartForm::Vector { elements };
+        let parts = vec![Part { tensor: tensor.clone(), first_row: 0, offset: 0, form }];
         self.buffer(tensor, f32s(elements), BufferKind::Weights { parts })
     }
 
@@ -183,22 +199,24 @@ impl Builder<'_> {
     fn divided(&self, stack: &Stack<'_>) -> GemvShape {
         let shape = GemvShape {
             cols: stack.cols,
-            segments: segments(stack.members, stack.output == Output::Swiglu),
-            bias: stack.bias,
+            segments: segments(stack.members, matches!(stack.output, Output::Glu(_))),
+            bias: stack.members.iter().any(|member| member.bias.is_some()),
             input: match stack.norm {
                 Some(_) => Input::Normed { eps: self.plan.shape.dimensions.eps },
                 None => Input::Plain,
             },
             output: stack.output,
+            scale: stack.scale,
+            softcap: stack.softcap,
             schedule: Schedule::MINIMAL,
         };
         let rule = self.tuning.rule(self.plan.target, stack.label.role, Some(&matrix_name(&shape)));
         cost::gemv(&self.properties, shape, stack.trigger, &rule)
     }
 
-    fn attention(&self) -> AttentionShape {
+    fn attention(&self, layer: &Attention) -> AttentionShape {
         let rule = self.tuning.rule(self.plan.target, LaunchRole::Attention, None);
-        cost::attention(&self.properties, &self.plan.shape, &rule)
+        cost::attention(&self.properties, &self.plan.shape, layer, self.plan.params.kv, &rule)
     }
 
     /// Adds the launch of a GEMV with input `x` and output `y`.
@@ -213,12 +231,13 @@ impl Builder<'_> {
     fn embed(&mut self, memory: &Memory) -> View {
         let shape = &self.plan.shape;
         let (vocab, hidden, ty) = (shape.dimensions.vocab, shape.dimensions.hidden, shape.embedding);
-        let members = [Member { tensor: Tensor::TokenEmbd.of_model(), ty, rows: vocab }];
+        let scale = shape.multipliers.embedding;
+        let members = [model_matrix(Tensor::TokenEmbd, vocab, ty)];
         // An embedding that serves as the output matrix has the layout of the head's stack.
         let norm = shape.head.is_none().then(|| Tensor::OutputNorm.of_model());
         let stack = Stack::plain(LaunchRole::Embed.into(), hidden, &members);
         let (weights, _) = self.matrices(Stack { norm, buffer: "token_embd".into(), ..stack });
-        let spec = EmbedShape { ty, vocab, cols: hidden, threads: cost::ELEMENTWISE };
+        let spec = EmbedShape { ty, vocab, cols: hidden, scale, threads: cost::ELEMENTWISE };
         let args = vec![
             weights.read("w"),
             memory.tokens.read("tokens"),
@@ -229,39 +248,32 @@ impl Builder<'_> {
         weights
     }
 
-    fn attention_block(&mut self, layer: u32, types: &LayerTypes, memory: &Memory) {
-        let shape = self.plan.shape.clone();
-        let (d, arch) = (&shape.dimensions, &shape.architecture);
-        let (q_width, kv_width) = (d.q_width(), d.kv_width());
+    fn attention_block(&mut self, layer: u32, facts: &Attention, memory: &Memory) {
+        let d = self.plan.shape.dimensions.clone();
         let label = |role| LaunchLabel { layer: Some(layer), role };
 
-        let members = [
-            (Tensor::AttnQ, types.q, q_width),
-            (Tensor::AttnK, types.k, kv_width),
-            (Tensor::AttnV, types.v, kv_width),
-        ]
-        .map(|(tensor, ty, rows)| Member { tensor: tensor.of_layer(layer), ty, rows });
+        let members = [facts.q, facts.k, facts.v];
         let stack = Stack {
-            norm: Some(Tensor::AttnNorm.of_layer(layer)),
-            bias: arch.qkv_bias,
+            norm: facts.norms.before,
             // Attention reads the position, and earlier keys and values, before it waits.
             trigger: Trigger::AfterWait,
             ..Stack::plain(label(LaunchRole::AttnQkv), d.hidden, &members)
         };
         self.gemv(stack, memory.residual, memory.qkv);
 
-        let attention = self.attention();
+        let attention = self.attention(facts);
         let cache_bytes = u64::from(self.plan.params.batch) * attention.cache_bytes(self.plan.params.context);
         let keys = self.buffer(format!("blk.{layer}.keys"), cache_bytes, BufferKind::KvCache);
         let values = self.buffer(format!("blk.{layer}.values"), cache_bytes, BufferKind::KvCache);
         let mut args = vec![memory.qkv.read("qkv")];
-        if arch.qk_norm {
-            for (tensor, param) in [(Tensor::AttnQNorm, "q_norm"), (Tensor::AttnKNorm, "k_norm")] {
-                args.push(self.vector(tensor.of_layer(layer), d.head_dim).read(param));
+        if let Some((norm, widths)) = facts.qk_norm.zip(attention.norm_widths()) {
+            let norms = [(norm.q, "q_norm"), (norm.k, "k_norm")];
+            for ((tensor, param), width) in norms.into_iter().zip(widths) {
+                args.push(self.vector(tensor, width).read(param));
             }
         }
+        args.extend(facts.rope.map(|table| memory.rope_tables[table].read("rope_table")));
         args.extend([
-            memory.rope_table.read("rope_table"),
             keys.read_write("keys"),
             values.read_write("values"),
             memory.partial.read_write("partial"),
@@ -271,33 +283,52 @@ impl Builder<'_> {
         ]);
         self.launch(label(LaunchRole::Attention), KernelSpec::Attention(attention), args);
 
-        let tensor = Tensor::AttnOutput.of_layer(layer);
-        let members = [Member { tensor, ty: types.output, rows: d.hidden }];
-        let stack = Stack::plain(label(LaunchRole::AttnOutput), q_width, &members);
-        let stack = Stack { output: Output::Residual, ..stack };
-        self.gemv(stack, memory.attended, memory.residual);
+        let members = [facts.output];
+        let stack = Stack::plain(label(LaunchRole::AttnOutput), d.q_width(), &members);
+        let after = facts.norms.after.map(|norm| (LaunchRole::AttnPostNorm, norm));
+        self.end_block(stack, after, memory.attended, memory);
     }
 
-    fn feed_forward_block(&mut self, layer: u32, types: &LayerTypes, memory: &Memory) {
+    fn feed_forward_block(&mut self, layer: u32, facts: &FeedForward, memory: &Memory) {
         let (hidden, ffn) = (self.plan.shape.dimensions.hidden, self.plan.shape.dimensions.ffn);
         let label = |role| LaunchLabel { layer: Some(layer), role };
+        let FeedForward::Dense { norms, activation, gate, up, down } = facts;
 
-        let members = [(Tensor::FfnGate, types.gate), (Tensor::FfnUp, types.up)].map(|(tensor, ty)| Member {
-            tensor: tensor.of_layer(layer),
-            ty,
-            rows: ffn,
-        });
+        let members = [*gate, *up];
         let stack = Stack {
-            norm: Some(Tensor::FfnNorm.of_layer(layer)),
-            output: Output::Swiglu,
+            norm: norms.before,
+            output: Output::Glu(*activation),
             ..Stack::plain(label(LaunchRole::FfnGateUp), hidden, &members)
         };
         self.gemv(stack, memory.residual, memory.activated);
 
-        let members = [Member { tensor: Tensor::FfnDown.of_layer(layer), ty: types.down, rows: hidden }];
+        let members = [*down];
         let stack = Stack::plain(label(LaunchRole::FfnDown), ffn, &members);
-        let stack = Stack { output: Output::Residual, ..stack };
-        self.gemv(stack, memory.activated, memory.residual);
+        let after = norms.after.map(|norm| (LaunchRole::FfnPostNorm, norm));
+        self.end_block(stack, after, memory.activated, memory);
+    }
+
+    /// Adds the last product of a block: to the residual stream, or, with a norm after the block, to a buffer whose
+    /// norm a further launch adds to the residual stream.
+    fn end_block(
+        &mut self,
+        stack: Stack<'_>,
+        after: Option<(LaunchRole, TensorName)>,
+        x: View,
+        memory: &Memory,
+    ) {
+        let scale = self.plan.shape.multipliers.residual;
+        let Some((role, norm)) = after else {
+            return self.gemv(Stack { output: Output::Residual, scale, ..stack }, x, memory.residual);
+        };
+        let label = LaunchLabel { role, ..stack.label };
+        let output = memory.block_output.expect("models with norms after blocks have this buffer");
+        self.gemv(stack, x, output);
+        let Dimensions { hidden, eps, .. } = self.plan.shape.dimensions;
+        let spec = NormAddShape::new(hidden, eps, scale);
+        let weights = self.vector(norm, hidden);
+        let args = vec![output.read("x"), weights.read("w"), memory.residual.read_write("y")];
+        self.launch(label, KernelSpec::NormAdd(spec), args);
     }
 
     fn head(&mut self, embedding: View, memory: &Memory) {
@@ -340,12 +371,17 @@ impl Builder<'_> {
 }
 
 /// The matrix of the head: the embedding, if it serves as the output matrix.
-fn head_member(shape: &ModelShape) -> [Member; 1] {
+fn head_member(shape: &ModelShape) -> [Matrix; 1] {
     let (tensor, ty) = match shape.head {
         Some(ty) => (Tensor::Output, ty),
         None => (Tensor::TokenEmbd, shape.embedding),
     };
-    [Member { tensor: tensor.of_model(), ty, rows: shape.dimensions.vocab }]
+    [model_matrix(tensor, shape.dimensions.vocab, ty)]
+}
+
+/// A whole tensor of the model as a matrix without a bias.
+fn model_matrix(tensor: Tensor, rows: u32, ty: WeightType) -> Matrix {
+    Matrix { slice: TensorSlice { tensor: tensor.of_model(), first_row: 0, rows }, ty, bias: None }
 }
 
 /// A stack of matrices that are multiplied with the same input vector.
@@ -354,25 +390,30 @@ struct Stack<'a> {
     /// Name of the weight buffer.
     buffer: String,
     cols: u32,
-    members: &'a [Member],
+    members: &'a [Matrix],
     /// Weights of the norm before the product.
     norm: Option<TensorName>,
-    bias: bool,
     output: Output,
+    /// Factor of the product.
+    scale: f32,
+    /// Soft cap of the product.
+    softcap: Option<f32>,
     trigger: Trigger,
 }
 
 impl<'a> Stack<'a> {
-    fn plain(label: LaunchLabel, cols: u32, members: &'a [Member]) -> Stack<'a> {
+    fn plain(label: LaunchLabel, cols: u32, members: &'a [Matrix]) -> Stack<'a> {
         let (output, trigger) = (Output::Store, Trigger::AtStart);
         let buffer = label.to_string();
-        Stack { label, buffer, cols, members, norm: None, bias: false, output, trigger }
+        Stack { label, buffer, cols, members, norm: None, output, scale: 1.0, softcap: None, trigger }
     }
 
-    fn head(shape: &ModelShape, members: &'a [Member]) -> Stack<'a> {
+    fn head(shape: &ModelShape, members: &'a [Matrix]) -> Stack<'a> {
         Stack {
             norm: Some(Tensor::OutputNorm.of_model()),
             output: Output::Argmax,
+            scale: shape.multipliers.logits,
+            softcap: shape.multipliers.softcap,
             ..Stack::plain(LaunchRole::Output.into(), shape.dimensions.hidden, members)
         }
     }

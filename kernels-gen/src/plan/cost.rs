@@ -10,10 +10,11 @@ use bespoke_codegen::dsl::WARP;
 use bespoke_codegen::ptx::Target;
 
 use crate::kernels::argmax::ChooseShape;
-use crate::kernels::attention::AttentionShape;
+use crate::kernels::attention::{AttentionShape, KvType, QkNorm, Rope};
 use crate::kernels::gemv::{GemvShape, Schedule};
 use crate::kernels::launching::{CopyEngine, Trigger};
-use crate::shape::ModelShape;
+use crate::shape::rope::RopeTable;
+use crate::shape::{Attention, ModelShape};
 
 use super::tuning::Rule;
 
@@ -162,27 +163,59 @@ fn fitting_stages(target: &TargetProperties, shape: &GemvShape) -> u32 {
 }
 
 /// Divides attention: enough splits of the context to give every multiprocessor a CTA.
-pub(super) fn attention(target: &TargetProperties, shape: &ModelShape, rule: &Rule) -> AttentionShape {
-    let (d, arch) = (&shape.dimensions, &shape.architecture);
+pub(super) fn attention(
+    target: &TargetProperties,
+    shape: &ModelShape,
+    layer: &Attention,
+    kv: KvType,
+    rule: &Rule,
+) -> AttentionShape {
+    let d = &shape.dimensions;
+    let rope = |table: usize| {
+        let RopeTable { kind, magnitude, .. } = shape.ropes[table];
+        Rope { kind, rotated: d.rotated, magnitude }
+    };
     let group = d.heads / d.kv_heads;
     // The operand of attention's matrix products has rows for eight heads.
     let heads_per_block = (1..=8.min(group)).rev().find(|n| group.is_multiple_of(*n)).unwrap_or(1);
     let blocks = d.heads / heads_per_block;
     let bulk = target.programmatic;
-    AttentionShape {
+    let attention = AttentionShape {
         heads: d.heads,
         kv_heads: d.kv_heads,
         head_dim: d.head_dim,
-        rotated: d.rotated,
-        rope: arch.rope,
-        qk_norm: arch.qk_norm.then_some(d.eps),
+        rope: layer.rope.map(rope),
+        qk_norm: layer.qk_norm.map(|norm| QkNorm { eps: d.eps, span: norm.span }),
+        window: layer.window,
+        scale: layer.scale,
+        softcap: layer.softcap,
+        kv,
         heads_per_block,
-        splits: rule.splits.unwrap_or((target.multiprocessors / blocks).clamp(1, 64)),
+        splits: (target.multiprocessors / blocks).clamp(1, 64),
         min_pages: rule.min_pages.unwrap_or(2),
-        stages: rule.stages.unwrap_or(2),
+        stages: 2,
+        stage_tiles: AttentionShape::PAGE_TILES,
         copy: if bulk { CopyEngine::Bulk } else { CopyEngine::Async },
         trigger: if bulk { Trigger::AtStart } else { Trigger::Never },
+    };
+    divided_attention(target, attention, rule)
+}
+
+/// Chooses the splits of the context and the stages of the ring: no more splits than a window can fill, and stages of
+/// whole pages, unless two do not fit in shared memory.
+fn divided_attention(target: &TargetProperties, mut shape: AttentionShape, rule: &Rule) -> AttentionShape {
+    let filled = shape.window_pages().map_or(u32::MAX, |pages| pages.div_ceil(shape.min_pages));
+    shape.splits = rule.splits.unwrap_or(shape.splits.min(filled));
+    let fixed = shape.shared_bytes() - shape.stages * shape.stage_bytes();
+    let budget = target.shared_budget(1).saturating_sub(fixed);
+    let whole_pages = 2 * shape.stage_bytes();
+    while shape.stage_tiles > 1 && 2 * shape.stage_bytes() > budget {
+        shape.stage_tiles /= 2;
     }
+    // As many bytes in flight as with two whole pages, if they fit.
+    let fitting = budget.min(whole_pages) / shape.stage_bytes();
+    shape.stages = rule.stages.unwrap_or(fitting.max(2));
+    shape
 }
 
 /// Geometry of the greedy choice: one thread per CTA of the output projection, which gives one candidate.

@@ -17,10 +17,14 @@ pub enum LaunchRole {
     Attention,
     /// The output projection of attention.
     AttnOutput,
-    /// The gate and up projections of the feed-forward network, and SwiGLU.
+    /// The norm after attention, and the residual connection, in models with norms after blocks.
+    AttnPostNorm,
+    /// The gate and up projections of the feed-forward network, and its activation.
     FfnGateUp,
     /// The down projection of the feed-forward network.
     FfnDown,
+    /// The norm after the feed-forward network, and the residual connection, in models with norms after blocks.
+    FfnPostNorm,
     /// The output projection, which computes the logits.
     Output,
     /// Conversion of logits to sort keys, for sampling.
@@ -31,13 +35,15 @@ pub enum LaunchRole {
 
 impl LaunchRole {
     /// Every role.
-    pub const ALL: [LaunchRole; 9] = [
+    pub const ALL: [LaunchRole; 11] = [
         LaunchRole::Embed,
         LaunchRole::AttnQkv,
         LaunchRole::Attention,
         LaunchRole::AttnOutput,
+        LaunchRole::AttnPostNorm,
         LaunchRole::FfnGateUp,
         LaunchRole::FfnDown,
+        LaunchRole::FfnPostNorm,
         LaunchRole::Output,
         LaunchRole::SampleKeys,
         LaunchRole::Choose,
@@ -60,8 +66,10 @@ impl LaunchRole {
             LaunchRole::AttnQkv => "attn_qkv",
             LaunchRole::Attention => "attention",
             LaunchRole::AttnOutput => "attn_output",
+            LaunchRole::AttnPostNorm => "attn_post_norm",
             LaunchRole::FfnGateUp => "ffn_gate_up",
             LaunchRole::FfnDown => "ffn_down",
+            LaunchRole::FfnPostNorm => "ffn_post_norm",
             LaunchRole::Output => "output",
             LaunchRole::SampleKeys => "sample_keys",
             LaunchRole::Choose => "choose",
@@ -145,7 +153,7 @@ mod tests {
 
     #[test]
     fn labels_round_trip() {
-        for text in ["embed", "blk.0.attn_qkv", "blk.31.ffn_down", "choose"] {
+        for text in ["embed", "blk.0.attn_qkv", "blk.31.ffn_down", "blk.2.ffn_post_norm", "choose"] {
             assert_eq!(text.parse::<LaunchLabel>().unwrap().to_string(), text);
         }
         for text in ["blk.attn_qkv", "blk.x.attn_qkv", "ffn_up"] {

@@ -15,6 +15,7 @@ mod weights;
 use bespoke_codegen::ptx::Target;
 use serde::{Deserialize, Serialize};
 
+use crate::kernels::attention::KvType;
 use crate::kernels::sample::SampleShape;
 use crate::shape::{ModelShape, ShapeError};
 use crate::spec::KernelSpec;
@@ -37,6 +38,8 @@ pub struct PlanParams {
     pub shards: u32,
     /// Positions that the KV cache holds.
     pub context: u32,
+    /// Element type of the KV cache.
+    pub kv: KvType,
     /// Choice of the next token.
     pub sampling: Sampling,
 }
@@ -56,9 +59,16 @@ impl PlanParams {
     /// Maximum number of positions of a KV cache: up to here, f32 represents every position exactly.
     pub const MAX_CONTEXT: u32 = 1 << 24;
 
-    /// Parameters for one sequence, one token and one shard, with the greedy choice.
+    /// Parameters for one sequence, one token and one shard, with a KV cache of f16 and the greedy choice.
     pub fn single(context: u32) -> PlanParams {
-        PlanParams { batch: 1, tokens: 1, shards: 1, context, sampling: Sampling::Greedy }
+        let (kv, sampling) = (KvType::F16, Sampling::Greedy);
+        PlanParams { batch: 1, tokens: 1, shards: 1, context, kv, sampling }
+    }
+
+    /// These parameters, with `kv` as the type of the KV cache.
+    #[must_use]
+    pub fn with_kv(self, kv: KvType) -> PlanParams {
+        PlanParams { kv, ..self }
     }
 
     /// These parameters, with `sampling` as the choice of the next token.
@@ -221,19 +231,25 @@ impl Plan {
         self.bytes_where(|_| true)
     }
 
-    /// Bytes that a step must read: one row of the embedding, all other weights, and the keys and values of `length`
-    /// positions. An embedding that serves as the output matrix is also read as a whole.
+    /// Bytes that a step must read: one row of the embedding, all other weights, and the keys and values to which the
+    /// position after `length` positions attends. An embedding that serves as the output matrix is also read as a whole.
     pub fn bytes_per_token(&self, length: u64) -> u64 {
-        let weights: u64 = self
-            .launches
-            .iter()
-            .map(|launch| match &self.kernels[launch.kernel].spec {
-                KernelSpec::Gemv(s) => s.file_bytes(),
-                KernelSpec::Embed(s) => s.layout().file_row_bytes() as u64,
-                _ => 0,
-            })
-            .sum();
-        weights + self.shape.kv_bytes() * length
+        let bytes = |spec: &KernelSpec| match spec {
+            KernelSpec::Gemv(s) => s.file_bytes(),
+            KernelSpec::Embed(s) => s.layout().file_row_bytes() as u64,
+            KernelSpec::Attention(s) => s.read_bytes(length),
+            _ => 0,
+        };
+        self.launches.iter().map(|launch| bytes(&self.kernels[launch.kernel].spec)).sum()
+    }
+
+    /// Bytes of the KV cache for one position: keys and values of every layer.
+    pub fn kv_bytes(&self) -> u64 {
+        let bytes = |spec: &KernelSpec| match spec {
+            KernelSpec::Attention(s) => 2 * u64::from(s.kv_heads) * u64::from(s.position_bytes()),
+            _ => 0,
+        };
+        self.launches.iter().map(|launch| bytes(&self.kernels[launch.kernel].spec)).sum()
     }
 
     /// Checks that the plan is consistent: indices and views are in range, launches have their kernel's geometry, and

@@ -23,7 +23,7 @@ pub(super) struct SharedBuffers {
 /// token.
 fn divide(target: Target, vocab: u32) -> SampleShape {
     let threads = 256;
-    // A CTA marks its tokens in shared memory: 32 tokens of each thread need 32 KiB.
+    // A CTA counts its tokens in shared memory: 32 tokens of each thread need 32 KiB.
     let max_blocks = target.multiprocessors().max(vocab.div_ceil(32 * threads));
     SampleShape {
         vocab,
@@ -41,8 +41,10 @@ pub(super) fn launches(builder: &mut Builder, shared: &SharedBuffers) {
     let keys = builder.buffer(BufferName::SampleKeys, f32s(shape.padded()), BufferKind::Activation);
     let tops = builder.buffer(BufferName::SampleTops, f32s(shape.groups()), BufferKind::Activation);
     let sampling = builder.buffer(BufferName::Sampling, f32s(sample::WORDS), BufferKind::Sampling);
+    let bias = builder.buffer(BufferName::LogitBias, f32s(vocab), BufferKind::LogitBias);
     let args = vec![
         shared.logits.read("logits"),
+        bias.read("bias"),
         shared.tokens.read("sequence"),
         sampling.read("sampling"),
         shared.state.read("state"),

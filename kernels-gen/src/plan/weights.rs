@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::kernels::gemv::{GemvShape, Segment};
 use crate::shape::tensors::TensorName;
+use crate::shape::{Matrix, TensorSlice};
 use crate::weights::{TILE_ROWS, WeightType};
 
 /// Form of a tensor in device memory.
@@ -26,11 +27,13 @@ pub enum PartForm {
     },
 }
 
-/// A tensor in a weight buffer.
+/// A tensor, or some rows of it, in a weight buffer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
     /// The tensor's name in the GGUF.
     pub tensor: String,
+    /// Index in the tensor of the first row, or of a vector's first element.
+    pub first_row: u32,
     /// Start in the buffer, in bytes.
     pub offset: u64,
     /// Form in the buffer.
@@ -38,33 +41,25 @@ pub struct Part {
     pub form: PartForm,
 }
 
-/// A matrix of a stack.
-pub(super) struct Member {
-    /// Name of the matrix, which determines the name of its bias.
-    pub tensor: TensorName,
-    /// Type of the weights.
-    pub ty: WeightType,
-    /// Number of rows.
-    pub rows: u32,
-}
-
 /// The segments of a stack. Adjacent matrices of one type share a segment if the first fills whole tiles, unless
 /// `separate` is set.
-pub(super) fn segments(members: &[Member], separate: bool) -> Vec<Segment> {
+pub(super) fn segments(members: &[Matrix], separate: bool) -> Vec<Segment> {
     let mut segments: Vec<Segment> = Vec::new();
     for member in members {
+        let rows = member.slice.rows;
         match segments.last_mut() {
             Some(last) if last.ty == member.ty && last.rows.is_multiple_of(TILE_ROWS) && !separate => {
-                last.rows += member.rows;
+                last.rows += rows;
             }
-            _ => segments.push(Segment { ty: member.ty, rows: member.rows }),
+            _ => segments.push(Segment { ty: member.ty, rows }),
         }
     }
     segments
 }
 
-/// The parts of a stack of matrices (matrices, biases, the norm's weights), and the size of the stack in bytes.
-pub(super) fn stack(shape: &GemvShape, members: &[Member], norm: Option<TensorName>) -> (Vec<Part>, u64) {
+/// The parts of a stack of matrices (matrices, biases, the norm's weights), and the size of the stack in bytes. Parts may
+/// leave gaps, which are zero.
+pub(super) fn stack(shape: &GemvShape, members: &[Matrix], norm: Option<TensorName>) -> (Vec<Part>, u64) {
     let offsets = shape.offsets();
     let mut parts = Vec::new();
     let (mut segment, mut row, mut bias) = (0, 0, offsets.bias);
@@ -73,24 +68,25 @@ pub(super) fn stack(shape: &GemvShape, members: &[Member], norm: Option<TensorNa
             (segment, row) = (segment + 1, 0);
         }
         let layout = &shape.layouts()[segment];
+        let TensorSlice { tensor, first_row, rows } = member.slice;
         parts.push(Part {
-            tensor: member.tensor.to_string(),
+            tensor: tensor.to_string(),
+            first_row,
             offset: offsets.segments[segment] + u64::from(row / TILE_ROWS) * u64::from(layout.tile_bytes()),
-            form: PartForm::Matrix { ty: member.ty, rows: member.rows, cols: shape.cols },
+            form: PartForm::Matrix { ty: member.ty, rows, cols: shape.cols },
         });
-        if let Some(tensor) = member.tensor.tensor.bias().filter(|_| shape.bias) {
-            parts.push(Part {
-                tensor: TensorName { tensor, ..member.tensor }.to_string(),
-                offset: bias,
-                form: PartForm::Vector { elements: member.rows },
-            });
-            bias += u64::from(member.rows) * 4;
+        // Rows without a bias keep the zeros of a new buffer.
+        if let Some(tensor) = member.bias {
+            let form = PartForm::Vector { elements: rows };
+            parts.push(Part { tensor: tensor.to_string(), first_row, offset: bias, form });
         }
-        row += member.rows;
+        bias += u64::from(rows) * 4;
+        row += rows;
     }
     if let Some(tensor) = norm {
         parts.push(Part {
             tensor: tensor.to_string(),
+            first_row: 0,
             offset: offsets.norm,
             form: PartForm::Vector { elements: shape.cols },
         });

@@ -1,8 +1,10 @@
 //! Shapes of well-known models: `shapes/*.toml` of this package.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 
-use super::{Architecture, Dimensions, Mix, ModelShape, ShapeError};
+use super::{Architecture, Blueprint, Dimensions, Mix, MixError, ModelShape, Setting, ShapeError};
 
 /// Contents of a shape file: one model and one or more mixes of types.
 #[derive(Clone, Debug, Deserialize)]
@@ -22,6 +24,8 @@ pub struct ShapeFile {
     pub kv_heads: u32,
     /// Number of elements per head.
     pub head_dim: u32,
+    /// Number of elements per head that RoPE rotates; all by default.
+    pub rotated: Option<u32>,
     /// Width of the feed-forward network.
     pub ffn: u32,
     /// Number of tokens in the vocabulary.
@@ -30,7 +34,7 @@ pub struct ShapeFile {
     pub context: u32,
     /// Base frequency of RoPE.
     pub rope_base: f32,
-    /// Whether the model has divisors of RoPE's frequencies: `rope_freqs.weight`.
+    /// Whether the model has tensors that divide RoPE's frequencies, as Llama 3.1's `rope_freqs.weight`.
     #[serde(default)]
     pub rope_factors: bool,
     /// ε of the norms.
@@ -38,6 +42,12 @@ pub struct ShapeFile {
     /// Whether the embedding serves as the output matrix.
     #[serde(default)]
     pub tied: bool,
+    /// Metadata below the architecture's prefix, such as `"attention.sliding_window" = 4096`; by default that of a
+    /// typical model.
+    #[serde(default)]
+    pub settings: BTreeMap<String, Setting>,
+    /// Type of the embedding, if it differs from the mix's, such as `q8_0`.
+    pub embedding: Option<String>,
     /// Names of the mixes of weight types that kernels are built for.
     pub mixes: Vec<String>,
 }
@@ -48,11 +58,27 @@ impl ShapeFile {
     pub fn with_mix(&self, mix: &str) -> Result<ModelShape, ShapeError> {
         let first = self.mixes.first().is_some_and(|first| first == mix);
         let name = if first { self.name.clone() } else { format!("{}-{mix}", self.name) };
-        let architecture = Architecture::named(&self.architecture)?;
-        ModelShape::from_mix(&name, architecture, self.dimensions(), mix.parse::<Mix>()?, self.tied)
+        self.blueprint()?.shape(&name, mix.parse::<Mix>()?)
     }
 
-    /// The model's dimensions; RoPE rotates whole heads.
+    /// The model without the types of its weights.
+    pub fn blueprint(&self) -> Result<Blueprint, ShapeError> {
+        let embedding = match &self.embedding {
+            Some(name) => Some(name.parse().map_err(|error| MixError(format!("embedding: {error}")))?),
+            None => None,
+        };
+        Ok(Blueprint {
+            architecture: Architecture::named(&self.architecture)?,
+            dimensions: self.dimensions(),
+            rope_base: self.rope_base,
+            tied: self.tied,
+            rope_factors: self.rope_factors,
+            embedding,
+            settings: self.settings.clone().into_iter().collect(),
+        })
+    }
+
+    /// The model's dimensions.
     pub fn dimensions(&self) -> Dimensions {
         Dimensions {
             hidden: self.hidden,
@@ -60,7 +86,7 @@ impl ShapeFile {
             heads: self.heads,
             kv_heads: self.kv_heads,
             head_dim: self.head_dim,
-            rotated: self.head_dim,
+            rotated: self.rotated.unwrap_or(self.head_dim),
             ffn: self.ffn,
             vocab: self.vocab,
             context: self.context,
@@ -89,7 +115,7 @@ macro_rules! files {
 pub fn builtin() -> Vec<ShapeFile> {
     let files: &[&str] = files!(
         "llama-3.1-8b" "llama-3.2-1b" "llama-3.2-3b" "mistral-7b" "tinyllama-1.1b"
-        "qwen2.5-0.5b" "qwen2.5-1.5b" "qwen2.5-7b" "qwen3-0.6b" "qwen3-4b" "qwen3-8b"
+        "qwen2.5-0.5b" "qwen2.5-1.5b" "qwen2.5-7b" "qwen3-0.6b" "qwen3-4b" "qwen3-8b" "smollm2-135m"
     );
     files.iter().map(|text| parse_shape_file(text).expect("built-in shape files are valid")).collect()
 }
@@ -105,6 +131,35 @@ mod tests {
                 shape.dimensions.check().unwrap();
             }
         }
+    }
+
+    #[test]
+    fn a_shape_file_may_name_any_architecture_and_its_settings() {
+        let text = r#"
+            name = "gemma"
+            architecture = "gemma2"
+            hidden = 2304
+            layers = 26
+            heads = 8
+            kv_heads = 4
+            head_dim = 256
+            ffn = 9216
+            vocab = 256000
+            context = 8192
+            rope_base = 10000.0
+            eps = 1e-06
+            tied = true
+            mixes = ["q4_k_m"]
+            [settings]
+            "attention.sliding_window" = 1024
+            "final_logit_softcapping" = 20.0
+        "#;
+        let shape = parse_shape_file(text).unwrap().with_mix("q4_k_m").unwrap();
+        assert_eq!(shape.layers[2].attention.window, Some(1024));
+        assert_eq!((shape.layers[1].attention.window, shape.multipliers.softcap), (None, Some(20.0)));
+        let error =
+            parse_shape_file(&text.replace("gemma2", "gemma9")).unwrap().with_mix("q8_0").unwrap_err();
+        assert!(error.to_string().contains("'gemma9' is not supported"), "{error}");
     }
 
     #[test]

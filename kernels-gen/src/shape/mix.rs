@@ -24,7 +24,7 @@ pub enum Mix {
 }
 
 /// Supported types, with the `general.file_type` of a file whose matrices have this type (`enum llama_ftype`).
-const TYPES: [(GgmlType, u32); 11] = [
+const TYPES: [(GgmlType, u32); 16] = [
     (GgmlType::F32, 0),
     (GgmlType::F16, 1),
     (GgmlType::BF16, 32),
@@ -36,6 +36,11 @@ const TYPES: [(GgmlType, u32); 11] = [
     (GgmlType::Q4_K, 14),
     (GgmlType::Q5_K, 16),
     (GgmlType::Q6_K, 18),
+    (GgmlType::Q2_K, 21),
+    (GgmlType::Q3_K, 11),
+    (GgmlType::IQ4_NL, 25),
+    (GgmlType::IQ4_XS, 30),
+    (GgmlType::MXFP4, 38),
 ];
 
 /// How much a matrix suffers from few bits; decides its type.
@@ -45,6 +50,8 @@ pub enum Sensitivity {
     Output,
     /// `attn_v` or `ffn_down`: gets more bits in some layers.
     Layer(u32),
+    /// `attn_qkv`, which contains `attn_v`: gets one bit more in all layers.
+    Qkv,
     /// Any other matrix.
     Normal,
 }
@@ -55,6 +62,7 @@ impl Sensitivity {
         match (name.tensor, name.layer) {
             (Tensor::Output, _) => Sensitivity::Output,
             (Tensor::TokenEmbd, _) if tied => Sensitivity::Output,
+            (Tensor::AttnQkv, _) => Sensitivity::Qkv,
             (Tensor::AttnV | Tensor::FfnDown, Some(layer)) => Sensitivity::Layer(layer),
             _ => Sensitivity::Normal,
         }
@@ -69,12 +77,14 @@ impl Mix {
             Mix::Q5KM => GgmlType::Q5_K,
             Mix::Pure(ty) => return fitting(ty, cols),
         };
-        let more_bits = match sensitivity {
-            Sensitivity::Output => true,
-            Sensitivity::Layer(layer) => use_more_bits(layer, layers),
-            Sensitivity::Normal => false,
+        let ty = match sensitivity {
+            Sensitivity::Output => GgmlType::Q6_K,
+            Sensitivity::Layer(layer) if use_more_bits(layer, layers) => GgmlType::Q6_K,
+            Sensitivity::Qkv if base == GgmlType::Q4_K => GgmlType::Q5_K,
+            Sensitivity::Qkv => GgmlType::Q6_K,
+            Sensitivity::Layer(_) | Sensitivity::Normal => base,
         };
-        fitting(if more_bits { GgmlType::Q6_K } else { base }, cols)
+        fitting(ty, cols)
     }
 
     /// The type of a tensor in a model of dimensions `d`: F32 for vectors.
@@ -122,6 +132,7 @@ pub fn fitting(ty: GgmlType, cols: u32) -> GgmlType {
         GgmlType::Q4_K => GgmlType::Q5_0,
         GgmlType::Q5_K => GgmlType::Q5_1,
         GgmlType::Q6_K => GgmlType::Q8_0,
+        GgmlType::Q2_K | GgmlType::Q3_K | GgmlType::IQ4_XS => GgmlType::IQ4_NL,
         _ => GgmlType::F16,
     };
     if fits(fallback) { fallback } else { GgmlType::F16 }
@@ -179,6 +190,8 @@ mod tests {
             (Q6_K, 4864, Q6_K),
             (Q6_K, 896, Q8_0),
             (Q6_K, 100, F16),
+            (Q3_K, 896, IQ4_NL),
+            (IQ4_XS, 100, F16),
             (Q8_0, 100, F16),
             (F32, 100, F32),
         ] {
@@ -188,12 +201,12 @@ mod tests {
 
     #[test]
     fn names_round_trip() {
-        for name in ["q4_k_m", "q5_k_m", "q6_k", "bf16"] {
+        for name in ["q4_k_m", "q5_k_m", "q6_k", "bf16", "iq4_xs", "mxfp4"] {
             let mix = name.parse::<Mix>().unwrap();
             assert_eq!(mix.to_string(), name);
             assert_eq!(Mix::from_file_type(mix.file_type()), Some(mix));
         }
         assert_eq!(Mix::from_file_type(1000), None);
-        assert!("iq4_xs".parse::<Mix>().is_err());
+        assert!("iq3_s".parse::<Mix>().is_err());
     }
 }

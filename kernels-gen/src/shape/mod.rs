@@ -1,21 +1,29 @@
 //! Shape of a model: architecture, dimensions, and the types of its weights.
 
+pub mod architecture;
 mod builtin;
+mod describe;
+pub mod description;
+mod form;
 mod from_gguf;
 pub mod mix;
+pub mod rope;
+mod settings;
 pub mod tensors;
-
-use std::str::FromStr;
 
 use bespoke_gguf::GgmlType;
 use serde::{Deserialize, Serialize};
 
 pub use crate::kernels::rope::RopeKind;
 use crate::weights::{UnsupportedType, WeightType};
+pub use architecture::Architecture;
 pub use builtin::{ShapeFile, builtin, parse_shape_file};
-pub use from_gguf::rope_table;
+pub use describe::Blueprint;
+pub use description::{Attention, FeedForward, Layer, Matrix, ModelShape, Multipliers, TensorSlice};
 pub use mix::{Mix, MixError};
-use tensors::{Tensor, TensorName};
+pub use rope::rope_table;
+pub use settings::Setting;
+use tensors::TensorName;
 
 /// Error of reading or checking a model's shape.
 #[derive(Debug, thiserror::Error)]
@@ -24,7 +32,7 @@ pub enum ShapeError {
     #[error(transparent)]
     Gguf(#[from] bespoke_gguf::Error),
     /// The architecture is unknown.
-    #[error("architecture '{0}' is not supported: llama, qwen2 and qwen3 are")]
+    #[error("architecture '{0}' is not supported: {names} are", names = Architecture::names())]
     Architecture(String),
     /// No kernel supports a tensor's type.
     #[error("tensor {tensor}: {source}")]
@@ -53,40 +61,6 @@ pub enum ShapeError {
     /// The mix of types is unknown.
     #[error(transparent)]
     Mix(#[from] MixError),
-}
-
-/// Properties of an architecture, as data: kernels and plans depend on these, not on its name.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Architecture {
-    /// GGUF's `general.architecture`.
-    pub name: String,
-    /// Which elements of a head RoPE rotates as a pair.
-    pub rope: RopeKind,
-    /// Whether Q, K and V have biases.
-    pub qkv_bias: bool,
-    /// Whether the heads of Q and K are normalised (RMSNorm) before RoPE.
-    pub qk_norm: bool,
-}
-
-impl Architecture {
-    /// The architecture with this name in GGUF.
-    pub fn named(name: &str) -> Result<Architecture, ShapeError> {
-        let (rope, qkv_bias, qk_norm) = match name {
-            "llama" => (RopeKind::Norm, false, false),
-            "qwen2" => (RopeKind::Neox, true, false),
-            "qwen3" => (RopeKind::Neox, false, true),
-            other => return Err(ShapeError::Architecture(other.to_owned())),
-        };
-        Ok(Architecture { name: name.to_owned(), rope, qkv_bias, qk_norm })
-    }
-}
-
-impl FromStr for Architecture {
-    type Err = ShapeError;
-
-    fn from_str(name: &str) -> Result<Architecture, ShapeError> {
-        Architecture::named(name)
-    }
 }
 
 /// A model's dimensions, in elements.
@@ -174,81 +148,6 @@ impl Dimensions {
             return refuse(format!("attention.layer_norm_rms_epsilon is {}", self.eps));
         }
         Ok(())
-    }
-}
-
-/// Types of one layer's matrices.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LayerTypes {
-    /// Type of `attn_q`.
-    pub q: WeightType,
-    /// Type of `attn_k`.
-    pub k: WeightType,
-    /// Type of `attn_v`.
-    pub v: WeightType,
-    /// Type of `attn_output`.
-    pub output: WeightType,
-    /// Type of `ffn_gate`.
-    pub gate: WeightType,
-    /// Type of `ffn_up`.
-    pub up: WeightType,
-    /// Type of `ffn_down`.
-    pub down: WeightType,
-}
-
-impl LayerTypes {
-    /// Calls `ty` for every matrix of a layer.
-    fn from_fn<E>(ty: impl Fn(Tensor) -> Result<WeightType, E>) -> Result<LayerTypes, E> {
-        Ok(LayerTypes {
-            q: ty(Tensor::AttnQ)?,
-            k: ty(Tensor::AttnK)?,
-            v: ty(Tensor::AttnV)?,
-            output: ty(Tensor::AttnOutput)?,
-            gate: ty(Tensor::FfnGate)?,
-            up: ty(Tensor::FfnUp)?,
-            down: ty(Tensor::FfnDown)?,
-        })
-    }
-}
-
-/// Everything about a model that kernels and plans are specialised for.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ModelShape {
-    /// Name, used in messages and in names of files.
-    pub name: String,
-    /// The architecture.
-    pub architecture: Architecture,
-    /// The dimensions.
-    pub dimensions: Dimensions,
-    /// Type of `token_embd`.
-    pub embedding: WeightType,
-    /// Type of `output`; none if the embedding serves as the output matrix.
-    pub head: Option<WeightType>,
-    /// Types of each layer's matrices.
-    pub layers: Vec<LayerTypes>,
-}
-
-impl ModelShape {
-    /// Bytes of the KV cache for one position: f16 keys and values of every layer.
-    pub fn kv_bytes(&self) -> u64 {
-        u64::from(self.dimensions.layers) * u64::from(self.dimensions.kv_width()) * 2 * 2
-    }
-
-    /// A shape whose matrices have the types of `mix`, as in the files of `llama-quantize` and `bespoke synth`.
-    pub fn from_mix(
-        name: &str,
-        architecture: Architecture,
-        dimensions: Dimensions,
-        mix: Mix,
-        tied: bool,
-    ) -> Result<ModelShape, ShapeError> {
-        let ty = |name: TensorName| weight_type(name, mix.tensor_type(name, &dimensions, tied));
-        let embedding = ty(Tensor::TokenEmbd.of_model())?;
-        let head = if tied { None } else { Some(ty(Tensor::Output.of_model())?) };
-        let layers = (0..dimensions.layers)
-            .map(|layer| LayerTypes::from_fn(|tensor| ty(tensor.of_layer(layer))))
-            .collect::<Result<_, ShapeError>>()?;
-        Ok(ModelShape { name: name.to_owned(), architecture, dimensions, embedding, head, layers })
     }
 }
 

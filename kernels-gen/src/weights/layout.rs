@@ -1,86 +1,41 @@
-//! Weight types, the parts of their blocks, and the layout of a matrix.
+//! Properties of the weight types, and the layout of a matrix.
 
 use std::fmt;
+use std::ops::Range;
 
 use bespoke_gguf::GgmlType;
-use serde::{Deserialize, Serialize};
 
-/// A weight type that kernels support.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[allow(non_camel_case_types)]
-pub enum WeightType {
-    /// IEEE binary32, without scales.
-    F32,
-    /// IEEE binary16, without scales.
-    F16,
-    /// bfloat16, without scales.
-    BF16,
-    /// 4-bit weights; f16 scale d per chunk of 32.
-    Q4_0,
-    /// 4-bit weights; f16 scale d and offset m per chunk of 32.
-    Q4_1,
-    /// 5-bit weights; f16 scale d per chunk of 32.
-    Q5_0,
-    /// 5-bit weights; f16 scale d and offset m per chunk of 32.
-    Q5_1,
-    /// 8-bit weights; f16 scale d per chunk of 32.
-    Q8_0,
-    /// 4-bit weights; 6-bit scale and min per chunk of 32, f16 d and dmin per superblock of 256.
-    Q4_K,
-    /// 5-bit weights; 6-bit scale and min per chunk of 32, f16 d and dmin per superblock of 256.
-    Q5_K,
-    /// 6-bit weights; 8-bit scale per 16 weights, f16 d per superblock of 256.
-    Q6_K,
-}
+use super::format::{BlockPart, Codes, Part, Scales, WeightType};
 
 /// A tensor type that no kernel supports.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "type {0} has no kernel: supported are F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K and Q6_K; \
-     requantise the model with one of these"
+    "type {0} is not supported ({supported} are); get the model in one of these types, or convert its F16, BF16 or \
+     F32 file with `bespoke quantize`",
+    supported = list(&WeightType::ALL.map(WeightType::name))
 )]
 pub struct UnsupportedType(pub GgmlType);
 
-impl WeightType {
-    /// Every weight type.
-    pub const ALL: [WeightType; 11] = [
-        WeightType::F32,
-        WeightType::F16,
-        WeightType::BF16,
-        WeightType::Q4_0,
-        WeightType::Q4_1,
-        WeightType::Q5_0,
-        WeightType::Q5_1,
-        WeightType::Q8_0,
-        WeightType::Q4_K,
-        WeightType::Q5_K,
-        WeightType::Q6_K,
-    ];
-
-    /// The GGML type of the same name.
-    pub fn ggml(self) -> GgmlType {
-        match self {
-            WeightType::F32 => GgmlType::F32,
-            WeightType::F16 => GgmlType::F16,
-            WeightType::BF16 => GgmlType::BF16,
-            WeightType::Q4_0 => GgmlType::Q4_0,
-            WeightType::Q4_1 => GgmlType::Q4_1,
-            WeightType::Q5_0 => GgmlType::Q5_0,
-            WeightType::Q5_1 => GgmlType::Q5_1,
-            WeightType::Q8_0 => GgmlType::Q8_0,
-            WeightType::Q4_K => GgmlType::Q4_K,
-            WeightType::Q5_K => GgmlType::Q5_K,
-            WeightType::Q6_K => GgmlType::Q6_K,
-        }
+/// Joins names as `A, B and C`.
+fn list(names: &[&str]) -> String {
+    match names {
+        [first @ .., last] if !first.is_empty() => format!("{} and {last}", first.join(", ")),
+        _ => names.concat(),
     }
+}
 
+impl WeightType {
     /// The weight type of the same name as a GGML type.
     ///
     /// # Errors
     /// If no kernel supports the type.
     pub fn from_ggml(ty: GgmlType) -> Result<WeightType, UnsupportedType> {
         WeightType::ALL.into_iter().find(|known| known.ggml() == ty).ok_or(UnsupportedType(ty))
+    }
+
+    /// ggml's name of the type.
+    pub fn name(self) -> &'static str {
+        self.ggml().name()
     }
 
     /// The type's spelling in kernel names: lower-case letters and digits.
@@ -90,44 +45,50 @@ impl WeightType {
 
     /// Whether weights are integers with scales, in chunks of 32; otherwise they are floats.
     pub fn is_quantised(self) -> bool {
-        !matches!(self, WeightType::F32 | WeightType::F16 | WeightType::BF16)
+        self.format().scales != Scales::None
     }
 
-    /// Whether a weight is scale · integer + offset; products then need the sum of the inputs as well.
+    /// Whether products need the sum of the inputs as well: a weight is scale · unsigned integer + offset.
     pub fn has_offset(self) -> bool {
-        use WeightType::*;
-        matches!(self, Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q4_K | Q5_K)
+        match self.format().codes {
+            Codes::Unsigned => true,
+            // Half chunks of centred codes are multiplied as signed bytes.
+            Codes::Centred(_) => !self.has_half_chunks(),
+            Codes::Float | Codes::Signed | Codes::Table(_) => false,
+        }
     }
 
-    /// The parts of a block in memory order, with their sizes in bytes.
-    fn parts(self) -> &'static [(BlockPart, u32)] {
-        use BlockPart::*;
-        match self {
-            WeightType::F32 | WeightType::F16 | WeightType::BF16 => &[(Floats, 2048)],
-            WeightType::Q4_0 => &[(Low, 1024), (Scale, 128)],
-            WeightType::Q4_1 => &[(Low, 1024), (Scale, 256)],
-            WeightType::Q5_0 => &[(Low, 1024), (High1, 256), (Scale, 128)],
-            WeightType::Q5_1 => &[(Low, 1024), (High1, 256), (Scale, 256)],
-            WeightType::Q8_0 => &[(Bytes, 2048), (Scale, 128)],
-            WeightType::Q4_K => &[(Low, 2048), (Scales6, 192), (Scale, 64)],
-            WeightType::Q5_K => &[(Low, 2048), (High1, 512), (Scales6, 192), (Scale, 64)],
-            WeightType::Q6_K => &[(Low, 2048), (High2, 1024), (Scales8, 256), (Scale, 32)],
-        }
+    /// Whether there is a scale per half chunk, of 16 columns; otherwise per chunk of 32.
+    pub(crate) fn has_half_chunks(self) -> bool {
+        self.format().scales.of_half_chunks()
+    }
+
+    /// The parts of a block in memory order, with their offsets and sizes in bytes.
+    pub(super) fn parts(self) -> impl Iterator<Item = (&'static Part, Range<usize>)> {
+        let per_block = self.block_cols() as usize / self.ggml().block_elements();
+        let mut end = 0;
+        self.format().parts.iter().map(move |part| {
+            // A block of floats has 128 bytes of each row.
+            let row = if self.is_quantised() { part.file.len() * per_block } else { 128 };
+            let start = end;
+            end += row * TILE_ROWS as usize;
+            (part, start..end)
+        })
     }
 
     /// Columns per block.
     pub fn block_cols(self) -> u32 {
-        match self {
-            WeightType::F32 => 32,
-            WeightType::F16 | WeightType::BF16 => 64,
-            WeightType::Q4_K | WeightType::Q5_K | WeightType::Q6_K => 256,
-            _ => 128,
-        }
+        self.format().cols
     }
 
     /// Bytes per block.
     pub fn block_bytes(self) -> u32 {
-        self.parts().iter().map(|(_, bytes)| bytes).sum()
+        self.parts().last().map_or(0, |(_, range)| range.end as u32)
+    }
+
+    /// Whether a block has a part.
+    pub(crate) fn has_part(self, part: BlockPart) -> bool {
+        self.format().parts.iter().any(|it| it.kind == part)
     }
 
     /// Offset of a part in a block, in bytes.
@@ -135,9 +96,8 @@ impl WeightType {
     /// # Panics
     /// If the type has no such part.
     pub fn part(self, part: BlockPart) -> u32 {
-        let parts = self.parts();
-        let index = parts.iter().position(|(kind, _)| *kind == part).expect("the weight type has this part");
-        parts[..index].iter().map(|(_, bytes)| bytes).sum()
+        let found = self.parts().find(|(it, _)| it.kind == part);
+        found.expect("the weight type has this part").1.start as u32
     }
 }
 
@@ -145,27 +105,6 @@ impl fmt::Display for WeightType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.ggml().name())
     }
-}
-
-/// A part of a block of weights; [`crate::weights`] has a table of the parts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum BlockPart {
-    /// Weights as F32, F16 or BF16, without scales.
-    Floats,
-    /// Low four bits of the weights.
-    Low,
-    /// Fifth bits of the weights.
-    High1,
-    /// Fifth and sixth bits of the weights.
-    High2,
-    /// Signed 8-bit weights.
-    Bytes,
-    /// f16 scales d, followed by m or dmin if the type has one.
-    Scale,
-    /// 6-bit scales and mins.
-    Scales6,
-    /// Signed 8-bit scales.
-    Scales8,
 }
 
 /// Rows per tile.

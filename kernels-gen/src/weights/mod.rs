@@ -14,23 +14,29 @@
 //!
 //! # Parts of a block
 //!
+//! The table in `format.rs` has a row for each type: its parts, where they are in the file's block, and what codes and
+//! scales mean. The parts are
+//!
 //! | part | contents |
 //! | --- | --- |
-//! | `Bytes` (Q8_0) | the fragment arrays of the block's chunks |
-//! | `Low` (4-, 5- and 6-bit types) | one fragment array per pair of chunks: the low four bits of the even chunk's weights in the low nibbles, those of the odd chunk in the high nibbles |
-//! | `High1` (Q5) | per lane, one word for each pair of chunks; bit 8b + r (+ 4 for the odd chunk) is the fifth bit of byte b of word r |
-//! | `High2` (Q6_K) | per four chunks and lane, one word for each chunk; bits 8b + 2r and 8b + 2r + 1 are the upper bits of byte b of word r, with the top one flipped: the weight minus 32 in two's complement |
-//! | `Scale` (Q4_0, Q5_0, Q8_0) | per lane 4g + t: the f16 d of chunk t, of rows g and g + 8 |
-//! | `Scale` (Q4_1, Q5_1) | the same, followed by the two m |
-//! | `Scales6` (Q4_K, Q5_K) | the 12 bytes of scales and mins in three arrays: array p has, for lane 4g + t, byte 4p + t of rows g and g + 8 |
-//! | `Scale` (Q4_K, Q5_K) | per g: the f16 d and dmin of row g, then of row g + 8 |
-//! | `Scales8` (Q6_K) | per lane 4g + t: the signed scales t, t + 4, t + 8, t + 12 of row g, then of row g + 8 |
-//! | `Scale` (Q6_K) | per g: the f16 d of rows g and g + 8 |
+//! | `Bytes` | the fragment arrays of the block's chunks |
+//! | `Low` | one fragment array per pair of chunks: the low four bits of the even chunk's weights in the low nibbles, those of the odd chunk in the high nibbles |
+//! | `Low2` | one fragment array per four chunks: bits 2c and 2c + 1 of a byte are the low two bits of chunk c's weight |
+//! | `Index` | one fragment array per pair of chunks: nibble b of a word's low half is byte b of the even chunk's word, nibble b of the high half that of the odd chunk, so that a half is a selector of `prmt` |
+//! | `High1` | per lane, one word for each pair of chunks; bit 8b + r (+ 4 for the odd chunk) is the bit of byte b of word r |
+//! | `High2` | per four chunks and lane, one word for each chunk; bits 8b + 2r and 8b + 2r + 1 are the upper bits of byte b of word r, with the top one flipped: the weight minus 32 in two's complement |
+//! | `Scale` | per lane 4g + t: the f16 d of chunk t, of rows g and g + 8; then the two m if the type has offsets. MXFP4: the exponents of chunk t, a byte each |
+//! | `Scales6` | the 12 bytes of scales in three arrays: array p has, for lane 4g + t, byte 4p + t of rows g and g + 8 |
+//! | `Scales8` | per lane 4g + t: bytes t, t + 4, t + 8, t + 12 of row g, then of row g + 8 |
+//! | `Head` | per g: the superblock's f16 d, and what else it has once, of row g, then of row g + 8 |
 //! | `Floats` | 16 bytes per (p, half, lane 4g + t): the columns from p·4w + t·w on, of row g + 8·half, where w columns are 16 bytes |
 
+mod format;
 mod layout;
 mod repack;
 mod words;
 
-pub use layout::{BlockPart, Layout, TILE_ROWS, UnsupportedType, WeightType};
+pub use format::{BlockPart, WeightType};
+pub(crate) use format::{Codes, Scales};
+pub use layout::{Layout, TILE_ROWS, UnsupportedType};
 pub use repack::{repack, unpack};

@@ -1,4 +1,9 @@
-//! Position of the bits of a row's weights in a block's fragment arrays.
+//! Position of the codes of a row's chunk in the parts of a block.
+
+use super::format::{BlockPart, mask};
+
+/// Bytes of a fragment array: 16 rows × 32 columns of one byte each.
+pub(super) const FRAGMENTS: usize = 512;
 
 /// Index of a row within a tile, 0 to 15.
 #[derive(Clone, Copy)]
@@ -26,75 +31,111 @@ impl Row {
     }
 }
 
-/// Writes the 32 bytes of a row's chunk into a fragment array.
+/// Writes the 32 bytes of a row in a fragment array.
 pub(super) fn put_fragment(array: &mut [u8], row: Row, bytes: &[u8]) {
-    for (upper, sixteen) in bytes.chunks_exact(16).enumerate() {
-        for (t, four) in sixteen.chunks_exact(4).enumerate() {
-            let at = row.of_lane(t, 16) + (row.half() + 2 * upper) * 4;
-            array[at..at + 4].copy_from_slice(four);
+    for (run, four) in bytes.as_chunks::<4>().0.iter().enumerate() {
+        let at = row.of_lane(run % 4, 16) + (row.half() + run / 4 * 2) * 4;
+        array[at..at + 4].copy_from_slice(four);
+    }
+}
+
+/// Reads the 32 bytes of a row in a fragment array: the inverse of [`put_fragment`].
+pub(super) fn fragment(array: &[u8], row: Row, bytes: &mut [u8]) {
+    for (run, four) in bytes.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+        let at = row.of_lane(run % 4, 16) + (row.half() + run / 4 * 2) * 4;
+        four.copy_from_slice(&array[at..at + 4]);
+    }
+}
+
+/// Adds the codes of chunk `chunk` of a row to a part, in which they must be zero.
+pub(super) fn put_codes(part: BlockPart, to: &mut [u8], row: Row, chunk: usize, codes: &[u8; 32]) {
+    let plain = |four: [u8; 4]| u32::from_le_bytes(four);
+    // One call for each part, so that each is compiled with its constants.
+    match part {
+        BlockPart::Bytes => Words::of_fragments(1, 8, chunk).put(to, row, codes, plain),
+        BlockPart::Low => Words::of_fragments(2, 4, chunk).put(to, row, codes, plain),
+        BlockPart::Low2 => Words::of_fragments(4, 2, chunk).put(to, row, codes, plain),
+        BlockPart::Index => Words::of_fragments(2, 16, chunk).put(to, row, codes, |four| {
+            let pairs = plain(four) | plain(four) >> 4;
+            (pairs & 0xFF) | (pairs >> 8 & 0xFF00)
+        }),
+        BlockPart::High1 => Words::high1(to.len(), chunk).put(to, row, codes, plain),
+        BlockPart::High2 => Words::high2(chunk).put(to, row, codes, |four| plain(four) ^ 0x0202_0202),
+        scales => unreachable!("{scales:?} has no codes"),
+    }
+}
+
+/// The codes of chunk `chunk` of a row: the inverse of [`put_codes`].
+pub(super) fn codes(part: BlockPart, from: &[u8], row: Row, chunk: usize) -> [u8; 32] {
+    let masked = |bits: u32| bits.to_le_bytes().map(|byte| byte & mask(part.width()));
+    match part {
+        BlockPart::Bytes => Words::of_fragments(1, 8, chunk).codes(from, row, masked),
+        BlockPart::Low => Words::of_fragments(2, 4, chunk).codes(from, row, masked),
+        BlockPart::Low2 => Words::of_fragments(4, 2, chunk).codes(from, row, masked),
+        BlockPart::Index => Words::of_fragments(2, 16, chunk)
+            .codes(from, row, |bits| std::array::from_fn(|i| (bits >> (4 * i)) as u8 & 15)),
+        BlockPart::High1 => Words::high1(from.len(), chunk).codes(from, row, masked),
+        BlockPart::High2 => Words::high2(chunk).codes(from, row, |bits| masked(bits ^ 0x0202_0202)),
+        scales => unreachable!("{scales:?} has no codes"),
+    }
+}
+
+/// Words that have a chunk's codes: one for each lane and word of its fragment, or one for each lane.
+#[derive(Clone, Copy)]
+struct Words {
+    /// Byte offset of the first lane's first word.
+    at: usize,
+    /// Bytes per lane.
+    stride: usize,
+    /// Bytes from one word of a lane to the next; 0 if they share a word.
+    step: usize,
+    /// Bit offset of the codes in the word, and from one word of the fragment to the next.
+    bits: [usize; 2],
+}
+
+impl Words {
+    /// Fragment arrays that `chunks` chunks share; the codes of one are `bits` bits above those of the one before.
+    #[inline(always)]
+    fn of_fragments(chunks: usize, bits: usize, chunk: usize) -> Words {
+        let at = chunk / chunks * FRAGMENTS;
+        Words { at, stride: 16, step: 4, bits: [chunk % chunks * bits, 0] }
+    }
+
+    /// `High1` in `bytes` bytes.
+    #[inline(always)]
+    fn high1(bytes: usize, chunk: usize) -> Words {
+        Words { at: chunk / 2 * 4, stride: bytes / 32, step: 0, bits: [chunk % 2 * 4, 1] }
+    }
+
+    #[inline(always)]
+    fn high2(chunk: usize) -> Words {
+        Words { at: chunk / 4 * FRAGMENTS + chunk % 4 * 4, stride: 16, step: 0, bits: [0, 2] }
+    }
+
+    /// Adds the codes, which `pack` puts into a word four at a time.
+    #[inline(always)]
+    fn put(self, to: &mut [u8], row: Row, codes: &[u8; 32], pack: impl Fn([u8; 4]) -> u32) {
+        let to = &mut to[self.at + row.of_lane(0, self.stride)..];
+        for (run, four) in codes.as_chunks::<4>().0.iter().enumerate() {
+            let word = row.half() + run / 4 * 2;
+            let at = run % 4 * self.stride + word * self.step;
+            let Some(to) = to[at..].first_chunk_mut::<4>() else { unreachable!("the part has the row") };
+            *to =
+                (u32::from_le_bytes(*to) | pack(*four) << (self.bits[0] + word * self.bits[1])).to_le_bytes();
         }
     }
-}
 
-/// Reads the 32 bytes of a row's chunk from a fragment array: the inverse of [`put_fragment`].
-pub(super) fn fragment(array: &[u8], row: Row) -> [u8; 32] {
-    std::array::from_fn(|k| {
-        let (upper, t, byte) = (k / 16, k % 16 / 4, k % 4);
-        array[row.of_lane(t, 16) + (row.half() + 2 * upper) * 4 + byte]
-    })
-}
-
-/// Byte offset and shift of the `width` upper bits of column `k` of a chunk, in an array with `stride` bytes per lane.
-fn upper_bits(row: Row, k: usize, width: usize, stride: usize) -> (usize, usize) {
-    let word = row.half() + 2 * (k / 16);
-    (row.of_lane(k % 16 / 4, stride) + k % 4, word * width)
-}
-
-/// Adds the upper bits of a row's chunk to `array`, in which they must be zero.
-pub(super) fn put_upper(array: &mut [u8], row: Row, codes: &[u8; 32], field: Field) {
-    for (k, code) in codes.iter().enumerate() {
-        let (at, shift) = upper_bits(row, k, field.width, field.stride);
-        array[at] |= (code & field.mask()) << (shift + field.shift);
+    /// Reads the codes; `unpack` takes four out of the lowest bits of a word.
+    #[inline(always)]
+    fn codes(self, from: &[u8], row: Row, unpack: impl Fn(u32) -> [u8; 4]) -> [u8; 32] {
+        let from = &from[self.at + row.of_lane(0, self.stride)..];
+        let mut codes = [0; 32];
+        for (run, four) in codes.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+            let word = row.half() + run / 4 * 2;
+            let at = run % 4 * self.stride + word * self.step;
+            let Some(from) = from[at..].first_chunk::<4>() else { unreachable!("the part has the row") };
+            *four = unpack(u32::from_le_bytes(*from) >> (self.bits[0] + word * self.bits[1]));
+        }
+        codes
     }
-}
-
-/// Reads the upper bits of a row's chunk: the inverse of [`put_upper`].
-pub(super) fn upper(array: &[u8], row: Row, field: Field) -> [u8; 32] {
-    std::array::from_fn(|k| {
-        let (at, shift) = upper_bits(row, k, field.width, field.stride);
-        array[at] >> (shift + field.shift) & field.mask()
-    })
-}
-
-/// Layout of an array of upper bits.
-#[derive(Clone, Copy)]
-pub(super) struct Field {
-    /// Number of upper bits per weight.
-    pub width: usize,
-    /// Number of bytes per lane.
-    pub stride: usize,
-    /// Shift of the chunk's bits in each byte.
-    pub shift: usize,
-}
-
-impl Field {
-    fn mask(self) -> u8 {
-        (1 << self.width) - 1
-    }
-}
-
-/// Packs the nibbles of an even and an odd chunk into the bytes of their pair.
-pub(super) fn pair(even: &[u8; 32], odd: &[u8; 32]) -> [u8; 32] {
-    std::array::from_fn(|k| (even[k] & 15) | odd[k] << 4)
-}
-
-/// First byte and shift of the low nibbles of chunk `index`, of 8, in the file's Q6_K block. In each half of 128
-/// weights, chunks 0 and 1 are the low nibbles of 64 bytes, chunks 2 and 3 the high nibbles.
-pub(super) fn q6_low(index: usize) -> (usize, usize) {
-    (index / 4 * 64 + index % 2 * 32, index % 4 / 2 * 4)
-}
-
-/// First byte and shift of the upper bit pairs of chunk `index` in the file's Q6_K block.
-pub(super) fn q6_high(index: usize) -> (usize, usize) {
-    (index / 4 * 32, index % 4 * 2)
 }

@@ -5,10 +5,10 @@
 
 use bespoke_codegen::prelude::*;
 
-use super::query;
 use super::shape::{AttentionShape, CONSUMERS, WARPS};
 use super::tile::{LOWEST_SCORE, RunningSoftmax};
 use super::work::{CONSUMER_BARRIER, Operands, Work};
+use super::{query, score};
 
 /// One element of a partial result's numerator, with the maximum and the denominator of the partial result.
 #[derive(Clone, Copy, Carry)]
@@ -89,7 +89,7 @@ pub(super) fn new_scores(s: &AttentionShape) {
         }
     }
     for (head, sum) in (0u32..).zip(sums) {
-        let score = warp_sum(sum);
+        let score = score::of_product(warp_sum(sum), s);
         if lane() == 0 {
             new_score(head, s).store(score);
         }

@@ -3,8 +3,40 @@
 use bespoke_codegen::dsl::WARP;
 use serde::{Deserialize, Serialize};
 
+use super::cache::KvType;
 use crate::kernels::launching::{CopyEngine, Trigger};
 use crate::kernels::rope::RopeKind;
+
+/// Rotary position embedding of queries and keys.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rope {
+    /// Pairing of the rotated elements.
+    pub kind: RopeKind,
+    /// Number of rotated elements at the start of a head; even, and not zero.
+    pub rotated: u32,
+    /// Factor of sin and cos; 1 unless the scaling of long contexts changes it (YaRN, LongRoPE).
+    pub magnitude: f32,
+}
+
+/// RMSNorm of queries and keys before the rotation (QK norm).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct QkNorm {
+    /// ε of the norm.
+    pub eps: f32,
+    /// The elements that are normalised together.
+    pub span: NormSpan,
+}
+
+/// Elements that a QK norm normalises together; its weights have the same extent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NormSpan {
+    /// Each head: weights f32 `[head_dim]` (Qwen3, Gemma 3).
+    Head,
+    /// The queries of all heads, and the keys of all heads: weights f32 [heads · head_dim] and [kv_heads · head_dim]
+    /// (OLMo 2).
+    Projection,
+}
 
 /// Compile-time parameters of attention.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -15,12 +47,19 @@ pub struct AttentionShape {
     pub kv_heads: u32,
     /// Number of elements per head: a multiple of 16, at most 256.
     pub head_dim: u32,
-    /// Number of rotated elements at the start of a head; even.
-    pub rotated: u32,
-    /// Pairing of the rotated elements.
-    pub rope: RopeKind,
-    /// ε of the RMSNorm of each query and key head before the rotation (QK norm); `None` if the model has no QK norms.
-    pub qk_norm: Option<f32>,
+    /// Rotation of queries and keys; `None` for a layer without position embedding (NoPE).
+    pub rope: Option<Rope>,
+    /// RMSNorm of queries and keys before the rotation; `None` if the model has no QK norms.
+    pub qk_norm: Option<QkNorm>,
+    /// Sliding window: a position attends to itself and to the `window - 1` positions before it; `None` for all earlier
+    /// positions.
+    pub window: Option<u32>,
+    /// Factor of the scores, normally 1/√head_dim.
+    pub scale: f32,
+    /// Bound of the scores: a score x becomes softcap · tanh(x / softcap).
+    pub softcap: Option<f32>,
+    /// Element type of the cache.
+    pub kv: KvType,
     /// Query heads per CTA: at most 8; divides heads / kv_heads.
     pub heads_per_block: u32,
     /// Maximum number of splits of the context; a split is a run of consecutive pages, attended to by one CTA per block
@@ -28,8 +67,10 @@ pub struct AttentionShape {
     pub splits: u32,
     /// Minimum number of pages per split.
     pub min_pages: u32,
-    /// Number of stages of the ring in shared memory; a stage holds one page of keys and values.
+    /// Number of stages of the ring in shared memory.
     pub stages: u32,
+    /// Tiles of keys, and of values, that a stage holds: 4 (a page), 2 or 1.
+    pub stage_tiles: u32,
     /// The instruction that copies the cache to shared memory.
     pub copy: CopyEngine,
     /// The event that lets the next launch start.
@@ -50,17 +91,47 @@ pub(super) const CONSUMERS: u32 = WARPS * WARP;
 
 /// Offsets in a CTA's dynamic shared memory, in bytes. The ring of pages comes first.
 pub(super) struct SharedMap {
+    /// u32 [steps that are not held in registers, lanes, 4]: fragments of the queries.
+    pub query: u32,
     /// f32 [heads_per_block + 2, `shared_stride`]: queries, then the new key and value.
     pub heads: u32,
     /// f32 `[heads_per_block]`: the scores of the new key.
     pub scores: u32,
     /// f32 [warps, heads_per_block, `partial_stride`]: partial results of the warps.
     pub partial: u32,
+    /// The new key and value as bytes, if the cache has type q8_0: see `cache`.
+    pub entry: u32,
     /// Total size of dynamic shared memory.
     pub bytes: u32,
 }
 
 impl AttentionShape {
+    /// Tiles of a page: the largest number in a stage.
+    pub const PAGE_TILES: u32 = WARPS;
+
+    /// 1/√head_dim: the usual factor of the scores.
+    pub fn default_scale(head_dim: u32) -> f32 {
+        1.0 / (head_dim as f32).sqrt()
+    }
+
+    /// Number of rotated elements of a head; 0 without RoPE.
+    pub fn rotated(&self) -> u32 {
+        self.rope.map_or(0, |rope| rope.rotated)
+    }
+
+    /// Numbers of weights of the norms of queries and keys; `None` without QK norms.
+    pub fn norm_widths(&self) -> Option<[u32; 2]> {
+        self.qk_norm.map(|norm| match norm.span {
+            NormSpan::Head => [self.head_dim; 2],
+            NormSpan::Projection => [self.heads * self.head_dim, self.kv_heads * self.head_dim],
+        })
+    }
+
+    /// Largest number of pages that contain positions of one window; `None` without a window.
+    pub fn window_pages(&self) -> Option<u32> {
+        self.window.map(|window| (window.max(1) - 1).div_ceil(PAGE) + 1)
+    }
+
     /// Number of query heads per key head.
     pub fn group(&self) -> u32 {
         self.heads / self.kv_heads
@@ -97,35 +168,35 @@ impl AttentionShape {
         self.heads / self.heads_per_block
     }
 
-    /// Bytes of the keys (or values) of one key head in a page.
-    pub fn page_bytes(&self) -> u32 {
-        PAGE * self.head_dim * 2
+    /// Steps of a matrix product over the head dimension: 16 elements each.
+    pub(super) fn steps(&self) -> u32 {
+        self.head_dim / 16
     }
 
-    /// Bytes of the cache of keys (or values) for `positions` positions, rounded up to whole pages.
-    pub fn cache_bytes(&self, positions: u32) -> u64 {
-        u64::from(positions.div_ceil(PAGE)) * u64::from(self.kv_heads) * u64::from(self.page_bytes())
+    /// Steps whose fragments of the queries are held in registers: all, unless accumulators and fragments together
+    /// exceed a thread's registers.
+    pub(super) fn held_steps(&self) -> u32 {
+        if self.steps() <= 12 { self.steps() } else { 8 }
     }
 
-    /// Index in the cache of keys of element `element` of key head `head` at `position`, in elements.
-    pub fn key_index(&self, position: u32, head: u32, element: u32) -> u64 {
-        let (group, quarter) = (position % 8, element % 8 / 2);
-        self.tile_index(position, head)
-            + u64::from(element / 16 * 256 + (group * 4 + quarter) * 8)
-            + u64::from(position / 8 % 2 * 4 + element / 8 % 2 * 2 + element % 2)
+    /// Positions of a part of a page: as many as a stage holds.
+    pub(super) fn part_positions(&self) -> u32 {
+        self.stage_tiles * TILE
     }
 
-    /// Index in the cache of values of element `element` of value head `head` at `position`, in elements.
-    pub fn value_index(&self, position: u32, head: u32, element: u32) -> u64 {
-        let (group, quarter) = (element % 8, position % 8 / 2);
-        self.tile_index(position, head)
-            + u64::from(element / 16 * 256 + (group * 4 + quarter) * 8)
-            + u64::from(element / 8 % 2 * 4 + position / 8 % 2 * 2 + position % 2)
+    /// Number of parts of a page.
+    pub(super) fn parts_per_page(&self) -> u32 {
+        WARPS / self.stage_tiles
     }
 
-    fn tile_index(&self, position: u32, head: u32) -> u64 {
-        let page = u64::from(position / PAGE) * u64::from(self.kv_heads) + u64::from(head);
-        (page * u64::from(WARPS) + u64::from(position % PAGE / TILE)) * u64::from(TILE * self.head_dim)
+    /// Bytes of the keys (or values) that a stage holds.
+    pub(super) fn part_bytes(&self) -> u32 {
+        self.stage_tiles * self.tile_bytes()
+    }
+
+    /// Bytes of a stage: keys, then values.
+    pub fn stage_bytes(&self) -> u32 {
+        2 * self.part_bytes()
     }
 
     /// Dynamic shared memory, in bytes.
@@ -134,10 +205,12 @@ impl AttentionShape {
     }
 
     pub(super) fn shared_map(&self) -> SharedMap {
-        let heads = self.stages * 2 * self.page_bytes();
+        let query = self.stages * self.stage_bytes();
+        let heads = query + (self.steps() - self.held_steps()) * WARP * 16;
         let scores = heads + (self.heads_per_block + 2) * self.shared_stride() * 4;
         let partial = scores + (self.heads_per_block * 4).next_multiple_of(16);
-        let bytes = partial + WARPS * self.heads_per_block * self.shared_stride() * 4;
-        SharedMap { heads, scores, partial, bytes }
+        let entry = partial + WARPS * self.heads_per_block * self.shared_stride() * 4;
+        let entry_bytes = if self.scales() > 0 { 2 * self.position_bytes() } else { 0 };
+        SharedMap { query, heads, scores, partial, entry, bytes: entry + entry_bytes.next_multiple_of(16) }
     }
 }

@@ -7,14 +7,22 @@
 
 use bespoke_codegen::prelude::*;
 
-use super::query;
-use super::shape::AttentionShape;
+use super::cache::TileReader;
+use super::shape::{AttentionShape, CONSUMERS, WARPS};
+use super::work::{CONSUMER_BARRIER, Earlier};
+use super::{query, score};
 
 /// Score of a masked position. Finite, so that the difference of two such scores is not NaN.
 pub(super) const LOWEST_SCORE: f32 = -1e30;
 
-/// This lane's fragments of the queries: one A fragment per 16 elements of the head dimension.
-pub(super) struct Query(Vec<FragmentA<f16, 4>>);
+/// This lane's fragments of the queries: one A fragment per 16 elements of the head dimension. The fragments of large
+/// heads do not fit the registers; the rest is in shared memory, once for all warps.
+pub(super) struct Query {
+    /// Fragments of the first [`AttentionShape::held_steps`] steps.
+    held: Vec<FragmentA<f16, 4>>,
+    /// The lane's registers of the other steps.
+    rest: Vec<Ptr<Shared, u32>>,
+}
 
 /// Online softmax in lane 4g + t: numerator and denominator of head g, relative to a running maximum.
 #[derive(Clone, Carry)]
@@ -45,10 +53,40 @@ fn split(values: [Val<f32>; 2]) -> [Val<u32>; 2] {
 }
 
 impl Query {
-    /// Loads the queries from shared memory as A fragments; rows past the CTA's heads are zeros.
+    /// Loads the queries from shared memory as A fragments; rows past the CTA's heads are zeros. Called by all consumer
+    /// warps.
     pub fn load(s: &AttentionShape) -> Query {
-        let steps = 0..s.head_dim / 16;
-        Query(steps.map(|step| FragmentA::from_registers(registers(step, s))).collect())
+        let held = (0..s.held_steps()).map(|step| FragmentA::from_registers(registers(step, s))).collect();
+        let rest: Vec<Ptr<Shared, u32>> = (s.held_steps()..s.steps()).map(|step| rest_of(step, s)).collect();
+        for (step, &to) in (s.held_steps()..).zip(&rest) {
+            store_registers(to, step, s);
+        }
+        if !rest.is_empty() {
+            named_barrier(CONSUMER_BARRIER, CONSUMERS);
+        }
+        Query { held, rest }
+    }
+
+    /// The fragment of a step.
+    fn fragment(&self, step: u32, s: &AttentionShape) -> FragmentA<f16, 4> {
+        match self.held.get(step as usize) {
+            Some(&fragment) => fragment,
+            None => FragmentA::from_registers(self.rest[(step - s.held_steps()) as usize].load_vector::<4>()),
+        }
+    }
+}
+
+/// Address in shared memory of the lane's registers of a step that is not held.
+fn rest_of(step: u32, s: &AttentionShape) -> Ptr<Shared, u32> {
+    let fragments = dynamic_shared::<u8>().bytes(s.shared_map().query).cast::<u32>().at(lane() * 4);
+    fragments.at((step - s.held_steps()) * (4 * WARP))
+}
+
+/// Stores a fragment to shared memory; each warp stores a quarter of them.
+#[device]
+fn store_registers(to: Ptr<Shared, u32>, step: u32, s: &AttentionShape) {
+    if warp_index() == step % WARPS {
+        to.store_vector(registers(step, s));
     }
 }
 
@@ -64,24 +102,34 @@ fn registers(step: u32, s: &AttentionShape) -> [Val<u32>; 4] {
     out
 }
 
-/// Attends to the first `valid` positions of a tile: updates the running softmax. The tile's keys are at `keys`, the
-/// values one page later.
+/// Whether the query attends to position `position` of a tile.
+#[device]
+fn is_valid(position: Val<u32>, valid: &Earlier) -> Val<bool> {
+    let mut is_valid = position < valid.end;
+    if let Some(start) = valid.start {
+        is_valid &= start <= position;
+    }
+    is_valid
+}
+
+/// Attends to the positions `valid` of a tile: updates the running softmax. The tile's keys are at `keys`, the values
+/// one part later.
 #[device]
 pub(super) fn attend(
     keys: Ptr<Shared, u8>,
-    valid: Val<u32>,
+    valid: &Earlier,
     query: &Query,
     running: &mut RunningSoftmax,
     s: &AttentionShape,
 ) {
-    let lane_at = keys.bytes(lane() * 16);
+    let reader = TileReader::of_keys(keys, s);
     // Separate accumulators for even and odd steps halve the chain of dependent products.
     let mut sums = [[FragmentC::<f32>::zero(); 2]; 2];
-    for (step, &query) in (0u32..).zip(&query.0) {
-        let words = lane_at.bytes(step * 512).cast::<u32>().load_vector::<4>();
-        for (half, sum) in sums.iter_mut().enumerate() {
+    for step in 0..s.steps() {
+        let fragments = reader.fragments(step);
+        let query = query.fragment(step, s);
+        for (sum, keys) in sums.iter_mut().zip(fragments) {
             let sum = &mut sum[step as usize % 2];
-            let keys = FragmentB::from_registers([words[2 * half], words[2 * half + 1]]);
             *sum = mma(query, keys, *sum);
         }
     }
@@ -90,8 +138,8 @@ pub(super) fn attend(
     for (half, [even, odd]) in (0u32..).zip(&sums) {
         for i in 0..2u32 {
             let part = |at: u32| even.0[at as usize] + odd.0[at as usize];
-            let score = part(i) + part(i + 2);
-            scores.push(select(first + (half * 8 + i) < valid, score, LOWEST_SCORE));
+            let score = score::of_product(part(i) + part(i + 2), s);
+            scores.push(select(is_valid(first + (half * 8 + i), valid), score, LOWEST_SCORE));
         }
     }
     let mut largest = scores[0].max(scores[1]).max(scores[2].max(scores[3]));
@@ -105,13 +153,11 @@ pub(super) fn attend(
 
     let [first, second] = [split([weights[0], weights[1]]), split([weights[2], weights[3]])];
     let weights = FragmentA::<f16, 4>::from_registers([first[0], first[1], second[0], second[1]]);
-    let values = lane_at.bytes(s.page_bytes());
-    for step in 0..s.head_dim / 16 {
-        let words = values.bytes(step * 512).cast::<u32>().load_vector::<4>();
-        for half in 0..2 {
+    let reader = reader.of_values(keys, s);
+    for step in 0..s.steps() {
+        for (half, values) in reader.fragments(step).into_iter().enumerate() {
             let sum = &mut running.numerator[2 * step as usize + half];
             let rescaled = FragmentC(sum.0.map(|part| part * rescale));
-            let values = FragmentB::from_registers([words[2 * half], words[2 * half + 1]]);
             *sum = mma(weights, values, rescaled);
         }
     }

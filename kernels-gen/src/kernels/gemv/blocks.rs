@@ -3,13 +3,13 @@
 //! Lane 4g + t holds the fragments of `mma.m16n8k32`: words of rows g and g + 8 of A (the weights) and of column g of B
 //! (the input). Columns 2j and 2j + 1 of B are the high and low bytes of input chunk j of a group of four chunks. When
 //! chunk i is multiplied, the columns of the other chunks are zero. Four products with one accumulator thus leave in
-//! lane 4g + t the sums of chunk t, high and low, for rows g and g + 8: one scale per sum. Q6_K, which has a scale
-//! every 16 columns, is multiplied in the same way with half chunks.
+//! lane 4g + t the sums of chunk t, high and low, for rows g and g + 8: one scale per sum. Types with a scale every 16
+//! columns (Q2_K, Q3_K, Q6_K) are multiplied in the same way with half chunks.
 
 use bespoke_codegen::prelude::*;
 
 use super::inputs::Inputs;
-use crate::weights::{BlockPart, WeightType};
+use crate::weights::{BlockPart, Codes, Scales, WeightType};
 
 /// Partial sums that lane 4g + t holds, for rows g and g + 8 of a tile.
 pub(super) type Sums = [Val<f32>; 2];
@@ -57,12 +57,22 @@ pub(super) struct ChunkGroup {
     sum: Option<Val<f32>>,
 }
 
+/// The inputs of a group of four half chunks, as this lane's operands.
+pub(super) struct HalfChunkGroup {
+    /// The lane's word of each half chunk.
+    columns: [Val<u32>; 4],
+    /// Scale of the inputs of half chunk t, whose sums the lane holds.
+    scale: Val<f32>,
+    /// Scaled sum of the inputs of half chunk t, if the weights have an offset.
+    sum: Option<Val<f32>>,
+}
+
 /// This lane's operands from the inputs that a block of weights is multiplied with.
 pub(super) enum BlockInputs {
     /// Quantised inputs, in groups of four chunks.
     Chunks(Vec<ChunkGroup>),
-    /// Inputs of Q6_K, per group of four half chunks: the lane's word of each half chunk, and the scale of the inputs.
-    HalfChunks(Vec<([Val<u32>; 4], Val<f32>)>),
+    /// Quantised inputs of types with a scale per half chunk, in groups of four half chunks.
+    HalfChunks(Vec<HalfChunkGroup>),
     /// Float types: address of the block's first f32 input.
     Floats(Ptr<Shared, f32>),
 }
@@ -71,38 +81,38 @@ impl BlockInputs {
     /// Loads the inputs of block `index` of a tile.
     pub fn load(ty: WeightType, index: Val<u32>, inputs: &Inputs, map: &LaneMap) -> BlockInputs {
         let first = index * (ty.block_cols() / 32);
-        match ty {
-            WeightType::F32 | WeightType::F16 | WeightType::BF16 => {
-                BlockInputs::Floats(inputs.floats.at(index * ty.block_cols()))
-            }
-            WeightType::Q6_K => {
-                let group = |group: u32| {
-                    let chunk = first + 2 * group;
-                    let at = inputs.fragments.bytes(chunk * 64).bytes(map.half_chunk);
-                    let word = at.cast::<u32>().load();
-                    let scale = inputs.scales.bytes((chunk + (map.quarter >> 1)) * 8);
-                    (map.in_chunk.map(|own| select(own, word, 0u32)), scale.cast::<f32>().load())
-                };
-                BlockInputs::HalfChunks((0..4).map(group).collect())
-            }
-            _ => {
-                let group = |group: u32| {
-                    let chunk = first + 4 * group;
-                    let at = inputs.fragments.bytes(chunk * 64).bytes(lane() * 8);
-                    let words = at.cast::<u32>().load_vector::<2>();
-                    let scale = inputs.scales.bytes((chunk + map.quarter) * 8);
-                    let columns = map.in_chunk.map(|own| words.map(|word| select(own, word, 0u32)));
-                    let scale = scale.cast::<f32>();
-                    if ty.has_offset() {
-                        let [scale, sum] = scale.load_vector::<2>();
-                        ChunkGroup { columns, scale, sum: Some(sum) }
-                    } else {
-                        ChunkGroup { columns, scale: scale.load(), sum: None }
-                    }
-                };
-                BlockInputs::Chunks((0..ty.block_cols() / 128).map(group).collect())
-            }
+        if !ty.is_quantised() {
+            return BlockInputs::Floats(inputs.floats.at(index * ty.block_cols()));
         }
+        if ty.has_half_chunks() {
+            let group = |group: u32| {
+                let chunk = first + 2 * group;
+                let at = inputs.fragments.bytes(chunk * 64).bytes(map.half_chunk);
+                let word = at.cast::<u32>().load();
+                let scale = inputs.scales.bytes((chunk + (map.quarter >> 1)) * 8);
+                HalfChunkGroup {
+                    columns: map.in_chunk.map(|own| select(own, word, 0u32)),
+                    scale: scale.cast::<f32>().load(),
+                    sum: ty.has_offset().then(|| inputs.half_sums.at(chunk * 2 + map.quarter).load()),
+                }
+            };
+            return BlockInputs::HalfChunks((0..ty.block_cols() / 64).map(group).collect());
+        }
+        let group = |group: u32| {
+            let chunk = first + 4 * group;
+            let at = inputs.fragments.bytes(chunk * 64).bytes(lane() * 8);
+            let words = at.cast::<u32>().load_vector::<2>();
+            let scale = inputs.scales.bytes((chunk + map.quarter) * 8);
+            let columns = map.in_chunk.map(|own| words.map(|word| select(own, word, 0u32)));
+            let scale = scale.cast::<f32>();
+            if ty.has_offset() {
+                let [scale, sum] = scale.load_vector::<2>();
+                ChunkGroup { columns, scale, sum: Some(sum) }
+            } else {
+                ChunkGroup { columns, scale: scale.load(), sum: None }
+            }
+        };
+        BlockInputs::Chunks((0..ty.block_cols() / 128).map(group).collect())
     }
 }
 
@@ -116,9 +126,9 @@ pub(super) fn dot_block(
 ) {
     match inputs {
         BlockInputs::Floats(inputs) => dot_floats(block, ty, *inputs, map, sums),
-        BlockInputs::HalfChunks(groups) => dot_half_chunks(block, groups, map, sums),
+        BlockInputs::HalfChunks(groups) => dot_half_chunks(block, ty, groups, map, sums),
         BlockInputs::Chunks(groups) => {
-            let scales = Scales::load(block, ty, map);
+            let scales = ChunkScales::load(block, ty, map);
             for (group, input) in (0u32..).zip(groups) {
                 let products = multiply(block, ty, group, &input.columns);
                 let (scale, offset) = scales.of_group(group);
@@ -140,9 +150,10 @@ fn multiply(
     group: u32,
     columns: &[[Val<u32>; 2]; 4],
 ) -> [Val<f32>; 2] {
+    let signed = matches!(ty.format().codes, Codes::Signed | Codes::Table(_));
     let mut sums = [val(0i32); 4];
     for (weights, column) in weight_fragments(block, ty, group).into_iter().zip(columns) {
-        sums = mma_m16n8k32_i8(weights, ty == WeightType::Q8_0, *column, true, sums);
+        sums = mma_m16n8k32_i8(weights, signed, *column, true, sums);
     }
     join_bytes(sums)
 }
@@ -163,13 +174,21 @@ fn fragment(block: Ptr<Shared, u8>, offset: u32) -> [Val<u32>; 4] {
 /// [`LaneMap::nibble_scale`] corrects the sums.
 fn weight_fragments(block: Ptr<Shared, u8>, ty: WeightType, group: u32) -> Vec<[Val<u32>; 4]> {
     let mut out = Vec::new();
-    if ty == WeightType::Q8_0 {
+    if ty.has_part(BlockPart::Bytes) {
         for chunk in 0..4u32 {
             out.push(fragment(block, (4 * group + chunk) * FRAGMENTS));
         }
         return out;
     }
-    let fifth_bits = has_fifth_bit(ty).then(|| {
+    if let Codes::Table(table) = ty.format().codes {
+        for pair in 0..2u32 {
+            let words = fragment(block, (2 * group + pair) * FRAGMENTS);
+            let pairs = words.map(|word| look_up_pair(word, table));
+            out.extend([pairs.map(|[even, _]| even), pairs.map(|[_, odd]| odd)]);
+        }
+        return out;
+    }
+    let fifth_bits = ty.has_part(BlockPart::High1).then(|| {
         let words = ty.block_cols() / 64;
         let at = block.bytes(lane() * (words * 4)).bytes(ty.part(BlockPart::High1) + group * 8);
         at.cast::<u32>().load_vector::<2>()
@@ -196,57 +215,86 @@ fn weight_fragments(block: Ptr<Shared, u8>, ty: WeightType, group: u32) -> Vec<[
     out
 }
 
-fn has_fifth_bit(ty: WeightType) -> bool {
-    matches!(ty, WeightType::Q5_0 | WeightType::Q5_1 | WeightType::Q5_K)
+/// Bytes of a table at the eight indices of a word: those of the even chunk, and those of the odd chunk. `prmt` selects
+/// from eight bytes by three bits of an index, once for each half of the table, then between the halves by the fourth.
+pub(crate) fn look_up_pair(indices: Val<u32>, table: &[i8; 16]) -> [Val<u32>; 2] {
+    let words = table.as_chunks::<4>().0.iter().map(|four| u32::from_le_bytes(four.map(|value| value as u8)));
+    let words: Vec<u32> = words.collect();
+    let low_bits = indices & 0x7777_7777;
+    let halves = ((indices >> 1) & 0x4444_4444) | 0x3210_3210;
+    [0u32, 16].map(|shift| {
+        let (low_bits, halves) = (low_bits >> shift, halves >> shift);
+        let first = permute_bytes(words[0], words[1], low_bits);
+        let second = permute_bytes(words[2], words[3], low_bits);
+        permute_bytes(first, second, halves)
+    })
 }
 
-/// Scales and offsets of a block's weights, for rows g and g + 8 in lane 4g + t.
-enum Scales {
+/// Scales and offsets of a block's chunks, for rows g and g + 8 in lane 4g + t.
+enum ChunkScales {
     /// Types with one group of chunks per block: d, and the offset: m, or a constant multiple of d.
     Chunks { d: [Val<f32>; 2], offset: Option<[Val<f32>; 2]> },
     /// Superblocks: 6-bit scales and mins of two groups, a byte per row, and the superblock's d and -dmin.
     Super { scales: [Val<u32>; 2], mins: [Val<u32>; 2], d: [Val<f32>; 2], dmin: [Val<f32>; 2] },
+    /// Superblocks without mins: per row the low four bits of the chunks' scales and the upper two bits, those of chunk t
+    /// at the bottom, and d.
+    SixBit { low: [Val<u32>; 2], high: [Val<u32>; 2], d: [Val<f32>; 2] },
 }
 
-impl Scales {
+impl ChunkScales {
     #[device]
-    fn load(block: Ptr<Shared, u8>, ty: WeightType, map: &LaneMap) -> Scales {
-        let at = block.bytes(ty.part(BlockPart::Scale));
-        let chunk_scales = || halves(at.bytes(lane() * 4));
+    fn load(block: Ptr<Shared, u8>, ty: WeightType, map: &LaneMap) -> ChunkScales {
+        let part = |part: BlockPart| block.bytes(ty.part(part));
         let times = |d: [Val<f32>; 2], factor: f32| d.map(|d| d * factor);
-        let nibble_scaled = |d: [Val<f32>; 2]| d.map(|d| d * map.nibble_scale);
-        match ty {
-            WeightType::Q8_0 => Scales::Chunks { d: chunk_scales(), offset: None },
-            WeightType::Q4_0 => {
-                let d = chunk_scales();
-                Scales::Chunks { d: nibble_scaled(d), offset: Some(times(d, -8.0)) }
+        // Only 4-bit codes stay in the upper half of the byte.
+        let in_place = ty.has_part(BlockPart::Low) && !ty.has_part(BlockPart::High1);
+        let nibble_scaled = |d: [Val<f32>; 2]| if in_place { d.map(|d| d * map.nibble_scale) } else { d };
+        let format = ty.format();
+        match format.scales {
+            Scales::F16 => match format.codes {
+                Codes::Unsigned => {
+                    let at = part(BlockPart::Scale).bytes(lane() * 8);
+                    let [d, m] = at.cast::<u32>().load_vector::<2>().map(unpack);
+                    ChunkScales::Chunks { d: nibble_scaled(d), offset: Some(m) }
+                }
+                Codes::Centred(centre) => {
+                    let d = halves(part(BlockPart::Scale).bytes(lane() * 4));
+                    ChunkScales::Chunks { d: nibble_scaled(d), offset: Some(times(d, -f32::from(centre))) }
+                }
+                _ => {
+                    ChunkScales::Chunks { d: halves(part(BlockPart::Scale).bytes(lane() * 4)), offset: None }
+                }
+            },
+            Scales::E8M0 => {
+                let exponents = part(BlockPart::Scale).bytes(lane() * 2).cast::<u16>().load().cast::<u32>();
+                let d = [exponents & 0xFF, exponents >> 8].map(|e| e8m0_half(e));
+                ChunkScales::Chunks { d, offset: None }
             }
-            WeightType::Q5_0 => {
-                let d = chunk_scales();
-                Scales::Chunks { d, offset: Some(times(d, -16.0)) }
-            }
-            WeightType::Q4_1 | WeightType::Q5_1 => {
-                let words = at.bytes(lane() * 8).cast::<u32>().load_vector::<2>();
-                let [d, m] = words.map(unpack);
-                let d = if ty == WeightType::Q4_1 { nibble_scaled(d) } else { d };
-                Scales::Chunks { d, offset: Some(m) }
-            }
-            WeightType::Q4_K | WeightType::Q5_K => {
-                let arrays = block.bytes(ty.part(BlockPart::Scales6)).bytes(lane() * 2);
+            Scales::SixBitMin => {
+                let arrays = part(BlockPart::Scales6).bytes(lane() * 2);
                 let array = |index: u32| arrays.bytes(index * 64).cast::<u16>().load().cast::<u32>();
                 let [a, b, c] = [array(0), array(1), array(2)];
-                let words = at.bytes(map.group * 8).cast::<u32>().load_vector::<2>();
+                let words = part(BlockPart::Head).bytes(map.group * 8).cast::<u32>().load_vector::<2>();
                 let [first, second] = words.map(unpack);
                 let d = [first[0], second[0]];
-                Scales::Super {
+                ChunkScales::Super {
                     // The 6-bit packing of GGML's `get_scale_min_k4`, for two rows at a time.
                     scales: [a & 0x3F3F, (c & 0x0F0F) | ((a >> 2) & 0x3030)],
                     mins: [b & 0x3F3F, ((c >> 4) & 0x0F0F) | ((b >> 2) & 0x3030)],
-                    d: if ty == WeightType::Q4_K { nibble_scaled(d) } else { d },
+                    d: nibble_scaled(d),
                     dmin: [-first[1], -second[1]],
                 }
             }
-            other => panic!("{other} has no scales per chunk"),
+            Scales::SixBit => {
+                // Per row: d and the high pairs of the scales, then the low nibbles.
+                let rows = part(BlockPart::Head).bytes(map.group * 16).cast::<u32>().load_vector::<4>();
+                ChunkScales::SixBit {
+                    low: [rows[1], rows[3]].map(|word| word >> (map.quarter * 4)),
+                    high: [rows[0], rows[2]].map(|word| word >> (map.quarter * 2 + 16)),
+                    d: [rows[0], rows[2]].map(|word| unpack(word)[0]),
+                }
+            }
+            other => panic!("{other:?}: {ty} has no scales per chunk"),
         }
     }
 
@@ -254,16 +302,37 @@ impl Scales {
     #[device]
     fn of_group(&self, group: u32) -> ([Val<f32>; 2], Option<[Val<f32>; 2]>) {
         match self {
-            Scales::Chunks { d, offset } => (*d, *offset),
-            Scales::Super { scales, mins, d, dmin } => {
+            ChunkScales::Chunks { d, offset } => (*d, *offset),
+            ChunkScales::Super { scales, mins, d, dmin } => {
                 let group = group as usize;
                 let times = |bytes: Val<u32>, factor: &[Val<f32>; 2]| {
                     std::array::from_fn(|half| byte_times(bytes, half as u32, factor[half]))
                 };
                 (times(scales[group], d), Some(times(mins[group], dmin)))
             }
+            ChunkScales::SixBit { low, high, d } => {
+                let of_row = |row: usize| {
+                    let scale =
+                        ((low[row] >> (16 * group)) & 15) | (((high[row] >> (8 * group)) << 4) & 0x30);
+                    byte_minus(scale, 0, 32) * d[row]
+                };
+                ([of_row(0), of_row(1)], None)
+            }
         }
     }
+}
+
+/// 2^(e − 128) for a byte e. 2^-128 and 2^-127 are subnormal.
+#[device]
+pub(crate) fn e8m0_half(e: Val<u32>) -> Val<f32> {
+    select(e < 2, val(0x0020_0000u32) << e, (e - 1) << 23).bitcast::<f32>()
+}
+
+/// Unsigned byte `index` of a word minus `centre`, as f32: the byte becomes the mantissa of 2²³ + byte.
+#[device]
+fn byte_minus(word: Val<u32>, index: u32, centre: u8) -> Val<f32> {
+    let magic = 8_388_608.0f32;
+    permute_bytes(word, magic.to_bits(), 0x7540 | index).bitcast::<f32>() - (magic + f32::from(centre))
 }
 
 /// Unsigned byte `index` of a word times `factor`, rounded once. The byte becomes the mantissa of 2²³ + byte, and one
@@ -287,33 +356,151 @@ fn unpack(word: Val<u32>) -> [Val<f32>; 2] {
     word.bitcast::<F16x2>().unpack().map(|half| half.cast::<f32>())
 }
 
-/// Q6_K: four groups of 64 columns, each of four half chunks with one scale each. A weight w is multiplied as the
-/// signed byte 4·(w - 32).
+/// Types with a scale per half chunk: four groups of 64 columns, each of four half chunks with one scale each.
 fn dot_half_chunks(
     block: Ptr<Shared, u8>,
-    groups: &[([Val<u32>; 4], Val<f32>)],
+    ty: WeightType,
+    groups: &[HalfChunkGroup],
     map: &LaneMap,
     sums: &mut Sums,
 ) {
-    let ty = WeightType::Q6_K;
-    let quarter_d = halves(block.bytes(ty.part(BlockPart::Scale)).bytes(map.group * 4)).map(|d| d * 0.25);
-    let scales = block.bytes(ty.part(BlockPart::Scales8)).bytes(lane() * 8).cast::<u32>().load_vector::<2>();
-    for half in 0..2u32 {
-        let upper = fragment(block, ty.part(BlockPart::High2) + half * FRAGMENTS);
-        for pair in 0..2u32 {
-            let group = 2 * half + pair;
-            let (column, input) = groups[group as usize];
-            let words = fragment(block, group * FRAGMENTS);
-            let [even, odd] = [upper[2 * pair as usize], upper[2 * pair as usize + 1]];
-            let even = std::array::from_fn(|r| six_bits(words[r] << 2, even << (6 - 2 * r as u32)));
-            let odd = std::array::from_fn(|r| six_bits(words[r] >> 2, odd << (6 - 2 * r as u32)));
-            let mut products = [val(0i32); 4];
-            products = mma_m16n8k32_i8(even, true, [column[0], column[1]], true, products);
-            products = mma_m16n8k32_i8(odd, true, [column[2], column[3]], true, products);
-            let products = join_bytes(products);
-            for (row, sum) in sums.iter_mut().enumerate() {
-                let scale = signed_byte(scales[row], group);
-                *sum = fma(products[row], input * (scale * quarter_d[row]), *sum);
+    let scales = HalfChunkScales::load(block, ty, map);
+    let signed = matches!(ty.format().codes, Codes::Centred(_));
+    // Words that several groups share: bits of a weight of each.
+    let mut shared = HalfChunkBits::default();
+    for (group, input) in (0u32..).zip(groups) {
+        let [even, odd] = shared.weights(block, ty, group);
+        let column = input.columns;
+        let mut products = [val(0i32); 4];
+        products = mma_m16n8k32_i8(even, signed, [column[0], column[1]], true, products);
+        products = mma_m16n8k32_i8(odd, signed, [column[2], column[3]], true, products);
+        let products = join_bytes(products);
+        for (row, sum) in sums.iter_mut().enumerate() {
+            let (scale, offset) = scales.of_row(row, group);
+            *sum = fma(products[row], input.scale * scale, *sum);
+            if let (Some(input_sum), Some(offset)) = (input.sum, offset) {
+                *sum = fma(input_sum, offset, *sum);
+            }
+        }
+    }
+}
+
+/// Bits of the weights that several groups of a block share.
+#[derive(Default)]
+struct HalfChunkBits {
+    low: Option<[Val<u32>; 4]>,
+    high: Option<[Val<u32>; 4]>,
+}
+
+impl HalfChunkBits {
+    /// A fragments of the even and the odd chunk of group `group`, as bytes: for centred codes, signed multiples of code
+    /// − centre; else multiples of the code. [`HalfChunkScales`] has the factors.
+    fn weights(&mut self, block: Ptr<Shared, u8>, ty: WeightType, group: u32) -> [[Val<u32>; 4]; 2] {
+        let load = |part: BlockPart, index: u32| fragment(block, ty.part(part) + index * FRAGMENTS);
+        if ty.has_part(BlockPart::High2) {
+            // Q6_K: 4·(code − 32). The words of `High2` belong to two groups.
+            if group.is_multiple_of(2) {
+                self.high = Some(load(BlockPart::High2, group / 2));
+            }
+            let words = load(BlockPart::Low, group);
+            let upper = self.high.expect("loaded with the even group");
+            let pair = 2 * (group as usize % 2);
+            let [even, odd] = [upper[pair], upper[pair + 1]];
+            return [
+                std::array::from_fn(|r| six_bits(words[r] << 2, even << (6 - 2 * r as u32))),
+                std::array::from_fn(|r| six_bits(words[r] >> 2, odd << (6 - 2 * r as u32))),
+            ];
+        }
+        // A fragment array of `Low2` belongs to four chunks, which are two groups.
+        if group.is_multiple_of(2) {
+            self.low = Some(load(BlockPart::Low2, group / 2));
+        }
+        let low = self.low.expect("loaded with the even group");
+        let first_bit = 4 * (group % 2);
+        if !ty.has_part(BlockPart::High1) {
+            // Q2_K: the code at its place in the byte, which is 1, 4, 16 or 64 times the code.
+            return [first_bit, first_bit + 2].map(|bit| low.map(|word| word & (0x0303_0303 << bit)));
+        }
+        // Q3_K: 32·(code − 4). The third bit, inverted, is the sign.
+        let high = *self.high.get_or_insert_with(|| load(BlockPart::High1, 0));
+        let high = high[group as usize];
+        [0u32, 1].map(|odd| {
+            let bit = first_bit + 2 * odd;
+            std::array::from_fn(|r| {
+                let low = if bit <= 5 { low[r] << (5 - bit) } else { low[r] >> (bit - 5) };
+                let sign = high << (7 - r as u32 - 4 * odd);
+                (low & 0x6060_6060) | ((sign & 0x8080_8080) ^ 0x8080_8080)
+            })
+        })
+    }
+}
+
+/// Scales and offsets of a block's half chunks, for rows g and g + 8 in lane 4g + t.
+enum HalfChunkScales {
+    /// A signed byte of each group per row, and d / 4.
+    EightBit { scales: [Val<u32>; 2], quarter_d: [Val<f32>; 2] },
+    /// Per group a byte of each row, and d / 32.
+    SixBit { scales: [Val<u32>; 4], d: [Val<f32>; 2] },
+    /// Scales and mins: a byte of each group per row; d for the even and the odd groups, and -dmin.
+    FourBitMin { scales: [Val<u32>; 2], mins: [Val<u32>; 2], d: [[Val<f32>; 2]; 2], dmin: [Val<f32>; 2] },
+}
+
+impl HalfChunkScales {
+    #[device]
+    fn load(block: Ptr<Shared, u8>, ty: WeightType, map: &LaneMap) -> HalfChunkScales {
+        let part = |part: BlockPart| block.bytes(ty.part(part));
+        let bytes = || part(BlockPart::Scales8).bytes(lane() * 8).cast::<u32>().load_vector::<2>();
+        match ty.format().scales {
+            Scales::HalfEightBit => {
+                let quarter_d = halves(part(BlockPart::Head).bytes(map.group * 4)).map(|d| d * 0.25);
+                HalfChunkScales::EightBit { scales: bytes(), quarter_d }
+            }
+            Scales::HalfSixBit => {
+                let arrays = part(BlockPart::Scales6).bytes(lane() * 2);
+                let array = |index: u32| arrays.bytes(index * 64).cast::<u16>().load().cast::<u32>();
+                let [a, b, c] = [array(0), array(1), array(2)];
+                HalfChunkScales::SixBit {
+                    // The 6-bit packing that `bespoke_gguf::dequant::q3_scale` describes, for two rows at a time.
+                    scales: [
+                        (a & 0x0F0F) | ((c << 4) & 0x3030),
+                        (b & 0x0F0F) | ((c << 2) & 0x3030),
+                        ((a >> 4) & 0x0F0F) | (c & 0x3030),
+                        ((b >> 4) & 0x0F0F) | ((c >> 2) & 0x3030),
+                    ],
+                    d: halves(part(BlockPart::Head).bytes(map.group * 4)).map(|d| d * (1.0 / 32.0)),
+                }
+            }
+            Scales::HalfFourBitMin => {
+                let bytes = bytes();
+                let words = part(BlockPart::Head).bytes(map.group * 8).cast::<u32>().load_vector::<2>();
+                let [first, second] = words.map(unpack);
+                // The bytes of chunk c of four are 4^c times too large.
+                let of_chunk = select(map.quarter < 2, 1.0f32, 0.25f32);
+                let even = [first[0] * of_chunk, second[0] * of_chunk];
+                HalfChunkScales::FourBitMin {
+                    scales: bytes.map(|word| word & 0x0F0F_0F0F),
+                    mins: bytes.map(|word| (word >> 4) & 0x0F0F_0F0F),
+                    d: [even, even.map(|d| d * (1.0 / 16.0))],
+                    dmin: [-first[1], -second[1]],
+                }
+            }
+            other => panic!("{other:?}: {ty} has no scales per half chunk"),
+        }
+    }
+
+    /// The factor of a group's products, and the factor of the sum of its inputs, for row g (0) or g + 8 (1).
+    #[device]
+    fn of_row(&self, row: usize, group: u32) -> (Val<f32>, Option<Val<f32>>) {
+        match self {
+            HalfChunkScales::EightBit { scales, quarter_d } => {
+                (signed_byte(scales[row], group) * quarter_d[row], None)
+            }
+            HalfChunkScales::SixBit { scales, d } => {
+                (byte_minus(scales[group as usize], row as u32, 32) * d[row], None)
+            }
+            HalfChunkScales::FourBitMin { scales, mins, d, dmin } => {
+                let scale = byte_times(scales[row], group, d[group as usize % 2][row]);
+                (scale, Some(byte_times(mins[row], group, dmin[row])))
             }
         }
     }

@@ -4,6 +4,7 @@ use bespoke_codegen::prelude::*;
 
 use super::operands::{CONSUMER_BARRIER, Operands};
 use super::shape::{GemvShape, Input, Output, Segment};
+use crate::kernels::activation::{Activation, softcap};
 use crate::kernels::argmax::{Candidate, better, block_best};
 use crate::weights::{Layout, TILE_ROWS};
 
@@ -80,8 +81,8 @@ impl<'a> Epilogue<'a> {
             runs.push(Rows { layout, tiles, first, partial, scale });
             partial = partial.at((tiles[1] - tiles[0]) * (s.schedule.warps * TILE_ROWS));
         }
-        if s.output == Output::Swiglu {
-            swiglu(runs[0], runs[1], self.operands.y, s);
+        if let Output::Glu(activation) = s.output {
+            gated(activation, runs[0], runs[1], self.operands.y, s);
         } else {
             for (index, rows) in runs.into_iter().enumerate() {
                 let early = self.early.get(index).map_or(&[][..], |early| early);
@@ -139,18 +140,18 @@ fn norm_scale(s: &GemvShape) -> Option<Val<f32>> {
     Some((sum * (1.0 / s.cols as f32) + eps).rsqrt())
 }
 
-/// Writes y = silu(gate) · up for a run of tiles.
+/// Writes y = f(gate) · up for a run of tiles.
 #[device]
-fn swiglu(gate: Rows<'_>, up: Rows<'_>, y: Ptr<Global, f32>, s: &GemvShape) {
+fn gated(activation: Activation, gate: Rows<'_>, up: Rows<'_>, y: Ptr<Global, f32>, s: &GemvShape) {
+    assert!(!s.bias, "a gated product has no biases");
     let rows = (gate.tiles[1] - gate.tiles[0]) * TILE_ROWS;
     let mut index = thread_index();
     while index < rows {
         let row = gate.tiles[0] * TILE_ROWS + index;
         if row < gate.layout.rows {
             let (gate, up) = (row_sum(&gate, index, s), row_sum(&up, index, s));
-            // silu(g) = g / (1 + e^-g).
-            let denominator = 1.0f32 + (gate * -std::f32::consts::LOG2_E).exp2();
-            y.at(row).store(gate.div_approx(denominator) * up);
+            let divisor = activation.divisor(gate);
+            y.at(row).store(scaled(gate.div_approx(divisor) * up, s));
         }
         index += s.consumers();
     }
@@ -195,6 +196,7 @@ fn finish_row(
             None => epilogue.operands.w.bytes(s.offsets().bias).cast::<f32>().at(row).load(),
         };
     }
+    value = scaled(value, s);
     let to = epilogue.operands.y.at(row);
     if s.output == Output::Residual {
         value += match early.and_then(|early| early.residual) {
@@ -206,6 +208,12 @@ fn finish_row(
     if s.output == Output::Argmax {
         *best = better(*best, Candidate { value, token: row });
     }
+}
+
+/// Multiplies a result by the shape's scale and applies its soft cap.
+fn scaled(value: Val<f32>, s: &GemvShape) -> Val<f32> {
+    let value = if s.scale == 1.0 { value } else { value * s.scale };
+    s.softcap.map_or(value, |cap| softcap(value, cap))
 }
 
 #[device]

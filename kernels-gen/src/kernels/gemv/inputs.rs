@@ -10,6 +10,7 @@
 //! | --- | --- |
 //! | 64·c | chunk c: 32 high bytes, then 32 low bytes; byte 8t + 4h + b of each is that of input 16h + 4t + b |
 //! | 64·chunks + 8·c | f32 d and, if a segment's type has an offset, f32 d·Σq |
+//! | [`GemvShape::half_sums`], if a segment's type has an offset per half chunk | f32 d·Σq of each 16 inputs |
 //! | [`GemvShape::float_inputs`], if a segment has a float type | the inputs as f32 |
 
 use bespoke_codegen::prelude::*;
@@ -22,6 +23,8 @@ pub(super) struct Inputs {
     pub fragments: Ptr<Shared, u8>,
     /// Scale d and scaled sum d·Σq of each chunk, as f32.
     pub scales: Ptr<Shared, u8>,
+    /// Scaled sum d·Σq of each half chunk, for segments of a type with offsets per half chunk.
+    pub half_sums: Ptr<Shared, f32>,
     /// The inputs as f32, for segments of a float type.
     pub floats: Ptr<Shared, f32>,
 }
@@ -41,6 +44,7 @@ impl Inputs {
         Inputs {
             fragments: base,
             scales: base.bytes(s.input_chunks() * 64),
+            half_sums: base.bytes(s.half_sums()).cast(),
             floats: base.bytes(s.float_inputs()).cast(),
         }
     }
@@ -137,12 +141,16 @@ fn quantise(values: &[Val<f32>], unit: Val<u32>, inputs: &Inputs, s: &GemvShape)
     let magic = 12_582_912.0f32;
     let shifted: Vec<Val<f32>> = values.iter().map(|&value| fma(value, inverse, magic)).collect();
     let mut sum = val(0.0f32);
-    if s.has_offsets() {
+    let mut half_sum = sum;
+    if s.has_offsets() || s.has_half_offsets() {
         for &value in &shifted {
             sum += value - magic;
         }
         sum += shuffle_xor(sum, 1);
-        sum += shuffle_xor(sum, 2);
+        half_sum = sum;
+        if s.has_offsets() {
+            sum += shuffle_xor(sum, 2);
+        }
     }
 
     let part = unit & 3;
@@ -171,6 +179,11 @@ fn quantise(values: &[Val<f32>], unit: Val<u32>, inputs: &Inputs, s: &GemvShape)
                 to.store_vector([scale, scale * sum]);
             } else {
                 to.store(scale);
+            }
+        }
+        if s.has_half_offsets() {
+            if (part & 1) == 0 {
+                inputs.half_sums.at(unit >> 1).store(largest * (1.0 / LARGEST) * half_sum);
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Matrix-vector product of one token, y = W·x, fused with the operations around it: RMSNorm before it; bias, SwiGLU,
-//! the residual connection or the argmax after it.
+//! Matrix-vector product of one token, y = W·x, fused with the operations around it: RMSNorm before it; bias,
+//! scale, soft cap, gated activation, the residual connection or the argmax after it.
 //!
 //! One CTA runs per multiprocessor and has a contiguous share of the weight tiles. The producer warp streams the tiles
 //! through a ring of stages in shared memory (`ring`), without waiting for earlier launches, because weights depend on
@@ -17,8 +17,9 @@ mod shape;
 
 use bespoke_codegen::prelude::*;
 
-pub(crate) use blocks::floats;
+pub use crate::kernels::activation::Activation;
 use blocks::{BlockInputs, LaneMap, dot_block};
+pub(crate) use blocks::{e8m0_half, floats, look_up_pair};
 use epilogue::{Epilogue, no_candidate};
 use inputs::Inputs;
 use operands::{CONSUMER_BARRIER, Operands};
@@ -28,7 +29,7 @@ pub use shape::{GemvShape, Input, Offsets, Output, Schedule, Segment};
 
 use crate::weights::{Layout, TILE_ROWS, WeightType};
 
-/// y[r] = Σ_c W[r, c]·x[c] + bias[r], followed by the epilogue that the shape names.
+/// y[r] = cap(scale · (Σ_c W[r, c]·x[c] + bias[r])), followed by the epilogue that the shape names; see [`Output`].
 ///
 /// `w` holds the matrices as [`GemvShape`] describes, `x` is f32 `[cols]`, `y` f32 `[outputs]`; with
 /// [`Output::Residual`], `y` is read and written. Quantised weights are multiplied with x rounded to 16-bit integers,

@@ -3,6 +3,7 @@
 use bespoke_codegen::dsl::WARP;
 use serde::{Deserialize, Serialize};
 
+use crate::kernels::activation::Activation;
 use crate::kernels::launching::{CopyEngine, Trigger};
 use crate::weights::{Layout, TILE_ROWS, WeightType};
 
@@ -36,8 +37,8 @@ pub enum Output {
     Store,
     /// y += W·x (+ b): the residual connection.
     Residual,
-    /// y = silu(W₀·x) · (W₁·x); the two segments have the same number of rows.
-    Swiglu,
+    /// y = f(W₀·x) · (W₁·x); the two segments have the same number of rows and no biases.
+    Glu(Activation),
     /// y = W·x, and the largest output of each CTA with its row.
     Argmax,
 }
@@ -120,6 +121,10 @@ pub struct GemvShape {
     pub input: Input,
     /// The epilogue.
     pub output: Output,
+    /// Factor of the result W·x + b (of f(W₀·x) · (W₁·x), with [`Output::Glu`]), before the residual is added; normally 1.
+    pub scale: f32,
+    /// Soft cap of the scaled result, before the residual is added: cap · tanh(result / cap).
+    pub softcap: Option<f32>,
     /// Division of the work among CTAs and warps.
     pub schedule: Schedule,
 }
@@ -168,7 +173,7 @@ impl GemvShape {
 
     /// Number of outputs.
     pub fn outputs(&self) -> u32 {
-        if self.output == Output::Swiglu { self.segments[0].rows } else { self.rows() }
+        if self.is_gated() { self.segments[0].rows } else { self.rows() }
     }
 
     /// The layouts of the segments.
@@ -204,6 +209,11 @@ impl GemvShape {
         matches!(self.input, Input::Normed { .. })
     }
 
+    /// Whether the outputs combine the products of two segments ([`Output::Glu`]).
+    pub fn is_gated(&self) -> bool {
+        matches!(self.output, Output::Glu(_))
+    }
+
     /// Threads per CTA.
     pub fn threads(&self) -> u32 {
         self.consumers() + WARP
@@ -225,9 +235,14 @@ impl GemvShape {
         self.segments.iter().any(|segment| segment.ty.is_quantised())
     }
 
-    /// Whether a segment's type has an offset: weight = scale · integer + offset.
+    /// Whether a segment's type has an offset per chunk: weight = scale · integer + offset.
     pub(super) fn has_offsets(&self) -> bool {
-        self.segments.iter().any(|segment| segment.ty.has_offset())
+        self.segments.iter().any(|segment| segment.ty.has_offset() && !segment.ty.has_half_chunks())
+    }
+
+    /// Whether a segment's type has an offset per half chunk.
+    pub(super) fn has_half_offsets(&self) -> bool {
+        self.segments.iter().any(|segment| segment.ty.has_offset() && segment.ty.has_half_chunks())
     }
 
     /// Whether a segment has a float type.
@@ -259,9 +274,15 @@ impl GemvShape {
         self.padded_cols().div_ceil(32)
     }
 
+    /// Offset of the sums of half chunks behind the quantised inputs and their scales, in bytes; see [`super::inputs`].
+    pub(super) fn half_sums(&self) -> u32 {
+        self.input_chunks() * 72
+    }
+
     /// Offset of the f32 inputs behind the quantised ones, in bytes; see [`super::inputs`].
     pub(super) fn float_inputs(&self) -> u32 {
-        if self.quantised() { (self.input_chunks() * 72).next_multiple_of(16) } else { 0 }
+        let half_sums = if self.has_half_offsets() { self.input_chunks() * 8 } else { 0 };
+        if self.quantised() { (self.half_sums() + half_sums).next_multiple_of(16) } else { 0 }
     }
 
     /// Size of the input vector in shared memory, in bytes.
@@ -281,7 +302,7 @@ impl GemvShape {
 
     /// Whether biases and residuals of a thread's first rows are loaded before the products, to hide their latency.
     pub(super) fn loads_early(&self) -> bool {
-        self.output != Output::Swiglu && !self.batched()
+        !self.is_gated() && !self.batched()
     }
 
     /// Number of rows per segment for which a thread loads biases and residuals before the products.
@@ -297,7 +318,7 @@ impl GemvShape {
     /// The division of the tiles among CTAs.
     pub(super) fn cut(&self) -> Cut {
         let layouts = self.layouts();
-        let whole = self.output == Output::Swiglu;
+        let whole = self.is_gated();
         let divisor = layouts.iter().map(Layout::tile_bytes).fold(0, gcd).max(1);
         let lengths = layouts.iter().map(|layout| if whole { 1 } else { layout.tile_bytes() / divisor });
         let mut start = 0;

@@ -1,15 +1,17 @@
 //! Sampling on the device: draws the next token from the filtered distribution.
 //!
-//! A step with sampling ends with two launches. [`sample_keys`] applies the repetition penalty and converts every logit
-//! to a [key] with the same order; [`choose_sampled`] filters, draws and advances the position. The filters and their
-//! order are llama.cpp's:
+//! A step with sampling ends with two launches. [`sample_keys`] applies bias and penalties and converts every logit to a
+//! [key] with the same order; [`choose_sampled`] filters, draws and advances the position. Formulas and order are
+//! llama.cpp's:
 //!
-//! 1. **repetition penalty** r for the tokens among the last n, prompt included: a positive logit is divided by r, any
-//!    other is multiplied, once per token;
-//! 2. **top-k**: keep the k tokens with the largest logits;
-//! 3. **top-p**: of those, keep the shortest run of most likely tokens whose probabilities add up to at least p;
-//! 4. **min-p**: of those, keep the ones at least m times as likely as the most likely one;
-//! 5. **temperature** t: draw one of those with probabilities proportional to e^(logit/t).
+//! 1. **logit bias** b: each token's own bias is added to its logit;
+//! 2. **penalties** for a token that occurs c > 0 times among the last n tokens, prompt included: a positive logit is
+//!    divided by the repetition penalty r, any other is multiplied by it; then c·f + p is subtracted, with the frequency
+//!    penalty f and the presence penalty p;
+//! 3. **top-k**: keep the k tokens with the largest logits;
+//! 4. **top-p**: of those, keep the shortest run of most likely tokens whose probabilities add up to at least p;
+//! 5. **min-p**: of those, keep the ones at least m times as likely as the most likely one;
+//! 6. **temperature** t: draw one of those with probabilities proportional to e^(logit/t).
 //!
 //! Top-p and min-p use the probabilities before the temperature. Of equal logits the smaller token ranks higher; a NaN
 //! counts as −∞. Each filter keeps a prefix of the ranked tokens, so a filter is a search for the end of that prefix;
@@ -35,8 +37,13 @@
 //! | 2 | p, f32; 1 or more: all tokens |
 //! | 3 | −ln m, f32; ∞: all tokens. The host computes the logarithm, so that it has the same bits on every device |
 //! | 4 | repetition penalty, f32; 1: none |
-//! | 5 | window of the penalty in tokens, u32 |
-//! | 6, 7 | seed, u64, low half first |
+//! | 5 | presence penalty, f32; 0: none |
+//! | 6 | frequency penalty, f32; 0: none |
+//! | 7 | window of the penalties in tokens, u32 |
+//! | 8 | 1 if there is a logit bias, else 0; u32 |
+//! | 9, 10 | seed, u64, low half first |
+//!
+//! The logit bias is an f32 for each token of the vocabulary. It is read only if word 8 is 1.
 
 mod all;
 mod choose;
@@ -52,4 +59,7 @@ pub mod weight;
 
 pub use choose::choose_sampled;
 pub use penalise::sample_keys;
-pub use shape::{LAST_N, MIN_P_MARGIN, PENALTY, SEED, SampleShape, TEMPERATURE, TOP_K, TOP_P, WORDS};
+pub use shape::{
+    BIASED, FREQUENCY, LAST_N, MIN_P_MARGIN, PRESENCE, REPETITION, SEED, SampleShape, TEMPERATURE, TOP_K,
+    TOP_P, WORDS,
+};

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::key;
 
 /// Number of words of a slot's record of sampling parameters.
-pub const WORDS: u32 = 8;
+pub const WORDS: u32 = 11;
 /// Index of the temperature's word in a slot's record.
 pub const TEMPERATURE: u32 = 0;
 /// Index of the word of k (top-k) in a slot's record.
@@ -16,11 +16,17 @@ pub const TOP_P: u32 = 2;
 /// Index of the word of −ln m (min-p) in a slot's record.
 pub const MIN_P_MARGIN: u32 = 3;
 /// Index of the repetition penalty's word in a slot's record.
-pub const PENALTY: u32 = 4;
-/// Index of the word for the length of the penalty's window, in tokens.
-pub const LAST_N: u32 = 5;
+pub const REPETITION: u32 = 4;
+/// Index of the presence penalty's word in a slot's record.
+pub const PRESENCE: u32 = 5;
+/// Index of the frequency penalty's word in a slot's record.
+pub const FREQUENCY: u32 = 6;
+/// Index of the word for the length of the penalties' window, in tokens.
+pub const LAST_N: u32 = 7;
+/// Index of the word that says whether there is a logit bias.
+pub const BIASED: u32 = 8;
 /// Index of the word of the seed's low half; the high half follows.
-pub const SEED: u32 = 6;
+pub const SEED: u32 = 9;
 
 /// Compile-time parameters of sampling.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

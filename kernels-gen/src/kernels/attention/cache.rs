@@ -1,0 +1,403 @@
+//! The KV cache: its layout, the append of an entry, and the fragments of a tile.
+//!
+//! Keys and values are in pages of 64 positions: [page][key head][tile of 16 positions]. A tile has its elements in the
+//! order of the B fragments of `mma.m16n8k16` (PTX ISA, "Matrix Fragments for mma.m16n8k16"), eight per lane for every
+//! 16 elements of the head dimension. Of a tile of keys, lane 4g + t has elements 2t, 2t+1, 2t+8 and 2t+9 of positions
+//! g and g+8; of a tile of values, elements g and g+8 of positions 2t, 2t+1, 2t+8 and 2t+9.
+//!
+//! | type | element | after the elements of a tile |
+//! | --- | --- | --- |
+//! | f16 | f16 | |
+//! | q8_0 | byte q + 128 | f16 [blocks of 32 elements][16 positions]: scales d |
+//!
+//! A block is 32 consecutive elements of a head at one position; the last block has 16 if the head dimension is no
+//! multiple of 32. An element of type q8_0 is f16(d·q) with the scale and the integers of GGML's Q8_0: d = max|x| / 127,
+//! stored as f16, and q = x / d, rounded to the nearest integer. The scales of keys are in the order of positions 0, 8,
+//! 1, 9, …; those of values in the order of positions 0, 1, 8, 9, 2, 3, 10, 11, …: one word per g, and two per t.
+//!
+//! Tiles are loaded whole. Positions past the end have weight zero, but zero times a stale infinity is NaN, so a tile
+//! is cleared before its first position is appended. The cache therefore needs no initialisation.
+
+use std::cell::Cell;
+use std::fmt;
+use std::str::FromStr;
+
+use bespoke_codegen::prelude::*;
+use half::f16;
+use serde::{Deserialize, Serialize};
+
+use super::query;
+use super::shape::{AttentionShape, CONSUMERS, PAGE, TILE, WARPS};
+use super::work::{CONSUMER_BARRIER, Operands, Work};
+
+/// Element type of the KV cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KvType {
+    /// IEEE binary16.
+    #[default]
+    F16,
+    /// Signed bytes with an f16 scale for every 32 elements of a position, rounded as GGML's Q8_0.
+    Q8_0,
+}
+
+impl KvType {
+    /// All types.
+    pub const ALL: [KvType; 2] = [KvType::F16, KvType::Q8_0];
+
+    /// Bytes of an element, without its scale.
+    fn element_bytes(self) -> u32 {
+        match self {
+            KvType::F16 => 2,
+            KvType::Q8_0 => 1,
+        }
+    }
+}
+
+impl fmt::Display for KvType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            KvType::F16 => "f16",
+            KvType::Q8_0 => "q8_0",
+        })
+    }
+}
+
+/// Error of parsing a [`KvType`].
+#[derive(Debug, thiserror::Error)]
+#[error("no KV cache of type '{0}': f16 and q8_0 are supported")]
+pub struct UnknownKvType(String);
+
+impl FromStr for KvType {
+    type Err = UnknownKvType;
+
+    fn from_str(name: &str) -> Result<KvType, UnknownKvType> {
+        let found = KvType::ALL.into_iter().find(|ty| ty.to_string() == name.to_lowercase());
+        found.ok_or_else(|| UnknownKvType(name.to_owned()))
+    }
+}
+
+/// Elements of a position that share a scale.
+pub const BLOCK: u32 = 32;
+
+/// Added to an integer of type q8_0 when it is stored as a byte.
+pub const BIAS: u32 = 128;
+
+/// Layout of the cache.
+impl AttentionShape {
+    /// Scales of a position of keys (or values) of one key head.
+    pub fn scales(&self) -> u32 {
+        match self.kv {
+            KvType::F16 => 0,
+            KvType::Q8_0 => self.head_dim.div_ceil(BLOCK),
+        }
+    }
+
+    /// Bytes of one position of keys (or values) of one key head.
+    pub fn position_bytes(&self) -> u32 {
+        self.head_dim * self.kv.element_bytes() + self.scales() * 2
+    }
+
+    /// Bytes of a tile of keys (or values) of one key head.
+    pub fn tile_bytes(&self) -> u32 {
+        TILE * self.position_bytes()
+    }
+
+    /// Bytes of the elements of a tile, after which its scales begin.
+    fn element_bytes(&self) -> u32 {
+        TILE * self.head_dim * self.kv.element_bytes()
+    }
+
+    /// Bytes of the keys (or values) of one key head in a page.
+    pub fn page_bytes(&self) -> u32 {
+        WARPS * self.tile_bytes()
+    }
+
+    /// Bytes of the cache of keys (or values) for `positions` positions, rounded up to whole pages.
+    pub fn cache_bytes(&self, positions: u32) -> u64 {
+        u64::from(positions.div_ceil(PAGE)) * u64::from(self.kv_heads) * u64::from(self.page_bytes())
+    }
+
+    /// Bytes of keys and values that attention reads if `positions` positions are in the cache.
+    pub fn read_bytes(&self, positions: u64) -> u64 {
+        let positions = self.window.map_or(positions, |window| positions.min(u64::from(window.max(1) - 1)));
+        2 * positions * u64::from(self.kv_heads) * u64::from(self.position_bytes())
+    }
+
+    /// Offset in the cache of keys of element `element` of key head `head` at `position`, in bytes.
+    pub fn key_offset(&self, position: u32, head: u32, element: u32) -> u64 {
+        let (group, quarter) = (position % 8, element % 8 / 2);
+        let within = element / 16 * 256
+            + (group * 4 + quarter) * 8
+            + position / 8 % 2 * 4
+            + element / 8 % 2 * 2
+            + element % 2;
+        self.tile_offset(position, head) + u64::from(within * self.kv.element_bytes())
+    }
+
+    /// Offset in the cache of values of element `element` of value head `head` at `position`, in bytes.
+    pub fn value_offset(&self, position: u32, head: u32, element: u32) -> u64 {
+        let (group, quarter) = (element % 8, position % 8 / 2);
+        let within = element / 16 * 256
+            + (group * 4 + quarter) * 8
+            + element / 8 % 2 * 4
+            + position / 8 % 2 * 2
+            + position % 2;
+        self.tile_offset(position, head) + u64::from(within * self.kv.element_bytes())
+    }
+
+    /// Offset in the cache of keys of the scale of block `block` of key head `head` at `position`, in bytes.
+    pub fn key_scale_offset(&self, position: u32, head: u32, block: u32) -> u64 {
+        let within = block * TILE + position % 8 * 2 + position / 8 % 2;
+        self.tile_offset(position, head) + u64::from(self.element_bytes() + within * 2)
+    }
+
+    /// Offset in the cache of values of the scale of block `block` of value head `head` at `position`, in bytes.
+    pub fn value_scale_offset(&self, position: u32, head: u32, block: u32) -> u64 {
+        let within = block * TILE + position % 8 / 2 * 4 + position / 8 % 2 * 2 + position % 2;
+        self.tile_offset(position, head) + u64::from(self.element_bytes() + within * 2)
+    }
+
+    fn tile_offset(&self, position: u32, head: u32) -> u64 {
+        let page = u64::from(position / PAGE) * u64::from(self.kv_heads) + u64::from(head);
+        (page * u64::from(WARPS) + u64::from(position % PAGE / TILE)) * u64::from(self.tile_bytes())
+    }
+}
+
+/// Offset in the cache of the current position's tile, in units of an element.
+fn tile_index(work: &Work, s: &AttentionShape) -> Val<u64> {
+    let page = work.position / PAGE * s.kv_heads + work.kv_head;
+    mul_wide(page * WARPS + work.position % PAGE / TILE, s.tile_bytes() / s.kv.element_bytes())
+}
+
+/// Device version of [`AttentionShape::key_offset`] for element `element` of the CTA's key head at the current
+/// position, in units of an element.
+fn key_index(element: Val<u32>, work: &Work, s: &AttentionShape) -> Val<u64> {
+    let position = work.position;
+    let within = (element >> 4) * 256
+        + ((position & 7) * 4 + ((element >> 1) & 3)) * 8
+        + ((position >> 3) & 1) * 4
+        + ((element >> 3) & 1) * 2
+        + (element & 1);
+    tile_index(work, s) + within.cast::<u64>()
+}
+
+/// Device version of [`AttentionShape::value_offset`] for element `element` of the CTA's value head at the current
+/// position, in units of an element.
+fn value_index(element: Val<u32>, work: &Work, s: &AttentionShape) -> Val<u64> {
+    let position = work.position;
+    let within = (element >> 4) * 256
+        + ((element & 7) * 4 + ((position >> 1) & 3)) * 8
+        + ((element >> 3) & 1) * 4
+        + ((position >> 3) & 1) * 2
+        + (position & 1);
+    tile_index(work, s) + within.cast::<u64>()
+}
+
+/// Indices of the current position's key scale and value scale among the scales of a block.
+fn scale_indices(work: &Work) -> [Val<u32>; 2] {
+    let position = work.position;
+    let half = (position >> 3) & 1;
+    [(position & 7) * 2 + half, ((position >> 1) & 3) * 4 + half * 2 + (position & 1)]
+}
+
+/// Whether this CTA appends the new key and value to the cache: among the CTAs that have this key head and the last run
+/// of pages, the one with the first query heads.
+#[device]
+fn appends(work: &Work, s: &AttentionShape) -> Val<bool> {
+    work.last && work.first_head % s.group() == 0
+}
+
+/// In the CTA that appends to the cache: clears the cache tile of the current position if the position is the first of
+/// the tile. No running launch reads this tile, so it may be cleared before the wait for earlier launches.
+#[device]
+pub(super) fn begin_tile(operands: &Operands, work: &Work, s: &AttentionShape) {
+    if appends(work, s) && work.position % TILE == 0 {
+        let sixteens = s.tile_bytes() / 16;
+        for cache in [operands.keys, operands.values] {
+            let tile = element_at(cache, tile_index(work, s), s).cast::<u32>();
+            for pass in 0..sixteens.div_ceil(CONSUMERS) {
+                let sixteen = thread_index() + pass * CONSUMERS;
+                if sixteen < sixteens {
+                    tile.at(sixteen * 4).store_vector([val(0u32); 4]);
+                }
+            }
+        }
+        // The barrier is needed because other threads append to the tile.
+        named_barrier(CONSUMER_BARRIER, CONSUMERS);
+    }
+}
+
+/// Address of element `index` of a cache.
+fn element_at(cache: Ptr<Global, u8>, index: Val<u64>, s: &AttentionShape) -> Ptr<Global, u8> {
+    match s.kv {
+        KvType::F16 => cache.cast::<f16>().at(index).cast(),
+        KvType::Q8_0 => cache.at(index),
+    }
+}
+
+/// The current key and value of type q8_0, in shared memory: bytes [key and value][head_dim], then f16 scales
+/// [key and value][blocks].
+#[derive(Clone, Copy)]
+struct Entry {
+    bytes: Ptr<Shared, u8>,
+    scales: Ptr<Shared, f16>,
+}
+
+impl Entry {
+    fn new(s: &AttentionShape) -> Entry {
+        let bytes = dynamic_shared::<u8>().bytes(s.shared_map().entry);
+        Entry { bytes, scales: bytes.bytes(2 * s.head_dim).cast() }
+    }
+}
+
+/// Rounds the current key and value, which are in shared memory as f32, as in a cache of type q8_0. A warp rounds a
+/// block at a time.
+#[device]
+pub(super) fn quantise(s: &AttentionShape) {
+    let entry = Entry::new(s);
+    for first in (0..2 * s.scales()).step_by(WARPS as usize) {
+        let index = warp_index() + first;
+        if index < 2 * s.scales() {
+            let (row, element) = (index / s.scales(), index % s.scales() * BLOCK + lane());
+            let at = query::head(row + s.heads_per_block, s).at(element);
+            let mut x = val(0.0f32);
+            if element < s.head_dim {
+                x = at.load();
+            }
+            let scale = warp_max(x.abs()) / 127.0;
+            // The bound keeps the reciprocal of a scale of zero finite.
+            let integer = (x * scale.max(1e-30).rcp()).cast_rounded::<i32>(Rounding::Nearest);
+            let rounded_scale = scale.cast::<f16>();
+            if element < s.head_dim {
+                let value = integer.cast::<f32>() * rounded_scale.cast::<f32>();
+                at.store(value.cast::<f16>().cast::<f32>());
+                let byte = integer + BIAS as i32;
+                entry.bytes.at(row * s.head_dim + element).store(byte.cast::<u8>());
+            }
+            if lane() == 0 {
+                entry.scales.at(index).store(rounded_scale);
+            }
+        }
+    }
+}
+
+/// In the CTA that appends: writes the current key and value to the cache. The CTA's copies from the cache must have
+/// completed, because they read whole tiles, including the entry of the current position.
+#[device]
+pub(super) fn append(operands: &Operands, work: &Work, s: &AttentionShape) {
+    if appends(work, s) {
+        for pass in 0..s.head_dim.div_ceil(CONSUMERS) {
+            let element = thread_index() + pass * CONSUMERS;
+            if element < s.head_dim {
+                append_element(element, operands, work, s);
+            }
+        }
+        if s.scales() > 0 {
+            if thread_index() < s.scales() {
+                let entry = Entry::new(s);
+                let indices = scale_indices(work);
+                for (row, cache) in [operands.keys, operands.values].into_iter().enumerate() {
+                    let scale = entry.scales.at(thread_index() + row as u32 * s.scales()).load();
+                    let scales = cache.at(tile_index(work, s)).bytes(s.element_bytes()).cast::<f16>();
+                    scales.at(thread_index() * TILE + indices[row]).store(scale);
+                }
+            }
+        }
+    }
+}
+
+/// Writes one element of the current key and value to the cache.
+fn append_element(element: Val<u32>, operands: &Operands, work: &Work, s: &AttentionShape) {
+    match s.kv {
+        KvType::F16 => {
+            let [key, value] = [0, 1].map(|row| query::head(s.heads_per_block + row, s).at(element).load());
+            let (keys, values) = (operands.keys.cast::<f16>(), operands.values.cast::<f16>());
+            keys.at(key_index(element, work, s)).store(key.cast::<f16>());
+            values.at(value_index(element, work, s)).store(value.cast::<f16>());
+        }
+        KvType::Q8_0 => {
+            let entry = Entry::new(s).bytes.at(element);
+            operands.keys.at(key_index(element, work, s)).store(entry.load());
+            operands.values.at(value_index(element, work, s)).store(entry.bytes(s.head_dim).load());
+        }
+    }
+}
+
+/// A tile of keys or values in shared memory, as this lane reads it.
+pub(super) struct TileReader {
+    /// The lane's first fragments.
+    fragments: Ptr<Shared, u8>,
+    /// The lane's scales of the first block, if the type has scales.
+    scales: Option<Ptr<Shared, u8>>,
+    /// Whether the tile has keys.
+    of_keys: bool,
+    /// The lane's scales of the block that was read last: pairs for the first and the second register of a fragment,
+    /// for the first and the second fragment of a step.
+    block: Cell<Option<[[Val<F16x2>; 2]; 2]>>,
+}
+
+/// Bytes of the scales of a tile, per block.
+const BLOCK_SCALES: u32 = TILE * 2;
+
+impl TileReader {
+    /// Reader of the tile of keys at `at`.
+    pub fn of_keys(at: Ptr<Shared, u8>, s: &AttentionShape) -> TileReader {
+        let fragments = at.bytes(lane() * (8 * s.kv.element_bytes()));
+        let scales = (s.scales() > 0).then(|| at.bytes(lane() / 4 * 4).bytes(s.element_bytes()));
+        TileReader { fragments, scales, of_keys: true, block: Cell::new(None) }
+    }
+
+    /// Reader of the tile of values that belongs to a tile of keys; `at` is the address of the tile of keys.
+    pub fn of_values(&self, at: Ptr<Shared, u8>, s: &AttentionShape) -> TileReader {
+        let fragments = self.fragments.bytes(s.part_bytes());
+        let scales =
+            (s.scales() > 0).then(|| at.bytes(lane() % 4 * 8).bytes(s.part_bytes() + s.element_bytes()));
+        TileReader { fragments, scales, of_keys: false, block: Cell::new(None) }
+    }
+
+    /// The lane's two B fragments for 16 elements of the head dimension: of keys for positions 0 to 7 and 8 to 15, of
+    /// values for elements 0 to 7 and 8 to 15. Steps must be read in order.
+    pub fn fragments(&self, step: u32) -> [FragmentB<f16, 2>; 2] {
+        match self.scales {
+            None => {
+                let words = self.fragments.bytes(step * 512).cast::<u32>().load_vector::<4>();
+                [0, 2].map(|at| FragmentB::from_registers([words[at], words[at + 1]]))
+            }
+            Some(scales) => {
+                let words = self.fragments.bytes(step * 256).cast::<u32>().load_vector::<2>();
+                let (block, first) = (step * 16 / BLOCK, (step * 16).is_multiple_of(BLOCK));
+                let loaded = match self.block.get() {
+                    Some(loaded) if !first => loaded,
+                    _ => load_scales(scales.bytes(block * BLOCK_SCALES), self.of_keys),
+                };
+                self.block.set(Some(loaded));
+                std::array::from_fn(|half| dequantise(words[half], loaded[half]))
+            }
+        }
+    }
+}
+
+/// Loads the lane's scales of a block.
+fn load_scales(at: Ptr<Shared, u8>, of_keys: bool) -> [[Val<F16x2>; 2]; 2] {
+    if of_keys {
+        // Positions g and g + 8: one for each fragment.
+        let word = at.cast::<u32>().load();
+        [0x1010u32, 0x3232].map(|twice| [permute_bytes(word, word, twice).bitcast(); 2])
+    } else {
+        // Positions 2t, 2t + 1, 2t + 8 and 2t + 9: the same for both fragments.
+        [at.cast::<u32>().load_vector::<2>().map(|word| word.bitcast()); 2]
+    }
+}
+
+/// Converts four bytes q + 128 to a B fragment of f16(d·q).
+fn dequantise(word: Val<u32>, scales: [Val<F16x2>; 2]) -> FragmentB<f16, 2> {
+    // The f16 with the bits 0x6400 + byte is 1024 + byte.
+    const EXPONENT: u32 = 0x6400_6400;
+    let offset = f16::from_f32((1024 + BIAS) as f32);
+    let pairs = [(0x7150u32, scales[0]), (0x7352, scales[1])].map(|(bytes, scale)| {
+        let pair = permute_bytes(word, EXPONENT, bytes).bitcast::<F16x2>();
+        ((pair - F16x2(offset, offset)) * scale).bitcast()
+    });
+    FragmentB::from_registers(pairs)
+}
