@@ -5,7 +5,7 @@
 //! | [`device`] | NVIDIA GPUs and the PTX emulator: memory, modules, launches, graphs |
 //! | [`engine`] | a model's decode plan and weights on a device, one graph launch per token |
 //! | [`tokenizer`] | text to tokens and back, from the file's metadata |
-//! | [`generation`] | a prompt to text, with stop tokens and a finish reason |
+//! | [`generation`] | a prompt to text, with stop tokens, stop strings, log-probabilities and a finish reason |
 //! | [`builtin`] | the kernels that were compiled when the program was built |
 //!
 //! # Embedding

@@ -4,13 +4,22 @@ use bespoke_kernels::plan::{BufferKind, BufferName, Plan};
 
 use crate::device::{self, Address, Allocation, Device, HostVisible, Kernel, Launch};
 
+/// Addresses of the buffers through which the host controls sampling.
+#[derive(Clone, Copy)]
+pub struct SamplingBuffers {
+    /// The record of sampling parameters.
+    pub parameters: Address,
+    /// The logit bias of each token, f32 `[vocab]`; read only if the record says so.
+    pub bias: Address,
+}
+
 /// Device memory of a plan's buffers.
 pub struct PlanBuffers {
     addresses: Vec<Address>,
     state: Address,
     tokens: Address,
     logits: Address,
-    sampling: Option<Address>,
+    sampling: Option<SamplingBuffers>,
     host_tokens: HostVisible,
     _device: Vec<Allocation>,
 }
@@ -44,7 +53,9 @@ impl PlanBuffers {
             state: find(BufferKind::State).expect("every plan has a state"),
             tokens: find(BufferKind::Tokens).expect("every plan has tokens"),
             logits: logits.expect("every plan has logits"),
-            sampling: find(BufferKind::Sampling),
+            sampling: find(BufferKind::Sampling)
+                .zip(find(BufferKind::LogitBias))
+                .map(|(parameters, bias)| SamplingBuffers { parameters, bias }),
             host_tokens: host_tokens.expect("every plan has tokens for the host"),
             addresses,
             _device: allocations,
@@ -71,8 +82,8 @@ impl PlanBuffers {
         self.logits
     }
 
-    /// Address of the sampling parameters; none in a plan that decodes greedily.
-    pub fn sampling(&self) -> Option<Address> {
+    /// Addresses of the sampling parameters; none in a plan that decodes greedily.
+    pub fn sampling(&self) -> Option<SamplingBuffers> {
         self.sampling
     }
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use bespoke_codegen::ptx::Target;
+use bespoke_kernels::kernels::attention::KvType;
 use bespoke_kernels::plan::PlanError;
 use bespoke_kernels::shape::ShapeError;
 
@@ -71,6 +72,14 @@ pub enum EngineError {
         /// Positions in the cache.
         context: u32,
     },
+    /// More first tokens shall stay in a full context than it has room for, with another token.
+    #[error("cannot keep {keep} tokens in a context of {context} positions: --keep must be below --ctx")]
+    KeepTooLarge {
+        /// Number of first tokens to keep.
+        keep: u32,
+        /// Positions in the cache.
+        context: u32,
+    },
     /// A token is outside the vocabulary.
     #[error("token {token} is not in the vocabulary of {vocab} tokens")]
     NoSuchToken {
@@ -110,7 +119,10 @@ pub enum EngineError {
     #[error(transparent)]
     Sampling(#[from] SamplingError),
     /// The engine was loaded for greedy decoding and cannot sample.
-    #[error("the model was loaded for greedy decoding; load it with a temperature above 0 to sample")]
+    #[error(
+        "the model was loaded for greedy decoding; load it with a temperature above 0, a penalty or a logit bias to \
+         sample"
+    )]
     OnlyGreedy,
     /// The captured graph differs from the plan.
     #[error("the captured graph differs from the plan: {0} (a bug; --eager runs without a graph)")]
@@ -125,6 +137,9 @@ impl EngineError {
             EngineError::DoesNotFit(error) if error.fits.is_none() => {
                 Some("choose a smaller quantisation or model, or free the device's memory")
             }
+            EngineError::DoesNotFit(error) if error.needs.kv == KvType::F16 => Some(
+                "choose a smaller --ctx, --kv q8_0 or a smaller quantisation, or free the device's memory",
+            ),
             EngineError::DoesNotFit(_) => {
                 Some("choose a smaller --ctx or a smaller quantisation, or free the device's memory")
             }

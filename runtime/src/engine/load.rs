@@ -32,7 +32,7 @@ struct Packed {
     time: Duration,
 }
 
-/// Uploads the plan's weight buffers and the RoPE table.
+/// Uploads the plan's weight buffers and the RoPE tables.
 pub(super) fn upload(
     plan: &Plan,
     buffers: &PlanBuffers,
@@ -74,9 +74,9 @@ pub(super) fn upload(
         Ok::<_, EngineError>(())
     })?;
     for (buffer, &address) in plan.buffers.iter().zip(buffers.addresses()) {
-        if buffer.kind == BufferKind::RopeTable {
-            let bytes: Vec<u8> =
-                rope_table(gguf, &plan.shape)?.iter().flat_map(|value| value.to_le_bytes()).collect();
+        if let BufferKind::RopeTable { table } = buffer.kind {
+            let table = rope_table(gguf, &plan.shape, table, plan.params.context)?;
+            let bytes: Vec<u8> = table.iter().flat_map(|value| value.to_le_bytes()).collect();
             device.upload(address, &bytes)?;
         }
     }
@@ -87,16 +87,18 @@ pub(super) fn upload(
 fn pack(gguf: &Gguf, bytes: u64, parts: &[Part]) -> Result<Vec<u8>, EngineError> {
     let mut out = vec![0; bytes as usize];
     for part in parts {
-        let data = gguf.data(gguf.require(&part.tensor)?);
+        let data = gguf.data(gguf.require(&part.tensor)?)?;
         let to = &mut out[part.offset as usize..];
         match part.form {
             PartForm::Matrix { ty, rows, cols } => {
                 let layout = Layout::new(ty, rows, cols).expect("the shape was checked against the file");
+                let first = part.first_row as usize * layout.file_row_bytes();
+                let data = &data[first..first + layout.file_bytes() as usize];
                 repack(&layout, data, &mut to[..layout.bytes as usize]);
             }
             PartForm::Vector { elements } => {
-                let size = elements as usize * 4;
-                to[..size].copy_from_slice(&data[..size]);
+                let (first, size) = (part.first_row as usize * 4, elements as usize * 4);
+                to[..size].copy_from_slice(&data[first..first + size]);
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use bespoke_kernels::kernels::attention::KvType;
 use bespoke_kernels::plan::{BufferKind, Plan, PlanParams};
 use serde::Serialize;
 
@@ -17,6 +18,8 @@ pub struct MemoryNeeds {
     pub cache: u64,
     /// Number of positions of the KV cache.
     pub context: u32,
+    /// Element type of the KV cache.
+    pub kv: KvType,
     /// Bytes of activations, tokens and state.
     pub activations: u64,
 }
@@ -27,7 +30,8 @@ impl MemoryNeeds {
         let weights = plan.bytes_where(|kind| matches!(kind, BufferKind::Weights { .. }));
         let cache = plan.bytes_where(|kind| *kind == BufferKind::KvCache);
         let activations = plan.total_bytes() - weights - cache;
-        MemoryNeeds { weights, cache, context: plan.params.context, activations }
+        let PlanParams { context, kv, .. } = plan.params;
+        MemoryNeeds { weights, cache, context, kv, activations }
     }
 
     /// Total bytes for all purposes.
@@ -40,11 +44,12 @@ impl fmt::Display for MemoryNeeds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} (weights {}, KV cache for {} positions {}, activations {})",
+            "{} (weights {}, KV cache for {} positions {} of {}, activations {})",
             Bytes(self.total()),
             Bytes(self.weights),
             self.context,
             Bytes(self.cache),
+            self.kv,
             Bytes(self.activations)
         )
     }
@@ -106,7 +111,7 @@ mod tests {
         let plan = plan(4096);
         let needs = MemoryNeeds::of(&plan);
         assert_eq!(needs.total(), plan.total_bytes());
-        assert_eq!(needs.cache, plan.shape.kv_bytes() * 4096);
+        assert_eq!(needs.cache, plan.kv_bytes() * 4096);
         assert!(needs.to_string().contains("(weights ") && needs.to_string().contains(" 4096 positions "));
     }
 

@@ -14,16 +14,17 @@ mod memory_needs;
 mod queue;
 mod read_bandwidth;
 mod sampling;
+mod start;
 mod variants;
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use bespoke_codegen::ptx::Target;
 use bespoke_gguf::Gguf;
-use bespoke_kernels::kernels::attention::PAGE;
-use bespoke_kernels::kernels::state;
-use bespoke_kernels::plan::{BufferKind, Plan, PlanParams, Sampling, Tuning};
+use bespoke_kernels::kernels::attention::KvType;
+use bespoke_kernels::plan::{Plan, PlanParams, Sampling, Tuning};
 use bespoke_kernels::shape::ModelShape;
 
 use crate::device::{self, Device, GraphReport, Kernel, LaunchSequence};
@@ -42,6 +43,8 @@ pub use variants::{Variant, Variants};
 pub struct EngineOptions {
     /// Positions in the KV cache. The default is the model's context, at most [`DEFAULT_CONTEXT`].
     pub context: Option<u32>,
+    /// Element type of the KV cache.
+    pub kv: KvType,
     /// Whether to launch kernels one by one instead of replaying a graph.
     pub eager: bool,
     /// Whether to fail if a kernel is not built in, instead of compiling the kernel.
@@ -95,6 +98,8 @@ pub struct Engine {
     kernels: KernelCounts,
     times: LoadTimes,
     cursor: DecodeCursor,
+    /// The sequence's prompt; empty if the cache does not hold the tokens of a sequence.
+    prompt: Vec<u32>,
 }
 
 /// Marks a host token that the device has not written yet. No vocabulary has this token.
@@ -102,6 +107,9 @@ const NOT_WRITTEN: u32 = u32::MAX;
 
 /// Progress callback of loading: bytes of weights uploaded, and their total.
 pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
+
+/// Callback with the position of a processed prompt token; a break ends generation.
+pub type OnPromptToken<'a> = dyn Fn(u32) -> ControlFlow<()> + 'a;
 
 impl Engine {
     /// Loads the model `gguf` of shape `shape` onto `device`.
@@ -115,9 +123,10 @@ impl Engine {
         let mut times = LoadTimes::default();
         let start = Instant::now();
         let target = target_for(&*device)?;
-        options.sampling.check()?;
+        options.sampling.check(shape.dimensions.vocab)?;
         let context = options.context.unwrap_or(shape.dimensions.context.min(DEFAULT_CONTEXT));
-        let params = PlanParams::single(context).with_sampling(options.sampling.launches());
+        let params =
+            PlanParams::single(context).with_kv(options.kv).with_sampling(options.sampling.launches());
         let plan = Plan::tuned(shape, target, params, &options.tuning)?;
         memory_needs::check(&plan, &*device)?;
         check_shared_memory(&plan, &*device)?;
@@ -143,7 +152,9 @@ impl Engine {
         times.capture = start.elapsed();
         let kernels = sources.counts;
         let cursor = DecodeCursor::default();
-        let mut engine = Engine { plan, sequence, buffers, loaded, device, graph, kernels, times, cursor };
+        let prompt = Vec::new();
+        let mut engine =
+            Engine { plan, sequence, buffers, loaded, device, graph, kernels, times, cursor, prompt };
         engine.set_sampling(&options.sampling)?;
         Ok(engine)
     }
@@ -178,8 +189,9 @@ impl Engine {
         self.times
     }
 
-    /// The launches of a step, for timing.
+    /// The launches of a step, for timing. They may change the cache, so that no later start reuses it.
     pub fn sequence(&mut self) -> &mut dyn LaunchSequence {
+        self.prompt.clear();
         &mut *self.sequence
     }
 
@@ -188,61 +200,18 @@ impl Engine {
     /// # Errors
     /// If a parameter is out of range, or the engine was loaded for greedy decoding and the parameters are not greedy.
     pub fn set_sampling(&mut self, params: &SamplingParams) -> Result<(), EngineError> {
-        params.check()?;
-        let Some(address) = self.buffers.sampling() else {
+        let vocab = self.plan.shape.dimensions.vocab;
+        params.check(vocab)?;
+        let Some(buffers) = self.buffers.sampling() else {
             return if params.launches() == Sampling::Greedy { Ok(()) } else { Err(EngineError::OnlyGreedy) };
         };
+        if !params.logit_bias.is_empty() {
+            let row = params.bias_row(vocab);
+            let bytes: Vec<u8> = row.iter().flat_map(|bias| bias.to_le_bytes()).collect();
+            self.device.upload(buffers.bias, &bytes)?;
+        }
         let bytes: Vec<u8> = params.words().iter().flat_map(|word| word.to_le_bytes()).collect();
-        Ok(self.device.upload(address, &bytes)?)
-    }
-
-    /// Starts a sequence with a prompt; the first step processes its first token. Waits for enqueued steps of an
-    /// earlier sequence.
-    pub fn start(&mut self, prompt: &[u32]) -> Result<(), EngineError> {
-        if prompt.is_empty() {
-            return Err(EngineError::EmptyPrompt);
-        }
-        let vocab = self.plan.shape.dimensions.vocab;
-        if let Some(&token) = prompt.iter().find(|&&token| token >= vocab) {
-            return Err(EngineError::NoSuchToken { token, vocab });
-        }
-        self.require_positions(prompt.len() as u64)?;
-        let bytes: Vec<u8> = prompt.iter().flat_map(|token| token.to_le_bytes()).collect();
-        self.device.upload(self.buffers.tokens(), &bytes)?;
-        self.write_state(0, prompt.len() as u32)
-    }
-
-    /// Starts at position `depth` for timing: fills `depth` positions of the KV cache with a small constant.
-    pub fn start_at_depth(&mut self, depth: u32) -> Result<(), EngineError> {
-        self.require_positions(u64::from(depth) + 1)?;
-        let mut ranges = Vec::new();
-        for (buffer, address) in self.plan.buffers.iter().zip(self.buffers.addresses()) {
-            if buffer.kind == BufferKind::KvCache {
-                let pages = |positions: u32| u64::from(positions.div_ceil(PAGE));
-                let filled = buffer.bytes / pages(self.plan.params.context) * pages(depth);
-                ranges.push((*address, filled));
-            }
-        }
-        for (address, bytes) in ranges.into_iter().filter(|range| range.1 > 0) {
-            // 0x2C2C is 0.0652 as f16.
-            self.device.fill(address, bytes, 0x2C)?;
-        }
-        let token = self.buffers.tokens().offset(u64::from(depth) * 4);
-        self.device.upload(token, &1u32.to_le_bytes())?;
-        self.write_state(depth, depth + 1)
-    }
-
-    /// Clears the host tokens and writes the state, ordered after all enqueued work.
-    fn write_state(&mut self, position: u32, prompt: u32) -> Result<(), EngineError> {
-        let tokens = self.buffers.host_tokens();
-        self.device.fill(tokens.address(), tokens.bytes(), NOT_WRITTEN as u8)?;
-        let mut words = [0u32; state::WORDS as usize];
-        words[state::POSITION as usize] = position;
-        words[state::PROMPT as usize] = prompt;
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        self.device.upload(self.buffers.state(), &bytes)?;
-        self.cursor = DecodeCursor { prompt, enqueued: position, read: position };
-        Ok(())
+        Ok(self.device.upload(buffers.parameters, &bytes)?)
     }
 
     fn require_positions(&self, needed: u64) -> Result<(), EngineError> {
@@ -271,11 +240,11 @@ impl Engine {
     }
 
     /// As [`Engine::generate`]; calls `on_prompt_token` with the position of each prompt token except the first, once
-    /// the token is processed.
+    /// the token is processed. If the callback breaks, the iterator ends.
     pub fn generate_with_progress<'a>(
         &'a mut self,
         n: u32,
-        on_prompt_token: Option<&'a dyn Fn(u32)>,
+        on_prompt_token: Option<&'a OnPromptToken<'a>>,
     ) -> Result<impl Iterator<Item = Result<u32, EngineError>> + 'a, EngineError> {
         let first = u64::from(self.cursor.prompt.max(self.cursor.read + 1));
         self.require_positions((first + u64::from(n)).saturating_sub(1))?;
@@ -339,7 +308,7 @@ impl Engine {
 /// Adapter that lets [`Tokens`] enqueue steps of an engine.
 struct Stepping<'a> {
     engine: &'a mut Engine,
-    on_prompt_token: Option<&'a dyn Fn(u32)>,
+    on_prompt_token: Option<&'a OnPromptToken<'a>>,
 }
 
 impl StepQueue for Stepping<'_> {
@@ -355,10 +324,8 @@ impl StepQueue for Stepping<'_> {
     fn busy(&self) -> Result<bool, EngineError> {
         Ok(self.engine.device.busy()?)
     }
-    fn prompt_token_done(&mut self, position: u32) {
-        if let Some(on_prompt_token) = self.on_prompt_token {
-            on_prompt_token(position);
-        }
+    fn prompt_token_done(&mut self, position: u32) -> ControlFlow<()> {
+        self.on_prompt_token.map_or(ControlFlow::Continue(()), |on_prompt_token| on_prompt_token(position))
     }
 }
 

@@ -6,6 +6,7 @@
 //! steps still run and their tokens are discarded; the next start of a sequence is ordered after them.
 
 use std::hint::spin_loop;
+use std::ops::ControlFlow;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -41,8 +42,10 @@ pub trait StepQueue {
     /// Whether enqueued work is unfinished; an error if a kernel faulted. Does not block.
     fn busy(&self) -> Result<bool, EngineError>;
 
-    /// Called when the prompt token at `_position` has been processed; does nothing by default.
-    fn prompt_token_done(&mut self, _position: u32) {}
+    /// Called when the prompt token at `_position` has been processed; a break ends the iterator. Continues by default.
+    fn prompt_token_done(&mut self, _position: u32) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
 }
 
 impl<S: StepQueue> StepQueue for &mut S {
@@ -58,8 +61,8 @@ impl<S: StepQueue> StepQueue for &mut S {
     fn busy(&self) -> Result<bool, EngineError> {
         (**self).busy()
     }
-    fn prompt_token_done(&mut self, position: u32) {
-        (**self).prompt_token_done(position);
+    fn prompt_token_done(&mut self, position: u32) -> ControlFlow<()> {
+        (**self).prompt_token_done(position)
     }
 }
 
@@ -123,7 +126,11 @@ impl<S: StepQueue> Iterator for Tokens<S> {
     fn next(&mut self) -> Option<Self::Item> {
         while self.queue.cursor().read < self.last {
             match self.read_next() {
-                Ok((_, cursor)) if cursor.read < cursor.prompt => self.queue.prompt_token_done(cursor.read),
+                Ok((_, cursor)) if cursor.read < cursor.prompt => {
+                    if self.queue.prompt_token_done(cursor.read).is_break() {
+                        self.last = 0;
+                    }
+                }
                 Ok((token, _)) => return Some(Ok(token)),
                 Err(error) => {
                     self.last = 0;
@@ -194,6 +201,8 @@ mod tests {
         /// Whether the device becomes idle without writing tokens.
         loses_tokens: bool,
         prompt_tokens_done: Vec<u32>,
+        /// Position within the prompt at which the caller ends generation.
+        breaks_at: Option<u32>,
     }
 
     fn fake(prompt: u32, speed: u32) -> Fake {
@@ -205,6 +214,7 @@ mod tests {
             faults: false,
             loses_tokens: false,
             prompt_tokens_done: Vec::new(),
+            breaks_at: None,
         }
     }
 
@@ -232,8 +242,9 @@ mod tests {
             }
             Ok(!self.loses_tokens)
         }
-        fn prompt_token_done(&mut self, position: u32) {
+        fn prompt_token_done(&mut self, position: u32) -> ControlFlow<()> {
             self.prompt_tokens_done.push(position);
+            if self.breaks_at == Some(position) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         }
     }
 
@@ -298,6 +309,13 @@ mod tests {
         assert_eq!(first, [103, 104, 105, 106]);
         assert!(steps.cursor.enqueued > steps.cursor.read, "no step is in flight");
         assert_eq!(tokens(&mut steps, 3), [107, 108, 109]);
+    }
+
+    #[test]
+    fn a_break_within_the_prompt_ends_the_iterator() {
+        let mut steps = Fake { breaks_at: Some(3), ..fake(9, 1) };
+        assert!(tokens(&mut steps, 5).is_empty());
+        assert_eq!((steps.cursor.read, &steps.prompt_tokens_done[..]), (3, &[1, 2, 3][..]));
     }
 
     #[test]

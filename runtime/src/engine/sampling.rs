@@ -3,7 +3,7 @@
 use bespoke_kernels::kernels::sample;
 use bespoke_kernels::plan::Sampling;
 
-/// Sampling parameters. [`bespoke_kernels::kernels::sample`] defines the filters and their order.
+/// Sampling parameters. [`bespoke_kernels::kernels::sample`] defines the formulas and their order.
 ///
 /// The default is greedy decoding.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,10 +16,16 @@ pub struct SamplingParams {
     pub top_p: f32,
     /// Smallest probability of a token to keep, relative to the most likely token, 0 to 1; 0 keeps all.
     pub min_p: f32,
-    /// Factor that divides positive and multiplies negative logits of recent tokens; 1 for no penalty.
+    /// Repetition penalty: factor that divides positive and multiplies negative logits of recent tokens; 1 for none.
     pub repeat_penalty: f32,
-    /// Number of recent tokens that the repetition penalty covers, prompt tokens included.
+    /// Presence penalty: subtracted from the logit of each recent token; 0 for none.
+    pub presence_penalty: f32,
+    /// Frequency penalty: subtracted from the logit of a recent token once for each of its occurrences; 0 for none.
+    pub frequency_penalty: f32,
+    /// Number of recent tokens that the penalties cover, prompt tokens included; `u32::MAX` for the whole sequence.
     pub repeat_last_n: u32,
+    /// Tokens with the value that is added to their logits; −∞ forbids a token. Values for the same token add up.
+    pub logit_bias: Vec<(u32, f32)>,
     /// Seed: the same seed gives the same tokens.
     pub seed: u64,
 }
@@ -32,66 +38,126 @@ impl Default for SamplingParams {
             top_p: 1.0,
             min_p: 0.0,
             repeat_penalty: 1.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
             repeat_last_n: 64,
+            logit_bias: Vec::new(),
             seed: 0,
         }
     }
 }
 
-/// A sampling parameter out of its range.
+/// Invalid sampling parameters.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("{parameter} is {value}; {range}")]
-pub struct SamplingError {
-    /// Name of the parameter.
-    pub parameter: &'static str,
-    /// Value of the parameter.
-    pub value: f32,
-    /// Allowed range of the parameter, as text.
-    pub range: &'static str,
+pub enum SamplingError {
+    /// A parameter is out of its range.
+    #[error("{parameter} is {value}; {range}")]
+    OutOfRange {
+        /// Name of the parameter.
+        parameter: &'static str,
+        /// Value of the parameter.
+        value: f32,
+        /// Allowed range of the parameter, as text.
+        range: &'static str,
+    },
+    /// The bias of a token is NaN or +∞.
+    #[error("the logit bias of token {token} is {value}; a number or -inf is needed")]
+    Bias {
+        /// The token.
+        token: u32,
+        /// Its bias.
+        value: f32,
+    },
+    /// A bias is for a token outside the vocabulary.
+    #[error("there is no token {token} for the logit bias: the vocabulary has {vocab} tokens")]
+    NoSuchToken {
+        /// The token.
+        token: u32,
+        /// Size of the vocabulary.
+        vocab: u32,
+    },
 }
 
 impl SamplingParams {
     /// Kind of plan that these parameters need. A greedy plan is cheaper and can only decode greedily.
     pub fn launches(&self) -> Sampling {
-        let plain = self.temperature == 0.0 && (self.repeat_penalty == 1.0 || self.repeat_last_n == 0);
-        if plain { Sampling::Greedy } else { Sampling::Sampled }
+        let neutral =
+            self.repeat_penalty == 1.0 && self.presence_penalty == 0.0 && self.frequency_penalty == 0.0;
+        let unchanged = (neutral || self.repeat_last_n == 0) && self.logit_bias.is_empty();
+        if self.temperature == 0.0 && unchanged { Sampling::Greedy } else { Sampling::Sampled }
     }
 
-    /// Checks that every parameter is in its range.
-    pub fn check(&self) -> Result<(), SamplingError> {
+    /// Checks that every parameter is in its range, for a vocabulary of `vocab` tokens.
+    pub fn check(&self, vocab: u32) -> Result<(), SamplingError> {
         let unit = |value: f32| (0.0..=1.0).contains(&value);
-        let finite = |value: f32| (0.0..=f32::MAX).contains(&value);
+        let positive = |value: f32| (0.0..=f32::MAX).contains(&value);
         for (parameter, value, allowed, range) in [
-            ("the temperature", self.temperature, finite(self.temperature), "0 or more is needed"),
+            ("the temperature", self.temperature, positive(self.temperature), "0 or more is needed"),
             ("top-p", self.top_p, unit(self.top_p), "0 to 1 is needed"),
             ("min-p", self.min_p, unit(self.min_p), "0 to 1 is needed"),
             (
                 "the repetition penalty",
                 self.repeat_penalty,
-                finite(self.repeat_penalty) && self.repeat_penalty > 0.0,
+                positive(self.repeat_penalty) && self.repeat_penalty > 0.0,
                 "more than 0 is needed",
+            ),
+            (
+                "the presence penalty",
+                self.presence_penalty,
+                self.presence_penalty.is_finite(),
+                "a number is needed",
+            ),
+            (
+                "the frequency penalty",
+                self.frequency_penalty,
+                self.frequency_penalty.is_finite(),
+                "a number is needed",
             ),
         ] {
             if !allowed {
-                return Err(SamplingError { parameter, value, range });
+                return Err(SamplingError::OutOfRange { parameter, value, range });
+            }
+        }
+        for &(token, value) in &self.logit_bias {
+            if token >= vocab {
+                return Err(SamplingError::NoSuchToken { token, vocab });
+            }
+            if value.is_nan() || value == f32::INFINITY {
+                return Err(SamplingError::Bias { token, value });
             }
         }
         Ok(())
     }
 
-    /// Encodes the parameters as the words that the sampling kernel reads.
+    /// Encodes the parameters as the words that the sampling kernels read.
     pub fn words(&self) -> [u32; sample::WORDS as usize] {
         let mut words = [0; sample::WORDS as usize];
-        // Adding 0.0 turns -0.0 into 0.0.
-        words[sample::TEMPERATURE as usize] = (self.temperature + 0.0).to_bits();
+        for (word, value) in [
+            // Adding 0.0 turns -0.0 into 0.0.
+            (sample::TEMPERATURE, self.temperature + 0.0),
+            (sample::TOP_P, self.top_p),
+            (sample::MIN_P_MARGIN, -f64::from(self.min_p).ln() as f32),
+            (sample::REPETITION, self.repeat_penalty),
+            (sample::PRESENCE, self.presence_penalty),
+            (sample::FREQUENCY, self.frequency_penalty),
+        ] {
+            words[word as usize] = value.to_bits();
+        }
         words[sample::TOP_K as usize] = self.top_k;
-        words[sample::TOP_P as usize] = self.top_p.to_bits();
-        words[sample::MIN_P_MARGIN as usize] = (-f64::from(self.min_p).ln() as f32).to_bits();
-        words[sample::PENALTY as usize] = self.repeat_penalty.to_bits();
         words[sample::LAST_N as usize] = self.repeat_last_n;
+        words[sample::BIASED as usize] = u32::from(!self.logit_bias.is_empty());
         words[sample::SEED as usize] = self.seed as u32;
         words[sample::SEED as usize + 1] = (self.seed >> 32) as u32;
         words
+    }
+
+    /// The bias of every token, as the sampling kernels read it, f32 `[vocab]`. Every token must be below `vocab`.
+    pub fn bias_row(&self, vocab: u32) -> Vec<f32> {
+        let mut row = vec![0.0; vocab as usize];
+        for &(token, value) in &self.logit_bias {
+            row[token as usize] += value;
+        }
+        row
     }
 }
 
@@ -102,7 +168,9 @@ mod tests {
     #[test]
     fn what_is_out_of_range_is_named() {
         let default = SamplingParams::default;
-        assert_eq!(default().check(), Ok(()));
+        assert_eq!(default().check(8), Ok(()));
+        let forbidden = SamplingParams { logit_bias: vec![(7, f32::NEG_INFINITY), (0, 1e9)], ..default() };
+        assert_eq!(forbidden.check(8), Ok(()));
         for (params, message) in [
             (
                 SamplingParams { temperature: -0.5, ..default() },
@@ -118,8 +186,24 @@ mod tests {
                 SamplingParams { repeat_penalty: 0.0, ..default() },
                 "the repetition penalty is 0; more than 0 is needed",
             ),
+            (
+                SamplingParams { presence_penalty: f32::NEG_INFINITY, ..default() },
+                "the presence penalty is -inf; a number is needed",
+            ),
+            (
+                SamplingParams { frequency_penalty: f32::NAN, ..default() },
+                "the frequency penalty is NaN; a number is needed",
+            ),
+            (
+                SamplingParams { logit_bias: vec![(3, 1.0), (8, 1.0)], ..default() },
+                "there is no token 8 for the logit bias: the vocabulary has 8 tokens",
+            ),
+            (
+                SamplingParams { logit_bias: vec![(3, f32::INFINITY)], ..default() },
+                "the logit bias of token 3 is inf; a number or -inf is needed",
+            ),
         ] {
-            assert_eq!(params.check().unwrap_err().to_string(), message);
+            assert_eq!(params.check(8).unwrap_err().to_string(), message);
         }
     }
 
@@ -130,7 +214,11 @@ mod tests {
             (default(), Sampling::Greedy),
             (SamplingParams { top_k: 40, seed: 3, ..default() }, Sampling::Greedy),
             (SamplingParams { repeat_penalty: 1.1, repeat_last_n: 0, ..default() }, Sampling::Greedy),
+            (SamplingParams { presence_penalty: 1.1, repeat_last_n: 0, ..default() }, Sampling::Greedy),
             (SamplingParams { repeat_penalty: 1.1, ..default() }, Sampling::Sampled),
+            (SamplingParams { presence_penalty: -0.5, ..default() }, Sampling::Sampled),
+            (SamplingParams { frequency_penalty: 0.5, ..default() }, Sampling::Sampled),
+            (SamplingParams { logit_bias: vec![(1, 2.0)], ..default() }, Sampling::Sampled),
             (SamplingParams { temperature: 0.1, ..default() }, Sampling::Sampled),
         ] {
             assert_eq!(params.launches(), launches, "{params:?}");
@@ -145,12 +233,20 @@ mod tests {
             top_p: 0.5,
             min_p: 0.0,
             repeat_penalty: 1.25,
+            presence_penalty: -1.0,
+            frequency_penalty: 2.0,
             repeat_last_n: 7,
+            logit_bias: vec![(2, 1.5), (0, f32::NEG_INFINITY), (2, 1.0)],
             seed: 0x0123_4567_89AB_CDEF,
         };
         let infinity = f32::INFINITY.to_bits();
-        assert_eq!(params.words(), [0, 40, 0x3F00_0000, infinity, 0x3FA0_0000, 7, 0x89AB_CDEF, 0x0123_4567]);
-        let margin = f32::from_bits(SamplingParams { min_p: 0.05, ..params }.words()[3]);
-        assert_eq!(margin, 2.995_732_3);
+        let penalties = [0x3FA0_0000, 0xBF80_0000, 0x4000_0000, 7];
+        let words =
+            [&[0, 40, 0x3F00_0000, infinity][..], &penalties, &[1, 0x89AB_CDEF, 0x0123_4567]].concat();
+        assert_eq!(params.words()[..], words);
+        assert_eq!(params.bias_row(4), [f32::NEG_INFINITY, 0.0, 2.5, 0.0]);
+        let unbiased = SamplingParams { min_p: 0.05, logit_bias: Vec::new(), ..params };
+        assert_eq!(f32::from_bits(unbiased.words()[3]), 2.995_732_3);
+        assert_eq!(unbiased.words()[8], 0);
     }
 }

@@ -26,11 +26,6 @@ pub fn char_to_byte(character: char) -> Option<u8> {
     }
 }
 
-/// Whether a byte can occur in UTF-8.
-pub fn occurs_in_utf8(byte: u8) -> bool {
-    !matches!(byte, 0xc0 | 0xc1 | 0xf5..=0xff)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

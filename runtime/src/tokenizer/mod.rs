@@ -1,64 +1,160 @@
 //! Tokenizer: text to token ids and back, defined by the metadata of a GGUF file.
 //!
-//! Two tokenizer models are supported. `gpt2` is byte-level BPE: text is split by the pattern that `tokenizer.ggml.pre`
-//! names (`pre.rs`), the bytes of each piece are mapped to characters (`bytes.rs`), and characters are merged by rank.
-//! `llama` is SentencePiece's BPE: spaces become `▁`, neighbours are merged by the score of the merged token, and a
-//! character without a token is encoded as byte tokens (`scores.rs`).
+//! Three tokenizer models are supported. `gpt2` is byte-level BPE: text is split by the steps that `tokenizer.ggml.pre`
+//! names (`pre.rs`, `split.rs`), the bytes of each piece are mapped to characters (`bytes.rs`), and characters are
+//! merged by rank (`bpe.rs`). `llama` is SentencePiece's BPE: spaces become `▁`, neighbours are merged by the score of
+//! the merged token, and a character without a token is encoded as byte tokens (`scores.rs`). `gemma4` is BPE by rank
+//! over text in which spaces are `▁`.
 //!
-//! Special tokens in text, such as `<|im_end|>`, are encoded as their ids, as chat templates expect.
+//! Special tokens in text, such as `<|im_end|>`, are encoded as their ids, as chat templates expect (`special.rs`).
+//!
+//! Text is encoded as by llama.cpp, but for: patterns are those of the published `tokenizer.json` files (`pre.rs`);
+//! where special tokens overlap, the first one in the text counts; and merges of `llama` never produce a control token.
+//! No Unicode normalisation is applied: GGUF does not record it.
 
+mod bpe;
 mod bytes;
+mod ends;
 mod error;
-mod model;
 mod pre;
 mod scores;
+mod special;
+mod split;
 mod stream;
 mod vocab;
 
 pub use bytes::byte_to_char;
 pub use error::TokenizerError;
+pub use pre::pre_named_for;
 pub use stream::DecodeStream;
 
+use std::collections::HashMap;
+
 use bespoke_gguf::Gguf;
-use vocab::Vocab;
+use bpe::Bpe;
+use scores::Scores;
+use special::{Part, Special};
+use vocab::{Method, Vocab};
 
 /// Tokenizer of a model.
 pub struct Tokenizer {
-    model: tokenizers::Tokenizer,
+    method: Encoder,
+    special: Special,
+    /// Ids by token.
+    ids: HashMap<Box<str>, u32>,
+    /// Spelling of each token in the vocabulary.
+    spellings: Pieces,
+    /// Bytes of each token in text.
     pieces: Pieces,
     bos: Option<u32>,
+    eos: Option<u32>,
     add_bos: bool,
+    add_eos: bool,
     /// Tokens that end a generation, sorted.
     ends: Vec<u32>,
     /// Whether a space is prepended to text before it is encoded.
     space_prefix: bool,
 }
 
+/// Encoder of text without special tokens.
+enum Encoder {
+    Bpe(Box<Bpe>),
+    Scores(Scores),
+}
+
+/// Options of [`Tokenizer::encode_with`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EncodeOptions {
+    /// Whether the beginning-of-sequence token is added, if the file asks for it.
+    pub bos: bool,
+    /// Whether the end-of-sequence token is added, if the file asks for it.
+    pub eos: bool,
+    /// Whether control tokens in the text are encoded as their ids. If not, they are text, as in what a user wrote.
+    /// User-defined tokens are always encoded as their ids.
+    pub special: bool,
+}
+
+impl Default for EncodeOptions {
+    /// Options for a prompt: the file's beginning-of-sequence token, no end-of-sequence token, special tokens.
+    fn default() -> Self {
+        Self { bos: true, eos: false, special: true }
+    }
+}
+
 impl Tokenizer {
     /// Creates a tokenizer from the `tokenizer.*` keys of a file.
     pub fn from_gguf(file: &Gguf) -> Result<Self, TokenizerError> {
         let vocab = Vocab::read(file)?;
+        let method = match &vocab.method {
+            Method::Merges { pre, merges } => Encoder::Bpe(Box::new(Bpe::new(&vocab, pre, merges)?)),
+            Method::Scores(scores) => Encoder::Scores(Scores::new(&vocab, scores)),
+        };
         Ok(Self {
-            model: model::build(&vocab)?,
-            pieces: Pieces::new(&vocab),
+            method,
+            special: Special::new(&vocab)?,
+            ids: vocab.ids.iter().map(|(&token, &id)| (token.into(), id)).collect(),
+            spellings: Pieces::new(&vocab, |id, out| out.extend(vocab.tokens[id].as_bytes())),
+            pieces: Pieces::new(&vocab, |id, out| vocab.append_piece(id, out)),
             bos: vocab.bos,
+            eos: vocab.eos,
             add_bos: vocab.add_bos,
-            ends: vocab.ends(),
+            add_eos: vocab.add_eos,
+            ends: vocab.ends,
             space_prefix: vocab.space_prefix,
         })
     }
 
-    /// Encodes a text, after a beginning-of-sequence token if the file asks for one.
+    /// Encodes a prompt, after a beginning-of-sequence token if the file asks for one.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
-        let encoding =
-            self.model.encode_fast(text, false).map_err(|error| TokenizerError::Model(error.to_string()))?;
-        let bos = self.bos.filter(|_| self.add_bos);
-        // Chat templates may already begin with the token.
-        let bos = bos.filter(|bos| encoding.get_ids().first() != Some(bos));
-        Ok(bos.into_iter().chain(encoding.get_ids().iter().copied()).collect())
+        self.encode_with(text, EncodeOptions::default())
     }
 
-    /// Decodes a whole sequence: the inverse of [`encode`](Self::encode). Control tokens have no text.
+    /// Encodes a text. A byte without a token, in a vocabulary that lacks one, has no id; a warning gives their number.
+    pub fn encode_with(&self, text: &str, options: EncodeOptions) -> Result<Vec<u32>, TokenizerError> {
+        let mut ids = Vec::new();
+        let mut left_out = 0;
+        // The space goes before the text, and before text after a special token.
+        let mut prefixed = self.space_prefix;
+        for part in self.special.split(text, options.special) {
+            match part {
+                Part::Token(id) => {
+                    ids.push(id);
+                    prefixed = self.space_prefix;
+                }
+                Part::Text(text) => {
+                    left_out += self.encode_text(text, prefixed, &mut ids)?;
+                    prefixed = false;
+                }
+            }
+        }
+        if left_out > 0 {
+            tracing::warn!(
+                "{left_out} bytes of the text are left out: the vocabulary has no tokens for them"
+            );
+        }
+        // Chat templates may already begin with the token.
+        if let Some(bos) = self.bos.filter(|bos| options.bos && self.add_bos && ids.first() != Some(bos)) {
+            ids.insert(0, bos);
+        }
+        ids.extend(self.eos.filter(|_| options.eos && self.add_eos));
+        Ok(ids)
+    }
+
+    /// Encodes text without special tokens. Returns the number of bytes that were left out.
+    fn encode_text(&self, text: &str, prefixed: bool, ids: &mut Vec<u32>) -> Result<usize, TokenizerError> {
+        match &self.method {
+            Encoder::Bpe(bpe) => bpe.encode(text, ids),
+            Encoder::Scores(scores) => {
+                let prefix = if prefixed { "▁" } else { "" };
+                let text = prefix.to_owned() + &text.replace(' ', "▁");
+                scores.encode(&text, |token| self.ids.get(token).copied(), ids);
+                Ok(0)
+            }
+        }
+    }
+
+    /// Decodes a whole sequence: the inverse of [`encode`](Self::encode). Control tokens have no text. Bytes that are
+    /// not UTF-8 become U+FFFD.
     pub fn decode(&self, ids: &[u32]) -> String {
         let bytes: Vec<u8> = ids.iter().flat_map(|&id| self.piece(id)).copied().collect();
         let bytes = if self.space_prefix { bytes.strip_prefix(b" ").unwrap_or(&bytes) } else { &bytes };
@@ -77,13 +173,14 @@ impl Tokenizer {
     }
 
     /// Spelling of a token in the vocabulary, such as `Ġthe`, `▁the` or `<|end|>`.
-    pub fn token(&self, id: u32) -> Option<String> {
-        self.model.id_to_token(id)
+    pub fn token(&self, id: u32) -> Option<&str> {
+        let spelling = ((id as usize) < self.len()).then(|| self.spellings.get(id))?;
+        std::str::from_utf8(spelling).ok()
     }
 
     /// Id of the token with this spelling in the vocabulary.
     pub fn id(&self, token: &str) -> Option<u32> {
-        self.model.token_to_id(token)
+        self.ids.get(token).copied()
     }
 
     /// Number of tokens in the vocabulary.
@@ -116,15 +213,15 @@ impl Tokenizer {
 struct Pieces {
     bytes: Vec<u8>,
     /// Offset of the end of each token's bytes.
-    ends: Vec<u32>,
+    ends: Vec<usize>,
 }
 
 impl Pieces {
-    fn new(vocab: &Vocab<'_>) -> Self {
+    fn new(vocab: &Vocab<'_>, append: impl Fn(usize, &mut Vec<u8>)) -> Self {
         let mut pieces = Self { bytes: Vec::new(), ends: Vec::with_capacity(vocab.tokens.len()) };
         for id in 0..vocab.tokens.len() {
-            vocab.append_piece(id, &mut pieces.bytes);
-            pieces.ends.push(pieces.bytes.len() as u32);
+            append(id, &mut pieces.bytes);
+            pieces.ends.push(pieces.bytes.len());
         }
         pieces
     }
@@ -132,7 +229,7 @@ impl Pieces {
     fn get(&self, id: u32) -> &[u8] {
         let Some(&end) = self.ends.get(id as usize) else { return &[] };
         let start = (id as usize).checked_sub(1).map_or(0, |before| self.ends[before]);
-        &self.bytes[start as usize..end as usize]
+        &self.bytes[start..end]
     }
 
     fn len(&self) -> usize {

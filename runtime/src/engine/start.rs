@@ -1,0 +1,98 @@
+//! Start of a sequence: from an empty cache, from a prefix that the cache holds, or at a depth for timing.
+
+use bespoke_kernels::kernels::attention::PAGE;
+use bespoke_kernels::kernels::state;
+use bespoke_kernels::plan::BufferKind;
+
+use super::{DecodeCursor, Engine, EngineError, NOT_WRITTEN};
+
+impl Engine {
+    /// Starts a sequence with a prompt; the first step processes its first token. Ordered after enqueued steps of an
+    /// earlier sequence.
+    pub fn start(&mut self, prompt: &[u32]) -> Result<(), EngineError> {
+        self.start_at(prompt, 0)
+    }
+
+    /// Starts a sequence as [`Engine::start`] does, but reuses the keys and values of the first tokens if they equal the
+    /// first tokens in the cache. Returns the number of positions reused; the first step processes the token after
+    /// them, at the latest the prompt's last token.
+    ///
+    /// Logits have the same bits as after [`Engine::start`]: a step reads the cache only at positions up to its own, and
+    /// the keys and values of a position depend only on the tokens up to it.
+    pub fn start_from_cache(&mut self, prompt: &[u32]) -> Result<u32, EngineError> {
+        let cached = self.cached_tokens()?;
+        let equal = cached.iter().zip(prompt).take_while(|(cached, token)| cached == token).count();
+        let reused = equal.min(prompt.len().saturating_sub(1)) as u32;
+        self.start_at(prompt, reused)?;
+        Ok(reused)
+    }
+
+    /// Tokens whose keys and values are in the cache, by position. Chosen tokens that the device has not written yet are
+    /// left out.
+    pub fn cached_tokens(&self) -> Result<Vec<u32>, EngineError> {
+        let mut tokens = Vec::new();
+        if !self.prompt.is_empty() {
+            for position in 0..self.cursor.enqueued {
+                let token = match self.prompt.get(position as usize) {
+                    Some(&token) => Some(token),
+                    None => self.token_at(position)?,
+                };
+                let Some(token) = token else { break };
+                tokens.push(token);
+            }
+        }
+        Ok(tokens)
+    }
+
+    /// Starts a sequence with a prompt at `position`; the cache must hold the tokens before it.
+    pub(super) fn start_at(&mut self, prompt: &[u32], position: u32) -> Result<(), EngineError> {
+        if prompt.is_empty() {
+            return Err(EngineError::EmptyPrompt);
+        }
+        let vocab = self.plan.shape.dimensions.vocab;
+        if let Some(&token) = prompt.iter().find(|&&token| token >= vocab) {
+            return Err(EngineError::NoSuchToken { token, vocab });
+        }
+        self.require_positions(prompt.len() as u64)?;
+        let bytes: Vec<u8> = prompt.iter().flat_map(|token| token.to_le_bytes()).collect();
+        self.device.upload(self.buffers.tokens(), &bytes)?;
+        self.write_state(position, prompt.len() as u32)?;
+        self.prompt = prompt.to_vec();
+        Ok(())
+    }
+
+    /// Starts at position `depth` for timing: fills `depth` positions of the KV cache with a small constant.
+    pub fn start_at_depth(&mut self, depth: u32) -> Result<(), EngineError> {
+        self.require_positions(u64::from(depth) + 1)?;
+        // The cache holds no tokens.
+        self.prompt.clear();
+        let mut ranges = Vec::new();
+        for (buffer, address) in self.plan.buffers.iter().zip(self.buffers.addresses()) {
+            if buffer.kind == BufferKind::KvCache {
+                let pages = |positions: u32| u64::from(positions.div_ceil(PAGE));
+                let filled = buffer.bytes / pages(self.plan.params.context) * pages(depth);
+                ranges.push((*address, filled));
+            }
+        }
+        for (address, bytes) in ranges.into_iter().filter(|range| range.1 > 0) {
+            // As f16, 0x2C2C is 0.065; as q8_0, an element is -84 times that.
+            self.device.fill(address, bytes, 0x2C)?;
+        }
+        let token = self.buffers.tokens().offset(u64::from(depth) * 4);
+        self.device.upload(token, &1u32.to_le_bytes())?;
+        self.write_state(depth, depth + 1)
+    }
+
+    /// Clears the host tokens and writes the state, ordered after all enqueued work.
+    fn write_state(&mut self, position: u32, prompt: u32) -> Result<(), EngineError> {
+        let tokens = self.buffers.host_tokens();
+        self.device.fill(tokens.address(), tokens.bytes(), NOT_WRITTEN as u8)?;
+        let mut words = [0u32; state::WORDS as usize];
+        words[state::POSITION as usize] = position;
+        words[state::PROMPT as usize] = prompt;
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        self.device.upload(self.buffers.state(), &bytes)?;
+        self.cursor = DecodeCursor { prompt, enqueued: position, read: position };
+        Ok(())
+    }
+}

@@ -1,0 +1,100 @@
+//! Tokens that are known by their names: ends of a generation, and marks of models of code.
+
+use std::collections::HashMap;
+
+/// Keys that declare such tokens.
+pub const END_KEYS: [&str; 6] = [
+    "tokenizer.ggml.eos_token_id",
+    "tokenizer.ggml.eot_token_id",
+    "tokenizer.ggml.eom_token_id",
+    "tokenizer.ggml.fim_pad_token_id",
+    "tokenizer.ggml.fim_rep_token_id",
+    "tokenizer.ggml.fim_sep_token_id",
+];
+
+/// Names of tokens that end a generation by convention. Many files declare only one of several end tokens, so llama.cpp
+/// recognises these names, too.
+const END_NAMES: [&str; 28] = [
+    "</s>",
+    "<eos>",
+    "[EOS]",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "[e~[",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<|calls|>",
+    "<|flush|>",
+    "<end_of_turn>",
+    "<turn|>",
+    "<|tool_response>",
+    "<end_of_utterance>",
+    "<｜end▁of▁sentence｜>",
+    // Borders of files and repositories in models of code.
+    "<|fim_pad|>",
+    "<fim_pad>",
+    "<fim-pad>",
+    "<|fim_repo|>",
+    "<|repo_name|>",
+    "<|file_sep|>",
+];
+
+/// Names of the marks around the text to fill in. Some files declare them as text.
+const FILL_IN_NAMES: [&str; 21] = [
+    "<|fim_prefix|>",
+    "<|fim_suffix|>",
+    "<|fim_middle|>",
+    "<fim_prefix>",
+    "<fim_suffix>",
+    "<fim_middle>",
+    "<fim-prefix>",
+    "<fim-suffix>",
+    "<fim-middle>",
+    "<|code_prefix|>",
+    "<|code_suffix|>",
+    "<|code_middle|>",
+    "<｜fim▁begin｜>",
+    "<｜fim▁hole｜>",
+    "<｜fim▁end｜>",
+    "<PRE>",
+    "<SUF>",
+    "<MID>",
+    "▁<PRE>",
+    "▁<SUF>",
+    "▁<MID>",
+];
+
+/// A name that does not end a generation if the vocabulary has all of some others.
+struct Exception {
+    name: &'static str,
+    with: &'static [&'static str],
+}
+
+/// OpenAI's harmony and Solar end a message, not the turn, with `<|end|>`; Gemma 4 has `</s>` as text.
+const EXCEPTIONS: [Exception; 3] = [
+    Exception { name: "<|end|>", with: &["<|return|>", "<|call|>"] },
+    Exception { name: "<|end|>", with: &["<|calls|>", "<|flush|>"] },
+    Exception { name: "</s>", with: &["<|tool_response>"] },
+];
+
+/// Ids of the marks around the text to fill in.
+pub fn fill_in(ids: &HashMap<&str, u32>) -> Vec<u32> {
+    FILL_IN_NAMES.iter().filter_map(|name| ids.get(name).copied()).collect()
+}
+
+/// Ids of the tokens with names that end a generation by convention.
+pub fn by_name(ids: &HashMap<&str, u32>) -> Vec<u32> {
+    let is_exception = |name: &str| {
+        EXCEPTIONS.iter().any(|exception| {
+            exception.name == name && exception.with.iter().all(|name| ids.contains_key(name))
+        })
+    };
+    END_NAMES.iter().filter(|name| !is_exception(name)).filter_map(|name| ids.get(name).copied()).collect()
+}
