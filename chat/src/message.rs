@@ -1,0 +1,185 @@
+//! What a template is rendered from.
+
+use std::collections::BTreeMap;
+
+use jiff::civil::DateTime;
+use minijinja::Value;
+use serde::{Deserialize, Serialize};
+
+/// A message of a conversation: a mapping with at least `role`, and mostly `content`. Other keys, such as
+/// `tool_calls`, are kept with their order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Message(Value);
+
+impl Message {
+    /// Creates a message with a text.
+    pub fn new(role: &str, text: &str) -> Message {
+        Message(Value::from_pairs([("role", role), ("content", text)]))
+    }
+
+    /// The role, such as `system`, `user`, `assistant` or `tool`.
+    pub fn role(&self) -> String {
+        self.field("role").and_then(|role| role.as_str().map(str::to_owned)).unwrap_or_default()
+    }
+
+    /// The content, if it is a text; else the texts of its parts.
+    pub fn text(&self) -> String {
+        let Some(content) = self.field("content") else { return String::new() };
+        if let Some(text) = content.as_str() {
+            return text.to_owned();
+        }
+        let parts = content.try_iter().into_iter().flatten();
+        parts.filter_map(|part| part.get_attr("text").ok()?.as_str().map(str::to_owned)).collect()
+    }
+
+    /// The message as a value of templates.
+    pub fn value(&self) -> &Value {
+        &self.0
+    }
+
+    fn field(&self, name: &str) -> Option<Value> {
+        self.0.get_attr(name).ok().filter(|value| !value.is_undefined())
+    }
+
+    /// The message with its reasoning under the names that templates read, as in `transformers`: `reasoning_content`,
+    /// and for older templates `thinking`.
+    pub(crate) fn with_reasoning_aliases(&self) -> Value {
+        let reasoning = ["reasoning_content", "thinking", "reasoning"]
+            .into_iter()
+            .find_map(|name| self.field(name).filter(|value| !value.is_none()));
+        let Some(reasoning) = reasoning else { return self.0.clone() };
+        let keys = self.0.try_iter().into_iter().flatten();
+        let own = keys.filter_map(|key| Some((key.clone(), self.0.get_item(&key).ok()?)));
+        // A later entry replaces the value of an earlier one, and keeps its place.
+        let first = [(Value::from("thinking"), reasoning.clone())];
+        let last = [(Value::from("reasoning_content"), reasoning)];
+        first.into_iter().chain(own).chain(last).collect::<indexed::Pairs>().into_value()
+    }
+}
+
+/// Insertion-ordered pairs whose keys are unique.
+mod indexed {
+    use minijinja::Value;
+
+    #[derive(Default)]
+    pub struct Pairs(Vec<(Value, Value)>);
+
+    impl FromIterator<(Value, Value)> for Pairs {
+        fn from_iter<I: IntoIterator<Item = (Value, Value)>>(pairs: I) -> Pairs {
+            let mut found = Pairs::default();
+            for (key, value) in pairs {
+                match found.0.iter_mut().find(|(other, _)| *other == key) {
+                    Some(pair) => pair.1 = value,
+                    None => found.0.push((key, value)),
+                }
+            }
+            found
+        }
+    }
+
+    impl Pairs {
+        pub fn into_value(self) -> Value {
+            Value::from_pairs(self.0)
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Message {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Message, D::Error> {
+        let message = Message(Value::deserialize(deserializer)?);
+        if message.field("role").is_some_and(|role| role.as_str().is_some()) {
+            Ok(message)
+        } else {
+            Err(serde::de::Error::custom("a message is an object with a text `role`"))
+        }
+    }
+}
+
+/// Variables of a template.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Inputs {
+    /// The conversation.
+    pub messages: Vec<Message>,
+    /// Descriptions of tools (JSON schemas) that the model may call.
+    #[serde(default)]
+    pub tools: Option<Vec<Value>>,
+    /// Documents for retrieval, with `title` and `text`.
+    #[serde(default)]
+    pub documents: Option<Vec<Value>>,
+    /// Whether the text ends with the start of an answer.
+    #[serde(default)]
+    pub add_generation_prompt: bool,
+    /// Text of the beginning-of-sequence token.
+    #[serde(default)]
+    pub bos_token: Option<String>,
+    /// Text of the end-of-sequence token.
+    #[serde(default)]
+    pub eos_token: Option<String>,
+    /// Other variables, such as `enable_thinking`.
+    #[serde(flatten)]
+    pub variables: BTreeMap<String, Value>,
+    /// Local time of `strftime_now`, if not the current time.
+    #[serde(skip)]
+    pub now: Option<DateTime>,
+}
+
+impl Inputs {
+    /// Creates the inputs for an answer to a conversation.
+    pub fn new(messages: Vec<Message>) -> Inputs {
+        Inputs { messages, add_generation_prompt: true, ..Inputs::default() }
+    }
+
+    /// The variables as a mapping. Tokens that the vocabulary lacks are undefined.
+    pub(crate) fn context(&self) -> Value {
+        let messages: Vec<Value> = self.messages.iter().map(Message::with_reasoning_aliases).collect();
+        let mut context = vec![
+            ("messages", Value::from(messages)),
+            ("tools", Value::from(self.tools.clone())),
+            ("documents", Value::from(self.documents.clone())),
+            ("add_generation_prompt", Value::from(self.add_generation_prompt)),
+        ];
+        for (name, token) in [("bos_token", &self.bos_token), ("eos_token", &self.eos_token)] {
+            context.extend(token.as_ref().map(|token| (name, Value::from(token.as_str()))));
+        }
+        context.extend(self.variables.iter().map(|(name, value)| (name.as_str(), value.clone())));
+        Value::from_pairs(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_keep_their_keys_and_order() {
+        let text = r#"{"role":"tool","name":"f","content":"x","b":[1,{"z":null,"a":2.5}]}"#;
+        let message: Message = serde_json::from_str(text).unwrap();
+        assert_eq!((message.role().as_str(), message.text().as_str()), ("tool", "x"));
+        assert_eq!(serde_json::to_string(&message).unwrap(), text);
+    }
+
+    #[test]
+    fn the_text_of_parts_is_their_concatenation() {
+        let text = r#"{"role":"user","content":[{"type":"text","text":"a"},{"type":"image"},{"type":"text","text":"b"}]}"#;
+        assert_eq!(serde_json::from_str::<Message>(text).unwrap().text(), "ab");
+    }
+
+    #[test]
+    fn a_message_without_a_role_is_an_error() {
+        for text in [r#"{"content":"x"}"#, r#"{"role":1}"#, r#""user""#, "null"] {
+            let error = serde_json::from_str::<Message>(text).unwrap_err().to_string();
+            assert!(error.contains("a message is an object with a text `role`"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn reasoning_is_under_the_names_that_templates_read() {
+        let message: Message =
+            serde_json::from_str(r#"{"role":"assistant","reasoning":"r","content":"x"}"#).unwrap();
+        assert_eq!(
+            serde_json::to_string(&message.with_reasoning_aliases()).unwrap(),
+            r#"{"thinking":"r","role":"assistant","reasoning":"r","content":"x","reasoning_content":"r"}"#
+        );
+    }
+}
