@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use bespoke::device::{Bytes, Clocks, Kind};
+use bespoke_kernels::kernels::attention::KvType;
 use comfy_table::{Table, presets};
 
 use crate::measure::Measurement;
@@ -31,6 +32,11 @@ fn table(header: &[&str]) -> Table {
     table
 }
 
+/// Type of the KV cache, if it is not the usual one.
+fn cache(m: &Measurement) -> String {
+    if m.memory.kv == KvType::F16 { String::new() } else { format!(", KV {}", m.memory.kv) }
+}
+
 fn measurements(measurements: &[Measurement]) -> Table {
     let mut table = table(&[
         "model",
@@ -51,7 +57,7 @@ fn measurements(measurements: &[Measurement]) -> Table {
             Bytes(m.model_bytes).to_string(),
             parameters(m.parameters),
             format!("{} ({}, {})", m.device, m.target, m.mode),
-            format!("tg{}{depth}", m.tokens),
+            format!("tg{}{depth}{}", m.tokens, cache(m)),
             format!("{:.2} ± {:.2}", m.tokens_per_second, m.standard_deviation),
             format!("{:.1}", m.bytes_per_token as f64 / 1e6),
             gigabytes(m.bytes_per_second),

@@ -29,8 +29,8 @@ pub fn shape(
 ) -> Result<Report, CheckError> {
     let journal = Arc::new(Journal::new(options.lints || options.profile));
     let device = device::checking(journal.clone(), options.checks);
-    let mut specs =
-        selftest::of_shape(shape, target_for(&*device)?).map_err(bespoke::engine::EngineError::from)?;
+    let mut specs = selftest::of_shape(shape, target_for(&*device)?, options.kv)
+        .map_err(bespoke::engine::EngineError::from)?;
     specs.retain(|spec| spec.name().contains(filter));
     if specs.is_empty() {
         return Err(CheckError::Nothing(format!("{} has no kernel with `{filter}` in its name", shape.name)));
@@ -64,7 +64,7 @@ pub fn model(
     progress: Progress<'_>,
 ) -> Result<Report, CheckError> {
     let journal = Arc::new(Journal::new(options.lints || options.profile));
-    let loading = EngineOptions { context: Some(steps.max(1)), ..EngineOptions::default() };
+    let loading = EngineOptions { context: Some(steps.max(1)), kv: options.kv, ..EngineOptions::default() };
     let device = device::checking(journal.clone(), options.checks);
     let mut engine = Engine::load(device, gguf, shape, &loading, &|_, _| {})?;
     engine.start(&[FIRST_TOKEN.min(shape.dimensions.vocab - 1)])?;

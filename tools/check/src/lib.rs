@@ -25,6 +25,7 @@ pub mod text;
 mod values;
 
 pub use bespoke_emulator::Checks;
+use bespoke_kernels::kernels::attention::KvType;
 pub use error::CheckError;
 pub use failure::{Failure, Location, Problem, Reason};
 pub use kernels::{Progress, model, shape};
@@ -43,6 +44,8 @@ pub use values::{Element, Number};
 pub struct Options {
     /// Checks of the emulator in addition to out-of-bounds accesses.
     pub checks: Checks,
+    /// Element type of the KV cache of a shape or a model.
+    pub kv: KvType,
     /// Average instructions per warp after which a CTA of a PTX file's launch counts as hanging.
     pub instruction_limit: u64,
     /// Whether to report what could be faster.
@@ -55,6 +58,7 @@ impl Default for Options {
     /// All checks except those for behaviour that a kernel may intend; lints, and no profile. The limit allows a CTA
     /// some seconds.
     fn default() -> Options {
-        Options { checks: Checks::ALL, instruction_limit: 1 << 26, lints: true, profile: false }
+        let (checks, kv) = (Checks::ALL, KvType::F16);
+        Options { checks, kv, instruction_limit: 1 << 26, lints: true, profile: false }
     }
 }

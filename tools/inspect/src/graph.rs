@@ -227,12 +227,13 @@ pub fn split(name: &str) -> (Option<u32>, &str) {
 fn kind(kind: &BufferKind) -> &'static str {
     match kind {
         BufferKind::Weights { .. } => "weights",
-        BufferKind::RopeTable => "rope_table",
+        BufferKind::RopeTable { .. } => "rope_table",
         BufferKind::Activation => "activation",
         BufferKind::Counters => "counters",
         BufferKind::KvCache => "kv_cache",
         BufferKind::State => "state",
         BufferKind::Sampling => "sampling",
+        BufferKind::LogitBias => "logit_bias",
         BufferKind::Tokens => "tokens",
         BufferKind::HostTokens => "finished",
     }

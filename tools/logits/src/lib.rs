@@ -18,16 +18,19 @@ pub fn safetensors(tokens: &[u32], logits: &[f32], vocab: usize) -> miette::Resu
     safetensors::serialize(tensors, None).into_diagnostic()
 }
 
-/// Tokens, and the logits after each token.
+/// Tokens, and the logits after some or all of them.
 pub struct Reference {
     /// Token ids.
     pub tokens: Vec<u32>,
-    /// Logits after each token, f32 [tokens, vocab].
+    /// Positions of the tokens whose logits are stored, in ascending order.
+    pub positions: Vec<u32>,
+    /// Logits after each of these tokens, f32 [positions, vocab].
     pub logits: Vec<f32>,
 }
 
 impl Reference {
-    /// Reads a safetensors file as [`safetensors()`] encodes it.
+    /// Reads a safetensors file as [`safetensors()`] encodes it. A file may also have `positions` (i32): the positions
+    /// whose logits it stores; without it, those are all positions.
     pub fn read(path: &Path) -> miette::Result<Reference> {
         let context = || format!("cannot read {}", path.display());
         let bytes = std::fs::read(path).into_diagnostic().wrap_err_with(context)?;
@@ -39,8 +42,25 @@ impl Reference {
             }
             Ok(tensor.data().as_chunks::<4>().0.to_vec())
         };
+        let integers = |name: &str| -> miette::Result<Vec<u32>> {
+            Ok(words(name, Dtype::I32)?.into_iter().map(u32::from_le_bytes).collect())
+        };
+        let tokens = integers("tokens")?;
+        let positions = match file.tensor("positions") {
+            Ok(_) => integers("positions")?,
+            Err(_) => (0..tokens.len() as u32).collect(),
+        };
+        let ascending = positions.is_sorted_by(|a, b| a < b);
+        if !ascending || positions.last().is_some_and(|&last| last as usize >= tokens.len()) {
+            miette::bail!(
+                "{}: `positions` must be ascending and below {}, the number of tokens",
+                path.display(),
+                tokens.len()
+            );
+        }
         Ok(Reference {
-            tokens: words("tokens", Dtype::I32)?.into_iter().map(u32::from_le_bytes).collect(),
+            tokens,
+            positions,
             logits: words("logits", Dtype::F32)?.into_iter().map(f32::from_le_bytes).collect(),
         })
     }

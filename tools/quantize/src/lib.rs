@@ -3,10 +3,12 @@
 //! As in llama.cpp, some matrices get more bits than others (see [`Mix`]), and vectors (norms, biases) are unchanged.
 //! The rest of the file is kept: hyper-parameters, tokenizer, the order of tensors.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::io::{self, Write};
 
-use bespoke_gguf::{GgmlType, Gguf, TensorInfo, Writer, dequantize, quantize};
+use bespoke_gguf::{GgmlType, Gguf, TensorInfo, TensorSource, Writer, dequantize, quantize};
 use bespoke_kernels::shape::Mix;
 use bespoke_kernels::shape::mix::Sensitivity;
 use bespoke_kernels::shape::tensors::{Tensor, TensorName};
@@ -117,18 +119,13 @@ impl<'a> Quantization<'a> {
         let mut done = 0;
         let mut data = self.header.start(out)?;
         for (info, &ty) in self.gguf.tensors().iter().zip(&self.types) {
-            let from = self.gguf.data(info);
-            let step = CHUNK / info.ty.block_elements() * info.ty.block_bytes();
-            for batch in from.chunks(step * BATCH) {
+            let from = self.gguf.data(info)?;
+            for batch in from.chunks(step(info.ty) * BATCH) {
                 if ty == info.ty {
                     data.write(batch)?;
                 } else {
-                    let chunks: Result<Vec<_>, _> =
-                        batch.par_chunks(step).map(|chunk| converted(info.ty, ty, chunk)).collect();
                     let in_tensor = |source| QuantizeError::Gguf { tensor: Some(info.name.clone()), source };
-                    for chunk in chunks.map_err(in_tensor)? {
-                        data.write(&chunk)?;
-                    }
+                    data.write(&converted(info.ty, ty, batch).map_err(in_tensor)?)?;
                 }
                 done += batch.len() as u64;
                 progress(done, total);
@@ -138,12 +135,41 @@ impl<'a> Quantization<'a> {
     }
 }
 
-/// Converts blocks of one type to another. Rows and chunks are whole blocks of both types.
+/// Quantises a model while it is loaded: each tensor is converted when its data is asked for. Quantised matrices are
+/// refused.
+pub fn on_load(gguf: Gguf, mix: Mix) -> Result<Gguf, QuantizeError> {
+    let Quantization { header, .. } = Quantization::new(&gguf, mix, false)?;
+    Ok(Gguf::with_source(&header, OnLoad(gguf))?)
+}
+
+/// A float model as the source of a quantised one.
+struct OnLoad(Gguf);
+
+impl TensorSource for OnLoad {
+    fn data(&self, info: &TensorInfo) -> Result<Cow<'_, [u8]>, Box<dyn Error + Send + Sync>> {
+        let float = self.0.require(&info.name)?;
+        let data = self.0.data(float)?;
+        if info.ty == float.ty { Ok(data) } else { Ok(converted(float.ty, info.ty, &data)?.into()) }
+    }
+}
+
+/// Bytes of [`CHUNK`] elements.
+fn step(ty: GgmlType) -> usize {
+    CHUNK / ty.block_elements() * ty.block_bytes()
+}
+
+/// Converts blocks of one type to another with all threads. Rows and chunks are whole blocks of both types.
 fn converted(from: GgmlType, to: GgmlType, bytes: &[u8]) -> Result<Vec<u8>, bespoke_gguf::Error> {
-    let mut values = vec![0.0; bytes.len() / from.block_bytes() * from.block_elements()];
-    dequantize(from, bytes, &mut values)?;
-    let mut out = vec![0; values.len() / to.block_elements() * to.block_bytes()];
-    quantize(to, &values, &mut out)?;
+    let mut out = vec![
+        0;
+        bytes.len() / from.block_bytes() * from.block_elements() / to.block_elements()
+            * to.block_bytes()
+    ];
+    bytes.par_chunks(step(from)).zip(out.par_chunks_mut(step(to))).try_for_each(|(bytes, out)| {
+        let mut values = vec![0.0; bytes.len() / from.block_bytes() * from.block_elements()];
+        dequantize(from, bytes, &mut values)?;
+        quantize(to, &values, out)
+    })?;
     Ok(out)
 }
 
@@ -155,7 +181,12 @@ mod tests {
     use super::*;
 
     fn synthetic(mix: Mix, tied: bool) -> Gguf {
+        synthetic_of("llama", mix, tied)
+    }
+
+    fn synthetic_of(architecture: &str, mix: Mix, tied: bool) -> Gguf {
         let spec = SynthSpec {
+            architecture: architecture.parse().unwrap(),
             mix,
             tied,
             dimensions: Dimensions { layers: 9, ffn: 256, vocab: 300, ..TINY },
@@ -166,12 +197,13 @@ mod tests {
 
     #[test]
     fn types_are_those_of_the_mix() {
-        for tied in [false, true] {
-            let float = synthetic(Mix::Pure(GgmlType::F32), tied);
+        for (architecture, tied) in [("llama", false), ("llama", true), ("phi3", false), ("olmo2", false)] {
+            let float = synthetic_of(architecture, Mix::Pure(GgmlType::F32), tied);
             for mix in [Mix::Q4KM, Mix::Q5KM, Mix::Pure(GgmlType::Q8_0), Mix::Pure(GgmlType::F16)] {
                 let made = Quantization::new(&float, mix, false).unwrap().to_bytes().unwrap();
                 let made = Gguf::from_bytes(made).unwrap();
-                let expected = ModelShape::from_gguf(&synthetic(mix, tied), "model").unwrap();
+                let expected =
+                    ModelShape::from_gguf(&synthetic_of(architecture, mix, tied), "model").unwrap();
                 assert_eq!(ModelShape::from_gguf(&made, "model").unwrap(), expected, "{mix}");
                 assert_eq!(made.u32("general.file_type").unwrap(), mix.file_type());
                 // Everything but the types of matrices is unchanged.
@@ -184,7 +216,8 @@ mod tests {
                     made.strings("tokenizer.ggml.tokens").unwrap(),
                     float.strings("tokenizer.ggml.tokens").unwrap()
                 );
-                let norm = |file: &Gguf| file.data(file.require("blk.3.ffn_norm.weight").unwrap()).to_vec();
+                let norm =
+                    |file: &Gguf| file.data(file.require("output_norm.weight").unwrap()).unwrap().to_vec();
                 assert_eq!(norm(&made), norm(&float));
             }
         }
@@ -199,7 +232,7 @@ mod tests {
             assert_eq!((&info.name, &info.dims), (&quantized.name, &quantized.dims));
             let values = |file: &Gguf, info: &TensorInfo| {
                 let mut values = vec![0.0; info.elements() as usize];
-                dequantize(info.ty, file.data(info), &mut values).unwrap();
+                dequantize(info.ty, &file.data(info).unwrap(), &mut values).unwrap();
                 values
             };
             let (a, b) = (values(&float, info), values(&made, quantized));
@@ -207,6 +240,19 @@ mod tests {
             let lost: f32 = a.iter().zip(&b).map(|(x, y)| (x - y) * (x - y)).sum();
             assert!(lost < 0.006 * energy, "{}: {lost} of {energy}", info.name);
         }
+    }
+
+    #[test]
+    fn quantising_on_load_gives_the_bytes_of_the_file() {
+        let float = || synthetic(Mix::Pure(GgmlType::F32), false);
+        let file = Quantization::new(&float(), Mix::Q4KM, false).unwrap().to_bytes().unwrap();
+        let (file, loaded) = (Gguf::from_bytes(file).unwrap(), on_load(float(), Mix::Q4KM).unwrap());
+        for (a, b) in file.tensors().iter().zip(loaded.tensors()) {
+            assert_eq!((&a.name, a.ty, &a.dims, a.bytes), (&b.name, b.ty, &b.dims, b.bytes));
+            assert!(file.data(a).unwrap() == loaded.data(b).unwrap(), "{}", a.name);
+        }
+        let quantized = on_load(synthetic(Mix::Pure(GgmlType::Q8_0), false), Mix::Q4KM).err().unwrap();
+        assert!(quantized.to_string().contains("is already Q8_0"), "{quantized}");
     }
 
     #[test]

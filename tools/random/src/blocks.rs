@@ -5,6 +5,7 @@
 //! [`bespoke_gguf::dequant`].
 
 use bespoke_gguf::GgmlType;
+use bespoke_gguf::dequant::{FP4_VALUES, IQ4_VALUES};
 use half::{bf16, f16};
 
 use crate::rng::SplitMix64;
@@ -30,6 +31,11 @@ pub fn fill(ty: GgmlType, mean: f32, std: f32, rng: &mut SplitMix64, out: &mut [
         GgmlType::Q4_K => k_with_mins::<144>(rng, std, 16, out),
         GgmlType::Q5_K => k_with_mins::<176>(rng, std, 32, out),
         GgmlType::Q6_K => q6_k(rng, std, out),
+        GgmlType::Q2_K => q2_k(rng, std, out),
+        GgmlType::Q3_K => q3_k(rng, std, out),
+        GgmlType::IQ4_NL => signed::<18>(rng, std / rms(&IQ4_VALUES), out),
+        GgmlType::IQ4_XS => iq4_xs(rng, std, out),
+        GgmlType::MXFP4 => mxfp4(rng, std, out),
         other => unreachable!("the plan was checked against supported types, and has no {other}"),
     }
 }
@@ -55,11 +61,16 @@ fn rms_signed(levels: u32) -> f32 {
     (variance(levels) + 0.25).sqrt()
 }
 
+/// The root mean square of a table whose values are equally frequent.
+fn rms(values: &[i8; 16]) -> f32 {
+    (values.iter().map(|&value| f32::from(value).powi(2)).sum::<f32>() / 16.0).sqrt()
+}
+
 fn put(block: &mut [u8], at: usize, value: f32) {
     block[at..at + 2].copy_from_slice(&f16::from_f32(value).to_le_bytes());
 }
 
-/// Q4_0, Q5_0, Q8_0: w = d·q with q centred on −1/2; the sign of d is random so that the mean is 0.
+/// Q4_0, Q5_0, Q8_0, IQ4_NL: w = d·q, where q has a mean near 0; the sign of d is random so that the mean of w is 0.
 fn signed<const N: usize>(rng: &mut SplitMix64, size: f32, out: &mut [u8]) {
     rng.fill(out);
     each(out, |block: &mut [u8; N]| {
@@ -120,4 +131,81 @@ fn q6_k(rng: &mut SplitMix64, std: f32, out: &mut [u8]) {
         }
         put(block, 208, jitter(rng, std / rms));
     });
+}
+
+/// Q2_K: w = d·sc·q − dmin·mn, with scales and minimums uniform in 4..12.
+fn q2_k(rng: &mut SplitMix64, std: f32, out: &mut [u8]) {
+    const LEAST: u8 = 4;
+    const SCALES: u32 = 8;
+    rng.fill(out);
+    // As for Q4_K, with dmin = d·3/2.
+    let mean_scale = f32::from(LEAST) + (SCALES - 1) as f32 / 2.0;
+    let mean_square_scale = mean_scale * mean_scale + variance(SCALES);
+    let rms = (mean_square_scale * variance(4) + 1.5 * 1.5 * 2.0 * variance(SCALES)).sqrt();
+    each(out, |block: &mut [u8; 84]| {
+        for byte in &mut block[..16] {
+            *byte = (LEAST + (*byte & 7)) | (LEAST + (*byte >> 4 & 7)) << 4;
+        }
+        let d = jitter(rng, std / rms);
+        put(block, 80, d);
+        put(block, 82, d * 1.5);
+    });
+}
+
+/// The magnitudes of Q3_K's and IQ4_XS's 6-bit scales: uniform in 12..28, of either sign. Returns the scale plus 32 from
+/// five random bits.
+fn six_bits(bits: u8) -> u8 {
+    let magnitude = LEAST_OF_SIX_BITS + (bits & 15);
+    if bits & 16 == 0 { 32 + magnitude } else { 32 - magnitude }
+}
+
+const LEAST_OF_SIX_BITS: u8 = 12;
+
+/// The root mean square of the scales of [`six_bits`].
+fn rms_six_bits() -> f32 {
+    let mean = f32::from(LEAST_OF_SIX_BITS) + 7.5;
+    (mean * mean + variance(16)).sqrt()
+}
+
+/// Q3_K: w = d·sc·(q − 4).
+fn q3_k(rng: &mut SplitMix64, std: f32, out: &mut [u8]) {
+    rng.fill(out);
+    each(out, |block: &mut [u8; 110]| {
+        let scales: [u8; 16] = std::array::from_fn(|s| six_bits(block[96 + s % 12] >> (s / 12 * 3)));
+        for s in 0..4 {
+            let [a, b, c, d] = [scales[s], scales[s + 4], scales[s + 8], scales[s + 12]];
+            block[96 + s] = a & 15 | c << 4;
+            block[100 + s] = b & 15 | d << 4;
+            block[104 + s] = a >> 4 | b >> 4 << 2 | c >> 4 << 4 | d >> 4 << 6;
+        }
+        put(block, 108, jitter(rng, std / (rms_signed(8) * rms_six_bits())));
+    });
+}
+
+/// IQ4_XS: w = d·sc·v with the values v of the table.
+fn iq4_xs(rng: &mut SplitMix64, std: f32, out: &mut [u8]) {
+    rng.fill(out);
+    each(out, |block: &mut [u8; 136]| {
+        let bits = rng.bits();
+        let mut high = 0;
+        for s in 0..4 {
+            let (even, odd) = (six_bits((bits >> (10 * s)) as u8), six_bits((bits >> (10 * s + 5)) as u8));
+            block[4 + s] = even & 15 | odd << 4;
+            high |= u16::from(even >> 4 | odd >> 4 << 2) << (4 * s);
+        }
+        block[2..4].copy_from_slice(&high.to_le_bytes());
+        put(block, 0, jitter(rng, std / (rms(&IQ4_VALUES) * rms_six_bits())));
+    });
+}
+
+/// MXFP4: w = 2^(e − 128)·v. A block has one of two exponents, of which the larger is chosen with the probability that
+/// gives the mean square.
+fn mxfp4(rng: &mut SplitMix64, std: f32, out: &mut [u8]) {
+    rng.fill(out);
+    let size = std / rms(&FP4_VALUES);
+    let exponent = size.log2().floor();
+    // The mean square of 2^k and 2^(k + 1) is size² for p·4 + (1 − p) = (size / 2^k)².
+    let share = ((size / exponent.exp2()).powi(2) - 1.0) / 3.0;
+    let smaller = (exponent + 128.0).clamp(0.0, 254.0) as u8;
+    each(out, |block: &mut [u8; 17]| block[0] = smaller + u8::from(rng.unit() < share));
 }

@@ -5,7 +5,6 @@ use bespoke_kernels::kernels::state;
 use bespoke_kernels::weights::{Layout, WeightType, repack};
 use bespoke_random::blocks;
 use bespoke_random::rng::{SplitMix64, stream};
-use half::f16;
 use rayon::prelude::*;
 
 /// Random numbers that depend only on a name.
@@ -108,11 +107,6 @@ impl Matrix {
 
 /// Encodes f32 values as bytes.
 pub(super) fn f32s(values: &[f32]) -> Vec<u8> {
-    values.iter().flat_map(|value| value.to_le_bytes()).collect()
-}
-
-/// Encodes f16 values as bytes.
-pub(super) fn f16s(values: &[f16]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 

@@ -1,8 +1,8 @@
 //! The kernels' formulas in double precision.
 
-use bespoke_kernels::kernels::attention::AttentionShape;
+use bespoke_kernels::kernels::attention::{AttentionShape, NormSpan};
+use bespoke_kernels::kernels::gemv::Activation;
 use bespoke_kernels::kernels::rope::RopeKind;
-use half::f16;
 use rayon::prelude::*;
 
 use super::inputs::Matrix;
@@ -14,12 +14,16 @@ pub(super) fn rms_norm(x: &[f32], w: &[f32], eps: f32) -> Vec<f64> {
     x.iter().zip(w).map(|(&x, &w)| f64::from(x) * scale * f64::from(w)).collect()
 }
 
-/// Applies RMS norm to each head if the shape has QK-norm; else converts `x` unchanged.
-pub(super) fn head_norm(x: &[f32], w: &[f32], s: &AttentionShape) -> Vec<f64> {
-    match s.qk_norm {
-        Some(eps) => x.chunks_exact(s.head_dim as usize).flat_map(|head| rms_norm(head, w, eps)).collect(),
-        None => x.iter().map(|&value| f64::from(value)).collect(),
-    }
+/// Applies the QK norm of the shape to all heads of the queries, or of the keys; without one, converts `x` unchanged.
+pub(super) fn qk_norm(x: &[f32], w: &[f32], s: &AttentionShape) -> Vec<f64> {
+    let Some(norm) = s.qk_norm else {
+        return x.iter().map(|&value| f64::from(value)).collect();
+    };
+    let span = match norm.span {
+        NormSpan::Head => s.head_dim as usize,
+        NormSpan::Projection => x.len(),
+    };
+    x.chunks_exact(span).flat_map(|x| rms_norm(x, w, norm.eps)).collect()
 }
 
 /// Outputs of a matrix-vector product for selected rows.
@@ -57,6 +61,17 @@ pub(super) fn products(matrix: &Matrix, x: &[f64]) -> Products {
     Products { rows, values, energies }
 }
 
+/// The activation f(x) of a gated layer.
+pub(super) fn activation(activation: Activation, x: f64) -> f64 {
+    match activation {
+        Activation::Silu => x / (1.0 + (-x).exp()),
+        Activation::Gelu => {
+            let u = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3));
+            0.5 * x * (1.0 + u.tanh())
+        }
+    }
+}
+
 /// Parameters of RoPE: base, factors and position.
 pub(super) struct Rotation<'a> {
     /// The base frequency.
@@ -67,16 +82,19 @@ pub(super) struct Rotation<'a> {
     pub position: u32,
 }
 
-/// (a, b) ← (a·cos θ − b·sin θ, a·sin θ + b·cos θ), `θ = position·base^(−2i/rotated)/factors[i]`.
+/// (a, b) ← m·(a·cos θ − b·sin θ, a·sin θ + b·cos θ), `θ = position·base^(−2i/rotated)/factors[i]`, for the magnitude
+/// m; without RoPE, returns `x`.
 pub(super) fn rope(x: &[f64], s: &AttentionShape, rotation: &Rotation) -> Vec<f64> {
     let mut out = x.to_vec();
-    let half = (s.rotated / 2) as usize;
+    let Some(rope) = s.rope else { return out };
+    let half = (rope.rotated / 2) as usize;
     for head in out.chunks_exact_mut(s.head_dim as usize) {
         for i in 0..half {
             let factor = rotation.factors.get(i).map_or(1.0, |&factor| f64::from(factor));
-            let frequency = rotation.base.powf(-2.0 * i as f64 / f64::from(s.rotated)) / factor;
+            let frequency = rotation.base.powf(-2.0 * i as f64 / f64::from(rope.rotated)) / factor;
             let (sin, cos) = (f64::from(rotation.position) * frequency).sin_cos();
-            let (first, second) = match s.rope {
+            let [sin, cos] = [sin, cos].map(|value| value * f64::from(rope.magnitude));
+            let (first, second) = match rope.kind {
                 RopeKind::Norm => (2 * i, 2 * i + 1),
                 RopeKind::Neox => (i, i + half),
             };
@@ -92,33 +110,37 @@ pub(super) fn rope(x: &[f64], s: &AttentionShape, rotation: &Rotation) -> Vec<f6
 pub(super) struct Context {
     /// Query, [heads, head_dim].
     pub q: Vec<f64>,
-    /// Keys, [positions, kv_heads, head_dim].
-    pub keys: Vec<f16>,
-    /// Values, [positions, kv_heads, head_dim].
-    pub values: Vec<f16>,
-    /// Number of positions of keys and values.
+    /// Number of positions before the first of `keys` and `values`; they are outside of the window.
+    pub skipped: usize,
+    /// Keys as in the cache, [positions, kv_heads, head_dim].
+    pub keys: Vec<f64>,
+    /// Values as in the cache, [positions, kv_heads, head_dim].
+    pub values: Vec<f64>,
+    /// Number of positions, with the skipped ones.
     pub length: usize,
 }
 
-/// softmax(q·Kᵀ/√d)·V of one head.
+/// softmax(c·tanh(q·Kᵀ·scale/c))·V of one head, over the positions of the window; without a bound c,
+/// softmax(q·Kᵀ·scale)·V.
 pub(super) fn attend(s: &AttentionShape, context: &Context, head: usize) -> Vec<f64> {
     let dim = s.head_dim as usize;
     let kv_head = head / s.group() as usize;
-    let row = |position: usize| (position * s.kv_heads as usize + kv_head) * dim..;
+    let row = |position: usize| ((position - context.skipped) * s.kv_heads as usize + kv_head) * dim..;
     let q = &context.q[head * dim..][..dim];
-    let scale = 1.0 / (dim as f64).sqrt();
     let score = |position: usize| {
         let key = &context.keys[row(position)][..dim];
-        q.iter().zip(key).map(|(&q, k)| q * k.to_f64()).sum::<f64>() * scale
+        let score = q.iter().zip(key).map(|(&q, k)| q * k).sum::<f64>() * f64::from(s.scale);
+        s.softcap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh())
     };
-    let scores: Vec<f64> = (0..context.length).map(score).collect();
+    let start = s.window.map_or(0, |window| context.length.saturating_sub(window as usize));
+    let scores: Vec<f64> = (start..context.length).map(score).collect();
     let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let (mut numerator, mut denominator) = (vec![0.0; dim], 0.0);
-    for (position, score) in scores.into_iter().enumerate() {
+    for (position, score) in (start..).zip(scores) {
         let weight = (score - largest).exp();
         denominator += weight;
         for (sum, value) in numerator.iter_mut().zip(&context.values[row(position)][..dim]) {
-            *sum += weight * value.to_f64();
+            *sum += weight * value;
         }
     }
     numerator.into_iter().map(|sum| sum / denominator).collect()

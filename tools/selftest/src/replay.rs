@@ -6,7 +6,7 @@ use bespoke::engine::bind::{PlanBuffers, launches};
 use bespoke::engine::{SamplingParams, target_for};
 use bespoke_kernels::kernels::rope::frequencies;
 use bespoke_kernels::plan::{BufferKind, BufferName, PartForm, Plan, PlanParams, Sampling};
-use bespoke_kernels::shape::{Architecture, Dimensions, Mix, ModelShape};
+use bespoke_kernels::shape::{Architecture, Blueprint, Dimensions, Mix, ModelShape};
 use bespoke_kernels::weights::Layout;
 
 use super::case::POISON;
@@ -21,16 +21,23 @@ const EMULATED_STEPS: u32 = 8;
 /// The prompt.
 const PROMPT: [u32; 3] = [1, 2, 3];
 
-/// Sampling parameters with every filter.
+/// Sampling parameters with every filter and penalty; [`drawn`] adds a logit bias.
 const DRAWN: SamplingParams = SamplingParams {
     temperature: 1.5,
     top_k: 200,
     top_p: 0.95,
     min_p: 0.01,
     repeat_penalty: 1.1,
+    presence_penalty: 0.25,
+    frequency_penalty: -0.125,
     repeat_last_n: 5,
+    logit_bias: Vec::new(),
     seed: 7,
 };
+
+fn drawn() -> SamplingParams {
+    SamplingParams { logit_bias: vec![(7, 2.0), (300, f32::NEG_INFINITY)], ..DRAWN }
+}
 
 /// Models of two layers, small enough for the emulator: one with biases and a tied head of Q8_0, one with QK-norm and
 /// mixed K-quants.
@@ -53,8 +60,8 @@ pub fn replay_shapes() -> Vec<ModelShape> {
     ]
     .map(|(name, architecture, dimensions, mix, tied)| {
         let architecture = Architecture::named(architecture).expect("one of GGUF's");
-        ModelShape::from_mix(name, architecture, dimensions, mix, tied)
-            .expect("dimensions that fit the types")
+        let blueprint = Blueprint { tied, ..Blueprint::new(architecture, dimensions) };
+        blueprint.shape(name, mix).expect("dimensions that fit the types")
     })
     .into()
 }
@@ -254,10 +261,11 @@ fn content(plan: &Plan) -> Result<Vec<Vec<u8>>, String> {
                     }
                 }
             }
-            BufferKind::RopeTable => bytes = f32s(&frequencies(1e6, (buffer.bytes / 4) as u32, &[])),
+            BufferKind::RopeTable { .. } => bytes = f32s(&frequencies(1e6, (buffer.bytes / 4) as u32, &[])),
             BufferKind::State => bytes = state_record(0, PROMPT.len() as u32),
             BufferKind::Tokens => bytes[..4 * PROMPT.len()].copy_from_slice(&u32s(&PROMPT)),
-            BufferKind::Sampling => bytes = u32s(&DRAWN.words()),
+            BufferKind::Sampling => bytes = u32s(&drawn().words()),
+            BufferKind::LogitBias => bytes = f32s(&drawn().bias_row((buffer.bytes / 4) as u32)),
             BufferKind::HostTokens => bytes.clear(),
             BufferKind::KvCache => bytes.fill(POISON),
             BufferKind::Activation | BufferKind::Counters => {}

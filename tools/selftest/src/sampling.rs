@@ -1,5 +1,7 @@
 //! Reference of sampling on the host: sorts all tokens, and computes with the same integers as the device.
 
+use std::collections::BTreeMap;
+
 use bespoke::engine::SamplingParams;
 use bespoke_kernels::kernels::sample::key::LOWEST;
 use bespoke_kernels::kernels::sample::weight::{EXP2, SCALE_BITS};
@@ -11,12 +13,21 @@ pub(super) fn key(logit: f32) -> u32 {
     if number.is_sign_negative() { !bits } else { bits | 0x8000_0000 }
 }
 
-/// The logits after the repetition penalty over `recent` tokens.
-pub(super) fn penalise(logits: &[f32], recent: &[u32], penalty: f32) -> Vec<f32> {
+/// The logits after bias and penalties; `history` is the sequence so far.
+pub(super) fn penalise(logits: &[f32], history: &[u32], params: &SamplingParams) -> Vec<f32> {
     let mut penalised = logits.to_vec();
-    for &token in recent {
-        let logit = logits[token as usize];
-        penalised[token as usize] = if logit > 0.0 { logit / penalty } else { logit * penalty };
+    if !params.logit_bias.is_empty() {
+        let row = params.bias_row(logits.len() as u32);
+        penalised.iter_mut().zip(row).for_each(|(logit, bias)| *logit += bias);
+    }
+    let window = history.len().min(params.repeat_last_n as usize);
+    let mut counts = BTreeMap::new();
+    history[history.len() - window..].iter().for_each(|&token| *counts.entry(token).or_insert(0u32) += 1);
+    for (token, count) in counts {
+        let logit = &mut penalised[token as usize];
+        let penalty = params.repeat_penalty;
+        *logit = if *logit > 0.0 { *logit / penalty } else { *logit * penalty };
+        *logit -= count as f32 * params.frequency_penalty + params.presence_penalty;
     }
     penalised
 }
@@ -71,7 +82,7 @@ pub(super) fn distribution(logits: &[f32], params: &SamplingParams) -> Vec<(u32,
     kept
 }
 
-/// Draws the token at `position` from `logits`, after the penalty.
+/// Draws the token at `position` from `logits`, after bias and penalties.
 pub(super) fn choose(logits: &[f32], params: &SamplingParams, position: u32) -> u32 {
     let tokens = distribution(logits, params);
     let total: u64 = tokens.iter().map(|&(_, weight)| weight).sum();
@@ -252,8 +263,37 @@ mod tests {
     }
 
     #[test]
-    fn the_penalty_is_applied_once_and_lowers_logits() {
-        assert_eq!(penalise(&[4.0, -4.0, 4.0, 0.0], &[0, 1, 0, 3], 2.0), [2.0, -8.0, 4.0, 0.0]);
+    fn penalties_and_bias_follow_their_formulas() {
+        let none = || SamplingParams { repeat_last_n: 5, ..SamplingParams::default() };
+        let logits = [4.0, -4.0, 4.0, 0.0];
+        // The last five tokens: twice 0, twice 1, once 3.
+        let history = [2, 2, 0, 1, 0, 3, 1];
+        let forbid = (2, f32::NEG_INFINITY);
+        for (params, expected) in [
+            (none(), logits),
+            (SamplingParams { repeat_penalty: 2.0, ..none() }, [2.0, -8.0, 4.0, 0.0]),
+            (SamplingParams { presence_penalty: 0.5, ..none() }, [3.5, -4.5, 4.0, -0.5]),
+            (SamplingParams { frequency_penalty: 0.5, ..none() }, [3.0, -5.0, 4.0, -0.5]),
+            (SamplingParams { frequency_penalty: -1.0, repeat_last_n: 1, ..none() }, [4.0, -3.0, 4.0, 0.0]),
+            (
+                SamplingParams { presence_penalty: 1.0, repeat_last_n: u32::MAX, ..none() },
+                [3.0, -5.0, 3.0, -1.0],
+            ),
+            (SamplingParams { presence_penalty: 9.0, repeat_last_n: 0, ..none() }, logits),
+            // The bias comes first: it makes the logit of token 1 positive, and that of token 0 negative.
+            (
+                SamplingParams {
+                    logit_bias: vec![(1, 8.0), (0, -6.0), forbid],
+                    repeat_penalty: 2.0,
+                    presence_penalty: 1.0,
+                    frequency_penalty: 0.25,
+                    ..none()
+                },
+                [-5.5, 0.5, f32::NEG_INFINITY, -1.25],
+            ),
+        ] {
+            assert_eq!(penalise(&logits, &history, &params), expected, "{params:?}");
+        }
     }
 
     #[test]

@@ -2,10 +2,11 @@
 
 use bespoke_codegen::ptx::Target;
 use bespoke_kernels::kernels::argmax::ChooseShape;
-use bespoke_kernels::kernels::attention::AttentionShape;
+use bespoke_kernels::kernels::attention::{AttentionShape, KvType, NormSpan, QkNorm, Rope};
 use bespoke_kernels::kernels::embed::EmbedShape;
-use bespoke_kernels::kernels::gemv::{GemvShape, Input, Output, Schedule, Segment};
+use bespoke_kernels::kernels::gemv::{Activation, GemvShape, Input, Output, Schedule, Segment};
 use bespoke_kernels::kernels::launching::{CopyEngine, Trigger};
+use bespoke_kernels::kernels::norm_add::NormAddShape;
 use bespoke_kernels::kernels::probe::ProbeShape;
 use bespoke_kernels::kernels::rope::RopeKind;
 use bespoke_kernels::kernels::sample::SampleShape;
@@ -14,12 +15,12 @@ use bespoke_kernels::shape::ModelShape;
 use bespoke_kernels::spec::KernelSpec;
 use bespoke_kernels::weights::WeightType;
 
-/// Kernels of a model's greedy and sampled plans, without duplicates.
+/// Kernels of a model's greedy and sampled plans with a KV cache of type `kv`, without duplicates.
 ///
 /// # Errors
 /// If the shape has no plan for the target.
-pub fn of_shape(shape: &ModelShape, target: Target) -> Result<Vec<KernelSpec>, PlanError> {
-    let params = PlanParams::single(shape.dimensions.context);
+pub fn of_shape(shape: &ModelShape, target: Target, kv: KvType) -> Result<Vec<KernelSpec>, PlanError> {
+    let params = PlanParams::single(shape.dimensions.context).with_kv(kv);
     let mut kernels = Plan::new(shape, target, params.clone())?.kernels;
     for kernel in Plan::new(shape, target, params.with_sampling(Sampling::Sampled))?.kernels {
         if !kernels.contains(&kernel) {
@@ -38,6 +39,9 @@ pub fn small() -> Vec<KernelSpec> {
         specs.extend(in_turns(ty));
     }
     specs.extend(stacks());
+    specs.extend(epilogues());
+    specs.extend(scaled_embeds());
+    specs.extend(norm_adds());
     specs.extend(attentions().into_iter().map(KernelSpec::Attention));
     for (candidates, threads) in [(1, 32), (4, 256), (132, 160), (1000, 1024)] {
         specs.push(KernelSpec::ChooseGreedy(ChooseShape { candidates, threads }));
@@ -57,7 +61,7 @@ fn embeds(ty: WeightType) -> Vec<KernelSpec> {
     let block = ty.ggml().block_elements() as u32;
     let widths = if ty.is_quantised() { [block, 2304] } else { [7, 1100] };
     [(1, widths[0]), (9, widths[1])]
-        .map(|(vocab, cols)| KernelSpec::Embed(EmbedShape { ty, vocab, cols, threads: 64 }))
+        .map(|(vocab, cols)| KernelSpec::Embed(EmbedShape { ty, vocab, cols, scale: 1.0, threads: 64 }))
         .into()
 }
 
@@ -73,7 +77,13 @@ fn gemvs(ty: WeightType) -> Vec<KernelSpec> {
         gemv(width(32), one(1), plain, store, [1, 1, 2]),
         gemv(width(256), one(100), normed, store, [3, 4, 3]),
         gemv(width(1000), one(101), plain, Output::Residual, [2, 8, 2]),
-        gemv(width(2304), vec![Segment { ty, rows: 40 }; 2], normed, Output::Swiglu, [3, 4, 2]),
+        gemv(
+            width(2304),
+            vec![Segment { ty, rows: 40 }; 2],
+            normed,
+            Output::Glu(Activation::Silu),
+            [3, 4, 2],
+        ),
         gemv(width(512), one(700), normed, Output::Argmax, [2, 2, 4]),
         gemv(width(9 * 1024 + 512), one(3), plain, store, [1, 8, 5]),
     ]
@@ -88,7 +98,16 @@ fn gemv(
     [grid, warps, stages]: [u32; 3],
 ) -> KernelSpec {
     let schedule = Schedule { grid, warps, stages, ..Schedule::MINIMAL };
-    KernelSpec::Gemv(GemvShape { cols, segments, bias: false, input, output, schedule })
+    KernelSpec::Gemv(GemvShape {
+        cols,
+        segments,
+        bias: false,
+        input,
+        output,
+        scale: 1.0,
+        softcap: None,
+        schedule,
+    })
 }
 
 /// GEMVs with two blocks per warp at a time, with two groups of warps that alternate stages, and with rings that wrap.
@@ -100,19 +119,28 @@ fn in_turns(ty: WeightType) -> Vec<KernelSpec> {
     let spec = |blocks: u32, segments: &[u32], output, schedule| {
         let segments = segments.iter().map(|&rows| Segment { ty, rows }).collect();
         let (cols, input) = (blocks * ty.block_cols(), Input::Normed { eps: 1e-5 });
-        KernelSpec::Gemv(GemvShape { cols, segments, bias: false, input, output, schedule })
+        KernelSpec::Gemv(GemvShape {
+            cols,
+            segments,
+            bias: false,
+            input,
+            output,
+            scale: 1.0,
+            softcap: None,
+            schedule,
+        })
     };
     vec![
         spec(8, &[150], Output::Store, async_copies),
         spec(8, &[150], Output::Residual, Schedule { resident: 4, ..async_copies }),
         spec(6, &[16 * 70], Output::Argmax, bulk),
-        spec(10, &[70, 70], Output::Swiglu, Schedule { stages: 2, ..bulk }),
+        spec(10, &[70, 70], Output::Glu(Activation::Silu), Schedule { stages: 2, ..bulk }),
     ]
 }
 
 /// GEMVs on stacks of matrices of one type and of several, with and without biases, with bulk copies.
 fn stacks() -> Vec<KernelSpec> {
-    use WeightType::{F16, F32, Q4_K, Q5_0, Q6_K, Q8_0};
+    use WeightType::{F16, F32, IQ4_NL, IQ4_XS, MXFP4, Q2_K, Q3_K, Q4_K, Q5_0, Q6_K, Q8_0};
     let bulk = Schedule {
         grid: 3,
         warps: 4,
@@ -126,47 +154,147 @@ fn stacks() -> Vec<KernelSpec> {
     let stack = |cols, bias, segments: &[(WeightType, u32)], schedule| {
         let segments = segments.iter().map(|&(ty, rows)| Segment { ty, rows }).collect();
         let (input, output) = (Input::Normed { eps: 1e-6 }, Output::Store);
-        KernelSpec::Gemv(GemvShape { cols, segments, bias, input, output, schedule })
+        KernelSpec::Gemv(GemvShape {
+            cols,
+            segments,
+            bias,
+            input,
+            output,
+            scale: 1.0,
+            softcap: None,
+            schedule,
+        })
     };
     vec![
         stack(512, false, &[(Q4_K, 48), (Q6_K, 8)], bulk),
         stack(96, true, &[(Q8_0, 33), (Q8_0, 3), (Q5_0, 5)], bulk),
         stack(256, true, &[(F16, 12), (Q8_0, 4), (F32, 8)], bulk),
         stack(512, true, &[(Q4_K, 16), (Q6_K, 48), (Q4_K, 16), (Q6_K, 80)], in_turns),
+        // Sums of chunks and of half chunks, and inputs as floats, beside each other.
+        stack(512, true, &[(Q2_K, 20), (Q4_K, 24), (Q3_K, 17), (F16, 9)], bulk),
+        stack(512, false, &[(Q2_K, 33), (IQ4_XS, 8), (Q6_K, 16)], in_turns),
+        // Widths that fill no block: 576 columns are four and a half.
+        stack(576, true, &[(IQ4_NL, 40), (MXFP4, 17), (Q8_0, 5)], bulk),
+        stack(896, false, &[(MXFP4, 32), (IQ4_NL, 3), (Q5_0, 16)], bulk),
     ]
 }
 
+/// GEMVs with the epilogues that few models have: the gated GELU, a factor, and a soft cap, alone and with a bias, a
+/// residual or an argmax; tiles at once and in batches.
+fn epilogues() -> Vec<KernelSpec> {
+    use WeightType::{F32, Q4_K, Q8_0};
+    let spec = |ty, rows: &[u32], bias, output, (scale, softcap)| {
+        let segments: Vec<Segment> = rows.iter().map(|&rows| Segment { ty, rows }).collect();
+        let schedule = Schedule { grid: 2, warps: 4, stages: 3, ..Schedule::MINIMAL };
+        let (cols, input) = (512, Input::Normed { eps: 1e-6 });
+        KernelSpec::Gemv(GemvShape { cols, segments, bias, input, output, scale, softcap, schedule })
+    };
+    let gelu = Output::Glu(Activation::Gelu);
+    vec![
+        spec(F32, &[150, 150], false, gelu, (1.0, None)),
+        spec(Q4_K, &[150, 150], false, gelu, (1.0, None)),
+        spec(F32, &[40, 40], false, Output::Glu(Activation::Silu), (0.5, None)),
+        spec(F32, &[150], true, Output::Store, (0.22, None)),
+        spec(Q8_0, &[150], true, Output::Residual, (0.22, None)),
+        spec(F32, &[150], true, Output::Residual, (3.0, Some(1.5))),
+        // The cap is large, and small, compared with the products.
+        spec(F32, &[150], false, Output::Store, (1.0, Some(30.0))),
+        spec(F32, &[700], false, Output::Argmax, (1.0, Some(0.75))),
+        spec(Q8_0, &[700], false, Output::Argmax, (1.0 / 16.0, None)),
+        spec(Q8_0, &[700], false, Output::Argmax, (-0.5, Some(2.0))),
+    ]
+}
+
+/// Embeddings with a factor, of a float and of a quantised type.
+fn scaled_embeds() -> Vec<KernelSpec> {
+    [(WeightType::F16, 7), (WeightType::Q6_K, 2304)]
+        .map(|(ty, cols)| KernelSpec::Embed(EmbedShape { ty, vocab: 5, cols, scale: 48.0, threads: 64 }))
+        .into()
+}
+
+/// Norms added to the residual stream: a column; a width without whole vectors; one warp and many; one vector a thread
+/// and several, also with threads that have none.
+fn norm_adds() -> Vec<KernelSpec> {
+    let shape = |cols, threads, scale| NormAddShape { cols, eps: 1e-6, scale, threads };
+    vec![
+        shape(1, 32, 1.0),
+        shape(1101, 64, 0.5),
+        shape(128, 64, 1.0),
+        shape(2304, 160, 1.0),
+        NormAddShape::new(576, 1e-5, 1.0),
+        NormAddShape::new(5376, 1e-6, 1.0),
+        NormAddShape::new(8192, 1e-5, 0.25),
+    ]
+    .into_iter()
+    .map(KernelSpec::NormAdd)
+    .collect()
+}
+
 /// Shapes of attention: one to eight query heads per key/value head, and a group of heads in two CTAs; full and partial
-/// rotation, of pairs and of halves; with and without normalisation; splits of one page and of several; rings of one
-/// stage and of more, with both copy engines.
+/// rotation, of pairs and of halves, and none; norms of heads and of projections; windows within a tile, and over the
+/// borders of pages and splits; other scales, and bounded scores; splits of one page and of several; rings of one stage
+/// and of more, with both copy engines, whose stages hold a page and less; caches of f16 and of bytes.
 fn attentions() -> Vec<AttentionShape> {
+    use NormSpan::{Head, Projection};
     use RopeKind::{Neox, Norm};
-    let shape =
-        |[heads, kv_heads, head_dim, rotated]: [u32; 4], rope, qk_norm, [splits, min_pages]: [u32; 2]| {
-            AttentionShape {
-                heads,
-                kv_heads,
-                head_dim,
-                rotated,
-                rope,
-                qk_norm,
-                heads_per_block: (heads / kv_heads).min(8),
-                splits,
-                min_pages,
-                stages: 2,
-                copy: CopyEngine::Bulk,
-                trigger: Trigger::AtStart,
-            }
-        };
+    let shape = |[heads, kv_heads, head_dim, rotated]: [u32; 4], kind, [splits, min_pages]: [u32; 2]| {
+        AttentionShape {
+            heads,
+            kv_heads,
+            head_dim,
+            rope: Some(Rope { kind, rotated, magnitude: 1.0 }),
+            qk_norm: None,
+            window: None,
+            scale: AttentionShape::default_scale(head_dim),
+            softcap: None,
+            kv: KvType::F16,
+            heads_per_block: (heads / kv_heads).min(8),
+            splits,
+            min_pages,
+            stages: 2,
+            stage_tiles: AttentionShape::PAGE_TILES,
+            copy: CopyEngine::Bulk,
+            trigger: Trigger::AtStart,
+        }
+    };
     let async_copies =
         |shape| AttentionShape { stages: 1, copy: CopyEngine::Async, trigger: Trigger::Never, ..shape };
     let two_blocks = |shape| AttentionShape { heads_per_block: 2, ..shape };
+    let normed = |span, shape| AttentionShape { qk_norm: Some(QkNorm { eps: 1e-6, span }), ..shape };
+    let window = |positions, shape| AttentionShape { window: Some(positions), ..shape };
+    let bounded = |cap, shape: AttentionShape| {
+        let scale = shape.scale * 1.25;
+        AttentionShape { softcap: Some(cap), scale, ..shape }
+    };
+    let unrotated = |shape| AttentionShape { rope: None, ..shape };
+    let magnified = |magnitude, shape: AttentionShape| {
+        let rope = shape.rope.map(|rope| Rope { magnitude, ..rope });
+        AttentionShape { rope, ..shape }
+    };
+    let bytes = |shape| AttentionShape { kv: KvType::Q8_0, ..shape };
+    let parts = |stage_tiles, stages, shape| AttentionShape { stage_tiles, stages, ..shape };
     vec![
-        shape([4, 2, 64, 64], Norm, None, [3, 1]),
-        shape([7, 1, 80, 80], Neox, None, [2, 1]),
-        async_copies(shape([8, 1, 128, 96], Neox, None, [2, 2])),
-        shape([2, 2, 128, 128], Neox, Some(1e-6), [4, 1]),
-        two_blocks(shape([4, 1, 16, 16], Norm, None, [5, 1])),
-        async_copies(shape([1, 1, 256, 2], Norm, None, [1, 1])),
+        shape([4, 2, 64, 64], Norm, [3, 1]),
+        shape([7, 1, 80, 80], Neox, [2, 1]),
+        async_copies(shape([8, 1, 128, 96], Neox, [2, 2])),
+        normed(Head, shape([2, 2, 128, 128], Neox, [4, 1])),
+        two_blocks(shape([4, 1, 16, 16], Norm, [5, 1])),
+        async_copies(shape([1, 1, 256, 2], Norm, [1, 1])),
+        window(1, shape([1, 1, 16, 16], Norm, [2, 1])),
+        window(20, unrotated(shape([3, 1, 32, 32], Norm, [2, 1]))),
+        window(100, shape([4, 2, 64, 64], Neox, [3, 1])),
+        bounded(50.0, window(130, parts(2, 2, shape([2, 1, 256, 256], Neox, [2, 1])))),
+        normed(Head, window(150, parts(1, 3, async_copies(shape([4, 1, 256, 256], Neox, [2, 2]))))),
+        bounded(30.0, parts(2, 3, shape([2, 1, 192, 64], Norm, [3, 1]))),
+        magnified(1.19, shape([2, 2, 96, 96], Neox, [2, 1])),
+        magnified(0.8, parts(2, 2, async_copies(shape([1, 1, 48, 32], Neox, [2, 1])))),
+        normed(Projection, shape([4, 2, 112, 112], Neox, [2, 1])),
+        normed(Projection, two_blocks(unrotated(shape([80, 1, 64, 64], Neox, [2, 1])))),
+        bytes(unrotated(shape([2, 1, 64, 64], Norm, [3, 1]))),
+        bytes(async_copies(shape([6, 3, 128, 128], Neox, [2, 1]))),
+        bytes(shape([3, 1, 80, 80], Norm, [2, 1])),
+        bytes(two_blocks(window(90, shape([4, 1, 16, 16], Norm, [2, 1])))),
+        bytes(normed(Head, bounded(40.0, window(170, parts(2, 2, shape([2, 1, 256, 256], Neox, [2, 1])))))),
+        bytes(normed(Projection, parts(1, 3, async_copies(shape([4, 2, 112, 96], Norm, [2, 1]))))),
     ]
 }

@@ -2,7 +2,7 @@
 
 use bespoke_gguf::{GgmlType, Writer};
 use bespoke_kernels::shape::mix;
-use bespoke_kernels::shape::tensors::{Form, Inventory, Tensor, TensorName};
+use bespoke_kernels::shape::tensors::{Form, Tensor, TensorName};
 use bespoke_random::blocks::{self, CHUNK_ELEMENTS};
 use bespoke_random::rng::SplitMix64;
 
@@ -54,27 +54,21 @@ impl Planned {
 /// Plans the tensors of a model; fails for an invalid specification.
 pub fn plan(spec: &SynthSpec) -> Result<Vec<Planned>, SynthError> {
     check(spec)?;
-    let inventory = Inventory {
-        architecture: &spec.architecture,
-        layers: spec.dimensions.layers,
-        tied: spec.tied,
-        rope_factors: spec.rope_factors,
-    };
-    Ok(inventory.names().map(|name| planned(spec, name)).collect())
+    let shape = spec.blueprint().shape(&spec.name, spec.mix)?;
+    Ok(shape.tensors().map(|name| planned(spec, name)).collect())
 }
 
 /// Dimensions, type and distribution of one tensor.
 fn planned(spec: &SynthSpec, name: TensorName) -> Planned {
     let d = &spec.dimensions;
-    let ty = match (name.tensor, spec.embedding) {
-        (Tensor::TokenEmbd, Some(ty)) => mix::fitting(ty, d.hidden),
-        _ => spec.mix.tensor_type(name, d, spec.tied),
-    };
+    let ty = spec.blueprint().tensor_type(name, spec.mix);
     let form = name.tensor.form();
     let values = match (name.tensor, form) {
-        (Tensor::RopeFreqs, _) => Values::RopeFactors,
+        (Tensor::RopeFreqs | Tensor::RopeFactorsLong | Tensor::RopeFactorsShort, _) => Values::RopeFactors,
         (Tensor::TokenEmbd, _) if !spec.tied => Values::Random(0.0, 1.0),
-        (Tensor::AttnQBias | Tensor::AttnKBias | Tensor::AttnVBias, _) => Values::Random(0.0, 0.1),
+        (Tensor::AttnQBias | Tensor::AttnKBias | Tensor::AttnVBias | Tensor::AttnQkvBias, _) => {
+            Values::Random(0.0, 0.1)
+        }
         // Weights of norms.
         (_, Form::Vector(_)) => Values::Random(1.0, 0.1),
         (_, Form::Matrix(_, cols)) => Values::Random(0.0, unit_gain(cols.of(d))),
@@ -125,30 +119,9 @@ fn unit_gain(cols: u32) -> f32 {
 
 /// Writes the hyper-parameters.
 pub fn metadata(spec: &SynthSpec, writer: &mut Writer) -> Result<(), SynthError> {
-    let (arch, d) = (&spec.architecture.name, &spec.dimensions);
-    writer.set("general.architecture", arch)?;
-    writer.set("general.name", &spec.name)?;
+    writer.set("general.architecture", spec.architecture.name)?;
+    writer.set("general.name", spec.name.as_str())?;
     writer.set("general.file_type", spec.mix.file_type())?;
     writer.set("general.quantization_version", 2u32)?; // GGML_QNT_VERSION
-    for (key, value) in [
-        ("context_length", d.context),
-        ("embedding_length", d.hidden),
-        ("block_count", d.layers),
-        ("feed_forward_length", d.ffn),
-        ("attention.head_count", d.heads),
-        ("attention.head_count_kv", d.kv_heads),
-        ("vocab_size", d.vocab),
-    ] {
-        writer.set(&format!("{arch}.{key}"), value)?;
-    }
-    writer.set(&format!("{arch}.attention.layer_norm_rms_epsilon"), d.eps)?;
-    writer.set(&format!("{arch}.rope.freq_base"), spec.rope_base)?;
-    if arch == "llama" {
-        writer.set(&format!("{arch}.rope.dimension_count"), d.head_dim)?;
-    }
-    if d.heads * d.head_dim != d.hidden || arch == "qwen3" {
-        writer.set(&format!("{arch}.attention.key_length"), d.head_dim)?;
-        writer.set(&format!("{arch}.attention.value_length"), d.head_dim)?;
-    }
-    Ok(())
+    Ok(spec.blueprint().metadata(writer)?)
 }

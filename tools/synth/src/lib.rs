@@ -11,7 +11,7 @@ use std::io::{self, Write};
 
 use bespoke_gguf::writer::DataWriter;
 use bespoke_gguf::{GgmlType, Writer};
-use bespoke_kernels::shape::{Architecture, Dimensions, Mix};
+use bespoke_kernels::shape::{Architecture, Blueprint, Dimensions, Mix, Setting, ShapeError};
 use content::Planned;
 use rayon::prelude::*;
 
@@ -22,7 +22,7 @@ pub struct SynthSpec {
     pub architecture: Architecture,
     /// `general.name`.
     pub name: String,
-    /// The dimensions. RoPE rotates whole heads, and a vocabulary has at least [`MIN_VOCAB`] tokens.
+    /// The dimensions; a vocabulary has at least [`MIN_VOCAB`] tokens.
     pub dimensions: Dimensions,
     /// RoPE's base frequency.
     pub rope_base: f32,
@@ -30,8 +30,10 @@ pub struct SynthSpec {
     pub mix: Mix,
     /// Whether the output matrix is the embedding.
     pub tied: bool,
-    /// Whether the file has a `rope_freqs.weight` (Llama 3.1 and later).
+    /// Whether the file has tensors that divide RoPE's frequencies (Llama 3.1 and later, Phi-3).
     pub rope_factors: bool,
+    /// Metadata below the architecture's prefix, in addition to that of a typical model, or instead of it.
+    pub settings: Vec<(String, Setting)>,
     /// Type of the embedding, if it differs from the mix's type.
     pub embedding: Option<GgmlType>,
     /// Seed of the random weights.
@@ -55,6 +57,21 @@ pub const TINY: Dimensions = Dimensions {
     eps: 1e-5,
 };
 
+impl SynthSpec {
+    /// The model without names, types and seed.
+    pub fn blueprint(&self) -> Blueprint {
+        Blueprint {
+            architecture: self.architecture,
+            dimensions: self.dimensions.clone(),
+            rope_base: self.rope_base,
+            tied: self.tied,
+            rope_factors: self.rope_factors,
+            embedding: self.embedding,
+            settings: self.settings.clone(),
+        }
+    }
+}
+
 impl Default for SynthSpec {
     /// A [`TINY`] Llama.
     fn default() -> Self {
@@ -66,6 +83,7 @@ impl Default for SynthSpec {
             mix: Mix::Q4KM,
             tied: false,
             rope_factors: false,
+            settings: Vec::new(),
             embedding: None,
             seed: 1,
         }
@@ -79,6 +97,9 @@ pub enum SynthError {
     /// The specification describes no valid model.
     #[error("{0}")]
     Spec(String),
+    /// The specification describes no supported model.
+    #[error(transparent)]
+    Shape(#[from] ShapeError),
     /// The specification describes no valid file.
     #[error(transparent)]
     Gguf(#[from] bespoke_gguf::Error),

@@ -2,7 +2,8 @@
 
 use bespoke::tokenizer::Tokenizer;
 use bespoke_gguf::{Gguf, dequantize};
-use bespoke_kernels::shape::Architecture;
+use bespoke_kernels::shape::ModelShape;
+use bespoke_kernels::shape::architecture::{ARCHITECTURES, Architecture};
 
 use super::*;
 
@@ -17,7 +18,9 @@ fn made(spec: &SynthSpec) -> Gguf {
 #[test]
 fn values_have_the_requested_standard_deviation() {
     use GgmlType::*;
-    for ty in [F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K] {
+    let types =
+        [F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4];
+    for ty in types {
         let spec = SynthSpec {
             mix: Mix::Pure(ty),
             dimensions: Dimensions { layers: 1, vocab: 1024, ..TINY },
@@ -28,7 +31,7 @@ fn values_have_the_requested_standard_deviation() {
             let info = file.require(name).unwrap();
             assert_eq!(info.ty, ty);
             let mut values = vec![0.0; info.elements() as usize];
-            dequantize(ty, file.data(info), &mut values).unwrap();
+            dequantize(ty, &file.data(info).unwrap(), &mut values).unwrap();
             let n = values.len() as f64;
             let mean = values.iter().map(|&v| f64::from(v)).sum::<f64>() / n;
             let std = (values.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>() / n - mean * mean).sqrt();
@@ -65,10 +68,10 @@ fn chunks_differ() {
         ..SynthSpec::default()
     };
     let file = made(&spec);
-    let data = file.data(file.require("blk.0.ffn_up.weight").unwrap());
+    let data = file.data(file.require("blk.0.ffn_up.weight").unwrap()).unwrap();
     let chunk = 2 << 18;
     assert!(data.len() > 2 * chunk && data[..chunk] != data[chunk..2 * chunk]);
-    assert!(data != file.data(file.require("blk.0.ffn_gate.weight").unwrap()));
+    assert!(data != file.data(file.require("blk.0.ffn_gate.weight").unwrap()).unwrap());
 }
 
 /// Every tensor as `name type dims`, sorted by name.
@@ -161,6 +164,54 @@ fn qwen3_has_head_norms_and_a_key_length() {
     assert_eq!(file.strings("tokenizer.ggml.tokens").unwrap().len(), 512);
 }
 
+/// A file of every architecture is read as the shape that it was written from.
+#[test]
+fn every_architecture_is_written_and_read() {
+    for architecture in ARCHITECTURES {
+        for (tied, rope_factors) in [(false, true), (true, false)] {
+            let spec = SynthSpec {
+                architecture: *architecture,
+                dimensions: Dimensions { layers: 5, ..TINY },
+                tied,
+                rope_factors,
+                ..SynthSpec::default()
+            };
+            let file = made(&spec);
+            let shape = ModelShape::from_gguf(&file, "model").unwrap();
+            assert_eq!(shape, spec.blueprint().shape("model", spec.mix).unwrap(), "{}", architecture.name);
+            assert_eq!(Blueprint::of(&file, &shape).unwrap().shape("model", spec.mix).unwrap(), shape);
+        }
+    }
+}
+
+#[test]
+fn fused_tensors_get_the_types_of_llama_quantize() {
+    let spec = SynthSpec {
+        architecture: architecture("phi3"),
+        dimensions: Dimensions { layers: 1, ..TINY },
+        rope_factors: true,
+        settings: vec![("attention.sliding_window".into(), Setting::Integer(64))],
+        ..SynthSpec::default()
+    };
+    expect_test::expect![[r#"
+        blk.0.attn_norm.weight F32 [256]
+        blk.0.attn_output.weight Q4_K [256, 256]
+        blk.0.attn_qkv.weight Q5_K [256, 512]
+        blk.0.ffn_down.weight Q6_K [768, 256]
+        blk.0.ffn_norm.weight F32 [256]
+        blk.0.ffn_up.weight Q4_K [256, 1536]
+        output.weight Q6_K [256, 512]
+        output_norm.weight F32 [256]
+        rope_factors_long.weight F32 [32]
+        rope_factors_short.weight F32 [32]
+        token_embd.weight Q4_K [256, 512]
+    "#]]
+    .assert_eq(&listing(&spec));
+    let file = made(&spec);
+    assert_eq!(file.u32("phi3.attention.sliding_window").unwrap(), 64);
+    assert_eq!(file.u32("phi3.rope.scaling.original_context_length").unwrap(), 4096);
+}
+
 #[test]
 fn invalid_specifications_are_errors() {
     let message = |spec: SynthSpec| to_bytes(&spec).err().map(|error| error.to_string());
@@ -172,8 +223,8 @@ fn invalid_specifications_are_errors() {
         (sized(Dimensions { head_dim: 63, ..TINY }), "head_dim 63 must be even for RoPE"),
         (sized(Dimensions { vocab: 259, ..TINY }), "a vocabulary of 259 is too small: 260 is the least"),
         (
-            SynthSpec { embedding: Some(GgmlType::IQ4_XS), ..default() },
-            "tensors of type IQ4_XS are not supported",
+            SynthSpec { embedding: Some(GgmlType::IQ3_S), ..default() },
+            "tensors of type IQ3_S are not supported",
         ),
     ] {
         assert_eq!(message(spec).as_deref(), Some(expected));

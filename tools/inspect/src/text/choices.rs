@@ -113,7 +113,7 @@ impl Choice {
             // Without the warp that only loads.
             warps: s.threads() / 32 - 1,
             stages: s.stages,
-            in_flight: u64::from(s.stages) * 2 * u64::from(s.page_bytes()),
+            in_flight: u64::from(s.stages) * u64::from(s.stage_bytes()),
             trigger: s.trigger,
         }
     }

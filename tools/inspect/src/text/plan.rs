@@ -87,12 +87,13 @@ fn buffers(plan: &Plan) -> String {
 fn kind(kind: &BufferKind) -> &'static str {
     match kind {
         BufferKind::Weights { .. } => "weights",
-        BufferKind::RopeTable => "rope table",
+        BufferKind::RopeTable { .. } => "rope table",
         BufferKind::Activation => "activation",
         BufferKind::Counters => "counters",
         BufferKind::KvCache => "KV cache",
         BufferKind::State => "state",
         BufferKind::Sampling => "sampling",
+        BufferKind::LogitBias => "logit bias",
         BufferKind::Tokens => "tokens",
         BufferKind::HostTokens => "finished",
     }

@@ -34,8 +34,9 @@ pub(crate) fn embed(s: &EmbedShape) -> Case {
         let x = case.output(&format!("x of token {token}"), Element::F32, s.cols as usize);
         case.launch(spec.clone(), &[w, sequence, state, x]);
         let row = if token < s.vocab { token as usize } else { 0 };
-        // Values of every type are exact in f32, or rounded once by the addition of a minimum.
-        let want = Want::Exactly(Element::F32, f32s(&matrix.row(row)));
+        // Values of every type are exact in f32, or rounded once by the addition of a minimum, and once by the scale.
+        let scaled: Vec<f32> = matrix.row(row).iter().map(|value| value * s.scale).collect();
+        let want = Want::Exactly(Element::F32, f32s(&scaled));
         case.expect(x, Coordinates::line("column"), want);
     }
     case
@@ -70,7 +71,7 @@ pub(crate) fn gemv(s: &GemvShape) -> Case {
         parts.push((format!("segment {} ({})", parts.len(), matrix.ty()), matrix.rows()));
     }
     let want = outputs(s, &products, &bias, &before);
-    if s.output == Output::Swiglu {
+    if s.is_gated() {
         parts.truncate(1);
     }
 
@@ -99,15 +100,17 @@ fn outputs(s: &GemvShape, products: &[Products], bias: &[f32], before: &[f32]) -
         true => QUANTISED,
     };
     let mut want = Close::all(Vec::new(), limit);
-    let mut energy = 0.0;
-    if s.output == Output::Swiglu {
+    let (mut energy, scale) = (0.0, f64::from(s.scale));
+    // A capped output is no larger than its cap.
+    let size = |energy: f64| s.softcap.map_or(energy, |cap| energy.min(f64::from(cap).powi(2)));
+    if let Output::Glu(activation) = s.output {
         let (gate, up) = (&products[0], &products[1]);
         for (i, &row) in gate.rows.iter().enumerate() {
             want.at.push(row);
             let (g, u) = (gate.values[i], up.values[i]);
-            want.values.push(g / (1.0 + (-g).exp()) * u);
-            // silu's slope is about 1/2 around 0, and at most 1.1.
-            energy += gate.energies[i] * u * u + g * g * up.energies[i] / 4.0;
+            want.values.push(finish(reference::activation(activation, g) * u, s));
+            // The slope of either activation is about 1/2 around 0, and at most 1.13.
+            energy += size((gate.energies[i] * u * u + g * g * up.energies[i] / 4.0) * scale * scale);
         }
     } else {
         let mut first = 0;
@@ -118,8 +121,8 @@ fn outputs(s: &GemvShape, products: &[Products], bias: &[f32], before: &[f32]) -
                 let bias = bias.get(row).map_or(0.0, |&bias| f64::from(bias));
                 let before = if s.output == Output::Residual { f64::from(before[row]) } else { 0.0 };
                 want.at.push(row);
-                want.values.push(value + bias + before);
-                energy += terms + bias * bias + before * before;
+                want.values.push(finish(value + bias, s) + before);
+                energy += size((terms + bias * bias) * scale * scale) + before * before;
             }
             first += segment.rows as usize;
         }
@@ -128,6 +131,12 @@ fn outputs(s: &GemvShape, products: &[Products], bias: &[f32], before: &[f32]) -
     // error than another.
     want.scale = Some((energy / want.at.len() as f64).sqrt());
     want
+}
+
+/// Applies the factor and the soft cap to a result.
+fn finish(value: f64, s: &GemvShape) -> f64 {
+    let value = value * f64::from(s.scale);
+    s.softcap.map_or(value, |cap| f64::from(cap) * (value / f64::from(cap)).tanh())
 }
 
 /// Adds the buffers of each CTA's largest output and of its row; their content is compared if all outputs are computed.

@@ -3,6 +3,7 @@
 mod attention;
 mod choice;
 mod matrix;
+mod norm_add;
 mod sampling;
 
 use bespoke_kernels::spec::KernelSpec;
@@ -14,6 +15,7 @@ pub(super) fn cases(spec: &KernelSpec) -> Vec<Case> {
     match spec {
         KernelSpec::Embed(s) => vec![matrix::embed(s)],
         KernelSpec::Gemv(s) => vec![matrix::gemv(s)],
+        KernelSpec::NormAdd(s) => vec![norm_add::norm_add(s)],
         KernelSpec::Attention(s) => attention::attention(s),
         KernelSpec::ChooseGreedy(s) => choice::choose_greedy(s),
         KernelSpec::SampleKeys(s) => sampling::sample_keys(s),

@@ -21,8 +21,8 @@ fn keys(s: &SampleShape, logits: &[f32]) -> (Vec<u32>, Vec<u32>) {
     (keys, tops)
 }
 
-/// Cases of penalties over no tokens, over some, and over more tokens than there are; of NaN and infinities; and of a
-/// position within the prompt.
+/// Cases of no, one and all penalties, over no tokens, over some, and over more tokens than there are; of biases; of
+/// NaN and infinities; and of a position within the prompt.
 pub(crate) fn sample_keys(s: &SampleShape) -> Vec<Case> {
     let mut noise = Noise::new(&KernelSpec::SampleKeys(s.clone()).name());
     let vocab = s.vocab as usize;
@@ -35,25 +35,55 @@ pub(crate) fn sample_keys(s: &SampleShape) -> Vec<Case> {
     {
         odd[token as usize] = *value;
     }
-    let history = noise.words(CONTEXT, s.vocab);
+    // Tokens repeat in the history, and the biases are for some of them and for others.
+    let mut history = noise.words(CONTEXT, s.vocab);
+    history.copy_within(2..4, 4);
+    history.copy_within(2..4, 10);
+    let values = [4.0, -2.5, f32::NEG_INFINITY, 0.0, -100.0].into_iter().cycle();
+    let logit_bias: Vec<(u32, f32)> =
+        history[2..8].iter().copied().chain(noise.words(20, s.vocab)).zip(values).collect();
+    let all = || SamplingParams {
+        repeat_penalty: 1.25,
+        presence_penalty: 0.4,
+        frequency_penalty: 0.3,
+        ..SamplingParams::default()
+    };
+    let repetition = |repeat_penalty, repeat_last_n| SamplingParams {
+        repeat_penalty,
+        repeat_last_n,
+        ..SamplingParams::default()
+    };
+    let none = SamplingParams::default;
     [
-        ("no penalty", &random, (7, 2), (1.0, 64)),
-        ("a penalty over no token", &random, (7, 2), (1.5, 0)),
-        ("a penalty over 5 of 8 tokens", &random, (7, 2), (1.5, 5)),
-        ("a penalty over more tokens than there are", &random, (11, 12), (1.25, u32::MAX)),
-        ("a penalty below 1", &random, (7, 2), (0.5, 6)),
-        ("NaN, infinities and zeros, penalised", &odd, (14, 2), (1.1, 64)),
-        ("a position within the prompt", &random, (2, 5), (1.5, 64)),
+        ("no penalty", &random, (7, 2), none()),
+        ("a penalty over no token", &random, (7, 2), repetition(1.5, 0)),
+        ("a penalty over 5 of 8 tokens", &random, (7, 2), repetition(1.5, 5)),
+        ("a penalty over more tokens than there are", &random, (11, 12), repetition(1.25, u32::MAX)),
+        ("a penalty below 1", &random, (7, 2), repetition(0.5, 6)),
+        ("a presence penalty", &random, (7, 2), SamplingParams { presence_penalty: 1.5, ..none() }),
+        ("a frequency penalty", &random, (11, 2), SamplingParams { frequency_penalty: 0.7, ..none() }),
+        ("a frequency reward", &random, (11, 2), SamplingParams { frequency_penalty: -0.7, ..none() }),
+        ("all penalties", &random, (11, 2), SamplingParams { repeat_last_n: 9, ..all() }),
+        ("a bias", &random, (11, 2), SamplingParams { logit_bias: logit_bias.clone(), ..none() }),
+        (
+            "NaN, infinities and zeros, biased and penalised",
+            &odd,
+            (14, 2),
+            SamplingParams { logit_bias, ..all() },
+        ),
+        ("a position within the prompt", &random, (2, 5), all()),
     ]
     .into_iter()
-    .map(|(what, logits, (position, prompt), (repeat_penalty, repeat_last_n))| {
-        let params = SamplingParams { repeat_penalty, repeat_last_n, ..SamplingParams::default() };
+    .map(|(what, logits, (position, prompt), params)| {
         let next = position as usize + 1;
-        let recent = &history[next - next.min(repeat_last_n as usize)..next];
-        let (keys, tops) = keys(s, &penalise(logits, recent, repeat_penalty));
+        let (keys, tops) = keys(s, &penalise(logits, &history[..next], &params));
         let mut case = Case::new(what);
+        // Without a bias, its buffer has any content.
+        let bias =
+            if params.logit_bias.is_empty() { vec![f32::NAN; vocab] } else { params.bias_row(s.vocab) };
         let args = [
             case.input("logits", f32s(logits)),
+            case.input("bias", f32s(&bias)),
             case.input("sequence", u32s(&history)),
             case.input("sampling", words(&params)),
             case.input("state", state_record(position, prompt)),
@@ -62,7 +92,7 @@ pub(crate) fn sample_keys(s: &SampleShape) -> Vec<Case> {
         ];
         case.launch(KernelSpec::SampleKeys(s.clone()), &args);
         let goes_on = next < prompt as usize;
-        for (buffer, axis, values) in [(args[4], "token", keys), (args[5], "group", tops)] {
+        for (buffer, axis, values) in [(args[5], "token", keys), (args[6], "group", tops)] {
             let want = if goes_on { vec![POISON; 4 * values.len()] } else { u32s(&values) };
             case.expect(buffer, Coordinates::line(axis), Want::Exactly(Element::U32, want));
         }
