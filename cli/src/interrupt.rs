@@ -2,7 +2,7 @@
 //!
 //! While a command loads or measures, Ctrl-C clears the progress bar and ends the process. While text is streamed, the
 //! first Ctrl-C requests a stop after the current token, so that the line is complete; the second ends the process.
-//! Incomplete files are removed.
+//! `chat` resets this for each answer. Incomplete files are removed.
 
 use std::io::{IsTerminal, stderr};
 use std::sync::Once;
@@ -41,6 +41,12 @@ pub fn install_handler() {
 /// Makes the first Ctrl-C only request a stop, from now on: see [`requested`].
 pub fn defer_first() {
     DEFER_FIRST.store(true, Ordering::Relaxed);
+}
+
+/// Forgets an earlier request, and lets the next Ctrl-C end the process: while the user is asked for input.
+pub fn end_on_next() {
+    DEFER_FIRST.store(false, Ordering::Relaxed);
+    REQUESTED.store(false, Ordering::Relaxed);
 }
 
 /// Whether Ctrl-C requested a stop.

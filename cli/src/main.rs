@@ -3,6 +3,7 @@
 //! Results go to standard output, everything else to standard error. Exit codes: 1 after an error, with one message; 2
 //! for a wrong command line; 130 after Ctrl-C. `check` has its own exit codes.
 
+mod chat_template;
 mod commands;
 mod interrupt;
 mod model;
@@ -12,7 +13,9 @@ mod progress;
 mod report;
 mod rules;
 mod sampling;
+mod scored_text;
 mod session;
+mod text;
 
 use std::io::{IsTerminal, stderr};
 use std::process::ExitCode;
@@ -21,7 +24,10 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
-use commands::{bench, check, devices, inspect, logits, quantize, run, selftest, specialize, synth, tune};
+use commands::{
+    bench, chat, check, compare, devices, inspect, logits, perplexity, quantize, run, selftest, specialize,
+    synth, tokenize, tune,
+};
 
 /// Display order of the options that every command has: at the end of the help.
 const LAST: usize = 1000;
@@ -58,6 +64,7 @@ it runs the same kernels on its PTX emulator and checks every memory access.
   bespoke run                           the demo model inside this binary: sums, and short stories
   bespoke run -p \"17 + 25 =\"            ask your own question
   bespoke run MODEL.gguf -p \"Hello\"     your own model
+  bespoke chat MODEL.gguf               a conversation with a chat model
   bespoke devices                       the devices of this machine
   bespoke inspect llama-3.1-8b          the kernels of a model's shape
 
@@ -68,7 +75,11 @@ it runs the same kernels on its PTX emulator and checks every memory access.
 #[derive(Subcommand, Debug)]
 enum Command {
     Run(run::RunArgs),
+    Chat(chat::ChatArgs),
+    Tokenize(tokenize::TokenizeArgs),
     Logits(logits::LogitsArgs),
+    Perplexity(perplexity::PerplexityArgs),
+    Compare(compare::CompareArgs),
     Inspect(inspect::InspectArgs),
     Specialize(specialize::SpecializeArgs),
     Synth(synth::SynthArgs),
@@ -115,7 +126,11 @@ fn execute(cli: &Cli) -> miette::Result<ExitCode> {
     match &cli.command {
         Some(Command::Check(args)) => return Ok(check::execute(args)),
         Some(Command::Run(args)) => run::execute(args),
+        Some(Command::Chat(args)) => chat::execute(args),
+        Some(Command::Tokenize(args)) => tokenize::execute(args),
         Some(Command::Logits(args)) => logits::execute(args),
+        Some(Command::Perplexity(args)) => perplexity::execute(args),
+        Some(Command::Compare(args)) => compare::execute(args),
         Some(Command::Inspect(args)) => inspect::execute(args),
         Some(Command::Specialize(args)) => specialize::execute(args),
         Some(Command::Synth(args)) => synth::execute(args),

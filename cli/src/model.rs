@@ -1,4 +1,4 @@
-//! Models: GGUF files and the demo model, and arguments that name a model or a built-in shape.
+//! Models: GGUF files, Hugging Face folders and the demo model, and arguments that name a model or a built-in shape.
 
 use std::path::{Path, PathBuf};
 
@@ -6,21 +6,30 @@ use bespoke::engine::EngineError;
 use bespoke_demo as demo;
 use bespoke_gguf::Gguf;
 use bespoke_kernels::shape::{Mix, ModelShape, ShapeFile, builtin};
+use bespoke_quantize::QuantizeError;
 use miette::{IntoDiagnostic, WrapErr, miette};
 
 /// Help text of a `MODEL|SHAPE` argument.
-pub const HELP: &str = "A GGUF file, or a built-in shape: its name, or name and mix as in llama-3.1-8b-q8_0; `demo` for the demo model";
+pub const HELP: &str = "A GGUF file, a Hugging Face folder, or a built-in shape: its name, or name and mix as in llama-3.1-8b-q8_0; `demo` for the demo model";
 
 /// Largest edit distance of a suggested name.
 const MAX_EDITS: usize = 3;
 
-/// Shape of a GGUF file, of a built-in name, or of the demo model.
-pub fn resolve(text: &str) -> miette::Result<ModelShape> {
+/// How the weights of a model are loaded.
+#[derive(clap::Args, Clone, Copy, Debug, Default)]
+pub struct LoadArgs {
+    /// Quantise float weights while they are loaded: a mix (q4_k_m) or one type for all matrices (q8_0)
+    #[arg(long, value_name = "TYPE")]
+    pub quantize: Option<Mix>,
+}
+
+/// Shape of a GGUF file or a folder, of a built-in name, or of the demo model.
+pub fn resolve(text: &str, load: LoadArgs) -> miette::Result<ModelShape> {
     let path = Path::new(text);
     let is_file =
         path.components().count() > 1 || path.extension().is_some_and(|it| it == "gguf") || path.is_file();
-    if is_file || is_demo(path) {
-        return open_model(path).map(|model| model.shape);
+    if is_file || is_demo(path) || is_hf_folder(path) {
+        return open_model_with(path, load).map(|model| model.shape);
     }
     let (file, mix) = named(text, &[demo::NAME])?;
     file.with_mix(&mix.to_string()).into_diagnostic()
@@ -107,20 +116,25 @@ pub fn edit_distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-/// An open model file.
+/// An open model.
 pub struct Model {
-    /// The opened GGUF file.
+    /// The opened GGUF file, or the folder as one.
     pub gguf: Gguf,
     /// Shape of the model.
     pub shape: ModelShape,
     /// Whether this is the demo model.
     pub is_demo: bool,
-    /// Path of the file.
+    /// Path of the file or folder.
     pub path: PathBuf,
 }
 
-/// Opens a model file, or the demo model by its name, and reads the shape of the model.
+/// Opens a model as [`open_model_with`] does, with the weights as they are.
 pub fn open_model(path: &Path) -> miette::Result<Model> {
+    open_model_with(path, LoadArgs::default())
+}
+
+/// Opens a model file or folder, or the demo model by its name, and reads the shape of the model.
+pub fn open_model_with(path: &Path, load: LoadArgs) -> miette::Result<Model> {
     if is_demo(path) {
         return open_demo();
     }
@@ -134,12 +148,51 @@ pub fn open_model(path: &Path) -> miette::Result<Model> {
             "`{name}` is a built-in shape, which has no weights; give a GGUF file"
         ));
     }
-    let open = || -> Result<_, EngineError> {
-        let gguf = Gguf::open(path)?;
-        let shape = ModelShape::from_gguf(&gguf, &model_name(path))?;
+    let open = || -> miette::Result<Model> {
+        let mut gguf = open_weights(path)?;
+        if let Some(mix) = load.quantize {
+            gguf = bespoke_quantize::on_load(gguf, mix).map_err(quantize_error)?;
+        }
+        let shape =
+            ModelShape::from_gguf(&gguf, &model_name(path)).map_err(EngineError::from).into_diagnostic()?;
         Ok(Model { gguf, shape, is_demo: false, path: path.to_owned() })
     };
-    open().into_diagnostic().wrap_err_with(|| format!("cannot load {}", path.display()))
+    open().wrap_err_with(|| format!("cannot load {}", path.display()))
+}
+
+/// Opens a GGUF file, or a Hugging Face folder as one.
+pub fn open_weights(path: &Path) -> miette::Result<Gguf> {
+    if is_hf_folder(path) {
+        return bespoke_hf::open(path).into_diagnostic();
+    }
+    if path.is_dir() {
+        let help = "a folder must have config.json, tokenizer.json and safetensors files";
+        return Err(miette!(help = help, "a folder without config.json is no model"));
+    }
+    Gguf::open(path).map_err(EngineError::from).into_diagnostic()
+}
+
+/// Report of an error of quantisation, with what to do.
+pub fn quantize_error(error: QuantizeError) -> miette::Report {
+    match error {
+        QuantizeError::Quantized { .. } => {
+            let help = "start from the float file, or use `bespoke quantize --allow-requantize`";
+            miette!(help = help, "{error}")
+        }
+        error => miette!("{error}"),
+    }
+}
+
+/// Whether a path is a Hugging Face folder.
+pub fn is_hf_folder(path: &Path) -> bool {
+    bespoke_hf::is_model(path)
+}
+
+/// Opens a model file or folder, or the demo model by its name, for its metadata: the model itself may be unsupported,
+/// or missing.
+pub fn open_gguf(path: &Path) -> miette::Result<Gguf> {
+    let gguf = if is_demo(path) { demo::model().into_diagnostic() } else { open_weights(path) };
+    gguf.wrap_err_with(|| format!("cannot load {}", path.display()))
 }
 
 /// Opens the demo model inside the binary.
@@ -151,11 +204,17 @@ pub fn open_demo() -> miette::Result<Model> {
 
 /// Whether a path is the demo model's name and not a file.
 pub fn is_demo(path: &Path) -> bool {
-    path.as_os_str() == demo::NAME && !path.is_file()
+    path.as_os_str() == demo::NAME && !path.is_file() && !is_hf_folder(path)
 }
 
-/// Name of a model file without its extension.
+/// Name of a model file without its extension, or of a folder.
 pub fn model_name(path: &Path) -> String {
+    if path.is_dir() {
+        // `.` and `..` have no name of their own.
+        let named =
+            path.canonicalize().ok().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
+        return named.unwrap_or_else(|| path.display().to_string());
+    }
     path.file_stem()
         .map_or_else(|| PathBuf::from(path).display().to_string(), |stem| stem.to_string_lossy().into_owned())
 }
@@ -183,14 +242,18 @@ mod tests {
             ("qwen2.5-0.5b-f16", "qwen2.5-0.5b-f16"),
             ("demo", "demo"),
         ] {
-            assert_eq!(resolve(name).unwrap().name, shape);
+            assert_eq!(resolve(name, LoadArgs::default()).unwrap().name, shape);
         }
     }
 
     #[test]
     fn the_demo_model_is_suggested_only_where_it_is_accepted() {
         for (name, ends) in [("gpt", ", demo"), ("deno", "did you mean demo?")] {
-            let help = resolve(name).unwrap_err().help().map(|help| help.to_string()).unwrap_or_default();
+            let help = resolve(name, LoadArgs::default())
+                .unwrap_err()
+                .help()
+                .map(|help| help.to_string())
+                .unwrap_or_default();
             assert!(help.ends_with(ends), "{name}: {help}");
             let shapes =
                 builtin_named(name).unwrap_err().help().map(|help| help.to_string()).unwrap_or_default();

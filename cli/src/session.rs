@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use bespoke::device::{self, Checks, Kind, Opened, Selector};
 use bespoke::engine::{Engine, EngineError, EngineOptions, SamplingParams};
+use bespoke_kernels::kernels::attention::KvType;
 use miette::miette;
 
-use crate::model::Model;
+use crate::model::{LoadArgs, Model};
 use crate::progress::Progress;
 use crate::rules::RulesArgs;
 
@@ -63,12 +64,18 @@ pub struct DecodeArgs {
     /// Positions in the KV cache [default: 4096 or what the command needs, at most the model's context]
     #[arg(long, short, value_name = "N")]
     pub ctx: Option<u32>,
+    /// Type of the KV cache: f16, or q8_0 for about half the memory [default: f16]
+    #[arg(long, value_name = "TYPE", default_value_t, hide_default_value = true)]
+    pub kv: KvType,
     /// Launch kernels one by one instead of replaying a captured graph
     #[arg(long)]
     pub eager: bool,
     /// Fail if a kernel's PTX is not built into this binary, instead of generating it now
     #[arg(long)]
     pub no_jit: bool,
+    /// How the weights are loaded.
+    #[command(flatten)]
+    pub load: LoadArgs,
     /// Rules for dividing the work.
     #[command(flatten)]
     pub rules: RulesArgs,
@@ -95,6 +102,7 @@ pub fn load_sampling(
     let context = args.ctx.unwrap_or(context);
     let options = EngineOptions {
         context: Some(context),
+        kv: args.kv,
         eager: args.eager,
         no_jit: args.no_jit,
         tuning,

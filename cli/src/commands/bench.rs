@@ -100,10 +100,11 @@ pub fn execute(args: &BenchArgs) -> miette::Result<()> {
 }
 
 fn bench_model(path: &Path, args: &BenchArgs, results: &mut Results) -> miette::Result<()> {
-    let model = model::open_model(path)?;
+    let model = model::open_model_with(path, args.decode.load)?;
     let deepest = args.depth.iter().copied().max().unwrap_or(0);
     let context = deepest.saturating_add(args.n).saturating_add(bespoke_bench::WARM_UP);
-    let engine = session::load_sampling(&model, &args.decode, context, args.sampling.params())?;
+    let sampling = args.sampling.params(None)?;
+    let engine = session::load_sampling(&model, &args.decode, context, sampling)?;
     let ceiling = match engine.device().info().kind {
         Kind::Emulator => None,
         Kind::Cuda { .. } => Some(engine::read_bandwidth(engine.device()).map_err(session::engine_error)?),

@@ -9,11 +9,14 @@ use bespoke_check::text::{self, Renderer};
 use bespoke_check::{
     self as check, CheckError, Checks, Failure, Launches, Loaded, Options, REPORT_VERSION, Report,
 };
+use bespoke_kernels::kernels::attention::KvType;
 use clap::{Args, ValueEnum};
 use miette::{IntoDiagnostic, miette};
 use serde_json::json;
 
-use crate::{interrupt, model, progress::DelayedSpinner, progress::Progress};
+use crate::interrupt;
+use crate::model::{self, LoadArgs};
+use crate::progress::{DelayedSpinner, Progress};
 
 /// Run kernels on the emulator and report their errors: a PTX file, a built-in shape, or a model's decode plan
 ///
@@ -28,15 +31,21 @@ use crate::{interrupt, model, progress::DelayedSpinner, progress::Progress};
   bespoke check model.gguf --steps 2
   bespoke check qwen2.5-0.5b --filter attention")]
 pub struct CheckArgs {
-    /// A PTX file, a GGUF file, or the name of a built-in shape; `demo` is the demo model
+    /// A PTX file, a GGUF file, a Hugging Face folder, or the name of a built-in shape; `demo` is the demo model
     #[arg(value_name = "FILE.ptx|MODEL.gguf|SHAPE")]
     subject: String,
+    /// How the weights are loaded.
+    #[command(flatten)]
+    load: LoadArgs,
     /// Buffers and launches for a PTX file, as TOML
     #[arg(long, value_name = "FILE.toml")]
     launches: Option<PathBuf>,
     /// Tokens to decode, for a model [default: 3]
     #[arg(long, value_name = "N")]
     steps: Option<u32>,
+    /// Type of the KV cache, for a shape or a model: f16 or q8_0 [default: f16]
+    #[arg(long, value_name = "TYPE", default_value_t, hide_default_value = true)]
+    kv: KvType,
     /// Only kernels whose name contains this, for a shape
     #[arg(long, value_name = "SUBSTRING")]
     filter: Option<String>,
@@ -124,14 +133,14 @@ fn run(args: &CheckArgs) -> miette::Result<ExitCode> {
             Err(error) => return Err(error.into()),
         },
         Kind::Model => {
-            let model = model::open_model(path)?;
+            let model = model::open_model_with(path, args.load)?;
             let steps = args.steps.unwrap_or(DEFAULT_STEPS);
             let bar = Progress::steps("checking", u64::from(steps));
             let mut tell = |done: usize, total: usize, _: &str| bar.update(done as u64, total as u64);
             check::model(&model.gguf, &model.shape, steps, &options, &mut tell)?
         }
         Kind::Shape => {
-            let shape = model::resolve(&args.subject)?;
+            let shape = model::resolve(&args.subject, args.load)?;
             let bar = Progress::steps("checking", 0);
             let mut tell = |done: usize, total: usize, kernel: &str| {
                 tracing::debug!("{kernel}");
@@ -154,7 +163,13 @@ fn options(args: &CheckArgs) -> miette::Result<Options> {
     let also = |what| args.also.contains(&what);
     let checks = Checks { values: also(Also::Values), overflow: also(Also::Overflow), ..Checks::ALL };
     let instruction_limit = args.limit.unwrap_or(Options::default().instruction_limit);
-    Ok(Options { checks, instruction_limit, lints: args.lints == Lints::On, profile: args.profile })
+    Ok(Options {
+        checks,
+        kv: args.kv,
+        instruction_limit,
+        lints: args.lints == Lints::On,
+        profile: args.profile,
+    })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,6 +204,9 @@ impl Kind {
 /// Kind of a subject, by its extension, else by the file's first bytes. For PTX found by its first bytes, also returns
 /// a reader of the whole text, because a pipe cannot be read twice.
 fn kind_of(path: &Path) -> (Kind, Option<Box<dyn Read>>) {
+    if model::is_hf_folder(path) {
+        return (Kind::Model, None);
+    }
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("ptx") => return (Kind::Ptx, None),
         Some("gguf") => return (Kind::Model, None),

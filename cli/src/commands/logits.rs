@@ -14,14 +14,15 @@ use crate::session::{self, DecodeArgs};
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Writes a safetensors file with `tokens` (i32 [tokens]) and `logits` (f32 [tokens, vocab]). A \
-reference is such a file; the error is NMSE = Σ(ours - reference)² / Σ reference² over all positions.
+reference is such a file, and may store only some positions, listed in `positions` (i32); the error is \
+NMSE = Σ(ours - reference)² / Σ reference² over the stored positions.
 
 Examples:
   bespoke logits model.gguf --tokens 1,2,3 --out logits.safetensors
   bespoke logits model.gguf --reference oracle.safetensors --limit 1e-4"
 )]
 pub struct LogitsArgs {
-    /// The model, a GGUF file
+    /// The model, a GGUF file or a Hugging Face folder
     pub model: PathBuf,
     /// Token ids [default: those of the reference]
     #[arg(long, value_delimiter = ',', value_name = "IDS", required_unless_present = "reference")]
@@ -45,7 +46,7 @@ pub struct LogitsArgs {
 
 /// Writes or compares the logits.
 pub fn execute(args: &LogitsArgs) -> miette::Result<()> {
-    let model = model::open_model(&args.model)?;
+    let model = model::open_model_with(&args.model, args.decode.load)?;
     let shape = &model.shape;
     let reference = args.reference.as_deref().map(Reference::read).transpose()?;
     let tokens = match (&args.tokens, &reference) {
@@ -79,14 +80,17 @@ pub fn execute(args: &LogitsArgs) -> miette::Result<()> {
         eprintln!("{count} positions x {vocab} logits in {}", out.display());
     }
     if let Some(reference) = &reference {
-        let error = nmse(&all, &reference.logits).ok_or_else(|| {
+        let at = |position: u32| all.get(position as usize * vocab..(position as usize + 1) * vocab);
+        let ours: Vec<f32> = reference.positions.iter().filter_map(|&it| at(it)).flatten().copied().collect();
+        let error = nmse(&ours, &reference.logits).ok_or_else(|| {
             miette::miette!(
                 "the reference has {} logits, the model gave {}",
                 reference.logits.len(),
-                all.len()
+                ours.len()
             )
         })?;
-        println!("{} NMSE {error:.3e} over {count} positions", model::model_name(&args.model));
+        let positions = reference.positions.len();
+        println!("{} NMSE {error:.3e} over {positions} positions", model::model_name(&args.model));
         if let Some(limit) = args.limit
             && (error > limit || error.is_nan())
         {

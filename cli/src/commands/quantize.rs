@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use bespoke::device::Bytes;
-use bespoke_gguf::Gguf;
 use bespoke_kernels::shape::Mix;
 use bespoke_quantize::{Quantization, QuantizeError};
 use miette::{IntoDiagnostic, WrapErr, miette};
 
+use crate::model;
 use crate::output::{Force, Output, cannot_write};
 use crate::progress::Progress;
 
@@ -17,14 +17,16 @@ use crate::progress::Progress;
 #[command(after_help = "Examples:
   bespoke quantize model-f16.gguf model-q4_k_m.gguf
   bespoke quantize model-f16.gguf model-q8_0.gguf --type q8_0
+  bespoke quantize SmolLM2-135M smollm2-bf16.gguf --type bf16
 
 Types and their mixes are llama.cpp's, and so is the way scales are chosen (without an importance matrix).")]
 pub struct QuantizeArgs {
-    /// The model, a GGUF file of F32, F16 or BF16
+    /// The model: a GGUF file or a Hugging Face folder of F32, F16 or BF16
     model: PathBuf,
     /// The file to write
     out: PathBuf,
-    /// A mix (q4_k_m, q5_k_m) or one type for all matrices: q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k, f16, bf16
+    /// A mix (q4_k_m, q5_k_m) or one type for all matrices: q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl,
+    /// iq4_xs, mxfp4, q4_0, q4_1, q5_0, q5_1, q8_0, f16, bf16
     #[arg(long = "type", short = 't', value_name = "TYPE", default_value = "q4_k_m")]
     mix: Mix,
     #[command(flatten)]
@@ -39,13 +41,10 @@ pub fn execute(args: &QuantizeArgs) -> miette::Result<()> {
     args.force.check(&args.out)?;
     let start = Instant::now();
     let cannot = || format!("cannot quantise {}", args.model.display());
-    let gguf = Gguf::open(&args.model).into_diagnostic().wrap_err_with(cannot)?;
+    let gguf = model::open_weights(&args.model).wrap_err_with(cannot)?;
     let plan = match Quantization::new(&gguf, args.mix, args.allow_requantize) {
-        Err(error @ QuantizeError::Quantized { .. }) => {
-            let help = "start from the float file, or use --allow-requantize";
-            return Err(miette!(help = help, "{error}")).wrap_err_with(cannot);
-        }
-        plan => plan.into_diagnostic().wrap_err_with(cannot)?,
+        Err(error) => return Err(model::quantize_error(error)).wrap_err_with(cannot),
+        Ok(plan) => plan,
     };
     for (info, ty) in plan.tensors() {
         tracing::debug!("{:<32} {:?} {} -> {ty}", info.name, info.dims, info.ty);

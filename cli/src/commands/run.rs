@@ -1,18 +1,24 @@
 //! `bespoke run`: decodes a model and streams the text.
 
 mod demo;
+mod printer;
 
-use std::io::{Read, Write};
+use std::cell::Cell;
+use std::io::Read;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use bespoke::engine::{self, Engine};
-use bespoke::generation::{FinishReason, Generation, Request, Summary, Token, room};
+use bespoke::engine::{self, Engine, EngineError};
+use bespoke::generation::{FinishReason, Generation, Request, Summary, room};
 use bespoke::tokenizer::Tokenizer;
+use bespoke_chat::Message;
 use clap::{ArgGroup, ValueEnum};
 use miette::{IntoDiagnostic, miette};
+use printer::{Printer, Streamed, TokenLogprob};
 use serde::Serialize;
 
+use crate::chat_template::{ChatFormat, TemplateArgs};
 use crate::interrupt;
 use crate::model;
 use crate::progress::DelayedBar;
@@ -27,6 +33,8 @@ use crate::session::{self, DecodeArgs};
   bespoke run --prompt \"17 + 25 =\"
   bespoke run model.gguf --prompt \"The quick brown fox\" -n 64
   bespoke run model.gguf --prompt Hello --temp 0.8 --seed 42
+  bespoke run model.gguf --chat --prompt \"What is the capital of France?\"
+  bespoke run model.gguf --prompt \"Q: 2 + 2? A:\" --stop Q: --logprobs 3
   bespoke run model.gguf --file question.txt --ctx 8192
   bespoke run model.gguf --tokens 1,2,3 -n 16 --format json
   bespoke run model.gguf --prompt Hello --device emulator")]
@@ -34,8 +42,8 @@ pub struct RunArgs {
     /// The model, a GGUF file [default: the demo model in this binary, which does arithmetic and tells short stories]
     #[arg(requires = "input")]
     pub model: Option<PathBuf>,
-    /// The prompt as text, or - for standard input; the demo model has default prompts. There is no chat template: the
-    /// model gets the prompt as it is
+    /// The prompt as text, or - for standard input; the demo model has default prompts. The model gets the prompt as it
+    /// is, but for --chat
     #[arg(long, short)]
     pub prompt: Option<String>,
     /// A file with the prompt
@@ -44,15 +52,30 @@ pub struct RunArgs {
     /// The prompt as token ids
     #[arg(long, value_delimiter = ',', value_name = "IDS")]
     pub tokens: Option<Vec<u32>>,
-    /// Tokens to generate; the context limits them [default: 128]
+    /// Treat the prompt as a question: write it by the model's chat template
+    #[arg(long, conflicts_with = "tokens")]
+    pub chat: bool,
+    /// Tokens to generate; the context limits them [default: 128; with --chat, until the answer ends]
     #[arg(short, long, value_name = "N")]
     pub n: Option<u32>,
+    /// When the context is full, keep its first N tokens and the newer half of the others, and continue [default: end]
+    #[arg(long, value_name = "N")]
+    pub keep: Option<u32>,
     /// Continue after an end-of-text token
     #[arg(long)]
     pub ignore_eos: bool,
+    /// End before this text, also if it spans several tokens; it is not printed. May be repeated
+    #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub stop: Vec<String>,
+    /// Print the log-probability of each token and of the N most likely ones, one line for each token
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub logprobs: Option<u32>,
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
+    /// Template and system prompt, for `--chat`.
+    #[command(flatten)]
+    pub template: TemplateArgs,
     /// Sampling.
     #[command(flatten)]
     pub sampling: SamplingArgs,
@@ -77,6 +100,9 @@ struct Output {
     prompt_tokens: Vec<u32>,
     tokens: Vec<u32>,
     text: Option<String>,
+    /// Log-probabilities of every token, with `--logprobs`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    logprobs: Option<Vec<TokenLogprob>>,
     stopped: Stop,
     /// Seed, if tokens were sampled.
     seed: Option<u64>,
@@ -99,12 +125,18 @@ const DEFAULT_TOKENS: u32 = 128;
 /// Decodes the prompt and prints the text or the JSON object.
 pub fn execute(args: &RunArgs) -> miette::Result<()> {
     let start = Instant::now();
+    if let (false, Some(option)) = (args.chat, args.template.given()) {
+        return Err(miette!("{option} needs --chat"));
+    }
     let model = match &args.model {
-        Some(path) => model::open_model(path)?,
+        Some(path) => model::open_model_with(path, args.decode.load)?,
         None => model::open_demo()?,
     };
     let text = prompt_text(args)?;
     if text.is_none() && args.tokens.is_none() {
+        if args.chat {
+            return Err(miette!("--chat needs --prompt or --file"));
+        }
         return demo::execute(args, &model);
     }
     // Only text needs the tokenizer; token ids do not.
@@ -114,6 +146,12 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
         (None, Err(_)) => None,
     };
     let prompt = match (&text, &args.tokens, &tokenizer) {
+        (Some(text), _, Some(tokenizer)) if args.chat => {
+            let format = ChatFormat::new(&args.template, &model.gguf, tokenizer)?;
+            let system = args.template.system.iter().map(|text| Message::new("system", text));
+            let messages: Vec<Message> = system.chain([Message::new("user", text)]).collect();
+            tokenizer.encode(&format.prompt(&messages)?).into_diagnostic()?
+        }
         (Some(text), _, Some(tokenizer)) if model.is_demo => {
             tokenizer.encode(&bespoke_demo::normalised_prompt(text)).into_diagnostic()?
         }
@@ -121,28 +159,38 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
         (_, Some(tokens), _) => tokens.clone(),
         _ => Vec::new(),
     };
-    let wanted = args.n.unwrap_or(DEFAULT_TOKENS);
-    let positions = prompt.len() as u64 + u64::from(wanted);
+    let wanted = args.n.unwrap_or(if args.chat { u32::MAX } else { DEFAULT_TOKENS });
+    let positions = prompt.len() as u64 + u64::from(args.n.unwrap_or(DEFAULT_TOKENS));
     let most = u64::from(model.shape.dimensions.context);
     let context = args.decode.ctx.unwrap_or(most.min(positions.max(engine::DEFAULT_CONTEXT.into())) as u32);
     // Checked before the weights are loaded.
     room(prompt.len(), context).map_err(session::engine_error)?;
-    let sampling = args.sampling.params();
+    if let Some(keep) = args.keep.filter(|&keep| keep >= context) {
+        return Err(session::engine_error(EngineError::KeepTooLarge { keep, context }));
+    }
+    if tokenizer.is_none() && !args.stop.is_empty() {
+        return Err(miette!("--stop needs a model with a vocabulary"));
+    }
+    let sampling = args.sampling.params(tokenizer.as_ref())?;
     let seed = (sampling.temperature > 0.0).then_some(sampling.seed);
     let mut engine = session::load_sampling(&model, &args.decode, context, sampling.clone())?;
     let load_seconds = start.elapsed().as_secs_f64();
 
-    let mut printer = Printer {
-        tokenizer: tokenizer.as_ref(),
-        as_text: text.is_some(),
-        first: true,
-        stream: args.format == Format::Text,
+    let streamed = match args.format {
+        Format::Json => Streamed::Nothing,
+        Format::Text if args.logprobs.is_some() => Streamed::Logprobs,
+        Format::Text if text.is_some() => Streamed::Text,
+        Format::Text => Streamed::Ids,
     };
+    let mut printer = Printer::new(tokenizer.as_ref(), streamed);
     let bar = DelayedBar::new("prompt");
     let request = Request {
         sampling,
         max_tokens: wanted,
+        keep: args.keep,
         stop_tokens: stop_tokens(args, tokenizer.as_ref()),
+        stop_strings: &args.stop,
+        logprobs: args.logprobs,
         ..Request::new(&prompt)
     };
     let generated = generate(&mut engine, &request, &mut printer, Some(&bar))?;
@@ -159,11 +207,22 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
         load_seconds,
         prompt_seconds,
         decode_seconds,
-        prompt_tokens_per_second: rate(prompt.len(), prompt_seconds),
+        prompt_tokens_per_second: rate(prompt.len() - generated.reused as usize, prompt_seconds),
         tokens_per_second: rate(generated.tokens.len().saturating_sub(1), decode_seconds),
     };
     if stopped == Stop::Context {
-        tracing::warn!("the context of {context} positions is full; --ctx N for more");
+        tracing::warn!(
+            "stopped because the context of {context} positions is full: --ctx N makes it larger, --keep N continues \
+             without its older tokens"
+        );
+    }
+    if generated.shifts > 0 {
+        tracing::info!(
+            "the context of {context} positions was full {}; each time the first {} tokens and the newer half of the \
+             others were kept",
+            if generated.shifts == 1 { "once".to_owned() } else { format!("{} times", generated.shifts) },
+            args.keep.unwrap_or(0)
+        );
     }
     match args.format {
         Format::Text => {
@@ -178,7 +237,8 @@ pub fn execute(args: &RunArgs) -> miette::Result<()> {
             let output = Output {
                 model: model.shape.name.clone(),
                 device: engine.device().info().name.clone(),
-                text: tokenizer.as_ref().map(|tokenizer| tokenizer.decode(&generated.tokens)),
+                text: tokenizer.is_some().then_some(generated.text),
+                logprobs: args.logprobs.map(|_| printer.logprobs),
                 stopped,
                 seed,
                 prompt_tokens: prompt,
@@ -230,6 +290,8 @@ fn counted(what: &str, count: usize, per_second: f64) -> String {
 #[serde(rename_all = "snake_case")]
 enum Stop {
     End,
+    #[serde(rename = "stop")]
+    Text,
     Count,
     Context,
     Interrupted,
@@ -239,6 +301,7 @@ impl From<FinishReason> for Stop {
     fn from(reason: FinishReason) -> Stop {
         match reason {
             FinishReason::StopToken => Stop::End,
+            FinishReason::StopString => Stop::Text,
             FinishReason::MaxTokens => Stop::Count,
             FinishReason::ContextFull => Stop::Context,
             FinishReason::Cancelled => Stop::Interrupted,
@@ -254,10 +317,13 @@ fn generate(
     printer: &mut Printer<'_>,
     bar: Option<&DelayedBar>,
 ) -> miette::Result<Summary> {
+    let streaming = Cell::new(false);
     let update = |position: u32| {
-        if let Some(bar) = bar {
+        if let Some(bar) = bar.filter(|_| !streaming.get()) {
             bar.update(u64::from(position), request.prompt.len() as u64);
         }
+        // Within the text, tokens that a shift of the context keeps are decoded: without a bar, but Ctrl-C ends it.
+        if interrupt::requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let request = Request { on_prompt_token: Some(&update), ..request.clone() };
     let mut generation =
@@ -269,6 +335,7 @@ fn generate(
         }
         let token = token.map_err(session::engine_error)?;
         interrupt::defer_first();
+        streaming.set(true);
         printer.token(&token).into_diagnostic()?;
         cancelled = interrupt::requested();
         if cancelled {
@@ -285,45 +352,4 @@ fn generate(
 
 fn rate(tokens: usize, seconds: f64) -> f64 {
     if seconds > 0.0 { tokens as f64 / seconds } else { 0.0 }
-}
-
-/// Streams tokens to standard output: as text if the prompt was text, else as token ids.
-struct Printer<'a> {
-    tokenizer: Option<&'a Tokenizer>,
-    as_text: bool,
-    first: bool,
-    stream: bool,
-}
-
-impl<'a> Printer<'a> {
-    /// Creates a printer that streams text.
-    pub fn text(tokenizer: &'a Tokenizer) -> Self {
-        Printer { tokenizer: Some(tokenizer), as_text: true, first: true, stream: true }
-    }
-
-    fn token(&mut self, token: &Token) -> std::io::Result<()> {
-        if !self.stream {
-            return Ok(());
-        }
-        let mut out = std::io::stdout().lock();
-        if self.as_text && self.tokenizer.is_some() {
-            out.write_all(token.text.as_bytes())?;
-        } else {
-            let separator = if self.first { "" } else { "," };
-            write!(out, "{separator}{}", token.id)?;
-        }
-        self.first = false;
-        out.flush()
-    }
-
-    fn end(&mut self, rest: &str) -> std::io::Result<()> {
-        if !self.stream {
-            return Ok(());
-        }
-        let mut out = std::io::stdout().lock();
-        if self.as_text {
-            out.write_all(rest.as_bytes())?;
-        }
-        writeln!(out)
-    }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use bespoke::device::{Checks, Device, Kind};
 use bespoke::engine::target_for;
 use bespoke_codegen::ptx::Target;
-use bespoke_gguf::Gguf;
+use bespoke_kernels::kernels::attention::KvType;
 use bespoke_kernels::shape::{self, ModelShape};
 use bespoke_kernels::spec::KernelSpec;
 use bespoke_selftest::{self as selftest, Report, Row, text};
@@ -14,6 +14,7 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use miette::{IntoDiagnostic, miette};
 
+use crate::model;
 use crate::session::{self, DeviceArgs};
 
 /// Compare every kernel with a computation in double precision, on this machine's device
@@ -77,7 +78,10 @@ pub fn execute(args: &SelftestArgs) -> miette::Result<()> {
 fn specs(args: &SelftestArgs, kind: Kind, target: Target) -> miette::Result<Vec<KernelSpec>> {
     let mut specs = if args.shape.is_empty() { selftest::small() } else { Vec::new() };
     for shape in shapes(args, kind)? {
-        specs.extend(selftest::of_shape(&shape, target).map_err(|error| miette!("{}: {error}", shape.name))?);
+        for kv in KvType::ALL {
+            let kernels = selftest::of_shape(&shape, target, kv);
+            specs.extend(kernels.map_err(|error| miette!("{}: {error}", shape.name))?);
+        }
     }
     let mut seen = HashSet::new();
     specs.retain(|spec| {
@@ -111,8 +115,7 @@ fn shapes(args: &SelftestArgs, kind: Kind) -> miette::Result<Vec<ModelShape>> {
                     names.join(", ")
                 ));
             }
-            let gguf = Gguf::open(path).map_err(|error| miette!("{name}: {error}"))?;
-            ModelShape::from_gguf(&gguf, name).map_err(|error| miette!("{name}: {error}"))
+            model::open_model(path).map(|model| model.shape)
         })
         .collect()
 }

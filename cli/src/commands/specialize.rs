@@ -12,11 +12,12 @@ use bespoke_codegen::ptxas::Ptxas;
 use bespoke_kernels::emit::{Emission, EmitError};
 use miette::{IntoDiagnostic, miette};
 
+use crate::interrupt;
+use crate::model::{self, LoadArgs};
 use crate::output::{Force, cannot_write};
 use crate::partial::PartialFolder;
 use crate::progress::DelayedSpinner;
 use crate::rules::RulesArgs;
-use crate::{interrupt, model};
 
 /// Write a model's kernels as PTX (and machine code, if there is a ptxas), its decode plan and a Rust module with
 /// launch stubs
@@ -27,6 +28,9 @@ use crate::{interrupt, model};
 pub struct SpecializeArgs {
     #[arg(value_name = "MODEL|SHAPE", help = model::HELP)]
     model: String,
+    /// How the weights are loaded.
+    #[command(flatten)]
+    load: LoadArgs,
     /// Target, such as sm_90; may be given several times
     #[arg(long = "target", value_name = "TARGET", required = true)]
     targets: Vec<Target>,
@@ -43,7 +47,7 @@ pub struct SpecializeArgs {
 
 /// Emits the kernels, as the build script of the runtime does for a built-in shape.
 pub fn execute(args: &SpecializeArgs) -> miette::Result<()> {
-    let shape = model::resolve(&args.model)?;
+    let shape = model::resolve(&args.model, args.load)?;
     let name = shape.name.clone();
     let tuning = args.rules.read()?;
     for target in &args.targets {

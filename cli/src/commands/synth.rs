@@ -5,9 +5,7 @@ use std::time::Instant;
 
 use bespoke::device::Bytes;
 use bespoke_gguf::Gguf;
-use bespoke_kernels::shape::tensors::Tensor;
-use bespoke_kernels::shape::{Architecture, Dimensions, Mix, ModelShape, ShapeFile};
-use bespoke_kernels::weights::WeightType;
+use bespoke_kernels::shape::{Architecture, Blueprint, Mix, ModelShape, ShapeFile};
 use bespoke_synth::{self as synth, SynthError, SynthSpec};
 use miette::{IntoDiagnostic, miette};
 
@@ -51,7 +49,7 @@ pub struct SynthArgs {
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "Dimensions")]
 struct DimensionArgs {
-    /// llama, qwen2 or qwen3
+    /// llama, qwen2, gemma3, ...: see docs/architectures.md
     #[arg(long)]
     arch: Option<Architecture>,
     /// Width of the residual stream
@@ -87,7 +85,7 @@ struct DimensionArgs {
     /// Use the embedding as the output matrix
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     tied: Option<bool>,
-    /// RoPE's frequencies are divided by factors, as in Llama 3.1
+    /// RoPE's frequencies are divided by factors, as in Llama 3.1 and Phi-3
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     rope_factors: Option<bool>,
 }
@@ -99,7 +97,7 @@ impl DimensionArgs {
                 *value = given;
             }
         }
-        replace(&mut spec.architecture, self.arch.clone());
+        replace(&mut spec.architecture, self.arch);
         let d = &mut spec.dimensions;
         replace(&mut d.hidden, self.hidden);
         replace(&mut d.layers, self.layers);
@@ -110,7 +108,9 @@ impl DimensionArgs {
         replace(&mut d.vocab, self.vocab);
         replace(&mut d.context, self.context);
         replace(&mut d.eps, self.eps);
-        d.rotated = d.head_dim;
+        if self.head_dim.is_some() {
+            d.rotated = d.head_dim;
+        }
         replace(&mut spec.rope_base, self.rope_base);
         replace(&mut spec.tied, self.tied);
         replace(&mut spec.rope_factors, self.rope_factors);
@@ -159,17 +159,22 @@ fn spec(args: &SynthArgs) -> miette::Result<SynthSpec> {
 }
 
 fn from_shape_file(file: &ShapeFile, mix: Mix) -> miette::Result<SynthSpec> {
-    Ok(SynthSpec {
-        architecture: Architecture::named(&file.architecture).into_diagnostic()?,
-        name: file.name.clone(),
-        dimensions: file.dimensions(),
-        rope_base: file.rope_base,
+    Ok(from_blueprint(file.blueprint().into_diagnostic()?, &file.name, mix))
+}
+
+fn from_blueprint(model: Blueprint, name: &str, mix: Mix) -> SynthSpec {
+    SynthSpec {
+        architecture: model.architecture,
+        name: name.to_owned(),
+        dimensions: model.dimensions,
+        rope_base: model.rope_base,
         mix,
-        tied: file.tied,
-        rope_factors: file.rope_factors,
-        embedding: None,
+        tied: model.tied,
+        rope_factors: model.rope_factors,
+        embedding: model.embedding,
+        settings: model.settings,
         seed: 1,
-    })
+    }
 }
 
 /// Specification with the shape of a GGUF file. Its weight types are those of `mix` or, without it, of the mix that the
@@ -177,32 +182,18 @@ fn from_shape_file(file: &ShapeFile, mix: Mix) -> miette::Result<SynthSpec> {
 /// type in the file differs from the mix.
 fn like(path: &Path, mix: Option<Mix>) -> miette::Result<SynthSpec> {
     let model::Model { gguf, shape, .. } = model::open_model(path)?;
-    let architecture = Architecture::named(&shape.architecture.name).into_diagnostic()?;
-    let dimensions = Dimensions { rotated: shape.dimensions.head_dim, ..shape.dimensions.clone() };
     let mix = match mix {
         Some(mix) => mix,
         None => mix_of(&gguf, path)?,
     };
-    let tied = shape.head.is_none();
-    let mixed = ModelShape::from_mix(&shape.name, architecture.clone(), dimensions.clone(), mix, tied)
-        .into_diagnostic()?;
+    let blueprint = Blueprint::of(&gguf, &shape).into_diagnostic()?;
+    let mixed = blueprint.shape(&shape.name, mix).into_diagnostic()?;
     let embedding = (mixed.embedding != shape.embedding).then(|| shape.embedding.ggml());
     let matrices = differing(&mixed, &shape);
     if matrices > 0 {
         tracing::warn!("{matrices} matrices of {} have other types than in {mix}", path.display());
     }
-    let base = format!("{}.rope.freq_base", architecture.name);
-    Ok(SynthSpec {
-        architecture,
-        name: shape.name.clone(),
-        dimensions,
-        rope_base: gguf.opt_f32(&base).into_diagnostic()?.unwrap_or(10_000.0),
-        mix,
-        tied,
-        rope_factors: gguf.tensor(&Tensor::RopeFreqs.of_model().to_string()).is_some(),
-        embedding,
-        seed: 1,
-    })
+    Ok(SynthSpec { embedding, ..from_blueprint(blueprint, &shape.name, mix) })
 }
 
 fn mix_of(gguf: &Gguf, path: &Path) -> miette::Result<Mix> {
@@ -220,9 +211,5 @@ fn mix_of(gguf: &Gguf, path: &Path) -> miette::Result<Mix> {
 
 /// Number of matrices, except the embedding, whose types differ between two shapes.
 fn differing(a: &ModelShape, b: &ModelShape) -> usize {
-    let types = |shape: &ModelShape| -> Vec<WeightType> {
-        let layers = shape.layers.iter().flat_map(|l| [l.q, l.k, l.v, l.output, l.gate, l.up, l.down]);
-        layers.chain(shape.head).collect()
-    };
-    types(a).iter().zip(types(b)).filter(|(a, b)| **a != *b).count()
+    a.matrix_types().zip(b.matrix_types()).filter(|(a, b)| a != b).count()
 }

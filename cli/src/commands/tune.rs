@@ -4,13 +4,14 @@ use std::path::PathBuf;
 
 use bespoke::device::{self, Device, Kind, Selector};
 use bespoke::engine::{self, Variants};
+use bespoke_kernels::kernels::attention::KvType;
 use bespoke_kernels::plan::{Plan, PlanParams};
 use bespoke_logits::nmse;
 use bespoke_tune::text::{candidates, changes, verdict};
 use bespoke_tune::{Comparison, DeviceMeter, Effort, Found, Search};
 use miette::{IntoDiagnostic, miette};
 
-use crate::model;
+use crate::model::{self, LoadArgs};
 use crate::output::{Force, Output};
 use crate::progress::Progress;
 use crate::rules::RulesArgs;
@@ -32,6 +33,9 @@ pub struct TuneArgs {
     /// The model, a GGUF file; with --dry-run also a built-in shape
     #[arg(value_name = "MODEL")]
     model: String,
+    /// How the weights are loaded.
+    #[command(flatten)]
+    load: LoadArgs,
     /// The file to write [default: the model's name with .tune.toml, in the current folder]
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -79,7 +83,7 @@ pub fn execute(args: &TuneArgs) -> miette::Result<()> {
 }
 
 fn tune(args: &TuneArgs) -> miette::Result<()> {
-    let model = model::open_model(args.model.as_ref())?;
+    let model = model::open_model_with(args.model.as_ref(), args.load)?;
     let name = model::model_name(args.model.as_ref());
     let out = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.tune.toml")));
     // Created first, so that an unwritable path fails before minutes of measuring.
@@ -87,8 +91,10 @@ fn tune(args: &TuneArgs) -> miette::Result<()> {
     let decode = DecodeArgs {
         device: DeviceArgs::on(args.device),
         ctx: None,
+        kv: KvType::F16,
         eager: false,
         no_jit: false,
+        load: args.load,
         rules: RulesArgs::default(),
     };
     let context = args.depth.saturating_add(REPLAYS[1]);
@@ -147,7 +153,7 @@ fn confirm(meter: &mut DeviceMeter<'_>, start: &Plan, found: &Found) -> miette::
 
 /// Lists the values that would be tried.
 fn dry_run(args: &TuneArgs, device: &dyn Device) -> miette::Result<()> {
-    let shape = model::resolve(&args.model)?;
+    let shape = model::resolve(&args.model, args.load)?;
     let target = engine::target_for(device).map_err(session::engine_error)?;
     let context = args.depth.saturating_add(REPLAYS[1]);
     let plan = Plan::new(&shape, target, PlanParams::single(context)).into_diagnostic()?;

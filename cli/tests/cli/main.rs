@@ -7,9 +7,13 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 mod bench;
+mod chat;
 mod demo;
+mod folder;
 mod inspect;
+mod perplexity;
 mod run;
+mod tokenize;
 
 /// Result of running the binary.
 struct Ran {
@@ -71,7 +75,11 @@ fn scratch(name: &str) -> (TempDir, PathBuf, String) {
 fn help_lists_the_commands_and_each_has_examples() {
     let commands = [
         "run",
+        "chat",
+        "tokenize",
         "logits",
+        "perplexity",
+        "compare",
         "inspect",
         "specialize",
         "synth",
@@ -220,7 +228,7 @@ fn synth_writes_models_that_the_others_read() {
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(ran.stderr.contains("tiny.gguf: ") && !ran.stderr.contains('\x1b'), "{}", ran.stderr);
     let plan = json(&["inspect", &text, "--stage", "plan", "--format", "json"]);
-    assert_eq!(plan["shape"]["architecture"]["name"], "qwen2");
+    assert_eq!(plan["shape"]["architecture"], "qwen2");
     assert_eq!(plan["shape"]["layers"].as_array().unwrap().len(), 3);
     assert_eq!(plan["shape"]["head"], Value::Null);
 

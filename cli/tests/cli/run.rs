@@ -79,7 +79,7 @@ fn text_ends_where_the_context_does() {
         let ran = bespoke(&[&args[..], &[ctx]].concat());
         assert_eq!(ran.code, Some(0), "{}", ran.stderr);
         assert!(ran.stderr.contains(&format!("\n{tokens}")), "{}", ran.stderr);
-        let full = format!("the context of {ctx} positions is full; --ctx N for more");
+        let full = format!("stopped because the context of {ctx} positions is full: --ctx N makes it larger");
         assert!(ran.stderr.contains(&full) && !ran.stderr.contains(" 0.00 "), "{}", ran.stderr);
     }
     let object = json(&[&args[..], &["6", "--format", "json"]].concat());
@@ -197,8 +197,26 @@ fn sampling_options_out_of_range_are_errors_that_say_what_is_needed() {
         (&["--temp", "1", "--top-p", "1.5"], "'--top-p <P>': expected a number from 0 to 1"),
         (&["--temp", "1", "--min-p", "-0.1"], "'--min-p <P>': expected a number from 0 to 1"),
         (&["--repeat-penalty", "0"], "'--repeat-penalty <R>': expected a number above 0"),
+        (
+            &["--presence-penalty", "inf"],
+            "'--presence-penalty <P>': expected a finite number, usually from -2 to 2",
+        ),
+        (&["--frequency-penalty", "much"], "'--frequency-penalty <F>': expected a finite number"),
+        (&["--logit-bias", "5"], "'--logit-bias <BIAS>': expected ID+VALUE, ID-VALUE or TEXT=VALUE"),
+        (&["--logit-bias", "5+inf"], "'--logit-bias <BIAS>': expected a finite number or -inf as the value"),
+        (&["--logprobs", "-1"], "'--logprobs <N>': -1 is not in 0..=4294967295"),
+        (&["--stop", ""], "a value is required for '--stop <TEXT>'"),
+        (&["--dry-multiplier", "0.8"], "'--dry-multiplier <VALUE>': DRY is not supported; --repeat-penalty"),
+        (&["--xtc-probability", "0.5"], "XTC is not supported; a higher --temp"),
+        (&["--typical", "0.9"], "typical-p is not supported; --top-p and --min-p"),
+        (&["--mirostat", "2"], "'--mirostat <VALUE>': Mirostat is not supported; --temp"),
+        (&["--dynatemp-range", "0.5"], "a dynamic temperature is not supported; --temp sets a fixed one"),
         (&["--repeat-last-n", "-2"], "'--repeat-last-n <N>': -2 is not in -1..=4294967295"),
-        (&["--temp", "1", "--top-k", "-1"], "unexpected argument '-1' found"),
+        (&["--temp", "1", "--top-k", "-1"], "'--top-k <K>': -1 is not in 0..=4294967295"),
+        (
+            &["--temp", "1", "--seed", "-1"],
+            "'--seed <SEED>': expected a whole number from 0 to 2^64 - 1; leave it out",
+        ),
         (&["--top-k", "40"], "--temp <T>"),
         (&["--seed", "1"], "--temp <T>"),
     ] {
@@ -206,4 +224,78 @@ fn sampling_options_out_of_range_are_errors_that_say_what_is_needed() {
         assert_eq!(ran.code, Some(2), "{options:?}: {}", ran.stderr);
         assert!(ran.stderr.contains(message), "{options:?}: {}", ran.stderr);
     }
+}
+
+/// A model whose vocabulary is not supported, so that it runs on token ids only.
+fn with_unsupported_vocabulary() -> (TempDir, String) {
+    let (folder, path, model) = scratch("bert.gguf");
+    let mut bytes = std::fs::read(fixture("llama-q8_0.gguf")).unwrap();
+    let at = bytes.windows(4).position(|it| it == b"gpt2").unwrap();
+    bytes[at..at + 4].copy_from_slice(b"bert");
+    std::fs::write(path, bytes).unwrap();
+    (folder, model)
+}
+
+#[test]
+fn a_bias_forces_and_forbids_tokens() {
+    let args = ["run", "--device", "emulator", "-p", "17 + 25 =", "-n", "3"];
+    let with = |more: &[&'static str]| -> Vec<&str> { args.iter().chain(more).copied().collect() };
+    assert_eq!(output(&args), " 42\n");
+    assert_eq!(output(&with(&["--logit-bias", " 4=-inf", "--logit-bias", " 7=40", "--stop", "7 7"])), " \n");
+    let object = json(&with(&["--format", "json"]));
+    let biased = format!("{}-inf", ids(&object)[0]);
+    let args: Vec<&str> = with(&["--logit-bias"]).into_iter().chain([biased.as_str()]).collect();
+    let other = output(&args);
+    assert!(!other.starts_with(" 4"), "{other}");
+
+    let (_folder, without) = with_unsupported_vocabulary();
+    for (more, message) in [
+        (&[][..], "error: --logit-bias: no single token has the text \"foxes and hens\" (its tokens are "),
+        (&[&without, "--tokens", "1"][..], "error: --logit-bias `foxes and hens`: there is no vocabulary"),
+    ] {
+        let prompt: &[&str] = if more.is_empty() { &["-p", "1"] } else { &[] };
+        let message_of = error(&[&["run"], more, prompt, &["--logit-bias", "foxes and hens=1"]].concat());
+        assert!(message_of.starts_with(message), "{message_of}");
+    }
+    let model = fixture("llama-q8_0.gguf");
+    let message = error(&["run", &model, "--tokens", "1", "--logit-bias", "99999+1"]);
+    assert!(
+        message.starts_with("error: there is no token 99999 for the logit bias: the vocabulary has "),
+        "{message}"
+    );
+}
+
+#[test]
+fn text_ends_before_a_stop_string() {
+    let args = ["run", "--device", "emulator", "-p", "The old fox", "--stop"];
+    let with = |more: &[&'static str]| -> Vec<&str> { args.iter().chain(more).copied().collect() };
+    assert_eq!(output(&with(&["wer. It"])), " lives in the to\n");
+    let object = json(&with(&["no such text", "--stop", "tower", "--format", "json"]));
+    assert_eq!((&object["text"], &object["stopped"]), (&" lives in the ".into(), &"stop".into()));
+    let (_folder, model) = with_unsupported_vocabulary();
+    let message = error(&["run", &model, "--tokens", "1", "--stop", "x"]);
+    assert!(message.starts_with("error: --stop needs a model with a vocabulary"), "{message}");
+}
+
+#[test]
+fn logprobs_are_printed_for_each_token() {
+    let args = ["run", "--device", "emulator", "-p", "17 + 25 =", "--logprobs", "2"];
+    let object = json(&[&args[..], &["--format", "json"]].concat());
+    let entries = object["logprobs"].as_array().unwrap();
+    let tokens = ids(&object);
+    assert_eq!(entries.len(), tokens.len());
+    for (entry, id) in entries.iter().zip(tokens) {
+        let top = entry["top"].as_array().unwrap();
+        assert_eq!((entry["token"].as_u64(), top.len()), (Some(id), 2));
+        assert_eq!((&top[0]["token"], &top[0]["logprob"]), (&entry["token"], &entry["logprob"]));
+        assert!(top[1]["logprob"].as_f64() <= top[0]["logprob"].as_f64(), "{entry}");
+    }
+    assert_eq!(entries[0]["text"], " 4");
+    let lines = output(&args);
+    let first = lines.lines().next().unwrap();
+    assert!(lines.lines().count() == entries.len() && first.contains("\" 4\" -0."), "{lines}");
+    assert_eq!(
+        json(&["run", "--device", "emulator", "-p", "1 + 1 =", "--format", "json"])["logprobs"],
+        Value::Null
+    );
 }

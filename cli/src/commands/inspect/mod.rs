@@ -12,6 +12,7 @@ use bespoke_codegen::ptxas::Ptxas;
 use bespoke_inspect::diff::Code;
 use bespoke_inspect::{Stats, Tools, text};
 use bespoke_kernels::emit;
+use bespoke_kernels::kernels::attention::KvType;
 use bespoke_kernels::plan::{Plan, PlanKernel, PlanParams, Sampling, Tuning};
 use bespoke_kernels::spec::KernelSpec;
 use clap::ValueEnum;
@@ -19,7 +20,7 @@ use miette::{IntoDiagnostic, miette};
 use rayon::prelude::*;
 use serde_json::json;
 
-use crate::model;
+use crate::model::{self, LoadArgs};
 use crate::output::Force;
 use crate::progress::DelayedSpinner;
 use crate::rules::RulesArgs;
@@ -45,6 +46,9 @@ on PATH, beside ptxas or named by BESPOKE_NVDISASM.")]
 pub struct InspectArgs {
     #[arg(value_name = "MODEL|SHAPE|FOLDER", help = SUBJECT, required_unless_present = "diff")]
     model: Option<String>,
+    /// How the weights are loaded.
+    #[command(flatten)]
+    load: LoadArgs,
     /// A kernel's name or a unique part of it [default: all kernels]
     #[arg(value_name = "KERNEL")]
     kernel: Option<String>,
@@ -73,6 +77,9 @@ pub struct InspectArgs {
     /// Show the plan that samples, instead of the greedy one
     #[arg(long)]
     sampled: bool,
+    /// Type of the KV cache: f16 or q8_0 [default: f16]
+    #[arg(long, value_name = "TYPE", default_value_t, hide_default_value = true)]
+    kv: KvType,
     /// Positions in the KV cache [default: the model's context, at most 4096]
     #[arg(long, value_name = "N")]
     context: Option<u32>,
@@ -183,7 +190,7 @@ fn with_target(subject: &str) -> miette::Result<(&str, Option<Target>)> {
 
 /// Whether a subject is a folder of emitted kernels.
 fn is_folder(name: &str) -> bool {
-    Path::new(name).is_dir() && !model::is_builtin(name)
+    Path::new(name).is_dir() && !model::is_builtin(name) && !model::is_hf_folder(Path::new(name))
 }
 
 /// The decode plan of a model, with `context` positions unless `--context` was given.
@@ -193,12 +200,12 @@ fn plan_of(
     (target, context): (Target, Option<u32>),
     tuning: &Tuning,
 ) -> miette::Result<Plan> {
-    let shape = model::resolve(model)?;
+    let shape = model::resolve(model, args.load)?;
     let most = shape.dimensions.context;
     let context = args.context.or(context).unwrap_or(most.min(DEFAULT_CONTEXT));
     args.rules.warn_if_unused(tuning, target);
     let sampling = if args.sampled { Sampling::Sampled } else { Sampling::Greedy };
-    let params = PlanParams::single(context).with_sampling(sampling);
+    let params = PlanParams::single(context).with_kv(args.kv).with_sampling(sampling);
     Plan::tuned(&shape, target, params, tuning).into_diagnostic()
 }
 

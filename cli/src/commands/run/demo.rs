@@ -8,7 +8,7 @@ use bespoke::tokenizer::Tokenizer;
 use bespoke_demo::{self as demo, Question};
 use miette::{IntoDiagnostic, miette};
 
-use super::{Format, Printer, RunArgs, generate, stop_tokens};
+use super::{Format, Printer, RunArgs, Streamed, generate, stop_tokens};
 use crate::model::Model;
 use crate::{interrupt, session};
 
@@ -17,9 +17,12 @@ pub fn execute(args: &RunArgs, model: &Model) -> miette::Result<()> {
     if args.format != Format::Text {
         return Err(miette!("--format json needs --prompt or --tokens"));
     }
+    if args.logprobs.is_some() {
+        return Err(miette!("--logprobs needs --prompt or --tokens"));
+    }
     let tokenizer = Tokenizer::from_gguf(&model.gguf).into_diagnostic()?;
     let context = model.shape.dimensions.context;
-    let sampling = args.sampling.params();
+    let sampling = args.sampling.params(Some(&tokenizer))?;
     let mut engine = session::load_sampling(model, &args.decode, context, sampling.clone())?;
     let (mut tokens, mut time) = (0, Duration::ZERO);
     let (mut asked, mut right) = (0, 0);
@@ -31,10 +34,13 @@ pub fn execute(args: &RunArgs, model: &Model) -> miette::Result<()> {
         let request = Request {
             sampling: sampling.clone(),
             max_tokens: args.n.unwrap_or(u32::MAX),
+            keep: args.keep,
             stop_tokens: stop_tokens(args, Some(&tokenizer)),
+            stop_strings: &args.stop,
             ..Request::new(&prompt)
         };
-        let generated = generate(&mut engine, &request, &mut Printer::text(&tokenizer), None)?;
+        let generated =
+            generate(&mut engine, &request, &mut Printer::new(Some(&tokenizer), Streamed::Text), None)?;
         if interrupt::requested() {
             return Ok(());
         }
@@ -42,7 +48,7 @@ pub fn execute(args: &RunArgs, model: &Model) -> miette::Result<()> {
         time += generated.prompt_time + generated.decode_time;
         if let Ok(question) = text.parse::<Question>() {
             asked += 1;
-            right += usize::from(tokenizer.decode(&generated.tokens).trim() == question.answer().to_string());
+            right += usize::from(generated.text.trim() == question.answer().to_string());
         }
     }
     eprintln!(

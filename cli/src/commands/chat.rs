@@ -1,0 +1,102 @@
+//! `bespoke chat`: a conversation with a chat model.
+
+mod command;
+mod conversation;
+mod input;
+
+use std::path::PathBuf;
+
+use bespoke::engine::{self, EngineError};
+use bespoke::tokenizer::Tokenizer;
+use miette::IntoDiagnostic;
+
+use crate::chat_template::{ChatFormat, TemplateArgs};
+use crate::sampling::SamplingArgs;
+use crate::session::{self, DecodeArgs};
+use crate::{interrupt, model};
+use command::Command;
+use conversation::Conversation;
+use input::{Input, Line};
+
+/// Talk to a chat model
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Ctrl-C stops an answer, Ctrl-D ends the program; /help lists the commands.
+
+Examples:
+  bespoke chat model.gguf
+  bespoke chat model.gguf --system \"You are a terse assistant.\" --temp 0.7
+  bespoke chat model.gguf --chat-template llama3
+  bespoke chat model.gguf --template-var enable_thinking=false
+  bespoke chat model.gguf --load yesterday.json
+  echo \"What is the capital of France?\" | bespoke chat model.gguf")]
+pub struct ChatArgs {
+    /// The model, a GGUF file or a Hugging Face folder
+    pub model: PathBuf,
+    /// Longest answer, in tokens [default: until the context is full]
+    #[arg(short, long, value_name = "N")]
+    pub n: Option<u32>,
+    /// When the context is full, keep its first N tokens and the newer half of the others, and continue; a conversation
+    /// that is too long loses its oldest messages [default: end the answer]
+    #[arg(long, value_name = "N")]
+    pub keep: Option<u32>,
+    /// End an answer before this text. May be repeated
+    #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub stop: Vec<String>,
+    /// Continue the conversation of this file, which /save wrote
+    #[arg(long, value_name = "FILE")]
+    pub load: Option<PathBuf>,
+    /// Neither read nor write the file with earlier input lines
+    #[arg(long)]
+    pub no_history: bool,
+    /// Template and system prompt.
+    #[command(flatten)]
+    pub template: TemplateArgs,
+    /// Sampling.
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+    /// Device, context and mode.
+    #[command(flatten)]
+    pub decode: DecodeArgs,
+}
+
+/// Reads lines, and answers or executes them, until the input ends.
+pub fn execute(args: &ChatArgs) -> miette::Result<()> {
+    let model = model::open_model_with(&args.model, args.decode.load)?;
+    let tokenizer = Tokenizer::from_gguf(&model.gguf).into_diagnostic()?;
+    let format = ChatFormat::new(&args.template, &model.gguf, &tokenizer)?;
+    tracing::debug!("{}", format.origin());
+    let sampling = args.sampling.params(Some(&tokenizer))?;
+    let messages = match &args.load {
+        Some(path) => conversation::read(path)?,
+        None => Vec::new(),
+    };
+    let context = model.shape.dimensions.context.min(engine::DEFAULT_CONTEXT);
+    let positions = args.decode.ctx.unwrap_or(context);
+    if let Some(keep) = args.keep.filter(|&keep| keep >= positions) {
+        return Err(session::engine_error(EngineError::KeepTooLarge { keep, context: positions }));
+    }
+    let mut input = Input::new(!args.no_history)?;
+    let engine = session::load_sampling(&model, &args.decode, context, sampling.clone())?;
+    let mut conversation = Conversation::new(engine, &tokenizer, &format, sampling, args, messages);
+    if input.is_terminal() {
+        eprintln!("/help lists the commands; Ctrl-C stops an answer; Ctrl-D ends the program");
+    }
+    loop {
+        interrupt::end_on_next();
+        let text = match input.next()? {
+            Line::Text(text) => text,
+            Line::End => return Ok(()),
+        };
+        let outcome = match Command::parse(&text) {
+            Ok(Command::Exit) => return Ok(()),
+            Ok(command) => conversation.execute(command),
+            Err(report) => Err(report),
+        };
+        match outcome {
+            // A script must not go on with the next line as if nothing had happened.
+            Err(report) if !input.is_terminal() => return Err(report),
+            Err(report) => eprintln!("{report:?}"),
+            Ok(()) => {}
+        }
+    }
+}

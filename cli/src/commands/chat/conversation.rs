@@ -1,0 +1,321 @@
+//! A conversation, and the engine that answers.
+
+use std::cell::Cell;
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use bespoke::engine::{Engine, SamplingParams};
+use bespoke::generation::{FinishReason, Generation, Request, Summary};
+use bespoke::tokenizer::Tokenizer;
+use bespoke_chat::Message;
+use miette::{IntoDiagnostic, WrapErr, miette};
+
+use super::ChatArgs;
+use super::command::{Command, help};
+use crate::chat_template::ChatFormat;
+use crate::output::{Force, Output};
+use crate::progress::DelayedBar;
+use crate::{interrupt, session};
+
+/// The messages so far, and everything to answer them.
+pub struct Conversation<'a> {
+    engine: Engine,
+    tokenizer: &'a Tokenizer,
+    format: &'a ChatFormat,
+    sampling: SamplingParams,
+    max_tokens: u32,
+    keep: Option<u32>,
+    stop: &'a [String],
+    system: Option<String>,
+    /// Messages without the system prompt.
+    messages: Vec<Message>,
+    stats: Stats,
+}
+
+/// Numbers of the session.
+#[derive(Default)]
+struct Stats {
+    answers: usize,
+    /// Generated tokens, and the seconds that they took.
+    generated: (usize, f64),
+    last: Option<Last>,
+}
+
+/// Numbers of the last answer.
+struct Last {
+    prompt: usize,
+    reused: u32,
+    generated: usize,
+    prompt_seconds: f64,
+    decode_seconds: f64,
+}
+
+impl<'a> Conversation<'a> {
+    /// Starts a conversation, or continues one with `messages`.
+    pub fn new(
+        engine: Engine,
+        tokenizer: &'a Tokenizer,
+        format: &'a ChatFormat,
+        sampling: SamplingParams,
+        args: &'a ChatArgs,
+        messages: Vec<Message>,
+    ) -> Conversation<'a> {
+        let mut conversation = Conversation {
+            engine,
+            tokenizer,
+            format,
+            sampling,
+            max_tokens: args.n.unwrap_or(u32::MAX),
+            keep: args.keep,
+            stop: &args.stop,
+            system: None,
+            messages: Vec::new(),
+            stats: Stats::default(),
+        };
+        conversation.replace(messages);
+        if let Some(system) = &args.template.system {
+            conversation.system = Some(system.clone());
+        }
+        conversation
+    }
+
+    /// Executes a command.
+    pub fn execute(&mut self, command: Command) -> miette::Result<()> {
+        match command {
+            Command::Ask(text) => {
+                self.messages.push(Message::new("user", &text));
+                self.answer()?;
+            }
+            Command::Regenerate => {
+                let questions = self.messages.iter().rposition(|message| message.role() == "user");
+                let Some(last) = questions else {
+                    return Err(miette!("there is no question to answer again"));
+                };
+                let answers = self.messages.split_off(last + 1);
+                // Another seed, since the same one gives the same answer.
+                self.sampling.seed = self.sampling.seed.wrapping_add(1);
+                let outcome = self.answer();
+                if !matches!(outcome, Ok(true)) {
+                    self.messages.extend(answers);
+                }
+                outcome?;
+            }
+            Command::Reset => {
+                self.messages.clear();
+                eprintln!("a new conversation");
+            }
+            Command::System(None) => println!("{}", self.system.as_deref().unwrap_or("(no system prompt)")),
+            Command::System(Some(text)) => self.system = Some(text),
+            Command::Stats => print!("{}", self.stats()),
+            Command::Save { path, force } => {
+                self.save(&path, force)?;
+                eprintln!("{} messages in {}", self.all_messages().len(), path.display());
+            }
+            Command::Load(path) => {
+                self.replace(read(&path)?);
+                eprintln!("{} messages from {}", self.all_messages().len(), path.display());
+            }
+            Command::Help => print!("{}", help()),
+            Command::Nothing | Command::Exit => {}
+        }
+        Ok(())
+    }
+
+    /// Replaces the messages. A system message at their start becomes the system prompt.
+    fn replace(&mut self, mut messages: Vec<Message>) {
+        self.system = None;
+        if messages.first().is_some_and(|message| message.role() == "system") {
+            self.system = Some(messages.remove(0).text());
+        }
+        self.messages = messages;
+    }
+
+    /// The messages with the system prompt.
+    fn all_messages(&self) -> Vec<Message> {
+        let system = self.system.iter().map(|text| Message::new("system", text));
+        system.chain(self.messages.iter().cloned()).collect()
+    }
+
+    /// Answers the last message, which is removed if there is no answer. Returns whether there is one.
+    fn answer(&mut self) -> miette::Result<bool> {
+        let outcome = self.generate();
+        match &outcome {
+            Ok(summary) if !summary.tokens.is_empty() => {
+                self.messages.push(Message::new("assistant", &summary.text));
+            }
+            _ => {
+                self.messages.pop();
+            }
+        }
+        let summary = outcome?;
+        let context = self.engine.plan().params.context;
+        match summary.reason {
+            FinishReason::Cancelled if summary.tokens.is_empty() => {
+                eprintln!("stopped; the question is forgotten")
+            }
+            FinishReason::Cancelled => eprintln!("stopped"),
+            FinishReason::MaxTokens => eprintln!("stopped at -n {}", self.max_tokens),
+            FinishReason::ContextFull => {
+                eprintln!(
+                    "the context of {context} positions is full; /reset starts again, --ctx N gives more"
+                )
+            }
+            FinishReason::StopToken | FinishReason::StopString => {}
+        }
+        Ok(!summary.tokens.is_empty())
+    }
+
+    /// Generates and prints an answer to the messages.
+    fn generate(&mut self) -> miette::Result<Summary> {
+        let prompt = self.fitting_prompt()?;
+        let bar = DelayedBar::new("prompt");
+        interrupt::defer_first();
+        // Within the answer, tokens that a shift of the context keeps are decoded.
+        let streaming = Cell::new(false);
+        let update = |position: u32| {
+            if !streaming.get() {
+                bar.update(u64::from(position), prompt.len() as u64);
+            }
+            if interrupt::requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let request = Request {
+            sampling: self.sampling.clone(),
+            max_tokens: self.max_tokens,
+            keep: self.keep,
+            stop_tokens: self.tokenizer.end_tokens(),
+            stop_strings: self.stop,
+            on_prompt_token: Some(&update),
+            ..Request::new(&prompt)
+        };
+        let mut generation = Generation::start(&mut self.engine, Some(self.tokenizer), &request)
+            .map_err(session::engine_error)?;
+        let mut out = std::io::stdout().lock();
+        for token in &mut generation {
+            bar.finish();
+            streaming.set(true);
+            let token = token.map_err(session::engine_error)?;
+            out.write_all(token.text.as_bytes()).and_then(|()| out.flush()).into_diagnostic()?;
+            if interrupt::requested() {
+                break;
+            }
+        }
+        bar.finish();
+        let summary = if interrupt::requested() { generation.cancel() } else { generation.finish() };
+        if !summary.tokens.is_empty() {
+            writeln!(out, "{}", summary.rest).into_diagnostic()?;
+        }
+        self.stats.record(&summary, prompt.len());
+        Ok(summary)
+    }
+
+    /// Tokens of the conversation. With `--keep`, a conversation that is too long loses its oldest messages: those before
+    /// a question, so that an answer precedes none.
+    ///
+    /// # Errors
+    /// If the conversation does not fit in the context.
+    fn fitting_prompt(&mut self) -> miette::Result<Vec<u32>> {
+        let context = self.engine.plan().params.context;
+        loop {
+            let text = self.format.prompt(&self.all_messages())?;
+            let prompt = self.tokenizer.encode(&text).into_diagnostic()?;
+            if prompt.len() as u64 <= u64::from(context) {
+                return Ok(prompt);
+            }
+            let later = self.messages.iter().skip(1).position(|message| message.role() == "user");
+            match later.filter(|_| self.keep.is_some()) {
+                Some(question) => {
+                    self.messages.drain(..=question);
+                    eprintln!("the context is full: the {} oldest messages are forgotten", question + 1);
+                }
+                None => {
+                    return Err(miette!(
+                        help = "/reset starts a new conversation; --ctx N gives a longer context, --keep N forgets old messages",
+                        "the conversation has {} tokens, the context only {context} positions",
+                        prompt.len()
+                    ));
+                }
+            }
+        }
+    }
+
+    /// Text of `/stats`.
+    fn stats(&self) -> String {
+        let context = self.engine.plan().params.context;
+        let used = self.engine.position();
+        let mut lines = vec![
+            format!("messages   {}", self.all_messages().len()),
+            format!(
+                "context    {used} of {context} positions used ({:.1}%)",
+                100.0 * f64::from(used) / f64::from(context)
+            ),
+        ];
+        if let Some(last) = &self.stats.last {
+            let rate =
+                |tokens: usize, seconds: f64| if seconds > 0.0 { tokens as f64 / seconds } else { 0.0 };
+            let new = last.prompt - last.reused as usize;
+            lines.push(format!(
+                "prompt     {} tokens, {} of them from the cache; {:.2} tokens/s",
+                last.prompt,
+                last.reused,
+                rate(new, last.prompt_seconds)
+            ));
+            lines.push(format!(
+                "answer     {} tokens; {:.2} tokens/s",
+                last.generated,
+                rate(last.generated.saturating_sub(1), last.decode_seconds)
+            ));
+            let (tokens, seconds) = self.stats.generated;
+            lines.push(format!(
+                "session    {} answers, {tokens} tokens in {seconds:.1} s",
+                self.stats.answers
+            ));
+        }
+        lines.push(format!("device     {}", self.engine.device().info().name));
+        lines.iter().map(|line| format!("{line}\n")).collect()
+    }
+
+    /// Writes the messages as JSON.
+    fn save(&self, path: &Path, force: bool) -> miette::Result<()> {
+        if path.exists() && !force {
+            return Err(miette!(help = "/save -f FILE replaces it", "{} already exists", path.display()));
+        }
+        let text = serde_json::to_string_pretty(&self.all_messages()).into_diagnostic()?;
+        Output::create(path, Force { force })?.write(format!("{text}\n").as_bytes())
+    }
+}
+
+impl Stats {
+    fn record(&mut self, summary: &Summary, prompt: usize) {
+        let (prompt_seconds, decode_seconds) =
+            (summary.prompt_time.as_secs_f64(), summary.decode_time.as_secs_f64());
+        self.answers += usize::from(!summary.tokens.is_empty());
+        self.generated.0 += summary.tokens.len();
+        self.generated.1 += prompt_seconds + decode_seconds;
+        self.last = Some(Last {
+            prompt,
+            reused: summary.reused,
+            generated: summary.tokens.len(),
+            prompt_seconds,
+            decode_seconds,
+        });
+    }
+}
+
+/// Largest file of a conversation, in bytes.
+const LARGEST: u64 = 64 << 20;
+
+/// Reads the messages of a file.
+///
+/// # Errors
+/// If the file is not a JSON array of messages; the message has the line.
+pub fn read(path: &Path) -> miette::Result<Vec<Message>> {
+    let read = || -> miette::Result<Vec<Message>> {
+        let bytes = std::fs::metadata(path).into_diagnostic()?.len();
+        if bytes > LARGEST {
+            return Err(miette!("it has {bytes} bytes; at most {LARGEST} are read"));
+        }
+        serde_json::from_slice(&std::fs::read(path).into_diagnostic()?).into_diagnostic()
+    };
+    read().wrap_err_with(|| format!("cannot read a conversation from {}", path.display()))
+}

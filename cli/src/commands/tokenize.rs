@@ -1,0 +1,163 @@
+//! `bespoke tokenize`: text to token ids, and back.
+
+use std::path::PathBuf;
+
+use bespoke::tokenizer::{EncodeOptions, Tokenizer};
+use clap::{ArgGroup, ValueEnum};
+use miette::{IntoDiagnostic, WrapErr, miette};
+use serde::Serialize;
+
+use crate::{model, text};
+
+/// Encode text as a model's token ids, or decode ids
+#[derive(clap::Args, Debug)]
+#[command(group(ArgGroup::new("input").args(["prompt", "file", "decode"]).required(true)))]
+#[command(
+    after_help = "The file may be a vocabulary without weights. A token is shown as the text that it stands for, \
+and a control token by its name.
+
+Examples:
+  bespoke tokenize model.gguf -p \"The quick brown fox\"
+  bespoke tokenize model.gguf -f book.txt --format json
+  echo \"17 + 25 =\" | bespoke tokenize demo -f -
+  bespoke tokenize model.gguf --decode 1,2,3"
+)]
+pub struct TokenizeArgs {
+    /// The model, a GGUF file; `demo` for the demo model
+    pub model: PathBuf,
+    /// The text
+    #[arg(long, short)]
+    pub prompt: Option<String>,
+    /// A file with the text, or - for standard input; it is encoded as it is, with its final newline
+    #[arg(long, short)]
+    pub file: Option<PathBuf>,
+    /// Token ids to decode
+    #[arg(long, value_delimiter = ',', value_name = "IDS")]
+    pub decode: Option<Vec<u32>>,
+    /// Leave out the beginning-of-sequence token that the file asks for
+    #[arg(long)]
+    pub no_bos: bool,
+    /// Encode the names of control tokens as text
+    #[arg(long)]
+    pub no_parse_special: bool,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+/// Output format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// A line for each token: its id, and its text in quotes; or the decoded text.
+    Text,
+    /// One JSON object.
+    Json,
+}
+
+#[derive(Serialize)]
+struct Output<'a> {
+    tokens: &'a [u32],
+    pieces: Vec<Piece<'a>>,
+    /// Decoded text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<String>,
+}
+
+/// What a token stands for: text, or bytes that are not UTF-8 by themselves.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Piece<'a> {
+    Text(&'a str),
+    Bytes(&'a [u8]),
+}
+
+/// Encodes the text or decodes the ids, and prints the result.
+pub fn execute(args: &TokenizeArgs) -> miette::Result<()> {
+    let gguf = model::open_gguf(&args.model)?;
+    let tokenizer = Tokenizer::from_gguf(&gguf)
+        .into_diagnostic()
+        .wrap_err_with(|| format!("cannot read the tokenizer of {}", args.model.display()))?;
+    if let Some(ids) = &args.decode {
+        return decode(args, &tokenizer, ids);
+    }
+    let text = match (&args.prompt, &args.file) {
+        (Some(text), _) => text.clone(),
+        (None, Some(path)) => text::read(path)?,
+        (None, None) => String::new(),
+    };
+    let options = EncodeOptions { bos: !args.no_bos, eos: true, special: !args.no_parse_special };
+    let tokens = tokenizer.encode_with(&text, options).into_diagnostic()?;
+    match args.format {
+        Format::Text => {
+            let mut lines = String::new();
+            for &id in &tokens {
+                lines += &format!("{id:>7}  \"{}\"\n", readable(bytes(&tokenizer, id)));
+            }
+            print!("{lines}");
+            eprintln!("{} {}", tokens.len(), if tokens.len() == 1 { "token" } else { "tokens" });
+        }
+        Format::Json => print_json(&tokenizer, &tokens, None)?,
+    }
+    Ok(())
+}
+
+/// Prints the text of token ids.
+fn decode(args: &TokenizeArgs, tokenizer: &Tokenizer, ids: &[u32]) -> miette::Result<()> {
+    if let Some(id) = ids.iter().find(|&&id| id as usize >= tokenizer.len()) {
+        return Err(miette!("token {id} does not exist: the vocabulary has {} tokens", tokenizer.len()));
+    }
+    let text = tokenizer.decode(ids);
+    match args.format {
+        Format::Text => println!("{text}"),
+        Format::Json => print_json(tokenizer, ids, Some(text))?,
+    }
+    Ok(())
+}
+
+fn print_json(tokenizer: &Tokenizer, tokens: &[u32], text: Option<String>) -> miette::Result<()> {
+    let piece = |&id| {
+        let bytes = bytes(tokenizer, id);
+        std::str::from_utf8(bytes).map_or(Piece::Bytes(bytes), Piece::Text)
+    };
+    let output = Output { tokens, pieces: tokens.iter().map(piece).collect(), text };
+    println!("{}", serde_json::to_string(&output).into_diagnostic()?);
+    Ok(())
+}
+
+/// Bytes that a token stands for, or its name if it stands for none.
+fn bytes(tokenizer: &Tokenizer, id: u32) -> &[u8] {
+    match tokenizer.piece(id) {
+        [] => tokenizer.token(id).unwrap_or_default().as_bytes(),
+        piece => piece,
+    }
+}
+
+/// Text with escapes for quotes, control characters and bytes that are not UTF-8.
+fn readable(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for chunk in bytes.utf8_chunks() {
+        let quoted = format!("{:?}", chunk.valid());
+        text += &quoted[1..quoted.len() - 1];
+        for byte in chunk.invalid() {
+            text += &format!("\\x{byte:02x}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes() {
+        for (bytes, text) in [
+            (&b" caf\xc3\xa9\n"[..], r" café\n"),
+            (b"\xf0\x9f", r"\xf0\x9f"),
+            (b"a\"\x00\\", r#"a\"\0\\"#),
+            (b"it's", "it's"),
+        ] {
+            assert_eq!(readable(bytes), text);
+        }
+    }
+}
