@@ -26,23 +26,16 @@ devices() {
 
 selftest() { check "$bin" selftest --device cuda > "$out/selftest.txt" 2>&1; tail -n 12 "$out/selftest.txt"; }
 
-# The limit of each case is the NMSE of llama.cpp's CPU engine.
+# The cases of tests/tests/conformance.rs; the limit of each is the NMSE of llama.cpp's CPU engine.
+# RoPE's factors may depend on the context.
 conformance() {
     while read -r name limit; do
-        check "$bin" logits "$fixtures/$name.gguf" --reference "$fixtures/$name.safetensors" --limit "$limit" --device cuda
-    done <<'CASES' | tee "$out/conformance.txt"
-llama-q4_k_m 6.45e-4
-llama-q8_0 1.06e-4
-qwen2-q4_k_m 1.41e-3
-qwen3-q4_k_m 4.18e-4
-llama-q6_k 2.68e-4
-llama-q5_k 3.73e-4
-llama-q4_0 2.90e-5
-llama-q4_1 1.06e-4
-llama-q5_0 1.09e-4
-llama-f16 1.65e-7
-llama-f32 2.78e-8
-CASES
+        local context=128
+        [[ $name == *-2048 ]] && context=2048
+        check "$bin" logits "$fixtures/$name.gguf" --reference "$fixtures/$name.safetensors" --limit "$limit" \
+            --ctx "$context" --device cuda
+    done < <(sed -n 's/^    [a-z0-9_]* "\(.*\)" \([0-9.e-]*\);$/\1 \2/p' "$fixtures/../tests/conformance.rs") |
+        tee "$out/conformance.txt"
 }
 
 # Logits of 256 tokens and 256 generated tokens, replayed and eager: the same bits.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bespoke::device::{self, Device, GraphReport, LaunchSequence};
 use bespoke_codegen::ptx::Target;
+use bespoke_kernels::kernels::attention::KvType;
 use bespoke_kernels::kernels::probe::ProbeShape;
 use bespoke_kernels::spec::KernelSpec;
 use bespoke_kernels::weights::WeightType;
@@ -55,7 +56,7 @@ macro_rules! weight_types {
 
 weight_types! {
     f32 F32, f16 F16, bf16 BF16, q4_0 Q4_0, q4_1 Q4_1, q5_0 Q5_0, q5_1 Q5_1, q8_0 Q8_0, q4_k Q4_K, q5_k Q5_K,
-    q6_k Q6_K,
+    q6_k Q6_K, q2_k Q2_K, q3_k Q3_K, iq4_nl IQ4_NL, iq4_xs IQ4_XS, mxfp4 MXFP4,
 }
 
 macro_rules! kinds {
@@ -68,6 +69,7 @@ macro_rules! kinds {
 }
 
 kinds! {
+    norm_add KernelSpec::NormAdd(_),
     attention KernelSpec::Attention(_),
     choose_greedy KernelSpec::ChooseGreedy(_),
     sample_keys KernelSpec::SampleKeys(_),
@@ -91,7 +93,7 @@ fn every_weight_type_and_kernel_is_among_the_small_ones() {
         );
     }
     for shape in selftest::replay_shapes() {
-        for spec in selftest::of_shape(&shape, Target::Sm90).expect("a plan") {
+        for spec in selftest::of_shape(&shape, Target::Sm90, KvType::F16).expect("a plan") {
             let kind = std::mem::discriminant(&spec);
             assert!(specs.iter().any(|small| std::mem::discriminant(small) == kind), "{}", spec.name());
         }

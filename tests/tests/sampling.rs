@@ -73,32 +73,58 @@ fn sampling_without_temperature_or_with_one_candidate_is_greedy() {
     }
 }
 
-/// With only a penalty, the largest penalised logit is chosen; the window includes the prompt. The penalty is below 1
-/// and rewards recent tokens, since this model does not repeat itself otherwise.
+/// With only penalties and a bias, the largest changed logit is chosen; the window includes the prompt. The penalties
+/// reward recent tokens, since this model does not repeat itself otherwise.
 #[test]
-fn the_penalty_covers_the_last_tokens() {
-    for repeat_last_n in [1, 4, 64] {
-        let repeat_penalty = 0.05;
-        let params = SamplingParams { repeat_penalty, repeat_last_n, ..SamplingParams::default() };
-        let (tokens, logits) = decode(&mut engine(params, false));
+fn penalties_and_bias_change_the_greedy_choice() {
+    let default = SamplingParams::default;
+    let window = |repeat_last_n| SamplingParams { repeat_last_n, ..default() };
+    let mut engine = engine(SamplingParams { repeat_penalty: 0.05, ..default() }, false);
+    let plain = decode_with(&mut engine, &default()).0;
+    for params in [
+        SamplingParams { repeat_penalty: 0.05, ..window(1) },
+        SamplingParams { repeat_penalty: 0.05, ..window(4) },
+        SamplingParams { repeat_penalty: 0.05, ..window(64) },
+        SamplingParams { presence_penalty: -8.0, ..window(4) },
+        SamplingParams { frequency_penalty: -2.5, ..window(u32::MAX) },
+        SamplingParams { logit_bias: vec![(plain[0], f32::NEG_INFINITY), (plain[3], -20.0)], ..default() },
+        SamplingParams { logit_bias: vec![(11, 9.0)], frequency_penalty: 6.0, ..window(8) },
+    ] {
+        let (tokens, logits) = decode_with(&mut engine, &params);
         let mut history = PROMPT.to_vec();
         let mut changed = 0;
         for (token, logits) in tokens.into_iter().zip(logits) {
             let best = |logits: &[f32]| {
                 (0..logits.len()).rev().max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap() as u32
             };
-            let mut penalised = logits.clone();
-            for &recent in &history[history.len().saturating_sub(repeat_last_n as usize)..] {
-                let logit = logits[recent as usize];
-                penalised[recent as usize] =
-                    if logit > 0.0 { logit / repeat_penalty } else { logit * repeat_penalty };
-            }
-            assert_eq!(token, best(&penalised), "{repeat_last_n} after {history:?}");
+            assert_eq!(token, best(&penalised(&logits, &history, &params)), "{params:?} after {history:?}");
             changed += u32::from(token != best(&logits));
             history.push(token);
         }
-        assert!(changed > 0, "a window of {repeat_last_n} changed nothing");
+        assert!(changed > 0, "{params:?} changed nothing");
     }
+    assert_eq!(decode_with(&mut engine, &default()).0, plain);
+}
+
+fn decode_with(engine: &mut Engine, params: &SamplingParams) -> (Vec<u32>, Vec<Vec<f32>>) {
+    engine.set_sampling(params).unwrap();
+    decode(engine)
+}
+
+/// Logits after bias and penalties, by the definitions.
+fn penalised(logits: &[f32], history: &[u32], params: &SamplingParams) -> Vec<f32> {
+    let recent = &history[history.len().saturating_sub(params.repeat_last_n as usize)..];
+    let penalised = |token: u32, logit: f32| {
+        let bias: f32 = params.logit_bias.iter().filter(|bias| bias.0 == token).map(|bias| bias.1).sum();
+        let (logit, count) = (logit + bias, recent.iter().filter(|&&recent| recent == token).count());
+        if count == 0 {
+            return logit;
+        }
+        let repeated =
+            if logit > 0.0 { logit / params.repeat_penalty } else { logit * params.repeat_penalty };
+        repeated - (count as f32 * params.frequency_penalty + params.presence_penalty)
+    };
+    (0..).zip(logits).map(|(token, &logit)| penalised(token, logit)).collect()
 }
 
 #[test]
@@ -106,11 +132,20 @@ fn unsupported_sampling_is_refused() {
     let mut greedy = engine(SamplingParams::default(), false);
     assert_eq!(
         greedy.set_sampling(&warm(1.0, 0)).unwrap_err().to_string(),
-        "the model was loaded for greedy decoding; load it with a temperature above 0 to sample"
+        "the model was loaded for greedy decoding; load it with a temperature above 0, a penalty or a logit bias to \
+         sample"
     );
     assert_eq!(
         greedy.set_sampling(&warm(-1.0, 0)).unwrap_err().to_string(),
         "the temperature is -1; 0 or more is needed"
+    );
+    let bias = SamplingParams { logit_bias: vec![(5000, 1.0)], ..SamplingParams::default() };
+    assert!(
+        greedy
+            .set_sampling(&bias)
+            .unwrap_err()
+            .to_string()
+            .starts_with("there is no token 5000 for the logit bias")
     );
 }
 
@@ -128,18 +163,22 @@ fn read(device: &dyn Device, address: Address, count: usize) -> Vec<u32> {
     bytes.as_chunks::<4>().0.iter().map(|&word| u32::from_le_bytes(word)).collect()
 }
 
-/// Launches a kernel with one CTA `times` times.
-fn launch(device: &dyn Device, kernel: &Kernel, params: &[Address], times: u32) {
+/// A launch of a kernel with one CTA.
+fn launch_of(device: &dyn Device, kernel: &Kernel, params: &[Address]) -> Launch {
     let ptx = kernel.compile(Target::Sm90).unwrap().ptx;
-    let launch = Launch {
+    Launch {
         kernel: device.load(kernel.name(), &ptx).unwrap().kernel(kernel.name()).unwrap(),
         grid: [1; 3],
         block: [kernel.threads().unwrap(), 1, 1],
         dynamic_shared: 0,
         params: params.iter().flat_map(|address| address.0.to_le_bytes()).collect(),
         programmatic: false,
-    };
-    let mut sequence = device.sequence(vec![launch]).unwrap();
+    }
+}
+
+/// Launches a kernel with one CTA `times` times.
+fn launch(device: &dyn Device, kernel: &Kernel, params: &[Address], times: u32) {
+    let mut sequence = device.sequence(vec![launch_of(device, kernel, params)]).unwrap();
     for _ in 0..times {
         sequence.run_eager().unwrap();
     }
@@ -218,19 +257,127 @@ fn draws_follow_the_probabilities() {
             let likelihood = likelihood(token);
             if likelihood * f64::from(kept) > 0.999 { likelihood.powf(power) } else { 0.0 }
         };
-        let total: f64 = (0..64).map(weight).sum();
-        let mut statistic = 0.0;
-        for (token, &count) in counts.iter().enumerate() {
-            let expected = weight(token) / total * f64::from(DRAWS);
-            assert!(expected > 0.0 || count == 0, "{params:?}: token {token} was filtered out");
-            if expected > 0.0 {
-                statistic += (f64::from(count) - expected).powi(2) / expected;
-            }
-        }
-        let freedom = f64::from(kept - 1);
-        assert!(statistic < freedom + 4.0 * (2.0 * freedom).sqrt(), "{params:?}: {statistic}, {freedom}");
-        assert!(statistic > freedom - 4.0 * (2.0 * freedom).sqrt(), "too uniform: {params:?}: {statistic}");
+        let weights: Vec<f64> = (0..64).map(weight).collect();
+        check_distribution(&counts, &weights, &format!("{params:?}"));
     }
+}
+
+/// Checks that draws are distributed as `weights`, by Pearson's statistic: within four standard deviations of its mean.
+/// A token without weight must not be drawn.
+fn check_distribution(counts: &[u32], weights: &[f64], what: &str) {
+    let (draws, total) = (counts.iter().sum::<u32>(), weights.iter().sum::<f64>());
+    let (mut statistic, mut cells) = (0.0, 0);
+    for (token, (&count, &weight)) in counts.iter().zip(weights).enumerate() {
+        let expected = weight / total * f64::from(draws);
+        assert!(weight > 0.0 || count == 0, "{what}: token {token} was filtered out");
+        if weight > 0.0 {
+            statistic += (f64::from(count) - expected).powi(2) / expected;
+            cells += 1;
+        }
+    }
+    let freedom = f64::from(cells - 1);
+    let deviations = (statistic - freedom) / (2.0 * freedom).sqrt();
+    assert!(deviations < 4.0, "{what}: {statistic} over {freedom} degrees of freedom");
+    assert!(deviations > -4.0, "too uniform: {what}: {statistic} over {freedom} degrees of freedom");
+}
+
+/// Compares draws of both launches, under penalties, a bias and filters, with probabilities in double precision by the
+/// definitions. The sequence is the same for every draw; the seed differs.
+#[test]
+fn draws_follow_the_penalised_probabilities() {
+    const DRAWS: u32 = 3000;
+    const VOCAB: u32 = 64;
+    let shape = SampleShape { vocab: VOCAB, blocks: 1, threads: 64, choose_threads: 64 };
+    let kernels = [KernelSpec::SampleKeys(shape.clone()), KernelSpec::ChooseSampled(shape.clone())]
+        .map(|spec| spec.record().unwrap());
+    // Logits from -1.6 to 1.55, and a history in which some tokens are repeated; two are outside of the window.
+    let logits: Vec<f32> = (0..VOCAB).map(|token| (token * 37 % 64) as f32 * 0.05 - 1.6).collect();
+    let history = [9, 9, 3, 60, 3, 17, 3, 60, 22, 41];
+    let window = |temperature| SamplingParams { repeat_last_n: 8, ..warm(temperature, 0) };
+    let logit_bias = vec![(5, 2.0), (60, -1.5), (3, 1.0), (8, f32::NEG_INFINITY), (31, -0.75)];
+    for params in [
+        SamplingParams { presence_penalty: 1.5, ..window(1.0) },
+        SamplingParams { frequency_penalty: -0.4, ..window(1.0) },
+        SamplingParams { logit_bias: logit_bias.clone(), ..window(1.3) },
+        SamplingParams {
+            repeat_penalty: 1.3,
+            presence_penalty: -0.5,
+            frequency_penalty: 0.25,
+            logit_bias: logit_bias.clone(),
+            top_k: 30,
+            top_p: 0.9,
+            min_p: 0.1,
+            ..window(0.8)
+        },
+    ] {
+        let device = open(Selector::Emulator).unwrap().device;
+        let words = |name: &str, content: &[u32]| words(&*device, name, content);
+        let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<u32>>();
+        let position = history.len() as u32 - 1;
+        let state = [position, 1, 0, 0];
+        let [logits_at, bias, sequence, sampling, state_at, keys, tops, finished] = [
+            words("logits", &bits(&logits)),
+            words("bias", &bits(&params.bias_row(VOCAB))),
+            words("sequence", &[&history[..], &[0]].concat()),
+            words("sampling", &params.words()),
+            words("state", &state),
+            words("keys", &[0; VOCAB as usize]),
+            words("tops", &[0; VOCAB as usize / 32]),
+            words("finished", &vec![0; history.len() + 1]),
+        ];
+        let at = Allocation::address;
+        let launches = [
+            vec![
+                at(&logits_at),
+                at(&bias),
+                at(&sequence),
+                at(&sampling),
+                at(&state_at),
+                at(&keys),
+                at(&tops),
+            ],
+            vec![at(&keys), at(&tops), at(&sampling), at(&sequence), at(&finished), at(&state_at)],
+        ];
+        let launches =
+            kernels.iter().zip(&launches).map(|(kernel, params)| launch_of(&*device, kernel, params));
+        let mut step = device.sequence(launches.collect()).unwrap();
+        let upload = |memory: &Allocation, words: &[u32]| {
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            device.upload(memory.address(), &bytes).unwrap();
+        };
+        let mut counts = [0u32; VOCAB as usize];
+        for draw in 0..DRAWS {
+            upload(&sampling, &SamplingParams { seed: draw.into(), ..params.clone() }.words());
+            upload(&state_at, &state);
+            step.run_eager().unwrap();
+            let token = read(&*device, at(&finished), history.len() + 1)[history.len()];
+            counts[token as usize] += 1;
+        }
+        let changed = penalised(&logits, &history, &params);
+        check_distribution(&counts, &exact_weights(&changed, &params), &format!("{params:?}"));
+    }
+}
+
+/// Weights of tokens after the filters, in double precision by the definitions; 0 for removed tokens.
+fn exact_weights(logits: &[f32], params: &SamplingParams) -> Vec<f64> {
+    let likelihood = |token: usize| f64::from(logits[token]).exp();
+    let mut ranked: Vec<usize> = (0..logits.len()).collect();
+    ranked.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]).then(a.cmp(&b)));
+    if params.top_k > 0 {
+        ranked.truncate(params.top_k as usize);
+    }
+    let total: f64 = ranked.iter().map(|&token| likelihood(token)).sum();
+    let best = likelihood(ranked[0]);
+    let mut before = 0.0;
+    let mut weights = vec![0.0; logits.len()];
+    for token in ranked {
+        let within = params.top_p >= 1.0 || before < f64::from(params.top_p) * total;
+        before += likelihood(token);
+        if within && likelihood(token) >= f64::from(params.min_p) * best {
+            weights[token] = likelihood(token).powf(1.0 / f64::from(params.temperature));
+        }
+    }
+    weights
 }
 
 /// Sort key of a finite logit, as the sampling kernels compute it.

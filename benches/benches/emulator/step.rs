@@ -46,7 +46,7 @@ impl Step {
             let at = memory.alloc(&buffer.name, buffer.bytes);
             match buffer.kind {
                 // Bytes 0x3C to 0x3F: as f16 the values are from 1.06 to 1.98, as f32 from 0.01 to 1.
-                BufferKind::Weights { .. } | BufferKind::RopeTable => {
+                BufferKind::Weights { .. } | BufferKind::RopeTable { .. } => {
                     let bytes =
                         (0..buffer.bytes as u32).map(|i| 0x3C | (i.wrapping_mul(0x9E37_79B9) >> 30) as u8);
                     memory.write(at, &bytes.collect::<Vec<u8>>()).expect("inside");

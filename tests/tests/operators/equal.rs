@@ -112,7 +112,7 @@ pub const KERNELS: [Equal; 22] = [
     ],
     [
         "sample_keys",
-        "invert a comparison",
+        "invert a branch",
         "sample/penalise.rs: if lane() == 0 {",
         "Every lane of the warp has the result and stores the same value.",
     ],
