@@ -8,6 +8,7 @@ mod buffer;
 mod build;
 mod cost;
 mod label;
+pub mod occupancy;
 mod sampling;
 pub mod tuning;
 mod weights;

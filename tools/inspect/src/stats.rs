@@ -12,8 +12,8 @@ use bespoke_kernels::spec::{Geometry, KernelSpec};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::occupancy::{Demand, Occupancy};
 use super::roofline::{Gpu, Unit, Work};
+use super::{Demand, Occupancy};
 
 /// A kernel of a plan with its costs: the output of `bespoke inspect --stage stats --format json`.
 #[derive(Clone, Debug, Serialize)]

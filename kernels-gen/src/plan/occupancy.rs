@@ -1,8 +1,9 @@
 //! Occupancy: how many CTAs of a kernel fit on a multiprocessor, and which resource limits the number.
 
 use bespoke_codegen::ptx::Target;
-use bespoke_kernels::plan::TargetProperties;
 use serde::Serialize;
+
+use super::TargetProperties;
 
 /// Registers per multiprocessor, the same for every target so far (CUDA C++ Programming Guide, "Technical
 /// Specifications per Compute Capability").
