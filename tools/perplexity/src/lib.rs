@@ -1,6 +1,6 @@
 //! Perplexity of a model on a text, and the divergence of two models' predictions.
 //!
-//! A text is cut into [`windows`] of the length of the context. In each window the model predicts every token from the
+//! A text is cut into [`windows()`] of the length of the context. In each window the model predicts every token from the
 //! tokens before it; some of the predictions are scored. Logits are computed on the device in f32, everything after
 //! them on the host in double precision.
 
@@ -27,7 +27,7 @@ use std::ops::ControlFlow;
 pub struct Text<'a> {
     /// Token ids.
     pub tokens: &'a [u32],
-    /// The windows, from [`windows`].
+    /// The windows, from [`windows()`].
     pub windows: &'a [Window],
     /// Beginning-of-sequence token that replaces the first token of each window; for models that expect one.
     pub bos: Option<u32>,
