@@ -15,7 +15,7 @@ pub struct TensorInfo {
     pub dims: Vec<u64>,
     /// The element type.
     pub ty: GgmlType,
-    /// Index of the file that has the data, in [`Gguf::parts`]; 0 for a model in one file.
+    /// Index of the file that has the data, among the parts of a split model; 0 for a model in one file.
     pub part: usize,
     /// Start of the tensor's data, in bytes from the start of its file.
     pub offset: u64,

@@ -236,8 +236,8 @@ fn element_at(cache: Ptr<Global, u8>, index: Val<u64>, s: &AttentionShape) -> Pt
     }
 }
 
-/// The current key and value of type q8_0, in shared memory: bytes [key and value][head_dim], then f16 scales
-/// [key and value][blocks].
+/// The current key and value of type q8_0, in shared memory: bytes `[key and value][head_dim]`, then f16
+/// scales `[key and value][blocks]`.
 #[derive(Clone, Copy)]
 struct Entry {
     bytes: Ptr<Shared, u8>,
