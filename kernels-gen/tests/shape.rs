@@ -8,7 +8,7 @@ use bespoke_kernels::kernels::activation::Activation;
 use bespoke_kernels::kernels::attention::NormSpan;
 use bespoke_kernels::plan::{BufferKind, PartForm, Plan, PlanParams};
 use bespoke_kernels::shape::architecture::ARCHITECTURES;
-use bespoke_kernels::shape::{FeedForward, ModelShape, RopeKind, rope_table};
+use bespoke_kernels::shape::{Blueprint, FeedForward, Mix, ModelShape, RopeKind, rope_table};
 
 /// Value of a metadata key.
 #[derive(Clone, Debug)]
@@ -18,9 +18,10 @@ enum Entry {
     Text(&'static str),
     Flag(bool),
     Flags(Vec<bool>),
+    Integers(Vec<i32>),
 }
 
-use Entry::{Flag, Flags, Float, Integer, Text};
+use Entry::{Flag, Flags, Float, Integer, Integers, Text};
 
 /// A header and its tensors, for a test to change.
 #[derive(Clone)]
@@ -132,6 +133,7 @@ impl Header {
                 Text(value) => writer.set(&key, *value).unwrap(),
                 Flag(value) => writer.set(&key, *value).unwrap(),
                 Flags(values) => writer.set_array(&key, values).unwrap(),
+                Integers(values) => writer.set_array(&key, values).unwrap(),
             }
         }
         for (name, dims, ty) in &self.tensors {
@@ -274,6 +276,24 @@ fn every_architecture_is_planned_for_every_target() {
     }
 }
 
+/// `bespoke synth --like`: the blueprint of a file gives its shape, with arrays of flags and without harmless arrays.
+#[test]
+fn blueprints_have_the_shapes_of_their_files() {
+    let olmo3 = olmo2().with(&[
+        ("attention.sliding_window", Integer(20)),
+        ("attention.sliding_window_pattern", Flags(vec![true, false, true, true])),
+        ("rope.dimension_sections", Integers(vec![0; 4])),
+        ("attention.head_count_kv", Integers(vec![1; 4])),
+    ]);
+    let mut ollama = gemma3().with(&[("rope.global.freq_base", Float(2e6))]);
+    ollama.keys.retain(|(key, _)| key != "rope.freq_base");
+    for header in [olmo3, ollama, gemma2(), granite()] {
+        let shape = header.shape().unwrap();
+        let blueprint = Blueprint::of(&header.gguf(), &shape).unwrap();
+        assert_eq!(blueprint.shape("test", Mix::Pure(GgmlType::F32)).unwrap(), shape);
+    }
+}
+
 #[test]
 fn a_header_gives_its_dimensions() {
     let shape = Header::llama().shape().unwrap();
@@ -407,6 +427,13 @@ fn local_layers_have_their_own_rope() {
     assert!(close(header.turns(1, 128)[1], 1e6f64.powf(-1.0 / 16.0) / 8.0 / TAU));
     let own = header.with(&[("rope.freq_base_swa", Float(500.0))]);
     assert!(close(own.turns(0, 128)[1], 500f64.powf(-1.0 / 16.0) / TAU));
+    // The names of Ollama's converter.
+    let mut theirs = gemma3();
+    theirs.keys.retain(|(key, _)| key != "rope.freq_base");
+    let theirs =
+        theirs.with(&[("rope.global.freq_base", Float(2e6)), ("rope.local.freq_base", Float(500.0))]);
+    assert!(close(theirs.turns(0, 128)[1], 500f64.powf(-1.0 / 16.0) / TAU));
+    assert!(close(theirs.turns(1, 128)[1], 2e6f64.powf(-1.0 / 16.0) / 8.0 / TAU));
 }
 
 #[test]
@@ -495,6 +522,20 @@ fn unsupported_models_are_errors() {
         (|h| h.set("attention.temperature_scale", Float(0.1)), &["llama.attention.temperature_scale"]),
         (|h| h.set("attention.causal", Flag(false)), &["llama.attention.causal", "does not support"]),
         (|h| h.set("logit_scale", Float(8.0)), &["llama.logit_scale", "does not support"]),
+        (|h| h.set("residual_scale", Float(0.5)), &["llama.residual_scale", "does not support"]),
+        (|h| h.set("deepstack_mapping", Integers(vec![1])), &["llama.deepstack_mapping", "does not support"]),
+        (
+            |h| h.set("rope.dimension_sections", Integers(vec![16, 8, 8, 0])),
+            &["llama.rope.dimension_sections"],
+        ),
+        (
+            |h| h.set("attention.head_count_kv", Integers(vec![1, 2])),
+            &["llama.attention.head_count_kv", "the same integer for each of 1 layers"],
+        ),
+        (
+            |h| h.set("feed_forward_length", Integers(vec![])),
+            &["llama.feed_forward_length", "each of 1 layers"],
+        ),
         (|h| h.set("something_new", Integer(1)), &["llama.something_new", "wrong results"]),
         (
             |h| h.set("attention.rope_pattern", Flags(vec![])),
@@ -518,20 +559,46 @@ fn unsupported_models_are_errors() {
     }
 }
 
+/// Keys that change nothing about the shape of a Llama, and of another architecture if its name is given.
 #[test]
 fn harmless_keys_are_accepted() {
-    let header = Header::llama().with(&[
+    let cases: &[(&str, Entry)] = &[
         ("vocab_size", Integer(40)),
         ("tensor_data_layout", Text("Meta AI original pth")),
         ("expert_count", Integer(0)),
         ("expert_used_count", Integer(0)),
+        ("expert_group_count", Integer(0)),
+        ("expert_group_used_count", Integer(0)),
+        ("expert_gating_func", Integer(1)),
+        // Granite 4 without experts and state-space layers.
+        ("expert_shared_feed_forward_length", Integer(4096)),
+        ("ssm.conv_kernel", Integer(4)),
+        ("ssm.state_size", Integer(128)),
+        ("ssm.group_count", Integer(1)),
+        ("ssm.inner_size", Integer(3072)),
+        ("ssm.time_step_rank", Integer(48)),
+        ("deepstack_mapping", Integers(vec![-1])),
         ("attention.causal", Flag(true)),
-        ("use_parallel_residual", Flag(false)),
+        ("attention.layer_norm_epsilon", Float(1e-5)),
+        ("attention.temperature_length", Integer(8192)),
+        ("attention.temperature_scale", Float(0.0)),
         ("attention.sliding_window", Integer(0)),
+        ("use_parallel_residual", Flag(false)),
+        ("rope.dimension_sections", Integers(vec![0; 4])),
         ("rope.scaling.attn_factor", Float(1.0)),
-    ]);
-    let (with, without) = (header.shape().unwrap(), Header::llama().shape().unwrap());
-    assert_eq!(with, without);
+        ("rope.scaling.yarn_ext_factor", Float(0.5)),
+        ("logit_scale", Float(1.0)),
+        ("residual_scale", Float(1.0)),
+        ("embedding_scale", Float(0.0)),
+        ("attention.head_count", Integers(vec![2])),
+        ("attention.head_count_kv", Integers(vec![1])),
+        ("feed_forward_length", Integers(vec![96])),
+    ];
+    let plain = Header::llama().shape().unwrap();
+    for (key, value) in cases {
+        let shape = Header::llama().with(&[(key, value.clone())]).shape();
+        assert_eq!(shape.as_ref(), Ok(&plain), "{key}");
+    }
 }
 
 /// Turns per position of each pair relative to those without scaling, and the magnitude.
@@ -572,5 +639,24 @@ fn rope_scaling_follows_the_metadata() {
     assert_eq!(magnitude(&[]), mscale);
     assert_eq!(magnitude(&[("rope.scaling.yarn_log_multiplier", Float(1.0))]), 1.0);
     assert_eq!(magnitude(&[("rope.scaling.yarn_attn_factor", Float(1.25))]), 1.25);
-    assert_eq!(magnitude(&[("rope.scaling.attn_factor", Float(0.5))]), mscale * 0.5);
+    // Older converters' key of OLMo 3's `attention_factor`; llama.cpp writes 1 if there is none.
+    assert_eq!(magnitude(&[("rope.scaling.attn_factor", Float(1.2079))]), 1.2079);
+    assert_eq!(magnitude(&[("rope.scaling.attn_factor", Float(1.0))]), mscale);
+}
+
+/// Ministral 3: contexts whose queries have the temperature 1.
+#[test]
+fn a_temperature_of_queries_limits_the_context() {
+    let header = Header::new("mistral3", 1, LLAMA).with(&[
+        ("attention.temperature_scale", Float(0.1)),
+        ("rope.scaling.original_context_length", Integer(64)),
+    ]);
+    let shape = header.shape().unwrap();
+    assert_eq!((shape.dimensions.context, shape.max_context), (64, Some(64)));
+    let plan = |context| Plan::new(&shape, Target::Sm90, PlanParams::single(context));
+    assert!(plan(64).is_ok());
+    let error = plan(65).unwrap_err().to_string();
+    assert!(error.contains("a context of 65 positions") && error.contains("--ctx 64"), "{error}");
+    let without = header.with(&[("attention.temperature_scale", Float(0.0))]).shape().unwrap();
+    assert_eq!((without.dimensions.context, without.max_context), (128, None));
 }

@@ -194,6 +194,13 @@ impl Plan {
                 PlanParams::MAX_CONTEXT
             )));
         }
+        if let Some(most) = shape.max_context.filter(|&most| params.context > most) {
+            return Err(PlanError::Unsupported(format!(
+                "a context of {} positions is not supported: behind position {most} this model changes the temperature \
+                 of its queries (attention.temperature_scale); --ctx {most} is its longest context here",
+                params.context
+            )));
+        }
         if params.sampling == Sampling::Sampled && shape.dimensions.vocab > SampleShape::MAX_VOCAB {
             return Err(PlanError::Unsupported(format!(
                 "sampling from {} tokens is not supported; at most {} are",

@@ -22,8 +22,8 @@ use crate::kernels::rope::RopeKind;
 pub const ARCHITECTURES: &[Architecture] = &[
     // Llama 2 and 3, Mistral, TinyLlama, SmolLM2, Yi, and DeepSeek's distilled Llamas.
     Architecture { name: "llama", rope: RopeKind::Norm, ..PLAIN },
-    // Mistral Small 3: Llama under another name.
-    Architecture { name: "mistral3", rope: RopeKind::Norm, ..PLAIN },
+    // Mistral Small 3: Llama under another name. Ministral 3 has a temperature of the queries.
+    Architecture { name: "mistral3", rope: RopeKind::Norm, query_temperature: true, ..PLAIN },
     Architecture { name: "qwen2", qkv_bias: true, ..PLAIN },
     Architecture { name: "qwen3", qk_norm: Some(NormSpan::Head), ..PLAIN },
     Architecture {
@@ -106,6 +106,7 @@ const PLAIN: Architecture = Architecture {
     local_rope: LocalRope { base: None, scaled: true },
     unrotated_period: None,
     rope_switch: false,
+    query_temperature: false,
     long_rope: false,
     attention_softcap: None,
     logit_softcap: None,
@@ -289,6 +290,8 @@ pub struct Architecture {
     pub unrotated_period: Option<u32>,
     /// Whether the key `rope.scaling.finetuned` turns RoPE off if it is false.
     pub rope_switch: bool,
+    /// Whether the key `attention.temperature_scale` scales the queries behind the original context.
+    pub query_temperature: bool,
     /// Whether RoPE's divisors are for long and short contexts, in synthetic models.
     pub long_rope: bool,
     /// Soft cap of attention scores, unless the key `attn_logit_softcapping` gives one.

@@ -7,9 +7,9 @@ use super::description::{
     Attention, FeedForward, Layer, LayerQkNorm, Matrix, Multipliers, Norms, TensorSlice,
 };
 use super::rope::{RopeTable, Ropes};
-use super::settings::{Setting, Settings};
+use super::settings::{Setting, Settings, is_harmless};
 use super::tensors::{Tensor, TensorName};
-use super::{Dimensions, Mix, ModelShape, ShapeError, mix, weight_type};
+use super::{Dimensions, Mix, ModelShape, ShapeError, mix, rope, weight_type};
 use crate::kernels::attention::{AttentionShape, NormSpan};
 
 /// Type of each tensor that there is.
@@ -19,10 +19,11 @@ type Types<'a> = dyn Fn(TensorName) -> Option<GgmlType> + 'a;
 pub(super) fn describe(
     name: &str,
     architecture: Architecture,
-    dimensions: Dimensions,
+    mut dimensions: Dimensions,
     settings: &Settings<'_>,
     types: &Types<'_>,
 ) -> Result<ModelShape, ShapeError> {
+    let max_context = max_context(settings, &architecture, &dimensions)?;
     let has = |tensor: Tensor| types(tensor.of_model()).is_some();
     let multipliers = multipliers(settings, &architecture, &dimensions)?;
     let ropes = Ropes::read(settings, &architecture, &dimensions, has)?;
@@ -60,10 +61,12 @@ pub(super) fn describe(
         };
         layers.push(Layer { attention, feed_forward: tensors.feed_forward(index)? });
     }
+    dimensions.context = dimensions.context.min(max_context.unwrap_or(u32::MAX));
     let shape = ModelShape {
         name: name.to_owned(),
         architecture,
         dimensions,
+        max_context,
         multipliers,
         ropes: tables,
         embedding,
@@ -89,6 +92,19 @@ fn multipliers(
     }
     let softcap = softcap(settings, "final_logit_softcapping", architecture.logit_softcap)?;
     Ok(Multipliers { embedding, residual, logits, softcap })
+}
+
+/// Longest context without the temperature of the queries, in positions: the temperature is 1 + scale · ln(1 + ⌊position /
+/// original context⌋), which is 1 up to there.
+fn max_context(
+    settings: &Settings<'_>,
+    architecture: &Architecture,
+    d: &Dimensions,
+) -> Result<Option<u32>, ShapeError> {
+    if !architecture.query_temperature || settings.opt_nonzero("attention.temperature_scale")?.is_none() {
+        return Ok(None);
+    }
+    Ok(Some(rope::original_context(settings)?.unwrap_or(d.context)))
 }
 
 /// A soft cap: the metadata's, or else the architecture's; 0 for none.
@@ -267,11 +283,13 @@ impl Blueprint {
         let mut settings = Vec::new();
         for (key, value) in gguf.metadata() {
             let Some(name) = key.strip_prefix(&prefix) else { continue };
-            if own.iter().any(|(own, _)| *own == name) {
+            if own.iter().any(|(own, _)| *own == name) || is_harmless(name, value) {
                 continue;
             }
             let setting = Setting::of(value).ok_or_else(|| {
-                ShapeError::Unsupported(format!("metadata key {key} is no bool, number or string"))
+                ShapeError::Unsupported(format!(
+                    "metadata key {key} is no bool, number or string, and no array of bools"
+                ))
             })?;
             settings.push((name.to_owned(), setting));
         }
@@ -280,7 +298,7 @@ impl Blueprint {
         Ok(Blueprint {
             architecture: shape.architecture,
             dimensions: shape.dimensions.clone(),
-            rope_base: gguf.opt_f32(&format!("{prefix}rope.freq_base"))?.unwrap_or(10_000.0),
+            rope_base: rope::base(&Settings::new(gguf, shape.architecture.name))?,
             tied: shape.head.is_none(),
             embedding: None,
             rope_factors: divisors.iter().any(|name| gguf.tensor(name).is_some()),

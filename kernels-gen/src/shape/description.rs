@@ -25,6 +25,8 @@ pub struct ModelShape {
     pub architecture: Architecture,
     /// The dimensions.
     pub dimensions: Dimensions,
+    /// Longest context that plans support, in positions, if later positions need a temperature of the queries.
+    pub max_context: Option<u32>,
     /// Constant factors, and the soft cap of the logits.
     pub multipliers: Multipliers,
     /// Tables of RoPE's frequencies, each once.

@@ -68,8 +68,8 @@ fn dimensions(gguf: &Gguf, settings: &Settings<'_>) -> Result<Dimensions, ShapeE
     if settings.opt_u32("expert_count")?.unwrap_or(0) > 0 {
         return unsupported("a mixture of experts is not supported: only dense models are".into());
     }
-    let hidden = settings.u32("embedding_length")?;
-    let heads = settings.u32("attention.head_count")?;
+    let (hidden, layers) = (settings.u32("embedding_length")?, settings.u32("block_count")?);
+    let heads = settings.u32_of_layers("attention.head_count", layers)?;
     if heads == 0 {
         return unsupported(format!("{} is 0", settings.key("attention.head_count")));
     }
@@ -101,12 +101,12 @@ fn dimensions(gguf: &Gguf, settings: &Settings<'_>) -> Result<Dimensions, ShapeE
     };
     Ok(Dimensions {
         hidden,
-        layers: settings.u32("block_count")?,
+        layers,
         heads,
-        kv_heads: settings.opt_u32("attention.head_count_kv")?.unwrap_or(heads),
+        kv_heads: settings.opt_u32_of_layers("attention.head_count_kv", layers)?.unwrap_or(heads),
         head_dim,
         rotated,
-        ffn: settings.u32("feed_forward_length")?,
+        ffn: settings.u32_of_layers("feed_forward_length", layers)?,
         vocab,
         context: settings.u32("context_length")?,
         eps: settings.f32("attention.layer_norm_rms_epsilon")?,

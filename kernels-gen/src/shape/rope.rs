@@ -54,8 +54,6 @@ pub enum RopeScaling {
         beta_fast: f32,
         /// Pairs with fewer turns than this in the original context are divided by `factor`.
         beta_slow: f32,
-        /// Share of the unscaled frequency where pairs are not scaled: 1, or less to scale them too.
-        extrapolation: f32,
     },
 }
 
@@ -101,9 +99,9 @@ impl Ropes {
         d: &Dimensions,
         has: impl Fn(Tensor) -> bool,
     ) -> Result<Ropes, ShapeError> {
-        let original_context = settings.opt_u32("rope.scaling.original_context_length")?.unwrap_or(d.context);
-        let base = positive(settings, "rope.freq_base")?.unwrap_or(10_000.0);
-        let local_base = positive(settings, "rope.freq_base_swa")?;
+        let original_context = original_context(settings)?.unwrap_or(d.context);
+        let base = base(settings)?;
+        let local_base = first_positive(settings, ["rope.freq_base_swa", "rope.local.freq_base"])?;
         let (scaling, magnitude) = scaling(settings, original_context)?;
         let long = [Tensor::RopeFactorsLong, Tensor::RopeFactorsShort].map(&has);
         let divisors = match (has(Tensor::RopeFreqs), long) {
@@ -129,6 +127,11 @@ impl Ropes {
     }
 }
 
+/// Context that the model was trained for before it was extended, in positions.
+pub(super) fn original_context(settings: &Settings<'_>) -> Result<Option<u32>, ShapeError> {
+    Ok(settings.opt_u32("rope.scaling.original_context_length")?)
+}
+
 /// A positive float; 0 and a missing key are `None`.
 fn positive(settings: &Settings<'_>, name: &str) -> Result<Option<f32>, ShapeError> {
     match settings.opt_f32(name)? {
@@ -138,6 +141,17 @@ fn positive(settings: &Settings<'_>, name: &str) -> Result<Option<f32>, ShapeErr
         ))),
         value => Ok(value),
     }
+}
+
+/// Base of the frequencies. Ollama's converter has its own names of Gemma 3's bases.
+pub(super) fn base(settings: &Settings<'_>) -> Result<f32, ShapeError> {
+    Ok(first_positive(settings, ["rope.freq_base", "rope.global.freq_base"])?.unwrap_or(10_000.0))
+}
+
+/// The positive float of the first of two keys that the file has.
+fn first_positive(settings: &Settings<'_>, names: [&str; 2]) -> Result<Option<f32>, ShapeError> {
+    let [first, second] = names.map(|name| positive(settings, name));
+    Ok(first?.or(second?))
 }
 
 /// The scaling by formula, and the magnitude of sin and cos.
@@ -154,7 +168,6 @@ fn scaling(settings: &Settings<'_>, original_context: u32) -> Result<(RopeScalin
     let attention_factor = positive(settings, "rope.scaling.attn_factor")?.unwrap_or(1.0);
     let beta_fast = positive(settings, "rope.scaling.yarn_beta_fast")?.unwrap_or(32.0);
     let beta_slow = positive(settings, "rope.scaling.yarn_beta_slow")?.unwrap_or(1.0);
-    let extrapolation = settings.opt_f32("rope.scaling.yarn_ext_factor")?.filter(|factor| *factor >= 0.0);
     let yarn_magnitude = positive(settings, "rope.scaling.yarn_attn_factor")?;
     let log_multiplier = settings.opt_nonzero("rope.scaling.yarn_log_multiplier")?;
     match settings.opt_str("rope.scaling.type")? {
@@ -162,7 +175,6 @@ fn scaling(settings: &Settings<'_>, original_context: u32) -> Result<(RopeScalin
         None | Some("linear") => Ok((RopeScaling::Linear { factor }, attention_factor)),
         Some("none" | "longrope") => Ok((RopeScaling::None, attention_factor)),
         Some("yarn") => {
-            let extrapolation = extrapolation.unwrap_or(1.0);
             if original_context == 0 {
                 return Err(ShapeError::Unsupported(format!(
                     "metadata key {} is 0; YaRN needs the original context",
@@ -171,14 +183,15 @@ fn scaling(settings: &Settings<'_>, original_context: u32) -> Result<(RopeScalin
             }
             // 0.1 · multiplier · ln(factor) + 1: the paper's temperature of the scores, in sin and cos.
             let temperature = |multiplier: f32| 0.1 * multiplier * factor.max(1.0).ln() + 1.0;
-            let magnitude = match (yarn_magnitude, log_multiplier) {
-                _ if extrapolation == 0.0 => 1.0,
+            // For YaRN both keys are the whole magnitude: older converters wrote `attention_factor` of `config.json` to
+            // the second. 1 is what llama.cpp writes there if nothing is given.
+            let given = yarn_magnitude.or((attention_factor != 1.0).then_some(attention_factor));
+            let magnitude = match (given, log_multiplier) {
                 (Some(magnitude), _) => magnitude,
                 (None, Some(multiplier)) => temperature(1.0) / temperature(multiplier),
                 (None, None) => temperature(1.0),
             };
-            let scaling = RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, extrapolation };
-            Ok((scaling, magnitude * attention_factor))
+            Ok((RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow }, magnitude))
         }
         Some(other) => Err(ShapeError::Unsupported(format!(
             "metadata key {}: RoPE scaling '{other}' is not supported: none, linear, yarn, longrope and the divisors \
@@ -195,7 +208,7 @@ impl RopeScaling {
         match self {
             RopeScaling::None => vec![1.0; pairs as usize],
             RopeScaling::Linear { factor } => vec![f64::from(factor); pairs as usize],
-            RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, extrapolation } => {
+            RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow } => {
                 // The pair, as a real number, that turns `turns` times in the original context.
                 let pair = |turns: f32| {
                     let wavelength = f64::from(original_context) / (f64::from(turns) * std::f64::consts::TAU);
@@ -205,8 +218,7 @@ impl RopeScaling {
                 let high = pair(beta_slow).ceil().min(f64::from(rotated) - 1.0);
                 let divisor = |i: u32| {
                     let ramp = ((f64::from(i) - low) / (high - low).max(0.001)).clamp(0.0, 1.0);
-                    let unscaled = (1.0 - ramp) * f64::from(extrapolation);
-                    1.0 / ((1.0 - unscaled) / f64::from(factor) + unscaled)
+                    1.0 / (ramp / f64::from(factor) + 1.0 - ramp)
                 };
                 (0..pairs).map(divisor).collect()
             }
@@ -255,25 +267,12 @@ mod tests {
     /// where they begin and end to change. From `_compute_yarn_parameters` of Hugging Face transformers.
     #[test]
     fn yarn_divides_slow_pairs_only() {
-        let yarn = RopeScaling::Yarn {
-            factor: 4.0,
-            original_context: 32_768,
-            beta_fast: 32.0,
-            beta_slow: 1.0,
-            extrapolation: 1.0,
-        };
+        let yarn =
+            RopeScaling::Yarn { factor: 4.0, original_context: 32_768, beta_fast: 32.0, beta_slow: 1.0 };
         let divisors = yarn.divisors(1e6, 128);
         assert_eq!((divisors[0], divisors[23], divisors[40], divisors[63]), (1.0, 1.0, 4.0, 4.0));
         let middle = 17.0 / (8.0 + 9.0 / 4.0);
         assert!((divisors[32] - middle).abs() < 1e-12, "{}", divisors[32]);
         assert!(divisors.is_sorted());
-        let blended = RopeScaling::Yarn {
-            factor: 4.0,
-            original_context: 32_768,
-            beta_fast: 32.0,
-            beta_slow: 1.0,
-            extrapolation: 0.0,
-        };
-        assert!(blended.divisors(1e6, 128).iter().all(|&divisor| divisor == 4.0));
     }
 }

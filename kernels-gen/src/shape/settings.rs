@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ShapeError;
 
-/// Scalar of a model's metadata.
+/// Value of a key of a model's metadata.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Setting {
@@ -20,16 +20,19 @@ pub enum Setting {
     Float(f32),
     /// A string.
     Text(String),
+    /// A bool for each layer.
+    Flags(Vec<bool>),
 }
 
 impl Setting {
-    /// The setting that a value of a file is; `None` for arrays and for numbers that do not fit.
+    /// The setting that a value of a file is; `None` for other arrays than flags, and for numbers that do not fit.
     pub(super) fn of(value: Value<'_>) -> Option<Setting> {
         match value {
             Value::Bool(flag) => Some(Setting::Flag(flag)),
             Value::F32(number) => Some(Setting::Float(number)),
             Value::F64(number) => Some(Setting::Float(number as f32)),
             Value::String(text) => Some(Setting::Text(text.to_owned())),
+            Value::Array(array) => array.iter().map(flag).collect::<Option<_>>().map(Setting::Flags),
             other => other.as_integer()?.try_into().ok().map(Setting::Integer),
         }
     }
@@ -41,39 +44,106 @@ impl Setting {
             Setting::Integer(number) => writer.set(key, *number),
             Setting::Float(number) => writer.set(key, *number),
             Setting::Text(text) => writer.set(key, text.as_str()),
+            Setting::Flags(flags) => writer.set_array(key, flags),
         }
     }
 }
 
-/// Keys that do not change what a decoder computes.
-const HARMLESS: [&str; 4] = [
+/// A flag: a bool, or an integer that is 0 for false.
+fn flag(value: Value<'_>) -> Option<bool> {
+    match value {
+        Value::Bool(flag) => Some(flag),
+        other => other.as_integer().map(|number| number != 0),
+    }
+}
+
+/// Values with which a key does not change what a decoder computes.
+enum Harmless {
+    /// Any value.
+    Any,
+    /// 0 or false, or an array of them.
+    Zero,
+    /// 0 or 1: the factor of models without one.
+    ZeroOrOne,
+    /// True.
+    True,
+    /// -1, or an array of it.
+    MinusOne,
+}
+
+/// Keys that need not be read, with the values that make them harmless. `*` stands for any rest of a name.
+const UNREAD: [(&str, Harmless); 26] = [
     // The vocabulary is that of the embedding.
-    "vocab_size",
+    ("vocab_size", Harmless::Any),
     // Layout of the source of a conversion.
-    "tensor_data_layout",
+    ("tensor_data_layout", Harmless::Any),
     // A remark on the model's training. For Granite it is read.
-    "rope.scaling.finetuned",
+    ("rope.scaling.finetuned", Harmless::Any),
+    // YaRN's share of the unscaled frequency is 1: neither transformers nor llama.cpp reads another from these models.
+    ("rope.scaling.yarn_ext_factor", Harmless::Any),
     // How embedding models sum up a text.
-    "pooling_type",
+    ("pooling_type", Harmless::Any),
+    // All norms are RMSNorms, which have their own ε.
+    ("attention.layer_norm_epsilon", Harmless::Any),
+    // Parts with tensors of their own, which are refused: experts and state-space layers. Granite 4 describes them in
+    // dense models, too.
+    ("expert_*", Harmless::Any),
+    ("ssm.*", Harmless::Any),
+    // The positions from which `attention.temperature_scale` applies.
+    ("attention.temperature_length", Harmless::Any),
+    ("attention.clamp_kqv", Harmless::Zero),
+    ("attention.max_alibi_bias", Harmless::Zero),
+    ("attention.shared_kv_layers", Harmless::Zero),
+    ("attention.temperature_scale", Harmless::Zero),
+    ("attention.value_scale", Harmless::Zero),
+    ("leading_dense_block_count", Harmless::Zero),
+    ("nextn_predict_layers", Harmless::Zero),
+    ("rope.dimension_sections", Harmless::Zero),
+    ("rope.scaling.alpha", Harmless::Zero),
+    ("swin_norm", Harmless::Zero),
+    ("use_parallel_residual", Harmless::Zero),
+    ("embedding_scale", Harmless::ZeroOrOne),
+    ("residual_scale", Harmless::ZeroOrOne),
+    ("logit_scale", Harmless::ZeroOrOne),
+    ("attention.causal", Harmless::True),
+    // The layers that take features of an image.
+    ("deepstack_mapping", Harmless::MinusOne),
+    ("num_deepstack_layers", Harmless::Zero),
 ];
 
-/// Keys that may be there as long as they are 0 or false: they announce what decoding does not support.
-const UNSUPPORTED_UNLESS_ZERO: [&str; 14] = [
-    "attention.clamp_kqv",
-    "attention.max_alibi_bias",
-    "attention.shared_kv_layers",
-    "attention.temperature_scale",
-    "attention.value_scale",
-    "expert_feed_forward_length",
-    "expert_shared_count",
-    "expert_shared_feed_forward_length",
-    "expert_used_count",
-    "leading_dense_block_count",
-    "nextn_predict_layers",
-    "rope.scaling.alpha",
-    "swin_norm",
-    "use_parallel_residual",
-];
+impl Harmless {
+    fn has(&self, value: Value<'_>) -> bool {
+        match (self, value) {
+            (Harmless::Any, _) => true,
+            (_, Value::Array(array)) => array.iter().all(|value| self.has(value)),
+            (Harmless::True, value) => value == Value::Bool(true),
+            (_, Value::Bool(flag)) => matches!(self, Harmless::Zero) && !flag,
+            (_, value) => {
+                let number = match value {
+                    Value::F32(number) => Some(number.into()),
+                    Value::F64(number) => Some(number),
+                    other => other.as_integer().map(|number| number as f64),
+                };
+                number.is_some_and(|number| match self {
+                    Harmless::ZeroOrOne => number == 0.0 || number == 1.0,
+                    Harmless::MinusOne => number == -1.0,
+                    _ => number == 0.0,
+                })
+            }
+        }
+    }
+}
+
+/// Whether a key below an architecture's prefix, which decoding did not read, is known not to matter.
+pub(super) fn is_harmless(name: &str, value: Value<'_>) -> bool {
+    UNREAD.iter().any(|(known, harmless)| {
+        let same = match known.strip_suffix('*') {
+            Some(prefix) => name.starts_with(prefix),
+            None => name == *known,
+        };
+        same && harmless.has(value)
+    })
+}
 
 /// Metadata below an architecture's prefix. Remembers which keys were read, so that keys that nothing understands are
 /// found.
@@ -101,6 +171,29 @@ impl<'a> Settings<'a> {
 
     pub fn opt_u32(&self, name: &str) -> Result<Option<u32>, Error> {
         self.gguf.opt_u32(&self.key(name))
+    }
+
+    /// An integer that all layers share: a number, or an array that has it for each of `layers` layers.
+    pub fn opt_u32_of_layers(&self, name: &str, layers: u32) -> Result<Option<u32>, ShapeError> {
+        let key = self.key(name);
+        let Some(Value::Array(array)) = self.gguf.get(&key) else { return Ok(self.gguf.opt_u32(&key)?) };
+        let mut values = array.iter().map(|value| u32::try_from(value.as_integer()?).ok());
+        match values.next() {
+            Some(Some(first))
+                if array.len() == layers as usize && values.all(|value| value == Some(first)) =>
+            {
+                Ok(Some(first))
+            }
+            _ => Err(ShapeError::Unsupported(format!(
+                "metadata key {key}: only the same integer for each of {layers} layers is supported"
+            ))),
+        }
+    }
+
+    /// An integer that all layers share, and that the file must have.
+    pub fn u32_of_layers(&self, name: &str, layers: u32) -> Result<u32, ShapeError> {
+        let missing = || Error::MissingKey { key: self.key(name) };
+        Ok(self.opt_u32_of_layers(name, layers)?.ok_or_else(missing)?)
     }
 
     pub fn f32(&self, name: &str) -> Result<f32, Error> {
@@ -133,10 +226,6 @@ impl<'a> Settings<'a> {
     pub fn layer_flags(&self, name: &str, layers: u32) -> Result<Option<Vec<bool>>, ShapeError> {
         let key = self.key(name);
         let Some(Value::Array(array)) = self.gguf.get(&key) else { return Ok(None) };
-        let flag = |value: Value<'_>| match value {
-            Value::Bool(flag) => Some(flag),
-            other => other.as_integer().map(|number| number != 0),
-        };
         let flags: Option<Vec<bool>> = array.iter().take(layers as usize).map(flag).collect();
         match flags.filter(|flags| flags.len() == layers as usize) {
             Some(flags) => Ok(Some(flags)),
@@ -154,17 +243,7 @@ impl<'a> Settings<'a> {
         let read = self.read.borrow();
         for (key, value) in self.gguf.metadata() {
             let Some(name) = key.strip_prefix(&prefix) else { continue };
-            let zero = match value {
-                Value::Bool(flag) => !flag,
-                Value::F32(number) => number == 0.0,
-                Value::F64(number) => number == 0.0,
-                other => other.as_integer() == Some(0),
-            };
-            let known = read.contains(key)
-                || HARMLESS.contains(&name)
-                || UNSUPPORTED_UNLESS_ZERO.contains(&name) && zero
-                || name == "attention.causal" && value == Value::Bool(true);
-            if !known {
+            if !read.contains(key) && !is_harmless(name, value) {
                 return Err(ShapeError::Unsupported(format!(
                     "metadata key {key}: decoding of {} models does not support it, and ignoring it could give wrong \
                      results",
