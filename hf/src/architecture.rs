@@ -21,6 +21,21 @@ pub struct Architecture {
     pub tied: bool,
     /// Names of `hidden_act` that compute the activation that GGUF's architecture has.
     pub activations: &'static [&'static str],
+    /// Sliding windows.
+    pub windows: Windows,
+}
+
+/// Sliding windows of a class of `transformers`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Windows {
+    /// None: a `sliding_window` is left over from another class.
+    Ignored,
+    /// Some models have them, which is not supported.
+    Unsupported,
+    /// In every layer, if `config.json` has a `sliding_window`.
+    AllLayers,
+    /// In all but every n-th layer, unless `layer_types` differs.
+    AllBut(u32),
 }
 
 /// A tensor of a layer: its weight, and for matrices a bias if the folder has one.
@@ -139,24 +154,52 @@ const SILU: &[&str] = &["silu", "swish"];
 const GELU_TANH: &[&str] = &["gelu_pytorch_tanh"];
 
 const fn silu(classes: &'static [&'static str], name: &'static str, layer: &'static [Row]) -> Architecture {
-    Architecture { classes, name, layer, output_norm: Keep, tied: false, activations: SILU }
+    let windows = Windows::Ignored;
+    Architecture { classes, name, layer, output_norm: Keep, tied: false, activations: SILU, windows }
 }
 
-const fn gemma(classes: &'static [&'static str], name: &'static str, layer: &'static [Row]) -> Architecture {
-    Architecture { output_norm: PlusOne, tied: true, activations: GELU_TANH, ..silu(classes, name, layer) }
+const fn gemma(
+    classes: &'static [&'static str],
+    name: &'static str,
+    layer: &'static [Row],
+    period: u32,
+) -> Architecture {
+    let windows = Windows::AllBut(period);
+    let plain = silu(classes, name, layer);
+    Architecture { output_norm: PlusOne, tied: true, activations: GELU_TANH, windows, ..plain }
 }
+
+/// `architecture` with windows.
+const fn windowed(windows: Windows, architecture: Architecture) -> Architecture {
+    Architecture { windows, ..architecture }
+}
+
+/// `architecture` whose embedding is the output matrix by default.
+const fn tied(architecture: Architecture) -> Architecture {
+    Architecture { tied: true, ..architecture }
+}
+
+use Windows::{AllBut, AllLayers, Unsupported};
 
 /// All supported architectures.
-pub static ALL: [Architecture; 9] = [
-    silu(&["LlamaForCausalLM", "MistralForCausalLM"], "llama", LLAMA),
-    silu(&["Qwen2ForCausalLM"], "qwen2", QWEN2),
-    silu(&["Qwen3ForCausalLM"], "qwen3", QWEN3),
-    silu(&["Phi3ForCausalLM"], "phi3", PHI3),
-    gemma(&["Gemma2ForCausalLM"], "gemma2", GEMMA2),
-    gemma(&["Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"], "gemma3", GEMMA3),
+pub static ALL: [Architecture; 13] = [
+    silu(&["LlamaForCausalLM"], "llama", LLAMA),
+    windowed(AllLayers, silu(&["MistralForCausalLM"], "llama", LLAMA)),
+    windowed(
+        AllLayers,
+        silu(&["Ministral3ForCausalLM", "Mistral3ForConditionalGeneration"], "mistral3", LLAMA),
+    ),
+    windowed(Unsupported, silu(&["Qwen2ForCausalLM"], "qwen2", QWEN2)),
+    windowed(Unsupported, silu(&["Qwen3ForCausalLM"], "qwen3", QWEN3)),
+    windowed(AllLayers, silu(&["Phi3ForCausalLM"], "phi3", PHI3)),
+    gemma(&["Gemma2ForCausalLM"], "gemma2", GEMMA2, 2),
+    gemma(&["Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"], "gemma3", GEMMA3, 6),
     silu(&["GraniteForCausalLM"], "granite", LLAMA),
-    Architecture { tied: true, ..silu(&["SmolLM3ForCausalLM"], "smollm3", LLAMA) },
-    silu(&["Olmo2ForCausalLM"], "olmo2", OLMO2),
+    windowed(Unsupported, tied(silu(&["SmolLM3ForCausalLM"], "smollm3", LLAMA))),
+    windowed(Unsupported, silu(&["Olmo2ForCausalLM"], "olmo2", OLMO2)),
+    windowed(AllBut(4), silu(&["Olmo3ForCausalLM"], "olmo2", OLMO2)),
+    // RoPE rotates adjacent pairs, in the folder too.
+    tied(silu(&["Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM"], "ernie4_5", QWEN2)),
 ];
 
 impl Architecture {

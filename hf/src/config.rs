@@ -1,9 +1,10 @@
 //! Hyper-parameters: `config.json` to GGUF's `{arch}.*` keys.
 
 use bespoke_gguf::Writer;
+use serde_json::Value;
 
 use crate::HfError;
-use crate::architecture::{Architecture, Extent};
+use crate::architecture::{Architecture, Extent, Windows};
 use crate::json::{Document, File};
 
 /// A checked `config.json`.
@@ -142,30 +143,38 @@ impl Config {
         if !self.is("phi3") && document.f64("partial_rotary_factor")?.is_some_and(|factor| factor != 1.0) {
             return Err(document.fault("partial_rotary_factor", "only 1 is supported"));
         }
-        if self.is("olmo2") && document.get("sliding_window").is_some() {
-            return Err(document.fault("sliding_window", "sliding windows are not supported here"));
-        }
-        self.check_layers()
-    }
-
-    /// Checks that the kinds of layers alternate as GGUF's architecture implies.
-    fn check_layers(&self) -> Result<(), HfError> {
-        let expected: Option<fn(u32) -> bool> = match self.architecture.name {
-            "gemma2" => Some(|layer| layer.is_multiple_of(2)),
-            "gemma3" => Some(|layer| !(layer + 1).is_multiple_of(6)),
-            "olmo2" | "qwen2" | "qwen3" | "smollm3" => Some(|_| false),
-            _ => None,
-        };
-        if let (Some(expected), Some(types)) = (expected, self.document().array("layer_types")?) {
-            let kind = |layer| if expected(layer) { "sliding_attention" } else { "full_attention" };
-            if let Some(layer) =
-                (0..self.layers).find(|&layer| types.get(layer as usize) != Some(&kind(layer).into()))
-            {
+        if self.architecture.windows == Windows::Unsupported {
+            if self.is("olmo2") && document.get("sliding_window").is_some() {
+                return Err(document.fault("sliding_window", "sliding windows are not supported here"));
+            }
+            let windowed =
+                self.layer_windows()?.and_then(|layers| layers.iter().position(|&windowed| windowed));
+            if let Some(layer) = windowed {
                 let fault =
-                    format!("layer {layer} must be {} in {} models", kind(layer), self.architecture.class());
-                return Err(self.document().fault("layer_types", fault));
+                    format!("layer {layer} must be full_attention in {} models", self.architecture.class());
+                return Err(document.fault("layer_types", fault));
             }
         }
+        self.check_unrotated_layers()
+    }
+
+    /// Whether each layer has a sliding window, if `layer_types` says so.
+    fn layer_windows(&self) -> Result<Option<Vec<bool>>, HfError> {
+        let document = self.document();
+        let Some(types) = document.array("layer_types")? else { return Ok(None) };
+        let windowed = |layer: u32| match types.get(layer as usize).and_then(Value::as_str) {
+            Some("sliding_attention") => Ok(true),
+            Some("full_attention") => Ok(false),
+            _ => {
+                let fault = format!("layer {layer} must be sliding_attention or full_attention");
+                Err(document.fault("layer_types", fault))
+            }
+        };
+        (0..self.layers).map(windowed).collect::<Result<_, _>>().map(Some)
+    }
+
+    /// Checks that every fourth layer has no RoPE in SmolLM3.
+    fn check_unrotated_layers(&self) -> Result<(), HfError> {
         if self.is("smollm3") {
             let uses = |layer: u32| u32::from(!(layer + 1).is_multiple_of(4));
             let layers = self.document().array("no_rope_layers")?;
@@ -208,16 +217,7 @@ impl Config {
             header.set(&self.key(name), value)?;
         }
         header.set(&self.key("attention.layer_norm_rms_epsilon"), self.eps as f32)?;
-        if ["phi3", "gemma2", "gemma3"].contains(&self.architecture.name) {
-            self.write_window(header)?;
-        }
-        // Mistral 7B v0.1. llama.cpp's converter leaves the window out.
-        if let Some(window) = self.document().u32("sliding_window")?
-            && self.is("llama")
-            && window < self.context
-        {
-            header.set(&self.key("attention.sliding_window"), window)?;
-        }
+        self.write_windows(header)?;
         for (name, from, to) in [
             ("gemma2", "attn_logit_softcapping", "attn_logit_softcapping"),
             ("gemma2", "final_logit_softcapping", "final_logit_softcapping"),
@@ -229,6 +229,12 @@ impl Config {
         ] {
             if let Some(value) = self.document().f64(from)?.filter(|_| self.is(name)) {
                 header.set(&self.key(to), value as f32)?;
+            }
+        }
+        // GGUF's gemma2 has soft caps by default.
+        for key in ["attn_logit_softcapping", "final_logit_softcapping"] {
+            if self.is("gemma2") && self.document().is_null(key) {
+                header.set(&self.key(key), 0.0f32)?;
             }
         }
         if self.is("gemma3") && self.document().get("attn_logit_softcapping").is_some() {
@@ -244,11 +250,54 @@ impl Config {
         Ok(())
     }
 
-    fn write_window(&self, header: &mut Writer) -> Result<(), HfError> {
-        // Phi-3 without a window: 0, as in llama.cpp.
-        let window = self.document().u32("sliding_window")?.or(self.is("phi3").then_some(0));
-        let window = self.document().required("sliding_window", window)?;
-        header.set(&self.key("attention.sliding_window"), window)?;
+    fn write_windows(&self, header: &mut Writer) -> Result<(), HfError> {
+        let document = self.document();
+        let window = document.u32("sliding_window")?;
+        let (key, pattern) =
+            (self.key("attention.sliding_window"), self.key("attention.sliding_window_pattern"));
+        match self.architecture.windows {
+            Windows::Ignored | Windows::Unsupported => {}
+            // 0 for none, as in llama.cpp.
+            Windows::AllLayers if self.is("phi3") => header.set(&key, window.unwrap_or(0))?,
+            // Mistral 7B v0.1. llama.cpp's converter leaves the window out.
+            Windows::AllLayers => {
+                if let Some(window) = window.filter(|&window| window < self.context) {
+                    header.set(&key, window)?;
+                }
+            }
+            Windows::AllBut(usual) => {
+                let window = document.required("sliding_window", window)?;
+                let period = if self.is("gemma3") { self.window_period()?.unwrap_or(usual) } else { usual };
+                let layers = self.layer_windows()?;
+                if layers.is_none() && period == 1 {
+                    return Ok(());
+                }
+                header.set(&key, window)?;
+                let at =
+                    |period: u32| (0..self.layers).map(|layer| !(layer + 1).is_multiple_of(period)).collect();
+                let usual_layers: Vec<bool> = at(usual);
+                match layers {
+                    // The architecture has the patterns of Gemma by default.
+                    Some(layers) if layers == usual_layers && !self.is("olmo2") => {}
+                    Some(layers) => header.set_array(&pattern, &layers)?,
+                    None if self.is("olmo2") => header.set_array(&pattern, &usual_layers)?,
+                    None if period != usual => header.set(&pattern, period)?,
+                    None => {}
+                }
+            }
+        }
         Ok(())
+    }
+
+    /// Every how manieth layer of a Gemma 3 has no window.
+    fn window_period(&self) -> Result<Option<u32>, HfError> {
+        for key in ["sliding_window_pattern", "_sliding_window_pattern"] {
+            match self.document().u32(key)? {
+                Some(0) => return Err(self.document().fault(key, "0 is not supported")),
+                None => {}
+                period => return Ok(period),
+            }
+        }
+        Ok(None)
     }
 }

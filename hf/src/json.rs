@@ -78,6 +78,11 @@ impl<'a> Document<'a> {
         self.object.get(key).filter(|value| !value.is_null())
     }
 
+    /// Whether a key is there with the value null.
+    pub fn is_null(&self, key: &str) -> bool {
+        self.object.get(key).is_some_and(Value::is_null)
+    }
+
     /// All keys with their values.
     pub fn entries(&self) -> impl Iterator<Item = (&'a String, &'a Value)> + use<'a> {
         self.object.iter()

@@ -16,6 +16,8 @@ pub struct Rope {
     /// Base of layers with a sliding window, if they have their own.
     local_base: Option<f64>,
     scaling: Scaling,
+    /// Growth of the queries' temperature behind the original context (Ministral 3).
+    temperature: Option<f64>,
     /// Divisors of the frequencies: names of tensors with their values.
     pub factors: Vec<(&'static str, Vec<f32>)>,
 }
@@ -39,10 +41,8 @@ enum Scaling {
 }
 
 /// YaRN's optional parameters, with their keys in GGUF.
-const YARN: [(&str, &str); 5] = [
-    ("extrapolation_factor", "yarn_ext_factor"),
+const YARN: [(&str, &str); 3] = [
     ("attention_factor", "yarn_attn_factor"),
-    ("attn_factor", "yarn_attn_factor"),
     ("beta_fast", "yarn_beta_fast"),
     ("beta_slow", "yarn_beta_slow"),
 ];
@@ -58,7 +58,11 @@ impl Rope {
         let inner = |key| all.as_ref().map_or(Ok(None), |all| all.object(key));
         let local = inner("sliding_attention")?;
         let parameters = inner("full_attention")?.or_else(|| all.clone()).unwrap_or_else(|| document.clone());
-        let default_base = if config.architecture.name == "gemma3" { 1e6 } else { 1e4 };
+        let default_base = match config.architecture.name {
+            "gemma3" => 1e6,
+            "ernie4_5" => 5e5,
+            _ => 1e4,
+        };
         let base = parameters.f64("rope_theta")?.or(document.f64("rope_theta")?).unwrap_or(default_base);
         let local_base = match &local {
             Some(local) => local.f64("rope_theta")?,
@@ -73,6 +77,7 @@ impl Rope {
             base,
             local_base,
             scaling: Scaling::None,
+            temperature: parameters.f64("llama_4_scaling_beta")?.filter(|&scale| scale != 0.0),
             factors: Vec::new(),
         };
         if let Some(parameters) = all.as_ref().map(|_| &parameters) {
@@ -101,16 +106,20 @@ impl Rope {
             Some("yarn") => {
                 let mut optional: Vec<(&str, f64)> = Vec::new();
                 for (from, to) in YARN {
-                    if let Some(value) =
-                        parameters.f64(from)?.filter(|_| optional.iter().all(|(key, _)| *key != to))
-                    {
+                    if let Some(value) = parameters.f64(from)? {
                         optional.push((to, value));
                     }
                 }
-                for key in ["mscale", "mscale_all_dim"] {
-                    if parameters.get(key).is_some() {
-                        return Err(parameters.fault(key, "is not supported"));
+                let scales = (parameters.f64("mscale")?, parameters.f64("mscale_all_dim")?);
+                if let (Some(mscale), Some(of_all)) = scales
+                    && mscale != 0.0
+                    && of_all != 0.0
+                    && parameters.get("attention_factor").is_none()
+                {
+                    if mscale != 1.0 {
+                        return Err(parameters.fault("mscale", "only 1 is supported"));
                     }
+                    optional.push(("yarn_log_multiplier", of_all));
                 }
                 let original = original_context(config, parameters)?.unwrap_or(config.context);
                 self.scaling = Scaling::Yarn { factor: factor()?, original, optional };
@@ -183,6 +192,9 @@ impl Rope {
         header.set(&key("freq_base"), self.base as f32)?;
         if let Some(base) = self.local_base {
             header.set(&key("freq_base_swa"), base as f32)?;
+        }
+        if let Some(scale) = self.temperature {
+            header.set(&config.key("attention.temperature_scale"), scale as f32)?;
         }
         match &self.scaling {
             Scaling::None => {}

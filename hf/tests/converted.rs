@@ -6,8 +6,8 @@ mod common;
 use std::fmt::Write;
 
 use bespoke::tokenizer::Tokenizer;
-use bespoke_gguf::{Gguf, Value};
-use common::{CASES, folder, json};
+use bespoke_gguf::Gguf;
+use common::{CASES, as_json, equal, folder, json};
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
 
@@ -33,30 +33,6 @@ const ONLY_OURS: [&str; 11] = [
 
 /// Names of pre-tokenizers with the same patterns: the first of the table, and the converter's.
 const SAME_PRE: [(&str, &str); 1] = [("smollm", "refact")];
-
-/// A metadata value as JSON.
-fn as_json(value: Value<'_>) -> Json {
-    match value {
-        Value::F32(v) => v.into(),
-        Value::F64(v) => v.into(),
-        Value::Bool(v) => v.into(),
-        Value::String(v) => v.into(),
-        Value::Array(array) => array.iter().map(as_json).collect(),
-        integer => (integer.as_integer().unwrap() as i64).into(),
-    }
-}
-
-/// Whether two values are equal; numbers within the rounding of f32.
-fn equal(a: &Json, b: &Json) -> bool {
-    match (a, b) {
-        (Json::Array(a), Json::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal(a, b)),
-        (Json::Number(a), Json::Number(b)) => {
-            let (a, b) = (a.as_f64().unwrap(), b.as_f64().unwrap());
-            (a - b).abs() <= 1e-6 * a.abs().max(b.abs())
-        }
-        _ => a == b,
-    }
-}
 
 /// Differences between the metadata of a model and the converter's, one per line.
 fn metadata_differences(ours: &Gguf, theirs: &Json) -> String {

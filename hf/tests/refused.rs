@@ -56,9 +56,10 @@ fn configurations() {
         (
             config("qwen3", "architectures", json!(["MambaForCausalLM"])),
             "config.json: the architecture MambaForCausalLM is not supported; these are: LlamaForCausalLM, \
-             MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, Phi3ForCausalLM, Gemma2ForCausalLM, \
-             Gemma3ForCausalLM, Gemma3ForConditionalGeneration, GraniteForCausalLM, SmolLM3ForCausalLM, \
-             Olmo2ForCausalLM",
+             MistralForCausalLM, Ministral3ForCausalLM, Mistral3ForConditionalGeneration, Qwen2ForCausalLM, \
+             Qwen3ForCausalLM, Phi3ForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM, \
+             Gemma3ForConditionalGeneration, GraniteForCausalLM, SmolLM3ForCausalLM, Olmo2ForCausalLM, \
+             Olmo3ForCausalLM, Ernie4_5ForCausalLM, Ernie4_5_ForCausalLM",
         ),
         (config("qwen3", "architectures", Value::Null), "config.json: architectures: is missing"),
         (config("qwen3", "hidden_size", Value::Null), "config.json: hidden_size: is missing"),
@@ -88,8 +89,16 @@ fn configurations() {
             "config.json: no_rope_layers: only every fourth layer without RoPE is supported",
         ),
         (
-            config("gemma2", "layer_types", json!(["full_attention", "sliding_attention"])),
-            "config.json: layer_types: layer 0 must be sliding_attention in Gemma2ForCausalLM models",
+            config("gemma2", "layer_types", json!(["full_attention", "chunked_attention"])),
+            "config.json: layer_types: layer 1 must be sliding_attention or full_attention",
+        ),
+        (
+            config("qwen3", "layer_types", json!(["full_attention", "sliding_attention"])),
+            "config.json: layer_types: layer 1 must be full_attention in Qwen3ForCausalLM models",
+        ),
+        (
+            config("olmo2", "sliding_window", json!(8)),
+            "config.json: sliding_window: sliding windows are not supported here",
         ),
         (
             config("qwen3", "rope_parameters", json!({"rope_type": "dynamic", "factor": 2.0})),
