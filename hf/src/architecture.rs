@@ -23,6 +23,8 @@ pub struct Architecture {
     pub activations: &'static [&'static str],
     /// Sliding windows.
     pub windows: Windows,
+    /// Key of the width of the feed-forward network.
+    pub ffn: &'static str,
 }
 
 /// Sliding windows of a class of `transformers`.
@@ -83,6 +85,10 @@ pub enum Edit {
     PairKeys,
     /// One is added to every value: Gemma's norms multiply by 1 + weight.
     PlusOne,
+    /// The first half of the rows of a tensor that holds two matrices.
+    FirstHalf,
+    /// The second half of its rows.
+    SecondHalf,
 }
 
 const fn matrix(from: &'static str, to: &'static str, rows: Extent, cols: Extent, edit: Edit) -> Row {
@@ -93,7 +99,7 @@ const fn vector(from: &'static str, to: &'static str, rows: Extent, edit: Edit) 
     Row { from, to, rows, cols: None, edit }
 }
 
-use Edit::{Keep, PairKeys, PairQueries, PlusOne};
+use Edit::{FirstHalf, Keep, PairKeys, PairQueries, PlusOne, SecondHalf};
 use Extent::{Ffn, GateUp, Head, Hidden, Keys, Qkv, Queries};
 
 const V: Row = matrix("self_attn.v_proj", "attn_v", Keys, Hidden, Keep);
@@ -118,6 +124,18 @@ const GEMMA_NORMS: [Row; 4] = [
 
 /// Layers of Llama, whose RoPE rotates adjacent pairs in GGUF.
 const LLAMA: &[Row] = &[ATTN_NORM, FFN_NORM, Q_PAIRED, K_PAIRED, V, O, GATE, UP, DOWN];
+/// Layers of Granite 4 without experts.
+const GRANITE4: &[Row] = &[
+    ATTN_NORM,
+    FFN_NORM,
+    Q_PAIRED,
+    K_PAIRED,
+    V,
+    O,
+    matrix("shared_mlp.input_linear", "ffn_gate", Ffn, Hidden, FirstHalf),
+    matrix("shared_mlp.input_linear", "ffn_up", Ffn, Hidden, SecondHalf),
+    matrix("shared_mlp.output_linear", "ffn_down", Hidden, Ffn, Keep),
+];
 const QWEN2: &[Row] = &[ATTN_NORM, FFN_NORM, Q, K, V, O, GATE, UP, DOWN];
 const QWEN3: &[Row] = &[ATTN_NORM, FFN_NORM, Q, K, V, O, GATE, UP, DOWN, Q_NORM, K_NORM];
 const PHI3: &[Row] = &[
@@ -154,8 +172,16 @@ const SILU: &[&str] = &["silu", "swish"];
 const GELU_TANH: &[&str] = &["gelu_pytorch_tanh"];
 
 const fn silu(classes: &'static [&'static str], name: &'static str, layer: &'static [Row]) -> Architecture {
-    let windows = Windows::Ignored;
-    Architecture { classes, name, layer, output_norm: Keep, tied: false, activations: SILU, windows }
+    Architecture {
+        classes,
+        name,
+        layer,
+        output_norm: Keep,
+        tied: false,
+        activations: SILU,
+        windows: Windows::Ignored,
+        ffn: "intermediate_size",
+    }
 }
 
 const fn gemma(
@@ -182,7 +208,7 @@ const fn tied(architecture: Architecture) -> Architecture {
 use Windows::{AllBut, AllLayers, Unsupported};
 
 /// All supported architectures.
-pub static ALL: [Architecture; 13] = [
+pub static ALL: [Architecture; 14] = [
     silu(&["LlamaForCausalLM"], "llama", LLAMA),
     windowed(AllLayers, silu(&["MistralForCausalLM"], "llama", LLAMA)),
     windowed(
@@ -195,6 +221,10 @@ pub static ALL: [Architecture; 13] = [
     gemma(&["Gemma2ForCausalLM"], "gemma2", GEMMA2, 2),
     gemma(&["Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"], "gemma3", GEMMA3, 6),
     silu(&["GraniteForCausalLM"], "granite", LLAMA),
+    Architecture {
+        ffn: "shared_intermediate_size",
+        ..silu(&["GraniteMoeHybridForCausalLM"], "granite", GRANITE4)
+    },
     windowed(Unsupported, tied(silu(&["SmolLM3ForCausalLM"], "smollm3", LLAMA))),
     windowed(Unsupported, silu(&["Olmo2ForCausalLM"], "olmo2", OLMO2)),
     windowed(AllBut(4), silu(&["Olmo3ForCausalLM"], "olmo2", OLMO2)),

@@ -74,7 +74,7 @@ impl Config {
                 None => heads,
             },
             head_dim,
-            ffn: positive("intermediate_size")?,
+            ffn: positive(architecture.ffn)?,
             vocab: positive("vocab_size")?,
             context: positive("max_position_embeddings")?,
             eps: document.required("rms_norm_eps", eps)?,
@@ -155,6 +155,12 @@ impl Config {
                 return Err(document.fault("layer_types", fault));
             }
         }
+        if let Some(types) = document.array("layer_types")?.filter(|_| self.is("granite"))
+            && let Some(layer) = types.iter().position(|ty| ty != "attention")
+        {
+            let fault = format!("layer {layer} is {}: only attention is supported", types[layer]);
+            return Err(document.fault("layer_types", fault));
+        }
         self.check_unrotated_layers()
     }
 
@@ -218,6 +224,11 @@ impl Config {
         }
         header.set(&self.key("attention.layer_norm_rms_epsilon"), self.eps as f32)?;
         self.write_windows(header)?;
+        // Granite 4 may have no RoPE.
+        if self.architecture.class() == "GraniteMoeHybridForCausalLM" {
+            let rotated = self.document().str("position_embedding_type")? == Some("rope");
+            header.set(&self.key("rope.scaling.finetuned"), rotated)?;
+        }
         for (name, from, to) in [
             ("gemma2", "attn_logit_softcapping", "attn_logit_softcapping"),
             ("gemma2", "final_logit_softcapping", "final_logit_softcapping"),

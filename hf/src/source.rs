@@ -39,8 +39,9 @@ struct Entry {
 
 /// How a tensor's data is made.
 enum Recipe {
-    /// From a tensor of the folder. `heads`: number of heads whose rows are reordered.
-    Stored { tensor: Stored, plus_one: bool, heads: Option<u32> },
+    /// From a tensor of the folder. `half`: index of the half that it is. `heads`: number of heads whose rows are
+    /// reordered.
+    Stored { tensor: Stored, half: Option<usize>, plus_one: bool, heads: Option<u32> },
     /// Values that are computed from `config.json`.
     Values(Vec<f32>),
 }
@@ -130,8 +131,15 @@ impl Tensors {
             return Err(HfError::MissingTensor { tensor: from });
         };
         let path = || self.shards.path(tensor).to_owned();
-        if !tensor.shape.iter().map(|&dim| dim as u64).eq(shape.iter().copied()) {
-            let (found, expected) = (tensor.shape.clone(), shape.to_vec());
+        let half = match edit {
+            Edit::FirstHalf => Some(0),
+            Edit::SecondHalf => Some(1),
+            _ => None,
+        };
+        let mut expected = shape.to_vec();
+        expected[0] *= if half.is_some() { 2 } else { 1 };
+        if !tensor.shape.iter().map(|&dim| dim as u64).eq(expected.iter().copied()) {
+            let found = tensor.shape.clone();
             return Err(HfError::Shape { path: path(), tensor: from, found, expected });
         }
         let Some(stored) = ggml_type(tensor.dtype) else {
@@ -142,9 +150,9 @@ impl Tensors {
         let heads = match edit {
             Edit::PairQueries => Some(config.heads),
             Edit::PairKeys => Some(config.kv_heads),
-            Edit::Keep | Edit::PlusOne => None,
+            _ => None,
         };
-        let recipe = Recipe::Stored { tensor: tensor.clone(), plus_one: edit == Edit::PlusOne, heads };
+        let recipe = Recipe::Stored { tensor: tensor.clone(), half, plus_one: edit == Edit::PlusOne, heads };
         used.insert(from);
         self.push(Entry { name, dims: shape.iter().rev().copied().collect(), ty, recipe });
         Ok(())
@@ -184,8 +192,12 @@ impl TensorSource for Tensors {
             self.index.get(&info.name).map(|&index| &self.entries[index]).ok_or("there is no such tensor")?;
         Ok(match &entry.recipe {
             Recipe::Values(values) => bytes_of(values).into(),
-            Recipe::Stored { tensor, plus_one, heads } => {
-                let stored = self.shards.data(tensor);
+            Recipe::Stored { tensor, half, plus_one, heads } => {
+                let all = self.shards.data(tensor);
+                let stored = half.map_or(all, |half| {
+                    let (first, second) = all.split_at(all.len() / 2);
+                    [first, second][half]
+                });
                 let mut data = match (ggml_type(tensor.dtype) == Some(entry.ty)) && !plus_one {
                     true => Cow::Borrowed(stored),
                     false => {

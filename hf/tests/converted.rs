@@ -15,9 +15,11 @@ use sha2::{Digest, Sha256};
 const ONLY_THEIRS: [&str; 3] =
     ["general.size_label", "general.quantization_version", "tokenizer.ggml.add_sep_token"];
 
-/// Ends of keys that only we write: dimensions that llama.cpp computes, defaults, Mistral's window, and a second token
-/// that ends answers.
-const ONLY_OURS: [&str; 11] = [
+/// Ends of keys that only we write: dimensions that llama.cpp computes, defaults, Mistral's window, a second token that
+/// ends answers, and tokens that take white space.
+const ONLY_OURS: [&str; 13] = [
+    "bespoke.tokenizer.strip_left",
+    "bespoke.tokenizer.strip_right",
     "llama.attention.sliding_window",
     "tokenizer.ggml.eot_token_id",
     "attention.key_length",

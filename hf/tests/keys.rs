@@ -3,19 +3,27 @@
 mod common;
 
 use std::fs;
+use std::path::Path;
 
+use bespoke::tokenizer::Tokenizer;
 use bespoke_gguf::Gguf;
 use common::{as_json, copy, equal, folder};
 use safetensors::SafeTensors;
+use safetensors::tensor::TensorView;
 use serde_json::{Value, json};
+
+/// Sets keys of a folder's `config.json`.
+fn edit(folder: &Path, edits: &Value) {
+    let path = folder.join("config.json");
+    let mut config: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    config.as_object_mut().unwrap().extend(edits.as_object().unwrap().clone());
+    fs::write(path, config.to_string()).unwrap();
+}
 
 /// The model of a fixture whose `config.json` has other values.
 fn edited(case: &str, edits: &Value) -> Gguf {
     let folder = copy(case);
-    let path = folder.path().join("config.json");
-    let mut config: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
-    config.as_object_mut().unwrap().extend(edits.as_object().unwrap().clone());
-    fs::write(path, config.to_string()).unwrap();
+    edit(folder.path(), edits);
     bespoke_hf::open(folder.path()).unwrap_or_else(|error| panic!("{case} with {edits}: {error}"))
 }
 
@@ -135,4 +143,71 @@ fn classes_of_the_same_tensors() {
         let q = model.data(model.require("blk.0.attn_q.weight").unwrap()).unwrap();
         assert_eq!(*stored.data() == *q, same_rows, "{class}");
     }
+}
+
+/// A Granite 4 without experts: the fixture of Granite with gate and up in one tensor, under another name.
+#[test]
+fn fused_gate_and_up_are_two_tensors() {
+    let folder = copy("granite");
+    let path = folder.path().join("model.safetensors");
+    let bytes = fs::read(&path).unwrap();
+    let stored = SafeTensors::deserialize(&bytes).unwrap();
+    let mut tensors: Vec<(String, TensorView<'_>)> = Vec::new();
+    let fused: Vec<Vec<u8>> = (0..2)
+        .map(|layer| {
+            let half = |name| stored.tensor(&format!("model.layers.{layer}.mlp.{name}_proj.weight")).unwrap();
+            [half("gate").data(), half("up").data()].concat()
+        })
+        .collect();
+    for (name, view) in stored.tensors() {
+        match name.rsplit_once(".mlp.") {
+            None => tensors.push((name, view)),
+            Some((layer, "down_proj.weight")) => {
+                tensors.push((format!("{layer}.shared_mlp.output_linear.weight"), view));
+            }
+            Some((layer, "up_proj.weight")) => {
+                let index: usize = layer.rsplit_once('.').unwrap().1.parse().unwrap();
+                let shape = vec![2 * view.shape()[0], view.shape()[1]];
+                let view = TensorView::new(view.dtype(), shape, &fused[index]).unwrap();
+                tensors.push((format!("{layer}.shared_mlp.input_linear.weight"), view));
+            }
+            Some(_) => {}
+        }
+    }
+    let fused = safetensors::serialize(tensors, None).unwrap();
+    fs::write(&path, fused).unwrap();
+    edit(
+        folder.path(),
+        &json!({
+            "architectures": ["GraniteMoeHybridForCausalLM"],
+            "intermediate_size": 1,
+            "shared_intermediate_size": 64,
+            "layer_types": ["attention", "attention"],
+            "position_embedding_type": "rope",
+        }),
+    );
+    let (model, plain) = (bespoke_hf::open(folder.path()).unwrap(), edited("granite", &json!({})));
+    assert!(model.bool("granite.rope.scaling.finetuned").unwrap());
+    assert_eq!(model.tensors(), plain.tensors());
+    for (one, other) in model.tensors().iter().zip(plain.tensors()) {
+        assert!(model.data(one).unwrap() == plain.data(other).unwrap(), "{}", one.name);
+    }
+}
+
+/// `lstrip` and `rstrip` of an added token.
+#[test]
+fn white_space_beside_added_tokens_belongs_to_them() {
+    let folder = copy("qwen3");
+    let path = folder.path().join("tokenizer.json");
+    let mut tokenizer: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    for added in tokenizer["added_tokens"].as_array_mut().unwrap() {
+        added["lstrip"] = (added["content"] != "<|im_end|>").into();
+        added["rstrip"] = (added["content"] == "<|im_end|>").into();
+    }
+    fs::write(path, tokenizer.to_string()).unwrap();
+    let tokenizer = Tokenizer::from_gguf(&bespoke_hf::open(folder.path()).unwrap()).unwrap();
+    let ids = |text: &str| tokenizer.encode(text).unwrap();
+    assert_eq!(ids("a <|im_start|> b <|im_end|> c"), ids("a<|im_start|> b <|im_end|>c"));
+    assert_ne!(ids("a<|im_start|> b"), ids("a<|im_start|>b"));
+    assert_ne!(ids("b <|im_end|>"), ids("b<|im_end|>"));
 }

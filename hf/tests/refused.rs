@@ -58,8 +58,8 @@ fn configurations() {
             "config.json: the architecture MambaForCausalLM is not supported; these are: LlamaForCausalLM, \
              MistralForCausalLM, Ministral3ForCausalLM, Mistral3ForConditionalGeneration, Qwen2ForCausalLM, \
              Qwen3ForCausalLM, Phi3ForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM, \
-             Gemma3ForConditionalGeneration, GraniteForCausalLM, SmolLM3ForCausalLM, Olmo2ForCausalLM, \
-             Olmo3ForCausalLM, Ernie4_5ForCausalLM, Ernie4_5_ForCausalLM",
+             Gemma3ForConditionalGeneration, GraniteForCausalLM, GraniteMoeHybridForCausalLM, \
+             SmolLM3ForCausalLM, Olmo2ForCausalLM, Olmo3ForCausalLM, Ernie4_5ForCausalLM, Ernie4_5_ForCausalLM",
         ),
         (config("qwen3", "architectures", Value::Null), "config.json: architectures: is missing"),
         (config("qwen3", "hidden_size", Value::Null), "config.json: hidden_size: is missing"),
@@ -91,6 +91,10 @@ fn configurations() {
         (
             config("gemma2", "layer_types", json!(["full_attention", "chunked_attention"])),
             "config.json: layer_types: layer 1 must be sliding_attention or full_attention",
+        ),
+        (
+            config("granite", "layer_types", json!(["attention", "mamba"])),
+            "config.json: layer_types: layer 1 is \"mamba\": only attention is supported",
         ),
         (
             config("qwen3", "layer_types", json!(["full_attention", "sliding_attention"])),

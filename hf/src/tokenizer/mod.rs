@@ -12,6 +12,7 @@ mod special;
 use std::collections::HashMap;
 use std::path::Path;
 
+use bespoke::tokenizer::STRIP_KEYS;
 use bespoke_gguf::Writer;
 use serde_json::Value;
 
@@ -42,6 +43,8 @@ pub struct Vocabulary<'a> {
     merges: Vec<(String, String)>,
     /// Ids of the added tokens by their contents.
     added: HashMap<String, u32>,
+    /// Ids of the added tokens that white space before them belongs to, and of those that it belongs to after them.
+    strips: [Vec<u32>; 2],
 }
 
 /// Writes all `tokenizer.*` keys. `size`: number of rows of the embedding; every row gets a token.
@@ -58,6 +61,11 @@ pub fn write(folder: &Path, config: &Config, size: usize, header: &mut Writer) -
     header.set_array("tokenizer.ggml.tokens", &vocabulary.tokens)?;
     let types: Vec<i32> = vocabulary.types.iter().map(|&ty| ty as i32).collect();
     header.set_array("tokenizer.ggml.token_type", &types)?;
+    for (key, ids) in STRIP_KEYS.into_iter().zip(&vocabulary.strips) {
+        if !ids.is_empty() {
+            header.set_array(key, ids)?;
+        }
+    }
     special::write(folder, config, &vocabulary, header)
 }
 
@@ -80,6 +88,7 @@ impl<'a> Vocabulary<'a> {
             ids: HashMap::new(),
             merges: merges(&model)?,
             added: HashMap::new(),
+            strips: Default::default(),
             document,
             model,
         };
@@ -129,6 +138,11 @@ impl<'a> Vocabulary<'a> {
                 // Matched in text, which has spaces.
                 false => (TokenType::UserDefined, content.replace('▁', " ")),
             };
+            for (key, ids) in ["lstrip", "rstrip"].into_iter().zip(&mut self.strips) {
+                if added.bool(key)?.unwrap_or(false) {
+                    ids.push(id);
+                }
+            }
             self.ids.insert(content.to_owned(), id);
             self.added.insert(content.to_owned(), id);
             self.types[id as usize] = ty;

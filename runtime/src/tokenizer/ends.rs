@@ -12,10 +12,16 @@ pub const END_KEYS: [&str; 6] = [
     "tokenizer.ggml.fim_sep_token_id",
 ];
 
+/// Key of further such tokens, an array, in Ollama's files.
+pub const END_LIST_KEY: &str = "tokenizer.ggml.eos_token_ids";
+
+/// End of a sequence in SentencePiece's vocabularies. Elsewhere it may be text, such as HTML.
+pub const SENTENCE_END: &str = "</s>";
+
 /// Names of tokens that end a generation by convention. Many files declare only one of several end tokens, so llama.cpp
 /// recognises these names, too.
-const END_NAMES: [&str; 28] = [
-    "</s>",
+const END_NAMES: [&str; 33] = [
+    SENTENCE_END,
     "<eos>",
     "[EOS]",
     "<EOT>",
@@ -41,13 +47,18 @@ const END_NAMES: [&str; 28] = [
     "<|fim_pad|>",
     "<fim_pad>",
     "<fim-pad>",
+    "<PAD>",
+    "[PAD]",
     "<|fim_repo|>",
     "<|repo_name|>",
+    "<fim-repo>",
+    "<REPO>",
+    "<reponame>",
     "<|file_sep|>",
 ];
 
 /// Names of the marks around the text to fill in. Some files declare them as text.
-const FILL_IN_NAMES: [&str; 21] = [
+const FILL_IN_NAMES: [&str; 24] = [
     "<|fim_prefix|>",
     "<|fim_suffix|>",
     "<|fim_middle|>",
@@ -60,6 +71,9 @@ const FILL_IN_NAMES: [&str; 21] = [
     "<|code_prefix|>",
     "<|code_suffix|>",
     "<|code_middle|>",
+    "<|prefix|>",
+    "<|suffix|>",
+    "<|middle|>",
     "<｜fim▁begin｜>",
     "<｜fim▁hole｜>",
     "<｜fim▁end｜>",
@@ -77,11 +91,14 @@ struct Exception {
     with: &'static [&'static str],
 }
 
-/// OpenAI's harmony and Solar end a message, not the turn, with `<|end|>`; Gemma 4 has `</s>` as text.
-const EXCEPTIONS: [Exception; 3] = [
+/// OpenAI's harmony and Solar end a message, not the turn, with `<|end|>`. `</s>` is text in PLaMo, and an HTML tag in
+/// Gemma.
+const EXCEPTIONS: [Exception; 5] = [
     Exception { name: "<|end|>", with: &["<|return|>", "<|call|>"] },
     Exception { name: "<|end|>", with: &["<|calls|>", "<|flush|>"] },
-    Exception { name: "</s>", with: &["<|tool_response>"] },
+    Exception { name: SENTENCE_END, with: &["<|tool_response>"] },
+    Exception { name: SENTENCE_END, with: &["<|plamo:eos|>"] },
+    Exception { name: SENTENCE_END, with: &["<eos>", "<end_of_turn>"] },
 ];
 
 /// Ids of the marks around the text to fill in.

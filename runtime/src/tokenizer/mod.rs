@@ -26,6 +26,7 @@ mod vocab;
 pub use bytes::byte_to_char;
 pub use error::TokenizerError;
 pub use pre::pre_named_for;
+pub use special::STRIP_KEYS;
 pub use stream::DecodeStream;
 
 use std::collections::HashMap;

@@ -1,9 +1,15 @@
 //! Tokens that are matched in text as a whole, before any other splitting.
 
+use std::collections::HashSet;
+
 use aho_corasick::{AhoCorasick, AhoCorasickBuilder, MatchKind};
 
 use super::TokenizerError;
 use super::vocab::{TokenType, Vocab};
+
+/// Keys of arrays of ids: tokens that white space before them belongs to, and tokens that it belongs to after them. GGUF
+/// has no keys for that; models from folders have these.
+pub const STRIP_KEYS: [&str; 2] = ["bespoke.tokenizer.strip_left", "bespoke.tokenizer.strip_right"];
 
 /// Finder of the tokens that are matched whole.
 pub struct Special {
@@ -11,8 +17,8 @@ pub struct Special {
     all: Finder,
     /// User-defined tokens only, for text whose control tokens are ordinary text.
     user_defined: Finder,
-    /// Whether white space after a token belongs to the token; empty if that holds for none.
-    strips_right: Vec<bool>,
+    /// Ids of the tokens that white space before them belongs to, and of those that it belongs to after them.
+    strips: [HashSet<u32>; 2],
 }
 
 /// A part of a text.
@@ -31,32 +37,35 @@ struct Finder {
 }
 
 impl Special {
-    /// Builds the finders. `strips_right` tells for each token whether white space after it belongs to it.
+    /// Builds the finders.
     pub fn new(vocab: &Vocab<'_>) -> Result<Self, TokenizerError> {
         let is_user_defined = |id: u32| vocab.types[id as usize] == TokenType::UserDefined;
         let is_whole = |id: u32| vocab.types[id as usize].is_matched_whole();
         Ok(Self {
             all: Finder::new(vocab, is_whole)?,
             user_defined: Finder::new(vocab, is_user_defined)?,
-            strips_right: vocab.strips_right(),
+            strips: vocab.strips.clone(),
         })
     }
 
-    /// Splits text at its tokens. At each position the longest token is found. With `control` false, control tokens in
-    /// the text are text.
+    /// Splits text at its tokens, with the white space that belongs to them. At each position the longest token is found.
+    /// With `control` false, control tokens in the text are text.
     pub fn split<'t>(&self, text: &'t str, control: bool) -> Vec<Part<'t>> {
         let finder = if control { &self.all } else { &self.user_defined };
         let mut parts = Vec::new();
         let mut at = 0;
+        let [left, right] = &self.strips;
         for (start, end, id) in finder.find(text) {
-            if start > at {
-                parts.push(Part::Text(&text[at..start]));
+            // White space before the token may belong to the previous one.
+            let before = &text[at.min(start)..start];
+            let before = if left.contains(&id) { before.trim_end() } else { before };
+            if !before.is_empty() {
+                parts.push(Part::Text(before));
             }
             parts.push(Part::Token(id));
             at = end;
-            if self.strips_right.get(id as usize).is_some_and(|&strips| strips) {
-                let is_space = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
-                at += text.as_bytes()[end..].iter().take_while(|byte| is_space(byte)).count();
+            if right.contains(&id) {
+                at = text.len() - text[end..].trim_start().len();
             }
         }
         if at < text.len() {

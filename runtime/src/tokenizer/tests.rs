@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use bespoke_gguf::{Gguf, Writer};
 use proptest::prelude::*;
 
-use super::{EncodeOptions, Tokenizer, TokenizerError, byte_to_char};
+use super::{EncodeOptions, STRIP_KEYS, Tokenizer, TokenizerError, byte_to_char};
 
 const NORMAL: i32 = 1;
 const UNKNOWN: i32 = 2;
@@ -468,6 +468,26 @@ fn white_space_after_a_special_token_of_phi3_belongs_to_it() {
 }
 
 #[test]
+fn white_space_beside_a_token_of_a_folder_belongs_to_it() {
+    let marks = [("<l>", USER_DEFINED), ("<r>", USER_DEFINED), ("<lr>", CONTROL)];
+    let file = gpt2(&marks, &[], |writer| {
+        writer.set_array(STRIP_KEYS[0], &[256i32, 258]).unwrap();
+        writer.set_array(STRIP_KEYS[1], &[257i32, 258]).unwrap();
+    });
+    let tokenizer = Tokenizer::from_gguf(&file).unwrap();
+    let [a, b, space] = [b'a', b'b', b' '].map(u32::from);
+    for (text, ids) in [
+        ("a  <l> b", vec![a, 256, space, b]),
+        ("a <r>\n\u{3000}b", vec![a, space, 257, b]),
+        ("a <lr> b", vec![a, 258, b]),
+        ("<r>  <l>", vec![257, 256]),
+        (" <lr> ", vec![258]),
+    ] {
+        assert_eq!(tokenizer.encode(text).unwrap(), ids, "{text:?}");
+    }
+}
+
+#[test]
 fn gemma4_merges_text_in_which_spaces_are_marks() {
     // Ids: ▁ 0, a 1, ▁a 2, \n 3, \n\n 4, <0xC3> 5, <0xA9> 6, <bos> 7.
     let tokens = ["▁", "a", "▁a", "\n", "\n\n", "<0xC3>", "<0xA9>"].map(|token| (token.to_string(), NORMAL));
@@ -483,16 +503,50 @@ fn gemma4_merges_text_in_which_spaces_are_marks() {
     assert_eq!(tokenizer.decode(&[7, 1, 2, 5, 6, 4]), "a aé\n\n");
 }
 
+/// Vocabularies by the names of the tokens behind the byte tokens, their type, and the names of those that end a
+/// generation.
 #[test]
-fn end_tokens_are_known_by_key_and_by_name() {
-    let named = |names: &[&str]| {
-        let tokens: Vec<(&str, i32)> = names.iter().map(|&name| (name, CONTROL)).collect();
-        Tokenizer::from_gguf(&gpt2(&tokens, &[], |_| ())).unwrap().end_tokens().to_vec()
+fn end_tokens_are_known_by_name() {
+    let table: [(&[&str], i32, &[&str]); 11] = [
+        (&["<|im_start|>", "<|im_end|>", "<|endoftext|>"], CONTROL, &["<|im_end|>", "<|endoftext|>"]),
+        (&["<|end|>", "<|return|>", "<|call|>"], CONTROL, &["<|return|>", "<|call|>"]),
+        (&["<bos>", "<eos>", "<end_of_turn>"], NORMAL, &["<eos>", "<end_of_turn>"]),
+        (&["<eos>", "</s>", "<end_of_turn>"], USER_DEFINED, &["<eos>", "<end_of_turn>"]),
+        (&["</s>"], CONTROL, &["</s>"]),
+        (&["</s>"], USER_DEFINED, &["</s>"]),
+        (&["</s>"], NORMAL, &[]),
+        (&["<fim_prefix>"], NORMAL, &[]),
+        (&["</s>", "<|plamo:eos|>"], USER_DEFINED, &[]),
+        (&["<PAD>", "[PAD]", "<fim-repo>"], NORMAL, &["<PAD>", "[PAD]", "<fim-repo>"]),
+        (&["<REPO>", "<reponame>", "<|prefix|>"], USER_DEFINED, &["<REPO>", "<reponame>"]),
+    ];
+    for (names, ty, expected) in table {
+        let tokens: Vec<(&str, i32)> = names.iter().map(|&name| (name, ty)).collect();
+        let tokenizer = Tokenizer::from_gguf(&gpt2(&tokens, &[], |_| ())).unwrap();
+        let found: Vec<&str> =
+            tokenizer.end_tokens().iter().map(|&id| tokenizer.token(id).unwrap()).collect();
+        assert_eq!(found, expected, "{names:?}");
+        for (id, name) in (256..).zip(names) {
+            // Ends are marks: no text, and one token in a prompt. Other tokens keep their types.
+            let is_text = ty != CONTROL && !expected.contains(name) && !name.ends_with("fix|>");
+            assert_eq!(tokenizer.decode(&[id]), if is_text { *name } else { "" });
+            let ids = tokenizer.encode(name).unwrap();
+            assert_eq!(ids == [id], ty != NORMAL || !is_text, "{name}: {ids:?}");
+        }
+    }
+}
+
+#[test]
+fn end_tokens_are_known_by_key() {
+    let ends =
+        |edit: fn(&mut Writer)| Tokenizer::from_gguf(&gpt2(&[], &[], edit)).unwrap().end_tokens().to_vec();
+    assert!(ends(|_| ()).is_empty());
+    assert_eq!(ends(|writer| writer.set("tokenizer.ggml.eot_token_id", 7u32).unwrap()), [7]);
+    // Ollama's files.
+    let list = |writer: &mut Writer| {
+        writer.set_array("tokenizer.ggml.eos_token_ids", &[9i32, 7, -1, 256]).unwrap();
     };
-    assert_eq!(named(&["<|im_start|>", "<|im_end|>", "<|endoftext|>"]), [257, 258]);
-    assert_eq!(named(&["<|end|>", "<|return|>", "<|call|>"]), [257, 258], "`<|end|>` ends a message only");
-    let normal = Tokenizer::from_gguf(&gpt2(&[("</s>", NORMAL)], &[], |_| ())).unwrap();
-    assert!(normal.end_tokens().is_empty());
+    assert_eq!(ends(list), [7, 9]);
 }
 
 /// Tokenizers with different pre-tokenisation patterns, and one without.

@@ -8,6 +8,7 @@ use super::TokenizerError;
 use super::bytes::char_to_byte;
 use super::ends;
 use super::pre::{self, PreTokenizer, Spelling};
+use super::special::STRIP_KEYS;
 
 /// Type of a token (`tokenizer.ggml.token_type`, llama.cpp's `enum llama_token_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,8 +67,8 @@ pub struct Vocab<'a> {
     pub add_bos: bool,
     pub add_eos: bool,
     pub space_prefix: bool,
-    /// Whether the special tokens are those of Phi-3.
-    is_phi3: bool,
+    /// Ids of the tokens that white space before them belongs to, and of those that it belongs to after them.
+    pub strips: [HashSet<u32>; 2],
     /// Tokens that end a generation, sorted.
     pub ends: Vec<u32>,
 }
@@ -93,8 +94,14 @@ impl<'a> Vocab<'a> {
         let mut types = types(file, tokens.len())?;
         let ids = index(&tokens);
         let named_ends = ends::by_name(&ids);
+        // Such marks are no text, although some files declare them so. Many vocabularies have `</s>` as ordinary text.
+        for &id in &named_ends {
+            let ty = &mut types[id as usize];
+            if *ty == TokenType::Normal && tokens[id as usize] != ends::SENTENCE_END {
+                *ty = TokenType::Control;
+            }
+        }
         for &id in named_ends.iter().chain(&ends::fill_in(&ids)) {
-            // Such a mark is no text, although some files declare it so.
             let ty = &mut types[id as usize];
             *ty = if *ty == TokenType::UserDefined { TokenType::Control } else { *ty };
         }
@@ -124,7 +131,10 @@ impl<'a> Vocab<'a> {
             add_eos: file.opt_bool("tokenizer.ggml.add_eos_token")?.unwrap_or(false),
             ends: sorted_ends(file, &types, named_ends)?,
             space_prefix,
-            is_phi3: matches!(method, Method::Scores(_)) && is_phi3(file)?,
+            strips: match matches!(method, Method::Scores(_)) && is_phi3(file)? {
+                true => [HashSet::new(), phi3_strips(&tokens, &types)],
+                false => [strips(file, STRIP_KEYS[0])?, strips(file, STRIP_KEYS[1])?],
+            },
             method,
             tokens,
             types,
@@ -135,17 +145,6 @@ impl<'a> Vocab<'a> {
             (_, true) => Err(TokenizerError::NoEos),
             _ => Ok(vocab),
         }
-    }
-
-    /// For each token, whether white space after it belongs to it; empty if that holds for none. GGUF does not record
-    /// this property of `tokenizer.json`; llama.cpp assumes it for the models of the Phi-3 family, too.
-    pub fn strips_right(&self) -> Vec<bool> {
-        const KEEPING: [&str; 3] = ["<unk>", "<s>", "<|endoftext|>"];
-        if !self.is_phi3 {
-            return Vec::new();
-        }
-        let strips = |(token, ty): (&&str, &TokenType)| ty.is_matched_whole() && !KEEPING.contains(token);
-        self.tokens.iter().zip(&self.types).map(strips).collect()
     }
 
     /// Appends the bytes that token `id` stands for in text.
@@ -239,13 +238,16 @@ fn index<'a>(tokens: &[&'a str]) -> HashMap<&'a str, u32> {
     ids
 }
 
-/// Tokens that end a generation, sorted: those that keys declare, and the control tokens of `named`. A normal token with
-/// such a name is text.
+/// Tokens that end a generation, sorted: those that keys declare, and the control tokens of `named`.
 fn sorted_ends(file: &Gguf, types: &[TokenType], named: Vec<u32>) -> Result<Vec<u32>, TokenizerError> {
     let mut ends = named;
     ends.retain(|&id| types[id as usize] == TokenType::Control);
     for key in ends::END_KEYS {
         ends.extend(checked_id(file, key, types.len())?);
+    }
+    // Ids outside the vocabulary are no tokens.
+    for id in file.opt_i32s(ends::END_LIST_KEY)?.unwrap_or_default() {
+        ends.extend(u32::try_from(id).ok().filter(|&id| (id as usize) < types.len()));
     }
     ends.sort_unstable();
     ends.dedup();
@@ -262,6 +264,21 @@ fn checked_id(file: &Gguf, key: &'static str, tokens: usize) -> Result<Option<u3
         Some(id) if id as usize >= tokens => Err(TokenizerError::Id { key, id, tokens }),
         id => Ok(id),
     }
+}
+
+/// Ids in the array at one of [`STRIP_KEYS`].
+fn strips(file: &Gguf, key: &str) -> Result<HashSet<u32>, TokenizerError> {
+    let ids = file.opt_i32s(key)?.unwrap_or_default();
+    Ok(ids.into_iter().filter_map(|id| u32::try_from(id).ok()).collect())
+}
+
+/// Tokens of the Phi-3 family that white space after them belongs to. GGUF does not record this property of
+/// `tokenizer.json`; llama.cpp assumes it, too.
+fn phi3_strips(tokens: &[&str], types: &[TokenType]) -> HashSet<u32> {
+    const KEEPING: [&str; 3] = ["<unk>", "<s>", "<|endoftext|>"];
+    let all = (0..).zip(tokens.iter().zip(types));
+    let strips = all.filter(|(_, (token, ty))| ty.is_matched_whole() && !KEEPING.contains(token));
+    strips.map(|(id, _)| id).collect()
 }
 
 /// Whether a file is of the Phi-3 family, by its architecture, or by its name as in llama.cpp.
