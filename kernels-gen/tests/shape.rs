@@ -59,6 +59,7 @@ fn dims(architecture: &str, name: &str) -> Vec<u64> {
         ("attn_k.bias" | "attn_v.bias", _) => vec![32],
         ("ffn_up.weight", "phi3") => vec![64, 192],
         ("ffn_gate.weight" | "ffn_up.weight", _) => vec![64, 96],
+        ("ffn_gate.bias" | "ffn_up.bias", _) => vec![96],
         ("ffn_down.weight", _) => vec![96, 64],
         ("attn_k_norm.weight", _) => vec![32],
         ("attn_q_norm.weight", "qwen3" | "gemma3") => vec![32],
@@ -308,7 +309,7 @@ fn a_header_gives_its_dimensions() {
 #[test]
 fn biases_are_found_in_an_architecture_without_them() {
     let mut header = Header::llama();
-    for name in ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_down"] {
+    for name in ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"] {
         header.add(&format!("blk.0.{name}.bias"));
     }
     let shape = header.shape().unwrap();
@@ -319,7 +320,8 @@ fn biases_are_found_in_an_architecture_without_them() {
         let BufferKind::Weights { parts } = &buffer.kind else { panic!("{launch} has no weights") };
         parts.iter().filter(|part| part.tensor.ends_with(".bias")).count()
     };
-    assert_eq!(["blk.0.attn_qkv", "blk.0.attn_output", "blk.0.ffn_down"].map(biased), [3, 1, 1]);
+    let launches = ["blk.0.attn_qkv", "blk.0.attn_output", "blk.0.ffn_gate_up", "blk.0.ffn_down"];
+    assert_eq!(launches.map(biased), [3, 1, 2, 1]);
 }
 
 /// Phi-3: slices of fused tensors; RoPE's divisors by the context; a window in every layer.
@@ -491,7 +493,7 @@ fn unsupported_models_are_errors() {
             |h| h.architecture = "gemma9",
             &["architecture 'gemma9' is not supported", "llama", "qwen2", "olmo2"],
         ),
-        (|h| h.add("blk.0.ffn_up.bias"), &["blk.0.ffn_up.bias", "wrong results"]),
+        (|h| h.add("blk.0.attn_norm.bias"), &["blk.0.attn_norm.bias", "wrong results"]),
         (|h| h.add("blk.0.attn_q_norm.weight"), &["blk.0.attn_q_norm.weight", "wrong results"]),
         (
             |h| h.tensor("blk.0.ffn_up.weight").2 = GgmlType::Q8_1,

@@ -169,6 +169,8 @@ tensors! {
         AttnVBias      = "attn_v.bias",                Vector(Keys),            SplitQkvBias;
         AttnQkvBias    = "attn_qkv.bias",              Vector(QueriesKeysValues), FusedQkvBias;
         AttnOutputBias = "attn_output.bias",           Vector(Hidden),          Optional;
+        FfnGateBias    = "ffn_gate.bias",              Vector(Ffn),             Optional;
+        FfnUpBias      = "ffn_up.bias",                Vector(Ffn),             Optional;
         FfnDownBias    = "ffn_down.bias",              Vector(Hidden),          Optional;
         AttnQNorm      = "attn_q_norm.weight",         Vector(Head),            HeadNorm;
         AttnKNorm      = "attn_k_norm.weight",         Vector(Head),            HeadNorm;
@@ -227,6 +229,8 @@ impl Tensor {
             Tensor::AttnV => Some(Tensor::AttnVBias),
             Tensor::AttnQkv => Some(Tensor::AttnQkvBias),
             Tensor::AttnOutput => Some(Tensor::AttnOutputBias),
+            Tensor::FfnGate => Some(Tensor::FfnGateBias),
+            Tensor::FfnUp => Some(Tensor::FfnUpBias),
             Tensor::FfnDown => Some(Tensor::FfnDownBias),
             _ => None,
         }

@@ -188,8 +188,8 @@ impl LayerTensors<'_> {
     fn matrix(&self, layer: u32, tensor: Tensor, first_row: u32, rows: u32) -> Result<Matrix, ShapeError> {
         let name = tensor.of_layer(layer);
         let bias = tensor.bias().map(|bias| bias.of_layer(layer)).filter(|bias| {
-            let required =
-                self.architecture.qkv_bias && tensor != Tensor::AttnOutput && tensor != Tensor::FfnDown;
+            let of_qkv = matches!(tensor, Tensor::AttnQ | Tensor::AttnK | Tensor::AttnV | Tensor::AttnQkv);
+            let required = self.architecture.qkv_bias && of_qkv;
             required || (self.types)(*bias).is_some()
         });
         Ok(Matrix { slice: TensorSlice { tensor: name, first_row, rows }, ty: self.ty(name)?, bias })

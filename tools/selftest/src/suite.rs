@@ -194,6 +194,8 @@ fn epilogues() -> Vec<KernelSpec> {
         spec(F32, &[150, 150], false, gelu, (1.0, None)),
         spec(Q4_K, &[150, 150], false, gelu, (1.0, None)),
         spec(F32, &[40, 40], false, Output::Glu(Activation::Silu), (0.5, None)),
+        spec(F32, &[150, 150], true, Output::Glu(Activation::Silu), (1.0, None)),
+        spec(Q8_0, &[70, 70], true, gelu, (1.0, None)),
         spec(F32, &[150], true, Output::Store, (0.22, None)),
         spec(Q8_0, &[150], true, Output::Residual, (0.22, None)),
         spec(F32, &[150], true, Output::Residual, (3.0, Some(1.5))),

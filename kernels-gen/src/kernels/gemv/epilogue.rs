@@ -82,7 +82,7 @@ impl<'a> Epilogue<'a> {
             partial = partial.at((tiles[1] - tiles[0]) * (s.schedule.warps * TILE_ROWS));
         }
         if let Output::Glu(activation) = s.output {
-            gated(activation, runs[0], runs[1], self.operands.y, s);
+            gated(activation, runs[0], runs[1], &self.operands, s);
         } else {
             for (index, rows) in runs.into_iter().enumerate() {
                 let early = self.early.get(index).map_or(&[][..], |early| early);
@@ -142,16 +142,18 @@ fn norm_scale(s: &GemvShape) -> Option<Val<f32>> {
 
 /// Writes y = f(gate) · up for a run of tiles.
 #[device]
-fn gated(activation: Activation, gate: Rows<'_>, up: Rows<'_>, y: Ptr<Global, f32>, s: &GemvShape) {
-    assert!(!s.bias, "a gated product has no biases");
+fn gated(activation: Activation, gate: Rows<'_>, up: Rows<'_>, operands: &Operands, s: &GemvShape) {
     let rows = (gate.tiles[1] - gate.tiles[0]) * TILE_ROWS;
     let mut index = thread_index();
     while index < rows {
         let row = gate.tiles[0] * TILE_ROWS + index;
         if row < gate.layout.rows {
-            let (gate, up) = (row_sum(&gate, index, s), row_sum(&up, index, s));
+            let [gate, up] = [gate, up].map(|rows| {
+                let sum = row_sum(&rows, index, s);
+                if s.bias { sum + bias(row + rows.first, operands, s) } else { sum }
+            });
             let divisor = activation.divisor(gate);
-            y.at(row).store(scaled(gate.div_approx(divisor) * up, s));
+            operands.y.at(row).store(scaled(gate.div_approx(divisor) * up, s));
         }
         index += s.consumers();
     }
@@ -193,7 +195,7 @@ fn finish_row(
     if s.bias {
         value += match early.and_then(|early| early.bias) {
             Some(bias) => bias,
-            None => epilogue.operands.w.bytes(s.offsets().bias).cast::<f32>().at(row).load(),
+            None => bias(row, &epilogue.operands, s),
         };
     }
     value = scaled(value, s);
@@ -208,6 +210,11 @@ fn finish_row(
     if s.output == Output::Argmax {
         *best = better(*best, Candidate { value, token: row });
     }
+}
+
+/// The bias of row `row` among the rows of all segments.
+fn bias(row: Val<u32>, operands: &Operands, s: &GemvShape) -> Val<f32> {
+    operands.w.bytes(s.offsets().bias).cast::<f32>().at(row).load()
 }
 
 /// Multiplies a result by the shape's scale and applies its soft cap.

@@ -37,7 +37,7 @@ pub enum Output {
     Store,
     /// y += W·x (+ b): the residual connection.
     Residual,
-    /// y = f(W₀·x) · (W₁·x); the two segments have the same number of rows and no biases.
+    /// y = f(W₀·x + b₀) · (W₁·x + b₁); the two segments have the same number of rows.
     Glu(Activation),
     /// y = W·x, and the largest output of each CTA with its row.
     Argmax,
@@ -121,7 +121,7 @@ pub struct GemvShape {
     pub input: Input,
     /// The epilogue.
     pub output: Output,
-    /// Factor of the result W·x + b (of f(W₀·x) · (W₁·x), with [`Output::Glu`]), before the residual is added; normally 1.
+    /// Factor of the result W·x + b (of f(W₀·x + b₀) · (W₁·x + b₁), with [`Output::Glu`]), before the residual is added; normally 1.
     pub scale: f32,
     /// Soft cap of the scaled result, before the residual is added: cap · tanh(result / cap).
     pub softcap: Option<f32>,

@@ -105,9 +105,11 @@ fn outputs(s: &GemvShape, products: &[Products], bias: &[f32], before: &[f32]) -
     let size = |energy: f64| s.softcap.map_or(energy, |cap| energy.min(f64::from(cap).powi(2)));
     if let Output::Glu(activation) = s.output {
         let (gate, up) = (&products[0], &products[1]);
+        let bias_of = |row: usize| bias.get(row).map_or(0.0, |&bias| f64::from(bias));
         for (i, &row) in gate.rows.iter().enumerate() {
             want.at.push(row);
-            let (g, u) = (gate.values[i], up.values[i]);
+            let g = gate.values[i] + bias_of(row);
+            let u = up.values[i] + bias_of(row + s.segments[0].rows as usize);
             want.values.push(finish(reference::activation(activation, g) * u, s));
             // The slope of either activation is about 1/2 around 0, and at most 1.13.
             energy += size((gate.energies[i] * u * u + g * g * up.energies[i] / 4.0) * scale * scale);
