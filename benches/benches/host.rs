@@ -1,6 +1,7 @@
 //! Benchmarks of the host: specialisation, reading headers, repacking weights, polling tokens, emulation.
 
 use std::hint::black_box;
+use std::time::Duration;
 
 use bespoke::device::{Selector, open};
 use bespoke::engine::{DecodeCursor, Engine, EngineError, EngineOptions, StepQueue, Tokens};
@@ -63,7 +64,7 @@ impl StepQueue for Instant {
     fn token_at(&self, position: u32) -> Result<Option<u32>, EngineError> {
         Ok((position <= self.0.enqueued).then_some(position))
     }
-    fn busy(&self) -> Result<bool, EngineError> {
+    fn busy(&self, _waited: Duration) -> Result<bool, EngineError> {
         Ok(false)
     }
 }

@@ -108,6 +108,7 @@ pub fn load_sampling(
         tuning,
         path: model.path.clone(),
         sampling,
+        step_limit: None,
     };
     // Kernels may have to be generated and assembled before the weights are loaded.
     let (kernels, bar) = (Progress::spinner("kernels"), Progress::bytes("loading", 0));

@@ -2,6 +2,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::time::Duration;
 
 use bespoke::device::{Selector, open};
 use bespoke::engine::{DecodeCursor, Engine, EngineError, EngineOptions, StepQueue, Tokens};
@@ -122,7 +123,7 @@ impl StepQueue for Slow {
         let finished = (self.polls.get() / 3).min(self.cursor.enqueued);
         Ok((position <= finished).then_some(7))
     }
-    fn busy(&self) -> Result<bool, EngineError> {
+    fn busy(&self, _waited: Duration) -> Result<bool, EngineError> {
         Ok(true)
     }
 }

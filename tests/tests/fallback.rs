@@ -4,11 +4,11 @@ mod hooked;
 
 use std::path::PathBuf;
 
-use bespoke::device::{self, Device, Error, GraphReport, LaunchSequence, MemoryInfo};
+use bespoke::device::{self, Device, Error, GraphReport, MemoryInfo};
 use bespoke::engine::{Engine, EngineError, EngineOptions};
 use bespoke_gguf::Gguf;
 use bespoke_kernels::shape::ModelShape;
-use hooked::{Hooked, Hooks, emulator};
+use hooked::{Call, Hooked, Hooks, Operation, Verdict, emulator};
 
 fn load_on(device: Box<dyn Device>) -> Result<Engine, EngineError> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures/llama-q8_0.gguf");
@@ -44,8 +44,9 @@ impl Hooks for Graph {
     fn captured(&self, report: GraphReport) -> device::Result<GraphReport> {
         self.0(report)
     }
-    fn replay(&self, _: &mut dyn LaunchSequence) -> device::Result<()> {
-        panic!("a refused graph was replayed");
+    fn before(&self, call: Call<'_>) -> Verdict {
+        assert_ne!(call.operation, Operation::Replay, "a refused graph was replayed");
+        Verdict::Run
     }
 }
 
@@ -101,12 +102,12 @@ fn a_graph_with_another_kernel_is_refused() {
 struct Full(&'static str);
 
 impl Hooks for Full {
-    fn alloc(&self, name: &str, needed: u64) -> device::Result<()> {
+    fn before(&self, Call { name, bytes: needed, .. }: Call<'_>) -> Verdict {
         if name != self.0 {
-            return Ok(());
+            return Verdict::Run;
         }
         let (device, name) = ("a full device".to_owned(), name.to_owned());
-        Err(Error::OutOfMemory { device, name, needed, free: 1 << 10, total: 1 << 20 })
+        Verdict::Fail(Error::OutOfMemory { device, name, needed, free: 1 << 10, total: 1 << 20 })
     }
 }
 
@@ -129,8 +130,9 @@ impl Hooks for Free {
     fn memory(&self, real: MemoryInfo) -> MemoryInfo {
         MemoryInfo { free: self.0, ..real }
     }
-    fn alloc(&self, name: &str, _: u64) -> device::Result<()> {
-        panic!("`{name}` was allocated on a device that is too small");
+    fn before(&self, Call { operation, name, .. }: Call<'_>) -> Verdict {
+        assert_ne!(operation, Operation::Alloc, "`{name}` was allocated on a device that is too small");
+        Verdict::Run
     }
 }
 

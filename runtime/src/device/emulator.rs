@@ -154,7 +154,7 @@ impl Device for EmulatorDevice {
     fn alloc_host_visible(&self, name: &str, bytes: u64) -> Result<HostVisible> {
         let memory = self.allocate(name, bytes)?;
         self.state.memory.fill(memory.address, bytes, 0).map_err(access)?;
-        Ok(HostVisible { address: Address(memory.address), bytes, memory: Box::new(memory) })
+        Ok(HostVisible::new(Address(memory.address), bytes, memory))
     }
 
     fn upload(&self, to: Address, bytes: &[u8]) -> Result<()> {

@@ -101,6 +101,9 @@ pub enum Error {
         /// Time limit in seconds.
         seconds: u64,
     },
+    /// The device was given up, because a kernel hangs ([`Device::abandon`](super::Device::abandon)).
+    #[error("the device is not used any more, because a kernel on it hangs")]
+    Abandoned,
     /// An invalid access of the host to device memory.
     #[error("{0}")]
     Access(String),
@@ -146,11 +149,13 @@ impl Error {
                 Some("emit it for an older target too: `.target(Target::Sm80)` in the build script")
             }
             Error::Capture(cause) => cause.advice(),
+            Error::Hung { .. } | Error::Abandoned => {
+                Some("end this process to free the device; `--device emulator` names the kernel and the line")
+            }
             Error::Driver(failure) => failure.help.as_deref(),
             Error::KernelNotFound { .. }
             | Error::Launch { .. }
             | Error::Fault { .. }
-            | Error::Hung { .. }
             | Error::Access(_)
             | Error::NotCaptured => None,
         }

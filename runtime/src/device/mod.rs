@@ -177,8 +177,8 @@ pub struct Allocation {
 }
 
 impl Allocation {
-    /// Memory at `address` that is freed when `owner` is dropped.
-    fn new(address: Address, bytes: u64, owner: impl Send + Sync + 'static) -> Allocation {
+    /// Memory at `address` that is freed when `owner` is dropped. For implementations of [`Device`].
+    pub fn new(address: Address, bytes: u64, owner: impl Send + Sync + 'static) -> Allocation {
         Allocation { address, bytes, _owner: Box::new(owner) }
     }
 
@@ -199,8 +199,8 @@ impl fmt::Debug for Allocation {
     }
 }
 
-/// Host access to memory that kernels write.
-trait HostMemory: Send + Sync {
+/// Host access to memory that kernels write. For implementations of [`Device`].
+pub trait HostMemory: Send + Sync {
     /// Copies `out.len()` bytes from `offset`. The caller checks the bounds.
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<()>;
 }
@@ -213,6 +213,11 @@ pub struct HostVisible {
 }
 
 impl HostVisible {
+    /// Memory of `bytes` bytes at `address`, which the host reads through `memory`. For implementations of [`Device`].
+    pub fn new(address: Address, bytes: u64, memory: impl HostMemory + 'static) -> HostVisible {
+        HostVisible { address, bytes, memory: Box::new(memory) }
+    }
+
     /// Address of the memory on the device.
     pub fn address(&self) -> Address {
         self.address
@@ -276,6 +281,11 @@ pub trait Device: Send + Sync {
 
     /// Whether enqueued work is unfinished; an error if a kernel faulted. Does not block.
     fn busy(&self) -> Result<bool>;
+
+    /// Gives up a device on which a kernel hangs. Every later call fails with [`Error::Abandoned`], and dropping the
+    /// device and its resources frees nothing, because that would wait for the kernel. The end of the process frees
+    /// them. A device that never hangs does nothing.
+    fn abandon(&self) {}
 
     /// Current clocks; none if the device does not report clocks.
     fn clocks(&self) -> Option<Clocks> {

@@ -25,7 +25,7 @@ pub struct PlanBuffers {
 }
 
 impl PlanBuffers {
-    /// Allocates every buffer of the plan.
+    /// Allocates every buffer of the plan. No buffer has content yet.
     pub fn allocate(plan: &Plan, device: &dyn Device) -> Result<PlanBuffers, device::Error> {
         let mut addresses = Vec::new();
         let mut allocations = Vec::new();
@@ -37,9 +37,6 @@ impl PlanBuffers {
                 host_tokens = Some(memory);
             } else {
                 let memory = device.alloc(&buffer.name, buffer.bytes)?;
-                if buffer.kind == BufferKind::Counters {
-                    device.fill(memory.address(), buffer.bytes, 0)?;
-                }
                 addresses.push(memory.address());
                 allocations.push(memory);
             }
@@ -60,6 +57,13 @@ impl PlanBuffers {
             addresses,
             _device: allocations,
         })
+    }
+
+    /// Sets the counters to zero, which they are between complete launches.
+    pub fn clear_counters(&self, plan: &Plan, device: &dyn Device) -> Result<(), device::Error> {
+        let buffers = plan.buffers.iter().zip(&self.addresses);
+        let mut counters = buffers.filter(|(buffer, _)| buffer.kind == BufferKind::Counters);
+        counters.try_for_each(|(buffer, &address)| device.fill(address, buffer.bytes, 0))
     }
 
     /// Device addresses of the buffers, in the plan's order.

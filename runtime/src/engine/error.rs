@@ -30,6 +30,9 @@ pub enum EngineError {
     /// A kernel could not be compiled.
     #[error(transparent)]
     Specialise(#[from] bespoke_kernels::emit::EmitError),
+    /// The threads that repack weights could not be started.
+    #[error("cannot start threads to repack the weights: {0}; raise the limit of processes (`ulimit -u`)")]
+    Threads(#[from] rayon::ThreadPoolBuildError),
     /// The device's compute capability is below every target.
     #[error("{name} has compute capability {major}.{minor}; 8.0 or newer is needed (or --device emulator)")]
     TooOld {
@@ -112,6 +115,22 @@ pub enum EngineError {
         /// The token's position.
         position: u32,
     },
+    /// A step without a sequence: none was started, or the device failed since.
+    #[error("there is no sequence to continue: start one, since none was started or an error ended it")]
+    NotStarted,
+    /// The sampling parameters on the device are incomplete, because setting them failed.
+    #[error("the sampling parameters are not set, because an error interrupted their upload: set them again")]
+    SamplingNotSet,
+    /// The device failed while a buffer was uploaded.
+    #[error("cannot upload `{buffer}` ({}): {source}", Bytes(*bytes))]
+    Upload {
+        /// Name of the buffer in the plan.
+        buffer: String,
+        /// Size of the buffer in bytes.
+        bytes: u64,
+        /// Error of the device.
+        source: Box<device::Error>,
+    },
     /// The prompt has no tokens.
     #[error("the prompt is empty: give at least one token")]
     EmptyPrompt,
@@ -134,6 +153,7 @@ impl EngineError {
     pub fn advice(&self) -> Option<&str> {
         match self {
             EngineError::Device(error) => error.advice(),
+            EngineError::Upload { source, .. } => source.advice(),
             EngineError::DoesNotFit(error) if error.fits.is_none() => {
                 Some("choose a smaller quantisation or model, or free the device's memory")
             }

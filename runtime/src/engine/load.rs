@@ -1,7 +1,7 @@
 //! Upload of weights from the file to the device.
 //!
-//! One thread repacks buffers, with all of rayon's threads, while another thread uploads buffers that are already
-//! repacked. The slower activity determines the time.
+//! A pool of threads repacks buffers, while the caller's thread uploads buffers that are already repacked. The slower
+//! activity determines the time.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -26,7 +26,8 @@ pub(super) struct Busy {
 }
 
 /// A repacked weight buffer.
-struct Packed {
+struct Packed<'a> {
+    name: &'a str,
     address: Address,
     bytes: Vec<u8>,
     time: Duration,
@@ -43,17 +44,20 @@ pub(super) fn upload(
     let total = plan.bytes_where(|kind| matches!(kind, BufferKind::Weights { .. }));
     let weights =
         plan.buffers.iter().zip(buffers.addresses()).filter_map(|(buffer, &address)| match &buffer.kind {
-            BufferKind::Weights { parts } => Some((address, buffer.bytes, parts.as_slice())),
+            BufferKind::Weights { parts } => Some((buffer, address, parts.as_slice())),
             _ => None,
         });
     let mut busy = Busy::default();
-    std::thread::scope(|scope| {
-        let (sender, receiver) = mpsc::sync_channel::<Result<Packed, EngineError>>(REPACKED_AHEAD);
-        scope.spawn(move || {
-            for (address, bytes, parts) in weights {
+    // A pool of its own: the threads of the caller's pool may all be here and wait for repacked buffers.
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(rayon::current_num_threads()).build()?;
+    pool.in_place_scope(|scope| {
+        let (sender, receiver) = mpsc::sync_channel::<Result<Packed<'_>, EngineError>>(REPACKED_AHEAD);
+        scope.spawn(move |_| {
+            for (buffer, address, parts) in weights {
                 let start = Instant::now();
-                let packed = pack(gguf, bytes, parts);
-                let packed = packed.map(|bytes| Packed { address, bytes, time: start.elapsed() });
+                let packed = pack(gguf, buffer.bytes, parts);
+                let name = buffer.name.as_str();
+                let packed = packed.map(|bytes| Packed { name, address, bytes, time: start.elapsed() });
                 let failed = packed.is_err();
                 // The receiver is dropped if an upload failed; the upload's error is returned.
                 if sender.send(packed).is_err() || failed {
@@ -63,9 +67,9 @@ pub(super) fn upload(
         });
         let mut done = 0;
         for packed in receiver {
-            let Packed { address, bytes, time } = packed?;
+            let Packed { name, address, bytes, time } = packed?;
             let start = Instant::now();
-            device.upload(address, &bytes)?;
+            upload_buffer(device, name, address, &bytes)?;
             busy.repack += time;
             busy.upload += start.elapsed();
             done += bytes.len() as u64;
@@ -77,10 +81,18 @@ pub(super) fn upload(
         if let BufferKind::RopeTable { table } = buffer.kind {
             let table = rope_table(gguf, &plan.shape, table, plan.params.context)?;
             let bytes: Vec<u8> = table.iter().flat_map(|value| value.to_le_bytes()).collect();
-            device.upload(address, &bytes)?;
+            upload_buffer(device, &buffer.name, address, &bytes)?;
         }
     }
     Ok(busy)
+}
+
+fn upload_buffer(device: &dyn Device, name: &str, to: Address, bytes: &[u8]) -> Result<(), EngineError> {
+    device.upload(to, bytes).map_err(|source| EngineError::Upload {
+        buffer: name.to_owned(),
+        bytes: bytes.len() as u64,
+        source: Box::new(source),
+    })
 }
 
 /// Repacks the tensors of a weight buffer.

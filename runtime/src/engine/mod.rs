@@ -17,6 +17,7 @@ mod sampling;
 mod start;
 mod variants;
 
+use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -33,6 +34,7 @@ pub use error::{DoesNotFit, EngineError};
 pub use kernels::{KernelCounts, OriginCounts};
 pub use matrix_rates::{Matrix, MatrixRate};
 pub use memory_needs::MemoryNeeds;
+use queue::Backoff;
 pub use queue::{DecodeCursor, MAX_STEPS_AHEAD, StepQueue, Tokens};
 pub use read_bandwidth::read_bandwidth;
 pub use sampling::{SamplingError, SamplingParams};
@@ -55,7 +57,13 @@ pub struct EngineOptions {
     pub path: PathBuf,
     /// Initial sampling parameters, which decide whether the plan can sample or only decode greedily.
     pub sampling: SamplingParams,
+    /// Time after which a step that is not complete counts as hung. The default is [`STEP_LIMIT`].
+    pub step_limit: Option<Duration>,
 }
+
+/// Default time after which a step that is not complete counts as hung: a step of the largest models takes less than a
+/// second.
+pub const STEP_LIMIT: Duration = Duration::from_secs(60);
 
 /// Largest default number of positions in the KV cache.
 pub const DEFAULT_CONTEXT: u32 = 4096;
@@ -87,6 +95,10 @@ impl LoadTimes {
 }
 
 /// Plan bound to a device, with the model's weights and one sequence.
+///
+/// If the device fails, the call returns the error and the sequence is lost: steps are refused
+/// ([`EngineError::NotStarted`]) until the next start, which reuses nothing from before. A device that does not recover
+/// refuses that start.
 pub struct Engine {
     plan: Plan,
     sequence: Box<dyn LaunchSequence>,
@@ -98,6 +110,11 @@ pub struct Engine {
     kernels: KernelCounts,
     times: LoadTimes,
     cursor: DecodeCursor,
+    /// Whether the device holds the sequence that `cursor` describes. Set by a start, cleared by a failure.
+    started: Cell<bool>,
+    /// Whether the device holds the sampling parameters that were set last.
+    sampling_set: bool,
+    step_limit: Duration,
     /// The sequence's prompt; empty if the cache does not hold the tokens of a sequence.
     prompt: Vec<u32>,
 }
@@ -151,10 +168,21 @@ impl Engine {
         let graph = if options.eager { None } else { capture(&mut *sequence, &plan)? };
         times.capture = start.elapsed();
         let kernels = sources.counts;
-        let cursor = DecodeCursor::default();
-        let prompt = Vec::new();
-        let mut engine =
-            Engine { plan, sequence, buffers, loaded, device, graph, kernels, times, cursor, prompt };
+        let mut engine = Engine {
+            plan,
+            sequence,
+            buffers,
+            loaded,
+            device,
+            graph,
+            kernels,
+            times,
+            cursor: DecodeCursor::default(),
+            started: Cell::new(false),
+            sampling_set: false,
+            step_limit: options.step_limit.unwrap_or(STEP_LIMIT),
+            prompt: Vec::new(),
+        };
         engine.set_sampling(&options.sampling)?;
         Ok(engine)
     }
@@ -189,9 +217,10 @@ impl Engine {
         self.times
     }
 
-    /// The launches of a step, for timing. They may change the cache, so that no later start reuses it.
+    /// The launches of a step, for timing after a start. They end the sequence: the next step needs another start, which
+    /// reuses nothing of the cache.
     pub fn sequence(&mut self) -> &mut dyn LaunchSequence {
-        self.prompt.clear();
+        self.started.set(false);
         &mut *self.sequence
     }
 
@@ -203,15 +232,51 @@ impl Engine {
         let vocab = self.plan.shape.dimensions.vocab;
         params.check(vocab)?;
         let Some(buffers) = self.buffers.sampling() else {
+            self.sampling_set = true;
             return if params.launches() == Sampling::Greedy { Ok(()) } else { Err(EngineError::OnlyGreedy) };
         };
+        // After a failure, the device may hold a part of the parameters.
+        self.sampling_set = false;
         if !params.logit_bias.is_empty() {
             let row = params.bias_row(vocab);
             let bytes: Vec<u8> = row.iter().flat_map(|bias| bias.to_le_bytes()).collect();
             self.device.upload(buffers.bias, &bytes)?;
         }
         let bytes: Vec<u8> = params.words().iter().flat_map(|word| word.to_le_bytes()).collect();
-        Ok(self.device.upload(buffers.parameters, &bytes)?)
+        self.device.upload(buffers.parameters, &bytes)?;
+        self.sampling_set = true;
+        Ok(())
+    }
+
+    /// Passes on the result of a device call on which the sequence depends. A failure ends the sequence.
+    fn keep<T>(&self, result: device::Result<T>) -> Result<T, EngineError> {
+        if result.is_err() {
+            self.started.set(false);
+        }
+        Ok(result?)
+    }
+
+    /// Whether steps are unfinished after `waited`. If that is longer than `steps` steps may take, the device is given
+    /// up.
+    fn busy(&self, waited: Duration, steps: u32) -> Result<bool, EngineError> {
+        let busy = self.keep(self.device.busy())?;
+        let limit = self.step_limit.saturating_mul(steps);
+        if busy && waited > limit {
+            self.device.abandon();
+            let what = format!("a step after position {}", self.cursor.read);
+            return self.keep(Err(device::Error::Hung { what, seconds: limit.as_secs() }));
+        }
+        Ok(busy)
+    }
+
+    /// Waits until the device is idle, if `steps` steps may be unfinished. Calls that block come after this one, so that
+    /// they do not wait for a kernel that hangs.
+    fn wait_for_steps(&self, steps: u32) -> Result<(), EngineError> {
+        let backoff = Backoff::new();
+        while self.busy(backoff.waited(), steps.max(1))? {
+            backoff.pause();
+        }
+        Ok(())
     }
 
     fn require_positions(&self, needed: u64) -> Result<(), EngineError> {
@@ -252,12 +317,19 @@ impl Engine {
     }
 
     /// Enqueues one step: processes the token at the current position and chooses the next one.
+    ///
+    /// # Errors
+    /// If no sequence was started since the engine was loaded or failed, the cache is full, or the device fails.
     pub fn step(&mut self) -> Result<(), EngineError> {
-        self.require_steps(1)?;
-        match self.graph {
-            Some(_) => self.sequence.replay()?,
-            None => self.sequence.run_eager()?,
+        if !self.started.get() {
+            return Err(EngineError::NotStarted);
         }
+        self.require_steps(1)?;
+        let enqueued = match self.graph {
+            Some(_) => self.sequence.replay(),
+            None => self.sequence.run_eager(),
+        };
+        self.keep(enqueued)?;
         self.cursor.enqueued += 1;
         Ok(())
     }
@@ -267,12 +339,13 @@ impl Engine {
     pub fn time_replays(&mut self, depth: u32, count: u32) -> Result<Option<f64>, EngineError> {
         self.start_at_depth(depth)?;
         let count = count.min(self.plan.params.context - depth);
+        self.started.set(false);
         Ok(self.graph.is_some().then(|| self.sequence.time_replays(count)).transpose()?)
     }
 
     /// Waits for all enqueued steps.
     pub fn wait(&mut self) -> Result<(), EngineError> {
-        Ok(self.sequence.wait()?)
+        self.wait_for_steps(self.cursor.enqueued - self.cursor.read)
     }
 
     /// Position that the next step processes: the number of tokens in the cache.
@@ -288,16 +361,17 @@ impl Engine {
 
     fn token_at(&self, position: u32) -> Result<Option<u32>, EngineError> {
         let mut bytes = [0; 4];
-        self.buffers.host_tokens().read(u64::from(position) * 4, &mut bytes)?;
+        self.keep(self.buffers.host_tokens().read(u64::from(position) * 4, &mut bytes))?;
         let token = u32::from_le_bytes(bytes);
         Ok((token != NOT_WRITTEN).then_some(token))
     }
 
     /// Logits of the last step, `f32 [vocab]`. Waits until the step has completed.
     pub fn logits(&self) -> Result<Vec<f32>, EngineError> {
+        self.wait_for_steps(self.cursor.enqueued - self.cursor.read)?;
         let vocab = self.plan.shape.dimensions.vocab as usize;
         let mut bytes = vec![0; vocab * 4];
-        self.device.download(self.buffers.logits(), &mut bytes)?;
+        self.keep(self.device.download(self.buffers.logits(), &mut bytes))?;
         Ok(bytes
             .chunks_exact(4)
             .map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]]))
@@ -321,8 +395,11 @@ impl StepQueue for Stepping<'_> {
     fn token_at(&self, position: u32) -> Result<Option<u32>, EngineError> {
         self.engine.token_at(position)
     }
-    fn busy(&self) -> Result<bool, EngineError> {
-        Ok(self.engine.device.busy()?)
+    fn busy(&self, waited: Duration) -> Result<bool, EngineError> {
+        self.engine.busy(waited, 1)
+    }
+    fn token_lost(&mut self) {
+        self.engine.started.set(false);
     }
     fn prompt_token_done(&mut self, position: u32) -> ControlFlow<()> {
         self.on_prompt_token.map_or(ControlFlow::Continue(()), |on_prompt_token| on_prompt_token(position))

@@ -39,8 +39,12 @@ pub trait StepQueue {
     /// Token at a position; `None` if the device has not written the token yet.
     fn token_at(&self, position: u32) -> Result<Option<u32>, EngineError>;
 
-    /// Whether enqueued work is unfinished; an error if a kernel faulted. Does not block.
-    fn busy(&self) -> Result<bool, EngineError>;
+    /// Whether enqueued work is unfinished after the caller has waited for a token for `waited`; an error if a kernel
+    /// faulted or hangs. Does not block.
+    fn busy(&self, waited: Duration) -> Result<bool, EngineError>;
+
+    /// Called when the device has become idle without writing a token.
+    fn token_lost(&mut self) {}
 
     /// Called when the prompt token at `_position` has been processed; a break ends the iterator. Continues by default.
     fn prompt_token_done(&mut self, _position: u32) -> ControlFlow<()> {
@@ -58,8 +62,11 @@ impl<S: StepQueue> StepQueue for &mut S {
     fn token_at(&self, position: u32) -> Result<Option<u32>, EngineError> {
         (**self).token_at(position)
     }
-    fn busy(&self) -> Result<bool, EngineError> {
-        (**self).busy()
+    fn busy(&self, waited: Duration) -> Result<bool, EngineError> {
+        (**self).busy(waited)
+    }
+    fn token_lost(&mut self) {
+        (**self).token_lost();
     }
     fn prompt_token_done(&mut self, position: u32) -> ControlFlow<()> {
         (**self).prompt_token_done(position)
@@ -104,17 +111,20 @@ impl<S: StepQueue> Tokens<S> {
         cursor.enqueued < self.last && cursor.enqueued - cursor.read < MAX_STEPS_AHEAD
     }
 
-    /// Polls for the token at a position. A device fault is an error, and so is an idle device that has not written the
-    /// token.
-    fn wait_for(&self, position: u32) -> Result<u32, EngineError> {
+    /// Polls for the token at a position. A device that faults or hangs is an error, and so is an idle device that has
+    /// not written the token.
+    fn wait_for(&mut self, position: u32) -> Result<u32, EngineError> {
         let backoff = Backoff::new();
         loop {
             if let Some(token) = self.queue.token_at(position)? {
                 return Ok(token);
             }
-            if backoff.pause() == Pause::Long && !self.queue.busy()? {
+            if backoff.pause() == Pause::Long && !self.queue.busy(backoff.waited())? {
                 // The token may have been written between the two calls.
-                return self.queue.token_at(position)?.ok_or(EngineError::NoToken { position });
+                return self.queue.token_at(position)?.ok_or_else(|| {
+                    self.queue.token_lost();
+                    EngineError::NoToken { position }
+                });
             }
         }
     }
@@ -143,13 +153,13 @@ impl<S: StepQueue> Iterator for Tokens<S> {
 }
 
 /// Waiting strategy of a poll loop: spin, then yield to other threads, then sleep between polls.
-struct Backoff {
+pub(super) struct Backoff {
     since: Instant,
 }
 
 /// Kind of pause between two polls.
 #[derive(PartialEq, Eq)]
-enum Pause {
+pub(super) enum Pause {
     Short,
     /// Pause long enough to ask the device for its state, which costs more than polling for the token.
     Long,
@@ -163,13 +173,18 @@ impl Backoff {
     /// Time between polls while sleeping, much less than [`MAX_STEPS_AHEAD`] steps of that length take.
     const SLEEP: Duration = Duration::from_micros(50);
 
-    fn new() -> Backoff {
+    pub fn new() -> Backoff {
         Backoff { since: Instant::now() }
     }
 
+    /// Time since the loop began.
+    pub fn waited(&self) -> Duration {
+        self.since.elapsed()
+    }
+
     /// Pauses, for longer the longer the loop has waited.
-    fn pause(&self) -> Pause {
-        let waited = self.since.elapsed();
+    pub fn pause(&self) -> Pause {
+        let waited = self.waited();
         if waited < Backoff::SPIN {
             spin_loop();
         } else if waited < Backoff::YIELD {
@@ -236,7 +251,7 @@ mod tests {
             }
             Ok(None)
         }
-        fn busy(&self) -> Result<bool, EngineError> {
+        fn busy(&self, _waited: Duration) -> Result<bool, EngineError> {
             if self.faults {
                 return Err(device::Error::Access("the kernel faulted".to_owned()).into());
             }
@@ -291,7 +306,7 @@ mod tests {
             fn token_at(&self, position: u32) -> Result<Option<u32>, EngineError> {
                 self.0.token_at(position)
             }
-            fn busy(&self) -> Result<bool, EngineError> {
+            fn busy(&self, _waited: Duration) -> Result<bool, EngineError> {
                 Ok(false)
             }
         }

@@ -31,7 +31,7 @@ impl Engine {
     /// left out.
     pub fn cached_tokens(&self) -> Result<Vec<u32>, EngineError> {
         let mut tokens = Vec::new();
-        if !self.prompt.is_empty() {
+        if self.started.get() && !self.prompt.is_empty() {
             for position in 0..self.cursor.enqueued {
                 let token = match self.prompt.get(position as usize) {
                     Some(&token) => Some(token),
@@ -54,6 +54,7 @@ impl Engine {
             return Err(EngineError::NoSuchToken { token, vocab });
         }
         self.require_positions(prompt.len() as u64)?;
+        self.end_sequence()?;
         let bytes: Vec<u8> = prompt.iter().flat_map(|token| token.to_le_bytes()).collect();
         self.device.upload(self.buffers.tokens(), &bytes)?;
         self.write_state(position, prompt.len() as u32)?;
@@ -61,9 +62,24 @@ impl Engine {
         Ok(())
     }
 
+    /// Ends the last sequence and waits for its steps. A step that failed may have left counters above zero; then they
+    /// are cleared.
+    fn end_sequence(&mut self) -> Result<(), EngineError> {
+        if !self.sampling_set {
+            return Err(EngineError::SamplingNotSet);
+        }
+        let intact = self.started.replace(false);
+        self.wait_for_steps(self.cursor.enqueued - self.cursor.read)?;
+        if !intact {
+            self.buffers.clear_counters(&self.plan, &*self.device)?;
+        }
+        Ok(())
+    }
+
     /// Starts at position `depth` for timing: fills `depth` positions of the KV cache with a small constant.
     pub fn start_at_depth(&mut self, depth: u32) -> Result<(), EngineError> {
         self.require_positions(u64::from(depth) + 1)?;
+        self.end_sequence()?;
         // The cache holds no tokens.
         self.prompt.clear();
         let mut ranges = Vec::new();
@@ -93,6 +109,7 @@ impl Engine {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         self.device.upload(self.buffers.state(), &bytes)?;
         self.cursor = DecodeCursor { prompt, enqueued: position, read: position };
+        self.started.set(true);
         Ok(())
     }
 }

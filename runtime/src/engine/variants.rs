@@ -8,13 +8,15 @@ use std::collections::HashMap;
 use bespoke_kernels::plan::{BufferKind, Plan, PlanKernel, Tuning};
 
 use super::{Engine, EngineError, bind, capture, check_shared_memory, kernels};
-use crate::device::{self, Allocation, Kernel, LaunchSequence};
+use crate::device::{self, Address, Allocation, Kernel, LaunchSequence};
 
 /// Graph of a step planned by given tuning rules, over the memory of an engine.
 pub struct Variant {
     plan: Plan,
     // Declared first and so dropped first: dropping the sequence waits for its kernels, which write the buffers.
     sequence: Box<dyn LaunchSequence>,
+    /// Counters among the variant's own buffers.
+    counters: Vec<(Address, u64)>,
     _buffers: Vec<Allocation>,
 }
 
@@ -64,12 +66,12 @@ impl<'a> Variants<'a> {
             plan.kernels.iter().map(|kernel| self.loaded[&kernel.name].clone()).collect();
 
         let mut addresses = self.engine.buffers.addresses().to_vec();
-        let mut buffers = Vec::new();
+        let (mut buffers, mut counters) = (Vec::new(), Vec::new());
         for (index, (own, theirs)) in plan.buffers.iter().zip(&self.engine.plan.buffers).enumerate() {
             if own.bytes > theirs.bytes {
                 let buffer = device.alloc(&own.name, own.bytes)?;
                 if own.kind == BufferKind::Counters {
-                    device.fill(buffer.address(), own.bytes, 0)?;
+                    counters.push((buffer.address(), own.bytes));
                 }
                 addresses[index] = buffer.address();
                 buffers.push(buffer);
@@ -79,7 +81,7 @@ impl<'a> Variants<'a> {
         if capture(&mut *sequence, &plan)?.is_none() {
             return Err(device::Error::NotCaptured.into());
         }
-        Ok(Variant { plan, sequence, _buffers: buffers })
+        Ok(Variant { plan, sequence, counters, _buffers: buffers })
     }
 
     /// Mean time of `count` steps from `depth` on, in milliseconds by the device's clock.
@@ -89,16 +91,27 @@ impl<'a> Variants<'a> {
     pub fn time(&mut self, variant: &mut Variant, depth: u32, count: u32) -> Result<f64, EngineError> {
         self.engine.start_at_depth(depth)?;
         self.engine.require_steps(count.into())?;
-        Ok(variant.sequence.time_replays(count)?)
+        Ok(self.begin(variant)?.time_replays(count)?)
     }
 
     /// Logits after the last token of `prompt`, `f32 [vocab]`.
     pub fn logits(&mut self, variant: &mut Variant, prompt: &[u32]) -> Result<Vec<f32>, EngineError> {
         self.engine.start(prompt)?;
+        let sequence = self.begin(variant)?;
         for _ in prompt {
-            variant.sequence.replay()?;
+            sequence.replay()?;
         }
-        variant.sequence.wait()?;
+        self.engine.wait_for_steps(prompt.len() as u32)?;
         self.engine.logits()
+    }
+
+    /// Launches of a variant, after a start. They end the engine's sequence, as [`Engine::sequence`] does. Counters are
+    /// cleared, because an earlier run of the variant may have failed.
+    fn begin<'v>(&self, variant: &'v mut Variant) -> Result<&'v mut dyn LaunchSequence, EngineError> {
+        self.engine.started.set(false);
+        for &(address, bytes) in &variant.counters {
+            self.engine.device.fill(address, bytes, 0)?;
+        }
+        Ok(&mut *variant.sequence)
     }
 }

@@ -109,8 +109,17 @@ impl Meter for DeviceMeter<'_> {
         let compared = match self.variants.make(other.clone()) {
             Ok(mut second) => match self.turns(&mut first, &mut second, self.effort.turns, true) {
                 Ok(pairs) => Some(Comparison::of(&pairs)),
-                Err(EngineError::Device(error @ device::Error::Hung { .. })) => abandon(&error, other),
-                Err(error) => return Err(error),
+                Err(error) => {
+                    if let EngineError::Device(device::Error::Hung { .. }) = error {
+                        let kernels: Vec<&str> =
+                            other.kernels.iter().map(|kernel| kernel.name.as_str()).collect();
+                        tracing::error!(
+                            "this is a bug, please report it; the kernels: {}",
+                            kernels.join(", ")
+                        );
+                    }
+                    return Err(error);
+                }
             },
             // The kernel needs too many registers for its number of threads, which only the assembler knows.
             Err(EngineError::Device(error @ device::Error::Launch { .. })) => {
@@ -122,13 +131,6 @@ impl Meter for DeviceMeter<'_> {
         self.present = Some(first);
         Ok(compared)
     }
-}
-
-/// Ends the process, since dropping resources of a hanging device would wait forever.
-fn abandon(error: &device::Error, plan: &Plan) -> ! {
-    let kernels: Vec<&str> = plan.kernels.iter().map(|kernel| kernel.name.as_str()).collect();
-    tracing::error!("{error}; this is a bug, please report it. The kernels: {}", kernels.join(", "));
-    std::process::exit(1)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, CString, c_int, c_uint, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys;
@@ -16,6 +16,8 @@ pub(super) struct Context {
     device: sys::CUdevice,
     raw: sys::CUcontext,
     stream: Mutex<Stream>,
+    /// Whether a kernel hangs, so that the context must not be used or destroyed.
+    abandoned: AtomicBool,
 }
 
 // SAFETY: driver handles may be used from any thread on which the context is current, which `enter` ensures; the stream
@@ -29,16 +31,24 @@ impl Context {
     pub fn new(driver: &'static Driver, device: sys::CUdevice) -> Result<Arc<Context>> {
         let mut raw = ptr::null_mut();
         call!(driver, cuDevicePrimaryCtxRetain(&mut raw, device), "opening GPU {device}")?;
-        let context =
-            Context { driver, device, raw, stream: Mutex::new(Stream { driver, raw: ptr::null_mut() }) };
+        let stream = Mutex::new(Stream { driver, raw: ptr::null_mut() });
+        let context = Context { driver, device, raw, stream, abandoned: AtomicBool::new(false) };
         context.enter()?;
         *context.stream() = Stream::new(driver)?;
         Ok(Arc::new(context))
     }
 
-    /// Makes the context current on this thread, which every driver call requires.
+    /// Makes the context current on this thread, which every driver call requires. Fails in an abandoned context.
     pub fn enter(&self) -> Result<()> {
+        if self.abandoned.load(Ordering::Relaxed) {
+            return Err(Error::Abandoned);
+        }
         call!(self.driver, cuCtxSetCurrent(self.raw), "making the GPU's context current")
+    }
+
+    /// Stops the use of the context: a kernel hangs, and most driver calls would wait for it.
+    pub fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Relaxed);
     }
 
     /// The stream, locked. The lock keeps work from being interleaved with that of other threads.
@@ -70,6 +80,9 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
+        if *self.abandoned.get_mut() {
+            return;
+        }
         if self.enter().is_ok() {
             self.stream().destroy();
         }

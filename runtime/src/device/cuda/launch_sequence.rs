@@ -179,6 +179,7 @@ impl LaunchSequence for CudaSequence {
         let started = Instant::now();
         while stream.busy()? {
             if started.elapsed() > REPLAY_TIMEOUT {
+                self.context.abandon();
                 let what = format!("{count} graph replays of {} launches", self.launches.len());
                 return Err(Error::Hung { what, seconds: REPLAY_TIMEOUT.as_secs() });
             }

@@ -109,7 +109,7 @@ impl Device for CudaDevice {
     fn alloc_host_visible(&self, name: &str, bytes: u64) -> Result<HostVisible> {
         let memory = PinnedMemory::new(&self.context, name, bytes, true)?;
         let address = Address(memory.device_address()?);
-        Ok(HostVisible { address, bytes, memory: Box::new(memory) })
+        Ok(HostVisible::new(address, bytes, memory))
     }
 
     fn upload(&self, to: Address, bytes: &[u8]) -> Result<()> {
@@ -149,6 +149,10 @@ impl Device for CudaDevice {
     fn busy(&self) -> Result<bool> {
         self.context.enter()?;
         self.context.stream().busy()
+    }
+
+    fn abandon(&self) {
+        self.context.abandon();
     }
 
     fn clocks(&self) -> Option<Clocks> {

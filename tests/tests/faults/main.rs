@@ -1,0 +1,312 @@
+//! Every device call of every command fails once: each failure is an error that says what failed, frees all memory of
+//! the request, and leaves an engine whose next request has the right result.
+
+#[path = "../hooked/mod.rs"]
+mod hooked;
+
+mod device;
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bespoke::device::{Checks, Device, Selector, open_with};
+use bespoke::engine::{Engine, EngineError, EngineOptions, SamplingParams, Variants, read_bandwidth};
+use bespoke::generation::{Generation, Request};
+use bespoke_bench::{Subject, Workload, matrix_ceilings, measure, profile};
+use bespoke_gguf::Gguf;
+use bespoke_kernels::plan::Tuning;
+use bespoke_kernels::shape::ModelShape;
+use bespoke_perplexity::{Cut, Text, compare, perplexity, windows};
+use bespoke_tune::{DeviceMeter, Effort, Meter};
+use rayon::prelude::*;
+
+use device::{Fault, Faults, Manner};
+use hooked::{Hooked, Operation};
+
+const CONTEXT: u32 = 8;
+const PROMPT: [u32; 3] = [5, 17, 300];
+
+fn gguf() -> Gguf {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures/llama-q8_0.gguf");
+    Gguf::open(path).unwrap()
+}
+
+/// A model on a device whose calls can fail.
+struct Model {
+    subject: Subject<'static>,
+    /// The same model on a device without faults, for comparisons.
+    other: Option<Engine>,
+    faults: Arc<Faults>,
+    emulator: Arc<dyn Device>,
+}
+
+/// The emulator without the detection of races, which takes half of the time.
+fn emulator() -> Arc<dyn Device> {
+    let checks = Checks { races: false, ..Checks::ALL };
+    open_with(Selector::Emulator, checks).unwrap().device.into()
+}
+
+fn free(device: &dyn Device) -> u64 {
+    device.memory().unwrap().free
+}
+
+fn greedy() -> EngineOptions {
+    let step_limit = Some(Duration::from_millis(20));
+    EngineOptions { context: Some(CONTEXT), step_limit, ..EngineOptions::default() }
+}
+
+fn eager() -> EngineOptions {
+    EngineOptions { eager: true, ..greedy() }
+}
+
+fn sampled() -> EngineOptions {
+    EngineOptions { sampling: sampling(7), ..greedy() }
+}
+
+fn sampling(seed: u64) -> SamplingParams {
+    SamplingParams { temperature: 0.8, seed, logit_bias: vec![(9, 0.5)], ..SamplingParams::default() }
+}
+
+/// Loads the model on `emulator`, where `fault` strikes.
+fn load(
+    emulator: Arc<dyn Device>,
+    options: &EngineOptions,
+    fault: Option<Fault>,
+) -> (Result<Engine, EngineError>, Arc<Faults>) {
+    let faults = Arc::new(Faults::default());
+    faults.arm(fault);
+    let gguf = gguf();
+    let shape = ModelShape::from_gguf(&gguf, "fixture").unwrap();
+    let device = Hooked::over(emulator, faults.clone());
+    (Engine::load(Box::new(device), &gguf, &shape, options, &|_, _| ()), faults)
+}
+
+fn model(options: &EngineOptions) -> Model {
+    let emulator = emulator();
+    let (engine, faults) = load(emulator.clone(), options, None);
+    let gguf: &'static Gguf = Box::leak(Box::new(gguf()));
+    let subject = Subject { name: "fixture".to_owned(), gguf, engine: engine.unwrap(), ceiling: None };
+    Model { subject, other: None, faults, emulator }
+}
+
+/// Words that the message of every error caused by `fault` has.
+fn expected(fault: Fault) -> Vec<String> {
+    match (fault.operation, fault.manner) {
+        (Operation::Alloc, Manner::Refused) => vec!["out of memory on a full device: `".to_owned()],
+        (_, Manner::Hangs) => vec!["did not complete within 0 s: a kernel hangs".to_owned()],
+        _ => vec![format!("injected failed while {:?} {}", fault.operation, fault.number)],
+    }
+}
+
+#[test]
+fn loading_fails_with_an_error_and_frees_its_memory() {
+    for (name, options) in [("greedy", greedy()), ("eager", eager()), ("sampled", sampled())] {
+        let emulator = emulator();
+        let all = free(&*emulator);
+        let (engine, faults) = load(emulator.clone(), &options, None);
+        drop(engine.unwrap());
+        assert_eq!(free(&*emulator), all, "{name}");
+        let injected = Fault::all(&faults.counts());
+        injected.par_iter().for_each(|&fault| {
+            let emulator = self::emulator();
+            let error = load(emulator.clone(), &options, Some(fault)).0.err();
+            let error = error.unwrap_or_else(|| panic!("{name}, {fault:?}: the model was loaded"));
+            let text = error.to_string();
+            assert!(expected(fault).iter().all(|words| text.contains(words)), "{name}, {fault:?}: {text}");
+            assert_eq!(free(&*emulator), all, "{name}, {fault:?}: memory is not freed");
+        });
+        println!("load, {name}: {} faults in {:?}", injected.len(), faults.counts());
+    }
+}
+
+#[test]
+fn a_failed_upload_names_the_buffer() {
+    let fault = Fault { operation: Operation::Upload, number: 2, manner: Manner::Refused };
+    let error = load(emulator(), &greedy(), Some(fault)).0.err().unwrap().to_string();
+    assert!(error.starts_with("cannot upload `blk.0.attn_output` ("), "{error}");
+}
+
+/// Result of a request as text, equal for equal results.
+type Outcome = Result<String, Box<dyn Error>>;
+
+/// A request to a loaded engine.
+type Run = fn(&mut Model) -> Outcome;
+
+fn generated(engine: &mut Engine, request: &Request<'_>) -> Result<Vec<u32>, EngineError> {
+    let mut generation = Generation::start(engine, None, request)?;
+    let mut text = String::new();
+    for token in &mut generation {
+        text += &format!("{:?}", token?);
+    }
+    let summary = generation.finish();
+    assert!(!text.is_empty());
+    Ok(summary.tokens)
+}
+
+fn decode(model: &mut Model) -> Outcome {
+    let tokens = generated(&mut model.subject.engine, &Request { max_tokens: 5, ..Request::new(&PROMPT) })?;
+    Ok(format!("{tokens:?}"))
+}
+
+/// A turn, and the next one, which reuses its keys and values.
+fn turns(model: &mut Model) -> Outcome {
+    let first = generated(&mut model.subject.engine, &Request { max_tokens: 2, ..Request::new(&PROMPT) })?;
+    let prompt = [&PROMPT[..], &first, &[40]].concat();
+    let second = generated(&mut model.subject.engine, &Request { max_tokens: 2, ..Request::new(&prompt) })?;
+    Ok(format!("{first:?} {second:?}"))
+}
+
+fn sample(model: &mut Model) -> Outcome {
+    let request = |seed| Request { max_tokens: 4, sampling: sampling(seed), ..Request::new(&PROMPT) };
+    let first = generated(&mut model.subject.engine, &request(1))?;
+    Ok(format!("{first:?} {:?}", generated(&mut model.subject.engine, &request(2))?))
+}
+
+fn logprobs(model: &mut Model) -> Outcome {
+    let request = Request { max_tokens: 3, logprobs: Some(2), ..Request::new(&PROMPT) };
+    Ok(format!("{:?}", generated(&mut model.subject.engine, &request)?))
+}
+
+/// More tokens than the context has room for.
+fn shift(model: &mut Model) -> Outcome {
+    let request = Request { max_tokens: 7, keep: Some(2), ..Request::new(&PROMPT) };
+    Ok(format!("{:?}", generated(&mut model.subject.engine, &request)?))
+}
+
+fn logits(model: &mut Model) -> Outcome {
+    model.subject.engine.start(&PROMPT)?;
+    let mut sums = Vec::new();
+    for _ in PROMPT {
+        model.subject.engine.step()?;
+        sums.push(model.subject.engine.logits()?.iter().map(|&logit| f64::from(logit)).sum::<f64>());
+    }
+    Ok(format!("{sums:?}"))
+}
+
+fn steps(model: &mut Model) -> Outcome {
+    model.subject.engine.start(&PROMPT)?;
+    for _ in 0..5 {
+        model.subject.engine.step()?;
+    }
+    model.subject.engine.wait()?;
+    Ok(format!("{}", model.subject.engine.token(5)?))
+}
+
+fn scored(model: &mut Model) -> Outcome {
+    let tokens: Vec<u32> = (0..12).map(|i| 40 + i * 7 % 50).collect();
+    let windows = windows(tokens.len(), Cut { context: 6, stride: None }, None)?;
+    let text = Text { tokens: &tokens, windows: &windows, bos: None };
+    let mut proceed = |_| std::ops::ControlFlow::Continue(());
+    let other = model.other.get_or_insert_with(|| self::model(&greedy()).subject.engine);
+    let compared = compare(&mut model.subject.engine, other, text, &mut proceed)?;
+    let result = perplexity(&mut model.subject.engine, text, &mut proceed)?;
+    assert_eq!(compared.divergence.mean.value, 0.0, "the models are equal");
+    Ok(format!("{:?}", result.score))
+}
+
+fn bench(model: &mut Model) -> Outcome {
+    let subject = &mut model.subject;
+    measure(subject, 0, Workload { tokens: 2, repetitions: 1 }, &|_| ())?;
+    Ok(String::new())
+}
+
+fn profiled(model: &mut Model) -> Outcome {
+    let subject = &mut model.subject;
+    let launches = profile(subject, 3)?.launches.len();
+    Ok(format!("{launches} launches, {} matrices", matrix_ceilings(subject)?.len()))
+}
+
+fn bandwidth(model: &mut Model) -> Outcome {
+    read_bandwidth(model.subject.engine.device())?;
+    Ok(String::new())
+}
+
+/// Two variants of the plan, timed and compared as `tune` does.
+fn tune(model: &mut Model) -> Outcome {
+    let effort = Effort { depth: 3, replays: 2, turns: 1 };
+    let mut meter = DeviceMeter::new(Variants::new(&mut model.subject.engine), effort);
+    let rules = "version = 1\n[[rule]]\nrole = \"attention\"\nmin_pages = 1\nsplits = 2\n";
+    let [present, other] =
+        [Tuning::default(), Tuning::parse(rules)?].map(|tuning| meter.plan(&tuning).expect("a plan"));
+    assert!(meter.compare(&present, &other)?.is_some());
+    let [before, after] = meter.logits(&present, &other, &PROMPT)?;
+    Ok(format!("{} {}", before.len(), after.len()))
+}
+
+/// Fails every device call of a request in every manner.
+fn check(name: &str, options: EngineOptions, run: Run) {
+    let mut model = model(&options);
+    model.subject.engine.start_at_depth(0).unwrap();
+    model.faults.arm(None);
+    let outcome = run(&mut model).unwrap();
+    let counts = model.faults.counts();
+    let used = free(&*model.emulator);
+    assert_eq!(run(&mut model).unwrap(), outcome, "{name}: the result changes without a fault");
+    let injected = Fault::all(&counts);
+    for &fault in &injected {
+        // A step without a cache reuse before it, so that every run makes the same calls.
+        model.faults.arm(None);
+        model.subject.engine.start_at_depth(0).unwrap();
+        model.faults.arm(Some(fault));
+        let text = match run(&mut model) {
+            Err(error) => error.to_string(),
+            Ok(_) => panic!("{name}, {fault:?}: no error"),
+        };
+        assert!(expected(fault).iter().all(|words| text.contains(words)), "{name}, {fault:?}: {text}");
+        assert_eq!(model.faults.abandoned(), fault.manner == Manner::Hangs, "{name}, {fault:?}");
+        assert_eq!(free(&*model.emulator), used, "{name}, {fault:?}: memory is not freed");
+        if model.faults.abandoned() {
+            let text = run(&mut model).unwrap_err().to_string();
+            assert!(text.contains("is not used any more"), "{name}, {fault:?}: {text}");
+        }
+        model.faults.arm(None);
+        let next = run(&mut model);
+        let next = next.unwrap_or_else(|error| panic!("{name}, after {fault:?}: {error}"));
+        assert_eq!(next, outcome, "{name}, after {fault:?}");
+    }
+    println!("{name}: {} faults in {counts:?}", injected.len());
+}
+
+/// Defines a test for each kind of request.
+macro_rules! cases {
+    ($($test:ident $options:ident;)*) => {
+        $(mod $test {
+            #[test]
+            fn survives_faults() {
+                super::check(stringify!($test), super::$options(), super::$test);
+            }
+        })*
+    };
+}
+
+cases! {
+    decode greedy;
+    turns greedy;
+    sample sampled;
+    logprobs greedy;
+    shift greedy;
+    logits greedy;
+    steps eager;
+    scored greedy;
+    bench greedy;
+    profiled greedy;
+    bandwidth greedy;
+    tune greedy;
+}
+
+#[test]
+fn steps_without_a_sequence_are_refused() {
+    let mut engine = model(&greedy()).subject.engine;
+    let refused = |engine: &mut Engine| {
+        let error = engine.step().unwrap_err();
+        assert!(matches!(error, EngineError::NotStarted), "{error}");
+        assert!(engine.cached_tokens().unwrap().is_empty());
+    };
+    refused(&mut engine);
+    engine.start(&PROMPT).unwrap();
+    engine.step().unwrap();
+    engine.sequence();
+    refused(&mut engine);
+}
