@@ -52,7 +52,7 @@ fn inspect_shows_a_kernel_at_every_stage() {
 #[test]
 fn inspect_shows_the_plan() {
     let model = fixture("qwen2-q4_k_m.gguf");
-    let text = output(&["inspect", &model, "--stage", "plan", "--context", "128"]);
+    let text = output(&["inspect", &model, "--stage", "plan", "--ctx", "128"]);
     for part in [
         "blk.0.attn_qkv",
         "qkv=qkv",
@@ -63,7 +63,7 @@ fn inspect_shows_the_plan() {
     ] {
         assert!(text.contains(part), "{part}\n{text}");
     }
-    let plan = json(&["inspect", &model, "--stage", "plan", "--context", "128", "--format", "json"]);
+    let plan = json(&["inspect", &model, "--stage", "plan", "--ctx", "128", "--format", "json"]);
     assert_eq!(plan["params"]["context"], 128);
     assert_eq!(plan["target"], "sm_90");
     let launches = plan["launches"].as_array().unwrap().len();
@@ -130,7 +130,7 @@ fn inspect_says_what_a_folder_does_not_hold() {
     let behind = format!("{folder}@sm_120");
     for (args, says) in [
         (&["inspect", &folder, "--stage", "ir"][..], "a stage of IR needs a plan"),
-        (&["inspect", &folder, "--context", "100"], "--context needs a plan"),
+        (&["inspect", &folder, "--ctx", "100"], "--ctx needs a plan"),
         (&["inspect", &behind], "no kernel is for sm_120; there are kernels for sm_80, sm_90"),
         (&["inspect", &folder, "nothing", "--target", "sm_80"], "`nothing` is not a kernel of"),
         (&["inspect", env!("CARGO_MANIFEST_DIR")], "there is no kernels.json"),
@@ -175,4 +175,28 @@ fn a_folder_is_compared_with_a_shape_for_as_many_positions() {
             text.lines().last().unwrap().strip_prefix("equal: ").map(|roles| roles.split(", ").count());
         assert!(roles > Some(5) && !text.contains("->"), "{text}");
     }
+}
+
+#[test]
+fn a_model_s_file_is_summarised_first() {
+    let summary = output(&["inspect", "demo", "--stage", "model"]);
+    for line in [
+        "architecture  llama\n",
+        "context       64 positions\n",
+        "layers        4, width 256, feed-forward 512\n",
+        "tensors       24 Q4_K (1.09 MiB), 5 Q6_K (",
+        "tokenizer     gpt2 with gpt-2, 512 tokens\n",
+        "end tokens    511 <|end|>\n",
+        "chat template no\n",
+    ] {
+        assert!(summary.contains(line), "{line}\n{summary}");
+    }
+    assert!(output(&["inspect", "demo"]).starts_with(&format!("{summary}\n")));
+    let object = json(&["inspect", "demo", "--stage", "model", "--format", "json"]);
+    assert_eq!((&object["context"], &object["templates"]), (&64.into(), &serde_json::json!([])));
+    assert_eq!(object["types"][0]["name"], "Q4_K");
+    // A built-in shape has no file.
+    assert!(!output(&["inspect", "llama-3.2-1b"]).contains("architecture"));
+    let message = error(&["inspect", "llama-3.2-1b", "--stage", "model"]);
+    assert!(message.contains("`llama-3.2-1b` is a built-in shape"), "{message}");
 }

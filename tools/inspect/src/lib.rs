@@ -7,6 +7,7 @@ pub mod diff;
 pub mod folder;
 mod graph;
 mod listing;
+pub mod model;
 mod nvdisasm;
 mod place;
 mod roofline;

@@ -54,12 +54,13 @@ fn refuse_plan_options(args: &InspectArgs, path: &Path) -> miette::Result<()> {
     let stage = match args.stage {
         Some(Stage::Ir0 | Stage::Ir) => Some("a stage of IR"),
         Some(Stage::Plan) => Some("a plan"),
+        Some(Stage::Model) => Some("the stage model"),
         _ => None,
     };
     let options = [
         (args.html.is_some(), "--html"),
         (args.sampled, "--sampled"),
-        (args.context.is_some(), "--context"),
+        (args.ctx.is_some(), "--ctx"),
         (args.rules.tune.is_some(), "--tune"),
     ];
     let option = options.iter().find(|(given, _)| *given).map(|(_, name)| *name);

@@ -10,6 +10,7 @@ use bespoke::engine::DEFAULT_CONTEXT;
 use bespoke_codegen::ptx::Target;
 use bespoke_codegen::ptxas::Ptxas;
 use bespoke_inspect::diff::Code;
+use bespoke_inspect::model::ModelSummary;
 use bespoke_inspect::{Stats, Tools, text};
 use bespoke_kernels::emit;
 use bespoke_kernels::kernels::attention::KvType;
@@ -26,12 +27,14 @@ use crate::progress::DelayedSpinner;
 use crate::rules::RulesArgs;
 
 /// Help text of the first argument.
-const SUBJECT: &str = "A GGUF file, or a built-in shape: its name, or name and mix as in llama-3.1-8b-q8_0; `demo` for the demo model; or a folder of emitted kernels. SUBJECT@TARGET is short for --target";
+const SUBJECT: &str = "A GGUF file, a Hugging Face folder, or `demo`; a built-in shape: its name, or name and mix as in llama-3.1-8b-q8_0; or a folder of emitted kernels. SUBJECT@TARGET is short for --target";
 
 /// Show the kernels and the decode plan of a model, at every stage
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
-  bespoke inspect llama-3.1-8b                           the kernels, with what they cost
+  bespoke inspect model.gguf                             the file, and the kernels with what they cost
+  bespoke inspect model.gguf --stage model               the file alone: architecture, types, tokenizer, template
+  bespoke inspect llama-3.1-8b                           the kernels of a built-in shape
   bespoke inspect llama-3.1-8b --html page.html          all of it as a page for a browser
   bespoke inspect model.gguf choose --stage ir           a kernel's IR
   bespoke inspect llama-3.1-8b attention_h --stage ptx   its PTX
@@ -80,9 +83,9 @@ pub struct InspectArgs {
     /// Type of the KV cache: f16 or q8_0 [default: f16]
     #[arg(long, value_name = "TYPE", default_value_t, hide_default_value = true)]
     kv: KvType,
-    /// Positions in the KV cache [default: the model's context, at most 4096]
-    #[arg(long, value_name = "N")]
-    context: Option<u32>,
+    /// Positions in the KV cache, or 0 for the model's context [default: the model's context, at most 4096]
+    #[arg(long, short, aliases = ["context", "ctx-size"], value_name = "N")]
+    ctx: Option<u32>,
     /// Rules for dividing the work.
     #[command(flatten)]
     rules: RulesArgs,
@@ -90,6 +93,8 @@ pub struct InspectArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Stage {
+    /// The file: architecture, dimensions, types of tensors, tokenizer, chat template
+    Model,
     /// IR as recorded
     Ir0,
     /// IR after all passes
@@ -123,6 +128,9 @@ pub fn execute(args: &InspectArgs) -> miette::Result<()> {
     if is_folder(model) {
         return folder::execute(args, Path::new(model), target);
     }
+    if args.stage == Some(Stage::Model) {
+        return print_model(args, model);
+    }
     let target = target.or(args.target).unwrap_or(TARGET);
     let tuning = args.rules.read()?;
     let plan = plan_of(args, model, (target, None), &tuning)?;
@@ -138,6 +146,7 @@ pub fn execute(args: &InspectArgs) -> miette::Result<()> {
     let default = if kernel.is_some() { Stage::Ptx } else { Stage::Stats };
     let json = args.format == Format::Json;
     match args.stage.unwrap_or(default) {
+        Stage::Model => print_model(args, model),
         Stage::Plan if json => print_json(&plan),
         Stage::Plan => {
             print!("{}{}", text::choices(&plan, kernel, &tuning), text::plan(&plan, kernel));
@@ -148,7 +157,12 @@ pub fn execute(args: &InspectArgs) -> miette::Result<()> {
             match (json, kernel) {
                 (true, _) => return print_json(&stats),
                 (false, Some(_)) => stats.iter().for_each(|stats| print!("{}", text::kernel(stats))),
-                (false, None) => print!("{}", text::kernels(&plan, &stats)),
+                (false, None) => {
+                    if let Some(path) = model::path_of(model) {
+                        println!("{}", text::model(&ModelSummary::of(&model::open_gguf(path)?)));
+                    }
+                    print!("{}", text::kernels(&plan, &stats));
+                }
             }
             Ok(())
         }
@@ -167,6 +181,25 @@ pub fn execute(args: &InspectArgs) -> miette::Result<()> {
                 return print_json(&objects);
             }
             texts.iter().for_each(|(_, text)| println!("{}", text.trim_end()));
+            Ok(())
+        }
+    }
+}
+
+/// Prints the summary of a model's file. The model itself may be unsupported.
+fn print_model(args: &InspectArgs, model: &str) -> miette::Result<()> {
+    let path = model::path_of(model).ok_or_else(|| match model::builtin_named(model) {
+        Ok(_) => miette!("`{model}` is a built-in shape: --stage model shows a model's file"),
+        Err(error) => error,
+    })?;
+    if args.kernel.is_some() {
+        return Err(miette!("--stage model shows a model's file, not a kernel"));
+    }
+    let summary = ModelSummary::of(&model::open_gguf(path)?);
+    match args.format {
+        Format::Json => print_json(&summary),
+        Format::Text => {
+            print!("{}", text::model(&summary));
             Ok(())
         }
     }
@@ -193,7 +226,7 @@ fn is_folder(name: &str) -> bool {
     Path::new(name).is_dir() && !model::is_builtin(name) && !model::is_hf_folder(Path::new(name))
 }
 
-/// The decode plan of a model, with `context` positions unless `--context` was given.
+/// The decode plan of a model, with `context` positions unless `--ctx` was given.
 fn plan_of(
     args: &InspectArgs,
     model: &str,
@@ -202,7 +235,11 @@ fn plan_of(
 ) -> miette::Result<Plan> {
     let shape = model::resolve(model, args.load)?;
     let most = shape.dimensions.context;
-    let context = args.context.or(context).unwrap_or(most.min(DEFAULT_CONTEXT));
+    let context = match args.ctx {
+        Some(0) => most,
+        Some(given) => given,
+        None => context.unwrap_or(most.min(DEFAULT_CONTEXT)),
+    };
     args.rules.warn_if_unused(tuning, target);
     let sampling = if args.sampled { Sampling::Sampled } else { Sampling::Greedy };
     let params = PlanParams::single(context).with_kv(args.kv).with_sampling(sampling);
@@ -255,7 +292,7 @@ fn code(stage: Stage) -> Option<Code> {
         Stage::Ir => Some(Code::Ir),
         Stage::Ptx => Some(Code::Ptx),
         Stage::Sass => Some(Code::Sass),
-        Stage::Ir0 | Stage::Plan | Stage::Stats => None,
+        Stage::Model | Stage::Ir0 | Stage::Plan | Stage::Stats => None,
     }
 }
 

@@ -4,6 +4,7 @@ mod choices;
 mod diff;
 mod folder;
 mod kernels;
+mod model;
 mod page;
 mod plan;
 
@@ -11,6 +12,7 @@ pub use choices::choices;
 pub use diff::diff;
 pub use folder::{folder, folder_kernel};
 pub use kernels::{kernel, kernels};
+pub use model::model;
 pub use page::page;
 pub use plan::plan;
 
