@@ -46,6 +46,19 @@ pub enum TemplateError {
     },
 }
 
+impl TemplateError {
+    /// Line of the template, from 1; none if the error has no line.
+    pub fn line(&self) -> Option<usize> {
+        match self {
+            TemplateError::Syntax { line, .. }
+            | TemplateError::Raised { line, .. }
+            | TemplateError::OutOfFuel { line }
+            | TemplateError::Failed { line, .. } => Some(*line).filter(|&line| line > 0),
+            TemplateError::TooLarge { .. } => None,
+        }
+    }
+}
+
 /// Message of `raise_exception`, as the source of minijinja's error.
 #[derive(Debug)]
 pub(crate) struct RaisedMessage(pub String);

@@ -13,7 +13,7 @@ pub struct Family {
     /// Models of the family.
     pub models: &'static str,
     /// Special tokens of which all occur in the family's vocabularies only; empty if there are none.
-    markers: &'static [&'static str],
+    pub markers: &'static [&'static str],
     source: &'static str,
 }
 

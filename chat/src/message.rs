@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::civil::DateTime;
 use minijinja::Value;
+use minijinja::value::ValueKind;
 use serde::{Deserialize, Serialize};
 
 /// A message of a conversation: a mapping with at least `role`, and mostly `content`. Other keys, such as
@@ -31,6 +32,20 @@ impl Message {
         }
         let parts = content.try_iter().into_iter().flatten();
         parts.filter_map(|part| part.get_attr("text").ok()?.as_str().map(str::to_owned)).collect()
+    }
+
+    /// Whether the content is a text or a list of parts with a `type`; it may be missing or `null` beside `tool_calls`.
+    pub fn has_text(&self) -> bool {
+        let is_absent = |value: &Value| value.is_none() || value.is_undefined();
+        match self.field("content").filter(|content| !is_absent(content)) {
+            None => self.field("tool_calls").is_some_and(|calls| !is_absent(&calls)),
+            Some(content) if content.as_str().is_some() => true,
+            Some(content) if content.kind() == ValueKind::Seq => {
+                let is_part = |part: Value| part.get_attr("type").is_ok_and(|kind| kind.as_str().is_some());
+                content.try_iter().is_ok_and(|mut parts| parts.all(is_part))
+            }
+            Some(_) => false,
+        }
     }
 
     /// The message as a value of templates.
@@ -163,6 +178,24 @@ mod tests {
     fn the_text_of_parts_is_their_concatenation() {
         let text = r#"{"role":"user","content":[{"type":"text","text":"a"},{"type":"image"},{"type":"text","text":"b"}]}"#;
         assert_eq!(serde_json::from_str::<Message>(text).unwrap().text(), "ab");
+    }
+
+    #[test]
+    fn a_content_is_a_text_or_a_list_of_parts() {
+        for (content, expected) in [
+            (r#","content":"x""#, true),
+            (r#","content":[{"type":"text","text":"a"}]"#, true),
+            (r#","content":null,"tool_calls":[{"id":1}]"#, true),
+            (r#","tool_calls":[{"id":1}]"#, true),
+            ("", false),
+            (r#","content":null"#, false),
+            (r#","content":3"#, false),
+            (r#","content":{"text":"x"}"#, false),
+            (r#","content":["x"]"#, false),
+        ] {
+            let text = format!(r#"{{"role":"assistant"{content}}}"#);
+            assert_eq!(serde_json::from_str::<Message>(&text).unwrap().has_text(), expected, "{text}");
+        }
     }
 
     #[test]

@@ -66,6 +66,13 @@ impl Template {
         &self.source
     }
 
+    /// Whether the template reads a variable that is set from outside.
+    pub fn reads(&self, name: &str) -> bool {
+        let read = || Ok(self.environment.get_template(NAME)?.undeclared_variables(false).contains(name));
+        // Without an answer, a variable counts as read.
+        with_stack(read).unwrap_or(true)
+    }
+
     /// Renders the template.
     ///
     /// # Errors

@@ -36,8 +36,10 @@ pub(super) struct Sources {
 /// Looks up or compiles every kernel of the plan.
 pub(super) fn sources(plan: &Plan, options: &EngineOptions) -> Result<Sources, EngineError> {
     let start = Instant::now();
-    let built_in = |kernel: &&PlanKernel| builtin::ptx(plan.target, &kernel.name).is_some();
-    let missing = plan.kernels.len() - plan.kernels.iter().filter(built_in).count();
+    let lacks = |kernel: &&PlanKernel| builtin::ptx(plan.target, &kernel.name).is_none();
+    let missing: Vec<&str> = plan.kernels.iter().filter(lacks).map(|kernel| kernel.name.as_str()).collect();
+    let names = named(&missing, plan.kernels.len());
+    let missing = missing.len();
     if options.no_jit && missing > 0 {
         return Err(EngineError::NotBuiltIn {
             missing,
@@ -53,8 +55,7 @@ pub(super) fn sources(plan: &Plan, options: &EngineOptions) -> Result<Sources, E
         KernelCounts { built_in: plan.kernels.len() - missing, specialised: missing, time: start.elapsed() };
     if counts.specialised > 0 {
         tracing::info!(
-            "specialised {} of {} kernels for {} in this process in {:.0} ms: the binary was not built for this \
-             shape (BESPOKE_MODEL=… cargo build --release builds them in)",
+            "compiled {} of {} kernels for {} in {:.0} ms: {names} not built into this binary",
             counts.specialised,
             plan.kernels.len(),
             plan.target,
@@ -62,6 +63,16 @@ pub(super) fn sources(plan: &Plan, options: &EngineOptions) -> Result<Sources, E
         );
     }
     Ok(Sources { texts, counts })
+}
+
+/// What is missing of `total` kernels, for a message: names, if they are few.
+fn named(missing: &[&str], total: usize) -> String {
+    match missing {
+        _ if missing.len() == total => "kernels of this shape are".to_owned(),
+        [one] => format!("{one} is"),
+        [first, others @ ..] if others.len() < 3 => format!("{first}, {} are", others.join(", ")),
+        _ => format!("{} of its kernels are", missing.len()),
+    }
 }
 
 /// A kernel's name and PTX.

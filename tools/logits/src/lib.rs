@@ -24,8 +24,46 @@ pub struct Reference {
     pub tokens: Vec<u32>,
     /// Positions of the tokens whose logits are stored, in ascending order.
     pub positions: Vec<u32>,
+    /// Tokens of the vocabulary: logits after each token.
+    pub vocab: usize,
     /// Logits after each of these tokens, f32 [positions, vocab].
     pub logits: Vec<f32>,
+}
+
+/// Why logits cannot be compared with a reference.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Incomparable {
+    /// The vocabularies have different sizes.
+    #[error("the reference has logits of {reference} tokens, the model has a vocabulary of {model}")]
+    Vocab {
+        /// Tokens of the reference's vocabulary.
+        reference: usize,
+        /// Tokens of the model's vocabulary.
+        model: usize,
+    },
+    /// The sequences have different lengths.
+    #[error(
+        "the reference has {reference} tokens, the prompt has {given}; without a prompt, those of the reference are used"
+    )]
+    Length {
+        /// Number of tokens of the reference.
+        reference: usize,
+        /// Number of tokens of the prompt.
+        given: usize,
+    },
+    /// The sequences differ.
+    #[error(
+        "the reference has token {reference} at position {position}, the prompt has {given}; without a prompt, the tokens of the reference are used"
+    )]
+    Token {
+        /// The first position that differs.
+        position: usize,
+        /// The reference's token.
+        reference: u32,
+        /// The prompt's token.
+        given: u32,
+    },
 }
 
 impl Reference {
@@ -58,11 +96,42 @@ impl Reference {
                 tokens.len()
             );
         }
+        let shape = file.tensor("logits").into_diagnostic().wrap_err_with(context)?.shape().to_vec();
+        let vocab = match shape.as_slice() {
+            &[rows, vocab] if rows == positions.len() => vocab,
+            _ => miette::bail!(
+                "{}: `logits` has the shape {shape:?}, not [{}, vocab] for its positions",
+                path.display(),
+                positions.len()
+            ),
+        };
         Ok(Reference {
             tokens,
             positions,
+            vocab,
             logits: words("logits", Dtype::F32)?.into_iter().map(f32::from_le_bytes).collect(),
         })
+    }
+}
+
+impl Reference {
+    /// Checks that a model with `vocab` tokens in its vocabulary has logits to compare after `tokens`, if these are given.
+    ///
+    /// # Errors
+    /// If the vocabularies' sizes or the tokens differ.
+    pub fn check_comparable(&self, tokens: Option<&[u32]>, vocab: usize) -> Result<(), Incomparable> {
+        if vocab != self.vocab {
+            return Err(Incomparable::Vocab { reference: self.vocab, model: vocab });
+        }
+        let Some(tokens) = tokens else { return Ok(()) };
+        let pairs = self.tokens.iter().zip(tokens).enumerate();
+        if let Some((position, (&reference, &given))) = pairs.into_iter().find(|(_, (a, b))| a != b) {
+            return Err(Incomparable::Token { position, reference, given });
+        }
+        if tokens.len() != self.tokens.len() {
+            return Err(Incomparable::Length { reference: self.tokens.len(), given: tokens.len() });
+        }
+        Ok(())
     }
 }
 

@@ -20,6 +20,8 @@ pub struct Quantization<'a> {
     header: Writer,
     /// Type of every tensor, in the file's order.
     types: Vec<GgmlType>,
+    /// Matrices that got another type than the mix gives them: that type and theirs, with their number.
+    fallbacks: BTreeMap<(GgmlType, GgmlType), usize>,
 }
 
 /// Error of quantisation.
@@ -59,6 +61,9 @@ const OWN_KEYS: [&str; 3] = ["general.file_type", "general.quantization_version"
 /// `GGML_QNT_VERSION`: the block layouts that [`bespoke_gguf::dequant`] describes.
 const QUANTIZATION_VERSION: u32 = 2;
 
+/// Elements of a row that is a whole number of blocks of every type.
+const ANY_TYPE: u32 = 256;
+
 /// Number of elements that a thread converts at once: whole blocks of every type.
 const CHUNK: usize = 1 << 16;
 /// Number of chunks that are converted in parallel before they are written.
@@ -76,13 +81,21 @@ impl<'a> Quantization<'a> {
         header.set("general.file_type", mix.file_type())?;
         header.set("general.quantization_version", QUANTIZATION_VERSION)?;
         let mut types = Vec::new();
+        let mut fallbacks = BTreeMap::new();
         let sensitivity = |name: &str| match name.parse::<TensorName>() {
             Ok(name) => Sensitivity::of(name, tied),
             Err(_) => Sensitivity::Normal,
         };
         for info in gguf.tensors() {
             let ty = match u32::try_from(info.cols()) {
-                Ok(cols) if info.dims.len() > 1 => mix.ty(sensitivity(&info.name), layers, cols),
+                Ok(cols) if info.dims.len() > 1 => {
+                    let ty_of = |cols| mix.ty(sensitivity(&info.name), layers, cols);
+                    let (wanted, ty) = (ty_of(ANY_TYPE), ty_of(cols));
+                    if ty != wanted {
+                        *fallbacks.entry((wanted, ty)).or_default() += 1;
+                    }
+                    ty
+                }
                 _ => info.ty,
             };
             if ty != info.ty && !again && !matches!(info.ty, GgmlType::F32 | GgmlType::F16 | GgmlType::BF16) {
@@ -91,7 +104,13 @@ impl<'a> Quantization<'a> {
             header.tensor(&info.name, &info.dims, ty)?;
             types.push(ty);
         }
-        Ok(Quantization { gguf, header, types })
+        Ok(Quantization { gguf, header, types, fallbacks })
+    }
+
+    /// Matrices whose rows are not whole blocks of the type that the mix gives them: that type, the type that they get,
+    /// and their number.
+    pub fn fallbacks(&self) -> BTreeMap<(GgmlType, GgmlType), usize> {
+        self.fallbacks.clone()
     }
 
     /// Every tensor, with the type after quantisation.
